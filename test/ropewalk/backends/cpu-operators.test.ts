@@ -38,7 +38,6 @@ import {
 } from '../../../packages/ropewalk/src/core/float16.js';
 import { walk } from '../../../packages/ropewalk/src/core/shape.js';
 import { Tensor, tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';
-import { planGeglu, planGelu } from '../../../packages/ropewalk/src/ops/gelu.js';
 import { planLayerNorm } from '../../../packages/ropewalk/src/ops/layer-norm.js';
 import { planLinear } from '../../../packages/ropewalk/src/ops/linear.js';
 import type { OpPlan } from '../../../packages/ropewalk/src/ops/op-plan.js';
@@ -50,6 +49,14 @@ import { planSelfAttention, type SelfAttentionOptions } from '../../../packages/
 import { planSwiglu } from '../../../packages/ropewalk/src/ops/swiglu.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
 import { Ropewalk, ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
+import {
+  activations,
+  activationTrial,
+  layerNormTrial,
+  type Normed,
+  roundings,
+  softcapError,
+} from '../../support/bounds.js';
 import {
   addTrial,
   anyPlan,
@@ -328,115 +335,16 @@ describe('conversions', () => {
   }
 });
 
-/** Roundings to f32 before the last; in f32 that one is the output's own. */
-const roundings = (all: number, dtype: FloatDtype): number => (dtype === 'f32' ? all - 1 : all) * U;
+/** Numbers below 2^-126 are subnormals, whole to 2^-149, within 2 of their units: see {@link activations}. */
+const ACTIVATIONS = activations(1, (x, up) => Math.abs(up) * (Math.abs(x) * 2 ** -148 + 2 ** -149) + 2 ** -149);
 
-/**
- * What goes through e^−|w|, within 2 ulp (4 u): one sum, one quotient and two products, 8 u in all; then e^w is as
- * wrong as w, which matters below 0 (above, w·e^−w <= 0.4). Seen: 3.4 before the last, for SwiGLU, whose w is exact.
- * e^−|w| below 2^-126 is a subnormal, whole to 2^-149, within 2 of its units; so is x · e^−|w|, before up multiplies it.
- *
- * @param more - roundings beside the 8
- * @param ofW - those of w
- */
-const sigmoidError =
-  (more: number, ofW: number, wOf: (x: number) => number) =>
-  (dtype: FloatDtype, x: number, up: number, exact: number): number =>
-    (roundings(8 + more, dtype) + ofW * U * Math.max(-wOf(x), 0.4)) * Math.abs(exact) + belowNormal(x, up);
-const belowNormal = (x: number, up: number): number => Math.abs(up) * (Math.abs(x) * 2 ** -148 + 2 ** -149) + 2 ** -149;
-
-interface Activation {
-  readonly name: string;
-  /** Tensors: x or the gate, up, out. */
-  readonly plan: (x: Tensor, up: Tensor, out: Tensor) => OpPlan;
-  readonly error: (dtype: FloatDtype, x: number, up: number, exact: number) => number;
-  /** What multiplies up: where it is less than any f32, an infinite or NaN up gives anything. */
-  readonly activated?: (x: number) => number;
-}
-
-const CLAMPS = { limit: 1.5, alpha: 1.702, offset: 1 };
-const inverse = (w: number): number => 1 / (1 + Math.exp(-w));
-const tanhGate = (x: number): number => 1.5957691216057308 * (x + 0.044715 * x ** 3);
-/**
- * GELU of erf: t·P(t) within 6 u, e^x 4, two products and a difference 3; and e^(−x²/2) is as wrong as its rounded
- * exponent.
- */
-const geluError =
-  (more: number) =>
-  (dtype: FloatDtype, x: number, up: number, exact: number): number =>
-    (roundings(13 + more, dtype) + (U * x * x) / 2) * Math.abs(exact) + belowNormal(x, up);
-
-const ACTIVATIONS: readonly Activation[] = [
-  {
-    name: 'swiglu',
-    plan: (x, up, out) => planSwiglu(x, up, out),
-    error: sigmoidError(0, 0, (x) => x),
-    activated: (x) => x * inverse(x),
-  },
-  {
-    // limit, alpha and offset, all three rounded; the sum with the offset may cancel
-    name: 'swiglu, clamped',
-    plan: (x, up, out) => planSwiglu(x, up, out, CLAMPS),
-    error: (dtype, x, up, exact) => {
-      const [g, u] = [Math.min(x, CLAMPS.limit), Math.max(-CLAMPS.limit, Math.min(up, CLAMPS.limit))];
-      const w = CLAMPS.alpha * g;
-      return (
-        sigmoidError(1, 3, () => w)(dtype, g, Math.abs(u) + CLAMPS.offset, exact) +
-        2 * U * (Math.abs(u) + CLAMPS.offset) * Math.abs(g * inverse(w))
-      );
-    },
-  },
-  {
-    name: 'swiglu, only alpha',
-    plan: (x, up, out) => planSwiglu(x, up, out, { alpha: -0.75 }),
-    error: sigmoidError(1, 1, (x) => -0.75 * x),
-    activated: (x) => x * inverse(-0.75 * x),
-  },
-  { name: 'gelu', plan: (x, _, out) => planGelu(x, out), error: (d, x, _, exact) => geluError(0)(d, x, 1, exact) },
-  {
-    name: 'geglu',
-    plan: (x, up, out) => planGeglu(x, up, out),
-    error: geluError(1),
-    activated: (x) => (x < -14.5 ? 0 : x),
-  },
-  {
-    // w: two products, a sum and two rounded constants
-    name: 'gelu, tanh',
-    plan: (x, _, out) => planGelu(x, out, { approximate: 'tanh' }),
-    error: (dtype, x, _, exact) => sigmoidError(0, 5, tanhGate)(dtype, x, 1, exact),
-  },
-  {
-    name: 'geglu, tanh',
-    plan: (x, up, out) => planGeglu(x, up, out, { approximate: 'tanh' }),
-    error: sigmoidError(0, 5, tanhGate),
-    activated: (x) => x * inverse(tanhGate(x)),
-  },
-  {
-    name: 'scale',
-    plan: (x, _, out) => planScale(x, -0.3, out),
-    error: (dtype, _x, _up, exact) => roundings(2, dtype) * Math.abs(exact) + 2 ** -149,
-  },
-  {
-    // the product 2, the quotient 1, tanh 17 (near its series it cancels), the last product 1
-    name: 'scale, softcap',
-    plan: (x, _, out) => planScale(x, 7.3, out, { softcap: 2.7 }),
-    error: (dtype, _x, _up, exact) => roundings(21, dtype) * Math.abs(exact) + 5 * 2 ** -149,
-  },
-];
-
-for (const { name, plan, error, activated } of ACTIVATIONS) {
+for (const activation of ACTIVATIONS) {
+  const { name } = activation;
   describe(name, () => {
-    const trial = (given: readonly [Float, Float, Float], owned: number): Trial => {
-      const [xs, ups] = [floats(given[0]), floats(given[1])];
-      return {
-        given,
-        outs: [2],
-        owned,
-        plan: (t) => plan(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
-        error: (exact, n) => error(given[0].dtype, xs[n]!, ups[n]!, exact),
-        free: (n) => activated !== undefined && !Number.isFinite(ups[n]!) && Math.abs(activated(xs[n]!)) < 2 ** -148,
-      };
-    };
+    const trial = (given: readonly [Float, Float, Float], owned: number): Trial => ({
+      ...activationTrial(activation, given, 2 ** -148),
+      owned,
+    });
     holds(
       `${name}: any layout, any values, in place`,
       100,
@@ -480,7 +388,7 @@ describe('scale, a factor for each row', () => {
         owned: inPlace ? owned & 3 : owned,
         plan: (t) =>
           planScale(tensorAt(t, inPlace ? 1 : 2), tensorAt(t, 0), tensorAt(t, 1), capped ? { softcap: 2.7 } : {}),
-        error: (exact) => roundings(capped ? 20 : 1, dtype) * Math.abs(exact) + 5 * 2 ** -149,
+        error: (exact) => (capped ? softcapError(1, 1, dtype) : roundings(1, dtype)) * Math.abs(exact) + 5 * 2 ** -149,
       });
     },
   );
@@ -592,35 +500,17 @@ describe('rms_norm', () => {
  * 2^-126 is whole to 2^-149.
  */
 const layerNormError =
-  (xs: Float64Array, d: number, ws: Float64Array, bs: Float64Array | undefined, eps: number) =>
-  (dtype: FloatDtype, exact: number, n: number): number => {
-    const row = xs.subarray(n - (n % d), n - (n % d) + d);
-    const mean = row.reduce((sum, x) => sum + x, 0) / d;
-    const largest = row.reduce((most, x) => Math.max(most, Math.abs(x)), 0);
-    const factor = 1 / Math.sqrt(row.reduce((sum, x) => sum + (x - mean) ** 2, 0) / d + eps);
-    const [w, bias] = [Math.abs(ws[n % d]!), bs?.[n % d] ?? 0];
-    return (
-      1.001 * 5 * U * Math.abs(exact - bias) +
-      (bs ? roundings(1, dtype) : dtype === 'f32' ? -U : 0) * Math.abs(exact) +
-      w * (largest * factor * 2 ** -46 + (Math.abs(xs[n]!) + 2) * 2 ** -149) +
-      2 ** -149
-    );
-  };
+  (dtype: FloatDtype, shifted: boolean) =>
+  ({ exact, normed, x, weight, factor, largest }: Normed): number =>
+    1.001 * 5 * U * Math.abs(normed) +
+    (shifted ? roundings(1, dtype) : dtype === 'f32' ? -U : 0) * Math.abs(exact) +
+    weight * (largest * factor * 2 ** -46 + (Math.abs(x) + 2) * 2 ** -149) +
+    2 ** -149;
 
 describe('layer_norm', () => {
   const trial = (x: Float, w: Float, bias: Float | undefined, out: Float, eps: number, owned: number): Trial => {
-    const error = layerNormError(floats(x), x.shape.at(-1)!, floats(w), bias && floats(bias), eps);
-    const given = [w, out, ...(bias ? [bias] : []), ...(x === out ? [] : [x])];
-    return {
-      given,
-      outs: [1],
-      owned: owned & (2 ** given.length - 1),
-      plan: (t) => {
-        const at = x === out ? 1 : t.length - 1;
-        return planLayerNorm(tensorAt(t, at), tensorAt(t, 0), bias && tensorAt(t, 2), eps, tensorAt(t, 1));
-      },
-      error: (exact, n) => error(x.dtype, exact, n),
-    };
+    const shared = layerNormTrial(x, w, bias, out, eps, layerNormError(x.dtype, bias !== undefined));
+    return { ...shared, owned: owned & (2 ** shared.given.length - 1) };
   };
   const epsilons = fc.constantFrom(1e-12, 1e-6, 1e-5, 1);
   holds(

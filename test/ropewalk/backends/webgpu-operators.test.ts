@@ -27,13 +27,17 @@ import { numberFromBf16, numberFromF16 } from '../../../packages/ropewalk/src/co
 import { walk } from '../../../packages/ropewalk/src/core/shape.js';
 import { Tensor, type TensorStorage, tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';
 import { planAdd } from '../../../packages/ropewalk/src/ops/add.js';
+import { planGeglu, planGelu } from '../../../packages/ropewalk/src/ops/gelu.js';
+import { planLayerNorm } from '../../../packages/ropewalk/src/ops/layer-norm.js';
 import { planRearrange } from '../../../packages/ropewalk/src/ops/rearrange.js';
 import { planRmsNorm } from '../../../packages/ropewalk/src/ops/rms-norm.js';
 import { bindRope, bindRopeParts, type RopePartOptions } from '../../../packages/ropewalk/src/ops/rope/call.js';
 import { type PlanRopeOptions, planRope, type RopePlan } from '../../../packages/ropewalk/src/ops/rope/plan.js';
+import { planScale } from '../../../packages/ropewalk/src/ops/scale.js';
 import { planSwiglu } from '../../../packages/ropewalk/src/ops/swiglu.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
 import { Ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
+import { activations, activationTrial, layerNormTrial, roundings, softcapError } from '../../support/bounds.js';
 import { noGpu, sharedWebgpu } from '../../support/gpu.js';
 import {
   addTrial,
@@ -264,45 +268,75 @@ describe('add', { skip: noGpu }, () => {
 });
 
 /**
- * SwiGLU: e^x within 4 u, a sum, a quotient of which WGSL promises 2.5 units (5 u), two products: 12 u. What is below
- * 2^-126 on the way may be zero: e^−|gate|, its product with the gate, up, and the product of both.
+ * WGSL promises 2.5 units (5 u) of a quotient. What is below 2^-126 on the way may be zero: e^−|w|, its product with x,
+ * up, and the product of both.
  */
-const swigluError = (gate: number, up: number, exact: number): number =>
-  12 * U * Math.abs(exact) + (Math.abs(up) + 1) * (Math.abs(gate) + 1) * 2 ** -126;
+const ACTIVATIONS = activations(5, (x, up) => (Math.abs(up) + 1) * (Math.abs(x) + 1) * 2 ** -126);
 
-describe('swiglu', { skip: noGpu }, () => {
-  const trial = (given: readonly [Float, Float, Float]): Shared => {
-    const [gates, ups] = [floats(given[0]), floats(given[1])];
-    return {
-      given,
-      outs: [2],
-      plan: (t) => planSwiglu(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
-      error: (exact, n) => swigluError(gates[n]!, ups[n]!, exact),
+for (const activation of ACTIVATIONS) {
+  const { name, activated } = activation;
+  describe(name, { skip: noGpu }, () => {
+    const trial = (given: readonly [Float, Float, Float]): Shared => {
+      const [xs, ups] = [floats(given[0]), floats(given[1])];
+      const shared = activationTrial(activation, given, 2 ** -125);
       // Infinity times what the device takes for zero is NaN.
-      free: (n) => {
-        const [gate, up] = [gates[n]!, ups[n]!];
-        const [factor, other] = Number.isFinite(up) ? [up, gate] : [gate / (1 + Math.exp(-gate)), up];
-        return !Number.isFinite(other) && Math.abs(factor) < 2 ** -125;
-      },
+      const free = (n: number) => activated !== undefined && !Number.isFinite(xs[n]!) && Math.abs(ups[n]!) < 2 ** -125;
+      return { ...shared, free: (n) => shared.free!(n) || free(n) };
     };
-  };
-  holds(
-    'gate times up: any layout, any values, in place',
-    150,
-    [dtypes, shapes, fills, placements, seeds, homes, size(0, 2)],
-    (dtype, shape, fill, how, seed, where, place) => agree(trial(pair(dtype, shape, how, seed, fill, place)), where),
-  );
+    holds(
+      `${name}: any layout, any values, in place`,
+      name === 'swiglu' ? 150 : 30,
+      [dtypes, shapes, fills, placements, seeds, homes, size(0, 2)],
+      (dtype, shape, fill, how, seed, where, place) => agree(trial(pair(dtype, shape, how, seed, fill, place)), where),
+    );
 
-  for (const dtype of FLOATS) {
-    test(`${dtype}: gates from −120 to 120 and at infinity`, async () => {
-      measure('swiglu ±120');
-      const n = 50003;
-      const gates = Float64Array.from({ length: n }, (_, i) => (i / (n - 1)) * 240 - 120);
-      gates.set([-Infinity, Infinity, NaN, -0, 0, 100, -100, -88, -87.5, -103.5, -104, -3e38, 3e38]);
-      const strided = roomFor(dtype, [n], { ...DENSE, dense: false, step: 2 });
-      for (const out of [roomFor(dtype, [n], DENSE), strided])
-        await agree(trial([f64Tensor(gates, [n], dtype), laid(dtype, [n], DENSE, 3), out]));
+    for (const dtype of FLOATS) {
+      test(`${dtype}: from −120 to 120 and at infinity`, async () => {
+        measure(`${name} ±120`);
+        const n = 50003;
+        const xs = Float64Array.from({ length: n }, (_, i) => (i / (n - 1)) * 240 - 120);
+        xs.set([-Infinity, Infinity, NaN, -0, 0, 100, -100, -88, -87.5, -103.5, -104, -3e38, 3e38]);
+        const strided = roomFor(dtype, [n], { ...DENSE, dense: false, step: 2 });
+        for (const out of [roomFor(dtype, [n], DENSE), strided])
+          await agree(trial([f64Tensor(xs, [n], dtype), laid(dtype, [n], DENSE, 3), out]));
+      });
+    }
+
+    test('f32: near 0, and where the result vanishes', async () => {
+      measure(`${name} ±15`);
+      const n = 60000;
+      const xs = Float64Array.from({ length: n }, (_, i) =>
+        i % 2 ? (i / (n - 1)) * 30 - 15 : (i % 4 ? 1 : -1) * 2 ** (-i / 500),
+      );
+      await agree(trial([f64Tensor(xs, [n], 'f32'), laid('f32', [n], DENSE, 3), roomFor('f32', [n], DENSE)]));
     });
+  });
+}
+
+test('scale, a factor for each row: any layout, with and without a soft cap', { skip: noGpu }, async () => {
+  measure('scale rows');
+  for (const [dtype, shape] of [
+    ['f32', [3, 5, 8]],
+    ['f16', [2, 7]],
+    ['bf16', [1, 4, 65]],
+    ['f32', [4, 1]],
+  ] as const) {
+    for (const softcap of [undefined, 2.7]) {
+      for (const turn of [0, 1]) {
+        const how: Placement = { ...DENSE, dense: turn === 0, turn, lead: 3 };
+        const given = [laid(dtype, shape, how, 1), laid(dtype, shape.slice(0, -1), how, 2), roomFor(dtype, shape, how)];
+        await agree(
+          {
+            given,
+            outs: [2],
+            plan: (t) => planScale(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2), { softcap }),
+            error: (exact) =>
+              (softcap ? softcapError(1, 5, dtype) : roundings(1, dtype)) * Math.abs(exact) + 5 * 2 ** -126,
+          },
+          turn ? PACKED : DEVICE,
+        );
+      }
+    }
   }
 });
 
@@ -404,6 +438,73 @@ describe('rms_norm', { skip: noGpu }, () => {
       );
     }
   });
+});
+
+describe('layer_norm', { skip: noGpu }, () => {
+  /**
+   * As RMS norm, and x − mean, 2 u. The mean is two numbers, of which the second has the error of a sum, within 6 u of
+   * the row's deviation; what both leave is below 2^-44 of the mean.
+   */
+  const trial = (x: Float, w: Float, bias: Float | undefined, out: Float, eps: number): Shared =>
+    layerNormTrial(x, w, bias, out, eps, ({ exact, normed, weight, mean, factor }) => {
+      const ofMean = 6 * U + Math.abs(mean) * factor * 2 ** -44 + 2 ** -100;
+      return (NORM + 2 * U) * Math.abs(normed) + U * Math.abs(exact) + weight * ofMean + 2 ** -126;
+    });
+  holds(
+    'rows: any layout, any values, in place, with and without a bias',
+    80,
+    [
+      mixes,
+      shapes,
+      fc.constantFrom('even' as const, 'wide' as const),
+      placements,
+      seeds,
+      homes,
+      fc.boolean(),
+      fc.boolean(),
+    ],
+    ([dtype, stored], shape, fill, how, seed, where, inPlace, shifted) => {
+      const x = laid(dtype, shape, inPlace ? { ...how[0]!, repeat: 0 } : how[0]!, seed, fill);
+      const [w, bias] = [1, 2].map((n) => laid(stored, shape.slice(-1), how[n]!, seed + n, fill)) as [Float, Float];
+      return agree(trial(x, w, shifted ? bias : undefined, inPlace ? x : roomFor(dtype, shape, how[3]!), 1e-5), where);
+    },
+  );
+
+  test('rows far from 0, of tiny numbers, of huge ones, all alike, with a NaN', async () => {
+    measure('layer_norm extremes');
+    for (const [dtype, centre, spread, eps] of [
+      ['f32', 1e6, 1, 1e-12],
+      ['f32', -3e4, 1e-2, 1e-9],
+      ['f32', 0, 2 ** 127, 1e-5],
+      ['f32', 0, 1.9 * 2 ** 127, 1e-5],
+      ['f32', 0, 1e18, 1e-5],
+      ['f32', 0, 1e-18, 0],
+      ['f32', 0, 1e-20, 1e-40],
+      ['f32', 0, 1e-30, 0],
+      ['f32', 7.3, 0, 1e-5],
+      ['f32', Number.NaN, 1, 1e-5],
+      ['f16', 30000, 1000, 1e-5],
+      ['f16', 0, 2 ** -20, 0],
+      ['bf16', 2 ** 120, 2 ** 119, 1e-5],
+    ] as const) {
+      for (const n of [3, 8, 64, 300]) {
+        const random = randomness(n);
+        const values = Float64Array.from({ length: 2 * n }, () => centre + (random() - 0.5) * spread * 2);
+        const [w, bias] = [laid(dtype, [n], DENSE, n), laid(dtype, [n], DENSE, n + 1)];
+        await agree(trial(f64Tensor(values, [2, n], dtype), w, bias, roomFor(dtype, [2, n], DENSE), eps));
+      }
+    }
+  });
+
+  for (const dtype of FLOATS) {
+    test(`${dtype}: rows of 8192 and 8193`, async () => {
+      for (const d of [8192, 8193]) {
+        measure(`layer_norm ${d}`);
+        const [x, w, bias] = [laid(dtype, [3, d], DENSE, d), laid(dtype, [d], DENSE, 2), laid(dtype, [d], DENSE, 3)];
+        await agree(trial(x, w, bias, roomFor(dtype, [3, d], DENSE), 1e-6));
+      }
+    });
+  }
 });
 
 describe('argmax', { skip: noGpu }, () => {
@@ -1143,6 +1244,10 @@ describe('f64', { skip: noGpu }, () => {
       (y: Float) => planAdd(x, x, y),
       (y: Float) => planSwiglu(x, x, y),
       (y: Float) => planRmsNorm(x, w, 1e-6, y),
+      (y: Float) => planLayerNorm(x, w, w, 1e-6, y),
+      (y: Float) => planGelu(x, y),
+      (y: Float) => planGeglu(x, x, y),
+      (y: Float) => planScale(x, 2, y),
       (y: Float) => bindRope(plan, x, y),
     ]) {
       const [got, want] = [out(), out()];

@@ -451,7 +451,13 @@ describe('the text of a kernel', () => {
 
   test('add of f32, four at a time, in place: as it goes to the device', () => {
     const operands = [operand('a', 0), operand('b', 1), operand('out', 0, { written: true })];
-    const code = writeShader(ELEMENTWISE, { op: 'add', lanes: 4 }, operands, bindingsOf(operands, 2), false);
+    const code = writeShader(
+      ELEMENTWISE,
+      { activation: 'add', second: true, lanes: 4 },
+      operands,
+      bindingsOf(operands, 2),
+      false,
+    );
     assert.equal(
       code,
       `struct Params {
@@ -460,6 +466,9 @@ describe('the text of a kernel', () => {
   a: u32,
   b: u32,
   out: u32,
+  first: f32,
+  second: f32,
+  third: f32,
   @align(16) walk: array<vec4<u32>, 62>,
 }
 @group(0) @binding(0) var<uniform> params: Params;
@@ -499,9 +508,9 @@ fn main(
   if (t >= params.n) { return; }
   let at = walk(t, 0u, params.rank);
   let a = load_a(params.a + at.x);
-  let b = load_b(params.b + at.y);
+  let b = load_b(params.b + at.z);
   let y = a + b;
-  store_out(params.out + at.z, y);
+  store_out(params.out + at.y, y);
 }
 `,
     );

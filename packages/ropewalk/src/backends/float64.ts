@@ -2,22 +2,10 @@
 import type { BlockFormat } from '../core/block-formats.js';
 import { type BlockTensor, isBlocks } from '../core/blocks.js';
 import type { Tensor } from '../core/tensor.js';
-import { type OpName, type OpPlan, unknownPlan } from '../ops/op-plan.js';
+import { type OpPlan, unknownPlan } from '../ops/op-plan.js';
 
 /** What runs on the reference, but on cpu. */
-const WITHOUT_KERNEL: readonly (OpName | BlockFormat | 'clamped swiglu')[] = [
-  'layer_norm',
-  'gelu',
-  'geglu',
-  'scale',
-  'clamped swiglu',
-  'iq4_nl',
-  'mxfp4',
-  'q4_K',
-  'q5_K',
-  'q6_K',
-  'iq4_xs',
-];
+const WITHOUT_KERNEL: readonly BlockFormat[] = ['iq4_nl', 'mxfp4', 'q4_K', 'q5_K', 'q6_K', 'iq4_xs'];
 
 /** Runs a plan in float64, on tensors in host memory: `runReference`. */
 export type Float64Runner = (plan: OpPlan) => void;
@@ -34,10 +22,6 @@ function fitsF32(factor: number): boolean {
  * @param without - what the backend has no kernel for
  */
 export function whyFloat64(plan: OpPlan, without = WITHOUT_KERNEL): string | undefined {
-  if (without.includes(plan.op)) return `${plan.op} has no kernel yet`;
-  const clamped = without.includes('clamped swiglu');
-  if (clamped && plan.op === 'swiglu' && (plan.limit !== undefined || plan.alpha !== 1 || plan.offset !== 0))
-    return 'the clamped swiglu has no kernel yet';
   if ('weight' in plan && isBlocks(plan.weight) && without.includes(plan.weight.format))
     return `weights in ${plan.weight.format} have no kernel yet`;
   if (usesFloat64(plan)) return 'f64 runs on the reference: the kernels compute in f32';
@@ -51,8 +35,10 @@ export function whyFloat64(plan: OpPlan, without = WITHOUT_KERNEL): string | und
 function tooWide(plan: OpPlan): string | undefined {
   if (plan.op === 'self_attention' && !(fitsF32(plan.scale) && fitsF32(plan.softcap ?? 0)))
     return 'the scale or the softcap';
-  if (plan.op === 'scale' && !(fitsF32(Number(plan.factor) || 0) && fitsF32(plan.softcap ?? 0)))
-    return 'the factor or the softcap';
+  if (plan.op === 'scale') {
+    const factor = typeof plan.factor === 'number' ? plan.factor : 0;
+    return fitsF32(factor) && fitsF32(plan.softcap ?? 0) ? undefined : 'the factor or the softcap';
+  }
   if (plan.op === 'route' && !fitsF32(plan.scale)) return 'the scale';
   if (plan.op === 'swiglu' && !(fitsF32(plan.limit ?? 0) && fitsF32(plan.alpha) && fitsF32(plan.offset)))
     return 'the limit, alpha or offset';

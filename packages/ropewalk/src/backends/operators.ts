@@ -1,16 +1,10 @@
 /** Which function runs which operator in a backend, and how a call ends. @module */
-import { fail } from '../core/errors.js';
 import type { OpName, OpPlan } from '../ops/op-plan.js';
 
 /** What runs the plans of each operator. */
 export type OperatorTable<Call> = {
   readonly [Op in OpName]: (plan: Extract<OpPlan, { readonly op: Op }>, call: Call) => void;
 };
-
-/** Stands for an operator without a kernel: see `whyFloat64`. */
-export function noKernel(plan: OpPlan): never {
-  fail('UNSUPPORTED', plan.op, 'there is no kernel for it yet. Run it on the reference.');
-}
 
 /** One run of a plan: the tensors that it brings, and the memory that it takes. */
 interface BackendCall {

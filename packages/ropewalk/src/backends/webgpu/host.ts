@@ -6,7 +6,7 @@ import { checkPlan, type OpPlan } from '../../ops/op-plan.js';
 import { planRearrange } from '../../ops/rearrange.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
 import { type Float64Runner, tensorsOf, whyFloat64 } from '../float64.js';
-import { noKernel, type OperatorTable, runPlan } from '../operators.js';
+import { type OperatorTable, runPlan } from '../operators.js';
 import { Uploads } from '../uploads.js';
 import { Call, type Home } from './call.js';
 import { Commands, NEXT } from './commands.js';
@@ -15,7 +15,7 @@ import { type Block, BlockPool, GpuStorage, USAGE } from './memory.js';
 import { runElementwise, runRearrange } from './operators/elementwise.js';
 import { runExpertLinear, runLinear } from './operators/linear.js';
 import { runRope } from './operators/rope.js';
-import { runArgmax, runEmbedding, runRmsNorm, runRoute } from './operators/rows.js';
+import { runArgmax, runEmbedding, runNorm, runRoute } from './operators/rows.js';
 import { runSelfAttention } from './operators/self-attention.js';
 import { KERNEL_FORMATS } from './shaders/linear.js';
 
@@ -25,14 +25,14 @@ const OPERATORS: OperatorTable<Call> = {
   rearrange: runRearrange,
   embedding: runEmbedding,
   argmax: runArgmax,
-  rms_norm: runRmsNorm,
+  rms_norm: runNorm,
   rope: runRope,
   linear: runLinear,
   self_attention: runSelfAttention,
-  layer_norm: noKernel,
-  gelu: noKernel,
-  geglu: noKernel,
-  scale: noKernel,
+  layer_norm: runNorm,
+  gelu: runElementwise,
+  geglu: runElementwise,
+  scale: runElementwise,
   route: runRoute,
   expert_linear: runExpertLinear,
 };

@@ -1,9 +1,8 @@
-/** Addition, the gated activation, and copies: what goes through tensors of one shape together. @module */
+/** Addition, the activations, scale, and copies: what goes through tensors of one shape together. @module */
 import type { Layout } from '../../../core/shape.js';
 import type { Tensor } from '../../../core/tensor.js';
-import type { AddPlan } from '../../../ops/add.js';
 import type { RearrangePlan } from '../../../ops/rearrange.js';
-import type { SwigluPlan } from '../../../ops/swiglu.js';
+import { type ElementwisePlan, elementwiseTerms } from '../../elementwise.js';
 import { joinDims, type Walk } from '../../walks.js';
 import { asBits, type Call, elementOf, inFours, reads, walkEntries, writes } from '../call.js';
 import type { Block } from '../memory.js';
@@ -40,26 +39,28 @@ function pieces({ dims, strides }: Walk, offsets: readonly number[]): Piece[] {
   return [piece(4, 0, four), piece(1, four, inner)].filter(({ n }) => n > 0);
 }
 
-/** Queues `out = a + b`, or the gated activation. */
-export function runElementwise(plan: AddPlan | SwigluPlan, call: Call): void {
+/** Queues an operator that goes element by element. */
+export function runElementwise(plan: ElementwisePlan, call: Call): void {
   const { out } = plan;
-  const [a, b] = plan.op === 'add' ? [plan.a, plan.b] : [plan.gate, plan.up];
-  call.bring([a, b], [out]);
+  const { activation, a, b, parameters } = elementwiseTerms(plan);
+  const operands = b ? [a, out, b] : [a, out];
+  call.bring(b ? [a, b] : [a], [out]);
   if (out.size === 0) return;
-  const [outs, as, bs] = [call.place(out), call.place(a), call.place(b)];
-  const { dims, strides } = joinDims([out, a, b]);
-  const order = [strides[1]!, strides[2]!, strides[0]!];
+  const places = operands.map((tensor) => call.place(tensor));
+  const { dims, strides } = joinDims([out, a, ...operands.slice(2)]);
+  const order = [strides[1]!, strides[0]!, ...strides.slice(2)];
   const element = elementOf(out.dtype);
-  for (const { lanes, n, offsets, walk } of pieces({ dims, strides: order }, [as.offset, bs.offset, outs.offset])) {
+  const [first = 0, second = 0, third = 0] = parameters;
+  const starts = places.map(({ offset }) => offset);
+  for (const { lanes, n, offsets, walk } of pieces({ dims, strides: order }, starts)) {
+    const uses = [reads('a', element, lanes, places[0]!.block), writes('out', element, lanes, places[1]!.block)];
+    if (b) uses.push(reads('b', element, lanes, places[2]!.block));
+    const [from, to, other = 0] = offsets as [number, number, number?];
     call.launch({
       kernel: ELEMENTWISE,
-      variant: { op: plan.op, lanes },
-      uses: [
-        reads('a', element, lanes, as.block),
-        reads('b', element, lanes, bs.block),
-        writes('out', element, lanes, outs.block),
-      ],
-      params: { n, rank: walk.length, a: offsets[0]!, b: offsets[1]!, out: offsets[2]! },
+      variant: { activation, second: b !== undefined, lanes },
+      uses,
+      params: { n, rank: walk.length, a: from, b: other, out: to, first, second, third },
       walk,
       groups: Math.ceil(n / ELEMENTWISE.threads),
     });

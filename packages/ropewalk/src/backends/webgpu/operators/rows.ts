@@ -4,14 +4,25 @@ import { countElements } from '../../../core/shape.js';
 import type { Tensor } from '../../../core/tensor.js';
 import type { ArgmaxPlan } from '../../../ops/argmax.js';
 import type { EmbeddingPlan } from '../../../ops/embedding.js';
+import type { LayerNormPlan } from '../../../ops/layer-norm.js';
 import type { RmsNormPlan } from '../../../ops/rms-norm.js';
 import { LEAST_SUM, type RoutePlan } from '../../../ops/route.js';
 import { rowsOf } from '../../walks.js';
-import { asBits, type Call, elementOf, inFours, reads, usefulStrides, walkEntries, writes } from '../call.js';
+import {
+  asBits,
+  type Call,
+  elementOf,
+  inFours,
+  type Place,
+  reads,
+  usefulStrides,
+  walkEntries,
+  writes,
+} from '../call.js';
 import { argmaxKernel } from '../shaders/argmax.js';
 import { epsParams } from '../shaders/common.js';
 import { GATHER, GATHER_WIDE } from '../shaders/copy.js';
-import { rmsNormKernel } from '../shaders/rms-norm.js';
+import { normKernel } from '../shaders/norm.js';
 import { routeKernel } from '../shaders/route.js';
 import { weightAt } from './linear.js';
 
@@ -81,28 +92,40 @@ function runWideEmbedding({ rows, weight, out }: EmbeddingPlan, call: Call): voi
   });
 }
 
-/** Queues an RMS norm. */
-export function runRmsNorm({ x, weight, eps, out }: RmsNormPlan, call: Call): void {
-  call.bring([x, weight], [out]);
+/** Queues an RMS norm or a layer norm. */
+export function runNorm(plan: RmsNormPlan | LayerNormPlan, call: Call): void {
+  const { x, weight, eps, out } = plan;
+  const centred = plan.op === 'layer_norm';
+  const bias = centred ? plan.bias : undefined;
+  const vectors = bias ? [weight, bias] : [weight];
+  call.bring([x, ...vectors], [out]);
   if (out.size === 0) return;
-  const [xs, ws, outs] = [call.place(x), call.place(weight), call.place(out)];
+  const [xs, outs] = [call.place(x), call.place(out)];
+  const [ws, bs] = vectors.map((vector) => call.place(vector)) as [Place, Place?];
   const d = weight.shape[0]!;
   const walk = rowsOf([x, out]);
   const element = elementOf(out.dtype);
-  const strides = [usefulStrides(x), usefulStrides(out), weight.strides];
-  const lanes = inFours([d], strides, [xs.offset, outs.offset, ws.offset]) ? 4 : 1;
+  const strides = [usefulStrides(x), usefulStrides(out), ...vectors.map((vector) => vector.strides)];
+  const lanes = inFours([d], strides, [xs.offset, outs.offset, ws.offset, bs?.offset ?? 0]) ? 4 : 1;
   const rows = countElements(walk.dims);
-  const firsts = { x: xs.offset, weight: ws.offset, out: outs.offset };
+  const firsts = { x: xs.offset, weight: ws.offset, bias: bs?.offset ?? 0, out: outs.offset };
   const stepOf = ({ strides }: Tensor): number => strides.at(-1)! * lanes;
-  const steps = { xStep: stepOf(x), weightStep: stepOf(weight), outStep: stepOf(out) };
+  const steps = {
+    xStep: stepOf(x),
+    weightStep: stepOf(weight),
+    biasStep: bias ? stepOf(bias) : 0,
+    outStep: stepOf(out),
+  };
+  const uses = [
+    reads('x', element, lanes, xs.block),
+    reads('weight', elementOf(weight.dtype), lanes, ws.block),
+    writes('out', element, lanes, outs.block),
+  ];
+  if (bias) uses.push(reads('bias', elementOf(bias.dtype), lanes, bs!.block));
   call.launch({
-    kernel: rmsNormKernel(d / lanes),
-    variant: { lanes },
-    uses: [
-      reads('x', element, lanes, xs.block),
-      reads('weight', elementOf(weight.dtype), lanes, ws.block),
-      writes('out', element, lanes, outs.block),
-    ],
+    kernel: normKernel(d / lanes),
+    variant: { lanes, centred, biased: bias !== undefined },
+    uses,
     params: { rows, rank: walk.dims.length, width: d / lanes, d, ...epsParams(eps), ...firsts, ...steps },
     walk: walkEntries(walk),
     groups: rows,

@@ -112,3 +112,24 @@ fn exp_below_zero(value: ${V}) -> ${V} {
 }
 `;
 }
+
+/**
+ * softcap · tanh(score / softcap): WGSL's own tanh may be off by far more. Near 0 the series: the quotient of
+ * exponentials would lose digits there. It needs {@link expText}.
+ */
+export function capText(lanes: 1 | 4): string {
+  const [V, one] = lanes === 4 ? ['vec4<f32>', 'vec4<f32>(1.0)'] : ['f32', '1.0'];
+  return /* wgsl */ `
+fn cap(score: ${V}, softcap: f32) -> ${V} {
+  let y = score / softcap;
+  let size = abs(y);
+  let z = exp_below_zero(-2.0 * size);
+  let square = min(size * size, ${one}); // it must not overflow where it is not used
+  var p = fma(square, ${V}(-17.0 / 315.0), ${V}(2.0 / 15.0));
+  p = fma(p, square, ${V}(-1.0 / 3.0));
+  let near = fma(size * square, p, size);
+  let tanh = select(near, (1.0 - z) / (1.0 + z), size >= ${V}(0.125)); // of a NaN near, which is one
+  return softcap * select(tanh, -tanh, y < ${V}(0.0));
+}
+`;
+}

@@ -1,34 +1,85 @@
-/** Addition and the gated activation, element by element. @module */
+/** Addition, the activations and scale, element by element. @module */
+import type { ElementwiseTerms } from '../../elementwise.js';
 import type { Kernel } from '../shader.js';
-import { expText, MAIN, UNIT, WALK } from './common.js';
+import { capText, expText, MAIN, UNIT, WALK } from './common.js';
 
-/** What is done with each pair of elements. */
+/** What is done with each element, or pair of elements. */
 interface ElementwiseVariant {
-  readonly op: 'add' | 'swiglu';
+  readonly activation: ElementwiseTerms['activation'];
+  /** With an operand b. */
+  readonly second: boolean;
   readonly lanes: 1 | 4;
 }
 
-/** Operands a, b and out; the walk has their strides. For swiglu a is the gate and b is up. */
-export const ELEMENTWISE: Kernel<'n' | 'rank' | 'a' | 'b' | 'out', ElementwiseVariant> = {
+const PARAMS = ['n', 'rank', 'a', 'b', 'out', 'first', 'second', 'third'] as const;
+
+/** Operands a, out and maybe b; the walk has their strides. What is computed: {@link ElementwiseTerms}. */
+export const ELEMENTWISE: Kernel<(typeof PARAMS)[number], ElementwiseVariant> = {
   name: 'elementwise',
-  /** n: loads of one operand; rank: of the walk; a, b, out: first elements. */
-  params: ['n', 'rank', 'a', 'b', 'out'],
+  /** n: loads of one operand; rank: of the walk; a, b, out: first elements; then the parameters of the activation. */
+  params: PARAMS,
+  floats: ['first', 'second', 'third'],
   threads: 64,
-  code: ({ op, lanes }) => /* wgsl */ `
+  code: ({ activation, second, lanes }) => {
+    const V = lanes === 4 ? 'vec4<f32>' : 'f32';
+    const text = ACTIVATIONS[activation](V, second ? ' * b' : '');
+    return /* wgsl */ `
 ${WALK}
-${op === 'swiglu' ? expText(lanes) : ''}
+${activation === 'add' || activation === 'scale' ? '' : expText(lanes)}
+${activation === 'softcap' ? capText(lanes) : ''}
+${text.includes('times_sigmoid') ? timesSigmoidText(V) : ''}
+${text.includes('gelu(') ? geluText(V) : ''}
 ${MAIN} {
   let t = ${UNIT};
   if (t >= params.n) { return; }
   let at = walk(t, 0u, params.rank);
   let a = load_a(params.a + at.x);
-  let b = load_b(params.b + at.y);
-${
-  op === 'add'
-    ? '  let y = a + b;'
-    : `  let e = exp_below_zero(-abs(a)); // never an infinity, which WGSL need not keep
-  let y = a * (select(e, ${lanes === 4 ? 'vec4<f32>(1.0)' : '1.0'}, a >= ${lanes === 4 ? 'vec4<f32>()' : '0.0'}) / (1.0 + e)) * b;`
-}
-  store_out(params.out + at.z, y);
-}`,
+${second ? '  let b = load_b(params.b + at.z);' : ''}
+  ${text}
+  store_out(params.out + at.y, y);
+}`;
+  },
 };
+
+/** How y comes from a and b; `times` is ` * b` where there is one. */
+const ACTIVATIONS: Readonly<Record<ElementwiseTerms['activation'], (V: string, times: string) => string>> = {
+  add: () => 'let y = a + b;',
+  swiglu: () => 'let y = times_sigmoid(a, a) * b;',
+  // Comparisons keep a NaN, which min and clamp need not.
+  clamped: (V) => /* wgsl */ `let limit = ${V}(params.first);
+  let gate = select(a, limit, a > limit);
+  let up = select(select(b, limit, b > limit), -limit, b < -limit);
+  let y = times_sigmoid(gate, gate * params.second) * (up + params.third);`,
+  gelu: (_, times) => `let y = gelu(a)${times};`,
+  // 2z, of x / (1 + exp(−2z)) with z = √(2/π) · (x + 0.044715·x³)
+  geluTanh: (V, times) => /* wgsl */ `let w = a * fma(a * a, ${V}(0.07135481), ${V}(1.5957691));
+  let y = times_sigmoid(a, w)${times};`,
+  scale: (_, times) => `let y = a * params.first${times};`,
+  softcap: (_, times) => `let y = cap(a * params.first${times}, params.second);`,
+};
+
+/** a / (1 + exp(−w)), with an exponential that is never an infinity, which WGSL need not keep. */
+function timesSigmoidText(V: string): string {
+  return /* wgsl */ `
+fn times_sigmoid(a: ${V}, w: ${V}) -> ${V} {
+  let e = exp_below_zero(-abs(w));
+  return a * (select(e, ${V}(1.0), w >= ${V}(0.0)) / (1.0 + e));
+}
+`;
+}
+
+/** x · Φ(x), by the fit of ../../wasm/assembly/elementwise.ts. */
+function geluText(V: string): string {
+  const step = (coefficient: string): string => `  p = fma(p, t, ${V}(${coefficient}));\n`;
+  const rest = ['0.14500968', '-0.26669785', '0.17877163', '-0.033110518', '0.1098271', '0.118048355', '0.13856849'];
+  return /* wgsl */ `
+fn gelu(x: ${V}) -> ${V} {
+  let size = min(abs(x), ${V}(16.0));
+  let t = 1.0 / fma(size, ${V}(0.3465), ${V}(1.0));
+  var p = ${V}(-0.028637106);
+${rest.map(step).join('')}${step('0.13822022')}
+  let below = exp_below_zero(-0.5 * size * size) * (t * p);
+  return x * select(below, 1.0 - below, x >= ${V}(0.0));
+}
+`;
+}

@@ -12,7 +12,7 @@
  * @module
  */
 import type { Kernel } from '../shader.js';
-import { expText, GROUP, MAIN } from './common.js';
+import { capText, expText, GROUP, MAIN } from './common.js';
 
 /** How an operand's quads are read or written: at once, or element by element with any stride. */
 type Lanes = 1 | 4;
@@ -147,25 +147,6 @@ fn keep(work: Work, row: u32, column: u32, sums: vec4<f32>, top: f32, sum: f32) 
     store_states(2u * at, top);
     store_states(2u * at + 1u, sum);
   }
-}`;
-}
-
-/**
- * softcap · tanh(score / softcap): WGSL's own tanh may be off by far more. Near 0 the series: the quotient of
- * exponentials would lose digits there.
- */
-function capText(lanes: 1 | 4): string {
-  const [V, one] = lanes === 4 ? ['vec4<f32>', 'vec4<f32>(1.0)'] : ['f32', '1.0'];
-  return /* wgsl */ `
-fn cap(score: ${V}) -> ${V} {
-  let y = score / params.softcap;
-  let size = abs(y);
-  let z = exp_below_zero(-2.0 * size);
-  let square = min(size * size, ${one}); // it must not overflow where it is not used
-  var p = fma(square, ${V}(-17.0 / 315.0), ${V}(2.0 / 15.0));
-  p = fma(p, square, ${V}(-1.0 / 3.0));
-  let near = fma(size * square, p, size);
-  return params.softcap * sign(y) * select((1.0 - z) / (1.0 + z), near, size < ${V}(0.125));
 }`;
 }
 
@@ -312,7 +293,7 @@ ${MAIN} {
       var score = 0.0;
       for (var p = 0u; p < 8u; p++) { score += partial[p * (SCORES + 4u) + i]; }
       score *= params.scale;
-      ${variant.softcap ? 'score = cap(score);' : ''}
+      ${variant.softcap ? 'score = cap(score, params.softcap);' : ''}
       let row = min(work.first_row + i / KEYS, work.last_row);
       let at = key + i % KEYS;
       scores[m] = select(score, LOWEST, at < first_key(row) || at > last_key(row));
@@ -470,7 +451,7 @@ ${MAIN} {
     var most = vec4<f32>(LOWEST);
     for (var j = 0u; j < 4u; j++) {
       scores[j] *= params.scale;
-      ${variant.softcap ? 'scores[j] = cap(scores[j]);' : ''}
+      ${variant.softcap ? 'scores[j] = cap(scores[j], params.softcap);' : ''}
       let at = vec4<u32>(key + across + 8u * j);
       if (hides) { scores[j] = select(scores[j], vec4<f32>(LOWEST), (at < first) | (at > last)); }
       most = max(most, scores[j]);
