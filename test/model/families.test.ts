@@ -238,6 +238,17 @@ describe('families from HuggingFace files: the same logits and tokens', { skip }
         const model = await loadModelFolder(made, options);
         try {
           await run(model, vector);
+          const [positions, want] = [vector.array('mrope-positions'), vector.array('mrope-logits')];
+          if (!positions || !want) return;
+          const tokens = Array.from(vector.array('tokens')!).slice(0, want.length / vector.vocab);
+          const axes = Array.from(positions).slice(0, 3 * tokens.length);
+          const session = model.openSession();
+          check(await session.append(tokens, { logits: 'all', positions: axes }), want, NEAR, 'three axes');
+          session.dispose();
+          await assert.rejects(model.openSession().append([1, 2], { positions: [0, 0, 0, 0, 0, 0, 0, 0] }), {
+            code: 'SHAPE',
+            message: 'append: positions: expected 2, or 3 times as many, got 8',
+          });
         } finally {
           model.dispose();
         }

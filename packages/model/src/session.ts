@@ -148,7 +148,8 @@ export class DecoderSession implements Session {
     const list = readList<number>(given, 'append: positions', 'a list of integers');
     const most = Math.max(1, ...this.cache.layers.map(({ rope }) => rope?.axes?.sections.length ?? 1));
     const axes = list.length / tokens;
-    const allowed = most === 1 ? `${tokens}, one for each token` : `${tokens}, or ${most} or 3 times as many`;
+    const allowed =
+      most === 1 ? `${tokens}, one for each token` : `${tokens}, or ${most === 3 ? 3 : `${most} or 3`} times as many`;
     if (tokens > 0 && axes !== 1 && axes !== most && !(axes === 3 && most === 4))
       refuse('SHAPE', 'append: positions', allowed, list.length);
     const positions = new Int32Array(list.length);
