@@ -171,10 +171,12 @@ describe('ropewalk export', () => {
       add: ['2,3'],
       argmax: ['4,7'],
       embedding: ['3,10,64', { weights: 'q8_0' }],
+      expert_linear: ['2,3,4,8,64', { weights: 'q4_0', bias: true, weighted: true }],
       linear: ['2,8,64', { weights: 'q4_0', bias: true }],
       rearrange: ['2,3,4', { perm: '1,2,0' }],
       rms_norm: ['2,8', { eps: '1e-5' }],
-      self_attention: ['1,2,4,4,2,8', { window: '3' }],
+      route: ['2,8,3', { gate: 'sigmoid', groups: '4,2,2', bias: true, normalise: true }],
+      self_attention: ['1,2,4,4,2,8', { window: '3', sinks: true }],
       swiglu: ['5'],
     };
     for (const [op, [shape, more]] of Object.entries(shapes)) {
@@ -184,6 +186,18 @@ describe('ropewalk export', () => {
         assert.ok(json.nodes.calls + json.nodes.views > 0);
       }
     }
+  });
+
+  test('options of route and expert_linear change the graph', async () => {
+    const inputs = async (op: string, shape: string, more: ExportOptions = {}): Promise<string[]> =>
+      (await exported(undefined, { op, shape, ...more })).inputs.map(({ name, shape }) => `${name} ${shape}`);
+    assert.deepEqual(await inputs('route', '2,8,3'), ['logits 2,8']);
+    assert.deepEqual(await inputs('route', '2,8,3', { bias: true }), ['logits 2,8', 'bias 8']);
+    const plain = ['x 2,16', 'weight 4,5,16', 'indices 2,3'];
+    assert.deepEqual(await inputs('expert_linear', '2,3,4,5,16'), plain);
+    const all = await inputs('expert_linear', '2,3,4,5,16', { bias: true, weighted: true });
+    assert.deepEqual(all, [...plain, 'bias 4,5', 'weights 2,3']);
+    assert.equal((await inputs('self_attention', '1,2,4,4,2,8', { sinks: true })).at(-1), 'sinks 4');
   });
 
   test('JSON has what the lines have', async () => {
@@ -263,6 +277,21 @@ describe('ropewalk export', () => {
         { op: 'self_attention', shape: '1,65536,131072,4,4,64' },
         /op: no graph can express this self_attention: .*a mask of 65536 × 131072 is too large for an ONNX file/,
       ],
+      [undefined, { op: 'add', shape: '1,2', sinks: true }, /--sinks: it does not apply to --op add/],
+      [undefined, { op: 'route', shape: '2,8' }, /shape: expected TOKENS,EXPERTS,CHOSEN/],
+      [undefined, { op: 'route', shape: '2,8,9' }, /indices: expected at most 8 chosen experts, got 9/],
+      [
+        undefined,
+        { op: 'route', shape: '2,8,2', gate: 'top' },
+        /--gate: expected softmax, sigmoid or softmax-of-chosen/,
+      ],
+      [undefined, { op: 'route', shape: '2,8,2', groups: '4,2' }, /--groups: expected COUNT,USED,BEST/],
+      [
+        undefined,
+        { op: 'route', shape: '2,8,2', groups: '3,2,1' },
+        /groups.count: expected a divisor of the 8 experts/,
+      ],
+      [undefined, { op: 'expert_linear', shape: '2,3,4,5' }, /shape: expected TOKENS,CHOSEN,EXPERTS,N,K/],
       [undefined, { op: 'conv', shape: '1,2' }, /--op: expected rope, add, /],
       [undefined, { op: 'add' }, /--shape: --op add needs a shape: any dimensions/],
       [undefined, { op: 'add', shape: '2,x' }, /--shape: expected an integer/],

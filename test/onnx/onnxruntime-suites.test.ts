@@ -12,24 +12,26 @@ import { extendedCases } from '../../packages/oracle/src/published.js';
 import { runCases } from '../../packages/oracle/src/runner.js';
 import { UNIT_ROUNDOFF } from '../../packages/oracle/src/tolerance.js';
 import { blocksFrom } from '../../packages/ropewalk/src/core/blocks.js';
-import { bitsOf, DTYPES, type Dtype, type FloatDtype } from '../../packages/ropewalk/src/core/dtypes.js';
+import { bitsOf, DTYPES, type Dtype, type FloatDtype, isFloat } from '../../packages/ropewalk/src/core/dtypes.js';
 import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 import { planAdd } from '../../packages/ropewalk/src/ops/add.js';
 import { planArgmax } from '../../packages/ropewalk/src/ops/argmax.js';
 import { planEmbedding } from '../../packages/ropewalk/src/ops/embedding.js';
+import { planExpertLinear } from '../../packages/ropewalk/src/ops/expert-linear.js';
 import { planLinear } from '../../packages/ropewalk/src/ops/linear.js';
 import type { OpPlan } from '../../packages/ropewalk/src/ops/op-plan.js';
 import { planRearrange } from '../../packages/ropewalk/src/ops/rearrange.js';
 import { planRmsNorm } from '../../packages/ropewalk/src/ops/rms-norm.js';
 import { bindRopeParts } from '../../packages/ropewalk/src/ops/rope/call.js';
 import { type Pairing, planRope } from '../../packages/ropewalk/src/ops/rope/plan.js';
-import { planSelfAttention } from '../../packages/ropewalk/src/ops/self-attention.js';
+import { planRoute } from '../../packages/ropewalk/src/ops/route.js';
+import { planSelfAttention, type SelfAttentionOptions } from '../../packages/ropewalk/src/ops/self-attention.js';
 import { planSwiglu } from '../../packages/ropewalk/src/ops/swiglu.js';
 import { runReference } from '../../packages/ropewalk/src/reference/index.js';
 import { ROOT } from '../support/build.js';
 import { noOnnxruntime } from '../support/onnxruntime.js';
-import { DENSE, laid, laidBits, roomFor } from '../support/operators.js';
-import { floats } from '../support/tensors.js';
+import { blocksOf, DENSE, laid, laidBits, roomFor } from '../support/operators.js';
+import { f64Tensor, floats } from '../support/tensors.js';
 
 const FORMS = ['standard', 'primitives'] as const;
 type Form = (typeof FORMS)[number];
@@ -107,6 +109,9 @@ interface Sweep {
   readonly make: () => { readonly plan: OpPlan; readonly outs: readonly Tensor[] };
 }
 
+/** Experts of three tokens. */
+const EXPERTS = tensorFrom(Int32Array.of(3, 0, 1, 1, 2, 3), { shape: [3, 2] });
+
 function sweeps(): Sweep[] {
   const list: Sweep[] = [];
   const of = (name: string, size: number, compute: FloatDtype, make: Sweep['make']): void =>
@@ -143,14 +148,38 @@ function sweeps(): Sweep[] {
           });
         }
       }
+      for (const [bias, own, weighted] of [
+        [false, false, false],
+        [true, true, true],
+        [true, false, true],
+        [false, true, false],
+      ] as const) {
+        of(`expert_linear ${dtype} ${weight} ${JSON.stringify({ bias, own, weighted })}`, 160, dtype, () => {
+          const out = room(dtype, weighted ? [3, 7] : [3, 2, 7]);
+          const options = {
+            bias: bias ? x(weight, [4, 7], 3) : undefined,
+            weights: weighted ? x(dtype, [3, 2], 4) : undefined,
+          };
+          const given = x(dtype, own ? [3, 2, 20] : [3, 20]);
+          return { plan: planExpertLinear(given, x(weight, [4, 7, 20], 2), EXPERTS, out, options), outs: [out] };
+        });
+      }
       for (const [heads, kvHeads, d, dv] of [
         [4, 2, 8, 8],
         [3, 1, 5, 7],
         [2, 2, 8, 4],
       ] as const) {
-        for (const options of [{}, { causal: false }, { window: 2 }, { softcap: 3 }, { scale: 0 }]) {
+        for (const { sinks, ...options } of [
+          {},
+          { causal: false },
+          { window: 2 },
+          { softcap: 3 },
+          { scale: 0 },
+          { sinks: true },
+          { sinks: true, window: 2, softcap: 3 },
+        ] as readonly (Omit<SelfAttentionOptions, 'sinks'> & { sinks?: boolean })[]) {
           of(
-            `self_attention ${dtype} ${weight} ${heads}/${kvHeads} ${d} ${dv} ${JSON.stringify(options)}`,
+            `self_attention ${dtype} ${weight} ${heads}/${kvHeads} ${d} ${dv} ${JSON.stringify({ sinks, ...options })}`,
             8,
             dtype,
             () => {
@@ -160,13 +189,41 @@ function sweeps(): Sweep[] {
                 x(weight, [2, 5, kvHeads, d], 2),
                 x(weight, [2, 5, kvHeads, dv], 3),
               ];
-              return { plan: planSelfAttention(q, k, v, out, options), outs: [out] };
+              const all = { ...options, sinks: sinks ? x(weight, [heads], 4) : undefined };
+              return { plan: planSelfAttention(q, k, v, out, all), outs: [out] };
             },
           );
         }
       }
     }
+    for (const gate of ['softmax', 'sigmoid', 'softmax-of-chosen'] as const) {
+      for (const [bias, options] of [
+        [false, {}],
+        [true, { normalise: true, scale: 2.5 }],
+        [false, { groups: { count: 4, used: 2, best: 2 } }],
+        [true, { groups: { count: 4, used: 3, best: 1 }, normalise: true }],
+        [false, { groups: { count: 12, used: 5, best: 2 } }],
+      ] as const) {
+        of(`route ${dtype} ${gate} ${bias} ${JSON.stringify(options)}`, 4, dtype, () => {
+          const outs = [room('i32', [3, 4]), room(dtype, [3, 4])] as const;
+          // Apart by more than any rounding.
+          const apart = (size: number, step: number) =>
+            f64Tensor(
+              Array.from({ length: size }, (_, n) => ((n * step) % 12) / 3 - 2),
+              [size / 12, 12],
+              dtype,
+            );
+          const added = bias ? apart(12, 5).view([12]) : undefined;
+          return { plan: planRoute(apart(36, 7), ...outs, { gate, bias: added, ...options }), outs };
+        });
+      }
+    }
     for (const format of ['q8_0', 'q4_0'] as const) {
+      of(`expert_linear ${dtype} ${format}`, 4000, dtype, () => {
+        const out = room(dtype, [3, 2, 3]);
+        const weight = blocksOf(format, 12, 64, 5, 0, [4, 3, 64]);
+        return { plan: planExpertLinear(x(dtype, [3, 64]), weight, EXPERTS, out), outs: [out] };
+      });
       of(`linear ${dtype} ${format}`, 2000, dtype, () => {
         const unit = format === 'q8_0' ? 34 : 18;
         const bytes = Uint8Array.from({ length: 6 * unit }, (_, i) =>
@@ -256,7 +313,7 @@ describe('every operator, dtype and mix of dtypes', { skip: noOnnxruntime }, () 
         await backend.finish().catch((error) => assert.fail(`${name}: ${error.message}`));
         for (const [n, out] of got.outs.entries()) {
           const exact = want.outs[n]!;
-          if (size > 0) near(out, exact, compute, size, `${form} ${name}`);
+          if (size > 0 && isFloat(out.dtype)) near(out, exact, compute, size, `${form} ${name}`);
           else assert.deepEqual(bitsOf(out.storage.host!), bitsOf(exact.storage.host!), `${form} ${name}`);
         }
       }

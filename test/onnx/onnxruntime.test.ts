@@ -47,11 +47,14 @@ import {
   dtypes,
   emulate,
   exactOf,
+  expertLinearTrial,
   fills,
   holds,
   hostCopy,
+  indexOf,
   laid,
   laidBits,
+  mixes,
   placements,
   roomFor,
   seeds,
@@ -219,6 +222,32 @@ describe('layouts, places and aliases', { skip }, async () => {
             },
             backend,
           );
+        },
+      );
+
+      holds(
+        'expert_linear: any sizes and layouts',
+        40,
+        [
+          mixes,
+          fc.tuple(size(0, 4), size(0, 3), size(1, 4)),
+          fc.tuple(size(0, 5), size(0, 9)),
+          placements,
+          seeds,
+          size(0, 63),
+          fc.record({ bias: fc.boolean(), weighted: fc.boolean(), own: fc.boolean() }),
+        ],
+        ([dtype, stored], [tokens, chosen, experts], [n, k], how, seed, owned, { bias, weighted, own }) => {
+          const x = laid(dtype, own ? [tokens, chosen, k] : [tokens, k], how[0]!, seed);
+          const indices = indexOf(tokens * chosen, experts, seed).view([tokens, chosen]);
+          const options = {
+            bias: bias ? laid(stored, [experts, n], how[3]!, seed + 2) : undefined,
+            weights: weighted ? laid(dtype, [tokens, chosen], how[4]!, seed + 3) : undefined,
+          };
+          const out = roomFor(dtype, weighted ? [tokens, n] : [tokens, chosen, n], how[2]!);
+          const error = (depth: number, products: number): number => (depth + 2) * U * products + 2 ** -140;
+          const weight = laid(stored, [experts, n, k], how[1]!, seed + 1);
+          return agree({ ...expertLinearTrial(x, weight, indices, out, options, error), owned }, backend);
         },
       );
 

@@ -22,7 +22,7 @@ import {
   TABLE_CONTEXT,
   writeOnnxModel,
 } from '@ropewalk/onnx';
-import { type FloatDtype, type OpName, sizeBytes } from 'ropewalk';
+import { type FloatDtype, type OpName, type RouteGroups, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { FLOATS, Flags, flagOf, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
@@ -31,11 +31,13 @@ import { VERSION } from './version.js';
 
 export type ExportOptions = Texts<'layer' | 'rope' | 'spec' | 'op' | 'shape' | 'form' | 'angles' | 'dtype'> &
   Texts<'layout' | 'direction' | 'heads' | 'kvHeads' | 'context' | 'normEps' | 'opset' | 'weights' | 'eps'> &
-  Texts<'window' | 'softcap' | 'perm' | 'out'> &
-  Switches<'kvCache' | 'bias' | 'json'> & { readonly count?: string | boolean };
+  Texts<'window' | 'softcap' | 'perm' | 'gate' | 'groups' | 'out'> &
+  Switches<'kvCache' | 'bias' | 'sinks' | 'normalise' | 'weighted' | 'json'> & { readonly count?: string | boolean };
 
 /** Tokens for which calls and bytes are counted unless --count is given. */
 const DEFAULT_COUNT = { batch: 1, seq: 512 };
+
+const GATES = ['softmax', 'sigmoid', 'softmax-of-chosen'] as const;
 
 /** ONNX names no limit; no kernel takes more dimensions. */
 const MAX_RANK = 64;
@@ -170,7 +172,9 @@ const OWN: Readonly<Record<OperatorName | 'rope', readonly (keyof ExportOptions)
   linear: ['shape', 'weights', 'bias'],
   embedding: ['shape', 'weights'],
   rearrange: ['shape', 'perm'],
-  self_attention: ['shape', 'window', 'softcap'],
+  self_attention: ['shape', 'window', 'softcap', 'sinks'],
+  route: ['shape', 'gate', 'groups', 'normalise', 'bias'],
+  expert_linear: ['shape', 'weights', 'bias', 'weighted'],
 };
 
 /** No option is ignored: one that the operator does not have is refused. */
@@ -204,9 +208,23 @@ function exportOperator(
     eps: flags.number('eps'),
     window: flags.number('window'),
     softcap: flags.number('softcap'),
+    sinks: options.sinks,
+    gate: flags.word('gate', GATES),
+    groups: groupsOf(flags),
+    normalise: options.normalise,
+    weighted: options.weighted,
     perm: flags.integers('perm', 0, MAX_INTEGER, MAX_RANK),
   });
   return { title: op, model: graph.model(op, `ropewalk ${VERSION}`, op, opset) };
+}
+
+/** `--groups 8,4,2`: 8 groups, of which 4 are used, by the sum of their 2 best scores. */
+function groupsOf(flags: Flags<ExportOptions>): RouteGroups | undefined {
+  const given = flags.integers('groups', 1, MAX_INTEGER, MAX_RANK);
+  if (!given) return undefined;
+  const [count, used, best, ...more] = given as number[];
+  if (best === undefined || more.length > 0) refuse('RANGE', '--groups', 'COUNT,USED,BEST', given);
+  return { count: count!, used: used!, best: best as 1 | 2 };
 }
 
 /** `--count 2,128`: two batches of 128 tokens. */

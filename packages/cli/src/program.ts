@@ -184,11 +184,11 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--spec <file>', 'a RopeSpec as .json instead')
     .option(
       '--op <name>',
-      'another operator: add, argmax, embedding, linear, rearrange, rms_norm, self_attention, swiglu',
+      'another operator: add, argmax, embedding, expert_linear, linear, rearrange, rms_norm, route, self_attention, swiglu',
     )
     .option(
       '--shape <list>',
-      'its dimensions, separated by commas; linear M,N,K, embedding COUNT,ROWS,WIDTH, self_attention BATCH,SEQ,TOTAL,HEADS,KV_HEADS,HEAD_DIM',
+      'its dimensions, separated by commas; linear M,N,K, embedding COUNT,ROWS,WIDTH, self_attention BATCH,SEQ,TOTAL,HEADS,KV_HEADS,HEAD_DIM, route TOKENS,EXPERTS,CHOSEN, expert_linear TOKENS,CHOSEN,EXPERTS,N,K',
     )
     .option('--form <form>', 'standard operators (default), or primitives with the angles computed in the graph')
     .option('--angles <mode>', 'f32-reduced, f64, f32, f32-table or f16-table')
@@ -206,11 +206,16 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     )
     .option('--norm-eps <number>', 'first an RMS norm of each head, with this epsilon')
     .option('--kv-cache', 'write k into rows of a cache')
-    .option('--weights <kind>', 'linear, embedding: f32, f16, bf16, f64, q8_0 or q4_0')
-    .option('--bias', 'linear: with a bias')
+    .option('--weights <kind>', 'linear, expert_linear, embedding: f32, f16, bf16, f64, q8_0 or q4_0')
+    .option('--bias', 'linear, expert_linear, route: with a bias')
     .option('--eps <number>', 'rms_norm: its epsilon; 1e-6 unless given')
     .option('--window <n>', 'self_attention: how many keys a query sees')
     .option('--softcap <number>', 'self_attention: caps the scores')
+    .option('--sinks', 'self_attention: with a sink for each head')
+    .option('--gate <name>', 'route: softmax (default), sigmoid or softmax-of-chosen')
+    .option('--groups <list>', 'route: experts in groups: COUNT,USED,BEST')
+    .option('--normalise', 'route: the weights are divided by their sum')
+    .option('--weighted', "expert_linear: a token's products are weighted and added up")
     .option('--perm <list>', 'rearrange: the order of dimensions; reversed unless given')
     .option('--opset <n>', '23 (default); from 18 on with primitives')
     .option(

@@ -93,5 +93,6 @@ export { checkPlan, type OpName, type OpPlan, unknownPlan } from './ops/op-plan.
 export { type PairAxes, sharePairs } from './ops/rope/axes.js';
 export { dynamicNtkBase, yarnMagnitude, yarnRampEdges } from './ops/rope/frequencies.js';
 export { type AngleRecipe, ggmlRecipe, hfRecipe } from './ops/rope/recipes.js';
+export { LEAST_SUM } from './ops/route.js';
 export { checkRunner, type Runner, withFresh } from './ops/runner.js';
 export { openFrom } from './registry.js';

@@ -8,11 +8,11 @@
  * @module
  * @see https://onnx.ai/onnx/operators/
  */
-import { type FloatDtype, isBlocks, type OpPlan, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
-import { checkPlan, reading, readName, readOptions, refuse, unknownPlan, walk } from 'ropewalk/backend';
+import { type BlockTensor, type FloatDtype, isBlocks, type OpPlan, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
+import { checkPlan, LEAST_SUM, reading, readName, readOptions, refuse, unknownPlan, walk } from 'ropewalk/backend';
 import { dequantise, GRAPH_FORMATS } from './blocks.js';
 import { GraphBuilder } from './builder.js';
-import { argmax, attention, narrowed, rmsNorm, swiglu } from './fragments.js';
+import { argmax, attention, narrowed, rmsNorm, sigmoid, swiglu } from './fragments.js';
 import { computeIn, type EmitOptions, type EmittedGraph, type NotEmitted, PlanGraph } from './plan-graph.js';
 import { emitRope } from './rope.js';
 
@@ -23,7 +23,8 @@ export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './plan
  * Appends a plan to a graph.
  *
  * Inputs and outputs by operator: add a, b → out; swiglu gate, up → out; rms_norm x, weight → out; linear x, weight,
- * bias → out; self_attention q, k, v → out; argmax values → index, value; embedding index, weight → out; rearrange x,
+ * bias → out; self_attention q, k, v, sinks → out; route logits, bias → indices, weights; expert_linear x, weight,
+ * indices, bias, weights → out; argmax values → index, value; embedding index, weight → out; rearrange x,
  * initial → out; rope x → out and, as the form needs them, cos_cache, sin_cache, positions, weight, cache, rows, with
  * `_p` behind the names of part p where there are several.
  *
@@ -68,11 +69,13 @@ function emit(g: PlanGraph, plan: OpPlan): string | undefined {
       return emitEmbedding(g, plan);
     case 'rearrange':
       return emitRearrange(g, plan);
+    case 'route':
+      return emitRoute(g, plan);
     case 'expert_linear':
+      return emitExpertLinear(g, plan);
     case 'geglu':
     case 'gelu':
     case 'layer_norm':
-    case 'route':
     case 'scale':
       return 'there is no graph for it yet';
     default:
@@ -117,7 +120,6 @@ const MAX_MASK_BYTES = 2 ** 30;
 
 function emitAttention(g: PlanGraph, plan: Plan<'self_attention'>): string | undefined {
   const { q, k, v, out } = plan;
-  if (plan.sinks) return 'there is no graph for sinks yet';
   const compute = computeIn(out.dtype);
   const [batch, seq, heads] = q.shape as [number, number, number];
   const [, total, kvHeads, dv] = v.shape as [number, number, number, number];
@@ -125,8 +127,8 @@ function emitAttention(g: PlanGraph, plan: Plan<'self_attention'>): string | und
     return `a mask of ${seq} × ${total} is too large for an ONNX file`;
   const mask = plan.causal ? g.b.constant('attn_mask', maskOf(seq, total, plan.window, compute)) : undefined;
   // Attention-23 adds the mask before it caps, which would let masked keys back in. Its scale is an f32, which ONNX
-  // Runtime takes only above 0.
-  const standard = !g.primitives && plan.softcap === undefined && compute === 'f32' && plan.scale > 0;
+  // Runtime takes only above 0; and it has no sinks.
+  const standard = !g.primitives && !plan.sinks && plan.softcap === undefined && compute === 'f32' && plan.scale > 0;
   // The standard operator takes heads side by side, and knows their number.
   const folded = (name: string, tensor: Tensor<FloatDtype>): string => {
     const [b, s, h, width] = tensor.shape as [number, number, number, number];
@@ -135,7 +137,8 @@ function emitAttention(g: PlanGraph, plan: Plan<'self_attention'>): string | und
       : fold(g, g.wide(name, tensor, compute), standard, [b, s, h * width]);
   };
   const values = [folded('q', q), folded('k', k), folded('v', v)] as const;
-  const y = attention(g.b, values, mask, { heads, kvHeads, total }, plan, compute, standard);
+  const sinks = plan.sinks && g.wide('sinks', plan.sinks, compute);
+  const y = attention(g.b, values, mask, sinks, { batch, seq, heads, kvHeads, total }, plan, compute, standard);
   if (standard && out.isContiguous()) g.round(y, compute, 'out', out.view([batch, seq, heads * dv]));
   else g.round(fold(g, y, standard, out.shape), compute, 'out', out);
   return undefined;
@@ -156,6 +159,93 @@ function maskOf(seq: number, total: number, window: number | undefined, compute:
     }
   }
   return tensorFrom(data, { shape: [seq, total] });
+}
+
+function emitRoute(g: PlanGraph, plan: Plan<'route'>): undefined {
+  const { logits, gate, bias, groups, normalise, scale, indices, weights } = plan;
+  const { b } = g;
+  const compute = computeIn(logits.dtype);
+  const z = g.wide('logits', logits, compute);
+  const added = bias && g.wide('bias', bias, compute);
+  const number = (name: string, x: number): string => b.scalar(b.fresh(name), compute, x);
+  const softmax = (of: string): string => b.add('Softmax', [of], { axis: { i: -1 } });
+  const scores = gate === 'softmax' ? softmax(z) : gate === 'sigmoid' ? sigmoid(b, z, compute) : z;
+  // The gates rise with the logits, which have no two alike where the scores may: the logits rank, unless scores are
+  // added up.
+  let ranks = bias || groups ? scores : z;
+  if (added) ranks = b.add('Add', [ranks, added]);
+  if (groups) ranks = ofBestGroups(b, ranks, groups, logits.shape as [number, number], compute);
+  const places = topK(b, ranks, indices.shape[1]!)[1];
+  g.give(b.cast(places, 'i32'), 'indices', indices);
+  const found = b.add('GatherElements', [scores, places], { axis: { i: -1 } });
+  let picked = gate === 'softmax-of-chosen' ? softmax(found) : found;
+  if (normalise) {
+    const sum = b.add('ReduceSum', [picked, b.integers(b.fresh('last'), [-1])], { keepdims: { i: 1 } });
+    picked = b.add('Div', [picked, b.add('Max', [sum, number('least_sum', LEAST_SUM)])]);
+  }
+  if (scale !== 1) picked = b.add('Mul', [picked, number('scale', scale)]);
+  g.round(picked, compute, 'weights', weights);
+}
+
+/** The largest along the last dimension, the first of equal ones before others: values, and places as i64. */
+function topK(b: GraphBuilder, values: string, count: number): readonly [string, string] {
+  const attributes = { axis: { i: -1 }, largest: { i: 1 }, sorted: { i: 1 } };
+  return b.addMany('TopK', [values, b.integers(b.fresh('count'), [count])], attributes, 2) as [string, string];
+}
+
+/** Adds −∞ to the ranks of experts outside the best groups. */
+function ofBestGroups(
+  b: GraphBuilder,
+  ranks: string,
+  { count, used, best }: NonNullable<Plan<'route'>['groups']>,
+  [tokens, experts]: readonly [number, number],
+  compute: 'f32' | 'f64',
+): string {
+  const integers = (name: string, values: readonly number[]): string => b.integers(b.fresh(name), values);
+  const size = experts / count;
+  const byGroup = b.add('Reshape', [ranks, integers('by_group', [tokens, count, size])]);
+  const [scores] = topK(b, byGroup, Math.min(best, size));
+  const sums = b.add('ReduceSum', [scores, integers('last', [-1])], { keepdims: { i: 0 } });
+  const fill = (name: string, value: number, shape: readonly number[]): string =>
+    b.add('Expand', [b.scalar(b.fresh(name), compute, value), integers('filled', shape)]);
+  const mask = b.add(
+    'ScatterElements',
+    [fill('dropped', -Infinity, [tokens, count]), topK(b, sums, used)[1], fill('kept', 0, [tokens, used])],
+    { axis: { i: 1 } },
+  );
+  const masked = b.add('Add', [byGroup, b.add('Unsqueeze', [mask, integers('each', [2])])]);
+  return b.add('Reshape', [masked, integers('by_expert', [tokens, experts])]);
+}
+
+/** The chosen matrices are gathered: a graph reads no other. An index outside takes the nearest expert. */
+function emitExpertLinear(g: PlanGraph, { x, weight, bias, indices, weights, out }: Plan<'expert_linear'>): undefined {
+  const { b } = g;
+  const compute = computeIn(out.dtype);
+  const [tokens, chosen] = indices.shape as [number, number];
+  const [experts, n, k] = weight.shape as [number, number, number];
+  const integers = (name: string, values: readonly number[]): string => b.integers(b.fresh(name), values);
+  const reshape = (value: string, shape: readonly number[]): string =>
+    b.add('Reshape', [value, integers('shape', shape)], { allowzero: { i: 1 } });
+  const value = reshape(g.wide('x', x, compute), [tokens, x.rank === 3 ? chosen : 1, k, 1]);
+  const table = isBlocks(weight) ? g.take('weight', weight.bytes) : g.take('weight', weight);
+  const bounds = [0, Math.max(0, experts - 1)].map((id) =>
+    b.constant(b.fresh('bound'), tensorFrom(Int32Array.of(id), { shape: [] })),
+  );
+  const ids = b.add('Clip', [g.take('indices', indices), ...bounds]);
+  const chosenOf = (values: string): string => b.add('Gather', [values, ids], { axis: { i: 0 } });
+  const wide = (found: string, dtype: FloatDtype): string => (dtype === compute ? found : b.cast(found, compute));
+  const blocks = (of: BlockTensor): string => {
+    const found = chosenOf(reshape(table, [experts, of.bytes.size / Math.max(1, experts)]));
+    return reshape(dequantise(b, found, of.format, [tokens * chosen * n, k], compute), [tokens, chosen, n, k]);
+  };
+  const matrices = isBlocks(weight) ? blocks(weight) : wide(chosenOf(table), weight.dtype);
+  let y = reshape(b.add('MatMul', [matrices, value]), [tokens, chosen, n]);
+  if (bias) y = b.add('Add', [y, wide(chosenOf(g.take('bias', bias)), bias.dtype)]);
+  if (weights) {
+    const factors = reshape(g.wide('weights', weights, compute), [tokens, chosen, 1]);
+    y = b.add('ReduceSum', [b.add('Mul', [y, factors]), integers('chosen', [1])], { keepdims: { i: 0 } });
+  }
+  g.round(y, compute, 'out', out);
 }
 
 function emitArgmax(g: PlanGraph, { values, outIndex, outValue }: Plan<'argmax'>): undefined {

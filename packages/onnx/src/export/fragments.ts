@@ -74,15 +74,19 @@ export function rmsNorm(
 }
 
 /**
- * Appends SwiGLU: `up · gate / (1 + exp(−gate))`, with the exponential of −|gate|, which cannot overflow. Sigmoid is
- * not used: ONNX Runtime's is a polynomial within 4e-7, too coarse for gates below −4.
+ * Appends `1 / (1 + exp(−x))`, with the exponential of −|x|, which cannot overflow. Sigmoid is not used: ONNX Runtime's
+ * is a polynomial within 4e-7, too coarse for x below −4.
  */
-export function swiglu(b: GraphBuilder, gate: string, up: string, compute: 'f32' | 'f64'): string {
+export function sigmoid(b: GraphBuilder, x: string, compute: Wide): string {
   const one = b.scalar(b.fresh('one'), compute, 1);
-  const small = b.add('Exp', [b.add('Neg', [b.add('Abs', [gate])])]);
-  const negative = b.add('Less', [gate, b.scalar(b.fresh('zero'), compute, 0)]);
-  const share = b.add('Div', [b.add('Where', [negative, small, one]), b.add('Add', [small, one])]);
-  return b.add('Mul', [up, b.add('Mul', [gate, share])]);
+  const small = b.add('Exp', [b.add('Neg', [b.add('Abs', [x])])]);
+  const negative = b.add('Less', [x, b.scalar(b.fresh('zero'), compute, 0)]);
+  return b.add('Div', [b.add('Where', [negative, small, one]), b.add('Add', [small, one])]);
+}
+
+/** Appends SwiGLU: `up · gate · sigmoid(gate)`. */
+export function swiglu(b: GraphBuilder, gate: string, up: string, compute: 'f32' | 'f64'): string {
+  return b.add('Mul', [up, b.add('Mul', [gate, sigmoid(b, gate, compute)])]);
 }
 
 /**
@@ -106,6 +110,7 @@ export function argmax(b: GraphBuilder, values: string, compute: 'f32' | 'f64', 
  *
  * @param values - q, k, v: `[batch, seq, heads · d]` and so on where `standard`, else `[batch, seq, heads, d]`
  * @param mask - added to the scores, `[seq, total]`
+ * @param sinks - scores without a value, `[heads]`; not where `standard`
  * @param standard - as Attention-23
  * @returns `[batch, seq, heads · dv]` where `standard`, else `[batch, seq, heads, dv]`
  */
@@ -113,7 +118,8 @@ export function attention(
   b: GraphBuilder,
   [q, k, v]: readonly [string, string, string],
   mask: string | undefined,
-  { heads, kvHeads, total }: Readonly<Record<'heads' | 'kvHeads' | 'total', number>>,
+  sinks: string | undefined,
+  { batch, seq, heads, kvHeads, total }: Readonly<Record<'batch' | 'seq' | 'heads' | 'kvHeads' | 'total', number>>,
   { scale, softcap }: { readonly scale: number; readonly softcap: number | undefined },
   compute: 'f32' | 'f64',
   standard: boolean,
@@ -141,6 +147,15 @@ export function attention(
     softcap === undefined
       ? scaled('scale', scale)
       : b.add('Mul', [b.add('Tanh', [scaled('scale_over_cap', scale / softcap)]), number('cap', softcap)]);
-  const weights = b.add('Softmax', [mask ? b.add('Add', [scores, mask]) : scores], { axis: { i: -1 } });
+  const masked = mask ? b.add('Add', [scores, mask]) : scores;
+  const softmax = (of: string): string => b.add('Softmax', [of], { axis: { i: -1 } });
+  const integers = (name: string, values: readonly number[]): string => b.integers(b.fresh(name), values);
+  const withSinks = (): string => {
+    const column = b.add('Reshape', [sinks!, integers('sink_shape', [1, heads, 1, 1])]);
+    const spread = b.add('Expand', [column, integers('sink_column', [batch, heads, seq, 1])]);
+    const all = softmax(b.add('Concat', [masked, spread], { axis: { i: -1 } }));
+    return b.add('Slice', [all, ...([[0], [total], [-1]] as const).map((part) => integers('keys', part))]);
+  };
+  const weights = sinks ? withSinks() : softmax(masked);
   return transpose(b.add('MatMul', [weights, vs]), [0, 2, 1, 3]);
 }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ArrayOf, BlockTensor, Dtype, FloatDtype, OpName, OpPlan, TensorStorage } from 'ropewalk';
+import type { ArrayOf, BlockTensor, Dtype, FloatDtype, OpName, OpPlan, RouteOptions, TensorStorage } from 'ropewalk';
 import {
   blocksFrom,
   isDtype,
@@ -11,9 +11,11 @@ import {
   planAdd,
   planArgmax,
   planEmbedding,
+  planExpertLinear,
   planLinear,
   planRearrange,
   planRmsNorm,
+  planRoute,
   planSelfAttention,
   planSwiglu,
   Tensor,
@@ -26,10 +28,7 @@ import { emitPlan } from './emit.js';
 import type { GraphForm } from './fragments.js';
 
 /** An operator that {@link operatorModel} writes; for RoPE see ropeModel. */
-export type OperatorName = Exclude<
-  OpName,
-  'rope' | 'layer_norm' | 'gelu' | 'geglu' | 'scale' | 'route' | 'expert_linear'
->;
+export type OperatorName = Exclude<OpName, 'rope' | 'layer_norm' | 'gelu' | 'geglu' | 'scale'>;
 
 /** What `shape` means for each operator, in words. */
 export const OPERATOR_SHAPES: Readonly<Record<OperatorName, string>> = {
@@ -41,6 +40,8 @@ export const OPERATOR_SHAPES: Readonly<Record<OperatorName, string>> = {
   embedding: 'COUNT,ROWS,WIDTH',
   rearrange: 'any dimensions, of x',
   self_attention: 'BATCH,SEQ,TOTAL,HEADS,KV_HEADS,HEAD_DIM',
+  route: 'TOKENS,EXPERTS,CHOSEN',
+  expert_linear: 'TOKENS,CHOSEN,EXPERTS,N,K',
 };
 
 /** Which operator, and of what size. */
@@ -51,9 +52,9 @@ export interface OperatorModelOptions {
   readonly form: GraphForm;
   /** Of the data; f32 unless given. */
   readonly dtype?: FloatDtype;
-  /** linear and embedding: f32, f16, bf16, f64, q8_0 or q4_0; the dtype of the data unless given. */
+  /** linear, expert_linear and embedding: f32, f16, bf16, f64, q8_0 or q4_0; the dtype of the data unless given. */
   readonly weights?: string;
-  /** linear: with a bias. */
+  /** linear, expert_linear and route: with a bias. */
   readonly bias?: boolean;
   /** rms_norm: its epsilon; 1e-6 unless given. */
   readonly eps?: number;
@@ -61,6 +62,16 @@ export interface OperatorModelOptions {
   readonly window?: number;
   /** self_attention: caps the scores; no cap unless given. */
   readonly softcap?: number;
+  /** self_attention: with sinks. */
+  readonly sinks?: boolean;
+  /** route: how logits become scores; softmax unless given. */
+  readonly gate?: RouteOptions['gate'];
+  /** route: experts in groups; none unless given. */
+  readonly groups?: RouteOptions['groups'];
+  /** route: the weights are divided by their sum. */
+  readonly normalise?: boolean;
+  /** expert_linear: the products of a token are weighted and added up. */
+  readonly weighted?: boolean;
   /** rearrange: the order of dimensions; reversed unless given. */
   readonly perm?: readonly number[];
 }
@@ -92,7 +103,7 @@ function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): O
     shape.length === count
       ? [...shape]
       : fail('SHAPE', 'export: shape', `expected ${OPERATOR_SHAPES[op]}, got ${shape.length} numbers`);
-  const weights = (dims: readonly [number, number]) => weightOf(given.weights ?? dtype, dims);
+  const weights = (dims: readonly number[]) => weightOf(given.weights ?? dtype, dims);
   switch (op) {
     case 'add':
       return planAdd(tensor(), tensor(), tensor());
@@ -123,15 +134,36 @@ function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): O
     case 'self_attention': {
       const [batch, seq, total, heads, kvHeads, d] = sizes(6) as [number, number, number, number, number, number];
       const { window, softcap } = given;
+      const sinks = given.sinks ? tensor([heads]) : undefined;
       const [q, kv] = [tensor([batch, seq, heads, d]), tensor([batch, total, kvHeads, d])];
-      return planSelfAttention(q, kv, tensor(kv.shape), tensor(q.shape), { window, softcap });
+      return planSelfAttention(q, kv, tensor(kv.shape), tensor(q.shape), { window, softcap, sinks });
+    }
+    case 'route': {
+      const [tokens, experts, chosen] = sizes(3) as [number, number, number];
+      const { gate = 'softmax', groups, normalise } = given;
+      const bias = given.bias ? tensor([experts]) : undefined;
+      const found = [tokens, chosen];
+      return planRoute(tensor([tokens, experts]), shapeOnly('i32', found), tensor(found), {
+        gate,
+        bias,
+        groups,
+        normalise,
+      });
+    }
+    case 'expert_linear': {
+      const [tokens, chosen, experts, n, k] = sizes(5) as [number, number, number, number, number];
+      const out = tensor(given.weighted ? [tokens, n] : [tokens, chosen, n]);
+      return planExpertLinear(tensor([tokens, k]), weights([experts, n, k]), shapeOnly('i32', [tokens, chosen]), out, {
+        bias: given.bias ? tensor([experts, n]) : undefined,
+        weights: given.weighted ? tensor([tokens, chosen]) : undefined,
+      });
     }
   }
 }
 
-function weightOf(kind: string, shape: readonly [number, number]): BlockTensor | Tensor<FloatDtype> {
+function weightOf(kind: string, shape: readonly number[]): BlockTensor | Tensor<FloatDtype> {
   const format = GRAPH_FORMATS.find((name) => name === kind);
-  if (format) return blocksFrom(format, shapeOnly('u8', [Math.floor(blockBytes(format, shape[0] * shape[1]))]), shape);
+  if (format) return blocksFrom(format, shapeOnly('u8', [Math.floor(blockBytes(format, countElements(shape)))]), shape);
   if (!isDtype(kind) || !isFloat(kind))
     refuse('UNSUPPORTED', 'export: weights', 'f32, f16, bf16, f64, q8_0 or q4_0', kind);
   return shapeOnly(kind, shape);

@@ -98,7 +98,10 @@ function resultsOf(model: OnnxModel, written: OnnxNode, inputs: readonly ValueTy
   };
   const dtype = (operator.dtype ? operator.dtype(dtypes) : inputs[0]?.dtype) ?? wrong('dtype');
   const results = operator.shapes?.(shapes) ?? wrong('shape');
-  return results.map((shape) => ({ dtype, shape: (shape ?? wrong('shape')) as readonly number[] }));
+  return results.map((shape, output) => ({
+    dtype: (output > 0 ? operator.further?.[output - 1] : undefined) ?? dtype,
+    shape: (shape ?? wrong('shape')) as readonly number[],
+  }));
 }
 
 /** A node as it would be read from a file. */

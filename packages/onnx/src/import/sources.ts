@@ -157,6 +157,8 @@ function dtypeOf(scope: Scope, value: string, depth = 0): ValueDtype | undefined
   if (said?.dtype || !node || depth > MAX_WALK) return said?.dtype;
   const operator = operatorOf(node);
   if (!operator) return undefined;
+  const own = operator.further?.[node.outputs.indexOf(value) - 1];
+  if (own) return own;
   const inputOf = (input: number): ValueDtype | undefined =>
     node.inputs[input] ? dtypeOf(scope, node.inputs[input], depth + 1) : undefined;
   return operator.dtype

@@ -103,6 +103,8 @@ export interface Operator {
   content?(n: ShapeReader): Shape | undefined;
   /** The dtype of the outputs; that of the first data input unless given. */
   dtype?(n: DtypeReader): ValueDtype | undefined;
+  /** The dtypes of the outputs after the first, where they have their own. */
+  readonly further?: readonly ValueDtype[];
   /** The outputs, computed. */
   compute?(n: ValueReader): Value | readonly Value[];
   /** The channels of an output; undefined where the operator does something that is not traced. */

@@ -17,7 +17,7 @@ import type {
   TraceReader,
   ValueReader,
 } from './operator.js';
-import { axisAt, INDICES, NUMBERS, sameShape } from './operator.js';
+import { axisAt, FLOATS, INDICES, NUMBERS, sameShape } from './operator.js';
 import { CannotEvaluate, gather, type Value, type ValueDtype } from './values.js';
 
 /** What a Slice takes of an axis. */
@@ -316,6 +316,22 @@ export const SELECTION: Operators = {
       return scalar
         ? pick(n, n.trail.toSpliced(place, 0, size), (index) => index.toSpliced(place, 0, chosen[0]!))
         : pick(n, n.trail.with(place, size), (index) => index.with(place, chosen[index[place]!]!));
+    },
+  },
+  TopK: {
+    data: [0, 1],
+    dtype: (n) => {
+      n.dtype([1], ['i64']);
+      return n.dtype([0], FLOATS);
+    },
+    further: ['i64'],
+    shapes: (n) => {
+      const [shape, count] = [n.shape(0), n.content(1)?.[0]];
+      const axis = shape && axisAt(numberAttribute(n.node, 'axis', -1), shape.length);
+      if (axis === undefined || count === undefined) return undefined;
+      const [dim, taken] = [shape![axis]!, shape!.with(axis, count)];
+      if (typeof dim === 'number' && typeof count === 'number') n.check(count <= dim, 'K');
+      return [taken, taken];
     },
   },
   GatherElements: { cost: 'lookup', shapes: (n) => [n.shape(1)], dtype: indexed },
