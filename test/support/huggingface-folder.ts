@@ -59,6 +59,8 @@ interface Row {
   readonly inside?: { readonly modelType: string; readonly tensors: string; readonly head: string };
   /** Fields besides those of {@link commonFields}; `undefined` removes one. */
   readonly fields?: (given: Given) => Record<string, unknown>;
+  /** Published files have head_dim; others have it where it is not hidden_size / num_attention_heads. */
+  readonly headDim?: true;
   /** The class ties the head unless config.json says otherwise, and published files do not say it. */
   readonly tied?: true;
   /** Other names than {@link NAMES}. */
@@ -122,13 +124,12 @@ const experts = ({ key }: Given) => ({
 });
 
 /** Multi-head latent attention and its experts: DeepSeek V2 and V3. */
-const deepseek = ({ key, raw, heads, has }: Given) => {
+const deepseek = (given: Given) => {
+  const { key, raw, heads, has } = given;
   const rope = key('rope.dimension_count')!;
   const mscale = digits((key('rope.scaling.yarn_log_multiplier') ?? 0) / 0.1); // the converter's factor
   return {
-    head_dim: undefined,
     num_key_value_heads: heads,
-    attention_bias: false,
     q_lora_rank: has('blk.0.attn_q_a.weight') ? key('attention.q_lora_rank') : null,
     kv_lora_rank: key('attention.kv_lora_rank'),
     qk_rope_head_dim: rope,
@@ -155,7 +156,7 @@ const deepseek = ({ key, raw, heads, has }: Given) => {
             original_max_position_embeddings: key('rope.scaling.original_context_length'),
             type: 'yarn',
           }
-        : null,
+        : scalingOf(given),
   };
 };
 
@@ -165,6 +166,7 @@ const ROWS: readonly Row[] = [
     gguf: 'gemma2',
     class: 'Gemma2ForCausalLM',
     modelType: 'gemma2',
+    headDim: true,
     tied: true,
     minusOne: true,
     names: GEMMA_NORMS,
@@ -181,6 +183,7 @@ const ROWS: readonly Row[] = [
     gguf: 'gemma3',
     class: 'Gemma3ForCausalLM',
     modelType: 'gemma3_text',
+    headDim: true,
     tied: true,
     minusOne: true,
     names: GEMMA_NORMS,
@@ -206,7 +209,7 @@ const ROWS: readonly Row[] = [
     fields: ({ key, headDim, has, list }) => ({
       sliding_window: key('attention.sliding_window') || null,
       original_max_position_embeddings: key('rope.scaling.original_context_length'),
-      partial_rotary_factor: key('rope.dimension_count')! / headDim,
+      partial_rotary_factor: (key('rope.dimension_count') ?? headDim) / headDim,
       rope_scaling: has('rope_factors_long.weight')
         ? {
             long_factor: list('rope_factors_long.weight'),
@@ -223,9 +226,6 @@ const ROWS: readonly Row[] = [
     modelType: 'smollm3',
     permuted: true,
     fields: ({ layers }) => ({
-      head_dim: undefined,
-      attention_bias: false,
-      mlp_bias: false,
       no_rope_layers: Array.from({ length: layers }, (_item, layer) => Number((layer + 1) % 4 !== 0)),
       no_rope_layer_interval: 4,
       layer_types: typesOf(layers, () => false),
@@ -237,11 +237,10 @@ const ROWS: readonly Row[] = [
     gguf: 'cohere2',
     class: 'Cohere2ForCausalLM',
     modelType: 'cohere2',
+    headDim: true,
     tied: true,
     fields: (given) => ({
-      head_dim: given.headDim,
       layer_norm_eps: given.key('attention.layer_norm_epsilon'),
-      attention_bias: false,
       logit_scale: given.key('logit_scale'),
       order_of_interleaved_layers: 'local_attn_first',
       position_embedding_type: 'rope_gptj',
@@ -261,7 +260,6 @@ const ROWS: readonly Row[] = [
     class: 'Olmo2ForCausalLM',
     modelType: 'olmo2',
     names: NORMS_AFTER,
-    fields: () => ({ attention_bias: false }),
   },
   {
     // transformers@0233e509 has one YaRN for all layers; published models, and llama.cpp, have plain sliding layers.
@@ -270,7 +268,7 @@ const ROWS: readonly Row[] = [
     modelType: 'olmo3',
     names: NORMS_AFTER,
     fields: (given) => ({
-      attention_bias: false,
+      ...olmo3Rope(given),
       sliding_window: given.key('attention.sliding_window'),
       layer_types: slidingTypes(given, 4),
     }),
@@ -280,10 +278,7 @@ const ROWS: readonly Row[] = [
     class: 'GraniteForCausalLM',
     modelType: 'granite',
     permuted: true,
-    fields: ({ key, has }) => ({
-      head_dim: undefined,
-      attention_bias: has('blk.0.attn_output.bias'),
-      mlp_bias: has('blk.0.ffn_down.bias'),
+    fields: ({ key }) => ({
       attention_multiplier: key('attention.scale'),
       embedding_multiplier: key('embedding_scale'),
       residual_multiplier: key('residual_scale'),
@@ -300,16 +295,17 @@ const ROWS: readonly Row[] = [
       'attn_k_norm.weight': 'self_attn.k_layernorm.norms.{n}.weight',
     },
     fields: ({ key, raw, headDim, has }) => ({
+      attention_bias: undefined,
       layer_norm_eps: key('attention.layer_norm_epsilon'),
-      partial_rotary_factor: key('rope.dimension_count')! / headDim,
+      partial_rotary_factor: (key('rope.dimension_count') ?? headDim) / headDim,
       use_parallel_residual: raw('use_parallel_residual'),
       use_qkv_bias: has('blk.0.attn_q.bias'),
       qk_layernorm: has('blk.0.attn_q_norm.weight'),
     }),
   },
   {
-    // GELU by tanh, as llama.cpp always has it; `gelu`, which Pythia's files say, is by erf in HuggingFace. The
-    // converter writes no base.
+    // GELU by tanh, as llama.cpp always has it; `gelu`, which Pythia's files say, is by erf in HuggingFace. Converted
+    // files have no base, whatever rotary_emb_base was.
     gguf: 'gptneox',
     class: 'GPTNeoXForCausalLM',
     modelType: 'gpt_neox',
@@ -325,13 +321,11 @@ const ROWS: readonly Row[] = [
     fields: ({ key, raw, headDim }) => ({
       num_key_value_heads: undefined,
       rope_theta: undefined,
-      rope_scaling: undefined,
       hidden_act: 'gelu_fast',
       layer_norm_eps: key('attention.layer_norm_epsilon'),
-      rotary_emb_base: 10000,
-      rotary_pct: key('rope.dimension_count')! / headDim,
+      rotary_emb_base: key('rope.freq_base') ?? 10000,
+      rotary_pct: (key('rope.dimension_count') ?? headDim) / headDim,
       use_parallel_residual: raw('use_parallel_residual'),
-      attention_bias: true,
     }),
     // Rows q of all heads, k, v → q, k, v of each head.
     change: (layer, { heads, headDim }) => {
@@ -346,22 +340,21 @@ const ROWS: readonly Row[] = [
     gguf: 'glm4',
     class: 'Glm4ForCausalLM',
     modelType: 'glm4',
+    headDim: true,
     names: {
       ...FUSED,
       post_attention_norm: 'post_self_attn_layernorm',
       post_ffw_norm: 'post_mlp_layernorm',
     },
-    fields: ({ key, headDim, has }) => ({
-      attention_bias: has('blk.0.attn_q.bias'),
-      partial_rotary_factor: key('rope.dimension_count')! / headDim,
-    }),
+    fields: ({ key, headDim }) => ({ partial_rotary_factor: (key('rope.dimension_count') ?? headDim) / headDim }),
   },
   {
-    // The mscale fields are equal: llama.cpp takes mscale as 1. Without YaRN the text model is a plain Mistral.
+    // llama.cpp takes mscale as 1. Without YaRN the text model is a plain Mistral.
     gguf: 'mistral3',
     when: ({ raw }) => raw('rope.scaling.type') === 'yarn',
     class: 'Mistral3ForConditionalGeneration',
     modelType: 'ministral3',
+    headDim: true,
     inside: { modelType: 'mistral3', tensors: 'language_model.model.', head: 'language_model.lm_head' },
     permuted: true,
     fields: ({ key }) => ({
@@ -382,6 +375,15 @@ const ROWS: readonly Row[] = [
     }),
   },
   {
+    gguf: 'mistral3',
+    class: 'Mistral3ForConditionalGeneration',
+    modelType: 'mistral',
+    headDim: true,
+    inside: { modelType: 'mistral3', tensors: 'language_model.model.', head: 'language_model.lm_head' },
+    permuted: true,
+    fields: () => ({ sliding_window: null }),
+  },
+  {
     gguf: 'qwen2moe',
     class: 'Qwen2MoeForCausalLM',
     modelType: 'qwen2_moe',
@@ -393,6 +395,7 @@ const ROWS: readonly Row[] = [
     },
     fields: (given) => ({
       ...experts(given),
+      attention_bias: undefined,
       norm_topk_prob: false,
       shared_expert_intermediate_size: given.key('expert_shared_feed_forward_length'),
       use_sliding_window: false,
@@ -408,10 +411,10 @@ const ROWS: readonly Row[] = [
     gguf: 'qwen3moe',
     class: 'Qwen3MoeForCausalLM',
     modelType: 'qwen3_moe',
+    headDim: true,
     fields: (given) => ({
       ...experts(given),
       norm_topk_prob: true,
-      attention_bias: false,
       use_sliding_window: false,
       sliding_window: null,
       max_window_layers: given.layers,
@@ -419,7 +422,13 @@ const ROWS: readonly Row[] = [
   },
   {
     gguf: 'llama',
-    when: ({ key }) => (key('expert_count') ?? 0) > 0,
+    when: ({ key }) => !key('expert_count'),
+    class: 'LlamaForCausalLM',
+    modelType: 'llama',
+    permuted: true,
+  },
+  {
+    gguf: 'llama',
     class: 'MixtralForCausalLM',
     modelType: 'mixtral',
     permuted: true,
@@ -430,7 +439,6 @@ const ROWS: readonly Row[] = [
       ffn_down_exps: 'block_sparse_moe.experts.{n}.w2',
     },
     fields: ({ key }) => ({
-      head_dim: undefined,
       num_local_experts: key('expert_count'),
       num_experts_per_tok: key('expert_used_count'),
       output_router_logits: false,
@@ -461,6 +469,7 @@ const ROWS: readonly Row[] = [
     gguf: 'gpt-oss',
     class: 'GptOssForCausalLM',
     modelType: 'gpt_oss',
+    headDim: true,
     names: {
       post_attention_norm: 'post_attention_layernorm',
       'attn_sinks.weight': 'self_attn.sinks',
@@ -472,7 +481,6 @@ const ROWS: readonly Row[] = [
     },
     fields: (given) => ({
       intermediate_size: given.key('expert_feed_forward_length'),
-      attention_bias: true,
       experts_per_token: given.key('expert_used_count'),
       num_experts_per_tok: given.key('expert_used_count'),
       num_local_experts: given.key('expert_count'),
@@ -480,7 +488,7 @@ const ROWS: readonly Row[] = [
       layer_types: slidingTypes(given, 2),
       sliding_window: given.key('attention.sliding_window'),
       swiglu_limit: 7,
-      rope_scaling: { ...scalingOf(given), beta_fast: 32, beta_slow: 1, truncate: true },
+      rope_scaling: scalingOf(given) && { ...scalingOf(given), beta_fast: 32, beta_slow: 1, truncate: true },
     }),
     // Gate and up alternate, and weights are [experts, inputs, outputs].
     change: (layer) => {
@@ -501,11 +509,12 @@ const ROWS: readonly Row[] = [
     gguf: 'qwen2vl',
     class: 'Qwen2VLForConditionalGeneration',
     modelType: 'qwen2_vl',
-    fields: ({ raw, layers }) => ({
+    fields: (given) => ({
+      attention_bias: undefined,
       use_sliding_window: false,
       sliding_window: 32768,
-      max_window_layers: layers,
-      rope_scaling: { type: 'mrope', mrope_section: (raw('rope.dimension_sections') as number[]).slice(0, 3) },
+      max_window_layers: given.layers,
+      rope_scaling: { ...(scalingOf(given) ?? { type: 'mrope' }), mrope_section: sectionsOf(given) },
     }),
   },
   {
@@ -513,13 +522,13 @@ const ROWS: readonly Row[] = [
     gguf: 'qwen3vl',
     class: 'Qwen3VLForConditionalGeneration',
     modelType: 'qwen3_vl_text',
+    headDim: true,
     inside: { modelType: 'qwen3_vl', tensors: 'model.language_model.', head: 'lm_head' },
-    fields: ({ raw }) => ({
-      attention_bias: false,
+    fields: (given) => ({
       rope_scaling: {
         mrope_interleaved: true,
-        mrope_section: (raw('rope.dimension_sections') as number[]).slice(0, 3),
-        rope_type: 'default',
+        mrope_section: sectionsOf(given),
+        ...(scalingOf(given) ?? { rope_type: 'default' }),
       },
     }),
   },
@@ -527,18 +536,19 @@ const ROWS: readonly Row[] = [
     gguf: 'ernie4_5',
     class: 'Ernie4_5ForCausalLM',
     modelType: 'ernie4_5',
-    fields: () => ({ use_bias: false }),
+    headDim: true,
+    fields: ({ has }) => ({ attention_bias: undefined, use_bias: has('blk.0.attn_q.bias') }),
   },
   {
     // llama.cpp has windows in files of 64 layers only; HuggingFace wherever sliding_window is a number.
     gguf: 'exaone4',
     class: 'Exaone4ForCausalLM',
     modelType: 'exaone4',
+    headDim: true,
     names: NORMS_AFTER,
     fields: (given) => {
       const slides = given.layers === 64;
       return {
-        head_dim: given.headDim,
         sliding_window: slides ? (given.key('attention.sliding_window') ?? 4096) : null,
         sliding_window_pattern: slides ? 'LLLG' : null,
         layer_types: slides ? slidingTypes(given, 4) : typesOf(given.layers, () => false),
@@ -551,11 +561,11 @@ const ROWS: readonly Row[] = [
     modelType: 'minicpm',
     tied: true,
     permuted: true,
+    // Without the keys llama.cpp takes the first MiniCPM's numbers.
     fields: ({ key, hidden, layers }) => ({
-      head_dim: undefined,
-      scale_emb: key('embedding_scale'),
-      scale_depth: digits(key('residual_scale')! * Math.sqrt(layers)),
-      dim_model_base: digits(hidden / key('logit_scale')!),
+      scale_emb: key('embedding_scale') ?? 12,
+      scale_depth: digits((key('residual_scale') ?? 1.4 / Math.sqrt(layers)) * Math.sqrt(layers)),
+      dim_model_base: digits(hidden / (key('logit_scale') ?? 256 / hidden)),
     }),
   },
   {
@@ -567,6 +577,7 @@ const ROWS: readonly Row[] = [
     names: { ffn_up: 'mlp.c_fc', ffn_down: 'mlp.c_proj' },
     fields: ({ key }) => ({
       hidden_act: 'gelu_pytorch_tanh',
+      attention_bias: undefined,
       mlp_type: 'default',
       norm_type: 'layer_norm',
       norm_epsilon: key('attention.layer_norm_epsilon'),
@@ -576,10 +587,10 @@ const ROWS: readonly Row[] = [
   },
 ];
 
-const gelu = { hidden_act: 'gelu_pytorch_tanh', hidden_activation: 'gelu_pytorch_tanh', attention_bias: false };
+const gelu = { hidden_act: 'gelu_pytorch_tanh', hidden_activation: 'gelu_pytorch_tanh' };
 
 /** Fields that most classes have. */
-function commonFields({ key, layers, heads, kvHeads, hidden, has }: Given, row: Row): Record<string, unknown> {
+function commonFields({ key, layers, heads, kvHeads, headDim, hidden, has }: Given, row: Row): Record<string, unknown> {
   const own = has('output.weight');
   return {
     vocab_size: key('vocab_size'),
@@ -588,9 +599,12 @@ function commonFields({ key, layers, heads, kvHeads, hidden, has }: Given, row: 
     num_hidden_layers: layers,
     num_attention_heads: heads,
     num_key_value_heads: kvHeads,
-    head_dim: key('attention.key_length'),
+    // MLA has sizes of its own.
+    head_dim: !has('blk.0.attn_kv_a_mqa.weight') && (row.headDim || headDim !== hidden / heads) ? headDim : undefined,
     max_position_embeddings: key('context_length'),
     hidden_act: 'silu',
+    attention_bias: has('blk.0.attn_q.bias') || has('blk.0.attn_qkv.bias') || undefined,
+    mlp_bias: has('blk.0.ffn_gate.bias') || undefined,
     rms_norm_eps: key('attention.layer_norm_rms_epsilon'),
     rope_theta: key('rope.freq_base') ?? 10000,
     tie_word_embeddings: own ? false : row.tied ? undefined : true,
@@ -613,15 +627,24 @@ function scalingOf({ key, raw, has, list }: Given): Record<string, unknown> | nu
   });
   if (has('rope_freqs.weight')) return lists('rope_freqs.weight', 'rope_freqs.weight');
   if (has('rope_factors_long.weight')) return lists('rope_factors_long.weight', 'rope_factors_short.weight');
-  switch (raw('rope.scaling.type')) {
-    case 'yarn':
-      return { rope_type: 'yarn', factor, original_max_position_embeddings };
-    case 'linear':
-      return { rope_type: 'linear', factor };
-    default:
-      return null;
-  }
+  const type = raw('rope.scaling.type') ?? 'linear';
+  if (!factor || type === 'none') return null;
+  if (type !== 'yarn') return { rope_type: 'linear', factor };
+  const magnitude = key('rope.scaling.attn_factor');
+  const attention_factor = magnitude && magnitude * (1 + 0.1 * Math.log(factor));
+  return { rope_type: 'yarn', factor, original_max_position_embeddings, attention_factor };
 }
+
+/** transformers 5 does not find rope_theta of old files for sliding layers: another base than 500000 is by layer type. */
+function olmo3Rope(given: Given): Record<string, unknown> {
+  const rope_theta = given.key('rope.freq_base') ?? 10000;
+  if (rope_theta === 500000) return {};
+  const plain = { rope_type: 'default', rope_theta };
+  const rope_parameters = { sliding_attention: plain, full_attention: { ...plain, ...scalingOf(given) } };
+  return { rope_theta: undefined, rope_scaling: undefined, rope_parameters };
+}
+
+const sectionsOf = ({ raw }: Given): number[] => (raw('rope.dimension_sections') as number[]).slice(0, 3);
 
 const typesOf = (layers: number, slides: (layer: number) => boolean): string[] =>
   Array.from({ length: layers }, (_item, layer) => (slides(layer) ? 'sliding_attention' : 'full_attention'));
