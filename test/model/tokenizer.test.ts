@@ -11,11 +11,15 @@ import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import fc from 'fast-check';
 import { type GgufValue, parseGguf } from '../../packages/formats/src/gguf.js';
 import { parseJson } from '../../packages/formats/src/json.js';
+import { readCharsmap } from '../../packages/model/src/charsmap.js';
 import { tokenizerFromGguf } from '../../packages/model/src/gguf-vocabulary.js';
 import { cutterOf } from '../../packages/model/src/safe-cuts.js';
 import { AddedFinder } from '../../packages/model/src/tokenizer.js';
 import { tokenizerFromJson } from '../../packages/model/src/tokenizer-json.js';
+import { readSteps } from '../../packages/model/src/tokenizer-steps.js';
 import type { Tokenizer } from '../../packages/model/src/types.js';
+import { unigramOf } from '../../packages/model/src/unigram.js';
+import { Fields } from '../../packages/ropewalk/src/core/fields.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
@@ -32,6 +36,14 @@ interface Golden {
   readonly patterns: Record<string, string>;
   readonly llama: Record<string, number[][]>;
   readonly huggingface: Record<string, number[][]>;
+  readonly unigramTexts: string[];
+  readonly unigram: {
+    readonly pieces: [text: string, score: number, type: number][];
+    readonly charsmap: string;
+    readonly llama: Record<string, number[][]>;
+  };
+  readonly steps: { readonly texts: string[]; readonly of: Record<string, { [key: string]: unknown; out: unknown[] }> };
+  readonly vocabularies: { readonly json: Record<string, unknown>; readonly ids: number[][] }[];
   readonly stories: {
     texts: string[];
     encode: number[][];
@@ -163,6 +175,207 @@ describe('byte-level BPE: golden', () => {
   });
 });
 
+describe("steps of tokenizer.json: HuggingFace's own program", () => {
+  for (const [name, { out, ...step }] of Object.entries(golden.steps.of)) {
+    test(name, () => {
+      const { normalize, split } = readSteps(new Fields(step, 'tokenizer.json'));
+      // An empty text has no words; it never gets here.
+      for (const [n, text] of golden.steps.texts.slice(0, out.length).entries())
+        if (text !== '') assert.deepEqual(normalize ? normalize(text) : split(text, 0), out[n], JSON.stringify(text));
+    });
+  }
+  test('a section that is not the first gets no space in front, if the file says so', () => {
+    const { split } = readSteps(
+      new Fields({ pre_tokenizer: { type: 'Metaspace', replacement: '_', prepend_scheme: 'first', split: true } }, 't'),
+    );
+    assert.deepEqual(
+      [split('a b', 0), split('a b', 1)],
+      [
+        ['_a', '_b'],
+        ['a', '_b'],
+      ],
+    );
+  });
+});
+
+/** The metadata of a GGUF with the golden Unigram vocabulary. */
+function unigram(changes: Record<string, GgufValue | undefined> = {}): Map<string, GgufValue> {
+  const { pieces, charsmap } = golden.unigram;
+  const keys: Record<string, GgufValue | undefined> = {
+    'tokenizer.ggml.model': 't5',
+    'tokenizer.ggml.tokens': pieces.map(([text]) => text),
+    'tokenizer.ggml.scores': pieces.map(([, score]) => score),
+    'tokenizer.ggml.token_type': pieces.map(([, , type]) => type),
+    'tokenizer.ggml.unknown_token_id': 0,
+    'tokenizer.ggml.eos_token_id': 2,
+    'tokenizer.ggml.precompiled_charsmap': [...Buffer.from(charsmap, 'base64')],
+    ...changes,
+  };
+  return new Map(Object.entries(keys).filter((entry): entry is [string, GgufValue] => entry[1] !== undefined));
+}
+
+describe('Unigram, and BPE as Gemma has it: golden', () => {
+  const prefix = { 'tokenizer.ggml.add_space_prefix': true };
+  const kinds = { plain: {}, prefix, merged: { ...prefix, 'tokenizer.ggml.remove_extra_whitespaces': true } };
+  for (const [name, keys] of Object.entries(kinds)) {
+    test(`GGUF, ${name}, as llama.cpp`, () => {
+      const tokenizer = tokenizerFromGguf(unigram(keys));
+      const encode = (text: string): number[] => tokenizer.encode(text, { addEos: false });
+      assertTokens(golden.unigramTexts, golden.unigram.llama[name]!, encode);
+      assert.deepEqual(tokenizer.encode('').slice(-1), [2], 'EOS comes after a text');
+    });
+  }
+  for (const [n, { json, ids }] of golden.vocabularies.entries()) {
+    test(`tokenizer.json ${n} as HuggingFace's tokenizers`, () => {
+      const tokenizer = tokenizerFromJson({ tokenizerJson: json });
+      assertTokens(golden.unigramTexts, ids, (text) => tokenizer.encode(text));
+    });
+  }
+  test('decoding gives the text back, cut anywhere', () => {
+    const gguf = tokenizerFromGguf(unigram({ ...prefix, 'tokenizer.ggml.precompiled_charsmap': undefined }));
+    const [, json, gemma] = golden.vocabularies.map((one) => tokenizerFromJson({ tokenizerJson: one.json }));
+    for (const tokenizer of [gguf, json!, gemma!]) {
+      const text = 'the cat sat on a mat';
+      const ids = tokenizer.encode(text, { addEos: false });
+      assert.equal(tokenizer.decode(ids), text);
+      for (let cut = 0; cut < ids.length; cut++)
+        assert.equal(
+          streamed(tokenizer, ids.slice(0, cut)) + streamed(tokenizer, ids.slice(cut), { after: ids.slice(0, cut) }),
+          text,
+        );
+    }
+  });
+});
+
+describe('Unigram', () => {
+  const pieces = ['a', 'b', 'ab', 'aba', 'b🐳'].map((text, n) => ({
+    text,
+    id: n + 1,
+    score: [-1, -1, -1.5, -9, -1][n]!,
+  }));
+  const of = (text: string, unknown: number | undefined = 0): (number | undefined)[] =>
+    unigramOf(pieces, -19, unknown, 'here')(text).map(({ id }) => id);
+  test('the best sum, of equal sums the one found first, unknown neighbours as one', () => {
+    assert.deepEqual(of('ab'), [3]);
+    assert.deepEqual(of('aba'), [3, 1]);
+    assert.deepEqual(of('ab🐳'), [1, 5]);
+    assert.deepEqual(of('🐳🐳b'), [undefined, 2]);
+    assert.deepEqual(of(''), []);
+    const equal = unigramOf([...pieces, { text: 'ba', id: 9, score: -1.5 }], -19, 0, 'here');
+    assert.deepEqual(
+      equal('aba').map(({ id }) => id),
+      [1, 9],
+    );
+  });
+  test('is the best of all ways, tried one by one', () => {
+    const word = fc.string({ unit: fc.constantFrom('a', 'b', 'c', 'é', '🐳'), maxLength: 9 });
+    const list = fc.uniqueArray(
+      word.filter((text) => text !== ''),
+      { maxLength: 12 },
+    );
+    fc.assert(
+      fc.property(
+        list,
+        fc.array(fc.integer({ min: -20, max: -1 }), { minLength: 12, maxLength: 12 }),
+        word,
+        (own, scores, text) => {
+          const table = own.map((piece, id) => ({ text: piece, id, score: scores[id]! }));
+          const got = unigramOf(table, -30, 99, 'here')(text);
+          assert.equal(got.map((one) => one.text).join(''), text);
+          const costOf = (stretch: { text: string; id: number | undefined }): number =>
+            stretch.id === undefined ? -30 * [...stretch.text].length : scores[stretch.id]!;
+          const best = (rest: string): number => {
+            if (rest === '') return 0;
+            const [first] = rest;
+            const fits = table.filter((piece) => rest.startsWith(piece.text));
+            const ways = fits.map((piece) => piece.score + best(rest.slice(piece.text.length)));
+            if (!fits.some((piece) => piece.text === first)) ways.push(-30 + best(rest.slice(first!.length)));
+            return Math.max(...ways);
+          };
+          assert.equal(
+            got.reduce((sum, one) => sum + costOf(one), 0),
+            best(text),
+          );
+        },
+      ),
+      { seed: 4, numRuns: 300 },
+    );
+  });
+  test('refusals: an unknown character without an unknown token, a piece without end', () => {
+    assert.throws(() => unigramOf(pieces, -19, undefined, 'here')('ac'), {
+      code: 'FORMAT',
+      message: 'here: there is no token for "c", and no unknown token',
+    });
+    assert.throws(() => unigramOf([{ text: 'x'.repeat(1025), id: 0, score: 0 }], 0, 0, 'here'), {
+      code: 'FORMAT',
+      message: /here: expected pieces of at most 1024 characters, got 1025/,
+    });
+  });
+  test('a book in a moment', () => {
+    const long = 'abba🐳c'.repeat(40_000);
+    assert.equal(
+      unigramOf(
+        pieces,
+        -19,
+        0,
+        'here',
+      )(long)
+        .map(({ text }) => text)
+        .join(''),
+      long,
+    );
+  });
+});
+
+describe('tables of replacements', () => {
+  const bytes = new Uint8Array(Buffer.from(golden.unigram.charsmap, 'base64'));
+  test('the longest text of the table, or a grapheme at a time', () => {
+    const { replaceLongest, replaceGraphemes, growth } = readCharsmap(bytes, 'here');
+    assert.equal(replaceLongest('AB ﬁ ABA é x\u200by'), 'xyz fi xyza é xy');
+    assert.equal(replaceGraphemes('AB ﬁ'), 'ab fi'.replace('b', 'B'));
+    assert.equal(growth, 3);
+  });
+  test('graphemes of any length, in windows: as of the whole text', () => {
+    const { replaceGraphemes } = readCharsmap(bytes, 'here');
+    const marks = `e${'\u0301'.repeat(600)}`;
+    for (const text of [
+      'A👍🏽'.repeat(200),
+      `${'x'.repeat(255)}👨‍👩‍👧A`,
+      `${'x'.repeat(254)}👍🏽A`,
+      `${marks}A`,
+      '🇩🇪'.repeat(300),
+    ]) {
+      const whole = [...new Intl.Segmenter('en', { granularity: 'grapheme' }).segment(text)];
+      const parts = whole.map(({ segment }) => replaceGraphemes(segment));
+      assert.equal(replaceGraphemes(text), parts.join(''));
+    }
+    const long = 'e\u0301 A. '.repeat(50_000);
+    assert.equal(replaceGraphemes(long), 'é a. '.repeat(50_000), 'in a moment');
+  });
+  test('refuses what is cut or forged, and never reads outside of itself', () => {
+    const refuse = (wrong: Uint8Array, message: RegExp): void =>
+      assert.throws(() => readCharsmap(wrong, 'here').replaceLongest('AB A ﬁ e\u0301 ①　\t\u200b'), {
+        code: 'FORMAT',
+        message,
+      });
+    refuse(new Uint8Array(3), /here: expected a size in/);
+    refuse(Uint8Array.of(255, 0, 0, 0, 1, 2, 3), /here: expected a size in \[4, 3\], a multiple of 4, got 255/);
+    refuse(Uint8Array.of(4, 0, 0, 0, 0, 255, 255, 255), /here: its trie leads outside of itself/);
+    refuse(bytes.slice(0, bytes.length - 1), /here: a replacement has no end/);
+    fc.assert(
+      fc.property(
+        fc.array(fc.tuple(fc.nat(bytes.length - 1), fc.nat(255)), { minLength: 1, maxLength: 4 }),
+        (changes) => {
+          const forged = Uint8Array.from(bytes);
+          for (const [at, byte] of changes) forged[at] = byte;
+          mustRefuseOrReturn(() => readCharsmap(forged, 'here').replaceLongest('AB ﬁ é ①　x'), ['FORMAT']);
+        },
+      ),
+      { seed: 3, numRuns: 300 },
+    );
+  });
+});
+
 describe('SentencePiece: golden', { skip: noStories }, () => {
   const open = (): [string, Tokenizer][] => [
     [
@@ -260,7 +473,7 @@ describe('SentencePiece by scores', () => {
     assert.deepEqual(of('\ud800'), ['▁', '<0xEF>', '<0xBF>', '<0xBD>'], 'a lone surrogate is U+FFFD in UTF-8');
   });
   test('no bytes and no unknown token: refused', () => {
-    const few = new Map(pieces({ 'tokenizer.ggml.unknown_token_id': undefined }));
+    const few = new Map(pieces({ 'tokenizer.ggml.unknown_token_id': 2 ** 32 - 1 }));
     few.set(
       'tokenizer.ggml.tokens',
       (few.get('tokenizer.ggml.tokens') as string[]).map((text) => text.replace('<0x7A>', 'zzz')),
@@ -412,6 +625,49 @@ describe('special tokens', () => {
     assert.deepEqual(of('qwen2', {}, { addBos: true, addEos: true }), [bos, a, eos]);
     assert.deepEqual(of('llama-bpe', {}, { addBos: false }), [a]);
   });
+  test('ids that a GGUF leaves out are those of its kind, if the vocabulary has them', () => {
+    const ids = ['bos', 'eos', 'unknown'].map((name) => [`tokenizer.ggml.${name}_token_id`, undefined]);
+    const of = (keys: Map<string, GgufValue>): unknown[] => {
+      const { bosToken, eosTokens, addBos, addEos } = tokenizerFromGguf(keys);
+      return [bosToken, eosTokens, addBos, addEos];
+    };
+    assert.deepEqual(of(pieces(Object.fromEntries(ids))), [1, [2], true, false]);
+    assert.deepEqual(of(unigram(Object.fromEntries(ids))), [undefined, [1, 2], false, true]);
+    assert.deepEqual(of(metadata('olmo', Object.fromEntries(ids))), [undefined, [588, 586 + 1].sort(), false, false]);
+    const one = { ...Object.fromEntries(ids), 'tokenizer.ggml.tokens': ['a'], 'tokenizer.ggml.token_type': [1] };
+    assert.deepEqual(of(pieces({ ...one, 'tokenizer.ggml.scores': [0] })), [undefined, [], false, false]);
+  });
+  test("tokens of Phi-3's GGUF take the white space after them, but for three", () => {
+    const own = ['<unk>', '<s>', '</s>', '<|endoftext|>', '<|user|>', '<|end|>', '▁a', '▁', 'a', '<0x0A>'];
+    const of = (name: string): (string | undefined)[] => {
+      const tokenizer = tokenizerFromGguf(
+        pieces({
+          'general.name': name,
+          'tokenizer.ggml.tokens': own,
+          'tokenizer.ggml.token_type': [2, 3, 3, 3, 3, 3, 1, 1, 1, 6],
+          'tokenizer.ggml.scores': own.map(() => 0),
+          'tokenizer.ggml.add_space_prefix': false,
+        }),
+      );
+      return texts(tokenizer, tokenizer.encode('<|user|>\na<|end|> a<s> a', { addBos: false, parseSpecial: true }));
+    };
+    assert.deepEqual(of('Phi-3-mini'), ['<|user|>', 'a', '<|end|>', 'a', '<s>', '▁a']);
+    assert.deepEqual(of('phi3'), of('Phi-3-mini'));
+    assert.deepEqual(of('Llama'), ['<|user|>', '<0x0A>', 'a', '<|end|>', '▁a', '<s>', '▁a']);
+  });
+  test('harmony: the marks between thoughts and answer are text, and <|end|> does not end the turn', () => {
+    const own = ['<|start|>', '<|channel|>', '<|message|>', '<|end|>', '<|return|>', '<|call|>'];
+    const tokens = [...golden.vocab, ...own];
+    const types = [...golden.vocab.map(() => 1), ...own.map(() => 3)];
+    const changes = { 'tokenizer.ggml.tokens': tokens, 'tokenizer.ggml.token_type': types };
+    const tokenizer = tokenizerFromGguf(metadata('gpt-4o', { ...changes, 'tokenizer.ggml.eos_token_id': undefined }));
+    const n = golden.vocab.length;
+    const ids = tokenizer.encode('<|start|>a<|end|><|return|>', { parseSpecial: true });
+    assert.deepEqual(ids, [n, golden.vocab.indexOf('a'), n + 3, n + 4]);
+    assert.equal(tokenizer.decode(ids), '<|start|>a<|end|>');
+    assert.deepEqual(tokenizer.encode('<|channel|>'), [n + 1], 'found without being asked for, as in llama.cpp');
+    assert.deepEqual(tokenizer.eosTokens, [n + 4, n + 5]);
+  });
   test('tokenizer.json: the flag of tokenizer_config.json goes before the template', () => {
     const n = golden.vocab.length;
     const template = {
@@ -528,7 +784,7 @@ describe('tokenizers: refusals', () => {
     refusesGguf('FORMAT', /m\.gguf: tokenizer\.ggml\.model: expected a string, got none/, new Map());
     refusesGguf(
       'UNSUPPORTED',
-      /model: expected llama or gpt2, got "bert"/,
+      /model: expected llama, gpt2 or t5, got "bert"\. Load the model from its HuggingFace files/,
       metadata('qwen2', { 'tokenizer.ggml.model': 'bert' }),
     );
     refusesGguf(
@@ -612,7 +868,7 @@ describe('tokenizers: refusals', () => {
     for (const wrong of [null, 7, [], 'x'])
       assert.throws(() => tokenizerFromJson({ tokenizerJson: wrong }), { code: 'FORMAT', message: /an object/ });
     refusesJson('FORMAT', /model/, { model: undefined });
-    refusesJson('UNSUPPORTED', /model\.type: expected BPE, got "WordPiece"/, {
+    refusesJson('UNSUPPORTED', /model\.type: expected BPE or Unigram, got "WordPiece"/, {
       model: { type: 'WordPiece', vocab: { a: 0 } },
     });
     refusesJson('FORMAT', /vocab: expected 1 to 1048576 tokens, got 0/, {
@@ -646,12 +902,25 @@ describe('tokenizers: refusals', () => {
       type: 'Sequence',
       pretokenizers: [{ type: 'Split', pattern: { String: ' ' }, ...step }],
     });
-    refusesJson('UNSUPPORTED', /got "MergedWithPrevious"\. @huggingface/, {
-      pre_tokenizer: split({ behavior: 'MergedWithPrevious' }),
+    for (const behavior of ['Nonesuch', undefined])
+      refusesJson('FORMAT', /behavior: expected (Removed, Isolated, MergedWithPrevious|a string)/, {
+        pre_tokenizer: split({ behavior }),
+      });
+    const table = (precompiled_charsmap: unknown): Record<string, unknown> => ({
+      normalizer: { type: 'Precompiled', precompiled_charsmap },
     });
-    refusesJson('UNSUPPORTED', /got "Isolated with invert"/, {
-      pre_tokenizer: split({ behavior: 'Isolated', invert: true }),
+    refusesJson('FORMAT', /normalizer\.precompiled_charsmap: expected base64, got "§"/, table('§'));
+    refusesJson('FORMAT', /precompiled_charsmap: expected a size in/, table('AAAA'));
+    refusesJson('FORMAT', /precompiled_charsmap: expected a string/, table(undefined));
+    const long = Buffer.concat([Buffer.from([4, 0, 0, 0, 0, 0, 0, 0]), Buffer.alloc(1025, 'x'), Buffer.from([0])]);
+    refusesJson('FORMAT', /may make a text more than 1024 times longer/, table(long.toString('base64')));
+    const unigramModel = (changes: object): Record<string, unknown> => ({
+      model: { type: 'Unigram', vocab: [['a', -1]], ...changes },
     });
+    refusesJson('FORMAT', /model\.vocab: expected 1 to 1048576 tokens, got 0/, unigramModel({ vocab: [] }));
+    refusesJson('FORMAT', /vocab\[1\]: expected a piece and its score/, unigramModel({ vocab: [['a', 1], ['b']] }));
+    refusesJson('FORMAT', /unk_id: expected an integer in \[0, 0\], got 1/, unigramModel({ unk_id: 1 }));
+    refusesJson('FORMAT', /vocab: expected a list of pieces and scores/, unigramModel({ vocab: undefined }));
     refusesJson('FORMAT', /pattern: expected a Regex or a String, got /, {
       pre_tokenizer: split({ behavior: 'Removed', pattern: {} }),
     });

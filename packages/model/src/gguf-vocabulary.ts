@@ -1,8 +1,8 @@
 /**
  * The vocabulary in a GGUF header: `tokenizer.ggml.*`.
  *
- * "llama" is SentencePiece by scores, segmented by sentencepiece.ts. "gpt2" is byte-level BPE with merges, segmented by
- * the library of tokenizer-json.ts. What a key means, and what holds without it, is llama.cpp's rule: the page of the
+ * "llama" is SentencePiece by scores, segmented by sentencepiece.ts; "t5" is SentencePiece's Unigram, by unigram.ts.
+ * "gpt2" is byte-level BPE with merges, segmented by the library of tokenizer-json.ts. What a key means, and what holds without it, is llama.cpp's rule: the page of the
  * format leaves most of it open.
  *
  * @module
@@ -12,6 +12,7 @@ import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import type { GgufValue } from '@ropewalk/formats';
 import { Fields, fail, reading, refuse, show } from 'ropewalk/backend';
 import { checkTypes } from './arguments.js';
+import { readCharsmap } from './charsmap.js';
 import { tokenId } from './config.js';
 import { segmentByScores } from './sentencepiece.js';
 import {
@@ -22,9 +23,11 @@ import {
   MAX_VOCABULARY,
   readMerges,
   tokenizerOf,
+  tokenOfByte,
   type Vocabulary,
 } from './tokenizer.js';
 import type { Tokenizer } from './types.js';
+import { UNKNOWN_PENALTY, unigramOf } from './unigram.js';
 
 /** Token types of GGUF, SentencePiece's own numbers. */
 const TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 } as const;
@@ -53,6 +56,26 @@ const mixedCase = (after: string, digits: string): string => {
   return `${words}|\\p{N}${digits}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`;
 };
 
+/**
+ * DeepSeek's first vocabularies count these as letters: those that have a case, of some scripts. Ranges as numbers,
+ * because some of the characters are others after normalisation.
+ */
+const CASED =
+  '41-5a 61-7a b5 c0-d6 d8-f6 f8-1ba 1bc-1bf 1c4-293 295-2af 370-373 376 377 37b-37d 37f 386 388-38a 38c 38e-3a1 ' +
+  '3a3-3f5 3f7-481 48a-52f 531-556 10a0-10c5 13a0-13f5 13f8-13fd 1c90-1cba 1cbd-1cbf 1d00-1d2b 1d6b-1d77 1d79-1d9a ' +
+  '1e00-1f15 1f18-1f1d 1f20-1f45 1f48-1f4d 1f50-1f57 1f59 1f5b 1f5d 1f5f-1f7d 1f80-1fb4 1fb6-1fbc 1fbe 1fc2-1fc4 ' +
+  '1fc6-1fcc 1fd0-1fd3 1fd6-1fdb 1fe0-1fec 1ff2-1ff4 1ff6-1ffc 2102 2107 210a-2113 2115 2119-211d 2124 2126 2128 ' +
+  '212a-212d 212f-2134 2139 213c-213f 2145-2149 214e 2183 2184 2c00-2c7b 2c7e-2ce4 2ceb-2cee 2cf2 2cf3 a640-a66d ' +
+  'a680-a69b a722-a76f a771-a787 a78b-a78e ab70-abbf fb00-fb06 fb13-fb17 ff21-ff3a ff41-ff5a 10400-1044f ' +
+  '104b0-104d3 104d8-104fb 10c80-10cb2 10cc0-10cf2 118a0-118df 1e900-1e943';
+const cased = (): string => `[${CASED.replace(/[0-9a-f]+/g, '\\x{$&}').replaceAll(' ', '')}]`;
+const HAN_KANA = '[一-龥\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+';
+const HAN_HANGUL = '[一-龥ࠀ-一가-\\x{d7ff}]+';
+/** DeepSeek-V3's: a mark belongs to the ASCII letters after it, and combining marks to their letters. */
+const DEEPSEEK_V3 =
+  '[!"#$%&\'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|' +
+  ` ?[\\p{P}\\p{S}]+[\\r\\n]*|${SPACES}`;
+
 const DEFAULT: PreTokenizer = { patterns: ['[\\p{P}\\$\\+<=>\\^~\\|]+', GPT2, '\\p{N}+', '[0-9][0-9][0-9]'] };
 
 /** llama.cpp's table: the names of each row, and the row. */
@@ -63,22 +86,41 @@ const PRE_TOKENIZERS: readonly (readonly [names: string, row: PreTokenizer])[] =
     { patterns: [gpt4('{1,3}')], ignoreMerges: true, addBos: true },
   ],
   ['dbrx smaug-bpe chatglm-bpe glm4', { patterns: [gpt4('{1,3}')] }],
-  ['qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan grok-2', { patterns: [gpt4('')] }],
+  ['qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan grok-2 solar-open', { patterns: [gpt4('')] }],
   ['qwen35', { patterns: [gpt4('', '[\\p{L}\\p{M}]', '\\p{L}\\p{M}')] }],
-  ['gpt-2 phi-2 gigachat a.x-4.0 mellum mpt olmo jais exaone4 trillion', { patterns: [GPT2] }],
+  ['gpt-2 phi-2 gigachat a.x-4.0 mellum mpt olmo jais exaone4 trillion granite-docling', { patterns: [GPT2] }],
   ['smollm starcoder refact command-r codeshell exaone minerva-7b mellum2', { patterns: ['\\p{N}', GPT2] }],
-  ['deepseek-coder', { patterns: ['[\\r\\n]', '\\s?\\p{L}+', '\\s?\\p{P}+', '[一-龥ࠀ-一가-\u{d7ff}]+', '\\p{N}'] }],
+  ['deepseek-coder', { patterns: ['[\\r\\n]', '\\s?\\p{L}+', '\\s?\\p{P}+', HAN_HANGUL, '\\p{N}'] }],
+  [
+    'deepseek-llm',
+    {
+      patterns: [
+        '[\\r\\n]',
+        `\\s?${cased()}+`,
+        '\\s?[!-/:-~！-／：-～‘-‟\\x{3000}-。]+',
+        '\\s+$',
+        HAN_HANGUL,
+        '\\p{N}+',
+      ],
+    },
+  ],
+  ['deepseek-v3 hunyuan-dense joyai-llm hy_v4', { patterns: ['\\p{N}{1,3}', HAN_KANA, DEEPSEEK_V3] }],
   ['falcon', { patterns: ['[\\p{P}\\$\\+<=>\\^~\\|`]+', GPT2, '[0-9][0-9][0-9]'] }],
   ['tekken', { patterns: [mixedCase('', '')], ignoreMerges: true, addBos: true }],
-  ['gpt-4o llama4', { patterns: [mixedCase(`${CONTRACTIONS}?`, '{1,3}')] }],
+  ['gpt-4o llama4 kanana2 talkie', { patterns: [mixedCase(`${CONTRACTIONS}?`, '{1,3}')] }],
+  ['tiny_aya', { patterns: ['\\d{1,3}(?=(?:\\d{3})*\\b)', mixedCase(`${CONTRACTIONS}?`, '{1,3}')] }],
+  ['minicpm5', { patterns: ['\\p{N}{1,3}', gpt4('+')], ignoreMerges: true }],
+  ['seed-coder', { patterns: [gpt4('').replace('\\p{N}]+[\\r\\n]*', '\\p{N}\\r\\n]+')] }],
 ];
 
 /** Tokens that end a turn, by their text. Files rarely name more than one of them by id. */
 const END_TEXTS: readonly string[] = [
   ...['</s>', '<eos>', '[EOS]', '<EOT>', '_<EOT>', '[EOT]', '<|endoftext|>', '<|end_of_text|>', '<end_of_utterance>'],
   ...['<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<|end|>', '<|return|>', '<|call|>', '<end_of_turn>'],
-  '<｜end▁of▁sentence｜>',
+  ...['<｜end▁of▁sentence｜>', '<|fim_pad|>', '<|repo_name|>', '<|file_sep|>'],
 ];
+/** In the harmony format these divide what the model thinks from what it answers, so they are text. */
+const HARMONY: readonly string[] = ['<|channel|>', '<|message|>', '<|start|>', '<|constrain|>'];
 
 /**
  * Reads the vocabulary of a GGUF file.
@@ -87,7 +129,7 @@ const END_TEXTS: readonly string[] = [
  * @param where - the file's name in messages
  * @returns a tokenizer
  * @throws {RopewalkError} FORMAT for a key that is missing, of the wrong type or size; UNSUPPORTED for a vocabulary
- *   other than llama and gpt2, or an unknown pre-tokenizer
+ *   other than llama, gpt2 and t5, or an unknown pre-tokenizer
  * @example const tokenizer = tokenizerFromGguf(parseGguf(bytes).metadata);
  */
 export function tokenizerFromGguf(metadata: ReadonlyMap<string, GgufValue>, where = 'gguf'): Tokenizer {
@@ -95,11 +137,47 @@ export function tokenizerFromGguf(metadata: ReadonlyMap<string, GgufValue>, wher
   if (!reading('tokenizerFromGguf: metadata', () => metadata instanceof Map))
     refuse('RANGE', 'tokenizerFromGguf: metadata', 'a Map, such as the metadata of parseGguf', metadata);
   const keys: Fields = new Fields(metadata, where);
-  const model = keys.text('tokenizer.ggml.model');
-  if (model !== 'llama' && model !== 'gpt2') keys.refuse('UNSUPPORTED', 'tokenizer.ggml.model', 'llama or gpt2');
+  const kind = kindOf(keys);
   const tokens = readTokens(keys);
-  const common = readCommon(keys, tokens);
-  return tokenizerOf(model === 'llama' ? sentencePiece(keys, tokens, common) : byteLevel(keys, tokens, common));
+  return tokenizerOf(kind.build(keys, tokens, readCommon(keys, tokens, kind)));
+}
+
+/** What llama.cpp does for a value of `tokenizer.ggml.model`, where the file does not say otherwise. */
+interface Kind {
+  build(keys: Fields, tokens: Tokens, common: Common): Vocabulary;
+  readonly addBos: boolean;
+  readonly addEos: boolean;
+  /** Ids. */
+  readonly bos?: number;
+  readonly eos?: number;
+  readonly unknown?: number;
+}
+
+function kindOf(keys: Fields): Kind {
+  const key = 'tokenizer.ggml.model';
+  switch (keys.text(key)) {
+    case 'llama':
+      return { build: sentencePiece, addBos: true, addEos: false, bos: 1, eos: 2, unknown: 0 };
+    case 't5':
+      return { build: unigram, addBos: false, addEos: true, eos: 1, unknown: 2 };
+    case 'gpt2': {
+      const pre = preTokenizerOf(keys);
+      const build: Kind['build'] = (_keys, tokens, common) => byteLevel(keys, tokens, common, pre);
+      return { build, addBos: pre.addBos ?? false, addEos: false };
+    }
+    default: {
+      const next = 'Load the model from its HuggingFace files, if it has a tokenizer.json.';
+      return keys.refuse('UNSUPPORTED', key, 'llama, gpt2 or t5', next);
+    }
+  }
+}
+
+function preTokenizerOf(keys: Fields): PreTokenizer {
+  const name = keys.optionalText('tokenizer.ggml.pre') || 'default';
+  const row = PRE_TOKENIZERS.find(([names]) => names.split(' ').includes(name));
+  if (row) return row[1];
+  const next = 'Load the model from its HuggingFace files, whose tokenizer.json says how text is cut.';
+  return keys.fail('UNSUPPORTED', 'tokenizer.ggml.pre', `${show(name)} is not known. ${next}`);
 }
 
 interface Tokens {
@@ -135,35 +213,37 @@ function checkCount(keys: Fields, key: string, list: readonly unknown[], count: 
   if (list.length < count) refuse('FORMAT', keys.path(key), `${count} ${what}, one for each token`, list.length);
 }
 
-/** What is read in the same way for both kinds of vocabulary. */
-type Common = Pick<
-  Vocabulary,
-  'where' | 'size' | 'textOf' | 'special' | 'added' | 'bosToken' | 'eosTokens' | 'chatTemplates'
-> & {
-  readonly eosToken: number | undefined;
+/** What is read in the same way for all kinds of vocabulary. */
+type Common = Omit<Vocabulary, 'segment' | 'bytesOf' | 'prepare' | 'stripSpace'> & {
   readonly unknownToken: number | undefined;
 };
 
-function readCommon(keys: Fields, { texts, ids, types }: Tokens): Common {
-  const idOf = (name: string): number | undefined => {
+function readCommon(keys: Fields, { texts, ids, types }: Tokens, kind: Kind): Common {
+  const idOf = (name: string, usual?: number): number | undefined => {
     // llama.cpp ignores an id past the end of the vocabulary, which hides a broken file.
     const key = `tokenizer.ggml.${name}_token_id`;
+    if (!keys.has(key)) return usual !== undefined && usual < texts.length ? usual : undefined;
     const id = tokenId(keys, key);
     if (id !== undefined && id >= texts.length) keys.refuse('FORMAT', key, `an id in [0, ${texts.length})`);
     return id;
   };
-  const eosToken = idOf('eos');
+  const bosToken = idOf('bos', kind.bos);
+  const eosToken = idOf('eos', kind.eos);
   const ends = [eosToken, idOf('eot'), idOf('eom'), ...END_TEXTS.map((text) => ids.get(text))];
   // In the harmony format <|end|> ends a message, but not the turn.
-  const harmony = ids.has('<|return|>') && ids.has('<|call|>') ? ids.get('<|end|>') : undefined;
+  const harmonyEnd = ids.has('<|return|>') && ids.has('<|call|>') ? ids.get('<|end|>') : undefined;
+  // The file does not say it, but these tokens take the white space that follows them, as in their tokenizer.json.
+  const stripsRight = /phi-?3/i.test(keys.optionalText('general.name') ?? '');
   const special = new Set<number>();
   const added: AddedToken[] = [];
   for (const [id, text] of texts.entries()) {
     const type = types[id];
+    const shown = id === harmonyEnd || HARMONY.includes(text);
     // Some converters write the ends of turns as user-defined or normal tokens; here they are control tokens.
-    const isSpecial = type === TYPE.control || type === TYPE.unknown || END_TEXTS.includes(text);
+    const isSpecial = !shown && (type === TYPE.control || type === TYPE.unknown || END_TEXTS.includes(text));
     if (isSpecial) special.add(id);
-    if (isSpecial || type === TYPE.userDefined) added.push({ id, content: text, special: isSpecial });
+    const rstrip = stripsRight && !['<unk>', '<s>', '<|endoftext|>'].includes(text);
+    if (isSpecial || shown || type === TYPE.userDefined) added.push({ id, content: text, special: isSpecial, rstrip });
   }
   const chatTemplates = new Map<string, string>();
   for (const key of keys.keys()) {
@@ -178,45 +258,57 @@ function readCommon(keys: Fields, { texts, ids, types }: Tokens): Common {
     textOf: (id) => texts[id],
     special,
     added,
-    bosToken: idOf('bos'),
-    eosTokens: [...new Set(ends)].filter((id) => id !== undefined && id !== harmony) as number[],
+    bosToken,
+    eosTokens: [...new Set(ends)].filter((id) => id !== undefined && id !== harmonyEnd) as number[],
     chatTemplates,
-    eosToken,
-    unknownToken: idOf('unknown'),
+    unknownToken: idOf('unknown', kind.unknown),
+    ...around(keys, bosToken, eosToken, kind),
   };
 }
 
 /** BOS and EOS around a text: what the file says, otherwise what its kind of vocabulary does. */
 function around(
   keys: Fields,
-  { bosToken, eosToken }: Common,
-  bosByDefault: boolean,
-): { prefix: number[]; suffix: number[] } {
-  const addBos = keys.optionalFlag('tokenizer.ggml.add_bos_token');
-  const addEos = keys.flag('tokenizer.ggml.add_eos_token');
-  const missing = (name: string): never =>
-    keys.fail('FORMAT', `tokenizer.ggml.${name}_token_id`, `it is missing, but add_${name}_token is true`);
-  if (addBos && bosToken === undefined) missing('bos');
-  if (addEos && eosToken === undefined) missing('eos');
-  return {
-    prefix: (addBos ?? bosByDefault) && bosToken !== undefined ? [bosToken] : [],
-    suffix: addEos && eosToken !== undefined ? [eosToken] : [],
+  bos: number | undefined,
+  eos: number | undefined,
+  kind: Kind,
+): Pick<Vocabulary, 'prefix' | 'suffix'> {
+  const side = (name: string, id: number | undefined, usual: boolean): number[] => {
+    const add = keys.optionalFlag(`tokenizer.ggml.add_${name}_token`);
+    if (add && id === undefined)
+      keys.fail('FORMAT', `tokenizer.ggml.${name}_token_id`, `it is missing, but add_${name}_token is true`);
+    return (add ?? usual) && id !== undefined ? [id] : [];
   };
+  return { prefix: side('bos', bos, kind.addBos), suffix: side('eos', eos, kind.addEos) };
 }
 
 const SPACE = '▁'; // U+2581
 const NOTHING = new Uint8Array(0);
 const utf8 = /* @__PURE__ */ new TextEncoder();
 
-function sentencePiece(keys: Fields, tokens: Tokens, common: Common): Vocabulary {
-  const { texts, ids, types } = tokens;
+function readScores(keys: Fields, { texts }: Tokens): Float32Array {
   const list = keys.optionalNumbers('tokenizer.ggml.scores') ?? texts.map(() => 0);
   checkCount(keys, 'tokenizer.ggml.scores', list, texts.length, 'scores');
-  const scores = Float32Array.from(list);
-  const bytes = Array.from({ length: 256 }, (_byte, byte) => {
-    const name = `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`;
-    return ids.get(name) ?? ids.get(String.fromCharCode(byte)) ?? common.unknownToken;
-  });
+  return Float32Array.from(list);
+}
+
+/** The bytes of a token of SentencePiece. */
+function bytesOfPiece({ texts, types }: Tokens, id: number): Uint8Array {
+  const text = texts[id];
+  const type = types[id];
+  if (text === undefined || type === TYPE.unused) return NOTHING;
+  const byte = type === TYPE.byte ? byteOfToken(text) : undefined;
+  if (byte !== undefined) return Uint8Array.of(byte);
+  return utf8.encode(type === TYPE.normal ? text.replaceAll(SPACE, ' ') : text);
+}
+
+function sentencePiece(keys: Fields, tokens: Tokens, common: Common): Vocabulary {
+  const { ids } = tokens;
+  const scores = readScores(keys, tokens);
+  const bytes = Array.from(
+    { length: 256 },
+    (_byte, byte) => ids.get(tokenOfByte(byte)) ?? ids.get(String.fromCharCode(byte)) ?? common.unknownToken,
+  );
   const scored = {
     idOf: (text: string) => ids.get(text),
     scoreOf: (id: number) => scores[id]!,
@@ -229,33 +321,50 @@ function sentencePiece(keys: Fields, tokens: Tokens, common: Common): Vocabulary
   const trim = keys.flag('tokenizer.ggml.remove_extra_whitespaces');
   return {
     ...common,
-    ...around(keys, common, true),
     stripSpace: spaceFirst,
     // SentencePiece's rule. llama.cpp reads the key, but does not apply it to this kind of vocabulary.
     prepare: trim ? (text) => text.replace(/ {2,}/g, ' ').replace(/^ | $/g, '') : undefined,
     // The space comes at the start of the text and after every added token: each begins a stretch.
     segment: (text) => segmentByScores((spaceFirst ? ` ${text}` : text).replaceAll(' ', SPACE), scored),
-    bytesOf(id) {
-      const text = texts[id];
-      const type = types[id];
-      if (text === undefined || type === TYPE.unused) return NOTHING;
-      if (type === TYPE.byte) {
-        const byte = byteOfToken(text);
-        if (byte !== undefined) return Uint8Array.of(byte);
-      }
-      return utf8.encode(type === TYPE.normal ? text.replaceAll(SPACE, ' ') : text);
-    },
+    bytesOf: (id) => bytesOfPiece(tokens, id),
   };
 }
 
-function byteLevel(keys: Fields, tokens: Tokens, common: Common): Vocabulary {
+function unigram(keys: Fields, tokens: Tokens, common: Common): Vocabulary {
+  const { texts, types } = tokens;
+  const scores = readScores(keys, tokens);
+  const list = keys.optionalList('tokenizer.ggml.precompiled_charsmap');
+  const where = keys.path('tokenizer.ggml.precompiled_charsmap');
+  // The bytes are signed or unsigned in the file.
+  const charsmap = list && readCharsmap(Uint8Array.from(list as number[]), where);
+  let lowest = Infinity;
+  for (const [id, type] of types.entries()) if (type === TYPE.normal) lowest = Math.min(lowest, scores[id]!);
+  const pieces = texts
+    .map((text, id) => ({ text, id, score: types[id] === TYPE.userDefined ? 0 : scores[id]! }))
+    .filter(({ id }) => ([TYPE.normal, TYPE.userDefined, TYPE.unused] as readonly unknown[]).includes(types[id]));
+  const unknown = common.unknownToken;
+  const segment = unigramOf(pieces, Math.fround(lowest - UNKNOWN_PENALTY), unknown, keys.path('tokenizer.ggml.tokens'));
+  const spaceFirst = keys.flag('tokenizer.ggml.add_space_prefix');
+  const merge = keys.flag('tokenizer.ggml.remove_extra_whitespaces');
+  return {
+    ...common,
+    stripSpace: spaceFirst,
+    segment(text) {
+      const normal = charsmap?.replaceLongest(text) ?? text;
+      // A space goes before the first word, or before every word in place of all others.
+      const spaced = merge
+        ? normal.replace(/ *([^ ]+) */g, ' $1').replace(/^ +$/, '')
+        : spaceFirst
+          ? normal.replace(/[^ ]/, ' $&')
+          : normal;
+      return segment(spaced.replaceAll(' ', SPACE)).map(({ id }) => id ?? unknown!);
+    },
+    bytesOf: (id) => bytesOfPiece(tokens, id),
+  };
+}
+
+function byteLevel(keys: Fields, tokens: Tokens, common: Common, pre: PreTokenizer): Vocabulary {
   const { texts, ids, types } = tokens;
-  const name = keys.optionalText('tokenizer.ggml.pre') || 'default';
-  const pre = PRE_TOKENIZERS.find(([names]) => names.split(' ').includes(name))?.[1];
-  if (!pre) {
-    const next = 'Load the model from its HuggingFace files, whose tokenizer.json says how text is cut.';
-    return keys.fail('UNSUPPORTED', 'tokenizer.ggml.pre', `${show(name)} is not known. ${next}`);
-  }
   const merges = readMerges(keys, 'tokenizer.ggml.merges');
   // A byte that the vocabulary lacks becomes the unknown token, or is left out if there is none.
   const unknown = common.unknownToken === undefined ? null : texts[common.unknownToken];
@@ -284,7 +393,6 @@ function byteLevel(keys: Fields, tokens: Tokens, common: Common): Vocabulary {
   );
   return {
     ...common,
-    ...around(keys, common, pre.addBos ?? false),
     stripSpace: false,
     segment: (text) => library.model!(library.pre_tokenizer!(text)).map((token: string) => ids.get(token)!),
     bytesOf(id) {

@@ -1,13 +1,12 @@
 /**
- * HuggingFace's tokenizer.json. @huggingface/tokenizers segments the text, its patterns matched in bounded time.
+ * HuggingFace's tokenizer.json. @huggingface/tokenizers merges words (BPE); Unigram is ours, and most of what happens to
+ * a text before it, in tokenizer-steps.ts.
  *
  * @module
  */
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
-import { RopewalkError } from 'ropewalk';
-import { Fields, fail, readOptions, refuse, show } from 'ropewalk/backend';
+import { Fields, fail, readOptions, refuse } from 'ropewalk/backend';
 import { checkTypes } from './arguments.js';
-import { BoundedRegExp } from './bounded-regexp.js';
 import { cutterOf } from './safe-cuts.js';
 import {
   AddedFinder,
@@ -19,19 +18,14 @@ import {
   type Place,
   readMerges,
   tokenizerOf,
+  tokenOfByte,
 } from './tokenizer.js';
+import { quietly, readSteps } from './tokenizer-steps.js';
 import type { Tokenizer } from './types.js';
+import { UNKNOWN_PENALTY, unigramOf } from './unigram.js';
 
 /** Gemma has 6,415 added tokens. */
 const MAX_ADDED = 2 ** 17;
-/** How many times longer normalizers may make a text. Real ones replace a character by one to three others. */
-const MAX_GROWTH = 1024;
-/**
- * Characters of all patterns of a file. Published files have up to a few thousand; the library reads them in quadratic
- * time.
- */
-const MAX_PATTERNS = 2 ** 14;
-
 /** HuggingFace's files, parsed as JSON. */
 export interface TokenizerFiles {
   /** tokenizer.json */
@@ -51,8 +45,8 @@ export interface TokenizerFiles {
  * @param given - the files, parsed by parseJson
  * @param where - the file's name in messages
  * @returns a tokenizer
- * @throws {RopewalkError} FORMAT for a field of the wrong type or size; UNSUPPORTED for a model other than BPE, or a
- *   decoder that is neither byte-level nor SentencePiece's
+ * @throws {RopewalkError} FORMAT for a field of the wrong type or size; UNSUPPORTED for a model other than BPE and
+ *   Unigram, or a decoder that is neither byte-level nor SentencePiece's
  * @example const tokenizer = tokenizerFromJson({ tokenizerJson: parseJson(bytes, 'tokenizer.json') });
  */
 export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json'): Tokenizer {
@@ -61,11 +55,8 @@ export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json
   const root = new Fields(tokenizerJson, where);
   const config = new Fields(tokenizerConfig ?? {}, where.replace(/tokenizer\.json$/, 'tokenizer_config.json'));
   const model: Fields = root.object('model');
-  const type = model.optionalText('type') ?? (model.has('merges') ? 'BPE' : undefined);
-  if (type !== 'BPE') model.refuse('UNSUPPORTED', 'type', 'BPE', 'Other models are not read.');
-  const ids = readVocab(model);
-  const merges = readMerges(model, 'merges');
   const added = readAdded(root);
+  const { ids, tokensOf } = readModel(model, added);
   const texts = new Map<number, string>();
   for (const [text, id] of ids) texts.set(id, text);
   for (const { id, content } of added) texts.set(id, content);
@@ -73,37 +64,11 @@ export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json
   for (const id of texts.keys()) size = Math.max(size, id + 1);
 
   const decoder = readDecoder(root);
-  checkSteps(root);
-  const library = quietly(where, () => {
-    const record = tokenizerJson as Record<string, unknown>;
-    const made = new HuggingFaceTokenizer(
-      {
-        ...record,
-        // Added tokens are found by ours: the library cannot leave the special ones in the text.
-        added_tokens: [],
-        normalizer: record.normalizer ?? null,
-        pre_tokenizer: record.pre_tokenizer ?? null,
-        post_processor: null,
-        decoder: null,
-        model: { ...(record.model as object), type: 'BPE', vocab: Object.fromEntries(ids), merges },
-      },
-      {},
-    );
-    for (const step of [made.normalizer, made.pre_tokenizer]) bound(step, where);
-    return made;
-  });
-  // These change the ends of a word, or a word as a whole, so a part of a word cannot be segmented alone.
-  const whole =
-    model.flag('ignore_merges') ||
-    ['end_of_word_suffix', 'continuing_subword_suffix'].some((key) => model.optionalText(key));
-  const cut = whole ? (word: string) => [word] : cutterOf(merges);
-  const unknown = model.optionalText('unk_token');
-  const unknownId =
-    unknown === undefined ? undefined : (ids.get(unknown) ?? added.find(({ content }) => content === unknown)?.id);
+  const steps = readSteps(root);
 
   // A token that is `normalized` is looked for in the normalized text, in its own normalized form.
-  const normalize = (text: string): string => (library.normalizer ? library.normalizer(text) : text);
-  const normalized = added.filter((token) => token.normalized && library.normalizer);
+  const normalize = (text: string): string => steps.normalize?.(text) ?? text;
+  const normalized = added.filter((token) => token.normalized && steps.normalize);
   const forms = quietly(where, () => normalized.map((token) => ({ ...token, content: normalize(token.content) })));
   const found = forms.filter(({ content }) => content !== '');
   const all = new AddedFinder(found);
@@ -117,11 +82,8 @@ export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json
         tokens.push(part);
         continue;
       }
-      const words = library.pre_tokenizer ? library.pre_tokenizer(part, { section_index: section }) : [part];
-      for (const token of library.model!(words.flatMap(cut))) {
-        const id = ids.get(token) ?? unknownId;
-        if (id !== undefined) tokens.push(id);
-      }
+      // No spread: a book has more tokens than a call may have arguments.
+      for (const id of tokensOf(steps.split(part, section))) tokens.push(id);
     }
     return tokens;
   };
@@ -151,46 +113,87 @@ export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json
   });
 }
 
-/** The part of the library's steps that is used here; its types leave it out. */
-interface Step {
-  config?: { readonly pattern?: { readonly Regex?: unknown }; readonly content?: unknown };
-  pattern?: unknown;
-  readonly normalizers?: readonly unknown[];
-  readonly tokenizers?: readonly unknown[];
+/** A vocabulary, and how words become its tokens. */
+interface Model {
+  readonly ids: ReadonlyMap<string, number>;
+  tokensOf(words: readonly string[]): number[];
 }
 
-/**
- * Makes the file's patterns match in bounded time, and its replacements plain text: JavaScript would expand `$&` in
- * them.
- */
-function bound(library: unknown, where: string): void {
-  if (!library) return;
-  const step = library as Step;
-  for (const inner of step.normalizers ?? step.tokenizers ?? []) bound(inner, where);
-  const { config, pattern } = step;
-  if (config?.pattern?.Regex !== undefined && pattern instanceof RegExp)
-    step.pattern = new BoundedRegExp(pattern, pattern.flags, `${where}: pattern ${show(config.pattern.Regex)}`);
-  if (typeof config?.content === 'string') step.config = { ...config, content: config.content.replaceAll('$', '$$$$') };
+function readModel(model: Fields, added: readonly AddedToken[]): Model {
+  const type = model.optionalText('type') ?? (model.has('merges') ? 'BPE' : undefined);
+  if (type === 'Unigram') return readUnigram(model);
+  if (type !== 'BPE') model.refuse('UNSUPPORTED', 'type', 'BPE or Unigram', 'Other models are not read.');
+  const ids = readVocab(model);
+  const merges = readMerges(model, 'merges');
+  const library = quietly(model.where, () => {
+    const own = { ...Object.fromEntries(model.keys().map((key) => [key, model.raw(key)])), type };
+    const rest = { added_tokens: [], normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null };
+    return new HuggingFaceTokenizer(
+      { ...rest, model: { ...own, vocab: Object.fromEntries(ids), merges } } as never,
+      {},
+    );
+  });
+  // These change the ends of a word, or a word as a whole, so a part of a word cannot be segmented alone.
+  const whole =
+    model.flag('ignore_merges') ||
+    ['end_of_word_suffix', 'continuing_subword_suffix'].some((key) => model.optionalText(key));
+  const cut = whole ? (word: string) => [word] : cutterOf(merges);
+  const unknown = model.optionalText('unk_token');
+  const unknownId = unknown && (ids.get(unknown) ?? added.find(({ content }) => content === unknown)?.id);
+  return {
+    ids,
+    tokensOf: (words) =>
+      library.model!(words.flatMap(cut))
+        .map((token: string) => ids.get(token) ?? unknownId)
+        .filter((id: number | undefined) => id !== undefined),
+  };
 }
 
-/** Turns the library's plain errors into ours. */
-function quietly<T>(where: string, work: () => T): T {
-  try {
-    return work();
-  } catch (cause) {
-    if (cause instanceof RopewalkError) throw cause;
-    const said = show(cause instanceof Error ? cause.message : String(cause));
-    throw new RopewalkError('UNSUPPORTED', `${where}: @huggingface/tokenizers cannot read this file: ${said}`, {
-      cause,
-    });
-  }
+function readUnigram(model: Fields): Model {
+  const list = model.need(model.optionalList('vocab'), 'vocab', 'a list of pieces and scores');
+  checkSize(model, list.length);
+  const ids = new Map<string, number>();
+  let lowest = Infinity;
+  const pieces = list.map((entry, id) => {
+    const [text, score] = Array.isArray(entry) ? (entry as unknown[]) : [];
+    if (typeof text !== 'string' || typeof score !== 'number' || !Number.isFinite(score))
+      return refuse('FORMAT', `${model.path('vocab')}[${id}]`, 'a piece and its score', entry);
+    // Of two with the same text, the second one counts.
+    ids.set(text, id);
+    lowest = Math.min(lowest, score);
+    return { text, id, score };
+  });
+  const unknown = model.optionalInteger('unk_id', 0, list.length - 1);
+  const segment = unigramOf(
+    pieces.filter(({ text, id }) => ids.get(text) === id),
+    lowest - UNKNOWN_PENALTY,
+    unknown,
+    model.path('vocab'),
+  );
+  const byteFallback = model.flag('byte_fallback');
+  const bytesOf = (text: string): number[] | undefined => {
+    const bytes = Array.from(utf8.encode(text), (byte) => ids.get(tokenOfByte(byte)));
+    return bytes.every((id) => id !== undefined) ? bytes : undefined;
+  };
+  return {
+    ids,
+    tokensOf: (words) =>
+      words.flatMap(segment).flatMap(({ text, id }) => {
+        const known = id ?? ids.get(text);
+        return known ?? (byteFallback ? bytesOf(text) : undefined) ?? unknown!;
+      }),
+  };
+}
+
+function checkSize(model: Fields, count: number): void {
+  if (count === 0 || count > MAX_VOCABULARY)
+    refuse('FORMAT', model.path('vocab'), `1 to ${MAX_VOCABULARY} tokens`, count);
 }
 
 function readVocab(model: Fields): Map<string, number> {
   const fields = model.object('vocab');
   const names = fields.keys();
-  if (names.length === 0 || names.length > MAX_VOCABULARY)
-    refuse('FORMAT', model.path('vocab'), `1 to ${MAX_VOCABULARY} tokens`, names.length);
+  checkSize(model, names.length);
   const ids = new Map<string, number>();
   const seen = new Set<number>();
   for (const name of names) {
@@ -221,48 +224,6 @@ function readAdded(root: Fields): (AddedToken & { readonly normalized: boolean }
       normalized: token.optionalFlag('normalized') ?? !special,
     };
   });
-}
-
-/**
- * Checks the steps of normalizer and pre-tokenizer. Refused are ways of splitting that the library does in another way
- * (wrong tokens without a word are worse), patterns that it would only print, and steps that would not end.
- */
-function checkSteps(root: Fields): void {
-  let growth = 1;
-  let patterns = 0;
-  const check = (step: Fields): void => {
-    const type = step.text('type');
-    if (type === 'FixedLength') step.integer('length', 1, 2 ** 31 - 1);
-    if (type === 'Sequence')
-      for (const inner of step.objects(step.has('normalizers') ? 'normalizers' : 'pretokenizers')) check(inner);
-    if (type !== 'Split' && type !== 'Replace') return;
-    const pattern = step.object('pattern');
-    const [regex, text] = [pattern.optionalText('Regex'), pattern.optionalText('String')];
-    if (regex === undefined && text === undefined) step.refuse('FORMAT', 'pattern', 'a Regex or a String');
-    patterns += regex?.length ?? 0;
-    if (patterns > MAX_PATTERNS) {
-      const sentence = `the patterns of the file have more than ${MAX_PATTERNS} characters together. Shorten them.`;
-      fail('UNSUPPORTED', pattern.path('Regex'), sentence);
-    }
-    if (type === 'Replace') {
-      // A pattern may match nothing, and then puts the content between any two characters.
-      const content = (step.optionalText('content') ?? '').length;
-      growth *= text ? Math.max(1, content / text.length) : 1 + content;
-      if (growth > MAX_GROWTH)
-        fail('FORMAT', step.path('content'), `replacements may make a text more than ${MAX_GROWTH} times longer`);
-      return;
-    }
-    const behavior = step.optionalText('behavior')?.toLowerCase();
-    const inverted = step.flag('invert');
-    if (behavior === 'removed' || (behavior === 'isolated' && !inverted)) return;
-    const way = `${step.raw('behavior')}${inverted ? ' with invert' : ''}`;
-    const next = '@huggingface/tokenizers does not do it.';
-    refuse('UNSUPPORTED', step.path('behavior'), 'Isolated, or Removed', way, next);
-  };
-  for (const key of ['normalizer', 'pre_tokenizer']) {
-    const first = root.optionalObject(key);
-    if (first) check(first);
-  }
 }
 
 /** What a decoder makes of one token, and of the start of the text. */

@@ -240,6 +240,11 @@ export function byteOfToken(text: string): number | undefined {
   return /^<0x[0-9A-Fa-f]{2}>$/.test(text) ? Number.parseInt(text.slice(3, 5), 16) : undefined;
 }
 
+/** The token of a byte, such as `<0x0A>`. */
+export function tokenOfByte(byte: number): string {
+  return `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`;
+}
+
 /** GPT-2's alphabet: printable bytes stand for themselves, the others are moved to U+0100 and up, in order. */
 const BYTE_OF_CHARACTER: ReadonlyMap<string, number> = /* @__PURE__ */ (() => {
   const map = new Map<string, number>();

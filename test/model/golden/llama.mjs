@@ -3,12 +3,13 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { getLlama } from 'node-llama-cpp';
 
-const { texts } = JSON.parse(readFileSync('base.json', 'utf8'));
+const { texts, unigramTexts } = JSON.parse(readFileSync('base.json', 'utf8'));
 const llama = await getLlama({ gpu: false, build: 'never', logLevel: 'error' });
 const gguf = {};
 for (const name of readdirSync('.').filter((file) => file.endsWith('.gguf'))) {
   const model = await llama.loadModel({ modelPath: name });
-  gguf[name.replace('.gguf', '')] = texts.map((text) => [...model.tokenize(text, false)]);
+  const list = name.startsWith('unigram-') ? unigramTexts : texts;
+  gguf[name.replace('.gguf', '')] = list.map((text) => [...model.tokenize(text, false)]);
   await model.dispose();
 }
 const model = await llama.loadModel({ modelPath: process.argv[2] });

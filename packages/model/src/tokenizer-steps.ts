@@ -1,0 +1,247 @@
+/**
+ * The normalizer and the pre-tokenizer of a tokenizer.json.
+ *
+ * @huggingface/tokenizers runs them, but for two things that it does in another way than HuggingFace's own program:
+ * splits, and SentencePiece's table of replacements. Patterns are matched in bounded time.
+ *
+ * @module
+ * @see huggingface/tokenizers@284a1db tokenizers/src/pre_tokenizers and tokenizers/src/tokenizer/normalizer.rs
+ */
+import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
+import { RopewalkError } from 'ropewalk';
+import { type Fields, fail, show } from 'ropewalk/backend';
+import { BoundedRegExp } from './bounded-regexp.js';
+import { type Charsmap, readCharsmap } from './charsmap.js';
+
+/** How many times longer normalizers may make a text. Real ones replace a character by one to three others. */
+const MAX_GROWTH = 1024;
+/**
+ * Characters of all patterns of a file. Published files have up to a few thousand; the library reads them in quadratic
+ * time.
+ */
+const MAX_PATTERNS = 2 ** 14;
+/** What happens to a match. The others are put to a neighbour, but not to a match. */
+const BEHAVIORS = ['Removed', 'Isolated', 'MergedWithPrevious', 'MergedWithNext', 'Contiguous'] as const;
+
+/** The characters of `\w` in Rust's regular expressions, to which HuggingFace's own program is bound here. */
+const WORD = '\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}';
+
+/** What a file does to a text before its model sees it. */
+export interface Steps {
+  /** Undefined if there is no normalizer. */
+  readonly normalize: ((text: string) => string) | undefined;
+  /** Cuts a stretch of text into words; `section` is its number in the text, from 0. */
+  split(text: string, section: number): string[];
+}
+
+/**
+ * Reads `normalizer` and `pre_tokenizer`.
+ *
+ * @throws {RopewalkError} FORMAT for a field that is missing or malformed, and for steps that would not end; UNSUPPORTED
+ *   for a step that the library does not know
+ */
+export function readSteps(root: Fields): Steps {
+  const { where } = root;
+  const limits: Limits = { growth: 1, patterns: 0, charsmaps: new Map() };
+  const [normalizer, preTokenizer] = ['normalizer', 'pre_tokenizer'].map((key) => {
+    const first = root.optionalObject(key);
+    return first ? readStep(first, limits) : null;
+  });
+  const library = quietly(where, () => {
+    const model = { type: 'BPE', vocab: {}, merges: [] };
+    const rest = { added_tokens: [], post_processor: null, decoder: null, model };
+    const made = new HuggingFaceTokenizer({ normalizer, pre_tokenizer: preTokenizer, ...rest } as never, {});
+    for (const step of [made.normalizer, made.pre_tokenizer]) adjust(step, limits.charsmaps, where);
+    return made;
+  });
+  const { normalizer: normalize, pre_tokenizer: split } = library;
+  return {
+    normalize: normalize ? (text) => normalize(text) : undefined,
+    split: (text, section) => (split ? split(text, { section_index: section }) : [text]),
+  };
+}
+
+/** Turns the library's plain errors into ours. */
+export function quietly<T>(where: string, work: () => T): T {
+  try {
+    return work();
+  } catch (cause) {
+    if (cause instanceof RopewalkError) throw cause;
+    const said = show(cause instanceof Error ? cause.message : String(cause));
+    throw new RopewalkError('UNSUPPORTED', `${where}: @huggingface/tokenizers cannot read this file: ${said}`, {
+      cause,
+    });
+  }
+}
+
+/** What the steps of a file share. */
+interface Limits {
+  growth: number;
+  /** Characters of all patterns. */
+  patterns: number;
+  /** By the step that uses them. */
+  readonly charsmaps: Map<unknown, Charsmap>;
+}
+
+type Step = Readonly<Record<string, unknown>>;
+
+/** Checks a step and those inside it. Those that only split become the step `Split`. */
+function readStep(step: Fields, limits: Limits): Step {
+  const type = step.text('type');
+  const copy = Object.fromEntries(step.keys().map((key) => [key, step.raw(key) ?? null]));
+  const split = (pattern: Step, behavior: unknown, invert = false): Step => ({
+    type: 'Split',
+    pattern,
+    behavior,
+    invert,
+  });
+  switch (type) {
+    case 'Sequence': {
+      const key = step.has('normalizers') ? 'normalizers' : 'pretokenizers';
+      return { type, [key]: step.objects(key).map((inner) => readStep(inner, limits)) };
+    }
+    case 'FixedLength':
+      step.integer('length', 1, 2 ** 31 - 1);
+      return copy;
+    case 'Precompiled': {
+      const charsmap = readTable(step);
+      limits.charsmaps.set(copy, charsmap);
+      limits.growth = checkGrowth(step, 'precompiled_charsmap', limits.growth * charsmap.growth);
+      return copy;
+    }
+    case 'Replace': {
+      const pattern = readPattern(step, limits);
+      // A pattern may match nothing, and then puts the content between any two characters.
+      const content = (step.optionalText('content') ?? '').length;
+      const times = typeof pattern.String === 'string' ? Math.max(1, content / pattern.String.length) : 1 + content;
+      limits.growth = checkGrowth(step, 'content', limits.growth * times);
+      return copy;
+    }
+    case 'Split':
+      return split(readPattern(step, limits), behaviorOf(step), step.flag('invert'));
+    case 'Digits':
+      return split({ Regex: step.flag('individual_digits') ? '\\p{N}' : '\\p{N}+' }, 'Isolated');
+    case 'Punctuation':
+      return split({ Regex: '[\\p{P}!-/:-@\\[-`{-~]' }, step.has('behavior') ? behaviorOf(step) : 'Isolated');
+    case 'Whitespace':
+      return split({ Regex: `[${WORD}]+|[^${WORD}\\s]+` }, 'Removed', true);
+    case 'WhitespaceSplit':
+      return split({ Regex: '\\s+' }, 'Removed');
+    case 'CharDelimiterSplit':
+      return split({ String: step.text('delimiter') }, 'Removed');
+    case 'Metaspace': {
+      // Words begin with the mark of a space, unless the file says that the text is not cut.
+      const replacement = step.optionalText('replacement') ?? '▁';
+      if (step.optionalFlag('split') === false) return copy;
+      return { type: 'Sequence', pretokenizers: [copy, split({ String: replacement }, 'MergedWithNext')] };
+    }
+    default:
+      return copy;
+  }
+}
+
+function readPattern(step: Fields, limits: Limits): Step {
+  const pattern = step.object('pattern');
+  const [regex, text] = [pattern.optionalText('Regex'), pattern.optionalText('String')];
+  if (regex !== undefined) {
+    limits.patterns += regex.length;
+    if (limits.patterns > MAX_PATTERNS) {
+      const sentence = `the patterns of the file have more than ${MAX_PATTERNS} characters together. Shorten them.`;
+      fail('UNSUPPORTED', pattern.path('Regex'), sentence);
+    }
+    return { Regex: regex };
+  }
+  return text ? { String: text } : step.refuse('FORMAT', 'pattern', 'a Regex or a String');
+}
+
+function behaviorOf(step: Fields): string {
+  const given = step.text('behavior').toLowerCase();
+  return (
+    BEHAVIORS.find((one) => one.toLowerCase() === given) ?? step.refuse('FORMAT', 'behavior', BEHAVIORS.join(', '))
+  );
+}
+
+function checkGrowth(step: Fields, key: string, growth: number): number {
+  if (growth <= MAX_GROWTH) return growth;
+  return fail('FORMAT', step.path(key), `replacements may make a text more than ${MAX_GROWTH} times longer`);
+}
+
+function readTable(step: Fields): Charsmap {
+  const key = 'precompiled_charsmap';
+  const where = step.path(key);
+  let text: string;
+  try {
+    text = atob(step.text(key));
+  } catch (cause) {
+    if (cause instanceof RopewalkError) throw cause;
+    return step.refuse('FORMAT', key, 'base64');
+  }
+  return readCharsmap(
+    Uint8Array.from(text, (byte) => byte.charCodeAt(0)),
+    where,
+  );
+}
+
+/** The part of the library's steps that is used here; its types leave it out. */
+interface LibraryStep {
+  config?: Step;
+  pattern?: unknown;
+  normalize?: (text: string) => string;
+  pre_tokenize_text?: (text: string) => string[];
+  readonly normalizers?: readonly unknown[];
+  readonly tokenizers?: readonly unknown[];
+}
+
+/**
+ * Makes the file's patterns match in bounded time, and its replacements plain text: JavaScript would expand `$&` in
+ * them. Splits and tables of replacements are ours.
+ */
+function adjust(library: unknown, charsmaps: ReadonlyMap<unknown, Charsmap>, where: string): void {
+  if (!library) return;
+  const step = library as LibraryStep;
+  for (const inner of step.normalizers ?? step.tokenizers ?? []) adjust(inner, charsmaps, where);
+  const { config, pattern } = step;
+  if (!config) return;
+  const regex = (config.pattern as Step | undefined)?.Regex;
+  if (regex !== undefined && pattern instanceof RegExp)
+    step.pattern = new BoundedRegExp(pattern, pattern.flags, `${where}: pattern ${show(regex)}`);
+  if (config.type === 'Replace' && typeof config.content === 'string')
+    step.config = { ...config, content: config.content.replaceAll('$', '$$$$') };
+  if (config.type === 'Split') {
+    const { behavior, invert } = config as { readonly behavior: string; readonly invert: boolean };
+    // The library isolates as HuggingFace's own program does, and it is faster.
+    if (behavior !== 'Isolated' || invert)
+      step.pre_tokenize_text = (text) => splitText(text, step.pattern as RegExp, behavior, invert);
+  }
+  const charsmap = charsmaps.get(config);
+  if (charsmap) step.normalize = charsmap.replaceGraphemes;
+}
+
+/** Cuts a text at the matches of a pattern; with `invert`, what is between the matches counts as matches. */
+function splitText(text: string, pattern: RegExp, behavior: string, invert: boolean): string[] {
+  const parts: { text: string; readonly match: boolean }[] = [];
+  const add = (start: number, end: number, found: boolean): void => {
+    const match = found !== invert;
+    const before = parts.at(-1);
+    const joins =
+      before !== undefined &&
+      (behavior === 'Contiguous'
+        ? before.match === match
+        : behavior === 'MergedWithPrevious'
+          ? match && !before.match
+          : behavior === 'MergedWithNext' && !match && before.match);
+    if (!joins) parts.push({ text: text.slice(start, end), match });
+    else {
+      parts.pop();
+      parts.push({ text: before.text + text.slice(start, end), match });
+    }
+  };
+  let at = 0;
+  for (const { index, 0: found } of text.matchAll(pattern)) {
+    if (index > at) add(at, index, false);
+    at = index + found.length;
+    add(index, at, true);
+  }
+  if (at < text.length) add(at, text.length, false);
+  return parts.filter((part) => part.text !== '' && !(behavior === 'Removed' && part.match)).map((part) => part.text);
+}
