@@ -94,7 +94,8 @@ export class Call {
   /** Where a weight matrix is, or the first of several; announced before. */
   matrix(weight: Tensor | BlockTensor): Matrix {
     if (!isBlocks(weight)) {
-      const [row, stride] = weight.strides.slice(-2) as [number, number];
+      const { strides } = weight;
+      const [row, stride] = [strides[strides.length - 2]!, strides[strides.length - 1]!];
       const rowBytes = Math.abs(row) * sizeBytes(weight.dtype);
       return { address: this.address(weight), type: typeOf(weight), row, stride, rowBytes };
     }

@@ -84,7 +84,7 @@ function runFew(
   const xRows = call.copyIn(pairs.map((pair) => (inPlace ? rowOf(pair) : rows.get(rowOf(pair))!)));
   const yRows = call.copyIn(pairs);
   let first = 0;
-  const job = fewJob(weight, pairs.length / pieces.length, call);
+  const job = fewJob(weight, pairs.length / pieces.length, call.matrix(weight).rowBytes);
   runJobs(plan, y, pieces, job, FEW_SCRATCH, call, (args, piece) => {
     args[Linear.x] = from;
     args[Linear.split] = split;

@@ -64,12 +64,12 @@ function runFew(plan: LinearPlan, y: Target, call: Call): void {
   const inPlace = x.dtype === 'f32' && isRowMajor(x);
   const rows = inPlace ? call.address(x) : widenRows(x, m, 0, call);
   const split = isBlocks(weight) ? splitRows(rows, m, weight, call) : 0;
-  const args = launcher.prepare(FEW_SCRATCH);
-  writeLinear(args, plan, y, call);
+  const args = launcher.prepare(split === 0 ? 0 : FEW_SCRATCH);
+  const rowBytes = writeLinear(args, plan, y, call);
   args[Linear.x] = rows;
   args[Linear.split] = split;
   args[Linear.m] = m;
-  const { kernel, units, cost } = fewJob(weight, m, call);
+  const { kernel, units, cost } = fewJob(weight, m, rowBytes);
   launcher.run(kernel, units, cost);
 }
 
@@ -95,10 +95,11 @@ export function splitRows(rows: number, count: number, { format, shape }: BlockT
   return split;
 }
 
-/** The products of `m` rows, few, with a matrix. */
-export function fewJob(weight: Tensor | BlockTensor, m: number, call: Call): Job {
-  const [n, k] = weight.shape.slice(-2) as [number, number];
-  const cost = Math.max(call.matrix(weight).rowBytes, m * k * BYTES_PER_MADD);
+/** The products of `m` rows, few, with a matrix whose rows are `rowBytes` apart. */
+export function fewJob(weight: Tensor | BlockTensor, m: number, rowBytes: number): Job {
+  const { shape } = weight;
+  const [n, k] = [shape[shape.length - 2]!, shape[shape.length - 1]!]; // slice(-2) costs a short call a tenth
+  const cost = Math.max(rowBytes, m * k * BYTES_PER_MADD);
   if (!isBlocks(weight)) return { kernel: Kernel.linearFew, units: n, cost };
   return { kernel: Kernel.linearBlocks, units: Math.ceil(n / 2), cost: 2 * cost };
 }
@@ -158,13 +159,17 @@ function writeRows(args: Int32Array, x: Tensor, to: number, list: number, call: 
   writeWalk(args, Rows.walk, rowsOf([x]));
 }
 
-/** The arguments of all three kernels that the weight, the bias and the target give; of several matrices, the first. */
+/**
+ * The arguments of all three kernels that the weight, the bias and the target give; of several matrices, the first.
+ *
+ * @returns bytes from row to row of the weight
+ */
 export function writeLinear(
   args: Int32Array,
   { weight, bias }: Pick<LinearPlan, 'weight' | 'bias'>,
   y: Target,
   call: Call,
-): void {
+): number {
   const matrix = call.matrix(weight);
   args[Linear.weight] = matrix.address;
   args[Linear.weightRow] = matrix.row;
@@ -176,10 +181,12 @@ export function writeLinear(
   args[Linear.y] = y.address;
   args[Linear.yStride] = y.stride;
   args[Linear.yType] = y.type;
-  args[Linear.n] = weight.shape.at(-2)!;
-  args[Linear.k] = weight.shape.at(-1)!;
+  const { shape } = weight;
+  args[Linear.n] = shape[shape.length - 2]!;
+  args[Linear.k] = shape[shape.length - 1]!;
   args[Linear.first] = 0;
   args[Linear.xRows] = 0;
   args[Linear.yRows] = 0;
   writeWalk(args, Linear.walk, y.walk);
+  return matrix.rowBytes;
 }
