@@ -215,7 +215,7 @@ describe('config.json', () => {
     'weights of GPTQ': [
       { quantization_config: { quant_method: 'gptq' } },
       'UNSUPPORTED',
-      /quantization_config: expected none/,
+      /quantization_config\.quant_method: expected none, got "gptq"\. Take weights in F32/,
     ],
     'no sizes': [{ hidden_size: undefined }, 'FORMAT', /hidden_size: expected an integer in \[1, 4194304\], got none/],
     'a size of zero': [{ vocab_size: 0 }, 'FORMAT', /vocab_size: expected an integer/],

@@ -24,9 +24,9 @@ export const HF_FAMILIES: readonly string[] = withoutFamilies
   : JSON.parse(readFileSync(join(FAMILIES, 'manifest.json'), 'utf8')).models.map(({ name }: { name: string }) => name);
 
 /** A tensor, slowest dimension first. */
-interface Values {
+interface Values<A = Float32Array> {
   readonly shape: readonly number[];
-  readonly data: Float32Array;
+  readonly data: A;
 }
 
 /** The tensors of one layer, or those outside of layers, by GGUF's names without `blk.L.`. */
@@ -757,12 +757,13 @@ function rename(part: Part, { names }: Row, architecture: string, before: string
  *
  * @param ggufPath - a file of ../shared/vectors/families, or another one of these families
  * @param folder - where to; it is made
- * @param options - `shards`: files of weights, with an index if there are several
+ * @param options - `shards`: files of weights, with an index if there are several; `mxfp4`: gpt-oss's experts as
+ *   published files have them, which is exact where the GGUF has them in MXFP4
  */
 export async function writeHuggingFace(
   ggufPath: string,
   folder: string,
-  { shards = 1 }: { shards?: number } = {},
+  { shards = 1, mxfp4 = false }: { shards?: number; mxfp4?: boolean } = {},
 ): Promise<void> {
   const bytes = new Uint8Array(readFileSync(ggufPath)); // slices of a Buffer share memory
   const file = parseGguf(bytes, ggufPath);
@@ -818,6 +819,19 @@ export async function writeHuggingFace(
     rope_scaling: scalingOf(given),
     ...row.fields?.(given),
   };
+  const saved = new Map<string, Values<Float32Array | Uint8Array>>(tensors);
+  if (mxfp4) {
+    for (const [name, values] of tensors) if (/experts\.\w+_proj$/.test(name)) toMxfp4(name, values, saved);
+    fields.quantization_config = {
+      modules_to_not_convert: [
+        'model.layers.*.self_attn',
+        'model.layers.*.mlp.router',
+        'model.embed_tokens',
+        'lm_head',
+      ],
+      quant_method: 'mxfp4',
+    };
+  }
   const text = { architectures: [row.class], model_type: row.modelType, ...fields };
   const config = row.inside
     ? {
@@ -829,10 +843,40 @@ export async function writeHuggingFace(
     : text;
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, 'config.json'), JSON.stringify(config, null, 2));
-  writeWeights(folder, tensors, shards);
+  writeWeights(folder, saved, shards);
 }
 
-function writeWeights(folder: string, tensors: ReadonlyMap<string, Values>, shards: number): void {
+/**
+ * Replaces `[e, inputs, outputs]` by blocks of 32 inputs, `[e, outputs, inputs / 32, 16]`, two neighbours a byte, the
+ * first one low, and by the blocks' exponents, plus 127. The values must be a power of two times {@link E2M1}.
+ */
+function toMxfp4(name: string, values: Values, into: Map<string, Values<Float32Array | Uint8Array>>): void {
+  const { shape, data } = swapLastTwo(values);
+  const [e, outputs, inputs] = shape as [number, number, number];
+  const blocks = new Uint8Array(data.length / 2);
+  const scales = new Uint8Array(data.length / 32);
+  for (let block = 0; block < scales.length; block++) {
+    const part = [...data.subarray(32 * block, 32 * block + 32)];
+    const code = (value: number, scale: number): number => E2M1.indexOf(Math.abs(value) / 2 ** (scale - 127));
+    const scale = Array.from(Array(255).keys()).find((n) => part.every((value) => code(value, n) >= 0));
+    if (scale === undefined) throw new Error(`${name}: block ${block} is not MXFP4`);
+    scales[block] = scale;
+    for (const [i, value] of part.entries())
+      blocks[16 * block + (i >> 1)]! |= (code(value, scale) + (value < 0 ? 8 : 0)) << (4 * (i & 1));
+  }
+  into.delete(name);
+  into.set(`${name}_blocks`, { shape: [e, outputs, inputs / 32, 16], data: blocks });
+  into.set(`${name}_scales`, { shape: [e, outputs, inputs / 32], data: scales });
+}
+
+/** The magnitudes of four bits: the exponent's two, the mantissa's one. */
+const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
+
+function writeWeights(
+  folder: string,
+  tensors: ReadonlyMap<string, Values<Float32Array | Uint8Array>>,
+  shards: number,
+): void {
   const names = [...tensors.keys()];
   const size = Math.ceil(names.length / shards);
   const weight_map: Record<string, string> = {};
@@ -843,7 +887,7 @@ function writeWeights(folder: string, tensors: ReadonlyMap<string, Values>, shar
     for (const tensor of own) weight_map[tensor] = name;
     const values = own.map((tensor) => {
       const { data, shape } = tensors.get(tensor)!;
-      return [tensor, tensorFrom(data, { dtype: 'f32', shape })] as const;
+      return [tensor, tensorFrom(data, { dtype: data instanceof Uint8Array ? 'u8' : 'f32', shape })] as const;
     });
     writeFileSync(join(folder, name), writeSafetensors(new Map(values), { format: 'pt' }));
   }

@@ -31,6 +31,7 @@ const MAX_WIDTH = 2 ** 22;
 const MAX_EXPERTS = 2 ** 16;
 /** Layer types that config.json may name in `layer_types`. */
 const [FULL, SLIDING] = ['full_attention', 'sliding_attention'];
+const UNQUANTISED = 'Take weights in F32, F16 or BF16, or a quantised GGUF file.';
 const NO_SUCH_STEP = 'This decoder does not compute that step: convert the model, or take another one.';
 
 /** The RoPE of every layer, for a session of `context` tokens. */
@@ -71,7 +72,11 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   const family = Object.hasOwn(FAMILIES, name) ? FAMILIES[name]! : undefined;
   if (!family) return refuseArchitecture(fields, 'model_type', architecture, Object.keys(FAMILIES));
   refuseSteps(fields, OTHER_STEPS, '', family.reads);
-  if (outer !== fields) refuseSteps(outer, { quantization_config: OTHER_STEPS.quantization_config! }, '');
+  for (const one of [fields, outer]) {
+    const quantised = one.optionalObject('quantization_config');
+    if (quantised && quantised.text('quant_method') !== family.quantMethod)
+      quantised.refuse('UNSUPPORTED', 'quant_method', family.quantMethod ?? 'none', UNQUANTISED);
+  }
 
   const sizes = {
     numLayers: fields.integer('num_hidden_layers', 1, MAX_LAYERS),

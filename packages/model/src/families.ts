@@ -25,13 +25,17 @@ export type NormPart =
 export type Matrix = 'q' | 'k' | 'v' | 'output' | 'gate' | 'up' | 'down';
 /** Matrices of multi-head latent attention; `kvB` is `kB` and `vB` in one. */
 export type LatentMatrix = 'qA' | 'qB' | 'kvA' | 'kB' | 'vB' | 'kvB';
-/** Matrices of experts. gpt-oss saves them transposed, `[e, inputs, outputs]`, with gate and up in turns. */
+/**
+ * Matrices of experts. gpt-oss saves them transposed, `[e, inputs, outputs]`, with gate and up in turns; in MXFP4 they
+ * are `[e, outputs, inputs]`, and rows of gate and up take turns.
+ */
 export type ExpertMatrix =
   | 'router'
   | 'expertGate'
   | 'expertUp'
   | 'expertDown'
   | 'expertGateUp'
+  | 'expertGateUpBlocks'
   | 'expertDownTransposed'
   | 'sharedRouter'
   | 'sharedGate'
@@ -98,6 +102,8 @@ export interface Family {
   readonly names?: Readonly<Partial<Record<Part | 'embedding' | 'norm' | 'head' | 'model' | 'qkv' | 'gateUp', string>>>;
   /** GGUF's names, where they are not Llama's. */
   readonly ggufNames?: Readonly<Partial<Record<Part | 'gateUp', string>>>;
+  /** The `quant_method` of config.json that is read: experts in `NAME_blocks` and `NAME_scales`. */
+  readonly quantMethod?: 'mxfp4';
   /** Rows of transformers' fused qkv: all q, all k, all v; or q, k, v of each head. */
   readonly qkvRows?: 'by-head';
 }
@@ -324,10 +330,13 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     maxContext: 131072,
     experts: { gate: 'softmax-of-chosen', normalise: false, bias: true },
     reads: ['num_local_experts'],
+    quantMethod: 'mxfp4',
     ggufNames: { mlpNorm: 'post_attention_norm.weight' },
     names: {
       router: 'mlp.router.weight',
       expertGateUp: 'mlp.experts.gate_up_proj',
+      expertGateUpBlocks: 'mlp.experts.gate_up_proj_blocks',
+      expertDown: 'mlp.experts.down_proj_blocks',
       expertDownTransposed: 'mlp.experts.down_proj',
     },
   },
@@ -380,7 +389,6 @@ export const MISSING: readonly (readonly [pattern: RegExp, what: string])[] = [
 
 /** Fields of config.json that ask for a step that is not computed here, and the values that switch the step off. */
 export const OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
-  quantization_config: [],
   attn_logit_softcapping: [0],
   final_logit_softcapping: [0],
   query_pre_attn_scalar: [],
@@ -392,6 +400,7 @@ export const OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
   scale_emb: [1],
   scale_depth: [],
   clip_qkv: [],
+  swiglu_limit: [7],
   num_experts: [0],
   num_local_experts: [0, 1],
   n_routed_experts: [0],

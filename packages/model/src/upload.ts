@@ -14,7 +14,7 @@ import { bitsOf, fail, type WidenBlock } from 'ropewalk/backend';
 import { type BlockReader, WIDENED, widenBlocks } from './dequantise.js';
 import { pauseIfDue } from './event-loop.js';
 import type { Folder } from './model-files.js';
-import { isBlockFormat, type Weight, type WeightPlan } from './weights.js';
+import { isBlockFormat, type Span, type Weight, type WeightPlan } from './weights.js';
 
 /** The progress of loading. */
 export interface LoadProgress {
@@ -44,18 +44,23 @@ export async function loadWeights(
   for (const plan of plans) {
     const place = placeOf(rw, plan, `${folder.path(plan.spans[0]!.file)}: tensor ${plan.name}`);
     try {
-      let written = 0;
-      for (const { file, byteOffset, sizeBytes } of plan.spans) {
-        const [source, path] = [folder.files.get(file)!, folder.path(file)];
-        for (let at = 0; at < sizeBytes; ) {
-          signal?.throwIfAborted();
-          const length = Math.min(place.pieceBytes, sizeBytes - at);
-          place.write(await readExactly(source, byteOffset + at, length, path), written);
-          at += length;
-          written += length;
-          doneBytes += length;
-          onProgress?.({ doneBytes, totalBytes, tensor: plan.name });
-          await pauseIfDue();
+      const read = async ({ file, byteOffset }: Span, at: number, length: number): Promise<Uint8Array> => {
+        signal?.throwIfAborted();
+        const piece = await readExactly(folder.files.get(file)!, byteOffset + at, length, folder.path(file));
+        doneBytes += length;
+        onProgress?.({ doneBytes, totalBytes, tensor: plan.name });
+        await pauseIfDue();
+        return piece;
+      };
+      if (plan.turns) await writeRows(plan, read, place.write);
+      else {
+        let written = 0;
+        for (const span of plan.spans) {
+          for (let at = 0; at < span.sizeBytes; at += place.pieceBytes) {
+            const piece = await read(span, at, Math.min(place.pieceBytes, span.sizeBytes - at));
+            place.write(piece, written);
+            written += piece.length;
+          }
         }
       }
       loaded.set(plan.place, place.weight());
@@ -63,6 +68,44 @@ export async function loadWeights(
       place.dispose();
       throw error;
     }
+  }
+}
+
+/**
+ * Reads transformers' MXFP4 some rows at a time, and writes each row as ggml's blocks, with those of its own matrix.
+ *
+ * @see huggingface/transformers@0189b1d src/transformers/integrations/mxfp4.py; ggml-org/llama.cpp@de3ff815
+ *   conversion/gpt_oss.py
+ */
+async function writeRows(
+  { spans, shape, turns }: WeightPlan,
+  read: (span: Span, at: number, length: number) => Promise<Uint8Array>,
+  write: (row: Uint8Array, at: number) => void,
+): Promise<void> {
+  const [codes, scales] = spans as [Span, Span];
+  const blocks = shape.at(-1)! / 32;
+  const rows = scales.sizeBytes / blocks;
+  const step = Math.ceil(PIECE_BYTES / (17 * blocks));
+  const packed = new Uint8Array(17 * blocks);
+  for (let from = 0; from < rows; from += step) {
+    const count = blocks * Math.min(step, rows - from);
+    const c = await read(codes, 16 * blocks * from, 16 * count);
+    const s = await read(scales, blocks * from, count);
+    for (let n = 0; n < count; n += blocks) {
+      for (let block = 0; block < blocks; block++) packBlock(packed, 17 * block, s[n + block]!, c, 16 * (n + block));
+      const row = from + n / blocks;
+      write(packed, 17 * blocks * ((row % turns) * (rows / turns) + Math.floor(row / turns)));
+    }
+  }
+}
+
+/** One block: neighbours share a byte in transformers; in ggml the two halves of the block do. */
+function packBlock(to: Uint8Array, at: number, scale: number, codes: Uint8Array, from: number): void {
+  to[at] = scale;
+  for (let j = 0; j < 8; j++) {
+    const [first, second] = [codes[from + j]!, codes[from + j + 8]!];
+    to[at + 1 + 2 * j] = (first & 15) | ((second & 15) << 4);
+    to[at + 2 + 2 * j] = (first >> 4) | (second & 240);
   }
 }
 
@@ -93,7 +136,7 @@ function placeOf(rw: Ropewalk, { type, held, heldBytes, shape, lessOne }: Weight
   return {
     /** Bytes to read at a time: whole blocks. */
     pieceBytes: Math.floor(PIECE_BYTES / blockBytes) * blockBytes,
-    /** @param at - first byte of the piece in the file's tensor */
+    /** @param at - first byte of the piece in the whole tensor, as GGUF has it */
     write(piece: Uint8Array, at: number): void {
       if (!format || blocks) {
         bytes(at, piece.length).set(piece);

@@ -9,6 +9,8 @@ import {
   BLOCK_FORMATS,
   type BlockFormat,
   type BlockTensor,
+  blocksFrom,
+  isBlocks,
   sizeBytes,
   type Tensor,
 } from 'ropewalk';
@@ -71,7 +73,7 @@ type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
 export type WidenTo = 'f32' | 'f16';
 
 /** Bytes of a file. */
-interface Span {
+export interface Span {
   readonly file: string;
   readonly byteOffset: number;
   readonly sizeBytes: number;
@@ -95,6 +97,11 @@ export interface WeightPlan {
   readonly heldBytes: number;
   /** The file has the values less 1. */
   readonly lessOne: boolean;
+  /**
+   * MXFP4 as transformers stores it: one span of codes, one of scales. Rows of so many matrices take turns; here one
+   * matrix follows the other. 0 for weights that lie in the file as here.
+   */
+  readonly turns: 0 | 1 | 2;
 }
 
 /**
@@ -156,6 +163,7 @@ const LAYER: Readonly<Record<Part, Row>> = {
   expertUp: row('', 'ffn_up_exps.weight', ['e', 'x', 'h'], 'experts', ['e', 'x']),
   expertDown: row('', 'ffn_down_exps.weight', ['e', 'h', 'x'], 'experts', ['e', 'h']),
   expertGateUp: row('', '', ['e', 'h', 'twoX'], 'experts', ['e', 'twoX']),
+  expertGateUpBlocks: row('', '', ['twoE', 'x', 'h'], 'experts', ['e', 'twoX']),
   expertDownTransposed: row('', '', ['e', 'x', 'h'], 'experts', ['e', 'h']),
   sharedRouter: row('', 'ffn_gate_inp_shexp.weight', ['one', 'h']),
   sharedGate: row('', 'ffn_gate_shexp.weight', ['s', 'h']),
@@ -177,7 +185,7 @@ const GGUF_QKV = 'attn_qkv.weight';
 
 function lengthsOf(config: DecoderConfig) {
   const { hiddenSize: h, numHeads: n, numKvHeads: m, headDim: d, valueDim: dv, latent, experts } = config;
-  const [c, p, x] = [latent?.rank ?? 0, latent?.nope ?? 0, experts?.width ?? 0];
+  const [c, p, x, e] = [latent?.rank ?? 0, latent?.nope ?? 0, experts?.width ?? 0, experts?.count ?? 0];
   return {
     vocab: config.vocabSize,
     h,
@@ -190,7 +198,8 @@ function lengthsOf(config: DecoderConfig) {
     v: m * dv,
     o: n * dv,
     f: config.intermediateSize,
-    e: experts?.count ?? 0,
+    e,
+    twoE: 2 * e,
     x,
     twoX: 2 * x,
     s: experts?.sharedWidth ?? 0,
@@ -233,7 +242,8 @@ function partsOf(
     parts.push('router');
     const { choiceBias } = family.experts!;
     if (choiceBias === 'always' || (choiceBias && stored('choiceBias'))) parts.push('choiceBias');
-    if (source === 'huggingface' && family.names?.expertGateUp) parts.push('expertGateUp', 'expertDownTransposed');
+    if (stored('expertGateUpBlocks')) parts.push('expertGateUpBlocks', 'expertDown');
+    else if (source === 'huggingface' && family.names?.expertGateUp) parts.push('expertGateUp', 'expertDownTransposed');
     else parts.push('expertGate', 'expertUp', 'expertDown');
     if (experts.sharedWidth > 0) {
       if (family.experts!.shared === 'gated') parts.push('sharedRouter');
@@ -261,6 +271,7 @@ interface Need {
   /** No kernel takes it in blocks. */
   readonly plain?: boolean;
   readonly lessOne?: boolean;
+  readonly turns?: WeightPlan['turns'];
 }
 
 /** A tensor of the file, or some of its rows. */
@@ -340,8 +351,11 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
   const add = (place: string, row: Row, name: string, rows?: RowsOf): void => {
     const shape = row.shape.map((length) => lengths[length]);
     const lessOne = !gguf && family.gainsLessOne === true && /norm$/i.test(place);
-    const pieces = rows?.(shape.slice(1), false) ?? piecesOf(name, shape);
-    needs.push({ place: `${place}.weight`, shape, pieces, plain: place.endsWith('.kvB'), lessOne });
+    const turns = !name.endsWith('_blocks') ? 0 : place.endsWith('.expertGateUpBlocks') ? 2 : 1;
+    const pieces = turns
+      ? codesAndScales(name, shape, turns)
+      : (rows?.(shape.slice(1), false) ?? piecesOf(name, shape));
+    needs.push({ place: `${place}.weight`, shape, pieces, plain: place.endsWith('.kvB'), lessOne, turns });
     const biases = hasBias(config, row.bias);
     if (!biases) return;
     const biasShape = (row.biasShape ?? row.shape.slice(0, 1)).map((length) => lengths[length]);
@@ -408,8 +422,17 @@ function piecesOf(name: string, shape: readonly number[]): Piece[] {
   return Array.from({ length: shape[0]! }, (_, n) => ({ name: name.replace('*', String(n)), shape: shape.slice(1) }));
 }
 
+/** The two tensors of experts in MXFP4, where rows of so many matrices take turns. A block has 32 weights in 16 bytes. */
+function codesAndScales(name: string, [count, rows, width]: readonly number[], turns: 1 | 2): Piece[] {
+  const scales = [count! / turns, rows! * turns, width! / 32];
+  return [
+    { name, shape: [...scales, 16] },
+    { name: name.replace(/blocks$/, 'scales'), shape: scales },
+  ];
+}
+
 function biasName(name: string): string {
-  return name.endsWith('.weight') ? name.replace(/weight$/, 'bias') : `${name}_bias`;
+  return name.endsWith('.weight') ? name.replace(/weight$/, 'bias') : `${name.replace(/_blocks$/, '')}_bias`;
 }
 
 function hasBias({ family, biases }: DecoderConfig, bias: Row['bias']): boolean | 'stored' {
@@ -431,13 +454,15 @@ function planOf(
   widenTo: WidenTo,
   formats: readonly BlockFormat[],
 ): WeightPlan {
-  const { place, shape, pieces, plain: mustWiden = false, lessOne = false } = need;
+  const { place, shape, pieces, plain: mustWiden = false, lessOne = false, turns = 0 } = need;
   const spans = tensors.map((tensor, n) => spanOf(tensor, pieces[n]!));
-  const { name, type, file } = tensors[0]!;
+  const { name, file } = tensors[0]!;
+  const type = turns ? 'MXFP4' : tensors[0]!.type;
+  const inFile = turns ? 'U8' : type;
   for (const other of tensors) {
     const next = 'Take a file whose parts of one weight have one type.';
-    if (other.type !== type)
-      refuse('UNSUPPORTED', `${other.file}: tensor ${other.name}`, `type ${type}, as ${name}`, other.type, next);
+    if (other.type !== inFile)
+      refuse('UNSUPPORTED', `${other.file}: tensor ${other.name}`, `type ${inFile}, as ${name}`, other.type, next);
   }
   const plain = PLAIN.get(type);
   const format = WIDENED.get(type);
@@ -453,7 +478,19 @@ function planOf(
   const count = shape.reduce((product, size) => product * size, 1);
   const heldBytes = isBlockFormat(held) ? blockBytes(held, count) : count * sizeBytes(held);
   const bytes = spans.reduce((sum, span) => sum + span.sizeBytes, 0);
-  return { place, name, type, shape, spans, sizeBytes: bytes, held, widened: exact === undefined, heldBytes, lessOne };
+  return {
+    place,
+    name,
+    type,
+    shape,
+    spans,
+    sizeBytes: bytes,
+    held,
+    widened: exact === undefined,
+    heldBytes,
+    lessOne,
+    turns,
+  };
 }
 
 /** Where a piece is in its file, once its shape is checked. A matrix of one row may be a vector there. */
@@ -487,6 +524,7 @@ export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<strin
     const parts = Object.keys(LAYER).map((part) => [part, at(`${layer}.${part}`)] as const);
     const found: LayerWeights = Object.fromEntries(parts.filter(([, weight]) => weight));
     if (found.kvB) return { ...found, ...splitLatent(config, found.kvB.weight as Vector) };
+    if (found.expertGateUpBlocks) return { ...found, ...gateAndUp(found.expertGateUpBlocks) };
     return found.expertGateUp ? { ...found, ...untransposed(found.expertGateUp, found.expertDownTransposed!) } : found;
   };
   return {
@@ -508,6 +546,29 @@ function splitLatent({ numHeads, latent, valueDim }: DecoderConfig, kvB: Vector)
   };
 }
 
+/** Experts' gate and up, which follow each other in one weight `[2e, x, h]`: views. */
+function gateAndUp({ weight, bias }: Linear): Pick<LayerWeights, 'expertGate' | 'expertUp'> {
+  const [twoE, x, h] = weight.shape as [number, number, number];
+  const nth = (n: 0 | 1): Linear => ({ weight: half(weight, n, [twoE / 2, x, h]), bias: biasInTurns(bias, n) });
+  return { expertGate: nth(0), expertUp: nth(1) };
+}
+
+function half(weight: Weight, n: 0 | 1, shape: readonly number[]): Weight {
+  const all = isBlocks(weight) ? weight.bytes : weight;
+  const count = all.shape[0]! / 2;
+  const part = all.slice(0, n * count, (n + 1) * count);
+  return isBlocks(weight) ? blocksFrom(weight.format, part as Tensor<'u8'>, shape) : (part as Vector);
+}
+
+/** Every second element of the rows `[e, 2x]`. */
+function biasInTurns(bias: Vector | undefined, n: 0 | 1): Vector | undefined {
+  const [e, twoX] = (bias?.shape ?? []) as [number, number];
+  return bias
+    ?.view([e, twoX / 2, 2])
+    .slice(2, n, n + 1)
+    .view([e, twoX / 2]);
+}
+
 /** gpt-oss's matrices of experts as `[e, outputs, inputs]`, and gate and up apart: views. */
 function untransposed(gateUp: Linear, down: Linear): Pick<LayerWeights, 'expertGate' | 'expertUp' | 'expertDown'> {
   const whole = gateUp.weight as Vector; // [e, h, 2x]
@@ -518,10 +579,7 @@ function untransposed(gateUp: Linear, down: Linear): Pick<LayerWeights, 'expertG
       .slice(3, n, n + 1)
       .view([e, h, twoX / 2])
       .permute([0, 2, 1]),
-    bias: gateUp.bias
-      ?.view([e, twoX / 2, 2])
-      .slice(2, n, n + 1)
-      .view([e, twoX / 2]),
+    bias: biasInTurns(gateUp.bias, n),
   });
   const expertDown = { weight: (down.weight as Vector).permute([0, 2, 1]), bias: down.bias };
   return { expertGate: nth(0), expertUp: nth(1), expertDown };
