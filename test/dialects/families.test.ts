@@ -7,6 +7,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { ropeFromConfig } from '../../packages/dialects/src/huggingface.js';
 import {
   type ComparedSide,
   compareModels,
@@ -219,6 +220,42 @@ describe('convert: config.json → GGUF keys → config.json, each in the names 
         assertSame({ ...direct.readBack, pairing: rope.pairing }, rope, where);
       }
     });
+  }
+});
+
+interface Config extends Record<string, unknown> {
+  readonly model_type: string;
+  readonly num_hidden_layers: number;
+  readonly rope_scaling?: { readonly type?: string } | null;
+}
+
+/** RoPE's fields as transformers 5 writes them: all in rope_parameters, by layer type where the class has two. */
+function inFreshForm(config: Config): Record<string, unknown> {
+  const { rope_theta, rope_scaling, rope_local_base_freq, rotary_emb_base, rotary_pct, ...rest } = config;
+  const { partial_rotary_factor = rotary_pct, sliding_window_pattern, ...others } = rest;
+  const { original_max_position_embeddings, model_type, num_hidden_layers } = config;
+  const base = rope_theta ?? rotary_emb_base;
+  const { type = 'default', ...scaling } = rope_scaling ?? {};
+  const rope_type = type.replace('mrope', 'default');
+  const own = { rope_type, rope_theta: base, partial_rotary_factor, original_max_position_embeddings, ...scaling };
+  const local = { rope_type: 'default', rope_theta: rope_local_base_freq ?? base };
+  const byType = /^(gemma3|olmo3)/.test(model_type);
+  const rope_parameters = byType ? { full_attention: own, sliding_attention: local } : own;
+  const layer_types = Array.from({ length: num_hidden_layers }, (_layer, n) =>
+    sliding_window_pattern && (n + 1) % Number(sliding_window_pattern) !== 0 ? 'sliding_attention' : 'full_attention',
+  );
+  return { layer_types, ...others, rope_parameters };
+}
+
+test('config.json in the form of transformers 5 is the same', { skip: withoutFamilies }, async () => {
+  for (const name of HF_FAMILIES) {
+    const own = join(folder, `${name}-fresh`);
+    await writeHuggingFace(join(FAMILIES, `${name}.gguf`), own);
+    const config = JSON.parse(readFileSync(join(own, 'config.json'), 'utf8'));
+    const text = config.text_config ?? config;
+    if (text.rope_parameters) continue; // in that form already
+    const records = (json: unknown) => ropeFromConfig(json, { context: 256 }).layers.map(({ rope }) => rope);
+    assert.deepEqual(records(inFreshForm(text)), records(config), name);
   }
 });
 

@@ -635,7 +635,7 @@ function scalingOf({ key, raw, has, list }: Given): Record<string, unknown> | nu
   return { rope_type: 'yarn', factor, original_max_position_embeddings, attention_factor };
 }
 
-/** transformers 5 does not find rope_theta of old files for sliding layers: another base than 500000 is by layer type. */
+/** transformers 5 does not find old files' rope_theta for sliding layers: a base other than 500000 is by layer type. */
 function olmo3Rope(given: Given): Record<string, unknown> {
   const rope_theta = given.key('rope.freq_base') ?? 10000;
   if (rope_theta === 500000) return {};
