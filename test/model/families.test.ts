@@ -14,7 +14,8 @@ import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js
 import type { DecoderSession } from '../../packages/model/src/session.js';
 import type { Model } from '../../packages/model/src/types.js';
 import { planWeights } from '../../packages/model/src/weights.js';
-import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
+import { Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
+import { noGpu, sharedWebgpu } from '../support/gpu.js';
 import {
   HF_FAMILIES,
   FAMILIES as shared,
@@ -59,6 +60,7 @@ after(() => {
   for (const backend of backends.values()) backend.dispose();
 });
 async function open(name: 'reference' | 'cpu' | 'webgpu'): Promise<Ropewalk> {
+  if (name === 'webgpu') return new Ropewalk(await sharedWebgpu());
   const backend = backends.get(name) ?? (await ropewalk({ backend: name, ...(name === 'cpu' && { threads: 1 }) }));
   backends.set(name, backend);
   return backend;
@@ -149,6 +151,30 @@ function matches(vectors: readonly Vector[]): void {
 const vectors = skip ? [] : vectorsOf(shared);
 describe("families from GGUF: llama.cpp's logits and tokens", { skip }, () => matches(vectors));
 describe("variants of families: llama.cpp's logits and tokens", () => matches(vectorsOf(golden)));
+
+/** One model of each kind of layer: a software adapter takes a second for each new kernel. */
+const ON_GPU = (
+  'gemma2 gemma3 phi3 cohere2 olmo3 granite stablelm-parallel gptneox glm4 mistral3 qwen2moe deepseek2 gpt-oss qwen2vl ' +
+  'exaone4 starcoder2'
+).split(' ');
+describe('families on webgpu: the logits of a short prompt and of one more token', { skip: skip || noGpu }, () => {
+  for (const vector of vectors.filter(({ name }) => ON_GPU.includes(name))) {
+    test(vector.name, async () => {
+      const model = await loadVector(vector, 'webgpu');
+      try {
+        const tokens = Array.from(vector.array('tokens')!).slice(0, 20);
+        const want = vector.array('logits-f64')!;
+        const session = model.openSession();
+        const got = await session.append(tokens.slice(0, -1), { logits: 'all' });
+        check(got, Array.from(want).slice(0, 19 * vector.vocab), NEAR, 'prompt');
+        const last = await session.append(tokens.slice(-1));
+        check(last, Array.from(want).slice(19 * vector.vocab, 20 * vector.vocab), NEAR, 'next token');
+      } finally {
+        model.dispose();
+      }
+    });
+  }
+});
 
 describe('families: sessions', { skip }, () => {
   for (const vector of vectors) {
