@@ -178,8 +178,16 @@ describe('ropewalk export', () => {
       route: ['2,8,3', { gate: 'sigmoid', groups: '4,2,2', bias: true, normalise: true }],
       self_attention: ['1,2,4,4,2,8', { window: '3', sinks: true }],
       swiglu: ['5'],
+      'swiglu ': ['5', { limit: '7', alpha: '1.702', offset: '1' }],
+      gelu: ['5'],
+      geglu: ['2,5', { approximate: 'tanh' }],
+      scale: ['2,5'],
+      'scale ': ['5', { factor: '2', softcap: '30' }],
+      layer_norm: ['2,8'],
+      'layer_norm ': ['2,8', { eps: '1e-6', bias: true }],
     };
-    for (const [op, [shape, more]] of Object.entries(shapes)) {
+    for (const [name, [shape, more]] of Object.entries(shapes)) {
+      const op = name.trim();
       for (const form of ['standard', 'primitives']) {
         const json = await exported(undefined, { op, shape, form, out: join(folder, `${op}-${form}.onnx`), ...more });
         assert.ok(existsSync(join(folder, `${op}-${form}.onnx`)));
@@ -292,6 +300,10 @@ describe('ropewalk export', () => {
         /groups.count: expected a divisor of the 8 experts/,
       ],
       [undefined, { op: 'expert_linear', shape: '2,3,4,5' }, /shape: expected TOKENS,CHOSEN,EXPERTS,N,K/],
+      [undefined, { op: 'gelu', shape: '2', approximate: 'erf' }, /--approximate: expected none or tanh, got "erf"/],
+      [undefined, { op: 'swiglu', shape: '2', limit: '-1' }, /limit: expected a finite number > 0, got -1/],
+      [undefined, { op: 'scale', shape: '2', limit: '1' }, /--limit: it does not apply to --op scale/],
+      [undefined, { op: 'scale', shape: '2', softcap: '0' }, /softcap: expected a finite number > 0, got 0/],
       [undefined, { op: 'conv', shape: '1,2' }, /--op: expected rope, add, /],
       [undefined, { op: 'add' }, /--shape: --op add needs a shape: any dimensions/],
       [undefined, { op: 'add', shape: '2,x' }, /--shape: expected an integer/],

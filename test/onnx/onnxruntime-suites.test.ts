@@ -18,6 +18,8 @@ import { planAdd } from '../../packages/ropewalk/src/ops/add.js';
 import { planArgmax } from '../../packages/ropewalk/src/ops/argmax.js';
 import { planEmbedding } from '../../packages/ropewalk/src/ops/embedding.js';
 import { planExpertLinear } from '../../packages/ropewalk/src/ops/expert-linear.js';
+import { planGeglu, planGelu } from '../../packages/ropewalk/src/ops/gelu.js';
+import { planLayerNorm } from '../../packages/ropewalk/src/ops/layer-norm.js';
 import { planLinear } from '../../packages/ropewalk/src/ops/linear.js';
 import type { OpPlan } from '../../packages/ropewalk/src/ops/op-plan.js';
 import { planRearrange } from '../../packages/ropewalk/src/ops/rearrange.js';
@@ -25,6 +27,7 @@ import { planRmsNorm } from '../../packages/ropewalk/src/ops/rms-norm.js';
 import { bindRopeParts } from '../../packages/ropewalk/src/ops/rope/call.js';
 import { type Pairing, planRope } from '../../packages/ropewalk/src/ops/rope/plan.js';
 import { planRoute } from '../../packages/ropewalk/src/ops/route.js';
+import { planScale } from '../../packages/ropewalk/src/ops/scale.js';
 import { planSelfAttention, type SelfAttentionOptions } from '../../packages/ropewalk/src/ops/self-attention.js';
 import { planSwiglu } from '../../packages/ropewalk/src/ops/swiglu.js';
 import { runReference } from '../../packages/ropewalk/src/reference/index.js';
@@ -128,6 +131,31 @@ function sweeps(): Sweep[] {
       const out = room(dtype, [3, 5]);
       return { plan: planSwiglu(x(dtype, [3, 5]), x(dtype, [3, 5], 2), out), outs: [out] };
     });
+    of(`swiglu, clamped ${dtype}`, 4, dtype, () => {
+      const out = room(dtype, [3, 5]);
+      const clamps = { limit: 0.7, alpha: 1.702, offset: 1 };
+      return { plan: planSwiglu(x(dtype, [3, 5]), x(dtype, [3, 5], 2), out, clamps), outs: [out] };
+    });
+    for (const approximate of dtype === 'f64' ? (['tanh'] as const) : (['none', 'tanh'] as const)) {
+      of(`gelu ${approximate} ${dtype}`, 4, dtype, () => {
+        const out = room(dtype, [3, 5]);
+        return { plan: planGelu(x(dtype, [3, 5]), out, { approximate }), outs: [out] };
+      });
+      of(`geglu ${approximate} ${dtype}`, 4, dtype, () => {
+        const out = room(dtype, [3, 5]);
+        return { plan: planGeglu(x(dtype, [3, 5]), x(dtype, [3, 5], 2), out, { approximate }), outs: [out] };
+      });
+    }
+    for (const softcap of [undefined, 1.5]) {
+      of(`scale ${softcap} ${dtype}`, 4, dtype, () => {
+        const out = room(dtype, [3, 5]);
+        return { plan: planScale(x(dtype, [3, 5]), -1.7, out, { softcap }), outs: [out] };
+      });
+      of(`scale rows ${softcap} ${dtype}`, 4, dtype, () => {
+        const out = room(dtype, [2, 3, 5]);
+        return { plan: planScale(x(dtype, [2, 3, 5]), x(dtype, [2, 3], 2), out, { softcap }), outs: [out] };
+      });
+    }
     of(`argmax ${dtype}`, 0, dtype, () => {
       const [index, value] = [room('i32', [3, 1]), room(dtype, [3, 1])];
       return { plan: planArgmax(x(dtype, [3, 5]), index, value), outs: [index, value] };
@@ -138,6 +166,11 @@ function sweeps(): Sweep[] {
         return { plan: planRmsNorm(x(dtype, [3, 5]), x(weight, [5], 2), 1e-6, out), outs: [out] };
       });
       for (const bias of [undefined, ...stored]) {
+        of(`layer_norm ${dtype} ${weight} ${bias}`, 4, dtype, () => {
+          const out = room(dtype, [3, 5]);
+          const plan = planLayerNorm(x(dtype, [3, 5]), x(weight, [5], 2), bias && x(bias, [5], 3), 1e-6, out);
+          return { plan, outs: [out] };
+        });
         for (const lead of [[3], [2, 3], []]) {
           of(`linear ${dtype} ${weight} ${bias} [${lead}]`, 80, dtype, () => {
             const out = room(dtype, [...lead, 7]);

@@ -28,10 +28,12 @@ import { type Tensor, type TensorStorage, tensorFrom, zeros } from '../../packag
 import { planAdd } from '../../packages/ropewalk/src/ops/add.js';
 import { planArgmax } from '../../packages/ropewalk/src/ops/argmax.js';
 import { planEmbedding } from '../../packages/ropewalk/src/ops/embedding.js';
+import { planGelu } from '../../packages/ropewalk/src/ops/gelu.js';
 import { planRearrange } from '../../packages/ropewalk/src/ops/rearrange.js';
 import { planRmsNorm } from '../../packages/ropewalk/src/ops/rms-norm.js';
 import { bindRope, bindRopeParts } from '../../packages/ropewalk/src/ops/rope/call.js';
 import { planRope } from '../../packages/ropewalk/src/ops/rope/plan.js';
+import { planScale } from '../../packages/ropewalk/src/ops/scale.js';
 import { planSelfAttention } from '../../packages/ropewalk/src/ops/self-attention.js';
 import { planSwiglu } from '../../packages/ropewalk/src/ops/swiglu.js';
 import { runReference } from '../../packages/ropewalk/src/reference/index.js';
@@ -586,7 +588,7 @@ describe('errors', { skip }, () => {
     });
   });
 
-  test('what leaves the range of f32 is not supported, and says why', async () => {
+  test('what leaves the range of f32, or has no kernel there, is not supported, and says why', async () => {
     const backend = await opened();
     const [x, y] = [line([1, 2, 3, 4]), line([7, 7, 7, 7])];
     for (const [plan, why] of [
@@ -595,6 +597,8 @@ describe('errors', { skip }, () => {
         planSelfAttention(x.view([1, 1, 4]), x.view([1, 1, 4]), x.view([1, 1, 4]), y.view([1, 1, 4]), { scale: 1e300 }),
         /scale.* outside the range of f32/,
       ],
+      [planScale(x, 1e-50, y), /the factor or the softcap is outside the range of f32/],
+      [planGelu(zeros('f64', [4]), zeros('f64', [4])), /ONNX Runtime has no Erf of f64/],
     ] as const) {
       assert.match(backend.whyNot(plan)!, why);
       assert.throws(() => backend.run(plan), { code: 'UNSUPPORTED', message: why });

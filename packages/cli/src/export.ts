@@ -32,6 +32,7 @@ import { VERSION } from './version.js';
 export type ExportOptions = Texts<'layer' | 'rope' | 'spec' | 'op' | 'shape' | 'form' | 'angles' | 'dtype'> &
   Texts<'layout' | 'direction' | 'heads' | 'kvHeads' | 'context' | 'normEps' | 'opset' | 'weights' | 'eps'> &
   Texts<'window' | 'softcap' | 'perm' | 'gate' | 'groups' | 'out'> &
+  Texts<'approximate' | 'limit' | 'alpha' | 'offset' | 'factor'> &
   Switches<'kvCache' | 'bias' | 'sinks' | 'normalise' | 'weighted' | 'json'> & { readonly count?: string | boolean };
 
 /** Tokens for which calls and bytes are counted unless --count is given. */
@@ -166,7 +167,11 @@ const COMMON: readonly (keyof ExportOptions)[] = ['op', 'form', 'dtype', 'opset'
 const OWN: Readonly<Record<OperatorName | 'rope', readonly (keyof ExportOptions)[]>> = {
   rope: ['layer', 'rope', 'spec', 'angles', 'layout', 'direction', 'heads', 'kvHeads', 'context', 'normEps', 'kvCache'],
   add: ['shape'],
-  swiglu: ['shape'],
+  swiglu: ['shape', 'limit', 'alpha', 'offset'],
+  gelu: ['shape', 'approximate'],
+  geglu: ['shape', 'approximate'],
+  scale: ['shape', 'factor', 'softcap'],
+  layer_norm: ['shape', 'eps', 'bias'],
   rms_norm: ['shape', 'eps'],
   argmax: ['shape'],
   linear: ['shape', 'weights', 'bias'],
@@ -213,6 +218,11 @@ function exportOperator(
     groups: groupsOf(flags),
     normalise: options.normalise,
     weighted: options.weighted,
+    approximate: flags.word('approximate', ['none', 'tanh']),
+    limit: flags.number('limit'),
+    alpha: flags.number('alpha'),
+    offset: flags.number('offset'),
+    factor: flags.number('factor'),
     perm: flags.integers('perm', 0, MAX_INTEGER, MAX_RANK),
   });
   return { title: op, model: graph.model(op, `ropewalk ${VERSION}`, op, opset) };

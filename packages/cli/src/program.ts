@@ -184,7 +184,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--spec <file>', 'a RopeSpec as .json instead')
     .option(
       '--op <name>',
-      'another operator: add, argmax, embedding, expert_linear, linear, rearrange, rms_norm, route, self_attention, swiglu',
+      'another operator: add, argmax, embedding, expert_linear, geglu, gelu, layer_norm, linear, rearrange, rms_norm, route, scale, self_attention, swiglu',
     )
     .option(
       '--shape <list>',
@@ -207,15 +207,20 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--norm-eps <number>', 'first an RMS norm of each head, with this epsilon')
     .option('--kv-cache', 'write k into rows of a cache')
     .option('--weights <kind>', 'linear, expert_linear, embedding: f32, f16, bf16, f64, q8_0 or q4_0')
-    .option('--bias', 'linear, expert_linear, route: with a bias')
-    .option('--eps <number>', 'rms_norm: its epsilon; 1e-6 unless given')
+    .option('--bias', 'linear, expert_linear, layer_norm, route: with a bias')
+    .option('--eps <number>', 'rms_norm, layer_norm: the epsilon; 1e-6 and 1e-5 unless given')
     .option('--window <n>', 'self_attention: how many keys a query sees')
-    .option('--softcap <number>', 'self_attention: caps the scores')
+    .option('--softcap <number>', 'self_attention, scale: caps the scores, or the product')
     .option('--sinks', 'self_attention: with a sink for each head')
     .option('--gate <name>', 'route: softmax (default), sigmoid or softmax-of-chosen')
     .option('--groups <list>', 'route: experts in groups: COUNT,USED,BEST')
     .option('--normalise', 'route: the weights are divided by their sum')
     .option('--weighted', "expert_linear: a token's products are weighted and added up")
+    .option('--approximate <name>', 'gelu, geglu: none (default; erf) or tanh')
+    .option('--limit <number>', 'swiglu: clamps the gate and up')
+    .option('--alpha <number>', 'swiglu: multiplies the gate inside the sigmoid; 1 unless given')
+    .option('--offset <number>', 'swiglu: is added to up; 0 unless given')
+    .option('--factor <number>', 'scale: the factor; an input with one for each row unless given')
     .option('--perm <list>', 'rearrange: the order of dimensions; reversed unless given')
     .option('--opset <n>', '23 (default); from 18 on with primitives')
     .option(

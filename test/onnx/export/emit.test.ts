@@ -14,11 +14,14 @@ import { type Dtype, type FloatDtype, roundTo } from '../../../packages/ropewalk
 import { Tensor, tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';
 import { planArgmax } from '../../../packages/ropewalk/src/ops/argmax.js';
 import { planEmbedding } from '../../../packages/ropewalk/src/ops/embedding.js';
+import { planGeglu, planGelu } from '../../../packages/ropewalk/src/ops/gelu.js';
+import { planLayerNorm } from '../../../packages/ropewalk/src/ops/layer-norm.js';
 import { planLinear } from '../../../packages/ropewalk/src/ops/linear.js';
 import type { OpPlan } from '../../../packages/ropewalk/src/ops/op-plan.js';
 import { planRearrange } from '../../../packages/ropewalk/src/ops/rearrange.js';
 import { bindRope, bindRopeParts } from '../../../packages/ropewalk/src/ops/rope/call.js';
 import { planRope, planRopeWithTable } from '../../../packages/ropewalk/src/ops/rope/plan.js';
+import { planScale } from '../../../packages/ropewalk/src/ops/scale.js';
 import { planSwiglu } from '../../../packages/ropewalk/src/ops/swiglu.js';
 import { referenceRunner, runReference } from '../../../packages/ropewalk/src/reference/index.js';
 import { ortOrReason, runOnnx } from '../../support/ort.js';
@@ -79,7 +82,13 @@ describe('emitPlan', () => {
       { x: zeros('f32', [3, 2, 8]), out: cache, rows: 5, norm: { weight: zeros('f32', [8]), eps: 1e-6 } },
     ]);
     assert.deepEqual(names(parts, 'primitives'), ['x_0', 'positions', 'x_1', 'weight_1', 'cache_1', 'rows_1']);
-    assert.deepEqual(names(planSwiglu(x, x, zeros('f32', [2, 4])), 'standard'), ['gate', 'up']);
+    const out = zeros('f32', [2, 4]);
+    assert.deepEqual(names(planSwiglu(x, x, out), 'standard'), ['gate', 'up']);
+    assert.deepEqual(names(planGeglu(x, x, out), 'primitives'), ['gate', 'up']);
+    assert.deepEqual(names(planGelu(x, out), 'standard'), ['x']);
+    assert.deepEqual(names(planScale(x, zeros('f32', [2]), out), 'standard'), ['x', 'factor']);
+    const w = zeros('f16', [4]);
+    assert.deepEqual(names(planLayerNorm(x, w, w, 1e-5, out), 'standard'), ['x', 'weight', 'bias']);
     // A table from outside is an input in both forms.
     const table = { rows: 1, pairs: 4, cos: new Float32Array(4), sin: new Float32Array(4) };
     const given = planRopeWithTable({ headDim: 8, pairing: 'half', table, seqLen: 3, tableRows: [0, 0, 0] });
@@ -195,6 +204,62 @@ describe('emitPlan', () => {
       assert.deepEqual([...floats(got)], [...want]);
     }
   });
+
+  test('the operators of the standard where it has them, else primitives', () => {
+    const [x, w, out] = [zeros('f32', [2, 4]), zeros('f32', [4]), zeros('f32', [2, 4])];
+    const wide = { x: zeros('f64', [2, 4]), w: zeros('f64', [4]), out: zeros('f64', [2, 4]) };
+    const types = (plan: OpPlan, form: GraphForm): string =>
+      graphOf(plan, form)
+        .model.nodes.map(({ opType }) => opType)
+        .join(' ');
+    assert.equal(types(planGelu(x, out), 'standard'), 'Gelu');
+    assert.equal(types(planGeglu(x, x, out, { approximate: 'tanh' }), 'standard'), 'Gelu Mul');
+    assert.equal(types(planGelu(x, out), 'primitives'), 'Mul Erf Mul Add Mul');
+    assert.equal(types(planGelu(wide.x, wide.out), 'standard'), 'Mul Erf Mul Add Mul');
+    assert.equal(types(planLayerNorm(x, w, w, 1e-5, out), 'standard'), 'LayerNormalization');
+    assert.equal(
+      types(planLayerNorm(x, w, w, 1e-5, out), 'primitives'),
+      'ReduceMean Sub Mul ReduceMean Add Sqrt Div Mul Add',
+    );
+    assert.equal(
+      types(planLayerNorm(wide.x, wide.w, undefined, 1e-5, wide.out), 'standard')
+        .split(' ')
+        .at(-1),
+      'Mul',
+    );
+    assert.equal(types(planScale(x, 2, out), 'standard'), 'Mul');
+    assert.equal(
+      types(planScale(x, zeros('f32', [2]), out, { softcap: 3 }), 'primitives'),
+      'Unsqueeze Mul Div Tanh Mul',
+    );
+  });
+
+  for (const form of FORMS) {
+    test(`activations keep NaN and infinities, and clamp them, ${form}`, async (t) => {
+      const ort = await ortOrReason();
+      if (typeof ort === 'string') return t.skip(ort);
+      const xs = [Number.NaN, Infinity, -Infinity, -200, -3, -1e-30, 0, 1e-30, 3, 200, 3e38];
+      const x = f64Tensor(xs, [xs.length], 'f32');
+      const ones = f64Tensor(new Array(xs.length).fill(1), [xs.length], 'f32');
+      const out = (): Tensor<'f32'> => zeros('f32', [xs.length]);
+      for (const plan of [
+        planSwiglu(x, ones, out(), { limit: 7, alpha: 1.702, offset: 1 }),
+        planSwiglu(ones, x, out(), { limit: 7, alpha: 1.702, offset: 1 }),
+        planSwiglu(x, ones, out(), { alpha: -1 }),
+        planGelu(x, out()),
+        planGeglu(x, ones, out(), { approximate: 'tanh' }),
+        planScale(x, 2, out(), { softcap: 30 }),
+      ]) {
+        const got = floats((await run(plan, form)).get('out')!);
+        runReference(plan);
+        for (const [n, want] of floats(plan.out).entries()) {
+          const close = Math.abs(got[n]! - want) <= 2 ** -20 * (Math.abs(want) + Math.min(4, Math.abs(xs[n]!)));
+          const same = String(got[n]) === String(want);
+          assert.ok(same || close, `${plan.op} of ${xs[n]}: ${got[n]}, expected ${want}`);
+        }
+      }
+    });
+  }
 
   test('swiglu neither overflows nor loses small gates', async (t) => {
     const ort = await ortOrReason();

@@ -12,7 +12,7 @@ import { type BlockTensor, type FloatDtype, isBlocks, type OpPlan, sizeBytes, Te
 import { checkPlan, LEAST_SUM, reading, readName, readOptions, refuse, unknownPlan, walk } from 'ropewalk/backend';
 import { dequantise, GRAPH_FORMATS } from './blocks.js';
 import { GraphBuilder } from './builder.js';
-import { argmax, attention, narrowed, rmsNorm, sigmoid, swiglu } from './fragments.js';
+import { argmax, attention, gelu, layerNorm, narrowed, rmsNorm, sigmoid, swiglu } from './fragments.js';
 import { computeIn, type EmitOptions, type EmittedGraph, type NotEmitted, PlanGraph } from './plan-graph.js';
 import { emitRope } from './rope.js';
 
@@ -22,11 +22,12 @@ export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './plan
 /**
  * Appends a plan to a graph.
  *
- * Inputs and outputs by operator: add a, b → out; swiglu gate, up → out; rms_norm x, weight → out; linear x, weight,
- * bias → out; self_attention q, k, v, sinks → out; route logits, bias → indices, weights; expert_linear x, weight,
- * indices, bias, weights → out; argmax values → index, value; embedding index, weight → out; rearrange x,
- * initial → out; rope x → out and, as the form needs them, cos_cache, sin_cache, positions, weight, cache, rows, with
- * `_p` behind the names of part p where there are several.
+ * Inputs and outputs by operator: add a, b → out; swiglu and geglu gate, up → out; gelu x → out; scale x, factor → out;
+ * rms_norm x, weight → out; layer_norm x, weight, bias → out; linear x, weight, bias → out; self_attention q, k, v,
+ * sinks → out; route logits, bias → indices, weights; expert_linear x, weight, indices, bias, weights → out; argmax
+ * values → index, value; embedding index, weight → out; rearrange x, initial → out; rope x → out and, as the form needs
+ * them, cos_cache, sin_cache, positions, weight, cache, rows, with `_p` behind the names of part p where there are
+ * several.
  *
  * @param b - the graph; empty
  * @param plan - a checked plan; of its tensors only shapes, strides and dtypes are read
@@ -57,8 +58,14 @@ function emit(g: PlanGraph, plan: OpPlan): string | undefined {
     }
     case 'swiglu':
       return emitSwiglu(g, plan);
+    case 'gelu':
+    case 'geglu':
+      return emitGelu(g, plan);
+    case 'scale':
+      return emitScale(g, plan);
     case 'rms_norm':
-      return emitRmsNorm(g, plan);
+    case 'layer_norm':
+      return emitNorm(g, plan);
     case 'linear':
       return emitLinear(g, plan);
     case 'self_attention':
@@ -73,11 +80,6 @@ function emit(g: PlanGraph, plan: OpPlan): string | undefined {
       return emitRoute(g, plan);
     case 'expert_linear':
       return emitExpertLinear(g, plan);
-    case 'geglu':
-    case 'gelu':
-    case 'layer_norm':
-    case 'scale':
-      return 'there is no graph for it yet';
     default:
       return unknownPlan(plan satisfies never);
   }
@@ -85,18 +87,50 @@ function emit(g: PlanGraph, plan: OpPlan): string | undefined {
 
 type Plan<Op> = Extract<OpPlan, { readonly op: Op }>;
 
-function emitSwiglu(g: PlanGraph, { gate, up, out, limit, alpha, offset }: Plan<'swiglu'>): string | undefined {
-  if (limit !== undefined || alpha !== 1 || offset !== 0) return 'there is no graph for the clamped form yet';
+function emitSwiglu(g: PlanGraph, plan: Plan<'swiglu'>): undefined {
+  const { gate, up, out } = plan;
   const compute = computeIn(out.dtype);
   const value = g.wide('gate', gate, compute);
-  g.round(swiglu(g.b, value, g.wide('up', up, compute), compute), compute, 'out', out);
-  return undefined;
+  g.round(swiglu(g.b, value, g.wide('up', up, compute), plan, compute), compute, 'out', out);
 }
 
-function emitRmsNorm(g: PlanGraph, { x, weight, eps, out }: Plan<'rms_norm'>): undefined {
+function emitGelu(g: PlanGraph, plan: Plan<'gelu' | 'geglu'>): undefined {
+  const { b, options } = g;
+  const { approximate, out } = plan;
   const compute = computeIn(out.dtype);
+  const gated = plan.op === 'geglu';
+  const x = gated ? g.wide('gate', plan.gate, compute) : g.wide('x', plan.x, compute);
+  const up = gated ? g.wide('up', plan.up, compute) : undefined;
+  const y = gelu(b, x, approximate, compute, options.form);
+  g.round(up === undefined ? y : b.add('Mul', [up, y]), compute, 'out', out);
+}
+
+function emitScale(g: PlanGraph, { x, factor, softcap, out }: Plan<'scale'>): undefined {
+  const { b } = g;
+  const compute = computeIn(out.dtype);
+  const number = (name: string, value: number): string => b.scalar(b.fresh(name), compute, value);
   const value = g.wide('x', x, compute);
-  g.round(rmsNorm(g.b, value, g.wide('weight', weight, compute), eps, compute, g.options.form), compute, 'out', out);
+  const by =
+    typeof factor === 'number'
+      ? number('factor', factor)
+      : b.add('Unsqueeze', [g.wide('factor', factor, compute), b.integers(b.fresh('last'), [-1])]);
+  let y = b.add('Mul', [value, by]);
+  if (softcap !== undefined)
+    y = b.add('Mul', [b.add('Tanh', [b.add('Div', [y, number('cap', softcap)])]), number('cap', softcap)]);
+  g.round(y, compute, 'out', out);
+}
+
+function emitNorm(g: PlanGraph, plan: Plan<'rms_norm' | 'layer_norm'>): undefined {
+  const { b, options } = g;
+  const { x, weight, eps, out } = plan;
+  const compute = computeIn(out.dtype);
+  const values = [g.wide('x', x, compute), g.wide('weight', weight, compute)] as const;
+  const bias = plan.op === 'layer_norm' && plan.bias ? g.wide('bias', plan.bias, compute) : undefined;
+  const y =
+    plan.op === 'layer_norm'
+      ? layerNorm(b, ...values, bias, eps, compute, options.form)
+      : rmsNorm(b, ...values, eps, compute, options.form);
+  g.round(y, compute, 'out', out);
 }
 
 function emitLinear(g: PlanGraph, { x, weight, bias, out }: Plan<'linear'>): undefined {

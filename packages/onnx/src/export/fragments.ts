@@ -74,6 +74,27 @@ export function rmsNorm(
 }
 
 /**
+ * Appends layer normalisation over the last dimension: `weight · (x − mean(x)) / √(var(x) + eps) + bias`, x `[…, d]`,
+ * weight and bias `[d]`. LayerNormalization's epsilon is an f32.
+ */
+export function layerNorm(
+  b: GraphBuilder,
+  x: string,
+  weight: string,
+  bias: string | undefined,
+  eps: number,
+  compute: Wide,
+  form: GraphForm,
+): string {
+  if (form === 'standard' && compute === 'f32')
+    return b.add('LayerNormalization', [x, weight, bias], { axis: { i: -1 }, epsilon: { f: eps } });
+  const mean = b.add('ReduceMean', [x, b.integers(b.fresh('last'), [-1])], { keepdims: { i: 1 } });
+  // Without its mean a row's mean square is its variance.
+  const normed = rmsNorm(b, b.add('Sub', [x, mean]), weight, eps, compute, 'primitives');
+  return bias === undefined ? normed : b.add('Add', [normed, bias]);
+}
+
+/**
  * Appends `1 / (1 + exp(−x))`, with the exponential of −|x|, which cannot overflow. Sigmoid is not used: ONNX Runtime's
  * is a polynomial within 4e-7, too coarse for x below −4.
  */
@@ -84,9 +105,50 @@ export function sigmoid(b: GraphBuilder, x: string, compute: Wide): string {
   return b.add('Div', [b.add('Where', [negative, small, one]), b.add('Add', [small, one])]);
 }
 
-/** Appends SwiGLU: `up · gate · sigmoid(gate)`. */
-export function swiglu(b: GraphBuilder, gate: string, up: string, compute: 'f32' | 'f64'): string {
-  return b.add('Mul', [up, b.add('Mul', [gate, sigmoid(b, gate, compute)])]);
+/** What SwiGLU's plan says of its clamped form. */
+interface Clamps {
+  readonly limit: number | undefined;
+  readonly alpha: number;
+  readonly offset: number;
+}
+
+/** Appends SwiGLU: `(clip(up, ± limit) + offset) · g · sigmoid(alpha · g)` with `g = min(gate, limit)`. */
+export function swiglu(
+  b: GraphBuilder,
+  gate: string,
+  up: string,
+  { limit, alpha, offset }: Clamps,
+  compute: Wide,
+): string {
+  const number = (name: string, value: number): string => b.scalar(b.fresh(name), compute, value);
+  let [g, u] = [gate, up];
+  if (limit !== undefined) {
+    const largest = number('limit', limit);
+    g = b.add('Min', [gate, largest]);
+    u = b.add('Max', [b.add('Min', [up, largest]), number('least', -limit)]);
+  }
+  const w = alpha === 1 ? g : b.add('Mul', [g, number('alpha', alpha)]);
+  const share = sigmoid(b, w, compute);
+  if (offset !== 0) u = b.add('Add', [u, number('offset', offset)]);
+  return b.add('Mul', [u, b.add('Mul', [g, share])]);
+}
+
+/**
+ * Appends GELU. In primitives `none` is x/2 · (1 + Erf(x/√2)), as the standard spells Gelu: below −3 little is left of
+ * the sum. `tanh` is x · sigmoid(2z), which loses nothing.
+ */
+export function gelu(b: GraphBuilder, x: string, approximate: 'none' | 'tanh', compute: Wide, form: GraphForm): string {
+  if (form === 'standard' && compute === 'f32') return b.add('Gelu', [x], { approximate: { s: approximate } });
+  const number = (name: string, value: number): string => b.scalar(b.fresh(name), compute, value);
+  if (approximate === 'none') {
+    const erf = b.add('Erf', [b.add('Mul', [x, number('root', Math.SQRT1_2)])]);
+    const half = b.add('Mul', [x, number('half', 0.5)]);
+    return b.add('Mul', [half, b.add('Add', [erf, number('one', 1)])]);
+  }
+  const factor = 2 * Math.sqrt(2 / Math.PI);
+  const cubic = b.add('Mul', [b.add('Mul', [x, x]), number('cubic', factor * 0.044715)]);
+  const w = b.add('Mul', [x, b.add('Add', [cubic, number('factor', factor)])]);
+  return b.add('Mul', [x, sigmoid(b, w, compute)]);
 }
 
 /**

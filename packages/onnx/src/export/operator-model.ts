@@ -12,10 +12,14 @@ import {
   planArgmax,
   planEmbedding,
   planExpertLinear,
+  planGeglu,
+  planGelu,
+  planLayerNorm,
   planLinear,
   planRearrange,
   planRmsNorm,
   planRoute,
+  planScale,
   planSelfAttention,
   planSwiglu,
   Tensor,
@@ -28,12 +32,16 @@ import { emitPlan } from './emit.js';
 import type { GraphForm } from './fragments.js';
 
 /** An operator that {@link operatorModel} writes; for RoPE see ropeModel. */
-export type OperatorName = Exclude<OpName, 'rope' | 'layer_norm' | 'gelu' | 'geglu' | 'scale'>;
+export type OperatorName = Exclude<OpName, 'rope'>;
 
 /** What `shape` means for each operator, in words. */
 export const OPERATOR_SHAPES: Readonly<Record<OperatorName, string>> = {
   add: 'any dimensions',
   swiglu: 'any dimensions',
+  gelu: 'any dimensions',
+  geglu: 'any dimensions',
+  scale: 'any dimensions',
+  layer_norm: 'any dimensions, the last one is normalised',
   rms_norm: 'any dimensions, the last one is normalised',
   argmax: 'any dimensions, the last one is searched',
   linear: 'M,N,K',
@@ -54,13 +62,13 @@ export interface OperatorModelOptions {
   readonly dtype?: FloatDtype;
   /** linear, expert_linear and embedding: f32, f16, bf16, f64, q8_0 or q4_0; the dtype of the data unless given. */
   readonly weights?: string;
-  /** linear, expert_linear and route: with a bias. */
+  /** linear, expert_linear, layer_norm and route: with a bias. */
   readonly bias?: boolean;
-  /** rms_norm: its epsilon; 1e-6 unless given. */
+  /** rms_norm and layer_norm: their epsilon; 1e-6 and 1e-5 unless given. */
   readonly eps?: number;
   /** self_attention: keys that a query sees; all unless given. */
   readonly window?: number;
-  /** self_attention: caps the scores; no cap unless given. */
+  /** self_attention: caps the scores; scale: caps the product. No cap unless given. */
   readonly softcap?: number;
   /** self_attention: with sinks. */
   readonly sinks?: boolean;
@@ -72,6 +80,16 @@ export interface OperatorModelOptions {
   readonly normalise?: boolean;
   /** expert_linear: the products of a token are weighted and added up. */
   readonly weighted?: boolean;
+  /** gelu and geglu: which GELU; none, of erf, unless given. */
+  readonly approximate?: 'none' | 'tanh';
+  /** swiglu: clamps its inputs; they are not clamped unless given. */
+  readonly limit?: number;
+  /** swiglu: multiplies the gate inside the sigmoid; 1 unless given. */
+  readonly alpha?: number;
+  /** swiglu: added to up; 0 unless given. */
+  readonly offset?: number;
+  /** scale: the number; unless given, an input with a number for each row. */
+  readonly factor?: number;
   /** rearrange: the order of dimensions; reversed unless given. */
   readonly perm?: readonly number[];
 }
@@ -108,7 +126,17 @@ function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): O
     case 'add':
       return planAdd(tensor(), tensor(), tensor());
     case 'swiglu':
-      return planSwiglu(tensor(), tensor(), tensor());
+      return planSwiglu(tensor(), tensor(), tensor(), given);
+    case 'gelu':
+      return planGelu(tensor(), tensor(), given);
+    case 'geglu':
+      return planGeglu(tensor(), tensor(), tensor(), given);
+    case 'scale':
+      return planScale(tensor(), given.factor ?? tensor(shape.slice(0, -1)), tensor(), given);
+    case 'layer_norm': {
+      const [weight, bias] = [tensor([shape.at(-1)!]), given.bias ? tensor([shape.at(-1)!]) : undefined];
+      return planLayerNorm(tensor(), weight, bias, given.eps ?? 1e-5, tensor());
+    }
     case 'rms_norm':
       return planRmsNorm(tensor(), tensor([shape.at(-1)!]), given.eps ?? 1e-6, tensor());
     case 'argmax': {

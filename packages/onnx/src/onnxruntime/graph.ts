@@ -48,6 +48,8 @@ export function prepare(plan: OpPlan, options: EmitOptions): Prepared {
   const double = tensorsOf(plan).some(({ dtype }) => dtype === 'f64');
   const why = double ? undefined : whyFloat64(plan);
   if (why !== undefined) return { whyNot: why };
+  if (double && (plan.op === 'gelu' || plan.op === 'geglu') && plan.approximate === 'none')
+    return { whyNot: 'ONNX Runtime has no Erf of f64' };
   const builder = new ShellBuilder();
   const emitted = emitPlan(builder, withStandIns(plan), options);
   if ('whyNot' in emitted) return emitted;

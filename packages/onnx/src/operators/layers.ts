@@ -8,18 +8,27 @@ import { FLOATS, type Operator, type Operators, sameShape } from './operator.js'
 
 const sameAsFirst: Operator = { shapes: sameShape };
 
+/** The scale and the bias are as wide as the input's last dimension. */
+const norm: Operator = {
+  dtype: (n) =>
+    n.dtype(
+      n.node.inputs.flatMap((name, input) => (name === '' ? [] : [input])),
+      FLOATS,
+    ),
+  shapes: (n) => {
+    const width = `${n.shape(0)?.at(-1)}`;
+    n.check(n.shape(1)?.join() === width, 'scale');
+    if (n.shape(2)) n.check(n.shape(2)!.join() === width, 'bias');
+    return sameShape(n);
+  },
+};
+
 export const LAYERS: Operators = {
-  LayerNormalization: sameAsFirst,
+  LayerNormalization: norm,
   SimplifiedLayerNormalization: sameAsFirst,
   SkipLayerNormalization: sameAsFirst,
   SkipSimplifiedLayerNormalization: sameAsFirst,
-  RMSNormalization: {
-    dtype: (n) => n.dtype([0, 1], FLOATS),
-    shapes: (n) => {
-      n.check(n.shape(1)?.join() === `${n.shape(0)?.at(-1)}`, 'scale');
-      return sameShape(n);
-    },
-  },
+  RMSNormalization: norm,
   RotaryEmbedding: {
     dtype: (n) => n.dtype([0, 1, 2], ['f32', 'f16', 'bf16']),
     shapes: (n) => {
