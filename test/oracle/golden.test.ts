@@ -16,7 +16,12 @@ import type { VectorFolder } from '../../packages/oracle/src/folder.js';
 import { readGoldenFolder } from '../../packages/oracle/src/folder.node.js';
 import { exactWithBounds } from '../../packages/oracle/src/golden/bounds.js';
 import { cPrefix } from '../../packages/oracle/src/golden/c-header.js';
-import { GOLDEN_OPS, type GoldenCase, type GoldenQuestion } from '../../packages/oracle/src/golden/case.js';
+import {
+  exactOutputs,
+  GOLDEN_OPS,
+  type GoldenCase,
+  type GoldenQuestion,
+} from '../../packages/oracle/src/golden/case.js';
 import {
   chooseBuiltIn,
   chooseDialect,
@@ -40,7 +45,7 @@ import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
 import { referenceRunner, runReference } from '../../packages/ropewalk/src/reference/index.js';
 import { ROOT } from '../support/build.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
-import { floats, seeded } from '../support/tensors.js';
+import { f64Tensor, floats, seeded } from '../support/tensors.js';
 
 const temporary = mkdtempSync(join(tmpdir(), 'golden-'));
 after(() => rmSync(temporary, { recursive: true }));
@@ -780,6 +785,18 @@ describe('forged folders', () => {
     const only = new Map([['manifest.json', plain.get('manifest.json')!]]);
     assert.equal(openGolden(folderOf(only)).cases.length, manifest.cases.length);
   });
+});
+
+test('cases of route: logits that are off by 2^-12 choose the same experts, but for ties', () => {
+  for (const c of cases.filter(({ op, id }) => op === 'route' && id !== 'route-ties')) {
+    const logits = c.inputs.get('logits')!;
+    for (const seed of [1, 2, 3]) {
+      const off = floats(logits).map((z, n) => z + Math.sin(seed * 1000 + n) * 2 ** -12);
+      const inputs = new Map(c.inputs).set('logits', f64Tensor(off, logits.shape));
+      const indices = exactOutputs({ ...c, inputs }).get('indices')!;
+      assert.deepEqual(indices.read(), c.outputs.get('indices')!.read(), c.id);
+    }
+  }
 });
 
 test('docs/vectors.md names every case, and what it tells apart', () => {

@@ -8,16 +8,22 @@
  * @module
  */
 import {
+  type ExpertLinearPlan,
   type FloatDtype,
   type HostArray,
   isFloat,
   type LinearPlan,
   type OpName,
   type OpPlan,
+  planExpertLinear,
+  planRoute,
   type RopeCall,
   type RopePart,
   type RopePlan,
+  type RoutePlan,
   type SelfAttentionPlan,
+  type Tensor,
+  tensorFrom,
 } from 'ropewalk';
 import { readBlocks, refuse, unknownPlan } from 'ropewalk/backend';
 import { referenceRunner } from 'ropewalk/reference';
@@ -49,6 +55,8 @@ const MAY_VANISH: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -12
 const NORM_UNITS = 8;
 /** Roundings of softmax beside its sums: the score's scale, e^x within 4 ulp, quotient, product. */
 const SOFTMAX_UNITS = 16;
+/** Roundings of a router's score: as of a gate, or of softmax. */
+const SCORE_UNITS = 16;
 
 /** Computes a case's exact outputs and their bounds. */
 export function exactWithBounds(c: GoldenQuestion): Map<string, ExpectedOutput> {
@@ -127,10 +135,12 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
     case 'rearrange':
       return new Map();
     case 'expert_linear':
+      return new Map([['out', expertErrors(plan, u)]]);
+    case 'route': // the indices are exact
+      return new Map([['weights', routeErrors(plan, u, isDouble(c) ? 0 : MAY_VANISH.f32)]]);
     case 'geglu':
     case 'gelu':
     case 'layer_norm':
-    case 'route':
     case 'scale':
       return refuse('UNSUPPORTED', 'golden: op', 'an operator with golden cases', plan.op);
     default:
@@ -193,6 +203,50 @@ function pairMagnitudes(plan: RopePlan, head: Float64Array, token: number, magni
   }
 }
 
+/**
+ * The sums of a linear layer; where they are weighted, each by its weight, a product and a sum with those of the other
+ * experts: (k + chosen + 3) u · Σ |weight| (Σ |x w| + |bias|).
+ */
+function expertErrors(plan: ExpertLinearPlan, u: number): Float64Array {
+  const { x, weight, bias, weights } = plan;
+  const size = (tensor: Tensor): Tensor => tensorFrom(floats(tensor).map(Math.abs), { shape: tensor.shape });
+  const matrices =
+    'format' in weight
+      ? tensorFrom(readBlocks(weight, 'golden: weight').map(Math.abs), { shape: weight.shape })
+      : size(weight);
+  const runner = referenceRunner();
+  const out = runner.allocate('f64', plan.out.shape);
+  const sizes = { bias: bias && size(bias), weights: weights && size(weights) };
+  runner.run(planExpertLinear(size(x), matrices, plan.indices, out, sizes));
+  const terms = x.shape.at(-1)! + 2 + (weights ? plan.indices.shape[1]! + 1 : 0);
+  return floats(out).map((sum) => terms * u * sum);
+}
+
+/**
+ * A weight is a score within a share of itself: of a softmax over n logits that are s apart at most (2 s + 2 n + 16) u,
+ * as of attention's probabilities; of a sigmoid 16 u. To normalise divides by a sum of such: twice that, and chosen + 2
+ * roundings. The scale is one more.
+ *
+ * @param mayVanish - below this an exponential may be zero
+ */
+function routeErrors(plan: RoutePlan, u: number, mayVanish: number): Float64Array {
+  const { logits, gate, bias, groups, normalise, scale, indices, weights } = plan;
+  const [experts, chosen] = [logits.shape[1]!, indices.shape[1]!];
+  const all = floats(logits);
+  const runner = referenceRunner();
+  const out = runner.allocate('f64', weights.shape);
+  const options = { gate, bias, groups, normalise, scale };
+  runner.run(planRoute(logits, runner.allocate('i32', indices.shape), out, options));
+  const lost = mayVanish * Math.abs(scale) * (normalise ? 2 ** 14 : 1);
+  return floats(out).map((weight, n) => {
+    const row = all.subarray(Math.floor(n / chosen) * experts, (Math.floor(n / chosen) + 1) * experts);
+    const spread = Math.max(...row) - Math.min(...row);
+    const terms = gate === 'softmax' ? experts : chosen;
+    const score = gate === 'sigmoid' ? SCORE_UNITS : 2 * spread + 2 * terms + SCORE_UNITS;
+    return ((normalise ? 2 * score + chosen + 2 : score) + 1) * u * Math.abs(weight) + lost;
+  });
+}
+
 /** A sum of k products in any order: (k + 2) u · (Σ |x w| + |bias|). */
 function dotErrors(plan: LinearPlan, u: number): Float64Array {
   const { m, n, k } = plan;
@@ -215,10 +269,11 @@ function dotErrors(plan: LinearPlan, u: number): Float64Array {
  * of 2 δ, the largest δ of the row, and of its roundings; the output by that share of Σ p |v|.
  */
 function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number): Float64Array {
-  const { q, k, v, scale, causal, window, softcap } = plan;
+  const { q, k, v, scale, causal, window, softcap, sinks } = plan;
   const [batch, seq, heads, d] = q.shape as [number, number, number, number];
   const [, total, kvHeads, dv] = v.shape as [number, number, number, number];
   const [qs, ks, vs] = [floats(q), floats(k), floats(v)];
+  const sinkScores = sinks && floats(sinks);
   const errors = new Float64Array(batch * seq * heads * dv);
   const group = heads / kvHeads;
   for (let b = 0; b < batch; b++) {
@@ -244,12 +299,14 @@ function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number):
           const slack = Number.isFinite(dot) ? (d + 2) * u * size * Math.abs(scale) : 0;
           delta = Math.max(delta, slack + 8 * u * (softcap ?? 0));
         }
-        const top = Math.max(...scores);
+        // A sink is a score without a value.
+        const sink = sinkScores?.[h] ?? -Infinity;
+        const top = Math.max(...scores, sink);
         const weights = scores.map((score) => Math.exp(score - top));
-        const sum = weights.reduce((a, w) => a + w, 0);
+        const sum = weights.reduce((a, w) => a + w, Math.exp(sink - top));
         // e^(score − top): the difference is rounded too, which costs u of its size.
-        const spread = Math.max(...scores.map((score) => (score === -Infinity ? 0 : Math.abs(score - top))));
-        const roundings = (2 * scores.length + SOFTMAX_UNITS) * u;
+        const spread = Math.max(...[...scores, sink].map((score) => (score === -Infinity ? 0 : Math.abs(score - top))));
+        const roundings = (2 * (scores.length + (sinks ? 1 : 0)) + SOFTMAX_UNITS) * u;
         const share = 2 * delta + 2 * spread * u + roundings;
         for (let i = 0; i < dv; i++) {
           let size = 0;
@@ -278,6 +335,8 @@ const FROM = {
   sum: 'One f32 sum, then one rounding to the output.',
   dot: 'Error analysis of an f32 sum of products in any order, then one rounding to the output.',
   attention: 'Error analysis of f32 scores, softmax and sums in any order, then one rounding to the output.',
+  route:
+    'Error analysis of f32 scores with exponentials within 4 units of the last place, then one rounding to the output.',
   gate: 'Error analysis with an f32 exponential within 4 units of the last place, then one rounding to the output.',
   bits: 'Elements are copied: every bit must be equal.',
 };
@@ -288,6 +347,8 @@ const FORMULAS: Readonly<Partial<Record<OpName, keyof typeof FROM>>> = {
   swiglu: 'gate',
   rms_norm: 'norm',
   linear: 'dot',
+  expert_linear: 'dot',
+  route: 'route',
   self_attention: 'attention',
 };
 
@@ -320,9 +381,10 @@ function unitsOf(c: GoldenQuestion, formula: keyof typeof FROM): Record<string, 
   return {
     rotation: { units: 3, ...(normed ? { norm_units: c.rope!.spec.headDim / 2 + NORM_UNITS } : {}) },
     norm: { units: width('weight') / 2 + NORM_UNITS },
-    dot: { units: width('x') + 2 },
+    dot: { units: width('x') + 2 + (c.inputs.has('weights') ? width('weights') + 1 : 0) },
     attention: { score_units: width('q') + 2, softmax_units: SOFTMAX_UNITS },
     gate: { units: GATE_UNITS },
+    route: { score_units: SCORE_UNITS },
     sum: { units: 1 },
     bits: {},
   }[formula];

@@ -8,7 +8,7 @@
  */
 import {
   type ArrayOf,
-  type BlockFormat,
+  type BlockTensor,
   bindRopeParts,
   blocksFrom,
   type Dtype,
@@ -19,10 +19,12 @@ import {
   planAdd,
   planArgmax,
   planEmbedding,
+  planExpertLinear,
   planLinear,
   planRearrange,
   planRmsNorm,
   planRope,
+  planRoute,
   planSelfAttention,
   planSwiglu,
   type RopeLayout,
@@ -40,7 +42,7 @@ export type Json = null | boolean | number | string | readonly Json[] | { readon
 
 /** How far off a right kernel may be from the expected output, and why. */
 export interface ToleranceRecord {
-  /** The name of a formula in docs/vectors.md: `bits`, `rotation`, `sum`, `norm`, `dot`, `attention`, `gate`. */
+  /** The name of a formula in docs/vectors.md: `bits`, `rotation`, `sum`, `norm`, `dot`, `attention`, `gate`, `route`. */
   readonly formula: string;
   /** The numbers that go into it. */
   readonly parameters: Readonly<Record<string, number>>;
@@ -113,9 +115,11 @@ export const GOLDEN_OPS: readonly OpName[] = [
   'add',
   'argmax',
   'embedding',
+  'expert_linear',
   'linear',
   'rearrange',
   'rms_norm',
+  'route',
   'self_attention',
   'swiglu',
 ];
@@ -182,12 +186,7 @@ function planOperator(c: GoldenQuestion, { input, output, outputFrom }: Tensors)
       return planRmsNorm(input('x'), input('weight'), attributes.number('eps'), output('y', 'x'));
     case 'linear': {
       const x = input('x');
-      const raw = input('weight');
-      const bytes = raw as Tensor<'u8'>;
-      const inBlocks = attributes.has('format');
-      if (inBlocks && raw.dtype !== 'u8') refuse('FORMAT', `${where}: weight`, 'bytes of blocks', raw.dtype);
-      const format = (): BlockFormat => attributes.oneOf('format', ['q8_0', 'q4_0']);
-      const weight = inBlocks ? blocksFrom(format(), bytes, attributes.integers('weight_shape')) : raw;
+      const weight = weightOf(input('weight'), attributes, where);
       const bias = c.inputs.has('bias') ? input('bias') : undefined;
       return planLinear(x, weight, bias, output('y', 'x', [...x.shape.slice(0, -1), weight.shape[0] ?? 0]));
     }
@@ -198,7 +197,32 @@ function planOperator(c: GoldenQuestion, { input, output, outputFrom }: Tensors)
         causal: attributes.optionalFlag('causal'),
         window: attributes.optionalNumber('window'),
         softcap: attributes.optionalNumber('softcap'),
+        sinks: c.inputs.has('sinks') ? input('sinks') : undefined,
       });
+    }
+    case 'route': {
+      const logits = input('logits');
+      const shape = [logits.shape[0] ?? 0, attributes.integer('chosen', 0)];
+      const groups = attributes.has('groups') ? attributes.object('groups') : undefined;
+      return planRoute(logits, output('indices', 'logits', shape, 'i32'), output('weights', 'logits', shape), {
+        gate: attributes.oneOf('gate', ['softmax', 'sigmoid', 'softmax-of-chosen']),
+        bias: c.inputs.has('bias') ? input('bias') : undefined,
+        groups: groups && {
+          count: groups.integer('count'),
+          used: groups.integer('used'),
+          best: groups.integer('best') as 1 | 2,
+        },
+        normalise: attributes.optionalFlag('normalise'),
+        scale: attributes.optionalNumber('scale'),
+      });
+    }
+    case 'expert_linear': {
+      const [x, indices] = [input('x'), input('indices')];
+      const weight = weightOf(input('weight'), attributes, where);
+      const weights = c.inputs.has('weights') ? input('weights') : undefined;
+      const bias = c.inputs.has('bias') ? input('bias') : undefined;
+      const shape = [...(weights ? indices.shape.slice(0, 1) : indices.shape), weight.shape[1] ?? 0];
+      return planExpertLinear(x, weight, indices, output('out', 'x', shape), { bias, weights });
     }
     case 'argmax': {
       const values = input('values');
@@ -221,8 +245,16 @@ function planOperator(c: GoldenQuestion, { input, output, outputFrom }: Tensors)
       return planRearrange(x, view(outputFrom('y', 'y_initial'), attributes.object('y')));
     }
     default:
-      return refuse('FORMAT', `${where}: op`, 'one of the nine operators', c.op);
+      return refuse('FORMAT', `${where}: op`, 'an operator with golden cases', c.op);
   }
+}
+
+/** A weight as it is, or its bytes as the blocks that the attributes say. */
+function weightOf(raw: Tensor, attributes: Fields, where: string): Tensor | BlockTensor {
+  if (!attributes.has('format')) return raw;
+  if (raw.dtype !== 'u8') refuse('FORMAT', `${where}: weight`, 'bytes of blocks', raw.dtype);
+  const format = attributes.oneOf('format', ['q8_0', 'q4_0']);
+  return blocksFrom(format, raw as Tensor<'u8'>, attributes.integers('weight_shape'));
 }
 
 function planRopeCase(c: GoldenQuestion, { input, output, outputFrom }: Tensors, wide: boolean): OpPlan {

@@ -1,5 +1,5 @@
 /**
- * Golden cases of the other eight operators: real row lengths, and the edges where implementations part ways.
+ * Golden cases of the operators beside RoPE: real row lengths, and the edges where implementations part ways.
  *
  * @module
  */
@@ -54,6 +54,23 @@ function activations(dtype: FloatDtype, shape: readonly number[]): Filler {
 function weights(dtype: FloatDtype, shape: readonly number[]): Filler {
   const size = 2 / Math.sqrt(shape.at(-1)!);
   return uniform(dtype, shape, -size, size);
+}
+
+/** Rows of numbers in [-4, 4) that are evenly apart, in any order: no rounding changes which are the largest. */
+function spaced(dtype: FloatDtype, shape: readonly number[]): Filler {
+  return (random) => {
+    const width = shape.at(-1)!;
+    const data = newArray(dtype, countElements(shape));
+    for (let row = 0; row < data.length; row += width) {
+      const steps = Array.from({ length: width }, (_, n) => n);
+      for (let n = width - 1; n > 0; n--) {
+        const other = random.integer(n + 1);
+        [steps[n], steps[other]] = [steps[other]!, steps[n]!];
+      }
+      for (const [n, step] of steps.entries()) storeNumber(data, dtype, row + n, (8 * step) / width - 4);
+    }
+    return tensorFrom(data, { dtype, shape });
+  };
 }
 
 /** Rows of given numbers, by index; the rest of each row is filled from below. */
@@ -113,7 +130,7 @@ function attention(
 const QUIET_NAN = 0x7fc12345;
 const NEGATIVE_NAN = 0xffc00001;
 
-/** What the golden cases of the other eight operators are made from, by operator and id. */
+/** What the golden cases of the operators beside RoPE are made from, by operator and id. */
 const DEFINITIONS: Readonly<
   Partial<Record<GoldenOperatorDefinition['op'], Record<string, Omit<GoldenOperatorDefinition, 'id' | 'op'>>>>
 > = {
@@ -203,6 +220,48 @@ const DEFINITIONS: Readonly<
       about: 'One token of an f32 table: decoding.',
       separates: ['one row | all rows'],
       inputs: { index: () => integerTensor('i64', [1], [100]), weight: activations('f32', [101, 64]) },
+    },
+  },
+  expert_linear: {
+    'expert-linear': {
+      about: 'Three tokens, two experts of four each: W[e]·x of all chosen experts.',
+      separates: ['the chosen expert | its place', 'a row for each token and expert | their sum', 'W [n, k] | [k, n]'],
+      inputs: {
+        x: activations('f32', [3, 128]),
+        weight: weights('f32', [4, 128, 128]),
+        indices: () => integerTensor('i32', [3, 2], [2, 0, 0, 3, 3, 1]),
+      },
+    },
+    'expert-linear-weighted': {
+      about: 'f16 rows of their own for each expert, with a bias; weighted and added up: the end of a MoE layer.',
+      separates: ['bias weighted | added once', "each expert's row | the token's", 'f32 | f16 accumulation'],
+      inputs: {
+        x: activations('f16', [2, 3, 575]),
+        weight: weights('f16', [5, 33, 575]),
+        indices: () => integerTensor('i32', [2, 3], [4, 1, 0, 1, 2, 4]),
+        bias: activations('f16', [5, 33]),
+        weights: uniform('f16', [2, 3], 0.1, 1.5),
+      },
+    },
+    'expert-linear-heads': {
+      about: "Each head's own matrix, as MLA's latents have them: expert h for head h.",
+      separates: ['matrix of the head | of the token'],
+      inputs: {
+        x: activations('f32', [2, 4, 64]),
+        weight: weights('f32', [4, 48, 64]),
+        indices: () => integerTensor('i32', [2, 4], [0, 1, 2, 3, 0, 1, 2, 3]),
+      },
+    },
+    'expert-linear-q8_0': {
+      about: "Experts in ggml's q8_0 blocks, one after the other; one token: decoding.",
+      separates: ['blocks of the expert | of the first', 'signed | unsigned quants'],
+      attributes: { weight_shape: [6, 12, 256], format: 'q8_0' },
+      inputs: {
+        x: activations('f32', [1, 256]),
+        weight: blocks('q8_0', 72, 256),
+        indices: () => integerTensor('i32', [1, 2], [5, 2]),
+        weights: uniform('f32', [1, 2], 0.1, 1.5),
+      },
     },
   },
   linear: {
@@ -311,6 +370,48 @@ const DEFINITIONS: Readonly<
       inputs: { x: activations('bf16', [2, 3, 4, 128]), weight: uniform('bf16', [128], 0.25, 1.75) },
     },
   },
+  route: {
+    'route-softmax': {
+      about: 'Eight of 64 experts by softmax, normalised: Qwen3-MoE.',
+      separates: ['softmax over all experts | over the chosen', 'weights over their sum | as they are'],
+      attributes: { gate: 'softmax', chosen: 8, normalise: true },
+      inputs: { logits: spaced('f32', [3, 64]) },
+    },
+    'route-softmax-of-chosen': {
+      about: 'Four of 32 experts by their logits and a softmax over these, bf16: gpt-oss.',
+      separates: ['softmax over the chosen | over all experts'],
+      attributes: { gate: 'softmax-of-chosen', chosen: 4 },
+      inputs: { logits: spaced('bf16', [4, 32]) },
+    },
+    'route-sigmoid-groups': {
+      about: 'DeepSeek-V3: sigmoid, a bias that chooses but does not weigh, three of eight groups by their two best.',
+      separates: [
+        'weights without the bias | with it',
+        "a group's two best | its best | all",
+        'scale after the sum | none',
+      ],
+      attributes: {
+        gate: 'sigmoid',
+        chosen: 6,
+        groups: { count: 8, used: 3, best: 2 },
+        normalise: true,
+        scale: 2.5,
+      },
+      inputs: { logits: spaced('f32', [5, 64]), bias: spaced('f32', [64]) },
+    },
+    'route-groups-f16': {
+      about: 'DeepSeek-V2: softmax, two of four groups by their best expert, weights as they are, times 16; f16.',
+      separates: ["a group's best | its two best", 'times scale | over their sum'],
+      attributes: { gate: 'softmax', chosen: 4, groups: { count: 4, used: 2, best: 1 }, normalise: false, scale: 16 },
+      inputs: { logits: spaced('f16', [2, 32]) },
+    },
+    'route-ties': {
+      about: 'Equal logits: the lower expert is chosen, and comes first.',
+      separates: ['the lower | the higher of equal experts'],
+      attributes: { gate: 'softmax', chosen: 3, normalise: true },
+      inputs: { logits: given([2, 6], [1, 3, 3, 1, 3, 3, 2, 2, 2, 2, 2, 2]) },
+    },
+  },
   self_attention: {
     'attention-gqa-past': {
       about: 'Three queries after six past tokens, four heads on two KV heads.',
@@ -352,6 +453,19 @@ const DEFINITIONS: Readonly<
       attributes: { scale: 0.08838834764831845, causal: true },
       inputs: attention('bf16', { seq: 1, total: 33, heads: 4, kvHeads: 2, d: 128 }),
     },
+    'attention-sinks': {
+      about: 'A sink for each head, which joins the softmax and has no value: gpt-oss.',
+      separates: [
+        'sinks in the sum of weights | none',
+        'a sink as it is | times the scale',
+        "the head's sink | the KV head's",
+      ],
+      attributes: { scale: 0.125, causal: true, window: 3 },
+      inputs: {
+        ...attention('f32', { seq: 3, total: 5, heads: 4, kvHeads: 2, d: 64 }),
+        sinks: given([4], [0.5, -2, 3, 1]),
+      },
+    },
     'attention-bidirectional': {
       about: 'Every query sees every key.',
       separates: ['causal | not'],
@@ -389,7 +503,7 @@ const DEFINITIONS: Readonly<
   },
 };
 
-/** The golden cases of the other eight operators. */
+/** The golden cases of the operators beside RoPE. */
 export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE__ */ Object.freeze(
   /* @__PURE__ */ Object.entries(DEFINITIONS).flatMap(([op, cases]) =>
     Object.entries(cases).map(([id, d]) => ({ id, op: op as GoldenOperatorDefinition['op'], ...d })),

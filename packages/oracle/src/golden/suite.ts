@@ -67,7 +67,7 @@ export function goldenRopeSuite(given: GoldenChoices = {}): ConformanceCase[] {
 }
 
 /**
- * The golden cases of the other eight operators as a suite, judged as {@link goldenRopeSuite} judges.
+ * The golden cases of the operators beside RoPE as a suite, judged as {@link goldenRopeSuite} judges.
  *
  * @param given - the seed
  */
