@@ -510,6 +510,12 @@ describe('refusals', () => {
       /llama\.rope\.scaling\.type: expected none, linear, yarn or longrope, got "ntk"/,
     ],
     [
+      'a negative beta',
+      header('mistral3', { ...base, 'rope.scaling.type': 'yarn', 'rope.scaling.yarn_beta_slow': -1 }),
+      'FORMAT',
+      /mistral3\.rope\.scaling\.yarn_beta_slow: expected a number >= 0, got -1/,
+    ],
+    [
       'no size of a head',
       header('llama', { block_count: 1 }),
       'FORMAT',

@@ -266,7 +266,10 @@ function scalingOf({ keys, a, row, notes }: Model) {
     notes.push(`${key} = ${fileFactor} is not applied: the scaling type is none.`);
   const read = (name: string, usual: number, reads: boolean): number =>
     (reads ? keys.optionalNumber(a(`rope.scaling.${name}`)) : undefined) ?? usual;
-  const betas = row.yarn !== undefined;
+  const beta = (name: string, usual: number): number => {
+    const value = read(name, usual, row.yarn !== undefined);
+    return value >= 0 ? value : refuse('FORMAT', keys.path(a(`rope.scaling.${name}`)), 'a number >= 0', value);
+  };
   const all = row.yarn === 'all';
   const ext = read('yarn_ext_factor', -1, all);
   const extFactor = ext < 0 ? (type === 'yarn' ? 1 : 0) : ext;
@@ -283,8 +286,8 @@ function scalingOf({ keys, a, row, notes }: Model) {
     mscales,
     // ggml multiplies by 1 + 0.1 ln(factor) where ext_factor is not 0, and llama.cpp divides by it first.
     attnFactor: attn * (extFactor === 0 ? yarnAttn : mscales || factor > 1 ? 1 : 1 / (1 + 0.1 * Math.log(factor))),
-    betaFast: read('yarn_beta_fast', row.betaFast ?? 32, betas),
-    betaSlow: read('yarn_beta_slow', 1, betas),
+    betaFast: beta('yarn_beta_fast', row.betaFast ?? 32),
+    betaSlow: beta('yarn_beta_slow', 1),
   };
 }
 
