@@ -1,8 +1,11 @@
 /** How a model's files are read, and what is refused. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { GGUF_ARCHITECTURES } from '../../packages/dialects/src/gguf-architectures.js';
+import { MODELS, REFUSED, WITHOUT_ROPE } from '../../packages/dialects/src/huggingface-models.js';
 import { parseGguf } from '../../packages/formats/src/gguf.js';
 import { configFromGguf, configFromJson } from '../../packages/model/src/config.js';
+import { FAMILIES, MISSING } from '../../packages/model/src/families.js';
 import type { DecoderConfig } from '../../packages/model/src/types.js';
 import { ggufOf, type MadeTensor } from '../support/model-files.js';
 
@@ -193,12 +196,12 @@ describe('config.json', () => {
     'another model': [
       { model_type: 'falcon' },
       'UNSUPPORTED',
-      /^config\.json: model_type: expected llama, mistral, mixtral, .*got "falcon"\. Other architectures are not computed here/,
+      /^config\.json: model_type: expected llama, mistral, mixtral, .*got "falcon"\. It has no row among the families of this decoder\./,
     ],
     'a model whose missing step is known': [
       { model_type: 'qwen3_next' },
       'UNSUPPORTED',
-      /got "qwen3_next"\. Not computed here: its gated delta networks/,
+      /got "qwen3_next"\. Not computed here: its layers of linear attention \(delta networks\)\./,
     ],
     'a mixture without experts': [{ model_type: 'qwen3_moe' }, 'FORMAT', /num_experts: expected an integer/],
     'more experts a token than there are': [
@@ -395,4 +398,60 @@ describe('GGUF', () => {
   for (const [label, [metadata, code, message]] of Object.entries(refusals)) {
     test(`refusal: ${label}`, () => assert.throws(() => read(metadata), { name: 'RopewalkError', code, message }));
   }
+});
+
+describe('architectures that are not families', () => {
+  const others = (names: readonly string[], own: readonly string[]): string[] => names.filter((n) => !own.includes(n));
+  const architectures = others(
+    Object.keys(GGUF_ARCHITECTURES),
+    Object.values(FAMILIES).map(({ gguf }) => gguf),
+  );
+  const modelTypes = others([...Object.keys(MODELS), ...Object.keys(REFUSED), ...WITHOUT_ROPE], Object.keys(FAMILIES));
+  const plain = (name: string): string => name.replace(/_text$/, '').replaceAll(/[-_]/g, '');
+  /** What a refusal says is missing. */
+  const missingOf = (read: () => unknown, name: string): string => {
+    let said = '';
+    assert.throws(read, (error: Error & { code: string }) => {
+      assert.equal(error.code, 'UNSUPPORTED', name);
+      assert.ok(error.message.includes(`got "${name}". `), error.message);
+      said = error.message.slice(error.message.indexOf(`got "${name}". `));
+      return true;
+    });
+    const known = / Not computed here: (.+)\.$/.exec(said)?.[1];
+    if (known === undefined) assert.match(said, /\. It has no row among the families of this decoder\.$/);
+    return known ?? 'its row';
+  };
+  const listed = (name: string): string =>
+    MISSING.find(([, names]) => names.split(' ').includes(plain(name)))?.[0] ?? 'its row';
+
+  for (const name of architectures)
+    test(`GGUF ${name}: ${listed(name)}`, () => {
+      const file = { metadata: new Map([['general.architecture', name]]), tensors: [] };
+      assert.equal(
+        missingOf(() => configFromGguf(file as never), name),
+        listed(name),
+      );
+    });
+  for (const name of modelTypes)
+    test(`model_type ${name}: ${listed(name)}`, () => {
+      assert.equal(
+        missingOf(() => configFromJson({ model_type: name }), name),
+        listed(name),
+      );
+    });
+
+  test('what is missing is said of each architecture once, and of no family', () => {
+    const known = new Set([...architectures, ...modelTypes].map(plain));
+    const names = MISSING.flatMap(([, list]) => list.split(' '));
+    assert.deepEqual(new Set(names).size, names.length);
+    assert.deepEqual(
+      names.filter((name) => !known.has(name)),
+      [],
+    );
+    const outer = { model_type: 'gemma4', text_config: { model_type: 'gemma4_text' } };
+    assert.match(
+      missingOf(() => configFromJson(outer), 'gemma4_text'),
+      /per-layer embeddings/,
+    );
+  });
 });

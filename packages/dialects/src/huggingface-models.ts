@@ -68,7 +68,7 @@ function each(models: string, rules: Rules): Record<string, Rules> {
 const LATE = { size: 4096, layers: 'late' } as const;
 
 /** By model_type, without `_text` at its end. */
-const MODELS: Readonly<Record<string, Rules>> = {
+export const MODELS: Readonly<Record<string, Rules>> = {
   ...each(
     'llama olmo olmo2 olmoe granite granitemoe granitemoeshared minicpm falcon falcon_h1 diffllama arcee jais2 ' +
       'hunyuan_v1_dense hunyuan_v1_moe',

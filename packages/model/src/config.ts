@@ -509,8 +509,10 @@ function latentScale(
 }
 
 function refuseArchitecture(fields: Fields, key: string, name: string, known: readonly string[]): never {
-  const missing = MISSING.find(([pattern]) => pattern.test(name))?.[1];
-  const next = missing === undefined ? 'Other architectures are not computed here.' : `Not computed here: ${missing}.`;
+  const plain = name.replace(/_text$/, '').replaceAll(/[-_]/g, '');
+  const missing = MISSING.find(([, names]) => names.split(' ').includes(plain))?.[0];
+  const next =
+    missing === undefined ? 'It has no row among the families of this decoder.' : `Not computed here: ${missing}.`;
   return fields.refuse('UNSUPPORTED', key, known.join(', '), next);
 }
 

@@ -369,22 +369,60 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   },
 };
 
-/** What other architectures need that is not computed here, by `general.architecture` or `model_type`. */
-export const MISSING: readonly (readonly [pattern: RegExp, what: string])[] = [
-  [/^(qwen3_?next|qwen3_?5|qwen35|kimi[-_]linear)/, 'its gated delta networks (layers of linear attention)'],
+/**
+ * What other architectures need that is not computed here: `general.architecture` or `model_type`, without `-`, `_` and
+ * `_text`. An architecture that is not here needs a row of {@link FAMILIES}, and perhaps more.
+ *
+ * @see ggml-org/llama.cpp@de3ff815 src/models/NAME.cpp
+ * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/modeling_NAME.py
+ */
+export const MISSING: readonly (readonly [what: string, names: string])[] = [
   [
-    /^(mamba|falcon[-_](h1|mamba)|jamba|nemotron_?h|granite_?(moe)?_?hybrid|plamo2|rwkv|arwkv|lfm2|bamba|zamba)/,
-    'its recurrent or convolutional layers',
+    'its layers of linear attention (delta networks)',
+    'qwen3next qwen35 qwen35moe qwen4exp kimilinear kimik3 bailingmoe3',
   ],
-  [/^gemma3n/, 'its alternating updates and per-layer embeddings'],
-  [/^gemma4/, 'its per-layer embeddings, shared keys and values, and layers with heads of two sizes'],
-  [/^llama4/, 'its chunked attention and temperature of layers without RoPE'],
   [
-    /^(gpt2|gpt_bigcode|starcoder$|bloom|mpt|opt|gptj|gpt_j|refact|bert|roberta|t5)/,
-    'learned or ALiBi positions, or another block: it has no RoPE of this kind',
+    'its state space layers (Mamba)',
+    'mamba mamba2 jamba falconh1 granitehybrid granitemoehybrid nemotronh nemotronhmoe plamo2',
   ],
-  [/^(minimax|deepseek4|deepseek_v4|deepseek32|deepseek_v32|glm[-_](moe[-_])?dsa)/, 'its linear or sparse attention'],
-  [/^(chameleon|cogvlm|mllama)/, 'its own mixture of image and text layers'],
+  ['its recurrence in place of attention', 'rwkv6 rwkv6qwen2 rwkv7 arwkv7'],
+  ['its layers of short convolutions', 'lfm2 lfm2moe'],
+  ['its layers of lightning attention', 'minimax01 minimax'],
+  [
+    'its sparse attention, for which an indexer chooses tokens',
+    'deepseek32 deepseekv32 deepseek4 deepseekv4 glmdsa glmmoedsa dots3note hyv4 minimaxm3',
+  ],
+  ['its alternating updates and per-layer embeddings', 'gemma3n'],
+  [
+    'its per-layer embeddings, keys and values shared by layers, and layers with heads of two sizes',
+    'gemma4 gemma4unified',
+  ],
+  ['its chunked attention, and the temperature of layers without RoPE', 'llama4'],
+  ['its positions, which are learned or ALiBi, not RoPE', 'bloom gpt2 gptbigcode gptneo jais mpt opt refact starcoder'],
+  [
+    'attention to later tokens: it is an encoder',
+    'bert roberta distilbert nomicbert nomicbertmoe neobert eurobert jinabertv2 jinabertv3 modernbert gemmaembedding ' +
+      'llamaembed openaiprivacyfilter neomme',
+  ],
+  ['attention to later tokens: it is a diffusion model', 'dream llada lladamoe rnd1'],
+  ['its encoder, or attention as in one', 't5 t5encoder bart xlnet moonshine'],
+  ['another model: it drafts tokens from the hidden states of one', 'eagle3 dflash gemma4assistant'],
+  ['what it computes: it is a model of images or sound', 'clip wavtokenizerdec pockettts qwen3tts'],
+  ['its weights for image tokens, or layers that look at images', 'cogvlm ernie45vlmoe mllama'],
+  ['its squared ReLU', 'arcee jais2 nemotron persimmon plm nanochat'],
+  ['its activation, xIELU', 'apertus'],
+  ['its norms inside the blocks', 'bitnet'],
+  ['its norms of q and k after RoPE', 'hunyuandense hunyuanmoe hunyuanvl hunyuanv1dense hunyuanv1moe maincoder talkie'],
+  ['its gate on the attention output', 'afmoe laguna museglimmer step35'],
+  ['its layers with different numbers of heads', 'deci openelm mimo2'],
+  ['its layers that run several times', 'hrm nanbeige'],
+  ['its norms without weights, or limits of q, k and v', 'olmo dbrx'],
+  [
+    'its experts: a dense block beside them, or another router or kind',
+    'arctic grok grovemoe smallthinker longcatflash',
+  ],
+  ['its adapters, which a router chooses', 'graniteswitch'],
+  ['its differential attention', 'diffllama'],
 ];
 
 /** Fields of config.json that ask for a step that is not computed here, and the values that switch the step off. */
