@@ -56,9 +56,6 @@ export interface QuantisedWeight {
   };
 }
 
-/** Bytes of a block where an f16 scale lies, if not the first alone. */
-const SCALES: Partial<Record<BlockFormat, readonly number[]>> = { q4_K: [0, 2], q5_K: [0, 2], q6_K: [208] };
-
 /**
  * Makes random block-quantised weights.
  *
@@ -66,7 +63,7 @@ const SCALES: Partial<Record<BlockFormat, readonly number[]>> = { q4_K: [0, 2], 
  * @param k - columns: whole blocks
  */
 export function quantisedWeight(kind: BlockFormat, n: number, k: number): QuantisedWeight {
-  const { bytes: unit } = BLOCK_FORMATS[kind];
+  const { bytes: unit, scales: places } = BLOCK_FORMATS[kind];
   const random = randomFrom(`${kind} ${n} ${k}`);
   const pattern = Uint8Array.from({ length: PERIOD }, () => random.integer(256));
   const scales = Uint16Array.from({ length: 251 }, () => f16FromNumber(random.uniform(0.002, 0.02)));
@@ -76,7 +73,7 @@ export function quantisedWeight(kind: BlockFormat, n: number, k: number): Quanti
   const view = new DataView(bytes.buffer);
   for (let at = 0, block = 0; at < bytes.length; at += unit, block++) {
     if (kind === 'mxfp4') bytes[at] = 118 + (block % 4);
-    else for (const place of SCALES[kind] ?? [0]) view.setUint16(at + place, scales[block % scales.length]!, true);
+    for (const place of places) view.setUint16(at + place, scales[block % scales.length]!, true);
   }
   const rowBytes = bytes.length / n;
   const weight = {

@@ -183,7 +183,10 @@ const MUTATIONS = [
     'causal ? position : total - 1);',
     'causal ? min(position + 1, total - 1) : total - 1);',
   ],
-  ['cpu: linear without bias', `${ASSEMBLY}linear.ts`, 'place(x, r * k), k) + bias);', 'place(x, r * k), k));'],
+  ['cpu: linear without bias', `${ASSEMBLY}linear.ts`, 'dotOf(type, w, row, k) + bias);', 'dotOf(type, w, row, k));'],
+  ['cpu: the offset of q4_K and q5_K lost', `${ASSEMBLY}quantised.ts`, 'less += count * <f64>least;', ''],
+  ['cpu: one scale for 32 in q6_K', `${ASSEMBLY}blocks.ts`, '(unit << 1) + part), 192)', '(unit << 1)), 192)'],
+  ['q5_K without its fifth bits', `${KERNEL}core/block-formats.ts`, 'low + 16 * high) - offset', 'low) - offset'],
   // The kernels of the webgpu backend.
   [
     'webgpu: sin with the other sign',

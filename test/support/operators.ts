@@ -309,9 +309,6 @@ export function expertLinearTrial(
   return { given, outs: [3], plan, error: (_, i) => sumError(k, products[i]!) + terms * U * products[i]! };
 }
 
-/** Bytes of a block where an f16 lies, if not the first alone. */
-const SCALES: Partial<Record<BlockFormat, readonly number[]>> = { q4_K: [0, 2], q5_K: [0, 2], q6_K: [208] };
-
 /**
  * Blocks of any bytes, but with small scales, some of them below f16's normal numbers; the first starts at byte `lead`
  * of its memory.
@@ -331,9 +328,8 @@ export function blocksOf(
     if (format === 'mxfp4') {
       // A power of two; where x is split, one below 68 leaves its row to f32.
       bytes[at] = seed % 4 === 0 && random() < 0.1 ? 50 : 108 + random() * 16;
-      continue;
     }
-    for (const place of SCALES[format] ?? [0]) {
+    for (const place of BLOCK_FORMATS[format].scales) {
       const scale = f16FromNumber((random() - 0.5) / (random() < 0.1 ? 2 ** 14 : 64));
       bytes[at + place] = scale & 255;
       bytes[at + place + 1] = scale >> 8;

@@ -4,7 +4,13 @@
  * @module ropewalk
  */
 export type { Backend, BackendEntry, BackendOptions, Capabilities } from './backends/backend.js';
-export { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, type BlockFormat, type BlockSizes } from './core/block-formats.js';
+export {
+  BLOCK_FORMAT_NAMES,
+  BLOCK_FORMATS,
+  type BlockFormat,
+  type BlockLayout,
+  type BlockSizes,
+} from './core/block-formats.js';
 export { type BlockTensor, blocksFrom, isBlocks } from './core/blocks.js';
 export {
   type ArrayOf,

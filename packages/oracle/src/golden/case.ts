@@ -8,6 +8,7 @@
  */
 import {
   type ArrayOf,
+  BLOCK_FORMAT_NAMES,
   type BlockTensor,
   bindRopeParts,
   blocksFrom,
@@ -253,7 +254,7 @@ function planOperator(c: GoldenQuestion, { input, output, outputFrom }: Tensors)
 function weightOf(raw: Tensor, attributes: Fields, where: string): Tensor | BlockTensor {
   if (!attributes.has('format')) return raw;
   if (raw.dtype !== 'u8') refuse('FORMAT', `${where}: weight`, 'bytes of blocks', raw.dtype);
-  const format = attributes.oneOf('format', ['q8_0', 'q4_0']);
+  const format = attributes.oneOf('format', BLOCK_FORMAT_NAMES);
   return blocksFrom(format, raw as Tensor<'u8'>, attributes.integers('weight_shape'));
 }
 

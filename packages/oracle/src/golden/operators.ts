@@ -102,15 +102,28 @@ function anyBits(dtype: Dtype, shape: readonly number[]): Filler {
 /** Quantised blocks with scales around 2^-7 and any quants, the extreme ones too. */
 function blocks(format: BlockFormat, n: number, k: number): Filler {
   return (random) => {
-    const unit = BLOCK_FORMATS[format].bytes;
+    const { bytes: unit, scales } = BLOCK_FORMATS[format];
     const bytes = new Uint8Array(blockBytes(format, n * k));
     for (let at = 0; at < bytes.length; at++) bytes[at] = random.integer(256);
     for (let at = 0; at < bytes.length; at += unit) {
-      const scale = f16FromNumber(random.uniform(2 ** -8, 2 ** -7) * (random.integer(2) ? 1 : -1));
-      bytes[at] = scale & 255;
-      bytes[at + 1] = scale >> 8;
+      if (format === 'mxfp4') bytes[at] = 120 + random.integer(2);
+      for (const place of scales) {
+        const scale = f16FromNumber(random.uniform(2 ** -8, 2 ** -7) * (random.integer(2) ? 1 : -1));
+        bytes[at + place] = scale & 255;
+        bytes[at + place + 1] = scale >> 8;
+      }
     }
     return tensorFrom(bytes, { shape: [bytes.length] });
+  };
+}
+
+/** The question of a format: f32 activations, and rows of two super-blocks or sixteen blocks. */
+function inBlocks(format: BlockFormat, separates: readonly string[]) {
+  return {
+    about: `A weight in ggml's ${format} blocks.`,
+    separates,
+    attributes: { weight_shape: [12, 512], format },
+    inputs: { x: activations('f32', [2, 512]), weight: blocks(format, 12, 512) },
   };
 }
 
@@ -297,6 +310,16 @@ const DEFINITIONS: Readonly<
       attributes: { weight_shape: [12, 256], format: 'q4_0' },
       inputs: { x: activations('f16', [2, 256]), weight: blocks('q4_0', 12, 256) },
     },
+    'linear-iq4_nl': inBlocks('iq4_nl', ['values of the codes | codes less 8']),
+    'linear-mxfp4': inBlocks('mxfp4', ['exponent less 127 | less 128']),
+    'linear-q4_K': inBlocks('q4_K', ['offset taken away | added', 'scales 4 … 7 with their high bits | without']),
+    'linear-q5_K': inBlocks('q5_K', ['fifth bits of the sub-block | of the byte', 'offset taken away | added']),
+    'linear-q6_K': inBlocks('q6_K', [
+      'a scale for 16 | for 32',
+      'signed | unsigned scales',
+      'quants less 32 | as they are',
+    ]),
+    'linear-iq4_xs': inBlocks('iq4_xs', ['scales less 32 | as they are', 'high bits of scales | none']),
   },
   rearrange: {
     'rearrange-transpose': {

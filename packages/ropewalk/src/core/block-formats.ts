@@ -18,18 +18,25 @@ export interface BlockSizes {
   readonly bytes: number;
 }
 
-const sizes = (weights: number, bytes: number): BlockSizes => Object.freeze({ weights, bytes });
+/** A block of a {@link BlockFormat}. */
+export interface BlockLayout extends BlockSizes {
+  /** Where its f16 scales lie, in bytes; none in mxfp4, whose first byte is a power of two. */
+  readonly scales: readonly number[];
+}
 
-/** The block formats that `linear`, `embedding` and `expertLinear` read, and their sizes. */
-export const BLOCK_FORMATS: Readonly<Record<BlockFormat, BlockSizes>> = /* @__PURE__ */ Object.freeze({
-  q8_0: /* @__PURE__ */ sizes(32, 34),
-  q4_0: /* @__PURE__ */ sizes(32, 18),
-  iq4_nl: /* @__PURE__ */ sizes(32, 18),
-  mxfp4: /* @__PURE__ */ sizes(32, 17),
-  q4_K: /* @__PURE__ */ sizes(256, 144),
-  q5_K: /* @__PURE__ */ sizes(256, 176),
-  q6_K: /* @__PURE__ */ sizes(256, 210),
-  iq4_xs: /* @__PURE__ */ sizes(256, 136),
+const layout = (weights: number, bytes: number, ...scales: readonly number[]): BlockLayout =>
+  Object.freeze({ weights, bytes, scales });
+
+/** The block formats that `linear`, `embedding` and `expertLinear` read. */
+export const BLOCK_FORMATS: Readonly<Record<BlockFormat, BlockLayout>> = /* @__PURE__ */ Object.freeze({
+  q8_0: /* @__PURE__ */ layout(32, 34, 0),
+  q4_0: /* @__PURE__ */ layout(32, 18, 0),
+  iq4_nl: /* @__PURE__ */ layout(32, 18, 0),
+  mxfp4: /* @__PURE__ */ layout(32, 17),
+  q4_K: /* @__PURE__ */ layout(256, 144, 0, 2),
+  q5_K: /* @__PURE__ */ layout(256, 176, 0, 2),
+  q6_K: /* @__PURE__ */ layout(256, 210, 208),
+  iq4_xs: /* @__PURE__ */ layout(256, 136, 0),
 });
 
 /** Their names. */
