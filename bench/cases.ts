@@ -98,6 +98,10 @@ export function allCases(quick: boolean): readonly BenchCase[] {
     ...(['f16', 'q8_0'] as const).map((stored) => embeddingCase(pick(512, 3), pick(8192, 8), pick(2048, 64), stored)),
     convertCase(pick(512, 3), pick(8, 2), pick(128, 16), 'f16'),
     ...BLOCK_FORMAT_NAMES.map((kind) => quantisedLinearCase(kind, pick(4096, 32), pick(4096, 256))),
+    // As many bytes as the linear layers before.
+    ...(['q8_0', 'q4_0', 'mxfp4'] as const).map((kind) =>
+      expertLinearCase(kind, pick(32, 8), pick(8, 2), pick(512, 8), pick(4096, 256)),
+    ),
     attentionCase({ queries: 1, keys: pick(512, 7), heads: pick(32, 4), kvHeads: pick(8, 2), headDim: pick(128, 16) }),
     attentionCase({
       queries: 1,
@@ -163,6 +167,7 @@ export function gpuCases(small: boolean): readonly BenchCase[] {
       ...dtypes.map((dtype) => linearCase(1, width, k, dtype)),
       linearCase(1, width, k, 'f32', 'f16'),
       ...(['q8_0', 'q4_0'] as const).map((kind) => quantisedLinearCase(kind, width, k)),
+      expertLinearCase('q8_0', pick(32, 8), pick(8, 2), width / 8, k),
     ]),
     linearCase(pick(512, 3), width, width, 'f32', 'f16'),
     ...(['f16', 'q8_0'] as const).map((stored) => embeddingCase(pick(512, 3), pick(32_768, 8), width, stored)),
@@ -784,6 +789,49 @@ function quantisedLinearCase(kind: BlockFormat, n: number, k: number): BenchCase
         // Level 0 computes with x in f32, level 4 rounds x to 8 bits first.
         graphs: () => (onnx ? [graph(onnx, 0), graph(onnx, 4)] : []),
         dispose: () => release(x, weight, out),
+      };
+    },
+  };
+}
+
+/** One token and its experts, beside {@link quantisedLinearCase} of as many bytes. */
+function expertLinearCase(kind: BlockFormat, experts: number, chosen: number, n: number, k: number): BenchCase {
+  const label = `expert_linear ${kind} 1x${n}x${k} experts=${chosen}/${experts}`;
+  return {
+    label,
+    point: `experts ${kind}`,
+    group: 'operators',
+    rate: 'GB/s',
+    dtype: 'f32',
+    prepare({ rw, oracle }) {
+      const data = randomArray(`${label} x`, 'f32', k);
+      const quantised = quantisedWeight(kind, experts * n, k);
+      const weight = placeQuantised(rw, kind, quantised.bytes, [experts, n, k]);
+      const x = place(rw, data, 'f32', [1, k]);
+      const ids = Int32Array.from({ length: chosen }, (_, s) => (s * 37 + 5) % experts);
+      const indices = rw.upload(ids, { shape: [1, chosen] });
+      const out = rw.allocate('f32', [1, chosen, n]);
+      return {
+        ours: {
+          name: 'ropewalk',
+          call: () => rw.expertLinear(x, weight, indices, { out }),
+          sink: () => firstOf(out),
+        },
+        bytes: (quantised.bytes.length / experts) * chosen + (k + chosen * n) * 4,
+        flops: 2 * chosen * n * k,
+        elements: chosen * n,
+        output: out,
+        async check() {
+          rw.expertLinear(x, weight, indices, { out });
+          const all = await numbersOf(out);
+          const places = Array.from({ length: 16 }, (_, c) => Math.floor((c * (chosen * n - 1)) / 15));
+          const got = Float64Array.from(places, (at) => all[at]!);
+          const rows = places.map((at) => quantised.row(ids[Math.floor(at / n)]! * n + (at % n)));
+          const matrix = oracle.tensor(joined(rows), { shape: [places.length, k] });
+          const want = oracle.linear(oracle.tensor(Float64Array.from(data), { shape: [1, k] }), matrix);
+          return agreement(got, await numbersOf(want), 'f32', label);
+        },
+        dispose: () => release(x, weight, indices, out),
       };
     },
   };

@@ -49,14 +49,14 @@ export function place<D extends FloatDtype>(
  * @param rw - an open library
  * @param kind - the format
  * @param bytes - blocks as GGUF has them
- * @param shape - `[n, k]`
- * @returns a weight for `rw.linear`
+ * @param shape - `[n, k]`, or `[experts, n, k]`
+ * @returns a weight for `rw.linear` or `rw.expertLinear`
  */
 export function placeQuantised(
   rw: Ropewalk,
   kind: BlockFormat,
   bytes: Uint8Array,
-  shape: readonly [number, number],
+  shape: readonly number[],
 ): BlockTensor {
   return rw.name === 'reference' ? blocksFrom(kind, bytes, shape) : rw.uploadBlocks(kind, bytes, shape);
 }

@@ -3,9 +3,10 @@
  *
  * @module
  */
-import type { BlockTensor, Ropewalk, Tensor } from '../ropewalk.js';
+import type { Ropewalk } from '../ropewalk.js';
 import type { Contender, Prompt, Sample, Setup } from './contender.js';
 import { createSampler, loadModel, type Model, type ModelFiles, ropewalk } from './library.js';
+import { weightsRead } from './weights-read.js';
 
 /** Ropewalk with a model. */
 export interface Ours extends Contender {
@@ -26,13 +27,13 @@ export interface Profile {
 
 /** An operator, all its calls together. */
 export interface OperatorTime {
-  /** Name, and for linear its shape. */
+  /** Name, and for linear and expert_linear the weight's shape. */
   readonly name: string;
   readonly calls: number;
   readonly ms: number;
-  /** Bytes of weights that linear read, once a call. */
+  /** Bytes of weights that linear read, once a call; of experts, those of the chosen ones. */
   readonly weightBytes: number;
-  /** Multiplications and additions of linear. */
+  /** Multiplications and additions of linear and expert_linear. */
   readonly flops: number;
 }
 
@@ -96,15 +97,13 @@ class OperatorClock {
       const start = performance.now();
       run(plan);
       const ms = performance.now() - start;
-      const linear = plan.op === 'linear' ? plan : undefined;
-      const name = linear ? `linear ${linear.weight.shape.join(' × ')}` : plan.op;
+      const read = weightsRead(plan);
+      const name = read?.name ?? plan.op;
       const time = this.times.get(name) ?? { name, calls: 0, ms: 0, weightBytes: 0, flops: 0 };
       time.calls++;
       time.ms += ms;
-      if (linear) {
-        time.weightBytes += weightBytes(linear.weight as Tensor | BlockTensor);
-        time.flops += 2 * linear.x.size * linear.weight.shape[0]!;
-      }
+      time.weightBytes += read?.bytes ?? 0;
+      time.flops += read?.flops ?? 0;
       this.times.set(name, time);
     };
   }
@@ -119,9 +118,4 @@ class OperatorClock {
   stop(): void {
     delete (this.rw as { run?: unknown }).run; // the class's own comes back
   }
-}
-
-function weightBytes(weight: Tensor | BlockTensor): number {
-  if ('bytes' in weight) return weight.bytes.size;
-  return weight.size * (weight.dtype === 'f32' ? 4 : 2);
 }

@@ -114,9 +114,11 @@ function operators({ tokens, ms, operators }: Profile): string[] {
         : '';
     return [name, calls, own, speed] as const;
   });
+  const read = operators.reduce((sum, { weightBytes }) => sum + weightBytes, 0) / tokens;
   const outside = ['between operators', tokens, ms - inside, ''] as const;
   const longest = Math.max(...[...lines, outside].map(([name]) => name.length));
-  return [...lines, outside].map(([name, calls, own, speed]) =>
+  const timed = [...lines, outside].map(([name, calls, own, speed]) =>
     `  ${name.padEnd(longest)} ${((100 * own) / ms).toFixed(1).padStart(5)} %  ${((1000 * own) / calls).toFixed(1).padStart(9)} µs × ${String(calls).padEnd(5)} ${speed}`.trimEnd(),
   );
+  return [...timed, `  weights read: ${(read / 1e6).toFixed(2)} MB a token`];
 }
