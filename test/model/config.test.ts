@@ -348,6 +348,16 @@ describe('GGUF', () => {
       assert.ok(config.notes.includes(`llama.${said} is not applied: llama.cpp does not read it for llama.`), said);
   });
 
+  test('tensors that llama.cpp loads and does not use are noted', () => {
+    const bias = 'blk.1.attn_output.bias';
+    const { notes } = read(keys('ernie4_5'), [vector(bias)]);
+    assert.ok(notes.includes(`${bias} is not applied: llama.cpp loads it for ernie4_5 and does not use it.`));
+    assert.deepEqual(
+      read(keys('llama'), [vector(bias)]).notes.filter((note) => note.startsWith('blk.')),
+      [],
+    );
+  });
+
   const refusals: Record<
     string,
     [metadata: Record<string, string | number | readonly number[]>, code: string, message: RegExp]

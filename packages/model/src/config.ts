@@ -286,10 +286,13 @@ export function configFromGguf(
     notesOf: (layers) => {
       const ignored = GGUF_IGNORED.filter(([, readBy]) => !readBy.includes(family.multipliers)).map(([key]) => key);
       if (layers.every(({ window }) => window === undefined)) ignored.push('attention.sliding_window');
-      return ignored
+      const notes = ignored
         .map((key) => `${a}.${key}`)
         .filter((key) => keys.has(key))
         .map((key) => `${key} = ${String(keys.raw(key))} is not applied: llama.cpp does not read it for ${a}.`);
+      const unused = file.tensors.find(({ name }) => family.ggufUnused?.test(name));
+      if (unused) notes.push(`${unused.name} is not applied: llama.cpp loads it for ${a} and does not use it.`);
+      return notes;
     },
   });
 }

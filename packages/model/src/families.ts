@@ -71,6 +71,8 @@ export interface Family {
    * `use_parallel_residual` says.
    */
   readonly parallel?: { readonly when: 'always' | 'flag'; readonly norms: 1 | 2 };
+  /** Tensors that llama.cpp loads and does not use. */
+  readonly ggufUnused?: RegExp;
   /** Groups that are missing here have no biases. */
   readonly biases?: Readonly<Partial<Record<BiasGroup, BiasRule>>>;
   /** The activation of GGUF files, and of a config.json that does not say; `silu` unless given. */
@@ -140,7 +142,7 @@ const QWEN_EXPERTS = {
 } as const;
 
 const QWEN2: Family = { gguf: 'qwen2', maxContext: 32768, numKvHeads: 32, biases: { qkv: 'always' } };
-const QWEN2_VL: Family = { ...QWEN2, gguf: 'qwen2vl', numKvHeads: 8 };
+const QWEN2_VL: Family = { ...QWEN2, gguf: 'qwen2vl', numKvHeads: 8, ggufUnused: /^output\.bias$/ };
 const GEMMA2: Family = {
   gguf: 'gemma2',
   blockNorms: 'both',
@@ -340,7 +342,14 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
       expertDownTransposed: 'mlp.experts.down_proj',
     },
   },
-  ernie4_5: { gguf: 'ernie4_5', maxContext: 131072, numKvHeads: 2, biases: USE_BIAS, tied: true },
+  ernie4_5: {
+    gguf: 'ernie4_5',
+    maxContext: 131072,
+    numKvHeads: 2,
+    biases: USE_BIAS,
+    ggufUnused: /attn_output\.bias$/,
+    tied: true,
+  },
   exaone4: {
     ...OLMO2,
     ggufHead: undefined,

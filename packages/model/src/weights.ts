@@ -292,11 +292,13 @@ interface Piece {
  */
 export function planWeights(
   config: DecoderConfig,
-  stored: readonly StoredTensor[],
+  given: readonly StoredTensor[],
   where: string,
   widenTo: WidenTo = 'f32',
   formats: readonly BlockFormat[] = BLOCK_FORMAT_NAMES,
 ): WeightPlan[] {
+  const unused = config.source === 'gguf' ? config.family.ggufUnused : undefined;
+  const stored = unused ? given.filter(({ name }) => !unused.test(name)) : given;
   const byName = new Map<string, StoredTensor>();
   for (const tensor of stored) {
     const twin = byName.get(tensor.name);
