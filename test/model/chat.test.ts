@@ -1,5 +1,6 @@
 /** Chat templates: what they see, what they refuse, where they come from. */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { Template } from '@huggingface/jinja';
 import { type ChatMessage, type ChatOptions, renderChat } from '../../packages/model/src/chat.js';
@@ -33,6 +34,47 @@ const hello: ChatMessage[] = [
   { role: 'assistant', content: 'Hello.' },
   { role: 'user', content: 'Bye' },
 ];
+
+/** What Python's Jinja makes of templates with the constructs of each family; null where it refuses. */
+const golden = JSON.parse(readFileSync(new URL('golden/chat.jsonl', import.meta.url), 'utf8')) as {
+  readonly templates: Record<string, string>;
+  readonly conversations: Record<string, { messages: ChatMessage[]; variables: Record<string, unknown> }>;
+  readonly out: Record<string, Record<string, string | null>>;
+};
+
+describe('chat templates as in Python', () => {
+  for (const [name, template] of Object.entries(golden.templates)) {
+    test(name, () => {
+      const plain = tokenizer(template);
+      for (const [title, { messages, variables }] of Object.entries(golden.conversations)) {
+        const want = golden.out[name]![title]!;
+        if (want !== null) assert.equal(renderChat(plain, messages, { variables }), want, title);
+        else assert.throws(() => renderChat(plain, messages, { variables }), { name: 'RopewalkError' }, title);
+      }
+    });
+  }
+  test('how values are written', () => {
+    const values: Record<string, string> = {
+      "['a', \"it's\", 'a\"b\\'c', '\\n\\t\\\\', none, true, 1, 2.0]": `['a', "it's", 'a"b\\'c', '\\n\\t\\\\', None, True, 1, 2.0]`,
+      "{'k': {'b': []}, 'n': [nothing]}": "{'k': {'b': []}, 'n': [Undefined]}",
+      "('a', 1)": "('a', 1)",
+      none: 'None',
+      nothing: '',
+      "'x' ~ nothing ~ none ~ 1.5 ~ false": 'xNone1.5False',
+      '[1, 2] | string | length': '6',
+      "['é', text]": "['é', '\\x07\\xa0\\u2028\\U000e0001x 👍']",
+      '[3, 1.5, 2] | min ~ [3, 1.5, 2] | max': '1.53',
+      '[] | min': '',
+      "'xxabxx'.strip('x') ~ 'xxab'.lstrip('xa') ~ 'a🐳🐳'.rstrip('🐳') ~ ' a '.strip()": 'abbaa',
+      'none | trim': 'None',
+      "{'a': 1}[nothing] is defined": 'False',
+      "{'a': 1} is iterable ~ 1 is iterable": 'TrueFalse',
+    };
+    const text = '\x07\u00a0\u2028\u{e0001}x 👍';
+    for (const [expression, want] of Object.entries(values))
+      assert.equal(renderChat(tokenizer(`{{ ${expression} }}`), hello, { variables: { text } }), want, expression);
+  });
+});
 
 describe('chat templates', () => {
   test('messages, generation prompt, BOS and EOS', () => {
@@ -73,7 +115,7 @@ describe('chat templates', () => {
       renderChat(tokenizer(text), [{ role: 'user', content: '', name: 'Ann' }], {
         variables: { enable_thinking: false },
       }),
-      'offAnntrue',
+      'offAnnTrue',
     );
     assert.equal(renderChat(tokenizer('{{ tools[0].name }}'), hello, { variables: { tools: [{ name: 'f' }] } }), 'f');
   });
@@ -98,12 +140,12 @@ describe('chat templates', () => {
       // Tools as JSON, a namespace that remembers the last question, reasoning that is cut away.
       "{%- set ns = namespace(last=-1) %}{%- for m in messages[::-1] %}{%- if m.role == 'user' and ns.last < 0 %}" +
         '{%- set ns.last = messages|length - 1 - loop.index0 %}{%- endif %}{%- endfor %}{%- for t in tools %}{{ t | tojson(indent=2) }}\n{%- endfor %}' +
-        "{%- for m in messages %}\n  {%- set c = m.content.split('</think>')[-1].lstrip('\\n') %}{{ loop.index0 >= ns.last }}{{ c }}\n{%- endfor %}",
+        "{%- for m in messages %}\n  {%- set c = m.content.split('</think>')[-1].lstrip('\\n') %}{{ 1 if loop.index0 >= ns.last else 0 }}{{ c }}\n{%- endfor %}",
       // Macros with a caller, filters, loop controls, defaults, tests, slices.
       "{% macro box(x, y='-') %}[{{ y }}{{ caller() }}{{ x | upper }}]{% endmacro %}{% call box('a') %}in{% endcall %}" +
         '{% filter indent(4) %}a\nb{% endfilter %}{% for i in range(9, 0, -2) %}{% if i == 3 %}{% break %}{% endif %}{{ i }},{% endfor %}' +
-        "{{ ['b', 'a'] | sort | join('+') }}{{ nothing | default('none') }}{{ 'abcdef'[1:4] }}{{ 'aXb'.replace('X', '--') }}{{ {'k': [1, 2.0]} }}" +
-        "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | list }}{{ strftime_now('%%') }}",
+        "{{ ['b', 'a'] | sort | join('+') }}{{ nothing | default('none') }}{{ 'abcdef'[1:4] }}{{ 'aXb'.replace('X', '--') }}{{ {'k': [1, 2.0]} | tojson }}" +
+        "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | join(',') }}{{ strftime_now('%%') }}",
     ];
     for (const text of texts) {
       const variables = {
@@ -212,6 +254,21 @@ describe('chat templates', () => {
       { content: 'x' },
     ]);
     refuses('RANGE', /messages\[0\]\.role/, CHATML, [null]);
+    const joins = /\+ joins a text to a text, but one side is a (ArrayValue|IntegerValue): change the messages/;
+    refuses('FORMAT', joins, CHATML, [{ role: 'user', content: [{ type: 'text', text: 'Hi' }] }]);
+    refuses('FORMAT', joins, "{{ 1 + 'a' }}");
+    refuses('FORMAT', /min takes a list of numbers/, "{{ ['a'] | min }}");
+    refuses('FORMAT', /Cannot access property/, '{{ {}[1] }}');
+    refuses('RANGE', /messages\[0\]\.content: expected a string, got none/, CHATML, [{ role: 'user', content: null }]);
+    refuses('RANGE', /content\[0\]: expected a part such as \{ type: 'text'/, CHATML, [
+      { role: 'user', content: ['Hi'] },
+    ]);
+    refuses(
+      'UNSUPPORTED',
+      /messages\[0\]\.content\[0\]: expected a part of text, got "image_url"\. This decoder reads text/,
+      CHATML,
+      [{ role: 'user', content: [{ type: 'image_url' }] }],
+    );
     refuses('RANGE', /messages\[1\]\.content: expected a string, got 5/, CHATML, [
       hello[0],
       { role: 'user', content: 5 },

@@ -10,6 +10,7 @@
  */
 import { Environment, Interpreter, parse, Template, tokenize } from '@huggingface/jinja';
 import { fail, show } from 'ropewalk/backend';
+import { stripped, textFilter, textOf, type Value } from './jinja-text.js';
 
 /** Characters of a template. Real ones have some tens of thousands. */
 const MAX_TEMPLATE = 2 ** 18;
@@ -39,11 +40,13 @@ const MAX_DEPTH = 100;
 /** As in Jinja's own sandbox: pallets/jinja src/jinja2/sandbox.py, MAX_RANGE. */
 const MAX_RANGE = 100_000;
 
-/** A value of the library; its types are not exported. */
-interface Value {
-  readonly type: string;
-  readonly value: unknown;
-}
+/** The library's classes of values, which it does not export. */
+const made = /* @__PURE__ */ new Environment();
+const UNDEFINED = made.set('nothing', undefined) as unknown as Value;
+const StringValue = made.set('text', '').constructor as unknown as new (text: string) => Value;
+const FunctionValue = made.set('method', () => '').constructor as unknown as new (
+  run: (given: readonly Value[]) => Value,
+) => Value;
 
 /** A node of a parsed template: its type, and the fields that are read here. */
 interface Node {
@@ -59,6 +62,9 @@ interface Node {
   readonly test?: Node;
   readonly iterable?: Node;
   readonly lhs?: Node;
+  readonly left?: Node;
+  readonly right?: Node;
+  readonly operand?: Node;
   readonly value?: unknown;
   readonly operator?: { readonly value: string };
 }
@@ -69,6 +75,7 @@ type InterpreterClass = new (
 ) => {
   evaluate(node: Node | undefined, environment: unknown): Value;
   run(program: Program): Value;
+  evaluateBlock(statements: readonly Node[], environment: unknown): Value;
 };
 
 /** A parsed template. */
@@ -79,6 +86,13 @@ interface Frame {
   readonly node: Node | undefined;
   /** Size of the value that a filter or a member access is applied to. */
   operand: number;
+  /** The text that a member access is applied to. */
+  text?: string;
+  /** The type of a member's key. */
+  keyType?: string;
+  /** The type of the first side of an operator; then what a text was met with. */
+  side?: string;
+  mixed?: string;
   /** The largest argument: a text's length, a number's magnitude. */
   argument: number;
 }
@@ -87,6 +101,18 @@ interface Frame {
 const MULTIPLIES = new Set<unknown>(['join', 'replace', 'indent', 'tojson', 'map', 'sort']);
 /** Nodes whose children are written out, except `test`, `iterable` and `value`. */
 const WRITES = new Set(['Program', 'If', 'For', 'Macro', 'Set', 'FilterStatement', 'CallStatement', 'CallExpression']);
+
+/** `strip`, `lstrip` and `rstrip` take an argument, which the library ignores. */
+function withStrip(node: Node, value: Value, text: string | undefined, environment: unknown): Value {
+  const name = node.property?.value;
+  if (value.type !== 'FunctionValue' || text === undefined || !/^[lr]?strip$/.test(String(name))) return value;
+  const usual = value.value as (given: readonly Value[], environment: unknown) => Value;
+  return new FunctionValue((given) =>
+    given[0]?.type === 'StringValue'
+      ? new StringValue(stripped(String(name), text, given[0].value as string))
+      : usual(given, environment),
+  );
+}
 
 function tooMuch(what: string): never {
   const next = 'It is damaged or hostile: pass a template that you trust as templateText, or fewer messages.';
@@ -116,13 +142,58 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
     this.#nesting++;
     let value: Value;
     try {
-      value = super.evaluate(node, environment);
+      value = this.#evaluate(node, environment, frame);
     } finally {
       this.#frame = parent;
       this.#nesting--;
     }
     if (node) this.#count(node, value, frame, parent);
     return value;
+  }
+
+  /** What the library gives, but where Python gives something else. */
+  #evaluate(node: Node | undefined, environment: unknown, frame: Frame): Value {
+    const operator = node?.type === 'BinaryExpression' ? node.operator?.value : undefined;
+    if (operator === '~') {
+      const [left, right] = [this.evaluate(node!.left, environment), this.evaluate(node!.right, environment)];
+      return new StringValue(textOf(left) + textOf(right));
+    }
+    const filter = node?.type === 'FilterExpression' ? node.filter?.value : undefined;
+    const asText = textFilter(filter);
+    if (asText) return new StringValue(asText(textOf(this.evaluate(node!.operand, environment))));
+    if (filter === 'min' || filter === 'max') {
+      const items = this.evaluate(node!.operand, environment).value;
+      const numbers = Array.isArray(items) ? (items as readonly Value[]) : [];
+      if (!numbers.every(({ value }) => typeof value === 'number'))
+        throw new Error(`${filter} takes a list of numbers`);
+      const sign = filter === 'min' ? 1 : -1;
+      const sorted = [...numbers].sort((a, b) => sign * ((a.value as number) - (b.value as number)));
+      return sorted[0] ?? UNDEFINED;
+    }
+    let value: Value;
+    try {
+      value = super.evaluate(node, environment);
+    } catch (error) {
+      // An object has nothing under a key that is undefined.
+      if (node?.type === 'MemberExpression' && frame.keyType === 'UndefinedValue') return UNDEFINED;
+      throw error;
+    }
+    if (operator === '+' && frame.mixed) {
+      const sentence = `+ joins a text to a text, but one side is a ${frame.mixed}`;
+      throw new Error(`${sentence}: change the messages, or the template`);
+    }
+    return node?.type === 'MemberExpression' ? withStrip(node, value, frame.text, environment) : value;
+  }
+
+  /** Blocks come here: their parts are written one after the other. */
+  override evaluateBlock(statements: readonly Node[], environment: unknown): Value {
+    const parts: string[] = [];
+    for (const statement of statements) {
+      const value = this.evaluate(statement, environment);
+      if (value.type !== 'NullValue' || /Expression$|Literal$|^Identifier$|^Ternary$/.test(statement.type))
+        parts.push(textOf(value));
+    }
+    return new StringValue(parts.join(''));
   }
 
   #checkClock(): void {
@@ -146,7 +217,10 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
   #countIn(parent: Frame, outer: Node, node: Node, value: Value, size: number): void {
     switch (outer.type) {
       case 'MemberExpression':
-        if (outer.object === node) parent.operand = size;
+        if (outer.object === node) {
+          parent.operand = size;
+          if (value.type === 'StringValue') parent.text = value.value as string;
+        } else parent.keyType = value.type;
         return;
       case 'FilterExpression':
       case 'FilterStatement': {
@@ -167,6 +241,9 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
         parent.argument = Math.max(parent.argument, argumentSize(value, size));
         break;
       case 'BinaryExpression':
+        if (parent.side !== undefined && (parent.side === 'StringValue') !== (value.type === 'StringValue'))
+          parent.mixed = value.type === 'StringValue' ? parent.side : value.type;
+        parent.side = value.type;
         // To compare a list with a text, JavaScript's == writes the list out.
         if (outer.operator?.value === '==' || outer.operator?.value === '!=') this.#steps += Math.floor(size / 256);
         return;
@@ -301,6 +378,8 @@ export function renderBounded(program: Program, variables: Readonly<Record<strin
     ...variables,
   };
   for (const [name, value] of Object.entries(names)) environment.set(name, value);
+  // In Python, an object can be gone through, and so can what is undefined.
+  environment.tests.set('iterable', ({ type }: Value) => /^(Array|Tuple|String|Object|Undefined)Value$/.test(type));
   try {
     return String(new BoundedInterpreter(environment).run(program).value);
   } catch (error) {

@@ -17,7 +17,14 @@ import type { Tokenizer } from './types.js';
 export interface ChatMessage {
   /** `system`, `user`, `assistant`, or another role that the template knows. */
   readonly role: string;
-  readonly content: string;
+  /** A text; a list of parts, `{ type: 'text', text }`; nothing beside `tool_calls`. */
+  readonly content?: string | readonly ChatPart[] | null;
+  readonly [field: string]: unknown;
+}
+
+/** A part of a message: a text, or what else the template knows, but for images, sound and video. */
+export interface ChatPart {
+  readonly type: string;
   readonly [field: string]: unknown;
 }
 
@@ -64,10 +71,12 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
   const copies = Array.from(list, (message, n) =>
     plain(readOptions(message ?? {}, `chat: messages[${n}]`), `chat: messages[${n}]`),
   );
-  for (const [n, { role, content }] of copies.entries()) {
+  for (const [n, { role, content, tool_calls: calls }] of copies.entries()) {
     if (typeof role !== 'string' || role === '')
       refuse('RANGE', `chat: messages[${n}].role`, 'a string such as user or assistant', role);
-    if (typeof content !== 'string') refuse('RANGE', `chat: messages[${n}].content`, 'a string', content);
+    const where = `chat: messages[${n}].content`;
+    if (Array.isArray(content)) for (const [i, part] of content.entries()) checkPart(part, `${where}[${i}]`);
+    else if (typeof content !== 'string' && !(content == null && calls)) refuse('RANGE', where, 'a string', content);
   }
   const source = templateText ?? tokenizer.chatTemplates.get(name);
   if (source === undefined) {
@@ -93,6 +102,15 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
     };
     return renderBounded(template, names);
   });
+}
+
+function checkPart(part: unknown, where: string): void {
+  const { type } = (part ?? {}) as { readonly type?: unknown };
+  if (typeof type !== 'string') refuse('RANGE', where, "a part such as { type: 'text', text: '…' }", part);
+  if (/image|video|audio/.test(type)) {
+    const next = 'This decoder reads text: leave the part out, or describe it.';
+    refuse('UNSUPPORTED', where, 'a part of text', type, next);
+  }
 }
 
 /** Copies the values that a template sees. A list with holes, or one that contains itself, is refused. */
