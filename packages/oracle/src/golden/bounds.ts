@@ -10,18 +10,23 @@
 import {
   type ExpertLinearPlan,
   type FloatDtype,
+  type GegluPlan,
   type HostArray,
   isFloat,
+  type LayerNormPlan,
   type LinearPlan,
   type OpName,
   type OpPlan,
   planExpertLinear,
+  planGelu,
   planRoute,
   type RopeCall,
   type RopePart,
   type RopePlan,
   type RoutePlan,
+  type ScalePlan,
   type SelfAttentionPlan,
+  type SwigluPlan,
   type Tensor,
   tensorFrom,
 } from 'ropewalk';
@@ -44,6 +49,10 @@ const NEAR_ZERO: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -126
 
 /** Roundings of the gate's e^x, sum, quotient and products: an e^x within 4 ulp makes 16 units. */
 const GATE_UNITS = 16;
+/** Roundings of GELU, as x/2 · (1 + erf(…)) with an erf or tanh within 4 ulp: of x, as the sum may cancel. */
+const GELU_UNITS = 16;
+/** Roundings of a soft cap: a tanh within 4 ulp. */
+const CAP_UNITS = 8;
 /** Below this e^−|gate| may be rounded to zero: it is not a normal f32. */
 const GATE_TINY = 2 ** -126;
 /**
@@ -102,17 +111,24 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
       const [a, b] = [floats(plan.a), floats(plan.b)];
       return new Map([['c', a.map((v, n) => u * Math.abs(v + b[n]!))]]);
     }
-    case 'swiglu': {
-      const [gate, up] = [floats(plan.gate), floats(plan.up)];
+    case 'swiglu':
+      return new Map([['out', gateErrors(plan, u, isDouble(c))]]);
+    case 'gelu':
+      return new Map([['out', floats(plan.x).map((x) => GELU_UNITS * u * Math.abs(x))]]);
+    case 'geglu': {
+      const [gate, up, gated] = [floats(plan.gate), floats(plan.up), floats(exactGelu(plan))];
       const errors = gate.map((g, n) => {
-        const silu = g / (1 + Math.exp(-g));
-        if (!isDouble(c) && Math.abs(silu) < MAY_VANISH.f32 && !Number.isFinite(up[n]!)) return UNSETTLED;
-        // At most e^−|gate| itself is lost; otherwise a huge gate would allow anything.
-        const lost = isDouble(c) ? 0 : Math.min(GATE_TINY, Math.exp(-Math.abs(g)));
-        return GATE_UNITS * u * Math.abs(up[n]! * silu) + lost * Math.abs(up[n]! * g);
+        const error = GELU_UNITS * u * Math.abs(g);
+        // 1 + erf may be nothing in f32, far below 0; times an infinity it is NaN.
+        if (!Number.isFinite(up[n]!) && Math.abs(gated[n]!) <= error) return UNSETTLED;
+        return error * Math.abs(up[n]!);
       });
       return new Map([['out', errors]]);
     }
+    case 'scale':
+      return new Map([['out', scaleErrors(plan, u)]]);
+    case 'layer_norm':
+      return new Map([['y', layerNormErrors(plan, u)]]);
     case 'rms_norm': {
       const [x, weight] = [floats(plan.x), floats(plan.weight)];
       const d = weight.length;
@@ -138,11 +154,6 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
       return new Map([['out', expertErrors(plan, u)]]);
     case 'route': // the indices are exact
       return new Map([['weights', routeErrors(plan, u, isDouble(c) ? 0 : MAY_VANISH.f32)]]);
-    case 'geglu':
-    case 'gelu':
-    case 'layer_norm':
-    case 'scale':
-      return refuse('UNSUPPORTED', 'golden: op', 'an operator with golden cases', plan.op);
     default:
       return unknownPlan(plan satisfies never);
   }
@@ -150,6 +161,71 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
 
 function isDouble(c: GoldenQuestion): boolean {
   return [...c.inputs.values()].some((tensor) => tensor.dtype === 'f64');
+}
+
+/**
+ * A gate times its sigmoid, times up; clamped, w = alpha · g is rounded three times, which costs its sigmoid up to
+ * |w| (1 − sigmoid(w)) of itself, and the sum with the offset may cancel.
+ */
+function gateErrors(
+  { gate, up, limit = Number.POSITIVE_INFINITY, alpha, offset }: SwigluPlan,
+  u: number,
+  double: boolean,
+): Float64Array {
+  const ups = floats(up);
+  return floats(gate).map((given, n) => {
+    const g = Math.min(given, limit);
+    const w = alpha * g;
+    const gated = g / (1 + Math.exp(-w));
+    const factor = Math.min(Math.abs(ups[n]!), limit) + Math.abs(offset);
+    if (!double && Math.abs(gated) < MAY_VANISH.f32 && !Number.isFinite(factor)) return UNSETTLED;
+    const ofW = alpha === 1 ? 0 : 3 * Math.abs(w) * (1 - 1 / (1 + Math.exp(-w)));
+    // At most e^−|w| itself is lost; otherwise a huge gate would allow anything.
+    const lost = double ? 0 : Math.min(GATE_TINY, Math.exp(-Math.abs(w)));
+    return (GATE_UNITS + ofW) * u * Math.abs(factor * gated) + lost * Math.abs(factor * g);
+  });
+}
+
+/** GELU of the gate, exactly. */
+function exactGelu({ gate, approximate }: GegluPlan): Tensor {
+  const runner = referenceRunner();
+  const out = runner.allocate('f64', gate.shape);
+  runner.run(planGelu(gate, out, { approximate }));
+  return out;
+}
+
+/** The factor and the product, each rounded once; a soft cap, whose slope is at most 1, adds its own. */
+function scaleErrors({ x, factor, softcap }: ScalePlan, u: number): Float64Array {
+  const d = x.shape.at(-1) ?? 1;
+  const factors = typeof factor === 'number' ? undefined : floats(factor);
+  return floats(x).map((value, n) => {
+    const product = Math.abs(value * (factors ? factors[Math.floor(n / d)]! : (factor as number)));
+    return softcap === undefined ? 2 * u * product : u * (2 * Math.min(product, softcap) + CAP_UNITS * softcap);
+  });
+}
+
+/**
+ * A mean is a sum of d in any order: off by d u · mean |x|. So is the variance, by d u of the mean of squares, which
+ * the variance may be a difference of; of that the root takes half.
+ */
+function layerNormErrors({ x, weight, bias, eps }: LayerNormPlan, u: number): Float64Array {
+  const [xs, weights, shifts] = [floats(x), floats(weight), bias && floats(bias)];
+  const d = weights.length;
+  const errors = new Float64Array(xs.length);
+  for (let row = 0; row < xs.length; row += d) {
+    const values = xs.subarray(row, row + d);
+    const mean = values.reduce((sum, v) => sum + v, 0) / d;
+    const size = values.reduce((sum, v) => sum + Math.abs(v), 0) / d;
+    const squares = values.reduce((sum, v) => sum + v * v, 0) / d;
+    const spread = values.reduce((sum, v) => sum + (v - mean) ** 2, 0) / d + eps;
+    for (let i = 0; i < d; i++) {
+      const normed = Math.abs(values[i]! - mean) / Math.sqrt(spread);
+      const ofNormed = ((d / 2) * (squares / spread) + NORM_UNITS) * normed + (d * size) / Math.sqrt(spread);
+      const product = Math.abs(weights[i]!) * u;
+      errors[row + i] = ofNormed * product + u * (Math.abs(weights[i]!) * normed + Math.abs(shifts?.[i] ?? 0));
+    }
+  }
+  return errors;
 }
 
 /**
@@ -338,10 +414,14 @@ const FROM = {
   route:
     'Error analysis of f32 scores with exponentials within 4 units of the last place, then one rounding to the output.',
   gate: 'Error analysis with an f32 exponential within 4 units of the last place, then one rounding to the output.',
+  gelu: 'Error analysis with an f32 erf or tanh within 4 units of the last place, then one rounding to the output.',
+  scale:
+    'One f32 product by a rounded factor, and a tanh within 4 units of the last place, then one rounding to the output.',
+  layer_norm: 'Error analysis of f32 sums in any order for mean and variance, then one rounding to the output.',
   bits: 'Elements are copied: every bit must be equal.',
 };
 
-const FORMULAS: Readonly<Partial<Record<OpName, keyof typeof FROM>>> = {
+const FORMULAS: Readonly<Record<OpName, keyof typeof FROM>> = {
   rope: 'rotation',
   add: 'sum',
   swiglu: 'gate',
@@ -350,11 +430,18 @@ const FORMULAS: Readonly<Partial<Record<OpName, keyof typeof FROM>>> = {
   expert_linear: 'dot',
   route: 'route',
   self_attention: 'attention',
+  gelu: 'gelu',
+  geglu: 'gelu',
+  scale: 'scale',
+  layer_norm: 'layer_norm',
+  argmax: 'bits',
+  embedding: 'bits',
+  rearrange: 'bits',
 };
 
 /** States how far a right kernel may be from a case's stored outputs. */
 export function toleranceOf(c: GoldenQuestion, exact: ReadonlyMap<string, ExpectedOutput>): ToleranceRecord {
-  const formula = FORMULAS[c.op] ?? 'bits';
+  const formula = FORMULAS[c.op];
   let atol = 0;
   let rtol = 0;
   const parameters: Record<string, number> = {};
@@ -384,6 +471,9 @@ function unitsOf(c: GoldenQuestion, formula: keyof typeof FROM): Record<string, 
     dot: { units: width('x') + 2 + (c.inputs.has('weights') ? width('weights') + 1 : 0) },
     attention: { score_units: width('q') + 2, softmax_units: SOFTMAX_UNITS },
     gate: { units: GATE_UNITS },
+    gelu: { units: GELU_UNITS },
+    scale: { units: 2, ...(c.attributes.softcap === undefined ? {} : { cap_units: CAP_UNITS }) },
+    layer_norm: { units: width('weight') / 2 + NORM_UNITS, mean_units: width('weight') },
     route: { score_units: SCORE_UNITS },
     sum: { units: 1 },
     bits: {},

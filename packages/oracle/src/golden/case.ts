@@ -14,6 +14,7 @@ import {
   blocksFrom,
   type Dtype,
   type FloatDtype,
+  type GeluOptions,
   isFloat,
   type OpName,
   type OpPlan,
@@ -21,11 +22,15 @@ import {
   planArgmax,
   planEmbedding,
   planExpertLinear,
+  planGeglu,
+  planGelu,
+  planLayerNorm,
   planLinear,
   planRearrange,
   planRmsNorm,
   planRope,
   planRoute,
+  planScale,
   planSelfAttention,
   planSwiglu,
   type RopeLayout,
@@ -117,10 +122,14 @@ export const GOLDEN_OPS: readonly OpName[] = [
   'argmax',
   'embedding',
   'expert_linear',
+  'geglu',
+  'gelu',
+  'layer_norm',
   'linear',
   'rearrange',
   'rms_norm',
   'route',
+  'scale',
   'self_attention',
   'swiglu',
 ];
@@ -178,11 +187,29 @@ export function bindGolden(c: GoldenQuestion, runner: Runner, wide = false): Bou
 function planOperator(c: GoldenQuestion, { input, output, outputFrom }: Tensors): OpPlan {
   const where = `golden: ${c.id}`;
   const attributes = new Fields(c.attributes, where);
+  const approximate = (): GeluOptions['approximate'] =>
+    attributes.has('approximate') ? attributes.oneOf('approximate', ['none', 'tanh']) : undefined;
   switch (c.op) {
     case 'add':
       return planAdd(input('a'), input('b'), output('c', 'a'));
     case 'swiglu':
-      return planSwiglu(input('gate'), input('up'), output('out', 'gate'));
+      return planSwiglu(input('gate'), input('up'), output('out', 'gate'), {
+        limit: attributes.optionalNumber('limit'),
+        alpha: attributes.optionalNumber('alpha'),
+        offset: attributes.optionalNumber('offset'),
+      });
+    case 'gelu':
+      return planGelu(input('x'), output('out', 'x'), { approximate: approximate() });
+    case 'geglu':
+      return planGeglu(input('gate'), input('up'), output('out', 'gate'), { approximate: approximate() });
+    case 'scale': {
+      const factor = c.inputs.has('factor') ? input('factor') : attributes.number('factor');
+      return planScale(input('x'), factor, output('out', 'x'), { softcap: attributes.optionalNumber('softcap') });
+    }
+    case 'layer_norm': {
+      const bias = c.inputs.has('bias') ? input('bias') : undefined;
+      return planLayerNorm(input('x'), input('weight'), bias, attributes.number('eps'), output('y', 'x'));
+    }
     case 'rms_norm':
       return planRmsNorm(input('x'), input('weight'), attributes.number('eps'), output('y', 'x'));
     case 'linear': {

@@ -26,6 +26,7 @@ export interface OnnxTest {
 const NAMES: Readonly<Partial<Record<OpName, Readonly<Record<string, string>>>>> = {
   add: { out: 'c' },
   rms_norm: { out: 'y' },
+  layer_norm: { out: 'y' },
   linear: { out: 'y' },
   self_attention: { out: 'attn_val' },
   argmax: { value: 'max_val', index: 'max_idx' },

@@ -145,7 +145,7 @@ const NEGATIVE_NAN = 0xffc00001;
 
 /** What the golden cases of the operators beside RoPE are made from, by operator and id. */
 const DEFINITIONS: Readonly<
-  Partial<Record<GoldenOperatorDefinition['op'], Record<string, Omit<GoldenOperatorDefinition, 'id' | 'op'>>>>
+  Record<GoldenOperatorDefinition['op'], Record<string, Omit<GoldenOperatorDefinition, 'id' | 'op'>>>
 > = {
   add: {
     'add-residual': {
@@ -274,6 +274,91 @@ const DEFINITIONS: Readonly<
         weight: blocks('q8_0', 72, 256),
         indices: () => integerTensor('i32', [1, 2], [5, 2]),
         weights: uniform('f32', [1, 2], 0.1, 1.5),
+      },
+    },
+  },
+  geglu: {
+    geglu: {
+      about: 'A feed-forward layer of 1000 dimensions, tanh: Gemma.',
+      separates: ['gate | up goes through GELU', 'gelu | silu'],
+      attributes: { approximate: 'tanh' },
+      inputs: { gate: uniform('f32', [3, 1000], -6, 6), up: activations('f32', [3, 1000]) },
+    },
+    'geglu-f16': {
+      about: 'f16, erf.',
+      separates: ['GELU in f32 | in f16', 'erf | tanh'],
+      inputs: { gate: uniform('f16', [2, 333], -12, 12), up: activations('f16', [2, 333]) },
+    },
+  },
+  gelu: {
+    gelu: {
+      about: 'A feed-forward layer of 1000 dimensions without a gate: erf.',
+      separates: ['erf | tanh', 'gelu | silu | relu'],
+      inputs: { x: uniform('f32', [3, 1000], -6, 6) },
+    },
+    'gelu-tanh': {
+      about: 'The same with tanh: GPT-NeoX in GGUF, StarCoder 2.',
+      separates: ['tanh | erf', '0.044715 · x³ | none'],
+      attributes: { approximate: 'tanh' },
+      inputs: { x: uniform('f32', [3, 1000], -6, 6) },
+    },
+    'gelu-large': {
+      about: 'From −100 to 100: the result must not be NaN.',
+      separates: ['far below 0: 0 | NaN | x', 'far above 0: x | ∞'],
+      attributes: { approximate: 'tanh' },
+      inputs: {
+        x: given(
+          [1, 201],
+          Array.from({ length: 201 }, (_, n) => n - 100),
+        ),
+      },
+    },
+    'gelu-f16': {
+      about: 'f16 up to 60, whose cubes no f16 holds.',
+      separates: ['x³ in f32 | in f16'],
+      attributes: { approximate: 'tanh' },
+      inputs: { x: uniform('f16', [2, 333], -60, 60) },
+    },
+  },
+  layer_norm: {
+    'layer-norm': {
+      about: 'Rows of 2048 with a bias, eps 1e-5: GPT-NeoX, StableLM, StarCoder 2.',
+      separates: ['mean and variance | root mean square', 'bias | none', 'variance over d | over d − 1'],
+      attributes: { eps: 1e-5 },
+      inputs: {
+        x: uniform('f32', [3, 2048], -1, 3), // the mean is not zero
+        weight: uniform('f32', [2048], 0.25, 1.75),
+        bias: activations('f32', [2048]),
+      },
+    },
+    'layer-norm-eps': {
+      about: 'Rows so small that eps decides, and one of equal numbers.',
+      separates: ['eps within the root | outside', 'eps 1e-5 | 1e-6 | none', 'a row of equal numbers: the bias | NaN'],
+      attributes: { eps: 1e-5 },
+      inputs: {
+        x(random) {
+          const x = uniform('f32', [3, 576], -0.004, 0.004)(random);
+          (x.storage.host as Float32Array).fill(2, 2 * 576);
+          return x;
+        },
+        weight: uniform('f32', [576], 0.25, 1.75),
+        bias: activations('f32', [576]),
+      },
+    },
+    'layer-norm-f16': {
+      about: 'f16 values around 300, whose squares no f16 holds; no bias, as Cohere has it.',
+      separates: ['squares summed in f32 | in f16', 'no bias | a bias'],
+      attributes: { eps: 1e-6 },
+      inputs: { x: uniform('f16', [2, 1001], -100, 400), weight: uniform('f16', [1001], 0.25, 1.75) },
+    },
+    'layer-norm-bf16': {
+      about: 'bf16 heads of 128, as a q norm of StableLM 2 has them.',
+      separates: ['norm of each head | of the whole row', 'one rounding | rounded before the weight'],
+      attributes: { eps: 1e-6 },
+      inputs: {
+        x: activations('bf16', [2, 3, 4, 128]),
+        weight: uniform('bf16', [128], 0.25, 1.75),
+        bias: activations('bf16', [128]),
       },
     },
   },
@@ -435,6 +520,25 @@ const DEFINITIONS: Readonly<
       inputs: { logits: given([2, 6], [1, 3, 3, 1, 3, 3, 2, 2, 2, 2, 2, 2]) },
     },
   },
+  scale: {
+    'scale-embeddings': {
+      about: "Embeddings times √2304: Gemma 2's.",
+      separates: ['x · factor | x / factor', 'f32 | bf16 factor'],
+      attributes: { factor: 48 },
+      inputs: { x: activations('f32', [3, 2304]) },
+    },
+    'scale-softcap': {
+      about: "Logits times 0.0625, then 30 · tanh(z / 30): Cohere 2's multiplier, Gemma 2's cap.",
+      separates: ['cap after the factor | before', 'cap · tanh(z / cap) | tanh(z) | clipped | none'],
+      attributes: { factor: 0.0625, softcap: 30 },
+      inputs: { x: uniform('f32', [2, 1003], -1600, 1600) },
+    },
+    'scale-rows-bf16': {
+      about: "A factor for each token, bf16: Ministral 3's temperature.",
+      separates: ['the factor of the row | of the first row | of the column'],
+      inputs: { x: activations('bf16', [4, 3, 64]), factor: uniform('bf16', [4, 3], 0.5, 2) },
+    },
+  },
   self_attention: {
     'attention-gqa-past': {
       about: 'Three queries after six past tokens, four heads on two KV heads.',
@@ -512,6 +616,12 @@ const DEFINITIONS: Readonly<
         ),
         up: activations('f32', [1, 201]),
       },
+    },
+    'swiglu-clamped': {
+      about: 'The clamped form of gpt-oss: limit 7, alpha 1.702, up + 1.',
+      separates: ['gate clamped above | on both sides | not', 'alpha inside the sigmoid | none', 'up + 1 | up'],
+      attributes: { limit: 7, alpha: 1.702, offset: 1 },
+      inputs: { gate: uniform('f32', [3, 1000], -12, 12), up: uniform('f32', [3, 1000], -12, 12) },
     },
     'swiglu-f16': {
       about: 'f16.',

@@ -43,7 +43,19 @@ export interface Expectation {
 }
 
 /** The formulas of golden/bounds.ts. A folder that another program wrote may name others. */
-const FORMULAS = ['bits', 'rotation', 'sum', 'norm', 'dot', 'attention', 'gate', 'route'];
+const FORMULAS = [
+  'bits',
+  'rotation',
+  'sum',
+  'norm',
+  'dot',
+  'attention',
+  'gate',
+  'gelu',
+  'scale',
+  'layer_norm',
+  'route',
+];
 
 /** What each output of a case should be. Inputs and attributes that do not fit throw what their plan says. */
 export function expectationsOf(golden: GoldenCase, options: Omit<ModelOptions, 'table'>): Map<string, Expectation> {
