@@ -128,8 +128,8 @@ const MUTATIONS = [
   [
     'swiglu gates the wrong side',
     'packages/ropewalk/src/reference/swiglu.ts',
-    'ups[i]! * (g / (1 + Math.exp(-g)))',
-    'g * (ups[i]! / (1 + Math.exp(-ups[i]!)))',
+    '(u + offset) * (g / (1 + Math.exp(-alpha * g)))',
+    '(g + offset) * (u / (1 + Math.exp(-alpha * u)))',
   ],
   ['linear without bias', 'packages/ropewalk/src/reference/linear.ts', 'sum + bs[column]!', 'sum'],
   [
@@ -187,6 +187,20 @@ const MUTATIONS = [
   ['cpu: the offset of q4_K and q5_K lost', `${ASSEMBLY}quantised.ts`, 'less += count * <f64>least;', ''],
   ['cpu: one scale for 32 in q6_K', `${ASSEMBLY}blocks.ts`, '(unit << 1) + part), 192)', '(unit << 1)), 192)'],
   ['q5_K without its fifth bits', `${KERNEL}core/block-formats.ts`, 'low + 16 * high) - offset', 'low) - offset'],
+  [
+    'cpu: layer norm keeps the mean',
+    `${ASSEMBLY}norm.ts`,
+    'f32x4.sub(f32x4.sub(v128.load(place(x, i)), highs), lows)',
+    'f32x4.sub(v128.load(place(x, i)), lows)',
+  ],
+  ['cpu: GELU of tanh for that of erf', `${ASSEMBLY}elementwise.ts`, 'y = gelu4(a);', 'y = geluTanh4(a);'],
+  [
+    'cpu: gates clamped on both sides',
+    `${ASSEMBLY}elementwise.ts`,
+    'const g = f32x4.pmin(gate, limit);',
+    'const g = f32x4.pmax(f32x4.pmin(gate, limit), f32x4.neg(limit));',
+  ],
+  ['cpu: the first row’s factor', `${ASSEMBLY}elementwise.ts`, 'offsetOf(walk, 2, row)', 'offsetOf(walk, 2, 0)'],
   // The kernels of the webgpu backend.
   [
     'webgpu: sin with the other sign',
@@ -208,6 +222,13 @@ const MUTATIONS = [
     'magnitude - 0x38000000u',
   ],
   ['webgpu: the second half of a word goes to the first', `${WEBGPU}shader.ts`, '], v << s);', '], v);'],
+  ['webgpu: layer norm keeps the mean', `${WEBGPU}shaders/norm.ts`, 'root.y - mean.x - mean.y)', 'root.y - mean.y)'],
+  [
+    'webgpu: gates clamped on both sides',
+    `${WEBGPU}shaders/elementwise.ts`,
+    'let gate = select(a, limit, a > limit);',
+    'let gate = clamp(a, -limit, limit);',
+  ],
   [
     'webgpu: argmax takes the last of a tie',
     `${WEBGPU}shaders/argmax.ts`,

@@ -86,6 +86,54 @@ function operatorCases(dtype: FloatDtype): GoldenCase[] {
       ]),
     }),
     golden({
+      id: 'swiglu-clamped',
+      op: 'swiglu',
+      attributes: { limit: 7, alpha: 1.702, offset: 1 },
+      inputs: new Map([
+        ['gate', filled(dtype, [40], (n) => (n - 20) * 1.5)],
+        ['up', filled(dtype, [40], (n) => (n - 17) * 0.75)],
+      ]),
+    }),
+    ...(['none', 'tanh'] as const).flatMap((approximate) => [
+      golden({
+        id: `gelu-${approximate}`,
+        op: 'gelu',
+        attributes: { approximate },
+        inputs: new Map([['x', filled(dtype, [40], (n) => (n - 20) * 0.6)]]),
+      }),
+      golden({
+        id: `geglu-${approximate}`,
+        op: 'geglu',
+        attributes: { approximate },
+        inputs: new Map([
+          ['gate', filled(dtype, [40], (n) => (n - 20) * 0.6)],
+          ['up', tensor(3, 40)],
+        ]),
+      }),
+    ]),
+    golden({
+      op: 'scale',
+      inputs: new Map([
+        ['x', tensor(18, 3, 5)],
+        ['factor', tensor(19, 3)],
+      ]),
+    }),
+    golden({
+      id: 'scale-softcap',
+      op: 'scale',
+      attributes: { factor: 3.1, softcap: 2.3 },
+      inputs: new Map([['x', tensor(20, 3, 15)]]),
+    }),
+    golden({
+      op: 'layer_norm',
+      attributes: { eps: 1e-6 },
+      inputs: new Map([
+        ['x', tensor(21, 3, 37)],
+        ['weight', tensor(22, 37)],
+        ['bias', tensor(23, 37)],
+      ]),
+    }),
+    golden({
       op: 'rms_norm',
       attributes: { eps: 1e-6 },
       inputs: new Map([

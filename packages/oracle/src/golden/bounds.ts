@@ -30,7 +30,7 @@ import {
   type Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { readBlocks, refuse, unknownPlan } from 'ropewalk/backend';
+import { readBlocks, unknownPlan } from 'ropewalk/backend';
 import { referenceRunner } from 'ropewalk/reference';
 import type { ExpectedOutput } from '../judge.js';
 import { UNIT_ROUNDOFF } from '../tolerance.js';

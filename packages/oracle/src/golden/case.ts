@@ -48,7 +48,7 @@ export type Json = null | boolean | number | string | readonly Json[] | { readon
 
 /** How far off a right kernel may be from the expected output, and why. */
 export interface ToleranceRecord {
-  /** The name of a formula in docs/vectors.md: `bits`, `rotation`, `sum`, `norm`, `dot`, `attention`, `gate`, `route`. */
+  /** The name of a formula in docs/vectors.md: `bits`, `rotation`, `sum`, … */
   readonly formula: string;
   /** The numbers that go into it. */
   readonly parameters: Readonly<Record<string, number>>;
