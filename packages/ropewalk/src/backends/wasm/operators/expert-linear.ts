@@ -31,6 +31,15 @@ interface Piece {
   readonly pairs: Pairs;
 }
 
+/** A call's products. */
+interface Products {
+  readonly plan: ExpertLinearPlan;
+  readonly call: Call;
+  readonly y: Target;
+  /** The row of x of a pair. */
+  rowOf(pair: number): number;
+}
+
 /** Runs the experts' linear layer. */
 export function runExpertLinear(plan: ExpertLinearPlan, call: Call): void {
   const { x, weight, bias, indices, weights, out } = plan;
@@ -59,20 +68,15 @@ export function runExpertLinear(plan: ExpertLinearPlan, call: Call): void {
   }
   // A row of x for each pair, or one for all pairs of a token.
   const perRow = x.rank === 3 ? 1 : indices.shape[1]!;
-  const rowOf = (pair: number): number => Math.floor(pair / perRow);
-  if (few.length > 0) runFew(plan, few, rowOf, y, call);
-  if (many.length > 0) runMany(plan, many, rowOf, y, call);
+  const all: Products = { plan, call, y, rowOf: (pair) => Math.floor(pair / perRow) };
+  if (few.length > 0) runFew(all, few);
+  if (many.length > 0) runMany(all, many);
   if (weights) weigh(plan, products, call);
 }
 
 /** All few pairs at once: in decoding each expert has one. */
-function runFew(
-  plan: ExpertLinearPlan,
-  pieces: readonly Piece[],
-  rowOf: (pair: number) => number,
-  y: Target,
-  call: Call,
-): void {
+function runFew(all: Products, pieces: readonly Piece[]): void {
+  const { plan, call, rowOf } = all;
   const { x, weight } = plan;
   const k = x.shape.at(-1)!;
   const pairs = pieces.flatMap((piece) => piece.pairs);
@@ -85,7 +89,7 @@ function runFew(
   const yRows = call.copyIn(pairs);
   let first = 0;
   const job = fewJob(weight, pairs.length / pieces.length, call.matrix(weight).rowBytes);
-  runJobs(plan, y, pieces, job, FEW_SCRATCH, call, (args, piece) => {
+  runJobs(all, pieces, job, FEW_SCRATCH, (args, piece) => {
     args[Linear.x] = from;
     args[Linear.split] = split;
     args[Linear.xRows] = xRows + 4 * first;
@@ -95,13 +99,8 @@ function runFew(
 }
 
 /** Many pairs of an expert: packed, as many experts at a time as fill a block of rows. */
-function runMany(
-  plan: ExpertLinearPlan,
-  pieces: readonly Piece[],
-  rowOf: (pair: number) => number,
-  y: Target,
-  call: Call,
-): void {
+function runMany(all: Products, pieces: readonly Piece[]): void {
+  const { plan, call, rowOf } = all;
   const { x, weight } = plan;
   const k = x.shape.at(-1)!;
   const { tileRows } = call.launcher;
@@ -121,7 +120,7 @@ function runMany(
     packRows(x, packed, call.copyIn(pairs.map(rowOf)), 0, pairs.length, call);
     let first = 0;
     const scratch = manyScratch(of.reduce((most, piece) => Math.max(most, room(piece)), 0));
-    runJobs(plan, y, of, manyJob(weight, pairs.length / of.length), scratch, call, (args, piece) => {
+    runJobs(all, of, manyJob(weight, pairs.length / of.length), scratch, (args, piece) => {
       args[Linear.x] = packed + 4 * first * k;
       args[Linear.yRows] = yRows + 4 * first;
       first += room(piece);
@@ -131,12 +130,10 @@ function runMany(
 
 /** Runs one job for each piece, all together. */
 function runJobs(
-  plan: ExpertLinearPlan,
-  y: Target,
+  { plan, call, y }: Products,
   pieces: readonly Piece[],
   { kernel, units, cost }: Job,
   scratch: number,
-  call: Call,
   write: (args: Int32Array, piece: Piece) => void,
 ): void {
   const { launcher } = call;
