@@ -591,6 +591,11 @@ describe('special tokens', () => {
     assert.deepEqual(finder.split('a<x>y<x<'), ['a', 1, 'y', 0, '<']);
     assert.deepEqual(finder.split('x>y<x>'), [2, 1]);
     assert.deepEqual(finder.split(''), []);
+    const taking = new AddedFinder([
+      { id: 0, content: '<a>', special: false, rstrip: true },
+      { id: 1, content: '\n\n', special: false },
+    ]);
+    assert.deepEqual(taking.split('\n\n<a> \n\n x<a>'), [1, 0, 'x', 0], 'white space that is taken is no token');
   });
   test('ignore_merges: a word that is a token is one, whether merges lead to it or not', () => {
     const tokens = [...golden.vocab, 'qzj', ...golden.special.slice(0, 2)];

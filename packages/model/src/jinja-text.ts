@@ -5,7 +5,7 @@
  * and objects in this way, and the models were trained on it.
  *
  * @module
- * @see https://docs.python.org/3/reference/datamodel.html#object.__str__ and pallets/jinja@5ef7011 src/jinja2/nodes.py
+ * @see https://docs.python.org/3/reference/datamodel.html#object.__str__ and pallets/jinja@2a8515d src/jinja2/nodes.py
  */
 
 /** A value of the library; its types are not exported. */

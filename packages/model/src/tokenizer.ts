@@ -174,12 +174,10 @@ export class AddedFinder {
     if (this.#byContent.size === 0) return [text];
     const parts: (string | number)[] = [];
     let start = 0;
-    let trimNext = false;
     const pushText = (end: number, trimEnd: boolean): void => {
-      let part = text.slice(start, end);
-      if (trimNext) part = part.trimStart();
-      if (trimEnd) part = part.trimEnd();
-      if (part !== '') parts.push(part);
+      const part = text.slice(start, end);
+      const kept = trimEnd ? part.trimEnd() : part;
+      if (kept !== '') parts.push(kept);
     };
     for (let at = 0; at < text.length; ) {
       const token = this.#at(text, at);
@@ -190,8 +188,9 @@ export class AddedFinder {
       pushText(at, token.lstrip ?? false);
       parts.push(token.id);
       at += token.content.length;
+      // White space that it takes is not looked at again, also where it is a token.
+      if (token.rstrip) while (at < text.length && /\s/.test(text[at]!)) at++;
       start = at;
-      trimNext = token.rstrip ?? false;
     }
     pushText(text.length, false);
     return parts;
