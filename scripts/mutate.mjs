@@ -199,7 +199,12 @@ const MUTATIONS = [
   ['cpu: linear without bias', `${ASSEMBLY}linear.ts`, 'dotOf(type, w, row, k) + bias);', 'dotOf(type, w, row, k));'],
   ['cpu: the offset of q4_K and q5_K lost', `${ASSEMBLY}quantised.ts`, 'less += count * <f64>least;', ''],
   ['cpu: one scale for 32 in q6_K', `${ASSEMBLY}blocks.ts`, '(unit << 1) + part), 192)', '(unit << 1)), 192)'],
-  ['q5_K without its fifth bits', `${KERNEL}core/block-formats.ts`, 'low + 16 * high) - offset', 'low) - offset'],
+  [
+    'cpu: q5_K without its fifth bits',
+    `${ASSEMBLY}blocks.ts`,
+    'return v128.or(low, i16x8.shl(fifth, 4));',
+    'return low;',
+  ],
   [
     'cpu: layer norm keeps the mean',
     `${ASSEMBLY}norm.ts`,

@@ -327,7 +327,7 @@ export function blocksOf(
   for (let at = lead; at < bytes.length; at += BLOCK_FORMATS[format].bytes) {
     if (format === 'mxfp4') {
       // A power of two; where x is split, one below 68 leaves its row to f32.
-      bytes[at] = seed % 4 === 0 && random() < 0.1 ? 50 : 108 + random() * 16;
+      bytes[at] = seed % 4 === 0 && random() < 0.1 ? 50 : 116 + random() * 5;
     }
     for (const place of BLOCK_FORMATS[format].scales) {
       const scale = f16FromNumber((random() - 0.5) / (random() < 0.1 ? 2 ** 14 : 64));
