@@ -57,6 +57,7 @@ import './model/decoder-marline.test.js';
 import './model/decoder.test.js';
 import './model/experts-read.test.js';
 import './model/families.test.js';
+import './model/family-sessions.test.js';
 import './model/generate-stories.test.js';
 import './model/generate.test.js';
 import './model/hostile.test.js';

@@ -146,7 +146,11 @@ describe('generate', () => {
     ['a context that is too small', ['Call me', '-c', '1'], /Shorten the prompt, or give a larger context/],
     ['threads that are none', ['x', '-t', '0'], /^ropewalk: generate: -t: expected an integer in \[1, 16\]/],
     ['a model that is not there', ['x', '-m', 'nowhere'], /nowhere: there is no such file or folder/],
-    ['a chat without a template', ['hello', '--chat'], /--chat: the model has no chat template\. Without --chat it continues the prompt\./],
+    [
+      'a chat without a template',
+      ['hello', '--chat'],
+      /--chat: the model has no chat template\. Without --chat it continues the prompt\./,
+    ],
     ['a system message without --chat', ['hello', '--system', 'be brief'], /--system: it needs --chat/],
     ['a temperature that is none', ['x', '--temp', 'hot'], /--temp: expected a number, got "hot"/],
     ['a negative temperature', ['x', '-m', 'nowhere', '--temp', '-1'], /--temp: expected a number >= 0, got -1/],
