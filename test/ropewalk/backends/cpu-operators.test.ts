@@ -1106,6 +1106,10 @@ describe('route', () => {
       agree({ ...routeTrial(logits, chosen, groups ? { ...options, groups } : options, how, bias), owned });
     },
   );
+  test('no tokens are no work, whatever the number of experts', () => {
+    const { indices } = one.route(zeros('f32', [0, 2 ** 40]), { chosen: 2, gate: 'softmax' });
+    assert.deepEqual(indices.shape, [0, 2]);
+  });
   test('of equal scores the lower expert comes first; a sum below 2^-14 counts as that', () => {
     const logits = f64Tensor([1, 3, 3, 1, 3, 0], [1, 6], 'f32');
     const { indices, weights } = one.route(logits, { chosen: 4, gate: 'softmax-of-chosen' });

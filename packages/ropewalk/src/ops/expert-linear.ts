@@ -45,7 +45,7 @@ export interface ExpertLinearPlan {
  * `out[t] = Σ_s weights[t, s] · (W[e]·x[t, s] + bias[e])`. Only the chosen experts' matrices are read.
  *
  * The indices are read when the plan runs, so that they may come from {@link planRoute} on the same device. cpu and
- * the reference refuse an index outside [0, experts) then; webgpu takes the nearest expert.
+ * the reference refuse an index outside [0, experts) then; webgpu and ONNX graphs take the nearest expert.
  *
  * @param x - `[tokens, k]` or `[tokens, chosen, k]`, any strides, any float dtype; only read
  * @param weight - `[experts, n, k]`, in x's dtype, or in f16 or bf16 where x is f32; or blocks with any dtype of x

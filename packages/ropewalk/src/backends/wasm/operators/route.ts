@@ -8,6 +8,7 @@ import { LEAST_SUM, type RouteGroups, type RoutePlan } from '../../../ops/route.
 
 /** Runs a choice of experts. */
 export function runRoute({ logits, gate, bias, groups, normalise, scale, indices, weights }: RoutePlan): void {
+  if (indices.size === 0) return;
   const [tokens, experts] = logits.shape as [number, number];
   const chosen = indices.shape[1]!;
   const from = hostOf(logits, 'route: logits');
