@@ -382,11 +382,6 @@ describe('GGUF', () => {
       'UNSUPPORTED',
       /nextn_predict_layers: expected none, got 1/,
     ],
-    'a part of a model': [
-      { ...keys('llama'), 'split.count': 3 },
-      'UNSUPPORTED',
-      /split\.count: expected a whole GGUF file, got 3\. Merge the parts/,
-    ],
     'heads that differ by layer': [
       keys('llama', { 'attention.head_count_kv': [2, 1, 2] }),
       'UNSUPPORTED',

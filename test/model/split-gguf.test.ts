@@ -1,6 +1,6 @@
 /** Models in several files: a split GGUF, and shards without an index. All of them load, or what is wrong is named. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -8,7 +8,7 @@ import { permute } from '../../packages/cli/src/permute.js';
 import { headsOf } from '../../packages/formats/src/permute-model.node.js';
 import { readModelRope } from '../../packages/formats/src/rope-source.node.js';
 import { partNames } from '../../packages/formats/src/shards.js';
-import { type LoadOptions, loadModel, type ModelFiles } from '../../packages/model/src/index.js';
+import { generate, type LoadOptions, loadModel, type ModelFiles } from '../../packages/model/src/index.js';
 import { loadModelFolder, loadModelPath } from '../../packages/model/src/node.js';
 import type { Model } from '../../packages/model/src/types.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
@@ -16,6 +16,8 @@ import { ggufOf } from '../support/model-files.js';
 import { type SplitKeys, splitGguf } from '../support/split-gguf.js';
 import { numberTokenizer, tinyModel } from '../support/tiny-model.js';
 
+const stories = new URL('../../../shared/models/stories260K/model-f32.gguf', import.meta.url);
+const noStories = existsSync(stories) ? false : 'no ../shared/models/stories260K';
 const SHAPE = { layers: 2, hidden: 32, heads: 4, kvHeads: 2, headDim: 8, inter: 64, vocab: 40 } as const;
 // Factors divide the frequencies: without the tensor that holds them, which is in the last part, logits are others.
 const made = tinyModel('split', { family: 'llama', ...SHAPE, freqFactors: [1, 2, 3, 4] });
@@ -84,6 +86,24 @@ describe('a split GGUF', () => {
       (options) => loadModel(splitGguf(whole, [tensorsOf(whole)]), options),
     ];
     for (const way of ways) assert.deepEqual(await logitsOf(way), want);
+  });
+
+  test('of a trained model: the vocabulary of the first part, the tokens of the whole', {
+    skip: noStories,
+  }, async () => {
+    const file = new Uint8Array(readFileSync(stories));
+    const count = tensorsOf(file);
+    const parts = splitGguf(file, [0, 1, count - 1], 'stories');
+    const texts: string[] = [];
+    for (const files of [{ 'model-f32.gguf': file }, parts]) {
+      const model = await loadModel(files, { backend: rw });
+      let written = '';
+      for await (const { text } of generate(model, 'Once upon a time', { maxTokens: 12 })) written += text;
+      texts.push(written);
+      model.dispose();
+    }
+    assert.ok(texts[0]!.length > 10);
+    assert.equal(texts[1], texts[0]);
   });
 
   test('is inspected as a whole: RoPE with its factors, heads', async () => {

@@ -226,8 +226,6 @@ export function configFromGguf(
     named.find(({ experts }) => (experts !== undefined) === hasExperts) ??
     keys.refuse('UNSUPPORTED', `${a}.expert_count`, hasExperts ? 'none' : 'a number of experts', NO_SUCH_STEP);
   if (file.bigEndian) fail('UNSUPPORTED', where, BIG_ENDIAN);
-  if ((keys.optionalInteger('split.count', 0) ?? 1) > 1)
-    keys.refuse('UNSUPPORTED', 'split.count', 'a whole GGUF file', 'Merge the parts with llama-gguf-split first.');
   refuseSteps(keys, GGUF_OTHER_STEPS, `${a}.`);
   const numLayers = keys.integer(`${a}.block_count`, 1, MAX_LAYERS);
   const perLayer = (key: string): number | undefined => sameInAllLayers(keys, `${a}.${key}`, numLayers);
