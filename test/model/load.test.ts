@@ -27,7 +27,7 @@ import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
 import { openBackend } from '../../packages/ropewalk/src/registry.js';
 import { Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { damage, damaged } from '../support/fuzz.js';
-import { ggufOf, type MadeTensor, safetensorsOf } from '../support/model-files.js';
+import { ggufOf, type MadeTensor, safetensorsOf, withFormats } from '../support/model-files.js';
 import { bytesOf, numberTokenizer, tinyModel } from '../support/tiny-model.js';
 
 const SHAPE = {
@@ -277,16 +277,7 @@ describe('types of a GGUF', () => {
     assert.equal(await weightsOf('TQ1_0'), matrices * 2 + vectors);
     const opened = await openBackend('cpu', { threads: 1 });
     const reads = (blockFormats?: readonly BlockFormat[]): LoadOptions => ({
-      backend: new Ropewalk({
-        name: 'mine',
-        capabilities: () => ({ ...opened.capabilities(), blockFormats }),
-        allocate: (dtype, shape) => opened.allocate(dtype, shape),
-        upload: (tensor) => opened.upload(tensor),
-        whyNot: (plan) => opened.whyNot(plan),
-        run: (plan) => opened.run(plan),
-        finish: () => opened.finish(),
-        dispose: () => opened.dispose(),
-      }),
+      backend: new Ropewalk(withFormats(opened, blockFormats)),
     });
     assert.equal(await weightsOf('Q4_0', reads(['q8_0', 'q4_0'])), blockBytes('q4_0', matrices) + vectors);
     assert.equal(await weightsOf('Q4_K', reads(['q8_0', 'q4_0'])), matrices * 4 + vectors);

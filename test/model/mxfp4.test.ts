@@ -22,6 +22,7 @@ import type { Tensor } from '../../packages/ropewalk/src/core/tensor.js';
 import { openBackend } from '../../packages/ropewalk/src/registry.js';
 import { Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { FAMILIES, withoutFamilies as skip, writeHuggingFace } from '../support/huggingface-folder.js';
+import { withFormats } from '../support/model-files.js';
 import { numberTokenizer } from '../support/tiny-model.js';
 
 const GGUF = join(FAMILIES, 'gpt-oss.gguf');
@@ -102,17 +103,7 @@ describe('gpt-oss in MXFP4 from HuggingFace files', { skip }, () => {
   });
 
   test('without kernels for it, it is widened to bf16, and gives the same bits as from GGUF', async () => {
-    const opened = await openBackend('reference');
-    const plain = new Ropewalk({
-      name: 'reference without blocks',
-      capabilities: () => ({ ...opened.capabilities(), blockFormats: [] }),
-      allocate: (dtype, shape) => opened.allocate(dtype, shape),
-      upload: (tensor) => opened.upload(tensor),
-      whyNot: (plan) => opened.whyNot(plan),
-      run: (plan) => opened.run(plan),
-      finish: () => opened.finish(),
-      dispose: () => opened.dispose(),
-    });
+    const plain = new Ropewalk(withFormats(await openBackend('reference'), []));
     const options = { backend: plain, tokenizer, context: 256 };
     assert.deepEqual(await logitsOf(loadModelFolder(folder, options)), await logitsOf(loadModelFile(GGUF, options)));
     plain.dispose();

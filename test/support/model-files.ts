@@ -1,4 +1,20 @@
-/** Model files made up for tests. */
+/** Model files made up for tests, and backends that read other types of them. */
+import type { Backend } from '../../packages/ropewalk/src/backends/backend.js';
+import type { BlockFormat } from '../../packages/ropewalk/src/core/block-formats.js';
+
+/** A backend that reads these block formats as they lie, and no others. */
+export function withFormats(opened: Backend, blockFormats: readonly BlockFormat[] | undefined): Backend {
+  return {
+    name: 'mine',
+    capabilities: () => ({ ...opened.capabilities(), blockFormats }),
+    allocate: (dtype, shape) => opened.allocate(dtype, shape),
+    upload: (tensor) => opened.upload(tensor),
+    whyNot: (plan) => opened.whyNot(plan),
+    run: (plan) => opened.run(plan),
+    finish: () => opened.finish(),
+    dispose: () => opened.dispose(),
+  };
+}
 
 /** A tensor to put into a file. */
 export interface MadeTensor {
