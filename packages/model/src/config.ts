@@ -10,7 +10,7 @@
 import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects';
 import type { GgufFile } from '@ropewalk/formats';
 import { frequenciesOf, type RopeSpec, type RouteGroups } from 'ropewalk';
-import { Fields, fail, refuse } from 'ropewalk/backend';
+import { Fields, fail, refuse, show } from 'ropewalk/backend';
 import {
   type Activation,
   type BiasGroup,
@@ -161,10 +161,11 @@ function latentFromJson(fields: Fields): LatentConfig {
   };
 }
 
-function expertsFromJson(fields: Fields, { experts, gguf: kind }: Family, numLayers: number): ExpertConfig {
+function expertsFromJson(fields: Fields, { experts, gguf: kind, reads }: Family, numLayers: number): ExpertConfig {
   const rules = experts!;
   const first = (...keys: string[]): string => keys.find((key) => fields.has(key)) ?? keys[0]!;
-  const count = fields.integer(first('num_experts', 'num_local_experts', 'n_routed_experts'), 1, MAX_EXPERTS);
+  const counts = ['num_experts', 'num_local_experts', 'n_routed_experts'];
+  const count = fields.integer(counts.find((key) => reads?.includes(key)) ?? counts[0]!, 1, MAX_EXPERTS);
   const width = fields.integer(first('moe_intermediate_size', 'intermediate_size'), 1, MAX_WIDTH);
   const shared =
     rules.shared === 'gated'
@@ -176,7 +177,7 @@ function expertsFromJson(fields: Fields, { experts, gguf: kind }: Family, numLay
   const without = fields.optionalNumbers('mlp_only_layers') ?? [];
   const sigmoid = fields.optionalText('scoring_func') === 'sigmoid' || rules.gate === 'sigmoid';
   const scale = deepseek ? (fields.optionalNumber('routed_scaling_factor') ?? 1) : 1;
-  return checkExperts(fields, {
+  return checkExperts(fields, 'num_experts_per_tok', {
     count,
     used: fields.integer('num_experts_per_tok', 1, MAX_EXPERTS),
     width,
@@ -224,7 +225,9 @@ export function configFromGguf(
     return refuseArchitecture(keys, 'general.architecture', a, [...new Set(families.map((one) => one.gguf))]);
   const family =
     named.find(({ experts }) => (experts !== undefined) === hasExperts) ??
-    keys.refuse('UNSUPPORTED', `${a}.expert_count`, hasExperts ? 'none' : 'a number of experts', NO_SUCH_STEP);
+    (hasExperts
+      ? keys.refuse('UNSUPPORTED', `${a}.expert_count`, 'none', NO_SUCH_STEP)
+      : keys.refuse('FORMAT', `${a}.expert_count`, 'the number of experts'));
   if (file.bigEndian) fail('UNSUPPORTED', where, BIG_ENDIAN);
   refuseSteps(keys, GGUF_OTHER_STEPS, `${a}.`);
   const numLayers = keys.integer(`${a}.block_count`, 1, MAX_LAYERS);
@@ -331,7 +334,7 @@ function expertsFromGguf(
   const count = keys.optionalInteger(`${a}.expert_group_count`, 0, MAX_EXPERTS) ?? 0;
   const scale = deepseek ? keys.optionalNumber(`${a}.expert_weights_scale`) || 1 : 1;
   const dense = deepseek ? (keys.optionalInteger(`${a}.leading_dense_block_count`, 0, MAX_LAYERS) ?? 0) : 0;
-  return checkExperts(keys, {
+  return checkExperts(keys, `${a}.expert_used_count`, {
     count: keys.integer(`${a}.expert_count`, 1, MAX_EXPERTS),
     used,
     width,
@@ -346,12 +349,12 @@ function expertsFromGguf(
   });
 }
 
-function checkExperts(fields: Fields, experts: ExpertConfig): ExpertConfig {
+function checkExperts(fields: Fields, usedKey: string, experts: ExpertConfig): ExpertConfig {
   const { count, used, route } = experts;
   const of = route.groups ? (count / route.groups.count) * route.groups.used : count;
   if (route.groups && count % route.groups.count !== 0)
     refuse('FORMAT', `${fields.where}: experts`, `a multiple of the ${route.groups.count} groups`, count);
-  if (used > of) refuse('FORMAT', `${fields.where}: experts of a token`, `at most ${of}`, used);
+  if (used > of) refuse('FORMAT', fields.path(usedKey), `at most ${of}, the experts to choose from`, used);
   return experts;
 }
 
@@ -512,9 +515,8 @@ function latentScale(
 function refuseArchitecture(fields: Fields, key: string, name: string, known: readonly string[]): never {
   const plain = name.replace(/_text$/, '').replaceAll(/[-_]/g, '');
   const missing = MISSING.find(([, names]) => names.split(' ').includes(plain))?.[0];
-  const next =
-    missing === undefined ? 'It has no row among the families of this decoder.' : `Not computed here: ${missing}.`;
-  return fields.refuse('UNSUPPORTED', key, known.join(', '), next);
+  const why = missing ?? 'it has no row among the families of this decoder';
+  return fields.fail('UNSUPPORTED', key, `${show(name)} is not computed here: ${why}. Known are ${known.join(', ')}.`);
 }
 
 function refuseSteps(

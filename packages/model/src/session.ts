@@ -19,7 +19,7 @@ export class DecoderSession implements Session {
   readonly decoder: Decoder;
   readonly #onClose: (session: DecoderSession) => void;
   #busy: string | undefined;
-  /** Positions were given: rows of the cache do not tell them. */
+  /** Positions were given: the cache does not tell them, so it cannot be shifted, and later tokens need theirs. */
   #ownPositions = false;
   #closed = false;
 
@@ -56,6 +56,7 @@ export class DecoderSession implements Session {
     if (!Number.isInteger(length) || length < 0 || length > this.length)
       refuse('RANGE', 'truncate: length', `an integer in [0, length=${this.length}]`, length);
     this.cache.length = length;
+    if (length === 0) this.#ownPositions = false;
   }
 
   shift(from: number, count: number): Promise<void> {
@@ -98,6 +99,13 @@ export class DecoderSession implements Session {
       const next = 'Truncate or shift the session, or open one with more context.';
       refuse('RANGE', 'append: tokens', `at most ${room}, the room left of ${this.capacity}`, tokens.length, next);
     }
+    if (positions) this.#ownPositions = true;
+    else if (this.#ownPositions && tokens.length > 0)
+      fail(
+        'SHAPE',
+        'append: positions',
+        'earlier tokens of this session were given positions. Give those of these, too.',
+      );
     const width = wanted === 'hidden' ? config.hiddenSize : config.vocabSize;
     const all = wanted === 'all' || wanted === 'hidden';
     const result = new Float32Array(width * (all ? tokens.length : wanted === 'last' && tokens.length > 0 ? 1 : 0));
@@ -143,7 +151,7 @@ export class DecoderSession implements Session {
     return Promise.all(parts);
   }
 
-  /** Checks positions, `[tokens]` or `[axes, tokens]`. From here on the cache cannot be shifted. */
+  /** Checks positions, `[tokens]` or `[axes, tokens]`. */
   #positionsOf(given: readonly number[] | Int32Array, tokens: number): Int32Array {
     const list = readList<number>(given, 'append: positions', 'a list of integers');
     const most = Math.max(1, ...this.cache.layers.map(({ rope }) => rope?.axes?.sections.length ?? 1));
@@ -159,7 +167,6 @@ export class DecoderSession implements Session {
         refuse('RANGE', `append: positions[${n}]`, `an integer in [0, ${MAX_POSITION}]`, position);
       positions[n] = position;
     }
-    this.#ownPositions = true;
     return positions;
   }
 

@@ -123,6 +123,7 @@ export interface AppendOptions {
   /**
    * Positions of the tokens, `[tokens]`, or `[axes, tokens]` row by row for models with several axes: t, h, w, and
    * perhaps a fourth. Unless given, they count on from the session's length, and the fourth axis is 0.
+   * Once given, they are needed until the session is truncated to 0.
    */
   readonly positions?: readonly number[] | Int32Array;
   readonly signal?: AbortSignal;

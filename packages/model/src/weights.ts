@@ -305,6 +305,14 @@ export function planWeights(
     if (twin) fail('FORMAT', `${tensor.file}: ${nameForMessage(tensor.name)}`, `${twin.file} has this tensor too`);
     byName.set(tensor.name, tensor);
   }
+  const factors = ['long', 'short'].map((one) => `rope_factors_${one}.weight`);
+  const alone = factors.filter((name) => byName.has(name));
+  if (alone.length === 1)
+    fail(
+      'FORMAT',
+      where,
+      `tensor ${factors.find((name) => name !== alone[0])} is missing, although ${alone[0]} is there`,
+    );
   const known = new Set<string>();
   const plans = needsOf(config, byName).map((need) => {
     const tensors = need.pieces.map((piece) => {
@@ -349,6 +357,10 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
   // The prefix depends on the class that saved the file: with a head or not, for text only or for images too.
   const prefixes = gguf ? [''] : [names.model ?? 'model.', '', 'model.language_model.', 'language_model.model.'];
   const prefix = prefixes.find((one) => stored.has(one + embedding)) ?? prefixes[0]!;
+  // What one layer has, all have: a file where a layer lacks it is not complete.
+  const bare = (name: string): string => name.replace(/^blk\.\d+\./, '');
+  const inLayers = new Set([...stored.keys()].map(bare));
+  const somewhere = (name: string): boolean => inLayers.has(bare(name));
   const needs: Need[] = [];
   const add = (place: string, row: Row, name: string, rows?: RowsOf): void => {
     const shape = row.shape.map((length) => lengths[length]);
@@ -362,18 +374,23 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
     if (!biases) return;
     const biasShape = (row.biasShape ?? row.shape.slice(0, 1)).map((length) => lengths[length]);
     const fused = rows?.([], true);
-    const biasPieces = fused && stored.has(fused[0]!.name) ? fused : piecesOf(biasName(name), biasShape);
-    if (biases === 'stored' && !stored.has(biasPieces[0]!.name)) return;
+    const biasPieces = fused && somewhere(fused[0]!.name) ? fused : piecesOf(biasName(name), biasShape);
+    if (biases === 'stored' && !somewhere(biasPieces[0]!.name)) return;
     needs.push({ place: `${place}.bias`, shape: biasShape, pieces: biasPieces });
   };
   add('embedding', EMBEDDING, prefix + embedding);
   for (let layer = 0; layer < config.numLayers; layer++) {
     const before = gguf ? `blk.${layer}.` : `${prefix}layers.${layer}.`;
-    const has = (part: Part): boolean => stored.has(before + nameOf(part, LAYER[part]));
+    const has = (part: Part): boolean => somewhere(before + nameOf(part, LAYER[part]));
     for (const part of partsOf(config, layer, has)) {
       const norm = part === 'qNorm' || part === 'kNorm' ? QK_NORMS[family.qkNorm!][part] : undefined;
       const row = { ...LAYER[part], shape: norm ?? LAYER[part].shape };
-      add(`${layer}.${part}`, row, before + nameOf(part, row), fusedRows(config, lengths, before, part, names, stored));
+      add(
+        `${layer}.${part}`,
+        row,
+        before + nameOf(part, row),
+        fusedRows(config, lengths, before, part, names, somewhere),
+      );
     }
   }
   add('norm', NORM, prefix + nameOf('norm', NORM));
@@ -387,14 +404,14 @@ type Names = Readonly<Partial<Record<string, string>>>;
 /** The rows of a fused matrix, whose rows have the shape `tail`, or of its bias. */
 type RowsOf = (tail: readonly number[], bias: boolean) => Piece[];
 
-/** Where a part is in a fused matrix; undefined where it has a tensor of its own. */
+/** Where a part is in a fused matrix; undefined where it has a tensor of its own. `stored`: in some layer. */
 function fusedRows(
   { family, source, headDim, numHeads }: DecoderConfig,
   { q, k, v, f }: ReturnType<typeof lengthsOf>,
   before: string,
   part: Part,
   names: Names,
-  stored: ReadonlyMap<string, unknown>,
+  stored: (name: string) => boolean,
 ): RowsOf | undefined {
   const own = before + LAYER[part][source];
   const found = (name: string, rows: number, ranges: readonly (readonly [number, number])[]): RowsOf => {
@@ -403,12 +420,12 @@ function fusedRows(
   };
   if (part === 'gate' || part === 'up') {
     const name = names.gateUp;
-    if (name === undefined || stored.has(before + LAYER.gate[source])) return undefined;
+    if (name === undefined || stored(before + LAYER.gate[source])) return undefined;
     return found(name, 2 * f, [part === 'gate' ? [0, f] : [f, 2 * f]]);
   }
   if (part !== 'q' && part !== 'k' && part !== 'v') return undefined;
   const name = source === 'gguf' ? GGUF_QKV : names.qkv;
-  if (name === undefined || stored.has(own) || (source === 'gguf' && !stored.has(before + name))) return undefined;
+  if (name === undefined || stored(own) || (source === 'gguf' && !stored(before + name))) return undefined;
   if (source === 'huggingface' && family.qkvRows === 'by-head') {
     const nth = { q: 0, k: 1, v: 2 }[part];
     const from = (head: number): number => (3 * head + nth) * headDim;
