@@ -190,7 +190,7 @@ describe('inspect', () => {
     assert.match(stdout, /^layers 0-4, 6 \(sliding_attention, window 4096\)$/m);
     assert.match(
       stdout,
-      /^layers 5 \(full_attention\)\n {2}base {12}1000000\n {2}head_dim {8}256\n {2}rotary_dim {6}256\n {2}pairing {9}half\n {2}scaling {9}linear factor=8$/m,
+      /^layer 5 \(full_attention\)\n {2}base {12}1000000\n {2}head_dim {8}256\n {2}rotary_dim {6}256\n {2}pairing {9}half\n {2}scaling {9}linear factor=8$/m,
     );
     assert.match(stdout, /log10 frequency, radians a position/);
     const json = JSON.parse(ropewalk('inspect', path, '--json').stdout);

@@ -94,7 +94,10 @@ describe('convert', () => {
   test('a layer that differs from the others: the other layers are named', () => {
     const full = ropewalk('convert', gemma3, '--to', 'gguf', '--layer', '5');
     assert.match(full.stdout, /gemma3\.rope\.freq_base\s+1000000/);
-    assert.match(full.stdout, /note: Layers 0, 1, 2, 3, 4, 6, 7 have another RoPE/);
+    assert.match(full.stdout, /note: Layers 0-4, 6-7 have another RoPE: convert them too/);
+    const config = JSON.parse(readFileSync(join(folder, gemma3), 'utf8'));
+    const six = file('gemma3-six.json', JSON.stringify({ ...config, num_hidden_layers: 6 }));
+    assert.match(ropewalk('convert', six, '--to', 'gguf').stdout, /note: Layer 5 has another RoPE: convert it too/);
   });
 
   test('a sliding layer has keys and fields of its own, and is read again as such', () => {
@@ -111,7 +114,11 @@ describe('convert', () => {
       sliding_attention: { rope_theta: 10000, rope_type: 'default' },
     });
     assert.equal(again.arguments.config_before_transformers_5.rope_local_base_freq, 10000);
-    assert.ok(again.notes.includes('These are the fields of sliding_attention layers.'));
+    assert.ok(
+      again.notes.includes(
+        'These are the fields of one sliding_attention layer; its window and the other layers are not in them.',
+      ),
+    );
   });
 
   test('a real GGUF file to HuggingFace, with a note about the permutation', { skip: absent }, () => {

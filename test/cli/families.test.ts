@@ -22,7 +22,7 @@ describe('families', { skip: withoutFamilies }, () => {
       const { status, stdout, stderr } = ropewalk('inspect', path);
       assert.equal(status, 0, stderr);
       assert.match(stdout, /^layers 0-4 \(sliding_attention, window 24\)\n {2}base {12}10000\n/m);
-      assert.match(stdout, /^layers 5 \(full_attention\)\n {2}base {12}1000000\n/m);
+      assert.match(stdout, /^layer 5 \(full_attention\)\n {2}base {12}1000000\n/m);
       assert.match(stdout, /^ {2}scaling {9}linear factor=8$/m);
       const { layers } = JSON.parse(ropewalk('inspect', path, '--json').stdout);
       const executed = JSON.parse(readFileSync(join(FAMILIES, 'gemma3.rope.json'), 'utf8'));
@@ -36,7 +36,7 @@ describe('families', { skip: withoutFamilies }, () => {
     const olmo = ropewalk('diff', gguf('olmo3'), 'olmo3');
     assert.equal(olmo.status, 0, olmo.stdout);
     assert.match(olmo.stdout, /^layers 0-2 \(sliding_attention\): same$/m);
-    assert.match(olmo.stdout, /^layers 3 \(full_attention\): same$/m);
+    assert.match(olmo.stdout, /^layer 3 \(full_attention\): same$/m);
     assert.doesNotMatch(olmo.stdout, /tokens in/);
     const phi = ropewalk('diff', gguf('phi3'), 'phi3', '--context', '256');
     assert.equal(phi.status, 0, phi.stdout);

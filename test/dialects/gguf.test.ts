@@ -589,7 +589,7 @@ describe('refusals', () => {
       'a list of layers that an architecture needs',
       header('gemma4', base),
       'FORMAT',
-      /gemma4\.attention\.sliding_window_pattern: expected a list with a flag for each layer, got none/,
+      /gemma4\.attention\.sliding_window_pattern: expected a list with a flag for each layer, got none\. llama\.cpp needs it too/,
     ],
   ];
   for (const [name, file, code, message] of cases)

@@ -320,7 +320,7 @@ describe('which rows move', () => {
       some.moves.map(({ name }) => name),
       two.slice(2),
     );
-    assert.match(some.notes.join(), /leaves 1 layers as they are/);
+    assert.match(some.notes.join(), /leaves 1 layer as it is\./);
     assert.throws(() => plan(all, heads(2, 2, 4), { only: /q_proj/ }), {
       code: 'FORMAT',
       message: /--tensors: it matches \S*q_proj.weight but not \S*k_proj.weight. Match all tensors of layer 0, or none/,

@@ -115,7 +115,7 @@ describe('a split GGUF', () => {
     assert.deepEqual(await headsOf(join(dir, part(2)), 0), { heads: 4, kvHeads: 2 });
   });
 
-  test('is permuted as a folder of parts; a part alone is refused', async () => {
+  test('is permuted as a folder of parts, which any part stands for', async () => {
     const one = inFolder('permute-one', { 'm.gguf': whole });
     const dir = inFolder('permute', { ...split(), 'notes.txt': 'text' });
     const [outOne, out] = [join(folder, 'out.gguf'), join(folder, 'out')];
@@ -126,9 +126,15 @@ describe('a split GGUF', () => {
     assert.deepEqual(readdirSync(out).sort(), [...Object.keys(want), 'notes.txt']);
     for (const [name, bytes] of Object.entries(want))
       assert.deepEqual(new Uint8Array(readFileSync(join(out, name))), bytes, name);
-    await assert.rejects(permute(join(dir, part(1)), join(folder, 'x'), options), {
-      code: 'UNSUPPORTED',
-      message: /m-00001-of-00004\.gguf: it is one of 4 files\. Give the folder\./,
+    const mixed = inFolder('permute-mixed', { ...split(), 'other.gguf': 'x', 'other.safetensors': 'x' });
+    const byPart = join(folder, 'out-by-part');
+    assert.equal(await permute(join(mixed, part(2)), byPart, options), 0);
+    assert.deepEqual(readdirSync(byPart).sort(), Object.keys(want), 'without the other models');
+    for (const [name, bytes] of Object.entries(want))
+      assert.deepEqual(new Uint8Array(readFileSync(join(byPart, name))), bytes, name);
+    rmSync(join(mixed, part(3)));
+    await assert.rejects(permute(join(mixed, part(1)), join(folder, 'x'), options), {
+      message: /m-00003-of-00004\.gguf is missing, one of 4 parts/,
     });
   });
 

@@ -358,8 +358,8 @@ describe('tables of replacements', () => {
         code: 'FORMAT',
         message,
       });
-    refuse(new Uint8Array(3), /here: expected a size in/);
-    refuse(Uint8Array.of(255, 0, 0, 0, 1, 2, 3), /here: expected a size in \[4, 3\], a multiple of 4, got 255/);
+    refuse(new Uint8Array(7), /here: it has 7 bytes: a size and a trie take 8 at least/);
+    refuse(Uint8Array.of(255, 0, 0, 0, 1, 2, 3, 4), /here: expected a size in \[4, 4\], a multiple of 4, got 255/);
     refuse(Uint8Array.of(4, 0, 0, 0, 0, 255, 255, 255), /here: its trie leads outside of itself/);
     refuse(bytes.slice(0, bytes.length - 1), /here: a replacement has no end/);
     fc.assert(
@@ -915,7 +915,8 @@ describe('tokenizers: refusals', () => {
       normalizer: { type: 'Precompiled', precompiled_charsmap },
     });
     refusesJson('FORMAT', /normalizer\.precompiled_charsmap: expected base64, got "§"/, table('§'));
-    refusesJson('FORMAT', /precompiled_charsmap: expected a size in/, table('AAAA'));
+    refusesJson('FORMAT', /precompiled_charsmap: it has 3 bytes: a size and a trie take 8/, table('AAAA'));
+    refusesJson('FORMAT', /charsmap: expected a size in \[4, 5\], a multiple of 4, got 0/, table('AAAAAAAAAAAA'));
     refusesJson('FORMAT', /precompiled_charsmap: expected a string/, table(undefined));
     const long = Buffer.concat([Buffer.from([4, 0, 0, 0, 0, 0, 0, 0]), Buffer.alloc(1025, 'x'), Buffer.from([0])]);
     refusesJson('FORMAT', /may make a text more than 1024 times longer/, table(long.toString('base64')));

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { type Conversion, convertRope, modelTypeOf, peerOf, specToJson } from '@ropewalk/dialects';
 import { writeNpy } from '@ropewalk/formats';
 import { makeFolder, refuseSystem, replaceFile } from '@ropewalk/formats/node';
-import { fail } from 'ropewalk/backend';
+import { fail, ranges } from 'ropewalk/backend';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { type GivenRope, readRope } from './rope-source.js';
@@ -45,10 +45,12 @@ export async function convert(from: string, options: ConvertCommandOptions): Pro
 }
 
 function notesOf({ notes, others, direction }: GivenRope): string[] {
-  const list = `${others.slice(0, 8).join(', ')}${others.length > 8 ? ', …' : ''}`;
+  const [layers, have, them] = others.length === 1 ? ['Layer', 'has', 'it'] : ['Layers', 'have', 'them'];
+  const known = ranges(others).split(', ');
+  const list = `${known.slice(0, 8).join(', ')}${known.length > 8 ? ', …' : ''}`;
   return [
     ...notes,
-    ...(others.length > 0 ? [`Layers ${list} have another RoPE: convert them too, with --layer.`] : []),
+    ...(others.length > 0 ? [`${layers} ${list} ${have} another RoPE: convert ${them} too, with --layer.`] : []),
     ...(direction === 'backward' ? ['The line rotates backward; the record is of the forward direction.'] : []),
   ];
 }

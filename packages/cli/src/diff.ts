@@ -2,7 +2,7 @@
 import { type ComparedSide, compareModels, type RopeComparison, specToJson } from '@ropewalk/dialects';
 import { isFolder, readRopeSource } from '@ropewalk/formats/node';
 import type { TableRecipe } from 'ropewalk';
-import { ranges } from 'ropewalk/backend';
+import { countLayers, nameLayers } from 'ropewalk/backend';
 import { Flags, MAX_INTEGER, oneOf, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';
@@ -63,7 +63,7 @@ async function readSide(text: string, recipe: TableRecipe, context: number | und
   const source = await readRopeSource(path, context);
   if (source.kind === 'record') return { ...record, rope: source.spec };
   const { model } = source;
-  const about = `${model.architecture}, ${model.numLayers} layers (${model.source})`;
+  const about = `${model.architecture}, ${countLayers(model.numLayers)} (${model.source})`;
   return { name: text, recipe: own, rope: model, about, notes: model.notes };
 }
 
@@ -76,7 +76,7 @@ function describe(sides: readonly DiffSide[], { groups, notes }: ReturnType<type
   ];
   const records = sides.every(({ rope }) => !('layers' in rope));
   for (const { layers, types, comparison, same, verdict } of groups) {
-    const title = records ? 'the two records' : `layers ${ranges(layers)}${types ? ` (${types})` : ''}`;
+    const title = records ? 'the two records' : `${nameLayers(layers)}${types ? ` (${types})` : ''}`;
     const moved = comparison && comparison.layout !== 'same';
     lines.push('', `${title}: ${same ? (moved ? 'same, in another layout' : 'same') : 'different'}`);
     if (comparison) lines.push(...tableOf(comparison));

@@ -2,7 +2,7 @@
 import { groupLayers, type ModelRope } from '@ropewalk/dialects';
 import { modelFileOf, readModelRope } from '@ropewalk/formats/node';
 import { frequenciesOf, type RopeSpec, ropeFrequencies } from 'ropewalk';
-import { ranges } from 'ropewalk/backend';
+import { countLayers, nameLayers } from 'ropewalk/backend';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { plotFrequencies } from './plot.js';
@@ -19,11 +19,11 @@ export async function inspect(path: string, options: InspectOptions): Promise<nu
 function describe(file: string, model: ModelRope): string[] {
   const context = model.maxContext ? `, context ${model.maxContext}` : '';
   return [
-    `${file}: ${model.architecture}, ${model.numLayers} layers${context} (${model.source})`,
+    `${file}: ${model.architecture}, ${countLayers(model.numLayers)}${context} (${model.source})`,
     ...model.notes.map((note) => `  note: ${note}`),
     ...groupLayers(model.layers).flatMap(({ rope, layers, layerType, window }) => [
       '',
-      `layers ${ranges(layers)}${inBrackets(layerType, window && `window ${window}`)}`,
+      `${nameLayers(layers)}${inBrackets(layerType, window && `window ${window}`)}`,
       ...(rope ? describeRope(rope) : ['  no position encoding']),
     ]),
   ];

@@ -3,7 +3,7 @@ import { basename, dirname, join, relative } from 'node:path';
 import { type DecoderConfig, type LoadOptions, type Model, mebibytes } from '@ropewalk/model';
 import { loadModelPath } from '@ropewalk/model/node';
 import { BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
-import { fail, MAX_THREADS } from 'ropewalk/backend';
+import { countLayers, fail, MAX_THREADS } from 'ropewalk/backend';
 import { openBackend } from './backends.js';
 import { dataFolder } from './data-folder.js';
 import { Flags, type Switches, type Texts } from './options.js';
@@ -57,7 +57,7 @@ export async function loadForCommand(
       if (options.json) return;
       const box = options.model === undefined ? 'No --model: this runs the small one that comes with ropewalk.\n' : '';
       process.stderr.write(
-        `${box}${shortest(path)}: ${config.architecture}, ${config.numLayers} layers; weights ${mebibytes(memory.weightsBytes)}, ` +
+        `${box}${shortest(path)}: ${config.architecture}, ${countLayers(config.numLayers)}; weights ${mebibytes(memory.weightsBytes)}, ` +
           `KV cache of ${memory.context} tokens ${mebibytes(memory.cacheBytes)}, in all ${mebibytes(memory.totalBytes)}\n`,
       );
       bar = openPercentBar('loaded');

@@ -221,7 +221,10 @@ function slidingLayers(model: Model, recurrent: readonly boolean[]): boolean[] |
     const flags = listOf(model, key);
     return Array.from({ length: numLayers }, (_item, layer) => (flags[layer] ?? 0) !== 0);
   }
-  if (full === 'list') refuse('FORMAT', keys.path(a(key)), 'a list with a flag for each layer', keys.raw(a(key)));
+  if (full === 'list') {
+    const next = 'llama.cpp needs it too: convert the model again.';
+    refuse('FORMAT', keys.path(a(key)), 'a list with a flag for each layer', keys.raw(a(key)), next);
+  }
   const period = keys.optionalInteger(a(key), 0) ?? full;
   return Array.from({ length: numLayers }, (_item, layer) => {
     if (layer >= numMain) return false;

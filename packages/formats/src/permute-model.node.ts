@@ -43,13 +43,16 @@ export interface OpenModel {
 /** Weights in these files would stay in the old order, and a runtime that finds them might use them. */
 const OTHER_WEIGHTS = /\.(bin|pt|pth|gguf|safetensors|onnx|onnx_data|msgpack|h5|index\.json)$/i;
 
-/** Reads the headers of a .safetensors or .gguf file, or of a folder with one model of either kind. */
+/**
+ * Reads the headers of a .safetensors or .gguf file, or of a folder with one model of either kind. One part of a model
+ * of several files stands for all of them: what comes back is their folder.
+ */
 export async function openModel(path: string): Promise<OpenModel> {
   checkPath(path);
   const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable file or folder', cause));
   if (info.isDirectory()) return openFolder(path);
-  const count = partNames(basename(path))?.length ?? 1;
-  if (count > 1) fail('UNSUPPORTED', path, `it is one of ${count} files. Give the folder.`);
+  const parts = partNames(basename(path)) ?? [];
+  if (parts.length > 1) return openFolder(dirname(path), parts);
   const common = { path, kind: 'file' as const, files: [path], sizes: [info.size], companions: [], leftOut: [] };
   if (/\.safetensors$/i.test(path))
     return { ...common, format: 'safetensors', tensors: await safetensorsOf(path, 0), gguf: undefined };
@@ -63,10 +66,13 @@ async function safetensorsOf(path: string, file: number): Promise<LocatedTensor[
   return [...header.tensors].map(([name, tensor]) => ({ name, file, ...tensor }));
 }
 
-async function openFolder(path: string): Promise<OpenModel> {
+/** `wanted`: the parts of the model, where the folder may hold others. */
+async function openFolder(path: string, wanted?: readonly string[]): Promise<OpenModel> {
   const entries = await readdir(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable folder', cause));
-  const isSafetensors = entries.some((name) => /\.safetensors$/i.test(name));
-  const ggufs = entries.filter((name) => /\.gguf$/i.test(name));
+  const weightsOf = (ending: RegExp): string[] =>
+    entries.filter((name) => ending.test(name) && (wanted?.includes(name) ?? true));
+  const isSafetensors = weightsOf(/\.safetensors$/i).length > 0;
+  const ggufs = weightsOf(/\.gguf$/i);
   const parts = isSafetensors ? undefined : partsOf(ggufs, path);
   if (parts?.length === 1) return openModel(join(path, parts[0]!));
   const weights = parts

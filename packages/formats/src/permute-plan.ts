@@ -292,7 +292,9 @@ export function planPermutation(tensors: readonly LocatedTensor[], options: Perm
   if (towers.length > 0)
     notes.add(`${towers.length} tensors of other towers (${nameForMessage(towers[0]!)}, …) stay as they are.`);
   if (left.size > 0)
-    notes.add(`--tensors leaves ${left.size} layers as they are. No runtime mixes the pairings of layers.`);
+    notes.add(
+      `--tensors leaves ${left.size} ${left.size === 1 ? 'layer as it is' : 'layers as they are'}. No runtime mixes the pairings of layers.`,
+    );
   return { to: given.to, moves, notes: [...notes] };
 }
 

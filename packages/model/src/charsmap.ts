@@ -34,7 +34,8 @@ export interface Charsmap {
  */
 export function readCharsmap(bytes: Uint8Array, where: string): Charsmap {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const size = bytes.length < 4 ? 0 : view.getUint32(0, true);
+  if (bytes.length < 8) fail('FORMAT', where, `it has ${bytes.length} bytes: a size and a trie take 8 at least`);
+  const size = view.getUint32(0, true);
   if (size === 0 || size % 4 !== 0 || 4 + size > bytes.length)
     refuse('FORMAT', where, `a size in [4, ${bytes.length - 4}], a multiple of 4`, size);
   const replacements = bytes.subarray(4 + size);

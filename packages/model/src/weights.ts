@@ -14,7 +14,7 @@ import {
   sizeBytes,
   type Tensor,
 } from 'ropewalk';
-import { blockBytes, fail, nameForMessage, refuse } from 'ropewalk/backend';
+import { blockBytes, countLayers, fail, nameForMessage, refuse } from 'ropewalk/backend';
 import { WIDENED } from './dequantise.js';
 import type { BiasGroup, ExpertMatrix, LatentMatrix, Matrix, NormPart, OtherVector, Part } from './families.js';
 import type { DecoderConfig } from './types.js';
@@ -342,7 +342,7 @@ function refuseMissing(config: DecoderConfig, { name, shape }: Piece, where: str
     name === 'lm_head.weight'
       ? 'If the head is the embedding table, config.json must say "tie_word_embeddings": true.'
       : 'The file is incomplete, or the config belongs to another model.';
-  const needed = `tensor ${name} of shape [${shape}], which ${config.architecture} with ${config.numLayers} layers needs`;
+  const needed = `tensor ${name} of shape [${shape}], which ${config.architecture} with ${countLayers(config.numLayers)} needs`;
   return fail('FORMAT', where, `${needed}, is not among the ${count} tensors. ${next}`);
 }
 

@@ -87,7 +87,15 @@ export {
   type TensorStorage,
   writtenLater,
 } from './core/tensor.js';
-export { decodeUtf8, escapeMarkup, nameForMessage, ranges, systemSentence } from './core/text.js';
+export {
+  countLayers,
+  decodeUtf8,
+  escapeMarkup,
+  nameForMessage,
+  nameLayers,
+  ranges,
+  systemSentence,
+} from './core/text.js';
 export { checkApart, checkDims, checkDtype, checkFloat, checkOutput, isHalf } from './ops/checks.js';
 export { checkPlan, type OpName, type OpPlan, unknownPlan } from './ops/op-plan.js';
 export { type PairAxes, sharePairs } from './ops/rope/axes.js';

@@ -118,7 +118,8 @@ function windowNotes(a: readonly LayerRope[], b: readonly LayerRope[]): string[]
   );
   return apart.map((group) => {
     const layers = ranges(group.map(({ layer }) => layer));
-    return `Layers ${layers} see ${group[0]!.a} in A and ${group[0]!.b} in B. This is not part of RoPE.`;
+    const subject = group.length === 1 ? `Layer ${layers} sees` : `Layers ${layers} see`;
+    return `${subject} ${group[0]!.a} in A and ${group[0]!.b} in B. This is not part of RoPE.`;
   });
 }
 

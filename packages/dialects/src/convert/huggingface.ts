@@ -47,7 +47,8 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
       const wanted = relayout ? { ...rope, pairing: relayout.to as EffectiveRope['pairing'] } : rope;
       if (![fresh, old ?? fresh].every((config) => reads(config, wanted, context))) continue;
       const notes: string[] = [];
-      if (type) notes.push(`These are the fields of ${type} layers.`);
+      if (type)
+        notes.push(`These are the fields of one ${type} layer; its window and the other layers are not in them.`);
       if (model_type !== asked) notes.push(`The pairing is in the model's code: ${model_type} has this one.`);
       if (relayout?.weights === 'permute')
         notes.push(

@@ -18,6 +18,20 @@ export function ranges(numbers: readonly number[]): string {
 }
 
 /**
+ * Names layers in a sentence or a title: `layer 5`, `layers 0-4, 6`.
+ *
+ * @param numbers - of the layers, in rising order
+ */
+export function nameLayers(numbers: readonly number[]): string {
+  return `${numbers.length === 1 ? 'layer' : 'layers'} ${ranges(numbers)}`;
+}
+
+/** `1 layer`, `32 layers`. */
+export function countLayers(count: number): string {
+  return `${count} ${count === 1 ? 'layer' : 'layers'}`;
+}
+
+/**
  * Escapes a string for XML and HTML, in content and in attributes. Characters that XML 1.0 cannot hold become U+FFFD.
  *
  * @param text - anything
