@@ -31,13 +31,13 @@ test('every switch over operators is closed: one that misses an operator does no
       case 'add':
         return plan.op;
       default:
-        // @ts-expect-error eight operators are missing
+        // @ts-expect-error all others are missing
         return unknownPlan(plan);
     }
   };
-  assert.throws(() => misses({ op: 'tenth' } as never), {
+  assert.throws(() => misses({ op: 'none such' } as never), {
     code: 'UNSUPPORTED',
     message:
-      'run: plan: expected a plan of one of Ropewalk\'s operators, got "tenth". Make it with a plan… or bind… function.',
+      'run: plan: expected a plan of one of Ropewalk\'s operators, got "none such". Make it with a plan… or bind… function.',
   });
 });

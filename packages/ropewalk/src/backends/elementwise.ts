@@ -2,6 +2,7 @@
 import { Tensor } from '../core/tensor.js';
 import type { AddPlan } from '../ops/add.js';
 import type { GegluPlan, GeluPlan } from '../ops/gelu.js';
+import { unknownPlan } from '../ops/op-plan.js';
 import type { ScalePlan } from '../ops/scale.js';
 import type { SwigluPlan } from '../ops/swiglu.js';
 
@@ -41,6 +42,8 @@ export function elementwiseTerms(plan: ElementwisePlan): ElementwiseTerms {
       const rows = new Tensor(factor.storage, { shape, strides: [...factor.strides, 0], offset: factor.offset });
       return { activation, a: x, b: rows, parameters: [1, softcap ?? 0] };
     }
+    default:
+      return unknownPlan(plan satisfies never);
   }
 }
 
