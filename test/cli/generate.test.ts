@@ -1,7 +1,7 @@
 /** `ropewalk generate` and `ropewalk perplexity` with the bundled model, as a user runs them. */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
@@ -12,6 +12,15 @@ const folder = mkdtempSync(join(tmpdir(), 'generate-'));
 after(() => rmSync(folder, { recursive: true }));
 const generate = (...args: string[]) => ropewalkIn(folder, 'generate', ...args);
 const box = join(ROOT, 'models/marline');
+const RAG = { name: 'rag', template: 'x' };
+
+/** A copy of the bundled model, with other fields in one of its .json files. @returns its name */
+function variant(name: string, file: string, fields: object): string {
+  cpSync(box, join(folder, name), { recursive: true });
+  const path = join(folder, name, file);
+  writeFileSync(path, JSON.stringify({ ...JSON.parse(readFileSync(path, 'utf8')), ...fields }));
+  return name;
+}
 
 describe('generate', () => {
   test('with a prompt only: the bundled model continues it, text to stdout, the rest to stderr', () => {
@@ -151,6 +160,11 @@ describe('generate', () => {
       ['hello', '--chat'],
       /--chat: the model has no chat template\. Without --chat it continues the prompt\./,
     ],
+    [
+      'a chat with a model whose templates have other names',
+      ['hello', '--chat', '-m', variant('named', 'tokenizer_config.json', { chat_template: [RAG] })],
+      /--chat: the model has no chat template named default\. Without --chat it continues the prompt\./,
+    ],
     ['a system message without --chat', ['hello', '--system', 'be brief'], /--system: it needs --chat/],
     ['a temperature that is none', ['x', '--temp', 'hot'], /--temp: expected a number, got "hot"/],
     ['a negative temperature', ['x', '-m', 'nowhere', '--temp', '-1'], /--temp: expected a number >= 0, got -1/],
@@ -230,6 +244,10 @@ describe('perplexity', () => {
       ropewalkIn(folder, 'perplexity', 'text.txt').stdout,
       /^perplexity [\d.]+ a token, [\d.]+ bits a byte \(\d+ tokens, \d+ bytes, cpu\)\n$/,
     );
+    const long = variant('long', 'config.json', { max_position_embeddings: 2048 });
+    const said = (...args: string[]) => ropewalkIn(folder, 'perplexity', 'text.txt', '-m', long, ...args).stderr;
+    assert.match(said(), /KV cache of 512 tokens/);
+    assert.match(said('-c', '600'), /KV cache of 600 tokens/);
   });
 
   test('a text from stdin, by - or by a pipe alone, is the same as from its file; no text at all is refused', () => {

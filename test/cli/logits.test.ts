@@ -1,7 +1,7 @@
 /** `ropewalk logits` and `ropewalk compare-logits`, as a user runs them; against llama.cpp's logits. */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -76,6 +76,26 @@ describe('logits', () => {
     assert.equal(run('compare-logits', 'want.npy', 'same.npy').status, 0);
   });
 
+  test('memory is said for the context in use: the number of tokens, or --context; of a prompt too', () => {
+    const said = (...args: string[]): string => {
+      const { status, stderr } = run('logits', ...args, '-o', 'room.npy', '--force');
+      assert.equal(status, 0, stderr);
+      return stderr;
+    };
+    assert.match(said('tiny.gguf', '--tokens', 'tokens.npy'), /, KV cache of 6 tokens /);
+    assert.match(said('tiny.gguf', '--tokens', 'tokens.npy', '-c', '9'), /, KV cache of 9 tokens /);
+    assert.match(said(box, '-p', TEXT), /, KV cache of 10 tokens /);
+    assert.match(
+      run('compare-logits', 'want.npy', 'tiny.gguf', '--tokens', 'tokens.npy').stderr,
+      /KV cache of 6 tokens/,
+    );
+  });
+
+  test('the usage names what is required', () => {
+    assert.match(run('logits', '--help').stdout, /^Usage: ropewalk logits \[options\] <model> --out <file>$/m);
+    assert.match(run('permute', '--help').stdout, /^Usage: ropewalk permute \[options\] <in> \[out\] --to <pairing>$/m);
+  });
+
   test('a prompt, by -p, from a file and from a pipe: the same; --json prints its tokens, which give the same file', () => {
     writeFileSync(join(folder, 'prompt.txt'), `${TEXT}\n`);
     const { status, stdout, stderr } = run('logits', box, '-p', TEXT, '-o', 'box.npy', '--json');
@@ -135,6 +155,20 @@ describe('logits', () => {
       'tokens that are no integers',
       () => ['tiny.gguf', '--tokens', 'want.npy', '-o', 'out.npy'],
       /^ropewalk: logits: --tokens: want\.npy: expected integers, got "f64"/,
+    ],
+    [
+      'tokens that are booleans',
+      () => {
+        const text = readFileSync(join(folder, npy('bool.npy', 'u8', [2], Uint8Array.of(1, 0))), 'latin1');
+        writeFileSync(join(folder, 'bool.npy'), text.replace('|u1', '|b1'), 'latin1');
+        return ['tiny.gguf', '--tokens', 'bool.npy', '-o', 'out.npy'];
+      },
+      /^ropewalk: logits: --tokens: bool\.npy: expected integers, got "bool"/,
+    ],
+    [
+      'a backend without the operators of a decoder, before the model is read',
+      () => ['tiny.gguf', '--tokens', 'tokens.npy', '-b', 'ascend-model', '-o', 'out.npy'],
+      /^ropewalk: logits: -b: expected auto or one of cpu, webgpu, reference, onnxruntime, got "ascend-model"$/m,
     ],
     [
       'tokens of two dimensions',
@@ -199,7 +233,7 @@ describe('logits', () => {
         npy('positions.npy', 'i32', [2, 6], new Int32Array(12));
         return ['tiny.gguf', '--tokens', 'tokens.npy', '--positions', 'positions.npy', '-o', 'out.npy'];
       },
-      /--positions: expected 6, one for each token, got 12$/m,
+      /^ropewalk: logits: --positions: expected shape \[tokens=6\], got \[2, 6\]$/m,
     ],
     [
       'positions of three dimensions',
@@ -270,6 +304,25 @@ describe('compare-logits', () => {
     }
   });
 
+  test('two models whose tokenizers make other tokens of a text: refused before a weight is read; ids are compared', () => {
+    cpSync(box, join(folder, 'other'), { recursive: true });
+    const file = join(folder, 'other/tokenizer.json');
+    const vocabulary = JSON.parse(readFileSync(file, 'utf8')) as { model: { merges: unknown[] } };
+    vocabulary.model.merges.length = 0;
+    writeFileSync(file, JSON.stringify(vocabulary));
+    const told =
+      /^ropewalk: compare-logits: other: its tokenizer makes other tokens of the text than that of .*marline: token 1 is id \d+, there it is id \d+\. Give both the same ids: --tokens FILE\.npy\.$/m;
+    const texts = compare(box, 'other', '-p', TEXT);
+    assert.equal(texts.status, 2, texts.stdout);
+    assert.match(texts.stderr, told);
+    assert.doesNotMatch(texts.stderr, /^other: /m);
+    assert.match(
+      compare('other', box, '-p', TEXT).stderr,
+      /marline: its tokenizer makes other tokens of the text than/,
+    );
+    assert.equal(compare(box, 'other', ...withTokens).status, 0);
+  });
+
   test('JSON: every measure', () => {
     npy('a.npy', 'f32', [2, 3], Float32Array.of(0, 1, 2, 5, 0, 0));
     npy('b.npy', 'f32', [2, 3], Float32Array.of(0, 1, 2, 5, 0, 5.5));
@@ -320,10 +373,32 @@ describe('compare-logits', () => {
       broken.stdout,
       /broken +1 of 2 tokens are not compared: the first is token 1, whose id 1 has 2 in A and NaN in B\ndifferent: some logits are no numbers\n$/,
     );
+    const minus = Number.NEGATIVE_INFINITY;
+    for (const pair of [
+      ['a.npy', moved('masked.npy', 4, minus)],
+      ['masked.npy', 'a.npy'],
+    ] as const) {
+      const masked = compare(...pair);
+      assert.equal(masked.status, 1);
+      assert.match(
+        masked.stdout,
+        /\ndifferent: an id is ruled out \(-Infinity\) in one only; rule it out in both to compare the other ids\n$/,
+      );
+    }
+    assert.match(compare('masked.npy', 'masked.npy').stdout, /same: every logit is equal/);
+    for (const odd of [Number.NaN, Number.POSITIVE_INFINITY])
+      assert.match(compare('masked.npy', moved('odd.npy', 4, odd)).stdout, /different: some logits are no numbers\n$/);
+    npy('dead.npy', 'f32', [2, 3], new Float32Array(6).fill(minus));
+    assert.match(compare('dead.npy', 'dead.npy').stdout, /different: some logits are no numbers\n$/);
     npy('all.npy', 'f32', [2, 3], new Float32Array(6).fill(Number.NaN));
     const none = compare('all.npy', 'all.npy');
     assert.equal(none.status, 1);
     assert.doesNotMatch(none.stdout, /KL|top|undefined/);
+  });
+
+  test('a file whose name is in capitals', () => {
+    npy('WANT.NPY', 'f64', [6, VOCAB], tiny.logits(TOKENS));
+    assert.equal(compare('want.npy', 'WANT.NPY').status, 0);
   });
 
   test('files of every float dtype and byte order are alike', () => {
@@ -394,6 +469,23 @@ describe('compare-logits', () => {
       () => ['want.npy', 'tiny.gguf'],
       /prompt: no tokens and no text are given\. Give --tokens FILE\.npy or --prompt TEXT\./,
     ],
+    ...(['a.npz', 'logits.txt', 'tokens'] as const).map((name): (typeof refusals)[number] => [
+      `a file that is neither .npy nor a model: ${name}`,
+      () => {
+        writeFileSync(join(folder, name), '');
+        return ['want.npy', name, ...(name === 'a.npz' ? withTokens : [])];
+      },
+      new RegExp(
+        `^ropewalk: compare-logits: ${name}: expected a \\.npy file of logits, or a model: a \\.gguf file or a folder, ` +
+          `got "${name}"$`,
+        'm',
+      ),
+    ]),
+    [
+      'a model that is not there',
+      () => ['gone', 'want.npy'],
+      /^ropewalk: compare-logits: gone: there is no such file or folder/,
+    ],
     [
       'a tolerance below zero',
       () => ['want.npy', 'want.npy', '--tolerance', '-1'],
@@ -460,6 +552,6 @@ describe("llama.cpp's logits with positions of several axes", () => {
       npy('five.npy', 'i32', [5, tokens], new Int32Array(5 * tokens));
       const five = compare('--positions', 'five.npy');
       assert.equal(five.status, 2);
-      assert.match(five.stderr, /--positions: expected 64, or 4 or 3 times as many, got 320$/m);
+      assert.match(five.stderr, /--positions: expected shape \[tokens=64\] or \[3, 64\] or \[4, 64\], got \[5, 64\]$/m);
     });
 });

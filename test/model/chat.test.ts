@@ -241,7 +241,7 @@ describe('chat templates', () => {
       "{{ 'a\nb' | indent(-1) }}": /-1/,
     };
     for (const [template, { source }] of Object.entries(mistakes)) {
-      const next = 'Correct the template, or pass another one as templateText\\.$';
+      const next = 'Correct the template, or use another one\\.$';
       refuses(
         'FORMAT',
         new RegExp(`^chat: template: it cannot be rendered with these messages: .*${source}.* ${next}`),

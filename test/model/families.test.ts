@@ -270,7 +270,7 @@ describe('families from HuggingFace files: the same logits and tokens', { skip }
           session.dispose();
           await assert.rejects(model.openSession().append([1, 2], { positions: [0, 0, 0, 0, 0, 0, 0, 0] }), {
             code: 'SHAPE',
-            message: 'append: positions: expected 2, or 3 times as many, got 8',
+            message: 'append: positions: expected shape [tokens=2] or [3, 2], got [4, 2]',
           });
         } finally {
           model.dispose();

@@ -4,7 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import { compareLogits } from '../../packages/model/src/compare-logits.js';
 import { perplexity } from '../../packages/model/src/index.js';
-import { loadModel } from '../../packages/model/src/load.js';
+import { type LoadOptions, loadModel } from '../../packages/model/src/load.js';
 import { logits, logSumExp } from '../../packages/model/src/logits.js';
 import type { AppendOptions, Model } from '../../packages/model/src/types.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
@@ -123,6 +123,43 @@ describe('logits', () => {
     });
     const signal = AbortSignal.abort();
     await assert.rejects(logits(model, TOKENS, { signal }).next(), { name: 'AbortError' });
+  });
+});
+
+describe('a context that is said when config and tokenizer are known', () => {
+  const load = (context: LoadOptions['context'], more: Omit<LoadOptions, 'context'> = {}) =>
+    loadModel(tiny.gguf(), { backend: rw, tokenizer: numberTokenizer(VOCAB), context, ...more });
+
+  test('is that of sessions and of the memory that is said', async () => {
+    const said: number[] = [];
+    const context: LoadOptions['context'] = ({ maxContext }, tokenizer) => {
+      assert.deepEqual([maxContext, tokenizer!.encode('<5><6>')], [64, [1, 5, 6]]);
+      return 7;
+    };
+    const onMemory: LoadOptions['onMemory'] = (memory) => said.push(memory.context);
+    const seven = await load(context, { onMemory });
+    assert.deepEqual([...said, seven.memory.context, seven.openSession().capacity], [7, 7, 7]);
+    seven.dispose();
+    const none = await load((_, tokenizer) => (tokenizer === undefined ? 5 : 6), { tokenizer: false });
+    assert.equal(none.memory.context, 5);
+    none.dispose();
+  });
+
+  test('is checked, and its error ends loading before memory is said', async () => {
+    const onMemory = (): never => assert.fail('memory is said');
+    for (const bad of [65, 0, 1.5, 'many' as unknown as number])
+      await assert.rejects(
+        load(() => bad, { onMemory }),
+        { code: 'RANGE', message: /^loadModel: context: expected an integer in \[1, 64\]/ },
+      );
+    const own = new Error('own');
+    const thrown = load(
+      () => {
+        throw own;
+      },
+      { onMemory },
+    );
+    await assert.rejects(thrown, own);
   });
 });
 

@@ -25,6 +25,9 @@ const ascendModel: BackendEntry<CommandBackendOptions> = {
 /** Every backend that a command can open. */
 export const BACKENDS: readonly BackendEntry<CommandBackendOptions>[] = [...KERNEL_BACKENDS, onnxruntime, ascendModel];
 
+/** Those that run a whole decoder. */
+export const MODEL_BACKENDS = BACKENDS.filter((entry) => entry !== ascendModel);
+
 /** @param name - the name of one of {@link BACKENDS}, or `auto` */
 export function openBackend(name: string, options?: CommandBackendOptions): Promise<Backend> {
   return openFrom(BACKENDS, name, options);

@@ -1,10 +1,12 @@
 /** `ropewalk compare-logits`: how far the logits of two files, of a file and a model, or of two models are apart. @module */
+import { stat } from 'node:fs/promises';
+import { basename } from 'node:path';
 import { elementsAt, npyHeaderOf, readExactly } from '@ropewalk/formats';
-import { openFile, readAt } from '@ropewalk/formats/node';
+import { openFile, readAt, refuseSystem } from '@ropewalk/formats/node';
 import { compareLogits as compare, type LogitBlocks, type LogitComparison } from '@ropewalk/model';
 import { isFloat, sizeBytes } from 'ropewalk';
 import { fail, loadNumber, refuse } from 'ropewalk/backend';
-import { type LogitsInput, openRun, readSeen, type Seen } from './logits.js';
+import { type LogitsInput, type LogitsRun, openRun, readSeen, type Seen } from './logits.js';
 import { Flags, type Texts } from './options.js';
 import { EXIT, openPercentBar, printResult } from './output.js';
 
@@ -35,6 +37,7 @@ export async function compareLogits(a: string, b: string, options: CompareLogits
   const tolerance = flags.number('tolerance') ?? TOLERANCE;
   if (tolerance < 0) refuse('RANGE', '--tolerance', 'a number >= 0', tolerance);
   const models = [a, b].filter((path) => !isNpy(path));
+  for (const path of models) await checkModelPath(path);
   if (models.length === 0)
     flags.refuseAny(
       ['tokens', 'prompt', 'file', 'positions', 'backend', 'threads', 'context', 'cacheDtype'],
@@ -42,6 +45,7 @@ export async function compareLogits(a: string, b: string, options: CompareLogits
     );
   const seen = models.length > 0 ? await readSeen('compare-logits', options) : undefined;
   const opened = new Map<string, Side>();
+  let first: { readonly path: string; readonly ids: readonly number[] } | undefined;
   try {
     // Files first: a model of another shape is refused before its weights are read.
     for (const path of new Set([a, b].sort((x, y) => Number(isNpy(y)) - Number(isNpy(x))))) {
@@ -50,7 +54,12 @@ export async function compareLogits(a: string, b: string, options: CompareLogits
         if (other?.[1].shape.some((size, n) => size !== shape[n]))
           refuse('SHAPE', path, `shape [${other[1].shape.join(', ')}], as ${other[0]} has`, shape);
       };
-      const side = seen && !isNpy(path) ? await openModel(path, seen, options, check) : await openNpy(path);
+      const checkRun = ({ ids, shape }: Pick<LogitsRun, 'ids' | 'shape'>): void => {
+        first ??= { path, ids };
+        checkSameIds(path, ids, first);
+        check(shape);
+      };
+      const side = seen && !isNpy(path) ? await openModel(path, seen, options, checkRun) : await openNpy(path);
       opened.set(path, side);
       check(side.shape);
     }
@@ -77,7 +86,30 @@ export async function compareLogits(a: string, b: string, options: CompareLogits
 }
 
 function isNpy(path: string): boolean {
-  return path.endsWith('.npy');
+  return /\.npy$/i.test(path);
+}
+
+/** @throws {RopewalkError} FORMAT for a path that is no model by its name, or missing */
+async function checkModelPath(path: string): Promise<void> {
+  const expected = 'a .npy file of logits, or a model: a .gguf file or a folder';
+  const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, expected, cause));
+  const name = basename(path);
+  if (!info.isDirectory() && !/\.gguf$/i.test(name) && name !== 'config.json') refuse('FORMAT', path, expected, name);
+}
+
+/** Each model's own tokenizer reads a text. @throws {RopewalkError} FORMAT when two make other tokens of it */
+function checkSameIds(
+  path: string,
+  ids: readonly number[],
+  first: { readonly path: string; readonly ids: readonly number[] },
+): void {
+  const longer = ids.length > first.ids.length ? ids : first.ids;
+  const at = longer.findIndex((_, n) => ids[n] !== first.ids[n]);
+  if (at < 0) return;
+  const [own, other] = [ids, first.ids].map((list) => (at < list.length ? `id ${list[at]}` : 'the end'));
+  const parts = `token ${at} is ${own}, there it is ${other}`;
+  const sentence = `its tokenizer makes other tokens of the text than that of ${first.path}: ${parts}.`;
+  fail('FORMAT', path, `${sentence} Give both the same ids: --tokens FILE.npy.`);
 }
 
 /** Passes blocks on. @param show - called with the number of logits so far */
@@ -89,16 +121,14 @@ async function* shownBy(blocks: LogitBlocks, show: (logits: number) => void) {
   }
 }
 
-/** @param check - refuses a shape; called before the weights are read */
+/** @param check - refuses tokens or a shape; called before the weights are read */
 async function openModel(
   path: string,
   seen: Seen,
   options: LogitsInput,
-  check: (shape: readonly number[]) => void,
+  check: (run: Pick<LogitsRun, 'ids' | 'shape'>) => void,
 ): Promise<Side> {
-  const run = await openRun(path, seen, options, {
-    onConfig: ({ vocabSize }) => seen.ids && check([seen.ids.length, vocabSize]),
-  });
+  const run = await openRun(path, seen, options, { check });
   const { shape, architecture, backend } = run;
   return { about: `${architecture}, ${shape[0]} tokens on ${backend}`, shape, blocks: run.blocks, close: run.dispose };
 }
@@ -164,7 +194,11 @@ function describe(found: LogitComparison, tolerance: number, same: boolean): str
 
 /** What the numbers mean, in a line. */
 function verdict({ broken, maxDifference = 0, firstApart }: LogitComparison, tolerance: number, same: boolean): string {
-  if (broken) return 'different: some logits are no numbers';
+  if (broken) {
+    const masked = [broken.a, broken.b].includes(Number.NEGATIVE_INFINITY) && Math.max(broken.a, broken.b) < Infinity;
+    if (!masked || broken.a === broken.b) return 'different: some logits are no numbers';
+    return 'different: an id is ruled out (-Infinity) in one only; rule it out in both to compare the other ids';
+  }
   if (maxDifference === 0) return 'same: every logit is equal';
   if (same) {
     const most = percent(Math.expm1(2 * maxDifference));

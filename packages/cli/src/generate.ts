@@ -62,8 +62,10 @@ export async function generate(argument: string | undefined, options: GenerateCo
   try {
     model = await loadForCommand(options, abort.signal);
     prompt.warnUnread();
-    if (options.chat && model.tokenizer.chatTemplates.size === 0)
-      fail('UNSUPPORTED', '--chat', 'the model has no chat template. Without --chat it continues the prompt.');
+    if (options.chat && !model.tokenizer.chatTemplates.has('default')) {
+      const which = model.tokenizer.chatTemplates.size === 0 ? 'chat template' : 'chat template named default';
+      fail('UNSUPPORTED', '--chat', `the model has no ${which}. Without --chat it continues the prompt.`);
+    }
     if (prompt.text === '')
       process.stderr.write("ropewalk: generate: the prompt is empty: the text starts from the model's start token\n");
     const start = options.chat ? messagesOf(prompt.text!, options.system) : (prompt.text ?? '');

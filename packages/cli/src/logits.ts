@@ -2,7 +2,7 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { writeNpyHeader } from '@ropewalk/formats';
 import { checkRoom, refuseSystem, writeWhole } from '@ropewalk/formats/node';
-import { logits as computeLogits, type DecoderConfig } from '@ropewalk/model';
+import { logits as computeLogits } from '@ropewalk/model';
 import { fail, refuse } from 'ropewalk/backend';
 import { untilInterrupted } from './interrupt.js';
 import { readIntegers } from './npy-input.js';
@@ -107,7 +107,8 @@ export interface LogitsRun {
 }
 
 /**
- * Loads a model. A model that gets ids needs no tokenizer.
+ * Loads a model, with room for the tokens unless another context is asked for. A model that gets ids needs no
+ * tokenizer.
  *
  * @param more - a signal; what is called before the weights are read, and may refuse them
  */
@@ -115,17 +116,23 @@ export async function openRun(
   path: string,
   seen: Seen,
   options: LogitsInput,
-  more: { readonly signal?: AbortSignal; readonly onConfig?: (config: DecoderConfig) => void },
+  more: { readonly signal?: AbortSignal; readonly check?: (run: Pick<LogitsRun, 'ids' | 'shape'>) => void },
 ): Promise<LogitsRun> {
-  const { signal, onConfig } = more;
-  const tokenizer = seen.ids ? false : undefined;
-  const model = await loadForCommand({ ...options, model: path }, signal, { tokenizer, onConfig });
+  const { signal, check } = more;
+  const context = new Flags(options).number('context');
+  let ids = seen.ids ?? [];
+  const model = await loadForCommand({ ...options, model: path }, signal, {
+    tokenizer: seen.ids ? false : undefined,
+    context({ vocabSize, maxContext }, tokenizer) {
+      if (tokenizer) ids = tokenizer.encode(seen.prompt!.text!);
+      checkPositions(seen, ids.length);
+      check?.({ ids, shape: [ids.length, vocabSize] });
+      return context ?? Math.max(1, Math.min(ids.length, maxContext)); // what `logits` refuses is refused there
+    },
+  });
   try {
     seen.prompt?.warnUnread();
-    const ids = seen.ids ?? model.tokenizer.encode(seen.prompt!.text!);
-    checkPositions(seen, ids.length);
     const positions = seen.positions?.values;
-    const context = new Flags(options).number('context');
     return {
       architecture: model.config.architecture,
       backend: model.backend,

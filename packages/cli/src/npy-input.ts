@@ -1,5 +1,5 @@
 /** Arrays that an option names: .npy files. @module */
-import { parseNpy, tensorFromNpy } from '@ropewalk/formats';
+import { type NpyArray, parseNpy, tensorFromNpy } from '@ropewalk/formats';
 import { readFileBytes } from '@ropewalk/formats/node';
 import type { Dtype, Tensor } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
@@ -14,7 +14,7 @@ const MAX_NPY_BYTES = 2 ** 31 - 1;
  * @param u16 - how a u16 file is read: npy has no bf16, so its bits are stored as u16
  */
 export function readNpy(path: string, flag: string, u16?: 'bf16'): Tensor {
-  const npy = parseNpy(readFileBytes(path, MAX_NPY_BYTES, `${flag}: ${path}`), path);
+  const npy = parse(path, flag);
   return tensorFromNpy<Dtype>(npy, npy.dtype === 'u16' && u16 ? u16 : npy.dtype);
 }
 
@@ -26,7 +26,13 @@ export function readNpy(path: string, flag: string, u16?: 'bf16'): Tensor {
  * @throws {RopewalkError} DTYPE for another dtype
  */
 export function readIntegers(path: string, flag: string): { shape: readonly number[]; values: readonly number[] } {
-  const tensor = readNpy(path, flag);
-  if (!/^[iu]/.test(tensor.dtype)) refuse('DTYPE', `${flag}: ${path}`, 'integers', tensor.dtype);
-  return { shape: tensor.shape, values: Array.from(tensor.readNumbers() as Float64Array) };
+  const npy = parse(path, flag);
+  // Booleans are read as u8; a mask in place of ids would be taken for ids 0 and 1.
+  const dtype = npy.descr.includes('b1') ? 'bool' : npy.dtype;
+  if (!/^[iu]/.test(dtype)) refuse('DTYPE', `${flag}: ${path}`, 'integers', dtype);
+  return { shape: npy.shape, values: Array.from(tensorFromNpy(npy).readNumbers() as Float64Array) };
+}
+
+function parse(path: string, flag: string): NpyArray {
+  return parseNpy(readFileBytes(path, MAX_NPY_BYTES, `${flag}: ${path}`), path);
 }

@@ -1,5 +1,5 @@
 /** `ropewalk perplexity`: how well a model predicts a text. @module */
-import { perplexity as scoreText } from '@ropewalk/model';
+import { type DecoderConfig, perplexity as scoreText } from '@ropewalk/model';
 import { fail } from 'ropewalk/backend';
 import { Flags, type Texts } from './options.js';
 import { EXIT, openPercentBar, printResult } from './output.js';
@@ -11,9 +11,10 @@ export type PerplexityCommandOptions = ModelRunOptions & Texts<'file' | 'stride'
 /** @param argument - a file, or `-` for stdin, which is also read if nothing is given and something is piped in */
 export async function perplexity(argument: string | undefined, options: PerplexityCommandOptions): Promise<number> {
   const flags = new Flags(options);
-  const [context, stride] = [flags.number('context'), flags.number('stride')];
+  const stride = flags.number('stride');
   const { text, unread } = await readText(argument, options.file);
-  const model = await loadForCommand(options);
+  const usual = ({ maxContext }: DecoderConfig): number => Math.min(512, maxContext); // as the library's
+  const model = await loadForCommand(options, undefined, { context: flags.number('context') ?? usual });
   try {
     if (unread())
       process.stderr.write(
@@ -22,6 +23,7 @@ export async function perplexity(argument: string | undefined, options: Perplexi
     const bar = openPercentBar('of the text', options.json);
     const onProgress = (done: number, total: number): void => bar.to(done / total);
     const cacheDtype = flags.text('cacheDtype') as 'f32' | undefined; // loadModel refused others
+    const { context } = model.memory;
     const score = await scoreText(model, text, { context, stride, cacheDtype, onProgress }).finally(() => bar.stop());
     const values = `${score.perplexity.toFixed(4)} a token, ${score.bitsPerByte.toFixed(4)} bits a byte`;
     const line = `perplexity ${values} (${score.tokens} tokens, ${score.bytes} bytes, ${model.backend})`;

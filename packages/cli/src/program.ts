@@ -308,19 +308,23 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
   alias(named('aicore'), '--from <cycle>', 'fromCycle');
   alias(named('aicore'), '--to <cycle>', 'toCycle');
 
-  const running = (command: Command): Command =>
+  const running = (command: Command, usual: string): Command =>
     alias(command, '--ctx-size <tokens>', 'context')
-      .option(BACKEND, 'cpu (the default), webgpu or reference')
+      .option(BACKEND, 'cpu (the default), webgpu, reference or onnxruntime')
       .option('-t, --threads <n>', `cpu: threads that compute, at most ${MAX_THREADS}`)
-      .option('-c, --context <tokens>', "tokens that fit in the KV cache, at most the model's own context")
+      .option(
+        '-c, --context <tokens>',
+        `tokens that fit in the KV cache, at most the model's own context; ${usual} unless given. LongRoPE depends on it`,
+      )
       .option('--cache-dtype <dtype>', 'of the KV cache: f32 (default), f16 or bf16')
       .option(...JSON_OBJECT);
-  const withModel = (command: Command): Command =>
+  const withModel = (command: Command, usual: string): Command =>
     running(
       command.option(
         '-m, --model <path>',
         'a folder with config.json, tokenizer.json and *.safetensors, or a .gguf; by default models/marline, which comes with the package',
       ),
+      usual,
     );
   const seeing = (command: Command): Command =>
     running(
@@ -332,9 +336,10 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
         )
         .option('-f, --file <file>', 'the text, from a UTF-8 file; - for stdin')
         .option('--positions <file>', 'a .npy of integers: [tokens], or [axes, tokens] for models with position axes'),
+      'the number of tokens',
     );
 
-  const generating = withModel(program.command('generate'));
+  const generating = withModel(program.command('generate'), 'that, but at most 4096,');
   for (const flags of ['--predict <n>', '--n-predict <n>']) alias(generating, flags, 'maxTokens', limitOf);
   generating
     .description('continue a text, or answer a message')
@@ -365,7 +370,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--ignore-eos', 'go on past the end of the text')
     .action(ending(async (prompt, options) => (await import('./generate.js')).generate(prompt, options)));
 
-  withModel(program.command('perplexity'))
+  withModel(program.command('perplexity'), 'that, but at most 512,')
     .description('say how well a model predicts a text')
     .argument('[file]', 'the text, UTF-8; - reads stdin, as does a pipe without a file')
     .option('-f, --file <file>', 'the text, instead of the argument')
@@ -385,5 +390,9 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .argument('<b>', 'what is compared with it, likewise')
     .option('--tolerance <number>', 'the largest difference of a logit that counts as none; 0.001 unless given')
     .action(ending(async (a, b, options) => (await import('./compare-logits.js')).compareLogits(a, b, options)));
+
+  for (const command of program.commands)
+    for (const { mandatory, flags } of command.options)
+      if (mandatory) command.usage(`${command.usage()} ${flags.replace(/^-\w, /, '')}`);
   return program;
 }

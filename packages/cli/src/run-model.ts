@@ -1,10 +1,10 @@
 /** What commands that run a model share: its options, loading it, and what stderr says about it. @module */
 import { basename, dirname, join, relative } from 'node:path';
-import { type DecoderConfig, type LoadOptions, type Model, mebibytes } from '@ropewalk/model';
+import { type LoadOptions, type Model, mebibytes } from '@ropewalk/model';
 import { loadModelPath } from '@ropewalk/model/node';
 import { BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
-import { countLayers, fail, MAX_THREADS } from 'ropewalk/backend';
-import { openBackend } from './backends.js';
+import { countLayers, fail, MAX_THREADS, openFrom } from 'ropewalk/backend';
+import { MODEL_BACKENDS } from './backends.js';
 import { dataFolder } from './data-folder.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { openPercentBar, type PercentBar } from './output.js';
@@ -27,12 +27,12 @@ export function modelInTheBox(): string {
 /**
  * Loads the model that the options name, or the bundled one, and shows its memory and a bar on stderr.
  *
- * @param more - a tokenizer, or `false` for none; what is called before the weights are read, and may refuse them
+ * @param more - a tokenizer, or `false` for none; the context, in place of the option
  */
 export async function loadForCommand(
   options: ModelRunOptions,
   signal?: AbortSignal,
-  more: Pick<LoadOptions, 'tokenizer'> & { readonly onConfig?: (config: DecoderConfig) => void } = {},
+  more: Pick<LoadOptions, 'tokenizer' | 'context'> = {},
 ): Promise<Model> {
   const flags = new Flags(options);
   const threads = flags.integer('threads', 1, MAX_THREADS, `${MAX_THREADS} is the most that cpu starts.`);
@@ -47,13 +47,12 @@ export async function loadForCommand(
   const path = basename(given) === 'config.json' ? dirname(given) : given; // its weights are beside it
   const loading: LoadOptions = {
     threads,
-    context: flags.number('context'),
+    context: more.context ?? flags.number('context'),
     cacheDtype: flags.text('cacheDtype') as 'f32', // loadModel refuses others
     backend: await backendOf(options.backend),
     signal,
     tokenizer: more.tokenizer,
     onMemory(memory, config) {
-      more.onConfig?.(config);
       if (options.json) return;
       const box = options.model === undefined ? 'No --model: this runs the small one that comes with ropewalk.\n' : '';
       process.stderr.write(
@@ -71,7 +70,7 @@ export async function loadForCommand(
 async function backendOf(name: string | undefined): Promise<LoadOptions['backend']> {
   if (name === undefined || name === 'auto' || KERNEL_BACKENDS.some((entry) => entry.name === name))
     return name as 'auto' | undefined;
-  return openBackend(name);
+  return openFrom(MODEL_BACKENDS, name);
 }
 
 /** A path as a person would type it from here. */

@@ -84,7 +84,7 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
     const sentence =
       names.length > 0
         ? `the model has no template ${show(name)}. Name one of its own: ${names.map(show).join(', ')}.`
-        : 'the model has no chat template. Give it a text to continue, or a template of your own as templateText.';
+        : 'the model has no chat template. Give it a text to continue, or a template of your own.';
     fail('UNSUPPORTED', 'chat: template', sentence);
   }
   const template = quietly('it is no Jinja template', () => parseTemplate(source));
@@ -130,7 +130,7 @@ function quietly<T>(what: string, work: () => T): T {
   } catch (cause) {
     if (cause instanceof RopewalkError) throw cause;
     const said = (cause instanceof Error ? cause.message : String(cause)) || 'break or continue outside of a loop';
-    const next = 'Correct the template, or pass another one as templateText.';
+    const next = 'Correct the template, or use another one.';
     const message = `chat: template: ${what}: ${JSON.stringify(said.slice(0, 300))}. ${next}`;
     throw new RopewalkError('FORMAT', message, { cause });
   }

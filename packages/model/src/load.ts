@@ -18,7 +18,13 @@ import { type LoadProgress, loadWeights } from './upload.js';
 import { assembleWeights, planWeights, type Weight, type WeightPlan, type WidenTo } from './weights.js';
 
 /** How {@link loadModel} loads. */
-export interface LoadOptions extends SessionOptions, BackendOptions {
+export interface LoadOptions extends Omit<SessionOptions, 'context'>, BackendOptions {
+  /**
+   * Tokens that fit in a session; unless given, the model's own context but at most 4096. A function says it when the
+   * config is known, and the tokenizer (undefined with `tokenizer: false`): of a text, how many tokens it has. It is
+   * called before any weight is read; an error thrown there ends loading.
+   */
+  readonly context?: number | ((config: DecoderConfig, tokenizer: Tokenizer | undefined) => number);
   /** A backend's name, `auto` unless given; or an open one, which the model uses and does not dispose. */
   readonly backend?: RopewalkOptions['backend'] | Ropewalk;
   /**
@@ -63,8 +69,6 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
   const folder = folderOf(files, where);
   const found = await readHeaders(folder);
   if (widenTo !== 'f32' && widenTo !== 'f16') refuse('DTYPE', 'loadModel: widenTo', 'f32 or f16', widenTo);
-  const session = { context: context ?? usualContext(found.config), cacheDtype };
-  checkSession(found.config, session, 'loadModel');
 
   const rw = shared ?? (await ropewalk({ ...backendOptions, backend: backend as 'auto' }));
   const loaded = new Map<string, Weight>();
@@ -75,9 +79,12 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
   try {
     const { blockFormats } = rw.capabilities();
     const plans = planWeights(found.config, found.stored, folder.where, widenTo, blockFormats ?? []);
-    const memory = memoryOf(found.config, plans, session);
     const tokenizer = givenTokenizer ?? (await found.readTokenizer());
     signal?.throwIfAborted();
+    const said = typeof context === 'function' ? context(found.config, tokenizer || undefined) : context;
+    const session = { context: said ?? usualContext(found.config), cacheDtype };
+    checkSession(found.config, session, 'loadModel');
+    const memory = memoryOf(found.config, plans, session);
     /** Refuses memory that is not there; `held` bytes of it are allocated already. */
     const fits = (needed: ModelMemory, held = 0): void =>
       checkFits(`${folder.where} on ${rw.name}`, needed, limitsOf(rw, availableBytes), held);

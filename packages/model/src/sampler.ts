@@ -99,7 +99,7 @@ function checkLogits(logits: Float32Array): void {
     const logit = logits[id]!;
     // Also refuses NaN.
     if (!(logit < Number.POSITIVE_INFINITY)) {
-      const next = 'The model overflowed or its weights are damaged: try cacheDtype f32, or another backend.';
+      const next = 'The model overflowed or its weights are damaged: try another backend, and a KV cache in f32.';
       fail('RANGE', 'sample: logits', `expected numbers, got ${logit} for token ${id}. ${next}`);
     }
     if (logit > highest) highest = logit;

@@ -156,10 +156,12 @@ export class DecoderSession implements Session {
     const list = readList<number>(given, 'append: positions', 'a list of integers');
     const most = Math.max(1, ...this.cache.layers.map(({ rope }) => rope?.axes?.sections.length ?? 1));
     const axes = list.length / tokens;
-    const allowed =
-      most === 1 ? `${tokens}, one for each token` : `${tokens}, or ${most === 3 ? 3 : `${most} or 3`} times as many`;
-    if (tokens > 0 && axes !== 1 && axes !== most && !(axes === 3 && most === 4))
-      refuse('SHAPE', 'append: positions', allowed, list.length);
+    const allowed = most === 4 ? [1, 3, 4] : most === 1 ? [1] : [1, most];
+    if (tokens > 0 && !allowed.includes(axes)) {
+      const shapes = allowed.map((count) => (count === 1 ? `[tokens=${tokens}]` : `[${count}, ${tokens}]`));
+      const got = Number.isInteger(axes) ? [axes, tokens] : [list.length];
+      refuse('SHAPE', 'append: positions', `shape ${shapes.join(' or ')}`, got);
+    }
     const positions = new Int32Array(list.length);
     for (let n = 0; n < list.length; n++) {
       const position = list[n]!;
