@@ -106,7 +106,7 @@ describe('diff', () => {
     const nope = file('nope.json', { ...llama, model_type: 'smollm3', no_rope_layers: [0, 1, 1, 1] });
     const differs = ropewalk('record.json', nope);
     assert.equal(differs.status, 1, differs.stderr);
-    assert.match(differs.stdout, /^layers 0: different\n {2}Only A rotates these layers/m);
+    assert.match(differs.stdout, /^layer 0: different\n {2}Only A rotates here/m);
     assert.match(differs.stdout, /^layers 1-3: same$/m);
   });
 

@@ -156,7 +156,7 @@ function compareLayer(
   const same = !layer.a && !layer.b;
   const verdict = same
     ? 'Neither has a position encoding here.'
-    : `Only ${layer.a ? 'A' : 'B'} rotates these layers: in the other, attention sees no positions there.`;
+    : `Only ${layer.a ? 'A' : 'B'} rotates here: in the other, attention sees no positions.`;
   return { comparison: undefined, same, verdict: [verdict] };
 }
 
