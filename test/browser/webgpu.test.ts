@@ -48,8 +48,12 @@ describe('the webgpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }
       `${(await siteOf()).origin}/?script=/pages/suites.js&backend=webgpu`,
     );
     await page.close();
-    assert.deepEqual(report.failed, []);
-    assert.match(report.summary.at(-1)!, /^ {2}(\d+)\/\1 cases passed, 0 failed$/);
+    const withoutKernel = / not supported \[weights in (iq4_nl|iq4_xs|mxfp4|q[456]_K) have no kernel yet, /;
+    assert.deepEqual(
+      report.failed.filter((line) => !withoutKernel.test(line)),
+      [],
+    );
+    assert.match(report.summary.at(-1)!, /^ {2}(\d+)\/\1 cases passed, 0 failed, 6 not supported$/);
     assert.equal(report.summary.length, 9, 'eight suites and a total');
     assert.match(report.capabilities.description, /^WebGPU on google swiftshader/i);
   });

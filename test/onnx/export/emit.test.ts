@@ -9,7 +9,7 @@ import { valueTypes } from '../../../packages/onnx/src/export/shapes.js';
 import { writeOnnxModel } from '../../../packages/onnx/src/format/onnx.js';
 import { bindGolden, GOLDEN_OPS } from '../../../packages/oracle/src/golden/case.js';
 import { chooseBuiltIn } from '../../../packages/oracle/src/golden/choose.js';
-import { blocksFrom } from '../../../packages/ropewalk/src/core/blocks.js';
+import { blocksFrom, isBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
 import { type Dtype, type FloatDtype, roundTo } from '../../../packages/ropewalk/src/core/dtypes.js';
 import { Tensor, tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';
 import { planArgmax } from '../../../packages/ropewalk/src/ops/argmax.js';
@@ -60,8 +60,11 @@ describe('emitPlan', () => {
       const seen = new Set<string>();
       for (const chosen of chooseBuiltIn(GOLDEN_OPS).cases) {
         const c = chosen.make();
-        graphOf(bindGolden(c, referenceRunner()).plan, form);
+        const { plan } = bindGolden(c, referenceRunner());
         seen.add(c.op);
+        if ('weight' in plan && isBlocks(plan.weight) && !['q8_0', 'q4_0'].includes(plan.weight.format))
+          assert.match((emitPlan(new GraphBuilder(), plan, { form }) as { whyNot: string }).whyNot, /not yet in /);
+        else graphOf(plan, form);
       }
       assert.equal(seen.size, GOLDEN_OPS.length);
     });
