@@ -11,6 +11,7 @@ import type { Browser } from 'playwright-core';
 import type { Capabilities } from '../../packages/ropewalk/src/backends/backend.js';
 import { noBrowser, openChromium, reportOf, type Site, SOFTWARE_GPU, serve } from '../support/browser.js';
 import { installInto, ROOT } from '../support/build.js';
+import { WITHOUT_KERNEL } from '../support/suites.js';
 
 /** What pages/gpu.js logs. */
 interface Report {
@@ -48,9 +49,8 @@ describe('the webgpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }
       `${(await siteOf()).origin}/?script=/pages/suites.js&backend=webgpu`,
     );
     await page.close();
-    const withoutKernel = / not supported \[weights in (iq4_nl|iq4_xs|mxfp4|q[456]_K) have no kernel yet, /;
     assert.deepEqual(
-      report.failed.filter((line) => !withoutKernel.test(line)),
+      report.failed.filter((line) => !WITHOUT_KERNEL.test(line)),
       [],
     );
     assert.match(report.summary.at(-1)!, /^ {2}(\d+)\/\1 cases passed, 0 failed, 6 not supported$/);
