@@ -94,6 +94,27 @@ const windowsOf = (config: DecoderConfig): (number | undefined)[] =>
   config.layers(config.maxContext).map(({ window }) => window);
 
 describe('config.json', () => {
+  test("Gemma 3's model for images and text leaves sizes to its class", () => {
+    const text_config = {
+      hidden_size: 2560,
+      intermediate_size: 10240,
+      model_type: 'gemma3_text',
+      num_hidden_layers: 34,
+      rope_scaling: { factor: 8, rope_type: 'linear' },
+      sliding_window: 1024,
+    };
+    const config = configFromJson({ model_type: 'gemma3', eos_token_id: [1, 106], text_config, vision_config: {} });
+    const { vocabSize, numHeads, numKvHeads, headDim, tiedHead, eosTokens } = config;
+    assert.deepEqual([vocabSize, numHeads, numKvHeads, headDim], [262208, 8, 4, 256]);
+    assert.deepEqual([tiedHead, eosTokens, config.attentionScale], [true, [1, 106], 1 / 16]);
+    const [sliding, full] = [config.layers(8192)[4]!, config.layers(8192)[5]!];
+    assert.deepEqual([sliding.window, sliding.rope!.base, sliding.rope!.scaling], [1024, 10000, undefined]);
+    assert.deepEqual(
+      [full.window, full.rope!.base, full.rope!.scaling],
+      [undefined, 1e6, { kind: 'linear', factor: 8 }],
+    );
+  });
+
   test('Llama-3.2-1B', () => {
     const { layers, notes, family, ...rest } = configFromJson(LLAMA_3_2_1B);
     assert.equal(family.gguf, 'llama');

@@ -81,7 +81,7 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   const sizes = {
     numLayers: fields.integer('num_hidden_layers', 1, MAX_LAYERS),
     hiddenSize: fields.integer('hidden_size', 1, MAX_WIDTH),
-    numHeads: fields.integer('num_attention_heads', 1, MAX_WIDTH),
+    numHeads: orDefault(fields, 'num_attention_heads', family.numHeads),
   };
   const latent = family.latent ? latentFromJson(fields) : undefined;
   const flag = fields.optionalFlag('use_parallel_residual') ?? family.gguf === 'gptneox';
@@ -94,7 +94,7 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
     architecture,
     source: 'huggingface',
     family,
-    vocabSize: fields.integer('vocab_size', 1, MAX_WIDTH),
+    vocabSize: orDefault(fields, 'vocab_size', family.vocabSize),
     numKvHeads: kv ?? (latent ? undefined : family.numKvHeads) ?? sizes.numHeads,
     headDim: latent ? latent.nope + latent.rope : fields.optionalInteger('head_dim', 1, MAX_WIDTH),
     valueDim: latent ? fields.integer('v_head_dim', 1, MAX_WIDTH) : undefined,
@@ -115,6 +115,11 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
     multipliersOf: (all) => (family.multipliers ? MULTIPLIERS[family.multipliers].json(fields, all) : {}),
     windowSaidBy: 'layer_types, sliding_window and use_sliding_window',
   });
+}
+
+/** A size; without a default of the family's the field must be there. */
+function orDefault(fields: Fields, key: string, missing: number | undefined): number {
+  return missing !== undefined && !fields.has(key) ? missing : fields.integer(key, 1, MAX_WIDTH);
 }
 
 /** A number, or a list of them. */

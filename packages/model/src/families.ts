@@ -91,6 +91,9 @@ export interface Family {
 
   /** The head of GGUF files: always a tensor of its `own`, or always `tied`; as the file has it unless given. */
   readonly ggufHead?: 'own' | 'tied';
+  /** Sizes of a config.json without them. */
+  readonly vocabSize?: number;
+  readonly numHeads?: number;
   readonly numKvHeads?: number;
   /** `max_position_embeddings` of a config.json without it. */
   readonly maxContext: number;
@@ -237,7 +240,17 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   },
   qwen3_vl: { gguf: 'qwen3vl', maxContext: 128000, numKvHeads: 32, qkNorm: 'head', biases: SPLIT_BIASES },
   gemma2: GEMMA2,
-  gemma3: { ...GEMMA2, gguf: 'gemma3', ggufHead: undefined, qkNorm: 'head', multipliers: 'gemma3', maxContext: 131072 },
+  gemma3: {
+    ...GEMMA2,
+    vocabSize: 262208,
+    numHeads: 8,
+    numKvHeads: 4,
+    gguf: 'gemma3',
+    ggufHead: undefined,
+    qkNorm: 'head',
+    multipliers: 'gemma3',
+    maxContext: 131072,
+  },
   phi3: {
     gguf: 'phi3',
     maxContext: 4096,
