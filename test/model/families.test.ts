@@ -192,8 +192,8 @@ describe('families: sessions', { skip }, () => {
         }
         await half.append(prompt.slice(0, -1), { logits: 'none' });
         const last = whole.subarray(39 * vector.vocab);
-        // Keys and values of 11 bits, in logits of up to about 15: measured 0.02 at most.
-        check(await half.append(prompt.slice(-1)), last, 0.1, 'f16 cache');
+        // Keys and values of 11 bits, in logits of up to 11: measured 0.014 at most.
+        check(await half.append(prompt.slice(-1)), last, 0.05, 'f16 cache');
       } finally {
         model.dispose();
       }

@@ -10,8 +10,8 @@ import type { AppendOptions, Session } from './types.js';
 /** What an append returns: nothing, the logits of the last token or of all tokens, or all hidden states. */
 type Wanted = 'none' | 'last' | 'all' | 'hidden';
 
-/** A table of positions beyond this is not built: f64 angles would still be exact. */
-export const MAX_POSITION = 2 ** 30;
+/** The largest position: planRope takes i32. */
+export const MAX_POSITION = 2 ** 31 - 1;
 
 /** The session. {@link Model.openSession} opens it. */
 export class DecoderSession implements Session {

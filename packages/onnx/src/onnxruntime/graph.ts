@@ -19,6 +19,7 @@ import {
   unknownPlan,
   whyFloat64,
 } from 'ropewalk/backend';
+import { GRAPH_FORMATS } from '../export/blocks.js';
 import { type EmitOptions, emitPlan } from '../export/emit.js';
 import { writeOnnxModel } from '../format/onnx.js';
 import { type Piece, ShellBuilder, type Target } from './shell.js';
@@ -46,7 +47,7 @@ export type Prepared =
 /** Makes a plan's graph. */
 export function prepare(plan: OpPlan, options: EmitOptions): Prepared {
   const double = tensorsOf(plan).some(({ dtype }) => dtype === 'f64');
-  const why = double ? undefined : whyFloat64(plan);
+  const why = double ? undefined : whyFloat64(plan, GRAPH_FORMATS);
   if (why !== undefined) return { whyNot: why };
   if (double && (plan.op === 'gelu' || plan.op === 'geglu') && plan.approximate === 'none')
     return { whyNot: 'ONNX Runtime has no Erf of f64' };

@@ -4,9 +4,6 @@ import { type BlockTensor, isBlocks } from '../core/blocks.js';
 import type { Tensor } from '../core/tensor.js';
 import { type OpPlan, unknownPlan } from '../ops/op-plan.js';
 
-/** What runs on the reference, but on cpu. */
-const WITHOUT_KERNEL: readonly BlockFormat[] = ['iq4_nl', 'mxfp4', 'q4_K', 'q5_K', 'q6_K', 'iq4_xs'];
-
 /** Runs a plan in float64, on tensors in host memory: `runReference`. */
 export type Float64Runner = (plan: OpPlan) => void;
 
@@ -19,10 +16,10 @@ function fitsF32(factor: number): boolean {
  * Why a plan needs float64 arithmetic, or undefined where f32 does.
  *
  * @param plan - a validated plan
- * @param without - what the backend has no kernel for
+ * @param formats - the block formats that the backend reads; all unless given
  */
-export function whyFloat64(plan: OpPlan, without = WITHOUT_KERNEL): string | undefined {
-  if ('weight' in plan && isBlocks(plan.weight) && without.includes(plan.weight.format))
+export function whyFloat64(plan: OpPlan, formats?: readonly BlockFormat[]): string | undefined {
+  if (formats && 'weight' in plan && isBlocks(plan.weight) && !formats.includes(plan.weight.format))
     return `weights in ${plan.weight.format} have no kernel yet`;
   if (usesFloat64(plan)) return 'f64 runs on the reference: the kernels compute in f32';
   const what = tooWide(plan);

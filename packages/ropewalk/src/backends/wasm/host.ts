@@ -105,7 +105,7 @@ export class CpuBackend implements Backend {
 
   whyNot(plan: OpPlan): string | undefined {
     checkPlan(plan);
-    return this.#float64 ? undefined : whyFloat64(plan, []);
+    return this.#float64 ? undefined : whyFloat64(plan);
   }
 
   /**
@@ -117,7 +117,7 @@ export class CpuBackend implements Backend {
   run(plan: OpPlan): void {
     this.#checkOpen();
     checkPlan(plan);
-    const why = whyFloat64(plan, []);
+    const why = whyFloat64(plan);
     if (why === undefined) runPlan(OPERATORS, plan, new Call(this.launcher));
     else if (this.#float64) this.#float64(plan);
     else fail('UNSUPPORTED', `cpu: ${plan.op}`, `${why}. Give the reference: openCpu(options, runReference).`);

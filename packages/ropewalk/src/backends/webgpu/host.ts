@@ -101,7 +101,7 @@ export class WebgpuBackend implements Backend {
 
   whyNot(plan: OpPlan): string | undefined {
     checkPlan(plan);
-    const why = whyFloat64(plan);
+    const why = whyFloat64(plan, KERNEL_FORMATS);
     if (why === undefined) return undefined;
     if (!this.#float64) return why;
     const onDevice = tensorsOf(plan).some((tensor) => tensor.storage.host === undefined && tensor !== indexOf(plan));
@@ -117,7 +117,7 @@ export class WebgpuBackend implements Backend {
   run(plan: OpPlan): void {
     this.#checkOpen();
     checkPlan(plan);
-    if (whyFloat64(plan) === undefined) {
+    if (whyFloat64(plan, KERNEL_FORMATS) === undefined) {
       runPlan(OPERATORS, plan, new Call(this.home));
       return;
     }
