@@ -7,7 +7,14 @@
  */
 import { type Dtype, type Tensor, tensorFrom } from 'ropewalk';
 import { newArray, refuse, storeNumber } from 'ropewalk/backend';
-import { type OnnxAttribute, type OnnxModel, type OnnxNode, type OnnxValue, onnxDataType } from '../format/onnx.js';
+import {
+  type OnnxAttribute,
+  type OnnxExternalTensor,
+  type OnnxModel,
+  type OnnxNode,
+  type OnnxValue,
+  onnxDataType,
+} from '../format/onnx.js';
 
 /** RotaryEmbedding, RMSNormalization and Attention as they came with opset 23. */
 export const OPSET = 23;
@@ -25,6 +32,7 @@ const IR_VERSION: ReadonlyMap<number, number> = /* @__PURE__ */ new Map(
 export class GraphBuilder {
   readonly nodes: OnnxNode[] = [];
   readonly initializers = new Map<string, Tensor>();
+  readonly external = new Map<string, OnnxExternalTensor>();
   readonly inputs: OnnxValue[] = [];
   readonly outputs: OnnxValue[] = [];
   #count = 0;
@@ -53,27 +61,33 @@ export class GraphBuilder {
     return this.constant(name, tensorFrom(data, { dtype, shape: [] }));
   }
 
-  /** Appends a node with one output. Inputs and attributes that are undefined are left out. */
+  /** Appends a node with one output, as {@link addMany}. */
   add(
     opType: string,
     inputs: readonly (string | undefined)[],
     attributes: Readonly<Record<string, OnnxAttribute | undefined>> = {},
+    domain?: string,
   ): string {
-    return this.addMany(opType, inputs, attributes, 1)[0]!;
+    return this.addMany(opType, inputs, attributes, 1, domain)[0]!;
   }
 
-  /** Appends a node with several outputs. Inputs and attributes that are undefined are left out. */
+  /**
+   * Appends a node with several outputs. Inputs and attributes that are undefined are left out; an input '' leaves a
+   * place empty before others.
+   */
   addMany(
     opType: string,
     inputs: readonly (string | undefined)[],
     attributes: Readonly<Record<string, OnnxAttribute | undefined>>,
     count: number,
+    domain?: string,
   ): readonly string[] {
     const outputs = Array.from({ length: count }, (_, n) => `v${this.#count}${count > 1 ? `_${n}` : ''}`);
     this.#count++;
     const given = Object.entries(attributes).filter(([, value]) => value !== undefined);
     this.nodes.push({
       opType,
+      domain,
       inputs: inputs.filter((name) => name !== undefined),
       outputs,
       attributes: Object.fromEntries(given) as Record<string, OnnxAttribute>,
@@ -114,9 +128,11 @@ export class GraphBuilder {
    * @param opset - in [{@link OLDEST_OPSET}, {@link OPSET}]; below OPSET for graphs of primitives only
    */
   model(name: string, producer: string, doc?: string, opset = OPSET): OnnxModel {
-    const { inputs, outputs, initializers, nodes } = this;
+    const { inputs, outputs, initializers, external, nodes } = this;
     const irVersion =
       IR_VERSION.get(opset) ?? refuse('RANGE', 'graph: opset', `an integer in [${OLDEST_OPSET}, ${OPSET}]`, opset);
-    return { name, doc, opset, irVersion, producer, inputs, outputs, initializers, nodes };
+    const others = new Set(nodes.flatMap(({ domain }) => domain ?? []));
+    const domains = Object.fromEntries(Array.from(others, (domain) => [domain, 1]));
+    return { name, doc, opset, domains, irVersion, producer, inputs, outputs, initializers, external, nodes };
   }
 }

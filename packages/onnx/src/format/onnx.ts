@@ -53,6 +53,8 @@ export type OnnxAttribute =
 /** A node of a graph. */
 export interface OnnxNode {
   readonly opType: string;
+  /** Whose operator it is; ONNX's own unless given. */
+  readonly domain?: string;
   /** Names of values; '' leaves an optional input out. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
@@ -67,17 +69,32 @@ export interface OnnxValue {
   readonly shape: readonly (number | string)[];
 }
 
+/** A constant whose elements are in a file beside the model: dense, little-endian. */
+export interface OnnxExternalTensor {
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+  /** The file's path, relative to the model's folder. */
+  readonly location: string;
+  /** Bytes from the start of the file. */
+  readonly byteOffset: number;
+  readonly sizeBytes: number;
+}
+
 /** A model of one graph. */
 export interface OnnxModel {
   readonly name: string;
   readonly doc?: string;
   readonly opset: number;
+  /** Versions of other domains, by their names. */
+  readonly domains?: Readonly<Record<string, number>>;
   readonly irVersion: number;
   readonly producer: string;
   readonly inputs: readonly OnnxValue[];
   readonly outputs: readonly OnnxValue[];
   /** Constants by name, in host memory. */
   readonly initializers: ReadonlyMap<string, Tensor>;
+  /** Constants in other files, by name. */
+  readonly external?: ReadonlyMap<string, OnnxExternalTensor>;
   readonly nodes: readonly OnnxNode[];
 }
 
@@ -145,22 +162,38 @@ function modelMessage(model: OnnxModel): Message {
   return {
     irVersion: model.irVersion,
     producerName: model.producer,
-    opsetImport: [{ domain: '', version: model.opset }],
+    opsetImport: Object.entries({ '': model.opset, ...model.domains }).map(([domain, version]) => ({
+      domain,
+      version,
+    })),
     graph: {
       name: model.name,
       docString: model.doc,
       node: list(model.nodes, 'nodes').map((node, n) => ({
         name: `${node.opType}_${n}`,
         opType: node.opType,
+        domain: node.domain,
         input: list(node.inputs, 'inputs of a node'),
         output: list(node.outputs, 'outputs of a node'),
         attribute: Object.entries(node.attributes ?? {}).map(([name, given]) => attributeMessage(name, given)),
       })),
-      initializer: Array.from(model.initializers, ([name, tensor]) => tensorMessage(tensor, name)),
+      initializer: [
+        ...Array.from(model.initializers, ([name, tensor]) => tensorMessage(tensor, name)),
+        ...Array.from(model.external ?? [], ([name, tensor]) => externalMessage(tensor, name)),
+      ],
       input: list(model.inputs, 'inputs').map(value),
       output: list(model.outputs, 'outputs').map(value),
     },
   };
+}
+
+/** TensorProto.DataLocation: EXTERNAL 1. */
+function externalMessage({ dtype, shape, location, byteOffset, sizeBytes }: OnnxExternalTensor, name: string): Message {
+  const externalData = Object.entries({ location, offset: byteOffset, length: sizeBytes }).map(([key, value]) => ({
+    key,
+    value: String(value),
+  }));
+  return { dims: [...shape], dataType: onnxDataType(dtype), name, externalData, dataLocation: 1 };
 }
 
 function dimension(size: number | string): unknown {
