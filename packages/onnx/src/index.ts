@@ -3,6 +3,9 @@
  *
  * @module @ropewalk/onnx
  */
+export type { WeightConstant } from './decoder/constants.js';
+export { type DecoderGraph, type DecoderGraphOptions, decoderGraph } from './decoder/graph.js';
+export type { DecoderForm } from './decoder/scope.js';
 export type { AngleMode, AnglePrecision } from './export/angles.js';
 export { ANGLE_MODES, anglePrecision, PRECISION_POSITIONS } from './export/angles.js';
 export { GraphBuilder, OLDEST_OPSET, OPSET } from './export/builder.js';

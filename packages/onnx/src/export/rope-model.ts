@@ -174,17 +174,18 @@ function normed(b: GraphBuilder, x: string, weight: string, eps: number, compute
 function tableConstant(b: GraphBuilder, name: string, values: Float64Array, rows: number, dtype: Compute): string {
   const data = newArray(dtype, values.length);
   for (const [n, value] of values.entries()) storeNumber(data, dtype, n, value);
-  return b.constant(name, tensorFrom(data, { dtype, shape: [rows, values.length / rows] }));
+  return b.constant(b.fresh(name), tensorFrom(data, { dtype, shape: [rows, values.length / rows] }));
 }
 
-function constantTables(b: GraphBuilder, c: AngleConstants, dtype: Compute, context: number): CosSin {
+/** Appends cos and sin of positions 0 to context − 1 as constants, `[context, pairs]`. */
+export function constantTables(b: GraphBuilder, c: AngleConstants, dtype: Compute, context: number): CosSin {
   const table = tableOver(c, context);
   const constant = (part: 'cos' | 'sin'): string => tableConstant(b, `${part}_cache`, table[part], context, dtype);
   return { cos: constant('cos'), sin: constant('sin'), dtype };
 }
 
-/** cos and sin of each token, `[batch, seq, pairs]`. */
-function cosSinOf(
+/** Appends cos and sin of each token, `[batch, seq, pairs]`. */
+export function cosSinOf(
   b: GraphBuilder,
   c: AngleConstants,
   mode: AngleMode,

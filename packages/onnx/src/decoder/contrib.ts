@@ -1,0 +1,144 @@
+/**
+ * The operators of the form `contrib`: those of ONNX Runtime's domain com.microsoft where it has them.
+ *
+ * @module
+ * @see https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+ */
+import type { WeightPlan } from '@ropewalk/model/description';
+import { planRope, type RopeSpec } from 'ropewalk';
+import { angleConstants } from '../export/angles.js';
+import { constantTables } from '../export/rope-model.js';
+import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
+import { attention, gemm, portableOperators, present } from './portable.js';
+import { blocksOf, type DecoderScope, joined, type Matrix } from './scope.js';
+
+const DOMAIN = 'com.microsoft';
+/** Weights of a block, in both formats. */
+const BLOCK = 32;
+/** Activations in blocks of int8, as llama.cpp has them for these weights. */
+const ACCURACY = 4;
+
+/** The operators of this form. */
+export function contribOperators(s: DecoderScope): DecoderOperators {
+  const { b, config } = s;
+  return {
+    ...portableOperators(s),
+    embed: (ids, table) => (blocksOf(table) ? gatherBlocks(s, ids, table) : portableOperators(s).embed(ids, table)),
+    rmsNorm: (x, weight) =>
+      b.add('SimplifiedLayerNormalization', [x, weight], {
+        axis: { i: -1 },
+        epsilon: { f: config.normEps },
+        stash_type: { i: 1 },
+      }),
+    layerNorm: (x, weight, bias) =>
+      b.add('LayerNormalization', [x, weight, bias], { axis: { i: -1 }, epsilon: { f: config.normEps } }),
+    linear: (x, matrix) => (blocksOf(matrix.weights[0]!) ? matMulBlocks(s, x, matrix) : gemm(s, x, matrix)),
+    swiglu: (gate, up) => b.add('Mul', [b.add('Mul', [gate, b.add('Sigmoid', [gate])]), up]),
+    packs: (call) => isGrouped(s, call),
+    attentionOfPacked: (qkv, call) => grouped(s, [qkv, '', ''], call),
+    attention: (heads, call) =>
+      isGrouped(s, call) ? grouped(s, [heads.q, heads.k, heads.v], call) : composedOf(s, heads, call),
+  };
+}
+
+/** What GroupQueryAttention cannot say is put together from ONNX's own operators. */
+function composedOf(s: DecoderScope, heads: Heads, call: AttentionCall): string {
+  return attention(s, heads, call);
+}
+
+function codesOf(s: DecoderScope, weights: readonly WeightPlan[]): { codes: string; scales: string; bits: 8 | 4 } {
+  const [n, k] = joined(weights) as [number, number];
+  const bits = blocksOf(weights[0]!) === 'q8_0' ? 8 : 4;
+  const blocks = k / BLOCK;
+  return {
+    codes: s.constant(weights, 'codes', [n, blocks, (BLOCK * bits) / 8]),
+    scales: s.constant(weights, 'scales', [n, blocks]),
+    bits,
+  };
+}
+
+function matMulBlocks(s: DecoderScope, x: string, { weights, biases }: Matrix): string {
+  const { codes, scales, bits } = codesOf(s, weights);
+  const [n, k] = joined(weights) as [number, number];
+  const bias = biases.length > 0 ? ['', '', s.numbers(biases)] : [];
+  return s.b.add(
+    'MatMulNBits',
+    [x, codes, scales, ...bias],
+    { K: { i: k }, N: { i: n }, bits: { i: bits }, block_size: { i: BLOCK }, accuracy_level: { i: ACCURACY } },
+    DOMAIN,
+  );
+}
+
+function gatherBlocks(s: DecoderScope, ids: string, table: WeightPlan): string {
+  const [n, k] = table.shape as [number, number];
+  const bits = blocksOf(table) === 'q8_0' ? 8 : 4;
+  const codes = s.constant([table], 'codes', [n, (k * bits) / 8]);
+  const scales = s.constant([table], 'scales', [n, k / BLOCK]);
+  return s.b.add(
+    'GatherBlockQuantized',
+    [codes, ids, scales],
+    { bits: { i: bits }, block_size: { i: BLOCK }, gather_axis: { i: 0 }, quantize_axis: { i: 1 } },
+    DOMAIN,
+  );
+}
+
+/**
+ * Whether GroupQueryAttention takes a layer.
+ *
+ * @see microsoft/onnxruntime@00b376b onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h, CheckInputs
+ */
+function isGrouped(s: DecoderScope, { headDim, valueDim, rope }: AttentionCall): boolean {
+  if (headDim !== valueDim || headDim % 8 !== 0) return false;
+  return rope === undefined || rotatesInside(s, rope);
+}
+
+function rotatesInside(s: DecoderScope, rope: RopeSpec): boolean {
+  const { rotaryDim, rotaryOffset, read, write, headDim } = planRope({ ...rope, positions: 0, seqLen: 1 });
+  if (s.settings.angles !== 'f32-table' || angleConstants(rope).numAxes > 1) return false;
+  return headDim % 16 === 0 && rotaryDim % 16 === 0 && rotaryOffset === 0 && read.step === write.step;
+}
+
+/** Appends GroupQueryAttention. Its caches may be the same memory before and after it. */
+function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], call: AttentionCall): string {
+  const { b, config, settings } = s;
+  const { layer, heads, kvHeads, rope, window, sinks } = call;
+  const past = [`past_key_values.${layer}.key`, `past_key_values.${layer}.value`];
+  const lastOf = s.once('last key of each row', () => {
+    const counts = b.add('ReduceSum', ['attention_mask', s.integers(1)], { keepdims: { i: 0 } });
+    return b.cast(b.add('Sub', [counts, s.integers(1)]), 'i32');
+  });
+  const total = s.once('total as i32', () =>
+    b.cast(b.add('Shape', ['attention_mask'], { start: { i: 1 }, end: { i: 2 } }), 'i32'),
+  );
+  const c = rope && angleConstants(rope);
+  const key = c && `tables of ${JSON.stringify([...c.invFreq, c.magnitude])}`;
+  const cos =
+    c &&
+    s.once(`${key} cos`, () => {
+      const tables = constantTables(b, c, 'f32', settings.context);
+      s.once(`${key} sin`, () => tables.sin);
+      return tables.cos;
+    });
+  const sin = c && s.once(`${key} sin`, () => '');
+  const interleaved = rope && planRope({ ...rope, positions: 0, seqLen: 1 }).read.step === 2;
+  const inputs = [q, k, v, ...past, lastOf, total, cos ?? '', sin ?? '', cos ? 'position_ids' : '', '', sinks ?? ''];
+  while (inputs.at(-1) === '') inputs.pop();
+  const [out, presentKey, presentValue] = b.addMany(
+    'GroupQueryAttention',
+    inputs,
+    {
+      num_heads: { i: heads },
+      kv_num_heads: { i: kvHeads },
+      scale: { f: config.attentionScale },
+      softcap: config.attentionSoftcap === undefined ? undefined : { f: config.attentionSoftcap },
+      local_window_size: window === undefined ? undefined : { i: window },
+      do_rotary: cos ? { i: 1 } : undefined,
+      rotary_interleaved: interleaved ? { i: 1 } : undefined,
+    },
+    3,
+    DOMAIN,
+  );
+  present(s, call, 'key', presentKey!);
+  present(s, call, 'value', presentValue!);
+  return out!;
+}

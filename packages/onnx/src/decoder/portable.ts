@@ -1,0 +1,192 @@
+/**
+ * The operators of the forms `standard` and `primitives`: ONNX's own only.
+ *
+ * @module
+ */
+import { planRope, type RopeSpec } from 'ropewalk';
+import { angleConstants } from '../export/angles.js';
+import { gelu, layerNorm, rmsNorm, swiglu } from '../export/fragments.js';
+import { cosSinFor, rotate, rotateStandard } from '../export/rope.js';
+import { constantTables, cosSinOf } from '../export/rope-model.js';
+import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
+import { blocksOf, type DecoderScope, joined, type Matrix } from './scope.js';
+
+/** Finite, so that a row of padding, which sees nothing, has no NaN. */
+const MASKED = -3.4028234663852886e38;
+
+/** The operators of these forms. */
+export function portableOperators(s: DecoderScope): DecoderOperators {
+  const { b, config } = s;
+  const form = s.settings.form === 'standard' ? 'standard' : 'primitives';
+  const eps = config.normEps;
+  return {
+    embed: (ids, table) => {
+      const found = b.add('Gather', [s.constant([table], 'numbers', table.shape), ids], { axis: { i: 0 } });
+      return table.held === 'f32' ? found : b.cast(found, 'f32');
+    },
+    rmsNorm: (x, weight) => rmsNorm(b, x, weight, eps, 'f32', form),
+    layerNorm: (x, weight, bias) => layerNorm(b, x, weight, bias, eps, 'f32', form),
+    linear: (x, matrix) => gemm(s, x, matrix),
+    swiglu: (gate, up) => swiglu(b, gate, up, { limit: undefined, alpha: 1, offset: 0 }, 'f32'),
+    gelu: (x, approximate) => gelu(b, x, approximate, 'f32', form),
+    packs: () => false,
+    attentionOfPacked: (qkv) => qkv,
+    attention: (heads, call) => attention(s, heads, call),
+  };
+}
+
+/** Appends a product with a matrix of numbers: `[batch, seq, k]` → `[batch, seq, n]`. */
+export function gemm(s: DecoderScope, x: string, { weights, biases }: Matrix): string {
+  const { b } = s;
+  if (weights.some((plan) => blocksOf(plan))) throw new Error('not yet');
+  const flat = b.add('Reshape', [x, s.integers(-1, weights[0]!.shape[1]!)]);
+  const bias = biases.length > 0 ? s.numbers(biases) : undefined;
+  const product = b.add('Gemm', [flat, s.numbers(weights), bias], { transB: { i: 1 } });
+  return s.reshape(product, joined(weights)[0]!);
+}
+
+/** Appends the rotation of heads, `[batch, heads, seq, d]`. */
+export function rotated(s: DecoderScope, x: string, rope: RopeSpec, heads: number): string {
+  const { b, settings } = s;
+  const geometry = planRope({ ...rope, positions: 0, seqLen: 1 });
+  const c = angleConstants(rope);
+  const key = `angles of ${JSON.stringify([...c.invFreq, c.magnitude, ...c.axisOfPair])}`;
+  if (settings.form === 'standard' && c.numAxes === 1 && settings.angles === 'f32-table') {
+    const cos = s.once(`${key} cos`, () => {
+      const tables = constantTables(b, c, 'f32', settings.context);
+      s.once(`${key} sin`, () => tables.sin);
+      return tables.cos;
+    });
+    const tables = { cos, sin: s.once(`${key} sin`, () => ''), positionIds: 'position_ids', heads };
+    return rotateStandard(b, x, tables, geometry, 'bnsh', false);
+  }
+  const cos = s.once(`${key} cos of tokens`, () => {
+    const found = cosSinOf(b, c, settings.angles, 'f32', 'position_ids', settings.context);
+    const [shapedCos, shapedSin] =
+      settings.form === 'standard' ? [found.cos, found.sin] : cosSinFor(b, found, 'bnsh', geometry, 'f32');
+    s.once(`${key} sin of tokens`, () => shapedSin);
+    return shapedCos;
+  });
+  const sin = s.once(`${key} sin of tokens`, () => '');
+  return settings.form === 'standard'
+    ? rotateStandard(b, x, { cos, sin, heads }, geometry, 'bnsh', false)
+    : rotate(b, x, [cos, sin], geometry);
+}
+
+/** Appends attention over the past and these tokens, with all that {@link AttentionCall} says. */
+export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCall): string {
+  const { b, config, settings } = s;
+  const { layer, heads, kvHeads, headDim, valueDim, rope, window, sinks } = call;
+  const split = (x: string, count: number, d: number): string => s.headsFirst(s.reshape(x, count, d));
+  const turned = (x: string, count: number): string => (rope ? rotated(s, x, rope, count) : x);
+  const qs = turned(split(q, heads, headDim), heads);
+  const ks = turned(split(k, kvHeads, headDim), kvHeads);
+  const vs = split(v, kvHeads, valueDim);
+  const past = [`past_key_values.${layer}.key`, `past_key_values.${layer}.value`] as const;
+  const mask = maskOf(s, window);
+  const { attentionScale: scale, attentionSoftcap: softcap } = config;
+  let y: string;
+  // Attention-23 adds the mask before it caps, which would let masked keys back in; and it has no sinks.
+  if (settings.form === 'standard' && !sinks && softcap === undefined && scale > 0) {
+    const [out, key, value] = b.addMany('Attention', [qs, ks, vs, mask, ...past], { scale: { f: scale } }, 3);
+    present(s, call, 'key', key!);
+    present(s, call, 'value', value!);
+    y = out!;
+  } else {
+    const joinedWith = (before: string, x: string): string => b.add('Concat', [before, x], { axis: { i: 2 } });
+    const key = present(s, call, 'key', joinedWith(past[0], ks));
+    const value = present(s, call, 'value', joinedWith(past[1], vs));
+    y = composed(s, [qs, key, value], mask, call);
+  }
+  return s.reshape(s.headsFirst(y), heads * valueDim);
+}
+
+/** Gives what the last node made out of the graph, as keys or values of a layer; from here on it has that name. */
+export function present(
+  { b }: DecoderScope,
+  { layer, kvHeads, headDim, valueDim }: AttentionCall,
+  what: 'key' | 'value',
+  made: string,
+): string {
+  const name = `present.${layer}.${what}`;
+  b.output(made, name, 'f32', ['batch', kvHeads, 'total', what === 'key' ? headDim : valueDim]);
+  return name;
+}
+
+/** q `[batch, heads, seq, d]`, k and v `[batch, kv_heads, total, d]` → `[batch, heads, seq, dv]`. */
+function composed(
+  s: DecoderScope,
+  [q, k, v]: readonly [string, string, string],
+  mask: string,
+  { heads, kvHeads, headDim, valueDim, sinks }: AttentionCall,
+): string {
+  const { b, config } = s;
+  const { attentionScale: scale, attentionSoftcap: softcap } = config;
+  // Queries of one key head lie side by side: keys are not repeated.
+  const apart = (x: string, last: number): string =>
+    heads === kvHeads ? x : b.add('Reshape', [x, s.integers(0, kvHeads, -1, last)]);
+  const scaled = (x: string, factor: number): string => (factor === 1 ? x : b.add('Mul', [x, s.number(factor)]));
+  const keys = b.add('Transpose', [k], { perm: { ints: [0, 1, 3, 2] } });
+  const seq = s.once('seq', () => b.add('Gather', [s.batchAndSeq(), s.integers(1)], { axis: { i: 0 } }));
+  const shapeOf = (name: string, ...parts: string[]): string =>
+    s.once(name, () => b.add('Concat', parts, { axis: { i: 0 } }));
+  const together = (x: string): string =>
+    heads === kvHeads ? x : b.add('Reshape', [x, shapeOf(`heads ${heads}`, s.integers(0, heads), seq, s.integers(-1))]);
+  let scores = together(b.add('MatMul', [scaled(apart(q, headDim), scale), keys]));
+  if (softcap !== undefined) {
+    const capped = b.add('Tanh', [b.add('Mul', [scores, s.number(1 / softcap)])]);
+    scores = b.add('Mul', [capped, s.number(softcap)]);
+  }
+  const masked = b.add('Add', [scores, mask]);
+  let weights: string;
+  if (sinks) {
+    const batch = s.once('batch', () => b.add('Gather', [s.batchAndSeq(), s.integers(0)], { axis: { i: 0 } }));
+    const shape = shapeOf(`sinks ${heads}`, batch, s.integers(heads), seq, s.integers(1));
+    const column = b.add('Expand', [b.add('Reshape', [sinks, s.integers(1, heads, 1, 1)]), shape]);
+    const all = b.add('Softmax', [b.add('Concat', [masked, column], { axis: { i: -1 } })], { axis: { i: -1 } });
+    weights = b.add('Slice', [all, s.integers(0), s.integers(-1), s.integers(-1)]);
+  } else weights = b.add('Softmax', [masked], { axis: { i: -1 } });
+  const total = s.once('total', () => b.add('Shape', ['attention_mask'], { start: { i: 1 }, end: { i: 2 } }));
+  const grouped =
+    heads === kvHeads
+      ? weights
+      : b.add('Reshape', [weights, shapeOf(`kv heads ${kvHeads}`, s.integers(0, kvHeads, -1), total)]);
+  const y = b.add('MatMul', [grouped, v]);
+  return heads === kvHeads
+    ? y
+    : b.add('Reshape', [y, shapeOf(`values ${heads} ${valueDim}`, s.integers(0, heads), seq, s.integers(valueDim))]);
+}
+
+/** Appends what is added to scores, `[batch, 1, seq, total]`: 0 where a token sees a key. */
+function maskOf(s: DecoderScope, window: number | undefined): string {
+  const { b } = s;
+  return s.once(`mask ${window}`, () => {
+    const rows = s.once('rows', () => {
+      const total = scalarOf(s, 'attention_mask');
+      const first = b.add('Sub', [total, scalarOf(s, 'input_ids')]);
+      const range = b.add('Range', [first, total, scalar(s, 1)]);
+      return b.add('Unsqueeze', [range, s.integers(1)]);
+    });
+    const columns = s.once('columns', () =>
+      b.add('Unsqueeze', [b.add('Range', [scalar(s, 0), scalarOf(s, 'attention_mask'), scalar(s, 1)]), s.integers(0)]),
+    );
+    let seen = b.add('LessOrEqual', [columns, rows]);
+    if (window !== undefined) {
+      const near = b.add('Greater', [columns, b.add('Sub', [rows, scalar(s, window)])]);
+      seen = b.add('And', [seen, near]);
+    }
+    const real = s.once('real tokens', () => b.add('Unsqueeze', [b.cast('attention_mask', 'bool'), s.integers(1, 2)]));
+    return b.add('Where', [b.add('And', [seen, real]), s.number(0), s.number(MASKED)]);
+  });
+}
+
+/** The second dimension of an input, without dimensions. */
+function scalarOf(s: DecoderScope, input: string): string {
+  return s.once(`size of ${input}`, () =>
+    s.b.add('Gather', [s.b.add('Shape', [input]), scalar(s, 1)], { axis: { i: 0 } }),
+  );
+}
+
+function scalar(s: DecoderScope, value: number): string {
+  return s.once(`integer ${value}`, () => s.b.add('Squeeze', [s.integers(value), s.integers(0)]));
+}

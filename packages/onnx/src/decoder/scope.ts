@@ -1,0 +1,131 @@
+/**
+ * A decoder's graph under construction: the model, its weights by place, and the values that layers share.
+ *
+ * @module
+ */
+import type { DecoderConfig } from '@ropewalk/model';
+import type { WeightPlan } from '@ropewalk/model/description';
+import type { BlockFormat } from 'ropewalk';
+import type { AngleMode } from '../export/angles.js';
+import { GraphBuilder } from '../export/builder.js';
+import type { MadeAs, WeightConstant } from './constants.js';
+
+/** Which operators a decoder's graph is made of. */
+export type DecoderForm = 'contrib' | 'standard' | 'primitives';
+
+/** All of them. */
+export const DECODER_FORMS: readonly DecoderForm[] = /* @__PURE__ */ Object.freeze([
+  'contrib',
+  'standard',
+  'primitives',
+]);
+
+/** What a graph is to be, once all is decided. */
+export interface DecoderSettings {
+  readonly form: DecoderForm;
+  readonly angles: AngleMode;
+  /** Positions that it serves. */
+  readonly context: number;
+  /** Whether it has an input num_logits_to_keep. */
+  readonly keepsRows: boolean;
+}
+
+/** A matrix, or several whose rows follow each other, and their biases. */
+export interface Matrix {
+  readonly weights: readonly WeightPlan[];
+  readonly biases: readonly WeightPlan[];
+}
+
+/** The block format of a weight in the graph; undefined where it has numbers. */
+export function blocksOf(plan: WeightPlan): Extract<BlockFormat, 'q8_0' | 'q4_0'> | undefined {
+  return plan.held === 'q8_0' || plan.held === 'q4_0' ? plan.held : undefined;
+}
+
+/** The graph under construction. */
+export class DecoderScope {
+  readonly b = new GraphBuilder();
+  readonly constants: WeightConstant[] = [];
+  readonly #weights: ReadonlyMap<string, WeightPlan>;
+  readonly #made = new Map<string, string>();
+
+  constructor(
+    readonly config: DecoderConfig,
+    weights: readonly WeightPlan[],
+    readonly settings: DecoderSettings,
+  ) {
+    this.#weights = new Map(weights.map((plan) => [plan.place, plan]));
+  }
+
+  /** The weight of a place such as `3.q.weight`; undefined where the model has none. */
+  at(place: string): WeightPlan | undefined {
+    return this.#weights.get(place);
+  }
+
+  /** The matrices of some places, and their biases; undefined where the model has none of them. */
+  matrix(...places: readonly string[]): Matrix | undefined {
+    const found = (part: string): WeightPlan[] => places.flatMap((place) => this.at(`${place}.${part}`) ?? []);
+    const weights = found('weight');
+    return weights.length === 0 ? undefined : { weights, biases: found('bias') };
+  }
+
+  /** Makes a value once, under a name that tells all that it depends on. */
+  once(name: string, make: () => string): string {
+    const made = this.#made.get(name) ?? make();
+    this.#made.set(name, made);
+    return made;
+  }
+
+  /** A constant that is made of weights, with their rows one after the other. */
+  constant(weights: readonly WeightPlan[], madeAs: MadeAs, shape: readonly number[]): string {
+    const places = weights.map(({ place }) => place.replace(/^(\d)/, 'layers.$1')).join('+');
+    const name = `${places}${madeAs === 'numbers' ? '' : `.${madeAs}`}`;
+    return this.once(`${name} [${shape}]`, () => {
+      const { held } = weights[0]!;
+      const dtype = madeAs === 'codes' ? 'u8' : madeAs === 'scales' ? 'f32' : (held as 'f32' | 'f16' | 'bf16');
+      const fresh = this.constants.some((other) => other.name === name) ? `${name}.${shape.length}d` : name;
+      this.constants.push({ name: fresh, dtype, shape, weights, madeAs });
+      return fresh;
+    });
+  }
+
+  /** Weights as numbers in f32, in the shape given or their own. */
+  numbers(weights: readonly WeightPlan[], shape: readonly number[] = joined(weights)): string {
+    const value = this.constant(weights, 'numbers', shape);
+    return weights[0]!.held === 'f32' ? value : this.once(`${value} as f32`, () => this.b.cast(value, 'f32'));
+  }
+
+  /** A constant number in f32. */
+  number(value: number): string {
+    return this.once(`number ${value}`, () => this.b.scalar(this.b.fresh('number'), 'f32', value));
+  }
+
+  /** A constant vector of i64. */
+  integers(...values: readonly number[]): string {
+    return this.once(`integers ${values}`, () => this.b.integers(this.b.fresh('integers'), values));
+  }
+
+  /** A value of `[batch, seq, …]` in the shape `[batch, seq, ...last]`; one of `last` may be −1. */
+  reshape(x: string, ...last: readonly number[]): string {
+    const { b } = this;
+    const shape = this.once(`shape ${last}`, () =>
+      b.add('Concat', [this.batchAndSeq(), this.integers(...last)], { axis: { i: 0 } }),
+    );
+    return b.add('Reshape', [x, shape]);
+  }
+
+  /** `[batch, seq]` of this call, i64 `[2]`. */
+  batchAndSeq(): string {
+    return this.once('batch and seq', () => this.b.add('Shape', ['input_ids']));
+  }
+
+  /** `[batch, seq, heads, d]` → `[batch, heads, seq, d]`, and back. */
+  headsFirst(x: string): string {
+    return this.b.add('Transpose', [x], { perm: { ints: [0, 2, 1, 3] } });
+  }
+}
+
+/** The shape of weights whose rows follow each other. */
+export function joined(weights: readonly WeightPlan[]): number[] {
+  const rows = weights.reduce((sum, { shape }) => sum + shape[0]!, 0);
+  return [rows, ...weights[0]!.shape.slice(1)];
+}
