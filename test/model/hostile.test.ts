@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { describeModel } from '../../packages/model/src/description.js';
 import { embed } from '../../packages/model/src/embed.js';
 import { checkGenerateOptions, generate, keepSession } from '../../packages/model/src/generate.js';
 import * as decoder from '../../packages/model/src/index.js';
@@ -22,7 +23,7 @@ import {
   tokenizerFromJson,
 } from '../../packages/model/src/index.js';
 import * as onDisk from '../../packages/model/src/node.js';
-import { loadModelFile, loadModelFolder, loadModelPath } from '../../packages/model/src/node.js';
+import { describeModelPath, loadModelFile, loadModelFolder, loadModelPath } from '../../packages/model/src/node.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { complaint, hostileCalls } from '../support/hostile.js';
 import { tinyModel } from '../support/tiny-model.js';
@@ -206,7 +207,11 @@ const CALLS: Record<
   loadModelFolder: [loadModelFolder, () => ['nowhere', {}]],
   loadModelFile: [loadModelFile, () => ['nowhere.gguf', {}]],
   loadModelPath: [loadModelPath, () => ['nowhere', {}]],
+  describeModel: [describeModel, () => [files, { where: 'm', widenTo: 'f32', formats: ['q8_0'] }], 1],
+  describeModelPath: [describeModelPath, () => ['nowhere', {}, async () => {}]],
 };
+/** Functions that need a model on disk, which is not there. */
+const ABSENT = /Path$|^loadModelF/;
 
 test('every function of ropewalk/model and ropewalk/model/node is called', () => {
   const exported = Object.entries({ ...decoder, ...onDisk }).filter(([, value]) => typeof value === 'function');
@@ -220,7 +225,7 @@ for (const [name, [call, valid, depth]] of Object.entries(CALLS)) {
   test(`${name}: hostile arguments`, async () => {
     const complaints: string[] = [];
     const invoke = call as (...args: unknown[]) => unknown;
-    const works = await complaint(() => invoke(...valid()), !name.startsWith('loadModelF') && name !== 'loadModelPath');
+    const works = await complaint(() => invoke(...valid()), !ABSENT.test(name));
     if (works) complaints.push(`arguments that work: ${works}`);
     for (const { label, args } of hostileCalls(valid, depth)) {
       const found = await complaint(() => invoke(...args));

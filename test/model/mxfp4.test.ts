@@ -10,9 +10,11 @@ import {
   tensorFromSafetensors,
   writeSafetensors,
 } from '../../packages/formats/src/index.js';
+import type { ModelDescription } from '../../packages/model/src/description.js';
 import { type LoadOptions, loadModel } from '../../packages/model/src/index.js';
 import { folderOf } from '../../packages/model/src/model-files.js';
 import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js';
+import { streamWeight } from '../../packages/model/src/stream-weight.js';
 import type { Model, ModelMemory } from '../../packages/model/src/types.js';
 import { loadWeights } from '../../packages/model/src/upload.js';
 import type { Weight, WeightPlan } from '../../packages/model/src/weights.js';
@@ -71,7 +73,12 @@ test('rows of two matrices take turns in the file, also across the pieces that a
   };
   const loaded = new Map<string, Weight>();
   let pieces = 0;
-  await loadWeights(rw, [plan], folderOf({ a: bytes }, undefined), loaded, { onProgress: () => pieces++ });
+  const folder = folderOf({ a: bytes }, undefined);
+  const streamed: Pick<ModelDescription, 'weights' | 'streamWeight'> = {
+    weights: [plan],
+    streamWeight: (...given) => streamWeight(folder, ...given),
+  };
+  await loadWeights(rw, streamed, loaded, { onProgress: () => pieces++ });
   assert.equal(pieces, 4);
   const held = (loaded.get('experts') as BlockTensor).bytes.read() as Uint8Array;
   for (let row = 0; row < rows; row++) {

@@ -3,5 +3,94 @@
  *
  * @module @ropewalk/model/description
  */
+import type { ByteSource } from '@ropewalk/formats';
+import { BLOCK_FORMAT_NAMES, type BlockFormat } from 'ropewalk';
+import { readList, readOptions, refuse } from 'ropewalk/backend';
+import { checkTypes } from './arguments.js';
+import { type Found, folderOf, type ModelFiles, readHeaders } from './model-files.js';
+import { type StreamWeightOptions, streamWeight, type WritePiece } from './stream-weight.js';
+import { planWeights, type WeightPlan, type WidenTo } from './weights.js';
+
+export type { ByteSource } from '@ropewalk/formats';
+export type { FileData } from './byte-source.js';
 export type { Activation, Family } from './families.js';
+export type { ModelFiles } from './model-files.js';
+export type { StreamWeightOptions, WritePiece } from './stream-weight.js';
+export type { DecoderConfig, ExpertConfig, LatentConfig, LayerConfig, Tokenizer } from './types.js';
 export { isBlockFormat, type WeightPlan } from './weights.js';
+
+/** How {@link describeModel} plans the weights. */
+export interface DescribeOptions {
+  /** The model's name in messages: its path or address. */
+  readonly where?: string;
+  /** What matrices become whose type is not in `formats`, and that no 16-bit type holds exactly: `f32` unless given. */
+  readonly widenTo?: WidenTo;
+  /** The block formats that are kept as they lie; all that the kernel reads unless given. */
+  readonly formats?: readonly BlockFormat[];
+}
+
+/** A model as its files describe it. No weight is in memory. */
+export interface ModelDescription extends Omit<Found, 'stored'> {
+  /** The model's name in messages. */
+  readonly where: string;
+  /** The model's files by name: for config.json and other small ones. */
+  readonly files: ReadonlyMap<string, ByteSource>;
+  /** The name of a file in messages. */
+  path(name: string): string;
+  /** Every weight, in the order of the forward pass. */
+  readonly weights: readonly WeightPlan[];
+  /**
+   * Reads a weight and hands on the `heldBytes` that are held of it, each exactly once, in pieces of at most 8 MiB. They
+   * come in order unless the plan has `turns`.
+   *
+   * @param plan - one of `weights`
+   * @param write - takes a piece and its place among the held bytes; the next piece waits for its promise
+   * @throws {RopewalkError} FORMAT for a file that ends early, and for a weight that its dtype cannot hold; the signal's
+   *   reason when it aborts; whatever `write` throws
+   */
+  streamWeight(plan: WeightPlan, write: WritePiece, options?: StreamWeightOptions): Promise<void>;
+}
+
+/**
+ * Reads the headers of a model's files, and checks that they are a whole model.
+ *
+ * @param files - by name: config.json and *.safetensors (with the index, if there are several), or one GGUF
+ * @param given - how weights are held
+ * @returns the description; it reads from the files later
+ * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for an architecture, tensor or
+ *   type that is not computed here
+ * @example const { config, weights } = await describeModel({ 'model.gguf': blob }, { formats: ['q8_0', 'q4_0'] });
+ */
+export async function describeModel(files: ModelFiles, given: DescribeOptions = {}): Promise<ModelDescription> {
+  const { where, widenTo, formats = BLOCK_FORMAT_NAMES } = readOptions(given, 'describeModel: options');
+  checkTypes({ where }, 'string', 'describeModel');
+  const names = Array.from(readList(formats, 'describeModel: formats', 'a list of block formats'));
+  for (const name of names)
+    if (!BLOCK_FORMAT_NAMES.includes(name))
+      refuse('UNSUPPORTED', 'describeModel: formats', BLOCK_FORMAT_NAMES.join(', '), name);
+  const plan = await readDescription(files, where, 'describeModel');
+  return plan(widenTo, names);
+}
+
+/**
+ * Reads the headers; the weights are planned when the backend is known.
+ *
+ * @param caller - the function that is named in messages about arguments
+ */
+export async function readDescription(
+  files: ModelFiles,
+  where: string | undefined,
+  caller: string,
+): Promise<(widenTo: WidenTo | undefined, formats: readonly BlockFormat[]) => ModelDescription> {
+  const folder = folderOf(files, where, caller);
+  const { stored, ...found } = await readHeaders(folder);
+  return (widenTo = 'f32', formats) => {
+    if (widenTo !== 'f32' && widenTo !== 'f16') refuse('DTYPE', `${caller}: widenTo`, 'f32 or f16', widenTo);
+    return {
+      ...folder,
+      ...found,
+      weights: planWeights(found.config, stored, folder.where, widenTo, formats),
+      streamWeight: (plan, write, options) => streamWeight(folder, plan, write, options),
+    };
+  };
+}

@@ -10,12 +10,13 @@ import { type BackendOptions, Ropewalk, type RopewalkOptions, ropewalk } from 'r
 import { fail, reading, readList, readOptions, refuse } from 'ropewalk/backend';
 import { checkSignal, checkTokenizer, checkTypes } from './arguments.js';
 import { type Decoder, Scratch } from './decoder.js';
+import { readDescription } from './description.js';
 import { checkFits, type MemoryLimits, memoryOf, usualContext } from './memory.js';
-import { folderOf, type ModelFiles, readHeaders } from './model-files.js';
+import type { ModelFiles } from './model-files.js';
 import { DecoderSession } from './session.js';
 import type { DecoderConfig, Model, ModelMemory, Session, SessionOptions, Tokenizer } from './types.js';
 import { type LoadProgress, loadWeights } from './upload.js';
-import { assembleWeights, planWeights, type Weight, type WeightPlan, type WidenTo } from './weights.js';
+import { assembleWeights, type Weight, type WeightPlan, type WidenTo } from './weights.js';
 
 /** How {@link loadModel} loads. */
 export interface LoadOptions extends Omit<SessionOptions, 'context'>, BackendOptions {
@@ -58,7 +59,7 @@ export interface LoadOptions extends Omit<SessionOptions, 'context'>, BackendOpt
  */
 export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Promise<Model> {
   const options = readOptions(given, 'loadModel: options');
-  const { backend, widenTo = 'f32', onMemory, onProgress, signal, availableBytes, where, ...rest } = options;
+  const { backend, widenTo, onMemory, onProgress, signal, availableBytes, where, ...rest } = options;
   const { tokenizer: givenTokenizer, context, cacheDtype = 'f32', ...backendOptions } = rest;
   checkSignal(signal, 'loadModel');
   checkTypes({ onMemory, onProgress, availableBytes }, 'function', 'loadModel');
@@ -66,10 +67,7 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
   if (givenTokenizer !== undefined && givenTokenizer !== false) checkTokenizer(givenTokenizer, 'loadModel');
   const shared = openedBackend(backend);
   signal?.throwIfAborted();
-  const folder = folderOf(files, where);
-  const found = await readHeaders(folder);
-  if (widenTo !== 'f32' && widenTo !== 'f16') refuse('DTYPE', 'loadModel: widenTo', 'f32 or f16', widenTo);
-
+  const plan = await readDescription(files, where, 'loadModel');
   const rw = shared ?? (await ropewalk({ ...backendOptions, backend: backend as 'auto' }));
   const loaded = new Map<string, Weight>();
   const free = (): void => {
@@ -78,21 +76,22 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
   };
   try {
     const { blockFormats } = rw.capabilities();
-    const plans = planWeights(found.config, found.stored, folder.where, widenTo, blockFormats ?? []);
-    const tokenizer = givenTokenizer ?? (await found.readTokenizer());
+    const described = plan(widenTo, blockFormats ?? []);
+    const { config, weights: plans } = described;
+    const tokenizer = givenTokenizer ?? (await described.readTokenizer());
     signal?.throwIfAborted();
-    const said = typeof context === 'function' ? context(found.config, tokenizer || undefined) : context;
-    const session = { context: said ?? usualContext(found.config), cacheDtype };
-    checkSession(found.config, session, 'loadModel');
-    const memory = memoryOf(found.config, plans, session);
+    const said = typeof context === 'function' ? context(config, tokenizer || undefined) : context;
+    const session = { context: said ?? usualContext(config), cacheDtype };
+    checkSession(config, session, 'loadModel');
+    const memory = memoryOf(config, plans, session);
     /** Refuses memory that is not there; `held` bytes of it are allocated already. */
     const fits = (needed: ModelMemory, held = 0): void =>
-      checkFits(`${folder.where} on ${rw.name}`, needed, limitsOf(rw, availableBytes), held);
-    onMemory?.(memory, found.config);
+      checkFits(`${described.where} on ${rw.name}`, needed, limitsOf(rw, availableBytes), held);
+    onMemory?.(memory, config);
     fits(memory);
-    await loadWeights(rw, plans, folder, loaded, { signal, onProgress });
-    const weights = assembleWeights(found.config, loaded);
-    const decoder = { runner: rw, config: found.config, weights, scratch: new Scratch(rw, found.config) };
+    await loadWeights(rw, described, loaded, { signal, onProgress });
+    const weights = assembleWeights(config, loaded);
+    const decoder = { runner: rw, config, weights, scratch: new Scratch(rw, config) };
     return new LoadedModel(decoder, tokenizer, memory, { plans, fits, session, free });
   } catch (error) {
     free();

@@ -2,6 +2,7 @@
 import {
   type ByteSource,
   checkShard,
+  type GgufFile,
   ggufModelOf,
   MAX_READ_BYTES,
   parseJson,
@@ -38,10 +39,10 @@ export interface Folder {
  *
  * @throws {RopewalkError} FORMAT for anything but files
  */
-export function folderOf(files: ModelFiles, where: string | undefined): Folder {
+export function folderOf(files: ModelFiles, where: string | undefined, caller = 'loadModel'): Folder {
   if (typeof files !== 'object' || files === null)
-    refuse('FORMAT', 'loadModel: files', 'a map from names to bytes', files);
-  const entries: [string, FileData][] = reading('loadModel: files', () =>
+    refuse('FORMAT', `${caller}: files`, 'a map from names to bytes', files);
+  const entries: [string, FileData][] = reading(`${caller}: files`, () =>
     files instanceof Map ? [...files] : Object.entries(files),
   );
   const sources = new Map(entries.map(([name, data]) => [name, byteSource(data, name)]));
@@ -52,8 +53,10 @@ export function folderOf(files: ModelFiles, where: string | undefined): Folder {
 }
 
 /** What the headers of a model's files say. */
-interface Found {
+export interface Found {
   readonly config: DecoderConfig;
+  /** The metadata of a GGUF, of its first file if it is split; undefined for safetensors. */
+  readonly metadata: GgufFile['metadata'] | undefined;
   /** The tensors of all files. */
   readonly stored: readonly StoredTensor[];
   /** Reads the vocabulary in the files. @throws {RopewalkError} FORMAT or UNSUPPORTED, also when there is none */
@@ -94,6 +97,7 @@ async function readHuggingFace(folder: Folder): Promise<Found> {
   }
   return {
     config,
+    metadata: undefined,
     stored,
     async readTokenizer() {
       if (!folder.files.has('tokenizer.json')) {
@@ -119,6 +123,7 @@ async function readGguf(folder: Folder, names: readonly string[]): Promise<Found
   const { file } = parts[0]!;
   return {
     config: configFromGguf(header, (tensor) => factors.get(tensor), file),
+    metadata: header.metadata,
     stored: parts.flatMap(({ header: { tensors, dataOffset } }, n) =>
       tensors.map(({ name, type, shape, offset, sizeBytes }) => ({
         name,

@@ -9,7 +9,9 @@ import { basename, join } from 'node:path';
 import type { ByteSource } from '@ropewalk/formats';
 import { checkRegular, type FileHandle, ggufPaths, openFile, readAt, refuseSystem } from '@ropewalk/formats/node';
 import { readOptions, refuse } from 'ropewalk/backend';
+import { type DescribeOptions, describeModel, type ModelDescription } from './description.js';
 import { type LoadOptions, loadModel } from './load.js';
+import type { ModelFiles } from './model-files.js';
 import type { Model } from './types.js';
 
 /** The files of a model. Others in the folder are not opened. */
@@ -26,10 +28,8 @@ const WANTED =
  * @example const model = await loadModelFolder('models/marline', { backend: 'cpu' });
  */
 export async function loadModelFolder(path: string, options: LoadOptions = {}): Promise<Model> {
-  checkPath(path);
-  const names = await readdir(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable folder', cause));
-  const paths = names.filter((name) => WANTED.test(name)).map((name) => [name, join(path, name)] as const);
-  return loadFiles(new Map(paths), path, options);
+  checkPath(path, 'loadModel');
+  return withFiles(await pathsInFolder(path), (files) => loadFiles(files, path, options));
 }
 
 /**
@@ -42,10 +42,8 @@ export async function loadModelFolder(path: string, options: LoadOptions = {}): 
  * @example const model = await loadModelFile('model-q8_0.gguf');
  */
 export async function loadModelFile(path: string, options: LoadOptions = {}): Promise<Model> {
-  checkPath(path);
-  if (!/\.gguf$/i.test(path))
-    refuse('FORMAT', path, 'a .gguf file', basename(path), 'For a model in safetensors, give the folder.');
-  return loadFiles(new Map(ggufPaths(path).map((part) => [basename(part), part])), path, options);
+  checkPath(path, 'loadModel');
+  return withFiles(pathsOfGguf(path), (files) => loadFiles(files, path, options));
 }
 
 /**
@@ -58,18 +56,63 @@ export async function loadModelFile(path: string, options: LoadOptions = {}): Pr
  * @example const model = await loadModelPath(process.argv[2]!);
  */
 export async function loadModelPath(path: string, options: LoadOptions = {}): Promise<Model> {
-  checkPath(path);
-  const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, 'a folder or a .gguf file', cause));
-  return info.isDirectory() ? loadModelFolder(path, options) : loadModelFile(path, options);
+  checkPath(path, 'loadModel');
+  return withFiles(await pathsAt(path), (files) => loadFiles(files, path, options));
+}
+
+/**
+ * Describes a model in a folder or a .gguf file, for as long as a function works with it.
+ *
+ * @param path - as for {@link loadModelFolder} or {@link loadModelFile}
+ * @param options - of describeModel; its name in messages is the path
+ * @param work - gets the description; its files are closed when the promise of `work` settles
+ * @returns what `work` returns
+ * @throws {RopewalkError} as describeModel; FORMAT when the files cannot be read; whatever `work` throws
+ * @example await describeModelPath('model.gguf', {}, async ({ config, weights }) => …);
+ */
+export async function describeModelPath<T>(
+  path: string,
+  options: Omit<DescribeOptions, 'where'>,
+  work: (description: ModelDescription) => Promise<T>,
+): Promise<T> {
+  checkPath(path, 'describeModelPath');
+  if (typeof work !== 'function') refuse('RANGE', 'describeModelPath: work', 'a function', work);
+  const given = readOptions(options, 'describeModelPath: options');
+  return withFiles(await pathsAt(path), async (files) => work(await describeModel(files, { ...given, where: path })));
 }
 
 /** Node's own functions also take buffers and file descriptors, and throw their own errors for anything else. */
-function checkPath(path: string): void {
+function checkPath(path: string, caller: string): void {
   if (typeof path !== 'string' || path === '' || path.includes('\0'))
-    refuse('RANGE', 'loadModel: path', 'a path', path);
+    refuse('RANGE', `${caller}: path`, 'a path', path);
 }
 
-async function loadFiles(paths: ReadonlyMap<string, string>, where: string, options: LoadOptions): Promise<Model> {
+/** Paths of a model's files by their names. */
+type Paths = ReadonlyMap<string, string>;
+
+async function pathsAt(path: string): Promise<Paths> {
+  const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, 'a folder or a .gguf file', cause));
+  return info.isDirectory() ? pathsInFolder(path) : pathsOfGguf(path);
+}
+
+async function pathsInFolder(path: string): Promise<Paths> {
+  const names = await readdir(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable folder', cause));
+  return new Map(names.filter((name) => WANTED.test(name)).map((name) => [name, join(path, name)] as const));
+}
+
+function pathsOfGguf(path: string): Paths {
+  if (!/\.gguf$/i.test(path))
+    refuse('FORMAT', path, 'a .gguf file', basename(path), 'For a model in safetensors, give the folder.');
+  return new Map(ggufPaths(path).map((part) => [basename(part), part]));
+}
+
+function loadFiles(files: ModelFiles, where: string, options: LoadOptions): Promise<Model> {
+  const given = readOptions(options, 'loadModel: options');
+  return loadModel(files, { where, availableBytes: availableMemory, ...given });
+}
+
+/** Files that are open until the promise of `work` settles. */
+async function withFiles<T>(paths: Paths, work: (files: ModelFiles) => Promise<T>): Promise<T> {
   const opened: FileHandle[] = [];
   try {
     const files = new Map<string, ByteSource>();
@@ -79,11 +122,7 @@ async function loadFiles(paths: ReadonlyMap<string, string>, where: string, opti
       checkRegular(info, path);
       files.set(name, fileSource(path, info.size, opened));
     }
-    return await loadModel(files, {
-      where,
-      availableBytes: availableMemory,
-      ...readOptions(options, 'loadModel: options'),
-    });
+    return await work(files);
   } finally {
     await Promise.all(opened.map((file) => file.close()));
   }

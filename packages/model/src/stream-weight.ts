@@ -1,0 +1,127 @@
+/** The bytes of one weight as they are held in memory, piece by piece from its files. @module */
+import { readExactly } from '@ropewalk/formats';
+import { numberFromBf16, numberFromF16, sizeBytes } from 'ropewalk';
+import { fail, type WidenBlock } from 'ropewalk/backend';
+import { type BlockReader, WIDENED, widenBlocks } from './dequantise.js';
+import { pauseIfDue } from './event-loop.js';
+import type { Folder } from './model-files.js';
+import { isBlockFormat, type Span, type WeightPlan } from './weights.js';
+
+/**
+ * Takes a piece of a weight.
+ *
+ * @param piece - held bytes; they are valid until this returns, or until its promise is resolved
+ * @param at - the place of the first one among the weight's `heldBytes`
+ */
+export type WritePiece = (piece: Uint8Array, at: number) => void | Promise<void>;
+
+/** How {@link streamWeight} reads. */
+export interface StreamWeightOptions {
+  /** Ends reading with the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
+  /** Called with the number of bytes that were read from the files. */
+  readonly onRead?: ((bytes: number) => void) | undefined;
+}
+
+/** The most bytes that are read at a time, and that a piece has: a large matrix is never in memory twice. */
+const PIECE_BYTES = 8 * 2 ** 20;
+
+/**
+ * Reads a weight and hands on the bytes that are held of it: each exactly once, in order unless the plan has `turns`.
+ * Pieces end at whole blocks.
+ *
+ * @throws {RopewalkError} FORMAT for a file that ends early or a weight out of range; UNSUPPORTED for gains less 1 in
+ *   blocks
+ */
+export async function streamWeight(
+  folder: Folder,
+  plan: WeightPlan,
+  write: WritePiece,
+  { signal, onRead }: StreamWeightOptions = {},
+): Promise<void> {
+  const { unit, held, convert } = conversionOf(plan, `${folder.path(plan.spans[0]!.file)}: tensor ${plan.name}`);
+  const read: Read = async ({ file, byteOffset }, at, length) => {
+    signal?.throwIfAborted();
+    const piece = await readExactly(folder.files.get(file)!, byteOffset + at, length, folder.path(file));
+    onRead?.(length);
+    await pauseIfDue();
+    return piece;
+  };
+  const emit: WritePiece = (piece, at) => write(convert(piece), (at / unit) * held);
+  if (plan.turns) return streamRows(plan, read, emit);
+  const pieceBytes = Math.floor(PIECE_BYTES / Math.max(unit, held)) * unit;
+  let before = 0;
+  for (const span of plan.spans) {
+    for (let at = 0; at < span.sizeBytes; at += pieceBytes)
+      await emit(await read(span, at, Math.min(pieceBytes, span.sizeBytes - at)), before + at);
+    before += span.sizeBytes;
+  }
+}
+
+type Read = (span: Span, at: number, length: number) => Promise<Uint8Array>;
+
+/** How stored bytes become held ones: `unit` bytes of the file become `held` bytes. */
+function conversionOf({ type, held, lessOne }: WeightPlan, where: string) {
+  const format = lessOne ? plusOne(type) : WIDENED.get(type);
+  if (!format || isBlockFormat(held)) {
+    const unit = format?.bytes ?? 4;
+    return { unit, held: unit, convert: (piece: Uint8Array): Uint8Array => piece };
+  }
+  const Elements = held === 'f32' ? Float32Array : Uint16Array;
+  let widened = new Elements(0);
+  const convert = (piece: Uint8Array): Uint8Array => {
+    const count = (piece.length / format.bytes) * format.weights;
+    if (widened.length < count) widened = new Elements(count);
+    widenBlocks(format, piece, where, held, widened);
+    return new Uint8Array(widened.buffer, 0, count * widened.BYTES_PER_ELEMENT);
+  };
+  return { unit: format.bytes, held: format.weights * sizeBytes(held), convert };
+}
+
+/**
+ * Reads transformers' MXFP4 some rows at a time, and hands on each row as ggml's blocks, with those of its own matrix.
+ *
+ * @see huggingface/transformers@0189b1d src/transformers/integrations/mxfp4.py; ggml-org/llama.cpp@de3ff815
+ *   conversion/gpt_oss.py
+ */
+async function streamRows({ spans, shape, turns }: WeightPlan, read: Read, write: WritePiece): Promise<void> {
+  const [codes, scales] = spans as [Span, Span];
+  const blocks = shape.at(-1)! / 32;
+  const rows = scales.sizeBytes / blocks;
+  const step = Math.ceil(PIECE_BYTES / (17 * blocks));
+  const packed = new Uint8Array(17 * blocks);
+  for (let from = 0; from < rows; from += step) {
+    const count = blocks * Math.min(step, rows - from);
+    const c = await read(codes, 16 * blocks * from, 16 * count);
+    const s = await read(scales, blocks * from, count);
+    for (let n = 0; n < count; n += blocks) {
+      for (let block = 0; block < blocks; block++) packBlock(packed, 17 * block, s[n + block]!, c, 16 * (n + block));
+      const row = from + n / blocks;
+      await write(packed, 17 * blocks * ((row % turns) * (rows / turns) + Math.floor(row / turns)));
+    }
+  }
+}
+
+/** One block: neighbours share a byte in transformers; in ggml the two halves of the block do. */
+function packBlock(to: Uint8Array, at: number, scale: number, codes: Uint8Array, from: number): void {
+  to[at] = scale;
+  for (let j = 0; j < 8; j++) {
+    const [first, second] = [codes[from + j]!, codes[from + j + 8]!];
+    to[at + 1 + 2 * j] = (first & 15) | ((second & 15) << 4);
+    to[at + 2 + 2 * j] = (first >> 4) | (second & 240);
+  }
+}
+
+/** Reads gains that transformers stores less 1, as Gemma's. */
+function plusOne(type: string): BlockReader {
+  const format = WIDENED.get(type);
+  if (format) fail('UNSUPPORTED', type, 'gains that are stored less 1 are not read from blocks. Take F32 or BF16.');
+  const dtype = { F32: 'f32', F16: 'f16', BF16: 'bf16' }[type] as 'f32' | 'f16' | 'bf16';
+  const bytes = sizeBytes(dtype);
+  const widen: WidenBlock = (b, at, y) => {
+    const view = new DataView(b.buffer, b.byteOffset + at, bytes);
+    if (dtype === 'f32') y[0] = 1 + view.getFloat32(0, true);
+    else y[0] = 1 + (dtype === 'f16' ? numberFromF16 : numberFromBf16)(view.getUint16(0, true));
+  };
+  return { weights: 1, bytes, widen };
+}
