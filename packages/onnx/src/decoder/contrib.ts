@@ -9,7 +9,7 @@ import { planRope, type RopeSpec } from 'ropewalk';
 import { angleConstants } from '../export/angles.js';
 import { constantTables } from '../export/rope-model.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
-import { attention, gemm, portableOperators, present } from './portable.js';
+import { attention, gemm, portableOperators, present, tableRows } from './portable.js';
 import { blocksOf, type DecoderScope, joined, type Matrix } from './scope.js';
 
 const DOMAIN = 'com.microsoft';
@@ -100,7 +100,7 @@ function rotatesInside(s: DecoderScope, rope: RopeSpec): boolean {
 
 /** Appends GroupQueryAttention. Its caches may be the same memory before and after it. */
 function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], call: AttentionCall): string {
-  const { b, config, settings } = s;
+  const { b, config } = s;
   const { layer, heads, kvHeads, rope, window, sinks } = call;
   const past = [`past_key_values.${layer}.key`, `past_key_values.${layer}.value`];
   const lastOf = s.once('last key of each row', () => {
@@ -115,7 +115,7 @@ function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], 
   const cos =
     c &&
     s.once(`${key} cos`, () => {
-      const tables = constantTables(b, c, 'f32', settings.context);
+      const tables = constantTables(b, c, 'f32', tableRows(s));
       s.once(`${key} sin`, () => tables.sin);
       return tables.cos;
     });

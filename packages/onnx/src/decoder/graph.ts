@@ -13,7 +13,16 @@ import type { WeightConstant } from './constants.js';
 import { contribOperators } from './contrib.js';
 import type { AttentionCall, DecoderOperators } from './operators.js';
 import { portableOperators } from './portable.js';
-import { DECODER_FORMS, type DecoderForm, DecoderScope, type DecoderSettings } from './scope.js';
+import {
+  BATCH,
+  DECODER_FORMS,
+  type DecoderForm,
+  DecoderScope,
+  type DecoderSettings,
+  PAST,
+  SEQ,
+  TOTAL,
+} from './scope.js';
 
 /** What {@link decoderGraph} builds. */
 export interface DecoderGraphOptions {
@@ -23,8 +32,6 @@ export interface DecoderGraphOptions {
   readonly angles?: AngleMode;
   /** Positions that the graph serves; the model's own context unless given. */
   readonly context?: number;
-  /** With an input num_logits_to_keep: how many of the last tokens have logits, 0 for all. */
-  readonly keepsRows?: boolean;
 }
 
 /** A decoder's graph. */
@@ -41,8 +48,8 @@ export interface DecoderGraph {
  * Builds the graph of a whole decoder.
  *
  * Inputs: input_ids, i64 `[batch, seq]`; attention_mask, i64 `[batch, total]`; position_ids, i64 `[batch, seq]`, or
- * `[axes, batch, seq]`; past_key_values.N.key and .value, f32 `[batch, kv_heads, past, head_dim]`. Outputs: logits, f32
- * `[batch, rows, vocab]`; present.N.key and .value, `[batch, kv_heads, total, head_dim]`.
+ * `[axes, batch, seq]`; num_logits_to_keep, i64 `[]`, how many of the last tokens have logits, 0 for all;
+ * past_key_values.N.key and .value, f32 `[batch, kv_heads, past, head_dim]`. Outputs: logits, f32 `[batch, rows, vocab]`; present.N.key and .value, `[batch, kv_heads, total, head_dim]`.
  *
  * @param config - of the model
  * @param weights - all of the model's weights
@@ -60,32 +67,32 @@ export function decoderGraph(
   declareInputs(s);
   const x = forward(s, ops);
   const logits = logitsOf(s, ops, x);
-  s.b.output(logits, 'logits', 'f32', ['batch', settings.keepsRows ? 'rows' : 'seq', config.vocabSize]);
+  s.b.output(logits, 'logits', 'f32', [BATCH, 'num_logits', config.vocabSize]);
   s.b.outputs.unshift(s.b.outputs.pop()!); // logits come first
   const sharedCaches = s.b.nodes.filter(({ opType }) => opType === 'GroupQueryAttention').length === config.numLayers;
   return { graph: s.b, constants: s.constants, settings, sharedCaches };
 }
 
 function settingsOf(config: DecoderConfig, options: DecoderGraphOptions): DecoderSettings {
-  const { form = 'contrib', angles = 'f32-table', context = config.maxContext, keepsRows = false } = options;
+  const { form = 'contrib', angles = 'f32-table', context = config.maxContext } = options;
   readName(form, DECODER_FORMS, 'export: form');
   readName(angles, ANGLE_MODES, 'export: angles');
   if (!Number.isInteger(context) || context < 1 || context > config.maxContext)
     refuse('RANGE', 'export: context', `an integer in [1, ${config.maxContext}], the model's own context`, context);
-  return { form, angles, context, keepsRows };
+  return { form, angles, context };
 }
 
 function declareInputs({ b, config, settings }: DecoderScope): void {
-  b.input('input_ids', 'i64', ['batch', 'seq']);
-  b.input('attention_mask', 'i64', ['batch', 'total']);
+  b.input('input_ids', 'i64', [BATCH, SEQ]);
+  b.input('attention_mask', 'i64', [BATCH, TOTAL]);
   const ropes = config.layers(settings.context).flatMap(({ rope }) => rope ?? []);
   const axes = Math.max(1, ...ropes.map((rope) => angleConstants(rope).numAxes));
-  b.input('position_ids', 'i64', axes > 1 ? [axes, 'batch', 'seq'] : ['batch', 'seq']);
-  if (settings.keepsRows) b.input('num_logits_to_keep', 'i64', []);
+  b.input('position_ids', 'i64', axes > 1 ? [axes, BATCH, SEQ] : [BATCH, SEQ]);
+  b.input('num_logits_to_keep', 'i64', []);
   for (let layer = 0; layer < config.numLayers; layer++) {
     const name = `past_key_values.${layer}`;
-    b.input(`${name}.key`, 'f32', ['batch', config.numKvHeads, 'past', config.headDim]);
-    b.input(`${name}.value`, 'f32', ['batch', config.numKvHeads, 'past', config.valueDim]);
+    b.input(`${name}.key`, 'f32', [BATCH, config.numKvHeads, PAST, config.headDim]);
+    b.input(`${name}.value`, 'f32', [BATCH, config.numKvHeads, PAST, config.valueDim]);
   }
 }
 
@@ -103,7 +110,7 @@ function forward(s: DecoderScope, ops: DecoderOperators): string {
     };
     let input = norm(x, at('attentionNorm'));
     let attended = attend(s, ops, input, layer, rope, window);
-    if (settings.keepsRows && layer === numLayers - 1)
+    if (layer === numLayers - 1)
       // Earlier rows matter to later layers only.
       [x, input, attended] = [keptRows(s, x), keptRows(s, input), keptRows(s, attended)];
     const branch = ops.linear(attended, s.matrix(at('output'))!);
@@ -126,7 +133,8 @@ function normOf(s: DecoderScope, ops: DecoderOperators, x: string, place: string
 function keptRows(s: DecoderScope, x: string): string {
   const { b } = s;
   const first = s.once('first kept row', () =>
-    b.add('Unsqueeze', [b.add('Neg', ['num_logits_to_keep']), s.integers(0)]),
+    // Some clients give it with one dimension, others with none.
+    b.add('Reshape', [b.add('Neg', ['num_logits_to_keep']), s.integers(1)]),
   );
   return b.add('Slice', [x, first, s.integers(Number.MAX_SAFE_INTEGER), s.integers(1)]);
 }

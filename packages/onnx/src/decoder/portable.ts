@@ -9,7 +9,7 @@ import { gelu, layerNorm, rmsNorm, swiglu } from '../export/fragments.js';
 import { cosSinFor, rotate, rotateStandard } from '../export/rope.js';
 import { constantTables, cosSinOf } from '../export/rope-model.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
-import { blocksOf, type DecoderScope, joined, type Matrix } from './scope.js';
+import { BATCH, blocksOf, type DecoderScope, joined, type Matrix, TOTAL } from './scope.js';
 
 /** Finite, so that a row of padding, which sees nothing, has no NaN. */
 const MASKED = -3.4028234663852886e38;
@@ -53,7 +53,7 @@ export function rotated(s: DecoderScope, x: string, rope: RopeSpec, heads: numbe
   const key = `angles of ${JSON.stringify([...c.invFreq, c.magnitude, ...c.axisOfPair])}`;
   if (settings.form === 'standard' && c.numAxes === 1 && settings.angles === 'f32-table') {
     const cos = s.once(`${key} cos`, () => {
-      const tables = constantTables(b, c, 'f32', settings.context);
+      const tables = constantTables(b, c, 'f32', tableRows(s));
       s.once(`${key} sin`, () => tables.sin);
       return tables.cos;
     });
@@ -61,7 +61,7 @@ export function rotated(s: DecoderScope, x: string, rope: RopeSpec, heads: numbe
     return rotateStandard(b, x, tables, geometry, 'bnsh', false);
   }
   const cos = s.once(`${key} cos of tokens`, () => {
-    const found = cosSinOf(b, c, settings.angles, 'f32', 'position_ids', settings.context);
+    const found = cosSinOf(b, c, settings.angles, 'f32', 'position_ids', tableRows(s));
     const [shapedCos, shapedSin] =
       settings.form === 'standard' ? [found.cos, found.sin] : cosSinFor(b, found, 'bnsh', geometry, 'f32');
     s.once(`${key} sin of tokens`, () => shapedSin);
@@ -71,6 +71,11 @@ export function rotated(s: DecoderScope, x: string, rope: RopeSpec, heads: numbe
   return settings.form === 'standard'
     ? rotateStandard(b, x, { cos, sin, heads }, geometry, 'bnsh', false)
     : rotate(b, x, [cos, sin], geometry);
+}
+
+/** Rows of tables. transformers.js counts Gemma 3's positions from 1. */
+export function tableRows({ settings }: DecoderScope): number {
+  return settings.context + 1;
 }
 
 /** Appends attention over the past and these tokens, with all that {@link AttentionCall} says. */
@@ -109,7 +114,7 @@ export function present(
   made: string,
 ): string {
   const name = `present.${layer}.${what}`;
-  b.output(made, name, 'f32', ['batch', kvHeads, 'total', what === 'key' ? headDim : valueDim]);
+  b.output(made, name, 'f32', [BATCH, kvHeads, TOTAL, what === 'key' ? headDim : valueDim]);
   return name;
 }
 

@@ -20,14 +20,22 @@ export const DECODER_FORMS: readonly DecoderForm[] = /* @__PURE__ */ Object.free
   'primitives',
 ]);
 
+/**
+ * Names of sizes that each call chooses. transformers.js makes empty caches by the first.
+ *
+ * @see huggingface/transformers.js@4.3.1
+ */
+export const BATCH = 'batch_size';
+export const SEQ = 'sequence_length';
+export const PAST = 'past_sequence_length';
+export const TOTAL = 'total_sequence_length';
+
 /** What a graph is to be, once all is decided. */
 export interface DecoderSettings {
   readonly form: DecoderForm;
   readonly angles: AngleMode;
   /** Positions that it serves. */
   readonly context: number;
-  /** Whether it has an input num_logits_to_keep. */
-  readonly keepsRows: boolean;
 }
 
 /** A matrix, or several whose rows follow each other, and their biases. */
