@@ -6,7 +6,6 @@ import { fileURLToPath } from 'node:url';
 import { Scratch } from '../../packages/model/src/decoder.js';
 import { type LoadOptions, loadModel } from '../../packages/model/src/load.js';
 import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js';
-import type { DecoderSession } from '../../packages/model/src/session.js';
 import type { Model, Session } from '../../packages/model/src/types.js';
 import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
 import { type Tensor, zeros } from '../../packages/ropewalk/src/core/tensor.js';
@@ -14,6 +13,7 @@ import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
 import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { noGpu, openShared } from '../support/gpu.js';
+import { kernelSequence } from '../support/kernel-sequence.js';
 import { numberTokenizer, type TinyModel, type TinyShape, tinyModel } from '../support/tiny-model.js';
 
 const stories = fileURLToPath(new URL('../../../shared/models/stories260K', import.meta.url));
@@ -375,7 +375,7 @@ describe('the KV cache', () => {
 
   test('an append that fails leaves the session as it was', async () => {
     const session = (await open(tinyModel('fails', long).huggingFace())).openSession({ context: 20 });
-    const { scratch } = (session as unknown as { decoder: { scratch: { logits: (rows: number) => unknown } } }).decoder;
+    const { scratch } = kernelSequence(session).decoder;
     await session.append([1, 2], { logits: 'none' });
     const logits = scratch.logits.bind(scratch);
     scratch.logits = () => {
@@ -429,8 +429,7 @@ describe('K-shift', () => {
   const half = { f32: 0, f16: 2 ** -11, bf16: 2 ** -8 } as const;
 
   async function keys(session: Session): Promise<Float64Array> {
-    const { cache } = session as DecoderSession;
-    return cache.k[0]!.slice(0, 0, session.length).readNumbers();
+    return kernelSequence(session).cache.k[0]!.slice(0, 0, session.length).readNumbers();
   }
 
   for (const [label, shape] of Object.entries({

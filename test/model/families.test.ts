@@ -11,8 +11,7 @@ import { fileURLToPath } from 'node:url';
 import { parseGguf, parseNpy, parseNpz } from '../../packages/formats/src/index.js';
 import { configFromGguf } from '../../packages/model/src/config.js';
 import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js';
-import type { DecoderSession } from '../../packages/model/src/session.js';
-import type { Model } from '../../packages/model/src/types.js';
+import type { Model, Session } from '../../packages/model/src/types.js';
 import { planWeights } from '../../packages/model/src/weights.js';
 import { Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { noGpu, sharedWebgpu } from '../support/gpu.js';
@@ -22,6 +21,7 @@ import {
   withoutFamilies as skip,
   writeHuggingFace,
 } from '../support/huggingface-folder.js';
+import { kernelSequence } from '../support/kernel-sequence.js';
 import { numberTokenizer } from '../support/tiny-model.js';
 
 /** Rules that no shared model has; golden/families/README.md says how these were made. */
@@ -204,12 +204,12 @@ describe('families: sessions', { skip }, () => {
     const vector = vectors.find(({ name }) => name === 'deepseek2')!;
     const model = await loadVector(vector, 'cpu');
     const prompt = Array.from(vector.array('tokens')!).slice(0, 40);
-    const [shifted, fresh] = [model.openSession(), model.openSession()] as DecoderSession[];
+    const [shifted, fresh] = [model.openSession(), model.openSession()];
     await shifted!.append(prompt, { logits: 'none' });
     await shifted!.shift(4, 10);
     await fresh!.append([...prompt.slice(0, 4), ...prompt.slice(14)], { logits: 'none' });
-    const keys = ({ cache }: DecoderSession): Float32Array =>
-      cache.k[0]!.slice(0, 0, 30).contiguous().read() as Float32Array;
+    const keys = (session: Session): Float32Array =>
+      kernelSequence(session).cache.k[0]!.slice(0, 0, 30).contiguous().read() as Float32Array;
     check(keys(shifted!), keys(fresh!), 1e-5, 'keys'); // two rotations of values of about 3, in f32
     model.dispose();
   });

@@ -8,13 +8,13 @@ import { configFromGguf } from '../../packages/model/src/config.js';
 import { FAMILIES as ROWS } from '../../packages/model/src/families.js';
 import { type Generation, generate, loadModel } from '../../packages/model/src/index.js';
 import { loadModelFile } from '../../packages/model/src/node.js';
-import type { DecoderSession } from '../../packages/model/src/session.js';
-import type { ModelMemory } from '../../packages/model/src/types.js';
+import type { ModelMemory, Session } from '../../packages/model/src/types.js';
 import { planWeights } from '../../packages/model/src/weights.js';
 import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
 import { frequenciesOf, type RopeSpec } from '../../packages/ropewalk/src/index.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { FAMILIES, HF_FAMILIES as NAMES, withoutFamilies as skip } from '../support/huggingface-folder.js';
+import { kernelSequence } from '../support/kernel-sequence.js';
 import { numberTokenizer } from '../support/tiny-model.js';
 
 const pathOf = (name: string): string => join(FAMILIES, `${name}.gguf`);
@@ -50,11 +50,11 @@ describe('K-shift in every kind of layer', { skip }, () => {
       const model = await loadModelFile(pathOf(name), { backend: rw, tokenizer });
       const prompt = tokensOf(name).slice(0, 40);
       const [from, count] = [4, 7];
-      const [shifted, fresh] = [model.openSession(), model.openSession()] as DecoderSession[];
-      const keysOf = ({ cache, length }: DecoderSession, layer: number): Float32Array =>
-        cache.k[layer]!.slice(0, 0, length).contiguous().read() as Float32Array;
+      const [shifted, fresh] = [model.openSession(), model.openSession()];
+      const keysOf = (session: Session, layer: number): Float32Array =>
+        kernelSequence(session).cache.k[layer]!.slice(0, 0, session.length).contiguous().read() as Float32Array;
       await shifted!.append(prompt, { logits: 'none' });
-      const old = shifted!.cache.layers.map((_, layer) => keysOf(shifted!, layer));
+      const old = kernelSequence(shifted!).cache.layers.map((_, layer) => keysOf(shifted!, layer));
       await shifted!.shift(from, count);
       await fresh!.append(prompt.toSpliced(from, count), { logits: 'none' });
       const near = (got: ArrayLike<number>, want: ArrayLike<number>, what: string): void => {
@@ -64,9 +64,9 @@ describe('K-shift in every kind of layer', { skip }, () => {
       };
       // Keys of the first layer have seen nothing but their own token.
       near(keysOf(shifted!, 0), keysOf(fresh!, 0), 'layer 0');
-      for (const [layer, { rope }] of shifted!.cache.layers.entries()) {
+      for (const [layer, { rope }] of kernelSequence(shifted!).cache.layers.entries()) {
         if (rope?.axes) continue; // all layers rotate as the first
-        const [, heads, width] = shifted!.cache.k[layer]!.shape as [number, number, number];
+        const [, heads, width] = kernelSequence(shifted!).cache.k[layer]!.shape as [number, number, number];
         const keys = keysOf(shifted!, layer);
         for (let row = from * heads; row < (prompt.length - count) * heads; row++) {
           const was = old[layer]!.subarray((row + count * heads) * width, (row + count * heads + 1) * width);
@@ -107,12 +107,15 @@ describe('memory is what was said', { skip }, () => {
       const near = (got: number, want: number, spare: number, what: string): void =>
         assert.ok(got >= want - spare && got <= want + rounding, `${what}: ${got} bytes, said ${want}`);
       near(start - free(), weightsBytes, 0, 'weights');
-      const session = model.openSession() as DecoderSession;
+      const session = model.openSession();
       await session.append(batch, { logits: 'all' });
       near(start - free(), totalBytes, 0, 'in all');
       assert.equal(
         cacheBytes,
-        [...session.cache.k, ...session.cache.v].reduce((sum, { size }) => sum + 4 * size, 0),
+        [...kernelSequence(session).cache.k, ...kernelSequence(session).cache.v].reduce(
+          (sum, { size }) => sum + 4 * size,
+          0,
+        ),
       );
       model.dispose();
       near(start - free(), tableBytes, tableBytes, 'after dispose, before tables are collected');

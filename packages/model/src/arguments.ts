@@ -52,7 +52,7 @@ function isObject(value: unknown): value is object {
 }
 
 /** Fields of an object with methods that are not its own. Each is read once, because a proxy may throw. */
-function fieldsOf<T>(value: unknown, where: string, ...names: (keyof T)[]): { [K in keyof T]?: unknown } {
+export function fieldsOf<T>(value: unknown, where: string, ...names: (keyof T)[]): { [K in keyof T]?: unknown } {
   if (!isObject(value)) return {};
   const read = () => Object.fromEntries(names.map((name) => [name, (value as T)[name]]));
   return reading(where, read) as { [K in keyof T]?: unknown };

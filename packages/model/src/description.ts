@@ -72,16 +72,15 @@ export async function describeModel(files: ModelFiles, given: DescribeOptions = 
   return plan(widenTo, names);
 }
 
+/** Plans the weights. @throws {RopewalkError} UNSUPPORTED for a tensor or type that is not computed here */
+export type Describe = (widenTo: WidenTo | undefined, formats: readonly BlockFormat[]) => ModelDescription;
+
 /**
  * Reads the headers; the weights are planned when the backend is known.
  *
  * @param caller - the function that is named in messages about arguments
  */
-export async function readDescription(
-  files: ModelFiles,
-  where: string | undefined,
-  caller: string,
-): Promise<(widenTo: WidenTo | undefined, formats: readonly BlockFormat[]) => ModelDescription> {
+export async function readDescription(files: ModelFiles, where: string | undefined, caller: string): Promise<Describe> {
   const folder = folderOf(files, where, caller);
   const { stored, ...found } = await readHeaders(folder);
   return (widenTo = 'f32', formats) => {

@@ -10,6 +10,7 @@ export { byteSource, type FileData, fetchSource } from './byte-source.js';
 export { type ChatMessage, type ChatOptions, renderChat } from './chat.js';
 export { compareLogits, type LogitBlocks, type LogitComparison, type LogitPair } from './compare-logits.js';
 export { type EmbedOptions, embed } from './embed.js';
+export type { Engine, EngineModel, LoadingOptions, Sequence, Wanted } from './engine.js';
 export {
   checkGenerateOptions,
   type GeneratedEnd,
@@ -24,7 +25,7 @@ export {
 export { tokenizerFromGguf } from './gguf-vocabulary.js';
 export { type LoadOptions, loadModel } from './load.js';
 export { type LogitsOptions, logits } from './logits.js';
-export { mebibytes } from './memory.js';
+export { type MemoryLimits, mebibytes } from './memory.js';
 export type { ModelFiles } from './model-files.js';
 export { type Perplexity, type PerplexityOptions, perplexity } from './perplexity.js';
 export { createSampler, type Sampler, type SamplingOptions } from './sampler.js';

@@ -1,22 +1,18 @@
 /** A run of tokens: batches in, logits out, and its KV cache. @module */
 import { fail, readList, readOptions, refuse } from 'ropewalk/backend';
 import { checkSignal } from './arguments.js';
-import { type Decoder, finalNorm, forward, logitsOf } from './decoder.js';
+import type { Sequence, Wanted } from './engine.js';
 import { pauseIfDue } from './event-loop.js';
-import { KvCache } from './kv-cache.js';
-import { type CacheDtype, CHUNK_TOKENS, logitRows } from './memory.js';
-import type { AppendOptions, Session } from './types.js';
-
-/** What an append returns: nothing, the logits of the last token or of all tokens, or all hidden states. */
-type Wanted = 'none' | 'last' | 'all' | 'hidden';
+import type { AppendOptions, DecoderConfig, Session } from './types.js';
 
 /** The largest position: planRope takes i32. */
 export const MAX_POSITION = 2 ** 31 - 1;
 
 /** The session. {@link Model.openSession} opens it. */
 export class DecoderSession implements Session {
-  readonly cache: KvCache;
-  readonly decoder: Decoder;
+  readonly sequence: Sequence;
+  readonly capacity: number;
+  readonly #config: DecoderConfig;
   readonly #onClose: (session: DecoderSession) => void;
   #busy: string | undefined;
   /** Positions were given: the cache does not tell them, so it cannot be shifted, and later tokens need theirs. */
@@ -24,18 +20,15 @@ export class DecoderSession implements Session {
   #closed = false;
 
   /** @param onClose - called once, when the session is disposed */
-  constructor(decoder: Decoder, capacity: number, cacheDtype: CacheDtype, onClose: (session: DecoderSession) => void) {
-    this.decoder = decoder;
+  constructor(config: DecoderConfig, capacity: number, sequence: Sequence, onClose: (session: DecoderSession) => void) {
+    this.#config = config;
+    this.capacity = capacity;
+    this.sequence = sequence;
     this.#onClose = onClose;
-    this.cache = new KvCache(decoder.runner, decoder.config, capacity, cacheDtype);
   }
 
   get length(): number {
-    return this.cache.length;
-  }
-
-  get capacity(): number {
-    return this.cache.capacity;
+    return this.sequence.length;
   }
 
   async append(tokens: readonly number[] | Int32Array, options: AppendOptions = {}): Promise<Float32Array> {
@@ -55,7 +48,7 @@ export class DecoderSession implements Session {
     this.#checkFree('truncate');
     if (!Number.isInteger(length) || length < 0 || length > this.length)
       refuse('RANGE', 'truncate: length', `an integer in [0, length=${this.length}]`, length);
-    this.cache.length = length;
+    this.sequence.length = length;
     if (length === 0) this.#ownPositions = false;
   }
 
@@ -73,15 +66,14 @@ export class DecoderSession implements Session {
         );
       if (this.#ownPositions)
         fail('UNSUPPORTED', 'shift: session', 'it was given positions of its own. Open another session.');
-      this.cache.shift(from, count);
-      await this.decoder.runner.finish();
+      await this.sequence.shift(from, count);
     });
   }
 
   dispose(): void {
     if (this.#closed) return;
     this.#closed = true;
-    this.cache.dispose();
+    this.sequence.dispose();
     this.#onClose(this);
   }
 
@@ -91,8 +83,9 @@ export class DecoderSession implements Session {
     signal: AbortSignal | undefined,
     givenPositions?: AppendOptions['positions'],
   ): Promise<Float32Array> {
-    const { config } = this.decoder;
-    const tokens = tokensOf(given, config.vocabSize, 'append: tokens');
+    const { sequence } = this;
+    const { hiddenSize, vocabSize } = this.#config;
+    const tokens = tokensOf(given, vocabSize, 'append: tokens');
     const positions = givenPositions && this.#positionsOf(givenPositions, tokens.length);
     const room = this.capacity - this.length;
     if (tokens.length > room) {
@@ -106,20 +99,21 @@ export class DecoderSession implements Session {
         'append: positions',
         'earlier tokens of this session were given positions. Give those of these, too.',
       );
-    const width = wanted === 'hidden' ? config.hiddenSize : config.vocabSize;
+    const width = wanted === 'hidden' ? hiddenSize : vocabSize;
     const all = wanted === 'all' || wanted === 'hidden';
     const result = new Float32Array(width * (all ? tokens.length : wanted === 'last' && tokens.length > 0 ? 1 : 0));
-    for (let at = 0; at < tokens.length; at += CHUNK_TOKENS) {
+    for (let at = 0; at < tokens.length; at += sequence.chunkTokens) {
       signal?.throwIfAborted();
       this.#checkOpen();
-      const chunk = tokens.subarray(at, at + CHUNK_TOKENS);
+      const chunk = tokens.subarray(at, at + sequence.chunkTokens);
       const before = this.length;
       try {
         const isLast = at + chunk.length === tokens.length;
         const own = positions && columnsOf(positions, tokens.length, at, chunk.length);
-        await this.#runChunk(chunk, own, wanted, isLast, all ? result.subarray(at * width) : result);
+        const now = wanted === 'last' && !isLast ? 'none' : wanted;
+        await sequence.run(chunk, own, now, all ? result.subarray(at * width) : result);
       } catch (error) {
-        this.cache.length = before; // keys of this piece may be missing
+        sequence.length = before; // keys of this piece may be missing
         throw error;
       }
       await pauseIfDue();
@@ -127,34 +121,11 @@ export class DecoderSession implements Session {
     return result;
   }
 
-  /** Queues everything that uses the shared scratch memory before anything is awaited, so sessions do not mix. */
-  #runChunk(
-    chunk: Int32Array,
-    positions: Int32Array | undefined,
-    wanted: Wanted,
-    isLast: boolean,
-    result: Float32Array,
-  ): Promise<unknown> {
-    const { decoder } = this;
-    const x = forward(decoder, chunk, this.cache, positions); // [t, h]
-    if (wanted === 'none' || (wanted === 'last' && !isLast)) return decoder.runner.finish();
-    if (wanted === 'hidden') return settle(finalNorm(decoder, x).read(), result, 0);
-    if (wanted === 'last')
-      return settle(logitsOf(decoder, x.slice(0, chunk.length - 1, chunk.length)).read(), result, 0);
-    const { vocabSize } = decoder.config;
-    const rows = logitRows(vocabSize);
-    const parts: Promise<void>[] = [];
-    for (let row = 0; row < chunk.length; row += rows) {
-      const part = x.slice(0, row, Math.min(row + rows, chunk.length));
-      parts.push(settle(logitsOf(decoder, part).read(), result, row * vocabSize));
-    }
-    return Promise.all(parts);
-  }
-
   /** Checks positions, `[tokens]` or `[axes, tokens]`. */
   #positionsOf(given: readonly number[] | Int32Array, tokens: number): Int32Array {
     const list = readList<number>(given, 'append: positions', 'a list of integers');
-    const most = Math.max(1, ...this.cache.layers.map(({ rope }) => rope?.axes?.sections.length ?? 1));
+    const layers = this.#config.layers(this.capacity);
+    const most = Math.max(1, ...layers.map(({ rope }) => rope?.axes?.sections.length ?? 1));
     const axes = list.length / tokens;
     const allowed = most === 4 ? [1, 3, 4] : most === 1 ? [1] : [1, most];
     if (tokens > 0 && !allowed.includes(axes)) {
@@ -200,10 +171,6 @@ export function columnsOf(matrix: Int32Array, width: number, at: number, count: 
   for (let row = 0; row * width < matrix.length; row++)
     columns.set(matrix.subarray(row * width + at, row * width + at + count), row * count);
   return columns;
-}
-
-async function settle(values: Float32Array | Promise<Float32Array>, to: Float32Array, at: number): Promise<void> {
-  to.set(values instanceof Promise ? await values : values, at);
 }
 
 /** Checks ids and copies them. @throws {RopewalkError} RANGE */

@@ -1,0 +1,154 @@
+/** The engine that needs nothing else: the forward pass on a backend of Ropewalk's operators. @module */
+import { type BackendOptions, Ropewalk, type RopewalkOptions, ropewalk } from 'ropewalk';
+import { reading } from 'ropewalk/backend';
+import { type Decoder, finalNorm, forward, logitsOf, Scratch } from './decoder.js';
+import type { Describe, ModelDescription } from './description.js';
+import type { Engine, EngineModel, LoadingOptions, Sequence, Wanted } from './engine.js';
+import { KvCache } from './kv-cache.js';
+import { CHUNK_TOKENS, logitRows, type MemoryLimits, memoryOf } from './memory.js';
+import type { ModelMemory, SessionOptions } from './types.js';
+import { loadWeights } from './upload.js';
+import { assembleWeights, type Weight, type WidenTo } from './weights.js';
+
+/** How the kernels are opened. */
+export interface KernelOptions extends BackendOptions {
+  /** A backend's name, `auto` unless given; or an open one, which the model uses and does not dispose. */
+  readonly backend?: RopewalkOptions['backend'] | Ropewalk;
+  /**
+   * What matrices in a GGUF's types become in memory where the backend does not read them as they lie: `f32`, the
+   * default, or `f16`, which takes half the memory and rounds each weight to 11 bits. That moves logits by about a
+   * thousandth of the largest.
+   */
+  readonly widenTo?: WidenTo;
+}
+
+/** @throws {RopewalkError} RANGE for a backend that is none */
+export function kernels({ backend, widenTo, ...options }: KernelOptions): Engine {
+  const shared = openedBackend(backend);
+  return {
+    name: 'kernels',
+    async open(describe: Describe): Promise<EngineModel> {
+      const rw = shared ?? (await ropewalk({ ...options, backend: backend as 'auto' }));
+      const free = (): void => {
+        if (!shared) rw.dispose();
+      };
+      try {
+        return new KernelModel(rw, describe(widenTo, rw.capabilities().blockFormats ?? []), free);
+      } catch (error) {
+        free();
+        throw error;
+      }
+    },
+  };
+}
+
+/** The backend that the caller has opened; undefined if one is to be opened by name. */
+function openedBackend(given: KernelOptions['backend']): Ropewalk | undefined {
+  if (given === undefined || typeof given === 'string') return undefined;
+  return reading('loadModel: backend', () => (given instanceof Ropewalk ? given : new Ropewalk(given)));
+}
+
+class KernelModel implements EngineModel {
+  readonly description: ModelDescription;
+  readonly #rw: Ropewalk;
+  readonly #free: () => void;
+  readonly #loaded = new Map<string, Weight>();
+  readonly #scratch: Scratch;
+  #decoder: Decoder | undefined;
+
+  /** @param free - gives the backend back */
+  constructor(rw: Ropewalk, description: ModelDescription, free: () => void) {
+    this.description = description;
+    this.#rw = rw;
+    this.#free = free;
+    this.#scratch = new Scratch(rw, description.config);
+  }
+
+  get name(): string {
+    return this.#rw.name;
+  }
+
+  memoryOf(session: Required<SessionOptions>): ModelMemory {
+    const { config, weights } = this.description;
+    return memoryOf(config, weights, session);
+  }
+
+  limits(machineBytes: (() => number | undefined) | undefined): MemoryLimits {
+    const { availableBytes, tensorBytes } = this.#rw.capabilities().memory ?? {};
+    const machine = this.#rw.name === 'webgpu' ? undefined : machineBytes?.();
+    const known = [availableBytes, machine].filter((bytes) => bytes !== undefined);
+    return { availableBytes: known.length > 0 ? Math.min(...known) : undefined, tensorBytes };
+  }
+
+  get scratchBytes(): number {
+    return this.#scratch.heldBytes;
+  }
+
+  async load(options: LoadingOptions): Promise<void> {
+    await loadWeights(this.#rw, this.description, this.#loaded, options);
+    const { config } = this.description;
+    const weights = assembleWeights(config, this.#loaded);
+    this.#decoder = { runner: this.#rw, config, weights, scratch: this.#scratch };
+  }
+
+  openSequence(session: Required<SessionOptions>): Sequence {
+    return new KernelSequence(this.#decoder!, session);
+  }
+
+  dispose(): void {
+    this.#scratch.dispose();
+    for (const weight of this.#loaded.values()) weight.dispose();
+    this.#free();
+  }
+}
+
+/** A sequence of tokens, with keys and values in the backend's memory. */
+export class KernelSequence implements Sequence {
+  readonly chunkTokens = CHUNK_TOKENS;
+  readonly cache: KvCache;
+  readonly decoder: Decoder;
+
+  constructor(decoder: Decoder, { context, cacheDtype }: Required<SessionOptions>) {
+    this.decoder = decoder;
+    this.cache = new KvCache(decoder.runner, decoder.config, context, cacheDtype);
+  }
+
+  get length(): number {
+    return this.cache.length;
+  }
+
+  set length(length: number) {
+    this.cache.length = length;
+  }
+
+  /** Queues everything that uses the shared scratch memory before anything is awaited, so sequences do not mix. */
+  run(tokens: Int32Array, positions: Int32Array | undefined, wanted: Wanted, result: Float32Array): Promise<unknown> {
+    const { decoder } = this;
+    const x = forward(decoder, tokens, this.cache, positions); // [t, h]
+    if (wanted === 'none') return decoder.runner.finish();
+    if (wanted === 'hidden') return settle(finalNorm(decoder, x).read(), result, 0);
+    if (wanted === 'last')
+      return settle(logitsOf(decoder, x.slice(0, tokens.length - 1, tokens.length)).read(), result, 0);
+    const { vocabSize } = decoder.config;
+    const rows = logitRows(vocabSize);
+    const parts: Promise<void>[] = [];
+    for (let row = 0; row < tokens.length; row += rows) {
+      const part = x.slice(0, row, Math.min(row + rows, tokens.length));
+      parts.push(settle(logitsOf(decoder, part).read(), result, row * vocabSize));
+    }
+    return Promise.all(parts);
+  }
+
+  async shift(from: number, count: number): Promise<void> {
+    this.cache.shift(from, count);
+    await this.decoder.runner.finish();
+  }
+
+  dispose(): void {
+    this.cache.dispose();
+  }
+}
+
+async function settle(values: Float32Array | Promise<Float32Array>, to: Float32Array, at: number): Promise<void> {
+  to.set(values instanceof Promise ? await values : values, at);
+}
