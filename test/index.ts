@@ -56,6 +56,7 @@ import './model/config.test.js';
 import './model/decoder-marline.test.js';
 import './model/decoder.test.js';
 import './model/description.test.js';
+import './model/engine.test.js';
 import './model/experts-read.test.js';
 import './model/families.test.js';
 import './model/family-sessions.test.js';
