@@ -9,6 +9,7 @@ import { planRope, type RopeSpec } from 'ropewalk';
 import { angleConstants } from '../export/angles.js';
 import { constantTables } from '../export/rope-model.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
+import { asGiven, tokensFirst } from './padding.js';
 import { attention, gemm, portableOperators, present, tableRows } from './portable.js';
 import { blocksOf, type DecoderScope, joined, type Matrix } from './scope.js';
 
@@ -34,6 +35,7 @@ export function contribOperators(s: DecoderScope): DecoderOperators {
       b.add('LayerNormalization', [x, weight, bias], { axis: { i: -1 }, epsilon: { f: config.normEps } }),
     linear: (x, matrix) => (blocksOf(matrix.weights[0]!) ? matMulBlocks(s, x, matrix) : gemm(s, x, matrix)),
     swiglu: (gate, up) => b.add('Mul', [b.add('Mul', [gate, b.add('Sigmoid', [gate])]), up]),
+    tokensFirst: hasGrouped(s),
     packs: (call) => isGrouped(s, call),
     attentionOfPacked: (qkv, call) => grouped(s, [qkv, '', ''], call),
     attention: (heads, call) =>
@@ -43,7 +45,9 @@ export function contribOperators(s: DecoderScope): DecoderOperators {
 
 /** What GroupQueryAttention cannot say is put together from ONNX's own operators. */
 function composedOf(s: DecoderScope, heads: Heads, call: AttentionCall): string {
-  return attention(s, heads, call);
+  if (!hasGrouped(s)) return attention(s, heads, call);
+  const { q, k, v } = heads;
+  return tokensFirst(s, attention(s, { q: asGiven(s, q), k: asGiven(s, k), v: asGiven(s, v) }, call));
 }
 
 function codesOf(s: DecoderScope, weights: readonly WeightPlan[]): { codes: string; scales: string; bits: 8 | 4 } {
@@ -87,9 +91,18 @@ function gatherBlocks(s: DecoderScope, ids: string, table: WeightPlan): string {
  *
  * @see microsoft/onnxruntime@00b376b onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h, CheckInputs
  */
-function isGrouped(s: DecoderScope, { headDim, valueDim, rope }: AttentionCall): boolean {
+function isGrouped(
+  s: DecoderScope,
+  { headDim, valueDim, rope }: Pick<AttentionCall, 'headDim' | 'valueDim' | 'rope'>,
+): boolean {
   if (headDim !== valueDim || headDim % 8 !== 0) return false;
   return rope === undefined || rotatesInside(s, rope);
+}
+
+/** Whether a layer of the model has GroupQueryAttention. */
+function hasGrouped(s: DecoderScope): boolean {
+  const { headDim, valueDim } = s.config;
+  return s.config.layers(s.settings.context).some(({ rope }) => isGrouped(s, { headDim, valueDim, rope }));
 }
 
 function rotatesInside(s: DecoderScope, rope: RopeSpec): boolean {
@@ -120,8 +133,9 @@ function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], 
       return tables.cos;
     });
   const sin = c && s.once(`${key} sin`, () => '');
+  const positions = s.once('positions, tokens first', () => tokensFirst(s, 'position_ids'));
   const interleaved = rope && planRope({ ...rope, positions: 0, seqLen: 1 }).read.step === 2;
-  const inputs = [q, k, v, ...past, lastOf, total, cos ?? '', sin ?? '', cos ? 'position_ids' : '', '', sinks ?? ''];
+  const inputs = [q, k, v, ...past, lastOf, total, cos ?? '', sin ?? '', cos ? positions : '', '', sinks ?? ''];
   while (inputs.at(-1) === '') inputs.pop();
   const [out, presentKey, presentValue] = b.addMany(
     'GroupQueryAttention',

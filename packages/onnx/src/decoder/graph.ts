@@ -12,6 +12,7 @@ import type { GraphBuilder } from '../export/builder.js';
 import type { WeightConstant } from './constants.js';
 import { contribOperators } from './contrib.js';
 import type { AttentionCall, DecoderOperators } from './operators.js';
+import { asGiven, tokensFirst } from './padding.js';
 import { portableOperators } from './portable.js';
 import {
   BATCH,
@@ -102,7 +103,8 @@ function forward(s: DecoderScope, ops: DecoderOperators): string {
   const { parallel, embeddingScale, residualScale, numLayers } = config;
   const scaled = (x: string, factor: number): string => (factor === 1 ? x : b.add('Mul', [x, s.number(factor)]));
   const norm = (x: string, place: string): string => (s.at(`${place}.weight`) ? normOf(s, ops, x, place) : x);
-  let x = scaled(ops.embed('input_ids', s.at('embedding.weight')!), embeddingScale);
+  const ids = ops.tokensFirst ? tokensFirst(s, 'input_ids') : 'input_ids';
+  let x = scaled(ops.embed(ids, s.at('embedding.weight')!), embeddingScale);
   for (const [layer, { rope, window }] of config.layers(settings.context).entries()) {
     const at = (part: string): string => `${layer}.${part}`;
     const addToStream = (made: string, post: string): void => {
@@ -112,7 +114,7 @@ function forward(s: DecoderScope, ops: DecoderOperators): string {
     let attended = attend(s, ops, input, layer, rope, window);
     if (layer === numLayers - 1)
       // Earlier rows matter to later layers only.
-      [x, input, attended] = [keptRows(s, x), keptRows(s, input), keptRows(s, attended)];
+      [x, input, attended] = [keptRows(s, ops, x), keptRows(s, ops, input), keptRows(s, ops, attended)];
     const branch = ops.linear(attended, s.matrix(at('output'))!);
     if (!parallel) addToStream(branch, 'attentionPostNorm');
     const mlpInput = s.at(at('mlpNorm.weight')) ? norm(x, at('mlpNorm')) : parallel ? input : x;
@@ -130,12 +132,13 @@ function normOf(s: DecoderScope, ops: DecoderOperators, x: string, place: string
 }
 
 /** The last num_logits_to_keep rows of `[batch, seq, …]`; all for 0. */
-function keptRows(s: DecoderScope, x: string): string {
+function keptRows(s: DecoderScope, ops: DecoderOperators, x: string): string {
   const { b } = s;
   const first = s.once('first kept row', () =>
     // Some clients give it with one dimension, others with none.
     b.add('Reshape', [b.add('Neg', ['num_logits_to_keep']), s.integers(1)]),
   );
+  if (ops.tokensFirst) return asGiven(s, x, first);
   return b.add('Slice', [x, first, s.integers(Number.MAX_SAFE_INTEGER), s.integers(1)]);
 }
 

@@ -45,6 +45,8 @@ export interface DecoderOperators {
   swiglu(gate: string, up: string): string;
   /** GELU of x. */
   gelu(x: string, approximate: 'none' | 'tanh'): string;
+  /** Whether attention wants each row's tokens first, and padding after them; see padding.ts. */
+  readonly tokensFirst: boolean;
   /** Whether {@link attentionOfPacked} takes this layer's q, k and v as one value. */
   packs(call: AttentionCall): boolean;
   /** As {@link attention}, of `[batch, seq, (heads + 2 · kv_heads) · d]`. */

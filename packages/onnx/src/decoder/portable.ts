@@ -29,6 +29,7 @@ export function portableOperators(s: DecoderScope): DecoderOperators {
     linear: (x, matrix) => gemm(s, x, matrix),
     swiglu: (gate, up) => swiglu(b, gate, up, { limit: undefined, alpha: 1, offset: 0 }, 'f32'),
     gelu: (x, approximate) => gelu(b, x, approximate, 'f32', form),
+    tokensFirst: false,
     packs: () => false,
     attentionOfPacked: (qkv) => qkv,
     attention: (heads, call) => attention(s, heads, call),
@@ -167,31 +168,20 @@ function maskOf(s: DecoderScope, window: number | undefined): string {
   const { b } = s;
   return s.once(`mask ${window}`, () => {
     const rows = s.once('rows', () => {
-      const total = scalarOf(s, 'attention_mask');
-      const first = b.add('Sub', [total, scalarOf(s, 'input_ids')]);
-      const range = b.add('Range', [first, total, scalar(s, 1)]);
+      const total = s.sizeOf('attention_mask');
+      const first = b.add('Sub', [total, s.sizeOf('input_ids')]);
+      const range = b.add('Range', [first, total, s.integer(1)]);
       return b.add('Unsqueeze', [range, s.integers(1)]);
     });
     const columns = s.once('columns', () =>
-      b.add('Unsqueeze', [b.add('Range', [scalar(s, 0), scalarOf(s, 'attention_mask'), scalar(s, 1)]), s.integers(0)]),
+      b.add('Unsqueeze', [b.add('Range', [s.integer(0), s.sizeOf('attention_mask'), s.integer(1)]), s.integers(0)]),
     );
     let seen = b.add('LessOrEqual', [columns, rows]);
     if (window !== undefined) {
-      const near = b.add('Greater', [columns, b.add('Sub', [rows, scalar(s, window)])]);
+      const near = b.add('Greater', [columns, b.add('Sub', [rows, s.integer(window)])]);
       seen = b.add('And', [seen, near]);
     }
     const real = s.once('real tokens', () => b.add('Unsqueeze', [b.cast('attention_mask', 'bool'), s.integers(1, 2)]));
     return b.add('Where', [b.add('And', [seen, real]), s.number(0), s.number(MASKED)]);
   });
-}
-
-/** The second dimension of an input, without dimensions. */
-function scalarOf(s: DecoderScope, input: string): string {
-  return s.once(`size of ${input}`, () =>
-    s.b.add('Gather', [s.b.add('Shape', [input]), scalar(s, 1)], { axis: { i: 0 } }),
-  );
-}
-
-function scalar(s: DecoderScope, value: number): string {
-  return s.once(`integer ${value}`, () => s.b.add('Squeeze', [s.integers(value), s.integers(0)]));
 }

@@ -112,6 +112,18 @@ export class DecoderScope {
     return this.once(`integers ${values}`, () => this.b.integers(this.b.fresh('integers'), values));
   }
 
+  /** A constant of i64 without dimensions. */
+  integer(value: number): string {
+    return this.once(`integer ${value}`, () => this.b.add('Squeeze', [this.integers(value), this.integers(0)]));
+  }
+
+  /** The second dimension of an input, i64 without dimensions: seq of input_ids, total of attention_mask. */
+  sizeOf(input: 'input_ids' | 'attention_mask'): string {
+    return this.once(`size of ${input}`, () =>
+      this.b.add('Gather', [this.b.add('Shape', [input]), this.integer(1)], { axis: { i: 0 } }),
+    );
+  }
+
   /** A value of `[batch, seq, …]` in the shape `[batch, seq, ...last]`; one of `last` may be −1. */
   reshape(x: string, ...last: readonly number[]): string {
     const { b } = this;

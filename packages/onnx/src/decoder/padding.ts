@@ -1,0 +1,56 @@
+/**
+ * Padding of a batch's rows, for attention that reads each row from its first key on.
+ *
+ * Programs pad on the left (transformers) or on the right (onnxruntime-genai). GroupQueryAttention is told how many keys
+ * a row has, and reads the first ones: padding must come last. So inside the graph each row turns until its first token
+ * comes first, and logits turn back:
+ *
+ *     given   [pad pad a b c]   mask 0 0 1 1 1
+ *     inside  [a b c pad pad]
+ *
+ * @module
+ */
+import type { DecoderScope } from './scope.js';
+
+/** Turns `[batch, seq, …]`, as it was given, until each row starts with its first token. */
+export function tokensFirst(s: DecoderScope, x: string): string {
+  return gathered(s, x, places(s, 'Add'));
+}
+
+/**
+ * Turns `[batch, seq, …]` back.
+ *
+ * @param first - the first row of those as given that are wanted, i64 `[1]`, negative from the end; all unless given
+ */
+export function asGiven(s: DecoderScope, x: string, first?: string): string {
+  const all = places(s, 'Sub');
+  if (first === undefined) return gathered(s, x, all);
+  const kept = s.once('places of kept rows', () =>
+    s.b.add('Slice', [all, first, s.integers(Number.MAX_SAFE_INTEGER), s.integers(1)]),
+  );
+  return gathered(s, x, kept);
+}
+
+function gathered({ b }: DecoderScope, x: string, rows: string): string {
+  return b.add('GatherND', [x, rows], { batch_dims: { i: 1 } });
+}
+
+/** Where each token comes from, i64 `[batch, seq, 1]`. */
+function places(s: DecoderScope, way: 'Add' | 'Sub'): string {
+  const { b } = s;
+  return s.once(`places ${way}`, () => {
+    const seq = s.sizeOf('input_ids');
+    const padding = s.once('padding before each row', () => {
+      const own = b.add('Slice', [
+        b.cast('attention_mask', 'i32'),
+        b.add('Unsqueeze', [b.add('Neg', [seq]), s.integers(0)]),
+        s.integers(Number.MAX_SAFE_INTEGER),
+        s.integers(1),
+      ]);
+      return b.add('ArgMax', [own], { axis: { i: 1 }, keepdims: { i: 1 } });
+    });
+    const range = s.once('places in a row', () => b.add('Range', [s.integer(0), seq, s.integer(1)]));
+    const turned = b.add('Mod', [b.add(way, [range, padding]), seq]);
+    return b.add('Unsqueeze', [turned, s.integers(2)]);
+  });
+}
