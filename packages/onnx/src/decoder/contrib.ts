@@ -11,11 +11,9 @@ import { constantTables } from '../export/rope-model.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
 import { asGiven, tokensFirst } from './padding.js';
 import { attention, gemm, portableOperators, present, tableRows } from './portable.js';
-import { blocksOf, type DecoderScope, joined, type Matrix } from './scope.js';
+import { BLOCK, blocksOf, type DecoderScope, joined, type Matrix } from './scope.js';
 
 const DOMAIN = 'com.microsoft';
-/** Weights of a block, in both formats. */
-const BLOCK = 32;
 /** Activations in blocks of int8, as llama.cpp has them for these weights. */
 const ACCURACY = 4;
 

@@ -3,13 +3,14 @@
  *
  * @module
  */
+import type { WeightPlan } from '@ropewalk/model/description';
 import { planRope, type RopeSpec } from 'ropewalk';
 import { angleConstants } from '../export/angles.js';
 import { gelu, layerNorm, rmsNorm, swiglu } from '../export/fragments.js';
 import { cosSinFor, rotate, rotateStandard } from '../export/rope.js';
 import { constantTables, cosSinOf } from '../export/rope-model.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
-import { BATCH, blocksOf, type DecoderScope, joined, type Matrix, TOTAL } from './scope.js';
+import { BATCH, BLOCK, blocksOf, type DecoderScope, joined, type Matrix, TOTAL } from './scope.js';
 
 /** Finite, so that a row of padding, which sees nothing, has no NaN. */
 const MASKED = -3.4028234663852886e38;
@@ -21,7 +22,10 @@ export function portableOperators(s: DecoderScope): DecoderOperators {
   const eps = config.normEps;
   return {
     embed: (ids, table) => {
-      const found = b.add('Gather', [s.constant([table], 'numbers', table.shape), ids], { axis: { i: 0 } });
+      const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: { i: 0 } });
+      const blocks = blocksIn(s, [table]);
+      if (blocks) return widened(s, rowsOf(blocks.codes), rowsOf(blocks.scales), blocks.held, [0, 0, -1]);
+      const found = rowsOf(s.constant([table], 'numbers', table.shape));
       return table.held === 'f32' ? found : b.cast(found, 'f32');
     },
     rmsNorm: (x, weight) => rmsNorm(b, x, weight, eps, 'f32', form),
@@ -36,14 +40,71 @@ export function portableOperators(s: DecoderScope): DecoderOperators {
   };
 }
 
-/** Appends a product with a matrix of numbers: `[batch, seq, k]` → `[batch, seq, n]`. */
+/** Appends a product with a matrix: `[batch, seq, k]` → `[batch, seq, n]`. */
 export function gemm(s: DecoderScope, x: string, { weights, biases }: Matrix): string {
   const { b } = s;
-  if (weights.some((plan) => blocksOf(plan))) throw new Error('not yet');
-  const flat = b.add('Reshape', [x, s.integers(-1, weights[0]!.shape[1]!)]);
+  const [n, k] = joined(weights) as [number, number];
+  const flat = b.add('Reshape', [x, s.integers(-1, k)]);
   const bias = biases.length > 0 ? s.numbers(biases) : undefined;
-  const product = b.add('Gemm', [flat, s.numbers(weights), bias], { transB: { i: 1 } });
-  return s.reshape(product, joined(weights)[0]!);
+  const columns = s.settings.form === 'standard' && blocksOf(weights[0]!) !== undefined;
+  const matrix = columns ? dequantised(s, weights) : numbersOf(s, weights);
+  return s.reshape(b.add('Gemm', [flat, matrix, bias], { transB: columns ? undefined : { i: 1 } }), n);
+}
+
+/** Matrices as numbers in f32, `[n, k]`. */
+function numbersOf(s: DecoderScope, weights: readonly WeightPlan[]): string {
+  const blocks = blocksIn(s, weights);
+  return blocks ? widened(s, blocks.codes, blocks.scales, blocks.held, joined(weights)) : s.numbers(weights);
+}
+
+/**
+ * A matrix in blocks as numbers, `[k, n]`. Files have its rows; ONNX Runtime transposes integers and scales when it loads
+ * the model, and makes a MatMulNBits of what follows, which widens nothing. It does so for blocks along the first axis
+ * only.
+ *
+ * @see microsoft/onnxruntime@02b0534 onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc
+ */
+function dequantised(s: DecoderScope, weights: readonly WeightPlan[]): string {
+  const { b } = s;
+  const [n, k] = joined(weights) as [number, number];
+  const turned = (value: string): string => b.add('Transpose', [value], { perm: { ints: [1, 0] } });
+  const codes = turned(s.constant(weights, 'signed', [n, k]));
+  const scales = turned(s.constant(weights, 'scales', [n, k / BLOCK]));
+  return b.add('DequantizeLinear', [codes, scales], { axis: { i: 0 }, block_size: { i: BLOCK } });
+}
+
+/** A matrix in blocks by rows and blocks: integers `[n, blocks, 32]`, or pairs of them `[n, blocks, 16]`, and scales. */
+function blocksIn(s: DecoderScope, weights: readonly WeightPlan[]) {
+  const held = blocksOf(weights[0]!);
+  if (!held) return undefined;
+  const shape = joined(weights);
+  const byBlock = (size: number): number[] => [...shape.slice(0, -1), shape.at(-1)! / BLOCK, size];
+  const codes = s.constant(weights, 'signed', byBlock(held === 'q8_0' ? BLOCK : BLOCK / 2));
+  return { codes, scales: s.constant(weights, 'scales', byBlock(1)), held };
+}
+
+/** Widens blocks, exactly: integers or pairs of them in i8, and scales, with the last dimension a block's. */
+function widened(
+  s: DecoderScope,
+  codes: string,
+  scales: string,
+  held: 'q8_0' | 'q4_0',
+  shape: readonly number[],
+): string {
+  const { b } = s;
+  let numbers = b.cast(codes, 'f32');
+  if (held === 'q4_0') {
+    // In floats, where every provider has Floor: a signed byte is 16 · high + low, and low is 0 … 15 still.
+    const floor = (x: string, unit: number): string => b.add('Floor', [b.add('Mul', [x, s.number(1 / unit)])]);
+    const less = (x: string, y: string): string => b.add('Sub', [x, b.add('Mul', [y, s.number(16)])]);
+    const high = floor(numbers, 16);
+    const low = less(numbers, high);
+    const members = [less(low, floor(low, 8)), high].map((x) => b.add('Unsqueeze', [x, s.integers(-1)]));
+    numbers = b.add('Concat', members, { axis: { i: -1 } });
+    // [.., blocks, 16, 2] → [.., blocks, 32]; a block's scale is beside all of its weights.
+    scales = b.add('Unsqueeze', [scales, s.integers(-1)]);
+  }
+  return b.add('Reshape', [b.add('Mul', [numbers, scales]), s.integers(...shape)]);
 }
 
 /** Appends the rotation of heads, `[batch, heads, seq, d]`. */

@@ -6,8 +6,10 @@
 import type { DecoderConfig } from '@ropewalk/model';
 import type { WeightPlan } from '@ropewalk/model/description';
 import type { BlockFormat } from 'ropewalk';
+import { countElements } from 'ropewalk/backend';
 import type { AngleMode } from '../export/angles.js';
 import { GraphBuilder } from '../export/builder.js';
+import type { OnnxDtype } from '../format/onnx.js';
 import type { MadeAs, WeightConstant } from './constants.js';
 
 /** Which operators a decoder's graph is made of. */
@@ -43,6 +45,9 @@ export interface Matrix {
   readonly weights: readonly WeightPlan[];
   readonly biases: readonly WeightPlan[];
 }
+
+/** Weights of a block, in both formats. */
+export const BLOCK = 32;
 
 /** The block format of a weight in the graph; undefined where it has numbers. */
 export function blocksOf(plan: WeightPlan): Extract<BlockFormat, 'q8_0' | 'q4_0'> | undefined {
@@ -88,8 +93,7 @@ export class DecoderScope {
     const places = weights.map(({ place }) => place.replace(/^(\d)/, 'layers.$1')).join('+');
     const name = `${places}${madeAs === 'numbers' ? '' : `.${madeAs}`}`;
     return this.once(`${name} [${shape}]`, () => {
-      const { held } = weights[0]!;
-      const dtype = madeAs === 'codes' ? 'u8' : madeAs === 'scales' ? 'f32' : (held as 'f32' | 'f16' | 'bf16');
+      const dtype = dtypeOf(weights, madeAs, shape);
       const fresh = this.constants.some((other) => other.name === name) ? `${name}.${shape.length}d` : name;
       this.constants.push({ name: fresh, dtype, shape, weights, madeAs });
       return fresh;
@@ -142,6 +146,15 @@ export class DecoderScope {
   headsFirst(x: string): string {
     return this.b.add('Transpose', [x], { perm: { ints: [0, 2, 1, 3] } });
   }
+}
+
+function dtypeOf(weights: readonly WeightPlan[], madeAs: MadeAs, shape: readonly number[]): OnnxDtype {
+  if (madeAs === 'codes') return 'u8';
+  if (madeAs === 'scales') return 'f32';
+  const { held } = weights[0]!;
+  if (madeAs === 'numbers') return held as 'f32' | 'f16' | 'bf16';
+  const pairs = countElements(shape) < countElements(joined(weights));
+  return held === 'q8_0' || pairs ? 'i8' : 'i4';
 }
 
 /** The shape of weights whose rows follow each other. */

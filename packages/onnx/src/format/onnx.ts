@@ -37,8 +37,14 @@ export const DTYPE_OF: ReadonlyMap<number, Dtype> = /* @__PURE__ */ new Map<numb
   [16, 'bf16'],
 ]);
 
+/** A dtype, or one that only constants of models in files have: i4, two elements a byte, the first in its low half. */
+export type OnnxDtype = Dtype | 'i4';
+
+const ONNX_I4 = 22;
+
 /** The number of a dtype in ONNX: bf16 is 16, f16 is 10. */
-export function onnxDataType(dtype: Dtype): number {
+export function onnxDataType(dtype: OnnxDtype): number {
+  if (dtype === 'i4') return ONNX_I4;
   for (const [code, name] of DTYPE_OF) if (name === dtype) return code;
   return refuse('DTYPE', 'onnx: dtype', 'a dtype', dtype);
 }
@@ -71,7 +77,7 @@ export interface OnnxValue {
 
 /** A constant whose elements are in a file beside the model: dense, little-endian. */
 export interface OnnxExternalTensor {
-  readonly dtype: Dtype;
+  readonly dtype: OnnxDtype;
   readonly shape: readonly number[];
   /** The file's path, relative to the model's folder. */
   readonly location: string;
