@@ -10,7 +10,7 @@ import { angleConstants } from '../export/angles.js';
 import { constantTables } from '../export/rope-model.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
 import { asGiven, tokensFirst } from './padding.js';
-import { attention, gemm, portableOperators, present, tableRows } from './portable.js';
+import { attention, gemm, halvesOf, portableOperators, present, scaled, tableRows } from './portable.js';
 import { BLOCK, blocksOf, type DecoderScope, joined, type Matrix } from './scope.js';
 
 const DOMAIN = 'com.microsoft';
@@ -71,17 +71,19 @@ function matMulBlocks(s: DecoderScope, x: string, { weights, biases }: Matrix): 
   );
 }
 
+/**
+ * Rows of a table in blocks, whose integers a tied head shares. GatherBlockQuantized would be one node, but the builds of
+ * onnxruntime-web 1.30 with WebGPU, which transformers.js takes, have it on the GPU only.
+ */
 function gatherBlocks(s: DecoderScope, ids: string, table: WeightPlan): string {
+  const { b } = s;
+  const { codes, bits } = codesOf(s, [table]);
   const [n, k] = table.shape as [number, number];
-  const bits = blocksOf(table) === 'q8_0' ? 8 : 4;
-  const codes = s.constant([table], 'codes', [n, (k * bits) / 8]);
-  const scales = s.constant([table], 'scales', [n, k / BLOCK]);
-  return s.b.add(
-    'GatherBlockQuantized',
-    [codes, ids, scales],
-    { bits: { i: bits }, block_size: { i: BLOCK }, gather_axis: { i: 0 }, quantize_axis: { i: 1 } },
-    DOMAIN,
-  );
+  const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: { i: 0 } });
+  const bytes = b.cast(rowsOf(codes), 'f32');
+  const unsigned = bits === 8 ? [bytes] : halvesOf(s, bytes);
+  const members = unsigned.map((x) => b.add('Sub', [x, s.number(2 ** (bits - 1))]));
+  return scaled(s, members, rowsOf(s.constant([table], 'scales', [n, k / BLOCK, 1])), [0, 0, -1]);
 }
 
 /**

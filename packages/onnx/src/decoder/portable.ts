@@ -92,19 +92,35 @@ function widened(
   shape: readonly number[],
 ): string {
   const { b } = s;
-  let numbers = b.cast(codes, 'f32');
-  if (held === 'q4_0') {
-    // In floats, where every provider has Floor: a signed byte is 16 · high + low, and low is 0 … 15 still.
-    const floor = (x: string, unit: number): string => b.add('Floor', [b.add('Mul', [x, s.number(1 / unit)])]);
-    const less = (x: string, y: string): string => b.add('Sub', [x, b.add('Mul', [y, s.number(16)])]);
-    const high = floor(numbers, 16);
-    const low = less(numbers, high);
-    const members = [less(low, floor(low, 8)), high].map((x) => b.add('Unsqueeze', [x, s.integers(-1)]));
-    numbers = b.add('Concat', members, { axis: { i: -1 } });
-    // [.., blocks, 16, 2] → [.., blocks, 32]; a block's scale is beside all of its weights.
-    scales = b.add('Unsqueeze', [scales, s.integers(-1)]);
+  const numbers = b.cast(codes, 'f32');
+  if (held === 'q8_0') return scaled(s, [numbers], scales, shape);
+  // A signed byte is 16 · high + low, and low is 0 … 15 still.
+  const [low, high] = halvesOf(s, numbers);
+  const below = b.add('Floor', [b.add('Mul', [low, s.number(1 / 8)])]);
+  return scaled(s, [b.add('Sub', [low, b.add('Mul', [below, s.number(16)])]), high], scales, shape);
+}
+
+/** The half bytes of bytes, in floats, where every provider has Floor: low is 0 … 15, high as signed as the byte. */
+export function halvesOf(s: DecoderScope, bytes: string): [low: string, high: string] {
+  const { b } = s;
+  const high = b.add('Floor', [b.add('Mul', [bytes, s.number(1 / 16)])]);
+  return [b.add('Sub', [bytes, b.add('Mul', [high, s.number(16)])]), high];
+}
+
+/** Appends integers times the scales of their blocks, `[…, blocks, 1]`; two lists of integers are even and odd places. */
+export function scaled(s: DecoderScope, members: readonly string[], scales: string, shape: readonly number[]): string {
+  const { b } = s;
+  const last = s.integers(-1);
+  let [numbers, factors] = [members[0]!, scales];
+  if (members.length > 1) {
+    numbers = b.add(
+      'Concat',
+      members.map((x) => b.add('Unsqueeze', [x, last])),
+      { axis: { i: -1 } },
+    );
+    factors = b.add('Unsqueeze', [scales, last]);
   }
-  return b.add('Reshape', [b.add('Mul', [numbers, scales]), s.integers(...shape)]);
+  return b.add('Reshape', [b.add('Mul', [numbers, factors]), s.integers(...shape)]);
 }
 
 /** Appends the rotation of heads, `[batch, heads, seq, d]`. */
