@@ -64,7 +64,7 @@ function listing(calls: string[], failAt?: string): Engine {
   return {
     name: 'list',
     async open(describe) {
-      const description = describe(undefined, []);
+      const description = describe({ formats: [] });
       note(`open ${description.config.architecture}`);
       return { ...model, description };
     },

@@ -3,7 +3,9 @@
  * float64 loops.
  */
 
+import { type QuantisedFormat, quantise } from '../../packages/model/src/quantise.js';
 import type { Tokenizer } from '../../packages/model/src/types.js';
+import { blockBytes } from '../../packages/ropewalk/src/core/blocks.js';
 import { type FloatDtype, newArray, roundTo, storeNumber } from '../../packages/ropewalk/src/core/dtypes.js';
 import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
 import { ggufOf, type MadeTensor, safetensorsOf } from './model-files.js';
@@ -35,6 +37,8 @@ export interface TinyShape {
   readonly freqFactors?: readonly number[];
   /** How far a token sees. */
   readonly window?: number;
+  /** The blocks that a GGUF has matrices in, if their rows are whole blocks. */
+  readonly blocks?: QuantisedFormat;
   /** How weights are stored; f32 unless given. */
   readonly dtype?: FloatDtype & ('f32' | 'f16' | 'bf16');
 }
@@ -166,7 +170,12 @@ function inGguf(name: string, { shape, values }: Values, model: TinyShape): Made
   const woven = /[qk]_proj/.test(name) && (model.family === 'llama' || model.family === 'mistral');
   const rows = woven ? weave(values, shape, model.headDim) : values;
   const type = { f32: 0, f16: 1, bf16: 30 }[dtype];
-  return { name: name.replace(pattern, to), shape: [...shape].reverse(), type, bytes: bytesOf(rows, dtype) };
+  const common = { name: name.replace(pattern, to), shape: [...shape].reverse() };
+  const { blocks } = model;
+  if (!blocks || shape.length === 1 || shape[1]! % 32 !== 0) return { ...common, type, bytes: bytesOf(rows, dtype) };
+  const bytes = new Uint8Array(blockBytes(blocks, rows.length));
+  quantise(Float32Array.from(rows), blocks, bytes, name);
+  return { ...common, type: { q8_0: 8, q4_0: 2 }[blocks], bytes };
 }
 
 /** Row 2j of a head becomes row j, row 2j + 1 row j + headDim / 2: pairs that were halves apart are neighbours. */

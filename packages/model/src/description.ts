@@ -4,29 +4,27 @@
  * @module @ropewalk/model/description
  */
 import type { ByteSource } from '@ropewalk/formats';
-import { BLOCK_FORMAT_NAMES, type BlockFormat } from 'ropewalk';
-import { readList, readOptions, refuse } from 'ropewalk/backend';
+import { BLOCK_FORMAT_NAMES } from 'ropewalk';
+import { readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import { checkTypes } from './arguments.js';
 import { type Found, folderOf, type ModelFiles, readHeaders } from './model-files.js';
+import { QUANTISED_FORMATS } from './quantise.js';
 import { type StreamWeightOptions, streamWeight, type WritePiece } from './stream-weight.js';
-import { planWeights, type WeightPlan, type WidenTo } from './weights.js';
+import { type HoldOptions, planWeights, type WeightPlan } from './weights.js';
 
 export type { ByteSource } from '@ropewalk/formats';
 export type { FileData } from './byte-source.js';
 export type { Activation, Family } from './families.js';
 export type { ModelFiles } from './model-files.js';
-export type { StreamWeightOptions, WritePiece } from './stream-weight.js';
+export { QUANTISED_FORMATS, type QuantisedFormat } from './quantise.js';
+export type { LoadProgress, StreamWeightOptions, WritePiece } from './stream-weight.js';
 export type { DecoderConfig, ExpertConfig, LatentConfig, LayerConfig, Tokenizer } from './types.js';
 export { isBlockFormat, type WeightPlan } from './weights.js';
 
 /** How {@link describeModel} plans the weights. */
-export interface DescribeOptions {
+export interface DescribeOptions extends HoldOptions {
   /** The model's name in messages: its path or address. */
-  readonly where?: string;
-  /** What matrices become whose type is not in `formats`, and that no 16-bit type holds exactly: `f32` unless given. */
-  readonly widenTo?: WidenTo;
-  /** The block formats that are kept as they lie; all that the kernel reads unless given. */
-  readonly formats?: readonly BlockFormat[];
+  readonly where?: string | undefined;
 }
 
 /** A model as its files describe it. No weight is in memory. */
@@ -62,18 +60,20 @@ export interface ModelDescription extends Omit<Found, 'stored'> {
  * @example const { config, weights } = await describeModel({ 'model.gguf': blob }, { formats: ['q8_0', 'q4_0'] });
  */
 export async function describeModel(files: ModelFiles, given: DescribeOptions = {}): Promise<ModelDescription> {
-  const { where, widenTo, formats = BLOCK_FORMAT_NAMES } = readOptions(given, 'describeModel: options');
+  const { where, ...hold } = readOptions(given, 'describeModel: options');
   checkTypes({ where }, 'string', 'describeModel');
-  const names = Array.from(readList(formats, 'describeModel: formats', 'a list of block formats'));
-  for (const name of names)
-    if (!BLOCK_FORMAT_NAMES.includes(name))
-      refuse('UNSUPPORTED', 'describeModel: formats', BLOCK_FORMAT_NAMES.join(', '), name);
+  checkTypes({ widenHalves: hold.widenHalves }, 'boolean', 'describeModel');
+  const formats = Array.from(
+    readList(hold.formats ?? BLOCK_FORMAT_NAMES, 'describeModel: formats', 'a list of block formats'),
+  );
+  for (const name of formats) readName(name, BLOCK_FORMAT_NAMES, 'describeModel: formats');
+  if (hold.quantise !== undefined) readName(hold.quantise, QUANTISED_FORMATS, 'describeModel: quantise');
   const plan = await readDescription(files, where, 'describeModel');
-  return plan(widenTo, names);
+  return plan({ ...hold, formats });
 }
 
 /** Plans the weights. @throws {RopewalkError} UNSUPPORTED for a tensor or type that is not computed here */
-export type Describe = (widenTo: WidenTo | undefined, formats: readonly BlockFormat[]) => ModelDescription;
+export type Describe = (hold: HoldOptions) => ModelDescription;
 
 /**
  * Reads the headers; the weights are planned when the backend is known.
@@ -83,12 +83,13 @@ export type Describe = (widenTo: WidenTo | undefined, formats: readonly BlockFor
 export async function readDescription(files: ModelFiles, where: string | undefined, caller: string): Promise<Describe> {
   const folder = folderOf(files, where, caller);
   const { stored, ...found } = await readHeaders(folder);
-  return (widenTo = 'f32', formats) => {
+  return (hold) => {
+    const { widenTo = 'f32' } = hold;
     if (widenTo !== 'f32' && widenTo !== 'f16') refuse('DTYPE', `${caller}: widenTo`, 'f32 or f16', widenTo);
     return {
       ...folder,
       ...found,
-      weights: planWeights(found.config, stored, folder.where, widenTo, formats),
+      weights: planWeights(found.config, stored, folder.where, hold),
       streamWeight: (plan, write, options) => streamWeight(folder, plan, write, options),
     };
   };

@@ -3,8 +3,8 @@ import { fail, refuse } from 'ropewalk/backend';
 import { fieldsOf } from './arguments.js';
 import type { Describe, ModelDescription } from './description.js';
 import type { MemoryLimits } from './memory.js';
+import type { LoadProgress } from './stream-weight.js';
 import type { ModelMemory, SessionOptions } from './types.js';
-import type { LoadProgress } from './upload.js';
 
 /** Runs models, for `loadModel(files, { engine })`. */
 export interface Engine {

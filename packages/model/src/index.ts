@@ -29,6 +29,7 @@ export { type MemoryLimits, mebibytes } from './memory.js';
 export type { ModelFiles } from './model-files.js';
 export { type Perplexity, type PerplexityOptions, perplexity } from './perplexity.js';
 export { createSampler, type Sampler, type SamplingOptions } from './sampler.js';
+export type { LoadProgress } from './stream-weight.js';
 export { type TokenizerFiles, tokenizerFromJson } from './tokenizer-json.js';
 export type {
   AppendOptions,
@@ -44,4 +45,3 @@ export type {
   TextStream,
   Tokenizer,
 } from './types.js';
-export type { LoadProgress } from './upload.js';

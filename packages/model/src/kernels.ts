@@ -33,7 +33,7 @@ export function kernels({ backend, widenTo, ...options }: KernelOptions): Engine
         if (!shared) rw.dispose();
       };
       try {
-        return new KernelModel(rw, describe(widenTo, rw.capabilities().blockFormats ?? []), free);
+        return new KernelModel(rw, describe({ widenTo, formats: rw.capabilities().blockFormats ?? [] }), free);
       } catch (error) {
         free();
         throw error;

@@ -14,8 +14,8 @@ import { type KernelOptions, kernels } from './kernels.js';
 import { checkFits, usualContext } from './memory.js';
 import type { ModelFiles } from './model-files.js';
 import { DecoderSession } from './session.js';
+import type { LoadProgress } from './stream-weight.js';
 import type { DecoderConfig, Model, ModelMemory, Session, SessionOptions, Tokenizer } from './types.js';
-import type { LoadProgress } from './upload.js';
 
 /** How {@link loadModel} loads. */
 export interface LoadOptions extends Omit<SessionOptions, 'context'>, KernelOptions {

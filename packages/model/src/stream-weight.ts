@@ -1,11 +1,20 @@
 /** The bytes of one weight as they are held in memory, piece by piece from its files. @module */
 import { readExactly } from '@ropewalk/formats';
-import { numberFromBf16, numberFromF16, sizeBytes } from 'ropewalk';
+import { BLOCK_FORMATS, type BlockSizes, numberFromBf16, numberFromF16, sizeBytes } from 'ropewalk';
 import { fail, type WidenBlock } from 'ropewalk/backend';
 import { type BlockReader, WIDENED, widenBlocks } from './dequantise.js';
 import { pauseIfDue } from './event-loop.js';
 import type { Folder } from './model-files.js';
+import { type QuantisedFormat, quantise } from './quantise.js';
 import { isBlockFormat, type Span, type WeightPlan } from './weights.js';
+
+/** The progress of reading weights. */
+export interface LoadProgress {
+  readonly doneBytes: number;
+  readonly totalBytes: number;
+  /** The tensor that is being read. */
+  readonly tensor: string;
+}
 
 /**
  * Takes a piece of a weight.
@@ -61,21 +70,87 @@ export async function streamWeight(
 type Read = (span: Span, at: number, length: number) => Promise<Uint8Array>;
 
 /** How stored bytes become held ones: `unit` bytes of the file become `held` bytes. */
-function conversionOf({ type, held, lessOne }: WeightPlan, where: string) {
-  const format = lessOne ? plusOne(type) : WIDENED.get(type);
-  if (!format || isBlockFormat(held)) {
-    const unit = format?.bytes ?? 4;
-    return { unit, held: unit, convert: (piece: Uint8Array): Uint8Array => piece };
+interface Conversion {
+  readonly unit: number;
+  readonly held: number;
+  /** What it returns is valid until its next call. */
+  convert(piece: Uint8Array): Uint8Array;
+}
+
+function conversionOf({ type, held, lessOne }: WeightPlan, where: string): Conversion {
+  const { weights, bytes, widen } = readerOf(type, lessOne, where);
+  if (!lessOne && held.toUpperCase() === type.toUpperCase())
+    return { unit: bytes, held: bytes, convert: (piece) => piece };
+  if (isBlockFormat(held)) {
+    const format = BLOCK_FORMATS[held];
+    const whole = Math.max(weights, format.weights);
+    const floats = growing(Float32Array);
+    const blocks = growing(Uint8Array);
+    return {
+      unit: (whole / weights) * bytes,
+      held: (whole / format.weights) * format.bytes,
+      convert(piece) {
+        const count = (piece.length / bytes) * weights;
+        const numbers = floats(count);
+        widen(piece, numbers, 'f32');
+        const out = blocks((count / format.weights) * format.bytes);
+        quantise(numbers, held as QuantisedFormat, out, where);
+        return out;
+      },
+    };
   }
-  const Elements = held === 'f32' ? Float32Array : Uint16Array;
-  let widened = new Elements(0);
-  const convert = (piece: Uint8Array): Uint8Array => {
-    const count = (piece.length / format.bytes) * format.weights;
-    if (widened.length < count) widened = new Elements(count);
-    widenBlocks(format, piece, where, held, widened);
-    return new Uint8Array(widened.buffer, 0, count * widened.BYTES_PER_ELEMENT);
+  const numbers = held === 'f32' ? growing(Float32Array) : growing(Uint16Array);
+  return {
+    unit: bytes,
+    held: weights * sizeBytes(held),
+    convert(piece) {
+      const out = numbers((piece.length / bytes) * weights);
+      widen(piece, out, held);
+      return new Uint8Array(out.buffer, 0, out.byteLength);
+    },
   };
-  return { unit: format.bytes, held: format.weights * sizeBytes(held), convert };
+}
+
+/** An array of a length that is asked for again and again; the longest is kept. */
+function growing<T extends Float32Array | Uint16Array | Uint8Array>(
+  Elements: new (length: number) => T,
+): (length: number) => T {
+  let kept = new Elements(0);
+  return (length) => {
+    if (kept.length < length) kept = new Elements(length);
+    return kept.subarray(0, length) as T;
+  };
+}
+
+/** How the weights of a type, so many in so many bytes, become numbers. */
+interface NumberReader extends BlockSizes {
+  widen(piece: Uint8Array, out: Float32Array | Uint16Array, held: 'f32' | 'f16' | 'bf16'): void;
+}
+
+function readerOf(type: string, lessOne: boolean, where: string): NumberReader {
+  const format = lessOne ? plusOne(type) : WIDENED.get(type);
+  if (format) {
+    const { weights, bytes } = format;
+    return { weights, bytes, widen: (piece, out, held) => widenBlocks(format, piece, where, held, out) };
+  }
+  if (type === 'F32') {
+    const widen: NumberReader['widen'] = (piece, out) => new Uint8Array(out.buffer, 0, piece.length).set(piece);
+    return { weights: 1, bytes: 4, widen };
+  }
+  return { weights: 1, bytes: 2, widen: (piece, out) => widenHalves(piece, type, out) };
+}
+
+/** The values of all f16, made when the first matrix needs them: a table is ten times as fast as the conversion. */
+let f16Values: Float32Array | undefined;
+
+function widenHalves(piece: Uint8Array, type: string, out: Float32Array | Uint16Array): void {
+  if (type === 'BF16') {
+    const bits = new Uint32Array(out.buffer, out.byteOffset, out.length);
+    for (let n = 0; n < bits.length; n++) bits[n] = (piece[2 * n]! << 16) | (piece[2 * n + 1]! << 24);
+    return;
+  }
+  f16Values ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => numberFromF16(bits));
+  for (let n = 0; n < out.length; n++) out[n] = f16Values[piece[2 * n]! | (piece[2 * n + 1]! << 8)]!;
 }
 
 /**

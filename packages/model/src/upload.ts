@@ -2,15 +2,8 @@
 import { blocksFrom, type HostArray, type Ropewalk, type Tensor, tensorFrom } from 'ropewalk';
 import { bitsOf } from 'ropewalk/backend';
 import type { ModelDescription } from './description.js';
+import type { LoadProgress } from './stream-weight.js';
 import { isBlockFormat, type Weight, type WeightPlan } from './weights.js';
-
-/** The progress of loading. */
-export interface LoadProgress {
-  readonly doneBytes: number;
-  readonly totalBytes: number;
-  /** The tensor that is being read. */
-  readonly tensor: string;
-}
 
 /**
  * Reads each tensor into its place. `loaded` gets each weight, also when loading fails: the caller disposes them.

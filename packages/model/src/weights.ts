@@ -17,6 +17,7 @@ import {
 import { blockBytes, countLayers, fail, nameForMessage, refuse } from 'ropewalk/backend';
 import { WIDENED } from './dequantise.js';
 import type { BiasGroup, ExpertMatrix, LatentMatrix, Matrix, NormPart, OtherVector, Part } from './families.js';
+import type { QuantisedFormat } from './quantise.js';
 import type { DecoderConfig } from './types.js';
 
 /** A weight in a backend's memory. */
@@ -71,6 +72,21 @@ type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
 
 /** What a matrix becomes in memory if the backend does not read its stored type and no 16-bit type holds it exactly. */
 export type WidenTo = 'f32' | 'f16';
+
+/** How weights become what they are in memory. */
+export interface HoldOptions {
+  /** What matrices become whose type is not in `formats`, and that no 16-bit type holds exactly: f32 unless given. */
+  readonly widenTo?: WidenTo | undefined;
+  /** The block formats that are kept as they lie; all that the kernel reads unless given. */
+  readonly formats?: readonly BlockFormat[] | undefined;
+  /**
+   * The block format that other matrices are rounded to, as ggml does, if their rows are whole blocks. Norms, biases and
+   * routers, which llama.cpp does not round either, stay as they are.
+   */
+  readonly quantise?: QuantisedFormat | undefined;
+  /** Whether f16 and bf16 become f32, which is exact. */
+  readonly widenHalves?: boolean | undefined;
+}
 
 /** Bytes of a file. */
 export interface Span {
@@ -286,7 +302,7 @@ interface Piece {
 /**
  * Finds every weight among a file's tensors, in the order of the forward pass.
  *
- * @param formats - the block formats that the backend reads; matrices in others are widened
+ * @param hold - how they are held
  * @throws {RopewalkError} FORMAT for a tensor that is missing, twice there or of another shape; UNSUPPORTED for a
  *   tensor that the model does not have, and for a type that is not read
  */
@@ -294,8 +310,7 @@ export function planWeights(
   config: DecoderConfig,
   given: readonly StoredTensor[],
   where: string,
-  widenTo: WidenTo = 'f32',
-  formats: readonly BlockFormat[] = BLOCK_FORMAT_NAMES,
+  hold: HoldOptions = {},
 ): WeightPlan[] {
   const unused = config.source === 'gguf' ? config.family.ggufUnused : undefined;
   const stored = unused ? given.filter(({ name }) => !unused.test(name)) : given;
@@ -319,7 +334,7 @@ export function planWeights(
       known.add(piece.name);
       return byName.get(piece.name) ?? refuseMissing(config, piece, where, stored.length);
     });
-    return planOf(tensors, need, widenTo, formats);
+    return planOf(tensors, need, hold);
   });
   for (const { name, file } of stored) {
     if (known.has(name) || SPARE[config.source].test(name)) continue;
@@ -470,8 +485,7 @@ const TYPES = [...PLAIN.keys(), ...WIDENED.keys()].join(', ');
 function planOf(
   tensors: readonly StoredTensor[],
   need: Need,
-  widenTo: WidenTo,
-  formats: readonly BlockFormat[],
+  { widenTo = 'f32', formats = BLOCK_FORMAT_NAMES, quantise, widenHalves = false }: HoldOptions,
 ): WeightPlan {
   const { place, shape, pieces, plain: mustWiden = false, lessOne = false, turns = 0 } = need;
   const spans = tensors.map((tensor, n) => spanOf(tensor, pieces[n]!));
@@ -492,7 +506,14 @@ function planOf(
   // Vectors in blocks are small: they become f32, like norms and biases.
   const matrix = shape.length >= 2;
   const blocks = matrix && !mustWiden ? formats.find((name) => name.toUpperCase() === type) : undefined;
-  const exact = lessOne ? 'f32' : (plain ?? blocks ?? (matrix ? format!.exact : 'f32'));
+  const rounds =
+    quantise &&
+    matrix &&
+    !mustWiden &&
+    /(?<!norm|router)\.weight$/i.test(place) &&
+    shape.at(-1)! % BLOCK_FORMATS[quantise].weights === 0;
+  const floats = plain ? (widenHalves ? 'f32' : plain) : matrix ? format!.exact : 'f32';
+  const exact = lessOne ? 'f32' : (blocks ?? (rounds ? quantise : floats));
   const held = exact ?? widenTo;
   const count = shape.reduce((product, size) => product * size, 1);
   const heldBytes = isBlockFormat(held) ? blockBytes(held, count) : count * sizeBytes(held);
