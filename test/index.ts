@@ -67,6 +67,7 @@ import './model/llamacpp.test.js';
 import './model/load.test.js';
 import './model/logits.test.js';
 import './model/mxfp4.test.js';
+import './model/quantise.test.js';
 import './model/sampler.test.js';
 import './model/split-gguf.test.js';
 import './model/tokenizer.test.js';
