@@ -20,9 +20,10 @@ const ACCURACY = 4;
 /** The operators of this form. */
 export function contribOperators(s: DecoderScope): DecoderOperators {
   const { b, config } = s;
+  const portable = portableOperators(s);
   return {
-    ...portableOperators(s),
-    embed: (ids, table) => (blocksOf(table) ? gatherBlocks(s, ids, table) : portableOperators(s).embed(ids, table)),
+    ...portable,
+    rows: (ids, table) => (blocksOf(table) ? gatherBlocks(s, ids, table) : portable.rows(ids, table)),
     rmsNorm: (x, weight) =>
       b.add('SimplifiedLayerNormalization', [x, weight], {
         axis: { i: -1 },
@@ -32,7 +33,10 @@ export function contribOperators(s: DecoderScope): DecoderOperators {
     layerNorm: (x, weight, bias) =>
       b.add('LayerNormalization', [x, weight, bias], { axis: { i: -1 }, epsilon: { f: config.normEps } }),
     linear: (x, matrix) => (blocksOf(matrix.weights[0]!) ? matMulBlocks(s, x, matrix) : gemm(s, x, matrix)),
-    swiglu: (gate, up) => b.add('Mul', [b.add('Mul', [gate, b.add('Sigmoid', [gate])]), up]),
+    swiglu: (gate, up) =>
+      config.family.swiglu
+        ? portable.swiglu(gate, up)
+        : b.add('Mul', [b.add('Mul', [gate, b.add('Sigmoid', [gate])]), up]),
     tokensFirst: hasGrouped(s),
     packs: (call) => isGrouped(s, call),
     attentionOfPacked: (qkv, call) => grouped(s, [qkv, '', ''], call),
@@ -95,7 +99,7 @@ function isGrouped(
   s: DecoderScope,
   { headDim, valueDim, rope }: Pick<AttentionCall, 'headDim' | 'valueDim' | 'rope'>,
 ): boolean {
-  if (headDim !== valueDim || headDim % 8 !== 0) return false;
+  if (s.config.latent || headDim !== valueDim || headDim % 8 !== 0) return false;
   return rope === undefined || rotatesInside(s, rope);
 }
 

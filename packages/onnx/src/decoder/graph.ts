@@ -6,12 +6,15 @@
  */
 import type { DecoderConfig } from '@ropewalk/model';
 import type { WeightPlan } from '@ropewalk/model/description';
-import { fail, readName, refuse } from 'ropewalk/backend';
+import { readName, refuse } from 'ropewalk/backend';
 import { ANGLE_MODES, type AngleMode, angleConstants } from '../export/angles.js';
 import type { GraphBuilder } from '../export/builder.js';
+import { attend } from './attention.js';
 import type { WeightConstant } from './constants.js';
 import { contribOperators } from './contrib.js';
-import type { AttentionCall, DecoderOperators } from './operators.js';
+import { feedForward } from './feed-forward.js';
+import { normOf } from './norm.js';
+import type { DecoderOperators } from './operators.js';
 import { asGiven, tokensFirst } from './padding.js';
 import { portableOperators } from './portable.js';
 import {
@@ -104,7 +107,7 @@ function forward(s: DecoderScope, ops: DecoderOperators): string {
   const scaled = (x: string, factor: number): string => (factor === 1 ? x : b.add('Mul', [x, s.number(factor)]));
   const norm = (x: string, place: string): string => (s.at(`${place}.weight`) ? normOf(s, ops, x, place) : x);
   const ids = ops.tokensFirst ? tokensFirst(s, 'input_ids') : 'input_ids';
-  let x = scaled(ops.embed(ids, s.at('embedding.weight')!), embeddingScale);
+  let x = scaled(ops.rows(ids, s.at('embedding.weight')!), embeddingScale);
   for (const [layer, { rope, window }] of config.layers(settings.context).entries()) {
     const at = (part: string): string => `${layer}.${part}`;
     const addToStream = (made: string, post: string): void => {
@@ -125,12 +128,6 @@ function forward(s: DecoderScope, ops: DecoderOperators): string {
   return x;
 }
 
-function normOf(s: DecoderScope, ops: DecoderOperators, x: string, place: string): string {
-  const [weight, bias] = ['weight', 'bias'].map((part) => s.at(`${place}.${part}`));
-  const gain = s.numbers([weight!]);
-  return s.config.family.norm ? ops.layerNorm(x, gain, bias && s.numbers([bias])) : ops.rmsNorm(x, gain);
-}
-
 /** The last num_logits_to_keep rows of `[batch, seq, …]`; all for 0. */
 function keptRows(s: DecoderScope, ops: DecoderOperators, x: string): string {
   const { b } = s;
@@ -140,71 +137,6 @@ function keptRows(s: DecoderScope, ops: DecoderOperators, x: string): string {
   );
   if (ops.tokensFirst) return asGiven(s, x, first);
   return b.add('Slice', [x, first, s.integers(Number.MAX_SAFE_INTEGER), s.integers(1)]);
-}
-
-/** Attention of one layer: `[batch, seq, h]` → `[batch, seq, heads · dv]`. */
-function attend(
-  s: DecoderScope,
-  ops: DecoderOperators,
-  input: string,
-  layer: number,
-  rope: AttentionCall['rope'],
-  window: number | undefined,
-): string {
-  const { config } = s;
-  const { numHeads: heads, numKvHeads: kvHeads, headDim, valueDim, latent, temperature } = config;
-  const at = (part: string): string => `${layer}.${part}`;
-  if (latent || temperature) fail('UNSUPPORTED', 'export: model', 'not yet');
-  const sinks = s.at(at('sinks.weight'));
-  const call: AttentionCall = {
-    layer,
-    heads,
-    kvHeads,
-    headDim,
-    valueDim,
-    rope,
-    window,
-    sinks: sinks && s.numbers([sinks]),
-  };
-  const places = ['q', 'k', 'v'].map(at);
-  const weights = s.matrix(...places)!.weights;
-  const alike = weights.every(({ held }) => held === weights[0]!.held);
-  const biases = places.filter((place) => s.at(`${place}.bias`)).length;
-  const normed = s.at(at('qNorm.weight')) !== undefined;
-  if (alike && biases % 3 === 0 && !normed && ops.packs(call))
-    return ops.attentionOfPacked(ops.linear(input, s.matrix(...places)!), call);
-  const [q, k, v] = places.map((place) => ops.linear(input, s.matrix(place)!)) as [string, string, string];
-  const withNorm = (x: string, part: string, count: number): string =>
-    normed ? normHeads(s, ops, x, at(part), count) : x;
-  return ops.attention({ q: withNorm(q, 'qNorm', heads), k: withNorm(k, 'kNorm', kvHeads), v }, call);
-}
-
-/** Normalises q or k: each head, all heads together, or each head with a gain of its own. */
-function normHeads(s: DecoderScope, ops: DecoderOperators, x: string, place: string, count: number): string {
-  const { headDim, family } = s.config;
-  if (family.qkNorm === 'all') return normOf(s, ops, x, place);
-  const heads = s.reshape(x, count, headDim);
-  const gain = s.at(`${place}.weight`)!;
-  if (family.qkNorm === 'head') return s.reshape(normOf(s, ops, heads, place), count * headDim);
-  const one = s.once(`ones ${headDim}`, () => s.b.add('Expand', [s.number(1), s.integers(headDim)]));
-  const y = s.b.add('Mul', [ops.layerNorm(heads, one, undefined), s.numbers([gain])]);
-  return s.reshape(y, count * headDim);
-}
-
-/** The dense feed-forward block. */
-function feedForward(s: DecoderScope, ops: DecoderOperators, input: string, layer: number): string {
-  const { config, b } = s;
-  const at = (part: string): string => `${layer}.${part}`;
-  if (s.at(at('router.weight'))) fail('UNSUPPORTED', 'export: model', 'not yet');
-  const gateMatrix = s.matrix(at('gate'));
-  const gate = gateMatrix && ops.linear(input, gateMatrix);
-  const up = ops.linear(input, s.matrix(at('up'))!);
-  const approximate = config.activation === 'gelu-tanh' ? 'tanh' : 'none';
-  let made: string;
-  if (!gate) made = ops.gelu(up, approximate);
-  else if (config.activation === 'silu') made = ops.swiglu(gate, up);
-  else made = b.add('Mul', [ops.gelu(gate, approximate), up]);
-  return ops.linear(made, s.matrix(at('down'))!);
 }
 
 function logitsOf(s: DecoderScope, ops: DecoderOperators, x: string): string {

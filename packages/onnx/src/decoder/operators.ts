@@ -5,6 +5,7 @@
  */
 import type { WeightPlan } from '@ropewalk/model/description';
 import type { RopeSpec } from 'ropewalk';
+import type { Chosen } from '../export/fragments.js';
 import type { Matrix } from './scope.js';
 
 /** Queries, keys and values of one layer. */
@@ -33,16 +34,20 @@ export interface AttentionCall {
 
 /** The operators of one form. */
 export interface DecoderOperators {
-  /** ids `[batch, seq]` → `[batch, seq, h]`. */
-  embed(ids: string, table: WeightPlan): string;
+  /** Rows of a table, `[n, …]`, in f32: ids, i64 `[a, b]`, → `[a, b, …]`. */
+  rows(ids: string, table: WeightPlan): string;
   /** Root mean square norm over the last dimension, f32. */
   rmsNorm(x: string, weight: string): string;
   /** Layer norm over the last dimension, f32. */
   layerNorm(x: string, weight: string, bias: string | undefined): string;
   /** `[batch, seq, k]` → `[batch, seq, n]`. */
   linear(x: string, matrix: Matrix): string;
-  /** gate, up → silu(gate) · up. */
+  /** gate, up → silu(gate) · up, with the clamps of the family. */
   swiglu(gate: string, up: string): string;
+  /** 1 / (1 + exp(−x)). */
+  sigmoid(x: string): string;
+  /** The chosen experts of a layer, weighted: `[tokens, h]` → `[tokens, h]`. */
+  experts(x: string, chosen: Chosen, layer: number): string;
   /** GELU of x. */
   gelu(x: string, approximate: 'none' | 'tanh'): string;
   /** Whether attention wants each row's tokens first, and padding after them; see padding.ts. */

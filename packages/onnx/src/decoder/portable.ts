@@ -6,9 +6,10 @@
 import type { WeightPlan } from '@ropewalk/model/description';
 import { planRope, type RopeSpec } from 'ropewalk';
 import { angleConstants } from '../export/angles.js';
-import { gelu, layerNorm, rmsNorm, swiglu } from '../export/fragments.js';
+import { gelu, layerNorm, rmsNorm, sigmoid, swiglu } from '../export/fragments.js';
 import { cosSinFor, rotate, rotateStandard } from '../export/rope.js';
 import { constantTables, cosSinOf } from '../export/rope-model.js';
+import { gatheredExperts } from './experts.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
 import { BATCH, BLOCK, blocksOf, type DecoderScope, joined, type Matrix, TOTAL } from './scope.js';
 
@@ -20,24 +21,29 @@ export function portableOperators(s: DecoderScope): DecoderOperators {
   const { b, config } = s;
   const form = s.settings.form === 'standard' ? 'standard' : 'primitives';
   const eps = config.normEps;
-  return {
-    embed: (ids, table) => {
+  const { limit, alpha = 1, offset = 0 } = config.family.swiglu ?? {};
+  const ops: DecoderOperators = {
+    rows: (ids, table) => {
       const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: { i: 0 } });
       const blocks = blocksIn(s, [table]);
-      if (blocks) return widened(s, rowsOf(blocks.codes), rowsOf(blocks.scales), blocks.held, [0, 0, -1]);
+      if (blocks)
+        return widened(s, rowsOf(blocks.codes), rowsOf(blocks.scales), blocks.held, [0, 0, ...table.shape.slice(1)]);
       const found = rowsOf(s.constant([table], 'numbers', table.shape));
       return table.held === 'f32' ? found : b.cast(found, 'f32');
     },
     rmsNorm: (x, weight) => rmsNorm(b, x, weight, eps, 'f32', form),
     layerNorm: (x, weight, bias) => layerNorm(b, x, weight, bias, eps, 'f32', form),
     linear: (x, matrix) => gemm(s, x, matrix),
-    swiglu: (gate, up) => swiglu(b, gate, up, { limit: undefined, alpha: 1, offset: 0 }, 'f32'),
+    swiglu: (gate, up) => swiglu(b, gate, up, { limit, alpha, offset }, 'f32'),
+    sigmoid: (x) => sigmoid(b, x, 'f32'),
+    experts: (x, chosen, layer) => gatheredExperts(s, ops, x, chosen, layer),
     gelu: (x, approximate) => gelu(b, x, approximate, 'f32', form),
     tokensFirst: false,
     packs: () => false,
     attentionOfPacked: (qkv) => qkv,
     attention: (heads, call) => attention(s, heads, call),
   };
+  return ops;
 }
 
 /** Appends a product with a matrix: `[batch, seq, k]` → `[batch, seq, n]`. */
@@ -48,11 +54,11 @@ export function gemm(s: DecoderScope, x: string, { weights, biases }: Matrix): s
   const bias = biases.length > 0 ? s.numbers(biases) : undefined;
   const columns = s.settings.form === 'standard' && blocksOf(weights[0]!) !== undefined;
   const matrix = columns ? dequantised(s, weights) : numbersOf(s, weights);
-  return s.reshape(b.add('Gemm', [flat, matrix, bias], { transB: columns ? undefined : { i: 1 } }), n);
+  return s.unflatten(b.add('Gemm', [flat, matrix, bias], { transB: columns ? undefined : { i: 1 } }), n);
 }
 
 /** Matrices as numbers in f32, `[n, k]`. */
-function numbersOf(s: DecoderScope, weights: readonly WeightPlan[]): string {
+export function numbersOf(s: DecoderScope, weights: readonly WeightPlan[]): string {
   const blocks = blocksIn(s, weights);
   return blocks ? widened(s, blocks.codes, blocks.scales, blocks.held, joined(weights)) : s.numbers(weights);
 }

@@ -130,10 +130,16 @@ export class DecoderScope {
 
   /** A value of `[batch, seq, …]` in the shape `[batch, seq, ...last]`; one of `last` may be −1. */
   reshape(x: string, ...last: readonly number[]): string {
+    return this.b.add('Reshape', [x, this.integers(0, 0, ...last)]);
+  }
+
+  /** A value of `[batch · rows, width]` in the shape `[batch, rows, width]`. */
+  unflatten(x: string, width: number): string {
     const { b } = this;
-    const shape = this.once(`shape ${last}`, () =>
-      b.add('Concat', [this.batchAndSeq(), this.integers(...last)], { axis: { i: 0 } }),
-    );
+    const shape = this.once(`batch, rows, ${width}`, () => {
+      const batch = b.add('Shape', ['input_ids'], { start: { i: 0 }, end: { i: 1 } });
+      return b.add('Concat', [batch, this.integers(-1, width)], { axis: { i: 0 } });
+    });
     return b.add('Reshape', [x, shape]);
   }
 

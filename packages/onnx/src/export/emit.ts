@@ -9,10 +9,10 @@
  * @see https://onnx.ai/onnx/operators/
  */
 import { type BlockTensor, type FloatDtype, isBlocks, type OpPlan, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
-import { checkPlan, LEAST_SUM, reading, readName, readOptions, refuse, unknownPlan, walk } from 'ropewalk/backend';
+import { checkPlan, reading, readName, readOptions, refuse, unknownPlan, walk } from 'ropewalk/backend';
 import { dequantise, GRAPH_FORMATS } from './blocks.js';
 import { GraphBuilder } from './builder.js';
-import { argmax, attention, gelu, layerNorm, narrowed, rmsNorm, sigmoid, swiglu } from './fragments.js';
+import { argmax, attention, gelu, layerNorm, narrowed, rmsNorm, route, swiglu } from './fragments.js';
 import { computeIn, type EmitOptions, type EmittedGraph, type NotEmitted, PlanGraph } from './plan-graph.js';
 import { emitRope } from './rope.js';
 
@@ -196,59 +196,14 @@ function maskOf(seq: number, total: number, window: number | undefined, compute:
 }
 
 function emitRoute(g: PlanGraph, plan: Plan<'route'>): undefined {
-  const { logits, gate, bias, groups, normalise, scale, indices, weights } = plan;
-  const { b } = g;
+  const { logits, bias, indices, weights } = plan;
   const compute = computeIn(logits.dtype);
   const z = g.wide('logits', logits, compute);
   const added = bias && g.wide('bias', bias, compute);
-  const number = (name: string, x: number): string => b.scalar(b.fresh(name), compute, x);
-  const softmax = (of: string): string => b.add('Softmax', [of], { axis: { i: -1 } });
-  const scores = gate === 'softmax' ? softmax(z) : gate === 'sigmoid' ? sigmoid(b, z, compute) : z;
-  // The gates rise with the logits, which have no two alike where the scores may: the logits rank, unless scores are
-  // added up.
-  let ranks = bias || groups ? scores : z;
-  if (added) ranks = b.add('Add', [ranks, added]);
-  if (groups) ranks = ofBestGroups(b, ranks, groups, logits.shape as [number, number], compute);
-  const places = topK(b, ranks, indices.shape[1]!)[1];
-  g.give(b.cast(places, 'i32'), 'indices', indices);
-  const found = b.add('GatherElements', [scores, places], { axis: { i: -1 } });
-  let picked = gate === 'softmax-of-chosen' ? softmax(found) : found;
-  if (normalise) {
-    const sum = b.add('ReduceSum', [picked, b.integers(b.fresh('last'), [-1])], { keepdims: { i: 1 } });
-    picked = b.add('Div', [picked, b.add('Max', [sum, number('least_sum', LEAST_SUM)])]);
-  }
-  if (scale !== 1) picked = b.add('Mul', [picked, number('scale', scale)]);
-  g.round(picked, compute, 'weights', weights);
-}
-
-/** The largest along the last dimension, the first of equal ones before others: values, and places as i64. */
-function topK(b: GraphBuilder, values: string, count: number): readonly [string, string] {
-  const attributes = { axis: { i: -1 }, largest: { i: 1 }, sorted: { i: 1 } };
-  return b.addMany('TopK', [values, b.integers(b.fresh('count'), [count])], attributes, 2) as [string, string];
-}
-
-/** Adds −∞ to the ranks of experts outside the best groups. */
-function ofBestGroups(
-  b: GraphBuilder,
-  ranks: string,
-  { count, used, best }: NonNullable<Plan<'route'>['groups']>,
-  [tokens, experts]: readonly [number, number],
-  compute: 'f32' | 'f64',
-): string {
-  const integers = (name: string, values: readonly number[]): string => b.integers(b.fresh(name), values);
-  const size = experts / count;
-  const byGroup = b.add('Reshape', [ranks, integers('by_group', [tokens, count, size])]);
-  const [scores] = topK(b, byGroup, Math.min(best, size));
-  const sums = b.add('ReduceSum', [scores, integers('last', [-1])], { keepdims: { i: 0 } });
-  const fill = (name: string, value: number, shape: readonly number[]): string =>
-    b.add('Expand', [b.scalar(b.fresh(name), compute, value), integers('filled', shape)]);
-  const mask = b.add(
-    'ScatterElements',
-    [fill('dropped', -Infinity, [tokens, count]), topK(b, sums, used)[1], fill('kept', 0, [tokens, used])],
-    { axis: { i: 1 } },
-  );
-  const masked = b.add('Add', [byGroup, b.add('Unsqueeze', [mask, integers('each', [2])])]);
-  return b.add('Reshape', [masked, integers('by_expert', [tokens, experts])]);
+  const sizes = { experts: logits.shape[1]!, used: indices.shape[1]! };
+  const chosen = route(g.b, z, added, plan, sizes, compute);
+  g.give(g.b.cast(chosen.indices, 'i32'), 'indices', indices);
+  g.round(chosen.weights, compute, 'weights', weights);
 }
 
 /** The chosen matrices are gathered: a graph reads no other. An index outside takes the nearest expert. */

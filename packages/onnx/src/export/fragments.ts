@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { type FloatDtype, tensorFrom } from 'ropewalk';
-import { isHalf } from 'ropewalk/backend';
+import { type FloatDtype, type RouteGroups, type RoutePlan, tensorFrom } from 'ropewalk';
+import { isHalf, LEAST_SUM } from 'ropewalk/backend';
 import type { GraphBuilder } from './builder.js';
 
 /**
@@ -220,4 +220,76 @@ export function attention(
   };
   const weights = sinks ? withSinks() : softmax(masked);
   return transpose(b.add('MatMul', [weights, vs]), [0, 2, 1, 3]);
+}
+
+/** Experts chosen for each token: their numbers, i64 `[tokens, used]`, and their weights. */
+export interface Chosen {
+  readonly indices: string;
+  readonly weights: string;
+}
+
+/**
+ * Appends the choice of experts. The number of tokens may be open.
+ *
+ * @param logits - `[tokens, experts]`
+ * @param bias - added to the scores that rank, `[experts]`
+ */
+export function route(
+  b: GraphBuilder,
+  logits: string,
+  bias: string | undefined,
+  { gate, groups, normalise, scale }: Pick<RoutePlan, 'gate' | 'groups' | 'normalise' | 'scale'>,
+  { experts, used }: { readonly experts: number; readonly used: number },
+  compute: Wide,
+): Chosen {
+  const number = (name: string, x: number): string => b.scalar(b.fresh(name), compute, x);
+  const softmax = (of: string): string => b.add('Softmax', [of], { axis: { i: -1 } });
+  const scores = gate === 'softmax' ? softmax(logits) : gate === 'sigmoid' ? sigmoid(b, logits, compute) : logits;
+  // The gates rise with the logits, which have no two alike where the scores may: the logits rank, unless scores are
+  // added up.
+  let ranks = bias || groups ? scores : logits;
+  if (bias) ranks = b.add('Add', [ranks, bias]);
+  if (groups) ranks = ofBestGroups(b, ranks, groups, experts, compute);
+  const indices = topK(b, ranks, used)[1];
+  const found = b.add('GatherElements', [scores, indices], { axis: { i: -1 } });
+  let weights = gate === 'softmax-of-chosen' ? softmax(found) : found;
+  if (normalise) {
+    const sum = b.add('ReduceSum', [weights, b.integers(b.fresh('last'), [-1])], { keepdims: { i: 1 } });
+    weights = b.add('Div', [weights, b.add('Max', [sum, number('least_sum', LEAST_SUM)])]);
+  }
+  if (scale !== 1) weights = b.add('Mul', [weights, number('scale', scale)]);
+  return { indices, weights };
+}
+
+/** The largest along the last dimension, the first of equal ones before others: values, and places as i64. */
+function topK(b: GraphBuilder, values: string, count: number): readonly [string, string] {
+  const attributes = { axis: { i: -1 }, largest: { i: 1 }, sorted: { i: 1 } };
+  return b.addMany('TopK', [values, b.integers(b.fresh('count'), [count])], attributes, 2) as [string, string];
+}
+
+/** Adds −∞ to the ranks of experts outside the best groups. */
+function ofBestGroups(
+  b: GraphBuilder,
+  ranks: string,
+  { count, used, best }: RouteGroups,
+  experts: number,
+  compute: Wide,
+): string {
+  const integers = (name: string, values: readonly number[]): string => b.integers(b.fresh(name), values);
+  const number = (name: string, value: number): string => b.scalar(b.fresh(name), compute, value);
+  const size = experts / count;
+  const byGroup = b.add('Reshape', [ranks, integers('by_group', [0, count, size])]);
+  const [scores] = topK(b, byGroup, Math.min(best, size));
+  const sums = b.add('ReduceSum', [scores, integers('last', [-1])], { keepdims: { i: 0 } });
+  const stay = b.add('Unsqueeze', [topK(b, sums, used)[1], integers('each', [2])]);
+  // A group stays whose number is among them.
+  const numbers = integers(
+    'groups',
+    Array.from({ length: count }, (_, group) => group),
+  );
+  const matches = b.cast(b.add('Equal', [stay, numbers]), compute);
+  const kept = b.cast(b.add('ReduceSum', [matches, integers('any', [1])], { keepdims: { i: 0 } }), 'bool');
+  const mask = b.add('Where', [kept, number('kept', 0), number('dropped', -Infinity)]);
+  const masked = b.add('Add', [byGroup, b.add('Unsqueeze', [mask, integers('each', [2])])]);
+  return b.add('Reshape', [masked, integers('by_expert', [0, experts])]);
 }

@@ -1,0 +1,118 @@
+/**
+ * Attention of one layer of a decoder's graph, up to its output matrix.
+ *
+ * Letters in shapes: n heads, m key/value heads, d head of q and k, dv head of v, c latent of keys and values.
+ *
+ * @module
+ */
+import type { RopeSpec } from 'ropewalk';
+import { normOf } from './norm.js';
+import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
+import { tokensFirst } from './padding.js';
+import { numbersOf, rotated } from './portable.js';
+import type { DecoderScope } from './scope.js';
+
+/** Appends attention: `[batch, seq, h]` → `[batch, seq, n · dv]`. */
+export function attend(
+  s: DecoderScope,
+  ops: DecoderOperators,
+  input: string,
+  layer: number,
+  rope: RopeSpec | undefined,
+  window: number | undefined,
+): string {
+  const { numHeads: heads, numKvHeads: kvHeads, headDim, valueDim, latent, temperature } = s.config;
+  const at = (part: string): string => `${layer}.${part}`;
+  const stored = s.at(at('sinks.weight'));
+  const sinks = stored && s.numbers([stored]);
+  const call: AttentionCall = { layer, heads, kvHeads, headDim, valueDim, rope, window, sinks };
+  if (latent) {
+    const { q, k, v } = latentHeads(s, ops, input, layer, rope!);
+    return ops.attention({ q: byPosition(s, ops, q), k, v }, { ...call, rope: undefined });
+  }
+  const places = ['q', 'k', 'v'].map(at);
+  const weights = s.matrix(...places)!.weights;
+  const alike = weights.every(({ held }) => held === weights[0]!.held);
+  const biases = places.filter((place) => s.at(`${place}.bias`)).length;
+  const normed = s.at(at('qNorm.weight')) !== undefined;
+  if (alike && biases % 3 === 0 && !normed && !temperature && ops.packs(call))
+    return ops.attentionOfPacked(ops.linear(input, s.matrix(...places)!), call);
+  const [q, k, v] = places.map((place) => ops.linear(input, s.matrix(place)!)) as [string, string, string];
+  const withNorm = (x: string, part: string, count: number): string =>
+    normed ? normHeads(s, ops, x, at(part), count) : x;
+  const queries = byPosition(s, ops, withNorm(q, 'qNorm', heads));
+  return ops.attention({ q: queries, k: withNorm(k, 'kNorm', kvHeads), v }, call);
+}
+
+/** Normalises q or k: each head, all heads together, or each head with a gain of its own. */
+function normHeads(s: DecoderScope, ops: DecoderOperators, x: string, place: string, count: number): string {
+  const { headDim, family } = s.config;
+  if (family.qkNorm === 'all') return normOf(s, ops, x, place);
+  const heads = s.reshape(x, count, headDim);
+  const gain = s.at(`${place}.weight`)!;
+  if (family.qkNorm === 'head') return s.reshape(normOf(s, ops, heads, place), count * headDim);
+  const one = s.once(`ones ${headDim}`, () => s.b.add('Expand', [s.number(1), s.integers(headDim)]));
+  const y = s.b.add('Mul', [ops.layerNorm(heads, one, undefined), s.numbers([gain])]);
+  return s.reshape(y, count * headDim);
+}
+
+/** Multiplies queries, `[batch, seq, n · d]`, by 1 + scale · ln(⌊p / context⌋ + 1), where p is their first position. */
+function byPosition(s: DecoderScope, ops: DecoderOperators, q: string): string {
+  const { b, config } = s;
+  const { temperature } = config;
+  if (!temperature) return q;
+  const factor = s.once('temperature', () => {
+    const given = b.inputs.find(({ name }) => name === 'position_ids')!;
+    const first =
+      given.shape.length === 3 ? b.add('Gather', ['position_ids', s.integer(0)], { axis: { i: 0 } }) : 'position_ids';
+    const positions = ops.tokensFirst ? tokensFirst(s, first) : first;
+    const step = b.cast(b.add('Div', [positions, s.integers(temperature.context)]), 'f32');
+    const log = b.add('Log', [b.add('Add', [step, s.number(1)])]);
+    const whole = b.add('Add', [b.add('Mul', [log, s.number(temperature.scale)]), s.number(1)]);
+    return b.add('Unsqueeze', [whole, s.integers(2)]);
+  });
+  return b.add('Mul', [q, factor]);
+}
+
+/**
+ * Heads of multi-head latent attention: `[batch, seq, n · d]`, the same for keys, and `[batch, seq, n · dv]`. A token's
+ * keys and values come from one latent vector c, and one key that rotates and that all heads share. The caches hold
+ * whole heads, as transformers has them.
+ *
+ * @see arXiv:2405.04434, section 2.1; huggingface/transformers@v5.18.0 models/deepseek_v3/modeling_deepseek_v3.py
+ */
+function latentHeads(s: DecoderScope, ops: DecoderOperators, input: string, layer: number, rope: RopeSpec): Heads {
+  const { b, config } = s;
+  const { numHeads: n, headDim, valueDim, latent } = config;
+  const { rank, nope, rope: turning } = latent!;
+  const at = (part: string): string => `${layer}.${part}`;
+  const linear = (x: string, part: string): string => ops.linear(x, s.matrix(at(part))!);
+  const split = (x: string, axis: number, ...sizes: readonly [number, number]): readonly [string, string] =>
+    b.addMany('Split', [x, s.integers(...sizes)], { axis: { i: axis } }, 2) as [string, string];
+  const joinedHeads = (still: string, turned: string): string => {
+    const heads = b.add('Concat', [still, turned], { axis: { i: 3 } });
+    return s.reshape(s.headsFirst(heads), n * headDim);
+  };
+
+  const queries = s.at(at('qA.weight'))
+    ? linear(normOf(s, ops, linear(input, 'qA'), at('qANorm')), 'qB')
+    : linear(input, 'q');
+  const [qStill, qTurning] = split(s.headsFirst(s.reshape(queries, n, headDim)), 3, nope, turning);
+  const q = joinedHeads(qStill, rotated(s, qTurning, rope, n));
+
+  const [latents, shared] = split(linear(input, 'kvA'), 2, rank, turning);
+  const c = normOf(s, ops, latents, at('kvANorm'));
+  const key = rotated(s, s.headsFirst(s.reshape(shared, 1, turning)), rope, 1);
+  const kTurned = b.add('Expand', [key, s.integers(1, n, 1, 1)]);
+  const kB = s.at(at('kB.weight'));
+  if (!kB) {
+    const both = s.headsFirst(s.reshape(linear(c, 'kvB'), n, nope + valueDim));
+    const [kStill, v] = split(both, 3, nope, valueDim);
+    return { q, k: joinedHeads(kStill, kTurned), v: s.reshape(s.headsFirst(v), n * valueDim) };
+  }
+  // kB is [n, c, nope]; the rows of vB, [n, dv, c], are those of one matrix.
+  const kStill = b.add('MatMul', [b.add('Unsqueeze', [c, s.integers(1)]), numbersOf(s, [kB])]);
+  const vB = s.at(at('vB.weight'))!;
+  const v = ops.linear(c, { weights: [{ ...vB, shape: [n * valueDim, rank] }], biases: [] });
+  return { q, k: joinedHeads(kStill, kTurned), v };
+}
