@@ -23,7 +23,9 @@ export function contribOperators(s: DecoderScope): DecoderOperators {
   const portable = portableOperators(s);
   return {
     ...portable,
-    rows: (ids, table) => (blocksOf(table) ? gatherBlocks(s, ids, table) : portable.rows(ids, table)),
+    // ONNX Runtime 1.30 gathers other rows than those asked for where a table has three dimensions.
+    rows: (ids, table) =>
+      blocksOf(table) && table.shape.length === 2 ? gatherBlocks(s, ids, table) : portable.rows(ids, table),
     rmsNorm: (x, weight) =>
       b.add('SimplifiedLayerNormalization', [x, weight], {
         axis: { i: -1 },
