@@ -116,15 +116,14 @@ export function halvesOf(s: DecoderScope, bytes: string): [low: string, high: st
 /** Appends integers times the scales of their blocks, `[…, blocks, 1]`; two lists of integers are even and odd places. */
 export function scaled(s: DecoderScope, members: readonly string[], scales: string, shape: readonly number[]): string {
   const { b } = s;
-  const last = s.integers(-1);
   let [numbers, factors] = [members[0]!, scales];
   if (members.length > 1) {
     numbers = b.add(
       'Concat',
-      members.map((x) => b.add('Unsqueeze', [x, last])),
+      members.map((x) => b.add('Unsqueeze', [x, s.integers(-1)])),
       { axis: { i: -1 } },
     );
-    factors = b.add('Unsqueeze', [scales, last]);
+    factors = b.add('Unsqueeze', [scales, s.integers(-1)]);
   }
   return b.add('Reshape', [b.add('Mul', [numbers, factors]), s.integers(...shape)]);
 }
