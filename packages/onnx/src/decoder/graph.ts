@@ -6,9 +6,10 @@
  */
 import type { DecoderConfig } from '@ropewalk/model';
 import type { WeightPlan } from '@ropewalk/model/description';
-import { readName, refuse } from 'ropewalk/backend';
+import { fail, readName, refuse } from 'ropewalk/backend';
 import { ANGLE_MODES, type AngleMode, angleConstants } from '../export/angles.js';
 import type { GraphBuilder } from '../export/builder.js';
+import { valueTypes } from '../export/shapes.js';
 import { attend } from './attention.js';
 import type { WeightConstant } from './constants.js';
 import { contribOperators } from './contrib.js';
@@ -23,6 +24,7 @@ import {
   type DecoderForm,
   DecoderScope,
   type DecoderSettings,
+  NUM_LOGITS,
   PAST,
   SEQ,
   TOTAL,
@@ -71,16 +73,31 @@ export function decoderGraph(
   declareInputs(s);
   const x = forward(s, ops);
   const logits = logitsOf(s, ops, x);
-  s.b.output(logits, 'logits', 'f32', [BATCH, 'num_logits', config.vocabSize]);
+  s.b.output(logits, 'logits', 'f32', [BATCH, NUM_LOGITS, config.vocabSize]);
   s.b.outputs.unshift(s.b.outputs.pop()!); // logits come first
+  if (settings.form !== 'contrib') checkShapes(s);
   const sharedCaches = s.b.nodes.filter(({ opType }) => opType === 'GroupQueryAttention').length === config.numLayers;
   return { graph: s.b, constants: s.constants, settings, sharedCaches };
+}
+
+/** Checks types and shapes of every value, so that no malformed graph is written: no two sizes are alike by chance. */
+function checkShapes({ b, constants }: DecoderScope): void {
+  const sizes = { [BATCH]: 2, [SEQ]: 3, [PAST]: 8, [TOTAL]: 11, [NUM_LOGITS]: 3 };
+  const none = { location: '', byteOffset: 0, sizeBytes: 0 };
+  const external = new Map(constants.map(({ name, dtype, shape }) => [name, { dtype, shape, ...none }]));
+  valueTypes({ ...b.model('', ''), external }, sizes, { num_logits_to_keep: [0] });
 }
 
 function settingsOf(config: DecoderConfig, options: DecoderGraphOptions): DecoderSettings {
   const { form = 'contrib', angles = 'f32-table', context = config.maxContext } = options;
   readName(form, DECODER_FORMS, 'export: form');
   readName(angles, ANGLE_MODES, 'export: angles');
+  if (angles === 'f16-table')
+    fail(
+      'UNSUPPORTED',
+      'export: angles',
+      'f16-table is for f16 data, and a whole model computes in f32. Use f32-table.',
+    );
   if (!Number.isInteger(context) || context < 1 || context > config.maxContext)
     refuse('RANGE', 'export: context', `an integer in [1, ${config.maxContext}], the model's own context`, context);
   return { form, angles, context };

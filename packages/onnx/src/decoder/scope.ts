@@ -31,6 +31,7 @@ export const BATCH = 'batch_size';
 export const SEQ = 'sequence_length';
 export const PAST = 'past_sequence_length';
 export const TOTAL = 'total_sequence_length';
+export const NUM_LOGITS = 'num_logits';
 
 /** What a graph is to be, once all is decided. */
 export interface DecoderSettings {

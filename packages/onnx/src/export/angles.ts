@@ -8,7 +8,7 @@
  * @module
  */
 import { frequenciesOf, type RopeSpec, roundTo, tensorFrom } from 'ropewalk';
-import { readList, readName, readOptions, refuse, sharePairs } from 'ropewalk/backend';
+import { fail, readList, readName, readOptions, refuse, sharePairs } from 'ropewalk/backend';
 import type { GraphBuilder } from './builder.js';
 
 /**
@@ -158,12 +158,26 @@ function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPositi
   return b.add('Add', [b.add('Mul', [part, number('two_pi_head', TWO_PI_HEAD)]), rest]);
 }
 
-/** cos and sin of positions 0 to context − 1, `[context, pairs]`, of all pairs or some, with magnitude and sign. */
+/** The most rows × pairs of a table: a million positions of 64, half a gigabyte. An ONNX file holds at most two. */
+const MAX_TABLE = 2 ** 26;
+
+/**
+ * cos and sin of positions 0 to context − 1, `[context, pairs]`, of all pairs or some, with magnitude and sign.
+ *
+ * @throws {RopewalkError} RANGE for a table of more than {@link MAX_TABLE} entries
+ */
 export function tableOver(
   c: AngleConstants,
   context: number,
   pairsOf: readonly number[] = [...c.invFreq.keys()],
 ): { readonly cos: Float64Array; readonly sin: Float64Array } {
+  if (context * c.invFreq.length > MAX_TABLE)
+    fail(
+      'RANGE',
+      'export: context',
+      `${context} positions of ${c.invFreq.length} pairs are more than the ${MAX_TABLE} entries of a table. ` +
+        'Use angles that need no table.',
+    );
   const cos = new Float64Array(context * pairsOf.length);
   const sin = new Float64Array(context * pairsOf.length);
   for (let position = 0; position < context; position++) {

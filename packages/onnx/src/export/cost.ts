@@ -29,23 +29,32 @@ export interface GraphCost {
  *
  * @param model - a graph of ours
  * @param sizes - of open dimensions
+ * @param given - integers of inputs that decide sizes, such as num_logits_to_keep of a decoder
  * @throws {RopewalkError} RANGE for what is no graph, or no sizes
  */
-export function graphCost(model: OnnxModel, sizes: Readonly<Record<string, number>> = {}): GraphCost {
+export function graphCost(
+  model: OnnxModel,
+  sizes: Readonly<Record<string, number>> = {},
+  given: Readonly<Record<string, readonly number[]>> = {},
+): GraphCost {
   const own = readOptions(sizes, 'sizes');
   for (const [name, size] of Object.entries(own)) checkInteger(size, `sizes: ${name}`, 0);
-  return reading('graph', () => costOf(model, own));
+  return reading('graph', () => costOf(model, own, given));
 }
 
-function costOf(model: OnnxModel, sizes: Readonly<Record<string, number>>): GraphCost {
-  const types = valueTypes(model, sizes);
+function costOf(
+  model: OnnxModel,
+  sizes: Readonly<Record<string, number>>,
+  given: Readonly<Record<string, readonly number[]>>,
+): GraphCost {
+  const types = valueTypes(model, sizes, given);
   const calls = new Map<string, number>();
   let [count, views, bytesRead, bytesWritten, bytesBuffered] = [0, 0, 0, 0, 0];
   const outputs = new Set(model.outputs.map(({ name }) => name));
   // An output that a view only reshapes is not a separate buffer.
   for (const node of model.nodes.toReversed())
     if (operatorNamed(node.opType)?.cost === 'view' && outputs.has(node.outputs[0]!)) outputs.add(node.inputs[0]!);
-  const size = (name: string): number => bytesOf(types.get(name)!);
+  const size = (name: string): number => (name === '' ? 0 : bytesOf(types.get(name)!));
   for (const node of model.nodes) {
     const cost = operatorNamed(node.opType)?.cost;
     if (cost === 'view') {

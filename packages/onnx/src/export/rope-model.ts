@@ -52,9 +52,6 @@ export const TABLE_CONTEXT = 4096;
 /** Positions of computed angles by default: all of an i32. */
 const ALL_POSITIONS = 2 ** 31;
 
-/** The most rows × pairs of a table: a million positions of 64, half a gigabyte. An ONNX file holds at most two. */
-const MAX_TABLE = 2 ** 26;
-
 /**
  * Builds the graph of a RoPE.
  *
@@ -87,13 +84,6 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
   const context = given.context ?? (angles.endsWith('-table') ? TABLE_CONTEXT : ALL_POSITIONS);
   checkSize('context', context);
   const c = angleConstants(spec, direction);
-  if (angles.endsWith('-table') && context * c.invFreq.length > MAX_TABLE)
-    fail(
-      'RANGE',
-      'export: context',
-      `${context} positions of ${c.invFreq.length} pairs are more than the ${MAX_TABLE} entries of a table. ` +
-        'Use angles that need no table.',
-    );
   const plan: Geometry = planRope({ ...spec, positions: 0, seqLen: 1, direction });
   const b = new GraphBuilder();
   // f16 throughout only where it is asked for; otherwise results are rounded once.

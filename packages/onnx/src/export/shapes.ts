@@ -6,33 +6,41 @@
  */
 import { sizeBytes } from 'ropewalk';
 import { countElements, fail, refuse } from 'ropewalk/backend';
-import type { OnnxAttribute, OnnxModel, OnnxNode } from '../format/onnx.js';
+import type { OnnxAttribute, OnnxDtype, OnnxModel, OnnxNode } from '../format/onnx.js';
 import type { AttributeValue, OnnxModelNode } from '../format/onnx-model.js';
 import { intsAttribute } from '../operators/attributes.js';
-import { operatorOf } from '../operators/index.js';
-import type { DtypeReader, ShapeReader } from '../operators/operator.js';
+import { operatorNamed } from '../operators/index.js';
+import type { DtypeReader, Shape, ShapeReader } from '../operators/operator.js';
 import type { ValueDtype } from '../operators/values.js';
 
 /** A value's type and shape. */
 interface ValueType {
-  readonly dtype: ValueDtype;
+  readonly dtype: ValueDtype | OnnxDtype;
   readonly shape: readonly number[];
 }
 
 /** Bytes of a value. */
 export function bytesOf({ dtype, shape }: ValueType): number {
-  return countElements(shape) * (dtype === 'bool' ? 1 : sizeBytes(dtype));
+  const size = dtype === 'bool' ? 1 : dtype === 'i4' ? 0.5 : sizeBytes(dtype);
+  return countElements(shape) * size;
 }
 
 /**
  * Finds type and shape of every value (inputs, constants and what nodes write), given the sizes of open dimensions.
  *
+ * @param given - integers of inputs that decide sizes
  * @throws {RopewalkError} FORMAT for a value that is used before it is there or written twice, types that an operator
  *   does not take, shapes that do not fit, or outputs that are not as declared; RANGE for an open dimension without a
  *   size
  */
-export function valueTypes(model: OnnxModel, sizes: Readonly<Record<string, number>> = {}) {
+export function valueTypes(
+  model: Pick<OnnxModel, 'inputs' | 'outputs' | 'nodes' | 'initializers' | 'external'>,
+  sizes: Readonly<Record<string, number>> = {},
+  given: Readonly<Record<string, readonly number[]>> = {},
+) {
   const types = new Map<string, ValueType>();
+  /** Integers that are computed from shapes. */
+  const contents = new Map<string, Shape>(Object.entries(given));
   const define = (name: string, type: ValueType): void => {
     if (types.has(name)) fail('FORMAT', `graph: ${name}`, 'two values have this name');
     types.set(name, type);
@@ -44,14 +52,16 @@ export function valueTypes(model: OnnxModel, sizes: Readonly<Record<string, numb
       typeof dim === 'number' ? dim : (sizes[dim] ?? fail('RANGE', `graph: ${dim}`, 'this dimension needs a size')),
     );
   for (const { name, dtype, shape } of model.inputs) define(name, { dtype, shape: sized(shape) });
-  for (const [name, tensor] of model.initializers) define(name, { dtype: tensor.dtype, shape: tensor.shape });
+  for (const [name, { dtype, shape }] of [...model.initializers, ...(model.external ?? [])])
+    define(name, { dtype, shape });
   for (const [n, node] of model.nodes.entries()) {
     const where = `graph: node ${n}, ${node.opType}`;
-    const inputs = node.inputs.map((name) => find(name, where));
-    const results = resultsOf(model, node, inputs, where);
+    const inputs = node.inputs.map((name) => (name === '' ? undefined : find(name, where)));
+    const { results, content } = resultsOf(model, node, inputs, contents, where);
     if (results.length !== node.outputs.length)
       refuse('FORMAT', where, `${results.length} outputs`, node.outputs.length);
     for (const [o, name] of node.outputs.entries()) define(name, results[o]!);
+    if (content) contents.set(node.outputs[0]!, content);
   }
   for (const { name, dtype, shape } of model.outputs) {
     const where = `graph: output ${name}`;
@@ -63,24 +73,35 @@ export function valueTypes(model: OnnxModel, sizes: Readonly<Record<string, numb
   return types;
 }
 
-function resultsOf(model: OnnxModel, written: OnnxNode, inputs: readonly ValueType[], where: string): ValueType[] {
+function resultsOf(
+  model: Pick<OnnxModel, 'initializers'>,
+  written: OnnxNode,
+  inputs: readonly (ValueType | undefined)[],
+  contents: ReadonlyMap<string, Shape>,
+  where: string,
+): { readonly results: ValueType[]; readonly content: Shape | undefined } {
   const node = asRead(written);
-  const operator = operatorOf(node) ?? fail('FORMAT', where, 'the table of operators does not have it');
+  const operator = operatorNamed(node.opType) ?? fail('FORMAT', where, 'the table of operators does not have it');
   const wrong = (what: string): never => {
-    const given = inputs.map(({ dtype, shape }) => `${dtype} [${shape}]`).join(', ');
+    const given = inputs.map((input) => (input ? `${input.dtype} [${input.shape}]` : 'none')).join(', ');
     return fail('FORMAT', `${where}: ${what}`, `the operator does not take this; its inputs are ${given}`);
   };
+  const content = (input: number): Shape | undefined => {
+    const name = node.inputs[input] ?? '';
+    const tensor = model.initializers.get(name);
+    return tensor?.dtype === 'i64' ? [...(tensor.readNumbers() as Float64Array)] : contents.get(name);
+  };
   const numbers = (input: number): readonly number[] | undefined => {
-    const tensor = model.initializers.get(node.inputs[input] ?? '');
-    return tensor?.dtype === 'i64' ? [...(tensor.readNumbers() as Float64Array)] : undefined;
+    const known = content(input);
+    return known?.every((entry) => typeof entry === 'number') ? (known as readonly number[]) : undefined;
   };
   const shapes: ShapeReader = {
     node,
     list: (attribute, input) => intsAttribute(node, attribute) ?? numbers(input),
     shape: (input) => inputs[input]?.shape,
-    content: numbers,
+    content,
     numbers,
-    entries: numbers,
+    entries: content,
     integersOf: () => undefined,
     fresh: () => wrong('shape'),
     inside: () => wrong('graph'),
@@ -91,17 +112,18 @@ function resultsOf(model: OnnxModel, written: OnnxNode, inputs: readonly ValueTy
     dtype: (which, allowed) => {
       const found = new Set(which.map((input) => (inputs[input] ?? wrong('inputs')).dtype));
       const [dtype] = found;
-      if (found.size !== 1 || (allowed && !allowed.includes(dtype!)))
+      if (found.size !== 1 || (allowed && !allowed.includes(dtype as ValueDtype)))
         refuse('FORMAT', `${where}: dtypes`, `one of ${allowed?.join(', ')}`, [...found]);
-      return dtype;
+      return dtype as ValueDtype;
     },
   };
   const dtype = (operator.dtype ? operator.dtype(dtypes) : inputs[0]?.dtype) ?? wrong('dtype');
-  const results = operator.shapes?.(shapes) ?? wrong('shape');
-  return results.map((shape, output) => ({
+  const shaped = operator.shapes?.(shapes) ?? wrong('shape');
+  const results = shaped.map((shape, output) => ({
     dtype: (output > 0 ? operator.further?.[output - 1] : undefined) ?? dtype,
     shape: (shape ?? wrong('shape')) as readonly number[],
   }));
+  return { results, content: operator.content?.(shapes) };
 }
 
 /** A node as it would be read from a file. */

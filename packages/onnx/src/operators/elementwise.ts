@@ -159,7 +159,12 @@ export const ELEMENTWISE: Operators = {
   },
   CastLike: { shapes: sameShape, compute: (n) => castTo(n.input(0), n.input(1).dtype) },
 
-  Neg: { ...unary((x) => -x), trace: (n) => scale(n.forms(0, n.trail), -1) },
+  Neg: {
+    ...unary((x) => -x),
+    dtype: (n) => n.dtype([0], [...FLOATS, 'i64', 'i32']),
+    content: (n) => n.numbers(0)?.map((entry) => -entry),
+    trace: (n) => scale(n.forms(0, n.trail), -1),
+  },
   Cos: unary(Math.cos),
   Sin: unary(Math.sin),
   Exp: unary(Math.exp),

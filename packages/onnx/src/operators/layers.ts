@@ -4,7 +4,8 @@
  * @module
  */
 import { numberAttribute } from './attributes.js';
-import { FLOATS, type Operator, type Operators, sameShape } from './operator.js';
+import { broadcastDims } from './elementwise.js';
+import { axisAt, FLOATS, type Operator, type Operators, type Shape, type ShapeReader, sameShape } from './operator.js';
 
 const sameAsFirst: Operator = { shapes: sameShape };
 
@@ -45,9 +46,14 @@ export const LAYERS: Operators = {
     },
   },
   Attention: {
-    dtype: (n) => n.dtype([...n.node.inputs.keys()], FLOATS),
+    dtype: (n) =>
+      n.dtype(
+        [...n.node.inputs.keys()].filter((input) => n.node.inputs[input] !== ''),
+        FLOATS,
+      ),
     shapes: (n) => {
       const [q, k, v, mask] = [n.shape(0), n.shape(1), n.shape(2), n.shape(3)];
+      if (q?.length === 4) return attentionOfHeads(n);
       const [heads, kvHeads] = ['q_num_heads', 'kv_num_heads'].map((name) => numberAttribute(n.node, name, 0));
       if (!heads || !kvHeads || q?.length !== 3 || k?.length !== 3 || v?.length !== 3) return undefined;
       const widths = Number(q[2]) / heads === Number(k[2]) / kvHeads;
@@ -56,4 +62,34 @@ export const LAYERS: Operators = {
       return typeof v[2] === 'number' ? [[q[0]!, q[1]!, (v[2] / kvHeads) * heads]] : undefined;
     },
   },
+  DequantizeLinear: {
+    dtype: (n) => n.dtype([1], FLOATS),
+    shapes: (n) => {
+      const [x, scale] = [n.shape(0), n.shape(1)];
+      const [axis, block] = [numberAttribute(n.node, 'axis', 1), numberAttribute(n.node, 'block_size', 0)];
+      const at = x && axisAt(axis, x.length);
+      if (block > 0 && at !== undefined)
+        n.check(scale?.join() === x!.with(at, Number(x![at]) / block).join(), 'x_scale');
+      return [x];
+    },
+  },
 };
+
+/** Attention of `[batch, heads, seq, d]`, over keys and values before these: its result, and all keys and values. */
+function attentionOfHeads(n: ShapeReader): readonly (Shape | undefined)[] | undefined {
+  const [q, k, v, mask, pastK, pastV] = [0, 1, 2, 3, 4, 5].map((input) => n.shape(input));
+  if (q?.length !== 4 || k?.length !== 4 || v?.length !== 4) return undefined;
+  const apart = (shape: Shape): string => shape.toSpliced(2, 1).join();
+  const fits = k[2] === v[2] && k[1] === v[1] && q[0] === k[0] && q[3] === k[3] && Number(q[1]) % Number(k[1]) === 0;
+  n.check(fits, 'shapes');
+  const after = (past: Shape | undefined, now: Shape): Shape => {
+    if (!past) return now;
+    n.check(apart(past) === apart(now), 'past');
+    const [before, here] = [past[2], now[2]];
+    return now.with(2, typeof before === 'number' && typeof here === 'number' ? before + here : n.fresh(2, 1));
+  };
+  const [keys, values] = [after(pastK, k), after(pastV, v)];
+  const scores = [q[0]!, q[1]!, q[2]!, keys[2]!];
+  if (mask) n.check(broadcastDims(n, [mask, scores])?.join() === scores.join(), 'attn_mask');
+  return [q.with(3, v[3]!), keys, values].slice(0, n.node.outputs.length);
+}

@@ -36,7 +36,6 @@ function reshaped(n: ShapeReader | ValueReader, shape: Shape | undefined, target
   const copied = target.map((dim, axis) => (dim === 0 && !literal ? (shape?.[axis] ?? fresh(axis)) : dim));
   const at = copied.indexOf(-1);
   if (at < 0) return copied;
-  let value = fresh(at);
   if (shape) {
     // What -1 stands for is known when every name on one side has its like on the other.
     const names = shape.filter((dim) => typeof dim === 'string');
@@ -48,10 +47,10 @@ function reshaped(n: ShapeReader | ValueReader, shape: Shape | undefined, target
       else if (names.includes(dim)) names.splice(names.indexOf(dim), 1);
       else fits = false;
     }
-    if (fits && names.length === 0 && Number.isInteger(numbers) && numbers > 0) value = numbers;
-    else if (fits && names.length === 1 && numbers === 1) value = names[0]!;
+    if (fits && names.length === 0 && Number.isInteger(numbers) && numbers > 0) return copied.with(at, numbers);
+    if (fits && names.length === 1 && numbers === 1) return copied.with(at, names[0]!);
   }
-  return copied.with(at, value);
+  return copied.with(at, fresh(at));
 }
 
 /** A shape with dimensions of 1 put in; axes count those of the result. */
