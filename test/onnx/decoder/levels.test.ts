@@ -4,16 +4,13 @@
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { describeModelPath } from '../../../packages/model/src/node.js';
-import { decoderGraph } from '../../../packages/onnx/src/decoder/graph.js';
-import { DECODER_FORMS, type DecoderForm } from '../../../packages/onnx/src/decoder/scope.js';
-import { layoutWeights, writeWeights } from '../../../packages/onnx/src/decoder/weights.js';
-import { writeOnnxModel } from '../../../packages/onnx/src/format/onnx.js';
+import { DECODER_FORMS } from '../../../packages/onnx/src/decoder/scope.js';
 import { ROOT } from '../../support/build.js';
+import { writeDecoder } from '../../support/decoder-folder.js';
 import { FAMILIES, withoutFamilies } from '../../support/huggingface-folder.js';
 import { noOnnxruntime } from '../../support/onnxruntime.js';
 
@@ -28,20 +25,6 @@ const LEVELS = ['disabled', 'basic', 'extended', 'layout', 'all'];
 
 const folder = mkdtempSync(join(tmpdir(), 'levels-'));
 after(() => rmSync(folder, { recursive: true }));
-
-async function write(gguf: string, form: DecoderForm, to: string): Promise<void> {
-  mkdirSync(to);
-  await describeModelPath(gguf, { formats: ['q8_0', 'q4_0'] }, async (description) => {
-    const { graph, constants } = decoderGraph(description.config, description.weights, { form, context: 64 });
-    const layout = layoutWeights(constants);
-    for (const [name, tensor] of layout.tensors) graph.external.set(name, tensor);
-    const files = new Map(layout.files.map(({ name }) => [name, openSync(join(to, name), 'w')]));
-    await writeWeights(description, constants, layout, (file, at, bytes) => {
-      writeSync(files.get(file)!, bytes, 0, bytes.length, at);
-    });
-    writeFileSync(join(to, 'model.onnx'), writeOnnxModel(graph.model('decoder', 'test')));
-  });
-}
 
 /** Loads each folder at each level, runs five tokens, and prints the logits of the last. */
 const PROGRAM = `
@@ -86,7 +69,7 @@ describe('whole decoders at every optimisation level', { skip: noOnnxruntime }, 
     for (const form of DECODER_FORMS)
       test(`${name} in form ${form}`, { skip }, async () => {
         const to = join(folder, `${name}-${form}`);
-        await write(gguf, form, to);
+        await writeDecoder(gguf, form, to);
         const { stdout, stderr } = spawnSync(process.execPath, ['-e', PROGRAM, to], { encoding: 'utf8', cwd: ROOT });
         assert.equal(stderr, '');
         const [plain, ...others]: number[][] = JSON.parse(stdout);
