@@ -73,6 +73,7 @@ import './model/split-gguf.test.js';
 import './model/tokenizer.test.js';
 import './model/weights.test.js';
 import './onnx/decoder/levels.test.js';
+import './onnx/decoder/padding.test.js';
 import './onnx/export/angles.test.js';
 import './onnx/export/emit.test.js';
 import './onnx/export/rope-model.test.js';
