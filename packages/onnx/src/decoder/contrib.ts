@@ -14,9 +14,6 @@ import { attention, gemm, halvesOf, portableOperators, present, scaled, tableRow
 import { BLOCK, blocksOf, type DecoderScope, joined, type Matrix } from './scope.js';
 
 const DOMAIN = 'com.microsoft';
-/** Activations in blocks of int8, as llama.cpp has them for these weights. */
-const ACCURACY = 4;
-
 /** The operators of this form. */
 export function contribOperators(s: DecoderScope): DecoderOperators {
   const { b, config } = s;
@@ -72,7 +69,13 @@ function matMulBlocks(s: DecoderScope, x: string, { weights, biases }: Matrix): 
   return s.b.add(
     'MatMulNBits',
     [x, codes, scales, ...bias],
-    { K: { i: k }, N: { i: n }, bits: { i: bits }, block_size: { i: BLOCK }, accuracy_level: { i: ACCURACY } },
+    {
+      K: { i: k },
+      N: { i: n },
+      bits: { i: bits },
+      block_size: { i: BLOCK },
+      accuracy_level: { i: s.settings.accuracyLevel },
+    },
     DOMAIN,
   );
 }
@@ -117,6 +120,12 @@ function rotatesInside(s: DecoderScope, rope: RopeSpec): boolean {
   return headDim % 16 === 0 && rotaryDim % 16 === 0 && rotaryOffset === 0 && read.step === write.step;
 }
 
+/** The rows of this call's tokens, where only they go out of the graph. */
+function newRowsOf(s: DecoderScope, cache: string): string {
+  if (!s.settings.newRows) return cache;
+  return s.b.add('Slice', [cache, s.pastRows(), s.totalRows(), s.integers(2)]);
+}
+
 /** Appends GroupQueryAttention. Its caches may be the same memory before and after it. */
 function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], call: AttentionCall): string {
   const { b, config } = s;
@@ -126,9 +135,7 @@ function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], 
     const counts = b.add('ReduceSum', ['attention_mask', s.integers(1)], { keepdims: { i: 0 } });
     return b.cast(b.add('Sub', [counts, s.integers(1)]), 'i32');
   });
-  const total = s.once('total as i32', () =>
-    b.cast(b.add('Shape', ['attention_mask'], { start: { i: 1 }, end: { i: 2 } }), 'i32'),
-  );
+  const total = s.once('total as i32', () => b.cast(s.totalRows(), 'i32'));
   const c = rope && angleConstants(rope);
   const key = c && `tables of ${JSON.stringify([...c.invFreq, c.magnitude])}`;
   const cos =
@@ -158,7 +165,7 @@ function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], 
     3,
     DOMAIN,
   );
-  present(s, call, 'key', presentKey!);
-  present(s, call, 'value', presentValue!);
+  present(s, call, 'key', newRowsOf(s, presentKey!));
+  present(s, call, 'value', newRowsOf(s, presentValue!));
   return out!;
 }

@@ -38,6 +38,19 @@ export interface DecoderGraphOptions {
   readonly angles?: AngleMode;
   /** Positions that the graph serves; the model's own context unless given. */
   readonly context?: number;
+  /**
+   * Whether present.N.* are the rows of this call's tokens only, f32 `[batch, kv_heads, seq, head_dim]`, for a program
+   * that keeps the caches itself: then past_key_values.N.* may have more rows than there are tokens before these, and
+   * batches have no padding. false unless given.
+   */
+  readonly newRows?: boolean;
+  /** Whether weights in f16 and bf16 are stored as f32; false unless given: stored as they are, and widened when loaded. */
+  readonly widen?: boolean;
+  /**
+   * accuracy_level of MatMulNBits. 4 unless given: what is multiplied with blocks is rounded to int8, in blocks of 32,
+   * as llama.cpp does it. 0: it stays f32, and a product takes many times as long.
+   */
+  readonly accuracyLevel?: 0 | 4;
 }
 
 /** A decoder's graph. */
@@ -90,6 +103,7 @@ function checkShapes({ b, constants }: DecoderScope): void {
 
 function settingsOf(config: DecoderConfig, options: DecoderGraphOptions): DecoderSettings {
   const { form = 'contrib', angles = 'f32-table', context = config.maxContext } = options;
+  const { newRows = false, widen = false, accuracyLevel = 4 } = options;
   readName(form, DECODER_FORMS, 'export: form');
   readName(angles, ANGLE_MODES, 'export: angles');
   if (angles === 'f16-table')
@@ -100,7 +114,7 @@ function settingsOf(config: DecoderConfig, options: DecoderGraphOptions): Decode
     );
   if (!Number.isInteger(context) || context < 1 || context > config.maxContext)
     refuse('RANGE', 'export: context', `an integer in [1, ${config.maxContext}], the model's own context`, context);
-  return { form, angles, context };
+  return { form, angles, context, newRows, widen, accuracyLevel };
 }
 
 function declareInputs({ b, config, settings }: DecoderScope): void {

@@ -11,7 +11,7 @@ import { cosSinFor, rotate, rotateStandard } from '../export/rope.js';
 import { constantTables, cosSinOf } from '../export/rope-model.js';
 import { gatheredExperts } from './experts.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
-import { BATCH, BLOCK, blocksOf, type DecoderScope, joined, type Matrix, TOTAL } from './scope.js';
+import { BATCH, BLOCK, blocksOf, type DecoderScope, joined, type Matrix, SEQ, TOTAL } from './scope.js';
 
 /** Finite, so that a row of padding, which sees nothing, has no NaN. */
 const MASKED = -3.4028234663852886e38;
@@ -170,34 +170,41 @@ export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCa
   const qs = turned(split(q, heads, headDim), heads);
   const ks = turned(split(k, kvHeads, headDim), kvHeads);
   const vs = split(v, kvHeads, valueDim);
-  const past = [`past_key_values.${layer}.key`, `past_key_values.${layer}.value`] as const;
+  const { newRows } = settings;
+  const before = (what: 'key' | 'value'): string => {
+    const cache = `past_key_values.${layer}.${what}`;
+    return newRows ? b.add('Slice', [cache, s.integers(0), s.pastRows(), s.integers(2)]) : cache;
+  };
+  const past = [before('key'), before('value')] as const;
   const mask = maskOf(s, window);
   const { attentionScale: scale, attentionSoftcap: softcap } = config;
   let y: string;
   // Attention-23 adds the mask before it caps, which would let masked keys back in; and it has no sinks.
   if (settings.form === 'standard' && !sinks && softcap === undefined && scale > 0) {
     const [out, key, value] = b.addMany('Attention', [qs, ks, vs, mask, ...past], { scale: { f: scale } }, 3);
-    present(s, call, 'key', key!);
-    present(s, call, 'value', value!);
+    present(s, call, 'key', newRows ? ks : key!);
+    present(s, call, 'value', newRows ? vs : value!);
     y = out!;
   } else {
     const joinedWith = (before: string, x: string): string => b.add('Concat', [before, x], { axis: { i: 2 } });
-    const key = present(s, call, 'key', joinedWith(past[0], ks));
-    const value = present(s, call, 'value', joinedWith(past[1], vs));
-    y = composed(s, [qs, key, value], mask, call);
+    const given = (what: 'key' | 'value', x: string, n: 0 | 1): string => {
+      if (!newRows) return present(s, call, what, joinedWith(past[n], x));
+      return joinedWith(past[n], present(s, call, what, x));
+    };
+    y = composed(s, [qs, given('key', ks, 0), given('value', vs, 1)], mask, call);
   }
   return s.reshape(s.headsFirst(y), heads * valueDim);
 }
 
-/** Gives what the last node made out of the graph, as keys or values of a layer; from here on it has that name. */
+/** Gives a value out of the graph, as keys or values of a layer; from here on it has that name. */
 export function present(
-  { b }: DecoderScope,
+  { b, settings }: DecoderScope,
   { layer, kvHeads, headDim, valueDim }: AttentionCall,
   what: 'key' | 'value',
   made: string,
 ): string {
   const name = `present.${layer}.${what}`;
-  b.output(made, name, 'f32', [BATCH, kvHeads, TOTAL, what === 'key' ? headDim : valueDim]);
+  b.output(made, name, 'f32', [BATCH, kvHeads, settings.newRows ? SEQ : TOTAL, what === 'key' ? headDim : valueDim]);
   return name;
 }
 
@@ -234,7 +241,7 @@ function composed(
     const all = b.add('Softmax', [b.add('Concat', [masked, column], { axis: { i: -1 } })], { axis: { i: -1 } });
     weights = b.add('Slice', [all, s.integers(0), s.integers(-1), s.integers(-1)]);
   } else weights = b.add('Softmax', [masked], { axis: { i: -1 } });
-  const total = s.once('total', () => b.add('Shape', ['attention_mask'], { start: { i: 1 }, end: { i: 2 } }));
+  const total = s.totalRows();
   const grouped =
     heads === kvHeads
       ? weights

@@ -39,6 +39,12 @@ export interface DecoderSettings {
   readonly angles: AngleMode;
   /** Positions that it serves. */
   readonly context: number;
+  /** Whether present.N.* are the rows of this call's tokens only. */
+  readonly newRows: boolean;
+  /** Whether 16-bit weights are stored as f32. */
+  readonly widen: boolean;
+  /** accuracy_level of MatMulNBits. */
+  readonly accuracyLevel: 0 | 4;
 }
 
 /** A matrix, or several whose rows follow each other, and their biases. */
@@ -94,7 +100,7 @@ export class DecoderScope {
     const places = weights.map(({ place }) => place.replace(/^(\d)/, 'layers.$1')).join('+');
     const name = `${places}${madeAs === 'numbers' ? '' : `.${madeAs}`}`;
     return this.once(`${name} [${shape}]`, () => {
-      const dtype = dtypeOf(weights, madeAs, shape);
+      const dtype = dtypeOf(weights, madeAs, shape, this.settings.widen);
       const fresh = this.constants.some((other) => other.name === name) ? `${name}.${shape.length}d` : name;
       this.constants.push({ name: fresh, dtype, shape, weights, madeAs });
       return fresh;
@@ -104,7 +110,8 @@ export class DecoderScope {
   /** Weights as numbers in f32, in the shape given or their own. */
   numbers(weights: readonly WeightPlan[], shape: readonly number[] = joined(weights)): string {
     const value = this.constant(weights, 'numbers', shape);
-    return weights[0]!.held === 'f32' ? value : this.once(`${value} as f32`, () => this.b.cast(value, 'f32'));
+    const wide = weights[0]!.held === 'f32' || this.settings.widen;
+    return wide ? value : this.once(`${value} as f32`, () => this.b.cast(value, 'f32'));
   }
 
   /** A constant number in f32. */
@@ -144,6 +151,20 @@ export class DecoderScope {
     return b.add('Reshape', [x, shape]);
   }
 
+  /** Tokens before and in this call, i64 `[1]`. */
+  totalRows(): string {
+    return this.once('total', () => this.b.add('Shape', ['attention_mask'], { start: { i: 1 }, end: { i: 2 } }));
+  }
+
+  /** Tokens before this call, i64 `[1]`. */
+  pastRows(): string {
+    const { b } = this;
+    return this.once('past', () => {
+      const seq = b.add('Shape', ['input_ids'], { start: { i: 1 }, end: { i: 2 } });
+      return b.add('Sub', [this.totalRows(), seq]);
+    });
+  }
+
   /** `[batch, seq]` of this call, i64 `[2]`. */
   batchAndSeq(): string {
     return this.once('batch and seq', () => this.b.add('Shape', ['input_ids']));
@@ -155,11 +176,11 @@ export class DecoderScope {
   }
 }
 
-function dtypeOf(weights: readonly WeightPlan[], madeAs: MadeAs, shape: readonly number[]): OnnxDtype {
+function dtypeOf(weights: readonly WeightPlan[], madeAs: MadeAs, shape: readonly number[], widen: boolean): OnnxDtype {
   if (madeAs === 'codes') return 'u8';
   if (madeAs === 'scales') return 'f32';
   const { held } = weights[0]!;
-  if (madeAs === 'numbers') return held as 'f32' | 'f16' | 'bf16';
+  if (madeAs === 'numbers') return widen ? 'f32' : (held as 'f32' | 'f16' | 'bf16');
   const pairs = countElements(shape) < countElements(joined(weights));
   return held === 'q8_0' || pairs ? 'i8' : 'i4';
 }
