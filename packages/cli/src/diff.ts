@@ -1,8 +1,10 @@
 /** `ropewalk diff`: the effective RoPE of two models, or of two readings of one, layer by layer. @module */
 import { type ComparedSide, compareModels, type RopeComparison, specToJson } from '@ropewalk/dialects';
-import { isFolder, readRopeSource } from '@ropewalk/formats/node';
+import { isFolder, isGraphFolder, onnxFileOf, readRopeSource } from '@ropewalk/formats/node';
+import { type GraphRope, graphRope, type ImportedModel } from '@ropewalk/onnx';
 import type { TableRecipe } from 'ropewalk';
-import { countLayers, nameLayers } from 'ropewalk/backend';
+import { countLayers, fail, nameLayers } from 'ropewalk/backend';
+import { printable, readGraph } from './import.js';
 import { Flags, MAX_INTEGER, oneOf, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';
@@ -16,6 +18,17 @@ interface DiffSide extends ComparedSide {
   readonly name: string;
   readonly about: string;
   readonly notes: readonly string[];
+  /** What is wrong in a graph; full sentences. */
+  readonly findings: readonly string[];
+  /** The tables of a graph, compared with the other side. */
+  readonly tables?: GraphRope['tables'];
+}
+
+/** A graph, before the other side is known. */
+interface GraphSide {
+  readonly name: string;
+  readonly file: string;
+  readonly graph: ImportedModel;
 }
 
 /**
@@ -27,35 +40,47 @@ export async function diff(a: string, b: string, options: DiffOptions): Promise<
   const context = flags.integer('context', 1);
   const positions = flags.integers('positions', 0, MAX_INTEGER, MAX_POSITIONS) ?? [1, 40, 8192, 131072];
   const recipe = flags.word('recipe', RECIPES) ?? 'float64';
-  const sides = [await readSide(a, recipe, context), await readSide(b, recipe, context)] as const;
-  const result = compareModels(...sides, positions);
+  const given = [await readSide(a, recipe, context), await readSide(b, recipe, context)] as const;
+  // What the tables of a graph say is read beside what the other side says.
+  const sideA = 'graph' in given[0] ? sideOfGraph(given[0], 'graph' in given[1] ? undefined : given[1]) : given[0];
+  const sideB = 'graph' in given[1] ? sideOfGraph(given[1], sideA) : given[1];
+  const sides = [sideA, sideB] as const;
+  const compared = compareModels(...sides, positions);
+  const result = { ...compared, same: compared.same && sides.every(({ findings }) => findings.length === 0) };
   const toJson = () => {
-    const [sideA, sideB] = sides.map(({ name, recipe: own, rope, notes }) => ({
+    const [jsonA, jsonB] = sides.map(({ name, recipe: own, rope, notes, findings, tables }) => ({
       name,
       source: 'layers' in rope ? rope.source : 'record',
       recipe: own,
       layers: 'layers' in rope ? rope.layers.length : undefined,
       notes,
+      findings,
+      tables,
     }));
     const groups = result.groups.map((group) => ({
       ...group,
       a: group.a ? specToJson(group.a) : null,
       b: group.b ? specToJson(group.b) : null,
     }));
-    return { ...result, a: sideA, b: sideB, groups };
+    return { ...result, a: jsonA, b: jsonB, groups };
   };
   printResult(options.json, { json: toJson, lines: () => describe(sides, result) });
   return result.same ? EXIT.ok : EXIT.failed;
 }
 
-async function readSide(text: string, recipe: TableRecipe, context: number | undefined): Promise<DiffSide> {
+async function readSide(text: string, recipe: TableRecipe, context: number | undefined): Promise<DiffSide | GraphSide> {
   // A path may contain an @: only the last one counts, and only if the text before it is a file or a line.
   const [, before, word] = /^(.+)@([\w-]+)$/s.exec(text) ?? [];
   const at =
     before !== undefined &&
-    (/\.(json|gguf)$|^\s*ROPE\s*\(.*\)$/is.test(before) || (isFolder(before) && !isFolder(text)));
+    (/\.(json|gguf|onnx)$|^\s*ROPE\s*\(.*\)$/is.test(before) || (isFolder(before) && !isFolder(text)));
   const [path, own] = at ? [before, oneOf(word!, RECIPES, text)] : [text, recipe];
-  const record = { name: text, recipe: own, about: 'one record for every layer', notes: [] };
+  if (/\.onnx$/i.test(path) || isGraphFolder(path)) {
+    if (at) fail('UNSUPPORTED', text, 'a graph computes its angles itself. Leave out what is behind @.');
+    const file = onnxFileOf(path);
+    return { name: text, file, graph: readGraph(file) };
+  }
+  const record = { name: text, recipe: own, about: 'one record for every layer', notes: [], findings: [] };
   if (isRopeLine(path)) {
     const { spec, notes } = await readRope(path);
     return { ...record, rope: spec, notes };
@@ -64,7 +89,27 @@ async function readSide(text: string, recipe: TableRecipe, context: number | und
   if (source.kind === 'record') return { ...record, rope: source.spec };
   const { model } = source;
   const about = `${model.architecture}, ${countLayers(model.numLayers)} (${model.source})`;
-  return { name: text, recipe: own, rope: model, about, notes: model.notes };
+  return { ...record, rope: model, about, notes: model.notes };
+}
+
+function sideOfGraph({ name, file, graph }: GraphSide, other: DiffSide | undefined): DiffSide {
+  const { rope, tables, findings } = graphRope(graph, file, other?.rope);
+  const count = graph.model.graph.nodes.length;
+  const layers = 'layers' in rope ? countLayers(rope.numLayers) : 'one RoPE, in layers that are not known';
+  const wrong = tables.flatMap(({ name: node, wrong: numbers, first }) =>
+    first
+      ? [
+          `${printable(node)} reads tables with ${numbers} wrong ${numbers === 1 ? 'number' : 'numbers'}: at position ` +
+            `${first.position} ${first.part} of pair ${first.pair} is ${small(first.got)}, and not ${small(first.expected)}.`,
+        ]
+      : [],
+  );
+  const notes = tables.map(
+    ({ name: node, positions, worst }) =>
+      `${printable(node)}: cos and sin compared at ${positions} positions, at most ${small(worst)} apart.`,
+  );
+  const about = `${layers} (onnx, ${count} nodes)`;
+  return { name, recipe: 'float64', rope, about, notes, findings: [...findings.map(printable), ...wrong], tables };
 }
 
 function describe(sides: readonly DiffSide[], { groups, notes }: ReturnType<typeof compareModels>): string[] {
@@ -72,6 +117,7 @@ function describe(sides: readonly DiffSide[], { groups, notes }: ReturnType<type
   const lines = [
     ...sides.map(({ name, about }, n) => `${names[n]}  ${name}: ${about}`),
     ...sides.flatMap((side, n) => side.notes.map((note) => `  note on ${names[n]}: ${note}`)),
+    ...sides.flatMap((side, n) => side.findings.map((sentence) => `  ≠ ${names[n]}: ${sentence}`)),
     ...notes.map((note) => `  note: ${note}`),
   ];
   const records = sides.every(({ rope }) => !('layers' in rope));

@@ -1,6 +1,6 @@
 /** `ropewalk import`: the RoPE of an .onnx file, found, described, and run on a backend. @module */
 import { writeNpy } from '@ropewalk/formats';
-import { readExternal, readFileBytes, writeOutput } from '@ropewalk/formats/node';
+import { onnxFileOf, readExternal, readFileBytes, writeOutput } from '@ropewalk/formats/node';
 import {
   type FoundFrequencies,
   groupAlike,
@@ -12,7 +12,7 @@ import {
   runImported,
 } from '@ropewalk/onnx';
 import type { Tensor } from 'ropewalk';
-import { fail, refuse, show } from 'ropewalk/backend';
+import { fail, nameLayers, ranges, refuse, show } from 'ropewalk/backend';
 import { openBackend } from './backends.js';
 import { readNpy } from './npy-input.js';
 import { Flags, type Switches, type Texts } from './options.js';
@@ -23,16 +23,22 @@ export type ImportOptions = Texts<'run' | 'x' | 'positions' | 'out' | 'backend'>
   Switches<'json'> & { /** `NAME=file.npy`, each. */ readonly input?: readonly string[] };
 
 /** @returns 0 when RoPE was found (and run); 1 when there is none, or when something only resembles one */
-export async function importModel(file: string, options: ImportOptions): Promise<number> {
+export async function importModel(path: string, options: ImportOptions): Promise<number> {
   checkOptions(options);
-  const bytes = readFileBytes(file, MAX_MODEL_BYTES);
-  const imported = importOnnx(bytes, file, { loadExternal: (place) => readExternal(file, place) });
+  const file = onnxFileOf(path);
+  const imported = readGraph(file);
   if (options.run !== undefined) return run(file, imported, options.run, options);
   printResult(options.json, {
     json: () => toJson(file, imported),
     lines: () => describe(file, imported).map(printable),
   });
   return imported.ropes.length === 0 || imported.nearly.length > 0 ? EXIT.failed : EXIT.ok;
+}
+
+/** Reads a graph and finds its RoPE; of files beside it only the tables are read. */
+export function readGraph(file: string): ImportedModel {
+  const bytes = readFileBytes(file, MAX_MODEL_BYTES);
+  return importOnnx(bytes, file, { loadExternal: (place) => readExternal(file, place) });
 }
 
 function checkOptions(options: ImportOptions): void {
@@ -88,11 +94,11 @@ function choose(file: string, { ropes }: ImportedModel, name: string): ImportedR
 }
 
 /** Names come from the file: control characters, which could steer a terminal, are written as their codes. */
-function printable(line: string): string {
+export function printable(line: string): string {
   return line.replace(/\p{Cc}/gu, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
-function describe(file: string, { model, ropes, nearly }: ImportedModel): string[] {
+function describe(file: string, { model, ropes, layers, nearly }: ImportedModel): string[] {
   const groups = groupAlike(ropes);
   const lines = [
     `${file}: ${ropes.length} RoPE${groups.length > 1 ? `, ${groups.length} kinds` : ''} ` +
@@ -105,6 +111,8 @@ function describe(file: string, { model, ropes, nearly }: ImportedModel): string
     );
   }
   for (const group of groups) lines.push('', ...describeGroup(group));
+  const still = layers.filter((layer) => !ropes.some((rope) => rope.layer === layer));
+  if (ropes.length > 0 && still.length > 0) lines.push('', `${nameLayers(still)}: no RoPE`);
   for (const miss of nearly) lines.push('', `${where(miss)}: not RoPE, because ${miss.because}`);
   return lines;
 }
@@ -119,11 +127,13 @@ function describeGroup(group: readonly ImportedRope[]): string[] {
   const { tables, positions, frequencies, rotaryDim, headDim, rotaryOffset = 0 } = rope;
   const names = group.slice(0, 2).map(where);
   const heads = [...new Set(group.map((one) => one.numHeads).filter((count) => count !== undefined))];
+  const known = [...new Set(group.map(({ layer }) => layer).filter((layer) => layer !== undefined))];
   const title =
     group.length > 2
       ? `${names[0]} … ${where(group.at(-1)!)}: ${group.length} nodes, all alike`
       : `${names.join(', ')}${group.length > 1 ? ': alike' : ''}`;
   const rows: [string, string | undefined][] = [
+    ['layers', known.length > 0 ? ranges(known) : undefined],
     ['form', rope.form],
     ['x → y', group.length > 1 ? undefined : `${rope.x} → ${rope.y}${rope.dtype ? ` (${rope.dtype})` : ''}`],
     ['pairing', rope.pairing && `${rope.pairing}${rope.direction === 'backward' ? ', backward' : ''}`],
@@ -185,7 +195,7 @@ function brief(values: readonly number[]): string {
     : `${values.slice(0, 3).map(short).join(', ')}, …, ${values.slice(-2).map(short).join(', ')}`;
 }
 
-function toJson(file: string, { model, ropes, nearly }: ImportedModel): unknown {
+function toJson(file: string, { model, ropes, layers, nearly }: ImportedModel): unknown {
   return {
     ropewalk: VERSION,
     file,
@@ -194,6 +204,7 @@ function toJson(file: string, { model, ropes, nearly }: ImportedModel): unknown 
     opsets: Object.fromEntries(
       [...model.opsets].map(([domain, version]) => [domain === '' ? 'ai.onnx' : domain, version]),
     ),
+    layers,
     ropes: ropes.map(({ found: _what, ...rope }) => rope),
     nearly: nearly.map(({ name, scopeName, because }) => ({ name, scope: scopeName, because })),
   };

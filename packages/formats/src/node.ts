@@ -24,5 +24,14 @@ export {
   readSafetensorsHeader,
 } from './read-header.node.js';
 export type { LayerSource, RopeSource } from './rope-source.node.js';
-export { isFolder, layerOf, modelFileOf, readModelRope, readRopeSource } from './rope-source.node.js';
+export {
+  isFolder,
+  isGraphFolder,
+  layerOf,
+  modelFileOf,
+  onnxFileOf,
+  onnxFilesOf,
+  readModelRope,
+  readRopeSource,
+} from './rope-source.node.js';
 export { makeFolder, replaceFile, writeOutput } from './write-file.node.js';

@@ -49,12 +49,7 @@ export function isFolder(path: string): boolean {
  */
 export function modelFileOf(path: string): string {
   if (!isFolder(path)) return path;
-  let names: string[];
-  try {
-    names = readdirSync(path);
-  } catch (cause) {
-    return refuseSystem('FORMAT', path, 'a readable folder', cause);
-  }
+  const names = namesIn(path);
   const ggufs = names.filter((name) => /\.gguf$/i.test(name));
   const weights = names.some((name) => /\.safetensors$/i.test(name));
   const parts = names.includes('config.json') && weights ? undefined : partsOf(ggufs, path);
@@ -65,6 +60,56 @@ export function modelFileOf(path: string): string {
       ? [ggufs, 'Give one of the .gguf files itself.']
       : [names, 'Give a folder with a model, or a file.'];
   return refuse('FORMAT', path, 'a folder with a config.json or one .gguf', got, next);
+}
+
+/** Whether a folder's model is a graph: it has .onnx files, in itself or in its folder onnx, and no other weights. */
+export function isGraphFolder(path: string): boolean {
+  return isFolder(path) && onnxFilesOf(path).length > 0 && !namesIn(path).some((name) => WEIGHTS.test(name));
+}
+
+/**
+ * The .onnx files of a model's folder, in it or in its folder onnx, as HuggingFace's libraries and ONNX Runtime's look
+ * for them.
+ *
+ * @param folder - a folder
+ * @returns paths, sorted
+ * @throws {RopewalkError} FORMAT when it cannot be read
+ */
+export function onnxFilesOf(folder: string): string[] {
+  const inside = join(folder, 'onnx');
+  return [folder, ...(isFolder(inside) ? [inside] : [])].flatMap((one) =>
+    namesIn(one)
+      .filter((name) => /\.onnx$/i.test(name))
+      .sort()
+      .map((name) => join(one, name)),
+  );
+}
+
+/**
+ * Finds the graph of a model: model.onnx, or the only .onnx.
+ *
+ * @param path - a folder; any other path is returned as it is
+ * @throws {RopewalkError} FORMAT for a folder without a graph, or with several
+ */
+export function onnxFileOf(path: string): string {
+  if (!isFolder(path)) return path;
+  const files = onnxFilesOf(path);
+  const named = files.filter((file) => basename(file) === 'model.onnx');
+  const [found, ...more] = named.length > 0 ? named : files;
+  if (found !== undefined && more.length === 0) return found;
+  const next = found === undefined ? 'ropewalk export --whole writes one.' : 'Give one of the .onnx files itself.';
+  return refuse('FORMAT', path, 'a folder with a model.onnx, or one .onnx', found === undefined ? [] : files, next);
+}
+
+/** Files that hold the weights of a model without a graph. */
+const WEIGHTS = /\.(?:safetensors|gguf)$/i;
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch (cause) {
+    return refuseSystem('FORMAT', folder, 'a readable folder', cause);
+  }
 }
 
 /**

@@ -38,5 +38,7 @@ export type { NearMiss } from './import/find.js';
 export type { FoundFrequencies, FrequencyLaw } from './import/frequencies.js';
 export type { ImportedModel, ImportedRope } from './import/index.js';
 export { bindImported, groupAlike, importOnnx, runImported } from './import/index.js';
+export { type GraphRope, graphRope } from './import/model-rope.js';
+export type { ComparedTables } from './import/sampling.js';
 export { type OnnxruntimeBackend, type OnnxruntimeOptions, openOnnxruntime } from './onnxruntime/host.js';
 export { whyNotOnnxruntime } from './onnxruntime/package.js';

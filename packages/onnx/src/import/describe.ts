@@ -3,15 +3,25 @@
  *
  * @module
  */
-import type { RopeSpec } from 'ropewalk';
+import type { RopeAxes, RopeSpec } from 'ropewalk';
+import { sharePairs } from 'ropewalk/backend';
 import { numberAttribute } from '../operators/attributes.js';
 import type { Dim } from '../operators/operator.js';
 import { CannotEvaluate } from '../operators/values.js';
 import { MAX_CHANNELS } from './algebra.js';
 import type { Found, FoundArithmetic, FoundAttention, FoundNode } from './find.js';
 import type { FoundFrequencies, NoFrequencies } from './frequencies.js';
-import type { PairTables, Rotation } from './rotation.js';
-import { cacheFrequencies, cacheRows, graphFrequencies, nodeInputs, positionValues, tableNames } from './sampling.js';
+import {
+  asArithmetic,
+  cacheChoice,
+  cacheFrequencies,
+  cacheRows,
+  cachesOf,
+  graphFrequencies,
+  nodeInputs,
+  positionValues,
+  tableNames,
+} from './sampling.js';
 import { ancestryOf, isConstant } from './sources.js';
 import { MembersDiffer } from './tables.js';
 
@@ -70,8 +80,10 @@ export interface RopeDescription {
   readonly frequencies?: FoundFrequencies;
   /** With several position axes: the one of each pair. */
   readonly axisOfPair?: readonly number[];
-  /** The same RoPE in this package's words, where its law is known. */
+  /** The same RoPE in this package's words; factors, one a pair, where the frequencies follow no one base. */
   readonly spec?: RopeSpec;
+  /** Where the graph chooses between two tables by the length in use (LongRoPE): the other one, for longer contexts. */
+  readonly longer?: { readonly rows: number } & Pick<RopeDescription, 'frequencies' | 'spec'>;
   readonly notes: readonly string[];
   /** Why it cannot be run here; undefined when it can. */
   readonly whyNotRun?: string;
@@ -138,56 +150,48 @@ function describeNode(found: FoundNode): Described {
   if (!Number.isInteger(pairs) || pairs > (width ?? MAX_CHANNELS))
     return unfit(`tables of ${width ?? 'unknown'} columns do not fit a rotary_dim of ${rotaryDim}`);
   if (pairs > MAX_CHANNELS) return unfit(`no model has heads as wide as ${2 * pairs}`);
-  if (ids !== '') return finish(base, cacheFrequencies(found, cos, sin, pairs), notes);
+  if (ids !== '') return withCaches(base, found, cos, sin, pairs, notes);
   // Caches whose rows were chosen before: the arithmetic behind them is run, as that of a written-out rotation is.
-  const tables = Array.from({ length: pairs }, (_, at): PairTables => {
-    const both = (leaf: string) =>
-      [
-        { leaf, at },
-        { leaf, at },
-      ] as const;
-    return { cos: both(cos), sin: both(sin) };
-  });
-  const window = { headDim: headDim ?? 2 * pairs, rotaryDim: 2 * pairs, rotaryOffset: 0 };
-  const rotation: Rotation = { ...window, pairing, direction: 'forward', scale: 1, tables };
-  const trails = new Map([cos, sin].map((leaf) => [leaf, [width ?? pairs]]));
-  return withFrequencies(base, { ...found, kind: 'arithmetic', x, y: base.y, rotation, trails }, notes);
+  return withFrequencies(base, asArithmetic(found, headDim ?? 2 * pairs, pairs), notes);
 }
-
-/** Where operators of ONNX Runtime have cos_cache; sin_cache is behind it. */
-const CACHE_AT: Readonly<Record<string, number>> = { GroupQueryAttention: 7, PagedAttention: 9 };
 
 function describeAttention(found: FoundAttention): Described {
   const { node, shapes, scope, name } = found;
-  const cacheAt = CACHE_AT[node.opType] ?? Number.POSITIVE_INFINITY;
-  const [cos, sin] = [node.inputs[cacheAt] ?? '', node.inputs[cacheAt + 1] ?? ''];
+  const { x, cos, sin, ids } = nodeInputs(found);
   const shape = cos === '' ? undefined : shapes.shapeOf(cos);
   const width = numberOr(shape?.at(-1));
   const numHeads = numberAttribute(node, 'num_heads', 0);
   const given = numberAttribute(node, 'rotary_embedding_dim', 0);
-  const hidden = numberOr(shapes.shapeOf(node.inputs[0] ?? '')?.[2]);
-  const packed = (node.inputs[1] ?? '') === '' && node.opType === 'GroupQueryAttention';
+  const hidden = numberOr(shapes.shapeOf(x)?.[2]);
+  const isGrouped = node.opType === 'GroupQueryAttention';
+  const packed = isGrouped && (node.inputs[1] ?? '') === '';
   const heads = numHeads + (packed ? 2 * numberAttribute(node, 'kv_num_heads', 0) : 0);
+  const ofCache = isGrouped ? numberOr(shapes.shapeOf(node.inputs[3] ?? '')?.[3]) : undefined;
   const base: Base = {
     name,
     scope: scope.name,
     form: `${node.opType} (com.microsoft)`,
-    x: node.inputs[0] ?? '',
+    x,
     y: node.outputs[0] ?? '',
     pairing: numberAttribute(node, 'rotary_interleaved', 0) === 0 ? 'half' : 'interleaved',
     direction: 'forward',
-    headDim: hidden && heads && Number.isInteger(hidden / heads) ? hidden / heads : undefined,
+    headDim: ofCache ?? (hidden && heads && Number.isInteger(hidden / heads) ? hidden / heads : undefined),
     rotaryDim: given > 0 ? given : width && 2 * width,
     numHeads: numHeads || undefined,
     rotaryOffset: 0,
     tables:
       cos === ''
         ? { from: 'inside', cos: [], sin: [] }
-        : { from: isConstant(scope, cos) ? 'cache' : 'computed', cos: [cos], sin: [sin], rows: rowsOf(shape) },
-    positions: { from: 'inside' },
+        : {
+            from: isConstant(scope, cos) || cacheChoice(found, cos) ? 'cache' : 'computed',
+            cos: [cos],
+            sin: [sin],
+            rows: rowsOf(shape),
+          },
+    positions: ids === '' ? { from: 'inside' } : positionSource(found),
     whyNotRun: 'it is part of attention, which rotates q and k before they meet: the graph has no output of it alone',
   };
-  return finish(base, cos !== '' && width ? cacheFrequencies(found, cos, sin, width) : undefined, []);
+  return cos !== '' && width ? withCaches(base, found, cos, sin, width, []) : finish(base, undefined, []);
 }
 
 function describeArithmetic(found: FoundArithmetic): Described {
@@ -233,6 +237,41 @@ function describeArithmetic(found: FoundArithmetic): Described {
   return withFrequencies(base, found, notes);
 }
 
+/** Describes caches that a node reads by position. */
+function withCaches(
+  base: Base,
+  found: FoundNode | FoundAttention,
+  cos: string,
+  sin: string,
+  pairs: number,
+  notes: readonly string[],
+): Described {
+  const read = (branch?: boolean) => {
+    const caches = cachesOf(found, cos, sin, pairs, branch);
+    return { rows: caches.cos.shape[0]!, dtype: caches.cos.dtype, frequencies: cacheFrequencies(caches, pairs) };
+  };
+  try {
+    const { rows, dtype, frequencies } = read();
+    const described = finish({ ...base, tables: { ...base.tables, rows, dtype } }, frequencies, notes);
+    const condition = cacheChoice(found, cos);
+    if (condition === undefined) return described;
+    const long = read(true);
+    const { description } = finish(base, long.frequencies, []);
+    const { frequencies: others, spec } = description;
+    const note =
+      `the graph has two tables: of ${rows} positions, described here, and of ${long.rows} where ${condition} holds` +
+      (others?.law.kind === 'power' ? `, with base ${others.law.base}` : '');
+    const longer = { rows: long.rows, frequencies: others, spec };
+    return {
+      ...described,
+      description: { ...described.description, longer, notes: [...described.description.notes, note] },
+    };
+  } catch (error) {
+    if (error instanceof CannotEvaluate) return finish(base, { because: error.message }, notes);
+    throw error;
+  }
+}
+
 function withFrequencies(base: Base, found: FoundArithmetic, notes: readonly string[]): Described {
   try {
     const { frequencies, axisOfPair } = graphFrequencies(found);
@@ -244,7 +283,7 @@ function withFrequencies(base: Base, found: FoundArithmetic, notes: readonly str
   }
 }
 
-type Base = Omit<RopeDescription, 'frequencies' | 'axisOfPair' | 'spec' | 'notes'>;
+type Base = Omit<RopeDescription, 'longer' | 'frequencies' | 'axisOfPair' | 'spec' | 'notes'>;
 
 function finish(
   base: Base,
@@ -272,21 +311,42 @@ function finish(
   return { description: { ...base, frequencies, axisOfPair, spec, notes } };
 }
 
+/** The factor of a pair that does not rotate, as in llama.cpp's conversion/gemma.py. It fits an f32. */
+const NO_ROTATION = 1e30;
+
 function specOf(
   { headDim, rotaryDim, rotaryOffset, pairing }: Base,
   { law, magnitude, invFreq }: FoundFrequencies,
   axisOfPair: readonly number[] | undefined,
 ): RopeSpec | undefined {
-  if (law.kind !== 'power' || axisOfPair || !headDim || !rotaryDim || invFreq[0]! < 0) return undefined;
-  return {
+  const axes = axisOfPair && (axisOfPair.includes(-1) ? undefined : axesOf(axisOfPair));
+  if (!headDim || !rotaryDim || invFreq.some((frequency) => frequency < 0) || (axisOfPair && !axes)) return undefined;
+  const base = law.kind === 'other' ? 10000 : law.base;
+  const factorOf = (frequency: number, j: number): number => base ** ((-2 * j) / rotaryDim) / frequency;
+  const spec: Record<keyof RopeSpec, unknown> = {
     headDim,
-    pairing: pairing as RopeSpec['pairing'],
-    base: law.base,
-    ...(rotaryDim !== headDim && { rotaryDim }),
-    ...(rotaryOffset && { rotaryOffset }),
-    ...(law.factor !== 1 && { scaling: { kind: 'linear', factor: law.factor } }),
-    ...(magnitude !== 1 && { attentionFactor: magnitude }),
+    pairing,
+    base,
+    rotaryDim: rotaryDim === headDim ? undefined : rotaryDim,
+    rotaryOffset: rotaryOffset || undefined,
+    axes,
+    scaling: law.kind === 'power' && law.factor !== 1 ? { kind: 'linear', factor: law.factor } : undefined,
+    freqFactors: law.kind === 'power' ? undefined : invFreq.map((f, j) => (f === 0 ? NO_ROTATION : factorOf(f, j))),
+    attentionFactor: magnitude === 1 ? undefined : magnitude,
+    frequencyDim: undefined,
   };
+  const known = Object.entries(spec).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(known) as unknown as RopeSpec;
+}
+
+/** The rule that gives each pair its axis; undefined where none that is known does. */
+function axesOf(axisOfPair: readonly number[]): RopeAxes | undefined {
+  const counts = [0, 1, 2, 3].map((axis) => axisOfPair.filter((one) => one === axis).length);
+  const sections = counts[3] === 0 ? counts.slice(0, 3) : counts;
+  const rules = ['sections', 'interleaved', 'interleaved-ggml'] as const;
+  return rules
+    .map((rule) => ({ rule, sections }))
+    .find((axes) => sharePairs(axes, axisOfPair.length).axisOfPair.every((axis, j) => axis === axisOfPair[j]));
 }
 
 function tableSource(found: FoundNode | FoundArithmetic, cos: readonly string[], sin: readonly string[]): TableSource {
@@ -310,7 +370,7 @@ function tableSource(found: FoundNode | FoundArithmetic, cos: readonly string[],
   return { from, cos, sin, rows, dtype: dtypes.find((known) => known) };
 }
 
-function positionSource(found: FoundNode | FoundArithmetic): PositionSource {
+function positionSource(found: Found): PositionSource {
   const { scope, shapes } = found;
   const [name] = positionValues(found);
   if (name === undefined) return { from: 'rows' };

@@ -41,7 +41,7 @@ export interface NoFrequencies {
 }
 
 /** Positions past this add nothing: an f32 angle of 65536 radians is off by up to 0.004. */
-const FAR = 65536;
+export const FAR = 65536;
 
 /**
  * Recovers frequencies from position 1 on to ever larger ones, each of which adds digits. A pair is followed as far as

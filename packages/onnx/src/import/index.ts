@@ -19,6 +19,7 @@ import { type OnnxModelFile, type ParseOnnxOptions, parseOnnxModel } from '../fo
 import { type BindOptions, bindFound } from './bind.js';
 import { describe, type RopeDescription } from './describe.js';
 import { type Found, findRope, type NearMiss } from './find.js';
+import { layersOf } from './layers.js';
 import { TooMuchWork } from './work.js';
 
 export type { BindOptions } from './bind.js';
@@ -28,6 +29,8 @@ export type { FoundFrequencies, FrequencyLaw } from './frequencies.js';
 
 /** One RoPE of a model. */
 export interface ImportedRope extends RopeDescription {
+  /** The layer whose keys or queries it rotates; undefined where no cache of keys says it. */
+  readonly layer: number | undefined;
   /** How it is bound; for {@link bindImported}. */
   readonly found: Found;
 }
@@ -37,6 +40,8 @@ export interface ImportedModel {
   readonly model: OnnxModelFile;
   /** In the order of the file: the model's own graph, then graphs inside nodes, then functions. */
   readonly ropes: readonly ImportedRope[];
+  /** The layers that have a cache of keys (`present.N.key`), ascending; empty where the graph has no such caches. */
+  readonly layers: readonly number[];
   /** What looks like RoPE and is none, with the reasons. */
   readonly nearly: readonly NearMiss[];
 }
@@ -66,13 +71,14 @@ export function importOnnx(bytes: Uint8Array, where = 'onnx', options: ParseOnnx
     const { found, nearly } = findRope(model);
     const ropes: ImportedRope[] = [];
     const none: NearMiss[] = [...nearly];
+    const { layers, layerOf } = layersOf(model, found);
     for (const one of found) {
       const { description, because } = describe(one);
       FOUND.add(one);
-      if (because === undefined) ropes.push({ ...description, found: one });
+      if (because === undefined) ropes.push({ ...description, layer: layerOf.get(one), found: one });
       else none.push({ name: one.name, scopeName: one.scope.name, because });
     }
-    return { model, ropes, nearly: none };
+    return { model, ropes, layers, nearly: none };
   } catch (cause) {
     if (cause instanceof RopewalkError) throw cause;
     // The file is not trusted: unforeseen errors end here too.
@@ -143,7 +149,15 @@ export function runImported<D extends Tensor>(
 export function groupAlike(ropes: readonly ImportedRope[]): ImportedRope[][] {
   const groups = new Map<string, ImportedRope[]>();
   for (const rope of Array.from(readList(ropes, 'import: ropes'))) {
-    const { found: _found, name: _name, x: _x, y: _y, numHeads: _heads, ...alike } = checkRope(rope, 'import: ropes');
+    const {
+      found: _found,
+      layer: _layer,
+      name: _name,
+      x: _x,
+      y: _y,
+      numHeads: _heads,
+      ...alike
+    } = checkRope(rope, 'import: ropes');
     // Exporters declare the dtype of some values only.
     const told = { ...alike, dtype: undefined, tables: { from: alike.tables.from, rows: alike.tables.rows } };
     const key = reading('import: ropes', () => JSON.stringify(told));

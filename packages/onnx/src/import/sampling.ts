@@ -4,22 +4,32 @@
  *
  * @module
  */
+import { effectiveRope } from '@ropewalk/dialects';
+import type { RopeSpec } from 'ropewalk';
 import { countElements } from 'ropewalk/backend';
 import { numberAttribute } from '../operators/attributes.js';
 import type { Dim } from '../operators/operator.js';
 import { CannotEvaluate, type Value, valueDtype } from '../operators/values.js';
 import { Evaluation } from './evaluate.js';
-import type { FoundArithmetic, FoundNode } from './find.js';
+import type { Found, FoundArithmetic, FoundAttention, FoundNode } from './find.js';
 import type { FoundFrequencies, NoFrequencies, Sampler } from './frequencies.js';
-import { recoverFrequencies } from './frequencies.js';
+import { FAR, recoverFrequencies } from './frequencies.js';
+import type { PairTables, Rotation } from './rotation.js';
 import type { Scope } from './scope.js';
-import { ancestryOf, positionsBehind } from './sources.js';
+import { ancestryOf, isConstant, positionsBehind } from './sources.js';
 import { MembersDiffer, tablesOf } from './tables.js';
 
-/** The inputs of a RotaryEmbedding node, which the two standards order differently; ids '' for a row for each token. */
-export function nodeInputs({ node, dialect }: FoundNode) {
-  const [x = '', a = '', b = '', c = ''] = node.inputs;
-  return dialect === 'onnx' ? { x, cos: a, sin: b, ids: c } : { x, cos: b, sin: c, ids: a };
+/** Where attention of ONNX Runtime has cos_cache; sin_cache is behind it. */
+const CACHE_AT: Readonly<Record<string, number>> = { GroupQueryAttention: 7, PagedAttention: 9 };
+
+/** The inputs of a node that rotates, which each kind orders differently; ids '' for a row for each token. */
+export function nodeInputs(found: FoundNode | FoundAttention) {
+  const [x = '', a = '', b = '', c = ''] = found.node.inputs;
+  if (found.kind === 'node')
+    return found.dialect === 'onnx' ? { x, cos: a, sin: b, ids: c } : { x, cos: b, sin: c, ids: a };
+  const at = CACHE_AT[found.node.opType] ?? Number.POSITIVE_INFINITY;
+  const [cos = '', sin = '', ids = ''] = found.node.inputs.slice(at, at + 3);
+  return { x, cos, sin, ids: found.node.opType === 'GroupQueryAttention' ? ids : '' };
 }
 
 /** The values that hold cos and sin of a rotation. */
@@ -28,13 +38,14 @@ export function tableNames({ rotation }: FoundArithmetic): string[] {
 }
 
 /** The values at which positions enter; one where they all come from one input of the graph, as M-RoPE's axes do. */
-export function positionValues(found: FoundNode | FoundArithmetic): string[] {
+export function positionValues(found: Found): string[] {
   const { scope } = found;
   let entries: string[];
-  if (found.kind === 'node') {
+  if (found.kind === 'arithmetic') entries = tableNames(found);
+  else {
     const { cos, sin, ids } = nodeInputs(found);
-    entries = ids === '' ? [cos, sin] : [ids];
-  } else entries = tableNames(found);
+    entries = ids !== '' ? [ids] : found.kind === 'node' ? [cos, sin] : [];
+  }
   const values = [...new Set(entries.flatMap((value) => [...positionsBehind(scope, value)]))];
   if (values.length < 2) return values;
   const ancestries = values.map((value) => ancestryOf(scope, value));
@@ -44,7 +55,7 @@ export function positionValues(found: FoundNode | FoundArithmetic): string[] {
 }
 
 /** Half a unit in the last place of 1. */
-function unitOf(dtype: string | undefined): number {
+export function unitOf(dtype: string | undefined): number {
   return dtype === 'bf16' ? 2 ** -8 : dtype === 'f16' ? 2 ** -11 : 2 ** -24;
 }
 
@@ -52,7 +63,8 @@ function evaluationOf({ scope, shapes, work }: Place, values?: ReadonlyMap<strin
   return new Evaluation(scope, shapes, { values, wholeCaches: true }, work);
 }
 
-type Place = Pick<FoundNode, 'scope' | 'shapes' | 'work'>;
+/** Where tables are computed. */
+export type Place = Pick<FoundNode, 'scope' | 'shapes' | 'work'>;
 type Frequencies = FoundFrequencies | NoFrequencies;
 
 /** Samples the rows of tables that hold all positions in order, `stride` elements apart. */
@@ -65,19 +77,157 @@ function rowSampler(cos: Float64Array, sin: Float64Array, stride: number, pairs:
   return (positions) => ({ cos: pick(cos, positions), sin: pick(sin, positions) });
 }
 
-/** Frequencies of caches that RotaryEmbedding reads: `[rows, width]`. */
-export function cacheFrequencies(place: Place, cos: string, sin: string, pairs: number): Frequencies {
-  try {
-    const evaluation = evaluationOf(place);
-    const [c, s] = [evaluation.value(cos), evaluation.value(sin)];
-    const [rows = 0, width = 0] = c.shape;
-    if (c.shape.length !== 2 || s.shape.join() !== c.shape.join() || width < pairs)
-      return { because: `cos_cache has the shape [${c.shape}] and sin_cache [${s.shape}]` };
-    return recoverFrequencies(rowSampler(c.data, s.data, width, pairs), rows, pairs, unitOf(c.dtype));
-  } catch (error) {
-    if (error instanceof CannotEvaluate) return { because: error.message };
-    throw error;
+/** cos and sin that RotaryEmbedding and attention read by position. */
+export interface Caches {
+  /** `[rows, width]`, dense; the first `pairs` of each row are used. */
+  readonly cos: Value;
+  readonly sin: Value;
+}
+
+/** The two states of the If that chooses caches by the length in use, as LongRoPE's exporters write it. */
+export function cacheChoice({ scope }: Place, cos: string): string | undefined {
+  const node = scope.maker(cos);
+  const condition = node?.opType === 'If' ? (node.inputs[0] ?? '') : '';
+  return condition === '' || isConstant(scope, condition) ? undefined : condition;
+}
+
+/**
+ * Reads the caches of a node.
+ *
+ * @param branch - of {@link cacheChoice}: whether its condition holds
+ * @throws {CannotEvaluate} when they are not tables of positions
+ */
+export function cachesOf(place: Place, cos: string, sin: string, pairs: number, branch = false): Caches {
+  const condition = cacheChoice(place, cos);
+  const flag: Value = { dtype: 'bool', shape: [], data: Float64Array.of(Number(branch)) };
+  const evaluation = evaluationOf(place, condition === undefined ? undefined : new Map([[condition, flag]]));
+  const caches = { cos: evaluation.value(cos), sin: evaluation.value(sin) };
+  const [c, s] = [caches.cos.shape, caches.sin.shape];
+  if (c.length !== 2 || s.join() !== c.join() || c[1]! < pairs)
+    throw new CannotEvaluate(`cos_cache has the shape [${c}] and sin_cache [${s}]`);
+  return caches;
+}
+
+/** Frequencies of caches. */
+export function cacheFrequencies({ cos, sin }: Caches, pairs: number): Frequencies {
+  const [rows, width] = cos.shape as [number, number];
+  return recoverFrequencies(rowSampler(cos.data, sin.data, width, pairs), rows, pairs, unitOf(cos.dtype));
+}
+
+/** A RotaryEmbedding whose rows were chosen before, as the rotation that it is: its tables are computed alike. */
+export function asArithmetic(found: FoundNode, headDim: number, pairs: number): FoundArithmetic {
+  const { x, cos, sin } = nodeInputs(found);
+  const tables = Array.from({ length: pairs }, (_, at): PairTables => {
+    const both = (leaf: string) =>
+      [
+        { leaf, at },
+        { leaf, at },
+      ] as const;
+    return { cos: both(cos), sin: both(sin) };
+  });
+  const pairing = numberAttribute(found.node, 'interleaved', 0) === 0 ? 'half' : 'interleaved';
+  const rotation: Rotation = {
+    headDim,
+    rotaryDim: 2 * pairs,
+    rotaryOffset: 0,
+    pairing,
+    direction: 'forward',
+    scale: 1,
+    tables,
+  };
+  const width = found.shapes.shapeOf(cos)?.at(-1);
+  const trails = new Map([cos, sin].map((leaf) => [leaf, [typeof width === 'number' ? width : pairs]]));
+  return { ...found, kind: 'arithmetic', x, y: found.node.outputs[0] ?? '', rotation, trails };
+}
+
+/** The tables of a RoPE beside those of a record. */
+export interface ComparedTables {
+  /** How many positions were compared, from 0 on; and then powers of two where the graph computes angles. */
+  readonly positions: number;
+  /** The largest difference of a cos or sin. */
+  readonly worst: number;
+  /** Numbers that are further off than the rounding of the table and of an f32 angle. */
+  readonly wrong: number;
+  /** The first of them. */
+  readonly first?: {
+    readonly position: number;
+    readonly pair: number;
+    readonly part: 'cos' | 'sin';
+    readonly got: number;
+    readonly expected: number;
+  };
+}
+
+/** Positions that are computed at once. */
+const CHUNK = 4096;
+
+/**
+ * Compares the tables of a RoPE with those of a record: every row of a cache; 4096 positions and powers of two beyond
+ * where the graph computes angles. What takes more work than the file may take is left out, and `positions` says so.
+ *
+ * @param branch - as for {@link cachesOf}
+ * @throws {CannotEvaluate} when nothing can be computed
+ */
+export function compareTables(found: Found, spec: RopeSpec, branch = false): ComparedTables {
+  const { invFreq, attentionFactor, headDim } = effectiveRope(spec);
+  const pairs = invFreq.length;
+  const { sample, rows, unit } = tablesFor(found, headDim, pairs, branch);
+  const [dense, far] = [Math.min(rows, CHUNK), [] as number[]];
+  for (let position = CHUNK; position <= FAR && rows === Number.POSITIVE_INFINITY; position *= 2) far.push(position);
+  const chunks = [Array.from({ length: dense }, (_, n) => n)];
+  if (far.length > 0) chunks.push(far);
+  else
+    for (let start = CHUNK; start < rows; start += CHUNK)
+      chunks.push(Array.from({ length: Math.min(CHUNK, rows - start) }, (_, n) => start + n));
+  let [positions, worst, wrong] = [0, 0, 0];
+  let first: ComparedTables['first'];
+  for (const chunk of chunks) {
+    let tables: ReturnType<Sampler>;
+    try {
+      tables = sample(chunk);
+    } catch (error) {
+      if (positions > 0 && error instanceof CannotEvaluate) break;
+      throw error;
+    }
+    for (const [n, position] of chunk.entries()) {
+      for (let j = 0; j < pairs; j++) {
+        const angle = position * invFreq[j]!;
+        // A table made in f32 has a rounded frequency and a rounded product, each by 2^-24 of the angle.
+        const bound = Math.abs(attentionFactor) * (4 * unit + Math.abs(angle) * 2 ** -22);
+        for (const [part, value] of [
+          ['cos', Math.cos(angle)],
+          ['sin', Math.sin(angle)],
+        ] as const) {
+          const [got, expected] = [tables[part][n * pairs + j]!, attentionFactor * value];
+          const off = Math.abs(got - expected);
+          if (off > worst) worst = off;
+          if (off <= bound) continue;
+          wrong++;
+          first ??= { position, pair: j, part, got, expected };
+        }
+      }
+    }
+    positions += chunk.length;
   }
+  return { positions, worst, wrong, first };
+}
+
+/** How the tables of a RoPE are read at positions below `rows`. */
+function tablesFor(found: Found, headDim: number, pairs: number, branch: boolean) {
+  if (found.kind !== 'arithmetic') {
+    const { cos, sin, ids } = nodeInputs(found);
+    if (found.kind === 'attention' || ids !== '') {
+      const caches = cachesOf(found, cos, sin, pairs, branch);
+      const [rows, width] = caches.cos.shape as [number, number];
+      return {
+        sample: rowSampler(caches.cos.data, caches.sin.data, width, pairs),
+        rows,
+        unit: unitOf(caches.cos.dtype),
+      };
+    }
+  }
+  const rotation = found.kind === 'arithmetic' ? found : asArithmetic(found as FoundNode, headDim, pairs);
+  return samplerOf(rotation);
 }
 
 /**
@@ -88,22 +238,9 @@ export function cacheFrequencies(place: Place, cos: string, sin: string, pairs: 
  */
 export function graphFrequencies(found: FoundArithmetic): { frequencies: Frequencies; axisOfPair?: readonly number[] } {
   const pairs = found.rotation.tables.length;
-  const [position, ...others] = positionValues(found);
-  if (others.length > 0)
-    throw new CannotEvaluate(`positions enter in several places: ${[position, ...others].join(', ')}`);
-  const unit = tableUnit(found);
-  if (position === undefined) {
-    // Each row is its own position.
-    const { outer, cos, sin } = tablesOf(found, evaluationOf(found));
-    const axis = outer.indexOf(Math.max(...outer));
-    const stride = countElements(outer.slice(axis + 1)) * pairs;
-    return { frequencies: recoverFrequencies(rowSampler(cos, sin, stride, pairs), outer[axis] ?? 1, pairs, unit) };
-  }
-  const shape = found.shapes.shapeOf(position);
-  const rows = cacheRows(found) ?? Number.POSITIVE_INFINITY;
-  const axes = shape?.length === 3 && typeof shape[0] === 'number' && shape[0] > 1 && shape[0] <= pairs ? shape[0] : 1;
-  const frequencies = recoverFrequencies(sampler(found, position, axes), rows, pairs, unit);
-  if (axes === 1 || 'because' in frequencies) return { frequencies };
+  const { position, axes, sample, rows, unit } = samplerOf(found);
+  const frequencies = recoverFrequencies(sample, rows, pairs, unit);
+  if (position === undefined || axes === 1 || 'because' in frequencies) return { frequencies };
   // One axis at a time: the pairs that rotate are its own.
   const axisOfPair = new Array<number>(pairs).fill(-1);
   for (let axis = 0; axis < axes; axis++) {
@@ -124,6 +261,26 @@ function tableUnit(found: FoundArithmetic): number {
     }),
   );
   return Math.max(unitOf('f32'), ...units);
+}
+
+/** How the tables of a rotation are computed at positions below `rows`, all axes having the same. */
+function samplerOf(found: FoundArithmetic) {
+  const pairs = found.rotation.tables.length;
+  const [position, ...others] = positionValues(found);
+  if (others.length > 0)
+    throw new CannotEvaluate(`positions enter in several places: ${[position, ...others].join(', ')}`);
+  const unit = tableUnit(found);
+  if (position === undefined) {
+    // Each row is its own position.
+    const { outer, cos, sin } = tablesOf(found, evaluationOf(found));
+    const axis = outer.indexOf(Math.max(...outer));
+    const stride = countElements(outer.slice(axis + 1)) * pairs;
+    return { position, axes: 1, sample: rowSampler(cos, sin, stride, pairs), rows: outer[axis] ?? 1, unit };
+  }
+  const shape = found.shapes.shapeOf(position);
+  const rows = cacheRows(found) ?? Number.POSITIVE_INFINITY;
+  const axes = shape?.length === 3 && typeof shape[0] === 'number' && shape[0] > 1 && shape[0] <= pairs ? shape[0] : 1;
+  return { position, axes, sample: sampler(found, position, axes), rows, unit };
 }
 
 /** As many positions are fed as the graph declares, while they are no more than this. */

@@ -1,0 +1,138 @@
+/**
+ * The RoPE of a graph as that of a model, layer by layer, and its tables beside those of a model: whether a graph is
+ * the model's own.
+ *
+ * @module
+ */
+import { effectiveRope, type LayerRope, type ModelRope } from '@ropewalk/dialects';
+import type { RopeSpec } from 'ropewalk';
+import { fail, readOptions } from 'ropewalk/backend';
+import { CannotEvaluate } from '../operators/values.js';
+import type { RopeDescription } from './describe.js';
+import { groupAlike, type ImportedModel, type ImportedRope } from './index.js';
+import { type ComparedTables, compareTables, unitOf } from './sampling.js';
+
+/** Relative differences of frequencies up to this are the rounding of f32. */
+const ROUNDING = 2 ** -21;
+
+/** What a graph rotates by. */
+export interface GraphRope {
+  /** Layer by layer; one record where every RoPE of the graph is alike and nothing says which layer it belongs to. */
+  readonly rope: ModelRope | RopeSpec;
+  /** The tables of the RoPE that has the other model's frequencies, each once. */
+  readonly tables: readonly (ComparedTables & {
+    /** Of the RoPE that reads them. */
+    readonly name: string;
+  })[];
+  /** What is wrong inside the graph itself; full sentences. */
+  readonly findings: readonly string[];
+}
+
+/**
+ * Reads a graph's RoPE as a model's, to be compared with another model.
+ *
+ * Frequencies are computed back from cos and sin, within the error of {@link ImportedRope.frequencies}. Where the other
+ * model's lie within it, they are taken, as a table cannot tell them apart, and every row of the table is compared with
+ * them. Rotations that are not the other model's come first: where q and k of a layer differ, the wrong one is shown.
+ *
+ * @param imported - from importOnnx
+ * @param where - names the file in messages
+ * @param other - the model or the record that it is compared with, if any
+ * @throws {RopewalkError} FORMAT where no RoPE is found, or its tables cannot be read; UNSUPPORTED where they follow no
+ *   law of positions, or the layers are not known
+ */
+export function graphRope(imported: ImportedModel, where: string, other?: ModelRope | RopeSpec): GraphRope {
+  const { ropes, layers } = readOptions(imported, where);
+  if (ropes.length === 0) fail('FORMAT', where, 'no RoPE is found in it. ropewalk import says what was looked for.');
+  const tables = new Map<string, GraphRope['tables'][number]>();
+  const findings: string[] = imported.nearly.map(({ name, because }) => `${name} is not RoPE, because ${because}.`);
+  const read = (rope: ImportedRope, of: RopeSpec | undefined): { spec: RopeSpec; alike: boolean } => {
+    const spec = specOfGraph(rope, where);
+    if (rope.direction === 'backward')
+      findings.push(`${rope.name} rotates backward: the signs of its sines are wrong.`);
+    const same = of && [rope, ...(rope.longer ? [rope.longer] : [])].findIndex((one) => hasFrequencies(one, rope, of));
+    if (same === undefined || same < 0) return { spec, alike: false };
+    const { base, scaling, freqFactors, frequencyDim, axes } = of!;
+    const own = { base, scaling, freqFactors, frequencyDim, attentionFactor: of!.attentionFactor };
+    const taken: RopeSpec = { ...spec, ...own, axes: spec.axes && axes ? axes : spec.axes };
+    const key = JSON.stringify([rope.tables.cos, rope.tables.sin, rope.rotaryDim, effectiveRope(of!).invFreq.join()]);
+    if (!tables.has(key)) tables.set(key, { name: rope.name, ...compared(rope, taken, same === 1, where) });
+    return { spec: taken, alike: true };
+  };
+
+  if (layers.length === 0) {
+    if (groupAlike(ropes).length > 1) {
+      const next = 'Give a graph with KV caches, or compare one RoPE: ropewalk import --json has each as a record.';
+      fail('UNSUPPORTED', where, `its RoPEs differ, and no outputs named present.N.key say their layers. ${next}`);
+    }
+    const of = other && ('layers' in other ? other.layers.find(({ rope }) => rope)?.rope : other);
+    return { rope: read(ropes[0]!, of).spec, tables: [...tables.values()], findings };
+  }
+  const others = other && 'layers' in other ? other.layers : undefined;
+  const numLayers = Math.max(others?.length ?? 0, layers.at(-1)! + 1);
+  const without = ropes.filter(({ layer }) => layer === undefined);
+  if (without.length > 0)
+    findings.push(`${without.length} RoPEs, the first one ${without[0]!.name}, belong to no layer with a KV cache.`);
+  const all = Array.from({ length: numLayers }, (_, layer): LayerRope => {
+    const of = others ? others[layer] : { rope: other as RopeSpec | undefined, layerType: undefined };
+    const own = ropes.filter((rope) => rope.layer === layer);
+    const kinds = groupAlike(own).map(([first]) => read(first!, of?.rope));
+    if (kinds.length > 1) findings.push(`Layer ${layer}: q and k are rotated by different RoPEs.`);
+    // A layer without a cache of its own (a convolution, or one that shares its keys) is as the model says.
+    const rope = layers.includes(layer) ? (kinds.find(({ alike }) => !alike) ?? kinds[0])?.spec : of?.rope;
+    return { layer, layerType: of?.layerType, rope };
+  });
+  const model: ModelRope = {
+    source: 'onnx',
+    architecture: 'ONNX graph',
+    known: true,
+    numLayers,
+    layers: all,
+    maxContext: shortest(ropes.map(({ tables: { rows } }) => rows)),
+    notes: [],
+  };
+  return { rope: model, tables: [...tables.values()], findings };
+}
+
+function compared(rope: ImportedRope, spec: RopeSpec, longer: boolean, where: string): ComparedTables {
+  try {
+    return compareTables(rope.found, spec, longer);
+  } catch (error) {
+    if (error instanceof CannotEvaluate) fail('UNSUPPORTED', `${where}: ${rope.name}`, error.message);
+    throw error;
+  }
+}
+
+function shortest(rows: readonly (number | undefined)[]): number | undefined {
+  const known = rows.filter((count) => count !== undefined);
+  return known.length > 0 ? Math.min(...known) : undefined;
+}
+
+function specOfGraph({ name, frequencies, spec, notes, headDim }: ImportedRope, where: string): RopeSpec {
+  if (spec) return spec;
+  const why =
+    notes.find((note) => note.startsWith('frequencies')) ??
+    (frequencies && headDim === undefined ? 'the size of its heads is not known' : 'no record describes it');
+  return fail(frequencies ? 'UNSUPPORTED' : 'FORMAT', `${where}: ${name}`, why);
+}
+
+/** Whether the frequencies and the magnitude that a graph's tables show are those of a record. */
+function hasFrequencies(
+  { frequencies }: Pick<RopeDescription, 'frequencies'>,
+  { rotaryDim, tables }: RopeDescription,
+  of: RopeSpec,
+): boolean {
+  const effective = effectiveRope(of);
+  // The exponents of vision's pairs are not those of a record that has half pairing.
+  if (!frequencies || effective.rotaryDim !== rotaryDim || of.pairing === 'vision') return false;
+  const { invFreq, within, magnitude } = frequencies;
+  return (
+    Math.abs(magnitude / effective.attentionFactor - 1) <= ROUNDING + 8 * unitOf(tables.dtype) &&
+    invFreq.every((frequency, j) => {
+      const wanted = effective.invFreq[j]!;
+      // Of a pair that stands still, `within` is in radians a position.
+      const error = within[j]! * (frequency === 0 ? 1 : Math.abs(frequency));
+      return Math.abs(frequency - wanted) <= error + ROUNDING * Math.abs(wanted);
+    })
+  );
+}
