@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { type DiffOptions, diff } from '../../packages/cli/src/diff.js';
+import { wholeGraph } from '../onnx/import/whole-graph.js';
 import { ropewalkIn } from '../support/command.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
@@ -117,9 +118,93 @@ describe('diff', () => {
     assert.match(stdout, /note: A has 4 layers and B 5: only the first 4 are compared/);
   });
 
+  const spec = { headDim: 8, pairing: 'half', base: 10000 } as const;
+  const small = file('small.json', {
+    ...llama,
+    num_hidden_layers: 2,
+    hidden_size: 16,
+    num_attention_heads: 2,
+    rope_theta: 1e4,
+  });
+  const graph = (name: string, ...args: Parameters<typeof wholeGraph>): string => {
+    mkdirSync(join(folder, name, 'onnx'), { recursive: true });
+    writeFileSync(join(folder, name, 'onnx/model.onnx'), wholeGraph(...args));
+    writeFileSync(join(folder, name, 'config.json'), '{}');
+    return name;
+  };
+
+  test("a folder with a graph: the graph's RoPE is the model's own, on either side", () => {
+    graph('exported', { form: 'genai-nodes', layers: [spec, spec] });
+    const { status, stdout, stderr } = ropewalk('exported', small);
+    assert.equal(status, 0, stderr + stdout);
+    assert.match(stdout, /^A {2}exported: 2 layers \(onnx, \d+ nodes\)$/m);
+    assert.match(
+      stdout,
+      /note on A: RotaryEmbedding_\d+: cos and sin compared at 64 positions, at most 3\.0e-8 apart\./,
+    );
+    assert.match(stdout, /^layers 0-1: same$/m);
+    const { a, b, same } = JSON.parse(ropewalk(small, 'exported/onnx/model.onnx', '--json').stdout);
+    assert.deepEqual(
+      [same, a.source, b.source, b.tables[0].positions, b.findings],
+      [true, 'huggingface', 'onnx', 64, []],
+    );
+    assert.equal(ropewalk('exported', 'exported').status, 0);
+  });
+
+  test('a graph with another base, or one wrong number, is another RoPE: exit 1', () => {
+    graph('other', { form: 'genai-nodes', layers: [spec, { ...spec, base: 10100 }] });
+    const { status, stdout } = ropewalk('other', small);
+    assert.equal(status, 1);
+    assert.match(stdout, /^layer 1: different\n[\s\S]*≠ base +10100 +10000/m);
+    graph('edited', { form: 'genai-nodes', layers: [spec, spec], edit: 0.25 });
+    const edited = ropewalk('edited', small);
+    assert.equal(edited.status, 1);
+    const wrong =
+      /≠ A: RotaryEmbedding_\d+ reads tables with 1 wrong number: at position 40 cos of pair 1 is .*, and not /;
+    assert.match(edited.stdout, wrong);
+  });
+
+  test('LongRoPE is that of the context that the tables hold', () => {
+    const scaling = { rope_type: 'longrope', short_factor: [1, 2, 3, 4], long_factor: [2, 4, 6, 8] };
+    const phi = {
+      ...llama,
+      model_type: 'phi3',
+      num_hidden_layers: 1,
+      hidden_size: 16,
+      num_attention_heads: 2,
+      rope_theta: 1e4,
+    };
+    const long = { max_position_embeddings: 64, original_max_position_embeddings: 32, rope_scaling: scaling };
+    file('phi.json', { ...phi, ...long });
+    const { shortFactor, longFactor } = { shortFactor: [1, 2, 3, 4], longFactor: [2, 4, 6, 8] };
+    const rule = { kind: 'longrope', shortFactor, longFactor, originalContext: 32, context: 64, factor: 2 } as const;
+    graph('phi', { form: 'genai', layers: [{ ...spec, scaling: rule }] });
+    const { status, stdout } = ropewalk('phi', 'phi.json');
+    assert.equal(status, 0, stdout);
+    assert.match(stdout, /note on B: read for a context of 64 tokens, as the graph's tables are\./);
+    assert.equal(ropewalk('phi', 'phi.json', '-c', '32').status, 1);
+  });
+
   writeFileSync(join(folder, 'empty.gguf'), '');
+  graph('external', { form: 'genai-nodes', layers: [spec], external: true });
+  mkdirSync(join(folder, 'several/onnx'), { recursive: true });
+  for (const name of ['a', 'b']) writeFileSync(join(folder, `several/onnx/${name}.onnx`), '');
   const at = (name: string): string => join(folder, name);
   const refusals: readonly (readonly [string, string, DiffOptions, RegExp])[] = [
+    [
+      'a graph whose tables are missing',
+      'external',
+      {},
+      /RotaryEmbedding_\d+: frequencies are not known: .*external data model\.onnx\.data: there is no such file/,
+    ],
+    [
+      'a folder with several graphs',
+      'several',
+      {},
+      /expected a folder with a model\.onnx, or one \.onnx, got .*Give one of/,
+    ],
+    ['a graph with a recipe', 'external/onnx/model.onnx@hf-f32', {}, /a graph computes its angles itself/],
+    ['a missing graph', 'gone.onnx', {}, /gone\.onnx: there is no such file or folder/],
     ['a missing file', 'nowhere.json', {}, /nowhere\.json: there is no such file or folder/],
     ['an empty GGUF', 'empty.gguf', {}, /empty\.gguf: the header takes at least 4 bytes/],
     [

@@ -19,6 +19,7 @@ import { parseNpy, writeNpy } from '../../packages/formats/src/npy.js';
 import { importOnnx } from '../../packages/onnx/src/import/index.js';
 import { Graph } from '../onnx/import/build.js';
 import { FORMS, f32 } from '../onnx/import/forms.js';
+import { wholeGraph } from '../onnx/import/whole-graph.js';
 import { ropewalkIn } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'import-'));
@@ -54,6 +55,33 @@ describe('import', () => {
       /^ {2}base +10000$/m,
     ])
       assert.match(stdout, line);
+  });
+
+  test("a folder's graph: its layers, those without RoPE, and what lies in files beside it", () => {
+    const spec = { headDim: 8, pairing: 'half', base: 10000 } as const;
+    mkdirSync(at('whole/onnx'), { recursive: true });
+    file('whole/onnx/model.onnx', wholeGraph({ form: 'genai-nodes', layers: [spec, undefined, spec], external: true }));
+    const table = (part: 'cos' | 'sin') =>
+      Float32Array.from({ length: 256 }, (_, n) => Math[part]((n >> 2) * 0.1 ** (n % 4)));
+    file(
+      'whole/onnx/model.onnx.data',
+      Buffer.concat([table('cos'), table('sin')].map(({ buffer }) => Buffer.from(buffer))),
+    );
+    const { status, stdout, stderr } = ropewalk('whole');
+    assert.equal(status, 0, stderr);
+    for (const line of [
+      /^whole\/onnx\/model\.onnx: 4 RoPE \(/m,
+      /^ {2}layers +0, 2$/m,
+      /^ {2}base +10000$/m,
+      /^layer 1: no RoPE$/m,
+    ])
+      assert.match(stdout, line);
+    // The data file may be cut, or be elsewhere: a note says so, and what the graph itself says is there.
+    writeFileSync(at('whole/onnx/model.onnx.data'), new Uint8Array(1500));
+    assert.match(
+      ropewalk('whole').stdout,
+      /note: frequencies are not known: .*it has 1500 bytes, too few to read 1024 bytes from 1024/,
+    );
   });
 
   test('--json holds all of it', () => {
@@ -244,7 +272,8 @@ describe('refusals', () => {
   };
   const cases: [string, string, ImportOptions, RegExp][] = [
     ['a missing file', 'gone.onnx', {}, /gone\.onnx: there is no such file or folder/],
-    ['a folder', '.', {}, /: expected a regular file, got a folder/],
+    ['a folder with several graphs', '.', {}, /: expected a folder with a model\.onnx, or one \.onnx, got \["cached\.onnx", /],
+    ['a folder without a graph', 'sub/inner', {}, /expected a folder with a model\.onnx, or one \.onnx, got \[\]\. ropewalk export --whole/],
     ['an empty file', 'empty.onnx', {}, /empty\.onnx: the file is empty/],
     ['no model', 'text.onnx', {}, /text\.onnx: these bytes are not a ModelProto/],
     ['--x without --run', cached, { x: 'x.npy' }, /^--x: it needs --run NODE/],

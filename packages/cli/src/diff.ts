@@ -40,11 +40,18 @@ export async function diff(a: string, b: string, options: DiffOptions): Promise<
   const context = flags.integer('context', 1);
   const positions = flags.integers('positions', 0, MAX_INTEGER, MAX_POSITIONS) ?? [1, 40, 8192, 131072];
   const recipe = flags.word('recipe', RECIPES) ?? 'float64';
-  const given = [await readSide(a, recipe, context), await readSide(b, recipe, context)] as const;
-  // What the tables of a graph say is read beside what the other side says.
-  const sideA = 'graph' in given[0] ? sideOfGraph(given[0], 'graph' in given[1] ? undefined : given[1]) : given[0];
-  const sideB = 'graph' in given[1] ? sideOfGraph(given[1], sideA) : given[1];
-  const sides = [sideA, sideB] as const;
+  const read = (text: string, tokens = context) => readSide(text, recipe, tokens);
+  const [first, second] = [await read(a), await read(b)];
+  let sides: readonly [DiffSide, DiffSide];
+  if ('graph' in first && 'graph' in second) {
+    const side = sideOfGraph(first);
+    sides = [side, sideOfGraph(second, side)];
+  } else if ('graph' in first)
+    sides = await besideGraph(first, (tokens) => read(b, tokens) as Promise<DiffSide>, context);
+  else if ('graph' in second) {
+    const [graph, other] = await besideGraph(second, (tokens) => read(a, tokens) as Promise<DiffSide>, context);
+    sides = [other, graph];
+  } else sides = [first, second];
   const compared = compareModels(...sides, positions);
   const result = { ...compared, same: compared.same && sides.every(({ findings }) => findings.length === 0) };
   const toJson = () => {
@@ -92,8 +99,35 @@ async function readSide(text: string, recipe: TableRecipe, context: number | und
   return { ...record, rope: model, about, notes: model.notes };
 }
 
-function sideOfGraph({ name, file, graph }: GraphSide, other: DiffSide | undefined): DiffSide {
-  const { rope, tables, findings } = graphRope(graph, file, other?.rope);
+/**
+ * A graph, and a model beside it. Scaling that depends on the context is that of the context that the graph was made
+ * for, which its tables say; unless --context says another.
+ */
+async function besideGraph(
+  graph: GraphSide,
+  read: (tokens?: number) => Promise<DiffSide>,
+  context: number | undefined,
+): Promise<[graph: DiffSide & { alike: boolean }, other: DiffSide]> {
+  const other = await read(context);
+  const side = sideOfGraph(graph, other);
+  const maxContext = contextOf(other);
+  const rows = contextOf(side) ?? maxContext;
+  if (context !== undefined || side.alike || rows === undefined) return [side, other];
+  // Some tables have a row more than the context.
+  for (const tokens of new Set([Math.min(rows, maxContext ?? rows), rows, rows - 1])) {
+    const again = tokens > 0 ? await read(tokens) : other;
+    const made = sideOfGraph(graph, again);
+    const note = `read for a context of ${tokens} tokens, as the graph's tables are.`;
+    if (made.alike) return [made, { ...again, notes: [...again.notes, note] }];
+  }
+  return [side, other];
+}
+
+const contextOf = ({ rope }: Pick<DiffSide, 'rope'>): number | undefined =>
+  'layers' in rope ? rope.maxContext : undefined;
+
+function sideOfGraph({ name, file, graph }: GraphSide, other?: DiffSide): DiffSide & { alike: boolean } {
+  const { rope, tables, alike, findings } = graphRope(graph, file, other?.rope);
   const count = graph.model.graph.nodes.length;
   const layers = 'layers' in rope ? countLayers(rope.numLayers) : 'one RoPE, in layers that are not known';
   const wrong = tables.flatMap(({ name: node, wrong: numbers, first }) =>
@@ -108,8 +142,20 @@ function sideOfGraph({ name, file, graph }: GraphSide, other: DiffSide | undefin
     ({ name: node, positions, worst }) =>
       `${printable(node)}: cos and sin compared at ${positions} positions, at most ${small(worst)} apart.`,
   );
+  const [own, others] = [contextOf({ rope }), other && contextOf(other)];
+  if (own !== undefined && others !== undefined && own < others)
+    notes.push(`its tables end at position ${own - 1}, and the model's context is ${others}.`);
   const about = `${layers} (onnx, ${count} nodes)`;
-  return { name, recipe: 'float64', rope, about, notes, findings: [...findings.map(printable), ...wrong], tables };
+  return {
+    name,
+    recipe: 'float64',
+    rope,
+    about,
+    notes,
+    findings: [...findings.map(printable), ...wrong],
+    tables,
+    alike,
+  };
 }
 
 function describe(sides: readonly DiffSide[], { groups, notes }: ReturnType<typeof compareModels>): string[] {

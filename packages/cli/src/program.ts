@@ -154,7 +154,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
   program
     .command('import')
     .description('find the RoPE of an ONNX model, describe it, run it')
-    .argument('<model>', 'an .onnx file')
+    .argument('<model>', 'an .onnx file, or a folder with one')
     .option('--run <node>', 'run this RoPE: the name of its node, or of the value it writes')
     .option('--x <file>', 'its input, .npy in the shape of the graph; bf16 as u16')
     .option('--positions <file>', 'the positions, .npy of integers')
@@ -167,7 +167,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
   program
     .command('diff')
     .description('compare the effective RoPE of two models, or of two readings of one, layer by layer')
-    .argument('<a>', `${MODEL}, or a record; with @ggml-f32 or @hf-f32 after it, angles are computed as that peer does`)
+    .argument('<a>', `${MODEL}, an .onnx, or a record; with @ggml-f32 or @hf-f32 after it, angles are computed as that peer does`)
     .argument('<b>', 'as a')
     .option(...CONTEXT)
     .option('--positions <list>', 'positions at which both rotate a vector', '1,40,8192,131072')

@@ -4,7 +4,7 @@
  * @module
  */
 import { readdirSync, statSync } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+import { basename, dirname, join, relative } from 'node:path';
 import { type GivenTable, gguf, huggingface, type ModelRope, readForm, specToJson } from '@ropewalk/dialects';
 import type { RopeSpec } from 'ropewalk';
 import { fail, reading, readOptions, refuse } from 'ropewalk/backend';
@@ -98,7 +98,8 @@ export function onnxFileOf(path: string): string {
   const [found, ...more] = named.length > 0 ? named : files;
   if (found !== undefined && more.length === 0) return found;
   const next = found === undefined ? 'ropewalk export --whole writes one.' : 'Give one of the .onnx files itself.';
-  return refuse('FORMAT', path, 'a folder with a model.onnx, or one .onnx', found === undefined ? [] : files, next);
+  const got = files.map((file) => relative(path, file));
+  return refuse('FORMAT', path, 'a folder with a model.onnx, or one .onnx', got, next);
 }
 
 /** Files that hold the weights of a model without a graph. */

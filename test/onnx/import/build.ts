@@ -73,7 +73,8 @@ export class Graph {
     attributes: Readonly<Record<string, Attribute>>,
     { outputs = 1, domain, name, to }: NodeOptions,
   ): string[] {
-    const output = to ? [to] : Array.from({ length: outputs }, () => `${this.prefix}${this.count++}`);
+    const output =
+      to !== undefined ? [to].flat() : Array.from({ length: outputs }, () => `${this.prefix}${this.count++}`);
     this.nodes.push({
       opType,
       input: inputs,
@@ -119,7 +120,8 @@ interface NodeOptions {
   readonly outputs?: number;
   readonly domain?: string;
   readonly name?: string;
-  readonly to?: string;
+  /** Names of its outputs. */
+  readonly to?: string | readonly string[];
 }
 
 function tensorMessage(tensor: Tensor, name: string): Record<string, unknown> {

@@ -41,7 +41,7 @@ const END = Number.MAX_SAFE_INTEGER;
 export const POSITIONS = i64([0, 1, 5, 40, 3, 2, 1, 17], [2, 4]);
 
 /** cos and sin of positions 0 … rows - 1, `[rows, columns]`, as repeated by `column`. */
-function cache(
+export function cache(
   spec: RopeSpec,
   rows: number,
   part: 'cos' | 'sin',
@@ -60,7 +60,7 @@ function cache(
 }
 
 /** rotate_half, the halves found by slices with constant or computed ends. */
-function rotateHalf(g: Graph, x: string, half: string | number): string {
+export function rotateHalf(g: Graph, x: string, half: string | number): string {
   const at = typeof half === 'number' ? g.constant(i64([half])) : half;
   const axes = g.constant(i64([-1]));
   const first = g.node('Slice', [x, g.constant(i64([0])), at, axes]);
@@ -68,7 +68,7 @@ function rotateHalf(g: Graph, x: string, half: string | number): string {
   return g.node('Concat', [g.node('Neg', [second]), first], { axis: -1 });
 }
 
-function turn(g: Graph, x: string, cos: string, sin: string, rotated: string, more = {}): string {
+export function turn(g: Graph, x: string, cos: string, sin: string, rotated: string, more = {}): string {
   return g.node('Add', [g.node('Mul', [x, cos]), g.node('Mul', [rotated, sin])], {}, more);
 }
 

@@ -314,8 +314,9 @@ function finish(
 /** The factor of a pair that does not rotate, as in llama.cpp's conversion/gemma.py. It fits an f32. */
 const NO_ROTATION = 1e30;
 
-function specOf(
-  { headDim, rotaryDim, rotaryOffset, pairing }: Base,
+/** The record of frequencies; undefined where none describes them, as where they are negative. */
+export function specOf(
+  { headDim, rotaryDim, rotaryOffset, pairing }: Pick<Base, 'headDim' | 'rotaryDim' | 'rotaryOffset' | 'pairing'>,
   { law, magnitude, invFreq }: FoundFrequencies,
   axisOfPair: readonly number[] | undefined,
 ): RopeSpec | undefined {

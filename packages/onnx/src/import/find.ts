@@ -125,6 +125,7 @@ class ArithmeticSearch {
     const found: FoundArithmetic[] = [];
     const nearly: NearMiss[] = [];
     const covered = new Set<OnnxModelNode>();
+    const ends = new Set<string>();
     const cover = (x: string, y: string): void => {
       for (const node of between(this.#scope, x, y)) covered.add(node);
     };
@@ -132,21 +133,33 @@ class ArithmeticSearch {
       if (anchor.opType !== 'Mul' || anchor.domain !== '' || covered.has(anchor) || !this.#mayRotate(anchor)) continue;
       this.#algebras = new Map();
       let nearest: { miss: NearMiss; y: string } | undefined;
+      let best: FoundArithmetic | undefined;
       for (const y of this.#endsOf(anchor)) {
+        // The anchor may lie before x, as the product of a norm does, and another have found this rotation.
+        if (ends.has(y)) {
+          best = nearest = undefined;
+          break;
+        }
         const verdict = this.#judge(y);
         if (!verdict) continue;
         const node = this.#scope.maker(y)!;
         const name = nodeName(node, this.#scope.indexOf(node));
         if ('because' in verdict) {
           // The smallest value says it best: later ones repeat it with more around.
-          nearest = { miss: { name, scopeName: this.#scope.name, because: verdict.because }, y };
+          if (!best) nearest = { miss: { name, scopeName: this.#scope.name, because: verdict.because }, y };
           continue;
         }
-        const place: Place = { name, scope: this.#scope, shapes: this.shapes, node, work: this.computing };
-        found.push({ kind: 'arithmetic', ...place, y, ...verdict });
-        cover(verdict.x, y);
         nearest = undefined;
-        break;
+        const place: Place = { name, scope: this.#scope, shapes: this.shapes, node, work: this.computing };
+        const one: FoundArithmetic = { kind: 'arithmetic', ...place, y, ...verdict };
+        if (!best || onlyScales(best, one)) best = one;
+        // A factor outside of the tables may be attention's own, behind the rotation; not on what the graph gives out.
+        if (best.rotation.scale === 1 || this.#scope.graph.outputs.some(({ name }) => name === best!.y)) break;
+      }
+      if (best) {
+        ends.add(best.y);
+        found.push(best);
+        cover(best.x, best.y);
       }
       if (nearest) {
         nearly.push(nearest.miss);
@@ -237,6 +250,16 @@ class ArithmeticSearch {
     const candidates = [...leaves].filter((leaf) => eachHasOne(terms, leaf));
     return candidates.sort((a, b) => Number(this.#isTable(a)) - Number(this.#isTable(b)));
   }
+}
+
+/** Whether the later of two rotations is the earlier one, times a number. */
+function onlyScales({ x, rotation: later }: FoundArithmetic, { x: same, rotation: earlier }: FoundArithmetic): boolean {
+  return (
+    x === same &&
+    later.rotaryDim === earlier.rotaryDim &&
+    later.rotaryOffset === earlier.rotaryOffset &&
+    later.scale !== earlier.scale
+  );
 }
 
 /** Whether each term has exactly one channel of a leaf. */

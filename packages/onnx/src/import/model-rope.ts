@@ -8,7 +8,7 @@ import { effectiveRope, type LayerRope, type ModelRope } from '@ropewalk/dialect
 import type { RopeSpec } from 'ropewalk';
 import { fail, readOptions } from 'ropewalk/backend';
 import { CannotEvaluate } from '../operators/values.js';
-import type { RopeDescription } from './describe.js';
+import { type RopeDescription, specOf } from './describe.js';
 import { groupAlike, type ImportedModel, type ImportedRope } from './index.js';
 import { type ComparedTables, compareTables, unitOf } from './sampling.js';
 
@@ -24,6 +24,8 @@ export interface GraphRope {
     /** Of the RoPE that reads them. */
     readonly name: string;
   })[];
+  /** Whether each RoPE has the frequencies and the magnitude of the other model's layer. */
+  readonly alike: boolean;
   /** What is wrong inside the graph itself; full sentences. */
   readonly findings: readonly string[];
 }
@@ -46,17 +48,22 @@ export function graphRope(imported: ImportedModel, where: string, other?: ModelR
   if (ropes.length === 0) fail('FORMAT', where, 'no RoPE is found in it. ropewalk import says what was looked for.');
   const tables = new Map<string, GraphRope['tables'][number]>();
   const findings: string[] = imported.nearly.map(({ name, because }) => `${name} is not RoPE, because ${because}.`);
+  let alike = true;
   const read = (rope: ImportedRope, of: RopeSpec | undefined): { spec: RopeSpec; alike: boolean } => {
     const spec = specOfGraph(rope, where);
-    if (rope.direction === 'backward')
-      findings.push(`${rope.name} rotates backward: the signs of its sines are wrong.`);
+    const backward = rotatesBackward(rope);
+    if (backward) findings.push(`${rope.name} rotates backward: its sines have the wrong sign.`);
     const same = of && [rope, ...(rope.longer ? [rope.longer] : [])].findIndex((one) => hasFrequencies(one, rope, of));
-    if (same === undefined || same < 0) return { spec, alike: false };
+    if (same === undefined || same < 0) {
+      alike = false;
+      return { spec, alike };
+    }
     const { base, scaling, freqFactors, frequencyDim, axes } = of!;
     const own = { base, scaling, freqFactors, frequencyDim, attentionFactor: of!.attentionFactor };
     const taken: RopeSpec = { ...spec, ...own, axes: spec.axes && axes ? axes : spec.axes };
     const key = JSON.stringify([rope.tables.cos, rope.tables.sin, rope.rotaryDim, effectiveRope(of!).invFreq.join()]);
-    if (!tables.has(key)) tables.set(key, { name: rope.name, ...compared(rope, taken, same === 1, where) });
+    if (!tables.has(key) && !backward)
+      tables.set(key, { name: rope.name, ...compared(rope, taken, same === 1, where) });
     return { spec: taken, alike: true };
   };
 
@@ -66,7 +73,7 @@ export function graphRope(imported: ImportedModel, where: string, other?: ModelR
       fail('UNSUPPORTED', where, `its RoPEs differ, and no outputs named present.N.key say their layers. ${next}`);
     }
     const of = other && ('layers' in other ? other.layers.find(({ rope }) => rope)?.rope : other);
-    return { rope: read(ropes[0]!, of).spec, tables: [...tables.values()], findings };
+    return { rope: read(ropes[0]!, of).spec, tables: [...tables.values()], alike, findings };
   }
   const others = other && 'layers' in other ? other.layers : undefined;
   const numLayers = Math.max(others?.length ?? 0, layers.at(-1)! + 1);
@@ -91,7 +98,7 @@ export function graphRope(imported: ImportedModel, where: string, other?: ModelR
     maxContext: shortest(ropes.map(({ tables: { rows } }) => rows)),
     notes: [],
   };
-  return { rope: model, tables: [...tables.values()], findings };
+  return { rope: model, tables: [...tables.values()], alike, findings };
 }
 
 function compared(rope: ImportedRope, spec: RopeSpec, longer: boolean, where: string): ComparedTables {
@@ -108,12 +115,20 @@ function shortest(rows: readonly (number | undefined)[]): number | undefined {
   return known.length > 0 ? Math.min(...known) : undefined;
 }
 
-function specOfGraph({ name, frequencies, spec, notes, headDim }: ImportedRope, where: string): RopeSpec {
-  if (spec) return spec;
-  const why =
-    notes.find((note) => note.startsWith('frequencies')) ??
-    (frequencies && headDim === undefined ? 'the size of its heads is not known' : 'no record describes it');
-  return fail(frequencies ? 'UNSUPPORTED' : 'FORMAT', `${where}: ${name}`, why);
+/** Whether the rotation or the sines of its tables have the other sign, and not both. */
+function rotatesBackward({ direction, frequencies }: ImportedRope): boolean {
+  return (direction === 'backward') !== (frequencies?.invFreq.some((frequency) => frequency < 0) ?? false);
+}
+
+function specOfGraph(rope: ImportedRope, where: string): RopeSpec {
+  const { name, frequencies, notes, axisOfPair, headDim } = rope;
+  if (!frequencies) {
+    const why = notes.find((note) => note.startsWith('frequencies')) ?? 'its tables are inside of attention';
+    return fail('FORMAT', `${where}: ${name}`, why);
+  }
+  const spec = rope.spec ?? specOf(rope, { ...frequencies, invFreq: frequencies.invFreq.map(Math.abs) }, axisOfPair);
+  const why = headDim === undefined ? 'the size of its heads is not known' : 'no record describes its position axes';
+  return spec ?? fail('UNSUPPORTED', `${where}: ${name}`, why);
 }
 
 /** Whether the frequencies and the magnitude that a graph's tables show are those of a record. */
@@ -132,7 +147,7 @@ function hasFrequencies(
       const wanted = effective.invFreq[j]!;
       // Of a pair that stands still, `within` is in radians a position.
       const error = within[j]! * (frequency === 0 ? 1 : Math.abs(frequency));
-      return Math.abs(frequency - wanted) <= error + ROUNDING * Math.abs(wanted);
+      return Math.abs(Math.abs(frequency) - wanted) <= error + ROUNDING * Math.abs(wanted);
     })
   );
 }

@@ -150,8 +150,21 @@ function isInteger(scope: Scope, value: string): boolean {
   return dtype !== undefined && isIntegral(dtype);
 }
 
+/** The dtypes of each graph's values: an operator asks for several inputs, and many walks pass the same values. */
+const DTYPES = /* @__PURE__ */ new WeakMap<Scope, Map<string, ValueDtype | undefined>>();
+
 /** The dtype of a value, as far as the file says it. */
 function dtypeOf(scope: Scope, value: string, depth = 0): ValueDtype | undefined {
+  const known = DTYPES.get(scope) ?? new Map<string, ValueDtype | undefined>();
+  DTYPES.set(scope, known);
+  if (known.has(value)) return known.get(value);
+  known.set(value, undefined); // what is asked for while it is computed is a cycle
+  const dtype = dtypeFrom(scope, value, depth);
+  known.set(value, dtype);
+  return dtype;
+}
+
+function dtypeFrom(scope: Scope, value: string, depth: number): ValueDtype | undefined {
   const said = scope.initializer(value) ?? scope.declared(value);
   const node = scope.maker(value);
   if (said?.dtype || !node || depth > MAX_WALK) return said?.dtype;
