@@ -82,6 +82,7 @@ import './onnx/format/onnx.test.js';
 import './onnx/import/fuzz.test.js';
 import './onnx/import/import.test.js';
 import './onnx/import/own-export.test.js';
+import './onnx/import/whole.test.js';
 import './onnx/onnxruntime-suites.test.js';
 import './onnx/onnxruntime.test.js';
 import './oracle/diagnose/diagnose.test.js';

@@ -272,8 +272,18 @@ describe('refusals', () => {
   };
   const cases: [string, string, ImportOptions, RegExp][] = [
     ['a missing file', 'gone.onnx', {}, /gone\.onnx: there is no such file or folder/],
-    ['a folder with several graphs', '.', {}, /: expected a folder with a model\.onnx, or one \.onnx, got \["cached\.onnx", /],
-    ['a folder without a graph', 'sub/inner', {}, /expected a folder with a model\.onnx, or one \.onnx, got \[\]\. ropewalk export --whole/],
+    [
+      'a folder with several graphs',
+      '.',
+      {},
+      /: expected a folder with a model\.onnx, or one \.onnx, got \["cached\.onnx", /,
+    ],
+    [
+      'a folder without a graph',
+      'sub/inner',
+      {},
+      /expected a folder with a model\.onnx, or one \.onnx, got \[\]\. ropewalk export --whole/,
+    ],
     ['an empty file', 'empty.onnx', {}, /empty\.onnx: the file is empty/],
     ['no model', 'text.onnx', {}, /text\.onnx: these bytes are not a ModelProto/],
     ['--x without --run', cached, { x: 'x.npy' }, /^--x: it needs --run NODE/],

@@ -167,7 +167,10 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
   program
     .command('diff')
     .description('compare the effective RoPE of two models, or of two readings of one, layer by layer')
-    .argument('<a>', `${MODEL}, an .onnx, or a record; with @ggml-f32 or @hf-f32 after it, angles are computed as that peer does`)
+    .argument(
+      '<a>',
+      `${MODEL}, an .onnx, or a record; with @ggml-f32 or @hf-f32 after it, angles are computed as that peer does`,
+    )
     .argument('<b>', 'as a')
     .option(...CONTEXT)
     .option('--positions <list>', 'positions at which both rotate a vector', '1,40,8192,131072')
