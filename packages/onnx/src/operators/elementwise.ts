@@ -208,7 +208,7 @@ export const ELEMENTWISE: Operators = {
     },
   }),
   Pow: binary((a, b) => a ** b, { positions: undefined }),
-  Min: binary((a, b) => Math.min(a, b)),
+  Min: binary((a, b) => Math.min(a, b), { content: entrywise(dims((a, b) => Math.min(a, b), Infinity)) }),
   Max: binary((a, b) => Math.max(a, b)),
   Mod: binary(modulo, {
     // With fmod the remainder has the sign of the dividend, as in C.
