@@ -21,6 +21,7 @@ import * as onnx from '../packages/dialects/src/onnx.js';
 import * as formats from '../packages/formats/src/index.js';
 import * as formatsNode from '../packages/formats/src/node.js';
 import * as onnxPackage from '../packages/onnx/src/index.js';
+import * as onnxNode from '../packages/onnx/src/node.js';
 import * as oracle from '../packages/oracle/src/index.js';
 import * as oracleNode from '../packages/oracle/src/node.js';
 import * as contract from '../packages/ropewalk/src/backend.js';
@@ -30,6 +31,7 @@ import * as reference from '../packages/ropewalk/src/reference/index.js';
 import { ENTRIES as PACKAGE_ENTRIES } from './support/build.js';
 import { noBackend, sharedWebgpu } from './support/gpu.js';
 import { complaint, hostileCalls } from './support/hostile.js';
+import { tinyModel } from './support/tiny-model.js';
 
 /** TypeScript's ES2022 has no resizable buffers. */
 type Resizable = ArrayBuffer & { resize(byteLength: number): void };
@@ -564,6 +566,10 @@ onDisk(
     new Map(['q', 'k'].map((side) => [`model.layers.0.self_attn.${side}_proj.weight`, ones(8, 8)])),
   ),
 );
+const decoderPath = join(disk, 'decoder');
+mkdirSync(decoderPath);
+const tiny = { family: 'llama', layers: 1, hidden: 8, heads: 2, kvHeads: 1, headDim: 4, inter: 8, vocab: 40 } as const;
+for (const [name, bytes] of Object.entries(tinyModel('hostile', tiny).huggingFace())) onDisk(`decoder/${name}`, bytes);
 const permutation = Object.freeze(await formatsNode.planModelPermutation(modelPath, { to: 'interleaved' }));
 const FORMATS_NODE: Rows = {
   checkRegular: () => [{ isFile: () => true, isDirectory: () => false }, 'here'],
@@ -801,6 +807,16 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
     },
     module: onnxPackage,
   },
+  '@ropewalk/onnx/node': {
+    rows: {
+      exportDecoder: () => [
+        decoderPath,
+        join(disk, 'exported'),
+        { form: 'contrib', angles: 'f32-table', context: 4, quantise: 'q8_0', force: true, onProgress: () => {} },
+      ],
+    },
+    module: onnxNode,
+  },
   '@ropewalk/oracle': { rows: DIAGNOSE, module: oracle },
   '@ropewalk/oracle/node': {
     rows: {
@@ -812,6 +828,9 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
   },
   '@ropewalk/ascend': { rows: AICORE, module: aicore },
 };
+/** The decoder's entries have a test of their own: test/model/hostile.test.ts. */
+const DECODER = ['@ropewalk/model', '@ropewalk/model/description', '@ropewalk/model/node'];
+
 /**
  * Functions that have no row yet, by entry; what is not in this list must have one. Of ropewalk/backend rows are for
  * what callers' own values may reach.
@@ -846,7 +865,7 @@ async function attack(target: object, name: string, row: Row): Promise<string[]>
     if (/^(zeros|ggmlZeros|newArray|allocate)$/.test(name) && label.endsWith('2^31')) continue;
     // What a function of the caller's throws is for the caller.
     if (
-      /^(launchKernel|openCpu|judgeClose|readExactly|gguf(Header|Factors|Model)Of|(safetensors|npy)HeaderOf|runModelPermutation|writeWhole|measureRopeKernel)$/.test(
+      /^(launchKernel|openCpu|judgeClose|readExactly|gguf(Header|Factors|Model)Of|(safetensors|npy)HeaderOf|runModelPermutation|writeWhole|exportDecoder|measureRopeKernel)$/.test(
         name,
       ) &&
       label.endsWith('= proxy of a function')
@@ -878,7 +897,7 @@ describe('public functions', () => {
   after(() => process.chdir(started));
   test('every entry of every package is here; the decoder has its own test', () => {
     const here = Object.keys(ENTRIES).filter((entry) => !entry.includes(','));
-    assert.deepEqual([...here, '@ropewalk/model', '@ropewalk/model/node'].sort(), [...PACKAGE_ENTRIES].sort());
+    assert.deepEqual([...here, ...DECODER].sort(), [...PACKAGE_ENTRIES].sort());
   });
   for (const [entry, { rows, module }] of Object.entries(ENTRIES)) {
     test(entry, async () => {

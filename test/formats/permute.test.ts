@@ -15,7 +15,7 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
-import { copyPermuted, writeWhole } from '../../packages/formats/src/permute-file.node.js';
+import { copyPermuted } from '../../packages/formats/src/permute-file.node.js';
 import {
   type FusedLayout,
   type HeadGeometry,
@@ -24,6 +24,7 @@ import {
   permutedRows,
   planPermutation,
 } from '../../packages/formats/src/permute-plan.js';
+import { writeWhole } from '../../packages/formats/src/write-whole.node.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
 import { labelledRows, numberedRows } from '../support/model-files.js';
 import { seeded } from '../support/tensors.js';

@@ -9,7 +9,6 @@ export type {
 } from './permute.node.js';
 export { planModelPermutation, runModelPermutation } from './permute.node.js';
 
-export { checkRoom, writeWhole } from './permute-file.node.js';
 export type { GivenGeometry, ModelFacts, OpenModel } from './permute-model.node.js';
 export { headsOf } from './permute-model.node.js';
 export { isProved, type LayerProof } from './permute-proof.node.js';
@@ -35,3 +34,4 @@ export {
   readRopeSource,
 } from './rope-source.node.js';
 export { makeFolder, replaceFile, writeOutput } from './write-file.node.js';
+export { checkRoom, type OwnFolder, writeWhole } from './write-whole.node.js';

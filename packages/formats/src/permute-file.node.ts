@@ -1,15 +1,12 @@
 /**
- * Writes files whole or not at all, and permutes rows while copying a file, a few megabytes at a time (Node only).
+ * Permutes rows while copying a file, a few megabytes at a time (Node only).
  *
  * @module
  */
-import { constants } from 'node:fs';
-import { access, type FileHandle, link, lstat, mkdir, open, rename, stat, statfs, unlink } from 'node:fs/promises';
-import { dirname, resolve } from 'node:path';
-import { fail, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { type FileHandle, open } from 'node:fs/promises';
+import { fail, refuse } from 'ropewalk/backend';
 import { permutedRows, type TensorMove, type WeightPairing } from './permute-plan.js';
-import { checkPath, refuseSystem } from './read-file.node.js';
-import { withTemporary } from './temporary.node.js';
+import { unreadable, unwritable } from './write-whole.node.js';
 
 /** Read and written at a time. */
 const CHUNK_BYTES = 4 * 2 ** 20;
@@ -138,120 +135,4 @@ class Copy {
     this.#at += part.length;
     this.options.onBytes?.(part.length);
   }
-}
-
-/** Options of {@link writeWhole}. */
-export interface WriteOptions {
-  /** Bytes that will be written, to check the free space first. */
-  readonly sizeBytes: number;
-  /** Files that are read, and must not be overwritten. */
-  readonly inputs: readonly string[];
-  /** An existing file may be replaced; a folder never is. */
-  readonly force?: boolean;
-  readonly kind: 'file' | 'folder';
-}
-
-/**
- * Writes a file or a folder whole or not at all: under a temporary name in the same folder, which is then renamed.
- *
- * @param output - the final name
- * @param given - size, inputs, force, kind
- * @param work - writes under the temporary name it is given (a folder exists already, a file does not)
- * @returns what work returned
- * @throws {RopewalkError} FORMAT when output exists or is an input; DEVICE when it cannot be written; what work throws
- */
-export async function writeWhole<T>(
-  output: string,
-  given: WriteOptions,
-  work: (temporary: string) => Promise<T>,
-): Promise<T> {
-  checkPath(output);
-  const options = { ...readOptions(given, output), inputs: Array.from(readList(given.inputs, `${output}: inputs`)) };
-  for (const input of options.inputs) checkPath(input);
-  readName(options.kind, ['file', 'folder'], `${output}: kind`);
-  if (typeof work !== 'function') refuse('RANGE', `${output}: work`, 'a function', work);
-  const folder = dirname(resolve(output));
-  return withTemporary(output, async (temporary) => {
-    await checkOutput(output, folder, options);
-    if (options.kind === 'folder') await mkdir(temporary).catch((cause) => unwritable(output, cause));
-    const result = await work(temporary);
-    await putInPlace(temporary, output, options).catch((cause) => {
-      if ((cause as NodeJS.ErrnoException).code === 'EEXIST') exists(output, options);
-      unwritable(output, cause);
-    });
-    await syncFolder(folder);
-    return result;
-  });
-}
-
-async function checkOutput(output: string, folder: string, options: WriteOptions): Promise<void> {
-  const { inputs, kind, force, sizeBytes } = options;
-  const there = await lstat(output).catch(() => undefined);
-  const same = there && (await stat(output).catch(() => undefined));
-  for (const input of inputs) {
-    const info = await stat(input).catch((cause) => unreadable(input, cause));
-    if (same && info.ino === same.ino && info.dev === same.dev)
-      fail('FORMAT', output, 'it is the file that is read. Write to a new name.');
-    if (info.isDirectory() && `${folder}/`.startsWith(`${resolve(input)}/`))
-      fail('FORMAT', output, `it lies inside the input, ${input}. Write to a new folder beside it.`);
-  }
-  if (there && !(force && kind === 'file' && there.isFile())) exists(output, options);
-  const info = await stat(folder).catch((cause) => unwritable(folder, cause));
-  if (!info.isDirectory()) fail('FORMAT', folder, 'it is a file, not a folder to write in');
-  await access(folder, constants.W_OK).catch((cause) => unwritable(folder, cause));
-  await checkRoom(output, sizeBytes);
-}
-
-/**
- * Refuses an output that does not fit on its disk.
- *
- * @param output - need not exist
- * @param sizeBytes - what it takes
- * @throws {RopewalkError} DEVICE
- */
-export async function checkRoom(output: string, sizeBytes: number): Promise<void> {
-  checkPath(output);
-  if (typeof sizeBytes !== 'number' || !(sizeBytes >= 0))
-    refuse('RANGE', `${output}: sizeBytes`, 'a number >= 0', sizeBytes);
-  const room = await statfs(dirname(resolve(output))).catch(() => undefined);
-  // Some file systems report 0 blocks.
-  const free = room && room.blocks > 0 ? room.bavail * room.bsize : Infinity;
-  const sizes = `the output takes ${sizeBytes} bytes, and ${free} bytes are free`;
-  if (free < sizeBytes) fail('DEVICE', output, `${sizes}. Free some, or write elsewhere.`);
-}
-
-function exists(output: string, { kind, force }: Pick<WriteOptions, 'kind' | 'force'>): never {
-  const next =
-    kind === 'folder' || force ? 'Remove it first, or write to another.' : 'Give another, or --force to replace it.';
-  return fail('FORMAT', output, `it already exists. ${next}`);
-}
-
-async function putInPlace(temporary: string, output: string, { kind, force }: WriteOptions): Promise<void> {
-  if (kind === 'folder' || force) return rename(temporary, output);
-  try {
-    // Unlike rename, link does not replace a file that appeared in the meantime.
-    await link(temporary, output);
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'EEXIST') throw cause;
-    // Some file systems have no links.
-    if (await lstat(output).catch(() => undefined)) throw Object.assign(new Error('exists'), { code: 'EEXIST' });
-    return rename(temporary, output);
-  }
-  await unlink(temporary);
-}
-
-/** Without this, a power cut may lose the new name although the bytes are on the disk. */
-async function syncFolder(folder: string): Promise<void> {
-  // Not every system can open a folder.
-  const handle = await open(folder).catch(() => undefined);
-  await handle?.sync().catch(() => undefined);
-  await handle?.close();
-}
-
-function unreadable(path: string, cause: unknown): never {
-  return refuseSystem('FORMAT', path, 'a readable file', cause);
-}
-
-function unwritable(path: string, cause: unknown): never {
-  return refuseSystem('DEVICE', path, 'to be able to write', cause);
 }

@@ -6,11 +6,12 @@
 import { copyFile, open } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { fail, readField, readName, readOptions, refuse } from 'ropewalk/backend';
-import { type CopyOptions, copyPermuted, writeWhole } from './permute-file.node.js';
+import { type CopyOptions, copyPermuted } from './permute-file.node.js';
 import { factsOf, type GivenGeometry, type ModelFacts, type OpenModel, openModel } from './permute-model.node.js';
 import { type PermutePlan, planPermutation, type WeightPairing } from './permute-plan.js';
 import { isProved, type LayerProof, provableLayers, proveScores } from './permute-proof.node.js';
 import { checkPath, refuseSystem } from './read-file.node.js';
+import { writeWhole } from './write-whole.node.js';
 
 /** What to permute, and what is known beside the model's own files. */
 export interface PermuteModelOptions extends GivenGeometry {

@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { dirname, join, resolve } from 'node:path';
-import { makeFolder, refuseSystem, writeWhole } from '@ropewalk/formats/node';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
 import { RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { openFolder } from '../folder.node.js';
@@ -45,30 +45,9 @@ export async function writeGoldenFolder(
   cases: readonly ChosenCase[],
   options: WriteGoldenOptions,
 ): Promise<GoldenManifest> {
-  const what = { sizeBytes: 0, inputs: [], kind: 'folder' } as const;
-  const work = (): Promise<GoldenManifest> =>
-    writeWhole(out, what, (temporary) => writeAll(temporary, out, cases, options));
-  if (!existsSync(out)) {
-    makeFolder(dirname(resolve(out)));
-    return work();
-  }
-  if (!statSync(out).isDirectory()) fail('FORMAT', out, 'this is a file. Give a folder that is new, or empty.');
-  if (readdirSync(out).length === 0) {
-    rmdirSync(out);
-    return work().finally(() => existsSync(out) || mkdirSync(out));
-  }
-  if (!options.force)
-    fail('FORMAT', out, 'the folder has files in it. Give a folder that is new or empty, or --force to replace it.');
-  if (!isGolden(out))
-    fail('FORMAT', out, 'ropewalk vectors did not write this folder, so it is not replaced. Give another folder.');
-  const aside = `${out.replace(/[\\/]+$/, '')}.${process.pid}.old`;
-  renameSync(out, aside);
-  const manifest = await work().catch((error) => {
-    renameSync(aside, out);
-    throw error;
-  });
-  rmSync(aside, { recursive: true });
-  return manifest;
+  const ours = { command: 'ropewalk vectors', wrote: isGolden };
+  const what = { sizeBytes: 0, inputs: [], kind: 'folder', force: options.force, ours } as const;
+  return writeWhole(out, what, (temporary) => writeAll(temporary, out, cases, options));
 }
 
 function isGolden(folder: string): boolean {
