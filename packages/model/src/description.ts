@@ -15,6 +15,7 @@ import { type HoldOptions, planWeights, type WeightPlan } from './weights.js';
 export type { ByteSource } from '@ropewalk/formats';
 export type { FileData } from './byte-source.js';
 export type { Activation, Family } from './families.js';
+export type { FolderFiles, GraphFiles, NamedFile } from './folder-files.js';
 export type { ModelFiles } from './model-files.js';
 export { QUANTISED_FORMATS, type QuantisedFormat } from './quantise.js';
 export type { LoadProgress, StreamWeightOptions, WritePiece } from './stream-weight.js';

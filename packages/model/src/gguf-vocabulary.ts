@@ -30,7 +30,7 @@ import type { Tokenizer } from './types.js';
 import { UNKNOWN_PENALTY, unigramOf } from './unigram.js';
 
 /** Token types of GGUF, SentencePiece's own numbers. */
-const TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 } as const;
+export const TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 } as const;
 
 /** How text is cut before merges, by `tokenizer.ggml.pre`. Each pattern cuts what the patterns before it have left. */
 interface PreTokenizer {
@@ -79,7 +79,7 @@ const DEEPSEEK_V3 =
 const DEFAULT: PreTokenizer = { patterns: ['[\\p{P}\\$\\+<=>\\^~\\|]+', GPT2, '\\p{N}+', '[0-9][0-9][0-9]'] };
 
 /** llama.cpp's table: the names of each row, and the row. */
-const PRE_TOKENIZERS: readonly (readonly [names: string, row: PreTokenizer])[] = [
+export const PRE_TOKENIZERS: readonly (readonly [names: string, row: PreTokenizer])[] = [
   ['default', DEFAULT],
   [
     'llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2',
@@ -136,15 +136,31 @@ export function tokenizerFromGguf(metadata: ReadonlyMap<string, GgufValue>, wher
   checkTypes({ where }, 'string', 'tokenizerFromGguf');
   if (!reading('tokenizerFromGguf: metadata', () => metadata instanceof Map))
     refuse('RANGE', 'tokenizerFromGguf: metadata', 'a Map, such as the metadata of parseGguf', metadata);
+  const read = readVocabulary(metadata, where);
+  return tokenizerOf(BUILD[read.kind.model](read));
+}
+
+/** A vocabulary as the file has it. */
+export interface GgufVocabulary {
+  readonly keys: Fields;
+  readonly kind: Kind;
+  readonly tokens: Tokens;
+  readonly common: Common;
+}
+
+/** Reads the keys that all kinds of vocabulary have. @throws {RopewalkError} as tokenizerFromGguf */
+export function readVocabulary(metadata: ReadonlyMap<string, GgufValue>, where: string): GgufVocabulary {
   const keys: Fields = new Fields(metadata, where);
   const kind = kindOf(keys);
   const tokens = readTokens(keys);
-  return tokenizerOf(kind.build(keys, tokens, readCommon(keys, tokens, kind)));
+  return { keys, kind, tokens, common: readCommon(keys, tokens, kind) };
 }
 
 /** What llama.cpp does for a value of `tokenizer.ggml.model`, where the file does not say otherwise. */
-interface Kind {
-  build(keys: Fields, tokens: Tokens, common: Common): Vocabulary;
+export interface Kind {
+  readonly model: 'llama' | 't5' | 'gpt2';
+  /** Of gpt2. */
+  readonly pre?: PreTokenizer;
   readonly addBos: boolean;
   readonly addEos: boolean;
   /** Ids. */
@@ -157,13 +173,12 @@ function kindOf(keys: Fields): Kind {
   const key = 'tokenizer.ggml.model';
   switch (keys.text(key)) {
     case 'llama':
-      return { build: sentencePiece, addBos: true, addEos: false, bos: 1, eos: 2, unknown: 0 };
+      return { model: 'llama', addBos: true, addEos: false, bos: 1, eos: 2, unknown: 0 };
     case 't5':
-      return { build: unigram, addBos: false, addEos: true, eos: 1, unknown: 2 };
+      return { model: 't5', addBos: false, addEos: true, eos: 1, unknown: 2 };
     case 'gpt2': {
       const pre = preTokenizerOf(keys);
-      const build: Kind['build'] = (_keys, tokens, common) => byteLevel(keys, tokens, common, pre);
-      return { build, addBos: pre.addBos ?? false, addEos: false };
+      return { model: 'gpt2', pre, addBos: pre.addBos ?? false, addEos: false };
     }
     default: {
       const next = 'Load the model from its HuggingFace files, if it has a tokenizer.json.';
@@ -180,7 +195,7 @@ function preTokenizerOf(keys: Fields): PreTokenizer {
   return keys.fail('UNSUPPORTED', 'tokenizer.ggml.pre', `${show(name)} is not known. ${next}`);
 }
 
-interface Tokens {
+export interface Tokens {
   readonly texts: readonly string[];
   readonly ids: ReadonlyMap<string, number>;
   readonly types: readonly number[];
@@ -214,7 +229,7 @@ function checkCount(keys: Fields, key: string, list: readonly unknown[], count: 
 }
 
 /** What is read in the same way for all kinds of vocabulary. */
-type Common = Omit<Vocabulary, 'segment' | 'bytesOf' | 'prepare' | 'stripSpace'> & {
+export type Common = Omit<Vocabulary, 'segment' | 'bytesOf' | 'prepare' | 'stripSpace'> & {
   readonly unknownToken: number | undefined;
 };
 
@@ -282,14 +297,22 @@ function around(
   return { prefix: side('bos', bos, kind.addBos), suffix: side('eos', eos, kind.addEos) };
 }
 
-const SPACE = '▁'; // U+2581
+export const SPACE = '▁'; // U+2581
 const NOTHING = new Uint8Array(0);
 const utf8 = /* @__PURE__ */ new TextEncoder();
 
-function readScores(keys: Fields, { texts }: Tokens): Float32Array {
+export function readScores(keys: Fields, { texts }: Tokens): Float32Array {
   const list = keys.optionalNumbers('tokenizer.ggml.scores') ?? texts.map(() => 0);
   checkCount(keys, 'tokenizer.ggml.scores', list, texts.length, 'scores');
   return Float32Array.from(list);
+}
+
+const CHARSMAP = 'tokenizer.ggml.precompiled_charsmap';
+
+/** The bytes of a table of replacements; signed or unsigned in the file. */
+export function readTable(keys: Fields): Uint8Array | undefined {
+  const list = keys.optionalList(CHARSMAP);
+  return list && Uint8Array.from(list as number[]);
 }
 
 /** The bytes of a token of SentencePiece. */
@@ -302,7 +325,7 @@ function bytesOfPiece({ texts, types }: Tokens, id: number): Uint8Array {
   return utf8.encode(type === TYPE.normal ? text.replaceAll(SPACE, ' ') : text);
 }
 
-function sentencePiece(keys: Fields, tokens: Tokens, common: Common): Vocabulary {
+function sentencePiece({ keys, tokens, common }: GgufVocabulary): Vocabulary {
   const { ids } = tokens;
   const scores = readScores(keys, tokens);
   const bytes = Array.from(
@@ -330,13 +353,11 @@ function sentencePiece(keys: Fields, tokens: Tokens, common: Common): Vocabulary
   };
 }
 
-function unigram(keys: Fields, tokens: Tokens, common: Common): Vocabulary {
+function unigram({ keys, tokens, common }: GgufVocabulary): Vocabulary {
   const { texts, types } = tokens;
   const scores = readScores(keys, tokens);
-  const list = keys.optionalList('tokenizer.ggml.precompiled_charsmap');
-  const where = keys.path('tokenizer.ggml.precompiled_charsmap');
-  // The bytes are signed or unsigned in the file.
-  const charsmap = list && readCharsmap(Uint8Array.from(list as number[]), where);
+  const table = readTable(keys);
+  const charsmap = table && readCharsmap(table, keys.path(CHARSMAP));
   let lowest = Infinity;
   for (const [id, type] of types.entries()) if (type === TYPE.normal) lowest = Math.min(lowest, scores[id]!);
   const pieces = texts
@@ -363,34 +384,33 @@ function unigram(keys: Fields, tokens: Tokens, common: Common): Vocabulary {
   };
 }
 
-function byteLevel(keys: Fields, tokens: Tokens, common: Common, pre: PreTokenizer): Vocabulary {
-  const { texts, ids, types } = tokens;
-  const merges = readMerges(keys, 'tokenizer.ggml.merges');
-  // A byte that the vocabulary lacks becomes the unknown token, or is left out if there is none.
-  const unknown = common.unknownToken === undefined ? null : texts[common.unknownToken];
-  const library = new HuggingFaceTokenizer(
-    {
-      normalizer: null,
-      pre_tokenizer: {
-        type: 'Sequence',
-        pretokenizers: [
-          ...pre.patterns.map((Regex) => ({ type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false })),
-          { type: 'ByteLevel', add_prefix_space: false, trim_offsets: false, use_regex: false },
-        ],
-      },
-      post_processor: null,
-      decoder: null,
-      added_tokens: [],
-      model: {
-        type: 'BPE',
-        vocab: Object.fromEntries(ids),
-        merges,
-        ignore_merges: pre.ignoreMerges ?? false,
-        unk_token: unknown,
-      },
+/** How tokenizer.json says byte-level BPE: `pre_tokenizer` and `model`. */
+export function byteLevelSteps({ keys, kind, tokens, common }: GgufVocabulary) {
+  const { patterns, ignoreMerges = false } = kind.pre!;
+  return {
+    pre_tokenizer: {
+      type: 'Sequence',
+      pretokenizers: [
+        ...patterns.map((Regex) => ({ type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false })),
+        { type: 'ByteLevel', add_prefix_space: false, trim_offsets: false, use_regex: false },
+      ],
     },
-    {},
-  );
+    model: {
+      type: 'BPE',
+      vocab: Object.fromEntries(tokens.ids),
+      merges: readMerges(keys, 'tokenizer.ggml.merges'),
+      ignore_merges: ignoreMerges,
+      // A byte that the vocabulary lacks becomes the unknown token, or is left out if there is none.
+      unk_token: common.unknownToken === undefined ? null : tokens.texts[common.unknownToken]!,
+    },
+  };
+}
+
+function byteLevel(read: GgufVocabulary): Vocabulary {
+  const { tokens, common } = read;
+  const { texts, ids, types } = tokens;
+  const rest = { normalizer: null, post_processor: null, decoder: null, added_tokens: [] };
+  const library = new HuggingFaceTokenizer({ ...rest, ...byteLevelSteps(read) } as never, {});
   return {
     ...common,
     stripSpace: false,
@@ -403,3 +423,9 @@ function byteLevel(keys: Fields, tokens: Tokens, common: Common, pre: PreTokeniz
     },
   };
 }
+
+const BUILD: Readonly<Record<Kind['model'], (read: GgufVocabulary) => Vocabulary>> = {
+  llama: sentencePiece,
+  t5: unigram,
+  gpt2: byteLevel,
+};

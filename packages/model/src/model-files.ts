@@ -15,6 +15,7 @@ import {
 import { decodeUtf8, fail, reading, refuse } from 'ropewalk/backend';
 import { byteSource, type FileData } from './byte-source.js';
 import { configFromGguf, configFromJson } from './config.js';
+import { type FolderFiles, filesFromFolder, filesFromGguf, type GraphFiles } from './folder-files.js';
 import { tokenizerFromGguf } from './gguf-vocabulary.js';
 import { tokenizerFromJson } from './tokenizer-json.js';
 import type { DecoderConfig, Tokenizer } from './types.js';
@@ -61,6 +62,15 @@ export interface Found {
   readonly stored: readonly StoredTensor[];
   /** Reads the vocabulary in the files. @throws {RopewalkError} FORMAT or UNSUPPORTED, also when there is none */
   readTokenizer(): Promise<Tokenizer>;
+  /**
+   * Makes the small files that lie beside the model's graph: config.json, tokenizer.json and what else transformers,
+   * transformers.js and onnxruntime-genai read. They come from a HuggingFace folder, or are written.
+   *
+   * @param graph - what they say of the graph
+   * @throws {RopewalkError} FORMAT for files that are malformed; UNSUPPORTED for a RoPE that no config.json can say
+   * @example const { files, notes } = await description.readFiles({ graph: 'onnx/model.onnx' });
+   */
+  readFiles(graph: GraphFiles): Promise<FolderFiles>;
 }
 
 /**
@@ -114,6 +124,13 @@ async function readHuggingFace(folder: Folder): Promise<Found> {
       };
       return tokenizerFromJson(files, folder.path('tokenizer.json'));
     },
+    readFiles: (graph) =>
+      filesFromFolder(
+        async (name) => (folder.files.has(name) ? smallFile(folder, name) : undefined),
+        (name) => optionalJson(folder, name),
+        config,
+        graph,
+      ),
   };
 }
 
@@ -121,8 +138,9 @@ async function readGguf(folder: Folder, names: readonly string[]): Promise<Found
   const files = names.map((name) => ({ file: folder.path(name), source: folder.files.get(name)! }));
   const { header, factors, parts } = await ggufModelOf(files);
   const { file } = parts[0]!;
+  const config = configFromGguf(header, (tensor) => factors.get(tensor), file);
   return {
-    config: configFromGguf(header, (tensor) => factors.get(tensor), file),
+    config,
     metadata: header.metadata,
     stored: parts.flatMap(({ header: { tensors, dataOffset } }, n) =>
       tensors.map(({ name, type, shape, offset, sizeBytes }) => ({
@@ -135,6 +153,7 @@ async function readGguf(folder: Folder, names: readonly string[]): Promise<Found
       })),
     ),
     readTokenizer: async () => tokenizerFromGguf(header.metadata, file),
+    readFiles: async (graph) => filesFromGguf(header, config, graph, file),
   };
 }
 

@@ -121,7 +121,7 @@ interface Model {
 
 function readModel(model: Fields, added: readonly AddedToken[]): Model {
   const type = model.optionalText('type') ?? (model.has('merges') ? 'BPE' : undefined);
-  if (type === 'Unigram') return readUnigram(model);
+  if (type === 'Unigram') return readUnigram(model, added);
   if (type !== 'BPE') model.refuse('UNSUPPORTED', 'type', 'BPE or Unigram', 'Other models are not read.');
   const ids = readVocab(model);
   const merges = readMerges(model, 'merges');
@@ -149,7 +149,7 @@ function readModel(model: Fields, added: readonly AddedToken[]): Model {
   };
 }
 
-function readUnigram(model: Fields): Model {
+function readUnigram(model: Fields, added: readonly AddedToken[]): Model {
   const list = model.need(model.optionalList('vocab'), 'vocab', 'a list of pieces and scores');
   checkSize(model, list.length);
   const ids = new Map<string, number>();
@@ -164,8 +164,10 @@ function readUnigram(model: Fields): Model {
     return { text, id, score };
   });
   const unknown = model.optionalInteger('unk_id', 0, list.length - 1);
+  // A special token is never text: HuggingFace's program finds it before, and here it may be asked not to.
+  const special = new Set(added.filter((token) => token.special).map(({ content }) => content));
   const segment = unigramOf(
-    pieces.filter(({ text, id }) => ids.get(text) === id),
+    pieces.filter(({ text, id }) => ids.get(text) === id && !special.has(text)),
     lowest - UNKNOWN_PENALTY,
     unknown,
     model.path('vocab'),

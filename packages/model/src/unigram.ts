@@ -10,7 +10,7 @@
 import { fail, refuse, show } from 'ropewalk/backend';
 
 /** SentencePiece's own pieces have at most 16 characters; runs of spaces in files of other tools have some hundreds. */
-const MAX_PIECE = 1024;
+export const MAX_PIECE = 1024;
 /** What an unknown character costs beyond the lowest score: kUnkPenalty of SentencePiece. */
 export const UNKNOWN_PENALTY = 10;
 

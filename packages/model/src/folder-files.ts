@@ -1,0 +1,249 @@
+/**
+ * The small files of a folder with a model's graph: what transformers, transformers.js and onnxruntime-genai read beside
+ * the graph. A HuggingFace folder has most of them; those of a GGUF file are written.
+ *
+ * @module
+ * @see huggingface/transformers.js@4.3.1 src/: config.json, tokenizer.json, tokenizer_config.json, generation_config.json
+ * @see microsoft/onnxruntime-genai@a0c04eb src/config.cpp, src/models/model_type.h, src/python/py/models/builders/base.py
+ */
+import type { GgufFile } from '@ropewalk/formats';
+import { RopewalkError } from 'ropewalk';
+import { decodeUtf8, Fields } from 'ropewalk/backend';
+import { configToJson, familyNameOf } from './config-json.js';
+import type { BiasGroup } from './families.js';
+import { TOKENIZER_CLASS as CLASS, type TokenizerJson, tokenizerJsonFromGguf } from './gguf-tokenizer-json.js';
+import type { DecoderConfig } from './types.js';
+
+/** What the small files say of the graph. */
+export interface GraphFiles {
+  /** The graph's path in the folder, with `/`: `onnx/model.onnx`. */
+  readonly graph: string;
+  /** Keys that config.json gets, such as `transformers.js_config`. */
+  readonly config?: Readonly<Record<string, unknown>>;
+}
+
+/** The small files of a folder. */
+export interface FolderFiles {
+  /** By names without folders. */
+  readonly files: readonly NamedFile[];
+  /** What was left out, and why; full sentences. */
+  readonly notes: readonly string[];
+}
+
+/** A file that is still to be written. */
+export interface NamedFile {
+  readonly name: string;
+  readonly bytes: Uint8Array;
+}
+
+type Json = Record<string, unknown>;
+
+const utf8 = /* @__PURE__ */ new TextEncoder();
+/** As transformers writes it: a tokenizer.json of 150,000 tokens stays on few lines, the others are for people. */
+const jsonFile = (name: string, value: unknown, indent?: number): NamedFile => ({
+  name,
+  bytes: utf8.encode(`${JSON.stringify(value, null, indent)}\n`),
+});
+
+/** Which tensors of a layer carry the biases of a group. */
+const BIASES: Readonly<Record<BiasGroup, RegExp>> = {
+  qkv: /attn_(q|k|v|qkv)\.bias$/,
+  output: /attn_output\.bias$/,
+  mlp: /ffn_(gate|up|down)\.bias$/,
+};
+
+/**
+ * Writes the files of a GGUF model.
+ *
+ * @param header - of the file, with the tensors of all parts
+ * @param config - of configFromGguf
+ * @param graph - what they say of the graph
+ * @param where - the file's name in messages
+ * @throws {RopewalkError} FORMAT for a broken vocabulary; UNSUPPORTED for a RoPE that no config.json can say
+ */
+export function filesFromGguf(header: GgufFile, config: DecoderConfig, graph: GraphFiles, where: string): FolderFiles {
+  const notes: string[] = [];
+  const vocabulary = vocabularyOf(header, config, notes, where);
+  const made = configToJson(config, {
+    hasBias: (group) => header.tensors.some(({ name }) => BIASES[group].test(name)),
+    padToken: vocabulary?.padToken,
+  });
+  const ids = {
+    bos: vocabulary?.bosToken ?? config.bosToken,
+    eos: vocabulary?.eosTokens ?? config.eosTokens,
+    pad: vocabulary?.padToken,
+  };
+  const files = [jsonFile('config.json', { ...made, ...graph.config }, 2), generationFile(ids)];
+  if (vocabulary) {
+    notes.push(...vocabulary.notes);
+    const { tokenizer, config: tokenizerConfig, chatTemplates } = vocabulary;
+    const templates = Array.from(chatTemplates, ([name, template]) => ({ name, template }));
+    const [only] = templates;
+    const chat_template = templates.length > 1 || (only && only.name !== 'default') ? templates : only?.template;
+    files.push(
+      jsonFile('tokenizer.json', tokenizer),
+      jsonFile('tokenizer_config.json', { ...tokenizerConfig, chat_template }, 2),
+    );
+    // transformers reads either this file or the list, so several templates are in the list only.
+    if (typeof chat_template === 'string')
+      files.push({ name: 'chat_template.jinja', bytes: utf8.encode(chat_template) });
+  }
+  return { files: [...files, ...genaiFile(config, ids, graph, notes)], notes };
+}
+
+function vocabularyOf(
+  { metadata }: GgufFile,
+  { maxContext }: DecoderConfig,
+  notes: string[],
+  where: string,
+): TokenizerJson | undefined {
+  const without = (why: string): undefined => void notes.push(`There are no tokenizer files: ${why}`);
+  if ([undefined, 'none', 'no_vocab'].includes(metadata.get('tokenizer.ggml.model') as string | undefined))
+    return without(`${where} has no vocabulary.`);
+  try {
+    return tokenizerJsonFromGguf(metadata, maxContext, where);
+  } catch (error) {
+    if (error instanceof RopewalkError && error.code === 'UNSUPPORTED') return without(error.message);
+    throw error;
+  }
+}
+
+/** The files of a HuggingFace folder that go along as they are. */
+const COPIED = ['generation_config.json', 'tokenizer.json', 'chat_template.jinja', 'special_tokens_map.json'];
+
+/**
+ * Takes the files of a HuggingFace folder along. config.json changes where keys are added, and where it is one of a
+ * model for images and text: then its text_config is written. tokenizer_config.json gets the template of
+ * chat_template.jinja, because transformers.js reads no other file.
+ *
+ * @param read - the bytes of a file; undefined where there is none
+ * @param parse - JSON of a file; undefined where there is none
+ * @param config - of configFromJson
+ * @param graph - what they say of the graph
+ * @throws {RopewalkError} FORMAT for files that are malformed
+ */
+export async function filesFromFolder(
+  read: (name: string) => Promise<Uint8Array | undefined>,
+  parse: (name: string) => Promise<unknown>,
+  config: DecoderConfig,
+  graph: GraphFiles,
+): Promise<FolderFiles> {
+  const notes: string[] = [];
+  const outer = (await parse('config.json')) as Json;
+  const text = outer.text_config as Json | undefined;
+  const files: NamedFile[] = [
+    text || graph.config
+      ? jsonFile('config.json', { ...(text ? textConfig(outer, text) : outer), ...graph.config }, 2)
+      : { name: 'config.json', bytes: (await read('config.json'))! },
+  ];
+  for (const name of COPIED) {
+    const bytes = await read(name);
+    if (bytes) files.push({ name, bytes });
+  }
+  const generation = new Fields((await parse('generation_config.json')) ?? {}, 'generation_config.json');
+  const pad =
+    generation.optionalInteger('pad_token_id') ??
+    new Fields(text ?? outer, 'config.json').optionalInteger('pad_token_id');
+  const ids = { bos: config.bosToken, eos: config.eosTokens, pad };
+  if (!files.some(({ name }) => name === 'generation_config.json')) files.push(generationFile(ids));
+  if (files.some(({ name }) => name === 'tokenizer.json')) files.push(...(await tokenizerConfig(read, parse)));
+  else notes.push('There are no tokenizer files: the folder has no tokenizer.json.');
+  return { files: [...files, ...genaiFile(config, ids, graph, notes)], notes };
+}
+
+async function tokenizerConfig(
+  read: (name: string) => Promise<Uint8Array | undefined>,
+  parse: (name: string) => Promise<unknown>,
+): Promise<NamedFile[]> {
+  const name = 'tokenizer_config.json';
+  const bytes = await read(name);
+  const own = (await parse(name)) as Json | undefined;
+  const template = await read('chat_template.jinja');
+  if (bytes && (own?.chat_template || !template)) return [{ name, bytes }];
+  // transformers.js refuses a folder without the file.
+  const chat_template = template && decodeUtf8(template, 'chat_template.jinja');
+  return [jsonFile(name, { tokenizer_class: CLASS, ...own, chat_template }, 2)];
+}
+
+/** The text model of a model for images and text. */
+function textConfig(outer: Json, text: Json): Json {
+  const ids = ['bos_token_id', 'eos_token_id', 'pad_token_id', 'tie_word_embeddings', 'torch_dtype', 'dtype'];
+  const shared = Object.fromEntries(ids.filter((key) => key in outer).map((key) => [key, outer[key]]));
+  return { ...shared, ...text, model_type: text.model_type ?? outer.model_type };
+}
+
+/** Ids of tokens. */
+interface TokenIds {
+  readonly bos: number | undefined;
+  readonly eos: readonly number[];
+  readonly pad: number | undefined;
+}
+
+function idsOf({ bos, eos, pad }: TokenIds): Json {
+  const eos_token_id = eos.length > 1 ? eos : eos[0];
+  return { bos_token_id: bos, eos_token_id, pad_token_id: pad ?? eos[0] };
+}
+
+function generationFile(ids: TokenIds): NamedFile {
+  return jsonFile('generation_config.json', idsOf(ids), 2);
+}
+
+/** Families that onnxruntime-genai has a type for, where it is not the model_type; the others are `decoder`. */
+const GENAI_TYPES: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(
+    'ernie4_5 gemma2 granite llama mistral phi3 qwen2 qwen3 smollm3'.split(' ').map((name) => [name, name]),
+  ),
+  gemma3: 'gemma3_text',
+  gpt_oss: 'gptoss',
+};
+
+/** genai_config.json. The graph's path is taken from the folder that the file is in. */
+function genaiFile(config: DecoderConfig, ids: TokenIds, { graph }: GraphFiles, notes: string[]): NamedFile[] {
+  const without = (why: string): NamedFile[] => {
+    notes.push(`There is no genai_config.json: onnxruntime-genai ${why}.`);
+    return [];
+  };
+  if (config.layers(config.maxContext).some(({ rope }) => rope?.axes))
+    return without('gives positions of several axes to models of images only');
+  if (config.valueDim !== config.headDim) return without('has one size for keys and values, and this model has two');
+  const { eos_token_id, pad_token_id, bos_token_id } = idsOf(ids);
+  const model = {
+    // The program wants a number where the model has no BOS.
+    bos_token_id: bos_token_id ?? ids.eos[0] ?? 0,
+    context_length: config.maxContext,
+    decoder: {
+      session_options: { log_id: 'onnxruntime-genai', provider_options: [] },
+      filename: graph,
+      head_size: config.headDim,
+      hidden_size: config.hiddenSize,
+      inputs: {
+        input_ids: 'input_ids',
+        attention_mask: 'attention_mask',
+        position_ids: 'position_ids',
+        past_key_names: 'past_key_values.%d.key',
+        past_value_names: 'past_key_values.%d.value',
+      },
+      outputs: { logits: 'logits', present_key_names: 'present.%d.key', present_value_names: 'present.%d.value' },
+      num_attention_heads: config.numHeads,
+      num_hidden_layers: config.numLayers,
+      num_key_value_heads: config.numKvHeads,
+    },
+    eos_token_id: eos_token_id ?? 0,
+    pad_token_id: pad_token_id ?? 0,
+    type: GENAI_TYPES[familyNameOf(config)] ?? 'decoder',
+    vocab_size: config.vocabSize,
+  };
+  const search = {
+    do_sample: false,
+    max_length: config.maxContext,
+    min_length: 0,
+    num_beams: 1,
+    num_return_sequences: 1,
+    past_present_share_buffer: false,
+    repetition_penalty: 1,
+    temperature: 1,
+    top_k: 50,
+    top_p: 1,
+  };
+  return [jsonFile('genai_config.json', { model, search }, 2)];
+}
