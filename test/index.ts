@@ -60,6 +60,7 @@ import './model/engine.test.js';
 import './model/experts-read.test.js';
 import './model/families.test.js';
 import './model/family-sessions.test.js';
+import './model/folder-files.test.js';
 import './model/generate-stories.test.js';
 import './model/generate.test.js';
 import './model/hostile.test.js';
