@@ -52,6 +52,22 @@ export interface WorkloadResult extends Workload {
   readonly results: readonly Result[];
 }
 
+/** A process of its own that loads a model and runs it once. */
+export interface Load {
+  /** From the path of the file until a run can begin. */
+  readonly loadMs: number;
+  /** The most memory that the process had, mapped files included, until the run was over. */
+  readonly peakBytes: number;
+}
+
+/** How a contender loads: the first time, when what it keeps on disk is not there yet, and the second time. */
+export interface LoadResult {
+  readonly contender: Contender['name'];
+  readonly first: Load;
+  /** None with --quick. */
+  readonly again?: Load;
+}
+
 /** A model with some threads, in one place. */
 export interface DecoderSession {
   readonly where: string;
@@ -59,6 +75,8 @@ export interface DecoderSession {
   /** Versions and set-ups by contender, and why one is left out. */
   readonly setups: Readonly<Record<string, string>>;
   readonly workloads: readonly WorkloadResult[];
+  /** In Node. */
+  readonly loads?: readonly LoadResult[];
   readonly profile?: { readonly prefill: Profile; readonly decode: Profile };
 }
 

@@ -1,49 +1,94 @@
 /**
- * Runs a model in Node: Ropewalk beside llama.cpp's native build.
+ * Runs a model in Node: Ropewalk, on its own kernels and on ONNX Runtime, beside llama.cpp's native build.
  *
  * @module
  */
 import { openAsBlob } from 'node:fs';
-import type { Contender } from './contender.js';
+import type { Contender, Setup } from './contender.js';
 import { openLlama } from './llama.js';
-import { type DecoderSession, type Effort, measureAll, profileOf, type Workload } from './measure.js';
-import { openOurs } from './ours.js';
+import { type DecoderSession, type Effort, type Load, measureAll, profileOf, type Workload } from './measure.js';
+import { openOnnxruntime } from './onnxruntime.js';
+import { type Ours, openOurs } from './ours.js';
 
-/** What is asked of Node. */
-export interface NodeTask {
+/** What every library is opened with. */
+interface Opening extends Setup {
   /** Path of a GGUF. */
   readonly model: string;
-  readonly threads: number;
-  readonly context: number;
-  readonly workloads: readonly Workload[];
-  readonly effort: Effort;
-  readonly askLlama: boolean;
+  /** A folder for what ONNX Runtime reads. */
+  readonly cache: string;
 }
 
+/** What is asked of Node. */
+export interface NodeTask extends Opening {
+  readonly workloads: readonly Workload[];
+  readonly effort: Effort;
+  /** Whom to ask; our own kernels are the first. */
+  readonly contenders: readonly NodeContender[];
+}
+
+/** What is asked of a process of its own: to load the model in one library, and to run it once. */
+export interface LoadTask extends Opening {
+  readonly load: NodeContender;
+  readonly workload: Workload;
+}
+
+/** Who runs in Node. */
+export type NodeContender = Exclude<Contender['name'], 'wllama'>;
+
+const PEERS = {
+  'ropewalk, onnxruntime': ({ model, cache, threads, context }) => openOnnxruntime(model, { threads, context }, cache),
+  'node-llama-cpp': ({ model, threads, context }) => openLlama(model, { threads, context }),
+} satisfies Record<string, (opening: Opening) => Promise<Contender | string>>;
+
 /**
- * Loads the model twice, and times.
+ * Loads the model in every library, and times.
  *
  * @param task - what is asked
  * @param progress - called with the name of what runs
  */
 export async function runInNode(task: NodeTask, progress: (label: string) => void): Promise<DecoderSession> {
-  const { model, threads, context, workloads, effort, askLlama } = task;
-  const ours = await openOurs({ 'model.gguf': await openAsBlob(model) }, { threads, context });
-  const peer = askLlama ? await openPeer(model, { threads, context }) : undefined;
-  const contenders: Contender[] = [ours, ...(peer && typeof peer !== 'string' ? [peer] : [])];
+  const { threads, workloads, effort, contenders: asked } = task;
+  const ours = await openKernels(task);
+  const contenders: Contender[] = [ours];
+  const setups: Record<string, string> = { ropewalk: ours.setup };
+  for (const name of asked) {
+    if (name === 'ropewalk') continue;
+    const peer = await openPeer(name, task);
+    if (typeof peer === 'string') setups[name] = `left out: ${peer}`;
+    else {
+      contenders.push(peer);
+      setups[name] = peer.setup;
+    }
+  }
   const results = await measureAll(contenders, workloads, ours.model.tokenizer, effort, progress);
   const profile = await profileOf(ours, workloads[0]!);
   for (const contender of contenders) await contender.close();
-  const setups = {
-    ropewalk: ours.setup,
-    ...(peer && { 'node-llama-cpp': typeof peer === 'string' ? `left out: ${peer}` : peer.setup }),
-  };
   return { where: `Node ${process.version}`, threads, setups, workloads: results, profile };
 }
 
-async function openPeer(...asked: Parameters<typeof openLlama>): Promise<Contender | string> {
+/**
+ * Loads the model in one library, and runs it once.
+ *
+ * @returns nothing when it does not load
+ */
+export async function measureLoad(task: LoadTask): Promise<Load | undefined> {
+  const start = performance.now();
+  const contender = await (task.load === 'ropewalk' ? openKernels(task) : openPeer(task.load, task));
+  const loadMs = performance.now() - start;
+  if (typeof contender === 'string') return undefined;
+  // Any tokens that every vocabulary has.
+  const tokens = Array.from({ length: task.workload.prompt }, (_, n) => 32 + (n % 64));
+  await contender.run({ text: '', tokens }, task.workload.steps);
+  return { loadMs, peakBytes: 1024 * process.resourceUsage().maxRSS };
+}
+
+async function openKernels({ model, threads, context }: Opening): Promise<Ours> {
+  return openOurs({ 'model.gguf': await openAsBlob(model) }, { threads, context });
+}
+
+async function openPeer(name: keyof typeof PEERS, opening: Opening): Promise<Contender | string> {
   try {
-    return await openLlama(...asked);
+    return await PEERS[name](opening);
   } catch (reason) {
     return `it does not load here: ${reason instanceof Error ? reason.message : reason}`;
   }

@@ -1,5 +1,5 @@
 /**
- * Ropewalk as a contender, in Node and in a page, and where its time goes.
+ * Ropewalk as a contender, on its own kernels, in Node and in a page, and where its time goes.
  *
  * @module
  */
@@ -47,18 +47,7 @@ export async function openOurs(files: ModelFiles, { threads, context }: Setup): 
   const rw = await ropewalk({ backend: 'cpu', threads });
   const model = await loadModel(files, { backend: rw, context });
   const { description, notTaken } = rw.capabilities();
-  const sampler = createSampler({ temperature: 0 });
-  const session = model.openSession();
-  const run = async (prompt: Prompt, steps: number, afterPrefill: () => void = () => {}): Promise<Sample> => {
-    session.truncate(0);
-    const tokens: number[] = [];
-    const start = performance.now();
-    tokens.push(sampler.pick(await session.append(prompt.tokens), tokens));
-    const first = performance.now();
-    afterPrefill();
-    for (let step = 0; step < steps; step++) tokens.push(sampler.pick(await session.append(tokens.slice(-1)), tokens));
-    return { prefillMs: first - start, decodeMs: performance.now() - first, tokens };
-  };
+  const { run, close } = runnerOf(model);
   return {
     name: 'ropewalk',
     setup: `${[description, ...notTaken].join('; ')}; KV cache f32`,
@@ -80,9 +69,31 @@ export async function openOurs(files: ModelFiles, { threads, context }: Setup): 
       }
     },
     close() {
+      close();
+      rw.dispose();
+    },
+  };
+}
+
+/** Runs a model, whatever engine computes it. */
+export function runnerOf(model: Model) {
+  const sampler = createSampler({ temperature: 0 });
+  const session = model.openSession();
+  return {
+    async run(prompt: Prompt, steps: number, afterPrefill: () => void = () => {}): Promise<Sample> {
+      session.truncate(0);
+      const tokens: number[] = [];
+      const start = performance.now();
+      tokens.push(sampler.pick(await session.append(prompt.tokens), tokens));
+      const first = performance.now();
+      afterPrefill();
+      for (let step = 0; step < steps; step++)
+        tokens.push(sampler.pick(await session.append(tokens.slice(-1)), tokens));
+      return { prefillMs: first - start, decodeMs: performance.now() - first, tokens };
+    },
+    close(): void {
       session.dispose();
       model.dispose();
-      rw.dispose();
     },
   };
 }

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Machine } from '../report.js';
-import type { DecoderSession, Pace, Result } from './measure.js';
+import type { DecoderSession, Load, Pace, Result } from './measure.js';
 import type { Profile } from './ours.js';
 
 /** A model, and what became of it everywhere. */
@@ -38,7 +38,7 @@ export function printDecoderReport({ machine, quick, models }: DecoderReport): s
   );
   lines.push(...setups);
   for (const { model, sizeBytes, sessions } of models) {
-    lines.push('', `${model}, ${(sizeBytes / 1e6).toFixed(1)} MB`, '', ...table(sessions));
+    lines.push('', `${model}, ${(sizeBytes / 1e6).toFixed(1)} MB`, '', ...table(sessions), ...loadTable(sessions));
     for (const { where, threads, profile, workloads } of sessions) {
       if (!profile) continue;
       const { prompt } = workloads[0]!;
@@ -55,31 +55,45 @@ export function printDecoderReport({ machine, quick, models }: DecoderReport): s
 
 function table(sessions: readonly DecoderSession[]): string[] {
   const rows = sessions.flatMap(({ where, threads, workloads }) =>
-    workloads.flatMap(({ prompt, steps, results }) =>
-      results.map((result, n) => [
+    workloads.flatMap(({ prompt, steps, results }) => {
+      const peer = results.find(({ contender }) => !contender.startsWith('ropewalk'));
+      return results.map((result, n) => [
         n === 0 ? `${where}, threads ${threads}` : '',
         result.contender,
         String(prompt),
         paceCell(result.prefill),
-        n === 0 ? '' : ratio(results[0]!.prefill, result.prefill),
+        result === peer || !peer ? '' : ratio(result.prefill, peer.prefill),
         String(steps),
         paceCell(result.decode),
-        n === 0 ? '' : ratio(results[0]!.decode, result.decode),
+        result === peer || !peer ? '' : ratio(result.decode, peer.decode),
         agreedCell(result),
-      ]),
-    ),
+      ]);
+    }),
   );
-  const headings = [
-    'where',
-    'library',
-    'prompt',
-    'tokens/s',
-    'ours/theirs',
-    'steps',
-    'tokens/s',
-    'ours/theirs',
-    'same tokens',
-  ];
+  return lined(
+    ['where', 'library', 'prompt', 'tokens/s', 'of llama.cpp', 'steps', 'tokens/s', 'of llama.cpp', 'same tokens'],
+    rows,
+  );
+}
+
+/** Loading and memory. */
+function loadTable(sessions: readonly DecoderSession[]): string[] {
+  const cells = (load: Load | undefined): string[] =>
+    load ? [`${(load.loadMs / 1000).toFixed(2)} s`, `${Math.round(load.peakBytes / 1e6)} MB`] : ['', ''];
+  const rows = sessions.flatMap(({ where, threads, loads = [] }) =>
+    loads.map(({ contender, first, again }, n) => [
+      n === 0 ? `${where}, threads ${threads}` : '',
+      contender,
+      ...cells(first),
+      ...cells(again),
+    ]),
+  );
+  if (rows.length === 0) return [];
+  return ['', ...lined(['where', 'library', 'first load', 'peak', 'next load', 'peak'], rows)];
+}
+
+/** Rows under headings; the first two columns begin at their left. */
+function lined(headings: readonly string[], rows: readonly (readonly string[])[]): string[] {
   const widths = headings.map((heading, column) => Math.max(heading.length, ...rows.map((row) => row[column]!.length)));
   const line = (row: readonly string[]): string =>
     row

@@ -3,17 +3,25 @@
  *
  * @module
  */
-import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { readGgufHeader } from '../../packages/formats/src/read-header.node.js';
 import { isChild, parseThreads, runInChild, serveAsChild, showProgress } from '../child.js';
 import { describeMachine } from '../report.js';
-import { type DecoderSession, type Effort, FULL_EFFORT, QUICK_EFFORT, type Workload } from './measure.js';
-import type { NodeTask } from './node.js';
+import {
+  type DecoderSession,
+  type Effort,
+  FULL_EFFORT,
+  type Load,
+  type LoadResult,
+  QUICK_EFFORT,
+  type Workload,
+} from './measure.js';
+import type { LoadTask, NodeContender, NodeTask } from './node.js';
 import { type DecoderReport, type ModelReport, printDecoderReport } from './report.js';
-import { SYNTHETIC_PATH, writeSyntheticModel } from './synthetic-model.js';
+import { BLOCK_TYPES, syntheticPath, writeSyntheticModel } from './synthetic-model.js';
 
 interface Options {
   readonly model?: readonly string[];
@@ -34,6 +42,10 @@ const LARGE_BYTES = 1e8;
 /** wllama stops a token early where the room is exact. */
 const SPARE_TOKENS = 16;
 const QUICK: readonly Workload[] = [{ prompt: 16, steps: 4 }];
+/** In Node. */
+const OURS: readonly NodeContender[] = ['ropewalk', 'ropewalk, onnxruntime'];
+/** What ONNX Runtime reads; git ignores it. */
+const CACHE = fileURLToPath(new URL('../../.scratch/bench/cache', import.meta.url));
 /** The small models, where they are: trained by others, and the bundled one. */
 const SMALL = ['../../../shared/models/stories260K/model-q8_0.gguf', '../../models/marline/model-q8_0.gguf'].map(
   (path) => fileURLToPath(new URL(path, import.meta.url)),
@@ -46,16 +58,18 @@ function parseModel(path: string, before: readonly string[] = []): string[] {
 
 function readOptions(): Options {
   const command = new Command('bench --decoder')
-    .description('Measures whole models beside llama.cpp: its native build in Node, and wllama in Chromium.')
+    .description(
+      'Measures whole models, on our kernels and on ONNX Runtime, beside llama.cpp: its native build in Node, and wllama in Chromium.',
+    )
     .option('--decoder', 'this')
     .option(
       '--model <file>',
-      'a GGUF; may be given again. The small models and half a billion random weights unless given',
+      'a GGUF; may be given again. The small models and half a billion random weights, in q8_0 and q4_0, unless given',
       parseModel,
     )
     .option('--threads <list>', 'numbers of threads', parseThreads, [1, 2])
     .addOption(new Option('--where <place>', 'where to run').choices(['both', 'node', 'chromium']).default('both'))
-    .option('--no-peers', 'only Ropewalk')
+    .option('--no-peers', 'without llama.cpp')
     .option('--quick', 'one short run each: shows that everything runs, not how fast', false)
     .option('--json <file>', 'write all numbers, as bench/results/DATE-LABEL.json')
     .exitOverride(({ exitCode }) => process.exit(exitCode && 2))
@@ -64,9 +78,25 @@ function readOptions(): Options {
 }
 
 /** Loads what the task needs: the parent needs none of it. */
-async function runTask(task: NodeTask): Promise<DecoderSession> {
-  const { runInNode } = await import('./node.js');
-  return runInNode(task, showProgress);
+async function runTask(task: NodeTask | LoadTask): Promise<DecoderSession | { load: Load | undefined }> {
+  const { measureLoad, runInNode } = await import('./node.js');
+  return 'load' in task ? { load: await measureLoad(task) } : runInNode(task, showProgress);
+}
+
+/** Each library by itself, in processes of their own. */
+async function runLoads({ workloads, ...task }: NodeTask, quick: boolean): Promise<LoadResult[]> {
+  const results: LoadResult[] = [];
+  for (const load of task.contenders) {
+    const what = `${task.model}, ${load}, ${task.threads} threads`;
+    const once = async (): Promise<Load | undefined> => {
+      showProgress(`loading ${what}`);
+      const asked: LoadTask = { ...task, load, workload: workloads[0]! };
+      return (await runInChild<LoadTask, { load: Load | undefined }>(fileURLToPath(import.meta.url), asked, what)).load;
+    };
+    const first = await once();
+    if (first) results.push({ contender: load, first, again: quick ? undefined : await once() });
+  }
+  return results;
 }
 
 async function runModel(model: string, options: Options): Promise<ModelReport> {
@@ -86,8 +116,21 @@ async function runModel(model: string, options: Options): Promise<ModelReport> {
   for (const threads of options.threads) {
     const shared = { threads, context, workloads, effort };
     if (options.where !== 'chromium') {
-      const task: NodeTask = { ...shared, model, askLlama: options.peers };
-      sessions.push(await runInChild(fileURLToPath(import.meta.url), task, `${model}, ${threads} threads`));
+      const task: NodeTask = {
+        ...shared,
+        model,
+        cache: CACHE,
+        contenders: options.peers ? [...OURS, 'node-llama-cpp'] : OURS,
+      };
+      rmSync(CACHE, { recursive: true, force: true });
+      try {
+        const loads = await runLoads(task, options.quick);
+        const what = `${model}, ${threads} threads`;
+        const session = await runInChild<NodeTask, DecoderSession>(fileURLToPath(import.meta.url), task, what);
+        sessions.push({ ...session, loads });
+      } finally {
+        rmSync(CACHE, { recursive: true, force: true });
+      }
     }
     if (options.where !== 'node') {
       const { runInChromium } = await import('./chromium.js');
@@ -107,12 +150,16 @@ async function main(): Promise<void> {
   const machine = describeMachine();
   let models = options.model;
   if (!models) {
+    models = SMALL.filter((path) => existsSync(path));
     // Half a gigabyte is written only where speed is measured.
-    if (!options.quick && !existsSync(SYNTHETIC_PATH))
-      writeSyntheticModel(SYNTHETIC_PATH, (share) =>
-        showProgress(`writing ${basename(SYNTHETIC_PATH)}: ${Math.round(100 * share)} %`),
-      );
-    models = [...SMALL, ...(options.quick ? [] : [SYNTHETIC_PATH])].filter((path) => existsSync(path));
+    for (const type of options.quick ? [] : BLOCK_TYPES) {
+      const path = syntheticPath(type);
+      if (!existsSync(path))
+        writeSyntheticModel(path, type, (share) =>
+          showProgress(`writing ${basename(path)}: ${Math.round(100 * share)} %`),
+        );
+      models = [...models, path];
+    }
   }
   const reports: ModelReport[] = [];
   for (const model of models) reports.push(await runModel(model, options));

@@ -2,7 +2,7 @@
  * Writes a model of Qwen2's shape and half a billion parameters with random weights: as fast and as large as a real
  * one, and as dumb as dice.
  *
- * node --import tsx bench/decoder/synthetic-model.ts FILE.gguf
+ * node --import tsx bench/decoder/synthetic-model.ts [q8_0|q4_0] [FILE.gguf]
  *
  * @module
  */
@@ -23,41 +23,50 @@ const SHAPE = {
   context: 4096,
 };
 const SEED = 20_261_121;
-/** A block of q8_0: an f16 scale and 32 signed bytes. */
-const BLOCK_BYTES = 34;
 const BLOCK_WEIGHTS = 32;
-/** Weights are even in ±127 times this, which makes their standard deviation 0.02, as models are initialised. */
-const SCALE = 0.02 / 73.3;
+/**
+ * Blocks of 32 weights: an f16 scale, then integers, even in ±127 as signed bytes, or in −8 … 7 as two in a byte, less
+ * 8. The scale makes the standard deviation of the weights 0.02, as models are initialised.
+ */
+const BLOCKS = {
+  q8_0: { ggmlType: 8, fileType: 7, bytes: 34, scale: 0.02 / 73.3 },
+  q4_0: { ggmlType: 2, fileType: 2, bytes: 18, scale: 0.02 / 4.61 },
+} as const;
 const ALIGNMENT = 32;
-/** ggml's numbers of the types. */
+/** ggml's number of the type. */
 const F32 = 0;
-const Q8_0 = 8;
+
+/** In which the matrices are. */
+export type BlockType = keyof typeof BLOCKS;
+/** All of them. */
+export const BLOCK_TYPES = Object.keys(BLOCKS) as readonly BlockType[];
 
 interface Planned {
   readonly name: string;
   /** Fastest first, as GGUF has it. */
   readonly shape: readonly number[];
-  readonly type: typeof F32 | typeof Q8_0;
+  readonly type: 'f32' | BlockType;
 }
 
 /** Where the model is by default; git ignores the folder. */
-export const SYNTHETIC_PATH = fileURLToPath(
-  new URL('../../.scratch/bench/qwen2-0.5b-random-q8_0.gguf', import.meta.url),
-);
+export function syntheticPath(type: BlockType): string {
+  return fileURLToPath(new URL(`../../.scratch/bench/qwen2-0.5b-random-${type}.gguf`, import.meta.url));
+}
 
 /**
  * Writes the model, whole or not at all.
  *
  * @param path - of the file; what was there is replaced
+ * @param type - of the matrices
  * @param progress - called with the share that is done
  */
-export function writeSyntheticModel(path: string, progress: (share: number) => void = () => {}): void {
+export function writeSyntheticModel(path: string, type: BlockType, progress: (share: number) => void = () => {}): void {
   const partial = `${path}.partial`;
   mkdirSync(dirname(path), { recursive: true });
   try {
     const file = openSync(partial, 'w');
     try {
-      writeTo(file, progress);
+      writeTo(file, type, progress);
     } finally {
       closeSync(file);
     }
@@ -67,20 +76,20 @@ export function writeSyntheticModel(path: string, progress: (share: number) => v
   }
 }
 
-function writeTo(file: number, progress: (share: number) => void): void {
-  const tensors = plannedTensors();
+function writeTo(file: number, type: BlockType, progress: (share: number) => void): void {
+  const tensors = plannedTensors(type);
   const total = tensors.reduce((sum, tensor) => sum + sizeOf(tensor), 0);
-  const header = headerOf(tensors);
+  const header = headerOf(tensors, type);
   writeWhole(file, header);
   const random = new Random(SEED);
   let done = 0;
   for (const tensor of tensors) {
     const size = sizeOf(tensor);
-    const piece = tensor.type === Q8_0 ? 2 ** 16 * BLOCK_BYTES : size;
+    const piece = tensor.type === 'f32' ? size : 2 ** 16 * BLOCKS[tensor.type].bytes;
     for (let at = 0; at < size; at += piece) {
       const length = Math.min(piece, size - at);
-      const bytes = tensor.type === Q8_0 ? random.blocks(length) : random.floats(length / 4, tensor.name);
-      if (tensor.name === 'token_embd.weight' && at === 0) silenceHighBytes(bytes);
+      const bytes = tensor.type === 'f32' ? random.floats(length / 4, tensor.name) : random.blocks(length, tensor.type);
+      if (tensor.name === 'token_embd.weight' && at === 0) silenceHighBytes(bytes, type);
       writeWhole(file, bytes);
       done += length;
       progress(done / total);
@@ -93,8 +102,8 @@ function writeTo(file: number, progress: (share: number) => void): void {
  * Zeros as the table's rows of the bytes 128–255: never the largest of all logits, so that nothing but ASCII is
  * generated.
  */
-function silenceHighBytes(table: Uint8Array): void {
-  const row = (SHAPE.hidden / BLOCK_WEIGHTS) * BLOCK_BYTES;
+function silenceHighBytes(table: Uint8Array, type: BlockType): void {
+  const row = (SHAPE.hidden / BLOCK_WEIGHTS) * BLOCKS[type].bytes;
   table.fill(0, 128 * row, 256 * row);
 }
 
@@ -102,14 +111,14 @@ function writeWhole(file: number, bytes: Uint8Array): void {
   for (let at = 0; at < bytes.length; ) at += writeSync(file, bytes, at);
 }
 
-function plannedTensors(): Planned[] {
+function plannedTensors(type: BlockType): Planned[] {
   const { hidden, layers, heads, kvHeads, headDim, intermediate, vocabulary } = SHAPE;
   const matrix = (name: string, n: number, k: number): Planned => ({
     name: `${name}.weight`,
     shape: [k, n],
-    type: Q8_0,
+    type,
   });
-  const vector = (name: string, n: number): Planned => ({ name, shape: [n], type: F32 });
+  const vector = (name: string, n: number): Planned => ({ name, shape: [n], type: 'f32' });
   const block = (b: string): Planned[] => [
     vector(`${b}.attn_norm.weight`, hidden),
     matrix(`${b}.attn_q`, heads * headDim, hidden),
@@ -133,7 +142,7 @@ function plannedTensors(): Planned[] {
 
 function sizeOf({ shape, type }: Planned): number {
   const count = shape.reduce((product, dim) => product * dim, 1);
-  return type === F32 ? 4 * count : (count / BLOCK_WEIGHTS) * BLOCK_BYTES;
+  return type === 'f32' ? 4 * count : (count / BLOCK_WEIGHTS) * BLOCKS[type].bytes;
 }
 
 function aligned(size: number): number {
@@ -141,12 +150,12 @@ function aligned(size: number): number {
 }
 
 /** GGUF's header up to the first tensor's bytes. @see ggml-org/ggml@d99724f docs/gguf.md */
-function headerOf(tensors: readonly Planned[]): Uint8Array {
+function headerOf(tensors: readonly Planned[], type: BlockType): Uint8Array {
   const { tokens, types, merges } = vocabulary();
   const metadata: readonly [string, Value][] = [
     ['general.architecture', text('qwen2')],
     ['general.name', text('random weights of the shape of Qwen2 0.5B')],
-    ['general.file_type', u32(7)], // mostly q8_0
+    ['general.file_type', u32(BLOCKS[type].fileType)],
     ['qwen2.block_count', u32(SHAPE.layers)],
     ['qwen2.context_length', u32(SHAPE.context)],
     ['qwen2.embedding_length', u32(SHAPE.hidden)],
@@ -173,7 +182,8 @@ function headerOf(tensors: readonly Planned[]): Uint8Array {
   let offset = 0;
   for (const tensor of tensors) {
     const { name, shape, type } = tensor;
-    parts.push(text(name).bytes, u32(shape.length).bytes, ...shape.map(u64), u32(type).bytes, u64(offset));
+    const number = type === 'f32' ? F32 : BLOCKS[type].ggmlType;
+    parts.push(text(name).bytes, u32(shape.length).bytes, ...shape.map(u64), u32(number).bytes, u64(offset));
     offset += aligned(sizeOf(tensor));
   }
   const length = parts.reduce((sum, part) => sum + part.length, 0);
@@ -248,18 +258,19 @@ class Random {
     return x;
   }
 
-  /** Blocks of q8_0, all with the same scale. */
-  blocks(sizeBytes: number): Uint8Array {
+  /** Blocks, all with the same scale. */
+  blocks(sizeBytes: number, type: BlockType): Uint8Array {
     const bytes = new Uint8Array(sizeBytes);
     new Int32Array(bytes.buffer, 0, sizeBytes >> 2).forEach((_, n, words) => {
       words[n] = this.next();
     });
-    const scale = f16FromNumber(SCALE);
-    for (let at = 0; at < sizeBytes; at += BLOCK_BYTES) {
-      bytes[at] = scale & 255;
-      bytes[at + 1] = scale >> 8;
-      // No quantiser writes −128, and kernels with an unsigned operand may count on that.
-      for (let w = at + 2; w < at + BLOCK_BYTES; w++) if (bytes[w] === 128) bytes[w] = 127;
+    const { scale, bytes: step } = BLOCKS[type];
+    const bits = f16FromNumber(scale);
+    for (let at = 0; at < sizeBytes; at += step) {
+      bytes[at] = bits & 255;
+      bytes[at + 1] = bits >> 8;
+      // No quantiser writes −128 as q8_0, and kernels with an unsigned operand may count on that.
+      if (type === 'q8_0') for (let w = at + 2; w < at + step; w++) if (bytes[w] === 128) bytes[w] = 127;
     }
     return bytes;
   }
@@ -272,8 +283,9 @@ class Random {
 }
 
 if (process.argv[1] && resolve(process.argv[1]) === fileURLToPath(import.meta.url)) {
-  const path = process.argv[2] ?? SYNTHETIC_PATH;
-  writeSyntheticModel(path, (share) => {
+  const [type = 'q8_0', path = syntheticPath(type as BlockType)] = process.argv.slice(2);
+  if (!BLOCK_TYPES.includes(type as BlockType)) throw new Error(`expected ${BLOCK_TYPES.join(' or ')}, got ${type}`);
+  writeSyntheticModel(path, type as BlockType, (share) => {
     if (process.stderr.isTTY) process.stderr.write(`\r${Math.round(100 * share)} %`);
   });
   console.log(`wrote ${path}`);

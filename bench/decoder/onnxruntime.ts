@@ -1,0 +1,29 @@
+/**
+ * Ropewalk as a contender whose engine is ONNX Runtime: the same session, the whole model as one graph. In Node only.
+ *
+ * @module
+ */
+import type * as Decoder from '../../packages/model/src/node.js';
+import type * as Onnx from '../../packages/onnx/src/node.js';
+import type { Contender, Setup } from './contender.js';
+import { runnerOf } from './ours.js';
+
+const built = (name: string): string => new URL(`../../packages/${name}/dist/node.js`, import.meta.url).href;
+
+/**
+ * Loads a model.
+ *
+ * @param path - of the GGUF
+ * @param setup - threads and room
+ * @param cache - the folder for the graph's weights
+ */
+export async function openOnnxruntime(path: string, { threads, context }: Setup, cache: string): Promise<Contender> {
+  const { loadModelPath } = (await import(built('model'))) as typeof Decoder;
+  const { openOnnxEngine } = (await import(built('onnx'))) as typeof Onnx;
+  const model = await loadModelPath(path, { engine: await openOnnxEngine({ threads, cache }), context });
+  return {
+    name: 'ropewalk, onnxruntime',
+    setup: `${model.backend}, ${threads} thread${threads === 1 ? '' : 's'}; KV cache f32`,
+    ...runnerOf(model),
+  };
+}
