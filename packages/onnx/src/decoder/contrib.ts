@@ -86,10 +86,12 @@ function matMulBlocks(s: DecoderScope, x: string, { weights, biases }: Matrix): 
  */
 function gatherBlocks(s: DecoderScope, ids: string, table: WeightPlan): string {
   const { b } = s;
-  const { codes, bits } = codesOf(s, [table]);
+  const bits = blocksOf(table) === 'q8_0' ? 8 : 4;
   const [n, k] = table.shape as [number, number];
   const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: { i: 0 } });
-  const bytes = b.cast(rowsOf(codes), 'f32');
+  // A shape of its own, in the same bytes: ONNX Runtime lets go of a constant that only MatMulNBits has, once packed.
+  const codes = s.constant([table], 'codes', [n, (k * bits) / 8]);
+  const bytes = b.cast(s.reshape(rowsOf(codes), k / BLOCK, (BLOCK * bits) / 8), 'f32');
   const unsigned = bits === 8 ? [bytes] : halvesOf(s, bytes);
   const members = unsigned.map((x) => b.add('Sub', [x, s.number(2 ** (bits - 1))]));
   return scaled(s, members, rowsOf(s.constant([table], 'scales', [n, k / BLOCK, 1])), [0, 0, -1]);
