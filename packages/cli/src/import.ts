@@ -127,7 +127,8 @@ function describeGroup(group: readonly ImportedRope[]): string[] {
   const { tables, positions, frequencies, rotaryDim, headDim, rotaryOffset = 0 } = rope;
   const names = group.slice(0, 2).map(where);
   const heads = [...new Set(group.map((one) => one.numHeads).filter((count) => count !== undefined))];
-  const known = [...new Set(group.map(({ layer }) => layer).filter((layer) => layer !== undefined))];
+  const known = [...new Set(group.map(({ layer }) => layer))].filter((layer) => layer !== undefined);
+  known.sort((a, b) => a - b);
   const title =
     group.length > 2
       ? `${names[0]} … ${where(group.at(-1)!)}: ${group.length} nodes, all alike`

@@ -70,8 +70,8 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
 
   program
     .command('inspect')
-    .description('print the effective RoPE of each layer of a model')
-    .argument('<model>', MODEL)
+    .description('print the effective RoPE of each layer of a model, and what an ONNX graph contains')
+    .argument('<model>', `${MODEL}, or an .onnx`)
     .option(...CONTEXT)
     .option(...JSON_OBJECT)
     .action(ending(async (file, options) => (await import('./inspect.js')).inspect(file, options)));

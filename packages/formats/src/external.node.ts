@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { realpathSync } from 'node:fs';
+import { realpathSync, statSync } from 'node:fs';
 import { dirname, isAbsolute, resolve, sep } from 'node:path';
 import { checkInteger, fail, nameForMessage, readOptions, refuse } from 'ropewalk/backend';
-import { checkPath, readFileRange, refuseSystem } from './read-file.node.js';
+import { checkPath, checkRegular, readFileRange, refuseSystem } from './read-file.node.js';
 
 /** A part of a file that an .onnx model names. */
 export interface FilePart {
@@ -33,19 +33,49 @@ const MAX_EXTERNAL_BYTES = 2 ** 31 - 1;
  */
 export function readExternal(file: string, place: FilePart): Uint8Array {
   checkPath(file);
+  const { location, offset, length } = readOptions(place, `${file}: external data`);
+  for (const count of [offset, length]) checkInteger(count, `${file}: external data`, 0);
+  const { path, which } = placeOf(file, location);
+  if (length > MAX_EXTERNAL_BYTES) refuse('FORMAT', which, `at most ${MAX_EXTERNAL_BYTES} bytes`, length);
+  return readFileRange(path, offset, length, which);
+}
+
+/**
+ * Checks that a file beside a model is there, and is long enough.
+ *
+ * @param file - the model
+ * @param location - as the model says it
+ * @param endByte - bytes that the model reads of it, from its start
+ * @returns its size in bytes
+ * @throws {RopewalkError} FORMAT as {@link readExternal}, and for a file that ends before
+ */
+export function checkExternal(file: string, location: string, endByte: number): number {
+  checkPath(file);
+  checkInteger(endByte, `${file}: external data`, 0);
+  const { path, which } = placeOf(file, location);
+  const info = statSync(path);
+  checkRegular(info, which);
+  if (info.size < endByte)
+    fail(
+      'FORMAT',
+      which,
+      `it has ${info.size} bytes, and the model reads ${endByte}. The file is cut, or another one.`,
+    );
+  return info.size;
+}
+
+/** The real path of a file in the model's folder, and what messages call it. */
+function placeOf(file: string, location: string): { path: string; which: string } {
   const at = `${file}: external data`;
-  const { location, offset, length } = readOptions(place, at);
   checkPath(location);
-  for (const count of [offset, length]) checkInteger(count, at, 0);
   const folder = resolve(dirname(file));
   const named = resolve(folder, location);
   if (isAbsolute(location) || !isInside(named, folder)) refuse('FORMAT', at, "a file in the model's folder", location);
   const which = `${at} ${nameForMessage(location)}`;
-  if (length > MAX_EXTERNAL_BYTES) refuse('FORMAT', which, `at most ${MAX_EXTERNAL_BYTES} bytes`, length);
   const path = realPath(named, which);
   if (![realPath(folder, at), dirname(realPath(file, at))].some((one) => isInside(path, one)))
     fail('FORMAT', which, "it is a link that leaves the model's folder. If you trust it, copy the file there.");
-  return readFileRange(path, offset, length, which);
+  return { path, which };
 }
 
 function isInside(path: string, folder: string): boolean {

@@ -1,6 +1,6 @@
 /** For Node only: what opens files. @module @ropewalk/formats/node */
 
-export { type FilePart, readExternal } from './external.node.js';
+export { checkExternal, type FilePart, readExternal } from './external.node.js';
 export type {
   ModelPermutation,
   PermutationResult,
@@ -13,7 +13,7 @@ export type { GivenGeometry, ModelFacts, OpenModel } from './permute-model.node.
 export { headsOf } from './permute-model.node.js';
 export { isProved, type LayerProof } from './permute-proof.node.js';
 export type { FileHandle, FileKind, OpenFile } from './read-file.node.js';
-export { checkRegular, openFile, readAt, readFileBytes, refuseSystem } from './read-file.node.js';
+export { checkRegular, openFile, readAt, readFileBytes, readJsonFile, refuseSystem } from './read-file.node.js';
 export {
   ggufPaths,
   readGgufFactors,

@@ -1,0 +1,139 @@
+/**
+ * What a graph contains: its operators, the bytes of its weights by kind, the files that they lie in, its KV caches.
+ *
+ * Headers are read, no weight is.
+ *
+ * @module
+ */
+import { sizeBytes } from 'ropewalk';
+import { countElements, readOptions } from 'ropewalk/backend';
+import type { OnnxModelFile, OnnxModelNode, OnnxTensor } from '../format/onnx-model.js';
+import { numberAttribute } from '../operators/attributes.js';
+import { layersOf } from './layers.js';
+import { scopesOf } from './scope.js';
+
+/** Weights of one kind. */
+export interface WeightKind {
+  /** `f32`, `u4`, `8-bit blocks of 32`, `f16 scales of blocks`. */
+  readonly kind: string;
+  readonly tensors: number;
+  /** Bytes; two tensors at one place of a file are counted once. */
+  readonly sizeBytes: number;
+}
+
+/** A file beside the graph, as the graph says it. */
+export interface WeightFile {
+  /** Relative to the graph's folder, unchecked. */
+  readonly location: string;
+  readonly tensors: number;
+  /** Bytes that the file must have. */
+  readonly endByte: number;
+  /** Tensors whose place has not the bytes that their shape takes; full sentences. */
+  readonly wrong: readonly string[];
+}
+
+/** What a graph contains. */
+export interface GraphContents {
+  /** Whose operators it has: com.microsoft's, those that ONNX has for transformers, or neither. */
+  readonly form: 'contrib' | 'standard' | 'primitives';
+  /** Nodes by operator, the most frequent first; with its domain where that is not ONNX's own. */
+  readonly operators: ReadonlyMap<string, number>;
+  /** Most bytes first. */
+  readonly weights: readonly WeightKind[];
+  readonly files: readonly WeightFile[];
+  /** The layers that have KV caches; empty where each run computes all tokens. */
+  readonly layers: readonly number[];
+}
+
+/** TensorProto.DataType of elements without a dtype here: name, bits. */
+const OTHER_TYPES: ReadonlyMap<number, readonly [string, number]> = /* @__PURE__ */ new Map([
+  [8, ['string', 0]],
+  [9, ['bool', 8]],
+  [14, ['complex64', 64]],
+  [15, ['complex128', 128]],
+  [17, ['f8e4m3fn', 8]],
+  [18, ['f8e4m3fnuz', 8]],
+  [19, ['f8e5m2', 8]],
+  [20, ['f8e5m2fnuz', 8]],
+  [21, ['u4', 4]],
+  [22, ['i4', 4]],
+  [23, ['f4e2m1', 4]],
+]);
+/** Operators that ONNX has for transformers since opset 23. */
+const FUSED: ReadonlySet<string> = /* @__PURE__ */ new Set(['Attention', 'RMSNormalization', 'RotaryEmbedding']);
+/** ONNX Runtime registers it without a domain. */
+const UNOFFICIAL = 'SimplifiedLayerNormalization';
+
+/**
+ * Lists what a graph contains, with the graphs inside its nodes and its functions.
+ *
+ * @param given - from parseOnnxModel, or importOnnx
+ * @returns counts and bytes
+ * @throws {RopewalkError} RANGE for what is no model
+ */
+export function graphContents(given: OnnxModelFile): GraphContents {
+  const model = readOptions(given, 'contents: model');
+  const scopes = scopesOf(model);
+  const nodes = scopes.flatMap(({ graph }) => graph.nodes);
+  const operators = new Map<string, number>();
+  for (const { opType, domain } of nodes) {
+    const name = domain === '' ? opType : `${opType} (${domain})`;
+    operators.set(name, (operators.get(name) ?? 0) + 1);
+  }
+  const kinds = kindsOf(nodes);
+  const weights = new Map<string, { tensors: number; sizeBytes: number }>();
+  const files = new Map<string, { tensors: number; endByte: number; wrong: string[] }>();
+  const places = new Set<string>();
+  for (const tensor of scopes.flatMap(({ graph }) => [...graph.initializers.values()])) {
+    const [type, bits] = typeOf(tensor);
+    const size = Math.ceil((countElements(tensor.shape) * bits) / 8);
+    const { external } = tensor;
+    if (external) {
+      const file = files.get(external.location) ?? { tensors: 0, endByte: 0, wrong: [] };
+      file.tensors++;
+      file.endByte = Math.max(file.endByte, external.offset + external.length);
+      if (bits > 0 && external.length !== size)
+        file.wrong.push(`${tensor.name} has ${external.length} bytes there, and its shape takes ${size}.`);
+      files.set(external.location, file);
+    }
+    const kind = kinds.get(tensor.name)?.(type) ?? type;
+    const known = weights.get(kind) ?? { tensors: 0, sizeBytes: 0 };
+    known.tensors++;
+    const place = external && `${external.offset} ${external.length} ${external.location}`;
+    if (place === undefined || !places.has(place)) known.sizeBytes += external ? external.length : size;
+    if (place !== undefined) places.add(place);
+    weights.set(kind, known);
+  }
+  const has = (test: (node: OnnxModelNode) => boolean): boolean => nodes.some(test);
+  const contrib = has(({ domain, opType }) => domain === 'com.microsoft' || opType === UNOFFICIAL);
+  const standard = has(({ domain, opType }) => domain === '' && FUSED.has(opType));
+  return {
+    form: contrib ? 'contrib' : standard ? 'standard' : 'primitives',
+    operators: new Map([...operators].sort((a, b) => b[1] - a[1])),
+    weights: Array.from(weights, ([kind, rest]) => ({ kind, ...rest })).sort((a, b) => b.sizeBytes - a.sizeBytes),
+    files: Array.from(files, ([location, rest]) => ({ location, ...rest })),
+    layers: layersOf(model, []).layers,
+  };
+}
+
+/** The kinds of the constants that operators read as blocks, by their names. */
+function kindsOf(nodes: readonly OnnxModelNode[]): ReadonlyMap<string, (type: string) => string> {
+  const kinds = new Map<string, (type: string) => string>();
+  for (const node of nodes) {
+    if (node.domain !== 'com.microsoft') continue;
+    const [codes, scales, zeros] = { MatMulNBits: [1, 2, 3], GatherBlockQuantized: [0, 2, 3] }[node.opType] ?? [];
+    if (codes === undefined) continue;
+    const bits = numberAttribute(node, 'bits', 4);
+    const blocks = `blocks of ${numberAttribute(node, 'block_size', 128)}`;
+    kinds.set(node.inputs[codes] ?? '', () => `${bits}-bit ${blocks}`);
+    kinds.set(node.inputs[scales!] ?? '', (type) => `${type} scales of blocks`);
+    kinds.set(node.inputs[zeros!] ?? '', (type) => `${type} zero points of blocks`);
+  }
+  kinds.delete('');
+  return kinds;
+}
+
+function typeOf({ dtype, dataType }: OnnxTensor): readonly [name: string, bits: number] {
+  const other = OTHER_TYPES.get(dataType);
+  return other ?? (dtype ? [dtype, 8 * sizeBytes(dtype)] : [`data type ${dataType}`, 0]);
+}
