@@ -20,6 +20,7 @@ import './cli/failure.test.js';
 import './cli/families.test.js';
 import './cli/generate.test.js';
 import './cli/import.test.js';
+import './cli/inspect.test.js';
 import './cli/logits.test.js';
 import './cli/model-file.test.js';
 import './cli/output.test.js';
