@@ -20,6 +20,7 @@ import * as llaisys from '../packages/dialects/src/llaisys.js';
 import * as onnx from '../packages/dialects/src/onnx.js';
 import * as formats from '../packages/formats/src/index.js';
 import * as formatsNode from '../packages/formats/src/node.js';
+import { describeModel } from '../packages/model/src/description.js';
 import * as onnxPackage from '../packages/onnx/src/index.js';
 import * as onnxNode from '../packages/onnx/src/node.js';
 import * as oracle from '../packages/oracle/src/index.js';
@@ -781,6 +782,20 @@ const DIAGNOSE: Rows = {
   identify: () => [observation()],
 };
 
+const decoder = await describeModel(
+  tinyModel('hostile', {
+    family: 'llama',
+    layers: 1,
+    hidden: 8,
+    heads: 2,
+    kvHeads: 1,
+    headDim: 4,
+    inter: 8,
+    vocab: 8,
+    context: 8,
+  }).gguf(),
+);
+
 const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: object }>> = {
   ropewalk: { rows: MAIN, module: main },
   'ropewalk/backend': { rows: BACKEND, module: contract },
@@ -803,6 +818,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
       ...ONNX_FORMAT,
       ...GRAPH,
       ...IMPORT,
+      decoderGraph: () => [decoder.config, decoder.weights.map(Object.freeze), { form: 'primitives' }],
       parseOnnxModel: () => [onnxBytes, 'a.onnx', { loadExternal: () => new Uint8Array(4) }],
     },
     module: onnxPackage,

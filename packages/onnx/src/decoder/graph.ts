@@ -6,7 +6,7 @@
  */
 import type { DecoderConfig } from '@ropewalk/model';
 import type { WeightPlan } from '@ropewalk/model/description';
-import { fail, readName, refuse } from 'ropewalk/backend';
+import { fail, reading, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import { ANGLE_MODES, type AngleMode, angleConstants } from '../export/angles.js';
 import type { GraphBuilder } from '../export/builder.js';
 import { valueTypes } from '../export/shapes.js';
@@ -80,6 +80,12 @@ export function decoderGraph(
   weights: readonly WeightPlan[],
   options: DecoderGraphOptions = {},
 ): DecoderGraph {
+  const given = readOptions(options, 'export: options');
+  const all = Array.from(readList(weights, 'export: weights', 'the weights of a model'));
+  return reading('export: config', () => graphOf(readOptions(config, 'export: config'), all, given));
+}
+
+function graphOf(config: DecoderConfig, weights: readonly WeightPlan[], options: DecoderGraphOptions): DecoderGraph {
   const settings = settingsOf(config, options);
   const s = new DecoderScope(config, weights, settings);
   const ops = settings.form === 'contrib' ? contribOperators(s) : portableOperators(s);
