@@ -3,56 +3,21 @@
  * transformers would save them.
  */
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
-import { parseGguf, parseNpy, parseNpz } from '../../packages/formats/src/index.js';
+import { parseGguf } from '../../packages/formats/src/index.js';
 import { configFromGguf } from '../../packages/model/src/config.js';
 import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js';
 import type { Model, Session } from '../../packages/model/src/types.js';
 import { planWeights } from '../../packages/model/src/weights.js';
 import { Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
+import { goldenFamilies, sharedFamilies, type Vector } from '../support/family-vectors.js';
 import { noGpu, sharedWebgpu } from '../support/gpu.js';
-import {
-  HF_FAMILIES,
-  FAMILIES as shared,
-  withoutFamilies as skip,
-  writeHuggingFace,
-} from '../support/huggingface-folder.js';
+import { HF_FAMILIES, withoutFamilies as skip, writeHuggingFace } from '../support/huggingface-folder.js';
 import { kernelSequence } from '../support/kernel-sequence.js';
 import { numberTokenizer } from '../support/tiny-model.js';
-
-/** Rules that no shared model has; golden/families/README.md says how these were made. */
-const golden = fileURLToPath(new URL('golden/families', import.meta.url));
-
-interface Vector {
-  readonly name: string;
-  readonly n_ctx: number;
-  readonly vocab: number;
-  /** The path of the GGUF file. */
-  readonly gguf: string;
-  /** tokens, logits, logits-f64, greedy; of quantised files also logits-f32 and greedy-f32. Undefined: not there. */
-  array(name: string): ArrayLike<number> | undefined;
-}
-
-/** Models that a manifest lists; their arrays are in one .npz each, or in a .npy each. */
-function vectorsOf(folder: string): Vector[] {
-  const { models }: { models: Omit<Vector, 'gguf' | 'array'>[] } = JSON.parse(
-    readFileSync(`${folder}/manifest.json`, 'utf8'),
-  );
-  return models.map((model) => {
-    const base = `${folder}/${model.name}`;
-    const npz = existsSync(`${base}.npz`) ? parseNpz(readFileSync(`${base}.npz`)) : undefined;
-    const array = (name: string): ArrayLike<number> | undefined => {
-      const npy = `${base}.${name}.npy`;
-      const found = npz ? npz.get(name) : existsSync(npy) ? parseNpy(readFileSync(npy)) : undefined;
-      return found?.data as Float32Array | undefined;
-    };
-    return { ...model, gguf: `${base}.gguf`, array };
-  });
-}
 
 /** Backends share kernels and one device. */
 const backends = new Map<string, Ropewalk>();
@@ -148,9 +113,9 @@ function matches(vectors: readonly Vector[]): void {
   }
 }
 
-const vectors = skip ? [] : vectorsOf(shared);
+const vectors = sharedFamilies();
 describe("families from GGUF: llama.cpp's logits and tokens", { skip }, () => matches(vectors));
-describe("variants of families: llama.cpp's logits and tokens", () => matches(vectorsOf(golden)));
+describe("variants of families: llama.cpp's logits and tokens", () => matches(goldenFamilies()));
 
 /** One model of each kind of layer: a software adapter takes a second for each new kernel. */
 const ON_GPU = (

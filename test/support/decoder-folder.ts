@@ -2,16 +2,16 @@
 import { closeSync, mkdirSync, openSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { describeModelPath } from '../../packages/model/src/node.js';
-import { decoderGraph } from '../../packages/onnx/src/decoder/graph.js';
-import type { DecoderForm } from '../../packages/onnx/src/decoder/scope.js';
+import { type DecoderGraphOptions, decoderGraph } from '../../packages/onnx/src/decoder/graph.js';
 import { layoutWeights, writeWeights } from '../../packages/onnx/src/decoder/weights.js';
 import { writeOnnxModel } from '../../packages/onnx/src/format/onnx.js';
+import { loadOnnxruntime, type OrtTensor } from '../../packages/onnx/src/onnxruntime/package.js';
 
-/** Writes model.onnx and its data into a new folder, for 64 positions. */
-export async function writeDecoder(gguf: string, form: DecoderForm, folder: string): Promise<void> {
+/** Writes model.onnx and its data into a new folder; for 64 positions unless given. */
+export async function writeDecoder(gguf: string, options: DecoderGraphOptions, folder: string): Promise<void> {
   mkdirSync(folder);
   await describeModelPath(gguf, { formats: ['q8_0', 'q4_0'] }, async (description) => {
-    const { graph, constants } = decoderGraph(description.config, description.weights, { form, context: 64 });
+    const { graph, constants } = decoderGraph(description.config, description.weights, { context: 64, ...options });
     const layout = layoutWeights(constants);
     for (const [name, tensor] of layout.tensors) graph.external.set(name, tensor);
     const files = new Map(layout.files.map(({ name }) => [name, openSync(join(folder, name), 'w')]));
@@ -21,4 +21,103 @@ export async function writeDecoder(gguf: string, form: DecoderForm, folder: stri
     for (const file of files.values()) closeSync(file);
     writeFileSync(join(folder, 'model.onnx'), writeOnnxModel(graph.model('decoder', 'test')));
   });
+}
+
+/** One call of a decoder. */
+export interface DecoderCall {
+  /** Rows of one length. */
+  readonly ids: readonly (readonly number[])[];
+  /** All ones unless given. */
+  readonly mask?: readonly (readonly number[])[];
+  /** A list for each row; for several axes those of each axis, or one axis for all. Unless given they count on. */
+  readonly positions?: readonly (readonly number[])[];
+  /** num_logits_to_keep. */
+  readonly keep: number;
+}
+
+/** What is used here of the package. */
+interface Ort {
+  readonly InferenceSession: {
+    create(
+      path: string,
+      options: object,
+    ): Promise<{
+      readonly inputMetadata: readonly { readonly name: string; readonly shape: readonly (number | string)[] }[];
+      run(feeds: Readonly<Record<string, OrtTensor>>): Promise<Readonly<Record<string, OrtTensor>>>;
+      release(): Promise<void>;
+    }>;
+  };
+  readonly Tensor: new (type: string, data: ArrayBufferView, dims: readonly (number | string)[]) => OrtTensor;
+}
+
+/**
+ * Loads model.onnx of a folder, and keeps caches between calls.
+ *
+ * @param capacity - rows of the caches of a graph that gives new rows; unless given, caches are the graph's own outputs
+ */
+export async function openDecoder(folder: string, capacity?: number, options: object = {}) {
+  const ort = (await loadOnnxruntime()) as unknown as Ort;
+  const given = { intraOpNumThreads: 1, ...options };
+  const session = await ort.InferenceSession.create(join(folder, 'model.onnx'), given);
+  const i64 = (rows: readonly (readonly number[])[], dims?: readonly number[]) =>
+    new ort.Tensor('int64', BigInt64Array.from(rows.flat(), BigInt), dims ?? [rows.length, rows[0]!.length]);
+  const shapes = new Map(session.inputMetadata.map(({ name, shape }) => [name, shape]));
+  const [axes, ...rest] = shapes.get('position_ids')! as number[];
+  const caches = new Map<string, OrtTensor>();
+  let past = 0;
+  const layers = [...shapes.keys()].filter((name) => /^past.*key$/.test(name)).length;
+  return {
+    layers,
+    /** Axes of positions. */
+    axes: rest.length === 2 ? axes! : 1,
+    release: () => session.release(),
+    /** Forgets all tokens. */
+    clear(): void {
+      caches.clear();
+      past = 0;
+    },
+    async run({ ids, mask, positions, keep }: DecoderCall): Promise<Float32Array> {
+      const [batch, seq] = [ids.length, ids[0]!.length];
+      for (const [name, [, heads, , d]] of shapes) {
+        if (!name.startsWith('past') || caches.has(name)) continue;
+        const dims = [batch, heads as number, capacity ?? 0, d as number];
+        // Rows that no token has written must not matter.
+        const data = new Float32Array(dims.reduce((product, size) => product * size)).fill(Number.MAX_VALUE);
+        caches.set(name, new ort.Tensor('float32', data, dims));
+      }
+      const ones = Array.from({ length: batch }, () => Array<number>(past + seq).fill(1));
+      const counted = Array.from({ length: batch }, () => Array.from({ length: seq }, (_, n) => past + n));
+      const own = positions ?? counted;
+      const several = rest.length === 2;
+      // Text does not move on the fourth axis, as in llama.cpp.
+      const zeros = own.map((row) => row.map(() => 0));
+      const same = Array.from({ length: axes! }, (_, axis) => (axis < 3 ? own : zeros));
+      const all = several && own.length === batch ? same.flat() : own;
+      const results = await session.run({
+        ...Object.fromEntries(caches),
+        input_ids: i64(ids),
+        attention_mask: i64(mask ?? ones),
+        position_ids: i64(all, several ? [axes!, batch, seq] : undefined),
+        num_logits_to_keep: i64([[keep]]), // of one dimension, as onnxruntime-genai gives it
+      });
+      for (const [name, cache] of caches) {
+        const made = results[name.replace('past_key_values', 'present')]!;
+        if (capacity === undefined) caches.set(name, made);
+        else appendRows(cache, made, past);
+      }
+      past += seq;
+      return results.logits!.data as Float32Array;
+    },
+  };
+}
+
+/** Copies new rows into a cache, of one sequence. */
+function appendRows(cache: OrtTensor, rows: OrtTensor, past: number): void {
+  const [, heads, capacity, d] = cache.dims as [number, number, number, number];
+  const size = rows.dims[2]! * d;
+  for (let head = 0; head < heads; head++)
+    (cache.data as Float32Array).set(
+      (rows.data as Float32Array).subarray(head * size, (head + 1) * size),
+      (head * capacity + past) * d,
+    );
 }

@@ -69,7 +69,7 @@ describe('whole decoders at every optimisation level', { skip: noOnnxruntime }, 
     for (const form of DECODER_FORMS)
       test(`${name} in form ${form}`, { skip }, async () => {
         const to = join(folder, `${name}-${form}`);
-        await writeDecoder(gguf, form, to);
+        await writeDecoder(gguf, { form }, to);
         const { stdout, stderr } = spawnSync(process.execPath, ['-e', PROGRAM, to], { encoding: 'utf8', cwd: ROOT });
         assert.equal(stderr, '');
         const [plain, ...others]: number[][] = JSON.parse(stdout);

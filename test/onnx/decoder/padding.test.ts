@@ -9,8 +9,7 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { parseNpy } from '../../../packages/formats/src/index.js';
 import { DECODER_FORMS } from '../../../packages/onnx/src/decoder/scope.js';
-import { loadOnnxruntime, type OrtTensor } from '../../../packages/onnx/src/onnxruntime/package.js';
-import { writeDecoder } from '../../support/decoder-folder.js';
+import { openDecoder, writeDecoder } from '../../support/decoder-folder.js';
 import { FAMILIES, withoutFamilies } from '../../support/huggingface-folder.js';
 import { noOnnxruntime } from '../../support/onnxruntime.js';
 
@@ -21,56 +20,6 @@ after(() => rmSync(folder, { recursive: true }));
 const [SHORT, LONG] = [9, 14];
 /** As for the families: f32 against float64 through a few layers. */
 const NEAR = 1e-3;
-
-interface Call {
-  readonly ids: readonly number[][];
-  readonly mask: readonly number[][];
-  readonly positions: readonly number[][];
-  readonly keep: number;
-}
-
-/** What is used here of the package. */
-interface Ort {
-  readonly InferenceSession: {
-    create(
-      path: string,
-      options: object,
-    ): Promise<{
-      readonly inputMetadata: readonly { readonly name: string; readonly shape: readonly (number | string)[] }[];
-      run(feeds: Readonly<Record<string, OrtTensor>>): Promise<Readonly<Record<string, OrtTensor>>>;
-      release(): Promise<void>;
-    }>;
-  };
-  readonly Tensor: new (type: string, data: ArrayBufferView, dims: readonly (number | string)[]) => OrtTensor;
-}
-
-/** A loaded graph with its caches, for two rows. */
-async function open(path: string) {
-  const ort = (await loadOnnxruntime()) as unknown as Ort;
-  const session = await ort.InferenceSession.create(path, { intraOpNumThreads: 1 });
-  const i64 = (rows: readonly number[][], dims?: readonly number[]) =>
-    new ort.Tensor('int64', BigInt64Array.from(rows.flat(), BigInt), dims ?? [rows.length, rows[0]!.length]);
-  const shapes = new Map(session.inputMetadata.map(({ name, shape }) => [name, shape]));
-  const caches = new Map<string, OrtTensor>();
-  for (const [name, [, heads, , d]] of shapes)
-    if (name.startsWith('past')) caches.set(name, new ort.Tensor('float32', new Float32Array(0), [2, heads!, 0, d!]));
-  return {
-    release: () => session.release(),
-    async run({ ids, mask, positions, keep }: Call): Promise<Float32Array> {
-      const [axes, ...rest] = shapes.get('position_ids')!;
-      const all = rest.length === 2 ? Array.from({ length: axes as number }, () => positions).flat() : positions;
-      const results = await session.run({
-        ...Object.fromEntries(caches),
-        input_ids: i64(ids),
-        attention_mask: i64(mask),
-        position_ids: i64(all, rest.length === 2 ? [axes as number, 2, ids[0]!.length] : undefined),
-        num_logits_to_keep: i64([[keep]]), // of one dimension, as onnxruntime-genai gives it
-      });
-      for (const name of caches.keys()) caches.set(name, results[name.replace('past_key_values', 'present')]!);
-      return results.logits!.data as Float32Array;
-    },
-  };
-}
 
 const count = (length: number, from = 0): number[] => Array.from({ length }, (_, n) => from + n);
 const PAD = LONG - SHORT;
@@ -91,7 +40,7 @@ describe('padded rows', { skip: noOnnxruntime || withoutFamilies }, () => {
     for (const form of DECODER_FORMS)
       test(`${name} in form ${form}`, async () => {
         const to = join(folder, `${name}-${form}`);
-        await writeDecoder(join(FAMILIES, `${name}.gguf`), form, to);
+        await writeDecoder(join(FAMILIES, `${name}.gguf`), { form }, to);
         const array = (what: string) => parseNpy(readFileSync(join(FAMILIES, `${name}.${what}.npy`))).data;
         const tokens = Array.from(array('tokens') as ArrayLike<number>, Number);
         const want = array('logits-f64') as Float64Array;
@@ -101,7 +50,7 @@ describe('padded rows', { skip: noOnnxruntime || withoutFamilies }, () => {
             assert.ok(Math.abs(got[row * vocab + v]! - want[token * vocab + v]!) <= NEAR, `${what}: logit ${v}`);
         };
         for (const [side, { row, padPosition }] of Object.entries(SIDES)) {
-          const model = await open(join(to, 'model.onnx'));
+          const model = await openDecoder(to);
           let mask = [row(count(SHORT).fill(1), 0), count(LONG).fill(1)];
           const prompt = await model.run({
             ids: [row(tokens.slice(0, SHORT), 0), tokens.slice(0, LONG)],
