@@ -74,6 +74,7 @@ import './model/sampler.test.js';
 import './model/split-gguf.test.js';
 import './model/tokenizer.test.js';
 import './model/weights.test.js';
+import './onnx/decoder/families.test.js';
 import './onnx/decoder/folder.test.js';
 import './onnx/decoder/levels.test.js';
 import './onnx/decoder/padding.test.js';
