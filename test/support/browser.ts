@@ -45,6 +45,7 @@ const TYPES: Readonly<Record<string, string>> = {
   '.mjs': 'text/javascript',
   '.html': 'text/html',
   '.css': 'text/css',
+  '.wasm': 'application/wasm',
 };
 
 /** Where a page without a bundler finds the packages' entries and what they import; the kernel is at /dist/. */

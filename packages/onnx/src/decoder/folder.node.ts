@@ -4,7 +4,7 @@
  * @module
  */
 import { existsSync, readdirSync } from 'node:fs';
-import { type FileHandle, mkdir, open } from 'node:fs/promises';
+import { type FileHandle, mkdir, open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
 import type { DecoderConfig } from '@ropewalk/model';
@@ -71,21 +71,40 @@ export async function exportDecoder(
   const hold = { formats: DECODER_FORMATS, quantise, widenHalves, widenTo };
   return describeModelPath(path, hold, async (description) => {
     const model = decoderModel(description, graph);
+    const small = await description.readFiles({
+      graph: `${GRAPH_FOLDER}/${MODEL_FILE}`,
+      config: { 'transformers.js_config': transformersJs(model) },
+    });
     const sizeBytes = model.dataFiles.reduce((sum, file) => sum + file.sizeBytes, 0);
     const ours = { command: 'ropewalk export --whole', wrote: isExport };
     const what = { sizeBytes, inputs: [path], kind: 'folder', force, ours } as const;
     return writeWhole(out, what, async (temporary) => {
       await mkdir(join(temporary, GRAPH_FOLDER)).catch((cause) => unwritable(out, cause));
+      for (const { name, bytes } of small.files)
+        await writeFile(join(temporary, name), bytes, { flush: true }).catch((cause) => unwritable(out, cause));
       const written = await writeDecoder(model, join(temporary, GRAPH_FOLDER), { signal, onProgress, where: out });
       return {
         config: description.config,
         decoder: model.decoder,
         model: written.model,
-        files: written.files.map(({ name, ...file }) => ({ name: `${GRAPH_FOLDER}/${name}`, ...file })),
-        notes: description.config.notes,
+        files: [
+          ...small.files.map(({ name, bytes }) => ({ name, sizeBytes: bytes.length })),
+          ...written.files.map(({ name, ...file }) => ({ name: `${GRAPH_FOLDER}/${name}`, ...file })),
+        ],
+        notes: [...description.config.notes, ...small.notes],
       };
     });
   });
+}
+
+/**
+ * What config.json says to transformers.js: it looks for model.onnx by the name `fp32`, whatever its weights are, and
+ * asks a server for as many data files as are named here.
+ *
+ * @see huggingface/transformers.js@4.3.1 packages/transformers/src/utils/{dtypes,model-loader}.js
+ */
+function transformersJs({ dataFiles }: DecoderModel): object {
+  return { dtype: 'fp32', use_external_data_format: dataFiles.length > 0 ? { [MODEL_FILE]: dataFiles.length } : false };
 }
 
 /**

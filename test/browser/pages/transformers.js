@@ -1,0 +1,23 @@
+/**
+ * Runs in a page, bundled: `@huggingface/transformers` loads a folder at /models/ as its users would, and
+ * writes greedily. Logs `{ text, device }`, or `{ error }`.
+ */
+// @ts-expect-error -- it is among bench's packages, where the bundler finds it
+import { env, pipeline } from '@huggingface/transformers';
+
+const asked = new URLSearchParams(location.search);
+env.allowLocalModels = true;
+env.allowRemoteModels = false;
+env.localModelPath = '/models/';
+env.useBrowserCache = false;
+env.useWasmCache = false; // it would run scripts from blob: addresses
+env.backends.onnx.wasm.wasmPaths = '/ort/';
+try {
+  const device = asked.get('device');
+  const generator = await pipeline('text-generation', asked.get('model'), { device });
+  const options = { max_new_tokens: Number(asked.get('tokens')), do_sample: false };
+  const [{ generated_text: text }] = await generator(asked.get('prompt'), options);
+  console.log(JSON.stringify({ text, device: generator.model.sessions.model.config.device }));
+} catch (error) {
+  console.log(JSON.stringify({ error: String(error) }));
+}

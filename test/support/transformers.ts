@@ -1,0 +1,54 @@
+/** `@huggingface/transformers`, a program that nobody here wrote, as far as tests use it. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { ROOT } from './build.js';
+
+const PACKAGE = join(ROOT, 'bench/node_modules/@huggingface/transformers');
+
+/** Why tests with it are skipped here, or false. */
+export const noTransformers: string | false = existsSync(PACKAGE)
+  ? false
+  : '@huggingface/transformers is not installed: npm run peers';
+
+interface Tensor {
+  readonly dims: readonly number[];
+  readonly data: ArrayLike<number>;
+}
+
+interface Message {
+  readonly role: string;
+  readonly content: string;
+}
+
+/** Writes text: of one prompt, of several, of a chat. */
+interface TextGeneration {
+  (prompt: string, options: object): Promise<{ generated_text: string }[]>;
+  (prompts: readonly string[], options: object): Promise<{ generated_text: string }[][]>;
+  (chat: readonly Message[], options: object): Promise<{ generated_text: Message[] }[]>;
+  readonly tokenizer: {
+    apply_chat_template(messages: readonly Message[], options: object): string;
+    encode(text: string): number[];
+  };
+  dispose(): Promise<unknown>;
+}
+
+interface CausalModel {
+  (inputs: Readonly<Record<string, Tensor>>): Promise<{ readonly logits: Tensor }>;
+  dispose(): Promise<unknown>;
+}
+
+/** What the package exports. */
+export interface Transformers {
+  pipeline(task: 'text-generation', folder: string, options?: object): Promise<TextGeneration>;
+  readonly AutoModelForCausalLM: { from_pretrained(folder: string, options?: object): Promise<CausalModel> };
+  readonly Tensor: new (type: 'int64', data: BigInt64Array, dims: readonly number[]) => Tensor;
+  readonly env: { allowRemoteModels: boolean; useFSCache: boolean; useWasmCache: boolean };
+}
+
+/** The package, which asks no server and writes no cache. */
+export async function transformers(): Promise<Transformers> {
+  const found: Transformers = await import(pathToFileURL(join(PACKAGE, 'dist/transformers.node.mjs')).href);
+  Object.assign(found.env, { allowRemoteModels: false, useFSCache: false, useWasmCache: false });
+  return found;
+}
