@@ -8,7 +8,7 @@ import type { WeightPlan } from '@ropewalk/model/description';
 import type { BlockFormat } from 'ropewalk';
 import { countElements } from 'ropewalk/backend';
 import type { AngleMode } from '../export/angles.js';
-import { GraphBuilder } from '../export/builder.js';
+import { GraphBuilder, OLDEST_OPSET, OPSET } from '../export/builder.js';
 import type { OnnxDtype } from '../format/onnx.js';
 import type { MadeAs, WeightConstant } from './constants.js';
 
@@ -63,7 +63,7 @@ export function blocksOf(plan: WeightPlan): Extract<BlockFormat, 'q8_0' | 'q4_0'
 
 /** The graph under construction. */
 export class DecoderScope {
-  readonly b = new GraphBuilder();
+  readonly b: GraphBuilder;
   readonly constants: WeightConstant[] = [];
   readonly #weights: ReadonlyMap<string, WeightPlan>;
   readonly #made = new Map<string, string>();
@@ -73,6 +73,7 @@ export class DecoderScope {
     weights: readonly WeightPlan[],
     readonly settings: DecoderSettings,
   ) {
+    this.b = new GraphBuilder(settings.form === 'standard' ? OPSET : OLDEST_OPSET);
     this.#weights = new Map(weights.map((plan) => [plan.place, plan]));
   }
 

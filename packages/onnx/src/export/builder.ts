@@ -37,6 +37,9 @@ export class GraphBuilder {
   readonly outputs: OnnxValue[] = [];
   #count = 0;
 
+  /** @param opset - that {@link model} declares unless it is given another */
+  constructor(readonly opset: number = OPSET) {}
+
   /** Declares an input of the graph. */
   input(name: string, dtype: Dtype, shape: readonly (number | string)[]): string {
     this.inputs.push({ name, dtype, shape });
@@ -127,7 +130,7 @@ export class GraphBuilder {
    * @param doc - a line for people
    * @param opset - in [{@link OLDEST_OPSET}, {@link OPSET}]; below OPSET for graphs of primitives only
    */
-  model(name: string, producer: string, doc?: string, opset = OPSET): OnnxModel {
+  model(name: string, producer: string, doc?: string, opset = this.opset): OnnxModel {
     const { inputs, outputs, initializers, external, nodes } = this;
     const irVersion =
       IR_VERSION.get(opset) ?? refuse('RANGE', 'graph: opset', `an integer in [${OLDEST_OPSET}, ${OPSET}]`, opset);
