@@ -31,38 +31,48 @@ const LIMIT = 65520;
 export function quantise(x: Float32Array, format: QuantisedFormat, out: Uint8Array, where: string): void {
   const { bytes } = BLOCK_FORMATS[format];
   const codes = format === 'q8_0' ? codesOf8 : codesOf4;
+  const bits = new Int32Array(x.buffer, x.byteOffset, x.length);
   for (let from = 0, to = 0; from < x.length; from += BLOCK, to += bytes) {
-    // The number of the largest magnitude, the first of equals, with its sign.
-    let largest = 0;
+    // The number of the largest magnitude, the first of equals. Without their sign, bits are in the order of magnitudes,
+    // and NaN is above all.
     let size = 0;
+    let at = from;
     for (let n = from; n < from + BLOCK; n++) {
-      const magnitude = Math.abs(x[n]!);
-      if (magnitude > size) [largest, size] = [x[n]!, magnitude];
-      else if (Number.isNaN(magnitude)) [largest, size] = [NaN, Infinity];
+      const magnitude = bits[n]! & 0x7fffffff;
+      if (magnitude > size) {
+        size = magnitude;
+        at = n;
+      }
     }
-    const scale = Math.fround(format === 'q8_0' ? size / 127 : largest / -8);
+    const largest = size > 0 ? x[at]! : 0; // never −0, whose scale would have another sign
+    const scale = Math.fround(format === 'q8_0' ? Math.abs(largest) / 127 : largest / -8);
     // `>=` would let NaN pass.
     if (!(Math.abs(scale) < LIMIT)) {
       const next = 'The file is damaged, or has weights that are not to be quantised.';
       refuse('FORMAT', where, `numbers that ${format} holds`, largest, next);
     }
-    const bits = f16FromNumber(scale);
-    out[to] = bits & 255;
-    out[to + 1] = bits >> 8;
-    codes(x, from, scale === 0 ? 0 : Math.fround(1 / scale), out, to + 2);
+    const half = f16FromNumber(scale);
+    out[to] = half & 255;
+    out[to + 1] = half >> 8;
+    codes(x, bits, from, scale === 0 ? 0 : Math.fround(1 / scale), out, to + 2);
   }
 }
 
-/** C's roundf: halves away from 0. */
-function codesOf8(x: Float32Array, from: number, inverse: number, out: Uint8Array, to: number): void {
+// Both without a branch in the loop: signs and halves of weights cannot be foreseen.
+
+/** C's roundf, halves away from 0: of the magnitude, which then gets the sign of the number. */
+function codesOf8(x: Float32Array, bits: Int32Array, from: number, inverse: number, out: Uint8Array, to: number): void {
   for (let j = 0; j < BLOCK; j++) {
-    const q = Math.fround(x[from + j]! * inverse);
-    out[to + j] = q < 0 ? -Math.floor(0.5 - q) : Math.floor(q + 0.5);
+    const minus = bits[from + j]! >> 31; // 0 or −1
+    out[to + j] = ((Math.fround(Math.abs(x[from + j]!) * inverse) + 0.5) ^ minus) - minus;
   }
 }
 
 /** Byte j has weight j in its low half, weight j + 16 in its high half. */
-function codesOf4(x: Float32Array, from: number, inverse: number, out: Uint8Array, to: number): void {
-  const code = (n: number): number => Math.min(15, Math.fround(Math.fround(x[n]! * inverse) + 8.5) | 0);
-  for (let j = 0; j < BLOCK / 2; j++) out[to + j] = code(from + j) | (code(from + j + BLOCK / 2) << 4);
+function codesOf4(x: Float32Array, _: Int32Array, from: number, inverse: number, out: Uint8Array, to: number): void {
+  for (let j = 0; j < BLOCK / 2; j++) {
+    const low = Math.fround(Math.fround(x[from + j]! * inverse) + 8.5) | 0;
+    const high = Math.fround(Math.fround(x[from + j + BLOCK / 2]! * inverse) + 8.5) | 0;
+    out[to + j] = (low - (low >> 4)) | ((high - (high >> 4)) << 4); // 16 becomes 15
+  }
 }
