@@ -191,6 +191,8 @@ function unigram(read: GgufVocabulary): Steps {
   if (charsmap) steps.push({ type: 'Precompiled', precompiled_charsmap: base64(charsmap) });
   if (merge || spaceFirst) steps.push({ type: 'Prepend', prepend: ' ' });
   if (merge) steps.push(...TRIMMING);
+  // The space goes before the first word: a text without words gets none.
+  else if (spaceFirst) steps.push(replace({ Regex: `(?<!${ANY}) (?= *(?!${ANY}))` }, ''));
   return {
     normalizer: sequence('normalizers', [...steps, marksSpaces]),
     pre_tokenizer: null,
