@@ -80,6 +80,7 @@ import './onnx/decoder/families.test.js';
 import './onnx/decoder/folder.test.js';
 import './onnx/decoder/levels.test.js';
 import './onnx/decoder/padding.test.js';
+import './onnx/decoder/portable.test.js';
 import './onnx/decoder/weights.test.js';
 import './onnx/export/angles.test.js';
 import './onnx/export/emit.test.js';
