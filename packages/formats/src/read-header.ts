@@ -33,6 +33,8 @@ export interface ByteSource {
    * @returns exactly that many
    */
   read(start: number, length: number): Promise<Uint8Array>;
+  /** Another text whenever the bytes may be others; undefined where nothing tells. */
+  readonly version?: string | undefined;
 }
 
 /** Vocabularies make GGUF headers some megabytes long; one read covers most of them. */

@@ -16,6 +16,8 @@ export type { ByteSource } from '@ropewalk/formats';
 export type { FileData } from './byte-source.js';
 export type { Activation, Family } from './families.js';
 export type { FolderFiles, GraphFiles, NamedFile } from './folder-files.js';
+export { shiftRows } from './kv-cache.js';
+export { memoryOf } from './memory.js';
 export type { ModelFiles } from './model-files.js';
 export { QUANTISED_FORMATS, type QuantisedFormat } from './quantise.js';
 export type { LoadProgress, StreamWeightOptions, WritePiece } from './stream-weight.js';

@@ -23,6 +23,7 @@ export {
   type Prompt,
 } from './generate.js';
 export { tokenizerFromGguf } from './gguf-vocabulary.js';
+export { type KernelOptions, kernelEngine } from './kernels.js';
 export { type LoadOptions, loadModel } from './load.js';
 export { type LogitsOptions, logits } from './logits.js';
 export { type MemoryLimits, mebibytes } from './memory.js';

@@ -22,8 +22,14 @@ export interface KernelOptions extends BackendOptions {
   readonly widenTo?: WidenTo;
 }
 
-/** @throws {RopewalkError} RANGE for a backend that is none */
-export function kernels({ backend, widenTo, ...options }: KernelOptions): Engine {
+/**
+ * The engine that loadModel takes unless it is given one.
+ *
+ * @param options - backend, threads, memory
+ * @throws {RopewalkError} RANGE for a backend that is none
+ * @example const engine = kernelEngine({ backend: 'cpu', threads: 2 });
+ */
+export function kernelEngine({ backend, widenTo, ...options }: KernelOptions): Engine {
   const shared = openedBackend(backend);
   return {
     name: 'kernels',

@@ -60,57 +60,71 @@ export class KvCache {
     }
   }
 
-  /**
-   * Drops rows [from, from + count) and moves the later rows back. Their keys are rotated back by `count` positions.
-   *
-   * A key at position p is R(p)·k; R(−count) makes R(p − count)·k of it, whatever k was. The magnitude that YaRN and
-   * LongRoPE put into R is in the cached key already, so this rotation has magnitude 1.
-   */
+  /** Drops rows [from, from + count) and moves the later rows back, as {@link shiftRows}. */
   shift(from: number, count: number): void {
-    const moved = this.length - from - count;
-    if (moved > 0 && count > 0) {
-      const rows = Math.min(moved, SHIFT_ROWS);
-      const width = Math.max(...[this.k[0]!, ...this.v.slice(0, 1)].map(({ shape }) => shape[1]! * shape[2]!));
-      const scratch = this.#runner.allocate('f32', [rows, width]);
-      const rank = this.#latentRank;
-      try {
-        for (const [layer, { rope }] of this.layers.entries()) {
-          const keys = this.k[layer]!;
-          const back = rope && rotateBack(rope, count, rows);
-          this.#moveRows(keys.slice(2, rank, keys.shape[2]!), scratch, { from, count, back });
-          for (const plain of rank > 0 ? [keys.slice(2, 0, rank)] : [this.v[layer]!])
-            this.#moveRows(plain, scratch, { from, count, back: undefined });
-        }
-      } finally {
-        scratch.dispose();
-      }
-    }
+    shiftRows(this.#runner, this, this.#latentRank, { from, count });
     this.length -= count;
-  }
-
-  /** Moves rows [from + count, length) to `from`, piece by piece through `scratch`, because they may overlap. */
-  #moveRows(
-    tensor: Tensor<CacheDtype>,
-    scratch: Tensor<'f32'>,
-    { from, count, back }: { from: number; count: number; back: ((rows: number) => RopePlan) | undefined },
-  ): void {
-    const [, heads, width] = tensor.shape as [number, number, number];
-    const most = scratch.shape[0]!;
-    for (let to = from; to + count < this.length; to += most) {
-      const rows = Math.min(most, this.length - count - to);
-      const source = tensor.slice(0, to + count, to + count + rows);
-      const held = scratch
-        .slice(0, 0, rows)
-        .slice(1, 0, heads * width)
-        .view([rows, heads, width]);
-      this.#runner.run(back ? bindRopeParts(back(rows), [{ x: source, out: held }]) : planRearrange(source, held));
-      this.#runner.run(planRearrange(held, tensor.slice(0, to, to + rows)));
-    }
   }
 
   /** Gives the memory back. */
   dispose(): void {
     for (const tensor of [...this.k, ...this.v]) tensor.dispose();
+  }
+}
+
+/** Rows of keys and values of the tokens so far. */
+export interface CachedRows {
+  readonly length: number;
+  /** `[rows, heads, width]` of each layer; only the first `length` rows count. */
+  readonly k: readonly Tensor<CacheDtype>[];
+  /** As `k`; none where the keys hold them. */
+  readonly v: readonly Tensor<CacheDtype>[];
+  readonly layers: readonly LayerConfig[];
+}
+
+/**
+ * Drops rows [from, from + count) and moves the later rows back. Their keys are rotated back by `count` positions.
+ *
+ * A key at position p is R(p)·k; R(−count) makes R(p − count)·k of it, whatever k was. The magnitude that YaRN and
+ * LongRoPE put into R is in the cached key already, so this rotation has magnitude 1.
+ *
+ * @param plain - dimensions in front of a key that do not rotate and are not a head's
+ */
+export function shiftRows(
+  runner: Runner,
+  rows: CachedRows,
+  plain: number,
+  { from, count }: { readonly from: number; readonly count: number },
+): void {
+  const { length, k, v, layers } = rows;
+  const moved = length - from - count;
+  if (moved <= 0 || count <= 0) return;
+  const most = Math.min(moved, SHIFT_ROWS);
+  const width = Math.max(...[k[0]!, ...v.slice(0, 1)].map(({ shape }) => shape[1]! * shape[2]!));
+  const scratch = runner.allocate('f32', [most, width]);
+  /** Piece by piece through `scratch`, because they may overlap. */
+  const move = (tensor: Tensor<CacheDtype>, back: ((rows: number) => RopePlan) | undefined): void => {
+    const [, heads, d] = tensor.shape as [number, number, number];
+    for (let to = from; to + count < length; to += most) {
+      const piece = Math.min(most, length - count - to);
+      const source = tensor.slice(0, to + count, to + count + piece);
+      const held = scratch
+        .slice(0, 0, piece)
+        .slice(1, 0, heads * d)
+        .view([piece, heads, d]);
+      runner.run(back ? bindRopeParts(back(piece), [{ x: source, out: held }]) : planRearrange(source, held));
+      runner.run(planRearrange(held, tensor.slice(0, to, to + piece)));
+    }
+  };
+  try {
+    for (const [layer, { rope }] of layers.entries()) {
+      const keys = k[layer]!;
+      move(keys.slice(2, plain, keys.shape[2]!), rope && rotateBack(rope, count, most));
+      if (plain > 0) move(keys.slice(2, 0, plain), undefined);
+      if (v.length > 0) move(v[layer]!, undefined);
+    }
+  } finally {
+    scratch.dispose();
   }
 }
 

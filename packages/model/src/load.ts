@@ -10,7 +10,7 @@ import { fail, readList, readOptions, refuse } from 'ropewalk/backend';
 import { checkSignal, checkTokenizer, checkTypes } from './arguments.js';
 import { readDescription } from './description.js';
 import { checkEngine, type Engine, type EngineModel } from './engine.js';
-import { type KernelOptions, kernels } from './kernels.js';
+import { type KernelOptions, kernelEngine } from './kernels.js';
 import { checkFits, usualContext } from './memory.js';
 import type { ModelFiles } from './model-files.js';
 import { DecoderSession } from './session.js';
@@ -59,7 +59,7 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
   checkTypes({ where }, 'string', 'loadModel');
   if (givenTokenizer !== undefined && givenTokenizer !== false) checkTokenizer(givenTokenizer, 'loadModel');
   if (engine !== undefined) checkEngine(engine, kernelOptions, 'loadModel');
-  const chosen = engine ?? kernels(kernelOptions);
+  const chosen = engine ?? kernelEngine(kernelOptions);
   signal?.throwIfAborted();
   const opened = await chosen.open(await readDescription(files, where, 'loadModel'));
   try {

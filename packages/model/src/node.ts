@@ -3,6 +3,7 @@
  *
  * @module @ropewalk/model/node
  */
+import type { Stats } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
 import { freemem } from 'node:os';
 import { basename, join } from 'node:path';
@@ -120,7 +121,7 @@ async function withFiles<T>(paths: Paths, work: (files: ModelFiles) => Promise<T
       // Checked before opening: opening a pipe waits for its writer, perhaps forever.
       const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable file', cause));
       checkRegular(info, path);
-      files.set(name, fileSource(path, info.size, opened));
+      files.set(name, fileSource(path, info, opened));
     }
     return await work(files);
   } finally {
@@ -129,7 +130,8 @@ async function withFiles<T>(paths: Paths, work: (files: ModelFiles) => Promise<T
 }
 
 /** A file that is opened when it is first read. The owner of `opened` closes it. */
-function fileSource(path: string, size: number, opened: FileHandle[]): ByteSource {
+function fileSource(path: string, info: Stats, opened: FileHandle[]): ByteSource {
+  const { dev, ino, size, mtimeMs, ctimeMs } = info;
   let handle: Promise<FileHandle> | undefined;
   const openOnce = async (): Promise<FileHandle> => {
     const { file } = await openFile(path);
@@ -138,6 +140,9 @@ function fileSource(path: string, size: number, opened: FileHandle[]): ByteSourc
   };
   return {
     size,
+    // No program can set ctime: a file that was replaced or written to has another, even where its mtime is the old one.
+    // Its clock ticks slowly: a change right after one just now might not show.
+    version: Date.now() - ctimeMs > 2000 ? [dev, ino, size, mtimeMs, ctimeMs].join(' ') : undefined,
     async read(start, length) {
       const file = await (handle ??= openOnce());
       return readAt(file, start, length, path);
