@@ -24,14 +24,14 @@ export interface EngineModel {
   /** What runs it, as `Model.backend` says it. */
   readonly name: string;
   readonly description: ModelDescription;
-  /** The memory that the model and one session take. */
+  /** The memory that the model and one session take. @throws {RopewalkError} UNSUPPORTED for a session that it cannot open */
   memoryOf(session: Required<SessionOptions>): ModelMemory;
   /** The memory that there is. @param machineBytes - what the machine can give, where that is known */
   limits(machineBytes: (() => number | undefined) | undefined): MemoryLimits;
   /** Bytes of {@link ModelMemory.scratchBytes} that are allocated now. */
   readonly scratchBytes: number;
-  /** Reads the weights into memory. */
-  load(options: LoadingOptions): Promise<void>;
+  /** Reads the weights into memory. @param session - the usual one; others may come */
+  load(session: Required<SessionOptions>, options: LoadingOptions): Promise<void>;
   /** Starts a sequence of tokens; weights are loaded. @throws {RopewalkError} DEVICE when memory is full */
   openSequence(session: Required<SessionOptions>): Sequence;
   dispose(): void;

@@ -90,7 +90,7 @@ class KernelModel implements EngineModel {
     return this.#scratch.heldBytes;
   }
 
-  async load(options: LoadingOptions): Promise<void> {
+  async load(_session: Required<SessionOptions>, options: LoadingOptions): Promise<void> {
     await loadWeights(this.#rw, this.description, this.#loaded, options);
     const { config } = this.description;
     const weights = assembleWeights(config, this.#loaded);

@@ -76,7 +76,7 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
     const memory = opened.memoryOf(session);
     onMemory?.(memory, config);
     fits(memory);
-    await opened.load({ signal, onProgress });
+    await opened.load(session, { signal, onProgress });
     return new LoadedModel(opened, tokenizer, memory, { fits, session });
   } catch (error) {
     opened.dispose();

@@ -92,8 +92,7 @@ export class DecoderSession implements Session {
       const next = 'Truncate or shift the session, or open one with more context.';
       refuse('RANGE', 'append: tokens', `at most ${room}, the room left of ${this.capacity}`, tokens.length, next);
     }
-    if (positions) this.#ownPositions = true;
-    else if (this.#ownPositions && tokens.length > 0)
+    if (!positions && this.#ownPositions && tokens.length > 0)
       fail(
         'SHAPE',
         'append: positions',
@@ -112,6 +111,7 @@ export class DecoderSession implements Session {
         const own = positions && columnsOf(positions, tokens.length, at, chunk.length);
         const now = wanted === 'last' && !isLast ? 'none' : wanted;
         await sequence.run(chunk, own, now, all ? result.subarray(at * width) : result);
+        if (positions) this.#ownPositions = true;
       } catch (error) {
         sequence.length = before; // keys of this piece may be missing
         throw error;

@@ -51,6 +51,8 @@ export interface DecoderGraphOptions {
    * as llama.cpp does it. 0: it stays f32, and a product takes many times as long.
    */
   readonly accuracyLevel?: 0 | 4;
+  /** Whether it also gives hidden_states, f32 `[batch, rows, h]`: what the head reads; false unless given. */
+  readonly hidden?: boolean;
 }
 
 /** A decoder's graph. */
@@ -90,11 +92,12 @@ function graphOf(config: DecoderConfig, weights: readonly WeightPlan[], options:
   const s = new DecoderScope(config, weights, settings);
   const ops = settings.form === 'contrib' ? contribOperators(s) : portableOperators(s);
   declareInputs(s);
-  const x = forward(s, ops);
+  const x = normOf(s, ops, forward(s, ops), 'norm');
   const logits = logitsOf(s, ops, x);
   s.b.output(logits, 'logits', 'f32', [BATCH, NUM_LOGITS, config.vocabSize]);
   s.b.outputs.unshift(s.b.outputs.pop()!); // logits come first
   if (settings.form !== 'contrib') checkShapes(s);
+  if (options.hidden) s.b.output(x, 'hidden_states', 'f32', [BATCH, NUM_LOGITS, config.hiddenSize]);
   const sharedCaches = s.b.nodes.filter(({ opType }) => opType === 'GroupQueryAttention').length === config.numLayers;
   return { graph: s.b, constants: s.constants, settings, sharedCaches };
 }
@@ -176,10 +179,11 @@ function keptRows(s: DecoderScope, ops: DecoderOperators, x: string): string {
   return b.add('Slice', [x, first, s.integers(Number.MAX_SAFE_INTEGER), s.integers(1)]);
 }
 
+/** The head, over rows of the final norm. */
 function logitsOf(s: DecoderScope, ops: DecoderOperators, x: string): string {
   const { b, config } = s;
   const head = s.at(config.tiedHead ? 'embedding.weight' : 'head.weight')!;
-  let logits = ops.linear(normOf(s, ops, x, 'norm'), { weights: [head], biases: [] });
+  let logits = ops.linear(x, { weights: [head], biases: [] });
   if (config.logitScale !== 1) logits = b.add('Mul', [logits, s.number(config.logitScale)]);
   const cap = config.logitSoftcap;
   if (cap === undefined) return logits;

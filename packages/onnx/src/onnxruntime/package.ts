@@ -12,9 +12,13 @@ export interface OrtTensor {
   readonly data: ArrayBufferView & ArrayLike<unknown>;
 }
 
+/** Tensors by the names of inputs or outputs. */
+export type OrtTensors = Readonly<Record<string, OrtTensor>>;
+
 /** A loaded graph. */
 export interface OrtSession {
-  run(feeds: Readonly<Record<string, OrtTensor>>): Promise<Readonly<Record<string, OrtTensor>>>;
+  /** @param fetches - the outputs that are wanted, all unless given; a tensor takes the output, null asks for a new one */
+  run(feeds: OrtTensors, fetches?: Readonly<Record<string, OrtTensor | null>>): Promise<OrtTensors>;
   release(): Promise<void>;
 }
 
@@ -34,7 +38,9 @@ export interface OrtSessionOptions {
   readonly enableCpuMemArena: boolean;
   readonly logSeverityLevel: 0 | 1 | 2 | 3 | 4;
   /** Session configuration, dots of its keys as levels. */
-  readonly extra: { readonly session: Readonly<Record<string, string | Readonly<Record<string, string>>>> };
+  readonly extra?: { readonly session: Readonly<Record<string, string | Readonly<Record<string, string>>>> };
+  /** Files beside the graph, in memory. */
+  readonly externalData?: readonly { readonly path: string; readonly data: Uint8Array }[];
 }
 
 let found: Promise<Ort | string> | undefined;

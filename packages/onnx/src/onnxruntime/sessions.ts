@@ -36,7 +36,8 @@ export class Sessions {
     if (session) this.#kept.delete(key);
     else {
       await this.#makeRoom();
-      session = await this.#load(model, what);
+      session = await loadGraph(this.ort, model, this.options, what);
+      this.loaded++;
     }
     this.#kept.set(key, session);
     return session;
@@ -49,28 +50,37 @@ export class Sessions {
     for (const session of sessions) await session.release();
   }
 
-  async #load(model: Uint8Array, what: string): Promise<OrtSession> {
-    try {
-      const session = await this.ort.InferenceSession.create(model, this.options);
-      this.loaded++;
-      return session;
-    } catch (cause) {
-      const next = /fallback to CPU/.test(String(cause))
-        ? 'The provider leaves nodes to the CPU: name cpu behind it to allow that.'
-        : /Could not find an implementation/.test(String(cause))
-          ? 'No provider given has a kernel for that node and type: try the other form, another dtype or another ' +
-            'provider.'
-          : 'Try another provider, or a newer onnxruntime-node.';
-      const message = `onnxruntime: ${what}: the graph does not load: ${firstLine(cause)}. ${next}`;
-      throw new RopewalkError('DEVICE', message, { cause });
-    }
-  }
-
   async #makeRoom(): Promise<void> {
     const [oldest] = this.#kept;
     if (!oldest || this.#kept.size < this.maxCount) return;
     this.#kept.delete(oldest[0]);
     await oldest[1].release();
+  }
+}
+
+/**
+ * Loads a graph.
+ *
+ * @param what - names it in messages
+ * @throws {RopewalkError} DEVICE with the reason and a next step
+ */
+export async function loadGraph(
+  ort: Pick<Ort, 'InferenceSession'>,
+  model: Uint8Array,
+  options: OrtSessionOptions,
+  what: string,
+): Promise<OrtSession> {
+  try {
+    return await ort.InferenceSession.create(model, options);
+  } catch (cause) {
+    const next = /fallback to CPU/.test(String(cause))
+      ? 'The provider leaves nodes to the CPU: name cpu behind it to allow that.'
+      : /Could not find an implementation/.test(String(cause))
+        ? 'No provider given has a kernel for that node and type: try the other form, another dtype or another ' +
+          'provider.'
+        : 'Try another provider, or a newer onnxruntime-node.';
+    const message = `onnxruntime: ${what}: the graph does not load: ${firstLine(cause)}. ${next}`;
+    throw new RopewalkError('DEVICE', message, { cause });
   }
 }
 

@@ -1,0 +1,208 @@
+/**
+ * Weights as ONNX Runtime maps them, kept on disk between runs. An entry is named by its content: the model's bytes, and
+ * what the graph wants of them. For Node only.
+ *
+ * The files of an entry appear together under their name, or not at all, so two processes may build it at once.
+ *
+ * @module
+ */
+import { createHash } from 'node:crypto';
+import { type FileHandle, open, readdir, readFile, rm, stat, utimes } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { makeFolder, refuseSystem, replaceFile, writeWhole } from '@ropewalk/formats/node';
+import type { LoadingOptions } from '@ropewalk/model';
+import type { ByteSource, ModelDescription } from '@ropewalk/model/description';
+import type { WeightConstant } from './constants.js';
+import type { HeldWeights } from './engine.js';
+import { type WeightLayout, writeWeights } from './weights.js';
+
+/** Of the files' bytes. It changes when writeWeights makes other bytes of the same weights. */
+const VERSION = 1;
+/** Read at a time when a file is hashed. */
+const PIECE_BYTES = 8 * 2 ** 20;
+/** In an entry, beside its data: when it was used last is when this file was touched. */
+const ABOUT = 'about.json';
+const [ENTRIES, DIGESTS] = ['onnx', 'digests'];
+
+/** What was built. */
+export interface BuiltCache {
+  readonly folder: string;
+  readonly sizeBytes: number;
+  readonly seconds: number;
+}
+
+/** One entry of a cache. */
+export interface CacheEntry {
+  readonly folder: string;
+  /** The path of the model from which it was built. */
+  readonly model: string;
+  readonly sizeBytes: number;
+  readonly usedAt: Date;
+}
+
+/**
+ * The cache folder: `ROPEWALK_CACHE`, or `ropewalk` in the system's folder for caches.
+ *
+ * @see https://specifications.freedesktop.org/basedir-spec/latest/
+ */
+export function cacheFolder(): string {
+  const { env, platform } = process;
+  if (env.ROPEWALK_CACHE) return env.ROPEWALK_CACHE;
+  if (env.XDG_CACHE_HOME) return join(env.XDG_CACHE_HOME, 'ropewalk');
+  if (platform === 'win32') return join(env.LOCALAPPDATA ?? join(homedir(), 'AppData', 'Local'), 'ropewalk', 'Cache');
+  return join(homedir(), ...(platform === 'darwin' ? ['Library', 'Caches'] : ['.cache']), 'ropewalk');
+}
+
+/**
+ * Finds a model's weights in the cache, or puts them there.
+ *
+ * @param root - the cache folder; made if it is missing
+ * @param onBuilt - called when they were not there
+ * @throws {RopewalkError} DEVICE where the folder cannot be written, or has no room: nothing is left there then
+ */
+export async function holdInCache(
+  root: string,
+  [description, constants, layout]: readonly [ModelDescription, readonly WeightConstant[], WeightLayout],
+  options: LoadingOptions,
+  onBuilt: ((built: BuiltCache) => void) | undefined,
+): Promise<HeldWeights> {
+  const started = performance.now();
+  try {
+    makeFolder(join(root, ENTRIES));
+    makeFolder(join(root, DIGESTS));
+  } catch (cause) {
+    refuseSystem('DEVICE', `cache: ${root}`, 'to be able to write', cause, 'Name another folder.');
+  }
+  const folder = join(root, ENTRIES, await keyOf(root, description, constants, options.signal));
+  if (!(await isWhole(folder, layout))) {
+    const sizeBytes = layout.files.reduce((sum, file) => sum + file.sizeBytes, 0);
+    await rm(folder, { recursive: true, force: true }); // what is there is damaged
+    try {
+      await writeWhole(folder, { sizeBytes, inputs: [], kind: 'folder' }, (temporary) =>
+        write(temporary, [description, constants, layout], options),
+      );
+      onBuilt?.({ folder, sizeBytes, seconds: (performance.now() - started) / 1000 });
+    } catch (error) {
+      options.signal?.throwIfAborted();
+      if (!(await isWhole(folder, layout))) throw error; // else another process was faster
+    }
+  }
+  const now = new Date();
+  await utimes(join(folder, ABOUT), now, now).catch(() => {}); // a cache that cannot be written is still read
+  return { extra: { session: { model_external_initializers_file_folder_path: folder } } };
+}
+
+/**
+ * What is in a cache, the last used first.
+ *
+ * @param root - the cache folder; one that is not there is empty
+ */
+export async function listCache(root: string): Promise<CacheEntry[]> {
+  const names = await readdir(join(root, ENTRIES)).catch(() => []);
+  const entries = await Promise.all(names.map((name) => entryAt(join(root, ENTRIES, name))));
+  return entries.flatMap((entry) => entry ?? []).sort((a, b) => b.usedAt.getTime() - a.usedAt.getTime());
+}
+
+/** Removes a cache, and nothing else that is in its folder. */
+export async function removeCache(root: string): Promise<void> {
+  for (const name of [ENTRIES, DIGESTS])
+    await rm(join(root, name), { recursive: true, force: true }).catch((cause) =>
+      refuseSystem('DEVICE', `cache: ${root}`, 'to be able to write', cause),
+    );
+}
+
+async function entryAt(folder: string): Promise<CacheEntry | undefined> {
+  const info = await stat(join(folder, ABOUT)).catch(() => undefined);
+  if (!info) return undefined;
+  const about = await readFile(join(folder, ABOUT), 'utf8')
+    .then(JSON.parse)
+    .catch(() => ({}));
+  const sizes = await Promise.all((await readdir(folder)).map(async (name) => (await stat(join(folder, name))).size));
+  const sizeBytes = sizes.reduce((sum, size) => sum + size, 0);
+  return { folder, model: String((about as { model?: unknown }).model), sizeBytes, usedAt: info.mtime };
+}
+
+async function isWhole(folder: string, layout: WeightLayout): Promise<boolean> {
+  for (const { name, sizeBytes } of layout.files)
+    if ((await stat(join(folder, name)).catch(() => undefined))?.size !== sizeBytes) return false;
+  return (await stat(join(folder, ABOUT)).catch(() => undefined)) !== undefined;
+}
+
+async function write(
+  folder: string,
+  [description, constants, layout]: readonly [ModelDescription, readonly WeightConstant[], WeightLayout],
+  options: LoadingOptions,
+): Promise<void> {
+  const files = new Map<string, FileHandle>();
+  const unwritable = (cause: unknown): never =>
+    refuseSystem('DEVICE', `cache: ${folder}`, 'to be able to write', cause);
+  try {
+    for (const { name, sizeBytes } of layout.files) {
+      const file = await open(join(folder, name), 'wx').catch(unwritable);
+      files.set(name, file);
+      await file.truncate(sizeBytes).catch(unwritable); // gaps are 0
+    }
+    const put = async (name: string, at: number, bytes: Uint8Array): Promise<void> => {
+      for (let done = 0; done < bytes.length; )
+        done += (
+          await files
+            .get(name)!
+            .write(bytes, done, bytes.length - done, at + done)
+            .catch(unwritable)
+        ).bytesWritten;
+    };
+    await writeWeights(description, constants, layout, put, options);
+    for (const file of files.values()) await file.sync().catch(unwritable);
+  } finally {
+    for (const file of files.values()) await file.close();
+  }
+  try {
+    replaceFile(join(folder, ABOUT), `${JSON.stringify({ model: description.where })}\n`);
+  } catch (cause) {
+    unwritable(cause);
+  }
+}
+
+/** The name of a model's entry: all that its bytes depend on. */
+async function keyOf(
+  root: string,
+  description: ModelDescription,
+  constants: readonly WeightConstant[],
+  signal: AbortSignal | undefined,
+): Promise<string> {
+  const digests = new Map<string, string>();
+  for (const { weights } of constants)
+    for (const { spans } of weights)
+      for (const { file } of spans)
+        if (!digests.has(file)) {
+          const source = description.files.get(file)!;
+          digests.set(file, await digestOf(root, source, signal));
+        }
+  // A file's name does not matter, and its bytes do.
+  const content = JSON.stringify([VERSION, constants], (key, value) => (key === 'file' ? digests.get(value) : value));
+  return sha256(content).slice(0, 32);
+}
+
+/** The digest of a file, from a note where the file is as it was. */
+async function digestOf(root: string, source: ByteSource, signal: AbortSignal | undefined): Promise<string> {
+  const note = source.version === undefined ? undefined : join(root, DIGESTS, sha256(source.version).slice(0, 32));
+  const known = note && (await readFile(note, 'utf8').catch(() => ''));
+  if (known && /^[0-9a-f]{64}$/.test(known)) return known;
+  const hash = createHash('sha256');
+  for (let at = 0; at < source.size; at += PIECE_BYTES) {
+    signal?.throwIfAborted();
+    hash.update(await source.read(at, Math.min(PIECE_BYTES, source.size - at)));
+  }
+  const digest = hash.digest('hex');
+  try {
+    if (note) replaceFile(note, digest);
+  } catch {
+    // It is made again next time.
+  }
+  return digest;
+}
+
+function sha256(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}

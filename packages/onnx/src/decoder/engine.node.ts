@@ -1,0 +1,74 @@
+/**
+ * ONNX Runtime as an engine, in Node.
+ *
+ * @module
+ */
+import { availableParallelism } from 'node:os';
+import type { Engine } from '@ropewalk/model';
+import { MAX_THREADS, readName, readOptions, refuse } from 'ropewalk/backend';
+import { checkProviders, loadOnnxruntime } from '../onnxruntime/package.js';
+import { type BuiltCache, cacheFolder, holdInCache } from './cache.node.js';
+import { inMemory, onnxEngine } from './engine.js';
+import { DECODER_FORMS, type DecoderForm } from './scope.js';
+
+/** Weights of less than this are made anew each time, in memory. */
+const SMALL_BYTES = 16 * 2 ** 20;
+
+/** How {@link openOnnxEngine} opens the engine. */
+export interface OnnxEngineOptions {
+  /** Threads; as many as there are cores, at most 16, unless given. */
+  readonly threads?: number;
+  /** Execution providers by ONNX Runtime's names, first choice first; `['cpu']` unless given. */
+  readonly providers?: readonly string[];
+  /** Which operators the graph is made of; contrib unless given. */
+  readonly form?: DecoderForm;
+  /** The folder that keeps weights between runs; {@link cacheFolder} unless given. */
+  readonly cache?: string;
+  /** Called when a model was not in the cache and has been put there. */
+  readonly onBuilt?: (built: BuiltCache) => void;
+}
+
+/**
+ * Opens ONNX Runtime as an engine: models become one ONNX graph, which runs in onnxruntime-node, a package that the
+ * caller installs. Keys and values stay in place from token to token.
+ *
+ * Weights of 16 MiB and more are written once, as ONNX Runtime maps them, into a cache folder.
+ *
+ * @param options - threads, providers, form, cache
+ * @returns an engine for loadModel; it holds nothing itself
+ * @throws {RopewalkError} DEVICE when onnxruntime-node does not load, with what to install; RANGE or UNSUPPORTED for an
+ *   option that it does not take
+ * @example const model = await loadModelPath('model-q8_0.gguf', { engine: await openOnnxEngine({ threads: 4 }) });
+ */
+export async function openOnnxEngine(options: OnnxEngineOptions = {}): Promise<Engine> {
+  const given = readOptions(options, 'onnxruntime: options');
+  const usual = Math.min(MAX_THREADS, availableParallelism());
+  const { threads = usual, providers = ['cpu'], form = 'contrib', cache = cacheFolder(), onBuilt } = given;
+  if (!Number.isInteger(threads) || threads < 1 || threads > MAX_THREADS)
+    refuse('RANGE', 'onnxruntime: threads', `an integer in [1, ${MAX_THREADS}]`, threads);
+  if (!Array.isArray(providers)) refuse('RANGE', 'onnxruntime: providers', "a list such as ['cpu']", providers);
+  readName(form, DECODER_FORMS, 'onnxruntime: form');
+  if (typeof cache !== 'string' || cache === '') refuse('RANGE', 'onnxruntime: cache', 'a folder', cache);
+  if (onBuilt !== undefined && typeof onBuilt !== 'function')
+    refuse('RANGE', 'onnxruntime: onBuilt', 'a function', onBuilt);
+  const ort = await loadOnnxruntime();
+  checkProviders(ort, providers);
+  return onnxEngine({
+    ort,
+    form,
+    inPlace: true,
+    options: {
+      executionProviders: providers,
+      intraOpNumThreads: threads,
+      interOpNumThreads: 1,
+      enableCpuMemArena: true,
+      logSeverityLevel: 4, // what goes wrong is thrown; ONNX Runtime would print it as well
+    },
+    hold: (description, constants, layout, loading) => {
+      const bytes = layout.files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+      return bytes < SMALL_BYTES
+        ? inMemory(description, constants, layout, loading)
+        : holdInCache(cache, [description, constants, layout], loading, onBuilt);
+    },
+  });
+}

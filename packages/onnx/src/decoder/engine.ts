@@ -1,0 +1,361 @@
+/**
+ * ONNX Runtime as an engine of loadModel: one graph for the whole model, whose keys and values stay where they are.
+ *
+ * @module
+ */
+import type { Engine, EngineModel, LoadingOptions, MemoryLimits, ModelMemory, Sequence, Wanted } from '@ropewalk/model';
+import { type Describe, type ModelDescription, memoryOf, shiftRows } from '@ropewalk/model/description';
+import { RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
+import { countElements, fail } from 'ropewalk/backend';
+import { referenceRunner } from 'ropewalk/reference';
+import { writeOnnxModel } from '../format/onnx.js';
+import {
+  firstLine,
+  type Ort,
+  type OrtSession,
+  type OrtSessionOptions,
+  type OrtTensor,
+} from '../onnxruntime/package.js';
+import { loadGraph } from '../onnxruntime/sessions.js';
+import type { WeightConstant } from './constants.js';
+import { type DecoderGraph, decoderGraph } from './graph.js';
+import type { DecoderForm } from './scope.js';
+import { layoutWeights, type WeightLayout, writeWeights } from './weights.js';
+
+/** Options of a loaded graph that say where its weights are. */
+export type HeldWeights = Pick<OrtSessionOptions, 'externalData' | 'extra'>;
+
+/** Makes a model's weights ready for ONNX Runtime. */
+export type HoldWeights = (
+  description: ModelDescription,
+  constants: readonly WeightConstant[],
+  layout: WeightLayout,
+  options: LoadingOptions,
+) => Promise<HeldWeights>;
+
+/** What {@link onnxEngine} runs on. */
+export interface EngineHost {
+  readonly ort: Pick<Ort, 'InferenceSession' | 'Tensor'>;
+  readonly form: DecoderForm;
+  readonly options: OrtSessionOptions;
+  readonly hold: HoldWeights;
+  /** Whether a run writes outputs into tensors that it is given, also where these are inputs. */
+  readonly inPlace: boolean;
+}
+
+/** The engine; openOnnxEngine opens it in Node. */
+export function onnxEngine(host: EngineHost): Engine {
+  return {
+    name: 'onnxruntime',
+    async open(describe: Describe): Promise<EngineModel> {
+      return new OnnxModel(host, describe({ formats: ['q8_0', 'q4_0'] }));
+    },
+  };
+}
+
+/** Holds weights in host memory. */
+export const inMemory: HoldWeights = async (description, constants, layout, options) => {
+  const files = new Map(layout.files.map(({ name, sizeBytes }) => [name, new Uint8Array(sizeBytes)]));
+  const write = (file: string, at: number, bytes: Uint8Array): void => files.get(file)!.set(bytes, at);
+  await writeWeights(description, constants, layout, write, options);
+  return { externalData: [...files].map(([path, data]) => ({ path, data })) };
+};
+
+/** A graph that is loaded, or being loaded, and the positions that it serves. */
+interface Loaded {
+  readonly context: number;
+  readonly session: Promise<OrtSession>;
+}
+
+class OnnxModel implements EngineModel {
+  readonly name = 'onnxruntime';
+  readonly description: ModelDescription;
+  /** Counted under ONNX Runtime's own memory, which keeps what a run took. */
+  readonly scratchBytes = 0;
+  readonly #host: EngineHost;
+  /** For its inputs and constants, which are those of every context. */
+  readonly #graph: DecoderGraph;
+  readonly #layout: WeightLayout;
+  readonly #loaded = new Map<string, Loaded>();
+  readonly #all: Loaded[] = [];
+  #held: Promise<HeldWeights> | undefined;
+
+  constructor(host: EngineHost, description: ModelDescription) {
+    this.description = description;
+    this.#host = host;
+    this.#graph = this.#graphOf(1);
+    this.#layout = layoutWeights(this.#graph.constants);
+  }
+
+  memoryOf({ context, cacheDtype }: { readonly context: number; readonly cacheDtype: string }): ModelMemory {
+    if (cacheDtype !== 'f32') {
+      const next = 'Leave cacheDtype out, or load the model without engine.';
+      fail('UNSUPPORTED', 'onnxruntime: cacheDtype', `keys and values are f32 in this engine. ${next}`);
+    }
+    const usual = memoryOf(this.description.config, [], { context, cacheDtype: 'f32' });
+    const largest = { bytes: 0, name: '' };
+    let weightsBytes = 0;
+    for (const [name, bytes] of this.#heldConstants()) {
+      weightsBytes += bytes;
+      if (bytes > largest.bytes) Object.assign(largest, { bytes, name });
+    }
+    const shapes = this.#cacheShapes().map(([, heads, width]) => heads * width);
+    // Where present is not past, both are there while a run copies.
+    const copies = this.#inPlace ? 1 : 2;
+    const cacheBytesPerToken = 4 * copies * shapes.reduce((sum, one) => sum + one, 0);
+    const cacheBytes = context * cacheBytesPerToken;
+    const { scratchBytes, tableBytes } = usual;
+    return {
+      ...usual,
+      weightsBytes,
+      cacheBytesPerToken,
+      cacheBytes,
+      totalBytes: weightsBytes + cacheBytes + scratchBytes + tableBytes,
+      largestBytes: largest.bytes,
+      largestName: largest.name,
+    };
+  }
+
+  limits(machineBytes: (() => number | undefined) | undefined): MemoryLimits {
+    return { availableBytes: machineBytes?.() };
+  }
+
+  async load({ context }: { readonly context: number }, options: LoadingOptions): Promise<void> {
+    await this.#sessionFor(context, options);
+  }
+
+  openSequence({ context }: { readonly context: number }): Sequence {
+    return new OnnxSequence({
+      host: this.#host,
+      description: this.description,
+      context,
+      caches: this.#cacheShapes(),
+      axes: this.#axes,
+      inPlace: this.#inPlace,
+      chunkTokens: this.#chunkTokens(),
+      session: () => this.#sessionFor(context, { signal: undefined, onProgress: undefined }),
+    });
+  }
+
+  dispose(): void {
+    // What runs now is finished first; a graph that did not load has nothing to release.
+    for (const { session } of this.#all) void session.then((one) => one.release()).catch(() => {});
+    this.#all.length = 0;
+    this.#loaded.clear();
+  }
+
+  /** The graph for a context. Its tables end there, and some scalings choose their frequencies by it. */
+  #sessionFor(context: number, options: LoadingOptions): Promise<OrtSession> {
+    const key = JSON.stringify(this.description.config.layers(context));
+    const known = this.#loaded.get(key);
+    if (known && known.context >= context) return known.session;
+    const loaded = { context, session: this.#loadGraph(context, options) };
+    this.#loaded.set(key, loaded);
+    this.#all.push(loaded);
+    loaded.session.catch(() => this.#loaded.delete(key)); // another call tries again
+    return loaded.session;
+  }
+
+  async #loadGraph(context: number, options: LoadingOptions): Promise<OrtSession> {
+    const { ort, hold, options: usual } = this.#host;
+    const { graph, constants } = this.#graphOf(context);
+    // The files are closed once the model is loaded.
+    this.#held ??= hold(this.description, constants, this.#layout, options);
+    const held = await this.#held;
+    options.signal?.throwIfAborted();
+    for (const [name, tensor] of this.#layout.tensors) graph.external.set(name, tensor);
+    const model = writeOnnxModel(graph.model('decoder', 'ropewalk'));
+    const extra = { session: { ...usual.extra?.session, ...held.extra?.session } };
+    return loadGraph(ort, model, { ...usual, ...held, extra }, this.description.where);
+  }
+
+  #graphOf(context: number): DecoderGraph {
+    const { config, weights } = this.description;
+    return decoderGraph(config, weights, { form: this.#host.form, context, hidden: true });
+  }
+
+  get #inPlace(): boolean {
+    return this.#host.inPlace && this.#graph.sharedCaches;
+  }
+
+  /** Axes of position_ids, `[axes, batch, seq]`; 1 for `[batch, seq]`. */
+  get #axes(): number {
+    const { shape } = this.#graph.graph.inputs.find(({ name }) => name === 'position_ids')!;
+    return shape.length === 3 ? (shape[0] as number) : 1;
+  }
+
+  /** Name, heads and width of every cache. */
+  #cacheShapes(): [name: string, heads: number, width: number][] {
+    const caches = this.#graph.graph.inputs.filter(({ name }) => name.startsWith(PAST));
+    return caches.map(({ name, shape }) => [name.slice(PAST.length), shape[1] as number, shape[3] as number]);
+  }
+
+  /**
+   * What ONNX Runtime holds of each constant: matrices are packed when a graph is loaded, and the mapped file can go.
+   * Of blocks it keeps codes, scales and a sum, 4 bytes a block each; numbers become f32.
+   */
+  #heldConstants(): [name: string, bytes: number][] {
+    const seen = new Set<number | string>();
+    return this.#graph.constants.flatMap(({ name, shape, madeAs }): [string, number][] => {
+      const { location, byteOffset, sizeBytes } = this.#layout.tensors.get(name)!;
+      if (seen.has(`${location} ${byteOffset}`)) return [];
+      seen.add(`${location} ${byteOffset}`);
+      const bytes = madeAs === 'codes' ? sizeBytes : 4 * countElements(shape) * (madeAs === 'scales' ? 2 : 1);
+      return [[name, bytes]];
+    });
+  }
+
+  /** A run is not interrupted, so a large model has few tokens in one: about half a second of two cores. */
+  #chunkTokens(): number {
+    const bytes = this.#layout.files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+    return Math.max(32, Math.min(512, 2 ** Math.floor(Math.log2(2 ** 37 / bytes))));
+  }
+}
+
+const PAST = 'past_key_values.';
+/** Axes on which text moves on: t, h and w. On the fourth it stays at 0, as in llama.cpp. */
+const TEXT_AXES = 3;
+/** Logits beside hidden states, which nobody reads: 16 MB at a time. */
+const UNREAD_LOGITS = 2 ** 22;
+
+/** What a sequence has from its model. */
+interface Origin {
+  readonly host: EngineHost;
+  readonly description: ModelDescription;
+  readonly context: number;
+  readonly caches: readonly (readonly [name: string, heads: number, width: number])[];
+  readonly axes: number;
+  readonly inPlace: boolean;
+  readonly chunkTokens: number;
+  readonly session: () => Promise<OrtSession>;
+}
+
+class OnnxSequence implements Sequence {
+  length = 0;
+  readonly chunkTokens: number;
+  readonly #origin: Origin;
+  /** By their names without `past_key_values.`, f32 `[1, heads, rows, width]`: as many rows as the context, or as tokens. */
+  #caches: Map<string, OrtTensor>;
+  readonly #mask: BigInt64Array;
+
+  constructor(origin: Origin) {
+    const { host, context, caches, inPlace, chunkTokens } = origin;
+    this.#origin = origin;
+    this.chunkTokens = chunkTokens;
+    const rows = inPlace ? context : 0;
+    this.#caches = new Map(
+      caches.map(([name, heads, width]) => [
+        name,
+        new host.ort.Tensor('float32', new Float32Array(heads * rows * width), [1, heads, rows, width]),
+      ]),
+    );
+    this.#mask = new BigInt64Array(context).fill(1n);
+  }
+
+  async run(
+    tokens: Int32Array,
+    positions: Int32Array | undefined,
+    wanted: Wanted,
+    result: Float32Array,
+  ): Promise<void> {
+    const { axes, description } = this.#origin;
+    if (positions && axes === 1) {
+      const next = 'Leave them out, or load the model without engine.';
+      fail('UNSUPPORTED', 'append: positions', `this engine counts the positions of this model itself. ${next}`);
+    }
+    const [start, count] = [this.length, tokens.length];
+    /** One axis that is given stands for t, h and w; a fourth that is not given is 0. */
+    const positionOf = (axis: number, token: number): number => {
+      if (!positions) return axis < TEXT_AXES ? start + token : 0;
+      const from = positions.length === count && axis < TEXT_AXES ? 0 : axis;
+      return positions[from * count + token] ?? 0;
+    };
+    const { hiddenSize, vocabSize } = description.config;
+    const rows = wanted === 'hidden' ? Math.max(1, Math.floor(UNREAD_LOGITS / vocabSize)) : tokens.length;
+    for (let at = 0; at < tokens.length; at += rows) {
+      const piece = tokens.subarray(at, at + rows);
+      await this.#step(piece, (axis, n) => positionOf(axis, at + n), wanted, result.subarray(at * hiddenSize));
+    }
+  }
+
+  async shift(from: number, count: number): Promise<void> {
+    const { description, context } = this.#origin;
+    const { latent } = description.config;
+    const layers = description.config.layers(context);
+    // Heads first, as the graph has them, seen with rows first.
+    const seen = (name: string): Tensor<'f32'> => {
+      const { data, dims } = this.#caches.get(name)!;
+      return tensorFrom<'f32'>(data, { shape: dims.slice(1) }).permute([1, 0, 2]);
+    };
+    const of = (what: string) =>
+      layers.flatMap((_, n) => (this.#caches.has(`${n}.${what}`) ? [seen(`${n}.${what}`)] : []));
+    const [k, v] = [of('key'), of('value')];
+    const plain = latent ? k[0]!.shape[2]! - latent.rope : 0;
+    shiftRows(referenceRunner(), { length: this.length, k, v, layers }, plain, { from, count });
+    this.length -= count;
+  }
+
+  dispose(): void {
+    this.#caches = new Map();
+  }
+
+  /** One run of the graph. */
+  async #step(
+    tokens: Int32Array,
+    positionOf: (axis: number, token: number) => number,
+    wanted: Wanted,
+    result: Float32Array,
+  ): Promise<void> {
+    const { host, description, inPlace, axes } = this.#origin;
+    const { hiddenSize, vocabSize } = description.config;
+    const count = tokens.length;
+    const tensor = (type: string, data: ArrayBufferView, dims: number[]) => new host.ort.Tensor(type, data, dims);
+    const past = this.#past();
+    const ids = BigInt64Array.from({ length: axes * count }, (_, n) =>
+      BigInt(positionOf(Math.floor(n / count), n % count)),
+    );
+    const feeds: Record<string, OrtTensor> = {
+      input_ids: tensor('int64', BigInt64Array.from(tokens, BigInt), [1, count]),
+      attention_mask: tensor('int64', this.#mask.subarray(0, this.length + count), [1, this.length + count]),
+      position_ids: tensor('int64', ids, axes === 1 ? [1, count] : [axes, 1, count]),
+      num_logits_to_keep: tensor('int64', BigInt64Array.of(wanted === 'all' || wanted === 'hidden' ? 0n : 1n), []),
+    };
+    const fetches: Record<string, OrtTensor | null> = { logits: null };
+    for (const [name, cache] of past) {
+      feeds[PAST + name] = cache;
+      fetches[`present.${name}`] = inPlace ? cache : null;
+    }
+    const [output, width] = wanted === 'hidden' ? ['hidden_states', hiddenSize] : ['logits', vocabSize];
+    const rows = wanted === 'none' ? 0 : wanted === 'last' ? 1 : count;
+    if (rows > 0)
+      fetches[output!] = host.inPlace ? tensor('float32', result.subarray(0, rows * width!), [1, rows, width!]) : null;
+    const session = await this.#origin.session();
+    const results = await session.run(feeds, fetches).catch((cause: unknown) => {
+      const why = `the graph does not run: ${firstLine(cause)}. Load the model again, or without engine.`;
+      throw new RopewalkError('DEVICE', `onnxruntime: ${description.where}: ${why}`, { cause });
+    });
+    if (rows > 0 && !host.inPlace) result.set(results[output!]!.data as unknown as Float32Array);
+    if (!inPlace) this.#caches = new Map([...past.keys()].map((name) => [name, results[`present.${name}`]!]));
+    this.length += count;
+  }
+
+  /** The caches with as many rows as there are tokens, unless they have room for the context. */
+  #past(): Map<string, OrtTensor> {
+    if (this.#caches.size === 0) fail('DEVICE', 'session', 'it was disposed. Open another one: model.openSession().');
+    if (this.#origin.inPlace) return this.#caches;
+    for (const [name, { data, dims }] of this.#caches) {
+      const [, heads, rows, width] = dims as [number, number, number, number];
+      if (rows === this.length) continue;
+      const kept = new Float32Array(heads * this.length * width);
+      for (let head = 0; head < heads; head++) {
+        const first = head * rows * width;
+        kept.set(
+          (data as unknown as Float32Array).subarray(first, first + this.length * width),
+          head * this.length * width,
+        );
+      }
+      this.#caches.set(name, new this.#origin.host.ort.Tensor('float32', kept, [1, heads, this.length, width]));
+    }
+    return this.#caches;
+  }
+}
