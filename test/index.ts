@@ -79,6 +79,7 @@ import './onnx/decoder/clients.test.js';
 import './onnx/decoder/engine.test.js';
 import './onnx/decoder/families.test.js';
 import './onnx/decoder/folder.test.js';
+import './onnx/decoder/genai.test.js';
 import './onnx/decoder/levels.test.js';
 import './onnx/decoder/padding.test.js';
 import './onnx/decoder/portable.test.js';
