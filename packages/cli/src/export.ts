@@ -22,10 +22,10 @@ import {
   TABLE_CONTEXT,
   writeOnnxModel,
 } from '@ropewalk/onnx';
-import { type FloatDtype, type OpName, type RouteGroups, sizeBytes } from 'ropewalk';
+import { type FloatDtype, type RouteGroups, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { FLOATS, Flags, flagOf, MAX_INTEGER, type Switches, type Texts } from './options.js';
-import { EXIT, printResult } from './output.js';
+import { FLOATS, Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
+import { EXIT, printResult, thousands } from './output.js';
 import { type GivenRope, isRopeLine, readRope } from './rope-source.js';
 import { VERSION } from './version.js';
 
@@ -33,6 +33,8 @@ export type ExportOptions = Texts<'layer' | 'rope' | 'spec' | 'op' | 'shape' | '
   Texts<'layout' | 'direction' | 'heads' | 'kvHeads' | 'context' | 'normEps' | 'opset' | 'weights' | 'eps'> &
   Texts<'window' | 'softcap' | 'perm' | 'gate' | 'groups' | 'out'> &
   Texts<'approximate' | 'limit' | 'alpha' | 'offset' | 'factor'> &
+  Texts<'quantise'> &
+  Switches<'whole' | 'widenHalves' | 'force'> &
   Switches<'kvCache' | 'bias' | 'sinks' | 'normalise' | 'weighted' | 'json'> & { readonly count?: string | boolean };
 
 /** Tokens for which calls and bytes are counted unless --count is given. */
@@ -77,7 +79,7 @@ export async function exportModel(source: string | undefined, options: ExportOpt
   const op = options.op ?? 'rope';
   if (op !== 'rope' && !Object.hasOwn(OPERATOR_SHAPES, op))
     refuse('UNSUPPORTED', '--op', `rope, ${Object.keys(OPERATOR_SHAPES).join(', ')}`, op);
-  refuseOthers(options, op as OpName);
+  flags.refuseAllBut([...COMMON, ...OWN[op as OperatorName]], op === 'rope' ? 'RoPE' : `--op ${op}`);
   const made =
     op === 'rope'
       ? await exportRope(source, flags, options, shared)
@@ -181,15 +183,6 @@ const OWN: Readonly<Record<OperatorName | 'rope', readonly (keyof ExportOptions)
   route: ['shape', 'gate', 'groups', 'normalise', 'bias'],
   expert_linear: ['shape', 'weights', 'bias', 'weighted'],
 };
-
-/** No option is ignored: one that the operator does not have is refused. */
-function refuseOthers(options: ExportOptions, op: OpName): void {
-  const known: readonly string[] = [...COMMON, ...OWN[op as OperatorName]];
-  for (const [name, value] of Object.entries(options)) {
-    if (value === undefined || known.includes(name)) continue;
-    fail('UNSUPPORTED', flagOf(name), `it does not apply to ${op === 'rope' ? 'RoPE' : `--op ${op}`}. Leave it out.`);
-  }
-}
 
 function exportOperator(
   source: string | undefined,
@@ -332,8 +325,4 @@ function toJson({ made, bytes, form, opset, cost, sizes, baseline }: Report, out
     count: sizes && { ...sizes, bytesRead, bytesWritten, bytesBuffered },
     baseline,
   };
-}
-
-function thousands(n: number): string {
-  return n.toLocaleString('en');
 }

@@ -84,6 +84,12 @@ export class Flags<T extends object> {
     const name = names.find((one) => this.#given[one] !== undefined);
     if (name !== undefined) fail(code, flagOf(name), sentence);
   }
+
+  /** No option is ignored: one that does not apply to `what` is refused. @throws {RopewalkError} UNSUPPORTED */
+  refuseAllBut(known: readonly (keyof T & string)[], what: string): void {
+    const others = Object.keys(this.#given).filter((name) => !known.includes(name as keyof T & string));
+    this.refuseAny(others as (keyof T & string)[], `it does not apply to ${what}. Leave it out.`, 'UNSUPPORTED');
+  }
 }
 
 function integerOf(text: string, where: string, low: number, high: number, next?: string): number {

@@ -26,6 +26,11 @@ export function printLines(lines: readonly string[]): void {
   process.stdout.write(lines.map((line) => `${line}\n`).join(''));
 }
 
+/** A number for people: `1,234,567`. */
+export function thousands(n: number): string {
+  return n.toLocaleString('en');
+}
+
 /** Milliseconds between two drawings of a bar: smooth, and cheap. */
 const REDRAW_MS = 50;
 

@@ -180,7 +180,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
 
   program
     .command('export')
-    .description('write RoPE, or another operator, as an ONNX model')
+    .description('write RoPE, another operator, or a whole model as ONNX')
     .argument('[model]', `whose RoPE: ${MODEL}, a record or a ROPE(…) line`)
     .option('--layer <n>', 'the layer of a model; 0 unless given')
     .option('--rope <line>', 'a ROPE(…) line instead')
@@ -193,7 +193,17 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
       '--shape <list>',
       'its dimensions, separated by commas; linear M,N,K, embedding COUNT,ROWS,WIDTH, self_attention BATCH,SEQ,TOTAL,HEADS,KV_HEADS,HEAD_DIM, route TOKENS,EXPERTS,CHOSEN, expert_linear TOKENS,CHOSEN,EXPERTS,N,K',
     )
-    .option('--form <form>', 'standard operators (default), or primitives with the angles computed in the graph')
+    .option(
+      '--whole',
+      'the whole model, as a folder with its tokenizer and configs that transformers.js and others load; takes --form, --angles, --context, --quantise, --widen-halves, --force, -o FOLDER',
+    )
+    .option('--quantise <format>', 'whole: matrices of floats become q8_0 or q4_0, rounded as ggml does')
+    .option('--widen-halves', 'whole: f16 and bf16 weights become f32, which is exact')
+    .option('--force', 'whole: replace a folder that an export wrote')
+    .option(
+      '--form <form>',
+      "standard operators (default), or primitives with the angles computed in the graph; whole: also contrib (default), ONNX Runtime's own operators",
+    )
     .option('--angles <mode>', 'f32-reduced, f64, f32, f32-table or f16-table')
     .option('--dtype <dtype>', 'of the data: f32, f16, bf16 or f64; by default the type of a ROPE(…) line, else f32')
     .option('--layout <letters>', 'bsnh (default) or bnsh: batch, sequence, number of heads, head_dim')
@@ -205,7 +215,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     )
     .option(
       '-c, --context <tokens>',
-      'positions are below this (tables: 4096 by default); scaling may depend on it too',
+      "positions are below this (tables: 4096 by default; whole: the model's own context); scaling may depend on it too",
     )
     .option('--norm-eps <number>', 'first an RMS norm of each head, with this epsilon')
     .option('--kv-cache', 'write k into rows of a cache')
@@ -230,9 +240,15 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
       '--count [batch,seq]',
       'count operators and bytes moved, compared with the baseline of twelve steps; 1,512 unless given',
     )
-    .option('-o, --out <file>', 'the .onnx to write; replaced if it exists')
+    .option('-o, --out <file>', 'the .onnx to write; replaced if it exists; whole: the folder')
     .option(...JSON_OBJECT)
-    .action(ending(async (model, options) => (await import('./export.js')).exportModel(model, options)));
+    .action(
+      ending(async (model, options) =>
+        options.whole
+          ? (await import('./export-whole.js')).exportWhole(model, options)
+          : (await import('./export.js')).exportModel(model, options),
+      ),
+    );
 
   program
     .command('verify')

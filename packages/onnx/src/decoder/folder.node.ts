@@ -20,7 +20,7 @@ import type { DataFile, WriteWeightsOptions } from './weights.js';
 export interface ExportDecoderOptions
   extends DecoderModelOptions,
     WriteWeightsOptions,
-    Pick<DescribeOptions, 'quantise' | 'widenHalves' | 'widenTo'> {
+    Pick<DescribeOptions, 'quantise' | 'widenHalves'> {
   /** Replaces a folder that an export wrote; no other one is replaced. */
   readonly force?: boolean | undefined;
 }
@@ -60,7 +60,7 @@ export async function exportDecoder(
   options: ExportDecoderOptions = {},
 ): Promise<ExportedDecoder> {
   const given = readOptions(options, 'exportDecoder: options');
-  const { force, signal, onProgress, quantise, widenHalves, widenTo, ...graph } = given;
+  const { force, signal, onProgress, quantise, widenHalves, ...graph } = given;
   if (typeof out !== 'string' || out === '') refuse('RANGE', 'exportDecoder: out', 'a path', out);
   if (onProgress !== undefined && typeof onProgress !== 'function')
     refuse('RANGE', 'exportDecoder: onProgress', 'a function', onProgress);
@@ -68,7 +68,7 @@ export async function exportDecoder(
     refuse('RANGE', 'exportDecoder: signal', 'an AbortSignal', signal);
   if (graph.producer !== undefined && typeof graph.producer !== 'string')
     refuse('RANGE', 'exportDecoder: producer', 'a string', graph.producer);
-  const hold = { formats: DECODER_FORMATS, quantise, widenHalves, widenTo };
+  const hold = { formats: DECODER_FORMATS, quantise, widenHalves };
   return describeModelPath(path, hold, async (description) => {
     const model = decoderModel(description, graph);
     const small = await description.readFiles({
@@ -91,7 +91,7 @@ export async function exportDecoder(
           ...small.files.map(({ name, bytes }) => ({ name, sizeBytes: bytes.length })),
           ...written.files.map(({ name, ...file }) => ({ name: `${GRAPH_FOLDER}/${name}`, ...file })),
         ],
-        notes: [...description.config.notes, ...small.notes],
+        notes: [...description.config.notes, ...small.notes, ...shorter(description.config, model.decoder)],
       };
     });
   });
@@ -140,6 +140,11 @@ export async function writeDecoder(
   } finally {
     for (const file of opened.values()) await file.close();
   }
+}
+
+function shorter({ maxContext }: DecoderConfig, { settings: { context } }: DecoderGraph): string[] {
+  if (context === maxContext) return [];
+  return [`The graph has room for ${context} positions; config.json says ${maxContext}, the model's own context.`];
 }
 
 function isExport(folder: string): boolean {
