@@ -62,14 +62,14 @@ export async function openDecoder(folder: string, capacity?: number, options: ob
   const i64 = (rows: readonly (readonly number[])[], dims?: readonly number[]) =>
     new ort.Tensor('int64', BigInt64Array.from(rows.flat(), BigInt), dims ?? [rows.length, rows[0]!.length]);
   const shapes = new Map(session.inputMetadata.map(({ name, shape }) => [name, shape]));
-  const [axes, ...rest] = shapes.get('position_ids')! as number[];
+  const [axes, ...rest] = (shapes.get('position_ids') ?? []) as number[];
   const caches = new Map<string, OrtTensor>();
   let past = 0;
   const layers = [...shapes.keys()].filter((name) => /^past.*key$/.test(name)).length;
   return {
     layers,
-    /** Axes of positions. */
-    axes: rest.length === 2 ? axes! : 1,
+    /** Axes of positions; 0 where the graph counts them itself. */
+    axes: rest.length === 2 ? axes! : rest.length,
     release: () => session.release(),
     /** Forgets all tokens. */
     clear(): void {
@@ -97,7 +97,7 @@ export async function openDecoder(folder: string, capacity?: number, options: ob
         ...Object.fromEntries(caches),
         input_ids: i64(ids),
         attention_mask: i64(mask ?? ones),
-        position_ids: i64(all, several ? [axes!, batch, seq] : undefined),
+        ...(rest.length > 0 && { position_ids: i64(all, several ? [axes!, batch, seq] : undefined) }),
         num_logits_to_keep: i64([[keep]]), // of one dimension, as onnxruntime-genai gives it
       });
       for (const [name, cache] of caches) {

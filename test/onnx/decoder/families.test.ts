@@ -7,13 +7,14 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { describeModel } from '../../../packages/model/src/description.js';
 import { loadModelFile } from '../../../packages/model/src/node.js';
-import type { DecoderGraphOptions } from '../../../packages/onnx/src/decoder/graph.js';
+import { type DecoderGraphOptions, decoderGraph } from '../../../packages/onnx/src/decoder/graph.js';
 import { DECODER_FORMS, type DecoderForm } from '../../../packages/onnx/src/decoder/scope.js';
 import { type Ropewalk, ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
 import { openDecoder, writeDecoder } from '../../support/decoder-folder.js';
 import { goldenFamilies, sharedFamilies, type Vector } from '../../support/family-vectors.js';
-import { withoutFamilies } from '../../support/huggingface-folder.js';
+import { withoutFamilies, writeHuggingFace } from '../../support/huggingface-folder.js';
 import { noOnnxruntime } from '../../support/onnxruntime.js';
 import { numberTokenizer, type TinyShape, tinyModel } from '../../support/tiny-model.js';
 
@@ -47,12 +48,13 @@ after(() => reference?.dispose());
 async function oracle(
   { gguf, n_ctx, vocab }: Pick<Vector, 'gguf' | 'n_ctx' | 'vocab'>,
   prompt: readonly number[],
+  positions?: readonly number[],
 ): Promise<ArrayLike<number>> {
   reference ??= await ropewalk({ backend: 'reference' });
   const options = { backend: reference, context: n_ctx, tokenizer: numberTokenizer(vocab) };
   const model = await loadModelFile(gguf, options);
   try {
-    return await model.openSession().append(prompt, { logits: 'all' });
+    return await model.openSession().append(prompt, { logits: 'all', ...(positions && { positions }) });
   } finally {
     model.dispose();
   }
@@ -155,11 +157,21 @@ const SHAPES: Readonly<Record<string, Partial<TinyShape>>> = {
   'q4_0, an odd vocabulary': { blocks: 'q4_0', hidden: 64, inter: 96, headDim: 32, vocab: 97 },
 };
 
+const USUAL = {
+  family: 'llama',
+  layers: 2,
+  hidden: 48,
+  heads: 4,
+  kvHeads: 2,
+  headDim: 16,
+  inter: 80,
+  vocab: 64,
+} as const satisfies TinyShape;
+
 function shapesIn(form: DecoderForm): void {
   for (const [name, shape] of Object.entries(SHAPES))
     test(name, async () => {
-      const usual = { family: 'llama', layers: 2, hidden: 48, heads: 4, kvHeads: 2, headDim: 16, inter: 80, vocab: 64 };
-      const model = tinyModel(name, { ...(usual as TinyShape), ...shape });
+      const model = tinyModel(name, { ...USUAL, ...shape });
       const folder = mkdtempSync(join(made, 'tiny-'));
       const files = shape.window ? model.huggingFace() : model.gguf();
       for (const [file, bytes] of Object.entries(files)) writeFileSync(join(folder, file), bytes);
@@ -168,10 +180,7 @@ function shapesIn(form: DecoderForm): void {
       const { vocab, layers, blocks } = model.shape;
       const want = blocks ? await oracle({ gguf: path, n_ctx: 64, vocab }, prompt) : model.logits(prompt);
       const check = checkOf({ vocab }, want, layers);
-      for (const widen of shape.dtype ? [false, true] : [false])
-        await withDecoder(path, { form, accuracyLevel: 0, widen }, EXACT, (decoder) =>
-          checkPieces(decoder, prompt, check),
-        );
+      await withDecoder(path, { form, accuracyLevel: 0 }, EXACT, (decoder) => checkPieces(decoder, prompt, check));
     });
 }
 
@@ -205,12 +214,83 @@ function int8In(form: DecoderForm): void {
     });
 }
 
+/** Experts as gpt-oss saves them, transposed and in MXFP4; latent heads in one matrix. */
+const HUGGINGFACE = [['gpt-oss'], ['gpt-oss', { mxfp4: true }], ['deepseek2']] as const;
+
+function huggingFaceIn(form: DecoderForm): void {
+  for (const [name, files] of HUGGINGFACE)
+    test(`${name}${files ? ' in MXFP4' : ''} from HuggingFace's files`, async () => {
+      const vector = shared.find((one) => one.name === name)!;
+      const folder = join(made, `${name}-${form}-${files !== undefined}`);
+      await writeHuggingFace(vector.gguf, folder, files);
+      const prompt = Array.from(vector.array('tokens')!);
+      await withDecoder(folder, { form, context: vector.n_ctx }, {}, async (decoder) =>
+        checkPieces(decoder, prompt, checkOf(vector, vector.array('logits-f64')!, decoder.layers)),
+      );
+    });
+}
+
+/** With GroupQueryAttention, without it, and with several axes. */
+const POSITIONS = ['smollm3', 'gptneox', 'qwen3vl'];
+
+function anglesIn(form: DecoderForm): void {
+  for (const vector of shared.filter(({ name }) => POSITIONS.includes(name))) {
+    const prompt = Array.from(vector.array('tokens')!).slice(0, 20);
+    for (const angles of ['f64', 'f32-reduced'] as const)
+      test(`${vector.name} with angles ${angles}`, () =>
+        withDecoder(vector.gguf, { form, angles, context: vector.n_ctx }, {}, async (decoder) =>
+          checkPieces(decoder, prompt, checkOf(vector, vector.array('logits-f64')!, decoder.layers)),
+        ));
+    test(`${vector.name} at positions that do not count on`, async () => {
+      const positions = prompt.map((_, n) => 3 * n + (n % 2));
+      const want = await oracle(vector, prompt, positions);
+      await withDecoder(vector.gguf, { form, context: vector.n_ctx }, {}, async (decoder) => {
+        const counts = form === 'contrib' && vector.name === 'smollm3';
+        assert.equal(decoder.axes, counts ? 0 : vector.name === 'qwen3vl' ? 4 : 1);
+        if (counts) return; // GroupQueryAttention in every layer: there is no input that it would not read
+        const logits = await decoder.run({ ids: [prompt], positions: [positions], keep: 0 });
+        checkOf(vector, want, decoder.layers)(logits, 0, 'positions');
+      });
+    });
+  }
+  // As transformers.js counts them.
+  for (const vector of shared.filter(({ name }) => name === 'gemma3'))
+    test('gemma3 at positions from 1 on, up to the end of the context', async () => {
+      const prompt = Array.from(vector.array('tokens')!).slice(0, 20);
+      const want = vector.array('logits-f64')!;
+      await withDecoder(vector.gguf, { form, context: 20 }, {}, async (decoder) => {
+        const check = checkOf(vector, want, decoder.layers);
+        const from1 = (from: number, to: number) => [Array.from({ length: to - from }, (_, n) => from + n + 1)];
+        check(await decoder.run({ ids: [prompt.slice(0, 18)], positions: from1(0, 18), keep: 0 }), 0, 'prompt');
+        for (const at of [18, 19])
+          check(await decoder.run({ ids: [[prompt[at]!]], positions: from1(at, at + 1), keep: 0 }), at, `token ${at}`);
+      });
+    });
+}
+
+test('options that are none are refused', async () => {
+  const files = tinyModel('options', { ...USUAL, layers: 1 }).gguf();
+  const { config, weights } = await describeModel(files);
+  const cases = [
+    [{ form: 'onnx' }, 'UNSUPPORTED', /^export: form: expected contrib, standard or primitives, got "onnx"/],
+    [{ context: 65 }, 'RANGE', /^export: context: expected an integer in \[1, 64\], the model's own context, got 65/],
+    [{ newRows: 1 }, 'RANGE', /^export: newRows: expected true or false, got 1/],
+    [{ accuracyLevel: 1 }, 'RANGE', /^export: accuracyLevel: expected 0 or 4, got 1/],
+  ] as const;
+  for (const [options, code, message] of cases)
+    assert.throws(() => decoderGraph(config, weights, options as object), { name: 'RopewalkError', code, message });
+});
+
 const shared = sharedFamilies();
 for (const form of DECODER_FORMS) {
   describe(`families in form ${form}`, { skip: noOnnxruntime || withoutFamilies }, () => agrees(shared, form));
   describe(`caches in form ${form}`, { skip: noOnnxruntime || withoutFamilies }, () => newRowsIn(form));
   if (form !== 'primitives')
     describe(`int8 in form ${form}`, { skip: noOnnxruntime || withoutFamilies }, () => int8In(form));
+  describe(`angles in form ${form}`, { skip: noOnnxruntime || withoutFamilies }, () => anglesIn(form));
+  describe(`HuggingFace's files in form ${form}`, { skip: noOnnxruntime || withoutFamilies }, () =>
+    huggingFaceIn(form),
+  );
   describe(`shapes in form ${form}`, { skip: noOnnxruntime }, () => shapesIn(form));
   describe(`variants of families in form ${form}`, { skip: noOnnxruntime }, () => agrees(goldenFamilies(), form));
 }

@@ -148,9 +148,9 @@ function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], 
       return tables.cos;
     });
   const sin = c && s.once(`${key} sin`, () => '');
-  const positions = s.once('positions, tokens first', () => tokensFirst(s, 'position_ids'));
   const interleaved = rope && planRope({ ...rope, positions: 0, seqLen: 1 }).read.step === 2;
-  const inputs = [q, k, v, ...past, lastOf, total, cos ?? '', sin ?? '', cos ? positions : '', '', sinks ?? ''];
+  // Not position_ids: ONNX Runtime 1.30 reads them for single tokens, and counts from 0 in a prompt.
+  const inputs = [q, k, v, ...past, lastOf, total, cos ?? '', sin ?? '', '', '', sinks ?? ''];
   while (inputs.at(-1) === '') inputs.pop();
   const [out, presentKey, presentValue] = b.addMany(
     'GroupQueryAttention',

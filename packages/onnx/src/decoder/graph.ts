@@ -34,7 +34,7 @@ import {
 export interface DecoderGraphOptions {
   /** contrib unless given. */
   readonly form?: DecoderForm;
-  /** How angles are computed; f32-table unless given, or f64 where positions have several axes. */
+  /** How angles are computed; f32-table unless given. GroupQueryAttention rotates with tables only. */
   readonly angles?: AngleMode;
   /** Positions that the graph serves; the model's own context unless given. */
   readonly context?: number;
@@ -44,11 +44,10 @@ export interface DecoderGraphOptions {
    * batches have no padding. false unless given.
    */
   readonly newRows?: boolean;
-  /** Whether weights in f16 and bf16 are stored as f32; false unless given: stored as they are, and widened when loaded. */
-  readonly widen?: boolean;
   /**
    * accuracy_level of MatMulNBits. 4 unless given: what is multiplied with blocks is rounded to int8, in blocks of 32,
-   * as llama.cpp does it. 0: it stays f32, and a product takes many times as long.
+   * as llama.cpp does it. 0: it stays f32, and a product takes many times as long. In form standard the runtime decides
+   * (session.qdq_matmulnbits_accuracy_level of ONNX Runtime); primitives do not round.
    */
   readonly accuracyLevel?: 0 | 4;
   /** Whether it also gives hidden_states, f32 `[batch, rows, h]`: what the head reads; false unless given. */
@@ -69,12 +68,13 @@ export interface DecoderGraph {
  * Builds the graph of a whole decoder.
  *
  * Inputs: input_ids, i64 `[batch, seq]`; attention_mask, i64 `[batch, total]`; position_ids, i64 `[batch, seq]`, or
- * `[axes, batch, seq]`; num_logits_to_keep, i64 `[]`, how many of the last tokens have logits, 0 for all;
- * past_key_values.N.key and .value, f32 `[batch, kv_heads, past, head_dim]`. Outputs: logits, f32 `[batch, rows, vocab]`; present.N.key and .value, `[batch, kv_heads, total, head_dim]`.
+ * `[axes, batch, seq]`, unless GroupQueryAttention counts the tokens of every layer; num_logits_to_keep, i64 `[]`, how many of the last tokens have logits, 0 for all;
+ * past_key_values.N.key and .value, f32 `[batch, kv_heads, past, head_dim]`. Outputs: logits, f32 `[batch, rows, vocab]`;
+ * present.N.key and .value, `[batch, kv_heads, total, head_dim]`.
  *
  * @param config - of the model
  * @param weights - all of the model's weights
- * @param options - form, angles, context
+ * @param options - form, angles, context, newRows, accuracyLevel
  * @throws {RopewalkError} UNSUPPORTED for what the form cannot express; RANGE for a context of no size
  */
 export function decoderGraph(
@@ -96,10 +96,17 @@ function graphOf(config: DecoderConfig, weights: readonly WeightPlan[], options:
   const logits = logitsOf(s, ops, x);
   s.b.output(logits, 'logits', 'f32', [BATCH, NUM_LOGITS, config.vocabSize]);
   s.b.outputs.unshift(s.b.outputs.pop()!); // logits come first
+  dropUnread(s);
   if (settings.form !== 'contrib') checkShapes(s);
   if (options.hidden) s.b.output(x, 'hidden_states', 'f32', [BATCH, NUM_LOGITS, config.hiddenSize]);
   const sharedCaches = s.b.nodes.filter(({ opType }) => opType === 'GroupQueryAttention').length === config.numLayers;
   return { graph: s.b, constants: s.constants, settings, sharedCaches };
+}
+
+/** Leaves position_ids out where attention counts tokens itself: a graph takes nothing that it does not read. */
+function dropUnread({ b }: DecoderScope): void {
+  const at = b.inputs.findIndex(({ name }) => name === 'position_ids');
+  if (!b.nodes.some(({ inputs }) => inputs.includes('position_ids'))) b.inputs.splice(at, 1);
 }
 
 /** Checks types and shapes of every value, so that no malformed graph is written: no two sizes are alike by chance. */
@@ -112,7 +119,7 @@ function checkShapes({ b, constants }: DecoderScope): void {
 
 function settingsOf(config: DecoderConfig, options: DecoderGraphOptions): DecoderSettings {
   const { form = 'contrib', angles = 'f32-table', context = config.maxContext } = options;
-  const { newRows = false, widen = false, accuracyLevel = 4 } = options;
+  const { newRows = false, accuracyLevel = 4 } = options;
   readName(form, DECODER_FORMS, 'export: form');
   readName(angles, ANGLE_MODES, 'export: angles');
   if (angles === 'f16-table')
@@ -123,7 +130,9 @@ function settingsOf(config: DecoderConfig, options: DecoderGraphOptions): Decode
     );
   if (!Number.isInteger(context) || context < 1 || context > config.maxContext)
     refuse('RANGE', 'export: context', `an integer in [1, ${config.maxContext}], the model's own context`, context);
-  return { form, angles, context, newRows, widen, accuracyLevel };
+  if (typeof newRows !== 'boolean') refuse('RANGE', 'export: newRows', 'true or false', newRows);
+  if (accuracyLevel !== 0 && accuracyLevel !== 4) refuse('RANGE', 'export: accuracyLevel', '0 or 4', accuracyLevel);
+  return { form, angles, context, newRows, accuracyLevel };
 }
 
 function declareInputs({ b, config, settings }: DecoderScope): void {

@@ -41,8 +41,6 @@ export interface DecoderSettings {
   readonly context: number;
   /** Whether present.N.* are the rows of this call's tokens only. */
   readonly newRows: boolean;
-  /** Whether 16-bit weights are stored as f32. */
-  readonly widen: boolean;
   /** accuracy_level of MatMulNBits. */
   readonly accuracyLevel: 0 | 4;
 }
@@ -101,7 +99,7 @@ export class DecoderScope {
     const places = weights.map(({ place }) => place.replace(/^(\d)/, 'layers.$1')).join('+');
     const name = `${places}${madeAs === 'numbers' ? '' : `.${madeAs}`}`;
     return this.once(`${name} [${shape}]`, () => {
-      const dtype = dtypeOf(weights, madeAs, shape, this.settings.widen);
+      const dtype = dtypeOf(weights, madeAs, shape);
       const fresh = this.constants.some((other) => other.name === name) ? `${name}.${shape.length}d` : name;
       this.constants.push({ name: fresh, dtype, shape, weights, madeAs });
       return fresh;
@@ -111,8 +109,7 @@ export class DecoderScope {
   /** Weights as numbers in f32, in the shape given or their own. */
   numbers(weights: readonly WeightPlan[], shape: readonly number[] = joined(weights)): string {
     const value = this.constant(weights, 'numbers', shape);
-    const wide = weights[0]!.held === 'f32' || this.settings.widen;
-    return wide ? value : this.once(`${value} as f32`, () => this.b.cast(value, 'f32'));
+    return weights[0]!.held === 'f32' ? value : this.once(`${value} as f32`, () => this.b.cast(value, 'f32'));
   }
 
   /** A constant number in f32. */
@@ -177,11 +174,11 @@ export class DecoderScope {
   }
 }
 
-function dtypeOf(weights: readonly WeightPlan[], madeAs: MadeAs, shape: readonly number[], widen: boolean): OnnxDtype {
+function dtypeOf(weights: readonly WeightPlan[], madeAs: MadeAs, shape: readonly number[]): OnnxDtype {
   if (madeAs === 'codes') return 'u8';
   if (madeAs === 'scales') return 'f32';
   const { held } = weights[0]!;
-  if (madeAs === 'numbers') return widen ? 'f32' : (held as 'f32' | 'f16' | 'bf16');
+  if (madeAs === 'numbers') return held as 'f32' | 'f16' | 'bf16';
   const pairs = countElements(shape) < countElements(joined(weights));
   return held === 'q8_0' || pairs ? 'i8' : 'i4';
 }
