@@ -425,8 +425,31 @@ describe('files of a HuggingFace folder', { skip: noMarline }, () => {
   test('of a model for images and text, config.json is that of the text', async () => {
     const { bos_token_id, eos_token_id, tie_word_embeddings, ...text_config } = own;
     const outer = { model_type: 'mistral3', architectures: ['M'], bos_token_id, eos_token_id, tie_word_embeddings };
+    const twice = { ...own, tie_word_embeddings: !tie_word_embeddings, eos_token_id: 5 };
     const files = await filesOf(folder({ 'config.json': json({ ...outer, vision_config: {}, text_config }) }));
     assert.deepEqual(jsonOf(files, 'config.json'), own);
+    const other = await filesOf(folder({ 'config.json': json({ ...outer, text_config: twice }) }));
+    assert.deepEqual(jsonOf(other, 'config.json'), { ...own, eos_token_id: 5 });
+  });
+  test('padding: from generation_config.json, else config.json; 0 is a token, -1 is none', async () => {
+    const of = async (generation: Json, config: Json): Promise<unknown> => {
+      const changes = { 'generation_config.json': json(generation), 'config.json': json({ ...own, ...config }) };
+      return (jsonOf(await filesOf(folder(changes)), 'genai_config.json').model as Json).pad_token_id;
+    };
+    assert.equal(await of({ pad_token_id: 0 }, { pad_token_id: 7 }), 0);
+    assert.equal(await of({}, { pad_token_id: 7 }), 7);
+    assert.equal(await of({}, { pad_token_id: -1 }), 2, 'EOS');
+  });
+  test('refusals', async () => {
+    const { readFiles } = await describeModel(folder());
+    for (const graph of [undefined, 7, ''])
+      await assert.rejects(readFiles({ graph } as never), {
+        code: 'RANGE',
+        message: /^readFiles: graph: expected a path such as onnx\/model\.onnx, got/,
+      });
+    await assert.rejects(readFiles({ ...GRAPH, config: 5 } as never), { code: 'RANGE' });
+    const broken = folder({ 'tokenizer_config.json': json([]), 'chat_template.jinja': utf8.encode('x') });
+    await assert.rejects(filesOf(broken), { code: 'FORMAT', message: /^tokenizer_config\.json: expected an object/ });
   });
   test('what is missing is written', async () => {
     const files = await filesOf(

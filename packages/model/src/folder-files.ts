@@ -8,7 +8,7 @@
  */
 import type { GgufFile } from '@ropewalk/formats';
 import { RopewalkError } from 'ropewalk';
-import { decodeUtf8, Fields } from 'ropewalk/backend';
+import { decodeUtf8, Fields, readOptions, refuse } from 'ropewalk/backend';
 import { configToJson, familyNameOf } from './config-json.js';
 import type { BiasGroup } from './families.js';
 import { TOKENIZER_CLASS as CLASS, type TokenizerJson, tokenizerJsonFromGguf } from './gguf-tokenizer-json.js';
@@ -45,6 +45,14 @@ const jsonFile = (name: string, value: unknown, indent?: number): NamedFile => (
   bytes: utf8.encode(`${JSON.stringify(value, null, indent)}\n`),
 });
 
+/** Checks what a caller says of the graph. @throws {RopewalkError} RANGE */
+function readGraph(given: GraphFiles): GraphFiles {
+  const { graph, config = {} } = readOptions(given, 'readFiles: graph');
+  if (typeof graph !== 'string' || graph === '')
+    refuse('RANGE', 'readFiles: graph', 'a path such as onnx/model.onnx', graph);
+  return { graph, config: readOptions(config, 'readFiles: config') };
+}
+
 /** Which tensors of a layer carry the biases of a group. */
 const BIASES: Readonly<Record<BiasGroup, RegExp>> = {
   qkv: /attn_(q|k|v|qkv)\.bias$/,
@@ -57,11 +65,12 @@ const BIASES: Readonly<Record<BiasGroup, RegExp>> = {
  *
  * @param header - of the file, with the tensors of all parts
  * @param config - of configFromGguf
- * @param graph - what they say of the graph
+ * @param given - what they say of the graph
  * @param where - the file's name in messages
  * @throws {RopewalkError} FORMAT for a broken vocabulary; UNSUPPORTED for a RoPE that no config.json can say
  */
-export function filesFromGguf(header: GgufFile, config: DecoderConfig, graph: GraphFiles, where: string): FolderFiles {
+export function filesFromGguf(header: GgufFile, config: DecoderConfig, given: GraphFiles, where: string): FolderFiles {
+  const graph = readGraph(given);
   const notes: string[] = [];
   const vocabulary = vocabularyOf(header, config, notes, where);
   const made = configToJson(config, {
@@ -119,20 +128,21 @@ const COPIED = ['generation_config.json', 'tokenizer.json', 'chat_template.jinja
  * @param read - the bytes of a file; undefined where there is none
  * @param parse - JSON of a file; undefined where there is none
  * @param config - of configFromJson
- * @param graph - what they say of the graph
+ * @param given - what they say of the graph
  * @throws {RopewalkError} FORMAT for files that are malformed
  */
 export async function filesFromFolder(
   read: (name: string) => Promise<Uint8Array | undefined>,
   parse: (name: string) => Promise<unknown>,
   config: DecoderConfig,
-  graph: GraphFiles,
+  given: GraphFiles,
 ): Promise<FolderFiles> {
+  const graph = readGraph(given);
   const notes: string[] = [];
   const outer = (await parse('config.json')) as Json;
   const text = outer.text_config as Json | undefined;
   const files: NamedFile[] = [
-    text || graph.config
+    text || Object.keys(graph.config!).length > 0
       ? jsonFile('config.json', { ...(text ? textConfig(outer, text) : outer), ...graph.config }, 2)
       : { name: 'config.json', bytes: (await read('config.json'))! },
   ];
@@ -140,10 +150,10 @@ export async function filesFromFolder(
     const bytes = await read(name);
     if (bytes) files.push({ name, bytes });
   }
-  const generation = new Fields((await parse('generation_config.json')) ?? {}, 'generation_config.json');
-  const pad =
-    generation.optionalInteger('pad_token_id') ??
-    new Fields(text ?? outer, 'config.json').optionalInteger('pad_token_id');
+  // Some files say -1 for none.
+  const [pad] = [(await parse('generation_config.json')) as Json | undefined, text, outer]
+    .map((one) => one?.pad_token_id as number)
+    .filter((id) => Number.isSafeInteger(id) && id >= 0);
   const ids = { bos: config.bosToken, eos: config.eosTokens, pad };
   if (!files.some(({ name }) => name === 'generation_config.json')) files.push(generationFile(ids));
   if (files.some(({ name }) => name === 'tokenizer.json')) files.push(...(await tokenizerConfig(read, parse)));
@@ -157,19 +167,25 @@ async function tokenizerConfig(
 ): Promise<NamedFile[]> {
   const name = 'tokenizer_config.json';
   const bytes = await read(name);
-  const own = (await parse(name)) as Json | undefined;
+  const parsed = await parse(name);
+  const own = new Fields(parsed ?? {}, name);
   const template = await read('chat_template.jinja');
-  if (bytes && (own?.chat_template || !template)) return [{ name, bytes }];
+  if (bytes && (own.has('chat_template') || !template)) return [{ name, bytes }];
   // transformers.js refuses a folder without the file.
   const chat_template = template && decodeUtf8(template, 'chat_template.jinja');
-  return [jsonFile(name, { tokenizer_class: CLASS, ...own, chat_template }, 2)];
+  return [jsonFile(name, { tokenizer_class: CLASS, ...(parsed as Json | undefined), chat_template }, 2)];
 }
 
 /** The text model of a model for images and text. */
 function textConfig(outer: Json, text: Json): Json {
-  const ids = ['bos_token_id', 'eos_token_id', 'pad_token_id', 'tie_word_embeddings', 'torch_dtype', 'dtype'];
-  const shared = Object.fromEntries(ids.filter((key) => key in outer).map((key) => [key, outer[key]]));
-  return { ...shared, ...text, model_type: text.model_type ?? outer.model_type };
+  const of = (keys: readonly string[]): Json =>
+    Object.fromEntries(keys.filter((key) => key in outer).map((key) => [key, outer[key]]));
+  // The outer flag counts, and the inner ids: as configFromJson reads them.
+  const inner = {
+    ...of(['model_type', 'bos_token_id', 'eos_token_id', 'pad_token_id', 'torch_dtype', 'dtype']),
+    ...text,
+  };
+  return { ...inner, ...of(['tie_word_embeddings']) };
 }
 
 /** Ids of tokens. */
