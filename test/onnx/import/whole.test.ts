@@ -35,8 +35,8 @@ function sameAs(bytes: Uint8Array, rope: Parameters<typeof graphRope>[2] & objec
 }
 
 describe("an exported graph has its model's RoPE, in all forms", { skip }, () => {
-  // NoPE layers and interleaved pairs; two bases; LongRoPE; YaRN; three axes; a part of the head.
-  for (const name of ['cohere2', 'gemma3', 'phi3', 'olmo3', 'qwen2vl', 'stablelm']) {
+  // NoPE layers and interleaved pairs; two bases; LongRoPE; YaRN; three axes; a part of the head; latent attention.
+  for (const name of ['cohere2', 'gemma3', 'phi3', 'olmo3', 'qwen2vl', 'stablelm', 'deepseek2']) {
     for (const form of DECODER_FORMS)
       test(`${name}, ${form}`, async () => {
         const own = await readModelRope(join(FAMILIES, `${name}.gguf`), 512);

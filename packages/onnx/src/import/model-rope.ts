@@ -60,7 +60,7 @@ export function graphRope(imported: ImportedModel, where: string, other?: ModelR
     }
     const { base, scaling, freqFactors, frequencyDim, axes } = of!;
     const own = { base, scaling, freqFactors, frequencyDim, attentionFactor: of!.attentionFactor };
-    const taken: RopeSpec = { ...spec, ...own, axes: spec.axes && axes ? axes : spec.axes };
+    const taken: RopeSpec = { ...inFrameOf(spec, of!), ...own, axes: spec.axes && axes ? axes : spec.axes };
     const key = JSON.stringify([rope.tables.cos, rope.tables.sin, rope.rotaryDim, effectiveRope(of!).invFreq.join()]);
     if (!tables.has(key) && !backward)
       tables.set(key, { name: rope.name, ...compared(rope, taken, same === 1, where) });
@@ -84,7 +84,10 @@ export function graphRope(imported: ImportedModel, where: string, other?: ModelR
     const of = others ? others[layer] : { rope: other as RopeSpec | undefined, layerType: undefined };
     const own = ropes.filter((rope) => rope.layer === layer);
     const kinds = groupAlike(own).map(([first]) => read(first!, of?.rope));
-    if (kinds.length > 1) findings.push(`Layer ${layer}: q and k are rotated by different RoPEs.`);
+    // Latent attention rotates a part of the heads of q, and k's part alone.
+    const part = kinds.find(({ spec }) => rotatesWhole(spec))?.spec;
+    const effects = kinds.map(({ spec }) => JSON.stringify(effectiveRope(part ? inFrameOf(spec, part) : spec)));
+    if (new Set(effects).size > 1) findings.push(`Layer ${layer}: q and k are rotated by different RoPEs.`);
     // A layer without a cache of its own (a convolution, or one that shares its keys) is as the model says.
     const rope = layers.includes(layer) ? (kinds.find(({ alike }) => !alike) ?? kinds[0])?.spec : of?.rope;
     return { layer, layerType: of?.layerType, rope };
@@ -99,6 +102,16 @@ export function graphRope(imported: ImportedModel, where: string, other?: ModelR
     notes: [],
   };
   return { rope: model, tables: [...tables.values()], alike, findings };
+}
+
+/** Whether all dimensions rotate: those of a head, or of the part of it that was cut out before. */
+const rotatesWhole = ({ headDim, rotaryDim = headDim }: RopeSpec): boolean => headDim === rotaryDim;
+
+/** A record as the other says it, where one of them tells the rotated part of a head alone. */
+function inFrameOf(spec: RopeSpec, of: RopeSpec): RopeSpec {
+  const same = (spec.rotaryDim ?? spec.headDim) === (of.rotaryDim ?? of.headDim);
+  if (!same || rotatesWhole(spec) === rotatesWhole(of)) return spec;
+  return { ...spec, headDim: of.headDim, rotaryDim: of.rotaryDim, rotaryOffset: of.rotaryOffset };
 }
 
 function compared(rope: ImportedRope, spec: RopeSpec, longer: boolean, where: string): ComparedTables {
