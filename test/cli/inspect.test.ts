@@ -124,15 +124,21 @@ test('weights by kind: blocks, their scales, types of four bits; two tensors at 
   const zeros = g.constant(tensorFrom(new Uint8Array(8), { shape: [8, 1] }), 'zeros');
   const block = { bits: 4, block_size: 32 };
   const ms = { domain: 'com.microsoft' };
+  const signed = [
+    g.external('signed', 'i8', [2, 64], at(352, 128)),
+    g.external('signed_scales', 'f32', [2, 2], at(480, 16)),
+  ];
+  g.output(g.node('DequantizeLinear', signed, { axis: 1, block_size: 32 }), 'f32');
   const x = g.node('GatherBlockQuantized', [table, g.input('ids', 'i64', [1]), tableScales], block, ms);
   g.output(g.node('MatMulNBits', [x, codes, scales, zeros], { K: 64, N: 8, ...block }, ms), 'f32');
   const { weights, files, form, layers } = graphContents(parseOnnxModel(g.model()));
   assert.deepEqual(weights, [
     { kind: '4-bit blocks of 32', tensors: 2, sizeBytes: 256 },
-    { kind: 'f32 scales of blocks', tensors: 1, sizeBytes: 64 },
+    { kind: 'i8 blocks of 32', tensors: 1, sizeBytes: 128 },
+    { kind: 'f32 scales of blocks', tensors: 2, sizeBytes: 80 },
     { kind: 'f16 scales of blocks', tensors: 1, sizeBytes: 32 },
     { kind: 'u8 zero points of blocks', tensors: 1, sizeBytes: 8 },
   ]);
-  assert.deepEqual(files, [{ location: 'w', tensors: 4, endByte: 352, wrong: [] }]);
+  assert.deepEqual(files, [{ location: 'w', tensors: 6, endByte: 496, wrong: [] }]);
   assert.deepEqual([form, layers], ['contrib', []]);
 });

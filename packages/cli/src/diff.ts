@@ -57,7 +57,7 @@ export async function diff(a: string, b: string, options: DiffOptions): Promise<
   const toJson = () => {
     const [jsonA, jsonB] = sides.map(({ name, recipe: own, rope, notes, findings, tables }) => ({
       name,
-      source: 'layers' in rope ? rope.source : 'record',
+      source: tables ? 'onnx' : 'layers' in rope ? rope.source : 'record',
       recipe: own,
       layers: 'layers' in rope ? rope.layers.length : undefined,
       notes,

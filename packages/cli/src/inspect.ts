@@ -108,6 +108,7 @@ function describeGraph({ file, imported, contents, sizes, genai, findings }: Rea
   const total = weights.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   const rows: [string, string | undefined][] = [
     ['form', `${form}, ${domains.join(', ')}${model.producer === '' ? '' : `, from ${show(model.producer)}`}`],
+    ['doc', model.graph.doc === '' ? undefined : show(model.graph.doc)],
     ['inputs', values(model.graph.inputs)],
     ['outputs', values(model.graph.outputs)],
     [

@@ -1,5 +1,5 @@
 /**
- * A model's RoPE, layer by layer, as read from a HuggingFace config, a GGUF header or an ONNX graph.
+ * A model's RoPE, layer by layer, as read from a HuggingFace config or a GGUF header.
  *
  * @module
  */
@@ -20,8 +20,7 @@ export interface LayerRope {
 
 /** The effective RoPE of a model. */
 export interface ModelRope {
-  /** `onnx`: found in a graph. */
-  readonly source: 'huggingface' | 'gguf' | 'onnx';
+  readonly source: 'huggingface' | 'gguf';
   /** model_type or general.architecture. */
   readonly architecture: string;
   /** Whether this library knows the architecture. An unknown one is read by the common rules, and a note says so. */

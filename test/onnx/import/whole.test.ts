@@ -6,7 +6,7 @@ import { describe, test } from 'node:test';
 import { compareModels } from '../../../packages/dialects/src/index.js';
 import { readModelRope } from '../../../packages/formats/src/node.js';
 import { describeModel } from '../../../packages/model/src/description.js';
-import { decoderGraph } from '../../../packages/onnx/src/decoder/graph.js';
+import { DECODER_FORMATS, decoderModel } from '../../../packages/onnx/src/decoder/model.js';
 import { DECODER_FORMS } from '../../../packages/onnx/src/decoder/scope.js';
 import type { OnnxModel } from '../../../packages/onnx/src/format/onnx.js';
 import { writeOnnxModel } from '../../../packages/onnx/src/format/onnx.js';
@@ -16,16 +16,11 @@ import type { RopeSpec } from '../../../packages/ropewalk/src/ops/rope/plan.js';
 import { FAMILIES, withoutFamilies as skip } from '../../support/huggingface-folder.js';
 import { wholeGraph } from './whole-graph.js';
 
-/** A family's graph without weights, of which none is read here. */
+/** A family's graph, as it is exported. */
 async function exported(name: string, form: (typeof DECODER_FORMS)[number]): Promise<OnnxModel> {
   const bytes = readFileSync(join(FAMILIES, `${name}.gguf`));
-  const { config, weights } = await describeModel({ 'model.gguf': new Blob([bytes]) });
-  const { graph, constants } = decoderGraph(config, weights, { form });
-  const external = constants.map(({ name: constant, dtype, shape }) => {
-    const place = { dtype, shape, location: 'model.onnx_data', byteOffset: 0, sizeBytes: 0 };
-    return [constant, place] as const;
-  });
-  return { ...graph.model('decoder', 'ropewalk'), external: new Map(external) };
+  const description = await describeModel({ 'model.gguf': new Blob([bytes]) }, { formats: DECODER_FORMATS });
+  return decoderModel(description, { form }).write(async () => {});
 }
 
 function sameAs(bytes: Uint8Array, rope: Parameters<typeof graphRope>[2] & object) {
@@ -112,6 +107,21 @@ describe("an exported graph has its model's RoPE, in all forms", { skip }, () =>
       for (const [n, value] of data.entries()) data[n] = -value;
     });
     assert.match(verdict(negative), /GroupQueryAttention_\d+ rotates backward: its sines have the wrong sign\./);
+  });
+});
+
+describe('the order of the rows of q and k', { skip }, () => {
+  test("a graph of a GGUF is its model's beside a config.json; another one with such pairs is not", async () => {
+    const own = await readModelRope(join(FAMILIES, 'smollm3.gguf'));
+    const halves = own.layers.map((one) => ({ ...one, rope: one.rope && { ...one.rope, pairing: 'half' as const } }));
+    const huggingface = { ...own, source: 'huggingface' as const, layers: halves };
+    const model = await exported('smollm3', 'contrib');
+    const { compared } = sameAs(writeOnnxModel(model), huggingface);
+    const rotated = compared.groups.find(({ comparison }) => comparison)!;
+    assert.deepEqual([compared.same, rotated.comparison!.layout], [true, 'permuted weights']);
+    const unsaid = sameAs(writeOnnxModel({ ...model, doc: 'llama: a whole decoder' }), huggingface);
+    assert.equal(unsaid.compared.same, false);
+    assert.equal(sameAs(writeOnnxModel({ ...model, doc: undefined }), own).compared.same, true);
   });
 });
 

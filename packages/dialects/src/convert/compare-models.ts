@@ -97,9 +97,7 @@ export function compareModels(
     return { layer, types: [...new Set(types)].join(' / '), a: ropeAt(a, layer), b: ropeAt(b, layer) };
   });
   const notes = uneven ? [uneven] : [];
-  // A graph's windows are in its masks, which are not read.
-  const isGraph = [a, b].some(({ rope }) => 'layers' in rope && rope.source === 'onnx');
-  if (layersA && layersB && !isGraph) notes.push(...windowNotes(layersA, layersB));
+  if (layersA && layersB) notes.push(...windowNotes(layersA, layersB));
   const groups = groupBy(pairs, (pair) => `${keyOf(pair.a)} ${keyOf(pair.b)} ${pair.types}`).map((group) => {
     const first = group[0]!;
     return { ...first, layers: group.map(({ layer }) => layer), ...compareLayer(a, b, first, positions) };

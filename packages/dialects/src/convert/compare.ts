@@ -9,8 +9,8 @@ import { ggmlRecipe, hfRecipe, readList, readName, readOptions, refuse, sharePai
 import { convertRope } from './convert.js';
 import { type EffectiveRope, effectiveRope, relative, STANDSTILL } from './effective.js';
 
-/** Where a record comes from. A pairing may differ between huggingface and gguf, and a graph may come from either. */
-export type ReadingSource = 'huggingface' | 'gguf' | 'onnx' | 'record';
+/** Where a record comes from. A pairing may differ between huggingface and gguf. */
+export type ReadingSource = 'huggingface' | 'gguf' | 'record';
 
 /** One side of a comparison. */
 export interface RopeReading {
@@ -124,7 +124,7 @@ function readReading(given: RopeReading, where: string): RopeReading {
   const { spec, source, recipe } = readOptions(given, where);
   return {
     spec: readOptions(spec, `${where}: spec`),
-    source: readName(source, ['huggingface', 'gguf', 'onnx', 'record'], `${where}: source`),
+    source: readName(source, ['huggingface', 'gguf', 'record'], `${where}: source`),
     recipe: readName(recipe, ['float64', 'hf-f32', 'ggml-f32'], `${where}: recipe`),
   };
 }
@@ -168,14 +168,12 @@ function layoutOf(a: RopeReading, b: RopeReading, ropeA: EffectiveRope, ropeB: E
   if (ropeA.pairing === ropeB.pairing) return 'same';
   const pair = [ropeA.pairing, ropeB.pairing];
   if (pair.includes('interleaved') && pair.includes('interleaved-to-half')) return 'same scores';
-  // A graph that a GGUF was written as has the order of its weights.
-  const [hf, gguf] = a.spec.pairing === 'half' ? [a, b] : [b, a];
+  const [hf, gguf] = a.source === 'huggingface' ? [a, b] : [b, a];
   const expected =
+    hf.source === 'huggingface' &&
+    gguf.source === 'gguf' &&
     hf.spec.pairing === 'half' &&
-    gguf.spec.pairing === 'interleaved' &&
-    hf.source !== gguf.source &&
-    (hf.source === 'huggingface' || hf.source === 'onnx') &&
-    (gguf.source === 'gguf' || gguf.source === 'onnx');
+    gguf.spec.pairing === 'interleaved';
   return expected ? 'permuted weights' : 'different';
 }
 

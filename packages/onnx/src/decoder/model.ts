@@ -57,7 +57,9 @@ export function decoderModel(description: ModelDescription, options: DecoderMode
   const inside = total <= INSIDE_BYTES && !layout.shared && constants.every(({ dtype }) => dtype !== 'i4');
   if (!inside) for (const [name, tensor] of layout.tensors) graph.external.set(name, tensor);
   const finish = async (write: WriteData): Promise<OnnxModel> => {
-    const model = graph.model('decoder', producer, `${description.config.architecture}: a whole decoder`);
+    const { architecture, source } = description.config;
+    // A reader of the graph can tell by it in which order the rows of q and k are: import/model-rope.ts.
+    const model = graph.model('decoder', producer, `${architecture} (${source}): a whole decoder`);
     await write(MODEL_FILE, 0, writeOnnxModel(model));
     return model;
   };

@@ -99,6 +99,8 @@ export interface OnnxValueType {
 /** A graph: the model's own, or one inside a node (If, Loop, Scan). */
 export interface OnnxGraph {
   readonly name: string;
+  /** What its author says of it; '' for nothing. */
+  readonly doc: string;
   readonly nodes: readonly OnnxModelNode[];
   readonly inputs: readonly OnnxValueType[];
   readonly outputs: readonly OnnxValueType[];
@@ -164,6 +166,7 @@ export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: Parse
       domain: domainOf(message),
       graph: {
         name: text(message, 'name'),
+        doc: text(message, 'docString'),
         nodes: list(message, 'node').map((node) => readNode(node, reader)),
         inputs: names(message, 'input').map(untyped),
         outputs: names(message, 'output').map(untyped),
@@ -190,6 +193,7 @@ function readGraph(message: Message, reader: Reader): OnnxGraph {
   const values = (field: string): OnnxValueType[] => list(message, field).map((value) => readValue(value, reader));
   return {
     name: text(message, 'name'),
+    doc: text(message, 'docString'),
     nodes: list(message, 'node').map((node) => readNode(node, reader)),
     inputs: values('input'),
     outputs: values('output'),

@@ -61,6 +61,13 @@ const OTHER_TYPES: ReadonlyMap<number, readonly [string, number]> = /* @__PURE__
 ]);
 /** Operators that ONNX has for transformers since opset 23. */
 const FUSED: ReadonlySet<string> = /* @__PURE__ */ new Set(['Attention', 'RMSNormalization', 'RotaryEmbedding']);
+/** Where operators have codes, scales and zero points of blocks. */
+const BLOCK_INPUTS: ReadonlyMap<string, readonly [codes: number, scales: number, zeros: number]> =
+  /* @__PURE__ */ new Map([
+    ['com.microsoft.MatMulNBits', [1, 2, 3]],
+    ['com.microsoft.GatherBlockQuantized', [0, 2, 3]],
+    ['.DequantizeLinear', [0, 1, 2]],
+  ]);
 /** ONNX Runtime registers it without a domain. */
 const UNOFFICIAL = 'SimplifiedLayerNormalization';
 
@@ -120,12 +127,12 @@ export function graphContents(given: OnnxModelFile): GraphContents {
 function kindsOf(nodes: readonly OnnxModelNode[]): ReadonlyMap<string, (type: string) => string> {
   const kinds = new Map<string, (type: string) => string>();
   for (const node of nodes) {
-    if (node.domain !== 'com.microsoft') continue;
-    const [codes, scales, zeros] = { MatMulNBits: [1, 2, 3], GatherBlockQuantized: [0, 2, 3] }[node.opType] ?? [];
-    if (codes === undefined) continue;
+    const [codes, scales, zeros] = BLOCK_INPUTS.get(`${node.domain}.${node.opType}`) ?? [];
+    const size = numberAttribute(node, 'block_size', node.domain === '' ? 0 : 128);
+    if (codes === undefined || size === 0) continue;
     const bits = numberAttribute(node, 'bits', 4);
-    const blocks = `blocks of ${numberAttribute(node, 'block_size', 128)}`;
-    kinds.set(node.inputs[codes] ?? '', () => `${bits}-bit ${blocks}`);
+    const blocks = `blocks of ${size}`;
+    kinds.set(node.inputs[codes] ?? '', (type) => (node.domain === '' ? `${type} ${blocks}` : `${bits}-bit ${blocks}`));
     kinds.set(node.inputs[scales!] ?? '', (type) => `${type} scales of blocks`);
     kinds.set(node.inputs[zeros!] ?? '', (type) => `${type} zero points of blocks`);
   }

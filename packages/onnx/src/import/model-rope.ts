@@ -15,6 +15,9 @@ import { type ComparedTables, compareTables, unitOf } from './sampling.js';
 /** Relative differences of frequencies up to this are the rounding of f32. */
 const ROUNDING = 2 ** -21;
 
+/** How `export --whole` says that the weights are those of a GGUF: `llama (gguf): a whole decoder`. */
+const OF_GGUF = /^\S+ \(gguf\):/;
+
 /** What a graph rotates by. */
 export interface GraphRope {
   /** Layer by layer; one record where every RoPE of the graph is alike and nothing says which layer it belongs to. */
@@ -81,7 +84,7 @@ export function graphRope(imported: ImportedModel, where: string, other?: ModelR
   if (without.length > 0)
     findings.push(`${without.length} RoPEs, the first one ${without[0]!.name}, belong to no layer with a KV cache.`);
   const all = Array.from({ length: numLayers }, (_, layer): LayerRope => {
-    const of = others ? others[layer] : { rope: other as RopeSpec | undefined, layerType: undefined };
+    const of: Partial<LayerRope> | undefined = others ? others[layer] : { rope: other as RopeSpec | undefined };
     const own = ropes.filter((rope) => rope.layer === layer);
     const kinds = groupAlike(own).map(([first]) => read(first!, of?.rope));
     // Latent attention rotates a part of the heads of q, and k's part alone.
@@ -90,10 +93,12 @@ export function graphRope(imported: ImportedModel, where: string, other?: ModelR
     if (new Set(effects).size > 1) findings.push(`Layer ${layer}: q and k are rotated by different RoPEs.`);
     // A layer without a cache of its own (a convolution, or one that shares its keys) is as the model says.
     const rope = layers.includes(layer) ? (kinds.find(({ alike }) => !alike) ?? kinds[0])?.spec : of?.rope;
-    return { layer, layerType: of?.layerType, rope };
+    // Windows are in the masks, which are not read.
+    return { layer, layerType: of?.layerType, window: of?.window, rope };
   });
   const model: ModelRope = {
-    source: 'onnx',
+    // Whose order of rows the weights of q and k have.
+    source: OF_GGUF.test(imported.model.graph.doc) ? 'gguf' : 'huggingface',
     architecture: 'ONNX graph',
     known: true,
     numLayers,
