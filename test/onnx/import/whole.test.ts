@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import fc from 'fast-check';
 import { compareModels } from '../../../packages/dialects/src/index.js';
 import { readModelRope } from '../../../packages/formats/src/node.js';
 import { describeModel } from '../../../packages/model/src/description.js';
@@ -10,10 +11,15 @@ import { DECODER_FORMATS, decoderModel } from '../../../packages/onnx/src/decode
 import { DECODER_FORMS } from '../../../packages/onnx/src/decoder/scope.js';
 import type { OnnxModel } from '../../../packages/onnx/src/format/onnx.js';
 import { writeOnnxModel } from '../../../packages/onnx/src/format/onnx.js';
-import { graphRope, importOnnx } from '../../../packages/onnx/src/index.js';
+import { layersOf } from '../../../packages/onnx/src/import/layers.js';
+import { TooMuchWork, Work } from '../../../packages/onnx/src/import/work.js';
+import { graphContents, graphRope, importOnnx } from '../../../packages/onnx/src/index.js';
 import { tensorFrom } from '../../../packages/ropewalk/src/core/tensor.js';
 import type { RopeSpec } from '../../../packages/ropewalk/src/ops/rope/plan.js';
+import { damage, damaged, mustRefuseOrReturn } from '../../support/fuzz.js';
 import { FAMILIES, withoutFamilies as skip } from '../../support/huggingface-folder.js';
+import { seeded } from '../../support/tensors.js';
+import { change, changed } from './changes.js';
 import { wholeGraph } from './whole-graph.js';
 
 /** A family's graph, as it is exported. */
@@ -197,8 +203,37 @@ describe("graphs of other people's exporters", () => {
     });
   });
 
-  test('names of layers are numbers of five digits at most, and a forged walk ends', () => {
+  test('names of layers are numbers of four digits at most', () => {
     const bytes = wholeGraph({ form: 'genai', layers: [spec], number: (n) => `${n}`.padStart(40, '9') });
     assert.deepEqual(importOnnx(bytes).layers, []);
+  });
+
+  test('the search for layers takes no more steps than it may', () => {
+    const { model, ropes } = importOnnx(wholeGraph({ form: 'genai-nodes', layers: [spec, spec] }));
+    const found = ropes.map((rope) => rope.found);
+    assert.throws(() => layersOf(model, found, new Work(0, { base: 20, perByte: 0 })), TooMuchWork);
+    assert.equal(layersOf(model, found, new Work(0, { base: 200, perByte: 0 })).layerOf.size, 4);
+  });
+
+  test('damaged and rewired graphs are read or refused', () => {
+    const read = (bytes: Uint8Array): void =>
+      mustRefuseOrReturn(() => {
+        const imported = importOnnx(bytes);
+        graphContents(imported.model);
+        graphRope(imported, 'graph', spec);
+      }, ['FORMAT', 'UNSUPPORTED']);
+    for (const form of ['genai', 'genai-nodes', 'optimum'] as const) {
+      const bytes = wholeGraph({ form, layers: [spec, undefined], longer: form === 'genai' ? spec : undefined });
+      const runs = { ...seeded, numRuns: 60 };
+      fc.assert(
+        fc.property(damage, (steps) => read(damaged(bytes, steps))),
+        runs,
+      );
+      const changes = fc.array(change, { minLength: 1, maxLength: 3 });
+      fc.assert(
+        fc.property(changes, (steps) => read(changed(bytes, steps))),
+        runs,
+      );
+    }
   });
 });

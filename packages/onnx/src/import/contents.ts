@@ -9,7 +9,7 @@ import { sizeBytes } from 'ropewalk';
 import { countElements, readOptions } from 'ropewalk/backend';
 import type { OnnxModelFile, OnnxModelNode, OnnxTensor } from '../format/onnx-model.js';
 import { numberAttribute } from '../operators/attributes.js';
-import { layersOf } from './layers.js';
+import { keyCaches } from './layers.js';
 import { scopesOf } from './scope.js';
 
 /** Weights of one kind. */
@@ -119,7 +119,7 @@ export function graphContents(given: OnnxModelFile): GraphContents {
     operators: new Map([...operators].sort((a, b) => b[1] - a[1])),
     weights: Array.from(weights, ([kind, rest]) => ({ kind, ...rest })).sort((a, b) => b.sizeBytes - a.sizeBytes),
     files: Array.from(files, ([location, rest]) => ({ location, ...rest })),
-    layers: layersOf(model, []).layers,
+    layers: [...new Set(keyCaches(model).values())].sort((a, b) => a - b),
   };
 }
 

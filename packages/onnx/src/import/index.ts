@@ -20,7 +20,7 @@ import { type BindOptions, bindFound } from './bind.js';
 import { describe, type RopeDescription } from './describe.js';
 import { type Found, findRope, type NearMiss } from './find.js';
 import { layersOf } from './layers.js';
-import { TooMuchWork } from './work.js';
+import { SEARCHING, TooMuchWork, Work } from './work.js';
 
 export type { BindOptions } from './bind.js';
 export type { PositionSource, RopeDescription, TableSource } from './describe.js';
@@ -71,7 +71,7 @@ export function importOnnx(bytes: Uint8Array, where = 'onnx', options: ParseOnnx
     const { found, nearly } = findRope(model);
     const ropes: ImportedRope[] = [];
     const none: NearMiss[] = [...nearly];
-    const { layers, layerOf } = layersOf(model, found);
+    const { layers, layerOf } = layersOf(model, found, new Work(model.bytes, SEARCHING));
     for (const one of found) {
       const { description, because } = describe(one);
       FOUND.add(one);

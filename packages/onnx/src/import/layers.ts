@@ -10,11 +10,12 @@
 import type { OnnxModelFile, OnnxModelNode } from '../format/onnx-model.js';
 import type { Found } from './find.js';
 import { Scope } from './scope.js';
+import type { Work } from './work.js';
 
 /** From a cache to its attention, and back to the projections, there are fewer values than this. */
 const MAX_WALK = 512;
 /** `present.0.key`, `present_key_values.0.key`, `present_key.0`; not those of a vision or an audio encoder. */
-const KEYS = /^present(?!.*encoder)\D*?(\d{1,5})\D*key$|^present\D*key\D*?(\d{1,5})$/;
+const KEYS = /^present(?!.*encoder)\D*?(\d{1,4})\D*key$|^present\D*key\D*?(\d{1,4})$/;
 /** Products with a weight: what is behind them belongs to the hidden state. */
 const PROJECTIONS =
   /^(?:MatMul|Gemm|FusedMatMul|FusedGemm|Conv|MatMulNBits|MatMulBnb4|MatMulInteger.*|.*QuantizeMatMul)$/;
@@ -40,67 +41,82 @@ export interface FoundLayers {
   readonly layerOf: ReadonlyMap<Found, number>;
 }
 
-/** Finds the layer of each RoPE of a model's own graph. */
-export function layersOf(model: OnnxModelFile, found: readonly Found[]): FoundLayers {
-  const scope = new Scope(model.graph, '');
-  const byNode = new Map(found.filter((one) => one.scope.name === '').map((one) => [one.node, one]));
-  const layerOf = new Map<Found, number>();
-  const layers = new Set<number>();
+/** The outputs that hold keys, and the layers that their names say. */
+export function keyCaches(model: OnnxModelFile): ReadonlyMap<string, number> {
+  const caches = new Map<string, number>();
   for (const { name } of model.graph.outputs) {
     const match = name.length <= MAX_NAME ? KEYS.exec(name) : null;
-    if (!match) continue;
-    const layer = Number(match[1] ?? match[2]);
-    layers.add(layer);
-    const own = new Set<Found>();
-    collect(scope, [name], byNode, own);
+    if (match) caches.set(name, Number(match[1] ?? match[2]));
+  }
+  return caches;
+}
+
+/**
+ * Finds the layer of each RoPE of a model's own graph.
+ *
+ * @throws {TooMuchWork} when the graph takes more work than its bytes may take
+ */
+export function layersOf(model: OnnxModelFile, found: readonly Found[], work: Work): FoundLayers {
+  const walk = new Walk(new Scope(model.graph, ''), found, work);
+  const layerOf = new Map<Found, number>();
+  const caches = keyCaches(model);
+  for (const [name, layer] of caches) {
+    const own = walk.behind([name]);
     // The queries that meet these keys.
-    const keys = [name, ...Array.from(own).flatMap(({ node }) => node.outputs)];
-    collect(
-      scope,
-      scoresOf(scope, keys).flatMap(({ inputs }) => inputs),
-      byNode,
-      own,
-    );
-    for (const one of own) if (!layerOf.has(one)) layerOf.set(one, layer);
+    const keys = [name, ...[...own].flatMap(({ node }) => node.outputs)];
+    const scores = walk.scoresOf(keys).flatMap(({ inputs }) => inputs);
+    for (const one of [...own, ...walk.behind(scores)]) if (!layerOf.has(one)) layerOf.set(one, layer);
   }
-  return { layers: [...layers].sort((a, b) => a - b), layerOf };
+  return { layers: [...new Set(caches.values())].sort((a, b) => a - b), layerOf };
 }
 
-/** Collects the RoPE behind values, back to the projections. */
-function collect(
-  scope: Scope,
-  values: readonly string[],
-  byNode: ReadonlyMap<OnnxModelNode, Found>,
-  into: Set<Found>,
-): void {
-  const seen = new Set<string>();
-  const queue = [...values];
-  while (queue.length > 0 && seen.size < MAX_WALK) {
-    const value = queue.shift()!;
-    if (value === '' || seen.has(value)) continue;
-    seen.add(value);
-    const node = scope.maker(value);
-    const one = node && byNode.get(node);
-    if (one) into.add(one);
-    else if (node && !isProjection(scope, node)) queue.push(...node.inputs);
-  }
-}
+/** Walks between caches, attention and projections. */
+class Walk {
+  readonly #byNode: ReadonlyMap<OnnxModelNode, Found>;
 
-/** The nodes in which keys meet queries. */
-function scoresOf(scope: Scope, keys: readonly string[]): OnnxModelNode[] {
-  const found = new Set<OnnxModelNode>();
-  const seen = new Set<string>();
-  const queue = [...keys];
-  while (queue.length > 0 && seen.size < MAX_WALK) {
-    const value = queue.shift()!;
-    if (value === '' || seen.has(value)) continue;
-    seen.add(value);
-    for (const node of scope.readersOf(value)) {
-      if (SCORES.test(node.opType) && !isProjection(scope, node)) found.add(node);
-      else if (!isProjection(scope, node)) queue.push(...node.outputs);
+  constructor(
+    readonly scope: Scope,
+    found: readonly Found[],
+    readonly work: Work,
+  ) {
+    this.#byNode = new Map(found.filter((one) => one.scope.name === '').map((one) => [one.node, one]));
+  }
+
+  /** The RoPE behind values, back to the projections. */
+  behind(values: readonly string[]): Set<Found> {
+    const into = new Set<Found>();
+    this.#visit(values, (value) => {
+      const node = this.scope.maker(value);
+      const one = node && this.#byNode.get(node);
+      if (one) into.add(one);
+      return one || !node || isProjection(this.scope, node) ? [] : node.inputs;
+    });
+    return into;
+  }
+
+  /** The nodes in which keys meet queries. */
+  scoresOf(keys: readonly string[]): OnnxModelNode[] {
+    const into = new Set<OnnxModelNode>();
+    this.#visit(keys, (value) => {
+      const readers = this.scope.readersOf(value).filter((node) => !isProjection(this.scope, node));
+      const scores = new Set(readers.filter(({ opType }) => SCORES.test(opType)));
+      for (const node of scores) into.add(node);
+      return readers.filter((node) => !scores.has(node)).flatMap(({ outputs }) => outputs);
+    });
+    return [...into];
+  }
+
+  #visit(values: readonly string[], next: (value: string) => readonly string[]): void {
+    const seen = new Set<string>();
+    const queue = [...values];
+    for (let value = queue.shift(); value !== undefined && seen.size < MAX_WALK; value = queue.shift()) {
+      if (value === '' || seen.has(value)) continue;
+      seen.add(value);
+      const more = next(value);
+      this.work.spend(1 + this.scope.readersOf(value).length + more.length);
+      queue.push(...more);
     }
   }
-  return [...found];
 }
 
 function isProjection(scope: Scope, node: OnnxModelNode): boolean {

@@ -83,16 +83,23 @@ export function graphRope(imported: ImportedModel, where: string, other?: ModelR
   const without = ropes.filter(({ layer }) => layer === undefined);
   if (without.length > 0)
     findings.push(`${without.length} RoPEs, the first one ${without[0]!.name}, belong to no layer with a KV cache.`);
+  const ofLayer = new Map<number, ImportedRope[]>();
+  for (const rope of ropes) {
+    if (rope.layer === undefined) continue;
+    const own = ofLayer.get(rope.layer);
+    if (own) own.push(rope);
+    else ofLayer.set(rope.layer, [rope]);
+  }
+  const cached = new Set(layers);
   const all = Array.from({ length: numLayers }, (_, layer): LayerRope => {
     const of: Partial<LayerRope> | undefined = others ? others[layer] : { rope: other as RopeSpec | undefined };
-    const own = ropes.filter((rope) => rope.layer === layer);
-    const kinds = groupAlike(own).map(([first]) => read(first!, of?.rope));
+    const kinds = groupAlike(ofLayer.get(layer) ?? []).map(([first]) => read(first!, of?.rope));
     // Latent attention rotates a part of the heads of q, and k's part alone.
     const part = kinds.find(({ spec }) => rotatesWhole(spec))?.spec;
     const effects = kinds.map(({ spec }) => JSON.stringify(effectiveRope(part ? inFrameOf(spec, part) : spec)));
     if (new Set(effects).size > 1) findings.push(`Layer ${layer}: q and k are rotated by different RoPEs.`);
     // A layer without a cache of its own (a convolution, or one that shares its keys) is as the model says.
-    const rope = layers.includes(layer) ? (kinds.find(({ alike }) => !alike) ?? kinds[0])?.spec : of?.rope;
+    const rope = cached.has(layer) ? (kinds.find(({ alike }) => !alike) ?? kinds[0])?.spec : of?.rope;
     // Windows are in the masks, which are not read.
     return { layer, layerType: of?.layerType, window: of?.window, rope };
   });
