@@ -4,15 +4,10 @@
  * @module
  */
 import { readFileSync } from 'node:fs';
-import type { Engine } from '../../packages/model/src/index.js';
 import type * as Decoder from '../../packages/model/src/node.js';
+import type * as Onnx from '../../packages/onnx/src/node.js';
 import type { Contender, Setup } from './contender.js';
 import { runnerOf } from './ours.js';
-
-/** What is used of @ropewalk/onnx. */
-interface OnnxEngine {
-  openOnnxEngine(options: { readonly threads: number; readonly cache: string }): Promise<Engine>;
-}
 
 const built = (name: string): string => new URL(`../../packages/${name}/dist/node.js`, import.meta.url).href;
 
@@ -25,7 +20,7 @@ const built = (name: string): string => new URL(`../../packages/${name}/dist/nod
  */
 export async function openOnnxruntime(path: string, { threads, context }: Setup, cache: string): Promise<Contender> {
   const { loadModelPath } = (await import(built('model'))) as typeof Decoder;
-  const { openOnnxEngine } = (await import(built('onnx'))) as OnnxEngine;
+  const { openOnnxEngine } = (await import(built('onnx'))) as typeof Onnx;
   const model = await loadModelPath(path, { engine: await openOnnxEngine({ threads, cache }), context });
   const about = new URL('../node_modules/onnxruntime-node/package.json', import.meta.url);
   const { version } = JSON.parse(readFileSync(about, 'utf8')) as { version: string };

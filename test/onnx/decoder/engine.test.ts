@@ -111,6 +111,15 @@ describe('logits, steps, truncation, K-shift and hidden states beside our kernel
     assert.equal(one.length, 2);
   });
 
+  for (const name of ['gemma3', 'deepseek2'])
+    test(`${name}: caches grow, with what is in them`, async () => {
+      const [ours, theirs] = await both(join(FAMILIES, `${name}.gguf`), { context: 128 });
+      const tokens = vector(name, 'tokens').slice(0, 31);
+      const [a, b] = [ours.openSession(), theirs.openSession()];
+      for (let length = 0; length < 124; length += 31)
+        near(await a.append(tokens), await b.append(tokens), NEAR, `${length} before`);
+    });
+
   test('another context has its own frequencies and tables', async () => {
     const [ours, theirs] = await both(join(FAMILIES, 'phi3.gguf'), { context: 32 });
     const tokens = vector('phi3', 'tokens').slice(0, 40);
@@ -216,7 +225,6 @@ describe('the cache of weights', { skip }, () => {
     const own: Engine = onnxEngine({
       ort: await loadOnnxruntime(),
       form: 'contrib',
-      inPlace: true,
       options: {
         executionProviders: ['cpu'],
         intraOpNumThreads: 1,
@@ -312,10 +320,11 @@ describe('the cache of weights', { skip }, () => {
 
   test('two that build at once', async () => {
     const { root, built, engine } = await caching();
+    const other = await caching(root);
     const path = tiny('twice');
-    const [a, b] = await Promise.all([logitsOf(path, engine), logitsOf(path, (await caching(root)).engine)]);
+    const [a, b] = await Promise.all([logitsOf(path, engine), logitsOf(path, other.engine)]);
     assert.deepEqual(a, b);
-    assert.equal(built.length, 1);
+    assert.ok(built.length + other.built.length > 0); // of both, where neither was there when the other began
     assert.equal((await listCache(root)).length, 1);
     assert.deepEqual(readdirSync(join(root, 'onnx')).length, 1);
   });
@@ -345,10 +354,9 @@ describe('the cache of weights', { skip }, () => {
       enableCpuMemArena: true,
       logSeverityLevel: 4,
     } as const;
-    for (const inPlace of [true, false])
-      assert.deepEqual(
-        await logitsOf(path, onnxEngine({ ort, form: 'contrib', inPlace, options, hold: inMemory })),
-        await logitsOf(path, engine),
-      );
+    assert.deepEqual(
+      await logitsOf(path, onnxEngine({ ort, form: 'contrib', options, hold: inMemory })),
+      await logitsOf(path, engine),
+    );
   });
 });

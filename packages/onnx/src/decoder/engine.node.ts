@@ -56,7 +56,6 @@ export async function openOnnxEngine(options: OnnxEngineOptions = {}): Promise<E
   return onnxEngine({
     ort,
     form,
-    inPlace: true,
     options: {
       executionProviders: providers,
       intraOpNumThreads: threads,

@@ -39,8 +39,6 @@ export interface EngineHost {
   readonly form: DecoderForm;
   readonly options: OrtSessionOptions;
   readonly hold: HoldWeights;
-  /** Whether a run writes outputs into tensors that it is given, also where these are inputs. */
-  readonly inPlace: boolean;
 }
 
 /** The engine; openOnnxEngine opens it in Node. */
@@ -100,9 +98,7 @@ class OnnxModel implements EngineModel {
       if (bytes > largest.bytes) Object.assign(largest, { bytes, name });
     }
     const shapes = this.#cacheShapes().map(([, heads, width]) => heads * width);
-    // Where present is not past, both are there while a run copies.
-    const copies = this.#inPlace ? 1 : 2;
-    const cacheBytesPerToken = 4 * copies * shapes.reduce((sum, one) => sum + one, 0);
+    const cacheBytesPerToken = 4 * shapes.reduce((sum, one) => sum + one, 0);
     const cacheBytes = context * cacheBytesPerToken;
     const { scratchBytes, tableBytes } = usual;
     return {
@@ -131,7 +127,6 @@ class OnnxModel implements EngineModel {
       context,
       caches: this.#cacheShapes(),
       axes: this.#axes,
-      inPlace: this.#inPlace,
       chunkTokens: this.#chunkTokens(),
       session: () => this.#sessionFor(context, { signal: undefined, onProgress: undefined }),
     });
@@ -171,17 +166,13 @@ class OnnxModel implements EngineModel {
 
   #graphOf(context: number): DecoderGraph {
     const { config, weights } = this.description;
-    return decoderGraph(config, weights, { form: this.#host.form, context, hidden: true });
+    return decoderGraph(config, weights, { form: this.#host.form, context, hidden: true, newRows: true });
   }
 
-  get #inPlace(): boolean {
-    return this.#host.inPlace && this.#graph.sharedCaches;
-  }
-
-  /** Axes of position_ids, `[axes, batch, seq]`; 1 for `[batch, seq]`. */
+  /** Axes of position_ids, `[axes, batch, seq]`; 1 for `[batch, seq]`, 0 where ONNX Runtime counts tokens itself. */
   get #axes(): number {
-    const { shape } = this.#graph.graph.inputs.find(({ name }) => name === 'position_ids')!;
-    return shape.length === 3 ? (shape[0] as number) : 1;
+    const shape = this.#graph.graph.inputs.find(({ name }) => name === 'position_ids')?.shape;
+    return shape?.length === 3 ? (shape[0] as number) : shape ? 1 : 0;
   }
 
   /** Name, heads and width of every cache. */
@@ -215,6 +206,8 @@ class OnnxModel implements EngineModel {
 const PAST = 'past_key_values.';
 /** Axes on which text moves on: t, h and w. On the fourth it stays at 0, as in llama.cpp. */
 const TEXT_AXES = 3;
+/** The fewest tokens that caches have room for. */
+const LEAST_ROWS = 64;
 /** Logits beside hidden states, which nobody reads: 16 MB at a time. */
 const UNREAD_LOGITS = 2 ** 22;
 
@@ -225,30 +218,35 @@ interface Origin {
   readonly context: number;
   readonly caches: readonly (readonly [name: string, heads: number, width: number])[];
   readonly axes: number;
-  readonly inPlace: boolean;
   readonly chunkTokens: number;
   readonly session: () => Promise<OrtSession>;
+}
+
+/** Keys or values of a layer. */
+interface Cache {
+  readonly heads: number;
+  readonly width: number;
+  /** Each head has room for so many tokens. */
+  readonly rows: number;
+  /** `[heads, rows, width]`. */
+  readonly data: Float32Array;
+  /** The same memory. */
+  readonly tensor: OrtTensor;
 }
 
 class OnnxSequence implements Sequence {
   length = 0;
   readonly chunkTokens: number;
   readonly #origin: Origin;
-  /** By their names without `past_key_values.`, f32 `[1, heads, rows, width]`: as many rows as the context, or as tokens. */
-  #caches: Map<string, OrtTensor>;
+  /** By their names without `past_key_values.`. */
+  #caches: Map<string, Cache>;
   readonly #mask: BigInt64Array;
 
   constructor(origin: Origin) {
-    const { host, context, caches, inPlace, chunkTokens } = origin;
+    const { context, caches, chunkTokens } = origin;
     this.#origin = origin;
     this.chunkTokens = chunkTokens;
-    const rows = inPlace ? context : 0;
-    this.#caches = new Map(
-      caches.map(([name, heads, width]) => [
-        name,
-        new host.ort.Tensor('float32', new Float32Array(heads * rows * width), [1, heads, rows, width]),
-      ]),
-    );
+    this.#caches = new Map(caches.map(([name, heads, width]) => [name, this.#cache(heads, 0, width)]));
     this.#mask = new BigInt64Array(context).fill(1n);
   }
 
@@ -259,7 +257,7 @@ class OnnxSequence implements Sequence {
     result: Float32Array,
   ): Promise<void> {
     const { axes, description } = this.#origin;
-    if (positions && axes === 1) {
+    if (positions && axes <= 1) {
       const next = 'Leave them out, or load the model without engine.';
       fail('UNSUPPORTED', 'append: positions', `this engine counts the positions of this model itself. ${next}`);
     }
@@ -284,8 +282,8 @@ class OnnxSequence implements Sequence {
     const layers = description.config.layers(context);
     // Heads first, as the graph has them, seen with rows first.
     const seen = (name: string): Tensor<'f32'> => {
-      const { data, dims } = this.#caches.get(name)!;
-      return tensorFrom<'f32'>(data, { shape: dims.slice(1) }).permute([1, 0, 2]);
+      const { heads, rows, width, data } = this.#caches.get(name)!;
+      return tensorFrom<'f32'>(data, { shape: [heads, rows, width] }).permute([1, 0, 2]);
     };
     const of = (what: string) =>
       layers.flatMap((_, n) => (this.#caches.has(`${n}.${what}`) ? [seen(`${n}.${what}`)] : []));
@@ -306,56 +304,64 @@ class OnnxSequence implements Sequence {
     wanted: Wanted,
     result: Float32Array,
   ): Promise<void> {
-    const { host, description, inPlace, axes } = this.#origin;
-    const { hiddenSize, vocabSize } = description.config;
+    const { host, description, axes } = this.#origin;
     const count = tokens.length;
     const tensor = (type: string, data: ArrayBufferView, dims: number[]) => new host.ort.Tensor(type, data, dims);
-    const past = this.#past();
+    const past = this.#roomFor(this.length + count);
     const ids = BigInt64Array.from({ length: axes * count }, (_, n) =>
       BigInt(positionOf(Math.floor(n / count), n % count)),
     );
     const feeds: Record<string, OrtTensor> = {
       input_ids: tensor('int64', BigInt64Array.from(tokens, BigInt), [1, count]),
       attention_mask: tensor('int64', this.#mask.subarray(0, this.length + count), [1, this.length + count]),
-      position_ids: tensor('int64', ids, axes === 1 ? [1, count] : [axes, 1, count]),
       num_logits_to_keep: tensor('int64', BigInt64Array.of(wanted === 'all' || wanted === 'hidden' ? 0n : 1n), []),
     };
-    const fetches: Record<string, OrtTensor | null> = { logits: null };
+    if (axes > 0) feeds.position_ids = tensor('int64', ids, axes === 1 ? [1, count] : [axes, 1, count]);
+    const output = wanted === 'hidden' ? 'hidden_states' : 'logits';
+    const fetches: Record<string, OrtTensor | null> = { [output]: null };
     for (const [name, cache] of past) {
-      feeds[PAST + name] = cache;
-      fetches[`present.${name}`] = inPlace ? cache : null;
+      feeds[PAST + name] = cache.tensor;
+      fetches[`present.${name}`] = null;
     }
-    const [output, width] = wanted === 'hidden' ? ['hidden_states', hiddenSize] : ['logits', vocabSize];
-    const rows = wanted === 'none' ? 0 : wanted === 'last' ? 1 : count;
-    if (rows > 0)
-      fetches[output!] = host.inPlace ? tensor('float32', result.subarray(0, rows * width!), [1, rows, width!]) : null;
     const session = await this.#origin.session();
     const results = await session.run(feeds, fetches).catch((cause: unknown) => {
       const why = `the graph does not run: ${firstLine(cause)}. Load the model again, or without engine.`;
       throw new RopewalkError('DEVICE', `onnxruntime: ${description.where}: ${why}`, { cause });
     });
-    if (rows > 0 && !host.inPlace) result.set(results[output!]!.data as unknown as Float32Array);
-    if (!inPlace) this.#caches = new Map([...past.keys()].map((name) => [name, results[`present.${name}`]!]));
+    // onnxruntime-node copies every output into new memory, also where it was given some.
+    const floats = (name: string): Float32Array => results[name]!.data as Float32Array;
+    if (wanted !== 'none') result.set(floats(output));
+    for (const [name, cache] of past) {
+      const { heads, rows, width, data } = cache;
+      const fresh = floats(`present.${name}`);
+      for (let head = 0; head < heads; head++)
+        data.set(fresh.subarray(head * count * width, (head + 1) * count * width), (head * rows + this.length) * width);
+    }
     this.length += count;
   }
 
-  /** The caches with as many rows as there are tokens, unless they have room for the context. */
-  #past(): Map<string, OrtTensor> {
+  /**
+   * The caches, with room for some tokens. It grows by a quarter, and is not the whole context from the start, because
+   * ONNX Runtime clears as much memory for every layer of every step.
+   */
+  #roomFor(tokens: number): Map<string, Cache> {
     if (this.#caches.size === 0) fail('DEVICE', 'session', 'it was disposed. Open another one: model.openSession().');
-    if (this.#origin.inPlace) return this.#caches;
-    for (const [name, { data, dims }] of this.#caches) {
-      const [, heads, rows, width] = dims as [number, number, number, number];
-      if (rows === this.length) continue;
-      const kept = new Float32Array(heads * this.length * width);
+    for (const [name, { heads, rows, width, data }] of this.#caches) {
+      if (rows >= tokens) continue;
+      const more = Math.max(tokens, LEAST_ROWS, Math.ceil(1.25 * rows));
+      const grown = this.#cache(heads, Math.min(this.#origin.context, more), width);
       for (let head = 0; head < heads; head++) {
         const first = head * rows * width;
-        kept.set(
-          (data as unknown as Float32Array).subarray(first, first + this.length * width),
-          head * this.length * width,
-        );
+        grown.data.set(data.subarray(first, first + this.length * width), head * grown.rows * width);
       }
-      this.#caches.set(name, new this.#origin.host.ort.Tensor('float32', kept, [1, heads, this.length, width]));
+      this.#caches.set(name, grown);
     }
     return this.#caches;
+  }
+
+  #cache(heads: number, rows: number, width: number): Cache {
+    const data = new Float32Array(heads * rows * width);
+    const tensor = new this.#origin.host.ort.Tensor('float32', data, [1, heads, rows, width]);
+    return { heads, width, rows, data, tensor };
   }
 }

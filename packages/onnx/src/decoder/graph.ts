@@ -60,8 +60,6 @@ export interface DecoderGraph {
   /** Constants that are to be filled with the model's weights. */
   readonly constants: readonly WeightConstant[];
   readonly settings: DecoderSettings;
-  /** Whether past and present may be the same memory: each then has room for the whole context. */
-  readonly sharedCaches: boolean;
 }
 
 /**
@@ -99,8 +97,7 @@ function graphOf(config: DecoderConfig, weights: readonly WeightPlan[], options:
   dropUnread(s);
   if (settings.form !== 'contrib') checkShapes(s);
   if (options.hidden) s.b.output(x, 'hidden_states', 'f32', [BATCH, NUM_LOGITS, config.hiddenSize]);
-  const sharedCaches = s.b.nodes.filter(({ opType }) => opType === 'GroupQueryAttention').length === config.numLayers;
-  return { graph: s.b, constants: s.constants, settings, sharedCaches };
+  return { graph: s.b, constants: s.constants, settings };
 }
 
 /** Leaves position_ids out where attention counts tokens itself: a graph takes nothing that it does not read. */
