@@ -29,4 +29,6 @@ export interface WeightConstant {
   readonly shape: readonly number[];
   readonly weights: readonly WeightPlan[];
   readonly madeAs: MadeAs;
+  /** Whether rows of the weights take turns: row 0 of each, then row 1 of each; unless so one weight follows another. */
+  readonly inTurns?: boolean;
 }

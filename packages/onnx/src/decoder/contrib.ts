@@ -7,6 +7,7 @@
 import type { WeightPlan } from '@ropewalk/model/description';
 import { planRope, type RopeSpec } from 'ropewalk';
 import { angleConstants } from '../export/angles.js';
+import type { Chosen } from '../export/fragments.js';
 import { constantTables } from '../export/rope-model.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
 import { asGiven, tokensFirst } from './padding.js';
@@ -37,6 +38,7 @@ export function contribOperators(s: DecoderScope): DecoderOperators {
         ? portable.swiglu(gate, up)
         : b.add('Mul', [b.add('Mul', [gate, b.add('Sigmoid', [gate])]), up]),
     tokensFirst: hasGrouped(s),
+    experts: (x, chosen, layer) => fusedExperts(s, x, chosen, layer) ?? portable.experts(x, chosen, layer),
     packs: (call) => isGrouped(s, call),
     attentionOfPacked: (qkv, call) => grouped(s, [qkv, '', ''], call),
     attention: (heads, call) =>
@@ -95,6 +97,84 @@ function gatherBlocks(s: DecoderScope, ids: string, table: WeightPlan): string {
   const unsigned = bits === 8 ? [bytes] : halvesOf(s, bytes);
   const members = unsigned.map((x) => b.add('Sub', [x, s.number(2 ** (bits - 1))]));
   return scaled(s, members, rowsOf(s.constant([table], 'scales', [n, k / BLOCK, 1])), [0, 0, -1]);
+}
+
+/** The least weight of an expert that is told from none: f32's smallest normal number. */
+const LEAST_WEIGHT = 2 ** -126;
+
+/**
+ * Appends MoE or QMoE, which multiply each matrix with the tokens that chose it; undefined for what they do not take.
+ * They choose experts by the softmax of what they are given: by logarithms of weights that are chosen already, and −∞.
+ * Weights come out divided by their sum, with which the result is multiplied.
+ *
+ * @see microsoft/onnxruntime@0aab72a onnxruntime/contrib_ops/cpu/moe/moe_cpu.cc and moe_quantization_cpu.cc
+ */
+function fusedExperts(s: DecoderScope, x: string, chosen: Chosen, layer: number): string | undefined {
+  const { b, config } = s;
+  const { count, used, width } = config.experts!;
+  const h = config.hiddenSize;
+  const at = (part: string): WeightPlan | undefined => s.at(`${layer}.${part}`);
+  const [gate, up, down] = ['expertGate', 'expertUp', 'expertDown'].map((part) => at(`${part}.weight`));
+  const both = at('expertGateUpBlocks.weight');
+  // Rows of gate and up take turns there, as they do in this weight's file.
+  const first = both ? [{ ...both, shape: [count, 2 * width, h], turns: 1 as const }] : [gate, up];
+  if (!down || config.activation !== 'silu') return undefined;
+  const held = blocksOf(down);
+  if (first.some((plan) => !plan || blocksOf(plan) !== held)) return undefined;
+  const bits = held === 'q4_0' ? 4 : 8;
+  const matrix = (weights: readonly WeightPlan[], n: number, k: number): string[] => {
+    if (!held) return [s.numbers(weights, [count, n, k], weights.length > 1)];
+    return [
+      s.constant(weights, 'codes', [count, n, (k * bits) / 8], weights.length > 1),
+      s.constant(weights, 'scales', [count, n, k / BLOCK], weights.length > 1),
+    ];
+  };
+  const biasOf = (part: string): string | undefined => {
+    const plan = at(`${part}.bias`);
+    return plan && s.numbers([plan]);
+  };
+  const inTurns = (biases: readonly string[]): string => {
+    const pairs = b.add(
+      'Concat',
+      biases.map((bias) => b.add('Unsqueeze', [bias, s.integers(2)])),
+      { axis: { i: 2 } },
+    );
+    return b.add('Reshape', [pairs, s.integers(count, 2 * width)]);
+  };
+  const [gateBias, upBias] = [biasOf('expertGate'), biasOf('expertUp')];
+  const firstBias = gateBias && upBias ? inTurns([gateBias, upBias]) : biasOf('expertGateUpBlocks');
+  const tokens = b.add('Shape', [chosen.indices], { start: { i: 0 }, end: { i: 1 } });
+  const none = b.add('Expand', [s.number(-Infinity), b.add('Concat', [tokens, s.integers(count)], { axis: { i: 0 } })]);
+  const logs = b.add('Log', [b.add('Max', [chosen.weights, s.number(LEAST_WEIGHT)])]);
+  const rank = b.add('ScatterElements', [none, chosen.indices, logs], { axis: { i: 1 } });
+  const { limit, alpha = 1, offset = 0 } = config.family.swiglu ?? {};
+  const inputs = [
+    x,
+    rank,
+    ...matrix(first as WeightPlan[], 2 * width, h),
+    firstBias ?? '',
+    ...matrix([down], h, width),
+    biasOf('expertDown') ?? '',
+  ];
+  if (inputs.at(-1) === '') inputs.pop();
+  const made = b.add(
+    held ? 'QMoE' : 'MoE',
+    inputs,
+    {
+      k: { i: used },
+      normalize_routing_weights: { i: 1 },
+      activation_type: { s: 'swiglu' },
+      swiglu_fusion: { i: 1 },
+      activation_alpha: { f: alpha },
+      activation_beta: { f: offset },
+      swiglu_limit: limit === undefined ? undefined : { f: limit },
+      expert_weight_bits: held && { i: bits },
+      block_size: held && { i: BLOCK },
+    },
+    DOMAIN,
+  );
+  const sum = b.add('ReduceSum', [chosen.weights, s.integers(1)], { keepdims: { i: 1 } });
+  return b.add('Mul', [made, sum]);
 }
 
 /**

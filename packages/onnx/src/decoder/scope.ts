@@ -94,21 +94,21 @@ export class DecoderScope {
     return made;
   }
 
-  /** A constant that is made of weights, with their rows one after the other. */
-  constant(weights: readonly WeightPlan[], madeAs: MadeAs, shape: readonly number[]): string {
-    const places = weights.map(({ place }) => place.replace(/^(\d)/, 'layers.$1')).join('+');
+  /** A constant that is made of weights: one after the other, or with rows that take turns. */
+  constant(weights: readonly WeightPlan[], madeAs: MadeAs, shape: readonly number[], inTurns = false): string {
+    const places = weights.map(({ place }) => place.replace(/^(\d)/, 'layers.$1')).join(inTurns ? '/' : '+');
     const name = `${places}${madeAs === 'numbers' ? '' : `.${madeAs}`}`;
     return this.once(`${name} [${shape}]`, () => {
       const dtype = dtypeOf(weights, madeAs, shape);
       const fresh = this.constants.some((other) => other.name === name) ? `${name}.${shape.length}d` : name;
-      this.constants.push({ name: fresh, dtype, shape, weights, madeAs });
+      this.constants.push({ name: fresh, dtype, shape, weights, madeAs, inTurns });
       return fresh;
     });
   }
 
   /** Weights as numbers in f32, in the shape given or their own. */
-  numbers(weights: readonly WeightPlan[], shape: readonly number[] = joined(weights)): string {
-    const value = this.constant(weights, 'numbers', shape);
+  numbers(weights: readonly WeightPlan[], shape: readonly number[] = joined(weights), inTurns = false): string {
+    const value = this.constant(weights, 'numbers', shape, inTurns);
     return weights[0]!.held === 'f32' ? value : this.once(`${value} as f32`, () => this.b.cast(value, 'f32'));
   }
 

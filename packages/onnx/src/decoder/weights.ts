@@ -48,10 +48,11 @@ export function layoutWeights(
   maxFileBytes = MAX_FILE_BYTES,
 ): WeightLayout {
   const files: { name: string; sizeBytes: number }[] = [];
-  const places = new Map<string, OnnxExternalTensor>();
-  const tensors = constants.map(({ name, dtype, shape, weights, madeAs }): [string, OnnxExternalTensor] => {
-    const key = `${madeAs === 'numbers' ? dtype : madeAs} ${weights.map(({ place }) => place)}`;
-    const known = places.get(key);
+  const placed = new Map<string, OnnxExternalTensor>();
+  const tensors = constants.map(({ name, dtype, shape, weights, madeAs, inTurns }): [string, OnnxExternalTensor] => {
+    const places = weights.map(({ place }) => place).join(inTurns ? '/' : '+');
+    const key = `${madeAs === 'numbers' ? dtype : madeAs} ${places}`;
+    const known = placed.get(key);
     if (known) return [name, { ...known, dtype, shape }];
     const bytes = weights.reduce((sum, plan) => sum + partBytes(plan, dtype, madeAs), 0);
     const alignment = bytes >= LARGE_BYTES ? LARGE_ALIGNMENT : ALIGNMENT;
@@ -64,10 +65,10 @@ export function layoutWeights(
     }
     file.sizeBytes = byteOffset + bytes;
     const place = { dtype, shape, location: file.name, byteOffset, sizeBytes: bytes };
-    places.set(key, place);
+    placed.set(key, place);
     return [name, place];
   });
-  return { tensors: new Map(tensors), files, shared: places.size < constants.length };
+  return { tensors: new Map(tensors), files, shared: placed.size < constants.length };
 }
 
 /** How {@link writeWeights} works. */
@@ -108,9 +109,9 @@ export async function writeWeights(
   let doneBytes = 0;
   for (const { plan, targets } of jobs) {
     const where = `${description.path(plan.spans[0]!.file)}: tensor ${plan.name}`;
-    const makers = targets.map(({ madeAs, location, byteOffset }) => {
-      const { unit, size, make } = makerOf(plan, madeAs, where);
-      return (piece: Uint8Array, at: number) => write(location, byteOffset + (at / unit) * size, make(piece));
+    const makers = targets.map((target) => {
+      const { unit, size, make } = makerOf(plan, target.madeAs, where);
+      return (piece: Uint8Array, at: number) => put(write, target, (at / unit) * size, make(piece));
     });
     const onRead = (bytes: number): void => {
       doneBytes += bytes;
@@ -123,16 +124,37 @@ export async function writeWeights(
   }
 }
 
+/** Where the bytes of a weight go: its rows lie `strideBytes` apart. */
+interface Target {
+  readonly madeAs: MadeAs;
+  readonly location: string;
+  readonly byteOffset: number;
+  readonly rowBytes: number;
+  readonly strideBytes: number;
+}
+
 /** A weight to be read, and where its bytes go. */
 interface Job {
   readonly plan: WeightPlan;
-  readonly targets: { readonly madeAs: MadeAs; readonly location: string; readonly byteOffset: number }[];
+  readonly targets: Target[];
+}
+
+/** Writes bytes of a weight, from its byte `at` on. */
+async function put(write: WriteData, target: Target, at: number, bytes: Uint8Array): Promise<void> {
+  const { location, byteOffset, rowBytes, strideBytes } = target;
+  if (rowBytes === strideBytes) return write(location, byteOffset + at, bytes);
+  for (let done = 0; done < bytes.length; ) {
+    const [row, inRow] = [Math.floor((at + done) / rowBytes), (at + done) % rowBytes];
+    const piece = bytes.subarray(done, done + rowBytes - inRow);
+    await write(location, byteOffset + row * strideBytes + inRow, piece);
+    done += piece.length;
+  }
 }
 
 function jobsOf(constants: readonly WeightConstant[], tensors: WeightLayout['tensors']): Job[] {
   const jobs = new Map<string, Job>();
   const done = new Set<string>();
-  for (const { name, dtype, weights, madeAs } of constants) {
+  for (const { name, dtype, weights, madeAs, inTurns } of constants) {
     const { location, byteOffset } = tensors.get(name)!;
     // Constants with the same bytes have the same place.
     const place = `${location} ${byteOffset}`;
@@ -144,8 +166,11 @@ function jobsOf(constants: readonly WeightConstant[], tensors: WeightLayout['ten
       const key = `${plan.place} ${plan.held}`;
       const job = jobs.get(key) ?? { plan, targets: [] };
       jobs.set(key, job);
-      job.targets.push({ madeAs, location, byteOffset: byteOffset + before });
-      before += partBytes(plan, dtype, madeAs);
+      const bytes = partBytes(plan, dtype, madeAs);
+      const rowBytes = bytes / countElements(plan.shape.slice(0, -1));
+      const strideBytes = inTurns ? weights.length * rowBytes : rowBytes;
+      job.targets.push({ madeAs, location, byteOffset: byteOffset + before, rowBytes, strideBytes });
+      before += inTurns ? rowBytes : bytes;
     }
   }
   return [...jobs.values()];
