@@ -118,29 +118,59 @@ describe('config.json of each family', { skip }, () => {
     }
   });
 
-  test('what no config.json can say is refused', async () => {
-    const { config } = await describeModel({ 'm.gguf': bytesOf(join(FAMILIES, 'gemma2.gguf')) });
+  test('a RoPE that no fields of the class say: readers refuse the file, and a note says why', async () => {
     const names = { hasBias: () => false, padToken: undefined };
-    const layers = config.layers(512);
-    const windows = { ...config, layers: () => layers.map((layer, n) => ({ ...layer, window: n + 1 })) };
-    assert.throws(() => configToJson(windows, names), {
-      code: 'UNSUPPORTED',
-      message: /^config\.json: sliding_window: expected one window for all layers/,
-    });
-    const bases = { ...config, layers: () => layers.map(({ rope }, n) => ({ rope: { ...rope!, base: 9 + n } })) };
-    assert.throws(() => configToJson(bases as unknown as DecoderConfig, names), {
-      code: 'UNSUPPORTED',
-      message: 'config.json: rope_parameters: the classes of gemma2 have no fields for the RoPE of this model',
-    });
-    const lite = await describeModel({ 'm.gguf': bytesOf(join(FAMILIES, 'deepseek2-lite.gguf')) });
-    const scaled = { ...lite.config, attentionScale: 0.2 };
-    assert.ok(Math.abs(configFromJson(configToJson(scaled, names)).attentionScale - 0.2) < 1e-6);
-    const { rope } = lite.config.layers(512)[0]!;
-    const flat = { ...scaled, layers: () => [{ rope: { ...rope!, scaling: undefined } }] };
-    assert.throws(() => configToJson(flat as unknown as DecoderConfig, names), {
-      code: 'UNSUPPORTED',
-      message: /^config\.json: attention scale: expected 1 \/ √head_dim without YaRN, got 0\.2/,
-    });
+    const of = async (name: string, change: (config: DecoderConfig) => Partial<DecoderConfig>): Promise<Json> => {
+      const { config } = await describeModel({ 'm.gguf': bytesOf(join(FAMILIES, `${name}.gguf`)) });
+      const notes: string[] = [];
+      const written = configToJson({ ...config, ...change(config) }, names, notes);
+      const without = JSON.stringify(written.rope_parameters) === '{"rope_type":"as-in-graph"}';
+      if (!without) assert.deepEqual(notes, []);
+      else {
+        assert.match(
+          notes.join(),
+          /^config\.json does not tell the RoPE of this \w+, or how it scales attention: no fie/,
+        );
+        assert.throws(() => configFromJson(written), { name: 'RopewalkError', message: /rope_parameters/ });
+      }
+      return { ...written, without };
+    };
+    const bases = await of('gemma2', ({ layers }) => ({
+      layers: (context) => layers(context).map(({ rope, window }, n) => ({ window, rope: { ...rope!, base: 9 + n } })),
+    }));
+    assert.ok(bases.without, 'a base for each layer');
+    const part = await of('gemma2', ({ layers }) => ({
+      layers: (context) => layers(context).map(({ rope, window }) => ({ window, rope: { ...rope!, rotaryDim: 8 } })),
+    }));
+    assert.ok(part.without, 'a part of the head');
+    const none = await of('granite', ({ layers }) => ({
+      layers: (context) => layers(context).map((layer, n) => ({ ...layer, rope: n === 0 ? undefined : layer.rope })),
+    }));
+    assert.ok(none.without, 'a layer that does not rotate');
+    const scaled = await of('deepseek2-lite', () => ({ attentionScale: 0.2 }));
+    assert.ok(Math.abs(configFromJson(scaled).attentionScale - 0.2) < 1e-6);
+    const flat = await of('deepseek2-lite', ({ layers }) => ({
+      attentionScale: 0.2,
+      layers: (context) =>
+        layers(context).map(({ rope, window }) => ({ window, rope: { ...rope!, scaling: undefined } })),
+    }));
+    assert.ok(flat.without, 'a scale of attention without YaRN');
+    const lengths = await of('mistral3', () => ({ temperature: { scale: 0.1, context: 77 } }));
+    assert.ok(lengths.without, 'two lengths for one field');
+    // Both types of layers have one RoPE, and fields for each.
+    const equal = await of('gemma3', ({ layers }) => ({
+      layers: (context) => {
+        const list = layers(context);
+        return list.map(({ window }) => ({ window, rope: list[0]!.rope }));
+      },
+    }));
+    assert.deepEqual(Object.keys(equal.rope_parameters as Json).sort(), ['full_attention', 'sliding_attention']);
+    const plain = await of('mistral3', ({ layers }) => ({
+      temperature: undefined,
+      layers: (context) =>
+        layers(context).map(({ rope, window }) => ({ window, rope: { ...rope!, scaling: undefined } })),
+    }));
+    assert.deepEqual(plain.rope_parameters, { rope_theta: 1e6, rope_type: 'default' });
   });
 });
 

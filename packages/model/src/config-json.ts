@@ -6,8 +6,8 @@
  * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/configuration_NAME.py
  */
 import { convertRope } from '@ropewalk/dialects';
-import { frequenciesOf } from 'ropewalk';
-import { fail, refuse } from 'ropewalk/backend';
+import { frequenciesOf, RopewalkError } from 'ropewalk';
+import { fail } from 'ropewalk/backend';
 import { type Activation, type BiasGroup, FAMILIES, type Family } from './families.js';
 import type { DecoderConfig, ExpertConfig, LayerConfig } from './types.js';
 
@@ -55,11 +55,10 @@ export function familyNameOf(config: DecoderConfig): string {
  *
  * @param config - of a GGUF file
  * @param names - what only the file says
- * @param where - the file's name in messages
+ * @param notes - gets a sentence for what transformers' class has no fields for
  * @returns the object; numbers that were f32 are the shortest decimals
- * @throws {RopewalkError} UNSUPPORTED for a RoPE or windows that transformers' class does not have
  */
-export function configToJson(config: DecoderConfig, names: ConfigNames, where = 'config.json'): Json {
+export function configToJson(config: DecoderConfig, names: ConfigNames, notes: string[]): Json {
   const { family, latent, experts } = config;
   const name = familyNameOf(config);
   const eps = { layer: 'layer_norm_eps', 'layer-without-bias': 'layer_norm_eps', rms: 'rms_norm_eps' } as const;
@@ -90,7 +89,7 @@ export function configToJson(config: DecoderConfig, names: ConfigNames, where = 
     v_head_dim: latent && config.valueDim,
     ...(experts ? expertsOf(experts, family) : {}),
     ...MULTIPLIERS[family.multipliers ?? 'none'](config),
-    ...layersOf(config, name, where),
+    ...layersOf(config, name, notes),
     bos_token_id: config.bosToken,
     eos_token_id: eos,
     pad_token_id: names.padToken,
@@ -184,55 +183,65 @@ function gemma({ attentionScale, attentionSoftcap, logitSoftcap }: DecoderConfig
   };
 }
 
+/** A rope_type that no reader knows: it is refused, where the default would be another RoPE than the model's. */
+const IN_GRAPH: Json = { rope_parameters: { rope_type: 'as-in-graph' } };
+
 /** RoPE, windows, and which layers have them. */
-function layersOf(config: DecoderConfig, name: string, where: string): Json {
+function layersOf(config: DecoderConfig, name: string, notes: string[]): Json {
   const layers = config.layers(config.maxContext);
-  const typeOf = ({ window }: LayerConfig): string => (window === undefined ? 'full_attention' : 'sliding_attention');
-  const [window, ...others] = new Set(layers.map((layer) => layer.window).filter((one) => one !== undefined));
-  if (others.length > 0)
-    refuse('UNSUPPORTED', `${where}: sliding_window`, 'one window for all layers', [window, ...others]);
+  const window = layers.find((layer) => layer.window !== undefined)?.window;
   const fields: Json = { sliding_window: window ?? null };
   if (window !== undefined || SLIDES.includes(name)) fields.layer_types = layers.map(typeOf);
   if (name === 'smollm3') fields.no_rope_layers = layers.map(({ rope }) => Number(rope !== undefined));
-  const done = new Set<unknown>();
-  for (const layer of layers) {
-    const { rope } = layer;
-    if (!rope || done.has(rope)) continue;
-    done.add(rope);
-    const layerType = typeOf(layer);
-    const { arguments: made } = convertRope(rope, 'huggingface', {
-      modelType: name,
-      layerType,
-      context: config.maxContext,
-    });
-    const { model_type, rope_parameters, original_max_position_embeddings } = made.config as Json;
-    const own = rope_parameters as Json;
-    if (model_type !== name || (done.size > 1 && !(layerType in own)))
-      fail(
-        'UNSUPPORTED',
-        `${where}: rope_parameters`,
-        `the classes of ${name} have no fields for the RoPE of this model`,
-      );
-    if (original_max_position_embeddings) fields.original_max_position_embeddings = original_max_position_embeddings;
-    fields.rope_parameters = { ...(fields.rope_parameters as Json | undefined), ...own };
+  try {
+    return { ...fields, ...ropeFields(config, name, layers) };
+  } catch (error) {
+    if (!(error instanceof RopewalkError)) throw error;
+    const why = 'no fields of its class say it. The graph has it.';
+    notes.push(`config.json does not tell the RoPE of this ${name}, or how it scales attention: ${why}`);
+    return { ...fields, ...IN_GRAPH };
   }
-  fields.rope_parameters = {
-    ...(fields.rope_parameters as Json),
-    ...latentScaleOf(config, where),
-    ...temperatureOf(config),
-  };
-  return fields;
 }
 
-/** The factor of q at later positions. */
-function temperatureOf({ temperature }: DecoderConfig): Json {
-  return temperature
-    ? { llama_4_scaling_beta: decimal(temperature.scale), original_max_position_embeddings: temperature.context }
-    : {};
+const typeOf = ({ window }: LayerConfig): string => (window === undefined ? 'full_attention' : 'sliding_attention');
+
+/** @throws {RopewalkError} for what the class has no fields for */
+function ropeFields(config: DecoderConfig, name: string, layers: readonly LayerConfig[]): Json {
+  const fields: Json = {};
+  const done = new Map<unknown, string[]>();
+  for (const layer of layers) {
+    const { rope } = layer;
+    const layerType = typeOf(layer);
+    const types = done.get(rope) ?? [];
+    if (!rope || types.includes(layerType)) continue;
+    done.set(rope, [...types, layerType]);
+    const options = { modelType: name, layerType, context: config.maxContext };
+    const written = convertRope(rope, 'huggingface', options).arguments.config as Json;
+    const own = written.rope_parameters as Json;
+    const before = fields.rope_parameters as Json | undefined;
+    const differs = before && !(layerType in own) && JSON.stringify(before) !== JSON.stringify(own);
+    if (written.model_type !== name || differs) fail('UNSUPPORTED', 'rope_parameters', `${name} has no such RoPE`);
+    const key = 'original_max_position_embeddings';
+    if (written[key] !== undefined) fields[key] = written[key];
+    fields.rope_parameters = { ...before, ...own };
+  }
+  if (layers.some(({ rope }) => !rope) && !['smollm3', 'cohere2', 'exaone4'].includes(name))
+    fail('UNSUPPORTED', 'rope_parameters', `all layers of ${name} rotate`);
+  const own = { ...(fields.rope_parameters as Json | undefined), ...latentScaleOf(config) };
+  return { ...fields, rope_parameters: { ...own, ...temperatureOf(config, own.original_max_position_embeddings) } };
+}
+
+/** The factor of q at later positions; its length is that of YaRN. */
+function temperatureOf({ temperature }: DecoderConfig, original: unknown): Json {
+  if (!temperature) return {};
+  const { scale, context } = temperature;
+  if (original !== undefined && original !== context)
+    fail('UNSUPPORTED', 'rope_parameters', `the factor of q and YaRN have one length, not ${context} and ${original}`);
+  return { llama_4_scaling_beta: decimal(scale), original_max_position_embeddings: context };
 }
 
 /** What makes DeepSeek's attention scale, where the RoPE alone would give another: see latentScale in config.ts. */
-function latentScaleOf({ latent, attentionScale, headDim, ...config }: DecoderConfig, where: string): Json {
+function latentScaleOf({ latent, attentionScale, headDim, ...config }: DecoderConfig): Json {
   const rope = latent && config.layers(config.maxContext)[0]!.rope;
   if (!rope) return {};
   const m = Math.sqrt(attentionScale * Math.sqrt(headDim));
@@ -240,7 +249,7 @@ function latentScaleOf({ latent, attentionScale, headDim, ...config }: DecoderCo
   const said = scaling?.kind === 'yarn' ? 1 + 0.1 * (scaling.mscaleAllDim ?? 0) * Math.log(scaling.factor) : 1;
   if (Math.abs(m - said) < 1e-6) return {};
   if (scaling?.kind !== 'yarn' || scaling.factor <= 1)
-    return refuse('UNSUPPORTED', `${where}: attention scale`, '1 / √head_dim without YaRN', attentionScale);
+    return fail('UNSUPPORTED', 'rope_parameters', 'without YaRN the scale of attention is 1 / √head_dim');
   const mscale = decimal((m - 1) / (0.1 * Math.log(scaling.factor)));
   return { mscale, mscale_all_dim: mscale, attention_factor: frequenciesOf(rope).attentionFactor };
 }

@@ -67,16 +67,17 @@ const BIASES: Readonly<Record<BiasGroup, RegExp>> = {
  * @param config - of configFromGguf
  * @param given - what they say of the graph
  * @param where - the file's name in messages
- * @throws {RopewalkError} FORMAT for a broken vocabulary; UNSUPPORTED for a RoPE that no config.json can say
+ * @throws {RopewalkError} FORMAT for a broken vocabulary
  */
 export function filesFromGguf(header: GgufFile, config: DecoderConfig, given: GraphFiles, where: string): FolderFiles {
   const graph = readGraph(given);
   const notes: string[] = [];
   const vocabulary = vocabularyOf(header, config, notes, where);
-  const made = configToJson(config, {
-    hasBias: (group) => header.tensors.some(({ name }) => BIASES[group].test(name)),
+  const names = {
+    hasBias: (group: BiasGroup) => header.tensors.some(({ name }) => BIASES[group].test(name)),
     padToken: vocabulary?.padToken,
-  });
+  };
+  const made = configToJson(config, names, notes);
   const ids = {
     bos: vocabulary?.bosToken ?? config.bosToken,
     eos: vocabulary?.eosTokens ?? config.eosTokens,

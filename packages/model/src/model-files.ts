@@ -67,7 +67,7 @@ export interface Found {
    * transformers.js and onnxruntime-genai read. They come from a HuggingFace folder, or are written.
    *
    * @param graph - what they say of the graph
-   * @throws {RopewalkError} FORMAT for files that are malformed; UNSUPPORTED for a RoPE that no config.json can say
+   * @throws {RopewalkError} FORMAT for files that are malformed
    * @example const { files, notes } = await description.readFiles({ graph: 'onnx/model.onnx' });
    */
   readFiles(graph: GraphFiles): Promise<FolderFiles>;

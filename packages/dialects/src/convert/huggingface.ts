@@ -109,8 +109,8 @@ function configs(
   };
   return {
     fresh: plainJson({ ...common, rope_parameters: type ? { [type]: own } : own }),
-    // A path is no field: transformers before 5 had none for it.
-    old: theta.includes('.') ? undefined : plainJson(old),
+    // A path is no field: transformers before 5 had none for it. Without scaling there are no parameters either.
+    old: theta.includes('.') || (plain && rules?.needsParameters) ? undefined : plainJson(old),
     type,
   };
 }
