@@ -38,7 +38,7 @@ interface Written {
 test('a model becomes a folder; its sizes, form and precision are said', () => {
   const { status, stdout, stderr } = ropewalk('export', marline, '--whole', '-o', 'text');
   assert.deepEqual([status, stderr], [0, '']);
-  assert.match(stdout, /^llama, 4 layers: ONNX opset 23, form contrib, angles f32-table, context 256\n/);
+  assert.match(stdout, /^llama, 4 layers: ONNX opset \d+, form contrib, angles f32-table, context 256\n/);
   assert.match(stdout, /\n {2}onnx\/model\.onnx +[\d,]+ bytes\n/);
   assert.match(stdout, /\n {2}255 +\d\.\de-\d+\n\nWrote text, [\d,]+ bytes\.\n$/);
 });

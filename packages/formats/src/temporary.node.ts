@@ -28,7 +28,8 @@ export async function withTemporary<T>(output: string, work: (temporary: string)
   try {
     return await work(temporary);
   } finally {
-    await rm(temporary, { recursive: true, force: true });
+    // The error of the work counts, not this one; a later run removes what is left.
+    await rm(temporary, { recursive: true, force: true }).catch(() => {});
     ours.delete(temporary);
   }
 }

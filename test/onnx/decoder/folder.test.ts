@@ -119,6 +119,13 @@ describe('what ONNX Runtime computes from the folder', { skip }, () => {
       assertClose(await logitsOf(stored), tinyModel('folder', shape).logits(TOKENS), blocks === 'q8_0' ? 0.05 : 0.6);
     });
 
+  test('standard: blocks of q4_0 are i4, which no tensor in memory is, so they lie beside the graph', async () => {
+    const out = fresh();
+    await exportDecoder(ggufOf({ blocks: 'q4_0' }), out, { form: 'standard' });
+    assert.ok(existsSync(join(out, 'onnx/model.onnx_data')));
+    assertClose(await logitsOf(out), tinyModel('folder', SHAPE).logits(TOKENS), 0.6);
+  });
+
   test('halves, as they are and widened, give the same logits; shards and a split GGUF too', async () => {
     const made = tinyModel('folder', { ...SHAPE, dtype: 'f16' });
     const want = made.logits(TOKENS);
@@ -188,6 +195,20 @@ describe('whole or not at all', () => {
     await assert.rejects(exportDecoder(small, small, { force: true }), { message: /it is the file that is read/ });
     const file = join(folderWith({ f: '' }), 'f');
     await assert.rejects(exportDecoder(small, file, { force: true }), { message: /this is a file/ });
+  });
+
+  test('a folder that changes while the export runs is not replaced', async () => {
+    const out = fresh();
+    await exportDecoder(small, out);
+    const onProgress = (): void => writeFileSync(join(out, 'mine'), 'x');
+    await assert.rejects(exportDecoder(small, out, { force: true, onProgress }), { message: /did not write this/ });
+    assert.deepEqual(readdirSync(out).sort().includes('mine'), true);
+    assert.ok(existsSync(join(out, 'onnx/model.onnx')));
+  });
+
+  test('a place where no folder can be made is refused by the name of the output', async () => {
+    const place = join(folderWith({ file: '' }), 'file', 'out');
+    await assert.rejects(exportDecoder(small, place), { code: 'FORMAT', message: /file: it is a file, not a folder/ });
   });
 
   test('an empty folder is taken, parents are made; they go again when the work fails', async () => {
