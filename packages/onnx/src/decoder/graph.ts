@@ -95,8 +95,8 @@ function graphOf(config: DecoderConfig, weights: readonly WeightPlan[], options:
   s.b.output(logits, 'logits', 'f32', [BATCH, NUM_LOGITS, config.vocabSize]);
   s.b.outputs.unshift(s.b.outputs.pop()!); // logits come first
   dropUnread(s);
-  if (settings.form !== 'contrib') checkShapes(s);
   if (options.hidden) s.b.output(x, 'hidden_states', 'f32', [BATCH, NUM_LOGITS, config.hiddenSize]);
+  checkShapes(s);
   return { graph: s.b, constants: s.constants, settings };
 }
 

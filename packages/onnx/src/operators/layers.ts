@@ -24,7 +24,26 @@ const norm: Operator = {
   },
 };
 
+/** Experts of ONNX Runtime: matrices `[experts, n, k]`, or their codes with scales behind them. */
+function mixture(codes: boolean): Operator {
+  return {
+    dtype: (n) => {
+      if (codes) n.dtype([2, 5], ['u8']);
+      return n.dtype(codes ? [0, 1, 3, 6] : [0, 1, 2, 4], FLOATS);
+    },
+    shapes: (n) => {
+      const [x, router, first, second] = [0, 1, 2, codes ? 5 : 4].map((input) => n.shape(input));
+      const packed = codes ? 8 / numberAttribute(n.node, 'expert_weight_bits', 4) : 1;
+      const fits = first?.at(-1) === Number(x?.at(-1)) / packed && second?.[1] === x?.at(-1);
+      n.check(fits && router?.[0] === x?.[0] && router?.[1] === first?.[0] && first?.[0] === second?.[0], 'matrices');
+      return sameShape(n);
+    },
+  };
+}
+
 export const LAYERS: Operators = {
+  MoE: mixture(false),
+  QMoE: mixture(true),
   LayerNormalization: norm,
   SimplifiedLayerNormalization: sameAsFirst,
   SkipLayerNormalization: sameAsFirst,
@@ -60,6 +79,33 @@ export const LAYERS: Operators = {
       n.check(widths && k[1] === v[1] && q[0] === k[0], 'shapes');
       if (mask) n.check(mask.join() === [q[1], k[1]].join(), 'attn_mask');
       return typeof v[2] === 'number' ? [[q[0]!, q[1]!, (v[2] / kvHeads) * heads]] : undefined;
+    },
+  },
+  GroupQueryAttention: {
+    dtype: (n) => {
+      n.dtype([5, 6], ['i32']);
+      return n.dtype(
+        [0, 1, 2, 3, 4, 7, 8, 11].filter((input) => n.node.inputs[input]),
+        FLOATS,
+      );
+    },
+    shapes: (n) => {
+      const [q, k, v, pastK, pastV, last] = [0, 1, 2, 3, 4, 5].map((input) => n.shape(input));
+      const [heads, kvHeads] = ['num_heads', 'kv_num_heads'].map((name) => numberAttribute(n.node, name, 0));
+      if (q?.length !== 3 || pastK?.length !== 4 || !heads || !kvHeads) return undefined;
+      const [d, width] = [Number(pastK[3]), Number(q[2])];
+      const widths = k ? [heads, kvHeads, kvHeads] : [heads + 2 * kvHeads];
+      const wide = [q, k, v]
+        .slice(0, widths.length)
+        .every((x, at) => x?.join() === [q[0], q[1], widths[at]! * d].join());
+      n.check(wide && width % d === 0, 'query, key, value');
+      n.check(pastK.join() === pastV?.join() && pastK[0] === q[0] && pastK[1] === kvHeads, 'past');
+      n.check(last?.join() === `${q[0]}`, 'seqlens_k');
+      const total = n.content(6)?.[0];
+      const [before, all] = [pastK[2], total];
+      const length = typeof before === 'number' && typeof all === 'number' ? Math.max(before, all) : n.fresh(2, 1);
+      const present = pastK.with(2, length);
+      return [q.with(2, heads * d), present, present];
     },
   },
   DequantizeLinear: {

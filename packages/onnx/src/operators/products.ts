@@ -8,7 +8,16 @@ import type { OnnxModelNode } from '../format/onnx-model.js';
 import { numberAttribute } from './attributes.js';
 import { broadcastDims } from './elementwise.js';
 import { collect, flatten, MAX_TERMS, NoForm, scale, spread, type Term } from './forms.js';
-import { axisAt, axisSet, type Dim, FLOATS, type Operator, type Operators, type ValueReader } from './operator.js';
+import {
+  axisAt,
+  axisSet,
+  type Dim,
+  FLOATS,
+  INDICES,
+  type Operator,
+  type Operators,
+  type ValueReader,
+} from './operator.js';
 import { broadcastShape, broadcastStrides, gather, MAX_ELEMENTS, rounded, type Value } from './values.js';
 
 /** A matrix that does rotate_half is no larger than a head; the weights of small models are not read through for it. */
@@ -24,7 +33,7 @@ type Step = (so: number, value: number) => number;
 
 function reduction(start?: number, f?: Step): Operator {
   return {
-    dtype: (n) => n.dtype([0], FLOATS),
+    dtype: (n) => n.dtype([0], [...FLOATS, ...INDICES]),
     shapes: (n) => {
       const shape = n.shape(0);
       const axes = n.list('axes', 1) ?? (n.node.inputs[1] ? undefined : shape?.map((_, axis) => axis));
@@ -57,7 +66,7 @@ function reduce(n: ValueReader, x: Value, over: ReadonlySet<number>, start: numb
 /** The place of an extreme along an axis. */
 const INDEX_ALONG: Operator = {
   dtype: (n) => {
-    n.dtype([0], ['f32', 'f64', 'f16']);
+    n.dtype([0], ['f32', 'f64', 'f16', 'i32']);
     return 'i64';
   },
   shapes: (n) => {
@@ -102,9 +111,22 @@ export const PRODUCTS: Operators = {
     },
   },
   MatMulNBits: {
+    dtype: (n) => {
+      n.dtype([1], ['u8']);
+      return n.dtype([0, 2], FLOATS);
+    },
     shapes: (n) => {
       const shape = n.shape(0);
       if (!shape || shape.length === 0) return undefined;
+      const [rows, width, bits, block] = ['N', 'K', 'bits', 'block_size'].map((name) =>
+        numberAttribute(n.node, name, name === 'bits' ? 4 : 0),
+      ) as [number, number, number, number];
+      const blocks = Math.ceil(width / block);
+      const codes = [rows, blocks, (block * bits) / 8];
+      n.check(shape.at(-1) === width && n.shape(1)?.join() === codes.join(), 'B');
+      const scales = n.shape(2);
+      n.check(scales !== undefined && countElements(scales as number[]) === rows * blocks, 'scales');
+      if (n.node.inputs[5]) n.check(n.shape(5)?.join() === `${rows}`, 'bias');
       return [shape.with(-1, numberAttribute(n.node, 'N', 0) || n.fresh(shape.length - 1))];
     },
   },

@@ -334,6 +334,18 @@ export const SELECTION: Operators = {
       return [taken, taken];
     },
   },
+  GatherND: {
+    data: [0, 1],
+    dtype: indexed,
+    shapes: (n) => {
+      const [data, indices] = [n.shape(0), n.shape(1)];
+      const depth = indices?.at(-1);
+      const lead = numberAttribute(n.node, 'batch_dims', 0);
+      if (!data || typeof depth !== 'number') return undefined;
+      n.check(data.slice(0, lead).join() === indices!.slice(0, lead).join() && lead + depth <= data.length, 'indices');
+      return [[...indices!.slice(0, -1), ...data.slice(lead + depth)]];
+    },
+  },
   GatherElements: { cost: 'lookup', shapes: (n) => [n.shape(1)], dtype: indexed },
   ScatterElements: scatter((n) => n.shape(1)),
   ScatterND: {
