@@ -819,6 +819,10 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
       ...GRAPH,
       ...IMPORT,
       decoderGraph: () => [decoder.config, decoder.weights.map(Object.freeze), { form: 'primitives' }],
+      openOnnxWebEngine: () => [
+        { InferenceSession: class {}, Tensor: class {} },
+        { providers: ['wasm'], form: 'contrib' },
+      ],
       parseOnnxModel: () => [onnxBytes, 'a.onnx', { loadExternal: () => new Uint8Array(4) }],
     },
     module: onnxPackage,

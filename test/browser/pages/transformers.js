@@ -1,6 +1,6 @@
 /**
  * Runs in a page, bundled: `@huggingface/transformers` loads a folder at /models/ as its users would, and
- * writes greedily. Logs `{ text, device }`, or `{ error }`.
+ * writes greedily. Logs `{ text }`, or `{ error }`.
  */
 // @ts-expect-error -- it is among bench's packages, where the bundler finds it
 import { env, pipeline } from '@huggingface/transformers';
@@ -15,9 +15,10 @@ env.backends.onnx.wasm.wasmPaths = '/ort/';
 try {
   const device = asked.get('device');
   const generator = await pipeline('text-generation', asked.get('model'), { device });
-  const options = { max_new_tokens: Number(asked.get('tokens')), do_sample: false };
+  const options = { max_new_tokens: Number(asked.get('tokens')), do_sample: false, return_full_text: false };
   const [{ generated_text: text }] = await generator(asked.get('prompt'), options);
-  console.log(JSON.stringify({ text, device: generator.model.sessions.model.config.device }));
+  const { device: used } = generator.model.sessions.model.config;
+  console.log(JSON.stringify(used === device ? { text } : { error: `on ${used}` }));
 } catch (error) {
   console.log(JSON.stringify({ error: String(error) }));
 }

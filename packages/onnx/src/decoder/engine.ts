@@ -39,14 +39,16 @@ export interface EngineHost {
   readonly form: DecoderForm;
   readonly options: OrtSessionOptions;
   readonly hold: HoldWeights;
+  /** Whether 16-bit weights become f32; false unless given. */
+  readonly widenHalves?: boolean;
 }
 
-/** The engine; openOnnxEngine opens it in Node. */
+/** The engine; openOnnxEngine opens it in Node, openOnnxWebEngine in pages. */
 export function onnxEngine(host: EngineHost): Engine {
   return {
     name: 'onnxruntime',
     async open(describe: Describe): Promise<EngineModel> {
-      return new OnnxModel(host, describe({ formats: ['q8_0', 'q4_0'] }));
+      return new OnnxModel(host, describe({ formats: ['q8_0', 'q4_0'], widenHalves: host.widenHalves }));
     },
   };
 }

@@ -1,0 +1,99 @@
+/**
+ * Whole models as graphs in Chromium: `@huggingface/transformers` loads exported folders, and our own programs have ONNX
+ * Runtime as an engine. Both on the CPU under a Content-Security-Policy that forbids code from strings, and on WebGPU;
+ * they write the text that we write in Node.
+ */
+import assert from 'node:assert/strict';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { build } from 'esbuild';
+import type { Browser } from 'playwright-core';
+import { generate } from '../../packages/model/src/generate.js';
+import { loadModelPath } from '../../packages/model/src/node.js';
+import { exportDecoder } from '../../packages/onnx/src/decoder/folder.node.js';
+import { noBrowser, openChromium, reportOf, type Site, SOFTWARE_GPU, serve } from '../support/browser.js';
+import { builtPackage, ROOT } from '../support/build.js';
+import { noTransformers } from '../support/transformers.js';
+
+const STRICT = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'";
+const MARLINE = join(ROOT, 'models/marline');
+const PROMPT = 'Once'; // no two tokens are nearly as likely, so activations in int8 change none
+const MODULES = join(ROOT, 'bench/node_modules');
+
+describe('whole models as graphs in Chromium', { skip: noBrowser || noTransformers, timeout: 180_000 }, () => {
+  const folder = mkdtempSync(join(tmpdir(), 'transformers-'));
+  let browser: Browser;
+  let site: Site;
+  before(async () => {
+    builtPackage('onnx');
+    await build({
+      absWorkingDir: ROOT,
+      tsconfigRaw: {}, // the packages as they are published
+      entryPoints: ['test/browser/pages/transformers.js', 'test/browser/pages/engine.js'],
+      bundle: true,
+      format: 'esm',
+      platform: 'browser',
+      nodePaths: [MODULES],
+      conditions: ['onnxruntime-web-use-extern-wasm'],
+      outdir: join(folder, 'bundle'),
+      logLevel: 'error',
+    });
+    browser = await openChromium(SOFTWARE_GPU);
+    site = await serve({
+      folders: {
+        '/bundle/': join(folder, 'bundle'),
+        '/models/': folder,
+        '/model/': MARLINE,
+        '/ort/': join(MODULES, 'onnxruntime-web/dist'),
+      },
+      headers: { 'content-security-policy': STRICT },
+    });
+  });
+  after(async () => {
+    await browser?.close();
+    site?.close();
+    rmSync(folder, { recursive: true });
+  });
+
+  /** Opens a page, and checks what it wrote. */
+  async function check(script: string, asked: Readonly<Record<string, string>>, path: string): Promise<void> {
+    const tokens = asked.device === 'webgpu' ? 2 : 12; // the software adapter takes half a second for each
+    const words = new URLSearchParams({ ...asked, tokens: String(tokens), prompt: PROMPT });
+    const { report, page } = await reportOf<{ text: string; error?: string }>(
+      browser,
+      `${site.origin}/?script=/bundle/${script}.js&${words}`,
+    );
+    await page.close();
+    assert.equal(report.error, undefined);
+    const model = await loadModelPath(path);
+    let text = '';
+    for await (const item of generate(model, PROMPT, { maxTokens: tokens, temperature: 0 }))
+      if (item.end) text = item.end.text;
+    model.dispose();
+    assert.equal(report.text, text);
+  }
+
+  const F16 = ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors'];
+  for (const { device, file } of [
+    { device: 'wasm', file: '' },
+    { device: 'wasm', file: 'model-q8_0.gguf' },
+    // transformers.js would need shader-f16 for half floats, which the software adapter does not have.
+    { device: 'webgpu', file: 'model-q8_0.gguf' },
+  ])
+    test(`transformers.js: ${file || 'f16'} on ${device}`, async () => {
+      const exported = file ? 'exported-q8_0' : 'exported';
+      const path = join(MARLINE, file);
+      if (!existsSync(join(folder, exported))) await exportDecoder(path, join(folder, exported));
+      await check('transformers', { device, model: exported }, path);
+    });
+
+  for (const { device, files } of [
+    { device: 'wasm', files: F16 },
+    { device: 'wasm', files: ['model-q8_0.gguf'] },
+    { device: 'webgpu', files: F16 },
+  ])
+    test(`our engine: ${files.at(-1)} on ${device}`, () =>
+      check('engine', { device, files: files.join() }, files.length > 1 ? MARLINE : join(MARLINE, files[0]!)));
+});

@@ -1,0 +1,26 @@
+/**
+ * Runs in a page, bundled: loads the model that the address names with ONNX Runtime as its engine, and writes greedily.
+ * Logs `{ text }`, or `{ error }`.
+ */
+import { fetchSource, generate, loadModel } from '@ropewalk/model';
+import { openOnnxWebEngine } from '@ropewalk/onnx';
+// @ts-expect-error -- it is among bench's packages, where the bundler finds it
+import * as ort from 'onnxruntime-web/webgpu';
+
+const asked = new URLSearchParams(location.search);
+/** @param {string} name */
+const text = (name) => asked.get(name) ?? '';
+ort.env.wasm.wasmPaths = '/ort/';
+try {
+  const files = new Map();
+  for (const name of text('files').split(',')) files.set(name, await fetchSource(`/model/${name}`));
+  const engine = await openOnnxWebEngine(ort, { providers: [text('device')] });
+  const model = await loadModel(files, { engine, context: 64 });
+  let whole = '';
+  for await (const item of generate(model, text('prompt'), { maxTokens: Number(text('tokens')), temperature: 0 }))
+    if (item.end) whole = item.end.text;
+  console.log(JSON.stringify({ text: whole }));
+  model.dispose();
+} catch (error) {
+  console.log(JSON.stringify({ error: String(error) }));
+}
