@@ -45,7 +45,10 @@ describe('openOnnxWebEngine', () => {
   test('the providers are asked for; what they do not do is said', async () => {
     const { gguf } = tinyModel('web', TINY);
     const engine = await openOnnxWebEngine(ort, { providers: ['webgpu', 'wasm'] });
-    await assert.rejects(loadModel(gguf(), { engine, tokenizer: false }), { code: 'DEVICE', message: /no available backend found/ });
+    await assert.rejects(loadModel(gguf(), { engine, tokenizer: false }), {
+      code: 'DEVICE',
+      message: /no available backend found/,
+    });
     assert.deepEqual(asked.at(-1)!.executionProviders, ['webgpu', 'wasm']);
   });
 
