@@ -145,6 +145,24 @@ describe('bytes', () => {
     }
   });
 
+  test('rows of two weights take turns, across the pieces that are read', async () => {
+    const [k, rows] = [3232, 2600]; // 8.9 MB: a piece ends inside a row
+    const bytes = ((rows * k) / 32) * 34;
+    const plans = [0, 1].map((n) => weight(`w${n}`, 'q8_0', rows, k, n * bytes));
+    const stored = new Uint8Array(2 * bytes);
+    for (let n = 0; n < stored.length; n += 34) stored.set([(n / 34) & 255, 0x3c], n);
+    const of = (inTurns: boolean): WeightConstant => {
+      return { name: `${inTurns}`, dtype: 'f32', shape: [2 * rows, k / 32], weights: plans, madeAs: 'scales', inTurns };
+    };
+    const constants = [of(true), of(false)];
+    const layout = layoutWeights(constants);
+    const file = (await filesOf(modelOf(stored), constants, layout)).get('model.onnx_data')!;
+    const rowOf = (name: string, row: number): Float32Array =>
+      new Float32Array(file.buffer, layout.tensors.get(name)!.byteOffset + (row * k) / 8, k / 32);
+    for (let row = 0; row < 2 * rows; row++)
+      assert.deepEqual(rowOf('true', row), rowOf('false', (row % 2) * rows + Math.floor(row / 2)), `row ${row}`);
+  });
+
   test('halves are as they are, or widened for a constant in f32', async () => {
     const made = tinyModel('halves', { ...SHAPE, dtype: 'f16' });
     const description = await describeModel(made.huggingFace());
