@@ -47,8 +47,7 @@ describe('examples in the documentation', () => {
     );
   });
   for (const [n, { page, title, code, output }] of examples.entries()) {
-    const missing =
-      (code.includes("backend: 'webgpu'") && noGpu) || (code.includes('openOnnxruntime') && noOnnxruntime);
+    const missing = (code.includes("backend: 'webgpu'") && noGpu) || (code.includes('openOnnx') && noOnnxruntime);
     test(title, { skip: missing }, async () => {
       const file = join(folder, `example-${n}.mjs`);
       writeFileSync(file, (await transform(code, { loader: 'ts', target: 'node20' })).code);

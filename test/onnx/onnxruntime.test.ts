@@ -4,12 +4,7 @@
  */
 
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { pathToFileURL } from 'node:url';
 import fc from 'fast-check';
 import { BACKENDS, openBackend } from '../../packages/cli/src/backends.js';
 import { check } from '../../packages/cli/src/check.js';
@@ -39,7 +34,6 @@ import { planSwiglu } from '../../packages/ropewalk/src/ops/swiglu.js';
 import { runReference } from '../../packages/ropewalk/src/reference/index.js';
 import { Ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { ROOT } from '../support/build.js';
-import { commandPath } from '../support/command.js';
 import { noOnnxruntime } from '../support/onnxruntime.js';
 import {
   anyPlan,
@@ -67,6 +61,7 @@ import {
   U,
 } from '../support/operators.js';
 import { f64Tensor, floats } from '../support/tensors.js';
+import { withoutOnnxruntime } from '../support/without-onnxruntime.js';
 
 const skip = noOnnxruntime;
 const open: OnnxruntimeBackend[] = [];
@@ -656,24 +651,8 @@ describe('by name only', () => {
     rw.dispose();
   });
 
-  const folder = mkdtempSync(join(tmpdir(), 'no-ort-'));
-  after(() => rmSync(folder, { recursive: true }));
   test('without the package: exit code 2, and how to install it', () => {
-    // A loader that finds no such package, as on a machine where nobody installed it.
-    const hooks = `export async function resolve(name, context, next) {
-      if (name === 'onnxruntime-node') throw Object.assign(new Error('not found'), { code: 'ERR_MODULE_NOT_FOUND' });
-      return next(name, context);
-    }`;
-    const file = join(folder, 'hide.mjs');
-    writeFileSync(
-      file,
-      `import { register } from 'node:module';\nregister('data:text/javascript,' + encodeURIComponent(${JSON.stringify(hooks)}));\n`,
-    );
-    const program = ['--import', pathToFileURL(file).href, commandPath()];
-    const { status, stderr } = spawnSync(process.execPath, [...program, 'check', '--backend', 'onnxruntime'], {
-      encoding: 'utf8',
-      cwd: ROOT,
-    });
+    const { status, stderr } = withoutOnnxruntime(ROOT, 'check', '--backend', 'onnxruntime');
     assert.equal(status, 2, stderr);
     assert.match(
       stderr,

@@ -16,12 +16,13 @@ import {
   type Prompt,
 } from '@ropewalk/model';
 import { fail } from 'ropewalk/backend';
+import { type EngineOptions, engineOf } from './engine.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printJson } from './output.js';
-import { loadForCommand, type ModelRunOptions } from './run-model.js';
+import { loadForCommand } from './run-model.js';
 import { readPrompt } from './text-input.js';
 
-export type GenerateCommandOptions = ModelRunOptions &
+export type GenerateCommandOptions = EngineOptions &
   Texts<'prompt' | 'file' | 'maxTokens' | 'temperature' | 'topK' | 'topP'> &
   Texts<'minP' | 'repetitionPenalty' | 'seed' | 'system' | 'onFull'> &
   Switches<'chat' | 'ignoreEos'> & { readonly stop?: readonly string[] };
@@ -60,7 +61,7 @@ export async function generate(argument: string | undefined, options: GenerateCo
   process.once('SIGINT', interrupt);
   let model: Model | undefined;
   try {
-    model = await loadForCommand(options, abort.signal);
+    model = await loadForCommand(options, abort.signal, { engine: (threads) => engineOf(options, threads) });
     prompt.warnUnread();
     if (options.chat && !model.tokenizer.chatTemplates.has('default')) {
       const which = model.tokenizer.chatTemplates.size === 0 ? 'chat template' : 'chat template named default';

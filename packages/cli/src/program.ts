@@ -387,7 +387,17 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--system <text>', 'the system message, with --chat')
     .option('--on-full <way>', 'when the context is full: stop (default) or shift')
     .option('--ignore-eos', 'go on past the end of the text')
+    .option('--engine <name>', 'auto (default), kernels or onnxruntime; auto: ONNX Runtime where it is installed')
+    .option('--cache <folder>', 'where ONNX Runtime finds the weights that an earlier run has written')
     .action(ending(async (prompt, options) => (await import('./generate.js')).generate(prompt, options)));
+
+  program
+    .command('cache')
+    .description('list the weights that are kept for ONNX Runtime, or remove them')
+    .option('--cache <folder>', "the folder; ROPEWALK_CACHE, or the system's folder for caches, unless given")
+    .option('--remove', 'remove all of them')
+    .option(...JSON_OBJECT)
+    .action(ending(async (options) => (await import('./cache.js')).cache(options)));
 
   withModel(program.command('perplexity'), 'that, but at most 512,')
     .description('say how well a model predicts a text')

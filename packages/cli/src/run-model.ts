@@ -1,6 +1,6 @@
 /** What commands that run a model share: its options, loading it, and what stderr says about it. @module */
 import { basename, dirname, join, relative } from 'node:path';
-import { type LoadOptions, type Model, mebibytes } from '@ropewalk/model';
+import { type Engine, type LoadOptions, type Model, mebibytes } from '@ropewalk/model';
 import { loadModelPath } from '@ropewalk/model/node';
 import { BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
 import { countLayers, fail, MAX_THREADS, openFrom } from 'ropewalk/backend';
@@ -11,6 +11,9 @@ import { openPercentBar, type PercentBar } from './output.js';
 
 /** Options that say which model, and on what. */
 export type ModelRunOptions = Texts<'model' | 'backend' | 'threads' | 'context' | 'cacheDtype'> & Switches<'json'>;
+
+/** Opens an engine with so many threads; undefined for our kernels. */
+type Chosen = (threads: number | undefined) => Promise<Engine | undefined>;
 
 /** The folder of the model that comes with the package. @throws {RopewalkError} FORMAT when it is missing */
 export function modelInTheBox(): string {
@@ -27,12 +30,12 @@ export function modelInTheBox(): string {
 /**
  * Loads the model that the options name, or the bundled one, and shows its memory and a bar on stderr.
  *
- * @param more - a tokenizer, or `false` for none; the context, in place of the option
+ * @param more - a tokenizer, or `false` for none; the context, in place of the option; an engine
  */
 export async function loadForCommand(
   options: ModelRunOptions,
   signal?: AbortSignal,
-  more: Pick<LoadOptions, 'tokenizer' | 'context'> = {},
+  more: Pick<LoadOptions, 'tokenizer' | 'context'> & { readonly engine?: Chosen } = {},
 ): Promise<Model> {
   const flags = new Flags(options);
   const threads = flags.integer('threads', 1, MAX_THREADS, `${MAX_THREADS} is the most that cpu starts.`);
@@ -45,11 +48,13 @@ export async function loadForCommand(
   let bar: PercentBar | undefined;
   const given = options.model ?? modelInTheBox();
   const path = basename(given) === 'config.json' ? dirname(given) : given; // its weights are beside it
+  const engine = await more.engine?.(threads);
   const loading: LoadOptions = {
-    threads,
+    engine,
+    threads: engine ? undefined : threads,
     context: more.context ?? flags.number('context'),
     cacheDtype: flags.text('cacheDtype') as 'f32', // loadModel refuses others
-    backend: await backendOf(options.backend),
+    backend: engine ? undefined : await backendOf(options.backend),
     signal,
     tokenizer: more.tokenizer,
     onMemory(memory, config) {

@@ -1,5 +1,5 @@
 /** Texts that come from a file or from stdin. @module */
-import { fstatSync } from 'node:fs';
+import { fstatSync, type Stats, statSync } from 'node:fs';
 import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
 import { decodeUtf8, fail } from 'ropewalk/backend';
 
@@ -15,11 +15,19 @@ export function readTextFile(file: string): string {
 /** Whether stdin is a pipe or a file, not a terminal and not /dev/null. */
 export function isPiped(): boolean {
   try {
-    const info = fstatSync(0);
+    const info = stdinStats();
     return info.isFIFO() || info.isSocket() || info.isFile();
   } catch {
     return false;
   }
+}
+
+function stdinStats(): Stats {
+  const stats = fstatSync(0);
+  // Node's loader asks the last call of stat, whichever it was, whether a path is a pipe, and then does not follow links
+  // (fs.realpathSync, v20.20.2): a package that is imported next would not find its own.
+  statSync('.', { throwIfNoEntry: false });
+  return stats;
 }
 
 /** Reads stdin to its end; while it waits, stderr names the command. @throws {RopewalkError} FORMAT */
@@ -48,7 +56,7 @@ export async function readStdin(command: string): Promise<string> {
 /** Watches for a text on stdin that no argument asked for. @returns says, when called, whether something has come in */
 export function watchStdin(): () => boolean {
   if (!isPiped()) return () => false;
-  if (fstatSync(0).isFile()) return () => fstatSync(0).size > 0;
+  if (stdinStats().isFile()) return () => stdinStats().size > 0;
   const listen = (): void => {};
   process.stdin.on('readable', listen);
   process.stdin.on('error', listen);

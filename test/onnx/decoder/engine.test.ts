@@ -177,7 +177,7 @@ describe('the bundled model', { skip }, () => {
     const session = model.openSession();
     const abort = new AbortController();
     const pending = session.append(new Array<number>(1000).fill(3), { signal: abort.signal });
-    setTimeout(() => abort.abort(new Error('enough')), 0);
+    setImmediate(() => abort.abort(new Error('enough')));
     await assert.rejects(pending, /enough/);
     assert.equal(session.length, 512);
   });
@@ -324,7 +324,7 @@ describe('the cache of weights', { skip }, () => {
     const path = tiny('twice');
     const [a, b] = await Promise.all([logitsOf(path, engine), logitsOf(path, other.engine)]);
     assert.deepEqual(a, b);
-    assert.ok(built.length + other.built.length > 0); // of both, where neither was there when the other began
+    assert.equal(built.length + other.built.length, 1, 'the slower one has built nothing that stays');
     assert.equal((await listCache(root)).length, 1);
     assert.deepEqual(readdirSync(join(root, 'onnx')).length, 1);
   });

@@ -1,0 +1,25 @@
+/** `ropewalk cache`: what is kept on disk between runs, and its removal. @module */
+import { mebibytes } from '@ropewalk/model';
+import { cacheFolder, listCache, removeCache } from '@ropewalk/onnx/node';
+import { fail } from 'ropewalk/backend';
+import type { Switches, Texts } from './options.js';
+import { EXIT, printResult } from './output.js';
+
+/** With `remove`, all of it goes. */
+export async function cache(options: Texts<'cache'> & Switches<'remove' | 'json'>): Promise<number> {
+  if (options.cache === '') fail('FORMAT', '--cache', 'the name is empty. Give a folder.');
+  const folder = options.cache ?? cacheFolder();
+  const entries = await listCache(folder);
+  if (options.remove) await removeCache(folder);
+  const sizeBytes = entries.reduce((sum, entry) => sum + entry.sizeBytes, 0);
+  const day = (date: Date): string => date.toISOString().slice(0, 10);
+  const models = `${entries.length} model${entries.length === 1 ? '' : 's'}, ${mebibytes(sizeBytes)}`;
+  printResult(options.json, {
+    json: () => ({ folder, removed: options.remove === true, sizeBytes, entries }),
+    lines: () => [
+      ...entries.map((entry) => `${mebibytes(entry.sizeBytes)}, used last on ${day(entry.usedAt)}: ${entry.model}`),
+      `${folder}: ${options.remove ? 'removed ' : ''}${models}`,
+    ],
+  });
+  return EXIT.ok;
+}

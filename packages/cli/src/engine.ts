@@ -1,0 +1,79 @@
+/** `--engine`: whether a model runs on our kernels or in ONNX Runtime, and what stderr says about it. @module */
+import { type Engine, kernelEngine, mebibytes } from '@ropewalk/model';
+import { type ErrorCode, RopewalkError } from 'ropewalk';
+import { fail } from 'ropewalk/backend';
+import { Flags, type Texts } from './options.js';
+import type { ModelRunOptions } from './run-model.js';
+
+/** Options that choose an engine. */
+export type EngineOptions = ModelRunOptions & Texts<'engine' | 'cache'>;
+
+const ENGINES = ['auto', 'kernels', 'onnxruntime'] as const;
+/** Weights of less than this: our kernels have written their text before ONNX Runtime is loaded. */
+const SMALL_BYTES = 32 * 2 ** 20;
+
+/**
+ * The engine that the options choose; undefined for our kernels, as loadModel opens them.
+ *
+ * `auto`, the default unless a backend is named, takes ONNX Runtime where it is installed, runs the model, and is worth
+ * its start.
+ *
+ * @throws {RopewalkError} UNSUPPORTED for options that do not go together; DEVICE when onnxruntime is asked for and not
+ *   installed
+ */
+export async function engineOf(options: EngineOptions, threads: number | undefined): Promise<Engine | undefined> {
+  const flags = new Flags(options);
+  const asked = flags.word('engine', ENGINES);
+  const name = asked ?? (options.backend === undefined ? 'auto' : 'kernels');
+  if (name === 'kernels') {
+    flags.refuseAny(['cache'], 'only ONNX Runtime has one. Leave it out, or use --engine onnxruntime.', 'UNSUPPORTED');
+    return undefined;
+  }
+  flags.refuseAny(['backend'], 'it is for our kernels. Leave it out, or use --engine kernels.', 'UNSUPPORTED');
+  if (options.cache === '') fail('FORMAT', '--cache', 'the name is empty. Give a folder.');
+  const say = (line: string): void => {
+    if (!options.json) process.stderr.write(`${line}\n`);
+  };
+  const open = async (): Promise<Engine> => {
+    const { openOnnxEngine } = await import('@ropewalk/onnx/node');
+    return openOnnxEngine({
+      threads,
+      cache: options.cache,
+      onBuilt: ({ folder, sizeBytes, seconds }) =>
+        say(`wrote the weights for ONNX Runtime in ${seconds.toFixed(1)} s (${mebibytes(sizeBytes)} in ${folder})`),
+    });
+  };
+  if (name === 'onnxruntime') return open();
+  return {
+    name,
+    async open(describe) {
+      const onKernels = (why: string): ReturnType<Engine['open']> => {
+        if (asked) say(`on our kernels: ${why}`);
+        return kernelEngine({ threads }).open(describe);
+      };
+      const held = (weights: ReturnType<typeof describe>['weights']): number =>
+        weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
+      const usual = held(describe({}).weights);
+      if (usual < SMALL_BYTES) return onKernels(`the model is small (${mebibytes(usual)})`);
+      if (options.cacheDtype !== undefined && options.cacheDtype !== 'f32')
+        return onKernels(`ONNX Runtime keeps keys and values in f32, not ${options.cacheDtype}`);
+      const widened = held(describe({ formats: ['q8_0', 'q4_0'] }).weights);
+      if (widened > 1.25 * usual)
+        return onKernels(
+          `ONNX Runtime would take ${mebibytes(widened)} for the weights, and they take ${mebibytes(usual)}`,
+        );
+      const { whyNotOnnxruntime } = await import('@ropewalk/onnx');
+      const why = await whyNotOnnxruntime();
+      if (why !== undefined) return onKernels(why);
+      try {
+        const opened = await (await open()).open(describe);
+        say('on ONNX Runtime: --engine auto takes it where it is installed; --engine kernels does not');
+        return opened;
+      } catch (error) {
+        if (error instanceof RopewalkError && error.code === ('UNSUPPORTED' satisfies ErrorCode))
+          return onKernels(error.message);
+        throw error;
+      }
+    },
+  };
+}

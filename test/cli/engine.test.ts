@@ -1,0 +1,124 @@
+/** `--engine` and `ropewalk cache`. */
+import assert from 'node:assert/strict';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { engineOf } from '../../packages/cli/src/engine.js';
+import { type Describe, readDescription } from '../../packages/model/src/description.js';
+import { ropewalkIn } from '../support/command.js';
+import { noOnnxruntime as skip } from '../support/onnxruntime.js';
+import { tinyModel } from '../support/tiny-model.js';
+import { withoutOnnxruntime } from '../support/without-onnxruntime.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'engine-'));
+after(() => rmSync(folder, { recursive: true }));
+const generate = (...args: string[]) =>
+  ropewalkIn(folder, 'generate', 'Call me', '-n', '12', '--temperature', '0', ...args);
+
+describe('generate --engine', () => {
+  test('onnxruntime writes the text of our kernels', { skip }, () => {
+    const [ours, theirs] = [generate('--engine', 'kernels'), generate('--engine', 'onnxruntime', '-t', '1')];
+    assert.equal(theirs.status, 0, theirs.stderr);
+    assert.equal(theirs.stdout, ours.stdout);
+    assert.match(theirs.stderr, /\nonnxruntime: prompt \d/);
+    assert.match(ours.stderr, /\ncpu: prompt \d/);
+  });
+
+  test('auto runs a small model on our kernels, and says so when it is typed', () => {
+    const { stderr } = generate('--engine', 'auto');
+    assert.match(stderr, /^on our kernels: the model is small \(3\.38 MiB\)\n/);
+    assert.match(stderr, /\ncpu: prompt/);
+  });
+
+  test('refusals', () => {
+    const refused = (message: RegExp, ...args: string[]): void => {
+      const { status, stderr } = generate(...args);
+      assert.equal(status, 2, stderr);
+      assert.match(stderr, message);
+    };
+    refused(/generate: --engine: expected auto, kernels or onnxruntime, got "?fast/, '--engine', 'fast');
+    refused(/--backend: it is for our kernels\. Leave it out/, '--engine', 'auto', '--backend', 'cpu');
+    refused(/--cache: only ONNX Runtime has one\. Leave it out/, '--engine', 'kernels', '--cache', 'x');
+    refused(/--cache: the name is empty/, '--engine', 'onnxruntime', '--cache', '');
+  });
+
+  test('without the package: what to install', () => {
+    const { status, stderr } = withoutOnnxruntime(folder, 'generate', 'Call me', '--engine', 'onnxruntime');
+    assert.equal(status, 2, stderr);
+    assert.match(stderr, /the package onnxruntime-node is not installed: npm install onnxruntime-node/);
+    assert.equal(withoutOnnxruntime(folder, 'generate', 'Call me', '-n', '2').status, 0);
+  });
+});
+
+describe('--engine auto', () => {
+  const shape = { family: 'llama', layers: 1, hidden: 32, heads: 2, kvHeads: 1, headDim: 16, inter: 32 } as const;
+  const { huggingFace } = tinyModel('auto', { ...shape, vocab: 32, tied: true });
+  /** The model, with weights that claim another size; in other formats than ONNX Runtime's, `more` times as much. */
+  const claiming = async (more: number): Promise<Describe> => {
+    const real = await readDescription(huggingFace(), undefined, 'test');
+    return (hold) => {
+      const described = real(hold);
+      const times = 2 ** 20 * (hold.formats ? more : 1);
+      const weights = described.weights.map((plan) => ({ ...plan, heldBytes: times * plan.heldBytes }));
+      return { ...described, weights };
+    };
+  };
+  /** What it takes, and what it says. */
+  const taken = async (options: object, describe: Describe): Promise<[string, string]> => {
+    const { write } = process.stderr;
+    let said = '';
+    process.stderr.write = (text: string | Uint8Array) => {
+      said += text;
+      return true;
+    };
+    try {
+      const opened = await (await engineOf(options, 1))!.open(describe);
+      opened.dispose();
+      return [opened.name, said];
+    } finally {
+      process.stderr.write = write;
+    }
+  };
+
+  test('takes ONNX Runtime for a model that is worth it, and says so', { skip }, async () => {
+    const [name, said] = await taken({}, await claiming(1));
+    assert.equal(name, 'onnxruntime');
+    assert.match(said, /^on ONNX Runtime: /);
+    assert.deepEqual(await taken({ json: true }, await claiming(1)), ['onnxruntime', '']);
+  });
+
+  test('takes our kernels where ONNX Runtime would widen the weights, or cannot keep the cache', async () => {
+    const [name, said] = await taken({ engine: 'auto' }, await claiming(2));
+    assert.equal(name, 'cpu');
+    assert.match(said, /^on our kernels: ONNX Runtime would take \d+ MiB for the weights, and they take \d+ MiB\n$/);
+    assert.deepEqual(await taken({}, await claiming(2)), ['cpu', '']);
+    assert.match((await taken({ engine: 'auto', cacheDtype: 'f16' }, await claiming(1)))[1], /in f32, not f16/);
+  });
+
+  test('a backend that is named is one of our kernels', async () => {
+    assert.equal(await engineOf({ backend: 'cpu' }, 1), undefined);
+  });
+});
+
+describe('cache', () => {
+  test('lists what is kept, and removes it', () => {
+    const root = join(folder, 'cache');
+    const none = ropewalkIn(folder, 'cache', '--cache', root);
+    assert.equal(none.stdout, `${root}: 0 models, 0.00 MiB\n`);
+    const entry = join(root, 'onnx', '0123');
+    mkdirSync(entry, { recursive: true });
+    writeFileSync(join(entry, 'about.json'), '{"model":"m.gguf"}');
+    writeFileSync(join(entry, 'model.onnx_data'), Buffer.alloc(2 ** 20));
+    const { stdout } = ropewalkIn(folder, 'cache', '--cache', root, '--json');
+    const { entries, removed } = JSON.parse(stdout) as {
+      entries: { model: string; folder: string }[];
+      removed: boolean;
+    };
+    assert.deepEqual([entries[0]!.model, entries[0]!.folder, removed], ['m.gguf', entry, false]);
+    const gone = ropewalkIn(folder, 'cache', '--cache', root, '--remove');
+    assert.match(gone.stdout, /^1\.00 MiB, used last on \d{4}-\d\d-\d\d: m\.gguf\n.*: removed 1 model, 1\.00 MiB\n$/);
+    assert.equal(existsSync(entry), false);
+    assert.equal(ropewalkIn(folder, 'cache', '--cache', '').status, 2);
+  });
+});
