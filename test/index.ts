@@ -16,6 +16,7 @@ import './cli/cli.test.js';
 import './cli/convert.test.js';
 import './cli/diagnose.test.js';
 import './cli/diff.test.js';
+import './cli/engine.test.js';
 import './cli/export-whole.test.js';
 import './cli/export.test.js';
 import './cli/failure.test.js';
