@@ -193,6 +193,14 @@ describe("graphs of other people's exporters", () => {
     });
   });
 
+  test('a graph with fewer layers is another model', () => {
+    const graph = importOnnx(wholeGraph({ form: 'genai', layers: [spec] }));
+    const { rope } = graphRope(importOnnx(wholeGraph({ form: 'genai', layers: [spec, spec] })), 'graph');
+    const side = (of: typeof rope) => ({ rope: of, recipe: 'float64' as const });
+    const { same, notes } = compareModels(side(graphRope(graph, 'graph', rope).rope), side(rope), [1]);
+    assert.deepEqual([same, notes], [false, ['A has 1 layers and B 2: only the first 1 are compared.']]);
+  });
+
   test('refusals: no RoPE, and tables that cannot be read', () => {
     const none = importOnnx(wholeGraph({ form: 'genai', layers: [undefined] }));
     assert.throws(() => graphRope(none, 'graph'), { code: 'FORMAT', message: /graph: no RoPE is found in it/ });

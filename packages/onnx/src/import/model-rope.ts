@@ -79,7 +79,7 @@ export function graphRope(imported: ImportedModel, where: string, other?: ModelR
     return { rope: read(ropes[0]!, of).spec, tables: [...tables.values()], alike, findings };
   }
   const others = other && 'layers' in other ? other.layers : undefined;
-  const numLayers = Math.max(others?.length ?? 0, layers.at(-1)! + 1);
+  const numLayers = layers.at(-1)! + 1;
   const without = ropes.filter(({ layer }) => layer === undefined);
   if (without.length > 0)
     findings.push(`${without.length} RoPEs, the first one ${without[0]!.name}, belong to no layer with a KV cache.`);
@@ -98,7 +98,7 @@ export function graphRope(imported: ImportedModel, where: string, other?: ModelR
     const part = kinds.find(({ spec }) => rotatesWhole(spec))?.spec;
     const effects = kinds.map(({ spec }) => JSON.stringify(effectiveRope(part ? inFrameOf(spec, part) : spec)));
     if (new Set(effects).size > 1) findings.push(`Layer ${layer}: q and k are rotated by different RoPEs.`);
-    // A layer without a cache of its own (a convolution, or one that shares its keys) is as the model says.
+    // A layer between others without a cache of its own, as a convolution is, is as the model says.
     const rope = cached.has(layer) ? (kinds.find(({ alike }) => !alike) ?? kinds[0])?.spec : of?.rope;
     // Windows are in the masks, which are not read.
     return { layer, layerType: of?.layerType, window: of?.window, rope };
