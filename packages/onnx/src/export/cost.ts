@@ -24,7 +24,7 @@ export interface GraphCost {
 
 /**
  * Counts a graph. Each node reads its inputs, constants too, and writes its outputs. A look-up reads as much of the
- * table as it writes; a RotaryEmbedding with position_ids reads the rows that they name. Constants that are shapes or
+ * table as it writes; a RotaryEmbedding with position_ids and a GroupQueryAttention read the rows of the tokens. Constants that are shapes or
  * axes are not counted.
  *
  * @param model - a graph of ours
@@ -70,9 +70,12 @@ function costOf(
       const lookup = cost === 'lookup';
       if (model.initializers.get(name)?.dtype === 'i64' && !lookup) return 0;
       if (lookup && n === 0) return Math.min(written, size(name));
-      if (node.opType !== 'RotaryEmbedding' || node.inputs.length < 4 || n === 0 || n === 3) return size(name);
-      const rows = countElements(types.get(node.inputs[3]!)!.shape);
-      const { dtype, shape } = types.get(name)!;
+      const { dtype, shape } = types.get(name) ?? { dtype: 'u8', shape: [0] };
+      const rotates = node.opType === 'RotaryEmbedding' && node.inputs.length > 3 && (n === 1 || n === 2);
+      const isTable = rotates || (node.opType === 'GroupQueryAttention' && (n === 7 || n === 8));
+      if (!isTable) return size(name);
+      // The rows of the tokens, `[batch, seq]`: of position_ids, or of the query.
+      const rows = countElements(types.get(node.inputs[rotates ? 3 : 0]!)!.shape.slice(0, 2));
       return Math.min(size(name), rows * bytesOf({ dtype, shape: shape.slice(1) }));
     };
     for (const [n, name] of node.inputs.entries()) bytesRead += readOf(name, n);
