@@ -78,6 +78,7 @@ import './model/split-gguf.test.js';
 import './model/tokenizer.test.js';
 import './model/weights.test.js';
 import './onnx/decoder/clients.test.js';
+import './onnx/decoder/cost.test.js';
 import './onnx/decoder/engine-web.test.js';
 import './onnx/decoder/engine.test.js';
 import './onnx/decoder/families.test.js';
