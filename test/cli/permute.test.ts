@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
   existsSync,
@@ -23,7 +22,8 @@ import { type PermutePlan, planPermutation } from '../../packages/formats/src/pe
 import { proveScores } from '../../packages/formats/src/permute-proof.node.js';
 import { blocksFrom, readBlocks } from '../../packages/ropewalk/src/core/blocks.js';
 import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
-import { commandPath, ropewalkIn } from '../support/command.js';
+import { ropewalkIn } from '../support/command.js';
+import { interrupted, onFullDisk } from '../support/cut-short.js';
 import { damage, damaged } from '../support/fuzz.js';
 import { ggufOf, type MadeTensor, numberedRows, safetensorsOf } from '../support/model-files.js';
 import { seeded } from '../support/tensors.js';
@@ -35,7 +35,6 @@ const file = (name: string, content: string | Uint8Array): string => {
   writeFileSync(join(folder, name), content);
   return join(folder, name);
 };
-const args = (...list: string[]): string[] => [commandPath(), 'permute', ...list];
 const ropewalk = (...args: string[]) => ropewalkIn(root, 'permute', ...args);
 
 /** The command in this process: what it prints, and the exit code. */
@@ -712,37 +711,16 @@ describe('work that is cut short leaves nothing', () => {
     truncateSync(big, bytes.length + size);
   };
 
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-    test(signal, async () => {
+  const words = ['permute', big, join(dir, 'out.safetensors'), ...flags];
+  for (const signal of ['SIGINT', 'SIGTERM'] as const)
+    test(signal, () => {
       start();
-      const child = spawn(process.execPath, args(big, join(dir, 'out.safetensors'), ...flags), { cwd: root });
-      let stderr = '';
-      child.stderr.on('data', (chunk) => (stderr += chunk));
-      const ended = new Promise<NodeJS.Signals | null>((done) => child.on('exit', (_, by) => done(by)));
-      const deadline = Date.now() + 20_000;
-      while (!readdirSync(dir).some((name) => name.endsWith('.tmp')) && Date.now() < deadline)
-        await new Promise((next) => setTimeout(next, 5));
-      child.kill(signal);
-      assert.equal(await ended, signal, stderr);
-      assert.match(stderr, /permute: interrupted; nothing was written/);
-      assert.deepEqual(readdirSync(dir), ['big.safetensors']);
+      return interrupted(signal, dir, words);
     });
-  }
 
-  test('a disk that is full (simulated by a limit on file sizes): exit 2', () => {
+  test('a disk that is full: exit 2', () => {
     start();
-    const command = `trap '' XFSZ; ulimit -f 2048; exec "$0" "$@"`;
-    const { status, stderr } = spawnSync(
-      'bash',
-      ['-c', command, process.execPath, ...args(big, join(dir, 'out.safetensors'), ...flags)],
-      {
-        cwd: root,
-        encoding: 'utf8',
-      },
-    );
-    assert.equal(status, 2, stderr);
-    assert.match(stderr, /expected to be able to write, got a file that is larger than the system allows/);
-    assert.deepEqual(readdirSync(dir), ['big.safetensors']);
+    onFullDisk(dir, words);
   });
 
   after(() => rmSync(dir, { recursive: true, force: true }));

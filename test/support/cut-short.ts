@@ -1,0 +1,35 @@
+/** Commands that are stopped while they write. */
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { readdirSync } from 'node:fs';
+import { commandPath } from './command.js';
+
+/**
+ * Sends a signal as soon as a temporary file or folder is in `dir`: the command ends by the signal, says so, and leaves
+ * only what was there.
+ */
+export async function interrupted(signal: NodeJS.Signals, dir: string, args: readonly string[]): Promise<void> {
+  const before = readdirSync(dir);
+  const child = spawn(process.execPath, [commandPath(), ...args]);
+  let stderr = '';
+  child.stderr.on('data', (chunk) => (stderr += chunk));
+  const ended = new Promise<NodeJS.Signals | null>((done) => child.on('exit', (_, by) => done(by)));
+  const deadline = Date.now() + 20_000;
+  while (!readdirSync(dir).some((name) => name.endsWith('.tmp')) && Date.now() < deadline)
+    await new Promise((next) => setTimeout(next, 5));
+  child.kill(signal);
+  assert.equal(await ended, signal, stderr);
+  assert.match(stderr, new RegExp(`${args[0]}: interrupted; nothing was written`));
+  assert.deepEqual(readdirSync(dir), before);
+}
+
+/** Runs a command on a disk that is full, simulated by a limit of 2 MiB on file sizes: exit 2, and nothing is left. */
+export function onFullDisk(dir: string, args: readonly string[]): void {
+  const before = readdirSync(dir);
+  const command = `trap '' XFSZ; ulimit -f 2048; exec "$0" "$@"`;
+  const words = ['-c', command, process.execPath, commandPath(), ...args];
+  const { status, stderr } = spawnSync('bash', words, { encoding: 'utf8' });
+  assert.equal(status, 2, stderr);
+  assert.match(stderr, /expected to be able to write, got a file that is larger than the system allows/);
+  assert.deepEqual(readdirSync(dir), before);
+}
