@@ -6,7 +6,16 @@
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -18,6 +27,7 @@ import { installInto, PACKAGES, ROOT } from './support/build.js';
 import { examplesOf } from './support/examples.js';
 import { noGpu } from './support/gpu.js';
 import { noOnnxruntime } from './support/onnxruntime.js';
+import { noTransformers, TRANSFORMERS } from './support/transformers.js';
 
 const pages = [
   'README.md',
@@ -27,7 +37,10 @@ const pages = [
   .filter((name) => name.endsWith('.md'))
   .sort();
 const folder = mkdtempSync(join(tmpdir(), 'docs-'));
-before(() => void installInto(folder, { peers: ['webgpu', 'onnxruntime-node'] }));
+before(() => {
+  const modules = installInto(folder, { peers: ['webgpu', 'onnxruntime-node'] });
+  if (!noTransformers) symlinkSync(TRANSFORMERS, join(modules, '@huggingface/transformers'));
+});
 after(() => rmSync(folder, { recursive: true, force: true }));
 
 function fill(page: string, code: string, output: string): void {
@@ -47,7 +60,10 @@ describe('examples in the documentation', () => {
     );
   });
   for (const [n, { page, title, code, output }] of examples.entries()) {
-    const missing = (code.includes("backend: 'webgpu'") && noGpu) || (code.includes('openOnnx') && noOnnxruntime);
+    const missing =
+      (code.includes("backend: 'webgpu'") && noGpu) ||
+      (code.includes('openOnnx') && noOnnxruntime) ||
+      (code.includes('@huggingface/transformers') && noTransformers);
     test(title, { skip: missing }, async () => {
       const file = join(folder, `example-${n}.mjs`);
       writeFileSync(file, (await transform(code, { loader: 'ts', target: 'node20' })).code);

@@ -4,10 +4,11 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { ROOT } from './build.js';
 
-const PACKAGE = join(ROOT, 'bench/node_modules/@huggingface/transformers');
+/** Where the package is, if it is installed. */
+export const TRANSFORMERS = join(ROOT, 'bench/node_modules/@huggingface/transformers');
 
 /** Why tests with it are skipped here, or false. */
-export const noTransformers: string | false = existsSync(PACKAGE)
+export const noTransformers: string | false = existsSync(TRANSFORMERS)
   ? false
   : '@huggingface/transformers is not installed: npm run peers';
 
@@ -48,7 +49,7 @@ export interface Transformers {
 
 /** The package, which asks no server and writes no cache. */
 export async function transformers(): Promise<Transformers> {
-  const found: Transformers = await import(pathToFileURL(join(PACKAGE, 'dist/transformers.node.mjs')).href);
+  const found: Transformers = await import(pathToFileURL(join(TRANSFORMERS, 'dist/transformers.node.mjs')).href);
   Object.assign(found.env, { allowRemoteModels: false, useFSCache: false, useWasmCache: false });
   return found;
 }
