@@ -8,10 +8,9 @@ import type { WeightPlan } from '@ropewalk/model/description';
 import { planRope, type RopeSpec } from 'ropewalk';
 import { angleConstants } from '../export/angles.js';
 import type { Chosen } from '../export/fragments.js';
-import { constantTables } from '../export/rope-model.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
 import { asGiven, tokensFirst } from './padding.js';
-import { attention, gemm, halvesOf, portableOperators, present, scaled, tableRows } from './portable.js';
+import { attention, gemm, halvesOf, portableOperators, present, scaled, tablesOf } from './portable.js';
 import { BLOCK, blocksOf, type DecoderScope, joined, type Matrix } from './scope.js';
 
 const DOMAIN = 'com.microsoft';
@@ -218,19 +217,10 @@ function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], 
     return b.cast(b.add('Sub', [counts, s.integers(1)]), 'i32');
   });
   const total = s.once('total as i32', () => b.cast(s.totalRows(), 'i32'));
-  const c = rope && angleConstants(rope);
-  const key = c && `tables of ${JSON.stringify([...c.invFreq, c.magnitude])}`;
-  const cos =
-    c &&
-    s.once(`${key} cos`, () => {
-      const tables = constantTables(b, c, 'f32', tableRows(s));
-      s.once(`${key} sin`, () => tables.sin);
-      return tables.cos;
-    });
-  const sin = c && s.once(`${key} sin`, () => '');
+  const tables = rope && tablesOf(s, angleConstants(rope));
   const interleaved = rope && planRope({ ...rope, positions: 0, seqLen: 1 }).read.step === 2;
   // Not position_ids: ONNX Runtime 1.30 reads them for single tokens, and counts from 0 in a prompt.
-  const inputs = [q, k, v, ...past, lastOf, total, cos ?? '', sin ?? '', '', '', sinks ?? ''];
+  const inputs = [q, k, v, ...past, lastOf, total, tables?.cos ?? '', tables?.sin ?? '', '', '', sinks ?? ''];
   while (inputs.at(-1) === '') inputs.pop();
   const [out, presentKey, presentValue] = b.addMany(
     'GroupQueryAttention',
@@ -241,7 +231,7 @@ function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], 
       scale: { f: config.attentionScale },
       softcap: config.attentionSoftcap === undefined ? undefined : { f: config.attentionSoftcap },
       local_window_size: window === undefined ? undefined : { i: window },
-      do_rotary: cos ? { i: 1 } : undefined,
+      do_rotary: tables ? { i: 1 } : undefined,
       rotary_interleaved: interleaved ? { i: 1 } : undefined,
     },
     3,

@@ -5,7 +5,7 @@
  */
 import type { WeightPlan } from '@ropewalk/model/description';
 import { planRope, type RopeSpec } from 'ropewalk';
-import { angleConstants } from '../export/angles.js';
+import { type AngleConstants, angleConstants, type CosSin } from '../export/angles.js';
 import { gelu, layerNorm, rmsNorm, sigmoid, swiglu } from '../export/fragments.js';
 import { cosSinFor, rotate, rotateStandard } from '../export/rope.js';
 import { constantTables, cosSinOf } from '../export/rope-model.js';
@@ -133,31 +133,31 @@ export function rotated(s: DecoderScope, x: string, rope: RopeSpec, heads: numbe
   const { b, settings } = s;
   const geometry = planRope({ ...rope, positions: 0, seqLen: 1 });
   const c = angleConstants(rope);
-  const key = `angles of ${JSON.stringify([...c.invFreq, c.magnitude, ...c.axisOfPair])}`;
-  if (settings.form === 'standard' && c.numAxes === 1 && settings.angles === 'f32-table') {
-    const cos = s.once(`${key} cos`, () => {
-      const tables = constantTables(b, c, 'f32', tableRows(s));
-      s.once(`${key} sin`, () => tables.sin);
-      return tables.cos;
-    });
-    const tables = { cos, sin: s.once(`${key} sin`, () => ''), positionIds: 'position_ids', heads };
+  const standard = settings.form === 'standard';
+  if (standard && c.numAxes === 1 && settings.angles === 'f32-table') {
+    const tables = { ...tablesOf(s, c), positionIds: 'position_ids', heads };
     return rotateStandard(b, x, tables, geometry, 'bnsh', false);
   }
-  const cos = s.once(`${key} cos of tokens`, () => {
+  const [cos, sin] = s.once(`angles of ${keyOf(c)}`, () => {
     const found = cosSinOf(b, c, settings.angles, 'f32', 'position_ids', tableRows(s));
-    const [shapedCos, shapedSin] =
-      settings.form === 'standard' ? [found.cos, found.sin] : cosSinFor(b, found, 'bnsh', geometry, 'f32');
-    s.once(`${key} sin of tokens`, () => shapedSin);
-    return shapedCos;
+    return standard ? ([found.cos, found.sin] as const) : cosSinFor(b, found, 'bnsh', geometry, 'f32');
   });
-  const sin = s.once(`${key} sin of tokens`, () => '');
-  return settings.form === 'standard'
+  return standard
     ? rotateStandard(b, x, { cos, sin, heads }, geometry, 'bnsh', false)
     : rotate(b, x, [cos, sin], geometry);
 }
 
+/** cos and sin of all positions, `[context + 1, pairs]`, which layers share. */
+export function tablesOf(s: DecoderScope, c: AngleConstants): CosSin {
+  return s.once(`tables of ${keyOf(c)}`, () => constantTables(s.b, c, 'f32', tableRows(s)));
+}
+
+function keyOf({ invFreq, magnitude, axisOfPair }: AngleConstants): string {
+  return JSON.stringify([...invFreq, magnitude, ...axisOfPair]);
+}
+
 /** Rows of tables. transformers.js counts Gemma 3's positions from 1. */
-export function tableRows({ settings }: DecoderScope): number {
+function tableRows({ settings }: DecoderScope): number {
   return settings.context + 1;
 }
 

@@ -64,7 +64,7 @@ export class DecoderScope {
   readonly b: GraphBuilder;
   readonly constants: WeightConstant[] = [];
   readonly #weights: ReadonlyMap<string, WeightPlan>;
-  readonly #made = new Map<string, string>();
+  readonly #made = new Map<string, unknown>();
 
   constructor(
     readonly config: DecoderConfig,
@@ -87,11 +87,11 @@ export class DecoderScope {
     return weights.length === 0 ? undefined : { weights, biases: found('bias') };
   }
 
-  /** Makes a value once, under a name that tells all that it depends on. */
-  once(name: string, make: () => string): string {
+  /** Makes a value, or several, once, under a name that tells all that it depends on. */
+  once<T = string>(name: string, make: () => T): T {
     const made = this.#made.get(name) ?? make();
     this.#made.set(name, made);
-    return made;
+    return made as T;
   }
 
   /** A constant that is made of weights: one after the other, or with rows that take turns. */
