@@ -14,7 +14,7 @@ import { makeFolder, refuseSystem, replaceFile, writeWhole } from '@ropewalk/for
 import type { LoadingOptions } from '@ropewalk/model';
 import type { ByteSource, ModelDescription } from '@ropewalk/model/description';
 import type { WeightConstant } from './constants.js';
-import type { HeldWeights } from './engine.js';
+import { bytesOf, type HeldWeights } from './engine.js';
 import { type WeightLayout, writeWeights } from './weights.js';
 
 /** Of the files' bytes. It changes when writeWeights makes other bytes of the same weights. */
@@ -76,7 +76,7 @@ export async function holdInCache(
   }
   const folder = join(root, ENTRIES, await keyOf(root, description, constants, options.signal));
   if (!(await isWhole(folder, layout))) {
-    const sizeBytes = layout.files.reduce((sum, file) => sum + file.sizeBytes, 0);
+    const sizeBytes = bytesOf(layout);
     await rm(folder, { recursive: true, force: true }); // what is there is damaged
     try {
       await writeWhole(folder, { sizeBytes, inputs: [], kind: 'folder' }, (temporary) =>

@@ -8,11 +8,8 @@ import type { Engine } from '@ropewalk/model';
 import { MAX_THREADS, readName, readOptions, refuse } from 'ropewalk/backend';
 import { checkProviders, loadOnnxruntime } from '../onnxruntime/package.js';
 import { type BuiltCache, cacheFolder, holdInCache } from './cache.node.js';
-import { inMemory, onnxEngine } from './engine.js';
+import { bytesOf, inMemory, onnxEngine, SMALL_BYTES } from './engine.js';
 import { DECODER_FORMS, type DecoderForm } from './scope.js';
-
-/** Weights of less than this are made anew each time, in memory. */
-const SMALL_BYTES = 16 * 2 ** 20;
 
 /** How {@link openOnnxEngine} opens the engine. */
 export interface OnnxEngineOptions {
@@ -63,11 +60,9 @@ export async function openOnnxEngine(options: OnnxEngineOptions = {}): Promise<E
       enableCpuMemArena: true,
       logSeverityLevel: 4, // what goes wrong is thrown; ONNX Runtime would print it as well
     },
-    hold: (description, constants, layout, loading) => {
-      const bytes = layout.files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-      return bytes < SMALL_BYTES
+    hold: (description, constants, layout, loading) =>
+      bytesOf(layout) < SMALL_BYTES
         ? inMemory(description, constants, layout, loading)
-        : holdInCache(cache, [description, constants, layout], loading, onBuilt);
-    },
+        : holdInCache(cache, [description, constants, layout], loading, onBuilt),
   });
 }

@@ -53,6 +53,14 @@ export function onnxEngine(host: EngineHost): Engine {
   };
 }
 
+/** Weights of less than this are small: they are made anew each time, and kept in memory. */
+export const SMALL_BYTES = 16 * 2 ** 20;
+
+/** The bytes of all data files. */
+export function bytesOf({ files }: WeightLayout): number {
+  return files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+}
+
 /** Holds weights in host memory. */
 export const inMemory: HoldWeights = async (description, constants, layout, options) => {
   const files = new Map(layout.files.map(({ name, sizeBytes }) => [name, new Uint8Array(sizeBytes)]));
@@ -78,7 +86,7 @@ class OnnxModel implements EngineModel {
   readonly #layout: WeightLayout;
   readonly #loaded = new Map<string, Loaded>();
   readonly #all: Loaded[] = [];
-  #held: Promise<HeldWeights> | undefined;
+  #held: HeldWeights | undefined;
 
   constructor(host: EngineHost, description: ModelDescription) {
     this.description = description;
@@ -156,9 +164,9 @@ class OnnxModel implements EngineModel {
   async #loadGraph(context: number, options: LoadingOptions): Promise<OrtSession> {
     const { ort, hold, options: usual } = this.#host;
     const { graph, constants } = this.#graphOf(context);
-    // The files are closed once the model is loaded.
-    this.#held ??= hold(this.description, constants, this.#layout, options);
-    const held = await this.#held;
+    const held = this.#held ?? (await hold(this.description, constants, this.#layout, options));
+    // The files are closed once the model is loaded. Large weights are not held a second time beside ONNX Runtime's own.
+    if (!held.externalData || bytesOf(this.#layout) < SMALL_BYTES) this.#held = held;
     options.signal?.throwIfAborted();
     for (const [name, tensor] of this.#layout.tensors) graph.external.set(name, tensor);
     const model = writeOnnxModel(graph.model('decoder', 'ropewalk'));
@@ -193,15 +201,15 @@ class OnnxModel implements EngineModel {
       const { location, byteOffset, sizeBytes } = this.#layout.tensors.get(name)!;
       if (seen.has(`${location} ${byteOffset}`)) return [];
       seen.add(`${location} ${byteOffset}`);
-      const bytes = madeAs === 'codes' ? sizeBytes : 4 * countElements(shape) * (madeAs === 'scales' ? 2 : 1);
+      const integers = madeAs === 'codes' || madeAs === 'signed';
+      const bytes = integers ? sizeBytes : 4 * countElements(shape) * (madeAs === 'scales' ? 2 : 1);
       return [[name, bytes]];
     });
   }
 
   /** A run is not interrupted, so a large model has few tokens in one: about half a second of two cores. */
   #chunkTokens(): number {
-    const bytes = this.#layout.files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-    return Math.max(32, Math.min(512, 2 ** Math.floor(Math.log2(2 ** 37 / bytes))));
+    return Math.max(32, Math.min(512, 2 ** Math.floor(Math.log2(2 ** 37 / bytesOf(this.#layout)))));
   }
 }
 
