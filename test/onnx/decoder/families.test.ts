@@ -281,9 +281,13 @@ test('options that are none are refused', async () => {
     assert.throws(() => decoderGraph(config, weights, options as object), { name: 'RopewalkError', code, message });
 });
 
+/** Dozens of layers: loading so many primitives takes ten seconds, and no layer is another than in the other forms. */
+const DEEP = ['exaone4-hybrid', 'gemma2-46-layers'];
 const shared = sharedFamilies();
 for (const form of DECODER_FORMS) {
-  describe(`families in form ${form}`, { skip: noOnnxruntime || withoutFamilies }, () => agrees(shared, form));
+  const here = (vectors: readonly Vector[]): Vector[] =>
+    vectors.filter(({ name }) => form !== 'primitives' || !DEEP.includes(name));
+  describe(`families in form ${form}`, { skip: noOnnxruntime || withoutFamilies }, () => agrees(here(shared), form));
   describe(`caches in form ${form}`, { skip: noOnnxruntime || withoutFamilies }, () => newRowsIn(form));
   if (form !== 'primitives')
     describe(`int8 in form ${form}`, { skip: noOnnxruntime || withoutFamilies }, () => int8In(form));
@@ -292,5 +296,5 @@ for (const form of DECODER_FORMS) {
     huggingFaceIn(form),
   );
   describe(`shapes in form ${form}`, { skip: noOnnxruntime }, () => shapesIn(form));
-  describe(`variants of families in form ${form}`, { skip: noOnnxruntime }, () => agrees(goldenFamilies(), form));
+  describe(`variants of families in form ${form}`, { skip: noOnnxruntime }, () => agrees(here(goldenFamilies()), form));
 }
