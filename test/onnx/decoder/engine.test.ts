@@ -12,6 +12,7 @@ import { loadModelPath } from '../../../packages/model/src/node.js';
 import { type BuiltCache, holdInCache, listCache, removeCache } from '../../../packages/onnx/src/decoder/cache.node.js';
 import { inMemory, onnxEngine } from '../../../packages/onnx/src/decoder/engine.js';
 import { type OnnxEngineOptions, openOnnxEngine } from '../../../packages/onnx/src/decoder/engine.node.js';
+import { parseOnnxModel } from '../../../packages/onnx/src/format/onnx-model.js';
 import { loadOnnxruntime } from '../../../packages/onnx/src/onnxruntime/package.js';
 import { FAMILIES, withoutFamilies } from '../../support/huggingface-folder.js';
 import { noOnnxruntime as skip } from '../../support/onnxruntime.js';
@@ -211,9 +212,9 @@ describe('the bundled model', { skip }, () => {
 describe('the cache of weights', { skip }, () => {
   const scratch = mkdtempSync(join(tmpdir(), 'ropewalk-cache-'));
   after(() => rmSync(scratch, { recursive: true, force: true }));
-  const tiny = (seed: string) => {
+  const tiny = (seed: string, shape = TINY) => {
     const path = join(scratch, `${seed}.gguf`);
-    writeFileSync(path, Object.values(tinyModel(seed, TINY).gguf())[0]!);
+    writeFileSync(path, Object.values(tinyModel(seed, shape).gguf())[0]!);
     const past = new Date(Date.now() - 60_000);
     utimesSync(path, past, past);
     return path;
@@ -344,7 +345,7 @@ describe('the cache of weights', { skip }, () => {
   });
 
   test('weights in memory give the same', async () => {
-    const path = tiny('memory');
+    const path = tiny('memory', { ...TINY, vocab: 128 });
     const { engine } = await caching();
     const ort = await loadOnnxruntime();
     const options = {
@@ -354,9 +355,17 @@ describe('the cache of weights', { skip }, () => {
       enableCpuMemArena: true,
       logSeverityLevel: 4,
     } as const;
+    let graph: Uint8Array = new Uint8Array();
+    const create: typeof ort.InferenceSession.create = (model, given) => {
+      graph = model;
+      return ort.InferenceSession.create(model, given);
+    };
+    const seen = { Tensor: ort.Tensor, InferenceSession: { create } };
     assert.deepEqual(
-      await logitsOf(path, onnxEngine({ ort, form: 'contrib', options, hold: inMemory })),
+      await logitsOf(path, onnxEngine({ ort: seen, form: 'contrib', options, hold: inMemory })),
       await logitsOf(path, engine),
     );
+    // The table, which is the head too, is the largest.
+    assert.ok(parseOnnxModel(graph).graph.nodes[0]!.inputs.includes('embedding.weight'));
   });
 });

@@ -8,7 +8,7 @@ import { type Describe, type ModelDescription, memoryOf, shiftRows } from '@rope
 import { RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
 import { countElements, fail } from 'ropewalk/backend';
 import { referenceRunner } from 'ropewalk/reference';
-import { writeOnnxModel } from '../format/onnx.js';
+import { type OnnxModel, type OnnxNode, writeOnnxModel } from '../format/onnx.js';
 import {
   firstLine,
   type Ort,
@@ -48,7 +48,7 @@ export function onnxEngine(host: EngineHost): Engine {
   return {
     name: 'onnxruntime',
     async open(describe: Describe): Promise<EngineModel> {
-      return new OnnxModel(host, describe({ formats: ['q8_0', 'q4_0'], widenHalves: host.widenHalves }));
+      return new LoadedGraph(host, describe({ formats: ['q8_0', 'q4_0'], widenHalves: host.widenHalves }));
     },
   };
 }
@@ -75,7 +75,7 @@ interface Loaded {
   readonly session: Promise<OrtSession>;
 }
 
-class OnnxModel implements EngineModel {
+class LoadedGraph implements EngineModel {
   readonly name = 'onnxruntime';
   readonly description: ModelDescription;
   /** Counted under ONNX Runtime's own memory, which keeps what a run took. */
@@ -169,7 +169,7 @@ class OnnxModel implements EngineModel {
     if (!held.externalData || bytesOf(this.#layout) < SMALL_BYTES) this.#held = held;
     options.signal?.throwIfAborted();
     for (const [name, tensor] of this.#layout.tensors) graph.external.set(name, tensor);
-    const model = writeOnnxModel(graph.model('decoder', 'ropewalk'));
+    const model = writeOnnxModel(largestFirst(graph.model('decoder', 'ropewalk')));
     const extra = { session: { ...usual.extra?.session, ...held.extra?.session } };
     return loadGraph(ort, model, { ...usual, ...held, extra }, this.description.where);
   }
@@ -211,6 +211,20 @@ class OnnxModel implements EngineModel {
   #chunkTokens(): number {
     return Math.max(32, Math.min(512, 2 ** Math.floor(Math.log2(2 ** 37 / bytesOf(this.#layout)))));
   }
+}
+
+/**
+ * Puts the nodes with the largest constant first. ONNX Runtime sorts nodes itself, and packs their weights in the order in
+ * which they are given: each is mapped until it is packed, so the head's would come on top of all packed ones.
+ */
+function largestFirst(model: OnnxModel): OnnxModel {
+  const bytesOf = ({ inputs }: OnnxNode): number =>
+    inputs.reduce((most, name) => Math.max(most, model.external?.get(name)?.sizeBytes ?? 0), 0);
+  const largest = model.nodes.reduce((most, node) => Math.max(most, bytesOf(node)), 0);
+  const [first, others] = [true, false].map((wanted) =>
+    model.nodes.filter((node) => (bytesOf(node) === largest) === wanted),
+  );
+  return { ...model, nodes: [...first!, ...others!] };
 }
 
 const PAST = 'past_key_values.';
