@@ -28,6 +28,7 @@ put('whole/config.json', config);
 put('whole/onnx/model.onnx', wholeGraph({ form: 'genai-nodes', layers: [spec, undefined], external: true }));
 put('whole/onnx/model.onnx.data', new Uint8Array(Float32Array.from(tables).buffer));
 put('whole/onnx/model_q4.onnx', new Uint8Array(1234));
+put('whole/genai_config.json', { model: { type: 'llama', context_length: 64 } });
 
 describe('inspect of graphs', () => {
   test("a folder: the model's config, its graph, the other graphs", () => {
@@ -43,6 +44,7 @@ describe('inspect of graphs', () => {
       /^ {2}weights {9}\d\.\d+ kB: .* of f32, 8 bytes in 1 of i64$/m,
       /^ {2}data file {7}model\.onnx\.data, 2\.05 kB, 2 tensors$/m,
       /^ {2}RoPE {12}layer 0, RotaryEmbedding \(com\.microsoft\), half, 8 of 8 dimensions, base 10000, tables of 64 positions$/m,
+      /^ {2}genai {11}type llama, context_length 64$/m,
       /^whole\/onnx\/model_q4\.onnx: another graph, 1\.23 kB$/m,
     ])
       assert.match(stdout, line);

@@ -88,8 +88,11 @@ function readContents(file: string): ReadGraph {
       return undefined;
     }
   });
-  const beside = join(dirname(file), 'genai_config.json');
-  const genai = existsSync(beside) ? readJsonFile(beside) : undefined;
+  // Beside the graph, or beside its folder onnx.
+  const folder = dirname(file);
+  const places = [folder, ...(basename(folder) === 'onnx' ? [dirname(folder)] : [])];
+  const config = places.map((one) => join(one, 'genai_config.json')).find((one) => existsSync(one));
+  const genai = config === undefined ? undefined : readJsonFile(config);
   return { file, imported, contents, sizes, genai, findings };
 }
 
