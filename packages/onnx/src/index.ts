@@ -5,7 +5,7 @@
  */
 export type { WeightConstant } from './decoder/constants.js';
 export { type OnnxruntimeWeb, type OnnxWebEngineOptions, openOnnxWebEngine } from './decoder/engine-web.js';
-export type { DecoderGraph, DecoderGraphOptions } from './decoder/graph.js';
+export { type DecoderGraph, type DecoderGraphOptions, decoderGraph } from './decoder/graph.js';
 export type { DecoderModelOptions } from './decoder/model.js';
 export { DECODER_FORMS, type DecoderForm } from './decoder/scope.js';
 export type { DataFile, WriteWeightsOptions } from './decoder/weights.js';
