@@ -573,6 +573,10 @@ const tiny = { family: 'llama', layers: 1, hidden: 8, heads: 2, kvHeads: 1, head
 for (const [name, bytes] of Object.entries(tinyModel('hostile', tiny).huggingFace())) onDisk(`decoder/${name}`, bytes);
 const permutation = Object.freeze(await formatsNode.planModelPermutation(modelPath, { to: 'interleaved' }));
 const FORMATS_NODE: Rows = {
+  checkExternal: () => [join(modelPath, 'model.safetensors'), 'config.json', 4],
+  isGraphFolder: () => [modelPath],
+  onnxFileOf: () => [ggufPath],
+  onnxFilesOf: () => [modelPath],
   checkRegular: () => [{ isFile: () => true, isDirectory: () => false }, 'here'],
   headsOf: () => [join(modelPath, 'config.json'), 0],
   isFolder: () => [disk],
@@ -589,6 +593,7 @@ const FORMATS_NODE: Rows = {
   readAt: () => [{ read: async (_into: unknown, _at: unknown, bytesRead: number) => ({ bytesRead }) }, 0, 4, 'here'],
   readExternal: () => [join(modelPath, 'model.safetensors'), { location: 'config.json', offset: 0, length: 4 }],
   readFileBytes: () => [ggufPath, 1000, 'here'],
+  readJsonFile: () => [join(modelPath, 'config.json')],
   readModelRope: () => [modelPath, 32],
   readRopeSource: () => [modelPath, 32, true],
   replaceFile: () => [join(disk, 'replaced'), 'text'],
@@ -819,6 +824,8 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
       ...GRAPH,
       ...IMPORT,
       decoderGraph: () => [decoder.config, decoder.weights.map(Object.freeze), { form: 'primitives' }],
+      graphContents: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes).model)],
+      graphRope: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes)), 'a.onnx', Object.freeze(given())],
       openOnnxWebEngine: () => [
         { InferenceSession: class {}, Tensor: class {} },
         { providers: ['wasm'], form: 'contrib' },
@@ -829,6 +836,10 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
   },
   '@ropewalk/onnx/node': {
     rows: {
+      cacheFolder: () => [],
+      listCache: () => [join(disk, 'cache')],
+      openOnnxEngine: () => [{ threads: 1, providers: ['cpu'], form: 'contrib', cache: disk, onBuilt: () => {} }],
+      removeCache: () => [join(disk, 'cache')],
       exportDecoder: () => [
         decoderPath,
         join(disk, 'exported'),

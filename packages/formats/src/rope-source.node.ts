@@ -76,6 +76,7 @@ export function isGraphFolder(path: string): boolean {
  * @throws {RopewalkError} FORMAT when it cannot be read
  */
 export function onnxFilesOf(folder: string): string[] {
+  checkPath(folder);
   const inside = join(folder, 'onnx');
   return [folder, ...(isFolder(inside) ? [inside] : [])].flatMap((one) =>
     namesIn(one)

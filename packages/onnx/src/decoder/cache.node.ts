@@ -13,6 +13,7 @@ import { join } from 'node:path';
 import { makeFolder, refuseSystem, replaceFile, writeWhole } from '@ropewalk/formats/node';
 import type { LoadingOptions } from '@ropewalk/model';
 import type { ByteSource, ModelDescription } from '@ropewalk/model/description';
+import { refuse } from 'ropewalk/backend';
 import type { WeightConstant } from './constants.js';
 import { bytesOf, type HeldWeights } from './engine.js';
 import { type WeightLayout, writeWeights } from './weights.js';
@@ -99,13 +100,15 @@ export async function holdInCache(
  * @param root - the cache folder; one that is not there is empty
  */
 export async function listCache(root: string): Promise<CacheEntry[]> {
+  checkRoot(root);
   const names = await readdir(join(root, ENTRIES)).catch(() => []);
   const entries = await Promise.all(names.map((name) => entryAt(join(root, ENTRIES, name))));
   return entries.flatMap((entry) => entry ?? []).sort((a, b) => b.usedAt.getTime() - a.usedAt.getTime());
 }
 
-/** Removes a cache, and nothing else that is in its folder. */
+/** Removes a cache, and nothing else that is in its folder. @throws {RopewalkError} DEVICE when it cannot be written */
 export async function removeCache(root: string): Promise<void> {
+  checkRoot(root);
   for (const name of [ENTRIES, DIGESTS])
     await rm(join(root, name), { recursive: true, force: true }).catch((cause) =>
       refuseSystem('DEVICE', `cache: ${root}`, 'to be able to write', cause),
@@ -205,4 +208,8 @@ async function digestOf(root: string, source: ByteSource, signal: AbortSignal | 
 
 function sha256(text: string): string {
   return createHash('sha256').update(text).digest('hex');
+}
+
+function checkRoot(root: string): void {
+  if (typeof root !== 'string' || root === '' || root.includes('\0')) refuse('RANGE', 'cache: folder', 'a path', root);
 }

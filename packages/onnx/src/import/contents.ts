@@ -6,7 +6,7 @@
  * @module
  */
 import { sizeBytes } from 'ropewalk';
-import { countElements, readOptions } from 'ropewalk/backend';
+import { countElements, reading, readOptions } from 'ropewalk/backend';
 import type { OnnxModelFile, OnnxModelNode, OnnxTensor } from '../format/onnx-model.js';
 import { numberAttribute } from '../operators/attributes.js';
 import { keyCaches } from './layers.js';
@@ -79,7 +79,10 @@ const UNOFFICIAL = 'SimplifiedLayerNormalization';
  * @throws {RopewalkError} RANGE for what is no model
  */
 export function graphContents(given: OnnxModelFile): GraphContents {
-  const model = readOptions(given, 'contents: model');
+  return reading('contents: model', () => contentsOf(readOptions(given, 'contents: model')));
+}
+
+function contentsOf(model: OnnxModelFile): GraphContents {
   const scopes = scopesOf(model);
   const nodes = scopes.flatMap(({ graph }) => graph.nodes);
   const operators = new Map<string, number>();

@@ -6,7 +6,7 @@
  */
 import { effectiveRope, type LayerRope, type ModelRope } from '@ropewalk/dialects';
 import type { RopeSpec } from 'ropewalk';
-import { fail, readOptions } from 'ropewalk/backend';
+import { fail, reading, readOptional, readOptions } from 'ropewalk/backend';
 import { CannotEvaluate } from '../operators/values.js';
 import { type RopeDescription, specOf } from './describe.js';
 import { groupAlike, type ImportedModel, type ImportedRope } from './index.js';
@@ -47,7 +47,11 @@ export interface GraphRope {
  *   law of positions, or the layers are not known
  */
 export function graphRope(imported: ImportedModel, where: string, other?: ModelRope | RopeSpec): GraphRope {
-  const { ropes, layers } = readOptions(imported, where);
+  return reading(where, () => ropeOf(readOptions(imported, where), where, readOptional(other, where)));
+}
+
+function ropeOf(imported: ImportedModel, where: string, other: ModelRope | RopeSpec | undefined): GraphRope {
+  const { ropes, layers } = imported;
   if (ropes.length === 0) fail('FORMAT', where, 'no RoPE is found in it. ropewalk import says what was looked for.');
   const tables = new Map<string, GraphRope['tables'][number]>();
   const findings: string[] = imported.nearly.map(({ name, because }) => `${name} is not RoPE, because ${because}.`);
