@@ -5,7 +5,7 @@
  */
 import { availableParallelism } from 'node:os';
 import type { Engine } from '@ropewalk/model';
-import { MAX_THREADS, readName, readOptions, refuse } from 'ropewalk/backend';
+import { MAX_THREADS, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import { checkProviders, loadOnnxruntime } from '../onnxruntime/package.js';
 import { type BuiltCache, cacheFolder, holdInCache } from './cache.node.js';
 import { bytesOf, inMemory, onnxEngine, SMALL_BYTES } from './engine.js';
@@ -43,18 +43,18 @@ export async function openOnnxEngine(options: OnnxEngineOptions = {}): Promise<E
   const { threads = usual, providers = ['cpu'], form = 'contrib', cache = cacheFolder(), onBuilt } = given;
   if (!Number.isInteger(threads) || threads < 1 || threads > MAX_THREADS)
     refuse('RANGE', 'onnxruntime: threads', `an integer in [1, ${MAX_THREADS}]`, threads);
-  if (!Array.isArray(providers)) refuse('RANGE', 'onnxruntime: providers', "a list such as ['cpu']", providers);
+  const executionProviders = Array.from(readList(providers, 'onnxruntime: providers', "a list such as ['cpu']"));
   readName(form, DECODER_FORMS, 'onnxruntime: form');
   if (typeof cache !== 'string' || cache === '') refuse('RANGE', 'onnxruntime: cache', 'a folder', cache);
   if (onBuilt !== undefined && typeof onBuilt !== 'function')
     refuse('RANGE', 'onnxruntime: onBuilt', 'a function', onBuilt);
   const ort = await loadOnnxruntime();
-  checkProviders(ort, providers);
+  checkProviders(ort, executionProviders);
   return onnxEngine({
     ort,
     form,
     options: {
-      executionProviders: providers,
+      executionProviders,
       intraOpNumThreads: threads,
       interOpNumThreads: 1,
       enableCpuMemArena: true,
