@@ -14,6 +14,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { parseOnnxModel } from '../../packages/onnx/src/index.js';
 import { ROOT, ropewalkIn } from '../support/command.js';
 import { interrupted, onFullDisk } from '../support/cut-short.js';
 import { tinyModel } from '../support/tiny-model.js';
@@ -64,6 +65,17 @@ test('as JSON, with every option that applies', () => {
   assert.deepEqual(found.sort(), written.files.map(({ name }) => name).sort());
 });
 
+test('activations beside blocks are in int8, or in f32 where it is asked for', () => {
+  const levelsOf = (out: string, ...options: string[]): Set<unknown> => {
+    assert.equal(ropewalk('export', marline, '--whole', '-o', out, '--quantise', 'q8_0', ...options).status, 0);
+    const { graph } = parseOnnxModel(readFileSync(join(folder, out, 'onnx/model.onnx')), out);
+    const products = graph.nodes.filter(({ opType }) => opType === 'MatMulNBits');
+    return new Set(products.map(({ attributes }) => attributes.get('accuracy_level')?.value));
+  };
+  assert.deepEqual(levelsOf('int8'), new Set([4]));
+  assert.deepEqual(levelsOf('f32', '--activations', 'f32'), new Set([0]));
+});
+
 test('config.json tells transformers.js the name of the graph, and how many data files it has', () => {
   writeFileSync(join(folder, 'tied.gguf'), tinyModel('whole', { ...SHAPE, blocks: 'q8_0' }).gguf()['model.gguf']!);
   ropewalk('export', 'tied.gguf', '--whole', '-o', 'tied');
@@ -82,6 +94,10 @@ test('--widen-halves: f16 weights take twice the bytes; --force replaces the fol
 
 test('what does not apply or is wrong is refused in a line, and nothing is written', () => {
   const cases: [string[], RegExp][] = [
+    [
+      [marline, '--whole', '-o', 'x', '--form', 'standard', '--activations', 'f32'],
+      /--activations: it is for form contrib: standard leaves it to the runtime, primitives are exact\.$/,
+    ],
     [['--whole', '-o', 'x'], /model: --whole needs a model: a HuggingFace folder, or a \.gguf file\.$/],
     [[marline, '--whole'], /--out: it is missing\. Name the folder to write\.$/],
     [[marline, '--whole', '-o', 'x', '--dtype', 'f16'], /--dtype: it does not apply to --whole\. Leave it out\.$/],

@@ -9,7 +9,18 @@ import { EXIT, openPercentBar, printResult, thousands } from './output.js';
 import { VERSION } from './version.js';
 
 /** The options that apply. */
-const OWN = ['whole', 'form', 'angles', 'context', 'quantise', 'widenHalves', 'out', 'force', 'json'] as const;
+const OWN = [
+  'whole',
+  'form',
+  'angles',
+  'context',
+  'quantise',
+  'widenHalves',
+  'activations',
+  'out',
+  'force',
+  'json',
+] as const;
 
 /** @param model - a folder of HuggingFace's files, or a .gguf file */
 export async function exportWhole(model: string | undefined, options: ExportOptions): Promise<number> {
@@ -18,12 +29,20 @@ export async function exportWhole(model: string | undefined, options: ExportOpti
   const { out, json } = options;
   if (model === undefined) fail('FORMAT', 'model', '--whole needs a model: a HuggingFace folder, or a .gguf file.');
   if (out === undefined) fail('FORMAT', '--out', 'it is missing. Name the folder to write.');
+  const form = flags.word('form', DECODER_FORMS);
+  if (form !== undefined && form !== 'contrib')
+    flags.refuseAny(
+      ['activations'],
+      'it is for form contrib: standard leaves it to the runtime, primitives are exact.',
+      'UNSUPPORTED',
+    );
   const settings = {
-    form: flags.word('form', DECODER_FORMS),
+    form,
     angles: flags.word('angles', ANGLE_MODES),
     context: flags.integer('context', 1),
     quantise: flags.word('quantise', ['q8_0', 'q4_0']),
     widenHalves: options.widenHalves,
+    activations: flags.word('activations', ['int8', 'f32']),
     force: options.force,
     producer: `ropewalk ${VERSION}`,
   };

@@ -33,7 +33,7 @@ export type ExportOptions = Texts<'layer' | 'rope' | 'spec' | 'op' | 'shape' | '
   Texts<'layout' | 'direction' | 'heads' | 'kvHeads' | 'context' | 'normEps' | 'opset' | 'weights' | 'eps'> &
   Texts<'window' | 'softcap' | 'perm' | 'gate' | 'groups' | 'out'> &
   Texts<'approximate' | 'limit' | 'alpha' | 'offset' | 'factor'> &
-  Texts<'quantise'> &
+  Texts<'quantise' | 'activations'> &
   Switches<'whole' | 'widenHalves' | 'force'> &
   Switches<'kvCache' | 'bias' | 'sinks' | 'normalise' | 'weighted' | 'json'> & { readonly count?: string | boolean };
 

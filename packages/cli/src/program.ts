@@ -195,10 +195,14 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     )
     .option(
       '--whole',
-      'the whole model, as a folder with its tokenizer and configs that transformers.js and others load; takes --form, --angles, --context, --quantise, --widen-halves, --force, -o FOLDER',
+      'the whole model, as a folder with its tokenizer and configs that transformers.js and others load; takes --form, --angles, --context, --quantise, --widen-halves, --activations, --force, -o FOLDER',
     )
     .option('--quantise <format>', 'whole: matrices of floats become q8_0 or q4_0, rounded as ggml does')
     .option('--widen-halves', 'whole: f16 and bf16 weights become f32, which is exact')
+    .option(
+      '--activations <dtype>',
+      'whole, contrib: what is multiplied with blocks: int8 (the default) or f32, slow and exact',
+    )
     .option('--force', 'whole: replace a folder that an export wrote')
     .option(
       '--form <form>',

@@ -124,7 +124,7 @@ function agrees(vectors: readonly Vector[], form: DecoderForm): void {
     test(`${vector.name} in form ${form}`, async () => {
       const prompt = Array.from(vector.array('tokens')!);
       const want = vector.array('logits-f64') ?? (await oracle(vector, prompt));
-      const options = { form, context: vector.n_ctx, accuracyLevel: 0 } as const;
+      const options = { form, context: vector.n_ctx, activations: 'f32' } as const;
       await withDecoder(vector.gguf, options, EXACT, async (decoder) => {
         const check = checkOf(vector, want, decoder.layers);
         check(await checkGreedy(decoder, vector, prompt), 0, 'in one call');
@@ -180,7 +180,7 @@ function shapesIn(form: DecoderForm): void {
       const { vocab, layers, blocks } = model.shape;
       const want = blocks ? await oracle({ gguf: path, n_ctx: 64, vocab }, prompt) : model.logits(prompt);
       const check = checkOf({ vocab }, want, layers);
-      await withDecoder(path, { form, accuracyLevel: 0 }, EXACT, (decoder) => checkPieces(decoder, prompt, check));
+      await withDecoder(path, { form, activations: 'f32' }, EXACT, (decoder) => checkPieces(decoder, prompt, check));
     });
 }
 
@@ -275,7 +275,7 @@ test('options that are none are refused', async () => {
     [{ form: 'onnx' }, 'UNSUPPORTED', /^export: form: expected contrib, standard or primitives, got "onnx"/],
     [{ context: 65 }, 'RANGE', /^export: context: expected an integer in \[1, 64\], the model's own context, got 65/],
     [{ newRows: 1 }, 'RANGE', /^export: newRows: expected true or false, got 1/],
-    [{ accuracyLevel: 1 }, 'RANGE', /^export: accuracyLevel: expected 0 or 4, got 1/],
+    [{ activations: 'int4' }, 'UNSUPPORTED', /^export: activations: expected int8, f32, got "int4"/],
   ] as const;
   for (const [options, code, message] of cases)
     assert.throws(() => decoderGraph(config, weights, options as object), { name: 'RopewalkError', code, message });

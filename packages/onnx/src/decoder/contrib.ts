@@ -75,7 +75,7 @@ function matMulBlocks(s: DecoderScope, x: string, { weights, biases }: Matrix): 
       N: { i: n },
       bits: { i: bits },
       block_size: { i: BLOCK },
-      accuracy_level: { i: s.settings.accuracyLevel },
+      accuracy_level: { i: s.settings.activations === 'int8' ? 4 : 0 },
     },
     DOMAIN,
   );

@@ -45,11 +45,12 @@ export interface DecoderGraphOptions {
    */
   readonly newRows?: boolean;
   /**
-   * accuracy_level of MatMulNBits. 4 unless given: what is multiplied with blocks is rounded to int8, in blocks of 32,
-   * as llama.cpp does it. 0: it stays f32, and a product takes many times as long. In form standard the runtime decides
-   * (session.qdq_matmulnbits_accuracy_level of ONNX Runtime); primitives do not round.
+   * Form contrib, matrices in blocks: what is multiplied with them. `int8`, the default, is rounded in blocks of 32, as
+   * llama.cpp does it (accuracy_level 4 of MatMulNBits); `f32` is exact, and a product takes many times as
+   * long. In form standard the runtime decides (session.qdq_matmulnbits_accuracy_level of ONNX Runtime); primitives do
+   * not round.
    */
-  readonly accuracyLevel?: 0 | 4;
+  readonly activations?: 'int8' | 'f32';
   /** Whether it also gives hidden_states, f32 `[batch, rows, h]`: what the head reads; false unless given. */
   readonly hidden?: boolean;
 }
@@ -72,7 +73,7 @@ export interface DecoderGraph {
  *
  * @param config - of the model
  * @param weights - all of the model's weights
- * @param options - form, angles, context, newRows, accuracyLevel
+ * @param options - form, angles, context, newRows, activations
  * @throws {RopewalkError} UNSUPPORTED for what the form cannot express; RANGE for a context of no size
  */
 export function decoderGraph(
@@ -116,7 +117,7 @@ function checkShapes({ b, constants }: DecoderScope): void {
 
 function settingsOf(config: DecoderConfig, options: DecoderGraphOptions): DecoderSettings {
   const { form = 'contrib', angles = 'f32-table', context = config.maxContext } = options;
-  const { newRows = false, accuracyLevel = 4 } = options;
+  const { newRows = false, activations = 'int8' } = options;
   readName(form, DECODER_FORMS, 'export: form');
   readName(angles, ANGLE_MODES, 'export: angles');
   if (angles === 'f16-table')
@@ -128,8 +129,8 @@ function settingsOf(config: DecoderConfig, options: DecoderGraphOptions): Decode
   if (!Number.isInteger(context) || context < 1 || context > config.maxContext)
     refuse('RANGE', 'export: context', `an integer in [1, ${config.maxContext}], the model's own context`, context);
   if (typeof newRows !== 'boolean') refuse('RANGE', 'export: newRows', 'true or false', newRows);
-  if (accuracyLevel !== 0 && accuracyLevel !== 4) refuse('RANGE', 'export: accuracyLevel', '0 or 4', accuracyLevel);
-  return { form, angles, context, newRows, accuracyLevel };
+  readName(activations, ['int8', 'f32'], 'export: activations');
+  return { form, angles, context, newRows, activations };
 }
 
 function declareInputs({ b, config, settings }: DecoderScope): void {

@@ -41,8 +41,8 @@ export interface DecoderSettings {
   readonly context: number;
   /** Whether present.N.* are the rows of this call's tokens only. */
   readonly newRows: boolean;
-  /** accuracy_level of MatMulNBits. */
-  readonly accuracyLevel: 0 | 4;
+  /** What is multiplied with matrices in blocks, in form contrib. */
+  readonly activations: 'int8' | 'f32';
 }
 
 /** A matrix, or several whose rows follow each other, and their biases. */
