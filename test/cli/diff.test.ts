@@ -5,6 +5,9 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { type DiffOptions, diff } from '../../packages/cli/src/diff.js';
+import { ropeModel } from '../../packages/onnx/src/export/rope-model.js';
+import { writeOnnxModel } from '../../packages/onnx/src/format/onnx.js';
+import { tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 import { wholeGraph } from '../onnx/import/whole-graph.js';
 import { ropewalkIn } from '../support/command.js';
 
@@ -162,6 +165,39 @@ describe('diff', () => {
     const wrong =
       /≠ A: RotaryEmbedding_\d+ reads tables with 1 wrong number: at position 40 cos of pair 1 is .*, and not /;
     assert.match(edited.stdout, wrong);
+  });
+
+  test('computed angles are compared at the positions that the graph serves', () => {
+    const json = { ...llama, rope_theta: 1e4, max_position_embeddings: 4096 };
+    const model = file('computed.json', { ...json, num_hidden_layers: 1, hidden_size: 16, num_attention_heads: 2 });
+    const write = (name: string, context: number, edit = 0): void => {
+      const made = ropeModel({ spec, form: 'primitives', angles: 'f32-reduced', context, heads: 1 });
+      const one = made.graph.model('rope', 'ropewalk');
+      const tails = [...one.initializers].find(([key]) => key.startsWith('turn_tails'))!;
+      const data = Float32Array.from(tails[1].read() as Float32Array);
+      data[data.length - 1]! += edit;
+      const initializers = new Map(one.initializers).set(tails[0], tensorFrom(data, { shape: tails[1].shape }));
+      const outputs = one.outputs.map((output) => ({ ...output, name: 'present.0.key' }));
+      const nodes = one.nodes.map((node) => ({
+        ...node,
+        outputs: node.outputs.map((output) => (output === one.outputs[0]!.name ? 'present.0.key' : output)),
+      }));
+      writeFileSync(join(folder, name), writeOnnxModel({ ...one, initializers, outputs, nodes }));
+    };
+    write('bytes2.onnx', 4096);
+    const whole = ropewalk('bytes2.onnx', model);
+    assert.equal(whole.status, 0, whole.stderr + whole.stdout);
+    assert.match(whole.stdout, /cos and sin compared at 4100 positions, at most \d\.\de-\d apart\.$/m);
+    assert.doesNotMatch(whole.stdout, / end at position /);
+    write('bytes1.onnx', 200);
+    const short = ropewalk('bytes1.onnx', model);
+    assert.equal(short.status, 0, short.stderr + short.stdout);
+    assert.match(short.stdout, /compared at 256 positions/);
+    assert.match(short.stdout, /its angles end at position 255, and the model's context is 4096\./);
+    write('edited.onnx', 4096, 1e-3);
+    const edited = ropewalk('edited.onnx', model);
+    assert.equal(edited.status, 1, edited.stderr + edited.stdout);
+    assert.match(edited.stdout, / computes angles with \d+ wrong numbers: at position \d+ (cos|sin) of pair 3 is /);
   });
 
   test('LongRoPE is that of the context that the tables hold', () => {

@@ -130,10 +130,10 @@ function sideOfGraph({ name, file, graph }: GraphSide, other?: DiffSide): DiffSi
   const { rope, tables, alike, findings } = graphRope(graph, file, other?.rope);
   const count = graph.model.graph.nodes.length;
   const layers = 'layers' in rope ? countLayers(rope.numLayers) : 'one RoPE, in layers that are not known';
-  const wrong = tables.flatMap(({ name: node, wrong: numbers, first }) =>
+  const wrong = tables.flatMap(({ name: node, computed, wrong: numbers, first }) =>
     first
       ? [
-          `${printable(node)} reads tables with ${numbers} wrong ${numbers === 1 ? 'number' : 'numbers'}: at position ` +
+          `${printable(node)} ${computed ? 'computes angles' : 'reads tables'} with ${numbers} wrong ${numbers === 1 ? 'number' : 'numbers'}: at position ` +
             `${first.position} ${first.part} of pair ${first.pair} is ${small(first.got)}, and not ${small(first.expected)}.`,
         ]
       : [],
@@ -144,7 +144,9 @@ function sideOfGraph({ name, file, graph }: GraphSide, other?: DiffSide): DiffSi
   );
   const [own, others] = [contextOf({ rope }), other && contextOf(other)];
   if (own !== undefined && others !== undefined && own < others)
-    notes.push(`its tables end at position ${own - 1}, and the model's context is ${others}.`);
+    notes.push(
+      `its ${tables.some(({ end }) => end === own) ? 'angles' : 'tables'} end at position ${own - 1}, and the model's context is ${others}.`,
+    );
   const about = `${layers} (onnx, ${count} nodes)`;
   return {
     name,

@@ -114,7 +114,10 @@ function ropeOf(imported: ImportedModel, where: string, other: ModelRope | RopeS
     known: true,
     numLayers,
     layers: all,
-    maxContext: shortest(ropes.map(({ tables: { rows } }) => rows)),
+    maxContext: shortest([
+      ...ropes.map(({ tables: { rows } }) => rows),
+      ...Array.from(tables.values(), ({ end }) => end),
+    ]),
     notes: [],
   };
   return { rope: model, tables: [...tables.values()], alike, findings };

@@ -144,6 +144,10 @@ export function asArithmetic(found: FoundNode, headDim: number, pairs: number): 
 export interface ComparedTables {
   /** How many positions were compared, from 0 on; and then powers of two where the graph computes angles. */
   readonly positions: number;
+  /** Whether the graph computes its angles; otherwise it has a row for each position. */
+  readonly computed: boolean;
+  /** Where computed angles begin again from 0, as those of `f32-reduced` do; undefined where they go on. */
+  readonly end?: number;
   /** The largest difference of a cos or sin. */
   readonly worst: number;
   /** Numbers that are further off than the rounding of the table and of an f32 angle. */
@@ -171,12 +175,15 @@ const CHUNK = 4096;
 export function compareTables(found: Found, spec: RopeSpec, branch = false): ComparedTables {
   const { invFreq, attentionFactor, headDim } = effectiveRope(spec);
   const pairs = invFreq.length;
-  const { sample, rows, unit } = tablesFor(found, headDim, pairs, branch);
+  const { sample, rows: stored, unit } = tablesFor(found, headDim, pairs, branch);
+  const computed = stored === Number.POSITIVE_INFINITY;
+  const end = computed ? firstRepeat(sample) : undefined;
+  const rows = end ?? stored;
   const [dense, far] = [Math.min(rows, CHUNK), [] as number[]];
-  for (let position = CHUNK; position <= FAR && rows === Number.POSITIVE_INFINITY; position *= 2) far.push(position);
+  for (let position = CHUNK; computed && position <= FAR && position < rows; position *= 2) far.push(position);
   const chunks = [Array.from({ length: dense }, (_, n) => n)];
   if (far.length > 0) chunks.push(far);
-  else
+  else if (!computed)
     for (let start = CHUNK; start < rows; start += CHUNK)
       chunks.push(Array.from({ length: Math.min(CHUNK, rows - start) }, (_, n) => start + n));
   let [positions, worst, wrong] = [0, 0, 0];
@@ -209,7 +216,16 @@ export function compareTables(found: Found, spec: RopeSpec, branch = false): Com
     }
     positions += chunk.length;
   }
-  return { positions, worst, wrong, first };
+  return { positions, computed, end, worst, wrong, first };
+}
+
+/** The first power of 256 at which all angles are those of position 0: a graph that reads fewer bytes of a position. */
+function firstRepeat(sample: Sampler): number | undefined {
+  return [2 ** 8, 2 ** 16, 2 ** 24].find((position) => {
+    const { cos, sin } = sample([0, position]);
+    const half = cos.length / 2;
+    return [cos, sin].every((table) => table.subarray(0, half).every((value, j) => value === table[half + j]));
+  });
 }
 
 /** How the tables of a RoPE are read at positions below `rows`. */
