@@ -1,6 +1,15 @@
 /** ONNX Runtime as an engine: logits beside our kernels, sessions, memory, and the cache of weights. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, truncateSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
@@ -307,7 +316,7 @@ describe('the cache of weights', { skip }, () => {
     assert.equal(built.length, 1);
   });
 
-  test('damage is noticed by the sizes, and mended', async () => {
+  test('a cut file is noticed, and mended', async () => {
     const { built, engine } = await caching();
     const path = tiny('damaged');
     const first = await logitsOf(path, engine);
@@ -317,6 +326,27 @@ describe('the cache of weights', { skip }, () => {
     rmSync(data);
     assert.deepEqual(await logitsOf(path, engine), first);
     assert.equal(built.length, 3);
+  });
+
+  test('damage that keeps the size is noticed by the bytes; a copy is taken as it is', async () => {
+    const { built, engine } = await caching();
+    const path = tiny('zeroed');
+    const first = await logitsOf(path, engine);
+    const data = join(built[0]!.folder, 'model.onnx_data');
+    const good = readFileSync(data);
+    const { atime, mtime } = statSync(data);
+    writeFileSync(data, good);
+    assert.deepEqual(await logitsOf(path, engine), first);
+    assert.equal(built.length, 1, 'the same bytes in a file with other times');
+    writeFileSync(data, Buffer.alloc(good.length));
+    utimesSync(data, atime, mtime);
+    assert.deepEqual(await logitsOf(path, engine), first);
+    assert.equal(built.length, 2);
+    for (const text of ['{', 'null', '{"files":{"model.onnx_data":null}}']) {
+      writeFileSync(join(built[0]!.folder, 'about.json'), text);
+      assert.deepEqual(await logitsOf(path, engine), first);
+    }
+    assert.equal(built.length, 5);
   });
 
   test('two that build at once', async () => {

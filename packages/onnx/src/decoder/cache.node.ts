@@ -7,10 +7,11 @@
  * @module
  */
 import { createHash } from 'node:crypto';
+import type { Stats } from 'node:fs';
 import { type FileHandle, open, readdir, readFile, rm, stat, utimes } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
-import { makeFolder, refuseSystem, replaceFile, writeWhole } from '@ropewalk/formats/node';
+import { makeFolder, openFile, readAt, refuseSystem, replaceFile, writeWhole } from '@ropewalk/formats/node';
 import type { LoadingOptions } from '@ropewalk/model';
 import type { ByteSource, ModelDescription } from '@ropewalk/model/description';
 import { refuse } from 'ropewalk/backend';
@@ -22,9 +23,16 @@ import { type WeightLayout, writeWeights } from './weights.js';
 const VERSION = 1;
 /** Read at a time when a file is hashed. */
 const PIECE_BYTES = 8 * 2 ** 20;
-/** In an entry, beside its data: when it was used last is when this file was touched. */
+/** In an entry, beside its data, {@link About}: when it was used last is when this file was touched. */
 const ABOUT = 'about.json';
 const [ENTRIES, DIGESTS] = ['onnx', 'digests'];
+
+/** What an entry says of itself. */
+interface About {
+  readonly model: string;
+  /** By the names of its data files: the digest of the bytes, and how the file was when they had it. */
+  readonly files: Readonly<Record<string, { readonly digest: string; readonly version: string }>>;
+}
 
 /** What was built. */
 export interface BuiltCache {
@@ -76,7 +84,7 @@ export async function holdInCache(
     refuseSystem('DEVICE', `cache: ${root}`, 'to be able to write', cause, 'Name another folder.');
   }
   const folder = join(root, ENTRIES, await keyOf(root, description, constants, options.signal));
-  if (!(await isWhole(folder, layout))) {
+  if (!(await isWhole(folder, layout, options.signal))) {
     const sizeBytes = bytesOf(layout);
     await rm(folder, { recursive: true, force: true }); // what is there is damaged
     try {
@@ -86,7 +94,7 @@ export async function holdInCache(
       onBuilt?.({ folder, sizeBytes, seconds: (performance.now() - started) / 1000 });
     } catch (error) {
       options.signal?.throwIfAborted();
-      if (!(await isWhole(folder, layout))) throw error; // else another process was faster
+      if (!(await isWhole(folder, layout, options.signal))) throw error; // else another process was faster
     }
   }
   const now = new Date();
@@ -118,18 +126,56 @@ export async function removeCache(root: string): Promise<void> {
 async function entryAt(folder: string): Promise<CacheEntry | undefined> {
   const info = await stat(join(folder, ABOUT)).catch(() => undefined);
   if (!info) return undefined;
-  const about = await readFile(join(folder, ABOUT), 'utf8')
-    .then(JSON.parse)
-    .catch(() => ({}));
+  const about = await readAbout(folder);
   const sizes = await Promise.all((await readdir(folder)).map(async (name) => (await stat(join(folder, name))).size));
   const sizeBytes = sizes.reduce((sum, size) => sum + size, 0);
-  return { folder, model: String((about as { model?: unknown }).model), sizeBytes, usedAt: info.mtime };
+  return { folder, model: String(about?.model), sizeBytes, usedAt: info.mtime };
 }
 
-async function isWhole(folder: string, layout: WeightLayout): Promise<boolean> {
-  for (const { name, sizeBytes } of layout.files)
-    if ((await stat(join(folder, name)).catch(() => undefined))?.size !== sizeBytes) return false;
-  return (await stat(join(folder, ABOUT)).catch(() => undefined)) !== undefined;
+/**
+ * Whether an entry has the bytes that were written. They are read again only where a file is not as it was: a start is
+ * fast, and an entry may be copied.
+ */
+async function isWhole(folder: string, layout: WeightLayout, signal: AbortSignal | undefined): Promise<boolean> {
+  const about = await readAbout(folder);
+  const now: Record<string, About['files'][string]> = {};
+  let changed = false;
+  for (const { name, sizeBytes } of layout.files) {
+    const path = join(folder, name);
+    const known = about?.files?.[name];
+    const info = await stat(path).catch(() => undefined);
+    if (!known || info?.size !== sizeBytes) return false;
+    const version = versionOf(info);
+    // What cannot be read is written anew.
+    const digest = version === known.version ? known.digest : await digestOfFile(path, signal).catch(() => '');
+    signal?.throwIfAborted();
+    if (digest !== known.digest) return false;
+    changed ||= version !== known.version;
+    now[name] = { digest: known.digest, version };
+  }
+  if (changed) noteQuietly(join(folder, ABOUT), JSON.stringify({ ...about, files: now }));
+  return about !== undefined;
+}
+
+/** Undefined where there is none, or none that can be read. */
+function readAbout(folder: string): Promise<Partial<About> | undefined> {
+  return readFile(join(folder, ABOUT), 'utf8')
+    .then((text) => JSON.parse(text) ?? undefined)
+    .catch(() => undefined);
+}
+
+/** No program sets ctime: a file that was written to has another, even where size and mtime are the old ones. */
+function versionOf({ ino, size, mtimeMs, ctimeMs }: Stats): string {
+  return [ino, size, mtimeMs, ctimeMs].join(' ');
+}
+
+async function digestOfFile(path: string, signal: AbortSignal | undefined): Promise<string> {
+  const { file, size } = await openFile(path);
+  try {
+    return await hashed({ size, read: (start, length) => readAt(file, start, length, path) }, signal);
+  } finally {
+    await file.close();
+  }
 }
 
 async function write(
@@ -160,8 +206,13 @@ async function write(
   } finally {
     for (const file of files.values()) await file.close();
   }
+  const about: Record<string, About['files'][string]> = {};
+  for (const name of files.keys()) {
+    const path = join(folder, name);
+    about[name] = { digest: await digestOfFile(path, options.signal), version: versionOf(await stat(path)) };
+  }
   try {
-    replaceFile(join(folder, ABOUT), `${JSON.stringify({ model: description.where })}\n`);
+    replaceFile(join(folder, ABOUT), `${JSON.stringify({ model: description.where, files: about } satisfies About)}\n`);
   } catch (cause) {
     unwritable(cause);
   }
@@ -192,18 +243,27 @@ async function digestOf(root: string, source: ByteSource, signal: AbortSignal | 
   const note = source.version === undefined ? undefined : join(root, DIGESTS, sha256(source.version).slice(0, 32));
   const known = note && (await readFile(note, 'utf8').catch(() => ''));
   if (known && /^[0-9a-f]{64}$/.test(known)) return known;
+  const digest = await hashed(source, signal);
+  if (note) noteQuietly(note, digest);
+  return digest;
+}
+
+async function hashed(source: Pick<ByteSource, 'size' | 'read'>, signal: AbortSignal | undefined): Promise<string> {
   const hash = createHash('sha256');
   for (let at = 0; at < source.size; at += PIECE_BYTES) {
     signal?.throwIfAborted();
     hash.update(await source.read(at, Math.min(PIECE_BYTES, source.size - at)));
   }
-  const digest = hash.digest('hex');
+  return hash.digest('hex');
+}
+
+/** Where it cannot be written, what it says is found out again next time. */
+function noteQuietly(path: string, text: string): void {
   try {
-    if (note) replaceFile(note, digest);
+    replaceFile(path, text);
   } catch {
-    // It is made again next time.
+    // As above.
   }
-  return digest;
 }
 
 function sha256(text: string): string {
