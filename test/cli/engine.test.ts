@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { engineOf } from '../../packages/cli/src/engine.js';
 import { type Describe, readDescription } from '../../packages/model/src/description.js';
+import { loadModel } from '../../packages/model/src/load.js';
 import { ropewalkIn } from '../support/command.js';
 import { noOnnxruntime as skip } from '../support/onnxruntime.js';
 import { tinyModel } from '../support/tiny-model.js';
@@ -25,9 +26,9 @@ describe('generate --engine', () => {
     assert.match(ours.stderr, /\ncpu: prompt \d/);
   });
 
-  test('auto runs a small model on our kernels, and says so when it is typed', () => {
+  test('auto runs a small model on our kernels without a word', () => {
     const { stderr } = generate('--engine', 'auto');
-    assert.match(stderr, /^on our kernels: the model is small \(3\.38 MiB\)\n/);
+    assert.doesNotMatch(stderr, /on our kernels/);
     assert.match(stderr, /\ncpu: prompt/);
   });
 
@@ -41,6 +42,15 @@ describe('generate --engine', () => {
     refused(/--backend: it is for our kernels\. Leave it out/, '--engine', 'auto', '--backend', 'cpu');
     refused(/--cache: only ONNX Runtime has one\. Leave it out/, '--engine', 'kernels', '--cache', 'x');
     refused(/--cache: the name is empty/, '--engine', 'onnxruntime', '--cache', '');
+    const dtype = /--cache-dtype: ONNX Runtime has f32\. Leave it out, or use --engine kernels\./;
+    refused(dtype, '--engine', 'onnxruntime', '--cache-dtype', 'f16');
+    refused(
+      /-t: expected an integer in \[1, 16\], got "?99"?\. 16 is the most\.\n/,
+      '--engine',
+      'onnxruntime',
+      '-t',
+      '99',
+    );
   });
 
   test('without the package: what to install', () => {
@@ -64,8 +74,8 @@ describe('--engine auto', () => {
       return { ...described, weights };
     };
   };
-  /** What it takes, and what it says. */
-  const taken = async (options: object, describe: Describe): Promise<[string, string]> => {
+  /** What goes to stderr. */
+  const saidBy = async (work: () => Promise<void>): Promise<string> => {
     const { write } = process.stderr;
     let said = '';
     process.stderr.write = (text: string | Uint8Array) => {
@@ -73,12 +83,21 @@ describe('--engine auto', () => {
       return true;
     };
     try {
-      const opened = await (await engineOf(options, 1))!.open(describe);
-      opened.dispose();
-      return [opened.name, said];
+      await work();
+      return said;
     } finally {
       process.stderr.write = write;
     }
+  };
+  /** What it takes, and what it says. */
+  const taken = async (options: object, describe: Describe): Promise<[string, string]> => {
+    let name = '';
+    const said = await saidBy(async () => {
+      const opened = await (await engineOf(options, 1))!.open(describe);
+      ({ name } = opened);
+      opened.dispose();
+    });
+    return [name, said];
   };
 
   test('takes ONNX Runtime for a model that is worth it, and says so', { skip }, async () => {
@@ -94,6 +113,29 @@ describe('--engine auto', () => {
     assert.match(said, /^on our kernels: ONNX Runtime would take \d+ MiB for the weights, and they take \d+ MiB\n$/);
     assert.deepEqual(await taken({}, await claiming(2)), ['cpu', '']);
     assert.match((await taken({ engine: 'auto', cacheDtype: 'f16' }, await claiming(1)))[1], /in f32, not f16/);
+  });
+
+  test('goes on with our kernels where the cache cannot be written, and says why', { skip }, async () => {
+    const large = tinyModel('large', { ...shape, vocab: 2 ** 18, tied: true }).huggingFace();
+    const file = join(folder, 'no-cache');
+    writeFileSync(file, '');
+    const load = async (engine: string) => {
+      const chosen = await engineOf({ engine, cache: file }, 1);
+      return loadModel(large, { engine: chosen, tokenizer: false, context: 8 });
+    };
+    const said = await saidBy(async () => {
+      const model = await load('auto');
+      assert.equal(model.backend, 'cpu');
+      assert.equal((await model.openSession().append([1])).length, 2 ** 18);
+      model.dispose();
+    });
+    const why =
+      /^on ONNX.*\nnot on ONNX Runtime, but on our kernels: cache: .*no-cache: .*: --cache FOLDER, ROPEWALK_CACHE,/;
+    assert.match(said, why);
+    await assert.rejects(load('onnxruntime'), {
+      code: 'DEVICE',
+      message: /^cache: .*: --cache FOLDER, ROPEWALK_CACHE/,
+    });
   });
 
   test('a backend that is named is one of our kernels', async () => {

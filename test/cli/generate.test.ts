@@ -145,7 +145,7 @@ describe('generate', () => {
     [
       '999 threads',
       ['x', '-t', '999'],
-      /^ropewalk: generate: -t: expected an integer in \[1, 16\], got "999"\. 16 is the most that cpu starts\.\n$/,
+      /^ropewalk: generate: -t: expected an integer in \[1, 16\], got "999"\. 16 is the most\.\n$/,
     ],
     [
       'threads of another backend',

@@ -1,5 +1,5 @@
 /** `--engine`: whether a model runs on our kernels or in ONNX Runtime, and what stderr says about it. @module */
-import { type Engine, kernelEngine, mebibytes } from '@ropewalk/model';
+import { type Engine, type EngineModel, kernelEngine, mebibytes } from '@ropewalk/model';
 import { type ErrorCode, RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { Flags, type Texts } from './options.js';
@@ -43,18 +43,22 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
         say(`wrote the weights for ONNX Runtime in ${seconds.toFixed(1)} s (${mebibytes(sizeBytes)} in ${folder})`),
     });
   };
-  if (name === 'onnxruntime') return open();
+  if (name === 'onnxruntime') {
+    if (options.cacheDtype !== 'f32')
+      flags.refuseAny(['cacheDtype'], 'ONNX Runtime has f32. Leave it out, or use --engine kernels.', 'UNSUPPORTED');
+    return open();
+  }
   return {
     name,
     async open(describe) {
-      const onKernels = (why: string): ReturnType<Engine['open']> => {
+      const onKernels = (why: string): Promise<EngineModel> => {
         if (asked) say(`on our kernels: ${why}`);
         return kernelEngine({ threads }).open(describe);
       };
       const held = (weights: ReturnType<typeof describe>['weights']): number =>
         weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
       const usual = held(describe({}).weights);
-      if (usual < SMALL_BYTES) return onKernels(`the model is small (${mebibytes(usual)})`);
+      if (usual < SMALL_BYTES) return kernelEngine({ threads }).open(describe); // nobody would expect another
       if (options.cacheDtype !== undefined && options.cacheDtype !== 'f32')
         return onKernels(`ONNX Runtime keeps keys and values in f32, not ${options.cacheDtype}`);
       const widened = held(describe({ formats: ['q8_0', 'q4_0'] }).weights);
@@ -68,11 +72,44 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
       try {
         const opened = await (await open()).open(describe);
         say('on ONNX Runtime: --engine auto takes it where it is installed; --engine kernels does not');
-        return opened;
+        return orElse(opened, (why) => {
+          say(`not on ONNX Runtime, but on our kernels: ${why}`);
+          return kernelEngine({ threads }).open(describe);
+        });
       } catch (error) {
         if (error instanceof RopewalkError && error.code === ('UNSUPPORTED' satisfies ErrorCode))
           return onKernels(error.message);
         throw error;
+      }
+    },
+  };
+}
+
+/** A model that another one replaces if it cannot be loaded where it is, as where its cache has no room. */
+function orElse(first: EngineModel, other: (why: string) => Promise<EngineModel>): EngineModel {
+  let model = first;
+  return {
+    get name() {
+      return model.name;
+    },
+    get description() {
+      return model.description;
+    },
+    get scratchBytes() {
+      return model.scratchBytes;
+    },
+    memoryOf: (session) => model.memoryOf(session),
+    limits: (machineBytes) => model.limits(machineBytes),
+    openSequence: (session) => model.openSequence(session),
+    dispose: () => model.dispose(),
+    async load(session, options) {
+      try {
+        await model.load(session, options);
+      } catch (error) {
+        if (!(error instanceof RopewalkError && error.code === ('DEVICE' satisfies ErrorCode))) throw error;
+        first.dispose();
+        model = await other(error.message);
+        await model.load(session, options);
       }
     },
   };

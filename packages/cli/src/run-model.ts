@@ -38,7 +38,7 @@ export async function loadForCommand(
   more: Pick<LoadOptions, 'tokenizer' | 'context'> & { readonly engine?: Chosen } = {},
 ): Promise<Model> {
   const flags = new Flags(options);
-  const threads = flags.integer('threads', 1, MAX_THREADS, `${MAX_THREADS} is the most that cpu starts.`);
+  const threads = flags.integer('threads', 1, MAX_THREADS, `${MAX_THREADS} is the most.`);
   if (!['auto', 'cpu'].includes(options.backend ?? 'auto'))
     flags.refuseAny(
       ['threads'],

@@ -14,6 +14,7 @@ import { join } from 'node:path';
 import { makeFolder, openFile, readAt, refuseSystem, replaceFile, writeWhole } from '@ropewalk/formats/node';
 import type { LoadingOptions } from '@ropewalk/model';
 import type { ByteSource, ModelDescription } from '@ropewalk/model/description';
+import { RopewalkError } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import type { WeightConstant } from './constants.js';
 import { bytesOf, type HeldWeights } from './engine.js';
@@ -26,6 +27,8 @@ const PIECE_BYTES = 8 * 2 ** 20;
 /** In an entry, beside its data, {@link About}: when it was used last is when this file was touched. */
 const ABOUT = 'about.json';
 const [ENTRIES, DIGESTS] = ['onnx', 'digests'];
+/** The next step where a cache cannot be written. */
+const ANOTHER = 'Give another cache: --cache FOLDER, ROPEWALK_CACHE, or the option cache of openOnnxEngine.';
 
 /** What an entry says of itself. */
 interface About {
@@ -81,7 +84,7 @@ export async function holdInCache(
     makeFolder(join(root, ENTRIES));
     makeFolder(join(root, DIGESTS));
   } catch (cause) {
-    refuseSystem('DEVICE', `cache: ${root}`, 'to be able to write', cause, 'Name another folder.');
+    refuseSystem('DEVICE', `cache: ${root}`, 'to be able to write', cause, ANOTHER);
   }
   const folder = join(root, ENTRIES, await keyOf(root, description, constants, options.signal));
   if (!(await isWhole(folder, layout, options.signal))) {
@@ -94,7 +97,11 @@ export async function holdInCache(
       onBuilt?.({ folder, sizeBytes, seconds: (performance.now() - started) / 1000 });
     } catch (error) {
       options.signal?.throwIfAborted();
-      if (!(await isWhole(folder, layout, options.signal))) throw error; // else another process was faster
+      // Else another process was faster.
+      if (!(await isWhole(folder, layout, options.signal))) {
+        if (!(error instanceof RopewalkError && error.code === 'DEVICE')) throw error;
+        throw new RopewalkError('DEVICE', `${error.message.replace(/\.?$/, '.')} ${ANOTHER}`, { cause: error });
+      }
     }
   }
   const now = new Date();

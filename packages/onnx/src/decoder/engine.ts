@@ -86,6 +86,8 @@ class LoadedGraph implements EngineModel {
   readonly #layout: WeightLayout;
   readonly #loaded = new Map<string, Loaded>();
   readonly #all: Loaded[] = [];
+  /** What runs now. */
+  readonly #running = new Set<Promise<unknown>>();
   #held: HeldWeights | undefined;
 
   constructor(host: EngineHost, description: ModelDescription) {
@@ -138,13 +140,19 @@ class LoadedGraph implements EngineModel {
       caches: this.#cacheShapes(),
       axes: this.#axes,
       chunkTokens: this.#chunkTokens(),
-      session: () => this.#sessionFor(context, { signal: undefined, onProgress: undefined }),
+      run: (feeds, fetches) => {
+        const session = this.#sessionFor(context, { signal: undefined, onProgress: undefined });
+        const running = session.then((one) => one.run(feeds, fetches)).finally(() => this.#running.delete(running));
+        this.#running.add(running);
+        return running;
+      },
     });
   }
 
   dispose(): void {
-    // What runs now is finished first; a graph that did not load has nothing to release.
-    for (const { session } of this.#all) void session.then((one) => one.release()).catch(() => {});
+    // What runs now is finished first: ONNX Runtime would refuse it. A graph that did not load has nothing to release.
+    const idle = Promise.allSettled(this.#running);
+    for (const { session } of this.#all) void idle.then(async () => (await session).release()).catch(() => {});
     this.#all.length = 0;
     this.#loaded.clear();
   }
@@ -243,7 +251,8 @@ interface Origin {
   readonly caches: readonly (readonly [name: string, heads: number, width: number])[];
   readonly axes: number;
   readonly chunkTokens: number;
-  readonly session: () => Promise<OrtSession>;
+  /** The graph is loaded first, if it is not. */
+  readonly run: OrtSession['run'];
 }
 
 /** Keys or values of a layer. */
@@ -347,8 +356,8 @@ class OnnxSequence implements Sequence {
       feeds[PAST + name] = cache.tensor;
       fetches[`present.${name}`] = null;
     }
-    const session = await this.#origin.session();
-    const results = await session.run(feeds, fetches).catch((cause: unknown) => {
+    const results = await this.#origin.run(feeds, fetches).catch((cause: unknown) => {
+      if (cause instanceof RopewalkError) throw cause; // of loading it
       const why = `the graph does not run: ${firstLine(cause)}. Load the model again, or without engine.`;
       throw new RopewalkError('DEVICE', `onnxruntime: ${description.where}: ${why}`, { cause });
     });
