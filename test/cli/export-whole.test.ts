@@ -106,6 +106,7 @@ test('what does not apply or is wrong is refused in a line, and nothing is writt
     [[marline, '--whole', '-o', 'x', '--form', 'no'], /--form: expected contrib, standard or primitives, got "no"$/],
     [[marline, '--whole', '-o', 'x', '--quantise', 'q5'], /--quantise: expected q8_0 or q4_0, got "q5"$/],
     [[marline, '--whole', '-o', 'x', '-c', '257'], /-c: expected an integer in \[1, 256\], .*, got 257$/],
+    [[marline, '--whole', '-o', marline], /marline: it is the folder that is read\. Write to a new name\.$/],
     [['absent', '--whole', '-o', 'x'], /absent: there is no such file or folder/],
     [
       [marline, '--whole', '-o', '.'],
@@ -166,6 +167,6 @@ describe('work that is cut short leaves nothing', () => {
 
   test('a disk that is full: exit 2', () => {
     start();
-    onFullDisk(dir, args);
+    onFullDisk(dir, args, '. Make room there, or write elsewhere.');
   });
 });

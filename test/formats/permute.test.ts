@@ -541,7 +541,7 @@ describe('files', () => {
     );
     await assert.rejects(writeWhole(join(dir, 'huge'), { ...options, sizeBytes: 2 ** 60 }, write), {
       code: 'DEVICE',
-      message: /\d+ bytes are free/,
+      message: /takes \d+(,\d{3})* bytes, and \d{1,3}(,\d{3})* bytes are free/,
     });
     // A name that appears while the work goes on is not replaced.
     await assert.rejects(

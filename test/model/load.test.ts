@@ -429,7 +429,12 @@ describe('memory, progress, ending', () => {
 describe('files that are not what they should be', () => {
   const files = made.huggingFace();
   const cases: Record<string, [files: ModelFiles, code: string, message: RegExp]> = {
-    'none at all': [{}, 'FORMAT', /^model: expected config\.json and \*\.safetensors, or one \*\.gguf, got \[\]/],
+    'none at all': [{}, 'FORMAT', /^model: expected config\.json and \*\.safetensors, or one \*\.gguf, got no file\. /],
+    'a long list': [
+      Object.fromEntries('abcde'.split('').map((name) => [`${name.repeat(30)}.json`, new Uint8Array(1)])),
+      'FORMAT',
+      /, got "a{30}\.json", "b{30}\.json", "c{30}\.json" and 2 more\. Weights in other formats/,
+    ],
     'weights of another kind': [
       { 'config.json': files['config.json']!, 'pytorch_model.bin': new Uint8Array(9) },
       'FORMAT',

@@ -24,12 +24,13 @@ export async function interrupted(signal: NodeJS.Signals, dir: string, args: rea
 }
 
 /** Runs a command on a disk that is full, simulated by a limit of 2 MiB on file sizes: exit 2, and nothing is left. */
-export function onFullDisk(dir: string, args: readonly string[]): void {
+export function onFullDisk(dir: string, args: readonly string[], next = ''): void {
   const before = readdirSync(dir);
   const command = `trap '' XFSZ; ulimit -f 2048; exec "$0" "$@"`;
   const words = ['-c', command, process.execPath, commandPath(), ...args];
   const { status, stderr } = spawnSync('bash', words, { encoding: 'utf8' });
   assert.equal(status, 2, stderr);
   assert.match(stderr, /expected to be able to write, got a file that is larger than the system allows/);
+  assert.ok(stderr.includes(next), stderr);
   assert.deepEqual(readdirSync(dir), before);
 }

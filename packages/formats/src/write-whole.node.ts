@@ -85,7 +85,7 @@ async function checkOutput(output: string, folder: string, options: WriteOptions
   for (const input of inputs) {
     const info = await stat(input).catch((cause) => unreadable(input, cause));
     if (same && info.ino === same.ino && info.dev === same.dev)
-      fail('FORMAT', output, 'it is the file that is read. Write to a new name.');
+      fail('FORMAT', output, `it is the ${info.isDirectory() ? 'folder' : 'file'} that is read. Write to a new name.`);
     if (info.isDirectory() && `${folder}/`.startsWith(`${resolve(input)}/`))
       fail('FORMAT', output, `it lies inside the input, ${input}. Write to a new folder beside it.`);
   }
@@ -111,7 +111,7 @@ export async function checkRoom(output: string, sizeBytes: number): Promise<void
   const room = await statfs(dirname(resolve(output))).catch(() => undefined);
   // Some file systems report 0 blocks.
   const free = room && room.blocks > 0 ? room.bavail * room.bsize : Infinity;
-  const sizes = `the output takes ${sizeBytes} bytes, and ${free} bytes are free`;
+  const sizes = `the output takes ${sizeBytes.toLocaleString('en')} bytes, and ${free.toLocaleString('en')} bytes are free`;
   if (free < sizeBytes) fail('DEVICE', output, `${sizes}. Free some, or write elsewhere.`);
 }
 

@@ -12,7 +12,7 @@ import {
   safetensorsHeaderOf,
   safetensorsShards,
 } from '@ropewalk/formats';
-import { decodeUtf8, fail, reading, refuse } from 'ropewalk/backend';
+import { decodeUtf8, fail, reading, refuse, show } from 'ropewalk/backend';
 import { byteSource, type FileData } from './byte-source.js';
 import { configFromGguf, configFromJson } from './config.js';
 import { type FolderFiles, filesFromFolder, filesFromGguf, type GraphFiles } from './folder-files.js';
@@ -90,7 +90,10 @@ export async function readHeaders(folder: Folder): Promise<Found> {
     ggufs.length > 1
       ? 'Give one of the .gguf files itself.'
       : 'Weights in other formats (.bin, .pth) are not read: convert them to safetensors.';
-  return refuse('FORMAT', folder.where, expected, names, next);
+  // A long list is cut between two names, and not inside of one.
+  const more = names.length > 3 ? ` and ${names.length - 3} more` : '';
+  const got = names.slice(0, 3).map(show).join(', ') || 'no file';
+  return fail('FORMAT', folder.where, `expected ${expected}, got ${got}${more}. ${next}`);
 }
 
 async function readHuggingFace(folder: Folder): Promise<Found> {

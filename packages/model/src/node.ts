@@ -9,7 +9,7 @@ import { freemem } from 'node:os';
 import { basename, join } from 'node:path';
 import type { ByteSource } from '@ropewalk/formats';
 import { checkRegular, type FileHandle, ggufPaths, openFile, readAt, refuseSystem } from '@ropewalk/formats/node';
-import { readOptions, refuse } from 'ropewalk/backend';
+import { fail, readOptions, refuse } from 'ropewalk/backend';
 import { type DescribeOptions, describeModel, type ModelDescription } from './description.js';
 import { type LoadOptions, loadModel } from './load.js';
 import type { ModelFiles } from './model-files.js';
@@ -98,7 +98,15 @@ async function pathsAt(path: string): Promise<Paths> {
 
 async function pathsInFolder(path: string): Promise<Paths> {
   const names = await readdir(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable folder', cause));
-  return new Map(names.filter((name) => WANTED.test(name)).map((name) => [name, join(path, name)] as const));
+  const wanted = names.filter((name) => WANTED.test(name));
+  const isGraph = names.some((name) => name === 'onnx' || /\.onnx$/i.test(name));
+  if (isGraph && !wanted.some((name) => /\.(safetensors|gguf)$/i.test(name)))
+    fail(
+      'FORMAT',
+      path,
+      'it is an exported ONNX model. Give the model that it came from: a HuggingFace folder or a GGUF.',
+    );
+  return new Map(wanted.map((name) => [name, join(path, name)] as const));
 }
 
 function pathsOfGguf(path: string): Paths {

@@ -197,6 +197,13 @@ describe('whole or not at all', () => {
     await assert.rejects(exportDecoder(small, file, { force: true }), { message: /this is a file/ });
   });
 
+  test('an exported folder is no model: the message says what it is', async () => {
+    const out = fresh();
+    await exportDecoder(small, out);
+    const message = `${out}: it is an exported ONNX model. Give the model that it came from: a HuggingFace folder or a GGUF.`;
+    await assert.rejects(exportDecoder(out, fresh()), { code: 'FORMAT', message });
+  });
+
   test('a folder that changes while the export runs is not replaced', async () => {
     const out = fresh();
     await exportDecoder(small, out);

@@ -10,6 +10,7 @@ import {
   anglePrecision,
   anglesInGraph,
   PRECISION_POSITIONS,
+  tableOver,
   turnsOf,
 } from '../../../packages/onnx/src/export/angles.js';
 import { GraphBuilder } from '../../../packages/onnx/src/export/builder.js';
@@ -146,6 +147,14 @@ describe('anglePrecision', () => {
     });
   }
 
+  test('a table holds a million positions of 64 pairs, and a row more', () => {
+    const c = { invFreq: new Float64Array(64), magnitude: 1, axisOfPair: new Uint8Array(64), numAxes: 1 };
+    assert.equal(tableOver(c, 2 ** 20 + 1, []).cos.length, 0);
+    assert.throws(() => tableOver(c, 2 ** 20 + 2, []), {
+      code: 'RANGE',
+      message: /--context, or --angles f32-reduced/,
+    });
+  });
   test('backward is in the constants', () => {
     const [forward, backward] = [angleConstants(LLAMA), angleConstants(LLAMA, 'backward')];
     assert.deepEqual(

@@ -154,5 +154,5 @@ function isExport(folder: string): boolean {
 }
 
 function unwritable(path: string, cause: unknown): never {
-  return refuseSystem('DEVICE', path, 'to be able to write', cause);
+  return refuseSystem('DEVICE', path, 'to be able to write', cause, 'Make room there, or write elsewhere.');
 }

@@ -7,7 +7,7 @@
 import type { DecoderConfig } from '@ropewalk/model';
 import type { WeightPlan } from '@ropewalk/model/description';
 import { fail, reading, readList, readName, readOptions, refuse } from 'ropewalk/backend';
-import { ANGLE_MODES, type AngleMode, angleConstants } from '../export/angles.js';
+import { ANGLE_MODES, type AngleMode, angleConstants, MAX_TABLE } from '../export/angles.js';
 import type { GraphBuilder } from '../export/builder.js';
 import { valueTypes } from '../export/shapes.js';
 import { attend } from './attention.js';
@@ -137,7 +137,9 @@ function declareInputs({ b, config, settings }: DecoderScope): void {
   b.input('input_ids', 'i64', [BATCH, SEQ]);
   b.input('attention_mask', 'i64', [BATCH, TOTAL]);
   const ropes = config.layers(settings.context).flatMap(({ rope }) => rope ?? []);
-  const axes = Math.max(1, ...ropes.map((rope) => angleConstants(rope).numAxes));
+  const angles = ropes.map((rope) => angleConstants(rope));
+  checkTables(config, settings, Math.max(0, ...angles.map(({ invFreq }) => invFreq.length)));
+  const axes = Math.max(1, ...angles.map(({ numAxes }) => numAxes));
   b.input('position_ids', 'i64', axes > 1 ? [axes, BATCH, SEQ] : [BATCH, SEQ]);
   b.input('num_logits_to_keep', 'i64', []);
   for (let layer = 0; layer < config.numLayers; layer++) {
@@ -145,6 +147,14 @@ function declareInputs({ b, config, settings }: DecoderScope): void {
     b.input(`${name}.key`, 'f32', [BATCH, config.numKvHeads, PAST, config.headDim]);
     b.input(`${name}.value`, 'f32', [BATCH, config.numKvHeads, PAST, config.valueDim]);
   }
+}
+
+/** Refuses tables that are too large before a form makes them: there the model is not known. */
+function checkTables({ architecture, maxContext }: DecoderConfig, { angles, context }: DecoderSettings, pairs: number) {
+  if (angles !== 'f32-table' || context * pairs <= MAX_TABLE) return;
+  const table = `${context} positions of ${pairs} pairs are more than the ${MAX_TABLE} entries of a table`;
+  const next = `Give --context ${Math.floor(MAX_TABLE / pairs)}, or --angles f32-reduced, which needs no table.`;
+  fail('RANGE', 'export: context', `${table}; the context of this ${architecture} model is ${maxContext}. ${next}`);
 }
 
 /** The residual stream after the last layer, of the rows that have logits. */

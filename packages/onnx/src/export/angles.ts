@@ -159,24 +159,25 @@ function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPositi
 }
 
 /** The most rows × pairs of a table: a million positions of 64, half a gigabyte. An ONNX file holds at most two. */
-const MAX_TABLE = 2 ** 26;
+export const MAX_TABLE = 2 ** 26;
 
 /**
  * cos and sin of positions 0 to context − 1, `[context, pairs]`, of all pairs or some, with magnitude and sign.
  *
- * @throws {RopewalkError} RANGE for a table of more than {@link MAX_TABLE} entries
+ * @throws {RopewalkError} RANGE for a table of more than {@link MAX_TABLE} entries and one row, which decoders have
+ *   beyond their context
  */
 export function tableOver(
   c: AngleConstants,
   context: number,
   pairsOf: readonly number[] = [...c.invFreq.keys()],
 ): { readonly cos: Float64Array; readonly sin: Float64Array } {
-  if (context * c.invFreq.length > MAX_TABLE)
+  if ((context - 1) * c.invFreq.length > MAX_TABLE)
     fail(
       'RANGE',
       'export: context',
       `${context} positions of ${c.invFreq.length} pairs are more than the ${MAX_TABLE} entries of a table. ` +
-        'Use angles that need no table.',
+        'Give a smaller --context, or --angles f32-reduced, which needs no table.',
     );
   const cos = new Float64Array(context * pairsOf.length);
   const sin = new Float64Array(context * pairsOf.length);
