@@ -158,8 +158,14 @@ describe('cache', () => {
       removed: boolean;
     };
     assert.deepEqual([entries[0]!.model, entries[0]!.folder, removed], ['m.gguf', entry, false]);
+    const left = join(root, 'onnx', '.4567.1-0-0.ropewalk.tmp');
+    mkdirSync(left);
+    writeFileSync(join(left, 'model.onnx_data'), Buffer.alloc(2 ** 21));
     const gone = ropewalkIn(folder, 'cache', '--cache', root, '--remove');
-    assert.match(gone.stdout, /^1\.00 MiB, used last on \d{4}-\d\d-\d\d: m\.gguf\n.*: removed 1 model, 1\.00 MiB\n$/);
+    assert.match(gone.stdout, /^1\.00 MiB, used last on \d{4}-\d\d-\d\d: m\.gguf$/m);
+    assert.match(gone.stdout, /^2\.00 MiB, used last on \d{4}-\d\d-\d\d: not whole: it is being written, or was left/m);
+    assert.match(gone.stdout, /: removed 1 model and 1 not whole, 3\.00 MiB\n$/);
+    assert.equal(existsSync(left), false);
     assert.equal(existsSync(entry), false);
     assert.equal(ropewalkIn(folder, 'cache', '--cache', '').status, 2);
   });

@@ -13,11 +13,16 @@ export async function cache(options: Texts<'cache'> & Switches<'remove' | 'json'
   if (options.remove) await removeCache(folder);
   const sizeBytes = entries.reduce((sum, entry) => sum + entry.sizeBytes, 0);
   const day = (date: Date): string => date.toISOString().slice(0, 10);
-  const models = `${entries.length} model${entries.length === 1 ? '' : 's'}, ${mebibytes(sizeBytes)}`;
+  const whole = entries.filter(({ model }) => model !== undefined).length;
+  const others = entries.length > whole ? ` and ${entries.length - whole} not whole` : '';
+  const models = `${whole} model${whole === 1 ? '' : 's'}${others}, ${mebibytes(sizeBytes)}`;
+  const notWhole = 'not whole: it is being written, or was left by a process that was ended';
   printResult(options.json, {
     json: () => ({ folder, removed: options.remove === true, sizeBytes, entries }),
     lines: () => [
-      ...entries.map((entry) => `${mebibytes(entry.sizeBytes)}, used last on ${day(entry.usedAt)}: ${entry.model}`),
+      ...entries.map(
+        (entry) => `${mebibytes(entry.sizeBytes)}, used last on ${day(entry.usedAt)}: ${entry.model ?? notWhole}`,
+      ),
       `${folder}: ${options.remove ? 'removed ' : ''}${models}`,
     ],
   });

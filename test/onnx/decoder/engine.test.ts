@@ -373,8 +373,17 @@ describe('the cache of weights', { skip }, () => {
     const { root, engine } = await caching();
     const abort = new AbortController();
     const onProgress = (): void => abort.abort(new Error('enough'));
-    await assert.rejects(open(tiny('aborted'), { engine, signal: abort.signal, onProgress }), /enough/);
-    assert.deepEqual(readdirSync(join(root, 'onnx')), []);
+    const bytes = readFileSync(tiny('aborted'));
+    const source = {
+      size: bytes.length,
+      version: 'two',
+      read: async (start: number, length: number) => bytes.subarray(start, start + length),
+    };
+    await assert.rejects(
+      loadModel({ 'm.gguf': source }, { ...files, engine, signal: abort.signal, onProgress }),
+      /enough/,
+    );
+    assert.deepEqual([...readdirSync(join(root, 'onnx')), ...readdirSync(join(root, 'digests'))], []);
     const file = join(scratch, 'file');
     writeFileSync(file, '');
     await assert.rejects(open(tiny('unwritable'), { engine: (await caching(file)).engine }), {

@@ -47,8 +47,8 @@ export interface BuiltCache {
 /** One entry of a cache. */
 export interface CacheEntry {
   readonly folder: string;
-  /** The path of the model from which it was built. */
-  readonly model: string;
+  /** The path of the model from which it was built; undefined for one that is being built, or that was left half built. */
+  readonly model: string | undefined;
   readonly sizeBytes: number;
   readonly usedAt: Date;
 }
@@ -71,7 +71,7 @@ export function cacheFolder(): string {
  *
  * @param root - the cache folder; made if it is missing
  * @param onBuilt - called when they were not there
- * @throws {RopewalkError} DEVICE where the folder cannot be written, or has no room: nothing is left there then
+ * @throws {RopewalkError} DEVICE where the folder cannot be written, or has no room: no file is left there then
  */
 export async function holdInCache(
   root: string,
@@ -86,7 +86,8 @@ export async function holdInCache(
   } catch (cause) {
     refuseSystem('DEVICE', `cache: ${root}`, 'to be able to write', cause, ANOTHER);
   }
-  const folder = join(root, ENTRIES, await keyOf(root, description, constants, options.signal));
+  const notes = new Map<string, string>();
+  const folder = join(root, ENTRIES, await keyOf(root, description, constants, notes, options.signal));
   if (!(await isWhole(folder, layout, options.signal))) {
     const sizeBytes = bytesOf(layout);
     await rm(folder, { recursive: true, force: true }); // what is there is damaged
@@ -104,6 +105,7 @@ export async function holdInCache(
       }
     }
   }
+  for (const [path, digest] of notes) noteQuietly(path, digest); // not where nothing was built: no file is left then
   const now = new Date();
   await utimes(join(folder, ABOUT), now, now).catch(() => {}); // a cache that cannot be written is still read
   return { extra: { session: { model_external_initializers_file_folder_path: folder } } };
@@ -131,12 +133,15 @@ export async function removeCache(root: string): Promise<void> {
 }
 
 async function entryAt(folder: string): Promise<CacheEntry | undefined> {
-  const info = await stat(join(folder, ABOUT)).catch(() => undefined);
-  if (!info) return undefined;
-  const about = await readAbout(folder);
-  const sizes = await Promise.all((await readdir(folder)).map(async (name) => (await stat(join(folder, name))).size));
-  const sizeBytes = sizes.reduce((sum, size) => sum + size, 0);
-  return { folder, model: String(about?.model), sizeBytes, usedAt: info.mtime };
+  const info = await stat(folder).catch(() => undefined);
+  if (!info?.isDirectory()) return undefined;
+  const names = await readdir(folder).catch((): string[] => []);
+  const files = await Promise.all(names.map((name) => stat(join(folder, name)).catch(() => undefined)));
+  const sizeBytes = files.reduce((sum, file) => sum + (file?.size ?? 0), 0);
+  const isBuilt = names.includes(ABOUT) && !folder.endsWith('.tmp');
+  const model: unknown = isBuilt ? (await readAbout(folder))?.model : undefined;
+  const usedAt = files[names.indexOf(ABOUT)]?.mtime ?? info.mtime;
+  return { folder, model: typeof model === 'string' ? model : undefined, sizeBytes, usedAt };
 }
 
 /**
@@ -230,6 +235,7 @@ async function keyOf(
   root: string,
   description: ModelDescription,
   constants: readonly WeightConstant[],
+  notes: Map<string, string>,
   signal: AbortSignal | undefined,
 ): Promise<string> {
   const digests = new Map<string, string>();
@@ -238,20 +244,25 @@ async function keyOf(
       for (const { file } of spans)
         if (!digests.has(file)) {
           const source = description.files.get(file)!;
-          digests.set(file, await digestOf(root, source, signal));
+          digests.set(file, await digestOf(root, source, notes, signal));
         }
   // A file's name does not matter, and its bytes do.
   const content = JSON.stringify([VERSION, constants], (key, value) => (key === 'file' ? digests.get(value) : value));
   return sha256(content).slice(0, 32);
 }
 
-/** The digest of a file, from a note where the file is as it was. */
-async function digestOf(root: string, source: ByteSource, signal: AbortSignal | undefined): Promise<string> {
+/** The digest of a file, from a note where the file is as it was; `notes` gets the path and text of a new note. */
+async function digestOf(
+  root: string,
+  source: ByteSource,
+  notes: Map<string, string>,
+  signal: AbortSignal | undefined,
+): Promise<string> {
   const note = source.version === undefined ? undefined : join(root, DIGESTS, sha256(source.version).slice(0, 32));
   const known = note && (await readFile(note, 'utf8').catch(() => ''));
   if (known && /^[0-9a-f]{64}$/.test(known)) return known;
   const digest = await hashed(source, signal);
-  if (note) noteQuietly(note, digest);
+  if (note) notes.set(note, digest);
   return digest;
 }
 
