@@ -27,7 +27,7 @@ const tables = (['cos', 'sin'] as const).flatMap((part) =>
 put('whole/config.json', config);
 put('whole/onnx/model.onnx', wholeGraph({ form: 'genai-nodes', layers: [spec, undefined], external: true }));
 put('whole/onnx/model.onnx.data', new Uint8Array(Float32Array.from(tables).buffer));
-put('whole/onnx/model_q4.onnx', new Uint8Array(1234));
+put('whole/onnx/model_q4.onnx', new Uint8Array(2000));
 put('whole/genai_config.json', { model: { type: 'llama', context_length: 64 } });
 
 describe('inspect of graphs', () => {
@@ -45,7 +45,7 @@ describe('inspect of graphs', () => {
       /^ {2}data file {7}model\.onnx\.data, 2\.05 kB, 2 tensors$/m,
       /^ {2}RoPE {12}layer 0, RotaryEmbedding \(com\.microsoft\), half, 8 of 8 dimensions, base 10000, tables of 64 positions$/m,
       /^ {2}genai {11}type llama, context_length 64$/m,
-      /^whole\/onnx\/model_q4\.onnx: another graph, 1\.23 kB$/m,
+      /^whole\/onnx\/model_q4\.onnx: another graph, 2\.00 kB$/m,
     ])
       assert.match(stdout, line);
     const json = JSON.parse(ropewalk('whole', '--json').stdout);
@@ -53,7 +53,7 @@ describe('inspect of graphs', () => {
       [json.architecture, json.graph.form, json.graph.layers, json.graph.ropes[0].layers, json.graph.findings],
       ['llama', 'contrib', [0, 1], [0, 0], []],
     );
-    assert.deepEqual(json.otherGraphs, [{ file: 'whole/onnx/model_q4.onnx', sizeBytes: 1234 }]);
+    assert.deepEqual(json.otherGraphs, [{ file: 'whole/onnx/model_q4.onnx', sizeBytes: 2000 }]);
   });
 
   test("onnxruntime-genai's flat folder has no config.json", () => {

@@ -178,12 +178,13 @@ function brief(words: readonly string[]): string {
   return words.slice(0, 8).join(', ') + more;
 }
 
-/** `12 bytes`, `4.7 MB`. */
+/** `12 bytes`, `4.70 MB`. */
 function bytes(count: number): string {
   const [size, unit] = [[1e9, 'GB'] as const, [1e6, 'MB'] as const, [1e3, 'kB'] as const].find(
     ([least]) => count >= least,
   ) ?? [1, count === 1 ? 'byte' : 'bytes'];
-  return `${Number((count / size).toPrecision(3))} ${unit}`;
+  const digits = size === 1 ? 1 : 3;
+  return `${(count / size).toLocaleString('en', { minimumSignificantDigits: digits, maximumSignificantDigits: 3 })} ${unit}`;
 }
 
 function graphToJson({ file, imported, contents, sizes, genai, findings }: ReadGraph): unknown {

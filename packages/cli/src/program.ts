@@ -208,7 +208,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
       '--form <form>',
       "standard operators (default), or primitives with the angles computed in the graph; whole: also contrib (default), ONNX Runtime's own operators",
     )
-    .option('--angles <mode>', 'f32-reduced, f64, f32, f32-table or f16-table')
+    .option('--angles <mode>', 'f32-reduced, f64, f32, f32-table or f16-table; whole: not f16-table')
     .option('--dtype <dtype>', 'of the data: f32, f16, bf16 or f64; by default the type of a ROPE(…) line, else f32')
     .option('--layout <letters>', 'bsnh (default) or bnsh: batch, sequence, number of heads, head_dim')
     .option('--direction <way>', 'forward (default) or backward')
