@@ -67,9 +67,10 @@ export interface DecoderGraph {
  * Builds the graph of a whole decoder.
  *
  * Inputs: input_ids, i64 `[batch, seq]`; attention_mask, i64 `[batch, total]`; position_ids, i64 `[batch, seq]`, or
- * `[axes, batch, seq]`, unless GroupQueryAttention counts the tokens of every layer; num_logits_to_keep, i64 `[]`, how many of the last tokens have logits, 0 for all;
- * past_key_values.N.key and .value, f32 `[batch, kv_heads, past, head_dim]`. Outputs: logits, f32 `[batch, rows, vocab]`;
- * present.N.key and .value, `[batch, kv_heads, total, head_dim]`.
+ * `[axes, batch, seq]`, unless GroupQueryAttention counts the tokens of every layer; num_logits_to_keep, i64 `[]`, how
+ * many of the last tokens have logits, 0 for all; past_key_values.N.key and .value, f32 `[batch, kv_heads, past,
+ * head_dim]`. Outputs: logits, f32 `[batch, rows, vocab]`; present.N.key and .value, `[batch, kv_heads, total,
+ * head_dim]`.
  *
  * @param config - of the model
  * @param weights - all of the model's weights

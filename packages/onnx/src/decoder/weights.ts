@@ -71,7 +71,7 @@ export function layoutWeights(
   return { tensors: new Map(tensors), files, shared: placed.size < constants.length };
 }
 
-/** How {@link writeWeights} works. */
+/** How weights are written. */
 export interface WriteWeightsOptions {
   /** Ends the work with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
