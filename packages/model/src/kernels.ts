@@ -1,6 +1,6 @@
 /** The engine that needs nothing else: the forward pass on a backend of Ropewalk's operators. @module */
 import { type BackendOptions, Ropewalk, type RopewalkOptions, ropewalk } from 'ropewalk';
-import { reading } from 'ropewalk/backend';
+import { reading, readOptions } from 'ropewalk/backend';
 import { type Decoder, finalNorm, forward, logitsOf, Scratch } from './decoder.js';
 import type { Describe, ModelDescription } from './description.js';
 import type { Engine, EngineModel, LoadingOptions, Sequence, Wanted } from './engine.js';
@@ -29,7 +29,8 @@ export interface KernelOptions extends BackendOptions {
  * @throws {RopewalkError} RANGE for a backend that is none
  * @example const engine = kernelEngine({ backend: 'cpu', threads: 2 });
  */
-export function kernelEngine({ backend, widenTo, ...options }: KernelOptions): Engine {
+export function kernelEngine(given: KernelOptions = {}): Engine {
+  const { backend, widenTo, ...options } = readOptions(given, 'kernelEngine: options');
   const shared = openedBackend(backend);
   return {
     name: 'kernels',
