@@ -25,12 +25,12 @@ const SHAPE = {
 const SEED = 20_261_121;
 const BLOCK_WEIGHTS = 32;
 /**
- * Blocks of 32 weights: an f16 scale, then integers, even in ±127 as signed bytes, or in −8 … 7 as two in a byte, less
+ * Blocks of 32 weights: an f16 scale, then integers, even in ±127 as signed bytes, or in ±7 as two in a byte, each plus
  * 8. The scale makes the standard deviation of the weights 0.02, as models are initialised.
  */
 const BLOCKS = {
   q8_0: { ggmlType: 8, fileType: 7, bytes: 34, scale: 0.02 / 73.3 },
-  q4_0: { ggmlType: 2, fileType: 2, bytes: 18, scale: 0.02 / 4.61 },
+  q4_0: { ggmlType: 2, fileType: 2, bytes: 18, scale: 0.02 / 4.18 },
 } as const;
 const ALIGNMENT = 32;
 /** ggml's number of the type. */
@@ -245,6 +245,10 @@ function byteLetters(): string[] {
   return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(printable(byte) ? byte : next++));
 }
 
+// Without −128 and −8: no quantiser writes the one, kernels with an unsigned operand may count on that, and the mean is 0.
+const centred8 = (byte: number): number => (byte === 0x80 ? 0x7f : byte);
+const centred4 = (byte: number): number => byte | (byte & 0x0f ? 0 : 0x08) | (byte & 0xf0 ? 0 : 0x80);
+
 /** Seeded numbers (xorshift32): the same file on every machine. */
 class Random {
   constructor(private state: number) {}
@@ -269,8 +273,7 @@ class Random {
     for (let at = 0; at < sizeBytes; at += step) {
       bytes[at] = bits & 255;
       bytes[at + 1] = bits >> 8;
-      // No quantiser writes −128 as q8_0, and kernels with an unsigned operand may count on that.
-      if (type === 'q8_0') for (let w = at + 2; w < at + step; w++) if (bytes[w] === 128) bytes[w] = 127;
+      for (let w = at + 2; w < at + step; w++) bytes[w] = type === 'q8_0' ? centred8(bytes[w]!) : centred4(bytes[w]!);
     }
     return bytes;
   }
