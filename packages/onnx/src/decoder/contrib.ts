@@ -14,6 +14,7 @@ import { attention, gemm, halvesOf, portableOperators, present, scaled, tablesOf
 import { BLOCK, blocksOf, type DecoderScope, joined, type Matrix } from './scope.js';
 
 const DOMAIN = 'com.microsoft';
+
 /** The operators of this form. */
 export function contribOperators(s: DecoderScope): DecoderOperators {
   const { b, config } = s;
