@@ -34,7 +34,7 @@ import {
 export interface DecoderGraphOptions {
   /** contrib unless given. */
   readonly form?: DecoderForm;
-  /** How angles are computed; f32-table unless given. */
+  /** How angles are computed; f32-table unless given. GroupQueryAttention rotates with tables only. */
   readonly angles?: AngleMode;
   /** Positions that the graph serves; the model's own context unless given. */
   readonly context?: number;
