@@ -11,6 +11,7 @@ import './browser/model.test.js';
 import './browser/onnx-decoder.test.js';
 import './browser/onnx.test.js';
 import './browser/webgpu.test.js';
+import './browser/webnn.test.js';
 import './cli/aicore.test.js';
 import './cli/cli.test.js';
 import './cli/convert.test.js';

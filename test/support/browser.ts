@@ -1,8 +1,11 @@
 /** A real browser for tests, and a server whose answers carry the headers that a test wants. */
-import { existsSync, readFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
 import { extname, join } from 'node:path';
+import { brotliDecompressSync } from 'node:zlib';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { ENTRIES, PACKAGES, ROOT } from './build.js';
 
@@ -18,6 +21,52 @@ export const noBrowser: string | false = executablePath
   ? false
   : 'no Chromium here: install it, or set CHROMIUM to its path';
 
+/**
+ * Unpacks the Chromium whose WebNN computes, with the libraries of its GPU process, which is where WebNN runs: 3 s and
+ * 210 MB in the system's temporary folder, kept for later runs. The package's own function is not used: it takes
+ * whatever lies at `/tmp/chromium`, also what another process has half written.
+ *
+ * @returns its path, or why it cannot start here
+ */
+function unpackWebnnChromium(): { readonly path: string } | { readonly missing: string } {
+  if (process.platform !== 'linux' || process.arch !== 'x64')
+    return { missing: 'the Chromium with WebNN is built for Linux on x64 only' };
+  const home = join(ROOT, 'node_modules/@sparticuz/chromium');
+  if (!existsSync(home)) return { missing: 'no @sparticuz/chromium here: npm ci' };
+  const { version } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'));
+  const folder = join(tmpdir(), `ropewalk-chromium-${version}`);
+  const path = join(folder, 'chromium');
+  if (!existsSync(folder)) {
+    const packed = (name: string): Buffer => brotliDecompressSync(readFileSync(join(home, 'bin', name)));
+    const own = mkdtempSync(`${folder}-`);
+    writeFileSync(join(own, 'chromium'), packed('chromium.br'), { mode: 0o700 });
+    const { status } = spawnSync('tar', ['-x', '--no-same-owner', '-C', own], { input: packed('swiftshader.tar.br') });
+    if (status !== 0) return { missing: 'the Chromium with WebNN cannot be unpacked without tar' };
+    try {
+      renameSync(own, folder);
+    } catch {
+      rmSync(own, { recursive: true }); // another process was first
+    }
+  }
+  const { status, stderr } = spawnSync(path, ['--version'], { encoding: 'utf8' });
+  return status === 0 ? { path } : { missing: `the Chromium with WebNN does not start: ${stderr.trim()}` };
+}
+
+let webnnChromium: ReturnType<typeof unpackWebnnChromium> | undefined;
+
+/** Why tests of WebNN are skipped here, or false. Debian's own Chromium has the API, and no platform below it. */
+export function noWebnnBrowser(): string | false {
+  webnnChromium ??= unpackWebnnChromium();
+  return 'missing' in webnnChromium ? webnnChromium.missing : false;
+}
+
+/** Starts a Chromium whose WebNN computes, on its CPU, where `noWebnnBrowser` says that there is one; the caller closes it. */
+export function openWebnnChromium(): Promise<Browser> {
+  webnnChromium ??= unpackWebnnChromium();
+  if ('missing' in webnnChromium) throw new Error(webnnChromium.missing);
+  return launch(webnnChromium.path, ['--enable-features=WebMachineLearningNeuralNetwork']);
+}
+
 /** WebGPU without a GPU: on the software driver that Chromium brings. */
 export const SOFTWARE_GPU: readonly string[] = ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'];
 
@@ -27,8 +76,12 @@ export const SOFTWARE_GPU: readonly string[] = ['--enable-unsafe-webgpu', '--use
  * @param flags - beside those that keep it quiet
  */
 export function openChromium(flags: readonly string[] = []): Promise<Browser> {
+  return launch(executablePath!, flags);
+}
+
+function launch(path: string, flags: readonly string[]): Promise<Browser> {
   return chromium.launch({
-    executablePath: executablePath!,
+    executablePath: path,
     args: [
       '--no-sandbox',
       '--disable-quic',
