@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import * as aicore from '../packages/ascend/src/index.js';
 import { BACKENDS, openBackend } from '../packages/cli/src/backends.js';
+import * as devices from '../packages/devices/src/index.js';
 import * as cann from '../packages/dialects/src/cann.js';
 import * as ggml from '../packages/dialects/src/ggml.js';
 import * as gguf from '../packages/dialects/src/gguf.js';
@@ -858,6 +859,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
     module: oracleNode,
   },
   '@ropewalk/ascend': { rows: AICORE, module: aicore },
+  '@ropewalk/devices': { rows: { deviceNamed: () => ['cann-2024'] }, module: devices },
 };
 /** The decoder's entries have a test of their own: test/model/hostile.test.ts. */
 const DECODER = ['@ropewalk/model', '@ropewalk/model/description', '@ropewalk/model/node'];

@@ -1,4 +1,10 @@
-/** The backends that commands can open by name: the kernel's, ONNX Runtime, the model of an Ascend AI Core. @module */
+/**
+ * The backends that commands can open by name: the kernel's, ONNX Runtime, the model of an Ascend AI Core, and devices
+ * whose profile computes.
+ *
+ * @module
+ */
+import { DEVICES } from '@ropewalk/devices';
 import type { OnnxruntimeOptions } from '@ropewalk/onnx';
 import { type Backend, type BackendEntry, type BackendOptions, BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
 import { openFrom } from 'ropewalk/backend';
@@ -22,11 +28,16 @@ const ascendModel: BackendEntry<CommandBackendOptions> = {
   open: async () => (await import('@ropewalk/ascend')).openAscendModel(),
 };
 
-/** Every backend that a command can open. */
-export const BACKENDS: readonly BackendEntry<CommandBackendOptions>[] = [...KERNEL_BACKENDS, onnxruntime, ascendModel];
+/** Devices with their mistakes: only asked for by name. */
+const devices = DEVICES.flatMap(({ name, open }): BackendEntry<CommandBackendOptions>[] =>
+  open ? [{ name, auto: false, byName: true, whyNot: async () => undefined, open }] : [],
+);
 
 /** Those that run a whole decoder. */
-export const MODEL_BACKENDS = BACKENDS.filter((entry) => entry !== ascendModel);
+export const MODEL_BACKENDS: readonly BackendEntry<CommandBackendOptions>[] = [...KERNEL_BACKENDS, onnxruntime];
+
+/** Every backend that a command can open. */
+export const BACKENDS: readonly BackendEntry<CommandBackendOptions>[] = [...MODEL_BACKENDS, ascendModel, ...devices];
 
 /** @param name - the name of one of {@link BACKENDS}, or `auto` */
 export function openBackend(name: string, options?: CommandBackendOptions): Promise<Backend> {

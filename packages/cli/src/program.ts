@@ -323,6 +323,13 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option(...JSON_OBJECT)
     .action(ending(async (options) => (await import('./aicore.js')).aicore(options)));
 
+  program
+    .command('devices')
+    .description('list what NPUs and their runtimes take, or print the rules of one with their sources')
+    .argument('[name]', 'a profile; all of them unless given')
+    .option(...JSON_OBJECT)
+    .action(ending(async (name, options) => (await import('./devices.js')).devices(name, options)));
+
   // Earlier names.
   const named = (name: string): Command => program.commands.find((command) => command.name() === name)!;
   alias(named('convert'), '--positions <n>', 'tableLen');

@@ -1,0 +1,55 @@
+/** `ropewalk devices`: what NPUs and their runtimes take, rule by rule. @module */
+import { DEVICES, type DeviceProfile, deviceNamed } from '@ropewalk/devices';
+import type { Switches } from './options.js';
+import { EXIT, printResult } from './output.js';
+
+export type DevicesOptions = Switches<'json'>;
+
+/** @param name - the profile to print; a list of all unless given */
+export async function devices(name: string | undefined, options: DevicesOptions): Promise<number> {
+  const device = name === undefined ? undefined : deviceNamed(name);
+  printResult(options.json, {
+    json: () => (device ? toJson(device) : { devices: DEVICES.map(toJson) }),
+    lines: () => (device ? describe(device) : list()),
+  });
+  return EXIT.ok;
+}
+
+const countRules = ({ operators }: DeviceProfile): number =>
+  operators.reduce((sum, { rules }) => sum + rules.length, 0);
+
+function list(): string[] {
+  const width = Math.max(...DEVICES.map(({ name }) => name.length));
+  return DEVICES.map((device) => {
+    const rules = countRules(device);
+    const what = `${device.open ? 'computes; ' : ''}${rules} ${rules === 1 ? 'rule' : 'rules'}`;
+    return `${device.name.padEnd(width)}  ${device.title} (${what})`;
+  });
+}
+
+function describe(device: DeviceProfile): string[] {
+  return [
+    `${device.name}: ${device.title}`,
+    ...device.sources.map((source, n) => `  ${n === 0 ? 'sources' : '       '}  ${source}`),
+    ...device.operators.flatMap(({ op, name, rules }) => [
+      '',
+      `${name} (${op})`,
+      ...rules.flatMap(({ words, otherwise, source }) => [
+        `  ${words}`,
+        ...(otherwise === undefined ? [] : [`    otherwise ${otherwise}`]),
+        `    ${source}`,
+      ]),
+    ]),
+    '',
+    device.open ? `It computes: ropewalk check --backend ${device.name}` : 'Rules only: this profile does not compute.',
+  ];
+}
+
+function toJson({ name, title, sources, operators, open }: DeviceProfile): unknown {
+  const told = operators.map(({ op, name: operator, rules }) => ({
+    op,
+    name: operator,
+    rules: rules.map(({ words, source, otherwise }) => ({ words, source, otherwise })),
+  }));
+  return { name, title, computes: open !== undefined, sources, operators: told };
+}

@@ -1,0 +1,95 @@
+/**
+ * What a device, or a runtime on a device, takes: rules as data, each over one neutral description of a call.
+ *
+ * @module
+ */
+import type { Backend, FloatDtype, Pairing } from 'ropewalk';
+
+/** The order of x's dimensions: b batch, s token, n head, d head_dim, t tokens of all batches. */
+export type UseLayout = 'bsnd' | 'bnsd' | 'sbnd' | 'tnd';
+
+/** One rotation of one tensor, in words that no device owns. */
+export interface RopeUse {
+  readonly op: 'rope';
+  /** Of x and of the result. */
+  readonly dtype: FloatDtype;
+  /** cos and sin are arguments, in this dtype; undefined where the device computes them from positions. */
+  readonly tables: FloatDtype | undefined;
+  readonly layout: UseLayout;
+  readonly batch: number;
+  readonly seq: number;
+  readonly heads: number;
+  readonly headDim: number;
+  /** Dimensions that rotate. */
+  readonly rotaryDim: number;
+  /** Where they start in a head. */
+  readonly rotaryOffset: number;
+  /** `quarter` is half pairing inside each half of the head. */
+  readonly pairing: Pairing | 'quarter';
+  /** Whether the frequencies need YaRN's or Llama 3's ramp: a mix of two frequencies that differs from pair to pair. */
+  readonly ramp: boolean;
+  /** Whether a list divides the frequencies, one number a pair. */
+  readonly freqFactors: boolean;
+  /** Multiplies cos and sin. */
+  readonly attentionFactor: number;
+  /** Position axes: 1, or 3 and 4 for M-RoPE. */
+  readonly axes: number;
+  /** Whether batches have positions of their own. */
+  readonly batchPositions: boolean;
+  /** Whether x is dense, row by row. */
+  readonly contiguous: boolean;
+}
+
+/** One attention, in words that no device owns. */
+export interface AttentionUse {
+  readonly op: 'attention';
+  readonly dtype: FloatDtype;
+  readonly batch: number;
+  /** Tokens of q. */
+  readonly seq: number;
+  /** Tokens of k and v, the cache's included. */
+  readonly total: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  /** Of v; headDim in most models. */
+  readonly valueDim: number;
+  /** Keys that a query sees; undefined for all before it. */
+  readonly window: number | undefined;
+  /** Whether scores are capped by tanh. */
+  readonly softcap: boolean;
+  /** Whether each head has a sink, a score without a value. */
+  readonly sinks: boolean;
+}
+
+/** What a rule is about. */
+export type DeviceUse = RopeUse | AttentionUse;
+
+/** One thing that must hold of a call. */
+export interface DeviceRule<Use extends DeviceUse = DeviceUse> {
+  /** What must hold, in a few words: `D is at most 896`. */
+  readonly words: string;
+  /** Where that is said: `repo@commit path`. */
+  readonly source: string;
+  readonly holds: (use: Use) => boolean;
+  /** What the device computes where the rule does not hold; undefined where it refuses the call. */
+  readonly otherwise?: string;
+}
+
+/** An operator of a device that rotates, or that computes attention. */
+export type DeviceOperator =
+  | { readonly op: 'rope'; readonly name: string; readonly rules: readonly DeviceRule<RopeUse>[] }
+  | { readonly op: 'attention'; readonly name: string; readonly rules: readonly DeviceRule<AttentionUse>[] };
+
+/** A device, or a runtime on a device. */
+export interface DeviceProfile {
+  /** For the command line: `cann-2024`. */
+  readonly name: string;
+  /** What it is, in one line. */
+  readonly title: string;
+  /** `repo@commit path` and the like: what the profile was read from. */
+  readonly sources: readonly string[];
+  readonly operators: readonly DeviceOperator[];
+  /** Opens a backend that computes as the device does; undefined for a profile of rules only. */
+  readonly open?: () => Promise<Backend>;
+}
