@@ -8,14 +8,9 @@ import { type Describe, type ModelDescription, memoryOf, shiftRows } from '@rope
 import { RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
 import { countElements, fail } from 'ropewalk/backend';
 import { referenceRunner } from 'ropewalk/reference';
+import { firstLine } from '../backend/queue.js';
 import { type OnnxModel, type OnnxNode, writeOnnxModel } from '../format/onnx.js';
-import {
-  firstLine,
-  type Ort,
-  type OrtSession,
-  type OrtSessionOptions,
-  type OrtTensor,
-} from '../onnxruntime/package.js';
+import type { Ort, OrtSession, OrtSessionOptions, OrtTensor } from '../onnxruntime/package.js';
 import { loadGraph } from '../onnxruntime/sessions.js';
 import type { WeightConstant } from './constants.js';
 import { type DecoderGraph, decoderGraph } from './graph.js';

@@ -4,53 +4,30 @@
  *
  * @module
  */
-import type { ArrayOf, Backend, Capabilities, Dtype, HostArray, OpPlan, Tensor, TensorStorage } from 'ropewalk';
+import type { ArrayOf, Backend, Capabilities, Dtype, HostArray, OpPlan, Tensor } from 'ropewalk';
 import { RopewalkError } from 'ropewalk';
-import {
-  checkPlan,
-  countElements,
-  denseTensor,
-  fail,
-  hostOf,
-  readOptions,
-  refuse,
-  writtenLater,
-} from 'ropewalk/backend';
+import { checkPlan, denseTensor, fail, hostOf, readOptions, refuse, tensorsOf, whyFloat64 } from 'ropewalk/backend';
+import { type Prepared, prepare, type Source, withStandIns } from '../backend/graph.js';
+import { pack, type Target, unpack } from '../backend/pack.js';
+import { firstLine, PlanQueue } from '../backend/queue.js';
+import { QueuedStorage } from '../backend/storage.js';
 import { GRAPH_FORMATS } from '../export/blocks.js';
 import { GraphBuilder } from '../export/builder.js';
 import type { EmitOptions } from '../export/emit.js';
 import { writeOnnxModel } from '../format/onnx.js';
-import { type Prepared, prepare, type Source } from './graph.js';
 import type { Ort, OrtSessionOptions, OrtTensor } from './package.js';
-import { checkProviders, firstLine, loadOnnxruntime } from './package.js';
+import { checkProviders, loadOnnxruntime } from './package.js';
 import { Sessions } from './sessions.js';
-import { crossingType, pack, type Target, unpack } from './shell.js';
-import { type Queue, QueuedStorage } from './storage.js';
+import { crossingType, ShellBuilder } from './shell.js';
 
-const NEXT = 'Open the backend again.';
 const MAX_THREADS = 16;
 const ANGLES: readonly string[] = ['f64', 'f32', 'f32-reduced'];
 
-/** A host buffer that queued plans will write. */
-interface Awaited {
-  /** How many. */
-  writes: number;
-  /** Why one of them failed. */
-  failure: RopewalkError | undefined;
-  /** Settles, and never rejects, when tensors over it can be read at once again. */
-  last: Promise<void>;
-}
-
 /** The backend. Open it with {@link openOnnxruntime}. */
-export class OnnxruntimeBackend implements Backend, Queue {
+export class OnnxruntimeBackend implements Backend {
   readonly name = 'onnxruntime';
-  readonly #prepared = new WeakMap<OpPlan, Prepared>();
-  readonly #awaited = new Map<ArrayBufferLike, Awaited>();
-  /** Failures since the last finish that no reader has received. */
-  readonly #failures = new Set<RopewalkError>();
-  #tail: Promise<unknown> = Promise.resolve();
-  #closed = false;
-
+  readonly #prepared = new WeakMap<OpPlan, PreparedModel>();
+  readonly #queue = new PlanQueue(this.name);
   readonly #ort: Ort;
   readonly #options: OrtSessionOptions;
   readonly #graphs: EmitOptions;
@@ -86,12 +63,12 @@ export class OnnxruntimeBackend implements Backend, Queue {
   }
 
   allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    this.#checkOpen();
+    this.#queue.checkOpen();
     return this.#take(dtype, shape);
   }
 
   upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
-    this.#checkOpen();
+    this.#queue.checkOpen();
     hostOf(source, 'onnxruntime: upload');
     return this.#take(source.dtype, source.shape, source.read() as ArrayOf[D]);
   }
@@ -108,7 +85,7 @@ export class OnnxruntimeBackend implements Backend, Queue {
    *   backend
    */
   run(plan: OpPlan): void {
-    this.#checkOpen();
+    this.#queue.checkOpen();
     const prepared = this.#prepare(plan);
     if (prepared.whyNot !== undefined)
       fail('UNSUPPORTED', `onnxruntime: ${plan.op}`, `no graph can express this call: ${prepared.whyNot}`);
@@ -117,7 +94,7 @@ export class OnnxruntimeBackend implements Backend, Queue {
     const feeds = inputs.map((source) => this.#feed(source, plan.op));
     const sinks = outputs.map((target) => this.#sink(target, plan.op));
     const what = `${plan.op} (${this.#graphs.form})`;
-    const job = this.enqueue(async () => {
+    this.#queue.write(async () => {
       const given: Record<string, OrtTensor> = {};
       for (const [n, { name, dtype, tensor }] of inputs.entries())
         given[name] = new this.#ort.Tensor(crossingType(dtype), feeds[n]!(), [...tensor.shape]);
@@ -127,127 +104,61 @@ export class OnnxruntimeBackend implements Backend, Queue {
         throw new RopewalkError('DEVICE', `onnxruntime: ${what}: ${why}`, { cause });
       });
       for (const [n, { name }] of outputs.entries()) sinks[n]!(results[name]!);
-    });
-    this.#announce(job, outputs);
+    }, outputs);
   }
 
-  async finish(): Promise<void> {
-    this.#checkOpen();
-    await this.enqueue(() => {});
-    await Promise.all([...this.#awaited.values()].map(({ last }) => last));
-    const [first] = this.#failures;
-    this.#failures.clear();
-    if (first) throw first;
+  finish(): Promise<void> {
+    return this.#queue.finish();
   }
 
   dispose(): void {
-    if (this.#closed) return;
-    this.#closed = true;
-    void this.#tail.then(() => this.sessions.clear()).catch(() => {}); // what runs now is finished first
+    this.#queue.close('this backend was disposed');
+    void this.#queue.settled().then(() => this.sessions.clear()); // what runs now is finished first
   }
 
-  enqueue<T>(job: () => T | Promise<T>): Promise<T> {
-    const turn = this.#tail.then(() => {
-      this.#checkOpen();
-      return job();
-    });
-    this.#tail = turn.catch(() => {}); // one that fails does not stop the next
-    return turn;
-  }
-
-  heard(failure: RopewalkError): void {
-    this.#failures.delete(failure);
-  }
-
-  #prepare(plan: OpPlan): Prepared {
+  #prepare(plan: OpPlan): PreparedModel {
     checkPlan(plan);
-    const prepared = this.#prepared.get(plan) ?? prepare(plan, this.#graphs);
+    const prepared = this.#prepared.get(plan) ?? prepareModel(plan, this.#graphs);
     this.#prepared.set(plan, prepared);
     return prepared;
   }
 
-  /** Passes the outcome of a job on to all that wait for its outputs. */
-  #announce(job: Promise<void>, outputs: readonly Target[]): void {
-    const owned = outputs.flatMap(({ storage, pieces }) => {
-      const own = this.#own(storage);
-      const written = pieces.reduce((sum, { to }) => sum + countElements(to.shape), 0);
-      return own ? [{ own, whole: written === storage.length }] : [];
-    });
-    const buffers = new Set(outputs.flatMap(({ storage }) => (storage.host ? [storage.host.buffer] : [])));
-    const waiting = [...buffers].map((buffer) => {
-      const entry = this.#awaited.get(buffer) ?? { writes: 0, failure: undefined, last: Promise.resolve() };
-      this.#awaited.set(buffer, entry);
-      entry.writes++;
-      return entry;
-    });
-    const done = job.then(
-      () => {
-        for (const { own, whole } of owned) if (whole) own.failure = undefined;
-      },
-      (error: unknown) => {
-        const why = `onnxruntime: the call did not run: ${firstLine(error)}. ${NEXT}`;
-        const known = error instanceof RopewalkError;
-        const failure = known ? error : new RopewalkError('DEVICE', why, { cause: error });
-        for (const { own } of owned) own.failure = failure;
-        for (const entry of waiting) entry.failure = failure;
-        this.#failures.add(failure);
-        throw failure;
-      },
-    );
-    this.#tail = done.catch(() => {}); // the next sees what this one leaves behind
-    for (const [n, buffer] of [...buffers].entries()) {
-      const entry = waiting[n]!;
-      const settled = (): void => {
-        if (--entry.writes === 0) this.#awaited.delete(buffer);
-      };
-      entry.last = writtenLater(buffer, done).then(settled, settled);
-    }
-  }
-
   /** Makes what gives the elements of a graph's input when the call runs. */
   #feed({ tensor, dtype }: Source, op: string): () => HostArray {
-    const own = this.#own(tensor.storage);
-    if (own) {
-      const { array } = own;
-      return () => {
-        if (own.failure) throw own.failure;
-        return pack(array, dtype, tensor, true);
-      };
-    }
-    const { host } = tensor.storage;
-    // A buffer that the queue will write is read after that.
-    const awaited = host && this.#awaited.get(host.buffer);
-    if (awaited) {
-      return () => {
-        if (awaited.failure) throw awaited.failure;
-        return pack(tensor.storage.host!, dtype, tensor, false);
-      };
-    }
-    const packed = pack(hostOf(tensor, `onnxruntime: ${op}`), dtype, tensor, false);
-    return () => packed;
+    const own = this.#queue.own(tensor.storage) as QueuedStorage | undefined;
+    if (!own) return this.#queue.hostInput(tensor, op, (elements) => pack(elements, dtype, tensor, false));
+    const { array } = own;
+    return () => {
+      if (own.failure) throw own.failure;
+      return pack(array, dtype, tensor, true);
+    };
   }
 
   #sink(target: Target, op: string): (result: OrtTensor) => void {
+    this.#queue.checkOutput(target, op);
     const { storage } = target;
-    const array = this.#own(storage)?.array;
-    if (!array && !storage.host) {
-      const why = `an output is in the memory of ${storage.owner}. Give outputs in host memory, or of this backend.`;
-      fail('DEVICE', `onnxruntime: ${op}`, why);
-    }
+    const array = (this.#queue.own(storage) as QueuedStorage | undefined)?.array;
     return ({ data }) => unpack(data as HostArray, array ?? storage.host!, target);
   }
 
-  #own(storage: TensorStorage): QueuedStorage | undefined {
-    return storage instanceof QueuedStorage && storage.home === this ? storage : undefined;
-  }
-
   #take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D> {
-    return denseTensor(dtype, shape, (length) => new QueuedStorage(this, dtype, length, elements));
+    return denseTensor(dtype, shape, (length) => new QueuedStorage(this.#queue, dtype, length, elements));
   }
+}
 
-  #checkOpen(): void {
-    if (this.#closed) fail('DEVICE', 'onnxruntime', `this backend was disposed. ${NEXT}`);
-  }
+/** A plan's graph as a file's bytes; undefined where no element is to be written. */
+type PreparedModel = Prepared & { readonly model?: Uint8Array };
+
+function prepareModel(plan: OpPlan, options: EmitOptions): PreparedModel {
+  const double = tensorsOf(plan).some(({ dtype }) => dtype === 'f64');
+  const why = double ? undefined : whyFloat64(plan, GRAPH_FORMATS);
+  if (why !== undefined) return { whyNot: why };
+  if (double && (plan.op === 'gelu' || plan.op === 'geglu') && plan.approximate === 'none')
+    return { whyNot: 'ONNX Runtime has no Erf of f64' };
+  const builder = new ShellBuilder();
+  const prepared = prepare(builder, withStandIns(plan), options);
+  if (prepared.whyNot !== undefined || !prepared.anything) return prepared;
+  return { ...prepared, model: writeOnnxModel(builder.model(plan.op, 'ropewalk')) };
 }
 
 /** How {@link openOnnxruntime} opens the backend. */

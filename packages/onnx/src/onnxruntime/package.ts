@@ -4,6 +4,7 @@
  * @module
  */
 import { fail, refuse } from 'ropewalk/backend';
+import { firstLine } from '../backend/queue.js';
 
 /** A tensor of the package, as far as it is used here. */
 export interface OrtTensor {
@@ -85,10 +86,4 @@ export function checkProviders(ort: Ort, providers: readonly string[]): void {
   const next = 'Other providers need another build of ONNX Runtime; ropewalk export writes the graphs for it.';
   for (const name of providers)
     if (!known.includes(name)) refuse('UNSUPPORTED', 'onnxruntime: providers', wanted, name, next);
-}
-
-/** The first line of an error of ONNX Runtime, without its full stop: a stack may follow. */
-export function firstLine(cause: unknown): string {
-  const text = cause instanceof Error ? cause.message : String(cause);
-  return text.trim().split('\n')[0]!.trim().replace(/\.$/, '');
 }

@@ -4,7 +4,8 @@
  * @module
  */
 import { RopewalkError } from 'ropewalk';
-import { firstLine, type Ort, type OrtSession, type OrtSessionOptions } from './package.js';
+import { firstLine } from '../backend/queue.js';
+import type { Ort, OrtSession, OrtSessionOptions } from './package.js';
 
 /** A session of a small graph takes about 100 KB, and half a millisecond to load. */
 const MAX_COUNT = 256;

@@ -8,21 +8,10 @@
  */
 import type { ArrayOf, Dtype, FloatDtype, OpPlan, RopePart, TensorStorage } from 'ropewalk';
 import { isBlocks, Tensor } from 'ropewalk';
-import {
-  countElements,
-  extentOf,
-  isHalf,
-  type Layout,
-  newArray,
-  rowMajorStrides,
-  tensorsOf,
-  unknownPlan,
-  whyFloat64,
-} from 'ropewalk/backend';
-import { GRAPH_FORMATS } from '../export/blocks.js';
+import { countElements, extentOf, isHalf, type Layout, newArray, rowMajorStrides, unknownPlan } from 'ropewalk/backend';
+import type { GraphBuilder } from '../export/builder.js';
 import { type EmitOptions, emitPlan } from '../export/emit.js';
-import { writeOnnxModel } from '../format/onnx.js';
-import { type Piece, ShellBuilder, type Target } from './shell.js';
+import type { Piece, Target } from './pack.js';
 
 /** An input of a graph. */
 export interface Source {
@@ -38,27 +27,25 @@ export type Prepared =
   | { readonly whyNot: string }
   | {
       readonly whyNot: undefined;
-      /** Undefined where no element is to be written. */
-      readonly model: Uint8Array | undefined;
+      /** Whether any element is to be written. */
+      readonly anything: boolean;
       readonly inputs: readonly Source[];
       readonly outputs: readonly Target[];
     };
 
-/** Makes a plan's graph. */
-export function prepare(plan: OpPlan, options: EmitOptions): Prepared {
-  const double = tensorsOf(plan).some(({ dtype }) => dtype === 'f64');
-  const why = double ? undefined : whyFloat64(plan, GRAPH_FORMATS);
-  if (why !== undefined) return { whyNot: why };
-  if (double && (plan.op === 'gelu' || plan.op === 'geglu') && plan.approximate === 'none')
-    return { whyNot: 'ONNX Runtime has no Erf of f64' };
-  const builder = new ShellBuilder();
-  const emitted = emitPlan(builder, withStandIns(plan), options);
+/**
+ * Makes a plan's graph.
+ *
+ * @param builder - takes it; empty
+ * @param plan - over {@link withStandIns}
+ */
+export function prepare(builder: GraphBuilder, plan: OpPlan, options: EmitOptions): Prepared {
+  const emitted = emitPlan(builder, plan, options);
   if ('whyNot' in emitted) return emitted;
   const outputs = emitted.outputs.map(({ name, tensor }) => target(name, tensor));
   const inputs = emitted.inputs.map(({ name, tensor }) => source(name, tensor));
   const anything = outputs.some(({ pieces }) => pieces.some(({ to }) => countElements(to.shape) > 0));
-  const model = anything ? writeOnnxModel(builder.model(plan.op, 'ropewalk')) : undefined;
-  return { whyNot: undefined, model, inputs, outputs };
+  return { whyNot: undefined, anything, inputs, outputs };
 }
 
 /** Stands for other storage while a graph is made: nothing reads it. */
@@ -80,8 +67,8 @@ class StandInStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   }
 }
 
-/** The same call, over tensors that a graph can take: {@link source} and {@link target} find the originals again. */
-function withStandIns(plan: OpPlan): OpPlan {
+/** The same call, over tensors that a graph of ONNX Runtime can take: {@link prepare} finds the originals again. */
+export function withStandIns(plan: OpPlan): OpPlan {
   switch (plan.op) {
     case 'rope':
       return plan.parts.some(({ rows }) => rows)
