@@ -45,11 +45,11 @@ function describe(device: DeviceProfile): string[] {
   ];
 }
 
-function toJson({ name, title, sources, operators, open }: DeviceProfile): unknown {
+function toJson({ name, title, sources, operators, lacks, onnx, open }: DeviceProfile): unknown {
   const told = operators.map(({ op, name: operator, rules }) => ({
     op,
     name: operator,
     rules: rules.map(({ words, source, otherwise }) => ({ words, source, otherwise })),
   }));
-  return { name, title, computes: open !== undefined, sources, operators: told };
+  return { name, title, computes: open !== undefined, sources, operators: told, lacks, onnx };
 }

@@ -6,11 +6,15 @@
  */
 export { DEVICES, deviceNamed } from './devices.js';
 export type {
+  AttentionOperator,
   AttentionUse,
   DeviceOperator,
   DeviceProfile,
   DeviceRule,
   DeviceUse,
+  OnnxOperators,
+  RopeCallKind,
+  RopeOperator,
   RopeUse,
   UseLayout,
 } from './profile.js';

@@ -5,8 +5,8 @@
  */
 import type { Backend, FloatDtype, Pairing } from 'ropewalk';
 
-/** The order of x's dimensions: b batch, s token, n head, d head_dim, t tokens of all batches. */
-export type UseLayout = 'bsnd' | 'bnsd' | 'sbnd' | 'tnd';
+/** The order of x's dimensions: b batch, s token, n head, h head_dim, t tokens of all batches. */
+export type UseLayout = 'bsnh' | 'bnsh' | 'sbnh' | 'tnh';
 
 /** One rotation of one tensor, in words that no device owns. */
 export interface RopeUse {
@@ -19,6 +19,8 @@ export interface RopeUse {
   readonly batch: number;
   readonly seq: number;
   readonly heads: number;
+  /** Heads of k where one call rotates q and k, else 0. */
+  readonly kHeads: number;
   readonly headDim: number;
   /** Dimensions that rotate. */
   readonly rotaryDim: number;
@@ -38,6 +40,8 @@ export interface RopeUse {
   readonly batchPositions: boolean;
   /** Whether x is dense, row by row. */
   readonly contiguous: boolean;
+  /** Whether batch and sequence are known when the graph is built. */
+  readonly fixedShapes: boolean;
 }
 
 /** One attention, in words that no device owns. */
@@ -76,10 +80,40 @@ export interface DeviceRule<Use extends DeviceUse = DeviceUse> {
   readonly otherwise?: string;
 }
 
-/** An operator of a device that rotates, or that computes attention. */
-export type DeviceOperator =
-  | { readonly op: 'rope'; readonly name: string; readonly rules: readonly DeviceRule<RopeUse>[] }
-  | { readonly op: 'attention'; readonly name: string; readonly rules: readonly DeviceRule<AttentionUse>[] };
+/**
+ * How a rotation is called: cos and sin are arguments (`tables`), the device computes them (`positions`), an ONNX graph
+ * has RotaryEmbedding (`standard`), or only operators of arithmetic (`primitives`).
+ */
+export type RopeCallKind = 'tables' | 'positions' | 'standard' | 'primitives';
+
+/** An operator that rotates. */
+export interface RopeOperator {
+  readonly op: 'rope';
+  readonly name: string;
+  readonly call: RopeCallKind;
+  /** One call rotates q and k. */
+  readonly together?: boolean;
+  readonly rules: readonly DeviceRule<RopeUse>[];
+}
+
+/** An operator that computes attention. */
+export interface AttentionOperator {
+  readonly op: 'attention';
+  readonly name: string;
+  readonly rules: readonly DeviceRule<AttentionUse>[];
+}
+
+/** An operator of a device. */
+export type DeviceOperator = RopeOperator | AttentionOperator;
+
+/** What a runtime of ONNX graphs takes. */
+export interface OnnxOperators {
+  /** Names of ai.onnx, of those that graphs of RoPE may need. */
+  readonly names: readonly string[];
+  /** Whether a Cast may read an input of the graph. */
+  readonly castsInputs: boolean;
+  readonly source: string;
+}
 
 /** A device, or a runtime on a device. */
 export interface DeviceProfile {
@@ -90,6 +124,10 @@ export interface DeviceProfile {
   /** `repo@commit path` and the like: what the profile was read from. */
   readonly sources: readonly string[];
   readonly operators: readonly DeviceOperator[];
+  /** Operators that one may look for and that it does not have. */
+  readonly lacks?: readonly { readonly name: string; readonly source: string }[];
+  /** For a runtime of ONNX graphs. */
+  readonly onnx?: OnnxOperators;
   /** Opens a backend that computes as the device does; undefined for a profile of rules only. */
   readonly open?: () => Promise<Backend>;
 }

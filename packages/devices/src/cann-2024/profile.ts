@@ -12,6 +12,7 @@ export const CANN_2024: DeviceProfile = {
     {
       op: 'rope',
       name: 'ROPE',
+      call: 'positions',
       rules: [
         {
           words: 'all dimensions of a head rotate',
