@@ -681,6 +681,7 @@ const AICORE: Rows = {
   chromeTrace: () => [kernelRun],
   timelineSvg: () => [kernelRun, { from: 0, to: 100 }],
   whyNotSeed: () => [{ dtype: 'f16', pairing: 'interleaved', rotaryDim: 4, headDim: 4 }],
+  prepareRope: () => [measured()],
   measureRopeKernel: () => ['fast', measured(), { chip: '910B3', record: true, onBlock: () => {} }],
   Allocation: () => ['x', [floats(8)], true],
   GlobalTensor: () => ['x', allocation, 'f32', 0, 0, 8],

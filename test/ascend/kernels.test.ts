@@ -337,6 +337,34 @@ describe('any call', () => {
     }
   });
 
+  test('a recorded run, which merges value by value, has the figures and bits of a quick one, for any shape', () => {
+    const anyCall = fc.record({
+      dtype: fc.constantFrom('f16', 'bf16', 'f32') as fc.Arbitrary<FloatDtype>,
+      batch: fc.integer({ min: 1, max: 2 }),
+      seq: fc.integer({ min: 1, max: 5 }),
+      heads: fc.integer({ min: 1, max: 3 }),
+      half: fc.integer({ min: 1, max: 70 }),
+      inPlace: fc.boolean(),
+      checkRaces: fc.boolean(),
+      autoSync: fc.constantFrom(undefined, false),
+      seed: fc.nat(),
+    });
+    fc.assert(
+      fc.property(anyCall, ({ batch, seq, heads, half, checkRaces, autoSync, ...o }) => {
+        const machine = { checkRaces, autoSync };
+        const call = made([batch, seq, heads, 2 * half], { ...o, tableRows: seq + 1 });
+        for (const kernel of o.dtype === 'bf16' ? (['correct'] as const) : (['seed', 'correct'] as const)) {
+          const quick = onCopy(kernel, { ...call, machine });
+          const slow = onCopy(kernel, { ...call, machine, record: true });
+          const blocks = slow.run!.blocks.map((block) => ({ ...block, instructions: undefined }));
+          assert.deepEqual(quick.run, { ...slow.run, blocks });
+          sameBits(quick.y, slow.y, kernel);
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+
   test("a whole core's worth: heads over several tiles, tokens over several blocks, and one block for all", () => {
     for (const dtype of ['f16', 'bf16', 'f32'] as const) {
       for (const pairing of ['interleaved', 'half'] as const) {

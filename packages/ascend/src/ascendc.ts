@@ -130,26 +130,29 @@ export class LocalTensor {
 
   /** Reads one element on the scalar unit: its bits for f16 and bf16, its value otherwise. */
   GetValue(line: string, index: number): number {
-    return this.#lanes()[this.#reach(line, 'GetValue', index, false)] ?? 0;
+    const at = this.#scalar(line, 'GetValue', index, false);
+    const core = this.#core;
+    if (this.type === 'f32') return core.f32[at / 4] ?? 0;
+    return (sizeBytes(this.type) === 4 ? core.u32[at / 4] : core.u16[at / 2]) ?? 0;
   }
 
   /** Writes one element on the scalar unit: its bits for f16 and bf16, its value otherwise. */
   SetValue(line: string, index: number, value: number): void {
-    const lanes = this.#lanes();
-    const element = this.#reach(line, 'SetValue', index, true);
+    const at = this.#scalar(line, 'SetValue', index, true);
+    const core = this.#core;
+    const lanes = this.type === 'f32' ? core.f32 : bitsOf(core, this.type);
+    const element = at / sizeBytes(this.type);
     if (element < lanes.length) lanes[element] = value;
   }
 
-  #lanes(): Float32Array | Uint32Array | Uint16Array {
-    return this.type === 'f32' ? this.#core.f32 : bitsOf(this.#core, this.type);
-  }
-
-  #reach(line: string, name: string, index: number, write: boolean): number {
-    const size = sizeBytes(this.type);
-    const access = { at: this.address + index * size, bytes: size };
-    check(this.#core, line, name, this, [access], Q.S, write);
-    this.#core.scalar(name, line, access, write);
-    return access.at / size;
+  /** Does the access, and returns its byte in the unified buffer. */
+  #scalar(line: string, name: string, index: number, write: boolean): number {
+    const bytes = sizeBytes(this.type);
+    const at = this.address + index * bytes;
+    checkState(this.#core, line, name, this.buffer, Q.S, write);
+    checkReach(this.#core, line, name, this.buffer, at, bytes, write);
+    this.#core.scalarLocal(name, line, at, bytes, write);
+    return at;
   }
 }
 
@@ -163,32 +166,51 @@ function check(
   queue: QueueIndex,
   write: boolean,
 ): void {
-  const verb = write ? 'writes' : 'reads';
-  const { position, state } = buffer;
-  if (position) {
-    const filling = position === 'VECIN' ? queue === Q.MTE2 : queue !== Q.MTE3;
-    if (state !== (filling ? 'OCCUPIED' : 'DEQUE')) {
-      const where = `${name} on ${QUEUES[queue]} ${verb} a buffer of ${buffer.name} that is ${state}`;
-      const must = filling
-        ? 'OCCUPIED there (after AllocTensor, before EnQue)'
-        : 'DEQUE there (after DeQue, before FreeTensor)';
-      core.fault('before-dequeue', line, `${where}: it must be ${must}`);
-    }
-  }
+  checkState(core, line, name, buffer, queue, write);
+  for (const { at, bytes } of accesses) if (!checkReach(core, line, name, buffer, at, bytes, write)) return;
+}
+
+function checkState(
+  core: Core,
+  line: string,
+  name: string,
+  { name: owner, position, state }: LocalBuffer,
+  queue: QueueIndex,
+  write: boolean,
+): void {
+  if (!position) return;
+  const filling = position === 'VECIN' ? queue === Q.MTE2 : queue !== Q.MTE3;
+  if (state === (filling ? 'OCCUPIED' : 'DEQUE')) return;
+  const where = `${name} on ${QUEUES[queue]} ${write ? 'writes' : 'reads'} a buffer of ${owner} that is ${state}`;
+  const must = filling
+    ? 'OCCUPIED there (after AllocTensor, before EnQue)'
+    : 'DEQUE there (after DeQue, before FreeTensor)';
+  core.fault('before-dequeue', line, `${where}: it must be ${must}`);
+}
+
+/** @returns false, after it reported the access, where that goes past the buffer */
+function checkReach(
+  core: Core,
+  line: string,
+  name: string,
+  buffer: LocalBuffer,
+  at: number,
+  bytes: number,
+  write: boolean,
+): boolean {
   const end = buffer.at + buffer.size;
-  for (const { at, bytes } of accesses) {
-    const over = Math.max(at + bytes - end, buffer.at - at);
-    if (over <= 0 || bytes <= 0) continue;
-    const outside = at < buffer.at ? at : end;
-    const neighbour = core.nameAt(outside);
-    const into =
-      outside >= core.launch.capacity
-        ? 'past the end of the unified buffer'
-        : `into ${neighbour === buffer.name ? `the next buffer of ${neighbour}` : neighbour}`;
-    const own = `${buffer.name} (${buffer.size} bytes at ${buffer.at})`;
-    core.fault('overflow', line, `${name} ${verb} ${over} bytes past ${own}, ${into}`, `${verb} ${buffer.name}`);
-    return;
-  }
+  const over = Math.max(at + bytes - end, buffer.at - at);
+  if (over <= 0 || bytes <= 0) return true;
+  const verb = write ? 'writes' : 'reads';
+  const outside = at < buffer.at ? at : end;
+  const neighbour = core.nameAt(outside);
+  const into =
+    outside >= core.launch.capacity
+      ? 'past the end of the unified buffer'
+      : `into ${neighbour === buffer.name ? `the next buffer of ${neighbour}` : neighbour}`;
+  const own = `${buffer.name} (${buffer.size} bytes at ${buffer.at})`;
+  core.fault('overflow', line, `${name} ${verb} ${over} bytes past ${own}, ${into}`, `${verb} ${buffer.name}`);
+  return false;
 }
 
 /** AscendC's TPipe: allocates the unified buffer. */
@@ -342,6 +364,8 @@ interface VectorCall extends Pick<Instruction, 'elements' | 'bytes' | 'conflictC
 export class AscendC {
   /** Allocates the unified buffer. */
   readonly pipe: TPipe;
+  /** What GatherMask keeps, before it writes: dst may lie on src. */
+  #gathered = new Uint32Array(0);
 
   constructor(readonly core: Core) {
     this.pipe = new TPipe(core);
@@ -371,7 +395,7 @@ export class AscendC {
   GetGlobal(line: string, tensor: GlobalTensor, index: number): number {
     const at = tensor.byteOf(index);
     this.#boundGlobal(line, 'GetValue', tensor, at, tensor.size, false);
-    this.core.scalar('GetValue', line, { memory: tensor.memory, at, bytes: tensor.size }, false);
+    this.core.scalarGlobal('GetValue', line, tensor.memory, at, tensor.size);
     const { bytes } = tensor.memory;
     if (at < 0 || at + tensor.size > bytes.length) return 0;
     const one = newArray(tensor.dtype, 1);
@@ -388,16 +412,47 @@ export class AscendC {
     checkCount(count, 'DataCopy: count');
     const asked = count * src.size;
     const bytes = Math.floor(asked / BLOCK) * BLOCK;
-    this.#aligned(line, 'DataCopy', [dst]);
+    this.#aligned(line, 'DataCopy', dst);
     const moved = `DataCopy of ${asked} bytes moves only ${bytes}: it takes multiples of ${BLOCK}`;
     if (bytes !== asked) this.core.fault('unaligned', line, moved);
     this.#load(line, 'DataCopy', dst, src, index, { blockCount: 1, blockLen: bytes, srcStride: 0, dstStride: 0 });
   }
 
+  /**
+   * A loop of the scalar unit that merges elements one by one: for each j, and each source k,
+   * `dst.SetValue(j · sources + k, source[k].GetValue(j))`.
+   */
+  MergeValues(line: string, dst: LocalTensor, sources: readonly LocalTensor[], count: number): void {
+    checkCount(count, 'MergeValues: count');
+    const { core } = this;
+    const round = (j: number) => {
+      for (const [k, source] of sources.entries()) dst.SetValue(line, j * sources.length + k, source.GetValue(line, j));
+    };
+    if (count > 0) round(0); // waits for what it must
+    const bits = bitsOf(core, dst.type);
+    const size = sizeBytes(dst.type);
+    const reaches = (tensor: LocalTensor, elements: number) =>
+      tensor.type === dst.type &&
+      tensor.address >= tensor.buffer.at &&
+      tensor.address + elements * size <= tensor.buffer.at + tensor.buffer.size;
+    const { length } = sources;
+    const all = reaches(dst, count * length) && sources.every((source) => reaches(source, count));
+    const rest = count - 1;
+    const starts = sources.map((source) => source.address + size);
+    const target = dst.address + length * size;
+    if (rest <= 0 || !all || !core.scalarRounds(line, starts, target, size, rest)) {
+      for (let j = 1; j < count; j++) round(j);
+      return;
+    }
+    const to = target / size;
+    for (let j = 0; j < rest; j++)
+      for (let k = 0; k < length; k++) bits[to + j * length + k] = bits[starts[k]! / size + j]!;
+  }
+
   /** DataCopyPad, global memory → unified buffer: rows from any byte, each filled up to whole datablocks. */
   DataCopyPadIn(line: string, dst: LocalTensor, src: GlobalTensor, index: number, params: CopyParams): void {
     checkCopy(params);
-    this.#aligned(line, 'DataCopyPad', [dst]);
+    this.#aligned(line, 'DataCopyPad', dst);
     this.#load(line, 'DataCopyPad', dst, src, index, params);
   }
 
@@ -406,7 +461,7 @@ export class AscendC {
     checkCopy(params);
     const { core } = this;
     const { blockCount, blockLen } = params;
-    this.#aligned(line, 'DataCopyPad', [src]);
+    this.#aligned(line, 'DataCopyPad', src);
     const pitch = Math.ceil(blockLen / BLOCK) * BLOCK + params.srcStride * BLOCK;
     const reads: Access[] = [];
     const writes: Access[] = [];
@@ -431,17 +486,17 @@ export class AscendC {
 
   /** dst = src0 · src1: the first `count` lanes, or repeats with strides. f16 and f32. */
   Mul(line: string, dst: LocalTensor, src0: LocalTensor, src1: LocalTensor, count: number | Repeats): void {
-    this.#compute('Mul', line, [dst, src0, src1], count, (a, b) => a * b);
+    this.#compute('Mul', line, [dst, src0, src1], count, PRODUCT);
   }
 
   /** dst = src0 + src1, as {@link Mul}. */
   Add(line: string, dst: LocalTensor, src0: LocalTensor, src1: LocalTensor, count: number | Repeats): void {
-    this.#compute('Add', line, [dst, src0, src1], count, (a, b) => a + b);
+    this.#compute('Add', line, [dst, src0, src1], count, SUM);
   }
 
   /** dst = src0 − src1, as {@link Mul}. */
   Sub(line: string, dst: LocalTensor, src0: LocalTensor, src1: LocalTensor, count: number | Repeats): void {
-    this.#compute('Sub', line, [dst, src0, src1], count, (a, b) => a - b);
+    this.#compute('Sub', line, [dst, src0, src1], count, DIFFERENCE);
   }
 
   /** dst = src · scalar. f16 and f32. */
@@ -456,16 +511,16 @@ export class AscendC {
       return;
     }
     const { u32 } = this.core;
-    this.#lanes('Adds', line, [dst, src], count, (d, a) => {
-      u32[d] = u32[a]! + scalar;
+    this.#lanes('Adds', line, [dst, src], count, (d, a, _b, end, step) => {
+      for (let i = 0; i < end; i += step) u32[d + i] = u32[a + i]! + scalar;
     });
   }
 
   /** Copies the bits of lanes within the unified buffer. */
   Copy(line: string, dst: LocalTensor, src: LocalTensor, count: number | Repeats): void {
     const bits = bitsOf(this.core, dst.type);
-    this.#lanes('Copy', line, [dst, src], count, (d, a) => {
-      bits[d] = bits[a]!;
+    this.#lanes('Copy', line, [dst, src], count, (d, a, _b, end, step) => {
+      for (let i = 0; i < end; i += step) bits[d + i] = bits[a + i]!;
     });
   }
 
@@ -473,8 +528,8 @@ export class AscendC {
   Duplicate(line: string, dst: LocalTensor, value: number, count: number): void {
     const bits = dst.type === 'f16' ? toF16(value) : dst.type === 'bf16' ? bf16FromNumber(value) : value;
     const lanes = dst.type === 'f32' ? this.core.f32 : bitsOf(this.core, dst.type);
-    this.#lanes('Duplicate', line, [dst], count, (d) => {
-      lanes[d] = bits;
+    this.#lanes('Duplicate', line, [dst], count, (d, _a, _b, end, step) => {
+      for (let i = 0; i < end; i += step) lanes[d + i] = bits;
     });
   }
 
@@ -531,16 +586,16 @@ export class AscendC {
       typeof pattern === 'number'
         ? []
         : rows.map((_what, r) => ({ at: pattern.address + r * src1RepeatStride * BLOCK, bytes: lanes / 8 }));
-    const kept: number[] = [];
-    for (const [r, from] of rows.entries()) {
-      const own = patterns[r]?.at ?? 0;
-      for (let lane = 0; lane < lanes; lane++) {
-        const custom = () => ((core.memory[own + (lane >> 3)]! >> (lane & 7)) & 1) === 1;
-        if (typeof pattern === 'number' ? selects(pattern, lane) : custom()) kept.push(bits[from / size + lane] ?? 0);
-      }
+    const kept = this.#gathered.length >= rows.length * lanes ? this.#gathered : new Uint32Array(rows.length * lanes);
+    this.#gathered = kept;
+    let count = 0;
+    for (let r = 0; r < repeatTimes; r++) {
+      const from = rows[r]! / size;
+      if (typeof pattern === 'number') count = keepFixed(bits, from, lanes, pattern, kept, count);
+      else count = keepCustom(bits, from, lanes, core.memory, patterns[r]!.at, kept, count);
     }
     if (typeof pattern !== 'number') check(core, line, 'GatherMask', pattern, patterns, Q.V, false);
-    const bytes = kept.length * size;
+    const bytes = count * size;
     this.#vector('GatherMask', line, {
       dst: { tensor: dst, accesses: [{ at: dst.address, bytes }] },
       sources: [{ tensor: src, accesses: rows.map((at) => ({ at, bytes: REPEAT })) }],
@@ -552,8 +607,8 @@ export class AscendC {
       bytes,
     });
     const to = dst.address / size;
-    for (const [i, value] of kept.entries()) if (to + i < bits.length) bits[to + i] = value;
-    return kept.length;
+    for (let i = 0; i < count && to + i < bits.length; i++) bits[to + i] = kept[i]!;
+    return count;
   }
 
   /** dst[i] = the element of src at byte `offsets[i]`, for `count` elements. */
@@ -641,12 +696,10 @@ export class AscendC {
     this.core.fault('gm-unallocated', line, `${name} ${verb} ${past}`);
   }
 
-  #aligned(line: string, name: string, tensors: readonly LocalTensor[]): void {
-    for (const { address, buffer } of tensors) {
-      if (address % BLOCK === 0) continue;
-      const must = `addresses must be multiples of ${BLOCK}`;
-      this.core.fault('unaligned', line, `${name} takes ${buffer.name} at address ${address}: ${must}`);
-    }
+  #aligned(line: string, name: string, { address, buffer }: LocalTensor): void {
+    if (address % BLOCK === 0) return;
+    const must = `addresses must be multiples of ${BLOCK}`;
+    this.core.fault('unaligned', line, `${name} takes ${buffer.name} at address ${address}: ${must}`);
   }
 
   /** An instruction that computes lanes of f16 or f32, rounded once. */
@@ -660,41 +713,39 @@ export class AscendC {
     const { u16, f32 } = this.core;
     const { type } = tensors[0]!;
     if (type === 'f32') {
-      this.#lanes(op, line, tensors, count, (d, a, b) => {
-        f32[d] = of(f32[a]!, f32[b]!); // storing to a Float32Array rounds
-      });
+      this.#lanes(op, line, tensors, count, (d, a, b, end, step) => computeF32(f32, of, d, a, b, end, step));
     } else if (type === 'f16') {
-      const table = f16Table();
-      this.#lanes(op, line, tensors, count, (d, a, b) => {
-        u16[d] = toF16(of(table[u16[a]!]!, table[u16[b]!]!));
-      });
+      this.#lanes(op, line, tensors, count, (d, a, b, end, step) => computeF16(u16, of, d, a, b, end, step));
     } else {
       const way = 'Cast to f32 and back';
       this.core.stop('unsupported-dtype', line, `${op} does not do ${type} on this architecture: ${way}`);
     }
   }
 
-  /** An instruction that visits the lanes of dst and of up to two sources, by their element indices. */
+  /** An instruction that visits the lanes of dst and of up to two sources, in runs of element indices. */
   #lanes(
     op: VecOp,
     line: string,
     [dst, ...sources]: readonly LocalTensor[],
     count: number | Repeats,
-    visit: (dst: number, src0: number, src1: number) => void,
+    visit: Run,
   ): void {
     const { core } = this;
     const walk = new LaneWalk(dst!.type, count);
-    const operand = (tensor: LocalTensor, n: number) => ({ tensor, accesses: walk.accesses(tensor.address, n) });
-    const all = [dst!, ...sources].map(operand);
-    const at = all.map(({ tensor }, n) => ({ at: tensor.address, step: walk.steps[n]! }));
-    const conflicts = conflictsOf(at[0]!, at.slice(1), walk.repeats, walk.lanesUsed * walk.size);
+    const { size, repeats, charged, elements, steps } = walk;
+    const [to, ...from] = [dst!, ...sources].map((tensor, n) => ({
+      tensor,
+      accesses: walk.accesses(tensor.address, n),
+      at: tensor.address,
+      step: steps[n]!,
+    }));
+    const conflicts = conflictsOf(to!, from, repeats, walk.lanesUsed * size);
     core.launch.conflicts.readRead += conflicts.readRead;
     core.launch.conflicts.readWrite += conflicts.readWrite;
     core.launch.conflicts.cycles += conflicts.cycles;
-    const { size, repeats, charged, elements } = walk;
     this.#vector(op, line, {
-      dst: all[0]!,
-      sources: all.slice(1),
+      dst: to!,
+      sources: from,
       size,
       charged,
       repeats,
@@ -702,22 +753,24 @@ export class AscendC {
       bytes: elements * size,
       conflictCycles: conflicts.cycles,
     });
-    const starts = at.map((one) => one.at);
-    walk.each(starts, visit);
+    walk.each(dst!.address, sources[0]?.address, sources[1]?.address, visit);
   }
 
   #vector(op: VecOp, line: string, call: VectorCall): void {
     const { core } = this;
     const { dst, sources, patterns = [], size, charged, repeats, elements, bytes, conflictCycles = 0 } = call;
-    const tensors = [dst, ...sources].map(({ tensor }) => tensor);
-    this.#aligned(line, op, tensors);
+    this.#aligned(line, op, dst.tensor);
+    for (const { tensor } of sources) this.#aligned(line, op, tensor);
     for (const { tensor, accesses } of sources) check(core, line, op, tensor, accesses, Q.V, false);
     check(core, line, op, dst.tensor, dst.accesses, Q.V, true);
+    const reads: Access[] = [];
+    for (const { accesses } of sources) for (const access of accesses) reads.push(access);
+    for (const access of patterns) reads.push(access);
     const clean = vectorCycles(op, size === 4 ? 'f32' : 'f16', charged, repeats, core.launch.vectorTiming);
     core.issue(Q.V, {
       name: op,
       line,
-      reads: [...sources.flatMap(({ accesses }) => accesses), ...patterns],
+      reads,
       writes: dst.accesses,
       cycles: clean + conflictCycles,
       bytes,
@@ -725,6 +778,29 @@ export class AscendC {
       conflictCycles,
     });
   }
+}
+
+/** Computes lanes `at`, `at + step`, … before `at + end` of dst and the sources, one after the other. */
+type Run = (dst: number, src0: number, src1: number, end: number, step: number) => void;
+
+/** What a lane computes. */
+type Arithmetic = (a: number, b: number) => number;
+const PRODUCT: Arithmetic = (a, b) => a * b;
+const SUM: Arithmetic = (a, b) => a + b;
+const DIFFERENCE: Arithmetic = (a, b) => a - b;
+
+/** The three frequent operations in line: a call for each lane costs several times the operation. */
+function apply(of: Arithmetic, a: number, b: number): number {
+  return of === PRODUCT ? a * b : of === SUM ? a + b : of === DIFFERENCE ? a - b : of(a, b);
+}
+
+function computeF32(f32: Float32Array, of: Arithmetic, d: number, a: number, b: number, end: number, step: number) {
+  for (let i = 0; i < end; i += step) f32[d + i] = apply(of, f32[a + i]!, f32[b + i]!); // storing to a Float32Array rounds
+}
+
+function computeF16(u16: Uint16Array, of: Arithmetic, d: number, a: number, b: number, end: number, step: number) {
+  const table = f16Table();
+  for (let i = 0; i < end; i += step) u16[d + i] = toF16(apply(of, table[u16[a + i]!]!, table[u16[b + i]!]!));
 }
 
 /** Which lanes an instruction works on, and where they are. */
@@ -757,9 +833,11 @@ class LaneWalk {
     }
     const { mask, repeats, strides } = count;
     checkCount(repeats, 'repeatTimes', 0, 255);
-    this.#lanes = Array.from({ length: full }, (_what, lane) => lane).filter((lane) =>
-      typeof mask === 'number' ? lane < mask : ((mask[lane >> 6]! >> BigInt(lane & 63)) & 1n) === 1n,
-    );
+    const lanes = Array.from({ length: full }, (_what, lane) => lane);
+    this.#lanes =
+      typeof mask === 'number'
+        ? lanes.filter((lane) => lane < mask)
+        : lanes.filter((lane) => ((mask[lane >> 6]! >> BigInt(lane & 63)) & 1n) === 1n);
     this.repeats = repeats;
     this.steps = [strides.dst, strides.src0, strides.src1 ?? 0].map((blocks) => blocks * BLOCK);
     this.lanesUsed = (this.#lanes.at(-1) ?? -1) + 1;
@@ -768,16 +846,23 @@ class LaneWalk {
   }
 
   /** Visits all lanes; addresses are bytes, indices are elements. A missing source is visited at dst's address. */
-  each([dst, src0, src1]: readonly number[], visit: (dst: number, src0: number, src1: number) => void): void {
+  each(dst: number, src0: number | undefined, src1: number | undefined, visit: Run): void {
     const { size } = this;
-    const [d, a, b] = [dst! / size, (src0 ?? dst!) / size, (src1 ?? dst!) / size];
+    const [d, a, b] = [dst / size, (src0 ?? dst) / size, (src1 ?? dst) / size];
     if (this.#count !== undefined) {
-      for (let i = 0; i < this.#count; i++) visit(d + i, a + i, b + i);
+      visit(d, a, b, this.#count, 1);
       return;
     }
     const [stepD, stepA, stepB] = this.steps.map((step) => step / size) as [number, number, number];
-    for (let r = 0; r < this.repeats; r++)
-      for (const lane of this.#lanes) visit(d + r * stepD + lane, a + r * stepA + lane, b + r * stepB + lane);
+    const { length } = this.#lanes;
+    const [first = 0, second = first + 1] = this.#lanes;
+    const gap = second - first;
+    const even = this.#lanes.every((lane, n) => lane === first + n * gap);
+    for (let r = 0; r < this.repeats; r++) {
+      const [atD, atA, atB] = [d + r * stepD, a + r * stepA, b + r * stepB];
+      if (even) visit(atD + first, atA + first, atB + first, length * gap, gap);
+      else for (const lane of this.#lanes) visit(atD + lane, atA + lane, atB + lane, 1, 1);
+    }
   }
 
   /** The bytes of an operand that the instruction touches. */
@@ -791,15 +876,38 @@ class LaneWalk {
   }
 }
 
+type Lanes = Uint16Array | Uint32Array;
+
 /** The unified buffer in lanes as wide as a type, as bits. */
-function bitsOf(core: Core, type: LaneType): Uint16Array | Uint32Array {
+function bitsOf(core: Core, type: LaneType): Lanes {
   return sizeBytes(type) === 4 ? core.u32 : core.u16;
 }
 
-/** Whether one of GatherMask's fixed patterns keeps a lane. */
-function selects(pattern: number, lane: number): boolean {
-  if (pattern === 7) return true;
-  return pattern <= 2 ? lane % 2 === pattern - 1 : lane % 4 === pattern - 3;
+/** Keeps lanes of a repeat by one of GatherMask's fixed patterns, and returns how many are kept in all. */
+function keepFixed(bits: Lanes, from: number, lanes: number, pattern: number, kept: Lanes, count: number): number {
+  const [first, step] = pattern === 7 ? [0, 1] : pattern <= 2 ? [pattern - 1, 2] : [pattern - 3, 4];
+  let end = count;
+  for (let lane = first; lane < lanes; lane += step) kept[end++] = bits[from + lane] ?? 0;
+  return end;
+}
+
+/** As {@link keepFixed}, by the bits of a pattern in the unified buffer. */
+function keepCustom(
+  bits: Lanes,
+  from: number,
+  lanes: number,
+  memory: Uint8Array,
+  pattern: number,
+  kept: Lanes,
+  count: number,
+): number {
+  let end = count;
+  for (let byte = 0; byte < lanes >> 3; byte++) {
+    const mask = memory[pattern + byte]!;
+    for (let lane = 0; lane < 8; lane++)
+      if (((mask >> lane) & 1) === 1) kept[end++] = bits[from + byte * 8 + lane] ?? 0;
+  }
+  return end;
 }
 
 /** Bytes of a copy that its cost counts: each of several rows counts as at least one burst. */

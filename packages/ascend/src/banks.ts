@@ -35,15 +35,15 @@ export function conflictsOf(dst: Operand, sources: readonly Operand[], repeats: 
   let readWrite = 0;
   const [a, b] = sources;
   for (let r = 0; r < repeats; r++) {
-    const groupsA = a ? groupsOf(a.at + r * a.step, bytes) : 0;
-    const groupsB = b ? groupsOf(b.at + r * b.step, bytes) : 0;
-    const same = a && b && a.at + r * a.step === b.at + r * b.step;
-    if (!same && (groupsA & groupsB) !== 0) readRead++;
     const at = dst.at + r * dst.step;
+    const atA = a ? a.at + r * a.step : 0;
+    const atB = b ? b.at + r * b.step : 0;
     const groups = groupsOf(at, bytes);
-    const meets = (o: Operand | undefined, g: number) =>
-      o !== undefined && (groups & g) !== 0 && layerOf(o.at + r * o.step) === layerOf(at);
-    if (meets(a, groupsA) || meets(b, groupsB)) readWrite++;
+    const groupsA = a ? groupsOf(atA, bytes) : 0;
+    const groupsB = b ? groupsOf(atB, bytes) : 0;
+    if (atA !== atB && (groupsA & groupsB) !== 0) readRead++;
+    const meetsA = (groups & groupsA) !== 0 && layerOf(atA) === layerOf(at);
+    if (meetsA || ((groups & groupsB) !== 0 && layerOf(atB) === layerOf(at))) readWrite++;
   }
   return { readRead, readWrite, cycles: readRead * CONFLICT_CYCLES.readRead + readWrite * CONFLICT_CYCLES.readWrite };
 }

@@ -20,7 +20,7 @@ import {
   SCALAR_UB,
   UB_BYTES,
 } from './costs.js';
-import { type Allocation, GRAIN } from './memory.js';
+import { type Allocation, GRAIN, Shadow } from './memory.js';
 import type { BlockRun, BufferEntry, ChipName, Finding, FindingKind, InstructionRecord } from './trace.js';
 import { type MachineOptions, type PerQueue, QUEUES, type QueueName } from './trace.js';
 
@@ -139,25 +139,24 @@ export function readChip(options: MachineOptions): { chip: ChipName; cores: numb
 export class UnifiedBuffer {
   readonly bytes: Uint8Array;
   /** Last writer of each grain: sequence · 4 + queue, 0 for none. */
-  readonly writer: Int32Array;
+  readonly writer: Shadow;
   /** Each queue's last read of each grain, as a sequence. */
-  readonly readers: readonly Int32Array[];
+  readonly readers: readonly Shadow[];
   /** One past the highest byte that was touched since the last clear. */
   high = 0;
 
   constructor(capacity: number) {
     this.bytes = new Uint8Array(capacity).fill(POISON);
-    const grains = Math.ceil(capacity / GRAIN);
-    this.writer = new Int32Array(grains);
-    this.readers = QUEUES.map(() => new Int32Array(grains));
+    this.writer = new Shadow(capacity);
+    this.readers = QUEUES.map(() => new Shadow(capacity));
   }
 
   /** Forgets everything. Only touched bytes are cleared, because each block clears the buffer. */
   clear(): void {
     const grains = Math.ceil(this.high / GRAIN);
     this.bytes.fill(POISON, 0, this.high);
-    this.writer.fill(0, 0, grains);
-    for (const reader of this.readers) reader.fill(0, 0, grains);
+    this.writer.clear(grains);
+    for (const reader of this.readers) reader.clear(grains);
     this.high = 0;
   }
 }
@@ -175,7 +174,9 @@ class History {
   }
 
   clockOf(seq: number): Int32Array {
-    return Int32Array.from(this.#clocks.slice(seq * 4, seq * 4 + 4));
+    const clock = new Int32Array(4);
+    for (let p = 0; p < 4; p++) clock[p] = this.#clocks[seq * 4 + p]!;
+    return clock;
   }
 }
 
@@ -207,6 +208,10 @@ export class Core {
   readonly #lines = new Set<string>();
   readonly #spans: number[][] = QUEUES.map(() => []);
   readonly #costs = QUEUES.map(() => new Map<string, LineCost>());
+  /** The cost that each queue added to last: most instructions repeat the line before them. */
+  readonly #costly: (LineCost | undefined)[] = QUEUES.map(() => undefined);
+  /** Each queue's latest read of the unified buffer, as a sequence. */
+  readonly #lastRead = [0, 0, 0, 0];
   readonly #record: Mutable<InstructionRecord>[] | undefined;
   #last: number = HEADS.operator;
   #index = 0;
@@ -290,37 +295,130 @@ export class Core {
     this.#keep({ queue, name, line, issue: this.#now, start, end, bytes, elements, conflictCycles }, free);
   }
 
-  /** Does a scalar access: on the unified buffer, or on global memory through the cache. */
-  scalar(name: string, line: string, access: Access, write: boolean): void {
-    const seq = ++this.#seq[Q.S]!;
-    this.#known[Q.S]![Q.S] = seq - 1;
+  /** Does a scalar access of global memory, through the cache. */
+  scalarGlobal(name: string, line: string, memory: Allocation, at: number, bytes: number): void {
+    const seq = this.#nextScalar();
     const issue = this.#now;
-    this.#touch(Q.S, seq, { name, line }, access, write);
-    const start = this.#now; // later where it had to wait
+    this.#touchGlobal(Q.S, seq, { name, line }, memory, at, bytes, false);
     let cycles = SCALAR_UB;
-    if (access.memory) {
-      const last = Math.floor((access.at + access.bytes - 1) / CACHE_LINE);
-      for (let at = Math.floor(access.at / CACHE_LINE); at <= last; at++) {
-        const key = `${access.memory.name} ${at}`;
-        if (this.#lines.has(key)) continue;
-        this.#lines.add(key);
-        cycles += SCALAR_MISS;
-        this.launch.bytes.scalar += CACHE_LINE;
+    const last = Math.floor((at + bytes - 1) / CACHE_LINE);
+    for (let n = Math.floor(at / CACHE_LINE); n <= last; n++) {
+      const key = `${memory.name} ${n}`;
+      if (this.#lines.has(key)) continue;
+      this.#lines.add(key);
+      cycles += SCALAR_MISS;
+      this.launch.bytes.scalar += CACHE_LINE;
+    }
+    this.#didScalar(name, line, issue, cycles, bytes);
+  }
+
+  /** Does a scalar access of the unified buffer: millions of these make a slow kernel, so nothing is allocated here. */
+  scalarLocal(name: string, line: string, at: number, bytes: number, write: boolean): void {
+    const seq = this.#nextScalar();
+    const issue = this.#now;
+    this.#touchLocal(Q.S, seq, name, line, at, bytes, write);
+    this.#didScalar(name, line, issue, SCALAR_UB, bytes);
+  }
+
+  /**
+   * Does the rounds of a scalar loop, each of which reads an element of every source and writes it: as
+   * {@link scalarLocal} one by one, only that nothing is looked up twice.
+   *
+   * @param sources - bytes of each source's first element
+   * @param target - byte of the first element written; the others follow
+   * @param rounds - how many elements of each source
+   * @returns false, with nothing done, where an access would have to wait or is recorded
+   */
+  scalarRounds(line: string, sources: readonly number[], target: number, bytes: number, rounds: number): boolean {
+    const span = this.#spans[Q.S]!;
+    const cost = this.#costly[Q.S];
+    if (this.#record || cost?.line !== line || span.length === 0) return false;
+    if ([target, ...sources].some((at) => at % GRAIN !== 0)) return false;
+    const written = rounds * sources.length * bytes;
+    if (!this.#isOrdered(target, written, true)) return false;
+    if (!sources.every((at) => this.#isOrdered(at, rounds * bytes, false))) return false;
+    const grains = bytes / GRAIN;
+    const shadows = this.launch.checkRaces || this.launch.autoSync;
+    const { writer, readers } = this.#buffer;
+    const reader = readers[Q.S]!;
+    if (shadows) {
+      writer.open(target / GRAIN, (target + written) / GRAIN);
+      for (const at of sources) reader.open(at / GRAIN, (at + rounds * bytes) / GRAIN);
+    }
+    let [seq, now, busy, cycles] = [this.#seq[Q.S]!, this.#now, this.#busy[Q.S]!, cost.cycles];
+    let to = target / GRAIN;
+    for (let round = 0; round < rounds; round++) {
+      for (const source of sources) {
+        const from = source / GRAIN + round * grains;
+        for (let g = 0; g < grains && shadows; g++) {
+          reader.grains[from + g] = seq + 1;
+          writer.grains[to + g] = (seq + 2) * 4 + Q.S;
+        }
+        to += grains;
+        seq += 2;
+        now = now + SCALAR_UB + SCALAR_UB; // in this order, so that sums round as they do one by one
+        busy = busy + SCALAR_UB + SCALAR_UB;
+        cycles = cycles + SCALAR_UB + SCALAR_UB;
       }
     }
+    const done = 2 * rounds * sources.length;
+    this.#count[Q.S]! += done;
+    [this.#seq[Q.S], this.#now, this.#busy[Q.S], cost.cycles] = [seq, now, busy, cycles];
+    span[span.length - 1] = now;
+    this.#last = Math.max(this.#last, now);
+    this.#known[Q.S]![Q.S] = seq - 1;
+    if (shadows) this.#lastRead[Q.S] = seq - 1;
+    for (const at of sources) this.#buffer.high = Math.max(this.#buffer.high, at + rounds * bytes);
+    this.#buffer.high = Math.min(this.memory.length, Math.max(this.#buffer.high, target + written));
+    return true;
+  }
+
+  /** Whether the scalar unit can access bytes of the unified buffer at once: nothing before it is still under way. */
+  #isOrdered(at: number, bytes: number, write: boolean): boolean {
+    if (at < 0 || at + bytes > this.memory.length) return false;
+    if (!this.launch.checkRaces && !this.launch.autoSync) return true;
+    const { writer, readers } = this.#buffer;
+    const known = this.#known[Q.S]!;
+    const [first, last] = [at / GRAIN, (at + bytes) / GRAIN];
+    for (let g = first; g < last; g = writer.next(g)) {
+      const w = writer.at(g);
+      if ((w & 3) !== Q.S && w >> 2 > known[w & 3]!) return false;
+    }
+    for (let p = 1; p < 4 && write; p++) {
+      const limit = known[p]!;
+      if (this.#lastRead[p]! <= limit) continue;
+      const reader = readers[p]!;
+      for (let g = first; g < last; g = reader.next(g)) if (reader.at(g) > limit) return false;
+    }
+    return true;
+  }
+
+  /** The sequence of the next scalar access; each of them is done before the next one starts. */
+  #nextScalar(): number {
+    const seq = ++this.#seq[Q.S]!;
+    this.#known[Q.S]![Q.S] = seq - 1;
+    return seq;
+  }
+
+  #didScalar(name: string, line: string, issue: number, cycles: number, bytes: number): void {
+    const start = this.#now; // later than its issue where it had to wait
     const end = start + cycles;
     this.#now = end;
     this.#work(Q.S, line, start, end, cycles);
-    const last = this.#record?.at(-1);
-    if (last?.queue !== 'S' || last.line !== line || this.#wait[Q.S]!.time > 0) {
-      const { bytes } = access;
+    const wait = this.#wait[Q.S]!;
+    if (!this.#record) {
+      wait.time = 0;
+      return;
+    }
+    const last = this.#record.at(-1);
+    if (last?.queue !== 'S' || last.line !== line || wait.time > 0) {
       this.#keep({ queue: Q.S, name, line, issue, start, end, bytes, elements: 1, conflictCycles: 0 }, 0);
       return;
     }
     if (!last.name.includes(name)) last.name += `, ${name}`;
     last.count++;
     last.end = end;
-    last.bytes += access.bytes;
+    last.bytes += bytes;
     last.elements++;
   }
 
@@ -330,9 +428,13 @@ export class Core {
     this.#busy[queue]! += cycles;
     this.#count[queue]! += 1;
     this.#span(queue, start, end);
-    const known = this.#costs[queue]!.get(line);
-    if (known) known.cycles += cycles;
-    else this.#costs[queue]!.set(line, { queue: QUEUES[queue]!, line, cycles });
+    let cost = this.#costly[queue];
+    if (cost?.line !== line) {
+      cost = this.#costs[queue]!.get(line) ?? { queue: QUEUES[queue]!, line, cycles: 0 };
+      this.#costs[queue]!.set(line, cost);
+      this.#costly[queue] = cost;
+    }
+    cost.cycles += cycles;
   }
 
   /** Ends the queue's wait, and records an instruction that could have started at `free`. */
@@ -422,51 +524,84 @@ export class Core {
   }
 
   /** Looks for accesses that are not ordered with this one, and makes this one the last. */
-  #touch(queue: QueueIndex, seq: number, it: Statement, access: Access, write: boolean): void {
-    if (access.bytes <= 0) return;
-    if (!access.memory)
-      this.#buffer.high = Math.min(this.memory.length, Math.max(this.#buffer.high, access.at + access.bytes));
+  #touch(queue: QueueIndex, seq: number, it: Statement, { memory, at, bytes }: Access, write: boolean): void {
+    if (memory) this.#touchGlobal(queue, seq, it, memory, at, bytes, write);
+    else this.#touchLocal(queue, seq, it.name, it.line, at, bytes, write);
+  }
+
+  #touchGlobal(
+    queue: QueueIndex,
+    seq: number,
+    it: Statement,
+    memory: Allocation,
+    at: number,
+    bytes: number,
+    write: boolean,
+  ): void {
+    if (!memory.written || bytes <= 0 || (!this.launch.checkRaces && !this.launch.autoSync)) return;
+    const first = Math.max(0, Math.floor(at / GRAIN));
+    const end = Math.ceil((at + bytes) / GRAIN);
+    const known = this.#known[queue]!;
+    memory.touch({ block: this.block, queue, seq, first, end, write, known }, ({ writer, kind, block }) =>
+      this.#hazard(queue, it.name, it.line, writer, kind, memory.name, block),
+    );
+  }
+
+  #touchLocal(
+    queue: QueueIndex,
+    seq: number,
+    name: string,
+    line: string,
+    at: number,
+    bytes: number,
+    write: boolean,
+  ): void {
+    if (bytes <= 0) return;
+    const { writer, readers } = this.#buffer;
+    this.#buffer.high = Math.min(this.memory.length, Math.max(this.#buffer.high, at + bytes));
     if (!this.launch.checkRaces && !this.launch.autoSync) return;
     const known = this.#known[queue]!;
-    const first = Math.max(0, Math.floor(access.at / GRAIN));
-    const end = Math.ceil((access.at + access.bytes) / GRAIN);
-    if (access.memory) {
-      const { name } = access.memory;
-      access.memory.touch({ block: this.block, queue, seq, first, end, write, known }, ({ writer, kind, block }) =>
-        this.#hazard(queue, it, writer, kind, name, block),
-      );
-      return;
-    }
-    const { writer, readers } = this.#buffer;
-    const last = Math.min(end, writer.length);
+    const first = Math.max(0, Math.floor(at / GRAIN));
+    const last = Math.min(Math.ceil((at + bytes) / GRAIN), writer.length);
     let seen = 0;
-    for (let g = first; g < last; g++) {
-      const w = writer[g]!;
+    for (let g = first; g < last; g = writer.next(g)) {
+      const w = writer.at(g);
       if (w === seen || w === 0) continue;
       seen = w;
       const p = w & 3;
       if ((w >> 2 === seq && p === queue) || w >> 2 <= known[p]!) continue;
-      this.#hazard(queue, it, w, write ? 'write after write' : 'read after write', this.nameAt(g * GRAIN));
+      this.#hazard(queue, name, line, w, write ? 'write after write' : 'read after write', this.nameAt(g * GRAIN));
     }
     if (!write) {
-      readers[queue]!.fill(seq, first, last);
+      readers[queue]!.set(first, last, seq);
+      this.#lastRead[queue] = seq;
       return;
     }
     for (let p = 0; p < 4; p++) {
-      if (p === queue) continue; // a queue starts in order: an earlier read has begun before a later write
-      const reader = readers[p]!;
       const limit = known[p]!;
-      for (let g = first; g < last; g++) {
-        if (reader[g]! <= limit) continue;
-        this.#hazard(queue, it, reader[g]! * 4 + p, 'write after read', this.nameAt(g * GRAIN));
+      // A queue starts in order: an earlier read has begun before a later write. And where all of a queue's reads are
+      // done, none of them is in the way.
+      if (p === queue || this.#lastRead[p]! <= limit) continue;
+      const reader = readers[p]!;
+      for (let g = first; g < last; g = reader.next(g)) {
+        if (reader.at(g) <= limit) continue;
+        this.#hazard(queue, name, line, reader.at(g) * 4 + p, 'write after read', this.nameAt(g * GRAIN));
         break;
       }
     }
-    writer.fill(seq * 4 + queue, first, last);
+    writer.set(first, last, seq * 4 + queue);
   }
 
   /** Two accesses without an order: automatic synchronisation orders what the compiler does, the rest is a race. */
-  #hazard(queue: QueueIndex, it: Statement, other: number, kind: string, where: string, block = this.block): void {
+  #hazard(
+    queue: QueueIndex,
+    name: string,
+    line: string,
+    other: number,
+    kind: string,
+    where: string,
+    block = this.block,
+  ): void {
     const [p, s] = [(other & 3) as QueueIndex, other >> 2];
     const scalar = p === Q.S || queue === Q.S;
     if (block === this.block && this.launch.autoSync && (scalar || (p === Q.V && queue === Q.V))) {
@@ -481,7 +616,7 @@ export class Core {
     if (!this.launch.checkRaces) return;
     const who = block === this.block ? `${QUEUES[p]} of the same core` : `${QUEUES[p]} of block ${block}`;
     const order = `no event, barrier or queue orders it after ${who} (instruction ${s} there)`;
-    this.fault('race', it.line, `${it.name} on ${QUEUES[queue]}: ${kind} in ${where}, and ${order}`);
+    this.fault('race', line, `${name} on ${QUEUES[queue]}: ${kind} in ${where}, and ${order}`);
   }
 
   /** The buffer that a byte of the unified buffer belongs to. */

@@ -28,7 +28,14 @@ export { MAX_HEAD_DIM } from './kernels/args.js';
 export { runRopeKernel } from './kernels/run.js';
 export { whyNotSeed } from './kernels/seed.js';
 export { type LaunchOptions, launchKernel } from './launch.js';
-export { type MeasuredCall, type MeasuredKernel, type MeasureOptions, measureRopeKernel } from './measure.js';
+export {
+  type MeasuredCall,
+  type MeasuredKernel,
+  type MeasureOptions,
+  measureRopeKernel,
+  type PreparedRope,
+  prepareRope,
+} from './measure.js';
 export { Allocation, GlobalTensor } from './memory.js';
 export { type AscendModelOptions, type AscendModelRunner, ascendModelRunner, openAscendModel } from './runner.js';
 export { chromeTrace } from './timeline/chrome-trace.js';

@@ -15,6 +15,7 @@ import {
 } from 'ropewalk/backend';
 import { runReference } from 'ropewalk/reference';
 import { runRopeKernel } from './kernels/run.js';
+import { f16Table } from './lanes.js';
 import type { ChipName, KernelName, KernelRun } from './trace.js';
 
 /** The RoPE of {@link measureRopeKernel}. */
@@ -59,22 +60,27 @@ const MAX_ELEMENTS = 2 ** 28;
 /** Unit roundoff: half a unit in the last place. */
 const ROUNDOFF = { f16: 2 ** -11, bf16: 2 ** -8, f32: 2 ** -24 } as const;
 
+/** A RoPE on seeded random data, with its exact result: what kernels are measured on. */
+export interface PreparedRope {
+  /**
+   * Runs a kernel on the data, and compares its output with the exact one.
+   *
+   * @param kernel - the kernel to run
+   * @param options - chip, record, onBlock
+   * @throws {RopewalkError} UNSUPPORTED for a call that the kernel does not take; as runRopeKernel otherwise
+   */
+  measure(kernel: KernelName, options?: MeasureOptions): MeasuredKernel;
+}
+
 /**
- * Runs a kernel on the modelled AI Core with seeded random data, and compares its output with the float64 reference.
+ * Makes the data of a call once, for several kernels, and computes the float64 reference of it.
  *
- * @param kernel - the kernel to run
  * @param call - shape, dtype, pairing and tables
- * @param options - chip, record, onBlock
- * @throws {RopewalkError} UNSUPPORTED for a call that the kernel does not take; SHAPE or RANGE for other sizes than a call
- *   has; as runRopeKernel otherwise
+ * @throws {RopewalkError} SHAPE or RANGE for other sizes than a call has; DTYPE for another dtype
+ * @example const rope = prepareRope(call); const cycles = [rope.measure('correct'), rope.measure('fast')];
  */
-export function measureRopeKernel(
-  kernel: KernelName,
-  call: MeasuredCall,
-  options: MeasureOptions = {},
-): MeasuredKernel {
+export function prepareRope(call: MeasuredCall): PreparedRope {
   const { pairing, rotaryDim, base, batchPositions, ...own } = readOptions(call, 'aicore');
-  const { chip, record, onBlock } = readOptions(options, 'aicore: options');
   const dtype = readName(own.dtype, ['f32', 'f16', 'bf16'], 'aicore: dtype');
   const tableLen = checkInteger(own.tableLen, 'aicore: tableLen', 1, MAX_ELEMENTS);
   const shape = checkShape(own.shape, 'aicore: shape') as MeasuredCall['shape'];
@@ -87,43 +93,68 @@ export function measureRopeKernel(
     for (let n = 0; n < count; n++) storeNumber(data, dtype, n, value(n));
     return data;
   };
-  const numbers = (data: HostArray): Float64Array =>
-    Float64Array.from({ length: data.length }, (_what, n) => loadNumber(data, dtype, n));
   const x = fill(size, () => random.uniform(-1, 1));
-  const y = fill(size, () => Number.NaN);
   const { table } = planRope({ headDim, rotaryDim, pairing, base, positions: 0, seqLen: tableLen, tableDtype: 'f64' });
   const rounded = (exact: ArrayLike<number>) => fill(exact.length, (n) => exact[n]!);
   const [cos, sin] = [rounded(table.cos), rounded(table.sin)];
   const length = (batchPositions ? batch : 1) * seq;
   const positions = Int32Array.from({ length }, (_what, n) => (n % seq) + Math.floor(n / seq));
   const strides = rowMajorStrides(shape) as unknown as readonly [number, number, number, number];
-  const run = runRopeKernel({
-    kernel,
-    dtype,
-    pairing,
-    rotaryDim,
-    positions,
-    sin,
-    cos,
-    x: { shape, strides, data: x },
-    y: { shape, strides, data: y },
-    machine: { chip },
-    onBlock,
-    record: record ? [0] : undefined,
-  });
   const plan = planRopeWithTable({
     headDim,
     rotaryDim,
     pairing,
-    table: { rows: tableLen, pairs: rotaryDim / 2, cos: numbers(cos), sin: numbers(sin) },
+    table: { rows: tableLen, pairs: rotaryDim / 2, cos: numbersOf(cos, dtype), sin: numbersOf(sin, dtype) },
     seqLen: seq,
     batch: batchPositions ? batch : undefined,
     tableRows: positions,
   });
-  const exact = tensorFrom(new Float64Array(x.length), { shape });
-  runReference(bindRope(plan, tensorFrom(numbers(x), { shape }), exact));
+  const exact = numbersOf(x, dtype);
+  const inPlace = tensorFrom(exact, { shape });
+  runReference(bindRope(plan, inPlace, inPlace));
   const rows = batch * seq * heads;
-  return { run, rows, ...compare(numbers(y), exact.read() as Float64Array, headDim, rows, dtype) };
+  return {
+    measure(kernel, options = {}) {
+      const { chip, record, onBlock } = readOptions(options, 'aicore: options');
+      const y = newArray(dtype, size);
+      storeNumber(y, dtype, 0, Number.NaN); // what no kernel writes stays NaN
+      y.fill(y[0] as never);
+      const run = runRopeKernel({
+        kernel,
+        dtype,
+        pairing,
+        rotaryDim,
+        positions,
+        sin,
+        cos,
+        x: { shape, strides, data: x },
+        y: { shape, strides, data: y },
+        machine: { chip },
+        onBlock,
+        record: record ? [0] : undefined,
+      });
+      return { run, rows, ...compare(numbersOf(y, dtype), exact, headDim, rows, dtype) };
+    },
+  };
+}
+
+/**
+ * Runs a kernel on the modelled AI Core with seeded random data, and compares its output with the float64 reference.
+ *
+ * @param kernel - the kernel to run
+ * @param call - shape, dtype, pairing and tables
+ * @param options - chip, record, onBlock
+ * @throws {RopewalkError} as {@link prepareRope} and {@link PreparedRope}
+ */
+export function measureRopeKernel(kernel: KernelName, call: MeasuredCall, options?: MeasureOptions): MeasuredKernel {
+  return prepareRope(call).measure(kernel, options);
+}
+
+function numbersOf(data: HostArray, dtype: FloatDtype): Float64Array {
+  const numbers = new Float64Array(data.length);
+  const f16 = dtype === 'f16' ? f16Table() : undefined;
+  for (let n = 0; n < numbers.length; n++) numbers[n] = f16 ? f16[data[n] as number]! : loadNumber(data, dtype, n);
+  return numbers;
 }
 
 /** A row is right if each element lies within what three roundings of products and a sum of size <= 2 can do. */

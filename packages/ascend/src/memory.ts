@@ -5,6 +5,68 @@ import { fail, reading, readList, refuse } from 'ropewalk/backend';
 /** Bytes that the shadow memories tell apart: no element that the core computes with is smaller. */
 export const GRAIN = 2;
 
+/** Grains of a datablock. */
+const BLOCK_GRAINS = 16;
+/** Of a datablock: its grains have different numbers. */
+const MIXED = -1;
+
+/** A number for every grain of the unified buffer. A datablock whose grains all have the same one keeps it once. */
+export class Shadow {
+  readonly #blocks: Int32Array;
+  /** Of each grain; true only in datablocks that are {@link open}. */
+  readonly grains: Int32Array;
+  /** How many grains it has. */
+  readonly length: number;
+
+  constructor(bytes: number) {
+    this.length = Math.ceil(bytes / GRAIN);
+    this.grains = new Int32Array(this.length);
+    this.#blocks = new Int32Array(Math.ceil(this.length / BLOCK_GRAINS));
+  }
+
+  /** The number of a grain. */
+  at(grain: number): number {
+    const all = this.#blocks[grain >> 4]!;
+    return all === MIXED ? this.grains[grain]! : all;
+  }
+
+  /** The next grain that may have another number. */
+  next(grain: number): number {
+    return this.#blocks[grain >> 4] === MIXED ? grain + 1 : (grain | (BLOCK_GRAINS - 1)) + 1;
+  }
+
+  set(first: number, end: number, value: number): void {
+    const from = (first + BLOCK_GRAINS - 1) >> 4;
+    const to = end >> 4;
+    for (let block = from; block < to; block++) this.#blocks[block] = value;
+    if (from > to) this.#setGrains(first, end, value);
+    else {
+      if (first < from << 4) this.#setGrains(first, from << 4, value);
+      if (to << 4 < end) this.#setGrains(to << 4, end, value);
+    }
+  }
+
+  #setGrains(first: number, end: number, value: number): void {
+    this.open(first, end);
+    this.grains.fill(value, first, end);
+  }
+
+  /** Makes a range's numbers lie in {@link grains}, where they may be changed one by one. */
+  open(first: number, end: number): void {
+    for (let block = first >> 4; block << 4 < end; block++) {
+      const all = this.#blocks[block]!;
+      if (all === MIXED) continue;
+      this.grains.fill(all, block << 4, (block + 1) << 4);
+      this.#blocks[block] = MIXED;
+    }
+  }
+
+  /** Sets the datablocks that hold the first grains to 0. */
+  clear(grains: number): void {
+    this.#blocks.fill(0, 0, Math.ceil(grains / BLOCK_GRAINS));
+  }
+}
+
 /** One access of a core, in grains from `first` to before `end`. */
 export interface Touch {
   readonly block: number;
@@ -74,32 +136,40 @@ export class Allocation {
     this.#readerBlock = new Int32Array(grains);
   }
 
+  /** Whether accesses are remembered. */
+  get written(): boolean {
+    return this.#writer !== undefined;
+  }
+
   /** Compares an access with those before it, and remembers it. */
   touch({ block, queue, seq, first, end, write, known }: Touch, onConflict: (conflict: Conflict) => void): void {
     const writer = this.#writer;
     if (!writer) return;
+    const [writerBlock, reader, readerBlock] = [this.#writerBlock!, this.#reader!, this.#readerBlock!];
     const last = Math.min(end, writer.length);
+    const [access, owner] = [seq * 4 + queue, block + 1];
     let seen = 0;
-    const racing = (access: number, from: number): boolean => from !== block || access >> 2 > known[access & 3]!;
     for (let g = first; g < last; g++) {
       const w = writer[g]!;
       if (w !== 0 && w !== seen) {
         seen = w;
-        const from = this.#writerBlock![g]! - 1;
-        if (racing(w, from))
+        const from = writerBlock[g]! - 1;
+        if (from !== block || w >> 2 > known[w & 3]!)
           onConflict({ writer: w, kind: write ? 'write after write' : 'read after write', block: from });
       }
+      const r = reader[g]!;
       if (write) {
-        const r = this.#reader![g]!;
-        const from = this.#readerBlock![g]! - 1;
-        if (r !== 0 && racing(r, from)) onConflict({ writer: r, kind: 'write after read', block: from });
-        writer[g] = seq * 4 + queue;
-        this.#writerBlock![g] = block + 1;
-      } else if (this.#reader![g] === 0 || this.#readerBlock![g] === block + 1) {
-        this.#reader![g] = seq * 4 + queue;
-        this.#readerBlock![g] = block + 1;
+        const from = readerBlock[g]! - 1;
+        if (r !== 0 && (from !== block || r >> 2 > known[r & 3]!))
+          onConflict({ writer: r, kind: 'write after read', block: from });
+      } else if (r === 0 || readerBlock[g] === owner) {
+        reader[g] = access;
+        readerBlock[g] = owner;
       }
     }
+    if (!write || last <= first) return;
+    writer.fill(access, first, last);
+    writerBlock.fill(owner, first, last);
   }
 }
 

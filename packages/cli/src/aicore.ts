@@ -5,7 +5,7 @@ import {
   type KernelName,
   type MeasuredCall,
   type MeasuredKernel,
-  measureRopeKernel,
+  prepareRope,
   QUEUES,
   timelineSvg,
   whyNotSeed,
@@ -38,13 +38,14 @@ export async function aicore(options: AicoreOptions): Promise<number> {
   const chip = flags.word<ChipName>('chip', ['910B3', '910B4']);
   const [from, to] = [flags.number('fromCycle'), flags.number('toCycle')];
   const runs = new Map<KernelName, MeasuredKernel | string>();
+  const rope = prepareRope(call);
   const bar = openPercentBar('of the kernels', options.json);
   try {
     for (const [n, name] of names.entries()) {
       const onBlock = (done: number, total: number): void => bar.to((n + done / total) / names.length);
       // "all" runs the kernels that take the call; a kernel that is asked for by name says why it refuses.
       const why = kernel === 'all' && name === 'seed' ? whyNotSeed({ ...call, headDim: call.shape[3] }) : undefined;
-      runs.set(name, why ?? measureRopeKernel(name, call, { chip, record: drawn, onBlock }));
+      runs.set(name, why ?? rope.measure(name, { chip, record: drawn, onBlock }));
     }
   } finally {
     bar.stop();

@@ -92,10 +92,7 @@ export function correctKernel(c: AscendC, a: RopeArgs, blocks: number): void {
     if (interleaved) {
       const merged = wide?.y ?? output;
       const line = 'compute: merge y(2j) = tmp_odd1(j), y(2j + 1) = tmp_even1(j)';
-      for (let j = 0; j < half; j++) {
-        merged.SetValue(line, 2 * j, odd1.GetValue(line, j));
-        merged.SetValue(line, 2 * j + 1, even1.GetValue(line, j));
-      }
+      c.MergeValues(line, merged, [odd1, even1], half);
       if (wide) c.Cast('compute: Cast(y)', output, wide.y, a.rotaryDim);
     } else if (wide) {
       c.Cast('compute: Cast(y, first half)', output, odd1, half);

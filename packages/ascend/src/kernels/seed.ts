@@ -85,11 +85,8 @@ export function seedKernel(c: AscendC, a: RopeArgs): void {
     c.Mul('compute: Mul(tmp_even1, tmp_odd, sin_ub)', tmpEven1, tmpOdd, sin, tileLen / 2);
     c.Mul('compute: Mul(tmp_even2, tmp_even, cos_ub)', tmpEven2, tmpEven, cos, tileLen / 2);
     c.Add('compute: Add(tmp_even1, tmp_even1, tmp_even2)', tmpEven1, tmpEven1, tmpEven2, tileLen / 2);
-    for (let j = 0; j < tileLen / 2; j++) {
-      const merge = 'compute: merge output_ub(j * 2) = tmp_odd1(j), output_ub(j * 2 + 1) = tmp_even1(j)';
-      output.SetValue(merge, j * 2, tmpOdd1.GetValue(merge, j));
-      output.SetValue(merge, j * 2 + 1, tmpEven1.GetValue(merge, j));
-    }
+    const merge = 'compute: merge output_ub(j * 2) = tmp_odd1(j), output_ub(j * 2 + 1) = tmp_even1(j)';
+    c.MergeValues(merge, output, [tmpOdd1, tmpEven1], tileLen / 2);
     c.PipeBarrier('V');
     outQue.EnQue('compute: _out_que.EnQue(output_ub)', output);
     inQue.FreeTensor('compute: _in_que.FreeTensor(input_ub)', input);
