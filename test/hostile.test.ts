@@ -639,7 +639,6 @@ const GRAPH: Rows = {
     { form: 'standard', angles: 'f64', nan: 'first', places: false },
   ],
   graphCost: () => [Object.freeze(onnxModel()), { batch: 1, seq: 2 }],
-  seedSteps: () => [{ headDim: 4, heads: 1, seq: 2, batch: 1, dataBytes: 4 }, 'fused'],
   operatorModel: () => [
     { op: 'linear', shape: [1, 4, 32], form: 'standard', dtype: 'f32', weights: 'f16', bias: true },
   ],
@@ -656,6 +655,11 @@ const GRAPH: Rows = {
       kvCache: true,
     },
   ],
+};
+const DEVICES: Rows = {
+  deviceNamed: () => ['cann-2024'],
+  openCann2024: () => [{ mended: ['row'] }],
+  seedSteps: () => [{ headDim: 4, heads: 1, seq: 2, batch: 1, dataBytes: 4 }, 'fused'],
 };
 const globalView = () => ({ data: floats(8), shape: [1, 2, 1, 4], strides: [8, 4, 4, 1], offset: 0 });
 const allocation = new aicore.Allocation('x', [floats(8)], true);
@@ -860,7 +864,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
     module: oracleNode,
   },
   '@ropewalk/ascend': { rows: AICORE, module: aicore },
-  '@ropewalk/devices': { rows: { deviceNamed: () => ['cann-2024'] }, module: devices },
+  '@ropewalk/devices': { rows: DEVICES, module: devices },
 };
 /** The decoder's entries have a test of their own: test/model/hostile.test.ts. */
 const DECODER = ['@ropewalk/model', '@ropewalk/model/description', '@ropewalk/model/node'];

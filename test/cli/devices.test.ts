@@ -38,7 +38,7 @@ describe('devices', () => {
   // FILL=1 writes what they print into the page, as for README's.
   for (const { title, code, output } of examplesOf(PAGE, 'sh')) {
     test(`${title}: ${code.trim()}`, () => {
-      const [, ...args] = code.trim().replace(/^npx /, '').split(' ');
+      const [, ...args] = code.trim().replace(/^npx /, '').replaceAll('"', '').split(' ');
       const { stdout } = ropewalkIn(ROOT, ...args);
       if (process.env.FILL) {
         const file = join(ROOT, PAGE);

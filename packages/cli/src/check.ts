@@ -108,7 +108,7 @@ export function builtInCases(): ConformanceCase[] {
 }
 
 /** Finds a line of any suite by its text; a ROPE(…) line that no suite has becomes a new case. */
-function findCase(line: string, all: readonly ConformanceCase[]): ConformanceCase {
+export function findCase(line: string, all: readonly ConformanceCase[], flag = '--case'): ConformanceCase {
   const { name, values } = parseLabel(line);
   const label = formatLabel(name, Object.fromEntries(values));
   const known = all.find((one) => one.label === label);
@@ -116,7 +116,7 @@ function findCase(line: string, all: readonly ConformanceCase[]): ConformanceCas
   if (name === 'ROPE' && !values.has('vector')) return ropeCase('pasted', parseRopeLabel({ name, values }));
   return refuse(
     'FORMAT',
-    '--case',
+    flag,
     'a line that ropewalk check prints, or any ROPE(…) line',
     line,
     'List the lines with: ropewalk check --filter NAME.',

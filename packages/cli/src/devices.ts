@@ -1,13 +1,18 @@
 /** `ropewalk devices`: what NPUs and their runtimes take, rule by rule. @module */
 import { DEVICES, type DeviceProfile, deviceNamed } from '@ropewalk/devices';
-import type { Switches } from './options.js';
+import { fail } from 'ropewalk/backend';
+import type { Switches, Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 
-export type DevicesOptions = Switches<'json'>;
+export type DevicesOptions = Texts<'cases'> & Switches<'json'>;
 
 /** @param name - the profile to print; a list of all unless given */
 export async function devices(name: string | undefined, options: DevicesOptions): Promise<number> {
   const device = name === undefined ? undefined : deviceNamed(name);
+  if (options.cases !== undefined) {
+    if (!device) fail('FORMAT', 'name', '--cases needs a profile. List them with: ropewalk devices.');
+    return (await import('./devices-cases.js')).devicesCases(device, options.cases, options.json);
+  }
   printResult(options.json, {
     json: () => (device ? toJson(device) : { devices: DEVICES.map(toJson) }),
     lines: () => (device ? describe(device) : list()),

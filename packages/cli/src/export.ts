@@ -1,4 +1,5 @@
 /** `ropewalk export`: RoPE, or another operator, as an ONNX model. @module */
+import { type SeedStep, seedSteps } from '@ropewalk/devices';
 import { headsOf, writeOutput } from '@ropewalk/formats/node';
 import {
   ANGLE_MODES,
@@ -17,8 +18,6 @@ import {
   operatorModel,
   PRECISION_POSITIONS,
   ropeModel,
-  type SeedStep,
-  seedSteps,
   TABLE_CONTEXT,
   writeOnnxModel,
 } from '@ropewalk/onnx';

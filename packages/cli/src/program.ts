@@ -327,6 +327,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .command('devices')
     .description('list what NPUs and their runtimes take, or print the rules of one with their sources')
     .argument('[name]', 'a profile; all of them unless given')
+    .option('--cases <suite>', 'run a suite, or one line of it, on a profile that computes, and say why it fails')
     .option(...JSON_OBJECT)
     .action(ending(async (name, options) => (await import('./devices.js')).devices(name, options)));
 

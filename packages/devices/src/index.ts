@@ -4,6 +4,13 @@
  *
  * @module
  */
+export {
+  CANN_2024_DEVIATIONS,
+  type Cann2024Deviation,
+  type Cann2024Options,
+  openCann2024,
+} from './cann-2024/backend.js';
+export { type SeedRotation, type SeedSizes, type SeedStep, seedSteps } from './cann-2024/steps.js';
 export { DEVICES, deviceNamed } from './devices.js';
 export type {
   AttentionOperator,
@@ -13,6 +20,7 @@ export type {
   DeviceRule,
   DeviceUse,
   OnnxOperators,
+  PublishedLine,
   RopeCallKind,
   RopeOperator,
   RopeUse,

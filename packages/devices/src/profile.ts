@@ -130,4 +130,21 @@ export interface DeviceProfile {
   readonly onnx?: OnnxOperators;
   /** Opens a backend that computes as the device does; undefined for a profile of rules only. */
   readonly open?: () => Promise<Backend>;
+  /**
+   * Finds why such a backend fails a case, by running the case on devices without some of its mistakes.
+   *
+   * @param passes - runs the case on a device and says whether it passed
+   * @returns the fewest causes that explain it, in words; none where no mending helps
+   */
+  readonly explain?: (passes: (device: Backend) => Promise<boolean>) => Promise<readonly string[]>;
+  /** What the device itself printed for the published cases, in their order; undefined where nobody published it. */
+  readonly published?: readonly PublishedLine[];
+}
+
+/** One line of a published run. */
+export interface PublishedLine {
+  /** Undefined for OK. */
+  readonly nmse?: number;
+  /** Of the tokens. */
+  readonly positions: readonly number[];
 }

@@ -12,7 +12,7 @@ export type { DataFile, WriteWeightsOptions } from './decoder/weights.js';
 export type { AngleMode, AnglePrecision } from './export/angles.js';
 export { ANGLE_MODES, anglePrecision, PRECISION_POSITIONS } from './export/angles.js';
 export { GraphBuilder, OLDEST_OPSET, OPSET } from './export/builder.js';
-export { type GraphCost, graphCost, type SeedStep, seedSteps } from './export/cost.js';
+export { type GraphCost, graphCost } from './export/cost.js';
 export { emitPlan } from './export/emit.js';
 export type { GraphForm } from './export/fragments.js';
 export type { OperatorModelOptions, OperatorName } from './export/operator-model.js';

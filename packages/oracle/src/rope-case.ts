@@ -54,9 +54,11 @@ export interface RopeCaseParams {
   readonly pos?: readonly number[];
   /** 0: backward. */
   readonly fwd?: 0 | 1;
+  /** Other inputs for the same case. */
+  readonly seed?: number;
 }
 
-const DEFAULTS = { inplace: 0, n_offs: 0, fb: 10000, n_ctx_orig: 0, bf: 1, bs: 1, fwd: 1 } as const;
+const DEFAULTS = { inplace: 0, n_offs: 0, fb: 10000, n_ctx_orig: 0, bf: 1, bs: 1, fwd: 1, seed: 0 } as const;
 const NO_SECTIONS = [0, 0, 0, 0];
 const REQUIRED = ['type', 'ne_a', 'n_dims', 'mode', 'n_ctx', 'fs', 'ef', 'af', 'ff', 'v'];
 const KEYS = [...REQUIRED, ...Object.keys(DEFAULTS), 'sections', 'pos'];
@@ -140,6 +142,7 @@ function readParams(f: Fields): RopeCaseParams & Required<Omit<RopeCaseParams, '
     bf: f.optionalNumber('bf') ?? DEFAULTS.bf,
     bs: f.optionalNumber('bs') ?? DEFAULTS.bs,
     fwd: bit('fwd') ?? DEFAULTS.fwd,
+    seed: f.optionalInteger('seed', 0) ?? DEFAULTS.seed,
     sections,
     pos,
   };

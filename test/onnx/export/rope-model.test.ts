@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { seedSteps } from '../../../packages/devices/src/index.js';
 import {
   type AngleMode,
   angleConstants,
@@ -11,7 +12,7 @@ import {
   anglesInGraph,
 } from '../../../packages/onnx/src/export/angles.js';
 import { GraphBuilder } from '../../../packages/onnx/src/export/builder.js';
-import { graphCost, seedSteps } from '../../../packages/onnx/src/export/cost.js';
+import { graphCost } from '../../../packages/onnx/src/export/cost.js';
 import { type RopeModelOptions, ropeModel } from '../../../packages/onnx/src/export/rope-model.js';
 import { valueTypes } from '../../../packages/onnx/src/export/shapes.js';
 import { rotationErrorBound, UNIT_ROUNDOFF } from '../../../packages/oracle/src/tolerance.js';

@@ -1,5 +1,7 @@
 /** ggml's CANN backend of November 2024, whose run of 96 lines seed document 000 has. @module */
 import type { DeviceProfile } from '../profile.js';
+import { explainCann2024, openCann2024 } from './backend.js';
+import { CANN_2024_RUN } from './run-of-2024.js';
 
 const RUN = 'seed document 000, section 4';
 
@@ -35,4 +37,7 @@ export const CANN_2024: DeviceProfile = {
       ],
     },
   ],
+  open: async () => openCann2024(),
+  explain: explainCann2024,
+  published: CANN_2024_RUN,
 };

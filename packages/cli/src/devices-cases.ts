@@ -1,0 +1,138 @@
+/** `ropewalk devices NAME --cases`: what a device answers to conformance cases, and why it fails. @module */
+import type { DeviceProfile, PublishedLine } from '@ropewalk/devices';
+import {
+  type CaseResult,
+  type ConformanceCase,
+  formatResult,
+  parseRopeLabel,
+  ropeCase,
+  runCases,
+} from '@ropewalk/oracle';
+import type { Backend } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
+import { builtInCases, findCase } from './check.js';
+import { EXIT, openPrinter, printJson, printLines } from './output.js';
+
+/** A case, and what the device itself printed for it. */
+interface Asked {
+  readonly one: ConformanceCase;
+  readonly printed: PublishedLine | undefined;
+}
+
+/**
+ * @param wanted - the name of a suite, or a line that `check` prints
+ * @returns 0: that the device fails is the answer
+ */
+export async function devicesCases(device: DeviceProfile, wanted: string, json?: boolean): Promise<number> {
+  const { open, explain } = device;
+  if (!open)
+    refuse('UNSUPPORTED', '--cases', 'a profile that computes', device.name, 'List them with: ropewalk devices.');
+  const asked = chooseCases(device, wanted);
+  const backend = await open();
+  const printer = openPrinter(asked.length, 'cases', json);
+  const answers: Answer[] = [];
+  try {
+    for (const { one, printed } of asked) {
+      const result = await runOne(one, backend);
+      const passes = async (mended: Backend): Promise<boolean> => (await runOne(one, mended)).verdict.status === 'ok';
+      const causes = result.verdict.status === 'fail' && explain ? await explain(passes) : [];
+      const answer = { result, causes, printed };
+      answers.push(answer);
+      printer.line(json ? JSON.stringify(toJson(answer)) : describe(answer));
+      printer.step();
+    }
+  } finally {
+    printer.stop();
+    backend.dispose();
+  }
+  if (json) printJson({ summary: summaryOf(answers) });
+  else printLines(['', ...summaryLines(answers)]);
+  return EXIT.ok;
+}
+
+function chooseCases({ published }: DeviceProfile, wanted: string): Asked[] {
+  const all = builtInCases();
+  if (wanted.includes('(')) return [{ one: findCase(wanted, all, '--cases'), printed: undefined }];
+  const suites = [...new Set(all.map(({ suite }) => suite))];
+  if (!suites.includes(wanted))
+    refuse('FORMAT', '--cases', `a line of ropewalk check, or ${suites.join(', ')}`, wanted);
+  const chosen = all.filter(({ suite }) => suite === wanted);
+  return chosen.map((one, n) => {
+    const printed = wanted === 'published' ? published?.[n] : undefined;
+    if (!printed) return { one, printed };
+    // The case as the device ran it: at its positions, under the label that it printed.
+    const at = ropeCase(one.suite, { ...parseRopeLabel(one.label), pos: printed.positions });
+    return { one: { ...at, label: one.label }, printed };
+  });
+}
+
+async function runOne(one: ConformanceCase, backend: Backend): Promise<CaseResult> {
+  const { value } = await runCases([one], backend).next();
+  return value as CaseResult;
+}
+
+/** What the device answers to one case. */
+interface Answer {
+  readonly result: CaseResult;
+  readonly causes: readonly string[];
+  readonly printed: PublishedLine | undefined;
+}
+
+/** The NMSE of a ROPE case, from what the judge says; undefined where it measures otherwise. */
+function nmseOf({ verdict }: CaseResult): number | undefined {
+  const text = verdict.status === 'ok' ? verdict.measure : verdict.status === 'fail' ? verdict.detail : '';
+  const found = /NMSE (?:= )?([0-9.e+-]+)/.exec(text)?.[1];
+  return found === undefined ? undefined : Number(found);
+}
+
+function describe({ result, causes, printed }: Answer): string {
+  const { verdict } = result;
+  const notes = [
+    ...(verdict.status === 'ok' ? [verdict.measure] : []),
+    ...(causes.length > 0 ? [causes.join(' and ')] : []),
+    ...(printed?.nmse === undefined ? [] : [`printed: ${printed.nmse.toFixed(9)}`]),
+  ];
+  return formatResult(result) + (notes.length > 0 ? `  (${notes.join('; ')})` : '');
+}
+
+function toJson({ result, causes, printed }: Answer) {
+  const { label, suite, verdict } = result;
+  const own = printed && { verdict: printed.nmse === undefined ? 'ok' : 'fail', ...printed };
+  return { suite, case: label, ...verdict, nmse: nmseOf(result), causes, printed: own };
+}
+
+function summaryOf(answers: readonly Answer[]) {
+  const count = (status: string): number => answers.filter(({ result }) => result.verdict.status === status).length;
+  const known = answers.filter(({ printed }) => printed);
+  const same = known.filter(
+    ({ result, printed }) => (result.verdict.status === 'ok') === (printed!.nmse === undefined),
+  ).length;
+  const ratios = known.flatMap(({ result, printed }) => {
+    const nmse = nmseOf(result);
+    return printed!.nmse === undefined || nmse === undefined
+      ? []
+      : [Math.max(nmse / printed!.nmse, printed!.nmse / nmse)];
+  });
+  return {
+    ok: count('ok'),
+    fail: count('fail'),
+    notSupported: count('not_supported'),
+    ...(known.length > 0 && {
+      printed: known.length,
+      sameVerdict: same,
+      nmseWithinTwo: ratios.filter((ratio) => ratio <= 2).length,
+      nmseCompared: ratios.length,
+    }),
+  };
+}
+
+function summaryLines(answers: readonly Answer[]): string[] {
+  const { ok, fail, notSupported, printed, sameVerdict, nmseWithinTwo, nmseCompared } = summaryOf(answers);
+  const rest = notSupported > 0 ? `, ${notSupported} not supported` : '';
+  const lines = [`  ${ok} OK, ${fail} FAIL${rest}`];
+  if (printed !== undefined)
+    lines.push(
+      `  the device itself: the same verdict on ${sameVerdict} of ${printed} lines, NMSE within a factor of 2 on ${nmseWithinTwo} of ${nmseCompared}`,
+    );
+  return lines;
+}

@@ -1,0 +1,179 @@
+/**
+ * `cann-2024`: RoPE by the twelve steps, with what that backend got wrong, on tensors in host memory.
+ *
+ * @module
+ */
+import type { Backend, OpPlan, RopeCall, RopePart, RopePlan, RopeSource } from 'ropewalk';
+import {
+  checkPlan,
+  copyElements,
+  fail,
+  hostMemory,
+  hostOf,
+  isRowMajor,
+  loadNumber,
+  readList,
+  readName,
+  readOptions,
+  storeNumber,
+  yarnMagnitude,
+  yarnRampEdges,
+} from 'ropewalk/backend';
+import { describeSteps, runSteps } from './steps.js';
+
+/**
+ * What the device gets wrong:
+ *
+ * - `row`: whole rows rotate; n_dims is only the exponent's denominator
+ * - `ramp`: ext_factor, its ramp and its magnitude are ignored
+ * - `tables`: for f16 data cos and sin are rounded to f16, and again after attn_factor
+ */
+export const CANN_2024_DEVIATIONS = /* @__PURE__ */ Object.freeze(['row', 'ramp', 'tables'] as const);
+
+/** One of {@link CANN_2024_DEVIATIONS}. */
+export type Cann2024Deviation = (typeof CANN_2024_DEVIATIONS)[number];
+
+/** Options of {@link openCann2024}. */
+export interface Cann2024Options {
+  /** Deviations that this device does not have: what changes then is their doing. None unless given. */
+  readonly mended?: readonly Cann2024Deviation[];
+}
+
+/**
+ * Opens llama.cpp's CANN backend of 2024 as a backend that computes RoPE as that device did, mistakes included.
+ *
+ * @param options - which of its mistakes are mended
+ * @returns an open backend; nothing needs to be disposed of
+ * @throws {RopewalkError} UNSUPPORTED for a deviation that it does not have
+ * @see seed document 000, sections 4 and 5; ggml-org/llama.cpp#10540
+ * @example const rw = await ropewalk({ backend: openCann2024() });
+ */
+export function openCann2024(options: Cann2024Options = {}): Backend {
+  const { mended: given = [] } = readOptions(options, 'cann-2024: options');
+  const mended = new Set(
+    Array.from(readList(given, 'cann-2024: mended'), (name) =>
+      readName(name, CANN_2024_DEVIATIONS, 'cann-2024: mended'),
+    ),
+  );
+  return {
+    name: 'cann-2024',
+    capabilities: () => ({
+      backend: 'cann-2024',
+      description: "RoPE in the twelve aclnn steps of llama.cpp's CANN backend of 2024, with that device's rounding",
+      dtypes: ['f32', 'f16'],
+      threads: 1,
+      notTaken: [],
+    }),
+    ...hostMemory(),
+    whyNot,
+    run(plan) {
+      const why = whyNot(plan);
+      if (why !== undefined) fail('UNSUPPORTED', `cann-2024: ${plan.op}`, `the device cannot run it: ${why}`);
+      const call = plan as RopeCall;
+      for (const part of call.parts) runPart(call.plan, part, mended);
+    },
+    async finish() {},
+  };
+}
+
+/** Why the device cannot run a plan, as the rest of a sentence; undefined when it can. */
+function whyNot(plan: OpPlan): string | undefined {
+  checkPlan(plan);
+  if (plan.op !== 'rope') return `the twelve steps are RoPE, not ${plan.op}`;
+  const { pairing, rotaryOffset, direction, source, batch } = plan.plan;
+  if (source === undefined) return 'the twelve steps compute cos and sin; they take no tables';
+  const { axes, scaling, frequencyDim, rotaryDim, headDim } = source.spec;
+  if (axes !== undefined) return 'the twelve steps have one position a token, no axes';
+  if (pairing !== 'half' && pairing !== 'interleaved') return `modes 0 and 2 only, not ${pairing}`;
+  if (rotaryOffset !== 0) return 'the twelve steps have no offset in the row';
+  if (direction === 'backward') return 'the twelve steps have no backward rotation';
+  if (batch !== undefined && batch > 1) return 'all batches share one row of positions';
+  if (frequencyDim !== undefined && frequencyDim !== (rotaryDim ?? headDim))
+    return 'the exponent is divided by n_dims, by nothing else';
+  if (source.recipe !== 'float64' && source.recipe !== 'ggml-f32')
+    return `the twelve steps compute their own angles, not those of ${source.recipe}`;
+  if (!['none', 'linear', 'yarn'].includes(scaling?.kind ?? 'none'))
+    return `freq_scale and ext_factor say none, linear and yarn, not ${scaling!.kind}`;
+  if (scaling?.kind === 'yarn' && (scaling.mscale || scaling.mscaleAllDim)) return 'ext_factor knows no mscale';
+  for (const part of plan.parts) {
+    const why = whyNotPart(part);
+    if (why !== undefined) return why;
+  }
+  return undefined;
+}
+
+function whyNotPart({ x, out, rows, norm }: RopePart): string | undefined {
+  if (x.dtype !== 'f32' && x.dtype !== 'f16') return `the device takes f32 and f16, not ${x.dtype}`;
+  if (out.dtype !== x.dtype) return 'the device writes the dtype that it reads';
+  if (rows) return 'the device writes no KV cache with its rotation';
+  if (norm) return 'the device does no norm with its rotation';
+  if (!isRowMajor(x) || !isRowMajor(out)) return 'the run of 2024 has dense tensors only (v=0)';
+  return undefined;
+}
+
+function runPart(plan: RopePlan, { x, out }: RopePart, mended: ReadonlySet<Cann2024Deviation>): void {
+  const source = plan.source!;
+  const { headDim, rotaryDim: nDims, pairing, seqLen: seq, tableRows } = plan;
+  const [batch, , heads] = x.shape as [number, number, number, number];
+  const dtype = x.dtype as 'f32' | 'f16';
+  const [from, to] = [hostOf(x, 'cann-2024: x'), hostOf(out, 'cann-2024: out')];
+  const width = mended.has('row') ? nDims : headDim;
+  /** Where element n of the columns that rotate is in x. */
+  const placeOf = (n: number): number => Math.floor(n / width) * headDim + (n % width);
+  const list = describeSteps({ headDim: width, heads, seq, batch, dataBytes: dtype === 'f32' ? 4 : 2 }, 'fused', {
+    ...numbersOf(source, nDims, width, mended),
+    pairing: pairing as 'half' | 'interleaved',
+    x: Float32Array.from({ length: (x.size / headDim) * width }, (_, n) =>
+      loadNumber(from, dtype, x.offset + placeOf(n)),
+    ),
+    positions: Float32Array.from({ length: seq }, (_, s) => source.positions[tableRows[s]!]!),
+    tableDtype: mended.has('tables') ? 'f32' : dtype,
+  });
+  const rotated = runSteps(list);
+  copyElements(x, out);
+  for (let n = 0; n < rotated.length; n++) storeNumber(to, dtype, out.offset + placeOf(n), rotated[n]!);
+}
+
+/** What the steps read of ggml's op_params and freq_factors. */
+function numbersOf({ spec }: RopeSource, nDims: number, width: number, mended: ReadonlySet<Cann2024Deviation>) {
+  const { base, freqFactors, scaling = { kind: 'none' } } = spec;
+  const yarn = scaling.kind === 'yarn' ? scaling : undefined;
+  const freqScale = scaling.kind === 'linear' || scaling.kind === 'yarn' ? Math.fround(1 / scaling.factor) : 1;
+  const [low, high] = yarn ? yarnRampEdges(yarn, base, nDims) : [0, 0];
+  const ramp = (j: number): number => {
+    const mix = (1 - Math.min(1, Math.max(0, (j - low) / Math.max(0.001, high - low)))) * (yarn!.extFactor ?? 1);
+    return freqScale * (1 - mix) + mix;
+  };
+  const ramps = yarn !== undefined && mended.has('ramp');
+  return {
+    thetaScale: Math.fround(Math.fround(base) ** Math.fround(-2 / nDims)),
+    freqScale: ramps ? ramp : () => freqScale,
+    // ggml gives n_dims / 2 factors. What the device reads behind them is not known; here they are 1.
+    freqFactors: Float32Array.from({ length: width / 2 }, (_, j) => (j < nDims / 2 ? (freqFactors?.[j] ?? 1) : 1)),
+    attnFactor: spec.attentionFactor ?? (ramps ? yarnMagnitude(yarn) : yarn?.attnFactor) ?? 1,
+  };
+}
+
+const WORDS: Readonly<Record<Cann2024Deviation, string>> = {
+  row: 'whole row rotated',
+  ramp: 'ramp ignored',
+  tables: 'tables rounded twice',
+};
+
+/**
+ * Finds why the device fails: the fewest of its deviations that must be mended for it to pass.
+ *
+ * @param passes - runs the case on a device and says whether it passed
+ * @returns the causes in words, one a deviation; none where no mending helps
+ */
+export async function explainCann2024(passes: (device: Backend) => Promise<boolean>): Promise<readonly string[]> {
+  for (const mended of SUBSETS) if (await passes(openCann2024({ mended }))) return mended.map((name) => WORDS[name]);
+  return [];
+}
+
+/** Every set of deviations but the empty one, small sets first. */
+const SUBSETS: readonly (readonly Cann2024Deviation[])[] = [1, 2, 3].flatMap((size) =>
+  [1, 2, 3, 4, 5, 6, 7]
+    .map((bits) => CANN_2024_DEVIATIONS.filter((_, n) => bits & (1 << n)))
+    .filter(({ length }) => length === size),
+);
