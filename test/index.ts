@@ -35,6 +35,7 @@ import './cli/vectors.test.js';
 import './cli/verify.test.js';
 import './cli/write-file.test.js';
 import './consumers.test.js';
+import './devices/cann-2024.test.js';
 import './devices/profiles.test.js';
 import './dialects/cann.test.js';
 import './dialects/convert/compare.test.js';
