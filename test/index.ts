@@ -9,6 +9,7 @@ import './browser/browser.test.js';
 import './browser/cpu.test.js';
 import './browser/model.test.js';
 import './browser/onnx-decoder.test.js';
+import './browser/onnx-webnn.test.js';
 import './browser/onnx.test.js';
 import './browser/webgpu.test.js';
 import './browser/webnn.test.js';

@@ -1,6 +1,7 @@
 /**
  * Runs in a page, bundled: loads the model that the address names with ONNX Runtime as its engine, and writes greedily.
- * Logs `{ text }`, or `{ error }`.
+ * Logs `{ text, dispatched }`, how often
+ * WebNN computed beside it, or `{ error }`.
  */
 import { fetchSource, generate, loadModel } from '@ropewalk/model';
 import { openOnnxWebEngine } from '@ropewalk/onnx';
@@ -10,6 +11,16 @@ import * as ort from 'onnxruntime-web/webgpu';
 const asked = new URLSearchParams(location.search);
 /** @param {string} name */
 const text = (name) => asked.get(name) ?? '';
+let dispatched = 0;
+const { MLContext } = /** @type {any} */ (globalThis);
+if (MLContext) {
+  const { dispatch } = MLContext.prototype;
+  /** @this {unknown} @param {unknown[]} given */
+  MLContext.prototype.dispatch = function (...given) {
+    dispatched++;
+    return dispatch.apply(this, given);
+  };
+}
 ort.env.wasm.wasmPaths = '/ort/';
 try {
   const files = new Map();
@@ -19,7 +30,7 @@ try {
   let whole = '';
   for await (const item of generate(model, text('prompt'), { maxTokens: Number(text('tokens')), temperature: 0 }))
     if (item.end) whole = item.end.text;
-  console.log(JSON.stringify({ text: whole }));
+  console.log(JSON.stringify({ text: whole, dispatched }));
   model.dispose();
 } catch (error) {
   console.log(JSON.stringify({ error: String(error) }));

@@ -17,7 +17,7 @@ export interface OnnxruntimeWeb {
 
 /** How {@link openOnnxWebEngine} opens the engine. */
 export interface OnnxWebEngineOptions {
-  /** Execution providers by ONNX Runtime's names, first choice first: `wasm` unless given, `webgpu`. */
+  /** Execution providers by ONNX Runtime's names, first choice first: `wasm` unless given, `webgpu`, `webnn`. */
   readonly providers?: readonly string[];
   /** Which operators the graph is made of; contrib unless given. */
   readonly form?: DecoderForm;

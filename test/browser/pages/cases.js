@@ -1,0 +1,39 @@
+/** Imported by pages: the cases of every suite, whose files are fetched from the site. */
+import { extendedCases, goldenOperatorSuite, goldenRopeSuite, publishedCases, vectorCases } from '@ropewalk/oracle';
+
+/**
+ * Fetches every file that a manifest names.
+ *
+ * @param {string} name - a folder of vectors
+ */
+async function open(name) {
+  const files = new Map();
+  /** @param {string} path */
+  const fetchFile = async (path) => {
+    const response = await fetch(`/vectors/${name}/${path}`);
+    if (response.ok) files.set(path, new Uint8Array(await response.arrayBuffer()));
+  };
+  await Promise.all(['manifest.json', 'errors.json', 'invalid_descriptors.json'].map(fetchFile));
+  const named = new TextDecoder().decode(files.get('manifest.json')).matchAll(/"([^"]+\.(?:npy|bin))"/g);
+  await Promise.all([...new Set([...named].map((match) => match[1] ?? ''))].map(fetchFile));
+  return {
+    name,
+    /** @param {string} path */
+    has: (path) => files.has(path),
+    /** @param {string} path */
+    read: (path) => files.get(path),
+    folders: () => [],
+  };
+}
+
+/** Every case of every suite. */
+export async function allCases() {
+  const vectors = await Promise.all(['ggml', 'huggingface', 'infiniop', 'llaisys', 'onnx'].map(open));
+  return [
+    ...publishedCases(),
+    ...extendedCases(),
+    ...goldenRopeSuite(),
+    ...goldenOperatorSuite(),
+    ...vectors.flatMap(vectorCases),
+  ];
+}
