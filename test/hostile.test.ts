@@ -80,6 +80,7 @@ const ones = (...shape: number[]): Tensor<'f32'> => {
     { shape },
   );
 };
+const cache = (...shape: number[]): Tensor<'i8'> => main.zeros('i8', shape);
 const ids = (...values: number[]): Tensor<'i32'> => tensorFrom(Int32Array.from(values));
 const table = () => ({ rows: 2, pairs: 2, cos: new Float32Array(4), sin: new Float32Array(4) });
 const plan = () => main.planRope({ ...spec, pairing: 'half', positions: [0, 1] });
@@ -106,11 +107,16 @@ const MAIN: Rows = {
   zeros: () => ['f32', [2, 2]],
   isDtype: () => ['f32'],
   isFloat: () => ['f32'],
+  isFloat8: () => ['f32'],
   sizeBytes: () => ['f32'],
   roundTo: () => ['f16', 1],
   f16FromNumber: () => [1],
   bf16FromNumber: () => [1],
   numberFromF16: () => [1],
+  f8e4m3FromNumber: () => [1],
+  f8e5m2FromNumber: () => [1],
+  numberFromF8e4m3: () => [1],
+  numberFromF8e5m2: () => [1],
   numberFromBf16: () => [1],
   blocksFrom: () => ['q8_0', new Uint8Array(34), [1, 32]],
   isBlocks: () => [blocks()],
@@ -168,7 +174,8 @@ const MAIN: Rows = {
     plan(),
     [
       { x: ones(2, 1, 4), out: ones(8, 1, 4), rows: [3, 4], norm: { weight: ones(4), eps: 1e-6 } },
-      { x: ones(2, 1, 4), out: ones(8, 1, 4), rows: 2 },
+      { x: ones(2, 1, 4), out: ones(8, 1, 4), rows: 2, rotate: true },
+      { x: ones(2, 1, 4), out: cache(4, 2, 1, 4), slots: [3, -1], rotate: false, scale: [0.5] },
     ],
     'bsnh',
   ],

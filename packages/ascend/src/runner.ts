@@ -11,6 +11,7 @@ import {
   readOptional,
   readOptions,
   storeNumber,
+  whyNotFloatCaches,
 } from 'ropewalk/backend';
 import { readChip } from './core.js';
 import { MAX_HEAD_DIM } from './kernels/args.js';
@@ -95,7 +96,7 @@ function runPart(plan: RopePlan, part: RopePart, kernel: KernelName, machine: Ma
   });
 }
 
-function viewOf(tensor: Tensor<FloatDtype>, name: string): GlobalView {
+function viewOf(tensor: Tensor, name: string): GlobalView {
   return {
     data: hostOf(tensor, `ascend-model: ${name}`),
     shape: tensor.shape as GlobalView['shape'],
@@ -122,6 +123,8 @@ function fits(values: ArrayLike<number>, dtype: FloatDtype): boolean {
 function whyNot(plan: OpPlan, kernel: KernelName): string | undefined {
   checkPlan(plan);
   if (plan.op !== 'rope') return `the model has kernels for rope, not for ${plan.op}`;
+  const cache = whyNotFloatCaches(plan);
+  if (cache !== undefined) return cache;
   const { pairing, rotaryOffset, headDim, rotaryDim, table } = plan.plan;
   if (pairing === 'interleaved-to-half') return 'the kernels write a pair where they read it';
   if (rotaryOffset !== 0) return 'the kernels rotate the leading dimensions of a head';

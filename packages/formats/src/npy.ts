@@ -8,7 +8,7 @@
  * @see https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
  */
 
-import { type ArrayOf, type Dtype, type HostArray, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { type ArrayOf, type Dtype, type HostArray, isFloat8, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import {
   asHostArray,
   checkBytes,
@@ -169,6 +169,7 @@ export function writeNpyHeader(options: NpyLayout<Dtype>): Uint8Array {
   const unit = sizeBytes(dtype);
   const shape = checkShape(given.shape, 'npy: shape');
   if (shape.length > MAX_RANK) refuse('SHAPE', 'npy: shape', `at most ${MAX_RANK} dimensions`, shape.length);
+  if (isFloat8(dtype)) refuse('DTYPE', 'npy: dtype', 'a dtype that numpy has', dtype, 'Write u8, its bits.');
   const code = dtype === 'bf16' ? 'u2' : [...TYPES].find(([, name]) => name === dtype)![0];
   const descr = `${unit === 1 ? '|' : '<'}${code}`;
   const dims = shape.length === 1 ? `${shape[0]},` : shape.join(', ');

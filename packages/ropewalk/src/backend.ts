@@ -46,6 +46,7 @@ export {
   type Capabilities,
   MAX_THREADS,
 } from './backends/backend.js';
+export { whyNotFloatCaches } from './backends/caches.js';
 export { tensorsOf, whyFloat64 } from './backends/float64.js';
 export { hostMemory } from './backends/host-memory.js';
 export {

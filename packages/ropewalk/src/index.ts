@@ -14,17 +14,21 @@ export {
 export { type BlockTensor, blocksFrom, isBlocks } from './core/blocks.js';
 export {
   type ArrayOf,
+  type CacheDtype,
   DTYPES,
   type Dtype,
+  type Float8Dtype,
   type FloatDtype,
   type HostArray,
   type IntDtype,
   isDtype,
   isFloat,
+  isFloat8,
   roundTo,
   sizeBytes,
 } from './core/dtypes.js';
 export { type ErrorCode, RopewalkError } from './core/errors.js';
+export { f8e4m3FromNumber, f8e5m2FromNumber, numberFromF8e4m3, numberFromF8e5m2 } from './core/float8.js';
 export { bf16FromNumber, f16FromNumber, numberFromBf16, numberFromF16 } from './core/float16.js';
 export {
   Tensor,
@@ -80,6 +84,7 @@ export { type RopeTable, type TableDtype, type TableRecipe, tableFromTensors } f
 export { planRoute, type RouteGroups, type RouteOptions, type RoutePlan } from './ops/route.js';
 export type { Runner } from './ops/runner.js';
 export { planScale, type ScaleOptions, type ScalePlan } from './ops/scale.js';
+export type { CacheScale } from './ops/scales.js';
 export { planSelfAttention, type SelfAttentionOptions, type SelfAttentionPlan } from './ops/self-attention.js';
 export { planSwiglu, type SwigluOptions, type SwigluPlan } from './ops/swiglu.js';
 export { BACKENDS, openBackend, openCpu } from './registry.js';

@@ -7,7 +7,7 @@ import type { Backend, BackendOptions, Capabilities } from './backends/backend.j
 import { readField, reading, readOptions } from './core/arguments.js';
 import type { BlockFormat } from './core/block-formats.js';
 import { type BlockTensor, blocksFrom, checkWeight, isBlocks } from './core/blocks.js';
-import type { ArrayOf, Dtype, FloatDtype, IntDtype } from './core/dtypes.js';
+import type { ArrayOf, Dtype, Float8Dtype, FloatDtype, IntDtype } from './core/dtypes.js';
 import { refuse } from './core/errors.js';
 import { checkTensor, Tensor, type TensorFromOptions, tensorFrom } from './core/tensor.js';
 import { planAdd } from './ops/add.js';
@@ -61,7 +61,9 @@ export interface RopeRunOptions<D extends FloatDtype> extends OutOption<D> {
   readonly layout?: RopeLayout;
 }
 
-type NaturalDtype = Exclude<Dtype, 'f16' | 'bf16' | 'u16'>;
+/** What an array does not say alone. */
+type SaidDtype = 'f16' | 'bf16' | 'u16' | Float8Dtype;
+type NaturalDtype = Exclude<Dtype, SaidDtype>;
 /** The dtype of a typed array, given by its class. */
 type NaturalDtypeOf<A extends ArrayOf[NaturalDtype]> = {
   [D in NaturalDtype]: A extends ArrayOf[D] ? D : never;
@@ -131,14 +133,11 @@ export class Ropewalk implements Runner {
    * Lays a tensor over a typed array, sharing its memory.
    *
    * @param data - the elements: Float64Array → f64, Float32Array → f32, Float16Array → f16, integers by their width;
-   *   a Uint16Array needs `dtype` f16, bf16 or u16
+   *   a Uint16Array needs `dtype` f16, bf16 or u16, a Uint8Array of 8-bit floats f8_e4m3 or f8_e5m2
    * @param options - shape, strides and offset, in elements
    * @throws {RopewalkError} DTYPE, SHAPE or RANGE, naming the option
    */
-  tensor<D extends 'f16' | 'bf16' | 'u16'>(
-    data: Uint16Array,
-    options: TensorFromOptions<D> & { readonly dtype: D },
-  ): Tensor<D>;
+  tensor<D extends SaidDtype>(data: ArrayOf[D], options: TensorFromOptions<D> & { readonly dtype: D }): Tensor<D>;
   tensor(data: Float16ArrayLike, options?: TensorFromOptions<'f16'>): Tensor<'f16'>;
   tensor<A extends ArrayOf[NaturalDtype]>(
     data: A,
@@ -156,10 +155,7 @@ export class Ropewalk implements Runner {
    * @returns a dense tensor that the caller owns: `dispose()` it
    * @throws {RopewalkError} as {@link tensor}; DEVICE when it does not fit
    */
-  upload<D extends 'f16' | 'bf16' | 'u16'>(
-    data: Uint16Array,
-    options: TensorFromOptions<D> & { readonly dtype: D },
-  ): Tensor<D>;
+  upload<D extends SaidDtype>(data: ArrayOf[D], options: TensorFromOptions<D> & { readonly dtype: D }): Tensor<D>;
   upload(data: Float16ArrayLike, options?: TensorFromOptions<'f16'>): Tensor<'f16'>;
   upload<A extends ArrayOf[NaturalDtype]>(
     data: A,
@@ -231,11 +227,11 @@ export class Ropewalk implements Runner {
 
   /**
    * Rotates several tensors in one pass over the tokens, q and k for example. Each may be normalised first, as in
-   * models with q and k norms, and each has its own output: k can go directly into the rows of a KV cache, in the
-   * cache's dtype.
+   * models with q and k norms, and each has its own output: k can go directly into the rows of a KV cache, or the slots
+   * of a paged one, in the cache's dtype; v goes into its own in the same call, with `rotate: false`.
    *
    * @param plan - from {@link planRope}
-   * @param parts - `{ x, out, rows?, norm? }` each
+   * @param parts - `{ x, out, rows?, slots?, rotate?, norm?, scale? }` each
    * @param layout - of all of them; bsnh unless given
    * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, naming the part; nothing is written then
    * @example rw.ropeParts(plan, [{ x: q, out: q }, { x: k, out: kCache, rows: past }]);

@@ -6,8 +6,8 @@
  *
  * @module
  */
-import type { ArrayOf, Dtype, FloatDtype, OpPlan, RopePart, TensorStorage } from 'ropewalk';
-import { isBlocks, Tensor } from 'ropewalk';
+import type { ArrayOf, Dtype, OpPlan, RopePart, TensorStorage } from 'ropewalk';
+import { isBlocks, isFloat8, Tensor } from 'ropewalk';
 import { countElements, extentOf, isHalf, type Layout, newArray, rowMajorStrides, unknownPlan } from 'ropewalk/backend';
 import type { GraphBuilder } from '../export/builder.js';
 import { type EmitOptions, emitPlan } from '../export/emit.js';
@@ -43,6 +43,8 @@ export function prepare(builder: GraphBuilder, plan: OpPlan, options: EmitOption
   const emitted = emitPlan(builder, plan, options);
   if ('whyNot' in emitted) return emitted;
   const outputs = emitted.outputs.map(({ name, tensor }) => target(name, tensor));
+  const float8 = outputs.find(({ dtype }) => isFloat8(dtype)); // moved: nothing else takes these
+  if (float8) return { whyNot: `runtimes of graphs have no tensors of ${float8.dtype}` };
   const inputs = emitted.inputs.map(({ name, tensor }) => source(name, tensor));
   const anything = outputs.some(({ pieces }) => pieces.some(({ to }) => countElements(to.shape) > 0));
   return { whyNot: undefined, anything, inputs, outputs };
@@ -142,8 +144,8 @@ function extent(tensor: Tensor, asBits: boolean, output = false): Tensor {
 
 /** A part whose tokens stay in order: the host writes them to their rows. */
 function withoutRows(part: RopePart): RopePart {
-  const { x, out, rows } = part;
-  if (!rows) return part;
+  const { x, out, rows, blockSize } = part;
+  if (!rows || blockSize !== undefined || rows.includes(-1)) return part; // emitPlan refuses the last two
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
   const token = dense([heads, headDim]);
   const pieces = Array.from(rows, (row, n) => {
@@ -151,7 +153,7 @@ function withoutRows(part: RopePart): RopePart {
     const to = { shape: token.shape, strides: out.strides.slice(2), offset };
     return { from: { ...token, offset: n * heads * headDim }, to };
   });
-  const storage = new StandInStorage<FloatDtype>(out.dtype, batch * seq * heads * headDim, out.storage, 0, pieces);
+  const storage = new StandInStorage(out.dtype, batch * seq * heads * headDim, out.storage, 0, pieces);
   return { ...part, out: new Tensor(storage, { shape: [batch, seq, heads, headDim] }), rows: undefined };
 }
 

@@ -9,7 +9,16 @@
  * @see https://onnx.ai/onnx/operators/
  */
 import { type BlockTensor, type FloatDtype, isBlocks, type OpPlan, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
-import { checkPlan, reading, readName, readOptions, refuse, unknownPlan, walk } from 'ropewalk/backend';
+import {
+  checkPlan,
+  reading,
+  readName,
+  readOptions,
+  refuse,
+  unknownPlan,
+  walk,
+  whyNotFloatCaches,
+} from 'ropewalk/backend';
 import { dequantise, GRAPH_FORMATS } from './blocks.js';
 import { GraphBuilder } from './builder.js';
 import { argmax, attention, gelu, layerNorm, narrowed, rmsNorm, route, swiglu } from './fragments.js';
@@ -48,6 +57,8 @@ export function emitPlan(b: GraphBuilder, plan: OpPlan, options: EmitOptions): E
 function emit(g: PlanGraph, plan: OpPlan): string | undefined {
   if ('weight' in plan && isBlocks(plan.weight) && !GRAPH_FORMATS.includes(plan.weight.format))
     return `there are graphs for weights in ${GRAPH_FORMATS.join(' and ')}, not yet in ${plan.weight.format}`;
+  const cache = whyNotFloatCaches(plan);
+  if (cache !== undefined) return `${cache}, for which there are no graphs yet`;
   switch (plan.op) {
     case 'rope':
       return emitRope(g, plan);

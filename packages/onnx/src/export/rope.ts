@@ -188,12 +188,13 @@ function headsFirst(tensor: Tensor<FloatDtype>): Tensor<FloatDtype> {
 
 function givePart(
   g: PlanGraph,
-  { x, out, rows }: RopePart,
+  { x, out: target, rows }: RopePart,
   taken: ReturnType<typeof takePart>,
   value: string,
   name: (n: string) => string,
 ): void {
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
+  const out = target as Tensor<FloatDtype>; // emitPlan has refused other caches
   if (!rows) {
     const shaped = taken.folded
       ? out.view([batch, seq, heads * headDim])

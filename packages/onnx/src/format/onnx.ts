@@ -35,6 +35,8 @@ export const DTYPE_OF: ReadonlyMap<number, Dtype> = /* @__PURE__ */ new Map<numb
   [12, 'u32'],
   [13, 'u64'],
   [16, 'bf16'],
+  [17, 'f8_e4m3'],
+  [19, 'f8_e5m2'],
 ]);
 
 /** A dtype, or one that only constants of models in files have: i4, two elements a byte, the first in its low half. */

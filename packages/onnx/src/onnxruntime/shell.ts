@@ -7,12 +7,12 @@
  *
  * @module
  */
-import type { Dtype } from 'ropewalk';
+import type { Dtype, Float8Dtype } from 'ropewalk';
 import { isHalf } from 'ropewalk/backend';
 import { GraphBuilder } from '../export/builder.js';
 
 /** What the package calls each dtype that crosses as it is. */
-const ORT_TYPE: Readonly<Record<Exclude<Dtype, 'f16' | 'bf16'>, string>> = /* @__PURE__ */ Object.freeze({
+const ORT_TYPE: Readonly<Record<Exclude<Dtype, 'f16' | 'bf16' | Float8Dtype>, string>> = /* @__PURE__ */ Object.freeze({
   f64: 'float64',
   f32: 'float32',
   i8: 'int8',
@@ -40,5 +40,5 @@ export class ShellBuilder extends GraphBuilder {
 
 /** What a tensor of a dtype is called outside of the graph. */
 export function crossingType(dtype: Dtype): string {
-  return ORT_TYPE[isHalf(dtype) ? 'f32' : dtype];
+  return ORT_TYPE[isHalf(dtype) ? 'f32' : (dtype as keyof typeof ORT_TYPE)]; // prepare has refused 8-bit floats
 }

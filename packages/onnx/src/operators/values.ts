@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type Dtype, isFloat, roundTo, type Tensor } from 'ropewalk';
+import { type Dtype, isFloat, isFloat8, roundTo, type Tensor } from 'ropewalk';
 import { countElements, rowMajorStrides } from 'ropewalk/backend';
 import { DTYPE_OF } from '../format/onnx.js';
 
@@ -42,7 +42,7 @@ export function valueDtype(dataType: number): ValueDtype | undefined {
 
 /** Whether a dtype holds integers or truth values. */
 export function isIntegral(dtype: ValueDtype): boolean {
-  return dtype === 'bool' || !isFloat(dtype);
+  return dtype === 'bool' || !(isFloat(dtype) || isFloat8(dtype));
 }
 
 /** A host tensor as a value. */
@@ -57,7 +57,7 @@ export function vector(values: readonly number[]): Value {
 
 /** A value of a dtype; rounds the numbers in place. */
 export function rounded(dtype: ValueDtype, shape: readonly number[], data: Float64Array): Value {
-  if (dtype !== 'bool' && dtype !== 'f64' && isFloat(dtype))
+  if (dtype !== 'bool' && dtype !== 'f64' && (isFloat(dtype) || isFloat8(dtype)))
     for (let n = 0; n < data.length; n++) data[n] = roundTo(dtype, data[n]!);
   return { dtype, shape, data };
 }
@@ -65,7 +65,9 @@ export function rounded(dtype: ValueDtype, shape: readonly number[], data: Float
 /** A value as ONNX's Cast converts it. */
 export function castTo(x: Value, dtype: ValueDtype): Value {
   if (dtype === 'bool') return { ...x, dtype, data: x.data.map((value) => Number(value !== 0)) };
-  return isFloat(dtype) ? rounded(dtype, x.shape, x.data.slice()) : { ...x, dtype, data: x.data.map(Math.trunc) };
+  return isFloat(dtype) || isFloat8(dtype)
+    ? rounded(dtype, x.shape, x.data.slice())
+    : { ...x, dtype, data: x.data.map(Math.trunc) };
 }
 
 /**

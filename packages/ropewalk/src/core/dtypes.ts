@@ -1,15 +1,17 @@
 /**
  * The element types, their sizes, the typed arrays that hold them, and reading and writing one element.
  *
- * f16 and bf16 are kept as raw bits in a `Uint16Array`, whether or not the runtime has `Float16Array`.
+ * f16 and bf16 are kept as raw bits in a `Uint16Array`, whether or not the runtime has `Float16Array`; f8_e4m3 and
+ * f8_e5m2 as raw bits in a `Uint8Array`.
  *
  * @module
  */
 import { checkInteger } from './arguments.js';
 import { fail, refuse } from './errors.js';
-import { bf16FromNumber, f16FromNumber, numberFromBf16, numberFromF16 } from './float16.js';
+import { f8e4m3FromNumber, f8e5m2FromNumber, numberFromF8e4m3, numberFromF8e5m2 } from './float8.js';
+import { bf16FromNumber, f16FromNumber, numberFromBf16, numberFromF16, roundHalfEven } from './float16.js';
 
-/** The typed array that holds each dtype; f16 and bf16 as raw bits. */
+/** The typed array that holds each dtype; f16, bf16, f8_e4m3 and f8_e5m2 as raw bits. */
 export interface ArrayOf {
   f64: Float64Array;
   f32: Float32Array;
@@ -23,14 +25,20 @@ export interface ArrayOf {
   u16: Uint16Array;
   u32: Uint32Array;
   u64: BigUint64Array;
+  f8_e4m3: Uint8Array;
+  f8_e5m2: Uint8Array;
 }
 
 /** An element type. */
 export type Dtype = keyof ArrayOf;
 /** A floating element type: what the arithmetic operators take. */
 export type FloatDtype = 'f64' | 'f32' | 'f16' | 'bf16';
+/** An 8-bit float: KV caches are stored in it, and no operator computes in it. The names are those of safetensors. */
+export type Float8Dtype = 'f8_e4m3' | 'f8_e5m2';
 /** An integer element type: positions and indices. */
-export type IntDtype = Exclude<Dtype, FloatDtype>;
+export type IntDtype = Exclude<Dtype, FloatDtype | Float8Dtype>;
+/** What a KV cache may be stored in; the 8-bit ones beside scales. */
+export type CacheDtype = FloatDtype | Float8Dtype | 'i8';
 /** Any typed array that can back a tensor. */
 export type HostArray = ArrayOf[Dtype];
 
@@ -52,6 +60,9 @@ const ARRAYS: ReadonlyMap<unknown, ArrayClass> = /* @__PURE__ */ new Map<Dtype, 
   ['u16', Uint16Array],
   ['u32', Uint32Array],
   ['u64', BigUint64Array],
+  // Behind u8, which is what a Uint8Array holds unless it is said.
+  ['f8_e4m3', Uint8Array],
+  ['f8_e5m2', Uint8Array],
 ]);
 
 /** Every dtype, floats first. */
@@ -78,6 +89,15 @@ export function isFloat(dtype: Dtype): dtype is FloatDtype {
 }
 
 /**
+ * Says whether a dtype is one of f8_e4m3, f8_e5m2.
+ *
+ * @param dtype - any dtype
+ */
+export function isFloat8(dtype: Dtype): dtype is Float8Dtype {
+  return dtype === 'f8_e4m3' || dtype === 'f8_e5m2';
+}
+
+/**
  * The size of one element.
  *
  * @param dtype - any dtype
@@ -101,6 +121,8 @@ export function sizeBytes(dtype: Dtype): number {
       return 8;
     case 'i8':
     case 'u8':
+    case 'f8_e4m3':
+    case 'f8_e5m2':
       return 1;
     default:
       return refuseDtype(dtype satisfies never, 'dtype');
@@ -202,38 +224,47 @@ export function loadNumber(data: HostArray, dtype: Dtype, at: number): number {
   const raw = data[at]!;
   if (dtype === 'f16') return numberFromF16(raw as number);
   if (dtype === 'bf16') return numberFromBf16(raw as number);
+  if (dtype === 'f8_e4m3') return numberFromF8e4m3(raw as number);
+  if (dtype === 'f8_e5m2') return numberFromF8e5m2(raw as number);
   return Number(raw);
 }
 
 /**
- * Writes one floating element, rounded once to nearest even.
+ * Writes one element, rounded once to nearest even. 8-bit dtypes saturate: an i8 to [-128, 127], where a NaN becomes 0.
  *
  * @param data - storage of that dtype
- * @param dtype - a floating dtype
+ * @param dtype - a floating dtype, or an 8-bit one of KV caches
  * @param at - index in elements; the caller has checked it
  * @param value - the unrounded value
  */
-export function storeNumber(data: HostArray, dtype: FloatDtype, at: number, value: number): void {
+export function storeNumber(data: HostArray, dtype: CacheDtype, at: number, value: number): void {
   if (dtype === 'f16') data[at] = f16FromNumber(value);
   else if (dtype === 'bf16') data[at] = bf16FromNumber(value);
+  else if (dtype === 'f8_e4m3') data[at] = f8e4m3FromNumber(value);
+  else if (dtype === 'f8_e5m2') data[at] = f8e5m2FromNumber(value);
+  else if (dtype === 'i8')
+    data[at] = Math.min(127, Math.max(-128, roundHalfEven(value))); // and NaN is stored as 0
   else data[at] = value; // Float32Array and Float64Array round to nearest even themselves
 }
 
 /**
- * Rounds a number to a floating dtype.
+ * Rounds a number to a floating dtype, also one of 8 bits, which saturates.
  *
- * @param dtype - a floating dtype
+ * @param dtype - a floating dtype, or f8_e4m3 or f8_e5m2
  * @param value - the unrounded value
  * @returns the rounded value as a number
  * @throws {RopewalkError} DTYPE for another dtype; RANGE when the value is not a number
  * @example roundTo('f16', 0.1) // 0.0999755859375
  */
-export function roundTo(dtype: FloatDtype, value: number): number {
-  if (!isFloat(dtype)) refuse('DTYPE', 'roundTo: dtype', 'f64, f32, f16 or bf16', dtype);
+export function roundTo(dtype: FloatDtype | Float8Dtype, value: number): number {
+  if (!isFloat(dtype) && !isFloat8(dtype))
+    refuse('DTYPE', 'roundTo: dtype', 'f64, f32, f16, bf16, f8_e4m3 or f8_e5m2', dtype);
   if (typeof value !== 'number') refuse('RANGE', 'roundTo: value', 'a number', value);
   if (dtype === 'f64') return value;
   if (dtype === 'f32') return Math.fround(value);
-  return dtype === 'f16' ? numberFromF16(f16FromNumber(value)) : numberFromBf16(bf16FromNumber(value));
+  if (dtype === 'f16') return numberFromF16(f16FromNumber(value));
+  if (dtype === 'bf16') return numberFromBf16(bf16FromNumber(value));
+  return dtype === 'f8_e4m3' ? numberFromF8e4m3(f8e4m3FromNumber(value)) : numberFromF8e5m2(f8e5m2FromNumber(value));
 }
 
 /**

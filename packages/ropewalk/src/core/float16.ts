@@ -1,6 +1,6 @@
 /**
  * Conversion between numbers and the two 16-bit floating formats, f16 (IEEE binary16) and bf16 (the top half of
- * binary32).
+ * binary32), and the rounding that narrower formats share.
  *
  * Each rounds once, to nearest even, from float64 directly. By way of float32 the value would be rounded twice, and
  * would be wrong by one unit where the first rounding gives a tie. Bits are integers in [0, 65535].
@@ -84,29 +84,44 @@ function roundToBits(value: number, exponentBits: number, fractionBits: number):
   const half = 1 << (dropped - 1);
   if (near >= (128 - bias) << 23 && near < (128 + bias) << 23 && (near & (2 * half - 1)) !== half)
     return ((singleBits[0]! >>> 16) & 0x8000) | ((near - ((127 - bias) << 23) + half) >>> dropped);
-  scratch.setFloat64(0, value);
-  const high = scratch.getUint32(0);
-  const sign = (high >>> 16) & 0x8000;
+  const sign = signBit(value) << 15;
   const maxExponent = (1 << exponentBits) - 1;
   const infinity = maxExponent << fractionBits;
   if (value !== value) return sign | infinity | (1 << (fractionBits - 1));
-  const magnitude = Math.abs(value);
-  if (magnitude === Infinity) return sign | infinity;
-  if (magnitude === 0) return sign;
-  const exponent = ((high >>> 20) & 0x7ff) - 1023; // float64 subnormals are far below half of the smallest result
+  return sign | Math.min(roundMagnitude(Math.abs(value), exponentBits, fractionBits), infinity);
+}
+
+/**
+ * Rounds a magnitude to a format with these bits, ties to even: its bits, as if exponents had no end.
+ *
+ * @param magnitude - >= 0, no NaN
+ * @returns an integer, past the format's largest where the value is too large for it
+ */
+export function roundMagnitude(magnitude: number, exponentBits: number, fractionBits: number): number {
+  if (magnitude === 0 || magnitude === Infinity) return magnitude;
+  scratch.setFloat64(0, magnitude);
+  const bias = (1 << (exponentBits - 1)) - 1;
+  // float64 subnormals are far below half of the smallest result
+  const exponent = (scratch.getUint32(0) >>> 20) - 1023;
   // The exponent of one unit in the last place; subnormal results have the unit of the smallest normal one.
   const unitExponent = Math.max(exponent, 1 - bias) - fractionBits;
   // Scaling by a power of two is exact here, so this is the only rounding.
   const units = roundHalfEven(magnitude * 2 ** -unitExponent);
   // By plain addition a carry out of the fraction raises the exponent, up to infinity.
   const normal = unitExponent + fractionBits + bias - 1;
-  const bits = units + normal * 2 ** fractionBits;
-  return sign | Math.min(bits, infinity);
+  return units + normal * 2 ** fractionBits;
 }
 
-function roundHalfEven(x: number): number {
+/** The sign of a number as a bit: 1 for a negative one, -0 too. */
+export function signBit(value: number): number {
+  scratch.setFloat64(0, value);
+  return scratch.getUint32(0) >>> 31;
+}
+
+/** The nearest integer, the even one of two that are as near. */
+export function roundHalfEven(x: number): number {
   const floor = Math.floor(x);
   const rest = x - floor;
-  if (rest > 0.5 || (rest === 0.5 && floor % 2 === 1)) return floor + 1;
+  if (rest > 0.5 || (rest === 0.5 && floor % 2 !== 0)) return floor + 1;
   return floor;
 }

@@ -11,6 +11,7 @@ import {
   type HostArray,
   isDtype,
   isFloat,
+  isFloat8,
   loadNumber,
   newArray,
   refuseDtype,
@@ -321,7 +322,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
    * Reads the elements in row-major order: at once from host memory, as a promise from a device or while a device is
    * writing.
    *
-   * @returns a fresh typed array of `size` elements ({@link ArrayOf}; f16 and bf16 as raw bits in a Uint16Array)
+   * @returns a fresh typed array of `size` elements ({@link ArrayOf}; f16, bf16 and the 8-bit floats as raw bits)
    */
   read(): ArrayOf[D] | Promise<ArrayOf[D]> {
     const host = this.storage.host;
@@ -365,7 +366,10 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
 
 /** Options of {@link tensorFrom}. */
 export interface TensorFromOptions<D extends Dtype = Dtype> extends TensorOptions {
-  /** Required for a `Uint16Array`, which may hold u16, f16 or bf16; otherwise the array says it. */
+  /**
+   * Required for a `Uint16Array`, which may hold u16, f16 or bf16, and for 8-bit floats in a `Uint8Array`; otherwise
+   * the array says it.
+   */
   readonly dtype?: D;
 }
 
@@ -510,7 +514,7 @@ export function hostOf<D extends Dtype>(tensor: Tensor<D>, where: string): Array
  */
 export function readIntegers(tensor: Tensor, where: string): Float64Array {
   const host = hostOf(tensor, where);
-  if (isFloat(tensor.dtype)) refuse('DTYPE', where, 'an integer dtype', tensor.dtype);
+  if (isFloat(tensor.dtype) || isFloat8(tensor.dtype)) refuse('DTYPE', where, 'an integer dtype', tensor.dtype);
   const values = new Float64Array(tensor.size);
   if (tensor.isContiguous())
     for (let n = 0; n < values.length; n++) values[n] = integerAt(host, tensor.offset + n, where);

@@ -1,5 +1,5 @@
 /** The checks that every operator's plan shares, and the mark of a plan that has passed them. @module */
-import { type Dtype, type FloatDtype, isFloat } from '../core/dtypes.js';
+import { type CacheDtype, type Dtype, type FloatDtype, isFloat, isFloat8 } from '../core/dtypes.js';
 import { fail, refuse } from '../core/errors.js';
 import { checkTensor, overlapOf, selfOverlaps, type Tensor } from '../core/tensor.js';
 
@@ -54,6 +54,22 @@ export function checkStored(tensor: Tensor, where: string, beside: FloatDtype): 
   if (tensor.dtype === beside) return;
   if (beside !== 'f32') checkDtype(tensor, where, beside);
   if (!isHalf(tensor.dtype)) refuse('DTYPE', where, 'dtype f32, f16 or bf16, as the activations are f32', tensor.dtype);
+}
+
+/**
+ * Checks that a tensor has a dtype of KV caches: a floating one, or i8, f8_e4m3 or f8_e5m2.
+ *
+ * @throws {RopewalkError} DTYPE
+ */
+export function checkCache(tensor: Tensor, where: string): asserts tensor is Tensor<CacheDtype> {
+  checkTensor(tensor, where);
+  if (!isFloat(tensor.dtype) && !isEightBits(tensor.dtype))
+    refuse('DTYPE', where, 'f64, f32, f16, bf16, i8, f8_e4m3 or f8_e5m2', tensor.dtype);
+}
+
+/** Says whether a dtype is one of the 8-bit ones of KV caches, which have scales. */
+export function isEightBits(dtype: Dtype): dtype is Exclude<CacheDtype, FloatDtype> {
+  return dtype === 'i8' || isFloat8(dtype);
 }
 
 /** Says whether a dtype is one of the two 16-bit floats. */

@@ -13,7 +13,8 @@ import { readAll } from './elements.js';
  * Rotates every head row of each part's `x` into its `out`: computes in float64, rounds once at the store.
  *
  * `y0 = x0·cos − x1·sin`, `y1 = x0·sin + x1·cos` for each pair of the rotated window; the other dimensions are copied
- * bit for bit, unless a norm or another dtype changes them. A norm comes first: `x · weight / √(mean(x²) + eps)`.
+ * bit for bit, unless a norm or another dtype changes them. A norm comes first: `x · weight / √(mean(x²) + eps)`; the
+ * scale of an 8-bit cache comes last: stored = round(y / scale).
  *
  * @param call - from bindRope, which has already refused every bad shape and overlap
  * @see RoFormer, arXiv:2104.09864, eq. 34
@@ -22,9 +23,10 @@ export function ropeReference(call: RopeCall): void {
   for (const part of call.parts) rotatePart(call.plan, part);
 }
 
-function rotatePart(plan: RopePlan, { x, out, rows, norm }: RopePart): void {
-  const { rotaryDim, rotaryOffset, headDim, read, write, table } = plan;
-  const [batch, seqLen, numHeads] = x.shape as [number, number, number, number];
+function rotatePart(plan: RopePlan, { x, out, rows, blockSize, rotate, scale, norm }: RopePart): void {
+  const { rotaryOffset, read, write, table } = plan;
+  const [batch, seqLen, numHeads, headDim] = x.shape as [number, number, number, number];
+  const pairs = rotate ? table.pairs : 0;
   const source = hostOf(x, 'rope: x');
   const target = hostOf(out, 'rope: out');
   const sourceBits = bitsOf(source);
@@ -39,10 +41,12 @@ function rotatePart(plan: RopePlan, { x, out, rows, norm }: RopePart): void {
   for (let b = 0; b < batch; b++) {
     for (let s = 0; s < seqLen; s++) {
       const tableRow = plan.tableRows[plan.batch === undefined ? s : b * seqLen + s]! * table.pairs;
-      const outRow = rows ? rows[b * seqLen + s]! : s;
+      const row = rows ? rows[b * seqLen + s]! : s;
+      if (row < 0) continue; // a token that is skipped
+      const [block, outRow] = blockSize === undefined ? [b, row] : [Math.floor(row / blockSize), row % blockSize];
       for (let h = 0; h < numHeads; h++) {
         const xAt = x.offset + b * x.strides[0]! + s * x.strides[1]! + h * x.strides[2]!;
-        const outAt = out.offset + b * out.strides[0]! + outRow * out.strides[1]! + h * out.strides[2]!;
+        const outAt = out.offset + block * out.strides[0]! + outRow * out.strides[1]! + h * out.strides[2]!;
         // The whole head is read before any of it is written, so out may be x.
         for (let i = 0; i < headDim; i++) head[i] = loadNumber(source, x.dtype, xAt + i * xDim);
         if (norm && weight) {
@@ -52,7 +56,7 @@ function rotatePart(plan: RopePlan, { x, out, rows, norm }: RopePart): void {
           for (let i = 0; i < headDim; i++) head[i] = (weight[i]! * head[i]!) / rms;
         }
         y.set(head);
-        for (let j = 0; j < table.pairs; j++) {
+        for (let j = 0; j < pairs; j++) {
           const i0 = rotaryOffset + j * read.step;
           const x0 = head[i0]!;
           const x1 = head[i0 + read.gap]!;
@@ -63,9 +67,9 @@ function rotatePart(plan: RopePlan, { x, out, rows, norm }: RopePart): void {
           y[o0 + write.gap] = x0 * sin + x1 * cos;
         }
         for (let i = 0; i < headDim; i++) {
-          const rotated = i >= rotaryOffset && i < rotaryOffset + rotaryDim;
+          const rotated = i >= rotaryOffset && i < rotaryOffset + 2 * pairs;
           if (copies && !rotated) targetBits[outAt + i * outDim] = sourceBits[xAt + i * xDim]!;
-          else storeNumber(target, out.dtype, outAt + i * outDim, y[i]!);
+          else storeNumber(target, out.dtype, outAt + i * outDim, scale ? y[i]! / scale[h * headDim + i]! : y[i]!);
         }
       }
     }

@@ -11,7 +11,7 @@
 
 /** How elements are stored; types from q8_0 on are blocks. The names are those of dtypes and block formats. */
 export enum Type {
-  f32, f16, bf16, q8_0, q4_0, iq4_nl, mxfp4, q4_K, q5_K, q6_K, iq4_xs,
+  f32, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0, iq4_nl, mxfp4, q4_K, q5_K, q6_K, iq4_xs,
 }
 
 /** The kernels, by the number that `run` (assembly/index.ts) takes. */
@@ -122,7 +122,10 @@ export enum Rope {
   tableRows,
   /** Flag: each batch has table rows of its own. */
   perBatch,
-  seq, headDim, rotaryOffset, pairs, readStep, readGap, writeStep, writeGap,
+  seq,
+  /** The largest of a part. */
+  headDim,
+  rotaryOffset, pairs, readStep, readGap, writeStep, writeGap,
   /** How many. */
   parts,
   firstPart,
@@ -133,8 +136,15 @@ export enum RopePart {
   x, y, xType, yType, heads,
   xBatch, xSeq, xHead, xDim,
   yBatch, ySeq, yHead, yDim,
-  /** Address of i32 `[batch, seq]`, the rows of y; 0: token s goes to row s. */
+  headDim,
+  /** Flag: heads are rotated, not copied. */
+  rotate,
+  /** Address of i32 `[batch, seq]`, the rows of y, -1 for none; 0: token s goes to row s. */
   rows,
+  /** Rows of a block where `rows` are slots: yBatch is then the stride of blocks; or 0. */
+  blockSize,
+  /** Address of f32 `[heads, headDim]`: what is stored is divided by it; or 0. */
+  scale,
   /** Address of f32 `[headDim]`; 0: no norm. */
   weight,
   /** An f64, in two words. */

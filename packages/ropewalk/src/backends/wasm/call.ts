@@ -7,7 +7,7 @@
  * @module
  */
 import { type BlockTensor, blockBytes, isBlocks } from '../../core/blocks.js';
-import { bitsOf, type HostArray, sizeBytes } from '../../core/dtypes.js';
+import { bitsOf, type CacheDtype, type HostArray, sizeBytes } from '../../core/dtypes.js';
 import { fail } from '../../core/errors.js';
 import { extentOf, isRowMajor } from '../../core/shape.js';
 import { hostOf, type Tensor } from '../../core/tensor.js';
@@ -122,10 +122,18 @@ export class Call {
     return to;
   }
 
-  /** The address of indices, copied in until the end of the call. */
+  /** The address of indices, as i32, copied in until the end of the call. */
   copyIn(indices: ArrayLike<number>): number {
     const address = this.temporary(indices.length * 4);
     new Int32Array(this.#memory.buffer, address, indices.length).set(indices);
+    return address;
+  }
+
+  /** The address of scales, as f32, copied in until the end of the call; 0 for none. */
+  copyInF32(scales: Float32Array | undefined): number {
+    if (!scales) return 0;
+    const address = this.temporary(scales.byteLength);
+    new Float32Array(this.#memory.buffer, address, scales.length).set(scales);
     return address;
   }
 
@@ -181,5 +189,5 @@ export class Call {
 
 /** How a tensor's elements are stored, as kernels number it; f64 is not among them. */
 export function typeOf({ dtype }: Tensor): Type {
-  return Type[dtype as 'f32' | 'f16' | 'bf16'];
+  return Type[dtype as Exclude<CacheDtype, 'f64'>];
 }

@@ -6,15 +6,25 @@
  *
  * @module
  */
-import { arrayOver, type Dtype, sizeBytes } from '../../core/dtypes.js';
+import { arrayOver, type CacheDtype, type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { extentOf, type Layout, walk } from '../../core/shape.js';
 import { copyBits, hostOf, overlapOf, type Tensor, writtenLater } from '../../core/tensor.js';
+import { isEightBits } from '../../ops/checks.js';
 import type { Uploads } from '../uploads.js';
 import type { Walk } from '../walks.js';
 import type { Commands } from './commands.js';
 import { type Block, type BlockPool, GpuStorage } from './memory.js';
-import { bindingsOf, type Element, type Kernel, type Operand, packParams, walkLength, writeShader } from './shader.js';
+import {
+  bindingsOf,
+  type Element,
+  type FloatElement,
+  type Kernel,
+  type Operand,
+  packParams,
+  walkLength,
+  writeShader,
+} from './shader.js';
 
 /** What all calls of a backend share. */
 export interface Home {
@@ -311,6 +321,11 @@ function copyBack(tensor: Tensor, bytes: ArrayBuffer, start: number): void {
 export function elementOf(dtype: Dtype): 'f32' | 'f16' | 'bf16' {
   if (dtype === 'f32' || dtype === 'f16' || dtype === 'bf16') return dtype;
   return refuse('DTYPE', 'webgpu: dtype', 'f32, f16 or bf16', dtype);
+}
+
+/** The storage types of KV caches. */
+export function cacheElementOf(dtype: CacheDtype): FloatElement {
+  return isEightBits(dtype) ? dtype : elementOf(dtype);
 }
 
 /** A tensor's elements as bits to be moved, and its layout in those: 64-bit elements are two words each. */

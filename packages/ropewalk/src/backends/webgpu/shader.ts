@@ -13,11 +13,23 @@
  * @module
  */
 
+/** What is loaded as f32, and stored rounded: floats, and the 8-bit dtypes of KV caches. */
+export type FloatElement = 'f32' | 'f16' | 'bf16' | 'i8' | 'f8_e4m3' | 'f8_e5m2';
 /** How an operand's elements are stored: floats, or bits that are only copied. */
-export type Element = 'f32' | 'f16' | 'bf16' | 'u32' | 'u16' | 'u8';
+export type Element = FloatElement | 'u32' | 'u16' | 'u8';
 
 /** Bits of an element. */
-const BITS: Readonly<Record<Element, number>> = { f32: 32, f16: 16, bf16: 16, u32: 32, u16: 16, u8: 8 };
+const BITS: Readonly<Record<Element, number>> = {
+  f32: 32,
+  f16: 16,
+  bf16: 16,
+  i8: 8,
+  f8_e4m3: 8,
+  f8_e5m2: 8,
+  u32: 32,
+  u16: 16,
+  u8: 8,
+};
 
 /** Bytes of a uniform block: {@link Kernel.params}, then the walk. */
 export const PARAMS_BYTES = 1024;
@@ -87,6 +99,7 @@ export function writeShader<V>(
     `const THREADS = ${kernel.threads}u;\n\n`,
     elements.has('f16') ? (usesHardware ? WIDEN_F16_BY_HARDWARE : WIDEN_F16) + ROUND_F16 : '',
     elements.has('bf16') ? BF16 : '',
+    ...EIGHT_BITS.filter(({ name }) => elements.has(name)).map(eightBitsText),
     ...operands.map((operand) => accessorsOf(operand, bindings[operand.buffer]!)),
     kernel.code(variant).trim(),
     '\n',
@@ -161,12 +174,11 @@ function accessorsOf({ name, element, lanes, written, buffer }: Operand, binding
   }
   const lines = [`fn bits_${name}(at: u32) -> ${raw} { ${read} }`];
   if (written) lines.push(`fn put_${name}(at: u32, v: ${raw}) { ${write} }`);
-  const floating = element === 'f32' || element === 'f16' || element === 'bf16';
-  if (floating) {
+  if (element !== 'u32' && element !== 'u16' && element !== 'u8') {
     const value = lanes === 4 ? 'vec4<f32>' : 'f32';
-    const form = { f32: `bitcast<${value}>`, f16: `widen${lanes}_f16`, bf16: `widen${lanes}_bf16` }[element];
+    const form = element === 'f32' ? `bitcast<${value}>` : `widen${lanes}_${element}`;
     lines.push(`fn load_${name}(at: u32) -> ${value} { return ${form}(bits_${name}(at)); }`);
-    const back = { f32: `bitcast<${raw}>`, f16: `round${lanes}_f16`, bf16: `round${lanes}_bf16` }[element];
+    const back = element === 'f32' ? `bitcast<${raw}>` : `round${lanes}_${element}`;
     if (written) lines.push(`fn store_${name}(at: u32, v: ${value}) { put_${name}(at, ${back}(v)); }`);
   }
   return `${lines.join('\n')}\n\n`;
@@ -231,3 +243,80 @@ fn round4_bf16(v: vec4<f32>) -> vec2<u32> {
   return vec2<u32>(round1_bf16(v.x) | (round1_bf16(v.y) << 16u), round1_bf16(v.z) | (round1_bf16(v.w) << 16u));
 }
 `;
+
+/** An 8-bit element: how one byte `h` becomes an f32, and an f32 `v` becomes one, saturated. */
+interface EightBits {
+  readonly name: FloatElement;
+  readonly widen: string;
+  readonly round: string;
+}
+
+/** As bits, like f16: WGSL may flush subnormals, and promises nothing of NaN. */
+const EIGHT_BITS: readonly EightBits[] = [
+  {
+    name: 'i8',
+    widen: 'return f32(bitcast<i32>(h << 24u) >> 24u);',
+    round: /* wgsl */ `
+  if ((bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u) { return 0u; }
+  return bitcast<u32>(i32(round(clamp(v, -128.0, 127.0)))) & 0xffu;`,
+  },
+  {
+    name: 'f8_e4m3',
+    widen: /* wgsl */ `
+  let magnitude = h & 0x7fu;
+  let sign = (h & 0x80u) << 24u;
+  if (magnitude < 8u) { return bitcast<f32>(sign | bitcast<u32>(f32(magnitude) * 0x1p-9f)); }
+  return bitcast<f32>(sign | select((magnitude << 20u) + 0x3c000000u, 0x7fc00000u, magnitude == 0x7fu));`,
+    round: roundEight({ fraction: 3, least: -6, largest: 0x43e00000, top: 0x7e, nan: 0x7f }),
+  },
+  {
+    name: 'f8_e5m2',
+    widen: /* wgsl */ `
+  let magnitude = h & 0x7fu;
+  let sign = (h & 0x80u) << 24u;
+  if (magnitude < 4u) { return bitcast<f32>(sign | bitcast<u32>(f32(magnitude) * 0x1p-16f)); }
+  return bitcast<f32>(sign | ((magnitude << 21u) + select(0x38000000u, 0x70000000u, magnitude >= 0x7cu)));`,
+    round: roundEight({ fraction: 2, least: -14, largest: 0x47600000, top: 0x7b, nan: 0x7e }),
+  },
+];
+
+/**
+ * The body of a rounding to nearest even: fraction bits, the exponent of the least normal number, and the largest as
+ * f32 bits and as its own.
+ */
+function roundEight(format: { fraction: number; least: number; largest: number; top: number; nan: number }): string {
+  const { fraction, least, largest, top, nan } = format;
+  const drop = 23 - fraction;
+  const normal = (127 + least) * 2 ** 23;
+  return /* wgsl */ `
+  let bits = bitcast<u32>(v);
+  let sign = (bits >> 24u) & 0x80u;
+  let magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) { return sign | ${nan}u; }
+  if (magnitude >= ${largest}u) { return sign | ${top}u; }
+  if (magnitude < ${normal}u) { // a multiple of the least magnitude
+    let shift = ${127 + least + drop}u - (magnitude >> 23u);
+    if (shift > 24u) { return sign; }
+    let significand = (magnitude & 0x7fffffu) | 0x800000u;
+    let units = significand >> shift;
+    let rest = significand & ((1u << shift) - 1u);
+    let half = 1u << (shift - 1u);
+    return sign | (units + select(0u, 1u, rest > half || (rest == half && (units & 1u) == 1u)));
+  }
+  return sign | ((magnitude + ${2 ** (drop - 1) - 1}u + ((magnitude >> ${drop}u) & 1u) - ${normal - 2 ** 23}u) >> ${drop}u);`;
+}
+
+function eightBitsText({ name, widen, round }: EightBits): string {
+  const each = (form: (c: string, shift: number) => string): string =>
+    ['x', 'y', 'z', 'w'].map((c, i) => form(c, 8 * i)).join(', ');
+  return /* wgsl */ `
+fn widen1_${name}(h: u32) -> f32 { ${widen} }
+fn widen4_${name}(w: u32) -> vec4<f32> {
+  return vec4<f32>(${each((_, shift) => `widen1_${name}((w >> ${shift}u) & 0xffu)`)});
+}
+fn round1_${name}(v: f32) -> u32 { ${round} }
+fn round4_${name}(v: vec4<f32>) -> u32 {
+  return ${each((c, shift) => `(round1_${name}(v.${c}) << ${shift}u)`).replaceAll(', ', ' | ')};
+}
+`;
+}

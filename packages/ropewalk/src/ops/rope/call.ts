@@ -1,9 +1,10 @@
 /** A RoPE plan bound to the tensors of one call: one tensor, or several such as q and k. @module */
 import { readField, readList } from '../../core/arguments.js';
-import type { FloatDtype } from '../../core/dtypes.js';
+import type { CacheDtype, FloatDtype } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { overlapOf, type Tensor } from '../../core/tensor.js';
-import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput, isPlan } from '../checks.js';
+import { CHECKED, checkApart, checkCache, checkDims, checkedPlan, checkFloat, checkOutput, isPlan } from '../checks.js';
+import { type CacheScale, readScale } from '../scales.js';
 import type { RopePlan } from './plan.js';
 
 /**
@@ -26,17 +27,27 @@ export interface RopePartOptions {
   readonly x: Tensor<FloatDtype>;
   /**
    * Receives the rotated heads, any strides. Without `rows` it has x's shape and may be exactly `x`. With `rows` it is
-   * a KV cache: x's shape, but with any number of rows in place of the tokens. Its dtype may differ from x's: each
-   * value is rounded to it once.
+   * a KV cache: x's shape, but with any number of rows in place of the tokens. With `slots` it is a paged one: `[block,
+   * block_size, head, head_dim]`, in the call's layout. Its dtype may differ from x's: each value is rounded to it once.
+   * i8, f8_e4m3 and f8_e5m2 saturate (an i8 to [-128, 127]) and have a `scale`.
    */
-  readonly out: Tensor<FloatDtype>;
+  readonly out: Tensor<CacheDtype>;
   /**
    * The row of `out` for each token: the first token's row (the others follow), `[seq]`, or `[batch, seq]` as a flat
-   * list.
+   * list. In a list -1 skips the token.
    */
   readonly rows?: number | ArrayLike<number>;
+  /**
+   * In place of `rows`, where blocks of a cache are shared by all sequences (vLLM's slot_mapping): the slot of each
+   * token, `[batch, seq]` as a flat list. Slot n is row n % block_size of block ⌊n / block_size⌋; -1 skips the token.
+   */
+  readonly slots?: ArrayLike<number>;
+  /** False: the heads are copied, as v on its way into its cache; head_dim may then differ from the plan's. */
+  readonly rotate?: boolean;
   /** Normalises each head first. */
   readonly norm?: HeadNorm;
+  /** Of an 8-bit `out`: see {@link CacheScale}. i8 needs one; 1 unless given for f8_e4m3 and f8_e5m2. */
+  readonly scale?: CacheScale;
 }
 
 /**
@@ -45,9 +56,16 @@ export interface RopePartOptions {
  */
 export interface RopePart {
   readonly x: Tensor<FloatDtype>;
-  readonly out: Tensor<FloatDtype>;
-  /** Row of `out` of each token, `[batch, seq]`; undefined when token s goes to row s. */
+  /** With slots: `[block, block_size, head, head_dim]`. */
+  readonly out: Tensor<CacheDtype>;
+  /** Row of `out` of each token, or slot, `[batch, seq]`, -1 for none; undefined when token s goes to row s. */
   readonly rows: Int32Array | undefined;
+  /** Rows of a block where `rows` are slots. */
+  readonly blockSize: number | undefined;
+  /** Whether heads are rotated, or copied. */
+  readonly rotate: boolean;
+  /** `[head, head_dim]`: stored = round(value / scale); undefined: 1. */
+  readonly scale: Float32Array | undefined;
   readonly norm: HeadNorm | undefined;
 }
 
@@ -111,10 +129,13 @@ export function bindRopeParts(
       x: readField(given, 'x', where),
       out: readField(given, 'out', where),
       rows: readField(given, 'rows', where),
+      slots: readField(given, 'slots', where),
+      rotate: readField(given, 'rotate', where),
+      scale: readField(given, 'scale', where),
       norm: readField(given, 'norm', where),
     };
     checkFloat(part.x, `${where}.x`);
-    checkFloat(part.out, `${where}.out`);
+    checkCache(part.out, `${where}.out`);
     return bindPart(plan, part, layout, namesOf(`${where}.`));
   });
   for (const [p, part] of bound.entries()) {
@@ -146,6 +167,9 @@ interface Names {
   readonly x: string;
   readonly out: string;
   readonly rows: string;
+  readonly slots: string;
+  readonly rotate: string;
+  readonly scale: string;
   readonly norm: string;
   readonly weight: string;
   readonly eps: string;
@@ -157,6 +181,9 @@ function namesOf(prefix: string): Names {
     x: `${prefix}x`,
     out: `${prefix}out`,
     rows: `${prefix}rows`,
+    slots: `${prefix}slots`,
+    rotate: `${prefix}rotate`,
+    scale: `${prefix}scale`,
     norm,
     weight: `${norm}.weight`,
     eps: `${norm}.eps`,
@@ -167,7 +194,11 @@ function namesOf(prefix: string): Names {
 const ALONE: Names = /* @__PURE__ */ namesOf('rope: ');
 
 function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, names: Names): RopePart {
-  const { x, out } = part;
+  const { x, out, slots, rotate = true } = part;
+  const cached = part.rows !== undefined || slots !== undefined;
+  if (typeof rotate !== 'boolean') refuse('RANGE', names.rotate, 'true or false', rotate);
+  if (part.rows !== undefined && slots !== undefined)
+    fail('UNSUPPORTED', names.slots, 'rows are given too. Give rows, or slots of a paged cache.');
   const norm =
     part.norm === undefined
       ? undefined
@@ -176,10 +207,14 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
   const batch = xb.shape[0]!; // not by destructuring, which is slow on a frozen list
   const seqLen = xb.shape[1]!;
   const headDim = xb.shape[3]!;
-  if (part.rows === undefined) checkDims(out, names.out, x.shape);
+  if (!cached) checkDims(out, names.out, x.shape);
+  if (slots !== undefined && out.rank !== 4)
+    refuse('SHAPE', names.out, 'four dimensions: block, row of the block, head and head_dim', out.shape);
   const ob = asBatchSeqHead(out, layout, names.out);
-  if (part.rows !== undefined) checkDims(ob, names.out, [batch, ob.shape[1]!, xb.shape[2]!, headDim]);
-  if (headDim !== plan.headDim) refuse('SHAPE', names.x, `head_dim ${plan.headDim} in the last dimension`, x.shape);
+  const [blocks, length] = ob.shape as [number, number];
+  if (cached) checkDims(ob, names.out, [slots === undefined ? batch : blocks, length, xb.shape[2]!, headDim]);
+  if (rotate && headDim !== plan.headDim)
+    refuse('SHAPE', names.x, `head_dim ${plan.headDim} in the last dimension`, x.shape);
   if (seqLen !== plan.seqLen) refuse('SHAPE', names.x, `${plan.seqLen} tokens, as the plan's positions have`, x.shape);
   if (plan.batch !== undefined && batch !== plan.batch) {
     refuse('SHAPE', names.x, `batch ${plan.batch}, as the plan's positions have`, x.shape);
@@ -189,14 +224,18 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
     checkDims(norm.weight, names.weight, [headDim]);
     if (!Number.isFinite(norm.eps) || norm.eps < 0) refuse('RANGE', names.eps, 'a finite number >= 0', norm.eps);
   }
-  const rows = part.rows === undefined ? undefined : readRows(part.rows, batch, seqLen, ob.shape[1]!, names.rows);
+  const scale = readScale(part.scale, out.dtype, xb.shape[2]!, headDim, names.scale);
+  let rows: Int32Array | undefined;
+  if (slots !== undefined) rows = readSlots(slots, batch, seqLen, blocks * length, names.slots);
+  else if (part.rows !== undefined) rows = readRows(part.rows, batch, seqLen, length, names.rows);
   // Both elements of a pair are read before either is written, so in place is safe if each pair is written where it was
   // read.
-  const inPlace = plan.read.step === plan.write.step && rows === undefined;
+  const inPlace = (!rotate || plan.read.step === plan.write.step) && !cached;
   checkOutput(out, names.out);
   checkApart(out, names.out, 'x', x, inPlace);
   if (norm) checkApart(out, names.out, 'norm.weight', norm.weight);
-  return Object.freeze({ x: xb, out: ob, rows, norm });
+  const blockSize = slots === undefined ? undefined : length;
+  return Object.freeze({ x: xb, out: ob, rows, blockSize, rotate, scale, norm });
 }
 
 /** Rows as `[batch, seq]`: each within the cache, and each at most once in a batch. */
@@ -214,24 +253,49 @@ function readRows(
   if (given.length !== seqLen && given.length !== batch * seqLen) {
     refuse('SHAPE', where, `the first row, ${seqLen} rows, or ${batch} × ${seqLen}`, given.length);
   }
+  const least = typeof rows === 'number' ? 0 : -1;
+  const next = 'Make the cache longer, or start again at row 0.';
   const all = new Int32Array(batch * seqLen);
   for (let b = 0; b < batch; b++) {
     const seen = new Set<number>();
     for (let s = 0; s < seqLen; s++) {
       const row = given[given.length === seqLen ? s : b * seqLen + s]!;
-      if (!Number.isInteger(row) || row < 0 || row >= count) {
-        const next = 'Make the cache longer, or start again at row 0.';
-        refuse('RANGE', `${where}[${s}]`, `a row of out, in [0, ${count - 1}]`, row, next);
-      }
-      if (seen.has(row)) fail('RANGE', `${where}[${s}]`, `row ${row} is given twice`);
-      seen.add(row);
-      all[b * seqLen + s] = row;
+      all[b * seqLen + s] = checkRow(row, 'row', least, count, seen, `${where}[${s}]`, next);
     }
   }
   return all;
 }
 
-function asBatchSeqHead(tensor: Tensor<FloatDtype>, layout: RopeLayout, where: string): Tensor<FloatDtype> {
+/** Slots as `[batch, seq]`: each within the blocks, and each at most once. */
+function readSlots(slots: ArrayLike<number>, batch: number, seqLen: number, count: number, where: string): Int32Array {
+  const given = readList(slots, where, 'a list of slots');
+  if (given.length !== batch * seqLen) refuse('SHAPE', where, `${batch} × ${seqLen} slots`, given.length);
+  const next = 'Slot n is row n % block_size of block n / block_size.';
+  const seen = new Set<number>();
+  return Int32Array.from(given, (slot, n) => checkRow(slot, 'slot', -1, count, seen, `${where}[${n}]`, next));
+}
+
+/** Checks a row or slot, from `least` on, and that it is not in `seen` unless it is -1. */
+function checkRow(
+  row: number,
+  name: 'row' | 'slot',
+  least: number,
+  count: number,
+  seen: Set<number>,
+  where: string,
+  next: string,
+): number {
+  if (!Number.isInteger(row) || row < least || row >= count) {
+    const skip = least < 0 ? ', or -1 to skip the token' : '';
+    refuse('RANGE', where, `a ${name} of out, in [0, ${count - 1}]${skip}`, row, next);
+  }
+  if (row < 0) return row;
+  if (seen.has(row)) fail('RANGE', where, `${name} ${row} is given twice`);
+  seen.add(row);
+  return row;
+}
+
+function asBatchSeqHead<D extends CacheDtype>(tensor: Tensor<D>, layout: RopeLayout, where: string): Tensor<D> {
   if (layout !== 'bsnh' && layout !== 'bnsh') refuse('UNSUPPORTED', 'rope: layout', 'bsnh or bnsh', layout);
   if (tensor.rank !== 3 && tensor.rank !== 4) {
     refuse('SHAPE', where, 'three dimensions [seq, head, head_dim], or four with batch in front', tensor.shape);

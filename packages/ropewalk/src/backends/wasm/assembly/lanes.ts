@@ -1,15 +1,16 @@
 /**
  * Four f32 lanes in and out of the storage types, and the exponential.
  *
- * Kernels are generic over the storage type T: f32 is f32, u16 holds f16, i16 holds bf16. All arithmetic is f32; a
- * value is rounded to nearest even once, when it is stored. Pointers are byte addresses; no alignment is assumed.
+ * Kernels are generic over the storage type T: f32 is f32, u16 holds f16, i16 holds bf16; of KV caches in 8 bits, i8 is
+ * i8, u8 holds f8_e4m3 and bool holds f8_e5m2. All arithmetic is f32; a value is rounded to nearest even once, when it
+ * is stored. Pointers are byte addresses; no alignment is assumed.
  */
 import { Type } from '../abi';
 import { place } from './args';
 
 /** Bytes of one element of T. */
 @inline export function bytes<T>(): usize {
-  return isFloat<T>() ? 4 : 2;
+  return sizeof<T>();
 }
 
 /**
@@ -23,7 +24,7 @@ const TABLE: usize = memory.data<u32>([
   0xc2d20000, 0x3fb8aa3b, 0x4b400000, 0xbf318000, 0x395e8083, 0x39506967,
   0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x3f800000,
   0x0000009f, 0x2f800000, 0x80000000, 0x8fff8fff, 0xbd5d0dd1, 0x3e088889,
-  0xbeaaaaab, 0x3e000000,
+  0xbeaaaaab, 0x3e000000, 0x00000008, 0x007f007f, 0x3c000000, 0x3b000000,
 ]);
 // Their places in the table, in bytes.
 const ABS16: usize = 0; // f16: all but the sign, twice
@@ -58,6 +59,10 @@ const T2: usize = 112; // tanh's series: -17/315, 2/15, -1/3
 const T1: usize = 116;
 const T0: usize = 120;
 const EIGHTH: usize = 124;
+const LEAST_E4M3: usize = 128; // the least normal magnitude
+const NAN_E4M3: usize = 132; // twice
+const REBIAS_E4M3: usize = 136; // 127 - 7 in the exponent
+const UNIT_E4M3: usize = 140; // 2^-9, the least magnitude
 
 /** A constant in all lanes. */
 @inline function constant(offset: usize): v128 {
@@ -88,16 +93,50 @@ const EIGHTH: usize = 124;
   return v128.shuffle<u16>(i16x8.splat(0), x, 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
-/** The first four of eight 16-bit elements as f32. */
+// f8_e4m3 → f32, exactly, from eight bytes in 16-bit lanes. Shifted into place and rebiased, normal ones are right; those
+// below are multiples of the least magnitude. (To scale, as f16 is, would multiply subnormal f32: a hundred times slower.)
+
+/** Sign, and NaN, as the upper halves of eight f32. */
+@inline function highE4m3(raw: v128, magnitude: v128): v128 {
+  const nan = v128.and(i16x8.eq(magnitude, constant(NAN_E4M3)), constant(ABS16));
+  return v128.or(i16x8.shl(v128.xor(raw, magnitude), 8), nan);
+}
+
+/** Four magnitudes, as f32, in 32-bit lanes. */
+@inline function widenE4m3(magnitude: v128): v128 {
+  const normal = i32x4.add(i32x4.shl(magnitude, 20), constant(REBIAS_E4M3));
+  const small = f32x4.mul(f32x4.convert_i32x4_s(magnitude), constant(UNIT_E4M3));
+  return v128.bitselect(small, normal, i32x4.lt_s(magnitude, constant(LEAST_E4M3)));
+}
+
+/** Eight elements of 8 or 16 bits as {@link widenLow} and {@link widenHigh} take them; f32 has no such form. */
+@inline export function loadEight<T>(p: usize): v128 {
+  if (sizeof<T>() > 1) return v128.load(p);
+  return isSigned<T>() ? v128.load8x8_s(p) : v128.load8x8_u(p);
+}
+
+/** The first four of eight elements from {@link loadEight} as f32. */
 @inline export function widenLow<T>(raw: v128): v128 {
+  if (sizeof<T>() == 1) {
+    if (isSigned<T>()) return f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(raw));
+    if (isBoolean<T>()) return widenLow<u16>(i16x8.shl(raw, 8));
+    const magnitude = v128.and(raw, constant(NAN_E4M3));
+    return v128.or(widenE4m3(i32x4.extend_low_i16x8_u(magnitude)), lowToUpper(highE4m3(raw, magnitude)));
+  }
   if (isSigned<T>()) return lowToUpper(raw);
   const magnitude = v128.and(raw, constant(ABS16));
   const value = f32x4.mul(i32x4.shr_u(lowToUpper(magnitude), 3), constant(SCALE));
   return v128.or(value, lowToUpper(highF16(raw, magnitude)));
 }
 
-/** The last four of eight 16-bit elements as f32. */
+/** The last four of eight elements from {@link loadEight} as f32. */
 @inline export function widenHigh<T>(raw: v128): v128 {
+  if (sizeof<T>() == 1) {
+    if (isSigned<T>()) return f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(raw));
+    if (isBoolean<T>()) return widenHigh<u16>(i16x8.shl(raw, 8));
+    const magnitude = v128.and(raw, constant(NAN_E4M3));
+    return v128.or(widenE4m3(i32x4.extend_high_i16x8_u(magnitude)), highToUpper(highE4m3(raw, magnitude)));
+  }
   if (isSigned<T>()) return highToUpper(raw);
   const magnitude = v128.and(raw, constant(ABS16));
   const value = f32x4.mul(i32x4.shr_u(highToUpper(magnitude), 3), constant(SCALE));
@@ -170,6 +209,27 @@ const EIGHTH: usize = 124;
   return i32x4.shr_u(i32x4.add(i32x4.add(x, constant(HALF_BF16)), odd), 16);
 }
 
+/**
+ * f32, with NaN → the bits of an 8-bit T in the low byte of each lane, saturated. 8-bit floats round as {@link
+ * narrowF16} does; a NaN keeps its sign, and as an i8 it is 0.
+ */
+@inline function narrow8<T>(x: v128): v128 {
+  const number = f32x4.eq(x, x);
+  if (isSigned<T>()) {
+    const bounded = f32x4.pmin(f32x4.pmax(x, f32x4.splat(-128)), f32x4.splat(127));
+    return v128.and(v128.and(f32x4.add(bounded, constant(ROUNDER)), number), i32x4.splat(0xff));
+  }
+  const fraction: i32 = isBoolean<T>() ? 2 : 3, least: i32 = isBoolean<T>() ? 127 - 14 : 127 - 6;
+  const magnitude = v128.and(x, constant(ABS));
+  const finite = i32x4.min_s(magnitude, f32x4.splat(isBoolean<T>() ? 57344 : 448));
+  const power = i32x4.max_s(v128.and(finite, constant(EXPONENT)), i32x4.splat(least << 23));
+  const addend = i32x4.add(power, i32x4.splat((23 - fraction) << 23));
+  const significand = i32x4.sub(f32x4.add(finite, addend), addend);
+  const bits = i32x4.sub(i32x4.add(significand, i32x4.shr_u(power, 23 - fraction)), i32x4.splat(least << fraction));
+  const nan = i32x4.splat(isBoolean<T>() ? 0x7e : 0x7f);
+  return v128.or(v128.bitselect(bits, nan, number), i32x4.shr_u(v128.xor(x, magnitude), 24));
+}
+
 /** f32, with NaN → bits of T in the low half of each lane: a NaN becomes the quiet one and keeps its sign. */
 @inline function narrow<T>(x: v128): v128 {
   const nan = v128.or(v128.and(i32x4.shr_u(x, 16), i32x4.splat(0x8000)), i32x4.splat(isSigned<T>() ? 0x7fc0 : 0x7e00));
@@ -179,6 +239,10 @@ const EIGHTH: usize = 124;
 /** Loads four neighbours as f32. */
 @inline export function load4<T>(p: usize): v128 {
   if (isFloat<T>()) return v128.load(p);
+  if (sizeof<T>() == 1) {
+    const bytes = v128.load_zero<u32>(p);
+    return widenLow<T>(isSigned<T>() ? i16x8.extend_low_i8x16_s(bytes) : i16x8.extend_low_i8x16_u(bytes));
+  }
   return widenLow<T>(v128.load_zero<u64>(p));
 }
 
@@ -186,6 +250,11 @@ const EIGHTH: usize = 124;
 @inline export function store4<T>(p: usize, x: v128): void {
   if (isFloat<T>()) {
     v128.store(p, x);
+    return;
+  }
+  if (sizeof<T>() == 1) {
+    const pairs = i16x8.narrow_i32x4_u(narrow8<T>(x), i32x4.splat(0));
+    v128.store_lane<u32>(p, i8x16.narrow_i16x8_u(pairs, pairs), 0);
     return;
   }
   const bits = narrow<T>(x);
@@ -203,6 +272,11 @@ const EIGHTH: usize = 124;
   if (isFloat<T>()) {
     v128.store(p, low);
     v128.store(p, high, 16);
+    return;
+  }
+  if (sizeof<T>() == 1) {
+    const pairs = i16x8.narrow_i32x4_u(narrow8<T>(low), narrow8<T>(high));
+    v128.store_lane<u64>(p, i8x16.narrow_i16x8_u(pairs, pairs), 0);
     return;
   }
   const sum = f32x4.add(low, high);
@@ -225,6 +299,7 @@ const EIGHTH: usize = 124;
 /** Loads one element as f32, by the same arithmetic as four. */
 @inline export function load1<T>(p: usize): f32 {
   if (isFloat<T>()) return load<f32>(p);
+  if (sizeof<T>() == 1) return f32x4.extract_lane(widenLow<T>(i16x8.splat(load<T>(p))), 0);
   if (isSigned<T>()) return reinterpret<f32>(<i32>load<u16>(p) << 16);
   return f32x4.extract_lane(widenLow<T>(i16x8.splat(load<u16>(p))), 0);
 }
@@ -233,6 +308,10 @@ const EIGHTH: usize = 124;
 @inline export function store1<T>(p: usize, x: f32): void {
   if (isFloat<T>()) {
     store<f32>(p, x);
+    return;
+  }
+  if (sizeof<T>() == 1) {
+    store<u8>(p, <u8>i32x4.extract_lane(narrow8<T>(f32x4.splat(x)), 0));
     return;
   }
   store<u16>(p, <u16>i32x4.extract_lane(narrow<T>(f32x4.splat(x)), 0));
@@ -247,7 +326,7 @@ export function readRow<T>(to: usize, from: usize, n: i32, stride: i32): void {
   let i = 0;
   if (stride == 1) {
     for (; i + 8 <= n; i += 8) {
-      const at = from + <usize>i * bytes<T>(), raw = v128.load(at);
+      const at = from + <usize>i * bytes<T>(), raw = isFloat<T>() ? v128.load(at) : loadEight<T>(at);
       v128.store(place(to, i), isFloat<T>() ? raw : widenLow<T>(raw));
       v128.store(place(to, i), isFloat<T>() ? v128.load(at, 16) : widenHigh<T>(raw), 16);
     }
@@ -270,22 +349,28 @@ export function writeRow<T>(to: usize, from: usize, n: i32, stride: i32): void {
 export function readRowOf(type: i32, to: usize, from: usize, n: i32, stride: i32): void {
   if (type == Type.f32) readRow<f32>(to, from, n, stride);
   else if (type == Type.f16) readRow<u16>(to, from, n, stride);
-  else readRow<i16>(to, from, n, stride);
+  else if (type == Type.bf16) readRow<i16>(to, from, n, stride);
+  else if (type == Type.i8) readRow<i8>(to, from, n, stride);
+  else if (type == Type.f8_e4m3) readRow<u8>(to, from, n, stride);
+  else readRow<bool>(to, from, n, stride);
 }
 
 /** {@link writeRow} of a type known only at run time. */
 export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i32): void {
   if (type == Type.f32) writeRow<f32>(to, from, n, stride);
   else if (type == Type.f16) writeRow<u16>(to, from, n, stride);
-  else writeRow<i16>(to, from, n, stride);
+  else if (type == Type.bf16) writeRow<i16>(to, from, n, stride);
+  else if (type == Type.i8) writeRow<i8>(to, from, n, stride);
+  else if (type == Type.f8_e4m3) writeRow<u8>(to, from, n, stride);
+  else writeRow<bool>(to, from, n, stride);
 }
 
-/** {@link load1} of a type known only at run time. */
+/** {@link load1} of a type known only at run time, of 16 or 32 bits. */
 @inline export function load1Of(type: i32, p: usize): f32 {
   return type == Type.f32 ? load1<f32>(p) : type == Type.f16 ? load1<u16>(p) : load1<i16>(p);
 }
 
-/** {@link store1} of a type known only at run time. */
+/** {@link store1} of a type known only at run time, of 16 or 32 bits. */
 @inline export function store1Of(type: i32, p: usize, value: f32): void {
   if (type == Type.f32) store1<f32>(p, value);
   else if (type == Type.f16) store1<u16>(p, value);
@@ -294,7 +379,7 @@ export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i3
 
 /** Bytes of one element of a type known only at run time. */
 @inline export function bytesOf(type: i32): usize {
-  return type == Type.f32 ? 4 : 2;
+  return type == Type.f32 ? 4 : type <= Type.bf16 ? 2 : 1;
 }
 
 /**

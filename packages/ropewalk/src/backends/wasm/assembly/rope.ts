@@ -174,19 +174,19 @@ function rotateAny(
  * @param scratch - this thread's: f32 `[4 headDim]`
  */
 export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
-  const seq = word(args, Rope.seq), headDim = word(args, Rope.headDim), parts = word(args, Rope.parts);
-  const offset = word(args, Rope.rotaryOffset), pairs = word(args, Rope.pairs);
+  const seq = word(args, Rope.seq), parts = word(args, Rope.parts), tablePairs = word(args, Rope.pairs);
   const readStep = word(args, Rope.readStep), readGap = word(args, Rope.readGap);
   const writeStep = word(args, Rope.writeStep), writeGap = word(args, Rope.writeGap);
   const plain = readStep == writeStep, interleaved = readStep == 2;
-  const row = <usize>headDim << 2, window = (<usize>offset) << 2;
-  const spreadCos = scratch, spreadSin = scratch + row, rowIn = scratch + 2 * row, rowOut = scratch + 3 * row;
+  const room = (<usize>word(args, Rope.headDim)) << 2;
+  const spreadCos = scratch, spreadSin = scratch + room, rowIn = scratch + 2 * room, rowOut = scratch + 3 * room;
   for (let t = from; t < to; t++) {
     const b = t / seq, s = t - b * seq;
     const tableRow = load<i32>(place(address(args, Rope.tableRows), word(args, Rope.perBatch) ? t : s));
-    let cos = place(address(args, Rope.cos), tableRow * pairs), sin = place(address(args, Rope.sin), tableRow * pairs);
+    let cos = place(address(args, Rope.cos), tableRow * tablePairs);
+    let sin = place(address(args, Rope.sin), tableRow * tablePairs);
     if (plain && interleaved) {
-      spread(spreadCos, spreadSin, cos, sin, pairs);
+      spread(spreadCos, spreadSin, cos, sin, tablePairs);
       cos = spreadCos;
       sin = spreadSin;
     }
@@ -194,9 +194,17 @@ export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
       const part = place(args, Rope.firstPart + RopePart.words * p);
       const xType = word(part, RopePart.xType), yType = word(part, RopePart.yType), heads = word(part, RopePart.heads);
       const rows = address(part, RopePart.rows), weight = address(part, RopePart.weight);
-      const yRow = rows ? load<i32>(place(rows, t)) : s;
+      let block = b, yRow = rows ? load<i32>(place(rows, t)) : s;
+      if (yRow < 0) continue;
+      const blockSize = word(part, RopePart.blockSize);
+      if (blockSize) {
+        block = yRow / blockSize;
+        yRow -= block * blockSize;
+      }
+      const rotates = word(part, RopePart.rotate), headDim = word(part, RopePart.headDim);
+      const pairs = rotates ? tablePairs : 0, offset = rotates ? word(args, Rope.rotaryOffset) : 0;
       const xToken = b * word(part, RopePart.xBatch) + s * word(part, RopePart.xSeq);
-      const yToken = b * word(part, RopePart.yBatch) + yRow * word(part, RopePart.ySeq);
+      const yToken = block * word(part, RopePart.yBatch) + yRow * word(part, RopePart.ySeq);
       let x = address(part, RopePart.x) + <usize>xToken * bytesOf(xType);
       let y = address(part, RopePart.y) + <usize>yToken * bytesOf(yType);
       const xHead = word(part, RopePart.xHead), yHead = word(part, RopePart.yHead);
@@ -210,6 +218,8 @@ export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
       }
       // Everything else goes through two dense f32 rows: other strides, a norm, another type, or two geometries.
       const xStride = word(part, RopePart.xDim), yStride = word(part, RopePart.yDim);
+      const row = (<usize>headDim) << 2, window = (<usize>offset) << 2;
+      let scale = address(part, RopePart.scale);
       for (let h = 0; h < heads; h++) {
         readRowOf(xType, rowIn, x, headDim, xStride);
         if (weight) normaliseRow<f32, f32>(rowIn, rowIn, weight, headDim, load<f64>(place(part, RopePart.eps)));
@@ -217,6 +227,12 @@ export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
         if (!plain) rotateAny(rowOut + window, rowIn + window, cos, sin, pairs, readStep, readGap, writeStep, writeGap);
         else if (interleaved) rotateInterleaved<f32>(rowOut + window, rowIn + window, cos, sin, pairs);
         else rotateHalf<f32>(rowOut + window, rowIn + window, cos, sin, pairs);
+        if (scale) {
+          for (let i = 0; i < headDim; i++) {
+            store<f32>(place(rowOut, i), load<f32>(place(rowOut, i)) / load<f32>(place(scale, i)));
+          }
+          scale += row;
+        }
         if (xType == yType && !weight) {
           // What is not rotated keeps its bits, NaN payloads too.
           const size = <i32>bytesOf(xType), end = offset + (pairs << 1);

@@ -28,16 +28,19 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
   // Steps that take memory or run a separate kernel come before prepare.
   const weights = parts.map(({ norm }) => (norm ? call.denseF32(norm.weight) : 0));
   const rowsAt = parts.map(({ rows }) => (rows ? call.copyIn(rows) : 0));
+  const scalesAt = parts.map(({ scale }) => call.copyInF32(scale));
+  let headDim = 0;
+  for (const { x } of parts) headDim = Math.max(headDim, x.shape[3]!);
   const { table, read, write } = plan;
   const { launcher } = call;
   const [cos, sin, tableRows] = [launcher.table(table.cos), launcher.table(table.sin), launcher.table(plan.tableRows)];
-  const args = launcher.prepare(4 * plan.headDim * 4);
+  const args = launcher.prepare(4 * headDim * 4);
   args[Rope.cos] = cos;
   args[Rope.sin] = sin;
   args[Rope.tableRows] = tableRows;
   args[Rope.perBatch] = plan.batch === undefined ? 0 : 1;
   args[Rope.seq] = seq;
-  args[Rope.headDim] = plan.headDim;
+  args[Rope.headDim] = headDim;
   args[Rope.rotaryOffset] = plan.rotaryOffset;
   args[Rope.pairs] = table.pairs;
   args[Rope.readStep] = read.step;
@@ -47,7 +50,7 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
   args[Rope.parts] = parts.length;
   let tokenBytes = 0;
   for (let p = 0; p < parts.length; p++) {
-    const { x, out, norm } = parts[p]!;
+    const { x, out, norm, rotate, blockSize } = parts[p]!;
     const heads = x.shape[2]!;
     const at = Rope.firstPart + RopePart.words * p;
     args[at + RopePart.x] = call.address(x);
@@ -57,11 +60,15 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
     args[at + RopePart.heads] = heads;
     writeList(args, at + RopePart.xBatch, x.strides);
     writeList(args, at + RopePart.yBatch, out.strides);
+    args[at + RopePart.headDim] = x.shape[3]!;
+    args[at + RopePart.rotate] = rotate ? 1 : 0;
     args[at + RopePart.rows] = rowsAt[p]!;
+    args[at + RopePart.blockSize] = blockSize ?? 0;
+    args[at + RopePart.scale] = scalesAt[p]!;
     args[at + RopePart.weight] = weights[p]!;
     writeF64(args, at + RopePart.eps, norm?.eps ?? 0);
     args[at + RopePart.dense] = x.strides[3] === 1 && out.strides[3] === 1 && x.dtype === out.dtype && !norm ? 1 : 0;
-    tokenBytes += heads * plan.headDim * (sizeBytes(x.dtype) + sizeBytes(out.dtype));
+    tokenBytes += heads * x.shape[3]! * (sizeBytes(x.dtype) + sizeBytes(out.dtype));
   }
   launcher.run(Kernel.rope, batch * seq, tokenBytes);
 }

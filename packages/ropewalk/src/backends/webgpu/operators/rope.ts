@@ -3,6 +3,7 @@ import type { RopeCall, RopePart } from '../../../ops/rope/call.js';
 import type { PairGeometry, RopePlan } from '../../../ops/rope/plan.js';
 import {
   type Call,
+  cacheElementOf,
   elementOf,
   inFours,
   layoutParams,
@@ -53,7 +54,9 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
   let group: Placed[] = [];
   const blocks = (list: readonly Placed[]): number =>
     new Set(list.flatMap(({ xAt, outAt, weightAt }) => [xAt.block, outAt.block, weightAt?.block]).filter(Boolean))
-      .size + list.filter(({ rows }) => rows && countedFrom(rows, plan.seqLen) === undefined).length;
+      .size +
+    list.filter(({ rows }) => rows && countedFrom(rows, plan.seqLen) === undefined).length +
+    list.filter(({ scale }) => scale).length;
   for (const part of placed) {
     if (group.length > 0 && (group.length === MAX_PARTS || blocks([...group, part]) > limit)) {
       rotate(plan, group, call);
@@ -65,19 +68,18 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
 }
 
 function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
-  const { rotaryDim, rotaryOffset, headDim, table, tableRows } = plan;
+  const { rotaryDim, rotaryOffset, table, tableRows } = plan;
   const { block: tableBlock, sin } = uploadTable(plan, call);
   const [batch, seq] = parts[0]!.x.shape as [number, number];
-  const rest = parts.every(({ stays }) => stays) ? 0 : headDim - rotaryDim;
-  const fours = parts.every(({ x, out, xAt, outAt, norm, weightAt }) =>
+  const fours = parts.every(({ x, out, rotate, stays, xAt, outAt, norm, weightAt }) =>
     inFours(
-      [table.pairs, rotaryOffset, rest],
+      [...(rotate ? [table.pairs, rotaryOffset] : []), ...(stays ? [] : [x.shape[3]!])],
       [usefulStrides(x), usefulStrides(out), ...(norm ? [norm.weight.strides] : [])],
       [xAt.offset, outAt.offset, weightAt?.offset ?? 0],
     ),
   );
   const normed = parts.some(({ norm }) => norm);
-  const lanes = fours && (!normed || headDim % 4 === 0) ? 4 : 1;
+  const lanes = fours && parts.every(({ x, norm }) => !norm || x.shape[3]! % 4 === 0) ? 4 : 1;
   const countedTable = countedFrom(tableRows, tableRows.length) === 0;
   const uses: Use[] = [reads('cos', 'f32', lanes, tableBlock), reads('sin', 'f32', lanes, tableBlock)];
   if (!countedTable) {
@@ -87,31 +89,36 @@ function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
   const params: Partial<Record<RopeParam, number>> = {};
   let total = 0;
   const variants = parts.map((part, p): RopePartVariant => {
-    const { x, out, xAt, outAt, rows, norm, weightAt, stays } = part;
-    const heads = x.shape[2]!;
-    const units = (table.pairs + (stays ? 0 : headDim - rotaryDim)) / lanes;
+    const { x, out, xAt, outAt, rows, blockSize, rotate, scale, norm, weightAt, stays } = part;
+    const [heads, headDim] = [x.shape[2]!, x.shape[3]!];
+    const [pairs, rest] = rotate ? [table.pairs, headDim - rotaryDim] : [0, headDim];
+    const units = (pairs + (stays ? 0 : rest)) / lanes;
     const first = rows ? countedFrom(rows, seq) : 0;
     uses.push(reads(`x${p}`, elementOf(x.dtype), lanes, xAt.block));
-    uses.push(writes(`out${p}`, elementOf(out.dtype), lanes, outAt.block));
+    uses.push(writes(`out${p}`, cacheElementOf(out.dtype), lanes, outAt.block));
     if (norm) uses.push(reads(`weight${p}`, elementOf(norm.weight.dtype), lanes, weightAt!.block));
     if (rows && first === undefined) uses.push(reads(`rows${p}`, 'u32', 1, call.temporary(rows)));
+    if (scale) uses.push(reads(`scale${p}`, 'f32', lanes, call.temporary(scale)));
     const eps = norm?.eps ?? 0;
     const weights = { weight: weightAt?.offset ?? 0, weightStep: norm?.weight.strides[0] ?? 0 };
     Object.assign(params, layoutParams(`x${p}`, 'x', xAt, x, p), layoutParams(`out${p}`, 'o', outAt, out, p));
-    for (const [name, value] of Object.entries({ heads, units, rows: first ?? 0, ...weights, ...epsParams(eps) }))
+    const sizes = { heads, headDim, units, rows: first ?? 0, blockSize: blockSize ?? 0 };
+    for (const [name, value] of Object.entries({ ...sizes, ...weights, ...epsParams(eps) }))
       params[`${name}${p}` as RopeParam] = value;
     total += normed ? heads : heads * units;
     return {
+      rotate,
       rest: stays ? 'stays' : norm || x.dtype !== out.dtype ? 'values' : 'bits',
       rows: first === undefined ? 'listed' : 'counted',
+      blocks: blockSize !== undefined,
       norm: norm !== undefined,
+      scale: scale !== undefined,
     };
   });
   Object.assign(params, {
     tokens: batch * seq,
     seq,
     total,
-    headDim,
     rotaryDim,
     offset: rotaryOffset,
     gap: rotaryDim / 2,
@@ -132,10 +139,12 @@ function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
 }
 
 /**
- * The first of a list that counts up by one, in each run of `length`, from the same number; undefined for another list.
+ * The first of a list that counts up by one, in each run of `length`, from the same number >= 0; undefined for another
+ * list.
  */
 function countedFrom(list: Int32Array, length: number): number | undefined {
   const first = list[0] ?? 0;
+  if (first < 0) return undefined; // a token that is skipped
   for (let n = 0; n < list.length; n++) if (list[n] !== first + (n % length)) return undefined;
   return first;
 }

@@ -7,11 +7,17 @@ export type PairOrder = 'woven' | 'split';
 
 /** One tensor of the call. */
 export interface RopePartVariant {
+  /** Whether heads are rotated, or copied: then all dimensions are outside the window. */
+  readonly rotate: boolean;
   /** What is done with the dimensions outside the window: nothing (in place), a copy of bits, or of values. */
   readonly rest: 'stays' | 'bits' | 'values';
   /** Rows of out: counted from a first one, or listed. */
   readonly rows: 'counted' | 'listed';
+  /** Whether rows are slots of blocks. */
+  readonly blocks: boolean;
   readonly norm: boolean;
+  /** Whether stored values are divided by scales. */
+  readonly scale: boolean;
 }
 
 /** What the text depends on. */
@@ -24,10 +30,21 @@ export interface RopeVariant {
   readonly parts: readonly RopePartVariant[];
 }
 
-const SIZES = ['tokens', 'seq', 'total', 'pairs', 'offset', 'rotaryDim', 'headDim', 'gap'] as const;
+const SIZES = ['tokens', 'seq', 'total', 'pairs', 'offset', 'rotaryDim', 'gap'] as const;
 const HEAD = [...SIZES, 'cos', 'sin', 'perBatch', 'tableRows'] as const;
 const OPERANDS = ['x', 'xb', 'xs', 'xh', 'xd', 'out', 'ob', 'os', 'oh', 'od'] as const;
-const PART = [...OPERANDS, 'heads', 'units', 'rows', 'weight', 'weightStep', 'eps', 'smallEps'] as const;
+const PART = [
+  ...OPERANDS,
+  'heads',
+  'headDim',
+  'units',
+  'rows',
+  'blockSize',
+  'weight',
+  'weightStep',
+  'eps',
+  'smallEps',
+] as const;
 
 /** A parameter of all parts, or of one: `xh1` is part 1's `xh`. */
 export type RopeParam = (typeof HEAD)[number] | `${(typeof PART)[number]}${number}`;
@@ -37,14 +54,15 @@ export const MAX_PARTS = 8;
 
 /**
  * The kernel for a number of parts. Operands cos, sin (f32), table_rows (u32) where listed; for part p x·p, out·p,
- * rows·p where listed, weight·p where normed.
+ * rows·p where listed, weight·p where normed, scale·p (f32, `[heads, headDim]`) where scaled.
  *
  * A unit is four pairs of one head (or one pair where lanes is 1), or as many dimensions of the rest. Without a norm a
  * thread computes a unit; with one a workgroup computes a head, and adds its squares first.
  *
  * Parameters: tokens of all batches; total: units (or heads, with a norm) of a token, all parts together; offset of the
  * window; gap between members of a split pair; perBatch: 1 when each batch has its own positions. Of a part: strides of
- * batch, token, head and dimension; units of a head; rows: the first row, or where the list starts.
+ * batch, token, head and dimension; units of a head; rows: the first row, or where the list
+ * starts; blockSize: rows of a block where rows are slots.
  */
 export function ropeKernel(parts: number): Kernel<RopeParam, RopeVariant> {
   const each = Array.from({ length: parts }, (_, p) => PART.map((name) => `${name}${p}` as const)).flat();
@@ -115,7 +133,8 @@ ${parts
   .join('')}`;
 }
 
-function partText({ lanes, read, write }: RopeVariant, { rest, rows, norm }: RopePartVariant, p: number): string {
+function partText({ lanes, read, write }: RopeVariant, part: RopePartVariant, p: number): string {
+  const { rotate, rest, rows, blocks, norm, scale } = part;
   const at = (dim: string): string => `source + (${dim}) * params.xd${p}`;
   const to = (dim: string): string => `place + (${dim}) * params.od${p}`;
   const load = (dim: string): string => {
@@ -124,6 +143,8 @@ function partText({ lanes, read, write }: RopeVariant, { rest, rows, norm }: Rop
       ? `load_weight${p}(params.weight${p} + (${dim}) * params.weightStep${p}) * (${value} * root.y / root.x)`
       : value;
   };
+  const store = (dim: string, value: string): string =>
+    `store_out${p}(${to(dim)}, ${scale ? `(${value}) / load_scale${p}(head * params.headDim${p} + (${dim}))` : value});`;
   const row = rows === 'counted' ? `params.rows${p} + s` : `bits_rows${p}(params.rows${p} + b * params.seq + s)`;
   const reading = {
     split: `let x0 = ${load('d')};
@@ -138,26 +159,21 @@ function partText({ lanes, read, write }: RopeVariant, { rest, rows, norm }: Rop
     let x1 = ${load('w + 1u')};`,
   }[read];
   const writing = {
-    split: `store_out${p}(${to('d')}, y0);
-    store_out${p}(${to('d + params.gap')}, y1);`,
+    split: `${store('d', 'y0')}
+    ${store('d + params.gap', 'y1')}`,
     woven:
       lanes === 4
-        ? `store_out${p}(${to('w')}, V(y0.x, y1.x, y0.y, y1.y));
-    store_out${p}(${to('w + 4u')}, V(y0.z, y1.z, y0.w, y1.w));`
-        : `store_out${p}(${to('w')}, y0);
-    store_out${p}(${to('w + 1u')}, y1);`,
+        ? `${store('w', 'V(y0.x, y1.x, y0.y, y1.y)')}
+    ${store('w + 4u', 'V(y0.z, y1.z, y0.w, y1.w)')}`
+        : `${store('w', 'y0')}
+    ${store('w + 1u', 'y1')}`,
   }[write];
   const copying = {
     stays: '',
     bits: `put_out${p}(${to('d')}, bits_x${p}(${at('d')}));`,
-    values: `store_out${p}(${to('d')}, ${load('d')});`,
+    values: store('d', load('d')),
   }[rest];
-  return /* wgsl */ `
-fn rotate${p}(b: u32, s: u32, head: u32, u: u32, root: vec2<f32>) {
-  let source = params.x${p} + b * params.xb${p} + s * params.xs${p} + head * params.xh${p};
-  let place = params.out${p} + b * params.ob${p} + (${row}) * params.os${p} + head * params.oh${p};
-  let j = u * LANES;
-  if (j < params.pairs) {
+  const rotating = /* wgsl */ `  if (j < params.pairs) {
     let angle = table_row(b, s) * params.pairs + j;
     let c = load_cos(params.cos + angle);
     let sn = load_sin(params.sin + angle);
@@ -170,7 +186,17 @@ fn rotate${p}(b: u32, s: u32, head: u32, u: u32, root: vec2<f32>) {
     return;
   }
   let r = j - params.pairs;
-  let d = select(r + params.rotaryDim, r, r < params.offset);
+  let d = select(r + params.rotaryDim, r, r < params.offset);`;
+  return /* wgsl */ `
+fn rotate${p}(b: u32, s: u32, head: u32, u: u32, root: vec2<f32>) {
+  let source = params.x${p} + b * params.xb${p} + s * params.xs${p} + head * params.xh${p};
+  let row = ${row};
+  ${rows === 'listed' ? 'if (row == 0xffffffffu) { return; }' : ''}
+  ${blocks ? `let block = row / params.blockSize${p};` : ''}
+  let row_at = ${blocks ? `block * params.ob${p} + row % params.blockSize${p}` : `b * params.ob${p} + row`} * params.os${p};
+  let place = params.out${p} + row_at + head * params.oh${p};
+  let j = u * LANES;
+${rotate ? rotating : /* wgsl */ `  let d = j;`}
   ${copying}
 }
 ${
@@ -178,7 +204,7 @@ ${
     ? /* wgsl */ `
 fn squares${p}(source: u32, lane: u32, scale: f32) -> f32 {
   var squares = 0.0;
-  for (var i = lane * LANES; i < params.headDim; i += THREADS * LANES) {
+  for (var i = lane * LANES; i < params.headDim${p}; i += THREADS * LANES) {
     let v = load_x${p}(${at('i')}) * scale;
     squares += ${lanes === 4 ? 'dot(v, v)' : 'v * v'};
   }
@@ -186,7 +212,7 @@ fn squares${p}(source: u32, lane: u32, scale: f32) -> f32 {
 }
 fn root${p}(b: u32, s: u32, head: u32, lane: u32) -> vec2<f32> {
   let source = params.x${p} + b * params.xb${p} + s * params.xs${p} + head * params.xh${p};
-  let d = f32(params.headDim);
+  let d = f32(params.headDim${p});
   var mean = squares${p}(source, lane, 1.0) / d;
   let scale = rescale(mean + params.eps${p});
   if (scale != 1.0) { mean = squares${p}(source, lane, scale) / d; }
