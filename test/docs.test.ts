@@ -168,7 +168,7 @@ test('every link between pages leads to a file, and to a heading of it; pages of
 });
 
 test('every dialect has a page with an example', () => {
-  for (const dialect of ['cann', 'ggml', 'gguf', 'huggingface', 'infiniop', 'llaisys', 'onnx']) {
+  for (const dialect of ['cann', 'flash-attn', 'ggml', 'gguf', 'huggingface', 'infiniop', 'llaisys', 'onnx']) {
     assert.ok(examplesOf(join('docs', 'dialects', `${dialect}.md`), 'ts').length > 0, dialect);
   }
 });

@@ -11,7 +11,7 @@ import { after, before, describe, test } from 'node:test';
 import * as aicore from '../packages/ascend/src/index.js';
 import { BACKENDS, openBackend } from '../packages/cli/src/backends.js';
 import * as devices from '../packages/devices/src/index.js';
-import * as cann from '../packages/dialects/src/cann.js';
+import * as cann from '../packages/dialects/src/cann/index.js';
 import * as ggml from '../packages/dialects/src/ggml.js';
 import * as gguf from '../packages/dialects/src/gguf.js';
 import * as huggingface from '../packages/dialects/src/huggingface.js';
@@ -326,6 +326,17 @@ const GGML: Rows = {
     },
   ],
 };
+const sinCosCache = () => ({
+  positions: longs(0, 1, 0, 1, 1, 0).view([3, 2]),
+  queryIn: ones(2, 64),
+  keyIn: ones(2, 64),
+  cosSinCache: ones(2, 64),
+  mropeSection: [8, 12, 12],
+  headSize: 64,
+  isNeoxStyle: true,
+  queryOut: ones(2, 64),
+  keyOut: ones(2, 64),
+});
 const CANN: Rows = {
   rope: () => [
     rw,
@@ -348,6 +359,42 @@ const CANN: Rows = {
     },
   ],
   aclnnRotaryPositionEmbedding: () => [rw, ones(1, 2, 1, 4), zeros(1, 2, 1, 4), zeros(1, 2, 1, 4), 0],
+  aclnnRotaryPositionEmbeddingGrad: () => [rw, ones(2, 1, 4), zeros(2, 1, 4), zeros(2, 1, 4), ones(2, 1, 4), 0],
+  aclnnApplyRotaryPosEmb: () => [rw, ones(2, 1, 4), ones(2, 2, 4), zeros(2, 1, 4), zeros(2, 1, 4), 4],
+  aclnnApplyRotaryPosEmbV2: () => [rw, ones(2, 1, 4), ones(2, 2, 4), zeros(2, 1, 4), zeros(2, 1, 4), 4, 'half'],
+  aclnnApplyRotaryPosEmbGrad: () => [
+    rw,
+    {
+      gradQueryEmbed: ones(2, 1, 4),
+      gradKeyEmbed: ones(2, 2, 4),
+      cos: zeros(2, 1, 4),
+      sin: zeros(2, 1, 4),
+      queryOptional: ones(2, 1, 4),
+      keyOptional: ones(2, 2, 4),
+      rotaryModeOptional: 'half',
+      layout: 4,
+    },
+  ],
+  aclnnInplacePartialRotaryMul: () => [rw, ones(1, 2, 1, 4), zeros(1, 2, 1, 2), zeros(1, 2, 1, 2), 1, [2, 4]],
+  aclnnInplacePartialRotaryMulGrad: () => [rw, ones(1, 2, 1, 4), zeros(1, 2, 1, 2), zeros(1, 2, 1, 2), 1, [2, 4]],
+  aclnnRopeWithSinCosCache: () => [rw, sinCosCache()],
+  aclnnRopeWithSinCosCacheV2: () => [rw, { ...sinCosCache(), cacheMode: 0 }],
+};
+const FLASH_ATTN: Rows = {
+  applyRotary: () => [
+    rw,
+    ones(3, 1, 4),
+    zeros(2, 2),
+    zeros(2, 2),
+    {
+      seqlen_offsets: ids(0, 1),
+      cu_seqlens: ids(0, 2, 3),
+      max_seqlen: 2,
+      interleaved: false,
+      inplace: false,
+      conjugate: false,
+    },
+  ],
 };
 const rotary = () => ({
   X: ones(1, 1, 2, 4),
@@ -824,6 +871,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
   '@ropewalk/dialects': { rows: CONVERT, module: dialects },
   '@ropewalk/dialects, ggml': { rows: GGML, module: ggml },
   '@ropewalk/dialects, cann': { rows: CANN, module: cann },
+  '@ropewalk/dialects, flashAttn': { rows: FLASH_ATTN, module: dialects.flashAttn },
   '@ropewalk/dialects, onnx': { rows: ONNX, module: onnx },
   '@ropewalk/dialects, llaisys': { rows: LLAISYS, module: llaisys },
   '@ropewalk/dialects, infiniop': { rows: INFINIOP, module: infiniop },

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import * as cann from '../../packages/dialects/src/cann.js';
+import * as cann from '../../packages/dialects/src/cann/index.js';
 import * as ggml from '../../packages/dialects/src/ggml.js';
 import { nmse } from '../../packages/oracle/src/judge.js';
 import { type Tensor, tensorFrom, zeros } from '../../packages/ropewalk/src/core/tensor.js';

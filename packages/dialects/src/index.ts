@@ -5,7 +5,7 @@
  * @module @ropewalk/dialects
  */
 
-export * as cann from './cann.js';
+export * as cann from './cann/index.js';
 export {
   type Apart,
   type ComparedRow,
@@ -22,6 +22,7 @@ export { distanceOf, type EffectiveRope, effectiveRope, type RopeDistance, STAND
 export type { ConvertOptions, FormTable, GivenTable, Relayout } from './convert/form.js';
 export { modelTypeOf } from './convert/gguf.js';
 export { specFromJson, specToJson } from './convert/record.js';
+export * as flashAttn from './flash-attn.js';
 export * as ggml from './ggml.js';
 export type { GgufHeader } from './gguf.js';
 export * as gguf from './gguf.js';

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import * as cann from '../../../packages/dialects/src/cann.js';
+import * as cann from '../../../packages/dialects/src/cann/index.js';
 import * as ggml from '../../../packages/dialects/src/ggml.js';
 import { GGUF_ARCHITECTURES } from '../../../packages/dialects/src/gguf-architectures.js';
 import { ropeFromConfig } from '../../../packages/dialects/src/huggingface.js';

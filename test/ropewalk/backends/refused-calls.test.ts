@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { BACKENDS } from '../../../packages/cli/src/backends.js';
-import * as cann from '../../../packages/dialects/src/cann.js';
+import * as cann from '../../../packages/dialects/src/cann/index.js';
 import * as ggml from '../../../packages/dialects/src/ggml.js';
 import * as onnx from '../../../packages/dialects/src/onnx.js';
 import type { Backend } from '../../../packages/ropewalk/src/backends/backend.js';

@@ -9,7 +9,7 @@
 
 import { planRope, type RopeSpec, type RopeTable } from 'ropewalk';
 import { type Fields, fail, refuse } from 'ropewalk/backend';
-import { ACLNN_ROTARY_MODE } from '../cann.js';
+import { ACLNN_ROTARY_MODE } from '../cann/tables.js';
 import { INFINIOP_ROPE_ALGO_GPT_J, INFINIOP_ROPE_ALGO_GPT_NEOX } from '../infiniop.js';
 import { type EffectiveRope, effectiveRope } from './effective.js';
 import { type Frame, specFromFrequencies } from './explicit.js';

@@ -1,0 +1,152 @@
+/**
+ * flash-attn: `apply_rotary`, with sequences of different lengths one after the other (`cu_seqlens`) and offsets into
+ * the tables. triton-ascend and flash-linear-attention have the same call.
+ *
+ * @module
+ * @see Dao-AILab/flash-attention@03f6a6b7 flash_attn/ops/triton/rotary.py
+ * @see fla-org/flash-linear-attention@4057f93e fla/modules/rotary.py
+ */
+import { bindRope, planRopeWithTable, type Runner, Tensor, tableFromTensors } from 'ropewalk';
+import {
+  checkApart,
+  checkDims,
+  checkInteger,
+  checkRunner,
+  checkTensor,
+  readIntegers,
+  readOptions,
+  refuse,
+  withFresh,
+} from 'ropewalk/backend';
+import { type AclnnFloat, checkAclnnFloat } from './cann/tables.js';
+
+/** The options of {@link applyRotary}, with flash-attn's names. */
+export interface ApplyRotaryOptions {
+  /** Added to each token's place in its sequence; one for all, or i32 or i64 `[batch]`. 0 unless given. */
+  readonly seqlen_offsets?: number | Tensor<'i32' | 'i64'>;
+  /** i32 or i64 `[batch + 1]`: where sequences start in x, then the number of all tokens. */
+  readonly cu_seqlens?: Tensor<'i32' | 'i64'> | null;
+  /** The longest sequence; needed with cu_seqlens. */
+  readonly max_seqlen?: number | null;
+  /** true pairs (2j, 2j+1), false (j, j + rotary_dim/2); false unless given. */
+  readonly interleaved?: boolean;
+  /** Rotates x itself; false unless given. */
+  readonly inplace?: boolean;
+  /** Rotates backwards, for gradients; false unless given. */
+  readonly conjugate?: boolean;
+}
+
+/**
+ * `apply_rotary(x, cos, sin, seqlen_offsets, cu_seqlens, max_seqlen, interleaved, inplace, conjugate)`: rotates the
+ * first rotary_dim dimensions of each head. Token s of sequence b takes row `s + seqlen_offsets[b]` of the tables.
+ *
+ * A token whose row is outside the tables (padding on the left has negative ones) is not rotated: it is copied, as if
+ * cos were 1 and sin 0.
+ *
+ * @param rw - runs the plan
+ * @param x - `[batch, seqlen, nheads, headdim]`, or `[total_seqlen, nheads, headdim]` with cu_seqlens; f32, f16 or
+ *   bf16, any strides
+ * @param cos - `[seqlen_ro, rotary_dim / 2]`, x's dtype, in host memory; seqlen_ro is at least the longest sequence
+ * @param sin - as cos
+ * @param options - offsets, sequences and switches
+ * @returns x where it is rotated in place, else a fresh dense tensor of its shape
+ * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, naming the argument; nothing is written then
+ */
+export function applyRotary<D extends AclnnFloat>(
+  rw: Runner,
+  x: Tensor<D>,
+  cos: Tensor<D>,
+  sin: Tensor<D>,
+  options: ApplyRotaryOptions = {},
+): Tensor<D> {
+  const op = 'apply_rotary';
+  checkRunner(rw, `${op}: rw`);
+  const given = readOptions(options, `${op}: options`);
+  for (const [name, tensor] of Object.entries({ x, cos, sin })) checkTensor(tensor, `${op}: ${name}`);
+  for (const name of ['interleaved', 'inplace', 'conjugate'] as const)
+    if (given[name] !== undefined && typeof given[name] !== 'boolean')
+      refuse('RANGE', `${op}: ${name}`, 'true or false', given[name]);
+  const cu = given.cu_seqlens ?? undefined;
+  checkAclnnFloat(x, `${op}: x`);
+  checkAclnnFloat(cos, `${op}: cos`, [x.dtype]);
+  checkAclnnFloat(sin, `${op}: sin`, [x.dtype]);
+  const form =
+    cu === undefined ? '[batch, seqlen, nheads, headdim]' : '[total_seqlen, nheads, headdim] with cu_seqlens';
+  if (x.rank !== (cu === undefined ? 4 : 3)) refuse('SHAPE', `${op}: x`, form, [...x.shape]);
+  const headdim = x.shape.at(-1)!;
+  if (cos.rank !== 2 || cos.shape[1]! < 1 || 2 * cos.shape[1]! > headdim)
+    refuse('SHAPE', `${op}: cos`, `[seqlen_ro, rotary_dim / 2], rotary_dim at most headdim=${headdim}`, [...cos.shape]);
+  checkDims(sin, `${op}: sin`, cos.shape);
+  const rowsInAll = cos.shape[0]!;
+  const lengths = cu === undefined ? Array(x.shape[0]).fill(x.shape[1]!) : readLengths(op, cu, x.shape[0]!);
+  const longest = longestOf(op, given.max_seqlen, lengths, cu !== undefined);
+  if (rowsInAll < longest) refuse('SHAPE', `${op}: cos`, `at least ${longest} rows, the longest sequence`, rowsInAll);
+  const offsets = readOffsets(op, given.seqlen_offsets ?? 0, lengths.length, rowsInAll - longest);
+
+  const last = rowsInAll;
+  const table = withStill(tableFromTensors(cos, sin, op));
+  const tableRows = new Int32Array(lengths.reduce((sum, n) => sum + n, 0));
+  let token = 0;
+  for (const [b, length] of lengths.entries()) {
+    for (let s = 0; s < length; s++) {
+      const row = s + offsets[b]!;
+      tableRows[token++] = row >= 0 && row < last ? row : last;
+    }
+  }
+  const batched = cu === undefined ? { seqLen: x.shape[1]!, batch: x.shape[0]! } : { seqLen: x.shape[0]! };
+  const plan = planRopeWithTable({
+    headDim: headdim,
+    rotaryDim: 2 * cos.shape[1]!,
+    pairing: given.interleaved ? 'interleaved' : 'half',
+    direction: given.conjugate ? 'backward' : 'forward',
+    table,
+    tableRows,
+    ...batched,
+  });
+  const into = (out: Tensor<D>): Tensor<D> => {
+    rw.run(bindRope(plan, x, out));
+    return out;
+  };
+  if (!given.inplace) return withFresh(rw, x.dtype, x.shape, into);
+  for (const [name, tensor] of Object.entries({ cos, sin })) checkApart(x, `${op}: x`, name, tensor);
+  return into(x);
+}
+
+/** A table with one more row, of no rotation. */
+function withStill(table: ReturnType<typeof tableFromTensors>) {
+  const cos = new Float32Array(table.cos.length + table.pairs).fill(1);
+  const sin = new Float32Array(table.sin.length + table.pairs);
+  cos.set(table.cos);
+  sin.set(table.sin);
+  return { rows: table.rows + 1, pairs: table.pairs, cos, sin };
+}
+
+function readLengths(op: string, cu: Tensor, total: number): number[] {
+  const where = `${op}: cu_seqlens`;
+  checkTensor(cu, where);
+  if (cu.rank !== 1 || cu.size === 0) refuse('SHAPE', where, '[batch + 1]', [...cu.shape]);
+  const starts = readIntegers(cu, where);
+  if (starts[0] !== 0) refuse('RANGE', `${where}[0]`, '0', starts[0]);
+  for (let b = 1; b < starts.length; b++)
+    if (starts[b]! < starts[b - 1]!) refuse('RANGE', `${where}[${b}]`, `an integer >= ${starts[b - 1]}`, starts[b]);
+  if (starts.at(-1) !== total)
+    refuse('RANGE', `${where}[${starts.length - 1}]`, `total_seqlen = ${total}`, starts.at(-1));
+  return Array.from({ length: starts.length - 1 }, (_item, b) => starts[b + 1]! - starts[b]!);
+}
+
+function longestOf(op: string, given: number | undefined | null, lengths: readonly number[], varlen: boolean): number {
+  const longest = lengths.reduce((most, n) => Math.max(most, n), 0);
+  if (!varlen) return longest;
+  return checkInteger(given, `${op}: max_seqlen`, longest);
+}
+
+/** An offset for each sequence. One for all must leave each of its rows inside the tables, as in flash-attn. */
+function readOffsets(op: string, given: number | Tensor, batch: number, most: number): ArrayLike<number> {
+  const where = `${op}: seqlen_offsets`;
+  if (Tensor.isTensor(given)) {
+    if (given.rank !== 1 || given.size !== batch) refuse('SHAPE', where, `[batch] = [${batch}]`, [...given.shape]);
+    return readIntegers(given, where);
+  }
+  checkInteger(given, where, Number.MIN_SAFE_INTEGER, most, 'seqlen_ro - the longest sequence');
+  return Array<number>(batch).fill(given);
+}

@@ -1,0 +1,104 @@
+/**
+ * Golden vectors of calls that take their tensors by name: aclnn's, and flash-attn's.
+ *
+ * A case names its call, the arguments and the tensors; what it writes is compared with torch's float64 result.
+ *
+ * @module
+ */
+import { cann, flashAttn } from '@ropewalk/dialects';
+import type { FloatDtype, Runner, Tensor } from 'ropewalk';
+import { type Fields, fail, refuse } from 'ropewalk/backend';
+import { readDtype, readNpy, type VectorFolder } from '../folder.js';
+import { allOf, judgeClose } from '../judge.js';
+import { formatLabel } from '../label.js';
+import type { ConformanceCase, Verdict } from '../runner.js';
+import { rotationErrorBound } from '../tolerance.js';
+
+/** A case's arguments: what is no tensor, and the tensors. */
+interface Arguments {
+  readonly plain: Readonly<Record<string, unknown>>;
+  readonly tensors: Readonly<Record<string, Tensor>>;
+  /** A tensor that the case must have. */
+  of(name: string): never;
+}
+
+/** Runs a call; returns what it made, by the outputs' names. A call in place makes nothing: its outputs are inputs. */
+type Call = (rw: Runner, given: Arguments) => unknown;
+
+/** Each call by its name. Values that it does not take are refused by it. */
+const CALLS: Readonly<Record<string, Call>> = {
+  aclnnRotaryPositionEmbedding: (rw, { of, plain }) => ({
+    out: cann.aclnnRotaryPositionEmbedding(rw, of('x'), of('cos'), of('sin'), plain.mode as number),
+  }),
+  aclnnRotaryPositionEmbeddingGrad: (rw, { of, plain }) =>
+    cann.aclnnRotaryPositionEmbeddingGrad(rw, of('dy'), of('cos'), of('sin'), of('xOptional'), plain.mode as number),
+  aclnnApplyRotaryPosEmb: (rw, { of, plain }) =>
+    cann.aclnnApplyRotaryPosEmb(rw, of('queryRef'), of('keyRef'), of('cos'), of('sin'), plain.layout as number),
+  aclnnApplyRotaryPosEmbV2: (rw, { of, plain }) => {
+    const [layout, mode] = [plain.layout as number, plain.rotaryMode as 'half'];
+    return cann.aclnnApplyRotaryPosEmbV2(rw, of('queryRef'), of('keyRef'), of('cos'), of('sin'), layout, mode);
+  },
+  aclnnApplyRotaryPosEmbGrad: (rw, given) => cann.aclnnApplyRotaryPosEmbGrad(rw, all(given)),
+  aclnnInplacePartialRotaryMul: (rw, { of, plain }) => {
+    const [mode, slice] = [plain.rotary_mode as number, plain.partialSlice as number[]];
+    return cann.aclnnInplacePartialRotaryMul(rw, of('xRef'), of('cos'), of('sin'), mode, slice);
+  },
+  aclnnInplacePartialRotaryMulGrad: (rw, { of, plain }) => {
+    const [mode, slice] = [plain.rotaryMode as number, plain.partialSlice as number[]];
+    return cann.aclnnInplacePartialRotaryMulGrad(rw, of('dyRef'), of('cos'), of('sin'), mode, slice);
+  },
+  aclnnRopeWithSinCosCache: (rw, given) => cann.aclnnRopeWithSinCosCache(rw, all(given)),
+  aclnnRopeWithSinCosCacheV2: (rw, given) => cann.aclnnRopeWithSinCosCacheV2(rw, all(given)),
+  applyRotary: (rw, { of, plain, tensors }) => {
+    const { x, cos, sin, ...offsets } = tensors;
+    return { out: flashAttn.applyRotary(rw, of('x'), of('cos'), of('sin'), { ...plain, ...offsets } as object) };
+  },
+};
+
+const all = ({ plain, tensors }: Arguments): never => ({ ...plain, ...tensors }) as never;
+
+/** Makes the cases of a folder of calls. */
+export function callVectorCases(
+  folder: VectorFolder,
+  manifest: Fields,
+  suite: 'cann' | 'flash-attn',
+): ConformanceCase[] {
+  return manifest.objects('cases').map((f): ConformanceCase => {
+    const inputs = f.object('inputs');
+    const shapes = inputs.keys().map((key) => [key, inputs.object(key).integers('shape')]);
+    const label = formatLabel(f.text('call'), { vector: `${suite}/${f.text('id')}`, ...Object.fromEntries(shapes) });
+    return { suite, label, run: (runner) => runCase(folder, f, runner) };
+  });
+}
+
+async function runCase(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {
+  const name = f.text('call');
+  const call = Object.hasOwn(CALLS, name)
+    ? CALLS[name]!
+    : refuse('FORMAT', f.path('call'), Object.keys(CALLS).join(', '), name);
+  const [inputs, outputs] = [f.object('inputs'), f.object('outputs')];
+  const tensors: Record<string, Tensor> = {};
+  for (const key of inputs.keys()) {
+    const g = inputs.object(key);
+    tensors[key] = readNpy(folder, g.text('file'), readDtype(g));
+  }
+  const args = f.object('args');
+  const made = (call(runner, {
+    plain: Object.fromEntries(args.keys().map((key) => [key, args.raw(key)])),
+    tensors,
+    of: (key) => (tensors[key] ?? fail('FORMAT', f.where, `the case has no tensor ${key}`)) as never,
+  }) ?? {}) as Readonly<Record<string, Tensor>>;
+  await runner.finish();
+  const verdicts: Verdict[] = [];
+  for (const key of outputs.keys()) {
+    const g = outputs.object(key);
+    const got = made[key] ?? tensors[key] ?? fail('FORMAT', g.where, `the call writes no ${key}`);
+    const want = await readNpy(folder, g.text('expected'), 'f64').readNumbers();
+    const [roundings, magnitude] = [g.integer('roundings'), g.number('magnitude')];
+    const dtype = readDtype(g);
+    if (got.dtype !== dtype) return { status: 'fail', detail: `[${key}] dtype ${got.dtype}, expected ${dtype}` };
+    const bound = (i: number): number => rotationErrorBound(dtype as FloatDtype, want[i]!, magnitude, roundings);
+    verdicts.push(judgeClose(`${name} ${key}`, await got.readNumbers(), want, bound, dtype));
+  }
+  return allOf(...verdicts);
+}

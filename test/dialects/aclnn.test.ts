@@ -1,0 +1,379 @@
+/** aclnn's calls and flash-attn's: torch's vectors on every backend, and what the calls refuse. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { cann, flashAttn } from '../../packages/dialects/src/index.js';
+import { openFolder } from '../../packages/oracle/src/folder.node.js';
+import { formatResult, runCases } from '../../packages/oracle/src/runner.js';
+import { vectorCases } from '../../packages/oracle/src/vectors.js';
+import { type Tensor, tensorFrom, zeros } from '../../packages/ropewalk/src/core/tensor.js';
+import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
+import { GENERAL_BACKENDS, noBackend, openShared } from '../support/gpu.js';
+import { VECTORS } from '../support/suites.js';
+import { f64Tensor, floats } from '../support/tensors.js';
+
+describe('golden', () => {
+  for (const { name } of GENERAL_BACKENDS) {
+    test(`every vector of cann and flash-attn passes on ${name}`, { skip: noBackend(name) }, async () => {
+      const rw = await openShared(name);
+      const failed: string[] = [];
+      try {
+        for (const folder of ['cann', 'flash-attn'])
+          for await (const result of runCases(vectorCases(openFolder(`${VECTORS}/${folder}`)), rw))
+            if (result.verdict.status !== 'ok') failed.push(formatResult(result));
+      } finally {
+        rw.dispose();
+      }
+      assert.deepEqual(failed, []);
+    });
+  }
+});
+
+const rw = referenceRunner();
+const ones = (...shape: number[]): Tensor<'f32'> =>
+  f64Tensor(new Float64Array(shape.reduce((n, size) => n * size, 1)).fill(1), shape, 'f32') as Tensor<'f32'>;
+const longs = (shape: readonly number[], ...values: number[]): Tensor<'i64'> =>
+  tensorFrom(BigInt64Array.from(values, BigInt), { shape });
+
+describe('sums of gradients', () => {
+  test('many heads in bf16: the sum is f32, not a chain of bf16 sums', () => {
+    // 4096 ones: bf16 cannot count past 256.
+    const many = (...shape: number[]) =>
+      f64Tensor(new Float64Array(shape.reduce((n, size) => n * size, 1)).fill(1), shape, 'bf16') as Tensor<'bf16'>;
+    const table = zeros('bf16', [1, 1, 1, 2]);
+    const { dcosOut } = cann.aclnnRotaryPositionEmbeddingGrad(
+      rw,
+      many(2, 4, 512, 2),
+      table,
+      table,
+      many(2, 4, 512, 2),
+      0,
+    );
+    assert.deepEqual([...floats(dcosOut!)], [4096, 4096]);
+  });
+
+  test('without x there are no gradients of the tables', () => {
+    const { dcosOut, dsinOut } = cann.aclnnRotaryPositionEmbeddingGrad(
+      rw,
+      ones(2, 1, 4),
+      ones(2, 1, 4),
+      ones(2, 1, 4),
+      null,
+      0,
+    );
+    assert.deepEqual([dcosOut, dsinOut], [undefined, undefined]);
+  });
+});
+
+/** A call that must be refused, leaving every tensor as it was. */
+interface Refusal {
+  readonly name: string;
+  readonly call: () => unknown;
+  readonly code: string;
+  readonly message: RegExp;
+}
+const refusal = (name: string, call: () => unknown, code: string, message: RegExp): Refusal => ({
+  name,
+  call,
+  code,
+  message,
+});
+
+const [q, k, table] = [ones(1, 2, 3, 4), ones(1, 2, 1, 4), ones(1, 2, 1, 4)];
+const apply = (change: Partial<Record<'q' | 'k' | 'cos' | 'sin', unknown>>, layout: unknown = 1) => {
+  const given = { q, k, cos: table, sin: ones(1, 2, 1, 4), ...change } as Record<string, Tensor<'f32'>>;
+  return () => cann.aclnnApplyRotaryPosEmb(rw, given.q!, given.k!, given.cos!, given.sin!, layout as number);
+};
+const x = ones(1, 2, 1, 8);
+const half = f64Tensor(new Float64Array(16).fill(1), [1, 2, 1, 8], 'f16') as Tensor<'f16'>;
+const partial =
+  (slice: unknown, width = 4, mode: unknown = 1) =>
+  () =>
+    cann.aclnnInplacePartialRotaryMul(
+      rw,
+      x,
+      ones(1, 2, 1, width),
+      ones(1, 2, 1, width),
+      mode as number,
+      slice as number[],
+    );
+const cached = {
+  positions: longs([2], 0, 1),
+  queryIn: ones(2, 128),
+  keyIn: ones(2, 64),
+  cosSinCache: ones(4, 64),
+  headSize: 64,
+  isNeoxStyle: true,
+};
+const byCache = (change: object) => () => cann.aclnnRopeWithSinCosCache(rw, { ...cached, ...change } as never);
+const byCacheV2 = (change: object) => () =>
+  cann.aclnnRopeWithSinCosCacheV2(rw, { ...cached, cacheMode: 0, ...change } as never);
+const three = { positions: longs([3, 2], 0, 1, 2, 3, 0, 1) };
+const packed = { x: ones(5, 2, 8), cos: ones(4, 4), sin: ones(4, 4) };
+const starts = (...values: number[]) => tensorFrom(Int32Array.from(values));
+const rotary = (change: object) => () =>
+  flashAttn.applyRotary(rw, packed.x, packed.cos, packed.sin, {
+    cu_seqlens: starts(0, 3, 5),
+    max_seqlen: 3,
+    ...change,
+  } as never);
+const gradients = (change: object) => () =>
+  cann.aclnnApplyRotaryPosEmbGrad(rw, {
+    gradQueryEmbed: q,
+    gradKeyEmbed: k,
+    cos: table,
+    sin: table,
+    layout: 1,
+    ...change,
+  } as never);
+
+const REFUSALS: readonly Refusal[] = [
+  refusal(
+    'TND with tables of one head too many',
+    () => cann.aclnnRotaryPositionEmbedding(rw, ones(2, 3, 4), ones(2, 2, 4), ones(2, 2, 4), 0),
+    'SHAPE',
+    /^aclnnRotaryPositionEmbedding: cos: expected \[T, 1, D\] = \[2,1,4\] or \[T, N, D\] = \[2,3,4\] beside TND, got \[2, 2, 4\]/,
+  ),
+  refusal(
+    'x of two dimensions',
+    () => cann.aclnnRotaryPositionEmbedding(rw, ones(2, 4), ones(2, 4), ones(2, 4), 0),
+    'SHAPE',
+    /^aclnnRotaryPositionEmbedding: x: expected four dimensions: BSND, BNSD or SBND; or three: TND/,
+  ),
+  refusal(
+    'x in f64',
+    () => cann.aclnnRotaryPositionEmbedding(rw, zeros('f64', [1, 1, 4]) as never, ones(1, 1, 4), ones(1, 1, 4), 0),
+    'DTYPE',
+    /x: expected dtype f32, f16 or bf16, got "f64"/,
+  ),
+  refusal(
+    'xOptional of another shape',
+    () => cann.aclnnRotaryPositionEmbeddingGrad(rw, ones(2, 3, 4), ones(2, 1, 4), ones(2, 1, 4), ones(2, 2, 4), 0),
+    'SHAPE',
+    /^aclnnRotaryPositionEmbeddingGrad: xOptional: expected shape \[2,3,4\], got \[2, 2, 4\]/,
+  ),
+  refusal(
+    'V1 in SBND',
+    apply({}, 2),
+    'UNSUPPORTED',
+    /layout: expected 1 \(BSND\) or 4 \(TND\), got 2\. aclnnApplyRotaryPosEmbV2 takes 2/,
+  ),
+  refusal(
+    'three dimensions in BSND',
+    apply({ q: ones(2, 3, 4) }),
+    'SHAPE',
+    /queryRef: expected 4 dimensions, BSND, none of them 0/,
+  ),
+  refusal(
+    'no token',
+    apply({ q: ones(1, 0, 3, 4) }),
+    'SHAPE',
+    /queryRef: expected 4 dimensions, BSND, none of them 0, got \[1, 0, 3, 4\]/,
+  ),
+  refusal(
+    'key of other tokens',
+    apply({ k: ones(1, 3, 1, 4) }),
+    'SHAPE',
+    /keyRef: expected shape \[1,2,1,4\], got \[1, 3, 1, 4\]/,
+  ),
+  refusal(
+    'key in TND',
+    apply({ k: ones(2, 1, 4) }),
+    'SHAPE',
+    /keyRef: expected queryRef's shape \[1,2,3,4\] with any N but 0/,
+  ),
+  refusal(
+    'tables of all heads',
+    apply({ cos: ones(1, 2, 3, 4) }),
+    'SHAPE',
+    /cos: expected shape \[1,2,1,4\], got \[1, 2, 3, 4\]/,
+  ),
+  refusal('sin of another shape', apply({ sin: ones(1, 1, 1, 4) }), 'SHAPE', /sin: expected shape \[1,2,1,4\]/),
+  refusal(
+    'key in another dtype',
+    apply({ k: zeros('f16', [1, 2, 1, 4]) }),
+    'DTYPE',
+    /keyRef: expected dtype f32, got "f16"/,
+  ),
+  refusal(
+    'key over query',
+    apply({ k: q.slice(2, 0, 1) }),
+    'ALIAS',
+    /queryRef: it shares some of its memory with keyRef\. Give it memory of its own\./,
+  ),
+  refusal('key over cos', apply({ k: table }), 'ALIAS', /keyRef: it shares all of its memory with cos/),
+  refusal(
+    'a mode by number',
+    () => cann.aclnnApplyRotaryPosEmbV2(rw, q, k, table, ones(1, 2, 1, 4), 1, 0 as never),
+    'UNSUPPORTED',
+    /^aclnnApplyRotaryPosEmbV2: rotaryMode: expected half, interleave or quarter, got 0/,
+  ),
+  refusal(
+    'gradients in BNSD',
+    gradients({ layout: 3 }),
+    'UNSUPPORTED',
+    /^aclnnApplyRotaryPosEmbGrad: layout: expected 1 \(BSND\), 2 \(SBND\) or 4/,
+  ),
+  refusal(
+    'query without key',
+    gradients({ queryOptional: q }),
+    'SHAPE',
+    /keyOptional: expected query and key, or neither, got none/,
+  ),
+  refusal(
+    'gradients of interleave',
+    gradients({ rotaryModeOptional: 'interleave' }),
+    'UNSUPPORTED',
+    /rotaryModeOptional: expected half, got "interleave"/,
+  ),
+  refusal(
+    'half mode in a slice',
+    partial([0, 4], 4, 0),
+    'UNSUPPORTED',
+    /rotary_mode: expected 1 \(interleave\), got 0/,
+  ),
+  refusal(
+    'a slice past D',
+    partial([6, 10]),
+    'RANGE',
+    /partialSlice\[1\]: expected an integer in \[6, D = 8\], got 10/,
+  ),
+  refusal('a slice of three', partial([2, 5], 3), 'RANGE', /partialSlice: expected an even length, got \[2, 5\]/),
+  refusal('a slice of one number', partial([2]), 'SHAPE', /partialSlice: expected \[start, end\], got \[2\]/),
+  refusal(
+    'tables as wide as D',
+    partial([4, 8], 8),
+    'SHAPE',
+    /cos: expected each dimension 1 or that of \[1,2,1,4\], and the last one 4/,
+  ),
+  refusal(
+    'bf16 tables beside f16',
+    () => {
+      const bf16 = zeros('bf16', [1, 2, 1, 8]) as never;
+      cann.aclnnInplacePartialRotaryMul(rw, half, bf16, bf16, 1);
+    },
+    'DTYPE',
+    /cos: expected dtype f16 or f32, got "bf16"/,
+  ),
+  refusal(
+    'x over its table',
+    () => cann.aclnnInplacePartialRotaryMul(rw, x, x, ones(1, 2, 1, 8), 1),
+    'ALIAS',
+    /xRef: it shares all of its memory with cos/,
+  ),
+  refusal(
+    'a position past the cache',
+    byCache({ positions: longs([2], 0, 4) }),
+    'RANGE',
+    /^aclnnRopeWithSinCosCache: positions\[1\]: expected a row of cosSinCache, in \[0, 3\], got 4/,
+  ),
+  refusal(
+    'i32 positions',
+    byCache({ positions: tensorFrom(Int32Array.of(0, 1)) }),
+    'DTYPE',
+    /positions: expected dtype i64, got "i32"/,
+  ),
+  refusal(
+    'M-RoPE with positions of one axis',
+    byCache({ mropeSection: [8, 12, 12] }),
+    'SHAPE',
+    /positions: expected shape \[3,2\], got \[2\]/,
+  ),
+  refusal(
+    'sections that no device takes',
+    byCache({ ...three, mropeSection: [10, 11, 11] }),
+    'UNSUPPORTED',
+    /mropeSection: expected \[16,24,24\], \[24,20,20\], \[8,12,12\] or \[16,16,16,16\], got \[10, 11, 11\]/,
+  ),
+  refusal(
+    'V2’s sections in V1',
+    byCache({ ...three, mropeSection: [11, 11, 10] }),
+    'UNSUPPORTED',
+    /mropeSection: expected \[16,24,24\]/,
+  ),
+  refusal(
+    'sections of another rotaryDim',
+    byCache({ ...three, mropeSection: [16, 24, 24] }),
+    'SHAPE',
+    /mropeSection: expected rotaryDim \/ 2 = 32 pairs in all/,
+  ),
+  refusal(
+    'four axes in turn',
+    byCacheV2({ mropeSection: [16, 16, 16, 16], cacheMode: 1 }),
+    'UNSUPPORTED',
+    /mropeSection: expected three axes with cacheMode 1/,
+  ),
+  refusal(
+    'cacheMode 2',
+    byCacheV2({ cacheMode: 2 }),
+    'UNSUPPORTED',
+    /cacheMode: expected 0 \(in runs\) or 1 \(in turn\), got 2/,
+  ),
+  refusal(
+    'a cache wider than a head',
+    byCache({ headSize: 32 }),
+    'SHAPE',
+    /cosSinCache: expected an even rotaryDim in \[2, headSize=32\], got \[4, 64\]/,
+  ),
+  refusal(
+    'part of a head',
+    byCache({ keyIn: ones(2, 96) }),
+    'SHAPE',
+    /keyIn: expected \[numTokens, heads · headSize\] with numTokens=2 and headSize=64, not empty, got \[2, 96\]/,
+  ),
+  refusal(
+    'keyOut over queryIn',
+    byCache({ keyOut: cached.queryIn.slice(1, 0, 64) }),
+    'ALIAS',
+    /keyOut: it shares some of its memory with queryIn/,
+  ),
+  refusal(
+    'sequences that do not fill x',
+    rotary({ cu_seqlens: starts(0, 3, 4) }),
+    'RANGE',
+    /^apply_rotary: cu_seqlens\[2\]: expected total_seqlen = 5, got 4/,
+  ),
+  refusal(
+    'starts that fall',
+    rotary({ cu_seqlens: starts(0, 3, 2, 5) }),
+    'RANGE',
+    /cu_seqlens\[2\]: expected an integer >= 3, got 2/,
+  ),
+  refusal(
+    'no max_seqlen',
+    rotary({ max_seqlen: undefined }),
+    'RANGE',
+    /max_seqlen: expected an integer >= 3, got none/,
+  ),
+  refusal(
+    'tables too short',
+    rotary({ cu_seqlens: starts(0, 5), max_seqlen: 5 }),
+    'SHAPE',
+    /cos: expected at least 5 rows, the longest sequence, got 4/,
+  ),
+  refusal(
+    'one offset past the tables',
+    rotary({ seqlen_offsets: 2 }),
+    'RANGE',
+    /seqlen_offsets: expected an integer in .*seqlen_ro - the longest sequence = 1\], got 2/,
+  ),
+  refusal(
+    'offsets of three sequences',
+    rotary({ seqlen_offsets: starts(0, 0, 0) }),
+    'SHAPE',
+    /seqlen_offsets: expected \[batch\] = \[2\], got \[3\]/,
+  ),
+];
+
+describe('refusals', () => {
+  const memory = [q, k, table, x, half, packed.x, packed.cos, cached.queryIn, cached.keyIn];
+  for (const { name, call, code, message } of REFUSALS) {
+    test(name, () => {
+      const before = memory.map((tensor) => floats(tensor));
+      assert.throws(call, { code, message });
+      assert.deepEqual(
+        memory.map((tensor) => floats(tensor)),
+        before,
+      );
+    });
+  }
+});
