@@ -734,11 +734,27 @@ const measured = () => ({
   batchPositions: false,
   tableLen: 2,
 });
+const declared = () => ({
+  name: 'mine',
+  operator: 'add',
+  dtypes: ['f32'],
+  arguments: { x: 'a', y: 'b', z: 'out' },
+  blocks: 1,
+  autoSync: true,
+  kernel: () => {},
+});
 const kernelRun = Object.freeze(aicore.measureRopeKernel('fast', measured() as never, { record: true }).run);
 const AICORE: Rows = {
   chromeTrace: () => [kernelRun],
   timelineSvg: () => [kernelRun, { from: 0, to: 100 }],
-  whyNotSeed: () => [{ dtype: 'f16', pairing: 'interleaved', rotaryDim: 4, headDim: 4 }],
+  whyNotKernel: () => ['seed', { dtype: 'f16', pairing: 'interleaved', rotaryDim: 4, headDim: 4 }],
+  readKernel: () => [declared()],
+  measureKernel: () => [
+    declared(),
+    { dtype: 'f32', shape: [2, 16], eps: 1e-6 },
+    { chip: '910B3', record: true, onBlock: () => {} },
+  ],
+  prepareKernel: () => ['add', { dtype: 'f32', shape: [2, 16], eps: 1e-6 }],
   prepareRope: () => [measured()],
   measureRopeKernel: () => ['fast', measured(), { chip: '910B3', record: true, onBlock: () => {} }],
   Allocation: () => ['x', [floats(8)], true],
@@ -771,6 +787,7 @@ const AICORE: Rows = {
       record: [0],
       body: () => {},
       output: new aicore.GlobalTensor('y', allocation, 'f32', 0, 0, 8),
+      inputs: [new aicore.GlobalTensor('x', allocation, 'f32', 0, 0, 8)],
       rowLength: 4,
       rowStarts: [0, 4],
       least: { load: 32, store: 32 },
@@ -958,7 +975,7 @@ async function attack(target: object, name: string, row: Row): Promise<string[]>
     if (/^(zeros|ggmlZeros|newArray|allocate)$/.test(name) && label.endsWith('2^31')) continue;
     // What a function of the caller's throws is for the caller.
     if (
-      /^(launchKernel|openCpu|judgeClose|readExactly|gguf(Header|Factors|Model)Of|(safetensors|npy)HeaderOf|runModelPermutation|writeWhole|exportDecoder|measureRopeKernel)$/.test(
+      /^(launchKernel|openCpu|judgeClose|readExactly|gguf(Header|Factors|Model)Of|(safetensors|npy)HeaderOf|runModelPermutation|writeWhole|exportDecoder|measureRopeKernel|measureKernel|readKernel)$/.test(
         name,
       ) &&
       label.endsWith('= proxy of a function')

@@ -3,6 +3,7 @@ import './api-docs.test.js';
 import './ascend/kernels-upstream.test.js';
 import './ascend/kernels.test.js';
 import './ascend/machine.test.js';
+import './ascend/operators.test.js';
 import './ascend/runner.test.js';
 import './ascend/timeline.test.js';
 import './browser/browser.test.js';

@@ -17,7 +17,8 @@ describe('aicore', () => {
       assert.match(stdout, new RegExp(`^${kernel}: [\\d,]+ cycles, [\\d.]+ µs; `, 'm'));
     assert.match(stdout, /rows +8 of 16 written/);
     assert.match(stdout, /coverage.*8 of 16 rows of y were never written/);
-    assert.match(stdout, /positions are indexed by the token alone/);
+    assert.match(stdout, /4 of 8 elements of positions were never read/);
+    assert.match(stdout, /1024 of 2048 elements of x were never read/);
     assert.match(stdout, /bottleneck +S is busy \d+ % of the slowest block, \d+ % of that in "compute: merge/);
     assert.match(stdout, /2 × 256 +TQue VECIN +_in_que/);
     assert.equal([...stdout.matchAll(/rows +16 of 16 written, 16 right/g)].length, 2);
@@ -86,7 +87,11 @@ describe('aicore', () => {
     ['an odd head_dim', ['--shape', '1,1,1,7'], /--rotary-dim: expected an even integer in \[2, head_dim=7\], got 7/],
     ['too large a shape', ['--shape', '4096,4096,32,128'], /--shape: expected at most 67108864 elements/],
     ['f64', ['--dtype', 'f64'], /--dtype: expected f16, bf16 or f32, got "f64". The vector unit has no f64 arithmetic/],
-    ['a kernel that is none', ['--kernel', 'slow'], /--kernel: expected seed, correct, fast or all, got "slow"/],
+    [
+      'a kernel that is none',
+      ['--kernel', 'slow'],
+      /--kernel: expected seed, correct, fast, infinicore-gptj, infinicore-neox or all, got "slow"/,
+    ],
     ['a chip that is none', ['--chip', '310'], /--chip: expected 910B3 or 910B4, got "310"/],
     ['a timeline of all kernels', ['--svg', 'x.svg'], /--kernel: --svg and --trace draw one kernel/],
     [

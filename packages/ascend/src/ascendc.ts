@@ -72,6 +72,18 @@ export interface CopyParams {
   readonly dstStride: number;
 }
 
+/** What AscendC's WholeReduceSum and WholeReduceMax take; the datablocks of a repeat lie side by side. */
+export interface ReduceParams {
+  /** Lanes of each repeat that count, from the first. */
+  readonly mask: number;
+  /** At most 255. */
+  readonly repeats: number;
+  /** Elements of dst from one repeat's result to the next. */
+  readonly dstRepStride: number;
+  /** Datablocks of src from repeat to repeat. */
+  readonly srcRepStride: number;
+}
+
 /** AscendC's GatherMaskParams, as far as the kernels use them: the datablocks of a repeat lie side by side. */
 export interface GatherMaskParams {
   readonly repeatTimes: number;
@@ -353,6 +365,8 @@ interface VectorCall extends Pick<Instruction, 'elements' | 'bytes' | 'conflictC
   /** Elements that the cost counts. */
   readonly charged: number;
   readonly repeats: number;
+  /** Whether dst may start at any element. */
+  readonly anyDst?: boolean;
 }
 
 /**
@@ -396,6 +410,7 @@ export class AscendC {
     const at = tensor.byteOf(index);
     this.#boundGlobal(line, 'GetValue', tensor, at, tensor.size, false);
     this.core.scalarGlobal('GetValue', line, tensor.memory, at, tensor.size);
+    tensor.reads?.fill(1, Math.max(0, at / tensor.size), Math.max(0, at / tensor.size + 1));
     const { bytes } = tensor.memory;
     if (at < 0 || at + tensor.size > bytes.length) return 0;
     const one = newArray(tensor.dtype, 1);
@@ -409,13 +424,9 @@ export class AscendC {
    * @param index - element of the tensor to start at
    */
   DataCopyIn(line: string, dst: LocalTensor, src: GlobalTensor, index: number, count: number): void {
-    checkCount(count, 'DataCopy: count');
-    const asked = count * src.size;
-    const bytes = Math.floor(asked / BLOCK) * BLOCK;
+    const blockLen = this.#wholeBlocks(line, count * src.size, count);
     this.#aligned(line, 'DataCopy', dst);
-    const moved = `DataCopy of ${asked} bytes moves only ${bytes}: it takes multiples of ${BLOCK}`;
-    if (bytes !== asked) this.core.fault('unaligned', line, moved);
-    this.#load(line, 'DataCopy', dst, src, index, { blockCount: 1, blockLen: bytes, srcStride: 0, dstStride: 0 });
+    this.#load(line, 'DataCopy', dst, src, index, { blockCount: 1, blockLen, srcStride: 0, dstStride: 0 });
   }
 
   /**
@@ -459,29 +470,13 @@ export class AscendC {
   /** DataCopyPad, unified buffer → global memory: exactly blockLen bytes of each row, to any byte. */
   DataCopyPadOut(line: string, dst: GlobalTensor, index: number, src: LocalTensor, params: CopyParams): void {
     checkCopy(params);
-    const { core } = this;
-    const { blockCount, blockLen } = params;
-    this.#aligned(line, 'DataCopyPad', src);
-    const pitch = Math.ceil(blockLen / BLOCK) * BLOCK + params.srcStride * BLOCK;
-    const reads: Access[] = [];
-    const writes: Access[] = [];
-    const target = dst.memory.bytes;
-    for (let row = 0; row < blockCount; row++) {
-      const from = src.address + row * pitch;
-      const to = dst.byteOf(index) + row * (blockLen + params.dstStride);
-      reads.push({ at: from, bytes: blockLen });
-      writes.push({ memory: dst.memory, at: to, bytes: blockLen });
-      this.#boundGlobal(line, 'DataCopyPad', dst, to, blockLen, true);
-      this.#cover(line, dst, to, blockLen);
-      const end = Math.min(to + blockLen, target.length);
-      if (to >= 0 && end > to) target.set(core.memory.subarray(from, from + end - to), to);
-    }
-    check(core, line, 'DataCopyPad', src, reads, Q.MTE3, false);
-    const bytes = blockCount * blockLen;
-    core.launch.bytes.store += bytes;
-    this.#count(dst.name, bytes);
-    const cycles = storeCycles(chargedBytes(params), blockLen, blockCount, core.launch.concurrent);
-    core.issue(Q.MTE3, { name: 'DataCopyPad', line, reads, writes, cycles, bytes, elements: bytes / dst.size });
+    this.#store(line, 'DataCopyPad', dst, index, src, params);
+  }
+
+  /** DataCopy, unified buffer → global memory: `count` elements, rounded down to datablocks. */
+  DataCopyOut(line: string, dst: GlobalTensor, index: number, src: LocalTensor, count: number): void {
+    const blockLen = this.#wholeBlocks(line, count * dst.size, count);
+    this.#store(line, 'DataCopy', dst, index, src, { blockCount: 1, blockLen, srcStride: 0, dstStride: 0 });
   }
 
   /** dst = src0 · src1: the first `count` lanes, or repeats with strides. f16 and f32. */
@@ -499,9 +494,64 @@ export class AscendC {
     this.#compute('Sub', line, [dst, src0, src1], count, DIFFERENCE);
   }
 
+  /** dst = src0 / src1, as {@link Mul}. */
+  Div(line: string, dst: LocalTensor, src0: LocalTensor, src1: LocalTensor, count: number | Repeats): void {
+    this.#compute('Div', line, [dst, src0, src1], count, (a, b) => a / b);
+  }
+
+  /** The larger of src0 and src1, as {@link Mul}. */
+  Max(line: string, dst: LocalTensor, src0: LocalTensor, src1: LocalTensor, count: number | Repeats): void {
+    this.#compute('Max', line, [dst, src0, src1], count, Math.max);
+  }
+
+  /** dst = |src|, as {@link Mul}. */
+  Abs(line: string, dst: LocalTensor, src: LocalTensor, count: number | Repeats): void {
+    this.#compute('Abs', line, [dst, src], count, Math.abs);
+  }
+
+  /** dst = e to the power of src, as {@link Mul}. */
+  Exp(line: string, dst: LocalTensor, src: LocalTensor, count: number | Repeats): void {
+    this.#compute('Exp', line, [dst, src], count, Math.exp);
+  }
+
+  /** dst = √src, as {@link Mul}. */
+  Sqrt(line: string, dst: LocalTensor, src: LocalTensor, count: number | Repeats): void {
+    this.#compute('Sqrt', line, [dst, src], count, Math.sqrt);
+  }
+
+  /** dst = 1 / √src, as {@link Mul}. */
+  Rsqrt(line: string, dst: LocalTensor, src: LocalTensor, count: number | Repeats): void {
+    this.#compute('Rsqrt', line, [dst, src], count, (a) => 1 / Math.sqrt(a));
+  }
+
+  /** dst = 1 / src, as {@link Mul}. */
+  Reciprocal(line: string, dst: LocalTensor, src: LocalTensor, count: number | Repeats): void {
+    this.#compute('Reciprocal', line, [dst, src], count, (a) => 1 / a);
+  }
+
+  /**
+   * One element for each repeat: the sum of its first `mask` lanes, added in pairs as a tree, each sum rounded. f16 and
+   * f32.
+   *
+   * @see AscendC's page on WholeReduceSum: dst is aligned to an element, src to 32 bytes
+   */
+  WholeReduceSum(line: string, dst: LocalTensor, src: LocalTensor, params: ReduceParams): void {
+    this.#reduce('WholeReduceSum', line, dst, src, params, (a, b) => a + b);
+  }
+
+  /** One element for each repeat: the largest of its first `mask` lanes (ORDER_ONLY_VALUE), as {@link WholeReduceSum}. */
+  WholeReduceMax(line: string, dst: LocalTensor, src: LocalTensor, params: ReduceParams): void {
+    this.#reduce('WholeReduceMax', line, dst, src, params, Math.max);
+  }
+
   /** dst = src · scalar. f16 and f32. */
   Muls(line: string, dst: LocalTensor, src: LocalTensor, scalar: number, count: number | Repeats): void {
     this.#compute('Muls', line, [dst, src], count, (a) => a * scalar);
+  }
+
+  /** The larger of src and a scalar. f16 and f32. */
+  Maxs(line: string, dst: LocalTensor, src: LocalTensor, scalar: number, count: number | Repeats): void {
+    this.#compute('Maxs', line, [dst, src], count, (a) => Math.max(a, scalar));
   }
 
   /** dst = src + scalar; f16 and f32, and u32 as AscendC's int32. */
@@ -649,6 +699,7 @@ export class AscendC {
       reads.push({ memory: src.memory, at: from, bytes: blockLen });
       writes.push({ at: to, bytes: padded });
       this.#boundGlobal(line, name, src, from, blockLen, false);
+      src.reads?.fill(1, Math.max(0, from / src.size), Math.max(0, (from + blockLen) / src.size));
       // Padding, and bytes past the caller's memory, stay poison.
       const end = Math.min(from + blockLen, source.length);
       core.memory.fill(POISON, Math.max(0, to), Math.max(0, to + padded));
@@ -663,9 +714,46 @@ export class AscendC {
     core.issue(Q.MTE2, { name, line, reads, writes, cycles, bytes, elements: bytes / src.size });
   }
 
+  #store(line: string, name: string, dst: GlobalTensor, index: number, src: LocalTensor, params: CopyParams): void {
+    const { core } = this;
+    const { blockCount, blockLen } = params;
+    this.#aligned(line, name, src);
+    const pitch = Math.ceil(blockLen / BLOCK) * BLOCK + params.srcStride * BLOCK;
+    const reads: Access[] = [];
+    const writes: Access[] = [];
+    const target = dst.memory.bytes;
+    for (let row = 0; row < blockCount; row++) {
+      const from = src.address + row * pitch;
+      const to = dst.byteOf(index) + row * (blockLen + params.dstStride);
+      reads.push({ at: from, bytes: blockLen });
+      writes.push({ memory: dst.memory, at: to, bytes: blockLen });
+      this.#boundGlobal(line, name, dst, to, blockLen, true);
+      this.#cover(line, name, dst, to, blockLen);
+      const end = Math.min(to + blockLen, target.length);
+      if (to >= 0 && end > to) target.set(core.memory.subarray(from, from + end - to), to);
+    }
+    check(core, line, name, src, reads, Q.MTE3, false);
+    const bytes = blockCount * blockLen;
+    core.launch.bytes.store += bytes;
+    this.#count(dst.name, bytes);
+    const cycles = storeCycles(chargedBytes(params), blockLen, blockCount, core.launch.concurrent);
+    core.issue(Q.MTE3, { name, line, reads, writes, cycles, bytes, elements: bytes / dst.size });
+  }
+
+  /** What DataCopy moves of `asked` bytes: whole datablocks. */
+  #wholeBlocks(line: string, asked: number, count: number): number {
+    checkCount(count, 'DataCopy: count');
+    const bytes = Math.floor(asked / BLOCK) * BLOCK;
+    const moved = `DataCopy of ${asked} bytes moves only ${bytes}: it takes multiples of ${BLOCK}`;
+    if (bytes !== asked) this.core.fault('unaligned', line, moved);
+    return bytes;
+  }
+
   /** Marks what a store has written, and reports elements that do not belong to the tensor: those between its rows. */
-  #cover(line: string, tensor: GlobalTensor, at: number, bytes: number): void {
+  #cover(line: string, name: string, tensor: GlobalTensor, at: number, bytes: number): void {
     const { coverage } = tensor;
+    if (tensor.reads)
+      this.core.fault('wrong-operand', line, `${name} writes ${bytes} bytes of ${tensor.name}, which is an input`);
     if (!coverage) return;
     const end = Math.min((at + bytes) / tensor.size, coverage.length);
     let holes = 0;
@@ -674,7 +762,7 @@ export class AscendC {
       else coverage[e] = 2;
     }
     if (holes > 0)
-      this.core.fault('gm-over-write', line, `DataCopyPad writes ${holes} elements between the rows of ${tensor.name}`);
+      this.core.fault('gm-over-write', line, `${name} writes ${holes} elements between the rows of ${tensor.name}`);
   }
 
   #count(tensor: string, bytes: number): void {
@@ -722,6 +810,57 @@ export class AscendC {
     }
   }
 
+  /** Reduces the first `mask` lanes of each repeat to one, in pairs. */
+  #reduce(
+    op: VecOp,
+    line: string,
+    dst: LocalTensor,
+    src: LocalTensor,
+    { mask, repeats, dstRepStride, srcRepStride }: ReduceParams,
+    of: (a: number, b: number) => number,
+  ): void {
+    const { u16, f32 } = this.core;
+    const size = sizeBytes(src.type);
+    const half = src.type === 'f16';
+    if ((!half && src.type !== 'f32') || dst.type !== src.type)
+      this.core.stop('unsupported-dtype', line, `${op} does not do ${src.type}→${dst.type}: it takes f16 or f32`);
+    checkCount(mask, `${op}: mask`, 1, REPEAT / size);
+    checkCount(repeats, `${op}: repeats`, 0, 255);
+    checkCount(dstRepStride, `${op}: dstRepStride`);
+    checkCount(srcRepStride, `${op}: srcRepStride`);
+    const rows = Array.from({ length: repeats }, (_what, r) => ({
+      from: src.address + r * srcRepStride * BLOCK,
+      to: dst.address + r * dstRepStride * size,
+    }));
+    const table = f16Table();
+    const round = half ? (value: number) => table[toF16(value)]! : Math.fround;
+    const results = rows.map(({ from }) => {
+      const lanes = Array.from({ length: mask }, (_what, i) => {
+        const at = from / size + i;
+        return (half ? table[u16[at]!] : f32[at]) ?? 0;
+      });
+      for (let width = mask; width > 1; width = Math.ceil(width / 2)) {
+        for (let i = 0; 2 * i < width; i++)
+          lanes[i] = 2 * i + 1 < width ? round(of(lanes[2 * i]!, lanes[2 * i + 1]!)) : lanes[2 * i]!;
+      }
+      return lanes[0]!;
+    });
+    this.#vector(op, line, {
+      dst: { tensor: dst, accesses: rows.map(({ to }) => ({ at: to, bytes: size })) },
+      sources: [{ tensor: src, accesses: rows.map(({ from }) => ({ at: from, bytes: mask * size })) }],
+      size,
+      charged: (repeats * REPEAT) / size,
+      repeats,
+      elements: repeats * mask,
+      bytes: repeats * size,
+      anyDst: true,
+    });
+    for (const [r, { to }] of rows.entries()) {
+      if (half) u16[to / size] = toF16(results[r]!);
+      else f32[to / size] = results[r]!;
+    }
+  }
+
   /** An instruction that visits the lanes of dst and of up to two sources, in runs of element indices. */
   #lanes(
     op: VecOp,
@@ -759,7 +898,7 @@ export class AscendC {
   #vector(op: VecOp, line: string, call: VectorCall): void {
     const { core } = this;
     const { dst, sources, patterns = [], size, charged, repeats, elements, bytes, conflictCycles = 0 } = call;
-    this.#aligned(line, op, dst.tensor);
+    if (!call.anyDst) this.#aligned(line, op, dst.tensor);
     for (const { tensor } of sources) this.#aligned(line, op, tensor);
     for (const { tensor, accesses } of sources) check(core, line, op, tensor, accesses, Q.V, false);
     check(core, line, op, dst.tensor, dst.accesses, Q.V, true);

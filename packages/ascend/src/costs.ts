@@ -29,7 +29,20 @@ export const MAX_EVENTS = 8;
 export const CACHE_LINE = 64;
 
 /** A vector instruction of {@link VECTOR_COSTS}. */
-export type VecOp = 'GatherMask' | 'Gather' | 'Mul' | 'Add' | 'Sub' | 'Adds' | 'Muls' | 'Copy' | 'Duplicate' | 'Cast';
+export type VecOp =
+  | ElementOp
+  | 'GatherMask'
+  | 'Gather'
+  | 'Muls'
+  | 'Adds'
+  | 'Maxs'
+  | 'Copy'
+  | 'Duplicate'
+  | 'Cast'
+  | 'WholeReduceSum'
+  | 'WholeReduceMax';
+/** Instructions that compute each lane from the same lane of one or two sources. */
+type ElementOp = 'Mul' | 'Add' | 'Sub' | 'Div' | 'Max' | 'Abs' | 'Exp' | 'Sqrt' | 'Rsqrt' | 'Reciprocal';
 
 /** Cycles an element, and cycles an instruction. */
 type Linear = { readonly slope: number; readonly head: number };
@@ -47,6 +60,16 @@ export const VECTOR_COSTS: { readonly [O in VecOp]: { readonly f16: Linear; read
     Sub: { f16: { slope: 0.0107, head: 22.1226 }, f32: { slope: 0.0213, head: 22.1254 } },
     Adds: { f16: { slope: 0.0071, head: 22.0938 }, f32: { slope: 0.0141, head: 22.0936 } },
     Muls: { f16: { slope: 0.0071, head: 23.1006 }, f32: { slope: 0.0142, head: 23.0966 } },
+    Div: { f16: { slope: 0.046, head: 29.1233 }, f32: { slope: 0.0454, head: 29.0892 } },
+    Max: { f16: { slope: 0.0111, head: 20.12 }, f32: { slope: 0.0215, head: 20.1333 } },
+    Maxs: { f16: { slope: 0.0071, head: 20.0912 }, f32: { slope: 0.0141, head: 20.0887 } },
+    Abs: { f16: { slope: 0.0077, head: 20.0153 }, f32: { slope: 0.0147, head: 20.0592 } },
+    Exp: { f16: { slope: 0.0311, head: 28.0144 }, f32: { slope: 0.0307, head: 28.0376 } },
+    Sqrt: { f16: { slope: 0.0312, head: 29.0056 }, f32: { slope: 0.0313, head: 28.9961 } },
+    Rsqrt: { f16: { slope: 0.0071, head: 21.097 }, f32: { slope: 0.0143, head: 21.0979 } },
+    Reciprocal: { f16: { slope: 0.0078, head: 21.0076 }, f32: { slope: 0.0146, head: 21.0639 } },
+    WholeReduceSum: { f16: { slope: 0.0547, head: 35.0021 }, f32: { slope: 0.1094, head: 32.0029 } },
+    WholeReduceMax: { f16: { slope: 0.0547, head: 21.0027 }, f32: { slope: 0.1094, head: 20.0051 } },
     Copy: { f16: { slope: 0.0078, head: 13.0049 }, f32: { slope: 0.0157, head: 12.9966 } },
     Duplicate: { f16: { slope: 0.0078, head: 16.9993 }, f32: { slope: 0.0156, head: 16.9965 } },
     // float16tofloat32 and float32tofloat16; bf16 is assumed to cost the same.
@@ -157,6 +180,12 @@ const TABLE: readonly (readonly [name: string, value: number | string, unit: str
   ['maskedRepeat', 'a whole repeat', '', 'a repeat with masked lanes costs as much as one with all lanes'],
   ['castBf16', 'as f16', '', 'autofuse has no figures for Cast with bf16'],
   ['integerAdds', 'as f32', '', 'autofuse has no figures for Adds with int32'],
+  [
+    'elementaryFunctions',
+    'rounded to nearest',
+    '',
+    'the errors of Div, Exp, Sqrt, Rsqrt and Reciprocal on this architecture are not published: here each result is rounded once',
+  ],
   ['customPattern', 'as the fixed patterns', '', 'autofuse has one figure for GatherMask'],
   [
     'bankConflicts',

@@ -17,6 +17,7 @@ export {
   type LocalTensor,
   type Mask,
   ODD_LANES,
+  type ReduceParams,
   type RepeatParams,
   type Repeats,
   type TBuf,
@@ -24,16 +25,27 @@ export {
   type TQue,
 } from './ascendc.js';
 export { ASSUMPTIONS, CHIPS, CONFLICT_CYCLES, HEADS, UB_BYTES, VECTOR_COSTS } from './costs.js';
-export { MAX_HEAD_DIM } from './kernels/args.js';
-export { runRopeKernel } from './kernels/run.js';
-export { whyNotSeed } from './kernels/seed.js';
+export { MAX_HEAD_DIM, type RopeArgs } from './kernels/args.js';
+export {
+  type KernelDeclaration,
+  type KernelDtype,
+  type KernelOperator,
+  type RowFacts,
+  readKernel,
+} from './kernels/declaration.js';
+export { KERNELS, ROPE_KERNELS } from './kernels/index.js';
+export type { OperatorCall } from './kernels/operators.js';
+export { runRopeKernel, whyNotKernel } from './kernels/run.js';
 export { type LaunchOptions, launchKernel } from './launch.js';
 export {
   type MeasuredCall,
   type MeasuredKernel,
   type MeasureOptions,
+  measureKernel,
   measureRopeKernel,
+  type PreparedKernel,
   type PreparedRope,
+  prepareKernel,
   prepareRope,
 } from './measure.js';
 export { Allocation, GlobalTensor } from './memory.js';

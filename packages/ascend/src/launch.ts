@@ -26,6 +26,8 @@ export interface LaunchOptions {
   readonly body: (c: AscendC) => void;
   /** The tensor that it must write, with coverage; none for kernels that write no tensor. */
   readonly output?: GlobalTensor;
+  /** Dense tensors that it must read whole and may not write; they get `reads`. */
+  readonly inputs?: readonly GlobalTensor[];
   /** Elements of one row of the output. */
   readonly rowLength?: number;
   /** First element of each row, as an index in the allocation. */
@@ -49,6 +51,8 @@ export interface LaunchOptions {
  */
 export function launchKernel(call: LaunchOptions): KernelRun {
   const options = readLaunch(call);
+  for (const input of options.inputs ?? [])
+    input.reads = new Uint8Array(Math.ceil(input.memory.bytes.length / input.size));
   const { blocks: blockCount, record } = options;
   const machine = readOptions(options.machine ?? {}, 'aicore: machine');
   const launch = newLaunch(machine, options.autoSync, blockCount);
@@ -79,6 +83,12 @@ export function launchKernel(call: LaunchOptions): KernelRun {
   if (missing > 0) {
     const message = `${missing} of ${rows.wanted} rows of ${options.output!.name} were never written`;
     launch.findings.add({ kind: 'coverage', line: 'launch', message, count: missing });
+  }
+  for (const { name, reads, base, low, high } of options.inputs ?? []) {
+    const unread = reads!.subarray(base + low, base + high).reduce((count, read) => count + 1 - read, 0);
+    if (unread === 0) continue;
+    const message = `${unread} of ${high - low} elements of ${name} were never read`;
+    launch.findings.add({ kind: 'coverage', line: 'launch', message, count: unread }, name);
   }
 
   // Blocks beyond the cores run after one another on the same core, each with its own heads.
@@ -128,8 +138,12 @@ function readLaunch(call: LaunchOptions): LaunchOptions {
   checkCount(blocks, 'blocks', 0, MAX_BLOCKS);
   if (typeof body !== 'function') refuse('RANGE', 'aicore: body', 'a function', body);
   if (onBlock !== undefined && typeof onBlock !== 'function') refuse('RANGE', 'aicore: onBlock', 'a function', onBlock);
-  if (output !== undefined && !reading('aicore: output', () => output instanceof GlobalTensor))
-    refuse('RANGE', 'aicore: output', 'a GlobalTensor', output);
+  const checkTensor = (tensor: unknown, where: string): void => {
+    if (!reading(where, () => tensor instanceof GlobalTensor)) refuse('RANGE', where, 'a GlobalTensor', tensor);
+  };
+  if (output !== undefined) checkTensor(output, 'aicore: output');
+  const inputs = Array.from(readList(options.inputs ?? [], 'aicore: inputs'));
+  for (const [n, input] of inputs.entries()) checkTensor(input, `aicore: inputs[${n}]`);
   checkCount(rowLength, 'rowLength');
   const least = readOptional(options.least, 'aicore: least');
   for (const count of least ? [least.load, least.store] : []) checkCount(count, 'least');
@@ -137,6 +151,7 @@ function readLaunch(call: LaunchOptions): LaunchOptions {
   return {
     ...options,
     record: all ? record : Array.from(readList(record, 'aicore: record')),
+    inputs,
     rowStarts: Array.from(readList(rowStarts, 'aicore: rowStarts')),
     least,
   };

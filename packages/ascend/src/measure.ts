@@ -1,21 +1,15 @@
 /** Runs a kernel on random data, and measures how far its output is from the exact one. @module */
-import { bindRope, type FloatDtype, type HostArray, planRope, planRopeWithTable, tensorFrom } from 'ropewalk';
+import type { FloatDtype } from 'ropewalk';
+import { checkInteger, checkShape, countElements, randomFrom, readName, readOptions, refuse } from 'ropewalk/backend';
 import {
-  checkInteger,
-  checkShape,
-  countElements,
-  loadNumber,
-  newArray,
-  randomFrom,
-  readName,
-  readOptions,
-  refuse,
-  rowMajorStrides,
-  storeNumber,
-} from 'ropewalk/backend';
-import { runReference } from 'ropewalk/reference';
-import { runRopeKernel } from './kernels/run.js';
-import { f16Table } from './lanes.js';
+  KERNEL_DTYPES,
+  type KernelDeclaration,
+  type KernelOperator,
+  ROLES,
+  readKernel,
+} from './kernels/declaration.js';
+import { makeCall, numbersOf, type OperatorCall } from './kernels/operators.js';
+import { launchDeclared, ropeKernel } from './kernels/run.js';
 import type { ChipName, KernelName, KernelRun } from './trace.js';
 
 /** The RoPE of {@link measureRopeKernel}. */
@@ -34,7 +28,7 @@ export interface MeasuredCall {
   readonly tableLen: number;
 }
 
-/** Options of {@link measureRopeKernel}. */
+/** Options of {@link measureRopeKernel} and {@link measureKernel}. */
 export interface MeasureOptions {
   readonly chip?: ChipName;
   /** Keep the instructions of block 0, for a timeline. */
@@ -43,103 +37,112 @@ export interface MeasureOptions {
   readonly onBlock?: (done: number, total: number) => void;
 }
 
-/** A kernel's run, and how far its y is from the exact one. */
+/** A kernel's run, and how far its output is from the exact one. */
 export interface MeasuredKernel {
   readonly run: KernelRun;
-  /** Rows of y, one for each batch, token and head. */
+  /** Rows of the output; of rope, one for each batch, token and head. */
   readonly rows: number;
-  /** Rows that the kernel wrote and that are right, within the dtype's rounding of each step. */
+  /** Rows that the kernel wrote and that are right: each element within what the roundings of its steps can do. */
   readonly right: number;
-  /** The largest difference to the exact value among the rows that it wrote. */
+  /** The largest difference to the exact value among the elements that it wrote. */
   readonly worst: number;
+  /** The first element that was written and is wrong: its value, the exact one, and the difference allowed. */
+  readonly firstWrong?: {
+    readonly row: number;
+    readonly column: number;
+    readonly got: number;
+    readonly exact: number;
+    readonly bound: number;
+  };
 }
 
-/** Of x, and rows of the tables: memory and minutes set it. */
+/** Of a tensor, and rows of the tables: memory and minutes set it. */
 const MAX_ELEMENTS = 2 ** 28;
 
-/** Unit roundoff: half a unit in the last place. */
-const ROUNDOFF = { f16: 2 ** -11, bf16: 2 ** -8, f32: 2 ** -24 } as const;
-
-/** A RoPE on seeded random data, with its exact result: what kernels are measured on. */
-export interface PreparedRope {
+/** An operator on seeded random data, with its exact result: what its kernels are measured on. */
+export interface PreparedKernel {
   /**
    * Runs a kernel on the data, and compares its output with the exact one.
    *
-   * @param kernel - the kernel to run
+   * Accesses past a tensor, elements that are never read or never written, and writes into an input are findings.
+   *
+   * @param kernel - of the operator
    * @param options - chip, record, onBlock
-   * @throws {RopewalkError} UNSUPPORTED for a call that the kernel does not take; as runRopeKernel otherwise
+   * @throws {RopewalkError} UNSUPPORTED for a kernel that does not take the call; what the kernel itself throws
    */
+  measure(kernel: KernelDeclaration, options?: MeasureOptions): MeasuredKernel;
+}
+
+/** {@link PreparedKernel} of RoPE, for the kernels that come with the model. */
+export interface PreparedRope {
+  /** As {@link PreparedKernel}, by the kernel's name. */
   measure(kernel: KernelName, options?: MeasureOptions): MeasuredKernel;
 }
 
 /**
- * Makes the data of a call once, for several kernels, and computes the float64 reference of it.
+ * Makes the data of a call once, for several kernels, and computes its result in float64. All tensors are dense.
  *
- * @param call - shape, dtype, pairing and tables
- * @throws {RopewalkError} SHAPE or RANGE for other sizes than a call has; DTYPE for another dtype
- * @example const rope = prepareRope(call); const cycles = [rope.measure('correct'), rope.measure('fast')];
+ * @param operator - of {@link KernelDeclaration}
+ * @param call - dtype and shape; for rope also its spec and positions
+ * @throws {RopewalkError} SHAPE, RANGE or UNSUPPORTED, naming the argument
+ * @example prepareKernel('softmax', { dtype: 'f16', shape: [64, 1024] }).measure(KERNELS.softmax);
  */
-export function prepareRope(call: MeasuredCall): PreparedRope {
-  const { pairing, rotaryDim, base, batchPositions, ...own } = readOptions(call, 'aicore');
-  const dtype = readName(own.dtype, ['f32', 'f16', 'bf16'], 'aicore: dtype');
-  const tableLen = checkInteger(own.tableLen, 'aicore: tableLen', 1, MAX_ELEMENTS);
-  const shape = checkShape(own.shape, 'aicore: shape') as MeasuredCall['shape'];
-  const size = checkInteger(countElements(shape), 'aicore: elements', 1, MAX_ELEMENTS);
-  if (shape.length !== 4) refuse('SHAPE', 'aicore: shape', 'batch, seq, heads and head_dim', shape);
-  const [batch, seq, heads, headDim] = shape;
-  const random = randomFrom(`aicore ${shape} ${dtype}`);
-  const fill = (count: number, value: (n: number) => number): HostArray => {
-    const data = newArray(dtype, count);
-    for (let n = 0; n < count; n++) storeNumber(data, dtype, n, value(n));
-    return data;
-  };
-  const x = fill(size, () => random.uniform(-1, 1));
-  const { table } = planRope({ headDim, rotaryDim, pairing, base, positions: 0, seqLen: tableLen, tableDtype: 'f64' });
-  const rounded = (exact: ArrayLike<number>) => fill(exact.length, (n) => exact[n]!);
-  const [cos, sin] = [rounded(table.cos), rounded(table.sin)];
-  const length = (batchPositions ? batch : 1) * seq;
-  const positions = Int32Array.from({ length }, (_what, n) => (n % seq) + Math.floor(n / seq));
-  const strides = rowMajorStrides(shape) as unknown as readonly [number, number, number, number];
-  const plan = planRopeWithTable({
-    headDim,
-    rotaryDim,
-    pairing,
-    table: { rows: tableLen, pairs: rotaryDim / 2, cos: numbersOf(cos, dtype), sin: numbersOf(sin, dtype) },
-    seqLen: seq,
-    batch: batchPositions ? batch : undefined,
-    tableRows: positions,
-  });
-  const exact = numbersOf(x, dtype);
-  const inPlace = tensorFrom(exact, { shape });
-  runReference(bindRope(plan, inPlace, inPlace));
-  const rows = batch * seq * heads;
+export function prepareKernel(operator: KernelOperator, call: OperatorCall): PreparedKernel {
+  readName(operator, Object.keys(ROLES) as KernelOperator[], 'aicore: operator');
+  const given = readOptions(call, 'aicore');
+  const dtype = readName(given.dtype, KERNEL_DTYPES, 'aicore: dtype');
+  const shape = checkShape(given.shape, 'aicore: shape');
+  checkInteger(countElements(shape), 'aicore: elements', 1, MAX_ELEMENTS);
+  if (operator === 'rope' ? shape.length !== 4 : shape.length === 0)
+    refuse('SHAPE', 'aicore: shape', operator === 'rope' ? 'batch, seq, heads and head_dim' : '[…, length]', shape);
+  const { eps = 0, tableLen = 1 } = given;
+  checkInteger(tableLen, 'aicore: tableLen', 1, MAX_ELEMENTS);
+  if (!Number.isFinite(eps) || eps < 0) refuse('RANGE', 'aicore: eps', 'a finite number >= 0', eps);
+  const made = makeCall(operator, { ...given, dtype, shape }, randomFrom(`aicore ${shape} ${dtype}`));
   return {
     measure(kernel, options = {}) {
+      const declared = readKernel(kernel);
       const { chip, record, onBlock } = readOptions(options, 'aicore: options');
-      const y = newArray(dtype, size);
-      storeNumber(y, dtype, 0, Number.NaN); // what no kernel writes stays NaN
-      y.fill(y[0] as never);
-      const run = runRopeKernel({
-        kernel,
-        dtype,
-        pairing,
-        rotaryDim,
-        positions,
-        sin,
-        cos,
-        x: { shape, strides, data: x },
-        y: { shape, strides, data: y },
-        machine: { chip },
-        onBlock,
-        record: record ? [0] : undefined,
-      });
-      return { run, rows, ...compare(numbersOf(y, dtype), exact, headDim, rows, dtype) };
+      if (declared.operator !== operator)
+        refuse('UNSUPPORTED', 'aicore: kernel', `a kernel of ${operator}`, declared.operator);
+      const { call: bound, out } = made.bind();
+      const run = launchDeclared(declared, bound, { machine: { chip }, onBlock, record: record ? [0] : undefined });
+      return { run, ...compare(numbersOf(out, dtype), made, shape.at(-1)!, bound.tensors.out!.coverage!) };
     },
   };
 }
 
 /**
- * Runs a kernel on the modelled AI Core with seeded random data, and compares its output with the float64 reference.
+ * {@link prepareKernel} of one kernel of any operator.
+ *
+ * @param kernel - as {@link readKernel} takes it
+ * @param call - dtype and shape; for rope also its spec and positions
+ * @param options - chip, record, onBlock
+ * @throws {RopewalkError} as {@link prepareKernel} and {@link PreparedKernel}
+ */
+export function measureKernel(kernel: KernelDeclaration, call: OperatorCall, options?: MeasureOptions): MeasuredKernel {
+  const declared = readKernel(kernel);
+  return prepareKernel(declared.operator, call).measure(declared, options);
+}
+
+/**
+ * {@link prepareKernel} of RoPE, for several of the kernels that come with the model.
+ *
+ * @param call - shape, dtype, pairing and tables
+ * @throws {RopewalkError} SHAPE or RANGE for other sizes than a call has; UNSUPPORTED for another dtype or pairing
+ * @example const rope = prepareRope(call); const cycles = [rope.measure('correct'), rope.measure('fast')];
+ */
+export function prepareRope(call: MeasuredCall): PreparedRope {
+  const { pairing: given, rotaryDim, base, ...own } = readOptions(call, 'aicore');
+  const shape = checkShape(own.shape, 'aicore: shape');
+  const pairing = readName(given, ['interleaved', 'half'], 'aicore: pairing');
+  const prepared = prepareKernel('rope', { ...own, shape, spec: { headDim: shape[3]!, rotaryDim, base, pairing } });
+  return { measure: (kernel, options) => prepared.measure(ropeKernel(kernel), options) };
+}
+
+/**
+ * Runs a RoPE kernel on the modelled AI Core with seeded random data, and compares its output with the float64
+ * reference.
  *
  * @param kernel - the kernel to run
  * @param call - shape, dtype, pairing and tables
@@ -150,32 +153,28 @@ export function measureRopeKernel(kernel: KernelName, call: MeasuredCall, option
   return prepareRope(call).measure(kernel, options);
 }
 
-function numbersOf(data: HostArray, dtype: FloatDtype): Float64Array {
-  const numbers = new Float64Array(data.length);
-  const f16 = dtype === 'f16' ? f16Table() : undefined;
-  for (let n = 0; n < numbers.length; n++) numbers[n] = f16 ? f16[data[n] as number]! : loadNumber(data, dtype, n);
-  return numbers;
-}
-
-/** A row is right if each element lies within what three roundings of products and a sum of size <= 2 can do. */
+/** A row is right if each element lies within its bound. */
 function compare(
   got: Float64Array,
-  exact: Float64Array,
-  headDim: number,
-  rows: number,
-  dtype: MeasuredCall['dtype'],
-): Pick<MeasuredKernel, 'right' | 'worst'> {
-  const bound = 4 * 2 * ROUNDOFF[dtype];
+  { exact, bounds }: { readonly exact: Float64Array; readonly bounds: Float64Array },
+  length: number,
+  coverage: Uint8Array,
+): Omit<MeasuredKernel, 'run'> {
+  const rows = got.length / length;
   let right = 0;
   let worst = 0;
+  let firstWrong: MeasuredKernel['firstWrong'];
   for (let row = 0; row < rows; row++) {
-    let most = 0;
-    for (let n = row * headDim; n < (row + 1) * headDim; n++) {
+    let good = true;
+    for (let n = row * length; n < (row + 1) * length; n++) {
       const difference = Math.abs(got[n]! - exact[n]!);
-      if (!(difference <= most)) most = difference;
+      if (difference > worst) worst = difference; // NaN, an element that was never written, does not count
+      if (difference <= bounds[n]!) continue;
+      good = false;
+      if (coverage[n] === 2)
+        firstWrong ??= { row, column: n - row * length, got: got[n]!, exact: exact[n]!, bound: bounds[n]! };
     }
-    if (most <= bound) right++;
-    if (most > worst) worst = most; // NaN, a row that was never written, does not count
+    if (good) right++;
   }
-  return { right, worst };
+  return { rows, right, worst, firstWrong };
 }

@@ -185,6 +185,8 @@ export class GlobalTensor {
    * counts the writes.
    */
   coverage: Uint8Array | undefined;
+  /** Of an input that a kernel must read whole and not write: for each element of the allocation, 1 when it was read. */
+  reads: Uint8Array | undefined;
 
   /**
    * @param name - for messages

@@ -15,8 +15,8 @@ import {
 } from 'ropewalk/backend';
 import { readChip } from './core.js';
 import { MAX_HEAD_DIM } from './kernels/args.js';
-import { runRopeKernel } from './kernels/run.js';
-import { whyNotSeed } from './kernels/seed.js';
+import { ROPE_KERNELS } from './kernels/index.js';
+import { runRopeKernel, whyNotKernel } from './kernels/run.js';
 import type { GlobalView, KernelName, KernelRun, MachineOptions } from './trace.js';
 
 /** Options of {@link openAscendModel}. */
@@ -48,7 +48,7 @@ export interface AscendModelRunner extends Backend {
  */
 export function openAscendModel(options: AscendModelOptions = {}): AscendModelRunner {
   const { kernel: wanted = 'fast', machine: given } = readOptions(options, 'ascend-model: options');
-  const kernel = readName(wanted, ['seed', 'correct', 'fast'], 'ascend-model: kernel');
+  const kernel = readName(wanted, Object.keys(ROPE_KERNELS) as KernelName[], 'ascend-model: kernel');
   const machine = readOptional(given, 'ascend-model: machine') ?? {};
   readChip(machine);
   let lastRuns: readonly KernelRun[] = [];
@@ -60,7 +60,7 @@ export function openAscendModel(options: AscendModelOptions = {}): AscendModelRu
     capabilities: () => ({
       backend: 'ascend-model',
       description: `RoPE by the ${kernel} kernel on a model of an Ascend ${machine.chip ?? '910B3'}'s vector cores`,
-      dtypes: kernel === 'seed' ? ['f32', 'f16'] : ['f32', 'f16', 'bf16'],
+      dtypes: ROPE_KERNELS[kernel].dtypes,
       threads: 1,
       notTaken: [],
     }),
@@ -133,8 +133,8 @@ function whyNot(plan: OpPlan, kernel: KernelName): string | undefined {
     const { dtype } = part.x;
     const why = whyNotPart(part);
     if (why !== undefined) return why;
-    const limit = kernel === 'seed' ? whyNotSeed({ dtype, pairing, rotaryDim, headDim }) : undefined;
-    if (limit !== undefined) return `the seed kernel ${limit}`;
+    const limit = whyNotKernel(kernel, { dtype, pairing, rotaryDim, headDim });
+    if (limit !== undefined) return `the ${kernel} kernel ${limit}`;
   }
   for (const dtype of new Set(plan.parts.map(({ x }) => x.dtype))) {
     if (!fits(table.cos, dtype) || !fits(table.sin, dtype))

@@ -14,8 +14,8 @@ export const QUEUES: readonly QueueName[] = /* @__PURE__ */ Object.freeze(['S', 
 /** The chips that are modelled. */
 export type ChipName = '910B3' | '910B4';
 
-/** The RoPE kernels: `seed` is the baseline. */
-export type KernelName = 'seed' | 'correct' | 'fast';
+/** The RoPE kernels: `seed` is the baseline; `infinicore-gptj` and `infinicore-neox` are InfiniCore's of June 2026. */
+export type KernelName = 'seed' | 'correct' | 'fast' | 'infinicore-gptj' | 'infinicore-neox';
 
 /** How elements are paired: (2j, 2j + 1), GPT-J; or (j, j + half), GPT-NeoX. */
 export type Pairing = 'interleaved' | 'half';
@@ -34,8 +34,8 @@ export type Pairing = 'interleaved' | 'half';
  * - `too-many-buffers`: more than 64 buffers
  * - `ub-capacity`: the buffers do not fit the unified buffer
  * - `unsupported-dtype`: this architecture does not have the instruction for the dtype
- * - `coverage`: some rows of y were never written
- * - `wrong-operand`: the kernel uses the wrong data, such as positions of another batch
+ * - `coverage`: some rows of the output were never written, or some elements of an input never read
+ * - `wrong-operand`: the kernel writes an input
  */
 export type FindingKind =
   | 'gm-over-read'

@@ -7,8 +7,9 @@ import {
   type MeasuredKernel,
   prepareRope,
   QUEUES,
+  ROPE_KERNELS,
   timelineSvg,
-  whyNotSeed,
+  whyNotKernel,
 } from '@ropewalk/ascend';
 import { writeOutput } from '@ropewalk/formats/node';
 import { fail, refuse } from 'ropewalk/backend';
@@ -19,6 +20,7 @@ export type AicoreOptions = Texts<'shape' | 'dtype' | 'pairing' | 'kernel' | 'ch
   Texts<'tableLen' | 'svg' | 'trace' | 'fromCycle' | 'toCycle'> &
   Switches<'batchPositions' | 'json'>;
 
+/** What `all` runs. */
 const KERNELS: readonly KernelName[] = ['seed', 'correct', 'fast'];
 /** The example of the docs takes seconds; this takes minutes. */
 const MAX_ELEMENTS = 2 ** 26;
@@ -30,7 +32,8 @@ type Runs = ReadonlyMap<KernelName, MeasuredKernel | string>;
 export async function aicore(options: AicoreOptions): Promise<number> {
   const flags = new Flags(options);
   const call = readCall(flags, options);
-  const kernel = flags.word<KernelName | 'all'>('kernel', [...KERNELS, 'all']) ?? 'all';
+  const kernel =
+    flags.word<KernelName | 'all'>('kernel', [...(Object.keys(ROPE_KERNELS) as KernelName[]), 'all']) ?? 'all';
   const names = kernel === 'all' ? KERNELS : [kernel];
   const drawn = options.svg !== undefined || options.trace !== undefined;
   if (drawn && kernel === 'all')
@@ -44,7 +47,7 @@ export async function aicore(options: AicoreOptions): Promise<number> {
     for (const [n, name] of names.entries()) {
       const onBlock = (done: number, total: number): void => bar.to((n + done / total) / names.length);
       // "all" runs the kernels that take the call; a kernel that is asked for by name says why it refuses.
-      const why = kernel === 'all' && name === 'seed' ? whyNotSeed({ ...call, headDim: call.shape[3] }) : undefined;
+      const why = kernel === 'all' ? whyNotKernel(name, { ...call, headDim: call.shape[3] }) : undefined;
       runs.set(name, why ?? rope.measure(name, { chip, record: drawn, onBlock }));
     }
   } finally {

@@ -1,15 +1,24 @@
 /** The arguments of a RoPE kernel: the caller's tensors as global memory, checked once. @module */
 import { sizeBytes } from 'ropewalk';
-import { asHostArray, fail, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { asHostArray, fail, readList, readOptions, refuse } from 'ropewalk/backend';
 import { Allocation, GlobalTensor } from '../memory.js';
 import type { GlobalView, Pairing, RopeKernelOptions } from '../trace.js';
+import type { KernelDtype } from './declaration.js';
+
+/** The tensors and the rotation of a call, of any dialect. */
+export type RopeTensors = Omit<RopeKernelOptions, 'kernel' | 'pairing'> & {
+  readonly pairing: RopeArgs['pairing'];
+  readonly rotaryOffset?: number;
+};
 
 /** Strides of `[batch, seq, heads]` in elements. */
 export type RowStrides = { readonly batch: number; readonly seq: number; readonly head: number };
 
-/** A kernel's arguments. */
+/** What a kernel of rope gets; a declaration may name the tensors otherwise. */
 export interface RopeArgs {
-  readonly dtype: 'f32' | 'f16' | 'bf16';
+  readonly dtype: KernelDtype;
+  /** Blocks that are launched. */
+  readonly blocks: number;
   /** Bytes of an element. */
   readonly size: number;
   /** What lanes compute in: f32 for bf16, the dtype itself otherwise. */
@@ -17,13 +26,15 @@ export interface RopeArgs {
   readonly laneBytes: number;
   /** Whether elements are cast to f32 and back. */
   readonly widens: boolean;
-  readonly pairing: Pairing;
+  /** `interleaved-to-half` reads (2j, 2j + 1) and writes (j, j + half). */
+  readonly pairing: Pairing | 'interleaved-to-half';
   readonly batch: number;
   readonly seq: number;
   readonly heads: number;
   readonly dim: number;
-  /** Leading elements of a head that rotate. */
+  /** Elements of a head that rotate, from `rotaryOffset` on; the others are copied. */
   readonly rotaryDim: number;
+  readonly rotaryOffset: number;
   readonly half: number;
   readonly x: GlobalTensor;
   readonly y: GlobalTensor;
@@ -44,16 +55,15 @@ export interface RopeArgs {
 export const MAX_HEAD_DIM = 2048;
 
 /** Checks the tensors of a call, and lays them out in global memory. */
-export function ropeArgs(given: RopeKernelOptions): RopeArgs {
+export function ropeArgs(given: RopeTensors): Omit<RopeArgs, 'blocks'> {
   const o = { ...given, x: readView(given.x, 'aicore: x'), y: readView(given.y, 'aicore: y') };
-  const { dtype, pairing } = o;
+  const { dtype, pairing, rotaryOffset = 0 } = o;
   if (dtype === 'f64') {
     const why = 'the vector unit of architecture 2201 has no f64 arithmetic. Cast to f32.';
     fail('UNSUPPORTED', 'aicore: dtype', `f64 cannot be computed: ${why}`);
   }
   if (dtype !== 'f32' && dtype !== 'f16' && dtype !== 'bf16')
     refuse('DTYPE', 'aicore: dtype', 'f32, f16 or bf16', dtype);
-  readName(pairing, ['interleaved', 'half'], 'aicore: pairing');
   const size = sizeBytes(dtype);
   const xData = asHostArray(o.x.data, dtype, 'aicore: x');
   const yData = asHostArray(o.y.data, dtype, 'aicore: y');
@@ -132,6 +142,7 @@ export function ropeArgs(given: RopeKernelOptions): RopeArgs {
     heads,
     dim,
     rotaryDim,
+    rotaryOffset,
     half,
     x,
     y,

@@ -6,10 +6,33 @@
 import type { AscendC } from '../ascendc.js';
 import { BLOCK, REPEAT } from '../costs.js';
 import type { RopeArgs } from './args.js';
-import { BUFFER_NUM, copyTail, oneRow, roundUp, rowOf, shareOf, startOf, tableRowOf, tailOf } from './rows.js';
+import { declareKernel, KERNEL_DTYPES, type KernelDeclaration } from './declaration.js';
+import {
+  BUFFER_NUM,
+  copyTail,
+  oneRow,
+  ROPE_ARGUMENTS,
+  roundUp,
+  rowOf,
+  shareOf,
+  startOf,
+  tableRowOf,
+  tailOf,
+  whyNotLeading,
+} from './rows.js';
 
-/** What one of `blocks` blocks does. */
-export function correctKernel(c: AscendC, a: RopeArgs, blocks: number): void {
+/** Kernel (b), over all cores. */
+export const CORRECT: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs>({
+  name: 'correct',
+  operator: 'rope',
+  dtypes: KERNEL_DTYPES,
+  arguments: ROPE_ARGUMENTS,
+  whyNot: whyNotLeading,
+  kernel: correctKernel,
+});
+
+/** What one block does. */
+function correctKernel(c: AscendC, a: RopeArgs): void {
   const { dtype: T, laneType: C, laneBytes, half } = a;
   const halfBytes = roundUp(half * a.size, BLOCK);
   const interleaved = a.pairing === 'interleaved';
@@ -118,7 +141,7 @@ export function correctKernel(c: AscendC, a: RopeArgs, blocks: number): void {
     tail?.copyOut({ row, rows: 1 });
   };
 
-  const { first, end } = shareOf(a, c.GetBlockIdx(), blocks);
+  const { first, end } = shareOf(a, c.GetBlockIdx());
   for (let n = first; n < end; n++) {
     copyIn(n);
     compute();

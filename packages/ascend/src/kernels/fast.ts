@@ -20,10 +20,12 @@
 import { type AscendC, EVEN_LANES, firstLanes, type LaneType, type LocalTensor, ODD_LANES } from '../ascendc.js';
 import { BLOCK, REPEAT } from '../costs.js';
 import type { RopeArgs } from './args.js';
+import { declareKernel, KERNEL_DTYPES, type KernelDeclaration } from './declaration.js';
 import {
   BUFFER_NUM,
   copyTail,
   oneRow,
+  ROPE_ARGUMENTS,
   type RowGroup,
   roundUp,
   rowOf,
@@ -31,6 +33,7 @@ import {
   Transfer,
   tableRowOf,
   tailOf,
+  whyNotLeading,
 } from './rows.js';
 
 /** The most bytes of x in a tile: enough to hide the fixed cost of an instruction. */
@@ -61,9 +64,20 @@ interface Rotation {
   compute(tile: Tile): void;
 }
 
-/** What one of `blocks` blocks does. */
-export function fastKernel(c: AscendC, a: RopeArgs, blocks: number): void {
-  const tiles = tilesOf(c, a, blocks);
+/** Kernel (c), over all cores. */
+export const FAST: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs>({
+  name: 'fast',
+  operator: 'rope',
+  dtypes: KERNEL_DTYPES,
+  arguments: ROPE_ARGUMENTS,
+  autoSync: false,
+  whyNot: whyNotLeading,
+  kernel: fastKernel,
+});
+
+/** What one block does. */
+function fastKernel(c: AscendC, a: RopeArgs): void {
+  const tiles = tilesOf(c, a);
   if (tiles.length === 0) return;
   const rows = Math.max(...tiles.map((tile) => tile.rows));
   const rotation = a.pairing === 'interleaved' ? interleaved(c, a, rows) : halves(c, a, rows);
@@ -87,8 +101,8 @@ export function fastKernel(c: AscendC, a: RopeArgs, blocks: number): void {
   }
 }
 
-function tilesOf(c: AscendC, a: RopeArgs, blocks: number): Tile[] {
-  const { first, end } = shareOf(a, c.GetBlockIdx(), blocks);
+function tilesOf(c: AscendC, a: RopeArgs): Tile[] {
+  const { first, end } = shareOf(a, c.GetBlockIdx());
   const columns = a.pairing === 'interleaved' ? 1 : 2;
   const rotated = columns * roundUp((a.rotaryDim / columns) * a.size, BLOCK);
   const rowBytes = rotated + roundUp((a.dim - a.rotaryDim) * a.size, BLOCK);

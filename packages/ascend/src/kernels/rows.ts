@@ -7,6 +7,21 @@ import { BLOCK } from '../costs.js';
 import type { GlobalTensor } from '../memory.js';
 import type { RopeArgs, RowStrides } from './args.js';
 
+/** The kernels' names of rope's tensors, and their roles. */
+export const ROPE_ARGUMENTS = /* @__PURE__ */ Object.freeze({
+  x: 'x',
+  y: 'out',
+  sin: 'sin',
+  cos: 'cos',
+  positions: 'positions',
+} as const);
+
+/** What the kernels of leading dimensions do not take. */
+export function whyNotLeading({ pairing, rotaryOffset }: RopeArgs): string | undefined {
+  if (pairing === 'interleaved-to-half') return 'writes a pair where it reads it';
+  return rotaryOffset === 0 ? undefined : 'rotates the leading dimensions of a head only';
+}
+
 /** Buffers in each queue of the kernels: double buffering. */
 export const BUFFER_NUM = 2;
 
@@ -30,9 +45,9 @@ export function startOf(row: Row, strides: RowStrides): number {
   return row.batch * strides.batch + row.token * strides.seq + row.head * strides.head;
 }
 
-/** The rows of one of `blocks` blocks: all blocks get the same number, or one more. */
-export function shareOf(a: RopeArgs, block: number, blocks: number): { first: number; end: number } {
-  const rows = a.batch * a.seq * a.heads;
+/** The rows of a block: all blocks get the same number, or one more. */
+export function shareOf({ batch, seq, heads, blocks }: RopeArgs, block: number): { first: number; end: number } {
+  const rows = batch * seq * heads;
   return { first: Math.floor((rows * block) / blocks), end: Math.floor((rows * (block + 1)) / blocks) };
 }
 

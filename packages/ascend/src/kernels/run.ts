@@ -1,18 +1,103 @@
-/** Runs the RoPE kernels on the model. @module */
+/** Launches declared kernels on the model, and runs the RoPE kernels on the caller's tensors. @module */
 import { fail, readName, readOptions } from 'ropewalk/backend';
 import { readChip } from '../core.js';
-import { type LaunchOptions, launchKernel } from '../launch.js';
-import type { KernelRun, RopeKernelOptions } from '../trace.js';
+import { launchKernel } from '../launch.js';
+import type { GlobalTensor } from '../memory.js';
+import type { KernelName, KernelRun, MachineOptions, RopeKernelOptions } from '../trace.js';
 import { type RopeArgs, ropeArgs } from './args.js';
-import { correctKernel } from './correct.js';
-import { fastKernel } from './fast.js';
-import { seedKernel, whyNotSeed } from './seed.js';
+import type { KernelDeclaration, KernelDtype } from './declaration.js';
+import { ROPE_KERNELS } from './index.js';
+
+/** A call of an operator, with its tensors in global memory. */
+export interface BoundCall {
+  readonly dtype: KernelDtype;
+  /** What the kernel gets beside its tensors. */
+  readonly facts: object;
+  /** By role. */
+  readonly tensors: { readonly [role: string]: GlobalTensor };
+  /** Those that must be read whole. */
+  readonly inputs: readonly GlobalTensor[];
+  readonly rowLength: number;
+  readonly rowStarts: readonly number[];
+  readonly least: { readonly load: number; readonly store: number };
+}
+
+/** How a call is launched. */
+export interface LaunchedHow {
+  readonly machine?: MachineOptions;
+  readonly record?: boolean | readonly number[];
+  readonly onBlock?: (done: number, total: number) => void;
+}
+
+/** Launches a kernel on a call of its operator. @throws {RopewalkError} UNSUPPORTED when it does not take the call */
+export function launchDeclared(kernel: KernelDeclaration, call: BoundCall, how: LaunchedHow): KernelRun {
+  const { name, autoSync = true } = kernel;
+  const { dtype, facts, tensors, rowStarts, ...rest } = call;
+  const machine = readOptions(how.machine ?? {}, 'aicore: machine');
+  const { cores } = readChip(machine);
+  const named = Object.entries(kernel.arguments).map(([own, role]) => [own, tensors[role]]);
+  const args = { ...facts, ...Object.fromEntries(named) };
+  const why = whyNotArgs(kernel, dtype, args);
+  if (why !== undefined) fail('UNSUPPORTED', 'aicore: kernel', `the ${name} kernel ${why}`);
+  const wanted = typeof kernel.blocks === 'function' ? kernel.blocks(args as never, cores) : kernel.blocks;
+  const blocks = wanted ?? Math.min(cores, rowStarts.length);
+  return launchKernel({
+    ...how,
+    ...rest,
+    kernel: name,
+    dtype,
+    machine,
+    blocks,
+    autoSync,
+    rowStarts,
+    output: tensors.out,
+    body: (c) => kernel.kernel(c, { ...args, blocks } as never),
+  });
+}
+
+function whyNotArgs({ dtypes, whyNot }: KernelDeclaration, dtype: string, args: object): string | undefined {
+  if (!(dtypes as readonly string[]).includes(dtype)) return `takes ${dtypes.join(' and ')} only`;
+  return whyNot?.(args as never);
+}
+
+/**
+ * What a RoPE kernel does not take.
+ *
+ * @param kernel - its name
+ * @param call - dtype, pairing and size of a head
+ * @returns the rest of a sentence that starts with the kernel; undefined when the kernel takes the call
+ * @throws {RopewalkError} UNSUPPORTED for a name that is none
+ */
+export function whyNotKernel(
+  kernel: KernelName,
+  call: {
+    readonly dtype: string;
+    readonly pairing: string;
+    readonly rotaryDim: number;
+    readonly headDim: number;
+  },
+): string | undefined {
+  const { dtype, pairing, rotaryDim, headDim } = readOptions(call, 'aicore');
+  return whyNotArgs(ropeKernel(kernel), dtype, { pairing, rotaryDim, dim: headDim, rotaryOffset: 0 });
+}
+
+/** A RoPE kernel by its name. */
+export function ropeKernel(name: unknown): KernelDeclaration {
+  return ROPE_KERNELS[readName(name, Object.keys(ROPE_KERNELS) as KernelName[], 'aicore: kernel')];
+}
+
+/** The call of a RoPE kernel on these arguments; `inputs` are those that must be read whole. */
+export function ropeCall(a: Omit<RopeArgs, 'blocks'>, inputs: readonly GlobalTensor[]): BoundCall {
+  const { x, cos, sin, positions, y: out } = a;
+  const tensors = { x, cos, sin, positions, out };
+  return { dtype: a.dtype, facts: a, tensors, inputs, rowLength: a.dim, rowStarts: a.rowStarts, least: a.least };
+}
 
 /**
  * Runs one of the RoPE kernels on the modelled AI Core: y is written, in the caller's memory.
  *
- * The seed kernel, the baseline, writes what it would write on the device, with its faults, as far as that stays in the
- * caller's arrays.
+ * The baseline and InfiniCore's kernels write what they would write on the device, with their faults, as far as that
+ * stays in the caller's arrays.
  *
  * @param call - kernel, tensors, tables, machine; see {@link RopeKernelOptions}
  * @returns cycles, bytes, buffers, findings; a kernel that hangs is a finding
@@ -21,45 +106,9 @@ import { seedKernel, whyNotSeed } from './seed.js';
  */
 export function runRopeKernel(call: RopeKernelOptions): KernelRun {
   const options = readOptions(call, 'aicore: options');
-  const kernel = readName(options.kernel, ['seed', 'correct', 'fast'], 'aicore: kernel');
-  const machine = readOptions(options.machine ?? {}, 'aicore: machine');
-  const { cores } = readChip(machine);
+  const kernel = ropeKernel(options.kernel);
+  readName(options.pairing, ['interleaved', 'half'], 'aicore: pairing');
+  const { machine, record, onBlock } = options;
   const a = ropeArgs(options);
-  const common = {
-    kernel,
-    dtype: a.dtype,
-    machine,
-    record: options.record,
-    onBlock: options.onBlock,
-    output: a.y,
-    rowLength: a.dim,
-    rowStarts: a.rowStarts,
-    least: a.least,
-  };
-  if (kernel === 'seed') return launchKernel({ ...common, ...seedLaunch(a) });
-  const blocks = Math.min(cores, a.batch * a.seq * a.heads);
-  const body = kernel === 'correct' ? correctKernel : fastKernel;
-  return launchKernel({ ...common, blocks, autoSync: kernel === 'correct', body: (c) => body(c, a, blocks) });
-}
-
-/** What the baseline's Descriptor does on the host: refuses what its document excludes, launches one block a head. */
-function seedLaunch(a: RopeArgs): Pick<LaunchOptions, 'blocks' | 'autoSync' | 'body' | 'extra'> {
-  const why = whyNotSeed({ ...a, headDim: a.dim });
-  if (why) fail('UNSUPPORTED', 'aicore: kernel', `the seed kernel ${why}. Use correct or fast.`);
-  return {
-    // Only batch 0 is launched: one block for each of its heads.
-    blocks: a.batch === 0 || a.seq === 0 ? 0 : a.heads,
-    autoSync: true,
-    body: (c) => seedKernel(c, a),
-    extra:
-      a.positionBatch === 0 || a.batch < 2
-        ? []
-        : [
-            {
-              kind: 'wrong-operand',
-              line: 'copyIn: pos_idx = _p_gm(i)',
-              message: `positions are indexed by the token alone: the rows of batches 1 to ${a.batch - 1} are never read`,
-            },
-          ],
-  };
+  return launchDeclared(kernel, ropeCall(a, [a.positions]), { machine, record, onBlock });
 }

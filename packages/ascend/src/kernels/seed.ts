@@ -3,44 +3,49 @@
  * `rope_ascend_kernel.cpp`), with its faults.
  *
  * One block a head, one row a step, GPT-J pairs, f16 and f32. It is here to be measured and to show what the model
- * finds, not to be used. @module
+ * finds, not to be used. The PipeBarriers are those of the source that the document describes, InfiniCore@8727bdcf:
+ * three, none after the merge. @module
  */
-import { readOptions } from 'ropewalk/backend';
 import type { AscendC } from '../ascendc.js';
-import type { RopeArgs } from './args.js';
-import { oneRow } from './rows.js';
+import type { RopeArgs, RowStrides } from './args.js';
+import { declareKernel, type KernelDeclaration } from './declaration.js';
+import { BUFFER_NUM, oneRow, ROPE_ARGUMENTS } from './rows.js';
 
-/** Names and values of the document. */
+/** The document's name and value. */
 const BYTE_ALIGN = 32;
-const BUFFER_NUM = 2;
-
-/**
- * What the baseline's document excludes.
- *
- * @param call - of any kernel
- * @returns the rest of a sentence that starts with the kernel; undefined when the kernel takes the call
- */
-export function whyNotSeed(call: {
-  readonly dtype: string;
-  readonly pairing: string;
-  readonly rotaryDim: number;
-  readonly headDim: number;
-}): string | undefined {
-  const { dtype, pairing, rotaryDim, headDim } = readOptions(call, 'aicore');
-  if (dtype !== 'f16' && dtype !== 'f32') return 'takes f16 and f32 only';
-  if (pairing !== 'interleaved') return 'rotates interleaved pairs (GPT-J) only';
-  return rotaryDim === headDim ? undefined : 'rotates whole heads only';
-}
 
 /** alignTileLen<T>: elements rounded up to whole datablocks. */
-function alignTileLen(length: number, size: number): number {
+export function alignTileLen(length: number, size: number): number {
   return (Math.ceil((length * size) / BYTE_ALIGN) * BYTE_ALIGN) / size;
 }
 
-/** What one block does; batch is not looked at, as in the original. */
-export function seedKernel(c: AscendC, a: RopeArgs): void {
+/** The baseline: only batch 0 is launched, one block for each of its heads, as in the original. */
+export const SEED: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs>({
+  name: 'seed',
+  operator: 'rope',
+  dtypes: ['f16', 'f32'],
+  arguments: ROPE_ARGUMENTS,
+  blocks: ({ batch, seq, heads }) => (batch === 0 || seq === 0 ? 0 : heads),
+  whyNot: whyNotGptj,
+  kernel: gptjKernel,
+});
+
+/** What a kernel of whole heads in GPT-J pairs does not take. */
+export function whyNotGptj({ pairing, rotaryDim, dim }: RopeArgs): string | undefined {
+  if (pairing !== 'interleaved') return 'rotates interleaved pairs (GPT-J) only';
+  return rotaryDim === dim ? undefined : 'rotates whole heads only';
+}
+
+/** The head of a block; blocks of one batch lie side by side. */
+export function headOf(c: AscendC, a: RopeArgs, strides: RowStrides): number {
+  const block = c.GetBlockIdx();
+  return Math.floor(block / a.heads) * strides.batch + (block % a.heads) * strides.head;
+}
+
+/** What one block does: one head, with positions of the token alone. bf16 is computed in f32. */
+export function gptjKernel(c: AscendC, a: RopeArgs): void {
   const T = a.dtype;
-  const blockIdx = c.GetBlockIdx();
+  const { laneType: C, laneBytes } = a;
   const tileLen = a.dim;
   const copyLen = alignTileLen(a.dim, a.size);
   const halfCopyLen = alignTileLen(a.dim, a.size); // the fault: dh where dh / 2 is meant
@@ -48,7 +53,10 @@ export function seedKernel(c: AscendC, a: RopeArgs): void {
   const outQue = c.pipe.InitBuffer('_out_que', 'VECOUT', BUFFER_NUM, tileLen * a.size);
   const sinQue = c.pipe.InitBuffer('_sin_que', 'VECIN', BUFFER_NUM, halfCopyLen * a.size);
   const cosQue = c.pipe.InitBuffer('_cos_que', 'VECIN', BUFFER_NUM, halfCopyLen * a.size);
-  const temporary = (name: string) => c.pipe.InitTBuf(name, (tileLen / 2) * a.size).Get(T);
+  const wide = (name: string, lanes: number) => (a.widens ? c.pipe.InitTBuf(name, lanes * 4).Get('f32') : undefined);
+  const [inputF, sinF] = [wide('_tmp_float_input', copyLen), wide('_tmp_float_sin', halfCopyLen)];
+  const [cosF, outputF] = [wide('_tmp_float_cos', halfCopyLen), wide('_tmp_float_output', tileLen)];
+  const temporary = (name: string) => c.pipe.InitTBuf(name, (tileLen / 2) * laneBytes).Get(C);
   // "odd" is the document's word for the elements at 0, 2, 4 …
   const [tmpOdd, tmpEven] = [temporary('_tmp_odd_buf'), temporary('_tmp_even_buf')];
   const [tmpOdd1, tmpOdd2] = [temporary('_tmp_odd_buf1'), temporary('_tmp_odd_buf2')];
@@ -58,7 +66,7 @@ export function seedKernel(c: AscendC, a: RopeArgs): void {
     const input = inQue.AllocTensor('copyIn: _in_que.AllocTensor()', T);
     const sin = sinQue.AllocTensor('copyIn: _sin_que.AllocTensor()', T);
     const cos = cosQue.AllocTensor('copyIn: _cos_que.AllocTensor()', T);
-    const idx = i * a.xStrides.seq + blockIdx * a.xStrides.head;
+    const idx = i * a.xStrides.seq + headOf(c, a, a.xStrides);
     c.DataCopyIn('copyIn: DataCopy(input_ub, _x_gm[idx], _copy_len)', input, a.x, idx, copyLen);
     const pos = c.GetGlobal('copyIn: pos_idx = _p_gm(i)', a.positions, i);
     const [sinLine, cosLine] = ['sin', 'cos'].map(
@@ -72,31 +80,41 @@ export function seedKernel(c: AscendC, a: RopeArgs): void {
   };
 
   const compute = (): void => {
-    const input = inQue.DeQue('compute: _in_que.DeQue()', T);
-    const sin = sinQue.DeQue('compute: _sin_que.DeQue()', T);
-    const cos = cosQue.DeQue('compute: _cos_que.DeQue()', T);
-    const output = outQue.AllocTensor('compute: _out_que.AllocTensor()', T);
-    const params = { repeatTimes: Math.ceil((tileLen * a.size) / 256), src0RepeatStride: 8 };
+    const inputUb = inQue.DeQue('compute: _in_que.DeQue()', T);
+    const sinUb = sinQue.DeQue('compute: _sin_que.DeQue()', T);
+    const cosUb = cosQue.DeQue('compute: _cos_que.DeQue()', T);
+    const outputUb = outQue.AllocTensor('compute: _out_que.AllocTensor()', T);
+    const [input, output] = [inputF ?? inputUb, outputF ?? outputUb];
+    const [sin, cos] = [sinF ?? sinUb, cosF ?? cosUb];
+    if (a.widens) {
+      c.Cast('compute: Cast(input_float, input_ub, _copy_len)', input, inputUb, copyLen);
+      c.Cast('compute: Cast(sin_float, sin_ub, _half_copy_len)', sin, sinUb, halfCopyLen);
+      c.Cast('compute: Cast(cos_float, cos_ub, _half_copy_len)', cos, cosUb, halfCopyLen);
+    }
+    const params = { repeatTimes: Math.ceil((tileLen * laneBytes) / 256), src0RepeatStride: 8 };
     c.GatherMask('compute: GatherMask(tmp_odd, input_ub, 1)', tmpOdd, input, 1, params);
     c.GatherMask('compute: GatherMask(tmp_even, input_ub, 2)', tmpEven, input, 2, params);
+    c.PipeBarrier('V');
     c.Mul('compute: Mul(tmp_odd1, tmp_odd, cos_ub)', tmpOdd1, tmpOdd, cos, tileLen / 2);
     c.Mul('compute: Mul(tmp_odd2, tmp_even, sin_ub)', tmpOdd2, tmpEven, sin, tileLen / 2);
+    c.PipeBarrier('V');
     c.Sub('compute: Sub(tmp_odd1, tmp_odd1, tmp_odd2)', tmpOdd1, tmpOdd1, tmpOdd2, tileLen / 2);
     c.Mul('compute: Mul(tmp_even1, tmp_odd, sin_ub)', tmpEven1, tmpOdd, sin, tileLen / 2);
     c.Mul('compute: Mul(tmp_even2, tmp_even, cos_ub)', tmpEven2, tmpEven, cos, tileLen / 2);
+    c.PipeBarrier('V');
     c.Add('compute: Add(tmp_even1, tmp_even1, tmp_even2)', tmpEven1, tmpEven1, tmpEven2, tileLen / 2);
     const merge = 'compute: merge output_ub(j * 2) = tmp_odd1(j), output_ub(j * 2 + 1) = tmp_even1(j)';
     c.MergeValues(merge, output, [tmpOdd1, tmpEven1], tileLen / 2);
-    c.PipeBarrier('V');
-    outQue.EnQue('compute: _out_que.EnQue(output_ub)', output);
-    inQue.FreeTensor('compute: _in_que.FreeTensor(input_ub)', input);
-    sinQue.FreeTensor('compute: _sin_que.FreeTensor(sin_ub)', sin);
-    cosQue.FreeTensor('compute: _cos_que.FreeTensor(cos_ub)', cos);
+    if (a.widens) c.Cast('compute: Cast(output_ub, output_float, _tile_len)', outputUb, output, tileLen);
+    outQue.EnQue('compute: _out_que.EnQue(output_ub)', outputUb);
+    inQue.FreeTensor('compute: _in_que.FreeTensor(input_ub)', inputUb);
+    sinQue.FreeTensor('compute: _sin_que.FreeTensor(sin_ub)', sinUb);
+    cosQue.FreeTensor('compute: _cos_que.FreeTensor(cos_ub)', cosUb);
   };
 
   const copyOut = (i: number): void => {
     const output = outQue.DeQue('copyOut: _out_que.DeQue()', T);
-    const idy = i * a.yStrides.seq + blockIdx * a.yStrides.head;
+    const idy = i * a.yStrides.seq + headOf(c, a, a.yStrides);
     c.DataCopyPadOut('copyOut: DataCopyPad(_y_gm[idy], output_ub, params)', a.y, idy, output, oneRow(tileLen * a.size));
     outQue.FreeTensor('copyOut: _out_que.FreeTensor(output_ub)', output);
   };

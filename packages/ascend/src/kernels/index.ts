@@ -1,0 +1,29 @@
+/** Every kernel that comes with the model, by its name. @module */
+import type { KernelName } from '../trace.js';
+import { ADD } from './add.js';
+import { CORRECT } from './correct.js';
+import type { KernelDeclaration } from './declaration.js';
+import { FAST } from './fast.js';
+import { INFINICORE_GPTJ, INFINICORE_NEOX } from './infinicore.js';
+import { RMS_NORM } from './rms-norm.js';
+import { SEED } from './seed.js';
+import { SOFTMAX } from './softmax.js';
+import { SWIGLU } from './swiglu.js';
+
+/** The RoPE kernels, slowest first. */
+export const ROPE_KERNELS: { readonly [name in KernelName]: KernelDeclaration } = /* @__PURE__ */ Object.freeze({
+  seed: SEED,
+  correct: CORRECT,
+  fast: FAST,
+  'infinicore-gptj': INFINICORE_GPTJ,
+  'infinicore-neox': INFINICORE_NEOX,
+});
+
+/** All kernels; those of other operators than rope have the operator's name. */
+export const KERNELS: { readonly [name: string]: KernelDeclaration } = /* @__PURE__ */ Object.freeze({
+  ...ROPE_KERNELS,
+  add: ADD,
+  rms_norm: RMS_NORM,
+  swiglu: SWIGLU,
+  softmax: SOFTMAX,
+});
