@@ -713,6 +713,7 @@ const GRAPH: Rows = {
 const DEVICES: Rows = {
   deviceNamed: () => ['cann-2024'],
   openCann2024: () => [{ mended: ['row'] }],
+  seedTableErrors: () => [{ ...spec, pairing: 'half', positions: [0, 1] }, 'f32'],
   seedSteps: () => [{ headDim: 4, heads: 1, seq: 2, batch: 1, dataBytes: 4 }, 'fused'],
 };
 const globalView = () => ({ data: floats(8), shape: [1, 2, 1, 4], strides: [8, 4, 4, 1], offset: 0 });

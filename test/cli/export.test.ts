@@ -145,6 +145,14 @@ describe('ropewalk export', () => {
     const percent = Number(/14 calls for 17, ([\d.]+) % of the bytes/.exec(stdout)?.[1]);
     assert.ok(percent > 50 && percent < 100, stdout);
     assert.match(stdout, /Not written: no --out/);
+    // Its ramp is ignored: at position 1 one pair is wrong already.
+    assert.match(stdout, /off by at most {3}of the twelve steps\n {2}1 +\d\.\de-\d+ +\d\.\de-1\n/);
+    const multi =
+      'ROPE(type=f32,ne_a=[128,4,2,1],n_dims=128,mode=8,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0,sections=[16,24,24,0])';
+    assert.match(
+      ropewalk('export', '--rope', multi, '--count').stdout,
+      /twelve steps do not compute this RoPE: .*no axes/,
+    );
   });
 
   const inputsOf = async (source: string, options: ExportOptions = {}): Promise<string[]> =>

@@ -2,7 +2,13 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
-import { CANN_2024_DEVIATIONS, deviceNamed, openCann2024, seedSteps } from '../../packages/devices/src/index.js';
+import {
+  CANN_2024_DEVIATIONS,
+  deviceNamed,
+  openCann2024,
+  seedSteps,
+  seedTableErrors,
+} from '../../packages/devices/src/index.js';
 import { parseRopeLabel, publishedCases, ropeCase } from '../../packages/oracle/src/index.js';
 import type { Verdict } from '../../packages/oracle/src/runner.js';
 import {
@@ -167,4 +173,31 @@ test('counting reads no value: sizes alone give the costs, however large', () =>
     12,
   );
   assert.equal(steps[11]!.bytesWritten, 2 * 2 * 128 * 2 ** 30);
+});
+
+describe('cos and sin of the steps, beside the exact ones', () => {
+  const rope = { headDim: 8, pairing: 'half', base: 10000, positions: [0, 1, 511] } as const;
+  const errors = (changed: Partial<PlanRopeOptions>, dtype: 'f32' | 'f16' = 'f32'): readonly number[] => {
+    const tables = seedTableErrors({ ...rope, ...changed }, dtype);
+    assert.ok('maxErrors' in tables, JSON.stringify(tables));
+    return tables.maxErrors;
+  };
+
+  test('f32: angles in f32; f16: one rounding more, two with attn_factor', () => {
+    const [none, one, far] = errors({});
+    assert.ok(none === 0 && one! < 2 ** -23 && far! > one! && far! < 511 * 2 ** -23, `${[none, one, far]}`);
+    const [once, twice] = [errors({}, 'f16')[1]!, errors({ attentionFactor: 1.4245 }, 'f16')[1]!];
+    assert.ok(once > 2 ** -14 && once < 2 ** -12 && twice > once, `${[once, twice]}`);
+  });
+
+  test('a partial row: what should stay turns', () => {
+    assert.ok(errors({ rotaryDim: 4 })[2]! > 0.5);
+  });
+
+  test('what the steps cannot make has a reason', () => {
+    assert.deepEqual(seedTableErrors({ ...rope, axes: { rule: 'sections', sections: [2, 1, 1] } }, 'f32'), {
+      whyNot: 'the twelve steps have one position a token, no axes',
+    });
+    assert.ok('whyNot' in seedTableErrors({ ...rope, direction: 'backward' }, 'f32'));
+  });
 });

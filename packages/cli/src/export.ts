@@ -1,5 +1,5 @@
 /** `ropewalk export`: RoPE, or another operator, as an ONNX model. @module */
-import { type SeedStep, seedSteps } from '@ropewalk/devices';
+import { type SeedStep, type SeedTableErrors, seedSteps, seedTableErrors } from '@ropewalk/devices';
 import { headsOf, writeOutput } from '@ropewalk/formats/node';
 import {
   ANGLE_MODES,
@@ -50,8 +50,11 @@ interface Export {
   readonly model: OnnxModel;
   readonly angles?: AngleMode;
   readonly precision?: readonly AnglePrecision[];
-  /** For RoPE: the baseline's sizes, except batch and seq. */
-  readonly baseline?: { readonly headDim: number; readonly heads: number; readonly dataBytes: 2 | 4 };
+  /** For RoPE: the baseline's sizes, except batch and seq, and its cos and sin at the positions of `precision`. */
+  readonly baseline?: {
+    readonly sizes: { readonly headDim: number; readonly heads: number; readonly dataBytes: 2 | 4 };
+    readonly tables: SeedTableErrors;
+  };
 }
 
 /** The options of every export. */
@@ -89,7 +92,7 @@ export async function exportModel(source: string | undefined, options: ExportOpt
   if (options.out !== undefined) writeOutput(options.out, bytes, '--out');
   const baseline =
     sizes && made.baseline
-      ? seedSteps({ ...made.baseline, ...sizes }, form === 'standard' ? 'fused' : 'primitives')
+      ? seedSteps({ ...made.baseline.sizes, ...sizes }, form === 'standard' ? 'fused' : 'primitives')
       : undefined;
   const report = { made, bytes: bytes.length, form, opset, cost, sizes, baseline };
   printResult(options.json, { json: () => toJson(report, options.out), lines: () => describe(report, options.out) });
@@ -117,9 +120,10 @@ async function exportRope(
     );
   // --heads alone means a single tensor.
   const kvHeads = givenKvHeads ?? (givenHeads === undefined ? known.kvHeads : undefined);
+  const turn = flags.word('direction', ['forward', 'backward']) ?? direction;
   const { graph, angles, context } = ropeModel({
     spec,
-    direction: flags.word('direction', ['forward', 'backward']) ?? direction,
+    direction: turn,
     form,
     dtype,
     layout: flags.word('layout', ['bsnh', 'bnsh']),
@@ -137,11 +141,14 @@ async function exportRope(
     model: graph.model('rope', `ropewalk ${VERSION}`, title, opset),
     angles,
     precision: anglePrecision(spec, angles, positions, dtype === 'f64' ? 'f64' : 'f32'),
-    // The baseline is counted in f32 for f32 data, else in 16 bits; it has no f64.
+    // The baseline is counted and run in f32 for f32 data, else in 16 bits; it has no f64.
     baseline:
       dtype === 'f64'
         ? undefined
-        : { headDim: spec.headDim, heads: heads + (kvHeads ?? 0), dataBytes: dtype === 'f32' ? 4 : 2 },
+        : {
+            sizes: { headDim: spec.headDim, heads: heads + (kvHeads ?? 0), dataBytes: dtype === 'f32' ? 4 : 2 },
+            tables: seedTableErrors({ ...spec, direction: turn, positions }, dtype === 'f32' ? 'f32' : 'f16'),
+          },
   };
 }
 
@@ -265,9 +272,16 @@ function describe({ made, bytes, form, opset, cost, sizes, baseline }: Report, o
     `  constants ${model.initializers.size}, ${thousands(constantBytes(model))} bytes`,
   ];
   if (made.precision) {
-    lines.push('', '  position     cos, sin off by at most');
-    for (const { position, maxError } of made.precision)
-      lines.push(`  ${String(position).padEnd(12)} ${maxError.toExponential(1)}`);
+    const tables = sizes ? made.baseline?.tables : undefined;
+    const beside = tables && 'maxErrors' in tables ? tables.maxErrors : undefined;
+    lines.push('', `  position     cos, sin off by at most${beside ? '   of the twelve steps' : ''}`);
+    for (const [n, { position, maxError }] of made.precision.entries()) {
+      const own = maxError.toExponential(1);
+      lines.push(
+        `  ${String(position).padEnd(12)} ${beside ? `${own.padEnd(25)} ${beside[n]!.toExponential(1)}` : own}`,
+      );
+    }
+    if (tables && 'whyNot' in tables) lines.push(`  The twelve steps do not compute this RoPE: ${tables.whyNot}.`);
   }
   if (sizes) lines.push('', ...describeCost(cost, sizes, baseline, form));
   lines.push(
@@ -323,5 +337,6 @@ function toJson({ made, bytes, form, opset, cost, sizes, baseline }: Report, out
     precision,
     count: sizes && { ...sizes, bytesRead, bytesWritten, bytesBuffered },
     baseline,
+    baselineTables: sizes && made.baseline?.tables,
   };
 }

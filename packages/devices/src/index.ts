@@ -9,6 +9,8 @@ export {
   type Cann2024Deviation,
   type Cann2024Options,
   openCann2024,
+  type SeedTableErrors,
+  seedTableErrors,
 } from './cann-2024/backend.js';
 export { type SeedRotation, type SeedSizes, type SeedStep, seedSteps } from './cann-2024/steps.js';
 export { DEVICES, deviceNamed } from './devices.js';

@@ -3,11 +3,21 @@
  *
  * @module
  */
-import type { Backend, OpPlan, RopeCall, RopePart, RopePlan, RopeSource } from 'ropewalk';
+import {
+  type Backend,
+  type OpPlan,
+  type PlanRopeOptions,
+  planRope,
+  type RopeCall,
+  type RopePart,
+  type RopePlan,
+  type RopeSource,
+} from 'ropewalk';
 import {
   checkPlan,
   copyElements,
   fail,
+  fitsFloat32,
   hostMemory,
   hostOf,
   isRowMajor,
@@ -80,10 +90,16 @@ export function openCann2024(options: Cann2024Options = {}): Backend {
 function whyNot(plan: OpPlan): string | undefined {
   checkPlan(plan);
   if (plan.op !== 'rope') return `the twelve steps are RoPE, not ${plan.op}`;
-  const { pairing, rotaryOffset, direction, source, batch } = plan.plan;
+  return whyNotPlan(plan.plan) ?? plan.parts.map(whyNotPart).find((why) => why !== undefined);
+}
+
+const NO_AXES = 'the twelve steps have one position a token, no axes';
+
+function whyNotPlan({ pairing, rotaryOffset, direction, source, batch }: RopePlan): string | undefined {
   if (source === undefined) return 'the twelve steps compute cos and sin; they take no tables';
-  const { axes, scaling, frequencyDim, rotaryDim, headDim } = source.spec;
-  if (axes !== undefined) return 'the twelve steps have one position a token, no axes';
+  const { axes, base, scaling, frequencyDim, rotaryDim, headDim } = source.spec;
+  if (!(Math.fround(base) > 0) || !fitsFloat32(base)) return `freq_base is a finite f32 above 0, not ${base}`;
+  if (axes !== undefined) return NO_AXES;
   if (pairing !== 'half' && pairing !== 'interleaved') return `modes 0 and 2 only, not ${pairing}`;
   if (rotaryOffset !== 0) return 'the twelve steps have no offset in the row';
   if (direction === 'backward') return 'the twelve steps have no backward rotation';
@@ -95,10 +111,6 @@ function whyNot(plan: OpPlan): string | undefined {
   if (!['none', 'linear', 'yarn'].includes(scaling?.kind ?? 'none'))
     return `freq_scale and ext_factor say none, linear and yarn, not ${scaling!.kind}`;
   if (scaling?.kind === 'yarn' && (scaling.mscale || scaling.mscaleAllDim)) return 'ext_factor knows no mscale';
-  for (const part of plan.parts) {
-    const why = whyNotPart(part);
-    if (why !== undefined) return why;
-  }
   return undefined;
 }
 
@@ -113,7 +125,7 @@ function whyNotPart({ x, out, rows, norm }: RopePart): string | undefined {
 
 function runPart(plan: RopePlan, { x, out }: RopePart, mended: ReadonlySet<Cann2024Deviation>): void {
   const source = plan.source!;
-  const { headDim, rotaryDim: nDims, pairing, seqLen: seq, tableRows } = plan;
+  const { headDim, rotaryDim: nDims, pairing, seqLen: seq } = plan;
   const [batch, , heads] = x.shape as [number, number, number, number];
   const dtype = x.dtype as 'f32' | 'f16';
   const [from, to] = [hostOf(x, 'cann-2024: x'), hostOf(out, 'cann-2024: out')];
@@ -126,10 +138,11 @@ function runPart(plan: RopePlan, { x, out }: RopePart, mended: ReadonlySet<Cann2
     x: Float32Array.from({ length: (x.size / headDim) * width }, (_, n) =>
       loadNumber(from, dtype, x.offset + placeOf(n)),
     ),
-    positions: Float32Array.from({ length: seq }, (_, s) => source.positions[tableRows[s]!]!),
+    positions: positionsOf(plan),
     tableDtype: mended.has('tables') ? 'f32' : dtype,
   });
-  const rotated = runSteps(list);
+  runSteps(list);
+  const rotated = list.out.values;
   copyElements(x, out);
   for (let n = 0; n < rotated.length; n++) storeNumber(to, dtype, out.offset + placeOf(n), rotated[n]!);
 }
@@ -153,6 +166,51 @@ function numbersOf({ spec }: RopeSource, nDims: number, width: number, mended: R
     attnFactor: spec.attentionFactor ?? (ramps ? yarnMagnitude(yarn) : yarn?.attnFactor) ?? 1,
   };
 }
+
+/** How far cos and sin of the twelve steps are from the exact ones, or why the steps cannot make them. */
+export type SeedTableErrors = { readonly maxErrors: readonly number[] } | { readonly whyNot: string };
+
+/**
+ * Executes the twelve steps for a RoPE and compares cos and sin, over the whole row: where a dimension should not
+ * rotate, 1 and 0 are exact.
+ *
+ * @param options - the RoPE and its positions, `[seq]`
+ * @param dtype - of the data
+ * @returns the largest error at each position, attention factor included; or the reason, as the rest of a sentence
+ * @throws {RopewalkError} as planRope; UNSUPPORTED for another dtype
+ */
+export function seedTableErrors(options: PlanRopeOptions, dtype: 'f32' | 'f16'): SeedTableErrors {
+  readName(dtype, ['f32', 'f16'], 'seed table: dtype');
+  const given = readOptions(options, 'seed table: options');
+  if (given.axes !== undefined) return { whyNot: NO_AXES };
+  const plan = planRope({ ...given, tableDtype: 'f64' });
+  const why = whyNotPlan(plan);
+  if (why !== undefined) return { whyNot: why };
+  const { headDim, rotaryDim: nDims, seqLen: seq, tableRows, table, pairing, source } = plan;
+  const sizes = { headDim, heads: 0, seq, batch: 1, dataBytes: dtype === 'f32' ? 4 : 2 } as const;
+  const list = describeSteps(sizes, 'fused', {
+    ...numbersOf(source!, nDims, headDim, new Set()),
+    pairing: pairing as 'half' | 'interleaved',
+    positions: positionsOf(plan),
+  });
+  runSteps(list);
+  const maxErrors = Array.from({ length: seq }, (_, s) => {
+    let most = 0;
+    for (let i = 0; i < headDim; i++) {
+      const j = pairing === 'interleaved' ? i >> 1 : i % (nDims / 2);
+      const at = tableRows[s]! * table.pairs + j;
+      const [cos, sin] = i < nDims ? [table.cos[at]!, table.sin[at]!] : [1, 0];
+      const n = s * headDim + i;
+      most = Math.max(most, Math.abs(list.cos.values[n]! - cos), Math.abs(list.sin.values[n]! - sin));
+    }
+    return most;
+  });
+  return { maxErrors };
+}
+
+/** `[seq]`: a device converts them to f32 to multiply them. */
+const positionsOf = ({ seqLen, tableRows, source }: RopePlan): Float32Array =>
+  Float32Array.from({ length: seqLen }, (_, s) => source!.positions[tableRows[s]!]!);
 
 const WORDS: Readonly<Record<Cann2024Deviation, string>> = {
   row: 'whole row rotated',

@@ -61,9 +61,12 @@ export interface Step {
   readonly calls: readonly OperatorCall[];
 }
 
-/** Steps, and where they leave their result. */
+/** Steps, and where they leave their results. */
 export interface StepList {
   readonly steps: readonly Step[];
+  /** `[seq, headDim]` */
+  readonly cos: Buffer;
+  readonly sin: Buffer;
   /** `[batch, seq, heads, headDim]` */
   readonly out: Buffer;
 }
@@ -179,7 +182,7 @@ export function describeSteps(
       return Math.fround(x.values[n]! * cos.values[at]!) + Math.fround(turned(x.values, n) * sin.values[at]!);
     });
     steps.push({ step: 13, what: 'rotation, one fused operator', asks: [], calls: [rotate] });
-    return { steps, out };
+    return { steps, cos, sin, out };
   }
   // As graphs write it, every intermediate value in the data's type.
   const part = (): Buffer => new Buffer(x.length / 2, dtype);
@@ -213,13 +216,12 @@ export function describeSteps(
       elementwise(out, [straight, crossed], (n) => straight.values[n]! + crossed.values[n]!),
     ],
   });
-  return { steps, out };
+  return { steps, cos, sin, out };
 }
 
 /** Runs every call in order. */
-export function runSteps({ steps, out }: StepList): Float32Array {
+export function runSteps({ steps }: StepList): void {
   for (const { calls } of steps) for (const call of calls) call.run();
-  return out.values;
 }
 
 const bytesOf = (buffers: readonly Buffer[]): number => buffers.reduce((sum, { bytes }) => sum + bytes, 0);
