@@ -697,6 +697,7 @@ const GRAPH: Rows = {
     { op: 'linear', shape: [1, 4, 32], form: 'standard', dtype: 'f32', weights: 'f16', bias: true },
   ],
   whyNotOnnxruntime: () => [],
+  whyNotWebnn: () => [],
   ropeModel: () => [
     {
       ...modelOptions(),
@@ -948,7 +949,7 @@ const DECODER = ['@ropewalk/model', '@ropewalk/model/description', '@ropewalk/mo
  */
 const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
   'ropewalk/backend': Object.keys(contract).filter((name) => !(name in BACKEND)),
-  '@ropewalk/onnx': ['openOnnxruntime'],
+  '@ropewalk/onnx': ['openOnnxruntime', 'openWebnn'],
   '@ropewalk/oracle': [
     'asFormatError',
     'chooseModel',

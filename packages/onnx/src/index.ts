@@ -46,3 +46,5 @@ export { type GraphRope, graphRope } from './import/model-rope.js';
 export type { ComparedTables } from './import/sampling.js';
 export { type OnnxruntimeBackend, type OnnxruntimeOptions, openOnnxruntime } from './onnxruntime/host.js';
 export { whyNotOnnxruntime } from './onnxruntime/package.js';
+export { openWebnn, type WebnnBackend, type WebnnOptions } from './webnn/host.js';
+export { whyNotWebnn } from './webnn/open.js';

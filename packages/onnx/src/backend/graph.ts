@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { ArrayOf, Dtype, OpPlan, RopePart, TensorStorage } from 'ropewalk';
+import type { ArrayOf, BlockTensor, Dtype, OpPlan, RopePart, TensorStorage } from 'ropewalk';
 import { isBlocks, isFloat8, Tensor } from 'ropewalk';
 import { countElements, extentOf, isHalf, type Layout, newArray, rowMajorStrides, unknownPlan } from 'ropewalk/backend';
 import type { GraphBuilder } from '../export/builder.js';
@@ -20,6 +20,8 @@ export interface Source {
   readonly tensor: Tensor;
   /** What the graph takes them for: u16 where halves are moved. */
   readonly dtype: Dtype;
+  /** The weights that the graph takes as f32 where `tensor` holds blocks. */
+  readonly blocks?: BlockTensor;
 }
 
 /** A graph ready to run, or the reason why there is none. */
@@ -62,6 +64,8 @@ class StandInStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
     readonly shift: number,
     /** Which of its elements go where, if not all of them to the same places. */
     readonly pieces?: readonly Piece[],
+    /** The input that it stands for as a whole, whatever its layout. */
+    readonly whole?: Tensor | BlockTensor,
   ) {}
 
   read(): ArrayOf[D] {
@@ -105,10 +109,32 @@ export function withStandIns(plan: OpPlan): OpPlan {
   }
 }
 
+/** The same call for a graph in which every tensor is dense: layouts, rows of a cache and blocks are its caller's. */
+export function withDenseStandIns(plan: OpPlan): OpPlan {
+  if (plan.op === 'rope') return { ...plan, parts: plan.parts.map((part) => withoutRows(part)) };
+  if (plan.op === 'rearrange') {
+    const { x, out } = plan;
+    const shape = [x.size];
+    const from = new StandInStorage(x.dtype, x.size, x.storage, 0, undefined, x);
+    const to = new StandInStorage(out.dtype, x.size, out.storage, 0, [{ from: denseLayout(out.shape), to: out }]);
+    return { ...plan, x: new Tensor(from, { shape }), out: new Tensor(to, { shape }) };
+  }
+  if ('weight' in plan && isBlocks(plan.weight)) {
+    const { weight } = plan;
+    const { shape } = weight;
+    const floats = new StandInStorage('f32', countElements(shape), weight.bytes.storage, 0, undefined, weight);
+    return { ...plan, weight: new Tensor(floats, { shape }) } as OpPlan;
+  }
+  return plan;
+}
+
 /** Where the elements of a graph's input are. */
 function source(name: string, tensor: Tensor): Source {
   const { storage, shape, strides, offset, dtype } = tensor;
   if (!(storage instanceof StandInStorage)) return { name, tensor, dtype };
+  const { whole } = storage;
+  if (whole)
+    return isBlocks(whole) ? { name, tensor: whole.bytes, dtype, blocks: whole } : { name, tensor: whole, dtype };
   return { name, tensor: new Tensor(storage.real, { shape, strides, offset: offset + storage.shift }), dtype };
 }
 
@@ -116,10 +142,10 @@ function source(name: string, tensor: Tensor): Source {
 function target(name: string, tensor: Tensor): Target {
   const { storage, shape, strides, dtype } = tensor;
   if (!(storage instanceof StandInStorage))
-    return { name, storage, dtype, pieces: [{ from: dense(shape), to: tensor }], order: undefined };
+    return { name, storage, dtype, pieces: [{ from: denseLayout(shape), to: tensor }], order: undefined };
   if (!storage.pieces) {
     const to = { shape, strides, offset: tensor.offset + storage.shift };
-    return { name, storage: storage.real, dtype, pieces: [{ from: dense(shape), to }], order: undefined };
+    return { name, storage: storage.real, dtype, pieces: [{ from: denseLayout(shape), to }], order: undefined };
   }
   // The graph may write the storage in any order: with heads before tokens, say.
   const inOrder = tensor.isContiguous() && tensor.offset === 0;
@@ -147,7 +173,7 @@ function withoutRows(part: RopePart): RopePart {
   const { x, out, rows, blockSize } = part;
   if (!rows || blockSize !== undefined || rows.includes(-1)) return part; // emitPlan refuses the last two
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
-  const token = dense([heads, headDim]);
+  const token = denseLayout([heads, headDim]);
   const pieces = Array.from(rows, (row, n) => {
     const offset = out.offset + Math.floor(n / seq) * out.strides[0]! + row * out.strides[1]!;
     const to = { shape: token.shape, strides: out.strides.slice(2), offset };
@@ -157,6 +183,7 @@ function withoutRows(part: RopePart): RopePart {
   return { ...part, out: new Tensor(storage, { shape: [batch, seq, heads, headDim] }), rows: undefined };
 }
 
-function dense(shape: readonly number[]): Layout {
+/** The layout of dense elements. */
+export function denseLayout(shape: readonly number[]): Layout {
   return { shape, strides: rowMajorStrides(shape), offset: 0 };
 }

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { type ArrayOf, type Dtype, type FloatDtype, type HostArray, numberFromF16, type TensorStorage } from 'ropewalk';
+import { type ArrayOf, type Dtype, type HostArray, numberFromF16, type TensorStorage } from 'ropewalk';
 import {
   bitsOf,
   copyBits,
@@ -35,7 +35,16 @@ export interface Piece {
   readonly to: Layout;
 }
 
-let wideF16: Float32Array | undefined;
+/** The bits of the f32 that each f16 is; a NaN keeps its own. */
+let wideF16: Uint32Array | undefined;
+
+function widerF16(): Uint32Array {
+  const wide = Float32Array.from({ length: 65536 }, (_, half) => numberFromF16(half));
+  const bits = new Uint32Array(wide.buffer);
+  for (const [half, value] of wide.entries())
+    if (Number.isNaN(value)) bits[half] = ((half & 0x8000) << 16) | 0x7f800000 | ((half & 0x3ff) << 13);
+  return bits;
+}
 
 /**
  * Packs elements for a graph: dense, row-major, 16-bit floats widened.
@@ -58,8 +67,8 @@ export function pack(data: HostArray, dtype: Dtype, layout: Layout, mayShare: bo
   let n = 0;
   if (dtype === 'bf16') walkPair(layout.shape, layout, layout, (at) => void (bits[n++] = from[at]! << 16));
   else {
-    const table = (wideF16 ??= Float32Array.from({ length: 65536 }, (_, half) => numberFromF16(half)));
-    walkPair(layout.shape, layout, layout, (at) => void (packed[n++] = table[from[at]!]!));
+    const table = (wideF16 ??= widerF16());
+    walkPair(layout.shape, layout, layout, (at) => void (bits[n++] = table[from[at]!]!));
   }
   return packed;
 }
@@ -80,8 +89,19 @@ export function unpack(packed: HostArray, data: HostArray, { dtype, pieces, orde
   for (const { from, to } of pieces) copyBits(elements, from, data, to);
 }
 
-function narrowed(wide: Float32Array, dtype: FloatDtype): ArrayOf['f16'] {
+/** Halves of the f32 that hold them, or round to them. */
+export function narrowed(wide: Float32Array, dtype: 'f16' | 'bf16'): ArrayOf['f16'] {
   const narrow = new Uint16Array(wide.length);
-  for (const [n, value] of wide.entries()) storeNumber(narrow, dtype, n, value);
+  const bits = bitsOf(wide) as Uint32Array;
+  for (const [n, value] of wide.entries()) {
+    if (Number.isNaN(value)) narrow[n] = narrowNan(bits[n]!, dtype);
+    else storeNumber(narrow, dtype, n, value);
+  }
   return narrow;
+}
+
+/** A NaN that was widened keeps its bits; of another the sign and the upper ones stay. */
+function narrowNan(bits: number, dtype: 'f16' | 'bf16'): number {
+  const [infinity, fraction] = dtype === 'f16' ? [0x7c00, (bits >>> 13) & 0x3ff] : [0x7f80, (bits >>> 16) & 0x7f];
+  return ((bits >>> 16) & 0x8000) | infinity | (fraction || 1);
 }

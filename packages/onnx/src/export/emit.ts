@@ -36,7 +36,7 @@ export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './plan
  * sinks → out; route logits, bias → indices, weights; expert_linear x, weight, indices, bias, weights → out; argmax
  * values → index, value; embedding index, weight → out; rearrange x, initial → out; rope x → out and, as the form needs
  * them, cos_cache, sin_cache, positions, weight, cache, rows, with `_p` behind the names of part p where there are
- * several.
+ * several. With `tables: 'inputs'` self_attention takes attn_mask behind its tensors, where it masks.
  *
  * @param b - the graph; empty
  * @param plan - a checked plan; of its tensors only shapes, strides and dtypes are read
@@ -170,7 +170,7 @@ function emitAttention(g: PlanGraph, plan: Plan<'self_attention'>): string | und
   const [, total, kvHeads, dv] = v.shape as [number, number, number, number];
   if (plan.causal && seq * total * sizeBytes(compute) > MAX_MASK_BYTES)
     return `a mask of ${seq} × ${total} is too large for an ONNX file`;
-  const mask = plan.causal ? g.b.constant('attn_mask', maskOf(seq, total, plan.window, compute)) : undefined;
+  const mask = plan.causal ? takeMask(g, maskOf(seq, total, plan.window, compute)) : undefined;
   // Attention-23 adds the mask before it caps, which would let masked keys back in. Its scale is an f32, which ONNX
   // Runtime takes only above 0; and it has no sinks.
   const standard = !g.primitives && !plan.sinks && plan.softcap === undefined && compute === 'f32' && plan.scale > 0;
@@ -191,6 +191,10 @@ function emitAttention(g: PlanGraph, plan: Plan<'self_attention'>): string | und
 
 function fold(g: PlanGraph, value: string, wanted: boolean, shape: readonly number[]): string {
   return wanted ? g.b.add('Reshape', [value, g.b.integers(g.b.fresh('shape'), shape)], { allowzero: { i: 1 } }) : value;
+}
+
+function takeMask(g: PlanGraph, mask: Tensor): string {
+  return g.options.tables === 'inputs' ? g.take('attn_mask', mask) : g.b.constant('attn_mask', mask);
 }
 
 /** 0 where query i sees key t, −∞ where it does not. Unlike is_causal it says how long the past is. */

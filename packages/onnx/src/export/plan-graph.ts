@@ -13,6 +13,11 @@ export interface EmitOptions {
   readonly form: GraphForm;
   /** Primitives: how angles are computed from positions. Unless given, f64; f64 tables are inputs instead. */
   readonly angles?: Extract<AngleMode, 'f64' | 'f32' | 'f32-reduced'>;
+  /**
+   * `inputs`: cos, sin and attention's mask are inputs, so that a graph depends on shapes alone. Unless given, a graph
+   * of primitives computes the first two where it can, and the mask is a constant.
+   */
+  readonly tables?: 'inputs';
   /** Other names for graph inputs and outputs, by the names that {@link emitPlan} lists. */
   readonly names?: ReadonlyMap<string, string>;
   /** Argmax: `first` (the default) finds the first NaN, as the plan says; `unspecified` needs fewer nodes. */

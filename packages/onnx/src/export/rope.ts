@@ -222,7 +222,7 @@ function cosSinOf(g: PlanGraph, plan: RopePlan, batch: number): CosSin {
   // Float64 data needs more precision than every runtime has: ONNX Runtime's Sin and Cos are off by up to 3.3e-16
   // (measured).
   const angles = g.options.angles ?? (double ? undefined : 'f64');
-  if (g.primitives && source && ordered && angles) {
+  if (g.primitives && source && ordered && angles && g.options.tables !== 'inputs') {
     const constants = angleConstants(source.spec, plan.direction);
     const own = plan.batch ?? 1;
     const shape = constants.numAxes === 1 ? [own, seqLen] : [constants.numAxes, own, seqLen];

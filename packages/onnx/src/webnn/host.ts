@@ -1,0 +1,534 @@
+/**
+ * The WebNN backend: each plan becomes the graph that `ropewalk export --form primitives` writes, and WebNN's builder
+ * makes it instead of a file.
+ *
+ * The host does what graphs of fixed shapes cannot: tables of cos and sin, masks, f64 and other dtypes that are only
+ * moved, bf16, and the widening of blocks. Everything else stays in WebNN's memory from operator to operator.
+ *
+ * @module
+ */
+import type {
+  ArrayOf,
+  Backend,
+  BlockTensor,
+  Capabilities,
+  Dtype,
+  HostArray,
+  OpPlan,
+  Tensor,
+  TensorStorage,
+} from 'ropewalk';
+import { RopewalkError } from 'ropewalk';
+import {
+  checkInteger,
+  checkPlan,
+  copyBits,
+  countElements,
+  denseTensor,
+  extentOf,
+  fail,
+  hostOf,
+  isRowMajor,
+  type Layout,
+  readName,
+  readOptions,
+  refuse,
+  whyFloat64,
+} from 'ropewalk/backend';
+import { denseLayout, type Prepared, prepare, type Source, withDenseStandIns } from '../backend/graph.js';
+import { pack, type Target, unpack } from '../backend/pack.js';
+import { firstLine, PlanQueue } from '../backend/queue.js';
+import { gone } from '../backend/storage.js';
+import { GraphBuilder } from '../export/builder.js';
+import type { EmitOptions } from '../export/emit.js';
+import type { MlBuilder, MlDescriptor, MlDtype, MlOperand, MlTensor } from './api.js';
+import { constantBytes, type Definition, type Graph, Graphs } from './graphs.js';
+import { collected, type HostMove, moveOnHost, widen } from './host-work.js';
+import { placesOf, readLayout } from './layout.js';
+import { bytesOf, DeviceMemory, MAX_CONSTANT_BYTES, MAX_TENSOR_BYTES, mib } from './memory.js';
+import { type OpenContext, openContext, supportOf } from './open.js';
+import { beforeName, defineOutputs, keyOfOutput, type Output, placesName, resultName } from './outputs.js';
+import { HostSideStorage, type Stretch, WebnnStorage } from './storage.js';
+import { keyOfNodes, type MlDtypes, writeNodes } from './writer.js';
+
+const GIB = 2 ** 30;
+/** The most rows of a product for which its weights become a constant: with more, WebNN is as fast without. */
+const CONSTANT_ROWS = 8;
+/** WebNN's dtypes for ours; others, f64 among them, stay on the host. */
+const TYPES: MlDtypes = /* @__PURE__ */ Object.freeze({
+  f32: 'float32',
+  f16: 'float32',
+  bf16: 'float32',
+  i32: 'int32',
+  i64: 'int32',
+});
+const GRAPHS: EmitOptions = /* @__PURE__ */ Object.freeze({ form: 'primitives', tables: 'inputs' });
+
+/** A plan's nodes, before it is known where its tensors are, and their name in keys. */
+interface PlanNodes {
+  readonly builder: GraphBuilder;
+  readonly key: string;
+}
+
+/** A plan's graph, or the elements that the host moves without one; neither where no element is to be written. */
+type PreparedCall = Prepared & { readonly nodes?: PlanNodes; readonly move?: HostMove };
+
+/** A graph's input: how it is defined, and the tensor that it takes in a call. */
+interface Input {
+  readonly name: string;
+  readonly key: string;
+  define(ml: MlBuilder): MlOperand;
+  /** None where it is a constant. */
+  tensor?(graph: Graph): Promise<MlTensor>;
+  /** Whose elements are the constant. */
+  readonly constant?: WebnnStorage;
+}
+
+/** The backend. Open it with {@link openWebnn}. */
+export class WebnnBackend implements Backend {
+  readonly name = 'webnn';
+  readonly #queue = new PlanQueue(this.name);
+  readonly #prepared = new WeakMap<OpPlan, PreparedCall>();
+  readonly #open: OpenContext;
+  /** Whether graphs can round to f16. */
+  readonly #rounds16: boolean;
+  /** Bytes of tensors that callers hold. */
+  #heldBytes = 0;
+  readonly memory: DeviceMemory;
+  /** Visible for tests. */
+  readonly graphs: Graphs;
+
+  constructor(open: OpenContext, memoryLimit: number) {
+    this.#open = open;
+    const { context, limits, webnn } = open;
+    this.memory = new DeviceMemory(context, memoryLimit, () => this.graphs.dropOldest());
+    this.graphs = new Graphs(webnn, this.memory);
+    this.#rounds16 = supportOf(limits, 'cast', 'output')?.dataTypes.includes('float16') ?? false;
+    void context.lost.then(({ message }) => {
+      this.#queue.close(`the context was lost (${firstLine(message)}): the browser's GPU process ended`);
+    });
+  }
+
+  capabilities(): Capabilities {
+    const { devices } = this.#open;
+    const device = devices.length > 0 ? devices.join(', ') : 'a device that the browser does not name';
+    const { limitBytes } = this.memory;
+    return {
+      backend: this.name,
+      description: `WebNN on ${device}, graphs of primitives`,
+      dtypes: ['f32', 'f16', 'bf16'],
+      threads: devices.every((name) => name === 'cpu') ? threadsOf() : 0,
+      memory: { availableBytes: Math.max(0, limitBytes - this.#heldBytes), tensorBytes: MAX_TENSOR_BYTES },
+      notTaken: [
+        'q8_0, q4_0 and other blocks: WebNN would widen them at every call, so the host widens them once to f32; q8_0 ' +
+          'takes 3.8 times its memory then, q4_0 7.1 times',
+        'f16: it is kept as f32 in twice the memory, which WebNN computes in anyway; graphs round results once',
+        'bf16: WebNN does not have it; the host widens it, and rounds results',
+        'f64: WebNN does not have it; it is moved, not computed with',
+      ],
+    };
+  }
+
+  allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
+    this.#queue.checkOpen();
+    return this.#take(dtype, shape);
+  }
+
+  upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
+    this.#queue.checkOpen();
+    hostOf(source, 'webnn: upload');
+    return this.#take(source.dtype, source.shape, source.read() as ArrayOf[D]);
+  }
+
+  whyNot(plan: OpPlan): string | undefined {
+    const { whyNot, nodes, ...prepared } = this.#prepare(plan);
+    if (whyNot !== undefined || !nodes) return whyNot;
+    const { inputs, outputs } = prepared as Extract<PreparedCall, { readonly anything: boolean }>;
+    const fed = inputs.map((source) => this.#fed(source, gone));
+    const read = outputs.map((target): Output => ({ target, mode: 'host' }));
+    try {
+      this.#definition(plan.op, nodes, fed, read).define(new this.#open.webnn.MLGraphBuilder(this.memory.context));
+      return undefined;
+    } catch (error) {
+      return reasonOf(error);
+    }
+  }
+
+  /**
+   * Queues a plan. Inputs in host memory are read now, tensors of this backend when the plan runs; outputs in host
+   * memory are written by {@link finish} at the latest.
+   *
+   * @throws {RopewalkError} UNSUPPORTED for a call that WebNN cannot do; DEVICE when a tensor belongs to another
+   *   backend, there is no memory, or the context is gone
+   */
+  run(plan: OpPlan): void {
+    this.#queue.checkOpen();
+    const prepared = this.#prepare(plan);
+    const { op } = plan;
+    if (prepared.whyNot !== undefined) fail('UNSUPPORTED', `webnn: ${op}`, `${prepared.whyNot}. Use cpu or webgpu.`);
+    const { nodes, move } = prepared;
+    for (const target of prepared.outputs) this.#queue.checkOutput(target, op);
+    if (move) this.#move(op, move);
+    if (!nodes) return;
+    const outputs = this.#outputs(prepared.outputs);
+    const inputs = prepared.inputs.map((source) => this.#input(plan, source));
+    const graph = this.#graph(this.#definition(op, nodes, inputs, outputs));
+    for (const { storage, mode, places } of outputs) {
+      if (!storage) continue;
+      storage.stretch = mode === 'part' ? places.stretch : undefined;
+      storage.written = true;
+      this.graphs.dropConstants(storage);
+    }
+    this.#queue.write(() => this.#dispatch(graph, inputs, outputs), prepared.outputs);
+  }
+
+  finish(): Promise<void> {
+    return this.#queue.finish();
+  }
+
+  dispose(): void {
+    this.#queue.close('this backend was disposed');
+    void this.#queue.settled().then(() => this.memory.context.destroy());
+  }
+
+  #prepare(plan: OpPlan): PreparedCall {
+    checkPlan(plan);
+    const prepared = this.#prepared.get(plan) ?? this.#prepareNew(plan);
+    this.#prepared.set(plan, prepared);
+    return prepared;
+  }
+
+  #prepareNew(plan: OpPlan): PreparedCall {
+    const why = whyFloat64(plan);
+    if (why !== undefined) return { whyNot: why };
+    const move = moveOnHost(plan, (dtype) => this.#typeOf(dtype) === undefined);
+    if (move) return { whyNot: undefined, anything: true, inputs: [], outputs: [move.target], move };
+    const builder = new GraphBuilder();
+    const prepared = prepare(builder, withDenseStandIns(plan), GRAPHS);
+    if (prepared.whyNot !== undefined || !prepared.anything) return prepared;
+    const { inputs, outputs } = prepared;
+    if (inputs.some(({ tensor }) => tensor.size === 0)) return { whyNot: 'WebNN has no empty tensors' };
+    const missing = [...inputs, ...outputs].find(({ dtype }) => TYPES[dtype] === undefined);
+    if (missing) return { whyNot: `WebNN has no ${missing.dtype}` };
+    return { ...prepared, nodes: { builder, key: keyOfNodes(builder) } };
+  }
+
+  /** A graph, which stays until its turn is over. */
+  #graph(definition: Definition): Graph {
+    try {
+      return this.graphs.hold(definition);
+    } catch (error) {
+      if (error instanceof RopewalkError && error.code === 'DEVICE') throw error;
+      return fail('UNSUPPORTED', `webnn: ${definition.what}`, `${reasonOf(error)}. Use cpu or webgpu.`);
+    }
+  }
+
+  #definition(
+    op: string,
+    { builder, key }: PlanNodes,
+    inputs: readonly Input[],
+    outputs: readonly Output[],
+  ): Definition {
+    const constant = inputs.find((input) => input.constant)?.constant;
+    return {
+      key: [key, ...inputs.map((input) => input.key), ...outputs.map((output) => keyOfOutput(output, outputs))].join(
+        ';',
+      ),
+      what: op,
+      constantOf: constant,
+      constantBytes: constant && constantBytes({ dataType: constant.dataType, shape: [constant.length] }),
+      define: (ml) => {
+        const given = new Map(inputs.map((input) => [input.name, input.define(ml)]));
+        return defineOutputs(ml, writeNodes(ml, builder, given, { types: TYPES, rounds16: this.#rounds16 }), outputs);
+      },
+    };
+  }
+
+  /** Where an input comes from, once all that is queued has run. */
+  #input(plan: OpPlan, source: Source): Input {
+    const { tensor, blocks } = source;
+    const own = this.#queue.own(tensor.storage);
+    if (!own)
+      return this.#fed(
+        source,
+        this.#queue.hostInput(tensor, plan.op, (elements) => this.#pack(elements, source)),
+      );
+    if (own instanceof WebnnStorage) return this.#held(plan, source.name, own, tensor);
+    const side = own as HostSideStorage;
+    if (blocks) return this.#held(plan, source.name, this.#widened(side, blocks), denseLayout(blocks.shape));
+    return this.#fed(
+      source,
+      laterOf(side, (elements) => this.#pack(elements, source)),
+    );
+  }
+
+  /** An input that the host writes at each call. */
+  #fed({ name, tensor, dtype, blocks }: Source, elements: () => ArrayBufferView): Input {
+    const descriptor: MlDescriptor = { dataType: TYPES[dtype]!, shape: blocks?.shape ?? tensor.shape };
+    return {
+      name,
+      key: `${name} host`,
+      define: (ml) => ml.input(name, descriptor),
+      tensor: async (graph) => {
+        const staged = await graph.staged(name, descriptor);
+        this.memory.context.writeTensor(staged, elements());
+        return staged;
+      },
+    };
+  }
+
+  /** An input in WebNN's memory; weights that are used again become a constant of the graph. */
+  #held(plan: OpPlan, name: string, storage: WebnnStorage, layout: Layout): Input {
+    storage.checkLive();
+    const { dataType, length, uploaded } = storage;
+    if (plan.op === 'linear' && name === 'weight' && uploaded && this.#isConstant(plan.x, storage, layout)) {
+      const define = (ml: MlBuilder): MlOperand =>
+        ml.constant({ dataType, shape: layout.shape }, storage.wide(uploaded));
+      return { name, key: `${name} constant ${storage.id}`, constant: storage, define };
+    }
+    const stretch = this.#holderOf(storage, layout);
+    const [start, size] = stretch ? [stretch.start, stretch.end - stretch.start] : [0, length];
+    const from = { shape: layout.shape, strides: layout.strides, offset: layout.offset - start };
+    return {
+      name,
+      key: `${name} ${size} ${from.offset} ${from.strides}`,
+      define: (ml) => readLayout(ml, ml.input(name, { dataType, shape: [size] }), from),
+      tensor: async () => {
+        if (storage.failure) throw storage.failure;
+        return stretch ? storage.part! : storage.takeBase();
+      },
+    };
+  }
+
+  /** Whether a matrix of weights becomes a constant: at its second use, if nothing has written it, for few rows. */
+  #isConstant(x: Tensor, storage: WebnnStorage, layout: Layout): boolean {
+    const rows = x.size / x.shape.at(-1)!;
+    if (storage.written || rows > CONSTANT_ROWS || countElements(layout.shape) !== storage.length) return false;
+    if (!isRowMajor(layout) || ++storage.uses < 2) return false;
+    const descriptor = { dataType: storage.dataType, shape: [storage.length] };
+    return bytesOf(descriptor) <= MAX_CONSTANT_BYTES && this.memory.hasRoom(constantBytes(descriptor));
+  }
+
+  /** Which of a storage's tensors holds a layout: the stretch of its part, or undefined for the base. */
+  #holderOf(storage: WebnnStorage, layout: Layout): Stretch | undefined {
+    const { stretch } = storage;
+    const [low, high] = extentOf(layout)!;
+    if (!stretch || high < stretch.start || low >= stretch.end) return undefined;
+    if (low >= stretch.start && high < stretch.end) return stretch;
+    this.#merge(storage, stretch);
+    return undefined;
+  }
+
+  /** Queues the writing of a storage's part into its base. */
+  #merge(storage: WebnnStorage, stretch: Stretch): void {
+    const { dataType, dtype, length } = storage;
+    const shape = [stretch.end - stretch.start];
+    const to = { shape, strides: [1], offset: stretch.start };
+    const target: Target = {
+      name: 'out',
+      storage,
+      dtype,
+      pieces: [{ from: denseLayout(shape), to }],
+      order: undefined,
+    };
+    const outputs: Output[] = [{ target, storage, places: placesOf(target), mode: 'scatter' }];
+    const part: Input = {
+      name: 'part',
+      key: '',
+      define: (ml) => ml.input('part', { dataType, shape }),
+      tensor: async () => storage.part!,
+    };
+    const graph = this.#graph({
+      key: `merge ${dataType} ${length} ${shape} ${keyOfOutput(outputs[0]!, outputs)}`,
+      what: 'merge',
+      define: (ml) => defineOutputs(ml, new Map([['out', part.define(ml)]]), outputs),
+    });
+    storage.stretch = undefined;
+    this.#queue.write(() => this.#dispatch(graph, [part], outputs), []);
+  }
+
+  /** Where outputs go. A storage that two outputs share is scattered into, one after the other. */
+  #outputs(targets: readonly Target[]): Output[] {
+    const shared = (target: Target): boolean => targets.some((t) => t !== target && t.storage === target.storage);
+    return targets.map((target) => {
+      const storage = this.#queue.own(target.storage);
+      if (!(storage instanceof WebnnStorage)) return { target, mode: 'host' };
+      storage.checkLive();
+      const places = placesOf(target);
+      const { stretch } = places;
+      if (stretch && stretch.end - stretch.start === storage.length) return { target, storage, places, mode: 'base' };
+      const before = storage.stretch;
+      const alone = stretch && !shared(target);
+      const covers = before && alone && before.start >= stretch.start && before.end <= stretch.end;
+      if (before && !covers) this.#merge(storage, before);
+      return { target, storage, places, mode: alone ? 'part' : 'scatter' };
+    });
+  }
+
+  /** A turn of the queue: writes what the host gives, runs the graph, and puts the results in their places. */
+  async #dispatch(graph: Graph, inputs: readonly Input[], outputs: readonly Output[]): Promise<void> {
+    const { context } = this.memory;
+    try {
+      const built = await graph.built();
+      const given: Record<string, MlTensor> = {};
+      for (const { name, tensor } of inputs) if (tensor) given[name] = await tensor(graph);
+      const results: Record<string, MlTensor> = {};
+      for (const output of outputs) {
+        const name = resultName(output, outputs);
+        const { dataType, shape } = graph.output(name);
+        if (output.mode === 'scatter') {
+          given[beforeName(name)] = await output.storage.takeBase();
+          const { blocks } = output.places;
+          const placesAt = placesName(output);
+          given[placesAt] = await graph.staged(placesAt, { dataType: 'int32', shape: [blocks.length, 1] });
+          context.writeTensor(given[placesAt], blocks);
+        }
+        results[name] ??= await (output.storage
+          ? this.memory.take(dataType, shape)
+          : graph.staged(name, { dataType, shape }));
+      }
+      context.dispatch(built, given, results);
+      for (const output of outputs) {
+        const { storage, mode } = output;
+        const made = results[resultName(output, outputs)]!;
+        if (storage && storage.base !== made) storage.put(mode === 'part' ? 'part' : 'base', made);
+      }
+      for (const { target, storage } of outputs)
+        if (!storage) this.#unpack(await context.readTensor(results[target.name]!), target);
+    } finally {
+      this.graphs.release(graph);
+    }
+  }
+
+  /** Elements for a graph: dense, bf16 as f32, i64 as int32, blocks as f32. */
+  #pack(elements: HostArray, { tensor, dtype, blocks }: Source): ArrayBufferView {
+    if (blocks) return widen(blocks, elements as Uint8Array);
+    const packed = pack(elements, dtype, tensor, false);
+    return dtype === 'i64' ? Int32Array.from(packed as BigInt64Array, Number) : packed;
+  }
+
+  /** Writes a result that was read back. */
+  #unpack(buffer: ArrayBuffer, target: Target): void {
+    const { dtype, storage } = target;
+    const result = TYPES[dtype] === 'int32' ? new Int32Array(buffer) : new Float32Array(buffer);
+    const packed = dtype === 'i64' ? BigInt64Array.from(result, BigInt) : result;
+    unpack(packed, this.#array(storage), target);
+  }
+
+  /** What tensors of a dtype are in WebNN's memory; undefined for those that stay on the host. */
+  #typeOf(dtype: Dtype): MlDtype | undefined {
+    return dtype === 'f32' || dtype === 'i32' || (dtype === 'f16' && this.#rounds16) ? TYPES[dtype] : undefined;
+  }
+
+  /** The host array of a storage that has one. */
+  #array(storage: TensorStorage): HostArray {
+    const own = this.#queue.own(storage);
+    return own ? (own as HostSideStorage).array : storage.host!;
+  }
+
+  /** Queues a copy of elements that no graph can take. */
+  #move(op: string, { source, target }: HostMove): void {
+    const own = this.#queue.own(source.storage) as HostSideStorage | undefined;
+    const take = (elements: HostArray): HostArray => collected(elements, target);
+    const elements = own ? laterOf(own, take) : this.#queue.hostInput(source, op, take);
+    const to = this.#array(target.storage);
+    this.#queue.write(() => {
+      const from = elements();
+      let offset = 0;
+      for (const piece of target.pieces) {
+        copyBits(from, { ...denseLayout(piece.to.shape), offset }, to, piece.to);
+        offset += countElements(piece.to.shape);
+      }
+    }, [target]);
+  }
+
+  /** The f32 weights of uploaded blocks, widened at their first use. */
+  #widened(side: HostSideStorage, blocks: BlockTensor): WebnnStorage {
+    if (!side.widened) {
+      const { array } = side;
+      const made = this.#take('f32', blocks.shape).storage as WebnnStorage<'f32'>;
+      side.widened = made;
+      made.uploaded = widen(blocks, array as Uint8Array);
+    }
+    return side.widened;
+  }
+
+  #take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D> {
+    return denseTensor(dtype, shape, (length) => {
+      const dataType = this.#typeOf(dtype);
+      if (dataType === undefined || length === 0) return new HostSideStorage(this.#queue, dtype, length, elements);
+      const bytes = bytesOf({ dataType, shape: [length] });
+      if (bytes > MAX_TENSOR_BYTES) {
+        const most = `at most ${mib(MAX_TENSOR_BYTES)}: a larger one would end the browser's GPU process`;
+        refuse('DEVICE', 'webnn: tensor', most, mib(bytes), 'Split it, or use cpu.');
+      }
+      this.memory.check(this.#heldBytes, bytes);
+      this.#heldBytes += bytes;
+      const dispose = (storage: WebnnStorage): void => {
+        this.#heldBytes -= bytes;
+        this.graphs.dropConstants(storage);
+      };
+      return new WebnnStorage(this.#queue, this.memory, dtype, dataType, length, dispose, elements);
+    });
+  }
+}
+
+/** Makes what gives a host-side storage's elements when their turn comes. */
+function laterOf<T>(side: HostSideStorage, take: (elements: HostArray) => T): () => T {
+  const { array } = side;
+  return () => {
+    if (side.failure) throw side.failure;
+    return take(array);
+  };
+}
+
+/** Threads of WebNN on a CPU, as Chromium chooses them. @see chromium/chromium services/webnn/tflite */
+function threadsOf(): number {
+  const { navigator } = globalThis as { navigator?: { hardwareConcurrency?: number } };
+  return Math.min(4, Math.floor(((navigator?.hardwareConcurrency ?? 1) + 1) / 2));
+}
+
+/** The reason in an error of WebNN's, or in one of our own. */
+function reasonOf(error: unknown): string {
+  return error instanceof RopewalkError
+    ? error.message.replace(/^webnn: /, '').replace(/\.$/, '')
+    : `WebNN does not take it: ${firstLine(error)}`;
+}
+
+/** How {@link openWebnn} opens the backend. */
+export interface WebnnOptions {
+  /** What the browser should prefer; it need not obey. Its own choice unless given. */
+  readonly powerPreference?: 'high-performance' | 'low-power';
+  /**
+   * The most bytes that tensors, and the copies that graphs make of weights, may take; half of what the browser says
+   * that the machine has, at least 2 GiB, unless given. A browser whose GPU process runs out of memory loses the
+   * contexts of all its tabs.
+   */
+  readonly memoryLimit?: number;
+}
+
+/**
+ * Opens the WebNN backend in a page or a worker, for `ropewalk({ backend })`. {@link whyNotWebnn} says beforehand
+ * whether it opens.
+ *
+ * @param options - power, memory
+ * @returns an open backend; disposing of the `Ropewalk` that it is handed to closes it
+ * @throws {RopewalkError} DEVICE where there is no WebNN, with the reason and the next step; UNSUPPORTED or RANGE for
+ *   an option that it does not take
+ * @example const rw = await ropewalk({ backend: await openWebnn() });
+ */
+export async function openWebnn(options: WebnnOptions = {}): Promise<WebnnBackend> {
+  const given = readOptions(options, 'webnn: options');
+  const { powerPreference, memoryLimit = memoryOfMachine() } = given;
+  if (powerPreference !== undefined) readName(powerPreference, POWER, 'webnn: powerPreference');
+  checkInteger(memoryLimit, 'webnn: memoryLimit', 0);
+  return new WebnnBackend(await openContext(powerPreference), memoryLimit);
+}
+
+const POWER = ['high-performance', 'low-power'] as const;
+
+/** Half of the machine's memory, as far as the browser tells. */
+function memoryOfMachine(): number {
+  const { navigator } = globalThis as { navigator?: { deviceMemory?: number } };
+  return Math.max(2, (navigator?.deviceMemory ?? 0) / 2) * GIB;
+}

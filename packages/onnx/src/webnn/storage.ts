@@ -1,0 +1,139 @@
+/**
+ * Tensors in WebNN's memory.
+ *
+ * WebNN has whole tensors only: no views, nothing in place. So a storage is one flat tensor, `base`, and where a plan
+ * has written a stretch of it, such as the rows of a batch in a larger scratch memory, that stretch is a tensor of its
+ * own, `part`, until somebody reads across its borders. What a plan writes goes to another tensor, which takes the
+ * place of the one before: of a KV cache as well.
+ *
+ * @module
+ */
+import type { ArrayOf, Dtype, HostArray } from 'ropewalk';
+import { isHalf } from 'ropewalk/backend';
+import { denseLayout } from '../backend/graph.js';
+import { narrowed, pack } from '../backend/pack.js';
+import { gone, OwnStorage, type Queue, QueuedStorage } from '../backend/storage.js';
+import type { MlDtype, MlTensor } from './api.js';
+import type { DeviceMemory } from './memory.js';
+
+/** Elements [start, end) of a storage. */
+export interface Stretch {
+  readonly start: number;
+  readonly end: number;
+}
+
+let count = 0;
+
+/** A storage. The fields that follow the queue are for its jobs alone. */
+export class WebnnStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
+  /** The stretch that is in `part` when all that is queued has run; kept by whoever queues. */
+  stretch: Stretch | undefined;
+  /** Whether a plan has written it; kept by whoever queues. */
+  written = false;
+  /** Plans that have read it as a matrix of weights; kept by whoever queues. */
+  uses = 0;
+  /** Tells it from others in the names of graphs. */
+  readonly id = ++count;
+  #disposed = false;
+  base: MlTensor | undefined;
+  part: MlTensor | undefined;
+  /** What was uploaded, until a plan writes. */
+  uploaded: ArrayOf[D] | undefined;
+
+  constructor(
+    home: Queue,
+    readonly memory: DeviceMemory,
+    dtype: D,
+    readonly dataType: MlDtype,
+    length: number,
+    readonly onDispose: (storage: WebnnStorage) => void,
+    uploaded?: ArrayOf[D],
+  ) {
+    super(home, dtype, length);
+    this.uploaded = uploaded;
+  }
+
+  /** @throws {RopewalkError} DEVICE after {@link dispose} */
+  checkLive(): void {
+    if (this.#disposed) gone();
+  }
+
+  /** The whole, made where it is not there yet: with what was uploaded, or zeros. */
+  async takeBase(): Promise<MlTensor> {
+    if (this.base) return this.base;
+    const base = await this.memory.take(this.dataType, [this.length]);
+    this.memory.context.writeTensor(base, this.uploaded ? this.wide(this.uploaded) : new Float32Array(this.length));
+    this.base = base;
+    return base;
+  }
+
+  /** Puts what a plan has written in its place. */
+  put(where: 'base' | 'part', tensor: MlTensor): void {
+    const before = this[where];
+    this[where] = tensor;
+    if (before) this.memory.free(before);
+    if (where === 'part') return;
+    this.uploaded = undefined;
+    this.#drop('part');
+  }
+
+  protected override reader(start: number, end: number): () => Promise<ArrayOf[D]> {
+    this.checkLive();
+    const { stretch } = this;
+    return async () => {
+      const part = stretch && (await this.#elementsOf(this.part!));
+      if (part && start >= stretch.start && end <= stretch.end)
+        return part.slice(start - stretch.start, end - stretch.start) as ArrayOf[D];
+      const all = this.uploaded ?? (await this.#elementsOf(await this.takeBase()));
+      const found = all.slice(start, end) as ArrayOf[D];
+      if (part) {
+        for (let n = Math.max(start, stretch.start); n < Math.min(end, stretch.end); n++)
+          found[n - start] = part[n - stretch.start]!;
+      }
+      return found;
+    };
+  }
+
+  override dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    this.onDispose(this);
+    // What is queued still reads it.
+    void this.home
+      .enqueue(() => {
+        this.#drop('base');
+        this.#drop('part');
+        this.uploaded = undefined;
+      })
+      .catch(() => {}); // a closed context has no memory to give back
+  }
+
+  /** Elements as WebNN takes them. */
+  wide(elements: ArrayOf[D]): HostArray {
+    return pack(elements, this.dtype, denseLayout([this.length]), true);
+  }
+
+  async #elementsOf(tensor: MlTensor): Promise<ArrayOf[D]> {
+    const buffer = await this.memory.context.readTensor(tensor);
+    if (this.dtype === 'i32') return new Int32Array(buffer) as ArrayOf[D];
+    const wide = new Float32Array(buffer);
+    return (isHalf(this.dtype) ? narrowed(wide, this.dtype) : wide) as ArrayOf[D];
+  }
+
+  #drop(where: 'base' | 'part'): void {
+    const tensor = this[where];
+    this[where] = undefined;
+    if (tensor) this.memory.free(tensor);
+  }
+}
+
+/** Elements of a dtype that WebNN does not have: in a host array. */
+export class HostSideStorage<D extends Dtype = Dtype> extends QueuedStorage<D> {
+  /** The weights whose blocks are here, as f32. */
+  widened: WebnnStorage<'f32'> | undefined;
+
+  override dispose(): void {
+    super.dispose();
+    this.widened?.dispose();
+  }
+}

@@ -1,0 +1,307 @@
+/**
+ * The second writer of graphs: it walks the nodes that {@link emitPlan} makes in form `primitives` and calls WebNN's
+ * builder.
+ *
+ * WebNN has no i64 here: integers of shapes and axes are read as numbers, indices are int32. Halves are the f32 that
+ * holds them exactly. A Cast to f16 rounds in the graph; for bf16, which WebNN lacks, whoever takes the output rounds.
+ *
+ * @module
+ */
+import type { Dtype, HostArray, Tensor } from 'ropewalk';
+import { bitsOf, countElements, fail } from 'ropewalk/backend';
+import type { GraphBuilder } from '../export/builder.js';
+import { DTYPE_OF, type OnnxNode } from '../format/onnx.js';
+import type { MlBuilder, MlDtype, MlOperand } from './api.js';
+
+/** WebNN's dtype for each of ours in a graph; those that are missing stay on the host. */
+export type MlDtypes = Readonly<Partial<Record<Dtype, MlDtype>>>;
+
+/** What dtypes become in a graph. */
+export interface Casts {
+  readonly types: MlDtypes;
+  /** Whether a Cast to f16 can round in the graph. */
+  readonly rounds16: boolean;
+}
+
+/** A name for the nodes and constants of a graph that no other graph has. */
+export function keyOfNodes({ nodes, initializers, inputs }: GraphBuilder): string {
+  const constants = Array.from(initializers, ([name, tensor]) => {
+    return [name, tensor.dtype, tensor.shape, bitsOf(tensor.read() as HostArray).join()];
+  });
+  return JSON.stringify([nodes, constants, inputs]);
+}
+
+/** What a node's translation sees. */
+interface Reader {
+  readonly ml: MlBuilder;
+  readonly types: MlDtypes;
+  readonly rounds16: boolean;
+  readonly node: OnnxNode;
+  /** An input as an operand. */
+  x(input: number): MlOperand;
+  /** A constant input as numbers. */
+  numbers(input: number): readonly number[];
+  /** An attribute that is an integer. */
+  int(name: string): number | undefined;
+  /** An attribute that is a list of integers. */
+  ints(name: string): readonly number[] | undefined;
+  /** The matrix whose transpose an input is, where a Transpose makes it. */
+  untransposed(input: number): MlOperand | undefined;
+}
+
+type Translation = (n: Reader) => MlOperand | readonly MlOperand[];
+
+/**
+ * Writes the nodes of a graph.
+ *
+ * @param graph - of primitives
+ * @param given - the graph's inputs
+ * @returns the values of the graph's outputs, by name
+ * @throws {RopewalkError} UNSUPPORTED for an operator that has no translation; TypeError of WebNN for one that this
+ *   browser does not take
+ */
+export function writeNodes(
+  ml: MlBuilder,
+  graph: GraphBuilder,
+  given: ReadonlyMap<string, MlOperand>,
+  { types, rounds16 }: Casts,
+): ReadonlyMap<string, MlOperand> {
+  const values = new Map(given);
+  const transposes = new Map<string, OnnxNode>();
+  const operand = (name: string): MlOperand => {
+    const found = values.get(name);
+    if (found) return found;
+    const made = constantOf(ml, graph.initializers.get(name)!, types);
+    values.set(name, made);
+    return made;
+  };
+  for (const node of graph.nodes) {
+    const { inputs, attributes = {} } = node;
+    const translate = Object.hasOwn(TRANSLATIONS, node.opType) ? TRANSLATIONS[node.opType] : undefined;
+    if (!translate) fail('UNSUPPORTED', 'webnn', `WebNN has no operator for ${node.opType}.`);
+    const attribute = (name: string): unknown => Object.values(attributes[name] ?? {})[0];
+    const made = translate({
+      ml,
+      types,
+      rounds16,
+      node,
+      x: (input) => operand(inputs[input]!),
+      numbers: (input) => Array.from(graph.initializers.get(inputs[input]!)!.read() as ArrayLike<number>, Number),
+      int: (name) => attribute(name) as number | undefined,
+      ints: (name) => attribute(name) as readonly number[] | undefined,
+      untransposed: (input) => {
+        const maker = transposes.get(inputs[input]!);
+        return maker && operand(maker.inputs[0]!);
+      },
+    });
+    for (const [n, value] of (Array.isArray(made) ? made : [made]).entries()) values.set(node.outputs[n]!, value);
+    if (node.opType === 'Transpose' && operand(inputs[0]!).shape.length === 2) transposes.set(node.outputs[0]!, node);
+  }
+  return new Map(graph.outputs.map(({ name }) => [name, operand(name)]));
+}
+
+/** A constant of the graph; i64 as int32. */
+function constantOf(ml: MlBuilder, tensor: Tensor, types: MlDtypes): MlOperand {
+  const elements = tensor.read() as ArrayBufferView & ArrayLike<number>;
+  const data = tensor.dtype === 'i64' ? Int32Array.from(elements, Number) : elements;
+  return ml.constant({ dataType: types[tensor.dtype]!, shape: tensor.shape }, data);
+}
+
+const unary =
+  (op: 'abs' | 'erf' | 'identity' | 'isNaN' | 'neg' | 'sqrt' | 'tanh'): Translation =>
+  ({ ml, x }) =>
+    ml[op](x(0));
+const binary =
+  (op: 'add' | 'div' | 'equal' | 'lesser' | 'max' | 'min' | 'mul' | 'sub'): Translation =>
+  ({ ml, x }) =>
+    ml[op](x(0), x(1));
+const reduction =
+  (op: 'reduceMean' | 'reduceSum'): Translation =>
+  ({ ml, x, numbers, int }) => {
+    const rank = x(0).shape.length;
+    return ml[op](x(0), {
+      axes: numbers(1).map((axis) => fromFront(axis, rank)),
+      keepDimensions: int('keepdims') !== 0,
+    });
+  };
+
+function fromFront(axis: number, rank: number): number {
+  return axis < 0 ? axis + rank : axis;
+}
+
+/** An axis attribute counted from the front. */
+function axisOf({ int, x }: Reader, missing = 0): number {
+  return fromFront(int('axis') ?? missing, x(0).shape.length);
+}
+
+/** `[…]` of indices as an operand. */
+function indices(ml: MlBuilder, values: Int32Array, shape: readonly number[]): MlOperand {
+  return ml.constant({ dataType: 'int32', shape }, values);
+}
+
+const TRANSLATIONS: Readonly<Record<string, Translation>> = /* @__PURE__ */ Object.freeze({
+  Abs: unary('abs'),
+  Erf: unary('erf'),
+  Exp: exponential,
+  Identity: unary('identity'),
+  IsNaN: unary('isNaN'),
+  Neg: unary('neg'),
+  Sqrt: unary('sqrt'),
+  Tanh: unary('tanh'),
+  Add: binary('add'),
+  Div: binary('div'),
+  Equal: binary('equal'),
+  Less: binary('lesser'),
+  Max: binary('max'),
+  Min: binary('min'),
+  Mul: binary('mul'),
+  Sub: binary('sub'),
+  ReduceMean: reduction('reduceMean'),
+  ReduceSum: reduction('reduceSum'),
+  Where: ({ ml, x }) => ml.where(x(0), x(1), x(2)),
+  // WebNN's clamp takes numbers, and no integers.
+  Clip: ({ ml, x }) => ml.min(ml.max(x(0), x(1)), x(2)),
+  Cast: ({ ml, x, int, types, rounds16 }) => {
+    const to = DTYPE_OF.get(int('to')!);
+    if (to === undefined) return ml.notEqual(x(0), zeroOf(ml, x(0).dataType)); // bool
+    const type = types[to] ?? fail('UNSUPPORTED', 'webnn', `WebNN has no ${to}.`);
+    if (to === 'f16' && rounds16) return ml.cast(ml.cast(x(0), 'float16'), type);
+    return x(0).dataType === type ? x(0) : ml.cast(x(0), type);
+  },
+  Reshape: ({ ml, x, numbers }) => {
+    const { shape } = x(0);
+    const wanted = numbers(1).map((size, d) => (size === 0 ? shape[d]! : size));
+    const known = wanted.reduce((product, size) => (size < 0 ? product : product * size), 1);
+    return ml.reshape(
+      x(0),
+      wanted.map((size) => (size < 0 ? countElements(shape) / known : size)),
+    );
+  },
+  Unsqueeze: ({ ml, x, numbers }) => {
+    const { shape } = x(0);
+    const axes = numbers(1).map((axis) => fromFront(axis, shape.length + numbers(1).length));
+    const sizes = [...shape];
+    for (const axis of axes.toSorted((a, b) => a - b)) sizes.splice(axis, 0, 1);
+    return ml.reshape(x(0), sizes);
+  },
+  Split: (n) => {
+    const axis = axisOf(n);
+    const size = n.x(0).shape[axis]!;
+    const parts = n.int('num_outputs');
+    const sizes = parts === undefined ? n.numbers(1) : Array.from({ length: parts }, () => size / parts);
+    return n.ml.split(n.x(0), sizes, { axis });
+  },
+  Concat: (n) =>
+    n.ml.concat(
+      n.node.inputs.map((_, input) => n.x(input)),
+      axisOf(n),
+    ),
+  Slice: ({ ml, x, numbers }) => {
+    const { shape } = x(0);
+    const [starts, ends] = [shape.map(() => 0), [...shape]];
+    for (const [n, given] of numbers(3).entries()) {
+      const axis = fromFront(given, shape.length);
+      starts[axis] = numbers(1)[n]!;
+      ends[axis] = Math.min(shape[axis]!, numbers(2)[n]!);
+    }
+    return ml.slice(
+      x(0),
+      starts,
+      ends.map((end, d) => end - starts[d]!),
+    );
+  },
+  Transpose: ({ ml, x, ints }) => ml.transpose(x(0), { permutation: ints('perm')! }),
+  Gather: (n) => n.ml.gather(n.x(0), n.x(1), { axis: axisOf(n) }),
+  // WebNN's own refuses indices that a graph computes. Along the last dimension a place is row · size + index.
+  GatherElements: ({ ml, x }) => {
+    const shape = x(0).shape;
+    const size = shape.at(-1)!;
+    const rows = countElements(shape) / size;
+    const starts = indices(
+      ml,
+      Int32Array.from({ length: rows }, (_, row) => row * size),
+      [...shape.slice(0, -1), 1],
+    );
+    return ml.gather(ml.reshape(x(0), [rows * size]), ml.add(x(1), starts), { axis: 0 });
+  },
+  Expand: ({ ml, x, numbers }) => ml.expand(x(0), numbers(1)),
+  // A product with a transposed matrix is a gemm, which keeps the matrix as it lies: twice as fast where it is a constant.
+  MatMul: ({ ml, x, untransposed }) => {
+    const [a, matrix] = [x(0), untransposed(1)];
+    if (!matrix) return ml.matmul(a, x(1));
+    const [n, k] = matrix.shape as [number, number];
+    const flat = ml.reshape(a, [countElements(a.shape) / k, k]);
+    return ml.reshape(ml.gemm(flat, matrix, { bTranspose: true }), [...a.shape.slice(0, -1), n]);
+  },
+  Softmax: (n) => n.ml.softmax(n.x(0), axisOf(n, -1)),
+  // Kept dimensions of argMax confuse the shapes of what follows in Chromium 147.
+  ArgMax: (n) => {
+    const { shape } = n.x(0);
+    return n.ml.reshape(n.ml.argMax(n.x(0), axisOf(n), { outputDataType: 'int32' }), [...shape.slice(0, -1), 1]);
+  },
+  TopK: topK,
+});
+
+function zeroOf(ml: MlBuilder, dataType: MlDtype): MlOperand {
+  const Elements = { float32: Float32Array, float16: Uint16Array, int32: Int32Array, uint8: Uint8Array }[dataType];
+  return ml.constant({ dataType, shape: [] }, new Elements(1));
+}
+
+/** ln 2 in nine bits, whose product with a small integer is exact in f32, and what is left of it. */
+const LN2_HEAD = 0.693359375;
+const LN2_TAIL = Math.LN2 - LN2_HEAD;
+/** Exponents of two that f32 has, below its normal numbers as well. */
+const LEAST_EXPONENT = -150;
+const LARGEST_EXPONENT = 128;
+
+/**
+ * `exp(x) = exp(x − n·ln 2) · 2^n`: Chromium's own loses four digits of the exponent where |x| is large (2.5e-6 at
+ * −70, measured), and next to none near 0.
+ */
+function exponential({ ml, x }: Reader): MlOperand {
+  const number = (value: number): MlOperand => ml.constant({ dataType: 'float32', shape: [] }, Float32Array.of(value));
+  const powers = Float32Array.from(
+    { length: LARGEST_EXPONENT - LEAST_EXPONENT + 1 },
+    (_, n) => 2 ** (n + LEAST_EXPONENT),
+  );
+  const table = ml.constant({ dataType: 'float32', shape: [powers.length] }, powers);
+  const whole = ml.floor(ml.add(ml.mul(x(0), number(Math.LOG2E)), number(0.5)));
+  const n = ml.min(ml.max(whole, number(LEAST_EXPONENT)), number(LARGEST_EXPONENT));
+  const rest = ml.sub(ml.sub(x(0), ml.mul(n, number(LN2_HEAD))), ml.mul(n, number(LN2_TAIL)));
+  const place = ml.cast(ml.sub(n, number(LEAST_EXPONENT)), 'int32');
+  return ml.mul(ml.exp(rest), ml.gather(table, place, { axis: 0 }));
+}
+
+/**
+ * The largest along the last dimension, one after the other: the first of those that equal the largest left. A flag
+ * says which were taken, as their value may be −∞ like that of the others.
+ */
+function topK({ ml, x, numbers }: Reader): readonly MlOperand[] {
+  const values = x(0);
+  const count = numbers(1)[0]!;
+  const last = values.shape.length - 1;
+  const size = values.shape[last]!;
+  const number = (value: number): MlOperand => ml.constant({ dataType: 'float32', shape: [] }, Float32Array.of(value));
+  const places = indices(
+    ml,
+    Int32Array.from({ length: size }, (_, n) => n),
+    [size],
+  );
+  const [lowest, zero, one] = [number(-Infinity), number(0), number(1)];
+  let left: MlOperand | undefined;
+  const found = { values: [] as MlOperand[], indices: [] as MlOperand[] };
+  for (let n = 0; n < count; n++) {
+    const candidates: MlOperand = left ? ml.where(left, values, lowest) : values;
+    const largest = ml.reduceMax(candidates, { axes: [last], keepDimensions: true });
+    const equal = ml.equal(candidates, largest);
+    const hits = ml.where(equal, one, zero);
+    const free: MlOperand = left ? ml.where(left, hits, zero) : hits;
+    const index = ml.reshape(ml.argMax(free, last, { outputDataType: 'int32' }), largest.shape);
+    found.values.push(largest);
+    found.indices.push(index);
+    if (n === count - 1) break;
+    const other = ml.notEqual(places, index);
+    left = left ? ml.logicalAnd(left, other) : other;
+  }
+  return [ml.concat(found.values, last), ml.concat(found.indices, last)];
+}
