@@ -713,6 +713,19 @@ const GRAPH: Rows = {
 };
 const DEVICES: Rows = {
   deviceNamed: () => ['cann-2024'],
+  ropeOnDevice: () => [
+    'aclnn-a2',
+    {
+      spec: { headDim: 8, rotaryDim: 4, pairing: 'half', base: 10000 },
+      dtype: 'f16',
+      heads: 2,
+      kvHeads: 1,
+      batch: 2,
+      seq: 3,
+      batchPositions: true,
+      context: 8,
+    },
+  ],
   openCann2024: () => [{ mended: ['row'] }],
   seedTableErrors: () => [{ ...spec, pairing: 'half', positions: [0, 1] }, 'f32'],
   seedSteps: () => [{ headDim: 4, heads: 1, seq: 2, batch: 1, dataBytes: 4 }, 'fused'],

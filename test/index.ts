@@ -40,6 +40,7 @@ import './consumers.test.js';
 import './devices/cann-2024.test.js';
 import './devices/profiles.test.js';
 import './dialects/aclnn.test.js';
+import './devices/rope-on-device.test.js';
 import './dialects/cann.test.js';
 import './dialects/convert/compare.test.js';
 import './dialects/convert/convert.test.js';

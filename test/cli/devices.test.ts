@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { DEVICES } from '../../packages/devices/src/index.js';
@@ -26,7 +27,64 @@ describe('devices', () => {
     assert.equal(status, 0);
     const { name, operators } = JSON.parse(stdout);
     assert.equal(name, 'cann-2024');
-    assert.equal(operators[0].rules[0].otherwise, 'the whole row rotates; n_dims only sets the exponents');
+    assert.ok(
+      operators[0].rules.some(({ otherwise }: { otherwise?: string }) => otherwise?.startsWith('the whole row')),
+    );
+  });
+
+  test('--model: a config with two kinds of layers, layer by layer; exit 1 where a named device does not run one', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'devices-'));
+    const config = {
+      model_type: 'gemma3_text',
+      hidden_size: 1152,
+      num_hidden_layers: 6,
+      num_attention_heads: 4,
+      num_key_value_heads: 1,
+      head_dim: 256,
+      max_position_embeddings: 32768,
+      rope_theta: 1000000,
+      rope_local_base_freq: 10000,
+      sliding_window_pattern: 6,
+    };
+    writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
+    const of = (...args: string[]) => ropewalkIn(folder, 'devices', ...args, '--model', 'config.json');
+    const a2 = of('aclnn-a2');
+    assert.equal(a2.status, 0, a2.stderr);
+    assert.match(a2.stdout, /^config\.json: f16, batch 1, 512 tokens a call, positions below 32768$/m);
+    assert.match(
+      a2.stdout,
+      /^layers 0-4 \(sliding_attention\)\n {2}runs: aclnnRotaryPositionEmbedding, 2 calls a layer$/m,
+    );
+    assert.match(a2.stdout, /^layer 5 \(full_attention\)$/m);
+    const small = of('aclnn-310p'); // its heads are at most 128 wide
+    assert.equal(small.status, 1);
+    assert.match(
+      small.stdout,
+      /does not run in any form; the nearest breaks a rule of aclnnRotaryPositionEmbedding:\n {4}D is at most 128/,
+    );
+    const all = JSON.parse(of('--json').stdout);
+    assert.deepEqual(
+      all.layers.map(({ layers, verdicts }: { layers: number[]; verdicts: unknown[] }) => [
+        layers.length,
+        verdicts.length,
+      ]),
+      [
+        [5, DEVICES.length],
+        [1, DEVICES.length],
+      ],
+    );
+    rmSync(folder, { recursive: true });
+  });
+
+  test('--model takes a ROPE line; its options without it are refused', () => {
+    const line =
+      'ROPE(type=f16,ne_a=[80,32,2,1],n_dims=20,mode=2,n_ctx=512,fs=1.000000,ef=0.000000,af=1.000000,ff=0,v=0)';
+    const { status, stdout, stderr } = ropewalkIn(ROOT, 'devices', 'aclnn-950', '--model', line);
+    assert.equal(status, 0, stderr);
+    assert.match(stdout, /Dimensions 0 to 19 of 80 are copied out, rotated and copied back\./);
+    const alone = ropewalkIn(ROOT, 'devices', '--batch', '2');
+    assert.equal(alone.status, 2);
+    assert.match(alone.stderr, /--batch: it needs --model\./);
   });
 
   test('another name is refused', () => {

@@ -1,13 +1,20 @@
 /** `ropewalk devices`: what NPUs and their runtimes take, rule by rule. @module */
 import { DEVICES, type DeviceProfile, deviceNamed } from '@ropewalk/devices';
 import { fail } from 'ropewalk/backend';
-import type { Switches, Texts } from './options.js';
+import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 
-export type DevicesOptions = Texts<'cases'> & Switches<'json'>;
+export type DevicesOptions = Texts<'model' | 'dtype' | 'batch' | 'seq' | 'heads' | 'kvHeads' | 'context' | 'cases'> &
+  Switches<'json'>;
 
 /** @param name - the profile to print; a list of all unless given */
 export async function devices(name: string | undefined, options: DevicesOptions): Promise<number> {
+  const flags = new Flags(options);
+  if (options.model !== undefined) {
+    flags.refuseAny(['cases'], '--model asks about a model, --cases runs a suite. Leave one of them out.');
+    return (await import('./devices-model.js')).devicesForModel(name, options.model, options);
+  }
+  flags.refuseAny(['dtype', 'batch', 'seq', 'heads', 'kvHeads', 'context'], 'it needs --model.');
   const device = name === undefined ? undefined : deviceNamed(name);
   if (options.cases !== undefined) {
     if (!device) fail('FORMAT', 'name', '--cases needs a profile. List them with: ropewalk devices.');

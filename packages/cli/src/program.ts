@@ -327,6 +327,13 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .command('devices')
     .description('list what NPUs and their runtimes take, or print the rules of one with their sources')
     .argument('[name]', 'a profile; all of them unless given')
+    .option('--model <model>', `say whether this model's RoPE runs there, and how: ${MODEL}, an .onnx, a ROPE(…) line`)
+    .option('--dtype <dtype>', 'model: of q and k; f16 unless given')
+    .option('--batch <n>', 'model: 1 unless given')
+    .option('--seq <n>', 'model: tokens of a call; 512 unless given')
+    .option('--heads <n>', "model: heads of q; by default the model's")
+    .option('--kv-heads <n>', "model: heads of k; by default the model's, unless --heads is given")
+    .option('-c, --context <tokens>', "model: positions are below this; by default the model's own")
     .option('--cases <suite>', 'run a suite, or one line of it, on a profile that computes, and say why it fails')
     .option(...JSON_OBJECT)
     .action(ending(async (name, options) => (await import('./devices.js')).devices(name, options)));

@@ -28,3 +28,11 @@ export type {
   RopeUse,
   UseLayout,
 } from './profile.js';
+export {
+  type OnnxChoice,
+  type RopeForm,
+  type RopeOnDeviceOptions,
+  type RopeStep,
+  type RopeVerdict,
+  ropeOnDevice,
+} from './rope-on-device.js';

@@ -93,6 +93,8 @@ export interface RopeOperator {
   readonly call: RopeCallKind;
   /** One call rotates q and k. */
   readonly together?: boolean;
+  /** The device computes cos and sin, and rotates f16 data by cos and sin in f16. */
+  readonly halfTables?: boolean;
   readonly rules: readonly DeviceRule<RopeUse>[];
 }
 

@@ -1,5 +1,6 @@
 /** ggml's CANN backend of November 2024, whose run of 96 lines seed document 000 has. @module */
 import type { DeviceProfile } from '../profile.js';
+import { GGML_CALL, ONE_AXIS } from '../profiles/ggml-cann.js';
 import { explainCann2024, openCann2024 } from './backend.js';
 import { CANN_2024_RUN } from './run-of-2024.js';
 
@@ -15,7 +16,10 @@ export const CANN_2024: DeviceProfile = {
       op: 'rope',
       name: 'ROPE',
       call: 'positions',
+      halfTables: true,
       rules: [
+        ...GGML_CALL,
+        ONE_AXIS,
         {
           words: 'all dimensions of a head rotate',
           source: RUN,

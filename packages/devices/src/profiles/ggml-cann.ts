@@ -12,8 +12,8 @@ const wholeHead = (source: string): DeviceRule<RopeUse> => ({
   holds: ({ rotaryDim, headDim }) => rotaryDim === headDim,
 });
 
-/** What every version has in common, by ggml's interface. */
-const GGML: readonly DeviceRule<RopeUse>[] = [
+/** By ggml's interface. */
+export const GGML_CALL: readonly DeviceRule<RopeUse>[] = [
   {
     words: 'pairs are (2j, 2j+1) or (j, j + n_dims/2): ggml has no other mode',
     source: MODES,
@@ -26,6 +26,13 @@ const GGML: readonly DeviceRule<RopeUse>[] = [
   },
 ];
 
+/** M-RoPE came on 2024-12-17, with ggml@2db5dd29. */
+export const ONE_AXIS: DeviceRule<RopeUse> = {
+  words: 'there is one position axis: ggml has no M-RoPE yet',
+  source: 'ggml-org/ggml@93dcec98 include/ggml.h',
+  holds: ({ axes }) => axes === 1,
+};
+
 /** After the run of seed document 000: what it got wrong is not taken any more. */
 export const GGML_CANN_2024: DeviceProfile = {
   name: 'ggml-cann-2024',
@@ -37,7 +44,8 @@ export const GGML_CANN_2024: DeviceProfile = {
       name: 'ROPE',
       call: 'positions',
       rules: [
-        ...GGML,
+        ...GGML_CALL,
+        ONE_AXIS,
         { words: 'x is F32', source: THEN, holds: ({ dtype }) => dtype === 'f32' },
         wholeHead(THEN),
         { words: 'ext_factor is 0: no ramp', source: THEN, holds: ({ ramp }) => !ramp },
@@ -48,7 +56,7 @@ export const GGML_CANN_2024: DeviceProfile = {
 };
 
 const ROPE_RULES: readonly DeviceRule<RopeUse>[] = [
-  ...GGML,
+  ...GGML_CALL,
   {
     words: 'the rotated window starts at dimension 0 (no ggml_rope_set_offset)',
     source: NOW,

@@ -1,0 +1,166 @@
+/** `ropewalk devices [NAME] --model`: whether a model's RoPE runs on a device, in which form, and what is lost. @module */
+import { DEVICES, deviceNamed, type RopeForm, type RopeStep, type RopeVerdict, ropeOnDevice } from '@ropewalk/devices';
+import { groupLayers, type ModelRope } from '@ropewalk/dialects';
+import { headsOf, isGraphFolder, onnxFileOf, readRopeSource } from '@ropewalk/formats/node';
+import { graphRope } from '@ropewalk/onnx';
+import type { FloatDtype, RopeSpec } from 'ropewalk';
+import { fail, nameLayers } from 'ropewalk/backend';
+import type { DevicesOptions } from './devices.js';
+import { readGraph } from './import.js';
+import { FLOATS, Flags } from './options.js';
+import { EXIT, printResult } from './output.js';
+import { isRopeLine, readRope } from './rope-source.js';
+
+/** Layers with one RoPE. */
+interface Group {
+  /** Undefined for a record, which is of no layer. */
+  readonly layers: readonly number[] | undefined;
+  readonly layerType?: string;
+  readonly spec: RopeSpec | undefined;
+  readonly heads?: number;
+  readonly kvHeads?: number;
+}
+
+interface Model {
+  readonly groups: readonly Group[];
+  readonly maxContext?: number;
+  readonly notes: readonly string[];
+}
+
+/** A group, and what the devices say. */
+interface Judged extends Group {
+  readonly verdicts: readonly RopeVerdict[];
+}
+
+/** The rotation of a call beside the RoPE. */
+interface Call {
+  readonly dtype: FloatDtype;
+  readonly batch: number;
+  readonly seq: number;
+  readonly context: number;
+}
+
+/** @returns 1 when a device is named and does not run a layer, or runs it wrong; otherwise 0 */
+export async function devicesForModel(
+  name: string | undefined,
+  path: string,
+  options: DevicesOptions,
+): Promise<number> {
+  const names = name === undefined ? DEVICES.map((device) => device.name) : [deviceNamed(name).name];
+  const flags = new Flags(options);
+  const given = flags.integer('context', 1);
+  const [heads, kvHeads] = [flags.integer('heads', 1, 2 ** 16), flags.integer('kvHeads', 1, 2 ** 16)];
+  const model = await readModel(path, given);
+  const call: Call = {
+    dtype: flags.word('dtype', FLOATS) ?? 'f16',
+    batch: flags.integer('batch', 1) ?? 1,
+    seq: flags.integer('seq', 1) ?? 512,
+    context: given ?? model.maxContext ?? 4096,
+  };
+  const judged = model.groups.map((group): Judged => {
+    const { spec } = group;
+    if (!spec) return { ...group, verdicts: [] };
+    const all = heads ?? group.heads ?? fail('RANGE', '--heads', 'nothing says how many heads q has. Give --heads.');
+    const kv = kvHeads ?? (heads === undefined ? group.kvHeads : undefined);
+    const question = { ...call, spec, heads: all, kvHeads: kv };
+    return { ...group, verdicts: names.map((one) => ropeOnDevice(one, question)) };
+  });
+  printResult(options.json, {
+    json: () => ({ model: path, ...call, layers: judged.map(({ spec: _spec, ...rest }) => rest) }),
+    lines: () => [
+      `${path}: ${call.dtype}, batch ${call.batch}, ${call.seq} tokens a call, positions below ${call.context}`,
+      ...model.notes.map((note) => `  note: ${note}`),
+      ...judged.flatMap((group) => [
+        '',
+        titleOf(group),
+        ...(!group.spec
+          ? ['  no position encoding']
+          : name === undefined
+            ? table(group.verdicts)
+            : describe(group.verdicts[0]!)),
+      ]),
+    ],
+  });
+  const bad = judged.some(({ verdicts }) => verdicts.some(({ forms }) => forms[0]?.right !== true));
+  return name !== undefined && bad ? EXIT.failed : EXIT.ok;
+}
+
+async function readModel(path: string, context: number | undefined): Promise<Model> {
+  if (/\.onnx$/i.test(path) || isGraphFolder(path)) {
+    const file = onnxFileOf(path);
+    const { rope, notes } = withNotes(graphRope(readGraph(file), file).rope);
+    return 'layers' in rope ? groupsOf(rope) : { groups: [{ layers: undefined, spec: rope }], notes };
+  }
+  if (isRopeLine(path)) {
+    const { spec, line, notes } = await readRope(path);
+    return { groups: [{ layers: undefined, spec, heads: line?.heads }], notes };
+  }
+  const source = await readRopeSource(path, context);
+  if (source.kind === 'record') return { groups: [{ layers: undefined, spec: source.spec }], notes: [] };
+  const model = groupsOf(source.model);
+  const groups = model.groups.map(async (group) => ({ ...group, ...(await headsOf(source.file, group.layers![0]!)) }));
+  return { ...model, groups: await Promise.all(groups) };
+}
+
+const withNotes = (rope: ModelRope | RopeSpec): { rope: ModelRope | RopeSpec; notes: readonly string[] } => ({
+  rope,
+  notes: 'layers' in rope ? rope.notes : [],
+});
+
+function groupsOf({ layers, maxContext, notes }: ModelRope): Model {
+  return { groups: groupLayers(layers).map(({ rope, ...group }) => ({ ...group, spec: rope })), maxContext, notes };
+}
+
+function titleOf({ layers, layerType }: Group): string {
+  return layers ? `${nameLayers(layers)}${layerType ? ` (${layerType})` : ''}` : 'one RoPE';
+}
+
+/** A line for each step, short. Tables are said by what is lost with them. */
+const SHORT: Readonly<Record<RopeStep, string>> = {
+  'tables-by-host': 'tables of the host',
+  'window-copied': 'a window copied out and back',
+  'weights-permuted': 'weights permuted',
+  primitives: 'primitives',
+  'two-calls': 'two calls',
+  layout: 'another layout',
+  'shapes-fixed': 'fixed shapes',
+};
+
+function table(verdicts: readonly RopeVerdict[]): string[] {
+  const width = Math.max(...verdicts.map(({ device }) => device.length));
+  return verdicts.map(({ device, forms: [form], refused }) => {
+    const said = form
+      ? `${form.right ? 'runs ' : 'wrong'}  ${count(form).padEnd(8)}  ${form.steps.map((step) => SHORT[step]).join(', ') || 'as it is'}${form.lost.length > 0 ? `. Lost: ${form.lost.join(' ')}` : ''}`
+      : `no     ${refused.map(({ words }) => words).join('; ')}`;
+    return `  ${device.padEnd(width)}  ${said}`;
+  });
+}
+
+const count = ({ calls }: RopeForm): string => `${calls} ${calls === 1 ? 'call' : 'calls'}`;
+
+function describe({ forms, refused }: RopeVerdict): string[] {
+  const [best, ...others] = forms;
+  if (!best) {
+    return [
+      `  does not run in any form; the nearest breaks ${refused.length === 1 ? 'a rule' : 'rules'} of ${refused[0]!.operator}:`,
+      ...refused.flatMap(({ words, source }) => [`    ${words}`, `      ${source}`]),
+    ];
+  }
+  const instead = others.find(({ right, lost }) => right && lost.length < best.lost.length);
+  return [
+    `  ${best.right ? 'runs' : 'runs, and is wrong'}: ${describeForm(best)}`,
+    ...best.words.map((sentence) => `    ${sentence}`),
+    `    cos and sin at position ${best.precision.position} are off by at most ${best.precision.maxError.toExponential(1)}`,
+    ...(best.lost.length > 0 ? best.lost.map((sentence) => `    lost: ${sentence}`) : ['    lost: nothing']),
+    ...(instead
+      ? [`  or with less lost: ${describeForm(instead)}`, ...instead.words.map((line) => `    ${line}`)]
+      : []),
+  ];
+}
+
+function describeForm(form: RopeForm): string {
+  const { operator, onnx } = form;
+  return onnx
+    ? `${operator}, ${count(form)} (nodes): ONNX opset ${onnx.opset}, angles ${onnx.angles}`
+    : `${operator}, ${count(form)} a layer`;
+}

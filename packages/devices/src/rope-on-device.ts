@@ -1,0 +1,375 @@
+/**
+ * Whether a device runs a RoPE, in which form, and what is lost.
+ *
+ * @module
+ */
+import {
+  type AngleMode,
+  type GraphForm,
+  graphCost,
+  OLDEST_OPSET,
+  type OnnxModel,
+  OPSET,
+  ropeModel,
+} from '@ropewalk/onnx';
+import {
+  type FloatDtype,
+  frequenciesOf,
+  planRope,
+  type RopeLayout,
+  type RopeSpec,
+  RopewalkError,
+  ropeFrequencies,
+  roundTo,
+} from 'ropewalk';
+import { checkInteger, readName, readOptions } from 'ropewalk/backend';
+import { deviceNamed } from './devices.js';
+import type { DeviceProfile, DeviceRule, RopeOperator, RopeUse, UseLayout } from './profile.js';
+
+/** The rotation that is to run: q, and k where `kvHeads` is given. */
+export interface RopeOnDeviceOptions {
+  readonly spec: RopeSpec;
+  /** Of the data; f16 unless given. */
+  readonly dtype?: FloatDtype;
+  /** Heads of q; 1 unless given. */
+  readonly heads?: number;
+  /** Heads of k; without it there is one tensor. */
+  readonly kvHeads?: number;
+  /** 1 unless given. */
+  readonly batch?: number;
+  /** Tokens of a call; 512 unless given. */
+  readonly seq?: number;
+  /** Whether batches have positions of their own. */
+  readonly batchPositions?: boolean;
+  /** Positions are below this; the precision is that of the last one. 4096 unless given. */
+  readonly context?: number;
+}
+
+/** How an ONNX graph is exported for a device: options of `ropeModel`, and its opset. */
+export interface OnnxChoice {
+  readonly form: GraphForm;
+  readonly angles: AngleMode;
+  readonly layout: RopeLayout;
+  readonly dtype: FloatDtype;
+  readonly opset: number;
+}
+
+/** What has to be done beside the call itself. */
+export type RopeStep =
+  | 'tables-by-host'
+  | 'window-copied'
+  | 'weights-permuted'
+  | 'primitives'
+  | 'two-calls'
+  | 'layout'
+  | 'shapes-fixed';
+
+/** One way to run a RoPE on a device. */
+export interface RopeForm {
+  /** The device's operator. */
+  readonly operator: string;
+  /** Calls a layer, copies included; of a graph its nodes, without those that only reshape. */
+  readonly calls: number;
+  /** What has to be done, and the same in full sentences. Nothing: the operator takes the RoPE as it is. */
+  readonly steps: readonly RopeStep[];
+  readonly words: readonly string[];
+  /** What is computed otherwise than the RoPE says, and what is less precise; full sentences. */
+  readonly lost: readonly string[];
+  /** Whether the result is that RoPE, up to rounding. */
+  readonly right: boolean;
+  /** The largest error of cos and sin at the last position, before the magnitude. */
+  readonly precision: { readonly position: number; readonly maxError: number };
+  /** For a runtime of ONNX graphs. */
+  readonly onnx: OnnxChoice | undefined;
+}
+
+/** A device's answer. */
+export interface RopeVerdict {
+  readonly device: string;
+  /** Ways to run it, the best first: right before wrong, weights as they are, few copies, precise tables. */
+  readonly forms: readonly RopeForm[];
+  /** Where there is no way: the rules that the nearest one breaks. */
+  readonly refused: readonly { readonly operator: string; readonly words: string; readonly source: string }[];
+}
+
+/** What an attempt is before it is judged. */
+interface Attempt {
+  readonly operator: RopeOperator;
+  readonly use: RopeUse;
+  readonly steps: readonly RopeStep[];
+  readonly calls: number;
+  readonly onnx?: OnnxChoice;
+  /** What a graph needs and the device has not. */
+  readonly missing?: readonly DeviceRule<RopeUse>[];
+}
+
+interface Given {
+  readonly spec: RopeSpec;
+  readonly use: RopeUse;
+  readonly kvHeads: number | undefined;
+  readonly context: number;
+}
+
+/**
+ * Says whether a device runs a RoPE, and how.
+ *
+ * Each operator of the profile is tried: as it is; with the rotated window copied out and back; with the weights
+ * permuted to the other pairing; in each layout; with tables in f32 and in the data's dtype. For runtimes of ONNX graphs
+ * the graphs are built, and their operators compared with those that the runtime has.
+ *
+ * @param name - a device, as in `DEVICES`
+ * @param options - the RoPE
+ * @throws {RopewalkError} UNSUPPORTED for another name; RANGE, SHAPE or UNSUPPORTED for what is no RoPE
+ */
+export function ropeOnDevice(name: string, options: RopeOnDeviceOptions): RopeVerdict {
+  const device = deviceNamed(name);
+  const given = readGiven(options);
+  const attempts = device.operators
+    .filter((operator): operator is RopeOperator => operator.op === 'rope')
+    .flatMap((operator) =>
+      operator.call === 'standard' || operator.call === 'primitives'
+        ? graphAttempts(device, operator, given)
+        : callAttempts(operator, given),
+    );
+  const judged = attempts.map((attempt) => {
+    const broken = [...attempt.operator.rules.filter(({ holds }) => !holds(attempt.use)), ...(attempt.missing ?? [])];
+    return {
+      attempt,
+      refused: broken.filter(({ otherwise }) => otherwise === undefined),
+      wrong: broken.flatMap(({ otherwise }) => otherwise ?? []),
+    };
+  });
+  const taken = judged.filter(({ refused }) => refused.length === 0);
+  const forms = taken
+    .map(({ attempt, wrong }) => ({ cost: costOf(attempt, wrong), form: formOf(attempt, wrong, given) }))
+    .sort((a, b) => compareCosts(a.cost, b.cost))
+    .map(({ form }) => form);
+  const [nearest] = judged.toSorted((a, b) => a.refused.length - b.refused.length);
+  return {
+    device: name,
+    forms: forms.filter(
+      (form, n) => !forms.slice(0, n).some((before) => before.operator === form.operator && sameSteps(before, form)),
+    ),
+    refused:
+      forms.length > 0
+        ? []
+        : nearest!.refused.map(({ words, source }) => ({ operator: nearest!.attempt.operator.name, words, source })),
+  };
+}
+
+function readGiven(options: RopeOnDeviceOptions): Given {
+  const own = readOptions(options, 'device: options');
+  const { dtype = 'f16', heads = 1, kvHeads, batch = 1, seq = 512, batchPositions = false, context = 4096 } = own;
+  readName(dtype, ['f64', 'f32', 'f16', 'bf16'], 'device: dtype');
+  for (const [key, value] of Object.entries({ heads, batch, seq, context })) checkInteger(value, `device: ${key}`, 1);
+  if (kvHeads !== undefined) checkInteger(kvHeads, 'device: kvHeads', 1);
+  const spec = readOptions(own.spec, 'device: spec');
+  const { headDim, rotaryDim, rotaryOffset, pairing } = planRope({ ...spec, positions: 0, seqLen: 1 });
+  const scaling = spec.scaling ?? { kind: 'none' };
+  const use: RopeUse = {
+    op: 'rope',
+    dtype,
+    tables: undefined,
+    layout: 'bsnh',
+    batch,
+    seq,
+    heads: Math.max(heads, kvHeads ?? 0),
+    kHeads: 0,
+    headDim,
+    rotaryDim,
+    rotaryOffset,
+    pairing,
+    ramp: scaling.kind === 'yarn' && scaling.extFactor !== 0,
+    freqFactors: spec.freqFactors !== undefined || scaling.kind === 'llama3' || scaling.kind === 'longrope',
+    attentionFactor: frequenciesOf(spec).attentionFactor,
+    axes: spec.axes ? spec.axes.sections.length : 1,
+    batchPositions: batchPositions === true,
+    contiguous: true,
+    fixedShapes: false,
+  };
+  return { spec, use, kvHeads, context };
+}
+
+const LAYOUTS: readonly UseLayout[] = ['bsnh', 'tnh', 'sbnh', 'bnsh'];
+
+/** An operator that is called for each tensor, or for q and k. */
+function callAttempts(operator: RopeOperator, { use, kvHeads }: Given): Attempt[] {
+  const { dtype, headDim, rotaryDim, pairing } = use;
+  const tensors = kvHeads === undefined ? 1 : 2;
+  const byTables = operator.call === 'tables';
+  const attempts: Attempt[] = [];
+  for (const copied of rotaryDim < headDim ? [false, true] : [false]) {
+    for (const permuted of [false, true]) {
+      for (const layout of LAYOUTS) {
+        for (const tables of byTables ? new Set([dtype, 'f32'] as const) : [undefined]) {
+          const together = operator.together === true && kvHeads !== undefined;
+          const calls = together ? 1 : tensors;
+          attempts.push({
+            operator,
+            use: {
+              ...use,
+              tables,
+              layout,
+              kHeads: together ? kvHeads : 0,
+              ...(permuted && { pairing: pairing === 'half' ? 'interleaved' : 'half' }),
+              ...(copied && { headDim: rotaryDim, rotaryOffset: 0 }),
+            },
+            calls: calls + (copied ? 2 * tensors : 0),
+            steps: [
+              ...(byTables ? (['tables-by-host'] as const) : []),
+              ...(copied ? (['window-copied'] as const) : []),
+              ...(permuted ? (['weights-permuted'] as const) : []),
+              ...(layout === 'bsnh' ? [] : (['layout'] as const)),
+              ...(calls > 1 ? (['two-calls'] as const) : []),
+            ],
+          });
+        }
+      }
+    }
+  }
+  return attempts;
+}
+
+/** Positions of a graph that is built only to see its operators. */
+const FEW_POSITIONS = 16;
+
+/** The graphs that `ropewalk export` writes in one form. */
+function graphAttempts(
+  device: DeviceProfile,
+  operator: RopeOperator,
+  { spec, use, kvHeads, context }: Given,
+): Attempt[] {
+  const form = operator.call as GraphForm;
+  const attempts: Attempt[] = [];
+  for (const angles of ['f32-table', 'f16-table', 'f32-reduced'] as const) {
+    for (const layout of ['bsnh', 'bnsh'] as const) {
+      const { dtype, heads } = use;
+      let model: OnnxModel;
+      const opset = form === 'standard' ? OPSET : OLDEST_OPSET;
+      try {
+        const { graph } = ropeModel({ spec, form, dtype, layout, heads, kvHeads, angles, context: FEW_POSITIONS });
+        model = graph.model('rope', 'ropewalk', '', opset);
+      } catch (error) {
+        if (error instanceof RopewalkError && error.code === 'UNSUPPORTED') continue; // another form has it
+        throw error;
+      }
+      const { count } = graphCost(model, { batch: use.batch, seq: use.seq });
+      for (const fixedShapes of [false, true])
+        attempts.push({
+          operator,
+          use: { ...use, tables: angles === 'f16-table' ? 'f16' : 'f32', layout, fixedShapes },
+          calls: count,
+          steps: [
+            ...(form === 'primitives' ? (['primitives'] as const) : []),
+            ...(angles === 'f32-reduced' ? [] : (['tables-by-host'] as const)),
+            ...(layout === 'bsnh' ? [] : (['layout'] as const)),
+            ...(fixedShapes ? (['shapes-fixed'] as const) : []),
+          ],
+          onnx: { form, angles, layout, dtype, opset },
+          missing: missingIn(model, device, context, angles, use.rotaryDim / 2),
+        });
+    }
+  }
+  return attempts;
+}
+
+/** Entries of a table that an ONNX file may hold. */
+const MAX_TABLE = 2 ** 26;
+
+/** What a graph needs and a runtime has not. */
+function missingIn(
+  { nodes, inputs }: OnnxModel,
+  { onnx }: DeviceProfile,
+  context: number,
+  angles: AngleMode,
+  pairs: number,
+): DeviceRule<RopeUse>[] {
+  const missing: string[] = [];
+  const others = [...new Set(nodes.map(({ opType }) => opType))].filter((op) => !onnx!.names.includes(op));
+  if (others.length > 0) missing.push(`the graph's ${others.join(', ')} is among its operators`);
+  const names = new Set(inputs.map(({ name }) => name));
+  if (!onnx!.castsInputs && nodes.some(({ opType, inputs: read }) => opType === 'Cast' && names.has(read[0]!)))
+    missing.push('no Cast reads an input of the graph');
+  if (angles !== 'f32-reduced' && (context - 1) * pairs > MAX_TABLE)
+    missing.push(`a table of ${context} positions fits an ONNX file`);
+  return missing.map((words) => ({ words, source: onnx!.source, holds: () => false }));
+}
+
+/** Compared from the left. */
+function costOf({ steps, use, calls, onnx }: Attempt, wrong: readonly string[]): number[] {
+  const has = (step: RopeStep): number => (steps.includes(step) ? 1 : 0);
+  return [
+    wrong.length,
+    has('weights-permuted'),
+    onnx?.angles === 'f32-reduced' ? 1 : 0, // its arithmetic on the device is not known
+    onnx && use.tables === 'f16' ? 1 : 0, // then all of the graph computes in f16
+    has('shapes-fixed'),
+    calls,
+    has('layout'),
+    use.tables === 'f32' ? 0 : 1,
+  ];
+}
+
+const compareCosts = (a: readonly number[], b: readonly number[]): number =>
+  a.map((value, n) => value - b[n]!).find((difference) => difference !== 0) ?? 0;
+
+const sameSteps = (a: RopeForm, b: RopeForm): boolean =>
+  a.steps.filter((step) => step !== 'layout').join() === b.steps.filter((step) => step !== 'layout').join();
+
+function formOf({ operator, use, steps, calls, onnx }: Attempt, wrong: readonly string[], given: Given): RopeForm {
+  const [position, { rotaryOffset, rotaryDim, headDim }] = [given.context - 1, given.use];
+  const rounded = use.tables ?? (operator.halfTables && use.dtype === 'f16' ? 'f16' : 'f32');
+  const tables = errorOfTables(given.spec, rounded, position);
+  const angles = use.tables === undefined ? errorOfDevice(given.spec, position) : 0;
+  const lost = wrong.map((words) => `${words[0]!.toUpperCase()}${words.slice(1)}.`);
+  if (rounded === 'f16' || rounded === 'bf16') lost.push(`cos and sin are in ${rounded}.`);
+  if (onnx?.angles === 'f16-table') lost.push('All arithmetic is in f16.');
+  if (angles > 1e-3)
+    lost.push(
+      `The device computes angles in f32: cos and sin are off by up to ${angles.toExponential(1)} at position ${position}.`,
+    );
+  const sentences: Readonly<Record<RopeStep, string>> = {
+    'tables-by-host': `The host computes cos and sin, in ${use.tables}${onnx ? ': they are constants of the graph' : ''}.`,
+    'window-copied': `Dimensions ${rotaryOffset} to ${rotaryOffset + rotaryDim - 1} of ${headDim} are copied out, rotated and copied back.`,
+    'weights-permuted': `The weights of q and k are permuted once (ropewalk permute IN OUT --to ${use.pairing}), and with them keys that a cache already has.`,
+    primitives: 'The graph has only operators of arithmetic: ropewalk export --form primitives.',
+    'two-calls': 'q and k are a call each.',
+    layout: `x is handed over as ${use.layout}.`,
+    'shapes-fixed': 'Batch and sequence are fixed when the session opens (free dimension overrides).',
+  };
+  return {
+    operator: operator.name,
+    calls,
+    steps,
+    words: steps.map((step) => sentences[step]),
+    lost,
+    right: wrong.length === 0,
+    precision: { position, maxError: Math.max(angles, tables) },
+    onnx,
+  };
+}
+
+/** Tables of the host: float64, rounded once. */
+function errorOfTables(spec: RopeSpec, dtype: FloatDtype, position: number): number {
+  return Math.max(
+    ...frequenciesOf(spec).invFreq.map((frequency) => {
+      const angle = position * frequency;
+      return Math.max(...[Math.cos(angle), Math.sin(angle)].map((value) => Math.abs(value - roundTo(dtype, value))));
+    }),
+  );
+}
+
+/** Angles of a device: ggml's arithmetic, θ multiplied from pair to pair in f32. */
+function errorOfDevice(spec: RopeSpec, position: number): number {
+  const { headDim, rotaryDim = headDim, base, pairing } = spec;
+  const { invFreq } = frequenciesOf(spec);
+  const plain = ropeFrequencies({ base, rotaryDim });
+  const freqFactors = plain.invFreq.map((frequency, j) => (invFreq[j] === 0 ? 1 : frequency / invFreq[j]!));
+  const like = { headDim: rotaryDim, base, pairing, freqFactors, positions: [position], tableDtype: 'f64' as const };
+  const { cos, sin } = planRope({ ...like, recipe: 'ggml-f32' }).table;
+  return Math.max(
+    ...invFreq.map((frequency, j) =>
+      Math.max(Math.abs(cos[j]! - Math.cos(position * frequency)), Math.abs(sin[j]! - Math.sin(position * frequency))),
+    ),
+  );
+}
