@@ -5,11 +5,13 @@ import { headsOf, isGraphFolder, onnxFileOf, readRopeSource } from '@ropewalk/fo
 import { graphRope } from '@ropewalk/onnx';
 import type { FloatDtype, RopeSpec } from 'ropewalk';
 import { fail, nameLayers } from 'ropewalk/backend';
-import type { DevicesOptions } from './devices.js';
 import { readGraph } from './import.js';
-import { FLOATS, Flags } from './options.js';
+import { FLOATS, Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';
+
+export type DevicesModelOptions = Texts<'model' | 'dtype' | 'batch' | 'seq' | 'heads' | 'kvHeads' | 'context'> &
+  Switches<'json'>;
 
 /** Layers with one RoPE. */
 interface Group {
@@ -44,7 +46,7 @@ interface Call {
 export async function devicesForModel(
   name: string | undefined,
   path: string,
-  options: DevicesOptions,
+  options: DevicesModelOptions,
 ): Promise<number> {
   const names = name === undefined ? DEVICES.map((device) => device.name) : [deviceNamed(name).name];
   const flags = new Flags(options);
@@ -131,7 +133,7 @@ function table(verdicts: readonly RopeVerdict[]): string[] {
   return verdicts.map(({ device, forms: [form], refused }) => {
     const said = form
       ? `${form.right ? 'runs ' : 'wrong'}  ${count(form).padEnd(8)}  ${form.steps.map((step) => SHORT[step]).join(', ') || 'as it is'}${form.lost.length > 0 ? `. Lost: ${form.lost.join(' ')}` : ''}`
-      : `no     ${refused.map(({ words }) => words).join('; ')}`;
+      : `no     ${[...new Set(refused.map(({ words }) => words))].join('; ')}`;
     return `  ${device.padEnd(width)}  ${said}`;
   });
 }
@@ -142,8 +144,8 @@ function describe({ forms, refused }: RopeVerdict): string[] {
   const [best, ...others] = forms;
   if (!best) {
     return [
-      `  does not run in any form; the nearest breaks ${refused.length === 1 ? 'a rule' : 'rules'} of ${refused[0]!.operator}:`,
-      ...refused.flatMap(({ words, source }) => [`    ${words}`, `      ${source}`]),
+      '  does not run in any form. What stands in the way:',
+      ...refused.flatMap(({ operator, words, source }) => [`    ${operator}: ${words}`, `      ${source}`]),
     ];
   }
   const instead = others.find(({ right, lost }) => right && lost.length < best.lost.length);

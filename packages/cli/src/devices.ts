@@ -1,11 +1,11 @@
 /** `ropewalk devices`: what NPUs and their runtimes take, rule by rule. @module */
 import { DEVICES, type DeviceProfile, deviceNamed } from '@ropewalk/devices';
 import { fail } from 'ropewalk/backend';
-import { Flags, type Switches, type Texts } from './options.js';
+import type { DevicesModelOptions } from './devices-model.js';
+import { Flags, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 
-export type DevicesOptions = Texts<'model' | 'dtype' | 'batch' | 'seq' | 'heads' | 'kvHeads' | 'context' | 'cases'> &
-  Switches<'json'>;
+export type DevicesOptions = DevicesModelOptions & Texts<'cases'>;
 
 /** @param name - the profile to print; a list of all unless given */
 export async function devices(name: string | undefined, options: DevicesOptions): Promise<number> {

@@ -88,7 +88,7 @@ export interface RopeVerdict {
   readonly device: string;
   /** Ways to run it, the best first: right before wrong, weights as they are, few copies, precise tables. */
   readonly forms: readonly RopeForm[];
-  /** Where there is no way: the rules that the nearest one breaks. */
+  /** Where there is no way: of each operator, the rules that stand in the way of its nearest form. */
   readonly refused: readonly { readonly operator: string; readonly words: string; readonly source: string }[];
 }
 
@@ -144,7 +144,12 @@ export function ropeOnDevice(name: string, options: RopeOnDeviceOptions): RopeVe
     .map(({ attempt, wrong }) => ({ cost: costOf(attempt, wrong), form: formOf(attempt, wrong, given) }))
     .sort((a, b) => compareCosts(a.cost, b.cost))
     .map(({ form }) => form);
-  const [nearest] = judged.toSorted((a, b) => a.refused.length - b.refused.length);
+  const operators = new Set(attempts.map(({ operator }) => operator));
+  const nearest = Array.from(operators, (operator) =>
+    judged
+      .filter(({ attempt }) => attempt.operator === operator)
+      .reduce((best, one) => (one.refused.length < best.refused.length ? one : best)),
+  );
   return {
     device: name,
     forms: forms.filter(
@@ -153,7 +158,9 @@ export function ropeOnDevice(name: string, options: RopeOnDeviceOptions): RopeVe
     refused:
       forms.length > 0
         ? []
-        : nearest!.refused.map(({ words, source }) => ({ operator: nearest!.attempt.operator.name, words, source })),
+        : nearest.flatMap(({ attempt, refused }) =>
+            refused.map(({ words, source }) => ({ operator: attempt.operator.name, words, source })),
+          ),
   };
 }
 
