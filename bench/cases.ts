@@ -178,6 +178,36 @@ export function gpuCases(small: boolean): readonly BenchCase[] {
   ];
 }
 
+/**
+ * Lists the cases of webnn, as far as cpu has them too.
+ *
+ * @param quick - small shapes
+ */
+export function webnnCases(quick: boolean): readonly BenchCase[] {
+  const pick = <T>(full: T, small: T): T => (quick ? small : full);
+  const [heads, kvHeads, headDim] = pick([32, 8, 128] as const, [4, 2, 16] as const);
+  const [rows, width] = pick([512, 4096] as const, [4, 64] as const);
+  const [m, n] = pick([512, 2048] as const, [3, 32] as const);
+  return [
+    ...pick([1, 512], [1, 5]).flatMap((tokens) =>
+      (['half', 'interleaved'] as const).map((pairing) =>
+        ropeCase({ tokens, heads, headDim, dtype: 'f32', pairing, group: 'operators' }),
+      ),
+    ),
+    ropeCase({ tokens: rows, heads, headDim, dtype: 'f16', pairing: 'half', group: 'operators' }),
+    normCase('rms_norm', rows, width),
+    ...['swiglu', 'add'].map((operator) => elementwiseCase(operator, rows, width)),
+    attentionCase({ queries: 1, keys: rows, heads, kvHeads, headDim }),
+    attentionCase({ queries: rows, keys: rows, heads, kvHeads, headDim }),
+    linearCase(m, n, n, 'f32'),
+    linearCase(m, n, n, 'f32', 'f16'),
+    linearCase(1, width, width, 'f32'),
+    linearCase(1, width, width, 'f32', 'f16'),
+    // WebNN has no blocks: the backend widens these to f32.
+    ...(['q8_0', 'q4_0'] as const).map((kind) => quantisedLinearCase(kind, width, pick(4096, 256))),
+  ];
+}
+
 interface RopeShape {
   readonly tokens: number;
   readonly heads: number;

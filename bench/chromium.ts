@@ -1,5 +1,5 @@
 /**
- * Runs the session of a GPU in Chromium: serves a page, and waits for what it gives.
+ * Runs the session of a GPU, or of WebNN, in Chromium: serves a page, and waits for what it gives.
  *
  * @module
  */
@@ -10,6 +10,7 @@ import { dirname, extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { type Browser, chromium, type Page } from 'playwright-core';
+import { IMPORTS, openWebnnChromium } from '../test/support/browser.js';
 import type { PageTask } from './page.js';
 import { findInstalled } from './peers/installed.js';
 import type { SessionOptions, SessionResult } from './session.js';
@@ -70,6 +71,46 @@ export async function runInChromium(
     server.close();
   }
   throw new Error(`chromium: expected a WebGPU adapter (${tried.join(' or ')}), got none`);
+}
+
+/**
+ * Runs the cases of webnn in a page of the Chromium whose WebNN computes.
+ *
+ * @param options - which cases, and whether cpu takes its turns
+ * @param progress - called with the label of each case before it runs
+ * @throws Error when that Chromium does not start here
+ */
+export async function runWebnnInChromium(
+  options: SessionOptions,
+  progress: (label: string) => void,
+): Promise<SessionResult> {
+  const here = dirname(fileURLToPath(import.meta.url));
+  // The kernel as ropewalk.ts finds it: two copies would not know each other's tensors.
+  const moved = Object.entries(IMPORTS).map(([name, path]) => [
+    name,
+    path.replace(/^\/dist/, '/packages/ropewalk/dist'),
+  ]);
+  const imports = Object.fromEntries(moved);
+  const server = await servePage({
+    entry: join(here, 'page.ts'),
+    module: '/bench/page.js',
+    folders: { '/packages/': join(here, '../packages'), '/modules/': join(here, '../node_modules') },
+    head: `<script type="importmap">${JSON.stringify({ imports })}</script>`,
+  });
+  try {
+    const browser = await openWebnnChromium();
+    try {
+      const page = await browser.newPage();
+      page.setDefaultTimeout(0);
+      page.on('console', (message) => (message.type() === 'log' ? progress(message.text()) : undefined));
+      await page.goto(originOf(server));
+      return await runTask(page, { options, where: `Chromium ${browser.version()}` });
+    } finally {
+      await browser.close();
+    }
+  } finally {
+    server.close();
+  }
 }
 
 function runTask(page: Page, task: PageTask): Promise<SessionResult> {

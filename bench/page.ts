@@ -1,5 +1,5 @@
 /**
- * What runs in Chromium: the session of a GPU, beside ONNX Runtime's build for browsers.
+ * What runs in Chromium: the session of a GPU, beside ONNX Runtime's build for browsers, or that of WebNN.
  *
  * @module
  */
@@ -8,6 +8,7 @@ import type { OrtModule } from './peers/ort-module.js';
 import { openOrtWebgpu } from './peers/ort-webgpu.js';
 import { firstLine, type Peer } from './peers/peer.js';
 import type { SessionOptions, SessionResult } from './session.js';
+import { runWebnnSession } from './webnn.js';
 
 /** The parameters of the page. */
 export interface PageTask {
@@ -24,10 +25,12 @@ export interface PageTask {
  * @param task - from Node
  */
 export async function runInPage({ options, where, ort }: PageTask): Promise<SessionResult> {
+  const progress = (label: string): void => console.log(label);
+  if (options.backend === 'webnn') return runWebnnSession(options, where, progress);
   const peer = ort && ('version' in ort ? await loadOrt(ort.version) : ort.leftOut);
   const note = typeof peer === 'string' ? `ort-webgpu left out: ${peer}` : peer && `ort-webgpu: ${peer.version}`;
   const opened = { peers: peer && typeof peer !== 'string' ? [peer] : [], notes: note ? [note] : [] };
-  return runGpuSession(options, where, opened, (label) => console.log(label));
+  return runGpuSession(options, where, opened, progress);
 }
 
 async function loadOrt(version: string): Promise<Peer | string> {

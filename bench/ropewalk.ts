@@ -38,6 +38,13 @@ export function layOver<D extends Dtype>(storage: TensorStorage<D>, options: Ten
   return new built.Tensor(storage, options);
 }
 
+/** The webnn backend; its package is built too. */
+export async function openWebnn(): Promise<Ropewalk> {
+  const onnx = new URL('../packages/onnx/dist/index.js', import.meta.url).href;
+  const { openWebnn }: typeof import('../packages/onnx/src/index.js') = await import(onnx);
+  return built.ropewalk({ backend: await openWebnn() });
+}
+
 /** The webgpu backend, and its device, which the library keeps to itself. */
 export async function openGpu(): Promise<{ rw: Ropewalk; device: GPUDevice }> {
   const backend = (await built.openBackend('webgpu')) as WebgpuBackend;

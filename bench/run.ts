@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { isChild, parseThreads, runInChild, serveAsChild, showProgress } from './child.js';
 import type { AdapterName } from './chromium.js';
-import { CPU_PEERS, GPU_PEERS, PEER_NAMES, type PeerName } from './peers/peer.js';
+import { CPU_PEERS, GPU_PEERS, PEER_NAMES, type PeerName, WEBNN_PEERS } from './peers/peer.js';
 import { describeMachine, printReport, type Report } from './report.js';
 import { rooflinePicture } from './roofline.js';
 import type { SessionOptions, SessionResult } from './session.js';
@@ -56,9 +56,17 @@ function readOptions(): Options {
     .option('--quick', 'one call of each case on small shapes: shows that everything runs, not how fast', false)
     .option('--only <regex>', 'cases whose label matches', parseOnly)
     .option('--threads <list>', 'numbers of threads', parseThreads, [1, 2])
-    .option('--peers <list>', `none, or of ${CPU_PEERS.join(',')}; ${GPU_PEERS} for webgpu`, parsePeers)
-    .addOption(new Option('--backend <name>', 'what computes').choices(['cpu', 'webgpu', 'reference']).default('cpu'))
-    .addOption(new Option('--where <place>', 'of webgpu').choices(['node', 'chromium']).default('node'))
+    .option(
+      '--peers <list>',
+      `none, or of ${CPU_PEERS.join(',')}; ${GPU_PEERS} for webgpu; ${WEBNN_PEERS} for webnn`,
+      parsePeers,
+    )
+    .addOption(
+      new Option('--backend <name>', 'what computes').choices(['cpu', 'webgpu', 'webnn', 'reference']).default('cpu'),
+    )
+    .addOption(
+      new Option('--where <place>', 'of webgpu; webnn runs in chromium').choices(['node', 'chromium']).default('node'),
+    )
     .addOption(
       new Option('--adapter <name>', 'of webgpu in Chromium; the default, else swiftshader, unless given').choices([
         'default',
@@ -72,19 +80,25 @@ function readOptions(): Options {
     .parse();
   const options = command.opts<Options>();
   const webgpu = options.backend === 'webgpu';
-  const known: readonly string[] = webgpu ? GPU_PEERS : CPU_PEERS;
+  const webnn = options.backend === 'webnn';
+  const known = peersOf(options.backend);
   const stranger = options.peers?.find((name) => !known.includes(name));
   if (stranger)
     command.error(`--peers: expected of ${known.join(',')} for --backend ${options.backend}, got ${stranger}`);
-  if (webgpu && command.getOptionValueSource('threads') === 'cli')
-    command.error('--threads: expected --backend cpu: a GPU has none to set');
-  if (webgpu && options.svg) command.error('--svg: expected --backend cpu: no peak is measured of a GPU');
+  if ((webgpu || webnn) && command.getOptionValueSource('threads') === 'cli')
+    command.error('--threads: expected --backend cpu: a GPU has none to set, and WebNN chooses its own');
+  if ((webgpu || webnn) && options.svg) command.error('--svg: expected --backend cpu: no other peak is measured');
   if (options.adapter && !(webgpu && options.where === 'chromium'))
     command.error(
       '--adapter: expected --backend webgpu --where chromium; in Node the driver decides (VK_ICD_FILENAMES)',
     );
-  if (options.where === 'chromium' && !webgpu) command.error('--where: expected --backend webgpu');
+  if (options.where === 'chromium' && !webgpu && !webnn) command.error('--where: expected --backend webgpu or webnn');
+  if (webnn && options.where === 'node') command.error('--backend webnn: expected --where chromium: Node has no WebNN');
   return options;
+}
+
+function peersOf(backend: string): readonly PeerName[] {
+  return backend === 'webgpu' ? GPU_PEERS : backend === 'webnn' ? WEBNN_PEERS : CPU_PEERS;
 }
 
 /** Loads what the task needs: the parent needs none of it. */
@@ -101,12 +115,13 @@ async function runTask({ threads, options }: Task): Promise<SessionResult> {
 async function main(): Promise<void> {
   const { threads, json, svg, where, adapter, ...asked } = readOptions();
   const webgpu = asked.backend === 'webgpu';
-  const options: SessionOptions = { ...asked, peers: asked.peers ?? (webgpu ? GPU_PEERS : CPU_PEERS) };
+  const options: SessionOptions = { ...asked, peers: asked.peers ?? peersOf(asked.backend) };
   const machine = describeMachine();
   const sessions: SessionResult[] = [];
-  if (webgpu && where === 'chromium') {
-    const { runInChromium } = await import('./chromium.js');
-    sessions.push(await runInChromium(options, adapter, showProgress));
+  if (where === 'chromium') {
+    const { runInChromium, runWebnnInChromium } = await import('./chromium.js');
+    const run = webgpu ? runInChromium(options, adapter, showProgress) : runWebnnInChromium(options, showProgress);
+    sessions.push(await run);
     showProgress();
   } else {
     for (const count of webgpu ? [0] : threads) {

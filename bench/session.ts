@@ -9,7 +9,7 @@ import type { BenchCase, Libraries, PreparedCase, Rate } from './cases.js';
 import { type Agreement, errorLimit, sampleNumbers, worstError } from './data.js';
 import { type Contender, type Effort, measureTogether, type Timing } from './measure.js';
 import { firstLine, type Peer, type PeerName, type PeerSession } from './peers/peer.js';
-import type { Capabilities, FloatDtype } from './ropewalk.js';
+import type { Capabilities, FloatDtype, Ropewalk } from './ropewalk.js';
 
 /** What the command line asks for. */
 export interface SessionOptions {
@@ -90,6 +90,8 @@ export interface Setting {
   readonly libraries: Libraries;
   readonly effort: Effort;
   readonly peers: readonly Peer[];
+  /** Our own cpu, which takes its turns with a backend in the same page. */
+  readonly beside?: Ropewalk | undefined;
   /** Ours as it is timed: itself unless given. */
   timed?(ours: Contender): Contender;
   /** The copy that moves as many bytes. */
@@ -146,10 +148,11 @@ interface Asked extends PeerResult {
 }
 
 async function runCase(entry: BenchCase, prepared: PreparedCase, setting: Setting): Promise<CaseResult> {
-  const { threads, effort, peers } = setting;
+  const { threads, effort, peers, beside } = setting;
   const agreement = await prepared.check();
   const sessions: PeerSession[] = [];
   let asked: Asked[] = [];
+  const cpu = beside && entry.prepare({ ...setting.libraries, rw: beside });
   const graphs = peers.length > 0 ? (prepared.graphs?.() ?? []) : [];
   try {
     for (const peer of peers) {
@@ -176,6 +179,10 @@ async function runCase(entry: BenchCase, prepared: PreparedCase, setting: Settin
         }
       }
     }
+    if (cpu) {
+      const { error } = await cpu.check();
+      asked.push({ peer: 'cpu', graph: 'kernels', error, agrees: true, contender: { ...cpu.ours, name: 'cpu' } });
+    }
     asked = withoutHopeless(asked);
     // Plain TypeScript has one thread, so it is compared with ours on one.
     const plain = threads === 1 ? prepared.plain : undefined;
@@ -196,6 +203,7 @@ async function runCase(entry: BenchCase, prepared: PreparedCase, setting: Settin
       })),
     };
   } finally {
+    cpu?.dispose();
     for (const session of sessions) await session.close();
   }
 }

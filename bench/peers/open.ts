@@ -14,6 +14,7 @@ const OPENERS: Readonly<Record<PeerName, (threads: number) => Promise<Peer | str
   tfjs: openTfjs,
   'jax-js': openJax,
   'ort-webgpu': openOrtNodeWebgpu,
+  cpu: async () => 'it is our own, and takes its turns with webnn only',
 };
 
 /**

@@ -12,8 +12,10 @@ import type { PeerGraph } from './graph.js';
 export const CPU_PEERS = ['ort-node', 'ort-web', 'tfjs', 'jax-js'] as const;
 /** The names of those that compute on the GPU. */
 export const GPU_PEERS = ['ort-webgpu'] as const;
+/** Those beside webnn: our own cpu. */
+export const WEBNN_PEERS = ['cpu'] as const;
 /** All names. */
-export const PEER_NAMES = [...CPU_PEERS, ...GPU_PEERS] as const;
+export const PEER_NAMES = [...CPU_PEERS, ...GPU_PEERS, ...WEBNN_PEERS] as const;
 /** A peer's name on the command line. */
 export type PeerName = (typeof PEER_NAMES)[number];
 

@@ -101,9 +101,18 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
     const suites = report.summary.slice(0, -1).map((line) => line.trim().split(/\s/)[0]);
     assert.deepEqual(
       suites,
-      ['published', 'extended', 'golden', 'ggml', 'huggingface', 'infiniop', 'llaisys', 'onnx'].map(
-        (name) => `cpu/${name}`,
-      ),
+      [
+        'published',
+        'extended',
+        'golden',
+        'cann',
+        'flash-attn',
+        'ggml',
+        'huggingface',
+        'infiniop',
+        'llaisys',
+        'onnx',
+      ].map((name) => `cpu/${name}`),
     );
     assert.match(report.summary.at(-1)!, /^ {2}(\d+)\/\1 cases passed, 0 failed$/);
     return report.capabilities;

@@ -1,24 +1,214 @@
-/** WebNN in a real browser, which computes it on its CPU. */
+/**
+ * The WebNN backend in a real browser, which computes WebNN on its CPU: every suite, under a strict
+ * Content-Security-Policy, in a worker, after a lost context and a dead GPU process; the decoder on it.
+ */
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { build } from 'esbuild';
 import type { Browser } from 'playwright-core';
-import { noWebnnBrowser, openWebnnChromium, reportOf, type Site, serve } from '../support/browser.js';
+import { generate } from '../../packages/model/src/generate.js';
+import { loadModelPath } from '../../packages/model/src/node.js';
+import type { Counts } from '../../packages/oracle/src/runner.js';
+import type { Capabilities } from '../../packages/ropewalk/src/backends/backend.js';
+import {
+  noBrowser,
+  noWebnnBrowser,
+  openChromium,
+  openWebnnChromium,
+  reportOf,
+  type Site,
+  serve,
+} from '../support/browser.js';
+import { builtPackage, ROOT } from '../support/build.js';
 
-describe('WebNN in Chromium', { skip: noWebnnBrowser(), timeout: 600_000 }, () => {
+const STRICT = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'";
+const PROMPT = 'It was a dark night, and the ship';
+const TOKENS = 16;
+/** The line of a case in float64, which WebNN does not have. */
+const F64 = / not supported \[(webnn: rope: )?f64 runs on the reference: /;
+/** How many cases of each suite WebNN computes, at least. */
+const COMPUTED: Readonly<Record<string, number>> = {
+  published: 96,
+  extended: 64,
+  golden: 107,
+  cann: 48,
+  'flash-attn': 6,
+  ggml: 214,
+  huggingface: 26,
+  infiniop: 23,
+  llaisys: 76,
+  onnx: 14,
+};
+
+/** What pages/suites.js logs. */
+interface Suites {
+  readonly capabilities: Capabilities;
+  readonly failed: readonly string[];
+  readonly counts: Readonly<Record<string, Counts>>;
+  readonly ran: Readonly<Record<string, number>>;
+}
+
+/** What pages/webnn.js logs. */
+interface Report {
+  readonly why?: string;
+  readonly opened: string;
+  readonly capabilities: Capabilities;
+  readonly different: number;
+  readonly tooLarge: string;
+  readonly asked: number;
+  readonly reading: string;
+  readonly running: string;
+  readonly same: boolean;
+}
+
+describe('the webnn backend in Chromium', { skip: noWebnnBrowser(), timeout: 600_000 }, () => {
+  const folder = mkdtempSync(join(tmpdir(), 'webnn-'));
   let browser: Browser;
   let site: Site;
+  let strict: Site;
   before(async () => {
+    const folders = {
+      '/dist/': builtPackage('ropewalk'),
+      '/model/': join(ROOT, 'models/marline'),
+      '/bundle/': folder,
+    };
+    await build({
+      absWorkingDir: ROOT,
+      tsconfigRaw: {}, // the packages as they are published
+      entryPoints: ['test/browser/pages/webnn.js'],
+      bundle: true,
+      format: 'esm',
+      platform: 'browser',
+      outdir: folder,
+      logLevel: 'error',
+    });
     browser = await openWebnnChromium();
-    site = await serve({ folders: {} });
+    site = await serve({ folders });
+    strict = await serve({ folders, headers: { 'content-security-policy': STRICT } });
   });
   after(async () => {
     await browser?.close();
     site?.close();
+    strict?.close();
+    rmSync(folder, { recursive: true });
   });
 
-  test('this browser computes', async () => {
-    const { report, page } = await reportOf<number[]>(browser, `${site.origin}/?script=/pages/webnn-add.js`);
+  /** Runs all suites, with results scaled. */
+  async function suites(scale: number): Promise<Suites> {
+    const { report, page } = await reportOf<Suites>(
+      browser,
+      `${site.origin}/?script=/pages/suites.js&backend=webnn&scale=${scale}`,
+    );
     await page.close();
-    assert.deepEqual(report, [11, 22]);
+    return report;
+  }
+
+  test('every suite passes, and WebNN computed it', async () => {
+    const { capabilities, failed, counts, ran } = await suites(1);
+    assert.match(capabilities.description, /^WebNN on cpu/);
+    assert.deepEqual(
+      failed.filter((line) => !F64.test(line)),
+      [],
+    );
+    assert.deepEqual(
+      Object.keys(counts),
+      Object.keys(COMPUTED).map((name) => `webnn/${name}`),
+    );
+    // The other cases are refusals, and tensors without elements: no backend computes them.
+    for (const [name, least] of Object.entries(COMPUTED))
+      assert.ok(ran[name]! >= least, `${name}: WebNN computed ${ran[name]} cases of at least ${least}`);
+  });
+
+  test('results that are a little off fail', async () => {
+    const slightly = (await suites(1 + 1e-5)).counts;
+    for (const name of ['golden', 'cann', 'flash-attn', 'ggml', 'huggingface', 'llaisys', 'onnx'])
+      assert.ok(slightly[`webnn/${name}`]!.fail > 0, `${name}: ${JSON.stringify(slightly[`webnn/${name}`])}`);
+    // The published bound is an NMSE of 1e-7: 3e-4 of each value.
+    const { counts } = await suites(1 + 1e-3);
+    for (const name of ['published', 'extended', 'ggml', 'huggingface', 'onnx'])
+      assert.ok(
+        counts[`webnn/${name}`]!.fail >= COMPUTED[name]! - 2,
+        `${name}: ${JSON.stringify(counts[`webnn/${name}`])}`,
+      );
+  });
+
+  /** Asserts that a page or a worker met everything as it should. */
+  function assertReport({
+    why,
+    opened,
+    capabilities,
+    different,
+    tooLarge,
+    asked,
+    reading,
+    running,
+    same,
+  }: Report): void {
+    assert.deepEqual([why, opened, different, same], [undefined, 'accepted', 0, true]);
+    assert.match(capabilities.description, /^WebNN on cpu/);
+    assert.match(tooLarge, /^(RANGE|UNSUPPORTED|DEVICE|SHAPE) webnn: /);
+    assert.equal(asked, 0, 'WebNN was not asked for a tensor that is too large');
+    assert.match(reading, /^DEVICE webnn: .*Open the backend again\./);
+    assert.match(running, /^DEVICE webnn: .*Open the backend again\./);
+  }
+
+  test('under a strict Content-Security-Policy, and when the GPU process dies', async () => {
+    const { report, page } = await reportOf<Report>(browser, `${strict.origin}/?script=/bundle/webnn.js`);
+    assertReport(report);
+    assert.ok(
+      strict.asked.every((path) => path === '/' || path.startsWith('/bundle/')),
+      strict.asked.join(),
+    );
+    const death = page.evaluate('afterDeath()') as Promise<{ dead: string; same: boolean }>;
+    const session = await browser.newBrowserCDPSession();
+    await session.send('Browser.crashGpuProcess');
+    const { dead, same } = await death;
+    await page.close();
+    assert.match(dead, /^DEVICE webnn: .*Open the backend again\./);
+    assert.equal(same, true);
+  });
+
+  test('in a worker', async () => {
+    const { report, page } = await reportOf<Report>(
+      browser,
+      `${strict.origin}/?script=/pages/in-worker.js&module=/bundle/webnn.js`,
+    );
+    await page.close();
+    assertReport(report);
+  });
+
+  test('the decoder writes the text that cpu writes', async () => {
+    const words = new URLSearchParams({
+      backend: 'webnn',
+      files: 'model-q8_0.gguf',
+      prompt: PROMPT,
+      tokens: String(TOKENS),
+    });
+    const { report, page } = await reportOf<{ text: string; dispatched: number }>(
+      browser,
+      `${site.origin}/?script=/pages/generate.js&${words}`,
+    );
+    await page.close();
+    const model = await loadModelPath(join(ROOT, 'models/marline/model-q8_0.gguf'));
+    let text = '';
+    for await (const item of generate(model, PROMPT, { maxTokens: TOKENS, temperature: 0 }))
+      if (item.end) text = item.end.text;
+    model.dispose();
+    assert.equal(report.text, text);
+    assert.ok(report.dispatched >= TOKENS, `WebNN computed ${report.dispatched} times`);
+  });
+
+  test('where the browser computes nothing with WebNN, the refusal says so', { skip: noBrowser }, async () => {
+    const plain = await openChromium(['--enable-features=WebMachineLearningNeuralNetwork']);
+    try {
+      const { report } = await reportOf<Report>(plain, `${strict.origin}/?script=/bundle/webnn.js`);
+      assert.match(report.opened, /^DEVICE webnn: .*not supported.* use webgpu or cpu\./);
+      assert.equal(`DEVICE webnn: ${report.why}`, report.opened);
+    } finally {
+      await plain.close();
+    }
   });
 });

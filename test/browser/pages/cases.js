@@ -28,7 +28,9 @@ async function open(name) {
 
 /** Every case of every suite. */
 export async function allCases() {
-  const vectors = await Promise.all(['ggml', 'huggingface', 'infiniop', 'llaisys', 'onnx'].map(open));
+  const vectors = await Promise.all(
+    ['cann', 'flash-attn', 'ggml', 'huggingface', 'infiniop', 'llaisys', 'onnx'].map(open),
+  );
   return [
     ...publishedCases(),
     ...extendedCases(),

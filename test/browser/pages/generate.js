@@ -1,15 +1,17 @@
 /**
  * Runs in a page: loads the model that the address names, as a user would, generates greedily, and logs
- * `{ backend, threads, description, tokens, text, logits }`; `logits` are those after the prompt.
+ * `{ backend, threads, description, tokens, text, logits,
+ * dispatched }`; `logits` are those after the prompt, `dispatched` says how often WebNN computed.
  */
 
 import { fetchSource, generate, loadModel } from '@ropewalk/model';
 import { ropewalk } from 'ropewalk';
+import { backendNamed, watched } from './backends.js';
 
 const asked = new URLSearchParams(location.search);
 /** @param {string} name */
 const text = (name) => asked.get(name) ?? '';
-const backend = /** @type {'cpu' | 'webgpu'} */ (text('backend'));
+const backend = await backendNamed(text('backend'));
 const simd = /** @type {'simd128' | 'auto'} */ (text('simd') || 'auto');
 const rw = await ropewalk({ backend, threads: Number(asked.get('threads') ?? 1), simd });
 
@@ -40,6 +42,7 @@ console.log(
     tokens,
     text: whole,
     logits: [...logits],
+    dispatched: watched.dispatched,
   }),
 );
 model.dispose();

@@ -145,7 +145,8 @@ export class WebnnBackend implements Backend {
     if (whyNot !== undefined || !nodes) return whyNot;
     const { inputs, outputs } = prepared as Extract<PreparedCall, { readonly anything: boolean }>;
     const fed = inputs.map((source) => this.#fed(source, gone));
-    const read = outputs.map((target): Output => ({ target, mode: 'host' }));
+    const array = new Float32Array(); // the graph is defined, not run
+    const read = outputs.map((target): Output => ({ target, mode: 'host', array }));
     try {
       this.#definition(plan.op, nodes, fed, read).define(new this.#open.webnn.MLGraphBuilder(this.memory.context));
       return undefined;
@@ -352,7 +353,7 @@ export class WebnnBackend implements Backend {
     const shared = (target: Target): boolean => targets.some((t) => t !== target && t.storage === target.storage);
     return targets.map((target) => {
       const storage = this.#queue.own(target.storage);
-      if (!(storage instanceof WebnnStorage)) return { target, mode: 'host' };
+      if (!(storage instanceof WebnnStorage)) return { target, mode: 'host', array: this.#array(target.storage) };
       storage.checkLive();
       const places = placesOf(target);
       const { stretch } = places;
@@ -393,8 +394,9 @@ export class WebnnBackend implements Backend {
         const made = results[resultName(output, outputs)]!;
         if (storage && storage.base !== made) storage.put(mode === 'part' ? 'part' : 'base', made);
       }
-      for (const { target, storage } of outputs)
-        if (!storage) this.#unpack(await context.readTensor(results[target.name]!), target);
+      for (const output of outputs)
+        if (output.mode === 'host')
+          unpackResult(await context.readTensor(results[output.target.name]!), output.target, output.array);
     } finally {
       this.graphs.release(graph);
     }
@@ -405,14 +407,6 @@ export class WebnnBackend implements Backend {
     if (blocks) return widen(blocks, elements as Uint8Array);
     const packed = pack(elements, dtype, tensor, false);
     return dtype === 'i64' ? Int32Array.from(packed as BigInt64Array, Number) : packed;
-  }
-
-  /** Writes a result that was read back. */
-  #unpack(buffer: ArrayBuffer, target: Target): void {
-    const { dtype, storage } = target;
-    const result = TYPES[dtype] === 'int32' ? new Int32Array(buffer) : new Float32Array(buffer);
-    const packed = dtype === 'i64' ? BigInt64Array.from(result, BigInt) : result;
-    unpack(packed, this.#array(storage), target);
   }
 
   /** What tensors of a dtype are in WebNN's memory; undefined for those that stay on the host. */
@@ -480,6 +474,13 @@ function laterOf<T>(side: HostSideStorage, take: (elements: HostArray) => T): ()
     if (side.failure) throw side.failure;
     return take(array);
   };
+}
+
+/** Writes a result that was read back. */
+function unpackResult(buffer: ArrayBuffer, target: Target, array: HostArray): void {
+  const { dtype } = target;
+  const result = TYPES[dtype] === 'int32' ? new Int32Array(buffer) : new Float32Array(buffer);
+  unpack(dtype === 'i64' ? BigInt64Array.from(result, BigInt) : result, array, target);
 }
 
 /** Threads of WebNN on a CPU, as Chromium chooses them. @see chromium/chromium services/webnn/tflite */

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { HostArray } from 'ropewalk';
 import { countElements } from 'ropewalk/backend';
 import type { Target } from '../backend/pack.js';
 import type { MlBuilder, MlOperand } from './api.js';
@@ -11,7 +12,14 @@ import type { WebnnStorage } from './storage.js';
 
 /** An output. */
 export type Output =
-  | { readonly target: Target; readonly mode: 'host'; readonly storage?: undefined; readonly places?: undefined }
+  | {
+      readonly target: Target;
+      readonly mode: 'host';
+      /** Taken when the plan is queued: the tensor may be disposed before its turn. */
+      readonly array: HostArray;
+      readonly storage?: undefined;
+      readonly places?: undefined;
+    }
   | {
       readonly target: Target;
       /** `base` and `part` become a storage's tensor; `scatter` makes one of its base and the output. */

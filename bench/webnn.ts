@@ -1,0 +1,131 @@
+/**
+ * Measures the webnn backend beside cpu, in one page.
+ *
+ * @module
+ */
+import { webnnCases } from './cases.js';
+import { openLibrary } from './library.js';
+import { type Clocks, type Contender, FULL_EFFORT, QUICK_EFFORT } from './measure.js';
+import { openWebnn, type Ropewalk } from './ropewalk.js';
+import { runCases, type SessionOptions, type SessionResult } from './session.js';
+
+/** WebNN's interface, as far as it is used here. */
+interface MlTensor {
+  readonly dataType: string;
+  readonly shape: readonly number[];
+}
+interface MlContext {
+  dispatch(graph: object, inputs: Record<string, MlTensor>, outputs: Record<string, MlTensor>): void;
+  createTensor(options: MlTensor & { readonly readable: boolean }): Promise<MlTensor>;
+  readTensor(tensor: MlTensor): Promise<ArrayBuffer>;
+}
+interface MlBuilder {
+  input(name: string, descriptor: MlTensor): object;
+  slice(input: object, starts: readonly number[], sizes: readonly number[]): object;
+  build(outputs: Record<string, object>): Promise<object>;
+}
+interface Globals {
+  readonly MLContext: { readonly prototype: MlContext };
+  readonly MLGraphBuilder: new (context: MlContext) => MlBuilder;
+}
+
+/**
+ * Waits until WebNN has computed. It does not say when; what is read has been computed, so one element of what was
+ * computed last is read.
+ */
+class Fence {
+  #last: { readonly context: MlContext; readonly tensor: MlTensor } | undefined;
+  readonly #made = new Map<string, Promise<{ readonly graph: object; readonly one: MlTensor }>>();
+  readonly #globals = globalThis as unknown as Globals;
+
+  constructor() {
+    const { prototype } = this.#globals.MLContext;
+    const { dispatch } = prototype;
+    const fence = this;
+    prototype.dispatch = function (graph, inputs, outputs): void {
+      fence.#last = { context: this, tensor: Object.values(outputs)[0]! };
+      dispatch.call(this, graph, inputs, outputs);
+    };
+  }
+
+  async wait(): Promise<void> {
+    const { context, tensor } = this.#last!;
+    const key = `${tensor.dataType} ${tensor.shape}`;
+    if (!this.#made.has(key)) this.#made.set(key, this.#make(context, tensor));
+    const { graph, one } = await this.#made.get(key)!;
+    context.dispatch(graph, { x: tensor }, { one });
+    await context.readTensor(one);
+  }
+
+  async #make(context: MlContext, { dataType, shape }: MlTensor): Promise<{ graph: object; one: MlTensor }> {
+    const builder = new this.#globals.MLGraphBuilder(context);
+    const ones = shape.map(() => 1);
+    const x = builder.input('x', { dataType, shape });
+    const graph = await builder.build({
+      one: builder.slice(
+        x,
+        shape.map(() => 0),
+        ones,
+      ),
+    });
+    return { graph, one: await context.createTensor({ dataType, shape: ones, readable: true }) };
+  }
+}
+
+/**
+ * Runs the cases of webnn, and of cpu with one thread in turns.
+ *
+ * @param options - which cases; whether cpu is asked
+ * @param where - the browser, with its version
+ * @param progress - called with the label of each case before it runs
+ */
+export async function runWebnnSession(
+  options: SessionOptions,
+  where: string,
+  progress: (label: string) => void,
+): Promise<SessionResult> {
+  const fence = new Fence();
+  const rw = await openWebnn();
+  const cpu = options.peers.includes('cpu') ? await openLibrary('cpu', 1) : undefined;
+  const only = new RegExp(options.only ?? '');
+  const results = await runCases(
+    {
+      threads: 0,
+      libraries: { rw, oracle: await openLibrary('reference', 1) },
+      effort: options.quick ? QUICK_EFFORT : FULL_EFFORT,
+      peers: [],
+      beside: cpu,
+      timed: (ours) => queued(ours, rw, fence),
+      copy: plainCopy,
+    },
+    webnnCases(options.quick).filter(({ label }) => only.test(label)),
+    progress,
+  );
+  const capabilities = rw.capabilities();
+  const clock = 'the wall clock, from the first call until an element of the last result is read';
+  const peerNotes = cpu ? [`cpu: ${cpu.capabilities().description}`] : [];
+  rw.dispose();
+  cpu?.dispose();
+  return { threads: 0, capabilities, gpu: { where, software: false, clock }, peerNotes, ...results };
+}
+
+/** Calls are queued one after the other, and waited for together. */
+function queued(ours: Contender, rw: Ropewalk, fence: Fence): Contender {
+  return {
+    ...ours,
+    async queue(times): Promise<Clocks> {
+      const first = performance.now();
+      for (let n = 0; n < times; n++) ours.call();
+      const hostNs = (performance.now() - first) * 1e6;
+      await rw.finish();
+      await fence.wait();
+      return { wallNs: (performance.now() - first) * 1e6, hostNs };
+    },
+  };
+}
+
+/** A copy that reads half of the bytes and writes the other half: WebNN has none of its own. */
+function plainCopy(bytes: number): Contender {
+  const [from, to] = [new Uint8Array(Math.ceil(bytes / 2)).fill(1), new Uint8Array(Math.ceil(bytes / 2))];
+  return { name: 'copy', call: () => to.set(from), sink: () => to[0]! };
+}

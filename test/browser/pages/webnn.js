@@ -1,0 +1,76 @@
+/**
+ * Runs in a page or in a worker, bundled: what a user of WebNN meets, a lost context and what is too large included.
+ * Logs what came of it; a page then has `globalThis.afterDeath`, for when the browser's GPU process has died.
+ */
+import { openWebnn, whyNotWebnn } from '@ropewalk/onnx';
+import { ropewalk } from 'ropewalk';
+
+/** @param {() => unknown} act */
+const refusal = async (act) => {
+  try {
+    await act();
+    return 'accepted';
+  } catch (error) {
+    return `${/** @type {{ code?: string }} */ (error).code} ${/** @type {Error} */ (error).message}`;
+  }
+};
+
+const RoPE = /** @type {const} */ ({ pairing: 'half', base: 10000 });
+const data = Float32Array.from({ length: 2 * 4 * 64 }, (_, i) => Math.sin(i));
+const shape = [2, 4, 64];
+/** @param {'cpu' | import('ropewalk').Backend} backend */
+const turned = async (backend) => {
+  const rw = await ropewalk({ backend });
+  const x = rw.upload(data, { shape });
+  return { rw, x, y: await rw.rope(x, [5, 131071], RoPE).read() };
+};
+
+const { navigator } = /** @type {any} */ (globalThis);
+/** The context that was opened last. */
+let context = /** @type {any} */ (undefined);
+let created = 0;
+if (navigator.ml) {
+  const { createContext } = navigator.ml;
+  navigator.ml.createContext = async (/** @type {unknown[]} */ ...given) => {
+    context = await createContext.apply(navigator.ml, given);
+    return context;
+  };
+  const { prototype } = /** @type {any} */ (globalThis).MLContext;
+  const { createTensor } = prototype;
+  /** @this {unknown} @param {unknown[]} given */
+  prototype.createTensor = function (...given) {
+    created++;
+    return createTensor.apply(this, given);
+  };
+}
+
+const why = await whyNotWebnn();
+const opened = await refusal(openWebnn);
+if (opened !== 'accepted') console.log(JSON.stringify({ why, opened }));
+else {
+  const cpu = await turned('cpu');
+  const webnn = await turned(await openWebnn());
+  const different = webnn.y.filter((value, i) => Math.abs(value - (cpu.y[i] ?? NaN)) > 1e-6).length;
+
+  // 1 GiB kills the GPU process of every tab, although the browser says that it takes twice as much.
+  const before = created;
+  const tooLarge = await refusal(() => webnn.rw.allocate('f32', [2 ** 28]));
+  const asked = created - before;
+
+  const queued = webnn.rw.rope(webnn.x, [5, 131071], RoPE);
+  context.destroy();
+  const reading = await refusal(() => queued.read());
+  await context.lost;
+  const running = await refusal(() => webnn.rw.rope(webnn.x, [5, 131071], RoPE));
+  const again = await turned(await openWebnn());
+  const same = again.y.every((value, i) => value === webnn.y[i]);
+
+  /** @type {any} */ (globalThis).afterDeath = async () => {
+    await context.lost;
+    const dead = await refusal(() => again.rw.rope(again.x, [5, 131071], RoPE));
+    const reborn = await turned(await openWebnn());
+    return { dead, same: reborn.y.every((value, i) => value === webnn.y[i]) };
+  };
+  const capabilities = again.rw.capabilities();
+  console.log(JSON.stringify({ why, opened, capabilities, different, tooLarge, asked, reading, running, same }));
+}
