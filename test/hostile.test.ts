@@ -337,6 +337,21 @@ const sinCosCache = () => ({
   queryOut: ones(2, 64),
   keyOut: ones(2, 64),
 });
+const halves = (...shape: number[]) => main.zeros('f16', shape);
+const kvCache = () => ({
+  kv: halves(1, 1, 2, 4),
+  gamma: halves(2),
+  cos: halves(1, 1, 2, 2),
+  sin: halves(1, 1, 2, 2),
+  index: longs(1, 0),
+  kCacheRef: halves(1, 2, 1, 2),
+  ckvCacheRef: main.zeros('i8', [1, 2, 1, 2]),
+  cKvScaleOptional: ones(2),
+  cKvOffsetOptional: ones(2),
+  epsilon: 1e-5,
+  cacheModeOptional: 'PA',
+  isOutputKv: true,
+});
 const CANN: Rows = {
   rope: () => [
     rw,
@@ -377,6 +392,18 @@ const CANN: Rows = {
   ],
   aclnnInplacePartialRotaryMul: () => [rw, ones(1, 2, 1, 4), zeros(1, 2, 1, 2), zeros(1, 2, 1, 2), 1, [2, 4]],
   aclnnInplacePartialRotaryMulGrad: () => [rw, ones(1, 2, 1, 4), zeros(1, 2, 1, 2), zeros(1, 2, 1, 2), 1, [2, 4]],
+  aclnnKvRmsNormRopeCache: () => [rw, kvCache()],
+  aclnnKvRmsNormRopeCacheV2: () => [
+    rw,
+    {
+      ...kvCache(),
+      gamma: halves(4),
+      kCacheRef: halves(1, 2, 1, 4),
+      cKvScaleOptional: ones(1, 2),
+      cKvOffsetOptional: ones(1, 2),
+      vOptional: halves(1, 1, 2, 2),
+    },
+  ],
   aclnnRopeWithSinCosCache: () => [rw, sinCosCache()],
   aclnnRopeWithSinCosCacheV2: () => [rw, { ...sinCosCache(), cacheMode: 0 }],
 };

@@ -63,6 +63,72 @@ def mrope(table, positions, sections, cache_mode):
     return out
 
 
+def grid(dtype):
+    """The finite values of an 8-bit type, in order."""
+    if dtype == 'i8':
+        return torch.arange(-128, 128, dtype=torch.float64)
+    fraction, bias, largest = {'f8_e4m3': (3, 7, 448), 'f8_e5m2': (2, 15, 57344)}[dtype]
+    values = {0.0}
+    for exponent in range(0, 2 * bias + 2):
+        for m in range(2 ** fraction):
+            value = (m if exponent == 0 else 2 ** fraction + m) * 2.0 ** (max(exponent, 1) - bias - fraction)
+            if value <= largest:
+                values.update((value, -value))
+    return torch.tensor(sorted(values), dtype=torch.float64)
+
+
+def bits(values, dtype):
+    """The bytes of values of an 8-bit float."""
+    points = grid(dtype)
+    positive = points[points >= 0]
+    magnitude = torch.bucketize(values.abs(), positive)  # values lie on the grid, which is in the order of the bits
+    return torch.where(values < 0, magnitude + 128, magnitude).to(torch.uint8)
+
+
+class NearTie(Exception):
+    """A value is so near the middle of two that f32 arithmetic may round it either way: draw others."""
+
+
+def quantise(values, dtype):
+    """The nearest value of the type; no value may be near the middle of two."""
+    points = grid(dtype)
+    middles = (points[1:] + points[:-1]) / 2
+    at = torch.bucketize(values.contiguous(), middles)
+    near = (values[..., None] - middles).abs().min(-1).values
+    if not (near > 2e-5 * values.abs().clamp(min=points[points > 0].min())).all():
+        raise NearTie
+    return points[at]
+
+
+def scatter(cache, rows, index, mode, piece):
+    """Writes rows [B, N, S, d] into a cache in one of aclnn's modes, in pieces of so many elements; -1 skips."""
+    B, N, S, d = rows.shape
+    cache = cache.clone()
+    if mode == 'Norm':
+        for b in range(B):
+            for s in range(S):
+                if index[b, s] >= 0:
+                    cache[b, :, index[b, s]] = rows[b, :, s]
+        return cache
+    blocks, size = cache.shape[:2]
+    view = cache.view(blocks, d // piece, size, piece) if mode.endswith('NZ') else cache
+    per = -(-S // size)
+    for b in range(B):
+        for s in range(S):
+            if 'BLK' in mode:
+                start = int(index[b * per + s // size])
+                slot = -1 if start < 0 else start // size * size + s % size
+            else:
+                slot = int(index[b * S + s])
+            if slot < 0:
+                continue
+            if mode.endswith('NZ'):
+                view[slot // size, :, slot % size] = rows[b, 0, s].view(-1, piece)
+            else:
+                view[slot // size, slot % size] = rows[b, :, s]
+    return cache
+
+
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 class Folder:
@@ -83,8 +149,7 @@ class Folder:
         """inputs: name -> (dtype, tensor); outputs: name -> (dtype, float64 tensor, roundings, magnitude)."""
         into = {}
         for key, (dtype, tensor) in inputs.items():
-            raw = tensor.numpy() if dtype != 'bf16' else tensor.view(torch.int16).numpy().view(np.uint16)
-            raw = raw.view(np.uint16) if dtype == 'f16' else raw
+            raw = tensor.view(torch.int16).numpy().view(np.uint16) if dtype in ('f16', 'bf16') else tensor.numpy()
             file = self.save(f'{name}.{key}.npy', raw)
             into[key] = {'file': file, 'dtype': dtype, 'shape': list(tensor.shape)}
         out = {}
@@ -125,6 +190,55 @@ META = {
         'roundings, magnitude': 'f32 arithmetic is within roundings * 2^-24 * magnitude of it, before it is rounded once to dtype',
     },
 }
+
+
+def kv_case(draw, k_type, c_type, mode, index, over, offsets, output, heads):
+    """The arguments, inputs and outputs of a KvRmsNormRopeCache; heads 0 is V1's form."""
+    dtype = draw.dtype
+    apart = heads > 0
+    N, Dk, Dv = heads or 1, 24 if apart else 32, 16 if apart else 64
+    turns, normed = (8, Dk) if apart else (Dk, Dv)
+    kv, KV = draw.values(2, N, 3, Dk if apart else Dv + Dk)
+    gamma, G = draw.values(normed)
+    v, V = draw.values(2, N, 3, Dv)
+    (cos, C), (sin, S) = draw.tables((2, 1, 3 if over else 1, turns), 'interleave-half')
+    latent = KV[..., :normed]
+    y = latent / torch.sqrt((latent ** 2).mean(-1, keepdim=True) + 1e-5) * G
+    if apart:
+        k = torch.cat((forward(y[..., :turns], C, S, 'interleave-half'), y[..., turns:]), -1)
+        c = V
+    else:
+        k, c = forward(KV[..., Dv:], C, S, 'interleave-half'), y
+    index = torch.tensor(index)
+    args = {'epsilon': 1e-5, 'cacheModeOptional': mode, 'isOutputKv': output}
+    inputs = {'kv': (dtype, kv), 'gamma': (dtype, gamma), 'cos': (dtype, cos), 'sin': (dtype, sin), 'index': ('i64', index)}
+    if apart:
+        inputs['vOptional'] = (dtype, v)
+    size = 2.4 * float(y.abs().max())
+    outputs = {}
+    for name, short, kind, rows, d in (('kCacheRef', 'kRope', k_type, k, Dk), ('ckvCacheRef', 'cKv', c_type, c, Dv)):
+        shape = (2, N, 5, d) if mode == 'Norm' else (3, 4, N, d)
+        if kind in TORCH:
+            cache, before = draw.values(*shape)
+        else:
+            points = grid(kind)
+            before = points[torch.from_numpy(draw.rng.integers(0, len(points), shape))]
+            cache = before.to(torch.int8) if kind == 'i8' else bits(before, kind)
+            s_shape = (N, d) if apart else (d,)
+            scale = torch.from_numpy(draw.rng.uniform(8, 40, s_shape)).float()
+            inputs[f'{short}ScaleOptional'] = ('f32', scale)
+            rows = rows * scale.double().view(1, N, 1, d)
+            if offsets:
+                shift = torch.from_numpy(draw.rng.uniform(-9, 9, s_shape)).float()
+                inputs[f'{short}OffsetOptional'] = ('f32', shift)
+                rows = rows + shift.double().view(1, N, 1, d)
+            rows = quantise(rows, kind)
+        inputs[name] = (kind, cache)
+        piece = 16 if kind in TORCH else 32
+        outputs[name] = (kind, scatter(before, rows, index, mode, piece), normed + 8, size)
+    if output:
+        outputs['kRopeOut'], outputs['cKvOut'] = (dtype, k, normed + 8, size), (dtype, c, normed + 8, size)
+    return args, inputs, outputs
 
 
 def main():
@@ -243,8 +357,31 @@ def main():
         cann.case(f'sin_cos_cache_{n}_{dtype}', 'aclnnRopeWithSinCosCache' + ('' if cache_mode is None else 'V2'), args,
                   {'positions': ('i64', positions), 'queryIn': (dtype, q), 'keyIn': (dtype, k), 'cosSinCache': (dtype, cache)},
                   {'queryOut': (dtype, turned(Q), 3, 4.4), 'keyOut': (dtype, turned(K), 3, 4.4)})
+    stored = [  # kv, k cache, ckv cache, mode, index, cos over S, offsets, output, N (0: V1)
+        ('f16', 'f16', 'f16', 'Norm', [[0, 4, -1], [2, 1, 0]], False, False, False, 0),
+        ('bf16', 'bf16', 'bf16', 'PA_BNSD', [3, -1, 8, 0, 11, 5], True, False, True, 0),
+        ('f16', 'f16', 'f16', 'PA_NZ', [3, -1, 8, 0, 11, 5], True, False, False, 0),
+        ('bf16', 'i8', 'i8', 'PA_NZ', [1, 2, 9, -1, 4, 7], True, False, False, 0),
+        ('bf16', 'bf16', 'f8_e4m3', 'PA_BLK_BNSD', [8, 0], True, False, True, 0),
+        ('bf16', 'bf16', 'bf16', 'PA_BLK_NZ', [4, -1], True, False, False, 0),
+        ('f16', 'i8', 'f8_e5m2', 'PA', [6, 7, 10, 3, 2, 1], True, True, False, 0),
+        ('f16', 'f16', 'f16', 'Norm', [[1, 0, 3], [-1, 4, 2]], True, False, True, 2),
+        ('bf16', 'f8_e5m2', 'i8', 'PA', [0, 9, -1, 4, 5, 6], True, True, False, 2),
+    ]
+    for n, (dtype, *rest) in enumerate(stored):
+        seed += 1
+        given = None
+        while given is None:
+            try:
+                given = kv_case(Draw(seed, dtype), *rest)
+            except NearTie:
+                seed += 1000
+        k_type, c_type, mode, heads = *rest[:3], rest[-1]
+        call = 'aclnnKvRmsNormRopeCache' + ('V2' if heads else '')
+        cann.case(f'kv_cache_{n}_{mode}_{k_type}_{c_type}', call, *given)
     cann.close(META)
 
+    seed = 500
     flash = Folder(os.path.join(HERE, '..', 'flash-attn'), 'flash-attn apply_rotary')
     rotated = [  # dtype, interleaved, conjugate, rotary, lengths (None: dense [2, 4]), offsets, inplace
         ('f32', False, False, 8, None, 0, False), ('f16', True, False, 8, None, 3, True), ('bf16', False, True, 6, None, [2, 0], False),

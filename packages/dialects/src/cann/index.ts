@@ -10,6 +10,15 @@ export {
   aclnnApplyRotaryPosEmbV2,
 } from './apply-rotary-pos-emb.js';
 export { aclnnInplacePartialRotaryMul, aclnnInplacePartialRotaryMulGrad } from './inplace-partial-rotary-mul.js';
+export {
+  type AclnnCache,
+  type AclnnHalf,
+  type AclnnKvRmsNormRopeCacheArguments,
+  type AclnnKvRmsNormRopeCacheV2Arguments,
+  aclnnKvRmsNormRopeCache,
+  aclnnKvRmsNormRopeCacheV2,
+  type KvOutputs,
+} from './kv-rms-norm-rope-cache.js';
 export { type CannRopeArguments, rope } from './rope.js';
 export {
   type AclnnRopeWithSinCosCacheArguments,

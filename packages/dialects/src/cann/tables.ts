@@ -149,7 +149,7 @@ export function bindByTables(
 }
 
 /** The table row of each token of x `[batch, seq, head, D]`; the table has one row where it is 1. */
-function rowsOf(table: RopeTable, cos: Tensor, x: Tensor) {
+export function rowsOf(table: RopeTable, cos: Tensor, x: Tensor) {
   const [batch, seqLen] = x.shape as [number, number];
   const [tableBatch, tableSeq] = cos.shape as [number, number];
   const tableRows = Int32Array.from({ length: batch * seqLen }, (_item, token) => {
@@ -181,7 +181,7 @@ function tokenMajor(tensors: readonly Tensor[], head: number | undefined): Tenso
  * Takes one column a pair out of a full-width table. A table whose two columns of a pair differ is not a rotation.
  * Interleave-half multiplies after moving the dimensions to halves, so its table is in halves too.
  */
-function firstOfPairs(table: Tensor, mode: number, where: string): Tensor {
+export function firstOfPairs(table: Tensor, mode: number, where: string): Tensor {
   hostOf(table, where);
   const [d0, d1, d2, width] = table.shape as [number, number, number, number];
   const interleave = mode === ACLNN_ROTARY_MODE.interleave;

@@ -1,0 +1,394 @@
+/** aclnnKvRmsNormRopeCache, V1 and V2: RMS norm, RoPE and the write into two caches, as DeepSeek's attention has them. @module */
+import {
+  bindRopeParts,
+  type CacheDtype,
+  type HeadNorm,
+  planLinear,
+  planRopeWithTable,
+  type RopeCall,
+  type RopePartOptions,
+  type Runner,
+  type Tensor,
+  tableFromTensors,
+  tensorFrom,
+} from 'ropewalk';
+import {
+  checkApart,
+  checkDims,
+  checkDtype,
+  checkOutput,
+  checkRunner,
+  checkTensor,
+  fail,
+  hostOf,
+  readIntegers,
+  readName,
+  readOptions,
+  refuse,
+} from 'ropewalk/backend';
+import { ACLNN_ROTARY_MODE, checkAclnnFloat, checkD, firstOfPairs, rowsOf } from './tables.js';
+
+const MODES = ['Norm', 'PA', 'PA_BNSD', 'PA_NZ', 'PA_BLK_BNSD', 'PA_BLK_NZ'] as const;
+
+/** The element types of kv: FLOAT16 and BFLOAT16. */
+export type AclnnHalf = 'f16' | 'bf16';
+
+/** The element types of a cache: kv's, or with a scale INT8, FLOAT8E4M3FN and FLOAT8E5M2. */
+export type AclnnCache = AclnnHalf | 'i8' | 'f8_e4m3' | 'f8_e5m2';
+
+/** The arguments of {@link aclnnKvRmsNormRopeCache}, with aclnn's names. */
+export interface AclnnKvRmsNormRopeCacheArguments<D extends AclnnHalf> {
+  /** `[B, 1, S, Dv + Dk]`: the latent part, then the part that rotates; any strides. */
+  readonly kv: Tensor<D>;
+  /** `[Dv]`, the weight of the norm, kv's dtype. */
+  readonly gamma: Tensor<D>;
+  /** `[B, 1, S, Dk]` or `[B, 1, 1, Dk]`, kv's dtype, in host memory; in halves, as the rotation writes. */
+  readonly cos: Tensor<D>;
+  /** As cos. */
+  readonly sin: Tensor<D>;
+  /**
+   * i64, where each token goes; -1 skips it. `Norm`: `[B, S]`, rows of its batch. `PA`, `PA_BNSD`, `PA_NZ`: `[B · S]`,
+   * slots. `PA_BLK_BNSD`, `PA_BLK_NZ`: `[B · ⌈S / BlockSize⌉]`, the slot at which a block starts.
+   */
+  readonly index: Tensor<'i64'>;
+  /** `[B, 1, Scache, Dk]` in `Norm`, else `[BlockNum, BlockSize, 1, Dk]`; receives the rotated part. */
+  readonly kCacheRef: Tensor<AclnnCache>;
+  /** As kCacheRef with Dv; receives the normalised part. */
+  readonly ckvCacheRef: Tensor<AclnnCache>;
+  /** f32 `[Dk]`, `[1, Dk]` or `[1]`, in host memory: stored = round(value · scale + offset). Needed for 8 bits only. */
+  readonly kRopeScaleOptional?: Tensor<'f32'> | null;
+  /** As kRopeScaleOptional with Dv, for ckvCacheRef. */
+  readonly cKvScaleOptional?: Tensor<'f32'> | null;
+  /** As kRopeScaleOptional; 0 unless given. */
+  readonly kRopeOffsetOptional?: Tensor<'f32'> | null;
+  /** As cKvScaleOptional; 0 unless given. */
+  readonly cKvOffsetOptional?: Tensor<'f32'> | null;
+  /** Added to the mean of squares. */
+  readonly epsilon: number;
+  /** `Norm` unless given. */
+  readonly cacheModeOptional?: (typeof MODES)[number];
+  /** Returns kRopeOut and cKvOut too; false unless given. */
+  readonly isOutputKv?: boolean;
+}
+
+/** The arguments of {@link aclnnKvRmsNormRopeCacheV2}, with aclnn's names. */
+export interface AclnnKvRmsNormRopeCacheV2Arguments<D extends AclnnHalf> extends AclnnKvRmsNormRopeCacheArguments<D> {
+  /**
+   * `[B, N, S, Dv]`, kv's dtype: v apart from k. kv `[B, N, S, Dk]` is then normalised whole by gamma `[Dk]`, its first
+   * dimensions rotate, as many as cos is wide, and it goes into kCacheRef; v goes into ckvCacheRef as it is. Scales and
+   * offsets are `[N, D]`.
+   */
+  readonly vOptional?: Tensor<D> | null;
+}
+
+/** The values before they are quantised, in kv's dtype; where isOutputKv is true. */
+export interface KvOutputs<D extends AclnnHalf> {
+  /** `[B, N, S, Dk]` */
+  readonly kRopeOut: Tensor<D> | undefined;
+  /** `[B, N, S, Dv]` */
+  readonly cKvOut: Tensor<D> | undefined;
+}
+
+/**
+ * `aclnnKvRmsNormRopeCache`: RMS norm of the latent part of each row, RoPE of the rest (reads pairs (2j, 2j+1), writes
+ * (j, j + Dk/2)), then both into their caches, each value rounded once.
+ *
+ * @param rw - runs the plans
+ * @param options - the arguments
+ * @returns kRopeOut and cKvOut, fresh dense tensors, with isOutputKv
+ * @throws {RopewalkError} UNSUPPORTED, SHAPE, DTYPE, RANGE or ALIAS, naming the argument; nothing is written then
+ * @see hicann/ops-transformer@0eb0312c posembedding/kv_rms_norm_rope_cache
+ */
+export function aclnnKvRmsNormRopeCache<D extends AclnnHalf>(
+  rw: Runner,
+  options: AclnnKvRmsNormRopeCacheArguments<D>,
+): KvOutputs<D> {
+  const op = 'aclnnKvRmsNormRopeCache';
+  checkRunner(rw, `${op}: rw`);
+  return writeCaches(rw, op, readOptions(options, `${op}: arguments`), undefined);
+}
+
+/**
+ * `aclnnKvRmsNormRopeCacheV2`: {@link aclnnKvRmsNormRopeCache}; with vOptional k and v come apart, of several heads.
+ *
+ * @param rw - runs the plans
+ * @param options - the arguments
+ * @returns kRopeOut and cKvOut, fresh dense tensors, with isOutputKv
+ * @throws {RopewalkError} as {@link aclnnKvRmsNormRopeCache}
+ * @see hicann/ops-transformer@0eb0312c posembedding/kv_rms_norm_rope_cache
+ */
+export function aclnnKvRmsNormRopeCacheV2<D extends AclnnHalf>(
+  rw: Runner,
+  options: AclnnKvRmsNormRopeCacheV2Arguments<D>,
+): KvOutputs<D> {
+  const op = 'aclnnKvRmsNormRopeCacheV2';
+  checkRunner(rw, `${op}: rw`);
+  const { vOptional, ...given } = readOptions(options, `${op}: arguments`);
+  return writeCaches(rw, op, given, vOptional ?? undefined);
+}
+
+/** One of the two things that are stored. */
+interface Stored {
+  /** `[B, N, S, d]` */
+  readonly x: Tensor<AclnnHalf>;
+  readonly rotate: boolean;
+  readonly norm: HeadNorm | undefined;
+  readonly cache: Tensor<CacheDtype>;
+  /** `[N, d]`, flat. */
+  readonly scale: Float64Array | undefined;
+  readonly offset: Float64Array | undefined;
+  readonly output: Tensor<AclnnHalf> | undefined;
+}
+
+function writeCaches<D extends AclnnHalf>(
+  rw: Runner,
+  op: string,
+  given: AclnnKvRmsNormRopeCacheArguments<D>,
+  v: Tensor<D> | undefined,
+): KvOutputs<D> {
+  const { kv, gamma, cos, sin, index, kCacheRef, ckvCacheRef, epsilon, isOutputKv = false } = given;
+  const inputs = { kv, gamma, cos, sin, index, ...(v === undefined ? {} : { vOptional: v }) };
+  for (const [name, tensor] of Object.entries({ ...inputs, kCacheRef, ckvCacheRef }))
+    checkTensor(tensor, `${op}: ${name}`);
+  const cacheMode = readName(given.cacheModeOptional ?? 'Norm', MODES, `${op}: cacheModeOptional`);
+  if (typeof isOutputKv !== 'boolean') refuse('RANGE', `${op}: isOutputKv`, 'true or false', isOutputKv);
+  if (!Number.isFinite(epsilon) || epsilon < 0) refuse('RANGE', `${op}: epsilon`, 'a finite number >= 0', epsilon);
+  checkAclnnFloat(kv, `${op}: kv`, ['f16', 'bf16']);
+  for (const name of ['gamma', 'cos', 'sin'] as const) checkAclnnFloat(inputs[name], `${op}: ${name}`, [kv.dtype]);
+  checkDtype(index, `${op}: index`, 'i64');
+  if (kv.rank !== 4 || kv.size === 0 || (v === undefined && kv.shape[1] !== 1)) {
+    const form = v === undefined ? '[B, 1, S, Dv + Dk]' : '[B, N, S, Dk]';
+    refuse('SHAPE', `${op}: kv`, `${form}, not empty`, [...kv.shape]);
+  }
+  const [B, N, S, D] = kv.shape as [number, number, number, number];
+  const dims = checkWidths(op, { kv, gamma, cos, sin, v });
+  if (v !== undefined) {
+    checkAclnnFloat(v, `${op}: vOptional`, [kv.dtype]);
+    checkDims(v, `${op}: vOptional`, [B, N, S, dims.c]);
+  }
+  const caches = { kCacheRef, ckvCacheRef };
+  for (const [name, cache] of Object.entries(caches)) {
+    const d = name === 'kCacheRef' ? dims.k : dims.c;
+    const lead = cacheMode === 'Norm' ? [B, N, cache.shape[2] ?? 0] : [cache.shape[0] ?? 0, cache.shape[1] ?? 0, N];
+    checkDims(cache, `${op}: ${name}`, [...lead, d]);
+    checkOutput(cache, `${op}: ${name}`);
+    for (const [other, tensor] of Object.entries(inputs)) checkApart(cache, `${op}: ${name}`, other, tensor);
+  }
+  checkApart(kCacheRef, `${op}: kCacheRef`, 'ckvCacheRef', ckvCacheRef);
+  const nz = cacheMode.endsWith('NZ');
+  if (!nz && cacheMode !== 'Norm') checkDims(ckvCacheRef, `${op}: ckvCacheRef`, kCacheRef.shape.with(3, dims.c));
+  const rows = readIndex(op, index, cacheMode, kCacheRef, [B, S]);
+  const quantOf = (name: 'kRope' | 'cKv', cache: Tensor, d: number) =>
+    readScales(op, name, given, cache, kv.dtype, v === undefined ? [d] : [N, d]);
+  const quant = { k: quantOf('kRope', kCacheRef, dims.k), c: quantOf('cKv', ckvCacheRef, dims.c) };
+  const bsnd = (cache: Tensor<CacheDtype>, name: string): Tensor<CacheDtype> => {
+    if (cacheMode === 'Norm') return cache.permute([0, 2, 1, 3]);
+    return nz ? fractal(cache, `${op}: ${name}`) : cache;
+  };
+  const norm = { weight: gamma, eps: epsilon };
+  const taken: Tensor[] = [];
+  const outputs: Tensor<D>[] = [];
+  try {
+    const output = (d: number): Tensor<D> | undefined => {
+      if (!isOutputKv) return undefined;
+      outputs.push(rw.allocate(kv.dtype, [B, N, S, d]));
+      return outputs.at(-1)!;
+    };
+    const k: Stored = {
+      x: v === undefined ? kv.slice(3, D - dims.k, D) : kv,
+      rotate: true,
+      norm: v === undefined ? undefined : norm,
+      cache: bsnd(kCacheRef, 'kCacheRef'),
+      ...quant.k,
+      output: output(dims.k),
+    };
+    const c: Stored = {
+      x: v === undefined ? kv.slice(3, 0, dims.c) : v,
+      rotate: false,
+      norm: v === undefined ? norm : undefined,
+      cache: bsnd(ckvCacheRef, 'ckvCacheRef'),
+      ...quant.c,
+      output: output(dims.c),
+    };
+    const at = cacheMode === 'Norm' ? { rows } : { slots: rows };
+    const runs: (() => void)[] = [];
+    for (let h = 0; h < N; h++) runs.push(...headCalls(rw, op, [k, c], { cos, sin }, h, at, nz, taken));
+    for (const run of runs) run();
+    return { kRopeOut: outputs[0], cKvOut: outputs[1] };
+  } catch (error) {
+    for (const tensor of outputs) tensor.dispose();
+    throw error;
+  } finally {
+    for (const tensor of taken) tensor.dispose();
+  }
+}
+
+/** Where tokens go: rows of their batch, or slots of blocks. */
+type Places = { readonly rows: Int32Array } | { readonly slots: Int32Array };
+
+/**
+ * What one head takes: everything in one call. Values for NZ caches, whose heads lie in pieces, and those with an offset
+ * go through f32 first, so that they are rounded once all the same.
+ */
+function headCalls(
+  rw: Runner,
+  op: string,
+  stored: readonly Stored[],
+  { cos, sin }: { readonly cos: Tensor; readonly sin: Tensor },
+  h: number,
+  at: Places,
+  nz: boolean,
+  taken: Tensor[],
+): (() => void)[] {
+  const head = <T extends Tensor>(tensor: T): T =>
+    tensor.permute([0, 2, 1, 3]).slice(2, tensor.shape[1] === 1 ? 0 : h, tensor.shape[1] === 1 ? 1 : h + 1) as T;
+  const mode = ACLNN_ROTARY_MODE.interleaveHalf;
+  const [cosines, sines] = [firstOfPairs(head(cos), mode, `${op}: cos`), firstOfPairs(head(sin), mode, `${op}: sin`)];
+  const first = head(stored[0]!.x);
+  const plan = planRopeWithTable({
+    headDim: first.shape[3]!,
+    rotaryDim: cos.shape[3]!,
+    pairing: 'interleaved-to-half',
+    ...rowsOf(tableFromTensors(cosines, sines, op), cosines, first),
+  });
+  const parts: RopePartOptions[] = [];
+  const last: RopePartOptions[] = [];
+  const between: (() => void)[] = [];
+  for (const { x, rotate, norm, cache, scale, offset, output } of stored) {
+    const part = { x: head(x), rotate, norm };
+    const d = part.x.shape[3]!;
+    if (output !== undefined) parts.push({ ...part, out: head(output) });
+    const into = nz ? cache : cache.slice(2, h, h + 1);
+    const step = scale && Array.from(scale.subarray(h * d, (h + 1) * d), (s) => 1 / s);
+    if (!nz && offset === undefined) {
+      parts.push({ ...part, out: into, scale: step, ...at });
+      continue;
+    }
+    const f32 = (): Tensor<'f32'> => {
+      taken.push(rw.allocate('f32', part.x.shape));
+      return taken.at(-1) as Tensor<'f32'>;
+    };
+    const values = f32();
+    parts.push({ ...part, out: values });
+    let ready = values;
+    if (offset !== undefined) {
+      // value · scale + offset: a matrix that has the scales on its diagonal.
+      const diagonal = new Float32Array(d * d);
+      for (let i = 0; i < d; i++) diagonal[i * d + i] = scale![h * d + i]!;
+      const bias = tensorFrom(Float32Array.from(offset.subarray(h * d, (h + 1) * d)));
+      ready = f32();
+      const linear = planLinear(values, tensorFrom(diagonal, { shape: [d, d] }), bias, ready);
+      between.push(() => rw.run(linear));
+    }
+    const [B, S] = ready.shape as [number, number];
+    const pieces = nz ? ready.view([B, S, into.shape[2]!, into.shape[3]!]) : ready;
+    const unit = into.dtype === 'i8' ? 1 : undefined;
+    last.push({ x: pieces, out: into, rotate: false, scale: offset === undefined ? step : unit, ...at });
+  }
+  const call = (list: readonly RopePartOptions[]): (() => void)[] => {
+    if (list.length === 0) return [];
+    const bound: RopeCall = bindRopeParts(plan, list);
+    return [() => rw.run(bound)];
+  };
+  return [...call(parts), ...between, ...call(last)];
+}
+
+/** Dk and Dv of what is stored. */
+function checkWidths(
+  op: string,
+  tensors: { kv: Tensor; gamma: Tensor; cos: Tensor; sin: Tensor; v: Tensor | undefined },
+): { k: number; c: number } {
+  const { kv, gamma, cos, sin, v } = tensors;
+  const [B, N, S, D] = kv.shape as [number, number, number, number];
+  const sizes = [B, N, S];
+  const turns = cos.shape[3] ?? 0;
+  const fits = cos.rank === 4 && cos.shape.slice(0, 3).every((size, d) => size === sizes[d] || (d > 0 && size === 1));
+  const width = v === undefined ? D - 1 : D;
+  if (!fits || turns > width)
+    refuse('SHAPE', `${op}: cos`, `[B, 1, S, Dk] or [B, 1, 1, Dk] of [${sizes}], Dk at most ${width}`, [...cos.shape]);
+  checkD(turns, ACLNN_ROTARY_MODE.half, `${op}: cos`);
+  checkDims(sin, `${op}: sin`, cos.shape);
+  const normed = v === undefined ? D - turns : D;
+  checkDims(gamma, `${op}: gamma`, [normed]);
+  if (v === undefined) return { k: turns, c: normed };
+  if (v.rank !== 4 || v.shape[3] === 0) refuse('SHAPE', `${op}: vOptional`, `[${sizes}, Dv]`, [...v.shape]);
+  return { k: D, c: v.shape[3]! };
+}
+
+/** The row of each token in its batch, or its slot, `[B · S]`. */
+function readIndex(
+  op: string,
+  index: Tensor<'i64'>,
+  cacheMode: (typeof MODES)[number],
+  cache: Tensor,
+  [B, S]: readonly [number, number],
+): Int32Array {
+  const blockSize = cache.shape[1]!;
+  const byBlock = cacheMode.startsWith('PA_BLK');
+  const perBatch = byBlock ? Math.ceil(S / blockSize) : S;
+  checkDims(index, `${op}: index`, cacheMode === 'Norm' ? [B, S] : [B * perBatch]);
+  const count = cacheMode === 'Norm' ? cache.shape[2]! : cache.shape[0]! * blockSize;
+  const values = readIntegers(index, `${op}: index`);
+  const seen = new Set<number>();
+  for (const [n, value] of values.entries()) {
+    if (cacheMode === 'Norm' && n % S === 0) seen.clear();
+    if (value < -1 || value >= count) refuse('RANGE', `${op}: index[${n}]`, `an integer in [-1, ${count})`, value);
+    if (value < 0) continue;
+    const place = byBlock ? Math.floor(value / blockSize) : value;
+    if (seen.has(place)) fail('RANGE', `${op}: index[${n}]`, `${byBlock ? 'block' : 'place'} ${place} is given twice`);
+    seen.add(place);
+  }
+  return Int32Array.from({ length: B * S }, (_item, token) => {
+    if (!byBlock) return values[token]!;
+    const s = token % S;
+    const start = values[Math.floor(token / S) * perBatch + Math.floor(s / blockSize)]!;
+    return start < 0 ? -1 : start - (start % blockSize) + (s % blockSize);
+  });
+}
+
+/** Checks a cache's dtype against its scale and offset; returns them as `[N, d]`, flat. */
+function readScales(
+  op: string,
+  name: 'kRope' | 'cKv',
+  given: AclnnKvRmsNormRopeCacheArguments<AclnnHalf>,
+  cache: Tensor,
+  dtype: AclnnHalf,
+  shape: readonly number[],
+): { scale: Float64Array | undefined; offset: Float64Array | undefined } {
+  const ref = name === 'kRope' ? 'kCacheRef' : 'ckvCacheRef';
+  const [scaleName, offsetName] = [`${name}ScaleOptional`, `${name}OffsetOptional`] as const;
+  const [scale, offset] = [given[scaleName] ?? undefined, given[offsetName] ?? undefined];
+  if (scale === undefined) {
+    if (offset !== undefined) refuse('SHAPE', `${op}: ${scaleName}`, `a scale beside ${offsetName}`, undefined);
+    if (cache.dtype !== dtype)
+      refuse('DTYPE', `${op}: ${ref}`, `kv's dtype ${dtype}, as there is no ${scaleName}`, cache.dtype);
+    return { scale: undefined, offset: undefined };
+  }
+  if (cache.dtype !== 'i8' && cache.dtype !== 'f8_e4m3' && cache.dtype !== 'f8_e5m2')
+    refuse('DTYPE', `${op}: ${ref}`, `i8, f8_e4m3 or f8_e5m2, as there is a ${scaleName}`, cache.dtype);
+  const read = (tensor: Tensor, where: string): Float64Array => {
+    checkDtype(tensor, where, 'f32');
+    hostOf(tensor, where);
+    const d = shape.at(-1)!;
+    const one = tensor.rank === 1 && tensor.size === 1 && shape.length === 1;
+    if (!one && !(shape.length === 1 && tensor.rank === 2 && tensor.shape[0] === 1 && tensor.shape[1] === d))
+      checkDims(tensor, where, shape);
+    const values = tensor.readNumbers() as Float64Array;
+    return one ? new Float64Array(d).fill(values[0]!) : values;
+  };
+  const scales = read(scale, `${op}: ${scaleName}`);
+  for (const [n, value] of scales.entries())
+    if (!(value >= 2 ** -64 && value <= 2 ** 64))
+      refuse('RANGE', `${op}: ${scaleName}[${n}]`, 'a number in [2^-64, 2^64]', value);
+  return { scale: scales, offset: offset === undefined ? undefined : read(offset, `${op}: ${offsetName}`) };
+}
+
+/** FRACTAL_NZ: pieces of 32 bytes of each row lie together, `[BlockNum, d / piece, BlockSize, piece]`; seen as blocks. */
+function fractal(cache: Tensor<CacheDtype>, where: string): Tensor<CacheDtype> {
+  const [blocks, size, N, d] = cache.shape as [number, number, number, number];
+  const piece = cache.dtype === 'f16' || cache.dtype === 'bf16' ? 16 : 32;
+  if (N !== 1 || d % piece !== 0)
+    refuse('SHAPE', where, `[BlockNum, BlockSize, 1, a multiple of ${piece}] in an NZ mode`, [...cache.shape]);
+  if (!cache.isContiguous()) refuse('SHAPE', where, 'dense elements in an NZ mode', [...cache.strides]);
+  return cache.view([blocks, d / piece, size, piece]).permute([0, 2, 1, 3]);
+}
