@@ -8,6 +8,7 @@
  * @module
  */
 import {
+  type Dtype,
   type ExpertLinearPlan,
   type FloatDtype,
   type GegluPlan,
@@ -95,6 +96,15 @@ function rounded(error: number, exact: number, dtype: FloatDtype): number {
   return error + UNIT_ROUNDOFF[dtype] * (Math.abs(exact) + error) + NEAR_ZERO[dtype];
 }
 
+/**
+ * The bound about an expected output that was itself rounded to its dtype.
+ *
+ * @param error - of {@link planErrors}
+ */
+export function boundAboutStored(error: number, stored: number, dtype: FloatDtype): number {
+  return error < 0 ? 0 : rounded(error, stored, dtype) + storedSlack(dtype, stored);
+}
+
 /** What must be allowed on top when the expected output was itself rounded to its dtype. */
 export function storedSlack(dtype: FloatDtype, stored: number): number {
   return UNIT_ROUNDOFF[dtype] * Math.abs(stored) * (1 + 2 ** -7) + NEAR_ZERO[dtype];
@@ -103,16 +113,43 @@ export function storedSlack(dtype: FloatDtype, stored: number): number {
 /** Errors before the store, by output; none for copied outputs. */
 function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
   if (isExact(c.op)) return new Map();
-  const u = isDouble(c) ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32;
+  const dtypeOf = (name: string): Dtype => c.inputs.get(name)!.dtype;
+  // The plan's own outputs are float64.
+  const parts = c.rope?.parts.map(({ x, out, cache }) => ({
+    out,
+    copies: cache === undefined || dtypeOf(cache) === dtypeOf(x),
+  }));
+  return planErrors(plan, isDouble(c), parts);
+}
+
+/**
+ * How far off an operator's outputs may be before they are rounded to their dtype.
+ *
+ * @param double - whether the data is float64
+ * @param parts - of a rotation: its outputs' names, and whether what does not rotate is copied; unless given, copied
+ *   where the dtype stays
+ * @returns by output; negative for an element that is copied, or not settled; empty for an operator that copies
+ */
+export function planErrors(
+  plan: OpPlan,
+  double: boolean,
+  parts?: readonly { readonly out: string; readonly copies: boolean }[],
+): Map<string, Float64Array> {
+  const u = double ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32;
   switch (plan.op) {
     case 'rope':
-      return new Map(plan.parts.map((part, p) => [c.rope!.parts[p]!.out, rotationErrors(plan, part, c, p, u)]));
+      return new Map(
+        plan.parts.map((part, p) => {
+          const { out, copies } = parts?.[p] ?? { out: `out${p}`, copies: part.x.dtype === part.out.dtype };
+          return [out, rotationErrors(plan, part, copies, u)];
+        }),
+      );
     case 'add': {
       const [a, b] = [floats(plan.a), floats(plan.b)];
       return new Map([['c', a.map((v, n) => u * Math.abs(v + b[n]!))]]);
     }
     case 'swiglu':
-      return new Map([['out', gateErrors(plan, u, isDouble(c))]]);
+      return new Map([['out', gateErrors(plan, u, double)]]);
     case 'gelu':
       return new Map([['out', floats(plan.x).map((x) => GELU_UNITS * u * Math.abs(x))]]);
     case 'geglu': {
@@ -145,7 +182,7 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
     case 'linear':
       return new Map([['y', dotErrors(plan, u)]]);
     case 'self_attention':
-      return new Map([['attn_val', attentionErrors(plan, u, MAY_VANISH[c.inputs.get('q')!.dtype as FloatDtype])]]);
+      return new Map([['attn_val', attentionErrors(plan, u, MAY_VANISH[plan.q.dtype])]]);
     case 'argmax':
     case 'embedding':
     case 'rearrange':
@@ -153,7 +190,7 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
     case 'expert_linear':
       return new Map([['out', expertErrors(plan, u)]]);
     case 'route': // the indices are exact
-      return new Map([['weights', routeErrors(plan, u, isDouble(c) ? 0 : MAY_VANISH.f32)]]);
+      return new Map([['weights', routeErrors(plan, u, double ? 0 : MAY_VANISH.f32)]]);
     default:
       return unknownPlan(plan satisfies never);
   }
@@ -232,11 +269,9 @@ function layerNormErrors({ x, weight, bias, eps }: LayerNormPlan, u: number): Fl
  * Two products and a sum, each with one rounding, from cos and sin that were rounded once from exact angles: 3 u · (|x0
  * cos| + |x1 sin|). A norm before that adds its own, relative to the normed values.
  */
-function rotationErrors({ plan }: RopeCall, part: RopePart, c: GoldenQuestion, p: number, u: number): Float64Array {
+function rotationErrors({ plan }: RopeCall, part: RopePart, copies: boolean, u: number): Float64Array {
   const { x, out, rows, norm } = part;
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
-  const given = c.rope!.parts[p]!;
-  const sameDtype = given.cache === undefined || c.inputs.get(given.cache)!.dtype === c.inputs.get(given.x)!.dtype;
   const weight = norm && floats(norm.weight);
   const units = norm ? 3 + headDim / 2 + NORM_UNITS : 3;
   const values = floats(x);
@@ -252,7 +287,7 @@ function rotationErrors({ plan }: RopeCall, part: RopePart, c: GoldenQuestion, p
           const rms = Math.sqrt(head.reduce((sum, v) => sum + v * v, 0) / headDim + norm.eps);
           for (let i = 0; i < headDim; i++) head[i] = (head[i]! * weight[i]!) / rms;
         }
-        const copied = !norm && sameDtype;
+        const copied = !norm && copies;
         for (let i = 0; i < headDim; i++) magnitudes[i] = copied ? COPIED : norm ? Math.abs(head[i]!) : 0;
         pairMagnitudes(plan, head, plan.batch === undefined ? s : b * seq + s, magnitudes);
         const row = rows ? rows[b * seq + s]! : s;

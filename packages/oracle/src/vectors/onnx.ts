@@ -10,7 +10,7 @@ import { type Fields, refuse } from 'ropewalk/backend';
 import { readNpy, readTolerance, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose, type Tolerance } from '../judge.js';
 import { formatLabel } from '../label.js';
-import type { ConformanceCase, Verdict } from '../runner.js';
+import { type ConformanceCase, declined, type Verdict } from '../runner.js';
 import { rotationErrorBound, UNIT_ROUNDOFF } from '../tolerance.js';
 
 const DTYPES = { float32: 'f32', float16: 'f16', bfloat16: 'bf16' } as const;
@@ -55,11 +55,14 @@ async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, run
   const position_ids = ids && readNpy(folder, ids.text('file'), 'i64');
   const attrs = attributesOf(f);
   if (attrs.interleaved > 1) refuse('FORMAT', `${f.where}.attrs.interleaved`, '0 or 1', attrs.interleaved);
-  const Y = onnx.rotaryEmbedding(
-    runner,
+  const Y = runner.allocate(dtype, X.shape);
+  const call = onnx.planRotaryEmbedding(
     { X, cos_cache, sin_cache, ...(position_ids ? { position_ids } : {}) },
     { ...attrs, interleaved: attrs.interleaved as 0 | 1 },
+    Y,
   );
+  const declines = declined(runner, call);
+  if (declines) return declines;
 
   const got = await Y.readNumbers();
   const exact = await readNpy(folder, fileOf(f, 'output_f64'), 'f64').readNumbers();
