@@ -107,6 +107,7 @@ import './onnx/import/own-export.test.js';
 import './onnx/import/whole.test.js';
 import './onnx/onnxruntime-suites.test.js';
 import './onnx/onnxruntime.test.js';
+import './onnx/webnn.test.js';
 import './oracle/diagnose/diagnose.test.js';
 import './oracle/diagnose/mutants.test.js';
 import './oracle/golden.test.js';

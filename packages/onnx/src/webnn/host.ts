@@ -14,11 +14,11 @@ import type {
   Capabilities,
   Dtype,
   HostArray,
+  LinearPlan,
   OpPlan,
-  Tensor,
   TensorStorage,
 } from 'ropewalk';
-import { RopewalkError } from 'ropewalk';
+import { planRearrange, RopewalkError, Tensor, zeros } from 'ropewalk';
 import {
   checkInteger,
   checkPlan,
@@ -32,7 +32,6 @@ import {
   type Layout,
   readName,
   readOptions,
-  refuse,
   whyFloat64,
 } from 'ropewalk/backend';
 import { denseLayout, type Prepared, prepare, type Source, withDenseStandIns } from '../backend/graph.js';
@@ -202,6 +201,7 @@ export class WebnnBackend implements Backend {
   #prepareNew(plan: OpPlan): PreparedCall {
     const why = whyFloat64(plan);
     if (why !== undefined) return { whyNot: why };
+    if (plan.op === 'linear' && plan.x.size === 0) return this.#prepareNew(withoutColumns(plan));
     const move = moveOnHost(plan, (dtype) => this.#typeOf(dtype) === undefined);
     if (move) return { whyNot: undefined, anything: true, inputs: [], outputs: [move.target], move };
     const builder = new GraphBuilder();
@@ -454,7 +454,7 @@ export class WebnnBackend implements Backend {
       const bytes = bytesOf({ dataType, shape: [length] });
       if (bytes > MAX_TENSOR_BYTES) {
         const most = `at most ${mib(MAX_TENSOR_BYTES)}: a larger one would end the browser's GPU process`;
-        refuse('DEVICE', 'webnn: tensor', most, mib(bytes), 'Split it, or use cpu.');
+        fail('DEVICE', 'webnn: tensor', `expected ${most}, got ${mib(bytes)}. Split it, or use cpu.`);
       }
       this.memory.check(this.#heldBytes, bytes);
       this.#heldBytes += bytes;
@@ -465,6 +465,16 @@ export class WebnnBackend implements Backend {
       return new WebnnStorage(this.#queue, this.memory, dtype, dataType, length, dispose, elements);
     });
   }
+}
+
+/** A product over no columns: its bias, or 0, in every row. WebNN has no empty tensors. */
+function withoutColumns({ bias, out }: LinearPlan): OpPlan {
+  const { storage, offset, strides } = bias ?? zeros('f32', [1]);
+  const step = bias ? strides[0]! : 0;
+  return planRearrange(
+    new Tensor(storage, { shape: out.shape, strides: out.shape.map(() => 0).with(-1, step), offset }),
+    out,
+  );
 }
 
 /** Makes what gives a host-side storage's elements when their turn comes. */
