@@ -741,7 +741,7 @@ const GRAPH: Rows = {
 const DEVICES: Rows = {
   deviceNamed: () => ['cann-2024'],
   ropeOnDevice: () => [
-    'aclnn-a2',
+    'ort-qnn',
     {
       spec: { headDim: 8, rotaryDim: 4, pairing: 'half', base: 10000 },
       dtype: 'f16',
@@ -751,6 +751,7 @@ const DEVICES: Rows = {
       seq: 3,
       batchPositions: true,
       context: 8,
+      graph: { form: 'standard', angles: 'f32-table', layout: 'bsnh', opset: 23, normEps: 1e-6, kvCache: true },
     },
   ],
   openCann2024: () => [{ mended: ['row'] }],

@@ -338,3 +338,60 @@ describe('ropewalk export', () => {
     );
   });
 });
+
+describe('export --for', () => {
+  const forDevice = (device: string, ...args: string[]) => ropewalk('export', llama, '--for', device, ...args);
+
+  test('the form is what the device takes, and the answer says why', () => {
+    const { status, stdout, stderr } = forDevice('ort-cann', '--dtype', 'f16', '-o', 'cann.onnx');
+    assert.equal(status, 0, stderr);
+    assert.match(stdout, /for ort-cann: ONNX opset 18, form primitives, angles f32-table$/m);
+    assert.match(stdout, /There is no RotaryEmbedding: onnxruntime\/onnxruntime-qnn@cee6c0d9 .*cann_graph\.cc/);
+    assert.ok(existsSync(join(folder, 'cann.onnx')));
+    const webgpu = JSON.parse(forDevice('ort-webgpu', '--json').stdout);
+    assert.deepEqual(
+      [webgpu.form, webgpu.opset, webgpu.angles, webgpu.for.device],
+      ['standard', 23, 'f32-table', 'ort-webgpu'],
+    );
+    // Core ML refuses a Cast of an input: f16 data have tables in f16.
+    assert.equal(JSON.parse(forDevice('ort-coreml', '--dtype', 'f16', '--json').stdout).angles, 'f16-table');
+  });
+
+  test('what is given is kept where the device takes it', () => {
+    const given = JSON.parse(
+      forDevice('ort-webnn', '--form', 'primitives', '--opset', '20', '--layout', 'bnsh', '--json').stdout,
+    );
+    assert.deepEqual([given.form, given.opset, given.inputs[0].shape[2]], ['primitives', 20, 'seq']);
+    // RMSNormalization is not among WebNN's operators, so the standard form is none.
+    assert.equal(JSON.parse(forDevice('ort-webnn', '--norm-eps', '1e-6', '--json').stdout).form, 'primitives');
+  });
+
+  const refusals: readonly [string[], RegExp][] = [
+    [['aclnn-a2'], /--for: aclnn-a2 takes no ONNX graph\. .* Graphs are for ort-cann, /],
+    [['ort-none'], /--for: expected cann-2024, .* got "?ort-none/],
+    [
+      ['ort-cann', '--form', 'standard'],
+      /--form: ort-cann does not take standard \(it has no RotaryEmbedding\)\. It takes primitives/,
+    ],
+    [['ort-qnn', '--angles', 'f64'], /--angles: ort-qnn does not take f64 .* It takes f32-table: leave --angles out\./],
+    [['ort-webnn', '--dtype', 'bf16'], /--dtype: ort-webnn does not take bf16 .* It takes f32: give --dtype f32\./],
+    [['ort-webgpu', '--opset', '20', '--form', 'standard'], /--form: ort-webgpu does not take standard/],
+    [
+      ['ort-coreml', '--kv-cache', '--heads', '8', '--kv-heads', '8'],
+      /--for: ort-coreml takes this RoPE in no form: primitives: it has ScatterND/,
+    ],
+  ];
+  for (const [[device, ...args], message] of refusals)
+    test(`refused: --for ${[device, ...args].join(' ')}`, () => {
+      const { status, stderr } = forDevice(device!, ...args, '-o', 'refused.onnx');
+      assert.equal(status, 2);
+      assert.match(stderr, message);
+      assert.ok(!existsSync(join(folder, 'refused.onnx')));
+    });
+
+  test('it is about RoPE', () => {
+    const { status, stderr } = ropewalk('export', '--op', 'add', '--shape', '2,2', '--for', 'ort-cann');
+    assert.equal(status, 2);
+    assert.match(stderr, /--for: it does not apply to --op add/);
+  });
+});

@@ -23,6 +23,7 @@ import {
 } from '@ropewalk/onnx';
 import { type FloatDtype, type RouteGroups, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
+import type { ChosenForm } from './export-for.js';
 import { FLOATS, Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { EXIT, printResult, thousands } from './output.js';
 import { type GivenRope, isRopeLine, readRope } from './rope-source.js';
@@ -32,7 +33,7 @@ export type ExportOptions = Texts<'layer' | 'rope' | 'spec' | 'op' | 'shape' | '
   Texts<'layout' | 'direction' | 'heads' | 'kvHeads' | 'context' | 'normEps' | 'opset' | 'weights' | 'eps'> &
   Texts<'window' | 'softcap' | 'perm' | 'gate' | 'groups' | 'out'> &
   Texts<'approximate' | 'limit' | 'alpha' | 'offset' | 'factor'> &
-  Texts<'quantise' | 'activations'> &
+  Texts<'quantise' | 'activations' | 'for'> &
   Switches<'whole' | 'widenHalves' | 'force'> &
   Switches<'kvCache' | 'bias' | 'sinks' | 'normalise' | 'weighted' | 'json'> & { readonly count?: string | boolean };
 
@@ -47,6 +48,10 @@ const MAX_RANK = 64;
 /** What is exported: the graph, and what is printed about it. */
 interface Export {
   readonly title: string;
+  readonly form: GraphForm;
+  readonly opset: number;
+  /** What --for chose. */
+  readonly chosen?: ChosenForm;
   readonly model: OnnxModel;
   readonly angles?: AngleMode;
   readonly precision?: readonly AnglePrecision[];
@@ -57,10 +62,10 @@ interface Export {
   };
 }
 
-/** The options of every export. */
+/** The options of every export, as they are given. */
 interface Form {
-  readonly form: GraphForm;
-  readonly opset: number;
+  readonly form: GraphForm | undefined;
+  readonly opset: number | undefined;
   /** undefined for the RoPE's own dtype, or f32. */
   readonly dtype: FloatDtype | undefined;
 }
@@ -68,16 +73,12 @@ interface Form {
 /** @param source - what {@link readRope} reads; none beside --rope, --spec or --op */
 export async function exportModel(source: string | undefined, options: ExportOptions): Promise<number> {
   const flags = new Flags(options);
-  const form = flags.word('form', ['standard', 'primitives']) ?? 'standard';
-  const opset = flags.integer('opset', OLDEST_OPSET, OPSET) ?? OPSET;
-  if (opset < OPSET && form === 'standard')
-    fail(
-      'UNSUPPORTED',
-      '--opset',
-      `form standard needs opset ${OPSET}, which introduced RotaryEmbedding. Leave --opset out, or use --form primitives.`,
-    );
   const sizes = countSizes(flags, options.count);
-  const shared = { form, opset, dtype: flags.word('dtype', FLOATS) };
+  const shared: Form = {
+    form: flags.word('form', ['standard', 'primitives']),
+    opset: flags.integer('opset', OLDEST_OPSET, OPSET),
+    dtype: flags.word('dtype', FLOATS),
+  };
   const op = options.op ?? 'rope';
   if (op !== 'rope' && !Object.hasOwn(OPERATOR_SHAPES, op))
     refuse('UNSUPPORTED', '--op', `rope, ${Object.keys(OPERATOR_SHAPES).join(', ')}`, op);
@@ -92,23 +93,33 @@ export async function exportModel(source: string | undefined, options: ExportOpt
   if (options.out !== undefined) writeOutput(options.out, bytes, '--out');
   const baseline =
     sizes && made.baseline
-      ? seedSteps({ ...made.baseline.sizes, ...sizes }, form === 'standard' ? 'fused' : 'primitives')
+      ? seedSteps({ ...made.baseline.sizes, ...sizes }, made.form === 'standard' ? 'fused' : 'primitives')
       : undefined;
-  const report = { made, bytes: bytes.length, form, opset, cost, sizes, baseline };
+  const report = { made, bytes: bytes.length, cost, sizes, baseline };
   printResult(options.json, { json: () => toJson(report, options.out), lines: () => describe(report, options.out) });
   return EXIT.ok;
+}
+
+/** What is not given: standard, and the opset that introduced RotaryEmbedding. */
+function readForm({ form = 'standard', opset = OPSET }: Form): { readonly form: GraphForm; readonly opset: number } {
+  if (opset < OPSET && form === 'standard')
+    fail(
+      'UNSUPPORTED',
+      '--opset',
+      `form standard needs opset ${OPSET}, which introduced RotaryEmbedding. Leave --opset out, or use --form primitives.`,
+    );
+  return { form, opset };
 }
 
 async function exportRope(
   source: string | undefined,
   flags: Flags<ExportOptions>,
   options: ExportOptions,
-  { form, opset, dtype: givenDtype }: Form,
+  given: Form,
 ): Promise<Export> {
   const layer = flags.integer('layer') ?? 0;
   const [givenHeads, givenKvHeads] = [flags.integer('heads', 1, 2 ** 16), flags.integer('kvHeads', 1, 2 ** 16)];
   const { spec, direction, from, line, source: file } = await ropeOf(source, flags, options, layer);
-  const dtype = givenDtype ?? line?.dtype ?? 'f32';
   const known = file?.kind === 'model' ? await headsOf(file.file, layer) : { heads: line?.heads };
   const heads =
     givenHeads ??
@@ -121,23 +132,33 @@ async function exportRope(
   // --heads alone means a single tensor.
   const kvHeads = givenKvHeads ?? (givenHeads === undefined ? known.kvHeads : undefined);
   const turn = flags.word('direction', ['forward', 'backward']) ?? direction;
-  const { graph, angles, context } = ropeModel({
-    spec,
-    direction: turn,
-    form,
-    dtype,
+  const asked = {
     layout: flags.word('layout', ['bsnh', 'bnsh']),
-    heads,
-    context: flags.integer('context', 1),
     angles: flags.word('angles', ANGLE_MODES),
-    kvHeads,
+    direction: turn,
     normEps: flags.number('normEps'),
     kvCache: options.kvCache,
-  });
+  };
+  const shape = { spec, heads, kvHeads, context: flags.integer('context', 1) };
+  const own = given.dtype ?? line?.dtype;
+  const chosen =
+    options.for === undefined
+      ? undefined
+      : (await import('./export-for.js')).chooseFor(
+          options.for,
+          { ...shape, graph: { ...asked, form: given.form, opset: given.opset } },
+          own === undefined ? ['f32', 'f16'] : [own],
+        );
+  const { form, opset } = chosen?.choice ?? readForm(given);
+  const dtype = chosen?.choice.dtype ?? own ?? 'f32';
+  const { graph, angles, context } = ropeModel({ ...asked, ...shape, ...chosen?.choice, form, dtype });
   const positions = [...PRECISION_POSITIONS.filter((p) => p < context - 1), context - 1];
   const title = `RoPE of ${from}`;
   return {
     title,
+    form,
+    opset,
+    chosen,
     model: graph.model('rope', `ropewalk ${VERSION}`, title, opset),
     angles,
     precision: anglePrecision(spec, angles, positions, dtype === 'f64' ? 'f64' : 'f32'),
@@ -173,7 +194,20 @@ const COMMON: readonly (keyof ExportOptions)[] = ['op', 'form', 'dtype', 'opset'
 
 /** Further options of each operator. */
 const OWN: Readonly<Record<OperatorName | 'rope', readonly (keyof ExportOptions)[]>> = {
-  rope: ['layer', 'rope', 'spec', 'angles', 'layout', 'direction', 'heads', 'kvHeads', 'context', 'normEps', 'kvCache'],
+  rope: [
+    'for',
+    'layer',
+    'rope',
+    'spec',
+    'angles',
+    'layout',
+    'direction',
+    'heads',
+    'kvHeads',
+    'context',
+    'normEps',
+    'kvCache',
+  ],
   add: ['shape'],
   swiglu: ['shape', 'limit', 'alpha', 'offset'],
   gelu: ['shape', 'approximate'],
@@ -195,8 +229,10 @@ function exportOperator(
   flags: Flags<ExportOptions>,
   options: ExportOptions,
   op: OperatorName,
-  { form, opset, dtype }: Form,
+  given: Form,
 ): Export {
+  const { form, opset } = readForm(given);
+  const { dtype } = given;
   if (source !== undefined) fail('UNSUPPORTED', 'model', `--op ${op} does not take a model. Leave one of them out.`);
   const shape = flags.integers('shape', 1, MAX_INTEGER, MAX_RANK);
   if (!shape) fail('SHAPE', '--shape', `--op ${op} needs a shape: ${OPERATOR_SHAPES[op]}.`);
@@ -224,7 +260,7 @@ function exportOperator(
     factor: flags.number('factor'),
     perm: flags.integers('perm', 0, MAX_INTEGER, MAX_RANK),
   });
-  return { title: op, model: graph.model(op, `ropewalk ${VERSION}`, op, opset) };
+  return { title: op, form, opset, model: graph.model(op, `ropewalk ${VERSION}`, op, opset) };
 }
 
 /** `--groups 8,4,2`: 8 groups, of which 4 are used, by the sum of their 2 best scores. */
@@ -250,8 +286,6 @@ function countSizes(
 interface Report {
   readonly made: Export;
   readonly bytes: number;
-  readonly form: GraphForm;
-  readonly opset: number;
   readonly cost: GraphCost;
   readonly sizes: typeof DEFAULT_COUNT | undefined;
   readonly baseline: readonly SeedStep[] | undefined;
@@ -261,11 +295,16 @@ function constantBytes(model: OnnxModel): number {
   return [...model.initializers.values()].reduce((sum, tensor) => sum + tensor.size * sizeBytes(tensor.dtype), 0);
 }
 
-function describe({ made, bytes, form, opset, cost, sizes, baseline }: Report, out: string | undefined): string[] {
-  const { model } = made;
+function describe({ made, bytes, cost, sizes, baseline }: Report, out: string | undefined): string[] {
+  const { model, form, opset, chosen } = made;
   const value = ({ name, dtype, shape }: OnnxValue): string => `${name} ${dtype} [${shape.join(', ')}]`;
   const lines = [
-    `${made.title}: ONNX opset ${opset}, form ${form}${made.angles ? `, angles ${made.angles}` : ''}`,
+    `${made.title}${chosen ? ` for ${chosen.device}` : ''}: ONNX opset ${opset}, form ${form}${made.angles ? `, angles ${made.angles}` : ''}`,
+    ...(chosen
+      ? [...chosen.words, ...chosen.lost.map((words) => `lost: ${words}`)].map(
+          (words, n) => `  ${n === 0 ? 'choice   ' : '         '} ${words}`,
+        )
+      : []),
     ...model.inputs.map((input, n) => `  ${n === 0 ? 'inputs   ' : '         '} ${value(input)}`),
     ...model.outputs.map((output, n) => `  ${n === 0 ? 'outputs  ' : '         '} ${value(output)}`),
     `  nodes     ${cost.count + cost.views}: ${[...cost.calls].map(([type, n]) => (n === 1 ? type : `${type} ×${n}`)).join(', ')}${cost.views > 0 ? `; ${cost.views} that only reshape` : ''}`,
@@ -321,8 +360,8 @@ function describeCost(
   return lines;
 }
 
-function toJson({ made, bytes, form, opset, cost, sizes, baseline }: Report, out: string | undefined): unknown {
-  const { model, angles, precision } = made;
+function toJson({ made, bytes, cost, sizes, baseline }: Report, out: string | undefined): unknown {
+  const { model, form, opset, angles, precision, chosen } = made;
   const { bytesRead, bytesWritten, bytesBuffered } = cost;
   return {
     file: out ?? null,
@@ -330,6 +369,7 @@ function toJson({ made, bytes, form, opset, cost, sizes, baseline }: Report, out
     form,
     opset,
     angles,
+    for: chosen,
     inputs: model.inputs,
     outputs: model.outputs,
     nodes: { calls: cost.count, views: cost.views, byType: Object.fromEntries(cost.calls) },

@@ -208,6 +208,10 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
       '--form <form>',
       "standard operators (default), or primitives with the angles computed in the graph; whole: also contrib (default), ONNX Runtime's own operators",
     )
+    .option(
+      '--for <device>',
+      'choose form, angles, opset, layout and dtype as a device takes them, where they are not given: ort-cann, ort-qnn, ort-coreml, ort-webnn, ort-webgpu',
+    )
     .option('--angles <mode>', 'f32-reduced, f64, f32, f32-table or f16-table; whole: not f16-table')
     .option('--dtype <dtype>', 'of the data: f32, f16, bf16 or f64; by default the type of a ROPE(…) line, else f32')
     .option('--layout <letters>', 'bsnh (default) or bnsh: batch, sequence, number of heads, head_dim')

@@ -29,6 +29,7 @@ export type {
   UseLayout,
 } from './profile.js';
 export {
+  type GraphWishes,
   type OnnxChoice,
   type RopeForm,
   type RopeOnDeviceOptions,

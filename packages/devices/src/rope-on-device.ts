@@ -4,12 +4,14 @@
  * @module
  */
 import {
+  ANGLE_MODES,
   type AngleMode,
   type GraphForm,
   graphCost,
   OLDEST_OPSET,
   type OnnxModel,
   OPSET,
+  type RopeModelOptions,
   ropeModel,
 } from '@ropewalk/onnx';
 import {
@@ -43,7 +45,13 @@ export interface RopeOnDeviceOptions {
   readonly batchPositions?: boolean;
   /** Positions are below this; the precision is that of the last one. 4096 unless given. */
   readonly context?: number;
+  /** What a graph must be, for runtimes of ONNX graphs: what is given is kept, the rest is chosen. */
+  readonly graph?: GraphWishes;
 }
+
+/** What a graph must be, in the words of `ropeModel`. */
+export type GraphWishes = Partial<Pick<OnnxChoice, 'form' | 'angles' | 'layout' | 'opset'>> &
+  Pick<RopeModelOptions, 'direction' | 'normEps' | 'kvCache'>;
 
 /** How an ONNX graph is exported for a device: options of `ropeModel`, and its opset. */
 export interface OnnxChoice {
@@ -108,6 +116,7 @@ interface Given {
   readonly use: RopeUse;
   readonly kvHeads: number | undefined;
   readonly context: number;
+  readonly graph: GraphWishes;
 }
 
 /**
@@ -124,13 +133,15 @@ interface Given {
 export function ropeOnDevice(name: string, options: RopeOnDeviceOptions): RopeVerdict {
   const device = deviceNamed(name);
   const given = readGiven(options);
+  const notMade: RopewalkError[] = [];
   const attempts = device.operators
     .filter((operator): operator is RopeOperator => operator.op === 'rope')
     .flatMap((operator) =>
       operator.call === 'standard' || operator.call === 'primitives'
-        ? graphAttempts(device, operator, given)
+        ? graphAttempts(device, operator, given, notMade)
         : callAttempts(operator, given),
     );
+  if (attempts.length === 0 && notMade.length > 0) throw notMade[0];
   const judged = attempts.map((attempt) => {
     const broken = [...attempt.operator.rules.filter(({ holds }) => !holds(attempt.use)), ...(attempt.missing ?? [])];
     return {
@@ -194,7 +205,12 @@ function readGiven(options: RopeOnDeviceOptions): Given {
     contiguous: true,
     fixedShapes: false,
   };
-  return { spec, use, kvHeads, context };
+  const graph = readOptions(own.graph ?? {}, 'device: graph');
+  if (graph.opset !== undefined) checkInteger(graph.opset, 'device: graph: opset', OLDEST_OPSET);
+  if (graph.form !== undefined) readName(graph.form, ['standard', 'primitives'], 'device: graph: form');
+  if (graph.angles !== undefined) readName(graph.angles, ANGLE_MODES, 'device: graph: angles');
+  if (graph.layout !== undefined) readName(graph.layout, ['bsnh', 'bnsh'], 'device: graph: layout');
+  return { spec, use, kvHeads, context, graph };
 }
 
 const LAYOUTS: readonly UseLayout[] = ['bsnh', 'tnh', 'sbnh', 'bnsh'];
@@ -244,23 +260,28 @@ const FEW_POSITIONS = 16;
 function graphAttempts(
   device: DeviceProfile,
   operator: RopeOperator,
-  { spec, use, kvHeads, context }: Given,
+  { spec, use, kvHeads, context, graph: wishes }: Given,
+  notMade: RopewalkError[],
 ): Attempt[] {
   const form = operator.call as GraphForm;
+  const { dtype, heads } = use;
+  const { direction, normEps, kvCache } = wishes;
+  const opset = wishes.opset ?? (form === 'standard' ? OPSET : OLDEST_OPSET);
+  if ((wishes.form ?? form) !== form || (form === 'standard' && opset < OPSET)) return [];
   const attempts: Attempt[] = [];
-  for (const angles of ['f32-table', 'f16-table', 'f32-reduced'] as const) {
-    for (const layout of ['bsnh', 'bnsh'] as const) {
-      const { dtype, heads } = use;
+  for (const angles of wishes.angles ? [wishes.angles] : (['f32-table', 'f16-table', 'f32-reduced'] as const)) {
+    for (const layout of wishes.layout ? [wishes.layout] : (['bsnh', 'bnsh'] as const)) {
       let model: OnnxModel;
-      const opset = form === 'standard' ? OPSET : OLDEST_OPSET;
       try {
-        const { graph } = ropeModel({ spec, form, dtype, layout, heads, kvHeads, angles, context: FEW_POSITIONS });
+        const asked = { spec, form, dtype, layout, heads, kvHeads, angles, direction, normEps, kvCache };
+        const { graph } = ropeModel({ ...asked, context: FEW_POSITIONS });
         model = graph.model('rope', 'ropewalk', '', opset);
       } catch (error) {
-        if (error instanceof RopewalkError && error.code === 'UNSUPPORTED') continue; // another form has it
-        throw error;
+        if (!(error instanceof RopewalkError) || error.code !== 'UNSUPPORTED') throw error;
+        notMade.push(error); // another form may be there
+        continue;
       }
-      const { count } = graphCost(model, { batch: use.batch, seq: use.seq });
+      const { count } = graphCost(model, { batch: use.batch, seq: use.seq, cache: use.seq });
       for (const fixedShapes of [false, true])
         attempts.push({
           operator,
@@ -268,7 +289,7 @@ function graphAttempts(
           calls: count,
           steps: [
             ...(form === 'primitives' ? (['primitives'] as const) : []),
-            ...(angles === 'f32-reduced' ? [] : (['tables-by-host'] as const)),
+            ...(angles.endsWith('-table') ? (['tables-by-host'] as const) : []),
             ...(layout === 'bsnh' ? [] : (['layout'] as const)),
             ...(fixedShapes ? (['shapes-fixed'] as const) : []),
           ],
@@ -293,11 +314,12 @@ function missingIn(
 ): DeviceRule<RopeUse>[] {
   const missing: string[] = [];
   const others = [...new Set(nodes.map(({ opType }) => opType))].filter((op) => !onnx!.names.includes(op));
-  if (others.length > 0) missing.push(`the graph's ${others.join(', ')} is among its operators`);
+  if (others.length > 0) missing.push(`it has ${others.join(', ')}`);
   const names = new Set(inputs.map(({ name }) => name));
   if (!onnx!.castsInputs && nodes.some(({ opType, inputs: read }) => opType === 'Cast' && names.has(read[0]!)))
     missing.push('no Cast reads an input of the graph');
-  if (angles !== 'f32-reduced' && (context - 1) * pairs > MAX_TABLE)
+  if (angles === 'f64') missing.push('angles are in f32 or f16');
+  if (angles.endsWith('-table') && (context - 1) * pairs > MAX_TABLE)
     missing.push(`a table of ${context} positions fits an ONNX file`);
   return missing.map((words) => ({ words, source: onnx!.source, holds: () => false }));
 }
@@ -308,7 +330,7 @@ function costOf({ steps, use, calls, onnx }: Attempt, wrong: readonly string[]):
   return [
     wrong.length,
     has('weights-permuted'),
-    onnx?.angles === 'f32-reduced' ? 1 : 0, // its arithmetic on the device is not known
+    onnx && !onnx.angles.endsWith('-table') ? 1 : 0, // its arithmetic on the device is not known
     onnx && use.tables === 'f16' ? 1 : 0, // then all of the graph computes in f16
     has('shapes-fixed'),
     calls,
@@ -339,7 +361,7 @@ function formOf({ operator, use, steps, calls, onnx }: Attempt, wrong: readonly 
     'tables-by-host': `The host computes cos and sin, in ${use.tables}${onnx ? ': they are constants of the graph' : ''}.`,
     'window-copied': `Dimensions ${rotaryOffset} to ${rotaryOffset + rotaryDim - 1} of ${headDim} are copied out, rotated and copied back.`,
     'weights-permuted': `The weights of q and k are permuted once (ropewalk permute IN OUT --to ${use.pairing}), and with them keys that a cache already has.`,
-    primitives: 'The graph has only operators of arithmetic: ropewalk export --form primitives.',
+    primitives: 'The graph has only operators of arithmetic: form primitives.',
     'two-calls': 'q and k are a call each.',
     layout: `x is handed over as ${use.layout}.`,
     'shapes-fixed': 'Batch and sequence are fixed when the session opens (free dimension overrides).',

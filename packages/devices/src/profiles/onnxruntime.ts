@@ -60,9 +60,11 @@ export const ORT_QNN: DeviceProfile = {
   ],
   lacks: [{ name: 'com.microsoft.RotaryEmbedding', source: QNN_ROPE }],
   onnx: {
+    // Mod is there without fmod only, which angles f32-reduced need.
     names: [
-      ...['Add', 'Cast', 'Concat', 'Cos', 'Div', 'Gather', 'Mod', 'Mul', 'ReduceSum', 'Reshape', 'RotaryEmbedding'],
-      ...['Round', 'ScatterND', 'Sin', 'Slice', 'Split', 'Squeeze', 'Sub', 'Transpose', 'Unsqueeze'],
+      ...['Add', 'Cast', 'Concat', 'Cos', 'Div', 'Gather', 'Mul', 'RMSNormalization', 'ReduceMean'],
+      ...['ReduceSum', 'Reshape', 'RotaryEmbedding', 'Round', 'ScatterND', 'Sin', 'Slice', 'Split', 'Sqrt', 'Squeeze'],
+      ...['Sub', 'Transpose', 'Unsqueeze'],
     ],
     castsInputs: true,
     source: QNN_LIST,
@@ -83,8 +85,8 @@ export const ORT_CANN: DeviceProfile = {
   ),
   onnx: {
     names: [
-      ...['Add', 'Cast', 'Concat', 'Cos', 'Div', 'Gather', 'Mod', 'Mul', 'ReduceSum', 'Reshape', 'Round'],
-      ...['ScatterND', 'Sin', 'Slice', 'Split', 'Squeeze', 'Sub', 'Transpose', 'Unsqueeze'],
+      ...['Add', 'Cast', 'Concat', 'Cos', 'Div', 'Gather', 'Mod', 'Mul', 'ReduceMean', 'ReduceSum', 'Reshape', 'Round'],
+      ...['ScatterND', 'Sin', 'Slice', 'Split', 'Sqrt', 'Squeeze', 'Sub', 'Transpose', 'Unsqueeze'],
     ],
     castsInputs: true,
     source: CANN_LIST,
@@ -108,8 +110,21 @@ export const ORT_COREML: DeviceProfile = {
   ),
   onnx: {
     names: [
-      ...['Add', 'Cast', 'Concat', 'Div', 'Gather', 'Mul', 'ReduceSum', 'Reshape', 'Round', 'Slice', 'Split'],
-      ...['Squeeze', 'Sub', 'Transpose', 'Unsqueeze'],
+      ...[
+        'Add',
+        'Cast',
+        'Concat',
+        'Div',
+        'Gather',
+        'Mul',
+        'ReduceMean',
+        'ReduceSum',
+        'Reshape',
+        'Round',
+        'Slice',
+        'Split',
+      ],
+      ...['Sqrt', 'Squeeze', 'Sub', 'Transpose', 'Unsqueeze'],
     ],
     castsInputs: false,
     source: COREML_LIST,
@@ -145,8 +160,20 @@ export const ORT_WEBNN: DeviceProfile = {
   lacks: [{ name: 'Attention', source: WEBNN_LIST }],
   onnx: {
     names: [
-      ...['Add', 'Cast', 'Concat', 'Cos', 'Div', 'Gather', 'Mul', 'ReduceSum', 'Reshape', 'RotaryEmbedding'],
-      ...['Round', 'ScatterND', 'Sin', 'Slice', 'Split', 'Squeeze', 'Sub', 'Transpose', 'Unsqueeze'],
+      ...[
+        'Add',
+        'Cast',
+        'Concat',
+        'Cos',
+        'Div',
+        'Gather',
+        'Mul',
+        'ReduceMean',
+        'ReduceSum',
+        'Reshape',
+        'RotaryEmbedding',
+      ],
+      ...['Round', 'ScatterND', 'Sin', 'Slice', 'Split', 'Sqrt', 'Squeeze', 'Sub', 'Transpose', 'Unsqueeze'],
     ],
     castsInputs: true,
     source: WEBNN_LIST,
@@ -172,8 +199,20 @@ export const ORT_WEBGPU: DeviceProfile = {
   lacks: [{ name: 'Attention', source: WEBGPU_ATTENTION }],
   onnx: {
     names: [
-      ...['Add', 'Cast', 'Concat', 'Cos', 'Div', 'Gather', 'Mul', 'ReduceSum', 'Reshape', 'RotaryEmbedding'],
-      ...['ScatterND', 'Sin', 'Slice', 'Split', 'Squeeze', 'Sub', 'Transpose', 'Unsqueeze'],
+      ...[
+        'Add',
+        'Cast',
+        'Concat',
+        'Cos',
+        'Div',
+        'Gather',
+        'Mul',
+        'ReduceMean',
+        'ReduceSum',
+        'Reshape',
+        'RotaryEmbedding',
+      ],
+      ...['ScatterND', 'Sin', 'Slice', 'Split', 'Sqrt', 'Squeeze', 'Sub', 'Transpose', 'Unsqueeze'],
     ],
     castsInputs: true,
     source: WEBGPU_LIST,
