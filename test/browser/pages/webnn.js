@@ -44,6 +44,10 @@ if (navigator.ml) {
   };
 }
 
+/** What a Content-Security-Policy has stopped: code from strings, other hosts. */
+const blocked = /** @type {string[]} */ ([]);
+addEventListener('securitypolicyviolation', (event) => blocked.push(`${event.violatedDirective} ${event.blockedURI}`));
+
 const why = await whyNotWebnn();
 const opened = await refusal(openWebnn);
 if (opened !== 'accepted') console.log(JSON.stringify({ why, opened }));
@@ -72,5 +76,7 @@ else {
     return { dead, same: reborn.y.every((value, i) => value === webnn.y[i]) };
   };
   const capabilities = again.rw.capabilities();
-  console.log(JSON.stringify({ why, opened, capabilities, different, tooLarge, asked, reading, running, same }));
+  console.log(
+    JSON.stringify({ why, opened, capabilities, different, tooLarge, asked, reading, running, same, blocked }),
+  );
 }
