@@ -799,6 +799,8 @@ const AICORE: Rows = {
   ],
   prepareKernel: () => ['add', { dtype: 'f32', shape: [2, 16], eps: 1e-6 }],
   prepareRope: () => [measured()],
+  searchTiling: () => ['correct', measured(), { chip: '910B3', cores: 1, onTry: () => {} }],
+  calibrate: () => [],
   measureRopeKernel: () => ['fast', measured(), { chip: '910B3', record: true, onBlock: () => {} }],
   Allocation: () => ['x', [floats(8)], true],
   GlobalTensor: () => ['x', allocation, 'f32', 0, 0, 8],
@@ -1018,7 +1020,7 @@ async function attack(target: object, name: string, row: Row): Promise<string[]>
     if (/^(zeros|ggmlZeros|newArray|allocate)$/.test(name) && label.endsWith('2^31')) continue;
     // What a function of the caller's throws is for the caller.
     if (
-      /^(launchKernel|openCpu|judgeClose|readExactly|gguf(Header|Factors|Model)Of|(safetensors|npy)HeaderOf|runModelPermutation|writeWhole|exportDecoder|measureRopeKernel|measureKernel|readKernel)$/.test(
+      /^(launchKernel|openCpu|judgeClose|readExactly|gguf(Header|Factors|Model)Of|(safetensors|npy)HeaderOf|runModelPermutation|writeWhole|exportDecoder|measureRopeKernel|searchTiling|measureKernel|readKernel)$/.test(
         name,
       ) &&
       label.endsWith('= proxy of a function')

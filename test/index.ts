@@ -1,5 +1,6 @@
 // Every test file; written by scripts/test-index.mjs.
 import './api-docs.test.js';
+import './ascend/calibration.test.js';
 import './ascend/kernels-upstream.test.js';
 import './ascend/kernels.test.js';
 import './ascend/machine.test.js';

@@ -40,15 +40,15 @@ function view(data: HostArray, shape: readonly number[], strides: readonly numbe
 
 /**
  * The rotation with every product and sum rounded, written a second time with core's own conversions, so that the
- * machine's arithmetic does not test itself. f16 rounds each step to f16; f32 and bf16 to f32, bf16 at the end once
- * more.
+ * machine's arithmetic does not test itself. f16 rounds each step to f16; f32 and bf16, and f16 beside f32 tables, to
+ * f32, halves at the end once more.
  */
 function stepwise(o: Omit<RopeKernelOptions, 'kernel'>): void {
-  const { dtype, x, y } = o;
+  const { dtype, x, y, tableDtype = dtype } = o;
   const [batch, seq, heads, dim] = x.shape;
   const rotary = o.rotaryDim ?? dim;
   const half = rotary / 2;
-  const step = (v: number) => roundTo(dtype === 'bf16' ? 'f32' : dtype, v);
+  const step = (v: number) => roundTo(dtype === 'bf16' ? 'f32' : tableDtype, v);
   for (let b = 0; b < batch; b++) {
     for (let s = 0; s < seq; s++) {
       const row = Number(o.positions[o.positions.length === seq ? s : b * seq + s]!) * half;
@@ -58,7 +58,7 @@ function stepwise(o: Omit<RopeKernelOptions, 'kernel'>): void {
         for (let j = 0; j < half; j++) {
           const [i0, i1] = o.pairing === 'interleaved' ? [2 * j, 2 * j + 1] : [j, j + half];
           const [x0, x1] = [loadNumber(x.data, dtype, from + i0), loadNumber(x.data, dtype, from + i1)];
-          const [cos, sin] = [loadNumber(o.cos, dtype, row + j), loadNumber(o.sin, dtype, row + j)];
+          const [cos, sin] = [loadNumber(o.cos, tableDtype, row + j), loadNumber(o.sin, tableDtype, row + j)];
           storeNumber(y.data, dtype, to + i0, step(step(x0 * cos) - step(x1 * sin)));
           storeNumber(y.data, dtype, to + i1, step(step(x0 * sin) + step(x1 * cos)));
         }
@@ -210,6 +210,8 @@ function numbers(seed: number): () => number {
 
 interface Made {
   readonly dtype?: FloatDtype;
+  readonly tableDtype?: FloatDtype;
+  readonly tiling?: RopeKernelOptions['tiling'];
   readonly pairing?: Pairing;
   readonly seed?: number;
   readonly tableRows?: number;
@@ -222,12 +224,12 @@ interface Made {
 
 /** A call on seeded data; dense and out of place by default. */
 function made(shape: Four, o: Made = {}): Omit<RopeKernelOptions, 'kernel'> {
-  const { dtype = 'f16', pairing = 'interleaved', inPlace = false } = o;
+  const { dtype = 'f16', tableDtype = dtype, pairing = 'interleaved', inPlace = false } = o;
   const [, seq, heads, dim] = shape;
   const random = numbers(o.seed ?? 1);
-  const fill = (length: number, scale = 1) => {
-    const data = newArray(dtype, length);
-    for (let i = 0; i < length; i++) storeNumber(data, dtype, i, random() * scale);
+  const fill = (length: number, scale = 1, type = dtype) => {
+    const data = newArray(type, length);
+    for (let i = 0; i < length; i++) storeNumber(data, type, i, random() * scale);
     return data;
   };
   const dense: Four = [seq * heads * dim, heads * dim, dim, 1];
@@ -250,8 +252,10 @@ function made(shape: Four, o: Made = {}): Omit<RopeKernelOptions, 'kernel'> {
     x: inPlace ? y : tensor(o.xStrides ?? dense),
     y,
     positions: o.positions ?? Array.from({ length: seq }, (_, s) => s % tableRows),
-    sin: fill((tableRows * rotaryDim) / 2),
-    cos: fill((tableRows * rotaryDim) / 2),
+    tableDtype,
+    tiling: o.tiling,
+    sin: fill((tableRows * rotaryDim) / 2, 1, tableDtype),
+    cos: fill((tableRows * rotaryDim) / 2, 1, tableDtype),
   };
 }
 
@@ -283,6 +287,8 @@ describe('any call', () => {
         signs: fc.array(fc.boolean(), { minLength: 6, maxLength: 6 }),
         inPlace: fc.boolean(),
         each: fc.boolean(),
+        wideTables: fc.boolean(),
+        buffers: fc.integer({ min: 1, max: 4 }),
         seed: fc.nat(),
       })
       .map((r) => {
@@ -303,7 +309,16 @@ describe('any call', () => {
         const positions = Array.from({ length: count }, () => Math.floor(((random() + 1) / 2) * tableRows));
         return {
           shape,
-          o: { ...r, positions, tableRows, rotaryDim: 2 * r.half, xStrides: strides(0), yStrides: strides(4) },
+          o: {
+            ...r,
+            tableDtype: r.wideTables ? ('f32' as const) : r.dtype,
+            tiling: { buffers: r.buffers, blocks: 1 + (r.seed % (r.batch * r.seq * r.heads)) },
+            positions,
+            tableRows,
+            rotaryDim: 2 * r.half,
+            xStrides: strides(0),
+            yStrides: strides(4),
+          },
         };
       });
     fc.assert(
@@ -377,6 +392,32 @@ describe('any call', () => {
         }
       }
     }
+  });
+
+  test('a tiling cuts the work as it says; what does not fit is refused or found', () => {
+    const call = made([2, 3, 8, 64]);
+    const want = onCopy('stepwise', call).y;
+    for (const tileRows of [1, 3, 8])
+      for (const buffers of [1, 2, 5]) {
+        const { y, run } = onCopy('fast', { ...call, tiling: { blocks: 5, tileRows, buffers } });
+        clean(run!, `${tileRows} ${buffers}`);
+        sameBits(y, want, `${tileRows} ${buffers}`);
+        assert.equal(run!.blockCount, 5);
+        assert.equal(run!.unifiedBuffer.buffers[0]!.num, buffers);
+      }
+    const refused = (kernel: KernelName, tiling: object, message: RegExp, code = 'RANGE') =>
+      assert.throws(() => onCopy(kernel, { ...call, tiling }), { code, message });
+    refused('seed', { blocks: 2 }, /blocks: the seed kernel has no such parameter. It takes none/, 'UNSUPPORTED');
+    refused('correct', { tileRows: 2 }, /tile: the correct kernel has no such parameter/, 'UNSUPPORTED');
+    refused('fast', { tileRows: 9 }, /tile: expected an integer in \[1, 8\], got 9/);
+    refused('fast', { blocks: 49 }, /blocks: expected an integer in \[1, 48\], got 49/);
+    refused('fast', { buffers: 0 }, /buffers: expected an integer in \[1, 16\], got 0/);
+    const large = made([1, 1, 32, 2048], { tiling: { blocks: 1, tileRows: 32 } });
+    const fatal = onCopy('fast', large).run!.findings.filter((finding) => finding.fatal);
+    assert.deepEqual(
+      fatal.map(({ kind }) => kind),
+      ['ub-capacity'],
+    );
   });
 
   test('no elements, and the largest head', () => {

@@ -394,8 +394,6 @@ describe('times', () => {
     const waves = one(41);
     assert.deepEqual([single.waves, waves.waves], [1, 2]);
     assert.ok(waves.cycles > 1.8 * (single.cycles - HEADS.operator), `two waves: ${waves.cycles}`);
-    const idle = (chip: '910B3' | '910B4') => run(() => {}, { chip }).microseconds;
-    assert.ok(idle('910B4') > idle('910B3'), '1.5 GHz against 1.8');
   });
 });
 
@@ -757,7 +755,7 @@ describe('catches', () => {
   test('refusals name the option', () => {
     const refused = (options: Options, message: RegExp) =>
       assert.throws(() => run(() => {}, options), { name: 'RopewalkError', message });
-    refused({ chip: '310P' as '910B3' }, /^aicore: chip: expected 910B3 or 910B4, got "310P"/);
+    refused({ chip: '310P' as '910B3' }, /^aicore: chip: expected 910B1, .* or 910_9392, got "310P"/);
     refused({ cores: 41 }, /^aicore: cores: expected an integer in \[1, 40\], got 41/);
     refused(
       { unifiedBufferBytes: 33 },

@@ -14,7 +14,10 @@ describe('aicore', () => {
     const { status, stdout, stderr } = aicore('--shape', '2,4,2,128', '--batch-positions');
     assert.equal(status, 0, stderr);
     for (const kernel of ['seed', 'correct', 'fast'])
-      assert.match(stdout, new RegExp(`^${kernel}: [\\d,]+ cycles, [\\d.]+ µs; `, 'm'));
+      assert.match(
+        stdout,
+        new RegExp(`^${kernel}: [\\d,]+ cycles, modelled [\\d.]+ µs \\([\\d.]+ to [\\d.]+\\); `, 'm'),
+      );
     assert.match(stdout, /rows +8 of 16 written/);
     assert.match(stdout, /coverage.*8 of 16 rows of y were never written/);
     assert.match(stdout, /4 of 8 elements of positions were never read/);
@@ -45,6 +48,25 @@ describe('aicore', () => {
     const { kernels } = JSON.parse(stdout) as { kernels: { kernel: string; cyclesPerRow: number }[] };
     const [seed, , fast] = kernels;
     assert.ok(seed!.cyclesPerRow > 5 * fast!.cyclesPerRow, `${seed!.cyclesPerRow} ${fast!.cyclesPerRow}`);
+  });
+
+  test('--search prints what it tried, the best, and what limits it; --calibration the device rows', () => {
+    const found = aicore('--shape', '4,4,64', '--search');
+    assert.equal(found.status, 0);
+    assert.match(found.stdout, /^ {2}fast's own choice +[\d,]+ cycles$/m);
+    assert.match(found.stdout, /^best of \d+: .*, [\d,]+ cycles; [\d.]+ % faster than its own choice$/m);
+    assert.match(found.stdout, /^limit: [\d,]+ cycles/m);
+    const { stdout } = aicore('--calibration');
+    assert.match(stdout, /^within ±35 %: 13 of 13$/m);
+    const page = readFileSync(new URL('../../docs/aicore.md', import.meta.url), 'utf8');
+    for (const line of stdout.split('\n').slice(1, -2)) assert.ok(page.includes(line), `the page has: ${line}`);
+  });
+
+  test('a tiling is for one kernel, and for one that has the parameter', () => {
+    const refused = (...args: string[]) => aicore('--shape', '4,4,64', ...args).stderr;
+    assert.match(refused('--blocks', '2'), /--kernel: --blocks, --tile and --buffers cut the work of one kernel/);
+    assert.match(refused('--kernel', 'fast', '--tile', '5'), /--tile: expected an integer in \[1, 4\], got 5/);
+    assert.match(refused('--kernel', 'correct', '--tile', '2'), /--tile: the correct kernel has no such parameter/);
   });
 
   test('what the seed does not take is said, and the others run', () => {
@@ -92,7 +114,7 @@ describe('aicore', () => {
       ['--kernel', 'slow'],
       /--kernel: expected seed, correct, fast, infinicore-gptj, infinicore-neox or all, got "slow"/,
     ],
-    ['a chip that is none', ['--chip', '310'], /--chip: expected 910B3 or 910B4, got "310"/],
+    ['a chip that is none', ['--chip', '310'], /--chip: expected 910B1, .* or 910_9392, got "310"/],
     ['a timeline of all kernels', ['--svg', 'x.svg'], /--kernel: --svg and --trace draw one kernel/],
     [
       'tables past all memory',

@@ -128,7 +128,7 @@ export function newLaunch(options: MachineOptions, autoSync: boolean, blocks: nu
 
 /** Reads the chip and the number of its vector cores that a launch may use. */
 export function readChip(options: MachineOptions): { chip: ChipName; cores: number } {
-  const chip = readName(options.chip ?? '910B3', ['910B3', '910B4'], 'aicore: chip');
+  const chip = readName(options.chip ?? '910B3', Object.keys(CHIPS) as ChipName[], 'aicore: chip');
   const most = CHIPS[chip].cores;
   const { cores = most } = options;
   checkInteger(cores, 'aicore: cores', 1, most);

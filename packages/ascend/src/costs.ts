@@ -8,12 +8,27 @@
 import type { FloatDtype } from 'ropewalk';
 import type { Assumption, ChipName } from './trace.js';
 
-/** A chip's vector cores and clock: CANN's platform files, `Ascend910B3.ini`, `Ascend910B4.ini`. */
-export const CHIPS: { readonly [C in ChipName]: { readonly cores: number; readonly clockGHz: number } } =
-  /* @__PURE__ */ Object.freeze({
-    '910B3': { cores: 40, clockGHz: 1.8 },
-    '910B4': { cores: 40, clockGHz: 1.5 },
-  });
+/**
+ * A chip's vector cores, clock and bytes of L2: CANN's platform files, `Ascend<name>.ini` in
+ * hicann/runtime@681ef761, src/platform/platform_config/cann. All have one unified buffer of 192 KB a vector core.
+ */
+export const CHIPS: {
+  readonly [C in ChipName]: { readonly cores: number; readonly clockGHz: number; readonly l2Bytes: number };
+} = /* @__PURE__ */ Object.freeze({
+  '910B1': { cores: 48, clockGHz: 1.85, l2Bytes: 201326592 },
+  '910B2': { cores: 48, clockGHz: 1.8, l2Bytes: 201326592 },
+  '910B2C': { cores: 48, clockGHz: 1.8, l2Bytes: 201326592 },
+  '910B3': { cores: 40, clockGHz: 1.8, l2Bytes: 201326592 },
+  '910B4': { cores: 40, clockGHz: 1.5, l2Bytes: 100663296 },
+  '910B4-1': { cores: 40, clockGHz: 1.5, l2Bytes: 176160768 },
+  '910_9362': { cores: 40, clockGHz: 1.5, l2Bytes: 176160768 },
+  '910_9363': { cores: 40, clockGHz: 1.5, l2Bytes: 176160768 },
+  '910_9372': { cores: 40, clockGHz: 1.8, l2Bytes: 201326592 },
+  '910_9381': { cores: 48, clockGHz: 1.8, l2Bytes: 201326592 },
+  '910_9382': { cores: 48, clockGHz: 1.8, l2Bytes: 201326592 },
+  '910_9391': { cores: 48, clockGHz: 1.85, l2Bytes: 201326592 },
+  '910_9392': { cores: 48, clockGHz: 1.85, l2Bytes: 201326592 },
+});
 
 /** Bytes of the unified buffer: AscendC's guide on bank conflicts, 48 banks of 128 rows of 32 bytes. */
 export const UB_BYTES = 192 * 1024;
@@ -23,6 +38,10 @@ export const BLOCK = 32;
 export const REPEAT = 256;
 /** Buffers that a kernel may allocate: AscendC's TPipe::InitBuffer, at most 64 in all. */
 export const MAX_BUFFERS = 64;
+/** Blocks of a launch: the count has 16 bits on the device. */
+export const MAX_BLOCKS = 2 ** 16 - 1;
+/** Repeats of one vector instruction, and so rows of a tile: repeatTimes is a byte. */
+export const MAX_REPEATS = 255;
 /** Event ids of a pair of queues: AscendC's SetFlag and WaitFlag, 0 to 7. */
 export const MAX_EVENTS = 8;
 /** Bytes of a line of the scalar unit's cache of global memory: AscendC's guide on DataCacheCleanAndInvalid. */

@@ -24,6 +24,14 @@ export {
   type TPipe,
   type TQue,
 } from './ascendc.js';
+export {
+  type CalibratedRow,
+  type Calibration,
+  calibrate,
+  DEVICE_ROWS,
+  type DeviceRow,
+  type Fit,
+} from './calibration.js';
 export { ASSUMPTIONS, CHIPS, CONFLICT_CYCLES, HEADS, UB_BYTES, VECTOR_COSTS } from './costs.js';
 export { MAX_HEAD_DIM, type RopeArgs } from './kernels/args.js';
 export {
@@ -50,6 +58,8 @@ export {
 } from './measure.js';
 export { Allocation, GlobalTensor } from './memory.js';
 export { type AscendModelOptions, type AscendModelRunner, ascendModelRunner, openAscendModel } from './runner.js';
+export { searchTiling, type TilingSearch, type TriedTiling } from './search.js';
+export { TIME } from './time.js';
 export { chromeTrace } from './timeline/chrome-trace.js';
 export { type TimelineOptions, timelineSvg } from './timeline/svg.js';
 export * from './trace.js';

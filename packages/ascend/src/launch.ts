@@ -3,8 +3,9 @@ import type { FloatDtype } from 'ropewalk';
 import { reading, readList, readName, readOptional, readOptions, refuse } from 'ropewalk/backend';
 import { AscendC } from './ascendc.js';
 import { Core, checkCount, type LineCost, newLaunch, readChip, Stopped, UnifiedBuffer } from './core.js';
-import { ASSUMPTIONS, CHIPS, HEADS } from './costs.js';
+import { ASSUMPTIONS, CHIPS, HEADS, MAX_BLOCKS } from './costs.js';
 import { GlobalTensor } from './memory.js';
+import { microsecondsOf } from './time.js';
 import type { BlockRun, Bottleneck, BufferEntry, Finding, KernelName, KernelRun, MachineOptions } from './trace.js';
 import { QUEUES, type QueueName } from './trace.js';
 
@@ -102,6 +103,7 @@ export function launchKernel(call: LaunchOptions): KernelRun {
   const { costs, mte2Head } = details[slowest] ?? { costs: [], mte2Head: HEADS.mte2(launch.concurrent, false) };
   const { least = { load: 0, store: 0 } } = options;
   const bytes = { ...launch.bytes, byTensor: Object.fromEntries(launch.bytes.byTensor), least };
+  const heads = { S: 0, V: HEADS.V, MTE2: mte2Head, MTE3: HEADS.MTE3, operator: HEADS.operator };
   return {
     kernel: options.kernel,
     dtype: options.dtype,
@@ -110,9 +112,9 @@ export function launchKernel(call: LaunchOptions): KernelRun {
     blockCount,
     waves: Math.ceil(blockCount / cores),
     cycles,
-    microseconds: cycles / (clockGHz * 1000),
+    ...microsecondsOf({ cycles, heads, clockGHz, bytes }),
     busy: slow.busy,
-    heads: { S: 0, V: HEADS.V, MTE2: mte2Head, MTE3: HEADS.MTE3, operator: HEADS.operator },
+    heads,
     rows,
     cyclesPerRow: rows.written > 0 ? cycles / rows.written : 0,
     overlap: slow.overlap,
@@ -126,9 +128,6 @@ export function launchKernel(call: LaunchOptions): KernelRun {
     slowest,
   };
 }
-
-/** The most blocks of a launch: the count has 16 bits on the device. */
-const MAX_BLOCKS = 2 ** 16 - 1;
 
 function readLaunch(call: LaunchOptions): LaunchOptions {
   const options = readOptions(call, 'aicore: options');

@@ -10,7 +10,7 @@ import {
 } from './kernels/declaration.js';
 import { makeCall, numbersOf, type OperatorCall } from './kernels/operators.js';
 import { launchDeclared, ropeKernel } from './kernels/run.js';
-import type { ChipName, KernelName, KernelRun } from './trace.js';
+import type { ChipName, KernelName, KernelRun, Tiling } from './trace.js';
 
 /** The RoPE of {@link measureRopeKernel}. */
 export interface MeasuredCall {
@@ -26,11 +26,17 @@ export interface MeasuredCall {
   readonly batchPositions: boolean;
   /** Rows of the tables, more than the largest position. */
   readonly tableLen: number;
+  /** Of cos and sin: `dtype` unless given, or f32. */
+  readonly tableDtype?: Exclude<FloatDtype, 'f64'>;
 }
 
 /** Options of {@link measureRopeKernel} and {@link measureKernel}. */
 export interface MeasureOptions {
   readonly chip?: ChipName;
+  /** Vector cores to spread over; all of the chip's unless given. */
+  readonly cores?: number;
+  /** How the work is cut; the kernel's own choice unless given. */
+  readonly tiling?: Tiling;
   /** Keep the instructions of block 0, for a timeline. */
   readonly record?: boolean;
   /** Called after each block with the number of blocks done and of all blocks. */
@@ -67,7 +73,7 @@ export interface PreparedKernel {
    * Accesses past a tensor, elements that are never read or never written, and writes into an input are findings.
    *
    * @param kernel - of the operator
-   * @param options - chip, record, onBlock
+   * @param options - chip, cores, tiling, record, onBlock
    * @throws {RopewalkError} UNSUPPORTED for a kernel that does not take the call; what the kernel itself throws
    */
   measure(kernel: KernelDeclaration, options?: MeasureOptions): MeasuredKernel;
@@ -75,6 +81,8 @@ export interface PreparedKernel {
 
 /** {@link PreparedKernel} of RoPE, for the kernels that come with the model. */
 export interface PreparedRope {
+  /** Heads of a token: the most rows of a tile. */
+  readonly heads: number;
   /** As {@link PreparedKernel}, by the kernel's name. */
   measure(kernel: KernelName, options?: MeasureOptions): MeasuredKernel;
 }
@@ -102,11 +110,12 @@ export function prepareKernel(operator: KernelOperator, call: OperatorCall): Pre
   return {
     measure(kernel, options = {}) {
       const declared = readKernel(kernel);
-      const { chip, record, onBlock } = readOptions(options, 'aicore: options');
+      const { chip, cores, tiling, record, onBlock } = readOptions(options, 'aicore: options');
       if (declared.operator !== operator)
         refuse('UNSUPPORTED', 'aicore: kernel', `a kernel of ${operator}`, declared.operator);
       const { call: bound, out } = made.bind();
-      const run = launchDeclared(declared, bound, { machine: { chip }, onBlock, record: record ? [0] : undefined });
+      const how = { machine: { chip, cores }, tiling, onBlock, record: record ? [0] : undefined };
+      const run = launchDeclared(declared, bound, how);
       return { run, ...compare(numbersOf(out, dtype), made, shape.at(-1)!, bound.tensors.out!.coverage!) };
     },
   };
@@ -117,7 +126,7 @@ export function prepareKernel(operator: KernelOperator, call: OperatorCall): Pre
  *
  * @param kernel - as {@link readKernel} takes it
  * @param call - dtype and shape; for rope also its spec and positions
- * @param options - chip, record, onBlock
+ * @param options - chip, cores, tiling, record, onBlock
  * @throws {RopewalkError} as {@link prepareKernel} and {@link PreparedKernel}
  */
 export function measureKernel(kernel: KernelDeclaration, call: OperatorCall, options?: MeasureOptions): MeasuredKernel {
@@ -137,7 +146,7 @@ export function prepareRope(call: MeasuredCall): PreparedRope {
   const shape = checkShape(own.shape, 'aicore: shape');
   const pairing = readName(given, ['interleaved', 'half'], 'aicore: pairing');
   const prepared = prepareKernel('rope', { ...own, shape, spec: { headDim: shape[3]!, rotaryDim, base, pairing } });
-  return { measure: (kernel, options) => prepared.measure(ropeKernel(kernel), options) };
+  return { heads: shape[2]!, measure: (kernel, options) => prepared.measure(ropeKernel(kernel), options) };
 }
 
 /**
@@ -146,7 +155,7 @@ export function prepareRope(call: MeasuredCall): PreparedRope {
  *
  * @param kernel - the kernel to run
  * @param call - shape, dtype, pairing and tables
- * @param options - chip, record, onBlock
+ * @param options - chip, cores, tiling, record, onBlock
  * @throws {RopewalkError} as {@link prepareRope} and {@link PreparedRope}
  */
 export function measureRopeKernel(kernel: KernelName, call: MeasuredCall, options?: MeasureOptions): MeasuredKernel {

@@ -81,16 +81,18 @@ export function openAscendModel(options: AscendModelOptions = {}): AscendModelRu
 export const ascendModelRunner: typeof openAscendModel = openAscendModel;
 
 function runPart(plan: RopePlan, part: RopePart, kernel: KernelName, machine: MachineOptions): KernelRun {
-  const dtype = part.x.dtype;
+  const { dtype } = part.x;
+  const tableDtype = tableDtypeOf(plan, dtype) ?? dtype;
   return runRopeKernel({
     kernel,
     dtype,
+    tableDtype,
     pairing: plan.read.step === 2 ? 'interleaved' : 'half',
     x: viewOf(part.x, 'x'),
     y: viewOf(part.out, 'out'),
     positions: plan.tableRows,
-    sin: tableOf(plan.table.sin, dtype),
-    cos: tableOf(plan.table.cos, dtype),
+    sin: tableOf(plan.table.sin, tableDtype),
+    cos: tableOf(plan.table.cos, tableDtype),
     rotaryDim: plan.rotaryDim,
     machine,
   });
@@ -105,14 +107,18 @@ function viewOf(tensor: Tensor, name: string): GlobalView {
   };
 }
 
-/** The table in the data's own type, as the kernels load it. */
+/** The table in the type that the kernels load. */
 function tableOf(values: ArrayLike<number>, dtype: FloatDtype): ReturnType<typeof newArray> {
   const data = newArray(dtype, values.length);
   for (let n = 0; n < values.length; n++) storeNumber(data, dtype, n, values[n]!);
   return data;
 }
 
-/** Whether the data's own type holds these table values exactly: the kernels have no wider tables. */
+/** The narrower of the two types that kernels load tables in, the data's own and f32, which holds a plan's exactly. */
+function tableDtypeOf({ table }: RopePlan, dtype: FloatDtype): FloatDtype | undefined {
+  return ([dtype, 'f32'] as const).find((type) => fits(table.cos, type) && fits(table.sin, type));
+}
+
 function fits(values: ArrayLike<number>, dtype: FloatDtype): boolean {
   const data = tableOf(values, dtype);
   for (let n = 0; n < values.length; n++) if (loadNumber(data, dtype, n) !== values[n]) return false;
@@ -125,7 +131,7 @@ function whyNot(plan: OpPlan, kernel: KernelName): string | undefined {
   if (plan.op !== 'rope') return `the model has kernels for rope, not for ${plan.op}`;
   const cache = whyNotFloatCaches(plan);
   if (cache !== undefined) return cache;
-  const { pairing, rotaryOffset, headDim, rotaryDim, table } = plan.plan;
+  const { pairing, rotaryOffset, headDim, rotaryDim } = plan.plan;
   if (pairing === 'interleaved-to-half') return 'the kernels write a pair where they read it';
   if (rotaryOffset !== 0) return 'the kernels rotate the leading dimensions of a head';
   if (headDim > MAX_HEAD_DIM) return `a row of ${headDim} elements and its temporaries do not fit the unified buffer`;
@@ -133,12 +139,11 @@ function whyNot(plan: OpPlan, kernel: KernelName): string | undefined {
     const { dtype } = part.x;
     const why = whyNotPart(part);
     if (why !== undefined) return why;
-    const limit = whyNotKernel(kernel, { dtype, pairing, rotaryDim, headDim });
+    const tableDtype = tableDtypeOf(plan.plan, dtype);
+    if (tableDtype === undefined)
+      return 'the kernels read cos and sin in f32 or the type of the elements, and neither holds these tables exactly';
+    const limit = whyNotKernel(kernel, { dtype, tableDtype, pairing, rotaryDim, headDim });
     if (limit !== undefined) return `the ${kernel} kernel ${limit}`;
-  }
-  for (const dtype of new Set(plan.parts.map(({ x }) => x.dtype))) {
-    if (!fits(table.cos, dtype) || !fits(table.sin, dtype))
-      return `the kernels read cos and sin in the data's own type, and ${dtype} cannot hold these tables exactly`;
   }
   return undefined;
 }

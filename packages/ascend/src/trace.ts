@@ -11,8 +11,21 @@ export type QueueName = 'S' | 'V' | 'MTE2' | 'MTE3';
 /** All queues, in the order of reports. */
 export const QUEUES: readonly QueueName[] = /* @__PURE__ */ Object.freeze(['S', 'V', 'MTE2', 'MTE3'] as const);
 
-/** The chips that are modelled. */
-export type ChipName = '910B3' | '910B4';
+/** The chips that are modelled, all of architecture 2201: A2 is 910B…, A3 is 910_93…. */
+export type ChipName =
+  | '910B1'
+  | '910B2'
+  | '910B2C'
+  | '910B3'
+  | '910B4'
+  | '910B4-1'
+  | '910_9362'
+  | '910_9363'
+  | '910_9372'
+  | '910_9381'
+  | '910_9382'
+  | '910_9391'
+  | '910_9392';
 
 /** The RoPE kernels: `seed` is the baseline; `infinicore-gptj` and `infinicore-neox` are InfiniCore's of June 2026. */
 export type KernelName = 'seed' | 'correct' | 'fast' | 'infinicore-gptj' | 'infinicore-neox';
@@ -181,7 +194,10 @@ export interface KernelRun {
   readonly waves: number;
   /** From the operator's start to the end of the slowest block, with the one-off heads. */
   readonly cycles: number;
+  /** Modelled from the cycles by a calibration on 13 public device rows; with the fixed cost of a task. */
   readonly microseconds: number;
+  /** The band of its error, low and high: the largest error of a row that is predicted from the other 12. */
+  readonly microsecondsBand: readonly [low: number, high: number];
   /** Of the slowest block. */
   readonly busy: PerQueue;
   /** The one-off heads inside `cycles`. */
@@ -249,6 +265,16 @@ export interface MachineOptions {
   readonly checkRaces?: boolean;
 }
 
+/** How a kernel cuts its work. What is absent is the kernel's own choice. */
+export interface Tiling {
+  /** Blocks that share the rows: one for each vector core, and no more than rows, unless given. */
+  readonly blocks?: number;
+  /** Rows (heads of one token) that are loaded, rotated and stored together. */
+  readonly tileRows?: number;
+  /** Buffers of each queue: 2, double buffering, unless given. */
+  readonly buffers?: number;
+}
+
 /** One call of a RoPE kernel on the model. */
 export interface RopeKernelOptions {
   readonly kernel: KernelName;
@@ -260,12 +286,19 @@ export interface RopeKernelOptions {
   readonly y: GlobalView;
   /** Row of the tables of each token: `[seq]`, shared by all batches, or `[batch, seq]` flat. */
   readonly positions: ArrayLike<number | bigint>;
-  /** `[rows, rotaryDim / 2]`, dense, of `dtype`. */
+  /** `[rows, rotaryDim / 2]`, dense, of `tableDtype`. */
   readonly sin: HostArray;
   /** As `sin`. */
   readonly cos: HostArray;
   /** Leading elements of each head that rotate, an even number; the rest is copied. The whole head unless given. */
   readonly rotaryDim?: number;
+  /**
+   * Of cos and sin: `dtype` unless given, or f32, on `correct` and `fast`. With f32 tables, f16 and bf16 are widened,
+   * rotated in f32 and rounded once.
+   */
+  readonly tableDtype?: FloatDtype;
+  /** How the work is cut: `fast` takes all of it, `correct` blocks and buffers, `seed` nothing. */
+  readonly tiling?: Tiling;
   readonly machine?: MachineOptions;
   /** Keep the instructions of these blocks: all, none (the default), or a list. */
   readonly record?: boolean | readonly number[];

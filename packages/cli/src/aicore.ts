@@ -1,6 +1,8 @@
 /** `ropewalk aicore`: RoPE kernels on the modelled Ascend AI Core: cycles, bytes, buffers, faults, timeline. @module */
 import {
+  CHIPS,
   type ChipName,
+  calibrate,
   chromeTrace,
   type KernelName,
   type MeasuredCall,
@@ -8,28 +10,36 @@ import {
   prepareRope,
   QUEUES,
   ROPE_KERNELS,
+  searchTiling,
+  type Tiling,
+  type TriedTiling,
   timelineSvg,
   whyNotKernel,
 } from '@ropewalk/ascend';
 import { writeOutput } from '@ropewalk/formats/node';
 import { fail, refuse } from 'ropewalk/backend';
 import { Flags, type Switches, type Texts } from './options.js';
-import { EXIT, openPercentBar, printResult } from './output.js';
+import { EXIT, openPercentBar, openPrinter, printResult } from './output.js';
 
 export type AicoreOptions = Texts<'shape' | 'dtype' | 'pairing' | 'kernel' | 'chip' | 'base' | 'rotaryDim'> &
-  Texts<'tableLen' | 'svg' | 'trace' | 'fromCycle' | 'toCycle'> &
-  Switches<'batchPositions' | 'json'>;
+  Texts<'tableLen' | 'tableDtype' | 'svg' | 'trace' | 'fromCycle' | 'toCycle'> &
+  Texts<'cores' | 'blocks' | 'tile' | 'buffers'> &
+  Switches<'batchPositions' | 'search' | 'calibration' | 'json'>;
 
 /** What `all` runs. */
 const KERNELS: readonly KernelName[] = ['seed', 'correct', 'fast'];
 /** The example of the docs takes seconds; this takes minutes. */
 const MAX_ELEMENTS = 2 ** 26;
 
+/** The share that a prediction may be off. */
+const BAR = 0.35;
+
 /** The result of each kernel: its run, or why it does not take the call. */
 type Runs = ReadonlyMap<KernelName, MeasuredKernel | string>;
 
 /** @returns 0 when every kernel wrote every row correctly and without a finding, 1 otherwise */
 export async function aicore(options: AicoreOptions): Promise<number> {
+  if (options.calibration) return printCalibration(options.json);
   const flags = new Flags(options);
   const call = readCall(flags, options);
   const kernel =
@@ -38,9 +48,18 @@ export async function aicore(options: AicoreOptions): Promise<number> {
   const drawn = options.svg !== undefined || options.trace !== undefined;
   if (drawn && kernel === 'all')
     fail('UNSUPPORTED', '--kernel', `--svg and --trace draw one kernel. Name one: ${KERNELS.join(', ')}.`);
-  const chip = flags.word<ChipName>('chip', ['910B3', '910B4']);
+  const chip = flags.word<ChipName>('chip', Object.keys(CHIPS) as ChipName[]);
+  const cores = flags.integer('cores', 1, CHIPS[chip ?? '910B3'].cores);
+  const tiling = {
+    blocks: flags.integer('blocks', 1, MAX_ELEMENTS),
+    tileRows: flags.integer('tile', 1, MAX_ELEMENTS),
+    buffers: flags.integer('buffers', 1, MAX_ELEMENTS),
+  };
+  if (kernel === 'all' && Object.values(tiling).some((n) => n !== undefined))
+    fail('UNSUPPORTED', '--kernel', '--blocks, --tile and --buffers cut the work of one kernel. Name fast or correct.');
   const [from, to] = [flags.number('fromCycle'), flags.number('toCycle')];
   const runs = new Map<KernelName, MeasuredKernel | string>();
+  if (options.search) return search(call, kernel, { chip, cores }, options.json);
   const rope = prepareRope(call);
   const bar = openPercentBar('of the kernels', options.json);
   try {
@@ -48,7 +67,7 @@ export async function aicore(options: AicoreOptions): Promise<number> {
       const onBlock = (done: number, total: number): void => bar.to((n + done / total) / names.length);
       // "all" runs the kernels that take the call; a kernel that is asked for by name says why it refuses.
       const why = kernel === 'all' ? whyNotKernel(name, { ...call, headDim: call.shape[3] }) : undefined;
-      runs.set(name, why ?? rope.measure(name, { chip, record: drawn, onBlock }));
+      runs.set(name, why ?? rope.measure(name, { chip, cores, tiling, record: drawn, onBlock }));
     }
   } finally {
     bar.stop();
@@ -73,6 +92,65 @@ export async function aicore(options: AicoreOptions): Promise<number> {
   return judged.every(([, ran]) => good(ran)) ? EXIT.ok : EXIT.failed;
 }
 
+/** Prints the 13 device rows, what the calibration predicts, and its constants. */
+function printCalibration(json: boolean | undefined): number {
+  const { fit, rows } = calibrate();
+  const microseconds = (n: number): string => n.toFixed(2).padStart(8);
+  const within = rows.filter((row) => Math.abs(row.error) <= BAR).length;
+  printResult(json, {
+    json: () => ({ fit, rows }),
+    lines: () => [
+      'microseconds measured on a device (tilelang-ascend@628f8a41), and predicted from the other 12 rows',
+      `${'row'.padEnd(24)}${'shape'.padEnd(16)}    CANN TileLang  cycles predicted  error`,
+      ...rows.map(
+        (row) =>
+          `${row.name.padEnd(24)}${row.shape.join(',').padEnd(16)}${microseconds(row.cann)} ${microseconds(row.tilelang)}${Math.round(row.cycles).toString().padStart(8)} ${microseconds(row.leftOut)} ${`${(100 * row.error).toFixed(0)} %`.padStart(7)}`,
+      ),
+      `within ±${100 * BAR} %: ${within} of ${rows.length}`,
+      `fit: ${fit.task.toFixed(2)} µs a task, ${fit.factor.toFixed(2)} device cycles a modelled cycle, ${fit.index.toFixed(2)} µs for TileLang's gather index`,
+    ],
+  });
+  return EXIT.ok;
+}
+
+/** `--search`: the best tiling of one kernel. */
+async function search(
+  call: MeasuredCall,
+  kernel: KernelName | 'all',
+  machine: { readonly chip?: ChipName; readonly cores?: number },
+  json: boolean | undefined,
+): Promise<number> {
+  const name = kernel === 'all' ? 'fast' : kernel;
+  const words = (tiling: Tiling): string =>
+    [
+      ['--blocks', tiling.blocks],
+      ['--tile', tiling.tileRows],
+      ['--buffers', tiling.buffers],
+    ]
+      .filter(([, value]) => value !== undefined)
+      .map((pair) => pair.join(' '))
+      .join(' ') || `${name}'s own choice`;
+  const whole = (n: number): string => Math.round(n).toLocaleString('en');
+  const printer = openPrinter(1, '', true);
+  const onTry = ({ tiling, cycles, findings }: TriedTiling): void => {
+    const result = findings.length > 0 ? findings.join(', ') : `${whole(cycles)} cycles`;
+    if (!json) printer.line(`  ${words(tiling).padEnd(40)} ${result.padStart(16)}`);
+  };
+  if (!json) printer.line(`${name}, [${call.shape.join(', ')}] ${call.dtype}, ${call.pairing}`);
+  const { best, measured, tried, limitCycles } = searchTiling(name, call, { ...machine, onTry });
+  const { bottleneck, cycles } = measured.run;
+  const first = tried[0]!.cycles;
+  printResult(json, {
+    json: () => ({ ...call, kernel: name, best, cycles, limitCycles, bottleneck, tried }),
+    lines: () => [
+      `best of ${tried.length}: ${words(best)}, ${whole(cycles)} cycles; ${((first / cycles - 1) * 100).toFixed(1)} % faster than its own choice`,
+      `limit: ${whole(limitCycles)} cycles, loads and stores of the fewest bytes alone; the best takes ${(cycles / limitCycles).toFixed(2)} times as long`,
+      `bottleneck: ${bottleneck.advice}`,
+    ],
+  });
+  return EXIT.ok;
+}
+
 function readCall(flags: Flags<AicoreOptions>, options: AicoreOptions): MeasuredCall {
   const dims = flags.integers('shape', 1, MAX_ELEMENTS, 4) ?? [8, 128, 32, 128];
   if (dims.length === 3) dims.unshift(1);
@@ -92,7 +170,8 @@ function readCall(flags: Flags<AicoreOptions>, options: AicoreOptions): Measured
   const base = flags.positive('base') ?? 10000;
   const needed = batchPositions ? seq + batch - 1 : seq;
   const tableLen = flags.integer('tableLen', needed, Math.floor(MAX_ELEMENTS / (rotaryDim / 2))) ?? needed;
-  return { shape, dtype, pairing, rotaryDim, base, batchPositions, tableLen };
+  const tableDtype = flags.word('tableDtype', dtype === 'f32' ? ['f32'] : [dtype, 'f32']) ?? dtype;
+  return { shape, dtype, pairing, rotaryDim, base, batchPositions, tableLen, tableDtype };
 }
 
 function describe(call: MeasuredCall, runs: Runs, files: readonly string[]): string[] {
@@ -127,7 +206,7 @@ function describeRun(name: string, { run, rows, right, worst }: MeasuredKernel):
   const { capacity, used, buffers } = run.unifiedBuffer;
   const whole = (n: number): string => Math.round(n).toLocaleString('en');
   const lines = [
-    `${name}: ${whole(run.cycles)} cycles, ${run.microseconds.toFixed(1)} µs; ${run.blockCount} blocks in ${run.waves} ${run.waves === 1 ? 'wave' : 'waves'}`,
+    `${name}: ${whole(run.cycles)} cycles, modelled ${run.microseconds.toFixed(1)} µs (${run.microsecondsBand.map((n) => n.toFixed(0)).join(' to ')}); ${run.blockCount} blocks in ${run.waves} ${run.waves === 1 ? 'wave' : 'waves'}`,
     `  rows          ${run.rows.written} of ${rows} written, ${right} right (largest difference to the exact value ${worst.toExponential(1)})`,
     `  busy          ${QUEUES.map((queue) => `${queue} ${whole(run.busy[queue])} (${percent(run.busy[queue], block?.cycles ?? 0)})`).join('  ')}   of the slowest block`,
     `  overlap       ${percent(run.overlap.several, run.overlap.any)} of the time two queues or more; ${run.overlap.parallelism.toFixed(2)} busy on average`,

@@ -4,6 +4,7 @@ import { asHostArray, fail, readList, readOptions, refuse } from 'ropewalk/backe
 import { Allocation, GlobalTensor } from '../memory.js';
 import type { GlobalView, Pairing, RopeKernelOptions } from '../trace.js';
 import type { KernelDtype } from './declaration.js';
+import type { KnownTiling } from './tiling.js';
 
 /** The tensors and the rotation of a call, of any dialect. */
 export type RopeTensors = Omit<RopeKernelOptions, 'kernel' | 'pairing'> & {
@@ -15,10 +16,8 @@ export type RopeTensors = Omit<RopeKernelOptions, 'kernel' | 'pairing'> & {
 export type RowStrides = { readonly batch: number; readonly seq: number; readonly head: number };
 
 /** What a kernel of rope gets; a declaration may name the tensors otherwise. */
-export interface RopeArgs {
+export interface RopeArgs extends KnownTiling {
   readonly dtype: KernelDtype;
-  /** Blocks that are launched. */
-  readonly blocks: number;
   /** Bytes of an element. */
   readonly size: number;
   /** What lanes compute in: f32 for bf16, the dtype itself otherwise. */
@@ -26,6 +25,10 @@ export interface RopeArgs {
   readonly laneBytes: number;
   /** Whether elements are cast to f32 and back. */
   readonly widens: boolean;
+  /** Of cos and sin: the dtype of the elements, or f32. */
+  readonly tableDtype: KernelDtype;
+  /** Bytes of an element of cos and sin. */
+  readonly tableSize: number;
   /** `interleaved-to-half` reads (2j, 2j + 1) and writes (j, j + half). */
   readonly pairing: Pairing | 'interleaved-to-half';
   readonly batch: number;
@@ -55,7 +58,7 @@ export interface RopeArgs {
 export const MAX_HEAD_DIM = 2048;
 
 /** Checks the tensors of a call, and lays them out in global memory. */
-export function ropeArgs(given: RopeTensors): Omit<RopeArgs, 'blocks'> {
+export function ropeArgs(given: RopeTensors): Omit<RopeArgs, keyof KnownTiling> {
   const o = { ...given, x: readView(given.x, 'aicore: x'), y: readView(given.y, 'aicore: y') };
   const { dtype, pairing, rotaryOffset = 0 } = o;
   if (dtype === 'f64') {
@@ -67,8 +70,11 @@ export function ropeArgs(given: RopeTensors): Omit<RopeArgs, 'blocks'> {
   const size = sizeBytes(dtype);
   const xData = asHostArray(o.x.data, dtype, 'aicore: x');
   const yData = asHostArray(o.y.data, dtype, 'aicore: y');
-  const sinData = asHostArray(o.sin, dtype, 'aicore: sin');
-  const cosData = asHostArray(o.cos, dtype, 'aicore: cos');
+  const tableDtype = o.tableDtype ?? dtype;
+  if (tableDtype !== dtype && tableDtype !== 'f32')
+    refuse('DTYPE', 'aicore: tableDtype', dtype === 'f32' ? 'f32' : `${dtype} or f32`, tableDtype);
+  const sinData = asHostArray(o.sin, tableDtype, 'aicore: sin');
+  const cosData = asHostArray(o.cos, tableDtype, 'aicore: cos');
   const [batch, seq, heads, dim] = checkView(o.x, 'aicore: x');
   checkView(o.y, 'aicore: y');
   if (o.y.shape.some((n, d) => n !== o.x.shape[d]))
@@ -79,7 +85,8 @@ export function ropeArgs(given: RopeTensors): Omit<RopeArgs, 'blocks'> {
   if (dim > MAX_HEAD_DIM)
     refuse('UNSUPPORTED', 'aicore: x', `head_dim <= ${MAX_HEAD_DIM}, so that a row fits the unified buffer`, dim);
   const half = rotaryDim / 2;
-  if (sinData.length !== cosData.length || sinData.length === 0 || sinData.length % half !== 0)
+  const needed = batch * seq > 0 ? 1 : 0;
+  if (sinData.length !== cosData.length || sinData.length < needed || sinData.length % half !== 0)
     refuse('SHAPE', 'aicore: sin and cos', `two dense tables [rows, ${half}]`, [sinData.length, cosData.length]);
   const positions = readPositions(o.positions, batch, seq, sinData.length / half);
 
@@ -100,7 +107,7 @@ export function ropeArgs(given: RopeTensors): Omit<RopeArgs, 'blocks'> {
       data.byteOffset < yData.byteOffset + yData.byteLength &&
       yData.byteOffset < data.byteOffset + data.byteLength;
     if (clash) fail('ALIAS', `aicore: ${name}`, 'it overlaps y in memory. Give y its own memory.');
-    return new GlobalTensor(name, new Allocation(name, [data], false), dtype, 0, 0, data.length);
+    return new GlobalTensor(name, new Allocation(name, [data], false), tableDtype, 0, 0, data.length);
   };
 
   // Cores take rows in any order: rows of y must not overlap each other, and y must not overlap x in part.
@@ -126,7 +133,8 @@ export function ropeArgs(given: RopeTensors): Omit<RopeArgs, 'blocks'> {
 
   const rows = batch * seq * heads;
   const usedRows = new Set(positions).size;
-  const widens = dtype === 'bf16';
+  const tableSize = sizeBytes(tableDtype);
+  const widens = dtype === 'bf16' || tableDtype !== dtype;
   const laneType = widens ? 'f32' : dtype;
   const strides = ({ strides: [b, s, h] }: GlobalView): RowStrides => ({ batch: b, seq: s, head: h });
   const list = new Allocation('positions', [positions.length > 0 ? positions : new Int32Array(1)], false);
@@ -136,6 +144,8 @@ export function ropeArgs(given: RopeTensors): Omit<RopeArgs, 'blocks'> {
     laneType,
     laneBytes: sizeBytes(laneType),
     widens,
+    tableDtype,
+    tableSize,
     pairing,
     batch,
     seq,
@@ -153,7 +163,10 @@ export function ropeArgs(given: RopeTensors): Omit<RopeArgs, 'blocks'> {
     positions: new GlobalTensor('positions', list, 'i32', 0, 0, positions.length),
     positionBatch: positions.length === seq ? 0 : seq,
     rowStarts,
-    least: { load: rows === 0 ? 0 : (rows * dim + usedRows * half * 2) * size, store: rows * dim * size },
+    least: {
+      load: rows === 0 ? 0 : rows * dim * size + usedRows * half * 2 * tableSize,
+      store: rows * dim * size,
+    },
   };
 }
 

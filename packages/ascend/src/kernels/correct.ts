@@ -1,6 +1,6 @@
 /**
  * Kernel (b): the baseline's structure without its faults. It takes every batch, positions of each batch's own, any
- * strides, any even head_dim, both pairings, f32, f16, and bf16 by way of f32. It still handles one row a step and
+ * strides, any even head_dim, both pairings, f32, f16, and by way of f32 bf16, and halves beside f32 tables. It still handles one row a step and
  * merges on the scalar unit. @module
  */
 import type { AscendC } from '../ascendc.js';
@@ -8,7 +8,6 @@ import { BLOCK, REPEAT } from '../costs.js';
 import type { RopeArgs } from './args.js';
 import { declareKernel, KERNEL_DTYPES, type KernelDeclaration } from './declaration.js';
 import {
-  BUFFER_NUM,
   copyTail,
   oneRow,
   ROPE_ARGUMENTS,
@@ -27,45 +26,43 @@ export const CORRECT: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs
   operator: 'rope',
   dtypes: KERNEL_DTYPES,
   arguments: ROPE_ARGUMENTS,
+  takes: ['blocks', 'buffers'],
   whyNot: whyNotLeading,
   kernel: correctKernel,
 });
 
 /** What one block does. */
 function correctKernel(c: AscendC, a: RopeArgs): void {
-  const { dtype: T, laneType: C, laneBytes, half } = a;
+  const { dtype: T, laneType: C, laneBytes, half, tableDtype, buffers } = a;
   const halfBytes = roundUp(half * a.size, BLOCK);
+  const tableBytes = roundUp(half * a.tableSize, BLOCK);
   const interleaved = a.pairing === 'interleaved';
   // GatherMask reads whole repeats and writes half of what it reads: room for both.
   const rowLanes = roundUp(a.rotaryDim * laneBytes, REPEAT) / laneBytes;
   const halfLanes = interleaved ? rowLanes / 2 : roundUp(half * laneBytes, BLOCK) / laneBytes;
   const rowBytes = interleaved ? rowLanes * a.size : 2 * halfBytes;
 
-  const inQue = c.pipe.InitBuffer('_in_que', 'VECIN', BUFFER_NUM, rowBytes);
-  const outQue = c.pipe.InitBuffer('_out_que', 'VECOUT', BUFFER_NUM, rowBytes);
-  const sinQue = c.pipe.InitBuffer('_sin_que', 'VECIN', BUFFER_NUM, halfBytes);
-  const cosQue = c.pipe.InitBuffer('_cos_que', 'VECIN', BUFFER_NUM, halfBytes);
+  const inQue = c.pipe.InitBuffer('_in_que', 'VECIN', buffers, rowBytes);
+  const outQue = c.pipe.InitBuffer('_out_que', 'VECOUT', buffers, rowBytes);
+  const sinQue = c.pipe.InitBuffer('_sin_que', 'VECIN', buffers, tableBytes);
+  const cosQue = c.pipe.InitBuffer('_cos_que', 'VECIN', buffers, tableBytes);
   const temporary = (name: string, lanes = halfLanes) => c.pipe.InitTBuf(name, lanes * laneBytes).Get(C);
   const [odd, even] = [temporary('_tmp_odd_buf'), temporary('_tmp_even_buf')];
   const [odd1, odd2] = [temporary('_tmp_odd_buf1'), temporary('_tmp_odd_buf2')];
   const [even1, even2] = [temporary('_tmp_even_buf1'), temporary('_tmp_even_buf2')];
-  const wide = a.widens
-    ? {
-        x: temporary('_x_f32', rowLanes),
-        sin: temporary('_sin_f32'),
-        cos: temporary('_cos_f32'),
-        y: temporary('_y_f32', rowLanes),
-      }
-    : undefined;
+  const wideX = a.widens ? temporary('_x_f32', rowLanes) : undefined;
+  const wideTables = tableDtype === C ? undefined : { sin: temporary('_sin_f32'), cos: temporary('_cos_f32') };
+  const wide = wideX && { x: wideX, y: temporary('_y_f32', rowLanes) };
   const tail = tailOf(c, a, 1, 'tail');
   const second = halfBytes / a.size; // where the second half of a GPT-NeoX row starts in its buffer
   const [wholeRow, halfRow] = [oneRow(a.rotaryDim * a.size), oneRow(half * a.size)];
+  const tableRow = oneRow(half * a.tableSize);
 
   const copyIn = (n: number): void => {
     const row = rowOf(a, n);
     const input = inQue.AllocTensor('copyIn: _in_que.AllocTensor()', T);
-    const sin = sinQue.AllocTensor('copyIn: _sin_que.AllocTensor()', T);
-    const cos = cosQue.AllocTensor('copyIn: _cos_que.AllocTensor()', T);
+    const sin = sinQue.AllocTensor('copyIn: _sin_que.AllocTensor()', tableDtype);
+    const cos = cosQue.AllocTensor('copyIn: _cos_que.AllocTensor()', tableDtype);
     const idx = startOf(row, a.xStrides);
     if (interleaved) c.DataCopyPadIn('copyIn: DataCopyPad(x)', input, a.x, idx, wholeRow);
     else {
@@ -74,8 +71,8 @@ function correctKernel(c: AscendC, a: RopeArgs): void {
       c.DataCopyPadIn('copyIn: DataCopyPad(x, second half)', input.at(second), a.x, idx + half, halfRow);
     }
     const pos = tableRowOf(c, a, row);
-    c.DataCopyPadIn('copyIn: DataCopyPad(sin)', sin, a.sin, pos * half, halfRow);
-    c.DataCopyPadIn('copyIn: DataCopyPad(cos)', cos, a.cos, pos * half, halfRow);
+    c.DataCopyPadIn('copyIn: DataCopyPad(sin)', sin, a.sin, pos * half, tableRow);
+    c.DataCopyPadIn('copyIn: DataCopyPad(cos)', cos, a.cos, pos * half, tableRow);
     inQue.EnQue('copyIn: _in_que.EnQue()', input);
     sinQue.EnQue('copyIn: _sin_que.EnQue()', sin);
     cosQue.EnQue('copyIn: _cos_que.EnQue()', cos);
@@ -84,11 +81,11 @@ function correctKernel(c: AscendC, a: RopeArgs): void {
 
   const compute = (): void => {
     const input = inQue.DeQue('compute: _in_que.DeQue()', T);
-    const sinIn = sinQue.DeQue('compute: _sin_que.DeQue()', T);
-    const cosIn = cosQue.DeQue('compute: _cos_que.DeQue()', T);
+    const sinIn = sinQue.DeQue('compute: _sin_que.DeQue()', tableDtype);
+    const cosIn = cosQue.DeQue('compute: _cos_que.DeQue()', tableDtype);
     const output = outQue.AllocTensor('compute: _out_que.AllocTensor()', T);
-    const [sin, cos] = [wide?.sin ?? sinIn, wide?.cos ?? cosIn];
-    if (wide) {
+    const [sin, cos] = [wideTables?.sin ?? sinIn, wideTables?.cos ?? cosIn];
+    if (wideTables) {
       c.Cast('compute: Cast(sin)', sin, sinIn, half);
       c.Cast('compute: Cast(cos)', cos, cosIn, half);
     }

@@ -2,6 +2,8 @@
 import type { FloatDtype } from 'ropewalk';
 import { readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import type { AscendC } from '../ascendc.js';
+import type { Tiling } from '../trace.js';
+import { TILING } from './tiling.js';
 
 /** The dtypes that vector kernels take: the unit has no f64 arithmetic. */
 export type KernelDtype = Exclude<FloatDtype, 'f64'>;
@@ -29,8 +31,10 @@ export interface RowFacts {
   /** Rows of the tensors, and the elements of one. */
   readonly rows: number;
   readonly length: number;
-  /** Blocks that are launched. */
+  /** Blocks that are launched; rows of a tile, where the caller chose; buffers of each queue. */
   readonly blocks: number;
+  readonly tileRows: number | undefined;
+  readonly buffers: number;
   /** rms_norm: what is added to the mean of the squares. */
   readonly eps: number;
 }
@@ -55,7 +59,9 @@ export interface KernelDeclaration<Args = never> {
   /** The kernel's name of each tensor, and its role in the operator: every role of {@link ROLES} once. */
   readonly arguments: { readonly [name: string]: string };
   /** Blocks to launch; as many as there are cores, but no more than rows, unless given. */
-  readonly blocks?: number | ((args: Omit<Args, 'blocks'>, cores: number) => number);
+  readonly blocks?: number | ((args: Omit<Args, keyof Tiling>, cores: number) => number);
+  /** What of a tiling it obeys; nothing unless given. */
+  readonly takes?: readonly (keyof Tiling)[];
   /** The compiler's automatic synchronisation; on unless given. */
   readonly autoSync?: boolean;
   /** What it does not take: the rest of a sentence that starts with the kernel; undefined when it takes the call. */
@@ -82,6 +88,8 @@ export function readKernel(given: unknown): KernelDeclaration {
     refuse('RANGE', where, 'an object { name, operator, dtypes, arguments, kernel }', given);
   const declared = readOptions(given as KernelDeclaration, where);
   const { name, blocks, autoSync, whyNot, kernel } = declared;
+  const takes = Array.from(readList(declared.takes ?? [], `${where}: takes`));
+  for (const name of takes) readName(name, TILING, `${where}: takes`);
   if (typeof name !== 'string' || name === '') refuse('RANGE', `${where}: name`, 'a name for reports', name);
   const operator = readName(declared.operator, Object.keys(ROLES) as KernelOperator[], `${where}: operator`);
   const dtypes = Array.from(readList(declared.dtypes, `${where}: dtypes`));
@@ -99,5 +107,5 @@ export function readKernel(given: unknown): KernelDeclaration {
     refuse('RANGE', `${where}: autoSync`, 'true or false', autoSync);
   if (blocks !== undefined && typeof blocks !== 'function' && !Number.isInteger(blocks))
     refuse('RANGE', `${where}: blocks`, 'a number, or a function of the facts and the cores', blocks);
-  return { name, operator, dtypes, arguments: names, blocks, autoSync, whyNot, kernel };
+  return { name, operator, dtypes, arguments: names, blocks, takes, autoSync, whyNot, kernel };
 }

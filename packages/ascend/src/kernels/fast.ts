@@ -10,7 +10,7 @@
  * - Each block loads the table row of a token once, doubles it once with Gather, and uses it for all heads: a repeat
  *   stride of 0.
  * - One DataCopyPad moves several heads' rows.
- * - Each queue has two buffers, and flags replace automatic synchronisation: loads, vector work and stores overlap.
+ * - Each queue has two buffers (or as many as the tiling says), and flags replace automatic synchronisation: loads, vector work and stores overlap.
  * - All cores get the same number of rows, whatever the number of heads.
  *
  * Instructions and dtypes are those of architecture 2201. See AscendC's pages on GatherMask (custom patterns in normal
@@ -18,11 +18,10 @@
  * Mul (mask, repeat strides). @module
  */
 import { type AscendC, EVEN_LANES, firstLanes, type LaneType, type LocalTensor, ODD_LANES } from '../ascendc.js';
-import { BLOCK, REPEAT } from '../costs.js';
+import { BLOCK, MAX_REPEATS, REPEAT } from '../costs.js';
 import type { RopeArgs } from './args.js';
 import { declareKernel, KERNEL_DTYPES, type KernelDeclaration } from './declaration.js';
 import {
-  BUFFER_NUM,
   copyTail,
   oneRow,
   ROPE_ARGUMENTS,
@@ -44,8 +43,6 @@ const MIN_TILE_BYTES = 2048;
 const TILES = 8;
 /** Offsets that the scalar unit writes: two datablocks, from which vector instructions build the rest. */
 const SCALAR_OFFSETS = 16;
-/** Repeats of one vector instruction: repeatTimes is a byte. */
-const MAX_REPEATS = 255;
 
 /** Heads of one token that are rotated together. */
 interface Tile extends RowGroup {
@@ -71,6 +68,7 @@ export const FAST: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs>({
   dtypes: KERNEL_DTYPES,
   arguments: ROPE_ARGUMENTS,
   autoSync: false,
+  takes: ['blocks', 'tileRows', 'buffers'],
   whyNot: whyNotLeading,
   kernel: fastKernel,
 });
@@ -87,13 +85,13 @@ function fastKernel(c: AscendC, a: RopeArgs): void {
     rotation.rows.copyIn(tile);
     tail?.copyIn(tile);
   };
-  // The first loads run while the constants are built. From then on, the next tile's load is issued before this tile's
-  // vector work.
-  for (const tile of tiles.slice(0, BUFFER_NUM)) copyIn(tile);
+  // The first loads run while the constants are built. From then on, a load is issued before this tile's vector work: of
+  // the tile for which the last one has left a buffer.
+  for (const tile of tiles.slice(0, a.buffers)) copyIn(tile);
   rotation.prepare?.();
   for (const [t, tile] of tiles.entries()) {
-    const next = tiles[t + 1];
-    if (next && t + 1 >= BUFFER_NUM) copyIn(next);
+    const next = tiles[t + a.buffers - 1];
+    if (next && t > 0) copyIn(next);
     rotation.compute(tile);
     copyTail(c, tail, tile.rows * (tail?.pitch ?? 0), 'tails');
     rotation.rows.copyOut(tile);
@@ -107,7 +105,8 @@ function tilesOf(c: AscendC, a: RopeArgs): Tile[] {
   const rotated = columns * roundUp((a.rotaryDim / columns) * a.size, BLOCK);
   const rowBytes = rotated + roundUp((a.dim - a.rotaryDim) * a.size, BLOCK);
   const tileBytes = Math.min(TILE_BYTES, Math.max(MIN_TILE_BYTES, ((end - first) * rowBytes) / TILES));
-  const most = Math.max(1, Math.min(MAX_REPEATS, a.heads, Math.floor(tileBytes / rowBytes)));
+  const own = Math.max(1, Math.min(MAX_REPEATS, a.heads, Math.floor(tileBytes / rowBytes)));
+  const most = a.tileRows ?? own;
   const tiles: Tile[] = [];
   for (let n = first; n < end; ) {
     const row = rowOf(a, n);
@@ -143,7 +142,7 @@ function rowMul(c: AscendC, { laneBytes }: RopeArgs, length: number, pitch: numb
 /** cos and sin of one token, in what lanes compute in. */
 type TableRow = { readonly cos: LocalTensor; readonly sin: LocalTensor };
 
-/** The table rows of a token: loaded, and for bf16 widened. */
+/** The table rows of a token: loaded, and widened where lanes are wider. */
 class Tables {
   readonly #que;
   readonly #wide: TableRow | undefined;
@@ -154,18 +153,18 @@ class Tables {
     readonly c: AscendC,
     readonly a: RopeArgs,
   ) {
-    const bytes = roundUp(a.half * a.size, BLOCK);
-    this.#second = bytes / a.size;
-    this.#que = c.pipe.InitBuffer('_table_que', 'VECIN', BUFFER_NUM, 2 * bytes);
-    if (!a.widens) return;
+    const bytes = roundUp(a.half * a.tableSize, BLOCK);
+    this.#second = bytes / a.tableSize;
+    this.#que = c.pipe.InitBuffer('_table_que', 'VECIN', a.buffers, 2 * bytes);
+    if (a.tableDtype === a.laneType) return;
     const wide = (name: string) => c.pipe.InitTBuf(name, a.half * 4).Get('f32');
     this.#wide = { cos: wide('_cos_f32'), sin: wide('_sin_f32') };
   }
 
   copyIn({ row }: Tile): void {
     const { c, a } = this;
-    const table = this.#que.AllocTensor('copyIn: _table_que.AllocTensor()', a.dtype);
-    const [at, params] = [tableRowOf(c, a, row) * a.half, oneRow(a.half * a.size)];
+    const table = this.#que.AllocTensor('copyIn: _table_que.AllocTensor()', a.tableDtype);
+    const [at, params] = [tableRowOf(c, a, row) * a.half, oneRow(a.half * a.tableSize)];
     c.DataCopyPadIn('copyIn: DataCopyPad(cos)', table, a.cos, at, params);
     c.DataCopyPadIn('copyIn: DataCopyPad(sin)', table.at(this.#second), a.sin, at, params);
     this.#que.EnQue('copyIn: _table_que.EnQue()', table);
@@ -174,7 +173,7 @@ class Tables {
   /** The next token's row; valid until {@link free}. */
   take(): TableRow {
     const { c, a } = this;
-    const table = this.#que.DeQue('compute: _table_que.DeQue()', a.dtype);
+    const table = this.#que.DeQue('compute: _table_que.DeQue()', a.tableDtype);
     this.#held = table;
     const second = table.at(this.#second);
     if (!this.#wide) return { cos: table, sin: second };

@@ -6,17 +6,20 @@
  * alone. GPT-J is the baseline with batches and bf16; it still reads dh elements of a table row where dh / 2 are meant.
  * NeoX reads the right half row, but a scalar loop splits each row and another one merges it. @module
  */
+
 import type { AscendC } from '../ascendc.js';
+import type { Tiling } from '../trace.js';
 import type { RopeArgs } from './args.js';
 import { declareKernel, KERNEL_DTYPES, type KernelDeclaration } from './declaration.js';
-import { BUFFER_NUM, oneRow, ROPE_ARGUMENTS } from './rows.js';
+import { oneRow, ROPE_ARGUMENTS } from './rows.js';
 import { alignTileLen, gptjKernel, headOf, whyNotGptj } from './seed.js';
+import { BUFFER_NUM } from './tiling.js';
 
 const COMMON = {
   operator: 'rope',
   dtypes: KERNEL_DTYPES,
   arguments: ROPE_ARGUMENTS,
-  blocks: ({ batch, seq, heads }: Omit<RopeArgs, 'blocks'>) => (seq === 0 ? 0 : batch * heads),
+  blocks: ({ batch, seq, heads }: Omit<RopeArgs, keyof Tiling>) => (seq === 0 ? 0 : batch * heads),
 } as const;
 
 /** GPT-J pairs. */
@@ -31,7 +34,8 @@ export const INFINICORE_GPTJ: KernelDeclaration = /* @__PURE__ */ declareKernel<
 export const INFINICORE_NEOX: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs>({
   ...COMMON,
   name: 'infinicore-neox',
-  whyNot: ({ pairing, rotaryDim, dim }: RopeArgs) => {
+  whyNot: ({ dtype, tableDtype, pairing, rotaryDim, dim }: RopeArgs) => {
+    if (tableDtype !== dtype) return 'reads cos and sin in the type of the elements only';
     if (pairing !== 'half') return 'rotates halves (GPT-NeoX) only';
     return rotaryDim === dim ? undefined : 'rotates whole heads only';
   },

@@ -62,6 +62,8 @@ export interface OperatorCall {
   readonly batchPositions?: boolean;
   /** Of rope: rows of the tables, more than the largest position. */
   readonly tableLen?: number;
+  /** Of rope: of cos and sin; `dtype` unless given, or f32. */
+  readonly tableDtype?: KernelDtype;
 }
 
 /** The data of a call, what the right result is, and how far an element may be from it. */
@@ -190,6 +192,7 @@ function makeRows(operator: Exclude<KernelOperator, 'rope'>, asked: OperatorCall
       inputs,
       rowLength: length,
       rowStarts: Array.from({ length: rows }, (_what, row) => row * length),
+      tileRows: rows,
       least: { load: read * size, store: total * size },
     };
     return { call, out: array };
@@ -213,7 +216,7 @@ function makeRows(operator: Exclude<KernelOperator, 'rope'>, asked: OperatorCall
 }
 
 function makeRope(asked: OperatorCall, random: RandomStream): MadeCall {
-  const { dtype, batchPositions = false } = asked;
+  const { dtype, batchPositions = false, tableDtype = dtype } = asked;
   const shape = asked.shape as readonly [number, number, number, number];
   const [batch, seq, , headDim] = shape;
   const spec = readOptions(asked.spec as RopeSpec, 'aicore: spec');
@@ -245,11 +248,11 @@ function makeRope(asked: OperatorCall, random: RandomStream): MadeCall {
   const positions = numAxes > 1 ? tokens.map((_what, n) => n) : tokens;
   const total = shape.reduce((product, n) => product * n, 1);
   const x = fill(dtype, total, () => random.uniform(-1, 1));
-  const rounded = (values: ArrayLike<number>) => fill(dtype, values.length, (n) => values[n]!);
+  const rounded = (values: ArrayLike<number>) => fill(tableDtype, values.length, (n) => values[n]!);
   const [cos, sin] = [rounded(table.cos), rounded(table.sin)];
   const strides = rowMajorStrides(shape) as unknown as typeof shape;
   const pairing = read.step === 1 ? 'half' : write.step === 1 ? 'interleaved-to-half' : 'interleaved';
-  const tables = { sin, cos, positions, rotaryDim, rotaryOffset, pairing } as const;
+  const tables = { sin, cos, tableDtype, positions, rotaryDim, rotaryOffset, pairing } as const;
   const bind = () => {
     const out = unwritten(dtype, total);
     const a = ropeArgs({ ...tables, dtype, x: { shape, strides, data: x }, y: { shape, strides, data: out } });
@@ -260,7 +263,7 @@ function makeRope(asked: OperatorCall, random: RandomStream): MadeCall {
     rotaryDim,
     rotaryOffset,
     pairing: spec.pairing,
-    table: { rows: tableLen, pairs: rotaryDim / 2, cos: numbersOf(cos, dtype), sin: numbersOf(sin, dtype) },
+    table: { rows: tableLen, pairs: rotaryDim / 2, cos: numbersOf(cos, tableDtype), sin: numbersOf(sin, tableDtype) },
     seqLen: seq,
     batch: batchPositions ? batch : undefined,
     tableRows: positions,
@@ -268,7 +271,7 @@ function makeRope(asked: OperatorCall, random: RandomStream): MadeCall {
   const exact = new Float64Array(total);
   const result = tensorFrom(exact, { shape });
   runReference(bindRope(plan, tensorFrom(numbersOf(x, dtype), { shape }), result));
-  const [u, v] = [ROUNDOFF[dtype], ROUNDOFF[dtype === 'bf16' ? 'f32' : dtype]];
+  const [u, v] = [ROUNDOFF[dtype], ROUNDOFF[dtype === 'bf16' ? 'f32' : tableDtype]];
   const bounds = new Float64Array(total);
   for (let head = rotaryOffset; head < total; head += headDim) {
     for (let j = 0; j < rotaryDim / 2; j++) {

@@ -22,9 +22,6 @@ export function whyNotLeading({ pairing, rotaryOffset }: RopeArgs): string | und
   return rotaryOffset === 0 ? undefined : 'rotates the leading dimensions of a head only';
 }
 
-/** Buffers in each queue of the kernels: double buffering. */
-export const BUFFER_NUM = 2;
-
 /** Where a row is. */
 type Row = { readonly batch: number; readonly token: number; readonly head: number };
 
@@ -99,8 +96,8 @@ export class Transfer {
     this.pitch = roundUp(length * a.size, BLOCK) / a.size;
     this.column = rows * this.pitch;
     const bytes = columns.length * this.column * a.size;
-    this.#in = c.pipe.InitBuffer(ques[0], 'VECIN', BUFFER_NUM, inBytes ?? bytes);
-    this.#out = c.pipe.InitBuffer(ques[1], 'VECOUT', BUFFER_NUM, bytes);
+    this.#in = c.pipe.InitBuffer(ques[0], 'VECIN', a.buffers, inBytes ?? bytes);
+    this.#out = c.pipe.InitBuffer(ques[1], 'VECOUT', a.buffers, bytes);
   }
 
   copyIn(group: RowGroup): void {

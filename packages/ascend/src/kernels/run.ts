@@ -3,10 +3,11 @@ import { fail, readName, readOptions } from 'ropewalk/backend';
 import { readChip } from '../core.js';
 import { launchKernel } from '../launch.js';
 import type { GlobalTensor } from '../memory.js';
-import type { KernelName, KernelRun, MachineOptions, RopeKernelOptions } from '../trace.js';
+import type { KernelName, KernelRun, MachineOptions, RopeKernelOptions, Tiling } from '../trace.js';
 import { type RopeArgs, ropeArgs } from './args.js';
 import type { KernelDeclaration, KernelDtype } from './declaration.js';
 import { ROPE_KERNELS } from './index.js';
+import { readTiling } from './tiling.js';
 
 /** A call of an operator, with its tensors in global memory. */
 export interface BoundCall {
@@ -19,12 +20,15 @@ export interface BoundCall {
   readonly inputs: readonly GlobalTensor[];
   readonly rowLength: number;
   readonly rowStarts: readonly number[];
+  /** The most rows of a tile: those that lie side by side. */
+  readonly tileRows: number;
   readonly least: { readonly load: number; readonly store: number };
 }
 
 /** How a call is launched. */
 export interface LaunchedHow {
   readonly machine?: MachineOptions;
+  readonly tiling?: Tiling;
   readonly record?: boolean | readonly number[];
   readonly onBlock?: (done: number, total: number) => void;
 }
@@ -32,7 +36,7 @@ export interface LaunchedHow {
 /** Launches a kernel on a call of its operator. @throws {RopewalkError} UNSUPPORTED when it does not take the call */
 export function launchDeclared(kernel: KernelDeclaration, call: BoundCall, how: LaunchedHow): KernelRun {
   const { name, autoSync = true } = kernel;
-  const { dtype, facts, tensors, rowStarts, ...rest } = call;
+  const { dtype, facts, tensors, rowStarts, tileRows, ...rest } = call;
   const machine = readOptions(how.machine ?? {}, 'aicore: machine');
   const { cores } = readChip(machine);
   const named = Object.entries(kernel.arguments).map(([own, role]) => [own, tensors[role]]);
@@ -40,18 +44,20 @@ export function launchDeclared(kernel: KernelDeclaration, call: BoundCall, how: 
   const why = whyNotArgs(kernel, dtype, args);
   if (why !== undefined) fail('UNSUPPORTED', 'aicore: kernel', `the ${name} kernel ${why}`);
   const wanted = typeof kernel.blocks === 'function' ? kernel.blocks(args as never, cores) : kernel.blocks;
-  const blocks = wanted ?? Math.min(cores, rowStarts.length);
+  const { tiling: given, ...launched } = how;
+  const own = { rows: rowStarts.length, tileRows, blocks: wanted ?? Math.min(cores, rowStarts.length) };
+  const tiling = readTiling(given, name, kernel.takes ?? [], own);
   return launchKernel({
-    ...how,
+    ...launched,
     ...rest,
     kernel: name,
     dtype,
     machine,
-    blocks,
+    blocks: tiling.blocks,
     autoSync,
     rowStarts,
     output: tensors.out,
-    body: (c) => kernel.kernel(c, { ...args, blocks } as never),
+    body: (c) => kernel.kernel(c, { ...args, ...tiling } as never),
   });
 }
 
@@ -75,10 +81,19 @@ export function whyNotKernel(
     readonly pairing: string;
     readonly rotaryDim: number;
     readonly headDim: number;
+    /** Of cos and sin; `dtype` unless given. */
+    readonly tableDtype?: string;
   },
 ): string | undefined {
-  const { dtype, pairing, rotaryDim, headDim } = readOptions(call, 'aicore');
-  return whyNotArgs(ropeKernel(kernel), dtype, { pairing, rotaryDim, dim: headDim, rotaryOffset: 0 });
+  const { dtype, pairing, rotaryDim, headDim, tableDtype = dtype } = readOptions(call, 'aicore');
+  return whyNotArgs(ropeKernel(kernel), dtype, {
+    dtype,
+    tableDtype,
+    pairing,
+    rotaryDim,
+    dim: headDim,
+    rotaryOffset: 0,
+  });
 }
 
 /** A RoPE kernel by its name. */
@@ -87,10 +102,11 @@ export function ropeKernel(name: unknown): KernelDeclaration {
 }
 
 /** The call of a RoPE kernel on these arguments; `inputs` are those that must be read whole. */
-export function ropeCall(a: Omit<RopeArgs, 'blocks'>, inputs: readonly GlobalTensor[]): BoundCall {
+export function ropeCall(a: Omit<RopeArgs, keyof Tiling>, inputs: readonly GlobalTensor[]): BoundCall {
   const { x, cos, sin, positions, y: out } = a;
   const tensors = { x, cos, sin, positions, out };
-  return { dtype: a.dtype, facts: a, tensors, inputs, rowLength: a.dim, rowStarts: a.rowStarts, least: a.least };
+  const { dtype, dim: rowLength, rowStarts, heads: tileRows, least } = a;
+  return { dtype, facts: a, tensors, inputs, rowLength, rowStarts, tileRows, least };
 }
 
 /**
@@ -108,7 +124,7 @@ export function runRopeKernel(call: RopeKernelOptions): KernelRun {
   const options = readOptions(call, 'aicore: options');
   const kernel = ropeKernel(options.kernel);
   readName(options.pairing, ['interleaved', 'half'], 'aicore: pairing');
-  const { machine, record, onBlock } = options;
+  const { machine, tiling, record, onBlock } = options;
   const a = ropeArgs(options);
-  return launchDeclared(kernel, ropeCall(a, [a.positions]), { machine, record, onBlock });
+  return launchDeclared(kernel, ropeCall(a, [a.positions]), { machine, tiling, record, onBlock });
 }

@@ -9,7 +9,8 @@
 import type { AscendC } from '../ascendc.js';
 import type { RopeArgs, RowStrides } from './args.js';
 import { declareKernel, type KernelDeclaration } from './declaration.js';
-import { BUFFER_NUM, oneRow, ROPE_ARGUMENTS } from './rows.js';
+import { oneRow, ROPE_ARGUMENTS } from './rows.js';
+import { BUFFER_NUM } from './tiling.js';
 
 /** The document's name and value. */
 const BYTE_ALIGN = 32;
@@ -31,7 +32,8 @@ export const SEED: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs>({
 });
 
 /** What a kernel of whole heads in GPT-J pairs does not take. */
-export function whyNotGptj({ pairing, rotaryDim, dim }: RopeArgs): string | undefined {
+export function whyNotGptj({ dtype, tableDtype, pairing, rotaryDim, dim }: RopeArgs): string | undefined {
+  if (tableDtype !== dtype) return 'reads cos and sin in the type of the elements only';
   if (pairing !== 'interleaved') return 'rotates interleaved pairs (GPT-J) only';
   return rotaryDim === dim ? undefined : 'rotates whole heads only';
 }

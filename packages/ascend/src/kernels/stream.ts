@@ -1,15 +1,18 @@
 /** Kernels that take dense rows tile by tile: loads, a computation in lanes, a store, with double buffering. @module */
+
 import type { AscendC, LaneType, LocalTensor, TQue } from '../ascendc.js';
 import { BLOCK, REPEAT } from '../costs.js';
 import type { GlobalTensor } from '../memory.js';
+import type { Tiling } from '../trace.js';
 import type { RowFacts } from './declaration.js';
-import { BUFFER_NUM, oneRow, roundUp } from './rows.js';
+import { oneRow, roundUp } from './rows.js';
+import { BUFFER_NUM } from './tiling.js';
 
 /** Elements of a tile of the kernels that work element by element. */
 export const TILE = 4096;
 
 /** Blocks for such a kernel: as many as have a tile, at most one a core. */
-export function elementBlocks({ rows, length }: Omit<RowFacts, 'blocks'>, cores: number): number {
+export function elementBlocks({ rows, length }: Omit<RowFacts, keyof Tiling>, cores: number): number {
   return Math.min(cores, Math.ceil((rows * length) / TILE));
 }
 

@@ -1,0 +1,134 @@
+/**
+ * Microseconds of a modelled run, by 13 rows that others measured on a device.
+ *
+ * The rows are public: tile-ai/tilelang-ascend@628f8a41,
+ * examples/pos_embedding/RotaryPositionEmbedding/bench_mark.md: msprof's task duration, in place, the chip not named.
+ * One column is TileLang's kernel, the other CANN's operator. The fit uses TileLang's: CANN's takes 18 to 22 µs on 12
+ * rows whose bytes differ 16 times, which no count of rows explains, and its kernel is not on the model.
+ *
+ * What stands for TileLang's kernel is `fast` with f32 tables and one buffer a queue: like TileLang's it computes in
+ * f32 and does not overlap loads, work and stores. The modelled chip is a 910B2, because TileLang's launches 48 blocks.
+ *
+ * A row is task + cycles · factor / clock, and for interleaved pairs one more term: TileLang's kernel builds its gather
+ * index in each launch, which `fast` does not do, so this term is in no other figure. @module
+ */
+import { CHIPS } from './costs.js';
+import { prepareRope } from './measure.js';
+import { workCycles } from './time.js';
+import type { Pairing } from './trace.js';
+
+/** A row of the public benchmark. */
+export interface DeviceRow {
+  readonly name: string;
+  /** batch, seq, heads, head_dim. */
+  readonly shape: readonly [batch: number, seq: number, heads: number, headDim: number];
+  readonly pairing: Pairing;
+  readonly dtype: 'f16' | 'bf16';
+  /** Microseconds of TileLang's kernel, and of CANN's operator. */
+  readonly tilelang: number;
+  readonly cann: number;
+}
+
+const TABLE: readonly (readonly [string, DeviceRow['shape'], Pairing, 'f16' | 'bf16', number, number])[] = [
+  ['decode_bs1', [1, 1, 32, 128], 'half', 'f16', 7.98, 7.63],
+  ['decode_bs64', [1, 64, 64, 128], 'half', 'f16', 14.61, 19.82],
+  ['prefill_bs4_h64', [1, 4, 64, 128], 'half', 'f16', 6.99, 18.89],
+  ['prefill_bs8_h64', [1, 8, 64, 128], 'half', 'f16', 7.34, 19.9],
+  ['prefill_bs32_h64', [1, 32, 64, 128], 'half', 'f16', 10.09, 20.08],
+  ['prefill_bs4_d256', [1, 4, 64, 256], 'half', 'f16', 9.43, 18.99],
+  ['prefill_bs4_d512', [1, 4, 64, 512], 'half', 'f16', 12.98, 18.68],
+  ['prefill_bs4_bf16', [1, 4, 64, 128], 'half', 'bf16', 7.61, 18.81],
+  ['prefill_bs8_bf16', [1, 8, 64, 128], 'half', 'bf16', 9.9, 19.88],
+  ['prefill_bs4_inter', [1, 4, 64, 128], 'interleaved', 'f16', 15.06, 19.0],
+  ['prefill_bs8_inter', [1, 8, 64, 128], 'interleaved', 'f16', 15.03, 19.32],
+  ['prefill_bs4_inter_bf16', [1, 4, 64, 128], 'interleaved', 'bf16', 15.44, 18.4],
+  ['bsnd_bs4_s4', [4, 4, 64, 128], 'half', 'f16', 9.38, 21.54],
+];
+
+/** The 13 rows that microseconds are calibrated with. */
+export const DEVICE_ROWS: readonly DeviceRow[] = /* @__PURE__ */ Object.freeze(
+  TABLE.map(([name, shape, pairing, dtype, tilelang, cann]) => ({ name, shape, pairing, dtype, tilelang, cann })),
+);
+
+/** What a fit gives: microseconds of a task, device cycles for each modelled one, microseconds of TileLang's index. */
+export interface Fit {
+  readonly task: number;
+  readonly factor: number;
+  readonly index: number;
+}
+
+/** A row, its prediction by a fit of all rows, and by one of the other 12 (leave one out). */
+export interface CalibratedRow extends DeviceRow {
+  /** Modelled cycles without the one-off heads, which are in the task. */
+  readonly cycles: number;
+  readonly fitted: number;
+  readonly leftOut: number;
+  /** `leftOut / tilelang − 1`. */
+  readonly error: number;
+}
+
+/** The fit of all rows, and what it predicts. */
+export interface Calibration {
+  readonly fit: Fit;
+  readonly rows: readonly CalibratedRow[];
+}
+
+const CLOCK_GHZ = CHIPS['910B2'].clockGHz;
+
+/** The terms of a row that {@link Fit}'s numbers multiply. */
+type Terms = readonly [task: number, factor: number, index: number];
+
+/**
+ * Runs the kernel on all rows, fits, and predicts each row by a fit of the others. It takes seconds.
+ *
+ * @example calibrate().rows.filter((row) => Math.abs(row.error) <= 0.35).length; // 13
+ */
+export function calibrate(): Calibration {
+  const cycles: number[] = [];
+  for (const { shape, pairing, dtype } of DEVICE_ROWS) {
+    const [, seq, , headDim] = shape;
+    const own = { base: 10000, batchPositions: false, tableLen: seq, rotaryDim: headDim };
+    const rope = prepareRope({ shape, pairing, dtype, tableDtype: 'f32', ...own });
+    cycles.push(workCycles(rope.measure('fast', { chip: '910B2', tiling: { buffers: 1 } }).run));
+  }
+  const terms = DEVICE_ROWS.map(
+    ({ pairing }, n): Terms => [1, cycles[n]! / (CLOCK_GHZ * 1000), pairing === 'interleaved' ? 1 : 0],
+  );
+  const measured = DEVICE_ROWS.map(({ tilelang }) => tilelang);
+  const fitWithout = (left: number): Terms =>
+    leastSquares(
+      terms.filter((_what, n) => n !== left),
+      measured.filter((_what, n) => n !== left),
+    );
+  const all = fitWithout(-1);
+  const predict = (fit: Terms, row: Terms): number => fit.reduce((sum, value, n) => sum + value * row[n]!, 0);
+  const [task, factor, index] = all;
+  return {
+    fit: { task, factor, index },
+    rows: DEVICE_ROWS.map((row, n) => {
+      const leftOut = predict(fitWithout(n), terms[n]!);
+      const fitted = predict(all, terms[n]!);
+      return { ...row, cycles: cycles[n]!, fitted, leftOut, error: leftOut / row.tilelang - 1 };
+    }),
+  };
+}
+
+/** The three numbers with the least sum of squared relative errors, by the normal equations. */
+function leastSquares(rows: readonly Terms[], measured: readonly number[]): Terms {
+  const m = [0, 1, 2].map(() => [0, 0, 0, 0]);
+  for (const [n, row] of rows.entries()) {
+    const scaled = row.map((term) => term / measured[n]!);
+    for (let i = 0; i < 3; i++) {
+      for (let j = 0; j < 3; j++) m[i]![j]! += scaled[i]! * scaled[j]!;
+      m[i]![3]! += scaled[i]!;
+    }
+  }
+  for (let i = 0; i < 3; i++) {
+    for (let r = 0; r < 3; r++) {
+      if (r === i) continue;
+      const by = m[r]![i]! / m[i]![i]!;
+      for (let c = i; c < 4; c++) m[r]![c]! -= by * m[i]![c]!;
+    }
+  }
+  return [m[0]![3]! / m[0]![0]!, m[1]![3]! / m[1]![1]!, m[2]![3]! / m[2]![2]!];
+}

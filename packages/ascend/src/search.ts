@@ -1,0 +1,91 @@
+/** The best tiling of a kernel for a shape, found by running it. @module */
+import { readOptions, refuse } from 'ropewalk/backend';
+import { HEADS, loadCycles, storeCycles } from './costs.js';
+import { ropeKernel } from './kernels/run.js';
+import { type MeasuredCall, type MeasuredKernel, type MeasureOptions, prepareRope } from './measure.js';
+import type { KernelName, KernelRun, Tiling } from './trace.js';
+
+/** One tiling that was tried. */
+export interface TriedTiling {
+  readonly tiling: Tiling;
+  readonly cycles: number;
+  /** The kinds of its findings; a tiling with any cannot be the best. */
+  readonly findings: readonly string[];
+}
+
+/** What {@link searchTiling} found. */
+export interface TilingSearch {
+  readonly best: Tiling;
+  readonly measured: MeasuredKernel;
+  /** In the order of the search; the first is the kernel's own choice. */
+  readonly tried: readonly TriedTiling[];
+  /** The fewest cycles that loads and stores of the rows alone take on these cores, with the heads. */
+  readonly limitCycles: number;
+}
+
+/**
+ * Searches the tiling with the fewest cycles: one parameter after the other, until no change of one helps. The same
+ * call gives the same answer.
+ *
+ * @param kernel - the kernel; one without parameters has only its own choice
+ * @param call - shape, dtype, pairing and tables
+ * @param options - chip and cores; `onTry` is called after each run
+ * @throws {RopewalkError} as measureRopeKernel
+ */
+export function searchTiling(
+  kernel: KernelName,
+  call: MeasuredCall,
+  options: Pick<MeasureOptions, 'chip' | 'cores'> & { readonly onTry?: (tried: TriedTiling) => void } = {},
+): TilingSearch {
+  const { onTry, chip, cores } = readOptions(options, 'aicore: options');
+  if (onTry !== undefined && typeof onTry !== 'function') refuse('RANGE', 'aicore: onTry', 'a function', onTry);
+  const { takes = [] } = ropeKernel(kernel);
+  const rope = prepareRope(call);
+  const tried = new Map<string, TriedTiling>();
+  const run = (tiling: Tiling): { cycles: number; measured?: MeasuredKernel } => {
+    const key = JSON.stringify(tiling);
+    const known = tried.get(key);
+    if (known) return { cycles: Number.POSITIVE_INFINITY }; // it was not the best then
+    const measured = rope.measure(kernel, { chip, cores, tiling });
+    const findings = measured.run.findings.map(({ kind }) => kind);
+    const one = { tiling, cycles: measured.run.cycles, findings };
+    tried.set(key, one);
+    onTry?.(one);
+    return { cycles: findings.length > 0 ? Number.POSITIVE_INFINITY : measured.run.cycles, measured };
+  };
+  const own = run({}).measured!;
+  let [best, cycles, measured] = [{} as Tiling, own.run.cycles, own];
+  const rows = own.rows;
+  const steps: { readonly [P in keyof Required<Tiling>]: readonly number[] } = {
+    tileRows: powersTo(Math.min(255, rope.heads)),
+    buffers: [1, 2, 3, 4],
+    blocks: [1, 2, 4, 8].map((part) => Math.ceil(own.run.blockCount / part)).filter((n) => n <= rows),
+  };
+  for (let better = true; better; ) {
+    better = false;
+    for (const name of ['tileRows', 'buffers', 'blocks'] as const) {
+      if (!takes.includes(name)) continue;
+      for (const value of steps[name]) {
+        const next = { ...best, [name]: value };
+        const got = run(next);
+        if (got.cycles >= cycles) continue;
+        [best, cycles, measured, better] = [next, got.cycles, got.measured!, true];
+      }
+    }
+  }
+  return { best, measured, tried: [...tried.values()], limitCycles: limitOf(own.run) };
+}
+
+function powersTo(most: number): number[] {
+  const list: number[] = [];
+  for (let n = 1; n < most; n *= 2) list.push(n);
+  return [...list, most];
+}
+
+/** Loads and stores of the fewest bytes, each core its share, in one copy each, at the same time. */
+function limitOf({ bytes, blockCount }: KernelRun): number {
+  const share = (n: number): number => n / Math.max(1, blockCount);
+  const load = loadCycles(share(bytes.least.load), blockCount);
+  const store = storeCycles(share(bytes.least.store), share(bytes.least.store), 1, blockCount);
+  return HEADS.operator + HEADS.mte2(blockCount, false) + Math.max(load, store);
+}
