@@ -52,6 +52,14 @@ function describe(device: DeviceProfile): string[] {
         `    ${source}`,
       ]),
     ]),
+    ...(device.lacks ?? []).flatMap(({ name, source }, n) => [
+      ...(n === 0 ? ['', 'Not there'] : []),
+      `  ${name}`,
+      `    ${source}`,
+    ]),
+    ...(device.onnx
+      ? ['', 'Of ONNX, of what RoPE may need', `  ${device.onnx.names.join(', ')}`, `    ${device.onnx.source}`]
+      : []),
     '',
     device.open ? `It computes: ropewalk check --backend ${device.name}` : 'Rules only: this profile does not compute.',
   ];

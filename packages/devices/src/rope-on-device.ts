@@ -78,8 +78,9 @@ export interface RopeForm {
   readonly operator: string;
   /** Calls a layer, copies included; of a graph its nodes, without those that only reshape. */
   readonly calls: number;
-  /** What has to be done, and the same in full sentences. Nothing: the operator takes the RoPE as it is. */
+  /** What has to be done; nothing where the operator takes the RoPE as it is. */
   readonly steps: readonly RopeStep[];
+  /** A sentence for each step. */
   readonly words: readonly string[];
   /** What is computed otherwise than the RoPE says, and what is less precise; full sentences. */
   readonly lost: readonly string[];

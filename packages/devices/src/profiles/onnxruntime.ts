@@ -134,15 +134,29 @@ export const ORT_COREML: DeviceProfile = {
 const WEBNN_LIST = `${AT}/webnn/builders/op_builder_factory.cc`;
 const WEBNN_ROPE = `${AT}/webnn/builders/impl/rotaryEmbedding_op_builder.cc`;
 const WEBNN_SHAPES = `${AT}/webnn/builders/helper.cc`;
+const WEBNN_RUN = 'onnxruntime-web 1.30.0 in Chromium 147, measured: docs/export.md';
 const WEBNN_GQA = `${AT}/webnn/builders/impl/gqa_op_builder.cc`;
 
 /** The NPU API of the web. */
 export const ORT_WEBNN: DeviceProfile = {
   name: 'ort-webnn',
   title: "onnxruntime-web's WebNN provider",
-  sources: [WEBNN_LIST, WEBNN_ROPE, WEBNN_GQA, WEBNN_SHAPES],
+  sources: [WEBNN_LIST, WEBNN_ROPE, WEBNN_GQA, WEBNN_SHAPES, WEBNN_RUN],
   operators: [
-    { op: 'rope', name: 'RotaryEmbedding', call: 'standard', rules: [floats(WEBNN_ROPE), fixed(WEBNN_SHAPES)] },
+    {
+      op: 'rope',
+      name: 'RotaryEmbedding',
+      call: 'standard',
+      rules: [
+        floats(WEBNN_ROPE),
+        fixed(WEBNN_SHAPES),
+        {
+          words: 'position_ids are given, of one axis: it slices cos and sin of each token wrongly',
+          source: WEBNN_RUN,
+          holds: ({ axes }) => axes === 1,
+        },
+      ],
+    },
     { op: 'rope', name: 'primitives', call: 'primitives', rules: [floats(WEBNN_ROPE), fixed(WEBNN_SHAPES)] },
     {
       op: 'attention',
