@@ -135,10 +135,13 @@ const MAIN: Rows = {
   planScale: () => [ones(2, 3), ones(2), ones(2, 3), { softcap: 5 }],
   planSelfAttention: () => [
     ones(2, 1, 2),
+    cache(3, 2, 1, 2),
+    cache(3, 2, 1, 2),
     ones(2, 1, 2),
-    ones(2, 1, 2),
-    ones(2, 1, 2),
-    { scale: 1, causal: true, window: 2, softcap: 5, sinks: ones(1) },
+    {
+      ...{ scale: 1, causal: true, window: 2, softcap: 5, sinks: ones(1), kScale: 0.5, vScale: [0.5, 2] },
+      paged: { blockTable: tensorFrom(Int32Array.of(2, 1), { shape: [1, 2] }), lengths: [3] },
+    },
   ],
   planRope: () => [
     { ...full(), positions: [0, 1, 0, 1, 0, 1], seqLen: 2, direction: 'forward', recipe: 'float64', tableDtype: 'f64' },

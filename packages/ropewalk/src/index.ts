@@ -40,7 +40,7 @@ export {
 } from './core/tensor.js';
 export { type AddPlan, planAdd } from './ops/add.js';
 export { type ArgmaxPlan, planArgmax } from './ops/argmax.js';
-export type { StoredDtype } from './ops/checks.js';
+export type { StoredCacheDtype, StoredDtype } from './ops/checks.js';
 export { type EmbeddingPlan, planEmbedding } from './ops/embedding.js';
 export { type ExpertLinearOptions, type ExpertLinearPlan, planExpertLinear } from './ops/expert-linear.js';
 export { type GegluPlan, type GeluOptions, type GeluPlan, planGeglu, planGelu } from './ops/gelu.js';
@@ -85,7 +85,13 @@ export { planRoute, type RouteGroups, type RouteOptions, type RoutePlan } from '
 export type { Runner } from './ops/runner.js';
 export { planScale, type ScaleOptions, type ScalePlan } from './ops/scale.js';
 export type { CacheScale } from './ops/scales.js';
-export { planSelfAttention, type SelfAttentionOptions, type SelfAttentionPlan } from './ops/self-attention.js';
+export {
+  type PagedOptions,
+  type Pages,
+  planSelfAttention,
+  type SelfAttentionOptions,
+  type SelfAttentionPlan,
+} from './ops/self-attention.js';
 export { planSwiglu, type SwigluOptions, type SwigluPlan } from './ops/swiglu.js';
 export { BACKENDS, openBackend, openCpu } from './registry.js';
 export {

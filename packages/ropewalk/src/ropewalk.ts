@@ -12,7 +12,7 @@ import { refuse } from './core/errors.js';
 import { checkTensor, Tensor, type TensorFromOptions, tensorFrom } from './core/tensor.js';
 import { planAdd } from './ops/add.js';
 import { planArgmax } from './ops/argmax.js';
-import { checkFloat, isPlan, type StoredDtype } from './ops/checks.js';
+import { checkFloat, isPlan, type StoredCacheDtype, type StoredDtype } from './ops/checks.js';
 import { planEmbedding } from './ops/embedding.js';
 import { type ExpertLinearOptions, planExpertLinear } from './ops/expert-linear.js';
 import { type GeluOptions, planGeglu, planGelu } from './ops/gelu.js';
@@ -401,14 +401,15 @@ export class Ropewalk implements Runner {
    *
    * @param q - `[seq, num_heads, d]`, or with a batch in front of all four
    * @param k - `[total, num_kv_heads, d]`; the last `seq` keys belong to the queries, those before are the past; in q's
-   *   dtype, or f16 or bf16 where q is f32
+   *   dtype, or f16 or bf16 where q is f32; or in i8, f8_e4m3 or f8_e5m2 with `kScale` and `vScale`; paged ones in blocks
    * @param v - `[total, num_kv_heads, dv]`, the dtype of k
-   * @param options - scale (1/√d unless given), causal, window, softcap, sinks; `out` `[seq, num_heads, dv]`
+   * @param options - scale (1/√d unless given), causal, window, softcap, sinks, kScale, vScale, paged; `out` `[seq,
+   *   num_heads, dv]`
    */
   selfAttention<D extends FloatDtype>(
     q: Tensor<D>,
-    k: Tensor<NoInfer<StoredDtype<D>>>,
-    v: Tensor<NoInfer<StoredDtype<D>>>,
+    k: Tensor<NoInfer<StoredCacheDtype<D>>>,
+    v: Tensor<NoInfer<StoredCacheDtype<D>>>,
     options: OutOption<NoInfer<D>> & SelfAttentionOptions = {},
   ): Tensor<D> {
     checkTensor(q, 'self_attention: q');

@@ -1,4 +1,4 @@
-/** KV caches in 8 bits, in blocks, and parts that are copied: every backend against the reference. */
+/** KV caches in 8 bits and in blocks, parts that are copied, and attention: every backend against the reference. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
@@ -13,7 +13,9 @@ import {
 import { type Tensor, tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';
 import { bindRopeParts, type RopePartOptions } from '../../../packages/ropewalk/src/ops/rope/call.js';
 import { planRope, type RopePlan } from '../../../packages/ropewalk/src/ops/rope/plan.js';
+import { planSelfAttention } from '../../../packages/ropewalk/src/ops/self-attention.js';
 import { ropeReference } from '../../../packages/ropewalk/src/reference/rope.js';
+import { selfAttentionReference } from '../../../packages/ropewalk/src/reference/self-attention.js';
 import { noGpu, openShared } from '../../support/gpu.js';
 import { f64Tensor, seeded } from '../../support/tensors.js';
 
@@ -229,6 +231,162 @@ for (const { name, runs } of BACKENDS) {
   });
 }
 
+/** An attention over a cache, paged or not. */
+interface AttentionRecipe {
+  readonly lengths: readonly number[];
+  readonly seq: number;
+  readonly kvHeads: number;
+  readonly group: number;
+  readonly d: number;
+  readonly dv: number;
+  readonly qDtype: 'f32' | 'f16' | 'bf16';
+  readonly cacheDtype: CacheDtype;
+  readonly blockSize: number;
+  readonly scale: Recipe['scale'];
+  readonly window: number | undefined;
+  readonly softcap: number | undefined;
+  readonly sinks: boolean;
+  readonly causal: boolean;
+}
+
+const attentionRecipe: fc.Arbitrary<AttentionRecipe> = fc
+  .record({
+    lengths: fc.array(fc.integer({ min: 0, max: 230 }), { minLength: 1, maxLength: 3 }),
+    seq: fc.constantFrom(1, 1, 2, 5, 21),
+    kvHeads: fc.integer({ min: 1, max: 2 }),
+    group: fc.constantFrom(1, 2, 5),
+    d: fc.constantFrom(4, 7, 16, 40),
+    dv: fc.constantFrom(4, 8, 9, 24),
+    qDtype: fc.constantFrom<AttentionRecipe['qDtype']>('f32', 'f16', 'bf16'),
+    cacheDtype: fc.constantFrom<CacheDtype>(...EIGHT_BITS, ...EIGHT_BITS, 'f32', 'f16'),
+    blockSize: fc.constantFrom(1, 5, 16),
+    scale: fc.constantFrom<Recipe['scale']>('one', 'heads', 'dims'),
+    window: fc.option(fc.integer({ min: 1, max: 100 }), { nil: undefined }),
+    softcap: fc.option(fc.constant(5), { nil: undefined }),
+    sinks: fc.boolean(),
+    causal: fc.boolean(),
+  })
+  .map((r) => ({
+    ...r,
+    lengths: r.lengths.map((past) => past + r.seq),
+    cacheDtype: isFloat(r.cacheDtype) ? r.qDtype : r.cacheDtype,
+    window: r.causal ? r.window : undefined,
+  }));
+
+/** The tensors of a call: dense caches of each sequence's keys, and the same keys in blocks in disorder. */
+function madeAttention(r: AttentionRecipe) {
+  const { seq, kvHeads, group, d, dv, blockSize } = r;
+  const batch = r.lengths.length;
+  const wave = (n: number, by: number): number[] => Array.from({ length: n }, (_, i) => Math.sin(i * by + 1) * 2);
+  const unit = r.cacheDtype === 'i8' ? 2 / 127 : 1 / 8;
+  const scaleOf = (n: number): number | number[] =>
+    r.scale === 'one'
+      ? unit
+      : Array.from({ length: r.scale === 'heads' ? kvHeads : kvHeads * n }, (_, i) => unit * (1 + (i % 3) / 2));
+  const options = {
+    window: r.window,
+    softcap: r.softcap,
+    causal: r.causal,
+    ...(r.sinks ? { sinks: f64Tensor(wave(kvHeads * group, 0.9), [kvHeads * group], r.qDtype) } : {}),
+    ...(isFloat(r.cacheDtype) ? {} : { kScale: scaleOf(d), vScale: scaleOf(dv) }),
+  };
+  const q = f64Tensor(wave(batch * seq * kvHeads * group * d, 0.7), [batch, seq, kvHeads * group, d], r.qDtype);
+  const maxBlocks = Math.max(...r.lengths.map((n) => Math.ceil(n / blockSize))) + 1;
+  const blocks = batch * maxBlocks + 1;
+  const table = Int32Array.from({ length: batch * maxBlocks }, (_, n) => blocks - 1 - n);
+  for (const [b, length] of r.lengths.entries())
+    table.fill(-5, b * maxBlocks + Math.ceil(length / blockSize), (b + 1) * maxBlocks);
+  const pool = (n: number, by: number): Tensor<CacheDtype> => {
+    const data = newArray(r.cacheDtype, blocks * blockSize * kvHeads * n);
+    const step = isFloat(r.cacheDtype) ? 1 : 1 / unit;
+    for (let i = 0; i < data.length; i++) storeNumber(data, r.cacheDtype, i, Math.sin(i * by) * 2 * step);
+    return tensorFrom(data, { dtype: r.cacheDtype, shape: [blocks, blockSize, kvHeads, n] }) as Tensor<CacheDtype>;
+  };
+  const paged = { blockTable: tensorFrom(table, { shape: [batch, maxBlocks] }), lengths: r.lengths };
+  return { q: q as Tensor<FloatDtype>, k: pool(d, 1.1), v: pool(dv, 1.7), options, paged, table, maxBlocks };
+}
+
+/** The keys of one sequence, in order. */
+function dense(pool: Tensor<CacheDtype>, b: number, r: AttentionRecipe, table: Int32Array, maxBlocks: number) {
+  const [, , heads, n] = pool.shape as [number, number, number, number];
+  const all = pool.storage.host!;
+  const data = newArray(r.cacheDtype, r.lengths[b]! * heads * n);
+  for (let t = 0; t < r.lengths[b]!; t++) {
+    const row = table[b * maxBlocks + Math.floor(t / r.blockSize)]! * r.blockSize + (t % r.blockSize);
+    for (let i = 0; i < heads * n; i++) data[t * heads * n + i] = all[row * heads * n + i]!;
+  }
+  return tensorFrom(data, { dtype: r.cacheDtype, shape: [1, r.lengths[b]!, heads, n] }) as Tensor<CacheDtype>;
+}
+
+for (const { name, runs } of BACKENDS) {
+  describe(`attention over KV caches on ${name}`, { skip: name === 'webgpu' && noGpu }, () => {
+    test('random calls: paged and dense caches, against the formula on widened values', async () => {
+      const rw = await openShared(name);
+      await fc.assert(
+        fc.asyncProperty(attentionRecipe, async (r) => {
+          const { q, k, v, options, paged, table, maxBlocks } = madeAttention(r);
+          const got = rw.selfAttention(q, k as never, v as never, { ...options, paged } as never);
+          const paging = await got.readNumbers();
+          for (const b of r.lengths.keys()) {
+            const [kb, vb] = [dense(k, b, r, table, maxBlocks), dense(v, b, r, table, maxBlocks)];
+            const one = rw.selfAttention(q.slice(0, b, b + 1), kb as never, vb as never, options as never);
+            // The same values as f64, multiplied by their scales here.
+            const wide = (t: Tensor<CacheDtype>, scale: number | number[] | undefined): Tensor<'f64'> => {
+              const n = t.shape[3]!;
+              const values = Float64Array.from(t.readNumbers() as Float64Array, (value, i) => {
+                const head = Math.floor(i / n) % r.kvHeads;
+                const by =
+                  typeof scale === 'object'
+                    ? scale[scale.length === r.kvHeads ? head : head * n + (i % n)]!
+                    : (scale ?? 1);
+                return value * Math.fround(by);
+              });
+              return tensorFrom(values, { shape: t.shape }) as Tensor<'f64'>;
+            };
+            const toF64 = (t: Tensor<FloatDtype>): Tensor<'f64'> =>
+              tensorFrom((t.readNumbers() as Float64Array).slice(), { shape: t.shape }) as Tensor<'f64'>;
+            const want = zeros('f64', one.shape);
+            selfAttentionReference(
+              planSelfAttention(toF64(q.slice(0, b, b + 1)), wide(kb, options.kScale), wide(vb, options.vScale), want, {
+                ...options,
+                kScale: undefined,
+                vScale: undefined,
+                ...(options.sinks ? { sinks: toF64(options.sinks as Tensor<FloatDtype>) } : {}),
+              } as never),
+            );
+            const rounding = { f32: 2 ** -20, f16: 2 ** -10, bf16: 2 ** -7 }[r.qDtype];
+            const alone = await one.readNumbers();
+            for (const [i, value] of (want.readNumbers() as Float64Array).entries()) {
+              const bound = rounding * Math.abs(value) + 2 ** -17;
+              assert.ok(Math.abs(alone[i]! - value) <= bound, `dense, element ${i}: ${alone[i]}, not ${value}`);
+              const other = paging[b * want.size + i]!;
+              assert.ok(Math.abs(other - value) <= bound, `paged, element ${i}: ${other}, not ${value}`);
+            }
+          }
+        }),
+        { ...seeded, numRuns: runs / 5 },
+      );
+      rw.dispose();
+    });
+
+    test('blocks change no bit: one sequence, paged and dense', async () => {
+      const rw = await openShared(name);
+      for (const seq of [1, 40]) {
+        const r: AttentionRecipe = {
+          ...{ lengths: [203], seq, kvHeads: 2, group: 2, d: 16, dv: 24, qDtype: 'f32', cacheDtype: 'f32' },
+          ...{ blockSize: 16, scale: 'one', window: 150, softcap: undefined, sinks: false, causal: true },
+        };
+        const { q, k, v, options, paged, table, maxBlocks } = madeAttention(r);
+        const [kb, vb] = [dense(k, 0, r, table, maxBlocks), dense(v, 0, r, table, maxBlocks)];
+        const inBlocks = rw.selfAttention(q, k as never, v as never, { ...options, paged } as never);
+        const alone = rw.selfAttention(q, kb as never, vb as never, options as never);
+        assert.deepEqual(await inBlocks.read(), await alone.read());
+      }
+      rw.dispose();
+    });
+  });
+}
+
 /** One element as {@link made} fills memory. */
 function newArrayOf(dtype: CacheDtype): ReturnType<typeof newArray> {
   const one = newArray(dtype, 1);
@@ -314,6 +472,81 @@ describe('refusals', () => {
         message: `rope: parts[0].${message}`,
       }),
     );
+
+  const q = zeros('f32', [1, 2, 2, 4]);
+  const pool = zeros('i8', [3, 2, 2, 4]);
+  const blockTable = tensorFrom(Int32Array.of(1, 2, 9), { shape: [1, 3] });
+  const attend = (options: object, keys: Tensor = pool): unknown =>
+    planSelfAttention(q, keys, keys, zeros('f32', [1, 2, 2, 4]), { kScale: 1, vScale: 1, ...options });
+  const attentions: [string, () => unknown, string, string][] = [
+    [
+      'an i8 cache without a scale',
+      () => attend({ paged: { blockTable, lengths: [3] }, vScale: undefined }),
+      'RANGE',
+      'vScale: expected the scale of an i8 cache (value = stored · scale), got none',
+    ],
+    [
+      'a block that the cache does not have',
+      () => attend({ paged: { blockTable, lengths: [5] } }),
+      'RANGE',
+      'blockTable[0, 2]: expected an integer in [0, 2], got 9',
+    ],
+    [
+      'a length past the table',
+      () => attend({ paged: { blockTable, lengths: [7] } }),
+      'RANGE',
+      'lengths[0]: expected an integer in [2, 6], got 7',
+    ],
+    [
+      'fewer keys than queries',
+      () => attend({ paged: { blockTable, lengths: [1] } }),
+      'RANGE',
+      'lengths[0]: expected an integer in [2, 6], got 1',
+    ],
+    [
+      'two lengths',
+      () => attend({ paged: { blockTable, lengths: [2, 2] } }),
+      'SHAPE',
+      'lengths: expected 1 lengths, got 2',
+    ],
+    [
+      'a table of another batch',
+      () => attend({ paged: { blockTable: zeros('i32', [2, 3]), lengths: [2] } }),
+      'SHAPE',
+      'blockTable: expected shape [1, max_blocks], got [2, 3]',
+    ],
+    [
+      'a table of floats',
+      () => attend({ paged: { blockTable: zeros('f32', [1, 3]), lengths: [2] } }),
+      'DTYPE',
+      'blockTable: expected an integer dtype, got "f32"',
+    ],
+    [
+      'three scales',
+      () => attend({ paged: { blockTable, lengths: [2] }, kScale: [1, 2, 3] }),
+      'SHAPE',
+      'kScale: expected a number, 2 numbers (one for each head), or 2 × 4, got 3',
+    ],
+    [
+      'a cache of i16',
+      () => attend({ paged: { blockTable, lengths: [2] } }, zeros('i16', [3, 2, 2, 4])),
+      'DTYPE',
+      'k: expected f64, f32, f16, bf16, i8, f8_e4m3 or f8_e5m2, got "i16"',
+    ],
+    [
+      'a paged cache without blocks',
+      () => attend({ paged: { blockTable, lengths: [2] } }, zeros('i8', [3, 2, 4])),
+      'SHAPE',
+      'k: expected 4 dimensions, in blocks, got [3, 2, 4]',
+    ],
+  ];
+  for (const [name, run, code, message] of attentions)
+    test(`attention: ${name}`, () => assert.throws(run, { code, message: `self_attention: ${message}` }));
+
+  test('attention: a block that no query sees may be any number', () => {
+    const lost = tensorFrom(Int32Array.of(-1, 2, 9), { shape: [1, 3] });
+    assert.ok(attend({ paged: { blockTable: lost, lengths: [4] }, window: 1 }));
+  });
 
   test('an operator that computes refuses 8-bit floats by name', async () => {
     const { planAdd } = await import('../../../packages/ropewalk/src/ops/add.js');

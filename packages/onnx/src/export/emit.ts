@@ -164,7 +164,8 @@ function emitLinear(g: PlanGraph, { x, weight, bias, out }: Plan<'linear'>): und
 const MAX_MASK_BYTES = 2 ** 30;
 
 function emitAttention(g: PlanGraph, plan: Plan<'self_attention'>): string | undefined {
-  const { q, k, v, out } = plan;
+  const { q, out } = plan;
+  const [k, v] = [plan.k, plan.v] as Tensor<FloatDtype>[] as [Tensor<FloatDtype>, Tensor<FloatDtype>]; // emit refused 8 bits
   const compute = computeIn(out.dtype);
   const [batch, seq, heads] = q.shape as [number, number, number];
   const [, total, kvHeads, dv] = v.shape as [number, number, number, number];

@@ -9,6 +9,10 @@ import type { OpPlan } from '../ops/op-plan.js';
  * @returns the rest of a sentence, or undefined where the plan has no such cache
  */
 export function whyNotFloatCaches(plan: OpPlan): string | undefined {
+  if (plan.op === 'self_attention') {
+    if (!isFloat(plan.k.dtype)) return `it reads a KV cache in ${plan.k.dtype}`;
+    return plan.pages && 'it reads a paged KV cache';
+  }
   if (plan.op !== 'rope') return undefined;
   for (const { out, rows, blockSize, rotate } of plan.parts) {
     if (!isFloat(out.dtype)) return `it writes a KV cache in ${out.dtype}`;

@@ -43,6 +43,9 @@ export function checkFloat(tensor: Tensor, where: string, same?: Dtype): asserts
  */
 export type StoredDtype<D extends FloatDtype> = D extends 'f32' ? 'f32' | 'f16' | 'bf16' : D;
 
+/** The dtypes in which KV caches may be read beside queries of dtype D: as {@link StoredDtype}, or in 8 bits. */
+export type StoredCacheDtype<D extends FloatDtype> = StoredDtype<D> | Exclude<CacheDtype, FloatDtype>;
+
 /**
  * Checks the dtype of a weight or KV cache: that of the activations, or f16 or bf16 beside f32, which kernels convert,
  * exactly, as they read.

@@ -1,9 +1,32 @@
 /** Causal attention with a past and grouped KV heads. @module */
-import { readField } from '../core/arguments.js';
-import type { FloatDtype } from '../core/dtypes.js';
+import { checkInteger, readField, readList } from '../core/arguments.js';
+import type { CacheDtype, FloatDtype, IntDtype } from '../core/dtypes.js';
 import { fail, refuse } from '../core/errors.js';
-import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
+import { checkTensor, readIntegers, type Tensor } from '../core/tensor.js';
+import {
+  CHECKED,
+  checkApart,
+  checkCache,
+  checkDims,
+  checkDtype,
+  checkedPlan,
+  checkFloat,
+  checkOutput,
+  checkStored,
+  isEightBits,
+} from './checks.js';
+import { type CacheScale, readScale } from './scales.js';
+
+/** A paged KV cache: k and v are `[block, block_size, num_kv_heads, d]`, and sequences share the blocks. */
+export interface PagedOptions {
+  /**
+   * `[batch, max_blocks]`, integers in host memory: key t of sequence b is row t % block_size of block blockTable[b, ⌊t /
+   * block_size⌋]. Blocks that no query sees may be any number.
+   */
+  readonly blockTable: Tensor<IntDtype>;
+  /** `[batch]`: the keys of each sequence, those of its queries with them. */
+  readonly lengths: ArrayLike<number>;
+}
 
 /** Options of attention. */
 export interface SelfAttentionOptions {
@@ -23,6 +46,22 @@ export interface SelfAttentionOptions {
    * may attend to nothing (gpt-oss). None unless given.
    */
   readonly sinks?: Tensor;
+  /** Of k in 8 bits, see {@link CacheScale}: i8 needs one; 1 unless given for f8_e4m3 and f8_e5m2. */
+  readonly kScale?: CacheScale;
+  /** Of v, likewise. */
+  readonly vScale?: CacheScale;
+  /** Where k and v are paged. */
+  readonly paged?: PagedOptions;
+}
+
+/** Where the keys of each sequence lie in a paged cache, checked. Frozen. */
+export interface Pages {
+  /** `[batch, max_blocks]`; 0 where no query sees the block. */
+  readonly table: Int32Array;
+  readonly maxBlocks: number;
+  readonly blockSize: number;
+  /** `[batch]` */
+  readonly lengths: Int32Array;
 }
 
 /** A checked attention. Frozen. */
@@ -30,10 +69,17 @@ export interface SelfAttentionPlan {
   readonly op: 'self_attention';
   /** `[batch, seq, num_heads, d]` */
   readonly q: Tensor<FloatDtype>;
-  /** `[batch, total, num_kv_heads, d]` */
-  readonly k: Tensor<FloatDtype>;
-  /** `[batch, total, num_kv_heads, dv]` */
-  readonly v: Tensor<FloatDtype>;
+  /** `[batch, total, num_kv_heads, d]`; with pages `[block, block_size, num_kv_heads, d]` */
+  readonly k: Tensor<CacheDtype>;
+  /** `[batch, total, num_kv_heads, dv]`; with pages `[block, block_size, num_kv_heads, dv]` */
+  readonly v: Tensor<CacheDtype>;
+  /** `[num_kv_heads, d]`: value = stored · scale; undefined: 1. */
+  readonly kScale: Float32Array | undefined;
+  /** `[num_kv_heads, dv]` */
+  readonly vScale: Float32Array | undefined;
+  readonly pages: Pages | undefined;
+  /** Keys of a sequence; of the longest, with pages. */
+  readonly total: number;
   /** `[batch, seq, num_heads, dv]` */
   readonly out: Tensor<FloatDtype>;
   readonly scale: number;
@@ -50,10 +96,10 @@ export interface SelfAttentionPlan {
  *
  * @param q - `[seq, num_heads, d]`, any strides, any float dtype; or with a batch in front, then on all four
  * @param k - `[total, num_kv_heads, d]`; total − seq keys are the past; in q's dtype, or in f16 or bf16 where q is f32:
- *   a KV cache of halves
- * @param v - `[total, num_kv_heads, dv]`, the dtype of k; dv may differ from d
+ *   a KV cache of halves; or in i8, f8_e4m3 or f8_e5m2 with `kScale`; with `paged`, `[block, block_size, num_kv_heads, d]`
+ * @param v - `[total, num_kv_heads, dv]`, the dtype of k; dv may differ from d; with `paged` in blocks as k
  * @param out - `[seq, num_heads, dv]`, the dtype of q; written; shares no memory with the inputs
- * @param options - scale, causal, window, softcap, sinks
+ * @param options - scale, causal, window, softcap, sinks, kScale, vScale, paged
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
  * @see seed document 001, self_attention
  */
@@ -71,36 +117,26 @@ export function planSelfAttention(
   const softcap = readField(options, 'softcap', where);
   const sinks = readField(options, 'sinks', where);
   const given = readField(options, 'scale', where);
+  const paged = readField(options, 'paged', where);
+  const kScaleGiven = readField(options, 'kScale', where);
+  const vScaleGiven = readField(options, 'vScale', where);
   checkTensor(q, 'self_attention: q');
   if (q.rank !== 3 && q.rank !== 4)
     refuse('SHAPE', 'self_attention: q', 'three dimensions [seq, num_heads, d], or four with batch in front', q.shape);
-  checkRank(k, 'self_attention: k', q.rank);
-  checkRank(v, 'self_attention: v', q.rank);
+  checkRank(k, 'self_attention: k', paged === undefined ? q.rank : 4, paged === undefined ? 'as q has' : 'in blocks');
+  checkRank(v, 'self_attention: v', k.rank, 'as k has');
   const [seq, numHeads, d] = q.shape.slice(-3) as [number, number, number];
-  const [total, numKvHeads] = k.shape.slice(-3) as [number, number, number];
+  const [length, numKvHeads] = k.shape.slice(-3) as [number, number, number];
   const lead = q.shape.slice(0, -3);
   const dv = v.shape.at(-1)!;
-  checkDims(k, 'self_attention: k', [...lead, total, numKvHeads, d]);
-  checkDims(v, 'self_attention: v', [...lead, total, numKvHeads, dv]);
+  const rows = paged === undefined ? [...lead, length] : k.shape.slice(0, 2);
+  checkDims(k, 'self_attention: k', [...rows, numKvHeads, d]);
+  checkDims(v, 'self_attention: v', [...rows, numKvHeads, dv]);
   checkDims(out, 'self_attention: attn_val', [...lead, seq, numHeads, dv]);
   if (numKvHeads === 0 ? numHeads > 0 : numHeads % numKvHeads !== 0) {
     refuse('SHAPE', 'self_attention: q', `num_heads to be a multiple of num_kv_heads=${numKvHeads}`, numHeads);
   }
   if (typeof causal !== 'boolean') refuse('RANGE', 'self_attention: causal', 'true or false', causal);
-  if (causal && total < seq)
-    refuse('SHAPE', 'self_attention: k', `total_len >= seqlen=${seq}, as each query has a key`, total);
-  if (!causal && total === 0 && out.size > 0) refuse('SHAPE', 'self_attention: k', 'at least one key', total);
-  checkFloat(q, 'self_attention: q');
-  checkStored(k, 'self_attention: k', q.dtype);
-  checkFloat(v, 'self_attention: v', k.dtype);
-  if (sinks !== undefined) {
-    checkDims(sinks, 'self_attention: sinks', [numHeads]);
-    checkStored(sinks, 'self_attention: sinks', q.dtype);
-  }
-  checkFloat(out, 'self_attention: attn_val', q.dtype);
-  // With d = 0 every score is an empty sum, which 1/√0 would make 0·∞ = NaN.
-  const scale = given ?? (d === 0 ? 1 : 1 / Math.sqrt(d));
-  if (!Number.isFinite(scale)) refuse('RANGE', 'self_attention: scale', 'a finite number', scale);
   if (window !== undefined && (!Number.isInteger(window) || window < 1))
     refuse('RANGE', 'self_attention: window', 'an integer >= 1', window);
   if (window !== undefined && !causal)
@@ -109,6 +145,25 @@ export function planSelfAttention(
       'self_attention: window',
       'a window needs causal attention. Leave out window, or causal=false.',
     );
+  const pages = paged === undefined ? undefined : readPages(paged, k, lead[0] ?? 1, seq, causal, window);
+  const total = pages ? pages.lengths.reduce((a, b) => Math.max(a, b), 0) : length;
+  if (causal && total < seq)
+    refuse('SHAPE', 'self_attention: k', `total_len >= seqlen=${seq}, as each query has a key`, total);
+  if (!causal && total === 0 && out.size > 0) refuse('SHAPE', 'self_attention: k', 'at least one key', total);
+  checkFloat(q, 'self_attention: q');
+  checkCache(k, 'self_attention: k');
+  if (!isEightBits(k.dtype)) checkStored(k, 'self_attention: k', q.dtype);
+  checkDtype(v, 'self_attention: v', k.dtype);
+  const kScale = readScale(kScaleGiven, k.dtype, numKvHeads, d, 'self_attention: kScale');
+  const vScale = readScale(vScaleGiven, k.dtype, numKvHeads, dv, 'self_attention: vScale');
+  if (sinks !== undefined) {
+    checkDims(sinks, 'self_attention: sinks', [numHeads]);
+    checkStored(sinks, 'self_attention: sinks', q.dtype);
+  }
+  checkFloat(out, 'self_attention: attn_val', q.dtype);
+  // With d = 0 every score is an empty sum, which 1/√0 would make 0·∞ = NaN.
+  const scale = given ?? (d === 0 ? 1 : 1 / Math.sqrt(d));
+  if (!Number.isFinite(scale)) refuse('RANGE', 'self_attention: scale', 'a finite number', scale);
   if (softcap !== undefined && !(Number.isFinite(softcap) && softcap > 0))
     refuse('RANGE', 'self_attention: softcap', 'a finite number > 0', softcap);
   checkOutput(out, 'self_attention: attn_val');
@@ -116,14 +171,18 @@ export function planSelfAttention(
   checkApart(out, 'self_attention: attn_val', 'k', k);
   checkApart(out, 'self_attention: attn_val', 'v', v);
   if (sinks) checkApart(out, 'self_attention: attn_val', 'sinks', sinks);
-  const four = (t: Tensor): Tensor<FloatDtype> => (t.rank === 4 ? t : t.unsqueeze()) as Tensor<FloatDtype>;
+  const four = <D extends CacheDtype>(t: Tensor): Tensor<D> => (t.rank === 4 ? t : t.unsqueeze()) as Tensor<D>;
   return checkedPlan({
     checked: CHECKED,
     op: 'self_attention',
-    q: four(q),
+    q: four<FloatDtype>(q),
     k: four(k),
     v: four(v),
-    out: four(out),
+    out: four<FloatDtype>(out),
+    kScale,
+    vScale,
+    pages,
+    total,
     scale,
     causal,
     window,
@@ -132,7 +191,45 @@ export function planSelfAttention(
   });
 }
 
-function checkRank(tensor: Tensor, where: string, rank: number): void {
+function checkRank(tensor: Tensor, where: string, rank: number, why: string): void {
   checkTensor(tensor, where);
-  if (tensor.rank !== rank) refuse('SHAPE', where, `${rank} dimensions, as q has`, tensor.shape);
+  if (tensor.rank !== rank) refuse('SHAPE', where, `${rank} dimensions, ${why}`, tensor.shape);
+}
+
+/** Reads a block table: each block that a query sees is there. Work is bounded by the table. */
+function readPages(
+  paged: PagedOptions,
+  k: Tensor,
+  batch: number,
+  seq: number,
+  causal: boolean,
+  window: number | undefined,
+): Pages {
+  const where = 'self_attention: paged';
+  const blockTable = readField(paged, 'blockTable', where);
+  const lengthList = readField(paged, 'lengths', where);
+  const at = 'self_attention: blockTable';
+  checkTensor(blockTable, at);
+  const [blocks, blockSize] = k.shape as [number, number];
+  if (blockTable.rank !== 2 || blockTable.shape[0] !== batch)
+    refuse('SHAPE', at, `shape [${batch}, max_blocks]`, blockTable.shape);
+  const given = readIntegers(blockTable, at);
+  const list = readList(lengthList, 'self_attention: lengths', 'a list of lengths');
+  if (list.length !== batch) refuse('SHAPE', 'self_attention: lengths', `${batch} lengths`, list.length);
+  const maxBlocks = blockTable.shape[1]!;
+  const lengths = new Int32Array(batch);
+  const table = new Int32Array(batch * maxBlocks);
+  for (let b = 0; b < batch; b++) {
+    const length = list[b]!;
+    // Each query has a key.
+    checkInteger(length, `self_attention: lengths[${b}]`, causal ? seq : Math.min(seq, 1), maxBlocks * blockSize);
+    lengths[b] = length;
+    const first = window === undefined ? 0 : Math.max(0, length - seq - window + 1);
+    for (let j = Math.floor(first / blockSize); j * blockSize < length; j++) {
+      const n = b * maxBlocks + j;
+      checkInteger(given[n], `${at}[${b}, ${j}]`, 0, blocks - 1);
+      table[n] = given[n]!;
+    }
+  }
+  return Object.freeze({ table, maxBlocks, blockSize, lengths });
 }

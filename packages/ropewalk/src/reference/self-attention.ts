@@ -2,11 +2,14 @@
 import type { SelfAttentionPlan } from '../ops/self-attention.js';
 import { readAll, writeAll } from './elements.js';
 
-/** Computes `softmax(q·kᵀ·scale + mask)·v` for each query and head, rounded once. */
+/**
+ * Computes `softmax(q·kᵀ·scale + mask)·v` for each query and head, rounded once. Of k and v in 8 bits a value is stored ·
+ * scale; of paged ones a key is looked up in the block table.
+ */
 export function selfAttentionReference(plan: SelfAttentionPlan): void {
-  const { q, k, v, out, scale, causal, window, softcap, sinks } = plan;
+  const { q, k, v, out, kScale, vScale, pages, scale, causal, window, softcap, sinks } = plan;
   const [batch, seq, numHeads, d] = q.shape as [number, number, number, number];
-  const [, total, numKvHeads] = k.shape as [number, number, number, number];
+  const numKvHeads = k.shape[2]!;
   const dv = v.shape[3]!;
   const group = numHeads / numKvHeads; // query heads that share a KV head
   const qs = readAll(q, 'self_attention: q'); // [batch, seq, num_heads, d]
@@ -14,8 +17,16 @@ export function selfAttentionReference(plan: SelfAttentionPlan): void {
   const vs = readAll(v, 'self_attention: v'); // [batch, total, num_kv_heads, dv]
   const logits = sinks && readAll(sinks, 'self_attention: sinks'); // [num_heads]
   const y = new Float64Array(batch * seq * numHeads * dv); // [batch, seq, num_heads, dv]
-  const weights = new Float64Array(total);
+  multiply(ks, kScale);
+  multiply(vs, vScale);
+  const weights = new Float64Array(plan.total);
   for (let b = 0; b < batch; b++) {
+    const total = pages ? pages.lengths[b]! : plan.total;
+    const rowOf = (t: number): number => {
+      if (!pages) return b * total + t;
+      const { table, maxBlocks, blockSize } = pages;
+      return table[b * maxBlocks + Math.floor(t / blockSize)]! * blockSize + (t % blockSize);
+    };
     for (let s = 0; s < seq; s++) {
       const position = total - seq + s; // of this query among the keys
       const last = causal ? position : total - 1;
@@ -25,7 +36,7 @@ export function selfAttentionReference(plan: SelfAttentionPlan): void {
         const query = ((b * seq + s) * numHeads + h) * d;
         let max = logits ? logits[h]! : Number.NEGATIVE_INFINITY;
         for (let t = first; t <= last; t++) {
-          const key = ((b * total + t) * numKvHeads + kvHead) * d;
+          const key = (rowOf(t) * numKvHeads + kvHead) * d;
           let score = 0;
           for (let i = 0; i < d; i++) score += qs[query + i]! * ks[key + i]!;
           score *= scale;
@@ -38,7 +49,7 @@ export function selfAttentionReference(plan: SelfAttentionPlan): void {
         for (let t = first; t <= last; t++) sum += weights[t] = Math.exp(weights[t]! - max);
         const target = ((b * seq + s) * numHeads + h) * dv;
         for (let t = first; t <= last; t++) {
-          const value = ((b * total + t) * numKvHeads + kvHead) * dv;
+          const value = (rowOf(t) * numKvHeads + kvHead) * dv;
           for (let i = 0; i < dv; i++) y[target + i]! += weights[t]! * vs[value + i]!;
         }
         for (let i = 0; i < dv; i++) y[target + i]! /= sum;
@@ -46,4 +57,9 @@ export function selfAttentionReference(plan: SelfAttentionPlan): void {
     }
   }
   writeAll(out, y, 'self_attention: attn_val');
+}
+
+/** Stored values · their scales, which repeat for each row. */
+function multiply(values: Float64Array, scales: Float32Array | undefined): void {
+  if (scales) for (let n = 0; n < values.length; n++) values[n]! *= scales[n % scales.length]!;
 }

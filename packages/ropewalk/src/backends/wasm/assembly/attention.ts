@@ -103,6 +103,43 @@ function addVisible(
   return b * word(args, strides) + s * word(args, strides + 1) + head * word(args, strides + 2);
 }
 
+/** Keys of a batch. */
+@inline function keysOf(args: usize, b: i32): i32 {
+  const lengths = address(args, Attention.lengths);
+  return lengths ? load<i32>(place(lengths, b)) : word(args, Attention.total);
+}
+
+/** The scales of a KV head, f32 `[n]`, or 0; `scales` is the place of their address. */
+function scalesOf(args: usize, scales: i32, head: i32, n: i32): usize {
+  const at = address(args, scales);
+  return at ? place(at, head * n) : 0;
+}
+
+/**
+ * Gathers keys or values of a KV head as dense f32 rows. 8-bit floats are looked up: that is less code than to widen them,
+ * and as fast.
+ *
+ * @param to - f32 `[keys][n]`
+ * @param tensor - the place of the tensor's address; `strides` that of its first stride
+ */
+function gather(
+  args: usize, to: usize, tensor: i32, strides: i32, b: i32, key: i32, keys: i32, head: i32, n: i32,
+): void {
+  const type = word(args, Attention.cacheType), unit = bytesOf(type), step = word(args, strides + 3);
+  const table = address(args, Attention.table), blockSize = word(args, Attention.blockSize);
+  const values = address(args, Attention.values);
+  for (let t = key; t < key + keys; t++) {
+    const page = table ? t / blockSize : 0;
+    const block = table ? load<i32>(place(table, b * word(args, Attention.maxBlocks) + page)) : b;
+    const at = address(args, tensor) + <usize>rowAt(args, strides, block, t - page * blockSize, head) * unit;
+    const row = place(to, (t - key) * n);
+    if (!values) readRowOf(type, row, at, n, step);
+    else for (let i = 0; i < n; i++) {
+      store<f32>(place(row, i), load<f32>(place(values, load<u8>(at + <usize>(i * step)))));
+    }
+  }
+}
+
 /**
  * Sets the state of a group of four queries: rows `row … row + 3` of the unit, token = row / group.
  *
@@ -136,14 +173,15 @@ function startState(
  * @param scratch - this thread's; ../operators/self-attention.ts computes its size from the same parts
  */
 export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): void {
-  const seq = word(args, Attention.seq), total = word(args, Attention.total), past = total - seq;
+  const seq = word(args, Attention.seq);
   const kvHeads = word(args, Attention.kvHeads), group = word(args, Attention.group);
   const d = word(args, Attention.d), dv = word(args, Attention.dv);
   const causal = word(args, Attention.causal), window = word(args, Attention.window);
   const tokens = word(args, Attention.tokens), blocks = word(args, Attention.blocks);
   const scale = real(args, Attention.scale), softcap = real(args, Attention.softcap);
   const type = word(args, Attention.type), unit = bytesOf(type);
-  const cacheType = word(args, Attention.cacheType), cacheUnit = bytesOf(cacheType);
+  const gathers = word(args, Attention.gathers);
+  const cacheType = gathers ? Type.f32 : word(args, Attention.cacheType), cacheUnit = bytesOf(cacheType);
   const panels = (tokens * group + NR - 1) / NR, valuePanels = (dv + MR - 1) / MR;
   const qs = scratch; // [panels][d][8]
   const ks = place(qs, panels * d * NR); // [96 / MR][d][MR]
@@ -151,10 +189,16 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   const scores = place(vs, valuePanels * KEYS * MR); // [96][8]
   const sums = scores + KEYS * NR * 4; // [panels][valuePanels · MR][8]
   const states = place(sums, panels * valuePanels * MR * NR); // [panels][2] of 64 bytes
+  const gatheredK = place(states, panels * 32); // [96][d], and [96][dv], only where they are gathered
+  const gatheredV = place(gatheredK, KEYS * d);
+  const kRow = gathers ? d : word(args, Attention.kSeq), kStep = gathers ? 1 : word(args, Attention.kDim);
+  const vRow = gathers ? dv : word(args, Attention.vSeq), vStep = gathers ? 1 : word(args, Attention.vDim);
   for (let u = from; u < to; u++) {
     const block = u % blocks, head = (u / blocks) % kvHeads, b = u / (blocks * kvHeads);
     const firstToken = block * tokens, count = min(tokens, seq - firstToken), rows = count * group;
     const used = (rows + NR - 1) / NR, sinks = sinksOf(args, head);
+    const total = keysOf(args, b), past = total - seq;
+    const kScale = scalesOf(args, Attention.kScale, head, d), vScale = scalesOf(args, Attention.vScale, head, dv);
     for (let p = 0; p < used; p++) {
       const panel = place(qs, p * d * NR);
       for (let lane = 0; lane < NR; lane++) {
@@ -163,7 +207,8 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
         const from = address(args, Attention.q) + <usize>q * unit;
         for (let i = 0; i < d; i++) {
           const at = from + <usize>(i * word(args, Attention.qDim)) * unit;
-          store<f32>(place(panel, i * NR + lane), load1Of(type, at) * scale);
+          const factor = kScale ? load<f32>(place(kScale, i)) * scale : scale;
+          store<f32>(place(panel, i * NR + lane), load1Of(type, at) * factor);
         }
       }
       startState(place(states, p * 32), p * NR, rows, group, firstToken, past, total, causal, window, sinks);
@@ -177,19 +222,21 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
     const hiddenBefore = window > 0 ? past + firstToken + count - window : 0;
     for (let key = begin; key < end; key += KEYS) {
       const keys = min(KEYS, end - key), keyPanels = (keys + MR - 1) / MR;
+      let k = gatheredK, v = gatheredV;
+      if (gathers) {
+        gather(args, k, Attention.k, Attention.kBatch, b, key, keys, head, d);
+        gather(args, v, Attention.v, Attention.vBatch, b, key, keys, head, dv);
+      } else {
+        k = address(args, Attention.k) + <usize>rowAt(args, Attention.kBatch, b, key, head) * cacheUnit;
+        v = address(args, Attention.v) + <usize>rowAt(args, Attention.vBatch, b, key, head) * cacheUnit;
+      }
       for (let p = 0; p < keyPanels; p++) {
-        const k = rowAt(args, Attention.kBatch, b, key + p * MR, head);
-        const panel = place(ks, p * d * MR);
-        const from = address(args, Attention.k) + <usize>k * cacheUnit;
-        const count = min(MR, keys - p * MR);
-        packPanelOf(cacheType, panel, from, count, MR, d, word(args, Attention.kSeq), word(args, Attention.kDim));
+        const from = k + <usize>(p * MR * kRow) * cacheUnit;
+        packPanelOf(cacheType, place(ks, p * d * MR), from, min(MR, keys - p * MR), MR, d, kRow, kStep);
       }
       for (let p = 0; p < valuePanels; p++) {
-        const v = rowAt(args, Attention.vBatch, b, key, head) + p * MR * word(args, Attention.vDim);
-        const panel = place(vs, p * KEYS * MR);
-        const from = address(args, Attention.v) + <usize>v * cacheUnit;
-        const count = min(MR, dv - p * MR);
-        packRowsOf(cacheType, panel, from, count, keys, word(args, Attention.vSeq), word(args, Attention.vDim));
+        const from = v + <usize>(p * MR * vStep) * cacheUnit;
+        packRowsOf(cacheType, place(vs, p * KEYS * MR), from, min(MR, dv - p * MR), keys, vRow, vStep);
       }
       const masked = key + keys - 1 > allSee || key < hiddenBefore;
       let finite = true;
@@ -230,7 +277,8 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
       const y = rowAt(args, Attention.yBatch, b, firstToken + r / group, head * group + r % group);
       for (let i = 0; i < dv; i++) {
         const at = address(args, Attention.y) + <usize>(y + i * word(args, Attention.yDim)) * unit;
-        store1Of(type, at, load<f32>(place(from, i * NR)) / sum);
+        const value = load<f32>(place(from, i * NR)) / sum;
+        store1Of(type, at, vScale ? value * load<f32>(place(vScale, i)) : value);
       }
     }
   }
@@ -325,8 +373,10 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
 
 /** {@link attentionFew} of keys and values of type T. */
 @inline function fewOf<T>(args: usize, from: i32, to: i32, scratch: usize): void {
-  const type = word(args, Attention.type), unit = bytesOf(type), cacheType = word(args, Attention.cacheType);
-  const seq = word(args, Attention.seq), total = word(args, Attention.total), past = total - seq;
+  const type = word(args, Attention.type), unit = bytesOf(type);
+  const gathers = isFloat<T>() && word(args, Attention.gathers);
+  const cacheType = gathers ? Type.f32 : word(args, Attention.cacheType);
+  const seq = word(args, Attention.seq);
   const kvHeads = word(args, Attention.kvHeads), group = word(args, Attention.group);
   const d = word(args, Attention.d), dv = word(args, Attention.dv);
   const causal = word(args, Attention.causal), window = word(args, Attention.window);
@@ -337,16 +387,25 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   const sums = weights + KEYS * 16; // [groups · 4][dv]
   const states = place(sums, groups * 4 * dv); // [groups] of 64 bytes
   const packed = place(states, groups * 16); // [values / MR][96][MR], only where keys are hidden
-  const keyRow = <usize>(word(args, Attention.kSeq) * <i32>bytes<T>());
-  const valueRow = <usize>(word(args, Attention.vSeq) * <i32>bytes<T>());
+  const gatheredK = place(packed, (dv + MR - 1) / MR * MR * KEYS); // [96][d], and [96][dv], only where gathered
+  const gatheredV = place(gatheredK, KEYS * d);
+  const vSeq = gathers ? dv : word(args, Attention.vSeq), valueRow = <usize>(vSeq * <i32>bytes<T>());
+  const keyRow = <usize>((gathers ? d : word(args, Attention.kSeq)) * <i32>bytes<T>());
   for (let u = from; u < to; u++) {
     const head = u % kvHeads, b = u / kvHeads;
+    // Paged keys, and those with scales, are gathered: then T is f32.
+    const total = isFloat<T>() ? keysOf(args, b) : word(args, Attention.total), past = total - seq;
+    const kScale = isFloat<T>() ? scalesOf(args, Attention.kScale, head, d) : 0;
+    const vScale = isFloat<T>() ? scalesOf(args, Attention.vScale, head, dv) : 0;
     for (let r = 0; r < groups * 4; r++) {
       const row = min(r, rows - 1);
       const q = rowAt(args, Attention.qBatch, b, row / group, head * group + row % group);
       const at = place(qs, r * d);
       readRowOf(type, at, address(args, Attention.q) + <usize>q * unit, d, word(args, Attention.qDim));
-      for (let i = 0; i < d; i++) store<f32>(place(at, i), load<f32>(place(at, i)) * scale);
+      for (let i = 0; i < d; i++) {
+        const factor = kScale ? load<f32>(place(kScale, i)) * scale : scale;
+        store<f32>(place(at, i), load<f32>(place(at, i)) * factor);
+      }
     }
     for (let g = 0; g < groups; g++) {
       startState(place(states, g * 16), g * 4, rows, group, 0, past, total, causal, window, sinksOf(args, head));
@@ -358,19 +417,26 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
     const valueBase = address(args, Attention.v) + <usize>rowAt(args, Attention.vBatch, b, 0, head) * bytes<T>();
     for (let key = begin; key < total; key += KEYS) {
       const keys = min(KEYS, total - key);
+      let k = gatheredK, v = gatheredV;
+      if (gathers) {
+        gather(args, k, Attention.k, Attention.kBatch, b, key, keys, head, d);
+        gather(args, v, Attention.v, Attention.vBatch, b, key, keys, head, dv);
+      } else {
+        k = keyBase + <usize>key * keyRow;
+        v = valueBase + <usize>key * valueRow;
+      }
       const masked = key + keys - 1 > allSee || key < hiddenBefore;
       let finite = true;
       if (masked) {
         for (let p = 0; p * MR < dv; p++) {
           const panel = place(packed, p * KEYS * MR);
-          const from = valueBase + <usize>key * valueRow + <usize>(p * MR) * bytes<T>();
-          packRowsOf(cacheType, panel, from, min(MR, dv - p * MR), keys, word(args, Attention.vSeq), 1);
+          packRowsOf(cacheType, panel, v + <usize>(p * MR) * bytes<T>(), min(MR, dv - p * MR), keys, vSeq, 1);
           finite = finite && allFinite(panel, keys * MR);
         }
       }
       for (let g = 0; g < groups; g++) {
         for (let t = 0; t < keys; t++) {
-          const score = scoreFour<T>(place(qs, g * 4 * d), d, keyBase + <usize>(key + t) * keyRow);
+          const score = scoreFour<T>(place(qs, g * 4 * d), d, k + <usize>t * keyRow);
           v128.store(place(weights, t * 4), score);
         }
         const scale = softmaxBlock(weights, 16, keys, key, place(states, g * 16), masked, softcap);
@@ -381,7 +447,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
           for (let i = 0; i < dv; i++) store<f32>(place(sum, i), load<f32>(place(sum, i)) * factor);
         }
         const sum = place(sums, g * 4 * dv);
-        if (finite) addValues<T>(sum, dv, weights, valueBase + <usize>key * valueRow, keys, valueRow);
+        if (finite) addValues<T>(sum, dv, weights, v, keys, valueRow);
         else {
           for (let lane = 0; lane < 4; lane++) {
             const state = place(states, g * 16 + lane);
@@ -393,7 +459,10 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
     for (let r = 0; r < rows; r++) {
       const sum = load<f32>(place(states, r / 4 * 16 + 4 + (r & 3)));
       const row = place(sums, r * dv);
-      for (let i = 0; i < dv; i++) store<f32>(place(row, i), load<f32>(place(row, i)) / sum);
+      for (let i = 0; i < dv; i++) {
+        const value = load<f32>(place(row, i)) / sum;
+        store<f32>(place(row, i), vScale ? value * load<f32>(place(vScale, i)) : value);
+      }
       const y = rowAt(args, Attention.yBatch, b, r / group, head * group + r % group);
       writeRowOf(type, address(args, Attention.y) + <usize>y * unit, row, dv, word(args, Attention.yDim));
     }
@@ -402,13 +471,13 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
 
 /**
  * A few queries, as in decoding: keys and values are used where they lie, four queries at a time. Their last dimension
- * is dense.
+ * is dense; or they are gathered, a block at a time.
  *
  * Units are batches × KV heads.
  */
 export function attentionFew(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, Attention.cacheType);
-  if (type == Type.f32) fewOf<f32>(args, from, to, scratch);
+  if (type == Type.f32 || word(args, Attention.gathers)) fewOf<f32>(args, from, to, scratch);
   else if (type == Type.f16) fewOf<u16>(args, from, to, scratch);
   else fewOf<i16>(args, from, to, scratch);
 }

@@ -1,8 +1,7 @@
 /**
  * Four f32 lanes in and out of the storage types, and the exponential.
  *
- * Kernels are generic over the storage type T: f32 is f32, u16 holds f16, i16 holds bf16; of KV caches in 8 bits, i8 is
- * i8, u8 holds f8_e4m3 and bool holds f8_e5m2. All arithmetic is f32; a value is rounded to nearest even once, when it
+ * Kernels are generic over the storage type T: f32 is f32, u16 holds f16, i16 holds bf16, i8 is i8. All arithmetic is f32; a value is rounded to nearest even once, when it
  * is stored. Pointers are byte addresses; no alignment is assumed.
  */
 import { Type } from '../abi';
@@ -24,7 +23,7 @@ const TABLE: usize = memory.data<u32>([
   0xc2d20000, 0x3fb8aa3b, 0x4b400000, 0xbf318000, 0x395e8083, 0x39506967,
   0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x3f800000,
   0x0000009f, 0x2f800000, 0x80000000, 0x8fff8fff, 0xbd5d0dd1, 0x3e088889,
-  0xbeaaaaab, 0x3e000000, 0x00000008, 0x007f007f, 0x3c000000, 0x3b000000,
+  0xbeaaaaab, 0x3e000000,
 ]);
 // Their places in the table, in bytes.
 const ABS16: usize = 0; // f16: all but the sign, twice
@@ -59,10 +58,6 @@ const T2: usize = 112; // tanh's series: -17/315, 2/15, -1/3
 const T1: usize = 116;
 const T0: usize = 120;
 const EIGHTH: usize = 124;
-const LEAST_E4M3: usize = 128; // the least normal magnitude
-const NAN_E4M3: usize = 132; // twice
-const REBIAS_E4M3: usize = 136; // 127 - 7 in the exponent
-const UNIT_E4M3: usize = 140; // 2^-9, the least magnitude
 
 /** A constant in all lanes. */
 @inline function constant(offset: usize): v128 {
@@ -93,36 +88,14 @@ const UNIT_E4M3: usize = 140; // 2^-9, the least magnitude
   return v128.shuffle<u16>(i16x8.splat(0), x, 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
-// f8_e4m3 → f32, exactly, from eight bytes in 16-bit lanes. Shifted into place and rebiased, normal ones are right; those
-// below are multiples of the least magnitude. (To scale, as f16 is, would multiply subnormal f32: a hundred times slower.)
-
-/** Sign, and NaN, as the upper halves of eight f32. */
-@inline function highE4m3(raw: v128, magnitude: v128): v128 {
-  const nan = v128.and(i16x8.eq(magnitude, constant(NAN_E4M3)), constant(ABS16));
-  return v128.or(i16x8.shl(v128.xor(raw, magnitude), 8), nan);
-}
-
-/** Four magnitudes, as f32, in 32-bit lanes. */
-@inline function widenE4m3(magnitude: v128): v128 {
-  const normal = i32x4.add(i32x4.shl(magnitude, 20), constant(REBIAS_E4M3));
-  const small = f32x4.mul(f32x4.convert_i32x4_s(magnitude), constant(UNIT_E4M3));
-  return v128.bitselect(small, normal, i32x4.lt_s(magnitude, constant(LEAST_E4M3)));
-}
-
 /** Eight elements of 8 or 16 bits as {@link widenLow} and {@link widenHigh} take them; f32 has no such form. */
 @inline export function loadEight<T>(p: usize): v128 {
-  if (sizeof<T>() > 1) return v128.load(p);
-  return isSigned<T>() ? v128.load8x8_s(p) : v128.load8x8_u(p);
+  return sizeof<T>() == 1 ? v128.load8x8_s(p) : v128.load(p);
 }
 
 /** The first four of eight elements from {@link loadEight} as f32. */
 @inline export function widenLow<T>(raw: v128): v128 {
-  if (sizeof<T>() == 1) {
-    if (isSigned<T>()) return f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(raw));
-    if (isBoolean<T>()) return widenLow<u16>(i16x8.shl(raw, 8));
-    const magnitude = v128.and(raw, constant(NAN_E4M3));
-    return v128.or(widenE4m3(i32x4.extend_low_i16x8_u(magnitude)), lowToUpper(highE4m3(raw, magnitude)));
-  }
+  if (sizeof<T>() == 1) return f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(raw));
   if (isSigned<T>()) return lowToUpper(raw);
   const magnitude = v128.and(raw, constant(ABS16));
   const value = f32x4.mul(i32x4.shr_u(lowToUpper(magnitude), 3), constant(SCALE));
@@ -131,12 +104,7 @@ const UNIT_E4M3: usize = 140; // 2^-9, the least magnitude
 
 /** The last four of eight elements from {@link loadEight} as f32. */
 @inline export function widenHigh<T>(raw: v128): v128 {
-  if (sizeof<T>() == 1) {
-    if (isSigned<T>()) return f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(raw));
-    if (isBoolean<T>()) return widenHigh<u16>(i16x8.shl(raw, 8));
-    const magnitude = v128.and(raw, constant(NAN_E4M3));
-    return v128.or(widenE4m3(i32x4.extend_high_i16x8_u(magnitude)), highToUpper(highE4m3(raw, magnitude)));
-  }
+  if (sizeof<T>() == 1) return f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(raw));
   if (isSigned<T>()) return highToUpper(raw);
   const magnitude = v128.and(raw, constant(ABS16));
   const value = f32x4.mul(i32x4.shr_u(highToUpper(magnitude), 3), constant(SCALE));
@@ -209,27 +177,6 @@ const UNIT_E4M3: usize = 140; // 2^-9, the least magnitude
   return i32x4.shr_u(i32x4.add(i32x4.add(x, constant(HALF_BF16)), odd), 16);
 }
 
-/**
- * f32, with NaN → the bits of an 8-bit T in the low byte of each lane, saturated. 8-bit floats round as {@link
- * narrowF16} does; a NaN keeps its sign, and as an i8 it is 0.
- */
-@inline function narrow8<T>(x: v128): v128 {
-  const number = f32x4.eq(x, x);
-  if (isSigned<T>()) {
-    const bounded = f32x4.pmin(f32x4.pmax(x, f32x4.splat(-128)), f32x4.splat(127));
-    return v128.and(v128.and(f32x4.add(bounded, constant(ROUNDER)), number), i32x4.splat(0xff));
-  }
-  const fraction: i32 = isBoolean<T>() ? 2 : 3, least: i32 = isBoolean<T>() ? 127 - 14 : 127 - 6;
-  const magnitude = v128.and(x, constant(ABS));
-  const finite = i32x4.min_s(magnitude, f32x4.splat(isBoolean<T>() ? 57344 : 448));
-  const power = i32x4.max_s(v128.and(finite, constant(EXPONENT)), i32x4.splat(least << 23));
-  const addend = i32x4.add(power, i32x4.splat((23 - fraction) << 23));
-  const significand = i32x4.sub(f32x4.add(finite, addend), addend);
-  const bits = i32x4.sub(i32x4.add(significand, i32x4.shr_u(power, 23 - fraction)), i32x4.splat(least << fraction));
-  const nan = i32x4.splat(isBoolean<T>() ? 0x7e : 0x7f);
-  return v128.or(v128.bitselect(bits, nan, number), i32x4.shr_u(v128.xor(x, magnitude), 24));
-}
-
 /** f32, with NaN → bits of T in the low half of each lane: a NaN becomes the quiet one and keeps its sign. */
 @inline function narrow<T>(x: v128): v128 {
   const nan = v128.or(v128.and(i32x4.shr_u(x, 16), i32x4.splat(0x8000)), i32x4.splat(isSigned<T>() ? 0x7fc0 : 0x7e00));
@@ -239,10 +186,6 @@ const UNIT_E4M3: usize = 140; // 2^-9, the least magnitude
 /** Loads four neighbours as f32. */
 @inline export function load4<T>(p: usize): v128 {
   if (isFloat<T>()) return v128.load(p);
-  if (sizeof<T>() == 1) {
-    const bytes = v128.load_zero<u32>(p);
-    return widenLow<T>(isSigned<T>() ? i16x8.extend_low_i8x16_s(bytes) : i16x8.extend_low_i8x16_u(bytes));
-  }
   return widenLow<T>(v128.load_zero<u64>(p));
 }
 
@@ -250,11 +193,6 @@ const UNIT_E4M3: usize = 140; // 2^-9, the least magnitude
 @inline export function store4<T>(p: usize, x: v128): void {
   if (isFloat<T>()) {
     v128.store(p, x);
-    return;
-  }
-  if (sizeof<T>() == 1) {
-    const pairs = i16x8.narrow_i32x4_u(narrow8<T>(x), i32x4.splat(0));
-    v128.store_lane<u32>(p, i8x16.narrow_i16x8_u(pairs, pairs), 0);
     return;
   }
   const bits = narrow<T>(x);
@@ -272,11 +210,6 @@ const UNIT_E4M3: usize = 140; // 2^-9, the least magnitude
   if (isFloat<T>()) {
     v128.store(p, low);
     v128.store(p, high, 16);
-    return;
-  }
-  if (sizeof<T>() == 1) {
-    const pairs = i16x8.narrow_i32x4_u(narrow8<T>(low), narrow8<T>(high));
-    v128.store_lane<u64>(p, i8x16.narrow_i16x8_u(pairs, pairs), 0);
     return;
   }
   const sum = f32x4.add(low, high);
@@ -299,7 +232,7 @@ const UNIT_E4M3: usize = 140; // 2^-9, the least magnitude
 /** Loads one element as f32, by the same arithmetic as four. */
 @inline export function load1<T>(p: usize): f32 {
   if (isFloat<T>()) return load<f32>(p);
-  if (sizeof<T>() == 1) return f32x4.extract_lane(widenLow<T>(i16x8.splat(load<T>(p))), 0);
+  if (sizeof<T>() == 1) return <f32>load<i8>(p);
   if (isSigned<T>()) return reinterpret<f32>(<i32>load<u16>(p) << 16);
   return f32x4.extract_lane(widenLow<T>(i16x8.splat(load<u16>(p))), 0);
 }
@@ -308,10 +241,6 @@ const UNIT_E4M3: usize = 140; // 2^-9, the least magnitude
 @inline export function store1<T>(p: usize, x: f32): void {
   if (isFloat<T>()) {
     store<f32>(p, x);
-    return;
-  }
-  if (sizeof<T>() == 1) {
-    store<u8>(p, <u8>i32x4.extract_lane(narrow8<T>(f32x4.splat(x)), 0));
     return;
   }
   store<u16>(p, <u16>i32x4.extract_lane(narrow<T>(f32x4.splat(x)), 0));
@@ -345,14 +274,53 @@ export function writeRow<T>(to: usize, from: usize, n: i32, stride: i32): void {
   for (; i < n; i++) store1<T>(to + <usize>(i * stride) * bytes<T>(), load<f32>(place(from, i)));
 }
 
-/** {@link readRow} of a type known only at run time. */
+/**
+ * f32, with NaN → the bits of an 8-bit float in the low byte of each lane, saturated. It rounds as {@link narrowF16}
+ * does.
+ *
+ * @param fraction - bits of it
+ * @param least - the exponent of the least normal number, biased as f32's
+ */
+function narrowFloat8(x: v128, fraction: i32, least: i32, largest: f32, nan: i32): v128 {
+  const magnitude = v128.and(x, constant(ABS));
+  const finite = i32x4.min_s(magnitude, f32x4.splat(largest));
+  const power = i32x4.max_s(v128.and(finite, constant(EXPONENT)), i32x4.splat(least << 23));
+  const addend = i32x4.add(power, i32x4.splat((23 - fraction) << 23));
+  const significand = i32x4.sub(f32x4.add(finite, addend), addend);
+  const bits = i32x4.sub(i32x4.add(significand, i32x4.shr_u(power, 23 - fraction)), i32x4.splat(least << fraction));
+  return v128.or(v128.bitselect(bits, i32x4.splat(nan), f32x4.eq(x, x)), i32x4.shr_u(v128.xor(x, magnitude), 24));
+}
+
+/** f32, with NaN → an i8 in the low byte of each lane, saturated; a NaN is 0. */
+function narrowI8(x: v128): v128 {
+  const bounded = f32x4.pmin(f32x4.pmax(x, f32x4.splat(-128)), f32x4.splat(127));
+  return v128.and(v128.and(f32x4.add(bounded, constant(ROUNDER)), f32x4.eq(x, x)), i32x4.splat(0xff));
+}
+
+/** {@link narrowI8} or {@link narrowFloat8}, as the type is. */
+function narrow8(type: i32, x: v128): v128 {
+  if (type == Type.i8) return narrowI8(x);
+  return type == Type.f8_e4m3 ? narrowFloat8(x, 3, 127 - 6, 448, 0x7f) : narrowFloat8(x, 2, 127 - 14, 57344, 0x7e);
+}
+
+/** {@link writeRow} of an 8-bit type. */
+function writeRow8(type: i32, to: usize, from: usize, n: i32, stride: i32): void {
+  let i = 0;
+  for (; stride == 1 && i + 4 <= n; i += 4) {
+    const bits = narrow8(type, v128.load(place(from, i))), pairs = i16x8.narrow_i32x4_u(bits, bits);
+    v128.store_lane<u32>(to + i, i8x16.narrow_i16x8_u(pairs, pairs), 0);
+  }
+  for (; i < n; i++) {
+    store<u8>(to + <usize>(i * stride), <u8>i32x4.extract_lane(narrow8(type, v128.load_splat<f32>(place(from, i))), 0));
+  }
+}
+
+/** {@link readRow} of a type known only at run time; 8-bit floats are looked up, see attention.ts. */
 export function readRowOf(type: i32, to: usize, from: usize, n: i32, stride: i32): void {
   if (type == Type.f32) readRow<f32>(to, from, n, stride);
   else if (type == Type.f16) readRow<u16>(to, from, n, stride);
   else if (type == Type.bf16) readRow<i16>(to, from, n, stride);
-  else if (type == Type.i8) readRow<i8>(to, from, n, stride);
-  else if (type == Type.f8_e4m3) readRow<u8>(to, from, n, stride);
-  else readRow<bool>(to, from, n, stride);
+  else readRow<i8>(to, from, n, stride);
 }
 
 /** {@link writeRow} of a type known only at run time. */
@@ -360,9 +328,7 @@ export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i3
   if (type == Type.f32) writeRow<f32>(to, from, n, stride);
   else if (type == Type.f16) writeRow<u16>(to, from, n, stride);
   else if (type == Type.bf16) writeRow<i16>(to, from, n, stride);
-  else if (type == Type.i8) writeRow<i8>(to, from, n, stride);
-  else if (type == Type.f8_e4m3) writeRow<u8>(to, from, n, stride);
-  else writeRow<bool>(to, from, n, stride);
+  else writeRow8(type, to, from, n, stride);
 }
 
 /** {@link load1} of a type known only at run time, of 16 or 32 bits. */

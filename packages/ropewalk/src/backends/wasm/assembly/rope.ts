@@ -228,7 +228,11 @@ export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
         else if (interleaved) rotateInterleaved<f32>(rowOut + window, rowIn + window, cos, sin, pairs);
         else rotateHalf<f32>(rowOut + window, rowIn + window, cos, sin, pairs);
         if (scale) {
-          for (let i = 0; i < headDim; i++) {
+          let i = 0;
+          for (; i + 4 <= headDim; i += 4) {
+            v128.store(place(rowOut, i), f32x4.div(v128.load(place(rowOut, i)), v128.load(place(scale, i))));
+          }
+          for (; i < headDim; i++) {
             store<f32>(place(rowOut, i), load<f32>(place(rowOut, i)) / load<f32>(place(scale, i)));
           }
           scale += row;

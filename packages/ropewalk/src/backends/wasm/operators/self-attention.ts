@@ -1,5 +1,6 @@
 /** Attention: a kernel for a few queries, as in decoding, and one for many. @module */
-import { sizeBytes } from '../../../core/dtypes.js';
+import { type Float8Dtype, isFloat8, loadNumber, sizeBytes } from '../../../core/dtypes.js';
+import { isEightBits } from '../../../ops/checks.js';
 import type { SelfAttentionPlan } from '../../../ops/self-attention.js';
 import { Attention, KEYS, Kernel, NR } from '../abi.js';
 import { writeF32, writeList } from '../arguments.js';
@@ -11,21 +12,45 @@ const FEW_QUERIES = 16;
 /** Queries of one KV head that share a packed block of keys. */
 const QUERY_ROWS = 120;
 
+const VALUES = /* @__PURE__ */ new Map<Float8Dtype, Float32Array>();
+
+/** The value of each byte, made once. */
+function valuesOf(dtype: Float8Dtype): Float32Array {
+  const values =
+    VALUES.get(dtype) ?? Float32Array.from({ length: 256 }, (_, bits) => loadNumber(Uint8Array.of(bits), dtype, 0));
+  VALUES.set(dtype, values);
+  return values;
+}
+
 /** Runs an attention. */
 export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
-  const { q, k, v, out, sinks } = plan;
+  const { q, k, v, out, sinks, pages, total } = plan;
   call.bring(sinks ? [q, k, v, sinks] : [q, k, v], [out]);
   if (out.size === 0) return;
   const [batch, seq, heads, d] = q.shape as [number, number, number, number];
-  const [, total, kvHeads] = k.shape as [number, number, number];
+  const kvHeads = k.shape[2]!;
   const dv = v.shape[3]!;
   const group = heads / kvHeads;
-  const few = seq * group <= FEW_QUERIES && k.strides[3] === 1 && v.strides[3] === 1;
+  const gathers = pages !== undefined || isEightBits(k.dtype);
+  const few = seq * group <= FEW_QUERIES && (gathers || (k.strides[3] === 1 && v.strides[3] === 1));
   const tokens = few ? seq : Math.max(1, Math.min(seq, Math.floor(QUERY_ROWS / group)));
   const blocks = Math.ceil(seq / tokens);
   const rows = tokens * group;
   const sinksAt = sinks ? call.denseF32(sinks) : 0;
-  const args = call.launcher.prepare(scratchBytes(few, rows, d, dv, call.launcher.tileRows));
+  const lengthsAt = pages ? call.copyIn(pages.lengths) : 0;
+  const tableAt = pages ? call.copyIn(pages.table) : 0;
+  const [kScaleAt, vScaleAt] = [call.copyInF32(plan.kScale), call.copyInF32(plan.vScale)];
+  const valuesAt = isFloat8(k.dtype) ? call.launcher.table(valuesOf(k.dtype)) : 0;
+  const gathered = gathers ? 4 * KEYS * (d + dv) : 0;
+  const args = call.launcher.prepare(scratchBytes(few, rows, d, dv, call.launcher.tileRows) + gathered);
+  args[Attention.gathers] = gathers ? 1 : 0;
+  args[Attention.values] = valuesAt;
+  args[Attention.lengths] = lengthsAt;
+  args[Attention.table] = tableAt;
+  args[Attention.maxBlocks] = pages?.maxBlocks ?? 0;
+  args[Attention.blockSize] = pages?.blockSize ?? 0;
+  args[Attention.kScale] = kScaleAt;
+  args[Attention.vScale] = vScaleAt;
   args[Attention.q] = call.address(q);
   args[Attention.k] = call.address(k);
   args[Attention.v] = call.address(v);

@@ -1,6 +1,16 @@
 /** Attention: which kernel runs a call, and on how many workgroups. @module */
 import type { SelfAttentionPlan } from '../../../ops/self-attention.js';
-import { type Call, elementOf, inFours, layoutParams, reads, type Use, usefulStrides, writes } from '../call.js';
+import {
+  type Call,
+  cacheElementOf,
+  elementOf,
+  inFours,
+  layoutParams,
+  reads,
+  type Use,
+  usefulStrides,
+  writes,
+} from '../call.js';
 import { type AttentionParam, FEW, JOIN, MANY, MANY_ROWS } from '../shaders/self-attention.js';
 
 /** Up to this many rows of a KV head count as few: a tile of 64 would be mostly empty. */
@@ -30,11 +40,11 @@ interface Cut {
 
 /** Queues an attention. */
 export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
-  const { q, k, v, out, scale, causal, window, softcap, sinks } = plan;
+  const { q, k, v, out, kScale, vScale, pages, total, scale, causal, window, softcap, sinks } = plan;
   call.bring(sinks ? [q, k, v, sinks] : [q, k, v], [out]);
   if (out.size === 0) return;
   const [batch, seq, heads, d] = q.shape as [number, number, number, number];
-  const [, total, kvHeads] = k.shape as [number, number, number];
+  const kvHeads = k.shape[2]!;
   const dv = v.shape[3]!;
   const group = heads / kvHeads;
   const rows = seq * group;
@@ -56,15 +66,22 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   const lanes = fours ? 4 : 1;
   const writesOut = writes('out', elementOf(out.dtype), lanes, outs.block);
   const sinksAt = sinks && call.place(sinks);
-  const sinkUses = sinksAt ? [reads('sinks', elementOf(sinks!.dtype), 1, sinksAt.block)] : [];
+  // One buffer for the scales of both, and one for lengths and tables: a device has few bindings.
+  const scales = kScale || vScale ? call.temporary(joined(Float32Array, kScale, vScale)) : undefined;
+  const lastUses = [
+    ...(sinksAt ? [reads('sinks', elementOf(sinks!.dtype), 1, sinksAt.block)] : []),
+    ...(vScale ? [reads('vscale', 'f32', 1, scales!)] : []),
+  ];
   const all = batch * kvHeads * rows;
   const parts = splits === 1 ? undefined : partsOf(all * splits, quads, call);
   const sizes = { units: alone * splits, slices, splits, batch, kvHeads, blocks, width, rows, group, d, dv };
   const mask = { total, past: total - seq, window: window ?? 0, causal: causal ? 1 : 0, scale, softcap: softcap ?? 0 };
+  const paging = { maxBlocks: pages?.maxBlocks ?? 0, blockSize: pages?.blockSize ?? 0, vScale: kScale?.length ?? 0 };
   const launch = {
     params: {
       ...sizes,
       ...mask,
+      ...paging,
       sinks: sinksAt?.offset ?? 0,
       sinkStep: sinks?.strides[0] ?? 0,
       ...layoutParams('q', 'q', qs, q),
@@ -74,9 +91,11 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
     } as Record<AttentionParam, number>,
     uses: [
       reads('q', elementOf(q.dtype), lanes, qs.block),
-      reads('k', elementOf(k.dtype), lanes, ks.block),
-      reads('v', elementOf(v.dtype), lanes, vs.block),
-      ...(parts ?? [writesOut, ...sinkUses]),
+      reads('k', cacheElementOf(k.dtype), lanes, ks.block),
+      reads('v', cacheElementOf(v.dtype), lanes, vs.block),
+      ...(kScale ? [reads('kscale', 'f32', 1, scales!)] : []),
+      ...(pages ? [reads('pages', 'u32', 1, call.temporary(joined(Int32Array, pages.lengths, pages.table)))] : []),
+      ...(parts ?? [writesOut, ...lastUses]),
     ],
     groups: sizes.units,
   };
@@ -85,6 +104,9 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
     parts: parts !== undefined,
     softcap: softcap !== undefined,
     sinks: sinks !== undefined && !parts,
+    kScale: kScale !== undefined,
+    vScale: vScale !== undefined && !parts,
+    paged: pages !== undefined,
     columns,
   } as const;
   if (few) {
@@ -96,11 +118,23 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   const across = Math.ceil(quads / 8);
   call.launch({
     kernel: JOIN,
-    variant: { lanes, sinks: sinks !== undefined },
-    uses: [...parts.map((part) => ({ ...part, written: false })), writesOut, ...sinkUses],
+    variant: { lanes, sinks: sinks !== undefined, vScale: vScale !== undefined },
+    uses: [...parts.map((part) => ({ ...part, written: false })), writesOut, ...lastUses],
     params: { ...launch.params, units: all * across, columns: across },
     groups: all * across,
   });
+}
+
+/** Two lists as one; either may be missing. */
+function joined<A extends Float32Array | Int32Array>(
+  type: new (length: number) => A,
+  first: A | undefined,
+  second: A | undefined,
+): A {
+  const all = new type((first?.length ?? 0) + (second?.length ?? 0));
+  if (first) all.set(first);
+  if (second) all.set(second, first?.length ?? 0);
+  return all;
 }
 
 /** Rows are a power of two, as few as hold all rows, and no more than there is room for; columns are a power of two. */

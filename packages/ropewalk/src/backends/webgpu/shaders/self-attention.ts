@@ -26,6 +26,11 @@ interface AttentionVariant {
   readonly softcap: boolean;
   /** Whether this kernel adds the sinks: the last one to see a row does. */
   readonly sinks: boolean;
+  /** Whether k has scales, and whether this kernel multiplies by those of v: the last one to see a row does. */
+  readonly kScale: boolean;
+  readonly vScale: boolean;
+  /** Whether k and v are paged. */
+  readonly paged: boolean;
 }
 
 /** Of the kernel for few queries. */
@@ -45,9 +50,9 @@ interface ManyVariant extends AttentionVariant {
 }
 
 const SIZES = ['units', 'slices', 'splits', 'batch', 'kvHeads', 'blocks', 'width', 'rows', 'group'] as const;
-const MASK = ['total', 'past', 'window', 'causal'] as const;
+const MASK = ['total', 'past', 'window', 'causal', 'maxBlocks', 'blockSize'] as const;
 const DIMS = ['d', 'dv', 'scale', 'softcap'] as const;
-const SINKS = ['sinks', 'sinkStep'] as const;
+const SINKS = ['sinks', 'sinkStep', 'vScale'] as const;
 const OUT = ['out', 'ob', 'os', 'oh', 'od'] as const;
 const QUERY = ['q', 'qb', 'qs', 'qh', 'qd'] as const;
 const KEY = ['k', 'kb', 'ks', 'kh', 'kd'] as const;
@@ -56,8 +61,9 @@ const PARAMS = [...SIZES, ...MASK, ...DIMS, ...SINKS, ...QUERY, ...KEY, ...VALUE
 
 /**
  * A parameter of both kernels. units: workgroups; slices of values, width quads each; splits of the keys; blocks of
- * rows; rows of a KV head; group: query heads of one; past: total − seq; window or 0; causal 0 or 1; softcap or 0; the
- * first sink and the stride; then first elements and strides of batch, token, head and dimension.
+ * rows; rows of a KV head; group: query heads of one; past: total − seq; window or 0; causal 0 or 1; blocks of a sequence
+ * and keys of a block, where paged; softcap or 0; the first sink and the stride; the first scale of v; then first elements
+ * and strides of batch (of blocks, where paged), token, head and dimension.
  */
 export type AttentionParam = (typeof PARAMS)[number];
 
@@ -95,6 +101,35 @@ fn ${name}_at(b: u32, head: u32, row: u32) -> u32 {
 }`;
 }
 
+/** The scales of a quad of k or v, from `[kvHeads, n]`; 1 past its end. */
+function scaleText(name: 'k' | 'v'): string {
+  const [first, n] = name === 'k' ? ['', 'params.d'] : ['params.vScale + ', 'params.dv'];
+  return /* wgsl */ `
+fn scale_${name}(head: u32, i: u32) -> vec4<f32> {
+  var quad = vec4<f32>(1.0);
+  for (var e = 0u; e < 4u && i + e < ${n}; e++) { quad[e] = load_${name}scale(${first}head * ${n} + i + e); }
+  return quad;
+}`;
+}
+
+/** Where a key or value lies, t being its number in sequence b: to be added to the place of the KV head. */
+function placeText(name: 'k' | 'v', paged: boolean): string {
+  return /* wgsl */ `
+fn place_${name}(b: u32, t: u32) -> u32 {
+  ${
+    paged
+      ? `return block_of(b, t) * params.${name}b + t % params.blockSize * params.${name}s;`
+      : `return b * params.${name}b + t * params.${name}s;`
+  }
+}`;
+}
+
+/** Operand pages: the keys of each sequence, then its blocks. */
+const PAGES = /* wgsl */ `
+fn block_of(b: u32, t: u32) -> u32 {
+  return bits_pages(params.batch + b * params.maxBlocks + t / params.blockSize);
+}`;
+
 /** Writes a quad of a row of out, but nothing past its end. */
 function putText(lanes: Lanes): string {
   return /* wgsl */ `
@@ -129,13 +164,15 @@ ${
 }
 
 /** Keeps a row's quad: sums of weighted values, the largest score, the sum of weights. */
-function keepText({ parts, lanes, sinks }: AttentionVariant, width: 1 | 4): string {
+function keepText({ parts, lanes, sinks, vScale }: AttentionVariant, width: 1 | 4): string {
   if (!parts)
     return /* wgsl */ `${rowText('out', 'o')}
 ${putText(lanes)}
 ${averageText(sinks, width)}
+${vScale ? scaleText('v') : ''}
 fn keep(work: Work, row: u32, column: u32, sums: vec4<f32>, top: f32, sum: f32) {
-  put_quad(out_at(work.b, work.head, row), 4u * column, average(work.head, row, sums, top, sum));
+  let quad = average(work.head, row, sums, top, sum)${vScale ? ' * scale_v(work.head, 4u * column)' : ''};
+  put_quad(out_at(work.b, work.head, row), 4u * column, quad);
 }`;
   return /* wgsl */ `
 fn keep(work: Work, row: u32, column: u32, sums: vec4<f32>, top: f32, sum: f32) {
@@ -156,26 +193,31 @@ fn keep(work: Work, row: u32, column: u32, sums: vec4<f32>, top: f32, sum: f32) 
  * @param width - of the vectors that scores are computed in
  */
 function commonText(variant: AttentionVariant, width: 1 | 4): string {
-  const { lanes, softcap } = variant;
+  const { lanes, softcap, paged, kScale } = variant;
   return /* wgsl */ `
 /// Below every score, and finite, like its difference to any: WGSL need not keep infinities.
 const LOWEST = -1e38;
 
 ${expText(width)}
 ${softcap ? capText(width) : ''}
+${paged ? PAGES : ''}
+${placeText('k', paged)}
+${placeText('v', paged)}
 /// The first and the last key that a row sees.
-fn first_key(row: u32) -> u32 {
-  let end = params.past + row / params.group + 1u;
+fn first_key(past: u32, row: u32) -> u32 {
+  let end = past + row / params.group + 1u;
   return select(max(end, params.window) - params.window, 0u, params.window == 0u);
 }
-fn last_key(row: u32) -> u32 {
-  return select(params.total - 1u, params.past + row / params.group, params.causal != 0u);
+fn last_key(total: u32, past: u32, row: u32) -> u32 {
+  return select(total - 1u, past + row / params.group, params.causal != 0u);
 }
 
 /// What a workgroup has to do: rows of a KV head, quads of their values, and keys from begin on, end excluded.
 struct Work {
   b: u32,
   head: u32,
+  total: u32,
+  past: u32,
   split: u32,
   first_row: u32,
   last_row: u32,
@@ -196,22 +238,25 @@ fn work_of(group: u32) -> Work {
   work.head = rest % params.kvHeads;
   rest /= params.kvHeads;
   work.b = rest % params.batch;
+  work.total = ${paged ? 'bits_pages(work.b)' : 'params.total'};
+  work.past = ${paged ? 'work.total - params.rows / params.group' : 'params.past'};
   // Later rows see more keys: those first, so that the last to start are the first to end.
   work.first_row = (params.blocks - 1u - rest / params.batch) * ROWS;
   work.last_row = min(work.first_row + ROWS, params.rows) - 1u;
-  let first = first_key(work.first_row);
-  let end = last_key(work.last_row) + 1u;
+  let first = first_key(work.past, work.first_row);
+  let end = last_key(work.total, work.past, work.last_row) + 1u;
   // Whole steps for all splits but the last: past its end no row sees anything.
   let step = KEYS * params.splits;
   let share = (end - first + step - 1u) / step * KEYS;
   work.begin = first + work.split * share;
   work.end = min(work.begin + share, end);
-  work.all_from = first_key(work.last_row);
-  work.all_to = last_key(work.first_row);
+  work.all_from = first_key(work.past, work.last_row);
+  work.all_to = last_key(work.total, work.past, work.first_row);
   return work;
 }
 ${rowText('q', 'q')}
 ${quadText('q', lanes)}
+${kScale ? scaleText('k') : ''}
 ${quadText('k', lanes)}
 ${quadText('v', lanes)}
 ${keepText(variant, width)}
@@ -219,7 +264,8 @@ ${keepText(variant, width)}
 }
 
 /**
- * Few rows before many keys. Operands q, k, v; out and maybe sinks, or sums and states where splits are joined.
+ * Few rows before many keys. Operands q, k, v; out and maybe sinks, or sums and states where splits are joined;
+ * kscale, vscale (f32) and pages (u32) where there are.
  *
  * A step is KEYS keys. For the scores eight threads have a key, each every eighth quad of it, for all rows at once; for
  * the values a thread has a column of quads and every TEAMS-th key.
@@ -255,11 +301,12 @@ ${MAIN} {
   let depth = (params.d + 3u) / 4u;
   for (var i = lane; i < ROWS * depth; i += THREADS) {
     let row = min(work.first_row + i / depth, work.last_row); // past the last one: that again, unused
-    queries[i] = quad_q(q_at(work.b, work.head, row), i % depth * 4u);
+    let dim = i % depth * 4u;
+    queries[i] = quad_q(q_at(work.b, work.head, row), dim)${variant.kScale ? ' * scale_k(work.head, dim)' : ''};
   }
   let part = lane % 8u;
-  let k = params.k + work.b * params.kb + work.head * params.kh;
-  let v = params.v + work.b * params.vb + work.head * params.vh;
+  let k = params.k + work.head * params.kh;
+  let v = params.v + work.head * params.vh;
   let column = work.column + lane % COLUMNS;
   let team = lane / COLUMNS;
   var sums: array<vec4<f32>, ROWS>;
@@ -269,7 +316,7 @@ ${MAIN} {
   for (var key = work.begin; key < work.end; key += KEYS) {
     var from_key: array<u32, KEYS_EACH>;
     for (var n = 0u; n < KEYS_EACH; n++) {
-      from_key[n] = k + min(key + lane / 8u + n * KEYS_AT_ONCE, work.end - 1u) * params.ks;
+      from_key[n] = k + place_k(work.b, min(key + lane / 8u + n * KEYS_AT_ONCE, work.end - 1u));
     }
     // With a value: in a loop, SwiftShader keeps what was in an array that is declared without one.
     var dots = array<array<f32, ROWS>, KEYS_EACH>();
@@ -296,7 +343,7 @@ ${MAIN} {
       ${variant.softcap ? 'score = cap(score, params.softcap);' : ''}
       let row = min(work.first_row + i / KEYS, work.last_row);
       let at = key + i % KEYS;
-      scores[m] = select(score, LOWEST, at < first_key(row) || at > last_key(row));
+      scores[m] = select(score, LOWEST, at < first_key(work.past, row) || at > last_key(work.total, work.past, row));
       weights[i] = scores[m];
     }
     workgroupBarrier();
@@ -361,7 +408,7 @@ function fewValues(add: 'add' | 'add_seen'): string {
   return /* wgsl */ `for (var n = team; n < count; n += AHEAD * TEAMS) {
         var values: array<vec4<f32>, AHEAD>;
         for (var e = 0u; e < AHEAD; e++) {
-          values[e] = quad_v(v + min(key + n + e * TEAMS, work.end - 1u) * params.vs, 4u * column);
+          values[e] = quad_v(v + place_v(work.b, min(key + n + e * TEAMS, work.end - 1u)), 4u * column);
         }
         for (var e = 0u; e < AHEAD; e++) {
           for (var r = 0u; r < ROWS; r++) { sums[r] = ${add}(sums[r], weights[r * KEYS + n + e * TEAMS], values[e]); }
@@ -418,11 +465,11 @@ ${MAIN} {
   for (var i = 0u; i < 4u; i++) {
     let row = min(work.first_row + down + 16u * i, work.last_row); // past the last one: that again, unused
     q[i] = q_at(work.b, work.head, row);
-    first[i] = first_key(row);
-    last[i] = last_key(row);
+    first[i] = first_key(work.past, row);
+    last[i] = last_key(work.total, work.past, row);
   }
-  let k = params.k + work.b * params.kb + work.head * params.kh;
-  let v = params.v + work.b * params.vb + work.head * params.vh;
+  let k = params.k + work.head * params.kh;
+  let v = params.v + work.head * params.vh;
   var sums: array<array<vec4<f32>, 4>, COLUMNS_EACH>;
   var sum = vec4<f32>(); // of this thread's weights
   var top = vec4<f32>(LOWEST);
@@ -431,9 +478,10 @@ ${MAIN} {
     for (var dim = 0u; dim < params.d; dim += 32u) {
       let i = dim + 4u * across;
       workgroupBarrier();
-      for (var n = 0u; n < 4u; n++) { tile[(down + 16u * n) * 9u + across] = quad_q(q[n], i); }
+      ${variant.kScale ? 'let scale = scale_k(work.head, i);' : ''}
+      for (var n = 0u; n < 4u; n++) { tile[(down + 16u * n) * 9u + across] = quad_q(q[n], i)${variant.kScale ? ' * scale' : ''}; }
       for (var n = 0u; n < 2u; n++) {
-        let at = k + min(key + down + 16u * n, work.end - 1u) * params.ks;
+        let at = k + place_k(work.b, min(key + down + 16u * n, work.end - 1u));
         tile[(ROWS + down + 16u * n) * 9u + across] = quad_k(at, i);
       }
       workgroupBarrier();
@@ -476,7 +524,7 @@ ${MAIN} {
     for (var from_key = 0u; from_key < count; from_key += VALUE_KEYS) {
       if (from_key > 0u) { workgroupBarrier(); }
       for (var i = lane; i < VALUE_KEYS * COLUMNS; i += THREADS) {
-        let at = v + min(key + from_key + i / COLUMNS, work.end - 1u) * params.vs;
+        let at = v + place_v(work.b, min(key + from_key + i / COLUMNS, work.end - 1u));
         tile[VALUES + i] = quad_v(at, 4u * (work.column + i % COLUMNS));
       }
       workgroupBarrier();
@@ -518,7 +566,7 @@ function manyValues(add: 'add' | 'add_seen'): string {
 }
 
 /** Joins the splits: a workgroup has a row and eight of its quads. Operands sums, states, out and maybe sinks. */
-export const JOIN: Kernel<JoinParam, Pick<AttentionVariant, 'lanes' | 'sinks'>> = {
+export const JOIN: Kernel<JoinParam, Pick<AttentionVariant, 'lanes' | 'sinks' | 'vScale'>> = {
   name: 'attention_join',
   /**
    * units: workgroups; columns: of them for a row; rows of a KV head, of which there are kvHeads; group: query heads of
@@ -526,12 +574,13 @@ export const JOIN: Kernel<JoinParam, Pick<AttentionVariant, 'lanes' | 'sinks'>> 
    */
   params: ['units', 'columns', 'splits', 'kvHeads', 'rows', 'group', 'dv', ...SINKS, ...OUT],
   threads: 64,
-  code: ({ lanes, sinks }) => /* wgsl */ `
+  code: ({ lanes, sinks, vScale }) => /* wgsl */ `
 const LOWEST = -1e38; // as the kernels before
 ${expText(1)}
 ${rowText('out', 'o')}
 ${putText(lanes)}
 ${averageText(sinks, 1)}
+${vScale ? scaleText('v') : ''}
 var<workgroup> found: array<vec4<f32>, THREADS>;
 var<workgroup> tops: array<f32, THREADS>;
 var<workgroup> weights: array<f32, THREADS>;
@@ -570,7 +619,7 @@ ${MAIN} {
   }
   let of_head = params.rows * params.kvHeads;
   let head = row / params.rows % params.kvHeads;
-  let quad = average(head, row % params.rows, sums, top, weight);
+  let quad = average(head, row % params.rows, sums, top, weight)${vScale ? ' * scale_v(head, 4u * column)' : ''};
   put_quad(out_at(row / of_head, head, row % params.rows), 4u * column, quad);
 }`,
 };
