@@ -181,6 +181,12 @@ const REFUSALS: readonly Refusal[] = [
     /ckvCacheRef: expected shape \[3,4,1,32\], got \[4, 4, 1, 32\]/,
   ),
   refusal(
+    'a cache of no blocks',
+    store({ kCacheRef: halves(0, 4, 1, 16) }),
+    'SHAPE',
+    /kCacheRef: expected a cache that is not empty, got \[0, 4, 1, 16\]/,
+  ),
+  refusal(
     'a bf16 cache beside f16',
     store({ kCacheRef: zeros('bf16', [3, 4, 1, 16]) }),
     'DTYPE',

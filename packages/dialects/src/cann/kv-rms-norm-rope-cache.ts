@@ -171,12 +171,13 @@ function writeCaches<D extends AclnnHalf>(
     const d = name === 'kCacheRef' ? dims.k : dims.c;
     const lead = cacheMode === 'Norm' ? [B, N, cache.shape[2] ?? 0] : [cache.shape[0] ?? 0, cache.shape[1] ?? 0, N];
     checkDims(cache, `${op}: ${name}`, [...lead, d]);
+    if (cache.size === 0) refuse('SHAPE', `${op}: ${name}`, 'a cache that is not empty', [...cache.shape]);
     checkOutput(cache, `${op}: ${name}`);
     for (const [other, tensor] of Object.entries(inputs)) checkApart(cache, `${op}: ${name}`, other, tensor);
   }
   checkApart(kCacheRef, `${op}: kCacheRef`, 'ckvCacheRef', ckvCacheRef);
   const nz = cacheMode.endsWith('NZ');
-  if (!nz && cacheMode !== 'Norm') checkDims(ckvCacheRef, `${op}: ckvCacheRef`, kCacheRef.shape.with(3, dims.c));
+  checkDims(ckvCacheRef, `${op}: ckvCacheRef`, kCacheRef.shape.with(3, dims.c));
   const rows = readIndex(op, index, cacheMode, kCacheRef, [B, S]);
   const quantOf = (name: 'kRope' | 'cKv', cache: Tensor, d: number) =>
     readScales(op, name, given, cache, kv.dtype, v === undefined ? [d] : [N, d]);
