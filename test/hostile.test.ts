@@ -435,6 +435,25 @@ const rotary = () => ({
 const ONNX: Rows = {
   rotaryEmbedding: () => [rw, rotary(), { interleaved: 1, rotary_embedding_dim: 4, num_heads: 1 }],
   planRotaryEmbedding: () => [rotary(), { interleaved: 0, rotary_embedding_dim: 4, num_heads: 1 }, ones(1, 1, 2, 4)],
+  contribRotaryEmbedding: () => [
+    rw,
+    { input: ones(1, 1, 2, 4), position_ids: longs(0, 1).view([1, 2]), cos_cache: ones(2, 2), sin_cache: ones(2, 2) },
+    { interleaved: 1, rotary_embedding_dim: 4, num_heads: 1, scale: 1, is_packed_batching: 0 },
+  ],
+  mRotaryEmbedding: () => [
+    rw,
+    {
+      input: ones(1, 1, 1, 4),
+      position_ids: longs(0, 1, 1).view([3, 1, 1]),
+      cos_cache: ones(2, 2),
+      sin_cache: ones(2, 2),
+    },
+    { mrope_section: [1, 1, 0], mrope_layout: 0, num_heads: 1 },
+  ],
+  gemmaRotaryEmbedding: () => {
+    const x = () => main.zeros('f16', [1, 1, 2, 4]);
+    return [rw, { emb: ones(1, 2, 4), q: x(), q_rot: x(), k: x(), k_rot: x() }];
+  },
 };
 const LLAISYS: Rows = {
   add: () => [rw, ones(2), ones(2), ones(2)],

@@ -22,6 +22,16 @@ import {
   withFresh,
 } from 'ropewalk/backend';
 
+export {
+  type ContribRotaryAttributes,
+  type ContribRotaryInputs,
+  contribRotaryEmbedding,
+  type GemmaRotaryInputs,
+  gemmaRotaryEmbedding,
+  type MRotaryAttributes,
+  mRotaryEmbedding,
+} from './onnx-contrib.js';
+
 type OnnxFloat = 'f32' | 'f16' | 'bf16';
 
 /** The inputs of the node, with their ONNX names. */
