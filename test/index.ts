@@ -51,6 +51,7 @@ import './dialects/gguf.test.js';
 import './dialects/huggingface.test.js';
 import './dialects/infiniop.test.js';
 import './dialects/llaisys.test.js';
+import './dialects/onnx-contrib.test.js';
 import './dialects/onnx.test.js';
 import './docs.test.js';
 import './formats/gguf.test.js';
