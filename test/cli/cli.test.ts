@@ -88,7 +88,7 @@ describe('check', () => {
     [
       'an unknown backend',
       ['check', '--backend', 'tpu'],
-      /^ropewalk: check: --backend: expected auto or one of cpu, webgpu, reference, onnxruntime, ascend-model, got "tpu"/,
+      /^ropewalk: check: --backend: expected auto or one of cpu, webgpu, reference, onnxruntime, ascend-model, cann-2024, got "tpu"/,
     ],
     ['a bad pattern', ['check', '--filter', '('], /--filter: expected a regular expression, got "\("/],
     [

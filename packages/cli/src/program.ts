@@ -338,7 +338,10 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .command('devices')
     .description('list what NPUs and their runtimes take, or print the rules of one with their sources')
     .argument('[name]', 'a profile; all of them unless given')
-    .option('--model <model>', `say whether this model's RoPE runs there, and how: ${MODEL}, an .onnx, a ROPE(…) line`)
+    .option(
+      '-m, --model <model>',
+      `say whether this model's RoPE runs there, and how: ${MODEL}, an .onnx, a ROPE(…) line`,
+    )
     .option('--dtype <dtype>', 'model: of q and k; f16 unless given')
     .option('--batch <n>', 'model: 1 unless given')
     .option('--seq <n>', 'model: tokens of a call; 512 unless given')
