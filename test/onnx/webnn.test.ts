@@ -6,12 +6,14 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { openWebnn, WebnnBackend } from '../../packages/onnx/src/webnn/host.js';
 import { whyNotWebnn } from '../../packages/onnx/src/webnn/open.js';
+import { blocksFrom } from '../../packages/ropewalk/src/core/blocks.js';
 import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 import { planAdd } from '../../packages/ropewalk/src/ops/add.js';
 import { planLinear } from '../../packages/ropewalk/src/ops/linear.js';
 import { planRearrange } from '../../packages/ropewalk/src/ops/rearrange.js';
 import { bindRopeParts } from '../../packages/ropewalk/src/ops/rope/call.js';
 import { planRope } from '../../packages/ropewalk/src/ops/rope/plan.js';
+import { planSelfAttention } from '../../packages/ropewalk/src/ops/self-attention.js';
 import { Ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { holdAgainstReference } from '../support/sweeps.js';
 import { fakeWebnn } from '../support/webnn.js';
@@ -96,6 +98,22 @@ describe('tensors in its memory', () => {
     assert.deepEqual([...(await y.read())].slice(2), [0x8000, 0x0002, 0x4001, 0x7c00]);
   });
 
+  test('weights in blocks are widened once, and again when their bytes change', async () => {
+    const { rw } = open();
+    const bytes = new Uint8Array(34).fill(1); // q8_0: 32 weights of 1
+    bytes.set([0x00, 0x3c]); // their scale, 1 in f16
+    const held = rw.upload(tensorFrom<'u8'>(bytes));
+    const w = blocksFrom('q8_0', held, [1, 32]);
+    const [x, y] = [rw.upload(count([1, 32])), rw.allocate('f32', [1, 1])];
+    const run = async (): Promise<number> => {
+      rw.run(planLinear(x, w, undefined, y));
+      return (await y.read())[0]!;
+    };
+    for (let n = 0; n < 3; n++) assert.equal(await run(), 496);
+    rw.run(planRearrange(tensorFrom(bytes.map((byte, n) => (n < 2 ? byte : 2))), held));
+    assert.equal(await run(), 992);
+  });
+
   test('no columns: a product is its bias, or 0', async () => {
     const { rw } = open();
     const [x, w, y] = [rw.upload(count([2, 0])), rw.upload(count([3, 0])), rw.upload(count([2, 3]))];
@@ -171,6 +189,12 @@ describe('refusals', () => {
     assert.throws(() => small.allocate('f32', [2 ** 17 + 1]), {
       code: 'DEVICE',
       message: /webnn: memory: .* more would pass the limit of 1 MiB.*memoryLimit/,
+    });
+    // Scores of 2^15 queries by as many keys are 4 GiB inside a graph; of the tensors given none is large.
+    const [q, out] = [rw.allocate('f32', [2 ** 15, 1, 1]), rw.allocate('f32', [2 ** 15, 1, 1])];
+    assert.throws(() => rw.run(planSelfAttention(q, q, q, out, { causal: false })), {
+      code: 'DEVICE',
+      message: /webnn: MatMul: expected at most 1020 MiB.*got 4096 MiB/,
     });
     assert.equal(context.tensors.length, 0);
   });

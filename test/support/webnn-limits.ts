@@ -35,7 +35,6 @@ export const CHROMIUM_LIMITS: Readonly<Record<string, Readonly<Record<string, re
     input: ['float32 float16 int32 uint32 int64 int8 uint8', 0, 8],
     output: ['float32 float16 int32 uint32 int64 int8 uint8', 0, 8],
   },
-  floor: { input: ['float32 float16', 0, 8], output: ['float32 float16', 0, 8] },
   gather: {
     indices: ['int32 uint32 int64', 0, 8],
     input: ['float32 float16 int32 int64 int8 uint8', 1, 8],

@@ -161,7 +161,6 @@ const UNARY: Readonly<Record<string, (x: number) => number>> = {
   abs: Math.abs,
   erf: erf,
   exp: Math.exp,
-  floor: Math.floor,
   isNaN: (x) => (Number.isNaN(x) ? 1 : 0),
   neg: (x) => -x,
   sqrt: Math.sqrt,

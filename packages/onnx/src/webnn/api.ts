@@ -68,7 +68,6 @@ export interface MlBuilder {
   readonly abs: Unary;
   readonly erf: Unary;
   readonly exp: Unary;
-  readonly floor: Unary;
   readonly identity: Unary;
   readonly isNaN: Unary;
   readonly neg: Unary;

@@ -100,8 +100,8 @@ export class Graphs {
     if (graph) this.#kept.delete(key);
     else {
       while (this.#kept.size >= this.maxCount && this.dropOldest());
-      this.memory.count(definition.constantBytes ?? 0);
       graph = new Graph(definition, new this.webnn.MLGraphBuilder(this.memory.context), this.memory);
+      this.memory.count(definition.constantBytes ?? 0);
       this.written++;
     }
     this.#kept.set(key, graph);

@@ -44,7 +44,7 @@ import type { MlBuilder, MlDescriptor, MlDtype, MlOperand, MlTensor } from './ap
 import { constantBytes, type Definition, type Graph, Graphs } from './graphs.js';
 import { collected, type HostMove, moveOnHost, widen } from './host-work.js';
 import { placesOf, readLayout } from './layout.js';
-import { bytesOf, DeviceMemory, MAX_CONSTANT_BYTES, MAX_TENSOR_BYTES, mib } from './memory.js';
+import { bytesOf, checkTensorBytes, DeviceMemory, MAX_CONSTANT_BYTES, MAX_TENSOR_BYTES } from './memory.js';
 import { type OpenContext, openContext, supportOf } from './open.js';
 import { beforeName, defineOutputs, keyOfOutput, type Output, placesName, resultName } from './outputs.js';
 import { HostSideStorage, type Stretch, WebnnStorage } from './storage.js';
@@ -426,6 +426,9 @@ export class WebnnBackend implements Backend {
     const take = (elements: HostArray): HostArray => collected(elements, target);
     const elements = own ? laterOf(own, take) : this.#queue.hostInput(source, op, take);
     const to = this.#array(target.storage);
+    const side = this.#queue.own(target.storage) as HostSideStorage | undefined;
+    side?.widened?.dispose();
+    if (side) side.widened = undefined;
     this.#queue.write(() => {
       const from = elements();
       let offset = 0;
@@ -442,7 +445,10 @@ export class WebnnBackend implements Backend {
       const { array } = side;
       const made = this.#take('f32', blocks.shape).storage as WebnnStorage<'f32'>;
       side.widened = made;
-      made.uploaded = widen(blocks, array as Uint8Array);
+      const widened = this.#queue.enqueue(() => {
+        made.uploaded = widen(blocks, array as Uint8Array);
+      });
+      widened.catch(() => {}); // whoever waits for a result hears of a closed queue
     }
     return side.widened;
   }
@@ -451,11 +457,8 @@ export class WebnnBackend implements Backend {
     return denseTensor(dtype, shape, (length) => {
       const dataType = this.#typeOf(dtype);
       if (dataType === undefined || length === 0) return new HostSideStorage(this.#queue, dtype, length, elements);
+      checkTensorBytes({ dataType, shape: [length] }, 'tensor');
       const bytes = bytesOf({ dataType, shape: [length] });
-      if (bytes > MAX_TENSOR_BYTES) {
-        const most = `at most ${mib(MAX_TENSOR_BYTES)}: a larger one would end the browser's GPU process`;
-        fail('DEVICE', 'webnn: tensor', `expected ${most}, got ${mib(bytes)}. Split it, or use cpu.`);
-      }
       this.memory.check(this.#heldBytes, bytes);
       this.#heldBytes += bytes;
       const dispose = (storage: WebnnStorage): void => {

@@ -30,6 +30,14 @@ export function bytesOf({ dataType, shape }: MlDescriptor): number {
   return countElements(shape) * BYTES[dataType];
 }
 
+/** Refuses a tensor that no context may be asked for. */
+export function checkTensorBytes(descriptor: MlDescriptor, what: string): void {
+  const bytes = bytesOf(descriptor);
+  if (bytes <= MAX_TENSOR_BYTES) return;
+  const most = `at most ${mib(MAX_TENSOR_BYTES)}: a larger one would end the browser's GPU process`;
+  fail('DEVICE', `webnn: ${what}`, `expected ${most}, got ${mib(bytes)}. Split it, or use cpu.`);
+}
+
 /** Makes tensors within a limit: a process that runs out of memory takes the contexts of all tabs with it. */
 export class DeviceMemory {
   /** What {@link take} has made and {@link free} has not destroyed, and what was counted besides. */
@@ -57,8 +65,8 @@ export class DeviceMemory {
       this.#idleBytes -= bytesOf(kept);
       return kept;
     }
-    const bytes = bytesOf({ dataType, shape });
-    this.count(bytes);
+    checkTensorBytes({ dataType, shape }, 'tensor');
+    this.count(bytesOf({ dataType, shape }));
     return this.context.createTensor({ dataType, shape, readable: true, writable: true });
   }
 
