@@ -190,17 +190,16 @@ const TRANSLATIONS: Readonly<Record<string, Translation>> = /* @__PURE__ */ Obje
     return ml.reshape(x(0), sizes);
   },
   Split: (n) => {
-    const axis = axisOf(n);
-    const size = n.x(0).shape[axis]!;
+    const [x, axis] = [n.x(0), axisOf(n)];
     const parts = n.int('num_outputs');
-    const sizes = parts === undefined ? n.numbers(1) : Array.from({ length: parts }, () => size / parts);
-    return n.ml.split(n.x(0), sizes, { axis });
+    const sizes = parts === undefined ? n.numbers(1) : Array.from({ length: parts }, () => x.shape[axis]! / parts);
+    return isColumns(axis, sizes, x.shape) ? columnsOf(n.ml, x) : n.ml.split(x, sizes, { axis });
   },
-  Concat: (n) =>
-    n.ml.concat(
-      n.node.inputs.map((_, input) => n.x(input)),
-      axisOf(n),
-    ),
+  Concat: (n) => {
+    const [axis, parts] = [axisOf(n), n.node.inputs.map((_, input) => n.x(input))];
+    const sizes = parts.map(({ shape }) => shape[axis]!);
+    return isColumns(axis, sizes, parts[0]!.shape) ? fromColumns(n.ml, parts) : n.ml.concat(parts, axis);
+  },
   Slice: ({ ml, x, numbers }) => {
     const { shape } = x(0);
     const [starts, ends] = [shape.map(() => 0), [...shape]];
@@ -246,6 +245,34 @@ const TRANSLATIONS: Readonly<Record<string, Translation>> = /* @__PURE__ */ Obje
   },
   TopK: topK,
 });
+
+/** Whether the last dimension is cut into single elements: WebNN moves these one by one, a transpose moves them together. */
+function isColumns(axis: number, sizes: readonly number[], { length }: readonly number[]): boolean {
+  return axis === length - 1 && length <= MAX_RANK && sizes.every((size) => size === 1);
+}
+
+/** The most dimensions of a slice. */
+const MAX_RANK = 5;
+
+/** `[…, k]` as k of `[…, 1]`. */
+function columnsOf(ml: MlBuilder, x: MlOperand): readonly MlOperand[] {
+  const lead = x.shape.slice(0, -1);
+  const last = lead.length;
+  const apart = ml.transpose(x, { permutation: [last, ...lead.keys()] });
+  return Array.from({ length: x.shape[last]! }, (_, n) =>
+    ml.reshape(ml.slice(apart, [n, ...lead.map(() => 0)], [1, ...lead]), [...lead, 1]),
+  );
+}
+
+/** k of `[…, 1]` as `[…, k]`. */
+function fromColumns(ml: MlBuilder, parts: readonly MlOperand[]): MlOperand {
+  const lead = parts[0]!.shape.slice(0, -1);
+  const apart = ml.concat(
+    parts.map((part) => ml.reshape(part, [1, ...lead])),
+    0,
+  );
+  return ml.transpose(apart, { permutation: [...lead.map((_, d) => d + 1), 0] });
+}
 
 function zeroOf(ml: MlBuilder, dataType: MlDtype): MlOperand {
   const Elements = { float32: Float32Array, float16: Uint16Array, int32: Int32Array, uint8: Uint8Array }[dataType];
