@@ -4,7 +4,7 @@ import { describe, test } from 'node:test';
 import { loadNumber, storeNumber } from '../../../packages/ropewalk/src/core/dtypes.js';
 import { type Tensor, tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';
 import { bindRopeParts } from '../../../packages/ropewalk/src/ops/rope/call.js';
-import { planRope } from '../../../packages/ropewalk/src/ops/rope/plan.js';
+import { planRope, planRopeWithTable } from '../../../packages/ropewalk/src/ops/rope/plan.js';
 import { ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
 import { GENERAL_BACKENDS, noBackend, openShared } from '../../support/gpu.js';
 import { f64Tensor, floats } from '../../support/tensors.js';
@@ -74,6 +74,19 @@ for (const entry of GENERAL_BACKENDS) {
                 2 ** -10 * Math.abs(loadNumber(want, 'f16', i)),
             );
         }
+      }
+      rw.dispose();
+    });
+
+    test('a given f32 table keeps its precision beside f16 and bf16', async () => {
+      const rw = await openShared(entry.name);
+      // In halves this cos is 1.
+      const table = { rows: 1, pairs: 1, cos: Float32Array.of(1 + 2 ** -12), sin: Float32Array.of(1) };
+      const given = planRopeWithTable({ headDim: 2, pairing: 'half', table, seqLen: 1, tableRows: [0] });
+      for (const dtype of ['f16', 'bf16'] as const) {
+        const x = f64Tensor([1, 1], [1, 1, 2], dtype) as Tensor<typeof dtype>;
+        const y = rw.rope(x, given); // x0·cos − x1·sin = 2^-12: 0 with a table in halves
+        assert.equal((await y.readNumbers())[0], 2 ** -12);
       }
       rw.dispose();
     });

@@ -48,7 +48,8 @@ export function readScale(
     );
   const all = new Float32Array(heads * headDim);
   const check = (value: number, at: string): number => {
-    if (!(value >= LEAST && value <= LARGEST)) refuse('RANGE', at, 'a number in [2^-64, 2^64]', value);
+    if (typeof value !== 'number' || !(value >= LEAST && value <= LARGEST))
+      refuse('RANGE', at, 'a number in [2^-64, 2^64]', value);
     return value;
   };
   if (typeof scale === 'number') return all.fill(check(scale, where));
