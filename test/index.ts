@@ -15,6 +15,7 @@ import './browser/onnx-webnn.test.js';
 import './browser/onnx.test.js';
 import './browser/webgpu.test.js';
 import './browser/webnn.test.js';
+import './cli/aicore-kernel.test.js';
 import './cli/aicore.test.js';
 import './cli/cli.test.js';
 import './cli/convert.test.js';

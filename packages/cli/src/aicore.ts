@@ -5,6 +5,7 @@ import {
   calibrate,
   chromeTrace,
   type KernelName,
+  type KernelRun,
   type MeasuredCall,
   type MeasuredKernel,
   prepareRope,
@@ -12,6 +13,7 @@ import {
   ROPE_KERNELS,
   searchTiling,
   type Tiling,
+  type TimelineOptions,
   type TriedTiling,
   timelineSvg,
   whyNotKernel,
@@ -23,7 +25,7 @@ import { EXIT, openPercentBar, openPrinter, printResult } from './output.js';
 
 export type AicoreOptions = Texts<'shape' | 'dtype' | 'pairing' | 'kernel' | 'chip' | 'base' | 'rotaryDim'> &
   Texts<'tableLen' | 'tableDtype' | 'svg' | 'trace' | 'fromCycle' | 'toCycle'> &
-  Texts<'cores' | 'blocks' | 'tile' | 'buffers'> &
+  Texts<'cores' | 'blocks' | 'tile' | 'buffers' | 'rope' | 'eps' | 'timeout'> &
   Switches<'batchPositions' | 'search' | 'calibration' | 'json'>;
 
 /** What `all` runs. */
@@ -37,10 +39,14 @@ const BAR = 0.35;
 /** The result of each kernel: its run, or why it does not take the call. */
 type Runs = ReadonlyMap<KernelName, MeasuredKernel | string>;
 
+/** What only one kernel takes. */
+const OF_ONE = ['rope', 'eps', 'timeout'] as const;
+
 /** @returns 0 when every kernel wrote every row correctly and without a finding, 1 otherwise */
 export async function aicore(options: AicoreOptions): Promise<number> {
   if (options.calibration) return printCalibration(options.json);
   const flags = new Flags(options);
+  flags.refuseAny(OF_ONE, 'it needs --kernel FILE.');
   const call = readCall(flags, options);
   const kernel =
     flags.word<KernelName | 'all'>('kernel', [...(Object.keys(ROPE_KERNELS) as KernelName[]), 'all']) ?? 'all';
@@ -48,16 +54,10 @@ export async function aicore(options: AicoreOptions): Promise<number> {
   const drawn = options.svg !== undefined || options.trace !== undefined;
   if (drawn && kernel === 'all')
     fail('UNSUPPORTED', '--kernel', `--svg and --trace draw one kernel. Name one: ${KERNELS.join(', ')}.`);
-  const chip = flags.word<ChipName>('chip', Object.keys(CHIPS) as ChipName[]);
-  const cores = flags.integer('cores', 1, CHIPS[chip ?? '910B3'].cores);
-  const tiling = {
-    blocks: flags.integer('blocks', 1, MAX_ELEMENTS),
-    tileRows: flags.integer('tile', 1, MAX_ELEMENTS),
-    buffers: flags.integer('buffers', 1, MAX_ELEMENTS),
-  };
+  const { chip, cores, tiling } = readMachine(flags);
   if (kernel === 'all' && Object.values(tiling).some((n) => n !== undefined))
     fail('UNSUPPORTED', '--kernel', '--blocks, --tile and --buffers cut the work of one kernel. Name fast or correct.');
-  const [from, to] = [flags.number('fromCycle'), flags.number('toCycle')];
+  const range = readRange(flags);
   const runs = new Map<KernelName, MeasuredKernel | string>();
   if (options.search) return search(call, kernel, { chip, cores }, options.json);
   const rope = prepareRope(call);
@@ -73,17 +73,7 @@ export async function aicore(options: AicoreOptions): Promise<number> {
     bar.stop();
   }
   const only = runs.get(names[0]!);
-  const files: string[] = [];
-  if (drawn && typeof only === 'object') {
-    const write = (name: 'svg' | 'trace', text: () => string): void => {
-      const file = options[name];
-      if (file === undefined) return;
-      writeOutput(file, text(), `--${name}`);
-      files.push(file);
-    };
-    write('svg', () => timelineSvg(only.run, { from, to }));
-    write('trace', () => chromeTrace(only.run));
-  }
+  const files = drawn && typeof only === 'object' ? drawRun(only.run, range, options) : [];
   printResult(options.json, { json: () => toJson(call, runs), lines: () => describe(call, runs, files) });
   const good = (ran: MeasuredKernel | string): boolean =>
     typeof ran === 'string' || (ran.run.findings.length === 0 && ran.right === ran.rows);
@@ -151,7 +141,39 @@ async function search(
   return EXIT.ok;
 }
 
-function readCall(flags: Flags<AicoreOptions>, options: AicoreOptions): MeasuredCall {
+/** The chip, its cores that are used, and how the work is cut. */
+export function readMachine(flags: Flags<AicoreOptions>): { chip?: ChipName; cores?: number; tiling: Tiling } {
+  const chip = flags.word<ChipName>('chip', Object.keys(CHIPS) as ChipName[]);
+  const cores = flags.integer('cores', 1, CHIPS[chip ?? '910B3'].cores);
+  const tiling = {
+    blocks: flags.integer('blocks', 1, MAX_ELEMENTS),
+    tileRows: flags.integer('tile', 1, MAX_ELEMENTS),
+    buffers: flags.integer('buffers', 1, MAX_ELEMENTS),
+  };
+  return { chip, cores, tiling };
+}
+
+/** The cycles that a drawing shows. */
+export function readRange(flags: Flags<AicoreOptions>): TimelineOptions {
+  return { from: flags.number('fromCycle'), to: flags.number('toCycle') };
+}
+
+/** Writes the timelines that are asked for. @returns their files */
+export function drawRun(run: KernelRun, range: TimelineOptions, options: AicoreOptions): string[] {
+  const files: string[] = [];
+  const write = (name: 'svg' | 'trace', text: () => string): void => {
+    const file = options[name];
+    if (file === undefined) return;
+    writeOutput(file, text(), `--${name}`);
+    files.push(file);
+  };
+  write('svg', () => timelineSvg(run, range));
+  write('trace', () => chromeTrace(run));
+  return files;
+}
+
+/** The RoPE that options describe. */
+export function readCall(flags: Flags<AicoreOptions>, options: AicoreOptions): MeasuredCall {
   const dims = flags.integers('shape', 1, MAX_ELEMENTS, 4) ?? [8, 128, 32, 128];
   if (dims.length === 3) dims.unshift(1);
   if (dims.length !== 4) refuse('SHAPE', '--shape', 'batch,seq,heads,head_dim or seq,heads,head_dim', options.shape);
@@ -198,7 +220,8 @@ function describe(call: MeasuredCall, runs: Runs, files: readonly string[]): str
   return lines;
 }
 
-function describeRun(name: string, { run, rows, right, worst }: MeasuredKernel): string[] {
+/** A kernel's run in lines. */
+export function describeRun(name: string, { run, rows, right, worst, firstWrong }: MeasuredKernel): string[] {
   const block = run.blocks[run.slowest];
   const percent = (part: number, whole: number): string =>
     whole > 0 ? `${Math.round((100 * part) / whole)} %` : '0 %';
@@ -222,6 +245,11 @@ function describeRun(name: string, { run, rows, right, worst }: MeasuredKernel):
         `    ${String(offset).padStart(6)}  ${`${num} × ${size}`.padEnd(11)} ${kind.padEnd(12)} ${member}`,
     ),
   ];
+  if (firstWrong) {
+    const { row, column, got, exact, bound } = firstWrong;
+    const near = `${got}, where ${exact} is exact and ${bound.toPrecision(2)} off is allowed`;
+    lines.push(`  first wrong   row ${row}, element ${column}: ${near}`);
+  }
   if (run.findings.length === 0) lines.push('  findings      none');
   else lines.push(`  findings      ${run.findings.length}`);
   for (const { kind, message, line, count } of run.findings)
@@ -232,10 +260,14 @@ function describeRun(name: string, { run, rows, right, worst }: MeasuredKernel):
 function toJson(call: MeasuredCall, runs: Runs): unknown {
   const kernels = [...runs].map(([name, ran]) => {
     if (typeof ran === 'string') return { kernel: name, notRun: ran };
-    // Blocks run alike; the slowest stands for all.
-    const { blocks, ...run } = ran.run;
-    const { instructions: _what, ...slowest } = blocks[run.slowest] ?? {};
-    return { ...run, slowestBlock: slowest, right: ran.right, worst: ran.worst };
+    return runToJson(ran);
   });
   return { ...call, kernels };
+}
+
+/** A kernel's run for `--json`. Blocks run alike; the slowest stands for all. */
+export function runToJson({ run, right, worst, firstWrong }: MeasuredKernel): object {
+  const { blocks, ...rest } = run;
+  const { instructions: _what, ...slowest } = blocks[run.slowest] ?? {};
+  return { ...rest, slowestBlock: slowest, right, worst, firstWrong };
 }

@@ -310,11 +310,20 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
 
   program
     .command('aicore')
-    .description('run RoPE kernels on a model of the Ascend AI Core: cycles by queue, bytes, buffers, faults')
-    .option('--shape <dims>', 'batch,seq,heads,head_dim; 8,128,32,128 unless given')
+    .description('run kernels, yours too, on a model of the Ascend AI Core: cycles by queue, bytes, buffers, faults')
+    .option(
+      '--shape <dims>',
+      'batch,seq,heads,head_dim; 8,128,32,128 unless given. Of other operators rows,length; 1024,1024 unless given',
+    )
     .option('--dtype <dtype>', 'f16 (default), bf16 or f32')
     .option('--pairing <name>', 'interleaved (GPT-J, the default) or half (GPT-NeoX)')
-    .option('--kernel <name>', 'seed, correct, fast, or all (default)')
+    .option(
+      '--kernel <name>',
+      'one of seed, correct, fast, infinicore-gptj, infinicore-neox, add, rms_norm, swiglu, softmax; a file with your own kernel; or all (default): the first three',
+    )
+    .option('--rope <model>', 'what a kernel of rope in a file computes: a config.json, a .gguf or a ROPE(…) line')
+    .option('--eps <number>', 'of rms_norm; 1e-6 unless given')
+    .option('--timeout <seconds>', 'for a kernel in a file; 60 unless given')
     .option('--chip <name>', '910B3 (default), 910B1, B2, B4, or 910_9362 to 910_9392')
     .option('--cores <n>', 'vector cores to spread over; all of the chip unless given')
     .option('--blocks <n>', 'blocks that share the rows; one for each core unless given')
@@ -332,7 +341,12 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--to-cycle <n>', 'where it ends')
     .option('--trace <file>', 'write all of block 0 for Perfetto or chrome://tracing')
     .option(...JSON_OBJECT)
-    .action(ending(async (options) => (await import('./aicore.js')).aicore(options)));
+    .action(
+      ending(async (options) => {
+        const { aicoreKernel, isOneKernel } = await import('./aicore-kernel.js');
+        return isOneKernel(options.kernel) ? aicoreKernel(options) : (await import('./aicore.js')).aicore(options);
+      }),
+    );
 
   program
     .command('devices')

@@ -1,0 +1,142 @@
+/**
+ * `ropewalk aicore --kernel FILE`: an engineer's kernel on the modelled core, in a thread of its own. Kernels of other
+ * operators than rope that come with the model run here too. @module
+ */
+import { resolve } from 'node:path';
+import {
+  KERNELS,
+  type KernelDeclaration,
+  type MeasuredKernel,
+  measureKernel,
+  type OperatorCall,
+} from '@ropewalk/ascend';
+import { readFileBytes } from '@ropewalk/formats/node';
+import { refuse } from 'ropewalk/backend';
+import { type AicoreOptions, describeRun, drawRun, readCall, readMachine, readRange, runToJson } from './aicore.js';
+import { KernelThread } from './aicore-thread.js';
+import { Flags, oneOf } from './options.js';
+import { EXIT, openPercentBar, printResult } from './output.js';
+import { readRope } from './rope-source.js';
+
+/** Seconds for a kernel in a file, unless given. */
+const DEFAULT_TIMEOUT_S = 60;
+const MAX_TIMEOUT_S = 86400;
+/** As for RoPE: seconds, up to minutes. */
+const MAX_ELEMENTS = 2 ** 26;
+
+/** Bytes of a kernel's file. */
+const MAX_FILE = 2 ** 24;
+
+const ROPE_OPTIONS = ['rope', 'pairing', 'base', 'rotaryDim', 'tableLen', 'batchPositions'] as const;
+
+/** Whether `--kernel` names a file, or a kernel of another operator than rope. */
+export function isOneKernel(kernel: string | undefined): boolean {
+  if (kernel === undefined) return false;
+  return /[/\\]|\.m?js$/.test(kernel) || (KERNELS[kernel] !== undefined && KERNELS[kernel].operator !== 'rope');
+}
+
+/** @returns 0 when the kernel is right and has no finding, 1 when it is wrong, has one, throws or does not end */
+export async function aicoreKernel(options: AicoreOptions): Promise<number> {
+  const flags = new Flags(options);
+  const kernel = options.kernel!;
+  const drawn = options.svg !== undefined || options.trace !== undefined;
+  flags.refuseAny(['search', 'calibration', 'tableDtype'], 'it does not go with this --kernel. Leave it out.');
+  const machine = readMachine(flags);
+  const range = readRange(flags);
+  const timeout = flags.positive('timeout', MAX_TIMEOUT_S) ?? DEFAULT_TIMEOUT_S;
+  const shipped = KERNELS[kernel];
+  if (shipped) flags.refuseAny(['timeout'], 'it needs --kernel FILE.');
+  const thread = shipped
+    ? undefined
+    : new KernelThread(kernel, resolve(kernel), readFileBytes(kernel, MAX_FILE, `--kernel: ${kernel}`), timeout);
+  const bar = openPercentBar('of the blocks', options.json);
+  let call: OperatorCall;
+  let declared: Pick<KernelDeclaration, 'name' | 'operator' | 'dtypes'>;
+  let ran: MeasuredKernel | string;
+  try {
+    declared = shipped ?? (await thread!.load());
+    call = await readOperatorCall(flags, options, declared);
+    const onBlock = (done: number, total: number): void => bar.to(done / total);
+    const how = { ...machine, record: drawn, onBlock };
+    ran = shipped ? measureKernel(shipped, call, how) : await thread!.run(call, how);
+  } finally {
+    bar.stop();
+    await thread?.end();
+  }
+  const { name, operator } = declared;
+  if (typeof ran === 'string') {
+    const why = ran;
+    printResult(options.json, {
+      json: () => ({ kernel: name, operator, failed: why }),
+      lines: () => [`${name}: ${why}`],
+    });
+    return EXIT.failed;
+  }
+  const result = ran;
+  const good = result.right === result.rows && result.run.findings.length === 0;
+  const files = drawn ? drawRun(result.run, range, options) : [];
+  const { chip: named, clockGHz } = result.run;
+  const { dtype, shape } = call;
+  printResult(options.json, {
+    json: () => ({ operator, dtype, shape, kernels: [runToJson(result)] }),
+    lines: () => [
+      `${operator} [${shape.join(', ')}] ${dtype}, on a model of an Ascend ${named} at ${clockGHz} GHz`,
+      '',
+      ...describeRun(name, result),
+      `  verdict       ${verdictOf(result)}`,
+      ...files.flatMap((file) => ['', `Timeline: ${file}`]),
+    ],
+  });
+  return good ? EXIT.ok : EXIT.failed;
+}
+
+function verdictOf({ run, rows, right }: MeasuredKernel): string {
+  if (right < rows) return `wrong: ${rows - right} of ${rows} rows`;
+  return run.findings.length === 0 ? 'right' : 'right here, but the findings are faults: mend them';
+}
+
+/** What the kernel is asked to compute. */
+async function readOperatorCall(
+  flags: Flags<AicoreOptions>,
+  options: AicoreOptions,
+  { name, operator, dtypes }: Pick<KernelDeclaration, 'name' | 'operator' | 'dtypes'>,
+): Promise<OperatorCall> {
+  const dtype = options.dtype === undefined ? dtypes[0]! : oneOf(options.dtype, ['f16', 'bf16', 'f32'], '--dtype');
+  if (!dtypes.includes(dtype)) refuse('DTYPE', '--dtype', `a dtype of ${name}: ${dtypes.join(', ')}`, dtype);
+  if (operator !== 'rms_norm') flags.refuseAny(['eps'], `${name} computes ${operator}. Leave it out.`);
+  if (operator === 'rope') return readRopeCall(flags, options, dtype);
+  flags.refuseAny(ROPE_OPTIONS, `${name} computes ${operator}. Leave it out.`);
+  const shape = flags.integers('shape', 1, MAX_ELEMENTS, 4) ?? [1024, 1024];
+  checkElements(shape);
+  return { dtype, shape, eps: operator === 'rms_norm' ? (flags.positive('eps') ?? 1e-6) : undefined };
+}
+
+async function readRopeCall(
+  flags: Flags<AicoreOptions>,
+  options: AicoreOptions,
+  dtype: OperatorCall['dtype'],
+): Promise<OperatorCall> {
+  if (options.rope === undefined) {
+    const { pairing, rotaryDim, base, ...call } = readCall(flags, { shape: '1,128,32,128', ...options, dtype });
+    return { ...call, spec: { headDim: call.shape[3], rotaryDim, base, pairing } };
+  }
+  flags.refuseAny(['pairing', 'base', 'rotaryDim', 'tableLen'], '--rope says it. Leave one of them out.');
+  const { spec } = await readRope(options.rope);
+  const shape = flags.integers('shape', 1, MAX_ELEMENTS, 4) ?? [1, 128, 32, spec.headDim];
+  if (shape.length === 3) shape.unshift(1);
+  checkElements(shape);
+  if (shape.length !== 4 || shape[3] !== spec.headDim)
+    refuse(
+      'SHAPE',
+      '--shape',
+      `batch,seq,heads,${spec.headDim}, as the RoPE has head_dim ${spec.headDim}`,
+      options.shape,
+    );
+  return { dtype, shape, spec, batchPositions: options.batchPositions ?? false };
+}
+
+function checkElements(shape: readonly number[]): void {
+  const elements = shape.reduce((product, n) => product * n, 1);
+  if (elements > MAX_ELEMENTS)
+    refuse('RANGE', '--shape', `at most ${MAX_ELEMENTS} elements, as each is computed`, elements);
+}
