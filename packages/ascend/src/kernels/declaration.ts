@@ -20,7 +20,7 @@ export const ROLES = /* @__PURE__ */ Object.freeze({
   rope: ['x', 'cos', 'sin', 'positions', 'out'],
 } as const);
 
-/** An operator of {@link ROLES}. */
+/** An operator that a kernel can be judged by. */
 export type KernelOperator = keyof typeof ROLES;
 
 /** What a kernel of rows gets, beside its tensors by their names. All tensors are dense. */
@@ -56,7 +56,7 @@ export interface KernelDeclaration<Args = never> {
   /** Which result is right: the operator's, in float64. */
   readonly operator: KernelOperator;
   readonly dtypes: readonly KernelDtype[];
-  /** The kernel's name of each tensor, and its role in the operator: every role of {@link ROLES} once. */
+  /** The kernel's name of each tensor, and its role in the operator: every role of the operator once. */
   readonly arguments: { readonly [name: string]: string };
   /** Blocks to launch; as many as there are cores, but no more than rows, unless given. */
   readonly blocks?: number | ((args: Omit<Args, keyof Tiling>, cores: number) => number);
