@@ -25,7 +25,7 @@ export interface KernelOptions extends BackendOptions {
 /**
  * The engine that loadModel takes unless it is given one.
  *
- * @param options - backend, threads, memory
+ * @param given - backend, threads, memory
  * @throws {RopewalkError} RANGE for a backend that is none
  * @example const engine = kernelEngine({ backend: 'cpu', threads: 2 });
  */
