@@ -114,11 +114,12 @@ function whyNotPlan({ pairing, rotaryOffset, direction, source, batch }: RopePla
   return undefined;
 }
 
-function whyNotPart({ x, out, rows, norm }: RopePart): string | undefined {
+function whyNotPart({ x, out, rows, norm, rotate }: RopePart): string | undefined {
   if (x.dtype !== 'f32' && x.dtype !== 'f16') return `the device takes f32 and f16, not ${x.dtype}`;
   if (out.dtype !== x.dtype) return 'the device writes the dtype that it reads';
   if (rows) return 'the device writes no KV cache with its rotation';
   if (norm) return 'the device does no norm with its rotation';
+  if (!rotate) return 'the device rotates every part';
   if (!isRowMajor(x) || !isRowMajor(out)) return 'the run of 2024 has dense tensors only (v=0)';
   return undefined;
 }
