@@ -1,9 +1,9 @@
 /**
  * A model of the Ascend AI Core (architecture 2201): it computes, measures cycles and reports faults.
  *
- * `openAscendModel` opens it as a backend, `runRopeKernel` runs one of its RoPE kernels on your tensors, and
- * `launchKernel` runs your own kernel, written with {@link AscendC}. `timelineSvg` and `chromeTrace` draw a recorded
- * run.
+ * `openAscendModel` opens it as a backend, `runRopeKernel` runs one of its RoPE kernels on your tensors,
+ * `measureKernel` runs and judges a kernel that you declare, and `launchKernel` runs any body written with
+ * {@link AscendC}. `timelineSvg` and `chromeTrace` draw a recorded run.
  *
  * @module
  */
