@@ -32,6 +32,14 @@ describe('devices', () => {
     );
   });
 
+  test('--cases published: the verdicts and NMSE of the run, and how many factors were searched', () => {
+    const { status, stdout } = ropewalkIn(ROOT, 'devices', 'cann-2024', '--cases', 'published', '--json');
+    assert.equal(status, 0);
+    const { summary } = JSON.parse(stdout.trim().split('\n').at(-1)!);
+    assert.deepEqual([summary.ok, summary.fail, summary.sameVerdict, summary.printed], [60, 36, 96, 96]);
+    assert.deepEqual([summary.nmseWithinTwo, summary.nmseCompared, summary.factorsSearched], [36, 36, 8]);
+  });
+
   test('--model: a config with two kinds of layers, layer by layer; exit 1 where a named device does not run one', () => {
     const folder = mkdtempSync(join(tmpdir(), 'devices-'));
     const config = {

@@ -154,6 +154,7 @@ describe('labels', () => {
       [line(',type=f16'), /ROPE\(…\): the key type is given twice/],
       [line(',what=1'), /ROPE\(…\): key: expected type, ne_a, .* got "what"/],
       [line(',pos=[1]'), /ROPE\(…\): pos: expected 2 positions, got 1/],
+      [line(',ff0=1'), /ROPE\(…\): ff0: expected a number > 0 beside ff=1, got 1/],
       [line(',inplace=2'), /ROPE\(…\): inplace: expected an integer in \[0, 1\], got 2/],
       [line('').replace('mode=0', 'mode=8'), /ROPE\(…\): sections: expected four integers for modes 8, 24 and 40/],
       [line('').replace('[128,32,2,1]', '[128,999999,9999,1]'), /ROPE\(…\): ne_a: expected at most 134217728 elements/],

@@ -60,8 +60,9 @@ function chooseCases({ published }: DeviceProfile, wanted: string): Asked[] {
   return chosen.map((one, n) => {
     const printed = wanted === 'published' ? published?.[n] : undefined;
     if (!printed) return { one, printed };
-    // The case as the device ran it: at its positions, under the label that it printed.
-    const at = ropeCase(one.suite, { ...parseRopeLabel(one.label), pos: printed.positions });
+    // The case as the device ran it: at its positions, with its factor, under the label that it printed.
+    const { positions: pos, firstFactor: ff0 } = printed;
+    const at = ropeCase(one.suite, { ...parseRopeLabel(one.label), pos, ff0 });
     return { one: { ...at, label: one.label }, printed };
   });
 }
@@ -122,17 +123,23 @@ function summaryOf(answers: readonly Answer[]) {
       sameVerdict: same,
       nmseWithinTwo: ratios.filter((ratio) => ratio <= 2).length,
       nmseCompared: ratios.length,
+      factorsSearched: known.filter(({ printed }) => printed!.firstFactor !== undefined).length,
     }),
   };
 }
 
 function summaryLines(answers: readonly Answer[]): string[] {
-  const { ok, fail, notSupported, printed, sameVerdict, nmseWithinTwo, nmseCompared } = summaryOf(answers);
+  const { ok, fail, notSupported, printed, sameVerdict, nmseWithinTwo, nmseCompared, factorsSearched } =
+    summaryOf(answers);
   const rest = notSupported > 0 ? `, ${notSupported} not supported` : '';
   const lines = [`  ${ok} OK, ${fail} FAIL${rest}`];
   if (printed !== undefined)
     lines.push(
       `  the device itself: the same verdict on ${sameVerdict} of ${printed} lines, NMSE within a factor of 2 on ${nmseWithinTwo} of ${nmseCompared}`,
+    );
+  if (factorsSearched)
+    lines.push(
+      `  ${factorsSearched} lines use a first factor that was not printed by the device: one that gives its NMSE`,
     );
   return lines;
 }

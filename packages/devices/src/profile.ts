@@ -149,4 +149,6 @@ export interface PublishedLine {
   readonly nmse?: number;
   /** Of the tokens. */
   readonly positions: readonly number[];
+  /** freq_factors[0], found by search as the run did not print it; undefined where the NMSE does not hang on it. */
+  readonly firstFactor?: number;
 }

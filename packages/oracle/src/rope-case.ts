@@ -41,6 +41,8 @@ export interface RopeCaseParams {
   readonly af: number;
   /** freq_factors: 0 none, 1 drawn from [0.9, 1.1), 2 Llama 3.1's. */
   readonly ff: 0 | 1 | 2;
+  /** freq_factors[0] given instead of drawn; needs ff 1. */
+  readonly ff0?: number;
   /** 1: x is a view of a larger tensor. */
   readonly v: 0 | 1;
   readonly inplace?: 0 | 1;
@@ -61,7 +63,7 @@ export interface RopeCaseParams {
 const DEFAULTS = { inplace: 0, n_offs: 0, fb: 10000, n_ctx_orig: 0, bf: 1, bs: 1, fwd: 1, seed: 0 } as const;
 const NO_SECTIONS = [0, 0, 0, 0];
 const REQUIRED = ['type', 'ne_a', 'n_dims', 'mode', 'n_ctx', 'fs', 'ef', 'af', 'ff', 'v'];
-const KEYS = [...REQUIRED, ...Object.keys(DEFAULTS), 'sections', 'pos'];
+const KEYS = [...REQUIRED, ...Object.keys(DEFAULTS), 'sections', 'pos', 'ff0'];
 const MODES = [0, 2, 8, 24, 40];
 /** A pasted label may not ask for more elements than this: 2^27 float64 values are a gigabyte. */
 const MAX_ELEMENTS = 2 ** 27;
@@ -76,13 +78,13 @@ export function ropeLabel(params: RopeCaseParams): string {
   const p = checkParams(params);
   // Upstream prints six decimals; a value that needs more is written whole, so that the label still reproduces it.
   const six = (x: number): string => (Number(x.toFixed(6)) === x ? x.toFixed(6) : String(x));
-  const { type, ne_a, n_dims, mode, n_ctx, fs, ef, af, ff, v, sections, pos } = p;
+  const { type, ne_a, n_dims, mode, n_ctx, fs, ef, af, ff, v, sections, pos, ff0 } = p;
   const upstream = { type, ne_a, n_dims, mode, n_ctx, fs: six(fs), ef: six(ef), af: six(af), ff, v };
   const extras = (Object.keys(DEFAULTS) as (keyof typeof DEFAULTS)[]).map((key) => [
     key,
     p[key] === DEFAULTS[key] ? undefined : p[key],
   ]);
-  return formatLabel('ROPE', { ...upstream, ...Object.fromEntries(extras), sections, pos });
+  return formatLabel('ROPE', { ...upstream, ...Object.fromEntries(extras), sections, pos, ff0 });
 }
 
 /**
@@ -109,7 +111,7 @@ function checkParams(params: RopeCaseParams): ReturnType<typeof readParams> {
 }
 
 /** Reads a case's parameters, and fills in defaults. */
-function readParams(f: Fields): RopeCaseParams & Required<Omit<RopeCaseParams, 'sections' | 'pos'>> {
+function readParams(f: Fields): RopeCaseParams & Required<Omit<RopeCaseParams, 'sections' | 'pos' | 'ff0'>> {
   const bit = (key: string): 0 | 1 | undefined => f.optionalInteger(key, 0, 1) as 0 | 1 | undefined;
   const ne = f.integers('ne_a');
   if (ne.length !== 4) refuse('FORMAT', 'ROPE(…): ne_a', 'four integers: head_dim, heads, tokens, batch', ne);
@@ -121,6 +123,9 @@ function readParams(f: Fields): RopeCaseParams & Required<Omit<RopeCaseParams, '
   const pos = f.has('pos') ? f.integers('pos', Number.MIN_SAFE_INTEGER) : undefined;
   const tokens = ne[2]! * (mode >= 8 ? 4 : 1);
   if (pos && pos.length !== tokens) refuse('SHAPE', 'ROPE(…): pos', `${tokens} positions`, pos.length);
+  const ff = f.integer('ff', 0, 2) as 0 | 1 | 2;
+  const ff0 = f.optionalNumber('ff0');
+  if (ff0 !== undefined && !(ff === 1 && ff0 > 0)) refuse('RANGE', 'ROPE(…): ff0', 'a number > 0 beside ff=1', ff0);
   const sections = f.has('sections') ? f.integers('sections', Number.MIN_SAFE_INTEGER) : undefined;
   if ((sections || mode >= 8) && sections?.length !== 4)
     refuse('FORMAT', 'ROPE(…): sections', 'four integers for modes 8, 24 and 40', sections);
@@ -133,7 +138,7 @@ function readParams(f: Fields): RopeCaseParams & Required<Omit<RopeCaseParams, '
     fs: f.number('fs'),
     ef: f.number('ef'),
     af: f.number('af'),
-    ff: f.integer('ff', 0, 2) as 0 | 1 | 2,
+    ff,
     v,
     inplace: bit('inplace') ?? DEFAULTS.inplace,
     n_offs: f.optionalInteger('n_offs', 0, 2 ** 20) ?? DEFAULTS.n_offs,
@@ -145,6 +150,7 @@ function readParams(f: Fields): RopeCaseParams & Required<Omit<RopeCaseParams, '
     seed: f.optionalInteger('seed', 0) ?? DEFAULTS.seed,
     sections,
     pos,
+    ff0,
   };
 }
 
@@ -186,6 +192,7 @@ function drawCase(params: RopeCaseParams) {
   const pairs = p.mode === 24 ? ne0 / 2 : p.n_dims / 2;
   const factorOf = (j: number): number => (p.ff === 1 ? random.uniform(0.9, 1.1) : llama31Factor(j, p.n_dims, p.fb));
   const factors = p.ff === 0 ? undefined : Float32Array.from({ length: pairs }, (_, j) => factorOf(j));
+  if (factors && p.ff0 !== undefined) factors[0] = p.ff0;
   const formula: GgmlRopeParams = {
     ne: p.ne_a,
     n_dims: p.n_dims,
