@@ -44,8 +44,7 @@ export function searchTiling(
   const tried = new Map<string, TriedTiling>();
   const run = (tiling: Tiling): { cycles: number; measured?: MeasuredKernel } => {
     const key = JSON.stringify(tiling);
-    const known = tried.get(key);
-    if (known) return { cycles: Number.POSITIVE_INFINITY }; // it was not the best then
+    if (tried.has(key)) return { cycles: Number.POSITIVE_INFINITY }; // it was not the best then
     const measured = rope.measure(kernel, { chip, cores, tiling });
     const findings = measured.run.findings.map(({ kind }) => kind);
     const one = { tiling, cycles: measured.run.cycles, findings };

@@ -1,4 +1,4 @@
-/** `ropewalk devices [NAME] --model`: whether a model's RoPE runs on a device, in which form, and what is lost. @module */
+/** `ropewalk devices [NAME] --model`: whether a model's RoPE runs on a device, and in which form. @module */
 import { DEVICES, deviceNamed, type RopeForm, type RopeStep, type RopeVerdict, ropeOnDevice } from '@ropewalk/devices';
 import { groupLayers, type ModelRope } from '@ropewalk/dialects';
 import { headsOf, isGraphFolder, onnxFileOf, readRopeSource } from '@ropewalk/formats/node';

@@ -10,7 +10,8 @@
  * - Each block loads the table row of a token once, doubles it once with Gather, and uses it for all heads: a repeat
  *   stride of 0.
  * - One DataCopyPad moves several heads' rows.
- * - Each queue has two buffers (or as many as the tiling says), and flags replace automatic synchronisation: loads, vector work and stores overlap.
+ * - Each queue has two buffers (or as many as the tiling says), and flags replace automatic synchronisation: loads,
+ *   vector work and stores overlap.
  * - All cores get the same number of rows, whatever the number of heads.
  *
  * Instructions and dtypes are those of architecture 2201. See AscendC's pages on GatherMask (custom patterns in normal

@@ -6,13 +6,12 @@
  * alone. GPT-J is the baseline with batches and bf16; it still reads dh elements of a table row where dh / 2 are meant.
  * NeoX reads the right half row, but a scalar loop splits each row and another one merges it. @module
  */
-
 import type { AscendC } from '../ascendc.js';
 import type { Tiling } from '../trace.js';
 import type { RopeArgs } from './args.js';
 import { declareKernel, KERNEL_DTYPES, type KernelDeclaration } from './declaration.js';
 import { oneRow, ROPE_ARGUMENTS } from './rows.js';
-import { alignTileLen, gptjKernel, headOf, whyNotGptj } from './seed.js';
+import { alignTileLen, gptjKernel, headOf, takesOnly } from './seed.js';
 import { BUFFER_NUM } from './tiling.js';
 
 const COMMON = {
@@ -26,7 +25,7 @@ const COMMON = {
 export const INFINICORE_GPTJ: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs>({
   ...COMMON,
   name: 'infinicore-gptj',
-  whyNot: whyNotGptj,
+  whyNot: takesOnly('interleaved'),
   kernel: gptjKernel,
 });
 
@@ -34,11 +33,7 @@ export const INFINICORE_GPTJ: KernelDeclaration = /* @__PURE__ */ declareKernel<
 export const INFINICORE_NEOX: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs>({
   ...COMMON,
   name: 'infinicore-neox',
-  whyNot: ({ dtype, tableDtype, pairing, rotaryDim, dim }: RopeArgs) => {
-    if (tableDtype !== dtype) return 'reads cos and sin in the type of the elements only';
-    if (pairing !== 'half') return 'rotates halves (GPT-NeoX) only';
-    return rotaryDim === dim ? undefined : 'rotates whole heads only';
-  },
+  whyNot: takesOnly('half'),
   kernel: neoxKernel,
 });
 

@@ -27,15 +27,18 @@ export const SEED: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs>({
   dtypes: ['f16', 'f32'],
   arguments: ROPE_ARGUMENTS,
   blocks: ({ batch, seq, heads }) => (batch === 0 || seq === 0 ? 0 : heads),
-  whyNot: whyNotGptj,
+  whyNot: takesOnly('interleaved'),
   kernel: gptjKernel,
 });
 
-/** What a kernel of whole heads in GPT-J pairs does not take. */
-export function whyNotGptj({ dtype, tableDtype, pairing, rotaryDim, dim }: RopeArgs): string | undefined {
-  if (tableDtype !== dtype) return 'reads cos and sin in the type of the elements only';
-  if (pairing !== 'interleaved') return 'rotates interleaved pairs (GPT-J) only';
-  return rotaryDim === dim ? undefined : 'rotates whole heads only';
+/** What a kernel of whole heads in one pairing does not take. */
+export function takesOnly(own: 'interleaved' | 'half'): (args: RopeArgs) => string | undefined {
+  const pairs = own === 'interleaved' ? 'interleaved pairs (GPT-J)' : 'halves (GPT-NeoX)';
+  return ({ dtype, tableDtype, pairing, rotaryDim, dim }) => {
+    if (tableDtype !== dtype) return 'reads cos and sin in the type of the elements only';
+    if (pairing !== own) return `rotates ${pairs} only`;
+    return rotaryDim === dim ? undefined : 'rotates whole heads only';
+  };
 }
 
 /** The head of a block; blocks of one batch lie side by side. */

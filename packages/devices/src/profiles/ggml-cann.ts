@@ -1,4 +1,4 @@
-/** What ggml's CANN backend gives to the NPU (`supports_op`); ggml runs the rest elsewhere, as a rule on the CPU. @module */
+/** What ggml's CANN backend gives to the NPU (`supports_op`); ggml runs the rest elsewhere, mostly on the CPU. @module */
 import type { DeviceProfile, DeviceRule, RopeUse } from '../profile.js';
 
 const THEN = 'ggml-org/ggml@93dcec98 src/ggml-cann/ggml-cann.cpp';

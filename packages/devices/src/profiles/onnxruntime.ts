@@ -18,6 +18,12 @@ const fixed = (source: string): DeviceRule<RopeUse> => ({
   holds: ({ fixedShapes }) => fixedShapes,
 });
 
+/** What graphs of RoPE need and all of these have; the others are with each. */
+const COMMON = [
+  ...['Add', 'Cast', 'Concat', 'Div', 'Gather', 'Mul', 'ReduceMean', 'ReduceSum', 'Reshape', 'Slice', 'Split', 'Sqrt'],
+  ...['Squeeze', 'Sub', 'Transpose', 'Unsqueeze'],
+];
+
 const QNN_ROPE = QNN('70bc4fba', 'opbuilder/rotary_embedding_op_builder.cc');
 const QNN_SHAPES = `${AT}/qnn/builder/qnn_model.cc`;
 const QNN_ATTENTION = QNN('02dc787c', 'opbuilder/attention_op_builder.cc');
@@ -61,11 +67,7 @@ export const ORT_QNN: DeviceProfile = {
   lacks: [{ name: 'com.microsoft.RotaryEmbedding', source: QNN_ROPE }],
   onnx: {
     // Mod is there without fmod only, which angles f32-reduced need.
-    names: [
-      ...['Add', 'Cast', 'Concat', 'Cos', 'Div', 'Gather', 'Mul', 'RMSNormalization', 'ReduceMean'],
-      ...['ReduceSum', 'Reshape', 'RotaryEmbedding', 'Round', 'ScatterND', 'Sin', 'Slice', 'Split', 'Sqrt', 'Squeeze'],
-      ...['Sub', 'Transpose', 'Unsqueeze'],
-    ],
+    names: [...COMMON, 'Cos', 'RMSNormalization', 'RotaryEmbedding', 'Round', 'ScatterND', 'Sin'],
     castsInputs: true,
     source: QNN_LIST,
   },
@@ -84,10 +86,7 @@ export const ORT_CANN: DeviceProfile = {
     (name) => ({ name, source: CANN_LIST }),
   ),
   onnx: {
-    names: [
-      ...['Add', 'Cast', 'Concat', 'Cos', 'Div', 'Gather', 'Mod', 'Mul', 'ReduceMean', 'ReduceSum', 'Reshape', 'Round'],
-      ...['ScatterND', 'Sin', 'Slice', 'Split', 'Sqrt', 'Squeeze', 'Sub', 'Transpose', 'Unsqueeze'],
-    ],
+    names: [...COMMON, 'Cos', 'Mod', 'Round', 'ScatterND', 'Sin'],
     castsInputs: true,
     source: CANN_LIST,
   },
@@ -109,23 +108,7 @@ export const ORT_COREML: DeviceProfile = {
     (name) => ({ name, source: COREML_LIST }),
   ),
   onnx: {
-    names: [
-      ...[
-        'Add',
-        'Cast',
-        'Concat',
-        'Div',
-        'Gather',
-        'Mul',
-        'ReduceMean',
-        'ReduceSum',
-        'Reshape',
-        'Round',
-        'Slice',
-        'Split',
-      ],
-      ...['Sqrt', 'Squeeze', 'Sub', 'Transpose', 'Unsqueeze'],
-    ],
+    names: [...COMMON, 'Round'],
     castsInputs: false,
     source: COREML_LIST,
   },
@@ -173,22 +156,7 @@ export const ORT_WEBNN: DeviceProfile = {
   ],
   lacks: [{ name: 'Attention', source: WEBNN_LIST }],
   onnx: {
-    names: [
-      ...[
-        'Add',
-        'Cast',
-        'Concat',
-        'Cos',
-        'Div',
-        'Gather',
-        'Mul',
-        'ReduceMean',
-        'ReduceSum',
-        'Reshape',
-        'RotaryEmbedding',
-      ],
-      ...['Round', 'ScatterND', 'Sin', 'Slice', 'Split', 'Sqrt', 'Squeeze', 'Sub', 'Transpose', 'Unsqueeze'],
-    ],
+    names: [...COMMON, 'Cos', 'RotaryEmbedding', 'Round', 'ScatterND', 'Sin'],
     castsInputs: true,
     source: WEBNN_LIST,
   },
@@ -212,22 +180,7 @@ export const ORT_WEBGPU: DeviceProfile = {
   ],
   lacks: [{ name: 'Attention', source: WEBGPU_ATTENTION }],
   onnx: {
-    names: [
-      ...[
-        'Add',
-        'Cast',
-        'Concat',
-        'Cos',
-        'Div',
-        'Gather',
-        'Mul',
-        'ReduceMean',
-        'ReduceSum',
-        'Reshape',
-        'RotaryEmbedding',
-      ],
-      ...['ScatterND', 'Sin', 'Slice', 'Split', 'Sqrt', 'Squeeze', 'Sub', 'Transpose', 'Unsqueeze'],
-    ],
+    names: [...COMMON, 'Cos', 'RotaryEmbedding', 'ScatterND', 'Sin'],
     castsInputs: true,
     source: WEBGPU_LIST,
   },

@@ -1,4 +1,4 @@
-/** aclnnKvRmsNormRopeCache, V1 and V2: RMS norm, RoPE and the write into two caches, as DeepSeek's attention has them. @module */
+/** aclnnKvRmsNormRopeCache, V1 and V2: RMS norm, RoPE and the write into two caches, as in DeepSeek's attention. @module */
 import {
   bindRopeParts,
   type CacheDtype,

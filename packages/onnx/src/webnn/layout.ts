@@ -41,7 +41,7 @@ export function placesOf({ storage, pieces, order }: Target): Places {
   let block = length;
   for (const [n, { to }] of pieces.entries()) {
     block = greatestDivisor(block, runs[n]!.length);
-    walk({ ...outer(to, runs[n]!.dims) }, (at) => void (block = greatestDivisor(block, at)));
+    walk(outer(to, runs[n]!.dims), (at) => void (block = greatestDivisor(block, at)));
   }
   const count = pieces.reduce((sum, { to }) => sum + countElements(to.shape), 0) / block;
   const blocks = new Int32Array(count);

@@ -127,7 +127,7 @@ async function probe({ MLGraphBuilder }: Webnn, context: MlContext): Promise<rea
 /**
  * Says why WebNN cannot be used here, or undefined when it can: a context opens and computes.
  *
- * @example const why = await whyNotWebnn(); // 'webnn: this browser has no navigator.ml: …'
+ * @example const why = await whyNotWebnn(); // 'this browser has no navigator.ml: …'
  */
 export async function whyNotWebnn(): Promise<string | undefined> {
   try {

@@ -1,8 +1,8 @@
 /**
  * Four f32 lanes in and out of the storage types, and the exponential.
  *
- * Kernels are generic over the storage type T: f32 is f32, u16 holds f16, i16 holds bf16, i8 is i8. All arithmetic is f32; a value is rounded to nearest even once, when it
- * is stored. Pointers are byte addresses; no alignment is assumed.
+ * Kernels are generic over the storage type T: f32 is f32, u16 holds f16, i16 holds bf16, i8 is i8. All arithmetic is
+ * f32; a value is rounded to nearest even once, when it is stored. Pointers are byte addresses; no alignment is assumed.
  */
 import { Type } from '../abi';
 import { place } from './args';
