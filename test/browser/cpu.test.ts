@@ -112,6 +112,7 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
         'infiniop',
         'llaisys',
         'onnx',
+        'onnx-contrib',
       ].map((name) => `cpu/${name}`),
     );
     assert.match(report.summary.at(-1)!, /^ {2}(\d+)\/\1 cases passed, 0 failed$/);

@@ -42,6 +42,7 @@ const COMPUTED: Readonly<Record<string, number>> = {
   infiniop: 23,
   llaisys: 76,
   onnx: 14,
+  'onnx-contrib': 29,
 };
 
 /** What pages/suites.js logs. */

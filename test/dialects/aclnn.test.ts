@@ -2,35 +2,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { cann, flashAttn } from '../../packages/dialects/src/index.js';
-import { openFolder } from '../../packages/oracle/src/folder.node.js';
-import { formatResult, runCases } from '../../packages/oracle/src/runner.js';
-import { vectorCases } from '../../packages/oracle/src/vectors.js';
 import { type Tensor, tensorFrom, zeros } from '../../packages/ropewalk/src/core/tensor.js';
 import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
-import { GENERAL_BACKENDS, noBackend, openShared } from '../support/gpu.js';
-import { VECTORS } from '../support/suites.js';
+import { callsPass } from '../support/calls.js';
 import { f64Tensor, floats } from '../support/tensors.js';
 
-/** These run every call; the others may say that they cannot. */
-const COMPLETE = ['reference', 'cpu', 'webgpu'];
-
-describe('golden', () => {
-  for (const { name } of GENERAL_BACKENDS) {
-    test(`no vector of cann and flash-attn fails on ${name}`, { skip: noBackend(name) }, async () => {
-      const rw = await openShared(name);
-      const failed: string[] = [];
-      try {
-        for (const folder of ['cann', 'flash-attn'])
-          for await (const result of runCases(vectorCases(openFolder(`${VECTORS}/${folder}`)), rw))
-            if (result.verdict.status === 'fail' || (result.verdict.status !== 'ok' && COMPLETE.includes(name)))
-              failed.push(formatResult(result));
-      } finally {
-        rw.dispose();
-      }
-      assert.deepEqual(failed, []);
-    });
-  }
-});
+describe('golden', () => callsPass('cann', 'flash-attn'));
 
 const rw = referenceRunner();
 const ones = (...shape: number[]): Tensor<'f32'> =>

@@ -1,10 +1,13 @@
 /** The suites notice outputs that are off by a hundred thousandth. */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { openFolder } from '../../packages/oracle/src/folder.node.js';
 import { goldenOperatorSuite, goldenRopeSuite } from '../../packages/oracle/src/golden/suite.js';
 import { extendedCases, publishedCases } from '../../packages/oracle/src/published.js';
 import { type ConformanceCase, runCases } from '../../packages/oracle/src/runner.js';
+import { CALL_SUITES } from '../../packages/oracle/src/vectors/calls.js';
 import { vectorCases } from '../../packages/oracle/src/vectors.js';
 import { loadNumber, storeNumber } from '../../packages/ropewalk/src/core/dtypes.js';
 import { walk } from '../../packages/ropewalk/src/core/shape.js';
@@ -49,6 +52,10 @@ const vectors = vectorCases(openFolder(VECTORS));
 /** Without rearrange, whose numbers are so small that a hundred thousandth of most rounds to nothing. */
 const suite = (name: string): ConformanceCase[] =>
   vectors.filter((one) => one.suite === name && !one.label.startsWith('REARRANGE'));
+/** What is read of a manifest of calls. */
+interface CallManifest {
+  readonly cases: readonly { readonly id: string; readonly outputs: Readonly<Record<string, { dtype: string }>> }[];
+}
 const isF32 = ({ label }: ConformanceCase): boolean => /type=f(loat)?32/.test(label);
 
 describe('outputs times 1 + 1e-5', () => {
@@ -61,6 +68,18 @@ describe('outputs times 1 + 1e-5', () => {
         kept.map(({ label }) => label),
         [],
       );
+    });
+  }
+
+  for (const name of CALL_SUITES) {
+    test(`${name}: every case with an f32 output fails`, async () => {
+      assert.deepEqual([...(await failing(suite(name), 1))], [], 'nothing is scaled');
+      const { cases } = JSON.parse(readFileSync(join(VECTORS, name, 'manifest.json'), 'utf8')) as CallManifest;
+      const hasF32 = cases.filter(({ outputs }) => Object.values(outputs).some(({ dtype }) => dtype === 'f32'));
+      assert.ok(hasF32.length >= 3, `${hasF32.length} cases`);
+      const failed = [...(await failing(suite(name), 1 + 1e-5))];
+      const passed = hasF32.filter(({ id }) => !failed.some((label) => label.includes(`vector=${name}/${id},`)));
+      assert.deepEqual(passed, []);
     });
   }
 

@@ -377,7 +377,7 @@ describe('folders of vectors', () => {
     assert.throws(() => at('{"hello": 1}'), {
       code: 'FORMAT',
       message:
-        /expected the form of the ggml, onnx, llaisys, infiniop, huggingface, cann or flash-attn vectors, got \["hello"\]/,
+        /expected the form of the ggml, onnx, llaisys, infiniop, huggingface, cann, flash-attn or onnx-contrib vectors, got \["hello"\]/,
     });
     assert.throws(() => openFolder(join(folder, 'nowhere')), {
       code: 'FORMAT',
@@ -387,7 +387,7 @@ describe('folders of vectors', () => {
 
   test('fuzz: damaged manifests and arrays end in a verdict or a RopewalkError', async () => {
     const rounds: [string, Uint8Array][] = [];
-    for (const name of ['ggml', 'onnx', 'llaisys', 'infiniop', 'huggingface', 'cann', 'flash-attn']) {
+    for (const name of ['ggml', 'onnx', 'llaisys', 'infiniop', 'huggingface', 'cann', 'flash-attn', 'onnx-contrib']) {
       const text = readFileSync(join(VECTORS, name, 'manifest.json'), 'utf8');
       // A few cases are enough to be damaged, and quick to run.
       const json = JSON.parse(text) as Record<string, unknown[]>;

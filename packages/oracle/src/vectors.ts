@@ -3,7 +3,7 @@ import { fail, refuse } from 'ropewalk/backend';
 import { readManifest, type VectorFolder, whereOf } from './folder.js';
 import { goldenVectorCases } from './golden/suite.js';
 import type { ConformanceCase } from './runner.js';
-import { callVectorCases } from './vectors/calls.js';
+import { CALL_SUITES, callVectorCases } from './vectors/calls.js';
 import { ggmlVectorCases } from './vectors/ggml.js';
 import { huggingfaceVectorCases } from './vectors/huggingface.js';
 import { infiniopVectorCases } from './vectors/infiniop.js';
@@ -32,14 +32,13 @@ function casesOf(folder: VectorFolder): ConformanceCase[] {
   if (manifest.has('opset')) return onnxVectorCases(folder, manifest);
   if (suite.startsWith('huggingface')) return huggingfaceVectorCases(folder, manifest);
   if (suite.startsWith('llaisys')) return llaisysVectorCases(folder, manifest);
-  for (const name of ['cann', 'flash-attn'] as const)
-    if (suite.startsWith(name)) return callVectorCases(folder, manifest, name);
+  for (const name of CALL_SUITES) if (suite.startsWith(name)) return callVectorCases(folder, manifest, name);
   if (suite.startsWith('infiniop')) return infiniopVectorCases(folder, manifest);
   if (manifest.has('meta') && manifest.has('cases')) return ggmlVectorCases(folder, manifest);
   return refuse(
     'FORMAT',
     `${whereOf(folder)}/manifest.json`,
-    'the form of the ggml, onnx, llaisys, infiniop, huggingface, cann or flash-attn vectors',
+    'the form of the ggml, onnx, llaisys, infiniop, huggingface, cann, flash-attn or onnx-contrib vectors',
     manifest.keys(),
     'A folder that `ropewalk vectors` wrote says so in its field format.',
   );

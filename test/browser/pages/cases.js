@@ -29,7 +29,7 @@ async function open(name) {
 /** Every case of every suite. */
 export async function allCases() {
   const vectors = await Promise.all(
-    ['cann', 'flash-attn', 'ggml', 'huggingface', 'infiniop', 'llaisys', 'onnx'].map(open),
+    ['cann', 'flash-attn', 'ggml', 'huggingface', 'infiniop', 'llaisys', 'onnx', 'onnx-contrib'].map(open),
   );
   return [
     ...publishedCases(),

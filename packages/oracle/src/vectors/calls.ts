@@ -1,11 +1,12 @@
 /**
- * Golden vectors of calls that take their tensors by name: aclnn's, and flash-attn's.
+ * Golden vectors of calls that take their tensors by name: aclnn's, flash-attn's and ONNX Runtime's own.
  *
- * A case names its call, the arguments and the tensors; what it writes is compared with torch's float64 result.
+ * A case names its call, the arguments and the tensors; what it writes is compared with torch's float64 result, or with
+ * ONNX Runtime's.
  *
  * @module
  */
-import { cann, flashAttn } from '@ropewalk/dialects';
+import { cann, flashAttn, onnx } from '@ropewalk/dialects';
 import { isFloat, type Runner, type Tensor } from 'ropewalk';
 import { type Fields, fail, refuse } from 'ropewalk/backend';
 import { readDtype, readNpy, type VectorFolder } from '../folder.js';
@@ -55,16 +56,23 @@ const CALLS: Readonly<Record<string, Call>> = {
     const { x, cos, sin, ...offsets } = tensors;
     return { out: flashAttn.applyRotary(rw, of('x'), of('cos'), of('sin'), { ...plain, ...offsets } as object) };
   },
+  'com.microsoft.RotaryEmbedding': (rw, { plain, tensors }) => ({
+    output: onnx.contribRotaryEmbedding(rw, tensors as never, plain),
+  }),
+  'com.microsoft.MRotaryEmbedding': (rw, { plain, tensors }) => ({
+    output: onnx.mRotaryEmbedding(rw, tensors as never, plain as never),
+  }),
+  'com.microsoft.GemmaRotaryEmbedding': (rw, { tensors }) => onnx.gemmaRotaryEmbedding(rw, tensors as never),
 };
 
 const all = ({ plain, tensors }: Arguments): never => ({ ...plain, ...tensors }) as never;
 
+/** The suites of calls; a manifest's field `suite` begins with one. */
+export const CALL_SUITES = ['cann', 'flash-attn', 'onnx-contrib'] as const;
+type CallSuite = (typeof CALL_SUITES)[number];
+
 /** Makes the cases of a folder of calls. */
-export function callVectorCases(
-  folder: VectorFolder,
-  manifest: Fields,
-  suite: 'cann' | 'flash-attn',
-): ConformanceCase[] {
+export function callVectorCases(folder: VectorFolder, manifest: Fields, suite: CallSuite): ConformanceCase[] {
   return manifest.objects('cases').map((f): ConformanceCase => {
     const inputs = f.object('inputs');
     const shapes = inputs.keys().map((key) => [key, inputs.object(key).integers('shape')]);

@@ -1,0 +1,30 @@
+/** Suites of calls on every backend. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { openFolder } from '../../packages/oracle/src/folder.node.js';
+import { formatResult, runCases } from '../../packages/oracle/src/runner.js';
+import { vectorCases } from '../../packages/oracle/src/vectors.js';
+import { GENERAL_BACKENDS, noBackend, openShared } from './gpu.js';
+import { VECTORS } from './suites.js';
+
+/** These run every call; the others may say that they cannot. */
+const COMPLETE = ['reference', 'cpu', 'webgpu'];
+
+/** Declares tests that no vector of these folders fails, one test a backend. */
+export function callsPass(...folders: string[]): void {
+  for (const { name } of GENERAL_BACKENDS) {
+    test(`no vector of ${folders.join(' and ')} fails on ${name}`, { skip: noBackend(name) }, async () => {
+      const rw = await openShared(name);
+      const failed: string[] = [];
+      try {
+        for (const folder of folders)
+          for await (const result of runCases(vectorCases(openFolder(`${VECTORS}/${folder}`)), rw))
+            if (result.verdict.status === 'fail' || (result.verdict.status !== 'ok' && COMPLETE.includes(name)))
+              failed.push(formatResult(result));
+      } finally {
+        rw.dispose();
+      }
+      assert.deepEqual(failed, []);
+    });
+  }
+}
