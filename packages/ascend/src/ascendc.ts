@@ -295,9 +295,9 @@ export class TQue {
   /** Takes the next free buffer, round robin. The queue that fills it waits for its last FreeTensor. */
   AllocTensor(line: string, type: LaneType): LocalTensor {
     const { length } = this.#buffers;
-    const inTurn = Array.from({ length }, (_what, i) => (this.#next + i) % length);
-    const free = inTurn.find((i) => this.#buffers[i]!.state === 'FREE');
-    if (free === undefined) {
+    let free = this.#next;
+    for (let tried = 1; tried < length && this.#buffers[free]!.state !== 'FREE'; tried++) free = (free + 1) % length;
+    if (this.#buffers[free]!.state !== 'FREE') {
       const states = this.#buffers.map((b) => b.state).join(', ');
       const why = `its ${length} buffers are ${states}`;
       this.#core.stop('no-free-buffer', line, `AllocTensor of ${this.#name} waits for ever: ${why}`);
@@ -309,7 +309,7 @@ export class TQue {
   /** Puts a filled buffer in: sets MTE2_V (VECIN) or V_MTE3 (VECOUT). */
   EnQue(line: string, tensor: LocalTensor): void {
     const { fills, uses } = SIDES[this.#position];
-    this.#entered.push(this.#handOver(line, 'EnQue', tensor, ['OCCUPIED', 'ENQUE'], [fills, uses]));
+    this.#entered.push(this.#handOver(line, 'EnQue', tensor, 'OCCUPIED', 'ENQUE', fills, uses));
   }
 
   /** Takes the oldest filled buffer out. The queue that uses it waits for the flag of its EnQue. */
@@ -322,7 +322,7 @@ export class TQue {
   /** Gives a buffer back: sets V_MTE2 (VECIN) or MTE3_V (VECOUT). */
   FreeTensor(line: string, tensor: LocalTensor): void {
     const { fills, uses } = SIDES[this.#position];
-    this.#handOver(line, 'FreeTensor', tensor, ['DEQUE', 'FREE'], [uses, fills]);
+    this.#handOver(line, 'FreeTensor', tensor, 'DEQUE', 'FREE', uses, fills);
   }
 
   #tensor(buffer: LocalBuffer, state: State, waits: QueueName, type: LaneType): LocalTensor {
@@ -336,8 +336,10 @@ export class TQue {
     line: string,
     what: string,
     { buffer }: LocalTensor,
-    [from, to]: readonly [State, State],
-    [sets, waits]: readonly [QueueName, QueueName],
+    from: State,
+    to: State,
+    sets: QueueName,
+    waits: QueueName,
   ): LocalBuffer {
     if (!buffer.position || buffer.name !== this.#name)
       refuse('RANGE', `aicore: ${what}`, `a tensor of ${this.#name}`, buffer.name);
@@ -631,24 +633,26 @@ export class AscendC {
     const size = sizeBytes(src.type);
     const lanes = REPEAT / size;
     const bits = bitsOf(core, src.type);
-    const rows = Array.from({ length: repeatTimes }, (_what, r) => src.address + r * src0RepeatStride * BLOCK);
-    const patterns =
-      typeof pattern === 'number'
-        ? []
-        : rows.map((_what, r) => ({ at: pattern.address + r * src1RepeatStride * BLOCK, bytes: lanes / 8 }));
-    const kept = this.#gathered.length >= rows.length * lanes ? this.#gathered : new Uint32Array(rows.length * lanes);
+    const reads: Access[] = [];
+    const patterns: Access[] = [];
+    const kept = this.#gathered.length >= repeatTimes * lanes ? this.#gathered : new Uint32Array(repeatTimes * lanes);
     this.#gathered = kept;
     let count = 0;
     for (let r = 0; r < repeatTimes; r++) {
-      const from = rows[r]! / size;
-      if (typeof pattern === 'number') count = keepFixed(bits, from, lanes, pattern, kept, count);
-      else count = keepCustom(bits, from, lanes, core.memory, patterns[r]!.at, kept, count);
+      const at = src.address + r * src0RepeatStride * BLOCK;
+      reads.push({ at, bytes: REPEAT });
+      if (typeof pattern === 'number') count = keepFixed(bits, at / size, lanes, pattern, kept, count);
+      else {
+        const own = pattern.address + r * src1RepeatStride * BLOCK;
+        patterns.push({ at: own, bytes: lanes / 8 });
+        count = keepCustom(bits, at / size, lanes, core.memory, own, kept, count);
+      }
     }
     if (typeof pattern !== 'number') check(core, line, 'GatherMask', pattern, patterns, Q.V, false);
     const bytes = count * size;
     this.#vector('GatherMask', line, {
       dst: { tensor: dst, accesses: [{ at: dst.address, bytes }] },
-      sources: [{ tensor: src, accesses: rows.map((at) => ({ at, bytes: REPEAT })) }],
+      sources: [{ tensor: src, accesses: reads }],
       patterns,
       size,
       charged: repeatTimes * lanes,
@@ -657,7 +661,7 @@ export class AscendC {
       bytes,
     });
     const to = dst.address / size;
-    for (let i = 0; i < count && to + i < bits.length; i++) bits[to + i] = kept[i]!;
+    for (let i = 0; i < count; i++) bits[to + i] = kept[i]!;
     return count;
   }
 
@@ -702,9 +706,10 @@ export class AscendC {
       src.reads?.fill(1, Math.max(0, from / src.size), Math.max(0, (from + blockLen) / src.size));
       // Padding, and bytes past the caller's memory, stay poison.
       const end = Math.min(from + blockLen, source.length);
-      core.memory.fill(POISON, Math.max(0, to), Math.max(0, to + padded));
-      if (from >= 0 && end > from && to >= 0 && to + end - from <= core.memory.length)
-        core.memory.set(source.subarray(from, end), to);
+      const fits = from >= 0 && end > from && to >= 0 && to + end - from <= core.memory.length;
+      const copied = fits ? end - from : 0;
+      if (copied > 0) core.memory.set(source.subarray(from, end), to);
+      if (copied < padded) core.memory.fill(POISON, Math.max(0, to + copied), Math.max(0, to + padded));
     }
     check(core, line, name, dst, writes, Q.MTE2, true);
     const bytes = blockCount * blockLen;
@@ -862,28 +867,20 @@ export class AscendC {
   }
 
   /** An instruction that visits the lanes of dst and of up to two sources, in runs of element indices. */
-  #lanes(
-    op: VecOp,
-    line: string,
-    [dst, ...sources]: readonly LocalTensor[],
-    count: number | Repeats,
-    visit: Run,
-  ): void {
+  #lanes(op: VecOp, line: string, tensors: readonly LocalTensor[], count: number | Repeats, visit: Run): void {
     const { core } = this;
-    const walk = new LaneWalk(dst!.type, count);
-    const { size, repeats, charged, elements, steps } = walk;
-    const [to, ...from] = [dst!, ...sources].map((tensor, n) => ({
-      tensor,
-      accesses: walk.accesses(tensor.address, n),
-      at: tensor.address,
-      step: steps[n]!,
-    }));
-    const conflicts = conflictsOf(to!, from, repeats, walk.lanesUsed * size);
+    const [dst, src0, src1] = [tensors[0]!, tensors[1], tensors[2]];
+    const walk = new LaneWalk(dst.type, count);
+    const { size, repeats, charged, elements } = walk;
+    const to = walk.operand(dst, 0);
+    const from = src0 ? [walk.operand(src0, 1)] : [];
+    if (src1) from.push(walk.operand(src1, 2));
+    const conflicts = conflictsOf(to, from, repeats, walk.lanesUsed * size);
     core.launch.conflicts.readRead += conflicts.readRead;
     core.launch.conflicts.readWrite += conflicts.readWrite;
     core.launch.conflicts.cycles += conflicts.cycles;
     this.#vector(op, line, {
-      dst: to!,
+      dst: to,
       sources: from,
       size,
       charged,
@@ -892,7 +889,7 @@ export class AscendC {
       bytes: elements * size,
       conflictCycles: conflicts.cycles,
     });
-    walk.each(dst!.address, sources[0]?.address, sources[1]?.address, visit);
+    walk.each(dst.address, src0?.address, src1?.address, visit);
   }
 
   #vector(op: VecOp, line: string, call: VectorCall): void {
@@ -942,6 +939,10 @@ function computeF16(u16: Uint16Array, of: Arithmetic, d: number, a: number, b: n
   for (let i = 0; i < end; i += step) u16[d + i] = toF16(apply(of, table[u16[a + i]!]!, table[u16[b + i]!]!));
 }
 
+/** {@link LaneWalk} of a count of lanes: frequent, so these lists are made once. */
+const NO_LANES: readonly number[] = [];
+const WHOLE_REPEATS: readonly number[] = [REPEAT, REPEAT, REPEAT];
+
 /** Which lanes an instruction works on, and where they are. */
 class LaneWalk {
   readonly size: number;
@@ -962,9 +963,9 @@ class LaneWalk {
     if (typeof count === 'number') {
       checkCount(count, 'count');
       this.#count = count;
-      this.#lanes = [];
+      this.#lanes = NO_LANES;
       this.repeats = Math.ceil(count / full);
-      this.steps = [REPEAT, REPEAT, REPEAT];
+      this.steps = WHOLE_REPEATS;
       this.lanesUsed = Math.min(full, count);
       this.elements = count;
       this.charged = count;
@@ -1004,8 +1005,13 @@ class LaneWalk {
     }
   }
 
+  /** Operand `n`: 0 is dst. */
+  operand(tensor: LocalTensor, n: number) {
+    return { tensor, accesses: this.#accesses(tensor.address, n), at: tensor.address, step: this.steps[n]! };
+  }
+
   /** The bytes of an operand that the instruction touches. */
-  accesses(address: number, operand: number): Access[] {
+  #accesses(address: number, operand: number): Access[] {
     if (this.#count !== undefined) return [{ at: address, bytes: this.#count * this.size }];
     const first = (this.#lanes[0] ?? 0) * this.size;
     const bytes = this.lanesUsed * this.size - first;

@@ -60,7 +60,7 @@ export interface Instruction extends Statement {
 export interface Mark {
   readonly time: number;
   /** Instructions of each queue that are complete. */
-  readonly clock: Int32Array;
+  readonly clock: readonly number[];
   readonly why: string;
   /** Entry of the trace that makes it, −1 when none was recorded. */
   readonly index: number;
@@ -173,10 +173,8 @@ class History {
     this.indices.push(index);
   }
 
-  clockOf(seq: number): Int32Array {
-    const clock = new Int32Array(4);
-    for (let p = 0; p < 4; p++) clock[p] = this.#clocks[seq * 4 + p]!;
-    return clock;
+  clockOf(seq: number): number[] {
+    return this.#clocks.slice(seq * 4, seq * 4 + 4);
   }
 }
 
@@ -292,7 +290,9 @@ export class Core {
     history.push(end, known, this.#record ? this.#index : -1);
     this.#ready[queue] = end;
     this.#work(queue, line, start, end, cycles);
-    this.#keep({ queue, name, line, issue: this.#now, start, end, bytes, elements, conflictCycles }, free);
+    if (this.#record)
+      this.#keep({ queue, name, line, issue: this.#now, start, end, bytes, elements, conflictCycles }, free);
+    this.#wait[queue]!.time = 0;
   }
 
   /** Does a scalar access of global memory, through the cache. */
@@ -413,6 +413,7 @@ export class Core {
     const last = this.#record.at(-1);
     if (last?.queue !== 'S' || last.line !== line || wait.time > 0) {
       this.#keep({ queue: Q.S, name, line, issue, start, end, bytes, elements: 1, conflictCycles: 0 }, 0);
+      wait.time = 0;
       return;
     }
     if (!last.name.includes(name)) last.name += `, ${name}`;
@@ -437,19 +438,17 @@ export class Core {
     cost.cycles += cycles;
   }
 
-  /** Ends the queue's wait, and records an instruction that could have started at `free`. */
+  /** Records an instruction that could have started at `free`. */
   #keep(it: Omit<InstructionRecord, 'index' | 'count' | 'queue'> & { readonly queue: QueueIndex }, free: number): void {
     const { time, why, index } = this.#wait[it.queue]!;
-    this.#wait[it.queue]!.time = 0;
-    if (!this.#record) return;
     const waitsFor = time > free ? { why, index: index >= 0 ? index : undefined } : undefined;
-    this.#record.push({ ...it, index: this.#index++, queue: QUEUES[it.queue]!, count: 1, waitsFor });
+    this.#record!.push({ ...it, index: this.#index++, queue: QUEUES[it.queue]!, count: 1, waitsFor });
   }
 
   /** What is complete once the work that a queue has now is done. */
   mark(queue: QueueIndex, why: string): Mark {
     const seq = this.#seq[queue]!;
-    const clock = this.#known[queue]!.slice();
+    const clock = clockOf(this.#known[queue]!);
     clock[queue] = seq;
     const worked = queue !== Q.S && seq > 0;
     // A queue that must wait and has done nothing since passes the wait on.
@@ -462,8 +461,11 @@ export class Core {
     const known = this.#known[queue]!;
     for (let p = 0; p < 4; p++) known[p] = Math.max(known[p]!, mark.clock[p]!);
     const wait = this.#wait[queue]!;
-    if (mark.time > (queue === Q.S ? this.#now : wait.time))
-      Object.assign(wait, { time: mark.time, why: mark.why, index: mark.index });
+    if (mark.time > (queue === Q.S ? this.#now : wait.time)) {
+      wait.time = mark.time;
+      wait.why = mark.why;
+      wait.index = mark.index;
+    }
     if (queue === Q.S) this.#now = Math.max(this.#now, mark.time);
   }
 
@@ -606,7 +608,7 @@ export class Core {
     const scalar = p === Q.S || queue === Q.S;
     if (block === this.block && this.launch.autoSync && (scalar || (p === Q.V && queue === Q.V))) {
       const history = this.#history[p]!;
-      const clock = p === Q.S ? this.#known[Q.S]!.slice() : history.clockOf(s);
+      const clock = p === Q.S ? clockOf(this.#known[Q.S]!) : history.clockOf(s);
       clock[p] = Math.max(clock[p]!, s);
       const time = p === Q.S ? this.#now : history.ends[s]!;
       const index = p === Q.S || !this.#record ? -1 : history.indices[s]!;
@@ -631,6 +633,11 @@ export function checkCount(count: number, what: string, least = 0, most = Number
   if (Number.isInteger(count) && count >= least && count <= most) return;
   const range = most < Number.MAX_SAFE_INTEGER ? `in [${least}, ${most}]` : `>= ${least}`;
   refuse('RANGE', `aicore: ${what}`, `an integer ${range}`, count);
+}
+
+/** A copy as a list: a typed array takes several times longer to make. */
+function clockOf(known: Int32Array): number[] {
+  return [known[0]!, known[1]!, known[2]!, known[3]!];
 }
 
 /** How long the spans of the queues overlap. */

@@ -86,7 +86,8 @@ export function launchKernel(call: LaunchOptions): KernelRun {
     launch.findings.add({ kind: 'coverage', line: 'launch', message, count: missing });
   }
   for (const { name, reads, base, low, high } of options.inputs ?? []) {
-    const unread = reads!.subarray(base + low, base + high).reduce((count, read) => count + 1 - read, 0);
+    let unread = 0;
+    for (let e = base + low; e < base + high; e++) unread += 1 - reads![e]!;
     if (unread === 0) continue;
     const message = `${unread} of ${high - low} elements of ${name} were never read`;
     launch.findings.add({ kind: 'coverage', line: 'launch', message, count: unread }, name);

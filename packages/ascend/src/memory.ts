@@ -10,7 +10,7 @@ const BLOCK_GRAINS = 16;
 /** Of a datablock: its grains have different numbers. */
 const MIXED = -1;
 
-/** A number for every grain of the unified buffer. A datablock whose grains all have the same one keeps it once. */
+/** A number for every grain of a memory. A datablock whose grains all have the same one keeps it once. */
 export class Shadow {
   readonly #blocks: Int32Array;
   /** Of each grain; true only in datablocks that are {@link open}. */
@@ -102,11 +102,11 @@ export class Allocation {
   /** Where `bytes` starts in its buffer. */
   readonly start: number;
   /** The last write of each grain: sequence · 4 + queue, and the block + 1 that did it. */
-  readonly #writer: Int32Array | undefined;
-  readonly #writerBlock: Int32Array | undefined;
+  readonly #writer: Shadow | undefined;
+  readonly #writerBlock: Shadow | undefined;
   /** The last read of each grain; a read by another block stays, as no later one of its own can race more. */
-  readonly #reader: Int32Array | undefined;
-  readonly #readerBlock: Int32Array | undefined;
+  readonly #reader: Shadow | undefined;
+  readonly #readerBlock: Shadow | undefined;
 
   /**
    * @param name - of the tensor, for messages
@@ -129,11 +129,10 @@ export class Allocation {
     const end = Math.max(...list.map((a) => a.byteOffset + a.byteLength));
     this.bytes = reading(where, () => new Uint8Array(buffer, this.start, end - this.start));
     if (!written) return;
-    const grains = Math.ceil(this.bytes.length / GRAIN);
-    this.#writer = new Int32Array(grains);
-    this.#writerBlock = new Int32Array(grains);
-    this.#reader = new Int32Array(grains);
-    this.#readerBlock = new Int32Array(grains);
+    this.#writer = new Shadow(this.bytes.length);
+    this.#writerBlock = new Shadow(this.bytes.length);
+    this.#reader = new Shadow(this.bytes.length);
+    this.#readerBlock = new Shadow(this.bytes.length);
   }
 
   /** Whether accesses are remembered. */
@@ -149,27 +148,30 @@ export class Allocation {
     const last = Math.min(end, writer.length);
     const [access, owner] = [seq * 4 + queue, block + 1];
     let seen = 0;
-    for (let g = first; g < last; g++) {
-      const w = writer[g]!;
+    let next = first;
+    for (let g = first; g < last; g = next) {
+      // Grains up to here have the same numbers.
+      next = Math.min(last, writer.next(g), writerBlock.next(g), reader.next(g), readerBlock.next(g));
+      const w = writer.at(g);
       if (w !== 0 && w !== seen) {
         seen = w;
-        const from = writerBlock[g]! - 1;
+        const from = writerBlock.at(g) - 1;
         if (from !== block || w >> 2 > known[w & 3]!)
           onConflict({ writer: w, kind: write ? 'write after write' : 'read after write', block: from });
       }
-      const r = reader[g]!;
+      const r = reader.at(g);
       if (write) {
-        const from = readerBlock[g]! - 1;
-        if (r !== 0 && (from !== block || r >> 2 > known[r & 3]!))
-          onConflict({ writer: r, kind: 'write after read', block: from });
-      } else if (r === 0 || readerBlock[g] === owner) {
-        reader[g] = access;
-        readerBlock[g] = owner;
+        const from = readerBlock.at(g) - 1;
+        if (r === 0 || (from === block && r >> 2 <= known[r & 3]!)) continue;
+        for (let n = g; n < next; n++) onConflict({ writer: r, kind: 'write after read', block: from });
+      } else if (r === 0 || readerBlock.at(g) === owner) {
+        reader.set(g, next, access);
+        readerBlock.set(g, next, owner);
       }
     }
     if (!write || last <= first) return;
-    writer.fill(access, first, last);
-    writerBlock.fill(owner, first, last);
+    writer.set(first, last, access);
+    writerBlock.set(first, last, owner);
   }
 }
 

@@ -118,10 +118,8 @@ export function ropeArgs(given: RopeTensors): Omit<RopeArgs, keyof KnownTiling> 
   eachRow(o.y, (at) => {
     const start = y.base + at;
     rowStarts.push(start);
-    for (let e = start; e < start + dim; e++) {
-      if (coverage[e] === 1) fail('ALIAS', 'aicore: y', strideWords);
-      coverage[e] = 1;
-    }
+    for (let e = start; e < start + dim; e++) if (coverage[e] === 1) fail('ALIAS', 'aicore: y', strideWords);
+    coverage.fill(1, start, start + dim);
   });
   if (together && !inPlace) {
     eachRow(o.x, (at) => {

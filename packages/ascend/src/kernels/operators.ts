@@ -98,8 +98,11 @@ function unwritten(dtype: KernelDtype, count: number): HostArray {
 /** An array as numbers. */
 export function numbersOf(data: HostArray, dtype: KernelDtype): Float64Array {
   const numbers = new Float64Array(data.length);
-  const f16 = dtype === 'f16' ? f16Table() : undefined;
-  for (let n = 0; n < numbers.length; n++) numbers[n] = f16 ? f16[data[n] as number]! : loadNumber(data, dtype, n);
+  if (dtype === 'f16') {
+    const table = f16Table();
+    const bits = data as Uint16Array;
+    for (let n = 0; n < numbers.length; n++) numbers[n] = table[bits[n]!]!;
+  } else for (let n = 0; n < numbers.length; n++) numbers[n] = loadNumber(data, dtype, n);
   return numbers;
 }
 
