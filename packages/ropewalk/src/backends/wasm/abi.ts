@@ -209,10 +209,8 @@ export enum Attention {
   type,
   /** Of k and v. */
   cacheType,
-  /** Flag: keys and values are gathered in scratch memory as f32, as they are paged or of 8 bits. */
+  /** Of attentionMany, a flag: keys and values are gathered in scratch memory, as they are paged or of 8 bits. */
   gathers,
-  /** Address of f32 `[256]`, the value of each byte of an 8-bit float; or 0. */
-  values,
   /** Address of i32 `[batch]`, the keys of each where k and v are paged; or 0. */
   lengths,
   /** Address of i32 `[batch, maxBlocks]`; kBatch and vBatch are then strides of blocks. */

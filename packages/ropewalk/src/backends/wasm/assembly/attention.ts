@@ -8,10 +8,10 @@
 import { Attention, KEYS, NR, Type } from '../abi';
 import { address, place, real, word } from './args';
 import {
-  bytes, bytesOf, cap4, expNonPositive4, laneOf, load1, load1Of, load4, madd, readRowOf, store1Of, widenHigh, widenLow,
-  writeRowOf,
+  bytes, bytesOf, cap4, expNonPositive4, laneOf, load1, load1Of, load4, loadEight, madd, readHalves, readRowOf, store1Of,
+  widenHigh, widenLow, writeRowOf,
 } from './lanes';
-import { MR, multiplyTile, packPanelOf, packRowsOf } from './tile';
+import { MR, multiplyTile, packPanelOf, packRows, packRowsOf } from './tile';
 
 /** Below every score and yet finite, so that differences with it are never NaN. */
 const LOWEST: f32 = -3.4028234663852886e38;
@@ -109,6 +109,11 @@ function addVisible(
   return lengths ? load<i32>(place(lengths, b)) : word(args, Attention.total);
 }
 
+/** Says whether elements are gathered as f16. */
+@inline function isFloat8(type: i32): bool {
+  return type == Type.f8_e4m3 || type == Type.f8_e5m2;
+}
+
 /** The scales of a KV head, f32 `[n]`, or 0; `scales` is the place of their address. */
 function scalesOf(args: usize, scales: i32, head: i32, n: i32): usize {
   const at = address(args, scales);
@@ -116,27 +121,38 @@ function scalesOf(args: usize, scales: i32, head: i32, n: i32): usize {
 }
 
 /**
- * Gathers keys or values of a KV head as dense f32 rows. 8-bit floats are looked up: that is less code than to widen them,
- * and as fast.
+ * Where the row of a key begins, in elements; `strides` is the place of the first of its tensor's strides. The keys of a
+ * block lie in one stretch, see {@link stretchOf}.
+ */
+function keyAt(args: usize, strides: i32, b: i32, key: i32, head: i32): i32 {
+  const table = address(args, Attention.table);
+  if (!table) return rowAt(args, strides, b, key, head);
+  const blockSize = word(args, Attention.blockSize), page = key / blockSize;
+  const block = load<i32>(place(table, b * word(args, Attention.maxBlocks) + page));
+  return rowAt(args, strides, block, key - page * blockSize, head);
+}
+
+/** How many of n keys lie in one stretch, from `key` on. */
+function stretchOf(args: usize, key: i32, n: i32): i32 {
+  const blockSize = word(args, Attention.blockSize);
+  return blockSize ? min(n, blockSize - key % blockSize) : n;
+}
+
+/**
+ * Gathers keys or values of a KV head as dense rows: 8-bit floats as f16 (see readHalves), all others as f32.
  *
- * @param to - f32 `[keys][n]`
+ * @param to - f16 or f32 `[keys][n]`
  * @param tensor - the place of the tensor's address; `strides` that of its first stride
  */
 function gather(
   args: usize, to: usize, tensor: i32, strides: i32, b: i32, key: i32, keys: i32, head: i32, n: i32,
 ): void {
   const type = word(args, Attention.cacheType), unit = bytesOf(type), step = word(args, strides + 3);
-  const table = address(args, Attention.table), blockSize = word(args, Attention.blockSize);
-  const values = address(args, Attention.values);
   for (let t = key; t < key + keys; t++) {
-    const page = table ? t / blockSize : 0;
-    const block = table ? load<i32>(place(table, b * word(args, Attention.maxBlocks) + page)) : b;
-    const at = address(args, tensor) + <usize>rowAt(args, strides, block, t - page * blockSize, head) * unit;
-    const row = place(to, (t - key) * n);
-    if (!values) readRowOf(type, row, at, n, step);
-    else for (let i = 0; i < n; i++) {
-      store<f32>(place(row, i), load<f32>(place(values, load<u8>(at + <usize>(i * step)))));
-    }
+    const at = address(args, tensor) + <usize>keyAt(args, strides, b, t, head) * unit;
+    const i = <usize>((t - key) * n);
+    if (isFloat8(type)) readHalves(type, to + (i << 1), at, n, step);
+    else readRowOf(type, to + (i << 2), at, n, step);
   }
 }
 
@@ -181,7 +197,8 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   const scale = real(args, Attention.scale), softcap = real(args, Attention.softcap);
   const type = word(args, Attention.type), unit = bytesOf(type);
   const gathers = word(args, Attention.gathers);
-  const cacheType = gathers ? Type.f32 : word(args, Attention.cacheType), cacheUnit = bytesOf(cacheType);
+  const stored = word(args, Attention.cacheType);
+  const cacheType = !gathers ? stored : isFloat8(stored) ? Type.f16 : Type.f32, cacheUnit = bytesOf(cacheType);
   const panels = (tokens * group + NR - 1) / NR, valuePanels = (dv + MR - 1) / MR;
   const qs = scratch; // [panels][d][8]
   const ks = place(qs, panels * d * NR); // [96 / MR][d][MR]
@@ -297,9 +314,9 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), e = f32x4.splat(0);
   let i = 0;
   if (!isFloat<T>()) {
-    // Eight halves share a load and a part of their widening; the order of sums is that of fours.
+    // Eight elements share a load and a part of their widening; the order of sums is that of fours.
     for (; i + 8 <= d; i += 8) {
-      const raw = v128.load(k + ((<usize>i) << 1)), at = place(q, i);
+      const raw = loadEight<T>(k + <usize>i * bytes<T>()), at = place(q, i);
       const low = widenLow<T>(raw), high = widenHigh<T>(raw);
       a = madd(v128.load(at, 16), high, madd(v128.load(at), low, a));
       b = madd(v128.load(at + step, 16), high, madd(v128.load(at + step), low, b));
@@ -334,7 +351,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
     let e0 = v128.load(at + 3 * step), e1 = v128.load(at + 3 * step, 16);
     let p = v + <usize>i * bytes<T>();
     for (let t = 0; t < keys; t++) {
-      const w = weights + ((<usize>t) << 4), raw = v128.load(p);
+      const w = weights + ((<usize>t) << 4), raw = isFloat<T>() ? v128.load(p) : loadEight<T>(p);
       const v0 = isFloat<T>() ? raw : widenLow<T>(raw), v1 = isFloat<T>() ? v128.load(p, 16) : widenHigh<T>(raw);
       let x = v128.load_splat<f32>(w);
       a0 = madd(x, v0, a0);
@@ -371,11 +388,15 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   }
 }
 
-/** {@link attentionFew} of keys and values of type T. */
+/** The address of a key's row of type T; `tensor` is the place of the tensor's address. */
+@inline function base<T>(args: usize, tensor: i32, strides: i32, b: i32, key: i32, head: i32): usize {
+  return address(args, tensor) + <usize>keyAt(args, strides, b, key, head) * bytes<T>();
+}
+
+/** {@link attentionFew} of keys and values of type T, which is f16 for 8-bit floats. */
 @inline function fewOf<T>(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, Attention.type), unit = bytesOf(type);
-  const gathers = isFloat<T>() && word(args, Attention.gathers);
-  const cacheType = gathers ? Type.f32 : word(args, Attention.cacheType);
+  const gathers = isFloat8(word(args, Attention.cacheType)); // then T is u16
   const seq = word(args, Attention.seq);
   const kvHeads = word(args, Attention.kvHeads), group = word(args, Attention.group);
   const d = word(args, Attention.d), dv = word(args, Attention.dv);
@@ -393,10 +414,8 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   const keyRow = <usize>((gathers ? d : word(args, Attention.kSeq)) * <i32>bytes<T>());
   for (let u = from; u < to; u++) {
     const head = u % kvHeads, b = u / kvHeads;
-    // Paged keys, and those with scales, are gathered: then T is f32.
-    const total = isFloat<T>() ? keysOf(args, b) : word(args, Attention.total), past = total - seq;
-    const kScale = isFloat<T>() ? scalesOf(args, Attention.kScale, head, d) : 0;
-    const vScale = isFloat<T>() ? scalesOf(args, Attention.vScale, head, dv) : 0;
+    const total = keysOf(args, b), past = total - seq;
+    const kScale = scalesOf(args, Attention.kScale, head, d), vScale = scalesOf(args, Attention.vScale, head, dv);
     for (let r = 0; r < groups * 4; r++) {
       const row = min(r, rows - 1);
       const q = rowAt(args, Attention.qBatch, b, row / group, head * group + row % group);
@@ -413,31 +432,33 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
     memory.fill(sums, 0, <usize>(groups * 4 * dv) << 2);
     const begin = window > 0 ? max(0, past - window + 1) : 0;
     const allSee = causal ? past : total - 1, hiddenBefore = window > 0 ? total - window : 0;
-    const keyBase = address(args, Attention.k) + <usize>rowAt(args, Attention.kBatch, b, 0, head) * bytes<T>();
-    const valueBase = address(args, Attention.v) + <usize>rowAt(args, Attention.vBatch, b, 0, head) * bytes<T>();
     for (let key = begin; key < total; key += KEYS) {
       const keys = min(KEYS, total - key);
-      let k = gatheredK, v = gatheredV;
       if (gathers) {
-        gather(args, k, Attention.k, Attention.kBatch, b, key, keys, head, d);
-        gather(args, v, Attention.v, Attention.vBatch, b, key, keys, head, dv);
-      } else {
-        k = keyBase + <usize>key * keyRow;
-        v = valueBase + <usize>key * valueRow;
+        gather(args, gatheredK, Attention.k, Attention.kBatch, b, key, keys, head, d);
+        gather(args, gatheredV, Attention.v, Attention.vBatch, b, key, keys, head, dv);
       }
       const masked = key + keys - 1 > allSee || key < hiddenBefore;
       let finite = true;
       if (masked) {
-        for (let p = 0; p * MR < dv; p++) {
-          const panel = place(packed, p * KEYS * MR);
-          packRowsOf(cacheType, panel, v + <usize>(p * MR) * bytes<T>(), min(MR, dv - p * MR), keys, vSeq, 1);
-          finite = finite && allFinite(panel, keys * MR);
+        for (let t = 0, n = 0; t < keys; t += n) {
+          n = gathers ? keys : stretchOf(args, key + t, keys - t);
+          const v = gathers ? gatheredV : base<T>(args, Attention.v, Attention.vBatch, b, key + t, head);
+          for (let p = 0; p * MR < dv; p++) {
+            const panel = place(packed, (p * KEYS + t) * MR);
+            packRows<T>(panel, v + <usize>(p * MR) * bytes<T>(), min(MR, dv - p * MR), n, vSeq, 1);
+            finite = finite && allFinite(panel, n * MR);
+          }
         }
       }
       for (let g = 0; g < groups; g++) {
-        for (let t = 0; t < keys; t++) {
-          const score = scoreFour<T>(place(qs, g * 4 * d), d, k + <usize>t * keyRow);
-          v128.store(place(weights, t * 4), score);
+        for (let t = 0, end = 0; t < keys;) {
+          end = gathers ? keys : t + stretchOf(args, key + t, keys - t);
+          let k = gathers ? gatheredK : base<T>(args, Attention.k, Attention.kBatch, b, key + t, head);
+          for (; t < end; t++) {
+            v128.store(place(weights, t * 4), scoreFour<T>(place(qs, g * 4 * d), d, k));
+            k += keyRow;
+          }
         }
         const scale = softmaxBlock(weights, 16, keys, key, place(states, g * 16), masked, softcap);
         for (let lane = 0; lane < 4; lane++) {
@@ -447,8 +468,13 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
           for (let i = 0; i < dv; i++) store<f32>(place(sum, i), load<f32>(place(sum, i)) * factor);
         }
         const sum = place(sums, g * 4 * dv);
-        if (finite) addValues<T>(sum, dv, weights, v, keys, valueRow);
-        else {
+        if (finite) {
+          for (let t = 0, n = 0; t < keys; t += n) {
+            n = gathers ? keys : stretchOf(args, key + t, keys - t);
+            const v = gathers ? gatheredV : base<T>(args, Attention.v, Attention.vBatch, b, key + t, head);
+            addValues<T>(sum, dv, place(weights, t * 4), v, n, valueRow);
+          }
+        } else {
           for (let lane = 0; lane < 4; lane++) {
             const state = place(states, g * 16 + lane);
             addVisible(place(sum, lane * dv), 4, place(weights, lane), 16, packed, dv, keys, key, state);
@@ -471,13 +497,14 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
 
 /**
  * A few queries, as in decoding: keys and values are used where they lie, four queries at a time. Their last dimension
- * is dense; or they are gathered, a block at a time.
+ * is dense. 8-bit floats are gathered as f16, 96 keys at a time. Paged keys are taken stretch by stretch.
  *
  * Units are batches × KV heads.
  */
 export function attentionFew(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, Attention.cacheType);
-  if (type == Type.f32 || word(args, Attention.gathers)) fewOf<f32>(args, from, to, scratch);
-  else if (type == Type.f16) fewOf<u16>(args, from, to, scratch);
-  else fewOf<i16>(args, from, to, scratch);
+  if (type == Type.f32) fewOf<f32>(args, from, to, scratch);
+  else if (type == Type.bf16) fewOf<i16>(args, from, to, scratch);
+  else if (type == Type.i8) fewOf<i8>(args, from, to, scratch);
+  else fewOf<u16>(args, from, to, scratch);
 }

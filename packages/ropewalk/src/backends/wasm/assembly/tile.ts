@@ -7,7 +7,7 @@
  */
 import { place } from './args';
 import { NR, Type } from '../abi';
-import { bytes, bytesOf, load1, load1Of, load4, madd } from './lanes';
+import { bytes, load1, load4, madd } from './lanes';
 
 /** Rows of a tile. */
 export const MR: i32 = ASC_FEATURE_RELAXED_SIMD ? 6 : 4;
@@ -116,16 +116,22 @@ export function packPanelOf(
 }
 
 /** Packs k rows of `count` neighbours into `[k][MR]`, zeros after them: for V, whose columns are a tile's rows. */
-export function packRowsOf(type: i32, to: usize, x: usize, count: i32, k: i32, rowStride: i32, stride: i32): void {
-  const unit = bytesOf(type);
+export function packRows<T>(to: usize, x: usize, count: i32, k: i32, rowStride: i32, stride: i32): void {
   for (let i = 0; i < k; i++) {
-    const from = x + <usize>(i * rowStride) * unit, at = place(to, i * MR);
+    const from = x + <usize>(i * rowStride) * bytes<T>(), at = place(to, i * MR);
     let c = 0;
     if (stride == 1 && count == MR) {
-      v128.store(at, type == Type.f32 ? load4<f32>(from) : type == Type.f16 ? load4<u16>(from) : load4<i16>(from));
+      v128.store(at, load4<T>(from));
       c = 4;
     }
-    for (; c < count; c++) store<f32>(place(at, c), load1Of(type, from + <usize>(c * stride) * unit));
+    for (; c < count; c++) store<f32>(place(at, c), load1<T>(from + <usize>(c * stride) * bytes<T>()));
     for (; c < MR; c++) store<f32>(place(at, c), 0);
   }
+}
+
+/** {@link packRows} of a type known only at run time. */
+export function packRowsOf(type: i32, to: usize, x: usize, count: i32, k: i32, rowStride: i32, stride: i32): void {
+  if (type == Type.f32) packRows<f32>(to, x, count, k, rowStride, stride);
+  else if (type == Type.f16) packRows<u16>(to, x, count, k, rowStride, stride);
+  else packRows<i16>(to, x, count, k, rowStride, stride);
 }

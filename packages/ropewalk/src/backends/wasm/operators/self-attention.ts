@@ -1,5 +1,6 @@
 /** Attention: a kernel for a few queries, as in decoding, and one for many. @module */
-import { type Float8Dtype, isFloat8, loadNumber, sizeBytes } from '../../../core/dtypes.js';
+import { isFloat8, sizeBytes } from '../../../core/dtypes.js';
+import type { Tensor } from '../../../core/tensor.js';
 import { isEightBits } from '../../../ops/checks.js';
 import type { SelfAttentionPlan } from '../../../ops/self-attention.js';
 import { Attention, KEYS, Kernel, NR } from '../abi.js';
@@ -12,14 +13,10 @@ const FEW_QUERIES = 16;
 /** Queries of one KV head that share a packed block of keys. */
 const QUERY_ROWS = 120;
 
-const VALUES = /* @__PURE__ */ new Map<Float8Dtype, Float32Array>();
-
-/** The value of each byte, made once. */
-function valuesOf(dtype: Float8Dtype): Float32Array {
-  const values =
-    VALUES.get(dtype) ?? Float32Array.from({ length: 256 }, (_, bits) => loadNumber(Uint8Array.of(bits), dtype, 0));
-  VALUES.set(dtype, values);
-  return values;
+/** Scales as the kernels take them: they read f8_e4m3 2^8 times too small. */
+function scalesOf(scale: Float32Array | undefined, { dtype, shape }: Tensor): Float32Array | undefined {
+  if (dtype !== 'f8_e4m3') return scale;
+  return (scale ?? new Float32Array(shape[2]! * shape[3]!).fill(1)).map((s) => s * 256);
 }
 
 /** Runs an attention. */
@@ -31,20 +28,18 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   const kvHeads = k.shape[2]!;
   const dv = v.shape[3]!;
   const group = heads / kvHeads;
-  const gathers = pages !== undefined || isEightBits(k.dtype);
-  const few = seq * group <= FEW_QUERIES && (gathers || (k.strides[3] === 1 && v.strides[3] === 1));
+  const few = seq * group <= FEW_QUERIES && k.strides[3] === 1 && v.strides[3] === 1;
+  const gathers = few ? isFloat8(k.dtype) : pages !== undefined || isEightBits(k.dtype);
   const tokens = few ? seq : Math.max(1, Math.min(seq, Math.floor(QUERY_ROWS / group)));
   const blocks = Math.ceil(seq / tokens);
   const rows = tokens * group;
   const sinksAt = sinks ? call.denseF32(sinks) : 0;
   const lengthsAt = pages ? call.copyIn(pages.lengths) : 0;
   const tableAt = pages ? call.copyIn(pages.table) : 0;
-  const [kScaleAt, vScaleAt] = [call.copyInF32(plan.kScale), call.copyInF32(plan.vScale)];
-  const valuesAt = isFloat8(k.dtype) ? call.launcher.table(valuesOf(k.dtype)) : 0;
+  const [kScaleAt, vScaleAt] = [call.copyInF32(scalesOf(plan.kScale, k)), call.copyInF32(scalesOf(plan.vScale, v))];
   const gathered = gathers ? 4 * KEYS * (d + dv) : 0;
   const args = call.launcher.prepare(scratchBytes(few, rows, d, dv, call.launcher.tileRows) + gathered);
   args[Attention.gathers] = gathers ? 1 : 0;
-  args[Attention.values] = valuesAt;
   args[Attention.lengths] = lengthsAt;
   args[Attention.table] = tableAt;
   args[Attention.maxBlocks] = pages?.maxBlocks ?? 0;
