@@ -8,6 +8,7 @@ import {
   type RopeCall,
   type RopeTable,
   type Runner,
+  type TablePlanOptions,
   type Tensor,
   tableFromTensors,
   tensorFrom,
@@ -149,7 +150,11 @@ export function bindByTables(
 }
 
 /** The table row of each token of x `[batch, seq, head, D]`; the table has one row where it is 1. */
-export function rowsOf(table: RopeTable, cos: Tensor, x: Tensor) {
+export function rowsOf(
+  table: RopeTable,
+  cos: Tensor,
+  x: Tensor,
+): Pick<TablePlanOptions, 'table' | 'seqLen' | 'batch' | 'tableRows'> {
   const [batch, seqLen] = x.shape as [number, number];
   const [tableBatch, tableSeq] = cos.shape as [number, number];
   const tableRows = Int32Array.from({ length: batch * seqLen }, (_item, token) => {
