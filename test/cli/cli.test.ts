@@ -30,7 +30,9 @@ describe('check', () => {
     const { status, stdout, stderr } = ran;
     assert.equal(status, 0, stderr);
     const summary = stdout.slice(stdout.indexOf('Summary')).trim().split('\n');
-    const counts = summary.slice(1, -1).map((line) => /^ {2}(cpu|reference)\/([a-z-]+) +(\d+) OK$/.exec(line)!.slice(1));
+    const counts = summary
+      .slice(1, -1)
+      .map((line) => /^ {2}(cpu|reference)\/([a-z-]+) +(\d+) OK$/.exec(line)!.slice(1));
     const of = (backend: string) =>
       counts.filter(([name]) => name === backend).map(([, suite, ok]) => `${suite} ${ok}`);
     assert.deepEqual(of('cpu'), of('reference'));
