@@ -14,6 +14,7 @@ import {
   type ArrayOf,
   BLOCK_FORMAT_NAMES,
   type BlockFormat,
+  type Dtype,
   type FloatDtype,
   layOver,
   type Ropewalk,
@@ -103,14 +104,16 @@ export function allCases(quick: boolean): readonly BenchCase[] {
       expertLinearCase(kind, pick(32, 8), pick(8, 2), pick(512, 8), pick(4096, 256)),
     ),
     attentionCase({ queries: 1, keys: pick(512, 7), heads: pick(32, 4), kvHeads: pick(8, 2), headDim: pick(128, 16) }),
-    attentionCase({
-      queries: 1,
-      keys: pick(512, 7),
-      heads: pick(32, 4),
-      kvHeads: pick(8, 2),
-      headDim: pick(128, 16),
-      stored: 'f16',
-    }),
+    ...(['f16', 'i8'] as const).map((stored) =>
+      attentionCase({
+        queries: 1,
+        keys: pick(512, 7),
+        heads: pick(32, 4),
+        kvHeads: pick(8, 2),
+        headDim: pick(128, 16),
+        stored,
+      }),
+    ),
     attentionCase({
       queries: pick(512, 7),
       keys: pick(512, 7),
@@ -874,7 +877,14 @@ interface AttentionSizes {
   readonly kvHeads: number;
   readonly headDim: number;
   /** Of keys and values; f32 unless given. */
-  readonly stored?: 'f32' | 'f16' | 'bf16';
+  readonly stored?: 'f32' | 'f16' | 'bf16' | 'i8';
+}
+
+/** Numbers of [−1, 1]; in i8 they are stored times 127. */
+function cacheData(seed: string, stored: 'f32' | 'f16' | 'bf16' | 'i8', length: number): ArrayOf[typeof stored] {
+  return stored === 'i8'
+    ? Int8Array.from(randomArray(seed, 'f32', length), (value) => Math.round(value * 127))
+    : randomArray(seed, stored, length);
 }
 
 function attentionCase(options: AttentionSizes): BenchCase {
@@ -890,21 +900,22 @@ function attentionCase(options: AttentionSizes): BenchCase {
     dtype: 'f32',
     prepare({ rw, oracle }) {
       const queryData = randomArray(`${label} q`, 'f32', queries * heads * headDim);
-      const keyData = randomArray(`${label} k`, stored, keys * kvHeads * headDim);
-      const valueData = randomArray(`${label} v`, stored, keys * kvHeads * headDim);
+      const keyData = cacheData(`${label} k`, stored, keys * kvHeads * headDim);
+      const valueData = cacheData(`${label} v`, stored, keys * kvHeads * headDim);
+      const scales = stored === 'i8' ? { kScale: 1 / 127, vScale: 1 / 127 } : {};
       const q = place(rw, queryData, 'f32', [queries, heads, headDim]);
       const k = place(rw, keyData, stored, [keys, kvHeads, headDim]);
       const v = place(rw, valueData, stored, [keys, kvHeads, headDim]);
       const out = rw.allocate('f32', [queries, heads, headDim]);
       const seen = queries * past + (queries * (queries + 1)) / 2;
       return {
-        ours: { name: 'ropewalk', call: () => rw.selfAttention(q, k, v, { out }), sink: () => firstOf(out) },
+        ours: { name: 'ropewalk', call: () => rw.selfAttention(q, k, v, { ...scales, out }), sink: () => firstOf(out) },
         bytes: 2 * queryData.byteLength + 2 * keyData.byteLength,
         flops: 4 * heads * headDim * seen, // q·k and weight·v of the pairs that causality leaves
         elements: queries * heads * headDim,
         output: out,
         async check() {
-          rw.selfAttention(q, k, v, { out });
+          rw.selfAttention(q, k, v, { ...scales, out });
           const some = [...new Set([0, Math.floor(queries / 2), queries - 1])];
           const got: Float64Array[] = [];
           const want: Float64Array[] = [];
@@ -915,7 +926,7 @@ function attentionCase(options: AttentionSizes): BenchCase {
               await copyFor(oracle, k.slice(0, 0, past + s + 1)),
               await copyFor(oracle, v.slice(0, 0, past + s + 1)),
             ];
-            want.push(await numbersOf(oracle.selfAttention(query, keys, values)));
+            want.push(await numbersOf(oracle.selfAttention(query, keys, values, scales)));
           }
           return agreement(joined(got), joined(want), 'f32', label);
         },
@@ -1011,7 +1022,7 @@ function numbersOf(tensor: Tensor): Float64Array | Promise<Float64Array> {
 }
 
 /** Copies a tensor to where the reference computes. */
-async function copyFor<D extends FloatDtype>(oracle: Ropewalk, tensor: Tensor<D>): Promise<Tensor<D>> {
+async function copyFor<D extends Dtype>(oracle: Ropewalk, tensor: Tensor<D>): Promise<Tensor<D>> {
   return place(oracle, await tensor.read(), tensor.dtype, tensor.shape);
 }
 

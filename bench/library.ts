@@ -8,7 +8,7 @@ import {
   type BlockFormat,
   type BlockTensor,
   blocksFrom,
-  type FloatDtype,
+  type Dtype,
   type Ropewalk,
   type RopewalkOptions,
   ropewalk,
@@ -34,12 +34,7 @@ export function openLibrary(backend: string, threads: number): Promise<Ropewalk>
  * @param dtype - of the elements
  * @param shape - of the tensor
  */
-export function place<D extends FloatDtype>(
-  rw: Ropewalk,
-  data: ArrayOf[D],
-  dtype: D,
-  shape: readonly number[],
-): Tensor<D> {
+export function place<D extends Dtype>(rw: Ropewalk, data: ArrayOf[D], dtype: D, shape: readonly number[]): Tensor<D> {
   return rw.upload(tensorFrom<D>(data, { dtype, shape }));
 }
 

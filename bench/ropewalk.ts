@@ -12,6 +12,7 @@ export type {
   BlockFormat,
   BlockTensor,
   Capabilities,
+  Dtype,
   FloatDtype,
   Ropewalk,
   RopewalkOptions,
