@@ -11,7 +11,7 @@ import {
 } from '../../packages/ascend/src/index.js';
 
 describe('calibration', () => {
-  const { fit, rows } = calibrate();
+  const { fit, rows, withoutCycles } = calibrate();
 
   test('the constants are those of the fit', () => {
     assert.deepEqual([fit.task.toFixed(2), fit.factor.toFixed(2)], [TIME.task.toFixed(2), TIME.factor.toFixed(2)]);
@@ -24,6 +24,12 @@ describe('calibration', () => {
     for (const { name, error } of rows) assert.ok(Math.abs(error) <= 0.35, `${name}: ${error}`);
     const most = Math.max(...rows.map(({ error }) => Math.abs(error)));
     assert.equal(TIME.band.toFixed(2), most.toFixed(2));
+  });
+
+  test('cycles predict better than a constant for each pairing', () => {
+    const worst = (errors: readonly number[]) => (100 * Math.max(...errors.map(Math.abs))).toFixed(0);
+    assert.deepEqual([worst(rows.map(({ error }) => error)), worst(withoutCycles)], ['22', '42']);
+    assert.equal(withoutCycles.filter((error) => Math.abs(error) <= 0.35).length, 12);
   });
 
   test('no row reaches the shared limit of memory, so the fit cannot see it', () => {
@@ -40,10 +46,34 @@ test('microseconds: a task, then cycles by the clock; a chip of fewer gigahertz 
   const rope = prepareRope({ ...call, batchPositions: false, tableLen: 16 });
   const [b3, b4] = [rope.measure('fast', { chip: '910B3' }).run, rope.measure('fast', { chip: '910B4' }).run];
   assert.equal(b3.cycles, b4.cycles);
-  const work = (run: typeof b3) => (run.microseconds - TIME.task) * run.clockGHz;
-  assert.ok(Math.abs(work(b3) - work(b4)) < 1e-9 && b4.microseconds > b3.microseconds);
-  const [low, high] = b3.microsecondsBand;
-  assert.deepEqual([low, high], [b3.microseconds * (1 - TIME.band), b3.microseconds * (1 + TIME.band)]);
+  const work = (run: typeof b3) => (run.microseconds! - TIME.task) * run.clockGHz;
+  assert.ok(Math.abs(work(b3) - work(b4)) < 1e-9 && b4.microseconds! > b3.microseconds!);
+});
+
+test('a band is given for runs like the measured rows, and for no other', () => {
+  const given = { shape: [1, 4, 64, 128], dtype: 'f16', pairing: 'half', rotaryDim: 128, base: 10000 } as const;
+  const bandOf = (
+    changed: object,
+    how: Parameters<typeof measureRopeKernel>[2],
+    kernel: 'fast' | 'correct' = 'fast',
+  ) => {
+    const call = { ...given, tableDtype: 'f32', batchPositions: false, tableLen: 200, ...changed } as const;
+    const { microseconds, microsecondsBand } = measureRopeKernel(kernel, call, how).run;
+    return typeof microsecondsBand === 'object' ? microsecondsBand.map((n) => n / microseconds!) : microsecondsBand;
+  };
+  const measured = { chip: '910B2', tiling: { buffers: 1 } } as const;
+  const band = bandOf({}, measured) as number[];
+  for (const [n, share] of [1 - TIME.band, 1 + TIME.band].entries()) assert.ok(Math.abs(band[n]! - share) < 1e-9);
+  const others = [
+    bandOf({}, measured, 'correct'),
+    bandOf({}, { chip: '910B2' }),
+    bandOf({}, { tiling: { buffers: 1 } }),
+    bandOf({ tableDtype: 'f16' }, measured),
+    bandOf({ pairing: 'interleaved' }, measured),
+    bandOf({ dtype: 'f32' }, measured),
+    bandOf({ shape: [1, 128, 64, 128] }, measured),
+  ];
+  assert.deepEqual(others, Array(7).fill('extrapolated'));
 });
 
 test('search: never worse than its own choice, repeatable, and above the limit', () => {

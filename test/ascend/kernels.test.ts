@@ -427,7 +427,7 @@ describe('any call', () => {
         [none.findings, none.rows.wanted, none.blockCount === 0 || none.rows.written === 0],
         [[], 0, true],
       );
-      assert.ok(none.bottleneck.share <= 1, `${kernel}: share ${none.bottleneck.share}`);
+      assert.ok(none.bottleneck!.share <= 1, `${kernel}: share ${none.bottleneck!.share}`);
       assert.equal(
         onCopy(kernel, made([2 ** 40, 0, 2 ** 40, 8], { tableRows: 1, xStrides: [0, 0, 0, 1], yStrides: [0, 0, 0, 1] }))
           .run!.rows.wanted,
@@ -547,8 +547,8 @@ describe('cycles', () => {
     const merges = block.instructions!.filter((i) => i.line.startsWith('compute: merge'));
     const merge = merges.reduce((sum, i) => sum + i.end - i.start, 0) / seq;
     assert.ok(merge >= 2100 && merge <= 2900, `merge: ${merge}`);
-    assert.equal(run!.bottleneck.what, 'S');
-    assert.match(run!.bottleneck.line, /^compute: merge/);
+    assert.equal(run!.bottleneck!.what, 'S');
+    assert.match(run!.bottleneck!.line, /^compute: merge/);
     // Double buffering overlaps no load with vector work, because the scalar merge is between them.
     const loads = block.instructions!.filter((i) => i.queue === 'MTE2' && i.name === 'DataCopy');
     const lastMerge = merges.filter((i) => i.end <= loads[3]!.start);
@@ -578,7 +578,7 @@ describe('cycles', () => {
     const [a, b, c] = (['seed', 'correct', 'fast'] as const).map((kernel) => onCopy(kernel, call).run!);
     assert.ok(a!.cycles >= 50 * c!.cycles, `${a!.cycles} against ${c!.cycles}`);
     assert.ok(b!.cycles < a!.cycles, 'the correct kernel shares rows among 40 cores, the baseline has 32 blocks');
-    assert.equal(c!.bottleneck.what, 'MTE2', 'limited by memory');
+    assert.equal(c!.bottleneck!.what, 'MTE2', 'limited by memory');
     assert.ok(c!.overlap.share > 0.5 && a!.overlap.share < 0.1, `overlap ${c!.overlap.share}, ${a!.overlap.share}`);
     assert.ok(c!.bytes.load < 1.05 * c!.bytes.least.load, `loads ${c!.bytes.load} of ${c!.bytes.least.load}`);
     assert.equal(c!.bytes.store, c!.bytes.least.store);
@@ -598,7 +598,7 @@ describe('cycles', () => {
     const whole = (n: number) => Math.round(n).toLocaleString('en');
     const rowOf = (what: string, cell: (run: KernelRun) => string) => `| ${what} | ${runs.map(cell).join(' | ')}`;
     const busiest = (run: KernelRun) => {
-      const { what, share } = run.bottleneck;
+      const { what, share } = run.bottleneck!;
       return `${what} ${Math.round(share * 100)} %`;
     };
     for (const line of [

@@ -60,7 +60,7 @@ describe("InfiniCore's kernels", () => {
 
     test(`NeoX is right and its scalar loops take most of the time, ${dtype}`, () => {
       const { run, rows, right } = measureRopeKernel('infinicore-neox', { ...rope, dtype, pairing: 'half' });
-      assert.deepEqual([right, run.findings.length, run.bottleneck.what], [rows, 0, 'S']);
+      assert.deepEqual([right, run.findings.length, run.bottleneck!.what], [rows, 0, 'S']);
     });
   }
 

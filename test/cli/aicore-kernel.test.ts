@@ -1,13 +1,16 @@
 /** An engineer's kernel in a file: docs/aicore-kernels.md as its reader follows it, and files that go wrong. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { ROOT, ropewalkIn } from '../support/command.js';
 
-const folder = mkdtempSync(join(tmpdir(), 'aicore-kernel-'));
-after(() => rmSync(folder, { recursive: true }));
+const outside = mkdtempSync(join(tmpdir(), 'aicore-kernel-'));
+after(() => rmSync(outside, { recursive: true }));
+const folder = join(outside, 'own');
+mkdirSync(folder);
+writeFileSync(join(outside, 'outside.mjs'), 'export default 1;');
 const page = readFileSync(join(ROOT, 'docs/aicore-kernels.md'), 'utf8');
 const add = /```js\n(.*?)```/s.exec(page)![1]!;
 
@@ -86,6 +89,18 @@ describe('files that go wrong', () => {
     assert.match(stdout, /my\.mjs: the kernel did not end within 2 s \(--timeout\): it was stopped, at my\.mjs:12\n$/);
   });
 
+  test('a kernel that hangs, or does nothing, has no time and no advice', () => {
+    const hangs = run(changed(["      inX.EnQue('copyIn: inX.EnQue()', xIn);\n", '']), ...small);
+    assert.equal(hangs.status, 1);
+    assert.match(hangs.stdout, /^vector-add: hangs; 8 blocks.*verdict +hangs\n$/ms);
+    const idle = run(changed(['const total', 'return;\n    const total']), ...small);
+    assert.match(idle.stdout, /^vector-add: did nothing; 8 blocks.*verdict +did nothing\n$/ms);
+    for (const { stdout } of [hangs, idle]) assert.doesNotMatch(stdout, /µs|bottleneck/);
+    const json = run(changed(['const total', 'return;\n    const total']), ...small, '--json').stdout;
+    const [ran] = (JSON.parse(json) as { kernels: Record<string, unknown>[] }).kernels;
+    assert.deepEqual([ran!.outcome, ran!.microseconds, ran!.bottleneck], ['did nothing', undefined, undefined]);
+  });
+
   test('no network, no Node, no code from strings', () => {
     const attempts = ['fetch', 'process', 'require', 'WebSocket', 'c.constructor.constructor("return process")()'];
     const tried = attempts.map((code) => `try { console.log(typeof (${code})); } catch { console.log('undefined'); }`);
@@ -101,9 +116,20 @@ describe('files that go wrong', () => {
     [
       'a module of Node',
       `import 'node:net';\n${add}`,
-      /a kernel may import '@ropewalk\/ascend' and files beside it, not 'node:net'/,
+      /a kernel may import '@ropewalk\/ascend' and files in its own folder or below, by '\.\/…', not 'node:net'/,
     ],
-    ['a syntax error', 'export default {', /my\.mjs(:1)?: SyntaxError/],
+    ['a syntax error', 'const a = 1;\nlet b = ;\n', /my\.mjs:2: SyntaxError: Unexpected token ';'/],
+    [
+      'a top level that never settles',
+      'await new Promise(() => {});\nexport default {};',
+      /my\.mjs: loading it waits for ever: it awaits a promise that nothing settles\. It was stopped/,
+    ],
+    [
+      'a file of another folder',
+      "import '../outside.mjs';",
+      /files in its own folder or below, by '\.\/…', not '\.\.\/outside\.mjs'/,
+    ],
+    ['an async kernel', add.replace('kernel(c', 'async kernel(c'), /kernel: expected a function that is synchronous/],
     ['no kernel', 'export const x = 1;', /kernel: expected an object \{ name, operator, dtypes, arguments, kernel \}/],
     [
       'a loop while it loads',

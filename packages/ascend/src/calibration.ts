@@ -71,12 +71,14 @@ export interface CalibratedRow extends DeviceRow {
 export interface Calibration {
   readonly fit: Fit;
   readonly rows: readonly CalibratedRow[];
+  /** What cycles add: each row's error, predicted from the other 12 by the task and the index alone, without cycles. */
+  readonly withoutCycles: readonly number[];
 }
 
 const CLOCK_GHZ = CHIPS['910B2'].clockGHz;
 
-/** The terms of a row that {@link Fit}'s numbers multiply. */
-type Terms = readonly [task: number, factor: number, index: number];
+/** The terms of a row that {@link Fit}'s numbers multiply: of the task, the index and, where they count, the cycles. */
+type Terms = readonly number[];
 
 /**
  * Runs the kernel on all rows, fits, and predicts each row by a fit of the others. It takes seconds.
@@ -92,43 +94,46 @@ export function calibrate(): Calibration {
     cycles.push(workCycles(rope.measure('fast', { chip: '910B2', tiling: { buffers: 1 } }).run));
   }
   const terms = DEVICE_ROWS.map(
-    ({ pairing }, n): Terms => [1, cycles[n]! / (CLOCK_GHZ * 1000), pairing === 'interleaved' ? 1 : 0],
+    ({ pairing }, n): Terms => [1, pairing === 'interleaved' ? 1 : 0, cycles[n]! / (CLOCK_GHZ * 1000)],
   );
   const measured = DEVICE_ROWS.map(({ tilelang }) => tilelang);
-  const fitWithout = (left: number): Terms =>
+  const fitWithout = (left: number, used: readonly Terms[]): Terms =>
     leastSquares(
-      terms.filter((_what, n) => n !== left),
+      used.filter((_what, n) => n !== left),
       measured.filter((_what, n) => n !== left),
     );
-  const all = fitWithout(-1);
+  const all = fitWithout(-1, terms);
   const predict = (fit: Terms, row: Terms): number => fit.reduce((sum, value, n) => sum + value * row[n]!, 0);
-  const [task, factor, index] = all;
+  const [task, index, factor] = all as [number, number, number];
+  const short = terms.map((row) => row.slice(0, 2));
   return {
     fit: { task, factor, index },
     rows: DEVICE_ROWS.map((row, n) => {
-      const leftOut = predict(fitWithout(n), terms[n]!);
+      const leftOut = predict(fitWithout(n, terms), terms[n]!);
       const fitted = predict(all, terms[n]!);
       return { ...row, cycles: cycles[n]!, fitted, leftOut, error: leftOut / row.tilelang - 1 };
     }),
+    withoutCycles: short.map((row, n) => predict(fitWithout(n, short), row) / measured[n]! - 1),
   };
 }
 
-/** The three numbers with the least sum of squared relative errors, by the normal equations. */
+/** The numbers with the least sum of squared relative errors, by the normal equations. */
 function leastSquares(rows: readonly Terms[], measured: readonly number[]): Terms {
-  const m = [0, 1, 2].map(() => [0, 0, 0, 0]);
+  const size = rows[0]!.length;
+  const m = Array.from({ length: size }, () => new Array<number>(size + 1).fill(0));
   for (const [n, row] of rows.entries()) {
     const scaled = row.map((term) => term / measured[n]!);
-    for (let i = 0; i < 3; i++) {
-      for (let j = 0; j < 3; j++) m[i]![j]! += scaled[i]! * scaled[j]!;
-      m[i]![3]! += scaled[i]!;
+    for (let i = 0; i < size; i++) {
+      for (let j = 0; j < size; j++) m[i]![j]! += scaled[i]! * scaled[j]!;
+      m[i]![size]! += scaled[i]!;
     }
   }
-  for (let i = 0; i < 3; i++) {
-    for (let r = 0; r < 3; r++) {
+  for (let i = 0; i < size; i++) {
+    for (let r = 0; r < size; r++) {
       if (r === i) continue;
       const by = m[r]![i]! / m[i]![i]!;
-      for (let c = i; c < 4; c++) m[r]![c]! -= by * m[i]![c]!;
+      for (let c = i; c <= size; c++) m[r]![c]! -= by * m[i]![c]!;
     }
   }
-  return [m[0]![3]! / m[0]![0]!, m[1]![3]! / m[1]![1]!, m[2]![3]! / m[2]![2]!];
+  return m.map((row, i) => row[size]! / row[i]!);
 }

@@ -105,6 +105,8 @@ export function launchKernel(call: LaunchOptions): KernelRun {
   const { least = { load: 0, store: 0 } } = options;
   const bytes = { ...launch.bytes, byTensor: Object.fromEntries(launch.bytes.byTensor), least };
   const heads = { S: 0, V: HEADS.V, MTE2: mte2Head, MTE3: HEADS.MTE3, operator: HEADS.operator };
+  const findings = launch.findings.list();
+  const outcome = outcomeOf(findings, missing > 0, blocks);
   return {
     kernel: options.kernel,
     dtype: options.dtype,
@@ -113,7 +115,8 @@ export function launchKernel(call: LaunchOptions): KernelRun {
     blockCount,
     waves: Math.ceil(blockCount / cores),
     cycles,
-    ...microsecondsOf({ cycles, heads, clockGHz, bytes }),
+    outcome,
+    ...(outcome === 'ended' ? microsecondsOf({ cycles, heads, clockGHz, bytes }) : {}),
     busy: slow.busy,
     heads,
     rows,
@@ -122,8 +125,10 @@ export function launchKernel(call: LaunchOptions): KernelRun {
     bytes,
     unifiedBuffer: { capacity: launch.capacity, used, buffers },
     bankConflicts: launch.conflicts,
-    bottleneck: bottleneckOf(slow, costs, mte2Head, bytes),
-    findings: launch.findings.list(),
+    ...(outcome === 'ended'
+      ? { bottleneck: bottleneckOf(slow, costs, mte2Head, bytes, buffers, launch.conflicts.cycles) }
+      : {}),
+    findings,
     assumptions: ASSUMPTIONS,
     blocks,
     slowest,
@@ -177,12 +182,28 @@ function countRows({ output, rowLength = 0, rowStarts = [] }: LaunchOptions): { 
   return { written: rowStarts.filter(isWritten).length, wanted: rowStarts.length };
 }
 
+/** How a launch ended: only one that ran to its end has a time. */
+function outcomeOf(findings: readonly Finding[], missing: boolean, blocks: readonly BlockRun[]): KernelRun['outcome'] {
+  const fatal = findings.filter((finding) => finding.fatal);
+  if (fatal.some(({ kind }) => kind === 'deadlock' || kind === 'no-free-buffer')) return 'hangs';
+  if (fatal.length > 0) return 'stopped';
+  const idle = blocks.every(({ instructionCount }) => QUEUES.every((queue) => instructionCount[queue] === 0));
+  return idle && missing ? 'did nothing' : 'ended';
+}
+
 /** Below this share no queue is the bottleneck: they wait for each other. */
 const WAITING = 0.6;
 
 type Bytes = KernelRun['bytes'];
 
-function bottleneckOf(run: BlockRun, costs: readonly LineCost[], mte2Head: number, bytes: Bytes): Bottleneck {
+function bottleneckOf(
+  run: BlockRun,
+  costs: readonly LineCost[],
+  mte2Head: number,
+  bytes: Bytes,
+  buffers: readonly BufferEntry[],
+  conflictCycles: number,
+): Bottleneck {
   const what = QUEUES.reduce((best, q) => (run.busy[q] > run.busy[best] ? q : best), 'S' as QueueName);
   const busy = run.busy[what];
   const share = run.cycles > 0 ? busy / run.cycles : 0;
@@ -198,14 +219,27 @@ function bottleneckOf(run: BlockRun, costs: readonly LineCost[], mte2Head: numbe
   const { load, store, least } = bytes;
   const next: { readonly [Q in QueueName]: string } = {
     S: 'The scalar unit handles elements one by one: use vector instructions (GatherMask, Gather) instead.',
-    V: 'The vector unit is the limit: use fewer instructions, more rows in each, and avoid bank conflicts.',
-    MTE2: `Loads are the limit: ${load} bytes are loaded, at least ${least.load} must be. Load each table row once, and several rows in a copy.`,
-    MTE3: `Stores are the limit: ${store} bytes are stored, at least ${least.store} must be. Store several rows in a copy, and whole datablocks.`,
+    V: `The vector unit is the limit: use fewer instructions, with more elements in each${conflictCycles > 0 ? ', and avoid bank conflicts' : ''}.`,
+    MTE2: `Loads are the limit: ${moved('loaded', load, least.load, run.instructionCount.MTE2)}`,
+    MTE3: `Stores are the limit: ${moved('stored', store, least.store, run.instructionCount.MTE3)}`,
   };
   const wait =
     share < WAITING
-      ? ' The queues wait for each other much of the time: use two buffers in each queue, and no waits of the scalar unit.'
+      ? ` The queues wait for each other much of the time${buffers.some(isSingle) ? ': use two buffers in each queue' : ''}.`
       : '';
   const head = `${what} is busy ${percent(share)} of the slowest block, ${percent(cycles / Math.max(1, busy))} of that in "${line}".`;
   return { what, share, line, advice: `${head} ${next[what]}${wait}` };
+}
+
+/** A queue of one buffer: what fills it and what uses it wait for each other. */
+function isSingle({ kind, num }: BufferEntry): boolean {
+  return kind !== 'TBuf VECCALC' && num === 1;
+}
+
+/** Bytes beside the fewest that must move, and what of both can be changed. `copies` are those of one block. */
+function moved(verb: 'loaded' | 'stored', bytes: number, least: number, copies: number): string {
+  const size = `${bytes} bytes are ${verb}`;
+  const fewest = least === 0 ? '' : bytes > least ? `, where ${least} are enough` : ', the fewest possible';
+  const again = least > 0 && bytes > least ? ` Have each element ${verb} once.` : '';
+  return `${size}${fewest}.${again}${copies > 1 ? ' Fewer and larger copies cost less.' : ''}`;
 }

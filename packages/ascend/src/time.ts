@@ -14,6 +14,8 @@ export const TIME = /* @__PURE__ */ Object.freeze({
   sharedBytes: 1.6e6,
   /** The largest error of a row that is predicted from the other 12, as a share. */
   band: 0.22,
+  /** The most bytes that a row moves: beyond it the band is not known. */
+  bandBytes: 2.2e6,
 });
 
 /** Cycles of a run without its one-off heads. */
@@ -21,7 +23,7 @@ export function workCycles({ cycles, heads }: Pick<KernelRun, 'cycles' | 'heads'
   return Math.max(0, cycles - heads.operator - heads.MTE2);
 }
 
-/** Modelled microseconds of a run, with the band of their error. */
+/** Modelled microseconds of a run. Their error is not known, unless {@link bandOf} gives a band. */
 export function microsecondsOf(
   run: Pick<KernelRun, 'cycles' | 'heads' | 'clockGHz'> & {
     readonly bytes: Pick<KernelRun['bytes'], 'load' | 'store'>;
@@ -30,5 +32,11 @@ export function microsecondsOf(
   const work = (workCycles(run) * TIME.factor) / (run.clockGHz * 1000);
   const shared = (run.bytes.load + run.bytes.store) / TIME.sharedBytes;
   const microseconds = TIME.task + Math.max(work, shared);
-  return { microseconds, microsecondsBand: [microseconds * (1 - TIME.band), microseconds * (1 + TIME.band)] };
+  return { microseconds, microsecondsBand: 'extrapolated' };
+}
+
+/** The band of a run of the kernel, chip and tiling that were measured; nothing for a run that is larger. */
+export function bandOf({ microseconds, bytes }: KernelRun): Pick<KernelRun, 'microsecondsBand'> {
+  if (microseconds === undefined || bytes.load + bytes.store > TIME.bandBytes) return {};
+  return { microsecondsBand: [microseconds * (1 - TIME.band), microseconds * (1 + TIME.band)] };
 }

@@ -194,10 +194,22 @@ export interface KernelRun {
   readonly waves: number;
   /** From the operator's start to the end of the slowest block, with the one-off heads. */
   readonly cycles: number;
-  /** Modelled from the cycles by a calibration on 13 public device rows; with the fixed cost of a task. */
-  readonly microseconds: number;
-  /** The band of its error, low and high: the largest error of a row that is predicted from the other 12. */
-  readonly microsecondsBand: readonly [low: number, high: number];
+  /**
+   * Whether it ran to its end. `hangs`: it waits for ever. `stopped`: it cannot go on, or does not start; a finding says
+   * why. `did nothing`: rows are missing, and no block has an
+   * instruction.
+   */
+  readonly outcome: 'ended' | 'hangs' | 'stopped' | 'did nothing';
+  /**
+   * Modelled from the cycles by a calibration on 13 public device rows; with the fixed cost of a task. Only of a run
+   * that ended.
+   */
+  readonly microseconds?: number;
+  /**
+   * The band of its error, low and high: the largest error of a row that is predicted from the other 12. `extrapolated`
+   * for what is unlike the 13 rows: another kernel, tiling, chip or dtype of tables, interleaved pairs, or more bytes.
+   */
+  readonly microsecondsBand?: readonly [low: number, high: number] | 'extrapolated';
   /** Of the slowest block. */
   readonly busy: PerQueue;
   /** The one-off heads inside `cycles`. */
@@ -223,7 +235,8 @@ export interface KernelRun {
     readonly writeWrite: number;
     readonly cycles: number;
   };
-  readonly bottleneck: Bottleneck;
+  /** Only of a run that ended. */
+  readonly bottleneck?: Bottleneck;
   readonly findings: readonly Finding[];
   readonly assumptions: readonly Assumption[];
   readonly blocks: readonly BlockRun[];

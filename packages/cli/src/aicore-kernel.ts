@@ -91,6 +91,7 @@ export async function aicoreKernel(options: AicoreOptions): Promise<number> {
 }
 
 function verdictOf({ run, rows, right }: MeasuredKernel): string {
+  if (run.outcome !== 'ended') return run.outcome;
   if (right < rows) return `wrong: ${rows - right} of ${rows} rows`;
   return run.findings.length === 0 ? 'right' : 'right here, but the findings are faults: mend them';
 }

@@ -102,12 +102,15 @@ export class KernelThread {
       };
       const onError = (error: NodeJS.ErrnoException): void =>
         finish(error.code === 'ERR_WORKER_OUT_OF_MEMORY' ? memory : `${this.#file.given}: ${error.message}`);
+      // A thread ends by itself when nothing is left to do.
+      const onExit = (): void =>
+        finish(`${this.#file.given}: ${what} waits for ever: it awaits a promise that nothing settles. It was stopped`);
       const finish = (answer: FromThread | string): void => {
         clearTimeout(timer);
-        worker.off('message', onMessage).off('error', onError);
+        worker.off('message', onMessage).off('error', onError).off('exit', onExit);
         resolve(answer);
       };
-      worker.on('message', onMessage).on('error', onError);
+      worker.on('message', onMessage).on('error', onError).on('exit', onExit);
     });
   }
 

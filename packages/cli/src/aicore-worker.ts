@@ -1,6 +1,7 @@
 /** The thread of an engineer's kernel, from inside: see aicore-thread.ts. @module */
-import { readFileSync } from 'node:fs';
-import { dirname, resolve } from 'node:path';
+import { spawnSync } from 'node:child_process';
+import { readFileSync, realpathSync } from 'node:fs';
+import { dirname, resolve, sep } from 'node:path';
 import { createContext, type Module, SourceTextModule, SyntheticModule } from 'node:vm';
 import { parentPort, workerData } from 'node:worker_threads';
 import * as ascend from '@ropewalk/ascend';
@@ -33,14 +34,28 @@ Object.assign(context, { console: { log, info: log, warn: log, error: log } });
 
 const modules = new Map<string, Module>();
 
-/** A file as a module; it may import the model's names, and files beside it. */
+/** A file as a module; it may import the model's names, and files in the kernel's folder or below. */
 function moduleOf(path: string, source: string): Module {
   const known = modules.get(path);
   if (known) return known;
-  const made = new SourceTextModule(source, { context, identifier: path });
-  modules.set(path, made);
-  return made;
+  try {
+    const made = new SourceTextModule(source, { context, identifier: path });
+    modules.set(path, made);
+    return made;
+  } catch (error) {
+    // Node keeps the line of a syntax error to itself here; its check of a text that does not run prints it.
+    const { stderr } = spawnSync(process.execPath, ['--check', '--input-type=module', '-'], { input: source });
+    const line = /^\[stdin\]:\d+/m.exec(String(stderr))?.[0].slice('[stdin]'.length) ?? '';
+    const given = path === file.path ? file.given : path;
+    throw new Refusal(`${given}${line}: SyntaxError: ${(error as Error).message}`);
+  }
 }
+
+/** An error whose text already says where it is. */
+class Refusal extends Error {}
+
+/** The folder whose files a kernel may import. */
+const folder = `${dirname(realpathSync(file.path))}${sep}`;
 
 function link(specifier: string, from: Module): Module {
   if (specifier === '@ropewalk/ascend') {
@@ -53,14 +68,17 @@ function link(specifier: string, from: Module): Module {
       { context, identifier: specifier },
     );
   }
-  if (!/^\.\.?\//.test(specifier))
-    throw new Error(`a kernel may import '@ropewalk/ascend' and files beside it, not '${specifier}'`);
   const path = resolve(dirname(from.identifier), specifier);
+  if (!/^\.\.?\//.test(specifier) || !realpathSync(path).startsWith(folder))
+    throw new Error(
+      `a kernel may import '@ropewalk/ascend' and files in its own folder or below, by './…', not '${specifier}'`,
+    );
   return moduleOf(path, readFileSync(path, 'utf8'));
 }
 
 /** What an error says, with the line of the user's file that it comes from. */
 function inWords(error: unknown): string {
+  if (error instanceof Refusal) return error.message;
   const { name = 'Error', message = String(error), stack = '' } = (error ?? {}) as Partial<Error>;
   const at = stack.indexOf(file.path);
   const place = at < 0 ? '' : (/^(:\d+)(:\d+)?/.exec(stack.slice(at + file.path.length))?.[0] ?? '');

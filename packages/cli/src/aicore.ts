@@ -1,5 +1,6 @@
 /** `ropewalk aicore`: RoPE kernels on the modelled Ascend AI Core: cycles, bytes, buffers, faults, timeline. @module */
 import {
+  KERNELS as ALL_KERNELS,
   CHIPS,
   type ChipName,
   calibrate,
@@ -20,7 +21,7 @@ import {
 } from '@ropewalk/ascend';
 import { writeOutput } from '@ropewalk/formats/node';
 import { fail, refuse } from 'ropewalk/backend';
-import { Flags, type Switches, type Texts } from './options.js';
+import { Flags, oneOf, type Switches, type Texts } from './options.js';
 import { EXIT, openPercentBar, openPrinter, printResult } from './output.js';
 
 export type AicoreOptions = Texts<'shape' | 'dtype' | 'pairing' | 'kernel' | 'chip' | 'base' | 'rotaryDim'> &
@@ -44,12 +45,14 @@ const OF_ONE = ['rope', 'eps', 'timeout'] as const;
 
 /** @returns 0 when every kernel wrote every row correctly and without a finding, 1 otherwise */
 export async function aicore(options: AicoreOptions): Promise<number> {
-  if (options.calibration) return printCalibration(options.json);
   const flags = new Flags(options);
+  if (options.calibration) {
+    flags.refuseAllBut(['calibration', 'json'], '--calibration');
+    return printCalibration(options.json);
+  }
   flags.refuseAny(OF_ONE, 'it needs --kernel FILE.');
   const call = readCall(flags, options);
-  const kernel =
-    flags.word<KernelName | 'all'>('kernel', [...(Object.keys(ROPE_KERNELS) as KernelName[]), 'all']) ?? 'all';
+  const kernel = readKernelName(options.kernel ?? 'all');
   const names = kernel === 'all' ? KERNELS : [kernel];
   const drawn = options.svg !== undefined || options.trace !== undefined;
   if (drawn && kernel === 'all')
@@ -57,6 +60,7 @@ export async function aicore(options: AicoreOptions): Promise<number> {
   const { chip, cores, tiling } = readMachine(flags);
   if (kernel === 'all' && Object.values(tiling).some((n) => n !== undefined))
     fail('UNSUPPORTED', '--kernel', '--blocks, --tile and --buffers cut the work of one kernel. Name fast or correct.');
+  if (kernel !== 'all') refusePairing(kernel, call);
   const range = readRange(flags);
   const runs = new Map<KernelName, MeasuredKernel | string>();
   if (options.search) return search(call, kernel, { chip, cores }, options.json);
@@ -82,13 +86,31 @@ export async function aicore(options: AicoreOptions): Promise<number> {
   return judged.every(([, ran]) => good(ran)) ? EXIT.ok : EXIT.failed;
 }
 
+/** A RoPE kernel's name, or all. The other kernels and files run in aicore-kernel.ts. */
+function readKernelName(name: string): KernelName | 'all' {
+  if (name === 'all' || Object.hasOwn(ROPE_KERNELS, name)) return name as KernelName | 'all';
+  const known = `${Object.keys(ALL_KERNELS).join(', ')}, all, or a file such as my.mjs`;
+  return refuse('UNSUPPORTED', '--kernel', known, name);
+}
+
+/** Names the pairing that a kernel takes, where the call has the other one. */
+function refusePairing(kernel: KernelName, call: MeasuredCall): void {
+  const whyNot = (pairing: MeasuredCall['pairing']): string | undefined =>
+    whyNotKernel(kernel, { ...call, headDim: call.shape[3], pairing });
+  const other = call.pairing === 'half' ? 'interleaved' : 'half';
+  const why = whyNot(call.pairing);
+  if (why !== undefined && whyNot(other) === undefined)
+    fail('UNSUPPORTED', '--kernel', `the ${kernel} kernel ${why}. Give --pairing ${other}.`);
+}
+
 /** Prints the 13 device rows, what the calibration predicts, and its constants. */
 function printCalibration(json: boolean | undefined): number {
-  const { fit, rows } = calibrate();
+  const { fit, rows, withoutCycles } = calibrate();
   const microseconds = (n: number): string => n.toFixed(2).padStart(8);
-  const within = rows.filter((row) => Math.abs(row.error) <= BAR).length;
+  const within = (errors: readonly number[]): string =>
+    `within ±${100 * BAR} %: ${errors.filter((error) => Math.abs(error) <= BAR).length} of ${errors.length}, the worst off by ${(100 * Math.max(...errors.map(Math.abs))).toFixed(0)} %`;
   printResult(json, {
-    json: () => ({ fit, rows }),
+    json: () => ({ fit, rows, withoutCycles }),
     lines: () => [
       'microseconds measured on a device (tilelang-ascend@628f8a41), and predicted from the other 12 rows',
       `${'row'.padEnd(24)}${'shape'.padEnd(16)}    CANN TileLang  cycles predicted  error`,
@@ -96,7 +118,8 @@ function printCalibration(json: boolean | undefined): number {
         (row) =>
           `${row.name.padEnd(24)}${row.shape.join(',').padEnd(16)}${microseconds(row.cann)} ${microseconds(row.tilelang)}${Math.round(row.cycles).toString().padStart(8)} ${microseconds(row.leftOut)} ${`${(100 * row.error).toFixed(0)} %`.padStart(7)}`,
       ),
-      `within ±${100 * BAR} %: ${within} of ${rows.length}`,
+      within(rows.map(({ error }) => error)),
+      `without cycles, a constant for each pairing: ${within(withoutCycles)}`,
       `fit: ${fit.task.toFixed(2)} µs a task, ${fit.factor.toFixed(2)} device cycles a modelled cycle, ${fit.index.toFixed(2)} µs for TileLang's gather index`,
     ],
   });
@@ -135,7 +158,7 @@ async function search(
     lines: () => [
       `best of ${tried.length}: ${words(best)}, ${whole(cycles)} cycles; ${((first / cycles - 1) * 100).toFixed(1)} % faster than its own choice`,
       `limit: ${whole(limitCycles)} cycles, loads and stores of the fewest bytes alone; the best takes ${(cycles / limitCycles).toFixed(2)} times as long`,
-      `bottleneck: ${bottleneck.advice}`,
+      ...(bottleneck ? [`bottleneck: ${bottleneck.advice}`] : []),
     ],
   });
   return EXIT.ok;
@@ -143,7 +166,9 @@ async function search(
 
 /** The chip, its cores that are used, and how the work is cut. */
 export function readMachine(flags: Flags<AicoreOptions>): { chip?: ChipName; cores?: number; tiling: Tiling } {
-  const chip = flags.word<ChipName>('chip', Object.keys(CHIPS) as ChipName[]);
+  // CANN's own name of a chip starts with Ascend.
+  const named = flags.text('chip')?.replace(/^Ascend/, '');
+  const chip = named === undefined ? undefined : oneOf(named, Object.keys(CHIPS) as ChipName[], '--chip');
   const cores = flags.integer('cores', 1, CHIPS[chip ?? '910B3'].cores);
   const tiling = {
     blocks: flags.integer('blocks', 1, MAX_ELEMENTS),
@@ -220,6 +245,13 @@ function describe(call: MeasuredCall, runs: Runs, files: readonly string[]): str
   return lines;
 }
 
+/** The headline of a run: one that did not end has no time. */
+function timeOf({ outcome, cycles, microseconds, microsecondsBand: band }: KernelRun): string {
+  if (microseconds === undefined) return outcome;
+  const known = typeof band === 'object' ? band.map((n) => n.toFixed(0)).join(' to ') : band;
+  return `${Math.round(cycles).toLocaleString('en')} cycles, modelled ${microseconds.toFixed(1)} µs (${known})`;
+}
+
 /** A kernel's run in lines. */
 export function describeRun(name: string, { run, rows, right, worst, firstWrong }: MeasuredKernel): string[] {
   const block = run.blocks[run.slowest];
@@ -229,7 +261,7 @@ export function describeRun(name: string, { run, rows, right, worst, firstWrong 
   const { capacity, used, buffers } = run.unifiedBuffer;
   const whole = (n: number): string => Math.round(n).toLocaleString('en');
   const lines = [
-    `${name}: ${whole(run.cycles)} cycles, modelled ${run.microseconds.toFixed(1)} µs (${run.microsecondsBand.map((n) => n.toFixed(0)).join(' to ')}); ${run.blockCount} blocks in ${run.waves} ${run.waves === 1 ? 'wave' : 'waves'}`,
+    `${name}: ${timeOf(run)}; ${run.blockCount} blocks in ${run.waves} ${run.waves === 1 ? 'wave' : 'waves'}`,
     `  rows          ${run.rows.written} of ${rows} written, ${right} right (largest difference to the exact value ${worst.toExponential(1)})`,
     `  busy          ${QUEUES.map((queue) => `${queue} ${whole(run.busy[queue])} (${percent(run.busy[queue], block?.cycles ?? 0)})`).join('  ')}   of the slowest block`,
     `  overlap       ${percent(run.overlap.several, run.overlap.any)} of the time two queues or more; ${run.overlap.parallelism.toFixed(2)} busy on average`,
@@ -238,7 +270,7 @@ export function describeRun(name: string, { run, rows, right, worst, firstWrong 
       .map(([tensor, bytes]) => `${tensor} ${whole(bytes)}`)
       .join(', ')}`,
     `  banks         ${whole(run.bankConflicts.readRead)} read-read, ${whole(run.bankConflicts.readWrite)} read-write conflicts: ${whole(run.bankConflicts.cycles)} cycles`,
-    `  bottleneck    ${run.bottleneck.advice}`,
+    ...(run.bottleneck ? [`  bottleneck    ${run.bottleneck.advice}`] : []),
     `  buffer        ${whole(used)} of ${whole(capacity)} bytes`,
     ...buffers.map(
       ({ name: member, kind, offset, size, num }) =>

@@ -324,7 +324,10 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--rope <model>', 'what a kernel of rope in a file computes: a config.json, a .gguf or a ROPE(…) line')
     .option('--eps <number>', 'of rms_norm; 1e-6 unless given')
     .option('--timeout <seconds>', 'for a kernel in a file; 60 unless given')
-    .option('--chip <name>', '910B3 (default), 910B1, B2, B4, or 910_9362 to 910_9392')
+    .option(
+      '--chip <name>',
+      '910B3 (default), 910B1, 910B2, 910B2C, 910B4, 910B4-1, 910_9362, 910_9363, 910_9372, 910_9381, 910_9382, 910_9391 or 910_9392; with or without Ascend in front',
+    )
     .option('--cores <n>', 'vector cores to spread over; all of the chip unless given')
     .option('--blocks <n>', 'blocks that share the rows; one for each core unless given')
     .option('--tile <n>', 'rows (heads of a token) that fast moves and rotates together')

@@ -102,6 +102,10 @@ export function readKernel(given: unknown): KernelDeclaration {
   if (listed.length !== roles.length || !roles.every((role) => listed.includes(role)))
     refuse('RANGE', `${where}: arguments`, wanted, listed);
   if (typeof kernel !== 'function') refuse('RANGE', `${where}: kernel`, 'a function of (c, args)', kernel);
+  // Of any realm: an async function, a generator or both.
+  const kind = Object.prototype.toString.call(kernel);
+  if (kind !== '[object Function]')
+    refuse('RANGE', `${where}: kernel`, 'a function that is synchronous', kind, 'It must not be async or a generator.');
   if (whyNot !== undefined && typeof whyNot !== 'function') refuse('RANGE', `${where}: whyNot`, 'a function', whyNot);
   if (autoSync !== undefined && typeof autoSync !== 'boolean')
     refuse('RANGE', `${where}: autoSync`, 'true or false', autoSync);

@@ -75,7 +75,7 @@ function drawn(run: KernelRun, options: TimelineOptions): string {
 
   const title = `${run.kernel} kernel, ${run.dtype}, ${run.chip}: cycles ${Math.round(from)} to ${Math.round(to)} of block ${block?.block ?? 0}`;
   const about =
-    `${Math.round(run.cycles).toLocaleString('en')} cycles in all, modelled ${run.microseconds.toFixed(1)} µs; ` +
+    `${Math.round(run.cycles).toLocaleString('en')} cycles in all${run.microseconds === undefined ? ` (${run.outcome})` : `, modelled ${run.microseconds.toFixed(1)} µs`}; ` +
     `busy in this block: ${QUEUES.map((queue) => `${queue} ${percent(block?.busy[queue] ?? 0, block?.cycles ?? 0)}`).join(', ')}`;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" font-family="sans-serif" font-size="12">`,
