@@ -58,10 +58,10 @@ describe('devices', () => {
     const of = (...args: string[]) => ropewalkIn(folder, 'devices', ...args, '--model', 'config.json');
     const a2 = of('aclnn-a2');
     assert.equal(a2.status, 0, a2.stderr);
-    assert.match(a2.stdout, /^config\.json: f16, batch 1, 512 tokens a call, positions below 32768$/m);
+    assert.match(a2.stdout, /^config\.json: batch 1, 512 tokens a call, positions below 32768$/m);
     assert.match(
       a2.stdout,
-      /^layers 0-4 \(sliding_attention\)\n {2}runs: aclnnRotaryPositionEmbedding, 2 calls a layer$/m,
+      /^layers 0-4 \(sliding_attention\)\n {2}f16 data: runs: aclnnRotaryPositionEmbedding, 2 calls a layer$/m,
     );
     assert.match(a2.stdout, /^layer 5 \(full_attention\)$/m);
     const small = of('aclnn-310p'); // its heads are at most 128 wide
@@ -93,6 +93,49 @@ describe('devices', () => {
     const alone = ropewalkIn(ROOT, 'devices', '--batch', '2');
     assert.equal(alone.status, 2);
     assert.match(alone.stderr, /--batch: it needs --model\./);
+  });
+
+  test('--model: a vision tower has a line for each device, with what is needed and what is there', () => {
+    const line =
+      'ROPE(type=f16,ne_a=[80,16,2,1],n_dims=40,mode=24,n_ctx=512,fs=1,ef=0,af=1,ff=0,sections=[20,20,0,0],v=0)';
+    const { status, stdout, stderr } = ropewalkIn(ROOT, 'devices', '--model', line);
+    assert.equal(status, 0, stderr);
+    for (const { name } of DEVICES) assert.match(stdout, new RegExp(`^  ${name} +f16 +(runs|no)`, 'm'));
+    assert.match(stdout, /^ {2}ggml-cann +f16 +runs +1 call/m);
+    assert.match(stdout, /^ {2}ggml-cann-2024 .*; x is F32 \(here dtype f16\)$/m);
+  });
+
+  test('--model: layers that differ in their window only are one group; batches may have positions of their own', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'devices-'));
+    const config = {
+      model_type: 'phi',
+      hidden_size: 2560,
+      num_hidden_layers: 2,
+      num_attention_heads: 32,
+      partial_rotary_factor: 0.4,
+      layer_types: ['sliding_attention', 'full_attention'],
+    };
+    writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
+    const of = (...args: string[]) => ropewalkIn(folder, 'devices', ...args, '--model', 'config.json');
+    const ggml = of('cann-2024').stdout;
+    assert.match(ggml, /^layers 0-1/m);
+    assert.match(
+      ggml,
+      /^ {2}wrong as it is called: The whole row rotates; .* Right with these steps:\n {2}f32 data: runs: /m,
+    );
+    const own = of('infiniop-ascend', '--batch', '2', '--batch-positions');
+    assert.equal(own.status, 1);
+    assert.match(own.stdout, /lost: Every batch is rotated by batch 0's positions\./);
+    const uneven = of('--heads', '7', '--kv-heads', '3');
+    assert.equal(uneven.status, 2);
+    assert.match(uneven.stderr, /--kv-heads: expected a divisor of heads=7, got 3/);
+    rmSync(folder, { recursive: true });
+  });
+
+  test('check refuses a profile of rules only, and names the command for it', () => {
+    const { status, stderr } = ropewalkIn(ROOT, 'check', '--backend', 'aclnn-a2');
+    assert.equal(status, 2);
+    assert.match(stderr, /--backend: aclnn-a2 has rules only.* ropewalk devices aclnn-a2\./);
   });
 
   test('another name is refused', () => {

@@ -88,7 +88,7 @@ describe('published models', () => {
   test('YaRN: ignored by the twelve steps, refused after them, computed today', () => {
     const spec = specOf('qwen2.5-7b, yarn');
     const then = best('cann-2024', spec, { dtype: 'f32' });
-    assert.deepEqual([then.right, then.lost], [false, ['The ramp is ignored.']]);
+    assert.deepEqual([then.right, then.lost[0]], [false, 'The ramp is ignored.']);
     const after = ask('ggml-cann-2024', spec, { dtype: 'f32' });
     assert.deepEqual(after.forms, []);
     assert.ok(after.refused.some(({ words }) => words === 'ext_factor is 0: no ramp'));
@@ -108,6 +108,44 @@ describe('published models', () => {
     const { forms } = ask('aclnn-a2', interleaved, { batch: 64 });
     const whole = forms.find(({ operator }) => operator === 'aclnnRotaryPositionEmbedding')!;
     assert.ok(whole.words.includes('x is handed over as tnh.'));
+  });
+
+  test('a vision tower: a mode of ggml, and half pairing where the host makes the tables', () => {
+    const spec: RopeSpec = {
+      headDim: 64,
+      pairing: 'vision',
+      base: 10000,
+      axes: { rule: 'vision', sections: [16, 16, 0, 0] },
+    };
+    for (const device of ['ggml-cann', 'aclnn-a2', 'aclnn-950']) assert.equal(best(device, spec).right, true, device);
+    assert.ok(best('ggml-cann', spec).precision.maxError < 1e-4);
+    assert.deepEqual(ask('ggml-cann-310p', spec).refused[0]!.here, 'rotaryDim 64, headDim 64, pairing vision');
+    assert.equal(best('aclnn-a2', spec).steps.includes('weights-permuted'), false);
+  });
+
+  test('aclnnInplacePartialRotaryMul: tables for each batch on A2, for each head on 950', () => {
+    const spec: RopeSpec = { headDim: 64, pairing: 'interleaved', base: 10000, rotaryDim: 32 };
+    const repeated = (device: string, more: object) => {
+      const { forms } = ask(device, spec, more);
+      const { words } = forms.find(({ operator }) => operator === 'aclnnInplacePartialRotaryMul')!;
+      return words.filter((sentence) => sentence.includes('repeated'));
+    };
+    assert.deepEqual(repeated('aclnn-a2', { batch: 1 }), []);
+    assert.deepEqual(repeated('aclnn-a2', { batch: 2 }), ['cos and sin are repeated for each batch.']);
+    assert.deepEqual(repeated('aclnn-a2', { batch: 2, batchPositions: true }), []);
+    assert.deepEqual(repeated('aclnn-950', { batch: 1 }), ['cos and sin are repeated for each head.']);
+    assert.deepEqual(repeated('aclnn-950', { batch: 2, seq: 1, batchPositions: true }), []);
+  });
+
+  test('the dtype is what the runtime rotates; QNN says what may happen to f32', () => {
+    const spec = specOf('llama-3.1-8b');
+    assert.deepEqual([ask('ggml-cann-2024', spec).dtype, ask('aclnn-a2', spec).dtype], ['f32', 'f16']);
+    assert.equal(ask('ggml-cann-2024', spec).forms.length > 0, true);
+    assert.match(best('ort-qnn', spec, { dtype: 'f32' }).lost[0]!, /f32 data in f16 where enable_htp_fp16_precision/);
+    assert.ok(best('ort-qnn', spec, { dtype: 'f32' }).precision.maxError > 1e-5);
+    assert.deepEqual(best('ort-webgpu', spec, { dtype: 'f32' }).lost, []);
+    assert.match(best('ggml-cann', spec, { dtype: 'f32' }).lost[0]!, /angles in f32/);
+    assert.throws(() => ask('aclnn-a2', spec, { heads: 7, kvHeads: 3 }), { code: 'SHAPE' });
   });
 
   test('precision is that of the last position', () => {

@@ -7,7 +7,7 @@
 import { DEVICES } from '@ropewalk/devices';
 import type { OnnxruntimeOptions } from '@ropewalk/onnx';
 import { type Backend, type BackendEntry, type BackendOptions, BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
-import { openFrom } from 'ropewalk/backend';
+import { fail, openFrom } from 'ropewalk/backend';
 
 /** The options of every backend that `--backend` can name. */
 export type CommandBackendOptions = BackendOptions & OnnxruntimeOptions;
@@ -40,6 +40,12 @@ export const MODEL_BACKENDS: readonly BackendEntry<CommandBackendOptions>[] = [.
 export const BACKENDS: readonly BackendEntry<CommandBackendOptions>[] = [...MODEL_BACKENDS, ascendModel, ...devices];
 
 /** @param name - the name of one of {@link BACKENDS}, or `auto` */
-export function openBackend(name: string, options?: CommandBackendOptions): Promise<Backend> {
+export async function openBackend(name: string, options?: CommandBackendOptions): Promise<Backend> {
+  if (DEVICES.some((device) => device.name === name && !device.open))
+    fail(
+      'UNSUPPORTED',
+      'backend',
+      `${name} has rules only, it does not compute. Print them with: ropewalk devices ${name}.`,
+    );
   return openFrom(BACKENDS, name, options);
 }

@@ -1,9 +1,18 @@
 /** `ropewalk devices [NAME] --model`: whether a model's RoPE runs on a device, and in which form. @module */
-import { DEVICES, deviceNamed, type RopeForm, type RopeStep, type RopeVerdict, ropeOnDevice } from '@ropewalk/devices';
+import {
+  DEVICES,
+  deviceNamed,
+  type RopeForm,
+  type RopeOnDeviceOptions,
+  type RopeRefusal,
+  type RopeStep,
+  type RopeVerdict,
+  ropeOnDevice,
+} from '@ropewalk/devices';
 import { groupLayers, type ModelRope } from '@ropewalk/dialects';
 import { headsOf, isGraphFolder, onnxFileOf, readRopeSource } from '@ropewalk/formats/node';
 import { graphRope } from '@ropewalk/onnx';
-import type { FloatDtype, RopeSpec } from 'ropewalk';
+import { type FloatDtype, type RopeSpec, RopewalkError } from 'ropewalk';
 import { fail, nameLayers } from 'ropewalk/backend';
 import { readGraph } from './import.js';
 import { FLOATS, Flags, type Switches, type Texts } from './options.js';
@@ -11,13 +20,13 @@ import { EXIT, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';
 
 export type DevicesModelOptions = Texts<'model' | 'dtype' | 'batch' | 'seq' | 'heads' | 'kvHeads' | 'context'> &
-  Switches<'json'>;
+  Switches<'json' | 'batchPositions'>;
 
 /** Layers with one RoPE. */
 interface Group {
   /** Undefined for a record, which is of no layer. */
   readonly layers: readonly number[] | undefined;
-  readonly layerType?: string;
+  readonly layerType?: string | undefined;
   readonly spec: RopeSpec | undefined;
   readonly heads?: number;
   readonly kvHeads?: number;
@@ -25,6 +34,8 @@ interface Group {
 
 interface Model {
   readonly groups: readonly Group[];
+  /** Of a record that says it. */
+  readonly dtype?: FloatDtype;
   readonly maxContext?: number;
   readonly notes: readonly string[];
 }
@@ -36,7 +47,9 @@ interface Judged extends Group {
 
 /** The rotation of a call beside the RoPE. */
 interface Call {
-  readonly dtype: FloatDtype;
+  /** Undefined for the one that each device's runtime rotates. */
+  readonly dtype: FloatDtype | undefined;
+  readonly batchPositions: boolean;
   readonly batch: number;
   readonly seq: number;
   readonly context: number;
@@ -54,7 +67,8 @@ export async function devicesForModel(
   const [heads, kvHeads] = [flags.integer('heads', 1, 2 ** 16), flags.integer('kvHeads', 1, 2 ** 16)];
   const model = await readModel(path, given);
   const call: Call = {
-    dtype: flags.word('dtype', FLOATS) ?? 'f16',
+    dtype: flags.word('dtype', FLOATS) ?? model.dtype,
+    batchPositions: options.batchPositions ?? false,
     batch: flags.integer('batch', 1) ?? 1,
     seq: flags.integer('seq', 1) ?? 512,
     context: given ?? model.maxContext ?? 4096,
@@ -65,12 +79,12 @@ export async function devicesForModel(
     const all = heads ?? group.heads ?? fail('RANGE', '--heads', 'nothing says how many heads q has. Give --heads.');
     const kv = kvHeads ?? (heads === undefined ? group.kvHeads : undefined);
     const question = { ...call, spec, heads: all, kvHeads: kv };
-    return { ...group, verdicts: names.map((one) => ropeOnDevice(one, question)) };
+    return { ...group, verdicts: names.map((one) => answerOf(one, question)) };
   });
   printResult(options.json, {
     json: () => ({ model: path, ...call, layers: judged.map(({ spec: _spec, ...rest }) => rest) }),
     lines: () => [
-      `${path}: ${call.dtype}, batch ${call.batch}, ${call.seq} tokens a call, positions below ${call.context}`,
+      `${path}: ${call.dtype ? `${call.dtype}, ` : ''}batch ${call.batch}${call.batchPositions ? ', each with its own positions' : ''}, ${call.seq} tokens a call, positions below ${call.context}`,
       ...model.notes.map((note) => `  note: ${note}`),
       ...judged.flatMap((group) => [
         '',
@@ -87,6 +101,17 @@ export async function devicesForModel(
   return name !== undefined && bad ? EXIT.failed : EXIT.ok;
 }
 
+/** A RoPE that a device cannot be asked about is that device's answer, and the others still have theirs. */
+function answerOf(device: string, question: RopeOnDeviceOptions): RopeVerdict {
+  try {
+    return ropeOnDevice(device, question);
+  } catch (error) {
+    if (!(error instanceof RopewalkError) || error.code !== 'UNSUPPORTED') throw error;
+    const refused = [{ operator: 'graph', words: error.message, here: '', source: 'ropewalk export' }];
+    return { device, dtype: question.dtype ?? deviceNamed(device).dtype ?? 'f16', forms: [], refused };
+  }
+}
+
 async function readModel(path: string, context: number | undefined): Promise<Model> {
   if (/\.onnx$/i.test(path) || isGraphFolder(path)) {
     const file = onnxFileOf(path);
@@ -95,7 +120,7 @@ async function readModel(path: string, context: number | undefined): Promise<Mod
   }
   if (isRopeLine(path)) {
     const { spec, line, notes } = await readRope(path);
-    return { groups: [{ layers: undefined, spec, heads: line?.heads }], notes };
+    return { groups: [{ layers: undefined, spec, heads: line?.heads }], dtype: line?.dtype, notes };
   }
   const source = await readRopeSource(path, context);
   if (source.kind === 'record') return { groups: [{ layers: undefined, spec: source.spec }], notes: [] };
@@ -110,7 +135,13 @@ const withNotes = (rope: ModelRope | RopeSpec): { rope: ModelRope | RopeSpec; no
 });
 
 function groupsOf({ layers, maxContext, notes }: ModelRope): Model {
-  return { groups: groupLayers(layers).map(({ rope, ...group }) => ({ ...group, spec: rope })), maxContext, notes };
+  // What a layer is beside its RoPE, a window for example, says nothing here.
+  const alike = groupLayers(layers.map(({ layer, rope }) => ({ layer, rope })));
+  const groups = alike.map(({ layers: numbers, rope }) => {
+    const types = layers.flatMap(({ layer, layerType }) => (numbers.includes(layer) ? (layerType ?? []) : []));
+    return { layers: numbers, layerType: [...new Set(types)].join(', ') || undefined, spec: rope };
+  });
+  return { groups, maxContext, notes };
 }
 
 function titleOf({ layers, layerType }: Group): string {
@@ -123,34 +154,59 @@ const SHORT: Readonly<Record<RopeStep, string>> = {
   'window-copied': 'a window copied out and back',
   'weights-permuted': 'weights permuted',
   primitives: 'primitives',
-  'two-calls': 'two calls',
+  'tables-repeated': 'tables repeated',
+  'two-calls': 'one for q, one for k',
   layout: 'another layout',
   'shapes-fixed': 'fixed shapes',
 };
 
 function table(verdicts: readonly RopeVerdict[]): string[] {
   const width = Math.max(...verdicts.map(({ device }) => device.length));
-  return verdicts.map(({ device, forms: [form], refused }) => {
+  return verdicts.map((verdict) => {
+    const { device, dtype, forms, refused } = verdict;
+    const [form] = forms;
+    const done = form?.steps.map((step) => SHORT[step]).join(', ') || 'as it is';
+    const lost = form && form.lost.length > 0 ? `. Lost: ${form.lost.join(' ')}` : '';
     const said = form
-      ? `${form.right ? 'runs ' : 'wrong'}  ${count(form).padEnd(8)}  ${form.steps.map((step) => SHORT[step]).join(', ') || 'as it is'}${form.lost.length > 0 ? `. Lost: ${form.lost.join(' ')}` : ''}`
-      : `no     ${[...new Set(refused.map(({ words }) => words))].join('; ')}`;
-    return `  ${device.padEnd(width)}  ${said}`;
+      ? wrongAsIs(verdict)
+        ? `wrong as it is called; right, ${count(form)}: ${done}${lost}`
+        : `${form.right ? 'runs ' : 'wrong'}  ${count(form).padEnd(8)}  ${done}${lost}`
+      : `no     needs: ${[...new Set(refused.map(needOf))].join('; ')}`;
+    return `  ${device.padEnd(width)}  ${dtype.padEnd(4)}  ${said}`;
   });
 }
 
+/** What must hold, and what is there instead. */
+const needOf = ({ words, here }: RopeRefusal): string => (here === '' ? words : `${words} (here ${here})`);
+
+/** The form without copies and permuted weights, where it gives another result than the best one. */
+const wrongAsIs = ({ forms }: RopeVerdict): RopeForm | undefined =>
+  forms[0]?.right
+    ? forms.find(
+        ({ operator, right, steps }) =>
+          !right &&
+          operator === forms[0]!.operator &&
+          !steps.includes('window-copied') &&
+          !steps.includes('weights-permuted'),
+      )
+    : undefined;
+
 const count = ({ calls }: RopeForm): string => `${calls} ${calls === 1 ? 'call' : 'calls'}`;
 
-function describe({ forms, refused }: RopeVerdict): string[] {
+function describe(verdict: RopeVerdict): string[] {
+  const { dtype, forms, refused } = verdict;
   const [best, ...others] = forms;
   if (!best) {
     return [
-      '  does not run in any form. What stands in the way:',
-      ...refused.flatMap(({ operator, words, source }) => [`    ${operator}: ${words}`, `      ${source}`]),
+      `  ${dtype} data: does not run in any form. It needs:`,
+      ...refused.flatMap((one) => [`    ${one.operator}: ${needOf(one)}`, `      ${one.source}`]),
     ];
   }
   const instead = others.find(({ right, lost }) => right && lost.length < best.lost.length);
+  const asIs = wrongAsIs(verdict);
   return [
-    `  ${best.right ? 'runs' : 'runs, and is wrong'}: ${describeForm(best)}`,
+    ...(asIs ? [`  wrong as it is called: ${asIs.lost.join(' ')} Right with these steps:`] : []),
+    `  ${dtype} data: ${best.right ? 'runs' : 'runs, and is wrong'}: ${describeForm(best)}`,
     ...best.words.map((sentence) => `    ${sentence}`),
     `    cos and sin at position ${best.precision.position} are off by at most ${best.precision.maxError.toExponential(1)}`,
     ...(best.lost.length > 0 ? best.lost.map((sentence) => `    lost: ${sentence}`) : ['    lost: nothing']),

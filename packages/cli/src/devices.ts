@@ -14,7 +14,7 @@ export async function devices(name: string | undefined, options: DevicesOptions)
     flags.refuseAny(['cases'], '--model asks about a model, --cases runs a suite. Leave one of them out.');
     return (await import('./devices-model.js')).devicesForModel(name, options.model, options);
   }
-  flags.refuseAny(['dtype', 'batch', 'seq', 'heads', 'kvHeads', 'context'], 'it needs --model.');
+  flags.refuseAny(['dtype', 'batch', 'batchPositions', 'seq', 'heads', 'kvHeads', 'context'], 'it needs --model.');
   const device = name === undefined ? undefined : deviceNamed(name);
   if (options.cases !== undefined) {
     if (!device) fail('FORMAT', 'name', '--cases needs a profile. List them with: ropewalk devices.');
@@ -40,25 +40,30 @@ function list(): string[] {
 }
 
 function describe(device: DeviceProfile): string[] {
+  const { sources, operators, lacks = [], onnx } = device;
+  const said: { readonly source: string }[] = [...operators.flatMap(({ rules }) => [...rules]), ...lacks];
+  const all = [...new Set([...sources, ...said.map(({ source }) => source), ...(onnx ? [onnx.source] : [])])];
+  const cite = (source: string): string => `[${all.indexOf(source) + 1}]`;
   return [
     `${device.name}: ${device.title}`,
-    ...device.sources.map((source, n) => `  ${n === 0 ? 'sources' : '       '}  ${source}`),
-    ...device.operators.flatMap(({ op, name, rules }) => [
+    ...all.map((source, n) => `  ${n === 0 ? 'sources' : '       '}  ${cite(source)} ${source}`),
+    ...(device.dtype ? [`  data     ${device.dtype} is what its runtime rotates`] : []),
+    ...operators.flatMap(({ op, name, rules }) => [
       '',
       `${name} (${op})`,
       ...rules.flatMap(({ words, otherwise, source }) => [
-        `  ${words}`,
+        `  ${words} ${cite(source)}`,
         ...(otherwise === undefined ? [] : [`    otherwise ${otherwise}`]),
-        `    ${source}`,
       ]),
     ]),
-    ...(device.lacks ?? []).flatMap(({ name, source }, n) => [
-      ...(n === 0 ? ['', 'Not there'] : []),
-      `  ${name}`,
-      `    ${source}`,
-    ]),
-    ...(device.onnx
-      ? ['', 'Of ONNX, of what RoPE may need', `  ${device.onnx.names.join(', ')}`, `    ${device.onnx.source}`]
+    ...lacks.flatMap(({ name, source }, n) => [...(n === 0 ? ['', 'Not there'] : []), `  ${name} ${cite(source)}`]),
+    ...(onnx
+      ? [
+          '',
+          `Of ONNX, of what RoPE may need ${cite(onnx.source)}`,
+          `  ${onnx.names.join(', ')}`,
+          ...(onnx.halvesF32 ? [`  ${onnx.halvesF32}`] : []),
+        ]
       : []),
     '',
     device.open ? `It computes: ropewalk check --backend ${device.name}` : 'Rules only: this profile does not compute.',

@@ -50,7 +50,7 @@ export function chooseFor(name: string, question: RopeOnDeviceOptions, dtypes: r
     const [form] = ask(question.graph, dtype).forms;
     if (form) return chosenFrom(device, form, lacking);
   }
-  const reasons = ask(question.graph).refused.map(({ operator, words }) => `${operator}: ${words}`);
+  const reasons = ask(question.graph).refused.map(({ operator, words }) => `${operator} needs: ${words}`);
   const missing = lacking ? ['it has no RotaryEmbedding'] : [];
   const why = (reasons.length > 0 ? reasons : missing).join('; ');
   // An option that stands in the way alone is named.

@@ -359,8 +359,9 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
       '-m, --model <model>',
       `say whether this model's RoPE runs there, and how: ${MODEL}, an .onnx, a ROPE(…) line`,
     )
-    .option('--dtype <dtype>', 'model: of q and k; f16 unless given')
+    .option('--dtype <dtype>', "model: of q and k; unless given the one that the device's runtime rotates, or f16")
     .option('--batch <n>', 'model: 1 unless given')
+    .option('--batch-positions', 'model: each batch has its own positions')
     .option('--seq <n>', 'model: tokens of a call; 512 unless given')
     .option('--heads <n>', "model: heads of q; by default the model's")
     .option('--kv-heads <n>', "model: heads of k; by default the model's, unless --heads is given")

@@ -26,6 +26,7 @@ export type {
   RopeCallKind,
   RopeOperator,
   RopeUse,
+  TablesOf,
   UseLayout,
 } from './profile.js';
 export {
@@ -33,6 +34,7 @@ export {
   type OnnxChoice,
   type RopeForm,
   type RopeOnDeviceOptions,
+  type RopeRefusal,
   type RopeStep,
   type RopeVerdict,
   ropeOnDevice,

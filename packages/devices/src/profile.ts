@@ -8,6 +8,9 @@ import type { Backend, FloatDtype, Pairing } from 'ropewalk';
 /** The order of x's dimensions: b batch, s token, n head, h head_dim, t tokens of all batches. */
 export type UseLayout = 'bsnh' | 'bnsh' | 'sbnh' | 'tnh';
 
+/** Tables for a token, for a token of a batch, for a token and head of a batch. */
+export type TablesOf = 'token' | 'batch' | 'head';
+
 /** One rotation of one tensor, in words that no device owns. */
 export interface RopeUse {
   readonly op: 'rope';
@@ -15,6 +18,8 @@ export interface RopeUse {
   readonly dtype: FloatDtype;
   /** cos and sin are arguments, in this dtype; undefined where the device computes them from positions. */
   readonly tables: FloatDtype | undefined;
+  /** Which of x's dimensions such cos and sin have, beside those of the token and of D; the others are 1. */
+  readonly tablesOf: TablesOf;
   readonly layout: UseLayout;
   readonly batch: number;
   readonly seq: number;
@@ -114,6 +119,8 @@ export interface OnnxOperators {
   readonly names: readonly string[];
   /** Whether a Cast may read an input of the graph. */
   readonly castsInputs: boolean;
+  /** What happens to f32 data where they are not computed in f32, a full sentence. */
+  readonly halvesF32?: string;
   readonly source: string;
 }
 
@@ -126,6 +133,8 @@ export interface DeviceProfile {
   /** `repo@commit path` and the like: what the profile was read from. */
   readonly sources: readonly string[];
   readonly operators: readonly DeviceOperator[];
+  /** Of the data that its runtime rotates; undefined where models choose it. */
+  readonly dtype?: FloatDtype;
   /** Operators that one may look for and that it does not have. */
   readonly lacks?: readonly { readonly name: string; readonly source: string }[];
   /** For a runtime of ONNX graphs. */

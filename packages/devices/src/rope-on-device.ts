@@ -21,17 +21,16 @@ import {
   type RopeLayout,
   type RopeSpec,
   RopewalkError,
-  ropeFrequencies,
   roundTo,
 } from 'ropewalk';
-import { checkInteger, readName, readOptions } from 'ropewalk/backend';
+import { checkInteger, readName, readOptions, refuse } from 'ropewalk/backend';
 import { deviceNamed } from './devices.js';
-import type { DeviceProfile, DeviceRule, RopeOperator, RopeUse, UseLayout } from './profile.js';
+import type { DeviceProfile, DeviceRule, RopeOperator, RopeUse, TablesOf, UseLayout } from './profile.js';
 
 /** The rotation that is to run: q, and k where `kvHeads` is given. */
 export interface RopeOnDeviceOptions {
   readonly spec: RopeSpec;
-  /** Of the data; f16 unless given. */
+  /** Of the data; unless given the one that the device's runtime rotates, or f16 where models choose it. */
   readonly dtype?: FloatDtype;
   /** Heads of q; 1 unless given. */
   readonly heads?: number;
@@ -65,6 +64,7 @@ export interface OnnxChoice {
 /** What has to be done beside the call itself. */
 export type RopeStep =
   | 'tables-by-host'
+  | 'tables-repeated'
   | 'window-copied'
   | 'weights-permuted'
   | 'primitives'
@@ -92,13 +92,25 @@ export interface RopeForm {
   readonly onnx: OnnxChoice | undefined;
 }
 
+/** A rule that stands in the way. */
+export interface RopeRefusal {
+  readonly operator: string;
+  /** What must hold. */
+  readonly words: string;
+  /** What the call has instead, of what the rule reads: `dtype f16`. */
+  readonly here: string;
+  readonly source: string;
+}
+
 /** A device's answer. */
 export interface RopeVerdict {
   readonly device: string;
+  /** Of the data. */
+  readonly dtype: FloatDtype;
   /** Ways to run it, the best first: right before wrong, weights as they are, few copies, precise tables. */
   readonly forms: readonly RopeForm[];
   /** Where there is no way: of each operator, the rules that stand in the way of its nearest form. */
-  readonly refused: readonly { readonly operator: string; readonly words: string; readonly source: string }[];
+  readonly refused: readonly RopeRefusal[];
 }
 
 /** What an attempt is before it is judged. */
@@ -133,7 +145,7 @@ interface Given {
  */
 export function ropeOnDevice(name: string, options: RopeOnDeviceOptions): RopeVerdict {
   const device = deviceNamed(name);
-  const given = readGiven(options);
+  const given = readGiven(options, device.dtype ?? 'f16');
   const notMade: RopewalkError[] = [];
   const attempts = device.operators
     .filter((operator): operator is RopeOperator => operator.op === 'rope')
@@ -153,7 +165,7 @@ export function ropeOnDevice(name: string, options: RopeOnDeviceOptions): RopeVe
   });
   const taken = judged.filter(({ refused }) => refused.length === 0);
   const forms = taken
-    .map(({ attempt, wrong }) => ({ cost: costOf(attempt, wrong), form: formOf(attempt, wrong, given) }))
+    .map(({ attempt, wrong }) => ({ cost: costOf(attempt, wrong), form: formOf(attempt, wrong, given, name) }))
     .sort((a, b) => compareCosts(a.cost, b.cost))
     .map(({ form }) => form);
   const operators = new Set(attempts.map(({ operator }) => operator));
@@ -164,6 +176,7 @@ export function ropeOnDevice(name: string, options: RopeOnDeviceOptions): RopeVe
   );
   return {
     device: name,
+    dtype: given.use.dtype,
     forms: forms.filter(
       (form, n) => !forms.slice(0, n).some((before) => before.operator === form.operator && sameSteps(before, form)),
     ),
@@ -171,17 +184,39 @@ export function ropeOnDevice(name: string, options: RopeOnDeviceOptions): RopeVe
       forms.length > 0
         ? []
         : nearest.flatMap(({ attempt, refused }) =>
-            refused.map(({ words, source }) => ({ operator: attempt.operator.name, words, source })),
+            refused.map((rule) => ({
+              operator: attempt.operator.name,
+              words: rule.words,
+              here: readBy(rule, attempt.use),
+              source: rule.source,
+            })),
           ),
   };
 }
 
-function readGiven(options: RopeOnDeviceOptions): Given {
+/** What a rule reads of a call: `dtype f16`. */
+function readBy({ holds }: DeviceRule<RopeUse>, use: RopeUse): string {
+  const read = new Set<string>();
+  holds(
+    new Proxy(use, {
+      get(target, key: keyof RopeUse & string) {
+        read.add(`${key} ${target[key]}`);
+        return target[key];
+      },
+    }),
+  );
+  return [...read].join(', ');
+}
+
+function readGiven(options: RopeOnDeviceOptions, usual: FloatDtype): Given {
   const own = readOptions(options, 'device: options');
-  const { dtype = 'f16', heads = 1, kvHeads, batch = 1, seq = 512, batchPositions = false, context = 4096 } = own;
+  const { dtype = usual, heads = 1, kvHeads, batch = 1, seq = 512, batchPositions = false, context = 4096 } = own;
   readName(dtype, ['f64', 'f32', 'f16', 'bf16'], 'device: dtype');
   for (const [key, value] of Object.entries({ heads, batch, seq, context })) checkInteger(value, `device: ${key}`, 1);
-  if (kvHeads !== undefined) checkInteger(kvHeads, 'device: kvHeads', 1);
+  if (kvHeads !== undefined) {
+    checkInteger(kvHeads, 'device: kvHeads', 1);
+    if (heads % kvHeads !== 0) refuse('SHAPE', 'device: kvHeads', `a divisor of heads=${heads}`, kvHeads);
+  }
   const spec = readOptions(own.spec, 'device: spec');
   const { headDim, rotaryDim, rotaryOffset, pairing } = planRope({ ...spec, positions: 0, seqLen: 1 });
   const scaling = spec.scaling ?? { kind: 'none' };
@@ -189,10 +224,11 @@ function readGiven(options: RopeOnDeviceOptions): Given {
     op: 'rope',
     dtype,
     tables: undefined,
+    tablesOf: 'token',
     layout: 'bsnh',
     batch,
     seq,
-    heads: Math.max(heads, kvHeads ?? 0),
+    heads,
     kHeads: 0,
     headDim,
     rotaryDim,
@@ -214,39 +250,48 @@ function readGiven(options: RopeOnDeviceOptions): Given {
   return { spec, use, kvHeads, context, graph };
 }
 
+const TABLES_OF: readonly TablesOf[] = ['token', 'batch', 'head'];
 const LAYOUTS: readonly UseLayout[] = ['bsnh', 'tnh', 'sbnh', 'bnsh'];
 
 /** An operator that is called for each tensor, or for q and k. */
 function callAttempts(operator: RopeOperator, { use, kvHeads }: Given): Attempt[] {
-  const { dtype, headDim, rotaryDim, pairing } = use;
+  const { dtype, headDim, rotaryDim, batchPositions } = use;
   const tensors = kvHeads === undefined ? 1 : 2;
   const byTables = operator.call === 'tables';
+  // Tables hold any angles, so only the places of the pairs are left of a vision tower's.
+  const pairing = byTables && use.pairing === 'vision' ? 'half' : use.pairing;
+  const tablesOf = byTables ? TABLES_OF.slice(batchPositions ? 1 : 0) : (['token'] as const);
   const attempts: Attempt[] = [];
   for (const copied of rotaryDim < headDim ? [false, true] : [false]) {
-    for (const permuted of [false, true]) {
+    for (const permuted of pairing === 'vision' ? [false] : [false, true]) {
       for (const layout of LAYOUTS) {
         for (const tables of byTables ? new Set([dtype, 'f32'] as const) : [undefined]) {
-          const together = operator.together === true && kvHeads !== undefined;
-          const calls = together ? 1 : tensors;
-          attempts.push({
-            operator,
-            use: {
-              ...use,
-              tables,
-              layout,
-              kHeads: together ? kvHeads : 0,
-              ...(permuted && { pairing: pairing === 'half' ? 'interleaved' : 'half' }),
-              ...(copied && { headDim: rotaryDim, rotaryOffset: 0 }),
-            },
-            calls: calls + (copied ? 2 * tensors : 0),
-            steps: [
-              ...(byTables ? (['tables-by-host'] as const) : []),
-              ...(copied ? (['window-copied'] as const) : []),
-              ...(permuted ? (['weights-permuted'] as const) : []),
-              ...(layout === 'bsnh' ? [] : (['layout'] as const)),
-              ...(calls > 1 ? (['two-calls'] as const) : []),
-            ],
-          });
+          for (const each of tablesOf) {
+            const together = operator.together === true && kvHeads !== undefined;
+            const calls = together ? 1 : tensors;
+            const repeated = each === 'head' || (each === 'batch' && use.batch > 1 && !batchPositions);
+            attempts.push({
+              operator,
+              use: {
+                ...use,
+                tables,
+                tablesOf: each,
+                layout,
+                kHeads: together ? kvHeads : 0,
+                pairing: permuted ? (pairing === 'half' ? 'interleaved' : 'half') : pairing,
+                ...(copied && { headDim: rotaryDim, rotaryOffset: 0 }),
+              },
+              calls: calls + (copied ? 2 * tensors : 0),
+              steps: [
+                ...(byTables ? (['tables-by-host'] as const) : []),
+                ...(repeated ? (['tables-repeated'] as const) : []),
+                ...(copied ? (['window-copied'] as const) : []),
+                ...(permuted ? (['weights-permuted'] as const) : []),
+                ...(layout === 'bsnh' ? [] : (['layout'] as const)),
+                ...(calls > 1 ? (['two-calls'] as const) : []),
+              ],
+            });
+          }
         }
       }
     }
@@ -315,7 +360,7 @@ function missingIn(
 ): DeviceRule<RopeUse>[] {
   const missing: string[] = [];
   const others = [...new Set(nodes.map(({ opType }) => opType))].filter((op) => !onnx!.names.includes(op));
-  if (others.length > 0) missing.push(`it has ${others.join(', ')}`);
+  if (others.length > 0) missing.push(`operators that it lacks: ${others.join(', ')}`);
   const names = new Set(inputs.map(({ name }) => name));
   if (!onnx!.castsInputs && nodes.some(({ opType, inputs: read }) => opType === 'Cast' && names.has(read[0]!)))
     missing.push('no Cast reads an input of the graph');
@@ -334,6 +379,7 @@ function costOf({ steps, use, calls, onnx }: Attempt, wrong: readonly string[]):
     onnx && !onnx.angles.endsWith('-table') ? 1 : 0, // its arithmetic on the device is not known
     onnx && use.tables === 'f16' ? 1 : 0, // then all of the graph computes in f16
     has('shapes-fixed'),
+    use.tablesOf === 'token' ? 0 : use.tablesOf === 'batch' ? 1 : 2,
     calls,
     has('layout'),
     use.tables === 'f32' ? 0 : 1,
@@ -343,23 +389,35 @@ function costOf({ steps, use, calls, onnx }: Attempt, wrong: readonly string[]):
 const compareCosts = (a: readonly number[], b: readonly number[]): number =>
   a.map((value, n) => value - b[n]!).find((difference) => difference !== 0) ?? 0;
 
-const sameSteps = (a: RopeForm, b: RopeForm): boolean =>
-  a.steps.filter((step) => step !== 'layout').join() === b.steps.filter((step) => step !== 'layout').join();
+const sameSteps = (a: RopeForm, b: RopeForm): boolean => mainSteps(a).join() === mainSteps(b).join();
+const mainSteps = ({ steps }: RopeForm): RopeStep[] =>
+  steps.filter((step) => step !== 'layout' && step !== 'tables-repeated');
 
-function formOf({ operator, use, steps, calls, onnx }: Attempt, wrong: readonly string[], given: Given): RopeForm {
+/** The largest error of cos and sin that are rounded once. */
+const ROUNDING: Readonly<Record<FloatDtype, number>> = { f64: 2 ** -54, f32: 2 ** -25, f16: 2 ** -12, bf16: 2 ** -9 };
+
+function formOf(
+  { operator, use, steps, calls, onnx }: Attempt,
+  wrong: readonly string[],
+  given: Given,
+  device: string,
+): RopeForm {
   const [position, { rotaryOffset, rotaryDim, headDim }] = [given.context - 1, given.use];
-  const rounded = use.tables ?? (operator.halfTables && use.dtype === 'f16' ? 'f16' : 'f32');
+  const halves = onnx && use.dtype === 'f32' ? deviceNamed(device).onnx!.halvesF32 : undefined;
+  const rounded = halves ? 'f16' : (use.tables ?? (operator.halfTables && use.dtype === 'f16' ? 'f16' : 'f32'));
   const tables = errorOfTables(given.spec, rounded, position);
   const angles = use.tables === undefined ? errorOfDevice(given.spec, position) : 0;
   const lost = wrong.map((words) => `${words[0]!.toUpperCase()}${words.slice(1)}.`);
-  if (rounded === 'f16' || rounded === 'bf16') lost.push(`cos and sin are in ${rounded}.`);
+  if (halves) lost.push(halves);
+  else if (rounded === 'f16' || rounded === 'bf16') lost.push(`cos and sin are in ${rounded}.`);
   if (onnx?.angles === 'f16-table') lost.push('All arithmetic is in f16.');
-  if (angles > 1e-3)
+  if (angles > ROUNDING[use.dtype])
     lost.push(
       `The device computes angles in f32: cos and sin are off by up to ${angles.toExponential(1)} at position ${position}.`,
     );
   const sentences: Readonly<Record<RopeStep, string>> = {
     'tables-by-host': `The host computes cos and sin, in ${use.tables}${onnx ? ': they are constants of the graph' : ''}.`,
+    'tables-repeated': `cos and sin are repeated for each ${use.tablesOf}.`,
     'window-copied': `Dimensions ${rotaryOffset} to ${rotaryOffset + rotaryDim - 1} of ${headDim} are copied out, rotated and copied back.`,
     'weights-permuted': `The weights of q and k are permuted once (ropewalk permute IN OUT --to ${use.pairing}), and with them keys that a cache already has.`,
     primitives: 'The graph has only operators of arithmetic: form primitives.',
@@ -391,12 +449,12 @@ function errorOfTables(spec: RopeSpec, dtype: FloatDtype, position: number): num
 
 /** Angles of a device: ggml's arithmetic, θ multiplied from pair to pair in f32. */
 function errorOfDevice(spec: RopeSpec, position: number): number {
-  const { headDim, rotaryDim = headDim, base, pairing } = spec;
+  const { headDim, rotaryDim = headDim, base, pairing, axes } = spec;
   const { invFreq } = frequenciesOf(spec);
-  const plain = ropeFrequencies({ base, rotaryDim });
+  const plain = frequenciesOf({ headDim: rotaryDim, base, pairing, axes });
   const freqFactors = plain.invFreq.map((frequency, j) => (invFreq[j] === 0 ? 1 : frequency / invFreq[j]!));
-  const like = { headDim: rotaryDim, base, pairing, freqFactors, positions: [position], tableDtype: 'f64' as const };
-  const { cos, sin } = planRope({ ...like, recipe: 'ggml-f32' }).table;
+  const like = { headDim: rotaryDim, base, pairing, axes, freqFactors, tableDtype: 'f64' as const };
+  const { cos, sin } = planRope({ ...like, positions: position, seqLen: 1, recipe: 'ggml-f32' }).table;
   return Math.max(
     ...invFreq.map((frequency, j) =>
       Math.max(Math.abs(cos[j]! - Math.cos(position * frequency)), Math.abs(sin[j]! - Math.sin(position * frequency))),

@@ -1,6 +1,6 @@
 /** ggml's CANN backend of November 2024, whose run of 96 lines seed document 000 has. @module */
 import type { DeviceProfile } from '../profile.js';
-import { GGML_CALL, ONE_AXIS } from '../profiles/ggml-cann.js';
+import { GGML_CALL_2024 } from '../profiles/ggml-cann.js';
 import { explainCann2024, openCann2024 } from './backend.js';
 import { CANN_2024_RUN } from './run-of-2024.js';
 
@@ -11,6 +11,7 @@ export const CANN_2024: DeviceProfile = {
   name: 'cann-2024',
   title: "ggml's CANN backend of November 2024 on an Ascend 910B: twelve steps a call",
   sources: [RUN, 'ggml-org/llama.cpp#10540 (the same lines, on a 910B3)'],
+  dtype: 'f32',
   operators: [
     {
       op: 'rope',
@@ -18,8 +19,7 @@ export const CANN_2024: DeviceProfile = {
       call: 'positions',
       halfTables: true,
       rules: [
-        ...GGML_CALL,
-        ONE_AXIS,
+        ...GGML_CALL_2024,
         {
           words: 'all dimensions of a head rotate',
           source: RUN,

@@ -62,6 +62,22 @@ const PARTIAL_RULES: readonly DeviceRule<RopeUse>[] = [
   { words: 'x is contiguous', source: PARTIAL, holds: ({ contiguous }) => contiguous },
 ];
 
+const partialTables = (words: string, holds: DeviceRule<RopeUse>['holds']): DeviceRule<RopeUse> => ({
+  words: `cos and sin are ${words}`,
+  source: PARTIAL,
+  holds,
+});
+const PARTIAL_TABLES_A2 = partialTables(
+  "BS1D or B11D, B as x's",
+  ({ tablesOf, batch, heads }) =>
+    tablesOf === 'batch' || (tablesOf === 'token' && batch === 1) || (tablesOf === 'head' && heads === 1),
+);
+const PARTIAL_TABLES_950 = partialTables(
+  'BSND, B1ND, B11D or 111D',
+  ({ tablesOf, batch, seq, heads }) =>
+    tablesOf === 'head' || seq === 1 || (heads === 1 && (tablesOf === 'batch' || batch === 1)),
+);
+
 /** Atlas A2 and A3: Ascend 910B and 910C. */
 export const ACLNN_A2: DeviceProfile = {
   name: 'aclnn-a2',
@@ -133,7 +149,12 @@ export const ACLNN_A2: DeviceProfile = {
         },
       ],
     },
-    { op: 'rope', name: 'aclnnInplacePartialRotaryMul', call: 'tables', rules: PARTIAL_RULES },
+    {
+      op: 'rope',
+      name: 'aclnnInplacePartialRotaryMul',
+      call: 'tables',
+      rules: [...PARTIAL_RULES, PARTIAL_TABLES_A2],
+    },
   ],
 };
 
@@ -199,6 +220,11 @@ export const ACLNN_950: DeviceProfile = {
         },
       ],
     },
-    { op: 'rope', name: 'aclnnInplacePartialRotaryMul', call: 'tables', rules: PARTIAL_RULES },
+    {
+      op: 'rope',
+      name: 'aclnnInplacePartialRotaryMul',
+      call: 'tables',
+      rules: [...PARTIAL_RULES, PARTIAL_TABLES_950],
+    },
   ],
 };

@@ -28,13 +28,16 @@ const QNN_ROPE = QNN('70bc4fba', 'opbuilder/rotary_embedding_op_builder.cc');
 const QNN_SHAPES = `${AT}/qnn/builder/qnn_model.cc`;
 const QNN_ATTENTION = QNN('02dc787c', 'opbuilder/attention_op_builder.cc');
 const QNN_GQA = QNN('02dc787c', 'opbuilder/group_query_attention_op_builder.cc');
+/** enable_htp_fp16_precision, in the documentation and in the code. */
+const QNN_HALVES = 'onnxruntime.ai/docs/api/js QnnExecutionProviderOption: enableFp16Precision';
+const QNN_PROVIDER = `${AT}/qnn/qnn_execution_provider.cc`;
 const QNN_LIST = QNN('001cffc6', 'op_builder_factory.cc');
 
 /** Qualcomm's NPU. */
 export const ORT_QNN: DeviceProfile = {
   name: 'ort-qnn',
   title: "ONNX Runtime's QNN provider on Qualcomm's HTP",
-  sources: [QNN_LIST, QNN_ROPE, QNN_ATTENTION, QNN_GQA, 'onnxruntime/onnxruntime-qnn#659'],
+  sources: [QNN_LIST, QNN_ROPE, QNN_ATTENTION, QNN_GQA, 'onnxruntime/onnxruntime-qnn#659', QNN_HALVES, QNN_PROVIDER],
   operators: [
     { op: 'rope', name: 'RotaryEmbedding', call: 'standard', rules: [floats(QNN_ROPE), fixed(QNN_SHAPES)] },
     { op: 'rope', name: 'primitives', call: 'primitives', rules: [floats(QNN_ROPE), fixed(QNN_SHAPES)] },
@@ -69,6 +72,9 @@ export const ORT_QNN: DeviceProfile = {
     // Mod is there without fmod only, which angles f32-reduced need.
     names: [...COMMON, 'Cos', 'RMSNormalization', 'RotaryEmbedding', 'Round', 'ScatterND', 'Sin'],
     castsInputs: true,
+    // The code of cee6c0d9 has it off unless it is given; the documentation of the JavaScript API says true.
+    halvesF32:
+      'HTP computes f32 data in f16 where enable_htp_fp16_precision is on: by the documentation the default, by the code of cee6c0d9 not. Give it as 0 for f32.',
     source: QNN_LIST,
   },
 };
