@@ -149,7 +149,7 @@ const REFUSALS: readonly Refusal[] = [
     'caches of other widths',
     store({ kCacheRef: halves(3, 4, 1, 32) }),
     'SHAPE',
-    /kCacheRef: expected shape \[3,4,1,16\], got \[3, 4, 1, 32\]/,
+    /kCacheRef: expected \[BlockNum, BlockSize, N, d\] with N=1 and d=16 in cacheModeOptional PA, got \[3, 4, 1, 32\]/,
   ),
   refusal(
     'caches of different blocks',
@@ -186,6 +186,63 @@ const REFUSALS: readonly Refusal[] = [
     store({ cKvOffsetOptional: ones(32) }),
     'SHAPE',
     /cKvScaleOptional: expected a scale beside cKvOffsetOptional, got none/,
+  ),
+  refusal(
+    'a cache in blocks, in Norm',
+    store({ cacheModeOptional: 'Norm', index: longs([1, 2], 0, 1) }),
+    'SHAPE',
+    /kCacheRef: expected \[B, N, Scache, d\] with N=1 and d=16 in cacheModeOptional Norm, got \[3, 4, 1, 16\]/,
+  ),
+  ...[Number.NaN, Infinity, 1e38].map((value) =>
+    refusal(
+      `an offset of ${value}`,
+      store({
+        ckvCacheRef: zeros('i8', [3, 4, 1, 32]),
+        cKvScaleOptional: tensorFrom(Float32Array.of(0.1)),
+        cKvOffsetOptional: tensorFrom(Float32Array.of(value)),
+      }),
+      'RANGE',
+      /cKvOffsetOptional\[0\]: expected a number whose quotient by the scale is finite in f32, got/,
+    ),
+  ),
+  refusal(
+    'a misspelt argument',
+    store({ kRopeOffsetOptinal: ones(16) }),
+    'UNSUPPORTED',
+    /kRopeOffsetOptinal: not an argument of aclnnKvRmsNormRopeCache\. Check its spelling, and the version of the call\./,
+  ),
+  refusal('v in V1', store({ vOptional: halves(1, 1, 2, 32) }), 'UNSUPPORTED', /vOptional: not an argument of/),
+  refusal('cacheMode in V1', byCache({ cacheMode: 1 }), 'UNSUPPORTED', /cacheMode: not an argument of/),
+  refusal('mode by its V2 name', gradients({ rotaryMode: 'half' }), 'UNSUPPORTED', /rotaryMode: not an argument of/),
+  refusal(
+    'an output without isOutputKv',
+    store({ kRopeOut: halves(1, 1, 2, 16) }),
+    'UNSUPPORTED',
+    /kRopeOut: it is written with isOutputKv: true only/,
+  ),
+  refusal(
+    'an output of another width',
+    store({ isOutputKv: true, cKvOut: halves(1, 1, 2, 16) }),
+    'SHAPE',
+    /cKvOut: expected shape \[1,1,2,32\], got \[1, 1, 2, 16\]/,
+  ),
+  refusal(
+    'an output over a cache',
+    store({ isOutputKv: true, kRopeOut: kept.k.slice(0, 0, 1).slice(1, 0, 2).permute([0, 2, 1, 3]) }),
+    'ALIAS',
+    /kRopeOut: it shares some of its memory with kCacheRef/,
+  ),
+  refusal(
+    'axes of positions without mropeSection',
+    byCache({ positions: three.positions }),
+    'SHAPE',
+    /mropeSection: expected a list of pairs for each axis beside positions of two dimensions, got none/,
+  ),
+  refusal(
+    'an empty x',
+    () => cann.aclnnRotaryPositionEmbedding(rw, ones(0, 1, 4), ones(0, 1, 4), ones(0, 1, 4), 0),
+    'SHAPE',
+    /x: expected four dimensions: BSND, BNSD or SBND; or three: TND; none of them 0, got \[0, 1, 4\]/,
   ),
   refusal(
     'a scale of another width',
@@ -496,4 +553,31 @@ describe('refusals', () => {
       );
     });
   }
+});
+
+test('aclnnKvRmsNormRopeCache: an offset is added to each value by itself; outputs that are given are written', async () => {
+  const kv = f64Tensor(Float64Array.of(3, 4, Infinity, 0, 1, 2), [1, 1, 1, 6], 'f16') as Tensor<'f16'>;
+  const [kRopeOut, kCacheRef] = [zeros('f16', [1, 1, 1, 4]), zeros('i8', [1, 1, 1, 4])];
+  const one = (n: number) => f64Tensor(new Float64Array(n).fill(1), [1, 1, 1, n], 'f16') as Tensor<'f16'>;
+  const given = {
+    kv,
+    gamma: one(2).view([2]),
+    cos: one(4),
+    sin: zeros('f16', [1, 1, 1, 4]),
+    index: longs([1, 1], 0),
+    kCacheRef,
+    ckvCacheRef: zeros('f16', [1, 1, 1, 2]),
+    kRopeScaleOptional: tensorFrom<'f32'>(Float32Array.of(10, 10, 10, 10)),
+    kRopeOffsetOptional: tensorFrom<'f32'>(Float32Array.of(1, 2, 3, 4)),
+    epsilon: 0,
+    isOutputKv: true,
+    kRopeOut,
+  };
+  const returned = cann.aclnnKvRmsNormRopeCache(rw, given);
+  // Pairs (inf, 0) and (1, 2) are read; their first elements are written to 0 and 1, their second ones to 2 and 3.
+  assert.equal(returned.kRopeOut, kRopeOut);
+  const [first, second, , fourth] = floats(kRopeOut);
+  assert.deepEqual([first, second, fourth], [Infinity, 1, 2]);
+  const kept = (await kCacheRef.read()) as Int8Array;
+  assert.deepEqual([kept[0], kept[1], kept[3]], [127, 12, 24]);
 });

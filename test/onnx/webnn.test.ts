@@ -209,8 +209,21 @@ describe('refusals', () => {
   test('in Node, and options that make no sense', async () => {
     assert.equal(await whyNotWebnn(), 'WebNN runs in browsers, and this is Node.');
     await assert.rejects(openWebnn(), { code: 'DEVICE', message: 'webnn: WebNN runs in browsers, and this is Node.' });
-    await assert.rejects(openWebnn({ memoryLimit: -1 }), { code: 'RANGE', message: /webnn: memoryLimit/ });
+    for (const memoryLimit of [-1, 0])
+      await assert.rejects(openWebnn({ memoryLimit }), { code: 'RANGE', message: /webnn: memoryLimit/ });
+    await assert.rejects(openWebnn({ deviceType: 'npu' } as object), {
+      code: 'UNSUPPORTED',
+      message: 'webnn: deviceType: WebNN has no deviceType any more. Give powerPreference.',
+    });
     await assert.rejects(openWebnn({ powerPreference: 'fast' as 'low-power' }), { message: /webnn: powerPreference/ });
+  });
+
+  test('tensors of another webnn backend are named so', () => {
+    const [one, other] = [open().rw, open().rw];
+    const [mine, theirs] = [one.allocate('f32', [2]), other.allocate('f32', [2])];
+    const message = /the memory of another webnn backend/;
+    assert.throws(() => one.run(planAdd(mine, theirs, mine)), { code: 'DEVICE', message });
+    assert.throws(() => one.run(planAdd(mine, mine, theirs)), { code: 'DEVICE', message });
   });
 
   test('a lost context: what waits is rejected, and later calls say why and what next', async () => {

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import { whyNotFloatCaches } from '../../../packages/ropewalk/src/backends/caches.js';
 import {
   type CacheDtype,
   type FloatDtype,
@@ -455,7 +456,7 @@ describe('refusals', () => {
       'rows from -1 on',
       { out: zeros('f32', [4, 2, 4]), rows: -1 },
       'RANGE',
-      'rows[0]: expected a row of out, in [0, 3], got -1. Make the cache longer, or start again at row 0.',
+      'rows[0]: expected a row of out, in [0, 3], got -1. In a list, -1 skips its token.',
     ],
     ['rotate of 1', { out: x, rotate: 1 }, 'RANGE', 'rotate: expected true or false, got 1'],
     [
@@ -472,6 +473,16 @@ describe('refusals', () => {
         message: `rope: parts[0].${message}`,
       }),
     );
+
+  test('slots may be i64; a backend of float caches says all that it lacks', () => {
+    const slots = BigInt64Array.of(-1n, 4n);
+    const call = bindRopeParts(plan, [{ x, out: zeros('i8', [3, 2, 2, 4]), slots, scale: 1, rotate: false }]);
+    assert.deepEqual(call.parts[0]!.rows, Int32Array.of(-1, 4));
+    assert.equal(
+      whyNotFloatCaches(call),
+      'it writes a KV cache in i8, writes a paged KV cache, skips a token (slot -1) and copies heads that are not rotated',
+    );
+  });
 
   const q = zeros('f32', [1, 2, 2, 4]);
   const pool = zeros('i8', [3, 2, 2, 4]);
@@ -495,19 +506,31 @@ describe('refusals', () => {
       'a length past the table',
       () => attend({ paged: { blockTable, lengths: [7] } }),
       'RANGE',
-      'lengths[0]: expected an integer in [2, 6], got 7',
+      'lengths[0]: expected an integer in [2, max_blocks × block_size = 6], got 7',
     ],
     [
       'fewer keys than queries',
       () => attend({ paged: { blockTable, lengths: [1] } }),
       'RANGE',
-      'lengths[0]: expected an integer in [2, 6], got 1',
+      'lengths[0]: expected an integer in [2, max_blocks × block_size = 6], got 1',
     ],
     [
       'two lengths',
       () => attend({ paged: { blockTable, lengths: [2, 2] } }),
       'SHAPE',
-      'lengths: expected 1 lengths, got 2',
+      'lengths: expected one for each sequence, 1 in all, got 2',
+    ],
+    [
+      'a table of no blocks',
+      () => attend({ paged: { blockTable: zeros('i32', [1, 0]), lengths: [2] } }),
+      'SHAPE',
+      'blockTable: expected blocks for at least 2 keys in the second dimension, got [1, 0]',
+    ],
+    [
+      'a cache of no blocks',
+      () => attend({ paged: { blockTable, lengths: [2] } }, zeros('i8', [0, 2, 2, 4])),
+      'SHAPE',
+      'k: expected at least one block, got [0, 2, 2, 4]',
     ],
     [
       'a table of another batch',

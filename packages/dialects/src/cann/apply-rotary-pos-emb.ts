@@ -8,6 +8,7 @@ import {
   bindByTables,
   checkAclnnFloat,
   checkD,
+  checkNoOthers,
   checkRef,
   inFour,
   tableGradients,
@@ -175,7 +176,8 @@ export function aclnnApplyRotaryPosEmbGrad<D extends AclnnFloat>(
   const op = 'aclnnApplyRotaryPosEmbGrad';
   checkRunner(rw, `${op}: rw`);
   const { gradQueryEmbed, gradKeyEmbed, cos, sin, layout, ...rest } = readOptions(options, `${op}: arguments`);
-  const { queryOptional, keyOptional, rotaryModeOptional = 'half' } = rest;
+  const { queryOptional, keyOptional, rotaryModeOptional = 'half', ...others } = rest;
+  checkNoOthers(op, others);
   if (rotaryModeOptional !== 'half') refuse('UNSUPPORTED', `${op}: rotaryModeOptional`, 'half', rotaryModeOptional);
   if (layout === ACLNN_LAYOUT.BNSD) refuse('UNSUPPORTED', `${op}: layout`, '1 (BSND), 2 (SBND) or 4 (TND)', layout);
   const names = { query: 'gradQueryEmbed', key: 'gradKeyEmbed' };

@@ -69,7 +69,8 @@ function rotateSlice(
   const modeName = name === 'xRef' ? 'rotary_mode' : 'rotaryMode';
   if (mode !== ACLNN_ROTARY_MODE.interleave) refuse('UNSUPPORTED', `${op}: ${modeName}`, '1 (interleave)', mode);
   checkAclnnFloat(x, `${op}: ${name}`);
-  if (x.rank !== 4) refuse('SHAPE', `${op}: ${name}`, 'four dimensions: BSND', [...x.shape]);
+  if (x.rank !== 4 || x.size === 0)
+    refuse('SHAPE', `${op}: ${name}`, 'four dimensions, BSND, none of them 0', [...x.shape]);
   const D = x.shape[3]!;
   const [start, end] = readSlice(partialSlice ?? [0, D], D, `${op}: partialSlice`);
   checkAclnnFloat(cos, `${op}: cos`, x.dtype === 'f32' ? ['f32'] : [x.dtype, 'f32']);

@@ -3,7 +3,7 @@ import {
   bindRopeParts,
   type CacheDtype,
   type HeadNorm,
-  planLinear,
+  planAdd,
   planRopeWithTable,
   type RopeCall,
   type RopePartOptions,
@@ -26,7 +26,7 @@ import {
   readOptions,
   refuse,
 } from 'ropewalk/backend';
-import { ACLNN_ROTARY_MODE, checkAclnnFloat, checkD, firstOfPairs, rowsOf } from './tables.js';
+import { ACLNN_ROTARY_MODE, checkAclnnFloat, checkD, checkNoOthers, checkRef, firstOfPairs, rowsOf } from './tables.js';
 
 const MODES = ['Norm', 'PA', 'PA_BNSD', 'PA_NZ', 'PA_BLK_BNSD', 'PA_BLK_NZ'] as const;
 
@@ -67,8 +67,12 @@ export interface AclnnKvRmsNormRopeCacheArguments<D extends AclnnHalf> {
   readonly epsilon: number;
   /** `Norm` unless given. */
   readonly cacheModeOptional?: (typeof MODES)[number];
-  /** Returns kRopeOut and cKvOut too; false unless given. */
+  /** Writes and returns kRopeOut and cKvOut too; false unless given. */
   readonly isOutputKv?: boolean;
+  /** `[B, N, S, Dk]`, kv's dtype, any strides; with isOutputKv only. A fresh dense tensor unless given. */
+  readonly kRopeOut?: Tensor<D> | null;
+  /** As kRopeOut with Dv. */
+  readonly cKvOut?: Tensor<D> | null;
 }
 
 /** The arguments of {@link aclnnKvRmsNormRopeCacheV2}, with aclnn's names. */
@@ -81,7 +85,7 @@ export interface AclnnKvRmsNormRopeCacheV2Arguments<D extends AclnnHalf> extends
   readonly vOptional?: Tensor<D> | null;
 }
 
-/** The values before they are quantised, in kv's dtype; where isOutputKv is true. */
+/** The values before they are quantised, in kv's dtype: those given, or fresh ones; where isOutputKv is true. */
 export interface KvOutputs<D extends AclnnHalf> {
   /** `[B, N, S, Dk]` */
   readonly kRopeOut: Tensor<D> | undefined;
@@ -146,11 +150,14 @@ function writeCaches<D extends AclnnHalf>(
   given: AclnnKvRmsNormRopeCacheArguments<D>,
   v: Tensor<D> | undefined,
 ): KvOutputs<D> {
-  const { kv, gamma, cos, sin, index, kCacheRef, ckvCacheRef, epsilon, isOutputKv = false } = given;
+  const { kv, gamma, cos, sin, index, kCacheRef, ckvCacheRef, epsilon, isOutputKv = false, ...rest } = given;
+  const { cacheModeOptional, kRopeOut, cKvOut, ...quantisation } = rest;
+  const { kRopeScaleOptional, cKvScaleOptional, kRopeOffsetOptional, cKvOffsetOptional, ...others } = quantisation;
+  checkNoOthers(op, others);
   const inputs = { kv, gamma, cos, sin, index, ...(v === undefined ? {} : { vOptional: v }) };
   for (const [name, tensor] of Object.entries({ ...inputs, kCacheRef, ckvCacheRef }))
     checkTensor(tensor, `${op}: ${name}`);
-  const cacheMode = readName(given.cacheModeOptional ?? 'Norm', MODES, `${op}: cacheModeOptional`);
+  const cacheMode = readName(cacheModeOptional ?? 'Norm', MODES, `${op}: cacheModeOptional`);
   if (typeof isOutputKv !== 'boolean') refuse('RANGE', `${op}: isOutputKv`, 'true or false', isOutputKv);
   if (!Number.isFinite(epsilon) || epsilon < 0) refuse('RANGE', `${op}: epsilon`, 'a finite number >= 0', epsilon);
   checkAclnnFloat(kv, `${op}: kv`, ['f16', 'bf16']);
@@ -170,7 +177,11 @@ function writeCaches<D extends AclnnHalf>(
   for (const [name, cache] of Object.entries(caches)) {
     const d = name === 'kCacheRef' ? dims.k : dims.c;
     const lead = cacheMode === 'Norm' ? [B, N, cache.shape[2] ?? 0] : [cache.shape[0] ?? 0, cache.shape[1] ?? 0, N];
-    checkDims(cache, `${op}: ${name}`, [...lead, d]);
+    const form = cacheMode === 'Norm' ? '[B, N, Scache, d]' : '[BlockNum, BlockSize, N, d]';
+    if (cache.rank !== 4 || [...lead, d].some((size, dim) => size !== cache.shape[dim]))
+      refuse('SHAPE', `${op}: ${name}`, `${form} with N=${N} and d=${d} in cacheModeOptional ${cacheMode}`, [
+        ...cache.shape,
+      ]);
     if (cache.size === 0) refuse('SHAPE', `${op}: ${name}`, 'a cache that is not empty', [...cache.shape]);
     checkOutput(cache, `${op}: ${name}`);
     for (const [other, tensor] of Object.entries(inputs)) checkApart(cache, `${op}: ${name}`, other, tensor);
@@ -179,29 +190,45 @@ function writeCaches<D extends AclnnHalf>(
   const nz = cacheMode.endsWith('NZ');
   checkDims(ckvCacheRef, `${op}: ckvCacheRef`, kCacheRef.shape.with(3, dims.c));
   const rows = readIndex(op, index, cacheMode, kCacheRef, [B, S]);
-  const quantOf = (name: 'kRope' | 'cKv', cache: Tensor, d: number) =>
-    readScales(op, name, given, cache, kv.dtype, v === undefined ? [d] : [N, d]);
-  const quant = { k: quantOf('kRope', kCacheRef, dims.k), c: quantOf('cKv', ckvCacheRef, dims.c) };
+  const perHead = (d: number): number[] => (v === undefined ? [d] : [N, d]);
+  const kQuant = { scale: kRopeScaleOptional, offset: kRopeOffsetOptional };
+  const cQuant = { scale: cKvScaleOptional, offset: cKvOffsetOptional };
+  const quant = {
+    k: readScales(op, 'kRope', kQuant, kCacheRef, kv.dtype, perHead(dims.k)),
+    c: readScales(op, 'cKv', cQuant, ckvCacheRef, kv.dtype, perHead(dims.c)),
+  };
+  const outs = { kRopeOut: kRopeOut ?? undefined, cKvOut: cKvOut ?? undefined };
+  for (const [name, out] of Object.entries(outs)) {
+    if (out === undefined) continue;
+    const where = `${op}: ${name}`;
+    if (!isOutputKv)
+      fail('UNSUPPORTED', where, 'it is written with isOutputKv: true only. Give that, or leave it out.');
+    checkDtype(out, where, kv.dtype);
+    checkDims(out, where, [B, N, S, name === 'kRopeOut' ? dims.k : dims.c]);
+    checkRef(name, out, { ...inputs, ...caches }, op);
+  }
+  if (outs.kRopeOut && outs.cKvOut) checkApart(outs.cKvOut, `${op}: cKvOut`, 'kRopeOut', outs.kRopeOut);
   const bsnd = (cache: Tensor<CacheDtype>, name: string): Tensor<CacheDtype> => {
     if (cacheMode === 'Norm') return cache.permute([0, 2, 1, 3]);
     return nz ? fractal(cache, `${op}: ${name}`) : cache;
   };
   const norm = { weight: gamma, eps: epsilon };
   const taken: Tensor[] = [];
-  const outputs: Tensor<D>[] = [];
+  const fresh: Tensor<D>[] = [];
   try {
-    const output = (d: number): Tensor<D> | undefined => {
-      if (!isOutputKv) return undefined;
-      outputs.push(rw.allocate(kv.dtype, [B, N, S, d]));
-      return outputs.at(-1)!;
+    const outputOf = (given: Tensor<D> | undefined, d: number): Tensor<D> | undefined => {
+      if (!isOutputKv || given !== undefined) return given;
+      fresh.push(rw.allocate(kv.dtype, [B, N, S, d]));
+      return fresh.at(-1)!;
     };
+    const outputs = { kRopeOut: outputOf(outs.kRopeOut, dims.k), cKvOut: outputOf(outs.cKvOut, dims.c) };
     const k: Stored = {
       x: v === undefined ? kv.slice(3, D - dims.k, D) : kv,
       rotate: true,
       norm: v === undefined ? undefined : norm,
       cache: bsnd(kCacheRef, 'kCacheRef'),
       ...quant.k,
-      output: output(dims.k),
+      output: outputs.kRopeOut,
     };
     const c: Stored = {
       x: v === undefined ? kv.slice(3, 0, dims.c) : v,
@@ -209,15 +236,15 @@ function writeCaches<D extends AclnnHalf>(
       norm: v === undefined ? norm : undefined,
       cache: bsnd(ckvCacheRef, 'ckvCacheRef'),
       ...quant.c,
-      output: output(dims.c),
+      output: outputs.cKvOut,
     };
     const at = cacheMode === 'Norm' ? { rows } : { slots: rows };
     const runs: (() => void)[] = [];
     for (let h = 0; h < N; h++) runs.push(...headCalls(rw, op, [k, c], { cos, sin }, h, at, nz, taken));
     for (const run of runs) run();
-    return { kRopeOut: outputs[0], cKvOut: outputs[1] };
+    return outputs;
   } catch (error) {
-    for (const tensor of outputs) tensor.dispose();
+    for (const tensor of fresh) tensor.dispose();
     throw error;
   } finally {
     for (const tensor of taken) tensor.dispose();
@@ -265,26 +292,19 @@ function headCalls(
       parts.push({ ...part, out: into, scale: step, ...at });
       continue;
     }
-    const f32 = (): Tensor<'f32'> => {
-      taken.push(rw.allocate('f32', part.x.shape));
-      return taken.at(-1) as Tensor<'f32'>;
-    };
-    const values = f32();
+    const values = rw.allocate('f32', part.x.shape);
+    taken.push(values);
     parts.push({ ...part, out: values });
-    let ready = values;
     if (offset !== undefined) {
-      // value · scale + offset: a matrix that has the scales on its diagonal.
-      const diagonal = new Float32Array(d * d);
-      for (let i = 0; i < d; i++) diagonal[i * d + i] = scale![h * d + i]!;
-      const bias = tensorFrom(Float32Array.from(offset.subarray(h * d, (h + 1) * d)));
-      ready = f32();
-      const linear = planLinear(values, tensorFrom(diagonal, { shape: [d, d] }), bias, ready);
-      between.push(() => rw.run(linear));
+      // value · scale + offset = (value + offset / scale) · scale
+      const bias = Float32Array.from({ length: d }, (_item, i) => offset[h * d + i]! / scale![h * d + i]!);
+      const alike = tensorFrom(bias, { shape: values.shape, strides: [0, 0, 0, 1] });
+      const sum = planAdd(values, alike, values);
+      between.push(() => rw.run(sum));
     }
-    const [B, S] = ready.shape as [number, number];
-    const pieces = nz ? ready.view([B, S, into.shape[2]!, into.shape[3]!]) : ready;
-    const unit = into.dtype === 'i8' ? 1 : undefined;
-    last.push({ x: pieces, out: into, rotate: false, scale: offset === undefined ? step : unit, ...at });
+    const [B, S] = values.shape as [number, number];
+    const pieces = nz ? values.view([B, S, into.shape[2]!, into.shape[3]!]) : values;
+    last.push({ x: pieces, out: into, rotate: false, scale: step, ...at });
   }
   const call = (list: readonly RopePartOptions[]): (() => void)[] => {
     if (list.length === 0) return [];
@@ -351,14 +371,14 @@ function readIndex(
 function readScales(
   op: string,
   name: 'kRope' | 'cKv',
-  given: AclnnKvRmsNormRopeCacheArguments<AclnnHalf>,
+  given: { readonly scale: Tensor | undefined | null; readonly offset: Tensor | undefined | null },
   cache: Tensor,
   dtype: AclnnHalf,
   shape: readonly number[],
 ): { scale: Float64Array | undefined; offset: Float64Array | undefined } {
   const ref = name === 'kRope' ? 'kCacheRef' : 'ckvCacheRef';
   const [scaleName, offsetName] = [`${name}ScaleOptional`, `${name}OffsetOptional`] as const;
-  const [scale, offset] = [given[scaleName] ?? undefined, given[offsetName] ?? undefined];
+  const [scale, offset] = [given.scale ?? undefined, given.offset ?? undefined];
   if (scale === undefined) {
     if (offset !== undefined) refuse('SHAPE', `${op}: ${scaleName}`, `a scale beside ${offsetName}`, undefined);
     if (cache.dtype !== dtype)
@@ -381,7 +401,12 @@ function readScales(
   for (const [n, value] of scales.entries())
     if (!(value >= 2 ** -64 && value <= 2 ** 64))
       refuse('RANGE', `${op}: ${scaleName}[${n}]`, 'a number in [2^-64, 2^64]', value);
-  return { scale: scales, offset: offset === undefined ? undefined : read(offset, `${op}: ${offsetName}`) };
+  if (offset === undefined) return { scale: scales, offset: undefined };
+  const offsets = read(offset, `${op}: ${offsetName}`);
+  for (const [n, value] of offsets.entries())
+    if (!Number.isFinite(Math.fround(value / scales[n]!)))
+      refuse('RANGE', `${op}: ${offsetName}[${n}]`, 'a number whose quotient by the scale is finite in f32', value);
+  return { scale: scales, offset: offsets };
 }
 
 /** FRACTAL_NZ: pieces of 32 bytes of each row lie together, `[BlockNum, d / piece, BlockSize, piece]`; seen as blocks. */

@@ -17,7 +17,7 @@ import {
   sharePairs,
   withFresh,
 } from 'ropewalk/backend';
-import { type AclnnFloat, checkAclnnFloat } from './tables.js';
+import { type AclnnFloat, checkAclnnFloat, checkNoOthers } from './tables.js';
 
 /** The arguments of {@link aclnnRopeWithSinCosCache}, with aclnn's names. */
 export interface AclnnRopeWithSinCosCacheArguments<D extends AclnnFloat> {
@@ -109,7 +109,9 @@ function rotateByCache<D extends AclnnFloat>(
   cacheMode: 0 | 1,
   legal: readonly Sections[],
 ): RotatedQueryKey<D> {
-  const { positions, queryIn, keyIn, cosSinCache, mropeSection, headSize, isNeoxStyle, queryOut, keyOut } = given;
+  const { positions, queryIn, keyIn, cosSinCache, ...rest } = given;
+  const { mropeSection, headSize, isNeoxStyle, queryOut, keyOut, ...others } = rest;
+  checkNoOthers(op, others);
   const inputs = { positions, queryIn, keyIn, cosSinCache };
   for (const [name, tensor] of Object.entries(inputs)) checkTensor(tensor, `${op}: ${name}`);
   checkDtype(positions, `${op}: positions`, 'i64');
@@ -125,6 +127,13 @@ function rotateByCache<D extends AclnnFloat>(
     refuse('SHAPE', `${op}: cosSinCache`, `an even rotaryDim in [2, headSize=${headSize}]`, [...cosSinCache.shape]);
   const axes = readSections(op, mropeSection, rotaryDim / 2, cacheMode, legal);
   const numTokens = queryIn.shape[0] ?? 0;
+  if (axes.numAxes === 1 && positions.rank === 2)
+    refuse(
+      'SHAPE',
+      `${op}: mropeSection`,
+      'a list of pairs for each axis beside positions of two dimensions',
+      undefined,
+    );
   checkDims(positions, `${op}: positions`, axes.numAxes === 1 ? [numTokens] : [axes.numAxes, numTokens]);
   for (const [name, tensor] of Object.entries({ queryIn, keyIn })) {
     const ok =

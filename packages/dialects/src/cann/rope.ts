@@ -27,6 +27,7 @@ import {
   withFresh,
 } from 'ropewalk/backend';
 import { type GgmlRopeWords, ropePlanFromGgml } from '../ggml.js';
+import { checkNoOthers } from './tables.js';
 
 const WORDS: GgmlRopeWords = { op: 'cann_rope', positions: 'pos', freq_factors: 'freq_factors', ne0: 'D', ne2: 'S' };
 
@@ -82,8 +83,9 @@ export function rope<D extends 'f32' | 'f16'>(rw: Runner, options: CannRopeArgum
     hostOf(freq_factors, 'cann_rope: freq_factors');
   }
   const [B, S, N, D] = src0.shape as [number, number, number, number];
-  const { sections, n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow } =
-    args;
+  const { sections, n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, ...rest } = args;
+  const { attn_factor, beta_fast, beta_slow, ...others } = rest;
+  checkNoOthers('cann_rope', others);
   const numbers = { n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow };
   // ropePlanFromGgml has defaults; this operator has none.
   for (const [name, value] of Object.entries(numbers)) {

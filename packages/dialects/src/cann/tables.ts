@@ -13,7 +13,7 @@ import {
   tableFromTensors,
   tensorFrom,
 } from 'ropewalk';
-import { checkApart, checkDims, checkOutput, checkTensor, hostOf, refuse } from 'ropewalk/backend';
+import { checkApart, checkDims, checkOutput, checkTensor, fail, hostOf, refuse } from 'ropewalk/backend';
 
 /** The element types of aclnn's calls: FLOAT32, FLOAT16 and BFLOAT16. */
 export type AclnnFloat = 'f32' | 'f16' | 'bf16';
@@ -45,6 +45,21 @@ export interface Rotated {
 export interface Tables {
   readonly cos: Tensor;
   readonly sin: Tensor;
+}
+
+/**
+ * Refuses what is left of a call's arguments after its own were taken: a misspelt one would do nothing.
+ *
+ * @throws {RopewalkError} UNSUPPORTED, naming the first of them
+ */
+export function checkNoOthers(op: string, others: object): void {
+  for (const [name, value] of Object.entries(others))
+    if (value !== undefined)
+      fail(
+        'UNSUPPORTED',
+        `${op}: ${name}`,
+        `not an argument of ${op}. Check its spelling, and the version of the call.`,
+      );
 }
 
 /** Checks that a tensor has one of aclnn's float types; `same` names the only ones that are taken. */
@@ -91,8 +106,10 @@ export function checkBroadcast(op: string, name: string, x: Tensor, { cos, sin }
   for (const [key, tensor] of Object.entries({ [name]: x, cos, sin })) checkTensor(tensor, `${op}: ${key}`);
   checkMode(mode, `${op}: mode`);
   checkAclnnFloat(x, `${op}: ${name}`);
-  if (x.rank !== 3 && x.rank !== 4)
-    refuse('SHAPE', `${op}: ${name}`, 'four dimensions: BSND, BNSD or SBND; or three: TND', [...x.shape]);
+  if ((x.rank !== 3 && x.rank !== 4) || x.size === 0)
+    refuse('SHAPE', `${op}: ${name}`, 'four dimensions: BSND, BNSD or SBND; or three: TND; none of them 0', [
+      ...x.shape,
+    ]);
   const D = x.shape.at(-1)!;
   checkD(D, mode, `${op}: ${name}`);
   for (const [key, table] of Object.entries({ cos, sin })) checkAclnnFloat(table, `${op}: ${key}`, [x.dtype]);

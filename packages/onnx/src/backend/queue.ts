@@ -123,6 +123,11 @@ export class PlanQueue implements Queue {
         return take(tensor.storage.host!);
       };
     }
+    const { owner } = tensor.storage;
+    if (!host && owner === this.owner) {
+      const why = `an input is in the memory of another ${owner} backend. Read it first: await tensor.read().`;
+      fail('DEVICE', `${owner}: ${op}`, why);
+    }
     const taken = take(hostOf(tensor, `${this.owner}: ${op}`));
     return () => taken;
   }
@@ -130,7 +135,8 @@ export class PlanQueue implements Queue {
   /** Refuses an output that is neither in host memory nor of this backend. */
   checkOutput({ storage }: Target, op: string): void {
     if (this.own(storage) || storage.host) return;
-    const why = `an output is in the memory of ${storage.owner}. Give outputs in host memory, or of this backend.`;
+    const owner = storage.owner === this.owner ? `another ${this.owner} backend` : storage.owner;
+    const why = `an output is in the memory of ${owner}. Give outputs in host memory, or of this backend.`;
     fail('DEVICE', `${this.owner}: ${op}`, why);
   }
 

@@ -170,7 +170,7 @@ function emitAttention(g: PlanGraph, plan: Plan<'self_attention'>): string | und
   const [batch, seq, heads] = q.shape as [number, number, number];
   const [, total, kvHeads, dv] = v.shape as [number, number, number, number];
   if (plan.causal && seq * total * sizeBytes(compute) > MAX_MASK_BYTES)
-    return `a mask of ${seq} × ${total} is too large for an ONNX file`;
+    return `a mask of ${seq} × ${total} is too large for a graph, which takes 1 GiB`;
   const mask = plan.causal ? takeMask(g, maskOf(seq, total, plan.window, compute)) : undefined;
   // Attention-23 adds the mask before it caps, which would let masked keys back in. Its scale is an f32, which ONNX
   // Runtime takes only above 0; and it has no sinks.

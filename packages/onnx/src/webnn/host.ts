@@ -104,7 +104,7 @@ export class WebnnBackend implements Backend {
     this.graphs = new Graphs(webnn, this.memory);
     this.#rounds16 = supportOf(limits, 'cast', 'output')?.dataTypes.includes('float16') ?? false;
     void context.lost.then(({ message }) => {
-      this.#queue.close(`the context was lost (${firstLine(message)}): the browser's GPU process ended`);
+      this.#queue.close(`the context was lost: ${firstLine(message) || 'the browser does not say why'}`);
     });
   }
 
@@ -534,8 +534,10 @@ export interface WebnnOptions {
 export async function openWebnn(options: WebnnOptions = {}): Promise<WebnnBackend> {
   const given = readOptions(options, 'webnn: options');
   const { powerPreference, memoryLimit = memoryOfMachine() } = given;
+  if ('deviceType' in given)
+    fail('UNSUPPORTED', 'webnn: deviceType', 'WebNN has no deviceType any more. Give powerPreference.');
   if (powerPreference !== undefined) readName(powerPreference, POWER, 'webnn: powerPreference');
-  checkInteger(memoryLimit, 'webnn: memoryLimit', 0);
+  checkInteger(memoryLimit, 'webnn: memoryLimit', 1);
   return new WebnnBackend(await openContext(powerPreference), memoryLimit);
 }
 

@@ -9,16 +9,20 @@ import type { OpPlan } from '../ops/op-plan.js';
  * @returns the rest of a sentence, or undefined where the plan has no such cache
  */
 export function whyNotFloatCaches(plan: OpPlan): string | undefined {
+  const reasons = new Set<string>();
   if (plan.op === 'self_attention') {
-    if (!isFloat(plan.k.dtype)) return `it reads a KV cache in ${plan.k.dtype}`;
-    return plan.pages && 'it reads a paged KV cache';
+    for (const { dtype } of [plan.k, plan.v]) if (!isFloat(dtype)) reasons.add(`reads a KV cache in ${dtype}`);
+    if (plan.pages) reasons.add('reads a paged KV cache');
+  } else if (plan.op === 'rope') {
+    for (const { out, rows, blockSize, rotate } of plan.parts) {
+      if (!isFloat(out.dtype)) reasons.add(`writes a KV cache in ${out.dtype}`);
+      if (blockSize !== undefined) reasons.add('writes a paged KV cache');
+      if (rows?.includes(-1)) reasons.add(`skips a token (${blockSize === undefined ? 'row' : 'slot'} -1)`);
+      if (!rotate) reasons.add('copies heads that are not rotated');
+    }
   }
-  if (plan.op !== 'rope') return undefined;
-  for (const { out, rows, blockSize, rotate } of plan.parts) {
-    if (!isFloat(out.dtype)) return `it writes a KV cache in ${out.dtype}`;
-    if (blockSize !== undefined) return 'it writes a paged KV cache';
-    if (rows?.includes(-1)) return 'it skips a token (row -1)';
-    if (!rotate) return 'it copies heads that are not rotated';
-  }
-  return undefined;
+  const all = [...reasons];
+  const last = all.pop();
+  if (last === undefined) return undefined;
+  return all.length === 0 ? `it ${last}` : `it ${all.join(', ')} and ${last}`;
 }

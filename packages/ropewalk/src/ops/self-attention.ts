@@ -215,14 +215,19 @@ function readPages(
     refuse('SHAPE', at, `shape [${batch}, max_blocks]`, blockTable.shape);
   const given = readIntegers(blockTable, at);
   const list = readList(lengthList, 'self_attention: lengths', 'a list of lengths');
-  if (list.length !== batch) refuse('SHAPE', 'self_attention: lengths', `${batch} lengths`, list.length);
+  if (list.length !== batch)
+    refuse('SHAPE', 'self_attention: lengths', `one for each sequence, ${batch} in all`, list.length);
   const maxBlocks = blockTable.shape[1]!;
+  // Each query has a key.
+  const least = causal ? seq : Math.min(seq, 1);
+  if (k.size === 0 && least > 0) refuse('SHAPE', 'self_attention: k', 'at least one block', k.shape);
+  const room = maxBlocks * blockSize;
+  if (room < least) refuse('SHAPE', at, `blocks for at least ${least} keys in the second dimension`, blockTable.shape);
   const lengths = new Int32Array(batch);
   const table = new Int32Array(batch * maxBlocks);
   for (let b = 0; b < batch; b++) {
     const length = list[b]!;
-    // Each query has a key.
-    checkInteger(length, `self_attention: lengths[${b}]`, causal ? seq : Math.min(seq, 1), maxBlocks * blockSize);
+    checkInteger(length, `self_attention: lengths[${b}]`, least, room, 'max_blocks × block_size');
     lengths[b] = length;
     const first = window === undefined ? 0 : Math.max(0, length - seq - window + 1);
     for (let j = Math.floor(first / blockSize); j * blockSize < length; j++) {

@@ -41,7 +41,7 @@ export interface RopePartOptions {
    * In place of `rows`, where blocks of a cache are shared by all sequences (vLLM's slot_mapping): the slot of each
    * token, `[batch, seq]` as a flat list. Slot n is row n % block_size of block ⌊n / block_size⌋; -1 skips the token.
    */
-  readonly slots?: ArrayLike<number>;
+  readonly slots?: ArrayLike<number> | BigInt64Array;
   /** False: the heads are copied, as v on its way into its cache; head_dim may then differ from the plan's. */
   readonly rotate?: boolean;
   /** Normalises each head first. */
@@ -254,7 +254,8 @@ function readRows(
     refuse('SHAPE', where, `the first row, ${seqLen} rows, or ${batch} × ${seqLen}`, given.length);
   }
   const least = typeof rows === 'number' ? 0 : -1;
-  const next = 'Make the cache longer, or start again at row 0.';
+  const next = (row: number): string | undefined =>
+    row === -1 ? 'In a list, -1 skips its token.' : Number.isInteger(row) && row >= count ? LONGER : undefined;
   const all = new Int32Array(batch * seqLen);
   for (let b = 0; b < batch; b++) {
     const seen = new Set<number>();
@@ -266,11 +267,19 @@ function readRows(
   return all;
 }
 
+const LONGER = 'Make the cache longer, or start again at row 0.';
+
 /** Slots as `[batch, seq]`: each within the blocks, and each at most once. */
-function readSlots(slots: ArrayLike<number>, batch: number, seqLen: number, count: number, where: string): Int32Array {
-  const given = readList(slots, where, 'a list of slots');
+function readSlots(
+  slots: ArrayLike<number> | BigInt64Array,
+  batch: number,
+  seqLen: number,
+  count: number,
+  where: string,
+): Int32Array {
+  const given = readList(slots instanceof BigInt64Array ? Array.from(slots, Number) : slots, where, 'a list of slots');
   if (given.length !== batch * seqLen) refuse('SHAPE', where, `${batch} × ${seqLen} slots`, given.length);
-  const next = 'Slot n is row n % block_size of block n / block_size.';
+  const next = (): string => 'Slot n is row n % block_size of block n / block_size.';
   const seen = new Set<number>();
   return Int32Array.from(given, (slot, n) => checkRow(slot, 'slot', -1, count, seen, `${where}[${n}]`, next));
 }
@@ -283,11 +292,11 @@ function checkRow(
   count: number,
   seen: Set<number>,
   where: string,
-  next: string,
+  next: (row: number) => string | undefined,
 ): number {
   if (!Number.isInteger(row) || row < least || row >= count) {
     const skip = least < 0 ? ', or -1 to skip the token' : '';
-    refuse('RANGE', where, `a ${name} of out, in [0, ${count - 1}]${skip}`, row, next);
+    refuse('RANGE', where, `a ${name} of out, in [0, ${count - 1}]${skip}`, row, next(row));
   }
   if (row < 0) return row;
   if (seen.has(row)) fail('RANGE', where, `${name} ${row} is given twice`);
