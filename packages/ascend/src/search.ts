@@ -27,10 +27,10 @@ export interface TilingSearch {
  * Searches the tiling with the fewest cycles: one parameter after the other, until no change of one helps. The same
  * call gives the same answer.
  *
- * @param kernel - the kernel; one without parameters has only its own choice
+ * @param kernel - a kernel whose declaration `takes` a tiling
  * @param call - shape, dtype, pairing and tables
  * @param options - chip and cores; `onTry` is called after each run
- * @throws {RopewalkError} as measureRopeKernel
+ * @throws {RopewalkError} UNSUPPORTED for a kernel without a tiling; as measureRopeKernel otherwise
  */
 export function searchTiling(
   kernel: KernelName,
@@ -40,6 +40,7 @@ export function searchTiling(
   const { onTry, chip, cores } = readOptions(options, 'aicore: options');
   if (onTry !== undefined && typeof onTry !== 'function') refuse('RANGE', 'aicore: onTry', 'a function', onTry);
   const { takes = [] } = ropeKernel(kernel);
+  if (takes.length === 0) refuse('UNSUPPORTED', 'aicore: search', 'a kernel that takes a tiling', kernel, 'Give fast.');
   const rope = prepareRope(call);
   const tried = new Map<string, TriedTiling>();
   const run = (tiling: Tiling): { cycles: number; measured?: MeasuredKernel } => {
@@ -52,8 +53,9 @@ export function searchTiling(
     onTry?.(one);
     return { cycles: findings.length > 0 ? Number.POSITIVE_INFINITY : measured.run.cycles, measured };
   };
-  const own = run({}).measured!;
-  let [best, cycles, measured] = [{} as Tiling, own.run.cycles, own];
+  const first = run({});
+  const own = first.measured!;
+  let [best, cycles, measured] = [{} as Tiling, first.cycles, own];
   const rows = own.rows;
   const steps: { readonly [P in keyof Required<Tiling>]: readonly number[] } = {
     tileRows: powersTo(Math.min(255, rope.heads)),
