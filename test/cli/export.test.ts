@@ -378,7 +378,7 @@ describe('export --for', () => {
     [['ort-webgpu', '--opset', '20', '--form', 'standard'], /--form: ort-webgpu does not take standard/],
     [
       ['ort-coreml', '--kv-cache', '--heads', '8', '--kv-heads', '8'],
-      /--for: ort-coreml takes this RoPE in no form: primitives: it has ScatterND/,
+      /--for: ort-coreml takes this RoPE in no form: primitives needs: operators that it lacks: ScatterND/,
     ],
   ];
   for (const [[device, ...args], message] of refusals)

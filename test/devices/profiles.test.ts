@@ -31,7 +31,7 @@ const ROPE: RopeUse = {
   contiguous: true,
   fixedShapes: true,
 };
-/** What aclnnInplacePartialRotaryMul takes on 950, too far from the other. */
+/** What aclnnInplacePartialRotaryMul takes on 950: more fields from ROPE than `near` changes. */
 const PARTIAL_950: RopeUse = { ...ROPE, pairing: 'interleaved', tablesOf: 'head' };
 const ATTENTION: AttentionUse = {
   op: 'attention',
