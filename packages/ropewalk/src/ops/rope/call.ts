@@ -211,7 +211,8 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
   if (slots !== undefined && out.rank !== 4)
     refuse('SHAPE', names.out, 'four dimensions: block, row of the block, head and head_dim', out.shape);
   const ob = asBatchSeqHead(out, layout, names.out);
-  const [blocks, length] = ob.shape as [number, number];
+  const blocks = ob.shape[0]!; // not by destructuring either
+  const length = ob.shape[1]!;
   if (cached) checkDims(ob, names.out, [slots === undefined ? batch : blocks, length, xb.shape[2]!, headDim]);
   if (rotate && headDim !== plan.headDim)
     refuse('SHAPE', names.x, `head_dim ${plan.headDim} in the last dimension`, x.shape);
