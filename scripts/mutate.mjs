@@ -148,7 +148,7 @@ const MUTATIONS = [
   [
     'f16 truncated instead of rounded',
     'packages/ropewalk/src/core/float16.ts',
-    'if (rest > 0.5 || (rest === 0.5 && floor % 2 === 1)) return floor + 1;',
+    'if (rest > 0.5 || (rest === 0.5 && floor % 2 !== 0)) return floor + 1;',
     'if (rest > 2) return floor + 1;',
   ],
   // The kernels of the cpu backend, compiled anew.
@@ -174,8 +174,8 @@ const MUTATIONS = [
   [
     'cpu: f16 truncated instead of rounded',
     `${ASSEMBLY}lanes.ts`,
-    'i32x4.sub(f32x4.add(finite, addend), addend)',
-    'i32x4.sub(f32x4.add(f32x4.mul(finite, f32x4.splat(0.9996)), addend), addend)',
+    'i32x4.min_s(magnitude, constant(TOP))',
+    'i32x4.min_s(f32x4.mul(magnitude, f32x4.splat(0.9996)), constant(TOP))',
   ],
   [
     'cpu: attention sees one key more',
