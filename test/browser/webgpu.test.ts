@@ -54,7 +54,7 @@ describe('the webgpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }
       [],
     );
     assert.match(report.summary.at(-1)!, /^ {2}(\d+)\/\1 cases passed, 0 failed, 6 not supported$/);
-    assert.equal(report.summary.length, 11, 'ten suites and a total');
+    assert.equal(report.summary.length, 12, 'eleven suites and a total');
     assert.match(report.capabilities.description, /^WebGPU on google swiftshader/i);
   });
 
