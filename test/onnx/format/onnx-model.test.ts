@@ -256,9 +256,9 @@ describe('refusals', () => {
       code: 'FORMAT',
       message: /tensor w: raw_data: expected 8 bytes for 2 elements of f32, got 4/,
     });
-    assert.throws(() => read([0x08, 2, 0x10, 17]), {
+    assert.throws(() => read([0x08, 2, 0x10, 18]), {
       code: 'UNSUPPORTED',
-      message: /tensor w: data_type: expected one of 1, 2, .*, got 17/,
+      message: /tensor w: data_type: expected one of 1, 2, .*, got 18/,
     });
   });
   test('graphs in graphs in graphs: bounded', () => {
