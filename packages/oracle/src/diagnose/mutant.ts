@@ -1,6 +1,6 @@
 /** What a wrong kernel is: the reference with one step changed. @module */
 import { type RopeCall, type Runner, zeros } from 'ropewalk';
-import { checkPlan } from 'ropewalk/backend';
+import { checkPlan, whyNotFloatCaches } from 'ropewalk/backend';
 import { runReference } from 'ropewalk/reference';
 import { type Change, changed, type RopeSteps, runSteps } from './steps.js';
 
@@ -72,7 +72,10 @@ export function mutantRunner(mutant: Mutant): Runner {
   return ropeRunner(mutant.id, (call) => runMutant(mutant, call));
 }
 
-/** A runner with another RoPE; its other operators are the reference's. */
+/**
+ * A runner with another RoPE; its other operators are the reference's, and so is a RoPE that copies heads or writes
+ * caches in 8 bits or blocks: the steps have none of these.
+ */
 export function ropeRunner(name: string, rotate: (call: RopeCall) => void): Runner {
   return {
     name,
@@ -80,7 +83,7 @@ export function ropeRunner(name: string, rotate: (call: RopeCall) => void): Runn
     whyNot: () => undefined,
     run(plan) {
       checkPlan(plan);
-      if (plan.op === 'rope') rotate(plan);
+      if (plan.op === 'rope' && whyNotFloatCaches(plan) === undefined) rotate(plan);
       else runReference(plan);
     },
     async finish() {},
