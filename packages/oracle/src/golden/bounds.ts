@@ -119,22 +119,24 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
     out,
     copies: cache === undefined || dtypeOf(cache) === dtypeOf(x),
   }));
-  return planErrors(plan, isDouble(c), parts);
+  const data = isDouble(c) ? 'f64' : ((c.inputs.get('q')?.dtype as FloatDtype | undefined) ?? 'f32');
+  return planErrors(plan, data, parts);
 }
 
 /**
  * How far off an operator's outputs may be before they are rounded to their dtype.
  *
- * @param double - whether the data is float64
+ * @param data - the dtype of the data, of q for attention; the plan's own tensors may be float64
  * @param parts - of a rotation: its outputs' names, and whether what does not rotate is copied; unless given, copied
  *   where the dtype stays
  * @returns by output; negative for an element that is copied, or not settled; empty for an operator that copies
  */
 export function planErrors(
   plan: OpPlan,
-  double: boolean,
+  data: FloatDtype,
   parts?: readonly { readonly out: string; readonly copies: boolean }[],
 ): Map<string, Float64Array> {
+  const double = data === 'f64';
   const u = double ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32;
   switch (plan.op) {
     case 'rope':
@@ -182,7 +184,7 @@ export function planErrors(
     case 'linear':
       return new Map([['y', dotErrors(plan, u)]]);
     case 'self_attention':
-      return new Map([['attn_val', attentionErrors(plan, u, MAY_VANISH[plan.q.dtype])]]);
+      return new Map([['attn_val', attentionErrors(plan, u, MAY_VANISH[data])]]);
     case 'argmax':
     case 'embedding':
     case 'rearrange':

@@ -153,7 +153,7 @@ async function judge(
       }
       const dtype = got.dtype as FloatDtype;
       // The operator's own error, as for golden cases, whatever the manifest allows.
-      const [errors] = planErrors(plan, dtype === 'f64').values();
+      const [errors] = planErrors(plan, dtype).values();
       const bounds = errors!.map((error, n) => boundAboutStored(error, want[n]!, dtype));
       return judgeClose(name, values, want, (n) => bounds[n]!, dtype);
     }
