@@ -102,8 +102,9 @@ async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise
   const verdict = judgeBuffer('RoPE', dtype, magnitude, runner, out, load(y.text('expected')));
   if (verdict.status !== 'fail' || dtype !== 'f16' || !y.has('expected_stepwise')) return verdict;
   // A vector unit with f16 arithmetic rounds each product and sum, as upstream's kernel does.
-  const stepwise = load(y.text('expected_stepwise'));
-  const steps = judgeBits('RoPE', out, stepwise, dtype);
+  const stepwise = y.text('expected_stepwise');
+  if (stepwise === 'same as expected') return verdict;
+  const steps = judgeBits('RoPE', out, load(stepwise), dtype);
   return steps.status === 'ok' ? steps : verdict;
 }
 
