@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { ropeFromConfig } from '../../../packages/dialects/src/huggingface.js';
 import { parseNpy, tensorFromNpy } from '../../../packages/formats/src/npy.js';
-import { Bench } from '../../../packages/oracle/src/diagnose/diagnose.js';
+import { Bench } from '../../../packages/oracle/src/diagnose/bench.js';
 import { callOf, type Expected } from '../../../packages/oracle/src/diagnose/hypotheses.js';
 import { identifyHeads } from '../../../packages/oracle/src/diagnose/identify.js';
 import {

@@ -7,28 +7,16 @@
  */
 import { frequenciesOf, planRope } from 'ropewalk';
 import { reading, readList, readOptions, refuse, sharePairs } from 'ropewalk/backend';
+import { Bench, type Named, type WorstElement } from './bench.js';
 import { MUTANTS } from './catalogue.js';
 import { type Difference, differencesOf } from './differences.js';
-import {
-  describeRow,
-  type Expected,
-  everyRow,
-  farthest,
-  type Hypothesis,
-  hypothesesOf,
-  misfit,
-  pairsOf,
-  runRows,
-  type Seen,
-  slackOf,
-} from './hypotheses.js';
+import type { Expected } from './hypotheses.js';
 import type { Identification } from './identification.js';
 import { identifyHeads } from './identify.js';
 import type { Mutant } from './mutant.js';
 import { type NextInput, nextInput } from './next-input.js';
-import { TIERS, type Tier } from './noise.js';
-import { type Heads, type Observation, type RowAt, readObservation } from './observation.js';
-import { sampleRows, seenRows } from './rebuild.js';
+import type { Tier } from './noise.js';
+import { type Heads, type Observation, readObservation } from './observation.js';
 
 /** The answer in a word. */
 export type Verdict =
@@ -44,22 +32,6 @@ export type Verdict =
   | 'not understood'
   /** Without an expectation: a clean rotation. */
   | 'rotation';
-
-/** A known bug, or two at once, that give y. */
-export interface Named {
-  /** The ids of its mutants, joined by `+`. */
-  readonly id: string;
-  readonly mutants: readonly Mutant[];
-}
-
-/** The element of y that is farthest from what was expected, in units of its noise. */
-export interface WorstElement extends RowAt {
-  readonly dim: number;
-  /** The given position on each axis. */
-  readonly positions: readonly number[];
-  readonly y: number;
-  readonly expected: number;
-}
 
 /** The result of {@link diagnose}. */
 export interface Diagnosis {
@@ -93,9 +65,6 @@ export interface DiagnoseOptions {
   /** Called after each step with the share that is done, 0 to 1. */
   readonly progress?: (done: number) => void;
 }
-
-/** Heads that are compared with every hypothesis; the right kernel is compared with all heads. */
-const MAX_ROWS = 512;
 
 /**
  * Diagnoses a kernel.
@@ -196,159 +165,6 @@ function against(
     expectedFrequencies,
     next,
   };
-}
-
-interface Judged extends Pick<Diagnosis, 'tier' | 'named' | 'recipes' | 'notRuledOut' | 'worst'> {
-  /** Undefined when no hypothesis gives y. */
-  readonly verdict: 'as expected' | 'less precise' | 'known bug' | undefined;
-  /** Hypotheses that this input cannot tell apart. */
-  readonly together: readonly Hypothesis[];
-  /** The observation with the norm applied to x, where there is one. */
-  readonly normalised: Heads;
-}
-
-/** The hypotheses about one input and their outputs, ready for any y that came of the same x, positions and norm. */
-export class Bench {
-  readonly #expected: Expected;
-  readonly #mutants: readonly Mutant[];
-  readonly #kept = new Map<string, unknown>();
-
-  constructor(expected: Expected, mutants: readonly Mutant[]) {
-    this.#expected = expected;
-    this.#mutants = mutants;
-  }
-
-  #once<T>(key: string, make: () => T): T {
-    if (!this.#kept.has(key)) this.#kept.set(key, make());
-    return this.#kept.get(key) as T;
-  }
-
-  /** Compares y with every hypothesis, tier by tier, and then with pairs of bugs. */
-  judge(heads: Heads, progress: (done: number) => void = () => {}): Judged {
-    const { dtype } = heads;
-    // Some bugs depend on y's dtype.
-    const hypotheses = this.#once(dtype, () => hypothesesOf(this.#expected, heads, this.#mutants));
-    const right = hypotheses[0]!;
-    const rows = chooseRows(right, heads, this.#expected);
-    const seen = seenRows(heads, rows, this.#expected);
-    const of = `${dtype} ${rows.join()}`;
-    const make = (h: Hypothesis) => this.#once(`${of} ${h.id}`, () => runRows(h.steps, heads, rows));
-    const fitsAt = (h: Hypothesis, tier: Tier): boolean => {
-      const key = `${of} ${h.id} ${tier}`;
-      const slack =
-        tier === 'stored' ? undefined : this.#once(key, () => slackOf(h.steps, right.steps, heads, rows, tier));
-      return misfit(seen, make(h), slack, 1) <= 1;
-    };
-    const common = { worst: worstOf(seen, make(right), heads, rows), normalised: normalisedHeads(right, heads) };
-    for (const [t, tier] of TIERS.entries()) {
-      const fitting = hypotheses.filter((h, n) => {
-        progress((0.6 * (t + n / hypotheses.length)) / TIERS.length);
-        return fitsAt(h, tier);
-      });
-      if (fitting.length === 0) continue;
-      if (fitting.includes(right)) fitting.push(...idleBugs(hypotheses, this.#mutants));
-      return { ...settle(fitting, tier, () => TIERS.some((one) => fitsAt(right, one))), ...common };
-    }
-    const able = new Set(hypotheses.map(({ id }) => id));
-    const two = findPair(
-      this.#expected,
-      right.steps,
-      this.#mutants.filter(({ id }) => able.has(id)),
-      heads,
-      rows,
-      progress,
-    );
-    if (two) return { ...settle(two.pairs, two.tier, () => false), ...common };
-    return { verdict: undefined, tier: undefined, named: [], recipes: [], notRuledOut: [], together: [], ...common };
-  }
-}
-
-function settle(
-  fitting: readonly Hypothesis[],
-  tier: Tier,
-  rightFits: () => boolean,
-): Omit<Judged, 'worst' | 'normalised'> {
-  const bugs = fitting.filter(({ kind }) => kind === 'known-bug').map(({ id, mutants }): Named => ({ id, mutants }));
-  const recipes = fitting.filter(({ kind }) => kind === 'recipe').map(({ id }) => id.replace('recipe:', ''));
-  const together = fitting.filter(({ kind }) => kind !== 'recipe');
-  const common = { tier, recipes };
-  if (fitting.some(({ kind }) => kind === 'right')) {
-    const verdict = tier === 'stored' ? 'as expected' : 'less precise';
-    return { ...common, verdict, named: [], notRuledOut: bugs, together };
-  }
-  // A kernel whose only bug is its precision is right as far as its dtype allows.
-  const precision = bugs.every(({ mutants }) => mutants.every(({ cause }) => cause === 'I'));
-  if (recipes.length > 0 || (precision && rightFits()))
-    return { ...common, verdict: 'less precise', named: bugs, notRuledOut: [], together: [] };
-  return { ...common, verdict: 'known bug', named: bugs, notRuledOut: [], together };
-}
-
-/** Bugs that cannot happen with these positions: this input would not have shown them. */
-function idleBugs(hypotheses: readonly Hypothesis[], mutants: readonly Mutant[]): Hypothesis[] {
-  const { steps } = hypotheses[0]!;
-  const able = new Set(hypotheses.map(({ id }) => id));
-  return mutants
-    .filter(({ id }) => !able.has(id))
-    .map((mutant) => ({ id: mutant.id, kind: 'known-bug', mutants: [mutant], steps }));
-}
-
-/** Two bugs at once, to the last bit or with angles in f32: tried on a few rows first, because there are many pairs. */
-function findPair(
-  expected: Expected,
-  right: Hypothesis['steps'],
-  mutants: readonly Mutant[],
-  heads: Heads,
-  rows: readonly number[],
-  progress: (done: number) => void,
-): { tier: Tier; pairs: Hypothesis[] } | undefined {
-  const few = rows.filter((_what, n) => n % Math.ceil(rows.length / 8) === 0);
-  const [seenFew, seen] = [seenRows(heads, few, expected), seenRows(heads, rows, expected)];
-  const fits = ({ steps }: Hypothesis, some: readonly number[], y: Seen, tier: Tier): boolean => {
-    const slack = tier === 'stored' ? undefined : slackOf(steps, right, heads, some, tier);
-    return misfit(y, runRows(steps, heads, some), slack, 1) <= 1;
-  };
-  for (const [n, tier] of (['stored', 'angles'] as const).entries()) {
-    const pairs: Hypothesis[] = [];
-    let tried = 0;
-    for (const pair of pairsOf(right, mutants)) {
-      if (tried++ % 64 === 0) progress(0.6 + 0.15 * (n + Math.min(1, tried / (mutants.length * mutants.length * 0.5))));
-      if (!Object.is(pair.steps.all, right.all)) continue; // it would run whole tensors, hundreds of times
-      if (fits(pair, few, seenFew, tier) && fits(pair, rows, seen, tier)) pairs.push(pair);
-    }
-    if (pairs.length > 0) return { tier, pairs };
-  }
-  return undefined;
-}
-
-/** All rows of a small observation. Of a large one, a sample and the rows that are farthest from right. */
-function chooseRows(right: Hypothesis, heads: Heads, expected: Expected): number[] {
-  const all = everyRow(heads);
-  if (all.length <= MAX_ROWS) return all;
-  const worst = all
-    .map((r) => ({ r, off: misfit(seenRows(heads, [r], expected), runRows(right.steps, heads, [r])) }))
-    .filter(({ off }) => off > 1)
-    .sort((a, b) => b.off - a.off || a.r - b.r);
-  return [...new Set([...sampleRows(heads), ...worst.slice(0, MAX_ROWS / 4).map(({ r }) => r)])].sort((a, b) => a - b);
-}
-
-function worstOf(seen: Seen, made: Float64Array, heads: Heads, rows: readonly number[]): WorstElement | undefined {
-  const { headDim } = heads;
-  const { ratio, at } = farthest(seen, made);
-  if (ratio <= 1) return undefined;
-  const r = rows[Math.floor(at / headDim)]!;
-  const dim = at % headDim;
-  return { ...describeRow(heads, r), dim, y: heads.y[r * headDim + dim]!, expected: made[at]! };
-}
-
-/** Applies the norm to x, so that pairs can be looked for. */
-function normalisedHeads(right: Hypothesis, heads: Heads): Heads {
-  if (!heads.norm) return heads;
-  const { headDim } = heads;
-  const weight = heads.norm.weight.readNumbers() as Float64Array;
-  const x = new Float64Array(heads.x.length);
-  for (let at = 0; at < x.length; at += headDim)
-    x.set(right.steps.normalise(heads.x.subarray(at, at + headDim), weight, heads.norm.eps), at);
-  return { ...heads, x, norm: undefined };
 }
 
 /** Expected frequencies; negative for the backward direction. */

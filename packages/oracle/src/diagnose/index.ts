@@ -1,6 +1,8 @@
 /** Diagnosis: from x, y and positions to what a kernel did, and which known bug that is. @module */
+
+export type { Named, WorstElement } from './bench.js';
 export { MUTANTS } from './catalogue.js';
-export type { DiagnoseOptions, Diagnosis, Named, Verdict, WorstElement } from './diagnose.js';
+export type { DiagnoseOptions, Diagnosis, Verdict } from './diagnose.js';
 export { diagnose } from './diagnose.js';
 export type { Difference } from './differences.js';
 export type { FoundScaling, FrequencyLaw } from './frequency-law.js';

@@ -1,6 +1,7 @@
 /** A diagnosis as lines of text. @module */
 import { ranges, reading } from 'ropewalk/backend';
-import type { Diagnosis, WorstElement } from './diagnose.js';
+import type { WorstElement } from './bench.js';
+import type { Diagnosis } from './diagnose.js';
 import { MIRRORED, short, withoutPairs } from './differences.js';
 import type { Identification } from './identification.js';
 import { CAUSES } from './mutant.js';
