@@ -1,0 +1,735 @@
+/**
+ * Checks every line of a diagnosis against what is true of the kernel.
+ *
+ * A line of no known form fails: somebody must say here what makes it true. @module
+ */
+import { UNIT_ROUNDOFF } from '../../../packages/oracle/src/tolerance.js';
+import type { FloatDtype } from '../../../packages/ropewalk/src/core/dtypes.js';
+import { frequenciesOf } from '../../../packages/ropewalk/src/ops/rope/plan.js';
+import { type Aspect, type Call, type Rotation, type RowAt, rotationOf, type Stranger, type Truth } from './kernel.js';
+
+/** What lines are checked against. */
+export interface Scene {
+  readonly stranger: Stranger;
+  readonly call: Call;
+  readonly truth: Truth;
+  /** What was asked for, and its output in float64. */
+  readonly asked: Rotation;
+  readonly right: Float64Array;
+  /** The dtype that y was rounded to. */
+  readonly dtype: FloatDtype;
+  /** The rows of "What y shows", by their first word. */
+  readonly shown: ReadonlyMap<string, string>;
+  /** Lines of the section that is being read. */
+  readonly section: string;
+}
+
+/** A line and what is wrong with it. */
+export interface Judged {
+  readonly line: string;
+  /** Why it is not true; undefined when it is. */
+  readonly untrue: string | undefined;
+  /** What it says something is wrong with. */
+  readonly about: readonly Aspect[];
+}
+
+type Check = (parts: string[], scene: Scene) => string | undefined;
+
+interface Form {
+  readonly of: RegExp;
+  readonly about?: Aspect;
+  readonly check: Check;
+}
+
+const fine: Check = () => undefined;
+const NUMBER = '(-?[\\d.]+(?:e[-+]?\\d+)?)';
+
+/** Judges the lines of describeDiagnosis. */
+export function judgeLines(lines: readonly string[], of: Omit<Scene, 'shown' | 'section'>): Judged[] {
+  const shown = new Map<string, string>();
+  const judged: Judged[] = [];
+  let section = '';
+  for (const line of lines) if (line.startsWith('  ')) shown.set(line.slice(2, 13).trim(), line.slice(14));
+  for (const [n, line] of lines.entries()) {
+    if (line === '') continue;
+    if (n > 0 && !line.startsWith(' ')) {
+      section = line;
+      if (!(section in SECTIONS)) judged.push({ line, untrue: 'a section that the checker does not know', about: [] });
+      continue;
+    }
+    const forms = n === 0 ? HEADLINES : (SECTIONS[section] ?? []);
+    judged.push(judgeLine(n === 0 ? line : line.slice(2), forms, { ...of, shown, section }));
+  }
+  return judged;
+}
+
+function judgeLine(line: string, forms: readonly Form[], scene: Scene): Judged {
+  const { truth } = scene;
+  const matches = forms.flatMap((form) => {
+    const parts = form.of.exec(line);
+    return parts ? [{ form, parts }] : [];
+  });
+  const about = matches.flatMap(({ form }) => (form.about ? [form.about] : []));
+  if (truth.true?.some((of) => of.test(line))) return { line, untrue: undefined, about };
+  if (truth.untrue?.some((of) => of.test(line))) return { line, untrue: 'said by hand to be untrue', about };
+  if (matches.length === 0) return { line, untrue: 'a form that the checker does not know', about };
+  const why = matches.map(({ form, parts }) => form.check(parts.slice(1), scene)).find((one) => one !== undefined);
+  return { line, untrue: why, about };
+}
+
+// Helpers
+
+const isRight = ({ stranger }: Scene): boolean => stranger.cause === 0 || stranger.cause === 7;
+
+/** `0-3, 7` as numbers. */
+function listed(ranges: string): number[] {
+  return ranges.split(/, ?/).flatMap((part) => {
+    const [from, to = from] = part.split('-').map(Number) as [number, number?];
+    return Array.from({ length: to! - from + 1 }, (_what, n) => from + n);
+  });
+}
+
+const near = (a: number, b: number, relative: number): boolean => Math.abs(a - b) <= relative * Math.abs(b);
+
+/** The relative precision with which numbers of a dtype may be said. */
+const share = (dtype: FloatDtype): number => Math.max(1e-5, UNIT_ROUNDOFF[dtype] / 4);
+
+function needsRotation(check: (parts: string[], scene: Scene, rotation: Rotation) => string | undefined): Check {
+  return (parts, scene) => {
+    const { rotation } = scene.truth;
+    return rotation ? check(parts, scene, rotation) : 'this y is no rotation of pairs';
+  };
+}
+
+/** Every head row that the kernel rotated as it does. */
+function* rowsOf({ call, truth }: Scene): Generator<RowAt> {
+  for (let batch = 0; batch < call.batch; batch++)
+    for (let seq = 0; seq < call.seq; seq++)
+      for (let head = 0; head < call.heads; head++) {
+        const at = { batch, seq, head };
+        if (!truth.except?.(at)) yield at;
+      }
+}
+
+const headOf = ({ call }: Scene, { batch, seq, head }: RowAt): number => call.at(batch, seq, head);
+
+/** Whether the kernel's pairs turn by more than rounding at some position. */
+function visible(scene: Scene, rotation: Rotation): boolean[] {
+  const reach = Math.max(
+    ...[...rowsOf(scene)].map((at) => Math.abs(rotation.position(scene.call.position(at.batch, at.seq), at))),
+  );
+  return rotation.frequency.map((f) => Math.abs(f) * reach > UNIT_ROUNDOFF[scene.dtype]);
+}
+
+// "What y shows"
+
+const dimensions = needsRotation(([text], scene, rotation) => {
+  const turning = new Set(
+    rotation.pairs.flatMap(({ read, write }, j) => (rotation.frequency[j] === 0 ? [] : [...read, ...write])),
+  );
+  for (const part of text!.split('; ')) {
+    const [, ranges, kind] = /^(.*?) (rotate|are scaled|are unchanged)$/.exec(part) ?? [];
+    if (ranges === undefined) return `"${part}" is not understood`;
+    if (ranges === '' || ranges === 'none') continue;
+    for (const i of listed(ranges)) {
+      if (kind === 'rotate' && !turning.has(i)) return `dimension ${i} does not rotate`;
+      if (kind !== 'rotate') {
+        const gain =
+          kind === 'are unchanged' ? 1 : typeof rotation.gain === 'number' ? rotation.gain : rotation.gain[0];
+        const off = [...rowsOf(scene)].some((at) => {
+          const n = headOf(scene, at) + i;
+          const want = gain * scene.call.x[n]!;
+          return Math.abs(scene.call.y[n]! - want) > 8 * UNIT_ROUNDOFF[scene.dtype] * Math.max(1, Math.abs(want));
+        });
+        if (off) return `dimension ${i}: not so`;
+      }
+    }
+  }
+  return undefined;
+});
+
+const pairing = needsRotation(([name, read, write, distance], _scene, rotation) => {
+  const [r0, r1] = listed(read!);
+  const [w0, w1] = write === undefined ? [r0, r1] : listed(write);
+  if (!rotation.pairs.some(({ read: [a, b], write: [c, d] }) => a === r0 && b === r1 && c === w0 && d === w1))
+    return `the kernel does not rotate (${read})`;
+  if (distance !== undefined && Number(distance) !== r1! - r0!) return 'another distance';
+  const interleaved = rotation.pairs.every(({ read: [a, b] }) => b === a + 1);
+  if ((name === 'interleaved' || name === 'interleaved-to-half') !== interleaved) return 'another pairing';
+  return undefined;
+});
+
+const signs = (rotation: Rotation): number[] => [
+  ...new Set(rotation.frequency.filter((f) => f !== 0).map((f) => Math.sign(f))),
+];
+
+const direction = needsRotation(([text], _scene, rotation) => {
+  const [first, second] = signs(rotation);
+  const want = second !== undefined ? 'some pairs forward, some backward' : first === 1 ? 'forward' : 'backward';
+  return text === want ? undefined : `it rotates ${want}`;
+});
+
+/** The frequencies that the rows "base" and "scaling" describe, one list for each reading. */
+function saidFrequencies(base: string, scaling: string, count: number): { frequency: number[]; error: number[] }[] {
+  const readings = [
+    ...base.matchAll(new RegExp(`${NUMBER} if exponents are over (\\d+) \\(± ${NUMBER} relative\\)`, 'g')),
+  ];
+  return readings.map(([, b, over, error]) => {
+    const frequency = Array.from({ length: count }, (_what, j) => Number(b) ** ((-2 * j) / Number(over)));
+    return {
+      frequency: frequency.map((f, j) => scaledBy(scaling, f, j)),
+      error: frequency.map((_f, j) => ((2 * j) / Number(over)) * 4 * Number(error)),
+    };
+  });
+}
+
+function scaledBy(scaling: string, f: number, j: number): number {
+  const linear = new RegExp(`^linear, factor ${NUMBER}`).exec(scaling);
+  if (linear) return f / Number(linear[1]);
+  const llama3 = new RegExp(
+    `^llama3, factor ${NUMBER}: wavelengths from ${NUMBER} are divided, those up to ${NUMBER} kept`,
+  ).exec(scaling);
+  if (llama3) {
+    const [factor, from, upTo] = llama3.slice(1).map(Number) as [number, number, number];
+    const wave = (2 * Math.PI) / f;
+    const kept = Math.min(1, Math.max(0, (from / wave - 1) / (from / upTo - 1)));
+    return ((1 - kept) * f) / factor + kept * f;
+  }
+  const yarn = new RegExp(`^YaRN, factor ${NUMBER}, ramp from pair ${NUMBER} to ${NUMBER}`).exec(scaling);
+  if (yarn) {
+    const [factor, low, high] = yarn.slice(1).map(Number) as [number, number, number];
+    const mix = Math.min(1, Math.max(0, (j - low) / Math.max(0.001, high - low)));
+    return (f / factor) * mix + f * (1 - mix);
+  }
+  return f;
+}
+
+const base = needsRotation(([text], scene, rotation) => {
+  const size = rotation.frequency.map(Math.abs);
+  const none = new RegExp(`^no one base: frequencies from ${NUMBER} to ${NUMBER} radians a position$`).exec(text!);
+  if (none) {
+    const turning = size.filter((f) => f > 0);
+    const steps = turning.slice(1).map((f, j) => Math.log(turning[j]! / f));
+    if (steps.length > 1 && steps.every((step) => near(step, steps[0]!, 1e-6))) return 'its frequencies have one base';
+    const [high, low] = none.slice(1).map(Number) as [number, number];
+    if (high > 1.01 * Math.max(...turning) || low < Math.min(...turning) / 1.01)
+      return 'frequencies that it does not have';
+    return undefined;
+  }
+  if (scene.call.axes > 1 && !/exponents/.test(text!)) return 'not understood';
+  const readings = saidFrequencies(text!, scene.shown.get('scaling') ?? 'none', size.length);
+  if (readings.length === 0) return `"${text}" is not understood`;
+  for (const { frequency, error } of readings) {
+    const bad = size.findIndex((f, j) => f > 0 && !near(frequency[j]!, f, error[j]! + 2e-3));
+    if (bad >= 0) return `pair ${bad} turns by ${size[bad]}, not by ${frequency[bad]}`;
+  }
+  return undefined;
+});
+
+const scaling = needsRotation(([text], scene, rotation) => {
+  if (text === 'none that is known') {
+    const { spec } = scene.call;
+    const kind = spec.scaling?.kind ?? 'none';
+    const asked = frequenciesOf(spec).invFreq;
+    const same = rotation.frequency.every((f, j) => near(Math.abs(f), asked[j]!, 1e-6));
+    return same && kind !== 'longrope' ? `it has ${kind}` : undefined;
+  }
+  // Read together with the base.
+  if (/^(none$|linear,|llama3,|YaRN,)/.test(text!)) return base([scene.shown.get('base') ?? ''], scene);
+  return `"${text}" is not understood`;
+});
+
+/** The kernel's magnitude is within bounds that a sentence with 7 digits may round to. */
+function gainIs(value: number, { dtype }: Scene, { gain }: Rotation): boolean {
+  const [low, high] = typeof gain === 'number' ? [gain, gain] : gain;
+  return value >= low * (1 - share(dtype)) && value <= high * (1 + share(dtype));
+}
+
+const magnitude = needsRotation(([text], scene, rotation) => {
+  if (text === 'not one for all pairs') return 'all pairs have one';
+  return gainIs(Number(text), scene, rotation) ? undefined : `it is ${rotation.gain}`;
+});
+
+/** The position that a sentence names, by a token's given one. */
+function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) => number) | undefined {
+  const rules: [RegExp, (n: number) => (p: number, at: RowAt) => number][] = [
+    [/^the position as given$/, () => (p) => p],
+    [/^the position ([+−] ?\d+)$/, (n) => (p) => p + n],
+    [/^the position rounded to bf16$/, () => (p) => toBf16(p)],
+    [/^the position rounded to f16$/, () => (p) => toF16(p)],
+    [/^the position wrapped to int16$/, () => (p) => (p << 16) >> 16],
+    [/^the position wrapped to uint16$/, () => (p) => p & 0xffff],
+    [/^the position wrapped to int8$/, () => (p) => (p << 24) >> 24],
+    [/^the position wrapped to uint8$/, () => (p) => p & 0xff],
+    [
+      /^the index of the token in its sequence$/,
+      () =>
+        (_p, { seq }) =>
+          seq,
+    ],
+    [
+      /^the index of the token in its sequence \+ 1$/,
+      () =>
+        (_p, { seq }) =>
+          seq + 1,
+    ],
+    [
+      /^the index of the token counted on through the batch$/,
+      () =>
+        (_p, { batch, seq }) =>
+          batch * call.seq + seq,
+    ],
+    [
+      /^the index of the batch$/,
+      () =>
+        (_p, { batch }) =>
+          batch,
+    ],
+    [
+      /^the index of the head$/,
+      () =>
+        (_p, { head }) =>
+          head,
+    ],
+    [
+      /^the position \+ the index of the head$/,
+      () =>
+        (p, { head }) =>
+          p + head,
+    ],
+    [
+      /^the position \+ the index of the batch$/,
+      () =>
+        (p, { batch }) =>
+          p + batch,
+    ],
+    [
+      /^the index of the row, heads counted as tokens$/,
+      () =>
+        (_p, { batch, seq, head }) =>
+          (batch * call.seq + seq) * call.heads + head,
+    ],
+    [/^the position, but at most (\d+)$/, (n) => (p) => Math.min(p, n)],
+    [/^the position modulo (\d+)$/, (n) => (p) => ((p % n) + n) % n],
+    [/^(-?\d+) for every token$/, (n) => () => n],
+    [/^the position divided by (\d+)(?:, rounded down)?$/, (n) => (p) => Math.floor(p / n)],
+  ];
+  for (const [of, make] of rules) {
+    const parts = of.exec(words);
+    if (parts) return make(Number((parts[1] ?? '0').replace('−', '-').replace(/ /g, '')));
+  }
+  return undefined;
+}
+
+function toBf16(p: number): number {
+  const bits = new Uint32Array(new Float32Array([p]).buffer);
+  bits[0] = (bits[0]! + 0x7fff + ((bits[0]! >>> 16) & 1)) & 0xffff0000;
+  return new Float32Array(bits.buffer)[0]!;
+}
+
+function toF16(p: number): number {
+  const size = 2 ** Math.max(0, Math.floor(Math.log2(Math.max(1, Math.abs(p)))) - 10);
+  const [whole, rest] = [Math.floor(p / size), (p / size) % 1];
+  return (rest > 0.5 || (rest === 0.5 && whole % 2 === 1) ? whole + 1 : whole) * size;
+}
+
+/** Whether every alternative that is named gives the positions of this input. */
+function positionsAre(alternatives: readonly string[], scene: Scene, rotation: Rotation): string | undefined {
+  for (const words of alternatives) {
+    const rule = positionRule(words.replace(/^on axis \d, /, ''), scene);
+    if (!rule) return `"${words}" is not understood`;
+    for (const at of rowsOf(scene)) {
+      const given = scene.call.position(at.batch, at.seq);
+      const [said, real] = [rule(given, at), rotation.position(given, at)];
+      if (!near(said, real, 1e-6)) return `position ${given} becomes ${real}, not ${said}`;
+    }
+  }
+  return undefined;
+}
+
+const positions = needsRotation(([text], scene, rotation) => {
+  if (text === 'no rule found') return asGiven(scene, rotation) ? 'they are as given' : undefined;
+  return positionsAre(text!.split(' | '), scene, rotation);
+});
+
+function asGiven(scene: Scene, rotation: Rotation): boolean {
+  return [...rowsOf(scene)].every((at) => {
+    const given = scene.call.position(at.batch, at.seq);
+    return rotation.position(given, at) === given;
+  });
+}
+
+/** Whether heads of a token turn by different positions. */
+function headsDiffer(scene: Scene, rotation: Rotation): boolean {
+  return [...rowsOf(scene)].some((at) => {
+    const given = scene.call.position(at.batch, at.seq);
+    return rotation.position(given, at) !== rotation.position(given, { ...at, head: 0 });
+  });
+}
+
+const heads = needsRotation(([text], scene, rotation) => {
+  if (text === 'all rotate alike')
+    return headsDiffer(scene, rotation) || scene.truth.except ? 'they do not' : undefined;
+  return headsDiffer(scene, rotation) ? undefined : 'they rotate alike';
+});
+
+const axes = needsRotation(([text], scene, rotation) => {
+  const want = rotation.axisOfPair;
+  if (!want) return 'there is one axis';
+  const byPair = /^by pair ([thwe·]+)$/.exec(text!);
+  if (byPair) {
+    const bad = [...byPair[1]!].findIndex((name, j) => name !== '·' && 'thwe'.indexOf(name) !== want[j]);
+    return bad >= 0 ? `pair ${bad} is of axis ${want[bad]}` : undefined;
+  }
+  for (const one of text!.split(' | ')) {
+    const [, rule, sizes] = /^(sections|interleaved|interleaved-ggml|vision) ([\d+]+)$/.exec(one) ?? [];
+    if (!rule) return `"${one}" is not understood`;
+    const sections = sizes!.split('+').map(Number);
+    const own = rotationOf({ ...scene.call.spec, axes: { rule: rule as 'sections', sections } }).axisOfPair!;
+    const bad = Array.from(own).findIndex((a, j) => a !== want[j]);
+    if (bad >= 0) return `pair ${bad} is of axis ${want[bad]}`;
+  }
+  return undefined;
+});
+
+const explained: Check = ([text], { truth }) =>
+  /^is explained within/.test(text!) && !truth.rotation ? 'this y is no rotation of pairs' : undefined;
+
+/** A row of "What y shows": what is not known may always be said to be unknown. */
+function shownRow(name: string, check: Check): Form {
+  const unknown: Check = (parts, scene) => (/^unknown\b/.test(parts[0]!) ? undefined : check(parts, scene));
+  return { of: new RegExp(`^${name.padEnd(11)} (.*)$`), check: unknown };
+}
+
+const pairingRow: Check = ([text], scene) => {
+  const parts = /^([\w-]+): \((\d+, \d+)\)(?: written to \((\d+, \d+)\))?, …(?: (\d+) apart)?$/.exec(text!);
+  return parts ? pairing(parts.slice(1), scene) : `"${text}" is not understood`;
+};
+
+const REASONS: Form[] = [
+  {
+    of: /^[Yy] has values that are not finite\.$/,
+    about: 'elements',
+    check: (_parts, { call }) => (call.y.every(Number.isFinite) ? 'all are finite' : undefined),
+  },
+  {
+    of: /^y is 0 everywhere: nothing was written\.$/,
+    about: 'rows',
+    check: (_parts, { call }) => (call.y.every((v) => v === 0) ? undefined : 'it is not'),
+  },
+  {
+    of: new RegExp(`^y is x(?: times ${NUMBER})?: nothing was rotated\\.$`),
+    about: 'rows',
+    check: ([times = '1'], { call, dtype }) =>
+      call.y.every((v, n) => near(v, Number(times) * call.x[n]!, 4 * UNIT_ROUNDOFF[dtype])) ? undefined : 'it is not',
+  },
+  {
+    of: /^In y, no two dimensions of a head keep their joint length: the members of a pair rotate by different angles, or heads were mixed up\.$/,
+    about: 'pairing',
+    check: (_parts, { truth }) => (truth.rotation ? 'pairs keep their length' : undefined),
+  },
+  {
+    of: /^Pairs are mirrored, not only rotated: one of the four products has the wrong sign\.$/,
+    about: 'direction',
+    check: () => 'it does not mirror',
+  },
+  { of: /^pairs rotate, but not by one frequency times one position\.$/, check: needsRotation(() => 'they do') },
+];
+
+const FINDINGS: Form[] = [
+  shownRow('dimensions', dimensions),
+  shownRow('pairing', pairingRow),
+  shownRow('direction', direction),
+  shownRow('base', base),
+  shownRow('scaling', scaling),
+  shownRow('magnitude', magnitude),
+  shownRow('positions', positions),
+  shownRow('axes', axes),
+  shownRow('heads', heads),
+  shownRow('y', explained),
+  ...REASONS,
+];
+
+// "Different"
+
+const frequencyWords: Check = ([text], scene) => {
+  const { rotation } = scene.truth;
+  if (!rotation) return 'this y is no rotation of pairs';
+  const asked = scene.asked.frequency;
+  const ratio = (j: number): number => Math.abs(rotation.frequency[j] ?? 0) / asked[j]!;
+  for (const part of text!.replace(/\.$/, '').split('; ')) {
+    const times = new RegExp(`^The frequency of (every pair|pairs (.*)) is ${NUMBER} times the expected one$`).exec(
+      part,
+    );
+    const differ = new RegExp(`^The frequencies of pairs (.*) differ, by factors from ${NUMBER} to ${NUMBER}$`).exec(
+      part,
+    );
+    const still = /^pairs (.*) do not rotate$/.exec(part);
+    const more = /^(\d+) more pairs rotate than expected$/.exec(part);
+    const law = /^they (are those of .*|follow no rule with one base)$/.exec(part);
+    if (times) {
+      const pairs = times[2] === undefined ? asked.map((_f, j) => j) : listed(times[2]);
+      const bad = pairs.find((j) => !near(ratio(j), Number(times[3]), 1e-3));
+      if (bad !== undefined) return `pair ${bad} differs by ${ratio(bad)}`;
+      if (Math.abs(Number(times[3]) - 1) < 1e-7) return 'no difference';
+    } else if (differ) {
+      const pairs = listed(differ[1]!);
+      const same = pairs.find((j) => near(ratio(j), 1, 1e-7));
+      if (same !== undefined) return `pair ${same} has the expected frequency`;
+      const all = pairs.map(ratio);
+      const [low, high] = [Number(differ[2]), Number(differ[3])];
+      if (low < Math.min(...all) * 0.98 || high > Math.max(...all) * 1.02)
+        return `factors are ${Math.min(...all)} to ${Math.max(...all)}`;
+    } else if (still) {
+      const seen = visible(scene, rotation);
+      const bad = listed(still[1]!).find((j) => rotation.frequency[j] !== 0 && seen[j]);
+      if (bad !== undefined) return `pair ${bad} rotates`;
+    } else if (more) {
+      if (rotation.frequency.filter((f) => f !== 0).length - asked.length !== Number(more[1])) return 'not so many';
+    } else if (law) {
+      const why = lawIs(law[1]!, scene, rotation);
+      if (why !== undefined) return why;
+    } else return `"${part}" is not understood`;
+  }
+  return undefined;
+};
+
+function lawIs(words: string, { call }: Scene, rotation: Rotation): string | undefined {
+  const { spec } = call;
+  const size = rotation.frequency.map(Math.abs);
+  if (words === 'follow no rule with one base') {
+    const steps = size.slice(1).map((f, j) => Math.log(size[j]! / f));
+    return steps.every((step) => near(step, steps[0]!, 1e-6)) ? 'they have one base' : undefined;
+  }
+  const parts = new RegExp(
+    `^are those of (?:the expected base, ${NUMBER},|base ${NUMBER}(?: instead of ${NUMBER})?)(?: with exponents over head_dim=(\\d+) instead of \\d+)?(?: (without scaling)| with (\\w+) scaling by ${NUMBER})?$`,
+  ).exec(words);
+  if (!parts) return `"${words}" is not understood`;
+  const value = Number(parts[1] ?? parts[2]);
+  const over = Number(parts[4] ?? spec.frequencyDim ?? spec.rotaryDim ?? spec.headDim);
+  const [kind, factor] = [parts[6], Number(parts[7])];
+  const bad = size.findIndex((f, j) => {
+    if (f === 0) return false;
+    const plain = value ** ((-2 * j) / over);
+    if (kind === 'linear') return !near(f, plain / factor, 2e-3);
+    if (kind !== undefined) return f > plain * 1.002 || f < plain / factor / 1.002;
+    return !near(f, plain, 2e-3);
+  });
+  return bad >= 0 ? `pair ${bad} turns by ${size[bad]}` : undefined;
+}
+
+const DIFFERENT: Form[] = [
+  ...REASONS,
+  {
+    of: /^Pairs are (.*), such as \((\d+, \d+)\)(?: written to \((\d+, \d+)\))?; expected is [\w-]+, such as .*\.$/,
+    about: 'pairing',
+    check: needsRotation(([words, read, write], scene, rotation) => {
+      const distance = /(\d+) apart/.exec(words!)?.[1];
+      const name = words!.startsWith('half') ? 'half' : words!;
+      const why = pairing([name, read!, write as string, distance as string], scene);
+      const same = rotation.pairs.every(({ read: a, write: b }, j) => {
+        const want = scene.asked.pairs[j];
+        return want !== undefined && a.join() === want.read.join() && b.join() === want.write.join();
+      });
+      return why ?? (same ? 'the pairing is as expected' : undefined);
+    }),
+  },
+  {
+    of: /^Dimensions (.*) rotate; only (\d+)-(\d+) should \(rotary_dim \d+\)\.$/,
+    about: 'dimensions',
+    check: ([ranges, first, last], scene) => {
+      const own = dimensions([`${ranges} rotate`], scene);
+      const beyond = listed(ranges!).some((i) => i < Number(first) || i > Number(last));
+      return own ?? (beyond ? undefined : 'it rotates no others');
+    },
+  },
+  {
+    of: /^The first dimension that rotates is (\d+); expected is dimension (\d+)\.$/,
+    about: 'dimensions',
+    check: needsRotation(([first], _scene, rotation) => {
+      const turning = rotation.pairs.flatMap(({ read }, j) => (rotation.frequency[j] === 0 ? [] : [...read]));
+      return Math.min(...turning) === Number(first) ? undefined : `it is ${Math.min(...turning)}`;
+    }),
+  },
+  {
+    of: /^It rotates (forward|backward); expected is (?:forward|backward) \(sin has the opposite sign\)\.$/,
+    about: 'direction',
+    check: direction,
+  },
+  {
+    of: /^(Some pairs rotate forward and some backward)\.$/,
+    about: 'direction',
+    check: (_parts, scene) => direction(['some pairs forward, some backward'], scene),
+  },
+  { of: /^((?:The frequenc|pairs |\d+ more pairs).*)$/, about: 'frequencies', check: frequencyWords },
+  {
+    of: new RegExp(
+      `^Pairs become ${NUMBER} times as long(, the square of the expected factor)?; expected is ${NUMBER}\\.$`,
+    ),
+    about: 'magnitude',
+    check: needsRotation(([times, square, wanted], scene, rotation) => {
+      const asked = scene.asked.gain as number;
+      if (!gainIs(Number(times), scene, rotation)) return `it is ${rotation.gain}`;
+      if (gainIs(asked, scene, rotation) && typeof rotation.gain === 'number') return 'the magnitude is as expected';
+      if (!near(Number(wanted), asked, 1e-6)) return `expected is ${asked}`;
+      return square && !near(Number(times), asked ** 2, 2e-3) ? 'not the square' : undefined;
+    }),
+  },
+  {
+    of: /^Not all pairs are lengthened by the same factor\.$/,
+    about: 'magnitude',
+    check: needsRotation(() => 'they are'),
+  },
+  {
+    of: /^Dimensions (.*) are scaled; they should be copied\.$/,
+    about: 'magnitude',
+    check: ([ranges], scene) => dimensions([`${ranges} are scaled`], scene),
+  },
+  {
+    of: /^It rotates by (.*); expected is the position as given\.$/,
+    about: 'positions',
+    check: needsRotation(([rules], scene, rotation) =>
+      asGiven(scene, rotation) ? 'they are as given' : positionsAre(rules!.split(', or by '), scene, rotation),
+    ),
+  },
+  {
+    of: /^The angles are not proportional to the positions as given(?:; (\d+) of \d+ (?:tokens|heads) rotate as if at other positions: (.*))?\.$/,
+    about: 'positions',
+    check: needsRotation(([_count, list], scene, rotation) => {
+      if (asGiven(scene, rotation)) return 'they are as given';
+      for (const part of list === undefined ? [] : list.split(', ').filter((one) => one !== '…')) {
+        const parts = /^batch (\d+) token (\d+)(?: head (\d+))? at (.*) instead of (-?\d+)$/.exec(part);
+        if (!parts) return `"${part}" is not understood`;
+        const at = { batch: Number(parts[1]), seq: Number(parts[2]), head: Number(parts[3] ?? 0) };
+        const real = rotation.position(Number(parts[5]), at);
+        if (real === Number(parts[5])) return `${part}: it is as given`;
+        const said = Number(parts[4]);
+        if (Number.isFinite(said) && Math.abs(said - real) > 0.05 + 1e-3 * Math.abs(real))
+          return `${part}: it is ${real}`;
+      }
+      return undefined;
+    }),
+  },
+  {
+    of: /^(\d+) pairs are rotated by another axis: (.*)\.$/,
+    about: 'axes',
+    check: needsRotation(([, list], _scene, rotation) => {
+      for (const part of list!.split(', ').filter((one) => one !== '…')) {
+        const parts = /^pair (\d+) by ([thwe/]*) instead of ([thwe])$/.exec(part);
+        if (!parts) return `"${part}" is not understood`;
+        const real = 'thwe'[rotation.axisOfPair![Number(parts[1])]!]!;
+        if (!parts[2]!.split('/').includes(real) || real === parts[3]) return `${part}: it is ${real}`;
+      }
+      return undefined;
+    }),
+  },
+  {
+    of: /^The heads of one token rotate by different angles\.$/,
+    about: 'heads',
+    check: needsRotation((_parts, scene, rotation) => (headsDiffer(scene, rotation) ? undefined : 'they rotate alike')),
+  },
+  {
+    of: new RegExp(
+      `^Largest difference: batch (\\d+), token (\\d+) \\(position ([-\\d, ]+)\\), head (\\d+), dimension (\\d+): y is (\\S+), expected ${NUMBER}\\.$`,
+    ),
+    check: (parts, { call, right, dtype }) => {
+      const [b, s, h, i] = [parts[0], parts[1], parts[3], parts[4]].map(Number) as [number, number, number, number];
+      const n = call.at(b, s, h) + i;
+      const y = Number(parts[5]);
+      if (!(near(y, call.y[n]!, 1e-6) || Object.is(y, call.y[n]!))) return `y is ${call.y[n]}`;
+      const slack = 4 * UNIT_ROUNDOFF[dtype] + 1e-6;
+      return Math.abs(Number(parts[6]!) - right[n]!) <= slack * (1 + Math.abs(right[n]!))
+        ? undefined
+        : `expected is ${right[n]}`;
+    },
+  },
+];
+
+// Headlines and the rest
+
+const HEADLINES: Form[] = [
+  {
+    of: /^AS EXPECTED(?: \([^)]*\))?: y is the rotation, rounded once to (\w+)\.$/,
+    check: ([dtype], scene) =>
+      isRight(scene) ? (dtype === scene.dtype ? undefined : `y is ${scene.dtype}`) : 'it is not as expected',
+  },
+  {
+    of: /^AS EXPECTED(?: \([^)]*\))?, computed less precisely: (.*)\.$/,
+    check: ([how], scene) => {
+      const { precision } = scene.truth;
+      return precision?.test(how!) ? undefined : `its precision: ${precision ?? 'nothing is less precise'}`;
+    },
+  },
+  { of: /^(?:KNOWN BUG|TWO KNOWN BUGS|ONE OF \d+, which this input cannot tell apart): /, check: fine }, // judged as a name
+  {
+    of: /^DIFFERENT from what is expected(?: \([^)]*\))?: no known bug, nor two of them, gives y\.$/,
+    check: (_parts, scene) => (isRight(scene) ? 'it is as expected' : undefined),
+  },
+  {
+    of: /^NOT UNDERSTOOD: y is not what is expected, no known bug gives it, and the measurements do not explain all of it\.$/,
+    check: (_parts, scene) => (isRight(scene) ? 'it is as expected' : undefined),
+  },
+  {
+    of: /^NOT UNDERSTOOD: (.*)$/,
+    check: ([reason], scene) =>
+      REASONS.map((form) =>
+        form.of.test(reason!) ? form.check(form.of.exec(reason!)!.slice(1), scene) : undefined,
+      ).find((why) => why !== undefined),
+  },
+  {
+    of: /^A ROTATION: ([\w-]+), (?:base ([\d.e+]+)|frequencies that follow no rule)(?:, (linear|llama3|yarn))?\.$/,
+    check: needsRotation(() => undefined), // the same numbers are in "What y shows"
+  },
+  { of: /^A ROTATION, but no record explains y within rounding\.$/, check: needsRotation(() => undefined) },
+];
+
+const BUGS: Form[] = [
+  { of: /^[a-z0-9-]+: .*\.$/, check: fine },
+  { of: /^ {2}cause [A-Z], .*; reported in .*$/, check: fine },
+];
+
+const OPEN: Form[] = [
+  { of: /^The pairing: (.*) give the same lengths\.$/, check: fine },
+  { of: /^Dimensions [\d, ]+: x is 0 there in every row\.$/, check: fine },
+  {
+    of: /^Frequencies and offset: there is only one position, so they cannot be told apart\.$/,
+    check: (_parts, { call }) => (new Set(call.positions).size === 1 ? undefined : 'there are several'),
+  },
+  {
+    of: /^(\d+) of (\d+) pairs rotate by less than the noise up to position \d+, or not at all\.$/,
+    check: needsRotation(([idle], scene, rotation) => {
+      const slow = visible(scene, rotation).filter((seen) => !seen).length;
+      // Noise is a few units of rounding.
+      const most = rotation.frequency.filter(
+        (f) => Math.abs(f) * Math.max(...scene.call.positions.map(Math.abs)) < 64 * UNIT_ROUNDOFF[scene.dtype],
+      ).length;
+      return Number(idle) < slow - 1 || Number(idle) > most + 1 ? `${slow} to ${most} do` : undefined;
+    }),
+  },
+  { of: /^The frequency of \d+ pairs, to better than 1 %: positions reach only \d+\.$/, check: fine },
+  {
+    of: /^Whether heads differ: there is only one\.$/,
+    check: (_parts, { call }) => (call.heads === 1 ? undefined : 'there are several'),
+  },
+  {
+    of: /^Whether batches differ: there is only one\.$/,
+    check: (_parts, { call }) => (call.batch === 1 ? undefined : 'there are several'),
+  },
+  { of: /^The axes: (.*)\.$/, check: fine },
+  {
+    of: /^It would not have shown: ([a-z0-9-]+(?:, )?)+\.$/,
+    check: (_parts, scene) => (isRight(scene) ? undefined : 'something is wrong'),
+  },
+  { of: /^No input that was tried tells these bugs apart: for this model they are the same\.$/, check: fine },
+  { of: /^Next input to try: .*\.$/, check: fine },
+  { of: /^ {2}it tells apart .*$/, check: fine },
+];
+
+/** Sections and the forms of their lines. */
+const SECTIONS: Readonly<Record<string, readonly Form[]>> = {
+  Different: DIFFERENT,
+  'Known bug': BUGS,
+  'Known bugs': BUGS,
+  'What y shows': FINDINGS,
+  'This input leaves open': OPEN,
+};
