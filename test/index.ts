@@ -115,6 +115,7 @@ import './oracle/diagnose/diagnose.test.js';
 import './oracle/diagnose/mutants.test.js';
 import './oracle/golden.test.js';
 import './oracle/scaled.test.js';
+import './oracle/strangers/strangers.test.js';
 import './oracle/suites.test.js';
 import './oracle/verify.test.js';
 import './package.test.js';
