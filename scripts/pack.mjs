@@ -1,7 +1,7 @@
 /**
  * Readies a package for `npm pack` and `npm publish`, from its folder: builds it from nothing, and puts beside dist/
- * what lies at the repository's root: the licence, and each folder of `files` that the package lacks (the command line
- * brings models and vectors).
+ * what lies at the repository's root: the licence, and each folder of `files` that is there (the command line brings
+ * models and vectors).
  *
  * Usage: node ../../scripts/pack.mjs [--clean]. With --clean takes away again what was put there.
  */
@@ -13,15 +13,12 @@ import { fileURLToPath } from 'node:url';
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const home = process.cwd();
 const { files } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'));
-const borrowed = ['LICENSE', ...files.filter((name) => name !== 'dist')];
+const borrowed = ['LICENSE', ...files].filter((name) => name !== 'dist' && existsSync(join(root, name)));
 for (const name of borrowed) rmSync(join(home, name), { recursive: true, force: true });
 if (!process.argv.includes('--clean')) {
-  for (const name of borrowed)
-    if (existsSync(join(root, name))) {
-      // docs/api is what TypeDoc makes.
-      const filter = (path) => path !== join(root, 'docs/api');
-      cpSync(join(root, name), join(home, name), { recursive: true, filter });
-    }
+  // docs/api is what TypeDoc makes.
+  const filter = (path) => path !== join(root, 'docs/api');
+  for (const name of borrowed) cpSync(join(root, name), join(home, name), { recursive: true, filter });
   const tsc = join(root, 'node_modules/typescript/bin/tsc');
   const { status } = spawnSync(process.execPath, [tsc, '-b', home], { stdio: 'inherit' });
   process.exitCode = status ?? 1;

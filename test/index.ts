@@ -28,6 +28,7 @@ import './cli/export.test.js';
 import './cli/failure.test.js';
 import './cli/families.test.js';
 import './cli/generate.test.js';
+import './cli/harness.test.js';
 import './cli/import.test.js';
 import './cli/inspect.test.js';
 import './cli/logits.test.js';

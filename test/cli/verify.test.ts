@@ -310,15 +310,14 @@ describe('the words of a command', () => {
   });
 });
 
-/** The programs that docs/verify.md shows. */
-const page = readFileSync(join(root, 'docs/verify.md'), 'utf8');
-const example = (language: string): string => new RegExp(`\`\`\`${language}\\n([\\s\\S]*?)\`\`\``).exec(page)![1]!;
+/** The program of `ropewalk harness js`. */
+const HARNESS = readFileSync(join(root, 'packages/cli/harness/rope.mjs'), 'utf8');
 
 /**
  * A program that adds. For the case `bad` it does what its argument says; with `by id`, what the case's name says.
- * Reading is that of the documentation's example.
+ * Reading is the harness's.
  */
-const ADDING = `${example('js').slice(0, example('js').indexOf('function rope('))}
+const ADDING = `${HARNESS.slice(HARNESS.indexOf('let held'), HARNESS.indexOf('for (let one'))}
 const mode = process.argv[2];
 const write = (bytes) => new Promise((resolve) => process.stdout.write(bytes, resolve));
 for (let one = await nextCase(); one; one = await nextCase()) {
@@ -792,8 +791,8 @@ describe('the command', () => {
     assert.match(stderr, /the file was changed after it was written/);
   });
 
-  test("the documentation's JavaScript program: exit 0, and --keep holds outputs that pass again", async () => {
-    const program = writeFile(join(folder, 'rope.mjs'), example('js'));
+  test('a program: exit 0, and --keep holds outputs that pass again', async () => {
+    const program = writeFile(join(folder, 'rope.mjs'), HARNESS);
     const keep = join(folder, 'kept');
     const { status, stdout, stderr } = ropewalk(
       'verify',
@@ -805,38 +804,23 @@ describe('the command', () => {
     );
     assert.equal(status, 0, stdout + stderr);
     for (const id of ids) assert.match(stdout, new RegExp(`${id}: +OK .*angles float64`));
-    assert.match(stdout, /add-f16: +skipped +plain RoPE in f32 only/);
+    assert.match(stdout, /add-f16: +skipped +op add: this harness has rope only/);
     assert.match(stdout, /3\/3 cases passed, 0 failed, 2 skipped/);
     for (const id of ids) assert.equal(judgeCase(rope(id), readCaseOutputs(keep, rope(id)).tensors).status, 'ok');
   });
 
-  const cc = spawnSync('cc', ['--version']).status === 0;
-  test("the documentation's C program: its angles are f32's", { skip: cc ? false : 'no C compiler (cc) here' }, () => {
-    const source = writeFile(join(folder, 'rope.c'), example('c'));
-    const built = spawnSync(
-      'cc',
-      ['-std=c99', '-Wall', '-Wextra', '-Werror', '-pedantic', '-O2', source, '-o', join(folder, 'rope'), '-lm'],
-      { encoding: 'utf8' },
+  test('--op: only cases of these operators, beside --case', () => {
+    const lines = (...args: string[]) => ropewalk('verify', vectors, '--outputs', outputs, ...args);
+    assert.match(lines('--op', 'add,argmax').stdout, /: 2 of 5 cases, [\s\S]*2\/2 cases passed/);
+    assert.match(lines('--op', 'rope', '--op', 'add').stdout, /: 4 of 5 cases, [\s\S]*4\/4 cases passed/);
+    assert.match(
+      lines('--op', 'rope', '--case', 'gpt-j', 'add-f16').stdout,
+      /: 1 of 5 cases, [\s\S]*1\/1 cases passed/,
     );
-    assert.equal(built.status, 0, built.stderr);
-    const { status, stdout } = ropewalk('verify', vectors, '--program', join(folder, 'rope'));
-    assert.equal(status, 0, stdout);
-    for (const id of ids) assert.match(stdout, new RegExp(`${id}: +OK .*angles f32\n`));
-    const strict = ropewalk(
-      'verify',
-      vectors,
-      '--program',
-      join(folder, 'rope'),
-      '--case',
-      'phi-2',
-      '--table',
-      'float64',
-    );
-    assert.equal(strict.status, 1);
-    assert.match(strict.stdout, /allowed: angles in float64 \(they keep those of f32\)/);
-    const skipped = ropewalk('verify', vectors, '--program', join(folder, 'rope'), '--case', 'add-f16');
-    assert.equal(skipped.status, 1, 'nothing compared is no success');
-    assert.match(skipped.stdout, /nothing was compared: 1 skipped/);
+    const none = lines('--op', 'add', '--case', 'gpt-j');
+    assert.deepEqual([none.status, /nothing was compared/.test(none.stdout)], [1, true]);
+    const { status, stderr } = lines('--op', 'rop');
+    assert.deepEqual([status, stderr], [2, 'ropewalk: verify: --op: expected rope, add or argmax, got "rop"\n']);
   });
 
   test('Ctrl-C ends the program and what it started, and leaves no report', {

@@ -103,7 +103,7 @@ function integerOf(text: string, where: string, low: number, high: number, next?
 export function oneOf<const W extends string>(text: string, choices: readonly W[], where: string): W {
   return (
     choices.find((choice) => choice === text) ??
-    refuse('UNSUPPORTED', where, `${choices.slice(0, -1).join(', ')} or ${choices.at(-1)}`, text)
+    refuse('UNSUPPORTED', where, [choices.slice(0, -1).join(', '), choices.at(-1)].filter(Boolean).join(' or '), text)
   );
 }
 

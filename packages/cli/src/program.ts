@@ -268,6 +268,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--timeout <seconds>', 'the time limit of each case; 60 unless given')
     .option('--keep <dir>', 'write the outputs there as .npy, and the expected RoPE, for ropewalk diagnose')
     .option('--case <id...>', 'only these cases')
+    .option('--op <name>', 'only cases of this operator; several with commas, or by several options', collect)
     .option('--table <precision>', 'the precision that RoPE angles may have: float64, f32 (default) or f32-recurrence')
     .option('--arithmetic <kind>', 'f32 (default), or native: 16-bit data is computed in its own dtype')
     .option('--tolerance-scale <factor>', 'multiplies every bound')
@@ -275,6 +276,15 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--json', 'the same as --report jsonl: a JSON object a line, the last one with the summary')
     .option('-o, --out <file>', 'write the report there, and a line for each case to stdout')
     .action(ending(async (vectors, options) => (await import('./verify.js')).verify(vectors, options)));
+
+  program
+    .command('harness')
+    .description('write a program for verify --program, ready to paste a kernel into; without a language list them')
+    .argument('[language]', 'c, cuda, ggml, aclnn, numpy, torch, triton, onnxruntime or js')
+    .option('-o, --out <file>', 'write the program there instead of to stdout')
+    .option('--force', 'replace the file if it exists')
+    .option(...JSON_OBJECT)
+    .action(ending(async (language, options) => (await import('./harness.js')).harness(language, options)));
 
   program
     .command('vectors')

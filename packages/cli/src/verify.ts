@@ -35,7 +35,7 @@ import { VERSION } from './version.js';
 
 export type VerifyOptions = Texts<'outputs' | 'program' | 'protocol' | 'timeout' | 'keep' | 'table' | 'arithmetic'> &
   Texts<'toleranceScale' | 'report' | 'out'> &
-  Switches<'json'> & { readonly case?: readonly string[] };
+  Switches<'json'> & { readonly case?: readonly string[]; readonly op?: readonly string[] };
 
 const REPORTS = ['console', 'jsonl', 'csv', 'junit', 'html'] as const;
 
@@ -56,7 +56,7 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
   };
   const source = openSource(flags, options);
   const folder = openGoldenFolder(vectors);
-  const entries = chooseCases(folder, options.case);
+  const entries = chooseCases(folder, options.case, flags);
   const title: ReportTitle = {
     vectors,
     from: options.outputs ?? options.program!,
@@ -164,13 +164,18 @@ async function verifyCase(
   return { ...result, notes: answer.notes, next, seconds };
 }
 
-function chooseCases(folder: GoldenFolder, ids: readonly string[] | undefined): GoldenEntry[] {
-  if (ids === undefined) return [...folder.cases];
-  return ids.map(
+function chooseCases(
+  folder: GoldenFolder,
+  ids: readonly string[] | undefined,
+  flags: Flags<VerifyOptions>,
+): GoldenEntry[] {
+  const chosen = ids?.map(
     (id) =>
       folder.cases.find((entry) => entry.id === id) ??
       refuse('FORMAT', '--case', `one of ${folder.cases.length} cases, such as ${near(id, folder)}`, id),
   );
+  const ops = flags.words('op', [...new Set(folder.cases.map(({ op }) => op))]);
+  return (chosen ?? folder.cases).filter(({ op }) => !ops || ops.includes(op));
 }
 
 /** Up to three ids that are most similar to the one given. */

@@ -15,8 +15,8 @@ import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { parseJson } from '@ropewalk/formats';
 import { readFileBytes } from '@ropewalk/formats/node';
-import { RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
-import { show, systemSentence } from 'ropewalk/backend';
+import { frequenciesOf, RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
+import { sharePairs, show, systemSentence } from 'ropewalk/backend';
 import type { GoldenCase } from '../golden/case.js';
 import { elementBytes } from '../golden/read.js';
 import { bytesToTensor } from '../host.js';
@@ -85,7 +85,22 @@ function headerOf(golden: GoldenCase): Record<string, unknown> {
   const list = (tensors: ReadonlyMap<string, Tensor>) =>
     [...tensors].map(([name, { dtype, shape, size }]) => ({ name, dtype, shape, byteLength: size * sizeBytes(dtype) }));
   const { id, op, attributes } = golden;
-  return { protocol: PROTOCOL, id, op, attributes, inputs: list(golden.inputs), outputs: list(golden.outputs) };
+  const [inputs, outputs] = [list(golden.inputs), list(golden.outputs)];
+  return { protocol: PROTOCOL, id, op, attributes, rope: turnsOf(golden), inputs, outputs };
+}
+
+/**
+ * What follows from a RoPE's spec, so that a program needs to know no scaling and no rule of axes; undefined for other
+ * operators. A vision tower's pairs are halves.
+ */
+function turnsOf({ rope }: GoldenCase): Record<string, unknown> | undefined {
+  if (!rope) return undefined;
+  const { headDim, rotaryDim = headDim, rotaryOffset = 0, pairing, axes } = rope.spec;
+  const { invFreq, attentionFactor: magnitude } = frequenciesOf(rope.spec);
+  const { numAxes, axisOfPair } = sharePairs(axes, rotaryDim / 2);
+  const form = pairing === 'vision' ? 'half' : pairing;
+  const ofPairs = { invFreq: [...invFreq], axisOfPair: [...axisOfPair] };
+  return { pairing: form, rotaryDim, rotaryOffset, magnitude, numAxes, ...ofPairs };
 }
 
 /** Whether a program gets its own process group, so that everything it starts can be ended with it. */
