@@ -10,7 +10,7 @@ import {
   pairsOf,
   runRows,
   type Seen,
-  slackOf,
+  Trial,
 } from './hypotheses.js';
 import type { Mutant } from './mutant.js';
 import { TIERS, type Tier } from './noise.js';
@@ -35,6 +35,8 @@ export interface WorstElement extends RowAt {
 
 /** Heads that are compared with every hypothesis; the right kernel is compared with all heads. */
 const MAX_ROWS = 512;
+/** Heads that decide whether the others need to be compared. */
+const FEW_ROWS = 8;
 
 /** What {@link Bench} says of one y. */
 export interface Judged {
@@ -44,8 +46,10 @@ export interface Judged {
   readonly tier: Tier | undefined;
   /** Bugs that give y, or the precision bugs of a less precise kernel. */
   readonly named: readonly Named[];
-  /** Peers whose arithmetic of angles gives y. */
+  /** The peer whose arithmetic of angles gives y, where that of float64 and of other peers does not. */
   readonly recipes: readonly string[];
+  /** Where nothing gives y: how many known bugs, and pairs of them, were tried. */
+  readonly tried: { readonly bugs: number; readonly pairs: number };
   /** Bugs that this input would not have shown. */
   readonly notRuledOut: readonly Named[];
   readonly worst: WorstElement | undefined;
@@ -77,37 +81,30 @@ export class Bench {
     // Some bugs depend on y's dtype.
     const hypotheses = this.#once(dtype, () => hypothesesOf(this.#expected, heads, this.#mutants));
     const right = hypotheses[0]!;
-    const rows = chooseRows(right, heads, this.#expected);
-    const seen = seenRows(heads, rows, this.#expected);
-    const of = `${dtype} ${rows.join()}`;
-    const make = (h: Hypothesis) => this.#once(`${of} ${h.id}`, () => runRows(h.steps, heads, rows));
-    const fitsAt = (h: Hypothesis, tier: Tier): boolean => {
-      const key = `${of} ${h.id} ${tier}`;
-      const slack =
-        tier === 'stored' ? undefined : this.#once(key, () => slackOf(h.steps, right.steps, heads, rows, tier));
-      return misfit(seen, make(h), slack, 1) <= 1;
+    const normalised = normalisedHeads(right, heads);
+    const rows = chooseRows(right, heads, normalised, this.#expected);
+    const trialOf = (some: readonly number[]): Trial => {
+      const kept = this.#once(`${dtype} ${some.join()}`, () => new Map<string, Float64Array>());
+      return new Trial(heads, some, seenRows(heads, some, this.#expected, normalised), kept);
     };
-    const common = { worst: worstOf(seen, make(right), heads, rows), normalised: normalisedHeads(right, heads) };
+    const all = trialOf(rows);
+    const few = trialOf(rows.filter((_what, n) => n % Math.ceil(rows.length / FEW_ROWS) === 0));
+    const fits = (h: Hypothesis, tier: Tier): boolean => few.fits(h, tier) && all.fits(h, tier);
+    const common = { worst: worstOf(all.seen, all.made(right), heads, rows), normalised };
     for (const [t, tier] of TIERS.entries()) {
       const fitting = hypotheses.filter((h, n) => {
         progress((0.6 * (t + n / hypotheses.length)) / TIERS.length);
-        return fitsAt(h, tier);
+        return fits(h, tier);
       });
       if (fitting.length === 0) continue;
       if (fitting.includes(right)) fitting.push(...idleBugs(hypotheses, this.#mutants));
-      return { ...settle(fitting, tier, () => TIERS.some((one) => fitsAt(right, one))), ...common };
+      return { ...settle(fitting, tier, () => TIERS.some((one) => fits(right, one))), ...common };
     }
     const able = new Set(hypotheses.map(({ id }) => id));
-    const two = findPair(
-      this.#expected,
-      right.steps,
-      this.#mutants.filter(({ id }) => able.has(id)),
-      heads,
-      rows,
-      progress,
-    );
-    if (two) return { ...settle(two.pairs, two.tier, () => false), ...common };
-    return { verdict: undefined, tier: undefined, named: [], recipes: [], notRuledOut: [], together: [], ...common };
+    const mutants = this.#mutants.filter(({ id }) => able.has(id));
+    const two = findPair(right, mutants, [few, all], progress);
+    if (two.pairs.length > 0) return { ...settle(two.pairs, two.tier, () => false), ...common };
+    return { ...NOTHING, tried: { bugs: mutants.length, pairs: two.tried }, ...common };
   }
 }
 
@@ -119,61 +116,66 @@ function settle(
   const bugs = fitting.filter(({ kind }) => kind === 'known-bug').map(({ id, mutants }): Named => ({ id, mutants }));
   const recipes = fitting.filter(({ kind }) => kind === 'recipe').map(({ id }) => id.replace('recipe:', ''));
   const together = fitting.filter(({ kind }) => kind !== 'recipe');
-  const common = { tier, recipes };
   if (fitting.some(({ kind }) => kind === 'right')) {
     const verdict = tier === 'stored' ? 'as expected' : 'less precise';
-    return { ...common, verdict, named: [], notRuledOut: bugs, together };
+    return { tier, tried: NONE, verdict, named: [], recipes: [], notRuledOut: bugs, together };
   }
+  // Whose arithmetic it is, only where no other gives y.
+  const common = { tier, tried: NONE, recipes: recipes.length === 1 && bugs.length === 0 ? recipes : [] };
   // A kernel whose only bug is its precision is right as far as its dtype allows.
-  const precision = bugs.every(({ mutants }) => mutants.every(({ cause }) => cause === 'I'));
-  if (recipes.length > 0 || (precision && rightFits()))
-    return { ...common, verdict: 'less precise', named: bugs, notRuledOut: [], together: [] };
+  const precise = bugs.filter(({ mutants }) => mutants.every(({ cause }) => cause === 'I'));
+  if (recipes.length > 0 || (precise.length === bugs.length && rightFits()))
+    return { ...common, verdict: 'less precise', named: precise, notRuledOut: [], together: [] };
   return { ...common, verdict: 'known bug', named: bugs, notRuledOut: [], together };
 }
 
+const NONE = { bugs: 0, pairs: 0 };
+const NOTHING = {
+  verdict: undefined,
+  tier: undefined,
+  named: [],
+  recipes: [],
+  notRuledOut: [],
+  together: [],
+} as const;
+
 /** Bugs that cannot happen with these positions: this input would not have shown them. */
 function idleBugs(hypotheses: readonly Hypothesis[], mutants: readonly Mutant[]): Hypothesis[] {
-  const { steps } = hypotheses[0]!;
+  const { steps, dial } = hypotheses[0]!;
   const able = new Set(hypotheses.map(({ id }) => id));
   return mutants
     .filter(({ id }) => !able.has(id))
-    .map((mutant) => ({ id: mutant.id, kind: 'known-bug', mutants: [mutant], steps }));
+    .map((mutant) => ({ id: mutant.id, kind: 'known-bug', mutants: [mutant], steps, dial }));
 }
 
 /** Two bugs at once, to the last bit or with angles in f32: tried on a few rows first, because there are many pairs. */
 function findPair(
-  expected: Expected,
-  right: Hypothesis['steps'],
+  right: Hypothesis,
   mutants: readonly Mutant[],
-  heads: Heads,
-  rows: readonly number[],
+  [few, all]: readonly [Trial, Trial],
   progress: (done: number) => void,
-): { tier: Tier; pairs: Hypothesis[] } | undefined {
-  const few = rows.filter((_what, n) => n % Math.ceil(rows.length / 8) === 0);
-  const [seenFew, seen] = [seenRows(heads, few, expected), seenRows(heads, rows, expected)];
-  const fits = ({ steps }: Hypothesis, some: readonly number[], y: Seen, tier: Tier): boolean => {
-    const slack = tier === 'stored' ? undefined : slackOf(steps, right, heads, some, tier);
-    return misfit(y, runRows(steps, heads, some), slack, 1) <= 1;
-  };
+): { tier: Tier; pairs: Hypothesis[]; tried: number } {
+  let tried = 0;
   for (const [n, tier] of (['stored', 'angles'] as const).entries()) {
     const pairs: Hypothesis[] = [];
-    let tried = 0;
+    tried = 0;
     for (const pair of pairsOf(right, mutants)) {
+      if (!Object.is(pair.steps.all, right.steps.all)) continue; // it would run whole tensors, hundreds of times
       if (tried++ % 64 === 0) progress(0.6 + 0.15 * (n + Math.min(1, tried / (mutants.length * mutants.length * 0.5))));
-      if (!Object.is(pair.steps.all, right.all)) continue; // it would run whole tensors, hundreds of times
-      if (fits(pair, few, seenFew, tier) && fits(pair, rows, seen, tier)) pairs.push(pair);
+      // Nothing is kept of so many.
+      if ([few, all].every(({ heads, rows, seen }) => new Trial(heads, rows, seen).fits(pair, tier))) pairs.push(pair);
     }
-    if (pairs.length > 0) return { tier, pairs };
+    if (pairs.length > 0) return { tier, pairs, tried };
   }
-  return undefined;
+  return { tier: 'angles', pairs: [], tried };
 }
 
 /** All rows of a small observation. Of a large one, a sample and the rows that are farthest from right. */
-function chooseRows(right: Hypothesis, heads: Heads, expected: Expected): number[] {
+function chooseRows(right: Hypothesis, heads: Heads, normalised: Heads, expected: Expected): number[] {
   const all = everyRow(heads);
   if (all.length <= MAX_ROWS) return all;
   const worst = all
-    .map((r) => ({ r, off: misfit(seenRows(heads, [r], expected), runRows(right.steps, heads, [r])) }))
+    .map((r) => ({ r, off: misfit(seenRows(heads, [r], expected, normalised), runRows(right.steps, heads, [r])) }))
     .filter(({ off }) => off > 1)
     .sort((a, b) => b.off - a.off || a.r - b.r);
   return [...new Set([...sampleRows(heads), ...worst.slice(0, MAX_ROWS / 4).map(({ r }) => r)])].sort((a, b) => a - b);

@@ -43,8 +43,10 @@ export interface Diagnosis {
    * apart.
    */
   readonly named: readonly Named[];
-  /** Peers whose arithmetic of angles gives y: `hf-f32`, `ggml-f32`. */
+  /** The peer whose arithmetic of angles gives y, `hf-f32` or `ggml-f32`, where no other arithmetic does. */
   readonly recipes: readonly string[];
+  /** Where nothing gives y: how many known bugs, and pairs of them, were tried. */
+  readonly tried: { readonly bugs: number; readonly pairs: number };
   /** Bugs that this input would not have shown; only where y is as expected. */
   readonly notRuledOut: readonly Named[];
   /** Differences in sentences; empty when all is as expected. */
@@ -126,6 +128,7 @@ function withoutExpectation(heads: Heads, mutants: readonly Mutant[]): Diagnosis
     tier: explains,
     named: judged?.named ?? [],
     recipes: judged?.recipes ?? [],
+    tried: { bugs: 0, pairs: 0 },
     notRuledOut: [],
     differences: [],
     worst: undefined,
@@ -142,7 +145,7 @@ function against(
   progress: (done: number) => void,
 ): Diagnosis {
   const judged = new Bench(expected, mutants).judge(heads, progress);
-  const { tier, named, recipes, notRuledOut, worst, together } = judged;
+  const { tier, named, recipes, tried, notRuledOut, worst, together } = judged;
   const expectedFrequencies = signedFrequencies(expected);
   const found = identifyHeads(judged.normalised, expectedFrequencies);
   progress(0.9);
@@ -158,6 +161,7 @@ function against(
     tier,
     named,
     recipes,
+    tried,
     notRuledOut: notRuledOut.filter(({ id }) => shown.has(id)),
     differences,
     worst,

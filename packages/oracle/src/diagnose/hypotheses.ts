@@ -12,8 +12,9 @@ import {
   tensorFrom,
   zeros,
 } from 'ropewalk';
+import { Dial, type Manner, MOVES, type Move, mannersOf } from './manner.js';
 import type { Mutant } from './mutant.js';
-import { angleNoise, arithmeticNoise, storedNoise, type Tier } from './noise.js';
+import { storedNoise, type Tier } from './noise.js';
 import { type Heads, type RowAt, rowAt } from './observation.js';
 import { type Change, changed, RopeSteps } from './steps.js';
 
@@ -32,6 +33,8 @@ export interface Hypothesis {
   /** Empty for the right kernel and recipes. */
   readonly mutants: readonly Mutant[];
   readonly steps: RopeSteps;
+  /** Turns the arithmetic of the steps. */
+  readonly dial: Dial;
 }
 
 /**
@@ -77,40 +80,42 @@ function asGivenTable(
 
 /** The right kernel first, then the peers' recipes of it, then every bug that can happen with this input. */
 export function hypothesesOf(expected: Expected, heads: Heads, mutants: readonly Mutant[]): Hypothesis[] {
-  const right = stepsOf(callOf(expected, heads));
-  const list: Hypothesis[] = [{ id: 'right', kind: 'right', mutants: [], steps: right }];
+  const right = rightOf(callOf(expected, heads));
+  const list: Hypothesis[] = [right];
   for (const recipe of ['hf-f32', 'ggml-f32'] as const) {
     const call = recipeCall(expected, heads, recipe);
-    if (call) list.push({ id: `recipe:${recipe}`, kind: 'recipe', mutants: [], steps: stepsOf(call) });
+    if (call) list.push({ ...rightOf(call), id: `recipe:${recipe}`, kind: 'recipe' });
   }
   for (const mutant of mutants) {
-    const change = mutant.change(right);
-    if (change) list.push({ id: mutant.id, kind: 'known-bug', mutants: [mutant], steps: changed(right, change) });
+    const change = mutant.change(right.steps);
+    if (change) list.push(wrong(right, [mutant], [change]));
   }
   return list;
 }
 
-/** Two bugs at once, of those that change different steps. */
-export function* pairsOf(right: RopeSteps, mutants: readonly Mutant[]): Generator<Hypothesis> {
-  for (const [n, first] of mutants.entries()) {
-    const one = first.change(right);
-    if (!one) continue;
-    for (const second of mutants.slice(n + 1)) {
-      const both = [first, second];
-      const other = second.change(right);
-      if (!other || Object.keys(one).some((step) => step in other)) continue; // one would hide the other
-      yield {
-        id: both.map(({ id }) => id).join('+'),
-        kind: 'known-bug',
-        mutants: both,
-        steps: changed(changed(right, one), other),
-      };
-    }
-  }
+/** The right kernel of a call: its first part. */
+export function rightOf({ plan, parts }: RopeCall): Hypothesis {
+  const dial = new Dial();
+  return { id: 'right', kind: 'right', mutants: [], steps: dial.base(new RopeSteps(plan, parts[0]!)), dial };
 }
 
-function stepsOf(call: RopeCall): RopeSteps {
-  return new RopeSteps(call.plan, call.parts[0]!);
+function wrong({ steps, dial }: Hypothesis, mutants: readonly Mutant[], changes: readonly Change[]): Hypothesis {
+  const id = mutants.map((mutant) => mutant.id).join('+');
+  const own = changes.flatMap(Object.keys);
+  return { id, kind: 'known-bug', mutants, steps: dial.mutant(changes.reduce(changed, steps), own), dial };
+}
+
+/** Two bugs at once, of those that change different steps. */
+export function* pairsOf(right: Hypothesis, mutants: readonly Mutant[]): Generator<Hypothesis> {
+  for (const [n, first] of mutants.entries()) {
+    const one = first.change(right.steps);
+    if (!one) continue;
+    for (const second of mutants.slice(n + 1)) {
+      const other = second.change(right.steps);
+      if (!other || Object.keys(one).some((step) => step in other)) continue; // one would hide the other
+      yield wrong(right, [first, second], [one, other]);
+    }
+  }
 }
 
 /** Undefined where the peer does not have the scaling. */
@@ -120,6 +125,39 @@ function recipeCall(expected: Expected, heads: Heads, recipe: TableRecipe): Rope
   } catch (error) {
     if (error instanceof RopewalkError && error.code === 'UNSUPPORTED') return undefined;
     throw error;
+  }
+}
+
+/** Some rows of an observation, compared with hypotheses, tier by tier. Outputs are kept for the next y. */
+export class Trial {
+  constructor(
+    readonly heads: Heads,
+    readonly rows: readonly number[],
+    readonly seen: Seen,
+    readonly kept: Map<string, Float64Array> = new Map(),
+  ) {}
+
+  #once(key: string, make: () => Float64Array): Float64Array {
+    const known = this.kept.get(key);
+    if (known) return known;
+    const made = make();
+    this.kept.set(key, made);
+    return made;
+  }
+
+  /** The output of a hypothesis for these rows, `[rows, head_dim]`. */
+  made(hypothesis: Hypothesis): Float64Array {
+    return this.#once(hypothesis.id, () => runRows(hypothesis.steps, this.heads, this.rows));
+  }
+
+  /** Whether a hypothesis gives y within a tier's noise. */
+  fits(hypothesis: Hypothesis, tier: Tier): boolean {
+    const made = this.made(hypothesis);
+    const parts = MOVES[tier].map((move) =>
+      this.#once(`${hypothesis.id} ${move}`, () => slackOf(hypothesis, made, this.heads, this.rows, move)),
+    );
+    const slack = parts.length > 1 ? parts[0]!.map((one, n) => one + parts[1]![n]!) : parts[0];
+    return misfit(this.seen, made, slack, 1) <= 1;
   }
 }
 
@@ -181,50 +219,38 @@ export function farthest(
   return worst;
 }
 
-/**
- * The noise of a tier beyond `stored`, for each element: the steps run with the lengths of pairs instead of rotated
- * pairs.
- */
-export function slackOf(
-  steps: RopeSteps,
-  right: RopeSteps,
+/** Runs a hypothesis on some rows in a manner: `[rows, head_dim]`. */
+export function runAs(
+  { steps, dial }: Hypothesis,
+  manner: Manner,
   heads: Heads,
   rows: readonly number[],
-  tier: Tier,
 ): Float64Array {
-  const own = probe(steps, heads, rows, tier);
-  if (own) return own;
-  // A bug that rotates whole heads bypasses the probe: it gets twice the largest noise of each row.
-  const { headDim } = heads;
-  const of = probe(right, heads, rows, tier)!;
-  return of.map(
-    (_what, n) => 2 * of.subarray(n - (n % headDim), n - (n % headDim) + headDim).reduce((a, b) => Math.max(a, b), 0),
-  );
+  return dial.as(manner, () => runRows(steps, heads, rows));
 }
 
-/** Undefined where the steps do not rotate every pair once by {@link RopeSteps.turn}. */
-function probe(steps: RopeSteps, heads: Heads, rows: readonly number[], tier: Tier): Float64Array | undefined {
-  const arithmetic = tier === 'arithmetic' ? arithmeticNoise(heads.dtype) : 0;
-  let radians = 0;
-  let turned = 0;
-  const change: Change = {
-    angle(position: number, j: number) {
-      const angle = steps.angle(position, j);
-      radians = angleNoise(angle, j);
-      return angle;
-    },
-    turn(x0: number, x1: number, cos: number, sin: number) {
-      turned++;
-      const length = Math.hypot(x0, x1) * Math.hypot(cos, sin) * (radians + arithmetic);
-      radians = 0; // a given table has no angles
-      return [length, length];
-    },
-    beside: () => 0,
-  };
-  const probed = changed(steps, change);
-  const whole = !Object.is(steps.all, RopeSteps.prototype.all);
-  const slack = runRows(probed, heads, rows).map(Math.abs);
-  return turned === (whole ? heads.batch * heads.seq * heads.heads : rows.length) * steps.pairs ? slack : undefined;
+/**
+ * How far each element of a hypothesis moves when angles, cos and sin, or products are off by as much as a right
+ * kernel's may be: its slack. The same errors for every hypothesis, so that none fits more loosely than another.
+ *
+ * @param made - the output of the hypothesis for these rows
+ */
+export function slackOf(
+  hypothesis: Hypothesis,
+  made: Float64Array,
+  heads: Heads,
+  rows: readonly number[],
+  move: Move,
+): Float64Array {
+  const slack = new Float64Array(made.length);
+  for (const manner of mannersOf(move, heads.dtype)) {
+    const moved = runAs(hypothesis, manner, heads, rows);
+    for (let n = 0; n < made.length; n++) {
+      const far = Math.abs(moved[n]! - made[n]!);
+      if (far > slack[n]!) slack[n] = far; // not where the hypothesis gives NaN
+    }
+  }
+  return slack;
 }
 
 /** The numbers of all head rows. */

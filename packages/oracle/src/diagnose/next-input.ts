@@ -117,11 +117,11 @@ function again(
   mutants: readonly Mutant[],
 ): { id: string; steps: Hypothesis['steps'] }[] {
   const list = hypothesesOf(expected, heads, mutants);
-  const right = list[0]!.steps;
+  const right = list[0]!;
   return together.map(({ id, mutants: of }) => {
     const known =
       list.find((one) => one.id === id) ??
       (of.length > 1 ? [...pairsOf(right, of)].find((one) => one.id === id) : undefined);
-    return { id, steps: known?.steps ?? right };
+    return { id, steps: (known ?? right).steps };
   });
 }

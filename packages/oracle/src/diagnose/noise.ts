@@ -1,4 +1,4 @@
-/** How far the output of a right kernel may be from the exact one: three tiers of noise. @module */
+/** How far the output of a right kernel may be from the exact one: four tiers of noise. @module */
 import type { FloatDtype } from 'ropewalk';
 import { UNIT_ROUNDOFF } from '../tolerance.js';
 
@@ -6,12 +6,13 @@ import { UNIT_ROUNDOFF } from '../tolerance.js';
  * - `stored`: exact angles, the rotation in f32 (f64 for f64 data), one rounding to y's dtype
  * - `angles`: in addition, angles computed in f32: their error grows with the angle, and from pair to pair with
  *   repeated products
- * - `arithmetic`: in addition, cos, sin, products and sums rounded to y's own 16-bit dtype
+ * - `sines`: in addition, cos and sin with an absolute error up to 2^-21, as fast-math sines have
+ * - `arithmetic`: as `angles`, and cos, sin, products and sums rounded to y's own 16-bit dtype
  */
-export type Tier = 'stored' | 'angles' | 'arithmetic';
+export type Tier = 'stored' | 'angles' | 'sines' | 'arithmetic';
 
 /** The strictest first. */
-export const TIERS: readonly Tier[] = ['stored', 'angles', 'arithmetic'];
+export const TIERS: readonly Tier[] = ['stored', 'angles', 'sines', 'arithmetic'];
 
 /** Half the smallest subnormal number of a dtype. */
 const SMALLEST: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -150, f16: 2 ** -25, bf16: 2 ** -134 };
@@ -40,6 +41,12 @@ export function storedNoise(dtype: FloatDtype, value: number, size: number): num
 export function angleNoise(angle: number, j: number): number {
   return Math.min(2, (8 + 2 * j) * UNIT_ROUNDOFF.f32 * Math.abs(angle));
 }
+
+/**
+ * Absolute error of fast cos and sin, such as CUDA's __sincosf: 2^-21.19 and 2^-21.41 between -π and π (CUDA C++
+ * Programming Guide, intrinsic functions).
+ */
+export const SINE_NOISE = 2 ** -21;
 
 /**
  * Arithmetic in a 16-bit dtype, for a pair of length 1: cos and sin rounded, two products and a sum. 0 for the wider

@@ -1,6 +1,6 @@
 /** From measurements to a RoPE that can be run, and the proof that it gives y. @module */
 import { type Pairing, type RopeSpec, RopewalkError } from 'ropewalk';
-import { callOf, type Expected, hypothesesOf, misfit, runRows, type Seen, slackOf } from './hypotheses.js';
+import { callOf, type Expected, rightOf, type Seen, Trial } from './hypotheses.js';
 import type { Identification } from './identification.js';
 import { TIERS, type Tier } from './noise.js';
 import type { Heads } from './observation.js';
@@ -107,14 +107,9 @@ function pairingOf(name: string, sign: 1 | -1): { pairing: Pairing; direction: '
 
 function tierOf(expected: Expected, heads: Heads): Tier | undefined {
   const rows = sampleRows(heads);
-  const [right] = hypothesesOf(expected, heads, []);
-  const made = runRows(right!.steps, heads, rows);
-  const seen = seenRows(heads, rows, expected);
-  return TIERS.find(
-    (tier) =>
-      misfit(seen, made, tier === 'stored' ? undefined : slackOf(right!.steps, right!.steps, heads, rows, tier), 1) <=
-      1,
-  );
+  const right = rightOf(callOf(expected, heads));
+  const trial = new Trial(heads, rows, seenRows(heads, rows, expected));
+  return TIERS.find((tier) => trial.fits(right, tier));
 }
 
 /** The rows of the tokens and heads in a sample. */
@@ -123,14 +118,20 @@ export function sampleRows(heads: Heads): number[] {
   return tokens.flatMap(({ batch, seq }) => some.map((head) => (batch * heads.seq + seq) * heads.heads + head));
 }
 
-/** Some rows of y, with the sizes that scale their noise; `expected` gives the magnitude. */
-export function seenRows(heads: Heads, rows: readonly number[], expected: Expected): Seen {
+/**
+ * Some rows of y, with the sizes that scale their noise; `expected` gives the magnitude.
+ *
+ * @param normalised - the heads with the norm applied, where there is one
+ */
+export function seenRows(heads: Heads, rows: readonly number[], expected: Expected, normalised = heads): Seen {
   const { headDim, dtype } = heads;
   const y = new Float64Array(rows.length * headDim);
   const magnitude = Math.max(1, Math.abs(expected.spec.attentionFactor ?? magnitudeOf(expected.spec.scaling)));
+  const largest = ({ x }: Heads, r: number): number =>
+    x.subarray(r * headDim, (r + 1) * headDim).reduce((a, b) => Math.max(a, Math.abs(b)), 0);
   const sizes = Float64Array.from(rows, (r, n) => {
     y.set(heads.y.subarray(r * headDim, (r + 1) * headDim), n * headDim);
-    return magnitude * heads.x.subarray(r * headDim, (r + 1) * headDim).reduce((a, b) => Math.max(a, Math.abs(b)), 0);
+    return magnitude * Math.max(largest(heads, r), normalised === heads ? 0 : largest(normalised, r));
   });
   return { y, dtype, sizes };
 }

@@ -45,13 +45,18 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
     }
     case 'different':
       if (from === undefined) return 'A ROTATION, but no record explains y within rounding.';
-      return `DIFFERENT from what is expected${meant}: no known bug, nor two of them, gives y.`;
+      return `DIFFERENT from what is expected${meant}: ${triedWords(diagnosis)} gives y.`;
     case 'rotation':
       return `A ROTATION: ${inShort(found)}.`;
     case 'not understood':
       if (from === undefined) return `NOT UNDERSTOOD: ${reason(found)}`;
-      return 'NOT UNDERSTOOD: y is not what is expected, no known bug gives it, and the measurements do not explain all of it.';
+      return `NOT UNDERSTOOD: y is not what is expected, ${triedWords(diagnosis)} gives it, and the measurements do not explain all of it.`;
   }
+}
+
+/** What was tried, and no more: pairs that change the same step are not. */
+function triedWords({ tried: { bugs, pairs } }: Diagnosis): string {
+  return `none of the ${bugs} known bugs that can happen here${pairs > 0 ? `, nor of ${pairs} pairs of them,` : ''}`;
 }
 
 function inShort({ layout, bases, law }: Identification): string {
@@ -66,12 +71,10 @@ function reason(found: Identification): string {
 }
 
 function precision({ tier, recipes, named, found }: Diagnosis): string {
-  const whose = [
-    ...recipes.map((recipe) => `the arithmetic of ${recipe.replace('-f32', '')} in f32`),
-    ...named.map(({ id }) => id),
-  ];
-  if (whose.length > 0) return whose.join(' | ');
-  return tier === 'angles' ? 'angles in f32' : `cos, sin or products in ${found.dtype}`;
+  if (named.length > 0) return named.map(({ id }) => id).join(' | ');
+  if (recipes.length > 0) return `angles in f32, as ${recipes[0]!.replace('-f32', '')} computes them`;
+  if (tier === 'sines') return 'cos and sin are off by up to 4.8e-7, as fast sines are';
+  return tier === 'arithmetic' ? `cos, sin or products in ${found.dtype}` : 'angles in f32';
 }
 
 function differences({ verdict, differences, worst }: Diagnosis): string[] {
@@ -172,6 +175,7 @@ function explained({ explains, dtype, expected }: Identification): string {
   const what = {
     stored: `rounding to ${dtype}`,
     angles: `angles in f32 and rounding to ${dtype}`,
+    sines: `angles in f32, cos and sin off by up to 4.8e-7, and rounding to ${dtype}`,
     arithmetic: `arithmetic in ${dtype}`,
   }[explains];
   return `is explained within ${what}`;

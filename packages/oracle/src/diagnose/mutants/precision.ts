@@ -160,7 +160,7 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
     needs: [NARROW_OUTPUT],
     change(steps) {
       const dtype = steps.part.out.dtype as keyof typeof NARROW;
-      return { all: (heads) => steps.all(heads).map((value) => roundDown(dtype, value)) };
+      return { head: (x, at) => steps.head(x, at).map((value) => roundDown(dtype, value)) };
     },
   },
 });

@@ -1,0 +1,144 @@
+/** The errors that a right kernel's arithmetic may have: steps that make them on request. @module */
+import { type FloatDtype, roundTo } from 'ropewalk';
+import { angleNoise, arithmeticNoise, SINE_NOISE, type Tier } from './noise.js';
+import { changed, RopeSteps } from './steps.js';
+
+/** How angles, cos, sin and products are computed. What is left out is exact. */
+export interface Manner {
+  /** The angle as computed. */
+  angle?(exact: number, j: number): number;
+  /** cos and sin as computed, of angles; not for a given table. */
+  sines?(cos: number, sin: number): readonly [cos: number, sin: number];
+  /** cos and sin, times the magnitude, are rounded to it. */
+  readonly table?: FloatDtype;
+  /** Products and sums are rounded to it. */
+  readonly products?: FloatDtype;
+  /** Moves a rotated pair; `length` is the pair's. */
+  moved?(y0: number, y1: number, length: number): readonly [y0: number, y1: number];
+}
+
+const EXACT: Manner = {};
+
+/** Steps that an arithmetic error goes through once, wherever a mutant calls them. */
+type Governed = 'angle' | 'cosSin' | 'turn';
+
+/**
+ * Lets many steps follow one manner. Mutants are built on a base that follows it, so that what they call of the right
+ * steps follows it too; a step of their own follows it only if it called none of the base's.
+ */
+export class Dial {
+  #manner: Manner = EXACT;
+  /** Whether the step that runs now has its error already. */
+  readonly #done: Record<Governed, boolean> = { angle: false, cosSin: false, turn: false };
+
+  /** Runs something in a manner. */
+  as<T>(manner: Manner, run: () => T): T {
+    this.#manner = manner;
+    try {
+      return run();
+    } finally {
+      this.#manner = EXACT;
+    }
+  }
+
+  #once<T>(step: Governed, compute: () => T, err: (value: T) => T): T {
+    this.#done[step] = false;
+    const value = compute();
+    if (this.#done[step]) return value;
+    this.#done[step] = true;
+    return err(value);
+  }
+
+  /** The right steps, following the dial: the base that mutants change. */
+  base(right: RopeSteps): RopeSteps {
+    const { turn } = RopeSteps.prototype;
+    const dial = this;
+    const followed = this.#follow(right, ['angle', 'cosSin']);
+    return changed(followed, {
+      turn(x0, x1, cos, sin) {
+        const { products, moved } = dial.#manner;
+        const [c, s] = dial.#table(cos, sin);
+        const round = (value: number): number => (products ? roundTo(products, value) : value);
+        return dial.#once(
+          'turn',
+          () =>
+            products
+              ? [round(round(x0 * c) - round(x1 * s)), round(round(x0 * s) + round(x1 * c))]
+              : turn(x0, x1, c, s),
+          ([y0, y1]) => (moved ? moved(y0, y1, Math.hypot(x0, x1) * Math.hypot(c, s)) : [y0, y1]),
+        );
+      },
+    });
+  }
+
+  /** A mutant's steps, built on a base: its own steps follow the dial too. `own`: the names of the steps it replaced. */
+  mutant(steps: RopeSteps, own: readonly string[]): RopeSteps {
+    const dial = this;
+    const followed = this.#follow(
+      steps,
+      (['angle', 'cosSin'] as const).filter((name) => own.includes(name)),
+    );
+    if (!own.includes('turn')) return followed;
+    return changed(followed, {
+      turn(x0, x1, cos, sin) {
+        const [c, s] = dial.#table(cos, sin);
+        return dial.#once(
+          'turn',
+          () => steps.turn.call(this, x0, x1, c, s),
+          ([y0, y1]) => dial.#manner.moved?.(y0, y1, Math.hypot(x0, x1) * Math.hypot(c, s)) ?? [y0, y1],
+        );
+      },
+    });
+  }
+
+  #table(cos: number, sin: number): readonly [cos: number, sin: number] {
+    const { table } = this.#manner;
+    return table ? [roundTo(table, cos), roundTo(table, sin)] : [cos, sin];
+  }
+
+  #follow(steps: RopeSteps, names: readonly Exclude<Governed, 'turn'>[]): RopeSteps {
+    const dial = this;
+    const { angle, cosSin } = steps;
+    return changed(steps, {
+      ...(names.includes('angle') && {
+        angle(this: RopeSteps, position: number, j: number) {
+          return dial.#once(
+            'angle',
+            () => angle.call(this, position, j),
+            (exact) => dial.#manner.angle?.(exact, j) ?? exact,
+          );
+        },
+      }),
+      ...(names.includes('cosSin') && {
+        cosSin(this: RopeSteps, position: number, j: number) {
+          return dial.#once(
+            'cosSin',
+            () => cosSin.call(this, position, j),
+            ([cos, sin]) => (this.source && dial.#manner.sines?.(cos, sin)) || [cos, sin],
+          );
+        },
+      }),
+    });
+  }
+}
+
+/** Errors that a right kernel may have. */
+export type Move = 'angles' | 'sines' | 'products';
+
+/** The errors that each tier allows. */
+export const MOVES: Readonly<Record<Tier, readonly Move[]>> = {
+  stored: [],
+  angles: ['angles'],
+  sines: ['angles', 'sines'],
+  arithmetic: ['angles', 'products'],
+};
+
+/** An error at its largest, each way: the output of a right kernel lies between. */
+export function mannersOf(move: Move, dtype: FloatDtype): readonly Manner[] {
+  const part = arithmeticNoise(dtype);
+  return [1, -1].map((way): Manner => {
+    if (move === 'angles') return { angle: (angle, j) => angle + way * angleNoise(angle, j) };
+    if (move === 'sines') return { sines: (cos, sin) => [cos + SINE_NOISE, sin + way * SINE_NOISE] };
+    return { moved: (y0, y1, length) => [y0 + part * length, y1 + way * part * length] };
+  });
+}
