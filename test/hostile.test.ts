@@ -4,7 +4,7 @@
  * The functions are found by importing what package.json exports, so that a new one without a row here fails.
  */
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -554,8 +554,10 @@ const GGUF: Rows = {
 const npyBytes = () => formats.writeNpy(floats(2), { dtype: 'f32', shape: [2] });
 const namedTensors = () => new Map([['x', ones(2)]]);
 const safetensors = () => formats.writeSafetensors(namedTensors(), { format: 'pt' });
+const ptBytes = readFileSync(new URL('./formats/pt/tensor.pt', import.meta.url));
 const NPZ: Rows = {
   parseNpz: () => [formats.writeNpz(namedTensors()), 'npz', 1000],
+  parsePt: () => [Uint8Array.from(ptBytes), 'pt', 10000],
   writeNpz: () => [namedTensors()],
 };
 const sourceOf = (bytes: Uint8Array) => ({

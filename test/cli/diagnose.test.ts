@@ -6,6 +6,7 @@ import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import type { diagnose } from '../../packages/cli/src/diagnose.js';
 import { parseNpy, writeNpy } from '../../packages/formats/src/npy.js';
+import { writeNpz } from '../../packages/formats/src/npz.js';
 import { hostTensor } from '../../packages/oracle/src/host.js';
 import type { FloatDtype } from '../../packages/ropewalk/src/core/dtypes.js';
 import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
@@ -52,6 +53,13 @@ function kernel(x: Float64Array, interleaved: boolean): Float64Array {
   return y;
 }
 
+/** Replaces text in a header by text of the same length. */
+function latinReplace(bytes: Uint8Array, from: string, to: string): Uint8Array {
+  const copy = Buffer.from(bytes);
+  copy.write(to, copy.indexOf(from), 'latin1');
+  return copy;
+}
+
 const random = randomFrom('cli diagnose');
 const x = hostTensor('f32', SHAPE, () => random.uniform(-1, 1));
 const save = (name: string, tensor: Tensor): string => {
@@ -68,11 +76,17 @@ const files = {
   wrong: save('wrong.npy', output(true, 'f32')),
   bf16: save('bf16.npy', output(true, 'bf16')),
   positions: join(folder, 'positions.npy'),
+  raw: join(folder, 'right.bin'),
+  flat: save('flat.npy', x.reshape([POSITIONS.length, 3 * HEAD_DIM])),
+  pt: fileURLToPath(new URL('./dump.pt', import.meta.url)),
 };
+const bytesOf = ({ buffer, byteOffset, byteLength }: ArrayBufferView) => new Uint8Array(buffer, byteOffset, byteLength);
+writeFileSync(files.raw, bytesOf(output(false, 'f32').read() as Float32Array));
 writeFileSync(
   files.positions,
   writeNpy(BigInt64Array.from(POSITIONS, BigInt), { dtype: 'i64', shape: [POSITIONS.length] }),
 );
+writeFileSync(join(folder, 'junk.bin'), 'hello');
 const given = { x: files.x, y: files.right, positions: files.positions };
 
 describe('diagnose', () => {
@@ -190,6 +204,76 @@ describe('diagnose', () => {
     assert.ok(!existsSync(none));
   });
 
+  describe('dumps as people have them', () => {
+    const asExpected = async (options: Parameters<typeof diagnose>[0], words = /^AS EXPECTED/): Promise<void> => {
+      const { status, stdout } = await run({ expect: LABEL, ...options });
+      assert.match(stdout, words);
+      assert.equal(status, 0);
+    };
+
+    test('torch.save: real bf16 heads as they are, as int16, transposed, in a dict', async () => {
+      // dump.py beside it made it, with torch 1.13.0.
+      for (const [x, y] of [
+        ['x', 'y'],
+        ['x_bits', 'y'],
+        ['x', 'y_bits'],
+      ])
+        await asExpected({
+          ...{ x: `${files.pt}:${x}`, y: `${files.pt}:${y}`, positions: `${files.pt}:positions` },
+          dtype: 'bf16',
+          layout: 'bnsh',
+        });
+    });
+
+    test('raw: elements, positions shared or for each batch', async () => {
+      const positions = join(folder, 'positions.bin');
+      const raw = { x: join(folder, 'x.bin'), y: files.raw, dtype: 'f32', shape: '2,3,3,64', positions };
+      writeFileSync(raw.x, bytesOf(x.read() as Float32Array));
+      writeFileSync(positions, bytesOf(BigInt64Array.from(POSITIONS, BigInt)));
+      await asExpected({ ...raw, positionsDtype: 'i64' });
+      await asExpected({ ...raw, shape: '6,3,64', positionsDtype: 'i64' });
+      writeFileSync(positions, bytesOf(Float32Array.from(POSITIONS)));
+      await asExpected({ ...raw, shape: '6,3,64', positionsDtype: 'f32' });
+      await assert.rejects(run(raw), { message: /positions\.bin: a raw file does not say .* Give --positions-dtype/ });
+    });
+
+    test('[tokens, hidden] and [batch, tokens, hidden] with --heads', async () => {
+      const flat = (name: string, of: Tensor, ...front: number[]) => save(name, of.reshape([...front, 3 * HEAD_DIM]));
+      const y = output(false, 'f32');
+      await asExpected({ ...given, x: files.flat, y: flat('y2.npy', y, 6), heads: '3' });
+      await asExpected({ ...given, x: flat('x3.npy', x, 1, 6), y: flat('y3.npy', y, 1, 6), heads: '3' });
+    });
+
+    test('npz, Fortran order, big-endian, f16 as uint16; positions as uint8', async () => {
+      const npz = join(folder, 'dump.npz');
+      writeFileSync(
+        npz,
+        writeNpz(
+          new Map([
+            ['q', x],
+            ['out', output(false, 'f32')],
+          ] as [string, Tensor][]),
+        ),
+      );
+      await asExpected({ ...given, x: `${npz}:q`, y: `${npz}:out` });
+      // Column-major: the same elements, written as the transposed tensor.
+      const fortran = join(folder, 'fortran.npy');
+      const bytes = writeNpy(x.permute([2, 1, 0]).contiguous().read() as Float32Array, { dtype: 'f32', shape: SHAPE });
+      writeFileSync(fortran, latinReplace(bytes, 'False', 'True '));
+      await asExpected({ ...given, x: fortran });
+      const big = join(folder, 'big.npy');
+      const swapped = latinReplace(readFileSync(files.x), '<f4', '>f4');
+      const start = swapped.length - 4 * x.size;
+      for (let at = start; at < swapped.length; at += 4) swapped.subarray(at, at + 4).reverse();
+      writeFileSync(big, swapped);
+      await asExpected({ ...given, x: big });
+      const half = output(false, 'f16').read() as Uint16Array;
+      const bits = join(folder, 'half.npy');
+      writeFileSync(bits, writeNpy(half, { dtype: 'u16', shape: SHAPE }));
+      await asExpected({ ...given, y: bits, dtype: 'f16' });
+    });
+  });
+
   const junk = join(folder, 'junk.npy');
   writeFileSync(junk, 'hello');
   const empty = join(folder, 'empty.npy');
@@ -202,7 +286,37 @@ describe('diagnose', () => {
       /--x: .*no\.npy: there is no such file or folder/,
     ],
     ['a folder', { ...given, x: `${folder}.npy` }, /there is no such file or folder/],
-    ['another format', { ...given, y: 'y.bin' }, /--y: expected a \.npy file, or file\.safetensors:name, got "y\.bin"/],
+    [
+      'another format',
+      { ...given, y: 'y.txt' },
+      /--y: expected a \.npy or raw \.bin file, or file\.npz:name, file\.pt:name, file\.safetensors:name, got "y\.txt"/,
+    ],
+    [
+      'a raw file without a dtype',
+      { ...given, y: files.raw },
+      /right\.bin: a raw file does not say .* Give --dtype, such/,
+    ],
+    [
+      'a raw file of another size',
+      { ...given, y: files.raw, dtype: 'f32', shape: '6,3,32' },
+      /expected 2304 bytes for shape \[6, 3, 32\] of f32, got 4608\. Check --shape and --dtype/,
+    ],
+    ['raw elements cut', { ...given, y: junk.replace('.npy', '.bin'), dtype: 'f32' }, /a multiple of 4 bytes/],
+    ['a shape for npy', { ...given, shape: '6,3,64' }, /--shape: it is for raw \.bin files/],
+    ['a dtype for npy positions', { ...given, positionsDtype: 'i64' }, /--positions-dtype: it is for a raw \.bin/],
+    ['a name that is not there', { ...given, y: `${files.pt}:z` }, /one of its 5 tensors \("x", "y", .*\), got "z"/],
+    ['no name', { ...given, y: files.pt }, /it has 5 tensors .* Name one: .*dump\.pt:x\./],
+    [
+      'heads that do not divide',
+      { ...given, x: files.flat, heads: '5' },
+      /--x: expected a last dimension that --heads 5/,
+    ],
+    [
+      'heads of whole heads',
+      { ...given, heads: '3' },
+      /got \[6, 3, 64\]\. If it is one head already, leave --heads out/,
+    ],
+    ['heads before tokens', { ...given, x: files.flat, heads: '3', layout: 'bnsh' }, /--layout: with --heads/],
     ['junk', { ...given, y: junk }, /junk\.npy: it is not a \.npy file/],
     ['an empty file', { ...given, positions: empty }, /empty\.npy/],
     ['bf16 bits without --dtype', { ...given, y: files.bf16 }, /--dtype bf16/],

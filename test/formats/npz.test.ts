@@ -294,7 +294,7 @@ describe('refusals', () => {
       if (file[at] === 0x62 && file[at + 1] === 0x2e && file[at + 2] === 0x6e) file[at] = 0x61;
     assert.throws(() => parseNpz(file, 'x.npz'), {
       code: 'FORMAT',
-      message: 'x.npz: two arrays are named "a.npy"',
+      message: 'x.npz: two files in it are named "a.npy"',
     });
   });
 });

@@ -1,7 +1,7 @@
 /** `ropewalk diagnose`: from the dumps of a kernel to what it did, and which known bug that is. @module */
 import { join } from 'node:path';
-import { parseNpy, parseSafetensors, tensorFromNpy, tensorFromSafetensors, writeNpy } from '@ropewalk/formats';
-import { makeFolder, readFileBytes, refuseSystem, writeOutput } from '@ropewalk/formats/node';
+import { writeNpy } from '@ropewalk/formats';
+import { makeFolder, refuseSystem, writeOutput } from '@ropewalk/formats/node';
 import {
   type Diagnosis,
   demoObservation,
@@ -13,15 +13,16 @@ import {
   type NextInput,
   type Observation,
 } from '@ropewalk/oracle';
-import { type Dtype, type FloatDtype, isFloat, roundTo, type Tensor, tensorFrom } from 'ropewalk';
+import { DTYPES, type FloatDtype, isFloat, roundTo, type Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { FLOATS, Flags, flagOf, type Switches, type Texts } from './options.js';
+import { readDump } from './dump-input.js';
+import { FLOATS, Flags, flagOf, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { EXIT, openPercentBar, printResult } from './output.js';
 import { plotFrequencies } from './plot.js';
 import { readRope } from './rope-source.js';
 
 export type DiagnoseOptions = Texts<'x' | 'y' | 'positions' | 'expect' | 'layer' | 'context' | 'layout'> &
-  Texts<'direction' | 'dtype' | 'normWeight' | 'normEps' | 'nextInput' | 'svg'> &
+  Texts<'direction' | 'dtype' | 'shape' | 'heads' | 'positionsDtype' | 'normWeight' | 'normEps' | 'nextInput' | 'svg'> &
   Switches<'demo' | 'json'>;
 
 /** What is to be diagnosed. */
@@ -31,9 +32,6 @@ interface Task {
   /** What is expected, in words. */
   readonly from: string | undefined;
 }
-
-/** A dump of a few tokens is small; node reads no file past 2 GiB at once. */
-const MAX_FILE_BYTES = 2 ** 31 - 1;
 
 /** @returns 0 when y is what was expected, or without an expectation a clean rotation; 1 when it is not */
 export async function diagnose(options: DiagnoseOptions): Promise<number> {
@@ -66,12 +64,22 @@ async function readTask(options: DiagnoseOptions): Promise<Task> {
     );
   }
   const flags = new Flags(options);
-  const layout = flags.word('layout', ['bsnh', 'bnsh']);
   const dtype = flags.word('dtype', FLOATS);
+  const shape = flags.integers('shape', 1, MAX_INTEGER, 4);
+  const positionsDtype = flags.word('positionsDtype', DTYPES);
+  if (positionsDtype !== undefined && !positions.endsWith('.bin'))
+    fail('FORMAT', '--positions-dtype', 'it is for a raw .bin; other files say it themselves. Leave it out.');
+  if (shape !== undefined && ![x, y].some((file) => file.endsWith('.bin')))
+    fail('FORMAT', '--shape', 'it is for raw .bin files; other files say it themselves. Leave it out.');
+  const heads = flags.integer('heads', 1);
+  const layout = flags.word('layout', ['bsnh', 'bnsh']) ?? (heads === undefined ? undefined : 'bsnh');
+  if (heads !== undefined && layout !== 'bsnh')
+    fail('FORMAT', '--layout', 'with --heads, x and y are [batch, token, hidden]: only bsnh fits. Leave it out.');
+  const tensor = (file: string, flag: string): Tensor => inHeads(readDump(file, flag, { dtype, shape }), heads, flag);
   const observation: Observation = {
-    x: readTensor(x, '--x', dtype),
-    y: asStored(readTensor(y, '--y', dtype), dtype),
-    positions: readTensor(positions, '--positions'),
+    x: tensor(x, '--x'),
+    y: asStored(tensor(y, '--y'), dtype),
+    positions: readDump(positions, '--positions', { dtype: positionsDtype, dtypeFlag: '--positions-dtype' }),
     layout,
     norm: readNorm(flags, options.normWeight, dtype),
   };
@@ -111,22 +119,25 @@ function readNorm(
   }
   const eps = flags.number('normEps') ?? 1e-6;
   if (eps < 0) refuse('RANGE', '--norm-eps', 'a number >= 0', eps);
-  return { weight: readTensor(weight, '--norm-weight', dtype) as Tensor<FloatDtype>, eps };
+  return { weight: readDump(weight, '--norm-weight', { dtype }) as Tensor<FloatDtype>, eps };
 }
 
-/** Reads `file.npy` or `file.safetensors:name`; `dtype` says how to take the bits of a u16 file. */
-function readTensor(given: string, where: string, dtype?: FloatDtype): Tensor {
-  const [, file = given, name] = /^(.*\.safetensors)(?::(.*))?$/s.exec(given) ?? [];
-  if (!/\.(npy|safetensors)$/.test(file)) refuse('FORMAT', where, 'a .npy file, or file.safetensors:name', given);
-  const bytes = readFileBytes(file, MAX_FILE_BYTES, `${where}: ${file}`);
-  if (file.endsWith('.npy')) {
-    const npy = parseNpy(bytes, file);
-    const bits = npy.dtype === 'u16' && (dtype === 'bf16' || dtype === 'f16');
-    return tensorFromNpy<Dtype>(npy, bits ? dtype : npy.dtype);
-  }
-  const header = parseSafetensors(bytes, file);
-  if (!name) fail('FORMAT', where, `${file} has ${header.tensors.size} tensors. Name one: ${file}:NAME.`);
-  return tensorFromSafetensors(bytes, header, name);
+/** Splits `[tokens, hidden]` or `[batch, tokens, hidden]` into heads. */
+function inHeads(tensor: Tensor, heads: number | undefined, flag: string): Tensor {
+  if (heads === undefined) return tensor;
+  const { shape } = tensor;
+  if (shape.length !== 2 && shape.length !== 3)
+    refuse('SHAPE', flag, '[tokens, hidden] or [batch, tokens, hidden] with --heads', [...shape]);
+  const hidden = shape.at(-1)!;
+  if (hidden % heads !== 0)
+    refuse(
+      'SHAPE',
+      flag,
+      `a last dimension that --heads ${heads} divides`,
+      [...shape],
+      'If it is one head already, leave --heads out.',
+    );
+  return tensor.reshape([...shape.slice(0, -1), heads, hidden / heads]);
 }
 
 /** A dump may be wider than what the kernel stored. With --dtype bf16, an f32 file may hold only bf16 values. */
@@ -140,7 +151,7 @@ function asStored(y: Tensor, dtype: FloatDtype | undefined): Tensor {
       '--dtype',
       `y holds ${values[bad]}, which ${dtype} cannot hold. Give the dtype that the kernel stores.`,
     );
-  return tensorFrom(values, { shape: y.shape });
+  return y;
 }
 
 function plot({ found, expectedFrequencies }: Diagnosis): string[] {

@@ -81,7 +81,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .description('say from input, output and positions what a kernel did, and which known bug that is')
     .option(
       '--x <file>',
-      'what the kernel read: .npy, or file.safetensors:name; [batch, seq, head, head_dim] or without batch',
+      'what the kernel read: .npy, .bin, or file.npz:name, file.pt:name, file.safetensors:name; [batch, seq, head, head_dim] or without batch',
     )
     .option('--y <file>', 'what it wrote, in the same shape')
     .option('--positions <file>', 'its positions: [seq], [batch, seq], or with axes in front')
@@ -91,9 +91,18 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     )
     .option('--layer <n>', 'the layer of the model; 0 unless given')
     .option(...CONTEXT)
-    .option('--layout <letters>', 'bsnh (default) or bnsh: batch, sequence, number of heads, head_dim')
+    .option(
+      '--layout <letters>',
+      'bsnh or bnsh: batch, sequence, number of heads, head_dim; unless given, bsnh, or bnsh where only that fits',
+    )
+    .option('--heads <n>', 'x and y are [tokens, hidden] or [batch, tokens, hidden] with so many heads')
     .option('--direction <way>', 'forward (default) or backward')
-    .option('--dtype <dtype>', 'what the kernel stores, if the file does not say: bf16 in a u16 file, or a wider dump')
+    .option(
+      '--dtype <dtype>',
+      'what the kernel stores, if the file does not say: of a raw .bin, of 16-bit integers, of a wider dump',
+    )
+    .option('--shape <sizes>', 'the shape of x and y in raw .bin files, such as 1,32,8,128')
+    .option('--positions-dtype <dtype>', 'what a raw .bin of positions holds, such as i64')
     .option(
       '--norm-weight <file>',
       'the weight of the RMS norm that the kernel applies before the rotation, [head_dim]',

@@ -19,6 +19,7 @@ export type {
   WeightPairing,
 } from './permute-plan.js';
 export { permutedRows, planPermutation } from './permute-plan.js';
+export { parsePt } from './pt.js';
 export type { ByteSource } from './read-header.js';
 export {
   ggufFactorsOf,

@@ -23,7 +23,7 @@ export interface Observation {
   readonly y: Tensor;
   /**
    * The positions it was given, integers: `[seq]`, `[batch, seq]`, or with axes in front `[axes, seq]`,
-   * `[axes, batch, seq]`.
+   * `[axes, batch, seq]`; or flat, with as many elements.
    */
   readonly positions: Tensor | readonly number[];
   /** `bsnh` unless given. */
@@ -111,7 +111,9 @@ function asHeads(tensor: Tensor<Dtype>, layout: RopeLayout, name: string): Tenso
   const where = `diagnose: ${name}`;
   hostOf(tensor, where);
   if (!isFloat(tensor.dtype)) {
-    const next = tensor.dtype === 'u16' ? 'If these are the bits of bf16 or f16, say so: --dtype bf16.' : undefined;
+    const next = ['u16', 'i16'].includes(tensor.dtype)
+      ? 'If these are the bits of bf16 or f16, say so: --dtype bf16.'
+      : undefined;
     refuse('DTYPE', where, 'f64, f32, f16 or bf16', tensor.dtype, next);
   }
   if (tensor.rank !== 3 && tensor.rank !== 4) {
@@ -176,9 +178,12 @@ function shapeOfPositions(
   const wrong = (): never => refuse('SHAPE', where, `shape ${forms.join(', ')}`, [...shape]);
   const axesOk = (axes: number): boolean => (numAxes === undefined ? axes >= 1 && axes <= 4 : axes === wanted);
   if (shape.length === 1) {
-    const axes = shape[0]! / seq; // flat and axis-major, as ggml has it
-    if (shape[0] === seq && (numAxes ?? 1) === 1) return [1, false];
-    return Number.isInteger(axes) && axes > 1 && axesOk(axes) ? [axes, false] : wrong();
+    // Flat and axis-major, as ggml has it, or raw.
+    const [shared, own] = [shape[0]! / seq, shape[0]! / (batch * seq)];
+    if (shared === 1 && (numAxes ?? 1) === 1) return [1, false];
+    if (own === 1 && (numAxes ?? 1) === 1) return [1, true];
+    if (Number.isInteger(shared) && axesOk(shared)) return [shared, false];
+    return Number.isInteger(own) && axesOk(own) ? [own, true] : wrong();
   }
   if (shape.at(-1) !== seq) return wrong();
   if (shape.length === 2) {
