@@ -61,6 +61,7 @@ import './formats/json.test.js';
 import './formats/npy.test.js';
 import './formats/npz.test.js';
 import './formats/permute.test.js';
+import './formats/pt.test.js';
 import './formats/read-file.test.js';
 import './formats/safetensors-write.test.js';
 import './formats/safetensors.test.js';
