@@ -40,6 +40,11 @@ export const MODELS = {
     scaling: { kind: 'yarn', factor: 32, originalContext: 4096, truncate: false },
   },
   'Phi-2': { headDim: 80, rotaryDim: 32, pairing: 'half', base: 10000 },
+  Pythia: { headDim: 64, rotaryDim: 16, pairing: 'half', base: 10000 },
+  'GLM-4': { headDim: 128, rotaryDim: 64, pairing: 'interleaved', base: 10000 },
+  'Linear 4': { headDim: 128, pairing: 'half', base: 10000, scaling: { kind: 'linear', factor: 4 } },
+  'Qwen3-VL': { headDim: 128, pairing: 'half', base: 5000000, axes: { rule: 'interleaved', sections: [24, 20, 20] } },
+  'Qwen2-VL vision': { headDim: 80, pairing: 'vision', base: 10000, axes: { rule: 'vision', sections: [20, 20, 0] } },
   'GPT-J': { headDim: 256, rotaryDim: 64, pairing: 'interleaved', base: 10000 },
   'Phi-3': {
     headDim: 96,
@@ -61,6 +66,7 @@ export const MODELS = {
     scaling: { kind: 'yarn', factor: 40, originalContext: 4096, mscale: 1, mscaleAllDim: 1 },
   },
   'Qwen2-VL': { headDim: 128, pairing: 'half', base: 1000000, axes: { rule: 'sections', sections: [16, 24, 24] } },
+  Qwen3: { headDim: 128, pairing: 'half', base: 1000000 },
   Gemma: { headDim: 256, pairing: 'half', base: 10000 },
 } satisfies Record<string, RopeSpec>;
 
@@ -81,6 +87,9 @@ export const INPUTS = {
   },
   'later chunk': { heads: 2, rows: [run(4000, 16)] },
   'long chunk': { heads: 2, rows: [run(32700, 128)] },
+  odd: { heads: 5, rows: [run(0, 21)] },
+  image: { heads: 2, rows: [run(0, 24)] },
+  'one far token': { heads: 4, rows: [[70001]] },
   'decode step': { heads: 4, rows: [[1000]] },
   'decode batch': { heads: 2, rows: [[5], [300], [2047], [7000]] },
   'left padding': { heads: 2, rows: [run(0, 12), [1, 1, 1, 1, ...run(0, 8)]] },
@@ -112,6 +121,8 @@ export interface Call {
   /** `[axes, batch, seq]` */
   readonly positions: Float64Array;
   readonly axes: number;
+  /** The norm before the rotation, where the kernel does both. */
+  readonly norm: { readonly weight: Float64Array; readonly eps: number } | undefined;
   readonly rotaryDim: number;
   /** The model's frequencies in f32, radians a position, and its magnitude. */
   readonly inv: Float64Array;
@@ -192,13 +203,17 @@ export interface Stranger {
   readonly expect?: boolean;
   /** The dtype of the dump where it is wider than the kernel's. */
   readonly dumped?: FloatDtype;
+  /** With a norm of each head before the rotation. */
+  readonly normed?: boolean;
+  /** Dumped as `[batch, head, seq, head_dim]`, and nobody says so. */
+  readonly headsFirst?: boolean;
   /** Writes `call.y`. */
   run(call: Call): void;
   truth(call: Call): Truth;
 }
 
 /** x and positions for a stranger. */
-export function callFor({ id, model, dtype, input }: Pick<Stranger, 'id' | 'model' | 'dtype' | 'input'>): Call {
+export function callFor({ id, model, dtype, input, normed }: Omit<Stranger, 'run' | 'truth'>): Call {
   const spec: RopeSpec = MODELS[model];
   const { heads, rows } = INPUTS[input] as { heads: number; rows: number[][] };
   const [batch, seq, headDim] = [rows.length, rows[0]!.length, spec.headDim];
@@ -212,10 +227,12 @@ export function callFor({ id, model, dtype, input }: Pick<Stranger, 'id' | 'mode
   const positions = new Float64Array(axes * batch * seq);
   for (let a = 0; a < axes; a++)
     for (let b = 0; b < batch; b++)
-      for (let s = 0; s < seq; s++) positions[(a * batch + b) * seq + s] = axisPosition(rows[b]!, s, a, axes);
+      for (let s = 0; s < seq; s++) positions[(a * batch + b) * seq + s] = axisPosition(rows[b]!, s, a, spec);
+  const weight = Float64Array.from({ length: headDim }, () => roundTo(dtype, 1 + normal(random) / 4));
   return {
     spec,
     dtype,
+    norm: normed ? { weight, eps: 1e-6 } : undefined,
     batch,
     seq,
     heads,
@@ -235,9 +252,10 @@ export function callFor({ id, model, dtype, input }: Pick<Stranger, 'id' | 'mode
 }
 
 /** Text, an image of 4 columns, and text again: after the image all axes go on from its largest position. */
-function axisPosition(row: readonly number[], s: number, axis: number, axes: number): number {
+function axisPosition(row: readonly number[], s: number, axis: number, { axes, pairing }: RopeSpec): number {
+  if (pairing === 'vision') return [Math.floor(s / 6), s % 6, 0][axis]!; // an image of 6 columns, without text
   const p = row[s]!;
-  const inImage = axes > 1 && s >= 2 && s < row.length - 2;
+  const inImage = axes !== undefined && s >= 2 && s < row.length - 2;
   if (!inImage) return p;
   const [first, n] = [row[2]!, s - 2];
   return first + [0, Math.floor(n / 4), n % 4][axis]!;
@@ -271,6 +289,7 @@ export function pairsOf(pairing: string, rotaryDim: number, first = 0): Rotation
   return Array.from({ length: half }, (_what, j) => {
     const [read, write] = {
       half: [apart(j), apart(j)],
+      vision: [apart(j), apart(j)],
       interleaved: [adjacent(j), adjacent(j)],
       'interleaved-to-half': [adjacent(j), apart(j)],
       'half-to-interleaved': [apart(j), adjacent(j)],
@@ -281,7 +300,8 @@ export function pairsOf(pairing: string, rotaryDim: number, first = 0): Rotation
 
 /** What a rotation gives in float64, `[batch, seq, heads, headDim]`. */
 export function exact(call: Call, rotation: Rotation): Float64Array {
-  const { batch, seq, heads, x } = call;
+  const { batch, seq, heads } = call;
+  const x = normedInput(call);
   const y = Float64Array.from(x);
   const gain = typeof rotation.gain === 'number' ? rotation.gain : (rotation.gain[0] + rotation.gain[1]) / 2;
   for (let b = 0; b < batch; b++)
@@ -296,5 +316,17 @@ export function exact(call: Call, rotation: Rotation): Float64Array {
           y[from + write[1]] = gain * (x0 * Math.sin(angle) + x1 * Math.cos(angle));
         }
       }
+  return y;
+}
+
+/** x over the root mean square of each head, times the weight, where the kernel has a norm. */
+function normedInput({ x, norm, headDim }: Call): Float64Array {
+  if (!norm) return x;
+  const y = new Float64Array(x.length);
+  for (let row = 0; row < x.length; row += headDim) {
+    const squares = x.subarray(row, row + headDim).reduce((sum, value) => sum + value * value, 0);
+    const scale = 1 / Math.sqrt(squares / headDim + norm.eps);
+    for (let i = 0; i < headDim; i++) y[row + i] = x[row + i]! * scale * norm.weight[i]!;
+  }
   return y;
 }

@@ -24,16 +24,22 @@ export function scoreOf(stranger: Stranger): Scored {
   const call = callFor(stranger);
   stranger.run(call);
   for (let n = 0; n < call.y.length; n++) call.y[n] = roundTo(stranger.dtype, call.y[n]!);
-  const shape = [call.batch, call.seq, call.heads, call.headDim];
+  const { batch, seq, heads, headDim, norm } = call;
+  const shape = [batch, seq, heads, headDim];
   const dtype = stranger.dumped ?? stranger.dtype;
   const expected = stranger.expect === false ? undefined : { spec: call.spec };
+  const dumped = (values: Float64Array): Tensor => {
+    const tensor = f64Tensor(values, shape, dtype);
+    return stranger.headsFirst ? tensor.permute([0, 2, 1, 3]).contiguous() : tensor;
+  };
   const started = performance.now();
   const diagnosis = diagnose(
     {
-      x: f64Tensor(call.x, shape, dtype),
-      y: f64Tensor(call.y, shape, dtype),
+      x: dumped(call.x),
+      y: dumped(call.y),
       positions: positionsOf(call),
       numAxes: call.axes,
+      ...(norm ? { norm: { weight: f64Tensor(norm.weight, [headDim], dtype), eps: norm.eps } } : {}),
     },
     expected,
   );
