@@ -1,10 +1,12 @@
 /** How a measured rotation differs from the expected one, in sentences with numbers. @module */
 import { frequenciesOf } from 'ropewalk';
 import { ranges, sharePairs } from 'ropewalk/backend';
-import type { PairAt } from './geometry.js';
+import { factorWords } from './frequency-families.js';
+import type { FrequencyLaw } from './frequency-law.js';
+import type { DimKind, PairAt, PairLayout } from './geometry.js';
 import type { Expected } from './hypotheses.js';
 import type { FoundPair, Identification } from './identification.js';
-import { basesOf } from './spec-fit.js';
+import { basesOf, type FoundBase } from './spec-fit.js';
 
 /** One difference. */
 export interface Difference {
@@ -33,7 +35,7 @@ export function differencesOf(expected: Expected, found: Identification): Differ
 }
 
 /** What happened to x where no pairs were rotated, as a sentence. */
-export function withoutPairs({ outcome, gain }: Identification): string | undefined {
+export function withoutPairs({ outcome, gain, geometry }: Identification): string | undefined {
   switch (outcome) {
     case 'not finite':
       return 'y has values that are not finite.';
@@ -43,8 +45,16 @@ export function withoutPairs({ outcome, gain }: Identification): string | undefi
       const times = gain === undefined || Math.abs(gain - 1) < 1e-6 ? '' : ` times ${short(gain)}`;
       return `y is x${times}: nothing was rotated.`;
     }
-    case 'no rotation':
-      return 'In y, no two dimensions of a head keep their joint length: the members of a pair rotate by different angles, or heads were mixed up.';
+    case 'no rotation': {
+      const { dims, matched = [] } = geometry!;
+      if (matched.length === 0)
+        return 'In y, no two dimensions of a head keep their joint length: the members of a pair rotate by different angles, or heads were mixed up.';
+      const turned = dims.flatMap((kind, i) => (kind === 'turned' ? [i] : []));
+      const lonely = turned.filter((i) => !matched.includes(i));
+      if (lonely.length === 0)
+        return 'In y, the pairs of dimensions that keep their joint length are of no one layout.';
+      return `In y, dimensions ${ranges(lonely)} keep their joint length with no other dimension; dimensions ${ranges(matched)} do.`;
+    }
     default:
       return undefined;
   }
@@ -60,13 +70,17 @@ function windowOf({ headDim, rotaryDim = headDim, rotaryOffset = 0 }: Expected['
   return [rotaryOffset, rotaryOffset + rotaryDim];
 }
 
-const pairing: Compare = ({ spec, direction }, { layout, headDim }) => {
-  const { name, distance, pairs } = layout!;
+const pairing: Compare = ({ spec, direction }, { layout, layouts, headDim }) => {
   const want = expectedPairs(spec, direction);
-  const [have, wanted] = [pairs, want].map((list) => list.map(({ read, write }) => `${read}>${write}`));
+  const keys = (list: readonly PairAt[]): string[] => list.map(({ read, write }) => `${read}>${write}`);
+  const wanted = keys(want);
   // Pairs that rotate too little to be seen are missing in the layout: that is not a difference.
-  if (wanted!.every((key) => have!.includes(key))) return undefined;
-  if (wanted!.slice(0, have!.length).every((key, n) => key === have![n])) return undefined;
+  const asWanted = ({ pairs }: PairLayout): boolean => {
+    const have = keys(pairs);
+    return wanted.every((key) => have.includes(key)) || wanted.slice(0, have.length).every((key, n) => key === have[n]);
+  };
+  if (layouts.some(asWanted)) return undefined;
+  const { name, distance, pairs } = layout!;
   const says = ({ read, write }: PairAt): string =>
     read.join() === write.join() ? `(${read.join(', ')})` : `(${read.join(', ')}) written to (${write.join(', ')})`;
   const names: Partial<Record<typeof name, string>> = {
@@ -92,69 +106,132 @@ function expectedPairs(spec: Expected['spec'], direction: Expected['direction'])
 
 const dimensions: Compare = ({ spec }, { geometry, layout }) => {
   const [first, end] = windowOf(spec);
-  const turned = geometry!.dims.flatMap((kind, i) => (kind === 'turned' ? [i] : []));
+  const of = (wanted: DimKind): number[] => geometry!.dims.flatMap((kind, i) => (kind === wanted ? [i] : []));
+  const turned = of('turned');
+  const parts: string[] = [];
+  for (const [kind, words] of [
+    ['zero', 'hold 0 in every row'],
+    ['nan', 'hold no finite number in any row'],
+  ] as const)
+    if (of(kind).length > 0) parts.push(`Dimensions ${ranges(of(kind))} ${words}.`);
   if (turned.some((i) => i < first || i >= end))
-    return `Dimensions ${ranges(turned)} rotate; only ${first}-${end - 1} should (rotary_dim ${end - first}).`;
-  if (layout!.first > first)
-    return `The first dimension that rotates is ${layout!.first}; expected is dimension ${first}.`;
-  return undefined;
+    parts.push(`Dimensions ${ranges(turned)} rotate; only ${first}-${end - 1} should (rotary_dim ${end - first}).`);
+  else if (layout!.first > first && geometry!.dims[first] === 'still')
+    parts.push(`The first dimension that rotates is ${layout!.first}; expected is dimension ${first}.`);
+  return parts.length > 0 ? parts.join(' ') : undefined;
 };
 
-const direction: Compare = ({ direction = 'forward' }, { sign }) => {
-  if (sign === undefined) return 'Some pairs rotate forward and some backward.';
+const direction: Compare = ({ direction = 'forward' }, { sign, pairs, formulas }) => {
+  if (sign === undefined) {
+    const of = (way: number): number[] =>
+      pairs.flatMap((pair, j) => (pair.turns && pair.known && pair.frequency * way > 0 ? [j] : []));
+    if (of(1).length === 0 || of(-1).length === 0) return undefined;
+    return `Pairs ${ranges(of(1))} rotate forward, pairs ${ranges(of(-1))} backward.`;
+  }
   const found = sign < 0 ? 'backward' : 'forward';
-  if (found === direction) return undefined;
+  if (found === direction || formulas.length > 0) return undefined;
   return `It rotates ${found}; expected is ${direction} (sin has the opposite sign).`;
 };
 
 const frequencies: Compare = ({ spec }, found) => {
   const { invFreq } = frequenciesOf(spec);
+  if (found.formulas.length > 0)
+    return `The frequency of pair j is ${found.formulas.join(', or ')}; expected is ${expectedWords(spec)}.`;
   const pairs = found.pairs.slice(0, invFreq.length);
   const off = pairs.flatMap((pair, j) => (outside(pair, invFreq[j]!) ? [j] : []));
   const more = found.pairs.slice(invFreq.length).filter((pair) => pair.turns).length;
   if (off.length === 0 && more === 0) return undefined;
   const still = off.filter((j) => !pairs[j]!.turns);
-  const turning = off.filter((j) => pairs[j]!.turns);
-  const ratios = turning.flatMap((j) => (invFreq[j]! > 0 ? [Math.abs(pairs[j]!.frequency) / invFreq[j]!] : []));
+  const turning = off.filter((j) => pairs[j]!.turns && pairs[j]!.known);
+  const unknown = off.filter((j) => pairs[j]!.turns && !pairs[j]!.known);
+  // A frequency that is known to a few per cent only has no factor.
+  const clear = turning.filter((j) => {
+    const { low, high, frequency } = pairs[j]!;
+    return invFreq[j]! > 0 && high - low < 0.02 * Math.abs(frequency);
+  });
+  const ratios = clear.map((j) => Math.abs(pairs[j]!.frequency) / invFreq[j]!);
   const parts: string[] = [];
-  if (ratios.length > 0 && ratios.every((r) => Math.abs(r / ratios[0]! - 1) < 1e-3)) {
+  const same = ratios.length === turning.length && ratios.every((r) => Math.abs(r / ratios[0]! - 1) < 1e-3);
+  if (ratios.length > 0 && same) {
     const which = ratios.length === invFreq.length ? 'every pair' : `pairs ${ranges(turning)}`;
-    parts.push(`The frequency of ${which} is ${short(ratios[0]!)} times the expected one`);
-  } else if (ratios.length > 0) {
-    const factors = `from ${short(Math.min(...ratios))} to ${short(Math.max(...ratios))}`;
-    parts.push(`The frequencies of pairs ${ranges(off)} differ, by factors ${factors}`, lawWords(spec, found));
+    const unit = factorWords(ratios[0]!, 1e-6);
+    parts.push(`The frequency of ${which} is ${short(ratios[0]!)} times the expected one${unit ? ` (${unit})` : ''}`);
+  } else if (turning.length > 0) {
+    const of = clear.length < turning.length ? `, of pairs ${ranges(clear)}` : '';
+    const factors =
+      ratios.length > 0 ? `, by factors from ${short(Math.min(...ratios))} to ${short(Math.max(...ratios))}${of}` : '';
+    const law = lawWords(spec, found);
+    parts.push(`The frequencies of pairs ${ranges(turning)} differ${factors}`, ...(law ? [law] : []));
   }
-  if (still.length > 0) parts.push(`pairs ${ranges(still)} do not rotate`);
+  if (unknown.length > 0)
+    parts.push(
+      `${parts.length > 0 ? 'the' : 'The'} angles of pairs ${ranges(unknown)} are not those of the expected frequencies; these positions do not show how many whole turns they made`,
+    );
+  if (still.length > 0)
+    parts.push(`${parts.length > 0 ? 'pairs' : 'Pairs'} ${ranges(still)} do not rotate, or by less than the noise`);
   if (more > 0) parts.push(`${more} more pairs rotate than expected`);
   return `${parts.join('; ')}.`;
 };
 
-/** Whether a pair's frequency differs by more than f32 rounding. */
-function outside({ frequency, low, high, turns }: FoundPair, wanted: number): boolean {
+function expectedWords({ base, frequencyDim, rotaryDim, headDim, scaling }: Expected['spec']): string {
+  const scaled = scaling && scaling.kind !== 'none' ? `, with ${scaling.kind} scaling` : '';
+  return `${short(base)}^(−2j/${frequencyDim ?? rotaryDim ?? headDim})${scaled}`;
+}
+
+/** Whether a pair's frequency differs by more than f32 rounding, however many whole turns it may have made. */
+function outside({ frequency, low, high, turns, known, others, period }: FoundPair, wanted: number): boolean {
   const slack = 1e-5 * wanted;
   if (!turns) return wanted > Math.max(Math.abs(low), Math.abs(high)) + slack;
-  const [a, b] = frequency < 0 ? [-high, -low] : [low, high];
-  return wanted < a - slack || wanted > b + slack;
+  if (known) {
+    const [a, b] = frequency < 0 ? [-high, -low] : [low, high];
+    return wanted < a - slack || wanted > b + slack;
+  }
+  return [[low, high] as const, ...others].every(([a, b]) => {
+    const middle = (a + b) / 2;
+    const nearest = (way: number): number =>
+      Math.abs(way * wanted - middle - period * Math.round((way * wanted - middle) / period));
+    return Math.min(nearest(1), nearest(-1)) > (b - a) / 2 + slack;
+  });
 }
 
-function lawWords(spec: Expected['spec'], { law }: Identification): string {
-  if (!law) return 'they follow no rule with one base';
+/** The law of the frequencies in words; undefined where there may be one that was not measured well enough. */
+function lawWords(spec: Expected['spec'], { law, pairs }: Identification): string | undefined {
+  if (!law)
+    return pairs.every((pair) => pair.known || !pair.turns)
+      ? 'they are not those of one base, with or without linear, llama3 or YaRN scaling'
+      : undefined;
   const denominator = spec.frequencyDim ?? spec.rotaryDim ?? spec.headDim;
   const bases = basesOf(law, [denominator, spec.headDim]);
-  const baseOver = (dim: number): number => bases.find((one) => one.denominator === dim)!.base;
-  const expected = (base: number): boolean => Math.abs(base / spec.base - 1) < 1e-4;
+  const over = (dim: number): FoundBase => bases.find((one) => one.denominator === dim)!;
+  const expected = ({ base, error }: FoundBase): boolean =>
+    error < 0.05 && Math.abs(base / spec.base - 1) < Math.max(1e-4, error);
   const { scaling } = law;
   const scaled = scaling.kind === 'none' ? '' : ` with ${scaling.kind} scaling by ${short(scaling.factor)}`;
-  if (denominator !== spec.headDim && expected(baseOver(spec.headDim)))
+  if (denominator !== spec.headDim && expected(over(spec.headDim)))
     return `they are those of base ${short(spec.base)} with exponents over head_dim=${spec.headDim} instead of ${denominator}${scaled}`;
-  const base = baseOver(denominator);
-  if (expected(base)) return `they are those of the expected base, ${short(spec.base)},${scaled || ' without scaling'}`;
-  return `they are those of base ${short(base)} instead of ${short(spec.base)}${scaled}`;
+  const found = over(denominator);
+  if (expected(found))
+    return `they are those of the expected base, ${short(spec.base)},${scaled || ' without scaling'}`;
+  if (!(found.error < 0.5)) return undefined;
+  const about = found.error > 1e-4 ? ` (± ${short(Number((100 * found.error).toPrecision(1)))} %)` : '';
+  return `they are those of base ${short(found.base)}${about} instead of ${short(spec.base)}${scaled}${otherReading(law, denominator, spec.base)}`;
 }
 
-const magnitude: Compare = ({ spec }, { gain, gainRange, geometry }) => {
+/** The expected base with another denominator: twice it is j for 2j. */
+function otherReading({ step, stepBound }: FrequencyLaw, denominator: number, wanted: number): string {
+  const exact = (2 * Math.log(wanted)) / step;
+  const even = 2 * Math.round(exact / 2);
+  const slack = Math.max(1e-5 * exact, (2 * stepBound * exact) / step);
+  if (!(slack < 0.1) || even < 2 || Math.abs(even - exact) > slack) return '';
+  const half = even === 2 * denominator ? ` (j/${denominator})` : '';
+  return `, or of the expected base with exponents over ${even}${half} instead of ${denominator}`;
+}
+
+const magnitude: Compare = ({ spec }, { gain, gainRange, gains, geometry }) => {
   const { attentionFactor } = frequenciesOf(spec);
-  if (gain === undefined || !gainRange) return 'Not all pairs are lengthened by the same factor.';
+  if (gains)
+    return `cos is multiplied by ${short(gains.cos)} and sin by ${short(gains.sin)}; expected is ${short(attentionFactor)} for both.`;
+  if (gain === undefined || !gainRange) return 'Not all pairs of all tokens are lengthened by the same factor.';
   if (attentionFactor < gainRange[0] - 1e-6 || attentionFactor > gainRange[1] + 1e-6) {
     const square = Math.abs(gain / attentionFactor ** 2 - 1) < 1e-3 ? ', the square of the expected factor' : '';
     return `Pairs become ${short(gain)} times as long${square}; expected is ${short(attentionFactor)}.`;
@@ -166,8 +243,17 @@ const magnitude: Compare = ({ spec }, { gain, gainRange, geometry }) => {
 
 const positions: Compare = (_what, { positions: rules, foundPositions }) => {
   if (rules.some(({ asGiven }) => asGiven)) return undefined;
-  if (rules.length > 0)
-    return `It rotates by ${rules.map(({ words }) => words).join(', or by ')}; expected is the position as given.`;
+  if (rules.length > 0) {
+    const given = new Set(foundPositions.map((one) => one.given));
+    const used = rules[0]!.map(foundPositions[0]!.given, foundPositions[0]!.unit);
+    // One position shows only its product with the frequencies.
+    const or =
+      given.size === 1 && used !== undefined && !given.has(0)
+        ? `, or every frequency is ${short(used / [...given][0]!)} times the expected one`
+        : '';
+    return `It rotates by ${rules.map(({ words }) => words).join(', or by ')}${or}; expected is the position as given.`;
+  }
+  if (foundPositions.length === 0) return undefined;
   const elsewhere = foundPositions.filter(
     ({ given, intervals }) =>
       intervals.length > 0 && !intervals.some(([low, high]) => given > low - 0.5 && given < high + 0.5),

@@ -13,8 +13,10 @@ export interface PairFit {
   /** The interval that contains the slope. */
   readonly low: number;
   readonly high: number;
-  /** Other intervals that fit: there are too few positions, or too much noise, to know the number of whole turns. */
+  /** Other intervals that fit: there is too much noise to know the number of whole turns. */
   readonly others: readonly (readonly [number, number])[];
+  /** Integer positions show a slope only up to multiples of this: 2π over their greatest common divisor. */
+  readonly period: number;
   /** Units whose angle the slope does not explain. */
   readonly against: readonly number[];
 }
@@ -22,12 +24,12 @@ export interface PairFit {
 /** The position of a unit on an axis. */
 export type PositionOf = (unit: TurnUnit, axis: number) => number;
 
-/** Beyond π a frequency cannot be told from a slower one. RoPE's are at most about 1. */
-const FASTEST = Math.PI;
-const USUAL = 1.6;
+const TURN = 2 * Math.PI;
+/** Where positions show nothing. */
+const NOTHING = { slope: 0, low: -Math.PI, high: Math.PI, others: [], period: TURN };
 
 /**
- * Fits a line through the angles of every pair.
+ * Fits a line through the angles of every pair: the slowest of those that integer positions cannot tell apart.
  *
  * @param positionOf - the assumed position of a unit
  * @param slack - relative error of an angle that was computed in f32; 0 for exact angles
@@ -63,8 +65,11 @@ function fitOnAxis(
   { positionOf, slack, fromZero }: LineOptions,
 ): Omit<PairFit, 'axes'> {
   const { units, pairs } = turns;
-  const known = units.flatMap((_what, u) => (turns.tolerance[u * pairs + j]! < 1 ? [u] : []));
   const position = (u: number): number => positionOf(units[u]!, axis);
+  // NaN: a unit whose position is unknown.
+  const known = units.flatMap((_what, u) =>
+    turns.tolerance[u * pairs + j]! < 1 && Number.isFinite(position(u)) ? [u] : [],
+  );
   const sampleAt = (u: number): AngleAt => ({
     at: position(u),
     angle: turns.angle[u * pairs + j]!,
@@ -75,7 +80,7 @@ function fitOnAxis(
     (best, u) => (best === undefined || Math.abs(position(u)) < Math.abs(position(best)) ? u : best),
     undefined,
   );
-  if (origin === undefined) return { slope: 0, low: -FASTEST, high: FASTEST, others: [], against: [] };
+  if (origin === undefined) return { ...NOTHING, against: [] };
   const start = fromZero ? { at: 0, angle: 0, tolerance: 0 } : sampleAt(origin);
   const samples = known
     .filter((u) => fromZero || u !== origin)
@@ -85,18 +90,18 @@ function fitOnAxis(
     });
   if (!samples.some(({ at }) => at !== 0)) {
     const against = samples.filter((s) => Math.abs(wrap(s.angle)) > s.tolerance).map(({ u }) => u);
-    return { slope: 0, low: -FASTEST, high: FASTEST, others: [], against };
+    return { ...NOTHING, against };
   }
-  const step = Math.min(...samples.filter(({ at }) => at !== 0).map(({ at }) => Math.abs(at)));
-  const fastest = step <= 1 ? FASTEST : USUAL;
-  const { intervals, against } = solveSlope(samples, -fastest, fastest, slack);
+  const period = TURN / samples.reduce((divisor, { at }) => gcd(divisor, Math.abs(at)), 0);
+  const { intervals, against } = solveSlope(samples, -period / 2, period / 2, slack);
   const rated = intervals.map((interval) => rate(samples, interval, slack)).sort((p, q) => p.chi - q.chi);
   const best = rated[0]!;
   return {
     slope: best.slope,
     low: best.interval[0],
     high: best.interval[1],
-    others: rated.slice(1, 64).map(({ interval }) => interval),
+    others: rated.slice(1).map(({ interval }) => interval),
+    period,
     against: against.map((n) => samples[n]!.u),
   };
 }
@@ -111,4 +116,9 @@ function rate(samples: readonly AngleAt[], interval: readonly [number, number], 
     0,
   );
   return { interval, slope, chi };
+}
+
+function gcd(a: number, b: number): number {
+  while (b > 0) [a, b] = [b, a % b];
+  return a;
 }

@@ -1,5 +1,7 @@
 /** The rule behind frequencies: the line of their logarithms gives the base, deviations the scaling. @module */
 
+import { UNIT_ROUNDOFF } from '../tolerance.js';
+
 /** A measured frequency with its bounds; all >= 0. */
 export interface Measured {
   /** The exponent's numerator: `base^(−2·exponent / denominator)`. */
@@ -36,8 +38,10 @@ export type FoundScaling =
 export interface FrequencyLaw {
   /** ln frequency falls by this from exponent to exponent: `2·ln base / denominator`. */
   readonly step: number;
-  /** Error of `step`. */
+  /** Standard error of `step`. */
   readonly stepError: number;
+  /** How far `step` can be from the truth at most, also for frequencies computed in f32. */
+  readonly stepBound: number;
   readonly scaling: FoundScaling;
   /** What the rule says for each measurement. */
   readonly fitted: Float64Array;
@@ -54,17 +58,48 @@ export function fitLaw(measured: readonly Measured[]): FrequencyLaw | undefined 
     if (usable.length < 2) return undefined;
     for (const fit of [fitPlain, fitLinear, fitLlama3, fitYarn]) {
       const law = fit(wide, usable);
-      if (law && runsThrough(law, wide)) return law;
+      if (law && runsThrough(law, wide)) return { ...law, stepBound: boundOf(law, usable) };
     }
   }
   return undefined;
 }
 
-function runsThrough({ fitted, step, stepError }: FrequencyLaw, measured: readonly Measured[]): boolean {
+/** A law before its bound. */
+type Fitted = Omit<FrequencyLaw, 'stepBound'>;
+
+/**
+ * Any two frequencies, or one and pair 0's, bound the step by their own errors; the best two are taken. A frequency in
+ * f32, by powers or by repeated products, is off by up to 8 + 2j roundings.
+ */
+function boundOf({ step, scaling }: Fitted, usable: readonly Measured[]): number {
+  const straight = usable.filter(
+    (m) =>
+      scaling.kind === 'none' ||
+      scaling.kind === 'linear' ||
+      Math.abs(m.frequency * Math.exp(step * m.exponent) - 1) < 1e-3,
+  );
+  const start = scaling.kind === 'linear' ? -Math.log(scaling.factor) : 0;
+  const widths = straight.map((m) => {
+    const line = start - step * m.exponent;
+    const f32 = (8 + 2 * m.exponent) * UNIT_ROUNDOFF.f32;
+    return Math.max(Math.log(m.high) - line, line - Math.log(m.low), 0) + f32;
+  });
+  let bound = Infinity;
+  for (const [a, m] of straight.entries()) {
+    if (scaling.kind !== 'linear' && m.exponent > 0) bound = Math.min(bound, widths[a]! / m.exponent);
+    for (let b = 0; b < a; b++) {
+      const apart = Math.abs(m.exponent - straight[b]!.exponent);
+      if (apart > 0) bound = Math.min(bound, (widths[a]! + widths[b]!) / apart);
+    }
+  }
+  return bound;
+}
+
+function runsThrough({ fitted, step, stepError }: Fitted, measured: readonly Measured[]): boolean {
   return measured.every((m, n) => inside(m, fitted[n]!, 2 * stepError * (m.exponent + 1 / step)));
 }
 
-function fitPlain(measured: readonly Measured[], usable: readonly Measured[]): FrequencyLaw | undefined {
+function fitPlain(measured: readonly Measured[], usable: readonly Measured[]): Fitted | undefined {
   const line = throughOrigin(usable);
   return (
     line && {
@@ -75,7 +110,7 @@ function fitPlain(measured: readonly Measured[], usable: readonly Measured[]): F
   );
 }
 
-function fitLinear(measured: readonly Measured[], usable: readonly Measured[]): FrequencyLaw | undefined {
+function fitLinear(measured: readonly Measured[], usable: readonly Measured[]): Fitted | undefined {
   const line = straightLine(usable);
   if (!line) return undefined;
   const factor = Math.exp(-line.start);
@@ -134,7 +169,7 @@ function findStep(usable: readonly Measured[]): Stepped | undefined {
   return { ...line, factor: 1 / divided, factorError: (high - low) / divided, between };
 }
 
-function fitLlama3(measured: readonly Measured[], usable: readonly Measured[]): FrequencyLaw | undefined {
+function fitLlama3(measured: readonly Measured[], usable: readonly Measured[]): Fitted | undefined {
   const found = findStep(usable);
   if (!found || found.between.length < 2) return undefined;
   const { step, stepError, factor, factorError, between } = found;
@@ -153,7 +188,7 @@ function fitLlama3(measured: readonly Measured[], usable: readonly Measured[]): 
   return { step, stepError, scaling: { kind: 'llama3', factor, factorError, divideFrom, keepUpTo }, fitted };
 }
 
-function fitYarn(measured: readonly Measured[], usable: readonly Measured[]): FrequencyLaw | undefined {
+function fitYarn(measured: readonly Measured[], usable: readonly Measured[]): Fitted | undefined {
   const found = findStep(usable);
   if (!found) return undefined;
   const { step, stepError, factor, factorError, between } = found;

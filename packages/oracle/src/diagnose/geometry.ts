@@ -18,8 +18,8 @@ export interface PairLayout {
   readonly pairs: readonly PairAt[];
 }
 
-/** What happened to a dimension; `turned` means rotated. */
-export type DimKind = 'still' | 'scaled' | 'turned';
+/** What happened to a dimension; `turned` means rotated; `zero` and `nan` are what y holds in every row. */
+export type DimKind = 'still' | 'scaled' | 'turned' | 'zero' | 'nan';
 
 /** What happened to the dimensions of a head. */
 export interface Geometry {
@@ -30,6 +30,8 @@ export interface Geometry {
   readonly layouts: readonly PairLayout[];
   /** Dimensions whose x is 0 in every row: their rotation is unknown. */
   readonly dark: readonly number[];
+  /** Without a layout: the rotated dimensions that keep their joint length with another one, in the same two places. */
+  readonly matched?: readonly number[];
 }
 
 /** Finds the pairs; there is no layout when nothing was rotated, or when no pairs keep their lengths. */
@@ -39,12 +41,22 @@ export function findGeometry(sample: Sample): Geometry {
   const dark = dims.flatMap((_what, i) => (isDark(sample, i) ? [i] : []));
   const turned = dims.flatMap((kind, i) => (kind === 'turned' ? [i] : []));
   if (turned.length === 0) return { dims, layouts: [], dark };
-  const layouts = candidates(headDim, turned).filter((layout) =>
-    layout.pairs.every((pair) => keepsLength(sample, pair)),
+  const lost = new Set(dims.flatMap((kind, i) => (kind === 'zero' || kind === 'nan' ? [i] : [])));
+  const whole = (pair: PairAt): boolean => !pair.write.some((i) => lost.has(i));
+  const all = candidates(headDim, turned);
+  // Where cos and sin are lengthened by different factors, the length is kept only among the heads of one token.
+  for (const rows of [undefined, sample.heads.length].filter((n) => n !== 1)) {
+    const layouts = all.filter((layout) =>
+      layout.pairs.every((pair) => !whole(pair) || keepsLength(sample, pair, rows)),
+    );
+    if (layouts.length > 0) return { dims, layouts: simplest(layouts, turned), dark };
+  }
+  const partners = new Map(
+    turned.map((i) => [i, turned.filter((p) => p !== i && keepsLength(sample, same(Math.min(i, p), Math.max(i, p))))]),
   );
-  if (layouts.length > 0) return { dims, layouts: simplest(layouts, turned), dark };
-  const free = freePairs(sample, turned);
-  return { dims, layouts: free ? [free] : [], dark };
+  const free = freePairs(partners);
+  const matched = turned.filter((i) => partners.get(i)!.length > 0);
+  return free ? { dims, layouts: [free], dark } : { dims, layouts: [], dark, matched };
 }
 
 function isDark({ x, headDim }: Sample, i: number): boolean {
@@ -52,8 +64,20 @@ function isDark({ x, headDim }: Sample, i: number): boolean {
   return true;
 }
 
+/** Whether nothing but zeros, or no finite number, was written to a dimension. */
+export function lostDim(x: Float64Array, y: Float64Array, headDim: number, i: number): 'zero' | 'nan' | undefined {
+  const all = (is: (at: number) => boolean): boolean => {
+    for (let at = i; at < y.length; at += headDim) if (!is(at)) return false;
+    return true;
+  };
+  if (all((at) => !Number.isFinite(y[at]!))) return 'nan';
+  return all((at) => y[at] === 0) && !all((at) => x[at] === 0) ? 'zero' : undefined;
+}
+
 function kindOfDim(sample: Sample, i: number): DimKind {
   const { x, y, noise, headDim } = sample;
+  const lost = lostDim(x, y, headDim, i);
+  if (lost) return lost;
   let still = true;
   let [low, high] = [-Infinity, Infinity];
   for (let at = i; at < x.length; at += headDim) {
@@ -70,10 +94,11 @@ function kindOfDim(sample: Sample, i: number): DimKind {
   return low <= high ? 'scaled' : 'turned';
 }
 
-/** Whether |y|² / |x|² of a pair is the same for all tokens and heads. */
-function keepsLength({ x, y, noise, headDim }: Sample, { read, write }: PairAt): boolean {
+/** Whether |y|² / |x|² of a pair is the same for all tokens and heads, or for every `rows` rows that follow each other. */
+function keepsLength({ x, y, noise, headDim }: Sample, { read, write }: PairAt, rows?: number): boolean {
   let [low, high] = [-Infinity, Infinity];
   for (let at = 0; at < x.length; at += headDim) {
+    if (rows && (at / headDim) % rows === 0) [low, high] = [-Infinity, Infinity];
     const input = x[at + read[0]]! ** 2 + x[at + read[1]]! ** 2;
     const [y0, y1] = [y[at + write[0]]!, y[at + write[1]]!];
     const [e0, e1] = [noise[at + write[0]]!, noise[at + write[1]]!];
@@ -172,15 +197,11 @@ function simplest(layouts: readonly PairLayout[], turned: readonly number[]): Pa
 }
 
 /** Pairs of no known layout: each rotated dimension has exactly one partner with which it keeps its length. */
-function freePairs(sample: Sample, turned: readonly number[]): PairLayout | undefined {
+function freePairs(partners: ReadonlyMap<number, readonly number[]>): PairLayout | undefined {
   const pairs: PairAt[] = [];
-  const done = new Set<number>();
-  for (const i of turned) {
-    if (done.has(i)) continue;
-    const partners = turned.filter((p) => p !== i && !done.has(p) && keepsLength(sample, same(i, p)));
-    if (partners.length !== 1) return undefined;
-    pairs.push(same(i, partners[0]!));
-    done.add(i).add(partners[0]!);
+  for (const [i, of] of partners) {
+    if (of.length !== 1 || partners.get(of[0]!)![0] !== i) return undefined;
+    if (i < of[0]!) pairs.push(same(i, of[0]!));
   }
   const [a, b] = pairs[0]!.read;
   return { name: 'free', first: a, distance: b - a, pairs };

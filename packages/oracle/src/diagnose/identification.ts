@@ -26,10 +26,16 @@ export type Outcome =
 export interface FoundPair {
   readonly read: readonly [number, number];
   readonly write: readonly [number, number];
-  /** Radians a position, negative backwards. */
+  /** Radians a position, negative backwards; the slowest reading where it is not known. */
   readonly frequency: number;
   readonly low: number;
   readonly high: number;
+  /** Whether the number of whole turns between positions is known. */
+  readonly known: boolean;
+  /** Other intervals that contain the frequency where it is not known, each up to multiples of `period`. */
+  readonly others: readonly (readonly [number, number])[];
+  /** Positions show the frequency only up to multiples of this, in radians a position. */
+  readonly period: number;
   readonly gain: number;
   /** Axes that explain it. */
   readonly axes: readonly number[];
@@ -45,13 +51,19 @@ export interface Identification {
   readonly numAxes: number;
   readonly geometry: Geometry | undefined;
   readonly layout: PairLayout | undefined;
+  /** All layouts that the data cannot tell apart, `layout` among them. */
+  readonly layouts: readonly PairLayout[];
   readonly pairs: readonly FoundPair[];
-  /** −1 when every pair turns backwards. */
+  /** −1 when every known pair turns backwards; undefined when they differ, or none is known. */
   readonly sign: 1 | -1 | undefined;
+  /** Formulas of the frequencies where base and scaling do not say it; several when the data cannot tell. */
+  readonly formulas: readonly string[];
   /** The magnitude, where all pairs share one. */
   readonly gain: number | undefined;
   /** Its bounds. */
   readonly gainRange: readonly [low: number, high: number] | undefined;
+  /** The factors of cos and sin where they are not the same; `error` is the largest, absolute. */
+  readonly gains: { readonly cos: number; readonly sin: number; readonly error: number } | undefined;
   readonly law: FrequencyLaw | undefined;
   /** Readings of the base, the likeliest first. */
   readonly bases: readonly FoundBase[];
@@ -62,6 +74,8 @@ export interface Identification {
   /** The evidence for it. */
   readonly foundPositions: readonly FoundPosition[];
   readonly headsAgree: boolean;
+  /** How many heads of each token were measured, and how many there are. */
+  readonly headsSeen: readonly [measured: number, all: number];
   /** The rotation as a record, where it can be written as one. */
   readonly expected: Expected | undefined;
   /** Up to which noise that record explains y; undefined when it does not. */

@@ -1,16 +1,19 @@
 /** What a kernel did, from x, y and positions alone. What the data cannot tell stays open. @module */
-import type { RopeAxes } from 'ropewalk';
+import type { FloatDtype, RopeAxes } from 'ropewalk';
 import { UNIT_ROUNDOFF } from '../tolerance.js';
+import { provenFamilies, twoGains } from './frequency-families.js';
 import { fitPairs, type PairFit, type PositionOf } from './frequency-fit.js';
-import { type FrequencyLaw, fitLaw, type Measured } from './frequency-law.js';
-import { findGeometry, type Geometry, type PairLayout } from './geometry.js';
+import { type FrequencyLaw, fitLaw } from './frequency-law.js';
+import { findGeometry, type Geometry, lostDim, type PairLayout } from './geometry.js';
 import type { FoundPair, Identification, Outcome } from './identification.js';
+import type { Tier } from './noise.js';
 import { type Heads, type Observation, readObservation } from './observation.js';
 import { explainPositions, type FoundPosition, findPositions, type PositionRule } from './position-fit.js';
 import { rebuild } from './rebuild.js';
 import { type Sample, takeSample } from './sample.js';
-import { axesRules, basesOf } from './spec-fit.js';
-import { measureTurns, type Turns } from './turns.js';
+import { axesRules, basesOf, usualDenominators } from './spec-fit.js';
+import { measureTurns, type Turns, type TurnUnit } from './turns.js';
+import { measuredOf, type Resolved, resolveTurns } from './whole-turns.js';
 
 /**
  * Identifies the rotation that turned x into y, without an expectation.
@@ -23,8 +26,11 @@ export function identify(observation: Observation): Identification {
   return identifyHeads(readObservation(observation));
 }
 
-/** Tables in a 16-bit dtype lengthen pairs by up to this, relative to the head's largest element. */
-const TABLE_SLACKS = [0, 3 * UNIT_ROUNDOFF.f16, 3 * UNIT_ROUNDOFF.bf16];
+/**
+ * Noise beyond rounding y, relative to the head's largest element: none; sines of a fast instruction; cos, sin and
+ * products in a 16-bit dtype.
+ */
+const SLACKS = [0, 2 ** -19, 5 * UNIT_ROUNDOFF.f16, 5 * UNIT_ROUNDOFF.bf16];
 /** Relative error of angles that were computed in f32. */
 const ANGLE_SLACK = 12 * UNIT_ROUNDOFF.f32;
 
@@ -38,19 +44,27 @@ export function identifyHeads(heads: Heads, hint?: ArrayLike<number>): Identific
   const early = withoutTurns(heads);
   if (early) return early;
   let best: Identification | undefined;
-  for (const slack of TABLE_SLACKS) {
+  for (const slack of SLACKS) {
     const sample = takeSample(heads, slack);
     const geometry = findGeometry(sample);
     if (geometry.dims.every((kind) => kind !== 'turned'))
       return best ?? { ...nothing(heads, 'unchanged'), geometry, gain: plainGain(sample) };
-    for (const layout of geometry.layouts.slice(0, 3)) {
-      const found = describe(heads, sample, geometry, layout, hint);
-      if (found.outcome === 'rotation' && found.explains) return found;
-      best = best && rank(best) >= rank(found) ? best : found;
-    }
+    const all = geometry.layouts.slice(0, 4).map((layout) => describe(heads, sample, geometry, layout, hint));
+    // The bounds hold only if the sample has the noise that explains y.
+    const proven = all.filter(
+      ({ outcome, explains, gains }) =>
+        outcome === 'rotation' && (gains || (explains && slack >= leastSlack(explains, heads.dtype))),
+    );
+    if (proven.length > 0) return { ...proven[0]!, layouts: proven.map(({ layout }) => layout!) };
+    for (const found of all) best = best && rank(best) >= rank(found) ? best : found;
     best ??= { ...nothing(heads, 'no rotation'), geometry };
   }
   return best!;
+}
+
+function leastSlack(tier: Tier, dtype: FloatDtype): number {
+  if (tier === 'arithmetic') return 5 * UNIT_ROUNDOFF[dtype];
+  return tier === 'sines' ? SLACKS[1]! : 0;
 }
 
 function rank({ outcome, explains, positions }: Identification): number {
@@ -59,7 +73,13 @@ function rank({ outcome, explains, positions }: Identification): number {
 }
 
 function withoutTurns(heads: Heads): Identification | undefined {
-  if (heads.y.some((value) => !Number.isFinite(value))) return nothing(heads, 'not finite');
+  const { x, y, headDim } = heads;
+  const at = y.findIndex((value) => !Number.isFinite(value));
+  if (at >= 0) {
+    const lost = Array.from({ length: headDim }, (_what, i) => lostDim(x, y, headDim, i) === 'nan');
+    if (lost.every(Boolean) || y.some((value, n) => !Number.isFinite(value) && !lost[n % headDim]))
+      return nothing(heads, 'not finite');
+  }
   if (heads.y.every((value) => value === 0) && heads.x.some((value) => value !== 0)) return nothing(heads, 'zero');
   return undefined;
 }
@@ -72,16 +92,20 @@ function nothing(heads: Heads, outcome: Outcome): Identification {
     numAxes: heads.numAxes,
     geometry: undefined,
     layout: undefined,
+    layouts: [],
     pairs: [],
     sign: undefined,
+    formulas: [],
     gain: undefined,
     gainRange: undefined,
+    gains: undefined,
     law: undefined,
     bases: [],
     axes: [],
     positions: [],
     foundPositions: [],
     headsAgree: true,
+    headsSeen: [0, heads.heads],
     expected: undefined,
     explains: undefined,
     open: [],
@@ -105,16 +129,17 @@ function describe(
   layout: PairLayout,
   hint: ArrayLike<number> | undefined,
 ): Identification {
-  const turns = measureTurns(sample, layout);
-  const { fits, rules, found } = fitWithPositions(turns, heads, hint);
-  const pairs = fits.map((fit, j) => foundPair(fit, layout, turns, j));
-  const clean = fits.every(({ against }) => against.length === 0);
-  const turning = pairs.filter((pair) => pair.turns);
-  const sign = turning.every(({ frequency }) => frequency > 0)
-    ? 1
-    : turning.every(({ frequency }) => frequency < 0)
-      ? -1
+  const measured = measureTurns(sample, layout, geometry.dims);
+  const common = commonGain(measured);
+  const two =
+    common.gain === undefined && heads.numAxes === 1
+      ? twoGains(measured, (unit) => unit.positions[0]!, hint, heads.headDim)
       : undefined;
+  const turns = two ? { ...measured, angle: two.angle } : measured;
+  const { fits, known, rules, found, ...placed } = fitWithPositions(turns, heads, hint);
+  const pairs = fits.map((fit, j) => foundPair(fit, known[j]!, layout, turns, j));
+  const clean = fits.every(({ against }) => against.length === 0);
+  const sign = signOf(pairs);
   const axes =
     heads.numAxes > 1
       ? axesRules(
@@ -123,44 +148,75 @@ function describe(
         )
       : [];
   const { law, exponents } = lawOf(pairs, axes);
+  // Frequencies of no base may still have a formula.
+  const rule = rules[0];
+  const formulas =
+    !law && rule && heads.numAxes === 1 && placed.formulas.length === 0 && known.every(Boolean)
+      ? provenFamilies(turns, (unit) => rule.map(unit.positions[0]!, unit) ?? Number.NaN, {
+          fits,
+          hint,
+          headDim: heads.headDim,
+        }).flatMap(({ words }) => words ?? [])
+      : placed.formulas;
   const windowDim = 2 * layout.pairs.length;
   const shown = 2 * pairs.filter((pair) => pair.turns).length;
-  const bases = law
-    ? basesOf(law, [...(exponents === 'restart' ? [windowDim / 2] : []), windowDim, shown, heads.headDim])
-    : [];
-  const { gain, gainRange } = commonGain(turns);
+  const denominators = [...(exponents === 'restart' ? [windowDim / 2] : []), windowDim, shown, heads.headDim];
+  const bases = law ? basesOf(law, usualDenominators(law, denominators, heads.headDim)) : [];
   const partial: Identification = {
     ...nothing(
       heads,
-      turns.mirrored ? 'mirrored' : clean && turns.headsAgree && sign !== undefined ? 'rotation' : 'odd rotation',
+      turns.mirrored ? 'mirrored' : clean && turns.headsAgree && sign !== 'mixed' ? 'rotation' : 'odd rotation',
     ),
     geometry,
     layout,
+    layouts: geometry.layouts,
     pairs,
-    sign,
-    gain,
-    gainRange,
+    sign: sign === 'mixed' ? undefined : sign,
+    formulas,
+    ...common,
+    gains: two?.gains,
     law,
     bases,
     axes,
     positions: rules,
     foundPositions: found,
     headsAgree: turns.headsAgree,
+    headsSeen: [sample.heads.length, heads.heads],
   };
   const built = rebuild(partial, heads);
-  return { ...partial, ...built, open: openQuestions(partial, heads, sample) };
+  const { base, frequencyDim } = built.expected?.spec ?? {};
+  // A round base that gives y is the likeliest of those within the error.
+  const named = bases.map((one) =>
+    one.denominator === frequencyDim && Math.abs(base! / one.base - 1) <= one.error ? { ...one, base: base! } : one,
+  );
+  return { ...partial, ...built, bases: named, open: openQuestions(partial, heads, sample) };
 }
 
+/** Undefined where no frequency is known. */
+function signOf(pairs: readonly FoundPair[]): 1 | -1 | 'mixed' | undefined {
+  const signs = new Set(pairs.flatMap((pair) => (pair.turns && pair.known ? [Math.sign(pair.frequency)] : [])));
+  return signs.size > 1 ? 'mixed' : ([...signs][0] as 1 | -1 | undefined);
+}
+
+/** Frequencies, and the positions that give them. */
+interface Placed extends Resolved {
+  readonly rules: readonly PositionRule[];
+  readonly found: readonly FoundPosition[];
+}
+
+const against = (fits: readonly PairFit[]): number => fits.reduce((sum, fit) => sum + fit.against.length, 0);
+const turnsKnown = ({ fits, known }: Resolved): boolean =>
+  fits.some(({ low, high }, j) => known[j] && (low > 0 || high < 0));
+
 /**
- * Frequencies depend on positions and the reverse: small positions that agree give frequencies first, then both are
- * refined.
+ * Frequencies depend on positions and the reverse: positions as given first, then those that the expected frequencies
+ * show, then frequencies from small positions, which most mistakes leave as they are.
  */
-function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | undefined) {
-  const { numAxes } = heads;
+function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | undefined): Placed {
+  const { numAxes, headDim } = heads;
   const given: PositionOf = (unit, axis) => unit.positions[axis]!;
-  const against = (fits: readonly PairFit[]): number => fits.reduce((sum, fit) => sum + fit.against.length, 0);
   // The simplest line first: exact and through 0, then shifted, then with the errors of f32 angles.
-  let slack = 0;
+  let [slack, zero] = [0, true];
   let fits = fitPairs(turns, numAxes, given, 0, true);
   for (const [relative, fromZero] of [
     [0, false],
@@ -169,44 +225,80 @@ function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | 
   ] as const) {
     if (against(fits) === 0) break;
     const other = fitPairs(turns, numAxes, given, relative, fromZero);
-    if (against(other) < against(fits)) [fits, slack] = [other, relative];
+    if (against(other) < against(fits)) [fits, slack, zero] = [other, relative, fromZero];
   }
-  const known = positionsBy(turns, heads, fits, slack);
-  if (numAxes > 1 || (known.rules.length > 0 && against(fits) === 0)) return { fits, ...known };
-  const hinted =
+  if (numAxes > 1) {
+    const known = fits.map(({ others, period }) => others.length === 0 && period > Math.PI);
+    return { fits, known, formulas: [], ...positionsBy(turns, heads, fits, slack) };
+  }
+  const resolved = resolveTurns(turns, (unit) => (zero ? unit.positions[0]! : Number.NaN), { fits, hint, headDim });
+  const clean = against(fits) === 0 && turnsKnown(resolved);
+  const own = clean ? positionsBy(turns, heads, resolved.fits, slack) : { rules: [], found: [] };
+  const one = new Set(turns.units.map(({ positions }) => positions[0])).size === 1;
+  if (own.rules[0]?.asGiven && !(one && resolved.formulas.length === 0)) return { ...resolved, ...own };
+  const expected =
     hint && hint.length >= turns.pairs
       ? positionsFrom(turns, heads, hint, new Float64Array(turns.pairs), ANGLE_SLACK)
       : undefined;
-  for (const tried of [known, hinted, ...bySmallPositions(turns, heads)]) {
-    const rule = tried?.rules[0];
-    if (!tried || !rule || rule.asGiven) continue;
-    for (const relative of [0, ANGLE_SLACK]) {
-      const again = fitPairs(turns, 1, (unit) => rule.map(unit.positions[0]!, unit), relative);
-      if (against(again) === 0) return { fits: again, ...tried };
-    }
+  if (expected?.rules[0]?.asGiven === false) {
+    const placed = atPositions(turns, heads, expected, hint);
+    if (placed) return placed;
+  }
+  if (own.rules.length > 0) return { ...resolved, ...own };
+  for (const tried of bySmallPositions(turns, heads, hint)) {
+    const placed = tried.rules[0]?.asGiven === false && atPositions(turns, heads, tried, hint);
+    if (placed) return placed;
   }
   // Every token fits the expected frequencies, at positions that follow no rule.
-  if (hinted && hinted.rules.length === 0 && hinted.found.every(({ intervals }) => intervals.length > 0)) {
+  if (expected?.rules.length === 0 && expected.found.every(({ intervals }) => intervals.length > 0)) {
     return {
-      fits: fits.map(
-        (fit, j): PairFit => ({ ...fit, slope: hint![j]!, low: hint![j]!, high: hint![j]!, others: [], against: [] }),
-      ),
-      ...hinted,
+      fits: fits.map((fit, j) => ({
+        ...fit,
+        slope: hint![j]!,
+        low: hint![j]!,
+        high: hint![j]!,
+        others: [],
+        against: [],
+      })),
+      known: fits.map(() => true),
+      formulas: [],
+      ...expected,
     };
   }
-  return { fits, ...known };
+  return { ...resolved, ...own };
+}
+
+/** The frequencies at the positions of a rule, if all angles are proportional to them. */
+function atPositions(
+  turns: Turns,
+  heads: Heads,
+  placed: { rules: readonly PositionRule[]; found: readonly FoundPosition[] },
+  hint: ArrayLike<number> | undefined,
+): Placed | undefined {
+  const { map } = placed.rules[0]!;
+  const positionOf = (unit: TurnUnit): number => map(unit.positions[0]!, unit) ?? Number.NaN;
+  for (const relative of [0, ANGLE_SLACK]) {
+    const fits = fitPairs(turns, 1, positionOf, relative, true);
+    if (against(fits) > 0) continue;
+    const resolved = resolveTurns(turns, positionOf, { fits, hint, headDim: heads.headDim });
+    if (turnsKnown(resolved)) return { ...resolved, ...placed };
+  }
+  return undefined;
 }
 
 /** Rounded, wrapped or clamped positions are right while they are small: frequencies from small positions alone. */
-function* bySmallPositions(turns: Turns, heads: Heads) {
+function* bySmallPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | undefined) {
   const first = turns.units[0]?.head;
   for (const limit of [65535, 4095, 255, 63, 1]) {
-    const known = turns.units.map(
+    const small = turns.units.map(
       ({ positions, head }) => head === first && positions.every((p) => Math.abs(p) <= limit),
     );
-    const tolerance = turns.tolerance.map((value, at) => (known[Math.floor(at / turns.pairs)] ? value : Infinity));
-    const fits = fitPairs({ ...turns, tolerance }, heads.numAxes, (unit, axis) => unit.positions[axis]!, 0, true);
-    if (fits.every(({ against }) => against.length === 0)) yield positionsBy(turns, heads, fits, 0);
+    const tolerance = turns.tolerance.map((value, at) => (small[Math.floor(at / turns.pairs)] ? value : Infinity));
+    const part = { ...turns, tolerance };
+    const fits = fitPairs(part, 1, (unit, axis) => unit.positions[axis]!, 0, true);
+    if (against(fits) > 0) continue;
+    const resolved = resolveTurns(part, (unit) => unit.positions[0]!, { fits, hint, headDim: heads.headDim });
+    if (turnsKnown(resolved)) yield positionsBy(turns, heads, resolved.fits, 0);
   }
 }
 
@@ -221,7 +313,7 @@ function positionsBy(turns: Turns, heads: Heads, fits: readonly PairFit[], slack
     const own = fits.flatMap((fit, j) => (fit.axes.length === 1 && fit.axes[0] === axis ? [j] : []));
     if (own.length === 0) continue;
     const here = findPositions(turns, frequency, error, own, axis, slack);
-    const rule = explainPositions(here, heads);
+    const rule = explainPositions(here, heads, axis);
     if (rule.length === 0) return { rules: [], found: here };
     if (!rule[0]!.asGiven) rules.push({ ...rule[0]!, words: `on axis ${axis}, ${rule[0]!.words}` });
     found.push(...here);
@@ -264,13 +356,7 @@ function sharpened(fits: readonly PairFit[]): { frequency: number; error: number
   return plain;
 }
 
-function measuredOf({ slope, low, high }: { slope: number; low: number; high: number }, exponent: number): Measured {
-  return slope < 0
-    ? { exponent, frequency: -slope, low: Math.max(0, -high), high: -low }
-    : { exponent, frequency: slope, low: Math.max(0, low), high };
-}
-
-function foundPair(fit: PairFit, layout: PairLayout, turns: Turns, j: number): FoundPair {
+function foundPair(fit: PairFit, known: boolean, layout: PairLayout, turns: Turns, j: number): FoundPair {
   const { read, write } = layout.pairs[j]!;
   const turned = turns.units.some(
     (_what, u) => Math.abs(turns.angle[u * turns.pairs + j]!) > turns.tolerance[u * turns.pairs + j]!,
@@ -283,13 +369,16 @@ function foundPair(fit: PairFit, layout: PairLayout, turns: Turns, j: number): F
     sum += w * turns.gain[at]!;
     weight += w;
   }
-  const { slope, low, high, axes } = fit;
+  const { slope, low, high, axes, others, period } = fit;
   return {
     read,
     write,
     frequency: slope,
     low,
     high,
+    known,
+    others,
+    period,
     gain: weight > 0 ? sum / weight : Number.NaN,
     axes,
     turns: turned && (low > 0 || high < 0),
@@ -317,7 +406,7 @@ function lawOf(
   pairs: readonly FoundPair[],
   axes: readonly RopeAxes[],
 ): { law: FrequencyLaw | undefined; exponents: 'pair' | 'restart' } {
-  const turning = pairs.flatMap((pair, j) => (pair.turns ? [{ pair, j }] : []));
+  const turning = pairs.flatMap((pair, j) => (pair.turns && pair.known ? [{ pair, j }] : []));
   const one = fitLaw(turning.map(({ pair, j }) => measuredOf({ ...pair, slope: pair.frequency }, j)));
   const vision = axes.find(({ rule }) => rule === 'vision');
   if (one || !vision) return { law: one, exponents: 'pair' };
@@ -348,14 +437,20 @@ function openQuestions(found: Identification, heads: Heads, sample: Sample): str
     );
   if (found.geometry!.dark.length > 0)
     open.push(`Dimensions ${found.geometry!.dark.join(', ')}: x is 0 there in every row.`);
-  if (distinct.size < 2) open.push('Frequencies and offset: there is only one position, so they cannot be told apart.');
-  const idle = found.pairs.filter((pair) => !pair.turns).length;
+  if (distinct.size < 2)
+    open.push('Whether frequencies or positions differ: there is only one position, which shows only their product.');
+  const idle = found.pairs.filter((pair) => !pair.turns && !Number.isNaN(pair.gain)).length;
   if (idle > 0)
     open.push(
       `${idle} of ${found.pairs.length} pairs rotate by less than the noise up to position ${reach}, or not at all.`,
     );
+  const unknown = found.pairs.filter((pair) => pair.turns && !pair.known).length;
+  if (unknown > 0)
+    open.push(
+      `How many whole turns ${unknown} pairs make from position to position, and so their frequency and direction.`,
+    );
   const vague = found.pairs.filter(
-    (pair) => pair.turns && pair.high - pair.low > 1e-2 * Math.abs(pair.frequency),
+    (pair) => pair.turns && pair.known && pair.high - pair.low > 1e-2 * Math.abs(pair.frequency),
   ).length;
   if (vague > 0) open.push(`The frequency of ${vague} pairs, to better than 1 %: positions reach only ${reach}.`);
   if (heads.heads < 2) open.push('Whether heads differ: there is only one.');

@@ -1,5 +1,6 @@
 /** The position by which each token was really rotated, and the rule from given to real positions. @module */
 import { roundTo } from 'ropewalk';
+import type { Heads } from './observation.js';
 import { type AngleAt, solveSlope } from './slope.js';
 import type { Turns, TurnUnit } from './turns.js';
 
@@ -52,60 +53,127 @@ export interface PositionRule {
   readonly words: string;
   /** Whether that is the given position. */
   readonly asGiven: boolean;
-  readonly map: (given: number, unit: TurnUnit) => number;
+  /** Undefined for tokens of which the rule says nothing. */
+  readonly map: (given: number, unit: TurnUnit) => number | undefined;
 }
 
-/** The rules that fit every found position, of the first group in which any does: as given, shifted, rounded, …. */
-export function explainPositions(
-  found: readonly FoundPosition[],
-  sizes: { seq: number; heads: number },
-): PositionRule[] {
+/** Sizes of an observation, and its positions `[axes, batch, seq]`. */
+export type Grid = Pick<Heads, 'batch' | 'seq' | 'heads' | 'positions' | 'ownPositions'>;
+
+const MAX_RULES = 6;
+
+/**
+ * The rules that fit every found position: as given; else all without a number of their own, and the nearest shifts;
+ * else those with a number that the data gives, such as a table's end.
+ */
+export function explainPositions(found: readonly FoundPosition[], grid: Grid, axis = 0): PositionRule[] {
   if (found.length === 0) return [];
-  const fits = ({ map }: PositionRule): boolean =>
-    found.every(({ unit, given, intervals }) => {
-      const p = map(given, unit);
-      return intervals.some(
-        ([low, high]) => p >= low - 1e-6 * Math.abs(p) - 1e-9 && p <= high + 1e-6 * Math.abs(p) + 1e-9,
-      );
-    });
-  for (const group of ruleGroups(found, sizes)) {
+  const fits = ({ map }: PositionRule): boolean => {
+    let said = 0;
+    return (
+      found.every(({ unit, given, intervals }) => {
+        const p = map(given, unit);
+        if (p === undefined) return true;
+        said++;
+        return intervals.some(
+          ([low, high]) => p >= low - 1e-6 * Math.abs(p) - 1e-9 && p <= high + 1e-6 * Math.abs(p) + 1e-9,
+        );
+      }) && 2 * said > found.length
+    );
+  };
+  for (const group of ruleGroups(found, grid, axis)) {
     const fitting = group.filter(fits);
-    if (fitting.length > 0) return fitting;
+    if (fitting.length > 0) return fitting.slice(0, MAX_RULES);
   }
   return [];
 }
 
-function ruleGroups(found: readonly FoundPosition[], { seq, heads }: { seq: number; heads: number }): PositionRule[][] {
+function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): PositionRule[][] {
   const rule = (words: string, map: PositionRule['map'], asGiven = false): PositionRule => ({ words, map, asGiven });
-  const groups = [[rule('the position as given', (p) => p, true)]];
-  groups.push(shifts(found).map((d) => rule(`the position ${d > 0 ? '+' : '−'} ${Math.abs(d)}`, (p) => p + d)));
-  groups.push([
-    rule('the position rounded to bf16', (p) => roundTo('bf16', p)),
-    rule('the position rounded to f16', (p) => roundTo('f16', p)),
-    rule('the position wrapped to int16', (p) => (p << 16) >> 16),
-    rule('the position wrapped to uint16', (p) => p & 0xffff),
-    rule('the position wrapped to int8', (p) => (p << 24) >> 24),
-    rule('the position wrapped to uint8', (p) => p & 0xff),
-  ]);
-  groups.push([
-    rule('the index of the token in its sequence', (_what, u) => u.seq),
-    rule('the index of the token in its sequence + 1', (_what, u) => u.seq + 1),
-    rule('the index of the token counted on through the batch', (_what, u) => u.batch * seq + u.seq),
-    rule('the index of the batch', (_what, u) => u.batch),
-  ]);
-  groups.push([
-    rule('the index of the head', (_what, u) => u.head ?? Number.NaN),
-    rule('the position + the index of the head', (p, u) => p + (u.head ?? Number.NaN)),
-    rule('the position + the index of the batch', (p, u) => p + u.batch),
-    rule(
+  return [
+    [rule('the position as given', (p) => p, true)],
+    [
+      ...shifts(found)
+        .slice(0, 2)
+        .map((d) => rule(`the position ${d > 0 ? '+' : '−'} ${Math.abs(d)}`, (p) => p + d)),
+      ...rounded().map(([words, map]) => rule(words, map)),
+      ...indices(grid).map(([words, map]) => rule(words, map)),
+      ...otherTokens(grid, axis).map(([words, map]) => rule(words, map)),
+    ],
+    [
+      ...ends(found).map((end) => rule(`the position, but at most ${end}`, (p) => Math.min(p, end))),
+      ...wraps(found).map((n) => rule(`the position modulo ${n}`, (p) => ((p % n) + n) % n)),
+      ...divisors(found).map((n) => rule(`the position ÷ ${n}, rounded down`, (p) => Math.floor(p / n))),
+      ...wholeIn(sharpest(found)?.intervals ?? []).map((c) => rule(`${c} for every token`, () => c)),
+    ],
+  ];
+}
+
+type Named = [words: string, map: PositionRule['map']];
+
+function rounded(): Named[] {
+  return [
+    ['the position rounded to bf16', (p) => roundTo('bf16', p)],
+    ['the position rounded to f16', (p) => roundTo('f16', p)],
+    ['the position wrapped to int16', (p) => (p << 16) >> 16],
+    ['the position wrapped to uint16', (p) => p & 0xffff],
+    ['the position wrapped to int8', (p) => (p << 24) >> 24],
+    ['the position wrapped to uint8', (p) => p & 0xff],
+    ['0 for every token', () => 0],
+  ];
+}
+
+function indices({ seq, heads }: Grid): Named[] {
+  return [
+    ['the index of the token in its sequence', (_what, u) => u.seq],
+    ['the index of the token in its sequence + 1', (_what, u) => u.seq + 1],
+    ['the index of the token counted on through the batch', (_what, u) => u.batch * seq + u.seq],
+    ['the index of the batch', (_what, u) => u.batch],
+    ['the index of the head', (_what, u) => u.head ?? Number.NaN],
+    ['the position + the index of the head', (p, u) => p + (u.head ?? Number.NaN)],
+    ['the position + the index of the batch', (p, u) => p + u.batch],
+    ['the position + the index of the batch × the length of the sequence', (p, u) => p + u.batch * seq],
+    [
       'the index of the row, heads counted as tokens',
       (_what, u) => (u.batch * seq + u.seq) * heads + (u.head ?? Number.NaN),
-    ),
-  ]);
-  groups.push(ends(found).map((end) => rule(`the position, but at most ${end}`, (p) => Math.min(p, end))));
-  groups.push(wraps(found).map((n) => rule(`the position modulo ${n}`, (p) => ((p % n) + n) % n)));
-  groups.push(wholeIn(sharpest(found)?.intervals ?? []).map((c) => rule(`${c} for every token`, () => c)));
-  return groups;
+    ],
+  ];
+}
+
+/** Positions that were given to other tokens, or read from other places of the array. */
+function otherTokens({ batch, seq, positions, ownPositions }: Grid, axis: number): Named[] {
+  const of = (b: number, s: number): number | undefined =>
+    s >= 0 && s < seq && b >= 0 && b < batch ? positions[(axis * batch + b) * seq + s] : undefined;
+  const row = (b: number): number[] => Array.from({ length: seq }, (_what, s) => of(b, s)!);
+  const once = <T>(make: (b: number) => T): ((b: number) => T) => {
+    const kept = new Map<number, T>();
+    return (b) => {
+      if (!kept.has(b)) kept.set(b, make(b));
+      return kept.get(b)!;
+    };
+  };
+  const largest = once((b) => row(b).reduce((p, q) => Math.max(p, q)));
+  const place = ({ batch: b, seq: s }: TurnUnit): number => (ownPositions ? b : 0) * seq + s;
+  const at = (n: number): number | undefined => of(Math.floor(n / seq), n % seq);
+  return [
+    ['the position of the first token of the sequence', (_what, u) => of(u.batch, 0)],
+    ['the position of the last token of the sequence', (_what, u) => of(u.batch, seq - 1)],
+    ['the largest position of the sequence', (_what, u) => largest(u.batch)],
+    ['the position of the next token', (_what, u) => of(u.batch, u.seq + 1)],
+    ['the position of the token before', (_what, u) => of(u.batch, u.seq - 1)],
+    ['the positions of the sequence in reverse order', (_what, u) => of(u.batch, seq - 1 - u.seq)],
+    ['the position of the same token in batch 0', (_what, u) => of(0, u.seq)],
+    ['the position of the same token in the next batch', (_what, u) => of((u.batch + 1) % batch, u.seq)],
+    ['[batch, seq] positions read as [seq, batch]', (_what, u) => at(u.seq * batch + u.batch)],
+    // Low word, high word, low word, …
+    [
+      'int64 positions read as int32: every second one is the high half of the one before',
+      (_what, u) => {
+        const p = at(Math.floor(place(u) / 2));
+        return p === undefined || place(u) % 2 === 0 ? p : Math.floor(p / 2 ** 32);
+      },
+    ],
+  ];
 }
 
 /** Integer shifts that the token with the narrowest intervals allows. */
@@ -133,6 +201,18 @@ function wraps(found: readonly FoundPosition[]): number[] {
     for (let times = 1; times <= 1024 && whole / times > p; times++) if (whole % times === 0) sizes.add(whole / times);
   }
   return [...sizes];
+}
+
+/** Divisors of the position that the token with the largest one allows. */
+function divisors(found: readonly FoundPosition[]): number[] {
+  const largest = found.reduce((a, b) => (b.given > a.given ? b : a));
+  const list: number[] = [];
+  for (const q of wholeIn(largest.intervals)) {
+    if (q <= 0) continue;
+    for (let n = Math.max(2, Math.floor(largest.given / (q + 1))); n <= largest.given / q && list.length < 512; n++)
+      list.push(n);
+  }
+  return list;
 }
 
 function sharpest(found: readonly FoundPosition[]): FoundPosition | undefined {

@@ -1,88 +1,120 @@
 /** From measurements to a RoPE that can be run, and the proof that it gives y. @module */
-import { type Pairing, type RopeSpec, RopewalkError } from 'ropewalk';
+import { type Pairing, type RopeAxes, type RopeSpec, RopewalkError } from 'ropewalk';
 import { callOf, type Expected, rightOf, type Seen, Trial } from './hypotheses.js';
 import type { Identification } from './identification.js';
 import { TIERS, type Tier } from './noise.js';
 import type { Heads } from './observation.js';
 import { takeSample } from './sample.js';
-import { magnitudeOf, scalingOf } from './spec-fit.js';
+import { type FoundBase, magnitudeOf, scalingOf } from './spec-fit.js';
 
 /** The rotation as a record that can be run, and the noise within which it explains y; empty when no record does. */
 export function rebuild(found: Identification, heads: Heads): { expected?: Expected; explains?: Tier } {
   const moved = withPositions(found, heads);
   if (!moved) return {};
+  const lost = found.geometry!.dims.map((kind) => kind === 'zero' || kind === 'nan');
+  let best: { expected: Expected; explains: Tier } | undefined;
   for (const expected of recordsOf(found)) {
+    // Frequencies one by one only where no law gives y.
+    if (best && expected.spec.freqFactors) break;
     try {
       callOf(expected, moved);
     } catch (error) {
       if (error instanceof RopewalkError) continue; // measured, but no plan accepts it
       throw error;
     }
-    const explains = tierOf(expected, moved);
-    if (explains) return { expected, explains };
+    const explains = tierOf(expected, moved, lost);
+    if (explains && (!best || TIERS.indexOf(explains) < TIERS.indexOf(best.explains))) best = { expected, explains };
+    if (explains === 'stored') break;
   }
-  return {};
+  return best ?? {};
 }
 
 /** The observation with the positions that the kernel was found to use. */
 function withPositions(found: Identification, heads: Heads): Heads | undefined {
   const rule = found.positions[0];
-  if (!rule || !found.headsAgree || found.sign === undefined || found.outcome === 'mirrored') return undefined;
-  if (rule.asGiven) return heads;
+  if (!found.headsAgree || found.outcome !== 'rotation') return undefined;
+  if (!rule || rule.asGiven) return heads;
   if (heads.numAxes > 1) return undefined;
   const { batch, seq } = heads;
-  const positions = heads.positions.map((p, n) =>
-    rule.map(p, { batch: Math.floor(n / seq), seq: n % seq, positions: [p], head: undefined }),
-  );
+  const at = (b: number, s: number): number | undefined => {
+    const here = found.foundPositions.find(({ unit }) => unit.batch === b && unit.seq === s)?.intervals[0];
+    return here && Math.round((here[0] + here[1]) / 2);
+  };
+  const positions = heads.positions.map((p, n) => {
+    const [b, s] = [Math.floor(n / seq), n % seq];
+    return rule.map(p, { batch: b, seq: s, positions: [p], head: undefined }) ?? at(b, s) ?? p;
+  });
   return positions.every(Number.isInteger) ? { ...heads, positions, ownPositions: batch > 1 } : undefined;
 }
 
 /** Records that may describe it, the simplest first. */
 function* recordsOf(found: Identification): Generator<Expected> {
-  const { layout, headDim, pairs, sign, law, bases, axes } = found;
-  const geometry = layout && pairingOf(layout.name, sign!);
+  const { layout, headDim, pairs, axes } = found;
+  // An unknown direction is taken as the one that the layout can have.
+  const sign = found.sign ?? (layout?.name === 'half-to-interleaved' ? -1 : 1);
+  const geometry = layout && pairingOf(layout.name, sign);
   if (!layout || !geometry) return;
   const turning = pairs.findLastIndex((pair) => pair.turns) + 1;
   if (turning === 0) return;
+  const { first } = layout;
+  const record = (count: number, base: FoundBase, scaling: RopeSpec['scaling'], shared: RopeAxes | undefined) => {
+    const spec: RopeSpec = {
+      headDim,
+      rotaryDim: 2 * count,
+      rotaryOffset: first,
+      base: base.base,
+      frequencyDim: base.denominator,
+      pairing: shared?.rule === 'vision' && geometry.pairing === 'half' ? 'vision' : geometry.pairing,
+      scaling,
+      axes: shared,
+    };
+    return { spec: withGain(spec, found), direction: geometry.direction };
+  };
   // Interleaved pairs that do not rotate could as well be copied. Halves are always half a window apart.
-  const all = layout.name === 'interleaved' ? turning : pairs.length;
-  const window = { headDim, rotaryDim: 2 * all, rotaryOffset: layout.first };
-  const idle = turning < all;
-  for (const base of law ? bases : []) {
-    const scaling = scalingOf(law!, base.base, base.denominator);
-    if (idle && scaling && scaling.kind !== 'linear') continue;
-    const rule: RopeSpec['scaling'] = idle
-      ? {
-          kind: 'proportional',
-          rotatedPairs: turning,
-          factor: scaling?.kind === 'linear' ? scaling.factor : undefined,
-        }
-      : scaling;
+  const interleaved = layout.name === 'interleaved';
+  const all = interleaved ? turning : pairs.length;
+  const usual = found.formulas.length === 0 ? found.law : undefined;
+  for (const base of usual ? roundedBases(found.bases) : []) {
+    const scaling = scalingOf(usual!, base.base, base.denominator);
     for (const shared of found.numAxes > 1 ? axes : [undefined]) {
-      const spec: RopeSpec = {
-        ...window,
-        base: base.base,
-        frequencyDim: base.denominator,
-        pairing: shared?.rule === 'vision' && geometry.pairing === 'half' ? 'vision' : geometry.pairing,
-        scaling: rule,
-        axes: shared,
-      };
-      yield { spec: withGain(spec, found), direction: geometry.direction };
+      if (turning === all) yield record(all, base, scaling, shared);
+      else if (!scaling || scaling.kind === 'linear') {
+        const factor = scaling?.kind === 'linear' ? scaling.factor : undefined;
+        yield record(all, base, { kind: 'proportional', rotatedPairs: turning, factor }, shared);
+      }
+      // Slow pairs may rotate by less than what is seen of one pair, but not by nothing.
+      const whole = interleaved ? Math.floor((headDim - first) / 2) : all;
+      for (const count of new Set([pairs.length, whole]))
+        if (count > turning) yield record(count, base, scaling, shared);
     }
   }
-  yield* freeRecords(found, window, geometry);
+  yield* freeRecords(found, sign, { headDim, rotaryDim: 2 * all, rotaryOffset: first }, geometry);
+}
+
+/** Round numbers within the error of each base, and the base as measured. */
+function roundedBases(bases: readonly FoundBase[]): FoundBase[] {
+  return bases.flatMap((one) => {
+    const near = [1, 2].map((digits) => Number(one.base.toPrecision(digits)));
+    return [
+      ...near.filter((base) => Math.abs(base / one.base - 1) <= one.error).map((base) => ({ ...one, base })),
+      one,
+    ];
+  });
 }
 
 /** Every frequency on its own: freq_factors with a base of 1. */
 function* freeRecords(
   found: Identification,
+  sign: 1 | -1,
   window: Pick<RopeSpec, 'headDim' | 'rotaryDim' | 'rotaryOffset'>,
   { pairing, direction }: { pairing: Pairing; direction: 'forward' | 'backward' },
 ): Generator<Expected> {
   const { pairs, axes, numAxes } = found;
-  const freqFactors = pairs
-    .slice(0, window.rotaryDim! / 2)
-    .map((pair) => 1 / (pair.turns ? Math.abs(pair.frequency) : 1e-300));
+  const freqFactors = pairs.slice(0, window.rotaryDim! / 2).map((pair) => {
+    // Where the direction is not known, whole turns make it the one that is asked for.
+    const frequency = sign * pair.frequency;
+    return 1 / (pair.turns ? (frequency > 0 ? frequency : frequency + pair.period) : 1e-300);
+  });
   for (const shared of numAxes > 1 ? axes.filter(({ rule }) => rule !== 'vision') : [undefined]) {
     const spec: RopeSpec = { ...window, base: 1, pairing, freqFactors, axes: shared };
     yield { spec: withGain(spec, found), direction };
@@ -105,10 +137,14 @@ function pairingOf(name: string, sign: 1 | -1): { pairing: Pairing; direction: '
   return undefined;
 }
 
-function tierOf(expected: Expected, heads: Heads): Tier | undefined {
+function tierOf(expected: Expected, heads: Heads, lost: readonly boolean[]): Tier | undefined {
   const rows = sampleRows(heads);
   const right = rightOf(callOf(expected, heads));
-  const trial = new Trial(heads, rows, seenRows(heads, rows, expected));
+  const seen = seenRows(heads, rows, expected);
+  const trial = new Trial(heads, rows, seen);
+  // What was never written is not explained, and is said.
+  const made = trial.made(right);
+  for (const [n] of made.entries()) if (lost[n % heads.headDim]) seen.y[n] = made[n]!;
   return TIERS.find((tier) => trial.fits(right, tier));
 }
 

@@ -6,7 +6,7 @@ import type { FoundScaling, FrequencyLaw } from './frequency-law.js';
 /** A base, under one reading of the exponent. */
 export interface FoundBase {
   readonly base: number;
-  /** Relative error. */
+  /** How far the base can be from the truth at most, relative. */
   readonly error: number;
   /** The exponent's denominator for which this base holds: only `base^(1/denominator)` can be measured. */
   readonly denominator: number;
@@ -18,11 +18,30 @@ export interface FoundBase {
 export function basesOf(law: FrequencyLaw, denominators: readonly number[]): FoundBase[] {
   const list = [...new Set(denominators)].map((denominator): FoundBase => {
     const measured = Math.exp((law.step * denominator) / 2);
-    const error = (law.stepError * denominator) / 2;
-    const near = roundNear(measured, error);
-    return { base: near ?? measured, error, denominator, round: near !== undefined };
+    const near = roundNear(measured, (law.stepError * denominator) / 2);
+    const base = near ?? measured;
+    const error = Math.expm1((law.stepBound * denominator) / 2) + Math.abs(measured / base - 1);
+    return { base, error, denominator, round: near !== undefined };
   });
   return list.sort((a, b) => Number(b.round) - Number(a.round));
+}
+
+/** Bases of models. */
+export const BASES: readonly number[] = [
+  10000, 500000, 1000000, 100, 1000, 100000, 150000, 250000, 5000000, 8000000, 10000000,
+];
+
+/** The usual denominators; with those where the base is one of a model's, if it is with none of them. */
+export function usualDenominators(law: FrequencyLaw, usual: readonly number[], headDim: number): number[] {
+  const known = basesOf(law, usual).some(({ base }) => BASES.includes(base));
+  if (known || !(law.stepBound < 1e-4 * law.step)) return [...usual];
+  const more = [10000, 500000, 1000000].flatMap((base) => {
+    const exact = (2 * Math.log(base)) / law.step;
+    const even = 2 * Math.round(exact / 2);
+    const near = Math.abs(even - exact) <= (2 * law.stepBound * exact) / law.step;
+    return near && even >= 2 && even <= 2 * headDim ? [even] : [];
+  });
+  return [...more, ...usual];
 }
 
 /**

@@ -1,5 +1,5 @@
 /** The angle and gain of every pair: with a pair as a complex number, y = gain · e^(i·angle) · x. @module */
-import type { PairLayout } from './geometry.js';
+import type { Geometry, PairLayout } from './geometry.js';
 import type { Sample, SampleToken } from './sample.js';
 
 /** One token whose heads rotate alike, or one head of one token where they do not. */
@@ -27,12 +27,21 @@ export interface Turns {
 /** Heads count as different when they differ by more than this many times the rounding error. */
 const AGREE = 2;
 
-/** Measures all pairs of a layout. */
-export function measureTurns(sample: Sample, layout: PairLayout): Turns {
-  const plain = measure(sample, layout, false);
+interface Measuring {
+  readonly sample: Sample;
+  readonly layout: PairLayout;
+  /** Dimensions of y that hold nothing. */
+  readonly lost: ReadonlySet<number>;
+}
+
+/** Measures all pairs of a layout, but those that were not written. */
+export function measureTurns(sample: Sample, layout: PairLayout, dims: Geometry['dims']): Turns {
+  const lost = new Set(dims.flatMap((kind, i) => (kind === 'zero' || kind === 'nan' ? [i] : [])));
+  const of = { sample, layout, lost };
+  const plain = measure(of, false);
   if (plain.headsAgree || sample.heads.length < 2) return plain;
-  const mirrored = measure(sample, layout, true);
-  return mirrored.headsAgree ? mirrored : perHead(sample, layout);
+  const mirrored = measure(of, true);
+  return mirrored.headsAgree ? mirrored : perHead(of);
 }
 
 interface PairSum {
@@ -45,8 +54,9 @@ interface PairSum {
   noise: number;
 }
 
-function measure(sample: Sample, layout: PairLayout, mirrored: boolean): Turns {
-  const { tokens, heads } = sample;
+function measure(of: Measuring, mirrored: boolean): Turns {
+  const { layout } = of;
+  const { tokens, heads } = of.sample;
   const turns = emptyTurns(
     tokens.map((token) => ({ ...token, head: undefined })),
     layout.pairs.length,
@@ -55,7 +65,7 @@ function measure(sample: Sample, layout: PairLayout, mirrored: boolean): Turns {
   let agree = true;
   for (let t = 0; t < tokens.length; t++) {
     for (let j = 0; j < layout.pairs.length; j++) {
-      const sums = heads.map((_what, h) => pairSum(sample, layout, t, h, j, mirrored));
+      const sums = heads.map((_what, h) => pairSum(of, t, h, j, mirrored));
       const all = sums.reduce((a, b) => ({
         re: a.re + b.re,
         im: a.im + b.im,
@@ -73,12 +83,13 @@ function measure(sample: Sample, layout: PairLayout, mirrored: boolean): Turns {
   return { ...turns, headsAgree: agree };
 }
 
-function perHead(sample: Sample, layout: PairLayout): Turns {
+function perHead(of: Measuring): Turns {
+  const { sample, layout } = of;
   const units = sample.tokens.flatMap((token) => sample.heads.map((head) => ({ ...token, head })));
   const turns = emptyTurns(units, layout.pairs.length, false);
   for (let u = 0; u < units.length; u++) {
     const [t, h] = [Math.floor(u / sample.heads.length), u % sample.heads.length];
-    for (let j = 0; j < turns.pairs; j++) store(turns, u * turns.pairs + j, pairSum(sample, layout, t, h, j, false));
+    for (let j = 0; j < turns.pairs; j++) store(turns, u * turns.pairs + j, pairSum(of, t, h, j, false));
   }
   return { ...turns, headsAgree: false };
 }
@@ -96,7 +107,7 @@ function store(turns: Turns, at: number, { re, im, power, noise }: PairSum): voi
   turns.tolerance[at] = power > 0 && length > noise ? Math.asin(noise / length) : Infinity;
 }
 
-function pairSum(sample: Sample, layout: PairLayout, t: number, h: number, j: number, mirrored: boolean): PairSum {
+function pairSum({ sample, layout, lost }: Measuring, t: number, h: number, j: number, mirrored: boolean): PairSum {
   const { x, y, noise, headDim, heads } = sample;
   const { read, write } = layout.pairs[j]!;
   const at = (t * heads.length + h) * headDim;
@@ -104,6 +115,8 @@ function pairSum(sample: Sample, layout: PairLayout, t: number, h: number, j: nu
   const x1 = (mirrored ? -1 : 1) * x[at + read[1]]!;
   const [y0, y1] = [y[at + write[0]]!, y[at + write[1]]!];
   const length = Math.hypot(x0, x1);
+  if (!Number.isFinite(y0) || !Number.isFinite(y1) || lost.has(write[0]) || lost.has(write[1]))
+    return { re: 0, im: 0, power: 0, noise: 0 };
   return {
     re: x0 * y0 + x1 * y1,
     im: x0 * y1 - x1 * y0,

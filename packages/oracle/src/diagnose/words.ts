@@ -3,9 +3,11 @@ import { ranges, reading } from 'ropewalk/backend';
 import type { WorstElement } from './bench.js';
 import type { Diagnosis } from './diagnose.js';
 import { MIRRORED, short, withoutPairs } from './differences.js';
+import { factorWords } from './frequency-families.js';
+import type { DimKind, PairLayout } from './geometry.js';
 import type { Identification } from './identification.js';
 import { CAUSES } from './mutant.js';
-import { yarnContexts } from './spec-fit.js';
+import { BASES, yarnContexts } from './spec-fit.js';
 
 /**
  * Describes a diagnosis: first the verdict, then what is different, what y shows, and what is left open.
@@ -59,8 +61,11 @@ function triedWords({ tried: { bugs, pairs } }: Diagnosis): string {
   return `none of the ${bugs} known bugs that can happen here${pairs > 0 ? `, nor of ${pairs} pairs of them,` : ''}`;
 }
 
-function inShort({ layout, bases, law }: Identification): string {
-  const parts = [layout!.name as string, bases[0] ? `base ${short(bases[0].base)}` : 'frequencies that follow no rule'];
+function inShort({ layout, bases, law, formulas, pairs }: Identification): string {
+  const name = layout!.name as string;
+  if (!pairs.some((pair) => pair.turns && pair.known)) return `${name}, frequencies unknown`;
+  if (formulas.length > 0) return `${name}, frequencies ${formulas.join(' or ')}`;
+  const parts = [name, bases[0] ? `base ${short(bases[0].base)}` : 'frequencies of no one base'];
   if (law && law.scaling.kind !== 'none') parts.push(law.scaling.kind);
   return parts.join(', ');
 }
@@ -98,63 +103,102 @@ function bugs({ named }: Diagnosis): string[] {
 
 function findings({ found, verdict }: Diagnosis): string[] {
   if (!found.layout) return verdict === 'not understood' || verdict === 'known bug' ? [reason(found)] : [];
-  const { sign, gain, positions, numAxes, headsAgree } = found;
-  const measured = found.pairs.some((pair) => pair.turns);
-  const told = (words: string): string => (measured ? words : 'unknown: these positions show no frequency');
+  const { numAxes } = found;
+  const turning = found.pairs.filter((pair) => pair.turns);
+  const told = (words: () => string): string => {
+    if (turning.length === 0) return 'unknown: these positions show no frequency';
+    if (!turning.some(({ known }) => known)) return 'unknown: these positions do not show the number of whole turns';
+    return words();
+  };
   const rows: [string, string][] = [
     ['dimensions', dimensions(found)],
-    ['pairing', pairing(found)],
-    ['direction', told(sign === undefined ? 'some pairs forward, some backward' : sign > 0 ? 'forward' : 'backward')],
-    ['base', told(base(found))],
-    ['scaling', told(scaling(found))],
-    ['magnitude', gain === undefined ? 'not one for all pairs' : short(gain)],
-    ['positions', told(positions.map(({ words }) => words).join(' | ') || 'no rule found')],
+    ['pairing', found.layouts.map(pairing).join(', or ')],
+    ['direction', told(() => direction(found))],
+    ['base', told(() => base(found))],
+    ['scaling', told(() => scaling(found))],
+    ['magnitude', magnitude(found)],
+    ['positions', told(() => found.positions.map(({ words }) => words).join(' | ') || 'no rule found')],
     ...(numAxes > 1 ? [['axes', axes(found)] as [string, string]] : []),
-    ['heads', headsAgree ? 'all rotate alike' : 'rotate differently'],
+    ['heads', headsWords(found)],
     ['y', explained(found)],
   ];
   return rows.map(([key, value]) => `${key.padEnd(11)} ${value}`);
 }
 
-function dimensions({ geometry }: Identification): string {
-  const parts = [
-    ['turned', 'rotate'],
-    ['scaled', 'are scaled'],
-    ['still', 'are unchanged'],
-  ].flatMap(([kind, words]) => {
-    const dims = geometry!.dims.flatMap((one, i) => (one === kind ? [i] : []));
-    return dims.length > 0 || kind === 'turned' ? [`${ranges(dims)} ${words}`] : [];
-  });
-  return parts.join('; ');
-}
-
-function pairing({ layout }: Identification): string {
-  const { read, write } = layout!.pairs[0]!;
-  const to = read.join() === write.join() ? '' : ` written to (${write.join(', ')})`;
-  return `${layout!.name}: (${read.join(', ')})${to}, …${layout!.name === 'half' ? ` ${layout!.distance} apart` : ''}`;
-}
-
-function base({ bases, law, pairs }: Identification): string {
-  if (!law) {
-    const all = pairs.filter((pair) => pair.turns).map(({ frequency }) => Math.abs(frequency));
-    return `no one base: frequencies from ${short(Math.max(...all))} to ${short(Math.min(...all))} radians a position`;
+function dimensions({ geometry, layout, pairs }: Identification): string {
+  const [slow, turning] = [false, true].map(
+    (turns) => new Set(layout!.pairs.flatMap(({ write }, j) => (pairs[j]!.turns === turns ? write : []))),
+  );
+  const words = (kind: DimKind, i: number): string => {
+    if (kind === 'zero') return 'hold 0';
+    if (kind === 'nan') return 'hold no finite number';
+    if (kind === 'turned' || turning!.has(i)) return 'rotate';
+    if (slow!.has(i)) return 'rotate by less than the noise, or not at all';
+    return kind === 'scaled' ? 'are only scaled' : 'are unchanged';
+  };
+  const groups = new Map<string, number[]>();
+  for (const [i, kind] of geometry!.dims.entries()) {
+    const key = words(kind, i);
+    groups.set(key, [...(groups.get(key) ?? []), i]);
   }
-  const round = bases.filter((one) => one.round);
+  return [...groups].map(([key, dims]) => `${ranges(dims)} ${key}`).join('; ');
+}
+
+function pairing({ name, distance, pairs }: PairLayout): string {
+  const { read, write } = pairs[0]!;
+  const to = read.join() === write.join() ? '' : ` written to (${write.join(', ')})`;
+  return `${name}: (${read.join(', ')})${to}, …${name === 'half' ? ` ${distance} apart` : ''}`;
+}
+
+function direction({ sign, pairs }: Identification): string {
+  if (sign !== undefined) return sign > 0 ? 'forward' : 'backward';
+  const of = (way: number): string =>
+    ranges(pairs.flatMap((pair, j) => (pair.turns && pair.known && pair.frequency * way > 0 ? [j] : [])));
+  return `pairs ${of(1)} forward, pairs ${of(-1)} backward`;
+}
+
+function base({ bases, law, pairs, formulas }: Identification): string {
+  if (formulas.length > 0) return `none of the usual form: frequencies are ${formulas.join(' or ')}`;
+  if (!law) {
+    const all = pairs.filter((pair) => pair.turns && pair.known).map(({ frequency }) => Math.abs(frequency));
+    return `no one base was found: frequencies from ${short(Math.max(...all))} to ${short(Math.min(...all))} radians a position`;
+  }
+  const models = bases.filter((one) => BASES.includes(one.base));
+  const round = models.length > 0 ? models : bases.filter((one) => one.round);
   return (round.length > 0 ? round : bases.slice(0, 1))
-    .map(
-      (one) => `${short(one.base)} if exponents are over ${one.denominator} (± ${one.error.toExponential(0)} relative)`,
+    .map((one) =>
+      one.error < 0.5
+        ? `${short(one.base)} if exponents are over ${one.denominator} (± ${upwards(one.error)} relative)`
+        : 'unknown: too few pairs rotate enough',
     )
     .join(', ');
 }
 
-function scaling({ law, bases }: Identification): string {
+/** One digit, rounded up: a bound. */
+function upwards(error: number): string {
+  const step = 10 ** Math.floor(Math.log10(error));
+  return (Math.ceil(error / step - 1e-9) * step).toExponential(0);
+}
+
+function scaling({ law, bases, pairs, formulas }: Identification): string {
+  if (formulas.length > 0) return 'see base';
   if (!law) return 'none that is known';
   const { scaling: found } = law;
-  if (found.kind === 'none') return 'none';
+  if (found.kind === 'none') {
+    const clear = pairs.findIndex(
+      ({ turns, known, frequency, low, high, gain }) =>
+        !Number.isNaN(gain) && (!turns || !known || high - low > 0.02 * Math.abs(frequency)),
+    );
+    if (clear < 0) return 'none';
+    if (clear < 2) return 'unknown: these positions show too little of it';
+    return `none is seen up to pair ${clear - 1}; slower pairs turn too little to tell`;
+  }
   const factor = `factor ${short(found.factor)}`;
   switch (found.kind) {
-    case 'linear':
-      return `linear, ${factor}`;
+    case 'linear': {
+      const unit = factorWords(1 / found.factor, found.factorError);
+      return `linear, ${factor}${unit ? `: frequencies × ${unit}` : ''}`;
+    }
     case 'llama3':
       return `llama3, ${factor}: wavelengths from ${short(found.divideFrom)} are divided, those up to ${short(found.keepUpTo)} kept`;
     case 'yarn': {
@@ -163,6 +207,18 @@ function scaling({ law, bases }: Identification): string {
       return `YaRN, ${factor}, ramp from pair ${short(found.ramp[0])} to ${short(found.ramp[1])}${original}`;
     }
   }
+}
+
+function magnitude({ gain, gainRange, gains }: Identification): string {
+  if (gains) return `cos × ${short(gains.cos)}, sin × ${short(gains.sin)} (± ${upwards(gains.error)})`;
+  if (gain === undefined || !gainRange) return 'not one for all pairs and tokens';
+  return `${short(gain)} (± ${upwards(Math.max(gainRange[1] - gain, gain - gainRange[0], 1e-16))})`;
+}
+
+function headsWords({ headsAgree, headsSeen: [measured, all] }: Identification): string {
+  if (!headsAgree) return 'rotate differently';
+  if (all === 1) return 'there is only one';
+  return measured === all ? 'all rotate alike' : `the ${measured} that were measured, of ${all}, rotate alike`;
 }
 
 function axes({ axes: rules, pairs }: Identification): string {
