@@ -8,6 +8,7 @@ import {
   type RopePlan,
   type RopeSpec,
   RopewalkError,
+  roundTo,
   type TableRecipe,
   tensorFrom,
   zeros,
@@ -208,7 +209,8 @@ export function farthest(
   const headDim = made.length / seen.sizes.length;
   let worst = { ratio: 0, at: -1 };
   for (let n = 0; n < made.length; n++) {
-    if (Object.is(seen.y[n], made[n])) continue; // also NaN and infinities: a bug may give them
+    // Also NaN and infinities: a bug may give them, or values that y's dtype cannot hold.
+    if (Object.is(seen.y[n], made[n]) || overflowed(seen.y[n]!, made[n]!, seen.dtype)) continue;
     const noise = storedNoise(seen.dtype, made[n]!, seen.sizes[Math.floor(n / headDim)]!) + (slack ? slack[n]! : 0);
     const error = Math.abs(seen.y[n]! - made[n]!);
     const ratio = error === 0 ? 0 : error / noise;
@@ -217,6 +219,10 @@ export function farthest(
     if (worst.ratio > enough) return worst;
   }
   return worst;
+}
+
+function overflowed(y: number, made: number, dtype: FloatDtype): boolean {
+  return Math.abs(y) === Infinity && roundTo(dtype, made) === y;
 }
 
 /** Runs a hypothesis on some rows in a manner: `[rows, head_dim]`. */

@@ -10,7 +10,7 @@ export type { DimKind, Geometry, PairAt, PairLayout } from './geometry.js';
 export type { Expected } from './hypotheses.js';
 export type { FoundPair, Identification, Outcome } from './identification.js';
 export { identify } from './identify.js';
-export { CAUSES, type Cause, type Mutant } from './mutant.js';
+export { CAUSES, type Cause, type Mutant, type Need } from './mutant.js';
 export type { NextInput } from './next-input.js';
 export type { Tier } from './noise.js';
 export type { Observation, RowAt } from './observation.js';

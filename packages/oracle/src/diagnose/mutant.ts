@@ -13,10 +13,10 @@ export const CAUSES = {
   E: 'YaRN frequencies',
   F: 'llama3 scaling and freq_factors',
   G: 'LongRoPE and dynamic NTK',
-  H: 'base, and parameters of each layer',
+  H: 'base, exponents, and parameters of each layer',
   I: 'precision',
   J: 'positions',
-  K: 'layout, batch and heads',
+  K: 'layout, memory, batch and heads',
   L: 'M-RoPE and vision',
   M: 'order with norms',
   N: 'K-shift and reuse of a cache',
@@ -25,6 +25,16 @@ export const CAUSES = {
 
 /** The letter of a cause in {@link CAUSES}. */
 export type Cause = keyof typeof CAUSES;
+
+/** Something that a call must have for a mutant to go wrong. */
+export interface Need {
+  /** Completes `no case has …`. */
+  readonly words: string;
+  /** Another need, which every call that meets this one also meets. */
+  readonly implies?: Need;
+  /** Called with the right steps, and only where the needs before it are met. */
+  holds(steps: RopeSteps): boolean;
+}
 
 /** A known way to get RoPE wrong. */
 export interface Mutant {
@@ -40,6 +50,8 @@ export interface Mutant {
    * will do.
    */
   readonly needs?: string;
+  /** The same, one by one. */
+  readonly requires?: readonly Need[];
   /**
    * Changes the steps that it gets wrong.
    *

@@ -2,14 +2,15 @@
  * Scoring test vectors: how many of the known wrong kernels they notice.
  *
  * Each mutant runs every case in which it could go wrong, the small ones first, until one fails. A mutant that fails no
- * case was missed, and the cases say why: none of them has what the mutant needs, or the difference is within their
- * tolerance. @module
+ * case was missed, and the cases say why: it cannot happen to the operator that they are about, none of them has what
+ * the mutant needs, or the difference is within their tolerance. @module
  */
 import type { Runner } from 'ropewalk';
 import { referenceRunner } from 'ropewalk/reference';
 import { nmse } from '../judge.js';
 import { type ConformanceCase, runCases } from '../runner.js';
 import { type Mutant, mutantRunner, ropeRunner } from './mutant.js';
+import { whyNever } from './operators.js';
 import { changed, RopeSteps, runSteps } from './steps.js';
 
 /** What became of one mutant. */
@@ -26,6 +27,11 @@ export type MutantScore = {
   | {
       /** `idle`: it could go wrong in no case; `survived`: it could, and every case still passes. */
       readonly outcome: 'idle' | 'survived';
+      /**
+       * `cannot-happen`: no case of this operator could show it, `no-case`: another case would, `tolerance`: the cases
+       * tolerate the difference.
+       */
+      readonly reason: 'cannot-happen' | 'no-case' | 'tolerance';
       /** Why it was missed, from the cases. */
       readonly why: string;
     }
@@ -140,35 +146,49 @@ async function problemOf(one: ConformanceCase, runner: Runner): Promise<string |
 async function scoreMutant(mutant: Mutant, all: readonly Examined[]): Promise<MutantScore> {
   const cases = all.filter((one) => one.applies.has(mutant));
   const applies = cases.length;
-  if (applies === 0) return { mutant, applies, outcome: 'idle', why: whyIdle(mutant, all) };
-  for (const { one } of cases) {
+  if (applies === 0) return { mutant, applies, outcome: 'idle', ...whyIdle(mutant, all) };
+  const measures = new Map<Examined, string>();
+  for (const examined of cases) {
+    const { one } = examined;
     // An error that a mutant throws is our own bug, not a verdict: it is not caught.
     const verdict = await one.run(mutantRunner(mutant));
     if (verdict.status === 'fail')
       return { mutant, applies, outcome: 'killed', by: { suite: one.suite, label: one.label, detail: verdict.detail } };
+    if (verdict.status === 'ok') measures.set(examined, verdict.measure);
   }
-  const difference = await largestDifference(mutant, cases);
+  const { difference, at } = await largestDifference(mutant, cases);
   const largest = cases.reduce((max, { largestPosition }) => Math.max(max, largestPosition), 0);
   const positions = cases.every(({ given }) => given) ? 'table rows' : 'positions';
   const where = `it applies in ${applies} of ${all.length} cases, with ${positions} up to ${largest}`;
-  const why =
-    difference === 0
-      ? `${where}, and changes nothing there`
-      : `${where}, and changes their output by an NMSE of at most ${difference.toExponential(1)}, which they tolerate`;
-  return { mutant, applies, outcome: 'survived', why };
+  const survived = { mutant, applies, outcome: 'survived' } as const;
+  if (at === undefined) return { ...survived, reason: 'no-case', why: `${where}, and changes nothing there` };
+  const changes = `${where}, and changes their output by an NMSE of at most ${difference.toExponential(1)}`;
+  return {
+    ...survived,
+    reason: 'tolerance',
+    why: `${changes}, which they tolerate (judged there: ${measures.get(at)})`,
+  };
 }
 
-function whyIdle(mutant: Mutant, all: readonly Examined[]): string {
-  if (all.length === 0) return 'no case rotates';
-  const given = all.filter((one) => one.given).length;
-  const hidden =
-    given === 0 ? '' : ` (${given} of ${all.length} bring their own table, so how it was made does not show)`;
-  return `no case has ${mutant.needs ?? 'what it takes'}${hidden}`;
+type WhyIdle = { reason: 'cannot-happen' | 'no-case'; why: string };
+
+function whyIdle(mutant: Mutant, all: readonly Examined[]): WhyIdle {
+  if (all.length === 0) return { reason: 'no-case', why: 'no case rotates' };
+  const never = all.map(({ one, given }) => whyNever(mutant, one.suite, given));
+  if (never.every((why) => why !== undefined))
+    return { reason: 'cannot-happen', why: `it cannot happen: ${[...new Set(never)].join('; ')}` };
+  const able = never.filter((why) => why === undefined).length;
+  const others = able === all.length ? '' : ` (in ${all.length - able} of ${all.length} it cannot happen)`;
+  return { reason: 'no-case', why: `no case has ${mutant.needs ?? 'what it takes'}${others}` };
 }
 
-/** The largest NMSE between a mutant's float64 output and the right one, over all cases. */
-async function largestDifference(mutant: Mutant, cases: readonly Examined[]): Promise<number> {
+/** The largest NMSE between a mutant's float64 output and the right one over all cases, and where; undefined if 0. */
+async function largestDifference(
+  mutant: Mutant,
+  cases: readonly Examined[],
+): Promise<{ difference: number; at: Examined | undefined }> {
   let largest = 0;
+  let at: Examined | undefined;
   const comparer = ropeRunner('mutants', (call) => {
     for (const part of call.parts) {
       const steps = new RopeSteps(call.plan, part);
@@ -179,6 +199,10 @@ async function largestDifference(mutant: Mutant, cases: readonly Examined[]): Pr
     }
     runSteps(call, (steps) => steps);
   });
-  for (const { one } of cases) await one.run(comparer);
-  return largest;
+  for (const examined of cases) {
+    const before = largest;
+    await examined.one.run(comparer);
+    if (largest > before) at = examined;
+  }
+  return { difference: largest, at };
 }

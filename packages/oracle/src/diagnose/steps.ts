@@ -105,19 +105,19 @@ export class RopeSteps {
     return value;
   }
 
+  /** Pair j of a head, rotated. */
+  pair(head: Float64Array, j: number, at: RowAt): readonly [y0: number, y1: number] {
+    const [cos, sin] = this.cosSin(this.position(at, this.axisOfPair(j)), j);
+    const m = this.source ? this.magnitude(j, at) : 1;
+    return this.turn(head[this.readIndex(j, 0)]!, head[this.readIndex(j, 1)]!, cos * m, sin * m * this.sign);
+  }
+
   /** Rotates one head by the steps above. */
   rotate(head: Float64Array, at: RowAt): Float64Array {
     const y = new Float64Array(this.headDim);
     const written = new Uint8Array(this.headDim);
     for (let j = 0; j < this.pairs; j++) {
-      const [cos, sin] = this.cosSin(this.position(at, this.axisOfPair(j)), j);
-      const m = this.source ? this.magnitude(j, at) : 1;
-      const [y0, y1] = this.turn(
-        head[this.readIndex(j, 0)]!,
-        head[this.readIndex(j, 1)]!,
-        cos * m,
-        sin * m * this.sign,
-      );
+      const [y0, y1] = this.pair(head, j, at);
       const i0 = this.writeIndex(j, 0);
       const i1 = this.writeIndex(j, 1);
       y[i0] = y0;

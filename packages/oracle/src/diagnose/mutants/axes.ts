@@ -29,7 +29,12 @@ export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
     does: 'Swaps the positions in height and in width.',
     threads: ['ggml-org/llama.cpp#13282', 'Meituan-AutoML/VisionLLaMA#4'],
     needs: [AXES],
-    change: (steps) => ({ axisOfPair: (j) => [0, 2, 1, 3][steps.axisOfPair(j)]! }),
+    change(steps) {
+      const axes = axesOf(steps);
+      // t, h, w; a vision tower has only h and w.
+      const order = axes.rule === 'vision' || axes.sections.length < 3 ? [1, 0, 2, 3] : [0, 2, 1, 3];
+      return { axisOfPair: (j) => order[steps.axisOfPair(j)]! };
+    },
   },
   'time-for-every-axis': {
     does: 'Rotates every pair by the first axis, as for text: an image becomes one line of patches.',

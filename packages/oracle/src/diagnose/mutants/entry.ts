@@ -3,17 +3,10 @@
  * usual changes. @module
  */
 import { frequenciesOf, type PairGeometry, type RopeScaling, type RopeSpec } from 'ropewalk';
-import type { Cause, Mutant } from '../mutant.js';
+import { dynamicNtkBase, hostOf, loadNumber } from 'ropewalk/backend';
+import type { Cause, Mutant, Need } from '../mutant.js';
 import type { RowAt } from '../observation.js';
-import type { Change, RopeSteps } from '../steps.js';
-
-/** Something that a call must have for a mutant to go wrong. */
-export interface Need {
-  /** Completes `no case has …`. */
-  readonly words: string;
-  /** Called with the right steps, and only where the needs before it are met. */
-  holds(steps: RopeSteps): boolean;
-}
+import { type Change, changed, type RopeSteps } from '../steps.js';
 
 /** A mutant as the catalogue writes it: its id is its key, and its cause is given once for many. */
 export interface Entry {
@@ -32,6 +25,7 @@ export function mutantsOf(cause: Cause, entries: Readonly<Record<string, Entry>>
     does,
     threads,
     needs: wordsOf(needs),
+    requires: needs,
     change: (steps) => (needs.every((one) => one.holds(steps)) ? change(steps) : undefined),
   }));
 }
@@ -67,8 +61,8 @@ export function positionsOf(steps: RopeSteps): Float64Array | Int32Array {
 }
 
 /** A need: the words complete `no case has …`. */
-export function need(words: string, holds: (steps: RopeSteps) => boolean): Need {
-  return { words, holds };
+export function need(words: string, holds: (steps: RopeSteps) => boolean, implies?: Need): Need {
+  return { words, holds, implies };
 }
 
 const scaledBy = (kind: RopeScaling['kind']) => (steps: RopeSteps) => steps.source?.spec.scaling?.kind === kind;
@@ -87,28 +81,38 @@ export const READ_ONE_WRITTEN_OTHER = need('pairs that are read interleaved and 
   return steps.plan.pairing === 'interleaved-to-half' && steps.pairs > 1;
 });
 export const PARTIAL = need('rotary_dim < head_dim', ({ rotaryDim, headDim }) => rotaryDim < headDim);
-export const OFFSET = need('a rotated window that starts past dimension 0', ({ rotaryOffset }) => rotaryOffset > 0);
+export const OFFSET = need(
+  'a rotated window that starts past dimension 0',
+  ({ rotaryOffset }) => rotaryOffset > 0,
+  PARTIAL,
+);
 export const BACKWARD = need('the backward direction', ({ sign }) => sign === -1);
-export const YARN = need('YaRN', (steps) => {
-  return scaledBy('yarn')(steps) && (scalingOf(steps, 'yarn').extFactor ?? 1) !== 0;
-});
-export const LLAMA3 = need('llama3 scaling', scaledBy('llama3'));
-export const LONGROPE = need('LongRoPE', scaledBy('longrope'));
-export const DYNAMIC_NTK = need('dynamic NTK scaling', scaledBy('dynamicNtk'));
-export const LINEAR = need('linear scaling', scaledBy('linear'));
-export const PROPORTIONAL = need('proportional frequencies', scaledBy('proportional'));
-export const FREQ_FACTORS = need('freq_factors', ({ source }) => source?.spec.freqFactors !== undefined);
+export const YARN = need(
+  'YaRN',
+  (steps) => scaledBy('yarn')(steps) && (scalingOf(steps, 'yarn').extFactor ?? 1) !== 0,
+  COMPUTED,
+);
+export const LLAMA3 = need('llama3 scaling', scaledBy('llama3'), COMPUTED);
+export const LONGROPE = need('LongRoPE', scaledBy('longrope'), COMPUTED);
+export const DYNAMIC_NTK = need('dynamic NTK scaling', scaledBy('dynamicNtk'), COMPUTED);
+export const LINEAR = need('linear scaling', scaledBy('linear'), COMPUTED);
+export const PROPORTIONAL = need('proportional frequencies', scaledBy('proportional'), COMPUTED);
+export const FREQ_FACTORS = need('freq_factors', ({ source }) => source?.spec.freqFactors !== undefined, COMPUTED);
 /** LongRoPE's magnitude has its own mutants. */
-export const MAGNITUDE = need('a magnitude other than 1', (steps) => {
-  return COMPUTED.holds(steps) && !LONGROPE.holds(steps) && steps.frequencies().attentionFactor !== 1;
-});
+export const MAGNITUDE = need(
+  'a magnitude other than 1',
+  (steps) => COMPUTED.holds(steps) && !LONGROPE.holds(steps) && steps.frequencies().attentionFactor !== 1,
+  COMPUTED,
+);
 export const NORM = need('a norm before the rotation', ({ part }) => part.norm !== undefined);
 export const TOKENS = need('more than one token', ({ seq }) => seq > 1);
 export const HEADS = need('more than one head', ({ heads }) => heads > 1);
 export const BATCHES = need('more than one batch', ({ batch }) => batch > 1);
-export const OWN_POSITIONS = need('batches with positions of their own', ({ plan, batch }) => {
-  return plan.batch !== undefined && batch > 1;
-});
+export const OWN_POSITIONS = need(
+  'batches with positions of their own',
+  ({ plan, batch }) => plan.batch !== undefined && batch > 1,
+  BATCHES,
+);
 export const AXES = need('more than one position axis', ({ source }) => source?.spec.axes !== undefined);
 export const NEGATIVE = need('a negative position, as a shift of cached keys has', (steps) => {
   return positionsOf(steps).some((position) => position < 0);
@@ -116,7 +120,7 @@ export const NEGATIVE = need('a negative position, as a shift of cached keys has
 
 /** A call whose axes follow one of these rules. */
 export function axesBy(rules: readonly string[], words: string): Need {
-  return need(words, ({ source }) => rules.includes(source?.spec.axes?.rule ?? ''));
+  return need(words, ({ source }) => rules.includes(source?.spec.axes?.rule ?? ''), AXES);
 }
 
 /** A call with a position past the largest at which nothing goes wrong. */
@@ -152,6 +156,21 @@ export function plainFrequencies(steps: RopeSteps): Float64Array {
   return frequenciesOf({ ...specOf(steps), scaling: { kind: 'none' }, freqFactors: undefined }).invFreq;
 }
 
+/**
+ * Other frequencies before the scaling rule, which then works on them: the code has one wrong line and the others are
+ * right.
+ *
+ * @param of - from the plain frequency, which is base^(−2e/dim) for the exponent e of pair j
+ */
+export function withPlain(steps: RopeSteps, of: (plain: number, base: number, dim: number) => number): Change {
+  const spec = specOf(steps);
+  const dim = exponentDim(steps);
+  const base = spec.scaling?.kind === 'dynamicNtk' ? dynamicNtkBase(spec.base, dim, spec.scaling) : spec.base;
+  const plain = frequenciesOf({ ...spec, base, scaling: { kind: 'none' }, freqFactors: undefined }).invFreq;
+  // Factors divide the frequencies before the rule sees them.
+  return withSpec(steps, { freqFactors: plain.map((f, j) => ((spec.freqFactors?.[j] ?? 1) * f) / of(f, base, dim)) });
+}
+
 /** Another magnitude, computed from the right one. */
 export function withMagnitude(steps: RopeSteps, of: (right: number) => number): Change {
   const magnitude = of(steps.frequencies().attentionFactor);
@@ -182,13 +201,55 @@ export function withPosition(steps: RopeSteps, of: (right: number, at: RowAt, ax
 }
 
 /** The member 0 of each pair from one kernel, the member 1 from another. Not a rotation. */
-export function memberwise(steps: RopeSteps, first: RopeSteps, second: RopeSteps): Change {
+export function memberwise(steps: RopeSteps, first: Change, second: Change): Change {
+  const { rotate } = steps;
   return {
-    rotate(head, at) {
-      const y = first.rotate(head, at);
-      const other = second.rotate(head, at);
-      for (let j = 0; j < steps.pairs; j++) y[steps.writeIndex(j, 1)] = other[steps.writeIndex(j, 1)]!;
+    rotate(this: RopeSteps, head, at) {
+      const y = changed(this, { ...first, rotate }).rotate(head, at);
+      const other = changed(this, { ...second, rotate }).rotate(head, at);
+      for (let j = 0; j < this.pairs; j++) y[this.writeIndex(j, 1)] = other[this.writeIndex(j, 1)]!;
       return y;
     },
   };
+}
+
+/** Some heads copied from x instead of rotated. */
+export const copied =
+  (of: (steps: RopeSteps, at: RowAt) => boolean) =>
+  (steps: RopeSteps): Change => ({
+    rotate(this: RopeSteps, head, at) {
+      return of(steps, at) ? head.slice() : steps.rotate.call(this, head, at);
+    },
+  });
+
+/** Some heads left as zeros. */
+export const unwritten =
+  (of: (steps: RopeSteps, at: RowAt) => boolean) =>
+  (steps: RopeSteps): Change => ({
+    rotate(this: RopeSteps, head, at) {
+      return of(steps, at) ? new Float64Array(head.length) : steps.rotate.call(this, head, at);
+    },
+  });
+
+/** The right output of another row in the place of each. */
+export const exchanged =
+  (from: (steps: RopeSteps, at: RowAt) => RowAt) =>
+  (steps: RopeSteps): Change => ({
+    head(this: RopeSteps, _x, at) {
+      const other = from(steps, at);
+      return steps.head.call(this, rowOf(steps, other), other);
+    },
+  });
+
+/** Index n of a count whose members change places two by two; of an odd count, the last one stays. */
+export function swapped(n: number, count: number): number {
+  return (n ^ 1) < count ? n ^ 1 : n;
+}
+
+/** One head of x. */
+function rowOf({ part, headDim }: RopeSteps, { batch, seq, head }: RowAt): Float64Array {
+  const { dtype, offset, strides } = part.x;
+  const host = hostOf(part.x, 'rope: x');
+  const from = offset + batch * strides[0]! + seq * strides[1]! + head * strides[2]!;
+  return Float64Array.from({ length: headDim }, (_what, i) => loadNumber(host, dtype, from + i * strides[3]!));
 }

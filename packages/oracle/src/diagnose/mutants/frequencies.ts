@@ -20,6 +20,8 @@ import {
   specOf,
   withInvFreq,
   withMagnitude,
+  withPlain,
+  withPosition,
   withScaling,
   withSpec,
 } from './entry.js';
@@ -50,16 +52,25 @@ export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', {
     change: (steps) => withScaling(steps, { kind: 'none' }),
   },
   'llama3-limits-swapped': {
-    does: 'Swaps low_freq_factor and high_freq_factor: no pair falls between them, and the step is at the fast limit.',
+    does: 'Swaps low_freq_factor and high_freq_factor. In Meta’s code no pair then falls between them: those of medium wavelength are kept.',
     threads: ['InfiniTensor/InfiniLM#392'],
     needs: [LLAMA3],
     change: (steps) => llama3Step(steps, scalingOf(steps, 'llama3').lowFreqFactor),
   },
   'llama3-no-smooth-step': {
-    does: 'Keeps or divides each frequency without a smooth step: pairs of medium wavelength are divided.',
+    does: 'Keeps or divides each frequency without a smooth step: pairs of medium wavelength are divided, as by HuggingFace’s code with the two limits swapped.',
     threads: ['huggingface/transformers#32330'],
     needs: [LLAMA3],
     change: (steps) => llama3Step(steps, scalingOf(steps, 'llama3').highFreqFactor),
+  },
+  'llama3-step-in-the-middle': {
+    does: 'Keeps or divides each frequency without a smooth step, whichever is nearer.',
+    threads: ['huggingface/transformers#32330'],
+    needs: [LLAMA3],
+    change(steps) {
+      const { lowFreqFactor, highFreqFactor } = scalingOf(steps, 'llama3');
+      return llama3Step(steps, (lowFreqFactor + highFreqFactor) / 2);
+    },
   },
   'llama3-as-linear': {
     does: 'Divides every frequency by llama3’s factor, even the fast ones.',
@@ -93,20 +104,25 @@ export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', {
   },
 });
 
-const SHORT = need('LongRoPE in a context that is not beyond the original one', (steps) => {
-  if (!LONGROPE.holds(steps)) return false;
-  const { context, originalContext } = scalingOf(steps, 'longrope');
-  return context <= originalContext;
-});
+const SHORT = need(
+  'LongRoPE in a context that is not beyond the original one',
+  (steps) => LONGROPE.holds(steps) && !isBeyond(scalingOf(steps, 'longrope')),
+  LONGROPE,
+);
 const LONG = need(
   'LongRoPE in a context beyond the original one',
-  (steps) => LONGROPE.holds(steps) && !SHORT.holds(steps),
+  (steps) => LONGROPE.holds(steps) && isBeyond(scalingOf(steps, 'longrope')),
+  LONGROPE,
 );
-const RAISED = need('dynamic NTK in a context beyond the original one', (steps) => {
-  if (!DYNAMIC_NTK.holds(steps)) return false;
-  const { context, originalContext } = scalingOf(steps, 'dynamicNtk');
+const RAISED = need(
+  'dynamic NTK in a context beyond the original one',
+  (steps) => DYNAMIC_NTK.holds(steps) && isBeyond(scalingOf(steps, 'dynamicNtk')),
+  DYNAMIC_NTK,
+);
+
+function isBeyond({ context, originalContext }: { context: number; originalContext: number }): boolean {
   return context > originalContext;
-});
+}
 
 /** The entries of cause G. */
 export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', {
@@ -133,6 +149,20 @@ export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', {
     threads: ['ggml-org/llama.cpp#7225'],
     needs: [LONGROPE],
     change: (steps) => withScaling(steps, { kind: 'none' }),
+  },
+  'longrope-factors-multiplied': {
+    does: 'Multiplies frequencies by LongRoPE’s factors instead of dividing.',
+    threads: ['ggml-org/llama.cpp#7225', 'lablup/mlxcel#1358'],
+    needs: [LONGROPE],
+    change(steps) {
+      const rule = scalingOf(steps, 'longrope');
+      const inverse = (factors: ArrayLike<number>): Float64Array => Float64Array.from(factors, (f) => 1 / f);
+      return withScaling(steps, {
+        ...rule,
+        shortFactor: inverse(rule.shortFactor),
+        longFactor: inverse(rule.longFactor),
+      });
+    },
   },
   'longrope-magnitude-missing': {
     does: 'Leaves out LongRoPE’s magnitude.',
@@ -199,6 +229,13 @@ const NEMO = 160 / 128;
 /** Gemma 3: the base of its sliding-window layers, and the base and factor of the others. */
 const GEMMA = { local: 10000, global: 1000000, factor: 8 } as const;
 
+/** A base of 1 gives every pair the same frequency, whatever its exponent. */
+const BASE = need('a base other than 1', (steps) => COMPUTED.holds(steps) && specOf(steps).base !== 1, COMPUTED);
+/** Angles stay finite with the sign of the exponent changed. */
+const SMALL_BASE = need('a base below 10¹²', (steps) => specOf(steps).base < 1e12);
+/** With one pair they would divide by 0. */
+const PAIRS = need('more than one pair', (steps) => exponentDim(steps) > 2 && steps.pairs > 1);
+
 /** The entries of cause H. */
 export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', {
   'base-default': {
@@ -230,10 +267,65 @@ export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', {
     does: 'Has 2j + 1 instead of 2j in the exponent: base^(−(2j + 1)/rotary_dim).',
     threads: ['stanford-cs336/assignment1-basics#22'],
     needs: [COMPUTED],
-    change(steps) {
-      const odd = specOf(steps).base ** (-1 / exponentDim(steps));
-      return withInvFreq(steps, (j, right) => right[j]! * odd);
-    },
+    change: (steps) => withPlain(steps, (f, base, dim) => f * base ** (-1 / dim)),
+  },
+  'exponent-of-next-pair': {
+    does: 'Has the frequency of pair j + 1 for pair j: it counts pairs from 1.',
+    threads: ['bkitano/llama-from-scratch#8'],
+    needs: [BASE],
+    change: (steps) => withPlain(steps, (f, base, dim) => f * base ** (-2 / dim)),
+  },
+  'exponent-of-previous-pair': {
+    does: 'Has the frequency of pair j − 1 for pair j: base^(−2(j − 1)/rotary_dim) with j from 0.',
+    threads: ['bkitano/llama-from-scratch#8'],
+    needs: [BASE],
+    change: (steps) => withPlain(steps, (f, base, dim) => f * base ** (2 / dim)),
+  },
+  'exponent-without-two': {
+    does: 'Forgets the 2 in the exponent: base^(−j/rotary_dim).',
+    threads: ['rasbt/LLMs-from-scratch#410', 'hkproj/pytorch-llama#3'],
+    needs: [BASE],
+    change: (steps) => withPlain(steps, (f) => Math.sqrt(f)),
+  },
+  'exponent-without-minus': {
+    does: 'Forgets the minus of the exponent: base^(2j/rotary_dim), so that later pairs rotate faster.',
+    threads: ['labmlai/annotated_deep_learning_paper_implementations#313'],
+    needs: [BASE, SMALL_BASE],
+    change: (steps) => withPlain(steps, (f) => 1 / f),
+  },
+  'exponent-up-to-one': {
+    does: 'Spaces the exponents evenly from 0 to 1 inclusive (linspace): j/(pairs − 1) instead of j/pairs.',
+    threads: ['NVIDIA/physicsnemo#1522'],
+    needs: [BASE, PAIRS],
+    change: (steps) => withPlain(steps, (f, _base, dim) => f ** (dim / (dim - 2))),
+  },
+  'frequencies-linear': {
+    does: 'Spaces the frequencies evenly between the first and the last (linspace), where they should be a geometric series.',
+    threads: ['NVIDIA/physicsnemo#1522'],
+    needs: [BASE, PAIRS],
+    change: (steps) =>
+      withPlain(steps, (f, base, dim) => {
+        const share = -Math.log(f) / Math.log(base) / (1 - 2 / dim); // 0 for the first, 1 for the last
+        return 1 + share * (base ** (2 / dim - 1) - 1);
+      }),
+  },
+  'angle-taken-for-degrees': {
+    does: 'Gives angles in radians to sin and cos of degrees.',
+    threads: ['oppiliappan/eva#38'],
+    needs: [COMPUTED],
+    change: (steps) => ({ angle: (position, j) => (steps.angle(position, j) * Math.PI) / 180 }),
+  },
+  'angle-turned-into-degrees': {
+    does: 'Converts angles to degrees before sin and cos of radians.',
+    threads: ['RobLoach/raylib-cpp#271'],
+    needs: [COMPUTED],
+    change: (steps) => ({ angle: (position, j) => (steps.angle(position, j) * 180) / Math.PI }),
+  },
+  'angle-times-pi': {
+    does: 'Multiplies angles by π, as cospi and sinpi do.',
+    threads: ['lucidrains/vit-pytorch#129'],
+    needs: [COMPUTED],
+    change: (steps) => ({ angle: (position, j) => steps.angle(position, j) * Math.PI }),
   },
   'linear-ignored': {
     does: 'Leaves out linear scaling.',
@@ -246,6 +338,15 @@ export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', {
     threads: ['lablup/mlxcel#1386'],
     needs: [LINEAR],
     change: (steps) => withScaling(steps, { kind: 'linear', factor: 1 / scalingOf(steps, 'linear').factor }),
+  },
+  'position-divided-in-integers': {
+    does: 'Divides positions by the linear factor in integers: the fraction is lost.',
+    threads: ['lablup/mlxcel#1386'],
+    needs: [LINEAR, need('a factor other than 1 for it', (steps) => scalingOf(steps, 'linear').factor !== 1)],
+    change(steps) {
+      const { factor } = scalingOf(steps, 'linear');
+      return { ...withScaling(steps, { kind: 'none' }), ...withPosition(steps, (p) => Math.trunc(p / factor)) };
+    },
   },
   'linear-of-other-layers': {
     does: 'Divides the frequencies of layers without scaling by the factor of the other layers (8 in Gemma 3).',

@@ -1,7 +1,7 @@
 /** Cause M: the order of rotation and norm, and what fused kernels of both get wrong. @module */
 import type { RopePart } from 'ropewalk';
 import type { Mutant } from '../mutant.js';
-import { changed } from '../steps.js';
+import type { Change, RopeSteps } from '../steps.js';
 import { HALF, HEADS, memberwise, mutantsOf, NORM, PARTIAL } from './entry.js';
 
 const weightOf = (part: RopePart): Float64Array => part.norm!.weight.readNumbers() as Float64Array;
@@ -20,7 +20,11 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
     does: 'Rotates without the norm.',
     threads: ['vllm-project/vllm-metal#659'],
     needs: [NORM],
-    change: (steps) => ({ head: (x, at) => steps.rotate(x, at) }),
+    change: () => ({
+      head(this: RopeSteps, x, at) {
+        return this.rotate(x, at);
+      },
+    }),
   },
   'norm-without-weight': {
     does: 'Normalises without the weight.',
@@ -64,7 +68,7 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
       const { batch, seq, heads: count, headDim, part } = steps;
       const weight = weightOf(part);
       return {
-        all(heads) {
+        all(this: RopeSteps, heads) {
           const y = new Float64Array(heads.length);
           const size = count * headDim;
           for (let token = 0; token < batch * seq; token++) {
@@ -73,7 +77,7 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
             for (let head = 0; head < count; head++) {
               const x = row.subarray(head * headDim, (head + 1) * headDim).map((v, i) => (weight[i]! * v) / rms);
               y.set(
-                steps.rotate(x, { batch: Math.floor(token / seq), seq: token % seq, head }),
+                this.rotate(x, { batch: Math.floor(token / seq), seq: token % seq, head }),
                 token * size + head * headDim,
               );
             }
@@ -90,9 +94,13 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
     change(steps) {
       const { pairs } = steps;
       const tableOf = (member: 0 | 1) => (j: number) => (j + member * pairs) >> 1;
-      const kernel = (member: 0 | 1) => {
+      const kernel = (member: 0 | 1): Change => {
         const from = tableOf(member);
-        return changed(steps, { cosSin: (position, j) => steps.cosSin(position, from(j)) });
+        return {
+          cosSin(this: RopeSteps, position, j) {
+            return steps.cosSin.call(this, position, from(j));
+          },
+        };
       };
       return memberwise(steps, kernel(0), kernel(1));
     },

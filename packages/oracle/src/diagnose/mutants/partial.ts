@@ -3,9 +3,10 @@
  * divided by. @module
  */
 import type { Mutant } from '../mutant.js';
-import type { RopeSteps } from '../steps.js';
+import type { Change, RopeSteps } from '../steps.js';
 import {
   COMPUTED,
+  exponentDim,
   geometryOf,
   HALF,
   mutantsOf,
@@ -30,6 +31,32 @@ const SOME_TURN = need('some pairs that rotate and some that do not', (steps) =>
   const { rotatedPairs } = scalingOf(steps, 'proportional');
   return rotatedPairs > 0 && rotatedPairs < steps.pairs;
 });
+
+const WHOLE_HEAD = [
+  COMPUTED,
+  PARTIAL,
+  ONE_PAIRING,
+  // A kernel with factors by pair would read past their end.
+  need(
+    'no factors by pair',
+    (steps) => specOf(steps).scaling?.kind !== 'longrope' && specOf(steps).freqFactors === undefined,
+  ),
+  need('an even head_dim', ({ headDim }) => headDim % 2 === 0),
+];
+
+/** Every dimension of the head rotates. */
+function wholeHead(steps: RopeSteps, frequencyDim: number | undefined): Change {
+  const { headDim } = steps;
+  const pairs = headDim / 2;
+  const geometry = geometryOf(steps, pairs);
+  return {
+    ...withGeometry(steps, geometry, geometry, 0),
+    ...withSpec(steps, { rotaryDim: headDim, rotaryOffset: 0, frequencyDim }),
+    pairs,
+    rotaryDim: headDim,
+    rotaryOffset: 0,
+  };
+}
 
 /** Pairs that remain when partial_rotary_factor is applied twice. */
 function twicePartial({ pairs, rotaryDim, headDim }: RopeSteps): number {
@@ -68,29 +95,14 @@ export const PARTIAL_ROTARY: readonly Mutant[] = mutantsOf('B', {
       'microsoft/onnxruntime#29261',
       'AI-Hypercomputer/maxtext#4615',
     ],
-    needs: [
-      COMPUTED,
-      PARTIAL,
-      ONE_PAIRING,
-      // A kernel with factors by pair would read past their end.
-      need(
-        'no factors by pair',
-        (steps) => specOf(steps).scaling?.kind !== 'longrope' && specOf(steps).freqFactors === undefined,
-      ),
-      need('an even head_dim', ({ headDim }) => headDim % 2 === 0),
-    ],
-    change(steps) {
-      const { headDim } = steps;
-      const pairs = headDim / 2;
-      const geometry = geometryOf(steps, pairs);
-      return {
-        ...withGeometry(steps, geometry, geometry, 0),
-        ...withSpec(steps, { rotaryDim: headDim, rotaryOffset: 0 }),
-        pairs,
-        rotaryDim: headDim,
-        rotaryOffset: 0,
-      };
-    },
+    needs: WHOLE_HEAD,
+    change: (steps) => wholeHead(steps, specOf(steps).frequencyDim),
+  },
+  'whole-head-over-rotary-dim': {
+    does: 'Rotates all of head_dim, by exponents that are divided by rotary_dim: the series goes on past its end.',
+    threads: ['ggml-org/llama.cpp#10540', 'ggml-org/llama.cpp#17543'],
+    needs: WHOLE_HEAD,
+    change: (steps) => wholeHead(steps, exponentDim(steps)),
   },
   'rotary-factor-twice': {
     does: 'Multiplies by partial_rotary_factor twice: rotates only that share of rotary_dim.',

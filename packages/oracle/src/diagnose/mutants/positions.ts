@@ -5,6 +5,7 @@ import type { RopeSteps } from '../steps.js';
 import {
   beyond,
   COMPUTED,
+  copied,
   mutantsOf,
   NEGATIVE,
   need,
@@ -18,6 +19,8 @@ const DECODE = need(
   'a single token at a position other than 0',
   (steps) => steps.seq === 1 && positionsOf(steps).some((position) => position !== 0),
 );
+const outside = (least: number, most: number) =>
+  need(`a position outside ${least} to ${most}`, (steps) => positionsOf(steps).some((p) => p < least || p > most));
 /** The length of a table that is too short. */
 const TABLE_ROWS = 4096;
 
@@ -63,6 +66,41 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
     needs: [TOKENS],
     change: (steps) => withPosition(steps, (_what, at, axis) => first(steps, at, axis)),
   },
+  'all-at-last-position': {
+    does: 'Rotates every token of a call at the position of the last.',
+    threads: ['bojone/rerope#17'],
+    needs: [TOKENS],
+    change: (steps) => withPosition(steps, (_what, at, axis) => steps.position({ ...at, seq: steps.seq - 1 }, axis)),
+  },
+  'position-of-next-token': {
+    does: 'Rotates each token at the position of the next one, and the last at its own.',
+    threads: ['modelscope/ms-swift#8325'],
+    needs: [TOKENS],
+    change: (steps) =>
+      withPosition(steps, (_what, at, axis) =>
+        steps.position({ ...at, seq: Math.min(at.seq + 1, steps.seq - 1) }, axis),
+      ),
+  },
+  'positions-rolled': {
+    does: 'Rotates each token at the position of the next one, and the last at the position of the first.',
+    threads: ['modelscope/ms-swift#8325'],
+    needs: [TOKENS],
+    change: (steps) =>
+      withPosition(steps, (_what, at, axis) => steps.position({ ...at, seq: (at.seq + 1) % steps.seq }, axis)),
+  },
+  'position-of-previous-token': {
+    does: 'Rotates each token at the position of the one before, and the first at 0.',
+    threads: ['PrimeIntellect-ai/prime-rl#1525'],
+    needs: [TOKENS],
+    change: (steps) =>
+      withPosition(steps, (_what, at, axis) => (at.seq === 0 ? 0 : steps.position({ ...at, seq: at.seq - 1 }, axis))),
+  },
+  'table-of-previous-call': {
+    does: 'Rotates by the cos and sin of the call before, which had as many tokens: at the position minus their number.',
+    threads: ['vllm-project/vllm-ascend#10404', 'vllm-project/vllm-ascend#1267'],
+    needs: [TOKENS],
+    change: (steps) => withPosition(steps, (p) => p - steps.seq),
+  },
   'counts-on-from-first': {
     does: 'Uses only the first position and counts up from it: gaps and other orders are ignored.',
     threads: ['Comfy-Org/ComfyUI#15698'],
@@ -79,7 +117,7 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
     change: (steps) => withPosition(steps, (_what, at, axis) => first(steps, at, axis) + at.seq),
   },
   'positions-ignored': {
-    does: 'Ignores the given positions: uses the token’s index in the call, 0, 1, 2 ….',
+    does: 'Ignores the given positions: uses the token’s index in the call, 0, 1, 2 …, or a table that was made for an earlier call.',
     threads: ['unslothai/unsloth#3795', 'tenstorrent/tt-forge-onnx#422'],
     needs: [need('positions other than 0, 1, 2 …', (steps) => positionsOf(steps).some((p, n) => p !== n % steps.seq))],
     change: (steps) => withPosition(steps, (_what, at) => at.seq),
@@ -103,8 +141,40 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
   'position-in-int16': {
     does: 'Holds positions in 16 bits: from 32768 on they are negative.',
     threads: ['vllm-project/tpu-inference#2756'],
-    needs: [beyond(32767)],
+    needs: [outside(-32768, 32767)],
     change: (steps) => withPosition(steps, (p) => (p << 16) >> 16),
+  },
+  'position-in-uint16': {
+    does: 'Holds positions in 16 bits without a sign: from 65536 on they start again at 0.',
+    threads: ['vllm-project/tpu-inference#2756'],
+    needs: [outside(0, 65535)],
+    change: (steps) => withPosition(steps, (p) => p & 0xffff),
+  },
+  'position-in-int8': {
+    does: 'Holds positions in 8 bits: from 128 on they are negative.',
+    threads: ['vllm-project/tpu-inference#2756'],
+    needs: [outside(-128, 127)],
+    change: (steps) => withPosition(steps, (p) => (p << 24) >> 24),
+  },
+  'position-in-uint8': {
+    does: 'Holds positions in 8 bits without a sign: from 256 on they start again at 0.',
+    threads: ['vllm-project/tpu-inference#2756'],
+    needs: [outside(0, 255)],
+    change: (steps) => withPosition(steps, (p) => p & 0xff),
+  },
+  'int64-positions-as-int32': {
+    does: 'Reads positions of 64 bits as 32: every second token gets the upper half of a position, which is 0.',
+    threads: ['ROCm/aiter#2566'],
+    needs: [TOKENS],
+    change(steps) {
+      const positions = positionsOf(steps);
+      const rows = steps.plan.tableRows.length;
+      return withPosition(steps, (_what, at, axis) => {
+        const word = axis * rows + (steps.plan.batch === undefined ? 0 : at.batch * steps.seq) + at.seq;
+        const position = positions[word >> 1]!;
+        return word % 2 === 0 ? position | 0 : Math.sign(position) >> 1; // the upper half: 0, or −1 of a negative one
+      });
+    },
   },
   'table-wraps': {
     does: 'Starts again at row 0 after the end of its table of 4096 rows.',
@@ -122,9 +192,7 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
     does: 'Silently copies tokens whose position is beyond its table of 4096 rows.',
     threads: ['microsoft/onnxruntime#28205', 'microsoft/onnxruntime#27597', 'microsoft/onnxruntime#28277'],
     needs: [beyond(TABLE_ROWS - 1)],
-    change: (steps) => ({
-      rotate: (head, at) => (steps.position(at, 0) >= TABLE_ROWS ? head.slice() : steps.rotate(head, at)),
-    }),
+    change: copied((steps, at) => steps.position(at, 0) >= TABLE_ROWS),
   },
 });
 
@@ -133,7 +201,11 @@ export const CACHE_SHIFTS: readonly Mutant[] = mutantsOf('N', {
   'rotated-twice': {
     does: 'Rotates twice: when a key is written to the cache, and again when it is read.',
     threads: ['ggml-org/llama.cpp#4097', 'ggml-org/llama.cpp#9743'],
-    change: (steps) => ({ rotate: (head, at) => steps.rotate(steps.rotate(head, at), at) }),
+    change: (steps) => ({
+      rotate(this: RopeSteps, head, at) {
+        return steps.rotate.call(this, steps.rotate.call(this, head, at), at);
+      },
+    }),
   },
   'shift-added-to-new-keys': {
     does: 'Adds the shift of the cache (the first token’s position) to keys that were never in the cache.',
@@ -151,7 +223,7 @@ export const CACHE_SHIFTS: readonly Mutant[] = mutantsOf('N', {
     does: 'Renumbers shifted keys without rotating them: tokens with a negative shift are copied.',
     threads: ['ggml-org/llama.cpp#9743'],
     needs: [NEGATIVE],
-    change: (steps) => ({ rotate: (head, at) => (steps.position(at, 0) < 0 ? head.slice() : steps.rotate(head, at)) }),
+    change: copied((steps, at) => steps.position(at, 0) < 0),
   },
   'shift-without-sign': {
     does: 'Reads a negative shift as an unsigned integer: rotates by 2³² positions more.',

@@ -24,8 +24,8 @@ const narrowAngle =
 const narrowTable =
   (dtype: FloatDtype) =>
   (steps: RopeSteps): Change => ({
-    cosSin(position, j) {
-      const [cos, sin] = steps.cosSin(position, j);
+    cosSin(this: RopeSteps, position, j) {
+      const [cos, sin] = steps.cosSin.call(this, position, j);
       return [roundTo(dtype, cos), roundTo(dtype, sin)];
     },
   });
@@ -38,16 +38,34 @@ const narrowFrequencies =
 /** Bits of the significand after the leading one, and the exponent of the smallest normal number. */
 const NARROW = { f16: [10, -14], bf16: [7, -126] } as const;
 
-/** The largest value of a dtype that is at most x. */
-function roundDown(dtype: keyof typeof NARROW, x: number): number {
+/** Rounds to a value of a dtype beside x, by a function that rounds to an integer. */
+function roundBy(round: (x: number) => number, dtype: keyof typeof NARROW, x: number): number {
   if (x === 0 || !Number.isFinite(x)) return x;
   const [bits, smallest] = NARROW[dtype];
   const unit = 2 ** (Math.max(Math.floor(Math.log2(Math.abs(x))), smallest) - bits);
-  return Math.floor(x / unit) * unit;
+  return round(x / unit) * unit;
 }
+
+/** Rounds each head as it is stored. */
+const storedBy =
+  (round: (x: number) => number) =>
+  (steps: RopeSteps): Change => {
+    const dtype = steps.part.out.dtype as keyof typeof NARROW;
+    return {
+      head(this: RopeSteps, x, at) {
+        return steps.head.call(this, x, at).map((value) => roundBy(round, dtype, value));
+      },
+    };
+  };
 
 const NARROW_OUTPUT = need('f16 or bf16 output', ({ part }) => part.out.dtype === 'f16' || part.out.dtype === 'bf16');
 const F32_TWO_PI = Math.fround(2 * Math.PI);
+
+/** The Taylor series of cos and sin, to the powers 6 and 7. */
+function series(a: number): [cos: number, sin: number] {
+  const q = a * a;
+  return [1 - q / 2 + q ** 2 / 24 - q ** 3 / 720, a * (1 - q / 6 + q ** 2 / 120 - q ** 3 / 5040)];
+}
 
 /** The entries of cause I. */
 export const PRECISION: readonly Mutant[] = mutantsOf('I', {
@@ -55,10 +73,17 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
     does: 'Holds positions in bf16, which counts by 2 from 256 on and by 1024 from 131072 on.',
     threads: ['huggingface/transformers#29285', 'huggingface/candle#3520'],
     needs: [
-      COMPUTED,
       need('a position that bf16 cannot hold', (steps) => positionsOf(steps).some((p) => roundTo('bf16', p) !== p)),
     ],
     change: (steps) => withPosition(steps, (p) => roundTo('bf16', p)),
+  },
+  'position-in-f16': {
+    does: 'Holds positions in f16, which counts by 2 from 2048 on; from 65520 on they are infinite, and cos is NaN.',
+    threads: ['huggingface/transformers#29285'],
+    needs: [
+      need('a position that f16 cannot hold', (steps) => positionsOf(steps).some((p) => roundTo('f16', p) !== p)),
+    ],
+    change: (steps) => withPosition(steps, (p) => roundTo('f16', p)),
   },
   'angle-in-bf16': {
     does: 'Computes angles in bf16.',
@@ -127,6 +152,36 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
       },
     }),
   },
+  'sine-polynomial-unreduced': {
+    does: 'Computes sin and cos by a few terms of their series, to the powers 7 and 6, without reducing the angle first.',
+    threads: ['tenstorrent/tt-metal#33971', 'chessai/nix-std#14'],
+    needs: [COMPUTED],
+    change: () => ({
+      cosSin(this: RopeSteps, position, j) {
+        return series(this.angle(position, j));
+      },
+    }),
+  },
+  'sine-polynomial-too-short': {
+    does: 'Reduces angles to −π … π, where a few terms of the series, to the powers 7 and 6, are off by up to 0.21.',
+    threads: ['chessai/nix-std#66'],
+    needs: [COMPUTED],
+    change: () => ({
+      cosSin(this: RopeSteps, position, j) {
+        const angle = this.angle(position, j);
+        return series(angle - 2 * Math.PI * Math.round(angle / (2 * Math.PI)));
+      },
+    }),
+  },
+  'sine-from-table': {
+    does: 'Looks up sin and cos in a table of 1024 entries a turn without interpolation: off by up to 3e-3.',
+    threads: ['ICME-Lab/jolt-atlas#183'],
+    needs: [COMPUTED],
+    change(steps) {
+      const step = (2 * Math.PI) / 1024;
+      return { angle: (position, j) => Math.round(steps.angle(position, j) / step) * step };
+    },
+  },
   'angle-accumulated-in-f16': {
     does: 'Adds the frequency from token to token in f16, until the sum no longer changes.',
     threads: ['PaddlePaddle/PaddleFleet#91'],
@@ -158,9 +213,12 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
     does: 'Rounds its f16 or bf16 output down instead of to nearest.',
     threads: ['Xilinx/mlir-aie#3732'],
     needs: [NARROW_OUTPUT],
-    change(steps) {
-      const dtype = steps.part.out.dtype as keyof typeof NARROW;
-      return { head: (x, at) => steps.head(x, at).map((value) => roundDown(dtype, value)) };
-    },
+    change: storedBy(Math.floor),
+  },
+  'output-rounded-toward-zero': {
+    does: 'Cuts off the bits that its f16 or bf16 output cannot hold instead of rounding to nearest.',
+    threads: ['tenstorrent/tt-metal#19882'],
+    needs: [NARROW_OUTPUT],
+    change: storedBy(Math.trunc),
   },
 });

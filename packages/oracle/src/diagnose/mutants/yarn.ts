@@ -2,7 +2,7 @@
 import type { YarnScaling } from 'ropewalk';
 import { yarnMagnitude, yarnRampEdges } from 'ropewalk/backend';
 import type { Mutant } from '../mutant.js';
-import { type Change, changed, type RopeSteps } from '../steps.js';
+import type { Change, RopeSteps } from '../steps.js';
 import {
   BACKWARD,
   type Entry,
@@ -23,16 +23,21 @@ import {
   YARN,
 } from './entry.js';
 
-const MSCALES = need('mscale and mscale_all_dim', (steps) => {
+export const MSCALES = need('mscale and mscale_all_dim', (steps) => {
   const { mscale, mscaleAllDim } = scalingOf(steps, 'yarn');
   return Boolean(mscale && mscaleAllDim) && specOf(steps).attentionFactor === undefined;
 });
-const GIVEN = need('an attention_factor that the formula does not give', (steps) => {
+export const GIVEN = need('an attention_factor that the formula does not give', (steps) => {
   const { attentionFactor } = specOf(steps);
   return attentionFactor !== undefined && attentionFactor !== yarnMagnitude(scalingOf(steps, 'yarn'));
 });
 const FACTOR = need('a factor other than 1', (steps) => scalingOf(steps, 'yarn').factor !== 1);
+export const UNTRUNCATED = need('truncate=false', (steps) => scalingOf(steps, 'yarn').truncate === false);
 const TRUNCATED = need('truncate', (steps) => scalingOf(steps, 'yarn').truncate !== false);
+const TWO_BETAS = need(
+  'two different betas',
+  (steps) => (scalingOf(steps, 'yarn').betaFast ?? 32) !== (scalingOf(steps, 'yarn').betaSlow ?? 1),
+);
 const ORIGINAL = need('an original context', (steps) => scalingOf(steps, 'yarn').originalContext > 0);
 
 /** 0.1·k·ln(factor) + 1, times what ggml's attn_factor says. */
@@ -67,8 +72,8 @@ export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', {
     change(steps) {
       const { attentionFactor } = steps.frequencies();
       return {
-        cosSin(position, j) {
-          const [cos, sin] = steps.cosSin(position, j);
+        cosSin(this: RopeSteps, position, j) {
+          const [cos, sin] = steps.cosSin.call(this, position, j);
           return [cos, sin / attentionFactor]; // the next step multiplies both
         },
       };
@@ -127,6 +132,12 @@ function unscaledOf(steps: RopeSteps): Float64Array {
   return plainFrequencies(steps).map((f, j) => f / (freqFactors ? freqFactors[j]! : 1));
 }
 
+/** YaRN's betas, each in the other's place. */
+const betasSwapped = ({ betaFast = 32, betaSlow = 1 }: YarnScaling): Partial<YarnScaling> => ({
+  betaFast: betaSlow,
+  betaSlow: betaFast,
+});
+
 /** Takes other parameters of YaRN. */
 function yarnWith(of: (yarn: YarnScaling) => Partial<YarnScaling>): Entry['change'] {
   return (steps) => {
@@ -138,22 +149,38 @@ function yarnWith(of: (yarn: YarnScaling) => Partial<YarnScaling>): Entry['chang
 /** The entries of cause E. */
 export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', {
   'yarn-betas-swapped': {
-    does: 'Swaps beta_fast and beta_slow.',
+    does: 'Swaps beta_fast and beta_slow. In HuggingFace’s formula this reverses the ramp.',
     threads: ['pytorch/torchtitan#3787'],
-    needs: [
-      YARN,
-      need(
-        'two different betas',
-        (steps) => (scalingOf(steps, 'yarn').betaFast ?? 32) !== (scalingOf(steps, 'yarn').betaSlow ?? 1),
-      ),
-      ORIGINAL,
-    ],
-    change: yarnWith(({ betaFast = 32, betaSlow = 1 }) => ({ betaFast: betaSlow, betaSlow: betaFast })),
+    needs: [YARN, TWO_BETAS, ORIGINAL, FACTOR],
+    change(steps) {
+      const yarn = scalingOf(steps, 'yarn');
+      const [low, high] = yarnRampEdges({ ...yarn, ...betasSwapped(yarn) }, specOf(steps).base, exponentDim(steps));
+      // transformers linear_ramp_factor: only equal edges are moved apart, so the slope may be negative.
+      return withRamp(steps, (j) => (j - low) / (high === low ? 0.001 : high - low));
+    },
+  },
+  'yarn-betas-swapped-in-ggml': {
+    does: 'Swaps beta_fast and beta_slow. In ggml’s formula the ramp becomes a step at its slow end.',
+    threads: ['pytorch/torchtitan#3787'],
+    needs: [YARN, TWO_BETAS, ORIGINAL],
+    change: yarnWith(betasSwapped),
+  },
+  'yarn-ignored': {
+    does: 'Leaves out YaRN: rotates by plain frequencies, without a magnitude.',
+    threads: ['ModelTC/LightLLM#1582', 'huggingface/text-generation-inference#2078'],
+    needs: [YARN, FACTOR],
+    change: (steps) => withSpec(steps, { scaling: { kind: 'none' }, attentionFactor: 1 }),
+  },
+  'yarn-frequencies-ignored': {
+    does: 'Rotates by plain frequencies and multiplies by YaRN’s magnitude.',
+    threads: ['ModelTC/LightLLM#1582'],
+    needs: [YARN, FACTOR],
+    change: (steps) => withScaling(steps, { kind: 'none' }),
   },
   'yarn-always-truncated': {
     does: 'Rounds the ramp’s edges to whole pairs although the model says truncate=false.',
     threads: ['vllm-project/vllm#27722', 'vllm-project/vllm#28244', 'sgl-project/sglang#14270'],
-    needs: [YARN, need('truncate=false', (steps) => scalingOf(steps, 'yarn').truncate === false), ORIGINAL],
+    needs: [YARN, UNTRUNCATED, ORIGINAL],
     change: yarnWith(() => ({ truncate: true })),
   },
   'yarn-never-truncated': {
@@ -216,15 +243,11 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', {
     change(steps) {
       const [low, high] = edgesOf(steps);
       const rampOf = (i: number): number => (i - low) / Math.max(0.001, high - low);
-      const first = changed(
+      return memberwise(
         steps,
         withRamp(steps, (j) => rampOf(j)),
-      );
-      const second = changed(
-        steps,
         withRamp(steps, (j) => rampOf(j + steps.pairs)),
       );
-      return memberwise(steps, first, second);
     },
   },
   'yarn-factor-in-power': {
