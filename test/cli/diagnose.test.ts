@@ -223,6 +223,11 @@ describe('diagnose', () => {
           dtype: 'bf16',
           layout: 'bnsh',
         });
+      const dump = { x: `${files.pt}:x`, y: `${files.pt}:y`, positions: `${files.pt}:positions` };
+      await asExpected(
+        dump,
+        /^AS EXPECTED.*\nRead as \[batch, head, token, head_dim\]: this fits; give --layout bnsh\.$/m,
+      );
     });
 
     test('raw: elements, positions shared or for each batch', async () => {

@@ -522,6 +522,56 @@ describe('parts', () => {
     for (const observation of all) assert.equal(diagnose(observation, { spec: phi2 }).verdict, 'as expected');
   });
 
+  describe('no layout given', () => {
+    const flip = (t: Tensor): Tensor => t.permute([0, 2, 1, 3]).contiguous();
+    const spec: RopeSpec = { ...phi2, rotaryDim: 32 };
+    /** A kernel's dump in [batch, head, token, head_dim], with `tokens` tokens and four heads. */
+    const swapped = (tokens: number, mutant?: Mutant): Observation => {
+      const input = inputFor('swapped', spec, [[0, 1, 40, 8191, 511, 77].slice(0, tokens)]);
+      const call = callOf({ spec }, readObservation({ ...input, y: input.x }));
+      if (mutant) runMutant(mutant, call);
+      const y = mutant ? rounded(call.parts[0]!.out, 'f32') : rightOutput({ spec }, input, 'f32');
+      return { x: flip(input.x), y: flip(y), positions: input.positions };
+    };
+    const swap = MUTANTS.find(({ id }) => id === 'pairs-interleaved-for-half')!;
+    for (const tokens of [6, HEADS])
+      test(`[batch, head, token, head_dim] is tried: ${tokens} tokens, ${HEADS} heads`, () => {
+        for (const expected of [{ spec }, undefined]) {
+          const right = diagnose(swapped(tokens), expected);
+          assert.equal(right.verdict, expected ? 'as expected' : 'rotation');
+          assert.deepEqual(right.layout, { layout: 'bnsh', tried: true, otherwise: right.layout.otherwise });
+          assert.match(describeDiagnosis(right)[1]!, /^Read as \[batch, head, token, head_dim\]/);
+        }
+        const wrong = diagnose(swapped(tokens, swap), { spec });
+        assert.deepEqual(
+          [wrong.verdict, wrong.named.map(({ id }) => id), wrong.layout.layout],
+          ['known bug', ['pairs-interleaved-for-half'], 'bnsh'],
+        );
+      });
+
+    test('the default layout stays where it fits, and a given one is the only one', () => {
+      const { x, y, positions } = swapped(HEADS);
+      const right = diagnose({ x: flip(x), y: flip(y), positions }, { spec });
+      assert.deepEqual([right.verdict, right.layout.layout, right.layout.tried], ['as expected', 'bsnh', false]);
+      assert.ok(!describeDiagnosis(right).some((line) => line.startsWith('Read as')));
+      assert.notEqual(diagnose({ x, y, positions, layout: 'bsnh' }, { spec }).verdict, 'as expected');
+      assert.throws(() => diagnose({ ...swapped(6), layout: 'bsnh' }, { spec }), { code: 'SHAPE' });
+      assert.throws(() => diagnose({ ...swapped(6), positions: [0, 1, 2] }, { spec }), {
+        message: /positions: expected shape \[4\]/,
+      });
+    });
+
+    test('a bug that gives y in the default layout is told too', () => {
+      // Four tokens, four heads: a kernel that takes the head for the token, or a right one with heads first.
+      const found = diagnose(swapped(HEADS), { spec });
+      assert.ok(found.layout.otherwise.some(({ id }) => id === 'heads-and-tokens-exchanged'));
+      assert.match(
+        describeDiagnosis(found)[1]!,
+        /As \[batch, token, head, head_dim\], heads-and-tokens-exchanged .*gives y too: give --layout bsnh or bnsh\.$/,
+      );
+    });
+  });
+
   test('a large observation is sampled, and one wrong head in it is found', () => {
     const rows = [Array.from({ length: 400 }, (_, s) => s)];
     const input = inputFor('large', phi2, rows);

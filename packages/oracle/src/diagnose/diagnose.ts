@@ -5,7 +5,7 @@
  * all are named, with an input that tells them apart. If none does, the measurements are described. A bug is never
  * named because it is merely the nearest. @module
  */
-import { frequenciesOf, planRope } from 'ropewalk';
+import { frequenciesOf, planRope, type RopeLayout } from 'ropewalk';
 import { reading, readList, readOptions, refuse, sharePairs } from 'ropewalk/backend';
 import { Bench, type Named, type WorstElement } from './bench.js';
 import { MUTANTS } from './catalogue.js';
@@ -16,7 +16,7 @@ import { identifyHeads } from './identify.js';
 import type { Mutant } from './mutant.js';
 import { type NextInput, nextInput } from './next-input.js';
 import type { Tier } from './noise.js';
-import { type Heads, type Observation, readObservation } from './observation.js';
+import { type Heads, type Observation, readLayouts } from './observation.js';
 
 /** The answer in a word. */
 export type Verdict =
@@ -33,9 +33,20 @@ export type Verdict =
   /** Without an expectation: a clean rotation. */
   | 'rotation';
 
+/** The layout in which x and y were read. */
+export interface FoundLayout {
+  readonly layout: RopeLayout;
+  /** The observation gave no layout, and y fits better than in the default one. */
+  readonly tried: boolean;
+  /** Bugs that give y in the default layout, where this one was tried: the data cannot say which is so. */
+  readonly otherwise: readonly Named[];
+}
+
 /** The result of {@link diagnose}. */
 export interface Diagnosis {
   readonly verdict: Verdict;
+  /** How x and y were read. */
+  readonly layout: FoundLayout;
   /** The noise within which the verdict explains y; undefined when nothing explains it. */
   readonly tier: Tier | undefined;
   /**
@@ -82,9 +93,40 @@ export interface DiagnoseOptions {
  */
 export function diagnose(observation: Observation, expected?: Expected, options: DiagnoseOptions = {}): Diagnosis {
   const { mutants, progress } = readDiagnoseOptions(options);
-  if (expected === undefined) return withoutExpectation(readObservation(observation), mutants);
-  const meant = readExpected(expected);
-  return against(meant, readObservation(observation, axesOf(meant)), mutants, progress);
+  const meant = expected === undefined ? undefined : readExpected(expected);
+  let best: Diagnosis | undefined;
+  for (const { layout, heads } of readLayouts(observation, meant && axesOf(meant))) {
+    // A second reading is rare; its progress is not shown.
+    const told = best ? () => {} : progress;
+    const one = meant ? against(meant, heads, mutants, told) : withoutExpectation(heads, mutants);
+    const tried = layout !== observation.layout && layout !== DEFAULT_LAYOUT;
+    const found: Diagnosis = { ...one, layout: { layout, tried, otherwise: best?.named ?? [] } };
+    if (!best || rank(found) > rank(best)) best = found;
+    if (rank(best) === RIGHT) break;
+  }
+  return best!;
+}
+
+/** What a dump is read as where it gives no layout. */
+const DEFAULT_LAYOUT: RopeLayout = 'bsnh';
+
+const RIGHT = 3;
+
+/** How well a reading explains y: {@link RIGHT}, by a bug, by two, by a rotation or a part of it, not at all. */
+function rank({ verdict, named, found }: Diagnosis): number {
+  switch (verdict) {
+    case 'as expected':
+    case 'less precise':
+      return RIGHT;
+    case 'rotation':
+      return found.positions[0]?.asGiven ? RIGHT : 2;
+    case 'known bug':
+      return named.some(({ mutants }) => mutants.length === 1) ? 2.5 : 2;
+    case 'not understood':
+      return 0;
+    default:
+      return 1;
+  }
 }
 
 function readDiagnoseOptions(options: DiagnoseOptions): Required<DiagnoseOptions> {
@@ -110,7 +152,10 @@ function axesOf({ spec }: Expected): number {
   return spec.axes ? sharePairs(spec.axes, (spec.rotaryDim ?? spec.headDim) / 2).numAxes : 1;
 }
 
-function withoutExpectation(heads: Heads, mutants: readonly Mutant[]): Diagnosis {
+/** A diagnosis of one reading. */
+type Read = Omit<Diagnosis, 'layout'>;
+
+function withoutExpectation(heads: Heads, mutants: readonly Mutant[]): Read {
   const found = identifyHeads(heads);
   const { outcome, expected, explains, positions } = found;
   const understood = outcome !== 'unchanged' && expected && explains;
@@ -138,12 +183,7 @@ function withoutExpectation(heads: Heads, mutants: readonly Mutant[]): Diagnosis
   };
 }
 
-function against(
-  expected: Expected,
-  heads: Heads,
-  mutants: readonly Mutant[],
-  progress: (done: number) => void,
-): Diagnosis {
+function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], progress: (done: number) => void): Read {
   const judged = new Bench(expected, mutants).judge(heads, progress);
   const { tier, named, recipes, tried, notRuledOut, worst, together } = judged;
   const expectedFrequencies = signedFrequencies(expected);

@@ -2,7 +2,7 @@
 
 export type { Named, WorstElement } from './bench.js';
 export { MUTANTS } from './catalogue.js';
-export type { DiagnoseOptions, Diagnosis, Verdict } from './diagnose.js';
+export type { DiagnoseOptions, Diagnosis, FoundLayout, Verdict } from './diagnose.js';
 export { diagnose } from './diagnose.js';
 export type { Difference } from './differences.js';
 export type { FoundScaling, FrequencyLaw } from './frequency-law.js';

@@ -5,6 +5,7 @@ import {
   type HeadNorm,
   isFloat,
   type RopeLayout,
+  RopewalkError,
   roundTo,
   Tensor,
   tensorFrom,
@@ -26,7 +27,7 @@ export interface Observation {
    * `[axes, batch, seq]`; or flat, with as many elements.
    */
   readonly positions: Tensor | readonly number[];
-  /** `bsnh` unless given. */
+  /** Unless given, `bsnh`; {@link diagnose} also tries `bnsh` where y is not understood so. */
   readonly layout?: RopeLayout;
   /**
    * Position axes, 1 to 4; needed where the first dimension of `positions` could be axes or batch, which is otherwise
@@ -99,6 +100,43 @@ export function readObservation(observation: Observation, numAxes?: number): Hea
   const positions = readPositions(given.positions, { batch, seq, numAxes: numAxes ?? given.numAxes });
   const ys = y.readNumbers() as Float64Array;
   return { batch, seq, heads, headDim, x: xs, y: ys, dtype: heldDtype(ys, y.dtype as FloatDtype), ...positions, norm };
+}
+
+/** An observation, read in one layout. */
+export interface Reading {
+  readonly layout: RopeLayout;
+  readonly heads: Heads;
+}
+
+/**
+ * Reads an observation in the layout that it gives. Without one, in each that its shapes allow, `bsnh` first.
+ *
+ * @throws {RopewalkError} as {@link readObservation}, when no layout fits; at the first reading
+ */
+export function* readLayouts(observation: Observation, numAxes?: number): Generator<Reading, void> {
+  const given = readOptions(observation, 'diagnose: observation');
+  const one = (layout: RopeLayout): Reading => ({ layout, heads: readObservation({ ...given, layout }, numAxes) });
+  if (given.layout !== undefined) return void (yield one(given.layout));
+  let first: Reading | undefined;
+  let refusal: unknown;
+  try {
+    first = one('bsnh');
+  } catch (error) {
+    if (!(error instanceof RopewalkError) || error.code !== 'SHAPE') throw error;
+    refusal = error;
+  }
+  if (first) yield first;
+  const swapped = first && first.heads.seq === 1 && first.heads.heads === 1;
+  if (swapped) return;
+  let other: Reading;
+  try {
+    other = one('bnsh');
+  } catch (error) {
+    // The message about the default layout says more.
+    if (first) return;
+    throw error instanceof RopewalkError && error.code === 'SHAPE' ? refusal : error;
+  }
+  yield other;
 }
 
 /** Frameworks widen bf16 and f16 in dumps: values that all fit a narrower dtype were rounded to it. */

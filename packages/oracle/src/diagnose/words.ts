@@ -29,7 +29,21 @@ function described(diagnosis: Diagnosis, from?: string): string[] {
     ['This input leaves open', leftOpen(diagnosis)],
   ];
   const shown = sections.filter(([, lines]) => lines.length > 0);
-  return [headline(diagnosis, from), ...shown.flatMap(([title, lines]) => ['', title, ...lines.map((l) => `  ${l}`)])];
+  return [
+    headline(diagnosis, from),
+    ...layoutWords(diagnosis),
+    ...shown.flatMap(([title, lines]) => ['', title, ...lines.map((l) => `  ${l}`)]),
+  ];
+}
+
+/** How x and y were read, where nobody said it. */
+function layoutWords({ layout: { tried, otherwise }, verdict }: Diagnosis): string[] {
+  if (!tried) return [];
+  const as = 'Read as [batch, head, token, head_dim]';
+  if (!['as expected', 'less precise', 'rotation'].includes(verdict)) return [`${as}; otherwise give --layout bsnh.`];
+  if (otherwise.length === 0) return [`${as}: this fits; give --layout bnsh.`];
+  const bugs = otherwise.map(({ id }) => id).join(' | ');
+  return [`${as}. As [batch, token, head, head_dim], ${bugs} gives y too: give --layout bsnh or bnsh.`];
 }
 
 function headline(diagnosis: Diagnosis, from: string | undefined): string {
