@@ -4,11 +4,12 @@
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { ROOT, ropewalkIn } from '../support/command.js';
+import { noOnnxruntime } from '../support/onnxruntime.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'harness-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
@@ -19,6 +20,7 @@ before(() => assert.equal(ropewalk('vectors', 'golden').status, 0));
 const missing = (what: string, command: string, ...args: string[]): string | false =>
   spawnSync(command, args).status === 0 ? false : `no ${what} here`;
 const cc = missing('C compiler (cc)', 'cc', '--version');
+const cxx = missing('C++ compiler (c++)', 'c++', '--version');
 /** The distribution's Python, whose packages CI installs. */
 const PYTHON = '/usr/bin/python3';
 const without = (module: string) => missing(`python3-${module}`, PYTHON, '-c', `import ${module}`);
@@ -35,28 +37,32 @@ function verified(program: string, ...args: string[]): string {
   return stdout;
 }
 
-/** A program does every rope case, and says of the others that it has rope only. */
-function assertEveryRope(lines: string): void {
+/** A program does every rope case but those that it gives one of these reasons for; of the others it does none. */
+function assertRopes(lines: string, ...reasons: string[]): void {
   assert.match(lines, /\n {2}(\d+)\/\1 cases passed, 0 failed, \d+ skipped\n$/);
   const skipped = [...lines.matchAll(/^ {2}\S+: +skipped +(.*)$/gm)].map(([, why]) => why!);
-  assert.deepEqual(
-    skipped.filter((why) => !/^op \w+: this harness has rope only$/.test(why)),
-    [],
-  );
+  const odd = new Set(skipped.filter((why) => !/^op \w+: this harness has rope only$/.test(why)));
+  assert.deepEqual([...odd].sort(), reasons.sort());
 }
 
 const C_FLAGS = ['-std=c99', '-Wall', '-Wextra', '-Werror', '-pedantic', '-O2'];
+const CXX_FLAGS = ['-std=c++17', '-Wall', '-Wextra', '-Werror', '-O1'];
+const STUBS = join(ROOT, 'test/support/harness');
+/** llama.cpp's build of ggml that `npm run peers` brings. */
+const GGML = join(ROOT, 'bench/llama/node_modules/@node-llama-cpp/linux-x64/bins/linux-x64');
+const ggmlOf = (name: string): string =>
+  join(GGML, readdirSync(GGML).find((file) => file.startsWith(name) && file.endsWith('.so'))!);
 
 describe('a fresh harness passes every rope case', () => {
   test('c', { skip: cc }, () => {
     ropewalk('harness', 'c', '-o', 'rope.c');
     run('cc', ...C_FLAGS, 'rope.c', '-o', 'rope', '-lm');
-    assertEveryRope(verified('./rope'));
+    assertRopes(verified('./rope'));
   });
 
   test('js', () => {
     ropewalk('harness', 'js', '-o', 'rope.mjs');
-    assertEveryRope(verified(`"${process.execPath}" rope.mjs`));
+    assertRopes(verified(`"${process.execPath}" rope.mjs`));
   });
 
   for (const [language, module] of [
@@ -65,8 +71,73 @@ describe('a fresh harness passes every rope case', () => {
   ] as const)
     test(language, { skip: without(module) }, () => {
       ropewalk('harness', language, '-o', `rope_${language}.py`);
-      assertEveryRope(verified(`${PYTHON} rope_${language}.py`));
+      assertRopes(verified(`${PYTHON} rope_${language}.py`));
     });
+});
+
+describe('with a device that is not here', () => {
+  const noCache = 'no norm and no cache in this harness';
+  const wrong = 'RotaryEmbedding writes pairs where it reads them, and rotates the leading dimensions';
+
+  test('ggml: the library of npm, on its CPU', {
+    skip: cxx || (existsSync(GGML) ? false : 'no ggml here: npm run peers'),
+  }, () => {
+    ropewalk('harness', 'ggml', '-o', 'rope_ggml.cpp');
+    const libraries = [ggmlOf('libggml.'), ggmlOf('libggml-base.'), `-Wl,-rpath,${GGML}`];
+    run('c++', ...CXX_FLAGS, '-I', join(STUBS, 'ggml'), 'rope_ggml.cpp', '-o', 'rope_ggml', ...libraries);
+    process.env.GGML_BACKEND_PATH = ggmlOf('libggml-cpu-x64.'); // it would look for backends beside the program
+    assertRopes(
+      verified('./rope_ggml CPU', '--table', 'f32-recurrence'),
+      'ggml_rope_ext takes f32 and f16',
+      'no cache in this harness',
+      'no ggml_rope_set_offset in this harness',
+      'ggml has no interleaved-to-half',
+      'ggml gives the last pairs to another axis',
+    );
+    const none = ropewalk('verify', 'golden', '--program', './rope_ggml CUDA9', '--case', 'gpt-j');
+    assert.match(none.stdout, /skipped +ggml has no such device here/);
+  });
+
+  test('cuda: its kernel on the CPU, thread after thread', { skip: cxx }, () => {
+    const text = ropewalk('harness', 'cuda').stdout;
+    assert.match(text, /^\/\/ Not run on a GPU by us: /);
+    const launch = /(ropeKernel<T>)<<<(.*), (.*)>>>\(/;
+    assert.match(text, launch);
+    writeFileSync(join(folder, 'cuda.cpp'), text.replace(launch, 'onHost($2, $3, $1, '));
+    run('c++', ...CXX_FLAGS, '-I', join(STUBS, 'cuda'), 'cuda.cpp', '-o', 'cuda');
+    assertRopes(verified('./cuda'), 'no norm in this harness');
+  });
+
+  test('aclnn: both calls, by stubs of CANN', { skip: cxx }, () => {
+    const written = ropewalk('harness', 'aclnn', '-o', 'rope_aclnn.cpp');
+    assert.match(written.stdout, /--program "\.\/rope_aclnn 0" --arithmetic native$/m);
+    assert.match(readFileSync(join(folder, 'rope_aclnn.cpp'), 'utf8'), /^\/\/ Not compiled by us with CANN: /);
+    run('c++', ...CXX_FLAGS, '-I', join(STUBS, 'aclnn'), 'rope_aclnn.cpp', '-o', 'rope_aclnn');
+    for (const argument of ['0', 'v2:0'])
+      assertRopes(
+        verified(`./rope_aclnn ${argument}`, '--arithmetic', 'native'),
+        noCache,
+        'aclnn takes f32, f16 and bf16',
+        'mode 3 (half-interleave) is not in this harness',
+      );
+  });
+
+  test('triton: its kernel on the CPU, by a stub of Triton', { skip: without('torch') }, () => {
+    const written = ropewalk('harness', 'triton', '-o', 'rope_triton.py');
+    assert.match(written.stdout, /--program "python3 rope_triton\.py cuda:0"$/m);
+    assert.match(readFileSync(join(folder, 'rope_triton.py'), 'utf8'), /^# Not run on a GPU by us: /);
+    process.env.PYTHONPATH = join(STUBS, 'triton');
+    assertRopes(verified(`${PYTHON} rope_triton.py cpu`), noCache);
+  });
+
+  test('onnxruntime: the ONNX Runtime of npm behind the calls of Python', {
+    skip: without('numpy') || noOnnxruntime,
+  }, () => {
+    ropewalk('harness', 'onnxruntime', '-o', 'rope_onnxruntime.py');
+    process.env.PYTHONPATH = join(STUBS, 'onnxruntime');
+    process.env.NODE = process.execPath;
+    assertRopes(verified(`${PYTHON} rope_onnxruntime.py`), noCache, wrong, 'RotaryEmbedding takes no f64');
+  });
 });
 
 describe('a kernel is pasted', () => {

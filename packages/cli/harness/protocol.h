@@ -105,7 +105,8 @@ static int64_t *integers(const Tensor *t, long axes, long count) {
 /* Calls rope() for each part: q and k may come in one case. */
 static const char *ropeParts(Case *c) {
   char *derived = after(c->json, "rope"), word[32];
-  Rope r = {0};
+  Rope r;
+  memset(&r, 0, sizeof r);
   text(derived, "pairing", word, sizeof word);
   r.pairing = !strcmp(word, "half") ? HALF : !strcmp(word, "interleaved") ? INTERLEAVED : INTERLEAVED_TO_HALF;
   r.rotaryDim = (long)number(derived, "rotaryDim", 0);

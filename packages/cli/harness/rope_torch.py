@@ -51,16 +51,4 @@ def rope(x, positions, *, pairing, rotary_dim, rotary_offset, inv_freq, axis, ma
     return cache
 
 
-TYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
-         "i64": torch.int64, "i32": torch.int32, "u8": torch.uint8}
-
-
-def load(data, dtype, shape):
-    return torch.frombuffer(data, dtype=TYPES[dtype]).reshape(shape).to(DEVICE)
-
-
-def store(t, dtype):
-    return t.to(TYPES[dtype]).cpu().contiguous().view(torch.uint8).numpy().tobytes()
-
-
-# include protocol.py
+# include protocol_torch.py

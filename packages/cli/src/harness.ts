@@ -17,14 +17,51 @@ interface Language {
   readonly what: string;
   readonly build?: string;
   readonly run: string;
+  /** What verify is told of it. */
+  readonly options?: string;
   /** Why nobody here has run it. */
   readonly untried?: string;
 }
 
 const LANGUAGES = {
   c: { file: 'rope.c', what: 'C99', build: 'cc -std=c99 -O2 FILE -o BASE -lm', run: './BASE' },
+  cuda: {
+    file: 'rope.cu',
+    what: 'C++ with CUDA',
+    build: 'nvcc -O2 FILE -o BASE',
+    run: './BASE 0',
+    untried:
+      'Not run on a GPU by us: nvcc 13.0 compiles it, and our tests run its kernel on the CPU, thread after thread.',
+  },
+  ggml: {
+    file: 'rope_ggml.cpp',
+    what: 'C++ with ggml, on any backend of a build',
+    build: 'c++ -std=c++17 -O2 FILE -o BASE -I ggml/include -L build/bin -lggml -lggml-base -Wl,-rpath,build/bin',
+    run: './BASE CPU',
+    options: '--table f32-recurrence',
+  },
+  aclnn: {
+    file: 'rope_aclnn.cpp',
+    what: "C++ with CANN's aclnnRotaryPositionEmbedding and aclnnApplyRotaryPosEmbV2",
+    build:
+      'c++ -std=c++17 -O2 FILE -o BASE -I $ASCEND_HOME_PATH/include -L $ASCEND_HOME_PATH/lib64 -lascendcl -lnnopbase -lopapi',
+    run: './BASE 0',
+    options: '--arithmetic native',
+    untried: 'Not compiled by us with CANN: our tests compile it with stub headers and run it with stub operators.',
+  },
   numpy: { file: 'rope_numpy.py', what: 'Python with numpy', run: 'python3 FILE' },
-  torch: { file: 'rope_torch.py', what: 'Python with PyTorch', run: 'python3 FILE cpu' },
+  torch: { file: 'rope_torch.py', what: 'Python with PyTorch, on any device', run: 'python3 FILE cpu' },
+  triton: {
+    file: 'rope_triton.py',
+    what: 'Python with Triton',
+    run: 'python3 FILE cuda:0',
+    untried: 'Not run on a GPU by us: our tests run its kernel on the CPU, with a stub of Triton.',
+  },
+  onnxruntime: {
+    file: 'rope_onnxruntime.py',
+    what: 'Python with ONNX Runtime, on any provider',
+    run: 'python3 FILE CPUExecutionProvider',
+  },
   js: { file: 'rope.mjs', what: 'JavaScript', run: 'node FILE' },
 } as const satisfies Record<string, Language>;
 
@@ -51,38 +88,38 @@ export async function harness(name: string | undefined, { out, force, json }: Ha
   if (hidden) fail('FORMAT', '--out', `${out} would hide the module that it imports. Call it ${language.file}.`);
   const sizeBytes = Buffer.byteLength(text);
   await writeWhole(out, { sizeBytes, inputs: [], force, kind: 'file' }, (temporary) => writeFile(temporary, text));
-  const { build, run } = commandsOf(language, basename(out));
-  const next = [...(build ? [build] : []), 'ropewalk vectors golden', `ropewalk verify golden --program "${run}"`];
+  const { build, verify } = commandsOf(language, basename(out));
+  const next = [...(build ? [build] : []), 'ropewalk vectors golden', verify];
   printResult(json, { json: () => ({ language: name, out, next }), lines: () => [out, ...next.map((l) => `  ${l}`)] });
   return EXIT.ok;
 }
 
 /** The program: what it is and how it is run, then the template with the files that it includes. */
 function textOf(language: Language, file: string): string {
-  const template = readFileSync(join(TEMPLATES, language.file), 'utf8').replace(
-    /^(?:#include "(.*)"|# include (.*))\n/gm,
-    (line, c, python) => {
-      const name = c ?? python;
-      return name === 'rope.h' || name.startsWith('protocol.') ? readFileSync(join(TEMPLATES, name), 'utf8') : line;
-    },
-  );
-  const mark = file.endsWith('.py') ? '#' : '//';
-  const { build, run } = commandsOf(language, file);
+  const { what, untried, build, verify } = { ...language, ...commandsOf(language, file) };
   const head = [
-    ...(language.untried ? [language.untried] : []),
-    `RoPE in ${language.what} for ropewalk verify (docs/verify.md): paste your kernel into rope(). Build and run:`,
-    ...[build, 'ropewalk vectors golden', `ropewalk verify golden --program "${run}"`].flatMap((line) =>
-      line === undefined ? [] : [`  ${line}`],
-    ),
+    ...(untried ? [untried] : []),
+    `RoPE in ${what} for ropewalk verify (docs/verify.md): paste your kernel into rope(). Build and run:`,
+    ...[build, 'ropewalk vectors golden', verify].flatMap((line) => (line === undefined ? [] : [`  ${line}`])),
   ];
-  return `${head.map((line) => `${mark} ${line}\n`).join('')}\n${template}`;
+  const mark = language.file.endsWith('.py') ? '#' : '//';
+  return `${head.map((line) => `${mark} ${line}\n`).join('')}\n${included(language.file)}`;
+}
+
+/** A template; the lines `#include "x"` and `# include x` of our own files are these files. */
+function included(file: string): string {
+  return readFileSync(join(TEMPLATES, file), 'utf8').replace(
+    /^#include "((?:rope|protocol)\.h)"\n|^# include (\w+\.py)\n/gm,
+    (_, c, python) => included(c ?? python),
+  );
 }
 
 /** A language's commands, for a file of this name. */
-function commandsOf({ what, build, run, file }: Language, name: string = file) {
+function commandsOf({ what, build, run, file, options }: Language, name: string = file) {
   const filled = (text: string): string =>
     text.replaceAll('FILE', name).replaceAll('BASE', basename(name, extname(name)));
-  return { what, file: name, build: build && filled(build), run: filled(run) };
+  const verify = `ropewalk verify golden --program "${filled(run)}"${options ? ` ${options}` : ''}`;
+  return { what, file: name, build: build && filled(build), run: filled(run), verify };
 }
 
 function describe({ language, what, build, run }: { language: string } & ReturnType<typeof commandsOf>): string {

@@ -1,0 +1,13 @@
+TYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
+         "i64": torch.int64, "i32": torch.int32, "u8": torch.uint8}
+
+
+def load(data, dtype, shape):
+    return torch.frombuffer(data, dtype=TYPES[dtype]).reshape(shape).to(DEVICE)
+
+
+def store(t, dtype):
+    return t.to(TYPES[dtype]).cpu().contiguous().view(torch.uint8).numpy().tobytes()
+
+
+# include protocol.py

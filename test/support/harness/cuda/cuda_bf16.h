@@ -1,0 +1,3 @@
+#pragma once
+#include "cuda_fp16.h"
+typedef Float16<7, -126> __nv_bfloat16;

@@ -1,0 +1,43 @@
+/* Declarations of ggml that the harness calls, for the library in node-llama-cpp, which comes without headers. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+typedef struct ggml_context ggml_context;
+typedef struct ggml_tensor ggml_tensor;
+typedef struct ggml_cgraph ggml_cgraph;
+typedef struct ggml_backend *ggml_backend_t;
+typedef struct ggml_backend_buffer *ggml_backend_buffer_t;
+enum ggml_type { GGML_TYPE_F32 = 0, GGML_TYPE_F16 = 1, GGML_TYPE_I32 = 26 };
+enum ggml_status { GGML_STATUS_SUCCESS = 0 };
+enum { GGML_ROPE_TYPE_NORMAL = 0, GGML_ROPE_TYPE_NEOX = 2, GGML_ROPE_TYPE_MROPE = 8, GGML_ROPE_TYPE_VISION = 24, GGML_ROPE_TYPE_IMROPE = 40 };
+struct ggml_init_params { size_t mem_size; void *mem_buffer; bool no_alloc; };
+ggml_context *ggml_init(struct ggml_init_params params);
+void ggml_free(ggml_context *ctx);
+ggml_tensor *ggml_new_tensor_1d(ggml_context *ctx, enum ggml_type type, int64_t ne0);
+ggml_tensor *ggml_view_4d(ggml_context *ctx, ggml_tensor *a, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3,
+                          size_t nb1, size_t nb2, size_t nb3, size_t offset);
+ggml_tensor *ggml_mul(ggml_context *ctx, ggml_tensor *a, ggml_tensor *b);
+ggml_tensor *ggml_rms_norm(ggml_context *ctx, ggml_tensor *a, float eps);
+#define ROPE_SCALING int n_ctx_orig, float freq_base, float freq_scale, float ext_factor, float attn_factor, float beta_fast, float beta_slow
+#define ROPE_TENSORS ggml_context *ctx, ggml_tensor *a, ggml_tensor *b, ggml_tensor *c, int n_dims
+ggml_tensor *ggml_rope_ext(ROPE_TENSORS, int mode, ROPE_SCALING);
+ggml_tensor *ggml_rope_ext_back(ROPE_TENSORS, int mode, ROPE_SCALING);
+ggml_tensor *ggml_rope_multi(ROPE_TENSORS, int sections[4], int mode, ROPE_SCALING);
+ggml_tensor *ggml_rope_multi_back(ROPE_TENSORS, int sections[4], int mode, ROPE_SCALING);
+ggml_cgraph *ggml_new_graph(ggml_context *ctx);
+void ggml_build_forward_expand(ggml_cgraph *graph, ggml_tensor *tensor);
+void ggml_backend_load_all(void);
+ggml_backend_t ggml_backend_init_by_name(const char *name, const char *params);
+ggml_backend_t ggml_backend_init_best(void);
+bool ggml_backend_supports_op(ggml_backend_t backend, const ggml_tensor *op);
+ggml_backend_buffer_t ggml_backend_alloc_ctx_tensors(ggml_context *ctx, ggml_backend_t backend);
+void ggml_backend_buffer_free(ggml_backend_buffer_t buffer);
+void ggml_backend_tensor_set(ggml_tensor *tensor, const void *data, size_t offset, size_t size);
+void ggml_backend_tensor_get(const ggml_tensor *tensor, void *data, size_t offset, size_t size);
+enum ggml_status ggml_backend_graph_compute(ggml_backend_t backend, ggml_cgraph *graph);
+#ifdef __cplusplus
+}
+#endif
