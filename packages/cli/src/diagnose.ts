@@ -221,6 +221,7 @@ function toJson(result: Diagnosis, from: string | undefined): unknown {
     notRuledOut: result.notRuledOut.map(({ id }) => id),
     differences: result.differences,
     worst: result.worst ?? null,
+    census: result.census ?? null,
     found: {
       outcome: found.outcome,
       dtype: found.dtype,

@@ -75,8 +75,8 @@ export class Bench {
     return this.#kept.get(key) as T;
   }
 
-  /** Compares y with every hypothesis, tier by tier, and then with pairs of bugs. */
-  judge(heads: Heads, progress: (done: number) => void = () => {}): Judged {
+  /** Compares y with every hypothesis, tier by tier, and then with pairs of bugs unless `pairs` is false. */
+  judge(heads: Heads, progress: (done: number) => void = () => {}, { pairs = true } = {}): Judged {
     const { dtype } = heads;
     // Some bugs depend on y's dtype.
     const hypotheses = this.#once(dtype, () => hypothesesOf(this.#expected, heads, this.#mutants));
@@ -101,10 +101,11 @@ export class Bench {
       return { ...settle(fitting, tier, () => TIERS.some((one) => fits(right, one))), ...common };
     }
     const able = new Set(hypotheses.map(({ id }) => id));
-    const mutants = this.#mutants.filter(({ id }) => able.has(id));
-    const two = findPair(right, mutants, [few, all], progress);
+    const bugs = this.#mutants.filter(({ id }) => able.has(id));
+    if (!pairs) return { ...NOTHING, tried: { bugs: bugs.length, pairs: 0 }, ...common };
+    const two = findPair(right, bugs, [few, all], progress);
     if (two.pairs.length > 0) return { ...settle(two.pairs, two.tier, () => false), ...common };
-    return { ...NOTHING, tried: { bugs: mutants.length, pairs: two.tried }, ...common };
+    return { ...NOTHING, tried: { bugs: bugs.length, pairs: two.tried }, ...common };
   }
 }
 

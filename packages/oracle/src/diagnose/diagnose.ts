@@ -7,8 +7,9 @@
  */
 import { frequenciesOf, planRope, type RopeLayout } from 'ropewalk';
 import { reading, readList, readOptions, refuse, sharePairs } from 'ropewalk/backend';
-import { Bench, type Named, type WorstElement } from './bench.js';
+import { Bench, type Judged, type Named, type WorstElement } from './bench.js';
 import { MUTANTS } from './catalogue.js';
+import { type Census, type CensusOfRows, type RowsAside, rowsAside, takeCensus } from './census.js';
 import { type Difference, differencesOf } from './differences.js';
 import type { Expected } from './hypotheses.js';
 import type { Identification } from './identification.js';
@@ -26,6 +27,8 @@ export type Verdict =
   | 'less precise'
   /** A known bug, or one of several that this input cannot tell apart. */
   | 'known bug'
+  /** Right, but for some tokens, heads, dimensions or elements: see the census. */
+  | 'partly right'
   /** A rotation, but another one: see the differences. */
   | 'different'
   /** Nothing that a rotation of pairs explains. */
@@ -63,6 +66,11 @@ export interface Diagnosis {
   /** Differences in sentences; empty when all is as expected. */
   readonly differences: readonly Difference[];
   readonly worst: WorstElement | undefined;
+  /**
+   * What is as expected, and what the rest holds; undefined where all is as expected or a wrong rotation explains y.
+   * Without an expectation: only the rows that hold no rotation.
+   */
+  readonly census: Census | undefined;
   /** What was measured, without any expectation. */
   readonly found: Identification;
   /** The expected frequency of each pair, in radians a position; undefined without an expectation. */
@@ -155,8 +163,8 @@ function axesOf({ spec }: Expected): number {
 /** A diagnosis of one reading. */
 type Read = Omit<Diagnosis, 'layout'>;
 
-function withoutExpectation(heads: Heads, mutants: readonly Mutant[]): Read {
-  const found = identifyHeads(heads);
+function withoutExpectation(all: Heads, mutants: readonly Mutant[]): Read {
+  const { heads, found, census } = identifyLive(all);
   const { outcome, expected, explains, positions } = found;
   const understood = outcome !== 'unchanged' && expected && explains;
   // A record that explains y only with noise is compared with the peers' arithmetic and with precision bugs.
@@ -168,8 +176,9 @@ function withoutExpectation(heads: Heads, mutants: readonly Mutant[]): Read {
           mutants.filter(({ cause }) => cause === 'I'),
         ).judge(heads)
       : undefined;
+  const rotation = census ? 'partly right' : 'rotation';
   return {
-    verdict: understood ? 'rotation' : outcome === 'rotation' ? 'different' : 'not understood',
+    verdict: understood ? rotation : outcome === 'rotation' ? 'different' : 'not understood',
     tier: explains,
     named: judged?.named ?? [],
     recipes: judged?.recipes ?? [],
@@ -177,25 +186,74 @@ function withoutExpectation(heads: Heads, mutants: readonly Mutant[]): Read {
     notRuledOut: [],
     differences: [],
     worst: undefined,
+    census,
     found,
     expectedFrequencies: undefined,
     next: undefined,
   };
 }
 
+/** Identifies y without the rows that hold no rotation; rows that hold x count as rotated where that explains y. */
+function identifyLive(all: Heads): { heads: Heads; found: Identification; census: Census | undefined } {
+  const identified = (aside: RowsAside | undefined) => {
+    const heads = aside ? { ...all, live: aside.live } : all;
+    return { heads, found: identifyHeads(heads), census: aside?.census };
+  };
+  const first = identified(rowsAside(all, false));
+  if (first.found.explains) return first;
+  const withX = rowsAside(all, true);
+  const second = withX && identified(withX);
+  return second?.found.explains ? second : first;
+}
+
 function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], progress: (done: number) => void): Read {
-  const judged = new Bench(expected, mutants).judge(heads, progress);
+  const bench = new Bench(expected, mutants);
+  const taken = takeCensus(expected, heads);
+  const local = taken?.local === 'here and there';
+  const whole = bench.judge(heads, progress, { pairs: !local });
+  const frequencies = signedFrequencies(expected);
+  const finish = (judged: Judged, census: Census | undefined, found?: Identification): Read => {
+    const shown = conclude(expected, heads, mutants, judged, found ?? identifyHeads(judged.normalised, frequencies));
+    progress(1);
+    return { ...shown, census };
+  };
+  if (!taken || isRight(whole)) return finish(whole, undefined);
+  if (whole.verdict) return finish(whole, local ? taken.census : undefined);
+  if (taken.local === 'no') {
+    const found = identifyHeads(whole.normalised, frequencies);
+    if (found.outcome === 'rotation' && found.explains) return finish(whole, undefined, found);
+    for (const withX of [false, true]) {
+      const aside = rowsAside(heads, withX);
+      if (!aside) continue;
+      const { live, census } = aside;
+      const judged = bench.judge({ ...heads, live }, progress);
+      const rest = identifyHeads(judged.normalised, frequencies);
+      if (!judged.verdict && !(rest.outcome === 'rotation' && rest.explains)) continue;
+      if (isRight(judged)) return { ...finish(judged, census, rest), verdict: 'partly right' };
+      return finish(judged, { ...census, right: undefined }, rest);
+    }
+    return finish(whole, undefined, found);
+  }
+  return { ...partly(expected, heads, taken, bench, frequencies), worst: whole.worst, tried: whole.tried };
+}
+
+function isRight({ verdict }: Judged): boolean {
+  return verdict === 'as expected' || verdict === 'less precise';
+}
+
+function conclude(
+  expected: Expected,
+  heads: Heads,
+  mutants: readonly Mutant[],
+  judged: Judged,
+  found: Identification,
+): Read {
   const { tier, named, recipes, tried, notRuledOut, worst, together } = judged;
-  const expectedFrequencies = signedFrequencies(expected);
-  const found = identifyHeads(judged.normalised, expectedFrequencies);
-  progress(0.9);
-  const right = judged.verdict === 'as expected' || judged.verdict === 'less precise';
-  const differences = right ? [] : differencesOf(expected, found);
+  const differences = isRight(judged) ? [] : differencesOf(expected, found);
   const rotates = found.outcome === 'rotation' && differences.length > 0;
   const next = together.length > 1 ? nextInput(expected, together, heads, mutants) : undefined;
   // A bug that no input separates from the right kernel is not a bug for this model.
   const shown = new Set(next?.groups.flat());
-  progress(1);
   return {
     verdict: judged.verdict ?? (rotates ? 'different' : 'not understood'),
     tier,
@@ -205,10 +263,47 @@ function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], p
     notRuledOut: notRuledOut.filter(({ id }) => shown.has(id)),
     differences,
     worst,
+    census: undefined,
     found,
-    expectedFrequencies,
+    expectedFrequencies: signedFrequencies(expected),
     next,
   };
+}
+
+/** Of a kernel that is partly right: what the rows do whose values are not known yet; else what the right rows do. */
+function partly(
+  expected: Expected,
+  heads: Heads,
+  { census, unknown, isRight: right }: CensusOfRows,
+  bench: Bench,
+  frequencies: Float64Array,
+): Read {
+  const common: Omit<Read, 'found' | 'tier' | 'named' | 'recipes' | 'differences'> = {
+    tried: { bugs: 0, pairs: 0 },
+    verdict: 'partly right',
+    notRuledOut: [],
+    worst: undefined,
+    census,
+    expectedFrequencies: frequencies,
+    next: undefined,
+  };
+  if (unknown) {
+    const { verdict, tier, named, normalised } = bench.judge({ ...heads, live: unknown }, undefined, { pairs: false });
+    const found = identifyHeads(normalised, frequencies);
+    const differences = differencesOf(expected, found);
+    if (verdict === 'known bug' || (found.outcome === 'rotation' && found.explains && differences.length > 0)) {
+      const ids = named.map(({ id }) => id).join(' or ');
+      const holds = ids ? `what the known bug ${ids} gives` : 'another rotation';
+      const wrong = census.wrong.map((one) =>
+        one.what === 'unknown' && 8 * one.elements > one.rows * heads.headDim ? { ...one, holds } : one,
+      );
+      return { ...common, census: { ...census, wrong }, tier, named, recipes: [], differences, found };
+    }
+  }
+  // Where no row is right as a whole, some dimensions of each are.
+  const live = right.includes(1) ? right : undefined;
+  const { tier, recipes, normalised } = bench.judge({ ...heads, live }, undefined, { pairs: false });
+  return { ...common, tier, named: [], recipes, differences: [], found: identifyHeads(normalised, frequencies) };
 }
 
 /** Expected frequencies; negative for the backward direction. */

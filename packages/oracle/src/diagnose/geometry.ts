@@ -65,7 +65,7 @@ function isDark({ x, headDim }: Sample, i: number): boolean {
 }
 
 /** Whether nothing but zeros, or no finite number, was written to a dimension. */
-export function lostDim(x: Float64Array, y: Float64Array, headDim: number, i: number): 'zero' | 'nan' | undefined {
+function lostDim(x: Float64Array, y: Float64Array, headDim: number, i: number): 'zero' | 'nan' | undefined {
   const all = (is: (at: number) => boolean): boolean => {
     for (let at = i; at < y.length; at += headDim) if (!is(at)) return false;
     return true;

@@ -259,9 +259,10 @@ export function slackOf(
   return slack;
 }
 
-/** The numbers of all head rows. */
-export function everyRow({ batch, seq, heads }: Heads): number[] {
-  return Array.from({ length: batch * seq * heads }, (_what, r) => r);
+/** The numbers of all live head rows. */
+export function everyRow({ batch, seq, heads, live }: Heads): number[] {
+  const all = Array.from({ length: batch * seq * heads }, (_what, r) => r);
+  return live ? all.filter((r) => live[r]) : all;
 }
 
 /** The place of a head row, and its given position on each axis. */

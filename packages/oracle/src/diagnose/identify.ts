@@ -4,7 +4,8 @@ import { UNIT_ROUNDOFF } from '../tolerance.js';
 import { provenFamilies, twoGains } from './frequency-families.js';
 import { fitPairs, type PairFit, type PositionOf } from './frequency-fit.js';
 import { type FrequencyLaw, fitLaw } from './frequency-law.js';
-import { findGeometry, type Geometry, lostDim, type PairLayout } from './geometry.js';
+import { findGeometry, type Geometry, type PairLayout } from './geometry.js';
+import { everyRow } from './hypotheses.js';
 import type { FoundPair, Identification, Outcome } from './identification.js';
 import type { Tier } from './noise.js';
 import { type Heads, type Observation, readObservation } from './observation.js';
@@ -73,15 +74,21 @@ function rank({ outcome, explains, positions }: Identification): number {
 }
 
 function withoutTurns(heads: Heads): Identification | undefined {
-  const { x, y, headDim } = heads;
-  const at = y.findIndex((value) => !Number.isFinite(value));
-  if (at >= 0) {
-    const lost = Array.from({ length: headDim }, (_what, i) => lostDim(x, y, headDim, i) === 'nan');
-    if (lost.every(Boolean) || y.some((value, n) => !Number.isFinite(value) && !lost[n % headDim]))
-      return nothing(heads, 'not finite');
+  const { headDim, x, y } = heads;
+  const rows = everyRow(heads);
+  const odd = new Uint32Array(headDim);
+  let [zero, dark] = [true, true];
+  for (const r of rows) {
+    for (let i = 0, at = r * headDim; i < headDim; i++, at++) {
+      if (!Number.isFinite(y[at])) odd[i]!++;
+      if (y[at] !== 0) zero = false;
+      if (x[at] !== 0) dark = false;
+    }
   }
-  if (heads.y.every((value) => value === 0) && heads.x.some((value) => value !== 0)) return nothing(heads, 'zero');
-  return undefined;
+  // A dimension that is not finite in every row is told as such.
+  if (odd.some((count) => count > 0 && count < rows.length) || odd.every((count) => count > 0))
+    return nothing(heads, 'not finite');
+  return zero && !dark ? nothing(heads, 'zero') : undefined;
 }
 
 function nothing(heads: Heads, outcome: Outcome): Identification {

@@ -2,11 +2,13 @@
 
 export type { Named, WorstElement } from './bench.js';
 export { MUTANTS } from './catalogue.js';
+export type { Census, CensusEntry } from './census.js';
 export type { DiagnoseOptions, Diagnosis, FoundLayout, Verdict } from './diagnose.js';
 export { diagnose } from './diagnose.js';
 export type { Difference } from './differences.js';
 export type { FoundScaling, FrequencyLaw } from './frequency-law.js';
 export type { DimKind, Geometry, PairAt, PairLayout } from './geometry.js';
+export type { What } from './holdings.js';
 export type { Expected } from './hypotheses.js';
 export type { FoundPair, Identification, Outcome } from './identification.js';
 export { identify } from './identify.js';

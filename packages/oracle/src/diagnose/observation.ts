@@ -63,6 +63,8 @@ export interface Heads {
   /** `[numAxes, batch, seq]`: shared positions are repeated. */
   readonly positions: Float64Array;
   readonly norm: HeadNorm | undefined;
+  /** By row of `[batch, seq, head]`: 1 where it is to be diagnosed. Undefined for all. */
+  readonly live?: Uint8Array;
 }
 
 /** More than a dump of a whole layer of a long prompt; the diagnosis needs about eight times this memory. */
@@ -237,7 +239,7 @@ function shapeOfPositions(
 }
 
 /** The place of row r of `[batch, seq, head]`. */
-export function rowAt(of: Heads, r: number): RowAt {
+export function rowAt(of: Pick<Heads, 'seq' | 'heads'>, r: number): RowAt {
   const head = r % of.heads;
   const token = (r - head) / of.heads;
   return { batch: Math.floor(token / of.seq), seq: token % of.seq, head };

@@ -31,8 +31,8 @@ const MAX_HEADS = 8;
  * tables.
  */
 export function takeSample(of: Heads, slack = 0): Sample {
-  const tokens = pickTokens(of, MAX_TOKENS);
-  const heads = spread(of.heads, MAX_HEADS);
+  const heads = spread(liveHeads(of), MAX_HEADS);
+  const tokens = pickTokens(of, heads, MAX_TOKENS);
   const { headDim } = of;
   const size = tokens.length * heads.length * headDim;
   const x = new Float64Array(size);
@@ -53,11 +53,27 @@ export function takeSample(of: Heads, slack = 0): Sample {
   return { tokens, heads, headDim, x, y, noise };
 }
 
-/** Chooses at most `most` tokens: the smallest positions, the largest, and some between, by their logarithm. */
-function pickTokens(of: Heads, most: number): SampleToken[] {
+/** Heads that are live in most tokens, so that there are tokens in which all of them are. */
+function liveHeads({ batch, seq, heads, live }: Heads): number[] {
+  const all = Array.from({ length: heads }, (_what, h) => h);
+  if (!live) return all;
+  const counts = new Uint32Array(heads);
+  for (let r = 0; r < live.length; r++) counts[r % heads]! += live[r]!;
+  const most = counts.reduce((a, b) => Math.max(a, b), 0);
+  const usual = all.filter((h) => 2 * counts[h]! > most);
+  for (let token = 0; token < batch * seq; token++) if (usual.every((h) => live[token * heads + h])) return usual;
+  return all.filter((h) => counts[h] === most).slice(0, 1);
+}
+
+/**
+ * Chooses at most `most` tokens in which these heads are live: the smallest positions, the largest, and some between, by
+ * their logarithm.
+ */
+function pickTokens(of: Heads, heads: readonly number[], most: number): SampleToken[] {
   const all: SampleToken[] = [];
   for (let b = 0; b < of.batch; b++) {
     for (let s = 0; s < of.seq; s++) {
+      if (of.live && !heads.every((h) => of.live![(b * of.seq + s) * of.heads + h])) continue;
       all.push({
         batch: b,
         seq: s,
@@ -83,8 +99,8 @@ function pickTokens(of: Heads, most: number): SampleToken[] {
   return all.filter((token) => chosen.has(token));
 }
 
-/** Up to `most` of 0 … count − 1, including the first and the last. */
-function spread(count: number, most: number): number[] {
-  if (count <= most) return Array.from({ length: count }, (_what, n) => n);
-  return Array.from({ length: most }, (_what, n) => Math.round((n * (count - 1)) / (most - 1)));
+/** Up to `most` of a list, evenly spread, including the first and the last. */
+export function spread<T>(list: readonly T[], most: number): T[] {
+  if (list.length <= most) return [...list];
+  return Array.from({ length: most }, (_what, n) => list[Math.round((n * (list.length - 1)) / (most - 1))]!);
 }

@@ -22,10 +22,16 @@ export function describeDiagnosis(diagnosis: Diagnosis, from?: string): string[]
 function described(diagnosis: Diagnosis, from?: string): string[] {
   const { named, verdict } = diagnosis;
   const several = named.length > 1 || (named[0]?.mutants.length ?? 0) > 1;
+  const partly = verdict === 'partly right';
+  const wrong = named.length > 0 || diagnosis.differences.length > 0;
+  const shows = partly ? `What the ${wrong ? 'wrong' : 'other'} rows show` : 'What y shows';
+  const [right, rest] = titlesOf(diagnosis, from);
   const sections: [string, string[]][] = [
-    ['Different', differences(diagnosis)],
-    [several ? 'Known bugs' : 'Known bug', verdict === 'known bug' ? bugs(diagnosis) : []],
-    ['What y shows', findings(diagnosis)],
+    [right, rightPart(diagnosis)],
+    [rest, wrongPart(diagnosis)],
+    ['Different', partly ? [] : differences(diagnosis)],
+    [several ? 'Known bugs' : 'Known bug', verdict === 'known bug' || partly ? bugs(diagnosis) : []],
+    [shows, findings(diagnosis)],
     ['This input leaves open', leftOpen(diagnosis)],
   ];
   const shown = sections.filter(([, lines]) => lines.length > 0);
@@ -62,6 +68,12 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
     case 'different':
       if (from === undefined) return 'A ROTATION, but no record explains y within rounding.';
       return `DIFFERENT from what is expected${meant}: ${triedWords(diagnosis)} gives y.`;
+    case 'partly right': {
+      const { wrongElements, elements } = diagnosis.census!;
+      const share = `${wrongElements} of ${elements} elements of y`;
+      if (from === undefined) return `A ROTATION IN PART: ${inShort(found)}; ${share} are no part of it.`;
+      return `PARTLY RIGHT${meant}: ${share} are wrong.`;
+    }
     case 'rotation':
       return `A ROTATION: ${inShort(found)}.`;
     case 'not understood':
@@ -94,6 +106,26 @@ function precision({ tier, recipes, named, found }: Diagnosis): string {
   if (recipes.length > 0) return `angles in f32, as ${recipes[0]!.replace('-f32', '')} computes them`;
   if (tier === 'sines') return 'cos and sin are off by up to 4.8e-7, as fast sines are';
   return tier === 'arithmetic' ? `cos, sin or products in ${found.dtype}` : 'angles in f32';
+}
+
+function titlesOf({ census }: Diagnosis, from: string | undefined): [right: string, wrong: string] {
+  if (census?.right === undefined) return ['', 'Not rotated'];
+  return from === undefined ? ['Rotated', 'Not rotated'] : ['Right', 'Wrong'];
+}
+
+function rightPart({ census }: Diagnosis): string[] {
+  return census?.right ? [`${sentence(census.right)}.`] : [];
+}
+
+/** What the wrong elements hold, and how the rows of which that is not known differ. */
+function wrongPart({ census, verdict, differences }: Diagnosis): string[] {
+  if (!census) return [];
+  const lines = census.wrong.map(({ where, holds }) => `${sentence(where)}: ${holds}.`);
+  return verdict === 'partly right' ? [...lines, ...differences.map(({ words }) => `  ${words}`)] : lines;
+}
+
+function sentence(words: string): string {
+  return `${words[0]!.toUpperCase()}${words.slice(1)}`;
 }
 
 function differences({ verdict, differences, worst }: Diagnosis): string[] {
