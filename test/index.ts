@@ -113,6 +113,7 @@ import './onnx/import/whole.test.js';
 import './onnx/onnxruntime-suites.test.js';
 import './onnx/onnxruntime.test.js';
 import './onnx/webnn.test.js';
+import './oracle/diagnose/census.test.js';
 import './oracle/diagnose/diagnose.test.js';
 import './oracle/diagnose/judge.test.js';
 import './oracle/diagnose/mutants.test.js';
