@@ -87,6 +87,7 @@ export const INPUTS = {
   },
   'later chunk': { heads: 2, rows: [run(4000, 16)] },
   'long chunk': { heads: 2, rows: [run(32700, 128)] },
+  square: { heads: 8, rows: [run(0, 8)] },
   odd: { heads: 5, rows: [run(0, 21)] },
   image: { heads: 2, rows: [run(0, 24)] },
   'one far token': { heads: 4, rows: [[70001]] },

@@ -622,4 +622,34 @@ export const MEMORY: readonly Stranger[] = [
     undefined,
     { describes: UNCHANGED },
   ),
+  ...(['f32', 'bf16'] as const).map((dtype) =>
+    stranger(
+      {
+        id: `right-heads-first-${dtype}`,
+        cause: 7,
+        about: 'A right kernel; the dump is [batch, head, seq, head_dim], and nobody says so',
+        model: 'Llama 3.1',
+        dtype,
+        input: 'square',
+        headsFirst: true,
+      },
+      right,
+      [],
+      () => ({}),
+    ),
+  ),
+  stranger(
+    {
+      id: 'next-token-heads-first',
+      cause: 6,
+      about: 'Every token turns as the next one; the dump is [batch, head, seq, head_dim], and nobody says so',
+      model: 'Llama 2',
+      dtype: 'f32',
+      input: 'square',
+      headsFirst: true,
+    },
+    (call) => right({ ...call, angle: (b, s, j) => call.angle(b, s, j) + f(call.inv[j]!) }),
+    ['positions', 'rows'],
+    () => ({ position: (p) => p + 1 }),
+  ),
 ];
