@@ -91,7 +91,8 @@ function kindOfDim(sample: Sample, i: number): DimKind {
     high = Math.min(high, y[at]! / x[at]! + width);
   }
   if (still) return 'still';
-  return low <= high ? 'scaled' : 'turned';
+  // Half a turn changes only signs.
+  return low <= high && high >= 0 ? 'scaled' : 'turned';
 }
 
 /** Whether |y|² / |x|² of a pair is the same for all tokens and heads, or for every `rows` rows that follow each other. */

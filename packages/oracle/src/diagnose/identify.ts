@@ -9,7 +9,7 @@ import { everyRow } from './hypotheses.js';
 import type { FoundPair, Identification, Outcome } from './identification.js';
 import type { Tier } from './noise.js';
 import { type Heads, type Observation, readObservation } from './observation.js';
-import { explainPositions, type FoundPosition, findPositions, type PositionRule } from './position-fit.js';
+import { AS_GIVEN, explainPositions, type FoundPosition, findPositions, type PositionRule } from './position-fit.js';
 import { rebuild } from './rebuild.js';
 import { type Sample, takeSample } from './sample.js';
 import { axesRules, basesOf, usualDenominators } from './spec-fit.js';
@@ -241,6 +241,8 @@ function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | 
   const resolved = resolveTurns(turns, (unit) => (zero ? unit.positions[0]! : Number.NaN), { fits, hint, headDim });
   const clean = against(fits) === 0 && turnsKnown(resolved);
   const own = clean ? positionsBy(turns, heads, resolved.fits, slack) : { rules: [], found: [] };
+  // Lines through 0 need no other positions.
+  if (clean && zero) own.rules = [AS_GIVEN];
   const one = new Set(turns.units.map(({ positions }) => positions[0])).size === 1;
   if (own.rules[0]?.asGiven && !(one && resolved.formulas.length === 0)) return { ...resolved, ...own };
   const expected =
@@ -257,7 +259,7 @@ function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | 
     if (placed) return placed;
   }
   // Every token fits the expected frequencies, at positions that follow no rule.
-  if (expected?.rules.length === 0 && expected.found.every(({ intervals }) => intervals.length > 0)) {
+  if (expected?.rules.length === 0 && expected.found.every(hasIndex)) {
     return {
       fits: fits.map((fit, j) => ({
         ...fit,
@@ -273,6 +275,14 @@ function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | 
     };
   }
   return { ...resolved, ...own };
+}
+
+/** Whether a token may be at an integer position on the side of the given one. */
+function hasIndex({ given, intervals }: FoundPosition): boolean {
+  return intervals.some(([low, high]) => {
+    const p = Math.ceil(low - 1e-6 * Math.abs(low) - 1e-9);
+    return p <= high + 1e-6 * Math.abs(high) + 1e-9 && p * given >= 0;
+  });
 }
 
 /** The frequencies at the positions of a rule, if all angles are proportional to them. */
@@ -326,7 +336,7 @@ function positionsBy(turns: Turns, heads: Heads, fits: readonly PairFit[], slack
     found.push(...here);
   }
   return {
-    rules: rules.length > 0 ? rules : [{ words: 'the position as given', asGiven: true, map: (p: number) => p }],
+    rules: rules.length > 0 ? rules : [AS_GIVEN],
     found,
   };
 }

@@ -34,18 +34,24 @@ export function findPositions(
 ): FoundPosition[] {
   return turns.units.map((unit, u) => {
     const given = unit.positions[axis] ?? 0;
-    const reach = Math.max(FARTHEST, 4 * Math.abs(given));
     const samples = pairs.flatMap((j): AngleAt[] => {
       const at = u * turns.pairs + j;
       const tolerance = turns.tolerance[at]! + error[j]! * Math.abs(given) + slack * Math.abs(frequency[j]! * given);
       return frequency[j] === 0 || !(tolerance < 1) ? [] : [{ at: frequency[j]!, angle: turns.angle[at]!, tolerance }];
     });
-    if (samples.length === 0) return { unit, given, intervals: [[-reach, reach]] };
+    const farthest = Math.max(FARTHEST, 4 * Math.abs(given));
+    if (samples.length === 0) return { unit, given, intervals: [[-farthest, farthest]] };
+    // The slowest pair comes first: beyond this it leaves too many positions to try.
+    const slowest = samples.reduce((least, { at }) => Math.min(least, Math.abs(at)), Infinity);
+    const reach = Math.min(farthest, (4000 * Math.PI) / slowest);
     const { intervals, against } = solveSlope(samples, -reach, reach);
     // A few odd pairs do not make the position of a token unknown.
     return { unit, given, intervals: against.length > samples.length / 8 ? [] : intervals };
   });
 }
+
+/** The rule of a right kernel. */
+export const AS_GIVEN: PositionRule = { words: 'the position as given', asGiven: true, map: (p) => p };
 
 /** A rule from the given position to the one that the kernel uses. */
 export interface PositionRule {
@@ -74,7 +80,7 @@ export function explainPositions(found: readonly FoundPosition[], grid: Grid, ax
       found.every(({ unit, given, intervals }) => {
         const p = map(given, unit);
         if (p === undefined) return true;
-        said++;
+        if (intervals.reduce((width, [low, high]) => width + high - low, 0) < 2) said++;
         return intervals.some(
           ([low, high]) => p >= low - 1e-6 * Math.abs(p) - 1e-9 && p <= high + 1e-6 * Math.abs(p) + 1e-9,
         );
@@ -89,9 +95,9 @@ export function explainPositions(found: readonly FoundPosition[], grid: Grid, ax
 }
 
 function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): PositionRule[][] {
-  const rule = (words: string, map: PositionRule['map'], asGiven = false): PositionRule => ({ words, map, asGiven });
+  const rule = (words: string, map: PositionRule['map']): PositionRule => ({ words, map, asGiven: false });
   return [
-    [rule('the position as given', (p) => p, true)],
+    [AS_GIVEN],
     [
       ...shifts(found)
         .slice(0, 2)
