@@ -244,9 +244,13 @@ function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | 
   // Lines through 0 need no other positions.
   if (clean && zero) own.rules = [AS_GIVEN];
   const one = new Set(turns.units.map(({ positions }) => positions[0])).size === 1;
-  if (own.rules[0]?.asGiven && !(one && resolved.formulas.length === 0)) return { ...resolved, ...own };
+  // At one position the expected frequencies may belong to another position; few pairs could by chance.
+  const asExpected = (way: number): boolean =>
+    resolved.fits.every(({ low, high }, j) => way * hint![j]! >= low - 1e-6 && way * hint![j]! <= high + 1e-6);
+  const another = one && hint && hint.length >= turns.pairs && turns.pairs >= 8 && !asExpected(1) && !asExpected(-1);
+  if (own.rules[0]?.asGiven && (!another || resolved.formulas.length > 0)) return { ...resolved, ...own };
   const expected =
-    hint && hint.length >= turns.pairs
+    hint && hint.length >= turns.pairs && (!one || turns.pairs >= 8)
       ? positionsFrom(turns, heads, hint, new Float64Array(turns.pairs), ANGLE_SLACK)
       : undefined;
   if (expected?.rules[0]?.asGiven === false) {
@@ -258,8 +262,8 @@ function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | 
     const placed = tried.rules[0]?.asGiven === false && atPositions(turns, heads, tried, hint);
     if (placed) return placed;
   }
-  // Every token fits the expected frequencies, at positions that follow no rule.
-  if (expected?.rules.length === 0 && expected.found.every(hasIndex)) {
+  // Every token fits the expected frequencies, at positions that follow no rule; few pairs could by chance.
+  if (turns.pairs >= 8 && expected?.rules.length === 0 && expected.found.every(hasIndex)) {
     return {
       fits: fits.map((fit, j) => ({
         ...fit,

@@ -186,10 +186,13 @@ function otherTokens({ batch, seq, positions, ownPositions }: Grid, axis: number
 function shifts(found: readonly FoundPosition[]): number[] {
   const sharp = sharpest(found);
   if (!sharp) return [];
-  return wholeIn(sharp.intervals)
-    .map((p) => p - sharp.given)
-    .filter((d) => d !== 0)
-    .sort((a, b) => Math.abs(a) - Math.abs(b));
+  return (
+    wholeIn(sharp.intervals)
+      .map((p) => p - sharp.given)
+      // At a negative position, forward looks like backward.
+      .filter((d) => d !== 0 && found.every(({ given }) => given < 0 || given + d >= 0))
+      .sort((a, b) => Math.abs(a) - Math.abs(b))
+  );
 }
 
 /** Last rows of a table that is too short: every larger position uses the last row. */

@@ -54,9 +54,11 @@ function readPlainly(fits: readonly PairFit[], hint: ArrayLike<number> | undefin
   const sides = new Set(clear.map(({ fit }) => Math.sign(fit.slope)));
   const slow = clear.every(({ fit }) => Math.abs(fit.slope) < USUAL);
   if (sides.size === 1 && slow && clear.length >= MANY) return single;
-  const law = fitLaw(clear.map(({ fit, j }) => measuredOf(fit, j)));
+  const kind = fitLaw(clear.map(({ fit, j }) => measuredOf(fit, j)))?.scaling.kind;
   const asExpected = hint && clear.every(({ fit, j }) => within(fit, hint[j] ?? 0) || within(fit, -(hint[j] ?? 0)));
-  return slow && (asExpected || (law?.scaling.kind === 'none' && clear.length > 2)) ? single : undefined;
+  return slow && (asExpected || (kind === 'none' && clear.length > 2) || (kind === 'linear' && clear.length > 3))
+    ? single
+    : undefined;
 }
 
 function within({ low, high }: PairFit, frequency: number): boolean {
