@@ -277,7 +277,11 @@ const paired = (pairing: string) => (call: Call) => ({ pairs: pairsOf(pairing, c
 const backward = (call: Call) => ({ frequency: rotationOf(call.spec).frequency.map((w) => -w) });
 
 /** Angles are a quarter turn less the right ones: backward, and proportional to no position. */
-const QUARTER_TURN = [/^The angles are not proportional to the positions as given\.$/, /^ *positions +no rule found$/];
+const QUARTER_TURN = [
+  /^The angles are not proportional to the positions as given\.$/,
+  /^The angles of pairs .* are not those of the expected frequencies; these positions do not show/,
+  /^ *positions +no rule found$/,
+];
 
 export const LAYOUT: readonly Stranger[] = [
   stranger(

@@ -66,8 +66,15 @@ function byRule(rule: Rule): (call: Loops) => void {
 
 type Rest = Pick<Stranger, 'id' | 'about' | 'thread' | 'model' | 'dtype' | 'input'> & { cause?: Stranger['cause'] };
 
-const moved = (rest: Rest, rule: Rule, wrong: ReturnType<Stranger['truth']>['wrong'] = ['positions']): Stranger =>
-  stranger({ cause: 6, ...rest }, byRule(rule), wrong, (call) => ({ position: (_given, at) => rule(call, at) }));
+function moved(rest: Rest, rule: Rule, more: Partial<ReturnType<Stranger['truth']>> = {}): Stranger {
+  const changed = (call: Call) => ({ position: (_given: number, at: RowAt) => rule(call, at) });
+  return stranger({ cause: 6, ...rest }, byRule(rule), more.wrong ?? ['positions'], changed, more);
+}
+
+/** The whole quotient, times frequencies without scaling: the same as four times as much with it. */
+const QUOTIENT = {
+  true: [/the position ÷ 4, rounded down/, /^ *scaling +none/, /without scaling\.$/, /^ *base +10000 if/],
+};
 
 /** Rows at positions past a table of `size` rows are not turned: `then` says what y holds. */
 const pastTheTable = (rest: Rest, size: number, then: (call: Loops, row: number) => void): Stranger => {
@@ -276,6 +283,7 @@ export const POSITIONS: readonly Stranger[] = [
       input: 'prompt 16',
     },
     inWhole(4),
+    QUOTIENT,
   ),
   moved(
     {
@@ -286,6 +294,7 @@ export const POSITIONS: readonly Stranger[] = [
       input: 'later chunk',
     },
     inWhole(4),
+    QUOTIENT,
   ),
   moved(
     {
@@ -350,7 +359,7 @@ export const POSITIONS: readonly Stranger[] = [
       input: 'prompt 16',
     },
     headIndex,
-    ['positions', 'heads'],
+    { wrong: ['positions', 'heads'] },
   ),
   moved(
     {
