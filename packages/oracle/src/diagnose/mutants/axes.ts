@@ -3,7 +3,7 @@ import type { RopeAxes } from 'ropewalk';
 import { sharePairs } from 'ropewalk/backend';
 import type { Mutant } from '../mutant.js';
 import type { Change, RopeSteps } from '../steps.js';
-import { AXES, axesBy, mutantsOf, need, specOf, withPosition, withSpec } from './entry.js';
+import { AXES, axesBy, mutantsOf, need, specOf, withInvFreq, withPosition, withSpec } from './entry.js';
 
 const axesOf = (steps: RopeSteps): RopeAxes => specOf(steps).axes!;
 const SECTIONS = axesBy(['sections'], 'M-RoPE with contiguous sections');
@@ -103,6 +103,12 @@ export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
         angle: (position, j) => position * invFreq[j]! * spec.base ** ((-2 * (j - exponents[j]!)) / dim),
       };
     },
+  },
+  'vision-exponent-of-text': {
+    does: 'Rotates a vision tower by the frequencies of text, base^(−2j/rotary_dim) over all pairs: the second axis gets the slow half.',
+    threads: ['huggingface/transformers#40490'],
+    needs: [VISION],
+    change: (steps) => withInvFreq(steps, (j) => specOf(steps).base ** (-j / steps.pairs)),
   },
   'vision-exponent-over-head': {
     does: 'Divides a vision tower’s exponent by the whole head, although each axis has half of it.',
