@@ -6,9 +6,7 @@ import {
   farthest,
   type Hypothesis,
   hypothesesOf,
-  misfit,
   pairsOf,
-  runRows,
   type Seen,
   Trial,
 } from './hypotheses.js';
@@ -16,6 +14,7 @@ import type { Mutant } from './mutant.js';
 import { TIERS, type Tier } from './noise.js';
 import type { Heads, RowAt } from './observation.js';
 import { sampleRows, seenRows } from './rebuild.js';
+import { RightRows } from './right-rows.js';
 
 /** A known bug, or two at once, that give y. */
 export interface Named {
@@ -82,7 +81,7 @@ export class Bench {
     const hypotheses = this.#once(dtype, () => hypothesesOf(this.#expected, heads, this.#mutants));
     const right = hypotheses[0]!;
     const normalised = normalisedHeads(right, heads);
-    const rows = chooseRows(right, heads, normalised, this.#expected);
+    const rows = chooseRows(right, heads);
     const trialOf = (some: readonly number[]): Trial => {
       const kept = this.#once(`${dtype} ${some.join()}`, () => new Map<string, Float64Array>());
       return new Trial(heads, some, seenRows(heads, some, this.#expected, normalised), kept);
@@ -172,11 +171,12 @@ function findPair(
 }
 
 /** All rows of a small observation. Of a large one, a sample and the rows that are farthest from right. */
-function chooseRows(right: Hypothesis, heads: Heads, normalised: Heads, expected: Expected): number[] {
+function chooseRows(right: Hypothesis, heads: Heads): number[] {
   const all = everyRow(heads);
   if (all.length <= MAX_ROWS) return all;
+  const errors = new RightRows(right.steps, heads).storedErrors();
   const worst = all
-    .map((r) => ({ r, off: misfit(seenRows(heads, [r], expected, normalised), runRows(right.steps, heads, [r])) }))
+    .map((r) => ({ r, off: errors[r]! }))
     .filter(({ off }) => off > 1)
     .sort((a, b) => b.off - a.off || a.r - b.r);
   return [...new Set([...sampleRows(heads), ...worst.slice(0, MAX_ROWS / 4).map(({ r }) => r)])].sort((a, b) => a - b);

@@ -121,13 +121,15 @@ const DEFAULT_LAYOUT: RopeLayout = 'bsnh';
 const RIGHT = 3;
 
 /** How well a reading explains y: {@link RIGHT}, by a bug, by two, by a rotation or a part of it, not at all. */
-function rank({ verdict, named, found }: Diagnosis): number {
+function rank({ verdict, named, found, census }: Diagnosis): number {
   switch (verdict) {
     case 'as expected':
     case 'less precise':
       return RIGHT;
     case 'rotation':
       return found.positions[0]?.asGiven ? RIGHT : 2;
+    case 'partly right':
+      return 2 * census!.wrongElements < census!.elements ? RIGHT : 1;
     case 'known bug':
       return named.some(({ mutants }) => mutants.length === 1) ? 2.5 : 2;
     case 'not understood':

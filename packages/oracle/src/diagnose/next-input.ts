@@ -93,20 +93,29 @@ function groupsOn(
   heads: Heads,
   mutants: readonly Mutant[],
 ): string[][] {
-  const here = again(expected, together, heads, mutants);
-  const rows = everyRow(heads);
-  const sizes = new Float64Array(rows.length).fill(
-    Math.max(1, expected.spec.attentionFactor ?? magnitudeOf(expected.spec.scaling)),
-  );
+  const magnitude = Math.max(1, expected.spec.attentionFactor ?? magnitudeOf(expected.spec.scaling));
   const dtype = heads.dtype === 'f64' ? 'f32' : heads.dtype;
-  const groups: { ids: string[]; made: Float64Array }[] = [];
-  for (const { id, steps } of here) {
-    const made = runRows(steps, heads, rows);
-    const known = groups.find((group) => misfit({ y: made, dtype, sizes }, group.made, undefined, CLEAR) <= CLEAR);
-    if (known) known.ids.push(id);
-    else groups.push({ ids: [id], made });
-  }
-  return groups.map(({ ids }) => (ids.includes('right') ? ['right'] : ids));
+  type Group = { members: { id: string; steps: Hypothesis['steps'] }[]; made: Float64Array };
+  const split = (members: Group['members'], rows: readonly number[]): Group[] => {
+    const sizes = new Float64Array(rows.length).fill(magnitude);
+    const groups: Group[] = [];
+    const made = new Map<Hypothesis['steps'], Float64Array>();
+    for (const one of members) {
+      const y = made.get(one.steps) ?? runRows(one.steps, heads, rows);
+      made.set(one.steps, y); // those that cannot happen here are all the right kernel
+      const known = groups.find((group) => misfit({ y, dtype, sizes }, group.made, undefined, CLEAR) <= CLEAR);
+      if (known) known.members.push(one);
+      else groups.push({ members: [one], made: y });
+    }
+    return groups;
+  };
+  // One head of each token tells most of them apart; only the others need all heads.
+  const rows = everyRow(heads);
+  const few = rows.filter((r) => r % HEADS === Math.floor(r / HEADS) % HEADS);
+  return split(again(expected, together, heads, mutants), few)
+    .flatMap((group) => (group.members.length > 1 ? split(group.members, rows) : [group]))
+    .map(({ members }) => members.map(({ id }) => id))
+    .map((ids) => (ids.includes('right') ? ['right'] : ids));
 }
 
 /** The same hypotheses on another input; one that cannot happen there becomes the right kernel. */

@@ -155,6 +155,24 @@ export class RightRows {
     this.rotate(this.input(r), this.anglesOf(Math.floor(r / this.#heads.heads)), y, noise);
   }
 
+  /** By row: the largest error of y in units of `stored` noise, Infinity where y is not finite. */
+  storedErrors(): Float64Array {
+    const { heads, headDim, y } = this.#heads;
+    const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
+    const none = new Float64Array(this.pairs);
+    return Float64Array.from({ length: y.length / headDim }, (_what, r) => {
+      const angles = this.anglesOf(Math.floor(r / heads));
+      this.rotate(this.input(r), { ...angles, noise: none }, made, noise);
+      let worst = 0;
+      for (let i = 0, at = r * headDim; i < headDim; i++) {
+        if (y[at + i] === made[i]) continue; // their noise may be 0
+        const ratio = Math.abs(y[at + i]! - made[i]!) / noise[i]!;
+        if (!(ratio <= worst)) worst = Number.isNaN(ratio) ? Infinity : ratio;
+      }
+      return worst;
+    });
+  }
+
   /** The largest given position of row r, without its sign. */
   reach(r: number): number {
     const { batch, seq } = rowAt(this.#heads, r);
