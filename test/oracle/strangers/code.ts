@@ -3,7 +3,17 @@
  * not from ours. @module
  */
 import { type FloatDtype, roundTo } from '../../../packages/ropewalk/src/core/dtypes.js';
-import { type Call, pairsOf, type Rotation, type RowAt } from './kernel.js';
+import {
+  type Aspect,
+  type Call,
+  type InputName,
+  MODELS,
+  type ModelName,
+  type Rotation,
+  type RowAt,
+  rotationOf,
+  type Stranger,
+} from './kernel.js';
 
 export const f32 = Math.fround;
 export const bf16 = (value: number): number => roundTo('bf16', value);
@@ -33,7 +43,7 @@ export function rotate(call: Call, rotation: Rotation, ways: Ways = {}): void {
     store = call.round,
   } = ways;
   const { x, y } = call;
-  const gain = f32(typeof rotation.gain === 'number' ? rotation.gain : 1);
+  const gain = (table === 'f64' ? Number : f32)(typeof rotation.gain === 'number' ? rotation.gain : 1);
   const work = (value: number): number => roundTo(arithmetic, value);
   for (const at of rowsOf(call)) {
     const from = call.at(at.batch, at.seq, at.head);
@@ -41,8 +51,9 @@ export function rotate(call: Call, rotation: Rotation, ways: Ways = {}): void {
     for (const [j, { read, write }] of rotation.pairs.entries()) {
       const given = call.position(at.batch, at.seq, rotation.axisOfPair?.[j] ?? 0);
       const [c, s] = cosSin(angle(rotation.position(given, at), rotation.frequency[j]!, j));
-      const cos = roundTo(table, f32(f32(c) * gain));
-      const sin = roundTo(table, f32(f32(s) * gain));
+      const entry = (value: number): number =>
+        roundTo(table, table === 'f64' ? value * gain : f32(f32(value) * gain));
+      const [cos, sin] = [entry(c), entry(s)];
       const [x0, x1] = [x[from + read[0]]!, x[from + read[1]]!];
       y[from + write[0]] = store(work(work(x0 * cos) - work(x1 * sin)));
       y[from + write[1]] = store(work(work(x0 * sin) + work(x1 * cos)));
@@ -63,13 +74,13 @@ export function plainFrequencies(base: number, rotaryDim: number, dim = rotaryDi
 /** transformers' `_compute_llama3_parameters`. */
 export function llama3Frequencies(
   plain: readonly number[],
-  { factor = 8, low = 1, high = 4, context = 8192, hard = false } = {},
+  { factor = 8, low = 1, high = 4, context = 8192 } = {},
 ): number[] {
   const [lowWave, highWave] = [context / low, context / high];
   return plain.map((f) => {
     const wave = (2 * Math.PI) / f;
     if (wave < highWave) return f;
-    if (wave > lowWave || hard) return f / factor;
+    if (wave > lowWave) return f / factor;
     const smooth = (context / wave - low) / (high - low);
     return ((1 - smooth) * f) / factor + smooth * f;
   });
@@ -79,11 +90,11 @@ export function llama3Frequencies(
 export function yarnFrequencies(
   plain: readonly number[],
   base: number,
-  { factor = 4, context = 32768, fast = 32, slow = 1, truncate = true, reversed = false } = {},
+  { factor = 4, context = 32768, fast = 32, slow = 1, truncate = true, reversed = false, rampBase = base } = {},
 ): number[] {
   const dim = 2 * plain.length;
   const pairOf = (rotations: number): number =>
-    (dim * Math.log(context / (rotations * 2 * Math.PI))) / (2 * Math.log(base));
+    (dim * Math.log(context / (rotations * 2 * Math.PI))) / (2 * Math.log(rampBase));
   let [low, high] = [pairOf(fast), pairOf(slow)];
   if (truncate) [low, high] = [Math.floor(low), Math.ceil(high)];
   [low, high] = [Math.max(low, 0), Math.min(high, dim - 1)];
@@ -98,12 +109,37 @@ export function yarnFrequencies(
 /** The magnitude of YaRN's paper. */
 export const yarnMagnitude = (factor: number, mscale = 1): number => 0.1 * mscale * Math.log(factor) + 1;
 
-/** A rotation by positions as given. */
-export function rotationBy(
-  frequency: readonly number[],
-  pairing: string,
-  gain = 1,
-  position: Rotation['position'] = (p) => p,
-): Rotation {
-  return { pairs: pairsOf(pairing, 2 * frequency.length), frequency, gain, position };
+/** What tells one wrong kernel from another. */
+export interface Wrong extends Partial<Pick<Stranger, 'thread' | 'expect' | 'dumped' | 'run'>> {
+  /** Ids of the catalogue that name it rightly. */
+  readonly names?: readonly string[];
+  readonly wrong: readonly Aspect[];
+  readonly describes?: readonly RegExp[];
+  readonly true?: readonly RegExp[];
+  /** Where it differs from the rotation that the model asks for. */
+  readonly does?: Partial<Rotation>;
+  readonly ways?: Ways;
+}
+
+/** A wrong kernel that rotates pairs. */
+export function wrongKernel(
+  id: string,
+  cause: Stranger['cause'],
+  on: readonly [model: ModelName, dtype: FloatDtype, input: InputName],
+  about: string,
+  { names, wrong, describes, true: hand, does, ways, run, ...rest }: Wrong,
+): Stranger {
+  const [model, dtype, input] = on;
+  const rotation = rotationOf(MODELS[model], does);
+  return {
+    id,
+    cause,
+    about,
+    model,
+    dtype,
+    input,
+    ...rest,
+    run: run ?? ((call) => rotate(call, rotation, ways)),
+    truth: () => ({ names, wrong, describes, true: hand, rotation }),
+  };
 }

@@ -5,6 +5,19 @@ import { LAYOUT } from './layout.js';
 import { MEMORY } from './memory.js';
 import { POSITIONS } from './positions.js';
 import { RIGHT } from './right.js';
+import { WRONG_16_BIT } from './wrong-16bit.js';
+import { WRONG_FREQUENCIES } from './wrong-frequencies.js';
+import { WRONG_PRECISION } from './wrong-precision.js';
 import { WRONG_SCALING } from './wrong-scaling.js';
 
-export const STRANGERS: readonly Stranger[] = [...RIGHT, ...WRONG_SCALING, ...LAYOUT, ...MEMORY, ...POSITIONS, ...AXES];
+export const STRANGERS: readonly Stranger[] = [
+  ...RIGHT,
+  ...WRONG_16_BIT,
+  ...WRONG_SCALING,
+  ...WRONG_FREQUENCIES,
+  ...WRONG_PRECISION,
+  ...LAYOUT,
+  ...MEMORY,
+  ...POSITIONS,
+  ...AXES,
+];

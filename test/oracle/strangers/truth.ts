@@ -89,6 +89,9 @@ function listed(ranges: string): number[] {
   });
 }
 
+/** How far the kernel's own angles are off what it means to do. */
+const loose = ({ loose: off = 0 }: Rotation): number => off;
+
 const near = (a: number, b: number, relative: number): boolean => Math.abs(a - b) <= relative * Math.abs(b);
 
 /** The relative precision with which numbers of a dtype may be said. */
@@ -210,9 +213,11 @@ const base = needsRotation(([text], scene, rotation) => {
   if (none) {
     const turning = size.filter((f) => f > 0);
     const steps = turning.slice(1).map((f, j) => Math.log(turning[j]! / f));
-    if (steps.length > 1 && steps.every((step) => near(step, steps[0]!, 1e-6))) return 'its frequencies have one base';
+    if (loose(rotation) === 0 && steps.length > 1 && steps.every((step) => near(step, steps[0]!, 1e-6)))
+      return 'its frequencies have one base';
     const [high, low] = none.slice(1).map(Number) as [number, number];
-    if (high > 1.01 * Math.max(...turning) || low < Math.min(...turning) / 1.01)
+    const off = 1.02 + loose(rotation);
+    if (high > off * Math.max(...turning) || low < Math.min(...turning) / off)
       return 'frequencies that it does not have';
     return undefined;
   }
@@ -220,7 +225,7 @@ const base = needsRotation(([text], scene, rotation) => {
   const readings = saidFrequencies(text!, scene.shown.get('scaling') ?? 'none', size.length);
   if (readings.length === 0) return `"${text}" is not understood`;
   for (const { frequency, error } of readings) {
-    const bad = size.findIndex((f, j) => f > 0 && !near(frequency[j]!, f, error[j]! + 2e-3));
+    const bad = size.findIndex((f, j) => f > 0 && !near(frequency[j]!, f, error[j]! + 2e-3 + loose(rotation)));
     if (bad >= 0) return `pair ${bad} turns by ${size[bad]}, not by ${frequency[bad]}`;
   }
   return undefined;
@@ -232,7 +237,7 @@ const scaling = needsRotation(([text], scene, rotation) => {
     const kind = spec.scaling?.kind ?? 'none';
     const asked = frequenciesOf(spec).invFreq;
     const same = rotation.frequency.every((f, j) => near(Math.abs(f), asked[j]!, 1e-6));
-    return same && kind !== 'longrope' ? `it has ${kind}` : undefined;
+    return same && kind !== 'longrope' && loose(rotation) === 0 ? `it has ${kind}` : undefined;
   }
   // Read together with the base.
   if (/^(none$|linear,|llama3,|YaRN,)/.test(text!)) return base([scene.shown.get('base') ?? ''], scene);
@@ -246,7 +251,7 @@ function gainIs(value: number, { dtype }: Scene, { gain }: Rotation): boolean {
 }
 
 const magnitude = needsRotation(([text], scene, rotation) => {
-  if (text === 'not one for all pairs') return 'all pairs have one';
+  if (text === 'not one for all pairs') return typeof rotation.gain === 'number' ? 'all pairs have one' : undefined;
   return gainIs(Number(text), scene, rotation) ? undefined : `it is ${rotation.gain}`;
 });
 
@@ -341,7 +346,7 @@ function positionsAre(alternatives: readonly string[], scene: Scene, rotation: R
     for (const at of rowsOf(scene)) {
       const given = scene.call.position(at.batch, at.seq);
       const [said, real] = [rule(given, at), rotation.position(given, at)];
-      if (!near(said, real, 1e-6)) return `position ${given} becomes ${real}, not ${said}`;
+      if (!near(said, real, 1e-6 + loose(rotation))) return `position ${given} becomes ${real}, not ${said}`;
     }
   }
   return undefined;
@@ -353,6 +358,7 @@ const positions = needsRotation(([text], scene, rotation) => {
 });
 
 function asGiven(scene: Scene, rotation: Rotation): boolean {
+  if (loose(rotation) > 0) return false; // its angles are not proportional to anything
   return [...rowsOf(scene)].every((at) => {
     const given = scene.call.position(at.batch, at.seq);
     return rotation.position(given, at) === given;
@@ -426,14 +432,18 @@ const REASONS: Form[] = [
   {
     of: /^In y, no two dimensions of a head keep their joint length: the members of a pair rotate by different angles, or heads were mixed up\.$/,
     about: 'pairing',
-    check: (_parts, { truth }) => (truth.rotation ? 'pairs keep their length' : undefined),
+    check: (_parts, { truth }) => (truth.rotation && loose(truth.rotation) < 1 ? 'pairs keep their length' : undefined),
   },
   {
     of: /^Pairs are mirrored, not only rotated: one of the four products has the wrong sign\.$/,
     about: 'direction',
     check: () => 'it does not mirror',
   },
-  { of: /^pairs rotate, but not by one frequency times one position\.$/, check: needsRotation(() => 'they do') },
+  {
+    of: /^pairs rotate, but not by one frequency times one position\.$/,
+    about: 'frequencies',
+    check: needsRotation((_parts, _scene, rotation) => (loose(rotation) === 0 ? 'they do' : undefined)),
+  },
 ];
 
 const FINDINGS: Form[] = [
@@ -469,16 +479,17 @@ const frequencyWords: Check = ([text], scene) => {
     const law = /^they (are those of .*|follow no rule with one base)$/.exec(part);
     if (times) {
       const pairs = times[2] === undefined ? asked.map((_f, j) => j) : listed(times[2]);
-      const bad = pairs.find((j) => !near(ratio(j), Number(times[3]), 1e-3));
+      const bad = pairs.find((j) => !near(ratio(j), Number(times[3]), 1e-3 + loose(rotation)));
       if (bad !== undefined) return `pair ${bad} differs by ${ratio(bad)}`;
       if (Math.abs(Number(times[3]) - 1) < 1e-7) return 'no difference';
     } else if (differ) {
       const pairs = listed(differ[1]!);
       const same = pairs.find((j) => near(ratio(j), 1, 1e-7));
-      if (same !== undefined) return `pair ${same} has the expected frequency`;
+      if (same !== undefined && loose(rotation) === 0) return `pair ${same} has the expected frequency`;
       const all = pairs.map(ratio);
       const [low, high] = [Number(differ[2]), Number(differ[3])];
-      if (low < Math.min(...all) * 0.98 || high > Math.max(...all) * 1.02)
+      const off = 1.02 + loose(rotation);
+      if (low < Math.min(...all) / off || high > Math.max(...all) * off)
         return `factors are ${Math.min(...all)} to ${Math.max(...all)}`;
     } else if (still) {
       const seen = visible(scene, rotation);
@@ -499,7 +510,9 @@ function lawIs(words: string, { call }: Scene, rotation: Rotation): string | und
   const size = rotation.frequency.map(Math.abs);
   if (words === 'follow no rule with one base') {
     const steps = size.slice(1).map((f, j) => Math.log(size[j]! / f));
-    return steps.every((step) => near(step, steps[0]!, 1e-6)) ? 'they have one base' : undefined;
+    return loose(rotation) === 0 && steps.every((step) => near(step, steps[0]!, 1e-6))
+      ? 'they have one base'
+      : undefined;
   }
   const parts = new RegExp(
     `^are those of (?:the expected base, ${NUMBER},|base ${NUMBER}(?: instead of ${NUMBER})?)(?: with exponents over head_dim=(\\d+) instead of \\d+)?(?: (without scaling)| with (\\w+) scaling by ${NUMBER})?$`,
@@ -511,9 +524,10 @@ function lawIs(words: string, { call }: Scene, rotation: Rotation): string | und
   const bad = size.findIndex((f, j) => {
     if (f === 0) return false;
     const plain = value ** ((-2 * j) / over);
-    if (kind === 'linear') return !near(f, plain / factor, 2e-3);
-    if (kind !== undefined) return f > plain * 1.002 || f < plain / factor / 1.002;
-    return !near(f, plain, 2e-3);
+    const off = 2e-3 + loose(rotation);
+    if (kind === 'linear') return !near(f, plain / factor, off);
+    if (kind !== undefined) return f > plain * (1 + off) || f < plain / factor / (1 + off);
+    return !near(f, plain, off);
   });
   return bad >= 0 ? `pair ${bad} turns by ${size[bad]}` : undefined;
 }
@@ -602,9 +616,9 @@ const DIFFERENT: Form[] = [
         if (!parts) return `"${part}" is not understood`;
         const at = { batch: Number(parts[1]), seq: Number(parts[2]), head: Number(parts[3] ?? 0) };
         const real = rotation.position(Number(parts[5]), at);
-        if (real === Number(parts[5])) return `${part}: it is as given`;
+        if (real === Number(parts[5]) && loose(rotation) === 0) return `${part}: it is as given`;
         const said = Number(parts[4]);
-        if (Number.isFinite(said) && Math.abs(said - real) > 0.05 + 1e-3 * Math.abs(real))
+        if (Number.isFinite(said) && Math.abs(said - real) > 0.05 + (1e-3 + loose(rotation)) * Math.abs(real))
           return `${part}: it is ${real}`;
       }
       return undefined;
