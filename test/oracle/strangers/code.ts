@@ -51,8 +51,7 @@ export function rotate(call: Call, rotation: Rotation, ways: Ways = {}): void {
     for (const [j, { read, write }] of rotation.pairs.entries()) {
       const given = call.position(at.batch, at.seq, rotation.axisOfPair?.[j] ?? 0);
       const [c, s] = cosSin(angle(rotation.position(given, at), rotation.frequency[j]!, j));
-      const entry = (value: number): number =>
-        roundTo(table, table === 'f64' ? value * gain : f32(f32(value) * gain));
+      const entry = (value: number): number => roundTo(table, table === 'f64' ? value * gain : f32(f32(value) * gain));
       const [cos, sin] = [entry(c), entry(s)];
       const [x0, x1] = [x[from + read[0]]!, x[from + read[1]]!];
       y[from + write[0]] = store(work(work(x0 * cos) - work(x1 * sin)));

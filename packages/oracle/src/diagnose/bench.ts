@@ -102,7 +102,7 @@ export class Bench {
     const able = new Set(hypotheses.map(({ id }) => id));
     const bugs = this.#mutants.filter(({ id }) => able.has(id));
     if (!pairs) return { ...NOTHING, tried: { bugs: bugs.length, pairs: 0 }, ...common };
-    const two = findPair(right, bugs, [few, all], progress);
+    const two = findPair(right, bugs, [trialOf(rows.slice(-1)), few, all], progress);
     if (two.pairs.length > 0) return { ...settle(two.pairs, two.tier, () => false), ...common };
     return { ...NOTHING, tried: { bugs: bugs.length, pairs: two.tried }, ...common };
   }
@@ -148,11 +148,11 @@ function idleBugs(hypotheses: readonly Hypothesis[], mutants: readonly Mutant[])
     .map((mutant) => ({ id: mutant.id, kind: 'known-bug', mutants: [mutant], steps, dial }));
 }
 
-/** Two bugs at once, to the last bit or with angles in f32: tried on a few rows first, because there are many pairs. */
+/** Two bugs at once, to the last bit or with angles in f32: tried on one row and a few first, because there are many pairs. */
 function findPair(
   right: Hypothesis,
   mutants: readonly Mutant[],
-  [few, all]: readonly [Trial, Trial],
+  trials: readonly Trial[],
   progress: (done: number) => void,
 ): { tier: Tier; pairs: Hypothesis[]; tried: number } {
   let tried = 0;
@@ -163,7 +163,7 @@ function findPair(
       if (!Object.is(pair.steps.all, right.steps.all)) continue; // it would run whole tensors, hundreds of times
       if (tried++ % 64 === 0) progress(0.6 + 0.15 * (n + Math.min(1, tried / (mutants.length * mutants.length * 0.5))));
       // Nothing is kept of so many.
-      if ([few, all].every(({ heads, rows, seen }) => new Trial(heads, rows, seen).fits(pair, tier))) pairs.push(pair);
+      if (trials.every(({ heads, rows, seen }) => new Trial(heads, rows, seen).fits(pair, tier))) pairs.push(pair);
     }
     if (pairs.length > 0) return { tier, pairs, tried };
   }

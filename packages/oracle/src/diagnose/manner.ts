@@ -56,6 +56,7 @@ export class Dial {
     const followed = this.#follow(right, ['angle', 'cosSin']);
     return changed(followed, {
       turn(x0, x1, cos, sin) {
+        if (dial.#manner === EXACT) return turn(x0, x1, cos, sin); // the hot path
         const { products, moved } = dial.#manner;
         const [c, s] = dial.#table(cos, sin);
         const round = (value: number): number => (products ? roundTo(products, value) : value);
@@ -81,6 +82,7 @@ export class Dial {
     if (!own.includes('turn')) return followed;
     return changed(followed, {
       turn(x0, x1, cos, sin) {
+        if (dial.#manner === EXACT) return steps.turn.call(this, x0, x1, cos, sin);
         const [c, s] = dial.#table(cos, sin);
         return dial.#once(
           'turn',
@@ -102,6 +104,7 @@ export class Dial {
     return changed(steps, {
       ...(names.includes('angle') && {
         angle(this: RopeSteps, position: number, j: number) {
+          if (dial.#manner === EXACT) return angle.call(this, position, j);
           return dial.#once(
             'angle',
             () => angle.call(this, position, j),
@@ -111,6 +114,7 @@ export class Dial {
       }),
       ...(names.includes('cosSin') && {
         cosSin(this: RopeSteps, position: number, j: number) {
+          if (dial.#manner === EXACT) return cosSin.call(this, position, j);
           return dial.#once(
             'cosSin',
             () => cosSin.call(this, position, j),
