@@ -126,26 +126,34 @@ function visible(scene: Scene, rotation: Rotation): boolean[] {
 
 // "What y shows"
 
+/** What is said of dimensions. */
+const DIMENSIONS =
+  /^(.*?) (rotate by less than the noise, or not at all|rotate|are (?:only )?scaled|are unchanged|hold 0|hold no finite number)$/;
+
 const dimensions = needsRotation(([text], scene, rotation) => {
   const turning = new Set(
     rotation.pairs.flatMap(({ read, write }, j) => (rotation.frequency[j] === 0 ? [] : [...read, ...write])),
   );
   for (const part of text!.split('; ')) {
-    const [, ranges, kind] = /^(.*?) (rotate|are scaled|are unchanged)$/.exec(part) ?? [];
+    const [, ranges, kind] = DIMENSIONS.exec(part) ?? [];
     if (ranges === undefined) return `"${part}" is not understood`;
     if (ranges === '' || ranges === 'none') continue;
     for (const i of listed(ranges)) {
       if (kind === 'rotate' && !turning.has(i)) return `dimension ${i} does not rotate`;
-      if (kind !== 'rotate') {
-        const gain =
-          kind === 'are unchanged' ? 1 : typeof rotation.gain === 'number' ? rotation.gain : rotation.gain[0];
-        const off = [...rowsOf(scene)].some((at) => {
-          const n = headOf(scene, at) + i;
-          const want = gain * scene.call.x[n]!;
-          return Math.abs(scene.call.y[n]! - want) > 8 * UNIT_ROUNDOFF[scene.dtype] * Math.max(1, Math.abs(want));
-        });
-        if (off) return `dimension ${i}: not so`;
-      }
+      if (kind === 'rotate') continue;
+      const fits = (y: number, x: number): boolean => {
+        if (kind === 'hold 0') return y === 0;
+        if (kind === 'hold no finite number') return !Number.isFinite(y);
+        const { gain } = rotation;
+        const [low, high] = kind === 'are unchanged' ? [1, 1] : typeof gain === 'number' ? [gain, gain] : gain;
+        const noise = 8 * UNIT_ROUNDOFF[scene.dtype];
+        return y / x >= low - noise - noise / Math.abs(x) && y / x <= high + noise + noise / Math.abs(x);
+      };
+      const off = [...rowsOf(scene)].some((at) => {
+        const n = headOf(scene, at) + i;
+        return !fits(scene.call.y[n]!, scene.call.x[n]!);
+      });
+      if (off) return `dimension ${i}: not so`;
     }
   }
   return undefined;
@@ -168,6 +176,13 @@ const signs = (rotation: Rotation): number[] => [
 
 const direction = needsRotation(([text], _scene, rotation) => {
   const [first, second] = signs(rotation);
+  const parts = /^pairs (.*) forward, pairs (.*) backward$/.exec(text!);
+  if (parts) {
+    const bad = parts
+      .slice(1)
+      .findIndex((ranges, n) => listed(ranges).some((j) => Math.sign(rotation.frequency[j]!) !== 1 - 2 * n));
+    return bad < 0 ? undefined : 'not these';
+  }
   const want = second !== undefined ? 'some pairs forward, some backward' : first === 1 ? 'forward' : 'backward';
   return text === want ? undefined : `it rotates ${want}`;
 });
@@ -187,7 +202,7 @@ function saidFrequencies(base: string, scaling: string, count: number): { freque
 }
 
 function scaledBy(scaling: string, f: number, j: number): number {
-  const linear = new RegExp(`^linear, factor ${NUMBER}`).exec(scaling);
+  const linear = new RegExp(`^linear, factor ${NUMBER}(?:: frequencies × .*)?$`).exec(scaling);
   if (linear) return f / Number(linear[1]);
   const llama3 = new RegExp(
     `^llama3, factor ${NUMBER}: wavelengths from ${NUMBER} are divided, those up to ${NUMBER} kept`,
@@ -207,9 +222,57 @@ function scaledBy(scaling: string, f: number, j: number): number {
   return f;
 }
 
+/** The frequency of pair j by a formula in words. */
+function formulaOf(words: string, { asked }: Scene): ((j: number) => number) | undefined {
+  const minus = /^−\((.*)\)$/.exec(words);
+  if (minus) {
+    const inner = formulaOf(minus[1]!, { asked } as Scene);
+    return inner && ((j) => -inner(j));
+  }
+  const { frequency } = asked;
+  if (words === '1 / the expected frequency') return (j) => 1 / frequency[j]!;
+  if (words === 'j + 1') return (j) => j + 1;
+  const over = /^\(j \+ 1\)\/(\d+)$/.exec(words);
+  if (over) return (j) => (j + 1) / Number(over[1]);
+  const falling = /^1 − j\/(\d+)$/.exec(words);
+  if (falling) return (j) => 1 - j / Number(falling[1]);
+  const spaced = /^linspace\(1, (?:(0)|1\/(\d+)), (\d+)\)$/.exec(words);
+  if (spaced) return (j) => 1 - (j * (1 - (spaced[1] ? 0 : 1 / Number(spaced[2])))) / (Number(spaced[3]) - 1);
+  const product = /^(?:(.*) × )?(?:(the expected frequency)|([\d.e+]+)\^\(([+−])2j\/(\d+)\))$/.exec(words);
+  const factor = factorOf(product?.[1]);
+  if (!product || factor === undefined) return undefined;
+  if (product[2]) return (j) => factor * frequency[j]!;
+  const sign = product[4] === '+' ? 1 : -1;
+  return (j) => factor * Number(product[3]) ** ((sign * 2 * j) / Number(product[5]));
+}
+
+/** `2π`, `180/π`, `1/2π`, … */
+function factorOf(words: string | undefined): number | undefined {
+  if (words === undefined) return 1;
+  const value = (one: string): number => (/π/.test(one) ? Number(one.replace('π', '') || 1) * Math.PI : Number(one));
+  const [above, below = '1'] = words.replace(/[()]/g, '').split('/');
+  const factor = value(above!) / value(below);
+  return Number.isFinite(factor) ? factor : undefined;
+}
+
+/** Whether one of the formulas gives the kernel's frequencies. */
+function formulasAre(formulas: readonly string[], scene: Scene, rotation: Rotation): string | undefined {
+  const why = formulas.map((words) => {
+    const of = formulaOf(words, scene);
+    if (!of) return `"${words}" is not understood`;
+    const bad = rotation.frequency.findIndex((f, j) => !near(of(j), f, 1e-3 + loose(rotation)));
+    return bad < 0 ? undefined : `pair ${bad} turns by ${rotation.frequency[bad]}, not by ${of(bad)}`;
+  });
+  return why.includes(undefined) ? undefined : why[0];
+}
+
 const base = needsRotation(([text], scene, rotation) => {
   const size = rotation.frequency.map(Math.abs);
-  const none = new RegExp(`^no one base: frequencies from ${NUMBER} to ${NUMBER} radians a position$`).exec(text!);
+  const formulas = /^none of the usual form: frequencies are (.*)$/.exec(text!);
+  if (formulas) return formulasAre(formulas[1]!.split(' or '), scene, rotation);
+  const none = new RegExp(
+    `^no one base(?: was found)?: frequencies from ${NUMBER} to ${NUMBER} radians a position$`,
+  ).exec(text!);
   if (none) {
     const turning = size.filter((f) => f > 0);
     const steps = turning.slice(1).map((f, j) => Math.log(turning[j]! / f));
@@ -222,16 +285,32 @@ const base = needsRotation(([text], scene, rotation) => {
     return undefined;
   }
   if (scene.call.axes > 1 && !/exponents/.test(text!)) return 'not understood';
-  const readings = saidFrequencies(text!, scene.shown.get('scaling') ?? 'none', size.length);
+  const scaled = scene.shown.get('scaling') ?? 'none';
+  // Pairs that are said to be too slow to tell are not spoken of.
+  const spoken = Number(
+    /^none is seen up to pair (\d+);/.exec(scaled)?.[1] ?? (/^unknown/.test(scaled) ? 1 : Infinity),
+  );
+  const readings = saidFrequencies(text!, scaled, size.length);
   if (readings.length === 0) return `"${text}" is not understood`;
   for (const { frequency, error } of readings) {
-    const bad = size.findIndex((f, j) => f > 0 && !near(frequency[j]!, f, error[j]! + 2e-3 + loose(rotation)));
+    const bad = size.findIndex(
+      (f, j) => f > 0 && j <= spoken && !near(frequency[j]!, f, error[j]! + 2e-3 + loose(rotation)),
+    );
     if (bad >= 0) return `pair ${bad} turns by ${size[bad]}, not by ${frequency[bad]}`;
   }
   return undefined;
 });
 
 const scaling = needsRotation(([text], scene, rotation) => {
+  if (text === 'see base') return /usual form/.test(scene.shown.get('base') ?? '') ? undefined : 'nothing is there';
+  if (/^none is seen up to pair \d+; slower pairs turn too little to tell$/.test(text!)) {
+    const last = Number(/\d+/.exec(text!)![0]);
+    const said = saidFrequencies(scene.shown.get('base') ?? '', 'none', last + 1);
+    const off = said.some(({ frequency }) =>
+      frequency.some((f, j) => !near(Math.abs(rotation.frequency[j]!), f, 0.02 + loose(rotation))),
+    );
+    return off ? 'those pairs are scaled' : undefined;
+  }
   if (text === 'none that is known') {
     const { spec } = scene.call;
     const kind = spec.scaling?.kind ?? 'none';
@@ -245,18 +324,25 @@ const scaling = needsRotation(([text], scene, rotation) => {
 });
 
 /** The kernel's magnitude is within bounds that a sentence with 7 digits may round to. */
-function gainIs(value: number, { dtype }: Scene, { gain }: Rotation): boolean {
+function gainIs(value: number, { dtype }: Scene, { gain }: Rotation, error = 0): boolean {
   const [low, high] = typeof gain === 'number' ? [gain, gain] : gain;
-  return value >= low * (1 - share(dtype)) && value <= high * (1 + share(dtype));
+  return value + error >= low * (1 - share(dtype)) && value - error <= high * (1 + share(dtype));
 }
 
 const magnitude = needsRotation(([text], scene, rotation) => {
-  if (text === 'not one for all pairs') return typeof rotation.gain === 'number' ? 'all pairs have one' : undefined;
-  return gainIs(Number(text), scene, rotation) ? undefined : `it is ${rotation.gain}`;
+  const { gain } = rotation;
+  if (/^not one for all pairs/.test(text!)) return typeof gain === 'number' ? 'all pairs have one' : undefined;
+  if (/^cos × /.test(text!)) return typeof gain === 'number' ? 'cos and sin have one' : undefined;
+  const parts = new RegExp(`^${NUMBER}(?: \\(± ${NUMBER}\\))?$`).exec(text!);
+  if (!parts) return `"${text}" is not understood`;
+  return gainIs(Number(parts[1]), scene, rotation, Number(parts[2] ?? 0)) ? undefined : `it is ${gain}`;
 });
 
 /** The position that a sentence names, by a token's given one. */
 function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) => number) | undefined {
+  // Past the ends a kernel reads what is there: no claim about those tokens is checked.
+  const of = (b: number, s: number): number => (s >= 0 && s < call.seq ? call.position(b, s) : Number.NaN);
+  const flat = (n: number): number => call.positions[n] ?? Number.NaN;
   const rules: [RegExp, (n: number) => (p: number, at: RowAt) => number][] = [
     [/^the position as given$/, () => (p) => p],
     [/^the position ([+−] ?\d+)$/, (n) => (p) => p + n],
@@ -314,10 +400,79 @@ function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) =
         (_p, { batch, seq, head }) =>
           (batch * call.seq + seq) * call.heads + head,
     ],
+    [
+      /^the position \+ the index of the batch × the length of the sequence$/,
+      () =>
+        (p, { batch }) =>
+          p + batch * call.seq,
+    ],
+    [
+      /^the position of the first token of the sequence$/,
+      () =>
+        (_p, { batch }) =>
+          of(batch, 0),
+    ],
+    [
+      /^the position of the last token of the sequence$/,
+      () =>
+        (_p, { batch }) =>
+          of(batch, call.seq - 1),
+    ],
+    [
+      /^the largest position of the sequence$/,
+      () =>
+        (_p, { batch }) =>
+          Math.max(...Array.from({ length: call.seq }, (_what, s) => of(batch, s))),
+    ],
+    [
+      /^the position of the next token$/,
+      () =>
+        (_p, { batch, seq }) =>
+          of(batch, seq + 1),
+    ],
+    [
+      /^the position of the token before$/,
+      () =>
+        (_p, { batch, seq }) =>
+          of(batch, seq - 1),
+    ],
+    [
+      /^the positions of the sequence in reverse order$/,
+      () =>
+        (_p, { batch, seq }) =>
+          of(batch, call.seq - 1 - seq),
+    ],
+    [
+      /^the position of the same token in batch 0$/,
+      () =>
+        (_p, { seq }) =>
+          of(0, seq),
+    ],
+    [
+      /^the position of the same token in the next batch$/,
+      () =>
+        (_p, { batch, seq }) =>
+          of((batch + 1) % call.batch, seq),
+    ],
+    [
+      /^\[batch, seq\] positions read as \[seq, batch\]$/,
+      () =>
+        (_p, { batch, seq }) =>
+          flat(seq * call.batch + batch),
+    ],
+    [
+      /^int64 positions read as int32: every second one is the high half of the one before$/,
+      () =>
+        (_p, { batch, seq }) => {
+          const n = batch * call.seq + seq;
+          const p = flat(Math.floor(n / 2));
+          return n % 2 === 0 ? p : Math.floor(p / 2 ** 32);
+        },
+    ],
+    [/^the position ÷ (\d+), rounded down$/, (n) => (p) => Math.floor(p / n)],
     [/^the position, but at most (\d+)$/, (n) => (p) => Math.min(p, n)],
     [/^the position modulo (\d+)$/, (n) => (p) => ((p % n) + n) % n],
     [/^(-?\d+) for every token$/, (n) => () => n],
-    [/^the position divided by (\d+)(?:, rounded down)?$/, (n) => (p) => Math.floor(p / n)],
   ];
   for (const [of, make] of rules) {
     const parts = of.exec(words);
@@ -346,7 +501,8 @@ function positionsAre(alternatives: readonly string[], scene: Scene, rotation: R
     for (const at of rowsOf(scene)) {
       const given = scene.call.position(at.batch, at.seq);
       const [said, real] = [rule(given, at), rotation.position(given, at)];
-      if (!near(said, real, 1e-6 + loose(rotation))) return `position ${given} becomes ${real}, not ${said}`;
+      if (!Number.isNaN(said) && !near(said, real, 1e-6 + loose(rotation)))
+        return `position ${given} becomes ${real}, not ${said}`;
     }
   }
   return undefined;
@@ -374,7 +530,8 @@ function headsDiffer(scene: Scene, rotation: Rotation): boolean {
 }
 
 const heads = needsRotation(([text], scene, rotation) => {
-  if (text === 'all rotate alike')
+  if (text === 'there is only one') return scene.call.heads === 1 ? undefined : 'there are several';
+  if (/^(all|the \d+ that were measured, of \d+,) rotate alike$/.test(text!))
     return headsDiffer(scene, rotation) || scene.truth.except ? 'they do not' : undefined;
   return headsDiffer(scene, rotation) ? undefined : 'they rotate alike';
 });
@@ -408,8 +565,11 @@ function shownRow(name: string, check: Check): Form {
 }
 
 const pairingRow: Check = ([text], scene) => {
-  const parts = /^([\w-]+): \((\d+, \d+)\)(?: written to \((\d+, \d+)\))?, …(?: (\d+) apart)?$/.exec(text!);
-  return parts ? pairing(parts.slice(1), scene) : `"${text}" is not understood`;
+  const why = text!.split(/, or (?=[\w-]+: )/).map((one) => {
+    const parts = /^([\w-]+): \((\d+, \d+)\)(?: written to \((\d+, \d+)\))?, …(?: (\d+) apart)?$/.exec(one);
+    return parts ? pairing(parts.slice(1), scene) : `"${one}" is not understood`;
+  });
+  return why.includes(undefined) ? undefined : why[0]; // of several, one is true
 };
 
 const REASONS: Form[] = [
@@ -440,6 +600,19 @@ const REASONS: Form[] = [
     check: () => 'it does not mirror',
   },
   {
+    of: /^In y, dimensions (.*) keep their joint length with no other dimension; dimensions (.*) do\.$/,
+    about: 'pairing',
+    check: needsRotation(([lonely], _scene, rotation) => {
+      const paired = rotation.pairs.flatMap(({ write }) => [...write]);
+      return listed(lonely!).some((i) => paired.includes(i)) && loose(rotation) < 1 ? 'they do' : undefined;
+    }),
+  },
+  {
+    of: /^In y, the pairs of dimensions that keep their joint length are of no one layout\.$/,
+    about: 'pairing',
+    check: (_parts, { truth }) => (truth.rotation ? 'they are of one' : undefined),
+  },
+  {
     of: /^pairs rotate, but not by one frequency times one position\.$/,
     about: 'frequencies',
     check: needsRotation((_parts, _scene, rotation) => (loose(rotation) === 0 ? 'they do' : undefined)),
@@ -468,29 +641,39 @@ const frequencyWords: Check = ([text], scene) => {
   const asked = scene.asked.frequency;
   const ratio = (j: number): number => Math.abs(rotation.frequency[j] ?? 0) / asked[j]!;
   for (const part of text!.replace(/\.$/, '').split('; ')) {
-    const times = new RegExp(`^The frequency of (every pair|pairs (.*)) is ${NUMBER} times the expected one$`).exec(
-      part,
-    );
-    const differ = new RegExp(`^The frequencies of pairs (.*) differ, by factors from ${NUMBER} to ${NUMBER}$`).exec(
-      part,
-    );
-    const still = /^pairs (.*) do not rotate$/.exec(part);
+    const times = new RegExp(
+      `^The frequency of (every pair|pairs (.*)) is ${NUMBER} times the expected one(?: \\(([^)]*)\\))?$`,
+    ).exec(part);
+    const differ = new RegExp(
+      `^The frequencies of pairs (.*) differ(?:, by factors from ${NUMBER} to ${NUMBER}(?:, of pairs (.*))?)?$`,
+    ).exec(part);
+    const still = /^[Pp]airs (.*) do not rotate(?:, or by less than the noise)?$/.exec(part);
     const more = /^(\d+) more pairs rotate than expected$/.exec(part);
-    const law = /^they (are those of .*|follow no rule with one base)$/.exec(part);
+    const law = /^they (are (?:not )?those of .*|follow no rule with one base)$/.exec(part);
+    const aliased = /^[Tt]he angles of pairs (.*) are not those of the expected frequencies$/.exec(part);
     if (times) {
       const pairs = times[2] === undefined ? asked.map((_f, j) => j) : listed(times[2]);
       const bad = pairs.find((j) => !near(ratio(j), Number(times[3]), 1e-3 + loose(rotation)));
       if (bad !== undefined) return `pair ${bad} differs by ${ratio(bad)}`;
       if (Math.abs(Number(times[3]) - 1) < 1e-7) return 'no difference';
+      const factor = times[4] === undefined ? undefined : factorOf(times[4].replace(/ ?×$/, ''));
+      if (times[4] !== undefined && (factor === undefined || !near(factor, Number(times[3]), 1e-4)))
+        return `${times[4]}: not so`;
     } else if (differ) {
       const pairs = listed(differ[1]!);
       const same = pairs.find((j) => near(ratio(j), 1, 1e-7));
       if (same !== undefined && loose(rotation) === 0) return `pair ${same} has the expected frequency`;
-      const all = pairs.map(ratio);
+      if (differ[2] === undefined) continue;
+      const all = (differ[4] === undefined ? pairs : listed(differ[4])).map(ratio);
       const [low, high] = [Number(differ[2]), Number(differ[3])];
       const off = 1.02 + loose(rotation);
       if (low < Math.min(...all) / off || high > Math.max(...all) * off)
         return `factors are ${Math.min(...all)} to ${Math.max(...all)}`;
+    } else if (aliased) {
+      const same = listed(aliased[1]!).find((j) => near(ratio(j), 1, 1e-7));
+      if (same !== undefined && loose(rotation) === 0) return `pair ${same} has the expected frequency`;
+    } else if (part === 'these positions do not show how many whole turns they made') {
+      // an honest gap
     } else if (still) {
       const seen = visible(scene, rotation);
       const bad = listed(still[1]!).find((j) => rotation.frequency[j] !== 0 && seen[j]);
@@ -508,29 +691,65 @@ const frequencyWords: Check = ([text], scene) => {
 function lawIs(words: string, { call }: Scene, rotation: Rotation): string | undefined {
   const { spec } = call;
   const size = rotation.frequency.map(Math.abs);
-  if (words === 'follow no rule with one base') {
+  if (/^(follow no rule with one base|are not those of one base)/.test(words)) {
     const steps = size.slice(1).map((f, j) => Math.log(size[j]! / f));
-    return loose(rotation) === 0 && steps.every((step) => near(step, steps[0]!, 1e-6))
+    return loose(rotation) === 0 && steps.length > 0 && steps.every((step) => near(step, steps[0]!, 1e-6))
       ? 'they have one base'
       : undefined;
   }
-  const parts = new RegExp(
-    `^are those of (?:the expected base, ${NUMBER},|base ${NUMBER}(?: instead of ${NUMBER})?)(?: with exponents over head_dim=(\\d+) instead of \\d+)?(?: (without scaling)| with (\\w+) scaling by ${NUMBER})?$`,
-  ).exec(words);
-  if (!parts) return `"${words}" is not understood`;
-  const value = Number(parts[1] ?? parts[2]);
-  const over = Number(parts[4] ?? spec.frequencyDim ?? spec.rotaryDim ?? spec.headDim);
-  const [kind, factor] = [parts[6], Number(parts[7])];
+  const { groups } =
+    new RegExp(
+      `^are those of (?:the expected base, (?<own>${NUMBER}),|base (?<base>${NUMBER})(?: \\(± (?<error>${NUMBER}) %\\))?(?: instead of ${NUMBER})?)(?: with exponents over head_dim=(?<over>\\d+) instead of \\d+)?(?: without scaling| with (?<kind>\\w+) scaling by (?<factor>${NUMBER}))?(?:, or of the expected base with exponents over \\d+(?: \\(j/\\d+\\))? instead of \\d+)?$`,
+    ).exec(words) ?? {};
+  if (!groups) return `"${words}" is not understood`;
+  const value = Number(groups.own ?? groups.base);
+  const over = Number(groups.over ?? spec.frequencyDim ?? spec.rotaryDim ?? spec.headDim);
+  const { kind } = groups;
+  const factor = Number(groups.factor);
   const bad = size.findIndex((f, j) => {
     if (f === 0) return false;
     const plain = value ** ((-2 * j) / over);
-    const off = 2e-3 + loose(rotation);
+    const off = 2e-3 + loose(rotation) + Number(groups.error ?? 0) / 100;
     if (kind === 'linear') return !near(f, plain / factor, off);
     if (kind !== undefined) return f > plain * (1 + off) || f < plain / factor / (1 + off);
     return !near(f, plain, off);
   });
   return bad >= 0 ? `pair ${bad} turns by ${size[bad]}` : undefined;
 }
+
+const DIMENSION_SENTENCES: [RegExp, Check][] = [
+  [/^Dimensions (.*) hold 0 in every row\.$/, ([list], scene) => dimensions([`${list} hold 0`], scene)],
+  [
+    /^Dimensions (.*) hold no finite number in any row\.$/,
+    ([list], scene) => dimensions([`${list} hold no finite number`], scene),
+  ],
+  [
+    /^Dimensions (.*) rotate; only (\d+)-(\d+) should \(rotary_dim \d+\)\.$/,
+    ([list, first, last], scene) => {
+      const own = dimensions([`${list} rotate`], scene);
+      const beyond = listed(list!).some((i) => i < Number(first) || i > Number(last));
+      return own ?? (beyond ? undefined : 'it rotates no others');
+    },
+  ],
+  [
+    /^The first dimension that rotates is (\d+); expected is dimension \d+\.$/,
+    needsRotation(([first], _scene, rotation) => {
+      const turning = rotation.pairs.flatMap(({ read }, j) => (rotation.frequency[j] === 0 ? [] : [...read]));
+      return Math.min(...turning) === Number(first) ? undefined : `it is ${Math.min(...turning)}`;
+    }),
+  ],
+];
+
+/** One sentence or several about dimensions. */
+const dimensionLine: Check = ([text], scene) => {
+  for (const sentence of text!.split(/(?<=\.) (?=[A-Z])/)) {
+    const known = DIMENSION_SENTENCES.find(([of]) => of.test(sentence));
+    if (!known) return `"${sentence}" is not understood`;
+    const why = known[1](known[0].exec(sentence)!.slice(1), scene);
+    if (why !== undefined) return why;
+  }
+  return undefined;
+};
 
 const DIFFERENT: Form[] = [
   ...REASONS,
@@ -549,21 +768,9 @@ const DIFFERENT: Form[] = [
     }),
   },
   {
-    of: /^Dimensions (.*) rotate; only (\d+)-(\d+) should \(rotary_dim \d+\)\.$/,
+    of: /^((?:Dimensions .* (?:rotate; only|hold 0 in|hold no finite)|The first dimension that rotates).*)$/,
     about: 'dimensions',
-    check: ([ranges, first, last], scene) => {
-      const own = dimensions([`${ranges} rotate`], scene);
-      const beyond = listed(ranges!).some((i) => i < Number(first) || i > Number(last));
-      return own ?? (beyond ? undefined : 'it rotates no others');
-    },
-  },
-  {
-    of: /^The first dimension that rotates is (\d+); expected is dimension (\d+)\.$/,
-    about: 'dimensions',
-    check: needsRotation(([first], _scene, rotation) => {
-      const turning = rotation.pairs.flatMap(({ read }, j) => (rotation.frequency[j] === 0 ? [] : [...read]));
-      return Math.min(...turning) === Number(first) ? undefined : `it is ${Math.min(...turning)}`;
-    }),
+    check: dimensionLine,
   },
   {
     of: /^It rotates (forward|backward); expected is (?:forward|backward) \(sin has the opposite sign\)\.$/,
@@ -575,7 +782,26 @@ const DIFFERENT: Form[] = [
     about: 'direction',
     check: (_parts, scene) => direction(['some pairs forward, some backward'], scene),
   },
-  { of: /^((?:The frequenc|pairs |\d+ more pairs).*)$/, about: 'frequencies', check: frequencyWords },
+  {
+    of: /^Pairs (.*) rotate forward, pairs (.*) backward\.$/,
+    about: 'direction',
+    check: ([ahead, back], scene) => direction([`pairs ${ahead} forward, pairs ${back} backward`], scene),
+  },
+  {
+    of: /^The frequency of pair j is (.*); expected is .*\^\(−2j\/\d+\)(?:, with \w+ scaling)?\.$/,
+    about: 'frequencies',
+    check: needsRotation(([formulas], scene, rotation) => formulasAre(formulas!.split(', or '), scene, rotation)),
+  },
+  {
+    of: new RegExp(`^cos is multiplied by ${NUMBER} and sin by ${NUMBER}; expected is ${NUMBER} for both\\.$`),
+    about: 'magnitude',
+    check: needsRotation((_parts, _scene, { gain }) => (typeof gain === 'number' ? 'they have one' : undefined)),
+  },
+  {
+    of: /^((?:The frequenc(?:y of (?:every|pairs)|ies)|The angles of pairs|[Pp]airs .* do not |\d+ more pairs).*)$/,
+    about: 'frequencies',
+    check: frequencyWords,
+  },
   {
     of: new RegExp(
       `^Pairs become ${NUMBER} times as long(, the square of the expected factor)?; expected is ${NUMBER}\\.$`,
@@ -590,7 +816,7 @@ const DIFFERENT: Form[] = [
     }),
   },
   {
-    of: /^Not all pairs are lengthened by the same factor\.$/,
+    of: /^Not all pairs (?:of all tokens )?are lengthened by the same factor\.$/,
     about: 'magnitude',
     check: needsRotation(() => 'they are'),
   },
@@ -600,7 +826,7 @@ const DIFFERENT: Form[] = [
     check: ([ranges], scene) => dimensions([`${ranges} are scaled`], scene),
   },
   {
-    of: /^It rotates by (.*); expected is the position as given\.$/,
+    of: /^It rotates by (.*?)(?:, or every frequency is [-\d.e+]+ times the expected one)?; expected is the position as given\.$/,
     about: 'positions',
     check: needsRotation(([rules], scene, rotation) =>
       asGiven(scene, rotation) ? 'they are as given' : positionsAre(rules!.split(', or by '), scene, rotation),
@@ -676,11 +902,7 @@ const HEADLINES: Form[] = [
   },
   { of: /^(?:KNOWN BUG|TWO KNOWN BUGS|ONE OF \d+, which this input cannot tell apart): /, check: fine }, // judged as a name
   {
-    of: /^DIFFERENT from what is expected(?: \([^)]*\))?: no known bug, nor two of them, gives y\.$/,
-    check: (_parts, scene) => (isRight(scene) ? 'it is as expected' : undefined),
-  },
-  {
-    of: /^NOT UNDERSTOOD: y is not what is expected, no known bug gives it, and the measurements do not explain all of it\.$/,
+    of: /^(?:DIFFERENT from what is expected(?: \([^)]*\))?|NOT UNDERSTOOD: y is not what is expected,) ?:? ?none of the \d+ known bugs that can happen here(?:, nor of \d+ pairs of them,)? gives (?:y|it, and the measurements do not explain all of it)\.$/,
     check: (_parts, scene) => (isRight(scene) ? 'it is as expected' : undefined),
   },
   {
@@ -691,7 +913,7 @@ const HEADLINES: Form[] = [
       ).find((why) => why !== undefined),
   },
   {
-    of: /^A ROTATION: ([\w-]+), (?:base ([\d.e+]+)|frequencies that follow no rule)(?:, (linear|llama3|yarn))?\.$/,
+    of: /^A ROTATION: [\w-]+, (?:base [\d.e+]+|frequencies (?:that follow no rule|of no one base|unknown|.* ?j.*))(?:, (?:linear|llama3|yarn))?\.$/,
     check: needsRotation(() => undefined), // the same numbers are in "What y shows"
   },
   { of: /^A ROTATION, but no record explains y within rounding\.$/, check: needsRotation(() => undefined) },
