@@ -14,6 +14,7 @@ import {
   rotationOf,
   type Stranger,
 } from './kernel.js';
+import { NAMES } from './names.js';
 
 export const f32 = Math.fround;
 export const bf16 = (value: number): number => roundTo('bf16', value);
@@ -110,8 +111,6 @@ export const yarnMagnitude = (factor: number, mscale = 1): number => 0.1 * mscal
 
 /** What tells one wrong kernel from another. */
 export interface Wrong extends Partial<Pick<Stranger, 'thread' | 'expect' | 'dumped' | 'run'>> {
-  /** Ids of the catalogue that name it rightly. */
-  readonly names?: readonly string[];
   readonly wrong: readonly Aspect[];
   readonly describes?: readonly RegExp[];
   readonly true?: readonly RegExp[];
@@ -126,7 +125,7 @@ export function wrongKernel(
   cause: Stranger['cause'],
   on: readonly [model: ModelName, dtype: FloatDtype, input: InputName],
   about: string,
-  { names, wrong, describes, true: hand, does, ways, run, ...rest }: Wrong,
+  { wrong, describes, true: hand, does, ways, run, ...rest }: Wrong,
 ): Stranger {
   const [model, dtype, input] = on;
   const rotation = rotationOf(MODELS[model], does);
@@ -139,6 +138,6 @@ export function wrongKernel(
     input,
     ...rest,
     run: run ?? ((call) => rotate(call, rotation, ways)),
-    truth: () => ({ names, wrong, describes, true: hand, rotation }),
+    truth: () => ({ names: NAMES[id] ?? [], wrong, describes, true: hand, rotation }),
   };
 }
