@@ -3,12 +3,19 @@ import { describe, test } from 'node:test';
 import { STRANGERS } from './index.js';
 import { isRight, type Mark, scoreOf, tableOf } from './score.js';
 
-/** What is reached today: each only ever falls, to 0, 0, 0, 0 and a twentieth. */
-const AT_MOST = { accused: 8, passed: 20, wrongName: 20, untrue: 120, vagueShare: 1 };
+/**
+ * All of them take many minutes: `STRANGERS=all node --import tsx --test test/oracle/strangers/strangers.test.ts`. Other
+ * runs take every tenth, which has kernels of every cause.
+ */
+const EACH = process.env.STRANGERS === 'all' ? 1 : 10;
+
+/** What is reached today, of a hundred kernels: each only ever falls, to 0, 0, 0, 0 and a twentieth of the wrong ones. */
+const AT_MOST = { accused: 4, passed: 6, wrongName: 6, untrue: 35, vague: 20 };
 
 describe('strangers’ kernels', () => {
-  const scores = STRANGERS.map(scoreOf);
+  const scores = STRANGERS.filter((_what, n) => n % EACH === 0).map(scoreOf);
   const count = (mark: Mark): number => scores.filter((one) => one.mark === mark).length;
+  const most = (share: number): number => (share * scores.length) / 100;
 
   test('every kernel has its own name', () => {
     assert.equal(new Set(STRANGERS.map(({ id }) => id)).size, STRANGERS.length);
@@ -17,18 +24,14 @@ describe('strangers’ kernels', () => {
     t.diagnostic(`\n${tableOf(scores)}`);
     const failing = scores.filter(({ mark, untrue }) => mark !== 'vague' && (untrue.length > 0 || BAD.includes(mark)));
     const list = failing.map(({ stranger, mark, untrue }) => `${stranger.id}: ${mark} ${untrue[0]?.line ?? ''}`);
-    assert.ok(count('accused') <= AT_MOST.accused, list.join('\n'));
-    assert.ok(count('passed') <= AT_MOST.passed, list.join('\n'));
-    assert.ok(count('wrong name') <= AT_MOST.wrongName, list.join('\n'));
-    assert.ok(scores.filter(({ untrue }) => untrue.length > 0).length <= AT_MOST.untrue, list.join('\n'));
+    assert.ok(count('accused') <= most(AT_MOST.accused), list.join('\n'));
+    assert.ok(count('passed') <= most(AT_MOST.passed), list.join('\n'));
+    assert.ok(count('wrong name') <= most(AT_MOST.wrongName), list.join('\n'));
+    assert.ok(scores.filter(({ untrue }) => untrue.length > 0).length <= most(AT_MOST.untrue), list.join('\n'));
   });
   test('nearly all wrong kernels are named or described', () => {
-    const wrong = scores.filter(({ stranger }) => !isRight(stranger));
-    const told = count('named') + count('described');
-    assert.ok(
-      1 - told / wrong.length <= AT_MOST.vagueShare + AT_MOST.passed / wrong.length,
-      `${told} of ${wrong.length}`,
-    );
+    const told = scores.filter(({ stranger }) => isRight(stranger)).length + count('named') + count('described');
+    assert.ok(count('vague') <= most(AT_MOST.vague), `${told} of ${scores.length}`);
   });
 });
 
