@@ -87,9 +87,11 @@ export class Bench {
       return new Trial(heads, some, seenRows(heads, some, this.#expected, normalised), kept);
     };
     const all = trialOf(rows);
-    const few = trialOf(rows.filter((_what, n) => n % Math.ceil(rows.length / FEW_ROWS) === 0));
+    const worst = worstOf(all.seen, all.made(right), heads, rows);
+    const far = worst && (worst.batch * heads.seq + worst.seq) * heads.heads + worst.head;
+    const few = trialOf(rows.filter((r, n) => r === far || n % Math.ceil(rows.length / FEW_ROWS) === 0));
     const fits = (h: Hypothesis, tier: Tier): boolean => few.fits(h, tier) && all.fits(h, tier);
-    const common = { worst: worstOf(all.seen, all.made(right), heads, rows), normalised };
+    const common = { worst, normalised };
     for (const [t, tier] of TIERS.entries()) {
       const fitting = hypotheses.filter((h, n) => {
         progress((0.6 * (t + n / hypotheses.length)) / TIERS.length);
