@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { MUTANTS } from '../../packages/oracle/src/diagnose/catalogue.js';
+import { diagnose } from '../../packages/oracle/src/diagnose/diagnose.js';
 import { runMutant } from '../../packages/oracle/src/diagnose/mutant.js';
 import {
   bindGolden,
@@ -300,6 +301,44 @@ describe('right outputs', () => {
     });
     return golden({ ...c, inputs: new Map(inputs) });
   }
+
+  test('verify and diagnose agree: right kernels, peers and known bugs, over the golden RoPE cases', () => {
+    const right = ['as expected', 'less precise'];
+    const kernels = (c: GoldenCase, n: number): [string, ReadonlyMap<string, Tensor> | undefined][] => {
+      const bug = MUTANTS[(n * 7) % MUTANTS.length]!;
+      const { plan, outputs } = bindGolden(c, referenceRunner());
+      return [
+        ['the stored outputs', c.outputs],
+        ['hf-f32', byRecipe(c, 'hf-f32')],
+        ['ggml-f32', byRecipe(c, 'ggml-f32')],
+        [bug.id, runMutant(bug, plan as RopeCall) ? outputs : undefined],
+      ];
+    };
+    let compared = 0;
+    for (const [n, definition] of GOLDEN_ROPE.entries()) {
+      const c = golden(goldenRopeQuestion(definition));
+      const { spec, direction, layout, parts } = c.rope!;
+      if (parts.some(({ cache }) => cache !== undefined)) continue;
+      for (const [kernel, outputs] of kernels(c, n)) {
+        if (!outputs) continue;
+        const verdicts = parts.map(({ x, out, weight, eps }) => {
+          const [input, positions] = [c.inputs.get(x)!, c.inputs.get('positions')!];
+          const norm =
+            weight === undefined ? undefined : { weight: c.inputs.get(weight)! as Tensor<FloatDtype>, eps: eps! };
+          return diagnose({ x: input, y: outputs.get(out)!, positions, layout, norm }, { spec, direction }).verdict;
+        });
+        const { status, detail, notes } = judgeCase(c, outputs);
+        const words = `${definition.id}, ${kernel}: ${verdicts.join(', ')}; ${status} ${detail ?? notes.join('; ')}`;
+        assert.equal(
+          status === 'ok',
+          verdicts.every((verdict) => right.includes(verdict)),
+          words,
+        );
+        compared++;
+      }
+    }
+    assert.ok(compared > 100, `${compared}`);
+  });
 
   test('NaN, infinities and huge numbers in the inputs: cpu and the oracle pass, in every operator and dtype', async () => {
     const cpu = await openBackend('cpu', { threads: 1 });

@@ -56,7 +56,7 @@ export function nextStep(
   entry: GoldenEntry,
   places: CasePlaces,
 ): string | undefined {
-  const failed = result.tensors.find(({ wrong }) => wrong > 0)?.name;
+  const failed = (result.tensors.find(({ wrong }) => wrong > 0) ?? result.tensors[0])?.name;
   const { rope } = golden;
   const part = rope?.parts.find(({ out }) => out === failed);
   if (!rope || !part || part.cache !== undefined) return undefined;

@@ -50,7 +50,7 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
   if (options.json && report !== 'jsonl')
     fail('FORMAT', '--report', '--json means --report jsonl. Leave one of them out.');
   const model: ModelOptions = {
-    arithmetic: flags.word('arithmetic', ['f32', 'native']) ?? 'f32',
+    arithmetic: flags.word('arithmetic', ['f32', 'native']),
     table: flags.word('table', TABLE_PRECISIONS),
     toleranceScale: flags.positive('toleranceScale', 1e6),
   };

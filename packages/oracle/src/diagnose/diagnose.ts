@@ -158,7 +158,8 @@ function readExpected(expected: Expected): Expected {
   return { spec, direction };
 }
 
-function axesOf({ spec }: Expected): number {
+/** Position axes of an expectation. */
+export function axesOf({ spec }: Expected): number {
   return spec.axes ? sharePairs(spec.axes, (spec.rotaryDim ?? spec.headDim) / 2).numAxes : 1;
 }
 

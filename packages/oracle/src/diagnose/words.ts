@@ -1,4 +1,5 @@
 /** A diagnosis as lines of text. @module */
+import type { FloatDtype } from 'ropewalk';
 import { ranges, reading } from 'ropewalk/backend';
 import type { WorstElement } from './bench.js';
 import type { Diagnosis } from './diagnose.js';
@@ -59,7 +60,7 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
     case 'as expected':
       return `AS EXPECTED${meant}: y is the rotation, rounded once to ${found.dtype}.`;
     case 'less precise':
-      return `AS EXPECTED${meant}, computed less precisely: ${precision(diagnosis)}.`;
+      return `AS EXPECTED${meant}, computed less precisely: ${precision({ ...diagnosis, dtype: found.dtype })}.`;
     case 'known bug': {
       const ids = named.map(({ mutants }) => mutants.map(({ id }) => id).join(' and '));
       if (ids.length > 1) return `ONE OF ${ids.length}, which this input cannot tell apart: ${ids.join(' | ')}`;
@@ -101,11 +102,17 @@ function reason(found: Identification): string {
   return withoutPairs(found) ?? 'pairs rotate, but not by one frequency times one position.';
 }
 
-function precision({ tier, recipes, named, found }: Diagnosis): string {
+/** How a right rotation was computed less precisely. */
+export function precision({
+  tier,
+  recipes,
+  named,
+  dtype,
+}: Pick<Diagnosis, 'tier' | 'recipes' | 'named'> & { readonly dtype: FloatDtype }): string {
   if (named.length > 0) return named.map(({ id }) => id).join(' | ');
   if (recipes.length > 0) return `angles in f32, as ${recipes[0]!.replace('-f32', '')} computes them`;
   if (tier === 'sines') return 'cos and sin are off by up to 4.8e-7, as fast sines are';
-  return tier === 'arithmetic' ? `cos, sin or products in ${found.dtype}` : 'angles in f32';
+  return tier === 'arithmetic' ? `cos, sin or products in ${dtype}` : 'angles in f32';
 }
 
 function titlesOf({ census }: Diagnosis, from: string | undefined): [right: string, wrong: string] {
