@@ -1,4 +1,6 @@
 /** The hypotheses about one input, judged by any y: the bug that gives it within rounding is named. @module */
+import { type FloatDtype, type RopeCall, roundTo, type Tensor } from 'ropewalk';
+import { explainByOne, explainResiduals } from './explain.js';
 import {
   describeRow,
   type Expected,
@@ -7,6 +9,7 @@ import {
   type Hypothesis,
   hypothesesOf,
   pairsOf,
+  rightOf,
   type Seen,
   Trial,
 } from './hypotheses.js';
@@ -14,6 +17,7 @@ import type { Mutant } from './mutant.js';
 import { TIERS, type Tier } from './noise.js';
 import type { Heads, RowAt } from './observation.js';
 import { sampleRows, seenRows } from './rebuild.js';
+import { residualsOf } from './residuals.js';
 import { RightRows } from './right-rows.js';
 
 /** A known bug, or two at once, that give y. */
@@ -39,14 +43,16 @@ const FEW_ROWS = 8;
 
 /** What {@link Bench} says of one y. */
 export interface Judged {
-  /** Undefined when no hypothesis gives y. */
-  readonly verdict: 'as expected' | 'less precise' | 'known bug' | undefined;
+  /** Undefined when no hypothesis gives y; `different` when the right kernel does but for what is {@link measured}. */
+  readonly verdict: 'as expected' | 'less precise' | 'known bug' | 'different' | undefined;
   /** The noise within which it was judged. */
   readonly tier: Tier | undefined;
   /** Bugs that give y, or the precision bugs of a less precise kernel. */
   readonly named: readonly Named[];
   /** The peer whose arithmetic of angles gives y, where that of float64 and of other peers does not. */
   readonly recipes: readonly string[];
+  /** Sentences: systematic errors of a kernel that is right within the noise of each element. */
+  readonly measured: readonly string[];
   /** Where nothing gives y: how many known bugs, and pairs of them, were tried. */
   readonly tried: { readonly bugs: number; readonly pairs: number };
   /** Bugs that this input would not have shown. */
@@ -92,22 +98,106 @@ export class Bench {
     const few = trialOf(rows.filter((r, n) => r === far || n % Math.ceil(rows.length / FEW_ROWS) === 0));
     const fits = (h: Hypothesis, tier: Tier): boolean => few.fits(h, tier) && all.fits(h, tier);
     const common = { worst, normalised };
+    // Rows that were chosen because they are wrong would move the means.
+    const fair = everyRow(heads).length === rows.length ? rows : sampleRows(heads);
+    const biases = new Map<Hypothesis, boolean>();
+    /** Whether its residuals have a mean that no right arithmetic gives, whatever the noise of the tier. */
+    const biased = (h: Hypothesis): boolean => {
+      const known = biases.get(h);
+      if (known !== undefined) return known;
+      const like = h !== right && h.kind === 'known-bug' && alike(all.made(h), all.made(right)) ? right : undefined;
+      const answer = like ? biased(like) : (residualsOf(h, heads, fair)?.systematic.length ?? 0) > 0;
+      biases.set(h, answer);
+      return answer;
+    };
+    const fitsRight = (): boolean => TIERS.some((one) => fits(right, one)) && !biased(right);
     for (const [t, tier] of TIERS.entries()) {
-      const fitting = hypotheses.filter((h, n) => {
+      let fitting = hypotheses.filter((h, n) => {
         progress((0.6 * (t + n / hypotheses.length)) / TIERS.length);
         return fits(h, tier);
       });
+      const rightFits = fitting.includes(right) && !biased(right);
+      if (!rightFits) fitting = fitting.filter((h) => !biased(h));
       if (fitting.length === 0) continue;
-      if (fitting.includes(right)) fitting.push(...idleBugs(hypotheses, this.#mutants));
-      return { ...settle(fitting, tier, () => TIERS.some((one) => fits(right, one))), ...common };
+      if (rightFits) {
+        const lost = lostPrecision(heads, all.made(right));
+        if (lost) return { ...NOTHING, verdict: 'different', tier, measured: [lost], ...common };
+        fitting.push(...idleBugs(hypotheses, this.#mutants));
+      }
+      return { ...settle(fitting, tier, fitsRight), ...common };
+    }
+    if (TIERS.some((tier) => fits(right, tier))) {
+      const measured = explainResiduals(this.#expected, right, heads, fair);
+      const tried = { bugs: hypotheses.filter(({ kind }) => kind === 'known-bug').length, pairs: 0 };
+      return { ...NOTHING, verdict: 'different', measured, tried, ...common };
     }
     const able = new Set(hypotheses.map(({ id }) => id));
     const bugs = this.#mutants.filter(({ id }) => able.has(id));
     if (!pairs) return { ...NOTHING, tried: { bugs: bugs.length, pairs: 0 }, ...common };
     const two = findPair(right, bugs, [trialOf(rows.slice(-1)), few, all], progress);
     if (two.pairs.length > 0) return { ...settle(two.pairs, two.tier, () => false), ...common };
-    return { ...NOTHING, tried: { bugs: bugs.length, pairs: two.tried }, ...common };
+    const measured = explainByOne(this.#expected, right, heads, fair) ?? [];
+    const verdict = measured.length > 0 ? 'different' : undefined;
+    return { ...NOTHING, verdict, measured, tried: { bugs: bugs.length, pairs: two.tried }, ...common };
   }
+}
+
+/** What {@link judgeRotation} says of the results of a call. */
+export interface RotationJudgement {
+  readonly verdict: 'as expected' | 'less precise' | 'different';
+  /** The noise within which every element is right; undefined where none is enough. */
+  readonly tier: Tier | undefined;
+  /** How it is less precise or different; empty where it is as expected. */
+  readonly words: string;
+}
+
+/**
+ * Judges the results of a call as the diagnosis judges them, without known bugs: `verify` and `diagnose` agree.
+ *
+ * @param call - checked; x as it was before the kernel ran
+ * @param ys - the result of each part, `[batch, seq, head, head_dim]`, in the dtype of its `out`
+ */
+export function judgeRotation(call: RopeCall, ys: readonly Tensor[]): RotationJudgement {
+  const order = ['as expected', 'less precise', 'different'];
+  const parts = ys.map((y, n) => judgePart(call, n, y));
+  return parts.reduce((worst, one) => (order.indexOf(one.verdict) > order.indexOf(worst.verdict) ? one : worst));
+}
+
+function judgePart({ plan, parts }: RopeCall, n: number, y: Tensor): RotationJudgement {
+  const part = parts[n]!;
+  const [batch, seq, count, headDim] = part.x.shape as [number, number, number, number];
+  const dtype = y.dtype as FloatDtype;
+  const right = rightOf({ plan, parts: [part] } as unknown as RopeCall);
+  const positions = Float64Array.from({ length: batch * seq }, (_what, token) =>
+    right.steps.position({ batch: Math.floor(token / seq), seq: token % seq, head: 0 }, 0),
+  );
+  const xs = part.x.readNumbers() as Float64Array;
+  const ys = y.readNumbers() as Float64Array;
+  const heads: Heads = {
+    ...{ batch, seq, heads: count, headDim, x: xs, y: ys, dtype, storage: dtype, numAxes: 1 },
+    ...{ ownPositions: true, positions, norm: part.norm },
+  };
+  const rows = everyRow(heads);
+  const { table, source } = plan;
+  const lengths = source
+    ? [right.steps.frequencies().attentionFactor]
+    : Array.from(table.cos, (cos, at) => Math.hypot(cos, table.sin[at]!));
+  const sized = {
+    spec: { headDim, pairing: 'half', base: 1, attentionFactor: lengths.reduce((a, b) => Math.max(a, b), 0) },
+  } as const;
+  const trial = new Trial(heads, rows, seenRows(heads, rows, sized, normalisedHeads(right, heads)));
+  const tier = TIERS.find((one) => trial.fits(right, one));
+  if (!tier) return { verdict: 'different', tier, words: 'y is not the rotation, within the noise of any arithmetic' };
+  const measured = explainResiduals(source && { spec: source.spec }, right, heads, rows);
+  if (measured.length > 0) return { verdict: 'different', tier, words: measured.join(' ') };
+  if (tier === 'stored') return { verdict: 'as expected', tier, words: '' };
+  return { verdict: 'less precise', tier, words: `computed less precisely: ${arithmeticWords(tier, dtype)}` };
+}
+
+/** The arithmetic of a tier beyond `stored`. */
+export function arithmeticWords(tier: Tier | undefined, dtype: FloatDtype): string {
+  if (tier === 'sines') return 'cos and sin are off by up to 4.8e-7, as fast sines are';
+  return tier === 'arithmetic' ? `cos, sin or products in ${dtype}` : 'angles in f32';
 }
 
 function settle(
@@ -120,10 +210,10 @@ function settle(
   const together = fitting.filter(({ kind }) => kind !== 'recipe');
   if (fitting.some(({ kind }) => kind === 'right')) {
     const verdict = tier === 'stored' ? 'as expected' : 'less precise';
-    return { tier, tried: NONE, verdict, named: [], recipes: [], notRuledOut: bugs, together };
+    return { tier, tried: NONE, measured: [], verdict, named: [], recipes: [], notRuledOut: bugs, together };
   }
   // Whose arithmetic it is, only where no other gives y.
-  const common = { tier, tried: NONE, recipes: recipes.length === 1 && bugs.length === 0 ? recipes : [] };
+  const common = { tier, tried: NONE, measured: [], recipes: recipes.length === 1 && bugs.length === 0 ? recipes : [] };
   // A kernel whose only bug is its precision is right as far as its dtype allows.
   const precise = bugs.filter(({ mutants }) => mutants.every(({ cause }) => cause === 'I'));
   if (recipes.length > 0 || (precise.length === bugs.length && rightFits()))
@@ -139,7 +229,23 @@ const NOTHING = {
   recipes: [],
   notRuledOut: [],
   together: [],
+  measured: [],
+  tried: NONE,
 } as const;
+
+/** Whether two outputs differ by so little that no mean of their residuals can differ. */
+function alike(one: Float64Array, other: Float64Array): boolean {
+  return one.every((value, n) => Math.abs(value - other[n]!) <= 1e-9 * Math.abs(value));
+}
+
+/** A y of f16 that holds only values of bf16, where the right results in f16 do not. */
+function lostPrecision({ dtype, storage }: Heads, made: Float64Array): string | undefined {
+  if (storage !== 'f16' || dtype !== 'bf16') return undefined;
+  const finer = made.filter((value) => roundTo('bf16', roundTo('f16', value)) !== roundTo('f16', value)).length;
+  return finer > 0
+    ? 'y holds only values of bf16, although its dtype is f16: the results went through bf16.'
+    : undefined;
+}
 
 /** Bugs that cannot happen with these positions: this input would not have shown them. */
 function idleBugs(hypotheses: readonly Hypothesis[], mutants: readonly Mutant[]): Hypothesis[] {

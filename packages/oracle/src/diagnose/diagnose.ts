@@ -59,6 +59,8 @@ export interface Diagnosis {
   readonly named: readonly Named[];
   /** The peer whose arithmetic of angles gives y, `hf-f32` or `ggml-f32`, where no other arithmetic does. */
   readonly recipes: readonly string[];
+  /** Sentences: systematic errors of a kernel that is right within the noise of each element. */
+  readonly measured: readonly string[];
   /** Where nothing gives y: how many known bugs, and pairs of them, were tried. */
   readonly tried: { readonly bugs: number; readonly pairs: number };
   /** Bugs that this input would not have shown; only where y is as expected. */
@@ -186,6 +188,7 @@ function withoutExpectation(all: Heads, mutants: readonly Mutant[]): Read {
     named: judged?.named ?? [],
     recipes: judged?.recipes ?? [],
     tried: { bugs: 0, pairs: 0 },
+    measured: [],
     notRuledOut: [],
     differences: [],
     worst: undefined,
@@ -251,7 +254,7 @@ function conclude(
   judged: Judged,
   found: Identification,
 ): Read {
-  const { tier, named, recipes, tried, notRuledOut, worst, together } = judged;
+  const { tier, named, recipes, tried, measured, notRuledOut, worst, together } = judged;
   const differences = isRight(judged) ? [] : differencesOf(expected, found);
   const rotates = found.outcome === 'rotation' && differences.length > 0;
   const next = together.length > 1 ? nextInput(expected, together, heads, mutants) : undefined;
@@ -263,6 +266,7 @@ function conclude(
     named,
     recipes,
     tried,
+    measured,
     notRuledOut: notRuledOut.filter(({ id }) => shown.has(id)),
     differences,
     worst,
@@ -283,6 +287,7 @@ function partly(
 ): Read {
   const common: Omit<Read, 'found' | 'tier' | 'named' | 'recipes' | 'differences'> = {
     tried: { bugs: 0, pairs: 0 },
+    measured: [],
     verdict: 'partly right',
     notRuledOut: [],
     worst: undefined,

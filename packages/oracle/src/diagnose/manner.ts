@@ -9,6 +9,8 @@ export interface Manner {
   angle?(exact: number, j: number): number;
   /** cos and sin as computed, of angles; not for a given table. */
   sines?(cos: number, sin: number): readonly [cos: number, sin: number];
+  /** cos and sin are multiplied by it. */
+  readonly gain?: number;
   /** cos and sin, times the magnitude, are rounded to it. */
   readonly table?: FloatDtype;
   /** Products and sums are rounded to it. */
@@ -94,8 +96,8 @@ export class Dial {
   }
 
   #table(cos: number, sin: number): readonly [cos: number, sin: number] {
-    const { table } = this.#manner;
-    return table ? [roundTo(table, cos), roundTo(table, sin)] : [cos, sin];
+    const { gain = 1, table } = this.#manner;
+    return table ? [roundTo(table, gain * cos), roundTo(table, gain * sin)] : [gain * cos, gain * sin];
   }
 
   #follow(steps: RopeSteps, names: readonly Exclude<Governed, 'turn'>[]): RopeSteps {

@@ -72,7 +72,7 @@ function candidates({ spec }: Expected): { why: string; rows: [number[], number[
 }
 
 function makeHeads(like: Heads, rows: readonly [number[], number[]]): Heads {
-  const { headDim, numAxes, dtype, norm } = like;
+  const { headDim, numAxes, dtype, storage, norm } = like;
   const [batch, seq] = [rows.length, rows[0].length];
   const random = randomFrom(`next input ${rows.join()}`);
   // No zero, no equal magnitudes in a pair.
@@ -84,7 +84,7 @@ function makeHeads(like: Heads, rows: readonly [number[], number[]]): Heads {
     const p = rows[Math.floor(n / seq) % batch]![n % seq]!;
     return axis === 0 ? p : Math.trunc(p / (axis + 1)) + 3 * axis; // each axis its own
   });
-  return { batch, seq, heads: HEADS, headDim, x, y: x, dtype, numAxes, ownPositions: true, positions, norm };
+  return { batch, seq, heads: HEADS, headDim, x, y: x, dtype, storage, numAxes, ownPositions: true, positions, norm };
 }
 
 function groupsOn(

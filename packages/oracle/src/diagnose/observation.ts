@@ -57,6 +57,8 @@ export interface Heads {
   readonly y: Float64Array;
   /** The dtype that y was rounded to: its own, or a narrower one that holds all its values. */
   readonly dtype: FloatDtype;
+  /** y's own dtype. */
+  readonly storage: FloatDtype;
   readonly numAxes: number;
   /** Whether every batch has its own positions. */
   readonly ownPositions: boolean;
@@ -101,7 +103,18 @@ export function readObservation(observation: Observation, numAxes?: number): Hea
     );
   const positions = readPositions(given.positions, { batch, seq, numAxes: numAxes ?? given.numAxes });
   const ys = y.readNumbers() as Float64Array;
-  return { batch, seq, heads, headDim, x: xs, y: ys, dtype: heldDtype(ys, y.dtype as FloatDtype), ...positions, norm };
+  return {
+    batch,
+    seq,
+    heads,
+    headDim,
+    x: xs,
+    y: ys,
+    dtype: heldDtype(ys, y.dtype as FloatDtype),
+    storage: y.dtype as FloatDtype,
+    ...positions,
+    norm,
+  };
 }
 
 /** An observation, read in one layout. */

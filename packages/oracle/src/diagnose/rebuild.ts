@@ -4,6 +4,7 @@ import { callOf, type Expected, rightOf, type Seen, Trial } from './hypotheses.j
 import type { Identification } from './identification.js';
 import { TIERS, type Tier } from './noise.js';
 import type { Heads } from './observation.js';
+import { residualsOf } from './residuals.js';
 import { takeSample } from './sample.js';
 import { type FoundBase, magnitudeOf, scalingOf } from './spec-fit.js';
 
@@ -145,7 +146,8 @@ function tierOf(expected: Expected, heads: Heads, lost: readonly boolean[]): Tie
   // What was never written is not explained, and is said.
   const made = trial.made(right);
   for (const [n] of made.entries()) if (lost[n % heads.headDim]) seen.y[n] = made[n]!;
-  return TIERS.find((tier) => trial.fits(right, tier));
+  const tier = TIERS.find((one) => trial.fits(right, one));
+  return tier && (residualsOf(right, heads, rows)?.systematic.length ?? 0) === 0 ? tier : undefined;
 }
 
 /** The rows of the tokens and heads in a sample. */

@@ -1,7 +1,7 @@
 /** A diagnosis as lines of text. @module */
 import type { FloatDtype } from 'ropewalk';
 import { ranges, reading } from 'ropewalk/backend';
-import type { WorstElement } from './bench.js';
+import { arithmeticWords, type WorstElement } from './bench.js';
 import type { Diagnosis } from './diagnose.js';
 import { MIRRORED, short, withoutPairs } from './differences.js';
 import { factorWords } from './frequency-families.js';
@@ -67,6 +67,7 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
       return `${named[0]!.mutants.length > 1 ? 'TWO KNOWN BUGS' : 'KNOWN BUG'}: ${ids[0]}`;
     }
     case 'different':
+      if (diagnosis.measured.length > 0) return `DIFFERENT from what is expected${meant}: ${diagnosis.measured[0]}`;
       if (from === undefined) return 'A ROTATION, but no record explains y within rounding.';
       return `DIFFERENT from what is expected${meant}: ${triedWords(diagnosis)} gives y.`;
     case 'partly right': {
@@ -111,8 +112,7 @@ export function precision({
 }: Pick<Diagnosis, 'tier' | 'recipes' | 'named'> & { readonly dtype: FloatDtype }): string {
   if (named.length > 0) return named.map(({ id }) => id).join(' | ');
   if (recipes.length > 0) return `angles in f32, as ${recipes[0]!.replace('-f32', '')} computes them`;
-  if (tier === 'sines') return 'cos and sin are off by up to 4.8e-7, as fast sines are';
-  return tier === 'arithmetic' ? `cos, sin or products in ${dtype}` : 'angles in f32';
+  return arithmeticWords(tier, dtype);
 }
 
 function titlesOf({ census }: Diagnosis, from: string | undefined): [right: string, wrong: string] {
@@ -135,7 +135,8 @@ function sentence(words: string): string {
   return `${words[0]!.toUpperCase()}${words.slice(1)}`;
 }
 
-function differences({ verdict, differences, worst }: Diagnosis): string[] {
+function differences({ verdict, differences, measured, worst }: Diagnosis): string[] {
+  if (measured.length > 0) return [...measured];
   const lines = differences.map(({ words }) => words);
   return worst && verdict !== 'less precise' ? [...lines, worstWords(worst)] : lines;
 }
