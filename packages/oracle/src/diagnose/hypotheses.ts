@@ -251,7 +251,7 @@ export function slackOf(
   move: Move,
 ): Float64Array {
   const slack = new Float64Array(made.length);
-  for (const manner of mannersOf(move, heads.dtype)) {
+  for (const manner of mannersOf(move, heads.dtype, hypothesis.dial.loosest)) {
     const moved = runAs(hypothesis, manner, heads, rows);
     for (let n = 0; n < made.length; n++) {
       const far = Math.abs(moved[n]! - made[n]!);

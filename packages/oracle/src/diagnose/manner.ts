@@ -29,6 +29,8 @@ type Governed = 'angle' | 'cosSin' | 'turn';
  * steps follows it too; a step of their own follows it only if it called none of the base's.
  */
 export class Dial {
+  /** The largest error of an angle that the right kernel may have here: a bug whose angles are huge has no more. */
+  loosest = Number.POSITIVE_INFINITY;
   #manner: Manner = EXACT;
   /** Whether the step that runs now has its error already. */
   readonly #done: Record<Governed, boolean> = { angle: false, cosSin: false, turn: false };
@@ -55,6 +57,11 @@ export class Dial {
   base(right: RopeSteps): RopeSteps {
     const { turn } = RopeSteps.prototype;
     const dial = this;
+    if (right.source) {
+      const reach = right.source.positions.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
+      const errors = right.frequencies().invFreq.map((frequency, j) => angleNoise(reach * frequency, j));
+      this.loosest = errors.reduce((a, b) => Math.max(a, b), 0);
+    }
     const followed = this.#follow(right, ['angle', 'cosSin']);
     return changed(followed, {
       turn(x0, x1, cos, sin) {
@@ -139,11 +146,15 @@ export const MOVES: Readonly<Record<Tier, readonly Move[]>> = {
   arithmetic: ['angles', 'products'],
 };
 
-/** An error at its largest, each way: the output of a right kernel lies between. */
-export function mannersOf(move: Move, dtype: FloatDtype): readonly Manner[] {
+/**
+ * An error at its largest, each way: the output of a right kernel lies between.
+ *
+ * @param loosest - of any angle, in radians
+ */
+export function mannersOf(move: Move, dtype: FloatDtype, loosest: number): readonly Manner[] {
   const part = arithmeticNoise(dtype);
   return [1, -1].map((way): Manner => {
-    if (move === 'angles') return { angle: (angle, j) => angle + way * angleNoise(angle, j) };
+    if (move === 'angles') return { angle: (angle, j) => angle + way * Math.min(loosest, angleNoise(angle, j)) };
     if (move === 'sines') return { sines: (cos, sin) => [cos + SINE_NOISE, sin + way * SINE_NOISE] };
     return { moved: (y0, y1, length) => [y0 + part * length, y1 + way * part * length] };
   });

@@ -245,10 +245,10 @@ function meanOf(
   return { value, error, weight, clear: weight >= 1 && Math.abs(value) * Math.sqrt(typical) >= smallest };
 }
 
-function meansOf(cells: readonly Cell[], { steps }: Hypothesis, heads: Heads): Systematic[] {
+function meansOf(cells: readonly Cell[], { steps, dial }: Hypothesis, heads: Heads): Systematic[] {
   const unit = UNIT_ROUNDOFF[heads.dtype];
   const { pairs } = steps;
-  const noise = ({ angle, j }: Cell): number => (angle ? angleNoise(angle, j) : 0);
+  const noise = ({ angle, j }: Cell): number => (angle ? Math.min(dial.loosest, angleNoise(angle, j)) : 0);
   // A table's error is shared by all heads, each rounding of y is its own.
   const weight = (cell: Cell): number =>
     1 / (unit ** 2 * (0.15 + (0.15 * cell.fourth) / cell.size ** 2) + noise(cell) ** 2);
