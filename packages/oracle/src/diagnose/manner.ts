@@ -84,10 +84,11 @@ export class Dial {
   /** A mutant's steps, built on a base: its own steps follow the dial too. `own`: the names of the steps it replaced. */
   mutant(steps: RopeSteps, own: readonly string[]): RopeSteps {
     const dial = this;
-    const followed = this.#follow(
+    const inner = this.#follow(
       steps,
       (['angle', 'cosSin'] as const).filter((name) => own.includes(name)),
     );
+    const followed = own.includes('angle') ? this.#bounded(inner, steps) : inner;
     if (!own.includes('turn')) return followed;
     return changed(followed, {
       turn(x0, x1, cos, sin) {
@@ -98,6 +99,23 @@ export class Dial {
           () => steps.turn.call(this, x0, x1, c, s),
           ([y0, y1]) => dial.#manner.moved?.(y0, y1, Math.hypot(x0, x1) * Math.hypot(c, s)) ?? [y0, y1],
         );
+      },
+    });
+  }
+
+  /** An angle that a mutant multiplies has no larger error than the right one. */
+  #bounded(followed: RopeSteps, steps: RopeSteps): RopeSteps {
+    const dial = this;
+    return changed(followed, {
+      angle(position, j) {
+        const moved = followed.angle.call(this, position, j);
+        const manner = dial.#manner;
+        if (!manner.angle) return moved;
+        dial.#manner = EXACT;
+        const exact = steps.angle.call(this, position, j);
+        dial.#manner = manner;
+        dial.#done.angle = true;
+        return exact + Math.min(dial.loosest, Math.max(-dial.loosest, moved - exact));
       },
     });
   }
