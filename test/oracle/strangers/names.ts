@@ -136,6 +136,7 @@ export const NAMES: Readonly<Record<string, readonly string[]>> = {
   'f16-tables-bf16': ids('table-in-bf16'),
   'f32-tables-bf16': ids('table-in-bf16'),
   'f32-tables-f16': ids('table-in-f16'),
+  'llama3-ignored': ids('llama3-ignored'),
   'llama3-swapped': ids('llama3-limits-swapped'),
   'llama3-hard-low': ids('llama3-limits-swapped llama3-no-smooth-step'),
   'llama3-hard-high': ids('llama3-no-smooth-step'),

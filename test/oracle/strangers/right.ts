@@ -46,7 +46,7 @@ function right(
 /** What may be said of a kernel whose angles are products in f32. */
 const ANGLES = /^angles in f32(, as (hf|ggml) computes them)?$/;
 /** What may be said of a kernel that computes in its 16-bit dtype. */
-const SIXTEEN = /^cos, sin or products in (bf16|f16)\b/;
+const SIXTEEN = /^(cos, sin or products in (bf16|f16)|table-in-(bf16|f16))$/;
 /** What may be said of sines with an absolute error. */
 const SINES = /^cos and sin are off by up to 4.8e-7, as fast sines are$/;
 
