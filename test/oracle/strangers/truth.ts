@@ -828,7 +828,7 @@ const DIFFERENT: Form[] = [
   {
     of: /^Not all pairs (?:of all tokens )?are lengthened by the same factor\.$/,
     about: 'magnitude',
-    check: needsRotation(() => 'they are'),
+    check: needsRotation((_parts, _scene, { gain }) => (typeof gain === 'number' ? 'they are' : undefined)),
   },
   {
     of: /^Dimensions (.*) are scaled; they should be copied\.$/,
@@ -939,8 +939,13 @@ const OPEN: Form[] = [
   { of: /^The pairing: (.*) give the same lengths\.$/, check: fine },
   { of: /^Dimensions [\d, ]+: x is 0 there in every row\.$/, check: fine },
   {
-    of: /^Frequencies and offset: there is only one position, so they cannot be told apart\.$/,
+    of: /^Whether frequencies or positions differ: there is only one position, which shows only their product\.$/,
     check: (_parts, { call }) => (new Set(call.positions).size === 1 ? undefined : 'there are several'),
+  },
+  // How many depends on the noise; whatever is said to be unknown may be.
+  {
+    of: /^How many whole turns \d+ pairs make from position to position, and so their frequency and direction\.$/,
+    check: fine,
   },
   {
     of: /^(\d+) of (\d+) pairs rotate by less than the noise up to position \d+, or not at all\.$/,
