@@ -6,7 +6,16 @@
 import { UNIT_ROUNDOFF } from '../../../packages/oracle/src/tolerance.js';
 import type { FloatDtype } from '../../../packages/ropewalk/src/core/dtypes.js';
 import { frequenciesOf } from '../../../packages/ropewalk/src/ops/rope/plan.js';
-import { type Aspect, type Call, type Rotation, type RowAt, rotationOf, type Stranger, type Truth } from './kernel.js';
+import {
+  type Aspect,
+  type Call,
+  exact,
+  type Rotation,
+  type RowAt,
+  rotationOf,
+  type Stranger,
+  type Truth,
+} from './kernel.js';
 
 /** What lines are checked against. */
 export interface Scene {
@@ -20,6 +29,8 @@ export interface Scene {
   readonly dtype: FloatDtype;
   /** The rows of "What y shows", by their first word. */
   readonly shown: ReadonlyMap<string, string>;
+  /** Whether rows that hold something else are told apart, and not spoken of in other sections. */
+  readonly apart: boolean;
   /** Lines of the section that is being read. */
   readonly section: string;
 }
@@ -45,20 +56,25 @@ const fine: Check = () => undefined;
 const NUMBER = '(-?[\\d.]+(?:e[-+]?\\d+)?)';
 
 /** Judges the lines of describeDiagnosis. */
-export function judgeLines(lines: readonly string[], of: Omit<Scene, 'shown' | 'section'>): Judged[] {
+export function judgeLines(lines: readonly string[], of: Omit<Scene, 'shown' | 'section' | 'apart'>): Judged[] {
   const shown = new Map<string, string>();
   const judged: Judged[] = [];
   let section = '';
+  const apart = lines.includes('Wrong') || lines.includes('Not rotated');
   for (const line of lines) if (line.startsWith('  ')) shown.set(line.slice(2, 13).trim(), line.slice(14));
   for (const [n, line] of lines.entries()) {
     if (line === '') continue;
+    if (line.startsWith('Read as [batch, head, token, head_dim]')) {
+      judged.push({ line, untrue: of.stranger.headsFirst ? undefined : 'it is not', about: ['input'] });
+      continue;
+    }
     if (n > 0 && !line.startsWith(' ')) {
       section = line;
       if (!(section in SECTIONS)) judged.push({ line, untrue: 'a section that the checker does not know', about: [] });
       continue;
     }
     const forms = n === 0 ? HEADLINES : (SECTIONS[section] ?? []);
-    judged.push(judgeLine(n === 0 ? line : line.slice(2), forms, { ...of, shown, section }));
+    judged.push(judgeLine(n === 0 ? line : line.slice(2), forms, { ...of, shown, section, apart }));
   }
   return judged;
 }
@@ -539,10 +555,20 @@ function headsDiffer(scene: Scene, rotation: Rotation): boolean {
   });
 }
 
+/** Whether the kernel leaves out some heads of a token, but not all. */
+function someHeadsOnly({ call, truth }: Scene): boolean {
+  const out = (batch: number, seq: number): number =>
+    Array.from({ length: call.heads }, (_what, head) => truth.except?.({ batch, seq, head }) ?? false).filter(Boolean)
+      .length;
+  return Array.from({ length: call.batch * call.seq }, (_what, n) => out(Math.floor(n / call.seq), n % call.seq)).some(
+    (count) => count > 0 && count < call.heads,
+  );
+}
+
 const heads = needsRotation(([text], scene, rotation) => {
   if (text === 'there is only one') return scene.call.heads === 1 ? undefined : 'there are several';
   if (/^(all|the \d+ that were measured, of \d+,) rotate alike$/.test(text!))
-    return headsDiffer(scene, rotation) || scene.truth.except ? 'they do not' : undefined;
+    return headsDiffer(scene, rotation) || (!scene.apart && someHeadsOnly(scene)) ? 'they do not' : undefined;
   return headsDiffer(scene, rotation) ? undefined : 'they rotate alike';
 });
 
@@ -899,6 +925,11 @@ const DIFFERENT: Form[] = [
 
 const HEADLINES: Form[] = [
   {
+    of: /^PARTLY RIGHT(?: \([^)]*\))?: \d+ of \d+ elements of y are wrong\.$/,
+    check: (_parts, scene) => (isRight(scene) ? 'it is as expected' : undefined),
+  },
+  { of: /^A ROTATION IN PART: .*; \d+ of \d+ elements of y are no part of it\.$/, check: fine },
+  {
     of: /^AS EXPECTED(?: \([^)]*\))?: y is the rotation, rounded once to (\w+)\.$/,
     check: ([dtype], scene) =>
       isRight(scene) ? (dtype === scene.dtype ? undefined : `y is ${scene.dtype}`) : 'it is not as expected',
@@ -977,8 +1008,149 @@ const OPEN: Form[] = [
   { of: /^ {2}it tells apart .*$/, check: fine },
 ];
 
+// "Right" and "Wrong"
+
+/** `0-3, 7`, or `0, 2, … 14 (each 2 apart)`; undefined where some are left out. */
+function someNumbers(words: string): number[] | undefined {
+  const steps = /^(\d+), \d+, … (\d+) \(each (\d+) apart\)$/.exec(words)?.slice(1).map(Number);
+  if (steps) {
+    const [first, last, step] = steps as [number, number, number];
+    return Array.from({ length: (last - first) / step + 1 }, (_what, n) => first + n * step);
+  }
+  return /…/.test(words) ? undefined : listed(words);
+}
+
+/** The rows that words name; undefined where they only count them. */
+function rowsNamed(words: string, scene: Scene): RowAt[] | undefined {
+  const all = [...rowsOf({ ...scene, truth: { wrong: [] } })];
+  if (/^\d+ rows, the first in /.test(words)) return undefined;
+  const named = words.split('; ').map((group) => {
+    const sets: Record<string, number[] | undefined> = {};
+    for (const part of group.split(/ of (?=token|batch|every)/i)) {
+      const [, what, list] = /^(head|token|batch)(?:s|es)? (.*)$/i.exec(part) ?? [];
+      if (what === undefined) {
+        if (!/^every token$/i.test(part)) return undefined;
+        continue;
+      }
+      const numbers = someNumbers(list!);
+      if (!numbers) return undefined;
+      sets[what.toLowerCase()] = numbers;
+    }
+    return all.filter(
+      ({ head, seq, batch }) =>
+        (sets.head?.includes(head) ?? true) &&
+        (sets.token?.includes(seq) ?? true) &&
+        (sets.batch?.includes(batch) ?? true),
+    );
+  });
+  return named.some((rows) => rows === undefined) ? undefined : named.flatMap((rows) => rows!);
+}
+
+/** How far y is from values, in units of generous noise: beyond 1 no right kernel is. */
+function farFrom(values: Float64Array, scene: Scene, at: RowAt, dims?: readonly number[]): number {
+  const { call, dtype } = scene;
+  const from = headOf(scene, at);
+  const size = call.x.subarray(from, from + call.headDim).reduce((most, x) => Math.max(most, Math.abs(x)), 0);
+  const position = Math.abs(call.position(at.batch, at.seq));
+  const noise = 2 * size * (8 * UNIT_ROUNDOFF[dtype] + 16 * UNIT_ROUNDOFF.f32 * (1 + position));
+  return Math.max(
+    ...(dims ?? Array.from({ length: call.headDim }, (_what, i) => i)).map((i) => {
+      const far = Math.abs(call.y[from + i]! - values[from + i]!) / noise;
+      return Number.isNaN(far) ? Infinity : far;
+    }),
+  );
+}
+
+const rightRows: Check = ([words], scene) => {
+  const rows = rowsNamed(words!, scene);
+  if (scene.stranger.expect === false) return undefined; // what was rotated, judged by "What y shows"
+  const bad = rows?.find((at) => farFrom(scene.right, scene, at) > 1);
+  return bad && `batch ${bad.batch} token ${bad.seq} head ${bad.head} is wrong`;
+};
+
+/** What rows may be said to hold, and how to look. Without a look it is only a form. */
+const HOLDS: [RegExp, ((y: number, x: number) => boolean)?][] = [
+  [/^zeros$/, (y) => y === 0],
+  [/^NaN$/, (y) => Number.isNaN(y)],
+  [/^infinities$/, (y) => Math.abs(y) === Infinity],
+  [/^NaN and infinities$/, (y) => !Number.isFinite(y)],
+  [/^x, not rotated$/, (y, x) => Math.abs(y - x) <= Math.abs(x) / 64],
+  [/^−x$/, (y, x) => Math.abs(y + x) <= Math.abs(x) / 64],
+  [/^one value, /],
+  [/^x after the norm, not rotated$/],
+  [/^x, neither normalised nor rotated$/],
+  [/^the right result of /],
+  [/^this row of x rotated by /],
+  [/^this row of x rotated twice$/],
+  [/^the row of x of .*, rotated by the right position$/],
+  [/^the same values as /],
+  [
+    /^the (?:second|first) member of a pair computed from the (?:first|second) one’s result, which was stored before its input was read$/,
+  ],
+  [/^values that come from this x by no rotation that was tried$/],
+  [/^what the known bug [a-z0-9-]+ gives$/],
+  [/^another rotation$/],
+];
+
+const wrongRows: Check = ([where, holds], scene) => {
+  const known = HOLDS.find(([of]) => of.test(holds!));
+  if (!known) return `"${holds}" is not understood`;
+  if (/elements/.test(where!)) return undefined;
+  const [, words, list] = /^(.*?)(?:, dimensions? (.*))?$/.exec(where!)!;
+  const dims = list === undefined ? undefined : someNumbers(list);
+  const rows = rowsNamed(words!, scene);
+  if (!rows || (list !== undefined && !dims)) return undefined;
+  if (scene.stranger.expect !== false) {
+    const fine = rows.find((at) => farFrom(scene.right, scene, at, dims) < UNIT_ROUNDOFF.f32);
+    if (fine) return `batch ${fine.batch} token ${fine.seq} head ${fine.head} is right`;
+  }
+  const plus = /^this row of x rotated by its position ([+−]) 1$/.exec(holds!);
+  if (plus && scene.truth.rotation) {
+    const next = exact(scene.call, { ...scene.asked, position: (p) => p + (plus[1] === '+' ? 1 : -1) });
+    return rows.some((at) => farFrom(next, scene, at, dims) > 1) ? 'it does not' : undefined;
+  }
+  const look = known[1];
+  const bad = rows.find((at) => {
+    const from = headOf(scene, at);
+    const { call } = scene;
+    const all = dims ?? Array.from({ length: call.headDim }, (_what, i) => i);
+    return look !== undefined && all.some((i) => !look(call.y[from + i]!, call.x[from + i]!));
+  });
+  return bad && `batch ${bad.batch} token ${bad.seq} head ${bad.head} does not`;
+};
+
+const RIGHT_ROWS: Form[] = [
+  { of: /^\d+ of \d+ elements\.$/, check: fine },
+  { of: /^Dimensions .* of every token\.$/, check: fine },
+  {
+    of: /^((?:Head|Token|Batch|Every token|\d+ rows).*?)(, and all other dimensions of the rows below)?\.$/,
+    check: rightRows,
+  },
+];
+
+const WRONG_ROWS: Form[] = [
+  ...(['rows', 'elements', 'input', 'heads', 'positions'] as const).map(
+    (about): Form => ({
+      of: /^((?:Head|Token|Batch|Every token|Dimension|\d+ ).*?): (.*)\.$/,
+      about,
+      check: wrongRows,
+    }),
+  ),
+  // The differences of rows that hold another rotation.
+  {
+    of: /^ {2}(.*)$/,
+    check: ([line], scene) => judgeLine(line!, DIFFERENT, scene).untrue,
+  },
+];
+
 /** Sections and the forms of their lines. */
 const SECTIONS: Readonly<Record<string, readonly Form[]>> = {
+  Right: RIGHT_ROWS,
+  Rotated: RIGHT_ROWS,
+  Wrong: WRONG_ROWS,
+  'Not rotated': WRONG_ROWS,
+  'What the wrong rows show': FINDINGS,
+  'What the other rows show': FINDINGS,
   Different: DIFFERENT,
   'Known bug': BUGS,
   'Known bugs': BUGS,
