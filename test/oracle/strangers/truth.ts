@@ -4,7 +4,7 @@
  * A line of no known form fails: somebody must say here what makes it true. @module
  */
 import { UNIT_ROUNDOFF } from '../../../packages/oracle/src/tolerance.js';
-import type { FloatDtype } from '../../../packages/ropewalk/src/core/dtypes.js';
+import { type FloatDtype, roundTo } from '../../../packages/ropewalk/src/core/dtypes.js';
 import { frequenciesOf } from '../../../packages/ropewalk/src/ops/rope/plan.js';
 import {
   type Aspect,
@@ -372,8 +372,8 @@ function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) =
   const rules: [RegExp, (n: number) => (p: number, at: RowAt) => number][] = [
     [/^the position as given$/, () => (p) => p],
     [/^the position ([+−] ?\d+)$/, (n) => (p) => p + n],
-    [/^the position rounded to bf16$/, () => (p) => toBf16(p)],
-    [/^the position rounded to f16$/, () => (p) => toF16(p)],
+    [/^the position rounded to bf16$/, () => (p) => roundTo('bf16', p)],
+    [/^the position rounded to f16$/, () => (p) => roundTo('f16', p)],
     [/^the position wrapped to int16$/, () => (p) => (p << 16) >> 16],
     [/^the position wrapped to uint16$/, () => (p) => p & 0xffff],
     [/^the position wrapped to int8$/, () => (p) => (p << 24) >> 24],
@@ -505,18 +505,6 @@ function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) =
     if (parts) return make(Number((parts[1] ?? '0').replace('−', '-').replace(/ /g, '')));
   }
   return undefined;
-}
-
-function toBf16(p: number): number {
-  const bits = new Uint32Array(new Float32Array([p]).buffer);
-  bits[0] = (bits[0]! + 0x7fff + ((bits[0]! >>> 16) & 1)) & 0xffff0000;
-  return new Float32Array(bits.buffer)[0]!;
-}
-
-function toF16(p: number): number {
-  const size = 2 ** Math.max(0, Math.floor(Math.log2(Math.max(1, Math.abs(p)))) - 10);
-  const [whole, rest] = [Math.floor(p / size), (p / size) % 1];
-  return (rest > 0.5 || (rest === 0.5 && whole % 2 === 1) ? whole + 1 : whole) * size;
 }
 
 /** Whether every alternative that is named gives the positions of this input. */
@@ -787,7 +775,153 @@ const dimensionLine: Check = ([text], scene) => {
   return undefined;
 };
 
+// Systematic errors of a kernel whose elements are each within their noise
+
+const OFF = `${NUMBER} ± ${NUMBER}`;
+
+/** The mean error of the store in last places: as it is, and away from 0. */
+function storeError({ call, right, dtype }: Scene): { plain: number; outwards: number } {
+  let [plain, outwards, count] = [0, 0, 0];
+  for (const [n, value] of right.entries()) {
+    if (call.y[n] === call.x[n] || Math.abs(value) < 2 ** -10) continue;
+    const error = (call.y[n]! - value) / (2 * UNIT_ROUNDOFF[dtype] * 2 ** Math.floor(Math.log2(Math.abs(value))));
+    plain += error;
+    outwards += Math.sign(value) * error;
+    count++;
+  }
+  return { plain: plain / count, outwards: outwards / count };
+}
+
+/** What y is of the right result, as a factor, in some pairs or one token. */
+function meanFactor(scene: Scene, pairs: readonly number[] | undefined, token: number | undefined): number {
+  const { call, right, asked } = scene;
+  let [above, below] = [0, 0];
+  for (const at of rowsOf(scene)) {
+    if (token !== undefined && at.batch * call.seq + at.seq !== token) continue;
+    const from = headOf(scene, at);
+    for (const [j, { write }] of asked.pairs.entries())
+      for (const i of pairs === undefined || pairs.includes(j) ? write : []) {
+        above += call.y[from + i]! * right[from + i]!;
+        below += right[from + i]! ** 2;
+      }
+  }
+  return above / below;
+}
+
+/** `pairs 3-8`, `pair 4` or `token 5 of y`. */
+function placeOf(words: string): { pairs?: number[]; token?: number } {
+  const token = /^token (\d+) of y$/.exec(words);
+  return token ? { token: Number(token[1]) } : { pairs: listed(words.replace(/^pairs? /, '')) };
+}
+
+/** Whether a factor of frequencies is one that these pairs have. */
+function isRatio(value: number, error: number, pairs: readonly number[] | undefined, scene: Scene, rotation: Rotation) {
+  const ratios = scene.asked.frequency
+    .map((f, j) => rotation.frequency[j]! / f)
+    .filter((_ratio, j) => pairs === undefined || pairs.includes(j));
+  const slack = 1.5 * error + 1e-6 + loose(rotation);
+  return value >= Math.min(...ratios) - slack && value <= Math.max(...ratios) + slack
+    ? undefined
+    : `factors are ${Math.min(...ratios)} to ${Math.max(...ratios)}`;
+}
+
+const MEASURED: [RegExp, readonly Aspect[], Check][] = [
+  [
+    new RegExp(`^The magnitude is ${OFF}; expected is ${NUMBER}\\.$`),
+    ['magnitude'],
+    needsRotation(([value, error], scene, rotation) =>
+      gainIs(Number(value), scene, rotation, Number(error)) ? undefined : `it is ${rotation.gain}`,
+    ),
+  ],
+  [
+    new RegExp(`^The base is ${OFF}; expected is ${NUMBER}\\.$`),
+    ['frequencies'],
+    needsRotation(([value, error], { call }, rotation) => {
+      const said = frequenciesOf({ ...call.spec, base: Number(value) }).invFreq;
+      const slack = (2 * Number(error)) / Number(value) + 1e-6 + loose(rotation);
+      const bad = rotation.frequency.findIndex((f, j) => !near(said[j]!, f, slack));
+      return bad < 0 ? undefined : `pair ${bad} turns by ${rotation.frequency[bad]}, not by ${said[bad]}`;
+    }),
+  ],
+  [
+    new RegExp(`^Every frequency is ${OFF} times the expected one\\.$`),
+    ['frequencies'],
+    needsRotation(([value, error], scene, rotation) =>
+      scene.asked.frequency
+        .map((_f, j) => isRatio(Number(value), Number(error), [j], scene, rotation))
+        .find((why) => why !== undefined),
+    ),
+  ],
+  [
+    new RegExp(`^Every position is off by ${OFF}\\.$`),
+    ['positions'],
+    needsRotation(([value, error], scene, rotation) => {
+      const bad = [...rowsOf(scene)].find((at) => {
+        const given = scene.call.position(at.batch, at.seq);
+        const slack = 1.5 * Number(error) + loose(rotation) * Math.abs(given);
+        return Math.abs(rotation.position(given, at) - given - Number(value)) > slack;
+      });
+      return bad && `token ${bad.seq} is not`;
+    }),
+  ],
+  [
+    /^Every result is a little closer to 0 than the rotation: the store truncates(?: \(mean .* of a last place\))?\.$/,
+    ['precision'],
+    (_parts, scene) => (storeError(scene).outwards < -0.25 ? undefined : 'it is not'),
+  ],
+  [
+    /^Every result is rounded (down|up) instead of to nearest(?: \(mean .* of a last place\))?\.$/,
+    ['precision'],
+    ([way], scene) => (storeError(scene).plain * (way === 'down' ? -1 : 1) > 0.25 ? undefined : 'it is not'),
+  ],
+  [
+    /^y holds only values of (bf16|f16), although its dtype is (\w+): the results went through \1\.$/,
+    ['precision'],
+    ([narrow], { call }) =>
+      call.y.every((value) => roundTo(narrow as FloatDtype, value) === value) ? undefined : 'it holds others',
+  ],
+  [
+    new RegExp(`^Results are rounded with a mean error of ${OFF} of a last place; expected is 0\\.$`),
+    ['precision'],
+    ([value, error], scene) => {
+      const { plain, outwards } = storeError(scene);
+      const off = Math.min(...[plain, outwards].map((mean) => Math.abs(mean - Number(value))));
+      return off <= Number(error) + 0.1 ? undefined : `it is ${outwards} outwards, ${plain} upwards`;
+    },
+  ],
+  [
+    new RegExp(`^The results of (.*) are ${OFF} times as large as expected, in the mean\\.$`),
+    ['magnitude', 'precision'],
+    ([where, value, error], scene) => {
+      const { pairs, token } = placeOf(where!);
+      const real = meanFactor(scene, pairs, token);
+      return Math.abs(real - Number(value)) <= 2 * Number(error) + 1e-6 ? undefined : `${real} times`;
+    },
+  ],
+  [
+    new RegExp(`^The angles of (.*) are ${OFF} times the expected ones, in the mean\\.$`),
+    ['frequencies', 'positions', 'precision'],
+    needsRotation(([where, value, error], scene, rotation) => {
+      if (!asGiven(scene, rotation)) return undefined; // then a mean of angles is no frequency's
+      return isRatio(Number(value), Number(error), placeOf(where!).pairs, scene, rotation);
+    }),
+  ],
+  [
+    new RegExp(`^The angles differ as if the base were ${OFF} times the expected one\\.$`),
+    ['frequencies', 'precision'],
+    (_parts, scene) => (isRight(scene) ? 'they do not differ' : undefined),
+  ],
+  [
+    new RegExp(
+      `^The angles of .* (?:are off by ${OFF} radians, in the mean|differ as if positions were off by ${OFF})\\.$`,
+    ),
+    ['frequencies', 'positions', 'precision'],
+    (_parts, scene) => (isRight(scene) ? 'they are not off' : undefined),
+  ],
+];
+
 const DIFFERENT: Form[] = [
+  ...MEASURED.flatMap(([of, aspects, check]) => aspects.map((about): Form => ({ of, about, check }))),
   ...REASONS,
   {
     of: /^Pairs are (.*), such as \((\d+, \d+)\)(?: written to \((\d+, \d+)\))?; expected is [\w-]+, such as .*\.$/,
@@ -924,6 +1058,12 @@ const DIFFERENT: Form[] = [
 // Headlines and the rest
 
 const HEADLINES: Form[] = [
+  {
+    // The same sentence is the first under "Different".
+    of: /^DIFFERENT from what is expected(?: \([^)]*\))?: ((?:The|Every|Results|y) .*\.)$/,
+    check: ([sentence], scene) =>
+      MEASURED.some(([of]) => of.test(sentence!)) ? undefined : judgeLine(sentence!, DIFFERENT, scene).untrue,
+  },
   {
     of: /^PARTLY RIGHT(?: \([^)]*\))?: \d+ of \d+ elements of y are wrong\.$/,
     check: (_parts, scene) => (isRight(scene) ? 'it is as expected' : undefined),
