@@ -9,6 +9,7 @@ import { type Residuals, residualsOf, type Store, type Systematic } from './resi
 /** Standard errors that a printed bound is wide. */
 const BOUND = 4;
 const ROUNDS = 8;
+const STORES = ['toward zero', 'down', 'up'] as const;
 
 /**
  * Sentences on the systematic errors of the right kernel.
@@ -39,7 +40,8 @@ export function explainByOne(
   first = residualsOf(right, heads, rows),
 ): readonly string[] | undefined {
   if (!first || first.systematic.length === 0) return undefined;
-  for (const store of ['toward zero', 'down', 'up'] as const) {
+  const stores = first.systematic.some(({ kind }) => kind === 'store') ? STORES : [];
+  for (const store of stores) {
     const other = residualsOf(right, heads, rows, {}, store)!;
     if (other.distance < first.distance && other.systematic.length === 0) return [storeWords(store, first)];
   }
@@ -114,15 +116,21 @@ function solve(
   let left = first;
   let value = 0;
   let error = meanIn(first)?.error;
+  let step = Number.POSITIVE_INFINITY;
   if (error === undefined) return undefined;
   for (let n = 0; n < ROUNDS; n++) {
     const mean = meanIn(left);
     if (!mean || Math.abs(mean.value) < 0.3 * mean.error) break;
+    if (n > 2 && Math.abs(mean.value) > 0.9 * step) break; // it comes no nearer
+    step = Math.abs(mean.value);
     value += mean.value;
     if (!(Math.abs(value) < 0.5)) return undefined;
-    left = residualsOf(right, heads, rows, manner(value))!;
+    const { table, products } = left.manner;
+    // Once the value is nearly right, the arithmetic that is nearest to y is known.
+    left = residualsOf(right, heads, rows, manner(value), 'nearest', n < 2 ? undefined : [{ table, products }])!;
     error = Math.max(error, meanIn(left)?.error ?? 0); // without a residual there is no scatter to take it from
   }
+  if (left.systematic.length > 0) left = residualsOf(right, heads, rows, manner(value))!;
   return { value, error, left };
 }
 

@@ -84,6 +84,7 @@ const GROUPS = 8;
  *
  * @param rows - chosen without looking at y, or the means are not those of all rows
  * @param bent - further changes of the arithmetic
+ * @param narrows - the arithmetic to choose from
  */
 export function residualsOf(
   hypothesis: Hypothesis,
@@ -91,11 +92,12 @@ export function residualsOf(
   rows: readonly number[],
   bent: Manner = {},
   store: Store = 'nearest',
+  narrows: readonly Manner[] = narrowManners(heads.dtype),
 ): Residuals | undefined {
   const { dtype } = heads;
   if (dtype !== 'f16' && dtype !== 'bf16') return undefined;
   let best: { manner: Manner; made: Float64Array; distance: number } | undefined;
-  for (const narrow of [{}, { table: dtype }, { table: dtype, products: dtype }] satisfies Manner[]) {
+  for (const narrow of narrows) {
     const manner = { ...bent, ...narrow };
     const made = runAs(hypothesis, manner, heads, rows);
     const distance = distanceOf(heads, rows, made, store);
@@ -108,6 +110,11 @@ export function residualsOf(
   const means = meansOf(cells, hypothesis, heads);
   const systematic = means.filter(({ clear }) => clear).sort((a, b) => b.weight - a.weight);
   return { manner, distance, systematic, means };
+}
+
+/** What right kernels round to a 16-bit dtype besides y: nothing, cos and sin, products and sums too. */
+function narrowManners(dtype: FloatDtype): readonly Manner[] {
+  return [{}, { table: dtype }, { table: dtype, products: dtype }];
 }
 
 /** The unit of the last place of a value. */
