@@ -298,12 +298,8 @@ describe('facts', () => {
       /how many whole turns they made\.[\s\S]*direction {3}unknown[\s\S]*base {8}unknown[\s\S]*scaling {5}unknown[\s\S]*positions {3}unknown/,
     ],
     ['cos alone is longer', { cos: 1.2 }, /cos is multiplied by 1\.2 and sin by 1;/],
-    ['zeros', { lost: new Map([[3, 0]]) }, /Dimensions 3 hold 0 in every row\.[\s\S]*base {8}10000 if/],
-    [
-      'NaN',
-      { lost: new Map([[3, Number.NaN]]) },
-      /Dimensions 3 hold no finite number in any row\.[\s\S]*base {8}10000 if/,
-    ],
+    ['zeros', { lost: new Map([[3, 0]]) }, /Every token, dimension 3: zeros\.[\s\S]*base {8}10000 if/],
+    ['NaN', { lost: new Map([[3, Number.NaN]]) }, /Every token, dimension 3: NaN\.[\s\S]*base {8}10000 if/],
     [
       'all of the head by frequencies over rotary_dim',
       { frequency: power(10000, 16) },
@@ -322,16 +318,12 @@ describe('facts', () => {
   const placed: [string, string, number[][]][] = [
     ['uint8', 'the position wrapped to uint8', [upTo(30, 10)]],
     ['int16', 'the position wrapped to int16', [[0, 1, 2, 40, 32769, 40000, 65535]]],
-    ['all last', 'the position of the last token of the sequence', inputs['two batches']!],
-    ['next token', 'the position of the next token', [[3, 7, 20, 33, 40, 41, 50, 50]]],
+    ['all last', 'rotated by the position of token 9, the last', inputs['two batches']!],
+    ['next token', 'rotated by the position of the token after it', [[3, 7, 20, 33, 40, 41, 50, 50]]],
     ['reversed', 'the positions of the sequence in reverse order', inputs['two batches']!],
     ['divided by 3', 'the position ÷ 3, rounded down', [upTo(24)]],
-    ['sequence before batch', '[batch, seq] positions read as [seq, batch]', inputs['two batches']!],
-    [
-      'int64 as int32',
-      'int64 positions read as int32: every second one is the high half of the one before',
-      [upTo(12, 1, 5)],
-    ],
+    ['sequence before batch', '[seq, batch] read as [batch, seq]', inputs['two batches']!],
+    ['int64 as int32', 'Tokens 1, 3, … 11 (each 2 apart): x, not rotated', [upTo(12, 1, 5)]],
   ];
   for (const [move, words, rows] of placed) {
     test(`positions: ${move} is said`, () => {

@@ -1,5 +1,5 @@
 /** The hypotheses about one input, judged by any y: the bug that gives it within rounding is named. @module */
-import { type FloatDtype, type RopeCall, roundTo, type Tensor } from 'ropewalk';
+import { type FloatDtype, roundTo } from 'ropewalk';
 import { explainByOne, explainResiduals } from './explain.js';
 import {
   describeRow,
@@ -9,7 +9,6 @@ import {
   type Hypothesis,
   hypothesesOf,
   pairsOf,
-  rightOf,
   type Seen,
   Trial,
 } from './hypotheses.js';
@@ -140,58 +139,6 @@ export class Bench {
     const verdict = measured.length > 0 ? 'different' : undefined;
     return { ...NOTHING, verdict, measured, tried: { bugs: bugs.length, pairs: two.tried }, ...common };
   }
-}
-
-/** What {@link judgeRotation} says of the results of a call. */
-export interface RotationJudgement {
-  readonly verdict: 'as expected' | 'less precise' | 'different';
-  /** The noise within which every element is right; undefined where none is enough. */
-  readonly tier: Tier | undefined;
-  /** How it is less precise or different; empty where it is as expected. */
-  readonly words: string;
-}
-
-/**
- * Judges the results of a call as the diagnosis judges them, without known bugs: `verify` and `diagnose` agree.
- *
- * @param call - checked; x as it was before the kernel ran
- * @param ys - the result of each part, `[batch, seq, head, head_dim]`, in the dtype of its `out`
- */
-export function judgeRotation(call: RopeCall, ys: readonly Tensor[]): RotationJudgement {
-  const order = ['as expected', 'less precise', 'different'];
-  const parts = ys.map((y, n) => judgePart(call, n, y));
-  return parts.reduce((worst, one) => (order.indexOf(one.verdict) > order.indexOf(worst.verdict) ? one : worst));
-}
-
-function judgePart({ plan, parts }: RopeCall, n: number, y: Tensor): RotationJudgement {
-  const part = parts[n]!;
-  const [batch, seq, count, headDim] = part.x.shape as [number, number, number, number];
-  const dtype = y.dtype as FloatDtype;
-  const right = rightOf({ plan, parts: [part] } as unknown as RopeCall);
-  const positions = Float64Array.from({ length: batch * seq }, (_what, token) =>
-    right.steps.position({ batch: Math.floor(token / seq), seq: token % seq, head: 0 }, 0),
-  );
-  const xs = part.x.readNumbers() as Float64Array;
-  const ys = y.readNumbers() as Float64Array;
-  const heads: Heads = {
-    ...{ batch, seq, heads: count, headDim, x: xs, y: ys, dtype, storage: dtype, numAxes: 1 },
-    ...{ ownPositions: true, positions, norm: part.norm },
-  };
-  const rows = everyRow(heads);
-  const { table, source } = plan;
-  const lengths = source
-    ? [right.steps.frequencies().attentionFactor]
-    : Array.from(table.cos, (cos, at) => Math.hypot(cos, table.sin[at]!));
-  const sized = {
-    spec: { headDim, pairing: 'half', base: 1, attentionFactor: lengths.reduce((a, b) => Math.max(a, b), 0) },
-  } as const;
-  const trial = new Trial(heads, rows, seenRows(heads, rows, sized, normalisedHeads(right, heads)));
-  const tier = TIERS.find((one) => trial.fits(right, one));
-  if (!tier) return { verdict: 'different', tier, words: 'y is not the rotation, within the noise of any arithmetic' };
-  const measured = explainResiduals(source && { spec: source.spec }, right, heads, rows);
-  if (measured.length > 0) return { verdict: 'different', tier, words: measured.join(' ') };
-  if (tier === 'stored') return { verdict: 'as expected', tier, words: '' };
-  return { verdict: 'less precise', tier, words: `computed less precisely: ${arithmeticWords(tier, dtype)}` };
 }
 
 /** The arithmetic of a tier beyond `stored`. */

@@ -1,6 +1,6 @@
 /** Diagnosis: from x, y and positions to what a kernel did, and which known bug that is. @module */
 
-export { judgeRotation, type Named, type RotationJudgement, type WorstElement } from './bench.js';
+export type { Named, WorstElement } from './bench.js';
 export { MUTANTS } from './catalogue.js';
 export type { Census, CensusEntry } from './census.js';
 export type { DiagnoseOptions, Diagnosis, FoundLayout, Verdict } from './diagnose.js';
