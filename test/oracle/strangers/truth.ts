@@ -54,6 +54,7 @@ interface Form {
 
 const fine: Check = () => undefined;
 const NUMBER = '(-?[\\d.]+(?:e[-+]?\\d+)?)';
+const BOUND = '(?: \\(± [\\d.e-]+ relative\\))?';
 
 /** Judges the lines of describeDiagnosis. */
 export function judgeLines(lines: readonly string[], of: Omit<Scene, 'shown' | 'section' | 'apart'>): Judged[] {
@@ -228,10 +229,10 @@ function saidFrequencies(base: string, scaling: string, count: number): { freque
 }
 
 function scaledBy(scaling: string, f: number, j: number): number {
-  const linear = new RegExp(`^linear, factor ${NUMBER}(?:: frequencies × .*)?$`).exec(scaling);
+  const linear = new RegExp(`^linear, factor ${NUMBER}${BOUND}(?:: frequencies × .*)?$`).exec(scaling);
   if (linear) return f / Number(linear[1]);
   const llama3 = new RegExp(
-    `^llama3, factor ${NUMBER}: wavelengths from ${NUMBER} are divided, those up to ${NUMBER} kept`,
+    `^llama3, factor ${NUMBER}${BOUND}: wavelengths from ${NUMBER} are divided, those up to ${NUMBER} kept`,
   ).exec(scaling);
   if (llama3) {
     const [factor, from, upTo] = llama3.slice(1).map(Number) as [number, number, number];
@@ -239,7 +240,7 @@ function scaledBy(scaling: string, f: number, j: number): number {
     const kept = Math.min(1, Math.max(0, (from / wave - 1) / (from / upTo - 1)));
     return ((1 - kept) * f) / factor + kept * f;
   }
-  const yarn = new RegExp(`^YaRN, factor ${NUMBER}, ramp from pair ${NUMBER} to ${NUMBER}`).exec(scaling);
+  const yarn = new RegExp(`^YaRN, factor ${NUMBER}${BOUND}, ramp from pair ${NUMBER} to ${NUMBER}`).exec(scaling);
   if (yarn) {
     const [factor, low, high] = yarn.slice(1).map(Number) as [number, number, number];
     const mix = Math.min(1, Math.max(0, (j - low) / Math.max(0.001, high - low)));
@@ -329,7 +330,7 @@ const base = needsRotation(([text], scene, rotation) => {
 
 const scaling = needsRotation(([text], scene, rotation) => {
   if (text === 'see base') return /usual form/.test(scene.shown.get('base') ?? '') ? undefined : 'nothing is there';
-  if (/^none is seen up to pair \d+; slower pairs turn too little to tell$/.test(text!)) {
+  if (/^none is seen up to pair \d+; slower pairs (turn too little to tell|are slowed, .*)$/.test(text!)) {
     const last = Number(/\d+/.exec(text!)![0]);
     const said = saidFrequencies(scene.shown.get('base') ?? '', 'none', last + 1);
     const off = said.some(({ frequency }) =>
@@ -1095,7 +1096,7 @@ const HEADLINES: Form[] = [
       ).find((why) => why !== undefined),
   },
   {
-    of: /^A ROTATION: [\w-]+, (?:base [\d.e+]+|frequencies (?:that follow no rule|of no one base|unknown|.* ?j.*))(?:, (?:linear|llama3|yarn))?\.$/,
+    of: /^A ROTATION: [\w-]+(?:, base [\d.e+]+|, frequencies (?:that follow no rule|of no one base|unknown|.* ?j.*))?(?:, (?:linear|llama3|yarn|scaled))?\.$/,
     check: needsRotation(() => undefined), // the same numbers are in "What y shows"
   },
   { of: /^A ROTATION, but no record explains y within rounding\.$/, check: needsRotation(() => undefined) },
@@ -1139,6 +1140,7 @@ const OPEN: Form[] = [
     check: (_parts, { call }) => (call.batch === 1 ? undefined : 'there are several'),
   },
   { of: /^The axes: (.*)\.$/, check: fine },
+  { of: /^The axis of \d+ pairs\.$/, check: fine },
   {
     of: /^It would not have shown: ([a-z0-9-]+(?:, )?)+\.$/,
     check: (_parts, scene) => (isRight(scene) ? undefined : 'something is wrong'),

@@ -10,7 +10,7 @@ import { reading, readList, readOptions, refuse, sharePairs } from 'ropewalk/bac
 import { Bench, type Judged, type Named, type WorstElement } from './bench.js';
 import { MUTANTS } from './catalogue.js';
 import { type Census, type CensusOfRows, type RowsAside, rowsAside, takeCensus } from './census.js';
-import { type Difference, differencesOf } from './differences.js';
+import { type Difference, differencesOf, isProven } from './differences.js';
 import type { Expected } from './hypotheses.js';
 import type { Identification } from './identification.js';
 import { identifyHeads } from './identify.js';
@@ -255,7 +255,9 @@ function conclude(
   found: Identification,
 ): Read {
   const { tier, named, recipes, tried, measured, notRuledOut, worst, together } = judged;
-  const differences = isRight(judged) ? [] : differencesOf(expected, found);
+  // The bug's name is proven; measurements that do not give y are not.
+  const unproven = judged.verdict === 'known bug' && found.layout && !isProven(found);
+  const differences = isRight(judged) || unproven ? [] : differencesOf(expected, found);
   const rotates = found.outcome === 'rotation' && differences.length > 0;
   const next = together.length > 1 ? nextInput(expected, together, heads, mutants) : undefined;
   // A bug that no input separates from the right kernel is not a bug for this model.

@@ -2,11 +2,11 @@
 import { frequenciesOf } from 'ropewalk';
 import { ranges, sharePairs } from 'ropewalk/backend';
 import { factorWords } from './frequency-families.js';
-import type { FrequencyLaw } from './frequency-law.js';
+import type { FoundScaling, FrequencyLaw } from './frequency-law.js';
 import type { DimKind, PairAt, PairLayout } from './geometry.js';
 import type { Expected } from './hypotheses.js';
 import type { FoundPair, Identification } from './identification.js';
-import { basesOf, type FoundBase } from './spec-fit.js';
+import { asWritten, basesOf, type FoundBase, isSharp } from './spec-fit.js';
 
 /** One difference. */
 export interface Difference {
@@ -24,12 +24,18 @@ export interface Difference {
   readonly words: string;
 }
 
+/** Whether the measurements, run as a rotation, give y. */
+export function isProven({ explains, gains }: Identification): boolean {
+  return explains !== undefined || gains !== undefined;
+}
+
 /** Lists the differences, as far as they were measured. */
 export function differencesOf(expected: Expected, found: Identification): Difference[] {
   const odd = withoutPairs(found);
   if (odd !== undefined) return [{ what: 'no rotation', words: odd }];
   return (Object.keys(COMPARE) as (keyof typeof COMPARE)[]).flatMap((what) => {
-    const words = COMPARE[what](expected, found);
+    // Another magnitude may be noise that is not known.
+    const words = what === 'magnitude' && !isProven(found) ? undefined : COMPARE[what](expected, found);
     return words === undefined ? [] : [{ what, words }];
   });
 }
@@ -195,7 +201,9 @@ function outside({ frequency, low, high, turns, known, others, period }: FoundPa
 }
 
 /** The law of the frequencies in words; undefined where there may be one that was not measured well enough. */
-function lawWords(spec: Expected['spec'], { law, pairs }: Identification): string | undefined {
+function lawWords(spec: Expected['spec'], measured: Identification): string | undefined {
+  const { law, pairs } = measured;
+  if (!isProven(measured) || (law && !isSharp(law.scaling))) return undefined;
   if (!law)
     return pairs.every((pair) => pair.known || !pair.turns)
       ? 'they are not those of one base, with or without linear, llama3 or YaRN scaling'
@@ -206,7 +214,7 @@ function lawWords(spec: Expected['spec'], { law, pairs }: Identification): strin
   const expected = ({ base, error }: FoundBase): boolean =>
     error < 0.05 && Math.abs(base / spec.base - 1) < Math.max(1e-4, error);
   const { scaling } = law;
-  const scaled = scaling.kind === 'none' ? '' : ` with ${scaling.kind} scaling by ${short(scaling.factor)}`;
+  const scaled = scaling.kind === 'none' ? '' : ` with ${scaling.kind} scaling by ${scalingFactor(scaling)}`;
   if (denominator !== spec.headDim && expected(over(spec.headDim)))
     return `they are those of base ${short(spec.base)} with exponents over head_dim=${spec.headDim} instead of ${denominator}${scaled}`;
   const found = over(denominator);
@@ -215,6 +223,12 @@ function lawWords(spec: Expected['spec'], { law, pairs }: Identification): strin
   if (!(found.error < 0.5)) return undefined;
   const about = found.error > 1e-4 ? ` (± ${short(Number((100 * found.error).toPrecision(1)))} %)` : '';
   return `they are those of base ${short(found.base)}${about} instead of ${short(spec.base)}${scaled}${otherReading(law, denominator, spec.base)}`;
+}
+
+/** The factor of a scaling, with its bound where that is more than rounding. */
+export function scalingFactor({ factor, factorError }: Exclude<FoundScaling, { kind: 'none' }>): string {
+  const bound = factorError > 1e-5 ? ` (± ${upwards(factorError)} relative)` : '';
+  return `${short(asWritten(factor, factorError))}${bound}`;
 }
 
 /** The expected base with another denominator: twice it is j for 2j. */
@@ -292,6 +306,12 @@ const heads: Compare = (_what, { headsAgree, outcome }) => {
 
 /** In the order in which differences are listed. */
 const COMPARE = { pairing, dimensions, direction, frequencies, magnitude, positions, axes, heads };
+
+/** One digit, rounded up: a bound. */
+export function upwards(error: number): string {
+  const step = 10 ** Math.floor(Math.log10(error));
+  return (Math.ceil(error / step - 1e-9) * step).toExponential(0);
+}
 
 /** A number for a sentence. */
 export function short(value: number): string {

@@ -30,6 +30,8 @@ export interface Geometry {
   readonly layouts: readonly PairLayout[];
   /** Dimensions whose x is 0 in every row: their rotation is unknown. */
   readonly dark: readonly number[];
+  /** Dimensions that are x in every row, to the last bit. */
+  readonly copied: readonly number[];
   /** Without a layout: the rotated dimensions that keep their joint length with another one, in the same two places. */
   readonly matched?: readonly number[];
 }
@@ -39,8 +41,10 @@ export function findGeometry(sample: Sample): Geometry {
   const { headDim } = sample;
   const dims = Array.from({ length: headDim }, (_what, i) => kindOfDim(sample, i));
   const dark = dims.flatMap((_what, i) => (isDark(sample, i) ? [i] : []));
+  const copied = dims.flatMap((_what, i) => (isCopied(sample, i) ? [i] : []));
+  const common = { dims, dark, copied };
   const turned = dims.flatMap((kind, i) => (kind === 'turned' ? [i] : []));
-  if (turned.length === 0) return { dims, layouts: [], dark };
+  if (turned.length === 0) return { ...common, layouts: [] };
   const lost = new Set(dims.flatMap((kind, i) => (kind === 'zero' || kind === 'nan' ? [i] : [])));
   const whole = (pair: PairAt): boolean => !pair.write.some((i) => lost.has(i));
   const all = candidates(headDim, turned);
@@ -49,18 +53,23 @@ export function findGeometry(sample: Sample): Geometry {
     const layouts = all.filter((layout) =>
       layout.pairs.every((pair) => !whole(pair) || keepsLength(sample, pair, rows)),
     );
-    if (layouts.length > 0) return { dims, layouts: simplest(layouts, turned), dark };
+    if (layouts.length > 0) return { ...common, layouts: simplest(layouts, turned, headDim) };
   }
   const partners = new Map(
     turned.map((i) => [i, turned.filter((p) => p !== i && keepsLength(sample, same(Math.min(i, p), Math.max(i, p))))]),
   );
   const free = freePairs(partners);
   const matched = turned.filter((i) => partners.get(i)!.length > 0);
-  return free ? { dims, layouts: [free], dark } : { dims, layouts: [], dark, matched };
+  return free ? { ...common, layouts: [free] } : { ...common, layouts: [], matched };
 }
 
 function isDark({ x, headDim }: Sample, i: number): boolean {
   for (let at = i; at < x.length; at += headDim) if (x[at] !== 0) return false;
+  return true;
+}
+
+function isCopied({ x, y, headDim }: Sample, i: number): boolean {
+  for (let at = i; at < x.length; at += headDim) if (y[at] !== x[at]) return false;
   return true;
 }
 
@@ -183,15 +192,20 @@ function same(a: number, b: number): PairAt {
   return { read: [a, b], write: [a, b] };
 }
 
-/** Of layouts that pair the rotated dimensions alike, the one with the fewest other pairs. */
-function simplest(layouts: readonly PairLayout[], turned: readonly number[]): PairLayout[] {
+/**
+ * Of layouts that pair the rotated dimensions alike, the one with the fewest other pairs; but a whole window before a
+ * part of one, because a pair that makes whole turns from position to position looks still.
+ */
+function simplest(layouts: readonly PairLayout[], turned: readonly number[], headDim: number): PairLayout[] {
+  const whole = ({ name, first, distance }: PairLayout): boolean => name !== 'half' || first + 2 * distance <= headDim;
   const groups = new Map<string, PairLayout>();
   for (const layout of layouts) {
     const key = turned
       .map((i) => layout.pairs.filter((pair) => pair.write.includes(i)).map(({ read, write }) => `${read}>${write}`))
       .join(';');
     const known = groups.get(key);
-    if (!known || layout.first > known.first) groups.set(key, layout);
+    const better = known && whole(layout) === whole(known) ? layout.first > known.first : whole(layout);
+    if (!known || better) groups.set(key, layout);
   }
   // First the layout that starts at the first rotated dimension, then the smaller distance.
   return [...groups.values()].sort((a, b) => b.first - a.first || a.distance - b.distance);

@@ -39,8 +39,10 @@ export interface FoundPair {
   readonly gain: number;
   /** Axes that explain it. */
   readonly axes: readonly number[];
-  /** Whether its rotation is larger than the noise. */
+  /** Whether it rotates, and by a frequency that is not 0. */
   readonly turns: boolean;
+  /** Whether its rotation is larger than the noise at some token. */
+  readonly seen: boolean;
 }
 
 /** What was found. Fields that need a rotation are undefined without one. */

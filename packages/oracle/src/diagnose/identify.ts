@@ -402,7 +402,9 @@ function foundPair(fit: PairFit, known: boolean, layout: PairLayout, turns: Turn
     period,
     gain: weight > 0 ? sum / weight : Number.NaN,
     axes,
-    turns: turned && (low > 0 || high < 0),
+    // Whole turns from position to position are not seen.
+    turns: (turned || Math.abs(slope) > period / 2) && (low > 0 || high < 0),
+    seen: turned,
   };
 }
 
@@ -460,12 +462,12 @@ function openQuestions(found: Identification, heads: Heads, sample: Sample): str
     open.push(`Dimensions ${found.geometry!.dark.join(', ')}: x is 0 there in every row.`);
   if (distinct.size < 2)
     open.push('Whether frequencies or positions differ: there is only one position, which shows only their product.');
-  const idle = found.pairs.filter((pair) => !pair.turns && !Number.isNaN(pair.gain)).length;
+  const idle = found.pairs.filter((pair) => !pair.turns && !pair.seen && !Number.isNaN(pair.gain)).length;
   if (idle > 0)
     open.push(
       `${idle} of ${found.pairs.length} pairs rotate by less than the noise up to position ${reach}, or not at all.`,
     );
-  const unknown = found.pairs.filter((pair) => pair.turns && !pair.known).length;
+  const unknown = found.pairs.filter((pair) => (pair.turns ? !pair.known : pair.seen)).length;
   if (unknown > 0)
     open.push(
       `How many whole turns ${unknown} pairs make from position to position, and so their frequency and direction.`,
@@ -476,7 +478,9 @@ function openQuestions(found: Identification, heads: Heads, sample: Sample): str
   if (vague > 0) open.push(`The frequency of ${vague} pairs, to better than 1 %: positions reach only ${reach}.`);
   if (heads.heads < 2) open.push('Whether heads differ: there is only one.');
   if (heads.batch < 2) open.push('Whether batches differ: there is only one.');
-  if (found.axes.length > 1)
+  const shared = found.pairs.filter((pair) => pair.axes.length > 1).length;
+  if (heads.numAxes > 1 && shared > 0) open.push(`The axis of ${shared} pairs.`);
+  else if (found.axes.length > 1)
     open.push(`The axes: ${found.axes.map(({ rule, sections }) => `${rule} ${sections.join('+')}`).join(' or ')}.`);
   return open;
 }

@@ -107,8 +107,16 @@ export function scalingOf(law: FrequencyLaw, base: number, denominator: number):
   }
 }
 
+/** Beyond this relative error of a factor, several rules give the frequencies. */
+const SHARP = 2e-3;
+
+/** Whether the parameters of a scaling are known; the law of other ones is one of several that fit. */
+export function isSharp(found: FoundScaling): boolean {
+  return found.kind === 'none' || found.factorError < SHARP;
+}
+
 /** A factor as it is usually written: round, or one over a round number. */
-function asWritten(factor: number, error: number): number {
+export function asWritten(factor: number, error: number): number {
   const inverse = roundNear(1 / factor, error);
   return roundNear(factor, error) ?? (inverse === undefined ? factor : 1 / inverse);
 }

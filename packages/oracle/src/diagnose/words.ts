@@ -3,12 +3,13 @@ import type { FloatDtype } from 'ropewalk';
 import { ranges, reading } from 'ropewalk/backend';
 import { arithmeticWords, type WorstElement } from './bench.js';
 import type { Diagnosis } from './diagnose.js';
-import { MIRRORED, short, withoutPairs } from './differences.js';
+import { isProven, MIRRORED, scalingFactor, short, upwards, withoutPairs } from './differences.js';
 import { factorWords } from './frequency-families.js';
+import type { FrequencyLaw } from './frequency-law.js';
 import type { DimKind, PairLayout } from './geometry.js';
-import type { Identification } from './identification.js';
+import type { FoundPair, Identification } from './identification.js';
 import { CAUSES } from './mutant.js';
-import { BASES, yarnContexts } from './spec-fit.js';
+import { BASES, isSharp, yarnContexts } from './spec-fit.js';
 
 /**
  * Describes a diagnosis: first the verdict, then what is different, what y shows, and what is left open.
@@ -93,8 +94,11 @@ function inShort({ layout, bases, law, formulas, pairs }: Identification): strin
   const name = layout!.name as string;
   if (!pairs.some((pair) => pair.turns && pair.known)) return `${name}, frequencies unknown`;
   if (formulas.length > 0) return `${name}, frequencies ${formulas.join(' or ')}`;
-  const parts = [name, bases[0] ? `base ${short(bases[0].base)}` : 'frequencies of no one base'];
-  if (law && law.scaling.kind !== 'none') parts.push(law.scaling.kind);
+  const parts: string[] = [name];
+  if (!bases[0]) parts.push('frequencies of no one base');
+  // A base is that of a model, or only one reading of many.
+  else if (bases[0].round) parts.push(`base ${short(bases[0].base)}`);
+  if (law && law.scaling.kind !== 'none') parts.push(isSharp(law.scaling) ? law.scaling.kind : 'scaled');
   return parts.join(', ');
 }
 
@@ -155,9 +159,15 @@ function bugs({ named }: Diagnosis): string[] {
   );
 }
 
+/** What y shows of lengths and angles, whatever the law of the angles. */
+const BY_THEMSELVES = ['dimensions', 'pairing', 'heads', 'y'];
+
 function findings({ found, verdict }: Diagnosis): string[] {
   if (!found.layout) return verdict === 'not understood' || verdict === 'known bug' ? [reason(found)] : [];
   const { numAxes } = found;
+  const proven = isProven(found);
+  // The bug's name is proven; measurements that do not give y are not.
+  if (verdict === 'known bug' && !proven) return [];
   const turning = found.pairs.filter((pair) => pair.turns);
   const told = (words: () => string): string => {
     if (turning.length === 0) return 'unknown: these positions show no frequency';
@@ -176,19 +186,22 @@ function findings({ found, verdict }: Diagnosis): string[] {
     ['heads', headsWords(found)],
     ['y', explained(found)],
   ];
-  return rows.map(([key, value]) => `${key.padEnd(11)} ${value}`);
+  const shown = proven ? rows : rows.filter(([key]) => BY_THEMSELVES.includes(key));
+  return shown.map(([key, value]) => `${key.padEnd(11)} ${value}`);
 }
 
 function dimensions({ geometry, layout, pairs }: Identification): string {
   const [slow, turning] = [false, true].map(
-    (turns) => new Set(layout!.pairs.flatMap(({ write }, j) => (pairs[j]!.turns === turns ? write : []))),
+    (turns) =>
+      new Set(layout!.pairs.flatMap(({ write }, j) => ((pairs[j]!.turns || pairs[j]!.seen) === turns ? write : []))),
   );
+  const copied = new Set(geometry!.copied);
   const words = (kind: DimKind, i: number): string => {
     if (kind === 'zero') return 'hold 0';
     if (kind === 'nan') return 'hold no finite number';
     if (kind === 'turned' || turning!.has(i)) return 'rotate';
-    if (slow!.has(i)) return 'rotate by less than the noise, or not at all';
-    return kind === 'scaled' ? 'are only scaled' : 'are unchanged';
+    if (kind === 'scaled' && !slow!.has(i)) return 'are only scaled';
+    return slow!.has(i) || !copied.has(i) ? 'rotate by less than the noise, or not at all' : 'are unchanged';
   };
   const groups = new Map<string, number[]>();
   for (const [i, kind] of geometry!.dims.entries()) {
@@ -228,39 +241,49 @@ function base({ bases, law, pairs, formulas }: Identification): string {
     .join(', ');
 }
 
-/** One digit, rounded up: a bound. */
-function upwards(error: number): string {
-  const step = 10 ** Math.floor(Math.log10(error));
-  return (Math.ceil(error / step - 1e-9) * step).toExponential(0);
+/** The first pair that a law without scaling does not give; −1 for none. */
+function firstScaled({ step, stepBound }: FrequencyLaw, pairs: readonly FoundPair[]): number {
+  return pairs.findIndex(({ turns, known, low, high }, j) => {
+    const fastest = Math.max(Math.abs(low), Math.abs(high));
+    return turns && known && fastest < Math.exp(-(step + stepBound) * j);
+  });
 }
 
 function scaling({ law, bases, pairs, formulas }: Identification): string {
   if (formulas.length > 0) return 'see base';
   if (!law) return 'none that is known';
   const { scaling: found } = law;
-  if (found.kind === 'none') {
+  if (found.kind === 'none' || !isSharp(found)) {
     const clear = pairs.findIndex(
       ({ turns, known, frequency, low, high, gain }) =>
         !Number.isNaN(gain) && (!turns || !known || high - low > 0.02 * Math.abs(frequency)),
     );
-    if (clear < 0) return 'none';
-    if (clear < 2) return 'unknown: these positions show too little of it';
-    return `none is seen up to pair ${clear - 1}; slower pairs turn too little to tell`;
+    if (found.kind === 'none' && clear < 0) return 'none';
+    const scaled = found.kind === 'none' ? -1 : firstScaled(law, pairs);
+    const end = Math.min(...[clear, scaled].filter((j) => j >= 0));
+    if (!(end >= 2) || end === Infinity) return 'unknown: these positions show too little of it';
+    if (scaled !== end) return `none is seen up to pair ${end - 1}; slower pairs turn too little to tell`;
+    return `none is seen up to pair ${end - 1}; slower pairs are slowed, and these positions do not show by which rule`;
   }
-  const factor = `factor ${short(found.factor)}`;
+  const factor = `factor ${scalingFactor(found)}`;
   switch (found.kind) {
     case 'linear': {
       const unit = factorWords(1 / found.factor, found.factorError);
       return `linear, ${factor}${unit ? `: frequencies × ${unit}` : ''}`;
     }
     case 'llama3':
-      return `llama3, ${factor}: wavelengths from ${short(found.divideFrom)} are divided, those up to ${short(found.keepUpTo)} kept`;
+      return `llama3, ${factor}: wavelengths from ${whole(found.divideFrom)} are divided, those up to ${whole(found.keepUpTo)} kept`;
     case 'yarn': {
       const contexts = bases[0] ? yarnContexts(found, bases[0].base, bases[0].denominator) : [];
       const original = contexts.length > 0 ? `; original context ${contexts.join(' or ')} with beta 32 and 1` : '';
       return `YaRN, ${factor}, ramp from pair ${short(found.ramp[0])} to ${short(found.ramp[1])}${original}`;
     }
   }
+}
+
+/** A number of tokens, whole where it is within 0.1 %. */
+function whole(tokens: number): string {
+  return short(Math.abs(tokens / Math.round(tokens) - 1) < 1e-3 ? Math.round(tokens) : tokens);
 }
 
 function magnitude({ gain, gainRange, gains }: Identification): string {
@@ -276,7 +299,8 @@ function headsWords({ headsAgree, headsSeen: [measured, all] }: Identification):
 }
 
 function axes({ axes: rules, pairs }: Identification): string {
-  if (rules.length > 0) return rules.map(({ rule, sections }) => `${rule} ${sections.join('+')}`).join(' | ');
+  if (pairs.every((pair) => pair.axes.length === 1) && rules.length > 0)
+    return rules.map(({ rule, sections }) => `${rule} ${sections.join('+')}`).join(' | ');
   return `by pair ${pairs.map((pair) => (pair.axes.length === 1 ? 'thwe'[pair.axes[0]!] : '·')).join('')}`;
 }
 
