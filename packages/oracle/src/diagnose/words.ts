@@ -9,7 +9,7 @@ import type { FrequencyLaw } from './frequency-law.js';
 import type { DimKind, PairLayout } from './geometry.js';
 import type { FoundPair, Identification } from './identification.js';
 import { CAUSES } from './mutant.js';
-import { BASES, isSharp, yarnContexts } from './spec-fit.js';
+import { BASES, type FoundBase, isSharp, yarnContexts } from './spec-fit.js';
 
 /**
  * Describes a diagnosis: first the verdict, then what is different, what y shows, and what is left open.
@@ -95,9 +95,10 @@ function inShort({ layout, bases, law, formulas, pairs }: Identification): strin
   if (!pairs.some((pair) => pair.turns && pair.known)) return `${name}, frequencies unknown`;
   if (formulas.length > 0) return `${name}, frequencies ${formulas.join(' or ')}`;
   const parts: string[] = [name];
-  if (!bases[0]) parts.push('frequencies of no one base');
-  // A base is that of a model, or only one reading of many.
-  else if (bases[0].round) parts.push(`base ${short(bases[0].base)}`);
+  // A base that no model has is only one reading of the same frequencies.
+  const [usual] = usualBases(bases);
+  if (usual) parts.push(`base ${short(usual.base)}`);
+  else if (bases.length === 0) parts.push('frequencies of no one base');
   if (law && law.scaling.kind !== 'none') parts.push(isSharp(law.scaling) ? law.scaling.kind : 'scaled');
   return parts.join(', ');
 }
@@ -224,15 +225,20 @@ function direction({ sign, pairs }: Identification): string {
   return `pairs ${of(1)} forward, pairs ${of(-1)} backward`;
 }
 
+/** Those of models; without one, round ones. */
+function usualBases(bases: readonly FoundBase[]): FoundBase[] {
+  const models = bases.filter((one) => BASES.includes(one.base));
+  return models.length > 0 ? models : bases.filter((one) => one.round);
+}
+
 function base({ bases, law, pairs, formulas }: Identification): string {
   if (formulas.length > 0) return `none of the usual form: frequencies are ${formulas.join(' or ')}`;
   if (!law) {
     const all = pairs.filter((pair) => pair.turns && pair.known).map(({ frequency }) => Math.abs(frequency));
     return `no one base was found: frequencies from ${short(Math.max(...all))} to ${short(Math.min(...all))} radians a position`;
   }
-  const models = bases.filter((one) => BASES.includes(one.base));
-  const round = models.length > 0 ? models : bases.filter((one) => one.round);
-  return (round.length > 0 ? round : bases.slice(0, 1))
+  const usual = usualBases(bases);
+  return (usual.length > 0 ? usual : bases.slice(0, 1))
     .map((one) =>
       one.error < 0.5
         ? `${short(one.base)} if exponents are over ${one.denominator} (± ${upwards(one.error)} relative)`
