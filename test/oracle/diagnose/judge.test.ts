@@ -151,6 +151,9 @@ describe('systematic errors under 16-bit rounding', () => {
       new Bench({ spec: PLAIN }, []).judge(readObservation({ x: tensor('f32', x), y: tensor(dtype, y), positions }));
     assert.equal(verdict('f32').verdict, 'as expected');
     assert.match(verdict('f16').measured.join(), /went through bf16/);
+    // Whatever arithmetic of angles it was.
+    y.set(kernel(PLAIN, x, positions, HEADS, 'bf16', { angles: 'f32' }));
+    assert.match(verdict('f16').measured.join(), /went through bf16/);
   });
 });
 

@@ -882,7 +882,7 @@ const MEASURED: [RegExp, readonly Aspect[], Check][] = [
       call.y.every((value) => roundTo(narrow as FloatDtype, value) === value) ? undefined : 'it holds others',
   ],
   [
-    new RegExp(`^Results are rounded with a mean error of ${OFF} of a last place; expected is 0\\.$`),
+    new RegExp(`^The results are off by ${OFF} of a last place, in the mean\\.$`),
     ['precision'],
     ([value, error], scene) => {
       const { plain, outwards } = storeError(scene);

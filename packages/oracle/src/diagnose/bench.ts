@@ -118,12 +118,11 @@ export class Bench {
       const rightFits = fitting.includes(right) && !biased(right);
       if (!rightFits) fitting = fitting.filter((h) => !biased(h));
       if (fitting.length === 0) continue;
-      if (rightFits) {
-        const lost = lostPrecision(heads, all.made(right));
-        if (lost) return { ...NOTHING, verdict: 'different', tier, measured: [lost], ...common };
-        fitting.push(...idleBugs(hypotheses, this.#mutants));
-      }
-      return { ...settle(fitting, tier, fitsRight), ...common };
+      if (rightFits) fitting.push(...idleBugs(hypotheses, this.#mutants));
+      const settled = settle(fitting, tier, fitsRight);
+      const lost = settled.verdict === 'known bug' ? undefined : lostPrecision(heads, all.made(right));
+      if (lost) return { ...NOTHING, verdict: 'different', tier, measured: [lost], ...common };
+      return { ...settled, ...common };
     }
     if (TIERS.some((tier) => fits(right, tier))) {
       const measured = explainResiduals(this.#expected, right, heads, fair);

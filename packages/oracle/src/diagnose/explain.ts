@@ -148,7 +148,9 @@ function storeWords(store: Store, { means: all }: Residuals): string {
 function means({ systematic }: Residuals): string[] {
   const sentences: string[] = [];
   const said = new Set<string>();
-  for (const { kind, value, error, pairs, token } of systematic) {
+  // Last places are left out where something larger is known: another magnitude moves them too.
+  const larger = systematic.filter(({ kind }) => kind !== 'store');
+  for (const { kind, value, error, pairs, token } of larger.length > 0 ? larger : systematic) {
     const what = `${kind} ${token ?? 'all'}`;
     if (said.has(what) && kind !== 'frequency') continue;
     said.add(what);
@@ -160,7 +162,7 @@ function means({ systematic }: Residuals): string[] {
           : `pairs ${ranges(Array.from({ length: pairs[1] - pairs[0] + 1 }, (_what, n) => pairs[0] + n))}`;
     const bound = BOUND * error;
     const words: Record<Systematic['kind'], string> = {
-      store: `Results are rounded with a mean error of ${measured(value, bound)} of a last place; expected is 0.`,
+      store: `The results are off by ${measured(value, bound)} of a last place, in the mean.`,
       magnitude: `The results of ${where} are ${measured(1 + value, bound)} times as large as expected, in the mean.`,
       frequency: `The angles of ${where} are ${measured(1 + value, bound)} times the expected ones, in the mean.`,
       base: `The angles differ as if the base were ${measured(1 + value, bound)} times the expected one.`,
