@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { STRANGERS } from './index.js';
+import { MODELS, rotationOf } from './kernel.js';
+import { OWN_FREQUENCIES } from './right.js';
 import { isRight, type Mark, scoreOf, tableOf } from './score.js';
 
 /**
@@ -19,6 +21,11 @@ describe('strangers’ kernels', () => {
 
   test('every kernel has its own name', () => {
     assert.equal(new Set(STRANGERS.map(({ id }) => id)).size, STRANGERS.length);
+  });
+  test('the formulas of right kernels give the frequencies that the models ask for', () => {
+    for (const [model, own] of OWN_FREQUENCIES)
+      for (const [j, f] of rotationOf(MODELS[model]).frequency.entries())
+        assert.ok(Math.abs(own[j]! / f - 1) < 1e-6, `${model} pair ${j}: ${own[j]}, not ${f}`);
   });
   test('no right kernel is accused, no wrong one passes, no wrong name, no untrue line', (t) => {
     t.diagnostic(`\n${tableOf(scores)}`);
