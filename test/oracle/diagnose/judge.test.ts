@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Bench } from '../../../packages/oracle/src/diagnose/bench.js';
-import { everyRow, hypothesesOf, runAs, slackOf } from '../../../packages/oracle/src/diagnose/hypotheses.js';
+import { everyRow, hypothesesOf, runAs, runRows, slackOf } from '../../../packages/oracle/src/diagnose/hypotheses.js';
 import { MUTANTS } from '../../../packages/oracle/src/diagnose/index.js';
 import { type Heads, readObservation } from '../../../packages/oracle/src/diagnose/observation.js';
 import { hostTensor } from '../../../packages/oracle/src/host.js';
@@ -165,7 +165,7 @@ describe('slack', () => {
     const rows = everyRow(heads);
     const list = hypothesesOf({ spec }, heads, MUTANTS).map((hypothesis): [string, number] => {
       const made = runAs(hypothesis, {}, heads, rows);
-      const slack = slackOf(hypothesis, made, heads, rows, move);
+      const slack = slackOf(hypothesis, made, heads.dtype, move, () => runRows(hypothesis.steps, heads, rows));
       const ratios = rows.map((_what, n) => {
         const row = (of: Float64Array) => largest(of.subarray(n * spec.headDim, (n + 1) * spec.headDim));
         return row(made) > 0 ? row(slack) / row(made) : 0;

@@ -6,6 +6,7 @@ import {
   type Expected,
   everyRow,
   farthest,
+  Glance,
   type Hypothesis,
   hypothesesOf,
   pairsOf,
@@ -95,7 +96,10 @@ export class Bench {
     const worst = worstOf(all.seen, all.made(right), heads, rows);
     const far = worst && (worst.batch * heads.seq + worst.seq) * heads.heads + worst.head;
     const few = trialOf(rows.filter((r, n) => r === far || n % Math.ceil(rows.length / FEW_ROWS) === 0));
-    const fits = (h: Hypothesis, tier: Tier): boolean => few.fits(h, tier) && all.fits(h, tier);
+    const one = trialOf([far ?? rows.at(-1)!]);
+    const glance = new Glance(heads, one.rows[0]!, one.seen, glancedDims(heads.headDim, worst?.dim));
+    const fits = (h: Hypothesis, tier: Tier): boolean =>
+      glance.mayFit(h, tier) && [one, few, all].every((trial) => trial.fits(h, tier));
     const common = { worst, normalised };
     // Rows that were chosen because they are wrong would move the means.
     const fair = everyRow(heads).length === rows.length ? rows : sampleRows(heads);
@@ -132,7 +136,7 @@ export class Bench {
     const able = new Set(hypotheses.map(({ id }) => id));
     const bugs = this.#mutants.filter(({ id }) => able.has(id));
     if (!pairs) return { ...NOTHING, tried: { bugs: bugs.length, pairs: 0 }, ...common };
-    const two = findPair(right, bugs, [trialOf(rows.slice(-1)), few, all], progress);
+    const two = findPair(right, bugs, glance, [one, few, all], progress);
     if (two.pairs.length > 0) return { ...settle(two.pairs, two.tier, () => false), ...common };
     const measured = explainByOne(this.#expected, right, heads, fair) ?? [];
     const verdict = measured.length > 0 ? 'different' : undefined;
@@ -202,23 +206,32 @@ function idleBugs(hypotheses: readonly Hypothesis[], mutants: readonly Mutant[])
     .map((mutant) => ({ id: mutant.id, kind: 'known-bug', mutants: [mutant], steps, dial }));
 }
 
-/** Two bugs at once, to the last bit or with angles in f32: tried on one row and a few first, because there are many pairs. */
+/** Some dimensions of a row, `worst` among them. */
+function glancedDims(headDim: number, worst = 0): number[] {
+  return [...new Set([0, 1, 2, 3].map((n) => (worst + Math.floor((n * headDim) / 4)) % headDim))];
+}
+
+/** Two bugs at once, to the last bit or with angles in f32: tried on a few elements first, because there are many pairs. */
 function findPair(
   right: Hypothesis,
   mutants: readonly Mutant[],
+  glance: Glance,
   trials: readonly Trial[],
   progress: (done: number) => void,
 ): { tier: Tier; pairs: Hypothesis[]; tried: number } {
   let tried = 0;
-  for (const [n, tier] of (['stored', 'angles'] as const).entries()) {
-    const pairs: Hypothesis[] = [];
-    tried = 0;
-    for (const pair of pairsOf(right, mutants)) {
-      if (!Object.is(pair.steps.all, right.steps.all)) continue; // it would run whole tensors, hundreds of times
-      if (tried++ % 64 === 0) progress(0.6 + 0.15 * (n + Math.min(1, tried / (mutants.length * mutants.length * 0.5))));
-      // Nothing is kept of so many.
-      if (trials.every(({ heads, rows, seen }) => new Trial(heads, rows, seen).fits(pair, tier))) pairs.push(pair);
-    }
+  const left: Hypothesis[] = [];
+  for (const pair of pairsOf(right, mutants)) {
+    if (!Object.is(pair.steps.all, right.steps.all)) continue; // it would run whole tensors, hundreds of times
+    if (tried++ % 64 === 0) progress(0.6 + 0.3 * Math.min(1, tried / (mutants.length * mutants.length * 0.5)));
+    // What fits to the last bit also fits with angles in f32.
+    if (glance.mayFit(pair, 'angles')) left.push(pair);
+  }
+  for (const tier of ['stored', 'angles'] as const) {
+    // Nothing is kept of so many.
+    const pairs = left.filter((pair) =>
+      trials.every(({ heads, rows, seen }) => new Trial(heads, rows, seen).fits(pair, tier)),
+    );
     if (pairs.length > 0) return { tier, pairs, tried };
   }
   return { tier: 'angles', pairs: [], tried };

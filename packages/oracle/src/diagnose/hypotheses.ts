@@ -157,10 +157,61 @@ export class Trial {
     if (misfit(this.seen, made, undefined, 1) <= 1) return true;
     if (tier === 'stored') return false;
     const parts = MOVES[tier].map((move) =>
-      this.#once(`${hypothesis.id} ${move}`, () => slackOf(hypothesis, made, this.heads, this.rows, move)),
+      this.#once(`${hypothesis.id} ${move}`, () =>
+        slackOf(hypothesis, made, this.heads.dtype, move, () => runRows(hypothesis.steps, this.heads, this.rows)),
+      ),
     );
     const slack = parts.length > 1 ? parts[0]!.map((one, n) => one + parts[1]![n]!) : parts[0];
     return misfit(this.seen, made, slack, 1) <= 1;
+  }
+}
+
+/**
+ * Some elements of one row, compared with hypotheses that rotate it pair by pair: most are out without a run of the
+ * row. Nothing is kept.
+ */
+export class Glance {
+  readonly #heads: Heads;
+  readonly #row: number;
+  readonly #dims: readonly number[];
+  readonly #seen: Seen;
+
+  /** @param seen - the row's y and size */
+  constructor(heads: Heads, row: number, seen: Seen, dims: readonly number[]) {
+    this.#heads = heads;
+    this.#row = row;
+    this.#dims = dims;
+    const y = Float64Array.from(dims, (i) => seen.y[i]!);
+    this.#seen = { y, dtype: seen.dtype, sizes: new Float64Array(dims.length).fill(seen.sizes[0]!) };
+  }
+
+  /** Whether a hypothesis may give the row within a tier's noise. */
+  mayFit(hypothesis: Hypothesis, tier: Tier): boolean {
+    const made = this.#made(hypothesis);
+    if (!made || misfit(this.#seen, made, undefined, 1) <= 1) return true;
+    const slack = new Float64Array(made.length);
+    for (const move of MOVES[tier]) {
+      const part = slackOf(hypothesis, made, this.#heads.dtype, move, () => this.#made(hypothesis)!);
+      for (const [n, one] of part.entries()) slack[n]! += one;
+    }
+    return misfit(this.#seen, made, slack, 1) <= 1;
+  }
+
+  /** Undefined for steps that do more to a row than to rotate its pairs. */
+  #made({ steps }: Hypothesis): Float64Array | undefined {
+    const { all, head, rotate } = RopeSteps.prototype;
+    if (steps.all !== all || steps.head !== head || steps.rotate !== rotate || steps.part.norm) return undefined;
+    const { headDim, x } = this.#heads;
+    const row = x.subarray(this.#row * headDim, (this.#row + 1) * headDim);
+    const at = rowAt(this.#heads, this.#row);
+    return Float64Array.from(this.#dims, (i) => {
+      // Where several pairs write a dimension, the last one counts.
+      for (let j = steps.pairs - 1; j >= 0; j--) {
+        if (steps.writeIndex(j, 1) === i) return steps.pair(row, j, at)[1];
+        if (steps.writeIndex(j, 0) === i) return steps.pair(row, j, at)[0];
+      }
+      return steps.beside(row[i]!, i, at);
+    });
   }
 }
 
@@ -241,18 +292,19 @@ export function runAs(
  * How far each element of a hypothesis moves when angles, cos and sin, or products are off by as much as a right
  * kernel's may be: its slack. The same errors for every hypothesis, so that none fits more loosely than another.
  *
- * @param made - the output of the hypothesis for these rows
+ * @param made - the output of the hypothesis
+ * @param make - makes it again
  */
 export function slackOf(
-  hypothesis: Hypothesis,
+  { dial }: Hypothesis,
   made: Float64Array,
-  heads: Heads,
-  rows: readonly number[],
+  dtype: FloatDtype,
   move: Move,
+  make: () => Float64Array,
 ): Float64Array {
   const slack = new Float64Array(made.length);
-  for (const manner of mannersOf(move, heads.dtype, hypothesis.dial.loosest)) {
-    const moved = runAs(hypothesis, manner, heads, rows);
+  for (const manner of mannersOf(move, dtype, dial.loosest)) {
+    const moved = dial.as(manner, make);
     for (let n = 0; n < made.length; n++) {
       const far = Math.abs(moved[n]! - made[n]!);
       if (far > slack[n]!) slack[n] = far; // not where the hypothesis gives NaN
