@@ -345,8 +345,12 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
    */
   readNumbers(): Float64Array | Promise<Float64Array> {
     const elements = this.read();
-    const convert = (array: ArrayOf[D]): Float64Array =>
-      Float64Array.from({ length: array.length }, (_value, i) => loadNumber(array, this.dtype, i));
+    const convert = (array: ArrayOf[D]): Float64Array => {
+      if (array instanceof Float32Array) return new Float64Array(array); // 30 times as fast
+      const numbers = new Float64Array(array.length);
+      for (let i = 0; i < numbers.length; i++) numbers[i] = loadNumber(array, this.dtype, i);
+      return numbers;
+    };
     return elements instanceof Promise ? elements.then(convert) : convert(elements);
   }
 
