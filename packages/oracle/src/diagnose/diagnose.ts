@@ -256,7 +256,8 @@ function conclude(
 ): Read {
   const { tier, named, recipes, tried, measured, notRuledOut, worst, together } = judged;
   // The bug's name is proven; measurements that do not give y are not.
-  const unproven = judged.verdict === 'known bug' && found.layout && !isProven(found);
+  const unproven =
+    judged.verdict === 'known bug' && (found.layout || found.outcome === 'no rotation') && !isProven(found);
   const differences = isRight(judged) || unproven ? [] : differencesOf(expected, found);
   const rotates = found.outcome === 'rotation' && differences.length > 0;
   const next = together.length > 1 ? nextInput(expected, together, heads, mutants) : undefined;

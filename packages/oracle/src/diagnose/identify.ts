@@ -196,7 +196,7 @@ function describe(
   const named = bases.map((one) =>
     one.denominator === frequencyDim && Math.abs(base! / one.base - 1) <= one.error ? { ...one, base: base! } : one,
   );
-  return { ...partial, ...built, bases: named, open: openQuestions(partial, heads, sample) };
+  return { ...partial, ...built, bases: named, open: openQuestions({ ...partial, ...built }, heads, sample) };
 }
 
 /** Undefined where no frequency is known. */
@@ -463,7 +463,7 @@ function openQuestions(found: Identification, heads: Heads, sample: Sample): str
   if (distinct.size < 2)
     open.push('Whether frequencies or positions differ: there is only one position, which shows only their product.');
   const idle = found.pairs.filter((pair) => !pair.turns && !pair.seen && !Number.isNaN(pair.gain)).length;
-  if (idle > 0)
+  if (idle > 0 && found.explains)
     open.push(
       `${idle} of ${found.pairs.length} pairs rotate by less than the noise up to position ${reach}, or not at all.`,
     );

@@ -164,11 +164,11 @@ function bugs({ named }: Diagnosis): string[] {
 const BY_THEMSELVES = ['dimensions', 'pairing', 'heads', 'y'];
 
 function findings({ found, verdict }: Diagnosis): string[] {
-  if (!found.layout) return verdict === 'not understood' || verdict === 'known bug' ? [reason(found)] : [];
-  const { numAxes } = found;
+  const { numAxes, outcome } = found;
   const proven = isProven(found);
   // The bug's name is proven; measurements that do not give y are not.
-  if (verdict === 'known bug' && !proven) return [];
+  if (verdict === 'known bug' && !proven && (found.layout || outcome === 'no rotation')) return [];
+  if (!found.layout) return verdict === 'not understood' || verdict === 'known bug' ? [reason(found)] : [];
   const turning = found.pairs.filter((pair) => pair.turns);
   const told = (words: () => string): string => {
     if (turning.length === 0) return 'unknown: these positions show no frequency';
@@ -191,12 +191,14 @@ function findings({ found, verdict }: Diagnosis): string[] {
   return shown.map(([key, value]) => `${key.padEnd(11)} ${value}`);
 }
 
-function dimensions({ geometry, layout, pairs }: Identification): string {
+function dimensions(found: Identification): string {
+  const { geometry, layout, pairs } = found;
   const [slow, turning] = [false, true].map(
     (turns) =>
       new Set(layout!.pairs.flatMap(({ write }, j) => ((pairs[j]!.turns || pairs[j]!.seen) === turns ? write : []))),
   );
   const copied = new Set(geometry!.copied);
+  const proven = isProven(found);
   const words = (kind: DimKind, i: number): string => {
     if (kind === 'zero') return 'hold 0';
     if (kind === 'nan') return 'hold no finite number';
@@ -207,6 +209,8 @@ function dimensions({ geometry, layout, pairs }: Identification): string {
   const groups = new Map<string, number[]>();
   for (const [i, kind] of geometry!.dims.entries()) {
     const key = words(kind, i);
+    // How large the noise is, is not known.
+    if (!proven && key.startsWith('rotate by')) continue;
     groups.set(key, [...(groups.get(key) ?? []), i]);
   }
   return [...groups].map(([key, dims]) => `${ranges(dims)} ${key}`).join('; ');
