@@ -449,10 +449,8 @@ describe('outputs that are not a rotation', () => {
         const result = diagnose({ ...input, y }, expected);
         assert.notEqual(result.verdict, 'as expected');
         assert.notEqual(result.verdict, 'rotation');
-        // y = x is what several bugs do.
-        if (name !== 'y = x') assert.deepEqual(result.named, []);
-        if (result.verdict !== 'known bug')
-          assert.match(describeDiagnosis(result, expected && 'phi-2').join('\n'), words);
+        assert.deepEqual(result.named, []);
+        assert.match(describeDiagnosis(result, expected && 'phi-2').join('\n'), words);
       }
     });
   }

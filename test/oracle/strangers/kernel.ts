@@ -323,7 +323,7 @@ export function exact(call: Call, rotation: Rotation): Float64Array {
 }
 
 /** x over the root mean square of each head, times the weight, where the kernel has a norm. */
-function normedInput({ x, norm, headDim }: Call): Float64Array {
+export function normedInput({ x, norm, headDim }: Pick<Call, 'x' | 'norm' | 'headDim'>): Float64Array {
   if (!norm) return x;
   const y = new Float64Array(x.length);
   for (let row = 0; row < x.length; row += headDim) {

@@ -1,5 +1,5 @@
 /** Wrong kernels: memory. What was not written, written twice, or read from elsewhere. @module */
-import type { Call, RowAt, Stranger } from './kernel.js';
+import { type Call, type RowAt, rotationOf, type Stranger } from './kernel.js';
 import { copyRow, each, f, type Loops, right, rotateRow, stranger, turn } from './loops.js';
 
 /** A bit of one element flips. */
@@ -197,10 +197,21 @@ function rows(rest: Rest, run: (call: Loops) => void, except: (at: RowAt, call: 
 }
 
 /** A right kernel, but for pairs from `whole` on, which nobody wrote. */
-const pairsLeft = (rest: Rest, run: (call: Loops) => void, whole: number): Stranger =>
-  stranger({ cause: 3, ...rest }, run, ['elements', 'dimensions'], ({ inv }) => ({
-    frequency: Array.from(inv, (w, j) => (j < whole ? w : 0)),
-  }));
+const pairsLeft = (rest: Rest, run: (call: Loops) => void, whole: number, holds: 'x' | 'zeros' | 'numbers'): Stranger =>
+  stranger(
+    { cause: 3, ...rest },
+    run,
+    ['elements', 'dimensions', 'frequencies'],
+    ({ spec, inv, magnitude }) => ({
+      frequency: Array.from(inv, (w, j) => (j < whole ? w : 0)),
+      // What holds x is no longer for the magnitude, and what holds an earlier result is no pair.
+      ...(holds === 'x' && magnitude > 1 ? { gain: [1, magnitude] as const } : {}),
+      ...(holds === 'numbers'
+        ? { pairs: rotationOf(spec).pairs.slice(0, whole), frequency: [...inv.subarray(0, whole)] }
+        : {}),
+    }),
+    { describes: [/^ *In y, dimensions 15, 31 keep their joint length with no other dimension/] },
+  );
 
 /** y is no rotation of x. */
 const nothing = (rest: Rest, run: (call: Loops) => void, describes: readonly RegExp[] = []): Stranger =>
@@ -277,6 +288,7 @@ export const MEMORY: readonly Stranger[] = [
     },
     (call) => vectorTail(call, 32),
     32,
+    'zeros',
   ),
   pairsLeft(
     {
@@ -288,6 +300,7 @@ export const MEMORY: readonly Stranger[] = [
     },
     over('x', (call) => vectorTail(call, 32)),
     32,
+    'x',
   ),
   pairsLeft(
     {
@@ -299,6 +312,7 @@ export const MEMORY: readonly Stranger[] = [
     },
     over('numbers', (call) => tailOfPartial(call)),
     15,
+    'numbers',
   ),
   rows(
     {
@@ -474,9 +488,10 @@ export const MEMORY: readonly Stranger[] = [
     batchesSwapped,
     () => true,
   ),
-  rows(
+  stranger(
     {
       id: 'stride-of-queries',
+      cause: 3,
       about: 'k is walked with the token stride of q, which has twice the heads',
       thread: 'vllm-project/vllm#17091',
       model: 'Llama 3.1',
@@ -484,11 +499,15 @@ export const MEMORY: readonly Stranger[] = [
       input: 'prompt 16',
     },
     over('x', (call) => strideOfQueries(call, 2)),
-    () => true,
+    ['rows', 'positions'],
+    // The row of token 2s turns by position s, the others hold x: so do 64-bit positions that are read as 32.
+    () => ({ position: (_p, { seq }) => (seq % 2 === 0 ? seq / 2 : 0) }),
+    { names: ['int64-positions-as-int32'] },
   ),
-  rows(
+  stranger(
     {
       id: 'stride-of-queries-zeros',
+      cause: 3,
       about: 'k is walked with the token stride of q, which has four times the heads',
       thread: 'vllm-project/vllm#17091',
       model: 'Qwen2.5 YaRN',
@@ -496,7 +515,9 @@ export const MEMORY: readonly Stranger[] = [
       input: 'prompt 16',
     },
     (call) => strideOfQueries(call, 4),
-    () => true,
+    ['rows', 'positions'],
+    () => ({ position: (_p, { seq }) => seq / 4 }),
+    { except: ({ seq }) => seq % 4 !== 0 },
   ),
   rows(
     { id: 'batch-stride-zero', about: 'Every batch reads the first one', model: 'Llama 2', dtype: 'f32', input: 'far' },

@@ -10,6 +10,7 @@ import {
   type Aspect,
   type Call,
   exact,
+  normedInput,
   type Rotation,
   type RowAt,
   rotationOf,
@@ -604,16 +605,23 @@ const REASONS: Form[] = [
     check: (_parts, { call }) => (call.y.every(Number.isFinite) ? 'all are finite' : undefined),
   },
   {
-    of: /^y is 0 everywhere: nothing was written\.$/,
+    of: /^y is 0 everywhere: the kernel did not run, or y was dumped before it ran\.$/,
     about: 'rows',
     check: (_parts, { call }) => (call.y.every((v) => v === 0) ? undefined : 'it is not'),
   },
   {
-    of: new RegExp(`^y is x(?: times ${NUMBER})?: nothing was rotated\\.$`),
+    of: new RegExp(`^y is x times ${NUMBER}: nothing was rotated\\.$`),
     about: 'rows',
-    check: ([times = '1'], { call, dtype }) =>
+    check: ([times], { call, dtype }) =>
       call.y.every((v, n) => near(v, Number(times) * call.x[n]!, 4 * UNIT_ROUNDOFF[dtype])) ? undefined : 'it is not',
   },
+  ...(['rows', 'positions'] as const).map(
+    (about): Form => ({
+      of: /^y is x: nothing was rotated\. The kernel did not run, or x was dumped after it ran in place\.$/,
+      about,
+      check: (_parts, { call }) => (call.y.every((v, n) => v === call.x[n]) ? undefined : 'it is not'),
+    }),
+  ),
   {
     of: /^In y, no two dimensions of a head keep their joint length: the members of a pair rotate by different angles, or heads were mixed up\.$/,
     about: 'pairing',
@@ -1066,8 +1074,8 @@ const HEADLINES: Form[] = [
       MEASURED.some(([of]) => of.test(sentence!)) ? undefined : judgeLine(sentence!, DIFFERENT, scene).untrue,
   },
   {
-    of: /^PARTLY RIGHT(?: \([^)]*\))?: \d+ of \d+ elements of y are wrong\.$/,
-    check: (_parts, scene) => (isRight(scene) ? 'it is as expected' : undefined),
+    of: /^PARTLY RIGHT(?: \([^)]*\))?: (\d+) of (\d+) elements of y are wrong\.$/,
+    check: (parts, scene) => (isRight(scene) ? 'it is as expected' : wrongCount(parts.map(Number), scene)),
   },
   { of: /^A ROTATION IN PART: .*; \d+ of \d+ elements of y are no part of it\.$/, check: fine },
   {
@@ -1163,7 +1171,7 @@ function someNumbers(words: string): number[] | undefined {
 
 /** The rows that words name; undefined where they only count them. */
 function rowsNamed(words: string, scene: Scene): RowAt[] | undefined {
-  const all = [...rowsOf({ ...scene, truth: { wrong: [] } })];
+  const all = everyRowOf(scene);
   if (/^\d+ rows, the first in /.test(words)) return undefined;
   const named = words.split('; ').map((group) => {
     const sets: Record<string, number[] | undefined> = {};
@@ -1187,82 +1195,254 @@ function rowsNamed(words: string, scene: Scene): RowAt[] | undefined {
   return named.some((rows) => rows === undefined) ? undefined : named.flatMap((rows) => rows!);
 }
 
-/** How far y is from values, in units of generous noise: beyond 1 no right kernel is. */
-function farFrom(values: Float64Array, scene: Scene, at: RowAt, dims?: readonly number[]): number {
-  const { call, dtype } = scene;
-  const from = headOf(scene, at);
-  const size = call.x.subarray(from, from + call.headDim).reduce((most, x) => Math.max(most, Math.abs(x)), 0);
-  const position = Math.abs(call.position(at.batch, at.seq));
-  const noise = 2 * size * (8 * UNIT_ROUNDOFF[dtype] + 16 * UNIT_ROUNDOFF.f32 * (1 + position));
-  return Math.max(
-    ...(dims ?? Array.from({ length: call.headDim }, (_what, i) => i)).map((i) => {
-      const far = Math.abs(call.y[from + i]! - values[from + i]!) / noise;
-      return Number.isNaN(far) ? Infinity : far;
-    }),
+/** A row of values in float64, and how to look at y's row beside it. */
+type RowValues = (at: RowAt) => Float64Array;
+
+const allDims = ({ call }: Scene): number[] => Array.from({ length: call.headDim }, (_what, i) => i);
+
+/** How far an element of y is from a value, in units of generous noise: beyond 1 no right kernel is. */
+function farFrom(value: number, size: number, i: number, { call, dtype }: Scene, at: RowAt): number {
+  const reach = Math.max(
+    ...Array.from({ length: call.axes }, (_what, a) => Math.abs(call.position(at.batch, at.seq, a))),
   );
+  const noise = 2 * size * (8 * UNIT_ROUNDOFF[dtype] + 16 * UNIT_ROUNDOFF.f32 * (1 + reach));
+  const far = Math.abs(call.y[call.at(at.batch, at.seq, at.head) + i]! - value) / noise;
+  return Number.isNaN(far) ? Infinity : far;
 }
+
+/** The largest of {@link farFrom} in some dimensions of a row. */
+function rowFar(values: Float64Array, scene: Scene, at: RowAt, dims = allDims(scene)): number {
+  const size = values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+  return Math.max(...dims.map((i) => farFrom(values[i]!, size, i, scene, at)));
+}
+
+const inputRow = ({ call }: Scene, { batch, seq, head }: RowAt): Float64Array => {
+  const from = call.at(batch, seq, head);
+  return call.x.subarray(from, from + call.headDim);
+};
+
+/** One row of x by the right kernel, at the position of a token, which `by` may change. */
+function turned(
+  scene: Scene,
+  x: Float64Array,
+  { batch, seq }: RowAt,
+  by = (p: number): number => p,
+  norm = scene.call.norm,
+): Float64Array {
+  const { call, asked } = scene;
+  const position = (_b: number, _s: number, axis = 0): number => call.position(batch, seq, axis);
+  const one: Call = { ...call, norm, x, batch: 1, seq: 1, heads: 1, position, at: () => 0 };
+  return exact(one, { ...asked, position: by });
+}
+
+const rightRow = (scene: Scene, at: RowAt): Float64Array => turned(scene, inputRow(scene, at), at);
 
 const rightRows: Check = ([words], scene) => {
   const rows = rowsNamed(words!, scene);
   if (scene.stranger.expect === false) return undefined; // what was rotated, judged by "What y shows"
-  const bad = rows?.find((at) => farFrom(scene.right, scene, at) > 1);
+  const bad = rows?.find((at) => rowFar(rightRow(scene, at), scene, at) > 1);
   return bad && `batch ${bad.batch} token ${bad.seq} head ${bad.head} is wrong`;
 };
 
-/** What rows may be said to hold, and how to look. Without a look it is only a form. */
-const HOLDS: [RegExp, ((y: number, x: number) => boolean)?][] = [
+const rightDims: Check = ([list], scene) => {
+  const dims = someNumbers(list!);
+  const bad = dims && everyRowOf(scene).find((at) => rowFar(rightRow(scene, at), scene, at, dims) > 1);
+  return bad && `batch ${bad.batch} token ${bad.seq} head ${bad.head} is wrong`;
+};
+
+const everyRowOf = (scene: Scene): RowAt[] => [...rowsOf({ ...scene, truth: { wrong: [] } })];
+
+/** How many elements are wrong: at least those that are clearly so, at most those that differ at all. */
+function wrongCount([count, of]: number[], scene: Scene): string | undefined {
+  if (of !== scene.call.y.length) return `y has ${scene.call.y.length}`;
+  const far = everyRowOf(scene).flatMap((at) => {
+    const values = rightRow(scene, at);
+    const size = values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    return Array.from(values, (value, i) => farFrom(value, size, i, scene, at));
+  });
+  const [least, most] = [1, 1e-6].map((bound) => far.filter((one) => one > bound).length) as [number, number];
+  return count! < least || count! > most ? `${least} to ${most} are` : undefined;
+}
+
+/** Another row, by words about it; undefined for words that are not understood. */
+function otherRow(words: string, { call }: Scene): ((at: RowAt) => RowAt | undefined) | undefined {
+  const { batch, seq, heads } = call;
+  const rowAt = (n: number): RowAt | undefined =>
+    n >= 0 && n < batch * seq * heads
+      ? { batch: Math.floor(n / heads / seq), seq: Math.floor(n / heads) % seq, head: n % heads }
+      : undefined;
+  const inside = (at: RowAt): RowAt | undefined =>
+    at.batch >= 0 && at.batch < batch && at.seq >= 0 && at.seq < seq && at.head >= 0 && at.head < heads
+      ? at
+      : undefined;
+  const single = /^batch (\d+), token (\d+), head (\d+)$/.exec(words)?.slice(1).map(Number);
+  if (single) return () => ({ batch: single[0]!, seq: single[1]!, head: single[2]! });
+  const along = /^the row (\d+) (after|before) it, counting over batches, tokens and heads$/.exec(words);
+  if (along) {
+    const step = (along[2] === 'after' ? 1 : -1) * Number(along[1]);
+    return (at) => rowAt((at.batch * seq + at.seq) * heads + at.head + step);
+  }
+  switch (words) {
+    case 'the token that is there if [batch, seq] read as [seq, batch]':
+      return ({ batch: b, seq: s, head }) => {
+        const n = b * seq + s;
+        return { batch: n % batch, seq: Math.floor(n / batch), head };
+      };
+    case 'the token that is there if [seq, batch] read as [batch, seq]':
+      return ({ batch: b, seq: s, head }) => {
+        const n = s * batch + b;
+        return { batch: Math.floor(n / seq), seq: n % seq, head };
+      };
+    case 'the row that is there if [seq, head] is read as [head, seq]':
+      return ({ batch: b, seq: s, head }) => {
+        const n = s * heads + head;
+        return { batch: b, seq: n % seq, head: Math.floor(n / seq) };
+      };
+    case 'the row that is there if [head, seq] is read as [seq, head]':
+      return ({ batch: b, seq: s, head }) => {
+        const n = head * seq + s;
+        return { batch: b, seq: Math.floor(n / heads), head: n % heads };
+      };
+  }
+  const steps: ((at: RowAt) => RowAt)[] = [];
+  for (const part of words.replace(/(token \d+), the last/, '$1').split(' of ')) {
+    const [, name, fixed] = /^(head|token|batch) (\d+)$/.exec(part) ?? [];
+    const [, shiftedName, apart = '1', way] = /^the (head|token|batch) (?:(\d+) )?(after|before) it$/.exec(part) ?? [];
+    const [, mirroredName] = /^the (head|token|batch) as far from the end$/.exec(part) ?? [];
+    const key = { head: 'head', token: 'seq', batch: 'batch' }[
+      name ?? shiftedName ?? mirroredName ?? ''
+    ] as keyof RowAt;
+    if (key === undefined) return undefined;
+    const count = { head: heads, seq, batch }[key];
+    const step = (way === 'after' ? 1 : -1) * Number(apart);
+    steps.push((at) => ({
+      ...at,
+      [key]: fixed !== undefined ? Number(fixed) : shiftedName ? at[key] + step : count - 1 - at[key],
+    }));
+  }
+  return (at) => inside(steps.reduce((row, step) => step(row), at));
+}
+
+/** What a row of y holds by words that name a computation; undefined for words that do not. */
+function heldValues(words: string, scene: Scene): RowValues | 'another row that is not understood' | undefined {
+  const { call } = scene;
+  const by = /^this row of x rotated by (.*)$/.exec(words)?.[1];
+  const moved: Record<string, (at: RowAt) => (p: number) => number> = {
+    'its position + 1': () => (p) => p + 1,
+    'its position − 1': () => (p) => p - 1,
+    'its position with the opposite sign': () => (p) => -p,
+    'its index in the sequence':
+      ({ seq }) =>
+      () =>
+        seq,
+    'its index in the batch of sequences':
+      ({ batch, seq }) =>
+      () =>
+        batch * call.seq + seq,
+  };
+  if (by !== undefined && moved[by]) return (at) => turned(scene, inputRow(scene, at), at, moved[by]!(at));
+  if (words === 'this row of x rotated twice')
+    return (at) => turned(scene, rightRow(scene, at), at, undefined, undefined);
+  const kinds: [RegExp, (at: RowAt, other: RowAt) => Float64Array][] = [
+    [/^the right result of (.*)$/, (_at, other) => rightRow(scene, other)],
+    [/^this row of x rotated by the position of (.*)$/, (at, other) => turned(scene, inputRow(scene, at), other)],
+    [/^the row of x of (.*), rotated by the right position$/, (at, other) => turned(scene, inputRow(scene, other), at)],
+    [
+      /^the same values as (.*)$/,
+      (_at, { batch, seq, head }) =>
+        call.y.subarray(call.at(batch, seq, head), call.at(batch, seq, head) + call.headDim),
+    ],
+  ];
+  for (const [of, values] of kinds) {
+    const name = of.exec(words)?.[1];
+    if (name === undefined) continue;
+    const other = otherRow(name, scene);
+    if (!other) return 'another row that is not understood';
+    return (at) => {
+      const to = other(at);
+      return to ? values(at, to) : new Float64Array(call.headDim).fill(Number.NaN);
+    };
+  }
+  return undefined;
+}
+
+/** What rows may be said to hold of each element. */
+const HOLDS: [RegExp, (y: number, x: number, normed: number, said: string) => boolean][] = [
   [/^zeros$/, (y) => y === 0],
   [/^NaN$/, (y) => Number.isNaN(y)],
   [/^infinities$/, (y) => Math.abs(y) === Infinity],
   [/^NaN and infinities$/, (y) => !Number.isFinite(y)],
-  [/^x, not rotated$/, (y, x) => Math.abs(y - x) <= Math.abs(x) / 64],
-  [/^−x$/, (y, x) => Math.abs(y + x) <= Math.abs(x) / 64],
-  [/^one value, /],
-  [/^x after the norm, not rotated$/],
-  [/^x, neither normalised nor rotated$/],
-  [/^the right result of /],
-  [/^this row of x rotated by /],
-  [/^this row of x rotated twice$/],
-  [/^the row of x of .*, rotated by the right position$/],
-  [/^the same values as /],
-  [
-    /^the (?:second|first) member of a pair computed from the (?:first|second) one’s result, which was stored before its input was read$/,
-  ],
-  [/^values that come from this x by no rotation that was tried$/],
-  [/^what the known bug [a-z0-9-]+ gives$/],
-  [/^another rotation$/],
+  [/^x, (?:not rotated|neither normalised nor rotated)$/, (y, x) => y === x],
+  [/^x after the norm, not rotated$/, (y, _x, normed) => Math.abs(y - normed) <= Math.abs(normed) / 64],
+  [/^−x$/, (y, _x, normed) => Math.abs(y + normed) <= Math.abs(normed) / 64],
+  [/^one value, (.*)$/, (y, _x, _normed, said) => near(y, Number(said), 1e-6)],
 ];
 
-const wrongRows: Check = ([where, holds], scene) => {
-  const known = HOLDS.find(([of]) => of.test(holds!));
-  if (!known) return `"${holds}" is not understood`;
-  if (/elements/.test(where!)) return undefined;
-  const [, words, list] = /^(.*?)(?:, dimensions? (.*))?$/.exec(where!)!;
-  const dims = list === undefined ? undefined : someNumbers(list);
-  const rows = rowsNamed(words!, scene);
-  if (!rows || (list !== undefined && !dims)) return undefined;
-  if (scene.stranger.expect !== false) {
-    const fine = rows.find((at) => farFrom(scene.right, scene, at, dims) < UNIT_ROUNDOFF.f32);
-    if (fine) return `batch ${fine.batch} token ${fine.seq} head ${fine.head} is right`;
-  }
-  const plus = /^this row of x rotated by its position ([+−]) 1$/.exec(holds!);
-  if (plus && scene.truth.rotation) {
-    const next = exact(scene.call, { ...scene.asked, position: (p) => p + (plus[1] === '+' ? 1 : -1) });
-    return rows.some((at) => farFrom(next, scene, at, dims) > 1) ? 'it does not' : undefined;
-  }
-  const look = known[1];
-  const bad = rows.find((at) => {
-    const from = headOf(scene, at);
-    const { call } = scene;
-    const all = dims ?? Array.from({ length: call.headDim }, (_what, i) => i);
-    return look !== undefined && all.some((i) => !look(call.y[from + i]!, call.x[from + i]!));
+/** A member of a pair that was computed from the stored other. */
+function inPlace(late: 0 | 1, scene: Scene, at: RowAt, dims: readonly number[]): boolean {
+  const { call, asked } = scene;
+  const from = headOf(scene, at);
+  const input = normedInput({ ...call, x: inputRow(scene, at) });
+  const gain = asked.gain as number;
+  return asked.pairs.every(({ read, write }, j) => {
+    if (!dims.includes(write[late])) return true;
+    const angle = call.position(at.batch, at.seq, asked.axisOfPair?.[j] ?? 0) * asked.frequency[j]!;
+    const [cos, sin] = [gain * Math.cos(angle), gain * Math.sin(angle)];
+    const other = call.y[from + write[1 - late]!]!;
+    const value = late === 0 ? input[read[0]]! * cos - other * sin : other * sin + input[read[1]]! * cos;
+    return (
+      farFrom(value, Math.abs(value) + Math.abs(other) + Math.abs(input[read[late]]!), write[late], scene, at) <= 1
+    );
   });
-  return bad && `batch ${bad.batch} token ${bad.seq} head ${bad.head} does not`;
+}
+
+const wrongRows: Check = ([where, holds], scene) => {
+  const { call, truth, stranger } = scene;
+  const words = holds!;
+  const bug = /^what the known bug (.*) gives$/.exec(words)?.[1];
+  if (bug) return bug.split(' or ').some((id) => truth.names?.includes(id)) ? undefined : `${bug} is not its name`;
+  const values = heldValues(words, scene);
+  if (typeof values === 'string') return values;
+  const look = HOLDS.find(([of]) => of.test(words));
+  const late =
+    /^the (second|first) member of a pair computed from the (?:first|second) one’s result, which was stored before its input was read$/.exec(
+      words,
+    )?.[1];
+  const unknown = /^(values that come from this x by no rotation that was tried|another rotation)$/.test(words);
+  if (!values && !look && late === undefined && !unknown) return `"${words}" is not understood`;
+  if (/elements/.test(where!)) return undefined; // where they are is not said
+  const [, rowWords, list] = /^(.*?)(?:, dimensions? ([\d, …()a-z-]*))?$/.exec(where!)!;
+  const dims = list === undefined ? allDims(scene) : someNumbers(list);
+  const rows = rowsNamed(rowWords!, scene);
+  if (!rows || !dims) return undefined;
+  const bad = rows.find((at) => {
+    if (values) return rowFar(values(at), scene, at, dims) > 1;
+    if (late !== undefined) return !inPlace(late === 'first' ? 0 : 1, scene, at, dims);
+    const [from, x] = [headOf(scene, at), inputRow(scene, at)];
+    const normed = normedInput({ ...call, x });
+    const holdsIt = ([of, test]: (typeof HOLDS)[number]): boolean =>
+      dims.every((i) => test(call.y[from + i]!, x[i]!, normed[i]!, of.exec(words)?.[1] ?? ''));
+    // What is said to be unknown is none of the simple things.
+    return look ? !holdsIt(look) : HOLDS.slice(0, -1).some(holdsIt);
+  });
+  if (bad) return `batch ${bad.batch} token ${bad.seq} head ${bad.head} does not`;
+  if (stranger.expect === false) return undefined;
+  const fine = rows.find(
+    (at) => rowFar(rightRow(scene, at), scene, at, dims) < UNIT_ROUNDOFF.f32 && !isStill(scene, at),
+  );
+  return fine && `batch ${fine.batch} token ${fine.seq} head ${fine.head} is right`;
 };
 
+/** At position 0 a row that was not rotated is right as well. */
+const isStill = ({ call }: Scene, { batch, seq }: RowAt): boolean =>
+  Array.from({ length: call.axes }, (_what, a) => call.position(batch, seq, a)).every((p) => p === 0);
+
 const RIGHT_ROWS: Form[] = [
-  { of: /^\d+ of \d+ elements\.$/, check: fine },
-  { of: /^Dimensions .* of every token\.$/, check: fine },
+  {
+    of: /^(\d+) of (\d+) elements\.$/,
+    check: ([count, of], scene) => wrongCount([Number(of) - Number(count), Number(of)], scene),
+  },
+  { of: /^Dimensions (.*) of every token\.$/, check: rightDims },
   {
     of: /^((?:Head|Token|Batch|Every token|\d+ rows).*?)(, and all other dimensions of the rows below)?\.$/,
     check: rightRows,

@@ -245,8 +245,7 @@ function entryOf(group: Group, { off }: Compared, holdings: Holdings, heads: Hea
         heads,
       ),
     );
-  // Of a row that may be another rotation, some dimensions are right by chance.
-  const dims = unknown && 2 * group.dims!.length > heads.headDim ? undefined : group.dims;
+  const dims = dimsOf(group, heads);
   // At position 0, x is right: such rows belong to the others all the same.
   const around = group.also && !dims ? productOf(rows, heads) : rows;
   const own = new Set(rows);
@@ -254,6 +253,11 @@ function entryOf(group: Group, { off }: Compared, holdings: Holdings, heads: Hea
   const inDims = dims ? `, ${dims.length === 1 ? 'dimension' : 'dimensions'} ${someRanges(dims)}` : '';
   const few = unknown && 8 * elements <= rows.length * heads.headDim;
   return entry(`${few ? `${elements} elements in ` : ''}${where}${inDims}`);
+}
+
+/** Of a row that may be another rotation, some dimensions are right by chance. */
+function dimsOf({ what, dims }: Group, { headDim }: Heads): readonly number[] | undefined {
+  return what === 'unknown' && 2 * dims!.length > headDim ? undefined : dims;
 }
 
 /** Single elements of y. */
@@ -264,7 +268,9 @@ function placesWords(elements: readonly number[], heads: Heads): string {
 
 function rightWords({ wrong, isRight, offByDim }: Compared, groups: readonly Group[], heads: Heads): string {
   const rows = everyRow({ ...heads, live: isRight });
-  const rest = groups.some(({ dims }) => dims !== undefined) ? ', and all other dimensions of the rows below' : '';
+  const rest = groups.some((group) => dimsOf(group, heads) !== undefined)
+    ? ', and all other dimensions of the rows below'
+    : '';
   if (rows.length > 0) return `${rowsWords(rows, heads)}${rest}`;
   const dims = [...offByDim.keys()].filter((i) => offByDim[i] === 0);
   if (dims.length > 0) return `dimensions ${ranges(dims)} of every token`;

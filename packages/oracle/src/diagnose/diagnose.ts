@@ -5,7 +5,7 @@
  * all are named, with an input that tells them apart. If none does, the measurements are described. A bug is never
  * named because it is merely the nearest. @module
  */
-import { frequenciesOf, planRope, type RopeLayout } from 'ropewalk';
+import { frequenciesOf, planRope, type RopeLayout, roundTo } from 'ropewalk';
 import { reading, readList, readOptions, refuse, sharePairs } from 'ropewalk/backend';
 import { Bench, type Judged, type Named, type WorstElement } from './bench.js';
 import { MUTANTS } from './catalogue.js';
@@ -215,6 +215,7 @@ function identifyLive(all: Heads): { heads: Heads; found: Identification; census
 function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], progress: (done: number) => void): Read {
   const bench = new Bench(expected, mutants);
   const taken = takeCensus(expected, heads);
+  if (taken && isInput(heads)) return untouched({ ...heads, norm: undefined }, signedFrequencies(expected));
   const local = taken?.local === 'here and there';
   const whole = bench.judge(heads, progress, { pairs: !local });
   const frequencies = signedFrequencies(expected);
@@ -236,11 +237,39 @@ function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], p
       const rest = identifyHeads(judged.normalised, frequencies);
       if (!judged.verdict && !(rest.outcome === 'rotation' && rest.explains)) continue;
       if (isRight(judged)) return { ...finish(judged, census, rest), verdict: 'partly right' };
-      return finish(judged, { ...census, right: undefined }, rest);
+      // A bug that gives the smaller part of y is one guess of many.
+      const few = 2 * live.reduce((sum, one) => sum + one, 0) < live.length;
+      const told: Judged = few
+        ? { ...judged, verdict: undefined, named: [], together: [], tried: whole.tried }
+        : judged;
+      return finish(told, { ...census, right: undefined }, rest);
     }
     return finish(whole, undefined, found);
   }
   return { ...partly(expected, heads, taken, bench, frequencies), worst: whole.worst, tried: whole.tried };
+}
+
+/** Whether y is x to the bit. Some bugs give it too; that the kernel did not run, or ran in place, is likelier. */
+function isInput({ x, y, dtype }: Heads): boolean {
+  return y.every((value, n) => value === roundTo(dtype, x[n]!));
+}
+
+function untouched(heads: Heads, expectedFrequencies: Float64Array): Read {
+  return {
+    verdict: 'not understood',
+    tier: undefined,
+    named: [],
+    recipes: [],
+    tried: { bugs: 0, pairs: 0 },
+    measured: [],
+    notRuledOut: [],
+    differences: [],
+    worst: undefined,
+    census: undefined,
+    found: identifyHeads(heads),
+    expectedFrequencies,
+    next: undefined,
+  };
 }
 
 function isRight({ verdict }: Judged): boolean {

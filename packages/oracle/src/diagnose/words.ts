@@ -80,7 +80,9 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
     case 'rotation':
       return `A ROTATION: ${inShort(found)}.`;
     case 'not understood':
-      if (from === undefined) return `NOT UNDERSTOOD: ${reason(found)}`;
+      // Of y that is x, no bug was tried.
+      if (from === undefined || (found.outcome === 'unchanged' && diagnosis.tried.bugs === 0))
+        return `NOT UNDERSTOOD: ${reason(found)}`;
       return `NOT UNDERSTOOD: y is not what is expected, ${triedWords(diagnosis)} gives it, and the measurements do not explain all of it.`;
   }
 }
