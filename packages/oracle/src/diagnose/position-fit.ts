@@ -44,9 +44,14 @@ export function findPositions(
     // The slowest pair comes first: beyond this it leaves too many positions to try.
     const slowest = samples.reduce((least, { at }) => Math.min(least, Math.abs(at)), Infinity);
     const reach = Math.min(farthest, (4000 * Math.PI) / slowest);
-    const { intervals, against } = solveSlope(samples, -reach, reach);
-    // A few odd pairs do not make the position of a token unknown.
-    return { unit, given, intervals: against.length > samples.length / 8 ? [] : intervals };
+    const within = (low: number, high: number): FoundPosition['intervals'] => {
+      const { intervals, against } = solveSlope(samples, low, high);
+      // A few odd pairs do not make the position of a token unknown.
+      return against.length > samples.length / 8 ? [] : intervals;
+    };
+    // The given position is tried, however far it is.
+    const there = Math.abs(given) > reach ? within(given - reach / 2, given + reach / 2) : [];
+    return { unit, given, intervals: [...within(-reach, reach), ...there] };
   });
 }
 
@@ -74,7 +79,7 @@ const MAX_RULES = 6;
  */
 export function explainPositions(found: readonly FoundPosition[], grid: Grid, axis = 0): PositionRule[] {
   if (found.length === 0) return [];
-  const fits = ({ map }: PositionRule): boolean => {
+  const fits = ({ map, asGiven }: PositionRule): boolean => {
     let said = 0;
     return (
       found.every(({ unit, given, intervals }) => {
@@ -84,7 +89,8 @@ export function explainPositions(found: readonly FoundPosition[], grid: Grid, ax
         return intervals.some(
           ([low, high]) => p >= low - 1e-6 * Math.abs(p) - 1e-9 && p <= high + 1e-6 * Math.abs(p) + 1e-9,
         );
-      }) && 2 * said > found.length
+      }) &&
+      (asGiven || 2 * said > found.length)
     );
   };
   for (const group of ruleGroups(found, grid, axis)) {
@@ -189,8 +195,8 @@ function shifts(found: readonly FoundPosition[]): number[] {
   return (
     wholeIn(sharp.intervals)
       .map((p) => p - sharp.given)
-      // At a negative position, forward looks like backward.
-      .filter((d) => d !== 0 && found.every(({ given }) => given < 0 || given + d >= 0))
+      // At negative positions forward looks like backward; but a kernel may count from −1.
+      .filter((d) => d !== 0 && found.every(({ given }) => given < 0 || given + d >= -1))
       .sort((a, b) => Math.abs(a) - Math.abs(b))
   );
 }
