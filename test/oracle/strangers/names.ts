@@ -167,6 +167,7 @@ export const NAMES: Readonly<Record<string, readonly string[]>> = {
   'j-over-d': ids('exponent-without-two'),
   'j-over-d-bf16': ids('exponent-without-two'),
   'minus-two': ids('exponent-up-to-one'), // 2j/(d − 2) is j/(d/2 − 1)
+  'divided-by-128': ids('exponent-without-two'), // 2j/(2d) is j/d
   linspace: ids('exponent-up-to-one'),
   'linspace-f16': ids('exponent-up-to-one'),
   degrees: ids('angle-taken-for-degrees'),

@@ -143,7 +143,8 @@ function findStep(usable: readonly Measured[]): Stepped | undefined {
     if (!tried || !usable.slice(0, n).every((m) => inside(m, Math.exp(-tried.step * m.exponent)))) break;
     [lead, line] = [n, tried];
   }
-  if (!line || lead === usable.length) return undefined;
+  // With no slope to speak of, every frequency could be of the slow or of the fast ones.
+  if (!line || lead === usable.length || line.step < 1e-3) return undefined;
   const { step, stepError } = line;
   // The remaining share of each frequency, with bounds.
   const left = usable.map((m): [low: number, high: number] => {

@@ -196,7 +196,10 @@ function describe(
   const named = bases.map((one) =>
     one.denominator === frequencyDim && Math.abs(base! / one.base - 1) <= one.error ? { ...one, base: base! } : one,
   );
-  return { ...partial, ...built, bases: named, open: openQuestions({ ...partial, ...built }, heads, sample) };
+  // A record of one base that gives y at the positions as given proves them.
+  const positions = built.explains && law && rules.length === 0 ? [AS_GIVEN] : rules;
+  const whole = { ...partial, ...built, bases: named, positions };
+  return { ...whole, open: openQuestions(whole, heads, sample) };
 }
 
 /** Undefined where no frequency is known. */

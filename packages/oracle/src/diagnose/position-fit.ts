@@ -85,6 +85,7 @@ export function explainPositions(found: readonly FoundPosition[], grid: Grid, ax
       found.every(({ unit, given, intervals }) => {
         const p = map(given, unit);
         if (p === undefined) return true;
+        if (!Number.isFinite(p)) return false;
         if (intervals.reduce((width, [low, high]) => width + high - low, 0) < 2) said++;
         return intervals.some(
           ([low, high]) => p >= low - 1e-6 * Math.abs(p) - 1e-9 && p <= high + 1e-6 * Math.abs(p) + 1e-9,
