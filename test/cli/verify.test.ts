@@ -699,7 +699,7 @@ describe('the command', () => {
     );
     const diagnosed = ropewalk(...splitWords(next, 'next'));
     assert.equal(diagnosed.status, 1, diagnosed.stderr);
-    assert.match(diagnosed.stdout, /position 40\), head 0, dimension 3/);
+    assert.match(diagnosed.stdout, /Head 0 of token 2 of batch 0, dimension 3: /);
   });
 
   test('JSON lines and JUnit on stdout hold nothing else', () => {
