@@ -172,7 +172,7 @@ function baseOf(frequency: ArrayLike<number>, denominator: number): number | und
 }
 
 /** How surprising it is that frequencies give the angles, in nats; −1 when they do not. */
-export function evidenceOf(turns: Turns, positions: readonly number[], frequency: ArrayLike<number>): number {
+function evidenceOf(turns: Turns, positions: readonly number[], frequency: ArrayLike<number>): number {
   let sum = 0;
   for (let j = 0; j < turns.pairs; j++) {
     let best = 0;
