@@ -22,15 +22,17 @@ const ROOMS = {
 };
 
 const root = resolve(process.argv[2] ?? join(dirname(fileURLToPath(import.meta.url)), '..'));
-const packages = readdirSync(join(root, 'packages')).map((folder) => {
-  const home = join(root, 'packages', folder);
+const homes = readdirSync(join(root, 'packages')).map((folder) => join('packages', folder));
+if (existsSync(join(root, 'site'))) homes.push('site');
+const packages = homes.map((folder) => {
+  const home = join(root, folder);
   const { name, exports = {}, dependencies = {} } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'));
   return { name, src: join(home, 'src'), exports, dependencies };
 });
 const files = packages.flatMap((owner) =>
   readdirSync(owner.src, { recursive: true, encoding: 'utf8' })
     // assembly/ is AssemblyScript: asc resolves its imports, and nothing else may import it.
-    .filter((name) => name.endsWith('.ts') && !/(^|[\\/])assembly[\\/]/.test(name))
+    .filter((name) => /\.tsx?$/.test(name) && !/(^|[\\/])assembly[\\/]/.test(name))
     .map((name) => ({ owner, path: join(owner.src, name) })),
 );
 const known = new Set(files.map(({ path }) => path));
@@ -56,7 +58,8 @@ for (const file of files) {
     if (target.startsWith('node:')) {
       if (!forNode(file)) problems.push(`${where}: imports ${target}; only cli and *.node.ts may`);
     } else if (target.startsWith('.')) {
-      const to = resolve(dirname(path), target.replace(/\.js$/, '.ts'));
+      const source = resolve(dirname(path), target.replace(/\.js$/, '.ts'));
+      const to = known.has(source) ? source : `${source}x`; // .tsx
       if (relative(owner.src, to).startsWith('..'))
         problems.push(`${where}: imports ${target}, which is outside its package`);
       else if (!known.has(to) && !existsSync(resolve(dirname(path), target)))

@@ -99,6 +99,8 @@ const TYPES: Readonly<Record<string, string>> = {
   '.html': 'text/html',
   '.css': 'text/css',
   '.wasm': 'application/wasm',
+  '.svg': 'image/svg+xml',
+  '.json': 'application/json',
 };
 
 /** Where a page without a bundler finds the packages' entries and what they import; the kernel is at /dist/. */
@@ -163,7 +165,7 @@ export async function serve({ folders, headers = {} }: SiteOptions): Promise<Sit
       return;
     }
     const [start, folder] = all.find(([prefix]) => path.startsWith(prefix)) ?? [];
-    const file = folder === undefined ? '' : join(folder, path.slice(start!.length) || 'index.html');
+    const file = folder === undefined ? '' : join(folder, path.slice(start!.length).replace(/(^|\/)$/, '$1index.html'));
     if (!existsSync(file)) {
       response.writeHead(404).end();
       return;

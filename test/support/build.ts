@@ -64,7 +64,7 @@ export function tarballs(): string {
   const folder = mkdtempSync(join(tmpdir(), 'ropewalk-pack-'));
   process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
   const options = { cwd: ROOT, encoding: 'utf8', shell: process.platform === 'win32' } as const;
-  const command = ['pack', '--workspaces', '--json', '--pack-destination', folder];
+  const command = ['pack', '--workspace', 'packages', '--json', '--pack-destination', folder];
   const { status, stderr } = spawnSync('npm', command, options);
   if (status !== 0) throw new Error(`npm pack: ${stderr}`);
   packed = folder;

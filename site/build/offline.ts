@@ -1,0 +1,35 @@
+/** The service worker: the site works offline after the first visit, and gets the headers that threads need. @module */
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Plugin } from 'vite';
+
+const SITE = join(import.meta.dirname, '..');
+
+/** Writes sw.js: site/build/sw.js with the list of the site's files and a version that their bytes make. */
+export function offline(): Plugin {
+  return {
+    name: 'ropewalk:offline',
+    apply: 'build',
+    enforce: 'post',
+    generateBundle: {
+      order: 'post', // after every other plugin has given its files
+      handler(_, bundle) {
+        const version = createHash('sha256');
+        const add = (name: string, bytes: string | Uint8Array): void => {
+          version.update(name).update(bytes);
+          files.push(name);
+        };
+        const files: string[] = [];
+        for (const name of readdirSync(join(SITE, 'public')).sort())
+          add(name, readFileSync(join(SITE, 'public', name)));
+        for (const [name, file] of Object.entries(bundle).sort(([a], [b]) => (a < b ? -1 : 1)))
+          add(name.replace(/(^|\/)index\.html$/, '$1'), file.type === 'chunk' ? file.code : file.source);
+        const source = readFileSync(join(import.meta.dirname, 'sw.js'), 'utf8')
+          .replace("'VERSION'", JSON.stringify(version.digest('hex').slice(0, 16)))
+          .replace('[/* FILES */]', JSON.stringify(files));
+        this.emitFile({ type: 'asset', fileName: 'sw.js', source });
+      },
+    },
+  };
+}

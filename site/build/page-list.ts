@@ -1,0 +1,80 @@
+/** Every page of the site but those of Docs, which docs.ts makes from docs/. @module */
+
+/** A page. */
+export interface Page {
+  /** Its folder below the site's root, without slashes at the ends; '' is Home. */
+  readonly path: string;
+  /** Its name in the navigation; none for pages that are not in it. */
+  readonly nav?: string;
+  /** The title of the window, before "Ropewalk". */
+  readonly title: string;
+  /** One sentence for search engines and link previews. */
+  readonly description: string;
+  /** The module that fills <main>, from site/. */
+  readonly entry: string;
+  /** What <main> holds before scripts run: HTML. */
+  readonly content?: string;
+}
+
+/** A page with its own folder of site/src, whose entry has the same name. */
+const page = (path: string, nav: string, title: string, description: string): Page => ({
+  path,
+  nav,
+  title,
+  description,
+  entry: `src/${path}/${path}.tsx`,
+});
+
+export const PAGES: readonly Page[] = [
+  {
+    path: '',
+    title: 'Exact RoPE for TypeScript',
+    description:
+      'The operators of a decoder-only transformer in TypeScript, RoPE first: exact, fast, in every dialect.',
+    entry: 'src/home/home.tsx',
+  },
+  page('learn', 'Learn', 'RoPE explained', 'Rotary position embedding in ten minutes, by things that move.'),
+  page(
+    'explore',
+    'Explore',
+    'The RoPE of a model',
+    'What RoPE a model really has, layer by layer, in the words of every peer.',
+  ),
+  page(
+    'diagnose',
+    'Diagnose',
+    'What a kernel did wrong',
+    'Drop the input and output of a RoPE kernel: what it did wrong.',
+  ),
+  page(
+    'museum',
+    'Museum',
+    'The museum of wrong kernels',
+    'Every known bug of RoPE kernels as a picture, with its threads.',
+  ),
+  page('check', 'Check', 'What this browser gets right', 'Runs every suite on the CPU, GPU and NPU of this browser.'),
+  page(
+    'bench',
+    'Bench',
+    'How fast this browser is',
+    'Times the operators in this browser, beside a copy of the same bytes.',
+  ),
+  page(
+    'generate',
+    'Generate',
+    'Run a model',
+    'Runs a language model in this page, from files that never leave your device.',
+  ),
+  page(
+    'aicore',
+    'AI Core',
+    'The timeline of the Ascend AI Core',
+    'RoPE kernels on a model of the Ascend AI Core, cycle by cycle.',
+  ),
+  page(
+    'docs',
+    'Docs',
+    'Documentation',
+    'Every page of the documentation and the API reference, with search that works offline.',
+  ),
+];

@@ -1,0 +1,85 @@
+/** Makes the pages: none of them lies on disk; each is this template around what its entry draws. @module */
+import { join } from 'node:path';
+import type { Plugin } from 'vite';
+import { PAGES, type Page } from './page-list.js';
+
+const SITE = join(import.meta.dirname, '..');
+
+/** No inline script, no eval; WebAssembly may compile. Addresses that a user types are fetched by https. */
+const POLICY = [
+  "default-src 'none'",
+  "script-src 'self' 'wasm-unsafe-eval'",
+  "style-src 'self'",
+  "img-src 'self' data: blob:",
+  "connect-src 'self' blob: https:",
+  "worker-src 'self'",
+  "manifest-src 'self'",
+  "base-uri 'none'",
+  "form-action 'self'",
+].join('; ');
+
+const escaped = (text: string): string =>
+  text.replaceAll('&', '&amp;').replaceAll('"', '&quot;').replaceAll('<', '&lt;');
+
+/** @returns the whole page; `built` adds the policy, which Vite's development server breaks with its inline styles */
+function html(page: Page, built: boolean): string {
+  const base = '../'.repeat(page.path === '' ? 0 : page.path.split('/').length) || './';
+  const links = PAGES.filter(({ nav }) => nav !== undefined).map(({ path, nav }) => {
+    const here = page.path === path || page.path.startsWith(`${path}/`);
+    return `<a href="${base}${path}/"${here ? ' aria-current="page"' : ''}>${nav}</a>`;
+  });
+  return `<!doctype html>
+<html lang="en" data-base="${base}">
+<head>
+<meta charset="utf-8">
+${built ? `<meta http-equiv="Content-Security-Policy" content="${POLICY}">` : ''}
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${escaped(page.title)} · Ropewalk</title>
+<meta name="description" content="${escaped(page.description)}">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="${base}icon.svg" type="image/svg+xml">
+<script src="${base}theme.js"></script>
+<script type="module" src="/${page.entry}"></script>
+</head>
+<body>
+<a class="skip" href="#main">Skip to the content</a>
+<header class="top">
+<a class="brand" href="${base}"><img src="${base}icon.svg" alt="" width="26" height="26">Ropewalk</a>
+<button class="menu-button" type="button" popovertarget="menu">Menu</button>
+<nav id="menu" popover aria-label="Pages">${links.join('')}</nav>
+<button id="theme" class="plain" type="button" hidden></button>
+</header>
+<main id="main" tabindex="-1">${page.content ?? ''}</main>
+<footer class="bottom"><p>Everything runs in this page. Nothing that you drop here leaves your device.</p></footer>
+<noscript><p class="notice">This page computes in your browser and needs JavaScript. The docs work without it.</p></noscript>
+</body>
+</html>
+`;
+}
+
+/** Serves and builds every page of the list. */
+export function pages(): Plugin {
+  const byFile = new Map<string, Page>(PAGES.map((page) => [join(SITE, page.path, 'index.html'), page]));
+  let built = false;
+  return {
+    name: 'ropewalk:pages',
+    config: (_, { command }) => {
+      built = command === 'build';
+      return { build: { rollupOptions: { input: [...byFile.keys()] } } };
+    },
+    resolveId: (id) => (byFile.has(id) ? id : undefined),
+    load: (id) => {
+      const page = byFile.get(id);
+      return page && html(page, built);
+    },
+    configureServer: (server) => () => {
+      server.middlewares.use(async (request, response, next) => {
+        const path = new URL(request.originalUrl ?? '/', 'http://page').pathname;
+        const page = byFile.get(join(SITE, path, path.endsWith('.html') ? '' : 'index.html'));
+        if (page === undefined) return next();
+        response.setHeader('Content-Type', 'text/html');
+        response.end(await server.transformIndexHtml(path, html(page, false)));
+      });
+    },
+  };
+}

@@ -1,0 +1,60 @@
+/** State that lives in the address, so that a view can be sent to somebody. @module */
+import { useEffect, useState } from 'preact/hooks';
+
+const pending = new URLSearchParams(location.search);
+let timer: ReturnType<typeof setTimeout> | undefined;
+
+/** Browsers refuse more than about three changes of the address a second. */
+function write(): void {
+  clearTimeout(timer);
+  timer = setTimeout(() => {
+    const text = pending.toString();
+    history.replaceState(null, '', `${location.pathname}${text && `?${text}`}${location.hash}`);
+  }, 300);
+}
+
+/** What the address says of a key, as a person may have typed it: anything. */
+export const fromAddress = (key: string): string | null => pending.get(key);
+
+/** Sets or removes a key of the address. */
+export function toAddress(key: string, value: string | undefined): void {
+  if (value === undefined) pending.delete(key);
+  else pending.set(key, value);
+  write();
+}
+
+/**
+ * A text in the address.
+ *
+ * @param key - its name there
+ * @param initial - its value where the address does not have it; it is then not written
+ * @param valid - which texts may be taken from the address; others become `initial`
+ */
+export function useAddress<T extends string>(
+  key: string,
+  initial: T,
+  valid: (text: string) => text is T = (_text): _text is T => true,
+): [T, (value: T) => void] {
+  const [value, setValue] = useState<T>(() => {
+    const given = pending.get(key);
+    return given !== null && valid(given) ? given : initial;
+  });
+  useEffect(() => toAddress(key, value === initial ? undefined : value), [key, value, initial]);
+  return [value, setValue];
+}
+
+/**
+ * A number in the address.
+ *
+ * @param range - what is out of it, or is no number, becomes `initial`
+ */
+export function useAddressNumber(
+  key: string,
+  initial: number,
+  range: { readonly min: number; readonly max: number },
+): [number, (value: number) => void] {
+  const valid = (text: string): text is string =>
+    text.trim() !== '' && Number(text) >= range.min && Number(text) <= range.max;
+  const [text, setText] = useAddress(key, String(initial), valid);
+  return [Number(text), (value) => setText(String(value))];
+}

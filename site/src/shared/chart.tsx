@@ -1,0 +1,78 @@
+/** Line, point and bar charts, by uPlot. A chart is a canvas: its caption must say in words what it shows. @module */
+import 'uplot/dist/uPlot.min.css';
+import { useEffect, useRef } from 'preact/hooks';
+import uPlot from 'uplot';
+import { color, useTheme } from './colors.js';
+
+/** One row of values of a chart. */
+export interface Series {
+  readonly label: string;
+  /** As many as the chart's `x`; null where there is none. */
+  readonly values: ArrayLike<number | null>;
+  readonly as?: 'line' | 'points' | 'bars';
+  /** A dashed line. */
+  readonly dashed?: boolean;
+}
+
+/**
+ * A chart as wide as its place.
+ *
+ * @param x - ascending
+ * @param logX, logY - logarithmic axes: values of 0 and below are not drawn
+ * @param label - what it shows, for screen readers
+ */
+export function Chart(props: {
+  readonly x: ArrayLike<number>;
+  readonly series: readonly Series[];
+  readonly label: string;
+  readonly xLabel?: string;
+  readonly yLabel?: string;
+  readonly logX?: boolean;
+  readonly logY?: boolean;
+  readonly height?: number;
+}) {
+  const place = useRef<HTMLDivElement>(null);
+  const theme = useTheme();
+  const { x, series, xLabel = '', yLabel = '', logX = false, logY = false, height = 280 } = props;
+  useEffect(() => {
+    const home = place.current!;
+    const grid = { stroke: color('line'), width: 1 };
+    const axis = { stroke: color('muted'), grid, ticks: grid };
+    const options: uPlot.Options = {
+      width: Math.max(120, home.clientWidth),
+      height,
+      scales: { x: { time: false, distr: logX ? 3 : 1 }, y: { distr: logY ? 3 : 1 } },
+      axes: [
+        { ...axis, label: xLabel },
+        { ...axis, label: yLabel, size: 64 },
+      ],
+      cursor: { points: { size: 7 } },
+      series: [
+        { label: xLabel || 'x' },
+        ...series.map(({ label, as = 'line', dashed }, i): uPlot.Series => {
+          const stroke = color(`s${(i % 5) + 1}`);
+          return {
+            label,
+            stroke,
+            width: as === 'points' ? 0 : 2,
+            ...(dashed && { dash: [6, 4] }),
+            ...(as === 'bars' && { fill: stroke, paths: uPlot.paths.bars!({ size: [0.7, 60] }) }),
+            points: { show: as === 'points', size: 6, fill: stroke },
+          };
+        }),
+      ],
+    };
+    const data = [
+      Array.from(x),
+      ...series.map(({ values }) => Array.from(values, (v) => (logY && v !== null && v <= 0 ? null : v))),
+    ];
+    const chart = new uPlot(options, data as uPlot.AlignedData, home);
+    const watch = new ResizeObserver(() => chart.setSize({ width: Math.max(120, home.clientWidth), height }));
+    watch.observe(home);
+    return () => {
+      watch.disconnect();
+      chart.destroy();
+    };
+  }, [x, series, xLabel, yLabel, logX, logY, height, theme]);
+  return <div ref={place} role="img" aria-label={props.label} />;
+}

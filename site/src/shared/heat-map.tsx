@@ -1,0 +1,96 @@
+/** A heat map on a canvas: a cell a value, and the value under the pointer in words. @module */
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { color, useTheme } from './colors.js';
+
+/** How values become colors: from nothing to much, or from negative by zero to positive. */
+export type HeatScale = 'magnitude' | 'signed';
+
+const RAMPS: Readonly<Record<HeatScale, readonly (readonly [number, number, number])[]>> = {
+  // Of equal steps in lightness, so that they are told apart without colors.
+  magnitude: [
+    [10, 20, 40],
+    [20, 80, 110],
+    [30, 140, 120],
+    [140, 190, 80],
+    [250, 225, 90],
+  ],
+  signed: [
+    [40, 70, 190],
+    [120, 160, 225],
+    [238, 238, 235],
+    [235, 150, 110],
+    [190, 50, 40],
+  ],
+};
+
+function rampAt(ramp: (typeof RAMPS)[HeatScale], t: number): readonly [number, number, number] {
+  const at = Math.min(Math.max(t, 0), 1) * (ramp.length - 1);
+  const i = Math.min(Math.floor(at), ramp.length - 2);
+  const [a, b] = [ramp[i]!, ramp[i + 1]!];
+  const part = at - i;
+  return [a[0] + (b[0] - a[0]) * part, a[1] + (b[1] - a[1]) * part, a[2] + (b[2] - a[2]) * part];
+}
+
+/**
+ * A heat map.
+ *
+ * @param values - rows × columns, row by row; what is not finite is drawn in the theme's color for errors
+ * @param limit - the value at the end of the ramp; the largest magnitude unless given
+ * @param label - what it shows, for screen readers
+ * @param wordsOf - a cell in words, for the line below
+ */
+export function HeatMap(props: {
+  readonly values: ArrayLike<number>;
+  readonly rows: number;
+  readonly columns: number;
+  readonly scale: HeatScale;
+  readonly limit?: number;
+  readonly label: string;
+  readonly wordsOf: (row: number, column: number, value: number) => string;
+  readonly onCell?: (row: number, column: number) => void;
+}) {
+  const { values, rows, columns, scale, limit } = props;
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [words, setWords] = useState('');
+  const theme = useTheme();
+  useEffect(() => {
+    const context = canvas.current!.getContext('2d')!;
+    let most = limit ?? 0;
+    if (limit === undefined)
+      for (let i = 0; i < values.length; i++)
+        if (Number.isFinite(values[i])) most = Math.max(most, Math.abs(values[i]!));
+    const wrong = (color('bad').match(/\d+(\.\d+)?/g) ?? ['255', '0', '0']).map(Number);
+    const image = context.createImageData(columns, rows);
+    for (let i = 0; i < rows * columns; i++) {
+      const value = values[i]!;
+      const t = most === 0 ? 0 : value / most;
+      const rgb = Number.isFinite(value) ? rampAt(RAMPS[scale], scale === 'signed' ? (t + 1) / 2 : Math.abs(t)) : wrong;
+      image.data.set([rgb[0]!, rgb[1]!, rgb[2]!, 255], 4 * i);
+    }
+    context.putImageData(image, 0, 0);
+  }, [values, rows, columns, scale, limit, theme]);
+  const cellAt = (event: PointerEvent | MouseEvent): readonly [number, number] => {
+    const box = canvas.current!.getBoundingClientRect();
+    const at = (from: number, size: number, count: number): number =>
+      Math.min(count - 1, Math.max(0, Math.floor((from / size) * count)));
+    return [at(event.clientY - box.top, box.height, rows), at(event.clientX - box.left, box.width, columns)];
+  };
+  return (
+    <>
+      <canvas
+        ref={canvas}
+        class="heat"
+        width={columns}
+        height={rows}
+        role="img"
+        aria-label={props.label}
+        onPointerMove={(event) => {
+          const [row, column] = cellAt(event);
+          setWords(props.wordsOf(row, column, values[row * columns + column]!));
+        }}
+        onClick={(event) => props.onCell?.(...cellAt(event))}
+      />
+      <p class="mono heat-words">{words || 'Point at a cell to read it.'}</p>
+    </>
+  );
+}

@@ -1,0 +1,38 @@
+/** What every page has: its styles, the theme button, and the service worker. Each entry imports this first. @module */
+import './style.css';
+import { BASE } from './base.js';
+
+const button = document.querySelector<HTMLButtonElement>('#theme')!;
+const dark = matchMedia('(prefers-color-scheme: dark)');
+const { dataset } = document.documentElement;
+const themeNow = (): string => dataset.theme || (dark.matches ? 'dark' : 'light');
+
+function label(): void {
+  button.textContent = themeNow() === 'dark' ? 'Light theme' : 'Dark theme';
+}
+button.hidden = false;
+button.addEventListener('click', () => {
+  dataset.theme = themeNow() === 'dark' ? 'light' : 'dark';
+  try {
+    localStorage.setItem('theme', dataset.theme);
+  } catch {
+    // Kept for this page only.
+  }
+  label();
+  dispatchEvent(new Event('themechange'));
+});
+dark.addEventListener('change', () => {
+  label();
+  dispatchEvent(new Event('themechange'));
+});
+label();
+
+if (import.meta.env.PROD && 'serviceWorker' in navigator)
+  addEventListener('load', async () => {
+    try {
+      await navigator.serviceWorker.register(`${BASE}sw.js`);
+      (await navigator.serviceWorker.ready).active?.postMessage('keep data');
+    } catch {
+      // Not on this host, or not allowed: the page works, but not offline.
+    }
+  });

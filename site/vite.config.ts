@@ -1,0 +1,19 @@
+import { defineConfig } from 'vite';
+import { dataFiles } from './build/data.js';
+import { offline } from './build/offline.js';
+import { pages } from './build/pages.js';
+
+export default defineConfig({
+  root: import.meta.dirname,
+  base: './', // servable under any path
+  appType: 'mpa',
+  plugins: [pages(), dataFiles(), offline()],
+  esbuild: { jsx: 'automatic', jsxImportSource: 'preact' },
+  worker: { format: 'es' },
+  build: {
+    target: 'es2022',
+    assetsInlineLimit: 0, // data: addresses would need a looser content security policy
+    modulePreload: { polyfill: false },
+    chunkSizeWarningLimit: 2000, // test/site asserts what each page loads
+  },
+});

@@ -1,0 +1,52 @@
+/** What holds for every page of the site: it opens under a sub-path, is accessible, fits a phone, and loads little. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { gzipSync } from 'node:zlib';
+import type { Browser } from 'playwright-core';
+import { PAGES } from '../../site/build/page-list.js';
+import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
+import { builtSite, DIST, serveSite, violations, visit } from '../support/site.js';
+
+/** Every script that a page loads before a user acts: its entry and what that imports statically. Bytes, gzipped. */
+function firstLoad(path: string): number {
+  const html = readFileSync(join(DIST, path, 'index.html'), 'utf8');
+  const files = new Set([...html.matchAll(/(?:src|href)="(?:\.\.?\/)*(assets\/[^"]+\.js)"/g)].map(([, file]) => file!));
+  for (const file of files)
+    for (const [, name] of readFileSync(join(DIST, file), 'utf8').matchAll(/(?:from|import)\s*"\.\/([^"]+\.js)"/g))
+      files.add(`assets/${name}`);
+  return [...files].reduce((sum, file) => sum + gzipSync(readFileSync(join(DIST, file))).length, 0);
+}
+
+test('Home loads at most 120 kB of script, gzipped', () => {
+  builtSite();
+  const bytes = firstLoad('');
+  assert.ok(bytes > 1000 && bytes <= 120_000, `${bytes} bytes`);
+});
+
+describe('every page of the site in Chromium', { skip: noBrowser, timeout: 300_000 }, () => {
+  let browser: Browser;
+  let site: Site;
+  before(async () => {
+    site = await serveSite();
+    browser = await openChromium(SOFTWARE_GPU);
+  });
+  after(async () => {
+    await browser.close();
+    site.close();
+  });
+  for (const { path } of PAGES)
+    for (const dark of [false, true])
+      test(`${path || 'home'} in ${dark ? 'dark' : 'light'} on a phone and a desktop`, async () => {
+        const { page, wrong } = await visit(browser, site, `${path}${path && '/'}`, { dark });
+        for (const width of [1440, 375]) {
+          await page.setViewportSize({ width, height: 800 });
+          assert.deepEqual(await violations(page), [], `axe-core at ${width} px`);
+          const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+          assert.ok(wide <= width, `at ${width} px the page is ${wide} px wide`);
+        }
+        assert.deepEqual(wrong, []);
+        await page.context().close();
+      });
+});

@@ -1,0 +1,90 @@
+/** The site as it is served: built once a process, under a path below the root, watched for what it must not do. */
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Browser, Page } from 'playwright-core';
+import { type Site, serve } from './browser.js';
+import { builtPackage, ROOT } from './build.js';
+
+/** Where the site's files are after {@link builtSite}. */
+export const DIST: string = join(ROOT, 'site/dist');
+/** The path that the tests serve it under. */
+export const UNDER = '/some/where/';
+
+let built = false;
+
+/** Builds site/dist, once a process. */
+export function builtSite(): void {
+  if (built) return;
+  builtPackage('cli');
+  const vite = join(ROOT, 'node_modules/vite/bin/vite.js');
+  const { status, stderr } = spawnSync(process.execPath, [vite, 'build', 'site', '--logLevel', 'warn'], {
+    cwd: ROOT,
+    encoding: 'utf8',
+  });
+  if (status !== 0) throw new Error(`vite build site: ${stderr}`);
+  built = true;
+}
+
+/** Headers of a cross-origin isolated site, where threads may be. */
+export const ISOLATED = {
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-embedder-policy': 'require-corp',
+};
+
+/** Builds and serves the site; the caller closes it. */
+export function serveSite(headers: Readonly<Record<string, string>> = {}): Promise<Site> {
+  builtSite();
+  return serve({ folders: { [UNDER]: DIST }, headers });
+}
+
+/** A page of the site, and what it did that it must not do: errors on the console, requests to other hosts. */
+export interface Watched {
+  readonly page: Page;
+  readonly wrong: readonly string[];
+}
+
+/**
+ * Opens a page of the site.
+ *
+ * @param path - below the site's root, such as `explore/?model=…`
+ */
+export async function visit(
+  browser: Browser,
+  site: Site,
+  path: string,
+  options: { readonly width?: number; readonly dark?: boolean } = {},
+): Promise<Watched> {
+  const page = await browser.newPage({
+    viewport: { width: options.width ?? 1280, height: 900 },
+    colorScheme: options.dark ? 'dark' : 'light',
+  });
+  const wrong: string[] = [];
+  page.on('console', (message) => {
+    if (message.type() === 'error') wrong.push(`console: ${message.text()}`);
+  });
+  page.on('pageerror', (error) => wrong.push(`error: ${error.message}`));
+  page.on('request', (request) => {
+    const url = new URL(request.url());
+    if (/^https?:$/.test(url.protocol) && url.origin !== site.origin) wrong.push(`request: ${url}`);
+  });
+  await page.goto(`${site.origin}${UNDER}${path}`);
+  await page.locator('main h1').first().waitFor();
+  return { page, wrong };
+}
+
+let axe: string | undefined;
+
+/** What axe-core finds on a page: `rule: the first element that breaks it`. */
+export async function violations(page: Page): Promise<readonly string[]> {
+  axe ??= readFileSync(join(ROOT, 'node_modules/axe-core/axe.min.js'), 'utf8');
+  await page.evaluate(axe);
+  return page.evaluate(async () => {
+    // biome-ignore lint/suspicious/noExplicitAny: axe-core put itself on the window.
+    const { violations } = await (globalThis as any).axe.run();
+    return violations.map(
+      ({ id, help, nodes }: { id: string; help: string; nodes: { html: string }[] }) =>
+        `${id}: ${help}: ${nodes[0]!.html.slice(0, 200)}`,
+    );
+  });
+}
