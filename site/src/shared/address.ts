@@ -30,12 +30,18 @@ export function toAddress(key: string, value: string | undefined): void {
  * @param initial - its value where the address does not have it; it is then not written
  * @param valid - which texts may be taken from the address; others become `initial`
  */
+export function useAddress(key: string, initial: string): [string, (value: string) => void];
 export function useAddress<T extends string>(
   key: string,
-  initial: T,
-  valid: (text: string) => text is T = (_text): _text is T => true,
-): [T, (value: T) => void] {
-  const [value, setValue] = useState<T>(() => {
+  initial: NoInfer<T>,
+  valid: (text: string) => text is T,
+): [T, (value: T) => void];
+export function useAddress(
+  key: string,
+  initial: string,
+  valid: (text: string) => boolean = () => true,
+): [string, (value: string) => void] {
+  const [value, setValue] = useState<string>(() => {
     const given = pending.get(key);
     return given !== null && valid(given) ? given : initial;
   });

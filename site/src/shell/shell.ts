@@ -8,7 +8,9 @@ const { dataset } = document.documentElement;
 const themeNow = (): string => dataset.theme || (dark.matches ? 'dark' : 'light');
 
 function label(): void {
-  button.textContent = themeNow() === 'dark' ? 'Light theme' : 'Dark theme';
+  const other = themeNow() === 'dark' ? 'Light' : 'Dark';
+  button.textContent = other;
+  button.setAttribute('aria-label', `${other} theme`);
 }
 button.hidden = false;
 button.addEventListener('click', () => {

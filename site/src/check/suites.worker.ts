@@ -1,0 +1,147 @@
+/** Runs conformance cases on a backend of this browser; the page only shows what comes back. @module */
+import { openWebnn, whyNotWebnn } from '@ropewalk/onnx';
+import {
+  type ConformanceCase,
+  extendedCases,
+  goldenOperatorSuite,
+  goldenRopeSuite,
+  publishedCases,
+  runCases,
+  type Verdict,
+  vectorCases,
+} from '@ropewalk/oracle';
+import { expose } from 'comlink';
+import { BACKENDS, type Backend, type OpPlan, openBackend, type Runner } from 'ropewalk';
+import { fetchSuite, suiteNames } from '../shared/vectors.js';
+
+/** The backends that the page offers, in the order of its table. */
+export type BackendName = 'cpu' | 'webgpu' | 'webnn' | 'reference';
+
+/** A case that ended. */
+export interface Ended {
+  readonly suite: string;
+  readonly label: string;
+  readonly verdict: Verdict;
+  /** The operator that ran; none where the case is a call that must be refused before anything runs. */
+  readonly op?: string;
+  /** The element type of its first tensor. */
+  readonly dtype?: string;
+}
+
+/** What a run says of itself. */
+export type Told =
+  | {
+      readonly kind: 'opened';
+      readonly description: string;
+      readonly notTaken: readonly string[];
+      readonly total: number;
+    }
+  | { readonly kind: 'ended'; readonly results: readonly Ended[] };
+
+/** What a run is asked. */
+export interface Asked {
+  /** The site's root. */
+  readonly base: string;
+  readonly backend: BackendName;
+  /** Cases whose line or suite has this text; all where it is empty. */
+  readonly filter: string;
+}
+
+/** The element type of the tensor that an operator computes on. */
+function dtypeOf(plan: OpPlan): string {
+  if (plan.op === 'rope') return plan.parts[0]!.x.dtype;
+  const { x, q, a, values, logits, gate, out } = plan as unknown as Readonly<Record<string, { dtype?: string }>>;
+  return [x, q, a, values, logits, gate, out].find((one) => typeof one?.dtype === 'string')?.dtype ?? '';
+}
+
+/** Every case of every suite, as `ropewalk check` has them. */
+async function allCases(base: string): Promise<ConformanceCase[]> {
+  const names = await suiteNames(base);
+  const folders = await Promise.all(names.map((name) => fetchSuite(base, name)));
+  return [
+    ...publishedCases(),
+    ...extendedCases(),
+    ...goldenRopeSuite(),
+    ...goldenOperatorSuite(),
+    ...folders.flatMap(vectorCases),
+  ];
+}
+
+/** The next task, so that messages from the page arrive. */
+function breath(): Promise<void> {
+  const { port1, port2 } = new MessageChannel();
+  return new Promise((resolve) => {
+    port1.onmessage = () => {
+      port1.close();
+      resolve();
+    };
+    port2.postMessage(null);
+  });
+}
+
+let paused = false;
+
+const suites = {
+  /** Why a backend cannot open in this browser, or undefined when it can. */
+  async whyNot(name: BackendName): Promise<string | undefined> {
+    return name === 'webnn' ? whyNotWebnn() : BACKENDS.find((entry) => entry.name === name)!.whyNot();
+  },
+
+  pause(on: boolean): void {
+    paused = on;
+  },
+
+  /**
+   * Runs cases to the end.
+   *
+   * @param tell - called about ten times a second
+   * @throws when the device is lost: the cases after that are not run
+   */
+  async run({ base, backend: name, filter }: Asked, tell: (told: Told) => void): Promise<void> {
+    const needle = filter.toLowerCase();
+    const cases = (await allCases(base)).filter(
+      ({ suite, label }) => suite.toLowerCase() === needle || label.toLowerCase().includes(needle),
+    );
+    const backend: Backend = name === 'webnn' ? await openWebnn() : await openBackend(name);
+    const { description, notTaken } = backend.capabilities();
+    tell({ kind: 'opened', description, notTaken, total: cases.length });
+    let plan: OpPlan | undefined;
+    const watched: Runner = {
+      name: backend.name,
+      allocate: (dtype, shape) => backend.allocate(dtype, shape),
+      whyNot: (asked) => {
+        plan ??= asked; // a case's first call says what it tests
+        return backend.whyNot(asked);
+      },
+      run: (asked) => {
+        plan ??= asked;
+        backend.run(asked);
+      },
+      finish: () => backend.finish(),
+    };
+    let results: Ended[] = [];
+    let told = performance.now();
+    try {
+      for await (const { suite, label, verdict } of runCases(cases, watched)) {
+        results.push({ suite, label, verdict, ...(plan && { op: plan.op, dtype: dtypeOf(plan) }) });
+        plan = undefined;
+        const lost = verdict.status === 'fail' && /the device was lost[^.]*/.exec(verdict.detail);
+        if (lost) throw new Error(`After ${label}, ${lost[0]}. Load the page again to go on.`);
+        if (performance.now() - told < 100) continue;
+        tell({ kind: 'ended', results });
+        results = [];
+        await breath();
+        while (paused) await new Promise((done) => setTimeout(done, 100));
+        told = performance.now();
+      }
+    } finally {
+      tell({ kind: 'ended', results });
+      backend.dispose();
+    }
+  },
+};
+
+/** What the page calls. */
+export type Suites = typeof suites;
+
+expose(suites);

@@ -1,0 +1,81 @@
+/** The page Check: every suite on cpu and webgpu in Chromium, filtered, stopped, and kept. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { after, before, describe, test } from 'node:test';
+import type { Browser } from 'playwright-core';
+import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
+import { ISOLATED, serveSite, violations, visit } from '../support/site.js';
+
+describe('Check in Chromium', { skip: noBrowser, timeout: 300_000 }, () => {
+  let browser: Browser;
+  let site: Site;
+  before(async () => {
+    site = await serveSite(ISOLATED);
+    browser = await openChromium(SOFTWARE_GPU);
+  });
+  after(async () => {
+    await browser.close();
+    site.close();
+  });
+
+  test('every suite is right on cpu, with its table, downloads and report', async () => {
+    const { page, wrong } = await visit(browser, site, 'check/?backends=cpu+webnn');
+    await page.getByRole('button', { name: 'Run', exact: true }).click();
+    await page.getByText(/^\d+ cases ran, 0 are wrong\.$/).waitFor();
+    const cards = await page.locator('.check-runs').innerText();
+    assert.match(cards, /(\d+) of \1: \1 right, 0 wrong, 0 not supported/);
+    assert.match(cards, /webnn\s+not there\s+this browser has no navigator\.ml/);
+    await page.getByRole('button', { name: /^rope bf16 on cpu: \d+ right$/ }).click();
+    assert.match(page.url(), /cell=cpu%2Frope\+bf16|backends/);
+    assert.ok((await page.locator('.check-cases li').count()) > 10);
+    const [json] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('button', { name: 'Save as JSON lines' }).click(),
+    ]);
+    const lines = readFileSync(await json.path(), 'utf8')
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    assert.ok(lines.length > 700 && lines.every(({ backend, status }) => backend === 'cpu' && status === 'ok'));
+    const [junit] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('button', { name: 'Save cpu as JUnit' }).click(),
+    ]);
+    assert.match(readFileSync(await junit.path(), 'utf8'), new RegExp(`tests="${lines.length}" failures="0"`));
+    assert.deepEqual(await violations(page), []);
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+
+  test('a suite on webgpu leaves the page responsive, pauses and stops', async () => {
+    const { page, wrong } = await visit(browser, site, 'check/?backends=webgpu&filter=published');
+    await page.evaluate(() => {
+      const long: number[] = [];
+      Object.assign(globalThis, { long });
+      new PerformanceObserver((list) => long.push(...list.getEntries().map(({ duration }) => duration))).observe({
+        entryTypes: ['longtask'],
+      });
+    });
+    await page.getByRole('button', { name: 'Run', exact: true }).click();
+    await page.getByText(/^96 cases ran, 0 are wrong\.$/).waitFor({ timeout: 120_000 });
+    assert.match(await page.locator('.check-runs').innerText(), /WebGPU on google swiftshader/);
+    const long = await page.evaluate(() => (globalThis as unknown as { long: number[] }).long);
+    assert.deepEqual(
+      long.filter((duration) => duration > 100),
+      [],
+    );
+    await page.getByRole('searchbox').fill('');
+    await page.getByRole('button', { name: 'Run', exact: true }).click();
+    await page.getByText(/^[1-9]\d* cases so far/).waitFor();
+    await page.getByRole('button', { name: 'Pause' }).click();
+    await page.waitForTimeout(500);
+    const so = await page.getByRole('status').first().textContent();
+    await page.waitForTimeout(500);
+    assert.equal(await page.getByRole('status').first().textContent(), so);
+    await page.getByRole('button', { name: 'Go on' }).click();
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await page.locator('.check-runs').getByText('Stopped.').waitFor();
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+});
