@@ -5,6 +5,8 @@ import { LAYOUT } from './layout.js';
 import { MEMORY } from './memory.js';
 import { POSITIONS } from './positions.js';
 import { RIGHT } from './right.js';
+import { UNSEEN_RIGHT } from './unseen-right.js';
+import { UNSEEN_WRONG } from './unseen-wrong.js';
 import { WRONG_16_BIT } from './wrong-16bit.js';
 import { WRONG_FREQUENCIES } from './wrong-frequencies.js';
 import { WRONG_PRECISION } from './wrong-precision.js';
@@ -20,4 +22,6 @@ export const STRANGERS: readonly Stranger[] = [
   ...MEMORY,
   ...POSITIONS,
   ...AXES,
+  ...UNSEEN_RIGHT,
+  ...UNSEEN_WRONG,
 ];

@@ -195,4 +195,14 @@ export const NAMES: Readonly<Record<string, readonly string[]>> = {
   'sines-table-bf16': ids('sine-from-table'),
   'sines-taylor': ids('sine-polynomial-too-short'),
   'sines-taylor-16': ids('sine-polynomial-too-short'),
+
+  'unseen-base-local': ids('base-of-other-layers'),
+  'unseen-oss-magnitude-twice': ids('magnitude-squared'),
+  'unseen-gptj-backward': SIGN,
+  'unseen-phi-2-partners': PAIRS,
+  'unseen-position-doubled': ids('rotated-twice'),
+  'unseen-position-12-bits': ids('table-wraps'),
+  'unseen-head-offset': ids('position-plus-head'),
+  'unseen-f16-angle': ids('angle-in-f16'),
+  'unseen-store-truncates': ids('output-rounded-toward-zero'),
 };
