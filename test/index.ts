@@ -143,4 +143,5 @@ import './ropewalk/ops/rope-parts.test.js';
 import './ropewalk/ops/rope.test.js';
 import './ropewalk/ops/runner.test.js';
 import './site/check.test.js';
+import './site/generate.test.js';
 import './site/pages.test.js';

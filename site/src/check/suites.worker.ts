@@ -12,6 +12,7 @@ import {
 } from '@ropewalk/oracle';
 import { expose } from 'comlink';
 import { BACKENDS, type Backend, type OpPlan, openBackend, type Runner } from 'ropewalk';
+import { breath } from '../shared/breath.js';
 import { fetchSuite, suiteNames } from '../shared/vectors.js';
 
 /** The backends that the page offers, in the order of its table. */
@@ -65,18 +66,6 @@ async function allCases(base: string): Promise<ConformanceCase[]> {
     ...goldenOperatorSuite(),
     ...folders.flatMap(vectorCases),
   ];
-}
-
-/** The next task, so that messages from the page arrive. */
-function breath(): Promise<void> {
-  const { port1, port2 } = new MessageChannel();
-  return new Promise((resolve) => {
-    port1.onmessage = () => {
-      port1.close();
-      resolve();
-    };
-    port2.postMessage(null);
-  });
 }
 
 let paused = false;

@@ -1,0 +1,173 @@
+/** Loads a model and generates: the page only shows what comes back. @module */
+import {
+  type ByteSource,
+  type ChatMessage,
+  type FileData,
+  fetchSource,
+  type Generation,
+  generate,
+  type LoadProgress,
+  loadModel,
+  type Model,
+  type ModelMemory,
+} from '@ropewalk/model';
+import { expose } from 'comlink';
+import { BACKENDS } from 'ropewalk';
+import { breath } from '../shared/breath.js';
+
+/** Where a model comes from. */
+export type Source =
+  /** The model in the box; the site's root. */
+  | { readonly kind: 'box'; readonly base: string }
+  | { readonly kind: 'files'; readonly files: readonly File[] }
+  /** The address of a GGUF file, or of a folder in HuggingFace's form. */
+  | { readonly kind: 'address'; readonly address: string };
+
+/** What runs it. */
+export interface How {
+  readonly backend: 'cpu' | 'webgpu';
+  /** Tokens of the context. */
+  readonly context: number;
+}
+
+/** A model that was looked at; nothing of it is in memory. */
+export interface Looked {
+  readonly architecture: string;
+  readonly layers: number;
+  readonly vocabulary: number;
+  /** The longest context that the model knows. */
+  readonly maxContext: number;
+  readonly memory: ModelMemory;
+}
+
+/** A model that is loaded. */
+export interface Loaded {
+  readonly backend: string;
+  readonly hasChat: boolean;
+}
+
+/** What to generate from. */
+export interface Wish {
+  readonly prompt: string | readonly ChatMessage[];
+  readonly maxTokens: number;
+  readonly temperature: number;
+  readonly topP: number;
+  readonly topK: number;
+  readonly seed?: number;
+}
+
+/** Files of a folder on a server: those that must be there, and those that may be. */
+const NEEDED = ['config.json', 'tokenizer.json'];
+const OPTIONAL = ['tokenizer_config.json', 'generation_config.json', 'chat_template.jinja'];
+const INDEX = 'model.safetensors.index.json';
+
+async function fromAddress(address: string): Promise<Map<string, ByteSource>> {
+  const url = new URL(address);
+  const last = decodeURIComponent(url.pathname.split('/').at(-1) ?? '');
+  if (last.endsWith('.gguf')) return new Map([[last, await fetchSource(url)]]);
+  const folder = new URL(url);
+  if (!folder.pathname.endsWith('/')) folder.pathname += '/';
+  const at = (name: string): Promise<ByteSource> => fetchSource(new URL(name, folder));
+  const files = new Map<string, ByteSource>();
+  for (const name of NEEDED) files.set(name, await at(name));
+  for (const name of OPTIONAL)
+    await at(name).then(
+      (source) => files.set(name, source),
+      () => undefined,
+    );
+  const index = await at(INDEX).catch(() => undefined);
+  if (index === undefined) return files.set('model.safetensors', await at('model.safetensors'));
+  files.set(INDEX, index);
+  const { weight_map } = JSON.parse(new TextDecoder().decode(await index.read(0, index.size)));
+  for (const name of new Set(Object.values(weight_map ?? {}).map(String))) files.set(name, await at(name));
+  return files;
+}
+
+async function filesOf(source: Source): Promise<Map<string, FileData>> {
+  if (source.kind === 'files') return new Map(source.files.map((file) => [file.name, file]));
+  if (source.kind === 'address') return fromAddress(source.address);
+  return new Map([['model-q8_0.gguf', await fetchSource(`${source.base}data/marline/model-q8_0.gguf`)]]);
+}
+
+/** Ends loading when the headers are read. */
+const ENOUGH = Symbol('enough');
+
+let model: Model | undefined;
+let files: Map<string, FileData> | undefined;
+let stop = new AbortController();
+
+const models = {
+  /** Why a backend cannot open in this browser, or undefined when it can. */
+  async whyNot(name: How['backend']): Promise<string | undefined> {
+    return BACKENDS.find((entry) => entry.name === name)!.whyNot();
+  },
+
+  /** Reads the headers of a model, and says what memory it would take. What was loaded before is freed. */
+  async look(source: Source, { backend, context }: How): Promise<Looked> {
+    model?.dispose();
+    model = undefined;
+    files = await filesOf(source);
+    let looked: Looked | undefined;
+    const look = (most?: number): Promise<unknown> =>
+      loadModel(files!, {
+        backend,
+        context: (config) => Math.min(most ?? config.maxContext, config.maxContext),
+        onMemory(memory, { architecture, numLayers, vocabSize, maxContext }) {
+          looked = { architecture, layers: numLayers, vocabulary: vocabSize, maxContext, memory };
+          throw ENOUGH;
+        },
+      });
+    await look(context).catch((error) => {
+      if (error !== ENOUGH) throw error;
+    });
+    return looked!;
+  },
+
+  /** Loads the model that was looked at last. */
+  async load({ backend, context }: How, onProgress: (progress: LoadProgress) => void): Promise<Loaded> {
+    model?.dispose();
+    model = undefined;
+    let told = 0;
+    model = await loadModel(files!, {
+      backend,
+      context: (config) => Math.min(context, config.maxContext),
+      onProgress(progress) {
+        if (performance.now() - told < 50) return;
+        told = performance.now();
+        onProgress(progress);
+      },
+    });
+    return { backend: model.backend, hasChat: model.tokenizer.chatTemplate !== undefined };
+  },
+
+  /** Generates; `onText` gets pieces of the text and the tokens so far. */
+  async generate({ prompt, ...options }: Wish, onText: (text: string, tokens: number) => void): Promise<Generation> {
+    stop = new AbortController();
+    let text = '';
+    let tokens = 0;
+    let told = performance.now();
+    for await (const item of generate(model!, prompt as string, { ...options, signal: stop.signal })) {
+      text += item.text;
+      if (item.end) {
+        onText(text, item.end.tokens.length);
+        return item.end;
+      }
+      tokens++;
+      if (performance.now() - told < 40) continue;
+      onText(text, tokens);
+      text = '';
+      await breath();
+      told = performance.now();
+    }
+    throw new Error('unreachable: a generation ends with its end');
+  },
+
+  stop(): void {
+    stop.abort();
+  },
+};
+
+/** What the page calls. */
+export type Models = typeof models;
+
+expose(models);

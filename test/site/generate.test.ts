@@ -1,0 +1,86 @@
+/** The page Generate: the model in the box writes what Node writes, from the site and from dropped files. */
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import type { Browser, Page } from 'playwright-core';
+import { generate } from '../../packages/model/src/index.js';
+import { loadModelFolder, loadModelPath } from '../../packages/model/src/node.js';
+import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
+import { ROOT } from '../support/build.js';
+import { ISOLATED, serveSite, violations, visit } from '../support/site.js';
+
+const BOX = join(ROOT, 'models/marline');
+const PROMPT = 'Call me';
+
+/** What Node writes after the prompt. */
+async function written(load: typeof loadModelPath, path: string): Promise<string> {
+  const model = await load(path, { backend: 'cpu', threads: 1 });
+  for await (const { end } of generate(model, PROMPT, { maxTokens: 24, temperature: 0 })) {
+    if (!end) continue;
+    model.dispose();
+    return end.text;
+  }
+  throw new Error('no end');
+}
+
+describe('Generate in Chromium', { skip: noBrowser, timeout: 180_000 }, () => {
+  let browser: Browser;
+  let site: Site;
+  before(async () => {
+    site = await serveSite(ISOLATED);
+    browser = await openChromium(SOFTWARE_GPU);
+  });
+  after(async () => {
+    await browser.close();
+    site.close();
+  });
+  /** Loads what was looked at and generates; @returns prompt and text */
+  async function text(page: Page): Promise<string> {
+    await page.getByRole('button', { name: 'Load', exact: true }).click();
+    await page.getByText(/^loaded on/).waitFor();
+    await page.getByRole('button', { name: 'Generate' }).click();
+    await page
+      .getByText(/^24 tokens at [\d.]+ tokens\/s; .*the limit of tokens was reached\.$/)
+      .waitFor({ timeout: 120_000 });
+    return (await page.getByRole('region', { name: 'Generated text' }).textContent())!;
+  }
+  const SET = `prompt=${encodeURIComponent(PROMPT)}&max=24&temperature=0`;
+
+  for (const backend of ['cpu', 'webgpu'])
+    test(`the model in the box on ${backend}`, async () => {
+      const { page, wrong } = await visit(browser, site, `generate/?backend=${backend}&${SET}`);
+      await page.getByRole('button', { name: 'Look at it' }).click();
+      await page.getByText('llama, 4 layers, 1024 tokens in the vocabulary').waitFor();
+      const expected = await written(loadModelPath, join(BOX, 'model-q8_0.gguf'));
+      assert.equal(await text(page), PROMPT + expected);
+      assert.deepEqual(await violations(page), []);
+      assert.deepEqual(wrong, []);
+      await page.context().close();
+    });
+
+  test('a dropped HuggingFace folder; a file that is no model before it', async () => {
+    const { page, wrong } = await visit(browser, site, `generate/?from=files&${SET}`);
+    await page.locator('input[type=file]').setInputFiles(join(ROOT, 'README.md'));
+    await page.locator('.notice.error').waitFor();
+    assert.match(await page.locator('.notice.error').innerText(), /README\.md.*Choose another model/s);
+    const names = ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors'];
+    await page.locator('input[type=file]').setInputFiles(names.map((name) => join(BOX, name)));
+    await page.getByText('llama, 4 layers').waitFor();
+    assert.equal(await text(page), PROMPT + (await written(loadModelFolder, BOX)));
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+
+  test('a long text stops when told to', async () => {
+    const { page, wrong } = await visit(browser, site, 'generate/?max=200&context=256&seed=3');
+    await page.getByRole('button', { name: 'Look at it' }).click();
+    await page.getByRole('button', { name: 'Load', exact: true }).click();
+    await page.getByText(/^loaded on/).waitFor();
+    await page.getByRole('button', { name: 'Generate' }).click();
+    await page.getByText(/^[1-9]\d* tokens$/).waitFor();
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await page.getByText(/seed 3; (stopped|the limit of tokens was reached)\.$/).waitFor();
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+});
