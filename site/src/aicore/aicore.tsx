@@ -1,9 +1,441 @@
-/** AiCore. @module */
+/** AI Core: RoPE kernels on the modelled Ascend AI Core, cycle by cycle. @module */
 import '../shell/shell.js';
+import './aicore.css';
+import {
+  CHIPS,
+  type ChipName,
+  type KernelName,
+  type KernelRun,
+  type MeasuredKernel,
+  QUEUES,
+  ROPE_KERNELS,
+} from '@ropewalk/ascend';
+import { proxy } from 'comlink';
 import { render } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { useAddress, useAddressNumber } from '../shared/address.js';
+import { download } from '../shared/copy.js';
+import { Failure } from '../shared/failure.js';
+import { type Helper, helper } from '../shared/worker.js';
+import { BASE } from '../shell/base.js';
+import type { Asked, Kernels } from './kernel.worker.js';
+
+/** About ten seconds of the slowest kernel. */
+const MAX_ELEMENTS = 2 ** 22;
+
+const KERNELS = Object.keys(ROPE_KERNELS) as KernelName[];
+const CHIP_NAMES = Object.keys(CHIPS) as ChipName[];
+const DTYPES = ['f16', 'bf16', 'f32'] as const;
+const PAIRINGS = ['interleaved', 'half'] as const;
+
+const oneOf =
+  <T extends string>(names: readonly T[]) =>
+  (text: string): text is T =>
+    (names as readonly string[]).includes(text);
+const isShape = (text: string): text is string => shapeOf(text) !== undefined;
+
+/** `1,128,32,128` as numbers; undefined for anything else. */
+function shapeOf(text: string): Asked['call']['shape'] | undefined {
+  const numbers = text.split(/[,\s×x]+/).map(Number);
+  const fits = numbers.length === 4 && numbers.every((n) => Number.isInteger(n) && n > 0);
+  return fits && numbers.reduce((a, b) => a * b) <= MAX_ELEMENTS
+    ? (numbers as [number, number, number, number])
+    : undefined;
+}
+
+const whole = (n: number): string => Math.round(n).toLocaleString('en');
+const percent = (part: number, of: number): string => (of > 0 ? `${Math.round((100 * part) / of)} %` : '0 %');
+
+/** Time in words: a band only where the calibration has one. */
+function microseconds({ microseconds: time, microsecondsBand: band, outcome }: KernelRun): string {
+  if (time === undefined) return outcome;
+  return `${time.toFixed(1)} µs (${typeof band === 'object' ? band.map((n) => n.toFixed(0)).join(' to ') : band})`;
+}
+
+const words = ({ kernel, call, chip, cores, tiling }: Asked): string =>
+  [
+    kernel,
+    `[${call.shape.join(', ')}]`,
+    call.dtype,
+    call.pairing,
+    chip,
+    cores === undefined ? '' : `${cores} cores`,
+    ...Object.entries({ blocks: tiling.blocks, 'rows a tile': tiling.tileRows, buffers: tiling.buffers })
+      .filter(([, n]) => n !== undefined)
+      .map(([name, n]) => `${n} ${name}`),
+  ]
+    .filter(Boolean)
+    .join(', ');
+
+function Select<T extends string>(props: {
+  readonly label: string;
+  readonly value: T;
+  readonly of: readonly T[];
+  readonly onChange: (value: T) => void;
+}) {
+  return (
+    <label class="field">
+      <span>{props.label}</span>
+      <select value={props.value} onChange={(event) => props.onChange(event.currentTarget.value as T)}>
+        {props.of.map((name) => (
+          <option key={name}>{name}</option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+/** A count that may be left to the kernel. */
+function Count(props: { readonly label: string; readonly value: number; readonly onChange: (value: number) => void }) {
+  return (
+    <label class="field">
+      <span>{props.label}</span>
+      <input
+        type="number"
+        min={1}
+        max={65535}
+        placeholder="its own choice"
+        value={props.value || ''}
+        onChange={(event) =>
+          props.onChange(Math.min(65535, Math.max(0, Math.trunc(event.currentTarget.valueAsNumber || 0))))
+        }
+      />
+    </label>
+  );
+}
+
+function Timeline({
+  run,
+  ask,
+}: {
+  readonly run: KernelRun;
+  readonly ask: (task: (k: Kernels) => unknown) => Promise<string>;
+}) {
+  const last = Math.max(2, Math.ceil(run.blocks[run.slowest]?.cycles ?? run.cycles));
+  const [from, setFrom] = useState(0);
+  const [width, setWidth] = useState(Math.min(last, 3000));
+  const [svg, setSvg] = useState('');
+  const drag = useRef<{ readonly x: number; readonly from: number } | undefined>(undefined);
+  const clamp = (cycle: number, span = width): number =>
+    Math.round(Math.min(Math.max(cycle, 0), Math.max(0, last - span)));
+  const zoom = (factor: number): void => {
+    const next = Math.round(Math.min(last, Math.max(20, width * factor)));
+    setFrom(clamp(from + (width - next) / 2, next));
+    setWidth(next);
+  };
+  useEffect(() => {
+    let current = true;
+    ask((kernels) => kernels.timeline(from, from + width)).then(
+      (text) => current && setSvg(text),
+      () => undefined,
+    );
+    return () => {
+      current = false;
+    };
+  }, [run, from, width]);
+  return (
+    <>
+      <div class="actions">
+        <button type="button" onClick={() => zoom(0.5)}>
+          Zoom in
+        </button>
+        <button type="button" onClick={() => zoom(2)}>
+          Zoom out
+        </button>
+        <button
+          type="button"
+          onClick={() => {
+            setFrom(0);
+            setWidth(last);
+          }}
+        >
+          Whole block
+        </button>
+        <span class="muted">
+          cycles {whole(from)} to {whole(from + width)} of {whole(last)}
+        </span>
+      </div>
+      <label class="field">
+        <span>First cycle</span>
+        <input
+          type="range"
+          min={0}
+          max={Math.max(0, last - width)}
+          value={from}
+          onInput={(event) => setFrom(event.currentTarget.valueAsNumber)}
+        />
+      </label>
+      <figure>
+        <div
+          class="aicore-timeline"
+          // timelineSvg escapes every text.
+          dangerouslySetInnerHTML={{ __html: svg }}
+          onPointerDown={(event) => {
+            drag.current = { x: event.clientX, from };
+          }}
+          onPointerMove={({ currentTarget, clientX, buttons }) => {
+            if (drag.current && buttons > 0 && currentTarget.clientWidth > 0)
+              setFrom(clamp(drag.current.from - ((clientX - drag.current.x) / currentTarget.clientWidth) * width));
+          }}
+        />
+        <figcaption>
+          Block 0: a lane for each queue, S scalar, V vector, MTE2 loads, MTE3 stores. Drag to move; point at a bar for
+          the kernel's statement, its bytes, and what it waited for.
+        </figcaption>
+      </figure>
+    </>
+  );
+}
+
+function Report({ measured: { run, rows, right, worst, firstWrong } }: { readonly measured: MeasuredKernel }) {
+  const block = run.blocks[run.slowest];
+  const { load, store, least } = run.bytes;
+  const { used, capacity, buffers } = run.unifiedBuffer;
+  const facts: readonly [string, string][] = [
+    ['cycles', whole(run.cycles)],
+    ['modelled time', microseconds(run)],
+    ['rows right', `${whole(right)} of ${whole(rows)}`],
+    ['largest difference to the exact value', worst.toExponential(1)],
+    ['blocks, waves', `${run.blockCount}, ${run.waves}`],
+    ['bytes loaded, fewest possible', `${whole(load)}, ${whole(least.load)}`],
+    ['bytes stored, fewest possible', `${whole(store)}, ${whole(least.store)}`],
+    ['unified buffer used', `${whole(used)} of ${whole(capacity)} bytes`],
+    ...QUEUES.map((queue): [string, string] => [`${queue} is busy`, percent(run.busy[queue], block?.cycles ?? 0)]),
+  ];
+  return (
+    <>
+      <dl class="aicore-facts">
+        {facts.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
+      {run.bottleneck && <p class="notice">{run.bottleneck.advice}</p>}
+      {firstWrong && (
+        <p class="notice error">
+          The first wrong element: row {firstWrong.row}, element {firstWrong.column} is {firstWrong.got}; exact is{' '}
+          {firstWrong.exact}, and {firstWrong.bound.toPrecision(2)} off is allowed.
+        </p>
+      )}
+      <h3>Findings beside the statement</h3>
+      {run.findings.length === 0 ? (
+        <p>
+          <span class="tag good">none</span> No access past a tensor, no race, no hang, no byte unread or unwritten.
+        </p>
+      ) : (
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: a wide table is scrolled with the arrow keys.
+        <section class="scroll" tabIndex={0} aria-label="Findings">
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">The kernel's statement</th>
+                <th scope="col">Finding</th>
+                <th scope="col">Times</th>
+              </tr>
+            </thead>
+            <tbody>
+              {run.findings.map(({ kind, line, message, count }) => (
+                <tr key={line + kind + message}>
+                  <th scope="row" class="aicore-line">
+                    {line}
+                  </th>
+                  <td>
+                    <span class="tag bad">{kind}</span> {message}
+                  </td>
+                  <td>{whole(count)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </section>
+      )}
+      <details>
+        <summary>Buffers</summary>
+        <ul>
+          {buffers.map(({ name, kind, offset, size, num }) => (
+            <li key={name}>
+              <code>{name}</code>: {kind}, {num} × {size} bytes from {offset}
+            </li>
+          ))}
+        </ul>
+      </details>
+    </>
+  );
+}
+
+/** A run in the table of comparisons. */
+interface Compared {
+  readonly asked: Asked;
+  readonly run: KernelRun;
+  readonly allRight: boolean;
+}
 
 function AiCore() {
-  return <h1>The AI Core</h1>;
+  const [kernel, setKernel] = useAddress('kernel', 'fast', oneOf(KERNELS));
+  const [shape, setShape] = useAddress('shape', '1,128,32,128', isShape);
+  const [dtype, setDtype] = useAddress('dtype', 'f16', oneOf(DTYPES));
+  const [pairing, setPairing] = useAddress('pairing', 'interleaved', oneOf(PAIRINGS));
+  const [chip, setChip] = useAddress('chip', '910B3', oneOf(CHIP_NAMES));
+  const count = { min: 0, max: 65535 };
+  const [cores, setCores] = useAddressNumber('cores', 0, count);
+  const [blocks, setBlocks] = useAddressNumber('blocks', 0, count);
+  const [tileRows, setTileRows] = useAddressNumber('tile', 0, count);
+  const [buffers, setBuffers] = useAddressNumber('buffers', 0, count);
+  const [typed, setTyped] = useState(shape);
+  const [busy, setBusy] = useState<number>();
+  const [measured, setMeasured] = useState<MeasuredKernel>();
+  const [history, setHistory] = useState<readonly Compared[]>([]);
+  const [error, setError] = useState<unknown>();
+  const worker = useRef<Helper<Kernels> | undefined>(undefined);
+  const call = <R,>(task: Parameters<Helper<Kernels>['call']>[0]): Promise<R> => {
+    worker.current ??= helper<Kernels>(new Worker(new URL('./kernel.worker.ts', import.meta.url), { type: 'module' }));
+    return worker.current.call(task) as Promise<R>;
+  };
+
+  async function measure(): Promise<void> {
+    const dims = shapeOf(typed);
+    if (dims === undefined) {
+      setError(
+        new Error(
+          `The shape takes four whole numbers, batch, tokens, heads and head_dim, of at most ${whole(MAX_ELEMENTS)} elements.`,
+        ),
+      );
+      return;
+    }
+    setShape(typed);
+    setError(undefined);
+    setMeasured(undefined);
+    setBusy(0);
+    const asked: Asked = {
+      kernel,
+      call: { shape: dims, dtype, pairing, rotaryDim: dims[3], base: 10000, batchPositions: false, tableLen: dims[1] },
+      chip,
+      ...(cores > 0 && { cores }),
+      tiling: { ...(blocks > 0 && { blocks }), ...(tileRows > 0 && { tileRows }), ...(buffers > 0 && { buffers }) },
+    };
+    try {
+      const onBlock = proxy((done: number, total: number) => setBusy(done / total));
+      const result = await call<MeasuredKernel>(
+        (kernels) => kernels.measure(asked, onBlock) as Promise<MeasuredKernel>,
+      );
+      setMeasured(result);
+      setHistory((now) => [...now, { asked, run: result.run, allRight: result.right === result.rows }]);
+    } catch (failure) {
+      setError(failure);
+    } finally {
+      setBusy(undefined);
+    }
+  }
+  function stop(): void {
+    worker.current?.end();
+    worker.current = undefined;
+  }
+  useEffect(() => {
+    void measure(); // what the address says
+    return stop;
+  }, []);
+  const best = Math.min(...history.filter(({ allRight }) => allRight).map(({ run }) => run.cyclesPerRow));
+  return (
+    <>
+      <h1>RoPE on the Ascend AI Core</h1>
+      <p class="lead">
+        RoPE kernels in the calls of AscendC, on a model of the vector core of architecture 2201. It computes, counts
+        cycles, and reports faults. It is a model: no NPU runs here, and times are modelled from 13 public device rows.{' '}
+        <a href={`${BASE}docs/aicore/`}>How it works</a>
+      </p>
+      <div class="fields">
+        <Select label="Kernel" value={kernel} of={KERNELS} onChange={setKernel} />
+        <label class="field">
+          <span>Shape: batch, tokens, heads, head_dim</span>
+          <input type="text" value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
+        </label>
+        <Select label="dtype" value={dtype} of={DTYPES} onChange={setDtype} />
+        <Select label="Pairs" value={pairing} of={PAIRINGS} onChange={setPairing} />
+        <Select label="Chip" value={chip} of={CHIP_NAMES} onChange={setChip} />
+        <Count label="Cores" value={cores} onChange={setCores} />
+        <Count label="Blocks" value={blocks} onChange={setBlocks} />
+        <Count label="Rows a tile" value={tileRows} onChange={setTileRows} />
+        <Count label="Buffers" value={buffers} onChange={setBuffers} />
+      </div>
+      <div class="actions">
+        <button type="button" class="primary" disabled={busy !== undefined} onClick={() => void measure()}>
+          Run on the model
+        </button>
+        <button type="button" disabled={busy === undefined} onClick={stop}>
+          Stop
+        </button>
+      </div>
+      {busy !== undefined && <progress max={1} value={busy} aria-label="Blocks that ran" />}
+      <Failure error={error} />
+      <p role="status" class="visually-hidden">
+        {measured &&
+          `${measured.run.kernel}: ${whole(measured.run.cycles)} cycles, ${measured.run.findings.length} findings`}
+      </p>
+      {measured && (
+        <>
+          <h2>{measured.run.kernel} kernel</h2>
+          <Report measured={measured} />
+          <h2>Timeline</h2>
+          <Timeline run={measured.run} ask={(task) => call<string>(task as never)} />
+          <div class="actions">
+            <button
+              type="button"
+              onClick={() =>
+                void call<string>((kernels) => kernels.trace()).then((text) =>
+                  download('trace.json', text, 'application/json'),
+                )
+              }
+            >
+              Save block 0 for Perfetto
+            </button>
+          </div>
+        </>
+      )}
+      {history.length > 0 && (
+        <>
+          <h2>Runs beside each other</h2>
+          {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a wide table is scrolled with the arrow keys. */}
+          <section class="scroll" tabIndex={0} aria-label="Runs">
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">Run</th>
+                  <th scope="col" class="number">
+                    Cycles
+                  </th>
+                  <th scope="col" class="number">
+                    Cycles a written row
+                  </th>
+                  <th scope="col" class="number">
+                    Times the best right one
+                  </th>
+                  <th scope="col">Modelled time</th>
+                  <th scope="col">Result</th>
+                </tr>
+              </thead>
+              <tbody>
+                {history.map(({ asked, run, allRight }, i) => (
+                  <tr key={i}>
+                    <th scope="row">{words(asked)}</th>
+                    <td class="number">{whole(run.cycles)}</td>
+                    <td class="number">{run.cyclesPerRow.toFixed(1)}</td>
+                    <td class="number">{Number.isFinite(best) ? (run.cyclesPerRow / best).toFixed(2) : '–'}</td>
+                    <td>{microseconds(run)}</td>
+                    <td>
+                      <span class={`tag ${allRight ? 'good' : 'bad'}`}>{allRight ? 'right' : 'wrong'}</span>{' '}
+                      {run.findings.length > 0 && `${run.findings.length} findings`}
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </section>
+        </>
+      )}
+    </>
+  );
 }
 
 render(<AiCore />, document.querySelector('#main')!);

@@ -1,0 +1,63 @@
+/** The page AI Core: the figures of the docs, findings beside statements, and a timeline that zooms. */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { Browser } from 'playwright-core';
+import { measureRopeKernel } from '../../packages/ascend/src/index.js';
+import { noBrowser, openChromium, type Site } from '../support/browser.js';
+import { serveSite, violations, visit } from '../support/site.js';
+
+describe('AI Core in Chromium', { skip: noBrowser, timeout: 120_000 }, () => {
+  let browser: Browser;
+  let site: Site;
+  before(async () => {
+    site = await serveSite();
+    browser = await openChromium();
+  });
+  after(async () => {
+    await browser.close();
+    site.close();
+  });
+
+  test('the cycles of the library, runs beside each other, findings and the timeline', async () => {
+    const { page, wrong } = await visit(browser, site, 'aicore/?shape=1,16,4,64&dtype=f32');
+    const call = {
+      shape: [1, 16, 4, 64],
+      dtype: 'f32',
+      pairing: 'interleaved',
+      rotaryDim: 64,
+      base: 10000,
+      batchPositions: false,
+      tableLen: 16,
+    } as const;
+    const cycles = (kernel: 'fast' | 'seed', tileRows?: number): string =>
+      Math.round(measureRopeKernel(kernel, call, { chip: '910B3', tiling: { tileRows } }).run.cycles).toLocaleString(
+        'en',
+      );
+    const runs = page.getByRole('region', { name: 'Runs' });
+    await runs.getByText(cycles('fast'), { exact: true }).waitFor();
+    await page.getByLabel('Rows a tile').fill('1');
+    await page.getByLabel('Rows a tile').blur();
+    await page.getByRole('button', { name: 'Run on the model' }).click();
+    await runs.getByText('1 rows a tile').waitFor();
+    assert.equal(await runs.getByRole('row').nth(2).getByRole('cell').first().innerText(), cycles('fast', 1));
+    await page.getByLabel('Rows a tile').fill('');
+    await page.getByLabel('Rows a tile').blur();
+    await page.getByLabel('Kernel').selectOption('seed');
+    await page.getByRole('button', { name: 'Run on the model' }).click();
+    await page.getByRole('heading', { name: 'seed kernel' }).waitFor();
+    const findings = await page.getByRole('region', { name: 'Findings' }).innerText();
+    assert.match(findings, /copyIn: DataCopy\(sin_ub.*gm-over-read/s);
+    const bars = page.locator('.aicore-timeline rect');
+    await bars.first().waitFor();
+    const before = await page.getByText(/^cycles [\d,]+ to/).innerText();
+    await page.getByRole('button', { name: 'Zoom in' }).click();
+    await page.waitForTimeout(300);
+    assert.notEqual(await page.getByText(/^cycles [\d,]+ to/).innerText(), before);
+    assert.deepEqual(await violations(page), []);
+    await page.getByLabel('Shape').fill('1,2,3');
+    await page.getByRole('button', { name: 'Run on the model' }).click();
+    assert.match(await page.getByRole('alert').innerText(), /four whole numbers/);
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+});
