@@ -115,6 +115,7 @@ import './onnx/onnxruntime.test.js';
 import './onnx/webnn.test.js';
 import './oracle/diagnose/census.test.js';
 import './oracle/diagnose/diagnose.test.js';
+import './oracle/diagnose/example.test.js';
 import './oracle/diagnose/facts.test.js';
 import './oracle/diagnose/judge.test.js';
 import './oracle/diagnose/mutants.test.js';

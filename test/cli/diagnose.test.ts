@@ -314,13 +314,9 @@ describe('diagnose', () => {
     [
       'heads that do not divide',
       { ...given, x: files.flat, heads: '5' },
-      /--x: expected a last dimension that --heads 5/,
+      /--x: expected a last dimension that 5 heads divide/,
     ],
-    [
-      'heads of whole heads',
-      { ...given, heads: '3' },
-      /got \[6, 3, 64\]\. If it is one head already, leave --heads out/,
-    ],
+    ['heads of whole heads', { ...given, heads: '3' }, /got \[6, 3, 64\]\. If it is one head already, leave heads out/],
     ['heads before tokens', { ...given, x: files.flat, heads: '3', layout: 'bnsh' }, /--layout: with --heads/],
     ['junk', { ...given, y: junk }, /junk\.npy: it is not a \.npy file/],
     ['an empty file', { ...given, positions: empty }, /empty\.npy/],

@@ -3,17 +3,19 @@ import { join } from 'node:path';
 import { writeNpy } from '@ropewalk/formats';
 import { makeFolder, refuseSystem, writeOutput } from '@ropewalk/formats/node';
 import {
+  checkStored,
   type Diagnosis,
   demoObservation,
   describeDiagnosis,
   diagnose as diagnoseKernel,
+  diagnosisToJson,
   type Expected,
   frequencySvg,
-  type Named,
   type NextInput,
   type Observation,
+  splitHeads,
 } from '@ropewalk/oracle';
-import { DTYPES, type FloatDtype, isFloat, roundTo, type Tensor } from 'ropewalk';
+import { DTYPES, type FloatDtype, type Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { readDump } from './dump-input.js';
 import { FLOATS, Flags, flagOf, MAX_INTEGER, type Switches, type Texts } from './options.js';
@@ -47,7 +49,7 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
   }
   const files = writeFiles(result, options);
   printResult(options.json, {
-    json: () => toJson(result, from),
+    json: () => diagnosisToJson(result, from),
     lines: () => [...describeDiagnosis(result, from), ...plot(result), ...files],
   });
   // Where another layout gives a bug, nobody knows yet whether the kernel is right.
@@ -77,10 +79,13 @@ async function readTask(options: DiagnoseOptions): Promise<Task> {
   const layout = flags.word('layout', ['bsnh', 'bnsh']) ?? (heads === undefined ? undefined : 'bsnh');
   if (heads !== undefined && layout !== 'bsnh')
     fail('FORMAT', '--layout', 'with --heads, x and y are [batch, token, hidden]: only bsnh fits. Leave it out.');
-  const tensor = (file: string, flag: string): Tensor => inHeads(readDump(file, flag, { dtype, shape }), heads, flag);
+  const tensor = (file: string, flag: string): Tensor =>
+    splitHeads(readDump(file, flag, { dtype, shape }), heads, flag);
+  const [input, output] = [tensor(x, '--x'), tensor(y, '--y')];
+  checkStored(output, dtype, '--dtype');
   const observation: Observation = {
-    x: tensor(x, '--x'),
-    y: asStored(tensor(y, '--y'), dtype),
+    x: input,
+    y: output,
     positions: readDump(positions, '--positions', { dtype: positionsDtype, dtypeFlag: '--positions-dtype' }),
     layout,
     norm: readNorm(flags, options.normWeight, dtype),
@@ -122,38 +127,6 @@ function readNorm(
   const eps = flags.number('normEps') ?? 1e-6;
   if (eps < 0) refuse('RANGE', '--norm-eps', 'a number >= 0', eps);
   return { weight: readDump(weight, '--norm-weight', { dtype }) as Tensor<FloatDtype>, eps };
-}
-
-/** Splits `[tokens, hidden]` or `[batch, tokens, hidden]` into heads. */
-function inHeads(tensor: Tensor, heads: number | undefined, flag: string): Tensor {
-  if (heads === undefined) return tensor;
-  const { shape } = tensor;
-  if (shape.length !== 2 && shape.length !== 3)
-    refuse('SHAPE', flag, '[tokens, hidden] or [batch, tokens, hidden] with --heads', [...shape]);
-  const hidden = shape.at(-1)!;
-  if (hidden % heads !== 0)
-    refuse(
-      'SHAPE',
-      flag,
-      `a last dimension that --heads ${heads} divides`,
-      [...shape],
-      'If it is one head already, leave --heads out.',
-    );
-  return tensor.reshape([...shape.slice(0, -1), heads, hidden / heads]);
-}
-
-/** A dump may be wider than what the kernel stored. With --dtype bf16, an f32 file may hold only bf16 values. */
-function asStored(y: Tensor, dtype: FloatDtype | undefined): Tensor {
-  if (dtype === undefined || y.dtype === dtype || !isFloat(y.dtype)) return y;
-  const values = y.readNumbers() as Float64Array;
-  const bad = values.findIndex((value) => !Number.isNaN(value) && roundTo(dtype, value) !== value);
-  if (bad >= 0)
-    fail(
-      'DTYPE',
-      '--dtype',
-      `y holds ${values[bad]}, which ${dtype} cannot hold. Give the dtype that the kernel stores.`,
-    );
-  return y;
 }
 
 function plot({ found, expectedFrequencies }: Diagnosis): string[] {
@@ -203,55 +176,4 @@ function writeNext(folder: string, next: NextInput): string[] {
   const shape = next.numAxes > 1 ? [next.numAxes, batch, seq] : [batch, seq];
   writeOutput(positions, writeNpy(BigInt64Array.from(next.positions, BigInt), { dtype: 'i64', shape }), '--next-input');
   return [`Next input: ${x}, ${positions}`];
-}
-
-function toJson(result: Diagnosis, from: string | undefined): unknown {
-  const bug = ({ id, mutants }: Named) => ({
-    id,
-    mutants: mutants.map(({ id, cause, does, threads }) => ({ id, cause, does, threads })),
-  });
-  const { found, next } = result;
-  return {
-    verdict: result.verdict,
-    layout: { ...result.layout, otherwise: result.layout.otherwise.map(bug) },
-    expected: from ?? null,
-    tier: result.tier ?? null,
-    named: result.named.map(bug),
-    recipes: result.recipes,
-    notRuledOut: result.notRuledOut.map(({ id }) => id),
-    differences: result.differences,
-    worst: result.worst ?? null,
-    census: result.census ?? null,
-    found: {
-      outcome: found.outcome,
-      dtype: found.dtype,
-      pairing: found.layout?.name ?? null,
-      pairDistance: found.layout?.distance ?? null,
-      firstDim: found.layout?.first ?? null,
-      dims: found.geometry?.dims ?? null,
-      direction: found.sign === undefined ? null : found.sign > 0 ? 'forward' : 'backward',
-      magnitude: found.gain ?? null,
-      bases: found.bases,
-      scaling: found.law?.scaling ?? null,
-      axes: found.axes,
-      positions: found.positions.map(({ words }) => words),
-      headsAgree: found.headsAgree,
-      pairs: found.pairs,
-      rope: found.expected
-        ? {
-            ...found.expected,
-            spec: {
-              ...found.expected.spec,
-              freqFactors: found.expected.spec.freqFactors && Array.from(found.expected.spec.freqFactors),
-            },
-          }
-        : null,
-      explains: found.explains ?? null,
-      open: found.open,
-    },
-    expectedFrequencies: result.expectedFrequencies ? Array.from(result.expectedFrequencies) : null,
-    next: next
-      ? { why: next.why, shape: next.shape, positions: Array.from(next.positions), groups: next.groups }
-      : null,
-  };
 }

@@ -5,6 +5,7 @@
  */
 
 export { countClaimed, elementsAt } from './bytes.js';
+export { asFloatBits, type RawForm, readArrays, readRaw } from './dump.js';
 export { type GgufFile, type GgufTensor, type GgufValue, HeaderCut, parseGguf } from './gguf.js';
 export { type JsonOptions, parseJson } from './json.js';
 export { type NpyArray, type NpyHeader, parseNpy, tensorFromNpy, writeNpy, writeNpyHeader } from './npy.js';
@@ -30,6 +31,7 @@ export {
   readExactly,
   safetensorsHeaderOf,
 } from './read-header.js';
+export { type JsonRopeOptions, type LayerSource, layerOf, type RopeSource, ropeSourceFromJson } from './rope-source.js';
 export type { SafetensorsFile, SafetensorsTensor } from './safetensors.js';
 export { parseSafetensors, safetensorsHeaderBytes, tensorFromSafetensors, writeSafetensors } from './safetensors.js';
 export type { GgufModel, GgufPart } from './shards.js';

@@ -22,11 +22,11 @@ export {
   readGgufModel,
   readSafetensorsHeader,
 } from './read-header.node.js';
-export type { LayerSource, RopeSource } from './rope-source.node.js';
+export type { LayerSource, RopeSource } from './rope-source.js';
+export { layerOf } from './rope-source.js';
 export {
   isFolder,
   isGraphFolder,
-  layerOf,
   modelFileOf,
   onnxFileOf,
   onnxFilesOf,

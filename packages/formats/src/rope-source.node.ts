@@ -5,34 +5,16 @@
  */
 import { readdirSync, statSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
-import { type GivenTable, gguf, huggingface, type ModelRope, readForm, specToJson } from '@ropewalk/dialects';
-import type { RopeSpec } from 'ropewalk';
-import { fail, reading, readOptions, refuse } from 'ropewalk/backend';
+import { type GivenTable, gguf, type ModelRope } from '@ropewalk/dialects';
+import { fail, refuse } from 'ropewalk/backend';
 import { parseNpy, tensorFromNpy } from './npy.js';
 import { checkPath, readFileBytes, readJsonFile, refuseSystem } from './read-file.node.js';
 import { readGgufModel } from './read-header.node.js';
+import { type RopeSource, ropeSourceFromJson } from './rope-source.js';
 import { partsOf } from './shards.js';
 
 /** Tables of a million positions and 128 pairs take half of this. */
 const MAX_NPY_BYTES = 2 ** 30;
-
-/** What a file says about RoPE: a model with its layers, or one record. */
-export type RopeSource =
-  | { readonly kind: 'model'; readonly file: string; readonly model: ModelRope }
-  | { readonly kind: 'record'; readonly file: string; readonly peer: string; readonly spec: RopeSpec };
-
-/** The RoPE of one layer. */
-export interface LayerSource {
-  readonly spec: RopeSpec;
-  /** For messages: `llama.json, layer 0`. */
-  readonly from: string;
-  /** Full sentences. */
-  readonly notes: readonly string[];
-  /** Layers of the model with another RoPE. */
-  readonly others: readonly number[];
-  /** The model's name for this kind of layer. */
-  readonly layerType: string | undefined;
-}
 
 /** Whether a path leads to a folder. */
 export function isFolder(path: string): boolean {
@@ -152,36 +134,7 @@ export async function readRopeSource(path: string, context?: number, isModel = f
     refuse('FORMAT', file, `a config.json, a .gguf, a folder with one${expected}`, basename(file));
   }
   const json = readJsonFile(file);
-  const fields = typeof json === 'object' && json !== null ? json : {};
-  if (isModel || 'model_type' in fields || 'text_config' in fields)
-    return { kind: 'model', file, model: huggingface.ropeFromConfig(json, options) };
-  return { kind: 'record', file, ...readForm(json, readTables(json, file), options) };
-}
-
-/**
- * Chooses one layer.
- *
- * @param source - from {@link readRopeSource}
- * @param layer - of a model, from 0
- * @throws {RopewalkError} RANGE for a layer that does not exist, or has no RoPE
- */
-export function layerOf(source: RopeSource, layer = 0): LayerSource {
-  return reading('source', () => sourceOfLayer(readOptions(source, 'source'), layer));
-}
-
-function sourceOfLayer(source: RopeSource, layer: number): LayerSource {
-  const { file } = source;
-  if (source.kind === 'record') {
-    const { peer } = source;
-    const spec = readOptions(source.spec, 'source: spec');
-    return { spec, from: peer === 'spec' ? file : `${file} (${peer})`, notes: [], others: [], layerType: undefined };
-  }
-  const { layers, notes } = source.model;
-  const found = layers[layer] ?? refuse('RANGE', 'layer', `an integer in [0, ${layers.length - 1}]`, layer);
-  const spec = found.rope ?? fail('RANGE', 'layer', `layer ${layer} of ${file} has no position encoding`);
-  const key = JSON.stringify(specToJson(spec));
-  const others = layers.filter(({ rope }) => rope && JSON.stringify(specToJson(rope)) !== key).map((one) => one.layer);
-  return { spec, from: `${file}, layer ${layer}`, notes, others, layerType: found.layerType };
+  return ropeSourceFromJson(json, file, { context, isModel, tables: () => readTables(json, file) });
 }
 
 /** The .npy files that a JSON names in its arguments or its tables. They are in the JSON's folder. */

@@ -3,8 +3,11 @@
  */
 
 export { demoObservation } from './diagnose/demo.js';
+export { type MutantExample, mutantExample } from './diagnose/example.js';
 export * from './diagnose/index.js';
+export { diagnosisToJson } from './diagnose/json.js';
 export { frequencySvg } from './diagnose/picture.js';
+export { checkStored, type ReadHeads, readHeads, splitHeads } from './diagnose/read-heads.js';
 export { type MutantScore, scoreVectors, type VectorScore } from './diagnose/score.js';
 export { describeDiagnosis } from './diagnose/words.js';
 export type { VectorFolder } from './folder.js';
