@@ -57,6 +57,9 @@ for (const file of files) {
     const target = match[1] ?? match[2];
     if (target.startsWith('node:')) {
       if (!forNode(file)) problems.push(`${where}: imports ${target}; only cli and *.node.ts may`);
+    } else if (target.startsWith('virtual:')) {
+      if (owner.name !== '@ropewalk/site')
+        problems.push(`${where}: imports ${target}, which only the site's build makes`);
     } else if (target.startsWith('.')) {
       const source = resolve(dirname(path), target.replace(/\.js$/, '.ts'));
       const to = known.has(source) ? source : `${source}x`; // .tsx

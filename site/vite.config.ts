@@ -1,5 +1,6 @@
 import { defineConfig } from 'vite';
 import { dataFiles } from './build/data.js';
+import { figures } from './build/figures.js';
 import { offline } from './build/offline.js';
 import { pages } from './build/pages.js';
 
@@ -7,7 +8,7 @@ export default defineConfig({
   root: import.meta.dirname,
   base: './', // servable under any path
   appType: 'mpa',
-  plugins: [pages(), dataFiles(), offline()],
+  plugins: [pages(), dataFiles(), figures(), offline()],
   esbuild: { jsx: 'automatic', jsxImportSource: 'preact' },
   worker: { format: 'es' },
   build: {

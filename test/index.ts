@@ -146,4 +146,5 @@ import './ropewalk/ops/runner.test.js';
 import './site/aicore.test.js';
 import './site/check.test.js';
 import './site/generate.test.js';
+import './site/home.test.js';
 import './site/pages.test.js';

@@ -1,0 +1,34 @@
+/** Figures that pages name, counted when the site is built, so that none gets old. @module */
+import { join } from 'node:path';
+import {
+  extendedCases,
+  goldenOperatorSuite,
+  goldenRopeSuite,
+  MUTANTS,
+  publishedCases,
+  vectorCases,
+} from '@ropewalk/oracle';
+import { openFolder } from '@ropewalk/oracle/node';
+import type { Plugin } from 'vite';
+
+const ID = 'virtual:figures';
+
+/** `import { CASES, KNOWN_BUGS } from 'virtual:figures'` */
+export function figures(): Plugin {
+  return {
+    name: 'ropewalk:figures',
+    resolveId: (id) => (id === ID ? `\0${ID}` : undefined),
+    load: (id) => {
+      if (id !== `\0${ID}`) return undefined;
+      const vectors = openFolder(join(import.meta.dirname, '../../vectors'));
+      const cases = [
+        ...publishedCases(),
+        ...extendedCases(),
+        ...goldenRopeSuite(),
+        ...goldenOperatorSuite(),
+        ...vectorCases(vectors),
+      ];
+      return `export const CASES = ${cases.length}; export const KNOWN_BUGS = ${MUTANTS.length};`;
+    },
+  };
+}
