@@ -144,6 +144,7 @@ import './ropewalk/ops/rope-parts.test.js';
 import './ropewalk/ops/rope.test.js';
 import './ropewalk/ops/runner.test.js';
 import './site/aicore.test.js';
+import './site/bench.test.js';
 import './site/check.test.js';
 import './site/generate.test.js';
 import './site/home.test.js';

@@ -1,0 +1,63 @@
+/** The page Bench: every case is timed beside its copy; results are saved, and compared when they come back. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import type { Browser } from 'playwright-core';
+import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
+import { ROOT } from '../support/build.js';
+import { ISOLATED, serveSite, violations, visit } from '../support/site.js';
+
+describe('Bench in Chromium', { skip: noBrowser, timeout: 180_000 }, () => {
+  let browser: Browser;
+  let site: Site;
+  before(async () => {
+    site = await serveSite(ISOLATED);
+    browser = await openChromium(SOFTWARE_GPU);
+  });
+  after(async () => {
+    await browser.close();
+    site.close();
+  });
+
+  test('cpu: figures, saved and compared; a file that is something else', async () => {
+    const { page, wrong } = await visit(browser, site, 'bench/');
+    await page.getByRole('button', { name: 'Run', exact: true }).click();
+    const save = page.getByRole('button', { name: 'Save the results' });
+    await save.waitFor({ timeout: 120_000 });
+    const [file] = await Promise.all([page.waitForEvent('download'), save.click()]);
+    const saved = JSON.parse(readFileSync(await file.path(), 'utf8'));
+    assert.equal(saved.results.length, 12);
+    assert.deepEqual(saved.leftOut, []);
+    assert.equal(saved.isolated, true);
+    for (const { ours, copy, bytes, flops } of saved.results)
+      for (const n of [ours.medianNs, ours.q1Ns, ours.q3Ns, copy.medianNs, bytes, flops]) assert.ok(n > 0);
+    await page.locator('input[type=file]').setInputFiles(join(ROOT, 'package.json'));
+    assert.match(await page.getByRole('alert').innerText(), /no results of this page/);
+    await page.locator('input[type=file]').setInputFiles(await file.path());
+    await page.getByText('Times faster than kept').waitFor();
+    const cells = await page
+      .getByRole('region', { name: 'Figures' })
+      .getByRole('row')
+      .nth(1)
+      .getByRole('cell')
+      .allInnerTexts();
+    assert.equal(cells.at(-1), '1.00'); // beside itself
+    assert.deepEqual(await violations(page), []);
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+
+  test('webnn, which is not there, is said; webgpu runs and stops', async () => {
+    const { page, wrong } = await visit(browser, site, 'bench/?backend=webnn');
+    await page.getByRole('button', { name: 'Run', exact: true }).click();
+    await page.getByText('webnn is not there: this browser has no navigator.ml').waitFor();
+    await page.getByLabel('Backend').selectOption('webgpu');
+    await page.getByRole('button', { name: 'Run', exact: true }).click();
+    await page.getByText('WebGPU on google swiftshader').waitFor();
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await page.getByText('Stopped.').waitFor();
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+});
