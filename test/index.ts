@@ -148,4 +148,5 @@ import './site/bench.test.js';
 import './site/check.test.js';
 import './site/generate.test.js';
 import './site/home.test.js';
+import './site/learn.test.js';
 import './site/pages.test.js';

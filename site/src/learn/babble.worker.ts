@@ -1,0 +1,61 @@
+/** The model in the box, as it is and with the heads of q and k turned the wrong way: both write on from one prompt. @module */
+import { parseSafetensors, permutedRows } from '@ropewalk/formats';
+import { generate, loadModel, type Model } from '@ropewalk/model';
+import { expose } from 'comlink';
+import { breath } from '../shared/breath.js';
+
+/** Rows of a head, as config.json of the model says. */
+const HEAD_DIM = 32;
+
+/** Puts the rows of q and k in the order of interleaved pairs, in place: what a conversion does that forgets to say so. */
+function turnHeads(bytes: Uint8Array): void {
+  const file = parseSafetensors(bytes, 'model.safetensors');
+  const order = permutedRows(HEAD_DIM, 'interleaved');
+  for (const [name, { shape, byteOffset, sizeBytes }] of file.tensors) {
+    if (!/\.(q|k)_proj\.weight$/.test(name)) continue;
+    const all = bytes.subarray(byteOffset, byteOffset + sizeBytes);
+    const rowBytes = all.length / shape[0]!;
+    const before = all.slice();
+    for (let row = 0; row < shape[0]!; row++) {
+      const head = row - (row % HEAD_DIM);
+      const from = (head + order[row % HEAD_DIM]!) * rowBytes;
+      all.set(before.subarray(from, from + rowBytes), row * rowBytes);
+    }
+  }
+}
+
+async function load(base: string, wrong: boolean): Promise<Model> {
+  const files = new Map<string, Uint8Array>();
+  for (const name of ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors']) {
+    const response = await fetch(`${base}data/marline/${name}`);
+    if (!response.ok) throw new Error(`${name} of the model answered ${response.status}. Load the page again.`);
+    files.set(name, new Uint8Array(await response.arrayBuffer()));
+  }
+  if (wrong) turnHeads(files.get('model.safetensors')!);
+  return loadModel(files, { backend: 'cpu', threads: 1 });
+}
+
+const babble = {
+  /**
+   * Writes on from a prompt, greedily.
+   *
+   * @param base - the site's root
+   * @param wrong - whether the heads are turned the wrong way
+   */
+  async write(base: string, wrong: boolean, prompt: string, onText: (text: string) => void): Promise<void> {
+    const model = await load(base, wrong);
+    try {
+      for await (const { text } of generate(model, prompt, { maxTokens: 60, temperature: 0.5, topP: 0.9, seed: 7 })) {
+        onText(text);
+        await breath();
+      }
+    } finally {
+      model.dispose();
+    }
+  },
+};
+
+/** What the page calls. */
+export type Babble = typeof babble;
+
+expose(babble);
