@@ -41,7 +41,7 @@ function Home() {
       <section class="home-figure" aria-label="A head that turns">
         <label class="field">
           <span>
-            Drag the position: <output>{at}</output>
+            Drag the position: <b>{at}</b>
           </span>
           <input
             type="range"

@@ -28,7 +28,7 @@ function Range(props: {
   return (
     <label class="field">
       <span>
-        {label}: <output>{words ?? value}</output>
+        {label}: <b>{words ?? value}</b>
       </span>
       <input
         type="range"
