@@ -1,9 +1,236 @@
-/** Explore. @module */
+/** Explore: the RoPE that a model really has. @module */
 import '../shell/shell.js';
+import './explore.css';
 import { render } from 'preact';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { fromAddress, useAddress, useAddressNumber } from '../shared/address.js';
+import { Code } from '../shared/copy.js';
+import { Drop } from '../shared/drop.js';
+import { Failure } from '../shared/failure.js';
+import { Tabs } from '../shared/tabs.js';
+import { type Helper, helper } from '../shared/worker.js';
+import { Compare } from './compare.js';
+import { Convert } from './convert.js';
+import { Export } from './export.js';
+import { Facts, Layers } from './layers.js';
+import { dropped, layerRanges, published, type Read, type Source, whole } from './model.js';
+import { MODELS } from './models.js';
+import { type Call, Count, ModelSelect } from './parts.js';
+import { Pictures } from './pictures.js';
+import type { Opened, Ropes } from './rope.worker.js';
+
+const FIRST = 'meta-llama/Meta-Llama-3.1-8B';
+const TABS = { explore: 'Explore', compare: 'Compare', convert: 'Convert', export: 'Export' } as const;
+const isTab = (text: string): text is keyof typeof TABS => text in TABS;
+const PUBLISHED: readonly Source[] = MODELS.map(({ id }) => published(id)!);
+
+/** Bytes for people. */
+const size = (bytes: number): string =>
+  bytes < 10_000
+    ? `${whole(bytes)} bytes`
+    : bytes < 1e6
+      ? `${whole(bytes / 1e3)} kB`
+      : bytes < 1e9
+        ? `${(bytes / 1e6).toFixed(1)} MB`
+        : `${(bytes / 1e9).toFixed(1)} GB`;
+
+/** Where the figures come from, and what was read. */
+function From({ source }: { readonly source: Source }) {
+  const { from, url, opened, config } = source;
+  return (
+    <>
+      {opened ? (
+        <p>
+          Read {size(opened.bytesRead)} of {size(opened.bytes)}: {opened.weights ? 'headers only' : 'the whole file'}.
+          Nothing left this device.
+          {opened.weights &&
+            ` ${whole(opened.weights.tensors)} tensors, ${whole(opened.weights.parameters)} parameters in ${opened.weights.types.join(', ')}.`}
+        </p>
+      ) : (
+        <p class="muted">
+          Its config.json was read from{' '}
+          {url === undefined ? (
+            from
+          ) : (
+            <>
+              the copy in <a href={url}>{from}</a>
+            </>
+          )}
+          .
+        </p>
+      )}
+      {config !== undefined && (
+        <details>
+          <summary>{opened ? 'What the file says' : 'Its fields, as published'}</summary>
+          <Code text={JSON.stringify(config, null, 2)} label="config.json" />
+        </details>
+      )}
+    </>
+  );
+}
+
+function Model(props: {
+  readonly source: Source;
+  readonly sources: readonly Source[];
+  readonly read: Read;
+  readonly context: number | undefined;
+  readonly setContext: (context: number | undefined) => void;
+  readonly call: Call;
+}) {
+  const { source, sources, read, context, setContext, call } = props;
+  const { groups } = read;
+  const [tab, setTab] = useAddress('tab', 'explore', isTab);
+  const [wanted, setWanted] = useAddressNumber('group', 0, { min: 0, max: 10_000 });
+  const first = Math.max(
+    0,
+    groups.findIndex(({ rope }) => rope),
+  );
+  const chosen = groups[wanted]?.rope ? wanted : first;
+  const { rope: spec, layers, layerType } = groups[chosen]!;
+  const depends = groups.some(({ rope }) => rope?.scaling && 'context' in rope.scaling);
+  return (
+    <>
+      <h2 class="explore-name">{source.opened?.file ?? source.id}</h2>
+      <p>
+        {read.architecture}, {read.numLayers} {read.numLayers === 1 ? 'layer' : 'layers'}
+        {read.maxContext !== undefined && `, a context of ${whole(read.maxContext)} tokens`}.
+      </p>
+      <From source={source} />
+      {read.notes.map((note) => (
+        <p key={note} class="notice">
+          {note}
+        </p>
+      ))}
+      {depends && (
+        <div class="fields explore-context">
+          <Count
+            label="Tokens in use: they choose this model's frequencies"
+            value={context}
+            max={2 ** 31}
+            placeholder="as the note says"
+            onChange={setContext}
+          />
+        </div>
+      )}
+      <Tabs
+        label="What to see"
+        tabs={TABS}
+        value={tab}
+        onChange={setTab}
+        panel={(name) =>
+          name === 'compare' ? (
+            <Compare a={source} sources={sources} context={context} call={call} />
+          ) : (
+            <>
+              <Layers groups={groups} chosen={chosen} onChoose={setWanted} />
+              {spec === undefined ? (
+                <p class="notice">No layer of this model rotates.</p>
+              ) : name === 'explore' ? (
+                <>
+                  <Facts spec={spec} />
+                  <Pictures spec={spec} maxContext={read.maxContext} />
+                </>
+              ) : name === 'convert' ? (
+                <Convert spec={spec} layerType={layerType} read={read} context={context} call={call} />
+              ) : (
+                <Export
+                  key={`${source.id} ${chosen} ${context}`}
+                  spec={spec}
+                  read={read}
+                  title={`RoPE of ${source.opened?.file ?? source.id}, ${layerRanges(layers)}`}
+                  call={call}
+                />
+              )}
+            </>
+          )
+        }
+      />
+    </>
+  );
+}
 
 function Explore() {
-  return <h1>The RoPE of a model</h1>;
+  const [id, setId] = useAddress('model', FIRST);
+  const [tokens, setTokens] = useAddressNumber('tokens', 0, { min: 0, max: 2 ** 31 });
+  const [files, setFiles] = useState<readonly Source[]>([]);
+  const [error, setError] = useState<unknown>(() =>
+    PUBLISHED.some((one) => one.id === fromAddress('model') || fromAddress('model') === null)
+      ? undefined
+      : new Error(`The address names ${fromAddress('model')}, which is not in the list; files are not in addresses.`),
+  );
+  const [busy, setBusy] = useState(false);
+  const worker = useRef<Helper<Ropes> | undefined>(undefined);
+  useEffect(() => () => worker.current?.end(), []);
+  const call: Call = (task) => {
+    worker.current ??= helper<Ropes>(new Worker(new URL('./rope.worker.ts', import.meta.url), { type: 'module' }));
+    return worker.current.call(task);
+  };
+  const sources = useMemo(() => [...files, ...PUBLISHED], [files]);
+  const source = sources.find((one) => one.id === id) ?? published(FIRST)!;
+  const context = tokens > 0 ? tokens : undefined;
+  const [read, failure] = useMemo((): [Read | undefined, unknown] => {
+    try {
+      return [source.read(context), undefined];
+    } catch (reason) {
+      return [undefined, reason];
+    }
+  }, [source, context]);
+
+  async function open(given: readonly File[]): Promise<void> {
+    setError(undefined);
+    setBusy(true);
+    try {
+      const found = dropped(await call((ropes) => ropes.open(given) as Promise<Opened>));
+      found.read(undefined); // a file that describes no RoPE does not enter the list
+      setFiles((now) => [found, ...now.filter((one) => one.id !== found.id)]);
+      setId(found.id);
+    } catch (reason) {
+      setError(reason);
+    } finally {
+      setBusy(false);
+    }
+  }
+  return (
+    <>
+      <h1>The RoPE of a model</h1>
+      <p class="lead">
+        What a model really rotates, layer by layer: how fast each pair turns, what scaling does to it, and the same in
+        the words of twelve peers.
+      </p>
+      <div class="explore-choose">
+        <div class="card">
+          <ModelSelect
+            label={`One of ${MODELS.length} published models`}
+            value={source.id}
+            sources={sources}
+            onChange={setId}
+          />
+          <p class="muted explore-hint">
+            Their figures are fields of the config.json files that their makers published.
+          </p>
+        </div>
+        <Drop
+          label="a config.json, a GGUF or a safetensors folder"
+          onFiles={(given) => void open(given)}
+          onError={setError}
+        >
+          <p class="muted">{busy ? 'Reading headers …' : 'Only headers are read.'}</p>
+        </Drop>
+      </div>
+      <Failure error={error} next="Choose a model of the list, or drop a config.json, a .gguf, or a folder with one." />
+      <Failure error={failure} next="Choose another model." />
+      {read && (
+        <Model
+          source={source}
+          sources={sources}
+          read={read}
+          context={context}
+          setContext={(value) => setTokens(value ?? 0)}
+          call={call}
+        />
+      )}
+    </>
+  );
 }
 
 render(<Explore />, document.querySelector('#main')!);

@@ -1,0 +1,241 @@
+/** Compare: two models, or two peers' readings of one. @module */
+import type { RopeComparison } from '@ropewalk/dialects';
+import { useEffect, useState } from 'preact/hooks';
+import type { TableRecipe } from 'ropewalk';
+import { useAddress } from '../shared/address.js';
+import { Chart } from '../shared/chart.js';
+import { Failure } from '../shared/failure.js';
+import { HeatMap } from '../shared/heat-map.js';
+import { layerRanges, type Source, whole } from './model.js';
+import { type Call, ModelSelect } from './parts.js';
+import type { Apart, Compared } from './rope.worker.js';
+
+const RECIPES = {
+  float64: 'exact, in float64',
+  'hf-f32': "transformers' arithmetic, f32",
+  'ggml-f32': "ggml's arithmetic, f32",
+} as const;
+const isRecipe = (text: string): text is TableRecipe => text in RECIPES;
+
+/** Angles are compared up to the longer context, within these. */
+const [LEAST, MOST] = [4096, 2 ** 20];
+
+const small = (value: number): string =>
+  value === 0 ? '0' : value < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(2)));
+
+function RecipeSelect(props: {
+  readonly label: string;
+  readonly value: TableRecipe;
+  readonly onChange: (r: TableRecipe) => void;
+}) {
+  return (
+    <label class="field">
+      <span>{props.label}</span>
+      <select value={props.value} onChange={(event) => props.onChange(event.currentTarget.value as TableRecipe)}>
+        {Object.entries(RECIPES).map(([name, words]) => (
+          <option key={name} value={name}>
+            {words}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function Rows({
+  comparison,
+  names,
+}: {
+  readonly comparison: RopeComparison;
+  readonly names: readonly [string, string];
+}) {
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a wide table is scrolled with the arrow keys.
+    <section class="scroll" tabIndex={0} aria-label="Properties of both">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Property</th>
+            <th scope="col">A: {names[0]}</th>
+            <th scope="col">B: {names[1]}</th>
+            <th scope="col" />
+          </tr>
+        </thead>
+        <tbody>
+          {comparison.rows.map(({ name, a, b, differs }) => (
+            <tr key={name}>
+              <th scope="row">{name}</th>
+              <td>{a}</td>
+              <td>{b}</td>
+              <td>
+                <span class={`tag ${differs ? 'bad' : 'good'}`}>
+                  {differs ? 'differs' : a === b ? 'same' : 'same effect'}
+                </span>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function Parting(props: {
+  readonly comparison: RopeComparison;
+  readonly apart: Apart;
+  readonly positions: readonly number[];
+}) {
+  const { comparison, apart, positions } = props;
+  const { pairs, angles } = apart;
+  const largest = positions.map((_, row) => Math.max(...angles.subarray(row * pairs, (row + 1) * pairs)));
+  const marks = comparison.apart.map(({ rad, position, pair }) =>
+    position === undefined
+      ? `${rad} rad: nowhere up to position ${whole(comparison.searched)}`
+      : `${rad} rad: from position ${whole(position)} on (pair ${pair})`,
+  );
+  if (largest.every((angle) => angle === 0)) return <p class="muted">No angle differs at any of these positions.</p>;
+  return (
+    <div class="explore-pictures">
+      <figure class="card">
+        <h4>The largest angle between A and B</h4>
+        <Chart
+          x={positions}
+          series={[{ label: 'radians', values: largest }]}
+          logX
+          logY
+          xLabel="position"
+          yLabel="radians"
+          label={`The largest angle between the two sides by position. ${marks.join('; ')}`}
+        />
+        <figcaption>
+          A text token, the pair that is furthest apart; no two directions are more than π apart. First further apart
+          than {marks.join('; ')}.
+        </figcaption>
+      </figure>
+      <figure class="card">
+        <h4>Which pairs part where</h4>
+        <HeatMap
+          values={angles}
+          rows={positions.length}
+          columns={pairs}
+          scale="magnitude"
+          label={`Angle between A and B for ${pairs} pairs at ${positions.length} positions from 1 to ${positions.at(-1)}`}
+          wordsOf={(row, column, value) =>
+            `position ${whole(positions[row]!)}, pair ${column}: ${small(value)} rad apart`
+          }
+        />
+        <figcaption>
+          Pairs from left to right; positions from 1 at the top to {whole(positions.at(-1)!)} at the bottom, each a
+          little further than the last.
+        </figcaption>
+      </figure>
+    </div>
+  );
+}
+
+/** NMSE of a random vector, at positions. */
+function Errors({ nmse }: Pick<RopeComparison, 'nmse'>) {
+  return (
+    <p>
+      One random vector rotated by both differs by an NMSE of{' '}
+      {nmse.map(({ position, text }) => `${small(text)} at ${whole(position)}`).join(', ')}.{' '}
+      <span class="muted">ggml's limit for a kernel is 1e-7.</span>
+    </p>
+  );
+}
+
+/**
+ * The tab Compare.
+ *
+ * @param sources - models of the list and dropped ones
+ * @param a - the model that is explored
+ */
+export function Compare(props: {
+  readonly a: Source;
+  readonly sources: readonly Source[];
+  readonly context: number | undefined;
+  readonly call: Call;
+}) {
+  const { a, sources, context, call } = props;
+  const [id, setId] = useAddress('with', '');
+  const [recipeA, setRecipeA] = useAddress('a', 'float64', isRecipe);
+  const [recipeB, setRecipeB] = useAddress('b', 'ggml-f32', isRecipe);
+  const b = sources.find((source) => source.id === id) ?? a;
+  const [compared, setCompared] = useState<Compared>();
+  const [error, setError] = useState<unknown>();
+  useEffect(() => {
+    let current = true;
+    setCompared(undefined);
+    setError(undefined);
+    const run = async (): Promise<void> => {
+      const [first, second] = [a.read(context), b.read(context)];
+      const last = Math.min(MOST, Math.max(LEAST, first.maxContext ?? 0, second.maxContext ?? 0));
+      const sides = [
+        { rope: first.rope, recipe: recipeA },
+        { rope: second.rope, recipe: recipeB },
+      ] as const;
+      const result = await call((ropes) => ropes.compare(...sides, last));
+      if (current) setCompared(result);
+    };
+    run().catch((failure) => current && setError(failure));
+    return () => {
+      current = false;
+    };
+  }, [a, b, context, recipeA, recipeB]);
+  const names = [
+    `${a.id}${recipeA === 'float64' ? '' : `, ${recipeA}`}`,
+    `${b.id}${recipeB === 'float64' ? '' : `, ${recipeB}`}`,
+  ] as const;
+  return (
+    <>
+      <div class="fields">
+        <RecipeSelect label={`A: ${a.id}, read as`} value={recipeA} onChange={setRecipeA} />
+        <ModelSelect label="B" value={b.id} sources={sources} onChange={(next) => setId(next === a.id ? '' : next)} />
+        <RecipeSelect label="B, read as" value={recipeB} onChange={setRecipeB} />
+      </div>
+      <Failure error={error} next="Choose another model, or the exact reading." />
+      <div role="status">
+        {compared ? (
+          <p class="explore-verdict">
+            <span class={`tag ${compared.same ? 'good' : 'bad'}`}>{compared.same ? 'same' : 'different'}</span>{' '}
+            {compared.same
+              ? 'A model gives the same with either.'
+              : 'A model does not give the same with one and the other.'}
+          </p>
+        ) : (
+          error === undefined && (
+            <p class="muted">
+              Comparing layer by layer …
+              {recipeA === recipeB ? '' : ' Rounding is compared at every position up to 1,048,576: some seconds.'}
+            </p>
+          )
+        )}
+      </div>
+      {compared?.notes.map((note) => (
+        <p key={note} class="notice">
+          {note}
+        </p>
+      ))}
+      {compared?.groups.map(({ layers, types, comparison, same, verdict }, n) => (
+        <section key={n} aria-label={layerRanges(layers)}>
+          <h3>
+            {layerRanges(layers)} <span class="muted">{types.replaceAll('_', ' ')}</span>{' '}
+            <span class={`tag ${same ? 'good' : 'bad'}`}>{same ? 'same' : 'different'}</span>
+          </h3>
+          {verdict.map((sentence) => (
+            <p key={sentence}>{sentence}</p>
+          ))}
+          {comparison && (
+            <>
+              <Rows comparison={comparison} names={names} />
+              <Errors nmse={comparison.nmse} />
+              {compared.apart[n] && (
+                <Parting comparison={comparison} apart={compared.apart[n]} positions={compared.positions} />
+              )}
+            </>
+          )}
+        </section>
+      ))}
+    </>
+  );
+}

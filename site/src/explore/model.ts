@@ -1,0 +1,134 @@
+/** A model that was chosen or dropped, and its layers. @module */
+import { gguf, groupLayers, type LayerGroup, type ModelRope, modelTypeOf } from '@ropewalk/dialects';
+import { ropeSourceFromJson } from '@ropewalk/formats';
+import type { RopeSpec } from 'ropewalk';
+import { COPIES, MODELS } from './models.js';
+import type { Opened } from './rope.worker.js';
+
+/** A model of the list, or a dropped one; its RoPE may depend on the tokens in use. */
+export interface Source {
+  /** In the address and in lists. */
+  readonly id: string;
+  /** Where its figures come from, for people. */
+  readonly from: string;
+  readonly url?: string;
+  /** What the files hold; undefined for a model of the list. */
+  readonly opened?: Opened;
+  /** Fields of its config.json; undefined for a GGUF. */
+  readonly config?: unknown;
+  /**
+   * Reads its RoPE.
+   *
+   * @param context - tokens in use; undefined for what its reader assumes
+   */
+  readonly read: (context: number | undefined) => Read;
+}
+
+/** A model's RoPE, as one record for all or layer by layer. */
+export interface Read {
+  readonly rope: ModelRope | RopeSpec;
+  readonly architecture: string;
+  readonly numLayers: number;
+  readonly maxContext: number | undefined;
+  readonly notes: readonly string[];
+  /** Layers that have the same RoPE, type and window. */
+  readonly groups: readonly LayerGroup[];
+  /** What files of its kind are to `convert`. */
+  readonly names: { readonly modelType?: string; readonly architecture?: string };
+  /** Heads of q and k, where the file says them for all layers. */
+  readonly heads: number | undefined;
+  readonly kvHeads: number | undefined;
+}
+
+const count = (value: unknown): number | undefined =>
+  Number.isInteger(value) && (value as number) > 0 ? (value as number) : undefined;
+
+function ofModel(rope: ModelRope, heads: unknown, kvHeads: unknown, names: Read['names']): Read {
+  const { architecture, numLayers, maxContext, notes } = rope;
+  const groups = groupLayers(rope.layers);
+  return {
+    rope,
+    architecture,
+    numLayers,
+    maxContext,
+    notes,
+    groups,
+    names,
+    heads: count(heads),
+    kvHeads: count(kvHeads),
+  };
+}
+
+function readJson(json: unknown, file: string, context: number | undefined): Read {
+  const source = ropeSourceFromJson(json, file, { context });
+  if (source.kind === 'record') {
+    const groups = [{ layers: [0], layerType: undefined, window: undefined, rope: source.spec }];
+    const notes: string[] = [];
+    const what = {
+      architecture: `a record in the words of ${source.peer}`,
+      numLayers: 1,
+      maxContext: undefined,
+      notes,
+    };
+    return { rope: source.spec, ...what, groups, names: {}, heads: undefined, kvHeads: undefined };
+  }
+  const outer = json as Record<string, unknown>;
+  const config = (outer.text_config ?? outer) as Record<string, unknown>;
+  const heads = config.num_attention_heads ?? config.n_head;
+  // Multi-head latent attention rotates one key for all heads.
+  const kvHeads = config.qk_rope_head_dim === undefined ? (config.num_key_value_heads ?? heads) : 1;
+  return ofModel(source.model, heads, kvHeads, { modelType: source.model.architecture });
+}
+
+/** A model of the list. */
+export function published(id: string): Source | undefined {
+  const found = MODELS.find((model) => model.id === id);
+  if (!found) return undefined;
+  const { config, copy } = found;
+  const { name, url } = COPIES[copy];
+  return { id, from: name, url, config, read: (context) => readJson(config, `config.json of ${id}`, context) };
+}
+
+/** What was dropped. */
+export function dropped(opened: Opened): Source {
+  const { file } = opened;
+  const common = { id: `file: ${file}`, from: file, opened };
+  if (opened.kind === 'json')
+    return { ...common, config: opened.json, read: (context) => readJson(opened.json, file, context) };
+  const { metadata, tensors, factors } = opened;
+  return {
+    ...common,
+    read(context) {
+      const readTensor = (name: string): Float32Array | undefined => factors.get(name);
+      const rope = gguf.ropeFromGguf({ metadata, tensors, readTensor }, { context, where: file });
+      const { architecture } = rope;
+      const key = (name: string): unknown => metadata.get(`${architecture}.attention.${name}`);
+      const kvHeads = key('kv_lora_rank') === undefined ? (key('head_count_kv') ?? key('head_count')) : 1;
+      return ofModel(rope, key('head_count'), kvHeads, { architecture, modelType: modelTypeOf(architecture) });
+    },
+  };
+}
+
+/** `0–3, 8`: layers, counted from 0. */
+export function layerRanges(layers: readonly number[]): string {
+  const parts: string[] = [];
+  for (let i = 0; i < layers.length; ) {
+    let end = i;
+    while (layers[end + 1] === layers[end]! + 1) end++;
+    parts.push(end === i ? `${layers[i]}` : `${layers[i]}–${layers[end]}`);
+    i = end + 1;
+  }
+  const words = parts.length > 6 ? `${parts.slice(0, 5).join(', ')}, …, ${parts.at(-1)}` : parts.join(', ');
+  return `${layers.length === 1 ? 'layer' : 'layers'} ${words}`;
+}
+
+/** The scaling rule and its parameters in one line. */
+export function scalingWords({ scaling, freqFactors }: RopeSpec): string {
+  const { kind, ...rest } = scaling ?? { kind: 'none' as const };
+  const fields = Object.entries({ ...rest, freqFactors }).filter(([, value]) => value !== undefined);
+  const show = (value: unknown): string =>
+    typeof value === 'object' ? `${(value as ArrayLike<number>).length} values` : String(value);
+  return [kind, ...fields.map(([name, value]) => `${name} ${show(value)}`)].join(', ');
+}
+
+export const whole = (n: number): string => Math.round(n).toLocaleString('en');

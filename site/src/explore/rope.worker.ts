@@ -1,0 +1,259 @@
+/** Reads dropped files, compares, converts and exports: what takes longer than a frame. @module */
+import {
+  type Conversion,
+  type ConvertOptions,
+  compareModels,
+  convertRope,
+  effectiveRope,
+  type ModelComparison,
+  type ModelRope,
+  PEERS,
+} from '@ropewalk/dialects';
+import {
+  type ByteSource,
+  ggufModelOf,
+  parseJson,
+  partsOf,
+  readExactly,
+  SAFETENSORS_INDEX,
+  safetensorsHeaderOf,
+  safetensorsShards,
+} from '@ropewalk/formats';
+import { byteSource } from '@ropewalk/model';
+import {
+  type AnglePrecision,
+  anglePrecision,
+  graphCost,
+  ropeModel,
+  TABLE_CONTEXT,
+  writeOnnxModel,
+} from '@ropewalk/onnx';
+import { expose } from 'comlink';
+import { planRope, type RopeSpec, type RopeTable, RopewalkError, type TableRecipe } from 'ropewalk';
+
+/** What the files of a model say, without what RoPE does not need. */
+export type Opened = {
+  readonly file: string;
+  readonly bytesRead: number;
+  readonly bytes: number;
+  /** Of headers of weights; undefined where there are none. */
+  readonly weights?: { readonly tensors: number; readonly parameters: number; readonly types: readonly string[] };
+} & (
+  | { readonly kind: 'json'; readonly json: unknown }
+  | {
+      readonly kind: 'gguf';
+      readonly metadata: ReadonlyMap<string, unknown>;
+      readonly tensors: readonly { readonly name: string }[];
+      readonly factors: ReadonlyMap<string, Float32Array>;
+    }
+);
+
+/** One side of a comparison. */
+export interface Side {
+  readonly rope: ModelRope | RopeSpec;
+  readonly recipe: TableRecipe;
+}
+
+/** A comparison, and how far angles are apart in each of its groups. */
+export interface Compared extends ModelComparison {
+  readonly positions: readonly number[];
+  /** For each group `[positions, pairs]`, radians in [0, π]; undefined where a side does not rotate. */
+  readonly apart: readonly (Apart | undefined)[];
+}
+
+/** Angles between what the two sides make of a pair. */
+export interface Apart {
+  readonly pairs: number;
+  readonly angles: Float64Array;
+}
+
+/** A peer's words for a RoPE, or why it has none. */
+export type Converted = { readonly peer: string; readonly about: string } & (
+  | { readonly conversion: Conversion }
+  | { readonly refusal: string }
+);
+
+/** What is exported. */
+export type ExportWish = Omit<Parameters<typeof ropeModel>[0], 'normEps' | 'kvCache'> & { readonly title: string };
+
+/** An ONNX model. */
+export interface Exported {
+  readonly bytes: Uint8Array<ArrayBuffer>;
+  readonly angles: string;
+  readonly context: number;
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  /** `2 RotaryEmbedding`. */
+  readonly nodes: readonly string[];
+  readonly precision: readonly AnglePrecision[];
+}
+
+const total = (files: readonly File[]): number => files.reduce((sum, { size }) => sum + size, 0);
+
+/** A file that counts what is read of it. */
+function counted(file: File, count: { bytes: number }): ByteSource {
+  const source = byteSource(file, file.name);
+  return {
+    size: source.size,
+    read(start, length) {
+      count.bytes += length;
+      return source.read(start, length);
+    },
+  };
+}
+
+async function openGguf(files: readonly File[]): Promise<Opened> {
+  const names = partsOf(
+    files.map(({ name }) => name),
+    'these files',
+  );
+  if (!names) throw new Error('These .gguf files are not parts of one model. Drop one file, or all parts of one.');
+  const count = { bytes: 0 };
+  const byName = new Map(files.map((file) => [file.name, file]));
+  const model = await ggufModelOf(names.map((name) => ({ file: name, source: counted(byName.get(name)!, count) })));
+  const { metadata, tensors } = model.header;
+  return {
+    kind: 'gguf',
+    file: names[0]!,
+    bytesRead: count.bytes,
+    bytes: total(files),
+    weights: {
+      tensors: tensors.length,
+      parameters: tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),
+      types: [...new Set(tensors.map(({ type }) => type))],
+    },
+    metadata: new Map([...metadata].filter(([key]) => !key.startsWith('tokenizer.'))), // megabytes of vocabulary
+    tensors: tensors.map(({ name }) => ({ name })),
+    factors: model.factors,
+  };
+}
+
+async function openJson(config: File, files: readonly File[]): Promise<Opened> {
+  const count = { bytes: 0 };
+  const read = async (file: File): Promise<unknown> =>
+    parseJson(await readExactly(counted(file, count), 0, file.size, file.name), file.name);
+  const json = await read(config);
+  const shards = files.filter(({ name }) => /\.safetensors$/i.test(name));
+  const common = { kind: 'json' as const, file: config.name, json };
+  if (shards.length === 0) return { ...common, bytesRead: count.bytes, bytes: config.size };
+  const index = files.find(({ name }) => name === SAFETENSORS_INDEX);
+  const names = safetensorsShards(
+    shards.map(({ name }) => name),
+    index && (await read(index)),
+    'the folder',
+    SAFETENSORS_INDEX,
+  );
+  const used = shards.filter(({ name }) => names.has(name));
+  let [tensors, parameters] = [0, 0];
+  const types = new Set<string>();
+  for (const file of used) {
+    const header = await safetensorsHeaderOf(counted(file, count), file.name);
+    for (const { type, shape } of header.tensors.values()) {
+      tensors++;
+      parameters += shape.reduce((a, b) => a * b, 1);
+      types.add(type);
+    }
+  }
+  const bytes = config.size + (index?.size ?? 0) + total(used);
+  return { ...common, bytesRead: count.bytes, bytes, weights: { tensors, parameters, types: [...types] } };
+}
+
+/**
+ * Cosines and sines of text tokens, as a recipe's peer computes them.
+ *
+ * A scaling that the peer lacks becomes factors, one a pair, as compareRope does it.
+ */
+function tableOf(spec: RopeSpec, recipe: TableRecipe, tokens: readonly number[]): RopeTable {
+  const { numAxes } = effectiveRope(spec);
+  // A text token has the same position on every axis, and 0 on ggml's fourth.
+  const positions = Array.from({ length: numAxes }, (_, axis) => tokens.map((p) => (axis === 3 ? 0 : p))).flat();
+  const plan = (one: RopeSpec): RopeTable => planRope({ ...one, positions, recipe, tableDtype: 'f64' }).table;
+  try {
+    return plan(spec);
+  } catch (error) {
+    if (recipe === 'float64' || !(error instanceof RopewalkError) || error.code !== 'UNSUPPORTED') throw error;
+    return plan(convertRope(spec, recipe === 'ggml-f32' ? 'ggml' : 'huggingface').readBack);
+  }
+}
+
+function apartOf(a: RopeTable, b: RopeTable): Apart {
+  const pairs = Math.max(a.pairs, b.pairs);
+  const angles = new Float64Array(a.rows * pairs);
+  const at = ({ cos, sin, pairs: own }: RopeTable, row: number, j: number): readonly [number, number] =>
+    j < own ? [cos[row * own + j]!, sin[row * own + j]!] : [1, 0]; // a dimension that does not rotate
+  for (let row = 0; row < a.rows; row++)
+    for (let j = 0; j < pairs; j++) {
+      const [[ca, sa], [cb, sb]] = [at(a, row, j), at(b, row, j)];
+      angles[row * pairs + j] = Math.abs(Math.atan2(sb * ca - cb * sa, cb * ca + sb * sa));
+    }
+  return { pairs, angles };
+}
+
+const worker = {
+  /** Reads a model's files: a JSON, a GGUF or its parts, a folder; of weights only the headers. */
+  async open(files: readonly File[]): Promise<Opened> {
+    const jsons = files.filter(({ name }) => /\.json$/i.test(name));
+    const config =
+      jsons.find(({ name }) => name === 'config.json') ?? (files.length === jsons.length ? jsons[0] : undefined);
+    if (config) return openJson(config, files);
+    const ggufs = files.filter(({ name }) => /\.gguf$/i.test(name));
+    if (ggufs.length > 0) return openGguf(ggufs);
+    const named = files.map(({ name }) => name).slice(0, 3);
+    throw new Error(
+      files.some(({ name }) => /\.safetensors$/i.test(name))
+        ? 'A .safetensors file does not say how its model rotates: config.json beside it does. Drop both, or their folder.'
+        : `${named.join(', ')}: expected a config.json, a .gguf, or a folder with one.`,
+    );
+  },
+
+  /** Compares two sides, layer by layer, and their angles at positions up to `last`. */
+  compare(a: Side, b: Side, last: number): Compared {
+    const compared = compareModels(a, b, [1, 40, 8192, 131072]);
+    const count = 96;
+    const positions = [
+      ...new Set(Array.from({ length: count }, (_, n) => Math.round(Math.max(1, last) ** (n / (count - 1))))),
+    ];
+    const apart = compared.groups.map((group) =>
+      group.a && group.b
+        ? apartOf(tableOf(group.a, a.recipe, positions), tableOf(group.b, b.recipe, positions))
+        : undefined,
+    );
+    return { ...compared, positions, apart };
+  },
+
+  /** A RoPE in the words of every peer. */
+  convert(spec: RopeSpec, options: ConvertOptions): readonly Converted[] {
+    return PEERS.map(({ name, about }) => {
+      try {
+        return { peer: name, about, conversion: convertRope(spec, name, options) };
+      } catch (error) {
+        if (!(error instanceof RopewalkError)) throw error;
+        return { peer: name, about, refusal: error.message };
+      }
+    });
+  },
+
+  /** Builds the ONNX model of a RoPE. */
+  exportOnnx({ title, ...wish }: ExportWish): Exported {
+    const { graph, angles, context } = ropeModel(wish);
+    const model = graph.model('rope', 'ropewalk', title);
+    const cost = graphCost(model, { batch: 1, seq: 512, cache: TABLE_CONTEXT }); // checks every type and shape
+    const bytes = new Uint8Array(writeOnnxModel(model));
+    const positions = [...new Set([1, 4095, 131071].filter((p) => p < context - 1)), context - 1];
+    const words = ({ name, dtype, shape }: (typeof model.inputs)[number]) => `${name} ${dtype} [${shape.join(', ')}]`;
+    return {
+      bytes,
+      angles,
+      context,
+      inputs: model.inputs.map(words),
+      outputs: model.outputs.map(words),
+      nodes: Array.from(cost.calls, ([type, n]) => `${n} ${type}`),
+      precision: anglePrecision(wish.spec, angles, positions, wish.dtype === 'f64' ? 'f64' : 'f32'),
+    };
+  },
+};
+
+/** What the page calls. */
+export type Ropes = typeof worker;
+
+expose(worker);
