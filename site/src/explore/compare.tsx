@@ -58,7 +58,7 @@ function Rows({
             <th scope="col">Property</th>
             <th scope="col">A: {names[0]}</th>
             <th scope="col">B: {names[1]}</th>
-            <th scope="col" />
+            <th scope="col">Effect</th>
           </tr>
         </thead>
         <tbody>
