@@ -3,7 +3,7 @@
  */
 
 export { demoObservation } from './diagnose/demo.js';
-export { type MutantExample, mutantExample } from './diagnose/example.js';
+export { type MutantExample, mutantExample, mutantSteps } from './diagnose/example.js';
 export * from './diagnose/index.js';
 export { diagnosisToJson } from './diagnose/json.js';
 export { frequencySvg } from './diagnose/picture.js';

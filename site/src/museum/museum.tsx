@@ -1,9 +1,222 @@
-/** Museum. @module */
+/** The museum of wrong kernels: what each known bug does to a head, and where it was reported. @module */
 import '../shell/shell.js';
+import './museum.css';
 import { render } from 'preact';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useAddress } from '../shared/address.js';
+import { useTheme } from '../shared/colors.js';
+import { Failure } from '../shared/failure.js';
+import { drawHeat } from '../shared/heat-map.js';
+import { Threads } from '../shared/thread.js';
+import { type Helper, helper } from '../shared/worker.js';
+import { BASE } from '../shell/base.js';
+import type { Exhibit, MuseumWorker, Picture } from './museum.worker.js';
+
+/** As the worker has it. A worker's values cannot be imported: it would run here. */
+const DECADES = 3;
+
+/** What the steps of a rotation are called. */
+const STEPS: Readonly<Record<string, readonly string[]>> = {
+  'pairs and window': ['readIndex', 'writeIndex', 'pairs', 'rotaryDim', 'rotaryOffset'],
+  frequencies: ['frequencies'],
+  'angles, cos and sin': ['angle', 'cosSin'],
+  magnitude: ['magnitude'],
+  positions: ['position', 'axisOfPair'],
+  'the turn of a pair': ['turn', 'sign'],
+  'other dimensions': ['beside'],
+  norm: ['normalise'],
+  'whole heads': ['rotate', 'head', 'all'],
+};
+const short = (value: number): string => (Number.isFinite(value) ? String(Number(value.toPrecision(2))) : 'infinity');
+const percent = (share: number): string => {
+  if (share === 0) return 'no element is off by 1 % or more';
+  return `${share < 0.01 ? 'less than 1' : Math.round(100 * share)} % of y is off by 1 % or more`;
+};
+
+/** The picture of a bug, made when it comes near the window. */
+function Frame({ worker, id }: { readonly worker: Helper<MuseumWorker>; readonly id: string }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [near, setNear] = useState(false);
+  const [picture, setPicture] = useState<Picture>();
+  const [failure, setFailure] = useState<unknown>();
+  const theme = useTheme();
+  useEffect(() => {
+    const watch = new IntersectionObserver(([entry]) => entry!.isIntersecting && setNear(true), {
+      rootMargin: '400px',
+    });
+    watch.observe(canvas.current!);
+    return () => watch.disconnect();
+  }, []);
+  useEffect(() => {
+    if (near && !picture)
+      worker
+        .call((museum) => museum.picture(id))
+        .then(setPicture)
+        .catch(setFailure);
+  }, [near, picture, worker, id]);
+  useEffect(() => {
+    if (picture) drawHeat(canvas.current!, { ...picture, scale: 'magnitude', limit: DECADES });
+  }, [picture, theme]);
+  return (
+    <figure class="museum-frame">
+      <canvas
+        ref={canvas}
+        class={picture ? '' : 'waiting'}
+        width={picture?.columns ?? 128}
+        height={picture?.rows ?? 16}
+        role="img"
+        aria-label={`The error that ${id} makes in one head, token by dimension`}
+      />
+      <figcaption title={picture?.about}>
+        {failure !== undefined ? (
+          <Failure error={failure} />
+        ) : picture ? (
+          `${picture.model}: ${percent(picture.share)}; error up to ${short(picture.most)}`
+        ) : (
+          'running …'
+        )}
+      </figcaption>
+    </figure>
+  );
+}
+
+function Card({ worker, exhibit }: { readonly worker: Helper<MuseumWorker>; readonly exhibit: Exhibit }) {
+  const { id, does, threads, needs } = exhibit;
+  return (
+    <li class="card museum-card" id={id}>
+      <Frame worker={worker} id={id} />
+      <h3>
+        <code>{id}</code>
+      </h3>
+      <p>{does}</p>
+      <p class="muted">
+        {needs !== undefined && `Needs ${needs}. `}
+        <Threads threads={threads} />
+      </p>
+      <p class="museum-go">
+        <a class="button" href={`${BASE}diagnose/?bug=${id}`}>
+          Diagnose<span class="visually-hidden"> {id}</span>
+        </a>
+      </p>
+    </li>
+  );
+}
 
 function Museum() {
-  return <h1>The museum of wrong kernels</h1>;
+  const [text, setText] = useAddress('q', '');
+  const [peer, setPeer] = useAddress('peer', '');
+  const [cause, setCause] = useAddress('cause', '');
+  const [step, setStep] = useAddress('step', '');
+  const [exhibits, setExhibits] = useState<readonly Exhibit[]>([]);
+  const [worker, setWorker] = useState<Helper<MuseumWorker>>();
+  const [failure, setFailure] = useState<unknown>();
+  useEffect(() => {
+    const opened = helper<MuseumWorker>(new Worker(new URL('./museum.worker.ts', import.meta.url), { type: 'module' }));
+    setWorker(opened);
+    opened
+      .call((museum) => museum.catalogue())
+      .then(setExhibits)
+      .catch(setFailure);
+    return () => opened.end();
+  }, []);
+  const peers = useMemo(() => {
+    const counts = new Map<string, number>();
+    for (const { threads } of exhibits)
+      for (const name of new Set(threads.map((thread) => thread.split('#')[0]!)))
+        counts.set(name, (counts.get(name) ?? 0) + 1);
+    return [...counts].sort(([a, m], [b, n]) => n - m || (a < b ? -1 : 1));
+  }, [exhibits]);
+  const causes = useMemo(() => [...new Map(exhibits.map((one) => [one.cause as string, one.causeWords]))], [exhibits]);
+  const needle = text.trim().toLowerCase();
+  const shown = exhibits.filter(
+    (one) =>
+      (cause === '' || one.cause === cause) &&
+      (peer === '' || one.threads.some((thread) => thread.startsWith(`${peer}#`))) &&
+      (step === '' || one.steps.some((name) => STEPS[step]?.includes(name))) &&
+      `${one.id} ${one.does} ${one.needs ?? ''} ${one.threads.join(' ')}`.toLowerCase().includes(needle),
+  );
+  return (
+    <>
+      <h1>The museum of wrong kernels</h1>
+      <p class="lead">
+        {exhibits.length > 0 ? exhibits.length : 'All'} ways in which RoPE kernels were wrong, each reported in public.
+        Every picture is made here: the bug runs on the model that shows it, and is compared with the right kernel.
+      </p>
+      <p>
+        A picture is one head, with tokens from top to bottom, from position 0 to 1048575 unless the bug needs others,
+        and dimensions from left to right. Dark is right; yellow is the largest error, and each step toward dark a
+        smaller one, down to a thousandth. Red is not a number.
+      </p>
+      <div class="fields">
+        <label class="field">
+          <span>Search</span>
+          <input
+            type="search"
+            value={text}
+            placeholder="such as bf16, decode or llama.cpp"
+            onInput={(event) => setText(event.currentTarget.value)}
+          />
+        </label>
+        <label class="field">
+          <span>Kind</span>
+          <select value={cause} onChange={(event) => setCause(event.currentTarget.value)}>
+            <option value="">all</option>
+            {causes.map(([letter, words]) => (
+              <option key={letter} value={letter}>
+                {letter}: {words}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label class="field">
+          <span>Step that it gets wrong</span>
+          <select value={step} onChange={(event) => setStep(event.currentTarget.value)}>
+            <option value="">all</option>
+            {Object.keys(STEPS).map((name) => (
+              <option key={name} value={name}>
+                {name}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label class="field">
+          <span>Project that reported it</span>
+          <select value={peer} onChange={(event) => setPeer(event.currentTarget.value)}>
+            <option value="">all</option>
+            {peers.map(([name, count]) => (
+              <option key={name} value={name}>
+                {name} ({count})
+              </option>
+            ))}
+          </select>
+        </label>
+      </div>
+      <Failure error={failure} next="Load the page again." />
+      <p role="status" class="muted">
+        {exhibits.length > 0 &&
+          (shown.length > 0
+            ? `${shown.length} of ${exhibits.length} are shown.`
+            : 'None is like that. Try another word, or choose all.')}
+      </p>
+      {worker &&
+        causes.map(([letter, words]) => {
+          const list = shown.filter((one) => one.cause === letter);
+          if (list.length === 0) return null;
+          return (
+            <section key={letter} aria-labelledby={`cause-${letter}`}>
+              <h2 id={`cause-${letter}`}>
+                {letter}: {words} <span class="tag">{list.length}</span>
+              </h2>
+              <ul class="museum-room">
+                {list.map((one) => (
+                  <Card key={one.id} worker={worker} exhibit={one} />
+                ))}
+              </ul>
+            </section>
+          );
+        })}
+    </>
+  );
 }
 
 render(<Museum />, document.querySelector('#main')!);

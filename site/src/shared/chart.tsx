@@ -14,6 +14,10 @@ export interface Series {
   readonly dashed?: boolean;
 }
 
+/** uPlot rounds ticks to three decimals, also on axes that go below; it gives null for those without a label. */
+const ticks = (_: uPlot, splits: readonly (number | null)[]): string[] =>
+  splits.map((at) => (at === null ? '' : String(Number(at.toPrecision(3)))));
+
 /**
  * A chart as wide as its place.
  *
@@ -43,8 +47,8 @@ export function Chart(props: {
       height,
       scales: { x: { time: false, distr: logX ? 3 : 1 }, y: { distr: logY ? 3 : 1 } },
       axes: [
-        { ...axis, label: xLabel },
-        { ...axis, label: yLabel, size: 64 },
+        { ...axis, label: xLabel, ...(logX && { values: ticks }) },
+        { ...axis, label: yLabel, size: 64, ...(logY && { values: ticks }) },
       ],
       cursor: { points: { size: 7 } },
       series: [

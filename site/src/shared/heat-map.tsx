@@ -5,6 +5,13 @@ import { color, useTheme } from './colors.js';
 /** How values become colors: from nothing to much, or from negative by zero to positive. */
 export type HeatScale = 'magnitude' | 'signed';
 
+/** Rows × columns, row by row. */
+export interface HeatValues {
+  readonly values: ArrayLike<number>;
+  readonly rows: number;
+  readonly columns: number;
+}
+
 const RAMPS: Readonly<Record<HeatScale, readonly (readonly [number, number, number])[]>> = {
   // Of equal steps in lightness, so that they are told apart without colors.
   magnitude: [
@@ -32,6 +39,30 @@ function rampAt(ramp: (typeof RAMPS)[HeatScale], t: number): readonly [number, n
 }
 
 /**
+ * Draws values on a canvas, a pixel each; what is not finite has the theme's color for errors.
+ *
+ * @param limit - the value at the end of the ramp; the largest magnitude unless given
+ */
+export function drawHeat(
+  canvas: HTMLCanvasElement,
+  { values, rows, columns, scale, limit }: HeatValues & { readonly scale: HeatScale; readonly limit?: number },
+): void {
+  const context = canvas.getContext('2d')!;
+  let most = limit ?? 0;
+  if (limit === undefined)
+    for (let i = 0; i < values.length; i++) if (Number.isFinite(values[i])) most = Math.max(most, Math.abs(values[i]!));
+  const wrong = (color('bad').match(/\d+(\.\d+)?/g) ?? ['255', '0', '0']).map(Number);
+  const image = context.createImageData(columns, rows);
+  for (let i = 0; i < rows * columns; i++) {
+    const value = values[i]!;
+    const t = most === 0 ? 0 : value / most;
+    const rgb = Number.isFinite(value) ? rampAt(RAMPS[scale], scale === 'signed' ? (t + 1) / 2 : Math.abs(t)) : wrong;
+    image.data.set([rgb[0]!, rgb[1]!, rgb[2]!, 255], 4 * i);
+  }
+  context.putImageData(image, 0, 0);
+}
+
+/**
  * A heat map.
  *
  * @param values - rows × columns, row by row; what is not finite is drawn in the theme's color for errors
@@ -54,20 +85,7 @@ export function HeatMap(props: {
   const [words, setWords] = useState('');
   const theme = useTheme();
   useEffect(() => {
-    const context = canvas.current!.getContext('2d')!;
-    let most = limit ?? 0;
-    if (limit === undefined)
-      for (let i = 0; i < values.length; i++)
-        if (Number.isFinite(values[i])) most = Math.max(most, Math.abs(values[i]!));
-    const wrong = (color('bad').match(/\d+(\.\d+)?/g) ?? ['255', '0', '0']).map(Number);
-    const image = context.createImageData(columns, rows);
-    for (let i = 0; i < rows * columns; i++) {
-      const value = values[i]!;
-      const t = most === 0 ? 0 : value / most;
-      const rgb = Number.isFinite(value) ? rampAt(RAMPS[scale], scale === 'signed' ? (t + 1) / 2 : Math.abs(t)) : wrong;
-      image.data.set([rgb[0]!, rgb[1]!, rgb[2]!, 255], 4 * i);
-    }
-    context.putImageData(image, 0, 0);
+    drawHeat(canvas.current!, { values, rows, columns, scale, ...(limit !== undefined && { limit }) });
   }, [values, rows, columns, scale, limit, theme]);
   const cellAt = (event: PointerEvent | MouseEvent): readonly [number, number] => {
     const box = canvas.current!.getBoundingClientRect();

@@ -2,7 +2,7 @@
 import { type FloatDtype, type HeadNorm, roundTo, tensorFrom } from 'ropewalk';
 import { reading, refuse } from 'ropewalk/backend';
 import { distinctRows, numbersFor } from '../golden/data.js';
-import { GOLDEN_ROPE, GOLDEN_SEED, type GoldenRopeDefinition } from '../golden/rope.js';
+import { GOLDEN_POSITIONS, GOLDEN_ROPE, GOLDEN_SEED, type GoldenRopeDefinition } from '../golden/rope.js';
 import { hostTensor } from '../host.js';
 import { nmse } from '../judge.js';
 import { callOf, type Expected, rightOf } from './hypotheses.js';
@@ -19,8 +19,6 @@ export interface MutantExample {
   readonly from: string;
   /** The model, in a sentence. */
   readonly about: string;
-  /** The steps that the bug changes, such as `position` or `readIndex`. */
-  readonly steps: readonly string[];
 }
 
 /** Positions of two batches: near ones, those about the contexts of models, and far ones. */
@@ -41,7 +39,8 @@ interface Stage {
   readonly expected: Expected;
   readonly heads: Heads;
   readonly steps: RopeSteps;
-  readonly right: Float64Array;
+  /** Made when first needed. */
+  readonly right: () => Float64Array;
 }
 
 const stages = new Map<GoldenRopeDefinition, Stage>();
@@ -51,7 +50,8 @@ function stageOf(definition: GoldenRopeDefinition): Stage {
   const known = stages.get(definition);
   if (known) return known;
   const { id, dtype, spec, direction } = definition;
-  const given = definition.positions ?? POSITIONS;
+  const golden = definition.positions;
+  const given = golden === undefined ? POSITIONS : golden === GOLDEN_POSITIONS[0] ? POSITIONS[0]! : golden;
   const rows = (typeof given[0] === 'object' ? given : [given, given]) as readonly (readonly number[])[];
   const [batch, seq, numAxes] = [rows.length, rows[0]!.length, spec.axes?.sections.length ?? 1];
   // As the golden cases have them: every axis rotates by another angle.
@@ -71,7 +71,9 @@ function stageOf(definition: GoldenRopeDefinition): Stage {
   const expected: Expected = { spec, direction: direction ?? 'forward' };
   const heads = readObservation({ ...input, y: x }, numAxes);
   const { steps } = rightOf(callOf(expected, heads));
-  const stage = { definition, input, expected, heads, steps, right: steps.all(heads.x) };
+  let made: Float64Array | undefined;
+  const right = (): Float64Array => (made ??= steps.all(heads.x));
+  const stage = { definition, input, expected, heads, steps, right };
   stages.set(definition, stage);
   return stage;
 }
@@ -88,7 +90,7 @@ export function mutantExample(mutant: Mutant): MutantExample {
 }
 
 function exampleOf(mutant: Mutant): MutantExample {
-  let most: { stage: Stage; y: Float64Array; steps: readonly string[]; error: number } | undefined;
+  let most: { stage: Stage; y: Float64Array; error: number } | undefined;
   for (const definition of MODELS) {
     const stage = stageOf(definition);
     const change = mutant.change(stage.steps);
@@ -96,16 +98,32 @@ function exampleOf(mutant: Mutant): MutantExample {
     const { dtype } = stage.input.x;
     const made = changed(stage.steps, change).all(stage.heads.x);
     const y = made.map((value) => roundTo(dtype as FloatDtype, value));
-    const error = errorOf(y, stage.right, dtype as FloatDtype);
-    if (error > (most?.error ?? 0)) most = { stage, y, steps: Object.keys(change), error };
+    const error = errorOf(y, stage.right(), dtype as FloatDtype);
+    if (error > (most?.error ?? 0)) most = { stage, y, error };
     if (error >= PLAIN) break;
   }
   if (!most) return refuse('UNSUPPORTED', 'mutantExample: mutant', 'a bug that a golden model shows', mutant.id);
-  const { stage, y, steps } = most;
+  const { stage, y } = most;
   const { definition, input, expected } = stage;
   const { dtype, shape } = input.x;
   const observation = { ...input, y: hostTensor(dtype as FloatDtype, shape, (n) => y[n]!) };
-  return { observation, expected, from: definition.id, about: definition.about, steps };
+  return { observation, expected, from: definition.id, about: definition.about };
+}
+
+/**
+ * The steps of the rotation that a known bug changes, such as `position` or `readIndex`, in the first of those models in
+ * which it can go wrong.
+ *
+ * @param mutant - of MUTANTS
+ */
+export function mutantSteps(mutant: Mutant): readonly string[] {
+  return reading('mutantSteps: mutant', () => {
+    for (const definition of MODELS) {
+      const change = mutant.change(stageOf(definition).steps);
+      if (change) return Object.keys(change);
+    }
+    return [];
+  });
 }
 
 /** The NMSE beyond what one rounding makes; Infinity where y is not finite. */

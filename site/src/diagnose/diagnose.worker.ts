@@ -1,0 +1,416 @@
+/** Reads dumps, diagnoses, and keeps the heads for the pictures. The page only shows what comes back. @module */
+import { asFloatBits, layerOf, parseJson, readArrays, readRaw, ropeSourceFromJson, writeNpz } from '@ropewalk/formats';
+import {
+  CAUSES,
+  checkStored,
+  chooseBuiltIn,
+  type Diagnosis,
+  demoObservation,
+  describeDiagnosis,
+  diagnose,
+  diagnosisToJson,
+  type Expected,
+  MUTANTS,
+  mutantExample,
+  type Observation,
+  parseRopeLabel,
+  type ReadHeads,
+  readHeads,
+  ropePlanOfCase,
+  splitHeads,
+} from '@ropewalk/oracle';
+import { expose } from 'comlink';
+import { type Dtype, type FloatDtype, type RopeLayout, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
+
+/** An array of a dropped file. */
+export interface Listed {
+  /** `dump.npz:x`, or the file where it has no names. */
+  readonly id: string;
+  /** What the roles are guessed from: the array's name, or the file's without its end. */
+  readonly name: string;
+  /** `f32 [6, 4, 128]`, or the bytes of a raw file. */
+  readonly words: string;
+  readonly raw: boolean;
+}
+
+/** Which array is what. */
+export type Role = 'x' | 'y' | 'positions' | 'norm';
+
+/** What the user says of the arrays; empty texts say nothing. */
+export interface Form {
+  readonly dtype: string;
+  readonly shape: string;
+  readonly positionsDtype: string;
+  readonly heads: string;
+  readonly layout: string;
+  readonly normEps: string;
+}
+
+/** What the kernel should compute. */
+export interface Meant {
+  readonly kind: 'model' | 'text' | 'nothing';
+  /** The golden case whose model it is. */
+  readonly model: string;
+  /** A config.json, a record or a ROPE(…) line. */
+  readonly text: string;
+  readonly layer: string;
+  readonly context: string;
+  readonly direction: string;
+}
+
+/** A diagnosis that is asked for. */
+export type Asked =
+  | { readonly kind: 'demo' }
+  | { readonly kind: 'bug'; readonly id: string }
+  | {
+      readonly kind: 'files';
+      readonly files: readonly File[];
+      readonly roles: Readonly<Partial<Record<Role, string>>>;
+      readonly form: Form;
+      readonly meant: Meant;
+    };
+
+/** A known bug in words. */
+export interface BugWords {
+  readonly id: string;
+  readonly does: string;
+  readonly cause: string;
+  readonly threads: readonly string[];
+}
+
+/** What the page shows. */
+export interface Report {
+  readonly verdict: Diagnosis['verdict'];
+  /** Another layout gives a known bug: nobody knows yet whether the kernel is right. */
+  readonly unsettled: boolean;
+  readonly lines: readonly string[];
+  /** What was expected, in words. */
+  readonly from: string | undefined;
+  readonly json: string;
+  /** Each a known bug, or two at once; several where the input cannot tell them apart. */
+  readonly bugs: readonly (readonly BugWords[])[];
+  /** The bug that made the input, where it is an example; its sentence about the model. */
+  readonly example: { readonly bug: BugWords; readonly about: string } | undefined;
+  readonly batch: number;
+  readonly seq: number;
+  readonly heads: number;
+  readonly headDim: number;
+  /** Of the rotation that is compared with; 0 where nothing is. */
+  readonly pairs: number;
+  /** What y is compared with: the expectation, or the record that was found. */
+  readonly against: 'expected' | 'found' | undefined;
+  /** Radians a position by pair; null where a pair does not turn or its frequency is not known. */
+  readonly frequencies: { readonly found: readonly (number | null)[]; readonly expected?: readonly (number | null)[] };
+  /** Where the worst element is, so that the page shows that head first. */
+  readonly worst: { readonly batch: number; readonly head: number; readonly seq: number } | undefined;
+  /** x.npy and positions.npy of the next input, as a zip. */
+  readonly next: Uint8Array | undefined;
+}
+
+/** A map of one head: tokens × dimensions or pairs. */
+export interface HeadMap {
+  readonly rows: number;
+  readonly columns: number;
+  /** By row: the position on each axis. */
+  readonly positions: readonly string[];
+  readonly y: Float64Array;
+  readonly expected: Float64Array | undefined;
+  readonly x: Float64Array;
+  /** By pair: how much farther y is turned than expected, in radians; NaN where a pair has no length. */
+  readonly turn: Float64Array | undefined;
+}
+
+const words = (tensor: Tensor): string => `${tensor.dtype} [${tensor.shape.join(', ')}]`;
+
+/** Files that were read, by name, size and date. */
+const read = new Map<string, Promise<ReadonlyMap<string, () => Tensor> | Uint8Array>>();
+
+/** A file's arrays, or its bytes where it is raw. */
+function open(file: File): Promise<ReadonlyMap<string, () => Tensor> | Uint8Array> {
+  const key = `${file.name}/${file.size}/${file.lastModified}`;
+  const known = read.get(key);
+  if (known) return known;
+  const opened = (async () => {
+    const bytes = new Uint8Array(await file.arrayBuffer());
+    return /\.bin$/i.test(file.name) ? bytes : readArrays(file.name, bytes, file.name);
+  })();
+  opened.catch(() => read.delete(key));
+  read.set(key, opened);
+  return opened;
+}
+
+const idOf = (file: string, name: string): string => (name === '' ? file : `${file}:${name}`);
+
+/** Reads an array by its id. */
+async function arrayOf(files: readonly File[], id: string, role: string, form: Form): Promise<Tensor> {
+  for (const file of files) {
+    if (id !== file.name && !id.startsWith(`${file.name}:`)) continue;
+    const where = `${role}: ${id}`;
+    const opened = await open(file);
+    const isPositions = role === 'positions';
+    if (opened instanceof Uint8Array) {
+      const dtype = (isPositions ? form.positionsDtype : form.dtype) as Dtype | '';
+      const shape = isPositions || role === 'norm' || form.shape.trim() === '' ? undefined : shapeOf(form.shape);
+      return readRaw(opened, where, { dtype: dtype || undefined, shape });
+    }
+    const make = opened.get(id === file.name ? '' : id.slice(file.name.length + 1));
+    if (make) return asFloatBits(make(), isPositions ? undefined : ((form.dtype || undefined) as Dtype));
+  }
+  throw new RopewalkError('FORMAT', `${role}: no array ${id} is here. Drop its file again.`);
+}
+
+function shapeOf(text: string): number[] {
+  return text.split(',').map((part) => wholeOf(part, 'shape', 1)!);
+}
+
+/** A whole number that a field has; undefined where it is empty. */
+function wholeOf(text: string, field: string, low: number): number | undefined {
+  if (text.trim() === '') return undefined;
+  const value = Number(text);
+  if (!Number.isSafeInteger(value) || value < low)
+    throw new RopewalkError('RANGE', `${field}: expected an integer >= ${low}, got ${JSON.stringify(text.trim())}.`);
+  return value;
+}
+
+/** What is to be diagnosed, and in words what is expected. */
+interface Task {
+  readonly observation: Observation;
+  readonly expected: Expected | undefined;
+  readonly from: string | undefined;
+  readonly example?: Report['example'];
+}
+
+const bugWords = ({ id, does, cause, threads }: (typeof MUTANTS)[number]): BugWords => ({
+  id,
+  does,
+  cause: `${cause}, ${CAUSES[cause]}`,
+  threads,
+});
+
+async function taskOf(asked: Asked): Promise<Task> {
+  if (asked.kind === 'demo') return demoObservation();
+  if (asked.kind === 'bug') {
+    const mutant = MUTANTS.find(({ id }) => id === asked.id);
+    if (!mutant)
+      throw new RopewalkError('FORMAT', `There is no known bug ${JSON.stringify(asked.id)}. The museum lists all.`);
+    const { observation, expected, from, about } = mutantExample(mutant);
+    return { observation, expected, from, example: { bug: bugWords(mutant), about } };
+  }
+  const { files, roles, form, meant } = asked;
+  const missing = (['x', 'y', 'positions'] as const).filter((role) => !roles[role]);
+  if (missing.length > 0)
+    throw new RopewalkError(
+      'FORMAT',
+      `${missing.join(', ')}: choose an array for each. Drop the files that have them.`,
+    );
+  const heads = wholeOf(form.heads, 'heads', 1);
+  const layout = (form.layout || (heads === undefined ? undefined : 'bsnh')) as RopeLayout | undefined;
+  if (heads !== undefined && layout !== 'bsnh')
+    throw new RopewalkError(
+      'FORMAT',
+      'layout: where the number of heads is given, x and y are [batch, token, hidden]: only bsnh fits.',
+    );
+  const dtype = (form.dtype || undefined) as FloatDtype | undefined;
+  const [x, y] = await Promise.all(
+    (['x', 'y'] as const).map(async (role) => splitHeads(await arrayOf(files, roles[role]!, role, form), heads, role)),
+  );
+  checkStored(y!, dtype, 'dtype');
+  const positions = await arrayOf(files, roles.positions!, 'positions', form);
+  const eps = form.normEps.trim() === '' ? 1e-6 : Number(form.normEps);
+  if (!(eps >= 0)) throw new RopewalkError('RANGE', `norm eps: expected a number >= 0, got ${form.normEps}.`);
+  const norm = roles.norm
+    ? { weight: (await arrayOf(files, roles.norm, 'norm', form)) as Tensor<FloatDtype>, eps }
+    : undefined;
+  const observation: Observation = { x: x!, y: y!, positions, layout, norm };
+  const expectation = expectedOf(meant);
+  const [given, wanted] = [observation.x.shape.at(-1), expectation.expected?.spec.headDim];
+  if (wanted !== undefined && given !== wanted)
+    throw new RopewalkError(
+      'SHAPE',
+      `x: its heads have ${given} dimensions, those of the model have ${wanted}. ` +
+        'Choose the model that the kernel ran, or dump whole heads in the last dimension.',
+    );
+  return { observation, ...expectation };
+}
+
+function expectedOf({ kind, model, text, layer, context, direction }: Meant): Pick<Task, 'expected' | 'from'> {
+  const way = direction === 'backward' ? 'backward' : direction === 'forward' ? 'forward' : undefined;
+  const named = (from: string, expected: Expected): Pick<Task, 'expected' | 'from'> => {
+    const turned = { ...expected, direction: way ?? expected.direction ?? 'forward' };
+    return { expected: turned, from: turned.direction === 'backward' ? `${from}, backward` : from };
+  };
+  if (kind === 'nothing') return { expected: undefined, from: undefined };
+  if (kind === 'model') {
+    const found = chooseBuiltIn(['rope']).cases.find(({ id }) => id === model);
+    if (!found)
+      throw new RopewalkError('FORMAT', `There is no model ${JSON.stringify(model)}. Choose one of the list.`);
+    const { spec, direction: own } = found.make().rope!;
+    return named(model, { spec, direction: own });
+  }
+  if (text.trim() === '')
+    throw new RopewalkError('FORMAT', 'What was meant: paste or drop a config.json or a record, or choose a model.');
+  if (/^\s*ROPE\s*\(/.test(text)) {
+    const { source, direction: own } = ropePlanOfCase(parseRopeLabel(text.trim()));
+    return named('the ROPE(…) line', { spec: source!.spec, direction: own });
+  }
+  const source = ropeSourceFromJson(parseJson(text, 'config'), 'the JSON', { context: wholeOf(context, 'context', 1) });
+  const { spec, from } = layerOf(source, wholeOf(layer, 'layer', 0));
+  return named(from, { spec });
+}
+
+let shown: ReadHeads | undefined;
+
+const kernel = {
+  /** The arrays of some files. A file that cannot be read is a problem, and the others are still listed. */
+  async list(files: readonly File[]): Promise<{ arrays: Listed[]; problems: string[] }> {
+    const arrays: Listed[] = [];
+    const problems: string[] = [];
+    for (const file of files) {
+      const stem = file.name.replace(/\.[^.]*$/, '');
+      try {
+        const opened = await open(file);
+        if (opened instanceof Uint8Array)
+          arrays.push({ id: file.name, name: stem, words: `raw, ${opened.length} bytes`, raw: true });
+        else
+          for (const [name, make] of opened) {
+            const id = idOf(file.name, name);
+            try {
+              arrays.push({ id, name: name || stem, words: words(make()), raw: false });
+            } catch (error) {
+              problems.push(`${id}: ${(error as Error).message}`);
+            }
+          }
+      } catch (error) {
+        problems.push((error as Error).message);
+      }
+    }
+    return { arrays, problems };
+  },
+
+  /**
+   * Diagnoses.
+   *
+   * @param tell - called about ten times a second with the share that is done
+   */
+  async run(asked: Asked, tell: (done: number) => void): Promise<Report> {
+    const { observation, expected, from, example } = await taskOf(asked);
+    let told = 0;
+    const result = diagnose(observation, expected, {
+      progress: (done) => {
+        if (performance.now() - told < 100) return;
+        told = performance.now();
+        tell(done);
+      },
+    });
+    const { found, layout, named, verdict, next, worst } = result;
+    // Without an expectation, y is shown against the record that was found, if it has the positions that were given.
+    const record = expected ?? (found.positions[0]?.asGiven ? found.expected : undefined);
+    const read = readHeads({ ...observation, layout: layout.layout }, record);
+    shown = read;
+    const { batch, seq, heads, headDim, pairs } = read;
+    const frequency = (value: number | undefined): number | null => (value ? Math.abs(value) : null);
+    return {
+      verdict,
+      unsettled: layout.otherwise.length > 0,
+      lines: describeDiagnosis(result, from),
+      from,
+      json: `${JSON.stringify(diagnosisToJson(result, from), null, 2)}\n`,
+      bugs: named.map(({ mutants }) => mutants.map(bugWords)),
+      example,
+      batch,
+      seq,
+      heads,
+      headDim,
+      pairs: pairs.length,
+      against: expected ? 'expected' : record ? 'found' : undefined,
+      frequencies: {
+        found: found.pairs.map((pair) => (pair.turns && pair.known ? frequency(pair.frequency) : null)),
+        ...(result.expectedFrequencies && { expected: Array.from(result.expectedFrequencies, frequency) }),
+      },
+      worst: worst && { batch: worst.batch, head: worst.head, seq: worst.seq },
+      next: next && nextFiles(next),
+    };
+  },
+
+  /** One head of the last diagnosis: `most` tokens from `start`. */
+  head(batch: number, head: number, start: number, most: number): HeadMap | undefined {
+    if (!shown) return undefined;
+    const { seq, heads, headDim, x, y, right, pairs, positions, numAxes, batch: batches } = shown;
+    const rows = Math.min(most, seq - start);
+    const rowsOf = (all: Float64Array): Float64Array => {
+      const some = new Float64Array(rows * headDim);
+      for (let n = 0; n < rows; n++) {
+        const at = ((batch * seq + start + n) * heads + head) * headDim;
+        some.set(all.subarray(at, at + headDim), n * headDim);
+      }
+      return some;
+    };
+    const [mine, expected] = [rowsOf(y), right && rowsOf(right)];
+    return {
+      rows,
+      columns: headDim,
+      positions: Array.from({ length: rows }, (_, n) =>
+        Array.from({ length: numAxes }, (_axis, a) => positions[(a * batches + batch) * seq + start + n]).join(', '),
+      ),
+      y: mine,
+      x: rowsOf(x),
+      expected,
+      turn: expected && turnOf(mine, expected, pairs, rows, headDim),
+    };
+  },
+
+  /** By head and token of a batch: the root of the mean squared error. */
+  overview(batch: number, start: number, most: number): Float64Array | undefined {
+    if (!shown?.right) return undefined;
+    const { seq, heads, headDim, y, right } = shown;
+    const tokens = Math.min(most, seq - start);
+    const errors = new Float64Array(heads * tokens);
+    for (let s = 0; s < tokens; s++)
+      for (let h = 0; h < heads; h++) {
+        const at = ((batch * seq + start + s) * heads + h) * headDim;
+        let sum = 0;
+        for (let i = at; i < at + headDim; i++) sum += (y[i]! - right[i]!) ** 2;
+        errors[h * tokens + s] = Math.sqrt(sum / headDim);
+      }
+    return errors;
+  },
+};
+
+/** Angles between the pairs of y and those that are expected, in (−π, π]. */
+function turnOf(
+  y: Float64Array,
+  expected: Float64Array,
+  pairs: ReadHeads['pairs'],
+  rows: number,
+  headDim: number,
+): Float64Array {
+  const turn = new Float64Array(rows * pairs.length);
+  for (let n = 0; n < rows; n++)
+    for (const [j, [i0, i1]] of pairs.entries()) {
+      const at = n * headDim;
+      const [a, b, c, d] = [y[at + i0]!, y[at + i1]!, expected[at + i0]!, expected[at + i1]!];
+      const [along, across] = [a * c + b * d, b * c - a * d];
+      turn[n * pairs.length + j] = along === 0 && across === 0 ? Number.NaN : Math.atan2(across, along);
+    }
+  return turn;
+}
+
+function nextFiles({ x, shape, positions, numAxes }: NonNullable<Diagnosis['next']>): Uint8Array {
+  const [batch, seq] = shape;
+  return writeNpz(
+    new Map<string, Tensor>([
+      ['x', tensorFrom(Float32Array.from(x), { shape })],
+      [
+        'positions',
+        tensorFrom(BigInt64Array.from(positions, BigInt), {
+          shape: numAxes > 1 ? [numAxes, batch, seq] : [batch, seq],
+        }),
+      ],
+    ]),
+  );
+}
+
+/** What the page calls. */
+export type Kernel = typeof kernel;
+
+expose(kernel);

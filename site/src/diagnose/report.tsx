@@ -1,0 +1,168 @@
+/** A diagnosis in words, with its bugs, frequencies and files. @module */
+import { useMemo } from 'preact/hooks';
+import { Chart, type Series } from '../shared/chart.js';
+import { CopyButton, download } from '../shared/copy.js';
+import { Threads } from '../shared/thread.js';
+import type { BugWords, Report } from './diagnose.worker.js';
+
+/** How each verdict is called, and its color. */
+const VERDICTS: Readonly<Record<Report['verdict'], readonly [words: string, kind: 'good' | 'warn' | 'bad']>> = {
+  'as expected': ['As expected', 'good'],
+  'less precise': ['As expected, less precisely', 'good'],
+  rotation: ['A rotation', 'good'],
+  'known bug': ['Known bug', 'bad'],
+  'partly right': ['Partly right', 'warn'],
+  different: ['Different', 'bad'],
+  'not understood': ['Not understood', 'warn'],
+};
+
+interface Section {
+  readonly title: string;
+  readonly lines: readonly string[];
+}
+
+/** The report's lines as the verdict, remarks about it, and sections. */
+function sectionsOf(lines: readonly string[]): { head: string; remarks: readonly string[]; sections: Section[] } {
+  const [first, ...rest] = lines.join('\n').split('\n\n');
+  const [head = '', ...remarks] = first!.split('\n');
+  const sections = rest.map((block) => {
+    const [title = '', ...inner] = block.split('\n');
+    return { title, lines: inner.map((line) => line.replace(/^ {2}/, '')) };
+  });
+  return { head, remarks, sections };
+}
+
+function Words({ title, lines }: Section) {
+  const rows = lines.map((line) => /^(\w+) {2,}(.*)$/.exec(line) ?? /^(dimensions) (.*)$/.exec(line));
+  return (
+    <section class="card">
+      <h3>{title}</h3>
+      {rows.every((row) => row !== null) && lines.length > 1 ? (
+        <dl class="diagnose-facts">
+          {rows.map((row) => (
+            <div key={row![1]}>
+              <dt>{row![1]}</dt>
+              <dd>{row![2]}</dd>
+            </div>
+          ))}
+        </dl>
+      ) : (
+        <ul class="diagnose-lines">
+          {lines.map((line) => (
+            <li key={line} class={line.startsWith(' ') ? 'deeper' : ''}>
+              {line.trim()}
+            </li>
+          ))}
+        </ul>
+      )}
+    </section>
+  );
+}
+
+/** What a known bug does, and where it was reported. */
+function Bug({ bug, title }: { readonly bug: BugWords; readonly title: boolean }) {
+  return (
+    <div class="diagnose-bug">
+      {title && (
+        <h3>
+          <code>{bug.id}</code>
+        </h3>
+      )}
+      <p>{bug.does}</p>
+      <p class="muted">
+        Cause {bug.cause}. Reported in <Threads threads={bug.threads} />.
+      </p>
+    </div>
+  );
+}
+
+function Frequencies({ frequencies: { found, expected } }: Pick<Report, 'frequencies'>) {
+  const count = Math.max(found.length, expected?.length ?? 0);
+  const x = useMemo(() => Array.from({ length: count }, (_, j) => j), [count]);
+  const series = useMemo((): Series[] => {
+    const full = (list: readonly (number | null)[]): (number | null)[] => x.map((j) => list[j] ?? null);
+    return [
+      { label: 'found', values: full(found), as: 'points' },
+      ...(expected ? [{ label: 'expected', values: full(expected) }] : []),
+    ];
+  }, [x, found, expected]);
+  if (found.length === 0) return null;
+  const known = found.filter((value) => value !== null).length;
+  return (
+    <section aria-labelledby="diagnose-frequencies">
+      <h2 id="diagnose-frequencies">Frequency by pair</h2>
+      <figure class="card">
+        <Chart
+          x={x}
+          series={series}
+          logY
+          xLabel="pair"
+          yLabel="radians a position"
+          label={`Frequency by pair, found${expected ? ' and expected' : ''}.`}
+        />
+        <figcaption>
+          {known === found.length
+            ? 'Every pair shows its frequency.'
+            : `${known} of ${found.length} pairs show their frequency; the others turn by less than the noise, or not at all.`}
+        </figcaption>
+      </figure>
+    </section>
+  );
+}
+
+/** All of a diagnosis but its pictures. */
+export function ReportView({ report }: { readonly report: Report }) {
+  const { lines, json, bugs, example, from, next, verdict, unsettled } = report;
+  const { head, remarks, sections } = sectionsOf(lines);
+  const [word, kind] = VERDICTS[verdict];
+  const text = `${lines.join('\n')}\n`;
+  // Of a kernel that is only less precise, these are no bugs.
+  const named = verdict === 'known bug' || verdict === 'partly right' ? bugs : [];
+  const only = verdict === 'known bug' && named.length === 1 ? named[0] : undefined;
+  return (
+    <>
+      <section class={`diagnose-verdict ${unsettled ? 'warn' : kind}`} aria-labelledby="diagnose-head">
+        <p class="diagnose-word">{word}</p>
+        <h2 id="diagnose-head">{only ? only.map(({ id }) => id).join(' and ') : head}</h2>
+        {verdict === 'known bug' && named.length > 1 && (
+          <p>Each of these gives the same y. This input cannot tell them apart.</p>
+        )}
+        {named.map((together) => together.map((bug) => <Bug key={bug.id} bug={bug} title={only?.length !== 1} />))}
+        {remarks.map((line) => (
+          <p key={line}>{line}</p>
+        ))}
+        {from !== undefined && !example && <p class="muted">Expected: {from}.</p>}
+        {example && (
+          <p>
+            This input is an example: <code>{example.bug.id}</code> ran on it. {example.about}
+          </p>
+        )}
+        <div class="actions">
+          <CopyButton text={text} label="Copy the report" />
+          <button type="button" onClick={() => download('diagnosis.txt', text, 'text/plain')}>
+            Save as text
+          </button>
+          <button type="button" onClick={() => download('diagnosis.json', json, 'application/json')}>
+            Save as JSON
+          </button>
+          {next && (
+            <button
+              type="button"
+              onClick={() => download('next-input.npz', next as BlobPart, 'application/octet-stream')}
+            >
+              Save the next input
+            </button>
+          )}
+        </div>
+      </section>
+      <div class="diagnose-sections">
+        {sections
+          .filter(({ title }) => !/^Known bugs?$/.test(title))
+          .map((section) => (
+            <Words key={section.title} {...section} />
+          ))}
+      </div>
+      <Frequencies frequencies={report.frequencies} />
+    </>
+  );
+}

@@ -1,0 +1,73 @@
+/** The catalogue of known bugs, and a run of each. @module */
+import { CAUSES, type Cause, MUTANTS, mutantExample, mutantSteps, readHeads } from '@ropewalk/oracle';
+import { expose } from 'comlink';
+
+/** An entry of the catalogue. */
+export interface Exhibit {
+  readonly id: string;
+  readonly cause: Cause;
+  readonly causeWords: string;
+  readonly does: string;
+  readonly threads: readonly string[];
+  /** What a model must have for it to go wrong; undefined where any rotation will do. */
+  readonly needs: string | undefined;
+  /** Steps of the rotation that it changes. */
+  readonly steps: readonly string[];
+}
+
+/** Errors this many powers of ten below the largest are drawn as none. */
+const DECADES = 3;
+
+/** What a bug does to one head, token by dimension: powers of ten above the smallest error that is drawn. */
+export interface Picture {
+  readonly values: Float32Array;
+  readonly rows: number;
+  readonly columns: number;
+  readonly model: string;
+  readonly about: string;
+  /** The largest error; Infinity where y is not finite. */
+  readonly most: number;
+  /** Of the elements of y in all heads, those that are off by 1 % or more. */
+  readonly share: number;
+}
+
+const museum = {
+  /** Every entry, cause by cause. */
+  catalogue(): Exhibit[] {
+    return MUTANTS.map((mutant) => {
+      const { id, cause, does, threads, needs } = mutant;
+      return { id, cause, causeWords: CAUSES[cause], does, threads, needs, steps: mutantSteps(mutant) };
+    });
+  },
+
+  /** Runs a bug, and takes the head with the largest error. */
+  picture(id: string): Picture {
+    const { observation, expected, from, about } = mutantExample(MUTANTS.find((mutant) => mutant.id === id)!);
+    const { batch, seq, heads, headDim, y, right } = readHeads(observation, expected);
+    let best = { most: -1, values: new Float32Array() };
+    let wrong = 0;
+    for (let b = 0; b < batch; b++)
+      for (let h = 0; h < heads; h++) {
+        const values = new Float32Array(seq * headDim);
+        let most = 0;
+        for (let s = 0; s < seq; s++)
+          for (let i = 0; i < headDim; i++) {
+            const n = ((b * seq + s) * heads + h) * headDim + i;
+            const error = Math.abs(y[n]! - right![n]!);
+            values[s * headDim + i] = error;
+            if (!(error < 0.01 * Math.abs(right![n]!))) wrong++;
+            most = Math.max(most, Number.isFinite(error) ? error : Number.POSITIVE_INFINITY);
+          }
+        if (most > best.most) best = { most, values };
+      }
+    const { most } = best;
+    const finite = best.values.reduce((max, error) => (Number.isFinite(error) ? Math.max(max, error) : max), 0);
+    const values = best.values.map((error) => (error === 0 ? 0 : Math.max(0, DECADES + Math.log10(error / finite))));
+    return { most, values, rows: seq, columns: headDim, model: from, about, share: wrong / y.length };
+  },
+};
+
+/** What the page calls. */
+export type MuseumWorker = typeof museum;
+
+expose(museum);
