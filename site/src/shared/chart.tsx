@@ -4,6 +4,15 @@ import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import { color, useTheme } from './colors.js';
 
+/** A value of an axis or the legend; uPlot rounds to three decimals, also on axes that go below. */
+function figure(value: number | null): string {
+  if (value === null) return '–';
+  const size = Math.abs(value);
+  return size > 0 && size < 0.001
+    ? value.toExponential(size === 10 ** Math.round(Math.log10(size)) ? 0 : 2)
+    : value.toLocaleString('en', { maximumSignificantDigits: 6 });
+}
+
 /** One row of values of a chart. */
 export interface Series {
   readonly label: string;
@@ -14,9 +23,9 @@ export interface Series {
   readonly dashed?: boolean;
 }
 
-/** uPlot rounds ticks to three decimals, also on axes that go below; it gives null for those without a label. */
+/** uPlot gives null for ticks without a label. */
 const ticks = (_: uPlot, splits: readonly (number | null)[]): string[] =>
-  splits.map((at) => (at === null ? '' : String(Number(at.toPrecision(3)))));
+  splits.map((at) => (at === null ? '' : figure(at)));
 
 /**
  * A chart as wide as its place.
@@ -58,6 +67,7 @@ export function Chart(props: {
           return {
             label,
             stroke,
+            value: (_, value: number | null) => figure(value),
             width: as === 'points' ? 0 : 2,
             ...(dashed && { dash: [6, 4] }),
             ...(as === 'bars' && { fill: stroke, paths: uPlot.paths.bars!({ size: [0.7, 60] }) }),
