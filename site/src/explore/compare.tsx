@@ -20,6 +20,9 @@ const isRecipe = (text: string): text is TableRecipe => text in RECIPES;
 /** Angles are compared up to the longer context, within these. */
 const [LEAST, MOST] = [4096, 2 ** 20];
 
+/** Radians that are drawn darkest: the rounding of f32 at an angle of 0.01. */
+const FAINTEST = 1e-9;
+
 const small = (value: number): string =>
   value === 0 ? '0' : value < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(2)));
 
@@ -42,16 +45,15 @@ function RecipeSelect(props: {
   );
 }
 
-function Rows({
-  comparison,
-  names,
-}: {
+function Rows(props: {
   readonly comparison: RopeComparison;
   readonly names: readonly [string, string];
+  readonly where: string;
 }) {
+  const { comparison, names, where } = props;
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a wide table is scrolled with the arrow keys.
-    <section class="scroll" tabIndex={0} aria-label="Properties of both">
+    <section class="scroll" tabIndex={0} aria-label={`Properties, ${where}`}>
       <table>
         <thead>
           <tr>
@@ -93,6 +95,7 @@ function Parting(props: {
       ? `${rad} rad: nowhere up to position ${whole(comparison.searched)}`
       : `${rad} rad: from position ${whole(position)} on (pair ${pair})`,
   );
+  const brightness = angles.map((angle) => Math.max(0, Math.log10(angle / FAINTEST)));
   if (largest.every((angle) => angle === 0)) return <p class="muted">No angle differs at any of these positions.</p>;
   return (
     <div class="explore-pictures">
@@ -115,18 +118,19 @@ function Parting(props: {
       <figure class="card">
         <h4>Which pairs part where</h4>
         <HeatMap
-          values={angles}
+          values={brightness}
           rows={positions.length}
           columns={pairs}
           scale="magnitude"
+          limit={Math.log10(Math.PI / FAINTEST)}
           label={`Angle between A and B for ${pairs} pairs at ${positions.length} positions from 1 to ${positions.at(-1)}`}
-          wordsOf={(row, column, value) =>
-            `position ${whole(positions[row]!)}, pair ${column}: ${small(value)} rad apart`
+          wordsOf={(row, column) =>
+            `position ${whole(positions[row]!)}, pair ${column}: ${small(angles[row * pairs + column]!)} rad apart`
           }
         />
         <figcaption>
-          Pairs from left to right; positions from 1 at the top to {whole(positions.at(-1)!)} at the bottom, each a
-          little further than the last.
+          Pairs from left to right, positions from 1 at the top to {whole(positions.at(-1)!)} at the bottom, each a
+          little further than the last. Brightness is the logarithm of the angle, up to π.
         </figcaption>
       </figure>
     </div>
@@ -190,7 +194,12 @@ export function Compare(props: {
     <>
       <div class="fields">
         <RecipeSelect label={`A: ${a.id}, read as`} value={recipeA} onChange={setRecipeA} />
-        <ModelSelect label="B" value={b.id} sources={sources} onChange={(next) => setId(next === a.id ? '' : next)} />
+        <ModelSelect
+          label="B, the other model"
+          value={b.id}
+          sources={sources}
+          onChange={(next) => setId(next === a.id ? '' : next)}
+        />
         <RecipeSelect label="B, read as" value={recipeB} onChange={setRecipeB} />
       </div>
       <Failure error={error} next="Choose another model, or the exact reading." />
@@ -227,7 +236,7 @@ export function Compare(props: {
           ))}
           {comparison && (
             <>
-              <Rows comparison={comparison} names={names} />
+              <Rows comparison={comparison} names={names} where={layerRanges(layers)} />
               <Errors nmse={comparison.nmse} />
               {compared.apart[n] && (
                 <Parting comparison={comparison} apart={compared.apart[n]} positions={compared.positions} />

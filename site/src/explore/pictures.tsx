@@ -5,6 +5,7 @@ import type { RopeScaling, RopeSpec } from 'ropewalk';
 import { useAddress, useAddressNumber } from '../shared/address.js';
 import { Chart, type Series } from '../shared/chart.js';
 import { HeatMap } from '../shared/heat-map.js';
+import { Slider } from '../shared/slider.js';
 import { whole } from './model.js';
 
 /** Positions of the heat map, and distances of the curve of q·k. */
@@ -50,7 +51,7 @@ function Wavelengths({ spec, context }: { readonly spec: RopeSpec; readonly cont
   const words =
     slow === 0
       ? `Every pair makes at least one turn within ${whole(context)} tokens.`
-      : `${slow} of ${x.length} pairs make less than one turn within ${whole(context)} tokens: for them, each position of the context is another angle.`;
+      : `${slow} of ${x.length} pairs ${slow === 1 ? 'makes' : 'make'} less than one turn within ${whole(context)} tokens: there, each position of the context is another angle.`;
   return (
     <figure class="card">
       <h3>How many tokens each pair takes for a turn</h3>
@@ -142,31 +143,15 @@ function CosSin({ spec, context }: { readonly spec: RopeSpec; readonly context: 
             ))}
           </select>
         </label>
-        <label class="field">
-          <span>
-            First position <output>{whole(from)}</output>
-          </span>
-          <input
-            type="range"
-            min={0}
-            max={most}
-            value={from}
-            onInput={(event) => setFirst(event.currentTarget.valueAsNumber)}
-          />
-        </label>
-        <label class="field">
-          <span>
-            Positions a row <output>{whole(by)}</output>
-          </span>
-          <input
-            type="range"
-            min={0}
-            max={100}
-            value={lastStep === 1 ? 0 : Math.round((100 * Math.log(by)) / Math.log(lastStep))}
-            aria-valuetext={`${by} positions a row`}
-            onInput={(event) => setStep(Math.round(lastStep ** (event.currentTarget.valueAsNumber / 100)))}
-          />
-        </label>
+        <Slider label="First position" value={from} min={0} max={most} words={whole(from)} onInput={setFirst} />
+        <Slider
+          label="Positions a row"
+          value={lastStep === 1 ? 0 : Math.round((100 * Math.log(by)) / Math.log(lastStep))}
+          min={0}
+          max={100}
+          words={whole(by)}
+          onInput={(value) => setStep(Math.round(lastStep ** (value / 100)))}
+        />
       </div>
       <HeatMap
         values={values}
@@ -244,19 +229,14 @@ function Rules({ spec, original }: { readonly spec: RopeSpec; readonly original:
     <figure class="card">
       <h3>What scaling rules do to each pair</h3>
       <div class="fields">
-        <label class="field">
-          <span>
-            Factor of the rules <output>{by.toFixed(by < 2 ? 2 : 0)}</output>
-          </span>
-          <input
-            type="range"
-            min={0}
-            max={60}
-            value={Math.round(10 * Math.log2(by))}
-            aria-valuetext={`factor ${by.toFixed(1)}`}
-            onInput={(event) => setFactor(Number((2 ** (event.currentTarget.valueAsNumber / 10)).toFixed(3)))}
-          />
-        </label>
+        <Slider
+          label="Factor of the rules"
+          value={Math.round(10 * Math.log2(by))}
+          min={0}
+          max={60}
+          words={by.toFixed(1)}
+          onInput={(value) => setFactor(Number((2 ** (value / 10)).toFixed(3)))}
+        />
       </div>
       <Chart
         x={x}

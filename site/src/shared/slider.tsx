@@ -1,0 +1,36 @@
+/** A slider with its value in words. @module */
+import { useId } from 'preact/hooks';
+
+/**
+ * A slider.
+ *
+ * @param words - the value as people read it, where the slider's own number is another
+ */
+export function Slider(props: {
+  readonly label: string;
+  readonly value: number;
+  readonly min: number;
+  readonly max: number;
+  readonly words?: string;
+  readonly onInput: (value: number) => void;
+}) {
+  const { label, value, min, max, words = String(value), onInput } = props;
+  const id = useId();
+  return (
+    // A label around both would name the <output>, and leave the slider without a name.
+    <div class="field">
+      <span>
+        <label for={id}>{label}</label> <output for={id}>{words}</output>
+      </span>
+      <input
+        id={id}
+        type="range"
+        min={min}
+        max={max}
+        value={value}
+        aria-valuetext={words}
+        onInput={(event) => onInput(event.currentTarget.valueAsNumber)}
+      />
+    </div>
+  );
+}
