@@ -1,0 +1,196 @@
+/** The page Explore: published models, dropped files, and the tabs Compare, Convert and Export beside the library. */
+import assert from 'node:assert/strict';
+import { readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import type { Browser, Page } from 'playwright-core';
+import { compareModels, convertRope, effectiveRope, huggingface } from '../../packages/dialects/src/index.js';
+import { readModelRope } from '../../packages/formats/src/node.js';
+import { graphRope, importOnnx, ropeModel, writeOnnxModel } from '../../packages/onnx/src/index.js';
+import { MODELS } from '../../site/src/explore/models.js';
+import { noBrowser, openChromium, type Site } from '../support/browser.js';
+import { ROOT } from '../support/build.js';
+import { serveSite, violations, visit } from '../support/site.js';
+
+const BOX = join(ROOT, 'models/marline');
+const LLAMA = 'meta-llama/Meta-Llama-3.1-8B';
+const ropeOf = (id: string) => huggingface.ropeFromConfig(MODELS.find((model) => model.id === id)!.config);
+
+test('about 40 published models, each of which is read as a known one', () => {
+  assert.ok(MODELS.length >= 40, `${MODELS.length}`);
+  assert.equal(new Set(MODELS.map(({ id }) => id)).size, MODELS.length);
+  const kinds = new Set<string>();
+  for (const { id, config } of MODELS) {
+    const { known, layers } = huggingface.ropeFromConfig(config, { where: id });
+    assert.ok(known, id);
+    for (const { rope } of layers) kinds.add(rope?.scaling?.kind ?? 'none');
+  }
+  assert.deepEqual([...kinds].sort(), ['dynamicNtk', 'linear', 'llama3', 'longrope', 'none', 'proportional', 'yarn']);
+});
+
+describe('Explore in Chromium', { skip: noBrowser, timeout: 180_000 }, () => {
+  let browser: Browser;
+  let site: Site;
+  before(async () => {
+    site = await serveSite();
+    browser = await openChromium();
+  });
+  after(async () => {
+    await browser.close();
+    site.close();
+  });
+  /** A fact of the list of facts. */
+  const fact = (page: Page, name: string): Promise<string> =>
+    page
+      .locator('.explore-facts > div', { has: page.getByText(name, { exact: true }) })
+      .locator('dd')
+      .innerText();
+
+  test('a published model: facts, pictures, layers that differ, and an address that opens them again', async () => {
+    const { page, wrong } = await visit(browser, site, 'explore/');
+    const { invFreq } = effectiveRope(ropeOf(LLAMA).layers[0]!.rope!);
+    const slow = invFreq.filter((f) => f * 131072 < 2 * Math.PI).length;
+    await page.getByText(`${slow} of 64 pairs make less than one turn within 131,072 tokens`).waitFor();
+    assert.equal(
+      await fact(page, 'scaling'),
+      'llama3, factor 8, lowFreqFactor 1, highFreqFactor 4, originalContext 8192',
+    );
+    await page.getByLabel('First position').fill('1000');
+    await page.getByLabel('Show').selectOption('sin');
+    const map = page.getByRole('img', { name: /^sin of 64 pairs at 96 positions from 1000, 1 apart$/ });
+    await map.hover({ position: { x: 40, y: 100 } });
+    const cell = page.getByText(/^position [\d,]+, pair \d+: sin /);
+    const [, position, pair, sine] = /^position ([\d,]+), pair (\d+): sin (.*)$/.exec(await cell.innerText())!;
+    const p = Number(position!.replaceAll(',', ''));
+    assert.ok(p >= 1000 && p < 1096, position);
+    assert.equal(sine, Math.sin(p * invFreq[Number(pair)]!).toFixed(6));
+    await page.getByLabel('Factor of the rules').fill('40');
+    await page.getByRole('img', { name: /factor 16\.0$/ }).waitFor();
+    await page.getByText(`YaRN × ${(0.1 * Math.log(16) + 1).toPrecision(4)}`).waitFor();
+    await page.getByLabel(/published models/).selectOption('google/gemma-3-1b-it');
+    assert.equal(await fact(page, 'base'), '10,000');
+    await page.getByRole('radio', { name: 'layers 5, 11, 17, 23' }).check();
+    assert.equal(await fact(page, 'base'), '1,000,000');
+    await page.waitForFunction(() => location.search.includes('group=1') && location.search.includes('gemma-3-1b'));
+    assert.deepEqual(await violations(page), []);
+    await page.reload();
+    await page.getByRole('heading', { name: 'google/gemma-3-1b-it' }).waitFor();
+    assert.equal(await fact(page, 'base'), '1,000,000');
+    await page.getByLabel(/published models/).selectOption('microsoft/Phi-3.5-mini-instruct');
+    await page.getByText('up to 4096 tokens are assumed').waitFor();
+    await page.getByLabel(/^Tokens in use/).fill('100000');
+    await page.getByLabel(/^Tokens in use/).blur();
+    await page.getByText('context 100000').waitFor();
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+
+  test("dropped: a folder, a GGUF, a file that is no model; two peers' readings of one model", async () => {
+    const { page, wrong } = await visit(browser, site, 'explore/');
+    const input = page.locator('input[type=file]');
+    await input.setInputFiles(join(ROOT, 'README.md'));
+    const alert = page.getByRole('alert').first();
+    await alert.getByText(/README\.md.*config\.json.*Choose a model of the list/).waitFor();
+    await input.setInputFiles(join(BOX, 'model.safetensors'));
+    await alert.getByText(/does not say how its model rotates/).waitFor();
+    const gguf = join(BOX, 'model-q8_0.gguf');
+    await input.setInputFiles(gguf);
+    await page.getByRole('heading', { name: 'model-q8_0.gguf' }).waitFor();
+    const said = await page.getByText(/headers only/).innerText();
+    assert.match(said, /tensors, [\d,]+ parameters in .*Q8_0/);
+    await input.setInputFiles(['config.json', 'model.safetensors'].map((name) => join(BOX, name)));
+    await page.getByRole('heading', { name: 'config.json' }).waitFor();
+    const [, kilobytes, rest] = /^Read ([\d,.]+ \w+) of (.+): headers only/.exec(
+      await page.getByText(/headers only/).innerText(),
+    )!;
+    assert.ok(Number.parseFloat(kilobytes!) < 30, `${kilobytes} of ${rest}`);
+    assert.match(rest!, new RegExp(`^${(statSync(join(BOX, 'model.safetensors')).size / 1e6).toFixed(1)}`));
+    await page.getByRole('tab', { name: 'Compare' }).click();
+    await page.getByLabel('B, read as').selectOption('float64');
+    await page.getByLabel('B, the other model').selectOption('file: model-q8_0.gguf');
+    const [a, b] = [await readModelRope(join(BOX, 'config.json')), await readModelRope(gguf)];
+    const expected = compareModels({ rope: a, recipe: 'float64' }, { rope: b, recipe: 'float64' }, [1]);
+    assert.match(expected.groups[0]!.verdict[0]!, /permuted in GGUF/);
+    await page.getByText(expected.groups[0]!.verdict[0]!).waitFor();
+    await page.getByText('A model gives the same with either.').waitFor();
+    assert.deepEqual(await violations(page), []);
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+
+  test('two models part where the library says', async () => {
+    const other = 'Qwen/Qwen3-8B';
+    const { page, wrong } = await visit(browser, site, `explore/?tab=compare&with=${other}&b=float64`);
+    const [a, b] = [LLAMA, other].map((id) => ({ rope: ropeOf(id), recipe: 'float64' as const }));
+    const { groups, notes } = compareModels(a!, b!, [1]);
+    await page.getByText(groups[0]!.verdict[0]!).waitFor();
+    await page.getByText(notes[0]!).waitFor();
+    assert.deepEqual(await violations(page), []);
+    const { position, pair } = groups[0]!.comparison!.apart[2]!;
+    await page.getByText(`1 rad: from position ${position!.toLocaleString('en')} on (pair ${pair})`).waitFor();
+    await page.getByLabel('B, the other model').selectOption(LLAMA);
+    await page.getByText('The same RoPE: both rotate every pair alike.').waitFor();
+    await page.getByText('No angle differs').waitFor();
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+
+  test('convert: the arguments of the library, copied; a refusal; tables', async () => {
+    const { page, wrong } = await visit(browser, site, 'explore/?tab=convert');
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    const { rope } = ropeOf(LLAMA).layers[0]!;
+    for (const peer of ['ggml', 'gguf', 'vllm']) {
+      await page.getByRole('radio', { name: peer, exact: true }).check();
+      const words = page.getByRole('region', { name: `In the words of ${peer}` });
+      await words.getByRole('button', { name: 'Copy' }).click();
+      await words.getByRole('button', { name: 'Copied' }).waitFor();
+      const copied = await page.evaluate(() => navigator.clipboard.readText());
+      const options = { heads: 32, modelType: 'llama' };
+      assert.deepEqual(JSON.parse(copied), convertRope(rope!, peer, options).arguments, peer);
+    }
+    await page.getByRole('radio', { name: 'infiniop' }).check();
+    await page.getByText('Tables of cos and sin').click();
+    await page.getByLabel('N, rows of tables').fill('16');
+    await page.getByLabel('N, rows of tables').blur();
+    const [saved] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('button', { name: /^Save cos_table\.npy/ }).click(),
+    ]);
+    const { tables } = convertRope(rope!, 'infiniop', { positions: 16 });
+    const bytes = readFileSync(await saved.path());
+    const { data } = tables.find(({ name }) => name === 'cos_table')!;
+    assert.ok(bytes.subarray(-data.byteLength).equals(new Uint8Array(data.buffer, data.byteOffset, data.byteLength)));
+    await page.getByLabel(/published models/).selectOption('Qwen/Qwen3-VL-32B-Instruct');
+    await page.getByRole('radio', { name: 'mlx cannot' }).check();
+    await page.getByText('Multiply by your own cos and sin arrays').waitFor();
+    assert.deepEqual(await violations(page), []);
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+
+  test('export: the graph of the library; what no graph can say is said', async () => {
+    const { page, wrong } = await visit(browser, site, 'explore/?tab=export&form=primitives');
+    await page.getByRole('button', { name: 'Build the model' }).click();
+    const [saved] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('button', { name: 'Save rope.onnx' }).click(),
+    ]);
+    const spec = ropeOf(LLAMA).layers[0]!.rope!;
+    const options = { spec, form: 'primitives', dtype: 'f32', layout: 'bsnh', heads: 32, kvHeads: 8 } as const;
+    const title = `RoPE of ${LLAMA}, layers 0–31`;
+    const expected = writeOnnxModel(ropeModel(options).graph.model('rope', 'ropewalk', title));
+    const got = readFileSync(await saved.path());
+    // Browsers and Node differ in the last bit of powers, so the bytes are not the same.
+    assert.equal(got.length, expected.length);
+    const { alike, findings } = graphRope(importOnnx(got), 'rope.onnx', spec);
+    assert.deepEqual({ alike, findings }, { alike: true, findings: [] });
+    await page.getByText(/^q f32 \[batch, seq, 32, 128\]; k f32/).waitFor();
+    await page.getByRole('combobox', { name: 'Form', exact: true }).selectOption('standard');
+    await page.getByRole('combobox', { name: 'Angles', exact: true }).selectOption('f32-reduced');
+    await page.getByRole('button', { name: 'Build the model' }).click();
+    await page.getByText(/form standard takes cos and sin from tables/).waitFor();
+    assert.deepEqual(await violations(page), []);
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+});
