@@ -147,6 +147,7 @@ import './site/aicore.test.js';
 import './site/bench.test.js';
 import './site/check.test.js';
 import './site/diagnose.test.js';
+import './site/explore.test.js';
 import './site/generate.test.js';
 import './site/home.test.js';
 import './site/learn.test.js';
