@@ -118,6 +118,7 @@ import './oracle/diagnose/diagnose.test.js';
 import './oracle/diagnose/example.test.js';
 import './oracle/diagnose/facts.test.js';
 import './oracle/diagnose/judge.test.js';
+import './oracle/diagnose/members.test.js';
 import './oracle/diagnose/mutants.test.js';
 import './oracle/golden.test.js';
 import './oracle/scaled.test.js';

@@ -17,6 +17,7 @@ import {
   type Stranger,
   type Truth,
 } from './kernel.js';
+import { MEMBER_LINES } from './member-lines.js';
 
 /** What lines are checked against. */
 export interface Scene {
@@ -834,7 +835,7 @@ function isRatio(value: number, error: number, pairs: readonly number[] | undefi
     : `factors are ${Math.min(...ratios)} to ${Math.max(...ratios)}`;
 }
 
-const MEASURED: [RegExp, readonly Aspect[], Check][] = [
+const MEASURED: (readonly [RegExp, readonly Aspect[], Check])[] = [
   [
     new RegExp(`^The magnitude is ${OFF}; expected is ${NUMBER}\\.$`),
     ['magnitude'],
@@ -927,6 +928,7 @@ const MEASURED: [RegExp, readonly Aspect[], Check][] = [
     ['frequencies', 'positions', 'precision'],
     (_parts, scene) => (isRight(scene) ? 'they are not off' : undefined),
   ],
+  ...MEMBER_LINES,
 ];
 
 const DIFFERENT: Form[] = [
@@ -1069,7 +1071,7 @@ const DIFFERENT: Form[] = [
 const HEADLINES: Form[] = [
   {
     // The same sentence is the first under "Different".
-    of: /^DIFFERENT from what is expected(?: \([^)]*\))?: ((?:The|Every|Results|y) .*\.)$/,
+    of: /^DIFFERENT from what is expected(?: \([^)]*\))?: ((?:The|Every|Results|Dimensions|Each|y) .*\.)$/,
     check: ([sentence], scene) =>
       MEASURED.some(([of]) => of.test(sentence!)) ? undefined : judgeLine(sentence!, DIFFERENT, scene).untrue,
   },

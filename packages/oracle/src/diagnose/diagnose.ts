@@ -14,6 +14,7 @@ import { type Difference, differencesOf, isProven } from './differences.js';
 import type { Expected } from './hypotheses.js';
 import type { Identification } from './identification.js';
 import { identifyHeads } from './identify.js';
+import { describeMembers } from './members.js';
 import type { Mutant } from './mutant.js';
 import { type NextInput, nextInput } from './next-input.js';
 import type { Tier } from './noise.js';
@@ -283,12 +284,14 @@ function conclude(
   judged: Judged,
   found: Identification,
 ): Read {
-  const { tier, named, recipes, tried, measured, notRuledOut, worst, together } = judged;
+  const { tier, named, recipes, tried, notRuledOut, worst, together } = judged;
+  const unknown = !judged.verdict && found.outcome === 'no rotation' && judged.measured.length === 0;
+  const measured = unknown ? describeMembers(expected, heads) : judged.measured;
   // The bug's name is proven; measurements that do not give y are not.
   const unproven =
     judged.verdict === 'known bug' && (found.layout || found.outcome === 'no rotation') && !isProven(found);
   const differences = isRight(judged) || unproven ? [] : differencesOf(expected, found);
-  const rotates = found.outcome === 'rotation' && differences.length > 0;
+  const rotates = (found.outcome === 'rotation' && differences.length > 0) || (unknown && measured.length > 0);
   const next = together.length > 1 ? nextInput(expected, together, heads, mutants) : undefined;
   // A bug that no input separates from the right kernel is not a bug for this model.
   const shown = new Set(next?.groups.flat());
