@@ -120,6 +120,7 @@ import './oracle/diagnose/facts.test.js';
 import './oracle/diagnose/judge.test.js';
 import './oracle/diagnose/members.test.js';
 import './oracle/diagnose/mutants.test.js';
+import './oracle/diagnose/pair-errors.test.js';
 import './oracle/golden.test.js';
 import './oracle/scaled.test.js';
 import './oracle/strangers/strangers.test.js';

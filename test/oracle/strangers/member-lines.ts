@@ -129,3 +129,138 @@ export const MEMBER_LINES: readonly MemberLine[] = [
     },
   ],
 ];
+
+/** By pair: how far y / x is from the expected turn at most, as a share of the length and in radians. */
+function pairErrors({ call, asked }: MemberScene): { share: number; turn: number; length: number }[] {
+  const x = normedInput(call);
+  const gain = typeof asked.gain === 'number' ? asked.gain : asked.gain[0];
+  return asked.pairs.map(({ read, write }, j) => {
+    let [share, turn, length] = [0, 0, 0];
+    for (let batch = 0; batch < call.batch; batch++)
+      for (let seq = 0; seq < call.seq; seq++)
+        for (let head = 0; head < call.heads; head++) {
+          const from = call.at(batch, seq, head);
+          const angle =
+            asked.position(call.position(batch, seq, asked.axisOfPair?.[j] ?? 0), { batch, seq, head }) *
+            asked.frequency[j]!;
+          const [x0, x1] = read.map((i) => x[from + i]!) as [number, number];
+          const [y0, y1] = write.map((i) => call.y[from + i]! / gain) as [number, number];
+          const size = Math.hypot(x0, x1);
+          if (size < 0.1) continue; // rounding counts for more there
+          const [u, v] = [x0 * Math.cos(angle) - x1 * Math.sin(angle), x0 * Math.sin(angle) + x1 * Math.cos(angle)];
+          share = Math.max(share, Math.hypot(y0 - u, y1 - v) / size);
+          turn = Math.max(turn, Math.abs(Math.atan2(u * y1 - v * y0, u * y0 + v * y1)));
+          length = Math.max(length, Math.abs(Math.hypot(y0, y1) / size - 1));
+        }
+    return { share, turn, length };
+  });
+}
+
+const fine = ({ call }: MemberScene): number => 64 * UNIT_ROUNDOFF[call.dtype];
+
+const farPairs = (pairs: string, rest: string | undefined, scene: MemberScene): string | undefined => {
+  const errors = pairErrors(scene);
+  const reach = Math.max(...scene.call.positions.map(Math.abs));
+  const slack = (j: number): number => fine(scene) + 2 ** -17 * reach * Math.abs(scene.asked.frequency[j]!);
+  const off = rest === undefined ? undefined : numbers(rest).find((j) => errors[j]!.share > slack(j));
+  if (off !== undefined) return `pair ${off} is not as expected`;
+  const right = numbers(pairs).find((j) => errors[j]!.share < UNIT_ROUNDOFF[scene.call.dtype]);
+  return right === undefined ? undefined : `pair ${right} is as expected`;
+};
+
+/** The largest error of some pairs is what is said, or a little less: rows of small x are not counted here. */
+const largest = (said: number, real: number): string | undefined =>
+  real <= 1.02 * said && real >= 0.5 * said ? undefined : `it is ${real}`;
+
+export const PAIR_LINES: readonly MemberLine[] = [
+  [
+    /^The lengths of pairs are right; the angles of pairs? ([\d, -]+) are (?:off by up to ([\d.e-]+) radians|not the expected ones)(?:; of pairs? ([\d, -]+) no error is larger than noise)?\.$/,
+    ['frequencies', 'positions', 'precision'],
+    ([pairs, most, rest], scene) => {
+      const errors = pairErrors(scene);
+      if (errors.some(({ length }) => length > fine(scene))) return 'lengths change';
+      const why = most && largest(Number(most), Math.max(...errors.map(({ turn }) => turn)));
+      return why || farPairs(pairs!, rest, scene);
+    },
+  ],
+  [
+    /^The results of pairs? ([\d, -]+) are off by up to ([\d.e-]+) of their length(?:; of pairs? ([\d, -]+) no error is larger than noise)?\.$/,
+    ['precision', 'elements'],
+    ([pairs, most, rest], scene) =>
+      largest(Number(most), Math.max(...pairErrors(scene).map(({ share }) => share))) || farPairs(pairs!, rest, scene),
+  ],
+  [
+    /^cos and sin are multiples of 1\/(\d+)\.$/,
+    ['precision'],
+    ([n], scene) => {
+      const off = turnsUsed(scene).flatMap(({ cos, sin }) =>
+        [cos, sin].map((value) => Math.abs(value * Number(n) - Math.round(value * Number(n)))),
+      );
+      return off.filter((one) => one > 0.05).length > 0.1 * off.length ? 'they are not' : undefined;
+    },
+  ],
+  [
+    /^With (x|cos and sin|x, cos and sin) rounded to (7|10) bits after the leading one, as in .*, (\d+) % of y is given to its last bits\.$/,
+    ['precision'],
+    ([what, bits, percent], { call, asked }) => {
+      const half = (value: number): number => {
+        const scale = 2 ** (Number(bits) - Math.floor(Math.log2(Math.abs(value) || 1)));
+        return Math.round(value * scale) / scale;
+      };
+      const x = normedInput(call).map((value) => (what!.startsWith('x') ? half(value) : value));
+      const given = asked.pairs.flatMap(({ read, write }, j) =>
+        Array.from({ length: call.seq }, (_what, seq) => {
+          const from = call.at(0, seq, 0);
+          const angle = Math.fround(call.position(0, seq) * Math.fround(asked.frequency[j]!));
+          const [c, s] = [Math.cos(angle), Math.sin(angle)].map(what === 'x' ? (value) => value : half) as [
+            number,
+            number,
+          ];
+          const value = x[from + read[0]]! * c - x[from + read[1]]! * s;
+          return Math.abs(call.y[from + write[0]]! - value) < 1e-6;
+        }),
+      );
+      return given.filter(Boolean).length / given.length > Number(percent) / 100 - 0.05 ? undefined : 'it is not';
+    },
+  ],
+  [
+    /^Equal angles have nearly equal errors, as with a table or a polynomial for cos and sin\.$/,
+    ['precision'],
+    (_parts, scene) => {
+      const sorted = turnsUsed(scene).sort((a, b) => a.angle - b.angle);
+      const [apart, size] = [[] as number[], [] as number[]];
+      for (const [n, one] of sorted.entries()) {
+        const next = sorted[n + 1];
+        const off = (of: typeof one): number => of.sin - Math.sin(of.angle);
+        if (!next || next.angle - one.angle > 1e-3) continue;
+        apart.push(Math.abs(off(next) - off(one)));
+        size.push(Math.abs(off(one)));
+      }
+      const middle = (list: number[]): number => list.sort((a, b) => a - b)[list.length >> 1]!;
+      return middle(apart) < 0.4 * middle(size) ? undefined : 'they have not';
+    },
+  ],
+];
+
+/** cos and sin that the kernel used, and the angle that was asked for, from 0 to 2π. */
+function turnsUsed({ call, asked }: MemberScene): { angle: number; cos: number; sin: number }[] {
+  const x = normedInput(call);
+  const gain = typeof asked.gain === 'number' ? asked.gain : asked.gain[0];
+  const turn = 2 * Math.PI;
+  return asked.pairs.flatMap(({ read, write }, j) =>
+    Array.from({ length: call.batch * call.seq }, (_what, token) => {
+      const [batch, seq] = [Math.floor(token / call.seq), token % call.seq];
+      const from = call.at(batch, seq, 0);
+      const angle = asked.position(call.position(batch, seq), { batch, seq, head: 0 }) * asked.frequency[j]!;
+      const [x0, x1] = read.map((i) => x[from + i]!) as [number, number];
+      const [y0, y1] = write.map((i) => call.y[from + i]! / gain) as [number, number];
+      const power = x0 * x0 + x1 * x1;
+      return {
+        angle: angle - turn * Math.floor(angle / turn),
+        cos: (x0 * y0 + x1 * y1) / power,
+        sin: (x0 * y1 - x1 * y0) / power,
+        power,
+      };
+    }).filter(({ power }) => power > 0.5),
+  );
+}

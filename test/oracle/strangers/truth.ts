@@ -17,7 +17,7 @@ import {
   type Stranger,
   type Truth,
 } from './kernel.js';
-import { MEMBER_LINES } from './member-lines.js';
+import { MEMBER_LINES, PAIR_LINES } from './member-lines.js';
 
 /** What lines are checked against. */
 export interface Scene {
@@ -929,6 +929,7 @@ const MEASURED: (readonly [RegExp, readonly Aspect[], Check])[] = [
     (_parts, scene) => (isRight(scene) ? 'they are not off' : undefined),
   ],
   ...MEMBER_LINES,
+  ...PAIR_LINES,
 ];
 
 const DIFFERENT: Form[] = [

@@ -19,6 +19,7 @@ import type { Mutant } from './mutant.js';
 import { type NextInput, nextInput } from './next-input.js';
 import type { Tier } from './noise.js';
 import { type Heads, type Observation, readLayouts } from './observation.js';
+import { describePairErrors } from './pair-errors.js';
 
 /** The answer in a word. */
 export type Verdict =
@@ -285,18 +286,18 @@ function conclude(
   found: Identification,
 ): Read {
   const { tier, named, recipes, tried, notRuledOut, worst, together } = judged;
-  const unknown = !judged.verdict && found.outcome === 'no rotation' && judged.measured.length === 0;
-  const measured = unknown ? describeMembers(expected, heads) : judged.measured;
   // The bug's name is proven; measurements that do not give y are not.
   const unproven =
     judged.verdict === 'known bug' && (found.layout || found.outcome === 'no rotation') && !isProven(found);
   const differences = isRight(judged) || unproven ? [] : differencesOf(expected, found);
-  const rotates = (found.outcome === 'rotation' && differences.length > 0) || (unknown && measured.length > 0);
+  const measured =
+    judged.verdict || judged.measured.length > 0 ? judged.measured : partsOf(expected, heads, found, differences);
+  const rotates = found.outcome === 'rotation' && differences.length > 0;
   const next = together.length > 1 ? nextInput(expected, together, heads, mutants) : undefined;
   // A bug that no input separates from the right kernel is not a bug for this model.
   const shown = new Set(next?.groups.flat());
   return {
-    verdict: judged.verdict ?? (rotates ? 'different' : 'not understood'),
+    verdict: judged.verdict ?? (rotates || measured.length > 0 ? 'different' : 'not understood'),
     tier,
     named,
     recipes,
@@ -310,6 +311,12 @@ function conclude(
     expectedFrequencies: signedFrequencies(expected),
     next,
   };
+}
+
+/** What members or pairs of y hold, where no rotation gives it. */
+function partsOf(expected: Expected, heads: Heads, found: Identification, differences: readonly Difference[]) {
+  if (found.outcome === 'no rotation') return describeMembers(expected, heads);
+  return found.layout && differences.length === 0 ? describePairErrors(expected, heads) : [];
 }
 
 /** Of a kernel that is partly right: what the rows do whose values are not known yet; else what the right rows do. */
