@@ -57,8 +57,8 @@ function roleOf({ name }: Listed): Role | undefined {
   const word = name.toLowerCase().replace(/^.*[./]/, '');
   if (/pos/.test(word)) return 'positions';
   if (/norm|weight/.test(word)) return 'norm';
-  if (/^(y|out|output|outputs|after|result|rotated)$|out|rot|after|_y$/.test(word)) return 'y';
-  if (/^(x|q|k|in|input|inputs|before|query|key)$|in|before|_x$/.test(word)) return 'x';
+  if (/(^|[^a-z])y$|out|rot|after|result/.test(word)) return 'y';
+  if (/(^|[^a-z])[xqk]$|in|before|query|key/.test(word)) return 'x';
   return undefined;
 }
 
