@@ -1,5 +1,6 @@
 import { defineConfig } from 'vite';
 import { dataFiles } from './build/data.js';
+import { examples, searchIndex } from './build/docs.js';
 import { figures } from './build/figures.js';
 import { offline } from './build/offline.js';
 import { pages } from './build/pages.js';
@@ -8,9 +9,9 @@ export default defineConfig({
   root: import.meta.dirname,
   base: './', // servable under any path
   appType: 'mpa',
-  plugins: [pages(), dataFiles(), figures(), offline()],
+  plugins: [pages(), dataFiles(), searchIndex(), figures(), offline()],
   esbuild: { jsx: 'automatic', jsxImportSource: 'preact' },
-  worker: { format: 'es' },
+  worker: { format: 'es', plugins: () => [examples()] },
   build: {
     target: 'es2022',
     assetsInlineLimit: 0, // data: addresses would need a looser content security policy

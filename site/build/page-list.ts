@@ -1,4 +1,4 @@
-/** Every page of the site but those of Docs, which docs.ts makes from docs/. @module */
+/** Every page of the site but those of Docs, which docs.ts makes from Markdown. @module */
 
 /** A page. */
 export interface Page {
@@ -70,11 +70,5 @@ export const PAGES: readonly Page[] = [
     'AI Core',
     'The timeline of the Ascend AI Core',
     'RoPE kernels on a model of the Ascend AI Core, cycle by cycle.',
-  ),
-  page(
-    'docs',
-    'Docs',
-    'Documentation',
-    'Every page of the documentation and the API reference, with search that works offline.',
   ),
 ];

@@ -1,6 +1,7 @@
 /** Makes the pages: none of them lies on disk; each is this template around what its entry draws. @module */
 import { join } from 'node:path';
 import type { Plugin } from 'vite';
+import { DOCS_PAGES } from './docs.js';
 import { PAGES, type Page } from './page-list.js';
 
 const SITE = join(import.meta.dirname, '..');
@@ -24,10 +25,12 @@ const escaped = (text: string): string =>
 /** @returns the whole page; `built` adds the policy, which Vite's development server breaks with its inline styles */
 function html(page: Page, built: boolean): string {
   const base = '../'.repeat(page.path === '' ? 0 : page.path.split('/').length) || './';
-  const links = PAGES.filter(({ nav }) => nav !== undefined).map(({ path, nav }) => {
-    const here = page.path === path || page.path.startsWith(`${path}/`);
-    return `<a href="${base}${path}/"${here ? ' aria-current="page"' : ''}>${nav}</a>`;
-  });
+  const links = [...PAGES, { path: 'docs', nav: 'Docs' }]
+    .filter(({ nav }) => nav !== undefined)
+    .map(({ path, nav }) => {
+      const here = page.path === path || page.path.startsWith(`${path}/`);
+      return `<a href="${base}${path}/"${here ? ' aria-current="page"' : ''}>${nav}</a>`;
+    });
   return `<!doctype html>
 <html lang="en" data-base="${base}">
 <head>
@@ -59,7 +62,9 @@ ${built ? `<meta http-equiv="Content-Security-Policy" content="${POLICY}">` : ''
 
 /** Serves and builds every page of the list. */
 export function pages(): Plugin {
-  const byFile = new Map<string, Page>(PAGES.map((page) => [join(SITE, page.path, 'index.html'), page]));
+  const byFile = new Map<string, Page>(
+    [...PAGES, ...DOCS_PAGES].map((page) => [join(SITE, page.path, 'index.html'), page]),
+  );
   let built = false;
   return {
     name: 'ropewalk:pages',

@@ -1,0 +1,150 @@
+/** Docs: the pages are HTML already; this adds search, copy buttons, and examples that run. @module */
+import '../shell/shell.js';
+import './docs.css';
+import type MiniSearch from 'minisearch';
+import { BASE } from '../shell/base.js';
+import { DOCS_SEARCH, type Found } from './search-options.js';
+
+function element<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  properties: Partial<HTMLElementTagNameMap[K]>,
+  ...children: (Node | string)[]
+): HTMLElementTagNameMap[K] {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+/** Results that are shown. */
+const MOST = 12;
+
+/** The search: its index is fetched when the field is first used, and kept for use without a network. */
+function addSearch(place: HTMLElement): void {
+  const input = element('input', { type: 'search', placeholder: 'Search the docs', id: 'docs-q' });
+  const results = element('ul', { className: 'docs-results' });
+  const status = element('p', { className: 'visually-hidden', role: 'status' });
+  place.append(
+    element('label', { className: 'visually-hidden', htmlFor: 'docs-q' }, 'Search the docs'),
+    input,
+    status,
+    results,
+  );
+  let index: Promise<MiniSearch> | undefined;
+  const load = (): Promise<MiniSearch> =>
+    (index ??= Promise.all([
+      import('minisearch'),
+      fetch(`${BASE}data/docs.json`).then((response) =>
+        response.ok ? response.text() : Promise.reject(new Error(`The index answered ${response.status}.`)),
+      ),
+    ]).then(([{ default: Search }, json]) => Search.loadJSON(json, DOCS_SEARCH)));
+  input.addEventListener('focus', () => void load().catch(() => undefined), { once: true });
+  const search = async (): Promise<void> => {
+    const asked = input.value.trim();
+    const url = new URL(location.href);
+    if (asked === '') url.searchParams.delete('q');
+    else url.searchParams.set('q', asked);
+    history.replaceState(null, '', url);
+    if (asked === '') {
+      results.replaceChildren();
+      status.textContent = '';
+      return;
+    }
+    try {
+      const found = (await load()).search(asked) as unknown as Found[];
+      if (input.value.trim() !== asked) return; // the user has typed on
+      status.textContent = `${found.length} sections found`;
+      results.replaceChildren(
+        ...found.slice(0, MOST).map(({ id, page, title }) => {
+          const [name, hash] = id.split('#');
+          const link = element('a', { href: `${BASE}docs/${name}/#${hash}` }, title);
+          return element('li', {}, link, element('span', {}, page === title ? '' : page));
+        }),
+        ...(found.length === 0 ? [element('li', {}, 'Nothing found. Try fewer or shorter words.')] : []),
+      );
+    } catch (error) {
+      index = undefined;
+      results.replaceChildren(
+        element(
+          'li',
+          {},
+          `${error instanceof Error ? error.message : error} Load the page again while you are online.`,
+        ),
+      );
+    }
+  };
+  input.addEventListener('input', () => void search());
+  input.addEventListener('keydown', (event) => {
+    if (event.key === 'ArrowDown') results.querySelector('a')?.focus();
+    if (event.key === 'Escape') {
+      input.value = '';
+      void search();
+    }
+  });
+  results.addEventListener('keydown', (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    const links = [...results.querySelectorAll('a')];
+    const next = links[links.indexOf(document.activeElement as HTMLAnchorElement) + step];
+    (next ?? input).focus();
+  });
+  const asked = new URLSearchParams(location.search).get('q');
+  if (asked !== null) {
+    input.value = asked;
+    void search();
+  }
+}
+
+function addCopy(block: HTMLElement): void {
+  const button = element('button', { type: 'button' }, 'Copy');
+  button.addEventListener('click', () => {
+    Promise.resolve(
+      navigator.clipboard?.writeText(block.querySelector('code')!.textContent ?? '') ?? Promise.reject(),
+    ).then(
+      () => (button.textContent = 'Copied'),
+      () => (button.textContent = 'Select it by hand'),
+    );
+    setTimeout(() => (button.textContent = 'Copy'), 2000);
+  });
+  block.append(button);
+}
+
+/** A minute is more than any example takes. */
+const MOST_MS = 60_000;
+
+function addRun(block: HTMLElement): void {
+  const button = element('button', { type: 'button', className: 'docs-run' }, 'Run');
+  const output = element('pre', { className: 'docs-output', hidden: true, tabIndex: 0, ariaLive: 'polite' });
+  button.addEventListener('click', () => {
+    button.disabled = true;
+    output.hidden = false;
+    output.textContent = '';
+    const worker = new Worker(new URL('./run.worker.ts', import.meta.url), { type: 'module' });
+    const end = (said: string): void => {
+      worker.terminate();
+      clearTimeout(timer);
+      output.append(said);
+      button.disabled = false;
+    };
+    const timer = setTimeout(() => end('Stopped after a minute.'), MOST_MS);
+    worker.addEventListener('error', (event) => end(`The worker stopped: ${event.message}`));
+    worker.addEventListener('message', ({ data }: MessageEvent<{ text?: string; done?: true; failed?: string }>) => {
+      if (data.text !== undefined) output.append(data.text);
+      else {
+        output.classList.toggle('failed', data.failed !== undefined);
+        end(data.failed ?? '');
+      }
+    });
+    worker.postMessage(block.dataset.example);
+  });
+  block.append(button);
+  block.after(output);
+}
+
+addSearch(document.querySelector<HTMLElement>('#docs-search')!);
+for (const block of document.querySelectorAll<HTMLElement>('.docs-code')) {
+  if (block.dataset.example !== undefined) addRun(block);
+  addCopy(block);
+}
+// On a phone the list of pages starts closed.
+if (matchMedia('(max-width: 979px)').matches) document.querySelector('.docs-side')?.removeAttribute('open');
