@@ -27,7 +27,7 @@ export function offline(): Plugin {
           add(name.replace(/(^|\/)index\.html$/, '$1'), file.type === 'chunk' ? file.code : file.source);
         const source = readFileSync(join(import.meta.dirname, 'sw.js'), 'utf8')
           .replace("'VERSION'", JSON.stringify(version.digest('hex').slice(0, 16)))
-          .replace('[/* FILES */]', JSON.stringify(files));
+          .replace("'FILES'", JSON.stringify(files));
         this.emitFile({ type: 'asset', fileName: 'sw.js', source });
       },
     },

@@ -1,9 +1,7 @@
 // The service worker of the site; offline.ts fills in VERSION and FILES when it builds.
 // Each version keeps its files in its own cache, so that a page never mixes two versions.
 const CACHE = `ropewalk ${'VERSION'}`;
-const FILES = [
-  /* FILES */
-];
+const FILES = 'FILES';
 const ROOT = new URL('./', location.href);
 /** Threads need a page that is isolated from other hosts; a static host may not send these headers. */
 const ISOLATION = {
