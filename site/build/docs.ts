@@ -181,6 +181,7 @@ class Docs {
         this.examples.set(id, content);
         run = ` data-example="${id}"`;
       }
+      if (info.trim() === 'text' && tokens[i - 1]?.type === 'fence') run = ' data-output';
       return `<div class="copyable docs-code"${run}><pre tabindex="0"><code>${code}</code></pre></div>`;
     };
     md.renderer.rules.table_open = () => '<div class="scroll" tabindex="0"><table>';

@@ -112,19 +112,32 @@ function addCopy(block: HTMLElement): void {
 /** A minute is more than any example takes. */
 const MOST_MS = 60_000;
 
+/** Where lines break is the console's, and no part of what an example prints. */
+const unbroken = (text: string | null): string => (text ?? '').replace(/\s+/g, '');
+
 function addRun(block: HTMLElement): void {
+  const next = block.nextElementSibling;
+  const expected = next?.matches('[data-output]') ? unbroken(next.textContent) : undefined;
   const button = element('button', { type: 'button', className: 'docs-run' }, 'Run');
   const output = element('pre', { className: 'docs-output', hidden: true, tabIndex: 0, ariaLive: 'polite' });
+  const verdict = element('p', { className: 'muted', role: 'status' });
   button.addEventListener('click', () => {
     button.disabled = true;
     output.hidden = false;
     output.textContent = '';
+    verdict.textContent = 'Running.';
     const worker = new Worker(new URL('./run.worker.ts', import.meta.url), { type: 'module' });
     const end = (said: string): void => {
       worker.terminate();
       clearTimeout(timer);
       output.append(said);
       button.disabled = false;
+      verdict.textContent =
+        expected === undefined
+          ? 'Ran in this page.'
+          : unbroken(output.textContent) === expected
+            ? 'Ran in this page: the output is the same as below.'
+            : 'Ran in this page: the output is not the same as below.';
     };
     const timer = setTimeout(() => end('Stopped after a minute.'), MOST_MS);
     worker.addEventListener('error', (event) => end(`The worker stopped: ${event.message}`));
@@ -138,7 +151,7 @@ function addRun(block: HTMLElement): void {
     worker.postMessage(block.dataset.example);
   });
   block.append(button);
-  block.after(output);
+  block.after(output, verdict);
 }
 
 addSearch(document.querySelector<HTMLElement>('#docs-search')!);

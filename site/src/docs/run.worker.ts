@@ -1,9 +1,13 @@
 /** Runs one example of the docs; what it prints goes to the page. @module */
 import { EXAMPLES } from 'virtual:examples';
 
+/** As Node quotes: in what the text has not. */
+const quoted = (text: string): string => (text.includes("'") ? `"${text}"` : `'${text}'`);
+
 /** A value in the words of Node's console, for what examples print. */
 function shown(value: unknown, inside = false): string {
-  if (typeof value === 'string') return inside ? `'${value}'` : value;
+  if (typeof value === 'string') return inside ? quoted(value) : value;
+  if (Object.is(value, -0)) return '-0';
   if (typeof value === 'bigint') return `${value}n`;
   if (value === null || typeof value !== 'object') return String(value);
   if (value instanceof Error) return `${value.name}: ${value.message}`;
