@@ -92,7 +92,10 @@ export function parsePt(bytes: Uint8Array, where = 'pt', maxBytes = MAX_ZIP_BYTE
     const next = 'Load it in a newer PyTorch and save it again: torch.save(torch.load(file), file).';
     fail('FORMAT', where, `it has the form of PyTorch before 1.6, which is not read. ${next}`);
   }
-  const files = readZip(bytes, where, { kind: 'a file of torch.save, which is a zip', maxBytes });
+  const files = readZip(bytes, where, {
+    kind: 'a file of torch.save, which is a zip since PyTorch 1.6 (save an older one again)',
+    maxBytes,
+  });
   const pickle = [...files.keys()].find((name) => /^[^/]*\/data\.pkl$/.test(name));
   if (pickle === undefined) fail('FORMAT', where, `the zip has no data.pkl. ${SAVE}`);
   const folder = pickle.slice(0, -'data.pkl'.length);

@@ -394,3 +394,52 @@ describe('another rotation in some rows', () => {
     });
   }
 });
+
+describe('what is simpler than two bugs, and a race', () => {
+  const given = POSITIONS.map((_row, b) => Array.from({ length: SEQ }, (_what, s) => 4000 + 16 * b + s));
+  const at = (kernel: Kernel): Observation => ({
+    ...kernel.observation(),
+    positions: tensorFrom(Int32Array.from(given.flat()), { shape: [BATCH, SEQ] }),
+  });
+
+  test('angles times 2π are one formula, not two bugs', () => {
+    const kernel = new Kernel(
+      'f32',
+      10000,
+      POSITIONS.map((row) => row.map((p) => 2 * Math.PI * p)),
+    );
+    const { verdict, named, differences, tried } = diagnose(kernel.observation(), EXPECTED);
+    assert.equal(verdict, 'different');
+    assert.deepEqual(named, []);
+    assert.match(differences.map(({ words }) => words).join(), /^The frequency of pair j is 2π × 10000\^/);
+    assert.ok(tried.bugs > 0);
+  });
+
+  for (const shift of [1, -1]) {
+    test(`far from 0, position ${shift} is no other frequency`, () => {
+      const kernel = new Kernel(
+        'f32',
+        10000,
+        given.map((row) => row.map((p) => p + shift)),
+      );
+      const { found, named } = diagnose(at(kernel), EXPECTED);
+      assert.ok(named.some(({ id }) => id === (shift === 1 ? 'position-plus-one' : 'position-minus-one')));
+      assert.match(found.positions[0]!.words, shift === 1 ? /^the position \+ 1$/ : /^the position − 1$/);
+      assert.equal(found.law?.scaling.kind, 'none');
+    });
+  }
+
+  for (const [name, also, words] of [
+    ['second members only', false, /; only second members of pairs$/],
+    ['both members', true, /no rotation that was tried$/],
+  ] as const) {
+    test(`a race: ${name}`, () => {
+      const kernel = new Kernel('f32');
+      for (let n = 0; n < 12; n++) kernel.row(n % 2, 1 + (n % 7), n % 4)[DIM / 2 + 2 * n] = 0.3 + n / 100;
+      if (also) kernel.row(1, 2, 3)[4] = 0.7;
+      const { verdict, census } = diagnose(kernel.observation(), EXPECTED);
+      assert.equal(verdict, 'partly right');
+      assert.match(census!.wrong.map(({ holds }) => holds).join(' | '), words);
+    });
+  }
+});

@@ -1,6 +1,7 @@
 /** Wrong kernels: several position axes, norms before the rotation, and the shift of a cache. @module */
 import { type Call, type Rotation, rotationOf, type Stranger } from './kernel.js';
 import { copyRow, each, f, type Loops, right, stranger, turn } from './loops.js';
+import { ANGLES, SIXTEEN } from './right.js';
 
 /** Turns each pair by the axis that `axisOf` says. */
 const byAxis =
@@ -255,6 +256,7 @@ export const AXES: readonly Stranger[] = [
     right,
     [],
     () => ({}),
+    { precision: ANGLES },
   ),
   stranger(
     {
@@ -388,6 +390,7 @@ export const AXES: readonly Stranger[] = [
     normThenTurn,
     [],
     () => ({}),
+    { precision: SIXTEEN },
   ),
   stranger(
     {
@@ -428,5 +431,6 @@ export const AXES: readonly Stranger[] = [
     right,
     [],
     () => ({}),
+    { precision: ANGLES },
   ),
 ];

@@ -4,6 +4,7 @@
  */
 import { type Call, pairsOf, rotationOf, type Stranger } from './kernel.js';
 import { copyRow, each, f, type Loops, right, stranger, turn } from './loops.js';
+import { ANGLES } from './right.js';
 
 const interleaved = (call: Call): boolean => call.spec.pairing === 'interleaved';
 
@@ -923,5 +924,6 @@ export const LAYOUT: readonly Stranger[] = [
     right,
     [],
     () => ({}),
+    { precision: ANGLES },
   ),
 ];

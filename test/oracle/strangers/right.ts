@@ -44,9 +44,9 @@ function right(
 }
 
 /** What may be said of a kernel whose angles are products in f32. */
-const ANGLES = /^angles in f32(, as (hf|ggml) computes them)?$/;
+export const ANGLES = /^angles in f32(, as (hf|ggml) computes them)?$/;
 /** What may be said of a kernel that computes in its 16-bit dtype. */
-const SIXTEEN = /^(cos, sin or products in (bf16|f16)|table-in-(bf16|f16))$/;
+export const SIXTEEN = /^(intermediate results in (bf16|f16), such as cos, sin or products|table-in-(bf16|f16))$/;
 /** What may be said of sines with an absolute error. */
 const SINES = /^cos and sin are off by up to 4.8e-7, as fast sines are$/;
 

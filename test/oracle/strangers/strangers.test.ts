@@ -12,7 +12,7 @@ import { isRight, type Mark, scoreOf, tableOf } from './score.js';
 const EACH = process.env.STRANGERS === 'all' ? 1 : 10;
 
 /** What is reached today, of a hundred kernels: each only ever falls, to 0, 0, 0, 0 and a twentieth of the wrong ones. */
-const AT_MOST = { accused: 1, passed: 2, wrongName: 2, untrue: 12, vague: 12 };
+const AT_MOST = { accused: 0, passed: 0, wrongName: 0, untrue: 0, vague: 8 };
 
 describe('strangers’ kernels', () => {
   const scores = STRANGERS.filter((_what, n) => n % EACH === 0).map(scoreOf);

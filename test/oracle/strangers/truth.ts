@@ -64,6 +64,8 @@ export function judgeLines(lines: readonly string[], of: Omit<Scene, 'shown' | '
   const judged: Judged[] = [];
   let section = '';
   const apart = lines.includes('Wrong') || lines.includes('Not rotated');
+  // What is left open belongs to the rows that were shown.
+  const spoken = lines.find((line) => /^What the (right|wrong) rows show$/.test(line));
   for (const line of lines) if (line.startsWith('  ')) shown.set(line.slice(2, 13).trim(), line.slice(14));
   for (const [n, line] of lines.entries()) {
     if (line === '') continue;
@@ -77,10 +79,25 @@ export function judgeLines(lines: readonly string[], of: Omit<Scene, 'shown' | '
       continue;
     }
     const forms = n === 0 ? HEADLINES : (SECTIONS[section] ?? []);
-    judged.push(judgeLine(n === 0 ? line : line.slice(2), forms, { ...of, shown, section, apart }));
+    const scene = ofRows({ ...of, shown, section, apart }, spoken);
+    judged.push(judgeLine(n === 0 ? line : line.slice(2), forms, scene));
   }
   return judged;
 }
+
+/** A scene of the rows only that a section speaks of. */
+function ofRows(scene: Scene, spoken: string | undefined): Scene {
+  const { section, truth, asked } = scene;
+  if (spoken === undefined || ![spoken, 'This input leaves open', 'Wrong'].includes(section)) return scene;
+  const right = new Set(everyRowOf(scene).flatMap((at) => (isRightRow(scene, at) ? [headOf(scene, at)] : [])));
+  const isSpoken = (at: RowAt): boolean => right.has(headOf(scene, at)) === (spoken === 'What the right rows show');
+  // Lines of "Wrong" itself are of all rows; only the differences under them are not.
+  return spoken === 'What the right rows show'
+    ? { ...scene, truth: { ...truth, rotation: asked, except: (at) => !isSpoken(at) } }
+    : { ...scene, truth: { ...truth, except: (at) => (truth.except?.(at) ?? false) || !isSpoken(at) } };
+}
+
+const isRightRow = (scene: Scene, at: RowAt): boolean => rowFar(rightRow(scene, at), scene, at) <= 1;
 
 function judgeLine(line: string, forms: readonly Form[], scene: Scene): Judged {
   const { truth } = scene;
@@ -143,6 +160,10 @@ function turns(scene: Scene, rotation: Rotation, j: number): number {
   return Math.abs(rotation.frequency[j]!) * reach;
 }
 
+/** The angle that a diagnosis may not see: with sines that are off, as it says itself, a larger one. */
+const unseen = ({ dtype, shown }: Scene): number =>
+  64 * Math.max(UNIT_ROUNDOFF[dtype], /cos and sin off/.test(shown.get('y') ?? '') ? 2 ** -21 : 0);
+
 /** Whether the kernel's pairs turn by more than rounding at some position. */
 const visible = (scene: Scene, rotation: Rotation): boolean[] =>
   rotation.frequency.map((_f, j) => turns(scene, rotation, j) > UNIT_ROUNDOFF[scene.dtype]);
@@ -166,8 +187,7 @@ const dimensions = needsRotation(([text], scene, rotation) => {
       if (kind === 'rotate') continue;
       if (kind!.startsWith('rotate by less')) {
         const pair = rotation.pairs.findIndex(({ write }) => write.includes(i));
-        if (pair >= 0 && turns(scene, rotation, pair) > 64 * UNIT_ROUNDOFF[scene.dtype])
-          return `dimension ${i} rotates`;
+        if (pair >= 0 && turns(scene, rotation, pair) > unseen(scene)) return `dimension ${i} rotates`;
         continue;
       }
       const fits = (y: number, x: number): boolean => {
@@ -339,13 +359,6 @@ const scaling = needsRotation(([text], scene, rotation) => {
       frequency.some((f, j) => !near(Math.abs(rotation.frequency[j]!), f, 0.02 + loose(rotation))),
     );
     return off ? 'those pairs are scaled' : undefined;
-  }
-  if (text === 'none that is known') {
-    const { spec } = scene.call;
-    const kind = spec.scaling?.kind ?? 'none';
-    const asked = frequenciesOf(spec).invFreq;
-    const same = rotation.frequency.every((f, j) => near(Math.abs(f), asked[j]!, 1e-6));
-    return same && kind !== 'longrope' && loose(rotation) === 0 ? `it has ${kind}` : undefined;
   }
   // Read together with the base.
   if (/^(none$|linear,|llama3,|YaRN,)/.test(text!)) return base([scene.shown.get('base') ?? ''], scene);
@@ -624,7 +637,7 @@ const REASONS: Form[] = [
     }),
   ),
   {
-    of: /^In y, no two dimensions of a head keep their joint length: the members of a pair rotate by different angles, or heads were mixed up\.$/,
+    of: /^In y, no two dimensions of a head keep their joint length, as the members of a rotated pair do\.$/,
     about: 'pairing',
     check: (_parts, { truth }) => (truth.rotation && loose(truth.rotation) < 1 ? 'pairs keep their length' : undefined),
   },
@@ -676,15 +689,15 @@ const frequencyWords: Check = ([text], scene) => {
   const ratio = (j: number): number => Math.abs(rotation.frequency[j] ?? 0) / asked[j]!;
   for (const part of text!.replace(/\.$/, '').split('; ')) {
     const times = new RegExp(
-      `^The frequency of (every pair|pairs (.*)) is ${NUMBER} times the expected one(?: \\(([^)]*)\\))?$`,
+      `^[Tt]he frequency of (every pair|pairs? (.*)) is ${NUMBER} times the expected one(?: \\(([^)]*)\\))?$`,
     ).exec(part);
     const differ = new RegExp(
-      `^The frequencies of pairs (.*) differ(?:, by factors from ${NUMBER} to ${NUMBER}(?:, of pairs (.*))?)?$`,
+      `^The frequenc(?:ies|y) of pairs? (.*) differs?(?:, by factors from ${NUMBER} to ${NUMBER}(?:, of pairs? (.*))?)?$`,
     ).exec(part);
-    const still = /^[Pp]airs (.*) do not rotate(?:, or by less than the noise)?$/.exec(part);
-    const more = /^(\d+) more pairs rotate than expected$/.exec(part);
+    const still = /^[Pp]airs? (.*) do(?:es)? not rotate(?:, or by less than the noise)?$/.exec(part);
+    const more = /^[Aa]t least (\d+) more pairs? rotates? than expected$/.exec(part);
     const law = /^they (are (?:not )?those of .*|follow no rule with one base)$/.exec(part);
-    const aliased = /^[Tt]he angles of pairs (.*) are not those of the expected frequencies$/.exec(part);
+    const aliased = /^[Tt]he angles of pairs? (.*) are not those of the expected frequencies$/.exec(part);
     if (times) {
       const pairs = times[2] === undefined ? asked.map((_f, j) => j) : listed(times[2]);
       const bad = pairs.find((j) => !near(ratio(j), Number(times[3]), 1e-3 + loose(rotation)));
@@ -713,7 +726,7 @@ const frequencyWords: Check = ([text], scene) => {
       const bad = listed(still[1]!).find((j) => rotation.frequency[j] !== 0 && seen[j]);
       if (bad !== undefined) return `pair ${bad} rotates`;
     } else if (more) {
-      if (rotation.frequency.filter((f) => f !== 0).length - asked.length !== Number(more[1])) return 'not so many';
+      if (rotation.frequency.filter((f) => f !== 0).length - asked.length < Number(more[1])) return 'not so many';
     } else if (law) {
       const why = lawIs(law[1]!, scene, rotation);
       if (why !== undefined) return why;
@@ -802,20 +815,26 @@ function storeError({ call, right, dtype }: Scene): { plain: number; outwards: n
   return { plain: plain / count, outwards: outwards / count };
 }
 
-/** What y is of the right result, as a factor, in some pairs or one token. */
+/** What y is of the right result, as a factor, in some pairs or one token: the mean of the pairs of each token. */
 function meanFactor(scene: Scene, pairs: readonly number[] | undefined, token: number | undefined): number {
   const { call, right, asked } = scene;
-  let [above, below] = [0, 0];
+  const cells = new Map<string, [above: number, below: number]>();
   for (const at of rowsOf(scene)) {
-    if (token !== undefined && at.batch * call.seq + at.seq !== token) continue;
+    const here = at.batch * call.seq + at.seq;
+    if (token !== undefined && here !== token) continue;
     const from = headOf(scene, at);
-    for (const [j, { write }] of asked.pairs.entries())
-      for (const i of pairs === undefined || pairs.includes(j) ? write : []) {
-        above += call.y[from + i]! * right[from + i]!;
-        below += right[from + i]! ** 2;
+    for (const [j, { write }] of asked.pairs.entries()) {
+      if (pairs !== undefined && !pairs.includes(j)) continue;
+      const cell = cells.get(`${here} ${j}`) ?? [0, 0];
+      for (const i of write) {
+        cell[0] += call.y[from + i]! * right[from + i]!;
+        cell[1] += right[from + i]! ** 2;
       }
+      cells.set(`${here} ${j}`, cell);
+    }
   }
-  return above / below;
+  const all = [...cells.values()].filter(([, below]) => below > 0);
+  return all.reduce((sum, [above, below]) => sum + above / below, 0) / all.length;
 }
 
 /** `pairs 3-8`, `pair 4` or `token 5 of y`. */
@@ -965,7 +984,7 @@ const DIFFERENT: Form[] = [
     check: (_parts, scene) => direction(['some pairs forward, some backward'], scene),
   },
   {
-    of: /^Pairs (.*) rotate forward, pairs (.*) backward\.$/,
+    of: /^Pairs? (.*) rotates? forward, pairs? (.*) backward\.$/,
     about: 'direction',
     check: ([ahead, back], scene) => direction([`pairs ${ahead} forward, pairs ${back} backward`], scene),
   },
@@ -980,7 +999,7 @@ const DIFFERENT: Form[] = [
     check: needsRotation((_parts, _scene, { gain }) => (typeof gain === 'number' ? 'they have one' : undefined)),
   },
   {
-    of: /^((?:The frequenc(?:y of (?:every|pairs)|ies)|The angles of pairs|[Pp]airs .* do not |\d+ more pairs).*)$/,
+    of: /^((?:The frequenc(?:y of (?:every|pairs? \d)|ies)|The angles of pairs? [\d, -]+ are not|Pairs? .* do(?:es)? not |At least \d+ more).*)$/,
     about: 'frequencies',
     check: frequencyWords,
   },
@@ -1127,20 +1146,18 @@ const OPEN: Form[] = [
   },
   // How many depends on the noise; whatever is said to be unknown may be.
   {
-    of: /^How many whole turns \d+ pairs make from position to position, and so their frequency and direction\.$/,
+    of: /^How many whole turns \d+ pairs? makes? from position to position, and so the frequency and direction\.$/,
     check: fine,
   },
   {
-    of: /^(\d+) of (\d+) pairs rotate by less than the noise up to position \d+, or not at all\.$/,
+    of: /^(\d+) of (\d+) pairs rotates? by less than the noise up to position \d+, or not at all\.$/,
     check: needsRotation(([idle], scene, rotation) => {
       // Noise is a few units of rounding; rounding may also show a pair that turns by less than one.
-      const most = rotation.frequency.filter(
-        (f) => Math.abs(f) * Math.max(...scene.call.positions.map(Math.abs)) < 64 * UNIT_ROUNDOFF[scene.dtype],
-      ).length;
+      const most = rotation.frequency.filter((_f, j) => turns(scene, rotation, j) < unseen(scene)).length;
       return Number(idle) > most + 1 ? `at most ${most} do` : undefined;
     }),
   },
-  { of: /^The frequency of \d+ pairs, to better than 1 %: positions reach only \d+\.$/, check: fine },
+  { of: /^The frequency of \d+ pairs?, to better than 1 %: positions reach only \d+\.$/, check: fine },
   {
     of: /^Whether heads differ: there is only one\.$/,
     check: (_parts, { call }) => (call.heads === 1 ? undefined : 'there are several'),
@@ -1150,7 +1167,7 @@ const OPEN: Form[] = [
     check: (_parts, { call }) => (call.batch === 1 ? undefined : 'there are several'),
   },
   { of: /^The axes: (.*)\.$/, check: fine },
-  { of: /^The axis of \d+ pairs\.$/, check: fine },
+  { of: /^The axis of \d+ pairs?\.$/, check: fine },
   {
     of: /^It would not have shown: ([a-z0-9-]+(?:, )?)+\.$/,
     check: (_parts, scene) => (isRight(scene) ? undefined : 'something is wrong'),
@@ -1411,7 +1428,10 @@ const wrongRows: Check = ([where, holds], scene) => {
     /^the (second|first) member of a pair computed from the (?:first|second) one’s result, which was stored before its input was read$/.exec(
       words,
     )?.[1];
-  const unknown = /^(values that come from this x by no rotation that was tried|another rotation)$/.test(words);
+  const unknown =
+    /^(values that come from this x by no rotation that was tried(; only (first|second) members of pairs)?|another rotation)$/.test(
+      words,
+    );
   if (!values && !look && late === undefined && !unknown) return `"${words}" is not understood`;
   if (/elements/.test(where!)) return undefined; // where they are is not said
   const [, rowWords, list] = /^(.*?)(?:, dimensions? ([\d, …()a-z-]*))?$/.exec(where!)!;
@@ -1474,7 +1494,8 @@ const SECTIONS: Readonly<Record<string, readonly Form[]>> = {
   Wrong: WRONG_ROWS,
   'Not rotated': WRONG_ROWS,
   'What the wrong rows show': FINDINGS,
-  'What the other rows show': FINDINGS,
+  'What the right rows show': FINDINGS,
+  'What the rotated rows show': FINDINGS,
   Different: DIFFERENT,
   'Known bug': BUGS,
   'Known bugs': BUGS,

@@ -45,12 +45,12 @@ export const UNSEEN_WRONG: readonly Stranger[] = [
   }),
   wrongKernel('unseen-last-pair-missed', 3, ['TinyLlama', 'f32', 'odd'], 'Loop ends one pair early.', {
     wrong: ['dimensions', 'elements'],
-    describes: [/^Pairs 31 do not rotate/],
+    describes: [/^Pair 31 does not rotate/],
     does: { frequency: of('TinyLlama').map((w, j) => (j === 31 ? 0 : w)) },
   }),
   wrongKernel('unseen-first-pair-missed', 3, ['Llama 2', 'bf16', 'prompt 16'], 'Loop starts at pair 1.', {
     wrong: ['dimensions', 'elements'],
-    describes: [/^Pairs 0 do not rotate/],
+    describes: [/^Pair 0 does not rotate/],
     does: { frequency: of('Llama 2').map((w, j) => (j === 0 ? 0 : w)) },
   }),
   wrongKernel('unseen-simd-frequency', 6, ['Llama 2', 'f32', 'prompt 256'], 'One frequency for four lanes.', {

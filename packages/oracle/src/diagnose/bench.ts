@@ -137,7 +137,10 @@ export class Bench {
     const bugs = this.#mutants.filter(({ id }) => able.has(id));
     if (!pairs) return { ...NOTHING, tried: { bugs: bugs.length, pairs: 0 }, ...common };
     const two = findPair(right, bugs, glance, [one, few, all], progress);
-    if (two.pairs.length > 0) return { ...settle(two.pairs, two.tier, () => false), ...common };
+    if (two.pairs.length > 0) {
+      const single = { bugs: bugs.length, pairs: 0 };
+      return { ...settle(two.pairs, two.tier, () => false), tried: single, ...common };
+    }
     const measured = explainByOne(this.#expected, right, heads, fair) ?? [];
     const verdict = measured.length > 0 ? 'different' : undefined;
     return { ...NOTHING, verdict, measured, tried: { bugs: bugs.length, pairs: two.tried }, ...common };
@@ -147,7 +150,7 @@ export class Bench {
 /** The arithmetic of a tier beyond `stored`. */
 export function arithmeticWords(tier: Tier | undefined, dtype: FloatDtype): string {
   if (tier === 'sines') return 'cos and sin are off by up to 4.8e-7, as fast sines are';
-  return tier === 'arithmetic' ? `cos, sin or products in ${dtype}` : 'angles in f32';
+  return tier === 'arithmetic' ? `intermediate results in ${dtype}, such as cos, sin or products` : 'angles in f32';
 }
 
 function settle(

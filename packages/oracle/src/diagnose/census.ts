@@ -236,7 +236,7 @@ function isTelling({ wrong, isRight, error }: Compared, right: RightRows): boole
 function entryOf(group: Group, { off }: Compared, holdings: Holdings, heads: Heads): CensusEntry {
   const { what, words, rows } = group;
   const elements = rows.reduce((sum, r) => sum + off[r]!, 0);
-  const entry = (where: string): CensusEntry => ({ what, where, holds: words, rows: rows.length, elements });
+  const entry = (where: string, holds = words): CensusEntry => ({ what, where, holds, rows: rows.length, elements });
   const unknown = what === 'unknown';
   if (unknown && elements <= MAX_LISTED)
     return entry(
@@ -252,7 +252,10 @@ function entryOf(group: Group, { off }: Compared, holdings: Holdings, heads: Hea
   const where = rowsWords(around.every((r) => own.has(r) || (off[r] === 0 && group.also?.(r))) ? around : rows, heads);
   const inDims = dims ? `, ${dims.length === 1 ? 'dimension' : 'dimensions'} ${someRanges(dims)}` : '';
   const few = unknown && 8 * elements <= rows.length * heads.headDim;
-  return entry(`${few ? `${elements} elements in ` : ''}${where}${inDims}`);
+  // A race between the two stores of a pair.
+  const member = few ? holdings.memberOf(rows) : undefined;
+  const holds = member ? `${words}; only ${member} members of pairs` : words;
+  return entry(`${few ? `${elements} elements in ` : ''}${where}${inDims}`, holds);
 }
 
 /** Of a row that may be another rotation, some dimensions are right by chance. */

@@ -227,6 +227,11 @@ function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], p
     return { ...shown, census };
   };
   if (!taken || isRight(whole)) return finish(whole, undefined);
+  if (whole.named.every(({ mutants }) => mutants.length > 1) && whole.verdict === 'known bug') {
+    const found = identifyHeads(whole.normalised, frequencies);
+    if (isOneFormula(expected, found))
+      return finish({ ...whole, verdict: undefined, named: [], together: [] }, undefined, found);
+  }
   if (whole.verdict) return finish(whole, local ? taken.census : undefined);
   if (taken.local === 'no') {
     const found = identifyHeads(whole.normalised, frequencies);
@@ -272,6 +277,11 @@ function untouched(heads: Heads, expectedFrequencies: Float64Array): Read {
     expectedFrequencies,
     next: undefined,
   };
+}
+
+/** Whether one formula of the frequencies is all that differs: that is simpler than two bugs. */
+function isOneFormula(expected: Expected, found: Identification): boolean {
+  return found.formulas.length > 0 && isProven(found) && differencesOf(expected, found).length === 1;
 }
 
 function isRight({ verdict }: Judged): boolean {

@@ -54,7 +54,7 @@ export function withoutPairs({ outcome, gain, geometry }: Identification): strin
     case 'no rotation': {
       const { dims, matched = [] } = geometry!;
       if (matched.length === 0)
-        return 'In y, no two dimensions of a head keep their joint length: the members of a pair rotate by different angles, or heads were mixed up.';
+        return 'In y, no two dimensions of a head keep their joint length, as the members of a rotated pair do.';
       const turned = dims.flatMap((kind, i) => (kind === 'turned' ? [i] : []));
       const lonely = turned.filter((i) => !matched.includes(i));
       if (lonely.length === 0)
@@ -132,7 +132,8 @@ const direction: Compare = ({ direction = 'forward' }, { sign, pairs, formulas }
     const of = (way: number): number[] =>
       pairs.flatMap((pair, j) => (pair.turns && pair.known && pair.frequency * way > 0 ? [j] : []));
     if (of(1).length === 0 || of(-1).length === 0) return undefined;
-    return `Pairs ${ranges(of(1))} rotate forward, pairs ${ranges(of(-1))} backward.`;
+    const [ahead, back] = [of(1), of(-1)];
+    return `${sentence(pairsWords(ahead))} ${ahead.length === 1 ? 'rotates' : 'rotate'} forward, ${pairsWords(back)} backward.`;
   }
   const found = sign < 0 ? 'backward' : 'forward';
   if (found === direction || formulas.length > 0) return undefined;
@@ -159,25 +160,35 @@ const frequencies: Compare = ({ spec }, found) => {
   const parts: string[] = [];
   const same = ratios.length === turning.length && ratios.every((r) => Math.abs(r / ratios[0]! - 1) < 1e-3);
   if (ratios.length > 0 && same) {
-    const which = ratios.length === invFreq.length ? 'every pair' : `pairs ${ranges(turning)}`;
+    const which = ratios.length === invFreq.length ? 'every pair' : pairsWords(turning);
     const unit = factorWords(ratios[0]!, 1e-6);
     parts.push(`The frequency of ${which} is ${short(ratios[0]!)} times the expected one${unit ? ` (${unit})` : ''}`);
   } else if (turning.length > 0) {
-    const of = clear.length < turning.length ? `, of pairs ${ranges(clear)}` : '';
+    const of = clear.length < turning.length ? `, of ${pairsWords(clear)}` : '';
     const factors =
       ratios.length > 0 ? `, by factors from ${short(Math.min(...ratios))} to ${short(Math.max(...ratios))}${of}` : '';
     const law = lawWords(spec, found);
-    parts.push(`The frequencies of pairs ${ranges(turning)} differ${factors}`, ...(law ? [law] : []));
+    const one = turning.length === 1;
+    parts.push(
+      `The ${one ? 'frequency' : 'frequencies'} of ${pairsWords(turning)} ${one ? 'differs' : 'differ'}${factors}`,
+      ...(law ? [law] : []),
+    );
   }
   if (unknown.length > 0)
     parts.push(
-      `${parts.length > 0 ? 'the' : 'The'} angles of pairs ${ranges(unknown)} are not those of the expected frequencies; these positions do not show how many whole turns they made`,
+      `${parts.length > 0 ? 'the' : 'The'} angles of ${pairsWords(unknown)} are not those of the expected frequencies; these positions do not show how many whole turns they made`,
     );
   if (still.length > 0)
-    parts.push(`${parts.length > 0 ? 'pairs' : 'Pairs'} ${ranges(still)} do not rotate, or by less than the noise`);
-  if (more > 0) parts.push(`${more} more pairs rotate than expected`);
-  return `${parts.join('; ')}.`;
+    parts.push(`${pairsWords(still)} ${still.length === 1 ? 'does' : 'do'} not rotate, or by less than the noise`);
+  // Others may rotate by less than the noise.
+  if (more > 0) parts.push(`at least ${more} more ${more === 1 ? 'pair rotates' : 'pairs rotate'} than expected`);
+  return `${sentence(parts.join('; '))}.`;
 };
+
+/** `pair 2` or `pairs 2-5`. */
+function pairsWords(pairs: readonly number[]): string {
+  return `${pairs.length === 1 ? 'pair' : 'pairs'} ${ranges(pairs)}`;
+}
 
 function expectedWords({ base, frequencyDim, rotaryDim, headDim, scaling }: Expected['spec']): string {
   const scaled = scaling && scaling.kind !== 'none' ? `, with ${scaling.kind} scaling` : '';
@@ -247,7 +258,10 @@ const magnitude: Compare = ({ spec }, { gain, gainRange, gains, geometry }) => {
     return `cos is multiplied by ${short(gains.cos)} and sin by ${short(gains.sin)}; expected is ${short(attentionFactor)} for both.`;
   if (gain === undefined || !gainRange) return 'Not all pairs of all tokens are lengthened by the same factor.';
   if (attentionFactor < gainRange[0] - 1e-6 || attentionFactor > gainRange[1] + 1e-6) {
-    const square = Math.abs(gain / attentionFactor ** 2 - 1) < 1e-3 ? ', the square of the expected factor' : '';
+    const square =
+      attentionFactor !== 1 && Math.abs(gain / attentionFactor ** 2 - 1) < 1e-3
+        ? ', the square of the expected factor'
+        : '';
     return `Pairs become ${short(gain)} times as long${square}; expected is ${short(attentionFactor)}.`;
   }
   const [first, end] = windowOf(spec);
@@ -306,6 +320,11 @@ const heads: Compare = (_what, { headsAgree, outcome }) => {
 
 /** In the order in which differences are listed. */
 const COMPARE = { pairing, dimensions, direction, frequencies, magnitude, positions, axes, heads };
+
+/** Words at the start of a sentence. */
+export function sentence(words: string): string {
+  return `${words[0]!.toUpperCase()}${words.slice(1)}`;
+}
 
 /** One digit, rounded up: a bound. */
 export function upwards(error: number): string {

@@ -55,7 +55,11 @@ function fitPair(turns: Turns, j: number, numAxes: number, options: LineOptions)
   const fits = Array.from({ length: numAxes }, (_what, axis) => fitOnAxis(turns, j, axis, options));
   const fewest = Math.min(...fits.map(({ against }) => against.length));
   const axes = fits.flatMap(({ against }, axis) => (against.length === fewest ? [axis] : []));
-  return { ...fits[axes[0]!]!, axes };
+  const [first, ...others] = axes.map((axis) => fits[axis]!) as [(typeof fits)[number], ...typeof fits];
+  // Which axis it is, is not known: the slope is one of theirs.
+  const low = others.reduce((least, fit) => Math.min(least, fit.low), first.low);
+  const high = others.reduce((most, fit) => Math.max(most, fit.high), first.high);
+  return { ...first, low, high, axes };
 }
 
 function fitOnAxis(

@@ -50,8 +50,9 @@ export function findGeometry(sample: Sample): Geometry {
   const all = candidates(headDim, turned);
   // Where cos and sin are lengthened by different factors, the length is kept only among the heads of one token.
   for (const rows of [undefined, sample.heads.length].filter((n) => n !== 1)) {
-    const layouts = all.filter((layout) =>
-      layout.pairs.every((pair) => !whole(pair) || keepsLength(sample, pair, rows)),
+    const layouts = all.filter(
+      (layout) =>
+        layout.pairs.some(whole) && layout.pairs.every((pair) => !whole(pair) || keepsLength(sample, pair, rows)),
     );
     if (layouts.length > 0) return { ...common, layouts: simplest(layouts, turned, headDim) };
   }

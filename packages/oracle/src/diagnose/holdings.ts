@@ -89,6 +89,14 @@ export class Holdings {
     return this.#off(r);
   }
 
+  /** The member of a pair that all wrong elements of some rows are; undefined where they are both. */
+  memberOf(rows: readonly number[]): 'first' | 'second' | undefined {
+    const { pairOf, memberOf } = this.#right;
+    const members = new Set(rows.flatMap((r) => this.wrongDims(r).map((i) => (pairOf[i]! < 0 ? -1 : memberOf[i]!))));
+    const [one] = members;
+    return members.size !== 1 || one === -1 ? undefined : one === 0 ? 'first' : 'second';
+  }
+
   /** Sorts wrong rows by what they hold: the simplest explanation first. */
   groupsOf(rows: readonly number[]): Group[] {
     const groups = new Map<string, Group>();

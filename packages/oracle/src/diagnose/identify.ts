@@ -11,7 +11,7 @@ import type { Tier } from './noise.js';
 import { type Heads, type Observation, readObservation } from './observation.js';
 import { AS_GIVEN, explainPositions, type FoundPosition, findPositions, type PositionRule } from './position-fit.js';
 import { rebuild } from './rebuild.js';
-import { type Sample, takeSample } from './sample.js';
+import { type Sample, type SampleToken, takeSample } from './sample.js';
 import { axesRules, basesOf, usualDenominators } from './spec-fit.js';
 import { measureTurns, type Turns, type TurnUnit } from './turns.js';
 import { measuredOf, type Resolved, resolveTurns } from './whole-turns.js';
@@ -250,7 +250,9 @@ function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | 
   // At one position the expected frequencies may belong to another position; few pairs could by chance.
   const asExpected = (way: number): boolean =>
     resolved.fits.every(({ low, high }, j) => way * hint![j]! >= low - 1e-6 && way * hint![j]! <= high + 1e-6);
-  const another = one && hint && hint.length >= turns.pairs && turns.pairs >= 8 && !asExpected(1) && !asExpected(-1);
+  // With the errors of f32 angles, one position more is one frequency that is a little faster.
+  const another =
+    (one || slack > 0) && hint && hint.length >= turns.pairs && turns.pairs >= 8 && !asExpected(1) && !asExpected(-1);
   if (own.rules[0]?.asGiven && (!another || resolved.formulas.length > 0)) return { ...resolved, ...own };
   const expected =
     hint && hint.length >= turns.pairs && (!one || turns.pairs >= 8)
@@ -436,14 +438,17 @@ function lawOf(
   const one = fitLaw(turning.map(({ pair, j }) => measuredOf({ ...pair, slope: pair.frequency }, j)));
   const vision = axes.find(({ rule }) => rule === 'vision');
   if (one || !vision) return { law: one, exponents: 'pair' };
-  const restarted = restartsOf(pairs.length, vision);
-  return {
-    law: fitLaw(turning.map(({ pair, j }) => measuredOf({ ...pair, slope: pair.frequency }, restarted[j]!))),
-    exponents: 'restart',
-  };
+  // A kernel that rotates by one axis only may restart all the same.
+  const half = pairs.length / 2;
+  for (const sections of [vision.sections, [half, half]]) {
+    const restarted = restartsOf(pairs.length, sections);
+    const law = fitLaw(turning.map(({ pair, j }) => measuredOf({ ...pair, slope: pair.frequency }, restarted[j]!)));
+    if (law) return { law, exponents: 'restart' };
+  }
+  return { law: undefined, exponents: 'pair' };
 }
 
-function restartsOf(pairs: number, { sections }: RopeAxes): number[] {
+function restartsOf(pairs: number, sections: readonly number[]): number[] {
   const list: number[] = [];
   while (list.length < pairs) {
     for (const count of sections) for (let e = 0; e < count && list.length < pairs; e++) list.push(e);
@@ -455,7 +460,12 @@ function restartsOf(pairs: number, { sections }: RopeAxes): number[] {
 /** What this input cannot show. */
 function openQuestions(found: Identification, heads: Heads, sample: Sample): string[] {
   const open: string[] = [];
-  const reach = Math.max(...sample.tokens.flatMap(({ positions }) => positions.map(Math.abs)));
+  const rule = heads.numAxes === 1 ? found.positions[0] : undefined;
+  const used = ({ positions, ...token }: SampleToken): readonly number[] =>
+    rule
+      ? sample.heads.map((head) => rule.map(positions[0]!, { ...token, positions, head }) ?? positions[0]!)
+      : positions;
+  const reach = Math.max(...sample.tokens.flatMap((token) => used(token).map(Math.abs)));
   const distinct = new Set(sample.tokens.map(({ positions }) => positions.join()));
   if (found.geometry!.layouts.length > 1)
     open.push(
@@ -468,21 +478,24 @@ function openQuestions(found: Identification, heads: Heads, sample: Sample): str
   const idle = found.pairs.filter((pair) => !pair.turns && !pair.seen && !Number.isNaN(pair.gain)).length;
   if (idle > 0 && found.explains)
     open.push(
-      `${idle} of ${found.pairs.length} pairs rotate by less than the noise up to position ${reach}, or not at all.`,
+      `${idle} of ${found.pairs.length} pairs ${idle === 1 ? 'rotates' : 'rotate'} by less than the noise up to position ${reach}, or not at all.`,
     );
   const unknown = found.pairs.filter((pair) => (pair.turns ? !pair.known : pair.seen)).length;
   if (unknown > 0)
     open.push(
-      `How many whole turns ${unknown} pairs make from position to position, and so their frequency and direction.`,
+      `How many whole turns ${unknown === 1 ? '1 pair makes' : `${unknown} pairs make`} from position to position, and so the frequency and direction.`,
     );
   const vague = found.pairs.filter(
     (pair) => pair.turns && pair.known && pair.high - pair.low > 1e-2 * Math.abs(pair.frequency),
   ).length;
-  if (vague > 0) open.push(`The frequency of ${vague} pairs, to better than 1 %: positions reach only ${reach}.`);
+  if (vague > 0)
+    open.push(
+      `The frequency of ${vague} ${vague === 1 ? 'pair' : 'pairs'}, to better than 1 %: positions reach only ${reach}.`,
+    );
   if (heads.heads < 2) open.push('Whether heads differ: there is only one.');
   if (heads.batch < 2) open.push('Whether batches differ: there is only one.');
   const shared = found.pairs.filter((pair) => pair.axes.length > 1).length;
-  if (heads.numAxes > 1 && shared > 0) open.push(`The axis of ${shared} pairs.`);
+  if (heads.numAxes > 1 && shared > 0) open.push(`The axis of ${shared} ${shared === 1 ? 'pair' : 'pairs'}.`);
   else if (found.axes.length > 1)
     open.push(`The axes: ${found.axes.map(({ rule, sections }) => `${rule} ${sections.join('+')}`).join(' or ')}.`);
   return open;

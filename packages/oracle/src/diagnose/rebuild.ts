@@ -92,15 +92,21 @@ function* recordsOf(found: Identification): Generator<Expected> {
   yield* freeRecords(found, sign, { headDim, rotaryDim: 2 * all, rotaryOffset: first }, geometry);
 }
 
-/** Round numbers within the error of each base, and the base as measured. */
+/** Round numbers within the error of each base, and the base as measured; each step from pair to pair once. */
 function roundedBases(bases: readonly FoundBase[]): FoundBase[] {
-  return bases.flatMap((one) => {
+  const all = bases.flatMap((one) => {
     const near = [1, 2].map((digits) => Number(one.base.toPrecision(digits)));
     return [
       ...near.filter((base) => Math.abs(base / one.base - 1) <= one.error).map((base) => ({ ...one, base })),
       one,
     ];
   });
+  const steps = new Map<string, FoundBase>();
+  for (const one of all) {
+    const step = (Math.log(one.base) / one.denominator).toPrecision(12);
+    if (!steps.has(step)) steps.set(step, one);
+  }
+  return [...steps.values()];
 }
 
 /** Every frequency on its own: freq_factors with a base of 1. */

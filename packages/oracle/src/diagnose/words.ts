@@ -3,7 +3,7 @@ import type { FloatDtype } from 'ropewalk';
 import { ranges, reading } from 'ropewalk/backend';
 import { arithmeticWords, type WorstElement } from './bench.js';
 import type { Diagnosis } from './diagnose.js';
-import { isProven, MIRRORED, scalingFactor, short, upwards, withoutPairs } from './differences.js';
+import { isProven, MIRRORED, scalingFactor, sentence, short, upwards, withoutPairs } from './differences.js';
 import { factorWords } from './frequency-families.js';
 import type { FrequencyLaw } from './frequency-law.js';
 import type { DimKind, PairLayout } from './geometry.js';
@@ -26,7 +26,8 @@ function described(diagnosis: Diagnosis, from?: string): string[] {
   const several = named.length > 1 || (named[0]?.mutants.length ?? 0) > 1;
   const partly = verdict === 'partly right';
   const wrong = named.length > 0 || diagnosis.differences.length > 0;
-  const shows = partly ? `What the ${wrong ? 'wrong' : 'other'} rows show` : 'What y shows';
+  const others = from === undefined ? 'rotated' : 'right';
+  const shows = partly ? `What the ${wrong ? 'wrong' : others} rows show` : 'What y shows';
   const [right, rest] = titlesOf(diagnosis, from);
   const sections: [string, string[]][] = [
     [right, rightPart(diagnosis)],
@@ -138,10 +139,6 @@ function wrongPart({ census, verdict, differences }: Diagnosis): string[] {
   return verdict === 'partly right' ? [...lines, ...differences.map(({ words }) => `  ${words}`)] : lines;
 }
 
-function sentence(words: string): string {
-  return `${words[0]!.toUpperCase()}${words.slice(1)}`;
-}
-
 function differences({ verdict, differences, measured, worst }: Diagnosis): string[] {
   if (measured.length > 0) return [...measured];
   const lines = differences.map(({ words }) => words);
@@ -169,6 +166,7 @@ function findings({ found, verdict }: Diagnosis): string[] {
   const { numAxes, outcome } = found;
   const proven = isProven(found);
   // The bug's name is proven; measurements that do not give y are not.
+  if (verdict === 'partly right' && !proven) return [];
   if (verdict === 'known bug' && !proven && (found.layout || outcome === 'no rotation')) return [];
   if (!found.layout) return verdict === 'not understood' || verdict === 'known bug' ? [reason(found)] : [];
   const turning = found.pairs.filter((pair) => pair.turns);
@@ -263,7 +261,7 @@ function firstScaled({ step, stepBound }: FrequencyLaw, pairs: readonly FoundPai
 
 function scaling({ law, bases, pairs, formulas }: Identification): string {
   if (formulas.length > 0) return 'see base';
-  if (!law) return 'none that is known';
+  if (!law) return 'unknown: no one base was found';
   const { scaling: found } = law;
   if (found.kind === 'none' || !isSharp(found)) {
     const clear = pairs.findIndex(
