@@ -59,6 +59,17 @@ describe('what the members of pairs are made of', () => {
       /: The members of a pair rotate by different angles: dimension 8 by that of pair 1 instead of 0, /,
     );
   });
+  test('all of y is one element too far', () => {
+    const right: Line = (x, j, angle) => [
+      x(j) * Math.cos(angle(j)) - x(j + HALF) * Math.sin(angle(j)),
+      x(j) * Math.sin(angle(j)) + x(j + HALF) * Math.cos(angle(j)),
+    ];
+    const lines = reportOn(right, (y) => y.copyWithin(1, 0));
+    assert.match(
+      lines[0]!,
+      /: Dimension i of every head holds the expected value of dimension i − 1, where there is one\.$/,
+    );
+  });
   test('a wrong element in a row is enough to claim nothing', () => {
     const lines = reportOn(first, (y) => {
       for (let r = 0; r < SEQ * HEADS; r++) y[r * DIM + (r % HALF)]! += 0.5;

@@ -1,6 +1,6 @@
 /** Checks sentences on what single dimensions of y are made of, against the kernel's own output. @module */
 import { UNIT_ROUNDOFF } from '../../../packages/oracle/src/tolerance.js';
-import { type Aspect, type Call, normedInput, type Rotation } from './kernel.js';
+import { type Aspect, type Call, exact, normedInput, type Rotation } from './kernel.js';
 
 /** A sentence, what it is about, and why it is not true. */
 export type MemberLine = readonly [
@@ -89,6 +89,31 @@ export const MEMBER_LINES: readonly MemberLine[] = [
       if (readings.includes(undefined)) return `"${words}" is not understood`;
       const whys = readings.map((of) => numbers(dims!).map((dim) => unlike(dim, of!, scene)));
       return whys.some((why) => why.every((one) => one === undefined)) ? undefined : whys[0]!.find(Boolean);
+    },
+  ],
+  [
+    /^Dimensions ([\d, -]+) should be copies of x(?: after the norm)? and are not; dimensions ([\d, -]+) are as expected\.$/,
+    ['elements', 'dimensions'],
+    ([others, turned], scene) => {
+      const { x, y, headDim } = scene.call;
+      const copied = numbers(others!).find((i) => x.every((value, n) => n % headDim !== i || value === y[n]));
+      if (copied !== undefined) return `dimension ${copied} is x`;
+      return numbers(turned!)
+        .map((dim) => unlike(dim, expected, scene))
+        .find(Boolean);
+    },
+  ],
+  [
+    /^Dimension i of every head holds the expected value of dimension i ([−+]) (\d+), where there is one\.$/,
+    ['elements'],
+    ([sign, far], { call, asked }) => {
+      const right = exact(call, asked);
+      const by = Number(far) * (sign === '−' ? 1 : -1);
+      const off = call.y.findIndex((value, n) => {
+        const from = (n % call.headDim) - by;
+        return from >= 0 && from < call.headDim && Math.abs(value - right[n - by]!) > 1e-3;
+      });
+      return off < 0 ? undefined : `element ${off} does not`;
     },
   ],
   [

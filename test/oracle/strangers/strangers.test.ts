@@ -12,7 +12,7 @@ import { isRight, type Mark, scoreOf, tableOf } from './score.js';
 const EACH = process.env.STRANGERS === 'all' ? 1 : 10;
 
 /** What is reached today, of a hundred kernels: each only ever falls, to 0, 0, 0, 0 and a twentieth of the wrong ones. */
-const AT_MOST = { accused: 0, passed: 0, wrongName: 0, untrue: 0, vague: 8 };
+const AT_MOST = { accused: 0, passed: 0, wrongName: 0, untrue: 0, vague: 3 };
 
 describe('strangers’ kernels', () => {
   const scores = STRANGERS.filter((_what, n) => n % EACH === 0).map(scoreOf);

@@ -1091,7 +1091,7 @@ const DIFFERENT: Form[] = [
 const HEADLINES: Form[] = [
   {
     // The same sentence is the first under "Different".
-    of: /^DIFFERENT from what is expected(?: \([^)]*\))?: ((?:The|Every|Results|Dimensions|Each|y) .*\.)$/,
+    of: /^DIFFERENT from what is expected(?: \([^)]*\))?: ((?:The|Every|Results|Dimensions?|Each|y) .*\.)$/,
     check: ([sentence], scene) =>
       MEASURED.some(([of]) => of.test(sentence!)) ? undefined : judgeLine(sentence!, DIFFERENT, scene).untrue,
   },

@@ -31,7 +31,7 @@ export type Verdict =
   | 'known bug'
   /** Right, but for some tokens, heads, dimensions or elements: see the census. */
   | 'partly right'
-  /** A rotation, but another one: see the differences. */
+  /** A rotation, but another one, or terms of one: see the differences and what was measured. */
   | 'different'
   /** Nothing that a rotation of pairs explains. */
   | 'not understood'

@@ -77,12 +77,55 @@ export function describeMembers(expected: Expected, heads: Heads): readonly stri
     const { read } = right.membersOf(pair);
     members.push({ ...TERMS[0]!, dim, pair, which, by: [read[which]!, read[1 - which]!], angle: pair });
   }
-  const copied = ({ x, y }: Row): boolean => beside.every((i) => roundTo(heads.dtype, x[i]!) === y[i]);
+  const { dtype } = heads;
+  // A norm rounds its results, once or twice.
+  const isCopy = ({ x, y, size }: Row, i: number): boolean =>
+    heads.norm ? Math.abs(x[i]! - y[i]!) <= 4 * storedNoise(dtype, x[i]!, size) : roundTo(dtype, x[i]!) === y[i];
   const sample = new Members(heads, sampleRows(heads).map(rowOf), members);
-  if (!sample.rows.every(copied)) return [];
+  const everywhere = (of: readonly Member[], copies: readonly number[]): boolean =>
+    everyRow(heads).every((r) => {
+      const row = rowOf(r);
+      return of.every((one) => gives(one, row, dtype)) && copies.every((i) => isCopy(row, i));
+    });
+  const other = new Set(beside.filter((i) => sample.rows.some((row) => !isCopy(row, i))));
+  if (other.size > 0) {
+    if (
+      !everywhere(
+        members,
+        beside.filter((i) => !other.has(i)),
+      )
+    )
+      return bySlide(right, heads);
+    const turned = ranges(members.map(({ dim }) => dim).sort((a, b) => a - b));
+    return [
+      `Dimensions ${ranges([...other])} should be copies of x${heads.norm ? ' after the norm' : ''} and are not; dimensions ${turned} are as expected.`,
+    ];
+  }
   const found = sample.byTerms() ?? sample.byAngles(right.pairs) ?? sample.bySources() ?? sample.byFactors();
-  const everywhere = (row: Row): boolean => copied(row) && found!.members.every((one) => gives(one, row, heads.dtype));
-  return found && everyRow(heads).every((r) => everywhere(rowOf(r))) ? found.words : [];
+  return found && everywhere(found.members, beside) ? found.words : bySlide(right, heads);
+}
+
+/** The farthest that results may be from their place. */
+const FARTHEST = 8;
+
+/** All results of a head, some elements away from where they belong. */
+function bySlide(right: RightRows, heads: Heads): string[] {
+  const { headDim, y } = heads;
+  const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
+  let left = Array.from({ length: 2 * FARTHEST + 1 }, (_what, n) => n - FARTHEST).filter((n) => n !== 0);
+  for (const r of [...sampleRows(heads), ...everyRow(heads)]) {
+    right.fill(r, made, noise);
+    left = left.filter((by) => {
+      for (let i = Math.max(0, by); i < Math.min(headDim, headDim + by); i++)
+        if (Math.abs(y[r * headDim + i]! - made[i - by]!) > noise[i - by]!) return false;
+      return true;
+    });
+    if (left.length === 0) return [];
+  }
+  if (left.length > 1) return [];
+  const [by] = left as [number];
+  const from = by > 0 ? `i − ${by}` : `i + ${-by}`;
+  return [`Dimension i of every head holds the expected value of dimension ${from}, where there is one.`];
 }
 
 /** Whether these terms give a dimension of a row. */
