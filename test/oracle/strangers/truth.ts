@@ -105,7 +105,9 @@ function judgeLine(line: string, forms: readonly Form[], scene: Scene): Judged {
     const parts = form.of.exec(line);
     return parts ? [{ form, parts }] : [];
   });
-  const about = matches.flatMap(({ form }) => (form.about ? [form.about] : []));
+  // An indented line is a difference of rows that are told apart.
+  const inner = line.startsWith('  ') ? judgeLine(line.slice(2), DIFFERENT, scene).about : [];
+  const about = [...matches.flatMap(({ form }) => (form.about ? [form.about] : [])), ...inner];
   if (truth.true?.some((of) => of.test(line))) return { line, untrue: undefined, about };
   if (truth.untrue?.some((of) => of.test(line))) return { line, untrue: 'said by hand to be untrue', about };
   if (matches.length === 0) return { line, untrue: 'a form that the checker does not know', about };
