@@ -1,6 +1,6 @@
 import { defineConfig } from 'vite';
 import { dataFiles } from './build/data.js';
-import { examples, searchIndex } from './build/docs.js';
+import { docsData, examples } from './build/docs.js';
 import { figures } from './build/figures.js';
 import { offline } from './build/offline.js';
 import { pages } from './build/pages.js';
@@ -9,7 +9,7 @@ export default defineConfig({
   root: import.meta.dirname,
   base: './', // servable under any path
   appType: 'mpa',
-  plugins: [pages(), dataFiles(), searchIndex(), figures(), offline()],
+  plugins: [pages(), dataFiles(), docsData(), figures(), offline()],
   esbuild: { jsx: 'automatic', jsxImportSource: 'preact' },
   worker: { format: 'es', plugins: () => [examples()] },
   build: {

@@ -38,7 +38,7 @@ const LANGUAGES: Readonly<Record<string, string>> = {
 
 /** The side navigation: names of pages below docs/, by group. A page that is in none is listed under its folder's name. */
 const GROUPS: Readonly<Record<string, readonly string[]>> = {
-  Start: ['readme', 'cli'],
+  Start: ['readme', 'cli', 'site'],
   Kernels: ['diagnose', 'verify', 'vectors', 'mutants'],
   Models: ['model', 'convert', 'diff', 'permute', 'import', 'export'],
   Backends: ['cpu', 'webgpu', 'webnn', 'onnxruntime', 'kv-caches'],
@@ -129,6 +129,8 @@ class Docs {
   readonly sections: Section[] = [];
   /** Examples that run in a page: id → code. */
   readonly examples = new Map<string, string>();
+  /** Pictures: name → file, from the repository's root. */
+  readonly images = new Map<string, string>();
   readonly #byFile: ReadonlyMap<string, Source>;
   readonly #titles = new Map<string, string>();
 
@@ -206,6 +208,12 @@ class Docs {
         if (tokens[k]!.type === 'link_open')
           return tokens[k]!.meta?.page || /^(https?:|#)/.test(attribute(tokens[k]!, 'href')) ? '</a>' : '</span>';
       return '</a>';
+    };
+    md.renderer.rules.image = (tokens, i) => {
+      const path = normalize(join(dirname(file), attribute(tokens[i]!, 'src'))).replaceAll('\\', '/');
+      const name = path.split('/').at(-1)!;
+      this.images.set(name, path);
+      return `<img src="${up}../data/images/${name}" alt="${escapeHtml(tokens[i]!.content)}">`;
     };
     const html = md.render(text);
     const title = this.#titles.get(name)!;
@@ -290,20 +298,27 @@ const docs = new Docs();
 /** Every page of Docs. */
 export const DOCS_PAGES: readonly Page[] = docs.pages;
 
-/** The search index. */
-export function searchIndex(): Plugin {
+/** The search index, and the pages' pictures. */
+export function docsData(): Plugin {
   const index = (): string => {
     const search = new MiniSearch<Section>(DOCS_SEARCH);
     search.addAll(docs.sections);
     return JSON.stringify(search);
   };
   return {
-    name: 'ropewalk:search',
+    name: 'ropewalk:docs',
     configureServer: (server) => {
       server.middlewares.use('/data/docs.json', (_, response) => void response.end(index()));
+      for (const [name, path] of docs.images)
+        server.middlewares.use(`/data/images/${name}`, (_, response) => {
+          response.setHeader('Content-Type', name.endsWith('.svg') ? 'image/svg+xml' : 'image/png');
+          response.end(readFileSync(join(ROOT, path)));
+        });
     },
     generateBundle() {
       this.emitFile({ type: 'asset', fileName: 'data/docs.json', source: index() });
+      for (const [name, path] of docs.images)
+        this.emitFile({ type: 'asset', fileName: `data/images/${name}`, source: readFileSync(join(ROOT, path)) });
     },
   };
 }

@@ -1,36 +1,51 @@
 /** Docs: every link leads somewhere, the search finds, and examples run in the page. */
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
-import { join, posix } from 'node:path';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { Browser } from 'playwright-core';
 import { DOCS_PAGES } from '../../site/build/docs.js';
 import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
 import { builtSite, DIST, serveSite, UNDER, violations, visit } from '../support/site.js';
 
-test('every link of every page of Docs leads to a page that exists, and to its anchor', () => {
+/** Every page's HTML by its path. */
+function htmlPages(): Map<string, string> {
   builtSite();
-  const texts = new Map<string, string>();
-  const read = (path: string): string => {
-    const file = join(DIST, path, 'index.html');
-    const text = texts.get(path) ?? (existsSync(file) ? readFileSync(file, 'utf8') : '');
-    texts.set(path, text);
-    return text;
-  };
+  return new Map(
+    readdirSync(DIST, { recursive: true, encoding: 'utf8' })
+      .map((name) => name.replaceAll('\\', '/'))
+      .filter((name) => name.endsWith('index.html'))
+      .map((name) => [name.slice(0, -'index.html'.length), readFileSync(join(DIST, name), 'utf8')]),
+  );
+}
+
+test('every link of every page leads to a page or a file, and every anchor to a heading', () => {
+  const pages = htmlPages();
   const wrong: string[] = [];
   let links = 0;
-  for (const { path } of DOCS_PAGES)
-    for (const [, href] of read(path).matchAll(/<a [^>]*href="([^"]*)"/g)) {
+  for (const [path, html] of pages)
+    for (const [, href] of html.matchAll(/<a [^>]*href="([^"]+)"/g)) {
       if (/^https?:/.test(href!)) continue;
       links++;
-      const [to = '', hash] = href!.split('#');
-      const target = to === '' ? path : posix.join(path, to).replace(/\/$/, '');
-      const text = read(target === '.' ? '' : target);
-      const id = hash && decodeURIComponent(hash);
-      if (text === '' || (id && !text.includes(`id="${id}"`))) wrong.push(`${path}: ${href}`);
+      const url = new URL(href!, `http://site/${path}`);
+      const to = pages.get(url.pathname.slice(1));
+      const id = url.hash.slice(1).replaceAll('&amp;', '&');
+      if (
+        to === undefined
+          ? !existsSync(join(DIST, url.pathname))
+          : id !== '' && !to.includes(`id="${decodeURIComponent(id)}"`)
+      )
+        wrong.push(`${path}: ${href}`);
     }
   assert.ok(links > 1000, `${links} links`);
   assert.deepEqual(wrong, []);
+});
+
+test('every page of docs/ is in the navigation, in a group of its own kind', () => {
+  const home = htmlPages().get('docs/')!;
+  assert.doesNotMatch(home, /<h2>More<\/h2>/);
+  for (const name of readdirSync(join(DIST, '../../docs')).filter((name) => name.endsWith('.md')))
+    assert.ok(home.includes(`href="${name.slice(0, -3)}/"`), name);
 });
 
 describe('Docs in Chromium', { skip: noBrowser, timeout: 120_000 }, () => {
