@@ -566,6 +566,14 @@ const sourceOf = (bytes: Uint8Array) => ({
 });
 const ggufBytes = () => Uint8Array.of(0x47, 0x47, 0x55, 0x46, 3, 0, 0, 0, ...new Uint8Array(16));
 const FORMATS: Rows = {
+  asFloatBits: () => [tensorFrom(Uint16Array.of(1, 2), { dtype: 'u16' }), 'bf16'],
+  readArrays: () => ['x.npy', npyBytes(), 'x.npy'],
+  readRaw: () => [
+    new Uint8Array(8),
+    'x.bin',
+    { dtype: 'f32', shape: [2], dtypeField: '--dtype', shapeField: '--shape' },
+  ],
+  ropeSourceFromJson: () => [{ ...spec }, 'rope.json', { context: 32, isModel: false }],
   countClaimed: () => [[1, 2]],
   elementsAt: () => [new Uint8Array(16), 4, 'f32', 2, true],
   readExactly: () => [sourceOf(ggufBytes()), 0, 4, 'a file'],
@@ -913,6 +921,11 @@ const REPORTS: Rows = {
   ],
   demoObservation: () => [],
   describeDiagnosis: () => [diagnosis, 'phi-2'],
+  diagnosisToJson: () => [diagnosis, 'phi-2'],
+  splitHeads: () => [ones(2, 8), 2, 'x'],
+  checkStored: () => [ones(2, 2), 'bf16', 'y'],
+  mutantExample: () => [oracle.MUTANTS[0]],
+  mutantSteps: () => [oracle.MUTANTS[0]],
 };
 const CHOICES: Rows = {
   chooseBuiltIn: () => [['add', 'rope'], { seed: 2, dtypes: ['f32'], positions: [0, 1], heads: 2 }],
@@ -931,6 +944,7 @@ const DIAGNOSE: Rows = {
     { mutants: oracle.MUTANTS.slice(0, 2).map((mutant) => Object.freeze({ ...mutant })), progress: () => {} },
   ],
   identify: () => [observation()],
+  readHeads: () => [observation(), { spec, direction: 'forward' }],
 };
 
 const decoder = await describeModel(
@@ -1016,6 +1030,7 @@ const DECODER = ['@ropewalk/model', '@ropewalk/model/description', '@ropewalk/mo
  */
 const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
   'ropewalk/backend': Object.keys(contract).filter((name) => !(name in BACKEND)),
+  '@ropewalk/formats': ['layerOf'],
   '@ropewalk/onnx': ['openOnnxruntime', 'openWebnn'],
   '@ropewalk/oracle': [
     'asFormatError',

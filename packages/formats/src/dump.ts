@@ -1,6 +1,6 @@
 /** Dumps of a kernel's arrays: of numpy, PyTorch, safetensors, or raw bytes. @module */
 import { type Dtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
-import { checkBytes, fail, hostOf, readOptions, refuse, show } from 'ropewalk/backend';
+import { checkBytes, checkTensor, fail, hostOf, readOptions, refuse, show } from 'ropewalk/backend';
 import { countClaimed, elementsAt } from './bytes.js';
 import { parseNpy, tensorFromNpy } from './npy.js';
 import { parseNpz } from './npz.js';
@@ -44,8 +44,9 @@ const READERS: Readonly<Record<string, (bytes: Uint8Array, where: string) => Map
  *   for a dtype that Ropewalk does not have
  */
 export function readArrays(file: string, bytes: Uint8Array, where: string): ReadonlyMap<string, () => Tensor> {
+  if (typeof file !== 'string') refuse('RANGE', 'readArrays: file', "a file's name", file);
   const end = /\.([^.]*)$/.exec(file)?.[1] ?? '';
-  const reader = Object.hasOwn(READERS, end) ? READERS[end] : end === 'pth' ? READERS['pt'] : undefined;
+  const reader = Object.hasOwn(READERS, end) ? READERS[end] : end === 'pth' ? READERS.pt : undefined;
   if (!reader) refuse('FORMAT', where, 'a .npy, .npz, .pt, .pth or .safetensors file', file);
   checkBytes(bytes, where);
   return reader(bytes, where);
@@ -93,6 +94,7 @@ export function readRaw(bytes: Uint8Array, where: string, form: RawForm): Tensor
  * @param dtype - what the integers are; any other tensor, and any other dtype, leave it as it is
  */
 export function asFloatBits(tensor: Tensor, dtype: Dtype | undefined): Tensor {
+  checkTensor(tensor, 'dump');
   const bits = tensor.dtype === 'u16' || tensor.dtype === 'i16';
   if (!bits || (dtype !== 'bf16' && dtype !== 'f16')) return tensor;
   const { buffer, byteOffset, length } = hostOf(tensor, 'dump') as Int16Array | Uint16Array;

@@ -41,6 +41,11 @@ export interface JsonRopeOptions {
  * @throws {RopewalkError} FORMAT when it describes no RoPE; otherwise what its reader throws
  */
 export function ropeSourceFromJson(json: unknown, file: string, options: JsonRopeOptions = {}): RopeSource {
+  if (typeof file !== 'string') refuse('RANGE', 'ropeSourceFromJson: file', "a file's name", file);
+  return reading(`${file}: JSON`, () => sourceOfJson(json, file, options));
+}
+
+function sourceOfJson(json: unknown, file: string, options: JsonRopeOptions): RopeSource {
   const { context, isModel = false, tables = () => new Map() } = readOptions(options, `${file}: options`);
   const fields = typeof json === 'object' && json !== null ? json : {};
   if (isModel || 'model_type' in fields || 'text_config' in fields)

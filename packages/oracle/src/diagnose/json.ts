@@ -1,4 +1,5 @@
 /** A diagnosis as plain JSON. @module */
+import { reading, refuse } from 'ropewalk/backend';
 import type { Named } from './bench.js';
 import type { Diagnosis } from './diagnose.js';
 
@@ -7,8 +8,14 @@ import type { Diagnosis } from './diagnose.js';
  *
  * @param result - from diagnose
  * @param from - what was expected, in words; undefined without an expectation
+ * @throws {RopewalkError} RANGE for what is no diagnosis, and words that are no text
  */
 export function diagnosisToJson(result: Diagnosis, from?: string): unknown {
+  if (from !== undefined && typeof from !== 'string') refuse('RANGE', 'diagnosisToJson: from', 'a text', from);
+  return reading('diagnosisToJson: result', () => jsonOf(result, from));
+}
+
+function jsonOf(result: Diagnosis, from: string | undefined): unknown {
   const bug = ({ id, mutants }: Named) => ({
     id,
     mutants: mutants.map(({ id, cause, does, threads }) => ({ id, cause, does, threads })),

@@ -1,6 +1,6 @@
 /** A dump as its owner says it is: heads split, dtypes checked, and each head beside what is right. @module */
 import { type FloatDtype, isFloat, roundTo, type Tensor } from 'ropewalk';
-import { fail, refuse } from 'ropewalk/backend';
+import { checkTensor, fail, reading, refuse, show } from 'ropewalk/backend';
 import { axesOf } from './diagnose.js';
 import { callOf, type Expected, rightOf } from './hypotheses.js';
 import { type Heads, type Observation, readObservation } from './observation.js';
@@ -13,6 +13,7 @@ import { type Heads, type Observation, readObservation } from './observation.js'
  * @throws {RopewalkError} SHAPE for another rank, or when the heads do not divide the last dimension
  */
 export function splitHeads(tensor: Tensor, heads: number | undefined, where: string): Tensor {
+  checkTensor(tensor, where);
   if (heads === undefined) return tensor;
   const { shape } = tensor;
   if (shape.length !== 2 && shape.length !== 3)
@@ -24,7 +25,7 @@ export function splitHeads(tensor: Tensor, heads: number | undefined, where: str
     refuse(
       'SHAPE',
       where,
-      `a last dimension that ${heads} heads divide`,
+      `a last dimension that ${show(heads)} heads divide`,
       [...shape],
       'If it is one head already, leave heads out.',
     );
@@ -39,6 +40,7 @@ export function splitHeads(tensor: Tensor, heads: number | undefined, where: str
  * @throws {RopewalkError} DTYPE for a value that the dtype cannot hold
  */
 export function checkStored(y: Tensor, dtype: FloatDtype | undefined, where: string): void {
+  checkTensor(y, where);
   if (dtype === undefined || y.dtype === dtype || !isFloat(y.dtype)) return;
   const values = y.readNumbers() as Float64Array;
   const bad = values.findIndex((value) => !Number.isNaN(value) && roundTo(dtype, value) !== value);
@@ -63,6 +65,10 @@ export interface ReadHeads
  * @throws {RopewalkError} as {@link diagnose} throws
  */
 export function readHeads(observation: Observation, expected?: Expected): ReadHeads {
+  return reading('readHeads', () => headsOf(observation, expected));
+}
+
+function headsOf(observation: Observation, expected: Expected | undefined): ReadHeads {
   const read = readObservation(observation, expected && axesOf(expected));
   const { batch, seq, heads, headDim, x, y, numAxes, positions } = read;
   const steps = expected && rightOf(callOf(expected, read)).steps;
