@@ -166,8 +166,11 @@ function Timeline({
         />
       </label>
       <figure>
-        <div
+        <section
           class="aicore-timeline"
+          aria-label="Timeline of block 0"
+          // biome-ignore lint/a11y/noNoninteractiveTabindex: a wide picture is scrolled with the arrow keys.
+          tabIndex={0}
           // timelineSvg escapes every text.
           dangerouslySetInnerHTML={{ __html: svg }}
           onPointerDown={(event) => {
