@@ -32,7 +32,9 @@ import { noTransformers, TRANSFORMERS } from './support/transformers.js';
 const pages = [
   'README.md',
   ...[...PACKAGES.keys()].map((name) => join('packages', name, 'README.md')),
-  ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' }).map((name) => join('docs', name)),
+  ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
+    .filter((name) => !/^api[\\/]/.test(name)) // what TypeDoc makes
+    .map((name) => join('docs', name)),
 ]
   .filter((name) => name.endsWith('.md'))
   .sort();

@@ -153,6 +153,7 @@ class Docs {
     const up = '../'.repeat(name.split('/').length);
     const md = new MarkdownIt({ html: false, linkify: false });
     const seen = new Map<string, number>();
+    const ids = new Set<string>();
     const toc: string[] = [];
     let examples = 0;
     md.renderer.rules.heading_open = (tokens, i) => {
@@ -162,6 +163,7 @@ class Docs {
       const count = seen.get(base) ?? 0;
       seen.set(base, count + 1);
       const id = count === 0 ? base : `${base}-${count}`;
+      ids.add(id);
       const { tag } = tokens[i]!;
       if (tag === 'h2' || tag === 'h3')
         toc.push(`<li class="docs-${tag}"><a href="#${id}">${md.utils.escapeHtml(plain)}</a></li>`);
@@ -215,7 +217,10 @@ class Docs {
       this.images.set(name, path);
       return `<img src="${up}../data/images/${name}" alt="${escapeHtml(tokens[i]!.content)}">`;
     };
-    const html = md.render(text);
+    // TypeDoc numbers headings that differ in case alone.
+    const html = md
+      .render(text)
+      .replace(/href="#([^"]+?)(-\d+)"/g, (link, id, number) => (ids.has(id + number) ? link : `href="#${id}"`));
     const title = this.#titles.get(name)!;
     const first =
       /<p>(.*?)<\/p>/s
@@ -246,7 +251,10 @@ class Docs {
       ['API reference', all.filter((name) => name.startsWith('api'))],
       ['More', all.filter((name) => !name.includes('/') && name !== 'api' && !named.has(name))],
     ];
-    return groups
+    const api = all.some((name) => name === 'api')
+      ? ''
+      : '<section><h2>API reference</h2><p>It is not in this build: <code>npm run docs</code> writes it.</p></section>';
+    const lists = groups
       .filter(([, names]) => names.length > 0)
       .map(([group, names]) => {
         const links = names.map((name) => {
@@ -254,8 +262,8 @@ class Docs {
           return `<li><a href="${up}${name}/"${name === here ? ' aria-current="page"' : ''}>${label}</a></li>`;
         });
         return `<section><h2>${group}</h2><ul>${links.join('')}</ul></section>`;
-      })
-      .join('');
+      });
+    return lists.join('') + api;
   }
 
   #frame(name: string, html: string, toc: string): string {
@@ -280,7 +288,8 @@ const alignOf = (token: Token): string => (/right/.test(attribute(token, 'style'
 /** A page's name in lists: its title where that is short. */
 function shortTitle(name: string, title: string): string {
   if (/^(packages|dialects)\//.test(name)) return name.split('/')[1]!;
-  if (name.startsWith('api/')) return name.slice(4);
+  if (name === 'api') return 'All modules';
+  if (name.startsWith('api/')) return name.slice('api/'.length);
   const [first = title] = title.split(/[:;]/);
   return first.length <= 42 ? first : name;
 }

@@ -48,6 +48,13 @@ test('every page of docs/ is in the navigation, in a group of its own kind', () 
     assert.ok(home.includes(`href="${name.slice(0, -3)}/"`), name);
 });
 
+test('the API reference is among the pages where npm run docs has written it', () => {
+  const home = htmlPages().get('docs/')!;
+  const written = existsSync(join(DIST, '../../docs/api/README.md'));
+  assert.equal(home.includes('href="api/ropewalk/reference/"'), written);
+  assert.equal(home.includes('It is not in this build'), !written);
+});
+
 describe('Docs in Chromium', { skip: noBrowser, timeout: 120_000 }, () => {
   let browser: Browser;
   let site: Site;
@@ -96,8 +103,8 @@ describe('Docs in Chromium', { skip: noBrowser, timeout: 120_000 }, () => {
         const said = examples.nth(i).locator('xpath=following-sibling::p[1]');
         await said.filter({ hasText: 'Ran in this page' }).waitFor();
         const output = await examples.nth(i).locator('xpath=following-sibling::pre[1]').innerText();
-        // What WebNN's example prints is the browser's; its page states what Node prints.
-        if (path !== 'docs/webnn' && /not the same/.test(await said.innerText()))
+        // What these print is the browser's, and its threads; their pages state what Node prints.
+        if (!['docs/webnn', 'docs/cpu'].includes(path) && /not the same/.test(await said.innerText()))
           differ.push(`${path} ${i}: ${output}`);
         ran++;
       }

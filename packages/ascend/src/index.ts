@@ -5,7 +5,7 @@
  * `measureKernel` runs and judges a kernel that you declare, and `launchKernel` runs any body written with
  * {@link AscendC}. `timelineSvg` and `chromeTrace` draw a recorded run.
  *
- * @module
+ * @module @ropewalk/ascend
  */
 export {
   type AscendC,

@@ -2,7 +2,7 @@
  * What NPUs and their runtimes take of RoPE and attention: profiles of rules, each rule with its source, and devices
  * that compute with a profile's mistakes.
  *
- * @module
+ * @module @ropewalk/devices
  */
 export {
   CANN_2024_DEVIATIONS,
