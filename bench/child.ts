@@ -1,9 +1,9 @@
 /**
- * What both commands share: a process for each number of threads, and its progress on the terminal.
+ * What both commands share: a process for each number of threads, its progress on the terminal, and the commit.
  *
  * @module
  */
-import { fork } from 'node:child_process';
+import { execFileSync, fork } from 'node:child_process';
 import { InvalidArgumentError } from 'commander';
 
 /** Environment variable that makes a command a child. */
@@ -19,6 +19,21 @@ export function parseThreads(text: string): number[] {
     throw new InvalidArgumentError(`expected integers in [1, 64] with commas, got ${text}`);
   }
   return threads;
+}
+
+/** The short commit, with "+ changes" when the tree differs from it. */
+export function commit(): string {
+  const git = (...words: string[]): string =>
+    execFileSync('git', words, {
+      cwd: new URL('..', import.meta.url),
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    }).trim();
+  try {
+    return `${git('rev-parse', '--short', 'HEAD')}${git('status', '--porcelain', '--', 'packages', 'bench') ? ' + changes' : ''}`;
+  } catch {
+    return 'not a git checkout';
+  }
 }
 
 /** Shows what runs, on a terminal only; nothing wipes it. */

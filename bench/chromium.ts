@@ -10,10 +10,11 @@ import { dirname, extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { type Browser, chromium, type Page } from 'playwright-core';
+import type { SessionResult } from '../packages/cli/src/bench/session.js';
 import { IMPORTS, openWebnnChromium } from '../test/support/browser.js';
 import type { PageTask } from './page.js';
 import { findInstalled } from './peers/installed.js';
-import type { SessionOptions, SessionResult } from './session.js';
+import type { SessionOptions } from './rivals.js';
 
 /** Which adapter: `swiftshader` is a driver in software, which Chromium brings. */
 export type AdapterName = 'default' | 'swiftshader';
@@ -85,17 +86,10 @@ export async function runWebnnInChromium(
   progress: (label: string) => void,
 ): Promise<SessionResult> {
   const here = dirname(fileURLToPath(import.meta.url));
-  // The kernel as ropewalk.ts finds it: two copies would not know each other's tensors.
-  const moved = Object.entries(IMPORTS).map(([name, path]) => [
-    name,
-    path.replace(/^\/dist/, '/packages/ropewalk/dist'),
-  ]);
-  const imports = Object.fromEntries(moved);
   const server = await servePage({
     entry: join(here, 'page.ts'),
     module: '/bench/page.js',
     folders: { '/packages/': join(here, '../packages'), '/modules/': join(here, '../node_modules') },
-    head: `<script type="importmap">${JSON.stringify({ imports })}</script>`,
   });
   try {
     const browser = await openWebnnChromium();
@@ -130,6 +124,13 @@ export function launchChromium(flags: readonly string[]): Promise<Browser> {
   return chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-background-networking', ...flags] });
 }
 
+/** The packages as they are built: bundled, and loaded a second time, they would not know each other's tensors. */
+const IMPORT_MAP = JSON.stringify({
+  imports: Object.fromEntries(
+    Object.entries(IMPORTS).map(([name, path]) => [name, path.replace(/^\/dist/, '/packages/ropewalk/dist')]),
+  ),
+});
+
 /** What a page is given. */
 export interface Site {
   /** The module that is bundled. */
@@ -138,8 +139,6 @@ export interface Site {
   readonly module: string;
   /** Folders, and single files, by the start of their addresses. */
   readonly folders: Readonly<Record<string, string>>;
-  /** What the page's head holds. */
-  readonly head?: string;
 }
 
 /**
@@ -147,10 +146,12 @@ export interface Site {
  *
  * @param site - what it is given
  */
-export async function servePage({ entry, module, folders, head = '' }: Site): Promise<Server> {
+export async function servePage({ entry, module, folders }: Site): Promise<Server> {
   const { outputFiles } = await build({
     entryPoints: [entry],
     bundle: true,
+    external: ['ropewalk', 'ropewalk/*'],
+    tsconfig: fileURLToPath(new URL('./tsconfig.run.json', import.meta.url)),
     format: 'esm',
     target: 'es2022',
     write: false,
@@ -160,7 +161,9 @@ export async function servePage({ entry, module, folders, head = '' }: Site): Pr
     const { pathname: path } = new URL(request.url!, 'http://localhost');
     for (const [name, value] of Object.entries(HEADERS)) response.setHeader(name, value);
     if (path === '/')
-      return response.setHeader('content-type', 'text/html').end(`<!doctype html><title>ropewalk</title>${head}`);
+      return response
+        .setHeader('content-type', 'text/html')
+        .end(`<!doctype html><title>ropewalk</title><script type="importmap">${IMPORT_MAP}</script>`);
     if (path === module) return response.setHeader('content-type', TYPES['.js']!).end(outputFiles[0]!.contents);
     const [start, place] = Object.entries(folders).find(([prefix]) => path.startsWith(prefix)) ?? [];
     const file = place === undefined ? '' : join(place, path.slice(start!.length));

@@ -3,11 +3,12 @@
  *
  * @module
  */
-import { runGpuSession } from './gpu.js';
+import { runGpuSession } from '../packages/cli/src/bench/gpu.js';
+import { firstLine, type SessionResult } from '../packages/cli/src/bench/session.js';
 import type { OrtModule } from './peers/ort-module.js';
 import { openOrtWebgpu } from './peers/ort-webgpu.js';
-import { firstLine, type Peer } from './peers/peer.js';
-import type { SessionOptions, SessionResult } from './session.js';
+import type { Peer } from './peers/peer.js';
+import { rivalsOf, type SessionOptions } from './rivals.js';
 import { runWebnnSession } from './webnn.js';
 
 /** The parameters of the page. */
@@ -29,8 +30,8 @@ export async function runInPage({ options, where, ort }: PageTask): Promise<Sess
   if (options.backend === 'webnn') return runWebnnSession(options, where, progress);
   const peer = ort && ('version' in ort ? await loadOrt(ort.version) : ort.leftOut);
   const note = typeof peer === 'string' ? `ort-webgpu left out: ${peer}` : peer && `ort-webgpu: ${peer.version}`;
-  const opened = { peers: peer && typeof peer !== 'string' ? [peer] : [], notes: note ? [note] : [] };
-  return runGpuSession(options, where, opened, progress);
+  const beside = { rivals: rivalsOf(peer && typeof peer !== 'string' ? [peer] : []), peerNotes: note ? [note] : [] };
+  return runGpuSession(options, where, progress, beside);
 }
 
 async function loadOrt(version: string): Promise<Peer | string> {

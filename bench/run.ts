@@ -7,12 +7,13 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { isChild, parseThreads, runInChild, serveAsChild, showProgress } from './child.js';
+import { describeMachine, printReport, type Report } from '../packages/cli/src/bench/report.js';
+import { rooflinePicture } from '../packages/cli/src/bench/roofline.js';
+import type { Beside, SessionResult } from '../packages/cli/src/bench/session.js';
+import { commit, isChild, parseThreads, runInChild, serveAsChild, showProgress } from './child.js';
 import type { AdapterName } from './chromium.js';
 import { CPU_PEERS, GPU_PEERS, PEER_NAMES, type PeerName, WEBNN_PEERS } from './peers/peer.js';
-import { describeMachine, printReport, type Report } from './report.js';
-import { rooflinePicture } from './roofline.js';
-import type { SessionOptions, SessionResult } from './session.js';
+import type { SessionOptions } from './rivals.js';
 
 interface Options extends Omit<SessionOptions, 'peers'> {
   readonly threads: readonly number[];
@@ -104,19 +105,26 @@ function peersOf(backend: string): readonly PeerName[] {
 /** Loads what the task needs: the parent needs none of it. */
 async function runTask({ threads, options }: Task): Promise<SessionResult> {
   if (threads > 0) {
-    const { runCpuSession } = await import('./cpu.js');
-    return runCpuSession(threads, options, (label) => showProgress(`${threads} threads: ${label}`));
+    const { runCpuSession } = await import('../packages/cli/src/bench/cpu.js');
+    const progress = (label: string): void => showProgress(`${threads} threads: ${label}`);
+    return runCpuSession(options.backend, threads, options, progress, await openBeside(options, threads));
   }
-  const { runGpuSession } = await import('./gpu.js');
+  const { runGpuSession } = await import('../packages/cli/src/bench/gpu.js');
+  return runGpuSession(options, `Node ${process.version}`, showProgress, await openBeside(options, 1));
+}
+
+async function openBeside(options: SessionOptions, threads: number): Promise<Beside> {
   const { openPeers } = await import('./peers/open.js');
-  return runGpuSession(options, `Node ${process.version}`, await openPeers(options.peers, 1), showProgress);
+  const { rivalsOf } = await import('./rivals.js');
+  const { peers, notes } = await openPeers(options.peers, threads);
+  return { rivals: rivalsOf(peers), peerNotes: notes };
 }
 
 async function main(): Promise<void> {
   const { threads, json, svg, where, adapter, ...asked } = readOptions();
   const webgpu = asked.backend === 'webgpu';
   const options: SessionOptions = { ...asked, peers: asked.peers ?? peersOf(asked.backend) };
-  const machine = describeMachine();
+  const machine = { ...describeMachine(), commit: commit() };
   const sessions: SessionResult[] = [];
   if (where === 'chromium') {
     const { runInChromium, runWebnnInChromium } = await import('./chromium.js');

@@ -3,11 +3,12 @@
  *
  * @module
  */
-import { webnnCases } from './cases.js';
-import { openLibrary } from './library.js';
-import { type Clocks, type Contender, FULL_EFFORT, QUICK_EFFORT } from './measure.js';
-import { openWebnn, type Ropewalk } from './ropewalk.js';
-import { runCases, type SessionOptions, type SessionResult } from './session.js';
+import { type Ropewalk, ropewalk } from 'ropewalk';
+import { webnnCases } from '../packages/cli/src/bench/cases.js';
+import { openLibrary } from '../packages/cli/src/bench/library.js';
+import { type Clocks, type Contender, FULL_EFFORT, QUICK_EFFORT } from '../packages/cli/src/bench/measure.js';
+import { chooseCases, type Rivals, runCases, type SessionResult } from '../packages/cli/src/bench/session.js';
+import type { SessionOptions } from './rivals.js';
 
 /** WebNN's interface, as far as it is used here. */
 interface MlTensor {
@@ -87,18 +88,30 @@ export async function runWebnnSession(
   const fence = new Fence();
   const rw = await openWebnn();
   const cpu = options.peers.includes('cpu') ? await openLibrary('cpu', 1) : undefined;
-  const only = new RegExp(options.only ?? '');
+  const libraries = { rw, oracle: await openLibrary('reference', 1) };
   const results = await runCases(
     {
       threads: 0,
-      libraries: { rw, oracle: await openLibrary('reference', 1) },
+      libraries,
       effort: options.quick ? QUICK_EFFORT : FULL_EFFORT,
-      peers: [],
-      beside: cpu,
+      ...(cpu && {
+        async rivals({ prepare }): Promise<Rivals> {
+          const own = prepare({ ...libraries, rw: cpu });
+          const close = (): void => own.dispose();
+          try {
+            const { error } = await own.check();
+            const result = { peer: 'cpu', graph: 'kernels', error, agrees: true };
+            return { rivals: [{ result, contender: { ...own.ours, name: 'cpu' } }], close };
+          } catch (reason) {
+            close();
+            throw reason;
+          }
+        },
+      }),
       timed: (ours) => queued(ours, rw, fence),
       copy: plainCopy,
     },
-    webnnCases(options.quick).filter(({ label }) => only.test(label)),
+    chooseCases(webnnCases(options.quick), options),
     progress,
   );
   const capabilities = rw.capabilities();
@@ -107,6 +120,13 @@ export async function runWebnnSession(
   rw.dispose();
   cpu?.dispose();
   return { threads: 0, capabilities, gpu: { where, software: false, clock }, peerNotes, ...results };
+}
+
+/** The webnn backend, as its package is built. */
+async function openWebnn(): Promise<Ropewalk> {
+  const onnx = new URL('../packages/onnx/dist/index.js', import.meta.url).href;
+  const { openWebnn: open }: typeof import('../packages/onnx/src/index.js') = await import(onnx);
+  return ropewalk({ backend: await open() });
 }
 
 /** Calls are queued one after the other, and waited for together. */

@@ -13,16 +13,6 @@ import type { PageTask } from './page.js';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const WLLAMA = join(ROOT, 'bench/node_modules/@wllama/wllama');
-/** What the published decoder imports by name; a bundler would find it by itself. */
-const IMPORTS = {
-  ropewalk: '/packages/ropewalk/dist/index.js',
-  'ropewalk/backend': '/packages/ropewalk/dist/backend.js',
-  '@ropewalk/dialects': '/packages/dialects/dist/index.js',
-  '@ropewalk/formats': '/packages/formats/dist/index.js',
-  fflate: '/modules/fflate/esm/browser.js',
-  '@huggingface/tokenizers': '/modules/@huggingface/tokenizers/dist/tokenizers.mjs',
-  '@huggingface/jinja': '/modules/@huggingface/jinja/dist/index.js',
-};
 
 /**
  * Times a model in a separate page.
@@ -78,6 +68,5 @@ function serve(model: string): Promise<Server> {
       '/modules/': join(ROOT, 'node_modules'),
       '/wllama/': join(WLLAMA, 'esm'),
     },
-    head: `<script type="importmap">${JSON.stringify({ imports: IMPORTS })}</script>`,
   });
 }

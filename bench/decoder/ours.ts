@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Ropewalk } from '../ropewalk.js';
+import type { Ropewalk } from 'ropewalk';
 import type { Contender, Prompt, Sample, Setup } from './contender.js';
 import { createSampler, loadModel, type Model, type ModelFiles, ropewalk } from './library.js';
 import { weightsRead } from './weights-read.js';

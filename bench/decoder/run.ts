@@ -7,9 +7,9 @@ import { existsSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError, Option } from 'commander';
+import { describeMachine } from '../../packages/cli/src/bench/report.js';
 import { readGgufHeader } from '../../packages/formats/src/read-header.node.js';
-import { isChild, parseThreads, runInChild, serveAsChild, showProgress } from '../child.js';
-import { describeMachine } from '../report.js';
+import { commit, isChild, parseThreads, runInChild, serveAsChild, showProgress } from '../child.js';
 import {
   type DecoderSession,
   type Effort,
@@ -147,7 +147,7 @@ async function runModel(model: string, options: Options): Promise<ModelReport> {
 
 async function main(): Promise<void> {
   const options = readOptions();
-  const machine = describeMachine();
+  const machine = { ...describeMachine(), commit: commit() };
   let models = options.model;
   if (!models) {
     models = SMALL.filter((path) => existsSync(path));

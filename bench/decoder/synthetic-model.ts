@@ -9,7 +9,7 @@
 import { closeSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { f16FromNumber } from '../ropewalk.js';
+import { f16FromNumber } from 'ropewalk';
 
 /** Qwen2.5-0.5B's config.json, by its numbers. */
 const SHAPE = {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { FloatDtype } from '../ropewalk.js';
+import type { FloatDtype } from 'ropewalk';
 
 /** Element types that these graphs use. */
 export type GraphDtype = FloatDtype | 'i64' | 'i32' | 'u8';

@@ -4,11 +4,11 @@
  * @module
  */
 import { createRequire } from 'node:module';
-import { transposed } from '../data.js';
-import type { ArrayOf, FloatDtype } from '../ropewalk.js';
+import type { ArrayOf, FloatDtype } from 'ropewalk';
 import { evaluate, type GraphTensor, isPrimitive, type PeerGraph, type Primitives } from './graph.js';
 import { findInstalled } from './installed.js';
 import type { Peer, PeerSession } from './peer.js';
+import { transposed } from './questions.js';
 
 /** As much of the peer's interface as is used here, so that types need no installed peer. */
 interface Jax {

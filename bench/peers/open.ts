@@ -3,9 +3,10 @@
  *
  * @module
  */
+import { firstLine } from '../../packages/cli/src/bench/session.js';
 import { openJax } from './jax.js';
 import { openOrt, openOrtNodeWebgpu } from './ort.js';
-import { firstLine, type Peer, type PeerName } from './peer.js';
+import type { Peer, PeerName } from './peer.js';
 import { openTfjs } from './tfjs.js';
 
 const OPENERS: Readonly<Record<PeerName, (threads: number) => Promise<Peer | string>>> = {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ArrayOf, FloatDtype } from '../ropewalk.js';
+import type { ArrayOf, FloatDtype } from 'ropewalk';
 import type { GraphDtype, GraphTensor } from './graph.js';
 
 /** As much of the peer's interface as is used here, so that types need no installed peer. */

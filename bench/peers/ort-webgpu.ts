@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { newArray } from '../ropewalk.js';
+import { newArray } from 'ropewalk/backend';
 import { encodeModel, type GraphTensor, type PeerGraph } from './graph.js';
 import { type OrtModule, type OrtSession, type OrtTensor, type OrtTensors, ortTensor } from './ort-module.js';
 import type { Peer } from './peer.js';

@@ -6,7 +6,7 @@
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { newArray } from '../ropewalk.js';
+import { newArray } from 'ropewalk/backend';
 import { encodeModel, type PeerGraph } from './graph.js';
 import { findInstalled } from './installed.js';
 import { type OrtModule, type OrtTensors, ortTensor } from './ort-module.js';

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import type { ArrayOf, FloatDtype } from '../ropewalk.js';
+import type { ArrayOf, FloatDtype } from 'ropewalk';
 import type { PeerGraph } from './graph.js';
 
 /** The names on the command line of the peers that compute on the CPU. */
@@ -45,9 +45,4 @@ export interface PeerSession {
   /** A number of the last output, where that needs no copy of the whole. */
   sink?(): number;
   close(): Promise<void> | void;
-}
-
-/** The first line of an error: ONNX Runtime's go on with a stack of its own. */
-export function firstLine(reason: unknown): string {
-  return String(reason instanceof Error ? reason.message : reason).split('\n')[0]!;
 }

@@ -4,7 +4,7 @@
  * @module
  */
 import { createRequire } from 'node:module';
-import type { ArrayOf, FloatDtype } from '../ropewalk.js';
+import type { ArrayOf, FloatDtype } from 'ropewalk';
 import { evaluate, type GraphTensor, isPrimitive, type Primitives } from './graph.js';
 import { findInstalled } from './installed.js';
 import type { Peer } from './peer.js';

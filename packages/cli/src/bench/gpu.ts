@@ -3,14 +3,13 @@
  *
  * @module
  */
+import { type Backend, openBackend, Ropewalk } from 'ropewalk';
 import { gpuCases } from './cases.js';
 import { randomArray } from './data.js';
 import { DeviceClock, spanOf, sumOf } from './device-clock.js';
 import { openLibrary } from './library.js';
 import { type Clocks, type Contender, type Effort, FULL_EFFORT, QUICK_EFFORT } from './measure.js';
-import type { Peer } from './peers/peer.js';
-import { openGpu, type Ropewalk } from './ropewalk.js';
-import { runCases, type SessionOptions, type SessionResult } from './session.js';
+import { type Beside, chooseCases, runCases, type SessionOptions, type SessionResult } from './session.js';
 
 /** An idle GPU takes its time to raise its clocks. */
 const GPU_EFFORT: Effort = { ...FULL_EFFORT, warmUpMs: 200 };
@@ -22,38 +21,44 @@ const SOFTWARE = /swiftshader|llvmpipe|lavapipe|basic render|software/i;
  *
  * @param options - which cases
  * @param where - Node or browser, with its version
- * @param opened - peers, and what there is to say about them
  * @param progress - called with the label of each case before it runs
+ * @param beside - who takes turns
  */
 export async function runGpuSession(
   options: SessionOptions,
   where: string,
-  opened: { readonly peers: readonly Peer[]; readonly notes: readonly string[] },
   progress: (label: string) => void,
+  beside: Beside = {},
 ): Promise<SessionResult> {
   const { rw, device } = await openGpu();
   const capabilities = rw.capabilities();
   const software = SOFTWARE.test(capabilities.description);
   const clock = device.features.has('timestamp-query') ? new DeviceClock(device) : undefined;
   const copies = new GpuCopies(device, clock);
-  const only = new RegExp(options.only ?? '');
   const results = await runCases(
     {
       threads: 0,
       libraries: { rw, oracle: await openLibrary('reference', 1) },
       effort: options.quick ? QUICK_EFFORT : GPU_EFFORT,
-      peers: opened.peers,
+      ...(beside.rivals && { rivals: beside.rivals }),
       timed: (ours) => queued(ours, rw, clock),
       copy: (bytes) => copies.copy(bytes),
     },
-    gpuCases(options.quick || software).filter(({ label }) => only.test(label)),
+    chooseCases(gpuCases(options.quick || software), options),
     progress,
   );
   rw.dispose();
   const clocks = clock
     ? "the device's timestamps around its compute passes"
     : 'the wall clock, from the first call until the device is done';
-  return { threads: 0, capabilities, gpu: { where, software, clock: clocks }, peerNotes: opened.notes, ...results };
+  const { peerNotes = [] } = beside;
+  return { threads: 0, capabilities, gpu: { where, software, clock: clocks }, peerNotes, ...results };
+}
+
+/** The webgpu backend, and its device, which the library keeps to itself. */
+async function openGpu(): Promise<{ rw: Ropewalk; device: GPUDevice }> {
+  const backend = (await openBackend('webgpu')) as Backend & { readonly home: { readonly device: GPUDevice } };
+  return { rw: new Ropewalk(backend), device: backend.home.device };
 }
 
 /** Calls are queued one after the other, and waited for together. */

@@ -6,36 +6,37 @@
 import { allCases, type Libraries } from './cases.js';
 import { openLibrary } from './library.js';
 import { type Effort, FULL_EFFORT, measureTogether, QUICK_EFFORT } from './measure.js';
-import { openPeers } from './peers/open.js';
 import { Roofs } from './roofs.js';
-import { runCases, type SessionOptions, type SessionResult } from './session.js';
+import { type Beside, chooseCases, runCases, type SessionOptions, type SessionResult } from './session.js';
 
-/** ONNX Runtime's threads spin for a while after a run; no contender shall share the cores with another's. */
+/** Some peers' threads spin for a while after a run; no contender shall share the cores with another's. */
 const PAUSE_MS = 20;
 
 /**
  * Runs the cases.
  *
- * @param threads - that may compute, for us and for the peers
- * @param options - which cases and peers
+ * @param backend - cpu, or reference
+ * @param threads - that may compute
+ * @param options - which cases
  * @param progress - called with the label of each case before it runs
+ * @param beside - who takes turns
  */
 export async function runCpuSession(
+  backend: string,
   threads: number,
   options: SessionOptions,
   progress: (label: string) => void,
+  { rivals, peerNotes = [] }: Beside = {},
 ): Promise<SessionResult> {
-  const effort = options.quick ? QUICK_EFFORT : { ...FULL_EFFORT, pauseMs: threads > 1 ? PAUSE_MS : 0 };
+  const effort = options.quick ? QUICK_EFFORT : { ...FULL_EFFORT, pauseMs: rivals && threads > 1 ? PAUSE_MS : 0 };
   const libraries: Libraries = {
-    rw: await openLibrary(options.backend, threads),
+    rw: await openLibrary(backend, threads),
     oracle: await openLibrary('reference', 1),
   };
   const roofs = await Roofs.open(threads);
-  const { peers, notes: peerNotes } = await openPeers(options.peers, threads);
-  const only = new RegExp(options.only ?? '');
-  const cases = allCases(options.quick).filter(({ label }) => only.test(label));
-  const setting = { threads, libraries, effort, peers, copy: (bytes: number) => roofs.copy(bytes) };
-  const results = await runCases(setting, cases, progress);
+  const copy = (bytes: number) => roofs.copy(bytes);
+  const setting = { threads, libraries, effort, copy, ...(rivals && { rivals }) };
+  const results = await runCases(setting, chooseCases(allCases(options.quick), options), progress);
   const peakGflops = await measuredPeak(roofs, effort);
   const capabilities = libraries.rw.capabilities();
   await roofs.dispose();

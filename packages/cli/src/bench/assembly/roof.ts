@@ -1,7 +1,7 @@
 /**
  * The two roofs as WebAssembly sees them, in AssemblyScript: bytes copied, and 128-bit multiplications and additions.
  *
- * Compiled anew at each run by bench/roofs.ts.
+ * Compiled by scripts/build-wasm.mjs to ../roof.generated.ts.
  *
  * @module
  */

@@ -14,7 +14,7 @@ import {
   ropewalk,
   type Tensor,
   tensorFrom,
-} from './ropewalk.js';
+} from 'ropewalk';
 
 /**
  * Opens a backend with a number of threads.

@@ -4,22 +4,9 @@
  * @module
  */
 
-import { UNIT_ROUNDOFF } from '../packages/oracle/src/tolerance.js';
-import { randomFrom } from '../packages/ropewalk/src/core/random.js';
-import {
-  type ArrayOf,
-  BLOCK_FORMATS,
-  type BlockFormat,
-  blockBytes,
-  blocksFrom,
-  type FloatDtype,
-  f16FromNumber,
-  loadNumber,
-  newArray,
-  numberFromF16,
-  readBlocks,
-  storeNumber,
-} from './ropewalk.js';
+import { UNIT_ROUNDOFF } from '@ropewalk/oracle';
+import { type ArrayOf, BLOCK_FORMATS, type BlockFormat, blocksFrom, type FloatDtype, f16FromNumber } from 'ropewalk';
+import { blockBytes, loadNumber, newArray, randomFrom, readBlocks, storeNumber } from 'ropewalk/backend';
 
 /** Elements of random data before it repeats. A prime, so that rows of two matrices do not repeat in step. */
 const PERIOD = 65_521;
@@ -46,14 +33,6 @@ export interface QuantisedWeight {
   readonly bytes: Uint8Array;
   /** Row r as exact numbers. */
   row(r: number): Float64Array;
-  /** The same values for MatMulNBits of ONNX Runtime, which has q8_0 and q4_0. */
-  readonly onnx?: {
-    readonly bits: 8 | 4;
-    /** `[n, k / 32, 32 or 16]`: neighbours share a byte, low nibble first; q8_0 as quant + 128. */
-    quants(): Uint8Array;
-    /** `[n · k / 32]`, f32. */
-    scales(): Float32Array;
-  };
 }
 
 /**
@@ -76,32 +55,10 @@ export function quantisedWeight(kind: BlockFormat, n: number, k: number): Quanti
     for (const place of places) view.setUint16(at + place, scales[block % scales.length]!, true);
   }
   const rowBytes = bytes.length / n;
-  const weight = {
+  return {
     bytes,
-    row: (r: number) => readBlocks(blocksFrom(kind, bytes.slice(r * rowBytes, (r + 1) * rowBytes), [1, k]), 'bench'),
+    row: (r) => readBlocks(blocksFrom(kind, bytes.slice(r * rowBytes, (r + 1) * rowBytes), [1, k]), 'bench'),
   };
-  if (kind !== 'q8_0' && kind !== 'q4_0') return weight;
-  const quantBytes = unit - 2;
-  const blocks = bytes.length / unit;
-  /** Quant i of a block, as stored: signed for q8_0, 0 … 15 for q4_0. */
-  const quantOf = (block: number, i: number): number => {
-    const first = block * unit + 2;
-    if (kind === 'q8_0') return view.getInt8(first + i);
-    return i < 16 ? bytes[first + i]! & 15 : bytes[first + i - 16]! >> 4;
-  };
-  const quants = (): Uint8Array => {
-    const all = new Uint8Array(blocks * quantBytes);
-    for (let block = 0; block < blocks; block++) {
-      for (let i = 0; i < quantBytes; i++) {
-        all[block * quantBytes + i] =
-          kind === 'q8_0' ? quantOf(block, i) + 128 : quantOf(block, 2 * i) | (quantOf(block, 2 * i + 1) << 4);
-      }
-    }
-    return all;
-  };
-  const scaleOf = (block: number): number => numberFromF16(view.getUint16(block * unit, true));
-  const onnxScales = (): Float32Array => Float32Array.from({ length: blocks }, (_, block) => scaleOf(block));
-  return { ...weight, onnx: { bits: kind === 'q8_0' ? 8 : 4, quants, scales: onnxScales } };
 }
 
 /** How far a result is from what was expected. */
@@ -176,18 +133,4 @@ export function agreement(got: Float64Array, want: Float64Array, dtype: FloatDty
 export function sampleNumbers(data: ArrayOf[FloatDtype], dtype: FloatDtype): Float64Array {
   const step = Math.floor(data.length / PERIOD) | 1; // odd, so that even and odd elements both occur
   return Float64Array.from({ length: Math.ceil(data.length / step) }, (_, n) => loadNumber(data, dtype, n * step));
-}
-
-/**
- * Turns `[n, k]` to `[k, n]`.
- *
- * @param data - dense
- * @param n - rows
- * @param k - columns
- */
-export function transposed<A extends Float32Array | Uint16Array>(data: A, n: number, k: number): A {
-  const turned = data.slice() as A;
-  for (let row = 0; row < n; row++)
-    for (let column = 0; column < k; column++) turned[column * n + row] = data[row * k + column]!;
-  return turned;
 }

@@ -1,29 +1,33 @@
 /**
- * Runs cases: check, then time, with the copy and the peers taking turns. Knows neither Node nor a browser, and runs in
+ * Runs cases: check, then time, with the copy and others taking turns. Knows neither Node nor a browser, and runs in
  * both.
  *
  * @module
  */
 
+import type { Capabilities } from 'ropewalk';
 import type { BenchCase, Libraries, PreparedCase, Rate } from './cases.js';
-import { type Agreement, errorLimit, sampleNumbers, worstError } from './data.js';
+import type { Agreement } from './data.js';
 import { type Contender, type Effort, measureTogether, type Timing } from './measure.js';
-import { firstLine, type Peer, type PeerName, type PeerSession } from './peers/peer.js';
-import type { Capabilities, FloatDtype, Ropewalk } from './ropewalk.js';
 
-/** What the command line asks for. */
+/** What is run. */
 export interface SessionOptions {
-  readonly backend: string;
+  /** One call of each case, on small shapes. */
   readonly quick: boolean;
   /** Only cases whose label matches this regular expression. */
   readonly only?: string;
-  readonly peers: readonly PeerName[];
+}
+
+/** The cases that a command line asks for. */
+export function chooseCases(all: readonly BenchCase[], { only = '' }: SessionOptions): readonly BenchCase[] {
+  const pattern = new RegExp(only);
+  return all.filter(({ label }) => pattern.test(label));
 }
 
 /** A peer's way to compute a case, and how it did. */
 export interface PeerResult {
-  readonly peer: PeerName;
-  /** The operators as ONNX names them. */
+  readonly peer: string;
+  /** How it computes: the operators as ONNX names them. */
   readonly graph: string;
   /** Largest difference from our output over its root mean square. */
   readonly error?: number;
@@ -84,22 +88,36 @@ export interface SessionResult extends CaseResults {
   readonly peerNotes: readonly string[];
 }
 
+/** Someone else who computes a case; without a contender it is only listed. */
+export interface Rival {
+  readonly result: PeerResult;
+  readonly contender?: Contender;
+}
+
+/** Who takes turns with ours in one case. */
+export interface Rivals {
+  readonly rivals: readonly Rival[];
+  close(): Promise<void> | void;
+}
+
+/** Who takes turns in a session, and what there is to say about them. */
+export interface Beside {
+  readonly rivals?: NonNullable<Setting['rivals']>;
+  readonly peerNotes?: readonly string[];
+}
+
 /** Where cases run, beside whom, and for how long. */
 export interface Setting {
   readonly threads: number;
   readonly libraries: Libraries;
   readonly effort: Effort;
-  readonly peers: readonly Peer[];
-  /** Our own cpu, which takes its turns with a backend in the same page. */
-  readonly beside?: Ropewalk | undefined;
+  /** Who else takes turns in a case, which is right by then. */
+  rivals?(entry: BenchCase, prepared: PreparedCase): Promise<Rivals>;
   /** Ours as it is timed: itself unless given. */
   timed?(ours: Contender): Contender;
   /** The copy that moves as many bytes. */
   copy(bytes: number): Contender | Promise<Contender>;
 }
-
-/** A way of a peer this many times slower than its best is not timed: it would only take time. */
-const HOPELESS = 4;
 
 /**
  * Runs cases.
@@ -140,55 +158,16 @@ export async function runCases(
   return { results, leftOut, sink };
 }
 
-/** A peer's way while it waits for its turns. */
-interface Asked extends PeerResult {
-  readonly contender?: Contender;
-  /** One call, to see whether it can win. */
-  readonly trialMs?: number;
-}
-
 async function runCase(entry: BenchCase, prepared: PreparedCase, setting: Setting): Promise<CaseResult> {
-  const { threads, effort, peers, beside } = setting;
+  const { threads, effort } = setting;
   const agreement = await prepared.check();
-  const sessions: PeerSession[] = [];
-  let asked: Asked[] = [];
-  const cpu = beside && entry.prepare({ ...setting.libraries, rw: beside });
-  const graphs = peers.length > 0 ? (prepared.graphs?.() ?? []) : [];
+  const { rivals, close } = (await setting.rivals?.(entry, prepared)) ?? { rivals: [], close() {} };
   try {
-    for (const peer of peers) {
-      for (const graph of graphs.filter((way) => peer.takes(way))) {
-        const known = { peer: peer.name, graph: graph.name };
-        try {
-          const session = await peer.open(graph);
-          sessions.push(session);
-          const run = async (times: number): Promise<undefined> => {
-            for (let n = 0; n < times; n++) await session.run();
-            await session.finish?.();
-          };
-          await run(1);
-          const first = performance.now();
-          await run(1);
-          const trialMs = performance.now() - first;
-          const error = await differenceFromOurs(session, prepared, entry.dtype);
-          const sink = session.sink && { sink: () => session.sink!() };
-          const queue = session.finish && { queue: run };
-          const contender = { name: `${peer.name} ${graph.name}`, call: () => session.run(), ...queue, ...sink };
-          asked.push({ ...known, error, agrees: error <= errorLimit(entry.dtype), contender, trialMs });
-        } catch (reason) {
-          asked.push({ ...known, leftOut: firstLine(reason) });
-        }
-      }
-    }
-    if (cpu) {
-      const { error } = await cpu.check();
-      asked.push({ peer: 'cpu', graph: 'kernels', error, agrees: true, contender: { ...cpu.ours, name: 'cpu' } });
-    }
-    asked = withoutHopeless(asked);
     // Plain TypeScript has one thread, so it is compared with ours on one.
     const plain = threads === 1 ? prepared.plain : undefined;
     const copy = await setting.copy(prepared.bytes);
     const ours = setting.timed?.(prepared.ours) ?? prepared.ours;
-    const contenders = [ours, copy, ...(plain ? [plain] : []), ...asked.flatMap(({ contender }) => contender ?? [])];
+    const contenders = [ours, copy, ...(plain ? [plain] : []), ...rivals.flatMap(({ contender }) => contender ?? [])];
     const timings = await measureTogether(contenders, effort);
     const { label, point, group, rate } = entry;
     const { bytes, flops, elements } = prepared;
@@ -197,33 +176,17 @@ async function runCase(entry: BenchCase, prepared: PreparedCase, setting: Settin
       ours: timings.get(ours.name)!,
       copy: timings.get(copy.name)!,
       ...(plain && { plain: timings.get(plain.name)! }),
-      peers: asked.map(({ contender, trialMs: _, ...result }) => ({
+      peers: rivals.map(({ contender, result }) => ({
         ...result,
         ...(contender && { timing: timings.get(contender.name)! }),
       })),
     };
   } finally {
-    cpu?.dispose();
-    for (const session of sessions) await session.close();
+    await close();
   }
 }
 
-/** Leaves out ways that another way of the same peer, which agrees, beats by far. */
-function withoutHopeless(asked: readonly Asked[]): Asked[] {
-  return asked.map((way) => {
-    const rivals = asked.filter(({ peer, agrees, trialMs }) => peer === way.peer && agrees && trialMs !== undefined);
-    const best = rivals.reduce((least, rival) => (rival.trialMs! < least.trialMs! ? rival : least), rivals[0] ?? way);
-    if (way.trialMs === undefined || way.trialMs <= HOPELESS * best.trialMs! || way.trialMs < 5) return way;
-    const { contender: _, ...rest } = way;
-    return {
-      ...rest,
-      leftOut: `not timed: one run took ${(way.trialMs / best.trialMs!).toFixed(0)} times that of ${best.graph}`,
-    };
-  });
-}
-
-async function differenceFromOurs(session: PeerSession, prepared: PreparedCase, dtype: FloatDtype): Promise<number> {
-  const ours = await prepared.output?.read();
-  if (!ours) throw new Error('expected a case whose output is compared');
-  return worstError(sampleNumbers(await session.output(), dtype), sampleNumbers(ours, dtype)).error;
+/** The first line of an error: some libraries go on with a stack of their own. */
+export function firstLine(reason: unknown): string {
+  return String(reason instanceof Error ? reason.message : reason).split('\n')[0]!;
 }

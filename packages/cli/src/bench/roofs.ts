@@ -8,14 +8,10 @@
  *
  * @module
  */
-import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
+import { inflateRawSync } from 'node:zlib';
 import type { Contender } from './measure.js';
+import { RELAXED_SIMD, SIMD128 } from './roof.generated.js';
 
 const PAGE_BYTES = 65_536;
 /** WebAssembly's limit with 32-bit addresses. */
@@ -46,10 +42,9 @@ export class Roofs {
    */
   static async open(threads: number): Promise<Roofs> {
     const memory = new WebAssembly.Memory({ initial: 1, maximum: MAX_PAGES, shared: true });
-    let bytes = compileKernels(['relaxed-simd']);
-    if (!WebAssembly.validate(bytes)) bytes = compileKernels([]);
-    const module = await WebAssembly.compile(bytes);
-    const instance = await WebAssembly.instantiate(module, { env: { memory, abort() {} } });
+    const [simd128, relaxed] = [SIMD128, RELAXED_SIMD].map((packed) => inflateRawSync(Buffer.from(packed, 'base64')));
+    const module = await WebAssembly.compile(WebAssembly.validate(relaxed!) ? relaxed! : simd128!);
+    const instance = await WebAssembly.instantiate(module, { env: { memory } });
     const control = new Int32Array(new SharedArrayBuffer(7 * 4));
     const workers = Array.from(
       { length: threads - 1 },
@@ -113,28 +108,5 @@ export class Roofs {
     // Spins: the threads finish within microseconds of each other, and sleeping costs more than that.
     while (Atomics.load(control, 1) < this.workers.length) {}
     Atomics.store(control, 1, 0);
-  }
-}
-
-/**
- * Runs the AssemblyScript compiler in a process of its own: loaded here, through tsx, it would take five seconds
- * instead of one.
- */
-function compileKernels(more: readonly string[]): Uint8Array<ArrayBuffer> {
-  const compiler = join(
-    dirname(createRequire(import.meta.url).resolve('assemblyscript/package.json')),
-    'bin',
-    'asc.js',
-  );
-  const folder = mkdtempSync(join(tmpdir(), 'ropewalk-bench-'));
-  try {
-    const options = `--optimizeLevel 3 --runtime stub --importMemory --initialMemory 1 --maximumMemory ${MAX_PAGES} --sharedMemory`;
-    const features = ['simd', 'threads', 'bulk-memory', ...more].map((feature) => `--enable ${feature}`).join(' ');
-    const source = fileURLToPath(new URL('./assembly/roof.ts', import.meta.url));
-    const words = [compiler, source, '--outFile', 'roof.wasm', ...options.split(' '), ...features.split(' ')];
-    execFileSync(process.execPath, words, { cwd: folder, stdio: ['ignore', 'ignore', 'inherit'] });
-    return new Uint8Array(readFileSync(join(folder, 'roof.wasm')));
-  } finally {
-    rmSync(folder, { recursive: true });
   }
 }

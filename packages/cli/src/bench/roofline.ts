@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { gigaflopsPerSecond, type Machine } from './report.js';
+import { buildOf, gigaflopsPerSecond, type Machine } from './report.js';
 import type { SessionResult } from './session.js';
 
 const WIDTH = 960;
@@ -70,7 +70,7 @@ export function rooflinePicture(session: SessionResult & { readonly peakGflops: 
     STYLE,
     `<rect class="paper" width="${WIDTH}" height="${HEIGHT}"/>`,
     `<text id="title" class="title" x="${PLOT.left}" y="26">Ropewalk, ${escapeText(session.capabilities.backend)} backend, ${threads}</text>`,
-    `<text class="quiet" x="${PLOT.left}" y="45">${escapeText(`${machine.cpu}, Node ${machine.node}, commit ${machine.commit}, ${machine.date.slice(0, 10)}`)}</text>`,
+    `<text class="quiet" x="${PLOT.left}" y="45">${escapeText(`${machine.cpu}, Node ${machine.node}, ${buildOf(machine)}, ${machine.date.slice(0, 10)}`)}</text>`,
     ...gridLines(
       xDecades,
       (at) => `<line class="grid" x1="${round(toX(at))}" x2="${round(toX(at))}" y1="${PLOT.top}" y2="${PLOT.bottom}"/>`,

@@ -3,9 +3,8 @@
  *
  * @module
  */
-import { execFileSync } from 'node:child_process';
 import { cpus } from 'node:os';
-import { PEER_NAMES, type PeerName } from './peers/peer.js';
+import { VERSION } from '../version.js';
 import type { CaseResult, PeerResult, SessionResult } from './session.js';
 
 /** What numbers without it would be worth nothing. */
@@ -14,8 +13,10 @@ export interface Machine {
   readonly cores: number;
   readonly node: string;
   readonly platform: string;
-  /** Short commit, with "+ changes" when the tree differs from it. */
-  readonly commit: string;
+  /** Of the package. */
+  readonly version: string;
+  /** Of a checkout: short, with "+ changes" when the tree differs from it. */
+  readonly commit?: string;
   readonly date: string;
 }
 
@@ -26,7 +27,7 @@ export interface Report {
   readonly sessions: readonly SessionResult[];
 }
 
-/** Describes this machine and this tree. */
+/** Describes this machine. */
 export function describeMachine(): Machine {
   const cores = cpus();
   return {
@@ -34,23 +35,9 @@ export function describeMachine(): Machine {
     cores: cores.length,
     node: process.version,
     platform: `${process.platform} ${process.arch}`,
-    commit: commit(),
+    version: VERSION,
     date: new Date().toISOString(),
   };
-}
-
-function commit(): string {
-  const git = (...words: string[]): string =>
-    execFileSync('git', words, {
-      cwd: new URL('..', import.meta.url),
-      encoding: 'utf8',
-      stdio: ['ignore', 'pipe', 'ignore'],
-    }).trim();
-  try {
-    return `${git('rev-parse', '--short', 'HEAD')}${git('status', '--porcelain', '--', 'src', 'bench') ? ' + changes' : ''}`;
-  } catch {
-    return 'not a git checkout';
-  }
 }
 
 /**
@@ -61,12 +48,17 @@ function commit(): string {
  */
 export function quotedPeer(
   result: CaseResult,
-  peer: PeerName,
+  peer: string,
 ): (PeerResult & { readonly timing: NonNullable<PeerResult['timing']> }) | undefined {
   const ways = result.peers.flatMap((way) =>
     way.peer === peer && way.agrees && way.timing ? [{ ...way, timing: way.timing }] : [],
   );
   return ways.sort((a, b) => a.timing.medianNs - b.timing.medianNs)[0];
+}
+
+/** What was measured, in words. */
+export function buildOf({ commit, version }: Machine): string {
+  return commit === undefined ? `ropewalk ${version}` : `commit ${commit}`;
 }
 
 /** Billions of bytes in a second. */
@@ -87,7 +79,7 @@ export function gigaflopsPerSecond(result: CaseResult): number {
 export function printReport(report: Report): string {
   const { machine } = report;
   const lines = [
-    `${machine.cpu}, ${machine.cores} cores, ${machine.platform}, Node ${machine.node}, commit ${machine.commit}, ${machine.date}`,
+    `${machine.cpu}, ${machine.cores} cores, ${machine.platform}, Node ${machine.node}, ${buildOf(machine)}, ${machine.date}`,
     ...new Set(report.sessions.flatMap(({ peerNotes }) => peerNotes)),
   ];
   if (report.quick) lines.push('--quick: one call of small shapes each. These times say nothing about speed.');
@@ -120,7 +112,7 @@ function gpuLines({ gpu }: SessionResult): string[] {
 }
 
 function table(results: readonly CaseResult[]): string[] {
-  const peers = PEER_NAMES.filter((name) => results.some((result) => result.peers.some(({ peer }) => peer === name)));
+  const peers = [...new Set(results.flatMap((result) => result.peers.map(({ peer }) => peer)))];
   const gpu = results[0]?.threads === 0;
   const own = gpu ? ['wall ns', 'host ns'] : ['plain'];
   const headings = ['case', 'ns a call', 'spread', 'rate', '', 'ns/element', 'of copy', ...own, ...peers, 'error'];

@@ -1,27 +1,23 @@
 /**
- * What is measured: each case says how to prepare it, how to check it, what it moves and computes, and what peers are
- * asked.
+ * What is measured: each case says how to prepare it, how to check it, what it moves and computes, and on which data.
  *
  * @module
  */
 
-import { type Agreement, agreement, quantisedWeight, randomArray, transposed } from './data.js';
-import { place, placeQuantised, release } from './library.js';
-import type { Contender } from './measure.js';
-import type { GraphTensor, PeerGraph } from './peers/graph.js';
-import { plainRope } from './plain-rope.js';
 import {
   type ArrayOf,
   BLOCK_FORMAT_NAMES,
   type BlockFormat,
   type Dtype,
   type FloatDtype,
-  layOver,
   type Ropewalk,
   sizeBytes,
-  storeNumber,
-  type Tensor,
-} from './ropewalk.js';
+  Tensor,
+} from 'ropewalk';
+import { type Agreement, agreement, quantisedWeight, randomArray } from './data.js';
+import { place, placeQuantised, release } from './library.js';
+import type { Contender } from './measure.js';
+import { plainRope } from './plain-rope.js';
 
 /** What a case is judged by. */
 export type Rate = 'GB/s' | 'GFLOP/s' | 'ns/entry';
@@ -60,10 +56,69 @@ export interface PreparedCase {
   check(): Promise<Agreement>;
   /** The same in plain TypeScript. */
   readonly plain?: Contender;
-  /** Ways for peers to compute the same; built only when a peer is there. */
-  graphs?(): readonly PeerGraph[];
+  /** What another library is asked to compute the same. */
+  readonly question?: Question;
   dispose(): void;
 }
+
+/** An operator with its data, as the benchmark's peers are asked it. Arrays are dense; f16 and bf16 are bits. */
+export type Question =
+  | (RopeShape & {
+      readonly op: 'rope';
+      readonly dtype: FloatDtype;
+      readonly pairing: 'half' | 'interleaved';
+      readonly x: ArrayOf['f32' | 'f16'];
+      readonly cos: Float32Array;
+      readonly sin: Float32Array;
+    })
+  | {
+      readonly op: 'rms_norm' | 'layer_norm';
+      readonly rows: number;
+      readonly width: number;
+      readonly eps: number;
+      readonly x: Float32Array;
+      readonly weight: Float32Array;
+      /** Of layer_norm. */
+      readonly bias: Float32Array;
+    }
+  | {
+      readonly op: ElementwiseName;
+      readonly shape: readonly number[];
+      readonly inputs: readonly Float32Array[];
+      /** Of scale. */
+      readonly factor: number;
+    }
+  | {
+      readonly op: 'permute';
+      readonly x: Float32Array;
+      readonly shape: readonly number[];
+      readonly perm: readonly number[];
+    }
+  | {
+      readonly op: 'linear';
+      readonly m: number;
+      readonly n: number;
+      readonly k: number;
+      readonly dtype: FloatDtype;
+      readonly x: ArrayOf['f32' | 'f16'];
+      /** `[n, k]`. */
+      readonly weight: ArrayOf['f32' | 'f16'];
+    }
+  | {
+      readonly op: 'linear of blocks';
+      readonly kind: BlockFormat;
+      readonly n: number;
+      readonly k: number;
+      readonly x: Float32Array;
+      /** Blocks as GGUF has them. */
+      readonly weight: Uint8Array;
+    }
+  | (AttentionShape & {
+      readonly op: 'attention';
+      readonly q: Float32Array;
+      readonly keyData: Float32Array;
+      readonly valueData: Float32Array;
+    });
 
 /**
  * Lists all cases.
@@ -86,7 +141,7 @@ export function allCases(quick: boolean): readonly BenchCase[] {
     ...pick([512, 4096], [4]).flatMap((rows) => [
       normCase('rms_norm', rows, width),
       normCase('layer_norm', rows, width),
-      ...Object.keys(ELEMENTWISE).map((operator) => elementwiseCase(operator, rows, width)),
+      ...ELEMENTWISE_NAMES.map((operator) => elementwiseCase(operator, rows, width)),
     ]),
     linearCase(pick(512, 3), pick(2048, 32), pick(2048, 32), 'f32'),
     linearCase(1, pick(4096, 32), pick(4096, 64), 'f32'),
@@ -159,7 +214,7 @@ export function gpuCases(small: boolean): readonly BenchCase[] {
       pick([1, 512, 4096], [1, 5]).map((tokens) => ropePartsCase({ tokens, heads, kvHeads, headDim, dtype })),
     ),
     ...pick([512, 16_384], [4]).flatMap((rows) => [
-      ...Object.keys(ELEMENTWISE).map((operator) => elementwiseCase(operator, rows, width)),
+      ...ELEMENTWISE_NAMES.map((operator) => elementwiseCase(operator, rows, width)),
       normCase('rms_norm', rows, width),
       normCase('layer_norm', rows, width),
       rearrangeCase(rows, heads, headDim, false),
@@ -199,7 +254,7 @@ export function webnnCases(quick: boolean): readonly BenchCase[] {
     ),
     ropeCase({ tokens: rows, heads, headDim, dtype: 'f16', pairing: 'half', group: 'operators' }),
     normCase('rms_norm', rows, width),
-    ...['swiglu', 'add'].map((operator) => elementwiseCase(operator, rows, width)),
+    ...(['swiglu', 'add'] as const).map((operator) => elementwiseCase(operator, rows, width)),
     attentionCase({ queries: 1, keys: rows, heads, kvHeads, headDim }),
     attentionCase({ queries: rows, keys: rows, heads, kvHeads, headDim }),
     linearCase(m, n, n, 'f32'),
@@ -211,7 +266,8 @@ export function webnnCases(quick: boolean): readonly BenchCase[] {
   ];
 }
 
-interface RopeShape {
+/** Heads of tokens. */
+export interface RopeShape {
   readonly tokens: number;
   readonly heads: number;
   readonly headDim: number;
@@ -263,7 +319,7 @@ function ropeCase(options: RopeCase): BenchCase {
         check: () => checkRope({ oracle, pairing, label, parts: [{ x, out }], run: () => rw.rope(x, plan, { out }) }),
         ...(dtype === 'f32' &&
           asked && { plain: plainContender(data as Float32Array, cos, sin, heads, headDim, pairing) }),
-        ...(asked && { graphs: () => ropeGraphs(options, data, cos, sin) }),
+        ...(asked && { question: { op: 'rope', tokens, heads, headDim, dtype, pairing, x: data, cos, sin } }),
         dispose: () => release(x, out),
       };
     },
@@ -349,72 +405,6 @@ function plainContender(
   return { name: 'plain', call: () => plainRope(y, x, cos, sin, heads, headDim, pairing), sink: () => y[0]! };
 }
 
-function ropeGraphs(
-  { tokens, heads, headDim, dtype, pairing }: RopeShape & { dtype: FloatDtype; pairing: 'half' | 'interleaved' },
-  data: ArrayOf['f32'] | ArrayOf['f16'],
-  cos: Float32Array,
-  sin: Float32Array,
-): readonly PeerGraph[] {
-  const dims = [1, tokens, heads * headDim];
-  const x = { name: 'x', dtype, dims, data };
-  const ids = BigInt64Array.from({ length: tokens }, (_, token) => BigInt(token));
-  const positions: GraphTensor = { name: 'positions', dtype: 'i64', dims: [1, tokens], data: ids };
-  const constants = (['cos', 'sin'] as const).map((name): GraphTensor => {
-    const table = name === 'cos' ? cos : sin;
-    return { name, dtype, dims: [tokens, headDim / 2], data: rounded(table, dtype) };
-  });
-  const common = {
-    inputs: [x, positions],
-    constants,
-    output: { name: 'y', dtype, dims },
-  };
-  const attributes = { interleaved: pairing === 'interleaved' ? 1 : 0, num_heads: heads };
-  return [
-    {
-      ...common,
-      name: 'RotaryEmbedding',
-      nodes: [{ op: 'RotaryEmbedding', inputs: ['x', 'cos', 'sin', 'positions'], outputs: ['y'], attributes }],
-    },
-    {
-      ...common,
-      name: 'com.microsoft.RotaryEmbedding',
-      nodes: [
-        {
-          op: 'RotaryEmbedding',
-          domain: 'com.microsoft',
-          inputs: ['x', 'positions', 'cos', 'sin'],
-          outputs: ['y'],
-          attributes,
-        },
-      ],
-    },
-    // Neighbours as pairs would take a gather and a scatter.
-    ...(pairing === 'half' ? [halvesGraph({ ...x, dims: [tokens, heads, headDim] }, constants)] : []),
-  ];
-}
-
-/** RoPE for peers without it: the halves of each head, and tables that all heads share. */
-function halvesGraph(x: GraphTensor & { readonly dtype: FloatDtype }, tables: readonly GraphTensor[]): PeerGraph {
-  const attributes = { axis: -1, num_outputs: 2 };
-  return {
-    name: 'Split, Mul, Sub, Add, Concat',
-    substitute: true,
-    nodes: [
-      { op: 'Split', inputs: ['x'], outputs: ['a', 'b'], attributes },
-      { op: 'Mul', inputs: ['a', 'cos'], outputs: ['a_cos'] },
-      { op: 'Mul', inputs: ['b', 'sin'], outputs: ['b_sin'] },
-      { op: 'Sub', inputs: ['a_cos', 'b_sin'], outputs: ['first'] },
-      { op: 'Mul', inputs: ['a', 'sin'], outputs: ['a_sin'] },
-      { op: 'Mul', inputs: ['b', 'cos'], outputs: ['b_cos'] },
-      { op: 'Add', inputs: ['a_sin', 'b_cos'], outputs: ['second'] },
-      { op: 'Concat', inputs: ['first', 'second'], outputs: ['y'], attributes: { axis: -1 } },
-    ],
-    inputs: [x],
-    constants: tables.map(({ dims: [rows, pairs], ...table }) => ({ ...table, dims: [rows!, 1, pairs!] })),
-    output: { name: 'y', dtype: x.dtype, dims: x.dims },
-  };
-}
-
 function ropeTableCase(tokens: number, headDim: number): BenchCase {
   const label = `rope table ${tokens}x${headDim / 2}`;
   return {
@@ -479,24 +469,9 @@ function normCase(operator: 'rms_norm' | 'layer_norm', rows: number, width: numb
       const call = centred
         ? () => rw.layerNorm(x, weight, { eps: EPSILON, bias, out })
         : () => rw.rmsNorm(x, weight, { eps: EPSILON, out });
-      const constants = [
-        { name: 'weight', dtype: 'f32', dims: [width], data: scales },
-        { name: 'bias', dtype: 'f32', dims: [width], data: shifts },
-      ] as const;
-      const common = {
-        inputs: [{ name: 'x', dtype: 'f32', dims: [rows, width], data }],
-        constants: centred ? constants : constants.slice(0, 1),
-        output: { name: 'y', dtype: 'f32', dims: [rows, width] },
-      } as const;
-      const node = {
-        inputs: ['x', ...common.constants.map(({ name }) => name)],
-        outputs: ['y'],
-        attributes: { epsilon: EPSILON },
-      };
-      const peers = centred ? ['LayerNormalization'] : ['RMSNormalization', 'SimplifiedLayerNormalization'];
       return {
         ours: { name: 'ropewalk', call, sink: () => firstOf(out) },
-        bytes: 2 * data.byteLength + common.constants.length * scales.byteLength,
+        bytes: 2 * data.byteLength + (centred ? 2 : 1) * scales.byteLength,
         flops: (centred ? 7 : 4) * rows * width, // square, sum, scale, weight; with a mean sum, difference, bias too
         elements: rows * width,
         output: out,
@@ -508,7 +483,7 @@ function normCase(operator: 'rms_norm' | 'layer_norm', rows: number, width: numb
             : oracle.rmsNorm(xs, w, { eps: EPSILON });
           return agreement(await numbersOf(outerRows(out)), await numbersOf(want), 'f32', label);
         },
-        graphs: () => peers.map((op) => ({ ...common, name: op, nodes: [{ ...node, op }] })),
+        question: { op: operator, rows, width, eps: EPSILON, x: data, weight: scales, bias: shifts },
         dispose: () => release(x, weight, bias, out),
       };
     },
@@ -520,47 +495,38 @@ interface Elementwise {
   readonly inputs: 1 | 2;
   readonly flopsAnElement: number;
   readonly run: (rw: Ropewalk, a: Tensor<'f32'>, b: Tensor<'f32'>, out?: Tensor<'f32'>) => Tensor<'f32'>;
-  /** From a, b and the constant k, 0.25. */
-  readonly nodes: PeerGraph['nodes'];
 }
 
 const FACTOR = 0.25;
-const ELEMENTWISE: Readonly<Record<string, Elementwise>> = {
+/** The elementwise operators. */
+export type ElementwiseName = 'add' | 'swiglu' | 'geglu' | 'scale';
+const ELEMENTWISE: Readonly<Record<ElementwiseName, Elementwise>> = {
   add: {
     inputs: 2,
     flopsAnElement: 1,
     run: (rw, a, b, out) => rw.add(a, b, { out }),
-    nodes: [{ op: 'Add', inputs: ['a', 'b'], outputs: ['y'] }],
   },
   swiglu: {
     inputs: 2,
     flopsAnElement: 4, // exp, 1 +, /, ·
     run: (rw, a, b, out) => rw.swiglu(a, b, { out }),
-    nodes: [
-      { op: 'Sigmoid', inputs: ['a'], outputs: ['sigmoid'] },
-      { op: 'Mul', inputs: ['a', 'sigmoid'], outputs: ['silu'] },
-      { op: 'Mul', inputs: ['silu', 'b'], outputs: ['y'] },
-    ],
   },
   geglu: {
     inputs: 2,
     flopsAnElement: 4, // erf, 1 +, ·, ·
     run: (rw, a, b, out) => rw.geglu(a, b, { out }),
-    nodes: [
-      { op: 'Gelu', inputs: ['a'], outputs: ['gelu'] },
-      { op: 'Mul', inputs: ['gelu', 'b'], outputs: ['y'] },
-    ],
   },
   scale: {
     inputs: 1,
     flopsAnElement: 1,
     run: (rw, a, _, out) => rw.scale(a, FACTOR, { out }),
-    nodes: [{ op: 'Mul', inputs: ['a', 'k'], outputs: ['y'] }],
   },
 };
 
-function elementwiseCase(operator: string, rows: number, width: number): BenchCase {
-  const { inputs, flopsAnElement, run, nodes } = ELEMENTWISE[operator]!;
+const ELEMENTWISE_NAMES = Object.keys(ELEMENTWISE) as ElementwiseName[];
+
+function elementwiseCase(operator: ElementwiseName, rows: number, width: number): BenchCase {
+  const { inputs, flopsAnElement, run } = ELEMENTWISE[operator];
   const label = `${operator} f32 ${rows}x${width}`;
   const shape = [rows, width];
   return {
@@ -576,10 +542,6 @@ function elementwiseCase(operator: string, rows: number, width: number): BenchCa
       const b = place(rw, second, 'f32', shape);
       const out = rw.allocate('f32', shape);
       const call = () => run(rw, a, b, out);
-      const given = [
-        { name: 'a', dtype: 'f32', dims: shape, data: first },
-        { name: 'b', dtype: 'f32', dims: shape, data: second },
-      ] as const;
       return {
         ours: { name: 'ropewalk', call, sink: () => firstOf(out) },
         bytes: (inputs + 1) * first.byteLength,
@@ -591,16 +553,7 @@ function elementwiseCase(operator: string, rows: number, width: number): BenchCa
           const want = run(oracle, await copyFor(oracle, outerRows(a)), await copyFor(oracle, outerRows(b)));
           return agreement(await numbersOf(outerRows(out)), await numbersOf(want), 'f32', label);
         },
-        graphs: () => [
-          {
-            name: nodes.map(({ op }) => op).join(', '),
-            nodes,
-            inputs: given.slice(0, inputs),
-            constants:
-              operator === 'scale' ? [{ name: 'k', dtype: 'f32', dims: [], data: Float32Array.of(FACTOR) }] : [],
-            output: { name: 'y', dtype: 'f32', dims: shape },
-          },
-        ],
+        question: { op: operator, shape, inputs: [first, second].slice(0, inputs), factor: FACTOR },
         dispose: () => release(a, b, out),
       };
     },
@@ -636,16 +589,7 @@ function rearrangeCase(tokens: number, heads: number, headDim: number, turned: b
             label,
           );
         },
-        ...(turned && {
-          graphs: () => [
-            {
-              name: 'Transpose',
-              nodes: [{ op: 'Transpose', inputs: ['x'], outputs: ['y'], attributes: { perm: [1, 0, 2] } }],
-              inputs: [{ name: 'x', dtype: 'f32', dims: whole.shape, data }],
-              output: { name: 'y', dtype: 'f32', dims: x.shape },
-            },
-          ],
-        }),
+        ...(turned && { question: { op: 'permute', x: data, shape: whole.shape, perm: [1, 0, 2] } }),
         dispose: () => release(whole, out),
       };
     },
@@ -753,18 +697,7 @@ function linearCase(m: number, n: number, k: number, dtype: 'f32' | 'f16' | 'bf1
           }
           return agreement(joined(got), joined(want), dtype, label);
         },
-        // ONNX's MatMul has one dtype.
-        ...(stored === dtype && {
-          graphs: () => [
-            {
-              name: 'MatMul',
-              nodes: [{ op: 'MatMul', inputs: ['x', 'weight'], outputs: ['y'] }],
-              inputs: [{ name: 'x', dtype, dims: [m, k], data }],
-              constants: [{ name: 'weight', dtype, dims: [k, n], data: transposed(weights, n, k) }],
-              output: { name: 'y', dtype, dims: [m, n] },
-            },
-          ],
-        }),
+        ...(stored === dtype && { question: { op: 'linear', m, n, k, dtype, x: data, weight: weights } }),
         dispose: () => release(x, weight, out),
       };
     },
@@ -785,25 +718,6 @@ function quantisedLinearCase(kind: BlockFormat, n: number, k: number): BenchCase
       const weight = placeQuantised(rw, kind, quantised.bytes, [n, k]);
       const x = place(rw, data, 'f32', [1, k]);
       const out = rw.allocate('f32', [1, n]);
-      const { onnx } = quantised;
-      const graph = ({ bits, quants, scales }: NonNullable<typeof onnx>, accuracyLevel: number): PeerGraph => ({
-        name: `com.microsoft.MatMulNBits accuracy_level=${accuracyLevel}`,
-        nodes: [
-          {
-            op: 'MatMulNBits',
-            domain: 'com.microsoft',
-            inputs: ['x', 'quants', 'scales'],
-            outputs: ['y'],
-            attributes: { K: k, N: n, bits, block_size: 32, accuracy_level: accuracyLevel },
-          },
-        ],
-        inputs: [{ name: 'x', dtype: 'f32', dims: [1, k], data }],
-        constants: [
-          { name: 'quants', dtype: 'u8', dims: [n, k / 32, bits * 4], data: quants() },
-          { name: 'scales', dtype: 'f32', dims: [(n * k) / 32], data: scales() },
-        ],
-        output: { name: 'y', dtype: 'f32', dims: [1, n] },
-      });
       return {
         ours: { name: 'ropewalk', call: () => rw.linear(x, weight, { out }), sink: () => firstOf(out) },
         bytes: quantised.bytes.length + (k + n) * 4,
@@ -819,8 +733,7 @@ function quantisedLinearCase(kind: BlockFormat, n: number, k: number): BenchCase
           const want = oracle.linear(oracle.tensor(Float64Array.from(data), { shape: [1, k] }), rows);
           return agreement(got, await numbersOf(want), 'f32', label);
         },
-        // Level 0 computes with x in f32, level 4 rounds x to 8 bits first.
-        graphs: () => (onnx ? [graph(onnx, 0), graph(onnx, 4)] : []),
+        question: { op: 'linear of blocks', kind, n, k, x: data, weight: quantised.bytes },
         dispose: () => release(x, weight, out),
       };
     },
@@ -870,12 +783,16 @@ function expertLinearCase(kind: BlockFormat, experts: number, chosen: number, n:
   };
 }
 
-interface AttentionSizes {
+/** Every query follows keys - queries past tokens, and sees itself and those before. */
+export interface AttentionShape {
   readonly queries: number;
   readonly keys: number;
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
+}
+
+interface AttentionSizes extends AttentionShape {
   /** Of keys and values; f32 unless given. */
   readonly stored?: 'f32' | 'f16' | 'bf16' | 'i8';
 }
@@ -930,90 +847,16 @@ function attentionCase(options: AttentionSizes): BenchCase {
           }
           return agreement(joined(got), joined(want), 'f32', label);
         },
-        // Their operators have one dtype.
         ...(stored === 'f32' && {
-          graphs: () => attentionGraphs(options, queryData, keyData as Float32Array, valueData as Float32Array),
+          question: {
+            ...{ op: 'attention', queries, keys, heads, kvHeads, headDim, q: queryData },
+            ...{ keyData: keyData as Float32Array, valueData: valueData as Float32Array },
+          },
         }),
         dispose: () => release(q, k, v, out),
       };
     },
   };
-}
-
-function attentionGraphs(
-  { queries, keys, heads, kvHeads, headDim }: AttentionSizes,
-  queryData: Float32Array,
-  keyData: Float32Array,
-  valueData: Float32Array,
-): readonly PeerGraph[] {
-  const past = keys - queries;
-  const tokenWidth = kvHeads * headDim;
-  const query: GraphTensor = { name: 'q', dtype: 'f32', dims: [1, queries, heads * headDim], data: queryData };
-  const output = { name: 'y', dtype: 'f32', dims: [1, queries, heads * headDim] } as const;
-  const whole = (name: string, data: Float32Array): GraphTensor => ({
-    name,
-    dtype: 'f32',
-    dims: [1, keys, tokenWidth],
-    data,
-  });
-  const fresh = (name: string, data: Float32Array): GraphTensor => ({
-    name,
-    dtype: 'f32',
-    dims: [1, queries, tokenWidth],
-    data: data.subarray(past * tokenWidth),
-  });
-  /** The past as GroupQueryAttention wants it: heads before tokens. */
-  const before = (name: string, data: Float32Array): GraphTensor => {
-    const turned = new Float32Array(past * tokenWidth);
-    for (let token = 0; token < past; token++) {
-      for (let head = 0; head < kvHeads; head++) {
-        const row = data.subarray((token * kvHeads + head) * headDim, (token * kvHeads + head + 1) * headDim);
-        turned.set(row, (head * past + token) * headDim);
-      }
-    }
-    return { name, dtype: 'f32', dims: [1, kvHeads, past, headDim], data: turned };
-  };
-  return [
-    {
-      name: 'Attention',
-      nodes: [
-        {
-          op: 'Attention',
-          inputs: ['q', 'k', 'v'],
-          outputs: ['y'],
-          // One query after a past sees every key, so there is nothing to mask.
-          attributes: { is_causal: queries > 1 ? 1 : 0, q_num_heads: heads, kv_num_heads: kvHeads },
-        },
-      ],
-      inputs: [query, whole('k', keyData), whole('v', valueData)],
-      output,
-    },
-    {
-      name: 'com.microsoft.GroupQueryAttention',
-      nodes: [
-        {
-          op: 'GroupQueryAttention',
-          domain: 'com.microsoft',
-          inputs: ['q', 'k', 'v', ...(past > 0 ? ['past_k', 'past_v'] : ['', '']), 'last', 'total'],
-          outputs: ['y', 'present_k', 'present_v'],
-          attributes: { num_heads: heads, kv_num_heads: kvHeads },
-        },
-      ],
-      inputs: [
-        query,
-        fresh('k', keyData),
-        fresh('v', valueData),
-        ...(past > 0 ? [before('past_k', keyData), before('past_v', valueData)] : []),
-        { name: 'last', dtype: 'i32', dims: [1], data: Int32Array.of(keys - 1) },
-        { name: 'total', dtype: 'i32', dims: [], data: Int32Array.of(keys) },
-      ],
-      output,
-      extraOutputs: [
-        { name: 'present_k', dtype: 'f32' },
-        { name: 'present_v', dtype: 'f32' },
-      ],
-    },
-  ];
 }
 
 /** The numbers of a tensor, in row-major order. */
@@ -1031,7 +874,11 @@ function outerRows<D extends FloatDtype>(tensor: Tensor<D>): Tensor<D> {
   const [rows, width] = tensor.shape as [number, number];
   if (rows < 2) return tensor;
   const [rowStride, step] = tensor.strides as [number, number];
-  return layOver(tensor.storage, { shape: [2, width], strides: [rowStride * (rows - 1), step], offset: tensor.offset });
+  return new Tensor(tensor.storage, {
+    shape: [2, width],
+    strides: [rowStride * (rows - 1), step],
+    offset: tensor.offset,
+  });
 }
 
 function joined(parts: readonly ArrayLike<number>[]): Float64Array {
@@ -1046,11 +893,4 @@ function joined(parts: readonly ArrayLike<number>[]): Float64Array {
 
 function firstOf(tensor: Tensor<FloatDtype>): number {
   return tensor.storage.host?.[tensor.offset] ?? 0;
-}
-
-function rounded(data: Float32Array, dtype: FloatDtype): Float32Array | Uint16Array {
-  if (dtype === 'f32') return data;
-  const bits = new Uint16Array(data.length);
-  for (let at = 0; at < data.length; at++) storeNumber(bits, dtype, at, data[at]!);
-  return bits;
 }

@@ -1,0 +1,92 @@
+/**
+ * The peers of a case: opened, compared with our output, ready to take turns with us.
+ *
+ * @module
+ */
+import type { FloatDtype } from 'ropewalk';
+import type { BenchCase, PreparedCase } from '../packages/cli/src/bench/cases.js';
+import { errorLimit, sampleNumbers, worstError } from '../packages/cli/src/bench/data.js';
+import {
+  firstLine,
+  type Rival,
+  type Rivals,
+  type SessionOptions as RoomOptions,
+} from '../packages/cli/src/bench/session.js';
+import type { Peer, PeerName, PeerSession } from './peers/peer.js';
+import { graphsOf } from './peers/questions.js';
+
+/** What the command line asks for. */
+export interface SessionOptions extends RoomOptions {
+  readonly backend: string;
+  readonly peers: readonly PeerName[];
+}
+
+/** A way of a peer this many times slower than its best is not timed: it would only take time. */
+const HOPELESS = 4;
+
+/** A peer's way while it waits for its turns. */
+interface Asked extends Rival {
+  /** One call, to see whether it can win. */
+  readonly trialMs?: number;
+}
+
+/**
+ * Asks peers.
+ *
+ * @param peers - open; they stay open
+ * @returns for `rivals` of a session's setting
+ */
+export function rivalsOf(peers: readonly Peer[]): (entry: BenchCase, prepared: PreparedCase) => Promise<Rivals> {
+  return async ({ dtype }, prepared) => {
+    const sessions: PeerSession[] = [];
+    const asked: Asked[] = [];
+    const graphs = peers.length > 0 && prepared.question ? graphsOf(prepared.question) : [];
+    for (const peer of peers) {
+      for (const graph of graphs.filter((way) => peer.takes(way))) {
+        const known = { peer: peer.name, graph: graph.name };
+        try {
+          const session = await peer.open(graph);
+          sessions.push(session);
+          const run = async (times: number): Promise<undefined> => {
+            for (let n = 0; n < times; n++) await session.run();
+            await session.finish?.();
+          };
+          await run(1);
+          const first = performance.now();
+          await run(1);
+          const trialMs = performance.now() - first;
+          const error = await differenceFromOurs(session, prepared, dtype);
+          const sink = session.sink && { sink: () => session.sink!() };
+          const queue = session.finish && { queue: run };
+          const contender = { name: `${peer.name} ${graph.name}`, call: () => session.run(), ...queue, ...sink };
+          asked.push({ result: { ...known, error, agrees: error <= errorLimit(dtype) }, contender, trialMs });
+        } catch (reason) {
+          asked.push({ result: { ...known, leftOut: firstLine(reason) } });
+        }
+      }
+    }
+    const close = async (): Promise<void> => {
+      for (const session of sessions) await session.close();
+    };
+    return { rivals: withoutHopeless(asked), close };
+  };
+}
+
+/** Leaves out ways that another way of the same peer, which agrees, beats by far. */
+function withoutHopeless(asked: readonly Asked[]): Rival[] {
+  return asked.map((way) => {
+    const rivals = asked.filter(
+      ({ result, trialMs }) => result.peer === way.result.peer && result.agrees && trialMs !== undefined,
+    );
+    const best = rivals.reduce((least, rival) => (rival.trialMs! < least.trialMs! ? rival : least), rivals[0] ?? way);
+    if (way.trialMs === undefined || way.trialMs <= HOPELESS * best.trialMs! || way.trialMs < 5) return way;
+    const leftOut = `not timed: one run took ${(way.trialMs / best.trialMs!).toFixed(0)} times that of ${best.result.graph}`;
+    return { result: { ...way.result, leftOut } };
+  });
+}
+
+async function differenceFromOurs(session: PeerSession, prepared: PreparedCase, dtype: FloatDtype): Promise<number> {
+  const ours = await prepared.output?.read();
+  if (!ours) throw new Error('expected a case whose output is compared');
+  return worstError(sampleNumbers(await session.output(), dtype), sampleNumbers(ours, dtype)).error;
+}
