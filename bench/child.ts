@@ -1,10 +1,11 @@
 /**
- * What both commands share: a process for each number of threads, its progress on the terminal, and the commit.
+ * What both commands share: a process for each number of threads, and the commit.
  *
  * @module
  */
 import { execFileSync, fork } from 'node:child_process';
 import { InvalidArgumentError } from 'commander';
+import { showProgress } from '../packages/cli/src/output.js';
 
 /** Environment variable that makes a command a child. */
 const CHILD = 'ROPEWALK_BENCH_CHILD';
@@ -34,11 +35,6 @@ export function commit(): string {
   } catch {
     return 'not a git checkout';
   }
-}
-
-/** Shows what runs, on a terminal only; nothing wipes it. */
-export function showProgress(text = ''): void {
-  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
 }
 
 /**

@@ -7,10 +7,11 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { describeMachine, printReport, type Report } from '../packages/cli/src/bench/report.js';
+import { describeMachine, exitCodeOf, printReport, type Report } from '../packages/cli/src/bench/report.js';
 import { rooflinePicture } from '../packages/cli/src/bench/roofline.js';
 import type { Beside, SessionResult } from '../packages/cli/src/bench/session.js';
-import { commit, isChild, parseThreads, runInChild, serveAsChild, showProgress } from './child.js';
+import { showProgress } from '../packages/cli/src/output.js';
+import { commit, isChild, parseThreads, runInChild, serveAsChild } from './child.js';
 import type { AdapterName } from './chromium.js';
 import { CPU_PEERS, GPU_PEERS, PEER_NAMES, type PeerName, WEBNN_PEERS } from './peers/peer.js';
 import type { SessionOptions } from './rivals.js';
@@ -138,11 +139,11 @@ async function main(): Promise<void> {
     }
   }
   const report: Report = { machine, quick: options.quick, sessions };
-  console.log(printReport(report));
+  console.log(`${printReport(report)}\n\nsink ${sessions.reduce((sum, { sink }) => sum + sink, 0)}`);
   if (json) writeText(json, `${JSON.stringify(report, null, 1)}\n`);
   const [{ peakGflops, ...first }] = sessions as [SessionResult];
   if (svg && peakGflops !== undefined) writeText(svg, rooflinePicture({ ...first, peakGflops }, machine));
-  if (sessions.some(({ leftOut }) => leftOut.some(({ wrong }) => wrong))) process.exitCode = 1;
+  process.exitCode = exitCodeOf(report);
 }
 
 function writeText(file: string, text: string): void {

@@ -17,6 +17,7 @@ import './browser/webgpu.test.js';
 import './browser/webnn.test.js';
 import './cli/aicore-kernel.test.js';
 import './cli/aicore.test.js';
+import './cli/bench.test.js';
 import './cli/cli.test.js';
 import './cli/convert.test.js';
 import './cli/devices.test.js';

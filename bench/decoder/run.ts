@@ -8,8 +8,9 @@ import { basename, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { describeMachine } from '../../packages/cli/src/bench/report.js';
+import { showProgress } from '../../packages/cli/src/output.js';
 import { readGgufHeader } from '../../packages/formats/src/read-header.node.js';
-import { commit, isChild, parseThreads, runInChild, serveAsChild, showProgress } from '../child.js';
+import { commit, isChild, parseThreads, runInChild, serveAsChild } from '../child.js';
 import {
   type DecoderSession,
   type Effort,

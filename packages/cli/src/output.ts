@@ -77,6 +77,11 @@ export function openPrinter(
   };
 }
 
+/** Shows what runs, on a terminal only; nothing wipes it. */
+export function showProgress(text = ''): void {
+  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
+}
+
 /** A bar that shows a share of some work. */
 export interface PercentBar {
   /** @param share - what is done, in [0, 1] */

@@ -69,6 +69,20 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .action(ending(async (options) => (await import('./check.js')).check(options)));
 
   program
+    .command('bench')
+    .description('time the operators on this machine, beside a copy of the same bytes')
+    .option(BACKEND, 'cpu or webgpu; unless given both, where they work')
+    .option(
+      '-t, --threads <list>',
+      'cpu: threads that compute; several numbers with commas; its own choice unless given',
+    )
+    .option('--only <regex>', 'only cases whose label matches')
+    .option('--quick', 'one call of each case on small shapes: shows that all is right, and not how fast')
+    .option('--json <file>', 'write every number there: median, quartiles, bytes, operations, error')
+    .option('--svg <file>', 'cpu: draw each operator under the roofs of memory and of arithmetic')
+    .action(ending(async (options) => (await import('./bench.js')).bench(options)));
+
+  program
     .command('inspect')
     .description('print the effective RoPE of each layer of a model, and what an ONNX graph contains')
     .argument('<model>', `${MODEL}, or an .onnx`)

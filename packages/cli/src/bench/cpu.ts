@@ -12,36 +12,40 @@ import { type Beside, chooseCases, runCases, type SessionOptions, type SessionRe
 /** Some peers' threads spin for a while after a run; no contender shall share the cores with another's. */
 const PAUSE_MS = 20;
 
+/** What one number of threads gave. */
+export type CpuSession = SessionResult & { readonly peakGflops: number };
+
 /**
  * Runs the cases.
  *
  * @param backend - cpu, or reference
- * @param threads - that may compute
+ * @param threads - that may compute; as many as the backend takes unless given
  * @param options - which cases
  * @param progress - called with the label of each case before it runs
  * @param beside - who takes turns
  */
 export async function runCpuSession(
   backend: string,
-  threads: number,
+  threads: number | undefined,
   options: SessionOptions,
   progress: (label: string) => void,
   { rivals, peerNotes = [] }: Beside = {},
-): Promise<SessionResult> {
-  const effort = options.quick ? QUICK_EFFORT : { ...FULL_EFFORT, pauseMs: rivals && threads > 1 ? PAUSE_MS : 0 };
-  const libraries: Libraries = {
-    rw: await openLibrary(backend, threads),
-    oracle: await openLibrary('reference', 1),
-  };
-  const roofs = await Roofs.open(threads);
+): Promise<CpuSession> {
+  const rw = await openLibrary(backend, threads);
+  const libraries: Libraries = { rw, oracle: await openLibrary('reference', 1) };
+  const capabilities = rw.capabilities();
+  const count = threads ?? capabilities.threads;
+  const effort = options.quick ? QUICK_EFFORT : { ...FULL_EFFORT, pauseMs: rivals && count > 1 ? PAUSE_MS : 0 };
+  const roofs = await Roofs.open(count);
   const copy = (bytes: number) => roofs.copy(bytes);
-  const setting = { threads, libraries, effort, copy, ...(rivals && { rivals }) };
-  const results = await runCases(setting, chooseCases(allCases(options.quick), options), progress);
-  const peakGflops = await measuredPeak(roofs, effort);
-  const capabilities = libraries.rw.capabilities();
-  await roofs.dispose();
-  libraries.rw.dispose();
-  return { threads, capabilities, peakGflops, peerNotes, ...results };
+  const setting = { threads: count, libraries, effort, copy, ...(rivals && { rivals }) };
+  try {
+    const results = await runCases(setting, chooseCases(allCases(options.quick), options), progress);
+    return { threads: count, capabilities, peakGflops: await measuredPeak(roofs, effort), peerNotes, ...results };
+  } finally {
+    await roofs.dispose();
+    rw.dispose();
+  }
 }
 
 async function measuredPeak(roofs: Roofs, effort: Effort): Promise<number> {

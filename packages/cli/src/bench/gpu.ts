@@ -31,28 +31,31 @@ export async function runGpuSession(
   beside: Beside = {},
 ): Promise<SessionResult> {
   const { rw, device } = await openGpu();
-  const capabilities = rw.capabilities();
-  const software = SOFTWARE.test(capabilities.description);
-  const clock = device.features.has('timestamp-query') ? new DeviceClock(device) : undefined;
-  const copies = new GpuCopies(device, clock);
-  const results = await runCases(
-    {
-      threads: 0,
-      libraries: { rw, oracle: await openLibrary('reference', 1) },
-      effort: options.quick ? QUICK_EFFORT : GPU_EFFORT,
-      ...(beside.rivals && { rivals: beside.rivals }),
-      timed: (ours) => queued(ours, rw, clock),
-      copy: (bytes) => copies.copy(bytes),
-    },
-    chooseCases(gpuCases(options.quick || software), options),
-    progress,
-  );
-  rw.dispose();
-  const clocks = clock
-    ? "the device's timestamps around its compute passes"
-    : 'the wall clock, from the first call until the device is done';
-  const { peerNotes = [] } = beside;
-  return { threads: 0, capabilities, gpu: { where, software, clock: clocks }, peerNotes, ...results };
+  try {
+    const capabilities = rw.capabilities();
+    const software = SOFTWARE.test(capabilities.description);
+    const clock = device.features.has('timestamp-query') ? new DeviceClock(device) : undefined;
+    const copies = new GpuCopies(device, clock);
+    const results = await runCases(
+      {
+        threads: 0,
+        libraries: { rw, oracle: await openLibrary('reference', 1) },
+        effort: options.quick ? QUICK_EFFORT : GPU_EFFORT,
+        ...(beside.rivals && { rivals: beside.rivals }),
+        timed: (ours) => queued(ours, rw, clock),
+        copy: (bytes) => copies.copy(bytes),
+      },
+      chooseCases(gpuCases(options.quick || software), options),
+      progress,
+    );
+    const clocks = clock
+      ? "the device's timestamps around its compute passes"
+      : 'the wall clock, from the first call until the device is done';
+    const { peerNotes = [] } = beside;
+    return { threads: 0, capabilities, gpu: { where, software, clock: clocks }, peerNotes, ...results };
+  } finally {
+    rw.dispose();
+  }
 }
 
 /** The webgpu backend, and its device, which the library keeps to itself. */

@@ -20,9 +20,9 @@ import {
  * Opens a backend with a number of threads.
  *
  * @param backend - its name
- * @param threads - that may compute
+ * @param threads - that may compute; as many as the backend takes unless given
  */
-export function openLibrary(backend: string, threads: number): Promise<Ropewalk> {
+export function openLibrary(backend: string, threads?: number): Promise<Ropewalk> {
   return ropewalk({ backend, threads } as RopewalkOptions);
 }
 

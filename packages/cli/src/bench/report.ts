@@ -4,6 +4,7 @@
  * @module
  */
 import { cpus } from 'node:os';
+import { EXIT } from '../output.js';
 import { VERSION } from '../version.js';
 import type { CaseResult, PeerResult, SessionResult } from './session.js';
 
@@ -61,6 +62,11 @@ export function buildOf({ commit, version }: Machine): string {
   return commit === undefined ? `ropewalk ${version}` : `commit ${commit}`;
 }
 
+/** The exit code of a command: 1 when a result was wrong, which is never timed; slow is not wrong. */
+export function exitCodeOf({ sessions }: Report): number {
+  return sessions.some(({ leftOut }) => leftOut.some(({ wrong }) => wrong)) ? EXIT.failed : EXIT.ok;
+}
+
 /** Billions of bytes in a second. */
 export function gigabytesPerSecond(result: CaseResult): number {
   return result.bytes / result.ours.medianNs;
@@ -99,7 +105,6 @@ export function printReport(report: Report): string {
     );
     lines.push(...growth(session.results));
   }
-  lines.push('', `sink ${report.sessions.reduce((sum, { sink }) => sum + sink, 0)}`);
   return lines.join('\n');
 }
 

@@ -19,7 +19,10 @@ export interface SessionOptions {
 }
 
 /** The cases that a command line asks for. */
-export function chooseCases(all: readonly BenchCase[], { only = '' }: SessionOptions): readonly BenchCase[] {
+export function chooseCases(
+  all: readonly BenchCase[],
+  { only = '' }: Pick<SessionOptions, 'only'>,
+): readonly BenchCase[] {
   const pattern = new RegExp(only);
   return all.filter(({ label }) => pattern.test(label));
 }

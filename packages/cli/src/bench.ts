@@ -1,0 +1,59 @@
+/** `ropewalk bench`: times the operators on this machine's backends, beside a copy of the same bytes. @module */
+import { writeOutput } from '@ropewalk/formats/node';
+import { fail, MAX_THREADS, refuse } from 'ropewalk/backend';
+import { BACKENDS } from './backends.js';
+import { allCases, gpuCases } from './bench/cases.js';
+import { type CpuSession, runCpuSession } from './bench/cpu.js';
+import { runGpuSession } from './bench/gpu.js';
+import { describeMachine, exitCodeOf, printReport, type Report } from './bench/report.js';
+import { rooflinePicture } from './bench/roofline.js';
+import { chooseCases, type SessionResult } from './bench/session.js';
+import { Flags, type Switches, type Texts } from './options.js';
+import { printLines, showProgress } from './output.js';
+
+export type BenchOptions = Texts<'backend' | 'threads' | 'only' | 'json' | 'svg'> & Switches<'quick'>;
+
+/** @returns 0 when every result was right, however slow; 1 when one was wrong */
+export async function bench({ quick = false, only, json, svg, ...rest }: BenchOptions): Promise<number> {
+  const flags = new Flags<BenchOptions>({ only, ...rest });
+  const backend = flags.word('backend', ['cpu', 'webgpu']);
+  if (backend === 'webgpu')
+    flags.refuseAny(['threads'], 'it needs --backend cpu: a GPU has none to set.', 'UNSUPPORTED');
+  const threads = flags.integers('threads', 1, MAX_THREADS, MAX_THREADS);
+  flags.pattern('only');
+  const onGpu = backend === 'webgpu' || (backend === undefined && (await hasGpu()));
+  const all = { cpu: backend === 'webgpu' ? [] : allCases(quick), webgpu: onGpu ? gpuCases(quick) : [] };
+  const [onCpu, others] = [chooseCases(all.cpu, { only }), chooseCases(all.webgpu, { only })];
+  if (onCpu.length + others.length === 0) {
+    const labels = [...all.cpu, ...all.webgpu].map(({ label }) => label);
+    refuse('FORMAT', '--only', `a pattern that matches one of ${new Set(labels).size} cases, such as ^rope`, only);
+  }
+  if (svg !== undefined && onCpu.length === 0)
+    fail('UNSUPPORTED', '--svg', 'it draws cases of cpu, and none was asked for. Leave it out.');
+
+  const cpu: CpuSession[] = [];
+  const gpu: SessionResult[] = [];
+  try {
+    const options = { quick, only };
+    for (const count of onCpu.length > 0 ? (threads ?? [undefined]) : [])
+      cpu.push(await runCpuSession('cpu', count, options, (label) => showProgress(`cpu: ${label}`)));
+    if (others.length > 0)
+      gpu.push(await runGpuSession(options, `Node ${process.version}`, (label) => showProgress(`webgpu: ${label}`)));
+  } finally {
+    showProgress();
+  }
+  const report: Report = { machine: describeMachine(), quick, sessions: [...cpu, ...gpu] };
+  printLines([printReport(report)]);
+  if (json !== undefined) writeOutput(json, `${JSON.stringify(report)}\n`, '--json');
+  // Wrong results have no times: where all are wrong there is nothing to draw.
+  if (svg !== undefined && cpu[0]!.results.length > 0)
+    writeOutput(svg, rooflinePicture(cpu[0]!, report.machine), '--svg');
+  return exitCodeOf(report);
+}
+
+/** Whether webgpu opens here; if not, stderr says why. */
+async function hasGpu(): Promise<boolean> {
+  const why = await BACKENDS.find(({ name }) => name === 'webgpu')!.whyNot();
+  if (why !== undefined) process.stderr.write(`Backend webgpu: skipped, ${why}\n`);
+  return why === undefined;
+}
