@@ -573,7 +573,8 @@ const FORMATS: Rows = {
     'x.bin',
     { dtype: 'f32', shape: [2], dtypeField: '--dtype', shapeField: '--shape' },
   ],
-  ropeSourceFromJson: () => [{ ...spec }, 'rope.json', { context: 32, isModel: false }],
+  ropeSourceFromJson: () => [{ ...spec }, 'rope.json', { context: 32, isModel: false, readFile: () => npyBytes() }],
+  ropeSourceFromGguf: () => [{ header: { ...ggufHeader(), metadata: qwen2 }, factors: new Map() }, 'model.gguf', 32],
   countClaimed: () => [[1, 2]],
   elementsAt: () => [new Uint8Array(16), 4, 'f32', 2, true],
   readExactly: () => [sourceOf(ggufBytes()), 0, 4, 'a file'],
@@ -671,6 +672,11 @@ const ggufHeader = () => ({
   metadata: new Map(),
   tensors: [],
 });
+const qwen2 = new Map<string, string | number>([
+  ['general.architecture', 'qwen2'],
+  ['qwen2.block_count', 2],
+  ['qwen2.attention.key_length', 4],
+]);
 const factors = () => ({ name: 'rope_freqs.weight', type: 'F32', shape: [2], offset: 0, sizeBytes: 8 });
 const modelPath = join(disk, 'model');
 mkdirSync(modelPath);

@@ -1,8 +1,11 @@
 /** The page Diagnose: dumps of every kind, what was meant, the report, its pictures and its files. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
+import { convertRope } from '../../packages/dialects/src/index.js';
 import { parseNpy, writeNpy } from '../../packages/formats/src/npy.js';
 import { parseNpz, writeNpz } from '../../packages/formats/src/npz.js';
 import { writeSafetensors } from '../../packages/formats/src/safetensors.js';
@@ -15,6 +18,7 @@ import {
 } from '../../packages/oracle/src/index.js';
 import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 import { noBrowser, openChromium, type Site } from '../support/browser.js';
+import { ggufOf } from '../support/model-files.js';
 import { serveSite, violations, visit } from '../support/site.js';
 
 const POSITIONS = [0, 1, 40, 511, 8191, 131071];
@@ -171,6 +175,67 @@ describe('Diagnose in Chromium', { skip: noBrowser, timeout: 120_000 }, () => {
     await page.getByLabel('Dtype of raw positions').selectOption('i32');
     await run(page);
     await page.getByRole('heading', { name: 'pairs-interleaved-for-half' }).waitFor();
+    assert.deepEqual(bad, []);
+    await page.context().close();
+  });
+
+  test('a folder that is dragged onto the page, with a GGUF that says what was meant; cells read with the keyboard', async () => {
+    const { page, wrong: bad } = await visit(browser, site, 'diagnose/');
+    const folder = mkdtempSync(join(tmpdir(), 'ropewalk-drop-'));
+    const model = ggufOf([], {
+      'general.architecture': 'qwen2',
+      'qwen2.block_count': 2,
+      'qwen2.embedding_length': 192,
+      'qwen2.attention.head_count': 3,
+      'qwen2.rope.freq_base': 10000,
+    });
+    const files = { 'x.npy': npy(x), 'y.npy': npy(wrong), 'positions.npy': npy(positions), 'model.gguf': model };
+    for (const [name, bytes] of Object.entries(files)) writeFileSync(join(folder, name), bytes);
+    const box = (await page.locator('.drop').boundingBox())!;
+    const session = await page.context().newCDPSession(page);
+    for (const type of ['dragEnter', 'dragOver', 'drop'] as const)
+      await session.send('Input.dispatchDragEvent', {
+        type,
+        x: box.x + 20,
+        y: box.y + 20,
+        data: { items: [], files: [folder], dragOperationsMask: 1 },
+      });
+    await page.getByLabel('y: what it wrote').waitFor();
+    assert.equal(await page.getByRole('textbox', { name: /^A model/ }).inputValue(), 'model.gguf');
+    await run(page);
+    await head(page).waitFor();
+    assert.match(new TextDecoder().decode(await saved(page, 'Save as JSON')), /model\.gguf, layer 0/);
+    const map = page.getByRole('img', { name: /token by dimension/ });
+    await map.focus();
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowRight');
+    await page
+      .getByText(/token 1.*dimension 1/)
+      .first()
+      .waitFor();
+    assert.deepEqual(bad, []);
+    await page.context().close();
+    rmSync(folder, { recursive: true });
+  });
+
+  test('arguments of a peer and their tables say what was meant', async () => {
+    const { page, wrong: bad } = await visit(browser, site, 'diagnose/');
+    const { arguments: own, tables } = convertRope(SPEC, 'infiniop', { positions: 512 });
+    const names = Object.fromEntries(tables.map(({ name }) => [name, `${name}.npy`]));
+    const text = JSON.stringify({ target: 'infiniop', arguments: own, tables: names });
+    const dumps = { 'x.npy': npy(x), 'y.npy': npy(wrong), 'positions.npy': npy(positions) };
+    await choose(page, { ...dumps, 'rope.json': text });
+    await run(page);
+    await page.getByText(/^sin_table\.npy: the JSON names this table\. Drop the file too/).waitFor();
+    await choose(
+      page,
+      Object.fromEntries(
+        tables.map(({ name, shape, data }) => [`${name}.npy`, writeNpy(data, { dtype: 'f32', shape })]),
+      ),
+    );
+    await run(page);
+    await head(page).waitFor();
+    assert.match(await page.locator('.diagnose-result').innerText(), /neighbours|interleaved/);
     assert.deepEqual(bad, []);
     await page.context().close();
   });

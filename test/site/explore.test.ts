@@ -106,7 +106,7 @@ describe('Explore in Chromium', { skip: noBrowser, timeout: 180_000 }, () => {
     assert.ok(Number.parseFloat(kilobytes!) < 30, `${kilobytes} of ${rest}`);
     assert.match(rest!, new RegExp(`^${(statSync(join(BOX, 'model.safetensors')).size / 1e6).toFixed(1)}`));
     await page.getByRole('tab', { name: 'Compare' }).click();
-    await page.getByLabel('B, read as').selectOption('float64');
+    await page.getByLabel('B, read as', { exact: true }).selectOption('float64');
     await page.getByLabel('B, the other model').selectOption('file: model-q8_0.gguf');
     const [a, b] = [await readModelRope(join(BOX, 'config.json')), await readModelRope(gguf)];
     const expected = compareModels({ rope: a, recipe: 'float64' }, { rope: b, recipe: 'float64' }, [1]);
@@ -131,6 +131,15 @@ describe('Explore in Chromium', { skip: noBrowser, timeout: 180_000 }, () => {
     await page.getByLabel('B, the other model').selectOption(LLAMA);
     await page.getByText('The same RoPE: both rotate every pair alike.').waitFor();
     await page.getByText('No angle differs').waitFor();
+    // The same model as two peers have it: infiniop's tables lack the digits of f64.
+    await page.getByLabel('B, read as', { exact: true }).selectOption('infiniop');
+    const { readBack } = convertRope(a!.rope.layers[0]!.rope!, 'infiniop');
+    const read = compareModels(a!, { rope: readBack, recipe: 'float64' }, [1]).groups[0]!.comparison!;
+    const first = read.apart.find(({ position: p }) => p !== undefined)!;
+    await page.getByText(`${first.rad} rad: from position ${first.position!.toLocaleString('en')} on`).waitFor();
+    await page.getByLabel(/published models/).selectOption('Qwen/Qwen3-VL-32B-Instruct');
+    await page.getByLabel('B, read as', { exact: true }).selectOption('mlx');
+    await page.getByText(/cannot be expressed, because fast.rope counts one position a token/).waitFor();
     assert.deepEqual(wrong, []);
     await page.context().close();
   });

@@ -31,7 +31,15 @@ export {
   readExactly,
   safetensorsHeaderOf,
 } from './read-header.js';
-export { type JsonRopeOptions, type LayerSource, layerOf, type RopeSource, ropeSourceFromJson } from './rope-source.js';
+export {
+  type JsonRopeOptions,
+  type LayerSource,
+  layerOf,
+  type ModelSource,
+  type RopeSource,
+  ropeSourceFromGguf,
+  ropeSourceFromJson,
+} from './rope-source.js';
 export type { SafetensorsFile, SafetensorsTensor } from './safetensors.js';
 export { parseSafetensors, safetensorsHeaderBytes, tensorFromSafetensors, writeSafetensors } from './safetensors.js';
 export type { GgufModel, GgufPart } from './shards.js';

@@ -5,12 +5,11 @@
  */
 import { readdirSync, statSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
-import { type GivenTable, gguf, type ModelRope } from '@ropewalk/dialects';
+import type { ModelRope } from '@ropewalk/dialects';
 import { fail, refuse } from 'ropewalk/backend';
-import { parseNpy, tensorFromNpy } from './npy.js';
 import { checkPath, readFileBytes, readJsonFile, refuseSystem } from './read-file.node.js';
 import { readGgufModel } from './read-header.node.js';
-import { type RopeSource, ropeSourceFromJson } from './rope-source.js';
+import { type RopeSource, ropeSourceFromGguf, ropeSourceFromJson } from './rope-source.js';
 import { partsOf } from './shards.js';
 
 /** Tables of a million positions and 128 pairs take half of this. */
@@ -121,12 +120,8 @@ export async function readModelRope(path: string, context?: number): Promise<Mod
  */
 export async function readRopeSource(path: string, context?: number, isModel = false): Promise<RopeSource> {
   const file = modelFileOf(path);
-  const options = { context, where: file };
   if (/\.gguf$/i.test(file)) {
-    const { header, factors } = await readGgufModel(file);
-    const { metadata, tensors } = header;
-    const model = gguf.ropeFromGguf({ metadata, tensors, readTensor: (name) => factors.get(name) }, options);
-    return { kind: 'model', file, model };
+    return ropeSourceFromGguf(await readGgufModel(file), file, context);
   }
   if (!/\.json$/i.test(file)) {
     if (!statSync(file, { throwIfNoEntry: false })) fail('FORMAT', file, 'there is no such file or folder');
@@ -134,27 +129,9 @@ export async function readRopeSource(path: string, context?: number, isModel = f
     refuse('FORMAT', file, `a config.json, a .gguf, a folder with one${expected}`, basename(file));
   }
   const json = readJsonFile(file);
-  return ropeSourceFromJson(json, file, { context, isModel, tables: () => readTables(json, file) });
-}
-
-/** The .npy files that a JSON names in its arguments or its tables. They are in the JSON's folder. */
-function readTables(json: unknown, file: string): Map<string, GivenTable> {
-  const tables = new Map<string, GivenTable>();
-  const { arguments: own, tables: listed } = (json ?? {}) as Record<string, unknown>;
-  for (const root of [json, own, listed]) {
-    if (typeof root !== 'object' || root === null || Array.isArray(root)) continue;
-    for (const [name, value] of Object.entries(root)) {
-      if (typeof value !== 'string' || !value.endsWith('.npy')) continue;
-      if (value !== basename(value))
-        refuse('FORMAT', `${file}: ${name}`, 'the name of a file in the same folder', value);
-      const path = join(dirname(file), value);
-      const npy = parseNpy(readFileBytes(path, MAX_NPY_BYTES), path);
-      // npy has no bf16; its bits are stored as u16.
-      const dtype = npy.dtype === 'u16' ? 'bf16' : npy.dtype;
-      const roundoff = { f64: 2 ** -53, f32: 2 ** -24, f16: 2 ** -11, bf16: 2 ** -8 }[dtype as string];
-      if (roundoff === undefined) refuse('DTYPE', path, 'f64, f32, f16, or bf16 as u16', npy.dtype);
-      tables.set(name, { shape: npy.shape, data: tensorFromNpy(npy, dtype).readNumbers() as Float64Array, roundoff });
-    }
-  }
-  return tables;
+  return ropeSourceFromJson(json, file, {
+    context,
+    isModel,
+    readFile: (name) => readFileBytes(join(dirname(file), name), MAX_NPY_BYTES),
+  });
 }

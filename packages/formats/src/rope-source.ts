@@ -1,12 +1,28 @@
 /** The RoPE that a parsed JSON describes, and one layer of a model. @module */
-import { type GivenTable, huggingface, type ModelRope, readForm, specToJson } from '@ropewalk/dialects';
+import {
+  type GgufHeader,
+  type GivenTable,
+  gguf,
+  huggingface,
+  type ModelRope,
+  readForm,
+  specToJson,
+} from '@ropewalk/dialects';
 import type { RopeSpec } from 'ropewalk';
 import { fail, reading, readOptions, refuse } from 'ropewalk/backend';
+import { parseNpy, tensorFromNpy } from './npy.js';
 
 /** What a file says about RoPE: a model with its layers, or one record. */
 export type RopeSource =
-  | { readonly kind: 'model'; readonly file: string; readonly model: ModelRope }
+  | ModelSource
   | { readonly kind: 'record'; readonly file: string; readonly peer: string; readonly spec: RopeSpec };
+
+/** A model, layer by layer. */
+export interface ModelSource {
+  readonly kind: 'model';
+  readonly file: string;
+  readonly model: ModelRope;
+}
 
 /** The RoPE of one layer. */
 export interface LayerSource {
@@ -27,8 +43,8 @@ export interface JsonRopeOptions {
   readonly context?: number;
   /** It is a model's config.json, whatever its fields are. */
   readonly isModel?: boolean;
-  /** Reads the tables of a peer's arguments, by their names; none unless given. */
-  readonly tables?: () => ReadonlyMap<string, GivenTable>;
+  /** Reads a file beside the JSON: a .npy that a peer's arguments name. Without it, such arguments are refused. */
+  readonly readFile?: (name: string) => Uint8Array;
 }
 
 /**
@@ -37,7 +53,7 @@ export interface JsonRopeOptions {
  * @param json - a model's config.json, a record (`{ "headDim": 128, "pairing": "half", "base": 10000 }`) or a peer's
  *   arguments, parsed
  * @param file - its name, for messages
- * @param options - the context, whether it must be a model, and its tables
+ * @param options - the context, whether it must be a model, and how its tables are read
  * @throws {RopewalkError} FORMAT when it describes no RoPE; otherwise what its reader throws
  */
 export function ropeSourceFromJson(json: unknown, file: string, options: JsonRopeOptions = {}): RopeSource {
@@ -46,11 +62,58 @@ export function ropeSourceFromJson(json: unknown, file: string, options: JsonRop
 }
 
 function sourceOfJson(json: unknown, file: string, options: JsonRopeOptions): RopeSource {
-  const { context, isModel = false, tables = () => new Map() } = readOptions(options, `${file}: options`);
+  const { context, isModel = false, readFile } = readOptions(options, `${file}: options`);
   const fields = typeof json === 'object' && json !== null ? json : {};
   if (isModel || 'model_type' in fields || 'text_config' in fields)
     return { kind: 'model', file, model: huggingface.ropeFromConfig(json, { context, where: file }) };
-  return { kind: 'record', file, ...readForm(json, tables(), { context, where: file }) };
+  return { kind: 'record', file, ...readForm(json, readTables(json, file, readFile), { context, where: file }) };
+}
+
+/** The .npy files that a JSON names in its arguments or its tables. */
+function readTables(json: unknown, file: string, readFile: JsonRopeOptions['readFile']): Map<string, GivenTable> {
+  const tables = new Map<string, GivenTable>();
+  const { arguments: own, tables: listed } = (json ?? {}) as Record<string, unknown>;
+  for (const root of [json, own, listed]) {
+    if (typeof root !== 'object' || root === null || Array.isArray(root)) continue;
+    for (const [name, value] of Object.entries(root)) {
+      if (typeof value !== 'string' || !value.endsWith('.npy')) continue;
+      const where = `${file}: ${name}`;
+      if (/[/\\]/.test(value)) refuse('FORMAT', where, 'the name of a file in the same folder', value);
+      if (!readFile) fail('FORMAT', where, `its table ${value} is needed. Give that file too.`);
+      const npy = parseNpy(readFile(value), value);
+      // npy has no bf16; its bits are stored as u16.
+      const dtype = npy.dtype === 'u16' ? 'bf16' : npy.dtype;
+      const roundoff = { f64: 2 ** -53, f32: 2 ** -24, f16: 2 ** -11, bf16: 2 ** -8 }[dtype as string];
+      if (roundoff === undefined) refuse('DTYPE', value, 'f64, f32, f16, or bf16 as u16', npy.dtype);
+      tables.set(name, { shape: npy.shape, data: tensorFromNpy(npy, dtype).readNumbers() as Float64Array, roundoff });
+    }
+  }
+  return tables;
+}
+
+/**
+ * Reads the RoPE of a GGUF.
+ *
+ * @param model - from {@link ggufModelOf}, or those of its parts that are needed: metadata, names of tensors, factors
+ * @param file - its name, for messages
+ * @param context - tokens in use, for scaling that depends on it
+ * @throws {RopewalkError} FORMAT when it does not describe a RoPE
+ */
+export function ropeSourceFromGguf(
+  model: { readonly header: GgufHeader; readonly factors: ReadonlyMap<string, Float32Array> },
+  file: string,
+  context?: number,
+): ModelSource {
+  if (typeof file !== 'string') refuse('RANGE', 'ropeSourceFromGguf: file', "a file's name", file);
+  return reading(`${file}: GGUF`, () => {
+    const { header, factors } = readOptions(model, 'ropeSourceFromGguf: model');
+    const { metadata, tensors } = readOptions(header, 'ropeSourceFromGguf: model.header');
+    const found = gguf.ropeFromGguf(
+      { metadata, tensors, readTensor: (name) => factors.get(name) },
+      { context, where: file },
+    );
+    return { kind: 'model', file, model: found };
+  });
 }
 
 /**

@@ -14,8 +14,10 @@ import { proxy } from 'comlink';
 import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useAddress, useAddressNumber } from '../shared/address.js';
+import { Choice } from '../shared/choice.js';
 import { download } from '../shared/copy.js';
 import { Failure } from '../shared/failure.js';
+import { Slider } from '../shared/slider.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
 import type { Asked, Kernels } from './kernel.worker.js';
@@ -66,24 +68,6 @@ const words = ({ kernel, call, chip, cores, tiling }: Asked): string =>
   ]
     .filter(Boolean)
     .join(', ');
-
-function Select<T extends string>(props: {
-  readonly label: string;
-  readonly value: T;
-  readonly of: readonly T[];
-  readonly onChange: (value: T) => void;
-}) {
-  return (
-    <label class="field">
-      <span>{props.label}</span>
-      <select value={props.value} onChange={(event) => props.onChange(event.currentTarget.value as T)}>
-        {props.of.map((name) => (
-          <option key={name}>{name}</option>
-        ))}
-      </select>
-    </label>
-  );
-}
 
 /** A count that may be left to the kernel. */
 function Count(props: { readonly label: string; readonly value: number; readonly onChange: (value: number) => void }) {
@@ -155,16 +139,7 @@ function Timeline({
           cycles {whole(from)} to {whole(from + width)} of {whole(last)}
         </span>
       </div>
-      <label class="field">
-        <span>First cycle</span>
-        <input
-          type="range"
-          min={0}
-          max={Math.max(0, last - width)}
-          value={from}
-          onInput={(event) => setFrom(event.currentTarget.valueAsNumber)}
-        />
-      </label>
+      <Slider label="First cycle" value={from} min={0} max={Math.max(0, last - width)} onInput={setFrom} />
       <figure>
         <section
           class="aicore-timeline"
@@ -349,14 +324,14 @@ function AiCore() {
         <a href={`${BASE}docs/aicore/`}>How it works</a>
       </p>
       <div class="fields">
-        <Select label="Kernel" value={kernel} of={KERNELS} onChange={setKernel} />
+        <Choice label="Kernel" value={kernel} of={KERNELS} onChange={setKernel} />
         <label class="field">
           <span>Shape: batch, tokens, heads, head_dim</span>
           <input type="text" value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
         </label>
-        <Select label="dtype" value={dtype} of={DTYPES} onChange={setDtype} />
-        <Select label="Pairs" value={pairing} of={PAIRINGS} onChange={setPairing} />
-        <Select label="Chip" value={chip} of={CHIP_NAMES} onChange={setChip} />
+        <Choice label="dtype" value={dtype} of={DTYPES} onChange={setDtype} />
+        <Choice label="Pairs" value={pairing} of={PAIRINGS} onChange={setPairing} />
+        <Choice label="Chip" value={chip} of={CHIP_NAMES} onChange={setChip} />
         <Count label="Cores" value={cores} onChange={setCores} />
         <Count label="Blocks" value={blocks} onChange={setBlocks} />
         <Count label="Rows a tile" value={tileRows} onChange={setTileRows} />

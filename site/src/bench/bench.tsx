@@ -5,6 +5,7 @@ import { proxy } from 'comlink';
 import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useAddress } from '../shared/address.js';
+import { Choice } from '../shared/choice.js';
 import { download } from '../shared/copy.js';
 import { Drop } from '../shared/drop.js';
 import { Failure, wordsOf } from '../shared/failure.js';
@@ -225,30 +226,8 @@ function Bench() {
         RoPE, linear, attention and norm in this browser, each beside a copy of the same bytes: what memory allows.
       </p>
       <div class="fields">
-        <label class="field">
-          <span>Backend</span>
-          <select
-            value={backend}
-            disabled={busy}
-            onChange={(event) => setBackend(event.currentTarget.value as BackendName)}
-          >
-            {Object.entries(BACKENDS).map(([name, label]) => (
-              <option key={name} value={name}>
-                {label}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label class="field">
-          <span>Size</span>
-          <select value={size} disabled={busy} onChange={(event) => setSize(event.currentTarget.value as Size)}>
-            {Object.entries(SIZES).map(([name, label]) => (
-              <option key={name} value={name}>
-                {label}
-              </option>
-            ))}
-          </select>
-        </label>
+        <Choice label="Backend" value={backend} of={BACKENDS} disabled={busy} onChange={setBackend} />
+        <Choice label="Size" value={size} of={SIZES} disabled={busy} onChange={setSize} />
       </div>
       <div class="actions">
         <button type="button" class="primary" disabled={busy} onClick={() => void run()}>

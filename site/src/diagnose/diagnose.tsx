@@ -3,8 +3,9 @@ import '../shell/shell.js';
 import './diagnose.css';
 import { proxy } from 'comlink';
 import { render } from 'preact';
-import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { fromAddress, toAddress, useAddress } from '../shared/address.js';
+import { Choice } from '../shared/choice.js';
 import { Code } from '../shared/copy.js';
 import { Drop } from '../shared/drop.js';
 import { Failure } from '../shared/failure.js';
@@ -76,27 +77,6 @@ function guess(arrays: readonly Listed[], chosen: Readonly<Partial<Record<Role, 
 const open = (): Helper<Kernel> =>
   helper<Kernel>(new Worker(new URL('./diagnose.worker.ts', import.meta.url), { type: 'module' }));
 
-function Choice(props: {
-  readonly label: string;
-  readonly value: string;
-  readonly options: readonly (readonly [value: string, words: string])[];
-  readonly onChange: (value: string) => void;
-}) {
-  const id = useId();
-  return (
-    <div class="field">
-      <label for={id}>{props.label}</label>
-      <select id={id} value={props.value} onChange={(event) => props.onChange(event.currentTarget.value)}>
-        {props.options.map(([value, words]) => (
-          <option key={value} value={value}>
-            {words}
-          </option>
-        ))}
-      </select>
-    </div>
-  );
-}
-
 function TextField(props: {
   readonly label: string;
   readonly value: string;
@@ -116,11 +96,6 @@ function TextField(props: {
     </label>
   );
 }
-
-const named = (names: readonly string[], none: string): (readonly [string, string])[] => [
-  ['', none],
-  ...names.map((name) => [name, name] as const),
-];
 
 function Diagnose() {
   const [files, setFiles] = useState<readonly File[]>([]);
@@ -196,6 +171,11 @@ function Diagnose() {
       setText(await json[0]!.text());
       setKind('text');
     }
+    const gguf = dumps.find(({ name }) => /\.gguf$/i.test(name));
+    if (gguf) {
+      setText(gguf.name);
+      setKind('text');
+    }
     const all = [...files.filter(({ name }) => !dumps.some((file) => file.name === name)), ...dumps];
     try {
       const listed = await working().call((kernel) => kernel.list(all));
@@ -225,7 +205,7 @@ function Diagnose() {
           <h2 id="diagnose-files">1. Its input, output and positions</h2>
           <Drop
             label="x, y and positions: .npy, .npz, .safetensors, .pt or .bin"
-            accept=".npy,.npz,.safetensors,.pt,.pth,.bin,.json"
+            accept=".npy,.npz,.safetensors,.pt,.pth,.bin,.json,.gguf"
             onFiles={(given) => void take(given)}
             onError={setFailure}
           />
@@ -248,10 +228,7 @@ function Diagnose() {
                       key={role}
                       label={ROLES[role]}
                       value={roles[role] ?? ''}
-                      options={[
-                        ['', 'choose an array'],
-                        ...arrays.map(({ id, words }) => [id, `${id}: ${words}`] as const),
-                      ]}
+                      of={[['', 'choose an array'], ...arrays.map(({ id, words }) => [id, `${id}: ${words}`] as const)]}
                       onChange={(id) => setRoles({ ...roles, [role]: id })}
                     />
                   ))}
@@ -263,7 +240,7 @@ function Diagnose() {
                       <Choice
                         label="Dtype of raw x and y"
                         value={dtype}
-                        options={named(FLOATS, 'choose one')}
+                        of={[['', 'choose one'], ...FLOATS]}
                         onChange={setDtype}
                       />
                       <TextField label="Shape of raw x and y" value={shape} placeholder="6,4,128" onChange={setShape} />
@@ -273,7 +250,7 @@ function Diagnose() {
                     <Choice
                       label="Dtype of raw positions"
                       value={positionsDtype}
-                      options={named(INTEGERS, 'choose one')}
+                      of={[['', 'choose one'], ...INTEGERS]}
                       onChange={setPositionsDtype}
                     />
                   )}
@@ -296,7 +273,7 @@ function Diagnose() {
               <Choice
                 label="Layout"
                 value={layout}
-                options={[
+                of={[
                   ['', 'found from the data'],
                   ['bsnh', 'bsnh: token before head'],
                   ['bnsh', 'bnsh: head before token'],
@@ -313,7 +290,7 @@ function Diagnose() {
                 <Choice
                   label="Dtype that the kernel stores"
                   value={dtype}
-                  options={named(FLOATS, 'as in the file')}
+                  of={[['', 'as in the file'], ...FLOATS]}
                   onChange={setDtype}
                 />
               )}
@@ -321,7 +298,7 @@ function Diagnose() {
                 <Choice
                   label="Weight of an RMS norm before it"
                   value={roles.norm ?? ''}
-                  options={[['', 'no norm'], ...arrays.map(({ id, words }) => [id, `${id}: ${words}`] as const)]}
+                  of={[['', 'no norm'], ...arrays.map(({ id, words }) => [id, `${id}: ${words}`] as const)]}
                   onChange={(id) => setRoles({ ...roles, norm: id })}
                 />
               )}
@@ -343,13 +320,14 @@ function Diagnose() {
                 <>
                   {value === 'model' ? (
                     <div class="fields">
-                      <Choice label="RoPE of" value={model} options={Object.entries(MODELS)} onChange={setModel} />
+                      <Choice label="RoPE of" value={model} of={Object.entries(MODELS)} onChange={setModel} />
                     </div>
                   ) : (
                     <label class="field diagnose-text">
                       <span>
                         A model’s config.json, a record such as {'{"headDim": 128, "pairing": "half", "base": 10000}'},
-                        or a ROPE(…) line. A .json that is dropped with the dumps comes here.
+                        a peer’s arguments, or a ROPE(…) line. A .json or .gguf that is dropped with the dumps comes
+                        here.
                       </span>
                       <textarea
                         rows={8}
@@ -375,7 +353,7 @@ function Diagnose() {
                     <Choice
                       label="Direction"
                       value={direction}
-                      options={[
+                      of={[
                         ['', 'forward'],
                         ['backward', 'backward: the gradient'],
                       ]}

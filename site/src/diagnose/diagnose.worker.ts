@@ -1,5 +1,14 @@
 /** Reads dumps, diagnoses, and keeps the heads for the pictures. The page only shows what comes back. @module */
-import { asFloatBits, layerOf, parseJson, readArrays, readRaw, ropeSourceFromJson, writeNpz } from '@ropewalk/formats';
+import {
+  asFloatBits,
+  layerOf,
+  parseJson,
+  readArrays,
+  readRaw,
+  ropeSourceFromGguf,
+  ropeSourceFromJson,
+  writeNpz,
+} from '@ropewalk/formats';
 import {
   CAUSES,
   checkStored,
@@ -21,6 +30,7 @@ import {
 } from '@ropewalk/oracle';
 import { expose } from 'comlink';
 import { type Dtype, type FloatDtype, type RopeLayout, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
+import { readGguf } from '../shared/model-files.js';
 
 /** An array of a dropped file. */
 export interface Listed {
@@ -51,7 +61,7 @@ export interface Meant {
   readonly kind: 'model' | 'text' | 'nothing';
   /** The golden case whose model it is. */
   readonly model: string;
-  /** A config.json, a record or a ROPE(…) line. */
+  /** A config.json, a record, arguments, a ROPE(…) line, or the name of a dropped .gguf. */
   readonly text: string;
   readonly layer: string;
   readonly context: string;
@@ -222,7 +232,7 @@ async function taskOf(asked: Asked): Promise<Task> {
     ? { weight: (await arrayOf(files, roles.norm, 'norm', form)) as Tensor<FloatDtype>, eps }
     : undefined;
   const observation: Observation = { x: x!, y: y!, positions, layout, norm };
-  const expectation = expectedOf(meant);
+  const expectation = await expectedOf(meant, files);
   const [given, wanted] = [observation.x.shape.at(-1), expectation.expected?.spec.headDim];
   if (wanted !== undefined && given !== wanted)
     throw new RopewalkError(
@@ -233,7 +243,10 @@ async function taskOf(asked: Asked): Promise<Task> {
   return { observation, ...expectation };
 }
 
-function expectedOf({ kind, model, text, layer, context, direction }: Meant): Pick<Task, 'expected' | 'from'> {
+async function expectedOf(
+  { kind, model, text, layer, context, direction }: Meant,
+  files: readonly File[],
+): Promise<Pick<Task, 'expected' | 'from'>> {
   const way = direction === 'backward' ? 'backward' : direction === 'forward' ? 'forward' : undefined;
   const named = (from: string, expected: Expected): Pick<Task, 'expected' | 'from'> => {
     const turned = { ...expected, direction: way ?? expected.direction ?? 'forward' };
@@ -253,7 +266,23 @@ function expectedOf({ kind, model, text, layer, context, direction }: Meant): Pi
     const { source, direction: own } = ropePlanOfCase(parseRopeLabel(text.trim()));
     return named('the ROPE(…) line', { spec: source!.spec, direction: own });
   }
-  const source = ropeSourceFromJson(parseJson(text, 'config'), 'the JSON', { context: wholeOf(context, 'context', 1) });
+  const tokens = wholeOf(context, 'context', 1);
+  const ggufs = files.filter(({ name }) => /\.gguf$/i.test(name));
+  // Tables that arguments name are dropped beside them; they are read before, as the reader does not wait.
+  const tables = files.filter(({ name }) => text.includes(JSON.stringify(name)));
+  const bytes = new Map(
+    await Promise.all(tables.map(async (file) => [file.name, new Uint8Array(await file.arrayBuffer())] as const)),
+  );
+  const source = ggufs.some(({ name }) => name === text.trim())
+    ? ropeSourceFromGguf(await readGguf(ggufs), text.trim(), tokens)
+    : ropeSourceFromJson(parseJson(text, 'config'), 'the JSON', {
+        context: tokens,
+        readFile: (name) => {
+          const found = bytes.get(name);
+          if (!found) throw new RopewalkError('FORMAT', `${name}: the JSON names this table. Drop the file too.`);
+          return found;
+        },
+      });
   const { spec, from } = layerOf(source, wholeOf(layer, 'layer', 0));
   return named(from, { spec });
 }
@@ -266,6 +295,7 @@ const kernel = {
     const arrays: Listed[] = [];
     const problems: string[] = [];
     for (const file of files) {
+      if (/\.gguf$/i.test(file.name)) continue; // what was meant
       const stem = file.name.replace(/\.[^.]*$/, '');
       try {
         const opened = await open(file);

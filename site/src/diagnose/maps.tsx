@@ -1,6 +1,7 @@
 /** The heads of a diagnosis as pictures: where the error is, how large, and which way the pairs turned. @module */
 import { useEffect, useState } from 'preact/hooks';
 import { useAddress, useAddressNumber } from '../shared/address.js';
+import { Choice } from '../shared/choice.js';
 import { HeatMap } from '../shared/heat-map.js';
 import type { Helper } from '../shared/worker.js';
 import type { HeadMap, Kernel, Report } from './diagnose.worker.js';
@@ -179,18 +180,14 @@ export function Maps({ worker, report }: { readonly worker: Helper<Kernel>; read
         <Index label="Batch" count={batches} value={batch} onChange={setBatch} />
         <Index label="Head" count={heads} value={head} onChange={setHead} />
         {seq > TOKENS && <Index label="First token" count={seq} value={from} onChange={setFrom} />}
-        <label class="field">
-          <span>Show</span>
-          <select value={view} onChange={(event) => setView(event.currentTarget.value as View)}>
-            {(Object.keys(VIEWS) as View[])
-              .filter((name) => map.expected || name === 'y' || name === 'x')
-              .map((name) => (
-                <option key={name} value={name}>
-                  {VIEWS[name]}
-                </option>
-              ))}
-          </select>
-        </label>
+        <Choice
+          label="Show"
+          value={view}
+          of={(Object.keys(VIEWS) as View[])
+            .filter((name) => map.expected || name === 'y' || name === 'x')
+            .map((name) => [name, VIEWS[name]] as const)}
+          onChange={setView}
+        />
       </div>
       {overview && heads > 1 && (
         <figure class="diagnose-overview">

@@ -1,21 +1,23 @@
 /** Compare: two models, or two peers' readings of one. @module */
-import type { RopeComparison } from '@ropewalk/dialects';
+import { PEERS, type RopeComparison } from '@ropewalk/dialects';
 import { useEffect, useState } from 'preact/hooks';
-import type { TableRecipe } from 'ropewalk';
 import { useAddress } from '../shared/address.js';
 import { Chart } from '../shared/chart.js';
+import { Choice } from '../shared/choice.js';
 import { Failure } from '../shared/failure.js';
 import { HeatMap } from '../shared/heat-map.js';
 import { layerRanges, type Source, whole } from './model.js';
 import { type Call, ModelSelect } from './parts.js';
 import type { Apart, Compared } from './rope.worker.js';
 
-const RECIPES = {
+/** Who reads a model's figures. */
+const READERS: Readonly<Record<string, string>> = {
   float64: 'exact, in float64',
   'hf-f32': "transformers' arithmetic, f32",
   'ggml-f32': "ggml's arithmetic, f32",
-} as const;
-const isRecipe = (text: string): text is TableRecipe => text in RECIPES;
+  ...Object.fromEntries(PEERS.map(({ name }) => [name, `${name}: converted to its arguments, read back`])),
+};
+const isReader = (text: string): text is string => Object.hasOwn(READERS, text);
 
 /** Angles are compared up to the longer context, within these. */
 const [LEAST, MOST] = [4096, 2 ** 20];
@@ -25,25 +27,6 @@ const FAINTEST = 1e-9;
 
 const small = (value: number): string =>
   value === 0 ? '0' : value < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(2)));
-
-function RecipeSelect(props: {
-  readonly label: string;
-  readonly value: TableRecipe;
-  readonly onChange: (r: TableRecipe) => void;
-}) {
-  return (
-    <label class="field">
-      <span>{props.label}</span>
-      <select value={props.value} onChange={(event) => props.onChange(event.currentTarget.value as TableRecipe)}>
-        {Object.entries(RECIPES).map(([name, words]) => (
-          <option key={name} value={name}>
-            {words}
-          </option>
-        ))}
-      </select>
-    </label>
-  );
-}
 
 function Rows(props: {
   readonly comparison: RopeComparison;
@@ -162,8 +145,8 @@ export function Compare(props: {
 }) {
   const { a, sources, context, call } = props;
   const [id, setId] = useAddress('with', '');
-  const [recipeA, setRecipeA] = useAddress('a', 'float64', isRecipe);
-  const [recipeB, setRecipeB] = useAddress('b', 'ggml-f32', isRecipe);
+  const [readerA, setReaderA] = useAddress('a', 'float64', isReader);
+  const [readerB, setReaderB] = useAddress('b', 'ggml-f32', isReader);
   const b = sources.find((source) => source.id === id) ?? a;
   const [compared, setCompared] = useState<Compared>();
   const [error, setError] = useState<unknown>();
@@ -175,32 +158,32 @@ export function Compare(props: {
       const [first, second] = [a.read(context), b.read(context)];
       const last = Math.min(MOST, Math.max(LEAST, first.maxContext ?? 0, second.maxContext ?? 0));
       const sides = [
-        { rope: first.rope, recipe: recipeA },
-        { rope: second.rope, recipe: recipeB },
+        { read: first, as: readerA },
+        { read: second, as: readerB },
       ] as const;
-      const result = await call((ropes) => ropes.compare(...sides, last));
+      const result = await call((ropes) => ropes.compare(...sides, context, last));
       if (current) setCompared(result);
     };
     run().catch((failure) => current && setError(failure));
     return () => {
       current = false;
     };
-  }, [a, b, context, recipeA, recipeB]);
+  }, [a, b, context, readerA, readerB]);
   const names = [
-    `${a.id}${recipeA === 'float64' ? '' : `, ${recipeA}`}`,
-    `${b.id}${recipeB === 'float64' ? '' : `, ${recipeB}`}`,
+    `${a.id}${readerA === 'float64' ? '' : `, ${readerA}`}`,
+    `${b.id}${readerB === 'float64' ? '' : `, ${readerB}`}`,
   ] as const;
   return (
     <>
       <div class="fields">
-        <RecipeSelect label={`A: ${a.id}, read as`} value={recipeA} onChange={setRecipeA} />
+        <Choice label={`A: ${a.id}, read as`} value={readerA} of={READERS} onChange={setReaderA} />
         <ModelSelect
           label="B, the other model"
           value={b.id}
           sources={sources}
           onChange={(next) => setId(next === a.id ? '' : next)}
         />
-        <RecipeSelect label="B, read as" value={recipeB} onChange={setRecipeB} />
+        <Choice label="B, read as" value={readerB} of={READERS} onChange={setReaderB} />
       </div>
       <Failure error={error} next="Choose another model, or the exact reading." />
       <div role="status">
@@ -215,7 +198,9 @@ export function Compare(props: {
           error === undefined && (
             <p class="muted">
               Comparing layer by layer …
-              {recipeA === recipeB ? '' : ' Rounding is compared at every position up to 1,048,576: some seconds.'}
+              {[readerA, readerB].every((reader) => !reader.endsWith('-f32'))
+                ? ''
+                : ' Rounding is compared at every position up to 1,048,576: some seconds.'}
             </p>
           )
         )}

@@ -2,6 +2,7 @@
 import { useState } from 'preact/hooks';
 import type { RopeSpec } from 'ropewalk';
 import { useAddress } from '../shared/address.js';
+import { Choice } from '../shared/choice.js';
 import { download } from '../shared/copy.js';
 import { Failure } from '../shared/failure.js';
 import { type Read, whole } from './model.js';
@@ -24,26 +25,6 @@ const ANGLES = {
 } as const;
 /** Tables in the file take 8 bytes a pair and position. */
 const MAX_CONTEXT = 2 ** 20;
-
-function Choice<T extends string>(props: {
-  readonly label: string;
-  readonly value: T;
-  readonly of: Readonly<Record<T, string>>;
-  readonly onChange: (value: T) => void;
-}) {
-  return (
-    <label class="field">
-      <span>{props.label}</span>
-      <select value={props.value} onChange={(event) => props.onChange(event.currentTarget.value as T)}>
-        {Object.entries<string>(props.of).map(([name, words]) => (
-          <option key={name} value={name}>
-            {words}
-          </option>
-        ))}
-      </select>
-    </label>
-  );
-}
 
 const keyOf =
   <T extends string>(of: Readonly<Record<T, string>>) =>

@@ -1,6 +1,6 @@
 /** A model that was chosen or dropped, and its layers. @module */
-import { gguf, groupLayers, type LayerGroup, type ModelRope, modelTypeOf } from '@ropewalk/dialects';
-import { ropeSourceFromJson } from '@ropewalk/formats';
+import { groupLayers, type LayerGroup, type ModelRope, modelTypeOf } from '@ropewalk/dialects';
+import { ropeSourceFromGguf, ropeSourceFromJson } from '@ropewalk/formats';
 import type { RopeSpec } from 'ropewalk';
 import { COPIES, MODELS } from './models.js';
 import type { Opened } from './rope.worker.js';
@@ -99,8 +99,8 @@ export function dropped(opened: Opened): Source {
   return {
     ...common,
     read(context) {
-      const readTensor = (name: string): Float32Array | undefined => factors.get(name);
-      const rope = gguf.ropeFromGguf({ metadata, tensors, readTensor }, { context, where: file });
+      const source = ropeSourceFromGguf({ header: { metadata, tensors }, factors }, file, context);
+      const rope = source.model;
       const { architecture } = rope;
       const key = (name: string): unknown => metadata.get(`${architecture}.attention.${name}`);
       const kvHeads = key('kv_lora_rank') === undefined ? (key('head_count_kv') ?? key('head_count')) : 1;

@@ -4,6 +4,7 @@ import { useMemo } from 'preact/hooks';
 import type { RopeScaling, RopeSpec } from 'ropewalk';
 import { useAddress, useAddressNumber } from '../shared/address.js';
 import { Chart, type Series } from '../shared/chart.js';
+import { Choice } from '../shared/choice.js';
 import { HeatMap } from '../shared/heat-map.js';
 import { Slider } from '../shared/slider.js';
 import { whole } from './model.js';
@@ -135,14 +136,7 @@ function CosSin({ spec, context }: { readonly spec: RopeSpec; readonly context: 
     <figure class="card">
       <h3>cos and sin by position and pair</h3>
       <div class="fields">
-        <label class="field">
-          <span>Show</span>
-          <select value={part} onChange={(event) => setPart(event.currentTarget.value as keyof typeof PARTS)}>
-            {Object.keys(PARTS).map((name) => (
-              <option key={name}>{name}</option>
-            ))}
-          </select>
-        </label>
+        <Choice label="Show" value={part} of={PARTS} onChange={setPart} />
         <Slider label="First position" value={from} min={0} max={most} words={whole(from)} onInput={setFirst} />
         <Slider
           label="Positions a row"

@@ -1,25 +1,17 @@
 /** Reads dropped files, compares, converts and exports: what takes longer than a frame. @module */
 import {
+  type ComparedSide,
   type Conversion,
   type ConvertOptions,
   compareModels,
   convertRope,
   effectiveRope,
+  type LayerGroup,
   type ModelComparison,
   type ModelRope,
   PEERS,
 } from '@ropewalk/dialects';
-import {
-  type ByteSource,
-  ggufModelOf,
-  parseJson,
-  partsOf,
-  readExactly,
-  SAFETENSORS_INDEX,
-  safetensorsHeaderOf,
-  safetensorsShards,
-} from '@ropewalk/formats';
-import { byteSource } from '@ropewalk/model';
+import { parseJson, readExactly, SAFETENSORS_INDEX, safetensorsHeaderOf, safetensorsShards } from '@ropewalk/formats';
 import {
   type AnglePrecision,
   anglePrecision,
@@ -30,6 +22,7 @@ import {
 } from '@ropewalk/onnx';
 import { expose } from 'comlink';
 import { planRope, type RopeSpec, type RopeTable, RopewalkError, type TableRecipe } from 'ropewalk';
+import { counted, readGguf } from '../shared/model-files.js';
 
 /** What the files of a model say, without what RoPE does not need. */
 export type Opened = {
@@ -50,8 +43,14 @@ export type Opened = {
 
 /** One side of a comparison. */
 export interface Side {
-  readonly rope: ModelRope | RopeSpec;
-  readonly recipe: TableRecipe;
+  readonly read: {
+    readonly rope: ModelRope | RopeSpec;
+    readonly groups: readonly LayerGroup[];
+    readonly names: Pick<ConvertOptions, 'modelType' | 'architecture'>;
+    readonly heads: number | undefined;
+  };
+  /** Who reads it: an arithmetic, or a peer whose arguments it is written in, as Convert does, and read back. */
+  readonly as: string;
 }
 
 /** A comparison, and how far angles are apart in each of its groups. */
@@ -90,31 +89,13 @@ export interface Exported {
 
 const total = (files: readonly File[]): number => files.reduce((sum, { size }) => sum + size, 0);
 
-/** A file that counts what is read of it. */
-function counted(file: File, count: { bytes: number }): ByteSource {
-  const source = byteSource(file, file.name);
-  return {
-    size: source.size,
-    read(start, length) {
-      count.bytes += length;
-      return source.read(start, length);
-    },
-  };
-}
-
 async function openGguf(files: readonly File[]): Promise<Opened> {
-  const names = partsOf(
-    files.map(({ name }) => name),
-    'these files',
-  );
-  if (!names) throw new Error('These .gguf files are not parts of one model. Drop one file, or all parts of one.');
   const count = { bytes: 0 };
-  const byName = new Map(files.map((file) => [file.name, file]));
-  const model = await ggufModelOf(names.map((name) => ({ file: name, source: counted(byName.get(name)!, count) })));
-  const { metadata, tensors } = model.header;
+  const { file, header, factors } = await readGguf(files, count);
+  const { metadata, tensors } = header;
   return {
     kind: 'gguf',
-    file: names[0]!,
+    file,
     bytesRead: count.bytes,
     bytes: total(files),
     weights: {
@@ -124,7 +105,7 @@ async function openGguf(files: readonly File[]): Promise<Opened> {
     },
     metadata: new Map([...metadata].filter(([key]) => !key.startsWith('tokenizer.'))), // megabytes of vocabulary
     tensors: tensors.map(({ name }) => ({ name })),
-    factors: model.factors,
+    factors,
   };
 }
 
@@ -189,6 +170,22 @@ function apartOf(a: RopeTable, b: RopeTable): Apart {
   return { pairs, angles };
 }
 
+/** A side with its RoPE in a peer's words and back. */
+function readAs({ read, as }: Side, context: number | undefined): ComparedSide {
+  const peer = PEERS.find(({ name }) => name === as);
+  if (!peer) return { rope: read.rope, recipe: as as TableRecipe };
+  const { rope, groups, names, heads } = read;
+  const through = (spec: RopeSpec, layerType?: string): RopeSpec =>
+    convertRope(spec, as, { context, heads, layerType, ...names }).readBack;
+  if (!('layers' in rope)) return { rope: through(rope), recipe: 'float64' };
+  const layers = [...rope.layers];
+  for (const group of groups) {
+    const spec = group.rope && through(group.rope, group.layerType);
+    for (const n of group.layers) layers[n] = { ...layers[n]!, rope: spec };
+  }
+  return { rope: { ...rope, layers }, recipe: 'float64' };
+}
+
 const worker = {
   /** Reads a model's files: a JSON, a GGUF or its parts, a folder; of weights only the headers. */
   async open(files: readonly File[]): Promise<Opened> {
@@ -207,7 +204,8 @@ const worker = {
   },
 
   /** Compares two sides, layer by layer, and their angles at positions up to `last`. */
-  compare(a: Side, b: Side, last: number): Compared {
+  compare(sideA: Side, sideB: Side, context: number | undefined, last: number): Compared {
+    const [a, b] = [readAs(sideA, context), readAs(sideB, context)];
     const compared = compareModels(a, b, [1, 40, 8192, 131072]);
     const count = 96;
     const positions = [

@@ -6,6 +6,7 @@ import { proxy } from 'comlink';
 import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useAddress, useAddressNumber } from '../shared/address.js';
+import { Choice } from '../shared/choice.js';
 import { Drop } from '../shared/drop.js';
 import { Failure } from '../shared/failure.js';
 import { type Helper, helper } from '../shared/worker.js';
@@ -206,40 +207,26 @@ function Generate() {
       </p>
       <h2>1. Choose a model</h2>
       <div class="fields">
-        <label class="field">
-          <span>From</span>
-          <select
-            value={kind}
-            disabled={!idle}
-            onChange={(event) => {
-              setKind(event.currentTarget.value as keyof typeof SOURCES);
-              forget();
-            }}
-          >
-            {Object.entries(SOURCES).map(([name, label]) => (
-              <option key={name} value={name}>
-                {label}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label class="field">
-          <span>Computes on</span>
-          <select
-            value={backend}
-            disabled={!idle}
-            onChange={(event) => {
-              setBackend(event.currentTarget.value as How['backend']);
-              forget();
-            }}
-          >
-            {Object.entries(BACKENDS).map(([name, label]) => (
-              <option key={name} value={name}>
-                {label}
-              </option>
-            ))}
-          </select>
-        </label>
+        <Choice
+          label="From"
+          value={kind}
+          of={SOURCES}
+          disabled={!idle}
+          onChange={(next) => {
+            setKind(next);
+            forget();
+          }}
+        />
+        <Choice
+          label="Computes on"
+          value={backend}
+          of={BACKENDS}
+          disabled={!idle}
+          onChange={(next) => {
+            setBackend(next);
+            forget();
+          }}
+        />
         <Field
           label="Context, in tokens"
           value={context}

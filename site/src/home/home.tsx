@@ -6,6 +6,7 @@ import { render } from 'preact';
 import { useAddressNumber } from '../shared/address.js';
 import { Code } from '../shared/copy.js';
 import { PairDials } from '../shared/pair-dials.js';
+import { Slider } from '../shared/slider.js';
 import { BASE } from '../shell/base.js';
 
 const HEAD_DIM = 16;
@@ -39,18 +40,7 @@ function Home() {
         </p>
       </div>
       <section class="home-figure" aria-label="A head that turns">
-        <label class="field">
-          <span>
-            Drag the position: <b>{at}</b>
-          </span>
-          <input
-            type="range"
-            min={0}
-            max={LAST}
-            value={at}
-            onInput={(event) => setPosition(event.currentTarget.valueAsNumber)}
-          />
-        </label>
+        <Slider label="Drag the position:" value={at} min={0} max={LAST} onInput={setPosition} />
         <div class="home-pairings">
           <div>
             <h2>half: dimensions j and j + {HEAD_DIM / 2} turn together</h2>

@@ -11,36 +11,10 @@ import { Chart } from '../shared/chart.js';
 import { Failure } from '../shared/failure.js';
 import { PairDials } from '../shared/pair-dials.js';
 import { rotated } from '../shared/rotate.js';
+import { Slider } from '../shared/slider.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
 import type { Babble } from './babble.worker.js';
-
-function Range(props: {
-  readonly label: string;
-  readonly value: number;
-  readonly min?: number;
-  readonly max: number;
-  readonly step?: number;
-  readonly words?: string;
-  readonly onChange: (value: number) => void;
-}) {
-  const { label, value, min = 0, max, step = 1, words, onChange } = props;
-  return (
-    <label class="field">
-      <span>
-        {label}: <b>{words ?? value}</b>
-      </span>
-      <input
-        type="range"
-        min={min}
-        max={max}
-        step={step}
-        value={value}
-        onInput={(event) => onChange(event.currentTarget.valueAsNumber)}
-      />
-    </label>
-  );
-}
 
 /** Two vectors of one pair, as a query and a key have them. */
 const Q = Float64Array.of(0.9, 0.25);
@@ -80,8 +54,8 @@ function Distance() {
           {arrow(k, 'k')}
         </svg>
         <div>
-          <Range label="Position of q" value={m} max={60} onChange={setM} />
-          <Range label="Position of k" value={n} max={60} onChange={setN} />
+          <Slider label="Position of q" value={m} min={0} max={60} onInput={setM} />
+          <Slider label="Position of k" value={n} min={0} max={60} onInput={setN} />
           <div class="actions">
             <button type="button" disabled={m === 0 || n === 0} onClick={() => move(-1)}>
               Both one back
@@ -109,7 +83,7 @@ function Pairings() {
   const [position, setPosition] = useState(3);
   return (
     <figure>
-      <Range label="Position" value={position} max={64} onChange={setPosition} />
+      <Slider label="Position" value={position} min={0} max={64} onInput={setPosition} />
       <div class="learn-pairings">
         <div>
           <h3>half</h3>
@@ -220,16 +194,16 @@ function Wavelengths() {
   return (
     <figure>
       <div class="fields">
-        <Range
+        <Slider
           label="Base"
           value={exponent}
           min={3}
           max={7}
           step={0.1}
           words={base.toLocaleString('en')}
-          onChange={setExponent}
+          onInput={setExponent}
         />
-        <Range label="Context" value={power} min={8} max={20} words={`${tokens(context)} tokens`} onChange={setPower} />
+        <Slider label="Context" value={power} min={8} max={20} words={`${tokens(context)} tokens`} onInput={setPower} />
       </div>
       <Chart
         x={x}
@@ -278,13 +252,13 @@ function Scalings() {
   }, [factor]);
   return (
     <figure>
-      <Range
+      <Slider
         label="Factor"
         value={factor}
         min={1}
         max={32}
         words={`${factor}, for ${tokens(ORIGINAL * factor)} tokens`}
-        onChange={setFactor}
+        onInput={setFactor}
       />
       <Chart
         x={x}

@@ -4,6 +4,7 @@ import './museum.css';
 import { render } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { useAddress } from '../shared/address.js';
+import { Choice } from '../shared/choice.js';
 import { useTheme } from '../shared/colors.js';
 import { Failure } from '../shared/failure.js';
 import { drawHeat } from '../shared/heat-map.js';
@@ -27,6 +28,9 @@ const STEPS: Readonly<Record<string, readonly string[]>> = {
   norm: ['normalise'],
   'whole heads': ['rotate', 'head', 'all'],
 };
+/** Nothing is chosen. */
+const ALL = ['', 'all'] as const;
+
 const short = (value: number): string => (Number.isFinite(value) ? String(Number(value.toPrecision(2))) : 'infinity');
 const percent = (share: number): string => {
   if (share === 0) return 'no element is off by 1 % or more';
@@ -157,39 +161,19 @@ function Museum() {
             onInput={(event) => setText(event.currentTarget.value)}
           />
         </label>
-        <label class="field">
-          <span>Kind</span>
-          <select value={cause} onChange={(event) => setCause(event.currentTarget.value)}>
-            <option value="">all</option>
-            {causes.map(([letter, words]) => (
-              <option key={letter} value={letter}>
-                {letter}: {words}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label class="field">
-          <span>Step that it gets wrong</span>
-          <select value={step} onChange={(event) => setStep(event.currentTarget.value)}>
-            <option value="">all</option>
-            {Object.keys(STEPS).map((name) => (
-              <option key={name} value={name}>
-                {name}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label class="field">
-          <span>Project that reported it</span>
-          <select value={peer} onChange={(event) => setPeer(event.currentTarget.value)}>
-            <option value="">all</option>
-            {peers.map(([name, count]) => (
-              <option key={name} value={name}>
-                {name} ({count})
-              </option>
-            ))}
-          </select>
-        </label>
+        <Choice
+          label="Kind"
+          value={cause}
+          of={[ALL, ...causes.map(([letter, words]) => [letter, `${letter}: ${words}`] as const)]}
+          onChange={setCause}
+        />
+        <Choice label="Step that it gets wrong" value={step} of={[ALL, ...Object.keys(STEPS)]} onChange={setStep} />
+        <Choice
+          label="Project that reported it"
+          value={peer}
+          of={[ALL, ...peers.map(([name, count]) => [name, `${name} (${count})`] as const)]}
+          onChange={setPeer}
+        />
       </div>
       <Failure error={failure} next="Load the page again." />
       <p role="status" class="muted">

@@ -1,4 +1,4 @@
-/** A heat map on a canvas: a cell a value, and the value under the pointer in words. @module */
+/** A heat map on a canvas: a cell a value, and the value under the pointer or the arrow keys in words. @module */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { color, useTheme } from './colors.js';
 
@@ -28,6 +28,14 @@ const RAMPS: Readonly<Record<HeatScale, readonly (readonly [number, number, numb
     [235, 150, 110],
     [190, 50, 40],
   ],
+};
+
+/** Rows and columns that a key goes on. */
+const ARROWS: Readonly<Record<string, readonly [number, number]>> = {
+  ArrowUp: [-1, 0],
+  ArrowDown: [1, 0],
+  ArrowLeft: [0, -1],
+  ArrowRight: [0, 1],
 };
 
 function rampAt(ramp: (typeof RAMPS)[HeatScale], t: number): readonly [number, number, number] {
@@ -83,6 +91,7 @@ export function HeatMap(props: {
   const { values, rows, columns, scale, limit } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
   const [words, setWords] = useState('');
+  const cell = useRef<readonly [row: number, column: number]>([0, 0]);
   const theme = useTheme();
   useEffect(() => {
     drawHeat(canvas.current!, { values, rows, columns, scale, ...(limit !== undefined && { limit }) });
@@ -93,6 +102,19 @@ export function HeatMap(props: {
       Math.min(count - 1, Math.max(0, Math.floor((from / size) * count)));
     return [at(event.clientY - box.top, box.height, rows), at(event.clientX - box.left, box.width, columns)];
   };
+  const show = (row: number, column: number): void => {
+    cell.current = [row, column];
+    setWords(props.wordsOf(row, column, values[row * columns + column]!));
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const [down, right] = ARROWS[event.key] ?? [0, 0];
+    const [row, column] = cell.current;
+    if (event.key === 'Enter') props.onCell?.(row, column);
+    else if (down !== 0 || right !== 0)
+      show(Math.min(rows - 1, Math.max(0, row + down)), Math.min(columns - 1, Math.max(0, column + right)));
+    else return;
+    event.preventDefault();
+  };
   return (
     <>
       <canvas
@@ -102,13 +124,14 @@ export function HeatMap(props: {
         height={rows}
         role="img"
         aria-label={props.label}
-        onPointerMove={(event) => {
-          const [row, column] = cellAt(event);
-          setWords(props.wordsOf(row, column, values[row * columns + column]!));
-        }}
+        tabIndex={0}
+        onKeyDown={onKeyDown}
+        onPointerMove={(event) => show(...cellAt(event))}
         onClick={(event) => props.onCell?.(...cellAt(event))}
       />
-      <p class="mono heat-words">{words || 'Point at a cell to read it.'}</p>
+      <p class="mono heat-words" role="status">
+        {words || 'Point at a cell to read it, or go there with the arrow keys.'}
+      </p>
     </>
   );
 }

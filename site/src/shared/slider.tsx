@@ -11,10 +11,11 @@ export function Slider(props: {
   readonly value: number;
   readonly min: number;
   readonly max: number;
+  readonly step?: number;
   readonly words?: string;
   readonly onInput: (value: number) => void;
 }) {
-  const { label, value, min, max, words = String(value), onInput } = props;
+  const { label, value, min, max, step, words = String(value), onInput } = props;
   const id = useId();
   return (
     // A label around both would name the <output>, and leave the slider without a name.
@@ -27,6 +28,7 @@ export function Slider(props: {
         type="range"
         min={min}
         max={max}
+        step={step}
         value={value}
         aria-valuetext={words}
         onInput={(event) => onInput(event.currentTarget.valueAsNumber)}
