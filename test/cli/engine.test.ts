@@ -44,6 +44,8 @@ describe('generate --engine', () => {
     refused(/--cache: the name is empty/, '--engine', 'onnxruntime', '--cache', '');
     const dtype = /--cache-dtype: ONNX Runtime has f32\. Leave it out, or use --engine kernels\./;
     refused(dtype, '--engine', 'onnxruntime', '--cache-dtype', 'f16');
+    const activations = /--activations: ONNX Runtime has f32\. Leave it out, or use --engine kernels\./;
+    refused(activations, '--engine', 'onnxruntime', '--activations', 'q8');
     refused(
       /-t: expected an integer in \[1, 16\], got "?99"?\. 16 is the most\.\n/,
       '--engine',
@@ -113,6 +115,10 @@ describe('--engine auto', () => {
     assert.match(said, /^on our kernels: ONNX Runtime would take \d+ MiB for the weights, and they take \d+ MiB\n$/);
     assert.deepEqual(await taken({}, await claiming(2)), ['cpu', '']);
     assert.match((await taken({ engine: 'auto', cacheDtype: 'f16' }, await claiming(1)))[1], /in f32, not f16/);
+    assert.match(
+      (await taken({ engine: 'auto', activations: 'q8' }, await claiming(1)))[1],
+      /does not round activations/,
+    );
   });
 
   test('goes on with our kernels where the cache cannot be written, and says why', { skip }, async () => {

@@ -179,6 +179,11 @@ describe('generate', () => {
       ['x', '--cache-dtype', 'q8_0'],
       /^ropewalk: generate: --cache-dtype: expected f32, f16 or bf16/,
     ],
+    [
+      'activations that are none',
+      ['x', '--activations', 'q4'],
+      /^ropewalk: generate: --activations: expected f32 or q8, got "q4"/,
+    ],
     // These are refused before a model, however large, is read.
     [
       'an empty stop',

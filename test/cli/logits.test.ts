@@ -72,6 +72,7 @@ describe('logits', () => {
     for (const name of ['i64.npy', 'u8.npy']) assert.deepEqual(bytes('--tokens', name), first, name);
     assert.deepEqual(bytes('--tokens', 'tokens.npy', '-t', '2', '-c', '6', '--cache-dtype', 'f32'), first);
     assert.notDeepEqual(bytes('--tokens', 'tokens.npy', '--cache-dtype', 'f16'), first);
+    assert.deepEqual(bytes('--tokens', 'tokens.npy', '--activations', 'q8'), first, 'its weights are f32');
     bytes('--tokens', 'tokens.npy', '--backend', 'reference');
     assert.equal(run('compare-logits', 'want.npy', 'same.npy').status, 0);
   });

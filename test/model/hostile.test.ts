@@ -199,12 +199,22 @@ const CALLS: Record<
       const callbacks = { onMemory() {}, onProgress() {}, availableBytes: () => 1e9 };
       return [
         files,
-        { backend: rw, tokenizer, context: 8, cacheDtype: 'f32', widenTo: 'f32', where: 'm', signal, ...callbacks },
+        {
+          backend: rw,
+          tokenizer,
+          context: 8,
+          cacheDtype: 'f32',
+          widenTo: 'f32',
+          activations: 'f32',
+          where: 'm',
+          signal,
+          ...callbacks,
+        },
       ];
     },
     1,
   ],
-  kernelEngine: [kernelEngine, () => [{ backend: rw, widenTo: 'f32' }]],
+  kernelEngine: [kernelEngine, () => [{ backend: rw, widenTo: 'f32', activations: 'f32' }]],
   mebibytes: [mebibytes, () => [2 ** 20]],
   loadModelFolder: [loadModelFolder, () => ['nowhere', {}]],
   loadModelFile: [loadModelFile, () => ['nowhere.gguf', {}]],

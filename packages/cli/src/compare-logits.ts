@@ -40,7 +40,7 @@ export async function compareLogits(a: string, b: string, options: CompareLogits
   for (const path of models) await checkModelPath(path);
   if (models.length === 0)
     flags.refuseAny(
-      ['tokens', 'prompt', 'file', 'positions', 'backend', 'threads', 'context', 'cacheDtype'],
+      ['tokens', 'prompt', 'file', 'positions', 'backend', 'threads', 'context', 'cacheDtype', 'activations'],
       'it is about a model, and both A and B are .npy files. Leave it out.',
     );
   const seen = models.length > 0 ? await readSeen('compare-logits', options) : undefined;

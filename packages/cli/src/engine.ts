@@ -1,7 +1,7 @@
 /** `--engine`: whether a model runs on our kernels or in ONNX Runtime, and what stderr says about it. @module */
 import { type Engine, type EngineModel, kernelEngine, mebibytes } from '@ropewalk/model';
 import { type ErrorCode, RopewalkError } from 'ropewalk';
-import { fail } from 'ropewalk/backend';
+import { ACTIVATIONS, fail } from 'ropewalk/backend';
 import { Flags, type Texts } from './options.js';
 import type { ModelRunOptions } from './run-model.js';
 
@@ -43,7 +43,10 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
         say(`wrote the weights for ONNX Runtime in ${seconds.toFixed(1)} s (${mebibytes(sizeBytes)} in ${folder})`),
     });
   };
+  const activations = flags.word('activations', ACTIVATIONS);
   if (name === 'onnxruntime') {
+    if (activations !== 'f32')
+      flags.refuseAny(['activations'], 'ONNX Runtime has f32. Leave it out, or use --engine kernels.', 'UNSUPPORTED');
     if (options.cacheDtype !== 'f32')
       flags.refuseAny(['cacheDtype'], 'ONNX Runtime has f32. Leave it out, or use --engine kernels.', 'UNSUPPORTED');
     return open();
@@ -53,14 +56,15 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
     async open(describe) {
       const onKernels = (why: string): Promise<EngineModel> => {
         if (asked) say(`on our kernels: ${why}`);
-        return kernelEngine({ threads }).open(describe);
+        return kernelEngine({ threads, activations }).open(describe);
       };
       const held = (weights: ReturnType<typeof describe>['weights']): number =>
         weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
       const usual = held(describe({}).weights);
-      if (usual < SMALL_BYTES) return kernelEngine({ threads }).open(describe); // nobody would expect another
+      if (usual < SMALL_BYTES) return kernelEngine({ threads, activations }).open(describe); // nobody would expect another
       if (options.cacheDtype !== undefined && options.cacheDtype !== 'f32')
         return onKernels(`ONNX Runtime keeps keys and values in f32, not ${options.cacheDtype}`);
+      if (activations === 'q8') return onKernels('ONNX Runtime does not round activations to 8 bits');
       const widened = held(describe({ formats: ['q8_0', 'q4_0'] }).weights);
       if (widened > 1.25 * usual)
         return onKernels(
@@ -74,7 +78,7 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
         say('on ONNX Runtime: --engine auto takes it where it is installed; --engine kernels does not');
         return orElse(opened, (why) => {
           say(`not on ONNX Runtime, but on our kernels: ${why}`);
-          return kernelEngine({ threads }).open(describe);
+          return kernelEngine({ threads, activations }).open(describe);
         });
       } catch (error) {
         if (error instanceof RopewalkError && error.code === ('UNSUPPORTED' satisfies ErrorCode))

@@ -420,6 +420,10 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
         `tokens that fit in the KV cache, at most the model's own context; ${usual} unless given. LongRoPE depends on it`,
       )
       .option('--cache-dtype <dtype>', 'of the KV cache: f32 (default), f16 or bf16')
+      .option(
+        '--activations <how>',
+        'f32 (default), or q8: rounded to 8 bits beside weights in blocks, as llama.cpp does; faster, on cpu',
+      )
       .option(...JSON_OBJECT);
   const withModel = (command: Command, usual: string): Command =>
     running(

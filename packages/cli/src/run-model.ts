@@ -10,7 +10,8 @@ import { Flags, type Switches, type Texts } from './options.js';
 import { openPercentBar, type PercentBar } from './output.js';
 
 /** Options that say which model, and on what. */
-export type ModelRunOptions = Texts<'model' | 'backend' | 'threads' | 'context' | 'cacheDtype'> & Switches<'json'>;
+export type ModelRunOptions = Texts<'model' | 'backend' | 'threads' | 'context' | 'cacheDtype' | 'activations'> &
+  Switches<'json'>;
 
 /** Opens an engine with so many threads; undefined for our kernels. */
 type Chosen = (threads: number | undefined) => Promise<Engine | undefined>;
@@ -54,6 +55,7 @@ export async function loadForCommand(
     threads: engine ? undefined : threads,
     context: more.context ?? flags.number('context'),
     cacheDtype: flags.text('cacheDtype') as 'f32', // loadModel refuses others
+    activations: engine ? undefined : (flags.text('activations') as 'f32'), // loadModel refuses others
     backend: engine ? undefined : await backendOf(options.backend),
     signal,
     tokenizer: more.tokenizer,

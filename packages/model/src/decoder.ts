@@ -9,6 +9,7 @@
  *   arXiv:2505.09388 (Qwen3)
  */
 import {
+  type Activations,
   bindRopeParts,
   planAdd,
   planEmbedding,
@@ -40,6 +41,8 @@ export interface Decoder {
   readonly config: DecoderConfig;
   readonly weights: Weights;
   readonly scratch: Scratch;
+  /** How products with blocks take what they multiply. */
+  readonly activations: Activations;
 }
 
 /**
@@ -95,7 +98,7 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
 type Step = ReturnType<typeof stepOf>;
 
 function stepOf(
-  { runner, config, scratch }: Decoder,
+  { runner, config, scratch, activations }: Decoder,
   cache: KvCache,
   batch: number,
   positions: Int32Array | undefined,
@@ -107,6 +110,7 @@ function stepOf(
   return {
     runner,
     config,
+    activations,
     cache,
     batch,
     past: cache.length,
@@ -125,7 +129,7 @@ function stepOf(
       return out;
     },
     linear(input: Tensor<'f32'>, { weight, bias }: Linear, out: Tensor<'f32'>): Tensor<'f32'> {
-      runner.run(planLinear(input, weight, bias, out));
+      runner.run(planLinear(input, weight, bias, out, { activations }));
       return out;
     },
     /** Multiplies each head by its own matrix: `[t, n, k]` → `[t, n, rows]`. */
@@ -133,7 +137,7 @@ function stepOf(
       headOrder ??= Int32Array.from({ length: batch * numHeads }, (_, i) => i % numHeads);
       const order = tensorFrom(headOrder, { shape: [batch, numHeads] });
       const shaped = out.rank === 3 ? out : out.view([batch, numHeads, weight.shape[1]!]);
-      runner.run(planExpertLinear(heads, weight, order, shaped));
+      runner.run(planExpertLinear(heads, weight, order, shaped, { activations }));
     },
     /** The activation of a feed-forward block; the result is in `up`. */
     activate(gate: Tensor<'f32'> | undefined, up: Tensor<'f32'>): Tensor<'f32'> {
@@ -259,7 +263,7 @@ function dense(
 
 /** The experts that the router chooses for each token, and the expert that every token has: `[t, h]` → `[t, h]`. */
 function mixtureOfExperts(step: Step, w: LayerWeights, input: Tensor<'f32'>): Tensor<'f32'> {
-  const { runner, config, batch, rows } = step;
+  const { runner, config, activations, batch, rows } = step;
   const { used, width, route, sharedWidth } = config.experts!;
   const { indices, chosen: weights, routed } = rows;
   const logits = step.linear(input, w.router!, rows.routerLogits); // [t, e]
@@ -267,7 +271,7 @@ function mixtureOfExperts(step: Step, w: LayerWeights, input: Tensor<'f32'>): Te
   const inner = (row: Tensor<'f32'>): Tensor<'f32'> => row.slice(1, 0, used * width).view([batch, used, width]);
   const [gate, up] = [inner(rows.gate), inner(rows.up)];
   const expert = (from: Tensor<'f32'>, { weight, bias }: Linear, to: Tensor<'f32'>, sum?: Tensor<'f32'>): void =>
-    runner.run(planExpertLinear(from, weight, indices, to, { bias, weights: sum }));
+    runner.run(planExpertLinear(from, weight, indices, to, { bias, weights: sum, activations }));
   expert(input, w.expertGate!, gate);
   expert(input, w.expertUp!, up);
   expert(step.activate(gate, up), w.expertDown!, routed, weights); // [t, h]
@@ -297,10 +301,10 @@ export function finalNorm({ runner, config, weights, scratch }: Decoder, x: Tens
 
 /** The head: `[r, h]`, at most {@link logitRows} rows → `[r, vocab]`, a view of the scratch memory. */
 export function logitsOf(decoder: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
-  const { runner, config, weights, scratch } = decoder;
+  const { runner, config, weights, scratch, activations } = decoder;
   const { logitScale, logitSoftcap: softcap } = config;
   const logits = scratch.logits(x.shape[0]!);
-  runner.run(planLinear(finalNorm(decoder, x), weights.head, undefined, logits));
+  runner.run(planLinear(finalNorm(decoder, x), weights.head, undefined, logits, { activations }));
   if (logitScale !== 1 || softcap !== undefined) runner.run(planScale(logits, logitScale, logits, { softcap }));
   return logits;
 }

@@ -1,6 +1,6 @@
 /** The engine that needs nothing else: the forward pass on a backend of Ropewalk's operators. @module */
-import { type BackendOptions, Ropewalk, type RopewalkOptions, ropewalk } from 'ropewalk';
-import { reading, readOptions } from 'ropewalk/backend';
+import { type Activations, type BackendOptions, Ropewalk, type RopewalkOptions, ropewalk } from 'ropewalk';
+import { ACTIVATIONS, fail, reading, readName, readOptions } from 'ropewalk/backend';
 import { type Decoder, finalNorm, forward, logitsOf, Scratch } from './decoder.js';
 import type { Describe, ModelDescription } from './description.js';
 import type { Engine, EngineModel, LoadingOptions, Sequence, Wanted } from './engine.js';
@@ -20,17 +20,24 @@ export interface KernelOptions extends BackendOptions {
    * thousandth of the largest.
    */
   readonly widenTo?: WidenTo;
+  /**
+   * `q8` rounds what is multiplied by matrices in blocks to 8 bits, as llama.cpp does: on cpu a prompt is then half
+   * again as fast or more, and logits move by about a hundredth of the largest. `f32`, the default, rounds nothing. See
+   * `linear` of ropewalk.
+   */
+  readonly activations?: Activations;
 }
 
 /**
  * The engine that loadModel takes unless it is given one.
  *
  * @param given - backend, threads, memory
- * @throws {RopewalkError} RANGE for a backend that is none
+ * @throws {RopewalkError} RANGE for a backend that is none; UNSUPPORTED, when the model is opened, for activations that it
+ *   cannot round
  * @example const engine = kernelEngine({ backend: 'cpu', threads: 2 });
  */
 export function kernelEngine(given: KernelOptions = {}): Engine {
-  const { backend, widenTo, ...options } = readOptions(given, 'kernelEngine: options');
+  const { backend, widenTo, activations = 'f32', ...options } = readOptions(given, 'kernelEngine: options');
   const shared = openedBackend(backend);
   return {
     name: 'kernels',
@@ -40,7 +47,15 @@ export function kernelEngine(given: KernelOptions = {}): Engine {
         if (!shared) rw.dispose();
       };
       try {
-        return new KernelModel(rw, describe({ widenTo, formats: rw.capabilities().blockFormats ?? [] }), free);
+        const { blockFormats = [], activations: known = ['f32'] } = rw.capabilities();
+        readName(activations, ACTIVATIONS, 'loadModel: activations');
+        if (!known.includes(activations))
+          fail(
+            'UNSUPPORTED',
+            'loadModel: activations',
+            `${rw.name} does not round them. Use cpu, or leave them at f32.`,
+          );
+        return new KernelModel(rw, describe({ widenTo, formats: blockFormats }), activations, free);
       } catch (error) {
         free();
         throw error;
@@ -58,15 +73,17 @@ function openedBackend(given: KernelOptions['backend']): Ropewalk | undefined {
 class KernelModel implements EngineModel {
   readonly description: ModelDescription;
   readonly #rw: Ropewalk;
+  readonly #activations: Activations;
   readonly #free: () => void;
   readonly #loaded = new Map<string, Weight>();
   readonly #scratch: Scratch;
   #decoder: Decoder | undefined;
 
   /** @param free - gives the backend back */
-  constructor(rw: Ropewalk, description: ModelDescription, free: () => void) {
+  constructor(rw: Ropewalk, description: ModelDescription, activations: Activations, free: () => void) {
     this.description = description;
     this.#rw = rw;
+    this.#activations = activations;
     this.#free = free;
     this.#scratch = new Scratch(rw, description.config);
   }
@@ -95,7 +112,7 @@ class KernelModel implements EngineModel {
     await loadWeights(this.#rw, this.description, this.#loaded, options);
     const { config } = this.description;
     const weights = assembleWeights(config, this.#loaded);
-    this.#decoder = { runner: this.#rw, config, weights, scratch: this.#scratch };
+    this.#decoder = { runner: this.#rw, config, weights, scratch: this.#scratch, activations: this.#activations };
   }
 
   openSequence(session: Required<SessionOptions>): Sequence {

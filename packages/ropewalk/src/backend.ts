@@ -47,7 +47,7 @@ export {
   MAX_THREADS,
 } from './backends/backend.js';
 export { whyNotFloatCaches } from './backends/caches.js';
-export { tensorsOf, whyFloat64 } from './backends/float64.js';
+export { ROUNDED, roundsActivations, tensorsOf, whyFloat64 } from './backends/float64.js';
 export { hostMemory } from './backends/host-memory.js';
 export {
   checkBytes,
@@ -98,6 +98,7 @@ export {
   systemSentence,
 } from './core/text.js';
 export { checkApart, checkDims, checkDtype, checkFloat, checkOutput, isHalf } from './ops/checks.js';
+export { ACTIVATIONS } from './ops/linear.js';
 export { checkPlan, type OpName, type OpPlan, unknownPlan } from './ops/op-plan.js';
 export { type PairAxes, sharePairs } from './ops/rope/axes.js';
 export { dynamicNtkBase, yarnMagnitude, yarnRampEdges } from './ops/rope/frequencies.js';

@@ -45,7 +45,7 @@ export { type EmbeddingPlan, planEmbedding } from './ops/embedding.js';
 export { type ExpertLinearOptions, type ExpertLinearPlan, planExpertLinear } from './ops/expert-linear.js';
 export { type GegluPlan, type GeluOptions, type GeluPlan, planGeglu, planGelu } from './ops/gelu.js';
 export { type LayerNormPlan, planLayerNorm } from './ops/layer-norm.js';
-export { type LinearPlan, planLinear } from './ops/linear.js';
+export { type Activations, type LinearOptions, type LinearPlan, planLinear } from './ops/linear.js';
 export type { OpName, OpPlan } from './ops/op-plan.js';
 export { planRearrange, type RearrangePlan } from './ops/rearrange.js';
 export { planRmsNorm, type RmsNormPlan } from './ops/rms-norm.js';

@@ -8,6 +8,7 @@ import { hostMemory } from './backends/host-memory.js';
 import { readOptions } from './core/arguments.js';
 import { BLOCK_FORMAT_NAMES } from './core/block-formats.js';
 import { fail, refuse } from './core/errors.js';
+import { ACTIVATIONS } from './ops/linear.js';
 import type { OpPlan } from './ops/op-plan.js';
 
 const cpu: BackendEntry = {
@@ -45,6 +46,7 @@ const reference: BackendEntry = {
         description: 'float64 on one thread of plain TypeScript: the oracle, exact and slow',
         dtypes: ['f64', 'f32', 'f16', 'bf16'],
         blockFormats: BLOCK_FORMAT_NAMES,
+        activations: ACTIVATIONS,
         threads: 1,
         notTaken: passedOver,
       }),

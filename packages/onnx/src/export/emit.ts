@@ -11,10 +11,12 @@
 import { type BlockTensor, type FloatDtype, isBlocks, type OpPlan, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
 import {
   checkPlan,
+  ROUNDED,
   reading,
   readName,
   readOptions,
   refuse,
+  roundsActivations,
   unknownPlan,
   walk,
   whyNotFloatCaches,
@@ -57,6 +59,7 @@ export function emitPlan(b: GraphBuilder, plan: OpPlan, options: EmitOptions): E
 function emit(g: PlanGraph, plan: OpPlan): string | undefined {
   if ('weight' in plan && isBlocks(plan.weight) && !GRAPH_FORMATS.includes(plan.weight.format))
     return `there are graphs for weights in ${GRAPH_FORMATS.join(' and ')}, not yet in ${plan.weight.format}`;
+  if (roundsActivations(plan)) return ROUNDED;
   const cache = whyNotFloatCaches(plan);
   if (cache !== undefined) return `${cache}, for which there are no graphs yet`;
   switch (plan.op) {

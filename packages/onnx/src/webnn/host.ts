@@ -32,6 +32,7 @@ import {
   type Layout,
   readName,
   readOptions,
+  roundsActivations,
   whyFloat64,
 } from 'ropewalk/backend';
 import { denseLayout, type Prepared, prepare, type Source, withDenseStandIns } from '../backend/graph.js';
@@ -165,7 +166,10 @@ export class WebnnBackend implements Backend {
     this.#queue.checkOpen();
     const prepared = this.#prepare(plan);
     const { op } = plan;
-    if (prepared.whyNot !== undefined) fail('UNSUPPORTED', `webnn: ${op}`, `${prepared.whyNot}. Use cpu or webgpu.`);
+    if (prepared.whyNot !== undefined) {
+      const next = roundsActivations(plan) ? 'Use cpu.' : 'Use cpu or webgpu.';
+      fail('UNSUPPORTED', `webnn: ${op}`, `${prepared.whyNot}. ${next}`);
+    }
     const { nodes, move } = prepared;
     for (const target of prepared.outputs) this.#queue.checkOutput(target, op);
     if (move) this.#move(op, move);

@@ -8,6 +8,7 @@
 import type { BlockFormat } from '../core/block-formats.js';
 import type { Dtype, FloatDtype } from '../core/dtypes.js';
 import type { Tensor } from '../core/tensor.js';
+import type { Activations } from '../ops/linear.js';
 import type { Runner } from '../ops/runner.js';
 
 /** What a backend found when it opened: which path runs, and why not a faster one. */
@@ -19,6 +20,8 @@ export interface Capabilities {
   readonly dtypes: readonly FloatDtype[];
   /** Block formats that weights may have, which a loader need not widen; none unless given. */
   readonly blockFormats?: readonly BlockFormat[];
+  /** How `linear` beside blocks may take activations; f32 alone unless given. */
+  readonly activations?: readonly Activations[];
   /** Threads that compute; 0 where a GPU does. */
   readonly threads: number;
   /** Bytes that tensors may take, where the backend knows: all together from now on, and one by itself. */

@@ -17,15 +17,26 @@ function fitsF32(factor: number): boolean {
  *
  * @param plan - a validated plan
  * @param formats - the block formats that the backend reads; all unless given
+ * @param rounds - it can round activations; it cannot unless given
  */
-export function whyFloat64(plan: OpPlan, formats?: readonly BlockFormat[]): string | undefined {
+export function whyFloat64(plan: OpPlan, formats?: readonly BlockFormat[], rounds = false): string | undefined {
   if (formats && 'weight' in plan && isBlocks(plan.weight) && !formats.includes(plan.weight.format))
     return `weights in ${plan.weight.format} have no kernel yet`;
+  if (!rounds && roundsActivations(plan)) return ROUNDED;
   if (usesFloat64(plan)) return 'f64 runs on the reference: the kernels compute in f32';
   const what = tooWide(plan);
   if (what !== undefined) return `${what} is outside the range of f32, in which the kernels compute`;
   if (largestEps(plan) > LARGEST_EPS) return 'eps is outside the range of f32, in which the kernels compute';
   return undefined;
+}
+
+/** Why other backends than cpu and the reference refuse a plan that rounds activations. */
+export const ROUNDED =
+  "activations: 'q8' has kernels on cpu alone; without it this backend computes the call from f32 activations";
+
+/** Says whether a plan rounds its activations to 8 bits. */
+export function roundsActivations(plan: OpPlan): boolean {
+  return 'activations' in plan && plan.activations === 'q8' && isBlocks(plan.weight);
 }
 
 /** The number of a plan that does not fit, if there is one. */

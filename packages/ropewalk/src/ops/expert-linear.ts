@@ -14,9 +14,10 @@ import {
   checkOutput,
   checkStored,
 } from './checks.js';
+import { type Activations, type LinearOptions, readActivations } from './linear.js';
 
 /** Options of the experts' linear layer. */
-export interface ExpertLinearOptions {
+export interface ExpertLinearOptions extends LinearOptions {
   /** `[experts, n]`; added to each product before it is weighted. None unless given. */
   readonly bias?: Tensor;
   /** `[tokens, chosen]`: the products of a token are multiplied by these and added up. */
@@ -38,6 +39,7 @@ export interface ExpertLinearPlan {
   readonly weights: Tensor<FloatDtype> | undefined;
   /** `[tokens, chosen, n]`; with weights `[tokens, n]`. */
   readonly out: Tensor<FloatDtype>;
+  readonly activations: Activations;
 }
 
 /**
@@ -52,8 +54,9 @@ export interface ExpertLinearPlan {
  * @param indices - `[tokens, chosen]`, i32
  * @param out - `[tokens, chosen, n]`, or `[tokens, n]` beside weights; the dtype of x; written; shares no memory with
  *   the inputs
- * @param options - bias `[experts, n]`, in the dtypes of weight; weights `[tokens, chosen]`, in x's dtype
- * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
+ * @param options - bias `[experts, n]`, in the dtypes of weight; weights `[tokens, chosen]`, in x's dtype;
+ *   how activations are taken, as in linear
+ * @throws {RopewalkError} SHAPE, DTYPE or ALIAS; UNSUPPORTED for activations that are none
  * @see ggml-org/llama.cpp@de3ff815 src/llama-graph.cpp build_moe_ffn (ggml_mul_mat_id)
  */
 export function planExpertLinear(
@@ -65,6 +68,7 @@ export function planExpertLinear(
 ): ExpertLinearPlan {
   const bias = readField(options, 'bias', 'expert_linear: options');
   const weights = readField(options, 'weights', 'expert_linear: options');
+  const activations = readActivations(options, 'expert_linear: options');
   checkTensor(x, 'expert_linear: x');
   checkWeight(weight, 'expert_linear: weight');
   checkTensor(indices, 'expert_linear: indices');
@@ -97,6 +101,7 @@ export function planExpertLinear(
     indices: indices as Tensor<'i32'>,
     weights: weights as Tensor<FloatDtype> | undefined,
     out,
+    activations,
   });
 }
 

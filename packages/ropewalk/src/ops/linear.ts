@@ -1,9 +1,40 @@
 /** Multiplication by a weight matrix. @module */
+import { readField, readName } from '../core/arguments.js';
 import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
 import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
+
+/** How products with blocks take their activations. */
+export type Activations = (typeof ACTIVATIONS)[number];
+
+/** Their names. */
+export const ACTIVATIONS = ['f32', 'q8'] as const;
+
+/** How a linear layer computes. */
+export interface LinearOptions {
+  /**
+   * `q8` rounds x to 8 bits beside a weight in blocks, as llama.cpp does, which is faster: each 32 neighbours of a row
+   * to d·q, with d = largest magnitude / 127 in f32 and q the integer nearest to x / d, computed in f32, in −127 … 127,
+   * ties to the even one. (llama.cpp rounds d to f16 too, where the smallest and the largest rows are lost.) Products
+   * of those are as exact as others. A row with an element that is no finite f32 is not rounded, nor is x beside other
+   * weights. Unless given `f32`: nothing is rounded. cpu and the reference can; other
+   * backends refuse what rounds, or give it to the reference as they do f64.
+   */
+  readonly activations?: Activations;
+}
+
+/**
+ * Reads how activations are taken.
+ *
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} UNSUPPORTED for another name
+ */
+export function readActivations(options: LinearOptions, where: string): Activations {
+  const activations = readField(options, 'activations', where);
+  return activations === undefined ? 'f32' : readName(activations, ACTIVATIONS, `${where.split(':')[0]}: activations`);
+}
 
 /** A checked linear layer. Frozen. */
 export interface LinearPlan {
@@ -20,6 +51,7 @@ export interface LinearPlan {
   readonly m: number;
   readonly n: number;
   readonly k: number;
+  readonly activations: Activations;
 }
 
 /**
@@ -30,10 +62,18 @@ export interface LinearPlan {
  *   with any dtype of x
  * @param bias - `[n]`, in x's dtype, or in f16 or bf16 where x is f32; or undefined
  * @param out - `[…, n]`, the dtype of x; written; shares no memory with the inputs
- * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
+ * @param options - how activations are taken
+ * @throws {RopewalkError} SHAPE, DTYPE or ALIAS; UNSUPPORTED for activations that are none
  * @see seed document 001, linear
  */
-export function planLinear(x: Tensor, weight: Tensor | BlockTensor, bias: Tensor | undefined, out: Tensor): LinearPlan {
+export function planLinear(
+  x: Tensor,
+  weight: Tensor | BlockTensor,
+  bias: Tensor | undefined,
+  out: Tensor,
+  options: LinearOptions = {},
+): LinearPlan {
+  const activations = readActivations(options, 'linear: options');
   checkTensor(x, 'linear: x');
   checkWeight(weight, 'linear: weight');
   if (x.rank === 0) refuse('SHAPE', 'linear: x', 'at least one dimension', x.shape);
@@ -62,5 +102,6 @@ export function planLinear(x: Tensor, weight: Tensor | BlockTensor, bias: Tensor
     m,
     n,
     k,
+    activations,
   });
 }

@@ -2,6 +2,7 @@
 import { expertOf, isBlocks, readBlocks } from '../core/blocks.js';
 import { type ExpertLinearPlan, readExperts } from '../ops/expert-linear.js';
 import { readAll, writeAll } from './elements.js';
+import { roundActivations } from './rounded.js';
 
 /** Multiplies each row by its experts' matrices: sums in float64, in order of k and of the experts, rounded once. */
 export function expertLinearReference(plan: ExpertLinearPlan): void {
@@ -9,6 +10,7 @@ export function expertLinearReference(plan: ExpertLinearPlan): void {
   const [tokens, chosen] = indices.shape as [number, number];
   const [, n, k] = weight.shape as [number, number, number];
   const xs = readAll(x, 'expert_linear: x'); // [tokens, k] or [tokens, chosen, k]
+  roundActivations(xs, plan);
   const ids = readExperts(plan);
   const biases = bias && readAll(bias, 'expert_linear: bias'); // [experts, n]
   const factors = weights && readAll(weights, 'expert_linear: weights'); // [tokens, chosen]

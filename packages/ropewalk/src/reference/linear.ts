@@ -2,10 +2,13 @@
 import { isBlocks, readBlocks } from '../core/blocks.js';
 import type { LinearPlan } from '../ops/linear.js';
 import { readAll, writeAll } from './elements.js';
+import { roundActivations } from './rounded.js';
 
-/** Computes `out = x·Wᵀ + bias`: sums in float64, in order of k, rounded once. */
-export function linearReference({ x, weight, bias, out, m, n, k }: LinearPlan): void {
+/** Computes `out = x·Wᵀ + bias`: sums in float64, in order of k, rounded once; x is rounded to 8 bits first where asked. */
+export function linearReference(plan: LinearPlan): void {
+  const { x, weight, bias, out, m, n, k } = plan;
   const xs = readAll(x, 'linear: x'); // [m, k]
+  roundActivations(xs, plan);
   const ws = isBlocks(weight) ? readBlocks(weight, 'linear: weight') : readAll(weight, 'linear: weight'); // [n, k]
   const bs = bias ? readAll(bias, 'linear: bias') : new Float64Array(n); // [n]
   const y = new Float64Array(m * n); // [m, n]

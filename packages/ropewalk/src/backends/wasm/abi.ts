@@ -17,7 +17,7 @@ export enum Type {
 /** The kernels, by the number that `run` (assembly/index.ts) takes. */
 export enum Kernel {
   rope, norm, elementwise, rearrange, convert, embedding, embeddingWide, argmax,
-  widenRows, packRows, splitRows, linearFew, linearBlocks, linearMany,
+  widenRows, packRows, splitRows, roundRows, linearFew, linearBlocks, linearMany, linearRounded,
   attentionFew, attentionMany,
   jobs, weighRows,
 }
@@ -154,13 +154,13 @@ export enum RopePart {
   words,
 }
 
-/** Rows of x made ready for linear: widenRows, packRows and splitRows. The walk goes over all rows: x. */
+/** Rows of x made ready for linear: widenRows, packRows, splitRows and roundRows. The walk goes over all rows: x. */
 export enum Rows {
   x, to,
-  /** Of x; of the weights, where rows are split for them. */
+  /** Of x; of the weights, where rows are split or rounded for them. */
   type,
   k, stride,
-  /** Address of i32 row numbers, the rows to read; or 0: all. Not in splitRows. */
+  /** Address of i32 row numbers, the rows to read; or 0: all. Not in splitRows and roundRows. */
   list,
   /** The first row to read, or the first of the list. */
   first,
@@ -171,10 +171,12 @@ export enum Rows {
 
 /** linear. The walk goes over rows: y. */
 export enum Linear {
-  /** Address of dense f32 `[m, k]` beside few rows; of packed rows beside many. */
+  /** Address of dense f32 `[m, k]` beside few rows, and beside rounded ones; of packed rows beside many. */
   x,
-  /** Address of the rows that splitRows wrote; only beside blocks. */
+  /** Address of the rows that splitRows or roundRows wrote; only beside blocks. */
   split,
+  /** Flag: roundRows wrote them. */
+  rounded,
   weight,
   /** From row to row of the weight: elements, or bytes where it is blocks. */
   weightRow,
@@ -185,7 +187,7 @@ export enum Linear {
   /** Rows of x here, and the first row of y that they give. */
   m, first,
   n, k,
-  /** Addresses of i32 row numbers: the rows of x beside few rows, and those of y; or 0: rows as they come. */
+  /** Addresses of i32 row numbers: the rows of x, unless they are packed, and those of y; or 0: rows as they come. */
   xRows, yRows,
   walk,
 }
@@ -256,6 +258,11 @@ export const UNIT = 32;
 export const WIDENED = 256;
 /** What a unit takes: high parts, low parts, the sum of each (i32), the scale, and room that keeps vectors aligned. */
 export const SPLIT_BLOCK = 144;
+/** What a unit takes that roundRows wrote, after a flag as in splitRows: 32 integers of 16 bits, what their sum takes
+ * away, the scale, and room that keeps vectors aligned. */
+export const ROUNDED_BLOCK = 80;
+/** Rows of a tile of linearRounded. */
+export const ROUNDED_ROWS = 4;
 
 /** The job board, which all threads see: the place of each word. */
 export enum Board {

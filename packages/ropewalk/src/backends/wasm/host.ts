@@ -3,6 +3,7 @@ import { BLOCK_FORMAT_NAMES } from '../../core/block-formats.js';
 import { type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { copyBits, denseTensor, hostOf, type Tensor } from '../../core/tensor.js';
+import { ACTIVATIONS } from '../../ops/linear.js';
 import { checkPlan, type OpPlan } from '../../ops/op-plan.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
 import { type Float64Runner, whyFloat64 } from '../float64.js';
@@ -70,6 +71,7 @@ export class CpuBackend implements Backend {
       description: `WebAssembly ${this.#found.simd}, ${threads}${this.#float64 ? '; f64 on the reference' : ''}`,
       dtypes: this.#float64 ? ['f64', 'f32', 'f16', 'bf16'] : ['f32', 'f16', 'bf16'],
       blockFormats: BLOCK_FORMAT_NAMES,
+      activations: ACTIVATIONS,
       threads: pool.threads,
       memory: { availableBytes: memory.limitBytes - HEAP - memory.heldBytes },
       notTaken: pool.whyNot === undefined ? this.#found.notTaken : [...this.#found.notTaken, pool.whyNot],
@@ -105,7 +107,7 @@ export class CpuBackend implements Backend {
 
   whyNot(plan: OpPlan): string | undefined {
     checkPlan(plan);
-    return this.#float64 ? undefined : whyFloat64(plan);
+    return this.#float64 ? undefined : whyFloat64(plan, BLOCK_FORMAT_NAMES, true);
   }
 
   /**
@@ -117,7 +119,7 @@ export class CpuBackend implements Backend {
   run(plan: OpPlan): void {
     this.#checkOpen();
     checkPlan(plan);
-    const why = whyFloat64(plan);
+    const why = whyFloat64(plan, BLOCK_FORMAT_NAMES, true);
     if (why === undefined) runPlan(OPERATORS, plan, new Call(this.launcher));
     else if (this.#float64) this.#float64(plan);
     else fail('UNSUPPORTED', `cpu: ${plan.op}`, `${why}. Give the reference: openCpu(options, runReference).`);

@@ -11,7 +11,9 @@ import { argmax } from './argmax';
 import { attentionFew, attentionMany } from './attention';
 import { convert, embedding, embeddingWide, rearrange } from './copy';
 import { elementwise } from './elementwise';
-import { linearBlocks, linearFew, linearMany, packRows, splitRows, weighRows, widenRows } from './linear';
+import {
+  linearBlocks, linearFew, linearMany, linearRounded, packRows, roundRows, splitRows, weighRows, widenRows,
+} from './linear';
 import { norm } from './norm';
 import { rope } from './rope';
 import { MR } from './tile';
@@ -30,9 +32,11 @@ export function run(kernel: i32, args: usize, from: i32, to: i32, scratch: usize
     case Kernel.widenRows: widenRows(args, from, to); break;
     case Kernel.packRows: packRows(args, from, to); break;
     case Kernel.splitRows: splitRows(args, from, to); break;
+    case Kernel.roundRows: roundRows(args, from, to); break;
     case Kernel.linearFew: linearFew(args, from, to); break;
     case Kernel.linearBlocks: linearBlocks(args, from, to, scratch); break;
     case Kernel.linearMany: linearMany(args, from, to, scratch); break;
+    case Kernel.linearRounded: linearRounded(args, from, to, scratch); break;
     case Kernel.attentionFew: attentionFew(args, from, to, scratch); break;
     case Kernel.attentionMany: attentionMany(args, from, to, scratch); break;
     case Kernel.jobs: jobs(args, from, to, scratch); break;

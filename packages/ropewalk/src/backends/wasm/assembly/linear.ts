@@ -4,14 +4,19 @@
  *
  * Sums are f32, in an order that depends on the shapes alone: not on threads.
  */
-import { KC, Linear, NC, NR, Rows, Type, WeighRows, WIDENED } from '../abi';
+import {
+  KC, Linear, NC, NR, ROUNDED_BLOCK, ROUNDED_ROWS, Rows, SPLIT_HEAD, Type, UNIT, WeighRows, WIDENED,
+} from '../abi';
 import { address, listed, offsetOf, place, word } from './args';
 import {
   absF16, allNumbersF16, bytes, bytesOf, firstFour, lastFour, load1, load1Of, lowerF16, madd, placesF16, readRowOf,
   scaleF16, store1Of, upperF16, widenHigh, widenLow, writeRowOf,
 } from './lanes';
 import { blockBytes, blockShift, isSuper } from './blocks';
-import { dotSplit, dotSuper, splitRow, splitRowBytes, widenBlocks } from './quantised';
+import {
+  dotRounded, dotSplit, dotSuper, multiplyRounded, packBlocks, PACKED_BLOCK, roundedRowBytes, roundRow,
+  splitRow, splitRowBytes, widenBlocks,
+} from './quantised';
 import { MR, multiplyTile, packPanelOf } from './tile';
 
 @inline function sumLanes(v: v128): f32 {
@@ -103,6 +108,12 @@ function dotBlocks(type: i32, row: usize, x: usize, k: i32, scratch: usize): f32
   }
 }
 
+/** The same with a rounded row. */
+@inline function dotTwoRounded(type: i32, row0: usize, row1: usize, rounded: usize, k: i32): v128 {
+  if (type == Type.q8_0) return dotRounded(Type.q8_0, row0, row1, rounded, k >> 5);
+  return dotRounded(Type.q4_0, row0, row1, rounded, k >> 5);
+}
+
 /** The bias of a column of y, or 0. */
 @inline function biasOf(args: usize, column: i32): f32 {
   const bias = address(args, Linear.bias), type = word(args, Linear.biasType);
@@ -154,6 +165,15 @@ export function splitRows(args: usize, from: i32, to: i32): void {
   }
 }
 
+/** Rounds rows `from … to - 1` of x, dense f32, to 8 bits, in place; `type` is that of the weights. */
+export function roundRows(args: usize, from: i32, to: i32): void {
+  const k = word(args, Rows.k), units = k >> 5, rounded = address(args, Rows.to);
+  for (let r = from; r < to; r++) {
+    const row = rounded ? rounded + <usize>r * roundedRowBytes(units) : 0;
+    roundRow(word(args, Rows.type), row, place(address(args, Rows.x), r * k), units);
+  }
+}
+
 /**
  * {@link linearFew} of blocks: unit u is columns u and u + n/2, if there is one. Two rows of W share the loads of x.
  * They are far apart, two long streams: reading neighbours in turns defeats the prefetcher (4.6 GB/s instead of 11, out
@@ -164,17 +184,18 @@ export function splitRows(args: usize, from: i32, to: i32): void {
 export function linearBlocks(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, Linear.weightType), yType = word(args, Linear.yType);
   const m = word(args, Linear.m), k = word(args, Linear.k), n = word(args, Linear.n);
-  const half = (n + 1) >> 1, units = k >> 5;
+  const half = (n + 1) >> 1, units = k >> 5, rounded = word(args, Linear.rounded);
+  const splitBytes = rounded ? roundedRowBytes(units) : splitRowBytes(units);
   const weight = address(args, Linear.weight), rowBytes = weightRowBytes(args);
   for (let u = from; u < to; u++) {
     const other = min(u + half, n - 1), w0 = weight + <usize>u * rowBytes, w1 = weight + <usize>other * rowBytes;
     for (let r = 0; r < m; r++) {
       const row = listed(args, Linear.xRows, r);
-      const split = address(args, Linear.split) + <usize>row * splitRowBytes(units);
+      const split = address(args, Linear.split) + <usize>row * splitBytes;
       const x = place(address(args, Linear.x), row * k);
       let sum0: f32 = NaN, sum1: f32 = NaN;
       if (!load<i32>(split)) {
-        const sums = dotTwo(type, w0, w1, split, k);
+        const sums = rounded ? dotTwoRounded(type, w0, w1, split, k) : dotTwo(type, w0, w1, split, k);
         sum0 = f32x4.extract_lane(sums, 0);
         sum1 = f32x4.extract_lane(sums, 1);
       }
@@ -260,6 +281,54 @@ export function linearMany(args: usize, from: i32, to: i32, scratch: usize): voi
       const step = <usize>word(args, Linear.yStride) * bytesOf(yType);
       for (let c = 0; c < columns; c++) {
         store1Of(yType, y + <usize>c * step, load<f32>(place(sums, r * NC + c)) + biasOf(args, column + c));
+      }
+    }
+  }
+}
+
+/**
+ * {@link linearMany} of rows that {@link roundRows} wrote, and blocks of q8_0 or q4_0.
+ *
+ * @param scratch - as linearMany has it, with rows for whole tiles
+ */
+export function linearRounded(args: usize, from: i32, to: i32, scratch: usize): void {
+  const type = word(args, Linear.weightType), yType = word(args, Linear.yType);
+  const m = word(args, Linear.m), k = word(args, Linear.k), n = word(args, Linear.n), units = k >> 5;
+  const packed = scratch, sums = scratch + KC * NC * 4, panel: usize = (KC / UNIT) * PACKED_BLOCK;
+  const weight = address(args, Linear.weight), rowBytes = weightRowBytes(args);
+  const x = address(args, Linear.split), xBytes = roundedRowBytes(units);
+  for (let u = from; u < to; u++) {
+    const column = u * NC, columns = min(NC, n - column);
+    memory.fill(sums, 0, <usize>((m + ROUNDED_ROWS - 1) / ROUNDED_ROWS * ROUNDED_ROWS * NC) << 2);
+    for (let start = 0; start < units; start += KC / UNIT) {
+      const blocks = min(KC / UNIT, units - start);
+      for (let c = 0; c < columns; c += NR) {
+        const w = weight + <usize>(column + c) * rowBytes + <usize>start * blockBytes(type);
+        packBlocks(type, packed + <usize>(c / NR) * panel, w, rowBytes, min(NR, columns - c), blocks);
+      }
+      const at = x + SPLIT_HEAD + <usize>start * ROUNDED_BLOCK;
+      for (let r = 0; r < m; r += ROUNDED_ROWS) {
+        // A row that is missing is the last once more.
+        const x0 = at + <usize>listed(args, Linear.xRows, r) * xBytes;
+        const x1 = at + <usize>listed(args, Linear.xRows, min(r + 1, m - 1)) * xBytes;
+        const x2 = at + <usize>listed(args, Linear.xRows, min(r + 2, m - 1)) * xBytes;
+        const x3 = at + <usize>listed(args, Linear.xRows, min(r + 3, m - 1)) * xBytes;
+        for (let c = 0; c < columns; c += NR) {
+          const own = packed + <usize>(c / NR) * panel;
+          multiplyRounded(place(sums, r * NC + c), NC * 4, x0, x1, x2, x3, own, blocks);
+        }
+      }
+    }
+    for (let r = 0; r < m; r++) {
+      const y = yAt(args, word(args, Linear.first) + r, column), row = listed(args, Linear.xRows, r);
+      const step = <usize>word(args, Linear.yStride) * bytesOf(yType), special = load<i32>(x + <usize>row * xBytes);
+      for (let c = 0; c < columns; c++) {
+        let sum = load<f32>(place(sums, r * NC + c));
+        if (special || !isFinite<f32>(sum)) {
+          const w = weight + <usize>(column + c) * rowBytes;
+          sum = dotBlocks(type, w, place(address(args, Linear.x), row * k), k, packed);
+        }
+        store1Of(yType, y + <usize>c * step, sum + biasOf(args, column + c));
       }
     }
   }

@@ -1,13 +1,15 @@
 /**
  * Products with weights in ggml's blocks (see blocks.ts). Weights are widened exactly. x stays f32 beside many rows;
  * beside few it is split into two 16-bit integers that keep 31 bits of it (see {@link splitRow}), where ggml rounds it
- * to 8 bits.
+ * to 8 bits. Where the caller asks for that, {@link roundRow} does it too.
  */
-import { SPLIT_BLOCK, SPLIT_HEAD, Type } from '../abi';
+import { NR, ROUNDED_BLOCK, ROUNDED_ROWS, SPLIT_BLOCK, SPLIT_HEAD, Type } from '../abi';
+import { place } from './args';
 import {
-  blockBytes, blockScale, hasOffset, isSuper, offsetScale, sixBits, unitScale, weights,
+  blockBytes, blockScale, hasOffset, isSuper, offsetScale, scale256, sixBits, unitScale, weights,
 } from './blocks';
 import { madd } from './lanes';
+import { addTo, storeTransposed } from './tile';
 
 /** Lanes 0–3 (part 0) to 12–15 (part 3) of 16 signed bytes, as f32. */
 @inline function quarter(bytes: v128, part: i32): v128 {
@@ -242,4 +244,215 @@ const LEAST_E8M0: u32 = 68;
 @inline export function dotSuper(type: i32, row0: usize, row1: usize, x: usize, blocks: i32): v128 {
   const sum = f64x2.replace_lane(f64x2.splat(superRow(type, row0, x, blocks)), 1, superRow(type, row1, x, blocks));
   return f32x4.demote_f64x2_zero(sum);
+}
+
+// Activations rounded to 8 bits: weights of q8_0 and q4_0 are not widened but masked, so that each is 256 times too
+// large, or its x is stored that many times larger, and 32 of them cost four instructions.
+
+/** Bytes of a row of `blocks` rounded blocks. */
+@inline export function roundedRowBytes(blocks: i32): usize {
+  return <usize>(SPLIT_HEAD + blocks * ROUNDED_BLOCK);
+}
+
+/** Says whether products with rounded rows are summed in integers. */
+@inline export function hasRounded(type: i32): bool {
+  return type == Type.q8_0 || type == Type.q4_0;
+}
+
+/** The least scale, but 0, whose products with a weight's are no subnormal numbers, which would lose bits. */
+const LEAST_SCALE: f32 = reinterpret<f32>((127 - 90) << 23);
+
+/**
+ * Rounds a row of f32 in place, each 32 neighbours to d·q with d = largest / 127 and q the integer nearest to x / d, a
+ * tie to the even one. A row with an infinity or a NaN stays as it is.
+ *
+ * @param to - {@link roundedRowBytes} bytes for the integers, as products with `type` read them; 0: none. The row is
+ *   marked where integers cannot stand for it
+ * @param x - f32, dense
+ * @param units - of 32 elements
+ */
+export function roundRow(type: i32, to: usize, x: usize, units: i32): void {
+  const magnitude = i32x4.splat(0x7fffffff), end = x + <usize>(units << 7);
+  let most = i32x4.splat(0);
+  for (let p = x; p < end; p += 16) most = i32x4.max_s(most, v128.and(v128.load(p), magnitude));
+  const special = v128.any_true(i32x4.gt_s(most, i32x4.splat(0x7f7fffff)));
+  if (to) store<i32>(to, special);
+  if (special) return;
+  let at = to + SPLIT_HEAD;
+  for (; x < end; x += 128, at += ROUNDED_BLOCK) {
+    most = i32x4.splat(0);
+    for (let p: usize = 0; p < 128; p += 16) most = i32x4.max_s(most, v128.and(v128.load(x + p), magnitude));
+    const d = reinterpret<f32>(max(
+      max(i32x4.extract_lane(most, 0), i32x4.extract_lane(most, 1)),
+      max(i32x4.extract_lane(most, 2), i32x4.extract_lane(most, 3)),
+    )) / 127;
+    if (d == 0) {
+      memory.fill(x, 0, 128);
+      if (to) memory.fill(at, 0, ROUNDED_BLOCK);
+      continue;
+    }
+    const scale = f32x4.splat(d), highest = f32x4.splat(127), lowest = f32x4.splat(-127);
+    let sums = i32x4.splat(0);
+    for (let half: usize = 0; half < 2; half++) {
+      const p = x + (half << 6);
+      // Beyond 127 only where d is subnormal and so far off.
+      const a = f32x4.pmax(f32x4.pmin(f32x4.nearest(f32x4.div(v128.load(p), scale)), highest), lowest);
+      const b = f32x4.pmax(f32x4.pmin(f32x4.nearest(f32x4.div(v128.load(p, 16), scale)), highest), lowest);
+      const c = f32x4.pmax(f32x4.pmin(f32x4.nearest(f32x4.div(v128.load(p, 32), scale)), highest), lowest);
+      const e = f32x4.pmax(f32x4.pmin(f32x4.nearest(f32x4.div(v128.load(p, 48), scale)), highest), lowest);
+      v128.store(p, f32x4.mul(a, scale));
+      v128.store(p, f32x4.mul(b, scale), 16);
+      v128.store(p, f32x4.mul(c, scale), 32);
+      v128.store(p, f32x4.mul(e, scale), 48);
+      if (!to) continue;
+      const low = i16x8.narrow_i32x4_s(i32x4.trunc_sat_f32x4_s(a), i32x4.trunc_sat_f32x4_s(b));
+      const high = i16x8.narrow_i32x4_s(i32x4.trunc_sat_f32x4_s(c), i32x4.trunc_sat_f32x4_s(e));
+      const even = v128.shuffle<i16>(low, high, 0, 2, 4, 6, 8, 10, 12, 14);
+      const odd = v128.shuffle<i16>(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
+      sums = i32x4.add(sums, i32x4.extadd_pairwise_i16x8_s(i16x8.add(even, odd)));
+      // See weightPairs.
+      const own = at + (half << 5);
+      v128.store(own, type == Type.q4_0 ? i16x8.shl(even, half ? 4 : 8) : even);
+      v128.store(own, type == Type.q4_0 && half ? i16x8.shl(odd, 8) : odd, 16);
+    }
+    if (!to) continue;
+    store<i32>(at, type == Type.q4_0 ? sumOf(sums) * -2048 : 0, 64);
+    store<f32>(at, d, 68);
+    if (d < LEAST_SCALE) store<i32>(to, 1);
+  }
+}
+
+/**
+ * Eight weights of a block: the even ones of the first 16 (part 0), the odd ones (part 1), and those of the last 16.
+ * Each times x as {@link roundRow} stores it is 256 times the product. q4_0's codes are not lessened by 8.
+ */
+@inline function weightPairs(type: i32, block: usize, part: i32): v128 {
+  if (type == Type.q8_0) {
+    const bytes = v128.load(block + <usize>((part >> 1) << 4), 2, 1);
+    return part & 1 ? v128.and(bytes, i16x8.splat(-256)) : i16x8.shl(bytes, 8);
+  }
+  const bytes = v128.load(block, 2, 1);
+  switch (part) {
+    case 0: return v128.and(bytes, i16x8.splat(0x000f));
+    case 1: return v128.and(bytes, i16x8.splat(0x0f00));
+    case 2: return v128.and(bytes, i16x8.splat(0x00f0));
+    default: return i16x8.shr_u(bytes, 12);
+  }
+}
+
+/** A block's products with a rounded one, 256-fold, in four sums. */
+@inline function dotBlock(type: i32, block: usize, x0: v128, x1: v128, x2: v128, x3: v128): v128 {
+  return i32x4.add(
+    i32x4.add(i32x4.dot_i16x8_s(weightPairs(type, block, 0), x0), i32x4.dot_i16x8_s(weightPairs(type, block, 1), x1)),
+    i32x4.add(i32x4.dot_i16x8_s(weightPairs(type, block, 2), x2), i32x4.dot_i16x8_s(weightPairs(type, block, 3), x3)),
+  );
+}
+
+/**
+ * The scalar products of two rows of blocks of 32 with a rounded row, in lanes 0 and 1. Neither depends on the other
+ * row. Integer sums of a block are exact, and so is their f32: 32 · 128 · 127 at most, times 256.
+ */
+@inline export function dotRounded(type: i32, row0: usize, row1: usize, x: usize, blocks: i32): v128 {
+  let sum0 = f32x4.splat(0), sum1 = f32x4.splat(0);
+  x += SPLIT_HEAD;
+  for (let i = 0; i < blocks; i++) {
+    const x0 = v128.load(x), x1 = v128.load(x, 16), x2 = v128.load(x, 32), x3 = v128.load(x, 48);
+    const d = load<f32>(x, 68);
+    let products0 = dotBlock(type, row0, x0, x1, x2, x3), products1 = dotBlock(type, row1, x0, x1, x2, x3);
+    if (type == Type.q4_0) {
+      const less = v128.load_zero<u32>(x + 64);
+      products0 = i32x4.add(products0, less);
+      products1 = i32x4.add(products1, less);
+    }
+    sum0 = f32x4.add(f32x4.mul(f32x4.convert_i32x4_s(products0), f32x4.splat(scale256(row0) * d)), sum0);
+    sum1 = f32x4.add(f32x4.mul(f32x4.convert_i32x4_s(products1), f32x4.splat(scale256(row1) * d)), sum1);
+    row0 += blockBytes(type);
+    row1 += blockBytes(type);
+    x += ROUNDED_BLOCK;
+  }
+  const pairs = f32x4.add(v128.shuffle<f32>(sum0, sum1, 0, 4, 2, 6), v128.shuffle<f32>(sum0, sum1, 1, 5, 3, 7));
+  return f32x4.add(pairs, v128.shuffle<f32>(pairs, pairs, 2, 3, 2, 3));
+}
+
+/** Bytes of a packed block of NR rows: 16 pairs of weights of each, then the scales. */
+export const PACKED_BLOCK: usize = NR * 68;
+
+/** Packs a block of NR rows of weights for {@link multiplyRounded}: pair by pair, each of all rows. */
+@inline function packBlock(type: i32, to: usize, row: usize, rowBytes: usize, rows: i32): void {
+  for (let group = 0; group < NR; group += 4) {
+    // A row that is missing is another once more.
+    const r0 = row + <usize>min(group, rows - 1) * rowBytes, r1 = row + <usize>min(group + 1, rows - 1) * rowBytes;
+    const r2 = row + <usize>min(group + 2, rows - 1) * rowBytes, r3 = row + <usize>min(group + 3, rows - 1) * rowBytes;
+    const at = place(to, group);
+    storeTransposed(at, NR * 4, weightPairs(type, r0, 0), weightPairs(type, r1, 0), weightPairs(type, r2, 0), weightPairs(type, r3, 0));
+    storeTransposed(at + 4 * NR * 4, NR * 4, weightPairs(type, r0, 1), weightPairs(type, r1, 1), weightPairs(type, r2, 1), weightPairs(type, r3, 1));
+    storeTransposed(at + 8 * NR * 4, NR * 4, weightPairs(type, r0, 2), weightPairs(type, r1, 2), weightPairs(type, r2, 2), weightPairs(type, r3, 2));
+    storeTransposed(at + 12 * NR * 4, NR * 4, weightPairs(type, r0, 3), weightPairs(type, r1, 3), weightPairs(type, r2, 3), weightPairs(type, r3, 3));
+    store<f32>(at + 16 * NR * 4, scale256(r0));
+    store<f32>(at + 16 * NR * 4, scale256(r1), 4);
+    store<f32>(at + 16 * NR * 4, scale256(r2), 8);
+    store<f32>(at + 16 * NR * 4, scale256(r3), 12);
+  }
+}
+
+/** Packs blocks of up to NR rows of weights, in q8_0 or q4_0. */
+export function packBlocks(type: i32, to: usize, row: usize, rowBytes: usize, rows: i32, blocks: i32): void {
+  for (; blocks > 0; blocks--) {
+    if (type == Type.q8_0) packBlock(Type.q8_0, to, row, rowBytes, rows);
+    else packBlock(Type.q4_0, to, row, rowBytes, rows);
+    to += PACKED_BLOCK;
+    row += blockBytes(type);
+  }
+}
+
+/** Adds a block's sums, times both scales, to a row of C. */
+@inline function addScaled(c: usize, x: usize, w: usize, low: v128, high: v128): void {
+  const d = v128.load32_splat(x, 68);
+  addTo(
+    c,
+    f32x4.mul(f32x4.convert_i32x4_s(low), f32x4.mul(v128.load(w), d)),
+    f32x4.mul(f32x4.convert_i32x4_s(high), f32x4.mul(v128.load(w, 16), d)),
+  );
+}
+
+/**
+ * Adds the products of ROUNDED_ROWS rows of rounded blocks with packed ones to a tile of C.
+ *
+ * @param c - f32, `step` bytes from row to row, NR columns dense
+ * @param x0 - a block of the first row; x1, x2, x3 of the others
+ * @param w - {@link PACKED_BLOCK} bytes each
+ */
+export function multiplyRounded(
+  c: usize, step: usize, x0: usize, x1: usize, x2: usize, x3: usize, w: usize, blocks: i32,
+): void {
+  for (; blocks > 0; blocks--) {
+    let c00 = v128.load32_splat(x0, 64), c10 = v128.load32_splat(x1, 64);
+    let c20 = v128.load32_splat(x2, 64), c30 = v128.load32_splat(x3, 64);
+    let c01 = c00, c11 = c10, c21 = c20, c31 = c30;
+    for (let p: usize = 0; p < 64; p += 4) {
+      const w0 = v128.load(w), w1 = v128.load(w, 16);
+      let x = v128.load32_splat(x0 + p);
+      c00 = i32x4.add(i32x4.dot_i16x8_s(x, w0), c00);
+      c01 = i32x4.add(i32x4.dot_i16x8_s(x, w1), c01);
+      x = v128.load32_splat(x1 + p);
+      c10 = i32x4.add(i32x4.dot_i16x8_s(x, w0), c10);
+      c11 = i32x4.add(i32x4.dot_i16x8_s(x, w1), c11);
+      x = v128.load32_splat(x2 + p);
+      c20 = i32x4.add(i32x4.dot_i16x8_s(x, w0), c20);
+      c21 = i32x4.add(i32x4.dot_i16x8_s(x, w1), c21);
+      x = v128.load32_splat(x3 + p);
+      c30 = i32x4.add(i32x4.dot_i16x8_s(x, w0), c30);
+      c31 = i32x4.add(i32x4.dot_i16x8_s(x, w1), c31);
+      w += NR * 4;
+    }
+    addScaled(c, x0, w, c00, c01);
+    addScaled(c + step, x1, w, c10, c11);
+    addScaled(c + 2 * step, x2, w, c20, c21);
+    addScaled(c + 3 * step, x3, w, c30, c31);
+    w += NR * 4;
+    x0 += ROUNDED_BLOCK;
+    x1 += ROUNDED_BLOCK;
+    x2 += ROUNDED_BLOCK;
+    x3 += ROUNDED_BLOCK;
+  }
 }

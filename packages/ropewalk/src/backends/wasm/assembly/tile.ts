@@ -58,13 +58,13 @@ export function multiplyTile(c: usize, step: usize, a: usize, b: usize, k: i32):
   }
 }
 
-@inline function addTo(c: usize, low: v128, high: v128): void {
+@inline export function addTo(c: usize, low: v128, high: v128): void {
   v128.store(c, f32x4.add(v128.load(c), low));
   v128.store(c, f32x4.add(v128.load(c, 16), high), 16);
 }
 
 /** Four f32 rows turned into four columns, stored `step` bytes apart. */
-@inline function storeTransposed(to: usize, step: usize, r0: v128, r1: v128, r2: v128, r3: v128): void {
+@inline export function storeTransposed(to: usize, step: usize, r0: v128, r1: v128, r2: v128, r3: v128): void {
   const a = v128.shuffle<f32>(r0, r1, 0, 4, 1, 5), b = v128.shuffle<f32>(r2, r3, 0, 4, 1, 5);
   const c = v128.shuffle<f32>(r0, r1, 2, 6, 3, 7), d = v128.shuffle<f32>(r2, r3, 2, 6, 3, 7);
   v128.store(to, v128.shuffle<f64>(a, b, 0, 2));

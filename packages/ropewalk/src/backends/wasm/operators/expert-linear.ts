@@ -8,13 +8,18 @@ import { Jobs, Kernel, Linear, Type, WeighRows } from '../abi.js';
 import { type Call, typeOf } from '../call.js';
 import {
   BLOCK_ROWS,
+  denseSource,
   FEW_SCRATCH,
   fewJob,
+  integerRows,
   isFew,
   type Job,
   manyJob,
   manyScratch,
   packRows,
+  roundRows,
+  roundsFor,
+  sourceOf,
   splitRows,
   type Target,
   targetOf,
@@ -82,9 +87,11 @@ function runFew(all: Products, pieces: readonly Piece[]): void {
   const pairs = pieces.flatMap((piece) => piece.pairs);
   const rows = new Map<number, number>(); // of x, and their places among those that are read
   for (const pair of pairs) if (!rows.has(rowOf(pair))) rows.set(rowOf(pair), rows.size);
-  const inPlace = x.dtype === 'f32' && isRowMajor(x) && rows.size * k === x.size;
-  const from = inPlace ? call.address(x) : widenRows(x, rows.size, call.copyIn([...rows.keys()]), call);
-  const split = isBlocks(weight) ? splitRows(from, rows.size, weight, call) : 0;
+  const rounds = roundsFor(plan);
+  const inPlace = !rounds && x.dtype === 'f32' && isRowMajor(x) && rows.size * k === x.size;
+  const from = inPlace ? call.address(x) : widenRows(sourceOf(x, call), rows.size, call.copyIn([...rows.keys()]), call);
+  const integers = rounds ? roundRows(from, rows.size, rounds, integerRows(rounds, rows.size, call), call) : 0;
+  const split = isBlocks(weight) && integers === 0 ? splitRows(from, rows.size, weight, call) : integers;
   const xRows = call.copyIn(pairs.map((pair) => (inPlace ? rowOf(pair) : rows.get(rowOf(pair))!)));
   const yRows = call.copyIn(pairs);
   let first = 0;
@@ -92,13 +99,14 @@ function runFew(all: Products, pieces: readonly Piece[]): void {
   runJobs(all, pieces, job, FEW_SCRATCH, (args, piece) => {
     args[Linear.x] = from;
     args[Linear.split] = split;
+    args[Linear.rounded] = integers === 0 ? 0 : 1;
     args[Linear.xRows] = xRows + 4 * first;
     args[Linear.yRows] = yRows + 4 * first;
     first += piece.pairs.length;
   });
 }
 
-/** Many pairs of an expert: packed, as many experts at a time as fill a block of rows. */
+/** Many pairs of an expert: their rows made ready, as many experts at a time as fill a block of rows. */
 function runMany(all: Products, pieces: readonly Piece[]): void {
   const { plan, call, rowOf } = all;
   const { x, weight } = plan;
@@ -114,14 +122,24 @@ function runMany(all: Products, pieces: readonly Piece[]): void {
     // A tile has rows of one expert: the last one is filled up.
     while (batch.pairs.length % tileRows !== 0) batch.pairs.push(piece.pairs[0]!);
   }
-  const packed = call.temporary(batches.reduce((most, { pairs }) => Math.max(most, pairs.length), 0) * k * 4);
+  // Rows that are rounded are so once, all of x: experts share them.
+  const rounds = roundsFor(plan);
+  const count = x.size / k;
+  const rows = rounds ? widenRows(sourceOf(x, call), count, 0, call) : 0;
+  const integers = rounds ? roundRows(rows, count, rounds, integerRows(rounds, count, call), call) : 0;
+  const from = rounds ? denseSource(rows, count, k) : sourceOf(x, call);
+  const most = batches.reduce((length, { pairs }) => Math.max(length, pairs.length), 0);
+  const packed = integers === 0 ? call.temporary(most * k * 4) : 0;
   for (const { of, pairs } of batches) {
     const yRows = call.copyIn(pairs);
-    packRows(x, packed, call.copyIn(pairs.map(rowOf)), 0, pairs.length, call);
+    const xRows = call.copyIn(pairs.map(rowOf));
+    if (integers === 0) packRows(from, packed, xRows, 0, pairs.length, call);
     let first = 0;
     const scratch = manyScratch(of.reduce((most, piece) => Math.max(most, room(piece)), 0));
-    runJobs(all, of, manyJob(weight, pairs.length / of.length), scratch, (args, piece) => {
-      args[Linear.x] = packed + 4 * first * k;
+    runJobs(all, of, manyJob(weight, pairs.length / of.length, integers !== 0), scratch, (args, piece) => {
+      args[Linear.x] = integers === 0 ? packed + 4 * first * k : rows;
+      args[Linear.split] = integers;
+      args[Linear.xRows] = integers === 0 ? 0 : xRows + 4 * first;
       args[Linear.yRows] = yRows + 4 * first;
       first += room(piece);
     });
