@@ -131,6 +131,7 @@ import './package.test.js';
 import './ropewalk/api.test.js';
 import './ropewalk/backends/cpu-blocks.test.js';
 import './ropewalk/backends/cpu-operators.test.js';
+import './ropewalk/backends/cpu-rounded.test.js';
 import './ropewalk/backends/cpu.test.js';
 import './ropewalk/backends/refused-calls.test.js';
 import './ropewalk/backends/webgpu-attention.test.js';
