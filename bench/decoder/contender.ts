@@ -6,7 +6,7 @@
 
 /** A library with a model loaded. */
 export interface Contender {
-  readonly name: 'ropewalk' | 'ropewalk, onnxruntime' | 'node-llama-cpp' | 'wllama';
+  readonly name: 'ropewalk' | 'ropewalk, q8' | 'ropewalk, onnxruntime' | 'node-llama-cpp' | 'wllama';
   /** Version, and how it is set up where that matters. */
   readonly setup: string;
   /**

@@ -4,6 +4,7 @@
  * @module
  */
 import { openAsBlob } from 'node:fs';
+import type { Activations } from 'ropewalk';
 import type { Contender, Setup } from './contender.js';
 import { openLlama } from './llama.js';
 import { type DecoderSession, type Effort, type Load, measureAll, profileOf, type Workload } from './measure.js';
@@ -36,6 +37,7 @@ export interface LoadTask extends Opening {
 export type NodeContender = Exclude<Contender['name'], 'wllama'>;
 
 const PEERS = {
+  'ropewalk, q8': (opening) => openKernels(opening, 'q8'),
   'ropewalk, onnxruntime': ({ model, cache, threads, context }) => openOnnxruntime(model, { threads, context }, cache),
   'node-llama-cpp': ({ model, threads, context }) => openLlama(model, { threads, context }),
 } satisfies Record<string, (opening: Opening) => Promise<Contender | string>>;
@@ -82,8 +84,8 @@ export async function measureLoad(task: LoadTask): Promise<Load | undefined> {
   return { loadMs, peakBytes: 1024 * process.resourceUsage().maxRSS };
 }
 
-async function openKernels({ model, threads, context }: Opening): Promise<Ours> {
-  return openOurs({ 'model.gguf': await openAsBlob(model) }, { threads, context });
+async function openKernels({ model, threads, context }: Opening, activations?: Activations): Promise<Ours> {
+  return openOurs({ 'model.gguf': await openAsBlob(model) }, { threads, context }, activations);
 }
 
 async function openPeer(name: keyof typeof PEERS, opening: Opening): Promise<Contender | string> {

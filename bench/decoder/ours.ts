@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Ropewalk } from 'ropewalk';
+import type { Activations, Ropewalk } from 'ropewalk';
 import type { Contender, Prompt, Sample, Setup } from './contender.js';
 import { createSampler, loadModel, type Model, type ModelFiles, ropewalk } from './library.js';
 import { weightsRead } from './weights-read.js';
@@ -42,14 +42,19 @@ export interface OperatorTime {
  *
  * @param files - of loadModel
  * @param setup - threads and room
+ * @param activations - `q8`: rounded to 8 bits, as llama.cpp rounds them
  */
-export async function openOurs(files: ModelFiles, { threads, context }: Setup): Promise<Ours> {
+export async function openOurs(
+  files: ModelFiles,
+  { threads, context }: Setup,
+  activations: Activations = 'f32',
+): Promise<Ours> {
   const rw = await ropewalk({ backend: 'cpu', threads });
-  const model = await loadModel(files, { backend: rw, context });
+  const model = await loadModel(files, { backend: rw, context, activations });
   const { description, notTaken } = rw.capabilities();
   const { run, close } = runnerOf(model);
   return {
-    name: 'ropewalk',
+    name: activations === 'q8' ? 'ropewalk, q8' : 'ropewalk',
     setup: `${[description, ...notTaken].join('; ')}; KV cache f32`,
     model,
     run,

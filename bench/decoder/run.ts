@@ -44,7 +44,7 @@ const LARGE_BYTES = 1e8;
 const SPARE_TOKENS = 16;
 const QUICK: readonly Workload[] = [{ prompt: 16, steps: 4 }];
 /** In Node. */
-const OURS: readonly NodeContender[] = ['ropewalk', 'ropewalk, onnxruntime'];
+const OURS: readonly NodeContender[] = ['ropewalk', 'ropewalk, q8', 'ropewalk, onnxruntime'];
 /** What ONNX Runtime reads; git ignores it. */
 const CACHE = fileURLToPath(new URL('../../.scratch/bench/cache', import.meta.url));
 /** The small models, where they are: trained by others, and the bundled one. */

@@ -261,6 +261,39 @@ describe('types of a GGUF', () => {
     });
   }
 
+  test("activations: 'q8' moves the logits of blocks a little, on cpu as on the reference, and no others", async () => {
+    for (const name of ['Q8_0', 'Q4_0', 'Q6_K']) {
+      const [quantised, widened] = files(name);
+      const exact = await logitsOf(quantised);
+      const got = await logitsOf(quantised, { activations: 'q8' });
+      const reference = await ropewalk({ backend: 'reference' });
+      const want = await logitsOf(quantised, { activations: 'q8', backend: reference });
+      reference.dispose();
+      const scale = Math.max(...exact.map(Math.abs));
+      const apart = (a: Float32Array, b: Float32Array): number =>
+        a.reduce((most, value, n) => Math.max(most, Math.abs(value - b[n]!)), 0) / scale;
+      assert.ok(apart(got, exact) > 1e-4 && apart(got, exact) < 0.1, `${name}: ${apart(got, exact)} from exact`);
+      // Beside the reference another last bit may tip an activation from one integer to the next.
+      assert.ok(apart(got, want) < 0.02, `${name}: ${apart(got, want)} from the reference`);
+      assert.deepEqual(await logitsOf(widened, { activations: 'q8' }), await logitsOf(widened));
+    }
+    const opened = await openBackend('cpu', { threads: 1 });
+    const capabilities = () => ({ ...opened.capabilities(), activations: undefined });
+    const others = new Ropewalk({ ...withFormats(opened, ['q8_0']), capabilities });
+    const [plain] = files('Q8_0');
+    await refused(
+      logitsOf(plain, { backend: others, activations: 'q8' }),
+      'UNSUPPORTED',
+      /^loadModel: activations: .* does not round them\. Use cpu, or leave them at f32\./,
+    );
+    opened.dispose();
+    await refused(
+      logitsOf(plain, { activations: 'q4' as 'q8' }),
+      'UNSUPPORTED',
+      /^loadModel: activations: expected f32 or q8, got "q4"/,
+    );
+  });
+
   test('blocks that the backend reads stay blocks; the others become f32, f16 where that is asked for, 16 bits where those hold every weight', async () => {
     const weightsOf = async (name: string, options: LoadOptions = {}): Promise<number> => {
       const model = await loadModel(files(name)[0], { backend: rw, tokenizer, ...options });

@@ -199,6 +199,16 @@ describe('refusals', () => {
     assert.equal(context.tensors.length, 0);
   });
 
+  test('activations rounded to 8 bits by name', () => {
+    const { backend } = open();
+    const [x, out] = [tensorFrom(new Float32Array(32)).view([1, 32]), tensorFrom(new Float32Array(1)).view([1, 1])];
+    const weight = blocksFrom('q8_0', new Uint8Array(34), [1, 32]);
+    assert.throws(() => backend.run(planLinear(x, weight, undefined, out, { activations: 'q8' })), {
+      code: 'UNSUPPORTED',
+      message: /^webnn: linear: activations: 'q8' has kernels on cpu alone; .* Use cpu\.$/,
+    });
+  });
+
   test('f64 by name', () => {
     const { backend } = open();
     const x = tensorFrom(new Float64Array(2));

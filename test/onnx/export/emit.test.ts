@@ -55,6 +55,20 @@ async function run(plan: OpPlan, form: GraphForm): Promise<Map<string, Tensor>> 
 }
 
 describe('emitPlan', () => {
+  test('activations rounded to 8 bits are refused by name', () => {
+    const weight = blocksFrom('q8_0', new Uint8Array(34), [1, 32]);
+    const [x, out] = [
+      tensorFrom(new Float32Array(32), { shape: [1, 32] }),
+      tensorFrom(new Float32Array(1), { shape: [1, 1] }),
+    ];
+    const plan = planLinear(x, weight, undefined, out, { activations: 'q8' });
+    for (const form of FORMS)
+      assert.match(
+        (emitPlan(new GraphBuilder(), plan, { form }) as { whyNot: string }).whyNot,
+        /^activations: 'q8' has kernels on cpu alone/,
+      );
+  });
+
   for (const form of FORMS) {
     test(`every golden case is well formed in form ${form}`, () => {
       const seen = new Set<string>();

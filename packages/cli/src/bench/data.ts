@@ -112,11 +112,17 @@ export function worstError(got: Float64Array, want: Float64Array): { error: numb
  * @param want - what is believed; as long as `got`
  * @param dtype - of the output
  * @param what - for the message
- * @throws Error when they differ by more than {@link errorLimit}
+ * @param limit - what the error may be; {@link errorLimit} unless given
+ * @throws Error when they differ by more
  */
-export function agreement(got: Float64Array, want: Float64Array, dtype: FloatDtype, what: string): Agreement {
+export function agreement(
+  got: Float64Array,
+  want: Float64Array,
+  dtype: FloatDtype,
+  what: string,
+  limit: number = errorLimit(dtype),
+): Agreement {
   const { error, at } = worstError(got, want);
-  const limit = errorLimit(dtype);
   if (!(error <= limit)) {
     const where = `element ${at} is ${got[at]}, expected ${want[at]}`;
     throw new Error(`${what}: expected an error <= ${limit.toExponential(1)}, got ${error.toExponential(1)}: ${where}`);
