@@ -196,7 +196,7 @@ const MUTATIONS = [
     'weightAt',
   ],
   ["cpu: a router's bias weighs", `${CPU}operators/route.ts`, '(best, (e) => scores[e]!)', '(best, (e) => ranks[e]!)'],
-  ['cpu: linear without bias', `${ASSEMBLY}linear.ts`, 'dotOf(type, w, row, k) + bias);', 'dotOf(type, w, row, k));'],
+  ['cpu: linear without bias', `${ASSEMBLY}linear.ts`, 'laneOf(sums, i) + biasOf(args, column));', 'laneOf(sums, i));'],
   ['cpu: the offset of q4_K and q5_K lost', `${ASSEMBLY}quantised.ts`, 'less += count * <f64>least;', ''],
   ['cpu: one scale for 32 in q6_K', `${ASSEMBLY}blocks.ts`, '(unit << 1) + part), 192)', '(unit << 1)), 192)'],
   [

@@ -182,7 +182,7 @@ export function fewJob(weight: Tensor | BlockTensor, m: number, rowBytes: number
   const { shape } = weight;
   const [n, k] = [shape[shape.length - 2]!, shape[shape.length - 1]!]; // slice(-2) costs a short call a tenth
   const cost = Math.max(rowBytes, m * k * BYTES_PER_MADD);
-  if (!isBlocks(weight)) return { kernel: Kernel.linearFew, units: n, cost };
+  if (!isBlocks(weight)) return { kernel: Kernel.linearFew, units: Math.ceil(n / 4), cost: 4 * cost };
   return { kernel: Kernel.linearBlocks, units: Math.ceil(n / 2), cost: 2 * cost };
 }
 
