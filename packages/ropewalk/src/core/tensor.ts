@@ -139,6 +139,8 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   readonly storage: TensorStorage<D>;
   /** Only the constructor sets it: an object without it is not a tensor, whatever its prototype. */
   readonly #made = true;
+  /** Kept: a decoding step asks for it each time, and making it took a quarter of a short call. */
+  #unsqueezed: Tensor<D> | undefined;
 
   /**
    * Says whether a value is a tensor that this class made.
@@ -263,7 +265,8 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
 
   /** The same elements with a dimension of size 1 in front, sharing storage. */
   unsqueeze(): Tensor<D> {
-    return this.#derive(withFirst(1, this.shape), withFirst(this.size, this.strides));
+    this.#unsqueezed ??= this.#derive(withFirst(1, this.shape), withFirst(this.size, this.strides));
+    return this.#unsqueezed;
   }
 
   /**

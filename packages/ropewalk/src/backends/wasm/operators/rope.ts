@@ -15,22 +15,32 @@ const MAX_PARTS = Math.floor((ARGUMENT_WORDS - Rope.firstPart) / RopePart.words)
 export function runRope({ plan, parts }: RopeCall, call: Call): void {
   const inputs: Tensor[] = [];
   const outputs: Tensor[] = [];
-  for (const { x, out, norm } of parts) {
+  // By index: iterating, destructuring and mapping frozen lists costs a short call a tenth.
+  const count = parts.length;
+  for (let p = 0; p < count; p++) {
+    const { x, out, norm } = parts[p]!;
     inputs.push(x);
     outputs.push(out);
     if (norm) inputs.push(norm.weight);
   }
   call.bring(inputs, outputs);
-  const [batch, seq] = parts[0]!.x.shape as [number, number];
+  const { shape } = parts[0]!.x;
+  const [batch, seq] = [shape[0]!, shape[1]!];
   if (batch * seq === 0) return;
-  if (parts.length > MAX_PARTS)
-    fail('UNSUPPORTED', 'cpu: rope: parts', `${parts.length} are too many for one call: give at most ${MAX_PARTS}.`);
+  if (count > MAX_PARTS)
+    fail('UNSUPPORTED', 'cpu: rope: parts', `${count} are too many for one call: give at most ${MAX_PARTS}.`);
   // Steps that take memory or run a separate kernel come before prepare.
-  const weights = parts.map(({ norm }) => (norm ? call.denseF32(norm.weight) : 0));
-  const rowsAt = parts.map(({ rows }) => (rows ? call.copyIn(rows) : 0));
-  const scalesAt = parts.map(({ scale }) => call.copyInF32(scale));
+  const weights: number[] = [];
+  const rowsAt: number[] = [];
+  const scalesAt: number[] = [];
   let headDim = 0;
-  for (const { x } of parts) headDim = Math.max(headDim, x.shape[3]!);
+  for (let p = 0; p < count; p++) {
+    const { x, norm, rows, scale } = parts[p]!;
+    weights.push(norm ? call.denseF32(norm.weight) : 0);
+    rowsAt.push(rows ? call.copyIn(rows) : 0);
+    scalesAt.push(call.copyInF32(scale));
+    headDim = Math.max(headDim, x.shape[3]!);
+  }
   const { table, read, write } = plan;
   const { launcher } = call;
   const [cos, sin, tableRows] = [launcher.table(table.cos), launcher.table(table.sin), launcher.table(plan.tableRows)];
@@ -47,9 +57,9 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
   args[Rope.readGap] = read.gap;
   args[Rope.writeStep] = write.step;
   args[Rope.writeGap] = write.gap;
-  args[Rope.parts] = parts.length;
+  args[Rope.parts] = count;
   let tokenBytes = 0;
-  for (let p = 0; p < parts.length; p++) {
+  for (let p = 0; p < count; p++) {
     const { x, out, norm, rotate, blockSize } = parts[p]!;
     const heads = x.shape[2]!;
     const at = Rope.firstPart + RopePart.words * p;
