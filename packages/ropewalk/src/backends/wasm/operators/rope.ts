@@ -15,7 +15,7 @@ const MAX_PARTS = Math.floor((ARGUMENT_WORDS - Rope.firstPart) / RopePart.words)
 export function runRope({ plan, parts }: RopeCall, call: Call): void {
   const inputs: Tensor[] = [];
   const outputs: Tensor[] = [];
-  // By index: iterating, destructuring and mapping frozen lists costs a short call a tenth.
+  // By index: iterating, destructuring and mapping frozen lists costs a short call a twentieth.
   const count = parts.length;
   for (let p = 0; p < count; p++) {
     const { x, out, norm } = parts[p]!;
