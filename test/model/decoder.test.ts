@@ -12,7 +12,8 @@ import { type Tensor, zeros } from '../../packages/ropewalk/src/core/tensor.js';
 import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
 import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
-import { noGpu, openShared } from '../support/gpu.js';
+import { countGpu, type GpuCounts } from '../support/count-gpu.js';
+import { noGpu, openShared, sharedWebgpu } from '../support/gpu.js';
 import { kernelSequence } from '../support/kernel-sequence.js';
 import { numberTokenizer, type TinyModel, type TinyShape, tinyModel } from '../support/tiny-model.js';
 
@@ -265,6 +266,19 @@ describe('webgpu', { skip: noGpu }, () => {
       tolerance(made.shape) + 8 * 2 ** -24,
       'after a shift',
     );
+
+    // docs/webgpu.md has these counts.
+    const counts = countGpu((await sharedWebgpu()).home.device);
+    for (const token of [1, 2, 3, 4]) {
+      await session.append([token]);
+      const { writtenBytes, workgroups: _, ...rest } = counts;
+      assert.deepEqual(rest, {
+        ...{ submits: 1, passes: 1, dispatches: 3 + 15, writes: 2, copies: 1 }, // writes: parameters, and the token
+        ...{ bindGroups: 0, pipelines: 0, buffers: 0 },
+      });
+      assert.equal(writtenBytes, 4 + rest.dispatches * 256);
+      for (const name of Object.keys(counts) as (keyof GpuCounts)[]) counts[name] = 0;
+    }
     loaded.dispose();
 
     const [cpu, gpu] = [

@@ -8,7 +8,7 @@
 /** Beginning and end of compute passes in the order of their submission, in nanoseconds. */
 export type Passes = readonly (readonly [number, number])[];
 
-/** Most passes of a sample; WebGPU lets a set have 4096 timestamps. A pass of ours has up to 256 kernels. */
+/** Most passes of a sample; WebGPU lets a set have 4096 timestamps. A pass of ours has up to 1024 kernels. */
 const MAX_PASSES = 2048;
 
 /** Has the device write its own time around every compute pass: of the library too, which knows nothing of it. */

@@ -8,14 +8,12 @@ import { type Binding, PARAMS_BYTES } from './shader.js';
  * allows.
  */
 const SLOT = 256;
-/** Bytes of parameters of one submission. */
-const RING = 1 << 16;
+/** Bytes of parameters of one submission: those of 1024 kernels, so that a token of 64 layers is one. */
+const RING = 1 << 18;
 /** Workgroups of one dimension; every device has at least 65535. */
 const MAX_GROUPS = 65535;
 /** Bind groups that are kept. */
 const MAX_GROUPS_KEPT = 2048;
-/** After this many kernels the commands are submitted, so that the device starts while more is planned. */
-const MAX_KERNELS = 256;
 
 /** A kernel that is ready to run. */
 interface Pipeline {
@@ -46,7 +44,6 @@ export class Commands {
   readonly #pool: BlockPool;
   #encoder: GPUCommandEncoder | undefined;
   #pass: GPUComputePassEncoder | undefined;
-  #kernels = 0;
   readonly #ring: GPUBuffer;
   readonly #slots = new Uint32Array(RING / 4);
   #slotBytes = 0;
@@ -92,7 +89,7 @@ export class Commands {
 
   /** Queues a kernel. */
   dispatch(run: Dispatch): void {
-    if (this.#kernels >= MAX_KERNELS || this.#slotBytes + run.params.byteLength > RING) this.submit();
+    if (this.#slotBytes + run.params.byteLength > RING) this.submit();
     const encoder = this.#open();
     const { pipeline, layout, layoutKey } = this.#pipeline(run);
     const group = this.#bindGroup(layout, layoutKey, run.blocks);
@@ -105,7 +102,6 @@ export class Commands {
     const x = Math.min(run.groups, MAX_GROUPS);
     this.#pass.dispatchWorkgroups(x, Math.ceil(run.groups / x));
     for (const block of run.blocks) block.fresh = false;
-    this.#kernels++;
     this.sent.kernels++;
   }
 
@@ -161,7 +157,6 @@ export class Commands {
       this.sent.submissions++;
     }
     this.#slotBytes = 0;
-    this.#kernels = 0;
     this.#pool.submitted();
     this.#closeScopes();
     for (const go of this.#afterSubmit.splice(0)) go();

@@ -48,9 +48,10 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
       const stays = !norm && !rows && x.dtype === out.dtype && xAt.block === outAt.block && xAt.offset === outAt.offset;
       return { ...part, xAt, outAt, weightAt: norm && call.place(norm.weight), stays };
     });
-  // As many parts at a time as the device has buffers for: the table and its rows, and x, out, rows and weight of each
-  // part.
-  const limit = call.home.device.limits.maxStorageBuffersPerShaderStage - 2;
+  // As many parts at a time as the device has buffers for: cosines, sines and their rows where listed, and x, out, rows
+  // and weight of each part.
+  const tableFirst = countedFrom(plan.tableRows, plan.tableRows.length);
+  const limit = call.home.device.limits.maxStorageBuffersPerShaderStage - (tableFirst === undefined ? 3 : 2);
   let group: Placed[] = [];
   const blocks = (list: readonly Placed[]): number =>
     new Set(list.flatMap(({ xAt, outAt, weightAt }) => [xAt.block, outAt.block, weightAt?.block]).filter(Boolean))
@@ -59,17 +60,17 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
     list.filter(({ scale }) => scale).length;
   for (const part of placed) {
     if (group.length > 0 && (group.length === MAX_PARTS || blocks([...group, part]) > limit)) {
-      rotate(plan, group, call);
+      rotate(plan, tableFirst, group, call);
       group = [];
     }
     group.push(part);
   }
-  if (group.length > 0) rotate(plan, group, call);
+  if (group.length > 0) rotate(plan, tableFirst, group, call);
 }
 
-function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
+/** @param tableFirst - the first token's table row where they count up from it */
+function rotate(plan: RopePlan, tableFirst: number | undefined, parts: readonly Placed[], call: Call): void {
   const { rotaryDim, rotaryOffset, table, tableRows } = plan;
-  const { block: tableBlock, sin } = uploadTable(plan, call);
   const [batch, seq] = parts[0]!.x.shape as [number, number];
   const fours = parts.every(({ x, out, rotate, stays, xAt, outAt, norm, weightAt }) =>
     inFours(
@@ -80,9 +81,11 @@ function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
   );
   const normed = parts.some(({ norm }) => norm);
   const lanes = fours && parts.every(({ x, norm }) => !norm || x.shape[3]! % 4 === 0) ? 4 : 1;
-  const countedTable = countedFrom(tableRows, tableRows.length) === 0;
-  const uses: Use[] = [reads('cos', 'f32', lanes, tableBlock), reads('sin', 'f32', lanes, tableBlock)];
-  if (!countedTable) {
+  const uses: Use[] = [
+    reads('cos', 'f32', lanes, uploadTable(table.cos, call)),
+    reads('sin', 'f32', lanes, uploadTable(table.sin, call)),
+  ];
+  if (tableFirst === undefined) {
     const listed = call.upload(tableRows, tableRows.byteLength, () => tableRows);
     uses.push(reads('table_rows', 'u32', 1, listed));
   }
@@ -123,13 +126,14 @@ function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
     offset: rotaryOffset,
     gap: rotaryDim / 2,
   });
-  Object.assign(params, { pairs: table.pairs, cos: 0, sin, perBatch: plan.batch === undefined ? 0 : 1, tableRows: 0 });
+  const perBatch = plan.batch === undefined ? 0 : 1;
+  Object.assign(params, { pairs: table.pairs, perBatch, tableRows: tableFirst ?? 0 });
   const orderOf = ({ step }: PairGeometry): PairOrder => (step === 2 ? 'woven' : 'split');
   const variant: RopeVariant = {
     lanes,
     read: orderOf(plan.read),
     write: orderOf(plan.write),
-    tableRows: countedTable ? 'counted' : 'listed',
+    tableRows: tableFirst === undefined ? 'listed' : 'counted',
     parts: variants,
   };
   const kernel = ropeKernel(parts.length);
@@ -149,15 +153,7 @@ function countedFrom(list: Int32Array, length: number): number | undefined {
   return first;
 }
 
-/** cos, then sin from a multiple of four on. */
-function uploadTable({ table }: RopePlan, call: Call): { block: Block; sin: number } {
-  const sin = Math.ceil(table.cos.length / 4) * 4;
-  const length = sin + table.sin.length;
-  const block = call.upload(table, length * 4, () => {
-    const values = new Float32Array(length);
-    values.set(table.cos);
-    values.set(table.sin, sin);
-    return values;
-  });
-  return { block, sin };
+/** Cosines or sines. They are known by their array: plans for other rows of one table have tables of their own. */
+function uploadTable(values: RopePlan['table']['cos'], call: Call): Block {
+  return call.upload(values, values.length * 4, () => Float32Array.from(values));
 }

@@ -25,13 +25,13 @@ export interface RopeVariant {
   readonly lanes: 1 | 4;
   readonly read: PairOrder;
   readonly write: PairOrder;
-  /** Whether token n has table row n, or a listed one. */
+  /** Whether token n has the n-th table row from a first one on, or a listed one. */
   readonly tableRows: 'counted' | 'listed';
   readonly parts: readonly RopePartVariant[];
 }
 
 const SIZES = ['tokens', 'seq', 'total', 'pairs', 'offset', 'rotaryDim', 'gap'] as const;
-const HEAD = [...SIZES, 'cos', 'sin', 'perBatch', 'tableRows'] as const;
+const HEAD = [...SIZES, 'perBatch', 'tableRows'] as const;
 const OPERANDS = ['x', 'xb', 'xs', 'xh', 'xd', 'out', 'ob', 'os', 'oh', 'od'] as const;
 const PART = [
   ...OPERANDS,
@@ -60,7 +60,8 @@ export const MAX_PARTS = 8;
  * thread computes a unit; with one a workgroup computes a head, and adds its squares first.
  *
  * Parameters: tokens of all batches; total: units (or heads, with a norm) of a token, all parts together; offset of the
- * window; gap between members of a split pair; perBatch: 1 when each batch has its own positions. Of a part: strides of
+ * window; gap between members of a split pair; perBatch: 1 when each batch has its own positions;
+ * tableRows: the first row, or where the list starts. Of a part: strides of
  * batch, token, head and dimension; units of a head; rows: the first row, or where the list
  * starts; blockSize: rows of a block where rows are slots.
  */
@@ -78,13 +79,13 @@ export function ropeKernel(parts: number): Kernel<RopeParam, RopeVariant> {
 function ropeText(variant: RopeVariant): string {
   const { lanes, parts } = variant;
   const normed = parts.some(({ norm }) => norm);
-  const rows = 'params.perBatch * b * params.seq + s';
+  const row = 'params.tableRows + params.perBatch * b * params.seq + s';
   return /* wgsl */ `
 const LANES = ${lanes}u;
 alias V = ${lanes === 4 ? 'vec4<f32>' : 'f32'};
 ${normed ? SUM + RMS : ''}
 fn table_row(b: u32, s: u32) -> u32 {
-  return ${variant.tableRows === 'counted' ? rows : `bits_table_rows(params.tableRows + ${rows})`};
+  return ${variant.tableRows === 'counted' ? row : `bits_table_rows(${row})`};
 }
 ${parts.map((part, p) => partText(variant, part, p)).join('')}
 ${MAIN} {
@@ -175,8 +176,8 @@ function partText({ lanes, read, write }: RopeVariant, part: RopePartVariant, p:
   }[rest];
   const rotating = /* wgsl */ `  if (j < params.pairs) {
     let angle = table_row(b, s) * params.pairs + j;
-    let c = load_cos(params.cos + angle);
-    let sn = load_sin(params.sin + angle);
+    let c = load_cos(angle);
+    let sn = load_sin(angle);
     let d = params.offset + j;
     let w = params.offset + 2u * j;
     ${reading}
