@@ -178,6 +178,12 @@ const MUTATIONS = [
     'i32x4.min_s(f32x4.mul(magnitude, f32x4.splat(0.9996)), constant(TOP))',
   ],
   [
+    'cpu: common f16 truncated instead of rounded',
+    `${ASSEMBLY}lanes.ts`,
+    'i16x8.sub(cut, i16x8.gt_s(rest, constant(TIE16)))',
+    'v128.and(cut, v128.or(rest, i16x8.splat(-1)))',
+  ],
+  [
     'cpu: attention sees one key more',
     `${ASSEMBLY}attention.ts`,
     'causal ? position : total - 1);',

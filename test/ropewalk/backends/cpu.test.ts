@@ -16,10 +16,12 @@ import { type CpuBackend, openCpu } from '../../../packages/ropewalk/src/backend
 import { WasmMemory } from '../../../packages/ropewalk/src/backends/wasm/memory.js';
 import { type FloatDtype, newArray, storeNumber } from '../../../packages/ropewalk/src/core/dtypes.js';
 import type { RopewalkError } from '../../../packages/ropewalk/src/core/errors.js';
+import { f16FromNumber, numberFromF16 } from '../../../packages/ropewalk/src/core/float16.js';
 import { countElements } from '../../../packages/ropewalk/src/core/shape.js';
 import { type Tensor, tensorFrom } from '../../../packages/ropewalk/src/core/tensor.js';
 import { bindRope } from '../../../packages/ropewalk/src/ops/rope/call.js';
-import { planRope } from '../../../packages/ropewalk/src/ops/rope/plan.js';
+import { planRope, planRopeWithTable } from '../../../packages/ropewalk/src/ops/rope/plan.js';
+import type { RopeTable } from '../../../packages/ropewalk/src/ops/rope/table.js';
 import { Ropewalk, ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
 import { compileKernels } from '../../../scripts/build-wasm.mjs';
 import { ROOT } from '../../support/command.js';
@@ -74,6 +76,66 @@ describe('bits', () => {
       }
       backend.dispose();
     }
+  });
+
+  test('f16 RoPE is that emulation, rounded once: every f16 in, and every tie of f16 and its neighbours out', async () => {
+    const headDim = 128;
+    const pairs = headDim / 2;
+    // Every finite f16, the value halfway to the next one, and the f32 on both sides of that; each by 64 in a row.
+    const word = new Uint32Array(1);
+    const float = new Float32Array(word.buffer);
+    const near = (value: number, by: number): number => {
+      float[0] = value;
+      word[0]! += by;
+      return float[0]!;
+    };
+    const cos: number[] = [];
+    for (let bits = 0; bits < 0x7c00; bits++) {
+      const tie = bits === 0x7bff ? 65520 : (numberFromF16(bits) + numberFromF16(bits + 1)) / 2;
+      cos.push(numberFromF16(bits), near(tie, -1), tie, near(tie, 1));
+    }
+    const rows = Math.ceil(cos.length / pairs);
+    const given = { rows, pairs, cos: Float32Array.from({ length: rows * pairs }, (_, i) => cos[i] ?? 1) };
+    const outputs = { ...given, sin: new Float32Array(rows * pairs) };
+    const tokens = 65536 / headDim;
+    const inputs = { rows: tokens, pairs, cos: new Float32Array(tokens * pairs).fill(0.75) };
+    const { fround } = Math;
+    for (const simd of ['auto', 'simd128'] as const)
+      for (const pairing of ['half', 'interleaved'] as const) {
+        const backend = await openCpu({ simd, threads: 1 });
+        const check = (table: RopeTable, x: Uint16Array): void => {
+          const seqLen = table.rows;
+          const plan = planRopeWithTable({ headDim, pairing, table, seqLen, tableRows: [...Array(seqLen).keys()] });
+          const shape = [seqLen, 1, headDim];
+          const out = new Uint16Array(x.length);
+          const dtype = 'f16';
+          backend.run(bindRope(plan, tensorFrom(x, { shape, dtype }), tensorFrom(out, { shape, dtype })));
+          const wrong: string[] = [];
+          for (let i = 0; i < seqLen * pairs; i++) {
+            const i0 = Math.floor(i / pairs) * headDim + (i % pairs) * plan.read.step;
+            const [a, b, c, s] = [
+              numberFromF16(x[i0]!),
+              numberFromF16(x[i0 + plan.read.gap]!),
+              table.cos[i]!,
+              table.sin[i]!,
+            ];
+            const want = [fround(fround(a * c) - fround(b * s)), fround(fround(a * s) + fround(b * c))];
+            want.forEach((value, k) => {
+              const got = out[i0 + k * plan.read.gap]!;
+              const right = Number.isNaN(value) ? Number.isNaN(numberFromF16(got)) : got === f16FromNumber(value);
+              if (!right && wrong.length < 5) wrong.push(`${a} ${b} by ${c} ${s}: ${numberFromF16(got)}, not ${value}`);
+            });
+          }
+          assert.deepEqual(wrong, [], `${simd} ${pairing}`);
+        };
+        const ones = new Uint16Array(rows * headDim).map((_, i) => (i % 3 === 0 ? 0xbc00 : 0x3c00)); // 1 and −1
+        check(outputs, ones);
+        check(
+          { ...inputs, sin: new Float32Array(tokens * pairs).fill(0.5) },
+          Uint16Array.from({ length: 65536 }, (_, i) => i),
+        );
+        backend.dispose();
+      }
   });
 
   test('one thread and four give the same bits, for sizes that are worth threads', async () => {

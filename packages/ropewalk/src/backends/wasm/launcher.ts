@@ -70,15 +70,16 @@ export class Launcher {
    *
    * @param units - independent pieces of work
    * @param unitBytes - bytes that one moves, or what its arithmetic is worth
+   * @param chunkBytes - work of one claim, where another size is faster
    */
-  run(kernel: Kernel, units: number, unitBytes: number): void {
+  run(kernel: Kernel, units: number, unitBytes: number, chunkBytes = CHUNK_BYTES): void {
     if (units === 0) return;
     if (this.pool.threads === 1 || units === 1 || units * unitBytes < WORTH_THREADS) {
       this.kernels.run(kernel, ARGUMENTS, 0, units, this.#scratch?.address ?? 0);
       return;
     }
     const even = Math.ceil(units / (4 * this.pool.threads));
-    const chunk = Math.max(1, Math.min(even, Math.ceil(CHUNK_BYTES / unitBytes)), Math.ceil(units / MAX_CHUNKS));
+    const chunk = Math.max(1, Math.min(even, Math.ceil(chunkBytes / unitBytes)), Math.ceil(units / MAX_CHUNKS));
     this.pool.run(kernel, ARGUMENTS, units, chunk);
   }
 

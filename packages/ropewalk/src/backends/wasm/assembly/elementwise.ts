@@ -2,7 +2,7 @@
 import { Activation, Elementwise, Type } from '../abi';
 import { address, offsetOf, place, word } from './args';
 import {
-  bytesOf, cap4, expNonPositive4, madd, minusAbs4, one4, readRowOf, store8, widenHigh, widenLow, writeRowOf,
+  abs4, bytesOf, cap4, expNonPositive4, madd, minusAbs4, one4, readRowOf, store8, widenHigh, widenLow, writeRowOf,
 } from './lanes';
 
 /** Elements that go through scratch memory at a time, where they are not dense f32: three times this is there. */
@@ -13,10 +13,15 @@ const TABLE: usize = memory.data<f32>([
   0.3465, 16, -0.5, // see gelu4
   -0.028637106, 0.14500968, -0.26669785, 0.17877163, -0.033110518, 0.1098271, 0.118048355, 0.13856849, 0.13822022,
   0.07135481, 1.5957691, // 2·√(2/π)·0.044715 and 2·√(2/π)
+  -1.442695, 12582912, 0.693359375, -0.00021219444, // see silu4: −1 / ln 2, 1.5·2^23, ln 2 in two parts
+  0.00138146, -0.00836872, 0.04166839, -0.16666521, 0.49999994, 1,
+  87,
 ]);
 const POLYNOMIAL: i32 = 3;
 const DEGREE: i32 = 8;
 const CUBIC: i32 = 12;
+const SILU: i32 = 14;
+const COMMON: i32 = 24;
 
 /** A word in all lanes. */
 @inline function splat(words: usize, i: i32): v128 {
@@ -35,6 +40,38 @@ const CUBIC: i32 = 12;
 }
 
 /**
+ * x / (1 + e^−x) of |x| <= 87, where e^−x and its inverse are normal numbers: half of the instructions of
+ * {@link timesSigmoid4}.
+ *
+ * −x = n·ln 2 − s as in expNonPositive4; (e^−s − 1 + s) / s² is a minimax fit of degree 4, off by 2^-28.
+ */
+@inline function silu4(x: v128): v128 {
+  const shifted = madd(x, splat(TABLE, SILU), splat(TABLE, SILU + 1));
+  const n = f32x4.sub(shifted, splat(TABLE, SILU + 1));
+  const s = madd(n, splat(TABLE, SILU + 3), madd(n, splat(TABLE, SILU + 2), x));
+  // Two short chains instead of a long one; no loop, which would stay one in the machine's code.
+  const square = f32x4.mul(s, s), one = splat(TABLE, SILU + 9);
+  const high = madd(splat(TABLE, SILU + 4), square, madd(splat(TABLE, SILU + 5), s, splat(TABLE, SILU + 6)));
+  const p = madd(high, square, madd(splat(TABLE, SILU + 7), s, splat(TABLE, SILU + 8)));
+  const y = madd(square, p, f32x4.sub(one, s));
+  const z = i32x4.add(y, i32x4.shl(shifted, 23)); // 2^n: the shift drops all but the low bits, which hold n
+  return f32x4.div(x, f32x4.add(one, z));
+}
+
+/** Sixteen elements of SwiGLU, if all gates are common. @returns whether it has stored */
+@inline function swigluCommon(y: usize, a: usize, b: usize): bool {
+  const a0 = v128.load(a), a1 = v128.load(a, 16), a2 = v128.load(a, 32), a3 = v128.load(a, 48);
+  // As integers, NaN is above all.
+  const first = i32x4.max_s(abs4(a0), abs4(a1)), last = i32x4.max_s(abs4(a2), abs4(a3));
+  if (v128.any_true(i32x4.gt_s(i32x4.max_s(first, last), splat(TABLE, COMMON)))) return false;
+  v128.store(y, f32x4.mul(v128.load(b), silu4(a0)));
+  v128.store(y, f32x4.mul(v128.load(b, 16), silu4(a1)), 16);
+  v128.store(y, f32x4.mul(v128.load(b, 32), silu4(a2)), 32);
+  v128.store(y, f32x4.mul(v128.load(b, 48), silu4(a3)), 48);
+  return true;
+}
+
+/**
  * x · Φ(x), the GELU of the error function.
  *
  * Φ(−|x|) = e^(−x²/2) · t · P(t) with t = 1 / (1 + 0.3465·|x|): P, of degree 8, is a minimax fit of the rest, off by
@@ -48,10 +85,12 @@ const CUBIC: i32 = 12;
   // Even and odd powers apart: two short chains instead of a long one.
   const square = f32x4.mul(t, t);
   let even = splat(TABLE, POLYNOMIAL), odd = splat(TABLE, POLYNOMIAL + 1);
-  for (let i = 2; i < DEGREE; i += 2) {
-    even = madd(even, square, splat(TABLE, POLYNOMIAL + i));
-    odd = madd(odd, square, splat(TABLE, POLYNOMIAL + i + 1));
-  }
+  even = madd(even, square, splat(TABLE, POLYNOMIAL + 2));
+  odd = madd(odd, square, splat(TABLE, POLYNOMIAL + 3));
+  even = madd(even, square, splat(TABLE, POLYNOMIAL + 4));
+  odd = madd(odd, square, splat(TABLE, POLYNOMIAL + 5));
+  even = madd(even, square, splat(TABLE, POLYNOMIAL + 6));
+  odd = madd(odd, square, splat(TABLE, POLYNOMIAL + 7));
   const p = madd(odd, t, madd(even, square, splat(TABLE, POLYNOMIAL + DEGREE)));
   const e = expNonPositive4(f32x4.mul(f32x4.mul(size, size), splat(TABLE, 2)));
   const below = f32x4.mul(e, f32x4.mul(t, p));
@@ -103,6 +142,10 @@ const CUBIC: i32 = 12;
     }
   }
   for (; i < n; i += 8) {
+    if (activation == Activation.swiglu) {
+      while (i + 16 <= n && swigluCommon(place(y, i), place(a, i), place(b, i))) i += 16;
+      if (i == n) break;
+    }
     const p = place(a, i), q = place(b, i), to = place(y, i);
     const low = apply(activation, args, v128.load(p), q, second);
     const high = apply(activation, args, v128.load(p, 16), q + 16, second);

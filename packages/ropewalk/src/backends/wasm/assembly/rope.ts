@@ -9,7 +9,8 @@ import { Rope, RopePart, Type } from '../abi';
 import { address, place, word } from './args';
 import { copyRun } from './copy';
 import {
-  bytes, bytesOf, load1, load4, readRowOf, store1, store4, storeTwo8, widenHigh, widenLow, writeRowOf,
+  bytes, bytesOf, firstFour, lastFour, load1, load4, lowerF16, placesF16, readRowOf, scaleF16, store1, store4, storeTwo8,
+  storeTwoCommonF16, upperF16, widenHigh, widenLow, writeRowOf,
 } from './lanes';
 import { normaliseRow } from './norm';
 
@@ -18,6 +19,38 @@ import { normaliseRow } from './norm';
   const c = v128.load(cos + at), s = v128.load(sin + at), a = v128.load(x0 + at), b = v128.load(x1 + at);
   v128.store(y0 + at, f32x4.sub(f32x4.mul(a, c), f32x4.mul(b, s)));
   v128.store(y1 + at, f32x4.add(f32x4.mul(a, s), f32x4.mul(b, c)));
+}
+
+/** Rotates eight `half` pairs of a 16-bit type, `span` bytes apart. */
+@inline function rotateEight<T>(y: usize, x: usize, cos: usize, sin: usize, span: usize): void {
+  const c0 = v128.load(cos), s0 = v128.load(sin), c1 = v128.load(cos, 16), s1 = v128.load(sin, 16);
+  const a = v128.load(x), b = v128.load(x + span);
+  const a0 = widenLow<T>(a), a1 = widenHigh<T>(a), b0 = widenLow<T>(b), b1 = widenHigh<T>(b);
+  storeTwo8<T>(
+    y, f32x4.sub(f32x4.mul(a0, c0), f32x4.mul(b0, s0)), f32x4.sub(f32x4.mul(a1, c1), f32x4.mul(b1, s1)),
+    y + span, f32x4.add(f32x4.mul(a0, s0), f32x4.mul(b0, c0)), f32x4.add(f32x4.mul(a1, s1), f32x4.mul(b1, c1)),
+  );
+}
+
+/** {@link rotateEight} of f16 in a function of its own: inlined, it would take the registers of the loop. */
+function rotateEightAny(y: usize, x: usize, cos: usize, sin: usize, span: usize): void {
+  rotateEight<u16>(y, x, cos, sin, span);
+}
+
+/** {@link rotateEight} of f16 if all are common numbers. @returns whether they are */
+@inline function rotateEightF16(
+  y: usize, x: usize, cos: usize, sin: usize, span: usize, places: v128, scale: v128,
+): bool {
+  const c0 = v128.load(cos), s0 = v128.load(sin), c1 = v128.load(cos, 16), s1 = v128.load(sin, 16);
+  const a = v128.load(x), b = v128.load(x + span);
+  const aUpper = upperF16(a, places), aLower = lowerF16(a), bUpper = upperF16(b, places), bLower = lowerF16(b);
+  const a0 = f32x4.mul(firstFour(aLower, aUpper), scale), a1 = f32x4.mul(lastFour(aLower, aUpper), scale);
+  const b0 = f32x4.mul(firstFour(bLower, bUpper), scale), b1 = f32x4.mul(lastFour(bLower, bUpper), scale);
+  return storeTwoCommonF16(
+    y, f32x4.sub(f32x4.mul(a0, c0), f32x4.mul(b0, s0)), f32x4.sub(f32x4.mul(a1, c1), f32x4.mul(b1, s1)),
+    y + span, f32x4.add(f32x4.mul(a0, s0), f32x4.mul(b0, c0)), f32x4.add(f32x4.mul(a1, s1), f32x4.mul(b1, c1)),
+    a, b,
+  );
 }
 
 /**
@@ -41,16 +74,12 @@ import { normaliseRow } from './norm';
       rotateFour(p, q, a, b, c, s, 48);
     }
   } else {
+    const places = placesF16(), scale = scaleF16();
     for (; j + 8 <= half; j += 8) {
       const at = <usize>j * bytes<T>(), table = (<usize>j) << 2;
-      const c0 = v128.load(cos + table), s0 = v128.load(sin + table);
-      const c1 = v128.load(cos + table, 16), s1 = v128.load(sin + table, 16);
-      const a = v128.load(x + at), b = v128.load(x + at + span);
-      const a0 = widenLow<T>(a), a1 = widenHigh<T>(a), b0 = widenLow<T>(b), b1 = widenHigh<T>(b);
-      storeTwo8<T>(
-        y + at, f32x4.sub(f32x4.mul(a0, c0), f32x4.mul(b0, s0)), f32x4.sub(f32x4.mul(a1, c1), f32x4.mul(b1, s1)),
-        y + at + span, f32x4.add(f32x4.mul(a0, s0), f32x4.mul(b0, c0)), f32x4.add(f32x4.mul(a1, s1), f32x4.mul(b1, c1)),
-      );
+      const from = x + at, to = y + at, c = cos + table, s = sin + table;
+      if (isSigned<T>()) rotateEight<T>(to, from, c, s, span);
+      else if (!rotateEightF16(to, from, c, s, span, places, scale)) rotateEightAny(to, from, c, s, span);
     }
   }
   for (; j + 4 <= half; j += 4) {
@@ -77,6 +106,39 @@ import { normaliseRow } from './norm';
   return f32x4.add(f32x4.mul(x, c), f32x4.mul(v128.shuffle<f32>(x, x, 1, 0, 3, 2), s));
 }
 
+/** Rotates eight `interleaved` pairs of a 16-bit type. */
+@inline function rotateSixteen<T>(y: usize, x: usize, cos: usize, sin: usize): void {
+  const a = v128.load(x), b = v128.load(x, 16);
+  storeTwo8<T>(
+    y,
+    rotateTwo(widenLow<T>(a), v128.load(cos), v128.load(sin)),
+    rotateTwo(widenHigh<T>(a), v128.load(cos, 16), v128.load(sin, 16)),
+    y + 16,
+    rotateTwo(widenLow<T>(b), v128.load(cos, 32), v128.load(sin, 32)),
+    rotateTwo(widenHigh<T>(b), v128.load(cos, 48), v128.load(sin, 48)),
+  );
+}
+
+/** {@link rotateSixteen} of f16, as {@link rotateEightAny}. */
+function rotateSixteenAny(y: usize, x: usize, cos: usize, sin: usize): void {
+  rotateSixteen<u16>(y, x, cos, sin);
+}
+
+/** {@link rotateSixteen} of f16 if all are common numbers. @returns whether they are */
+@inline function rotateSixteenF16(y: usize, x: usize, cos: usize, sin: usize, places: v128, scale: v128): bool {
+  const a = v128.load(x), b = v128.load(x, 16);
+  const aUpper = upperF16(a, places), aLower = lowerF16(a), bUpper = upperF16(b, places), bLower = lowerF16(b);
+  return storeTwoCommonF16(
+    y,
+    rotateTwo(f32x4.mul(firstFour(aLower, aUpper), scale), v128.load(cos), v128.load(sin)),
+    rotateTwo(f32x4.mul(lastFour(aLower, aUpper), scale), v128.load(cos, 16), v128.load(sin, 16)),
+    y + 16,
+    rotateTwo(f32x4.mul(firstFour(bLower, bUpper), scale), v128.load(cos, 32), v128.load(sin, 32)),
+    rotateTwo(f32x4.mul(lastFour(bLower, bUpper), scale), v128.load(cos, 48), v128.load(sin, 48)),
+    a, b,
+  );
+}
+
 /**
  * Rotates one dense row with `interleaved` pairing: pair j is (x[2j], x[2j + 1]). `y == x` is allowed.
  *
@@ -96,17 +158,12 @@ import { normaliseRow } from './norm';
       v128.store(to, rotateTwo(v128.load(from, 48), v128.load(c, 48), v128.load(s, 48)), 48);
     }
   } else {
+    const places = placesF16(), scale = scaleF16();
     for (; i + 16 <= n; i += 16) {
       const at = (<usize>i) << 1, table = (<usize>i) << 2;
-      const raw = v128.load(x + at), next = v128.load(x + at, 16);
-      storeTwo8<T>(
-        y + at,
-        rotateTwo(widenLow<T>(raw), v128.load(cos + table), v128.load(sin + table)),
-        rotateTwo(widenHigh<T>(raw), v128.load(cos + table, 16), v128.load(sin + table, 16)),
-        y + at + 16,
-        rotateTwo(widenLow<T>(next), v128.load(cos + table, 32), v128.load(sin + table, 32)),
-        rotateTwo(widenHigh<T>(next), v128.load(cos + table, 48), v128.load(sin + table, 48)),
-      );
+      const from = x + at, to = y + at, c = cos + table, s = sin + table;
+      if (isSigned<T>()) rotateSixteen<T>(to, from, c, s);
+      else if (!rotateSixteenF16(to, from, c, s, places, scale)) rotateSixteenAny(to, from, c, s);
     }
   }
   for (; i + 4 <= n; i += 4) {
