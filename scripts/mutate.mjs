@@ -235,8 +235,8 @@ const MUTATIONS = [
   [
     'webgpu: table row of the first token',
     `${WEBGPU}shaders/rope.ts`,
-    "const rows = 'params.perBatch * b * params.seq + s';",
-    "const rows = '0u * b * s';",
+    "const row = 'params.tableRows + params.perBatch * b * params.seq + s';",
+    "const row = 'params.tableRows + 0u * b * s';",
   ],
   ['webgpu: window offset ignored', `${WEBGPU}shaders/rope.ts`, 'let d = params.offset + j;', 'let d = j;'],
   [
