@@ -8,8 +8,8 @@ import { writeF64, writeList } from '../arguments.js';
 import { type Call, typeOf } from '../call.js';
 import { ARGUMENT_WORDS } from '../launcher.js';
 
-/** Work of one claim: with 64 KiB, as elsewhere, two threads are hardly faster than one, and `add` is slower with this. */
-const CHUNK_BYTES = 1 << 20;
+/** Work of one claim. docs/cpu.md has what other sizes cost. */
+const CHUNK_BYTES = 1 << 18;
 /** What the arguments have room for. */
 const MAX_PARTS = Math.floor((ARGUMENT_WORDS - Rope.firstPart) / RopePart.words);
 
