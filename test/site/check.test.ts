@@ -3,7 +3,14 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import type { Browser } from 'playwright-core';
-import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
+import {
+  noBrowser,
+  noWebnnBrowser,
+  openChromium,
+  openWebnnChromium,
+  type Site,
+  SOFTWARE_GPU,
+} from '../support/browser.js';
 import { ISOLATED, serveSite, violations, visit } from '../support/site.js';
 
 describe('Check in Chromium', { skip: noBrowser, timeout: 300_000 }, () => {
@@ -77,5 +84,27 @@ describe('Check in Chromium', { skip: noBrowser, timeout: 300_000 }, () => {
     await page.locator('.check-runs').getByText('Stopped.').waitFor();
     assert.deepEqual(wrong, []);
     await page.context().close();
+  });
+
+  test('a GPU that is lost: no case is called wrong for it, and the page says what to do', async (t) => {
+    const own = await openChromium(SOFTWARE_GPU); // its GPU process is ended
+    t.after(() => own.close());
+    const { page } = await visit(own, site, 'check/?backends=webgpu');
+    await page.getByRole('button', { name: 'Run', exact: true }).click();
+    await page.getByText(/^[1-9]\d* cases so far/).waitFor({ timeout: 60_000 });
+    const session = await own.newBrowserCDPSession();
+    await session.send('Browser.crashGpuProcess').catch(() => {}); // it does not answer
+    await page.getByText(/did not run: the device .* \(.*\)\. Load the page again to go on\.$/).waitFor();
+    await page.getByText(/^\d+ cases ran, 0 are wrong\.$/).waitFor();
+  });
+
+  test('WebNN, in a browser that has it', { skip: noWebnnBrowser() }, async (t) => {
+    const own = await openWebnnChromium();
+    t.after(() => own.close());
+    const { page, wrong } = await visit(own, site, 'check/?backends=webnn&filter=add');
+    await page.getByRole('button', { name: 'Run', exact: true }).click();
+    await page.getByText(/^[1-9]\d* cases ran, 0 are wrong\.$/).waitFor({ timeout: 60_000 });
+    assert.match(await page.locator('.check-runs').innerText(), /WebNN on cpu/);
+    assert.deepEqual(wrong, []);
   });
 });

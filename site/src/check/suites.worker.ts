@@ -84,7 +84,7 @@ const suites = {
    * Runs cases to the end.
    *
    * @param tell - called about ten times a second
-   * @throws when the device is lost: the cases after that are not run
+   * @throws when the device is lost: that case and those after it have no result
    */
   async run({ base, backend: name, filter }: Asked, tell: (told: Told) => void): Promise<void> {
     const needle = filter.toLowerCase();
@@ -112,10 +112,12 @@ const suites = {
     let told = performance.now();
     try {
       for await (const { suite, label, verdict } of runCases(cases, watched)) {
+        const lost =
+          verdict.status === 'fail' && /the device (was lost|does not answer) \(.*?\)\./s.exec(verdict.detail);
+        if (lost)
+          throw new Error(`${label} and the cases after it did not run: ${lost[0]} Load the page again to go on.`);
         results.push({ suite, label, verdict, ...(plan && { op: plan.op, dtype: dtypeOf(plan) }) });
         plan = undefined;
-        const lost = verdict.status === 'fail' && /the device was lost[^.]*/.exec(verdict.detail);
-        if (lost) throw new Error(`After ${label}, ${lost[0]}. Load the page again to go on.`);
         if (performance.now() - told < 100) continue;
         tell({ kind: 'ended', results });
         results = [];
