@@ -309,7 +309,10 @@ async function apply(file, from, to) {
       // One module serves as both, without optimising: what is wrong stays wrong, and compiling takes an eighth of the
       // time.
       const [{ bytes }] = await compileKernels(join(copy, 'wasm/assembly/index.ts'), [MODULES[0]], ['-O0']);
-      writeFileSync(target, packKernels(MODULES.map(({ name }) => ({ name, bytes }))).replaceAll(': string', ''));
+      writeFileSync(
+        target,
+        packKernels(MODULES.map(({ name }) => ({ name, bytes }))).replaceAll(/^(export const \w+): [^=]*=/gm, '$1 ='),
+      );
     } finally {
       writeFileSync(source, text);
     }

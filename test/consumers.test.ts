@@ -134,12 +134,12 @@ describe('a page that opens cpu by openCpu, bundled into one file', () => {
       },
     };
   for (const [name, { skip, bundle }] of Object.entries(bundlers)) {
-    test(`${name}: at most 84 kB gzipped, no WebGPU, no reference`, { skip }, async (t) => {
+    test(`${name}: at most 64 kB gzipped, no WebGPU, no reference`, { skip }, async (t) => {
       const code = await bundle();
       assert.doesNotMatch(code, /navigator\.gpu|createShaderModule|float64 on one thread/);
       const size = gzipSync(code, { level: 9 }).length;
       t.diagnostic(`${size} bytes gzipped`);
-      assert.ok(size <= 84_000, `${size} bytes`);
+      assert.ok(size <= 64_000, `${size} bytes`);
     });
   }
 });

@@ -11,7 +11,7 @@
 import { Worker } from 'node:worker_threads';
 import { inflateRawSync } from 'node:zlib';
 import type { Contender } from './measure.js';
-import { RELAXED_SIMD, SIMD128 } from './roof.generated.js';
+import { LENGTHS, PACKED } from './roof.generated.js';
 
 const PAGE_BYTES = 65_536;
 /** WebAssembly's limit with 32-bit addresses. */
@@ -42,7 +42,8 @@ export class Roofs {
    */
   static async open(threads: number): Promise<Roofs> {
     const memory = new WebAssembly.Memory({ initial: 1, maximum: MAX_PAGES, shared: true });
-    const [simd128, relaxed] = [SIMD128, RELAXED_SIMD].map((packed) => inflateRawSync(Buffer.from(packed, 'base64')));
+    const both = inflateRawSync(Buffer.from(PACKED, 'base64'));
+    const [simd128, relaxed] = [both.subarray(0, LENGTHS[0]), both.subarray(LENGTHS[0])]; // one piece of each
     const module = await WebAssembly.compile(WebAssembly.validate(relaxed!) ? relaxed! : simd128!);
     const instance = await WebAssembly.instantiate(module, { env: { memory } });
     const control = new Int32Array(new SharedArrayBuffer(7 * 4));

@@ -1,5 +1,5 @@
 /** The kernels' WebAssembly modules: unpacked, chosen for this runtime, and fitted to its memory. @module */
-import { RELAXED_SIMD, SIMD128 } from './kernels.generated.js';
+import { LENGTHS, PACKED, PIECES } from './kernels.generated.js';
 
 /** What the kernels' module exports: see assembly/index.ts. Addresses are in bytes. */
 export interface Kernels {
@@ -26,10 +26,23 @@ interface KernelModule {
   readonly whyNotRelaxed: string | undefined;
 }
 
-async function unpack(text: string): Promise<Uint8Array<ArrayBuffer>> {
-  const packed = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+/** Unpacks both modules. They are nearly alike, and in turns, piece by piece, they compress to half. */
+async function unpack(): Promise<{ simd128: Uint8Array<ArrayBuffer>; relaxed: Uint8Array<ArrayBuffer> }> {
+  const packed = Uint8Array.from(atob(PACKED), (char) => char.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const modules = LENGTHS.map((length) => new Uint8Array(length));
+  let at = 0;
+  for (let piece = 0; piece < PIECES; piece++)
+    for (const module of modules) {
+      const size = Math.ceil(module.length / PIECES);
+      const start = piece * size;
+      const part = bytes.subarray(at, at + Math.min(size, module.length - start));
+      module.set(part, start);
+      at += part.length;
+    }
+  const [simd128, relaxed] = modules;
+  return { simd128: simd128!, relaxed: relaxed! };
 }
 
 /**
@@ -45,7 +58,7 @@ export async function whyNotWasm(): Promise<string | undefined> {
   } catch {
     return "WebAssembly is forbidden: script-src of the CSP lacks 'wasm-unsafe-eval'";
   }
-  return WebAssembly.validate(await unpack(SIMD128))
+  return WebAssembly.validate((await unpack()).simd128)
     ? undefined
     : 'this runtime has no WebAssembly SIMD (simd128) with atomics';
 }
@@ -57,13 +70,14 @@ export async function whyNotWasm(): Promise<string | undefined> {
  * @param simd - `simd128` forbids the relaxed module
  */
 export async function compileKernels(shared: boolean, simd: 'auto' | 'simd128'): Promise<KernelModule> {
-  let bytes = simd === 'auto' ? await unpack(RELAXED_SIMD) : undefined;
+  const { simd128, relaxed } = await unpack();
+  let bytes = simd === 'auto' ? relaxed : undefined;
   let whyNotRelaxed = bytes ? undefined : 'relaxed SIMD: simd128 was asked for (simd: simd128)';
   if (bytes && !WebAssembly.validate(bytes)) {
     bytes = undefined;
     whyNotRelaxed = 'relaxed SIMD: this runtime does not have it (Node 22 and Chrome 114 do)';
   }
-  const chosen = bytes ?? (await unpack(SIMD128));
+  const chosen = bytes ?? simd128;
   if (!shared) importUnshared(chosen);
   return { module: await WebAssembly.compile(chosen), simd: bytes ? 'relaxed SIMD' : 'simd128', whyNotRelaxed };
 }
