@@ -180,8 +180,8 @@ const MUTATIONS = [
   [
     'cpu: common f16 truncated instead of rounded',
     `${ASSEMBLY}lanes.ts`,
-    'i16x8.sub(cut, i16x8.gt_s(rest, constant(TIE16)))',
-    'v128.and(cut, v128.or(rest, i16x8.splat(-1)))',
+    'i32x4.sub(i32x4.add(i32x4.add(x, x), rebase), odd)',
+    'i32x4.add(i32x4.add(x, x), v128.and(rebase, i32x4.splat(0xf0000000)))',
   ],
   [
     'cpu: attention sees one key more',

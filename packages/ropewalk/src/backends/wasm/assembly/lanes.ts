@@ -23,8 +23,7 @@ const TABLE: usize = memory.data<u32>([
   0xc2d20000, 0x3fb8aa3b, 0x4b400000, 0xbf318000, 0x395e8083, 0x39506967,
   0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x3f800000,
   0x0000009f, 0x2f800000, 0x80000000, 0x8fff8fff, 0xbd5d0dd1, 0x3e088889,
-  0xbeaaaaab, 0x3e000000, 0x1fff1fff, 0x10001000, 0x00010001, 0x80008000,
-  0x40004000, 0x71007100, 0x1dff1dff,
+  0xbeaaaaab, 0x3e000000, 0xb0001fff, 0x84008400, 0x77ff77ff, 0xf7fef7fe,
 ]);
 // Their places in the table, in bytes.
 const ABS16: usize = 0; // f16: all but the sign, twice
@@ -60,13 +59,10 @@ const T1: usize = 116;
 const T0: usize = 120;
 const EIGHTH: usize = 124;
 // Twice each, for 16-bit lanes.
-const BELOW16: usize = 128; // the bits of an f32's lower half that f16 has no room for
-const TIE16: usize = 132; // half of the last place that it has
-const ONE16: usize = 136;
-const SIGN16: usize = 140;
-const REBASE16: usize = 144; // from f32's exponent to f16's, in the bits that are left of it
-const LEAST16: usize = 148; // the upper half of 2^-14, shifted left by its sign
-const SPAN16: usize = 152; // from there to just below 2^16
+const REBASE16: usize = 128;
+const LEAST16: usize = 132; // the least normal f16, with its sign bit set
+const SPAN16: usize = 136; // from there to the largest
+const TWICE_MAX16: usize = 140;
 
 /** A constant in all lanes. */
 @inline function constant(offset: usize): v128 {
@@ -240,43 +236,40 @@ const SPAN16: usize = 152; // from there to just below 2^16
 }
 
 /**
- * f16 bits of eight f32 that are as large as normal f16, to nearest even, in half of the instructions of
- * {@link narrowF16}.
- *
- * @param upper - the upper halves of the f32
- * @param lower - the lower halves
+ * What {@link roundF16} adds to twice an f32: −112 in the exponent, just under half of f16's last place, and the bit
+ * that will be f16's sign.
  */
-@inline function narrowCommonF16(upper: v128, lower: v128): v128 {
-  const cut = v128.or(i16x8.add(i16x8.shl(upper, 3), constant(REBASE16)), i16x8.shr_u(lower, 13));
-  // −1 where the rest is above the tie, or on it beside an odd last place; a carry runs into the exponent, as it must.
-  const rest = i16x8.add(v128.and(lower, constant(BELOW16)), v128.and(cut, constant(ONE16)));
-  return v128.or(i16x8.sub(cut, i16x8.gt_s(rest, constant(TIE16))), v128.and(upper, constant(SIGN16)));
+@inline export function rebaseF16(): v128 {
+  return constant(REBASE16);
 }
 
-/** Upper halves of eight f32: not 0 in a lane that is not as large as a normal f16. */
-@inline function uncommonF16(upper: v128): v128 {
-  return i16x8.sub_sat_u(i16x8.sub(i16x8.shl(upper, 1), constant(LEAST16)), constant(SPAN16));
+/** Four lanes of {@link roundF16}, as 32-bit lanes. */
+@inline function roundFourF16(x: v128, rebase: v128): v128 {
+  // −1 where the last place is odd: with it, a tie goes up. A carry runs into the exponent, as it must.
+  const odd = i32x4.shr_s(i32x4.shl(x, 18), 31);
+  return i32x4.shr_u(i32x4.sub(i32x4.add(i32x4.add(x, x), rebase), odd), 14);
 }
 
 /**
- * {@link storeTwo8} of f16, if all sixteen are as large as normal f16 (no zero, infinity or NaN): otherwise it stores
- * nothing.
- *
- * @param a - f16 that were read, and must be finite
- * @param b - more of them
- * @returns whether it has stored
+ * Eight f32 → f16 bits, to nearest even, with the sign bit set whatever the sign is; {@link signF16} sets it right. Only
+ * what becomes a normal f16 comes out well: {@link uncommonF16} says whether all do.
  */
-@inline export function storeTwoCommonF16(
-  p: usize, low: v128, high: v128, q: usize, low2: v128, high2: v128, a: v128, b: v128,
-): bool {
-  const upper = v128.shuffle<u16>(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
-  const upper2 = v128.shuffle<u16>(low2, high2, 1, 3, 5, 7, 9, 11, 13, 15);
-  const largest = i16x8.max_s(v128.and(a, constant(ABS16)), v128.and(b, constant(ABS16)));
-  const uncommon = v128.or(uncommonF16(upper), uncommonF16(upper2));
-  if (v128.any_true(v128.or(uncommon, i16x8.gt_s(largest, constant(MAX16))))) return false;
-  v128.store(p, narrowCommonF16(upper, v128.shuffle<u16>(low, high, 0, 2, 4, 6, 8, 10, 12, 14)));
-  v128.store(q, narrowCommonF16(upper2, v128.shuffle<u16>(low2, high2, 0, 2, 4, 6, 8, 10, 12, 14)));
-  return true;
+@inline export function roundF16(low: v128, high: v128, rebase: v128): v128 {
+  return i16x8.narrow_i32x4_u(roundFourF16(low, rebase), roundFourF16(high, rebase));
+}
+
+/** Says whether any of two results of {@link roundF16} is no normal f16, or any f16 of `a` and `b` is not finite. */
+@inline export function uncommonF16(rounded: v128, rounded2: v128, a: v128, b: v128): bool {
+  const least = constant(LEAST16);
+  const result = i16x8.max_u(i16x8.sub(rounded, least), i16x8.sub(rounded2, least));
+  const input = i16x8.max_u(i16x8.add(a, a), i16x8.add(b, b));
+  return v128.any_true(v128.or(i16x8.sub_sat_u(result, constant(SPAN16)), i16x8.sub_sat_u(input, constant(TWICE_MAX16))));
+}
+
+/** The results of {@link roundF16} with the signs of what was rounded. */
+@inline export function signF16(rounded: v128, low: v128, high: v128): v128 {
+  // Saturated to 16 bits, a positive number has a last bit, a negative one has none.
+  return v128.xor(rounded, i16x8.shl(i16x8.narrow_i32x4_s(low, high), 15));
 }
 
 /** Loads one element as f32, by the same arithmetic as four. */

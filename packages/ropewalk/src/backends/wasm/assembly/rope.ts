@@ -9,8 +9,8 @@ import { Rope, RopePart, Type } from '../abi';
 import { address, place, word } from './args';
 import { copyRun } from './copy';
 import {
-  bytes, bytesOf, firstFour, lastFour, load1, load4, lowerF16, placesF16, readRowOf, scaleF16, store1, store4, storeTwo8,
-  storeTwoCommonF16, upperF16, widenHigh, widenLow, writeRowOf,
+  bytes, bytesOf, firstFour, lastFour, load1, load4, lowerF16, placesF16, readRowOf, rebaseF16, roundF16, scaleF16,
+  signF16, store1, store4, storeTwo8, uncommonF16, upperF16, widenHigh, widenLow, writeRowOf,
 } from './lanes';
 import { normaliseRow } from './norm';
 
@@ -37,28 +37,39 @@ function rotateEightAny(y: usize, x: usize, cos: usize, sin: usize, span: usize)
   rotateEight<u16>(y, x, cos, sin, span);
 }
 
-/** {@link rotateEight} of f16 if all are common numbers. @returns whether they are */
+/**
+ * {@link rotateEight} of f16, in fewer instructions if all are common numbers.
+ *
+ * @param bigCos - `cos` times 2^112, as `bigSin` is of `sin`: see {@link upperF16}
+ */
 @inline function rotateEightF16(
-  y: usize, x: usize, cos: usize, sin: usize, span: usize, places: v128, scale: v128,
-): bool {
-  const c0 = v128.load(cos), s0 = v128.load(sin), c1 = v128.load(cos, 16), s1 = v128.load(sin, 16);
+  y: usize, x: usize, cos: usize, sin: usize, span: usize, bigCos: usize, bigSin: usize, places: v128, rebase: v128,
+): void {
+  const c0 = v128.load(bigCos), s0 = v128.load(bigSin), c1 = v128.load(bigCos, 16), s1 = v128.load(bigSin, 16);
   const a = v128.load(x), b = v128.load(x + span);
   const aUpper = upperF16(a, places), aLower = lowerF16(a), bUpper = upperF16(b, places), bLower = lowerF16(b);
-  const a0 = f32x4.mul(firstFour(aLower, aUpper), scale), a1 = f32x4.mul(lastFour(aLower, aUpper), scale);
-  const b0 = f32x4.mul(firstFour(bLower, bUpper), scale), b1 = f32x4.mul(lastFour(bLower, bUpper), scale);
-  return storeTwoCommonF16(
-    y, f32x4.sub(f32x4.mul(a0, c0), f32x4.mul(b0, s0)), f32x4.sub(f32x4.mul(a1, c1), f32x4.mul(b1, s1)),
-    y + span, f32x4.add(f32x4.mul(a0, s0), f32x4.mul(b0, c0)), f32x4.add(f32x4.mul(a1, s1), f32x4.mul(b1, c1)),
-    a, b,
-  );
+  const a0 = firstFour(aLower, aUpper), a1 = lastFour(aLower, aUpper);
+  const b0 = firstFour(bLower, bUpper), b1 = lastFour(bLower, bUpper);
+  const p0 = f32x4.sub(f32x4.mul(a0, c0), f32x4.mul(b0, s0)), p1 = f32x4.sub(f32x4.mul(a1, c1), f32x4.mul(b1, s1));
+  const q0 = f32x4.add(f32x4.mul(a0, s0), f32x4.mul(b0, c0)), q1 = f32x4.add(f32x4.mul(a1, s1), f32x4.mul(b1, c1));
+  const p = roundF16(p0, p1, rebase), q = roundF16(q0, q1, rebase);
+  if (uncommonF16(p, q, a, b)) {
+    rotateEightAny(y, x, cos, sin, span);
+  } else {
+    v128.store(y, signF16(p, p0, p1));
+    v128.store(y + span, signF16(q, q0, q1));
+  }
 }
 
 /**
  * Rotates one dense row with `half` pairing: pair j is (x[j], x[j + half]). `y == x` is allowed.
  *
  * @param cos - f32 `[half]`, as is `sin`
+ * @param bigCos - `cos` from {@link enlarge}, as `bigSin` is of `sin`: read for f16 alone
  */
-@inline function rotateHalf<T>(y: usize, x: usize, cos: usize, sin: usize, half: i32): void {
+@inline function rotateHalf<T>(
+  y: usize, x: usize, cos: usize, sin: usize, half: i32, bigCos: usize = 0, bigSin: usize = 0,
+): void {
   const span = <usize>half * bytes<T>();
   let j = 0;
   if (isFloat<T>()) {
@@ -74,12 +85,12 @@ function rotateEightAny(y: usize, x: usize, cos: usize, sin: usize, span: usize)
       rotateFour(p, q, a, b, c, s, 48);
     }
   } else {
-    const places = placesF16(), scale = scaleF16();
+    const places = placesF16(), rebase = rebaseF16();
     for (; j + 8 <= half; j += 8) {
       const at = <usize>j * bytes<T>(), table = (<usize>j) << 2;
       const from = x + at, to = y + at, c = cos + table, s = sin + table;
       if (isSigned<T>()) rotateEight<T>(to, from, c, s, span);
-      else if (!rotateEightF16(to, from, c, s, span, places, scale)) rotateEightAny(to, from, c, s, span);
+      else rotateEightF16(to, from, c, s, span, bigCos + table, bigSin + table, places, rebase);
     }
   }
   for (; j + 4 <= half; j += 4) {
@@ -124,19 +135,23 @@ function rotateSixteenAny(y: usize, x: usize, cos: usize, sin: usize): void {
   rotateSixteen<u16>(y, x, cos, sin);
 }
 
-/** {@link rotateSixteen} of f16 if all are common numbers. @returns whether they are */
-@inline function rotateSixteenF16(y: usize, x: usize, cos: usize, sin: usize, places: v128, scale: v128): bool {
+/** {@link rotateSixteen} of f16, as {@link rotateEightF16}. */
+@inline function rotateSixteenF16(
+  y: usize, x: usize, cos: usize, sin: usize, bigCos: usize, bigSin: usize, places: v128, rebase: v128,
+): void {
   const a = v128.load(x), b = v128.load(x, 16);
   const aUpper = upperF16(a, places), aLower = lowerF16(a), bUpper = upperF16(b, places), bLower = lowerF16(b);
-  return storeTwoCommonF16(
-    y,
-    rotateTwo(f32x4.mul(firstFour(aLower, aUpper), scale), v128.load(cos), v128.load(sin)),
-    rotateTwo(f32x4.mul(lastFour(aLower, aUpper), scale), v128.load(cos, 16), v128.load(sin, 16)),
-    y + 16,
-    rotateTwo(f32x4.mul(firstFour(bLower, bUpper), scale), v128.load(cos, 32), v128.load(sin, 32)),
-    rotateTwo(f32x4.mul(lastFour(bLower, bUpper), scale), v128.load(cos, 48), v128.load(sin, 48)),
-    a, b,
-  );
+  const p0 = rotateTwo(firstFour(aLower, aUpper), v128.load(bigCos), v128.load(bigSin));
+  const p1 = rotateTwo(lastFour(aLower, aUpper), v128.load(bigCos, 16), v128.load(bigSin, 16));
+  const q0 = rotateTwo(firstFour(bLower, bUpper), v128.load(bigCos, 32), v128.load(bigSin, 32));
+  const q1 = rotateTwo(lastFour(bLower, bUpper), v128.load(bigCos, 48), v128.load(bigSin, 48));
+  const p = roundF16(p0, p1, rebase), q = roundF16(q0, q1, rebase);
+  if (uncommonF16(p, q, a, b)) {
+    rotateSixteenAny(y, x, cos, sin);
+  } else {
+    v128.store(y, signF16(p, p0, p1));
+    v128.store(y, signF16(q, q0, q1), 16);
+  }
 }
 
 /**
@@ -144,8 +159,11 @@ function rotateSixteenAny(y: usize, x: usize, cos: usize, sin: usize): void {
  *
  * @param cos - f32 `[2 half]`, each cosine twice; from {@link spread}
  * @param sin - f32 `[2 half]`, −sin and sin of each pair
+ * @param bigCos - as for {@link rotateHalf}
  */
-@inline function rotateInterleaved<T>(y: usize, x: usize, cos: usize, sin: usize, half: i32): void {
+@inline function rotateInterleaved<T>(
+  y: usize, x: usize, cos: usize, sin: usize, half: i32, bigCos: usize = 0, bigSin: usize = 0,
+): void {
   const n = half << 1;
   let i = 0;
   if (isFloat<T>()) {
@@ -158,12 +176,12 @@ function rotateSixteenAny(y: usize, x: usize, cos: usize, sin: usize): void {
       v128.store(to, rotateTwo(v128.load(from, 48), v128.load(c, 48), v128.load(s, 48)), 48);
     }
   } else {
-    const places = placesF16(), scale = scaleF16();
+    const places = placesF16(), rebase = rebaseF16();
     for (; i + 16 <= n; i += 16) {
       const at = (<usize>i) << 1, table = (<usize>i) << 2;
       const from = x + at, to = y + at, c = cos + table, s = sin + table;
       if (isSigned<T>()) rotateSixteen<T>(to, from, c, s);
-      else if (!rotateSixteenF16(to, from, c, s, places, scale)) rotateSixteenAny(to, from, c, s);
+      else rotateSixteenF16(to, from, c, s, bigCos + table, bigSin + table, places, rebase);
     }
   }
   for (; i + 4 <= n; i += 4) {
@@ -191,6 +209,12 @@ function spread(cos2: usize, sin2: usize, cos: usize, sin: usize, half: i32): vo
   }
 }
 
+/** Multiplies a table row by 2^112, four at a time, for f16 as {@link upperF16} gives them. */
+function enlarge(to: usize, from: usize, n: i32): void {
+  const scale = scaleF16();
+  for (let i = 0; i + 4 <= n; i += 4) v128.store(place(to, i), f32x4.mul(v128.load(place(from, i)), scale));
+}
+
 /** Rotates a dense f32 row of any geometry: pair j is read at readStep·j + (0, readGap), written likewise. `y != x`. */
 function rotateAny(
   y: usize, x: usize, cos: usize, sin: usize, half: i32, readStep: i32, readGap: i32, writeStep: i32, writeGap: i32,
@@ -204,18 +228,27 @@ function rotateAny(
   }
 }
 
-/** Rotates and copies the heads of one token where rows are dense and of one type. */
+/**
+ * Rotates and copies the heads of one token where rows are dense and of one type.
+ *
+ * @param big - room for f32 `[2 headDim]`
+ */
 @inline function rotateHeads<T>(
   x: usize, y: usize, heads: i32, xHead: i32, yHead: i32, headDim: i32, offset: i32, half: i32, interleaved: bool,
-  cos: usize, sin: usize,
+  cos: usize, sin: usize, big: usize,
 ): void {
+  const bigSin = place(big, headDim), row = interleaved ? half << 1 : half;
+  if (!isFloat<T>() && !isSigned<T>()) {
+    enlarge(big, cos, row);
+    enlarge(bigSin, sin, row);
+  }
   const before = <usize>offset * bytes<T>(), window = <usize>(half << 1) * bytes<T>();
   const after = <usize>(headDim - offset) * bytes<T>() - window;
   const xStep = <usize>(xHead * <i32>bytes<T>()), yStep = <usize>(yHead * <i32>bytes<T>());
   const copies = y != x && before + after > 0;
   for (let h = 0; h < heads; h++) {
-    if (interleaved) rotateInterleaved<T>(y + before, x + before, cos, sin, half);
-    else rotateHalf<T>(y + before, x + before, cos, sin, half);
+    if (interleaved) rotateInterleaved<T>(y + before, x + before, cos, sin, half, big, bigSin);
+    else rotateHalf<T>(y + before, x + before, cos, sin, half, big, bigSin);
     if (copies) {
       memory.copy(y, x, before);
       memory.copy(y + before + window, x + before + window, after);
@@ -267,10 +300,10 @@ export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
       const xHead = word(part, RopePart.xHead), yHead = word(part, RopePart.yHead);
       if (plain && word(part, RopePart.dense)) {
         if (xType == Type.f32) {
-          rotateHeads<f32>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
+          rotateHeads<f32>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin, rowIn);
         } else if (xType == Type.f16) {
-          rotateHeads<u16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
-        } else rotateHeads<i16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
+          rotateHeads<u16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin, rowIn);
+        } else rotateHeads<i16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin, rowIn);
         continue;
       }
       // Everything else goes through two dense f32 rows: other strides, a norm, another type, or two geometries.
