@@ -21,7 +21,7 @@ import { type LinearOptions, planLinear } from './ops/linear.js';
 import type { OpPlan } from './ops/op-plan.js';
 import { planRearrange } from './ops/rearrange.js';
 import { planRmsNorm } from './ops/rms-norm.js';
-import { bindRope, bindRopeParts, type RopeLayout, type RopePartOptions } from './ops/rope/call.js';
+import { checkRope, checkRopeParts, type RopeLayout, type RopePartOptions } from './ops/rope/call.js';
 import { type PlanRopeOptions, type Positions, planRope, type RopePlan } from './ops/rope/plan.js';
 import { planRoute, type RouteOptions } from './ops/route.js';
 import { type Runner, withFresh } from './ops/runner.js';
@@ -237,7 +237,7 @@ export class Ropewalk implements Runner {
    * @example rw.ropeParts(plan, [{ x: q, out: q }, { x: k, out: kCache, rows: past }]);
    */
   ropeParts(plan: RopePlan, parts: readonly RopePartOptions[], layout: RopeLayout = 'bsnh'): void {
-    this.run(bindRopeParts(plan, parts, layout));
+    this.run(checkRopeParts(plan, parts, layout));
   }
 
   #rotate<D extends FloatDtype>(
@@ -252,7 +252,7 @@ export class Ropewalk implements Runner {
     const plan = isPlan(how)
       ? (how as RopePlan)
       : this.#planFor(x, how as Positions, options as RopeOptions<D>, direction);
-    return this.#into(given, x.dtype, x.shape, (out) => bindRope(plan, x, out, layout));
+    return this.#into(given, x.dtype, x.shape, (out) => checkRope(plan, x, out, layout));
   }
 
   #planFor<D extends FloatDtype>(

@@ -67,8 +67,13 @@ export class Call {
    * @throws {RopewalkError} DEVICE when one belongs to another backend, or memory is full; nothing is written then
    */
   bring(inputs: readonly Tensor[], outputs: readonly Tensor[]): void {
-    for (const tensor of inputs) this.#announce(tensor, false);
-    for (const tensor of outputs) this.#announce(tensor, true);
+    for (const tensor of inputs) this.announce(tensor, false);
+    for (const tensor of outputs) this.announce(tensor, true);
+    this.copyAnnounced();
+  }
+
+  /** The end of {@link bring}, for tensors announced one by one, which makes no lists. */
+  copyAnnounced(): void {
     if (!this.#staged) return;
     for (const staged of this.#staged.values()) {
       staged.block = this.#take(staged.end - staged.start);
@@ -164,7 +169,8 @@ export class Call {
     return block;
   }
 
-  #announce(tensor: Tensor, written: boolean): void {
+  /** Announces one tensor; {@link copyAnnounced} follows. */
+  announce(tensor: Tensor, written: boolean): void {
     const { storage } = tensor;
     if (storage instanceof WasmStorage && storage.home === this.#memory) {
       storage.address; // a disposed one is refused before anything is taken

@@ -18,6 +18,8 @@ export interface Block {
 /** A growing memory and the blocks of it that are free. */
 export class WasmMemory {
   readonly memory: WebAssembly.Memory;
+  /** All of it, as it is now. Kept: asking the memory for it costs a short call a fiftieth. */
+  buffer: ArrayBufferLike;
   /** The most bytes that tensors may take. */
   readonly limitBytes: number;
   /** Bytes that are held now. */
@@ -58,14 +60,10 @@ export class WasmMemory {
         maximum = Math.floor(maximum / 2);
       }
     }
+    this.buffer = this.memory.buffer;
     this.limitBytes = maximum * PAGE;
     // For tensors that were dropped without dispose(): their memory comes back when the garbage collector finds them.
     this.#forgotten = new FinalizationRegistry((block) => this.free(block));
-  }
-
-  /** All of it, as it is now. */
-  get buffer(): ArrayBufferLike {
-    return this.memory.buffer;
   }
 
   /**
@@ -120,7 +118,7 @@ export class WasmMemory {
 
   #fromTop(size: number): number | undefined {
     const end = this.#top + size;
-    const have = this.memory.buffer.byteLength;
+    const have = this.buffer.byteLength;
     if (end > have) {
       if (end > this.limitBytes) return undefined;
       // An eighth more than there is saves growing again for each tensor.
@@ -135,6 +133,7 @@ export class WasmMemory {
   #grow(bytes: number): boolean {
     try {
       this.memory.grow(Math.ceil(bytes / PAGE));
+      this.buffer = this.memory.buffer;
       return true;
     } catch {
       return false; // the machine has no more, though the limit is not reached

@@ -3,7 +3,7 @@ import { readField, readList } from '../../core/arguments.js';
 import type { CacheDtype, FloatDtype } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { overlapOf, type Tensor } from '../../core/tensor.js';
-import { CHECKED, checkApart, checkCache, checkDims, checkedPlan, checkFloat, checkOutput, isPlan } from '../checks.js';
+import { CHECKED, checkApart, checkCache, checkDims, checkFloat, checkOutput, isPlan } from '../checks.js';
 import { type CacheScale, readScale } from '../scales.js';
 import type { RopePlan } from './plan.js';
 
@@ -89,15 +89,26 @@ export interface RopeCall {
  * @throws {RopewalkError} SHAPE, DTYPE or ALIAS, naming the argument; nothing is written then
  */
 export function bindRope(plan: RopePlan, x: Tensor, out: Tensor, layout: RopeLayout = 'bsnh'): RopeCall {
+  return frozen(checkRope(plan, x, out, layout));
+}
+
+/** {@link bindRope} for a caller that keeps the call to itself: freezing is a tenth of a short one. */
+export function checkRope(plan: RopePlan, x: Tensor, out: Tensor, layout: RopeLayout = 'bsnh'): RopeCall {
   checkRopePlan(plan);
   checkFloat(x, 'rope: x');
   checkFloat(out, 'rope: out', x.dtype);
-  return checkedPlan({
-    checked: CHECKED,
-    op: 'rope',
-    plan,
-    parts: Object.freeze([bindPart(plan, { x, out }, layout, ALONE)]),
-  });
+  return checkedCall(plan, [bindPart(plan, { x, out }, layout, ALONE)]);
+}
+
+function checkedCall(plan: RopePlan, parts: readonly RopePart[]): RopeCall {
+  const call = { checked: CHECKED, op: 'rope', plan, parts } as const;
+  return call;
+}
+
+function frozen(call: RopeCall): RopeCall {
+  for (const part of call.parts) Object.freeze(part);
+  Object.freeze(call.parts);
+  return Object.freeze(call);
 }
 
 function checkRopePlan(plan: RopePlan): void {
@@ -120,6 +131,11 @@ export function bindRopeParts(
   parts: readonly RopePartOptions[],
   layout: RopeLayout = 'bsnh',
 ): RopeCall {
+  return frozen(checkRopeParts(plan, parts, layout));
+}
+
+/** {@link bindRopeParts}, as {@link checkRope}. */
+export function checkRopeParts(plan: RopePlan, parts: readonly RopePartOptions[], layout: RopeLayout): RopeCall {
   checkRopePlan(plan);
   const list = Array.from(readList(parts, 'rope: parts', 'a list of { x, out }'));
   if (list.length === 0) refuse('SHAPE', 'rope: parts', 'at least one tensor', parts);
@@ -150,7 +166,7 @@ export function bindRopeParts(
       }
     }
   }
-  return checkedPlan({ checked: CHECKED, op: 'rope', plan, parts: Object.freeze(bound) });
+  return checkedCall(plan, bound);
 }
 
 function tensorsOf(part: RopePart): [string, Tensor][] {
@@ -236,7 +252,7 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
   checkApart(out, names.out, 'x', x, inPlace);
   if (norm) checkApart(out, names.out, 'norm.weight', norm.weight);
   const blockSize = slots === undefined ? undefined : length;
-  return Object.freeze({ x: xb, out: ob, rows, blockSize, rotate, scale, norm });
+  return { x: xb, out: ob, rows, blockSize, rotate, scale, norm };
 }
 
 /** Rows as `[batch, seq]`: each within the cache, and each at most once in a batch. */
