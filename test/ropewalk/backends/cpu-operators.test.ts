@@ -982,9 +982,15 @@ describe('linear', () => {
     },
   );
 
-  test('f16 weights: infinities and NaN at every place of a row, subnormals and both zeros', () => {
+  test('f16 weights: infinities and NaN at every place of a row, subnormals and both zeros; x that is large', () => {
     const values = [NaN, Infinity, -Infinity, 2 ** -24, -(2 ** -15), 65504, 0, -0];
-    for (const k of [16, 32, 37]) {
+    for (const [k, size] of [
+      [16, 1],
+      [32, 1],
+      [37, 1],
+      [37, 2 ** 14],
+      [37, 2 ** 60],
+    ] as const) {
       for (const value of values) {
         // Row n has the value at place n; x has no zero, so that its product with infinity does not depend on the order
         // of sums.
@@ -996,7 +1002,7 @@ describe('linear', () => {
         agree(
           trial(
             f64Tensor(
-              Array.from({ length: k }, (_, i) => 1 + i / 8),
+              Array.from({ length: k }, (_, i) => (1 + i / 8) * size),
               [1, k],
               'f32',
             ),
