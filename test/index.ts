@@ -135,6 +135,7 @@ import './ropewalk/backends/cpu-rounded.test.js';
 import './ropewalk/backends/cpu.test.js';
 import './ropewalk/backends/refused-calls.test.js';
 import './ropewalk/backends/webgpu-attention.test.js';
+import './ropewalk/backends/webgpu-counts.test.js';
 import './ropewalk/backends/webgpu-linear.test.js';
 import './ropewalk/backends/webgpu-operators.test.js';
 import './ropewalk/backends/webgpu.test.js';

@@ -21,6 +21,7 @@ import {
   type FloatElement,
   type Kernel,
   type Operand,
+  type ParamRun,
   packParams,
   walkLength,
   writeShader,
@@ -34,6 +35,8 @@ export interface Home {
   readonly uploads: Uploads<Block>;
   /** Whether halves are widened by the hardware. */
   readonly f16: boolean;
+  /** The most buffers of a kernel. Kept: a device makes its limits anew each time. */
+  readonly maxBuffers: number;
   /** Copies to host memory that are under way, and what each writes. */
   readonly pending: Map<Promise<unknown>, { readonly range: HostRange; readonly written: readonly Tensor[] }>;
 }
@@ -77,16 +80,19 @@ export function writes(name: string, element: Element, lanes: 1 | 4, block: Bloc
 }
 
 /** One run of a kernel. */
-interface Launch<P extends string, V> {
+type Launch<P extends string, V> = {
   readonly kernel: Kernel<P, V>;
   readonly variant: V;
   readonly uses: readonly Use[];
-  readonly params: Readonly<Record<P, number>>;
   /** Dimensions, fastest first: size and up to three operands' strides. */
   readonly walk?: readonly (readonly number[])[];
   /** Workgroups. */
   readonly groups: number;
-}
+} & (
+  | { readonly params: Readonly<Record<P, number>>; readonly runs?: undefined }
+  // With runs, which one by one would be the most of the host's work; what is in neither is 0.
+  | { readonly params: Readonly<Partial<Record<P, number>>>; readonly runs: readonly ParamRun<NoInfer<P>>[] }
+);
 
 /** One call. */
 export class Call {
@@ -179,29 +185,35 @@ export class Call {
   }
 
   /** Queues a kernel. */
-  launch<P extends string, V>({ kernel, variant, uses, params, walk = [], groups }: Launch<P, V>): void {
+  launch<P extends string, V>({ kernel, variant, uses, params, runs, walk = [], groups }: Launch<P, V>): void {
     if (groups === 0) return;
     if (walk.length > walkLength(kernel)) {
       const most = `takes at most ${walkLength(kernel)} dimensions that do not join, and these are ${walk.length}`;
       fail('UNSUPPORTED', `webgpu: ${kernel.name}`, `${most}. Make the tensors contiguous.`);
     }
-    const blocks = [...new Set(uses.map(({ block }) => block))];
-    const limit = this.home.device.limits.maxStorageBuffersPerShaderStage;
+    // The key is all that a variant seen before costs.
+    const blocks: Block[] = [];
+    let key = `${kernel.name} ${JSON.stringify(variant)}`;
+    const buffers = uses.map(({ name, element, lanes, written, block }) => {
+      let buffer = blocks.indexOf(block);
+      if (buffer < 0) buffer = blocks.push(block) - 1;
+      key += ` ${name}:${element}x${lanes}${written ? 'w' : 'r'}${buffer}`;
+      return buffer;
+    });
+    const limit = this.home.maxBuffers;
     if (blocks.length > limit) {
       const most = `this device takes at most ${limit} buffers at a time, and these tensors lie in ${blocks.length}`;
       fail('UNSUPPORTED', `webgpu: ${kernel.name}`, `${most}.`);
     }
-    const operands = uses.map(({ block, ...rest }): Operand => ({ ...rest, buffer: blocks.indexOf(block) }));
-    const bindings = bindingsOf(operands, blocks.length);
-    const parts = operands.map(
-      ({ name, element, lanes, written, buffer }) => `${name}:${element}x${lanes}${written ? 'w' : 'r'}${buffer}`,
-    );
     this.home.commands.dispatch({
-      key: `${kernel.name} ${JSON.stringify(variant)} ${parts.join(' ')}`,
-      text: () => writeShader(kernel, variant, operands, bindings, this.home.f16),
-      bindings,
+      key,
+      write: () => {
+        const operands = uses.map(({ block, ...rest }, i): Operand => ({ ...rest, buffer: buffers[i]! }));
+        const bindings = bindingsOf(operands, blocks.length);
+        return { bindings, text: writeShader(kernel, variant, operands, bindings, this.home.f16) };
+      },
       blocks,
-      params: packParams(kernel, params, walk),
+      params: packParams(kernel, params, runs, walk),
       groups,
     });
   }
@@ -286,17 +298,9 @@ function covers(outer: Tensor, inner: Tensor): boolean {
   return all;
 }
 
-/** A tensor's first element and its strides of batch, token, head and dimension, as parameters. */
-export function layoutParams(
-  name: string,
-  letter: string,
-  { offset }: Place,
-  { strides }: Tensor,
-  part: number | '' = '',
-): Record<string, number> {
-  const params: Record<string, number> = { [name]: offset };
-  for (let i = 0; i < 4; i++) params[`${letter}${'bshd'[i]}${part}`] = strides[i]!;
-  return params;
+/** A tensor's first element and its strides of batch, token, head and dimension, as parameters from `from` on. */
+export function layoutRun<P extends string>(from: P, { offset }: Place, { strides }: Tensor): ParamRun<P> {
+  return { from, values: [offset, strides[0]!, strides[1]!, strides[2]!, strides[3]!] };
 }
 
 /** The bytes of a range: whole words, in memory that is not shared, as WebGPU wants them. */

@@ -26,9 +26,8 @@ interface Pipeline {
 interface Dispatch {
   /** Names kernel and variant: the same key, the same text. */
   readonly key: string;
-  /** Writes the text, at the first run of a variant. */
-  readonly text: () => string;
-  readonly bindings: readonly Binding[];
+  /** Writes the text and says how buffers are bound, at the first run of a variant. */
+  readonly write: () => { readonly text: string; readonly bindings: readonly Binding[] };
   readonly blocks: readonly Block[];
   /** The bytes of `Params`. */
   readonly params: Uint32Array;
@@ -227,11 +226,12 @@ export class Commands {
   #pipeline(run: Dispatch): Pipeline {
     let entry = this.#pipelines.get(run.key);
     if (!entry) {
-      const layoutKey = run.bindings.map((binding) => (binding.written ? 'w' : 'r')).join('');
+      const { text, bindings } = run.write();
+      const layoutKey = bindings.map((binding) => (binding.written ? 'w' : 'r')).join('');
       const layout = this.#layout(layoutKey);
       const pipeline = this.#device.createComputePipeline({
         layout: this.#device.createPipelineLayout({ bindGroupLayouts: [layout] }),
-        compute: { module: this.#device.createShaderModule({ code: run.text(), label: run.key }) },
+        compute: { module: this.#device.createShaderModule({ code: text, label: run.key }) },
         label: run.key,
       });
       entry = { pipeline, layout, layoutKey };

@@ -56,6 +56,7 @@ export class WebgpuBackend implements Backend {
       commands: new Commands(device, pool),
       uploads: new Uploads<Block>((block) => pool.free(block)),
       f16: device.features.has('shader-f16'),
+      maxBuffers: device.limits.maxStorageBuffersPerShaderStage,
       pending: new Map(),
     };
     this.#description = description;

@@ -113,8 +113,15 @@ export function walkLength(kernel: Pick<Kernel, 'params'>): number {
   return PARAMS_BYTES / 16 - Math.ceil(kernel.params.length / 4);
 }
 
-const floats = new Float32Array(1);
-const floatBits = new Uint32Array(floats.buffer);
+const float = new Float32Array(1);
+const floatBits = new Uint32Array(float.buffer);
+
+/** Parameters that follow one another. */
+export interface ParamRun<P extends string> {
+  /** The first of them. */
+  readonly from: P;
+  readonly values: readonly number[];
+}
 
 /**
  * Lays parameters out as `Params`; negative ones wrap, as strides do. Of the walk each dimension, fastest first, has
@@ -122,18 +129,20 @@ const floatBits = new Uint32Array(floats.buffer);
  */
 export function packParams<P extends string>(
   kernel: Pick<Kernel<P>, 'params' | 'floats'>,
-  values: Readonly<Record<P, number>>,
+  values: Readonly<Partial<Record<P, number>>>,
+  runs: readonly ParamRun<P>[] = [],
   walk: readonly (readonly number[])[] = [],
 ): Uint32Array {
-  const head = Math.ceil(kernel.params.length / 4) * 4;
+  const { params, floats } = kernel;
+  const head = Math.ceil(params.length / 4) * 4;
   const words = new Uint32Array(head + walk.length * 4);
-  for (const [i, name] of kernel.params.entries()) {
-    if (kernel.floats?.includes(name)) {
-      floats[0] = values[name];
-      words[i] = floatBits[0]!;
-    } else words[i] = values[name];
+  for (let i = 0; i < params.length; i++) words[i] = values[params[i]!] ?? 0;
+  for (const name of floats ?? []) {
+    float[0] = values[name] ?? 0;
+    words[params.indexOf(name)] = floatBits[0]!;
   }
-  for (const [d, entry] of walk.entries()) words.set(entry, head + d * 4);
+  for (const run of runs) words.set(run.values, params.indexOf(run.from));
+  for (let d = 0; d < walk.length; d++) words.set(walk[d]!, head + d * 4);
   return words;
 }
 

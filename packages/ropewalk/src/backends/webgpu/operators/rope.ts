@@ -6,7 +6,7 @@ import {
   cacheElementOf,
   elementOf,
   inFours,
-  layoutParams,
+  layoutRun,
   type Place,
   reads,
   type Use,
@@ -14,6 +14,7 @@ import {
   writes,
 } from '../call.js';
 import type { Block } from '../memory.js';
+import type { ParamRun } from '../shader.js';
 import { epsParams } from '../shaders/common.js';
 import {
   MAX_PARTS,
@@ -51,7 +52,7 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
   // As many parts at a time as the device has buffers for: cosines, sines and their rows where listed, and x, out, rows
   // and weight of each part.
   const tableFirst = countedFrom(plan.tableRows, plan.tableRows.length);
-  const limit = call.home.device.limits.maxStorageBuffersPerShaderStage - (tableFirst === undefined ? 3 : 2);
+  const limit = call.home.maxBuffers - (tableFirst === undefined ? 3 : 2);
   let group: Placed[] = [];
   const blocks = (list: readonly Placed[]): number =>
     new Set(list.flatMap(({ xAt, outAt, weightAt }) => [xAt.block, outAt.block, weightAt?.block]).filter(Boolean))
@@ -90,6 +91,7 @@ function rotate(plan: RopePlan, tableFirst: number | undefined, parts: readonly 
     uses.push(reads('table_rows', 'u32', 1, listed));
   }
   const params: Partial<Record<RopeParam, number>> = {};
+  const runs: ParamRun<RopeParam>[] = [];
   let total = 0;
   const variants = parts.map((part, p): RopePartVariant => {
     const { x, out, xAt, outAt, rows, blockSize, rotate, scale, norm, weightAt, stays } = part;
@@ -102,12 +104,15 @@ function rotate(plan: RopePlan, tableFirst: number | undefined, parts: readonly 
     if (norm) uses.push(reads(`weight${p}`, elementOf(norm.weight.dtype), lanes, weightAt!.block));
     if (rows && first === undefined) uses.push(reads(`rows${p}`, 'u32', 1, call.temporary(rows)));
     if (scale) uses.push(reads(`scale${p}`, 'f32', lanes, call.temporary(scale)));
-    const eps = norm?.eps ?? 0;
-    const weights = { weight: weightAt?.offset ?? 0, weightStep: norm?.weight.strides[0] ?? 0 };
-    Object.assign(params, layoutParams(`x${p}`, 'x', xAt, x, p), layoutParams(`out${p}`, 'o', outAt, out, p));
-    const sizes = { heads, headDim, units, rows: first ?? 0, blockSize: blockSize ?? 0 };
-    for (const [name, value] of Object.entries({ ...sizes, ...weights, ...epsParams(eps) }))
-      params[`${name}${p}` as RopeParam] = value;
+    const sizes = [heads, headDim, units, first ?? 0, blockSize ?? 0]; // in the order of the kernel's parameters
+    const weights = [weightAt?.offset ?? 0, norm?.weight.strides[0] ?? 0];
+    runs.push(layoutRun(`x${p}`, xAt, x), layoutRun(`out${p}`, outAt, out));
+    runs.push({ from: `heads${p}`, values: [...sizes, ...weights] });
+    if (norm) {
+      const { eps, smallEps } = epsParams(norm.eps);
+      params[`eps${p}`] = eps;
+      params[`smallEps${p}`] = smallEps;
+    }
     total += normed ? heads : heads * units;
     return {
       rotate,
@@ -118,16 +123,15 @@ function rotate(plan: RopePlan, tableFirst: number | undefined, parts: readonly 
       scale: scale !== undefined,
     };
   });
-  Object.assign(params, {
-    tokens: batch * seq,
-    seq,
-    total,
-    rotaryDim,
-    offset: rotaryOffset,
-    gap: rotaryDim / 2,
-  });
-  const perBatch = plan.batch === undefined ? 0 : 1;
-  Object.assign(params, { pairs: table.pairs, perBatch, tableRows: tableFirst ?? 0 });
+  params.tokens = batch * seq;
+  params.seq = seq;
+  params.total = total;
+  params.pairs = table.pairs;
+  params.offset = rotaryOffset;
+  params.rotaryDim = rotaryDim;
+  params.gap = rotaryDim / 2;
+  params.perBatch = plan.batch === undefined ? 0 : 1;
+  params.tableRows = tableFirst ?? 0;
   const orderOf = ({ step }: PairGeometry): PairOrder => (step === 2 ? 'woven' : 'split');
   const variant: RopeVariant = {
     lanes,
@@ -139,7 +143,7 @@ function rotate(plan: RopePlan, tableFirst: number | undefined, parts: readonly 
   const kernel = ropeKernel(parts.length);
   const work = batch * seq * total;
   const groups = normed ? work : Math.ceil(work / kernel.threads);
-  call.launch({ kernel, variant, uses, params: params as Record<RopeParam, number>, groups });
+  call.launch({ kernel, variant, uses, params, runs, groups });
 }
 
 /**

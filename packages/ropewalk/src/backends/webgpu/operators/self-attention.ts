@@ -5,13 +5,13 @@ import {
   cacheElementOf,
   elementOf,
   inFours,
-  layoutParams,
+  layoutRun,
   reads,
   type Use,
   usefulStrides,
   writes,
 } from '../call.js';
-import { type AttentionParam, FEW, JOIN, MANY, MANY_ROWS } from '../shaders/self-attention.js';
+import { FEW, JOIN, MANY, MANY_ROWS } from '../shaders/self-attention.js';
 
 /** Up to this many rows of a KV head count as few: a tile of 64 would be mostly empty. */
 const FEW_ROWS = 16;
@@ -77,6 +77,7 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   const sizes = { units: alone * splits, slices, splits, batch, kvHeads, blocks, width, rows, group, d, dv };
   const mask = { total, past: total - seq, window: window ?? 0, causal: causal ? 1 : 0, scale, softcap: softcap ?? 0 };
   const paging = { maxBlocks: pages?.maxBlocks ?? 0, blockSize: pages?.blockSize ?? 0, vScale: kScale?.length ?? 0 };
+  const ofOut = layoutRun('out', outs, out);
   const launch = {
     params: {
       ...sizes,
@@ -84,11 +85,8 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
       ...paging,
       sinks: sinksAt?.offset ?? 0,
       sinkStep: sinks?.strides[0] ?? 0,
-      ...layoutParams('q', 'q', qs, q),
-      ...layoutParams('k', 'k', ks, k),
-      ...layoutParams('v', 'v', vs, v),
-      ...layoutParams('out', 'o', outs, out),
-    } as Record<AttentionParam, number>,
+    },
+    runs: [layoutRun('q', qs, q), layoutRun('k', ks, k), layoutRun('v', vs, v), ofOut],
     uses: [
       reads('q', elementOf(q.dtype), lanes, qs.block),
       reads('k', cacheElementOf(k.dtype), lanes, ks.block),
@@ -120,6 +118,7 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
     kernel: JOIN,
     variant: { lanes, sinks: sinks !== undefined, vScale: vScale !== undefined },
     uses: [...parts.map((part) => ({ ...part, written: false })), writesOut, ...lastUses],
+    runs: [ofOut],
     params: { ...launch.params, units: all * across, columns: across },
     groups: all * across,
   });

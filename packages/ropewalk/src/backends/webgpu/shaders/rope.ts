@@ -46,7 +46,7 @@ const PART = [
   'smallEps',
 ] as const;
 
-/** A parameter of all parts, or of one: `xh1` is part 1's `xh`. */
+/** A parameter of all parts, or of one: `xh1` is part 1's `xh`. Those of a part follow one another. */
 export type RopeParam = (typeof HEAD)[number] | `${(typeof PART)[number]}${number}`;
 
 /** The most parts of one dispatch: its parameters have no room for more. */
@@ -66,6 +66,13 @@ export const MAX_PARTS = 8;
  * starts; blockSize: rows of a block where rows are slots.
  */
 export function ropeKernel(parts: number): Kernel<RopeParam, RopeVariant> {
+  return (KERNELS[parts] ??= makeKernel(parts));
+}
+
+/** Made once each: their lists of parameters are a quarter of the host's work for a call. */
+const KERNELS: Kernel<RopeParam, RopeVariant>[] = [];
+
+function makeKernel(parts: number): Kernel<RopeParam, RopeVariant> {
   const each = Array.from({ length: parts }, (_, p) => PART.map((name) => `${name}${p}` as const)).flat();
   return {
     name: `rope${parts}`,
