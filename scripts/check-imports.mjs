@@ -7,7 +7,7 @@
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { fileOf, importsOf, ROOT, sourcesIn } from './imports.mjs';
 
 /**
  * Inside packages/ropewalk/src: room → rooms it may import, beside itself. The oracle shares no code with the accused.
@@ -21,7 +21,7 @@ const ROOMS = {
   entry: ['core', 'ops', 'reference', 'backends'],
 };
 
-const root = resolve(process.argv[2] ?? join(dirname(fileURLToPath(import.meta.url)), '..'));
+const root = resolve(process.argv[2] ?? ROOT);
 const homes = readdirSync(join(root, 'packages')).map((folder) => join('packages', folder));
 if (existsSync(join(root, 'site'))) homes.push('site');
 const packages = homes.map((folder) => {
@@ -29,15 +29,8 @@ const packages = homes.map((folder) => {
   const { name, exports = {}, dependencies = {} } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'));
   return { name, src: join(home, 'src'), exports, dependencies };
 });
-const files = packages.flatMap((owner) =>
-  readdirSync(owner.src, { recursive: true, encoding: 'utf8' })
-    // assembly/ is AssemblyScript: asc resolves its imports, and nothing else may import it.
-    .filter((name) => /\.tsx?$/.test(name) && !/(^|[\\/])assembly[\\/]/.test(name))
-    .map((name) => ({ owner, path: join(owner.src, name) })),
-);
+const files = packages.flatMap((owner) => sourcesIn(owner.src).map((path) => ({ owner, path })));
 const known = new Set(files.map(({ path }) => path));
-const IMPORT =
-  /(?:^|\n)\s*(?:import|export)\s(?:[^'";]*?\sfrom\s)?['"]([^'"]+)['"]|\bimport\(\s*['"]([^'"]+)['"]\s*\)/g;
 
 /** For Node: the command line, and files that say so in their names. */
 const forNode = ({ owner, path }) => owner.name === '@ropewalk/cli' || /(^|[\\/.])node\.ts$/.test(path);
@@ -53,20 +46,17 @@ for (const file of files) {
   const { owner, path } = file;
   const where = relative(root, path).replaceAll('\\', '/');
   graph.set(path, []);
-  for (const match of readFileSync(path, 'utf8').matchAll(IMPORT)) {
-    const target = match[1] ?? match[2];
+  for (const { target } of importsOf(readFileSync(path, 'utf8'))) {
     if (target.startsWith('node:')) {
       if (!forNode(file)) problems.push(`${where}: imports ${target}; only cli and *.node.ts may`);
     } else if (target.startsWith('virtual:')) {
       if (owner.name !== '@ropewalk/site')
         problems.push(`${where}: imports ${target}, which only the site's build makes`);
     } else if (target.startsWith('.')) {
-      const source = resolve(dirname(path), target.replace(/\.js$/, '.ts'));
-      const to = known.has(source) ? source : `${source}x`; // .tsx
+      const to = fileOf(path, target) ?? resolve(dirname(path), target);
       if (relative(owner.src, to).startsWith('..'))
         problems.push(`${where}: imports ${target}, which is outside its package`);
-      else if (!known.has(to) && !existsSync(resolve(dirname(path), target)))
-        problems.push(`${where}: imports ${target}, which does not exist`);
+      else if (!existsSync(to)) problems.push(`${where}: imports ${target}, which does not exist`);
       else {
         if (/(^|[\\/.])node\.ts$/.test(to) && !forNode(file))
           problems.push(`${where}: imports the Node-only file ${target}; only cli and *.node.ts may`);
@@ -76,7 +66,7 @@ for (const file of files) {
           else if (room !== toRoom && !ROOMS[room].includes(toRoom))
             problems.push(`${where}: ${room} may not import ${toRoom} (${target})`);
         }
-        graph.get(path).push(to);
+        if (known.has(to)) graph.get(path).push(to);
       }
     } else {
       const name = target.split('/', target.startsWith('@') ? 2 : 1).join('/');

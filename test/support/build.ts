@@ -1,10 +1,10 @@
 /** The packages for tests that need them built: compiled, or as `npm install` leaves them in a user's folder. */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { once } from './once.js';
 
 /** The repository. */
 export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -34,41 +34,44 @@ export const ENTRIES: readonly string[] = [...PACKAGES.values()].flatMap(({ name
     .map((entry) => name + entry.slice(1)),
 );
 
-let built = false;
-
 /**
- * Compiles the packages, once a process.
+ * Compiles the packages, once a run.
  *
  * @param folder - of packages/
  * @returns its dist/
  */
 export function builtPackage(folder: string): string {
-  if (!built) {
+  once('dist', () => {
     const tsc = join(ROOT, 'node_modules/typescript/bin/tsc');
     const { status, stdout } = spawnSync(process.execPath, [tsc, '-b', 'packages/cli'], {
       cwd: ROOT,
       encoding: 'utf8',
     });
     if (status !== 0) throw new Error(`tsc -b: ${stdout}`);
-    built = true;
-  }
+  });
   return join(ROOT, 'packages', folder, 'dist');
 }
 
-let packed: string | undefined;
-
-/** Packs every package with npm, once a process. @returns the folder of the tarballs, named FOLDER.tgz */
+/**
+ * Packs every package with npm, once a run, in a copy: packing puts vectors and models into the command's package, where
+ * tests that run at the same time would find half of them.
+ *
+ * @returns the folder of the tarballs, named FOLDER.tgz
+ */
 export function tarballs(): string {
-  if (packed) return packed;
   builtPackage('cli');
-  const folder = mkdtempSync(join(tmpdir(), 'ropewalk-pack-'));
-  process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
-  const options = { cwd: ROOT, encoding: 'utf8', shell: process.platform === 'win32' } as const;
-  const command = ['pack', '--workspace', 'packages', '--json', '--pack-destination', folder];
-  const { status, stderr } = spawnSync('npm', command, options);
-  if (status !== 0) throw new Error(`npm pack: ${stderr}`);
-  packed = folder;
-  return folder;
+  return once('tarballs', (folder) => {
+    const copy = join(folder, 'copy');
+    for (const name of ['packages', 'docs', 'models', 'vectors', 'LICENSE', 'package.json', 'scripts/pack.mjs'])
+      cpSync(join(ROOT, name), join(copy, name), { recursive: true, preserveTimestamps: true });
+    for (const name of ['tsconfig.base.json', 'tsconfig.json']) cpSync(join(ROOT, name), join(copy, name));
+    symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'));
+    const options = { cwd: copy, encoding: 'utf8', shell: process.platform === 'win32' } as const;
+    const command = ['pack', '--workspace', 'packages', '--json', '--pack-destination', folder];
+    const { status, stderr } = spawnSync('npm', command, options);
+    rmSync(copy, { recursive: true });
+    if (status !== 0) throw new Error(`npm pack: ${stderr}`);
+  });
 }
 
 /** The tarball of a package, as npm names it. */

@@ -1,29 +1,28 @@
-/** The site as it is served: built once a process, under a path below the root, watched for what it must not do. */
+/** The site as it is served: built once a run, under a path below the root, watched for what it must not do. */
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { type Site, serve } from './browser.js';
 import { builtPackage, ROOT } from './build.js';
+import { once } from './once.js';
 
 /** Where the site's files are after {@link builtSite}. */
 export const DIST: string = join(ROOT, 'site/dist');
 /** The path that the tests serve it under. */
 export const UNDER = '/some/where/';
 
-let built = false;
-
-/** Builds site/dist, once a process. */
+/** Builds site/dist, once a run. */
 export function builtSite(): void {
-  if (built) return;
   builtPackage('cli');
-  const vite = join(ROOT, 'node_modules/vite/bin/vite.js');
-  const { status, stderr } = spawnSync(process.execPath, [vite, 'build', 'site', '--logLevel', 'warn'], {
-    cwd: ROOT,
-    encoding: 'utf8',
+  once('site', () => {
+    const vite = join(ROOT, 'node_modules/vite/bin/vite.js');
+    const { status, stderr } = spawnSync(process.execPath, [vite, 'build', 'site', '--logLevel', 'warn'], {
+      cwd: ROOT,
+      encoding: 'utf8',
+    });
+    if (status !== 0) throw new Error(`vite build site: ${stderr}`);
   });
-  if (status !== 0) throw new Error(`vite build site: ${stderr}`);
-  built = true;
 }
 
 /** Headers of a cross-origin isolated site, where threads may be. */

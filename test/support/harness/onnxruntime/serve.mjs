@@ -1,4 +1,5 @@
 /** Runs ONNX models that onnxruntime.py sends: a line of JSON and bytes, there and back. */
+// @ts-nocheck: onnxruntime-node is a peer that npm ci does not bring
 import { readSync, writeSync } from 'node:fs';
 import { InferenceSession, Tensor } from 'onnxruntime-node';
 

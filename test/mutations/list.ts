@@ -1,24 +1,14 @@
-/**
- * Proves that the suites can fail: breaks the library in one place at a time, in a copy, and requires a case of the
- * suites to fail.
- *
- * Usage: node scripts/mutate.mjs [NAME]. Prints a line a mutation; exits 1 when a mutation survives, 2 when one could
- * not run: its text is not in its file, or its backend does not open here. Those of the webgpu kernels need an adapter
- * (VK_ICD_FILENAMES may name a software driver).
- */
-import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { transformSync } from 'esbuild';
-import { compileKernels, MODULES, packKernels } from './build-wasm.mjs';
+/** Ways to break the library, each of which a case of the suites must notice. */
 
 const KERNEL = 'packages/ropewalk/src/';
-const CPU = `${KERNEL}backends/wasm/`;
-const ASSEMBLY = `${CPU}assembly/`;
-const WEBGPU = `${KERNEL}backends/webgpu/`;
-/** Each replaces one text, which must occur exactly once in its file; white space counts as one space. */
-const MUTATIONS = [
+export const CPU = `${KERNEL}backends/wasm/`;
+export const ASSEMBLY = `${CPU}assembly/`;
+export const WEBGPU = `${KERNEL}backends/webgpu/`;
+/** Name, file, the text that is replaced, what replaces it: the text occurs once; white space counts as one space. */
+export type Mutation = readonly [name: string, file: string, from: string, to: string];
+
+/** Each breaks the library in one place. */
+export const MUTATIONS: readonly Mutation[] = [
   [
     'sin with the other sign',
     'packages/ropewalk/src/ops/rope/table.ts',
@@ -269,109 +259,3 @@ const MUTATIONS = [
     'for (const tensor of written.slice(1)) copyBack(',
   ],
 ];
-
-const root = join(dirname(fileURLToPath(import.meta.url)), '..');
-const copy = join(root, '.scratch', 'mutants');
-const SOFTWARE_DRIVER = '/usr/lib/chromium/vk_swiftshader_icd.json';
-if (process.env.VK_ICD_FILENAMES === undefined && existsSync(SOFTWARE_DRIVER))
-  process.env.VK_ICD_FILENAMES = SOFTWARE_DRIVER;
-
-rmSync(copy, { recursive: true, force: true });
-mkdirSync(copy, { recursive: true });
-cpSync(join(root, CPU), join(copy, 'wasm'), { recursive: true }); // the kernels read ../abi.ts
-const tsc = join(root, 'node_modules/typescript/bin/tsc');
-const built = spawnSync(process.execPath, [tsc, '-b', join(root, 'packages/cli')], { encoding: 'utf8' });
-if (built.status !== 0) throw new Error(built.stdout);
-/** Where a package lies in the copy; what it imports from elsewhere is found in the checkout, which the copy is in. */
-const homeOf = (folder) => join(copy, 'node_modules', folder === 'ropewalk' ? folder : `@ropewalk/${folder}`);
-for (const folder of readdirSync(join(root, 'packages')))
-  for (const name of ['package.json', 'dist'])
-    cpSync(join(root, 'packages', folder, name), join(homeOf(folder), name), { recursive: true });
-symlinkSync(join(root, 'vectors'), join(homeOf('cli'), 'vectors'));
-
-/** Puts one mutation into the copy. @returns what takes it out again */
-async function apply(file, from, to) {
-  const text = readFileSync(join(root, file), 'utf8');
-  // Where the formatter breaks the lines does not matter.
-  const found = text.match(new RegExp(from.replace(/[.*+?^${}()|[\]\\]/g, '\\$&').replace(/\s+/g, '\\s+'), 'g')) ?? [];
-  const times = found.length;
-  if (times !== 1) throw new Error(`its text occurs ${times} times in ${file}, expected once: ${from}`);
-  const mutated = text.replace(found[0], () => to);
-  const kernel = file.startsWith(ASSEMBLY);
-  const [, folder, module] = /^packages\/([^/]+)\/src\/(.*)\.ts$/.exec(file);
-  const target = join(homeOf(folder), 'dist', `${kernel ? 'backends/wasm/kernels.generated' : module}.js`);
-  const before = readFileSync(target);
-  if (!kernel) writeFileSync(target, transformSync(mutated, { loader: 'ts', format: 'esm', target: 'es2022' }).code);
-  else {
-    const source = join(copy, 'wasm', file.slice(CPU.length));
-    writeFileSync(source, mutated);
-    try {
-      // One module serves as both, without optimising: what is wrong stays wrong, and compiling takes an eighth of the
-      // time.
-      const [{ bytes }] = await compileKernels(join(copy, 'wasm/assembly/index.ts'), [MODULES[0]], ['-O0']);
-      writeFileSync(
-        target,
-        packKernels(MODULES.map(({ name }) => ({ name, bytes }))).replaceAll(/^(export const \w+): [^=]*=/gm, '$1 ='),
-      );
-    } finally {
-      writeFileSync(source, text);
-    }
-  }
-  return () => writeFileSync(target, before);
-}
-
-/**
- * Runs the suites of the copy on one backend up to the first case that fails. Those whose GPU kernels compile slowly
- * come last.
- */
-const RUN = `
-  const { builtInCases } = await import('./node_modules/@ropewalk/cli/dist/check.js');
-  const { openBackend } = await import('ropewalk');
-  const { runCases } = await import('@ropewalk/oracle');
-  let backend;
-  try {
-    backend = await openBackend(process.argv[1]);
-  } catch (error) {
-    process.stderr.write(error.message);
-    process.exit(2);
-  }
-  const slow = ({ label }) => Number(/linear|self_attention/i.test(label));
-  for await (const { label, verdict } of runCases(builtInCases().sort((a, b) => slow(a) - slow(b)), backend)) {
-    if (verdict.status !== 'fail') continue;
-    process.stdout.write(label);
-    process.exit(1);
-  }
-`;
-
-const counts = { red: 0, survived: 0, error: 0 };
-for (const [name, file, from, to] of MUTATIONS) {
-  if (process.argv[2] !== undefined && name !== process.argv[2]) continue;
-  // What everybody shares is seen on the reference.
-  const backend = file.startsWith(CPU) ? 'cpu' : file.startsWith(WEBGPU) ? 'webgpu' : 'reference';
-  let outcome = 'error';
-  let detail;
-  try {
-    const restore = await apply(file, from, to);
-    const ran = spawnSync(process.execPath, ['--input-type=module', '-e', RUN, backend], {
-      cwd: copy,
-      encoding: 'utf8',
-    });
-    restore();
-    outcome = { 0: 'survived', 1: ran.stdout === '' ? 'error' : 'red' }[ran.status] ?? 'error';
-    detail =
-      outcome === 'red'
-        ? ran.stdout
-        : outcome === 'survived'
-          ? 'every case passes'
-          : `${ran.signal ?? ''}${ran.stderr}`;
-  } catch (error) {
-    detail = error.message;
-  }
-  counts[outcome]++;
-  console.log(
-    `${{ red: 'red', survived: 'SURVIVED', error: 'COULD NOT RUN' }[outcome]}: ${name}: ${detail.trim().slice(0, 300)}`,
-  );
-}
-rmSync(copy, { recursive: true, force: true });
-console.log(`${counts.red} mutations fail a case, ${counts.survived} survived, ${counts.error} could not run`);
-process.exitCode = counts.error > 0 ? 2 : counts.survived > 0 || counts.red === 0 ? 1 : 0;

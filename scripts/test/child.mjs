@@ -1,0 +1,38 @@
+/**
+ * Loaded into each process of tests by run.mjs: when the process ends, it writes how much CPU it and its children took,
+ * and how long this machine takes for a fixed piece of work, which tells a slow machine from a slow test.
+ */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { isMainThread } from 'node:worker_threads';
+
+const file = process.env.ROPEWALK_TEST_USAGE;
+if (isMainThread && file !== undefined) {
+  delete process.env.ROPEWALK_TEST_USAGE; // not for the processes that tests start
+  process.on('exit', () => writeFileSync(file, JSON.stringify({ cpu: cpuSeconds(), yardstick: yardstick() })));
+}
+
+/** User and system time in seconds, with the children that ended, where the system says it. */
+function cpuSeconds() {
+  try {
+    // utime, stime, cutime and cstime, in hundredths of a second; the name before them may have spaces.
+    const stat = readFileSync('/proc/self/stat', 'utf8');
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) / 100;
+  } catch {
+    const { user, system } = process.cpuUsage();
+    return (user + system) / 1e6;
+  }
+}
+
+/** CPU milliseconds of a fixed piece of work: the mean of five rounds, after three that warm up. */
+function yardstick() {
+  const values = new Float64Array(4096);
+  let before;
+  for (let round = 0; round < 8; round++) {
+    if (round === 3) before = process.cpuUsage();
+    for (let pass = 0; pass < 40; pass++)
+      for (let n = 0; n < values.length; n++) values[n] = Math.sin(n + pass) + values[(n * 7) & 4095] * 0.5;
+  }
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 5e3;
+}

@@ -1,0 +1,93 @@
+/** Which test files a run takes. */
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fromRoot, ImportGraph, ROOT, sourcesIn } from '../imports.mjs';
+import { TIERS, tierOf } from './tiers.mjs';
+
+/** Tests that build, pack or run what is built need every package, and their package.json. */
+const BUILDS = 'test/support/build.ts';
+
+/** The test files of the repository, and what each needs. */
+export class TestFiles {
+  #graph = new ImportGraph();
+  all = sourcesIn(join(ROOT, 'test'))
+    .map(fromRoot)
+    .filter((file) => file.endsWith('.test.ts'))
+    .sort();
+
+  /** What a file imports, and what that imports, as paths from the root. */
+  needsOf(file) {
+    return new Set([...this.#graph.needsOf(join(ROOT, file))].map(fromRoot));
+  }
+
+  /** The files of a tier; `slow` also runs those of `default` whose tests have a size, in full. */
+  ofTier(tier) {
+    return this.all.filter((file) => tierOf(file) === tier || (tier === 'slow' && this.#isSized(file)));
+  }
+
+  #isSized(file) {
+    if (tierOf(file) !== 'default') return false;
+    const support = [...this.#graph.directOf(join(ROOT, file))].filter((one) => fromRoot(one).startsWith('test/'));
+    return [join(ROOT, file), ...support].some((one) =>
+      [...this.#graph.directOf(one)].some((next) => fromRoot(next) === 'test/support/size.ts'),
+    );
+  }
+
+  /**
+   * The files that a person names: a test file, a folder of tests, a package (its tests), or a source file (the tests
+   * that need it).
+   *
+   * @throws when a name fits no test
+   */
+  named(name) {
+    const path = fromRoot(join(process.cwd(), name));
+    const own = path.replace(/^packages\/([^/]+)\/?$/, 'test/$1');
+    const below = this.all.filter((file) => file === own || file.startsWith(`${own}/`));
+    const found = below.length > 0 ? below : this.affectedBy([path]);
+    if (found.length === 0)
+      throw new Error(
+        `${name}: no test has this path, and none needs this file. Give a file or folder of test/, a package such as packages/formats, or a source file.`,
+      );
+    return found;
+  }
+
+  /** The files that need one of these, which have changed. */
+  affectedBy(changed) {
+    // What is no module is read by path: the tests concerned are those whose modules name its top folder.
+    const modules = changed.filter((path) =>
+      /^(packages\/[^/]+\/src|site|test|bench|scripts)\/.*\.(tsx?|mjs)$/.test(path),
+    );
+    const others = changed.filter((path) => !modules.includes(path));
+    if (others.some((path) => /^(package(-lock)?\.json|tsconfig.*\.json|scripts\/test\/.*)$/.test(path)))
+      return this.all;
+    const words = [...new Set(others.map((path) => path.split('/')[path.startsWith('test/') ? 1 : 0]))];
+    return this.all.filter((file) => {
+      const needs = this.needsOf(file);
+      if (needs.has(BUILDS) && changed.some((path) => path.startsWith('packages/'))) return true;
+      if (modules.some((path) => needs.has(path))) return true;
+      return words.length > 0 && [...needs].some((one) => one.startsWith('test/') && names(one, words));
+    });
+  }
+}
+
+const texts = new Map();
+function names(file, words) {
+  if (!texts.has(file)) texts.set(file, readFileSync(join(ROOT, file), 'utf8'));
+  return words.some((word) => texts.get(file).includes(word));
+}
+
+/** Paths that differ from a commit, with those that git does not track yet. */
+export function changedSince(commit) {
+  const git = (...args) => execFileSync('git', args, { cwd: ROOT, encoding: 'utf8' }).split('\n').filter(Boolean);
+  return [...git('diff', '--name-only', commit), ...git('ls-files', '--others', '--exclude-standard')];
+}
+
+/** The tiers that an option names. @throws for a name that is none */
+export function tiersNamed(text) {
+  if (text === 'all') return Object.keys(TIERS);
+  const names = text.split(',');
+  const wrong = names.find((name) => !(name in TIERS));
+  if (wrong !== undefined) throw new Error(`--tier: expected ${Object.keys(TIERS).join(', ')} or all, got "${wrong}"`);
+  return names;
+}

@@ -1,0 +1,3 @@
+import { mutationsOf } from './mutations-of.js';
+
+mutationsOf('cpu');

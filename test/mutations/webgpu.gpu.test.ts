@@ -1,0 +1,4 @@
+import { noGpu } from '../support/gpu.js';
+import { mutationsOf } from './mutations-of.js';
+
+mutationsOf('webgpu', noGpu);
