@@ -23,6 +23,7 @@ import {
 } from '../../packages/ropewalk/src/core/dtypes.js';
 import type { Fields } from '../../packages/ropewalk/src/core/fields.js';
 import { sharePairs } from '../../packages/ropewalk/src/ops/rope/axes.js';
+import { drawn } from '../support/size.js';
 import { VECTORS } from '../support/suites.js';
 
 const folder = openFolder(`${VECTORS}/infiniop`);
@@ -331,7 +332,7 @@ describe('any call', () => {
           sameBits(y, want, kernel);
         }
       }),
-      { numRuns: 80 },
+      drawn(80),
     );
   });
 
@@ -376,7 +377,7 @@ describe('any call', () => {
           sameBits(quick.y, slow.y, kernel);
         }
       }),
-      { numRuns: 60 },
+      drawn(60),
     );
   });
 
@@ -572,7 +573,7 @@ describe('cycles', () => {
           );
         },
       ),
-      { numRuns: 6 },
+      drawn(6),
     );
     const call = made([1, 128, 32, 128]);
     const [a, b, c] = (['seed', 'correct', 'fast'] as const).map((kernel) => onCopy(kernel, call).run!);

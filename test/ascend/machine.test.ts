@@ -31,6 +31,7 @@ import { f16Table, toF16 } from '../../packages/ascend/src/lanes.js';
 import { Allocation } from '../../packages/ascend/src/memory.js';
 import type { Dtype, HostArray } from '../../packages/ropewalk/src/core/dtypes.js';
 import { f16FromNumber, numberFromF16 } from '../../packages/ropewalk/src/core/float16.js';
+import { drawn } from '../support/size.js';
 
 /** Global memory of one f32 tensor. */
 function gm(data: Float32Array, { name = 'x', written = false, low = 0, high = data.length } = {}): GlobalTensor {
@@ -110,7 +111,7 @@ describe('computes', () => {
           assert.equal(toF16(exact), f16FromNumber(exact), `${x} and ${y}: ${exact}`);
         }
       }),
-      { numRuns: 20000 },
+      drawn(20000),
     );
     // Ties, the edge to infinity, subnormals.
     for (const v of [

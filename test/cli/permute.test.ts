@@ -26,7 +26,7 @@ import { ropewalkIn } from '../support/command.js';
 import { interrupted, onFullDisk } from '../support/cut-short.js';
 import { damage, damaged } from '../support/fuzz.js';
 import { ggufOf, type MadeTensor, numberedRows, safetensorsOf } from '../support/model-files.js';
-import { seeded } from '../support/tensors.js';
+import { drawn } from '../support/size.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'permute-cli-'));
@@ -772,7 +772,7 @@ test('fuzz: damaged models are permuted or refused, and a refusal leaves nothing
         [],
       );
     }),
-    { ...seeded, numRuns: 400 },
+    drawn(400),
   );
   assert.ok(done > 20, `${done} were permuted`);
 });

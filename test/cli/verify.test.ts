@@ -24,7 +24,7 @@ import { noBrowser, openChromium } from '../support/browser.js';
 import { commandPath, ropewalkIn } from '../support/command.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
 import { writeFile, writeGolden, writeOutputs } from '../support/golden.js';
-import { seeded } from '../support/tensors.js';
+import { drawn } from '../support/size.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'verify-'));
@@ -266,7 +266,7 @@ describe('files that a kernel wrote', () => {
             assert.ok(problems.length > 0 || tensors.get('c')!.size === 12);
           });
         }),
-        { ...seeded, numRuns: 100 },
+        drawn(100),
       );
     }
   });
@@ -305,7 +305,7 @@ describe('the words of a command', () => {
         fc.pre(words[0] !== '' && words.every((word) => !word.includes('\0')));
         assert.deepEqual(splitWords(words.map((word) => `'${word.replaceAll("'", `'\\''`)}'`).join(' '), 'x'), words);
       }),
-      seeded,
+      drawn(),
     );
   });
 });

@@ -8,8 +8,9 @@ import * as ggml from '../../packages/dialects/src/ggml.js';
 import { nmse } from '../../packages/oracle/src/judge.js';
 import { type Tensor, tensorFrom, zeros } from '../../packages/ropewalk/src/core/tensor.js';
 import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
+import { drawn } from '../support/size.js';
 import { VECTORS } from '../support/suites.js';
-import { f64Tensor, floats, seeded } from '../support/tensors.js';
+import { f64Tensor, floats } from '../support/tensors.js';
 
 const rw = referenceRunner();
 const f32 = (values: ArrayLike<number>, shape: readonly number[]): Tensor<'f32'> =>
@@ -165,7 +166,7 @@ describe('properties', () => {
             : (c.forward ? ggml.ropeExt : ggml.ropeExtBack)(rw, a, b, factors, c.n_dims, c.mode, ...tail);
         assert.deepEqual(floats(cann.rope(rw, c)), floats(y.tensor));
       }),
-      seeded,
+      drawn(),
     );
   });
 
@@ -181,7 +182,7 @@ describe('properties', () => {
         for (const [n, value] of floats(room).entries()) if (n % (D + 3) < 1 || n % (D + 3) > D) assert.equal(value, 9);
         assert.deepEqual(floats(cann.rope(rw, { ...c, dst: c.src0 })), want);
       }),
-      { ...seeded, numRuns: 100 },
+      drawn(100),
     );
   });
 
@@ -192,7 +193,7 @@ describe('properties', () => {
         const back = cann.rope(rw, { ...c, src0: cann.rope(rw, { ...c, forward: true }), forward: false });
         assert.ok(nmse(floats(back), floats(c.src0)) < 1e-13);
       }),
-      { ...seeded, numRuns: 100 },
+      drawn(100),
     );
   });
 });
@@ -263,7 +264,7 @@ describe('aclnnRotaryPositionEmbedding', () => {
         }
         assert.deepEqual(got, Float64Array.from(Float32Array.from(want)));
       }),
-      { ...seeded, numRuns: 400 },
+      drawn(400),
     );
   });
 

@@ -9,8 +9,9 @@ import { nmse } from '../../packages/oracle/src/judge.js';
 import { walk } from '../../packages/ropewalk/src/core/shape.js';
 import type { Tensor } from '../../packages/ropewalk/src/core/tensor.js';
 import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
+import { drawn } from '../support/size.js';
 import { suitePasses, VECTORS } from '../support/suites.js';
-import { f64Tensor, floats, seeded } from '../support/tensors.js';
+import { f64Tensor, floats } from '../support/tensors.js';
 
 const rw = referenceRunner();
 
@@ -203,7 +204,7 @@ describe('properties', () => {
         assert.ok(nmse(got, want) < 1e-13, `NMSE ${nmse(got, want)}`);
         if (one.params.forward) assert.deepEqual(runGgml(one, true), got);
       }),
-      { ...seeded, numRuns: 400 },
+      drawn(400),
     );
   });
 

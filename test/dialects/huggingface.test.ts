@@ -11,8 +11,8 @@ import { sharePairs } from '../../packages/ropewalk/src/ops/rope/axes.js';
 import { ropeFrequencies } from '../../packages/ropewalk/src/ops/rope/frequencies.js';
 import { planRope, type RopeSpec } from '../../packages/ropewalk/src/ops/rope/plan.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
+import { drawn } from '../support/size.js';
 import { suitePasses } from '../support/suites.js';
-import { seeded } from '../support/tensors.js';
 
 describe('golden', () => suitePasses('huggingface'));
 
@@ -816,7 +816,7 @@ test('fuzz: any JSON, and any damage to a real config, is read or refused', () =
   const codes = ['FORMAT', 'UNSUPPORTED', 'RANGE', 'SHAPE'];
   fc.assert(
     fc.property(fc.jsonValue(), (json) => mustRefuseOrReturn(() => ropeFromConfig(json), codes)),
-    { ...seeded, numRuns: 500 },
+    drawn(500),
   );
   const configs = [
     llama31,
@@ -844,7 +844,7 @@ test('fuzz: any JSON, and any damage to a real config, is read or refused', () =
           if (layer.rope) planRope({ ...layer.rope, positions: 0, seqLen: 1 });
       }, codes);
     }),
-    { ...seeded, numRuns: 3000 },
+    drawn(3000),
   );
 });
 

@@ -14,8 +14,8 @@ import { type Dtype, newArray } from '../../packages/ropewalk/src/core/dtypes.js
 import { tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
 import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
+import { drawn } from '../support/size.js';
 import { suitePasses, VECTORS } from '../support/suites.js';
-import { seeded } from '../support/tensors.js';
 
 const rw = referenceRunner();
 const { INFINI_DTYPE: T } = io;
@@ -174,7 +174,7 @@ describe('properties', () => {
         for (let at = 0; at < x.length; at++)
           if (at % head < dhead) assert.ok(Object.is(x[at], y[at]), 'in place = out of place');
       }),
-      { ...seeded, numRuns: 80 },
+      drawn(80),
     );
   });
 });

@@ -7,8 +7,9 @@ import { openFolder } from '../../packages/oracle/src/folder.node.js';
 import { roundTo } from '../../packages/ropewalk/src/core/dtypes.js';
 import { tensorFrom, zeros } from '../../packages/ropewalk/src/core/tensor.js';
 import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
+import { drawn } from '../support/size.js';
 import { suitePasses, VECTORS } from '../support/suites.js';
-import { f64Tensor, floats, seeded } from '../support/tensors.js';
+import { f64Tensor, floats } from '../support/tensors.js';
 
 const rw = referenceRunner();
 describe('golden', () => {
@@ -100,7 +101,7 @@ describe('properties', () => {
         assert.deepEqual(apart.read(), Y.read());
         assert.ok(room[0] === 7 && room.every((value, n) => (n - 1) % (headSize + 2) < headSize || value === 7));
       }),
-      { ...seeded, numRuns: 60 },
+      drawn(60),
     );
   });
 });

@@ -8,7 +8,7 @@ import fc from 'fast-check';
 import { parseGguf } from '../../packages/formats/src/gguf.js';
 import { readGgufFloats, readGgufHeader } from '../../packages/formats/src/read-header.node.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
-import { seeded } from '../support/tensors.js';
+import { drawn } from '../support/size.js';
 
 /** Builds GGUF bytes by hand, independently of the reader. */
 class Builder {
@@ -256,13 +256,13 @@ test('fuzz: damaged headers are read or refused', () => {
   const good = sample().build();
   fc.assert(
     fc.property(damage, (steps) => mustRefuseOrReturn(() => parseGguf(damaged(good, steps), 'gguf', 1000))),
-    { ...seeded, numRuns: 4000 },
+    drawn(4000),
   );
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 100 }), (tail) =>
       mustRefuseOrReturn(() => parseGguf(Uint8Array.from([71, 71, 85, 70, 3, 0, 0, 0, ...tail]))),
     ),
-    { ...seeded, numRuns: 2000 },
+    drawn(2000),
   );
   for (let cut = 0; cut < good.length; cut++) mustRefuseOrReturn(() => parseGguf(good.slice(0, cut)));
 });

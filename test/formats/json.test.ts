@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { parseJson } from '../../packages/formats/src/json.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
-import { seeded } from '../support/tensors.js';
+import { drawn } from '../support/size.js';
 
 /** What JSON.parse says: a value, or that it refuses. */
 function judge(parse: (text: string) => unknown, text: string): { value: unknown } | 'refused' {
@@ -28,7 +28,7 @@ describe('parseJson', () => {
         const bytes = new TextEncoder().encode(text); // lone surrogates become U+FFFD here
         assert.deepEqual(parseJson(bytes, 'f'), JSON.parse(new TextDecoder().decode(bytes)));
       }),
-      seeded,
+      drawn(),
     );
   });
 
@@ -75,14 +75,14 @@ describe('parseJson', () => {
       fc.property(fc.array(fc.constantFrom(...words, ...scalars), { maxLength: 12 }), (tokens) =>
         agrees(tokens.join('')),
       ),
-      { ...seeded, numRuns: 20000 },
+      drawn(20000),
     );
     fc.assert(
       fc.property(fc.json(), fc.nat(), fc.nat(), fc.constantFrom(...words, ...scalars, ''), (text, at, cut, word) => {
         const start = at % (text.length + 1);
         agrees(text.slice(0, start) + word + text.slice(start + (cut % 3)));
       }),
-      { ...seeded, numRuns: 5000 },
+      drawn(5000),
     );
   });
 
@@ -135,13 +135,13 @@ describe('parseJson', () => {
   test('fuzz: any bytes are read or refused', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 60 }), (bytes) => mustRefuseOrReturn(() => parseJson(bytes, 'f'))),
-      { ...seeded, numRuns: 1000 },
+      drawn(1000),
     );
     fc.assert(
       fc.property(fc.string({ unit: fc.constantFrom(...'{}[]":,0-NaIeE.\\ '), maxLength: 30 }), (text) =>
         mustRefuseOrReturn(() => parseJson(text, 'f')),
       ),
-      { ...seeded, numRuns: 3000 },
+      drawn(3000),
     );
   });
 

@@ -7,7 +7,7 @@ import { npyHeaderOf } from '../../packages/formats/src/read-header.js';
 import { bitsOf, DTYPES, isFloat8, newArray, sizeBytes } from '../../packages/ropewalk/src/core/dtypes.js';
 import { countElements } from '../../packages/ropewalk/src/core/shape.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
-import { seeded } from '../support/tensors.js';
+import { drawn } from '../support/size.js';
 
 /** A file as numpy would write it, from its parts. */
 function file(header: string, data: ArrayLike<number> = [], version = 1): Uint8Array {
@@ -86,7 +86,7 @@ describe('properties', () => {
           assert.deepEqual(bitsOf(parseNpy(shifted.subarray(1)).data), bitsOf(data));
         },
       ),
-      seeded,
+      drawn(),
     );
   });
 
@@ -130,7 +130,7 @@ describe('properties', () => {
         assert.equal(big.dtype, little.dtype);
         assert.deepEqual(bitsOf(big.data), bitsOf(little.data));
       }),
-      seeded,
+      drawn(),
     );
   });
 
@@ -146,7 +146,7 @@ describe('properties', () => {
         const got = read(shape, 'True');
         assert.deepEqual([got.shape, got.read()], [expected.shape, expected.read()]);
       }),
-      seeded,
+      drawn(),
     );
   });
 
@@ -154,15 +154,15 @@ describe('properties', () => {
     const good = writeNpy(Float32Array.of(1, 2, 3, 4, 5, 6), { dtype: 'f32', shape: [2, 3] });
     fc.assert(
       fc.property(damage, (steps) => mustRefuseOrReturn(() => parseNpy(damaged(good, steps)))),
-      { ...seeded, numRuns: 3000 },
+      drawn(3000),
     );
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => mustRefuseOrReturn(() => parseNpy(bytes))),
-      { ...seeded, numRuns: 1000 },
+      drawn(1000),
     );
     fc.assert(
       fc.property(fc.string({ maxLength: 120 }), (text) => mustRefuseOrReturn(() => parseNpy(file(text)))),
-      { ...seeded, numRuns: 2000 },
+      drawn(2000),
     );
     // Headers that parse, of types and shapes that mean nothing.
     const names = fc.constantFrom(
@@ -201,7 +201,7 @@ describe('properties', () => {
             tensorFromNpy(parseNpy(file(header(order + name, `(${dims.join(', ')})`), new Uint8Array(8)))),
           ),
       ),
-      { ...seeded, numRuns: 3000 },
+      drawn(3000),
     );
     const word = fc.constantFrom(
       '{',
@@ -225,7 +225,7 @@ describe('properties', () => {
       fc.property(fc.array(word, { maxLength: 30 }), (words) =>
         mustRefuseOrReturn(() => parseNpy(file(words.join('')))),
       ),
-      { ...seeded, numRuns: 3000 },
+      drawn(3000),
     );
     for (const text of [
       "'".repeat(60000),

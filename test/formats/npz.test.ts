@@ -12,7 +12,7 @@ import { bitsOf, DTYPES, isFloat8, newArray } from '../../packages/ropewalk/src/
 import { countElements } from '../../packages/ropewalk/src/core/shape.js';
 import { tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
-import { seeded } from '../support/tensors.js';
+import { drawn } from '../support/size.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'npz-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -106,7 +106,7 @@ describe('properties', () => {
           assert.deepEqual(writeNpz(tensors), written);
         },
       ),
-      seeded,
+      drawn(),
     );
   });
 
@@ -130,12 +130,12 @@ describe('properties', () => {
     for (const file of [good, packed]) {
       fc.assert(
         fc.property(damage, (steps) => mustRefuseOrReturn(() => parseNpz(damaged(file, steps)))),
-        { ...seeded, numRuns: 1500 },
+        drawn(1500),
       );
     }
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => mustRefuseOrReturn(() => parseNpz(bytes))),
-      { ...seeded, numRuns: 1000 },
+      drawn(1000),
     );
   });
 });

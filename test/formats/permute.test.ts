@@ -27,7 +27,7 @@ import {
 import { writeWhole } from '../../packages/formats/src/write-whole.node.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
 import { labelledRows, numberedRows } from '../support/model-files.js';
-import { seeded } from '../support/tensors.js';
+import { drawn } from '../support/size.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'permute-'));
@@ -401,7 +401,7 @@ test('random models: converting and converting back gives the same bytes, and on
         assert.deepEqual([q2, k2], [q, k]);
       },
     ),
-    { ...seeded, numRuns: 60 },
+    drawn(60),
   );
 });
 
@@ -685,7 +685,7 @@ test('fuzz: what a forged header says is refused, or planned within its bytes', 
           }
         }, ['FORMAT', 'SHAPE', 'RANGE', 'UNSUPPORTED']),
     ),
-    { ...seeded, numRuns: 20_000 },
+    drawn(20_000),
   );
   assert.ok(planned > 500, `${planned} plans`);
 });

@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import { type Zippable, zipSync } from 'fflate';
 import { parsePt } from '../../packages/formats/src/pt.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
+import { drawn } from '../support/size.js';
 
 /**
  * Files of torch 1.13.0 (Debian 12's python3-torch), with x = torch.arange(24.).reshape(2, 3, 4) / 4: tensor.pt is
@@ -196,7 +197,7 @@ describe('refusals', () => {
       fc.property(fc.constantFrom(...names), damage, (name, steps) =>
         mustRefuseOrReturn(() => parsePt(damaged(file(name), steps)), ['FORMAT', 'UNSUPPORTED']),
       ),
-      { seed: 18, numRuns: 400 },
+      drawn(400, 18),
     );
   });
 
@@ -209,7 +210,7 @@ describe('refusals', () => {
           ['FORMAT', 'UNSUPPORTED'],
         ),
       ),
-      { seed: 18, numRuns: 2000 },
+      drawn(2000, 18),
     );
   });
 });

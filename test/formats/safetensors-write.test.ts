@@ -5,7 +5,7 @@ import { parseSafetensors, tensorFromSafetensors, writeSafetensors } from '../..
 import { bitsOf, DTYPES, newArray } from '../../packages/ropewalk/src/core/dtypes.js';
 import { countElements } from '../../packages/ropewalk/src/core/shape.js';
 import { tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
-import { seeded } from '../support/tensors.js';
+import { drawn } from '../support/size.js';
 
 describe('writing', () => {
   test('a file, byte for byte', () => {
@@ -53,7 +53,7 @@ describe('writing', () => {
           }
         },
       ),
-      seeded,
+      drawn(),
     );
   });
 

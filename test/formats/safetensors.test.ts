@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { readSafetensorsHeader } from '../../packages/formats/src/read-header.node.js';
 import { parseSafetensors, tensorFromSafetensors } from '../../packages/formats/src/safetensors.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
-import { seeded } from '../support/tensors.js';
+import { drawn } from '../support/size.js';
 
 function file(header: string | object, data: ArrayLike<number> = []): Uint8Array {
   const text = new TextEncoder().encode(typeof header === 'string' ? header : JSON.stringify(header));
@@ -58,7 +58,7 @@ test('fuzz: damaged files are read or refused', () => {
   };
   fc.assert(
     fc.property(damage, (steps) => mustRefuseOrReturn(() => read(damaged(good, steps)), ['FORMAT', 'UNSUPPORTED'])),
-    { ...seeded, numRuns: 4000 },
+    drawn(4000),
   );
   // Headers that are JSON objects of the right form, of values that mean nothing.
   const number = fc.constantFrom(0, 1, 2, 4, 8, -1, 0.5, 2 ** 31, 2 ** 32 - 1, 2 ** 53 - 1, 2 ** 63, null, '1');
@@ -85,11 +85,11 @@ test('fuzz: damaged files are read or refused', () => {
       fc.nat(16),
       (header, size) => mustRefuseOrReturn(() => read(file(header, new Uint8Array(size))), ['FORMAT', 'UNSUPPORTED']),
     ),
-    { ...seeded, numRuns: 4000 },
+    drawn(4000),
   );
   fc.assert(
     fc.property(fc.json(), (json) => mustRefuseOrReturn(() => read(file(json)), ['FORMAT', 'UNSUPPORTED'])),
-    { ...seeded, numRuns: 1000 },
+    drawn(1000),
   );
 });
 

@@ -23,6 +23,7 @@ import type { ModelFiles } from '../../packages/model/src/model-files.js';
 import { tokenizerFromJson } from '../../packages/model/src/tokenizer-json.js';
 import type { DecoderConfig } from '../../packages/model/src/types.js';
 import { FAMILIES, HF_FAMILIES, withoutFamilies as skip, writeHuggingFace } from '../support/huggingface-folder.js';
+import { drawn } from '../support/size.js';
 import { golden, metadata, pieces, unigram } from '../support/vocabularies.js';
 
 type Json = Record<string, unknown>;
@@ -206,11 +207,7 @@ describe('tokenizer.json: the ids and texts of the GGUF', () => {
       assert.equal(own.decode(ids), gguf.decode(ids));
     };
     for (const text of texts) check(text);
-    if (random)
-      fc.assert(fc.property(fc.string({ unit: 'binary', minLength: 1, maxLength: 40 }), check), {
-        seed: 3,
-        numRuns: 40,
-      });
+    if (random) fc.assert(fc.property(fc.string({ unit: 'binary', minLength: 1, maxLength: 40 }), check), drawn(40, 3));
     const all = Array.from({ length: gguf.vocabSize }, (_item, id) => id);
     for (const id of all) assert.equal(own.decode([id]), gguf.decode([id]), `token ${id}`);
     return file;
@@ -275,7 +272,7 @@ describe('tokenizer.json: the ids and texts of the GGUF', () => {
         });
         checkSame(keys, texts, false);
       }),
-      { seed: 5, numRuns: 100 },
+      drawn(100, 5),
     );
   });
   test('SentencePiece: forged vocabularies are refused in a moment', () => {

@@ -17,6 +17,7 @@ import { tokenizerFromGguf } from '../../packages/model/src/gguf-vocabulary.js';
 import { perplexity } from '../../packages/model/src/perplexity.js';
 import { StopFinder } from '../../packages/model/src/stop-finder.js';
 import type { AppendOptions, Model, Session, SessionOptions } from '../../packages/model/src/types.js';
+import { drawn } from '../support/size.js';
 
 const LETTERS = 'abcdefghijklmnopqrstuvwxyz .'.split('');
 const BYTES = ['<0xF0>', '<0x9F>', '<0x91>', '<0x8D>']; // 👍
@@ -365,7 +366,7 @@ describe('StopFinder', () => {
         if (finder.found === undefined) assert.deepEqual([out, places.length], [fed, 0]);
         else assert.equal(out, fed.slice(0, first));
       }),
-      { seed: 3, numRuns: 2000 },
+      drawn(2000, 3),
     );
   });
 });

@@ -28,6 +28,7 @@ import { openBackend } from '../../packages/ropewalk/src/registry.js';
 import { Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { damage, damaged } from '../support/fuzz.js';
 import { ggufOf, type MadeTensor, safetensorsOf, withFormats } from '../support/model-files.js';
+import { drawn } from '../support/size.js';
 import { bytesOf, numberTokenizer, tinyModel } from '../support/tiny-model.js';
 
 const SHAPE = {
@@ -590,7 +591,7 @@ describe('files that are not what they should be', () => {
             assert.ok(error.message.length < 2000);
           }
         }),
-        { seed: 20261121, numRuns: 150 },
+        drawn(150),
       );
       assert.equal(available(), start);
     });

@@ -8,7 +8,7 @@ import { type LoadOptions, loadModel } from '../../packages/model/src/load.js';
 import { logits, logSumExp } from '../../packages/model/src/logits.js';
 import type { AppendOptions, Model } from '../../packages/model/src/types.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
-import { seeded } from '../support/tensors.js';
+import { drawn } from '../support/size.js';
 import { numberTokenizer, tinyModel } from '../support/tiny-model.js';
 
 const VOCAB = 30;
@@ -277,7 +277,7 @@ describe('compareLogits', () => {
           }
         },
       ),
-      { ...seeded, numRuns: 300 },
+      drawn(300),
     );
   });
 
@@ -302,7 +302,7 @@ describe('compareLogits', () => {
           assert.ok(Math.abs(ratio - 1) <= Math.expm1(2 * d) * (1 + 1e-9), `${ratio} with ${d}`);
         }
       }),
-      seeded,
+      drawn(),
     );
   });
 

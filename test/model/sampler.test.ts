@@ -4,6 +4,7 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { createSampler, type SamplingOptions } from '../../packages/model/src/sampler.js';
 import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
+import { drawn } from '../support/size.js';
 
 /** Logits whose softmax is the given probabilities. */
 const logitsOf = (...probabilities: number[]): Float32Array => Float32Array.from(probabilities, Math.log);
@@ -173,7 +174,7 @@ describe('sampler', () => {
           assert.ok(list[got]! > Number.NEGATIVE_INFINITY);
         },
       ),
-      { seed: 11, numRuns: 500 },
+      drawn(500, 11),
     );
   });
 

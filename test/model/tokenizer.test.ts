@@ -21,6 +21,7 @@ import type { Tokenizer } from '../../packages/model/src/types.js';
 import { unigramOf } from '../../packages/model/src/unigram.js';
 import { Fields } from '../../packages/ropewalk/src/core/fields.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
+import { drawn } from '../support/size.js';
 import { golden, metadata, pieces, unigram } from '../support/vocabularies.js';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
@@ -222,7 +223,7 @@ describe('Unigram', () => {
           );
         },
       ),
-      { seed: 4, numRuns: 300 },
+      drawn(300, 4),
     );
   });
   test('refusals: an unknown character without an unknown token, a piece without end', () => {
@@ -295,7 +296,7 @@ describe('tables of replacements', () => {
           mustRefuseOrReturn(() => readCharsmap(forged, 'here').replaceLongest('AB ﬁ é ①　x'), ['FORMAT']);
         },
       ),
-      { seed: 3, numRuns: 300 },
+      drawn(300, 3),
     );
   });
 });
@@ -474,7 +475,7 @@ describe('long words are cut where no merge joins', () => {
         const { ids } = new HuggingFaceTokenizer(json as never, {}).encode(text, { add_special_tokens: false });
         assert.deepEqual(tokenizerFromJson({ tokenizerJson: json }).encode(text), [...ids]);
       }),
-      { seed: 7, numRuns: 200 },
+      drawn(200, 7),
     );
   });
 
@@ -652,7 +653,7 @@ describe('streaming', () => {
         fc.property(fc.array(id, { maxLength: 24 }), fc.boolean(), (ids, skipSpecial) => {
           assert.equal(streamed(tokenizer, ids, { skipSpecial }), tokenizer.decode(ids, { skipSpecial }));
         }),
-        { seed: 5, numRuns: 400 },
+        drawn(400, 5),
       );
     });
     test(`${name}: decode after encode gives the text back, cut anywhere`, () => {
@@ -666,7 +667,7 @@ describe('streaming', () => {
           const head = before.map(start.push).join('');
           assert.equal(head + streamed(tokenizer, after, { after: before }), text);
         }),
-        { seed: 6, numRuns: 400 },
+        drawn(400, 6),
       );
     });
   }
@@ -904,7 +905,7 @@ describe('tokenizers: refusals', () => {
           codes,
         );
       }),
-      { seed: 8, numRuns: 1500 },
+      drawn(1500, 8),
     );
     const keys = [
       ...pieces().keys(),
@@ -919,7 +920,7 @@ describe('tokenizers: refusals', () => {
         file.set(key, value as GgufValue);
         mustRefuseOrReturn(() => tokenizerFromGguf(file).encode('ab </s>', { parseSpecial: true }), codes);
       }),
-      { seed: 9, numRuns: 600 },
+      drawn(600, 9),
     );
   });
 });

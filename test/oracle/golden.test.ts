@@ -46,7 +46,8 @@ import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
 import { referenceRunner, runReference } from '../../packages/ropewalk/src/reference/index.js';
 import { ROOT } from '../support/build.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
-import { f64Tensor, floats, seeded } from '../support/tensors.js';
+import { drawn } from '../support/size.js';
+import { f64Tensor, floats } from '../support/tensors.js';
 
 const temporary = mkdtempSync(join(tmpdir(), 'golden-'));
 after(() => rmSync(temporary, { recursive: true }));
@@ -737,7 +738,7 @@ describe('forged folders', () => {
           });
         }
       }),
-      { ...seeded, numRuns: 600 },
+      drawn(600),
     );
   });
 
@@ -823,7 +824,7 @@ describe('forged folders', () => {
           });
         },
       ),
-      { ...seeded, numRuns: 1000 },
+      drawn(1000),
     );
   });
 

@@ -24,8 +24,8 @@ import type { OpPlan } from '../../packages/ropewalk/src/ops/op-plan.js';
 import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
 import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
 import { damage, damaged } from '../support/fuzz.js';
+import { drawn } from '../support/size.js';
 import { VECTORS } from '../support/suites.js';
-import { seeded } from '../support/tensors.js';
 
 const rw = referenceRunner();
 async function resultsOf(cases: Iterable<ConformanceCase>, runner: Runner = rw) {
@@ -122,7 +122,7 @@ describe('labels', () => {
         const { name, values: parsed } = parseLabel(label);
         assert.equal(formatLabel(name, Object.fromEntries(parsed)), label);
       }),
-      seeded,
+      drawn(),
     );
   });
   test('a verdict behind the label does not matter', () => {
@@ -142,7 +142,7 @@ describe('labels', () => {
           assert.ok(error instanceof RopewalkError, String(error));
         }
       }),
-      { ...seeded, numRuns: 3000 },
+      drawn(3000),
     );
   });
   test('refusals name the key', () => {
@@ -436,7 +436,7 @@ describe('folders of vectors', () => {
           }
         },
       ),
-      { ...seeded, numRuns: 600 },
+      drawn(600),
     );
   });
 });

@@ -41,7 +41,7 @@ import { planRope } from '../../packages/ropewalk/src/ops/rope/plan.js';
 import type { TableRecipe } from '../../packages/ropewalk/src/ops/rope/table.js';
 import { referenceRunner, runReference } from '../../packages/ropewalk/src/reference/index.js';
 import { openBackend } from '../../packages/ropewalk/src/registry.js';
-import { seeded } from '../support/tensors.js';
+import { drawn } from '../support/size.js';
 
 /** A tensor of numbers in a dtype, each rounded once. */
 function filled(dtype: FloatDtype, shape: readonly number[], value: (n: number) => number): Tensor {
@@ -54,7 +54,7 @@ function filled(dtype: FloatDtype, shape: readonly number[], value: (n: number) 
 }
 
 /** Pseudo-random numbers in [−2, 2), the same each time. */
-const drawn =
+const noise =
   (seed: number) =>
   (n: number): number =>
     ((Math.imul(n + 1, 2654435761) ^ Math.imul(seed, 40503)) >>> 0) / 2 ** 30 - 2;
@@ -69,7 +69,7 @@ const ropeCase = (id: string): GoldenCase =>
 
 /** One case of each operator in a dtype. */
 function operatorCases(dtype: FloatDtype): GoldenCase[] {
-  const tensor = (seed: number, ...shape: number[]): Tensor => filled(dtype, shape, drawn(seed));
+  const tensor = (seed: number, ...shape: number[]): Tensor => filled(dtype, shape, noise(seed));
   const index = tensorFrom(Int32Array.from([3, 0, 4, 3]));
   return [
     golden({
@@ -440,8 +440,8 @@ describe('right outputs', () => {
     const c = golden({
       op: 'add',
       inputs: new Map([
-        ['a', filled('f32', [0, 4], drawn(1))],
-        ['b', filled('f32', [0, 4], drawn(2))],
+        ['a', filled('f32', [0, 4], noise(1))],
+        ['b', filled('f32', [0, 4], noise(2))],
       ]),
     });
     const result = judgeCase(c, c.outputs);
@@ -705,7 +705,7 @@ describe('units of the last place', () => {
           assert.equal(ulps(dtype, up, value), steps);
           assert.equal(ulps(dtype, -value, -up), steps);
         }),
-        seeded,
+        drawn(),
       );
       assert.equal(ulps(dtype, 0, -0), 0);
     }
@@ -856,7 +856,7 @@ describe('reports', () => {
         assert.equal(node.attributes.b, node.text);
         assert.equal(node.text, storable(text));
       }),
-      seeded,
+      drawn(),
     );
   });
 
@@ -868,7 +868,7 @@ describe('reports', () => {
       op: 'rope',
       attributes: {},
       inputs: new Map<string, Tensor>([
-        ['x', filled('f32', [tokens, 1, 8], drawn(3))],
+        ['x', filled('f32', [tokens, 1, 8], noise(3))],
         ['positions', positions],
       ]),
       rope: { spec, direction: 'forward', layout: 'bsnh', parts: [{ x: 'x', out: 'y' }] },

@@ -38,7 +38,8 @@ import { planRearrange } from '../../packages/ropewalk/src/ops/rearrange.js';
 import { type Pairing, planRopeWithTable, type RopePlan } from '../../packages/ropewalk/src/ops/rope/plan.js';
 import { planRoute, type RouteOptions } from '../../packages/ropewalk/src/ops/route.js';
 import { runReference } from '../../packages/ropewalk/src/reference/index.js';
-import { f64Tensor, floats, seeded } from './tensors.js';
+import { drawn } from './size.js';
+import { f64Tensor, floats } from './tensors.js';
 
 export type Float = Tensor<FloatDtype>;
 export const FLOATS = ['f32', 'f16', 'bf16'] as const;
@@ -437,7 +438,7 @@ export function holds<T extends [unknown, ...unknown[]]>(
   test(name, async () => {
     measure(`${name} (${runs} runs)`);
     const property = fc.asyncProperty(fc.tuple<T>(...arbitraries), async (values) => check(...values));
-    await fc.assert(property, { ...seeded, numRuns: runs, includeErrorInReport: true });
+    await fc.assert(property, { ...drawn(runs), includeErrorInReport: true });
   });
 }
 

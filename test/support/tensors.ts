@@ -2,9 +2,6 @@
 import { type FloatDtype, newArray, storeNumber } from '../../packages/ropewalk/src/core/dtypes.js';
 import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 
-/** fast-check settings: one seed, so that a failure is the same everywhere. */
-export const seeded = { seed: 20261121, numRuns: 200 };
-
 /** A dense tensor of numbers, float64 unless another dtype is given. */
 export function f64Tensor(
   values: ArrayLike<number>,

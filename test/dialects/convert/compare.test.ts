@@ -5,7 +5,7 @@ import { compareRope, type ReadingSource, type RopeReading } from '../../../pack
 import type { RopeSpec } from '../../../packages/ropewalk/src/ops/rope/plan.js';
 import { planRope } from '../../../packages/ropewalk/src/ops/rope/plan.js';
 import type { TableRecipe } from '../../../packages/ropewalk/src/ops/rope/table.js';
-import { seeded } from '../../support/tensors.js';
+import { drawn } from '../../support/size.js';
 
 const llama: RopeSpec = { headDim: 128, pairing: 'half', base: 500000 };
 const llama31: RopeSpec = {
@@ -217,7 +217,7 @@ describe('properties', () => {
         assert.equal(ab.same, ba.same);
         assert.deepEqual(ab.apart, ba.apart);
       }),
-      { ...seeded, numRuns: 60 },
+      drawn(60),
     );
   });
 
@@ -241,7 +241,7 @@ describe('properties', () => {
           );
         }
       }),
-      { ...seeded, numRuns: 60 },
+      drawn(60),
     );
   });
 });

@@ -29,8 +29,9 @@ import { bindRope } from '../../../packages/ropewalk/src/ops/rope/call.js';
 import { planRope, type RopeSpec } from '../../../packages/ropewalk/src/ops/rope/plan.js';
 import { referenceRunner } from '../../../packages/ropewalk/src/reference/index.js';
 import { mustRefuseOrReturn } from '../../support/fuzz.js';
+import { drawn } from '../../support/size.js';
 import { VECTORS } from '../../support/suites.js';
-import { f64Tensor, floats, seeded } from '../../support/tensors.js';
+import { f64Tensor, floats } from '../../support/tensors.js';
 
 const rw = referenceRunner();
 const NAMES = PEERS.map((peer) => peer.name);
@@ -402,7 +403,7 @@ describe('properties', () => {
           const context = s.scaling && 'context' in s.scaling ? s.scaling.context : undefined;
           assertSame(s, readAgain(conversion, context), conversion, `${target} ${conversion.call}, by JSON`);
         }),
-        { ...seeded, numRuns: 200 },
+        drawn(200),
       );
       assert.equal(said.size, 7, `every scaling was said at least once: ${[...said]}`);
     });
@@ -419,7 +420,7 @@ describe('properties', () => {
         assert.equal(conversion.readBack.pairing, 'interleaved');
         assertSame(rest, conversion.readBack, conversion, 'llama');
       }),
-      seeded,
+      drawn(),
     );
   });
 
@@ -446,7 +447,7 @@ describe('properties', () => {
         const old = ropeFromConfig(conversion.arguments.config_before_transformers_5, context).layers[0]!.rope!;
         assertSame(s, old, conversion, 'old style');
       }),
-      { ...seeded, numRuns: 100 },
+      drawn(100),
     );
   });
 
@@ -920,7 +921,7 @@ describe('cross-check: the arguments, run', () => {
           assertTurned(run(conversion, s, x, byAxis), s, conversion.call, y, x);
           ran++;
         }),
-        { ...seeded, numRuns: 80 },
+        drawn(80),
       );
       assert.ok(ran >= 12, `${ran} of 80 records could be said`);
     });
@@ -1175,7 +1176,7 @@ describe('refusals', () => {
           }
         },
       ),
-      { ...seeded, numRuns: 500 },
+      drawn(500),
     );
   });
 
@@ -1191,7 +1192,7 @@ describe('refusals', () => {
             ['FORMAT', 'RANGE', 'SHAPE', 'UNSUPPORTED', 'DTYPE'],
           );
         }),
-        { ...seeded, numRuns: 60 },
+        drawn(60),
       );
     }
   });
@@ -1203,7 +1204,7 @@ describe('records', () => {
       fc.property(spec, (s) => {
         assert.deepEqual(specFromJson(JSON.parse(JSON.stringify(specToJson(s))), 'x'), JSON.parse(JSON.stringify(s)));
       }),
-      seeded,
+      drawn(),
     );
     const typed = { headDim: 4, pairing: 'half' as const, base: 10, freqFactors: Float32Array.of(1, 2) };
     assert.deepEqual(specToJson(typed).freqFactors, [1, 2]);

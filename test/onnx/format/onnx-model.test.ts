@@ -5,7 +5,8 @@ import { writeOnnxModel } from '../../../packages/onnx/src/format/onnx.js';
 import { parseOnnxModel } from '../../../packages/onnx/src/format/onnx-model.js';
 import { tensorFrom } from '../../../packages/ropewalk/src/core/tensor.js';
 import { damage, damaged, mustRefuseOrReturn } from '../../support/fuzz.js';
-import { floats, seeded } from '../../support/tensors.js';
+import { drawn } from '../../support/size.js';
+import { floats } from '../../support/tensors.js';
 import { Graph } from '../import/build.js';
 import { FORMS } from '../import/forms.js';
 
@@ -184,12 +185,12 @@ describe('properties', () => {
     for (const whole of [file, FORMS[0]!.bytes]) {
       fc.assert(
         fc.property(damage, (steps) => mustRefuseOrReturn(() => readAll(damaged(whole, steps)), codes)),
-        { ...seeded, numRuns: 2000 },
+        drawn(2000),
       );
     }
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 100 }), (noise) => mustRefuseOrReturn(() => readAll(noise), codes)),
-      { ...seeded, numRuns: 2000 },
+      drawn(2000),
     );
   });
 });

@@ -11,7 +11,7 @@ import { bitsOf, DTYPES, type Dtype, newArray } from '../../../packages/ropewalk
 import { countElements } from '../../../packages/ropewalk/src/core/shape.js';
 import { tensorFrom } from '../../../packages/ropewalk/src/core/tensor.js';
 import { damage, damaged, mustRefuseOrReturn } from '../../support/fuzz.js';
-import { seeded } from '../../support/tensors.js';
+import { drawn } from '../../support/size.js';
 
 /** A varint. */
 const varint = (n: number): number[] => (n < 128 ? [n] : [(n & 127) | 128, ...varint(Math.floor(n / 128))]);
@@ -133,7 +133,7 @@ describe('properties', () => {
           assert.deepEqual(bitsOf(back.tensor.read() as never), bitsOf(data));
         },
       ),
-      seeded,
+      drawn(),
     );
   });
 
@@ -144,12 +144,12 @@ describe('properties', () => {
     for (const file of [good, typed]) {
       fc.assert(
         fc.property(damage, (steps) => mustRefuseOrReturn(() => parseOnnxTensor(damaged(file, steps)), codes)),
-        { ...seeded, numRuns: 3000 },
+        drawn(3000),
       );
     }
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 100 }), (file) => mustRefuseOrReturn(() => parseOnnxTensor(file), codes)),
-      { ...seeded, numRuns: 3000 },
+      drawn(3000),
     );
   });
 });

@@ -12,7 +12,7 @@ import { SEARCHING, TooMuchWork, Work } from '../../../packages/onnx/src/import/
 import { ropeModel } from '../../../packages/onnx/src/index.js';
 import { tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';
 import { damage, damaged, mustRefuseOrReturn } from '../../support/fuzz.js';
-import { seeded } from '../../support/tensors.js';
+import { drawn } from '../../support/size.js';
 import { Graph } from './build.js';
 import { change, changed } from './changes.js';
 import { FORMS, type Form } from './forms.js';
@@ -112,7 +112,7 @@ describe('models that no exporter writes', () => {
     for (const { bytes } of samples)
       fc.assert(
         fc.property(damage, (steps) => read(damaged(bytes, steps))),
-        { ...seeded, numRuns: 100 },
+        drawn(100),
       );
   });
 
@@ -122,7 +122,7 @@ describe('models that no exporter writes', () => {
         fc.property(fc.array(change, { minLength: 1, maxLength: 3 }), (changes) =>
           read(changed(form.bytes, changes), form),
         ),
-        { ...seeded, numRuns: 80 },
+        drawn(80),
       );
   });
 

@@ -18,7 +18,7 @@ import { tensorFrom } from '../../../packages/ropewalk/src/core/tensor.js';
 import type { RopeSpec } from '../../../packages/ropewalk/src/ops/rope/plan.js';
 import { damage, damaged, mustRefuseOrReturn } from '../../support/fuzz.js';
 import { FAMILIES, withoutFamilies as skip } from '../../support/huggingface-folder.js';
-import { seeded } from '../../support/tensors.js';
+import { drawn } from '../../support/size.js';
 import { change, changed } from './changes.js';
 import { wholeGraph } from './whole-graph.js';
 
@@ -232,7 +232,7 @@ describe("graphs of other people's exporters", () => {
       }, ['FORMAT', 'UNSUPPORTED']);
     for (const form of ['genai', 'genai-nodes', 'optimum'] as const) {
       const bytes = wholeGraph({ form, layers: [spec, undefined], longer: form === 'genai' ? spec : undefined });
-      const runs = { ...seeded, numRuns: 60 };
+      const runs = drawn(60);
       fc.assert(
         fc.property(damage, (steps) => read(damaged(bytes, steps))),
         runs,

@@ -30,6 +30,7 @@ import type { HeadNorm } from '../../../packages/ropewalk/src/ops/rope/call.js';
 import { frequenciesOf, type RopeSpec } from '../../../packages/ropewalk/src/ops/rope/plan.js';
 import type { TableRecipe } from '../../../packages/ropewalk/src/ops/rope/table.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
+import { drawn } from '../../support/size.js';
 import { floats } from '../../support/tensors.js';
 
 /** Positions of every size, and other ones in the second batch. */
@@ -597,7 +598,7 @@ describe('parts', () => {
         assert.ok(intervals.some(([low, high]) => slope >= low - 1e-12 && slope <= high + 1e-12));
         if (noise === 3) assert.equal(intervals.length, 1);
       }),
-      { seed: 5, numRuns: 300 },
+      drawn(300, 5),
     );
   });
 

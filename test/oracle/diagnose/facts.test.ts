@@ -9,6 +9,7 @@ import { hostTensor } from '../../../packages/oracle/src/host.js';
 import { type FloatDtype, roundTo } from '../../../packages/ropewalk/src/core/dtypes.js';
 import { randomFrom } from '../../../packages/ropewalk/src/core/random.js';
 import { tensorFrom } from '../../../packages/ropewalk/src/core/tensor.js';
+import { drawn } from '../../support/size.js';
 import { floats } from '../../support/tensors.js';
 
 interface Token {
@@ -243,7 +244,7 @@ describe('facts', () => {
         checkFacts(diagnosis.found, kernel);
         describeDiagnosis(diagnosis, 'a config');
       }),
-      { seed: 18, numRuns: 120 },
+      drawn(120, 18),
     );
   });
 
@@ -260,7 +261,7 @@ describe('facts', () => {
         all++;
         if (found.bases.some(({ error }) => error < 1e-4) && found.pairs.every(({ known }) => known)) narrow++;
       }),
-      { seed: 7, numRuns: 120 },
+      drawn(120, 7),
     );
     assert.ok(narrow >= 0.95 * all, `${narrow} of ${all}`);
   });

@@ -29,8 +29,8 @@ import { type Pairing, planRope, type RopePlan } from '../../../packages/ropewal
 import type { Runner } from '../../../packages/ropewalk/src/ops/runner.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
 import { ropewalkIn } from '../../support/command.js';
+import { drawn } from '../../support/size.js';
 import { VECTORS } from '../../support/suites.js';
-import { seeded } from '../../support/tensors.js';
 
 const mutantNamed = (id: string): Mutant =>
   MUTANTS.find((mutant) => mutant.id === id) ?? assert.fail(`no mutant ${id}`);
@@ -294,7 +294,7 @@ describe('each mutant', () => {
           assert.equal(changed(steps, change).all(heads).length, heads.length, mutant.id);
         }
       }),
-      { ...seeded, numRuns: 600 },
+      drawn(600),
     );
     assert.ok(planned >= 200, `${planned} planned`);
     assert.ok(applied.size >= MUTANTS.length - 3, `${applied.size} applied`);

@@ -23,8 +23,8 @@ import {
   writtenLater,
   zeros,
 } from '../../../packages/ropewalk/src/core/tensor.js';
+import { drawn } from '../../support/size.js';
 
-const seeded = { seed: 20261121, numRuns: 300 };
 const iota = (n: number): Float32Array => Float32Array.from({ length: n }, (_, i) => i);
 /** Reads by index arithmetic alone: the definition that the fast paths must meet. */
 const elements = (t: Tensor): number[] => {
@@ -77,7 +77,7 @@ describe('layout', () => {
         }
         assert.deepEqual([...(moved.readNumbers() as Float64Array)], want);
       }),
-      seeded,
+      drawn(300),
     );
   });
 });
@@ -90,7 +90,7 @@ describe('dtypes', () => {
         storeNumber(data, dtype, 0, value);
         assert.ok(Object.is(loadNumber(data, dtype, 0), roundTo(dtype, value)));
       }),
-      seeded,
+      drawn(300),
     );
   });
 
@@ -194,7 +194,7 @@ describe('sharing memory', () => {
         assert.equal(overlapOf(a, b) !== 'none', shared);
         assert.equal(selfOverlaps(a), new Set(at(a)).size !== a.size);
       }),
-      seeded,
+      drawn(300),
     );
   });
 });

@@ -18,7 +18,8 @@ import { planSelfAttention } from '../../../packages/ropewalk/src/ops/self-atten
 import { ropeReference } from '../../../packages/ropewalk/src/reference/rope.js';
 import { selfAttentionReference } from '../../../packages/ropewalk/src/reference/self-attention.js';
 import { noGpu, openShared } from '../../support/gpu.js';
-import { f64Tensor, seeded } from '../../support/tensors.js';
+import { drawn } from '../../support/size.js';
+import { f64Tensor } from '../../support/tensors.js';
 
 const EIGHT_BITS = ['i8', 'f8_e4m3', 'f8_e5m2'] as const;
 const BACKENDS = [
@@ -198,7 +199,7 @@ for (const { name, runs } of BACKENDS) {
             );
           }
         }),
-        { ...seeded, numRuns: runs },
+        drawn(runs),
       );
       rw.dispose();
     });
@@ -365,7 +366,7 @@ for (const { name, runs } of BACKENDS) {
             }
           }
         }),
-        { ...seeded, numRuns: runs / 5 },
+        drawn(runs / 5),
       );
       rw.dispose();
     });

@@ -34,8 +34,9 @@ import { planScale } from '../../../packages/ropewalk/src/ops/scale.js';
 import { planSelfAttention } from '../../../packages/ropewalk/src/ops/self-attention.js';
 import { planSwiglu } from '../../../packages/ropewalk/src/ops/swiglu.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
+import { drawn } from '../../support/size.js';
 import { VECTORS } from '../../support/suites.js';
-import { f64Tensor, floats, seeded } from '../../support/tensors.js';
+import { f64Tensor, floats } from '../../support/tensors.js';
 
 const FLOATS = DTYPES.filter(isFloat);
 const dtypes = fc.constantFrom<FloatDtype>(...FLOATS);
@@ -425,7 +426,7 @@ for (const { name, form, inputs, outShape, plan, inPlace, formula } of CASES) {
           );
           assert.deepEqual(out.storage.host, placed(dense, how[3]!).storage.host);
         }),
-        { ...seeded, numRuns: 60 },
+        drawn(60),
       );
     });
 
@@ -596,7 +597,7 @@ describe('self_attention, its options', () => {
         runReference(planSelfAttention(oq!, ok!, ov!, other, chosen));
         assert.deepEqual(other.read(), out.read());
       }),
-      seeded,
+      drawn(),
     );
     assert.ok(attended > 1000, `${attended} elements`);
   });
@@ -1181,7 +1182,7 @@ describe('f32 activations with narrower weights and caches', () => {
         runReference(planRearrange(x, out));
         assert.deepEqual(out.storage.host, want.storage.host);
       }),
-      seeded,
+      drawn(),
     );
     const x = random([9], 'f16');
     const values = floats(x);

@@ -12,7 +12,8 @@ import {
   planRopeWithTable,
 } from '../../../packages/ropewalk/src/ops/rope/plan.js';
 import { ropeReference } from '../../../packages/ropewalk/src/reference/rope.js';
-import { f64Tensor, floats, seeded } from '../../support/tensors.js';
+import { drawn } from '../../support/size.js';
+import { f64Tensor, floats } from '../../support/tensors.js';
 
 type Options = Omit<PlanRopeOptions, 'headDim'>;
 
@@ -102,7 +103,7 @@ describe('rope, properties', () => {
         const y = floats(rotate(f64Tensor(x, [1, 1, 12]), { positions: [p], pairing: kind, base: 10000 }));
         near([dot(y, y)], [dot(x, x)], 1e-13 * (1 + dot(x, x)));
       }),
-      seeded,
+      drawn(),
     );
   });
 
@@ -117,7 +118,7 @@ describe('rope, properties', () => {
         // Angles reach 8192 radians, where float64 holds them to 9e-13.
         near([score(m + shift, n + shift)], [score(m, n)], 4e-11);
       }),
-      seeded,
+      drawn(),
     );
   });
 
@@ -132,7 +133,7 @@ describe('rope, properties', () => {
         });
         near(floats(twice), floats(once), 1e-11);
       }),
-      seeded,
+      drawn(),
     );
   });
 
@@ -156,7 +157,7 @@ describe('rope, properties', () => {
           near([dot(forward, g)], [dot(x, backward)], 1e-12);
         },
       ),
-      seeded,
+      drawn(),
     );
   });
 
@@ -198,7 +199,7 @@ describe('rope, properties', () => {
           assert.ok(touched.size <= out.size);
         },
       ),
-      { ...seeded, numRuns: 60 },
+      drawn(60),
     );
   });
 
