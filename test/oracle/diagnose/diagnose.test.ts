@@ -30,7 +30,7 @@ import type { HeadNorm } from '../../../packages/ropewalk/src/ops/rope/call.js';
 import { frequenciesOf, type RopeSpec } from '../../../packages/ropewalk/src/ops/rope/plan.js';
 import type { TableRecipe } from '../../../packages/ropewalk/src/ops/rope/table.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
-import { drawn } from '../../support/size.js';
+import { drawn, FUZZ, some } from '../../support/size.js';
 import { floats } from '../../support/tensors.js';
 
 /** Positions of every size, and other ones in the second batch. */
@@ -159,7 +159,7 @@ describe('the catalogue, from data', () => {
   ): void => {
     const bench = new Bench(expected, MUTANTS);
     const axes = axesOf(expected.spec);
-    for (const [n, mutant] of MUTANTS.entries()) {
+    for (const [n, mutant] of some([...MUTANTS.entries()])) {
       const dtype = DTYPES[(n + turn) % DTYPES.length]!; // each in turn; all are run by scripts in the same way
       const seen = { ...readObservation({ ...input, y: input.x }, axes), dtype };
       const call = callOf(expected, seen);
@@ -189,8 +189,8 @@ describe('the catalogue, from data', () => {
     nameAll('norm', { spec: phi2 }, { ...inputFor('norm', phi2), norm }, 0);
   });
   test('at least 95 % of them exactly', () => {
-    assert.ok(counts.all > 500, `${counts.all} cases`);
-    assert.ok(counts.exact / counts.all >= 0.95, `${counts.exact} of ${counts.all}`);
+    assert.ok(counts.all > 50 * FUZZ, `${counts.all} cases`);
+    if (FUZZ === 10) assert.ok(counts.exact / counts.all >= 0.95, `${counts.exact} of ${counts.all}`);
   });
 
   const byId = (id: string): Mutant => MUTANTS.find((mutant) => mutant.id === id) ?? assert.fail(id);
@@ -289,6 +289,7 @@ describe('the right kernel', () => {
   for (const [name, spec] of Object.entries({ ...SPECS, ...EXTRA })) {
     test(`${name} in every dtype and by every recipe is as expected`, () => {
       const input = inputFor(name, spec);
+      const bench = new Bench({ spec }, MUTANTS);
       for (const dtype of DTYPES) {
         for (const recipe of ['float64', 'hf-f32', 'ggml-f32'] as const) {
           let y: Tensor;
@@ -298,7 +299,7 @@ describe('the right kernel', () => {
             continue; // a peer without this scaling
           }
           const seen = readObservation({ ...input, y }, axesOf(spec));
-          const { verdict, named } = new Bench({ spec }, MUTANTS).judge(seen);
+          const { verdict, named } = bench.judge(seen);
           if (recipe === 'float64') assert.equal(verdict, 'as expected', `${dtype} ${recipe}`);
           else
             assert.ok(

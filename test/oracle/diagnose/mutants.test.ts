@@ -29,7 +29,7 @@ import { type Pairing, planRope, type RopePlan } from '../../../packages/ropewal
 import type { Runner } from '../../../packages/ropewalk/src/ops/runner.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
 import { ropewalkIn } from '../../support/command.js';
-import { drawn } from '../../support/size.js';
+import { drawn, FUZZ, some } from '../../support/size.js';
 import { VECTORS } from '../../support/suites.js';
 
 const mutantNamed = (id: string): Mutant =>
@@ -143,8 +143,9 @@ describe('each mutant', () => {
 
   test('is killed by our suites', async () => {
     let steps = 0;
-    const score = await scoreVectors(suites, MUTANTS, () => steps++);
-    assert.equal(steps, suites.length + MUTANTS.length);
+    const drawnMutants = some(MUTANTS);
+    const score = await scoreVectors(suites, drawnMutants, () => steps++);
+    assert.equal(steps, suites.length + drawnMutants.length);
     assert.deepEqual(
       score.mutants
         .filter(({ outcome }) => outcome !== 'killed')
@@ -165,16 +166,17 @@ describe('each mutant', () => {
     for (const one of [...goldenRopeSuite(), ...extendedCases().filter(({ label }) => /type=f32/.test(label))]) {
       probes.push(...(await callsOf(one)).filter(({ x }) => x.length > 0 && x.length <= 6200));
     }
+    const drawnMutants = some(MUTANTS);
     const direction = Float64Array.from({ length: 6200 }, (_, i) => Math.sin(i * i + 1));
     /**
      * For each mutant, one number for each probe: its output seen from a fixed direction; undefined where it is right.
      */
-    const seen = new Map<Mutant, (number | undefined)[]>(MUTANTS.map((mutant) => [mutant, []]));
-    const wrong = new Map<Mutant, number>(MUTANTS.map((mutant) => [mutant, 0]));
+    const seen = new Map<Mutant, (number | undefined)[]>(drawnMutants.map((mutant) => [mutant, []]));
+    const wrong = new Map<Mutant, number>(drawnMutants.map((mutant) => [mutant, 0]));
     for (const { call, part, x } of probes) {
       const steps = new RopeSteps(call.plan, part);
       const right = steps.all(x);
-      for (const mutant of MUTANTS) {
+      for (const mutant of drawnMutants) {
         const change = mutant.change(steps);
         const y = change && changed(steps, change).all(x);
         const error = y ? nmse(y, right) : 0;
@@ -189,8 +191,8 @@ describe('each mutant', () => {
       a === b ||
       (Number.isNaN(a) && Number.isNaN(b)) ||
       (a !== undefined && b !== undefined && Math.abs(a - b) <= 1e-7 * (1 + Math.abs(a)));
-    for (const [m, a] of MUTANTS.entries()) {
-      for (const b of MUTANTS.slice(m + 1)) {
+    for (const [m, a] of drawnMutants.entries()) {
+      for (const b of drawnMutants.slice(m + 1)) {
         const [ofA, ofB] = [seen.get(a)!, seen.get(b)!];
         assert.ok(
           ofA.some((value, n) => !same(value, ofB[n])),
@@ -296,8 +298,8 @@ describe('each mutant', () => {
       }),
       drawn(600),
     );
-    assert.ok(planned >= 200, `${planned} planned`);
-    assert.ok(applied.size >= MUTANTS.length - 3, `${applied.size} applied`);
+    assert.ok(planned >= drawn(600).numRuns / 3, `${planned} planned`);
+    if (FUZZ === 10) assert.ok(applied.size >= MUTANTS.length - 3, `${applied.size} applied`);
   });
   test('leaves a call alone that lacks what it needs', async () => {
     const [{ call, part }] = (await callsOf(
