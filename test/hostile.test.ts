@@ -9,7 +9,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import * as aicore from '../packages/ascend/src/index.js';
-import { BACKENDS, openBackend } from '../packages/cli/src/backends.js';
 import * as devices from '../packages/devices/src/index.js';
 import * as cann from '../packages/dialects/src/cann/index.js';
 import * as ggml from '../packages/dialects/src/ggml.js';
@@ -31,7 +30,6 @@ import * as main from '../packages/ropewalk/src/index.js';
 import { Ropewalk, type Runner, Tensor, tensorFrom } from '../packages/ropewalk/src/index.js';
 import * as reference from '../packages/ropewalk/src/reference/index.js';
 import { ENTRIES as PACKAGE_ENTRIES } from './support/build.js';
-import { noBackend, sharedWebgpu } from './support/gpu.js';
 import { complaint, hostileCalls } from './support/hostile.js';
 import { tinyModel } from './support/tiny-model.js';
 
@@ -1148,22 +1146,6 @@ describe('public functions', () => {
     for (const [name, row] of Object.entries(runnerRows(runner))) wrong.push(...(await attack(runner, name, row)));
     assert.deepEqual(wrong, []);
   });
-  for (const { name } of BACKENDS) {
-    test(`a plan that is none, given to the backend ${name} itself`, { skip: noBackend(name) }, async () => {
-      const opened = name === 'webgpu' ? await sharedWebgpu() : await openBackend(name, { threads: 1 });
-      const refusal = {
-        code: 'UNSUPPORTED',
-        message: /^run: plan: expected a plan of one of Ropewalk's operators, got /,
-      };
-      for (const plan of [null, undefined, 5, {}, { op: 'add' }]) {
-        assert.throws(() => opened.run(plan as never), refusal);
-        assert.throws(() => opened.whyNot(plan as never), refusal);
-      }
-      const unknown = { ...main.planAdd(ones(2), ones(2), ones(2)), op: 'none' };
-      assert.throws(() => opened.run(unknown as never), { code: 'UNSUPPORTED' });
-      if (name !== 'webgpu') opened.dispose();
-    });
-  }
   for (const name of ['reference', 'cpu'] as const) {
     test(`buffers that shrink or are transferred under their tensors, on ${name}`, async () => {
       const rw = await main.ropewalk({ backend: name, threads: 1 });

@@ -12,8 +12,7 @@ import { type Tensor, zeros } from '../../packages/ropewalk/src/core/tensor.js';
 import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
 import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
-import { countGpu, type GpuCounts } from '../support/count-gpu.js';
-import { noGpu, openShared, sharedWebgpu } from '../support/gpu.js';
+import { assertClose, BASE, continued, distance, greedy, TOKENS, tolerance, YARN, yarnFrequency } from '../support/decoder.js';
 import { kernelSequence } from '../support/kernel-sequence.js';
 import { numberTokenizer, type TinyModel, type TinyShape, tinyModel } from '../support/tiny-model.js';
 
@@ -39,78 +38,12 @@ async function openStories(name: string, options: LoadOptions = {}): Promise<Mod
   return model;
 }
 
-function greedy(logits: Float32Array): number {
-  let best = 0;
-  for (let id = 1; id < logits.length; id++) if (logits[id]! > logits[best]!) best = id;
-  return best;
-}
-
-async function continued(session: Session, first: Float32Array, count: number): Promise<number[]> {
-  const tokens = [greedy(first)];
-  while (tokens.length < count) tokens.push(greedy(await session.append([tokens.at(-1)!])));
-  return tokens;
-}
-
-/** The largest difference, and the largest expected value. */
-function distance(got: ArrayLike<number>, want: ArrayLike<number>): { worst: number; scale: number } {
-  assert.equal(got.length, want.length);
-  let [worst, scale] = [0, 0];
-  for (let n = 0; n < want.length; n++) {
-    const apart = Math.abs(got[n]! - want[n]!);
-    if (!(apart <= worst)) worst = apart; // NaN counts
-    scale = Math.max(scale, Math.abs(want[n]!));
-  }
-  return { worst, scale };
-}
-
-function assertClose(got: ArrayLike<number>, want: ArrayLike<number>, relative: number, what: string): void {
-  const { worst, scale } = distance(got, want);
-  assert.ok(
-    worst <= relative * scale,
-    `${what}: worst ${worst}, allowed ${relative * scale} (${relative} of ${scale})`,
-  );
-}
-
-/**
- * How far f32 logits may be from exact ones, as a share of the largest: a layer is seven products, each a sum of up to
- * k terms, and there is the head. Every term brings roundings of 2^-24 that have nothing to do with each other, so n of
- * them add up like √n. Measured: up to half.
- */
-function tolerance({ layers, hidden, inter, heads, headDim }: TinyShape): number {
-  return 2 ** -24 * Math.sqrt((7 * layers + 1) * Math.max(hidden, inter, heads * headDim));
-}
-
-const TOKENS = [1, 17, 3, 44, 44, 9, 60, 2, 31, 5, 28, 13];
-
-const BASE = { layers: 2, hidden: 32, heads: 4, kvHeads: 2, headDim: 8, inter: 48, vocab: 64 } as const;
-
-/**
- * YaRN's frequencies as its paper has them: below `low` turns a pair is divided by the factor, above `high` left, and
- * mixed between.
- */
-function yarnFrequency(j: number, dim: number, factor: number, original: number): number {
-  const edge = (turns: number): number => (dim * Math.log(original / (2 * Math.PI * turns))) / (2 * Math.log(10000));
-  const [low, high] = [Math.max(Math.floor(edge(32)), 0), Math.min(Math.ceil(edge(1)), dim - 1)];
-  const ramp = Math.min(1, Math.max(0, (j - low) / Math.max(0.001, high - low)));
-  const kept = 10000 ** ((-2 * j) / dim);
-  return (kept / factor) * ramp + kept * (1 - ramp);
-}
-
 function llama3Frequency(j: number, dim: number): number {
   const kept = 10000 ** ((-2 * j) / dim);
   const turns = (32 * kept) / (2 * Math.PI); // within the original context of 32
   const smooth = Math.min(1, Math.max(0, (turns - 1) / (4 - 1)));
   return kept * smooth + (kept / 8) * (1 - smooth);
 }
-
-const YARN: TinyShape = {
-  ...BASE,
-  family: 'llama',
-  extra: { rope_scaling: { rope_type: 'yarn', factor: 4, original_max_position_embeddings: 16 } },
-  ggufExtra: { 'rope.scaling.type': 'yarn', 'rope.scaling.factor': 4, 'rope.scaling.original_context_length': 16 },
-  frequency: (j) => yarnFrequency(j, 8, 4, 16),
-  magnitude: 0.1 * Math.log(4) + 1,
-};
 
 /** Each with what makes it different from the others. */
 const CASES: Readonly<Record<string, TinyShape & { readonly noGguf?: true }>> = {
@@ -242,55 +175,6 @@ describe('stories260K', { skip: absent }, () => {
     assert.deepEqual(woven.tokenizer.encode('One day, she saw a big, red ball.'), prompt);
     const [a, b] = [half.openSession(), woven.openSession()];
     assertClose(await a.append(prompt), await b.append(prompt), 1e-5, 'logits');
-  });
-});
-
-describe('webgpu', { skip: noGpu }, () => {
-  // Software adapters take seconds to compile the kernels and milliseconds for each: one backend, few tokens.
-  test('a made-up model, and stories260K in q8_0, one batch and one token', { skip: absent }, async () => {
-    const rw = await openShared('webgpu');
-    const made = tinyModel('webgpu', { ...YARN, layers: 1, dtype: 'f16' });
-    const loaded = await loadModel(made.gguf(), { backend: rw, tokenizer: numberTokenizer(64) });
-    const session = loaded.openSession();
-    const got = [
-      ...(await session.append(TOKENS.slice(0, 4), { logits: 'all' })),
-      ...(await session.append([TOKENS[4]!])),
-    ];
-    assertClose(got, made.logits(TOKENS.slice(0, 5)), tolerance(made.shape), 'made up');
-    // The shift is queued as everything else is.
-    await session.shift(1, 2);
-    const kept = [TOKENS[0]!, TOKENS[3]!, TOKENS[4]!, 9];
-    assertClose(
-      await session.append([9]),
-      made.logits(kept).slice(-64),
-      tolerance(made.shape) + 8 * 2 ** -24,
-      'after a shift',
-    );
-
-    // docs/webgpu.md has these counts.
-    const counts = countGpu((await sharedWebgpu()).home.device);
-    for (const token of [1, 2, 3, 4]) {
-      await session.append([token]);
-      const { writtenBytes, workgroups: _, ...rest } = counts;
-      assert.deepEqual(rest, {
-        ...{ submits: 1, passes: 1, dispatches: 3 + 15, writes: 2, copies: 1 }, // writes: parameters, and the token
-        ...{ bindGroups: 0, pipelines: 0, buffers: 0 },
-      });
-      assert.equal(writtenBytes, 4 + rest.dispatches * 256);
-      for (const name of Object.keys(counts) as (keyof GpuCounts)[]) counts[name] = 0;
-    }
-    loaded.dispose();
-
-    const [cpu, gpu] = [
-      await openStories('model-q8_0.gguf', { backend: 'cpu' }),
-      await openStories('model-q8_0.gguf', { backend: rw }),
-    ];
-    assert.equal(gpu.backend, 'webgpu');
-    const [a, b] = [cpu.openSession(), gpu.openSession()];
-    const [want, had] = [await a.append([1, 403]), await b.append([1, 403])];
-    assertClose(had, want, tolerance({ ...BASE, family: 'llama', layers: 5, hidden: 64, inter: 172 }), 'stories260K');
-    assert.deepEqual(await continued(b, had, 2), await continued(a, want, 2));
-    gpu.dispose();
   });
 });
 

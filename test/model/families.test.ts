@@ -12,42 +12,26 @@ import { configFromGguf } from '../../packages/model/src/config.js';
 import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js';
 import type { Model, Session } from '../../packages/model/src/types.js';
 import { planWeights } from '../../packages/model/src/weights.js';
-import { Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
-import { goldenFamilies, sharedFamilies, type Vector } from '../support/family-vectors.js';
-import { noGpu, sharedWebgpu } from '../support/gpu.js';
+import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
+import { check, goldenFamilies, NEAR, sharedFamilies, type Vector } from '../support/family-vectors.js';
 import { HF_FAMILIES, withoutFamilies as skip, writeHuggingFace } from '../support/huggingface-folder.js';
 import { kernelSequence } from '../support/kernel-sequence.js';
 import { numberTokenizer } from '../support/tiny-model.js';
 
-/** Backends share kernels and one device. */
+/** Tests share a backend, and so its kernels. */
 const backends = new Map<string, Ropewalk>();
 after(() => {
   for (const backend of backends.values()) backend.dispose();
 });
-async function open(name: 'reference' | 'cpu' | 'webgpu'): Promise<Ropewalk> {
-  if (name === 'webgpu') return new Ropewalk(await sharedWebgpu());
+async function open(name: 'reference' | 'cpu'): Promise<Ropewalk> {
   const backend = backends.get(name) ?? (await ropewalk({ backend: name, ...(name === 'cpu' && { threads: 1 }) }));
   backends.set(name, backend);
   return backend;
 }
 
-/**
- * f32 against float64 through a few layers: measured 6e-5 at most, and a wrong rule moves some logit by 1e-2 and more
- * (the vectors' own mutations).
- */
-const NEAR = 1e-3;
 /** llama.cpp's GELU is a table of f16 on the CPU. */
 const TABLE = 2e-2;
 const WITH_TABLE = /^(gemma2|gemma3|gptneox|starcoder2)/;
-
-function check(got: Float32Array, want: ArrayLike<number>, within: number, what: string): void {
-  let worst = 0;
-  for (let n = 0; n < want.length; n++) {
-    const off = Math.abs(got[n]! - want[n]!);
-    if (!(off <= worst)) worst = off;
-  }
-  assert.ok(worst <= within, `${what}: off by ${worst}, more than ${within}`);
-}
 
 /** The logits of all prompt positions, and what the model would write next where llama.cpp wrote `greedy`. */
 async function run(model: Model, { name, array, vocab }: Vector, within = NEAR): Promise<void> {
@@ -71,7 +55,7 @@ async function run(model: Model, { name, array, vocab }: Vector, within = NEAR):
   }
 }
 
-async function loadVector(vector: Vector, name: 'reference' | 'cpu' | 'webgpu'): Promise<Model> {
+async function loadVector(vector: Vector, name: 'reference' | 'cpu'): Promise<Model> {
   const backend = await open(name);
   const options = { backend, context: vector.n_ctx, tokenizer: numberTokenizer(vector.vocab) };
   return loadModelFile(vector.gguf, options);
@@ -116,30 +100,6 @@ function matches(vectors: readonly Vector[]): void {
 const vectors = sharedFamilies();
 describe("families from GGUF: llama.cpp's logits and tokens", { skip }, () => matches(vectors));
 describe("variants of families: llama.cpp's logits and tokens", () => matches(goldenFamilies()));
-
-/** One model of each kind of layer: a software adapter takes a second for each new kernel. */
-const ON_GPU = (
-  'gemma2 gemma3 phi3 cohere2 olmo3 granite stablelm-parallel gptneox glm4 mistral3 qwen2moe deepseek2 gpt-oss qwen2vl ' +
-  'exaone4 starcoder2'
-).split(' ');
-describe('families on webgpu: the logits of a short prompt and of one more token', { skip: skip || noGpu }, () => {
-  for (const vector of vectors.filter(({ name }) => ON_GPU.includes(name))) {
-    test(vector.name, async () => {
-      const model = await loadVector(vector, 'webgpu');
-      try {
-        const tokens = Array.from(vector.array('tokens')!).slice(0, 20);
-        const want = vector.array('logits-f64')!;
-        const session = model.openSession();
-        const got = await session.append(tokens.slice(0, -1), { logits: 'all' });
-        check(got, Array.from(want).slice(0, 19 * vector.vocab), NEAR, 'prompt');
-        const last = await session.append(tokens.slice(-1));
-        check(last, Array.from(want).slice(19 * vector.vocab, 20 * vector.vocab), NEAR, 'next token');
-      } finally {
-        model.dispose();
-      }
-    });
-  }
-});
 
 describe('families: sessions', { skip }, () => {
   for (const vector of vectors) {

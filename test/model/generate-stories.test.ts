@@ -22,31 +22,6 @@ import { noGpu, openShared } from '../support/gpu.js';
 
 const folder = join(fileURLToPath(new URL('.', import.meta.url)), '..', '..', '..', 'shared', 'models', 'stories260K');
 const skip = existsSync(folder) ? false : 'no ../shared/models/stories260K';
-const BEGINS =
-  'Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she saw a big, red ball. ' +
-  'She wanted to play with it, but it was too high.';
-const TEXT =
-  'Tom and Mia had a small boat. They took it to the lake and put it on the water. The wind was strong, and the boat went far away. ' +
-  'Mia began to cry. Tom said, "Do not be sad. I can swim and get it." He jumped in, but the water was very cold. ' +
-  'A big dog saw them and ran to help. It swam to the boat and brought it back. They were happy, and the dog got a cake.\n';
-
-const opened = new Map<string, Promise<Model>>();
-function model(file = 'model-f32.gguf', backend = 'cpu'): Promise<Model> {
-  const key = `${file} ${backend}`;
-  const open = async (): Promise<Model> => {
-    const options = { backend: await openShared(backend) };
-    return file === 'folder' ? loadModelFolder(folder, options) : loadModelFile(join(folder, file), options);
-  };
-  const made = opened.get(key) ?? open();
-  opened.set(key, made);
-  return made;
-}
-
-async function run(on: Model, prompt: Prompt, options: GenerateOptions = {}): Promise<Generation> {
-  for await (const { end } of generate(on, prompt, options)) if (end) return end;
-  throw new Error('no last item');
-}
-
 describe('stories260K', { skip }, () => {
   after(async () => {
     for (const made of opened.values()) (await made).dispose();
@@ -115,26 +90,7 @@ describe('stories260K', { skip }, () => {
     assert.deepEqual([text, reason], ['Once upon a time, there was a little girl named Lily. She', 'stop']);
   });
 
-  for (const backend of ['reference', 'webgpu']) {
-    for (const file of ['model-f32.gguf', 'model-q8_0.gguf', 'folder']) {
-      test(`${backend} writes what cpu writes, and predicts alike: ${file}`, {
-        skip: backend === 'webgpu' && noGpu,
-      }, async () => {
-        const [cpu, other] = [await model(file), await model(file, backend)];
-        assert.equal(other.backend, backend);
-        // The GPU of CI is a software one: half a second a token.
-        const length = backend === 'reference' ? 60 : 10;
-        const { text, tokens } = await run(other, '', { maxTokens: length });
-        assert.deepEqual(tokens, (await run(cpu, '', { maxTokens: length })).tokens);
-        assert.ok(BEGINS.startsWith(text) || text.startsWith(BEGINS), text);
-        const options = { context: 48, stride: 24 };
-        const scored = backend === 'reference' ? TEXT : TEXT.slice(0, 130);
-        const [a, b] = [await perplexity(cpu, scored, options), await perplexity(other, scored, options)];
-        assert.equal(a.tokens, b.tokens);
-        assert.ok(Math.abs(a.perplexity / b.perplexity - 1) < 1e-4, `${a.perplexity} and ${b.perplexity}`);
-      });
-    }
-  }
+  storiesOn('reference', 60, TEXT);
 
   test('perplexity: q8_0 and f16 within 2 % of f32; layouts alike; longer context helps', async () => {
     const of = async (file: string): Promise<number> => (await perplexity(await model(file), TEXT)).perplexity;

@@ -4,15 +4,16 @@ import { test } from 'node:test';
 import { openFolder } from '../../packages/oracle/src/folder.node.js';
 import { formatResult, runCases } from '../../packages/oracle/src/runner.js';
 import { vectorCases } from '../../packages/oracle/src/vectors.js';
-import { GENERAL_BACKENDS, noBackend, openShared } from './gpu.js';
+import { noBackend, openShared } from './gpu.js';
 import { VECTORS } from './suites.js';
+import { GENERAL_HERE } from './tier.js';
 
 /** These run every call; the others may say that they cannot. */
 const COMPLETE = ['reference', 'cpu', 'webgpu'];
 
-/** Declares tests that no vector of these folders fails, one test a backend. */
+/** Declares tests that no vector of these folders fails, one test for each backend of the tier that runs. */
 export function callsPass(...folders: string[]): void {
-  for (const { name } of GENERAL_BACKENDS) {
+  for (const name of GENERAL_HERE) {
     test(`no vector of ${folders.join(' and ')} fails on ${name}`, { skip: noBackend(name) }, async () => {
       const rw = await openShared(name);
       const failed: string[] = [];

@@ -1,15 +1,12 @@
 /** Whether tests have a GPU here. */
 import { existsSync } from 'node:fs';
 import { after } from 'node:test';
-import { BACKENDS, openBackend } from '../../packages/cli/src/backends.js';
+import { openBackend } from '../../packages/cli/src/backends.js';
 import { whyNotWebgpu } from '../../packages/ropewalk/src/backends/webgpu/device.js';
 import { openWebgpu, type WebgpuBackend } from '../../packages/ropewalk/src/backends/webgpu/host.js';
 import { runReference } from '../../packages/ropewalk/src/reference/index.js';
 import { Ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { noOnnxruntime } from './onnxruntime.js';
-
-/** The backends that do every operator: the AI Core's model and the device of 2024 do one. */
-export const GENERAL_BACKENDS = BACKENDS.filter(({ name }) => name !== 'ascend-model' && name !== 'cann-2024');
 
 // Debian's Chromium brings a software Vulkan driver: with it the kernels really run where there is no GPU.
 const SOFTWARE_DRIVER = '/usr/lib/chromium/vk_swiftshader_icd.json';

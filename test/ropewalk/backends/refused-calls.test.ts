@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { BACKENDS } from '../../../packages/cli/src/backends.js';
+import { openBackend } from '../../../packages/cli/src/backends.js';
 import * as cann from '../../../packages/dialects/src/cann/index.js';
 import * as ggml from '../../../packages/dialects/src/ggml.js';
 import * as onnx from '../../../packages/dialects/src/onnx.js';
@@ -12,8 +12,10 @@ import type { Backend } from '../../../packages/ropewalk/src/backends/backend.js
 import { openCpu } from '../../../packages/ropewalk/src/backends/wasm/host.js';
 import { show } from '../../../packages/ropewalk/src/core/errors.js';
 import { type Tensor, tensorFrom } from '../../../packages/ropewalk/src/core/tensor.js';
+import { planAdd } from '../../../packages/ropewalk/src/ops/add.js';
 import { Ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
 import { noBackend } from '../../support/gpu.js';
+import { BACKENDS_HERE, testOnce } from '../../support/tier.js';
 
 const ROPE = { pairing: 'half', base: 10000 } as const;
 const BAD_SHAPES: readonly unknown[] = [
@@ -149,9 +151,9 @@ function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
   return calls;
 }
 
-for (const entry of BACKENDS) {
-  test(`refused calls leave ${entry.name} as it was`, { skip: noBackend(entry.name) }, async () => {
-    const backend = await entry.open({ threads: 1 });
+for (const name of BACKENDS_HERE) {
+  test(`refused calls leave ${name} as it was`, { skip: noBackend(name) }, async () => {
+    const backend = await openBackend(name, { threads: 1 });
     const rw = new Ropewalk(backend);
     const x = rw.upload(counted(128), { shape: [2, 1, 64] });
     const plan = rw.planRope({ ...ROPE, headDim: 64, positions: 5, seqLen: 2 });
@@ -162,9 +164,9 @@ for (const entry of BACKENDS) {
     const calls = refusedCalls(rw);
     const want = await rotated(); // the plan's tables are kept from here on
     const held = heldBytes(backend);
-    for (const [name, call] of Object.entries(calls)) {
-      assert.throws(call, { name: 'RopewalkError' }, name);
-      assert.equal(heldBytes(backend), held, `${name}: bytes held`);
+    for (const [refused, call] of Object.entries(calls)) {
+      assert.throws(call, { name: 'RopewalkError' }, refused);
+      assert.equal(heldBytes(backend), held, `${refused}: bytes held`);
     }
     const free = backend.capabilities().memory?.availableBytes;
     assert.ok(free === undefined || Number.isSafeInteger(free), `${free} bytes free`);
@@ -183,7 +185,25 @@ for (const entry of BACKENDS) {
   });
 }
 
-test('cpu: a call whose working memory does not fit leaves nothing behind, at any stage', async () => {
+for (const name of BACKENDS_HERE) {
+  test(`a plan that is none, given to the backend ${name} itself`, { skip: noBackend(name) }, async () => {
+    const opened = await openBackend(name, { threads: 1 });
+    const refusal = {
+      code: 'UNSUPPORTED',
+      message: /^run: plan: expected a plan of one of Ropewalk's operators, got /,
+    };
+    for (const plan of [null, undefined, 5, {}, { op: 'add' }]) {
+      assert.throws(() => opened.run(plan as never), refusal);
+      assert.throws(() => opened.whyNot(plan as never), refusal);
+    }
+    const two = tensorFrom(Float32Array.of(1, 1));
+    const unknown = { ...planAdd(two, two, two), op: 'none' };
+    assert.throws(() => opened.run(unknown as never), { code: 'UNSUPPORTED' });
+    opened.dispose();
+  });
+}
+
+testOnce('cpu: a call whose working memory does not fit leaves nothing behind, at any stage', async () => {
   const limit = 1 << 20;
   const f32 = (rw: Ropewalk, ...shape: number[]): Tensor<'f32'> => {
     const values = Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => (i % 7) - 3);

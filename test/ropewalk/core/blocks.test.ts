@@ -7,26 +7,27 @@ import {
   type BlockFormat,
 } from '../../../packages/ropewalk/src/core/block-formats.js';
 import { blocksFrom, readBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
-import { GENERAL_BACKENDS, noBackend, openShared } from '../../support/gpu.js';
+import { noBackend, openShared } from '../../support/gpu.js';
 import { blocksOf } from '../../support/operators.js';
 import { f64Tensor } from '../../support/tensors.js';
+import { GENERAL_HERE, testOnce } from '../../support/tier.js';
 
 /** 0.5 as f16, low byte first. */
 const HALF = [0x00, 0x38];
 
-test('q8_0: scale, then 32 signed bytes', () => {
+testOnce('q8_0: scale, then 32 signed bytes', () => {
   const bytes = Uint8Array.of(...HALF, ...Array.from({ length: 32 }, (_, j) => (j - 16) & 0xff));
   const want = Float64Array.from({ length: 32 }, (_, j) => (j - 16) / 2);
   assert.deepEqual(readBlocks(blocksFrom('q8_0', bytes, [1, 32]), 'w'), want);
 });
 
-test('q4_0: scale, then weight j in the low half of byte j and weight j + 16 in its high half, each less 8', () => {
+testOnce('q4_0: scale, then weight j in the low half of byte j and weight j + 16 in its high half, each less 8', () => {
   const bytes = Uint8Array.of(...HALF, ...Array.from({ length: 16 }, (_, j) => j | ((15 - j) << 4)));
   const want = Float64Array.from({ length: 32 }, (_, j) => (j < 16 ? j - 8 : 15 - (j - 16) - 8) / 2);
   assert.deepEqual(readBlocks(blocksFrom('q4_0', bytes, [1, 32]), 'w'), want);
 });
 
-test('every format: the values that ggml makes of the same bytes, to the bit', (t) => {
+testOnce('every format: the values that ggml makes of the same bytes, to the bit', (t) => {
   const folder = new URL('../../../../shared/vectors/llamacpp/quants/', import.meta.url);
   if (!existsSync(folder)) return t.skip('no ../shared/vectors/llamacpp');
   for (const format of BLOCK_FORMAT_NAMES) {
@@ -39,9 +40,9 @@ test('every format: the values that ggml makes of the same bytes, to the bit', (
   }
 });
 
-for (const entry of GENERAL_BACKENDS) {
-  test(`linear takes blocks on ${entry.name}: one row of x, and many`, { skip: noBackend(entry.name) }, async () => {
-    const rw = await openShared(entry.name);
+for (const name of GENERAL_HERE) {
+  test(`linear takes blocks on ${name}: one row of x, and many`, { skip: noBackend(name) }, async () => {
+    const rw = await openShared(name);
     for (const format of ['q8_0', 'q4_0'] as const) {
       const [n, k, unit] = [10, 64, format === 'q8_0' ? 34 : 18];
       const bytes = Uint8Array.from({ length: ((n * k) / 32) * unit }, (_, i) =>
@@ -63,7 +64,7 @@ for (const entry of GENERAL_BACKENDS) {
               (((Math.floor(at / n) * k + i) * 13) % 7) * values[(at % n) * k + i]! - 3 * values[(at % n) * k + i]!;
           return sum;
         });
-        assert.deepEqual(await rw.linear(x, weight).read(), want, `${entry.name} ${format} m=${m}`);
+        assert.deepEqual(await rw.linear(x, weight).read(), want, `${name} ${format} m=${m}`);
       }
       weight.dispose();
     }
@@ -71,11 +72,11 @@ for (const entry of GENERAL_BACKENDS) {
   });
 }
 
-for (const entry of GENERAL_BACKENDS) {
-  test(`linear and embedding on ${entry.name}: formats that it reads, and those it does not`, {
-    skip: noBackend(entry.name),
+for (const name of GENERAL_HERE) {
+  test(`linear and embedding on ${name}: formats that it reads, and those it does not`, {
+    skip: noBackend(name),
   }, async () => {
-    const rw = await openShared(entry.name);
+    const rw = await openShared(name);
     const taken = rw.capabilities().blockFormats!;
     for (const format of BLOCK_FORMAT_NAMES) {
       const [n, k] = [5, 2 * BLOCK_FORMATS[format].weights];
@@ -92,7 +93,7 @@ for (const entry of GENERAL_BACKENDS) {
         const refused = { code: 'UNSUPPORTED', message: new RegExp(`weights in ${format} have no kernel yet`) };
         assert.throws(() => rw.linear(x, weight), refused);
         assert.throws(() => rw.embedding(index, weight), refused);
-        if (entry.name === 'onnxruntime') {
+        if (name === 'onnxruntime') {
           const wide = rw.tensor(new Float64Array(k), { shape: [1, k] });
           assert.throws(() => rw.linear(wide, weight), {
             code: 'UNSUPPORTED',
@@ -115,7 +116,7 @@ for (const entry of GENERAL_BACKENDS) {
   });
 }
 
-test('refusals', () => {
+testOnce('refusals', () => {
   const shapes = 'two dimensions [n, k], or three [experts, n, k],';
   const listed = 'q8_0, q4_0, iq4_nl, mxfp4, q4_K, q5_K, q6_K or iq4_xs';
   const message = (format: BlockFormat, length: number, shape: number[]): string => {

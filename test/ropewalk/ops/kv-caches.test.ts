@@ -17,16 +17,17 @@ import { planRope, type RopePlan } from '../../../packages/ropewalk/src/ops/rope
 import { planSelfAttention } from '../../../packages/ropewalk/src/ops/self-attention.js';
 import { ropeReference } from '../../../packages/ropewalk/src/reference/rope.js';
 import { selfAttentionReference } from '../../../packages/ropewalk/src/reference/self-attention.js';
-import { noGpu, openShared } from '../../support/gpu.js';
+import { noBackend, openShared } from '../../support/gpu.js';
 import { drawn } from '../../support/size.js';
 import { f64Tensor } from '../../support/tensors.js';
+import { describeOnce, GENERAL_HERE } from '../../support/tier.js';
 
 const EIGHT_BITS = ['i8', 'f8_e4m3', 'f8_e5m2'] as const;
 const BACKENDS = [
   { name: 'reference', runs: 60 },
   { name: 'cpu', runs: 300 },
   { name: 'webgpu', runs: 25 },
-];
+].filter(({ name }) => GENERAL_HERE.includes(name));
 
 /** Every value and midpoint of a dtype, their f32 neighbours, and what lies outside. */
 function hardValues(dtype: (typeof EIGHT_BITS)[number]): Float32Array {
@@ -132,7 +133,7 @@ function made(r: Recipe): { plan: RopePlan; part: RopePartOptions; layout: Recip
 }
 
 for (const { name, runs } of BACKENDS) {
-  describe(`KV caches on ${name}`, { skip: name === 'webgpu' && noGpu }, () => {
+  describe(`KV caches on ${name}`, { skip: noBackend(name) }, () => {
     test('what is stored without arithmetic has the reference’s bits: every value, tie, overflow, NaN', async () => {
       const rw = await openShared(name);
       const plan = planRope({ headDim: 12, pairing: 'half', base: 10000, positions: [0] });
@@ -321,7 +322,7 @@ function dense(pool: Tensor<CacheDtype>, b: number, r: AttentionRecipe, table: I
 }
 
 for (const { name, runs } of BACKENDS) {
-  describe(`attention over KV caches on ${name}`, { skip: name === 'webgpu' && noGpu }, () => {
+  describe(`attention over KV caches on ${name}`, { skip: noBackend(name) }, () => {
     test('random calls: paged and dense caches, against the formula on widened values', async () => {
       const rw = await openShared(name);
       await fc.assert(
@@ -396,7 +397,7 @@ function newArrayOf(dtype: CacheDtype): ReturnType<typeof newArray> {
   return one;
 }
 
-describe('refusals', () => {
+describeOnce('refusals', () => {
   const plan = planRope({ headDim: 4, pairing: 'half', base: 10000, positions: [0, 1] });
   const x = zeros('f32', [2, 2, 4]);
   const i8 = zeros('i8', [2, 2, 4]);

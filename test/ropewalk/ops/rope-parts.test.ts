@@ -6,8 +6,9 @@ import { type Tensor, tensorFrom, zeros } from '../../../packages/ropewalk/src/c
 import { bindRopeParts } from '../../../packages/ropewalk/src/ops/rope/call.js';
 import { planRope, planRopeWithTable } from '../../../packages/ropewalk/src/ops/rope/plan.js';
 import { ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
-import { GENERAL_BACKENDS, noBackend, openShared } from '../../support/gpu.js';
+import { noBackend, openShared } from '../../support/gpu.js';
 import { f64Tensor, floats } from '../../support/tensors.js';
+import { describeOnce, GENERAL_HERE } from '../../support/tier.js';
 
 const SEQ = 3;
 const HEAD_DIM = 12;
@@ -28,10 +29,10 @@ function near(got: Tensor, want: Tensor, unit: number): void {
   }
 }
 
-for (const entry of GENERAL_BACKENDS) {
-  describe(`ropeParts on ${entry.name}`, { skip: noBackend(entry.name) }, () => {
+for (const name of GENERAL_HERE) {
+  describe(`ropeParts on ${name}`, { skip: noBackend(name) }, () => {
     test('q and k together are q and k apart, to the bit, in place', async () => {
-      const rw = await openShared(entry.name);
+      const rw = await openShared(name);
       const [wantQ, wantK] = [rw.rope(q(), plan), rw.rope(k(), plan)];
       const [x, y] = [q(), k()];
       rw.ropeParts(plan, [
@@ -44,7 +45,7 @@ for (const entry of GENERAL_BACKENDS) {
     });
 
     test('rows: keys go to their rows of an f16 cache, rounded once; no other row changes', async () => {
-      const rw = await openShared(entry.name);
+      const rw = await openShared(name);
       const exact = (await ropewalk({ backend: 'reference' })).rope(k(), plan);
       const sentinel = 0x7bff;
       for (const rows of [5, [7, 0, 2], [7, 0, 2, 1, 2, 3]]) {
@@ -79,7 +80,7 @@ for (const entry of GENERAL_BACKENDS) {
     });
 
     test('a given f32 table keeps its precision beside f16 and bf16', async () => {
-      const rw = await openShared(entry.name);
+      const rw = await openShared(name);
       // In halves this cos is 1.
       const table = { rows: 1, pairs: 1, cos: Float32Array.of(1 + 2 ** -12), sin: Float32Array.of(1) };
       const given = planRopeWithTable({ headDim: 2, pairing: 'half', table, seqLen: 1, tableRows: [0] });
@@ -92,7 +93,7 @@ for (const entry of GENERAL_BACKENDS) {
     });
 
     test('norm: RMS norm over head_dim comes first, one weight for q and one for k', async () => {
-      const rw = await openShared(entry.name);
+      const rw = await openShared(name);
       const exact = await ropewalk({ backend: 'reference' });
       const [outQ, outK] = [zeros('f32', q().shape), zeros('bf16', k().shape)];
       const ones = f64Tensor(new Float64Array(HEAD_DIM).fill(1), [HEAD_DIM], 'bf16') as Tensor<'bf16'>;
@@ -109,7 +110,7 @@ for (const entry of GENERAL_BACKENDS) {
   });
 }
 
-describe('refusals', () => {
+describeOnce('refusals', () => {
   const cache = zeros('f32', [2, 4, 2, HEAD_DIM]);
   const packed = tensorFrom<'f32'>(new Float32Array(2 * SEQ * 6 * HEAD_DIM), { shape: [2, SEQ, 6, HEAD_DIM] });
   const refusals: [string, () => unknown, string, string | RegExp][] = [

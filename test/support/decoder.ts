@@ -1,0 +1,70 @@
+/** Made-up models, and how tests of the decoder compare logits. */
+import assert from 'node:assert/strict';
+import type { Session } from '../../packages/model/src/types.js';
+import type { TinyShape } from './tiny-model.js';
+
+export function greedy(logits: Float32Array): number {
+  let best = 0;
+  for (let id = 1; id < logits.length; id++) if (logits[id]! > logits[best]!) best = id;
+  return best;
+}
+
+export async function continued(session: Session, first: Float32Array, count: number): Promise<number[]> {
+  const tokens = [greedy(first)];
+  while (tokens.length < count) tokens.push(greedy(await session.append([tokens.at(-1)!])));
+  return tokens;
+}
+
+/** The largest difference, and the largest expected value. */
+export function distance(got: ArrayLike<number>, want: ArrayLike<number>): { worst: number; scale: number } {
+  assert.equal(got.length, want.length);
+  let [worst, scale] = [0, 0];
+  for (let n = 0; n < want.length; n++) {
+    const apart = Math.abs(got[n]! - want[n]!);
+    if (!(apart <= worst)) worst = apart; // NaN counts
+    scale = Math.max(scale, Math.abs(want[n]!));
+  }
+  return { worst, scale };
+}
+
+export function assertClose(got: ArrayLike<number>, want: ArrayLike<number>, relative: number, what: string): void {
+  const { worst, scale } = distance(got, want);
+  assert.ok(
+    worst <= relative * scale,
+    `${what}: worst ${worst}, allowed ${relative * scale} (${relative} of ${scale})`,
+  );
+}
+
+/**
+ * How far f32 logits may be from exact ones, as a share of the largest: a layer is seven products, each a sum of up to
+ * k terms, and there is the head. Every term brings roundings of 2^-24 that have nothing to do with each other, so n of
+ * them add up like √n. Measured: up to half.
+ */
+export function tolerance({ layers, hidden, inter, heads, headDim }: TinyShape): number {
+  return 2 ** -24 * Math.sqrt((7 * layers + 1) * Math.max(hidden, inter, heads * headDim));
+}
+
+export const TOKENS = [1, 17, 3, 44, 44, 9, 60, 2, 31, 5, 28, 13];
+
+export const BASE = { layers: 2, hidden: 32, heads: 4, kvHeads: 2, headDim: 8, inter: 48, vocab: 64 } as const;
+
+/**
+ * YaRN's frequencies as its paper has them: below `low` turns a pair is divided by the factor, above `high` left, and
+ * mixed between.
+ */
+export function yarnFrequency(j: number, dim: number, factor: number, original: number): number {
+  const edge = (turns: number): number => (dim * Math.log(original / (2 * Math.PI * turns))) / (2 * Math.log(10000));
+  const [low, high] = [Math.max(Math.floor(edge(32)), 0), Math.min(Math.ceil(edge(1)), dim - 1)];
+  const ramp = Math.min(1, Math.max(0, (j - low) / Math.max(0.001, high - low)));
+  const kept = 10000 ** ((-2 * j) / dim);
+  return (kept / factor) * ramp + kept * (1 - ramp);
+}
+
+export const YARN: TinyShape = {
+  ...BASE,
+  family: 'llama',
+  extra: { rope_scaling: { rope_type: 'yarn', factor: 4, original_max_position_embeddings: 16 } },
+  ggufExtra: { 'rope.scaling.type': 'yarn', 'rope.scaling.factor': 4, 'rope.scaling.original_context_length': 16 },
+  frequency: (j) => yarnFrequency(j, 8, 4, 16),
+  magnitude: 0.1 * Math.log(4) + 1,
+};
