@@ -19,7 +19,7 @@ from tokenizer import FIRST_PIECE, Tokenizer, periodic, train
 
 HERE = Path(__file__).resolve().parent
 MODEL = HERE.parent / "models" / "marline"
-STORIES = HERE.parent.parent / "shared" / "models" / "stories260K"
+STORIES = HERE.parent / "test" / "fixtures" / "models" / "stories260K"
 HELD_BACK = (HERE / "held-back.txt").read_bytes()
 
 
@@ -98,7 +98,6 @@ class FilesTest(unittest.TestCase):
         with self.assertRaises(AssertionError):
             files.quantise_q8_0(np.zeros((2, 33), np.float32))
 
-    @unittest.skipUnless(STORIES.exists(), "shared/models/stories260K is not beside this checkout")
     def test_q8_0_as_others_made_it(self):
         _, exact, _ = files.read_gguf(STORIES / "model-f32.gguf")
         _, theirs, types = files.read_gguf(STORIES / "model-q8_0.gguf")

@@ -48,7 +48,7 @@ const OURS: readonly NodeContender[] = ['ropewalk', 'ropewalk, q8', 'ropewalk, o
 /** What ONNX Runtime reads; git ignores it. */
 const CACHE = fileURLToPath(new URL('../../.scratch/bench/cache', import.meta.url));
 /** The small models, where they are: trained by others, and the bundled one. */
-const SMALL = ['../../../shared/models/stories260K/model-q8_0.gguf', '../../models/marline/model-q8_0.gguf'].map(
+const SMALL = ['../../test/fixtures/models/stories260K/model-q8_0.gguf', '../../models/marline/model-q8_0.gguf'].map(
   (path) => fileURLToPath(new URL(path, import.meta.url)),
 );
 

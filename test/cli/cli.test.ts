@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { VERSION } from '../../packages/cli/src/version.js';
 import { commandPath, ropewalkIn } from '../support/command.js';
+import { STORIES } from '../support/fixtures.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'cli-'));
@@ -202,10 +203,9 @@ describe('inspect', () => {
     );
   });
 
-  const model = join(root, '../shared/models/stories260K/model-q8_0.gguf');
-  test('a real GGUF', { skip: existsSync(model) ? false : '../shared/models is not here' }, () => {
+  test('a real GGUF', () => {
     assert.match(
-      ropewalk('inspect', model).stdout,
+      ropewalk('inspect', `${STORIES}/model-q8_0.gguf`).stdout,
       /llama, 5 layers, context 512 \(gguf\)\n\nlayers 0-4\n {2}base {12}10000\n {2}head_dim {8}8\n {2}rotary_dim {6}8\n {2}pairing {9}interleaved/,
     );
   });

@@ -1,14 +1,13 @@
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { type ConvertCommandOptions, convert } from '../../packages/cli/src/convert.js';
 import { parseNpy } from '../../packages/formats/src/npy.js';
 import { ropewalkIn } from '../support/command.js';
+import { STORIES } from '../support/fixtures.js';
 
-const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'convert-'));
 after(() => rmSync(folder, { recursive: true }));
 const ropewalk = (...args: string[]) => ropewalkIn(folder, ...args);
@@ -16,8 +15,6 @@ const file = (name: string, content: string | Uint8Array): string => {
   writeFileSync(join(folder, name), content);
   return name;
 };
-const stories = join(root, '../shared/models/stories260K');
-const absent = !existsSync(stories) && 'no ../shared/models/stories260K beside the repository';
 
 const llama31 = file(
   'llama31.json',
@@ -121,10 +118,10 @@ describe('convert', () => {
     );
   });
 
-  test('a real GGUF file to HuggingFace, with a note about the permutation', { skip: absent }, () => {
+  test('a real GGUF file to HuggingFace, with a note about the permutation', () => {
     const { status, stdout, stderr } = ropewalk(
       'convert',
-      join(stories, 'model-f32.gguf'),
+      join(STORIES, 'model-f32.gguf'),
       '--to',
       'huggingface',
       '--json',

@@ -1,17 +1,16 @@
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { type DiffOptions, diff } from '../../packages/cli/src/diff.js';
 import { ropeModel } from '../../packages/onnx/src/export/rope-model.js';
 import { writeOnnxModel } from '../../packages/onnx/src/format/onnx.js';
 import { tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 import { wholeGraph } from '../onnx/import/whole-graph.js';
 import { ropewalkIn } from '../support/command.js';
+import { STORIES } from '../support/fixtures.js';
 
-const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'diff-'));
 after(() => rmSync(folder, { recursive: true }));
 const ropewalk = (...args: string[]) => ropewalkIn(folder, 'diff', ...args);
@@ -19,8 +18,6 @@ const file = (name: string, json: unknown): string => {
   writeFileSync(join(folder, name), JSON.stringify(json));
   return name;
 };
-const stories = join(root, '../shared/models/stories260K');
-const absent = !existsSync(stories) && 'no ../shared/models/stories260K beside the repository';
 
 const llama = {
   model_type: 'llama',
@@ -50,10 +47,8 @@ const gemma3 = {
 };
 
 describe('diff', () => {
-  test('the HuggingFace and the GGUF file of the same weights: the same, in another layout, exit 0', {
-    skip: absent,
-  }, () => {
-    const { status, stdout, stderr } = ropewalk(join(stories, 'config.json'), join(stories, 'model-f32.gguf'));
+  test('the HuggingFace and the GGUF file of the same weights: the same, in another layout, exit 0', () => {
+    const { status, stdout, stderr } = ropewalk(join(STORIES, 'config.json'), join(STORIES, 'model-f32.gguf'));
     assert.equal(status, 0, stderr);
     assert.match(stdout, /^layers 0-4: same, in another layout$/m);
     assert.match(

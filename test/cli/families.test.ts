@@ -5,14 +5,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { ropewalkIn } from '../support/command.js';
-import { FAMILIES, withoutFamilies, writeHuggingFace } from '../support/huggingface-folder.js';
+import { FAMILIES } from '../support/fixtures.js';
+import { writeHuggingFace } from '../support/huggingface-folder.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'families-'));
 after(() => rmSync(folder, { recursive: true }));
 const ropewalk = (...args: string[]) => ropewalkIn(folder, ...args);
 const gguf = (name: string): string => join(FAMILIES, `${name}.gguf`);
 
-describe('families', { skip: withoutFamilies }, () => {
+describe('families', () => {
   before(async () => {
     for (const name of ['gemma3', 'olmo3', 'phi3']) await writeHuggingFace(gguf(name), join(folder, name));
   });

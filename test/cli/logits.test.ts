@@ -1,7 +1,7 @@
 /** `ropewalk logits` and `ropewalk compare-logits`, as a user runs them; against llama.cpp's logits. */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -11,6 +11,7 @@ import { bf16FromNumber, f16FromNumber } from '../../packages/ropewalk/src/index
 import { ROOT } from '../support/build.js';
 import { commandPath, ropewalkIn } from '../support/command.js';
 import { examplesOf } from '../support/examples.js';
+import { FAMILIES, FIXTURES } from '../support/fixtures.js';
 import { tinyModel } from '../support/tiny-model.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'logits-'));
@@ -523,11 +524,10 @@ describe('compare-logits', () => {
 });
 
 describe("llama.cpp's logits of its models", () => {
-  const models = join(ROOT, '../shared/vectors/llamacpp/models');
-  const skip = existsSync(models) ? false : '../shared/vectors/llamacpp is not here';
-  for (const name of ['llama-llama3', 'llama-yarn-logmul', 'llama-sliding', 'qwen2-yarn', 'qwen3-norm'])
-    test(name, { skip }, () => {
-      const at = (end: string): string => join(models, `${name}.${end}`);
+  const models = ['llamacpp/models/qwen2-yarn', 'llamacpp/models/qwen3-norm'];
+  for (const name of [...models, 'families/exaone4-hybrid', 'families/mistral3', 'families/olmo3'])
+    test(name, () => {
+      const at = (end: string): string => join(FIXTURES, `${name}.${end}`);
       const { status, stdout } = run(
         ...['compare-logits', at('logits.npy'), at('gguf'), '--tokens', at('tokens.npy'), '-c', '256'],
       );
@@ -536,11 +536,9 @@ describe("llama.cpp's logits of its models", () => {
 });
 
 describe("llama.cpp's logits with positions of several axes", () => {
-  const families = join(ROOT, '../shared/vectors/families');
-  const skip = existsSync(families) ? false : '../shared/vectors/families is not here';
   for (const name of ['qwen2vl', 'qwen3vl'])
-    test(name, { skip }, () => {
-      const at = (end: string): string => join(families, `${name}.${end}`);
+    test(name, () => {
+      const at = (end: string): string => join(FAMILIES, `${name}.${end}`);
       const compare = (...args: string[]) =>
         run('compare-logits', at('mrope-logits.npy'), at('gguf'), '--tokens', at('tokens.npy'), '-c', '256', ...args);
       const given = compare('--positions', at('mrope-positions.npy'));

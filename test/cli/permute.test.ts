@@ -24,6 +24,7 @@ import { blocksFrom, readBlocks } from '../../packages/ropewalk/src/core/blocks.
 import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
 import { ropewalkIn } from '../support/command.js';
 import { interrupted, onFullDisk } from '../support/cut-short.js';
+import { STORIES } from '../support/fixtures.js';
 import { damage, damaged } from '../support/fuzz.js';
 import { ggufOf, type MadeTensor, numberedRows, safetensorsOf } from '../support/model-files.js';
 import { drawn } from '../support/size.js';
@@ -62,8 +63,6 @@ async function contents(path: string): Promise<Map<string, Buffer>> {
   );
 }
 
-const shared = join(root, '../shared/models/stories260K');
-const skip = existsSync(shared) ? false : '../shared/models is not here';
 const GGUF_NAME: Record<string, string> = {
   q_proj: 'attn_q',
   k_proj: 'attn_k',
@@ -76,9 +75,9 @@ const ggufName = (name: string): string | undefined => {
 };
 const isQk = (name: string): boolean => /[qk]_proj|attn_[qk]\./.test(name);
 
-describe('a trained model, whose two files were written by other programs', { skip }, () => {
+describe('a trained model, whose two files were written by other programs', () => {
   test('safetensors → interleaved has exactly the q and k of the f32 GGUF, and nothing else changed', async () => {
-    const input = join(shared, 'model.safetensors');
+    const input = join(STORIES, 'model.safetensors');
     const out = join(folder, 'interleaved.safetensors');
     const { status, stdout, stderr } = ropewalk(input, out, '--to', 'interleaved');
     assert.equal(status, 0, stderr);
@@ -90,7 +89,7 @@ describe('a trained model, whose two files were written by other programs', { sk
     const [before, got, gguf] = [
       await contents(input),
       await contents(out),
-      await contents(join(shared, 'model-f32.gguf')),
+      await contents(join(STORIES, 'model-f32.gguf')),
     ];
     let same = 0;
     for (const [name, bytes] of got) {
@@ -122,7 +121,7 @@ describe('a trained model, whose two files were written by other programs', { sk
 
   for (const name of ['model-f32.gguf', 'model-f16.gguf', 'model-q8_0.gguf']) {
     test(`${name} → half has the rows of the safetensors, and back is the same file`, async () => {
-      const input = join(shared, name);
+      const input = join(STORIES, name);
       const out = join(folder, `half-${name}`);
       const { code, text } = await inside(input, out, { to: 'half', check: true });
       assert.equal(code, 0);
@@ -134,7 +133,7 @@ describe('a trained model, whose two files were written by other programs', { sk
       const [before, got, hf] = [
         await contents(input),
         await contents(out),
-        await contents(join(shared, 'model.safetensors')),
+        await contents(join(STORIES, 'model.safetensors')),
       ];
       for (const [key, bytes] of got) if (!isQk(key)) assert.deepEqual(bytes, before.get(key), key);
       for (const [key, bytes] of hf) {
@@ -164,7 +163,7 @@ describe('a trained model, whose two files were written by other programs', { sk
   test('f16: the rows are those of the safetensors, rounded', async () => {
     const [got, hf] = [
       await contents(join(folder, 'half-model-f16.gguf')),
-      await contents(join(shared, 'model.safetensors')),
+      await contents(join(STORIES, 'model.safetensors')),
     ];
     const bytes = got.get('blk.2.attn_k.weight')!;
     const want = hf.get('model.layers.2.self_attn.k_proj.weight')!;
@@ -179,20 +178,20 @@ describe('a trained model, whose two files were written by other programs', { sk
   });
 
   test('a folder whose only weights are one GGUF is read as that file', async () => {
-    const dir = made('one-gguf', { 'model.gguf': readFileSync(join(shared, 'model-q8_0.gguf')), 'README.md': '' });
+    const dir = made('one-gguf', { 'model.gguf': readFileSync(join(STORIES, 'model-q8_0.gguf')), 'README.md': '' });
     const { code, text } = await inside(dir, undefined, { to: 'half', dryRun: true });
     assert.equal(code, 0);
     assert.match(text, /one-gguf\/model\.gguf: llama, interleaved → half/);
   });
 
   test('twice is refused, with the evidence', async () => {
-    await assert.rejects(permute(join(shared, 'model-f32.gguf'), join(folder, 'no'), { to: 'interleaved' }), {
+    await assert.rejects(permute(join(STORIES, 'model-f32.gguf'), join(folder, 'no'), { to: 'interleaved' }), {
       code: 'FORMAT',
       message:
         /model: its weights are interleaved already\. .*general\.architecture llama: llama\.cpp rotates neighbours \(NORMAL\).*No key says whether it did\..*add --force/,
     });
     await assert.rejects(
-      permute(join(shared, 'model.safetensors'), join(folder, 'no'), { to: 'half', from: 'interleaved' }),
+      permute(join(STORIES, 'model.safetensors'), join(folder, 'no'), { to: 'half', from: 'interleaved' }),
       {
         message: /its weights are half already.*transformers rotates halves/,
       },
@@ -202,7 +201,7 @@ describe('a trained model, whose two files were written by other programs', { sk
 
   test('a dry run lists, proves and writes nothing', async () => {
     const before = readdirSync(folder).length;
-    const { code, text } = await inside(join(shared, 'model-q8_0.gguf'), undefined, { to: 'half', dryRun: true });
+    const { code, text } = await inside(join(STORIES, 'model-q8_0.gguf'), undefined, { to: 'half', dryRun: true });
     assert.equal(code, 0);
     assert.match(text, /blk\.4\.attn_k\.weight {2}Q8_0 \[32, 64\]/);
     assert.match(text, /layer 0: new weights \d\.\de-1\d/);
@@ -211,7 +210,7 @@ describe('a trained model, whose two files were written by other programs', { sk
   });
 
   test('the proof fails where k is permuted by the number of q heads, where one of the two is not moved, and where a row is wrong', async () => {
-    const input = join(shared, 'model.safetensors');
+    const input = join(STORIES, 'model.safetensors');
     const model = await openModel(input);
     const facts = await factsOf(model, {});
     const plan = planPermutation(model.tensors, {

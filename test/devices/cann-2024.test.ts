@@ -1,6 +1,6 @@
 /** The CANN backend of 2024, executed: its published run, why each line fails, what the device cannot take. */
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import {
   CANN_2024_DEVIATIONS,
@@ -21,18 +21,18 @@ import {
   tensorFrom,
   zeros,
 } from '../../packages/ropewalk/src/index.js';
+import { FIXTURES } from '../support/fixtures.js';
 
 const { published = [], explain } = deviceNamed('cann-2024');
 const CASES = publishedCases().map(({ label }) => parseRopeLabel(label));
-const DOCUMENT = new URL('../../../shared/seeds/000_a34ba56035d89e17.txt', import.meta.url);
 
 /** The NMSE of a failed case. */
 const nmseOf = (verdict: Verdict): number =>
   verdict.status === 'fail' ? Number(/NMSE = ([0-9.]+)/.exec(verdict.detail)?.[1]) : Number.NaN;
 
 describe('the published run', () => {
-  test('verdicts and NMSE are the document’s', { skip: !existsSync(DOCUMENT) && 'no ../shared/seeds' }, () => {
-    const lines = readFileSync(DOCUMENT, 'utf8')
+  test('verdicts and NMSE are the document’s', () => {
+    const lines = readFileSync(`${FIXTURES}/cann-2024-run.txt`, 'utf8')
       .split('\n')
       .filter((line) => line.startsWith('  ROPE('));
     const read = lines.map((line) => /NMSE = ([0-9.]+)/.exec(line)?.[1]);

@@ -32,7 +32,8 @@ import type { RopeSpec } from '../../packages/ropewalk/src/index.js';
 import { bindRope } from '../../packages/ropewalk/src/ops/rope/call.js';
 import { planRope } from '../../packages/ropewalk/src/ops/rope/plan.js';
 import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
-import { FAMILIES, HF_FAMILIES, withoutFamilies, writeHuggingFace } from '../support/huggingface-folder.js';
+import { FAMILIES } from '../support/fixtures.js';
+import { HF_FAMILIES, writeHuggingFace } from '../support/huggingface-folder.js';
 import { f64Tensor, floats } from '../support/tensors.js';
 
 /** What llama.cpp's graph called ggml_rope_ext, ggml_rope_multi and ggml_soft_max_ext with. */
@@ -154,7 +155,7 @@ test('windows that differ are named, and are not a difference of RoPE', () => {
   );
 });
 
-describe('what llama.cpp executed, layer by layer', { skip: withoutFamilies }, () => {
+describe('what llama.cpp executed, layer by layer', () => {
   for (const name of HF_FAMILIES) {
     test(name, async () => {
       const path = join(FAMILIES, `${name}.gguf`);
@@ -183,9 +184,7 @@ function assertSame(a: RopeSpec, b: RopeSpec, where: string): void {
   assert.ok(Math.max(invFreq, attentionFactor) <= 2 ** -21, `${where}: ${invFreq}, ${attentionFactor}`);
 }
 
-describe('convert: config.json → GGUF keys → config.json, each in the names of the family', {
-  skip: withoutFamilies,
-}, () => {
+describe('convert: config.json → GGUF keys → config.json, each in the names of the family', () => {
   for (const name of HF_FAMILIES) {
     test(name, async () => {
       const path = join(FAMILIES, `${name}.gguf`);
@@ -247,7 +246,7 @@ function inFreshForm(config: Config): Record<string, unknown> {
   return { layer_types, ...others, rope_parameters };
 }
 
-test('config.json in the form of transformers 5 is the same', { skip: withoutFamilies }, async () => {
+test('config.json in the form of transformers 5 is the same', async () => {
   for (const name of HF_FAMILIES) {
     const own = join(folder, `${name}-fresh`);
     await writeHuggingFace(join(FAMILIES, `${name}.gguf`), own);
@@ -259,7 +258,7 @@ test('config.json in the form of transformers 5 is the same', { skip: withoutFam
   }
 });
 
-test('the files have all weights, once, also in shards', { skip: withoutFamilies }, async () => {
+test('the files have all weights, once, also in shards', async () => {
   for (const name of HF_FAMILIES) {
     const path = join(FAMILIES, `${name}.gguf`);
     const sharded = join(folder, `${name}-sharded`);

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { specToJson } from '../../packages/dialects/src/convert/record.js';
@@ -10,6 +10,7 @@ import { readGgufHeader } from '../../packages/formats/src/read-header.node.js';
 import { sharePairs } from '../../packages/ropewalk/src/ops/rope/axes.js';
 import { ropeFrequencies } from '../../packages/ropewalk/src/ops/rope/frequencies.js';
 import { planRope, type RopeSpec } from '../../packages/ropewalk/src/ops/rope/plan.js';
+import { STORIES } from '../support/fixtures.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
 import { drawn } from '../support/size.js';
 import { suitePasses } from '../support/suites.js';
@@ -375,12 +376,9 @@ describe('models', () => {
     );
   });
 
-  const files = new URL('../../../shared/models/stories260K/', import.meta.url);
-  test('stories260K: config.json and GGUF agree on everything but the pairing', {
-    skip: existsSync(files) ? false : '../shared/models is not here',
-  }, async () => {
-    const config = only(ropeFromConfig(JSON.parse(readFileSync(new URL('config.json', files), 'utf8'))));
-    const gguf = only(ropeFromGguf(await readGgufHeader(new URL('model-f32.gguf', files).pathname)));
+  test('stories260K: config.json and GGUF agree on everything but the pairing', async () => {
+    const config = only(ropeFromConfig(JSON.parse(readFileSync(`${STORIES}/config.json`, 'utf8'))));
+    const gguf = only(ropeFromGguf(await readGgufHeader(`${STORIES}/model-f32.gguf`)));
     assert.deepEqual([config.pairing, gguf.pairing], ['half', 'interleaved']);
     assert.deepEqual(specToJson({ ...config, pairing: 'half' }), specToJson({ ...gguf, pairing: 'half' }));
   });

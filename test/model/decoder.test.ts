@@ -1,8 +1,6 @@
 /** The decoder: golden text of a real model, made-up models against float64 loops, the KV cache, every backend. */
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
 import { after, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { Scratch } from '../../packages/model/src/decoder.js';
 import { type LoadOptions, loadModel } from '../../packages/model/src/load.js';
 import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js';
@@ -12,12 +10,10 @@ import { type Tensor, zeros } from '../../packages/ropewalk/src/core/tensor.js';
 import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
 import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
-import { assertClose, BASE, continued, distance, greedy, TOKENS, tolerance, YARN, yarnFrequency } from '../support/decoder.js';
+import { assertClose, BASE, continued, distance, greedy, TOKENS, tolerance, YARN } from '../support/decoder.js';
+import { STORIES } from '../support/fixtures.js';
 import { kernelSequence } from '../support/kernel-sequence.js';
 import { numberTokenizer, type TinyModel, type TinyShape, tinyModel } from '../support/tiny-model.js';
-
-const stories = fileURLToPath(new URL('../../../shared/models/stories260K', import.meta.url));
-const absent = existsSync(stories) ? false : '../shared/models/stories260K is not here';
 
 /** Models of a test file are disposed at its end. */
 const opened: Model[] = [];
@@ -32,7 +28,7 @@ async function open(files: Record<string, Uint8Array>, options: LoadOptions = {}
 }
 
 async function openStories(name: string, options: LoadOptions = {}): Promise<Model> {
-  const load = name === '' ? loadModelFolder(stories, options) : loadModelFile(`${stories}/${name}`, options);
+  const load = name === '' ? loadModelFolder(STORIES, options) : loadModelFile(`${STORIES}/${name}`, options);
   const model = await load;
   opened.push(model);
   return model;
@@ -125,7 +121,7 @@ describe('made-up models against float64 loops', () => {
   });
 });
 
-describe('stories260K', { skip: absent }, () => {
+describe('stories260K', () => {
   const TEXT =
     'Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she saw a big, red ball. ' +
     'She wanted to play with it, but it was too high.';
@@ -395,7 +391,7 @@ describe('K-shift', () => {
     fresh.dispose();
   });
 
-  test('stories260K goes on after a shift, and its first layer agrees with a fresh run', { skip: absent }, async () => {
+  test('stories260K goes on after a shift, and its first layer agrees with a fresh run', async () => {
     const model = await openStories('', { backend: 'cpu' });
     const text = model.tokenizer.encode(
       'Once upon a time, there was a little girl named Lily. She loved to play outside in the park.',

@@ -1,20 +1,16 @@
 /** Decoding with a mixture of experts reads the chosen experts' weights and no others: bytes as the benchmark counts them. */
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
 import { test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { type WeightsRead, weightsRead } from '../../bench/decoder/weights-read.js';
 import { loadModelFile } from '../../packages/model/src/node.js';
 import type { OpPlan } from '../../packages/ropewalk/src/ops/op-plan.js';
 import { ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
-
-const folder = fileURLToPath(new URL('../../../shared/vectors/families', import.meta.url));
-const skip = existsSync(folder) ? false : '../shared/vectors/families is not here';
+import { FAMILIES } from '../support/fixtures.js';
 
 for (const name of ['qwen3moe', 'qwen3moe-q8_0', 'gpt-oss', 'deepseek2']) {
-  test(`${name}: a token's bytes of experts`, { skip }, async () => {
+  test(`${name}: a token's bytes of experts`, async () => {
     const backend = await ropewalk({ backend: 'cpu', threads: 1 });
-    const model = await loadModelFile(`${folder}/${name}.gguf`, { backend, context: 16, tokenizer: false });
+    const model = await loadModelFile(`${FAMILIES}/${name}.gguf`, { backend, context: 16, tokenizer: false });
     const session = model.openSession();
     await session.append([5, 9, 11]);
     const calls: WeightsRead[] = [];

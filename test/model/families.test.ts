@@ -13,8 +13,8 @@ import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js
 import type { Model, Session } from '../../packages/model/src/types.js';
 import { planWeights } from '../../packages/model/src/weights.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
-import { check, goldenFamilies, NEAR, sharedFamilies, type Vector } from '../support/family-vectors.js';
-import { HF_FAMILIES, withoutFamilies as skip, writeHuggingFace } from '../support/huggingface-folder.js';
+import { check, familyVectors, goldenFamilies, NEAR, type Vector } from '../support/family-vectors.js';
+import { HF_FAMILIES, writeHuggingFace } from '../support/huggingface-folder.js';
 import { kernelSequence } from '../support/kernel-sequence.js';
 import { numberTokenizer } from '../support/tiny-model.js';
 
@@ -97,11 +97,11 @@ function matches(vectors: readonly Vector[]): void {
   }
 }
 
-const vectors = sharedFamilies();
-describe("families from GGUF: llama.cpp's logits and tokens", { skip }, () => matches(vectors));
+const vectors = familyVectors();
+describe("families from GGUF: llama.cpp's logits and tokens", () => matches(vectors));
 describe("variants of families: llama.cpp's logits and tokens", () => matches(goldenFamilies()));
 
-describe('families: sessions', { skip }, () => {
+describe('families: sessions', () => {
   for (const vector of vectors) {
     test(`${vector.name}: token by token, after a truncation, and in an f16 cache`, async () => {
       const model = await loadVector(vector, 'cpu');
@@ -140,7 +140,7 @@ describe('families: sessions', { skip }, () => {
   });
 });
 
-describe('families: files that do not fit', { skip }, () => {
+describe('families: files that do not fit', () => {
   for (const vector of vectors) {
     test(vector.name, () => {
       const bytes = new Uint8Array(readFileSync(vector.gguf));
@@ -176,7 +176,7 @@ describe('families: files that do not fit', { skip }, () => {
   }
 });
 
-describe('families from HuggingFace files: the same logits and tokens', { skip }, () => {
+describe('families from HuggingFace files: the same logits and tokens', () => {
   for (const vector of vectors.filter(({ name }) => HF_FAMILIES.includes(name))) {
     test(vector.name, async () => {
       const made = mkdtempSync(join(tmpdir(), 'ropewalk-family-'));

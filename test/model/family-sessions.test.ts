@@ -13,7 +13,8 @@ import { planWeights } from '../../packages/model/src/weights.js';
 import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
 import { frequenciesOf, type RopeSpec } from '../../packages/ropewalk/src/index.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
-import { FAMILIES, HF_FAMILIES as NAMES, withoutFamilies as skip } from '../support/huggingface-folder.js';
+import { FAMILIES } from '../support/fixtures.js';
+import { HF_FAMILIES as NAMES } from '../support/huggingface-folder.js';
 import { kernelSequence } from '../support/kernel-sequence.js';
 import { numberTokenizer } from '../support/tiny-model.js';
 
@@ -44,7 +45,7 @@ function rotatedBack(key: Float32Array, { rope, count, rank }: { rope: RopeSpec;
   return out;
 }
 
-describe('K-shift in every kind of layer', { skip }, () => {
+describe('K-shift in every kind of layer', () => {
   for (const name of NAMES) {
     test(name, async () => {
       const model = await loadModelFile(pathOf(name), { backend: rw, tokenizer });
@@ -84,7 +85,7 @@ describe('K-shift in every kind of layer', { skip }, () => {
   }
 });
 
-describe('memory is what was said', { skip }, () => {
+describe('memory is what was said', () => {
   const batch = Array.from({ length: 256 }, (_, n) => n % 90);
   before(async () => {
     // Kernels take their own memory once, with the first large batch.
@@ -123,7 +124,7 @@ describe('memory is what was said', { skip }, () => {
   }
 });
 
-describe('files of another family', { skip }, () => {
+describe('files of another family', () => {
   const architectures = [...new Set(Object.values(ROWS).map(({ gguf }) => gguf))];
   for (const name of NAMES) {
     test(name, () => {

@@ -22,7 +22,8 @@ import { PRE_TOKENIZERS, tokenizerFromGguf } from '../../packages/model/src/gguf
 import type { ModelFiles } from '../../packages/model/src/model-files.js';
 import { tokenizerFromJson } from '../../packages/model/src/tokenizer-json.js';
 import type { DecoderConfig } from '../../packages/model/src/types.js';
-import { FAMILIES, HF_FAMILIES, withoutFamilies as skip, writeHuggingFace } from '../support/huggingface-folder.js';
+import { FAMILIES, STORIES } from '../support/fixtures.js';
+import { HF_FAMILIES, writeHuggingFace } from '../support/huggingface-folder.js';
 import { drawn } from '../support/size.js';
 import { golden, metadata, pieces, unigram } from '../support/vocabularies.js';
 
@@ -31,8 +32,6 @@ type Json = Record<string, unknown>;
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const marline = join(root, 'models', 'marline');
 const noMarline = existsSync(marline) ? false : 'no models/marline';
-const stories = join(root, '..', 'shared', 'models', 'stories260K', 'model-f16.gguf');
-const noStories = existsSync(stories) ? false : 'no ../shared/models/stories260K';
 const scratch = mkdtempSync(join(tmpdir(), 'ropewalk-files-'));
 after(() => rmSync(scratch, { recursive: true }));
 
@@ -52,7 +51,7 @@ function textOf({ files }: FolderFiles, name: string): string {
 const jsonOf = (files: FolderFiles, name: string): Json => JSON.parse(textOf(files, name));
 const namesOf = ({ files }: FolderFiles): string[] => files.map(({ name }) => name).sort();
 
-describe('config.json of each family', { skip }, () => {
+describe('config.json of each family', () => {
   /** Fields that must be the same: numbers up to f32, which a GGUF has. */
   const said = (config: DecoderConfig, context: number): unknown => {
     const { source: _source, architecture: _name, notes: _notes, layers, biases: _biases, family, ...rest } = config;
@@ -235,8 +234,8 @@ describe('tokenizer.json: the ids and texts of the GGUF', () => {
     assert.ok(!('[PAD590]' in vocab) && '<tool>' in vocab);
   });
 
-  test('SentencePiece: a trained vocabulary', { skip: noStories }, () => {
-    checkSame(parseGguf(bytesOf(stories)).metadata, corpus);
+  test('SentencePiece: a trained vocabulary', () => {
+    checkSame(parseGguf(bytesOf(`${STORIES}/model-f16.gguf`)).metadata, corpus);
   });
   test('SentencePiece: the bundled model', { skip: noMarline }, () => {
     checkSame(parseGguf(bytesOf(join(marline, 'model-q8_0.gguf'))).metadata, corpus);

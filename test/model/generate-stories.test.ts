@@ -3,30 +3,13 @@
  * one.
  */
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
-import { after, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
+import { describe, test } from 'node:test';
 import { embed } from '../../packages/model/src/embed.js';
-import {
-  type GenerateOptions,
-  type Generation,
-  generate,
-  keepSession,
-  type Prompt,
-} from '../../packages/model/src/generate.js';
-import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js';
+import { keepSession } from '../../packages/model/src/generate.js';
 import { perplexity } from '../../packages/model/src/perplexity.js';
-import type { Model } from '../../packages/model/src/types.js';
-import { noGpu, openShared } from '../support/gpu.js';
+import { BEGINS, model, run, storiesOn, TEXT } from '../support/stories.js';
 
-const folder = join(fileURLToPath(new URL('.', import.meta.url)), '..', '..', '..', 'shared', 'models', 'stories260K');
-const skip = existsSync(folder) ? false : 'no ../shared/models/stories260K';
-describe('stories260K', { skip }, () => {
-  after(async () => {
-    for (const made of opened.values()) (await made).dispose();
-  });
-
+describe('stories260K', () => {
   for (const file of ['model-f32.gguf', 'model-f16.gguf', 'folder']) {
     test(`${file}: greedy text from a bare BOS`, async () => {
       const { text, reason, promptTokens } = await run(await model(file), '', { maxTokens: 90 });

@@ -23,20 +23,21 @@ import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
 import type { Tensor } from '../../packages/ropewalk/src/core/tensor.js';
 import { openBackend } from '../../packages/ropewalk/src/registry.js';
 import { Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
-import { FAMILIES, withoutFamilies as skip, writeHuggingFace } from '../support/huggingface-folder.js';
+import { FAMILIES } from '../support/fixtures.js';
+import { writeHuggingFace } from '../support/huggingface-folder.js';
 import { withFormats } from '../support/model-files.js';
 import { numberTokenizer } from '../support/tiny-model.js';
 
 const GGUF = join(FAMILIES, 'gpt-oss.gguf');
 const folder = mkdtempSync(join(tmpdir(), 'ropewalk-mxfp4-'));
-const TOKENS = skip ? [] : Array.from(parseNpy(readFileSync(join(FAMILIES, 'gpt-oss.tokens.npy'))).data as Int32Array);
+const TOKENS = Array.from(parseNpy(readFileSync(join(FAMILIES, 'gpt-oss.tokens.npy'))).data as Int32Array);
 const tokenizer = numberTokenizer(1000);
 const EXPERTS = 'model.layers.0.mlp.experts';
 
 let rw: Ropewalk;
 before(async () => {
   rw = await ropewalk({ backend: 'cpu', threads: 1 });
-  if (!skip) await writeHuggingFace(GGUF, folder, { shards: 2, mxfp4: true });
+  await writeHuggingFace(GGUF, folder, { shards: 2, mxfp4: true });
 });
 after(() => {
   rw.dispose();
@@ -96,7 +97,7 @@ test('rows of two matrices take turns in the file, also across the pieces that a
   loaded.get('experts')!.dispose();
 });
 
-describe('gpt-oss in MXFP4 from HuggingFace files', { skip }, () => {
+describe('gpt-oss in MXFP4 from HuggingFace files', () => {
   test('cpu holds the same blocks as from GGUF, and gives the same bits', async () => {
     const memory: ModelMemory[] = [];
     const options: LoadOptions = { backend: rw, tokenizer, context: 256, onMemory: (sums) => memory.push(sums) };

@@ -1,12 +1,13 @@
 /** Floats → blocks, as ggml rounds them; and what a model's weights are when they are to be rounded or widened. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { WIDENED, widenBlocks } from '../../packages/model/src/dequantise.js';
 import { describeModel, type ModelDescription } from '../../packages/model/src/description.js';
 import { QUANTISED_FORMATS, quantise } from '../../packages/model/src/quantise.js';
 import { BLOCK_FORMATS } from '../../packages/ropewalk/src/core/block-formats.js';
+import { FIXTURES } from '../support/fixtures.js';
 import { tinyModel } from '../support/tiny-model.js';
 
 function blocksOf(x: Float32Array, format: 'q8_0' | 'q4_0'): Uint8Array {
@@ -46,12 +47,11 @@ test("the same bytes as ggml's own Python package, gguf 0.19.0: quants.Q8_0 and 
   assert.equal(hash('q4_0'), '3334f0f7066d899dca2317046b85d92c030b6f4e398739f214cfd577cc9c43d2');
 });
 
-const folder = new URL('../../../shared/vectors/llamacpp/quants/', import.meta.url);
-const skip = existsSync(folder) ? false : 'no ../shared/vectors/llamacpp';
-test('numbers that ggml made of its own blocks become these blocks again, to the bit', { skip }, () => {
+const folder = `${FIXTURES}/llamacpp/quants`;
+test('numbers that ggml made of its own blocks become these blocks again, to the bit', () => {
   for (const format of QUANTISED_FORMATS) {
     const read = (end: string): Uint8Array<ArrayBuffer> =>
-      new Uint8Array(readFileSync(new URL(`${format}.quantised.${end}`, folder)));
+      new Uint8Array(readFileSync(`${folder}/${format}.quantised.${end}`));
     assert.deepEqual(blocksOf(new Float32Array(read('f32').buffer), format), read('blocks'));
   }
 });

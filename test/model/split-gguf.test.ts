@@ -1,6 +1,6 @@
 /** Models in several files: a split GGUF, and shards without an index. All of them load, or what is wrong is named. */
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -12,12 +12,11 @@ import { generate, type LoadOptions, loadModel, type ModelFiles } from '../../pa
 import { loadModelFolder, loadModelPath } from '../../packages/model/src/node.js';
 import type { Model } from '../../packages/model/src/types.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
+import { STORIES } from '../support/fixtures.js';
 import { ggufOf } from '../support/model-files.js';
 import { type SplitKeys, splitGguf } from '../support/split-gguf.js';
 import { numberTokenizer, tinyModel } from '../support/tiny-model.js';
 
-const stories = new URL('../../../shared/models/stories260K/model-f32.gguf', import.meta.url);
-const noStories = existsSync(stories) ? false : 'no ../shared/models/stories260K';
 const SHAPE = { layers: 2, hidden: 32, heads: 4, kvHeads: 2, headDim: 8, inter: 64, vocab: 40 } as const;
 // Factors divide the frequencies: without the tensor that holds them, which is in the last part, logits are others.
 const made = tinyModel('split', { family: 'llama', ...SHAPE, freqFactors: [1, 2, 3, 4] });
@@ -88,10 +87,8 @@ describe('a split GGUF', () => {
     for (const way of ways) assert.deepEqual(await logitsOf(way), want);
   });
 
-  test('of a trained model: the vocabulary of the first part, the tokens of the whole', {
-    skip: noStories,
-  }, async () => {
-    const file = new Uint8Array(readFileSync(stories));
+  test('of a trained model: the vocabulary of the first part, the tokens of the whole', async () => {
+    const file = new Uint8Array(readFileSync(`${STORIES}/model-f32.gguf`));
     const count = tensorsOf(file);
     const parts = splitGguf(file, [0, 1, count - 1], 'stories');
     const texts: string[] = [];

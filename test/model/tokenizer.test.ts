@@ -6,7 +6,6 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import fc from 'fast-check';
 import { type GgufValue, parseGguf } from '../../packages/formats/src/gguf.js';
@@ -20,13 +19,12 @@ import { readSteps } from '../../packages/model/src/tokenizer-steps.js';
 import type { Tokenizer } from '../../packages/model/src/types.js';
 import { unigramOf } from '../../packages/model/src/unigram.js';
 import { Fields } from '../../packages/ropewalk/src/core/fields.js';
+import { ROOT } from '../support/build.js';
+import { STORIES } from '../support/fixtures.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
 import { drawn } from '../support/size.js';
 import { golden, metadata, pieces, unigram } from '../support/vocabularies.js';
 
-const here = fileURLToPath(new URL('.', import.meta.url));
-const stories = join(here, '..', '..', '..', 'shared', 'models', 'stories260K');
-const noStories = existsSync(stories) ? false : 'no ../shared/models/stories260K';
 const read = (...path: string[]): unknown => parseJson(new Uint8Array(readFileSync(join(...path))), path.at(-1)!);
 
 /** The same vocabulary as tokenizer.json. */
@@ -301,16 +299,16 @@ describe('tables of replacements', () => {
   });
 });
 
-describe('SentencePiece: golden', { skip: noStories }, () => {
+describe('SentencePiece: golden', () => {
   const open = (): [string, Tokenizer][] => [
     [
       'tokenizer.json',
       tokenizerFromJson({
-        tokenizerJson: read(stories, 'tokenizer.json'),
-        tokenizerConfig: read(stories, 'tokenizer_config.json'),
+        tokenizerJson: read(STORIES, 'tokenizer.json'),
+        tokenizerConfig: read(STORIES, 'tokenizer_config.json'),
       }),
     ],
-    ['GGUF', tokenizerFromGguf(parseGguf(new Uint8Array(readFileSync(join(stories, 'model-f32.gguf')))).metadata)],
+    ['GGUF', tokenizerFromGguf(parseGguf(new Uint8Array(readFileSync(join(STORIES, 'model-f32.gguf')))).metadata)],
   ];
   test("encodes as HuggingFace's tokenizers, special tokens too", () => {
     for (const [name, tokenizer] of open()) {
@@ -361,7 +359,7 @@ describe('SentencePiece: golden', { skip: noStories }, () => {
   });
 });
 
-const box = join(here, '..', '..', 'models', 'marline');
+const box = join(ROOT, 'models', 'marline');
 const noBox = existsSync(join(box, 'model-q8_0.gguf')) ? false : 'no models/marline';
 test('the bundled model: tokenizer.json and GGUF give the same tokens for text it has never seen', {
   skip: noBox,
@@ -371,7 +369,7 @@ test('the bundled model: tokenizer.json and GGUF give the same tokens for text i
     tokenizerConfig: read(box, 'tokenizer_config.json'),
   });
   const gguf = tokenizerFromGguf(parseGguf(new Uint8Array(readFileSync(join(box, 'model-q8_0.gguf')))).metadata);
-  const text = readFileSync(join(here, '..', '..', 'training', 'held-back.txt'), 'utf8').slice(0, 12_000);
+  const text = readFileSync(join(ROOT, 'training', 'held-back.txt'), 'utf8').slice(0, 12_000);
   const ids = gguf.encode(text);
   assert.deepEqual(json.encode(text), ids);
   assert.ok(ids.length < 6000, `${ids.length} tokens`);
@@ -491,7 +489,7 @@ describe('long words are cut where no merge joins', () => {
 
   test('the bundled model: a book becomes words', { skip: noBox }, () => {
     const { model } = read(box, 'tokenizer.json') as { model: { merges: [string, string][] } };
-    const book = readFileSync(join(here, '..', '..', 'training', 'held-back.txt'), 'utf8').replaceAll(' ', '▁');
+    const book = readFileSync(join(ROOT, 'training', 'held-back.txt'), 'utf8').replaceAll(' ', '▁');
     const pieces = cutterOf(model.merges)(book);
     assert.equal(pieces.join(''), book);
     // Uncut it is one word of 90,000 characters.

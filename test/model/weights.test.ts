@@ -1,12 +1,13 @@
 /** Names, shapes and types of a model's tensors; blocks widened at load. */
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { configFromJson } from '../../packages/model/src/config.js';
 import { WIDENED, widenBlocks } from '../../packages/model/src/dequantise.js';
 import { planWeights, type StoredTensor } from '../../packages/model/src/weights.js';
 import { f16FromNumber, numberFromBf16, numberFromF16 } from '../../packages/ropewalk/src/core/float16.js';
 import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
+import { FIXTURES } from '../support/fixtures.js';
 
 const CONFIG = {
   model_type: 'qwen3',
@@ -179,8 +180,7 @@ function packQ6(q: readonly number[]): { low: number[]; high: number[] } {
 }
 
 describe("blocks are ggml's own values, to the bit", () => {
-  const folder = new URL('../../../shared/vectors/llamacpp/quants/', import.meta.url);
-  const skip = existsSync(folder) ? false : 'no ../shared/vectors/llamacpp';
+  const folder = `${FIXTURES}/llamacpp/quants`;
   interface Vector {
     readonly type: string;
     readonly kind: string;
@@ -189,9 +189,9 @@ describe("blocks are ggml's own values, to the bit", () => {
     readonly blockWeights: number;
     readonly blockBytes: number;
   }
-  test('every type of the vectors', { skip }, () => {
-    const { vectors } = JSON.parse(readFileSync(new URL('manifest.json', folder), 'utf8')) as { vectors: Vector[] };
-    const read = (name: string): Uint8Array<ArrayBuffer> => new Uint8Array(readFileSync(new URL(name, folder)));
+  test('every type of the vectors', () => {
+    const { vectors } = JSON.parse(readFileSync(`${folder}/manifest.json`, 'utf8')) as { vectors: Vector[] };
+    const read = (name: string): Uint8Array<ArrayBuffer> => new Uint8Array(readFileSync(`${folder}/${name}`));
     const plain: Record<string, (bits: number) => number> = { F16: numberFromF16, BF16: numberFromBf16 };
     const seen = new Set<string>();
     for (const vector of vectors) {

@@ -1,9 +1,9 @@
-/** Random models of the families with their logits: those beside the repository, and our own. */
+/** Random models of the families with their logits: those of others, and our own. */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseNpy, parseNpz } from '../../packages/formats/src/index.js';
-import { FAMILIES, withoutFamilies } from './huggingface-folder.js';
+import { FAMILIES } from './fixtures.js';
 
 /** A model with llama.cpp's logits and tokens. */
 export interface Vector {
@@ -33,10 +33,10 @@ function vectorsOf(folder: string): Vector[] {
   });
 }
 
-/** One of every family; none where ../shared is not here. */
-export const sharedFamilies = (): Vector[] => (withoutFamilies ? [] : vectorsOf(FAMILIES));
+/** One of every family. */
+export const familyVectors = (): Vector[] => vectorsOf(FAMILIES);
 
-/** Rules that no shared model has; golden/families/README.md says how these were made. */
+/** Rules that none of these has; golden/families/README.md says how these were made. */
 export const goldenFamilies = (): Vector[] =>
   vectorsOf(fileURLToPath(new URL('../model/golden/families', import.meta.url)));
 

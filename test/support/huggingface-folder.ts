@@ -1,5 +1,5 @@
 /**
- * The random models of ../shared/vectors/families as transformers would have saved them: llama.cpp's converter
+ * The random models of test/fixtures/families as transformers would have saved them: llama.cpp's converter
  * backwards. One row a family; a quantised GGUF becomes F32.
  *
  * Where HuggingFace computes something else than llama.cpp, the row chooses fields for which both agree, and says so.
@@ -7,21 +7,17 @@
  * @see ggml-org/llama.cpp@de3ff815 conversion/*.py: names, permuted rows, what happens to each tensor
  * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/{configuration,modeling}_NAME.py
  */
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { type GgufFile, parseGguf, permutedRows, writeSafetensors } from '../../packages/formats/src/index.js';
 import { WIDENED, widenBlocks } from '../../packages/model/src/dequantise.js';
 import { tensorFrom } from '../../packages/ropewalk/src/index.js';
-
-/** Where the vectors are, and why tests skip without them. */
-export const FAMILIES = fileURLToPath(new URL('../../../shared/vectors/families', import.meta.url));
-export const withoutFamilies = existsSync(FAMILIES) ? false : '../shared/vectors/families is not here';
+import { FAMILIES } from './fixtures.js';
 
 /** Names of the vectors that {@link writeHuggingFace} can write. */
-export const HF_FAMILIES: readonly string[] = withoutFamilies
-  ? []
-  : JSON.parse(readFileSync(join(FAMILIES, 'manifest.json'), 'utf8')).models.map(({ name }: { name: string }) => name);
+export const HF_FAMILIES: readonly string[] = JSON.parse(
+  readFileSync(join(FAMILIES, 'manifest.json'), 'utf8'),
+).models.map(({ name }: { name: string }) => name);
 
 /** A tensor, slowest dimension first. */
 interface Values<A = Float32Array> {
@@ -755,7 +751,7 @@ function rename(part: Part, { names }: Row, architecture: string, before: string
 /**
  * Writes a model of llama.cpp's as transformers would have saved it: config.json, and model.safetensors in F32.
  *
- * @param ggufPath - a file of ../shared/vectors/families, or another one of these families
+ * @param ggufPath - a file of test/fixtures/families, or another one of these families
  * @param folder - where to; it is made
  * @param options - `shards`: files of weights, with an index if there are several; `mxfp4`: gpt-oss's experts as
  *   published files have them, which is exact where the GGUF has them in MXFP4

@@ -15,7 +15,8 @@ import { exportDecoder } from '../../../packages/onnx/src/decoder/folder.node.js
 import { DECODER_FORMS } from '../../../packages/onnx/src/decoder/scope.js';
 import { ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
 import { ROOT } from '../../support/build.js';
-import { FAMILIES, HF_FAMILIES, withoutFamilies } from '../../support/huggingface-folder.js';
+import { FAMILIES } from '../../support/fixtures.js';
+import { HF_FAMILIES } from '../../support/huggingface-folder.js';
 import { noOnnxruntime } from '../../support/onnxruntime.js';
 import { noTransformers, type Transformers, transformers } from '../../support/transformers.js';
 
@@ -97,7 +98,7 @@ describe('transformers.js in Node', { skip: noTransformers || noOnnxruntime }, (
     await generator.dispose();
   });
 
-  describe('families', { skip: withoutFamilies }, () => {
+  describe('families', () => {
     for (const name of HF_FAMILIES)
       test(name, async () => {
         const out = join(folder, name);

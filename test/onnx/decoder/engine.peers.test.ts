@@ -23,7 +23,7 @@ import { inMemory, onnxEngine } from '../../../packages/onnx/src/decoder/engine.
 import { type OnnxEngineOptions, openOnnxEngine } from '../../../packages/onnx/src/decoder/engine.node.js';
 import { parseOnnxModel } from '../../../packages/onnx/src/format/onnx-model.js';
 import { loadOnnxruntime } from '../../../packages/onnx/src/onnxruntime/package.js';
-import { FAMILIES, withoutFamilies } from '../../support/huggingface-folder.js';
+import { FAMILIES } from '../../support/fixtures.js';
 import { noOnnxruntime as skip } from '../../support/onnxruntime.js';
 import { type TinyShape, tinyModel } from '../../support/tiny-model.js';
 
@@ -75,9 +75,7 @@ const KINDS = {
   qwen2vl: 'positions of several axes',
 };
 
-describe('logits, steps, truncation, K-shift and hidden states beside our kernels', {
-  skip: skip || withoutFamilies,
-}, () => {
+describe('logits, steps, truncation, K-shift and hidden states beside our kernels', { skip }, () => {
   for (const [name, kind] of Object.entries(KINDS)) {
     test(`${name}: ${kind}`, async () => {
       const tokens = vector(name, 'tokens').slice(0, 40);

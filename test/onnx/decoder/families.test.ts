@@ -13,8 +13,8 @@ import { type DecoderGraphOptions, decoderGraph } from '../../../packages/onnx/s
 import { DECODER_FORMS, type DecoderForm } from '../../../packages/onnx/src/decoder/scope.js';
 import { type Ropewalk, ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
 import { openDecoder, writeDecoder } from '../../support/decoder-folder.js';
-import { goldenFamilies, sharedFamilies, type Vector } from '../../support/family-vectors.js';
-import { withoutFamilies, writeHuggingFace } from '../../support/huggingface-folder.js';
+import { familyVectors, goldenFamilies, type Vector } from '../../support/family-vectors.js';
+import { writeHuggingFace } from '../../support/huggingface-folder.js';
 import { noOnnxruntime } from '../../support/onnxruntime.js';
 import { numberTokenizer, type TinyShape, tinyModel } from '../../support/tiny-model.js';
 
@@ -188,7 +188,7 @@ function shapesIn(form: DecoderForm): void {
 const CACHES = ['smollm3', 'gemma3', 'gptneox', 'qwen2vl', 'deepseek2-lite'];
 
 function newRowsIn(form: DecoderForm): void {
-  for (const vector of shared.filter(({ name }) => CACHES.includes(name)))
+  for (const vector of vectors.filter(({ name }) => CACHES.includes(name)))
     test(`${vector.name}: caches with more rows than tokens, to which each call adds its own`, async () => {
       const prompt = Array.from(vector.array('tokens')!).slice(0, 30);
       const options = { form, context: vector.n_ctx, newRows: true };
@@ -199,7 +199,7 @@ function newRowsIn(form: DecoderForm): void {
 }
 
 function int8In(form: DecoderForm): void {
-  for (const vector of shared.filter(({ name }) => name.endsWith('q8_0')))
+  for (const vector of vectors.filter(({ name }) => name.endsWith('q8_0')))
     test(`${vector.name}: rounding to int8 costs as much as llama.cpp's does, and no token`, async () => {
       const prompt = Array.from(vector.array('tokens')!);
       const want = vector.array('logits-f64')!;
@@ -220,7 +220,7 @@ const HUGGINGFACE = [['gpt-oss'], ['gpt-oss', { mxfp4: true }], ['deepseek2']] a
 function huggingFaceIn(form: DecoderForm): void {
   for (const [name, files] of HUGGINGFACE)
     test(`${name}${files ? ' in MXFP4' : ''} from HuggingFace's files`, async () => {
-      const vector = shared.find((one) => one.name === name)!;
+      const vector = vectors.find((one) => one.name === name)!;
       const folder = join(made, `${name}-${form}-${files !== undefined}`);
       await writeHuggingFace(vector.gguf, folder, files);
       const prompt = Array.from(vector.array('tokens')!);
@@ -234,7 +234,7 @@ function huggingFaceIn(form: DecoderForm): void {
 const POSITIONS = ['smollm3', 'gptneox', 'qwen3vl'];
 
 function anglesIn(form: DecoderForm): void {
-  for (const vector of shared.filter(({ name }) => POSITIONS.includes(name))) {
+  for (const vector of vectors.filter(({ name }) => POSITIONS.includes(name))) {
     const prompt = Array.from(vector.array('tokens')!).slice(0, 20);
     for (const angles of ['f64', 'f32-reduced'] as const)
       test(`${vector.name} with angles ${angles}`, () =>
@@ -254,7 +254,7 @@ function anglesIn(form: DecoderForm): void {
     });
   }
   // As transformers.js counts them.
-  for (const vector of shared.filter(({ name }) => name === 'gemma3'))
+  for (const vector of vectors.filter(({ name }) => name === 'gemma3'))
     test('gemma3 at positions from 1 on, up to the end of the context', async () => {
       const prompt = Array.from(vector.array('tokens')!).slice(0, 20);
       const want = vector.array('logits-f64')!;
@@ -283,18 +283,15 @@ test('options that are none are refused', async () => {
 
 /** Dozens of layers: loading so many primitives takes ten seconds, and no layer is another than in the other forms. */
 const DEEP = ['exaone4-hybrid', 'gemma2-46-layers'];
-const shared = sharedFamilies();
+const vectors = familyVectors();
 for (const form of DECODER_FORMS) {
   const here = (vectors: readonly Vector[]): Vector[] =>
     vectors.filter(({ name }) => form !== 'primitives' || !DEEP.includes(name));
-  describe(`families in form ${form}`, { skip: noOnnxruntime || withoutFamilies }, () => agrees(here(shared), form));
-  describe(`caches in form ${form}`, { skip: noOnnxruntime || withoutFamilies }, () => newRowsIn(form));
-  if (form !== 'primitives')
-    describe(`int8 in form ${form}`, { skip: noOnnxruntime || withoutFamilies }, () => int8In(form));
-  describe(`angles in form ${form}`, { skip: noOnnxruntime || withoutFamilies }, () => anglesIn(form));
-  describe(`HuggingFace's files in form ${form}`, { skip: noOnnxruntime || withoutFamilies }, () =>
-    huggingFaceIn(form),
-  );
+  describe(`families in form ${form}`, { skip: noOnnxruntime }, () => agrees(here(vectors), form));
+  describe(`caches in form ${form}`, { skip: noOnnxruntime }, () => newRowsIn(form));
+  if (form !== 'primitives') describe(`int8 in form ${form}`, { skip: noOnnxruntime }, () => int8In(form));
+  describe(`angles in form ${form}`, { skip: noOnnxruntime }, () => anglesIn(form));
+  describe(`HuggingFace's files in form ${form}`, { skip: noOnnxruntime }, () => huggingFaceIn(form));
   describe(`shapes in form ${form}`, { skip: noOnnxruntime }, () => shapesIn(form));
   describe(`variants of families in form ${form}`, { skip: noOnnxruntime }, () => agrees(here(goldenFamilies()), form));
 }

@@ -17,7 +17,8 @@ import { exportDecoder } from '../../../packages/onnx/src/decoder/folder.node.js
 import { parseOnnxModel } from '../../../packages/onnx/src/format/onnx-model.js';
 import { ROOT } from '../../support/build.js';
 import { openDecoder } from '../../support/decoder-folder.js';
-import { FAMILIES, HF_FAMILIES, withoutFamilies } from '../../support/huggingface-folder.js';
+import { FAMILIES } from '../../support/fixtures.js';
+import { HF_FAMILIES } from '../../support/huggingface-folder.js';
 import { noOnnxruntime } from '../../support/onnxruntime.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'genai-'));
@@ -156,7 +157,7 @@ describe('the folders by the rules of onnxruntime-genai', () => {
 
   /** Positions of several axes, or keys and values of two sizes: a note says so instead of a file. */
   const WITHOUT = new Set(['qwen2vl', 'qwen3vl', 'deepseek2', 'deepseek2-lite']);
-  describe('families', { skip: withoutFamilies }, () => {
+  describe('families', () => {
     for (const name of HF_FAMILIES)
       test(name, async () => {
         const out = join(folder, name);

@@ -11,7 +11,7 @@ import { after, describe, test } from 'node:test';
 import { DECODER_FORMS } from '../../../packages/onnx/src/decoder/scope.js';
 import { ROOT } from '../../support/build.js';
 import { writeDecoder } from '../../support/decoder-folder.js';
-import { FAMILIES, withoutFamilies } from '../../support/huggingface-folder.js';
+import { FAMILIES } from '../../support/fixtures.js';
 import { noOnnxruntime } from '../../support/onnxruntime.js';
 
 /** Fused nodes round differently: f32 through a few layers, as between our own backends. */
@@ -57,17 +57,16 @@ const i64 = (values, dims) => new Tensor('int64', BigInt64Array.from(values, Big
 
 describe('whole decoders at every optimisation level', { skip: noOnnxruntime }, () => {
   const models = [
-    { name: 'marline', gguf: join(ROOT, 'models/marline/model-q8_0.gguf'), skip: false, within: BLOCKS },
+    { name: 'marline', gguf: join(ROOT, 'models/marline/model-q8_0.gguf'), within: BLOCKS },
     ...['gemma3', 'qwen2vl', 'mixtral', 'deepseek2-lite'].map((name) => ({
       name,
       gguf: join(FAMILIES, `${name}.gguf`),
-      skip: withoutFamilies,
       within: FLOATS,
     })),
   ];
-  for (const { name, gguf, skip, within } of models)
+  for (const { name, gguf, within } of models)
     for (const form of DECODER_FORMS)
-      test(`${name} in form ${form}`, { skip }, async () => {
+      test(`${name} in form ${form}`, async () => {
         const to = join(folder, `${name}-${form}`);
         await writeDecoder(gguf, { form }, to);
         const { stdout, stderr } = spawnSync(process.execPath, ['-e', PROGRAM, to], { encoding: 'utf8', cwd: ROOT });

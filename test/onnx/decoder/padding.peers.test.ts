@@ -10,7 +10,7 @@ import { after, describe, test } from 'node:test';
 import { parseNpy } from '../../../packages/formats/src/index.js';
 import { DECODER_FORMS } from '../../../packages/onnx/src/decoder/scope.js';
 import { openDecoder, writeDecoder } from '../../support/decoder-folder.js';
-import { FAMILIES, withoutFamilies } from '../../support/huggingface-folder.js';
+import { FAMILIES } from '../../support/fixtures.js';
 import { noOnnxruntime } from '../../support/onnxruntime.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'padding-'));
@@ -34,7 +34,7 @@ const SIDES = {
   },
 };
 
-describe('padded rows', { skip: noOnnxruntime || withoutFamilies }, () => {
+describe('padded rows', { skip: noOnnxruntime }, () => {
   // GroupQueryAttention in form contrib; windows and a softcap; positions of several axes.
   for (const name of ['smollm3', 'gemma2', 'qwen2vl'])
     for (const form of DECODER_FORMS)

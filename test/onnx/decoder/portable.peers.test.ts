@@ -15,8 +15,7 @@ import { valueTypes } from '../../../packages/onnx/src/export/shapes.js';
 import type { OnnxExternalTensor, OnnxModel } from '../../../packages/onnx/src/format/onnx.js';
 import { parseOnnxModel } from '../../../packages/onnx/src/format/onnx-model.js';
 import { openDecoder, writeDecoder } from '../../support/decoder-folder.js';
-import { sharedFamilies, type Vector } from '../../support/family-vectors.js';
-import { withoutFamilies } from '../../support/huggingface-folder.js';
+import { familyVectors, type Vector } from '../../support/family-vectors.js';
 import { noOnnxruntime } from '../../support/onnxruntime.js';
 import { type TinyShape, tinyModel } from '../../support/tiny-model.js';
 
@@ -24,7 +23,7 @@ const FORMS = ['standard', 'primitives'] as const;
 const made = mkdtempSync(join(tmpdir(), 'portable-'));
 after(() => rmSync(made, { recursive: true }));
 
-const families = sharedFamilies();
+const families = familyVectors();
 const family = (name: string): Vector => families.find((one) => one.name === name)!;
 
 const TINY: TinyShape = {
@@ -86,7 +85,7 @@ const SINCE: Readonly<Record<string, number>> = {
   ...{ Squeeze: 13, Sub: 14, Tanh: 13, TopK: 11, Transpose: 13, Unsqueeze: 13, Where: 16 },
 };
 
-describe('operators', { skip: withoutFamilies }, () => {
+describe('operators', () => {
   test('primitives have operators of ONNX up to opset 18 only, in every family and mode of angles', async () => {
     const used = new Set<string>();
     for (const { gguf, n_ctx } of families)
@@ -113,7 +112,7 @@ describe('operators', { skip: withoutFamilies }, () => {
 /** Two RoPEs in one model; LongRoPE; partial; partial and interleaved; several axes of positions; interleaved. */
 const ROPES = ['gemma3', 'phi3-short', 'gptneox', 'glm4', 'qwen2vl', 'ernie4_5'];
 
-describe('angles', { skip: noOnnxruntime || withoutFamilies }, () => {
+describe('angles', { skip: noOnnxruntime }, () => {
   for (const form of FORMS)
     for (const name of ROPES)
       test(`${name} in form ${form}: every mode gives the oracle's logits`, async () => {
@@ -179,7 +178,7 @@ describe('blocks', { skip: noOnnxruntime }, () => {
   });
 });
 
-describe('experts', { skip: withoutFamilies }, () => {
+describe('experts', () => {
   test('one token gathers its own experts, and a prompt each expert once', async () => {
     const { gguf, n_ctx } = family('mixtral');
     for (const form of FORMS) {
@@ -201,7 +200,7 @@ describe('experts', { skip: withoutFamilies }, () => {
   });
 });
 
-describe('padding', { skip: noOnnxruntime || withoutFamilies }, () => {
+describe('padding', { skip: noOnnxruntime }, () => {
   // A window, sinks, and plain attention: rows of padding see no key.
   for (const name of ['gemma2', 'gpt-oss', 'smollm3'])
     test(`${name}: no logit of a padded batch is NaN`, async () => {

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { writeOnnxModel } from '../../../packages/onnx/src/format/onnx.js';
 import { parseOnnxModel } from '../../../packages/onnx/src/format/onnx-model.js';
@@ -11,6 +10,7 @@ import { bindImported, type ImportedRope, importOnnx } from '../../../packages/o
 import { SEARCHING, TooMuchWork, Work } from '../../../packages/onnx/src/import/work.js';
 import { ropeModel } from '../../../packages/onnx/src/index.js';
 import { tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';
+import { FIXTURES } from '../../support/fixtures.js';
 import { damage, damaged, mustRefuseOrReturn } from '../../support/fuzz.js';
 import { drawn } from '../../support/size.js';
 import { Graph } from './build.js';
@@ -163,10 +163,8 @@ describe('models that no exporter writes', () => {
     assert.ok(few < 8 * 2 ** 15, `${few} steps`);
   });
 
-  const repro = fileURLToPath(new URL('../../../../shared/repro/onnx/', import.meta.url));
-  test('files that took minutes, gigabytes, or ended in a TypeError', {
-    skip: existsSync(repro) ? false : 'no ../shared/repro',
-  }, () => {
+  const repro = `${FIXTURES}/repro/onnx`;
+  test('files that took minutes, gigabytes, or ended in a TypeError', () => {
     for (const name of readdirSync(repro)) read(readFileSync(join(repro, name)));
   });
 });

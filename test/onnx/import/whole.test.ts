@@ -16,8 +16,8 @@ import { TooMuchWork, Work } from '../../../packages/onnx/src/import/work.js';
 import { graphContents, graphRope, importOnnx } from '../../../packages/onnx/src/index.js';
 import { tensorFrom } from '../../../packages/ropewalk/src/core/tensor.js';
 import type { RopeSpec } from '../../../packages/ropewalk/src/ops/rope/plan.js';
+import { FAMILIES } from '../../support/fixtures.js';
 import { damage, damaged, mustRefuseOrReturn } from '../../support/fuzz.js';
-import { FAMILIES, withoutFamilies as skip } from '../../support/huggingface-folder.js';
 import { drawn } from '../../support/size.js';
 import { change, changed } from './changes.js';
 import { wholeGraph } from './whole-graph.js';
@@ -35,7 +35,7 @@ function sameAs(bytes: Uint8Array, rope: Parameters<typeof graphRope>[2] & objec
   return { ...graph, compared: compareModels(side(graph.rope), side(rope), [1, 40]) };
 }
 
-describe("an exported graph has its model's RoPE, in all forms", { skip }, () => {
+describe("an exported graph has its model's RoPE, in all forms", () => {
   // NoPE layers and interleaved pairs; two bases; LongRoPE; YaRN; three axes; a part of the head; latent attention.
   for (const name of ['cohere2', 'gemma3', 'phi3', 'olmo3', 'qwen2vl', 'stablelm', 'deepseek2']) {
     for (const form of DECODER_FORMS)
@@ -116,7 +116,7 @@ describe("an exported graph has its model's RoPE, in all forms", { skip }, () =>
   });
 });
 
-describe('the order of the rows of q and k', { skip }, () => {
+describe('the order of the rows of q and k', () => {
   test("a graph of a GGUF is its model's beside a config.json; another one with such pairs is not", async () => {
     const own = await readModelRope(join(FAMILIES, 'smollm3.gguf'));
     const halves = own.layers.map((one) => ({ ...one, rope: one.rope && { ...one.rope, pairing: 'half' as const } }));

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
@@ -29,6 +29,7 @@ import { type Pairing, planRope, type RopePlan } from '../../../packages/ropewal
 import type { Runner } from '../../../packages/ropewalk/src/ops/runner.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
 import { ropewalkIn } from '../../support/command.js';
+import { FIXTURES } from '../../support/fixtures.js';
 import { drawn, FUZZ, some } from '../../support/size.js';
 import { VECTORS } from '../../support/suites.js';
 
@@ -82,11 +83,8 @@ describe('the catalogue', () => {
       for (const thread of threads) assert.match(thread, /^[\w.-]+\/[\w.-]+#\d+$/, id);
     }
   });
-  const peers = new URL('../../../../shared/reference/peers.md', import.meta.url);
-  test('names threads that the notes on peers list', {
-    skip: existsSync(peers) ? false : '../shared/reference is not here',
-  }, () => {
-    const text = readFileSync(peers, 'utf8');
+  test('names threads that the notes on peers list', () => {
+    const text = readFileSync(`${FIXTURES}/threads.txt`, 'utf8');
     /** Threads that the notes do not list. */
     const elsewhere = [
       'ModelTC/LightLLM#1582',

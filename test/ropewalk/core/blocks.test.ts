@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import {
   BLOCK_FORMAT_NAMES,
@@ -7,6 +7,7 @@ import {
   type BlockFormat,
 } from '../../../packages/ropewalk/src/core/block-formats.js';
 import { blocksFrom, readBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
+import { FIXTURES } from '../../support/fixtures.js';
 import { noBackend, openShared } from '../../support/gpu.js';
 import { blocksOf } from '../../support/operators.js';
 import { f64Tensor } from '../../support/tensors.js';
@@ -27,12 +28,10 @@ testOnce('q4_0: scale, then weight j in the low half of byte j and weight j + 16
   assert.deepEqual(readBlocks(blocksFrom('q4_0', bytes, [1, 32]), 'w'), want);
 });
 
-testOnce('every format: the values that ggml makes of the same bytes, to the bit', (t) => {
-  const folder = new URL('../../../../shared/vectors/llamacpp/quants/', import.meta.url);
-  if (!existsSync(folder)) return t.skip('no ../shared/vectors/llamacpp');
+testOnce('every format: the values that ggml makes of the same bytes, to the bit', () => {
   for (const format of BLOCK_FORMAT_NAMES) {
     for (const kind of ['quantised', 'bytes-half']) {
-      const read = (end: string) => readFileSync(new URL(`${format}.${kind}.${end}`, folder));
+      const read = (end: string) => readFileSync(`${FIXTURES}/llamacpp/quants/${format}.${kind}.${end}`);
       const want = new Int32Array(new Uint8Array(read('f32')).buffer);
       const got = readBlocks(blocksFrom(format, read('blocks'), [want.length / 256, 256]), 'w');
       assert.deepEqual(new Int32Array(Float32Array.from(got).buffer), want, `${format} ${kind}`);

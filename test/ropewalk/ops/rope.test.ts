@@ -229,7 +229,7 @@ describe('rope, properties', () => {
   });
 
   test('interleaved M-RoPE: what h and w leave goes to e in ggml, to t in HuggingFace', () => {
-    // Sections 24+20+20 of 64 pairs: pairs 61 and 62 are the ones that differ (reference/peers.md).
+    // Sections 24+20+20 of 64 pairs: pairs 61 and 62 are the ones that differ.
     const positions = (e: number) => Int32Array.of(1000, 200, 30, e); // t, h, w, e
     const x = f64Tensor(
       Array.from({ length: 128 }, (_, i) => (i < 64 ? 1 : 0)),
@@ -305,7 +305,7 @@ describe('frequencies', () => {
     const scaled = ropeFrequencies({ rotaryDim: 128, base: 10000, scaling: yarn });
     const base = ropeFrequencies({ rotaryDim: 128, base: 10000 }).invFreq;
     const ratio = scaled.invFreq.map((f, j) => f / base[j]!);
-    // Edges 20 and 46 (reference/peers.md, section 7).
+    // Edges 20 and 46.
     near([ratio[20]!, ratio[46]!, ratio[63]!], [1, 0.25, 0.25], 1e-15);
     near([ratio[33]!], [0.25 * (1 - 0.5) + 0.5], 1e-15);
     near([scaled.attentionFactor], [0.1 * Math.log(4) + 1], 1e-15);
@@ -355,7 +355,7 @@ describe('recipes', () => {
       planRope({ positions: [p], headDim: 128, pairing: 'half', base: 10000, recipe }).table.cos;
     const worst = (recipe: 'hf-f32' | 'ggml-f32', p: number) =>
       Math.max(...table(recipe, p).map((c, j) => Math.abs(c - table('float64', p)[j]!)));
-    // Measured in reference/peers.md, section 7: 511 → 1.1e-5 and 3.9e-5; 131071 → 3.2e-3 and 1.2e-2.
+    // Measured on the published formulas in numpy: 511 → 1.1e-5 and 3.9e-5; 131071 → 3.2e-3 and 1.2e-2.
     for (const [recipe, near511, near131071] of [
       ['hf-f32', 1.1e-5, 3.2e-3],
       ['ggml-f32', 3.9e-5, 1.2e-2],
