@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { parseNpy, writeNpy } from '../../packages/formats/src/npy.js';
 import type { ArrayOf, Dtype } from '../../packages/ropewalk/src/index.js';
@@ -11,7 +11,7 @@ import { bf16FromNumber, f16FromNumber } from '../../packages/ropewalk/src/index
 import { ROOT } from '../support/build.js';
 import { commandPath, ropewalkIn } from '../support/command.js';
 import { examplesOf } from '../support/examples.js';
-import { FAMILIES, FIXTURES } from '../support/fixtures.js';
+import { FAMILIES, FIXTURES, LLAMACPP_BESIDE, noLlamacppBeside } from '../support/fixtures.js';
 import { tinyModel } from '../support/tiny-model.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'logits-'));
@@ -524,10 +524,11 @@ describe('compare-logits', () => {
 });
 
 describe("llama.cpp's logits of its models", () => {
-  const models = ['llamacpp/models/qwen2-yarn', 'llamacpp/models/qwen3-norm'];
-  for (const name of [...models, 'families/exaone4-hybrid', 'families/mistral3', 'families/olmo3'])
-    test(name, () => {
-      const at = (end: string): string => join(FIXTURES, `${name}.${end}`);
+  const own = ['llamacpp/models/qwen2-yarn', 'llamacpp/models/qwen3-norm', 'families/exaone4-hybrid'];
+  const beside = noLlamacppBeside ? [] : ['llama-llama3', 'llama-yarn-logmul', 'llama-sliding'];
+  for (const name of [...own.map((one) => join(FIXTURES, one)), ...beside.map((one) => join(LLAMACPP_BESIDE, one))])
+    test(basename(name), () => {
+      const at = (end: string): string => `${name}.${end}`;
       const { status, stdout } = run(
         ...['compare-logits', at('logits.npy'), at('gguf'), '--tokens', at('tokens.npy'), '-c', '256'],
       );

@@ -1,48 +1,64 @@
-/**
- * The decoder against llama.cpp: random models of quantised types, qwen2 and qwen3, with llama.cpp's own logits;
- * test/fixtures/README.md says which models were left out.
- */
+/** The decoder against llama.cpp: random models of every quantised type and RoPE scaling, with its own logits. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, describe, test } from 'node:test';
 import { parseNpy } from '../../packages/formats/src/npy.js';
 import { loadModelFile } from '../../packages/model/src/node.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
-import { FIXTURES } from '../support/fixtures.js';
+import { LLAMACPP, LLAMACPP_BESIDE, noLlamacppBeside } from '../support/fixtures.js';
 import { numberTokenizer } from '../support/tiny-model.js';
 
-const folder = `${FIXTURES}/llamacpp/models`;
-
 interface Vector {
+  readonly folder: string;
   readonly name: string;
   readonly gguf: string;
   readonly context: number;
   readonly tokens: string;
+  /** Missing where llama.cpp refuses the file. */
   readonly logits?: string;
   readonly greedy?: string;
   /** Of quantised files: llama.cpp on the same weights in f32, as it rounds the activations of quantised weights. */
   readonly logitsOfDequantised?: string;
   readonly greedyOfDequantised?: string;
 }
-const vectors: readonly Vector[] = JSON.parse(readFileSync(`${folder}/manifest.json`, 'utf8')).models;
-const read = (name: string): number[] => Array.from(parseNpy(readFileSync(`${folder}/${name}`)).data as Float32Array);
+function vectorsIn(folder: string): Vector[] {
+  const { models }: { models: Omit<Vector, 'folder'>[] } = JSON.parse(readFileSync(`${folder}/manifest.json`, 'utf8'));
+  return models.map((model) => ({ ...model, folder }));
+}
+const own = vectorsIn(LLAMACPP);
+const beside = noLlamacppBeside
+  ? []
+  : vectorsIn(LLAMACPP_BESIDE).filter(({ name }) => own.every((vector) => vector.name !== name));
 
 describe("llama.cpp's logits", () => {
   let backend: Ropewalk | undefined;
   after(() => backend?.dispose());
-  const open = async ({ gguf, context }: Vector) => {
+  const open = async ({ folder, gguf, context }: Vector) => {
     backend ??= await ropewalk({ backend: 'cpu', threads: 1 });
     return loadModelFile(`${folder}/${gguf}`, { backend, context, tokenizer: numberTokenizer(512) });
   };
 
-  for (const vector of vectors) {
+  test('those beside the repository', { skip: noLlamacppBeside }, () => assert.equal(beside.length, 12));
+  for (const vector of [...own, ...beside]) {
+    const logits = vector.logitsOfDequantised ?? vector.logits;
+    if (logits === undefined) {
+      test(`${vector.name} is refused, as llama.cpp refuses it`, async () => {
+        await assert.rejects(open(vector), {
+          code: 'UNSUPPORTED',
+          message: /llama\.cpp refuses (such a file|a file with this tensor)/,
+        });
+      });
+      continue;
+    }
     test(vector.name, async () => {
+      const read = (name: string): number[] =>
+        Array.from(parseNpy(readFileSync(`${vector.folder}/${name}`)).data as Float32Array);
       const model = await open(vector);
       try {
         const [prompt, greedy, want] = [
           read(vector.tokens),
           read(vector.greedyOfDequantised ?? vector.greedy!),
-          read((vector.logitsOfDequantised ?? vector.logits)!),
+          read(logits),
         ];
         const session = model.openSession();
         // What it would continue with is seen in one pass: the text so far is llama.cpp's.
