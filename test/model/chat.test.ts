@@ -6,6 +6,7 @@ import { Template } from '@huggingface/jinja';
 import { type ChatMessage, type ChatOptions, renderChat } from '../../packages/model/src/chat.js';
 import { tokenizerFromGguf } from '../../packages/model/src/gguf-vocabulary.js';
 import { tokenizerFromJson } from '../../packages/model/src/tokenizer-json.js';
+import { some } from '../support/size.js';
 
 const CHATML =
   "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}" +
@@ -192,7 +193,7 @@ describe('chat templates', () => {
       [`${' '.repeat(200000)}{{ 1 }}`]: /white space in a row/,
       ['x'.repeat(2 ** 18 + 1)]: /it has 262145 characters, more than 262144/,
     };
-    for (const [templateText, message] of Object.entries(hostile)) {
+    for (const [templateText, message] of some(Object.entries(hostile))) {
       assert.throws(
         () => renderChat(tokenizer(), hello, { templateText }),
         { name: 'RopewalkError', code: 'RANGE', message },

@@ -46,7 +46,7 @@ import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
 import { referenceRunner, runReference } from '../../packages/ropewalk/src/reference/index.js';
 import { ROOT } from '../support/build.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
-import { drawn } from '../support/size.js';
+import { drawn, some } from '../support/size.js';
 import { f64Tensor, floats } from '../support/tensors.js';
 
 const temporary = mkdtempSync(join(tmpdir(), 'golden-'));
@@ -433,13 +433,14 @@ describe('tolerances', () => {
 describe('forms', () => {
   for (const form of GOLDEN_FORMS) {
     test(`${form}: what is written is read, and passes`, async () => {
-      const files = await written(cases, [form]);
-      const again = await written(
-        chooseBuiltIn(['rope', 'argmax'])
-          .cases.filter((_, n) => n % 5 === 0)
-          .map((one) => answer(one.make())),
-        [form],
-      );
+      // Tests below read what is written in these forms.
+      const chosen = ['c', 'npy', 'onnx'].includes(form) ? cases : some(cases);
+      const files = await written(chosen, [form]);
+      const twice = chooseBuiltIn(['rope', 'argmax'])
+        .cases.filter((_, n) => n % 5 === 0)
+        .map((one) => one.make())
+        .filter(({ id }) => chosen.some((one) => one.id === id));
+      const again = await written(twice.map(answer), [form]);
       again.delete('manifest.json');
       for (const [path, bytes] of again)
         assert.ok(Buffer.from(bytes).equals(files.get(path)!), `${path} differs from run to run`);
@@ -447,7 +448,7 @@ describe('forms', () => {
       const left = folder.skipped.map(({ id }) => id);
       assert.deepEqual(
         read.map(({ id }) => id),
-        cases.map(({ id }) => id).filter((id) => !left.includes(id)),
+        chosen.map(({ id }) => id).filter((id) => !left.includes(id)),
       );
       assert.ok(form === 'onnx' ? left.length < 16 : left.length === 0);
       for (const c of read) {

@@ -41,7 +41,7 @@ import { planRope } from '../../packages/ropewalk/src/ops/rope/plan.js';
 import type { TableRecipe } from '../../packages/ropewalk/src/ops/rope/table.js';
 import { referenceRunner, runReference } from '../../packages/ropewalk/src/reference/index.js';
 import { openBackend } from '../../packages/ropewalk/src/registry.js';
-import { drawn } from '../support/size.js';
+import { drawn, FUZZ, some } from '../support/size.js';
 
 /** A tensor of numbers in a dtype, each rounded once. */
 function filled(dtype: FloatDtype, shape: readonly number[], value: (n: number) => number): Tensor {
@@ -273,7 +273,7 @@ describe('right outputs', () => {
     test(`angles of ${recipe}: within ${allowed}, which is not ten times too wide, and ${tighter} tells them apart`, () => {
       let tried = 0;
       let told = 0;
-      for (const definition of GOLDEN_ROPE.filter(({ id }) => id !== 'one-pair')) {
+      for (const definition of some(GOLDEN_ROPE.filter(({ id }) => id !== 'one-pair'))) {
         const c = golden(goldenRopeQuestion(definition));
         const outputs = byRecipe(c, recipe);
         if (!outputs) continue;
@@ -284,6 +284,7 @@ describe('right outputs', () => {
         assert.ok(ratio > 0.1, `${definition.id}: uses ${ratio} of the bound`);
         if (judgeCase(c, outputs, { table: tighter }).status === 'fail') told++;
       }
+      if (FUZZ < 10) return;
       assert.ok(tried > 20, `${tried} cases`);
       assert.ok(told > (recipe === 'hf-f32' ? tried - 1 : tried / 4), `${told} of ${tried} told apart`);
     });
@@ -313,7 +314,7 @@ describe('right outputs', () => {
       return [[bug.id, runMutant(bug, plan as RopeCall) ? outputs : undefined]];
     };
     let compared = 0;
-    for (const [n, definition] of GOLDEN_ROPE.entries()) {
+    for (const [n, definition] of some([...GOLDEN_ROPE.entries()])) {
       const c = golden(goldenRopeQuestion(definition));
       const { spec, direction, layout, parts } = c.rope!;
       if (parts.some(({ cache }) => cache !== undefined)) continue;
@@ -335,7 +336,7 @@ describe('right outputs', () => {
         compared++;
       }
     }
-    assert.ok(compared > 20, `${compared}`);
+    if (FUZZ === 10) assert.ok(compared > 20, `${compared}`);
   });
 
   test('NaN, infinities and huge numbers in the inputs: cpu and the oracle pass, in every operator and dtype', async () => {

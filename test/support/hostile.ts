@@ -1,5 +1,6 @@
 /** Values that no caller should pass, put in place of each argument and each field of a call that works. */
 import { Ropewalk, RopewalkError, Tensor } from '../../packages/ropewalk/src/index.js';
+import { some } from './size.js';
 
 const throwing = (): never => {
   throw new Error('a trap of the test');
@@ -73,6 +74,8 @@ const HOSTILE: Readonly<Record<string, () => unknown>> = {
   'forged tensor': () => Object.create(Tensor.prototype),
 };
 
+const GETTER = 'a getter that throws';
+
 type Path = readonly (string | number)[];
 
 /** Whether a value is taken apart: a literal of the caller's, not one of our own objects. */
@@ -105,7 +108,7 @@ function plain(value: unknown): PropertyDescriptor {
 }
 
 /**
- * Every call that has one hostile value in it.
+ * Calls that have one hostile value each: all of them, or the part that the size of the run allows.
  *
  * @param valid - makes the arguments of a call that works; called again for each
  * @param depth - how many levels of literals are taken apart
@@ -114,15 +117,14 @@ export function* hostileCalls(
   valid: () => readonly unknown[],
   depth = 3,
 ): Generator<{ label: string; args: unknown[] }> {
-  for (const path of pathsOf(valid(), depth)) {
+  const cases = [...pathsOf(valid(), depth)].flatMap((path) =>
+    [...Object.keys(HOSTILE), ...(path.length > 1 ? [GETTER] : [])].map((name) => ({ path, name })),
+  );
+  for (const { path, name } of some(cases)) {
+    const descriptor =
+      name === GETTER ? { get: throwing, enumerable: true, configurable: true } : plain(HOSTILE[name]!());
     const label = path.length === 1 ? `argument ${path[0]}` : `argument ${path[0]}.${path.slice(1).join('.')}`;
-    for (const [name, make] of Object.entries(HOSTILE)) {
-      yield { label: `${label} = ${name}`, args: replaced(valid(), path, plain(make())) as unknown[] };
-    }
-    if (path.length > 1) {
-      const getter = { get: throwing, enumerable: true, configurable: true };
-      yield { label: `${label} = a getter that throws`, args: replaced(valid(), path, getter) as unknown[] };
-    }
+    yield { label: `${label} = ${name}`, args: replaced(valid(), path, descriptor) as unknown[] };
   }
 }
 

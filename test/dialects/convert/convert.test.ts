@@ -29,7 +29,7 @@ import { bindRope } from '../../../packages/ropewalk/src/ops/rope/call.js';
 import { planRope, type RopeSpec } from '../../../packages/ropewalk/src/ops/rope/plan.js';
 import { referenceRunner } from '../../../packages/ropewalk/src/reference/index.js';
 import { mustRefuseOrReturn } from '../../support/fuzz.js';
-import { drawn } from '../../support/size.js';
+import { drawn, FUZZ, some } from '../../support/size.js';
 import { VECTORS } from '../../support/suites.js';
 import { f64Tensor, floats } from '../../support/tensors.js';
 
@@ -405,7 +405,7 @@ describe('properties', () => {
         }),
         drawn(200),
       );
-      assert.equal(said.size, 7, `every scaling was said at least once: ${[...said]}`);
+      if (FUZZ === 10) assert.equal(said.size, 7, `every scaling was said at least once: ${[...said]}`);
     });
   }
 
@@ -923,11 +923,11 @@ describe('cross-check: the arguments, run', () => {
         }),
         drawn(80),
       );
-      assert.ok(ran >= 12, `${ran} of 80 records could be said`);
+      if (FUZZ === 10) assert.ok(ran >= 12, `${ran} of 80 records could be said`);
     });
 
     test(`${target}: real models rotate like the record itself`, () => {
-      for (const [name, s] of Object.entries(REAL)) {
+      for (const [name, s] of some(Object.entries(REAL))) {
         const conversion = tryConvert(s, target, { positions: 512 });
         if (!conversion || (target === 'vllm' && s.axes)) continue;
         const x = xOf(s);

