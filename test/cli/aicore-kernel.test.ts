@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { ROOT, ropewalkIn } from '../support/command.js';
+import { ROOT, ropewalkIn, ropewalkProcess } from '../support/command.js';
 
 const outside = mkdtempSync(join(tmpdir(), 'aicore-kernel-'));
 after(() => rmSync(outside, { recursive: true }));
@@ -14,9 +14,10 @@ writeFileSync(join(outside, 'outside.mjs'), 'export default 1;');
 const page = readFileSync(join(ROOT, 'docs/aicore-kernels.md'), 'utf8');
 const add = /```js\n(.*?)```/s.exec(page)![1]!;
 
+/** Runs a kernel's file. As a process: the thread of the kernel takes the loader of the process that starts it. */
 function run(source: string, ...args: string[]) {
   writeFileSync(join(folder, 'my.mjs'), source);
-  return ropewalkIn(folder, 'aicore', '--kernel', 'my.mjs', ...args);
+  return ropewalkProcess(folder, 'aicore', '--kernel', 'my.mjs', ...args);
 }
 
 /** The page's file, changed. */
@@ -162,22 +163,30 @@ describe('files that go wrong', () => {
     });
   }
 
-  test('refused: a file that is not there, and --timeout without a file', () => {
+  test('refused: a file that is not there, and --timeout without a file', async () => {
     assert.match(
-      ropewalkIn(folder, 'aicore', '--kernel', './none.mjs').stderr,
+      (await ropewalkIn(folder, 'aicore', '--kernel', './none.mjs')).stderr,
       /--kernel: \.\/none\.mjs: .*no such file/i,
     );
-    assert.match(ropewalkIn(folder, 'aicore', '--timeout', '1').stderr, /--timeout: it needs --kernel FILE/);
+    assert.match((await ropewalkIn(folder, 'aicore', '--timeout', '1')).stderr, /--timeout: it needs --kernel FILE/);
   });
 });
 
-test('rope of a model, and a kernel that comes with the tool', () => {
+test('rope of a model, and a kernel that comes with the tool', async () => {
   const spec =
     "export default { name: 'none', operator: 'rope', dtypes: ['f16'], blocks: 1, arguments: { q: 'x', c: 'cos', s: 'sin', p: 'positions', y: 'out' }, kernel(c, a) { console.log(a.pairing, a.dim, a.rotaryDim); } };";
   const line = 'ROPE(type=f32,ne_a=[80,32,10,1],n_dims=20,mode=2,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0)';
   const { status, stderr } = run(spec, '--rope', line);
   assert.deepEqual([status, stderr], [1, 'half 80 20\n']);
-  const { status: shipped, stdout } = ropewalkIn(folder, 'aicore', '--kernel', 'softmax', '--shape', '4,100', '--json');
+  const { status: shipped, stdout } = await ropewalkIn(
+    folder,
+    'aicore',
+    '--kernel',
+    'softmax',
+    '--shape',
+    '4,100',
+    '--json',
+  );
   const { kernels } = JSON.parse(stdout) as { kernels: { kernel: string; right: number }[] };
   assert.deepEqual([shipped, kernels.map(({ kernel, right }) => [kernel, right])], [0, [['softmax', 4]]]);
 });

@@ -10,8 +10,8 @@ after(() => rmSync(folder, { recursive: true }));
 const aicore = (...args: string[]) => ropewalkIn(folder, 'aicore', ...args);
 
 describe('aicore', () => {
-  test('all three kernels: cycles by queue, bytes, buffers, the faults of the seed with their lines, ratios', () => {
-    const { status, stdout, stderr } = aicore('--shape', '2,4,2,128', '--batch-positions');
+  test('all three kernels: cycles by queue, bytes, buffers, the faults of the seed with their lines, ratios', async () => {
+    const { status, stdout, stderr } = await aicore('--shape', '2,4,2,128', '--batch-positions');
     assert.equal(status, 0, stderr);
     for (const kernel of ['seed', 'correct', 'fast'])
       assert.match(stdout, new RegExp(`^${kernel}: [\\d,]+ cycles, modelled [\\d.]+ µs \\(extrapolated\\); `, 'm'));
@@ -26,8 +26,8 @@ describe('aicore', () => {
     assert.match(stdout, /^ {2}fast +[\d.]+ +[\d.]+×$/m);
   });
 
-  test('JSON says the same, and a kernel with faults alone exits with 1', () => {
-    const { status, stdout } = aicore('--shape', '1,2,2,128', '--kernel', 'seed', '--json');
+  test('JSON says the same, and a kernel with faults alone exits with 1', async () => {
+    const { status, stdout } = await aicore('--shape', '1,2,2,128', '--kernel', 'seed', '--json');
     assert.equal(status, 1);
     const { kernels } = JSON.parse(stdout) as {
       kernels: { kernel: string; findings: { line: string }[]; busy: Record<string, number> }[];
@@ -40,40 +40,44 @@ describe('aicore', () => {
     assert.ok(kernels[0]!.busy.S! > 5 * kernels[0]!.busy.V!);
   });
 
-  test('the fast kernel takes at least five times fewer cycles a row than the seed, at f16 and head_dim 128', () => {
-    const { stdout } = aicore('--shape', '1,32,32,128', '--json');
+  test('the fast kernel takes at least five times fewer cycles a row than the seed, at f16 and head_dim 128', async () => {
+    const { stdout } = await aicore('--shape', '1,32,32,128', '--json');
     const { kernels } = JSON.parse(stdout) as { kernels: { kernel: string; cyclesPerRow: number }[] };
     const [seed, , fast] = kernels;
     assert.ok(seed!.cyclesPerRow > 5 * fast!.cyclesPerRow, `${seed!.cyclesPerRow} ${fast!.cyclesPerRow}`);
   });
 
-  test('--search prints what it tried, the best, and what limits it; --calibration the device rows', () => {
-    const found = aicore('--shape', '4,4,64', '--search');
+  test('--search prints what it tried, the best, and what limits it; --calibration the device rows', async () => {
+    const found = await aicore('--shape', '4,4,64', '--search');
     assert.equal(found.status, 0);
     assert.match(found.stdout, /^ {2}fast's own choice +[\d,]+ cycles$/m);
     assert.match(found.stdout, /^best of \d+: .*, [\d,]+ cycles; [\d.]+ % faster than its own choice$/m);
     assert.match(found.stdout, /^limit: [\d,]+ cycles/m);
-    const { stdout } = aicore('--calibration');
+    const { stdout } = await aicore('--calibration');
     assert.match(stdout, /^within ±35 %: 13 of 13, the worst off by 22 %$/m);
     const page = readFileSync(new URL('../../docs/aicore.md', import.meta.url), 'utf8');
     for (const line of stdout.split('\n').slice(1, -2)) assert.ok(page.includes(line), `the page has: ${line}`);
   });
 
-  test('a tiling is for one kernel, and for one that has the parameter', () => {
-    const refused = (...args: string[]) => aicore('--shape', '4,4,64', ...args).stderr;
-    assert.match(refused('--blocks', '2'), /--kernel: --blocks, --tile and --buffers cut the work of one kernel/);
-    assert.match(refused('--kernel', 'fast', '--tile', '5'), /--tile: expected an integer in \[1, 4\], got 5/);
-    assert.match(refused('--kernel', 'correct', '--tile', '2'), /--tile: the correct kernel has no such parameter/);
+  test('a tiling is for one kernel, and for one that has the parameter', async () => {
+    const refused = async (...args: string[]) => (await aicore('--shape', '4,4,64', ...args)).stderr;
+    assert.match(await refused('--blocks', '2'), /--kernel: --blocks, --tile and --buffers cut the work of one kernel/);
+    assert.match(await refused('--kernel', 'fast', '--tile', '5'), /--tile: expected an integer in \[1, 4\], got 5/);
+    assert.match(
+      await refused('--kernel', 'correct', '--tile', '2'),
+      /--tile: the correct kernel has no such parameter/,
+    );
   });
 
-  test("--chip takes CANN's own names", () => {
-    const chipOf = (...args: string[]) => aicore('--shape', '1,1,8', '--kernel', 'fast', ...args).stdout.split('\n')[0];
-    assert.equal(chipOf('--chip', 'Ascend910B4'), chipOf('--chip', '910B4'));
-    assert.match(chipOf('--chip', 'Ascend910B4')!, /Ascend 910B4 at 1\.5 GHz/);
+  test("--chip takes CANN's own names", async () => {
+    const chipOf = async (...args: string[]) =>
+      (await aicore('--shape', '1,1,8', '--kernel', 'fast', ...args)).stdout.split('\n')[0];
+    assert.equal(await chipOf('--chip', 'Ascend910B4'), await chipOf('--chip', '910B4'));
+    assert.match((await chipOf('--chip', 'Ascend910B4'))!, /Ascend 910B4 at 1\.5 GHz/);
   });
 
-  test('what the seed does not take is said, and the others run', () => {
-    const { status, stdout } = aicore(
+  test('what the seed does not take is said, and the others run', async () => {
+    const { status, stdout } = await aicore(
       '--shape',
       '3,2,64',
       '--dtype',
@@ -88,8 +92,8 @@ describe('aicore', () => {
     assert.equal([...stdout.matchAll(/6 of 6 written, 6 right/g)].length, 2);
   });
 
-  test('timelines are written whole, and nothing else is left beside them', () => {
-    const { status, stderr } = aicore(
+  test('timelines are written whole, and nothing else is left beside them', async () => {
+    const { status, stderr } = await aicore(
       '--shape',
       '1,4,2,128',
       '--kernel',
@@ -152,8 +156,8 @@ describe('aicore', () => {
     ],
   ];
   for (const [name, args, message] of refusals) {
-    test(`refused: ${name}`, () => {
-      const { status, stderr } = aicore(...args);
+    test(`refused: ${name}`, async () => {
+      const { status, stderr } = await aicore(...args);
       assert.equal(status, 2, stderr);
       assert.match(stderr, message);
     });

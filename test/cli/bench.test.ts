@@ -28,9 +28,9 @@ function labelsIn(session: Report['sessions'][number]): string[] {
   return session.results.map(({ label }) => label);
 }
 
-test('every operator of cpu, on one thread and on two: right, each case once, in a table and in files', () => {
+test('every operator of cpu, on one thread and on two: right, each case once, in a table and in files', async () => {
   writeFileSync(join(folder, 'all.json'), 'earlier');
-  const ran = bench('--quick', '--backend', 'cpu', '-t', '1,2', '--json', 'all.json', '--svg', 'all.svg');
+  const ran = await bench('--quick', '--backend', 'cpu', '-t', '1,2', '--json', 'all.json', '--svg', 'all.svg');
   assert.equal(ran.status, 0, ran.stderr);
   const report: Report = JSON.parse(readFileSync(join(folder, 'all.json'), 'utf8'));
   const labels = allCases(true).map(({ label }) => label);
@@ -60,7 +60,7 @@ test('every operator of cpu, on one thread and on two: right, each case once, in
 });
 
 test('unless given, as many threads as cpu takes', async () => {
-  const ran = bench('--quick', '--backend', 'cpu', '--only', '^add', '--json', 'own.json');
+  const ran = await bench('--quick', '--backend', 'cpu', '--only', '^add', '--json', 'own.json');
   assert.equal(ran.status, 0, ran.stderr);
   const [session] = JSON.parse(readFileSync(join(folder, 'own.json'), 'utf8')).sessions;
   const cpu = await openBackend('cpu');
@@ -69,8 +69,8 @@ test('unless given, as many threads as cpu takes', async () => {
   assert.deepEqual(labelsIn(session), ['add f32 4x64']);
 });
 
-test('a GPU in software is named, and gets small shapes', { skip: noGpu }, () => {
-  const ran = bench('--only', '^add f32', '--backend', 'webgpu', '--json', 'gpu.json');
+test('a GPU in software is named, and gets small shapes', { skip: noGpu }, async () => {
+  const ran = await bench('--only', '^add f32', '--backend', 'webgpu', '--json', 'gpu.json');
   assert.equal(ran.status, 0, ran.stderr);
   const [session] = JSON.parse(readFileSync(join(folder, 'gpu.json'), 'utf8')).sessions;
   const software = /swiftshader|llvmpipe/i.test(session.capabilities.description);
@@ -131,7 +131,7 @@ describe('right before fast', async () => {
   });
 });
 
-test('what makes no sense is refused before anything is timed', () => {
+test('what makes no sense is refused before anything is timed', async () => {
   for (const [args, said] of [
     [['--backend', 'reference'], '--backend: expected cpu or webgpu, got "reference"'],
     [['--backend', 'webgpu', '-t', '2'], '-t: it needs --backend cpu: a GPU has none to set.'],
@@ -141,12 +141,12 @@ test('what makes no sense is refused before anything is timed', () => {
     [['--json'], "option '--json <file>' argument missing"],
     [['extra'], 'too many arguments'],
   ] as const) {
-    const { status, stdout, stderr } = bench('--quick', ...args);
+    const { status, stdout, stderr } = await bench('--quick', ...args);
     assert.equal(status, 2, stderr);
     assert.ok(stderr.startsWith('ropewalk: bench: ') && stderr.includes(said), stderr);
     assert.doesNotMatch(stdout, /ns a call/);
   }
-  const { status, stdout, stderr } = bench('--quick', '-b', 'cpu', '--only', '^add', '--svg', 'none/x.svg');
+  const { status, stdout, stderr } = await bench('--quick', '-b', 'cpu', '--only', '^add', '--svg', 'none/x.svg');
   assert.equal(status, 2);
   assert.match(stdout, /^add f32/m); // what was measured is not lost
   assert.equal(stderr, 'ropewalk: bench: --svg: none/x.svg: there is no folder none. Make it first.\n');

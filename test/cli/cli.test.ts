@@ -5,8 +5,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { createProgram } from '../../packages/cli/src/program.js';
 import { VERSION } from '../../packages/cli/src/version.js';
-import { commandPath, ropewalkIn } from '../support/command.js';
+import { commandPath, ropewalkIn, ropewalkProcess } from '../support/command.js';
 import { STORIES } from '../support/fixtures.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
@@ -48,12 +49,12 @@ describe('check', () => {
     assert.ok(!stdout.includes('\u001b'), 'no terminal codes in a pipe');
   });
 
-  test('--filter by case and by suite, --json', () => {
+  test('--filter by case and by suite, --json', async () => {
     assert.match(
-      ropewalk('check', '--backend', 'cpu', '--filter', 'ne_a=\\[64,1,2,1\\].*ff=1').stdout,
+      (await ropewalk('check', '--backend', 'cpu', '--filter', 'ne_a=\\[64,1,2,1\\].*ff=1')).stdout,
       /2\/2 cases passed/,
     );
-    const { status, stdout } = ropewalk('check', '--backend', 'reference', '--filter', '^onnx$', '--json');
+    const { status, stdout } = await ropewalk('check', '--backend', 'reference', '--filter', '^onnx$', '--json');
     const lines = stdout
       .trim()
       .split('\n')
@@ -65,18 +66,18 @@ describe('check', () => {
     assert.deepEqual([lines[0].backend, lines[0].suite, lines[0].status], ['reference', 'onnx', 'ok']);
   });
 
-  test('--case reruns a line that was printed, also a vector’s, and a line of the user’s', () => {
-    const vector = ropewalk('check', '--filter', 'test_rotary_embedding_3d_input')
-      .stdout.split('\n')
+  test('--case reruns a line that was printed, also a vector’s, and a line of the user’s', async () => {
+    const vector = (await ropewalk('check', '--filter', 'test_rotary_embedding_3d_input')).stdout
+      .split('\n')
       .find((line) => line.includes('RotaryEmbedding'))!;
-    assert.match(ropewalk('check', '--case', vector).stdout, /(\d)\/\1 cases passed/);
+    assert.match((await ropewalk('check', '--case', vector)).stdout, /(\d)\/\1 cases passed/);
     const own =
       'ROPE(type=bf16,ne_a=[96,2,3,1],n_dims=48,mode=2,n_ctx=512,fs=1.000000,ef=0.000000,af=1.000000,ff=0,v=0,fb=3000000)';
-    assert.match(ropewalk('check', '--case', own).stdout, new RegExp(`${own.replace(/[()[\]]/g, '\\$&')}: OK`));
+    assert.match((await ropewalk('check', '--case', own)).stdout, new RegExp(`${own.replace(/[()[\]]/g, '\\$&')}: OK`));
   });
 
-  test('a failing case: exit 1 and how to rerun it', () => {
-    const { status, stdout } = ropewalk(
+  test('a failing case: exit 1 and how to rerun it', async () => {
+    const { status, stdout } = await ropewalk(
       'check',
       '--case',
       'ROPE(type=f32,ne_a=[8,1,1,1],n_dims=7,mode=2,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0)',
@@ -152,8 +153,8 @@ describe('check', () => {
     ],
   ];
   for (const [name, args, message] of refusals) {
-    test(`exit 2: ${name}`, () => {
-      const { status, stderr } = ropewalk(...args);
+    test(`exit 2: ${name}`, async () => {
+      const { status, stderr } = await ropewalk(...args);
       assert.equal(status, 2, stderr);
       assert.match(stderr, message);
       assert.doesNotMatch(stderr, /^\s+at /m, 'no stack trace');
@@ -166,7 +167,7 @@ test('a closed pipe ends quietly', () => {
     'bash',
     [
       '-c',
-      `set -o pipefail; "${process.execPath}" --import tsx packages/cli/src/main.ts check --backend reference | head -1 >/dev/null; exit "\${PIPESTATUS[0]}"`,
+      `set -o pipefail; "${process.execPath}" "${commandPath()}" check --backend reference | head -1 >/dev/null; exit "\${PIPESTATUS[0]}"`,
     ],
     { cwd: root, encoding: 'utf8' },
   );
@@ -174,7 +175,7 @@ test('a closed pipe ends quietly', () => {
 });
 
 describe('inspect', () => {
-  test('layers by kind, a plot, notes; and JSON that another program can use', () => {
+  test('layers by kind, a plot, notes; and JSON that another program can use', async () => {
     const path = file(
       'gemma.json',
       JSON.stringify({
@@ -187,7 +188,7 @@ describe('inspect', () => {
         rope_scaling: { rope_type: 'linear', factor: 8 },
       }),
     );
-    const { status, stdout } = ropewalk('inspect', path);
+    const { status, stdout } = await ropewalk('inspect', path);
     assert.equal(status, 0);
     assert.match(stdout, /gemma3_text, 7 layers, context 131072 \(huggingface\)/);
     assert.match(stdout, /^layers 0-4, 6 \(sliding_attention, window 4096\)$/m);
@@ -196,22 +197,50 @@ describe('inspect', () => {
       /^layer 5 \(full_attention\)\n {2}base {12}1000000\n {2}head_dim {8}256\n {2}rotary_dim {6}256\n {2}pairing {9}half\n {2}scaling {9}linear factor=8$/m,
     );
     assert.match(stdout, /log10 frequency, radians a position/);
-    const json = JSON.parse(ropewalk('inspect', path, '--json').stdout);
+    const json = JSON.parse((await ropewalk('inspect', path, '--json')).stdout);
     assert.deepEqual(
       [json.layers.length, json.layers[5].rope.base, json.layers[5].invFreq[0], json.layers[0].invFreq[0]],
       [7, 1e6, 1 / 8, 1],
     );
   });
 
-  test('a real GGUF', () => {
+  test('a real GGUF', async () => {
     assert.match(
-      ropewalk('inspect', `${STORIES}/model-q8_0.gguf`).stdout,
+      (await ropewalk('inspect', `${STORIES}/model-q8_0.gguf`)).stdout,
       /llama, 5 layers, context 512 \(gguf\)\n\nlayers 0-4\n {2}base {12}10000\n {2}head_dim {8}8\n {2}rotary_dim {6}8\n {2}pairing {9}interleaved/,
     );
   });
 });
 
-test('--version is the package’s', () => {
+describe('as a program', () => {
+  /** Commands that other tests start so, for their streams, signals, environment or threads. */
+  const elsewhere =
+    'aicore bench check compare-logits diagnose generate logits perplexity permute vectors verify'.split(' ');
+  const starts: [command: string, args: string[], firstLine: RegExp][] = [
+    ['inspect', ['models/marline'], /^models\/marline/],
+    ['convert', ['models/marline', '--to', 'ggml'], /→ ggml: ggml_rope_ext$/],
+    ['export', ['models/marline', '-o', join(folder, 'rope.onnx')], /^RoPE of models\/marline/],
+    ['import', [join(folder, 'rope.onnx')], /: 2 RoPE \(/],
+    ['diff', ['models/marline', 'models/marline'], /^A {2}models\/marline: llama/],
+    ['harness', ['c'], /^\/\/ RoPE in C99/],
+    ['devices', [], /^cann-2024 /],
+    ['cache', ['--cache', folder], /: 0 models, /],
+    ['mutants', ['--list'], /^A {2}pairing/],
+  ];
+  for (const [command, args, firstLine] of starts)
+    test(`${command} starts, prints and ends with 0`, () => {
+      const { status, stdout, stderr } = ropewalkProcess(root, command, ...args);
+      assert.deepEqual([status, stderr], [0, '']);
+      assert.match(stdout.split('\n')[0]!, firstLine);
+    });
+
+  test('every command is started by a test', () => {
+    const names = createProgram().commands.map((command) => command.name());
+    assert.deepEqual([...elsewhere, ...starts.map(([command]) => command)].sort(), names.sort());
+  });
+});
+
+test('--version is the package’s', async () => {
   assert.equal(VERSION, JSON.parse(readFileSync(join(root, 'packages/cli/package.json'), 'utf8')).version);
-  assert.equal(ropewalk('--version').stdout.trim(), VERSION);
+  assert.equal((await ropewalk('--version')).stdout.trim(), VERSION);
 });

@@ -48,8 +48,8 @@ const gemma3 = file(
 );
 
 describe('convert', () => {
-  test('to ggml: arguments, notes and the proof, exit 0', () => {
-    const { status, stdout, stderr } = ropewalk('convert', llama31, '--to', 'ggml');
+  test('to ggml: arguments, notes and the proof, exit 0', async () => {
+    const { status, stdout, stderr } = await ropewalk('convert', llama31, '--to', 'ggml');
     assert.equal(status, 0, stderr);
     assert.match(stdout, /^llama31\.json, layer 0 → ggml: ggml_rope_ext\n/);
     assert.match(stdout, /^ {2}freq_factors {2}64 values: 1, 1, 1, …, 8, 8$/m);
@@ -57,8 +57,8 @@ describe('convert', () => {
     assert.match(stdout, /read back: the same RoPE; frequencies within \S+, magnitude within 0\n$/);
   });
 
-  test('tables: two .npy and a JSON that names them, no temporary files, and the folder is read again as the same model', () => {
-    const { status, stdout, stderr } = ropewalk(
+  test('tables: two .npy and a JSON that names them, no temporary files, and the folder is read again as the same model', async () => {
+    const { status, stdout, stderr } = await ropewalk(
       'convert',
       llama31,
       '--to',
@@ -78,35 +78,41 @@ describe('convert', () => {
     assert.deepEqual([cos.dtype, cos.shape], ['f32', [128, 64]]);
     assert.equal(cos.data[64 * 3], Math.fround(Math.cos(3)));
 
-    const again = ropewalk('convert', 'caches/onnx.json', '--to', 'ggml', '--json');
+    const again = await ropewalk('convert', 'caches/onnx.json', '--to', 'ggml', '--json');
     assert.equal(again.status, 0, again.stderr);
     const { record, arguments: args, from } = JSON.parse(again.stdout);
     assert.equal(from, 'caches/onnx.json (onnx)');
     assert.equal(record.base, 500000, 'the fast pairs tell the base');
-    const direct = JSON.parse(ropewalk('convert', llama31, '--to', 'ggml', '--json').stdout);
+    const direct = JSON.parse((await ropewalk('convert', llama31, '--to', 'ggml', '--json')).stdout);
     for (const [j, factor] of (args.freq_factors as number[]).entries())
       assert.ok(Math.abs(factor / direct.arguments.freq_factors[j] - 1) < 2 ** -20, `pair ${j}`);
   });
 
-  test('a layer that differs from the others: the other layers are named', () => {
-    const full = ropewalk('convert', gemma3, '--to', 'gguf', '--layer', '5');
+  test('a layer that differs from the others: the other layers are named', async () => {
+    const full = await ropewalk('convert', gemma3, '--to', 'gguf', '--layer', '5');
     assert.match(full.stdout, /gemma3\.rope\.freq_base\s+1000000/);
     assert.match(full.stdout, /note: Layers 0-4, 6-7 have another RoPE: convert them too/);
     const config = JSON.parse(readFileSync(join(folder, gemma3), 'utf8'));
     const six = file('gemma3-six.json', JSON.stringify({ ...config, num_hidden_layers: 6 }));
-    assert.match(ropewalk('convert', six, '--to', 'gguf').stdout, /note: Layer 5 has another RoPE: convert it too/);
+    assert.match(
+      (await ropewalk('convert', six, '--to', 'gguf')).stdout,
+      /note: Layer 5 has another RoPE: convert it too/,
+    );
   });
 
-  test('a sliding layer has keys and fields of its own, and is read again as such', () => {
-    const sliding = ropewalk('convert', gemma3, '--to', 'gguf', '--json');
+  test('a sliding layer has keys and fields of its own, and is read again as such', async () => {
+    const sliding = await ropewalk('convert', gemma3, '--to', 'gguf', '--json');
     const { arguments: keys, notes } = JSON.parse(sliding.stdout);
     assert.deepEqual([keys['gemma3.rope.freq_base_swa'], keys['gemma3.rope.freq_base']], [10000, undefined]);
     assert.ok(
       notes.includes('These keys are those of sliding layers; the base of full layers is gemma3.rope.freq_base.'),
     );
     file('sliding.json', sliding.stdout.replaceAll('10000', '20000'));
-    assert.equal(JSON.parse(ropewalk('convert', 'sliding.json', '--to', 'spec', '--json').stdout).record.base, 20000);
-    const again = JSON.parse(ropewalk('convert', gemma3, '--to', 'huggingface', '--json').stdout);
+    assert.equal(
+      JSON.parse((await ropewalk('convert', 'sliding.json', '--to', 'spec', '--json')).stdout).record.base,
+      20000,
+    );
+    const again = JSON.parse((await ropewalk('convert', gemma3, '--to', 'huggingface', '--json')).stdout);
     assert.deepEqual(again.arguments.config.rope_parameters, {
       sliding_attention: { rope_theta: 10000, rope_type: 'default' },
     });
@@ -118,8 +124,8 @@ describe('convert', () => {
     );
   });
 
-  test('a real GGUF file to HuggingFace, with a note about the permutation', () => {
-    const { status, stdout, stderr } = ropewalk(
+  test('a real GGUF file to HuggingFace, with a note about the permutation', async () => {
+    const { status, stdout, stderr } = await ropewalk(
       'convert',
       join(STORIES, 'model-f32.gguf'),
       '--to',
@@ -131,24 +137,29 @@ describe('convert', () => {
     assert.equal(result.arguments.config.model_type, 'llama');
     assert.deepEqual(result.relayout, { from: 'interleaved', to: 'half', weights: 'permute' });
     file('back.json', JSON.stringify(result));
-    const back = JSON.parse(ropewalk('convert', 'back.json', '--to', 'gguf', '--arch', 'llama', '--json').stdout);
+    const back = JSON.parse(
+      (await ropewalk('convert', 'back.json', '--to', 'gguf', '--arch', 'llama', '--json')).stdout,
+    );
     assert.deepEqual(
       [back.arguments['llama.rope.freq_base'], back.arguments['llama.rope.dimension_count'], back.relayout.weights],
       [10000, 8, 'permute'],
     );
   });
 
-  test('a ROPE(…) line, a record, and bare arguments of a peer', () => {
+  test('a ROPE(…) line, a record, and bare arguments of a peer', async () => {
     const line = 'ROPE(type=f32,ne_a=[64,2,3,1],n_dims=64,mode=0,n_ctx=512,fs=0.25,ef=0,af=1,ff=0,v=0,fb=3000000)';
-    const record = ropewalk('convert', line, '--to', 'spec', '--json');
+    const record = await ropewalk('convert', line, '--to', 'spec', '--json');
     assert.equal(record.status, 0, record.stderr);
     const { arguments: args } = JSON.parse(record.stdout);
     assert.deepEqual([args.base, args.pairing, args.scaling], [3e6, 'interleaved', { kind: 'linear', factor: 4 }]);
     file('record.json', JSON.stringify(args));
-    assert.match(ropewalk('convert', 'record.json', '--to', 'mlx').stdout, /traditional {2}true[\s\S]*scale {8}0\.25/);
+    assert.match(
+      (await ropewalk('convert', 'record.json', '--to', 'mlx')).stdout,
+      /traditional {2}true[\s\S]*scale {8}0\.25/,
+    );
     file('mlx.json', JSON.stringify({ dims: 64, traditional: true, base: 3e6, scale: 0.25 }));
     assert.match(
-      ropewalk('convert', 'mlx.json', '--to', 'flashinfer').stdout,
+      (await ropewalk('convert', 'mlx.json', '--to', 'flashinfer')).stdout,
       /mlx\.json \(mlx\) → flashinfer[\s\S]*rope_scale +4\n/,
     );
   });
@@ -221,12 +232,12 @@ describe('convert', () => {
     });
   }
 
-  test('a refusal on the command line: exit 2, nothing on stdout', () => {
-    const unsaid = ropewalk('convert', llama31);
+  test('a refusal on the command line: exit 2, nothing on stdout', async () => {
+    const unsaid = await ropewalk('convert', llama31);
     assert.deepEqual([unsaid.status, unsaid.stdout], [2, '']);
     assert.match(unsaid.stderr, /^ropewalk: convert: required option '--to <target>' not specified/);
     file('window.json', JSON.stringify({ headDim: 64, rotaryDim: 32, rotaryOffset: 32, pairing: 'half', base: 10000 }));
-    const { status, stdout, stderr } = ropewalk('convert', 'window.json', '--to', 'onnx');
+    const { status, stdout, stderr } = await ropewalk('convert', 'window.json', '--to', 'onnx');
     assert.deepEqual([status, stdout], [2, '']);
     assert.match(
       stderr,

@@ -12,7 +12,7 @@ import type { FloatDtype } from '../../packages/ropewalk/src/core/dtypes.js';
 import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
 import type { Tensor } from '../../packages/ropewalk/src/core/tensor.js';
 import { planRope } from '../../packages/ropewalk/src/ops/rope/plan.js';
-import { ropewalkIn } from '../support/command.js';
+import { flagsOf, ropewalkIn, ropewalkProcess } from '../support/command.js';
 import { floats } from '../support/tensors.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
@@ -23,11 +23,7 @@ const ropewalk = (...args: string[]) => ropewalkIn(root, 'diagnose', ...args);
 
 /** Runs the command with options by their names in the library; a refusal is thrown. */
 async function run(options: Parameters<typeof diagnose>[0]): Promise<{ status: number | null; stdout: string }> {
-  const flags = Object.entries(options).map(([name, value]) => {
-    const flag = `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
-    return value === true ? flag : `${flag}=${value}`;
-  });
-  const { status, stdout, stderr } = ropewalk(...flags);
+  const { status, stdout, stderr } = await ropewalk(...flagsOf(options));
   if (status === 2) throw Object.assign(new Error(stderr), { name: 'RopewalkError' });
   return { status, stdout };
 }
@@ -91,7 +87,9 @@ const given = { x: files.x, y: files.right, positions: files.positions };
 
 describe('diagnose', () => {
   test('as a program: a wrong kernel is named, exit 1, no terminal codes', () => {
-    const { status, stdout, stderr } = ropewalk(
+    const { status, stdout, stderr } = ropewalkProcess(
+      root,
+      'diagnose',
       '--x',
       files.x,
       '--y',
@@ -109,10 +107,10 @@ describe('diagnose', () => {
   });
 
   test('as a program: --demo, and the flags that are missing', () => {
-    const { status, stdout } = ropewalk('--demo');
+    const { status, stdout } = ropewalkProcess(root, 'diagnose', '--demo');
     assert.equal(status, 1);
     assert.match(stdout, /^KNOWN BUG: frequencies-over-head-dim$/m);
-    const none = ropewalk();
+    const none = ropewalkProcess(root, 'diagnose');
     assert.equal(none.status, 2);
     assert.match(
       none.stderr,
@@ -239,7 +237,9 @@ describe('diagnose', () => {
       await asExpected({ ...raw, shape: '6,3,64', positionsDtype: 'i64' });
       writeFileSync(positions, bytesOf(Float32Array.from(POSITIONS)));
       await asExpected({ ...raw, shape: '6,3,64', positionsDtype: 'f32' });
-      await assert.rejects(run(raw), { message: /positions\.bin: a raw file does not say .* Give --positions-dtype/ });
+      await assert.rejects(run(raw), {
+        message: /positions\.bin: a raw file does not say .* Give --positions-dtype/,
+      });
     });
 
     test('[tokens, hidden] and [batch, tokens, hidden] with --heads', async () => {

@@ -47,8 +47,8 @@ const gemma3 = {
 };
 
 describe('diff', () => {
-  test('the HuggingFace and the GGUF file of the same weights: the same, in another layout, exit 0', () => {
-    const { status, stdout, stderr } = ropewalk(join(STORIES, 'config.json'), join(STORIES, 'model-f32.gguf'));
+  test('the HuggingFace and the GGUF file of the same weights: the same, in another layout, exit 0', async () => {
+    const { status, stdout, stderr } = await ropewalk(join(STORIES, 'config.json'), join(STORIES, 'model-f32.gguf'));
     assert.equal(status, 0, stderr);
     assert.match(stdout, /^layers 0-4: same, in another layout$/m);
     assert.match(
@@ -58,8 +58,8 @@ describe('diff', () => {
     assert.match(stdout, /NMSE +0 at 1, 0 at 40, 0 at 8192, 0 at 131072/);
   });
 
-  test('a scaling that is missing: exit 1, from which position on, and what would happen', () => {
-    const { status, stdout, stderr } = ropewalk(scaled, plain);
+  test('a scaling that is missing: exit 1, from which position on, and what would happen', async () => {
+    const { status, stdout, stderr } = await ropewalk(scaled, plain);
     assert.equal(status, 1, stderr);
     assert.match(stdout, /^layers 0-3: different$/m);
     assert.match(stdout, /≠ scaling +llama3 factor=8 .* none/);
@@ -70,10 +70,10 @@ describe('diff', () => {
     assert.match(stdout, /prompts shorter than about \d+ tokens work, and longer ones give worse and worse output/);
   });
 
-  test('layers are grouped by their difference', () => {
+  test('layers are grouped by their difference', async () => {
     const a = file('gemma.json', gemma3);
     const b = file('gemma-local.json', { ...gemma3, rope_local_base_freq: 2e4 });
-    const { status, stdout } = ropewalk(a, b, '--json');
+    const { status, stdout } = await ropewalk(a, b, '--json');
     assert.equal(status, 1);
     const { groups, same } = JSON.parse(stdout);
     assert.equal(same, false);
@@ -87,31 +87,31 @@ describe('diff', () => {
     assert.equal(groups[0].b.base, 2e4);
   });
 
-  test('two recipes on one model, and --positions', () => {
-    const near = ropewalk(scaled, `${scaled}@ggml-f32`, '--positions', '1,40');
+  test('two recipes on one model, and --positions', async () => {
+    const near = await ropewalk(scaled, `${scaled}@ggml-f32`, '--positions', '1,40');
     assert.equal(near.status, 0, near.stderr);
     assert.match(near.stdout, /≠ recipe +float64 .*ggml-f32/);
     assert.match(near.stdout, /differ in rounding: NMSE is within/);
-    const far = ropewalk(scaled, `${scaled}@hf-f32`, '--recipe', 'ggml-f32', '--positions', '1000000');
+    const far = await ropewalk(scaled, `${scaled}@hf-f32`, '--recipe', 'ggml-f32', '--positions', '1000000');
     assert.equal(far.status, 1, far.stderr);
     assert.match(far.stdout, /ggml-f32 and hf-f32 differ in rounding: at position 1000000 NMSE is above/);
   });
 
-  test('a record is compared with every layer; a layer without RoPE is a difference', () => {
+  test('a record is compared with every layer; a layer without RoPE is a difference', async () => {
     file('record.json', { headDim: 128, pairing: 'half', base: 500000 });
-    const same = ropewalk('record.json', plain);
+    const same = await ropewalk('record.json', plain);
     assert.equal(same.status, 0, same.stderr);
     assert.match(same.stdout, /A {2}record\.json: one record for every layer[\s\S]*^layers 0-3: same$/m);
     const nope = file('nope.json', { ...llama, model_type: 'smollm3', no_rope_layers: [0, 1, 1, 1] });
-    const differs = ropewalk('record.json', nope);
+    const differs = await ropewalk('record.json', nope);
     assert.equal(differs.status, 1, differs.stderr);
     assert.match(differs.stdout, /^layer 0: different\n {2}Only A rotates here/m);
     assert.match(differs.stdout, /^layers 1-3: same$/m);
   });
 
-  test('another number of layers is a difference', () => {
+  test('another number of layers is a difference', async () => {
     const longer = file('longer.json', { ...llama, num_hidden_layers: 5 });
-    const { status, stdout } = ropewalk(plain, longer);
+    const { status, stdout } = await ropewalk(plain, longer);
     assert.equal(status, 1);
     assert.match(stdout, /note: A has 4 layers and B 5: only the first 4 are compared/);
   });
@@ -131,9 +131,9 @@ describe('diff', () => {
     return name;
   };
 
-  test("a folder with a graph: the graph's RoPE is the model's own, on either side", () => {
+  test("a folder with a graph: the graph's RoPE is the model's own, on either side", async () => {
     graph('exported', { form: 'genai-nodes', layers: [spec, spec] });
-    const { status, stdout, stderr } = ropewalk('exported', small);
+    const { status, stdout, stderr } = await ropewalk('exported', small);
     assert.equal(status, 0, stderr + stdout);
     assert.match(stdout, /^A {2}exported: 2 layers \(onnx, \d+ nodes\)$/m);
     assert.match(
@@ -141,28 +141,28 @@ describe('diff', () => {
       /note on A: RotaryEmbedding_\d+: cos and sin compared at 64 positions, at most 3\.0e-8 apart\./,
     );
     assert.match(stdout, /^layers 0-1: same$/m);
-    const { a, b, same } = JSON.parse(ropewalk(small, 'exported/onnx/model.onnx', '--json').stdout);
+    const { a, b, same } = JSON.parse((await ropewalk(small, 'exported/onnx/model.onnx', '--json')).stdout);
     assert.deepEqual(
       [same, a.source, b.source, b.tables[0].positions, b.findings],
       [true, 'huggingface', 'onnx', 64, []],
     );
-    assert.equal(ropewalk('exported', 'exported').status, 0);
+    assert.equal((await ropewalk('exported', 'exported')).status, 0);
   });
 
-  test('a graph with another base, or one wrong number, is another RoPE: exit 1', () => {
+  test('a graph with another base, or one wrong number, is another RoPE: exit 1', async () => {
     graph('other', { form: 'genai-nodes', layers: [spec, { ...spec, base: 10100 }] });
-    const { status, stdout } = ropewalk('other', small);
+    const { status, stdout } = await ropewalk('other', small);
     assert.equal(status, 1);
     assert.match(stdout, /^layer 1: different\n[\s\S]*≠ base +10100 +10000/m);
     graph('edited', { form: 'genai-nodes', layers: [spec, spec], edit: 0.25 });
-    const edited = ropewalk('edited', small);
+    const edited = await ropewalk('edited', small);
     assert.equal(edited.status, 1);
     const wrong =
       /≠ A: RotaryEmbedding_\d+ reads tables with 1 wrong number: at position 40 cos of pair 1 is .*, and not /;
     assert.match(edited.stdout, wrong);
   });
 
-  test('computed angles are compared at the positions that the graph serves', () => {
+  test('computed angles are compared at the positions that the graph serves', async () => {
     const json = { ...llama, rope_theta: 1e4, max_position_embeddings: 4096 };
     const model = file('computed.json', { ...json, num_hidden_layers: 1, hidden_size: 16, num_attention_heads: 2 });
     const write = (name: string, context: number, edit = 0): void => {
@@ -180,22 +180,22 @@ describe('diff', () => {
       writeFileSync(join(folder, name), writeOnnxModel({ ...one, initializers, outputs, nodes }));
     };
     write('bytes2.onnx', 4096);
-    const whole = ropewalk('bytes2.onnx', model);
+    const whole = await ropewalk('bytes2.onnx', model);
     assert.equal(whole.status, 0, whole.stderr + whole.stdout);
     assert.match(whole.stdout, /cos and sin compared at 4100 positions, at most \d\.\de-\d apart\.$/m);
     assert.doesNotMatch(whole.stdout, / end at position /);
     write('bytes1.onnx', 200);
-    const short = ropewalk('bytes1.onnx', model);
+    const short = await ropewalk('bytes1.onnx', model);
     assert.equal(short.status, 0, short.stderr + short.stdout);
     assert.match(short.stdout, /compared at 256 positions/);
     assert.match(short.stdout, /its angles end at position 255, and the model's context is 4096\./);
     write('edited.onnx', 4096, 1e-3);
-    const edited = ropewalk('edited.onnx', model);
+    const edited = await ropewalk('edited.onnx', model);
     assert.equal(edited.status, 1, edited.stderr + edited.stdout);
     assert.match(edited.stdout, / computes angles with \d+ wrong numbers: at position \d+ (cos|sin) of pair 3 is /);
   });
 
-  test('LongRoPE is that of the context that the tables hold', () => {
+  test('LongRoPE is that of the context that the tables hold', async () => {
     const scaling = { rope_type: 'longrope', short_factor: [1, 2, 3, 4], long_factor: [2, 4, 6, 8] };
     const phi = {
       ...llama,
@@ -210,10 +210,10 @@ describe('diff', () => {
     const { shortFactor, longFactor } = { shortFactor: [1, 2, 3, 4], longFactor: [2, 4, 6, 8] };
     const rule = { kind: 'longrope', shortFactor, longFactor, originalContext: 32, context: 64, factor: 2 } as const;
     graph('phi', { form: 'genai', layers: [{ ...spec, scaling: rule }] });
-    const { status, stdout } = ropewalk('phi', 'phi.json');
+    const { status, stdout } = await ropewalk('phi', 'phi.json');
     assert.equal(status, 0, stdout);
     assert.match(stdout, /note on B: read for a context of 64 tokens, as the graph's tables are\./);
-    assert.equal(ropewalk('phi', 'phi.json', '-c', '32').status, 1);
+    assert.equal((await ropewalk('phi', 'phi.json', '-c', '32')).status, 1);
   });
 
   writeFileSync(join(folder, 'empty.gguf'), '');
@@ -255,8 +255,8 @@ describe('diff', () => {
     });
   }
 
-  test('a refusal on the command line: exit 2, nothing on stdout', () => {
-    const { status, stdout, stderr } = ropewalk(plain);
+  test('a refusal on the command line: exit 2, nothing on stdout', async () => {
+    const { status, stdout, stderr } = await ropewalk(plain);
     assert.deepEqual([status, stdout], [2, '']);
     assert.match(stderr, /missing required argument 'b'/);
   });

@@ -18,35 +18,38 @@ const generate = (...args: string[]) =>
   ropewalkIn(folder, 'generate', 'Call me', '-n', '12', '--temperature', '0', ...args);
 
 describe('generate --engine', () => {
-  test('onnxruntime writes the text of our kernels', { skip }, () => {
-    const [ours, theirs] = [generate('--engine', 'kernels'), generate('--engine', 'onnxruntime', '-t', '1')];
+  test('onnxruntime writes the text of our kernels', { skip }, async () => {
+    const [ours, theirs] = [
+      await generate('--engine', 'kernels'),
+      await generate('--engine', 'onnxruntime', '-t', '1'),
+    ];
     assert.equal(theirs.status, 0, theirs.stderr);
     assert.equal(theirs.stdout, ours.stdout);
     assert.match(theirs.stderr, /\nonnxruntime: prompt \d/);
     assert.match(ours.stderr, /\ncpu: prompt \d/);
   });
 
-  test('auto runs a small model on our kernels without a word', () => {
-    const { stderr } = generate('--engine', 'auto');
+  test('auto runs a small model on our kernels without a word', async () => {
+    const { stderr } = await generate('--engine', 'auto');
     assert.doesNotMatch(stderr, /on our kernels/);
     assert.match(stderr, /\ncpu: prompt/);
   });
 
-  test('refusals', () => {
-    const refused = (message: RegExp, ...args: string[]): void => {
-      const { status, stderr } = generate(...args);
+  test('refusals', async () => {
+    const refused = async (message: RegExp, ...args: string[]): Promise<void> => {
+      const { status, stderr } = await generate(...args);
       assert.equal(status, 2, stderr);
       assert.match(stderr, message);
     };
-    refused(/generate: --engine: expected auto, kernels or onnxruntime, got "?fast/, '--engine', 'fast');
-    refused(/--backend: it is for our kernels\. Leave it out/, '--engine', 'auto', '--backend', 'cpu');
-    refused(/--cache: only ONNX Runtime has one\. Leave it out/, '--engine', 'kernels', '--cache', 'x');
-    refused(/--cache: the name is empty/, '--engine', 'onnxruntime', '--cache', '');
+    await refused(/generate: --engine: expected auto, kernels or onnxruntime, got "?fast/, '--engine', 'fast');
+    await refused(/--backend: it is for our kernels\. Leave it out/, '--engine', 'auto', '--backend', 'cpu');
+    await refused(/--cache: only ONNX Runtime has one\. Leave it out/, '--engine', 'kernels', '--cache', 'x');
+    await refused(/--cache: the name is empty/, '--engine', 'onnxruntime', '--cache', '');
     const dtype = /--cache-dtype: ONNX Runtime has f32\. Leave it out, or use --engine kernels\./;
-    refused(dtype, '--engine', 'onnxruntime', '--cache-dtype', 'f16');
+    await refused(dtype, '--engine', 'onnxruntime', '--cache-dtype', 'f16');
     const activations = /--activations: ONNX Runtime has f32\. Leave it out, or use --engine kernels\./;
-    refused(activations, '--engine', 'onnxruntime', '--activations', 'q8');
-    refused(
+    await refused(activations, '--engine', 'onnxruntime', '--activations', 'q8');
+    await refused(
       /-t: expected an integer in \[1, 16\], got "?99"?\. 16 is the most\.\n/,
       '--engine',
       'onnxruntime',
@@ -150,15 +153,15 @@ describe('--engine auto', () => {
 });
 
 describe('cache', () => {
-  test('lists what is kept, and removes it', () => {
+  test('lists what is kept, and removes it', async () => {
     const root = join(folder, 'cache');
-    const none = ropewalkIn(folder, 'cache', '--cache', root);
+    const none = await ropewalkIn(folder, 'cache', '--cache', root);
     assert.equal(none.stdout, `${root}: 0 models, 0.00 MiB\n`);
     const entry = join(root, 'onnx', '0123');
     mkdirSync(entry, { recursive: true });
     writeFileSync(join(entry, 'about.json'), '{"model":"m.gguf"}');
     writeFileSync(join(entry, 'model.onnx_data'), Buffer.alloc(2 ** 20));
-    const { stdout } = ropewalkIn(folder, 'cache', '--cache', root, '--json');
+    const { stdout } = await ropewalkIn(folder, 'cache', '--cache', root, '--json');
     const { entries, removed } = JSON.parse(stdout) as {
       entries: { model: string; folder: string }[];
       removed: boolean;
@@ -167,12 +170,12 @@ describe('cache', () => {
     const left = join(root, 'onnx', '.4567.1-0-0.ropewalk.tmp');
     mkdirSync(left);
     writeFileSync(join(left, 'model.onnx_data'), Buffer.alloc(2 ** 21));
-    const gone = ropewalkIn(folder, 'cache', '--cache', root, '--remove');
+    const gone = await ropewalkIn(folder, 'cache', '--cache', root, '--remove');
     assert.match(gone.stdout, /^1\.00 MiB, used last on \d{4}-\d\d-\d\d: m\.gguf$/m);
     assert.match(gone.stdout, /^2\.00 MiB, used last on \d{4}-\d\d-\d\d: not whole: it is being written, or was left/m);
     assert.match(gone.stdout, /: removed 1 model and 1 not whole, 3\.00 MiB\n$/);
     assert.equal(existsSync(left), false);
     assert.equal(existsSync(entry), false);
-    assert.equal(ropewalkIn(folder, 'cache', '--cache', '').status, 2);
+    assert.equal((await ropewalkIn(folder, 'cache', '--cache', '')).status, 2);
   });
 });

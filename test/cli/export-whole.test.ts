@@ -36,17 +36,17 @@ interface Written {
   readonly notes: readonly string[];
 }
 
-test('a model becomes a folder; its sizes, form and precision are said', () => {
-  const { status, stdout, stderr } = ropewalk('export', marline, '--whole', '-o', 'text');
+test('a model becomes a folder; its sizes, form and precision are said', async () => {
+  const { status, stdout, stderr } = await ropewalk('export', marline, '--whole', '-o', 'text');
   assert.deepEqual([status, stderr], [0, '']);
   assert.match(stdout, /^llama, 4 layers: ONNX opset \d+, form contrib, angles f32-table, context 256\n/);
   assert.match(stdout, /\n {2}onnx\/model\.onnx +[\d,]+ bytes\n/);
   assert.match(stdout, /\n {2}255 +\d\.\de-\d+\n\nWrote text, [\d,]+ bytes\.\n$/);
 });
 
-test('as JSON, with every option that applies', () => {
+test('as JSON, with every option that applies', async () => {
   const options = ['--form', 'primitives', '--angles', 'f64', '--context', '64', '--quantise', 'q8_0'];
-  const { status, stdout, stderr } = ropewalk('export', marline, '--whole', '-o', 'json', ...options, '--json');
+  const { status, stdout, stderr } = await ropewalk('export', marline, '--whole', '-o', 'json', ...options, '--json');
   assert.deepEqual([status, stderr], [0, '']);
   const written = JSON.parse(stdout) as Written;
   assert.deepEqual([written.folder, written.form, written.angles, written.context], ['json', 'primitives', 'f64', 64]);
@@ -65,34 +65,34 @@ test('as JSON, with every option that applies', () => {
   assert.deepEqual(found.sort(), written.files.map(({ name }) => name).sort());
 });
 
-test('activations beside blocks are in int8, or in f32 where it is asked for', () => {
-  const levelsOf = (out: string, ...options: string[]): Set<unknown> => {
-    assert.equal(ropewalk('export', marline, '--whole', '-o', out, '--quantise', 'q8_0', ...options).status, 0);
+test('activations beside blocks are in int8, or in f32 where it is asked for', async () => {
+  const levelsOf = async (out: string, ...options: string[]): Promise<Set<unknown>> => {
+    assert.equal((await ropewalk('export', marline, '--whole', '-o', out, '--quantise', 'q8_0', ...options)).status, 0);
     const { graph } = parseOnnxModel(readFileSync(join(folder, out, 'onnx/model.onnx')), out);
     const products = graph.nodes.filter(({ opType }) => opType === 'MatMulNBits');
     return new Set(products.map(({ attributes }) => attributes.get('accuracy_level')?.value));
   };
-  assert.deepEqual(levelsOf('int8'), new Set([4]));
-  assert.deepEqual(levelsOf('f32', '--activations', 'f32'), new Set([0]));
+  assert.deepEqual(await levelsOf('int8'), new Set([4]));
+  assert.deepEqual(await levelsOf('f32', '--activations', 'f32'), new Set([0]));
 });
 
-test('config.json tells transformers.js the name of the graph, and how many data files it has', () => {
+test('config.json tells transformers.js the name of the graph, and how many data files it has', async () => {
   writeFileSync(join(folder, 'tied.gguf'), tinyModel('whole', { ...SHAPE, blocks: 'q8_0' }).gguf()['model.gguf']!);
-  ropewalk('export', 'tied.gguf', '--whole', '-o', 'tied');
+  await ropewalk('export', 'tied.gguf', '--whole', '-o', 'tied');
   const config = JSON.parse(readFileSync(join(folder, 'tied/config.json'), 'utf8'));
   const keys = { dtype: 'fp32', use_external_data_format: { 'model.onnx': 1 } };
   assert.deepEqual(config['transformers.js_config'], keys);
   assert.ok(existsSync(join(folder, 'tied/onnx/model.onnx_data')));
 });
 
-test('--widen-halves: f16 weights take twice the bytes; --force replaces the folder', () => {
-  const size = (...more: string[]): number =>
-    JSON.parse(ropewalk('export', marline, '--whole', '-o', 'wide', '--json', '--force', ...more).stdout).bytes;
-  const halves = size();
-  assert.ok(size('--widen-halves') > 1.9 * halves);
+test('--widen-halves: f16 weights take twice the bytes; --force replaces the folder', async () => {
+  const size = async (...more: string[]): Promise<number> =>
+    JSON.parse((await ropewalk('export', marline, '--whole', '-o', 'wide', '--json', '--force', ...more)).stdout).bytes;
+  const halves = await size();
+  assert.ok((await size('--widen-halves')) > 1.9 * halves);
 });
 
-test('what does not apply or is wrong is refused in a line, and nothing is written', () => {
+test('what does not apply or is wrong is refused in a line, and nothing is written', async () => {
   const cases: [string[], RegExp][] = [
     [
       [marline, '--whole', '-o', 'x', '--form', 'standard', '--activations', 'f32'],
@@ -116,7 +116,7 @@ test('what does not apply or is wrong is refused in a line, and nothing is writt
   ];
   writeFileSync(join(folder, 'mine'), 'x');
   for (const [args, message] of cases) {
-    const { status, stdout, stderr } = ropewalk('export', ...args);
+    const { status, stdout, stderr } = await ropewalk('export', ...args);
     assert.deepEqual([status, stdout], [2, ''], args.join(' '));
     assert.match(stderr, /^ropewalk: export: .*\n$/);
     assert.match(stderr.trimEnd(), message);

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { type ExportOptions, exportModel } from '../../packages/cli/src/export.js';
-import { ROOT, ropewalkIn } from '../support/command.js';
+import { flagsOf, ROOT, ropewalkIn } from '../support/command.js';
 import { ortOrReason } from '../support/ort.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'export-'));
@@ -51,28 +51,22 @@ interface Written {
   readonly baseline: readonly unknown[];
 }
 
-/** What the command prints as JSON, in this process. */
+/** What the command prints as JSON. */
 async function exported(source: string | undefined, options: ExportOptions): Promise<Written> {
-  const { write } = process.stdout;
-  let text = '';
-  process.stdout.write = ((chunk: string | Uint8Array) => {
-    // The test runner writes bytes there while a file is read.
-    if (typeof chunk !== 'string') return write.call(process.stdout, chunk);
-    text += chunk;
-    return true;
-  }) as typeof write;
-  try {
-    assert.equal(await exportModel(source, { ...options, json: true }), 0);
-  } finally {
-    process.stdout.write = write;
-  }
-  return JSON.parse(text);
+  const { status, stdout, stderr } = await ropewalk(
+    'export',
+    ...(source ? [source] : []),
+    ...flagsOf(options),
+    '--json',
+  );
+  assert.equal(status, 0, stderr);
+  return JSON.parse(stdout);
 }
 
 describe('ropewalk export', () => {
   test('writes a model that serves any batch and sequence', async (t) => {
     const out = join(folder, 'rope.onnx');
-    const { status, stdout, stderr } = ropewalk(
+    const { status, stdout, stderr } = await ropewalk(
       'export',
       llama,
       '--layer',
@@ -123,10 +117,10 @@ describe('ropewalk export', () => {
     }
   });
 
-  test('counts operators and bytes beside the twelve steps', () => {
+  test('counts operators and bytes beside the twelve steps', async () => {
     const line =
       'ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=2,n_ctx=512,fs=1.424500,ef=0.746500,af=1.424500,ff=1,v=0)';
-    const { status, stdout, stderr } = ropewalk(
+    const { status, stdout, stderr } = await ropewalk(
       'export',
       '--rope',
       line,
@@ -150,7 +144,7 @@ describe('ropewalk export', () => {
     const multi =
       'ROPE(type=f32,ne_a=[128,4,2,1],n_dims=128,mode=8,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0,sections=[16,24,24,0])';
     assert.match(
-      ropewalk('export', '--rope', multi, '--count').stdout,
+      (await ropewalk('export', '--rope', multi, '--count')).stdout,
       /twelve steps do not compute this RoPE: .*no axes/,
     );
   });
@@ -331,7 +325,7 @@ describe('ropewalk export', () => {
     ];
     for (const [source, options, message] of refused)
       await assert.rejects(exportModel(source, options), { name: 'RopewalkError', message });
-    const { status, stderr } = ropewalk('export', llama, '--heads', 'many');
+    const { status, stderr } = await ropewalk('export', llama, '--heads', 'many');
     assert.deepEqual(
       [status, stderr],
       [2, 'ropewalk: export: --heads: expected an integer in [1, 65536], got "many"\n'],
@@ -342,28 +336,28 @@ describe('ropewalk export', () => {
 describe('export --for', () => {
   const forDevice = (device: string, ...args: string[]) => ropewalk('export', llama, '--for', device, ...args);
 
-  test('the form is what the device takes, and the answer says why', () => {
-    const { status, stdout, stderr } = forDevice('ort-cann', '--dtype', 'f16', '-o', 'cann.onnx');
+  test('the form is what the device takes, and the answer says why', async () => {
+    const { status, stdout, stderr } = await forDevice('ort-cann', '--dtype', 'f16', '-o', 'cann.onnx');
     assert.equal(status, 0, stderr);
     assert.match(stdout, /for ort-cann: ONNX opset 18, form primitives, angles f32-table$/m);
     assert.match(stdout, /There is no RotaryEmbedding: onnxruntime\/onnxruntime-qnn@cee6c0d9 .*cann_graph\.cc/);
     assert.ok(existsSync(join(folder, 'cann.onnx')));
-    const webgpu = JSON.parse(forDevice('ort-webgpu', '--json').stdout);
+    const webgpu = JSON.parse((await forDevice('ort-webgpu', '--json')).stdout);
     assert.deepEqual(
       [webgpu.form, webgpu.opset, webgpu.angles, webgpu.for.device],
       ['standard', 23, 'f32-table', 'ort-webgpu'],
     );
     // Core ML refuses a Cast of an input: f16 data have tables in f16.
-    assert.equal(JSON.parse(forDevice('ort-coreml', '--dtype', 'f16', '--json').stdout).angles, 'f16-table');
+    assert.equal(JSON.parse((await forDevice('ort-coreml', '--dtype', 'f16', '--json')).stdout).angles, 'f16-table');
   });
 
-  test('what is given is kept where the device takes it', () => {
+  test('what is given is kept where the device takes it', async () => {
     const given = JSON.parse(
-      forDevice('ort-webnn', '--form', 'primitives', '--opset', '20', '--layout', 'bnsh', '--json').stdout,
+      (await forDevice('ort-webnn', '--form', 'primitives', '--opset', '20', '--layout', 'bnsh', '--json')).stdout,
     );
     assert.deepEqual([given.form, given.opset, given.inputs[0].shape[2]], ['primitives', 20, 'seq']);
     // RMSNormalization is not among WebNN's operators, so the standard form is none.
-    assert.equal(JSON.parse(forDevice('ort-webnn', '--norm-eps', '1e-6', '--json').stdout).form, 'primitives');
+    assert.equal(JSON.parse((await forDevice('ort-webnn', '--norm-eps', '1e-6', '--json')).stdout).form, 'primitives');
   });
 
   const refusals: readonly [string[], RegExp][] = [
@@ -382,15 +376,15 @@ describe('export --for', () => {
     ],
   ];
   for (const [[device, ...args], message] of refusals)
-    test(`refused: --for ${[device, ...args].join(' ')}`, () => {
-      const { status, stderr } = forDevice(device!, ...args, '-o', 'refused.onnx');
+    test(`refused: --for ${[device, ...args].join(' ')}`, async () => {
+      const { status, stderr } = await forDevice(device!, ...args, '-o', 'refused.onnx');
       assert.equal(status, 2);
       assert.match(stderr, message);
       assert.ok(!existsSync(join(folder, 'refused.onnx')));
     });
 
-  test('it is about RoPE', () => {
-    const { status, stderr } = ropewalk('export', '--op', 'add', '--shape', '2,2', '--for', 'ort-cann');
+  test('it is about RoPE', async () => {
+    const { status, stderr } = await ropewalk('export', '--op', 'add', '--shape', '2,2', '--for', 'ort-cann');
     assert.equal(status, 2);
     assert.match(stderr, /--for: it does not apply to --op add/);
   });

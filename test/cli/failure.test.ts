@@ -75,8 +75,8 @@ describe('the message', () => {
     );
   });
 
-  test('with --json the error is on stdout too, as an object', () => {
-    const { status, stdout, stderr } = ropewalkIn(folder, 'inspect', 'none.json', '--json');
+  test('with --json the error is on stdout too, as an object', async () => {
+    const { status, stdout, stderr } = await ropewalkIn(folder, 'inspect', 'none.json', '--json');
     assert.equal(status, 2);
     assert.equal(stderr, 'ropewalk: inspect: none.json: there is no such file or folder\n');
     assert.deepEqual(JSON.parse(stdout), { error: { code: 'FORMAT', message: stderr.trimEnd() } });
@@ -106,21 +106,31 @@ describe('where nothing can be written', () => {
     }
   });
 
-  test('vectors and convert onto a full disk: one line, code 2, nothing left', (t) => {
+  test('vectors and convert onto a full disk: one line, code 2, nothing left', async (t) => {
     const disk = join(folder, 'disk');
     mkdirSync(disk);
     const mounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', disk], { encoding: 'utf8' });
     if (mounted.status !== 0)
       return t.skip(`no tmpfs can be mounted: ${mounted.stderr?.trim() || mounted.error?.message}`);
     try {
-      const vectors = ropewalkIn(disk, 'vectors', 'golden', '--dialect', 'ggml');
+      const vectors = await ropewalkIn(disk, 'vectors', 'golden', '--dialect', 'ggml');
       assert.deepEqual([vectors.status, vectors.stdout], [2, '']);
       assert.match(
         vectors.stderr,
         /^ropewalk: vectors: golden: expected to be able to write, got a full disk\. Nothing was left there\.\n$/,
       );
       assert.deepEqual(readdirSync(disk), []);
-      const convert = ropewalkIn(disk, 'convert', config, '--to', 'onnx', '--positions', '4096', '--out', 'tables');
+      const convert = await ropewalkIn(
+        disk,
+        'convert',
+        config,
+        '--to',
+        'onnx',
+        '--positions',
+        '4096',
+        '--out',
+        'tables',
+      );
       assert.deepEqual([convert.status, convert.stdout], [2, '']);
       assert.match(
         convert.stderr,

@@ -19,13 +19,13 @@ describe('families', () => {
   });
 
   for (const path of ['gemma3', gguf('gemma3')])
-    test(`inspect of ${path === 'gemma3' ? 'a folder' : 'a GGUF'}: base, scaling and window of each layer`, () => {
-      const { status, stdout, stderr } = ropewalk('inspect', path);
+    test(`inspect of ${path === 'gemma3' ? 'a folder' : 'a GGUF'}: base, scaling and window of each layer`, async () => {
+      const { status, stdout, stderr } = await ropewalk('inspect', path);
       assert.equal(status, 0, stderr);
       assert.match(stdout, /^layers 0-4 \(sliding_attention, window 24\)\n {2}base {12}10000\n/m);
       assert.match(stdout, /^layer 5 \(full_attention\)\n {2}base {12}1000000\n/m);
       assert.match(stdout, /^ {2}scaling {9}linear factor=8$/m);
-      const { layers } = JSON.parse(ropewalk('inspect', path, '--json').stdout);
+      const { layers } = JSON.parse((await ropewalk('inspect', path, '--json')).stdout);
       const executed = JSON.parse(readFileSync(join(FAMILIES, 'gemma3.rope.json'), 'utf8'));
       for (const [n, { rope, attention }] of executed.layers.entries()) {
         assert.deepEqual([layers[n].rope.base, layers[n].invFreq[0]], [rope.freqBase, rope.freqScale]);
@@ -33,19 +33,19 @@ describe('families', () => {
       }
     });
 
-  test('diff of a GGUF and its folder: the same RoPE, and another window where llama.cpp has none', () => {
-    const olmo = ropewalk('diff', gguf('olmo3'), 'olmo3');
+  test('diff of a GGUF and its folder: the same RoPE, and another window where llama.cpp has none', async () => {
+    const olmo = await ropewalk('diff', gguf('olmo3'), 'olmo3');
     assert.equal(olmo.status, 0, olmo.stdout);
     assert.match(olmo.stdout, /^layers 0-2 \(sliding_attention\): same$/m);
     assert.match(olmo.stdout, /^layer 3 \(full_attention\): same$/m);
     assert.doesNotMatch(olmo.stdout, /tokens in/);
-    const phi = ropewalk('diff', gguf('phi3'), 'phi3', '--context', '256');
+    const phi = await ropewalk('diff', gguf('phi3'), 'phi3', '--context', '256');
     assert.equal(phi.status, 0, phi.stdout);
     assert.match(phi.stdout, /note: Layers 0-2 see all tokens in A and the last 1000 tokens in B\. This is not part/);
   });
 
-  test('convert of a folder gives the keys that the GGUF has', () => {
-    const { status, stdout, stderr } = ropewalk('convert', 'olmo3', '--to', 'gguf', '--layer', '3', '--json');
+  test('convert of a folder gives the keys that the GGUF has', async () => {
+    const { status, stdout, stderr } = await ropewalk('convert', 'olmo3', '--to', 'gguf', '--layer', '3', '--json');
     assert.equal(status, 0, stderr);
     assert.deepEqual(JSON.parse(stdout).arguments, {
       'general.architecture': 'olmo2',

@@ -23,8 +23,8 @@ function variant(name: string, file: string, fields: object): string {
 }
 
 describe('generate', () => {
-  test('with a prompt only: the bundled model continues it, text to stdout, the rest to stderr', () => {
-    const { status, stdout, stderr } = generate('Call me', '--max-tokens', '24');
+  test('with a prompt only: the bundled model continues it, text to stdout, the rest to stderr', async () => {
+    const { status, stdout, stderr } = await generate('Call me', '--max-tokens', '24');
     assert.equal(status, 0, stderr);
     assert.match(stdout, /^Call me.{20,}\n$/s);
     assert.match(stderr, /marline: llama, 4 layers; weights 3\.3\d MiB, KV cache of 256 tokens 0\.50 MiB, in all \d/);
@@ -34,23 +34,23 @@ describe('generate', () => {
     );
   });
 
-  test('-1 as in llama.cpp: tokens until the context is full, and any seed', () => {
-    const { status, stderr } = generate('Call me', '-n', '-1', '-c', '16', '-s', '-1');
+  test('-1 as in llama.cpp: tokens until the context is full, and any seed', async () => {
+    const { status, stderr } = await generate('Call me', '-n', '-1', '-c', '16', '-s', '-1');
     assert.equal(status, 0, stderr);
     assert.match(stderr, /(the context is full|the model ended its text).*; seed \d+/);
   });
 
-  test('the same seed gives the same text, another seed another', () => {
-    const text = (seed: string): string =>
-      generate('The sea', '--max-tokens', '20', '--temperature', '1', '--seed', seed).stdout;
-    const first = text('7');
-    assert.equal(text('7'), first);
-    assert.notEqual(text('8'), first);
+  test('the same seed gives the same text, another seed another', async () => {
+    const text = async (seed: string): Promise<string> =>
+      (await generate('The sea', '--max-tokens', '20', '--temperature', '1', '--seed', seed)).stdout;
+    const first = await text('7');
+    assert.equal(await text('7'), first);
+    assert.notEqual(await text('8'), first);
   });
 
-  test('JSON: one object with text, tokens and why it ended; a stop text ends it and is not in the text', () => {
+  test('JSON: one object with text, tokens and why it ended; a stop text ends it and is not in the text', async () => {
     const sampled = ['Call me', '--seed', '5', '--max-tokens', '24', '--json'];
-    const whole = JSON.parse(generate(...sampled).stdout) as {
+    const whole = JSON.parse((await generate(...sampled)).stdout) as {
       text: string;
       tokens: number[];
       reason: string;
@@ -58,13 +58,13 @@ describe('generate', () => {
     assert.equal(whole.reason, 'length');
     assert.equal(whole.tokens.length, 24);
     const stop = whole.text.slice(6, 10);
-    const cut = JSON.parse(generate(...sampled, '--stop', stop).stdout) as { text: string; reason: string };
+    const cut = JSON.parse((await generate(...sampled, '--stop', stop)).stdout) as { text: string; reason: string };
     assert.equal(cut.reason, 'stop');
     assert.equal(cut.text, whole.text.slice(0, whole.text.indexOf(stop)));
   });
 
-  test('the GGUF in 8 bits, with a cache in f16, on another backend', () => {
-    const { status, stdout, stderr } = generate(
+  test('the GGUF in 8 bits, with a cache in f16, on another backend', async () => {
+    const { status, stdout, stderr } = await generate(
       'It is a truth',
       ...[
         '--model',
@@ -82,21 +82,21 @@ describe('generate', () => {
     assert.match(stderr, /reference: prompt/);
   });
 
-  test('a full context ends it and says so; --on-full shift continues', () => {
-    const stopped = generate('Call me', '--context', '16', '--max-tokens', '40');
+  test('a full context ends it and says so; --on-full shift continues', async () => {
+    const stopped = await generate('Call me', '--context', '16', '--max-tokens', '40');
     assert.match(stopped.stderr, /the context is full \(--on-full shift goes on\)/);
-    const shifted = generate('Call me', '--context', '16', '--max-tokens', '40', '--on-full', 'shift');
+    const shifted = await generate('Call me', '--context', '16', '--max-tokens', '40', '--on-full', 'shift');
     assert.match(shifted.stderr, /then 40 tokens/);
   });
 
-  test('without a model: says what it runs, and samples with the settings of that model; --temp 0 overrides them', () => {
-    const sampled = generate('Call me', '--max-tokens', '8', '-s', '3');
+  test('without a model: says what it runs, and samples with the settings of that model; --temp 0 overrides them', async () => {
+    const sampled = await generate('Call me', '--max-tokens', '8', '-s', '3');
     assert.match(sampled.stderr, /^No --model: this runs the small one that comes with ropewalk\.\n.*marline: llama/);
-    const same = generate('Call me', '-n', '8', '-s', '3', '--temp', '0.8', '--top-p', '0.95', '-m', box);
+    const same = await generate('Call me', '-n', '8', '-s', '3', '--temp', '0.8', '--top-p', '0.95', '-m', box);
     assert.equal(same.stdout, sampled.stdout);
     assert.doesNotMatch(same.stderr, /No --model/);
-    const greedy = generate('Call me', '-n', '8', '--temp', '0');
-    const llama = generate('Call me', '--n-predict', '8', '--ctx-size', '64', '-m', join(box, 'config.json'));
+    const greedy = await generate('Call me', '-n', '8', '--temp', '0');
+    const llama = await generate('Call me', '--n-predict', '8', '--ctx-size', '64', '-m', join(box, 'config.json'));
     assert.equal(llama.stdout, greedy.stdout);
     assert.match(llama.stderr, /KV cache of 64 tokens/);
     assert.doesNotMatch(llama.stderr, /seed/);
@@ -107,13 +107,13 @@ describe('generate', () => {
     return spawnSync(process.execPath, argv, { cwd: folder, encoding: 'utf8', input });
   };
 
-  test('the prompt as an argument, by -p, from a file, from stdin by - and by a pipe alone: the same', () => {
+  test('the prompt as an argument, by -p, from a file, from stdin by - and by a pipe alone: the same', async () => {
     writeFileSync(join(folder, 'prompt.txt'), 'Call me\n');
     const greedy = ['--temp', '0', '-n', '4'];
-    const { stdout } = generate('Call me', ...greedy);
+    const { stdout } = await generate('Call me', ...greedy);
     assert.match(stdout, /^Call me.+\n$/);
-    assert.equal(generate('-p', 'Call me', ...greedy).stdout, stdout);
-    assert.equal(generate('-f', 'prompt.txt', ...greedy).stdout, stdout);
+    assert.equal((await generate('-p', 'Call me', ...greedy)).stdout, stdout);
+    assert.equal((await generate('-f', 'prompt.txt', ...greedy)).stdout, stdout);
     assert.equal(piped('Call me\n', 'generate', '-', ...greedy).stdout, stdout);
     assert.equal(piped('Call me\r\n', 'generate', '-p', '-', ...greedy).stdout, stdout);
     assert.equal(piped('Call me\r\n', 'generate', ...greedy).stdout, stdout);
@@ -202,21 +202,21 @@ describe('generate', () => {
     ],
   ];
   for (const [name, args, message] of refusals) {
-    test(`refused: ${name}`, () => {
-      const { status, stdout, stderr } = generate(...args);
+    test(`refused: ${name}`, async () => {
+      const { status, stdout, stderr } = await generate(...args);
       assert.deepEqual([status, stdout], [2, ''], stderr);
       assert.match(stderr, message);
     });
   }
 
-  test('a truncated model and a forged one are refused before anything is loaded', () => {
+  test('a truncated model and a forged one are refused before anything is loaded', async () => {
     const bytes = readFileSync(join(box, 'model-q8_0.gguf'));
     writeFileSync(join(folder, 'cut.gguf'), bytes.subarray(0, bytes.length / 2));
-    const cut = generate('x', '-m', 'cut.gguf');
+    const cut = await generate('x', '-m', 'cut.gguf');
     assert.equal(cut.status, 2, cut.stderr);
     assert.match(cut.stderr, /^ropewalk: generate: cut\.gguf: /m);
     writeFileSync(join(folder, 'empty.gguf'), '');
-    assert.equal(generate('x', '-m', 'empty.gguf').status, 2);
+    assert.equal((await generate('x', '-m', 'empty.gguf')).status, 2);
   });
 
   test('Ctrl-C ends it cleanly, with 130', async () => {
@@ -235,30 +235,31 @@ describe('generate', () => {
 });
 
 describe('perplexity', () => {
-  test('scores a text, the same on two backends to 1e-4', () => {
+  test('scores a text, the same on two backends to 1e-4', async () => {
     writeFileSync(join(folder, 'text.txt'), readFileSync(join(ROOT, 'training/held-back.txt'), 'utf8').slice(0, 400));
-    const score = (...args: string[]): { perplexity: number; bitsPerByte: number; bytes: number } => {
-      const { status, stdout, stderr } = ropewalkIn(folder, 'perplexity', 'text.txt', '--json', ...args);
+    const score = async (...args: string[]): Promise<{ perplexity: number; bitsPerByte: number; bytes: number }> => {
+      const { status, stdout, stderr } = await ropewalkIn(folder, 'perplexity', 'text.txt', '--json', ...args);
       assert.equal(status, 0, stderr);
       return JSON.parse(stdout) as { perplexity: number; bitsPerByte: number; bytes: number };
     };
-    const [cpu, reference] = [score(), score('--backend', 'reference')];
+    const [cpu, reference] = [await score(), await score('--backend', 'reference')];
     assert.ok(Math.abs(cpu.perplexity / reference.perplexity - 1) < 1e-4, `${cpu.perplexity} ${reference.perplexity}`);
     assert.ok(cpu.bitsPerByte > 0.5 && cpu.bitsPerByte < 3, String(cpu.bitsPerByte));
     assert.match(
-      ropewalkIn(folder, 'perplexity', 'text.txt').stdout,
+      (await ropewalkIn(folder, 'perplexity', 'text.txt')).stdout,
       /^perplexity [\d.]+ a token, [\d.]+ bits a byte \(\d+ tokens, \d+ bytes, cpu\)\n$/,
     );
     const long = variant('long', 'config.json', { max_position_embeddings: 2048 });
-    const said = (...args: string[]) => ropewalkIn(folder, 'perplexity', 'text.txt', '-m', long, ...args).stderr;
-    assert.match(said(), /KV cache of 512 tokens/);
-    assert.match(said('-c', '600'), /KV cache of 600 tokens/);
+    const said = async (...args: string[]) =>
+      (await ropewalkIn(folder, 'perplexity', 'text.txt', '-m', long, ...args)).stderr;
+    assert.match(await said(), /KV cache of 512 tokens/);
+    assert.match(await said('-c', '600'), /KV cache of 600 tokens/);
   });
 
-  test('a text from stdin, by - or by a pipe alone, is the same as from its file; no text at all is refused', () => {
+  test('a text from stdin, by - or by a pipe alone, is the same as from its file; no text at all is refused', async () => {
     const text = 'It was a dark and stormy night; the whale was abroad.';
     writeFileSync(join(folder, 'short.txt'), text);
-    const { stdout } = ropewalkIn(folder, 'perplexity', '-f', 'short.txt');
+    const { stdout } = await ropewalkIn(folder, 'perplexity', '-f', 'short.txt');
     assert.match(stdout, /^perplexity /);
     for (const args of [['-'], []]) {
       const argv = [commandPath(), 'perplexity', ...args];
@@ -284,12 +285,12 @@ describe('perplexity', () => {
     assert.match(none.stderr, /^ropewalk: perplexity: text: no text is given\. Name a file/);
   });
 
-  test('refused: a missing file, and one that is not text', () => {
+  test('refused: a missing file, and one that is not text', async () => {
     assert.match(
-      ropewalkIn(folder, 'perplexity', 'none.txt').stderr,
+      (await ropewalkIn(folder, 'perplexity', 'none.txt')).stderr,
       /^ropewalk: perplexity: none\.txt: there is no such file or folder/,
     );
     writeFileSync(join(folder, 'bytes.txt'), Uint8Array.of(0xff, 0xfe, 0x80));
-    assert.equal(ropewalkIn(folder, 'perplexity', 'bytes.txt').status, 2);
+    assert.equal((await ropewalkIn(folder, 'perplexity', 'bytes.txt')).status, 2);
   });
 });

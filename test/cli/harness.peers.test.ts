@@ -14,7 +14,7 @@ import { noOnnxruntime } from '../support/onnxruntime.js';
 const folder = mkdtempSync(join(tmpdir(), 'harness-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
 const ropewalk = (...args: string[]) => ropewalkIn(folder, ...args);
-before(() => assert.equal(ropewalk('vectors', 'golden').status, 0));
+before(async () => assert.equal((await ropewalk('vectors', 'golden')).status, 0));
 
 /** Why a program cannot be run here, or false. */
 const missing = (what: string, command: string, ...args: string[]): string | false =>
@@ -31,8 +31,8 @@ function run(command: string, ...args: string[]): void {
 }
 
 /** Verifies a program, and returns its lines. */
-function verified(program: string, ...args: string[]): string {
-  const { status, stdout, stderr } = ropewalk('verify', 'golden', '--program', program, ...args);
+async function verified(program: string, ...args: string[]): Promise<string> {
+  const { status, stdout, stderr } = await ropewalk('verify', 'golden', '--program', program, ...args);
   assert.equal(status, 0, stdout + stderr);
   return stdout;
 }
@@ -54,24 +54,24 @@ const ggmlOf = (name: string): string =>
   join(GGML, readdirSync(GGML).find((file) => file.startsWith(name) && file.endsWith('.so'))!);
 
 describe('a fresh harness passes every rope case', () => {
-  test('c', { skip: cc }, () => {
-    ropewalk('harness', 'c', '-o', 'rope.c');
+  test('c', { skip: cc }, async () => {
+    await ropewalk('harness', 'c', '-o', 'rope.c');
     run('cc', ...C_FLAGS, 'rope.c', '-o', 'rope', '-lm');
-    assertRopes(verified('./rope'));
+    assertRopes(await verified('./rope'));
   });
 
-  test('js', () => {
-    ropewalk('harness', 'js', '-o', 'rope.mjs');
-    assertRopes(verified(`"${process.execPath}" rope.mjs`));
+  test('js', async () => {
+    await ropewalk('harness', 'js', '-o', 'rope.mjs');
+    assertRopes(await verified(`"${process.execPath}" rope.mjs`));
   });
 
   for (const [language, module] of [
     ['numpy', 'numpy'],
     ['torch', 'torch'],
   ] as const)
-    test(language, { skip: without(module) }, () => {
-      ropewalk('harness', language, '-o', `rope_${language}.py`);
-      assertRopes(verified(`${PYTHON} rope_${language}.py`));
+    test(language, { skip: without(module) }, async () => {
+      await ropewalk('harness', language, '-o', `rope_${language}.py`);
+      assertRopes(await verified(`${PYTHON} rope_${language}.py`));
     });
 });
 
@@ -81,62 +81,62 @@ describe('with a device that is not here', () => {
 
   test('ggml: the library of npm, on its CPU', {
     skip: cxx || (existsSync(GGML) ? false : 'no ggml here: npm run peers'),
-  }, () => {
-    ropewalk('harness', 'ggml', '-o', 'rope_ggml.cpp');
+  }, async () => {
+    await ropewalk('harness', 'ggml', '-o', 'rope_ggml.cpp');
     const libraries = [ggmlOf('libggml.'), ggmlOf('libggml-base.'), `-Wl,-rpath,${GGML}`];
     run('c++', ...CXX_FLAGS, '-I', join(STUBS, 'ggml'), 'rope_ggml.cpp', '-o', 'rope_ggml', ...libraries);
     process.env.GGML_BACKEND_PATH = ggmlOf('libggml-cpu-x64.'); // it would look for backends beside the program
     assertRopes(
-      verified('./rope_ggml CPU', '--table', 'f32-recurrence'),
+      await verified('./rope_ggml CPU', '--table', 'f32-recurrence'),
       'ggml_rope_ext takes f32 and f16',
       'no cache in this harness',
       'no ggml_rope_set_offset in this harness',
       'ggml has no interleaved-to-half',
       'ggml gives the last pairs to another axis',
     );
-    const none = ropewalk('verify', 'golden', '--program', './rope_ggml CUDA9', '--case', 'gpt-j');
+    const none = await ropewalk('verify', 'golden', '--program', './rope_ggml CUDA9', '--case', 'gpt-j');
     assert.match(none.stdout, /skipped +ggml has no such device here/);
   });
 
-  test('cuda: its kernel on the CPU, thread after thread', { skip: cxx }, () => {
-    const text = ropewalk('harness', 'cuda').stdout;
+  test('cuda: its kernel on the CPU, thread after thread', { skip: cxx }, async () => {
+    const text = (await ropewalk('harness', 'cuda')).stdout;
     assert.match(text, /^\/\/ Not run on a GPU by us: /);
     const launch = /(ropeKernel<T>)<<<(.*), (.*)>>>\(/;
     assert.match(text, launch);
     writeFileSync(join(folder, 'cuda.cpp'), text.replace(launch, 'onHost($2, $3, $1, '));
     run('c++', ...CXX_FLAGS, '-I', join(STUBS, 'cuda'), 'cuda.cpp', '-o', 'cuda');
-    assertRopes(verified('./cuda'), 'no norm in this harness');
+    assertRopes(await verified('./cuda'), 'no norm in this harness');
   });
 
-  test('aclnn: both calls, by stubs of CANN', { skip: cxx }, () => {
-    const written = ropewalk('harness', 'aclnn', '-o', 'rope_aclnn.cpp');
+  test('aclnn: both calls, by stubs of CANN', { skip: cxx }, async () => {
+    const written = await ropewalk('harness', 'aclnn', '-o', 'rope_aclnn.cpp');
     assert.match(written.stdout, /--program "\.\/rope_aclnn 0" --arithmetic native$/m);
     assert.match(readFileSync(join(folder, 'rope_aclnn.cpp'), 'utf8'), /^\/\/ Not compiled by us with CANN: /);
     run('c++', ...CXX_FLAGS, '-I', join(STUBS, 'aclnn'), 'rope_aclnn.cpp', '-o', 'rope_aclnn');
     for (const argument of ['0', 'v2:0'])
       assertRopes(
-        verified(`./rope_aclnn ${argument}`, '--arithmetic', 'native'),
+        await verified(`./rope_aclnn ${argument}`, '--arithmetic', 'native'),
         noCache,
         'aclnn takes f32, f16 and bf16',
         'mode 3 (half-interleave) is not in this harness',
       );
   });
 
-  test('triton: its kernel on the CPU, by a stub of Triton', { skip: without('torch') }, () => {
-    const written = ropewalk('harness', 'triton', '-o', 'rope_triton.py');
+  test('triton: its kernel on the CPU, by a stub of Triton', { skip: without('torch') }, async () => {
+    const written = await ropewalk('harness', 'triton', '-o', 'rope_triton.py');
     assert.match(written.stdout, /--program "python3 rope_triton\.py cuda:0"$/m);
     assert.match(readFileSync(join(folder, 'rope_triton.py'), 'utf8'), /^# Not run on a GPU by us: /);
     process.env.PYTHONPATH = join(STUBS, 'triton');
-    assertRopes(verified(`${PYTHON} rope_triton.py cpu`), noCache);
+    assertRopes(await verified(`${PYTHON} rope_triton.py cpu`), noCache);
   });
 
   test('onnxruntime: the ONNX Runtime of npm behind the calls of Python', {
     skip: without('numpy') || noOnnxruntime,
-  }, () => {
-    ropewalk('harness', 'onnxruntime', '-o', 'rope_onnxruntime.py');
+  }, async () => {
+    await ropewalk('harness', 'onnxruntime', '-o', 'rope_onnxruntime.py');
     process.env.PYTHONPATH = join(STUBS, 'onnxruntime');
     process.env.NODE = process.execPath;
-    assertRopes(verified(`${PYTHON} rope_onnxruntime.py`), noCache, wrong, 'RotaryEmbedding takes no f64');
+    assertRopes(await verified(`${PYTHON} rope_onnxruntime.py`), noCache, wrong, 'RotaryEmbedding takes no f64');
   });
 });
 
@@ -144,74 +144,74 @@ describe('a kernel is pasted', () => {
   const page = readFileSync(join(ROOT, 'docs/verify.md'), 'utf8');
   const pasted = /```c\n([\s\S]*?)```/.exec(page)![1]!;
   /** The C harness with another rope(). */
-  const paste = (kernel: string): void => {
-    const text = ropewalk('harness', 'c').stdout;
+  const paste = async (kernel: string): Promise<void> => {
+    const text = (await ropewalk('harness', 'c')).stdout;
     const [start, end] = [text.indexOf('/* PASTE'), text.indexOf('\n}\n', text.indexOf('/* PASTE')) + 3];
     writeFileSync(join(folder, 'mine.c'), text.slice(0, start) + kernel + text.slice(end));
     run('cc', ...C_FLAGS, 'mine.c', '-o', 'mine', '-lm');
   };
 
-  test("the page's own, with angles in f32: it passes what it does, and skips the rest", { skip: cc }, () => {
-    paste(pasted);
-    const lines = verified('./mine', '--op', 'rope');
+  test("the page's own, with angles in f32: it passes what it does, and skips the rest", { skip: cc }, async () => {
+    await paste(pasted);
+    const lines = await verified('./mine', '--op', 'rope');
     assert.match(lines, /^ {2}llama-2-half: +OK .*angles f32$/m);
     assert.match(lines, /^ {2}gpt-j: +OK .*angles f32$/m);
     assert.match(lines, /^ {2}backward: +skipped +plain RoPE in f32 only$/m);
-    const strict = ropewalk('verify', 'golden', '--program', './mine', '--case', 'phi-2', '--table', 'float64');
+    const strict = await ropewalk('verify', 'golden', '--program', './mine', '--case', 'phi-2', '--table', 'float64');
     assert.equal(strict.status, 1);
     assert.match(strict.stdout, /allowed: angles in float64 \(they keep those of f32\)/);
-    const nothing = ropewalk('verify', 'golden', '--program', './mine', '--case', 'add-f16');
+    const nothing = await ropewalk('verify', 'golden', '--program', './mine', '--case', 'add-f16');
     assert.equal(nothing.status, 1, 'nothing compared is no success');
     assert.match(nothing.stdout, /nothing was compared: 1 skipped/);
   });
 
-  test('a wrong one: the steps that `next:` gives lead to its name', { skip: cc }, () => {
-    paste(pasted.replace('2 * j', 'j').replace(': 1)', ': r->rotaryDim / 2)'));
-    const failed = ropewalk('verify', 'golden', '--program', './mine', '--case', 'gpt-j');
+  test('a wrong one: the steps that `next:` gives lead to its name', { skip: cc }, async () => {
+    await paste(pasted.replace('2 * j', 'j').replace(': 1)', ': r->rotaryDim / 2)'));
+    const failed = await ropewalk('verify', 'golden', '--program', './mine', '--case', 'gpt-j');
     assert.equal(failed.status, 1);
     const next = (text: string): string[] => /^ *next: ropewalk (.*)$/m.exec(text)![1]!.split(' ');
-    const kept = ropewalk(...next(failed.stdout));
-    const diagnosed = ropewalk(...next(kept.stdout));
+    const kept = await ropewalk(...next(failed.stdout));
+    const diagnosed = await ropewalk(...next(kept.stdout));
     assert.match(diagnosed.stdout, /^KNOWN BUG: pairs-half-for-interleaved$/m);
   });
 });
 
 describe('the command', () => {
-  test('lists every language with its commands', () => {
-    const { status, stdout } = ropewalk('harness');
+  test('lists every language with its commands', async () => {
+    const { status, stdout } = await ropewalk('harness');
     assert.equal(status, 0);
-    const { languages } = JSON.parse(ropewalk('harness', '--json').stdout);
+    const { languages } = JSON.parse((await ropewalk('harness', '--json')).stdout);
     for (const { language, run: command } of languages) {
       assert.ok(stdout.includes(`  ${language} `) && stdout.includes(command), language);
-      const { stdout: text } = ropewalk('harness', language);
+      const { stdout: text } = await ropewalk('harness', language);
       assert.ok(text.includes(command), `${language}: how it is run`);
       assert.doesNotMatch(text, /include "?(rope|protocol)\./, 'what it includes is in it');
     }
-    const help = ropewalk('harness', '--help').stdout;
+    const help = (await ropewalk('harness', '--help')).stdout;
     for (const { language } of languages) assert.match(help, new RegExp(`\\b${language}\\b`));
   });
 
-  test('writes a file, and replaces one only with --force', () => {
-    const first = ropewalk('harness', 'numpy', '-o', 'k.py');
+  test('writes a file, and replaces one only with --force', async () => {
+    const first = await ropewalk('harness', 'numpy', '-o', 'k.py');
     assert.equal(first.stdout, 'k.py\n  ropewalk vectors golden\n  ropewalk verify golden --program "python3 k.py"\n');
     assert.equal(
       readFileSync(join(folder, 'k.py'), 'utf8'),
-      ropewalk('harness', 'numpy').stdout.replaceAll('rope_numpy.py', 'k.py'),
+      (await ropewalk('harness', 'numpy')).stdout.replaceAll('rope_numpy.py', 'k.py'),
     );
-    const again = ropewalk('harness', 'numpy', '-o', 'k.py');
+    const again = await ropewalk('harness', 'numpy', '-o', 'k.py');
     assert.deepEqual([again.status, /^ropewalk: harness: .*k\.py.*exist/.test(again.stderr)], [2, true], again.stderr);
-    assert.equal(ropewalk('harness', 'c', '-o', 'k.py', '--force').status, 0);
+    assert.equal((await ropewalk('harness', 'c', '-o', 'k.py', '--force')).status, 0);
   });
 
-  test('refuses a language that it does not have, and a name that would hide a module', () => {
-    const { status, stderr } = ropewalk('harness', 'fortran');
+  test('refuses a language that it does not have, and a name that would hide a module', async () => {
+    const { status, stderr } = await ropewalk('harness', 'fortran');
     assert.equal(status, 2);
     assert.match(stderr, /^ropewalk: harness: language: expected c, .* or js, got "fortran"\n$/);
-    const hidden = ropewalk('harness', 'torch', '-o', 'torch.py');
+    const hidden = await ropewalk('harness', 'torch', '-o', 'torch.py');
     assert.deepEqual(
       [hidden.status, hidden.stderr],
       [2, 'ropewalk: harness: -o: torch.py would hide the module that it imports. Call it rope_torch.py.\n'],
     );
-    assert.match(ropewalk('harness', '-o', 'x.c').stderr, /-o: it needs a language: c, /);
+    assert.match((await ropewalk('harness', '-o', 'x.c')).stderr, /-o: it needs a language: c, /);
   });
 });

@@ -42,8 +42,8 @@ const empty = (() => {
 })();
 
 describe('import', () => {
-  test('what is found is described, exit 0', () => {
-    const { status, stdout, stderr } = ropewalk(cached);
+  test('what is found is described, exit 0', async () => {
+    const { status, stdout, stderr } = await ropewalk(cached);
     assert.equal(status, 0, stderr);
     assert.match(stdout, /^cached\.onnx: 1 RoPE \(23 nodes, opset 23, from "ropewalk-test"\)$/m);
     for (const line of [
@@ -57,7 +57,7 @@ describe('import', () => {
       assert.match(stdout, line);
   });
 
-  test("a folder's graph: its layers, those without RoPE, and what lies in files beside it", () => {
+  test("a folder's graph: its layers, those without RoPE, and what lies in files beside it", async () => {
     const spec = { headDim: 8, pairing: 'half', base: 10000 } as const;
     mkdirSync(at('whole/onnx'), { recursive: true });
     file('whole/onnx/model.onnx', wholeGraph({ form: 'genai-nodes', layers: [spec, undefined, spec], external: true }));
@@ -67,7 +67,7 @@ describe('import', () => {
       'whole/onnx/model.onnx.data',
       Buffer.concat([table('cos'), table('sin')].map(({ buffer }) => Buffer.from(buffer))),
     );
-    const { status, stdout, stderr } = ropewalk('whole');
+    const { status, stdout, stderr } = await ropewalk('whole');
     assert.equal(status, 0, stderr);
     for (const line of [
       /^whole\/onnx\/model\.onnx: 4 RoPE \(/m,
@@ -79,20 +79,20 @@ describe('import', () => {
     // The data file may be cut, or be elsewhere: a note says so, and what the graph itself says is there.
     writeFileSync(at('whole/onnx/model.onnx.data'), new Uint8Array(1500));
     assert.match(
-      ropewalk('whole').stdout,
+      (await ropewalk('whole')).stdout,
       /note: frequencies are not known: .*it has 1500 bytes, too few to read 1024 bytes from 1024/,
     );
   });
 
-  test('--json holds all of it', () => {
-    const { status, stdout } = ropewalk(cached, '--json');
+  test('--json holds all of it', async () => {
+    const { status, stdout } = await ropewalk(cached, '--json');
     assert.equal(status, 0);
     const { opsets, ropes, nearly } = JSON.parse(stdout);
     assert.deepEqual([opsets['ai.onnx'], ropes.length, nearly], [23, 1, []]);
     assert.deepEqual([ropes[0].pairing, ropes[0].frequencies.invFreq.length, ropes[0].spec.base], ['half', 4, 10000]);
   });
 
-  test('equal layers are listed once', () => {
+  test('equal layers are listed once', async () => {
     const g = new Graph();
     const caches = [0, 1].map((n) => g.constant(f32([1 - n, 1 - n, 0.5, 0.5], [2, 2])));
     let x = g.input('x', 'f32', [1, 2, 's', 4]);
@@ -100,12 +100,12 @@ describe('import', () => {
     for (let layer = 0; layer < 4; layer++)
       x = g.node('Relu', [g.node('RotaryEmbedding', [x, ...caches, ids], {}, { name: `rope.${layer}` })]);
     g.output(x, 'f32');
-    const { stdout } = ropewalk(file('layers.onnx', g.model()));
+    const { stdout } = await ropewalk(file('layers.onnx', g.model()));
     assert.match(stdout, /^rope\.0 … rope\.3: 4 nodes, all alike$/m);
     assert.match(stdout, /note: frequencies are not known: cos and sin lie on no circle/);
   });
 
-  test('names that would control a terminal are printed as codes', () => {
+  test('names that would control a terminal are printed as codes', async () => {
     const g = new Graph();
     const caches = [0, 1].map((n) => g.constant(f32([1 - n, 1 - n], [1, 2])));
     const x = g.input('x\u001b[2J', 'f32', [1, 2, 's', 4]);
@@ -113,20 +113,20 @@ describe('import', () => {
       g.node('RotaryEmbedding', [x, ...caches, g.input('p\r\n', 'i64', [1, 's'])], {}, { name: '\u009bmany\u0007' }),
       'f32',
     );
-    const { stdout } = ropewalk(file('names.onnx', g.model()));
+    const { stdout } = await ropewalk(file('names.onnx', g.model()));
     assert.match(stdout, /^\\u009bmany\\u0007$/m);
     assert.match(stdout, /^ {2}x → y +x\\u001b\[2J → /m);
     assert.match(stdout, /^ {2}positions +p\\u000d\\u000a \[1, s\]$/m);
     assert.doesNotMatch(stdout.replaceAll('\n', ''), /\p{Cc}/u);
   });
 
-  test('no RoPE: exit 1, and what was looked for', () => {
-    const { status, stdout } = ropewalk(empty);
+  test('no RoPE: exit 1, and what was looked for', async () => {
+    const { status, stdout } = await ropewalk(empty);
     assert.equal(status, 1);
     assert.match(stdout, /none\.onnx: 0 RoPE .*\n {2}looked for RotaryEmbedding \(ai\.onnx, com\.microsoft\)/);
   });
 
-  test('nearly RoPE: exit 1, and why not', () => {
+  test('nearly RoPE: exit 1, and why not', async () => {
     const g = new Graph();
     const x = g.input('x', 'f32', [1, 2, 4, 4]);
     const [cos, sin] = ['Cos', 'Sin'].map((op) => g.node(op, [g.constant(f32([0, 0, 1, 1, 2, 2, 3, 3], [4, 2]))]));
@@ -134,17 +134,17 @@ describe('import', () => {
     const y0 = g.node('Add', [g.node('Mul', [a!, cos!]), g.node('Mul', [b!, sin!])]);
     const y1 = g.node('Add', [g.node('Mul', [a!, sin!]), g.node('Mul', [b!, cos!])]);
     g.output(g.node('Concat', [y0, y1], { axis: -1 }, { name: 'join' }), 'f32');
-    const { status, stdout } = ropewalk(file('wrong.onnx', g.model()));
+    const { status, stdout } = await ropewalk(file('wrong.onnx', g.model()));
     assert.equal(status, 1);
     assert.match(stdout, /^join: not RoPE, because its signs are wrong: y0 = x0·c \+ x1·s/m);
   });
 
-  test('--run: by node or by value, on each backend; no temporary files', () => {
+  test('--run: by node or by value, on each backend; no temporary files', async () => {
     for (const [backend, name] of [
       ['cpu', 'Add_22'],
       ['reference', 'y'],
     ] as const) {
-      const { status, stdout, stderr } = ropewalk(
+      const { status, stdout, stderr } = await ropewalk(
         cached,
         '--run',
         name,
@@ -193,7 +193,7 @@ describe('import', () => {
       'reference',
       '--json',
     ];
-    const { status, stdout, stderr } = ropewalk(model, ...args);
+    const { status, stdout, stderr } = await ropewalk(model, ...args);
     assert.equal(status, 0, stderr);
     assert.deepEqual(JSON.parse(stdout), {
       rope: 'Add_6',
@@ -234,7 +234,7 @@ describe('import', () => {
       symlinkSync('../sub/external.onnx', at('names/external.onnx'));
       symlinkSync('../sub/w.bin', at('names/w.bin'));
     }
-    const good = ropewalk(file('sub/external.onnx', write('w.bin')));
+    const good = await ropewalk(file('sub/external.onnx', write('w.bin')));
     assert.equal(good.status, 0, good.stderr);
     assert.match(good.stdout, /^ {2}base +100$/m);
     if (process.platform !== 'win32')
@@ -321,10 +321,10 @@ describe('refusals', () => {
       assert.ok(!existsSync(at('out.npy')));
     });
   }
-  test('the exit code is 2, and the message one line', () => {
-    const { status, stdout, stderr } = ropewalk('text.onnx');
+  test('the exit code is 2, and the message one line', async () => {
+    const { status, stdout, stderr } = await ropewalk('text.onnx');
     assert.deepEqual([status, stdout], [2, '']);
     assert.match(stderr, /^ropewalk: import: text\.onnx: these bytes are not a ModelProto.*\n$/);
-    assert.equal(ropewalk(cached, '--nonsense').status, 2);
+    assert.equal((await ropewalk(cached, '--nonsense')).status, 2);
   });
 });

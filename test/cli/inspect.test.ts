@@ -31,8 +31,8 @@ put('whole/onnx/model_q4.onnx', new Uint8Array(2000));
 put('whole/genai_config.json', { model: { type: 'llama', context_length: 64 } });
 
 describe('inspect of graphs', () => {
-  test("a folder: the model's config, its graph, the other graphs", () => {
-    const { status, stdout, stderr } = ropewalk('whole');
+  test("a folder: the model's config, its graph, the other graphs", async () => {
+    const { status, stdout, stderr } = await ropewalk('whole');
     assert.equal(status, 0, stderr + stdout);
     for (const line of [
       /^whole\/config\.json: llama, 2 layers \(huggingface\)$/m,
@@ -48,7 +48,7 @@ describe('inspect of graphs', () => {
       /^whole\/onnx\/model_q4\.onnx: another graph, 2\.00 kB$/m,
     ])
       assert.match(stdout, line);
-    const json = JSON.parse(ropewalk('whole', '--json').stdout);
+    const json = JSON.parse((await ropewalk('whole', '--json')).stdout);
     assert.deepEqual(
       [json.architecture, json.graph.form, json.graph.layers, json.graph.ropes[0].layers, json.graph.findings],
       ['llama', 'contrib', [0, 1], [0, 0], []],
@@ -56,11 +56,11 @@ describe('inspect of graphs', () => {
     assert.deepEqual(json.otherGraphs, [{ file: 'whole/onnx/model_q4.onnx', sizeBytes: 2000 }]);
   });
 
-  test("onnxruntime-genai's flat folder has no config.json", () => {
+  test("onnxruntime-genai's flat folder has no config.json", async () => {
     put('flat/model.onnx', wholeGraph({ form: 'genai', layers: [spec, spec] }));
     const decoder = { filename: 'model.onnx', num_hidden_layers: 2, head_size: 8, num_key_value_heads: 1 };
     put('flat/genai_config.json', { model: { type: 'llama', context_length: 64, decoder } });
-    const { status, stdout, stderr } = ropewalk('flat');
+    const { status, stdout, stderr } = await ropewalk('flat');
     assert.equal(status, 0, stderr);
     assert.match(stdout, /^flat\/model\.onnx: ONNX graph$/m);
     assert.match(
@@ -70,10 +70,10 @@ describe('inspect of graphs', () => {
     assert.match(stdout, /^ {2}RoPE {12}layers 0-1, GroupQueryAttention/m);
   });
 
-  test('a graph alone, without caches and without RoPE', () => {
+  test('a graph alone, without caches and without RoPE', async () => {
     const g = new Graph();
     g.output(g.node('Relu', [g.input('x', 'f32', [1])]), 'f32');
-    const { status, stdout } = ropewalk(put('none.onnx', g.model()));
+    const { status, stdout } = await ropewalk(put('none.onnx', g.model()));
     assert.equal(status, 0);
     assert.match(stdout, /^ {2}form {12}primitives, /m);
     assert.match(stdout, /^ {2}KV caches {7}none: each run computes all tokens$/m);
@@ -101,16 +101,16 @@ describe('inspect of graphs', () => {
     ['a folder', { location: 'whole' }, [4, 2], /expected a regular file, got a folder/],
   ];
   for (const [what, entries, shape, message] of bad)
-    test(`a data file that is ${what}: exit 1, in one sentence`, () => {
-      const { status, stdout, stderr } = ropewalk(put('bad.onnx', located(entries, shape)));
+    test(`a data file that is ${what}: exit 1, in one sentence`, async () => {
+      const { status, stdout, stderr } = await ropewalk(put('bad.onnx', located(entries, shape)));
       assert.equal(status, 1, stderr);
       const found = stdout.split('\n').filter((line) => line.startsWith('  ≠'));
       assert.equal(found.length, 1);
       assert.match(found[0]!, message);
     });
 
-  test('more elements than fit a number are refused: exit 2', () => {
-    const { status, stderr } = ropewalk(put('huge.onnx', located({ location: 'w.bin' }, [2 ** 40, 2 ** 40])));
+  test('more elements than fit a number are refused: exit 2', async () => {
+    const { status, stderr } = await ropewalk(put('huge.onnx', located({ location: 'w.bin' }, [2 ** 40, 2 ** 40])));
     assert.equal(status, 2);
     assert.match(stderr, /tensor weight: dims: expected fewer than 2\^50 elements/);
   });

@@ -49,10 +49,18 @@ before(() => {
 });
 
 describe('logits', () => {
-  test('of a model without a tokenizer, from GGUF, folder and config.json: what float64 loops compute', () => {
+  test('of a model without a tokenizer, from GGUF, folder and config.json: what float64 loops compute', async () => {
     const want = tiny.logits(TOKENS);
     for (const model of ['tiny.gguf', 'tiny', 'tiny/config.json']) {
-      const { status, stdout, stderr } = run('logits', model, '--tokens', 'tokens.npy', '-o', 'tiny.npy', '--force');
+      const { status, stdout, stderr } = await run(
+        'logits',
+        model,
+        '--tokens',
+        'tokens.npy',
+        '-o',
+        'tiny.npy',
+        '--force',
+      );
       assert.equal(status, 0, stderr);
       assert.equal(stdout, `tiny.npy: f32 [6, ${VOCAB}] on cpu\n`);
       const { dtype, shape, data } = read('tiny.npy');
@@ -61,46 +69,49 @@ describe('logits', () => {
     }
   });
 
-  test('tokens of every integer dtype; a thread, a context, a cache and a backend as asked for', () => {
-    const bytes = (...args: string[]): Buffer => {
-      const { status, stderr } = run('logits', 'tiny.gguf', '-o', 'same.npy', '--force', ...args);
+  test('tokens of every integer dtype; a thread, a context, a cache and a backend as asked for', async () => {
+    const bytes = async (...args: string[]): Promise<Buffer> => {
+      const { status, stderr } = await run('logits', 'tiny.gguf', '-o', 'same.npy', '--force', ...args);
       assert.equal(status, 0, stderr);
       return readFileSync(join(folder, 'same.npy'));
     };
-    const first = bytes('--tokens', 'tokens.npy');
+    const first = await bytes('--tokens', 'tokens.npy');
     npy('i64.npy', 'i64', [6], BigInt64Array.from(TOKENS, BigInt));
     npy('u8.npy', 'u8', [6], Uint8Array.from(TOKENS));
-    for (const name of ['i64.npy', 'u8.npy']) assert.deepEqual(bytes('--tokens', name), first, name);
-    assert.deepEqual(bytes('--tokens', 'tokens.npy', '-t', '2', '-c', '6', '--cache-dtype', 'f32'), first);
-    assert.notDeepEqual(bytes('--tokens', 'tokens.npy', '--cache-dtype', 'f16'), first);
-    assert.deepEqual(bytes('--tokens', 'tokens.npy', '--activations', 'q8'), first, 'its weights are f32');
-    bytes('--tokens', 'tokens.npy', '--backend', 'reference');
-    assert.equal(run('compare-logits', 'want.npy', 'same.npy').status, 0);
+    for (const name of ['i64.npy', 'u8.npy']) assert.deepEqual(await bytes('--tokens', name), first, name);
+    assert.deepEqual(await bytes('--tokens', 'tokens.npy', '-t', '2', '-c', '6', '--cache-dtype', 'f32'), first);
+    assert.notDeepEqual(await bytes('--tokens', 'tokens.npy', '--cache-dtype', 'f16'), first);
+    assert.deepEqual(await bytes('--tokens', 'tokens.npy', '--activations', 'q8'), first, 'its weights are f32');
+    await bytes('--tokens', 'tokens.npy', '--backend', 'reference');
+    assert.equal((await run('compare-logits', 'want.npy', 'same.npy')).status, 0);
   });
 
-  test('memory is said for the context in use: the number of tokens, or --context; of a prompt too', () => {
-    const said = (...args: string[]): string => {
-      const { status, stderr } = run('logits', ...args, '-o', 'room.npy', '--force');
+  test('memory is said for the context in use: the number of tokens, or --context; of a prompt too', async () => {
+    const said = async (...args: string[]): Promise<string> => {
+      const { status, stderr } = await run('logits', ...args, '-o', 'room.npy', '--force');
       assert.equal(status, 0, stderr);
       return stderr;
     };
-    assert.match(said('tiny.gguf', '--tokens', 'tokens.npy'), /, KV cache of 6 tokens /);
-    assert.match(said('tiny.gguf', '--tokens', 'tokens.npy', '-c', '9'), /, KV cache of 9 tokens /);
-    assert.match(said(box, '-p', TEXT), /, KV cache of 10 tokens /);
+    assert.match(await said('tiny.gguf', '--tokens', 'tokens.npy'), /, KV cache of 6 tokens /);
+    assert.match(await said('tiny.gguf', '--tokens', 'tokens.npy', '-c', '9'), /, KV cache of 9 tokens /);
+    assert.match(await said(box, '-p', TEXT), /, KV cache of 10 tokens /);
     assert.match(
-      run('compare-logits', 'want.npy', 'tiny.gguf', '--tokens', 'tokens.npy').stderr,
+      (await run('compare-logits', 'want.npy', 'tiny.gguf', '--tokens', 'tokens.npy')).stderr,
       /KV cache of 6 tokens/,
     );
   });
 
-  test('the usage names what is required', () => {
-    assert.match(run('logits', '--help').stdout, /^Usage: ropewalk logits \[options\] <model> --out <file>$/m);
-    assert.match(run('permute', '--help').stdout, /^Usage: ropewalk permute \[options\] <in> \[out\] --to <pairing>$/m);
+  test('the usage names what is required', async () => {
+    assert.match((await run('logits', '--help')).stdout, /^Usage: ropewalk logits \[options\] <model> --out <file>$/m);
+    assert.match(
+      (await run('permute', '--help')).stdout,
+      /^Usage: ropewalk permute \[options\] <in> \[out\] --to <pairing>$/m,
+    );
   });
 
-  test('a prompt, by -p, from a file and from a pipe: the same; --json prints its tokens, which give the same file', () => {
+  test('a prompt, by -p, from a file and from a pipe: the same; --json prints its tokens, which give the same file', async () => {
     writeFileSync(join(folder, 'prompt.txt'), `${TEXT}\n`);
-    const { status, stdout, stderr } = run('logits', box, '-p', TEXT, '-o', 'box.npy', '--json');
+    const { status, stdout, stderr } = await run('logits', box, '-p', TEXT, '-o', 'box.npy', '--json');
     assert.equal(status, 0, stderr);
     const { tokens, ...rest } = JSON.parse(stdout) as { tokens: number[] };
     assert.deepEqual(rest, { out: 'box.npy', dtype: 'f32', shape: [tokens.length, 1024], backend: 'cpu' });
@@ -246,22 +257,22 @@ describe('logits', () => {
       /--positions: expected shape \[tokens=6\]/,
     ],
   ];
-  test('positions: counted from 0 they change nothing, moved they do', () => {
+  test('positions: counted from 0 they change nothing, moved they do', async () => {
     npy('zero.npy', 'i32', [6], Int32Array.of(0, 1, 2, 3, 4, 5));
     npy('apart.npy', 'u16', [1, 6], Uint16Array.of(0, 1, 2, 9, 10, 11));
     const at = (name: string) =>
       run('compare-logits', 'want.npy', 'tiny.gguf', '--tokens', 'tokens.npy', '--positions', name);
-    assert.equal(at('zero.npy').status, 0, at('zero.npy').stderr);
-    const apart = at('apart.npy');
+    assert.equal((await at('zero.npy')).status, 0, (await at('zero.npy')).stderr);
+    const apart = await at('apart.npy');
     assert.equal(apart.status, 1, apart.stderr);
     assert.match(apart.stdout, /at token [345], id/);
   });
 
   for (const [what, args, message] of refusals)
-    test(`exit 2, and nothing is left: ${what}`, () => {
+    test(`exit 2, and nothing is left: ${what}`, async () => {
       const given = args();
       const files = readdirSync(folder);
-      const { status, stdout, stderr } = run('logits', ...given);
+      const { status, stdout, stderr } = await run('logits', ...given);
       assert.equal(status, 2, stderr);
       assert.match(stderr, message);
       assert.equal(stdout, '');
@@ -289,24 +300,27 @@ describe('compare-logits', () => {
   const compare = (...args: string[]) => run('compare-logits', ...args);
   const withTokens = ['--tokens', 'tokens.npy'];
 
-  test('a file and a model, two models, a file and itself: 0, and what that means', () => {
-    const found = compare('want.npy', 'tiny.gguf', ...withTokens);
+  test('a file and a model, two models, a file and itself: 0, and what that means', async () => {
+    const found = await compare('want.npy', 'tiny.gguf', ...withTokens);
     assert.equal(found.status, 0, found.stderr);
     assert.match(
       found.stdout,
       /^A {2}want\.npy: f64 \[6, 24\]\nB {2}tiny\.gguf: qwen3, 6 tokens on cpu\n {2}max \|Δ\| +\d\.\de-\d+ at token \d, id \d+: \S+ in A, \S+ in B\n {2}KL\(A‖B\) +mean \d\.\de-\d+ nats, max \d\.\de-\d+ at token \d\n {2}top-1 +the same at 6 of 6 tokens\n {2}top-5 +100 % of the five likeliest ids are in both\nsame: no logit differs by more than 0\.001, and no probability by more than \d\.\d+ % of itself\n$/,
     );
-    assert.equal(compare('tiny.gguf', 'want.npy', ...withTokens).status, 0);
-    const models = compare('tiny.gguf', 'tiny', ...withTokens, '--json');
+    assert.equal((await compare('tiny.gguf', 'want.npy', ...withTokens)).status, 0);
+    const models = await compare('tiny.gguf', 'tiny', ...withTokens, '--json');
     assert.equal(models.status, 0, models.stderr);
     assert.equal((JSON.parse(models.stdout) as { maxDifference: number }).maxDifference, 0);
-    for (const same of [compare('want.npy', 'want.npy', '--tolerance', '0'), compare('tiny', 'tiny', ...withTokens)]) {
+    for (const same of [
+      await compare('want.npy', 'want.npy', '--tolerance', '0'),
+      await compare('tiny', 'tiny', ...withTokens),
+    ]) {
       assert.equal(same.status, 0, same.stderr);
       assert.match(same.stdout, /max \|Δ\| +0\n.*\nsame: every logit is equal\n$/s);
     }
   });
 
-  test('two models whose tokenizers make other tokens of a text: refused before a weight is read; ids are compared', () => {
+  test('two models whose tokenizers make other tokens of a text: refused before a weight is read; ids are compared', async () => {
     cpSync(box, join(folder, 'other'), { recursive: true });
     const file = join(folder, 'other/tokenizer.json');
     const vocabulary = JSON.parse(readFileSync(file, 'utf8')) as { model: { merges: unknown[] } };
@@ -314,21 +328,21 @@ describe('compare-logits', () => {
     writeFileSync(file, JSON.stringify(vocabulary));
     const told =
       /^ropewalk: compare-logits: other: its tokenizer makes other tokens of the text than that of .*marline: token 1 is id \d+, there it is id \d+\. Give both the same ids: --tokens FILE\.npy\.$/m;
-    const texts = compare(box, 'other', '-p', TEXT);
+    const texts = await compare(box, 'other', '-p', TEXT);
     assert.equal(texts.status, 2, texts.stdout);
     assert.match(texts.stderr, told);
     assert.doesNotMatch(texts.stderr, /^other: /m);
     assert.match(
-      compare('other', box, '-p', TEXT).stderr,
+      (await compare('other', box, '-p', TEXT)).stderr,
       /marline: its tokenizer makes other tokens of the text than/,
     );
-    assert.equal(compare(box, 'other', ...withTokens).status, 0);
+    assert.equal((await compare(box, 'other', ...withTokens)).status, 0);
   });
 
-  test('JSON: every measure', () => {
+  test('JSON: every measure', async () => {
     npy('a.npy', 'f32', [2, 3], Float32Array.of(0, 1, 2, 5, 0, 0));
     npy('b.npy', 'f32', [2, 3], Float32Array.of(0, 1, 2, 5, 0, 5.5));
-    const { status, stdout } = compare('a.npy', 'b.npy', '--json', '--tolerance', '1');
+    const { status, stdout } = await compare('a.npy', 'b.npy', '--json', '--tolerance', '1');
     assert.equal(status, 1);
     const { klMean, klMax, ...rest } = JSON.parse(stdout) as { klMean: number; klMax: number };
     assert.deepEqual(rest, {
@@ -349,7 +363,7 @@ describe('compare-logits', () => {
     assert.equal(klMean, klMax / 2);
   });
 
-  test('1 when a logit differs by more than the tolerance, and what that means', () => {
+  test('1 when a logit differs by more than the tolerance, and what that means', async () => {
     const base = [1, 2, 3, 3, 2, 1];
     npy('a.npy', 'f32', [2, 3], Float32Array.from(base));
     const moved = (name: string, at: number, by: number) =>
@@ -359,17 +373,17 @@ describe('compare-logits', () => {
         [2, 3],
         Float32Array.from(base, (value, n) => (n === at ? value + by : value)),
       );
-    const near = compare('a.npy', moved('near.npy', 0, 2 ** -9));
+    const near = await compare('a.npy', moved('near.npy', 0, 2 ** -9));
     assert.equal(near.status, 1);
     assert.match(near.stdout, /different: logits differ by more than 0\.001, but the likeliest next token is the same/);
-    assert.equal(compare('a.npy', 'near.npy', '--tolerance', String(2 ** -9)).status, 0);
-    assert.equal(compare('a.npy', 'near.npy', '--tolerance', String(2 ** -9 - 1e-9)).status, 1);
-    const far = compare('a.npy', moved('far.npy', 5, 4));
+    assert.equal((await compare('a.npy', 'near.npy', '--tolerance', String(2 ** -9))).status, 0);
+    assert.equal((await compare('a.npy', 'near.npy', '--tolerance', String(2 ** -9 - 1e-9))).status, 1);
+    const far = await compare('a.npy', moved('far.npy', 5, 4));
     assert.match(
       far.stdout,
       /top-1 +the same at 1 of 2 tokens; first apart at token 1: id 0, and 2 in B\n.*\ndifferent: with A and B the likeliest text parts after token 1\n$/s,
     );
-    const broken = compare('a.npy', moved('nan.npy', 4, Number.NaN), '--tolerance', '100');
+    const broken = await compare('a.npy', moved('nan.npy', 4, Number.NaN), '--tolerance', '100');
     assert.equal(broken.status, 1);
     assert.match(
       broken.stdout,
@@ -380,30 +394,33 @@ describe('compare-logits', () => {
       ['a.npy', moved('masked.npy', 4, minus)],
       ['masked.npy', 'a.npy'],
     ] as const) {
-      const masked = compare(...pair);
+      const masked = await compare(...pair);
       assert.equal(masked.status, 1);
       assert.match(
         masked.stdout,
         /\ndifferent: an id is ruled out \(-Infinity\) in one only; rule it out in both to compare the other ids\n$/,
       );
     }
-    assert.match(compare('masked.npy', 'masked.npy').stdout, /same: every logit is equal/);
+    assert.match((await compare('masked.npy', 'masked.npy')).stdout, /same: every logit is equal/);
     for (const odd of [Number.NaN, Number.POSITIVE_INFINITY])
-      assert.match(compare('masked.npy', moved('odd.npy', 4, odd)).stdout, /different: some logits are no numbers\n$/);
+      assert.match(
+        (await compare('masked.npy', moved('odd.npy', 4, odd))).stdout,
+        /different: some logits are no numbers\n$/,
+      );
     npy('dead.npy', 'f32', [2, 3], new Float32Array(6).fill(minus));
-    assert.match(compare('dead.npy', 'dead.npy').stdout, /different: some logits are no numbers\n$/);
+    assert.match((await compare('dead.npy', 'dead.npy')).stdout, /different: some logits are no numbers\n$/);
     npy('all.npy', 'f32', [2, 3], new Float32Array(6).fill(Number.NaN));
-    const none = compare('all.npy', 'all.npy');
+    const none = await compare('all.npy', 'all.npy');
     assert.equal(none.status, 1);
     assert.doesNotMatch(none.stdout, /KL|top|undefined/);
   });
 
-  test('a file whose name is in capitals', () => {
+  test('a file whose name is in capitals', async () => {
     npy('WANT.NPY', 'f64', [6, VOCAB], tiny.logits(TOKENS));
-    assert.equal(compare('want.npy', 'WANT.NPY').status, 0);
+    assert.equal((await compare('want.npy', 'WANT.NPY')).status, 0);
   });
 
-  test('files of every float dtype and byte order are alike', () => {
+  test('files of every float dtype and byte order are alike', async () => {
     const values = [0.5, -2, 3, 1, 0, -0.25];
     npy('f32.npy', 'f32', [2, 3], Float32Array.from(values));
     npy('f64.npy', 'f64', [2, 3], Float64Array.from(values));
@@ -414,7 +431,11 @@ describe('compare-logits', () => {
     big.write('>', big.indexOf('<'));
     writeFileSync(join(folder, 'big.npy'), big);
     for (const name of ['f64', 'f16', 'bf16', 'big'])
-      assert.match(compare('f32.npy', `${name}.npy`, '--tolerance', '0').stdout, /same: every logit is equal/, name);
+      assert.match(
+        (await compare('f32.npy', `${name}.npy`, '--tolerance', '0')).stdout,
+        /same: every logit is equal/,
+        name,
+      );
   });
 
   const [row, rows] = [new Float32Array(3), new Float32Array(6)];
@@ -502,8 +523,8 @@ describe('compare-logits', () => {
     ['one side only', () => ['want.npy'], /missing required argument 'b'/],
   ];
   for (const [what, args, message] of refusals)
-    test(`exit 2: ${what}`, () => {
-      const { status, stdout, stderr } = compare(...args());
+    test(`exit 2: ${what}`, async () => {
+      const { status, stdout, stderr } = await compare(...args());
       assert.equal(status, 2, stderr);
       assert.match(stderr, message);
       assert.equal(stdout, '');
@@ -527,9 +548,9 @@ describe("llama.cpp's logits of its models", () => {
   const own = ['llamacpp/models/qwen2-yarn', 'llamacpp/models/qwen3-norm', 'families/exaone4-hybrid'];
   const beside = noLlamacppBeside ? [] : ['llama-llama3', 'llama-yarn-logmul', 'llama-sliding'];
   for (const name of [...own.map((one) => join(FIXTURES, one)), ...beside.map((one) => join(LLAMACPP_BESIDE, one))])
-    test(basename(name), () => {
+    test(basename(name), async () => {
       const at = (end: string): string => `${name}.${end}`;
-      const { status, stdout } = run(
+      const { status, stdout } = await run(
         ...['compare-logits', at('logits.npy'), at('gguf'), '--tokens', at('tokens.npy'), '-c', '256'],
       );
       assert.equal(status, 0, stdout);
@@ -538,19 +559,19 @@ describe("llama.cpp's logits of its models", () => {
 
 describe("llama.cpp's logits with positions of several axes", () => {
   for (const name of ['qwen2vl', 'qwen3vl'])
-    test(name, () => {
+    test(name, async () => {
       const at = (end: string): string => join(FAMILIES, `${name}.${end}`);
       const compare = (...args: string[]) =>
         run('compare-logits', at('mrope-logits.npy'), at('gguf'), '--tokens', at('tokens.npy'), '-c', '256', ...args);
-      const given = compare('--positions', at('mrope-positions.npy'));
+      const given = await compare('--positions', at('mrope-positions.npy'));
       assert.equal(given.status, 0, given.stdout + given.stderr);
       const { shape, data } = parseNpy(readFileSync(at('mrope-positions.npy')));
       const tokens = shape[1]!;
       npy('three.npy', 'i64', [3, tokens], BigInt64Array.from(data.subarray(0, 3 * tokens) as Int32Array, BigInt));
-      assert.equal(compare('--positions', 'three.npy').status, 0);
-      assert.equal(compare().status, 1, 'without them the logits are others');
+      assert.equal((await compare('--positions', 'three.npy')).status, 0);
+      assert.equal((await compare()).status, 1, 'without them the logits are others');
       npy('five.npy', 'i32', [5, tokens], new Int32Array(5 * tokens));
-      const five = compare('--positions', 'five.npy');
+      const five = await compare('--positions', 'five.npy');
       assert.equal(five.status, 2);
       assert.match(five.stderr, /--positions: expected shape \[tokens=64\] or \[3, 64\] or \[4, 64\], got \[5, 64\]$/m);
     });

@@ -39,16 +39,16 @@ describe('a folder', () => {
     assert.deepEqual(await readRope(marline), await readRope(config));
   });
 
-  test('says on the command line which file was read; diff takes one with a recipe behind it', () => {
-    const inspect = ropewalkIn(join(ROOT, 'models'), 'inspect', 'marline');
+  test('says on the command line which file was read; diff takes one with a recipe behind it', async () => {
+    const inspect = await ropewalkIn(join(ROOT, 'models'), 'inspect', 'marline');
     assert.equal(inspect.status, 0, inspect.stderr);
     assert.match(inspect.stdout, /^marline\/config\.json: llama, 4 layers/);
-    const diff = ropewalkIn(join(ROOT, 'models'), 'diff', 'marline', 'marline/model-q8_0.gguf@float64');
+    const diff = await ropewalkIn(join(ROOT, 'models'), 'diff', 'marline', 'marline/model-q8_0.gguf@float64');
     assert.match(
       diff.stdout,
       /^A {2}marline: llama, 4 layers \(huggingface\)\nB {2}marline\/model-q8_0\.gguf@float64: llama, 4 layers \(gguf\)\n/,
     );
-    assert.equal(ropewalkIn(join(ROOT, 'models'), 'diff', 'marline', 'marline@float64').status, 0);
+    assert.equal((await ropewalkIn(join(ROOT, 'models'), 'diff', 'marline', 'marline@float64')).status, 0);
   });
 });
 
@@ -60,7 +60,7 @@ test('a pipe is refused at once, by every reader', async (t) => {
     await assert.rejects(readModelRope(path), refused);
     await assert.rejects(readRope(path), refused);
     assert.match(
-      ropewalkIn(folder, 'perplexity', name).stderr,
+      (await ropewalkIn(folder, 'perplexity', name)).stderr,
       /^ropewalk: perplexity: pipe\.\w+: expected a regular file, got a pipe/,
     );
   }

@@ -79,7 +79,7 @@ describe('a trained model, whose two files were written by other programs', () =
   test('safetensors → interleaved has exactly the q and k of the f32 GGUF, and nothing else changed', async () => {
     const input = join(STORIES, 'model.safetensors');
     const out = join(folder, 'interleaved.safetensors');
-    const { status, stdout, stderr } = ropewalk(input, out, '--to', 'interleaved');
+    const { status, stdout, stderr } = await ropewalk(input, out, '--to', 'interleaved');
     assert.equal(status, 0, stderr);
     assert.match(stdout, /evidence {6}.*config\.json: model_type llama: transformers rotates halves\./);
     assert.match(stdout, /geometry {6}heads 8, kv heads 4, head_dim 8, rotary_dim 8/);
@@ -968,7 +968,7 @@ describe('refusals', () => {
     assert.match(text, /note .*config\.json says is not used: .*rotary position embedding/);
   });
 
-  test('on the command line: exit 2, one line, no stack', () => {
+  test('on the command line: exit 2, one line, no stack', async () => {
     for (const list of [
       [model, out],
       [model, out, '--to', 'neox'],
@@ -976,7 +976,7 @@ describe('refusals', () => {
       [model, model, '--to', 'interleaved', '--force'],
     ]) {
       const digest = createHash('sha256').update(readFileSync(model)).digest('hex');
-      const { status, stderr } = ropewalk(...list);
+      const { status, stderr } = await ropewalk(...list);
       assert.equal(status, 2, stderr);
       assert.doesNotMatch(stderr, /^\s+at /m);
       assert.equal(createHash('sha256').update(readFileSync(model)).digest('hex'), digest);

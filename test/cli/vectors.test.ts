@@ -50,7 +50,7 @@ describe('what it writes', () => {
   test('every form, twice the same to the byte, and check runs them', async () => {
     const count = GOLDEN_ROPE.length + 4;
     const formats = 'npy,npz,safetensors,onnx,bin,c';
-    const first = run('vectors', 'a', '--format', formats, '--op', 'rope', '--op', 'argmax');
+    const first = await run('vectors', 'a', '--format', formats, '--op', 'rope', '--op', 'argmax');
     assert.equal(first.status, 0, first.stderr);
     assert.match(
       first.stdout,
@@ -59,7 +59,7 @@ describe('what it writes', () => {
       ),
     );
     // OUT may be anywhere, and a list may be given in parts.
-    const second = run(
+    const second = await run(
       'vectors',
       '--format',
       'npy,npz',
@@ -88,7 +88,7 @@ describe('what it writes', () => {
     ])
       assert.ok(one.has(path), path);
 
-    const checked = run('check', '--vectors', 'a', '--backend', 'cpu');
+    const checked = await run('check', '--vectors', 'a', '--backend', 'cpu');
     assert.equal(checked.status, 0, checked.stdout + checked.stderr);
     assert.match(
       checked.stdout,
@@ -118,7 +118,7 @@ describe('what it writes', () => {
 
   test('a model: a case for each of its RoPEs, or one layer', async () => {
     assert.equal(
-      run('vectors', 'model', '--model', CONFIG, '--dtype', 'f32,bf16', '--heads', '3', '--tokens', '4').status,
+      (await run('vectors', 'model', '--model', CONFIG, '--dtype', 'f32,bf16', '--heads', '3', '--tokens', '4')).status,
       0,
     );
     const { cases } = await readGoldenFolder(at('model'));
@@ -131,7 +131,7 @@ describe('what it writes', () => {
       [10000, 10000, 1000000, 1000000],
     );
     assert.deepEqual([cases[1]!.inputs.get('x')!.dtype, cases[1]!.inputs.get('x')!.shape], ['bf16', [2, 4, 3, 64]]);
-    assert.equal(run('vectors', 'layer', '--model', CONFIG, '--layer', '5', '--json').status, 0);
+    assert.equal((await run('vectors', 'layer', '--model', CONFIG, '--layer', '5', '--json')).status, 0);
     assert.deepEqual(
       (await readGoldenFolder(at('layer'))).cases.map(({ id }) => id),
       ['gemma3_text-layer-5'],
@@ -141,20 +141,23 @@ describe('what it writes', () => {
   test('a ROPE(…) line, a record, a dialect', async () => {
     const line =
       'ROPE(type=f16,ne_a=[64,4,6,1],n_dims=64,mode=2,n_ctx=512,fs=0.25,ef=1,af=1,ff=0,v=0,n_ctx_orig=4096,bf=32,fwd=0)';
-    assert.equal(run('vectors', 'line', '--rope', line).status, 0);
+    assert.equal((await run('vectors', 'line', '--rope', line)).status, 0);
     const [c] = (await readGoldenFolder(at('line'))).cases;
     assert.deepEqual(
       [c!.rope!.direction, c!.rope!.spec.pairing, c!.rope!.spec.scaling?.kind, c!.inputs.get('x')!.dtype],
       ['backward', 'half', 'yarn', 'f16'],
     );
     writeFileSync(at('spec.json'), JSON.stringify({ headDim: 8, pairing: 'interleaved', base: 100 }));
-    assert.equal(run('vectors', 'spec', '--spec', 'spec.json', '--positions', '0,-3,7', '--seed', '9').status, 0);
+    assert.equal(
+      (await run('vectors', 'spec', '--spec', 'spec.json', '--positions', '0,-3,7', '--seed', '9')).status,
+      0,
+    );
     const { folder: opened, cases } = await readGoldenFolder(at('spec'));
     assert.deepEqual(
       [opened.seed, [...(cases[0]!.inputs.get('positions')!.readNumbers() as Float64Array)]],
       [9, [0, -3, 7]],
     );
-    const dialect = run('vectors', 'ggml', '--dialect', 'ggml');
+    const dialect = await run('vectors', 'ggml', '--dialect', 'ggml');
     assert.match(dialect.stdout, /^ggml: \d+ cases \(rope \d+\), seed 1, as npy\n/);
     assert.match(dialect.stdout, /\n {2}left out: gpt-oss: ggml rounds YaRN's edges to whole pairs\n/);
   });
@@ -243,8 +246,8 @@ describe('what it refuses', () => {
     });
   }
 
-  test('by the command: code 2, one line, nothing written', () => {
-    const ran = run('vectors', 'n', '--format', 'docx');
+  test('by the command: code 2, one line, nothing written', async () => {
+    const ran = await run('vectors', 'n', '--format', 'docx');
     assert.deepEqual(
       [ran.status, ran.stdout, ran.stderr],
       [2, '', 'ropewalk: vectors: --format: expected npy, bin, safetensors, npz, onnx or c, got "docx"\n'],
@@ -260,9 +263,9 @@ describe('what it refuses', () => {
 describe('replacing and interrupting', () => {
   test('--force replaces a folder that it wrote; an empty folder is filled', async () => {
     mkdirSync(at('own'));
-    assert.equal(run('vectors', 'own', '--op', 'add').status, 0);
-    assert.equal(run('vectors', 'own', '--op', 'swiglu').status, 2);
-    assert.equal(run('vectors', 'own/', '--op', 'swiglu', '--force').status, 0);
+    assert.equal((await run('vectors', 'own', '--op', 'add')).status, 0);
+    assert.equal((await run('vectors', 'own', '--op', 'swiglu')).status, 2);
+    assert.equal((await run('vectors', 'own/', '--op', 'swiglu', '--force')).status, 0);
     assert.deepEqual(new Set((await readGoldenFolder(at('own'))).cases.map(({ op }) => op)), new Set(['swiglu']));
   });
 

@@ -645,9 +645,9 @@ describe('the command', () => {
     return dir;
   };
 
-  test('all correct: exit 0, a line for each case, and the report in a file', () => {
+  test('all correct: exit 0, a line for each case, and the report in a file', async () => {
     const file = join(folder, 'all.html');
-    const { status, stdout, stderr } = ropewalk(
+    const { status, stdout, stderr } = await ropewalk(
       'verify',
       vectors,
       '--outputs',
@@ -671,9 +671,9 @@ describe('the command', () => {
     );
   });
 
-  test('one wrong, one missing: exit 1, which elements, and what to do next', () => {
+  test('one wrong, one missing: exit 1, which elements, and what to do next', async () => {
     const keep = join(folder, 'kept for diagnose');
-    const { status, stdout } = ropewalk(
+    const { status, stdout } = await ropewalk(
       'verify',
       vectors,
       '--outputs',
@@ -697,16 +697,19 @@ describe('the command', () => {
       next,
       /--x \S*phi-2\/x\.npy --y '.*kept for diagnose\/phi-2\/y\.npy' --positions \S*positions\.npy --expect '.*expect\.json'$/,
     );
-    const diagnosed = ropewalk(...splitWords(next, 'next'));
+    const diagnosed = await ropewalk(...splitWords(next, 'next'));
     assert.equal(diagnosed.status, 1, diagnosed.stderr);
     assert.match(diagnosed.stdout, /Head 0 of token 2 of batch 0, dimension 3: /);
   });
 
-  test('JSON lines and JUnit on stdout hold nothing else', () => {
+  test('JSON lines and JUnit on stdout hold nothing else', async () => {
     const same = ['verify', vectors, '--outputs', wrongOutputs(), '--case', 'phi-2', 'gpt-j'];
-    const json = ropewalk(...same, '--report', 'jsonl');
-    assert.equal(ropewalk(...same, '--json').stdout, json.stdout);
-    assert.match(ropewalk(...same, '--json', '--report', 'csv').stderr, /--report: --json means --report jsonl/);
+    const json = await ropewalk(...same, '--report', 'jsonl');
+    assert.equal((await ropewalk(...same, '--json')).stdout, json.stdout);
+    assert.match(
+      (await ropewalk(...same, '--json', '--report', 'csv')).stderr,
+      /--report: --json means --report jsonl/,
+    );
     const lines = json.stdout
       .trimEnd()
       .split('\n')
@@ -717,7 +720,7 @@ describe('the command', () => {
       ['phi-2', 'gpt-j', 1],
     );
     assert.deepEqual([lines[0].tensors[0].worstPair, lines[0].tensors[0].worstPosition], [3, [40]]);
-    junit = ropewalk('verify', vectors, '--outputs', wrongOutputs(), '--report', 'junit').stdout;
+    junit = (await ropewalk('verify', vectors, '--outputs', wrongOutputs(), '--report', 'junit')).stdout;
     assert.match(junit, /^<\?xml [\s\S]*<\/testsuites>\n$/);
   });
 
@@ -761,10 +764,10 @@ describe('the command', () => {
   test('what is refused, and what it says', async () => {
     for (const [name, args, message] of refusals)
       await assert.rejects(verify(...args), { name: 'RopewalkError', message }, name);
-    const { status, stderr } = ropewalk('verify', vectors);
+    const { status, stderr } = await ropewalk('verify', vectors);
     assert.equal(status, 2);
     assert.match(stderr, /^ropewalk: verify: --outputs: give --outputs DIR/);
-    const unwritable = ropewalk(
+    const unwritable = await ropewalk(
       'verify',
       vectors,
       '--outputs',
@@ -786,7 +789,7 @@ describe('the command', () => {
     const bytes = readFileSync(file);
     bytes[bytes.length - 1]! ^= 1;
     writeFileSync(file, bytes);
-    const { status, stderr } = ropewalk('verify', changed, '--outputs', outputs);
+    const { status, stderr } = await ropewalk('verify', changed, '--outputs', outputs);
     assert.equal(status, 2);
     assert.match(stderr, /the file was changed after it was written/);
   });
@@ -794,7 +797,7 @@ describe('the command', () => {
   test('a program: exit 0, and --keep holds outputs that pass again', async () => {
     const program = writeFile(join(folder, 'rope.mjs'), HARNESS);
     const keep = join(folder, 'kept');
-    const { status, stdout, stderr } = ropewalk(
+    const { status, stdout, stderr } = await ropewalk(
       'verify',
       vectors,
       '--program',
@@ -809,17 +812,17 @@ describe('the command', () => {
     for (const id of ids) assert.equal(judgeCase(rope(id), readCaseOutputs(keep, rope(id)).tensors).status, 'ok');
   });
 
-  test('--op: only cases of these operators, beside --case', () => {
+  test('--op: only cases of these operators, beside --case', async () => {
     const lines = (...args: string[]) => ropewalk('verify', vectors, '--outputs', outputs, ...args);
-    assert.match(lines('--op', 'add,argmax').stdout, /: 2 of 5 cases, [\s\S]*2\/2 cases passed/);
-    assert.match(lines('--op', 'rope', '--op', 'add').stdout, /: 4 of 5 cases, [\s\S]*4\/4 cases passed/);
+    assert.match((await lines('--op', 'add,argmax')).stdout, /: 2 of 5 cases, [\s\S]*2\/2 cases passed/);
+    assert.match((await lines('--op', 'rope', '--op', 'add')).stdout, /: 4 of 5 cases, [\s\S]*4\/4 cases passed/);
     assert.match(
-      lines('--op', 'rope', '--case', 'gpt-j', 'add-f16').stdout,
+      (await lines('--op', 'rope', '--case', 'gpt-j', 'add-f16')).stdout,
       /: 1 of 5 cases, [\s\S]*1\/1 cases passed/,
     );
-    const none = lines('--op', 'add', '--case', 'gpt-j');
+    const none = await lines('--op', 'add', '--case', 'gpt-j');
     assert.deepEqual([none.status, /nothing was compared/.test(none.stdout)], [1, true]);
-    const { status, stderr } = lines('--op', 'rop');
+    const { status, stderr } = await lines('--op', 'rop');
     assert.deepEqual([status, stderr], [2, 'ropewalk: verify: --op: expected rope, add or argmax, got "rop"\n']);
   });
 

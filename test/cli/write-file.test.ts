@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { makeFolder, replaceFile, writeOutput } from '../../packages/formats/src/write-file.node.js';
-import { ropewalkIn } from '../support/command.js';
+import { ropewalkProcess } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'write-file-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -67,7 +67,7 @@ test('through a link, the target is written, whether it exists or not', () => {
 test('/dev/stdout is stdout: the file comes before the messages', {
   skip: !existsSync('/dev/stdout') && 'no /dev/stdout',
 }, () => {
-  const { status, stdout, stderr } = ropewalkIn(
+  const { status, stdout, stderr } = ropewalkProcess(
     folder,
     'aicore',
     '--shape',

@@ -1,26 +1,9 @@
 #!/usr/bin/env node
-/** The command line: argv → calls into the library → text and an exit code (docs/cli.md lists the codes). @module */
-import type { Command } from 'commander';
-import { failureOf } from './failure.js';
-import { EXIT, printJson } from './output.js';
-import { createProgram } from './program.js';
+/** The process of the command line: its arguments, its streams and its exit code. @module */
+import { EXIT } from './output.js';
+import { commandLine } from './run.js';
 
-let running: Command | undefined;
-
-/** Says what went wrong, on stderr and with --json on stdout too. */
-function fail(error: unknown): number {
-  const { exitCode, code, text } = failureOf(error, running);
-  // If stderr cannot be written either, only the exit code remains.
-  attempt(() => text !== '' && process.stderr.write(`${text}\n`));
-  if (text !== '' && process.argv.includes('--json')) attempt(() => printJson({ error: { code, message: text } }));
-  return exitCode;
-}
-
-function attempt(write: () => void): void {
-  try {
-    write();
-  } catch {}
-}
+const { run, fail } = commandLine(process.argv.slice(2));
 
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') process.exit(fail(error));
@@ -31,11 +14,4 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
 process.stderr.on('error', () => {});
 process.on('uncaughtException', (error) => process.exit(fail(error)));
 
-const program = createProgram((command) => {
-  running = command;
-});
-try {
-  await program.parseAsync();
-} catch (error) {
-  process.exitCode = fail(error);
-}
+process.exitCode = await run();

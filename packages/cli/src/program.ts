@@ -30,18 +30,19 @@ function alias(command: Command, flags: string, option: string, read = (text: st
   });
 }
 
-/** A command's action: its number becomes the exit code. */
-const ending = <A extends unknown[]>(work: (...given: A) => Promise<number>) => {
-  return async (...given: A): Promise<void> => {
-    process.exitCode = await work(...given);
-  };
-};
+/** Who hears of a run. */
+export interface ProgramListener {
+  /** Called with the command that was chosen, before its options are read. */
+  onCommand?(command: Command): void;
+  /** Called with the exit code of a command that has ended. */
+  onEnd?(exitCode: number): void;
+}
 
-/**
- * Builds the command line. Parsing throws errors: nothing here prints them or ends the process.
- * @param onCommand - called with the command that was chosen, before its options are read
- */
-export function createProgram(onCommand: (command: Command) => void = () => {}): Command {
+/** Builds the command line. Parsing throws errors: nothing here prints them or ends the process. */
+export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Command {
+  const ending = <A extends unknown[]>(work: (...given: A) => Promise<number>) => {
+    return async (...given: A): Promise<void> => onEnd?.(await work(...given));
+  };
   const program = new Command('ropewalk')
     .description(
       'RoPE and the other operators of a decoder-only transformer: find bugs in kernels; compare, convert and run models.',
@@ -50,7 +51,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .exitOverride()
     .configureOutput({ outputError() {}, getOutHelpWidth: () => Math.min(process.stdout.columns || 100, 120) })
     .configureHelp({ minWidthToWrap: 20 }) // the default would not wrap beside a long option
-    .hook('preSubcommand', (_program, command) => onCommand(command));
+    .hook('preSubcommand', (_program, command) => onCommand?.(command));
 
   program
     .command('check')

@@ -426,13 +426,13 @@ describe('ropewalk mutants', () => {
   const root = fileURLToPath(new URL('../../..', import.meta.url));
   const folder = mkdtempSync(join(tmpdir(), 'mutants-'));
   after(() => rmSync(folder, { recursive: true }));
-  function ropewalk(...args: string[]) {
-    const { status, stdout, stderr } = ropewalkIn(root, 'mutants', ...args);
+  async function ropewalk(...args: string[]) {
+    const { status, stdout, stderr } = await ropewalkIn(root, 'mutants', ...args);
     return { status, stdout, stderr, lines: stdout.trimEnd().split('\n') };
   }
 
-  test('scores a folder: exit 1, a row for each cause, each missed bug with its reason, the verdict last', () => {
-    const { status, stdout, stderr, lines } = ropewalk('--vectors', join(VECTORS, 'onnx'));
+  test('scores a folder: exit 1, a row for each cause, each missed bug with its reason, the verdict last', async () => {
+    const { status, stdout, stderr, lines } = await ropewalk('--vectors', join(VECTORS, 'onnx'));
     assert.equal(status, 1, stderr);
     assert.match(lines.at(-1)!, /^these vectors kill (\d+) of (\d+) known bugs; (\d+) missed$/);
     const [killed, all, missed] = lines.at(-1)!.match(/\d+/g)!.map(Number);
@@ -463,8 +463,8 @@ describe('ropewalk mutants', () => {
       MUTANTS.map(({ id }) => id),
     );
   });
-  test('--json: a line for each mutant, then the summary', () => {
-    const { status, lines } = ropewalk('--json', '--vectors', join(VECTORS, 'onnx'));
+  test('--json: a line for each mutant, then the summary', async () => {
+    const { status, lines } = await ropewalk('--json', '--vectors', join(VECTORS, 'onnx'));
     assert.equal(status, 1);
     const parsed = lines.map((line) => JSON.parse(line));
     assert.equal(parsed.length, MUTANTS.length + 1);
@@ -483,8 +483,8 @@ describe('ropewalk mutants', () => {
     });
     assert.deepEqual(Object.keys(parsed.find((line) => line.outcome === 'killed').by), ['suite', 'label', 'detail']);
   });
-  test('--list: every entry, by cause', () => {
-    const { status, stdout, lines } = ropewalk('--list');
+  test('--list: every entry, by cause', async () => {
+    const { status, stdout, lines } = await ropewalk('--list');
     assert.equal(status, 0);
     assert.equal(lines.at(-1), `${MUTANTS.length} known bugs`);
     for (const { id, does } of MUTANTS) assert.ok(stdout.includes(`   ${id}\n      ${does}\n`), id);
@@ -514,7 +514,7 @@ describe('ropewalk mutants', () => {
       ['--vectors', empty],
       ['--vector', empty],
     ]) {
-      const { status, stdout, stderr } = ropewalk(...args);
+      const { status, stdout, stderr } = await ropewalk(...args);
       assert.equal(status, 2, args.join(' '));
       assert.match(stderr, /empty: it has no manifest\.json|unknown option/);
       assert.equal(stdout, '');

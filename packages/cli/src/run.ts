@@ -1,0 +1,49 @@
+/** The command line as a function: argv → calls into the library → text and an exit code. @module */
+import type { Command } from 'commander';
+import { failureOf } from './failure.js';
+import { EXIT, printJson } from './output.js';
+import { createProgram } from './program.js';
+
+/** One call of the command line. */
+export interface CommandLine {
+  /** Runs it. @returns the exit code (docs/cli.md lists them) */
+  run(): Promise<number>;
+  /** Says what went wrong, on stderr and with --json on stdout too. @returns the exit code */
+  fail(error: unknown): number;
+}
+
+/** @param argv - command and options */
+export function commandLine(argv: readonly string[]): CommandLine {
+  let running: Command | undefined;
+  let exitCode: number = EXIT.ok;
+  const program = createProgram({
+    onCommand: (command) => {
+      running = command;
+    },
+    onEnd: (code) => {
+      exitCode = code;
+    },
+  });
+  const fail = (error: unknown): number => {
+    const { exitCode, code, text } = failureOf(error, running, argv);
+    // If stderr cannot be written either, only the exit code remains.
+    attempt(() => text !== '' && process.stderr.write(`${text}\n`));
+    if (text !== '' && argv.includes('--json')) attempt(() => printJson({ error: { code, message: text } }));
+    return exitCode;
+  };
+  const run = async (): Promise<number> => {
+    try {
+      await program.parseAsync(argv, { from: 'user' });
+      return exitCode;
+    } catch (error) {
+      return fail(error);
+    }
+  };
+  return { run, fail };
+}
+
+function attempt(write: () => void): void {
+  try {
+    write();
+  } catch {}
+}
