@@ -5,10 +5,9 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { after, describe, test } from 'node:test';
+import { after, describe } from 'node:test';
 import fc from 'fast-check';
 import { openBackend } from '../../packages/cli/src/backends.js';
 import { parseOnnxTensor } from '../../packages/onnx/src/format/onnx.js';
@@ -44,10 +43,12 @@ import type { OpPlan } from '../../packages/ropewalk/src/ops/op-plan.js';
 import type { RopeSpec } from '../../packages/ropewalk/src/ops/rope/plan.js';
 import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
 import { referenceRunner, runReference } from '../../packages/ropewalk/src/reference/index.js';
-import { ROOT } from '../support/build.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
+import { noOnnxruntime } from '../support/onnxruntime.js';
+import { ortOrReason } from '../support/ort.js';
 import { drawn, some } from '../support/size.js';
 import { f64Tensor, floats } from '../support/tensors.js';
+import { testOnce as test, testPeers } from '../support/tier.js';
 
 const temporary = mkdtempSync(join(tmpdir(), 'golden-'));
 after(() => rmSync(temporary, { recursive: true }));
@@ -93,6 +94,11 @@ function onDisk(files: ReadonlyMap<string, Uint8Array>, name: string): string {
     writeFileSync(join(dir, path), bytes);
   }
   return dir;
+}
+
+/** All cases on disk in one form. @returns the folder */
+async function allIn(form: GoldenForm): Promise<string> {
+  return onDisk(await written(cases, [form]), `all-${form}`);
 }
 
 describe('the cases', () => {
@@ -433,8 +439,7 @@ describe('tolerances', () => {
 describe('forms', () => {
   for (const form of GOLDEN_FORMS) {
     test(`${form}: what is written is read, and passes`, async () => {
-      // Tests below read what is written in these forms.
-      const chosen = ['c', 'npy', 'onnx'].includes(form) ? cases : some(cases);
+      const chosen = some(cases);
       const files = await written(chosen, [form]);
       const twice = chooseBuiltIn(['rope', 'argmax'])
         .cases.filter((_, n) => n % 5 === 0)
@@ -493,15 +498,18 @@ describe('forms', () => {
     });
   });
 
-  test('C: compiles without a warning, and holds the same bits', (t) => {
-    const dir = join(temporary, 'c');
-    if (!existsSync(dir)) return t.skip('the test above wrote no headers');
-    const compiler = ['cc', 'gcc', 'clang'].find((name) => !spawnSync(name, ['--version']).error);
-    if (!compiler) return t.skip('no C compiler');
-    const headers = readdirSync(dir).filter((name) => name.endsWith('.h'));
-    const half = cases.find(({ id }) => id === 'llama-3-f16')!;
-    const nan = cases.find(({ id }) => id === 'argmax-nan')!;
-    const main = `${headers.map((name) => `#include "${name}"`).join('\n')}
+  const compiler = ['cc', 'gcc', 'clang'].find((name) => !spawnSync(name, ['--version']).error);
+  testPeers(
+    'C: compiles without a warning, and holds the same bits',
+    {
+      skip: compiler === undefined && 'no C compiler',
+    },
+    async () => {
+      const dir = await allIn('c');
+      const headers = readdirSync(dir).filter((name) => name.endsWith('.h'));
+      const half = cases.find(({ id }) => id === 'llama-3-f16')!;
+      const nan = cases.find(({ id }) => id === 'argmax-nan')!;
+      const main = `${headers.map((name) => `#include "${name}"`).join('\n')}
 #include <stdio.h>
 int main(void) {
   printf("%a %u %lld %08x %d %lld\\n", (double)llama_2_half_y.values[777], llama_3_f16_y[5], (long long)llama_2_half_positions[5],
@@ -509,30 +517,36 @@ int main(void) {
   return 0;
 }
 `;
-    writeFileSync(join(dir, 'all.c'), main);
-    const built = spawnSync(compiler, ['-std=c99', '-pedantic', '-Wall', '-Wextra', '-Werror', '-o', 'all', 'all.c'], {
-      cwd: dir,
-      encoding: 'utf8',
-    });
-    assert.equal(built.status, 0, built.stderr);
-    const said = spawnSync(join(dir, 'all'), { encoding: 'utf8' }).stdout.trim().split(' ');
-    const first = floats(cases[0]!.outputs.get('y')!)[777]!;
-    const hex = /^(-?)0x1\.?([0-9a-f]*)p([+-]\d+)$/.exec(said[0]!)!;
-    assert.equal(
-      (hex[1] ? -1 : 1) * (1 + Number.parseInt(`0${hex[2]}`, 16) / 16 ** hex[2]!.length) * 2 ** Number(hex[3]),
-      first,
-    );
-    assert.deepEqual(said.slice(1), [
-      String((half.outputs.get('y')!.read() as Uint16Array)[5]),
-      '1048575',
-      (bitsOf(nan.outputs.get('max_val')!.read() as HostArray)[0]! as number).toString(16).padStart(8, '0'),
-      String(2 * 6 * 2 * 128),
-      '128',
-    ]);
-  });
+      writeFileSync(join(dir, 'all.c'), main);
+      const built = spawnSync(
+        compiler!,
+        ['-std=c99', '-pedantic', '-Wall', '-Wextra', '-Werror', '-o', 'all', 'all.c'],
+        {
+          cwd: dir,
+          encoding: 'utf8',
+        },
+      );
+      assert.equal(built.status, 0, built.stderr);
+      const said = spawnSync(join(dir, 'all'), { encoding: 'utf8' }).stdout.trim().split(' ');
+      const first = floats(cases[0]!.outputs.get('y')!)[777]!;
+      const hex = /^(-?)0x1\.?([0-9a-f]*)p([+-]\d+)$/.exec(said[0]!)!;
+      assert.equal(
+        (hex[1] ? -1 : 1) * (1 + Number.parseInt(`0${hex[2]}`, 16) / 16 ** hex[2]!.length) * 2 ** Number(hex[3]),
+        first,
+      );
+      assert.deepEqual(said.slice(1), [
+        String((half.outputs.get('y')!.read() as Uint16Array)[5]),
+        '1048575',
+        (bitsOf(nan.outputs.get('max_val')!.read() as HostArray)[0]! as number).toString(16).padStart(8, '0'),
+        String(2 * 6 * 2 * 128),
+        '128',
+      ]);
+    },
+  );
 
-  test('numpy: npy and the two numbers are enough', (t) => {
-    const dir = join(temporary, 'npy');
+  const noNumpy = spawnSync('/usr/bin/python3', ['-c', 'import numpy']).status !== 0 && 'no python3-numpy';
+  testPeers('numpy: npy and the two numbers are enough', { skip: noNumpy }, async () => {
+    const dir = await allIn('npy');
     const code = `
 import json, numpy as np
 m = json.load(open('manifest.json'))
@@ -548,9 +562,7 @@ print(np.all(np.abs(y - want) <= t['atol'] + t['rtol'] * np.abs(want)), np.abs(y
 bf16 = np.load('llama-3.1-bf16/x.npy')
 print(bf16.dtype, float((bf16.astype('u4') << 16).view('f4')[0, 0, 0, 0]))
 `;
-    const ran = spawnSync('python3', ['-c', code], { cwd: dir, encoding: 'utf8' });
-    if (ran.error || /ModuleNotFoundError/.test(ran.stderr))
-      return t.diagnostic('no python3 with numpy, as on a fresh machine');
+    const ran = spawnSync('/usr/bin/python3', ['-c', code], { cwd: dir, encoding: 'utf8' });
     const value = floats(cases.find(({ id }) => id === 'llama-3.1-bf16')!.inputs.get('x')!)[0]!;
     assert.equal(ran.status, 0, ran.stderr);
     const [verdict, last] = ran.stdout.trim().split('\n');
@@ -580,18 +592,10 @@ describe('onnx', () => {
     );
   });
 
-  test('ONNX Runtime computes what is expected', async (t) => {
-    const require = createRequire(join(ROOT, 'bench/package.json'));
-    // biome-ignore lint/suspicious/noExplicitAny: bench has its types, this project does not
-    let ort: any;
-    try {
-      ort = require('onnxruntime-node');
-    } catch (error) {
-      return t.skip(
-        `onnxruntime-node is not installed: npm ci --prefix bench (${(error as Error).message.split('\n')[0]})`,
-      );
-    }
-    const dir = join(temporary, 'onnx');
+  testPeers('ONNX Runtime computes what is expected', { skip: noOnnxruntime }, async () => {
+    // biome-ignore lint/suspicious/noExplicitAny: the types that tests have of it are those that they share
+    const ort: any = await ortOrReason();
+    const dir = await allIn('onnx');
     const names: Record<string, string> = {
       f32: 'float32',
       f16: 'float16',

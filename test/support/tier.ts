@@ -1,6 +1,6 @@
 /**
- * Tests of every backend stand in files of the default tier, which run those that need Node alone;
- * test/ropewalk/every-backend.gpu.test.ts and …peers.test.ts import these files to run the others.
+ * Tests of one subject for several tiers, in one file: `x.test.ts` is of the default tier, and a file whose name says
+ * another tier imports it, as test/ropewalk/every-backend.gpu.test.ts does. Each declares the tests of its own tier.
  */
 import { describe, test } from 'node:test';
 
@@ -14,6 +14,8 @@ export const GENERAL_HERE: readonly string[] = { gpu: ['webgpu'], peers: ['onnxr
 export const BACKENDS_HERE: readonly string[] = tier ? GENERAL_HERE : [...GENERAL_HERE, 'ascend-model', 'cann-2024'];
 
 const nothing = (): void => {};
-/** `describe` and `test` for what does not depend on the backend: in the default tier alone. */
+/** `describe` and `test` of the default tier alone. */
 export const describeOnce: typeof describe = tier ? (nothing as never) : describe;
 export const testOnce: typeof test = tier ? (nothing as never) : test;
+/** `test` of the tier of peers alone: it needs a program that `npm ci` does not bring. */
+export const testPeers: typeof test = tier === 'peers' ? test : (nothing as never);

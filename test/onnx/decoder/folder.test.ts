@@ -12,7 +12,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { after, describe, test } from 'node:test';
+import { after, describe } from 'node:test';
 import fc from 'fast-check';
 import { parseGguf } from '../../../packages/formats/src/gguf.js';
 import { parseOnnxModel } from '../../../packages/onnx/src/format/onnx-model.js';
@@ -22,6 +22,7 @@ import { damage, damaged } from '../../support/fuzz.js';
 import { ortOrReason } from '../../support/ort.js';
 import { drawn } from '../../support/size.js';
 import { splitGguf } from '../../support/split-gguf.js';
+import { testOnce as test, testPeers } from '../../support/tier.js';
 import { type TinyShape, tinyModel } from '../../support/tiny-model.js';
 
 const ort = await ortOrReason();
@@ -75,9 +76,9 @@ async function logitsOf(folder: string): Promise<Float32Array> {
 }
 
 const skip = typeof ort === 'string' ? ort : false;
-describe('what ONNX Runtime computes from the folder', { skip }, () => {
+describe('what ONNX Runtime computes from the folder', () => {
   for (const form of ['contrib', 'standard', 'primitives'] as const)
-    test(`${form}: floats, in the graph's own file`, async () => {
+    testPeers(`${form}: floats, in the graph's own file`, { skip }, async () => {
       const made = tinyModel('folder', SHAPE);
       const out = fresh();
       const { files } = await exportDecoder(folderWith(made.huggingFace()), out, { form });
@@ -88,61 +89,73 @@ describe('what ONNX Runtime computes from the folder', { skip }, () => {
     });
 
   for (const blocks of ['q8_0', 'q4_0'] as const)
-    test(`${blocks}: tied, the head's bytes once, in a file beside the graph; rounding floats gives the same`, async () => {
-      const shape = { ...SHAPE, tied: true };
-      const [stored, rounded] = [fresh(), fresh()];
-      const { files } = await exportDecoder(ggufOf({ ...shape, blocks }), stored);
-      assert.deepEqual(
-        files.map(({ name }) => name).filter((name) => name.startsWith('onnx/')),
-        ['onnx/model.onnx_data', 'onnx/model.onnx'],
-      );
-      for (const { name, sizeBytes } of files) assert.equal(statSync(join(stored, name)).size, sizeBytes, name);
-      // Codes and scales of the matrices, norms; and the gaps between 22 constants.
-      const weights = 50 * 64 + 2 * ((64 + 64) * 64 + 64 * 64 + 3 * 96 * 64);
-      const bytes = (weights / 32) * (blocks === 'q8_0' ? 36 : 20) + 5 * 64 * 4;
-      const { sizeBytes } = files.find(({ name }) => name.endsWith('_data'))!;
-      assert.ok(sizeBytes >= bytes && sizeBytes < bytes + 30 * 64, `${sizeBytes} for ${bytes}`);
-      // ONNX Runtime lets go of a constant that only MatMulNBits has, once it is packed.
-      const { nodes } = parseOnnxModel(readFileSync(join(stored, 'onnx/model.onnx'))).graph;
-      const [packed, gathered] = ['MatMulNBits', 'Gather'].map((type) =>
-        nodes.filter(({ opType }) => opType === type).flatMap(({ inputs }) => inputs),
-      );
-      assert.deepEqual(
-        gathered!.filter((name) => packed!.includes(name)),
-        [],
-      );
-      await exportDecoder(ggufOf(shape), rounded, { quantise: blocks });
-      assert.deepEqual(
-        readFileSync(join(rounded, 'onnx/model.onnx_data')),
-        readFileSync(join(stored, 'onnx/model.onnx_data')),
-      );
-      // A block's weights are off by half a step of 127 or 8 of its largest.
-      assertClose(await logitsOf(stored), tinyModel('folder', shape).logits(TOKENS), blocks === 'q8_0' ? 0.05 : 0.6);
-    });
+    testPeers(
+      `${blocks}: tied, the head's bytes once, in a file beside the graph; rounding floats gives the same`,
+      { skip },
+      async () => {
+        const shape = { ...SHAPE, tied: true };
+        const [stored, rounded] = [fresh(), fresh()];
+        const { files } = await exportDecoder(ggufOf({ ...shape, blocks }), stored);
+        assert.deepEqual(
+          files.map(({ name }) => name).filter((name) => name.startsWith('onnx/')),
+          ['onnx/model.onnx_data', 'onnx/model.onnx'],
+        );
+        for (const { name, sizeBytes } of files) assert.equal(statSync(join(stored, name)).size, sizeBytes, name);
+        // Codes and scales of the matrices, norms; and the gaps between 22 constants.
+        const weights = 50 * 64 + 2 * ((64 + 64) * 64 + 64 * 64 + 3 * 96 * 64);
+        const bytes = (weights / 32) * (blocks === 'q8_0' ? 36 : 20) + 5 * 64 * 4;
+        const { sizeBytes } = files.find(({ name }) => name.endsWith('_data'))!;
+        assert.ok(sizeBytes >= bytes && sizeBytes < bytes + 30 * 64, `${sizeBytes} for ${bytes}`);
+        // ONNX Runtime lets go of a constant that only MatMulNBits has, once it is packed.
+        const { nodes } = parseOnnxModel(readFileSync(join(stored, 'onnx/model.onnx'))).graph;
+        const [packed, gathered] = ['MatMulNBits', 'Gather'].map((type) =>
+          nodes.filter(({ opType }) => opType === type).flatMap(({ inputs }) => inputs),
+        );
+        assert.deepEqual(
+          gathered!.filter((name) => packed!.includes(name)),
+          [],
+        );
+        await exportDecoder(ggufOf(shape), rounded, { quantise: blocks });
+        assert.deepEqual(
+          readFileSync(join(rounded, 'onnx/model.onnx_data')),
+          readFileSync(join(stored, 'onnx/model.onnx_data')),
+        );
+        // A block's weights are off by half a step of 127 or 8 of its largest.
+        assertClose(await logitsOf(stored), tinyModel('folder', shape).logits(TOKENS), blocks === 'q8_0' ? 0.05 : 0.6);
+      },
+    );
 
-  test('standard: blocks of q4_0 are i4, which no tensor in memory is, so they lie beside the graph', async () => {
-    const out = fresh();
-    await exportDecoder(ggufOf({ blocks: 'q4_0' }), out, { form: 'standard' });
-    assert.ok(existsSync(join(out, 'onnx/model.onnx_data')));
-    assertClose(await logitsOf(out), tinyModel('folder', SHAPE).logits(TOKENS), 0.6);
-  });
-
-  test('halves, as they are and widened, give the same logits; shards and a split GGUF too', async () => {
-    const made = tinyModel('folder', { ...SHAPE, dtype: 'f16' });
-    const want = made.logits(TOKENS);
-    const hf = folderWith(made.huggingFace());
-    for (const widenHalves of [false, true]) {
+  testPeers(
+    'standard: blocks of q4_0 are i4, which no tensor in memory is, so they lie beside the graph',
+    { skip },
+    async () => {
       const out = fresh();
-      const { files } = await exportDecoder(hf, out, { widenHalves });
+      await exportDecoder(ggufOf({ blocks: 'q4_0' }), out, { form: 'standard' });
+      assert.ok(existsSync(join(out, 'onnx/model.onnx_data')));
+      assertClose(await logitsOf(out), tinyModel('folder', SHAPE).logits(TOKENS), 0.6);
+    },
+  );
+
+  testPeers(
+    'halves, as they are and widened, give the same logits; shards and a split GGUF too',
+    { skip },
+    async () => {
+      const made = tinyModel('folder', { ...SHAPE, dtype: 'f16' });
+      const want = made.logits(TOKENS);
+      const hf = folderWith(made.huggingFace());
+      for (const widenHalves of [false, true]) {
+        const out = fresh();
+        const { files } = await exportDecoder(hf, out, { widenHalves });
+        assertClose(await logitsOf(out), want, 1e-4);
+        const { sizeBytes } = files.find(({ name }) => name === 'onnx/model.onnx')!;
+        assert.equal(sizeBytes > 250_000, widenHalves, `${sizeBytes}`);
+      }
+      const parts = splitGguf(made.gguf()['model.gguf']!, [7, 14]);
+      const out = fresh();
+      await exportDecoder(join(folderWith(parts), Object.keys(parts)[0]!), out);
       assertClose(await logitsOf(out), want, 1e-4);
-      const { sizeBytes } = files.find(({ name }) => name === 'onnx/model.onnx')!;
-      assert.equal(sizeBytes > 250_000, widenHalves, `${sizeBytes}`);
-    }
-    const parts = splitGguf(made.gguf()['model.gguf']!, [7, 14]);
-    const out = fresh();
-    await exportDecoder(join(folderWith(parts), Object.keys(parts)[0]!), out);
-    assertClose(await logitsOf(out), want, 1e-4);
-  });
+    },
+  );
 });
 
 function assertClose(got: ArrayLike<number>, want: Float64Array, tolerance: number): void {

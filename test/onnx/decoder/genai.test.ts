@@ -10,7 +10,7 @@ import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { after, describe, test } from 'node:test';
+import { after, describe } from 'node:test';
 import { generate } from '../../../packages/model/src/generate.js';
 import { loadModelPath } from '../../../packages/model/src/node.js';
 import { exportDecoder } from '../../../packages/onnx/src/decoder/folder.node.js';
@@ -20,6 +20,7 @@ import { openDecoder } from '../../support/decoder-folder.js';
 import { FAMILIES } from '../../support/fixtures.js';
 import { HF_FAMILIES } from '../../support/huggingface-folder.js';
 import { noOnnxruntime } from '../../support/onnxruntime.js';
+import { testOnce as test, testPeers } from '../../support/tier.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'genai-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -128,7 +129,7 @@ function checkFolder(path: string): GenaiConfig {
 
 describe('the folders by the rules of onnxruntime-genai', () => {
   for (const name of ['', 'model-q8_0.gguf'])
-    test(`marline ${name || 'as a folder'}: its loop writes our text`, { skip: noOnnxruntime }, async () => {
+    testPeers(`marline ${name || 'as a folder'}: its loop writes our text`, { skip: noOnnxruntime }, async () => {
       const path = join(ROOT, 'models/marline', name);
       const out = join(folder, `marline-${name}`);
       await exportDecoder(path, out, { form: 'primitives' });

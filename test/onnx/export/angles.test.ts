@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, test } from 'node:test';
+import { describe } from 'node:test';
 import {
   ANGLE_MODES,
   type AngleMode,
@@ -18,8 +18,10 @@ import { valueTypes } from '../../../packages/onnx/src/export/shapes.js';
 import { tensorFrom } from '../../../packages/ropewalk/src/core/tensor.js';
 import type { RopeSpec } from '../../../packages/ropewalk/src/ops/rope/plan.js';
 import { ROOT } from '../../support/build.js';
-import { ortOrReason, runOnnx } from '../../support/ort.js';
+import { noOnnxruntime as skip } from '../../support/onnxruntime.js';
+import { runOnnx } from '../../support/ort.js';
 import { floats } from '../../support/tensors.js';
+import { testOnce as test, testPeers } from '../../support/tier.js';
 
 const LLAMA: RopeSpec = { headDim: 128, pairing: 'half', base: 500000 };
 const SPECS: Readonly<Record<string, RopeSpec>> = {
@@ -107,9 +109,7 @@ describe('anglePrecision', () => {
   });
 
   for (const mode of COMPUTED) {
-    test(`ONNX Runtime computes ${mode} as precisely as stated`, async (t) => {
-      const ort = await ortOrReason();
-      if (typeof ort === 'string') return t.skip(ort);
+    testPeers(`ONNX Runtime computes ${mode} as precisely as stated`, { skip }, async () => {
       const positions = [...PRECISION_POSITIONS, 0, -1, -131071, -(2 ** 31)];
       for (const [name, spec] of Object.entries(SPECS)) {
         const c = angleConstants(spec);

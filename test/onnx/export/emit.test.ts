@@ -1,6 +1,6 @@
 /** Plans as graphs: well formed in both forms, and what ONNX Runtime makes of the parts that are easily wrong. */
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { describe } from 'node:test';
 import fc from 'fast-check';
 import { GraphBuilder } from '../../../packages/onnx/src/export/builder.js';
 import { emitPlan, type GraphForm } from '../../../packages/onnx/src/export/emit.js';
@@ -24,9 +24,11 @@ import { planRope, planRopeWithTable } from '../../../packages/ropewalk/src/ops/
 import { planScale } from '../../../packages/ropewalk/src/ops/scale.js';
 import { planSwiglu } from '../../../packages/ropewalk/src/ops/swiglu.js';
 import { referenceRunner, runReference } from '../../../packages/ropewalk/src/reference/index.js';
-import { ortOrReason, runOnnx } from '../../support/ort.js';
+import { noOnnxruntime as skip } from '../../support/onnxruntime.js';
+import { runOnnx } from '../../support/ort.js';
 import { drawn } from '../../support/size.js';
 import { f64Tensor, floats } from '../../support/tensors.js';
+import { testOnce as test, testPeers } from '../../support/tier.js';
 
 const FORMS: readonly GraphForm[] = ['standard', 'primitives'];
 
@@ -113,9 +115,7 @@ describe('emitPlan', () => {
     assert.deepEqual(names(bindRope(given, q, zeros('f32', [3, 2, 8])), 'primitives'), ['x', 'cos_cache', 'sin_cache']);
   });
 
-  test('backward, in pairs that are read and written differently, is the transpose', async (t) => {
-    const ort = await ortOrReason();
-    if (typeof ort === 'string') return t.skip(ort);
+  testPeers('backward, in pairs that are read and written differently, is the transpose', { skip }, async () => {
     for (const form of FORMS) {
       for (const rotaryOffset of [0, 2]) {
         const options = {
@@ -146,9 +146,7 @@ describe('emitPlan', () => {
     }
   });
 
-  test('the first NaN wins, then the first maximum', async (t) => {
-    const ort = await ortOrReason();
-    if (typeof ort === 'string') return t.skip(ort);
+  testPeers('the first NaN wins, then the first maximum', { skip }, async () => {
     const rows = [
       [1, Number.NaN, Infinity, Number.NaN],
       [-Infinity, -Infinity, -Infinity, -Infinity],
@@ -165,9 +163,7 @@ describe('emitPlan', () => {
     }
   });
 
-  test('blocks are widened exactly', async (t) => {
-    const ort = await ortOrReason();
-    if (typeof ort === 'string') return t.skip(ort);
+  testPeers('blocks are widened exactly', { skip }, async () => {
     for (const [format, unit] of [
       ['q8_0', 34],
       ['q4_0', 18],
@@ -200,7 +196,7 @@ describe('emitPlan', () => {
     }
   });
 
-  test('layouts: a Transpose where one is enough, else by indices', async (t) => {
+  const layouts = () => {
     const x = tensorFrom(
       Int32Array.from({ length: 24 }, (_, n) => n),
       { shape: [2, 3, 4] },
@@ -208,12 +204,18 @@ describe('emitPlan', () => {
     const plan = (out: Tensor): OpPlan => planRearrange(x.permute([2, 0, 1]), out);
     const types = (p: OpPlan): string[] => graphOf(p, 'standard').model.nodes.map(({ opType }) => opType);
     const dense = plan(zeros('i32', [4, 2, 3]));
+    const gaps = plan(new Tensor(zeros('i32', [100]).storage, { shape: [4, 2, 3], strides: [2, 8, 30], offset: 5 }));
+    return { x, types, dense, gaps };
+  };
+  test('layouts: a Transpose where one is enough, else by indices', () => {
+    const { x, types, dense, gaps } = layouts();
     assert.deepEqual(types(dense), ['Transpose']);
     assert.deepEqual(types(planRearrange(x, zeros('i32', [2, 3, 4]))), ['Identity']);
-    const gaps = plan(new Tensor(zeros('i32', [100]).storage, { shape: [4, 2, 3], strides: [2, 8, 30], offset: 5 }));
     assert.deepEqual(types(gaps), ['Gather', 'ScatterElements']);
-    const ort = await ortOrReason();
-    if (typeof ort === 'string') return t.skip(ort);
+  });
+
+  testPeers('layouts: what ONNX Runtime computes', { skip }, async () => {
+    const { dense, gaps } = layouts();
     for (const p of [dense, gaps]) {
       const got = (await run(p, 'standard')).get('out')!;
       runReference(p);
@@ -253,9 +255,7 @@ describe('emitPlan', () => {
   });
 
   for (const form of FORMS) {
-    test(`activations keep NaN and infinities, and clamp them, ${form}`, async (t) => {
-      const ort = await ortOrReason();
-      if (typeof ort === 'string') return t.skip(ort);
+    testPeers(`activations keep NaN and infinities, and clamp them, ${form}`, { skip }, async () => {
       const xs = [Number.NaN, Infinity, -Infinity, -200, -3, -1e-30, 0, 1e-30, 3, 200, 3e38];
       const x = f64Tensor(xs, [xs.length], 'f32');
       const ones = f64Tensor(new Array(xs.length).fill(1), [xs.length], 'f32');
@@ -279,9 +279,7 @@ describe('emitPlan', () => {
     });
   }
 
-  test('swiglu neither overflows nor loses small gates', async (t) => {
-    const ort = await ortOrReason();
-    if (typeof ort === 'string') return t.skip(ort);
+  testPeers('swiglu neither overflows nor loses small gates', { skip }, async () => {
     const gates = [
       -200,
       -100,
@@ -337,9 +335,7 @@ describe('rounding', () => {
     return floats((await runOnnx(model, new Map([['x', tensorFrom(Float64Array.from(values))]]))).get('y')!);
   };
 
-  test('f64 to 16 bits rounds once', async (t) => {
-    const ort = await ortOrReason();
-    if (typeof ort === 'string') return t.skip(ort);
+  testPeers('f64 to 16 bits rounds once', { skip }, async () => {
     const edges = [
       0,
       -0,

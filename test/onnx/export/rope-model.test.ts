@@ -3,7 +3,7 @@
  * seed's twelve steps.
  */
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { describe } from 'node:test';
 import { seedSteps } from '../../../packages/devices/src/index.js';
 import {
   type AngleMode,
@@ -23,8 +23,10 @@ import { type Tensor, tensorFrom, zeros } from '../../../packages/ropewalk/src/c
 import { bindRopeParts } from '../../../packages/ropewalk/src/ops/rope/call.js';
 import { planRope, type RopeSpec } from '../../../packages/ropewalk/src/ops/rope/plan.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
-import { ortOrReason, runOnnx } from '../../support/ort.js';
+import { noOnnxruntime as skip } from '../../support/onnxruntime.js';
+import { runOnnx } from '../../support/ort.js';
 import { f64Tensor, floats } from '../../support/tensors.js';
+import { testOnce as test, testPeers } from '../../support/tier.js';
 
 const SPECS: Readonly<Record<string, RopeSpec>> = {
   llama: { headDim: 16, pairing: 'half', base: 500000 },
@@ -190,11 +192,11 @@ describe('a RoPE as a model', () => {
       });
   }
   for (const { name, options } of variants) {
-    test(`is well formed, and ONNX Runtime agrees with the oracle: ${name}`, async (t) => {
-      const all = Object.entries(SPECS).map(([label, spec]) => ({
-        label,
-        whole: { ...options, spec, context: CONTEXT },
-      }));
+    const all = Object.entries(SPECS).map(([label, spec]) => ({
+      label,
+      whole: { ...options, spec, context: CONTEXT },
+    }));
+    test(`is well formed: ${name}`, () => {
       for (const { label, whole } of all) {
         const model = ropeModel(whole).graph.model('rope', 'test');
         const sizes = { batch: 2, seq: 5 };
@@ -206,8 +208,9 @@ describe('a RoPE as a model', () => {
           model.nodes.flatMap(({ outputs }) => outputs).length,
         );
       }
-      const ort = await ortOrReason();
-      if (typeof ort === 'string') return t.skip(ort);
+    });
+
+    testPeers(`ONNX Runtime agrees with the oracle: ${name}`, { skip }, async () => {
       const failed: string[] = [];
       for (const [n, { label, whole }] of all.entries()) {
         for (const direction of ['forward', 'backward'] as const) {
@@ -220,9 +223,7 @@ describe('a RoPE as a model', () => {
   }
 
   for (const form of ['standard', 'primitives'] as const) {
-    test(`with head norm and a KV cache: ${form}`, async (t) => {
-      const ort = await ortOrReason();
-      if (typeof ort === 'string') return t.skip(ort);
+    testPeers(`with head norm and a KV cache: ${form}`, { skip }, async () => {
       for (const dtype of ['f32', 'f16', 'bf16'] as const) {
         const options = {
           spec: SPECS.llama!,
@@ -239,9 +240,7 @@ describe('a RoPE as a model', () => {
     });
   }
 
-  test('no tokens give no tokens', async (t) => {
-    const ort = await ortOrReason();
-    if (typeof ort === 'string') return t.skip(ort);
+  testPeers('no tokens give no tokens', { skip }, async () => {
     // ONNX Runtime's ReduceSum leaves an empty tensor's shape as it is, so that f32-reduced needs a token
     // (docs/export.md).
     for (const angles of ['f64', 'f32', 'f32-table'] as const) {
@@ -268,9 +267,7 @@ describe('a RoPE as a model', () => {
     }
   });
 
-  test('an older opset runs primitives', async (t) => {
-    const ort = await ortOrReason();
-    if (typeof ort === 'string') return t.skip(ort);
+  testPeers('an older opset runs primitives', { skip }, async () => {
     const options = { spec: SPECS.middle!, form: 'primitives', context: CONTEXT, heads: 2 } as const;
     const c = caseOf(options, 2, 3, 5);
     const { graph } = ropeModel(options);

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { after, describe, test } from 'node:test';
+import { after, describe } from 'node:test';
 import { openBackend } from '../../../packages/cli/src/backends.js';
 import {
   bindImported,
@@ -15,6 +15,7 @@ import { frequenciesOf, planRope } from '../../../packages/ropewalk/src/ops/rope
 import { referenceRunner } from '../../../packages/ropewalk/src/reference/index.js';
 import { ortOrReason } from '../../support/ort.js';
 import { f64Tensor, floats } from '../../support/tensors.js';
+import { testOnce as test, testPeers } from '../../support/tier.js';
 import { Graph } from './build.js';
 import { FORMS, type Form, f32, i64, POSITIONS } from './forms.js';
 
@@ -143,7 +144,7 @@ describe('the same models in ONNX Runtime', async () => {
   const runtime = await ortOrReason();
   const skip = typeof runtime === 'string' && runtime;
   for (const form of FORMS.filter((one) => one.runtime !== false)) {
-    test(form.name, { skip }, async (t) => {
+    testPeers(form.name, { skip }, async (t) => {
       const rope = only(form);
       const dtype = dtypeOf(rope);
       // Its binary does not read a Float16Array, which its JavaScript asks for where the runtime has one (Node 24):
