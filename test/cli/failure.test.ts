@@ -12,7 +12,7 @@ import { Command } from 'commander';
 import { failureOf } from '../../packages/cli/src/failure.js';
 import { createProgram } from '../../packages/cli/src/program.js';
 import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
-import { commandPath, ROOT, ropewalkIn } from '../support/command.js';
+import { commandPath, ROOT, ropewalkIn, ropewalkProcess } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'failure-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -76,10 +76,12 @@ describe('the message', () => {
   });
 
   test('with --json the error is on stdout too, as an object', async () => {
-    const { status, stdout, stderr } = await ropewalkIn(folder, 'inspect', 'none.json', '--json');
-    assert.equal(status, 2);
-    assert.equal(stderr, 'ropewalk: inspect: none.json: there is no such file or folder\n');
-    assert.deepEqual(JSON.parse(stdout), { error: { code: 'FORMAT', message: stderr.trimEnd() } });
+    for (const run of [ropewalkProcess, ropewalkIn]) {
+      const { status, stdout, stderr } = await run(folder, 'inspect', 'none.json', '--json');
+      assert.equal(status, 2);
+      assert.equal(stderr, 'ropewalk: inspect: none.json: there is no such file or folder\n');
+      assert.deepEqual(JSON.parse(stdout), { error: { code: 'FORMAT', message: stderr.trimEnd() } });
+    }
   });
 });
 

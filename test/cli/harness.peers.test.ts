@@ -8,13 +8,14 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { ROOT, ropewalkIn } from '../support/command.js';
+import { ROOT, ropewalkIn, ropewalkProcess } from '../support/command.js';
 import { noOnnxruntime } from '../support/onnxruntime.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'harness-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
 const ropewalk = (...args: string[]) => ropewalkIn(folder, ...args);
-before(async () => assert.equal((await ropewalk('vectors', 'golden')).status, 0));
+// As a process: Node runs the hooks of a file beside the tests of the files before it.
+before(() => assert.equal(ropewalkProcess(folder, 'vectors', 'golden').status, 0));
 
 /** Why a program cannot be run here, or false. */
 const missing = (what: string, command: string, ...args: string[]): string | false =>
@@ -23,7 +24,9 @@ const cc = missing('C compiler (cc)', 'cc', '--version');
 const cxx = missing('C++ compiler (c++)', 'c++', '--version');
 /** The distribution's Python, whose packages CI installs. */
 const PYTHON = '/usr/bin/python3';
-const without = (module: string) => missing(`python3-${module}`, PYTHON, '-c', `import ${module}`);
+/** Asks whether a module can be found: importing torch would take a second. */
+const FIND = 'import sys; from importlib.util import find_spec; sys.exit(find_spec(sys.argv[1]) is None)';
+const without = (module: string) => missing(`python3-${module}`, PYTHON, '-c', FIND, module);
 
 function run(command: string, ...args: string[]): void {
   const { status, stdout, stderr, error } = spawnSync(command, args, { cwd: folder, encoding: 'utf8' });

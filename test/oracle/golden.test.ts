@@ -43,6 +43,7 @@ import type { OpPlan } from '../../packages/ropewalk/src/ops/op-plan.js';
 import type { RopeSpec } from '../../packages/ropewalk/src/ops/rope/plan.js';
 import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
 import { referenceRunner, runReference } from '../../packages/ropewalk/src/reference/index.js';
+import { ROOT } from '../support/build.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
 import { noOnnxruntime } from '../support/onnxruntime.js';
 import { ortOrReason } from '../support/ort.js';
