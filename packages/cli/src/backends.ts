@@ -4,7 +4,6 @@
  *
  * @module
  */
-import { DEVICES } from '@ropewalk/devices';
 import type { OnnxruntimeOptions } from '@ropewalk/onnx';
 import { type Backend, type BackendEntry, type BackendOptions, BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
 import { fail, openFrom } from 'ropewalk/backend';
@@ -28,24 +27,24 @@ const ascendModel: BackendEntry<CommandBackendOptions> = {
   open: async () => (await import('@ropewalk/ascend')).openAscendModel(),
 };
 
-/** Devices with their mistakes: only asked for by name. */
-const devices = DEVICES.flatMap(({ name, open }): BackendEntry<CommandBackendOptions>[] =>
-  open ? [{ name, auto: false, byName: true, whyNot: async () => undefined, open }] : [],
-);
-
 /** Those that run a whole decoder. */
 export const MODEL_BACKENDS: readonly BackendEntry<CommandBackendOptions>[] = [...KERNEL_BACKENDS, onnxruntime];
 
-/** Every backend that a command can open. */
-export const BACKENDS: readonly BackendEntry<CommandBackendOptions>[] = [...MODEL_BACKENDS, ascendModel, ...devices];
+/** Every backend that a command can open, apart from devices: these are only asked for by name. */
+export const BACKENDS: readonly BackendEntry<CommandBackendOptions>[] = [...MODEL_BACKENDS, ascendModel];
 
-/** @param name - the name of one of {@link BACKENDS}, or `auto` */
+/** @param name - the name of one of {@link BACKENDS} or of a device that computes, or `auto` */
 export async function openBackend(name: string, options?: CommandBackendOptions): Promise<Backend> {
+  if (name === 'auto' || BACKENDS.some((entry) => entry.name === name)) return openFrom(BACKENDS, name, options);
+  const { DEVICES } = await import('@ropewalk/devices');
   if (DEVICES.some((device) => device.name === name && !device.open))
     fail(
       'UNSUPPORTED',
       'backend',
       `${name} has rules only, it does not compute. Print them with: ropewalk devices ${name}.`,
     );
-  return openFrom(BACKENDS, name, options);
+  const devices = DEVICES.flatMap(({ name, open }): BackendEntry<CommandBackendOptions>[] =>
+    open ? [{ name, auto: false, byName: true, whyNot: async () => undefined, open }] : [],
+  );
+  return openFrom([...BACKENDS, ...devices], name, options);
 }

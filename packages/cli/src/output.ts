@@ -1,5 +1,5 @@
 /** Where the command line writes: lines to stdout, progress to a terminal. @module */
-import { MultiBar, Presets } from 'cli-progress';
+import { createRequire } from 'node:module';
 
 /**
  * Exit codes of every command: success; a finding (a case failed, two models differ, a kernel is wrong); wrong usage,
@@ -53,6 +53,8 @@ export function openPrinter(
   if (quiet || !stream.isTTY) {
     return { line: (text) => void stream.write(`${text}\n`), step() {}, stop() {} };
   }
+  // Loaded here: without a terminal no command needs it.
+  const { MultiBar, Presets }: typeof import('cli-progress') = createRequire(import.meta.url)('cli-progress');
   const bars = new MultiBar(
     { stream, clearOnComplete: true, hideCursor: true, format: `{bar} {value}/{total} ${what} | {eta_formatted} left` },
     Presets.shades_classic,

@@ -35,3 +35,13 @@ export function plotFrequencies(invFreq: Float64Array, plain: Float64Array): str
     `${' '.repeat(8)}${axis}`,
   ];
 }
+
+/** The absolute frequencies of both, with the same length: a pair that one side lacks does not rotate there. */
+export function magnitudesOf(
+  pairs: readonly { readonly turns: boolean; readonly frequency: number }[],
+  expected: Float64Array | undefined,
+): [Float64Array, Float64Array | undefined] {
+  const count = Math.max(pairs.length, expected?.length ?? 0);
+  const found = Float64Array.from({ length: count }, (_, j) => (pairs[j]?.turns ? Math.abs(pairs[j].frequency) : 0));
+  return [found, expected && Float64Array.from({ length: count }, (_, j) => Math.abs(expected[j] ?? 0))];
+}

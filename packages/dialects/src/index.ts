@@ -15,12 +15,13 @@ export {
   type RopeComparison,
   type RopeReading,
 } from './convert/compare.js';
-export type { ComparedLayers, ComparedSide, LayerGroup, ModelComparison } from './convert/compare-models.js';
-export { compareModels, groupLayers } from './convert/compare-models.js';
+export type { ComparedLayers, ComparedSide, ModelComparison } from './convert/compare-models.js';
+export { compareModels } from './convert/compare-models.js';
 export { type Conversion, convertRope, PEERS, peerOf, type ReadForm, readForm } from './convert/convert.js';
 export { distanceOf, type EffectiveRope, effectiveRope, type RopeDistance, STANDSTILL } from './convert/effective.js';
 export type { ConvertOptions, FormTable, GivenTable, Relayout } from './convert/form.js';
 export { modelTypeOf } from './convert/gguf.js';
+export { groupLayers, type LayerGroup } from './convert/group-layers.js';
 export { specFromJson, specToJson } from './convert/record.js';
 export * as flashAttn from './flash-attn.js';
 export * as ggml from './ggml.js';

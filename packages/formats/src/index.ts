@@ -8,6 +8,7 @@ export { countClaimed, elementsAt } from './bytes.js';
 export { asFloatBits, type RawForm, readArrays, readRaw } from './dump.js';
 export { type GgufFile, type GgufTensor, type GgufValue, HeaderCut, parseGguf } from './gguf.js';
 export { type JsonOptions, parseJson } from './json.js';
+export { type LayerSource, layerOf, type ModelSource, type RopeSource, ropeSourceFromGguf } from './model-source.js';
 export { type NpyArray, type NpyHeader, parseNpy, tensorFromNpy, writeNpy, writeNpyHeader } from './npy.js';
 export { parseNpz, writeNpz } from './npz.js';
 export type {
@@ -31,15 +32,7 @@ export {
   readExactly,
   safetensorsHeaderOf,
 } from './read-header.js';
-export {
-  type JsonRopeOptions,
-  type LayerSource,
-  layerOf,
-  type ModelSource,
-  type RopeSource,
-  ropeSourceFromGguf,
-  ropeSourceFromJson,
-} from './rope-source.js';
+export { type JsonRopeOptions, ropeSourceFromJson } from './rope-source.js';
 export type { SafetensorsFile, SafetensorsTensor } from './safetensors.js';
 export { parseSafetensors, safetensorsHeaderBytes, tensorFromSafetensors, writeSafetensors } from './safetensors.js';
 export type { GgufModel, GgufPart } from './shards.js';

@@ -1,6 +1,8 @@
 /** For Node only: what opens files. @module @ropewalk/formats/node */
 
 export { checkExternal, type FilePart, readExternal } from './external.node.js';
+export type { LayerSource, RopeSource } from './model-source.js';
+export { layerOf } from './model-source.js';
 export type {
   ModelPermutation,
   PermutationResult,
@@ -8,7 +10,6 @@ export type {
   RunPermutationOptions,
 } from './permute.node.js';
 export { planModelPermutation, runModelPermutation } from './permute.node.js';
-
 export type { GivenGeometry, ModelFacts, OpenModel } from './permute-model.node.js';
 export { headsOf } from './permute-model.node.js';
 export { isProved, type LayerProof } from './permute-proof.node.js';
@@ -22,8 +23,6 @@ export {
   readGgufModel,
   readSafetensorsHeader,
 } from './read-header.node.js';
-export type { LayerSource, RopeSource } from './rope-source.js';
-export { layerOf } from './rope-source.js';
 export {
   isFolder,
   isGraphFolder,

@@ -7,7 +7,7 @@
 import { existsSync } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects';
+import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects/models';
 import { type RopeSpec, RopewalkError } from 'ropewalk';
 import { checkInteger, Fields, fail, nameForMessage, refuse } from 'ropewalk/backend';
 import type { GgufFile, GgufTensor } from './gguf.js';

@@ -6,10 +6,9 @@
  * @module
  */
 import { type FileHandle, open } from 'node:fs/promises';
-import type { BlockFormat, Dtype, RopeSpec } from 'ropewalk';
+import type { BlockFormat, Dtype, OpPlan, RopeSpec } from 'ropewalk';
 import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, bindRope, blocksFrom, planRope, sizeBytes, tensorFrom } from 'ropewalk';
 import { loadNumber, nameForMessage, randomFrom, readBlocks, reading, refuse } from 'ropewalk/backend';
-import { runReference } from 'ropewalk/reference';
 import { elementsAt } from './bytes.js';
 import { permutedRows, type TensorMove, type WeightPairing } from './permute-plan.js';
 import { readAt } from './read-file.node.js';
@@ -123,8 +122,9 @@ async function proveLayer(
 
   // Scaling and base as the model has them. Which axis gives a pair its position changes nothing here, so one serves.
   const { axes: _axes, ...spec } = ropeOf(layer) ?? { base: 10000 };
+  const { runReference } = await import('ropewalk/reference');
   const rotate = (heads: readonly Float64Array[], pairing: WeightPairing): Float64Array[] =>
-    heads.map((head) => rotated(head, { ...spec, headDim, rotaryDim, pairing }));
+    heads.map((head) => rotated(head, { ...spec, headDim, rotaryDim, pairing }, runReference));
   const [q0, k0, q1, k1] = [rotate(oldQ, from), rotate(oldK, from), rotate(newQ, to), rotate(newK, to)];
   const [q2, k2] = [rotate(oldQ, to), rotate(oldK, to)];
   let difference = 0;
@@ -208,12 +208,12 @@ async function headVectors(
   return y;
 }
 
-function rotated(head: Float64Array, spec: RopeSpec): Float64Array {
+function rotated(head: Float64Array, spec: RopeSpec, run: (plan: OpPlan) => void): Float64Array {
   const shape = [POSITIONS.length, 1, spec.headDim];
   const plan = planRope({ ...spec, positions: POSITIONS, tableDtype: 'f64' });
   const x = tensorFrom(head, { shape, dtype: 'f64' });
   const out = tensorFrom(new Float64Array(head.length), { shape, dtype: 'f64' });
-  runReference(bindRope(plan, x, out));
+  run(bindRope(plan, x, out));
   return out.readNumbers() as Float64Array;
 }
 

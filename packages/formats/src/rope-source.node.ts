@@ -5,11 +5,11 @@
  */
 import { readdirSync, statSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
-import type { ModelRope } from '@ropewalk/dialects';
+import type { ModelRope } from '@ropewalk/dialects/models';
 import { fail, refuse } from 'ropewalk/backend';
+import { modelSourceFromJson, type RopeSource, ropeSourceFromGguf } from './model-source.js';
 import { checkPath, readFileBytes, readJsonFile, refuseSystem } from './read-file.node.js';
 import { readGgufModel } from './read-header.node.js';
-import { type RopeSource, ropeSourceFromGguf, ropeSourceFromJson } from './rope-source.js';
 import { partsOf } from './shards.js';
 
 /** Tables of a million positions and 128 pairs take half of this. */
@@ -129,9 +129,10 @@ export async function readRopeSource(path: string, context?: number, isModel = f
     refuse('FORMAT', file, `a config.json, a .gguf, a folder with one${expected}`, basename(file));
   }
   const json = readJsonFile(file);
+  if (isModel) return modelSourceFromJson(json, file, context);
+  const { ropeSourceFromJson } = await import('./rope-source.js'); // with every peer's calls
   return ropeSourceFromJson(json, file, {
     context,
-    isModel,
     readFile: (name) => readFileBytes(join(dirname(file), name), MAX_NPY_BYTES),
   });
 }

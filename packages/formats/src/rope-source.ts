@@ -1,41 +1,8 @@
-/** The RoPE that a parsed JSON describes, and one layer of a model. @module */
-import {
-  type GgufHeader,
-  type GivenTable,
-  gguf,
-  huggingface,
-  type ModelRope,
-  readForm,
-  specToJson,
-} from '@ropewalk/dialects';
-import type { RopeSpec } from 'ropewalk';
+/** The RoPE that a parsed JSON describes: a model, a record, or a peer's arguments. @module */
+import { type GivenTable, readForm } from '@ropewalk/dialects';
 import { fail, reading, readOptions, refuse } from 'ropewalk/backend';
+import { modelSourceFromJson, type RopeSource } from './model-source.js';
 import { parseNpy, tensorFromNpy } from './npy.js';
-
-/** What a file says about RoPE: a model with its layers, or one record. */
-export type RopeSource =
-  | ModelSource
-  | { readonly kind: 'record'; readonly file: string; readonly peer: string; readonly spec: RopeSpec };
-
-/** A model, layer by layer. */
-export interface ModelSource {
-  readonly kind: 'model';
-  readonly file: string;
-  readonly model: ModelRope;
-}
-
-/** The RoPE of one layer. */
-export interface LayerSource {
-  readonly spec: RopeSpec;
-  /** For messages: `llama.json, layer 0`. */
-  readonly from: string;
-  /** Full sentences. */
-  readonly notes: readonly string[];
-  /** Layers of the model with another RoPE. */
-  readonly others: readonly number[];
-  /** The model's name for this kind of layer. */
-  readonly layerType: string | undefined;
-}
 
 /** What a JSON does not say itself. */
 export interface JsonRopeOptions {
@@ -64,8 +31,7 @@ export function ropeSourceFromJson(json: unknown, file: string, options: JsonRop
 function sourceOfJson(json: unknown, file: string, options: JsonRopeOptions): RopeSource {
   const { context, isModel = false, readFile } = readOptions(options, `${file}: options`);
   const fields = typeof json === 'object' && json !== null ? json : {};
-  if (isModel || 'model_type' in fields || 'text_config' in fields)
-    return { kind: 'model', file, model: huggingface.ropeFromConfig(json, { context, where: file }) };
+  if (isModel || 'model_type' in fields || 'text_config' in fields) return modelSourceFromJson(json, file, context);
   return { kind: 'record', file, ...readForm(json, readTables(json, file, readFile), { context, where: file }) };
 }
 
@@ -89,55 +55,4 @@ function readTables(json: unknown, file: string, readFile: JsonRopeOptions['read
     }
   }
   return tables;
-}
-
-/**
- * Reads the RoPE of a GGUF.
- *
- * @param model - from {@link ggufModelOf}, or those of its parts that are needed: metadata, names of tensors, factors
- * @param file - its name, for messages
- * @param context - tokens in use, for scaling that depends on it
- * @throws {RopewalkError} FORMAT when it does not describe a RoPE
- */
-export function ropeSourceFromGguf(
-  model: { readonly header: GgufHeader; readonly factors: ReadonlyMap<string, Float32Array> },
-  file: string,
-  context?: number,
-): ModelSource {
-  if (typeof file !== 'string') refuse('RANGE', 'ropeSourceFromGguf: file', "a file's name", file);
-  return reading(`${file}: GGUF`, () => {
-    const { header, factors } = readOptions(model, 'ropeSourceFromGguf: model');
-    const { metadata, tensors } = readOptions(header, 'ropeSourceFromGguf: model.header');
-    const found = gguf.ropeFromGguf(
-      { metadata, tensors, readTensor: (name) => factors.get(name) },
-      { context, where: file },
-    );
-    return { kind: 'model', file, model: found };
-  });
-}
-
-/**
- * Chooses one layer.
- *
- * @param source - from {@link ropeSourceFromJson} or `readRopeSource`
- * @param layer - of a model, from 0
- * @throws {RopewalkError} RANGE for a layer that does not exist, or has no RoPE
- */
-export function layerOf(source: RopeSource, layer = 0): LayerSource {
-  return reading('source', () => sourceOfLayer(readOptions(source, 'source'), layer));
-}
-
-function sourceOfLayer(source: RopeSource, layer: number): LayerSource {
-  const { file } = source;
-  if (source.kind === 'record') {
-    const { peer } = source;
-    const spec = readOptions(source.spec, 'source: spec');
-    return { spec, from: peer === 'spec' ? file : `${file} (${peer})`, notes: [], others: [], layerType: undefined };
-  }
-  const { layers, notes } = source.model;
-  const found = layers[layer] ?? refuse('RANGE', 'layer', `an integer in [0, ${layers.length - 1}]`, layer);
-  const spec = found.rope ?? fail('RANGE', 'layer', `layer ${layer} of ${file} has no position encoding`);
-  const key = JSON.stringify(specToJson(spec));
-  const others = layers.filter(({ rope }) => rope && JSON.stringify(specToJson(rope)) !== key).map((one) => one.layer);
-  return { spec, from: `${file}, layer ${layer}`, notes, others, layerType: found.layerType };
 }

@@ -7,7 +7,7 @@
  *
  * @module
  */
-import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects';
+import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects/models';
 import type { GgufFile } from '@ropewalk/formats';
 import { frequenciesOf, type RopeSpec, type RouteGroups } from 'ropewalk';
 import { Fields, fail, refuse, show } from 'ropewalk/backend';

@@ -11,11 +11,11 @@ import {
   SAFETENSORS_INDEX,
   safetensorsHeaderOf,
   safetensorsShards,
-} from '@ropewalk/formats';
+} from '@ropewalk/formats/models';
 import { decodeUtf8, fail, reading, refuse, show } from 'ropewalk/backend';
 import { byteSource, type FileData } from './byte-source.js';
 import { configFromGguf, configFromJson } from './config.js';
-import { type FolderFiles, filesFromFolder, filesFromGguf, type GraphFiles } from './folder-files.js';
+import type { FolderFiles, GraphFiles } from './folder-files.js';
 import { tokenizerFromGguf } from './gguf-vocabulary.js';
 import { tokenizerFromJson } from './tokenizer-json.js';
 import type { DecoderConfig, Tokenizer } from './types.js';
@@ -127,8 +127,8 @@ async function readHuggingFace(folder: Folder): Promise<Found> {
       };
       return tokenizerFromJson(files, folder.path('tokenizer.json'));
     },
-    readFiles: (graph) =>
-      filesFromFolder(
+    readFiles: async (graph) =>
+      (await writers()).filesFromFolder(
         async (name) => (folder.files.has(name) ? smallFile(folder, name) : undefined),
         (name) => optionalJson(folder, name),
         config,
@@ -156,9 +156,12 @@ async function readGguf(folder: Folder, names: readonly string[]): Promise<Found
       })),
     ),
     readTokenizer: async () => tokenizerFromGguf(header.metadata, file),
-    readFiles: async (graph) => filesFromGguf(header, config, graph, file),
+    readFiles: async (graph) => (await writers()).filesFromGguf(header, config, graph, file),
   };
 }
+
+/** Only exports write a folder, and converting RoPE for it needs the code of every peer. */
+const writers = () => import('./folder-files.js');
 
 async function jsonOf(folder: Folder, name: string): Promise<unknown> {
   return parseJson(await smallFile(folder, name), folder.path(name));

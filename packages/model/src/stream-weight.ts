@@ -1,5 +1,5 @@
 /** The bytes of one weight as they are held in memory, piece by piece from its files. @module */
-import { readExactly } from '@ropewalk/formats';
+import { readExactly } from '@ropewalk/formats/models';
 import { BLOCK_FORMATS, type BlockSizes, numberFromBf16, numberFromF16, sizeBytes } from 'ropewalk';
 import { fail, type WidenBlock } from 'ropewalk/backend';
 import { type BlockReader, WIDENED, widenBlocks } from './dequantise.js';

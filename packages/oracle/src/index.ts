@@ -2,14 +2,9 @@
  * Conformance: cases, comparison, tolerances and the runner, for our backends and for yours. @module @ropewalk/oracle
  */
 
-export { demoObservation } from './diagnose/demo.js';
 export { type MutantExample, mutantExample, mutantSteps } from './diagnose/example.js';
-export * from './diagnose/index.js';
-export { diagnosisToJson } from './diagnose/json.js';
-export { frequencySvg } from './diagnose/picture.js';
-export { checkStored, type ReadHeads, readHeads, splitHeads } from './diagnose/read-heads.js';
 export { type MutantScore, scoreVectors, type VectorScore } from './diagnose/score.js';
-export { describeDiagnosis } from './diagnose/words.js';
+export * from './diagnose.js';
 export type { VectorFolder } from './folder.js';
 export type { GgmlRopeParams } from './ggml-formula.js';
 export {

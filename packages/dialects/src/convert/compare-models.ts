@@ -4,41 +4,10 @@
  * @module
  */
 import type { RopeSpec, TableRecipe } from 'ropewalk';
-import { checkInteger, checkName, ranges, reading, readList, readOptional, readOptions } from 'ropewalk/backend';
+import { ranges, readList, readOptions } from 'ropewalk/backend';
 import type { LayerRope, ModelRope } from '../model-rope.js';
 import { compareRope, type RopeComparison } from './compare.js';
-import { specToJson } from './record.js';
-
-/** Layers of a model that have the same RoPE, type and window. */
-export interface LayerGroup {
-  /** Ascending. */
-  readonly layers: readonly number[];
-  /** The model's own name for these layers, such as `sliding_attention`. */
-  readonly layerType: string | undefined;
-  /** Tokens that these layers see; undefined for all. */
-  readonly window: number | undefined;
-  /** undefined for layers without position encoding. */
-  readonly rope: RopeSpec | undefined;
-}
-
-/**
- * Groups the layers of a model that have the same RoPE, type and window.
- *
- * @param layers - of a ModelRope
- * @returns in the order of each group's first layer
- * @throws {RopewalkError} SHAPE or RANGE for what is no list of layers
- */
-export function groupLayers(layers: readonly LayerRope[]): LayerGroup[] {
-  const own = Array.from(readList(layers, 'layers'), (layer, n) => readLayer(layer, `layers[${n}]`));
-  const keyOfLayer = ({ rope, layerType, window }: LayerRope) => `${keyOf(rope)} ${layerType} ${window}`;
-  const groups = reading('layers', () => groupBy(own, keyOfLayer));
-  return groups.map((group) => ({
-    layers: group.map(({ layer }) => layer),
-    layerType: group[0]!.layerType,
-    window: group[0]!.window,
-    rope: group[0]!.rope,
-  }));
-}
+import { groupBy, keyOf, readLayer } from './group-layers.js';
 
 /** One side of a comparison: a model, or one record for every layer; and how its angles are computed. */
 export interface ComparedSide {
@@ -131,14 +100,6 @@ function readSide(given: ComparedSide, where: string): ComparedSide {
   return { rope: { ...own, layers }, recipe };
 }
 
-function readLayer(given: LayerRope, where: string): LayerRope {
-  const { layer, layerType, window, rope } = readOptions(given, where);
-  checkInteger(layer, `${where}: layer`, 0);
-  if (layerType !== undefined) checkName(layerType, `${where}: layerType`, 'the layer');
-  if (window !== undefined) checkInteger(window, `${where}: window`, 1);
-  return { layer, layerType, window, rope: readOptional(rope, `${where}: rope`) };
-}
-
 function compareLayer(
   a: ComparedSide,
   b: ComparedSide,
@@ -162,17 +123,4 @@ function compareLayer(
 
 function ropeAt({ rope }: ComparedSide, layer: number): RopeSpec | undefined {
   return 'layers' in rope ? rope.layers[layer]!.rope : rope;
-}
-
-const keyOf = (spec: RopeSpec | undefined): string => (spec ? JSON.stringify(specToJson(spec)) : 'none');
-
-function groupBy<T>(list: readonly T[], keyOfItem: (item: T) => string): T[][] {
-  const groups = new Map<string, T[]>();
-  for (const item of list) {
-    const key = keyOfItem(item);
-    const group = groups.get(key);
-    if (group) group.push(item);
-    else groups.set(key, [item]);
-  }
-  return [...groups.values()];
 }

@@ -1,0 +1,12 @@
+/**
+ * The RoPE of models alone, from HuggingFace's configs and GGUF headers: a part of `@ropewalk/dialects` that loads no
+ * code for the calls of peers.
+ *
+ * @module @ropewalk/dialects/models
+ */
+export { groupLayers, type LayerGroup } from './convert/group-layers.js';
+export { specToJson } from './convert/record.js';
+export type { GgufHeader } from './gguf.js';
+export * as gguf from './gguf.js';
+export * as huggingface from './huggingface.js';
+export type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';

@@ -1,0 +1,89 @@
+/** The RoPE of a model, layer by layer, and one layer of it. @module */
+import { type GgufHeader, gguf, huggingface, type ModelRope, specToJson } from '@ropewalk/dialects/models';
+import type { RopeSpec } from 'ropewalk';
+import { fail, reading, readOptions, refuse } from 'ropewalk/backend';
+
+/** What a file says about RoPE: a model with its layers, or one record. */
+export type RopeSource =
+  | ModelSource
+  | { readonly kind: 'record'; readonly file: string; readonly peer: string; readonly spec: RopeSpec };
+
+/** A model, layer by layer. */
+export interface ModelSource {
+  readonly kind: 'model';
+  readonly file: string;
+  readonly model: ModelRope;
+}
+
+/** The RoPE of one layer. */
+export interface LayerSource {
+  readonly spec: RopeSpec;
+  /** For messages: `llama.json, layer 0`. */
+  readonly from: string;
+  /** Full sentences. */
+  readonly notes: readonly string[];
+  /** Layers of the model with another RoPE. */
+  readonly others: readonly number[];
+  /** The model's name for this kind of layer. */
+  readonly layerType: string | undefined;
+}
+
+/** Reads the RoPE of a model's config.json. @throws {RopewalkError} as `huggingface.ropeFromConfig` */
+export function modelSourceFromJson(json: unknown, file: string, context?: number): ModelSource {
+  return reading(`${file}: JSON`, () => ({
+    kind: 'model',
+    file,
+    model: huggingface.ropeFromConfig(json, { context, where: file }),
+  }));
+}
+
+/**
+ * Reads the RoPE of a GGUF.
+ *
+ * @param model - from {@link ggufModelOf}, or those of its parts that are needed: metadata, names of tensors, factors
+ * @param file - its name, for messages
+ * @param context - tokens in use, for scaling that depends on it
+ * @throws {RopewalkError} FORMAT when it does not describe a RoPE
+ */
+export function ropeSourceFromGguf(
+  model: { readonly header: GgufHeader; readonly factors: ReadonlyMap<string, Float32Array> },
+  file: string,
+  context?: number,
+): ModelSource {
+  if (typeof file !== 'string') refuse('RANGE', 'ropeSourceFromGguf: file', "a file's name", file);
+  return reading(`${file}: GGUF`, () => {
+    const { header, factors } = readOptions(model, 'ropeSourceFromGguf: model');
+    const { metadata, tensors } = readOptions(header, 'ropeSourceFromGguf: model.header');
+    const found = gguf.ropeFromGguf(
+      { metadata, tensors, readTensor: (name) => factors.get(name) },
+      { context, where: file },
+    );
+    return { kind: 'model', file, model: found };
+  });
+}
+
+/**
+ * Chooses one layer.
+ *
+ * @param source - from `ropeSourceFromJson` or `readRopeSource`
+ * @param layer - of a model, from 0
+ * @throws {RopewalkError} RANGE for a layer that does not exist, or has no RoPE
+ */
+export function layerOf(source: RopeSource, layer = 0): LayerSource {
+  return reading('source', () => sourceOfLayer(readOptions(source, 'source'), layer));
+}
+
+function sourceOfLayer(source: RopeSource, layer: number): LayerSource {
+  const { file } = source;
+  if (source.kind === 'record') {
+    const { peer } = source;
+    const spec = readOptions(source.spec, 'source: spec');
+    return { spec, from: peer === 'spec' ? file : `${file} (${peer})`, notes: [], others: [], layerType: undefined };
+  }
+  const { layers, notes } = source.model;
+  const found = layers[layer] ?? refuse('RANGE', 'layer', `an integer in [0, ${layers.length - 1}]`, layer);
+  const spec = found.rope ?? fail('RANGE', 'layer', `layer ${layer} of ${file} has no position encoding`);
+  const key = JSON.stringify(specToJson(spec));
+  const others = layers.filter(({ rope }) => rope && JSON.stringify(specToJson(rope)) !== key).map((one) => one.layer);
+  return { spec, from: `${file}, layer ${layer}`, notes, others, layerType: found.layerType };
+}
