@@ -37,6 +37,8 @@ type Node =
       readonly least: number;
       readonly most: number;
       readonly lazy: boolean;
+      /** Whether the part can match nothing: a turn beyond the least that does is not taken. */
+      readonly canBeEmpty: boolean;
     }
   | { readonly kind: 'look'; readonly part: Node; readonly behind: number; readonly negative: boolean };
 
@@ -44,6 +46,8 @@ type Node =
 type Instruction =
   | { readonly do: 'take'; readonly has: (codePoint: number) => boolean }
   | { readonly do: 'start' | 'end' | 'match' }
+  // Around a turn of a repeat: it fails where it has taken no character.
+  | { readonly do: 'mark' | 'moved' }
   | { readonly do: 'jump'; to: number }
   | { readonly do: 'try'; first: number; second: number }
   | {
@@ -52,6 +56,12 @@ type Instruction =
       readonly behind: number;
       readonly negative: boolean;
     };
+
+/** Where a turn of a repeat has begun, inside another one. */
+interface Mark {
+  readonly at: number;
+  readonly outer: Mark | undefined;
+}
 
 /** A regular expression with the flags `gu` that takes a bounded number of steps for each match. */
 export class BoundedRegExp extends RegExp {
@@ -103,9 +113,11 @@ export class BoundedRegExp extends RegExp {
   /** Where the match that starts at `start` ends. */
   #run(program: readonly Instruction[], text: string, start: number): number | undefined {
     const budget = this.#budget;
-    /** What is left to try: pairs of instruction and place, the next one last. */
+    /** What is left to try: pairs of instruction and place, the next one last; and the mark of each. */
     const open = [0, start];
+    const marks: (Mark | undefined)[] = [undefined];
     while (open.length > 0) {
+      let mark = marks.pop();
       let at = open.pop()!;
       let pc = open.pop()!;
       for (;;) {
@@ -122,10 +134,18 @@ export class BoundedRegExp extends RegExp {
           pc++;
         } else if (instruction.do === 'try') {
           open.push(instruction.second, at);
+          marks.push(mark);
           pc = instruction.first;
         } else if (instruction.do === 'jump') pc = instruction.to;
         else if (instruction.do === 'match') return at;
-        else if (instruction.do === 'look') {
+        else if (instruction.do === 'mark') {
+          mark = { at, outer: mark };
+          pc++;
+        } else if (instruction.do === 'moved') {
+          if (mark!.at === at) break;
+          mark = mark!.outer;
+          pc++;
+        } else if (instruction.do === 'look') {
           budget.steps -= instruction.behind;
           const from = before(text, at, instruction.behind);
           const found = from !== undefined && this.#run(instruction.program, text, from) !== undefined;
@@ -194,7 +214,9 @@ function compile(node: Node, counter: Counter): readonly Instruction[] {
       const again = program.length;
       for (let n = part.least; n < part.most; n++) {
         forks.push(add({ do: 'try', first: program.length + 1, second: program.length + 1 }));
+        if (part.canBeEmpty) add({ do: 'mark' });
         write(part.part);
+        if (part.canBeEmpty) add({ do: 'moved' });
         if (part.most !== Infinity) continue;
         add({ do: 'jump', to: again });
         break;
@@ -293,8 +315,9 @@ class Parser {
       Number(least),
       comma === '' ? Number(least) : most === '' ? Infinity : Number(most),
     ];
-    if (counts[1] === Infinity && canBeEmpty(part)) this.#unsupported('repeats of a part that can be empty', start);
-    return { kind: 'repeat', part, least: counts[0]!, most: counts[1]!, lazy: lazy === '?' };
+    const empty = canBeEmpty(part);
+    if (counts[1] === Infinity && empty) this.#unsupported('repeats of a part that can be empty', start);
+    return { kind: 'repeat', part, least: counts[0]!, most: counts[1]!, lazy: lazy === '?', canBeEmpty: empty };
   }
 
   #atom(): Node {
