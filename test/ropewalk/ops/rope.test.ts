@@ -422,6 +422,17 @@ describe('refusals', () => {
       /rope: scaling\.kind: expected none, linear, .* got "ntk"/,
     ],
     [
+      'dynamic NTK with exponents over 2',
+      () =>
+        planRope({
+          ...base,
+          frequencyDim: 2,
+          scaling: { kind: 'dynamicNtk', factor: 2, originalContext: 64, context: 128 },
+        }),
+      'RANGE',
+      'rope: frequency_dim: expected more than 2, as dynamic NTK divides by frequency_dim - 2, got 2',
+    ],
+    [
       'too few freqFactors',
       () => planRope({ ...base, freqFactors: [1] }),
       'SHAPE',

@@ -167,7 +167,10 @@ export function readFrequencyOptions(
     rotaryDim,
     base,
     frequencyDim,
-    scaling: scaling === undefined ? { kind: 'none' } : checkScaling(readOptions(scaling, `${op}: scaling`), pairs, op),
+    scaling:
+      scaling === undefined
+        ? { kind: 'none' }
+        : checkScaling(readOptions(scaling, `${op}: scaling`), pairs, frequencyDim ?? rotaryDim, op),
     freqFactors: freqFactors === undefined ? undefined : checkFactors(freqFactors, pairs, `${op}: freq_factors`),
     attentionFactor,
     exponents: exponents === undefined ? undefined : checkExponents(exponents, pairs, `${op}: exponents`),
@@ -263,7 +266,7 @@ export function dynamicNtkBase(base: number, dim: number, s: Extract<RopeScaling
   return base * ((s.factor * context) / s.originalContext - (s.factor - 1)) ** (dim / (dim - 2));
 }
 
-function checkScaling(scaling: RopeScaling, pairs: number, op: string): RopeScaling {
+function checkScaling(scaling: RopeScaling, pairs: number, dim: number, op: string): RopeScaling {
   const at = `${op}: scaling`;
   switch (scaling.kind) {
     case 'none':
@@ -277,6 +280,8 @@ function checkScaling(scaling: RopeScaling, pairs: number, op: string): RopeScal
       checkPositive(scaling.context, `${at}.context`);
       if (pairs < 2)
         refuse('RANGE', `${op}: rotary_dim`, 'at least 4, as dynamic NTK divides by rotary_dim - 2', 2 * pairs);
+      if (dim <= 2)
+        refuse('RANGE', `${op}: frequency_dim`, 'more than 2, as dynamic NTK divides by frequency_dim - 2', dim);
       return scaling;
     case 'yarn':
       checkPositive(scaling.factor, `${at}.factor`);
