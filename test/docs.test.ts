@@ -1,146 +1,10 @@
-/**
- * The documentation, as a user of the packages has it. Each
- * ```ts block of README.md, docs/ and the packages' READMEs is run as a program beside the installed packages; what it prints must be the ```text block after it. README's commands are run too, and links lead somewhere.
- *
- * `FILL=1 node --import tsx --test test/docs.test.ts` writes what examples print into the pages.
- */
+/** Pages of the documentation: links lead somewhere, and every dialect has an example. */
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
-import {
-  cpSync,
-  existsSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
-import { transform } from 'esbuild';
-import { writeNpy } from '../packages/formats/src/npy.js';
-import { ropewalk } from '../packages/ropewalk/src/ropewalk.js';
-import { noBrowser, openChromium, serve } from './support/browser.js';
-import { installInto, PACKAGES, ROOT } from './support/build.js';
-import { examplesOf } from './support/examples.js';
-import { noGpu } from './support/gpu.js';
-import { noOnnxruntime } from './support/onnxruntime.js';
-import { noTransformers, TRANSFORMERS } from './support/transformers.js';
-
-const pages = [
-  'README.md',
-  ...[...PACKAGES.keys()].map((name) => join('packages', name, 'README.md')),
-  ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
-    .filter((name) => !/^api[\\/]/.test(name)) // what TypeDoc makes
-    .map((name) => join('docs', name)),
-]
-  .filter((name) => name.endsWith('.md'))
-  .sort();
-const folder = mkdtempSync(join(tmpdir(), 'docs-'));
-before(() => {
-  const modules = installInto(folder, { peers: ['webgpu', 'onnxruntime-node'] });
-  if (!noTransformers) symlinkSync(TRANSFORMERS, join(modules, '@huggingface/transformers'));
-});
-after(() => rmSync(folder, { recursive: true, force: true }));
-
-function fill(page: string, code: string, output: string): void {
-  const file = join(ROOT, page);
-  const text = readFileSync(file, 'utf8');
-  const start = text.indexOf('```text\n', text.indexOf(code) + code.length) + '```text\n'.length;
-  writeFileSync(file, text.slice(0, start) + output + text.slice(text.indexOf('```', start)));
-}
-
-describe('examples in the documentation', () => {
-  const examples = pages.flatMap((page) => examplesOf(page, 'ts'));
-  test('there are examples, and each prints something that the page shows', () => {
-    assert.ok(examples.length >= 8, `${examples.length} examples`);
-    assert.deepEqual(
-      examples.filter((example) => example.output === undefined).map((example) => example.title),
-      [],
-    );
-  });
-  for (const [n, { page, title, code, output }] of examples.entries()) {
-    const missing =
-      (code.includes("backend: 'webgpu'") && noGpu) ||
-      (code.includes('openOnnx') && noOnnxruntime) ||
-      (code.includes('@huggingface/transformers') && noTransformers);
-    test(title, { skip: missing }, async () => {
-      const file = join(folder, `example-${n}.mjs`);
-      writeFileSync(file, (await transform(code, { loader: 'ts', target: 'node20' })).code);
-      const ran = spawnSync(process.execPath, [file], { cwd: folder, encoding: 'utf8' });
-      assert.equal(ran.status, 0, ran.stderr);
-      if (process.env.FILL) fill(page, code, ran.stdout);
-      else assert.equal(ran.stdout, output);
-    });
-  }
-});
-
-describe("README's commands", () => {
-  // What README's lines for torch write, from a kernel that takes interleaved pairs for half.
-  before(async () => {
-    const rw = await ropewalk({ backend: 'reference' });
-    const { head_dim: headDim, rope_theta: base } = JSON.parse(
-      readFileSync(join(ROOT, 'models/marline/config.json'), 'utf8'),
-    );
-    const positions = [0, 1, 40, 200];
-    const shape = [1, 6, positions.length, headDim];
-    const x = Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * i + 1));
-    const y = await rw
-      .rope(rw.tensor(x, { shape }), positions, { pairing: 'interleaved', base, layout: 'bnsh' })
-      .read();
-    writeFileSync(join(folder, 'x.npy'), writeNpy(x, { dtype: 'f32', shape }));
-    writeFileSync(join(folder, 'y.npy'), writeNpy(y, { dtype: 'f32', shape }));
-    writeFileSync(
-      join(folder, 'positions.npy'),
-      writeNpy(BigInt64Array.from(positions, BigInt), { dtype: 'i64', shape: [positions.length] }),
-    );
-    cpSync(join(ROOT, 'models/marline/config.json'), join(folder, 'config.json'));
-  });
-
-  const commands = ['README.md', 'packages/cli/README.md'].flatMap((page) => examplesOf(page, 'sh'));
-  assert.ok(commands.length > 0);
-  for (const { page, title, code, output } of commands) {
-    test(`${title}: ${code.trim()}`, () => {
-      assert.ok(output, 'the page shows what it prints');
-      const { stdout } = spawnSync(code, { cwd: folder, encoding: 'utf8', shell: true });
-      // A page may leave out the end, and says so.
-      if (process.env.FILL && !output.endsWith('…\n')) fill(page, code, stdout);
-      else if (output.endsWith('…\n')) assert.equal(`${stdout.slice(0, output.length - 2)}…\n`, output);
-      else assert.equal(stdout, output);
-    });
-  }
-});
-
-describe('pages in the documentation, with a server of files and nothing else', {
-  skip: noBrowser,
-  timeout: 60_000,
-}, () => {
-  for (const { page, title, code, output } of pages.flatMap((name) => examplesOf(name, 'html'))) {
-    test(title, async () => {
-      writeFileSync(join(folder, 'index.html'), code);
-      const site = await serve({ folders: { '/': folder } });
-      const browser = await openChromium();
-      try {
-        const opened = await browser.newPage();
-        const failed = new Promise<never>((_, reject) => opened.on('pageerror', reject));
-        await opened.goto(`${site.origin}/`);
-        const text = (): Promise<string> => opened.evaluate('document.body.textContent.trim()');
-        const shown = opened.waitForFunction((want) => document.body.textContent?.trim() === want, output?.trim(), {
-          timeout: 20_000,
-        });
-        await Promise.race([shown, failed]).catch(async (error) => {
-          if (process.env.FILL) fill(page, code, `${await text()}\n`);
-          else assert.equal(await text(), output?.trim(), String(error));
-        });
-      } finally {
-        await browser.close();
-        site.close();
-      }
-    });
-  }
-});
+import { test } from 'node:test';
+import { ROOT } from './support/build.js';
+import { examplesOf, PAGES } from './support/examples.js';
 
 /** The anchors that the headings of a page get where Markdown is shown. */
 function anchorsOf(file: string): string[] {
@@ -156,7 +20,7 @@ function anchorsOf(file: string): string[] {
 test('every link between pages leads to a file, and to a heading of it; pages of a package link to nothing outside it', () => {
   const others = ['CHANGELOG.md', 'CONTRIBUTING.md', 'FEATURES.md', 'vectors/README.md', 'bench/README.md'];
   const broken: string[] = [];
-  for (const page of [...pages, ...others]) {
+  for (const page of [...PAGES, ...others]) {
     for (const [, to] of readFileSync(join(ROOT, page), 'utf8').matchAll(/\]\(([^)\s]+)\)/g)) {
       if (/^https?:/.test(to!)) continue;
       const [path, anchor] = to!.split('#') as [string, string?];

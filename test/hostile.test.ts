@@ -34,6 +34,7 @@ import { Ropewalk, type Runner, Tensor, tensorFrom } from '../packages/ropewalk/
 import * as reference from '../packages/ropewalk/src/reference/index.js';
 import { ENTRIES as PACKAGE_ENTRIES } from './support/build.js';
 import { complaint, hostileCalls } from './support/hostile.js';
+import { noOnnxruntime } from './support/onnxruntime.js';
 import { tinyModel } from './support/tiny-model.js';
 
 /** TypeScript's ES2022 has no resizable buffers. */
@@ -1012,7 +1013,11 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
     rows: {
       cacheFolder: () => [],
       listCache: () => [join(disk, 'cache')],
-      openOnnxEngine: () => [{ threads: 1, providers: ['cpu'], form: 'contrib', cache: disk, onBuilt: () => {} }],
+      ...(noOnnxruntime
+        ? {}
+        : {
+            openOnnxEngine: () => [{ threads: 1, providers: ['cpu'], form: 'contrib', cache: disk, onBuilt: () => {} }],
+          }),
       removeCache: () => [join(disk, 'cache')],
       exportDecoder: () => [
         decoderPath,
@@ -1051,6 +1056,8 @@ const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
   'ropewalk/backend': Object.keys(contract).filter((name) => !(name in BACKEND)),
   '@ropewalk/formats': ['layerOf'],
   '@ropewalk/onnx': ['openOnnxruntime', 'openWebnn'],
+  // Its call that works needs ONNX Runtime, which is there when the tier slow runs this file.
+  '@ropewalk/onnx/node': noOnnxruntime ? ['openOnnxEngine'] : [],
   '@ropewalk/oracle': [
     'asFormatError',
     'chooseModel',

@@ -7,7 +7,7 @@ import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, describe, test } from 'node:test';
+import { after, describe } from 'node:test';
 import { allCases, gpuCases } from '../../packages/cli/src/bench/cases.js';
 import { QUICK_EFFORT } from '../../packages/cli/src/bench/measure.js';
 import { exitCodeOf, printReport, type Report } from '../../packages/cli/src/bench/report.js';
@@ -18,6 +18,7 @@ import { Ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { commandPath, ropewalkIn } from '../support/command.js';
 import { examplesOf } from '../support/examples.js';
 import { noGpu } from '../support/gpu.js';
+import { testOnce as test, testGpu } from '../support/tier.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'bench-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
@@ -69,7 +70,7 @@ test('unless given, as many threads as cpu takes', async () => {
   assert.deepEqual(labelsIn(session), ['add f32 4x64']);
 });
 
-test('a GPU in software is named, and gets small shapes', { skip: noGpu }, async () => {
+testGpu('a GPU in software is named, and gets small shapes', { skip: noGpu }, async () => {
   const ran = await bench('--only', '^add f32', '--backend', 'webgpu', '--json', 'gpu.json');
   assert.equal(ran.status, 0, ran.stderr);
   const [session] = JSON.parse(readFileSync(join(folder, 'gpu.json'), 'utf8')).sessions;

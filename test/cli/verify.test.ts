@@ -3,7 +3,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { after, before, describe } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { splitWords } from '../../packages/cli/src/command-words.js';
@@ -25,6 +25,7 @@ import { commandPath, ropewalkIn } from '../support/command.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
 import { writeFile, writeGolden, writeOutputs } from '../support/golden.js';
 import { drawn } from '../support/size.js';
+import { testOnce as test, testBrowser } from '../support/tier.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'verify-'));
@@ -862,7 +863,7 @@ writeFileSync(${JSON.stringify(pids)}, process.pid + ' ' + child.pid); setInterv
     assert.ok(!existsSync(report));
   });
 
-  test('Chromium reads the HTML and the JUnit file, offline, dark and light', { skip: noBrowser }, async () => {
+  testBrowser('Chromium reads the HTML and the JUnit file, offline, dark and light', { skip: noBrowser }, async () => {
     const browser = await openChromium();
     try {
       const context = await browser.newContext({ offline: true, viewport: { width: 1000, height: 900 } });

@@ -1,7 +1,7 @@
 /** The examples of a documentation page: its fenced blocks. */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { ROOT } from './build.js';
+import { PACKAGES, ROOT } from './build.js';
 
 /** A fenced block, and the block of output that follows it. */
 export interface Example {
@@ -29,3 +29,14 @@ export function examplesOf(page: string, language: string): Example[] {
     output: match[2],
   }));
 }
+
+/** Every page of the documentation, but those that TypeDoc makes. */
+export const PAGES: readonly string[] = [
+  'README.md',
+  ...[...PACKAGES.keys()].map((name) => join('packages', name, 'README.md')),
+  ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
+    .filter((name) => !/^api[\\/]/.test(name))
+    .map((name) => join('docs', name)),
+]
+  .filter((name) => name.endsWith('.md'))
+  .sort();

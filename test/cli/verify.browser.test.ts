@@ -1,0 +1,2 @@
+/** The test of this file that needs Chromium. */
+import './verify.test.js';
