@@ -40,6 +40,7 @@ import {
   calls,
   compare,
   copyWith,
+  DENSE,
   dtypes,
   emulate,
   exactOf,
@@ -247,6 +248,15 @@ describe('layouts, places and aliases', { skip }, async () => {
           return agree({ ...expertLinearTrial(x, weight, indices, out, options, error), owned }, backend);
         },
       );
+
+      test('expert_linear: where no expert is chosen, their sum is 0', () => {
+        const given = ([...shape]: number[]) => laid('f32', shape, DENSE, 1);
+        const options = { bias: given([1, 4]), weights: given([2, 0]) };
+        const indices = indexOf(0, 1, 1).view([2, 0]);
+        const out = roomFor('f32', [2, 4], DENSE);
+        const trial = expertLinearTrial(given([2, 3]), given([1, 4, 3]), indices, out, options, () => 0);
+        return agree({ ...trial, owned: 0 }, backend);
+      });
 
       holds(
         'swiglu: any layout, in place',

@@ -8,7 +8,16 @@
  * @module
  * @see https://onnx.ai/onnx/operators/
  */
-import { type BlockTensor, type FloatDtype, isBlocks, type OpPlan, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
+import {
+  type BlockTensor,
+  type FloatDtype,
+  isBlocks,
+  type OpPlan,
+  sizeBytes,
+  Tensor,
+  tensorFrom,
+  zeros,
+} from 'ropewalk';
 import {
   checkPlan,
   ROUNDED,
@@ -231,6 +240,11 @@ function emitExpertLinear(g: PlanGraph, { x, weight, bias, indices, weights, out
   const compute = computeIn(out.dtype);
   const [tokens, chosen] = indices.shape as [number, number];
   const [experts, n, k] = weight.shape as [number, number, number];
+  if (chosen === 0) {
+    // ONNX Runtime's MatMul does not broadcast 1 to 0.
+    g.round(b.constant(b.fresh('none'), zeros(compute, out.shape)), compute, 'out', out);
+    return;
+  }
   const integers = (name: string, values: readonly number[]): string => b.integers(b.fresh(name), values);
   const reshape = (value: string, shape: readonly number[]): string =>
     b.add('Reshape', [value, integers('shape', shape)], { allowzero: { i: 1 } });
