@@ -623,9 +623,6 @@ if (mode === 'hang') setInterval(() => {}, 1000);
 describe('the command', () => {
   const vectors = join(folder, 'vectors');
   const outputs = join(folder, 'outputs');
-  /** Reports of wrong outputs, for the browser to read. */
-  const seen = join(folder, 'seen.html');
-  let junit = '';
   const ids = ['llama-2-half', 'gpt-j', 'phi-2'];
   before(async () => {
     const cases = [...ids.map(rope), operator('add-f16'), operator('argmax-ties')];
@@ -682,7 +679,7 @@ describe('the command', () => {
       '--report',
       'html',
       '--out',
-      seen,
+      join(folder, 'wrong.html'),
       '--keep',
       keep,
     );
@@ -721,7 +718,7 @@ describe('the command', () => {
       ['phi-2', 'gpt-j', 1],
     );
     assert.deepEqual([lines[0].tensors[0].worstPair, lines[0].tensors[0].worstPosition], [3, [40]]);
-    junit = (await ropewalk('verify', vectors, '--outputs', wrongOutputs(), '--report', 'junit')).stdout;
+    const { stdout: junit } = await ropewalk('verify', vectors, '--outputs', wrongOutputs(), '--report', 'junit');
     assert.match(junit, /^<\?xml [\s\S]*<\/testsuites>\n$/);
   });
 
@@ -864,6 +861,10 @@ writeFileSync(${JSON.stringify(pids)}, process.pid + ' ' + child.pid); setInterv
   });
 
   testBrowser('Chromium reads the HTML and the JUnit file, offline, dark and light', { skip: noBrowser }, async () => {
+    const seen = join(folder, 'seen.html');
+    const report = (...args: string[]) => ropewalk('verify', vectors, '--outputs', wrongOutputs(), '--report', ...args);
+    await report('html', '--out', seen);
+    const { stdout: junit } = await report('junit');
     const browser = await openChromium();
     try {
       const context = await browser.newContext({ offline: true, viewport: { width: 1000, height: 900 } });
