@@ -1,6 +1,7 @@
 /**
  * Loaded into each process of tests by run.mjs: when the process ends, it writes how much CPU it and its children took,
- * and how long this machine takes for a fixed piece of work, which tells a slow machine from a slow test.
+ * how long this machine takes for a fixed piece of work, which tells a slow machine from a slow test, and what Node
+ * warns was left open.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { isMainThread } from 'node:worker_threads';
@@ -8,7 +9,9 @@ import { isMainThread } from 'node:worker_threads';
 const file = process.env.ROPEWALK_TEST_USAGE;
 if (isMainThread && file !== undefined) {
   delete process.env.ROPEWALK_TEST_USAGE; // not for the processes that tests start
-  process.on('exit', () => writeFileSync(file, JSON.stringify({ cpu: cpuSeconds(), yardstick: yardstick() })));
+  const leaks = [];
+  process.on('warning', ({ message }) => /garbage collection|memory leak/.test(message) && leaks.push(message));
+  process.on('exit', () => writeFileSync(file, JSON.stringify({ cpu: cpuSeconds(), yardstick: yardstick(), leaks })));
 }
 
 /** User and system time in seconds, with the children that ended, where the system says it. */

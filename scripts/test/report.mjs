@@ -27,16 +27,18 @@ export class Report {
   /** One file has ended. */
   add(job, result) {
     const failed = result.tests.filter(({ ok, skipped }) => !ok && !skipped);
-    const broken = result.ended !== undefined && failed.length === 0;
+    // What is wrong with the file, and with none of its tests.
+    const left = result.leaks?.length > 0 ? `it left something open: ${result.leaks[0]}` : undefined;
+    const broken = failed.length === 0 ? (result.ended ?? left) : undefined;
     this.#results.push({ ...job, ...result, failed, broken });
-    const bad = failed.length > 0 || broken;
+    const bad = failed.length > 0 || broken !== undefined;
     console.log(
       `${bad ? '✖' : '✔'} ${seconds(result.seconds)} ${String(result.tests.length).padStart(4)} tests  ${job.file}`,
     );
     if (!bad) return;
     const at = result.log.lastIndexOf('✖ failing tests:');
     console.log(
-      `${broken ? `${job.file}: ${result.ended}\n` : ''}${at < 0 ? result.log.slice(-4000) : result.log.slice(at)}`,
+      `${broken ? `${job.file}: ${broken}\n` : ''}${at < 0 ? result.log.slice(-4000) : result.log.slice(at)}`,
     );
     if (result.printed.trim() !== '') console.log(`${job.file} printed:\n${result.printed.slice(-4000)}`);
     console.log(`Run it alone with: npm test -- ${job.file}\n`);
@@ -59,11 +61,10 @@ export class Report {
     const skipped = tests.filter((test) => test.skipped);
     this.#printReasons(skipped);
     for (const line of over) console.log(line);
-    const failed = results.reduce((sum, one) => sum + one.failed.length + Number(one.broken), 0);
+    const failed = results.reduce((sum, one) => sum + one.failed.length + Number(one.broken !== undefined), 0);
     const passed = tests.filter(({ ok, skipped }) => ok && !skipped).length;
     for (const { failed, broken, file } of results)
-      for (const name of broken ? ['the whole file'] : failed.map((test) => test.name))
-        console.log(`✖ ${file}: ${name}`);
+      for (const name of broken ? [broken] : failed.map((test) => test.name)) console.log(`✖ ${file}: ${name}`);
     console.log(`\n${((performance.now() - this.#started) / 1000).toFixed(0)} s on the clock`);
     console.log(`${passed} passed, ${failed} failed, ${skipped.length} skipped`);
     // What is too large for the repository is left out where it is not beside it, and that is no failure.

@@ -1,4 +1,5 @@
 /** Values that no caller should pass, put in place of each argument and each field of a call that works. */
+import type { OpenFile } from '../../packages/formats/src/node.js';
 import { Ropewalk, RopewalkError, Tensor } from '../../packages/ropewalk/src/index.js';
 import { some } from './size.js';
 
@@ -156,6 +157,7 @@ export async function complaint(call: () => unknown, works = false): Promise<str
     const result: unknown = returned instanceof Promise ? await returned : returned;
     const nan = nanIn(result);
     if (result instanceof Ropewalk) result.dispose();
+    await (result as Partial<OpenFile> | null | undefined)?.file?.close?.();
     return nan && `NaN in ${nan}`;
   } catch (error) {
     if (error instanceof RopewalkError) return works ? `${error.code}: ${error.message}` : undefined;

@@ -6,12 +6,8 @@ import { MODELS, rotationOf } from './kernel.js';
 import { OWN_FREQUENCIES } from './right.js';
 import { isRight, type Mark, scoreOf, tableOf } from './score.js';
 
-/**
- * All of them take minutes: `STRANGERS=all node --import tsx --test test/oracle/strangers/strangers.test.ts`. `FUZZ=10`
- * takes every tenth, which has kernels of every cause; less of it every fortieth. None is drawn: what is asserted are
- * shares, which another part may miss.
- */
-const EACH = process.env.STRANGERS === 'all' ? 1 : FUZZ === 10 ? 10 : 40;
+/** The tier slow takes all of them; other runs every fortieth, which has kernels of many causes. */
+const EACH = FUZZ === 10 ? 1 : 40;
 
 /** What is reached today, of a hundred kernels: each only ever falls, to 0, 0, 0, 0 and a twentieth of the wrong ones. */
 const AT_MOST = { accused: 0, passed: 0, wrongName: 0, untrue: 0, vague: 3 };
