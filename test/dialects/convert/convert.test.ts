@@ -424,6 +424,20 @@ describe('properties', () => {
     );
   });
 
+  test('a cos_sin_cache whose slowest frequency is read back with several roundings is no refusal', () => {
+    const scaling = { kind: 'dynamicNtk', factor: 32, originalContext: 2048, context: 6144 } as const;
+    const slow: RopeSpec = {
+      headDim: 18,
+      rotaryDim: 12,
+      pairing: 'half',
+      base: 150000,
+      scaling,
+      frequencyDim: 20,
+    };
+    const { call } = convertRope(slow, 'flashinfer', { positions: 40 });
+    assert.equal(call, 'flashinfer.apply_rope_with_cos_sin_cache');
+  });
+
   test("LongRoPE's two lists both arrive, whichever one the record's context chooses", () => {
     for (const context of [100, 131072]) {
       const model = REAL['phi-3']!;

@@ -8,8 +8,8 @@
 import type { RopeSpec } from 'ropewalk';
 import type { Fields } from 'ropewalk/backend';
 import type { ConvertOptions, Draft, GivenTable, Peer } from './form.js';
-import { checkLimits, F32_TOLERANCE, hasPlainExponents, pairingOf } from './form.js';
-import { joinTables, specFromTables, splitTable, tableOf } from './tables.js';
+import { checkLimits, hasPlainExponents, pairingOf } from './form.js';
+import { joinTables, specFromTables, splitTable, TABLE_TOLERANCE, tableOf } from './tables.js';
 
 function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
   const { headDim, rotaryDim, attentionFactor } = checkLimits('flashinfer', spec, {
@@ -92,7 +92,7 @@ function read(form: Fields, tables: ReadonlyMap<string, GivenTable>): RopeSpec {
 export const flashinferPeer: Peer = {
   name: 'flashinfer',
   about: 'apply_rope, apply_llama31_rope, or a cos_sin_cache',
-  tolerance: F32_TOLERANCE,
+  tolerance: TABLE_TOLERANCE, // a cos_sin_cache's, which is more than that of arguments
   drafts: draftsOf,
   read,
   recognises: (form) =>

@@ -17,7 +17,7 @@ import type { ConvertOptions, Draft, FormTable, GivenTable, Peer } from './form.
 import { cannot, checkLimits, pairingOf } from './form.js';
 
 /** Frequencies from an f32 table carry a few roundings of sine and cosine. */
-const TABLE_TOLERANCE = 2 ** -20;
+export const TABLE_TOLERANCE = 2 ** -20;
 /** Rows of the tables that are made for the check only. */
 const CHECK_ROWS = 64;
 /** 2 GiB of cosines. */
