@@ -13,15 +13,22 @@ export class Report {
   #options;
   #started = performance.now();
   #results = [];
+  #print;
 
-  constructor(budgets, options) {
+  /**
+   * @param budgets - of budgets.mjs
+   * @param options - `whole`: all files of the tiers run; `noSkips`: a skip is a failure; `record`: what it took becomes
+   *   the budget
+   */
+  constructor(budgets, options, print = console.log) {
     this.#budgets = budgets;
     this.#options = options;
+    this.#print = print;
   }
 
   start(count, seed) {
     const drawn = seed === undefined ? '' : `; what is drawn at random has SEED=${seed}`;
-    console.log(`${count} files of tests on Node ${process.versions.node}${drawn}\n`);
+    this.#print(`${count} files of tests on Node ${process.versions.node}${drawn}\n`);
   }
 
   /** One file has ended. */
@@ -32,16 +39,16 @@ export class Report {
     const broken = failed.length === 0 ? (result.ended ?? left) : undefined;
     this.#results.push({ ...job, ...result, failed, broken });
     const bad = failed.length > 0 || broken !== undefined;
-    console.log(
+    this.#print(
       `${bad ? '✖' : '✔'} ${seconds(result.seconds)} ${String(result.tests.length).padStart(4)} tests  ${job.file}`,
     );
     if (!bad) return;
     const at = result.log.lastIndexOf('✖ failing tests:');
-    console.log(
+    this.#print(
       `${broken ? `${job.file}: ${broken}\n` : ''}${at < 0 ? result.log.slice(-4000) : result.log.slice(at)}`,
     );
-    if (result.printed.trim() !== '') console.log(`${job.file} printed:\n${result.printed.slice(-4000)}`);
-    console.log(`Run it alone with: npm test -- ${job.file}\n`);
+    if (result.printed.trim() !== '') this.#print(`${job.file} printed:\n${result.printed.slice(-4000)}`);
+    this.#print(`Run it alone with: npm test -- ${job.file}\n`);
   }
 
   /** All files have ended. @returns the exit code */
@@ -50,26 +57,26 @@ export class Report {
     const tests = results.flatMap(({ file, tests }) => tests.map((test) => ({ ...test, file })));
     const cpu = ({ cpu, seconds }) => cpu ?? seconds;
     const most = (list, size) => [...list].sort((a, b) => size(b) - size(a)).slice(0, SLOWEST);
-    console.log('\nSlowest files, in CPU seconds');
-    for (const one of most(results, cpu)) console.log(`${seconds(cpu(one))}  ${one.file}`);
-    console.log('\nSlowest tests');
+    this.#print('\nSlowest files, in CPU seconds');
+    for (const one of most(results, cpu)) this.#print(`${seconds(cpu(one))}  ${one.file}`);
+    this.#print('\nSlowest tests');
     for (const { ms, name, file } of most(tests, ({ ms }) => ms))
-      console.log(`${seconds(ms / 1000)}  ${file}: ${name}`);
+      this.#print(`${seconds(ms / 1000)}  ${file}: ${name}`);
 
-    console.log('\nTier      files  tests  skipped  CPU seconds');
+    this.#print('\nTier      files  tests  skipped  CPU seconds');
     const over = [...new Set(results.map(({ tier }) => tier))].flatMap((tier) => this.#closeTier(tier));
     const skipped = tests.filter((test) => test.skipped);
     this.#printReasons(skipped);
-    for (const line of over) console.log(line);
+    for (const line of over) this.#print(line);
     const failed = results.reduce((sum, one) => sum + one.failed.length + Number(one.broken !== undefined), 0);
     const passed = tests.filter(({ ok, skipped }) => ok && !skipped).length;
     for (const { failed, broken, file } of results)
-      for (const name of broken ? [broken] : failed.map((test) => test.name)) console.log(`✖ ${file}: ${name}`);
-    console.log(`\n${((performance.now() - this.#started) / 1000).toFixed(0)} s on the clock`);
-    console.log(`${passed} passed, ${failed} failed, ${skipped.length} skipped`);
+      for (const name of broken ? [broken] : failed.map((test) => test.name)) this.#print(`✖ ${file}: ${name}`);
+    this.#print(`\n${((performance.now() - this.#started) / 1000).toFixed(0)} s on the clock`);
+    this.#print(`${passed} passed, ${failed} failed, ${skipped.length} skipped`);
     // What is too large for the repository is left out where it is not beside it, and that is no failure.
     const forbidden = this.#options.noSkips && skipped.some(({ skipped: why }) => !why.startsWith('left out: '));
-    if (forbidden) console.log('No test may skip in this run: all that they need is installed.');
+    if (forbidden) this.#print('No test may skip in this run: all that they need is installed.');
     return failed > 0 || over.length > 0 || forbidden ? 1 : 0;
   }
 
@@ -84,7 +91,7 @@ export class Report {
     const budget = whole ? this.#budgets.of(tier, yardstick) : undefined;
     const row = [results.length, tests.length, tests.filter(({ skipped }) => skipped).length];
     const [width, ...widths] = [5, 5, 7];
-    console.log(
+    this.#print(
       `${tier.padEnd(9)} ${String(row[0]).padStart(width)}  ${row
         .slice(1)
         .map((one, n) => String(one).padStart(widths[n]))
@@ -109,12 +116,12 @@ export class Report {
     const reasons = new Map();
     for (const { skipped: why } of skipped) reasons.set(why, (reasons.get(why) ?? 0) + 1);
     const list = [...reasons].sort((a, b) => b[1] - a[1]);
-    if (list.length > 0) console.log('\nNot run here');
+    if (list.length > 0) this.#print('\nNot run here');
     for (const [why, count] of list.slice(0, list.length > REASONS ? REASONS - 1 : REASONS))
-      console.log(`${String(count).padStart(5)} tests: ${why}`);
+      this.#print(`${String(count).padStart(5)} tests: ${why}`);
     const rest = list.slice(list.length > REASONS ? REASONS - 1 : REASONS);
     if (rest.length > 0)
-      console.log(
+      this.#print(
         `${String(rest.reduce((sum, [, count]) => sum + count, 0)).padStart(5)} tests: for ${rest.length} other reasons`,
       );
   }

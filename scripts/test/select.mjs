@@ -1,6 +1,6 @@
 /** Which test files a run takes. */
 import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fromRoot, ImportGraph, ROOT, sourcesIn } from '../imports.mjs';
 import { TIERS, tierOf } from './tiers.mjs';
@@ -26,12 +26,13 @@ export class TestFiles {
     return this.all.filter((file) => tierOf(file) === tier || (tier === 'slow' && this.#isSized(file)));
   }
 
+  /** Whether its tests have a size: it imports test/support/size.ts, itself or by what it shares with other tests. */
   #isSized(file) {
     if (tierOf(file) !== 'default') return false;
-    const support = [...this.#graph.directOf(join(ROOT, file))].filter((one) => fromRoot(one).startsWith('test/'));
-    return [join(ROOT, file), ...support].some((one) =>
-      [...this.#graph.directOf(one)].some((next) => fromRoot(next) === 'test/support/size.ts'),
-    );
+    const seen = new Set([join(ROOT, file)]);
+    for (const one of seen)
+      for (const next of this.#graph.directOf(one)) if (fromRoot(next).startsWith('test/support/')) seen.add(next);
+    return seen.has(join(ROOT, 'test/support/size.ts'));
   }
 
   /**
@@ -44,7 +45,7 @@ export class TestFiles {
     const path = fromRoot(join(process.cwd(), name));
     const own = path.replace(/^packages\/([^/]+)\/?$/, 'test/$1');
     const below = this.all.filter((file) => file === own || file.startsWith(`${own}/`));
-    const found = below.length > 0 ? below : this.affectedBy([path]);
+    const found = below.length > 0 ? below : existsSync(join(ROOT, path)) ? this.affectedBy([path]) : [];
     if (found.length === 0)
       throw new Error(
         `${name}: no test has this path, and none needs this file. Give a file or folder of test/, a package such as packages/formats, or a source file.`,
@@ -54,14 +55,16 @@ export class TestFiles {
 
   /** The files that need one of these, which have changed. */
   affectedBy(changed) {
-    // What is no module is read by path: the tests concerned are those whose modules name its top folder.
+    // What is no module is read by its path: the tests concerned are those whose modules name its folder, which is the
+    // top one, or one below test/ and below a package.
     const modules = changed.filter((path) =>
       /^(packages\/[^/]+\/src|site|test|bench|scripts)\/.*\.(tsx?|mjs)$/.test(path),
     );
     const others = changed.filter((path) => !modules.includes(path));
     if (others.some((path) => /^(package(-lock)?\.json|tsconfig.*\.json|scripts\/test\/.*)$/.test(path)))
       return this.all;
-    const words = [...new Set(others.map((path) => path.split('/')[path.startsWith('test/') ? 1 : 0]))];
+    const folderOf = (path) => path.split('/')[{ test: 1, packages: 2 }[path.split('/')[0]] ?? 0];
+    const words = [...new Set(others.map(folderOf).filter(Boolean))];
     return this.all.filter((file) => {
       const needs = this.needsOf(file);
       if (needs.has(BUILDS) && changed.some((path) => path.startsWith('packages/'))) return true;
