@@ -91,7 +91,7 @@ describe('what it reports', () => {
   test('a failure, a process that dies, a handle that is left open', () => {
     const failed = finish({ tests: [{ name: 'one', ok: false, ms: 5 }], ended: 'it ended with exit code 1' });
     assert.equal(failed.code, 1);
-    assert.match(failed.text, /^✖ test\/x\.test\.ts: one$[^]*^0 passed, 1 failed, 0 skipped$/m);
+    assert.match(failed.text, /^✖ test\/x\.test\.ts: one$[\s\S]*^0 passed, 1 failed, 0 skipped$/m);
     const died = finish({ tests: [], ended: 'it was ended by SIGKILL' });
     assert.equal(died.code, 1);
     assert.match(died.text, /^✖ test\/x\.test\.ts: it was ended by SIGKILL$/m);

@@ -77,7 +77,9 @@ export class Report {
     // What is too large for the repository is left out where it is not beside it, and that is no failure.
     const forbidden = this.#options.noSkips && skipped.some(({ skipped: why }) => !why.startsWith('left out: '));
     if (forbidden) this.#print('No test may skip in this run: all that they need is installed.');
-    return failed > 0 || over.length > 0 || forbidden ? 1 : 0;
+    const none = results.length > 0 && tests.length === 0;
+    if (none) this.#print('No test ran: give -t a part of a name, or a regular expression that matches one.');
+    return failed > 0 || over.length > 0 || forbidden || none ? 1 : 0;
   }
 
   /** Prints a tier's line, keeps what it took. @returns lines that say how its budget was exceeded */

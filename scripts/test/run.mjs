@@ -67,6 +67,8 @@ function parseOptions() {
 /** What is to be run: files with their tiers, cheap tiers first. */
 function choose() {
   const tiers = tiersNamed(options.tier ?? 'default');
+  if (!/^[1-9]\d*$/.test(options.jobs))
+    throw new Error(`--jobs: expected a number of processes, got "${options.jobs}"`);
   const jobs = tiers.flatMap((tier) => files.ofTier(tier).map((file) => ({ file, tier })));
   let chosen = jobs;
   if (positionals.length > 0) {
