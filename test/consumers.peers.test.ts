@@ -1,7 +1,7 @@
 /**
  * The packages as their users have them: installed from tarballs, linted by publint and are-the-types-wrong, run by Bun
- * and Deno, and bundled into one file. Node's own ways are in package.test.ts, browsers' in browser/, the pages'
- * examples in docs.test.ts.
+ * and Deno, and bundled into one file. Node's own ways are in package.peers.test.ts, browsers' in browser/, the pages'
+ * examples in docs.peers.test.ts.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';

@@ -27,9 +27,12 @@ const files = new TestFiles();
 const budgets = new Budgets(join(ROOT, 'test/budgets.json'), join(ROOT, '.scratch/test-durations.json'));
 const seed = process.env.SEED ?? String(1 + Math.floor(Math.random() * 2 ** 31));
 const running = new Set();
+/** Of the run that goes on: what its files share, and what they report. */
+let folder;
 for (const signal of ['SIGINT', 'SIGTERM'])
   process.on(signal, () => {
     for (const child of running) child.kill();
+    if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
     process.exit(130);
   });
 
@@ -93,7 +96,7 @@ function onlyAffected(jobs, changed) {
 
 /** Runs jobs and reports. @returns the exit code */
 async function run(jobs) {
-  const folder = mkdtempSync(join(tmpdir(), 'ropewalk-tests-'));
+  folder = mkdtempSync(join(tmpdir(), 'ropewalk-tests-'));
   const whole = positionals.length === 0 && options.name === undefined && !options.affected;
   const report = new Report(budgets, { noSkips: options['no-skips'], whole, record: options.record });
   const drawn = jobs.some(({ tier }) => TIERS[tier].drawn);
@@ -110,7 +113,7 @@ async function run(jobs) {
       if (at < 0) return;
       const [job] = queue.splice(at, 1);
       if (TIERS[job.tier].alone) alone = true;
-      report.add(job, await runFile(job, join(folder, String(count++)), folder));
+      report.add(job, await runFile(job, join(folder, String(count++))));
       if (TIERS[job.tier].alone) alone = false;
     }
   };
@@ -123,7 +126,7 @@ async function run(jobs) {
 }
 
 /** Runs one file. @returns its tests, what it printed, what it took */
-async function runFile({ file, tier }, base, folder) {
+async function runFile({ file, tier }, base) {
   const { fuzz, drawn } = TIERS[tier];
   const here = (name) => pathToFileURL(join(ROOT, 'scripts/test', name)).href;
   const args = ['--import', 'tsx', '--import', here('child.mjs')];

@@ -1,6 +1,6 @@
 /**
  * The backend `onnxruntime`: memory, the queue, sessions and errors. What ONNX Runtime computes is judged in
- * onnxruntime-suites.test.ts; here a stand-in for the package fails in the middle, which the real one hardly does.
+ * onnxruntime-suites.peers.test.ts; here a stand-in for the package fails in the middle, which the real one hardly does.
  */
 
 import assert from 'node:assert/strict';

@@ -1,6 +1,6 @@
 /**
  * The WebNN backend on a small WebNN in JavaScript, which checks every graph against Chromium's limits. What Chromium
- * itself computes is in test/browser/webnn.test.ts.
+ * itself computes is in test/browser/webnn.browser.test.ts.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';

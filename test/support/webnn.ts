@@ -1,6 +1,6 @@
 /**
  * A small WebNN for tests in Node: graphs are checked against what Chromium says that it takes, and computed one
- * element after the other. The truth is Chromium (test/browser/webnn.test.ts); this shows what a graph was asked for.
+ * element after the other. The truth is Chromium (test/browser/webnn.browser.test.ts); this shows what a graph was asked for.
  */
 import assert from 'node:assert/strict';
 import type { MlContext, MlDescriptor, MlDtype, MlLimits, MlTensor, Webnn } from '../../packages/onnx/src/webnn/api.js';

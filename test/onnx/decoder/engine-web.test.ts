@@ -1,4 +1,4 @@
-/** The engine for pages, where there is no page: browser/onnx-decoder.test.ts runs it in one. */
+/** The engine for pages, where there is no page: browser/onnx-decoder.browser.test.ts runs it in one. */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { loadModel } from '../../../packages/model/src/load.js';

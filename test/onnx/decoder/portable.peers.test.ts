@@ -1,6 +1,6 @@
 /**
  * Whole decoders in ONNX's own operators: which operators these are, angles in every mode, blocks, experts, padding, and
- * what is refused. families.test.ts has the logits of every family in these forms.
+ * what is refused. families.slow.test.ts has the logits of every family in these forms.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

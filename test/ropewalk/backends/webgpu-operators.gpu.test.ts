@@ -622,7 +622,7 @@ describe('route', { skip: noGpu }, () => {
 
 /**
  * A sum of k products in f32: off by at most (k + 2)·u·Σ|products|, and by (√k + 4)·u·Σ in fact (see
- * webgpu-linear.test.ts).
+ * webgpu-linear.gpu.test.ts).
  */
 const sumError = (k: number, products: number): number =>
   Math.min(Math.sqrt(k) + 4, k + 2) * U * products + (k + 2) * 2 ** -126;
