@@ -29,17 +29,8 @@ const read = (name: string) => parseNpy(readFileSync(join(folder, name)), name);
 
 const VOCAB = 24;
 const TOKENS = [3, 1, 20, 7, 7, 0];
-const tiny = tinyModel('logits of the command line', {
-  family: 'qwen3',
-  layers: 2,
-  hidden: 16,
-  heads: 2,
-  kvHeads: 1,
-  headDim: 8,
-  inter: 16,
-  vocab: VOCAB,
-  context: 32,
-});
+const SHAPE = { family: 'qwen3', layers: 2, hidden: 16, heads: 2, kvHeads: 1, headDim: 8, inter: 16 } as const;
+const tiny = tinyModel('logits of the command line', { ...SHAPE, vocab: VOCAB, context: 32 });
 before(() => {
   writeFileSync(join(folder, 'tiny.gguf'), tiny.gguf()['model.gguf']!);
   mkdirSync(join(folder, 'tiny'));
@@ -280,14 +271,17 @@ describe('logits', () => {
     });
 
   test('Ctrl-C while it runs: nothing is written', async () => {
-    npy('many.npy', 'i32', [256], new Int32Array(256).fill(5));
+    const long = tinyModel('long', { ...SHAPE, vocab: VOCAB, context: 32768 });
+    mkdirSync(join(folder, 'long'));
+    for (const [name, bytes] of Object.entries(long.huggingFace())) writeFileSync(join(folder, 'long', name), bytes);
+    npy('many.npy', 'i32', [32768], new Int32Array(32768).fill(5)); // takes the reference far longer than a signal
     const files = readdirSync(folder);
-    const argv = [commandPath(), 'logits', box, '--tokens', 'many.npy', '-o', 'out.npy', '--backend', 'reference'];
+    const argv = [commandPath(), 'logits', 'long', '--tokens', 'many.npy', '-o', 'out.npy', '--backend', 'reference'];
     const child = spawn(process.execPath, argv, { cwd: folder });
     let stderr = '';
     child.stderr.on('data', (data) => {
       stderr += data;
-      if (/KV cache/.test(String(data))) child.kill('SIGINT');
+      if (/KV cache/.test(stderr)) child.kill('SIGINT');
     });
     const [code, signal] = await new Promise<unknown[]>((done) => child.on('close', (...how) => done(how)));
     assert.deepEqual([code, signal], [null, 'SIGINT'], stderr);

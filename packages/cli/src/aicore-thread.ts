@@ -26,6 +26,8 @@ export interface KernelFile {
 
 /** What the thread says. */
 export type FromThread =
+  /** It is there, and starts to load the file, or to run the kernel: its time begins. */
+  | { readonly kind: 'begun' }
   | { readonly kind: 'declared'; readonly declared: Declared }
   | { readonly kind: 'log'; readonly text: string }
   | { readonly kind: 'block'; readonly done: number; readonly total: number }
@@ -35,8 +37,8 @@ export type FromThread =
 
 /** JavaScript's heap of the thread, in MiB. */
 const HEAP_MB = 2048;
-/** How long a thread that is stopped may take to say where it is. */
-const ANSWER_MS = 5000;
+/** How long a thread that is stopped may take to say where it is, on a slow and busy machine. */
+const ANSWER_MS = 30_000;
 
 /** One file in one thread. */
 export class KernelThread {
@@ -88,15 +90,17 @@ export class KernelThread {
     const worker = this.#worker;
     const memory = `${this.#file.given}: ${what} took more than ${HEAP_MB} MiB of memory. Does a loop never end?`;
     return new Promise((resolve) => {
-      const timer = setTimeout(() => {
+      let timer: NodeJS.Timeout | undefined;
+      const stop = (): void => {
         this.#stopped = true;
         void this.#where().then((where) => {
           const at = where === undefined ? '' : `, at ${where}`;
           finish(`${this.#file.given}: ${what} did not end within ${this.#seconds} s (--timeout): it was stopped${at}`);
         });
-      }, this.#seconds * 1000);
+      };
       const onMessage = (said: FromThread): void => {
-        if (said.kind === 'log') process.stderr.write(`${said.text}\n`);
+        if (said.kind === 'begun') timer = setTimeout(stop, this.#seconds * 1000);
+        else if (said.kind === 'log') process.stderr.write(`${said.text}\n`);
         else if (said.kind === 'block') onBlock?.(said.done, said.total);
         else if (!this.#stopped) finish(said);
       };

@@ -86,6 +86,7 @@ function inWords(error: unknown): string {
 }
 
 async function main(): Promise<void> {
+  say({ kind: 'begun' });
   const own = moduleOf(file.path, file.source);
   await own.link(link);
   await own.evaluate();
@@ -94,6 +95,7 @@ async function main(): Promise<void> {
   const { name, operator, dtypes } = kernel;
   say({ kind: 'declared', declared: { name, operator, dtypes } });
   port.once('message', ({ call, how }: { call: ascend.OperatorCall; how: ascend.MeasureOptions }) => {
+    say({ kind: 'begun' });
     let started = false;
     const watched: ascend.KernelDeclaration = {
       ...kernel,

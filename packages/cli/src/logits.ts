@@ -27,6 +27,7 @@ export async function logits(path: string, options: LogitsCommandOptions): Promi
       const run = await openRun(path, seen, options, { signal });
       try {
         await writeRows(run, temporary, out, json);
+        signal.throwIfAborted(); // by a signal that came while the last rows were computed
         return { shape: run.shape, backend: run.backend, tokens: seen.ids ? undefined : run.ids };
       } finally {
         run.dispose();
