@@ -19,6 +19,7 @@ import { examplesOf, PAGES } from './support/examples.js';
 import { noGpu } from './support/gpu.js';
 import { noOnnxruntime } from './support/onnxruntime.js';
 import { noTransformers, TRANSFORMERS } from './support/transformers.js';
+import { WAIT_MS } from './support/until.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'docs-'));
 before(() => {
@@ -97,7 +98,6 @@ describe("README's commands", () => {
 
 describe('pages in the documentation, with a server of files and nothing else', {
   skip: noBrowser,
-  timeout: 60_000,
 }, () => {
   for (const { page, title, code, output } of PAGES.flatMap((name) => examplesOf(name, 'html'))) {
     test(title, async () => {
@@ -110,7 +110,7 @@ describe('pages in the documentation, with a server of files and nothing else', 
         await opened.goto(`${site.origin}/`);
         const text = (): Promise<string> => opened.evaluate('document.body.textContent.trim()');
         const shown = opened.waitForFunction((want) => document.body.textContent?.trim() === want, output?.trim(), {
-          timeout: 20_000,
+          timeout: process.env.FILL ? 20_000 : WAIT_MS,
         });
         await Promise.race([shown, failed]).catch(async (error) => {
           if (process.env.FILL) fill(page, code, `${await text()}\n`);

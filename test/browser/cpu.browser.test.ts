@@ -35,7 +35,7 @@ interface Computed {
   readonly sleeps: number;
 }
 
-describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, () => {
+describe('the cpu backend in Chromium', { skip: noBrowser }, () => {
   const folder = mkdtempSync(join(tmpdir(), 'cpu-'));
   const dist = join(folder, 'node_modules/ropewalk/dist');
   const sites: Site[] = [];

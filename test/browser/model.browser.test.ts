@@ -50,7 +50,7 @@ interface Asked {
 
 const skip = noBrowser || (existsSync(join(BOX, GGUF)) ? false : 'no models/marline here');
 
-describe('the decoder in Chromium', { skip, timeout: 120_000 }, () => {
+describe('the decoder in Chromium', { skip }, () => {
   const sites: Site[] = [];
   let browser: Browser;
   before(async () => {

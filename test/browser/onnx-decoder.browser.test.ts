@@ -22,7 +22,7 @@ const MARLINE = join(ROOT, 'models/marline');
 const PROMPT = 'Once'; // no two tokens are nearly as likely, so activations in int8 change none
 const MODULES = join(ROOT, 'bench/node_modules');
 
-describe('whole models as graphs in Chromium', { skip: noBrowser || noTransformers, timeout: 180_000 }, () => {
+describe('whole models as graphs in Chromium', { skip: noBrowser || noTransformers }, () => {
   const folder = mkdtempSync(join(tmpdir(), 'transformers-'));
   let browser: Browser;
   let site: Site;

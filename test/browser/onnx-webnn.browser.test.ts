@@ -23,7 +23,7 @@ interface Report extends Record<'standard' | 'primitives', Record<'right' | 'wro
   readonly ropes: readonly { readonly name: string; readonly said: number | string }[];
 }
 
-describe("onnxruntime-web's WebNN", { skip: noWebnnBrowser() || noOrt, timeout: 180_000 }, () => {
+describe("onnxruntime-web's WebNN", { skip: noWebnnBrowser() || noOrt }, () => {
   const folder = mkdtempSync(join(tmpdir(), 'ort-webnn-'));
   let browser: Browser;
   let site: Site;

@@ -14,7 +14,6 @@ after(() => rmSync(folder, { recursive: true }));
 
 test('under a strict Content-Security-Policy models are written, read and imported', {
   skip: noBrowser,
-  timeout: 60_000,
 }, async () => {
   builtPackage('onnx');
   await build({

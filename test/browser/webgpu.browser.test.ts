@@ -23,7 +23,7 @@ interface Report {
   readonly survived: boolean;
 }
 
-describe('the webgpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, () => {
+describe('the webgpu backend in Chromium', { skip: noBrowser }, () => {
   const folder = mkdtempSync(join(tmpdir(), 'webgpu-'));
   const home = join(folder, 'node_modules/ropewalk');
   const sites: Site[] = [];

@@ -67,7 +67,7 @@ interface Report {
   readonly blocked: readonly string[];
 }
 
-describe('the webnn backend in Chromium', { skip: noWebnnBrowser(), timeout: 600_000 }, () => {
+describe('the webnn backend in Chromium', { skip: noWebnnBrowser() }, () => {
   const folder = mkdtempSync(join(tmpdir(), 'webnn-'));
   let browser: Browser;
   let site: Site;

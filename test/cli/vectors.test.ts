@@ -10,6 +10,7 @@ import { vectors } from '../../packages/cli/src/vectors.js';
 import { readGoldenFolder } from '../../packages/oracle/src/folder.node.js';
 import { GOLDEN_ROPE } from '../../packages/oracle/src/golden/rope.js';
 import { commandPath, ropewalkIn } from '../support/command.js';
+import { until } from '../support/until.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'vectors-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -299,12 +300,8 @@ describe('replacing and interrupting', () => {
       },
     );
     const ended = new Promise<NodeJS.Signals | null>((resolve) => child.on('exit', (_, signal) => resolve(signal)));
-    // As soon as it has begun to write.
-    for (
-      const start = Date.now();
-      Date.now() - start < 20000 && !readdirSync(folder).some((name) => name.startsWith('.stopped'));
-    )
-      await new Promise((resolve) => setTimeout(resolve, 10));
+    const writes = (): boolean => readdirSync(folder).some((name) => name.startsWith('.stopped'));
+    await until(() => child.exitCode !== null || writes(), 'it has begun to write');
     child.kill('SIGTERM');
     assert.equal(await ended, 'SIGTERM');
     assert.deepEqual(

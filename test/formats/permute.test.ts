@@ -28,6 +28,7 @@ import { writeWhole } from '../../packages/formats/src/write-whole.node.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
 import { labelledRows, numberedRows } from '../support/model-files.js';
 import { drawn, FUZZ } from '../support/size.js';
+import { WAIT_MS } from '../support/until.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'permute-'));
@@ -485,7 +486,7 @@ describe('files', () => {
     const ran = spawnSync(process.execPath, ['--import', 'tsx', `${script}.mts`], {
       cwd: root,
       encoding: 'utf8',
-      timeout: 60_000,
+      timeout: WAIT_MS,
     });
     assert.equal(ran.status, 0, ran.stderr);
     const { size, grown, byte } = JSON.parse(ran.stdout);

@@ -5,8 +5,9 @@ import type { Browser } from 'playwright-core';
 import { measureRopeKernel } from '../../packages/ascend/src/index.js';
 import { noBrowser, openChromium, type Site } from '../support/browser.js';
 import { serveSite, violations, visit } from '../support/site.js';
+import { until } from '../support/until.js';
 
-describe('AI Core in Chromium', { skip: noBrowser, timeout: 120_000 }, () => {
+describe('AI Core in Chromium', { skip: noBrowser }, () => {
   let browser: Browser;
   let site: Site;
   before(async () => {
@@ -49,10 +50,10 @@ describe('AI Core in Chromium', { skip: noBrowser, timeout: 120_000 }, () => {
     assert.match(findings, /copyIn: DataCopy\(sin_ub.*gm-over-read/s);
     const bars = page.locator('.aicore-timeline rect');
     await bars.first().waitFor();
-    const before = await page.getByText(/^cycles [\d,]+ to/).innerText();
+    const shown = () => page.getByText(/^cycles [\d,]+ to/).innerText();
+    const before = await shown();
     await page.getByRole('button', { name: 'Zoom in' }).click();
-    await page.waitForTimeout(300);
-    assert.notEqual(await page.getByText(/^cycles [\d,]+ to/).innerText(), before);
+    await until(async () => (await shown()) !== before, 'other cycles are shown');
     assert.deepEqual(await violations(page), []);
     await page.getByLabel('Shape').fill('1,2,3');
     await page.getByRole('button', { name: 'Run on the model' }).click();

@@ -8,7 +8,7 @@ import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/bro
 import { ROOT } from '../support/build.js';
 import { ISOLATED, serveSite, violations, visit } from '../support/site.js';
 
-describe('Bench in Chromium', { skip: noBrowser, timeout: 180_000 }, () => {
+describe('Bench in Chromium', { skip: noBrowser }, () => {
   let browser: Browser;
   let site: Site;
   before(async () => {
@@ -24,7 +24,7 @@ describe('Bench in Chromium', { skip: noBrowser, timeout: 180_000 }, () => {
     const { page, wrong } = await visit(browser, site, 'bench/');
     await page.getByRole('button', { name: 'Run', exact: true }).click();
     const save = page.getByRole('button', { name: 'Save the results' });
-    await save.waitFor({ timeout: 120_000 });
+    await save.waitFor();
     const [file] = await Promise.all([page.waitForEvent('download'), save.click()]);
     const saved = JSON.parse(readFileSync(await file.path(), 'utf8'));
     assert.equal(saved.results.length, 12);

@@ -68,7 +68,7 @@ const saved = async (page: Page, button: string): Promise<Uint8Array> => {
 };
 const head = (page: Page) => page.locator('#diagnose-head');
 
-describe('Diagnose in Chromium', { skip: noBrowser, timeout: 120_000 }, () => {
+describe('Diagnose in Chromium', { skip: noBrowser }, () => {
   let browser: Browser;
   let site: Site;
   before(async () => {

@@ -55,7 +55,7 @@ test('the API reference is among the pages where npm run docs has written it', (
   assert.equal(home.includes('It is not in this build'), !written);
 });
 
-describe('Docs in Chromium', { skip: noBrowser, timeout: 120_000 }, () => {
+describe('Docs in Chromium', { skip: noBrowser }, () => {
   let browser: Browser;
   let site: Site;
   before(async () => {

@@ -28,7 +28,7 @@ test('about 40 published models, each of which is read as a known one', () => {
   assert.deepEqual([...kinds].sort(), ['dynamicNtk', 'linear', 'llama3', 'longrope', 'none', 'proportional', 'yarn']);
 });
 
-describe('Explore in Chromium', { skip: noBrowser, timeout: 180_000 }, () => {
+describe('Explore in Chromium', { skip: noBrowser }, () => {
   let browser: Browser;
   let site: Site;
   before(async () => {

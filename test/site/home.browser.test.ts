@@ -7,7 +7,7 @@ import { MUTANTS } from '../../packages/oracle/src/index.js';
 import { noBrowser, openChromium, type Site } from '../support/browser.js';
 import { serveSite, visit } from '../support/site.js';
 
-describe('Home in Chromium', { skip: noBrowser, timeout: 120_000 }, () => {
+describe('Home in Chromium', { skip: noBrowser }, () => {
   let browser: Browser;
   let site: Site;
   before(async () => {

@@ -5,7 +5,7 @@ import type { Browser } from 'playwright-core';
 import { noBrowser, openChromium, type Site } from '../support/browser.js';
 import { serveSite, violations, visit } from '../support/site.js';
 
-describe('Learn in Chromium', { skip: noBrowser, timeout: 120_000 }, () => {
+describe('Learn in Chromium', { skip: noBrowser }, () => {
   let browser: Browser;
   let site: Site;
   before(async () => {
@@ -39,7 +39,7 @@ describe('Learn in Chromium', { skip: noBrowser, timeout: 120_000 }, () => {
   test('the model speaks with its own pairs and babbles with the others', async () => {
     const { page, wrong } = await visit(browser, site, 'learn/');
     await page.getByRole('button', { name: 'Let both write' }).click();
-    await page.getByText('Both have written.').waitFor({ state: 'attached', timeout: 60_000 });
+    await page.getByText('Both have written.').waitFor({ state: 'attached' });
     const [right, other] = await page.locator('.learn-texts p').allInnerTexts();
     assert.ok(right!.length > 80 && other!.length > 80);
     assert.notEqual(right, other);

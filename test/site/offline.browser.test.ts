@@ -7,7 +7,7 @@ import { ISOLATED, serveSite, UNDER, visit } from '../support/site.js';
 
 const isolated = (page: Page): Promise<boolean> => page.evaluate(() => crossOriginIsolated);
 
-describe('the service worker in Chromium', { skip: noBrowser, timeout: 120_000 }, () => {
+describe('the service worker in Chromium', { skip: noBrowser }, () => {
   let browser: Browser;
   before(async () => {
     browser = await openChromium();

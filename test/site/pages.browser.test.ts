@@ -25,7 +25,7 @@ test('Home loads at most 120 kB of script, gzipped', () => {
   assert.ok(bytes > 1000 && bytes <= 120_000, `${bytes} bytes`);
 });
 
-describe('every page of the site in Chromium', { skip: noBrowser, timeout: 300_000 }, () => {
+describe('every page of the site in Chromium', { skip: noBrowser }, () => {
   let browser: Browser;
   let site: Site;
   before(async () => {

@@ -8,6 +8,7 @@ import { extname, join } from 'node:path';
 import { brotliDecompressSync } from 'node:zlib';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { ENTRIES, PACKAGES, ROOT } from './build.js';
+import { WAIT_MS } from './until.js';
 
 const executablePath = [
   process.env.CHROMIUM,
@@ -79,9 +80,10 @@ export function openChromium(flags: readonly string[] = []): Promise<Browser> {
   return launch(executablePath!, flags);
 }
 
-function launch(path: string, flags: readonly string[]): Promise<Browser> {
-  return chromium.launch({
+async function launch(path: string, flags: readonly string[]): Promise<Browser> {
+  const browser = await chromium.launch({
     executablePath: path,
+    timeout: WAIT_MS,
     args: [
       '--no-sandbox',
       '--disable-quic',
@@ -91,6 +93,7 @@ function launch(path: string, flags: readonly string[]): Promise<Browser> {
       ...flags,
     ],
   });
+  return browser.on('context', (context) => context.setDefaultTimeout(WAIT_MS));
 }
 
 const TYPES: Readonly<Record<string, string>> = {

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { commandPath } from './command.js';
+import { until } from './until.js';
 
 /**
  * Sends a signal as soon as a temporary file or folder is in `dir`: the command ends by the signal, says so, and leaves
@@ -14,9 +15,8 @@ export async function interrupted(signal: NodeJS.Signals, dir: string, args: rea
   let stderr = '';
   child.stderr.on('data', (chunk) => (stderr += chunk));
   const ended = new Promise<NodeJS.Signals | null>((done) => child.on('exit', (_, by) => done(by)));
-  const deadline = Date.now() + 20_000;
-  while (!readdirSync(dir).some((name) => name.endsWith('.tmp')) && Date.now() < deadline)
-    await new Promise((next) => setTimeout(next, 5));
+  const writes = (): boolean => readdirSync(dir).some((name) => name.endsWith('.tmp'));
+  await until(() => child.exitCode !== null || writes(), `${args[0]} writes`);
   child.kill(signal);
   assert.equal(await ended, signal, stderr);
   assert.match(stderr, new RegExp(`${args[0]}: interrupted; nothing was written`));

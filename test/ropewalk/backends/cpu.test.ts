@@ -26,6 +26,7 @@ import { Ropewalk, ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
 import { compileKernels } from '../../../scripts/build-wasm.mjs';
 import { ROOT } from '../../support/command.js';
 import { FUZZ, some } from '../../support/size.js';
+import { until, WAIT_MS } from '../../support/until.js';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
@@ -235,13 +236,11 @@ describe('threads', () => {
     backend.dispose();
   });
 
-  /** Waits, for two seconds at most. */
-  const until = async (condition: () => boolean): Promise<boolean> => {
-    for (let n = 0; n < 200 && !condition(); n++) await new Promise((resolve) => setTimeout(resolve, 10));
-    return condition();
-  };
-  const told = (backend: CpuBackend): Promise<boolean> =>
-    until(() => backend.capabilities().notTaken.some((reason) => reason.startsWith('threads: a worker has ended')));
+  const told = (backend: CpuBackend): Promise<void> =>
+    until(
+      () => backend.capabilities().notTaken.some((reason) => reason.startsWith('threads: a worker has ended')),
+      'capabilities say that a worker has ended',
+    );
 
   test('a worker that is killed between calls, again and again: the next call has two threads; capabilities say it', async () => {
     const workers: threads.Worker[] = [];
@@ -258,7 +257,7 @@ describe('threads', () => {
       for (let round = 0; round < 5; round++) {
         assert.equal(workers.length, round + 1);
         await workers[round]!.terminate();
-        assert.ok(await told(backend));
+        await told(backend);
         assert.deepEqual(await large(backend).read(), want);
         assert.equal(backend.capabilities().threads, 2);
         assert.deepEqual(
@@ -285,7 +284,7 @@ describe('threads', () => {
       const backend = await openCpu({ threads: 2 });
       const want = await large(backend).read();
       for (let n = 0; n < 5; n++) {
-        assert.ok(await told(backend));
+        await told(backend);
         assert.deepEqual(await large(backend).read(), want);
       }
       assert.equal(started, 3);
@@ -318,13 +317,10 @@ describe('threads', () => {
       for (let n = 0; n < 4; n++) await dropped();
       assert.equal(started, 4);
       const first = await results[0]!.read();
-      assert.ok(
-        await until(() => {
-          collect();
-          return running === 0;
-        }),
-        `${running} workers run`,
-      );
+      await until(() => {
+        collect();
+        return running === 0;
+      }, 'no worker runs');
       assert.deepEqual(await results[0]!.read(), first);
     } finally {
       threads.Worker = Worker;
@@ -389,7 +385,7 @@ describe('threads', () => {
         {
           cwd: ROOT,
           encoding: 'utf8',
-          timeout: 20_000,
+          timeout: WAIT_MS,
         },
       );
       assert.deepEqual([status, stdout], [0, '3\n'], stderr);
@@ -451,11 +447,10 @@ describe('memory', () => {
     };
     drop();
     assert.ok(backend.launcher.memory.heldBytes >= 100 * 4000);
-    for (let n = 0; n < 500 && backend.launcher.memory.heldBytes > 50 * 4000; n++) {
+    await until(() => {
       collect();
-      await new Promise((resolve) => setTimeout(resolve, 1));
-    }
-    assert.ok(backend.launcher.memory.heldBytes <= 50 * 4000, `${backend.launcher.memory.heldBytes} bytes held`);
+      return backend.launcher.memory.heldBytes <= 50 * 4000;
+    }, 'most of the memory comes back');
     backend.dispose();
   });
 
