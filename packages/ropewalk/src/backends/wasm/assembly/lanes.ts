@@ -418,7 +418,7 @@ export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i3
 }
 
 /**
- * e^x of x <= 0 in four lanes, within 2 ulp down to the subnormals (test/ropewalk/backends/cpu.test.ts).
+ * e^x of x <= 0 in four lanes, within 2 ulp down to the subnormals (test/ropewalk/backends/cpu-exponential.slow.test.ts).
  *
  * x = n·ln 2 + r with |r| <= ln 2 / 2; ln 2 has two parts, so that n·high is exact. The polynomial is a minimax fit of
  * (e^r - 1 - r) / r² (Cephes expf). Adding 1.5·2^23 rounds to an integer and leaves it in the low bits: WebAssembly's
