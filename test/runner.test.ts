@@ -119,6 +119,7 @@ describe('what it reports', () => {
     assert.match(over.text, /Tier default takes more than a third over its budget of 7 CPU seconds/);
     assert.match(over.text, /10\.0 s instead of +7\.4 s {2}test\/x\.test\.ts/);
     assert.equal(finish({}, {}, budget(3.8, 1)).code, 0, 'a machine half as fast may take twice as long');
+    assert.equal(finish({}, {}, budget(7.6, 4)).code, 0, 'a faster machine keeps the budget');
     assert.equal(finish({}, { whole: false }, budget(1, 2)).code, 0, 'some files have no budget');
     finish({}, { record: true }, budget(1, 2));
     assert.deepEqual(JSON.parse(readFileSync(path, 'utf8')), budget(10, 2));

@@ -30,11 +30,14 @@ export class Budgets {
     );
   }
 
-  /** The budget of a tier, in CPU seconds of a machine with this yardstick; undefined for a tier that has none. */
+  /**
+   * The budget of a tier, in CPU seconds of a machine with this yardstick; undefined for a tier that has none. A slower
+   * machine gets more; a faster one keeps what is written, as a moment of it may not be like the next.
+   */
   of(tier, yardstick) {
     const known = this.#committed[tier];
     if (!known) return undefined;
-    const slower = yardstick / known.yardstick;
+    const slower = Math.max(1, yardstick / known.yardstick);
     const files = new Map(Object.entries(known.files).map(([file, seconds]) => [file, seconds * slower]));
     return { files, seconds: [...files.values()].reduce((sum, seconds) => sum + seconds, 0) };
   }
