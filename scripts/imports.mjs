@@ -12,13 +12,15 @@ const IMPORT =
 /**
  * The imports and re-exports of a module's text.
  *
- * @returns for each the target as written, and the words between `import` or `export` and `from`
+ * @returns for each the target as written, the words between `import` or `export` and `from`, and whether it is loaded
+ *   only when the code comes there: `import(…)`
  */
 export function importsOf(text) {
   return [...text.matchAll(IMPORT)].map(([whole, words, from, called]) => ({
     target: from ?? called,
     words: words?.trim() ?? '',
     exported: /^\s*export\s/.test(whole),
+    lazy: called !== undefined,
   }));
 }
 
@@ -75,13 +77,14 @@ export class ImportGraph {
     }
   }
 
-  /** The files that a file imports itself. */
+  /** The files that a file imports itself, but those that it loads only when it comes there. */
   directOf(path) {
     let found = this.#imports.get(path);
     if (!found) {
       found = new Set();
       this.#imports.set(path, found);
-      for (const { target, words } of this.#read(path)) {
+      for (const { target, words, lazy } of this.#read(path)) {
+        if (lazy) continue;
         const entry = this.#entries.get(target);
         const file = this.#fileOf(path, target);
         if (file === undefined) continue;
@@ -93,9 +96,14 @@ export class ImportGraph {
     return found;
   }
 
-  /** All files that a file needs, with itself. */
-  needsOf(path) {
-    const seen = new Set([path]);
+  /** The files that a file loads only when it comes there. */
+  lazyOf(path) {
+    return this.#read(path).flatMap(({ target, lazy }) => (lazy ? (this.#fileOf(path, target) ?? []) : []));
+  }
+
+  /** All files that these files need, with themselves. */
+  needsOf(...paths) {
+    const seen = new Set(paths);
     for (const file of seen) for (const next of this.directOf(file)) seen.add(next);
     return seen;
   }

@@ -1,12 +1,15 @@
 /** Which test files a run takes. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { fromRoot, ImportGraph, ROOT, sourcesIn } from '../imports.mjs';
 import { TIERS, tierOf } from './tiers.mjs';
 
-/** Tests that build, pack or run what is built need every package, and their package.json. */
-const BUILDS = 'test/support/build.ts';
+/** A test that packs, installs or serves what is built needs every package. */
+const BUILDS = /\b(?:installInto|tarballOf|consumerTool|builtSite|serveSite|builtPackage)\(/;
+/** A test that runs the command needs those of its commands that it names. */
+const RUNS = 'test/support/command.ts';
+const PROGRAM = join(ROOT, 'packages/cli/src/program.ts');
 
 /** The test files of the repository, and what each needs. */
 export class TestFiles {
@@ -16,9 +19,15 @@ export class TestFiles {
     .filter((file) => file.endsWith('.test.ts'))
     .sort();
 
-  /** What a file imports, and what that imports, as paths from the root. */
+  /** What a file imports, what that imports, and the commands that it names; as paths from the root. */
   needsOf(file) {
-    return new Set([...this.#graph.needsOf(join(ROOT, file))].map(fromRoot));
+    const needs = this.#graph.needsOf(join(ROOT, file));
+    const commands = needs.has(join(ROOT, RUNS))
+      ? this.#graph
+          .lazyOf(PROGRAM)
+          .filter((path) => names(file, [`'${basename(path, '.ts')}'`, ` ${basename(path, '.ts')} `]))
+      : [];
+    return new Set([...needs, ...this.#graph.needsOf(...commands)].map(fromRoot));
   }
 
   /** The files of a tier; `slow` also runs those of `default` whose tests have a size, in full. */
@@ -67,18 +76,24 @@ export class TestFiles {
     const words = [...new Set(others.map(folderOf).filter(Boolean))];
     return this.all.filter((file) => {
       const needs = this.needsOf(file);
-      if (needs.has(BUILDS) && changed.some((path) => path.startsWith('packages/'))) return true;
+      const own = [...needs].filter((one) => one.startsWith('test/') && one !== 'test/support/build.ts');
+      if (
+        changed.some((path) => path.startsWith('packages/')) &&
+        own.some((one) => one !== RUNS && BUILDS.test(textOf(one)))
+      )
+        return true;
       if (modules.some((path) => needs.has(path))) return true;
-      return words.length > 0 && [...needs].some((one) => one.startsWith('test/') && names(one, words));
+      return words.length > 0 && own.some((one) => names(one, words));
     });
   }
 }
 
 const texts = new Map();
-function names(file, words) {
+function textOf(file) {
   if (!texts.has(file)) texts.set(file, readFileSync(join(ROOT, file), 'utf8'));
-  return words.some((word) => texts.get(file).includes(word));
+  return texts.get(file);
 }
+const names = (file, words) => words.some((word) => textOf(file).includes(word));
 
 /** Paths that differ from a commit, with those that git does not track yet. */
 export function changedSince(commit) {
