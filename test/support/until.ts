@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 export const WAIT_MS = 5 * 60_000;
 
 /**
- * Waits until something is so; asks again and again.
+ * Waits until a condition holds; fails after {@link WAIT_MS}.
  *
  * @param condition - what is waited for
  * @param what - the same in words, for the message of the failure
@@ -13,7 +13,7 @@ export const WAIT_MS = 5 * 60_000;
 export async function until(condition: () => boolean | Promise<boolean>, what: string): Promise<void> {
   const end = Date.now() + WAIT_MS;
   while (!(await condition())) {
-    assert.ok(Date.now() < end, `waited ${WAIT_MS / 60_000} minutes in vain: ${what}`);
+    assert.ok(Date.now() < end, `waited ${WAIT_MS / 60_000} minutes for this: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }
