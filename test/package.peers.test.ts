@@ -102,6 +102,20 @@ describe('the built packages', () => {
     assert.match(ran.stderr, /^Backend webgpu: skipped, the package webgpu is not installed: npm install webgpu$/m);
   });
 
+  test('a kernel in a file runs, and reads no file', () => {
+    writeFileSync(
+      join(folder, 'reads.mjs'),
+      `import { launchKernel } from '@ropewalk/ascend';
+       const fs = launchKernel.constructor('return process')().getBuiltinModule('node:fs');
+       try { fs.readFileSync('strict.mjs'); } catch (error) { console.log(error.code); }
+       export default { name: 'x', operator: 'add', dtypes: ['f32'], arguments: { x: 'a', y: 'b', z: 'out' }, blocks: 1, kernel() {} };`,
+    );
+    const args = ['aicore', '--kernel', 'reads.mjs', '--shape', '2,64'];
+    const ran = spawnSync(join(modules, '.bin/ropewalk'), args, { cwd: folder, encoding: 'utf8' });
+    assert.equal(ran.stderr, 'ERR_ACCESS_DENIED\n');
+    assert.match(ran.stdout, /verdict +did nothing\n$/);
+  });
+
   test('CommonJS requires it', () => {
     const code =
       "const { ropewalk } = require('ropewalk'); ropewalk().then((rw) => console.log(rw.capabilities().backend));";

@@ -1,5 +1,5 @@
 /**
- * `ropewalk aicore --kernel FILE`: an engineer's kernel on the modelled core, in a thread of its own. Kernels of other
+ * `ropewalk aicore --kernel FILE`: an engineer's kernel on the modelled core, in a process of its own. Kernels of other
  * operators than rope that come with the model run here too. @module
  */
 import { resolve } from 'node:path';
@@ -11,9 +11,10 @@ import {
   type OperatorCall,
 } from '@ropewalk/ascend';
 import { readFileBytes } from '@ropewalk/formats/node';
-import { refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
 import { type AicoreOptions, describeRun, drawRun, readCall, readMachine, readRange, runToJson } from './aicore.js';
-import { KernelThread } from './aicore-thread.js';
+import { KernelProcess, MAX_FILE } from './aicore-process.js';
+import { untilInterrupted } from './interrupt.js';
 import { Flags, oneOf } from './options.js';
 import { EXIT, openPercentBar, printResult } from './output.js';
 import { readRope } from './rope-source.js';
@@ -23,9 +24,6 @@ const DEFAULT_TIMEOUT_S = 60;
 const MAX_TIMEOUT_S = 86400;
 /** As for RoPE: seconds, up to minutes. */
 const MAX_ELEMENTS = 2 ** 26;
-
-/** Bytes of a kernel's file. */
-const MAX_FILE = 2 ** 24;
 
 const ROPE_OPTIONS = ['rope', 'pairing', 'base', 'rotaryDim', 'tableLen', 'batchPositions'] as const;
 
@@ -37,6 +35,10 @@ export function isOneKernel(kernel: string | undefined): boolean {
 
 /** @returns 0 when the kernel is right and has no finding, 1 when it is wrong, has one, throws or does not end */
 export async function aicoreKernel(options: AicoreOptions): Promise<number> {
+  return (await untilInterrupted('aicore', (signal) => runOne(options, signal))) ?? EXIT.failed;
+}
+
+async function runOne(options: AicoreOptions, signal: AbortSignal): Promise<number> {
   const flags = new Flags(options);
   const kernel = options.kernel!;
   const drawn = options.svg !== undefined || options.trace !== undefined;
@@ -46,23 +48,28 @@ export async function aicoreKernel(options: AicoreOptions): Promise<number> {
   const timeout = flags.positive('timeout', MAX_TIMEOUT_S) ?? DEFAULT_TIMEOUT_S;
   const shipped = KERNELS[kernel];
   if (shipped) flags.refuseAny(['timeout'], 'it needs --kernel FILE.');
-  const thread = shipped
+  const own = shipped
     ? undefined
-    : new KernelThread(kernel, resolve(kernel), readFileBytes(kernel, MAX_FILE, `--kernel: ${kernel}`), timeout);
+    : new KernelProcess(kernel, resolve(kernel), readFileBytes(kernel, MAX_FILE, `--kernel: ${kernel}`), timeout);
   const bar = openPercentBar('of the blocks', options.json);
+  signal.addEventListener('abort', () => own?.end());
   let call: OperatorCall;
   let declared: Pick<KernelDeclaration, 'name' | 'operator' | 'dtypes'>;
   let ran: MeasuredKernel | string;
   try {
-    declared = shipped ?? (await thread!.load());
+    declared = shipped ?? (await own!.load());
     call = await readOperatorCall(flags, options, declared);
     const onBlock = (done: number, total: number): void => bar.to(done / total);
     const how = { ...machine, record: drawn, onBlock };
-    ran = shipped ? measureKernel(shipped, call, how) : await thread!.run(call, how);
+    ran = shipped ? measureKernel(shipped, call, how) : await own!.run(call, how);
+  } catch (error) {
+    signal.throwIfAborted();
+    throw error;
   } finally {
     bar.stop();
-    await thread?.end();
+    own?.end();
   }
+  signal.throwIfAborted();
   const { name, operator } = declared;
   if (typeof ran === 'string') {
     const why = ran;
@@ -73,6 +80,7 @@ export async function aicoreKernel(options: AicoreOptions): Promise<number> {
     return EXIT.failed;
   }
   const result = ran;
+  if (own) checkResult(kernel, result);
   const good = result.right === result.rows && result.run.findings.length === 0;
   const files = drawn ? drawRun(result.run, range, options) : [];
   const { chip: named, clockGHz } = result.run;
@@ -88,6 +96,21 @@ export async function aicoreKernel(options: AicoreOptions): Promise<number> {
     ],
   });
   return good ? EXIT.ok : EXIT.failed;
+}
+
+/** A kernel that left its sandbox may have written the report itself. @throws {RopewalkError} FORMAT when it cannot be read */
+function checkResult(kernel: string, result: MeasuredKernel): void {
+  try {
+    describeRun('', result);
+    runToJson(result);
+    verdictOf(result);
+  } catch {
+    fail(
+      'FORMAT',
+      '--kernel',
+      `${kernel}: its process wrote a report that cannot be read. Does the kernel write to stdout?`,
+    );
+  }
 }
 
 function verdictOf({ run, rows, right }: MeasuredKernel): string {
