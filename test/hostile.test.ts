@@ -8,6 +8,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { AscendC, LocalTensor, TBuf, TPipe, TQue } from '../packages/ascend/src/ascendc.js';
 import * as aicore from '../packages/ascend/src/index.js';
 import * as devices from '../packages/devices/src/index.js';
 import * as cann from '../packages/dialects/src/cann/index.js';
@@ -885,6 +886,54 @@ const AICORE: Rows = {
     },
   ],
 };
+/** What a kernel has, and the calls of AscendC on it. */
+function ascendCalls(c: AscendC): readonly (readonly [object, string, readonly unknown[]])[] {
+  const local = c.pipe.InitTBuf('local', 1024).Get('f32');
+  const half = c.pipe.InitTBuf('half', 512).Get('f16');
+  const bits = c.pipe.InitTBuf('bits', 512).Get('u32');
+  const buffer = c.pipe.InitTBuf('buffer', 64);
+  const queue = () => c.pipe.InitBuffer('queue', 'VECIN', 1, 64);
+  const [full, used] = [queue(), queue()];
+  const filled = full.AllocTensor('fill', 'f32');
+  used.EnQue('put', used.AllocTensor('fill', 'f32'));
+  const global = new aicore.GlobalTensor('x', allocation, 'f32', 0, 0, 8);
+  const repeats = { mask: 64, repeats: 1, strides: { dst: 8, src0: 8, src1: 8 } };
+  const copy = { blockCount: 1, blockLen: 32, srcStride: 0, dstStride: 0 };
+  const reduce = { mask: 8, repeats: 1, dstRepStride: 1, srcRepStride: 8 };
+  return [
+    ...['Mul', 'Add', 'Sub', 'Div', 'Max'].map((name) => [c, name, ['line', local, local, local, repeats]] as const),
+    ...['Abs', 'Exp', 'Sqrt', 'Rsqrt', 'Reciprocal', 'Copy'].map(
+      (name) => [c, name, ['line', local, local, 8]] as const,
+    ),
+    ...['Muls', 'Maxs', 'Adds'].map((name) => [c, name, ['line', local, local, 2, 8]] as const),
+    ...['WholeReduceSum', 'WholeReduceMax'].map((name) => [c, name, ['line', local, local, reduce]] as const),
+    [c, 'GetBlockIdx', []],
+    [c, 'PipeBarrier', ['V']],
+    [c, 'SetFlag', ['MTE2', 'V', 0]],
+    [c, 'WaitFlag', ['line', 'MTE2', 'V', 0]],
+    [c, 'GetGlobal', ['line', global, 0]],
+    [c, 'DataCopyIn', ['line', local, global, 0, 8]],
+    [c, 'DataCopyOut', ['line', global, 0, local, 8]],
+    [c, 'DataCopyPadIn', ['line', local, global, 0, copy]],
+    [c, 'DataCopyPadOut', ['line', global, 0, local, copy]],
+    [c, 'MergeValues', ['line', local, [bits, bits], 4]],
+    [c, 'Duplicate', ['line', local, 1, 8]],
+    [c, 'Cast', ['line', half, local, 8]],
+    [c, 'GatherMask', ['line', local, local, 1, { repeatTimes: 1, src0RepeatStride: 8, src1RepeatStride: 0 }]],
+    [c, 'Gather', ['line', local, local, bits, 8]],
+    [c.pipe, 'InitBuffer', ['name', 'VECIN', 1, 64]],
+    [c.pipe, 'InitTBuf', ['name', 64]],
+    [buffer, 'Get', ['f32']],
+    [queue(), 'AllocTensor', ['line', 'f32']],
+    [full, 'EnQue', ['line', filled]],
+    [used, 'DeQue', ['line', 'f32']],
+    [full, 'FreeTensor', ['line', filled]],
+    [local, 'at', [1]],
+    [local, 'as', ['u32']],
+    [local, 'GetValue', ['line', 0]],
+    [local, 'SetValue', ['line', 0, 1]],
+  ];
+}
 const IMPORT: Rows = {
   importOnnx: () => [onnxBytes, 'a.onnx', { loadExternal: () => new Uint8Array(4) }],
   bindImported: () => [rope, bound()],
@@ -1151,6 +1200,46 @@ describe('public functions', () => {
       rw.dispose();
     });
   }
+  test("every call of AscendC's classes", async () => {
+    const wrong: string[] = [];
+    const called = new Set<string>();
+    // A kernel that cannot go on is stopped by an error of the model's own, which launchKernel takes.
+    const goesOn = (what: string | undefined) => what !== undefined && !what.startsWith('Error: ');
+    let targets = 0;
+    const body = (
+      c: AscendC,
+      only: number,
+      attempt: (target: object, name: string, args: readonly unknown[]) => void,
+    ) => {
+      const calls = ascendCalls(c);
+      targets = calls.length;
+      attempt(...calls[only]!);
+    };
+    for (let n = 0; n === 0 || n < targets; n++) {
+      const pending: Promise<void>[] = [];
+      const attempt = (target: object, name: string, args: readonly unknown[]) => {
+        const call = (given: readonly unknown[]) =>
+          Reflect.apply(Reflect.get(target, name) as () => unknown, target, given);
+        called.add(`${target.constructor.name}.${name}`);
+        const judge = (label: string, given: readonly unknown[], works = false) =>
+          pending.push(
+            complaint(() => call(given), works).then((what) => {
+              if (goesOn(what)) wrong.push(`${name}, ${label}: ${what}`);
+            }),
+          );
+        for (const { label, args: given } of hostileCalls(() => args)) judge(label, given);
+        judge('nothing', []);
+        judge('the call that works', args, true);
+      };
+      const options = { kernel: 'mine', dtype: 'f32', blocks: 1, autoSync: true } as const;
+      await complaint(() => aicore.launchKernel({ ...options, body: (c) => body(c, n, attempt) }));
+      await Promise.all(pending);
+    }
+    const classes = [AscendC, TPipe, TQue, TBuf, LocalTensor];
+    const methods = classes.flatMap((type) => methodsOf(type.prototype).map((name) => `${type.name}.${name}`));
+    assert.deepEqual([...called].sort(), methods.sort());
+    assert.deepEqual(wrong, []);
+  });
   test('every method of Tensor', async () => {
     assert.deepEqual(methodsOf(Tensor.prototype).sort(), Object.keys(TENSOR).sort());
     const wrong: string[] = [];

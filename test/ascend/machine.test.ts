@@ -776,18 +776,21 @@ describe('catches', () => {
     const count = (body: (c: AscendC, t: LocalTensor) => void, message: RegExp) =>
       assert.throws(() => run((c) => body(c, c.pipe.InitTBuf('t', 512).Get('f32'))), { code: 'RANGE', message });
     for (const bad of [Number.NaN, -1, 1.5]) {
-      count((c, t) => c.Add('', t, t, t, bad), /aicore: count: expected an integer >= 0, got/);
+      count((c, t) => c.Add('', t, t, t, bad), /aicore: Add: count: expected an integer in \[0, 196608\], got/);
       count((c, t) => c.Cast('', t.as('f16'), t, bad), /Cast: count/);
       count((c, t) => c.Gather('', t, t, t.as('u32'), bad), /Gather: count/);
-      count((c, t) => c.DataCopyIn('', t, gm(filled(8)), 0, bad), /DataCopy: count/);
-      count((c, t) => c.GatherMask('', t, t, 7, { repeatTimes: bad, src0RepeatStride: 8 }), /GatherMask: repeatTimes/);
-      count((c) => c.pipe.InitTBuf('u', bad), /InitBuffer\(u\): bytes: expected an integer >= 1/);
+      count((c, t) => c.DataCopyIn('', t, gm(filled(8)), 0, bad), /DataCopyIn: count/);
+      count(
+        (c, t) => c.GatherMask('', t, t, 7, { repeatTimes: bad, src0RepeatStride: 8 }),
+        /GatherMask: params: repeatTimes/,
+      );
+      count((c) => c.pipe.InitTBuf('u', bad), /InitTBuf: bytes: expected an integer in \[1, 2147483648\]/);
       refused({ blocks: bad }, /^aicore: blocks: expected an integer in \[0, 65535\]/);
     }
     const strides = { dst: 8, src0: 8, src1: 8 };
     count(
       (c, t) => c.Add('', t, t, t, { mask: 64, repeats: 256, strides }),
-      /repeatTimes: expected an integer in \[0, 255\], got 256/,
+      /repeats: expected an integer in \[0, 255\], got 256/,
     );
     count(
       (c, t) => c.GatherMask('', t, t, 8, { repeatTimes: 1, src0RepeatStride: 8 }),

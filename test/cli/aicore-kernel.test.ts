@@ -82,7 +82,10 @@ describe('files that go wrong', () => {
 
   test('what the model refuses is shown with its line', async () => {
     const { stdout } = await run(changed(['zs, xs, ys, count', 'zs, xs, ys, 0.5']), ...small);
-    assert.match(stdout, /^vector-add: my\.mjs:37:9: aicore: count: expected an integer >= 0, got 0\.5\n$/);
+    assert.match(
+      stdout,
+      /^vector-add: my\.mjs:37:9: aicore: Add: count: expected an integer in \[0, 196608\], got 0\.5\n$/,
+    );
   });
 
   test('a loop that never ends is stopped', async () => {

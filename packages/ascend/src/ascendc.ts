@@ -6,12 +6,13 @@
  */
 import { bf16FromNumber, numberFromBf16, sizeBytes } from 'ropewalk';
 import { loadNumber, newArray, reading, refuse } from 'ropewalk/backend';
+import * as a from './arguments.js';
 import { conflictsOf } from './banks.js';
 import type { Access, Core, Instruction, Mark, QueueIndex } from './core.js';
 import { checkCount, POISON, Q } from './core.js';
 import { BLOCK, loadCycles, MIN_BURST, REPEAT, storeCycles, type VecOp, vectorCycles } from './costs.js';
 import { f16Table, toF16 } from './lanes.js';
-import type { GlobalTensor } from './memory.js';
+import { GlobalTensor } from './memory.js';
 import { type BufferEntry, QUEUES, type QueueName } from './trace.js';
 
 /** Element types that lanes hold on this core. */
@@ -166,7 +167,24 @@ export class LocalTensor {
     this.#core.scalarLocal(name, line, at, bytes, write);
     return at;
   }
+
+  static {
+    a.checkArguments(LocalTensor.prototype, {
+      at: { elements: a.offset },
+      as: { type: a.laneType },
+      GetValue: { line: a.line, index: a.offset },
+      SetValue: { line: a.line, index: a.offset, value: a.number },
+    });
+  }
 }
+
+const LOCAL = a.instance(() => LocalTensor, 'a LocalTensor, of a TQue or a TBuf');
+const GLOBAL = a.instance(() => GlobalTensor, "a GlobalTensor, one of the kernel's arguments");
+const PATTERN: a.Check = (value, where) => (typeof value === 'number' ? a.count : LOCAL)(value, where);
+const LOCALS: a.Check = (value, where) => {
+  if (!Array.isArray(value)) return refuse('RANGE', `aicore: ${where}`, 'a list of LocalTensors', value);
+  for (let i = 0; i < value.length; i++) LOCAL(value[i], `${where}[${i}]`);
+};
 
 /** Reports a tensor that is used in the wrong state of its buffer, or outside its buffer. */
 function check(
@@ -254,6 +272,13 @@ export class TPipe {
   InitTBuf(name: string, bytes: number): TBuf {
     return new TBuf(this.#core, this.#core.allocate(name, 'TBuf VECCALC', 1, bytes));
   }
+
+  static {
+    a.checkArguments(TPipe.prototype, {
+      InitBuffer: { name: a.line, position: a.position, num: a.numBuffers, bytes: a.bytes },
+      InitTBuf: { name: a.line, bytes: a.bytes },
+    });
+  }
 }
 
 /** AscendC's TBuf. */
@@ -269,6 +294,10 @@ export class TBuf {
   /** The whole buffer as a tensor; always the same address. */
   Get(type: LaneType): LocalTensor {
     return new LocalTensor(this.#core, type, this.#buffer.at, this.#buffer);
+  }
+
+  static {
+    a.checkArguments(TBuf.prototype, { Get: { type: a.laneType } });
   }
 }
 
@@ -351,6 +380,15 @@ export class TQue {
     buffer.flag = this.#core.mark(Q[sets], `${sets}_${waits} of ${this.#name}`);
     return buffer;
   }
+
+  static {
+    a.checkArguments(TQue.prototype, {
+      AllocTensor: { line: a.line, type: a.laneType },
+      EnQue: { line: a.line, tensor: LOCAL },
+      DeQue: { line: a.line, type: a.laneType },
+      FreeTensor: { line: a.line, tensor: LOCAL },
+    });
+  }
 }
 
 /** The bytes of one operand of a vector instruction. */
@@ -426,7 +464,7 @@ export class AscendC {
    * @param index - element of the tensor to start at
    */
   DataCopyIn(line: string, dst: LocalTensor, src: GlobalTensor, index: number, count: number): void {
-    const blockLen = this.#wholeBlocks(line, count * src.size, count);
+    const blockLen = this.#wholeBlocks(line, count * src.size);
     this.#aligned(line, 'DataCopy', dst);
     this.#load(line, 'DataCopy', dst, src, index, { blockCount: 1, blockLen, srcStride: 0, dstStride: 0 });
   }
@@ -436,7 +474,6 @@ export class AscendC {
    * `dst.SetValue(j · sources + k, source[k].GetValue(j))`.
    */
   MergeValues(line: string, dst: LocalTensor, sources: readonly LocalTensor[], count: number): void {
-    checkCount(count, 'MergeValues: count');
     const { core } = this;
     const round = (j: number) => {
       for (const [k, source] of sources.entries()) dst.SetValue(line, j * sources.length + k, source.GetValue(line, j));
@@ -464,20 +501,18 @@ export class AscendC {
 
   /** DataCopyPad, global memory → unified buffer: rows from any byte, each filled up to whole datablocks. */
   DataCopyPadIn(line: string, dst: LocalTensor, src: GlobalTensor, index: number, params: CopyParams): void {
-    checkCopy(params);
     this.#aligned(line, 'DataCopyPad', dst);
     this.#load(line, 'DataCopyPad', dst, src, index, params);
   }
 
   /** DataCopyPad, unified buffer → global memory: exactly blockLen bytes of each row, to any byte. */
   DataCopyPadOut(line: string, dst: GlobalTensor, index: number, src: LocalTensor, params: CopyParams): void {
-    checkCopy(params);
     this.#store(line, 'DataCopyPad', dst, index, src, params);
   }
 
   /** DataCopy, unified buffer → global memory: `count` elements, rounded down to datablocks. */
   DataCopyOut(line: string, dst: GlobalTensor, index: number, src: LocalTensor, count: number): void {
-    const blockLen = this.#wholeBlocks(line, count * dst.size, count);
+    const blockLen = this.#wholeBlocks(line, count * dst.size);
     this.#store(line, 'DataCopy', dst, index, src, { blockCount: 1, blockLen, srcStride: 0, dstStride: 0 });
   }
 
@@ -627,7 +662,6 @@ export class AscendC {
     params: GatherMaskParams,
   ): number {
     const { repeatTimes, src0RepeatStride, src1RepeatStride = 0 } = params;
-    checkCount(repeatTimes, 'GatherMask: repeatTimes');
     if (typeof pattern === 'number') checkCount(pattern, 'GatherMask: pattern', 1, 7);
     const { core } = this;
     const size = sizeBytes(src.type);
@@ -746,8 +780,7 @@ export class AscendC {
   }
 
   /** What DataCopy moves of `asked` bytes: whole datablocks. */
-  #wholeBlocks(line: string, asked: number, count: number): number {
-    checkCount(count, 'DataCopy: count');
+  #wholeBlocks(line: string, asked: number): number {
     const bytes = Math.floor(asked / BLOCK) * BLOCK;
     const moved = `DataCopy of ${asked} bytes moves only ${bytes}: it takes multiples of ${BLOCK}`;
     if (bytes !== asked) this.core.fault('unaligned', line, moved);
@@ -830,9 +863,6 @@ export class AscendC {
     if ((!half && src.type !== 'f32') || dst.type !== src.type)
       this.core.stop('unsupported-dtype', line, `${op} does not do ${src.type}→${dst.type}: it takes f16 or f32`);
     checkCount(mask, `${op}: mask`, 1, REPEAT / size);
-    checkCount(repeats, `${op}: repeats`, 0, 255);
-    checkCount(dstRepStride, `${op}: dstRepStride`);
-    checkCount(srcRepStride, `${op}: srcRepStride`);
     const rows = Array.from({ length: repeats }, (_what, r) => ({
       from: src.address + r * srcRepStride * BLOCK,
       to: dst.address + r * dstRepStride * size,
@@ -914,6 +944,33 @@ export class AscendC {
       conflictCycles,
     });
   }
+
+  static {
+    const { line, count, offset, number, queue, copy } = a;
+    const one = { line, dst: LOCAL, src: LOCAL, count: a.countOrRepeats };
+    const two = { line, dst: LOCAL, src0: LOCAL, src1: LOCAL, count: a.countOrRepeats };
+    const scalar = { line, dst: LOCAL, src: LOCAL, scalar: number, count: a.countOrRepeats };
+    const reduce = { line, dst: LOCAL, src: LOCAL, params: a.reduce };
+    a.checkArguments(AscendC.prototype, {
+      PipeBarrier: { queue: a.barrier },
+      SetFlag: { from: queue, to: queue, id: offset },
+      WaitFlag: { line, from: queue, to: queue, id: offset },
+      GetGlobal: { line, tensor: GLOBAL, index: offset },
+      DataCopyIn: { line, dst: LOCAL, src: GLOBAL, index: offset, count },
+      MergeValues: { line, dst: LOCAL, sources: LOCALS, count },
+      DataCopyPadIn: { line, dst: LOCAL, src: GLOBAL, index: offset, params: copy },
+      DataCopyPadOut: { line, dst: GLOBAL, index: offset, src: LOCAL, params: copy },
+      DataCopyOut: { line, dst: GLOBAL, index: offset, src: LOCAL, count },
+      ...{ Mul: two, Add: two, Sub: two, Div: two, Max: two },
+      ...{ Abs: one, Exp: one, Sqrt: one, Rsqrt: one, Reciprocal: one, Copy: one },
+      ...{ WholeReduceSum: reduce, WholeReduceMax: reduce, Muls: scalar, Maxs: scalar },
+      Adds: { line, dst: LOCAL, src: LOCAL, scalar: number, count },
+      Duplicate: { line, dst: LOCAL, value: number, count },
+      Cast: { line, dst: LOCAL, src: LOCAL, count },
+      GatherMask: { line, dst: LOCAL, src: LOCAL, pattern: PATTERN, params: a.gatherMask },
+      Gather: { line, dst: LOCAL, src: LOCAL, offsets: LOCAL, count },
+    });
+  }
 }
 
 /** Computes lanes `at`, `at + step`, … before `at + end` of dst and the sources, one after the other. */
@@ -961,7 +1018,6 @@ class LaneWalk {
     this.size = sizeBytes(type);
     const full = REPEAT / this.size;
     if (typeof count === 'number') {
-      checkCount(count, 'count');
       this.#count = count;
       this.#lanes = NO_LANES;
       this.repeats = Math.ceil(count / full);
@@ -972,7 +1028,6 @@ class LaneWalk {
       return;
     }
     const { mask, repeats, strides } = count;
-    checkCount(repeats, 'repeatTimes', 0, 255);
     const lanes = Array.from({ length: full }, (_what, lane) => lane);
     this.#lanes =
       typeof mask === 'number'
@@ -1058,9 +1113,4 @@ function keepCustom(
 /** Bytes of a copy that its cost counts: each of several rows counts as at least one burst. */
 function chargedBytes({ blockCount, blockLen }: CopyParams): number {
   return blockCount > 1 ? blockCount * Math.max(blockLen, MIN_BURST) : blockLen;
-}
-
-function checkCopy(params: CopyParams): void {
-  checkCount(params.blockCount, 'DataCopyPad: blockCount', 1, 4095);
-  checkCount(params.blockLen, 'DataCopyPad: blockLen', 1, 2097151);
 }

@@ -1,0 +1,121 @@
+/** The arguments of AscendC's calls, checked before a call does anything: kernels are JavaScript of others. @module */
+import { reading, refuse } from 'ropewalk/backend';
+import { checkCount } from './core.js';
+import { UB_BYTES } from './costs.js';
+import { QUEUES } from './trace.js';
+
+/** Refuses a value; `where` names the call and the argument. What a proxy throws is refused by {@link checkArguments}. */
+export type Check = (value: unknown, where: string) => void;
+
+/** No call works on more elements than the unified buffer has bytes: more would only take time. */
+const MAX_ELEMENTS = UB_BYTES;
+/** Addresses are numbers of 32 bits there. */
+const MAX_OFFSET = 2 ** 31;
+
+const integer =
+  (least: number, most: number): Check =>
+  (value, where) =>
+    checkCount(value as number, where, least, most);
+const oneOf =
+  (...allowed: readonly unknown[]): Check =>
+  (value, where) => {
+    if (!allowed.includes(value)) refuse('RANGE', `aicore: ${where}`, `one of ${allowed.join(', ')}`, value);
+  };
+/** An object whose fields are checked; a field with `?` may be missing. */
+function fields(checks: Readonly<Record<string, Check>>): Check {
+  const list = Object.entries(checks).map(([key, check]) => ({
+    name: key.replace('?', ''),
+    check,
+    optional: key.endsWith('?'),
+  }));
+  return (value, where) => {
+    if (typeof value !== 'object' || value === null)
+      refuse('RANGE', `aicore: ${where}`, `an object { ${Object.keys(checks).join(', ')} }`, value);
+    for (const { name, check, optional } of list) {
+      const field = (value as Record<string, unknown>)[name];
+      if (field !== undefined || !optional) check(field, `${where}: ${name}`);
+    }
+  };
+}
+
+/** The kernel's statement. */
+export const line: Check = (value, where) => {
+  if (typeof value !== 'string')
+    refuse('RANGE', `aicore: ${where}`, 'a text that names the statement, the first argument of the call', value);
+};
+export const number: Check = (value, where) => {
+  if (typeof value !== 'number') refuse('RANGE', `aicore: ${where}`, 'a number', value);
+};
+export const count: Check = integer(0, MAX_ELEMENTS);
+export const offset: Check = integer(-MAX_OFFSET, MAX_OFFSET);
+export const bytes: Check = integer(1, MAX_OFFSET);
+export const queue: Check = oneOf(...QUEUES);
+export const barrier: Check = oneOf('V', 'MTE2', 'MTE3', 'ALL');
+export const position: Check = oneOf('VECIN', 'VECOUT');
+export const laneType: Check = oneOf('f16', 'bf16', 'f32', 'u16', 'u32');
+const lanes: Check = (value, where) => {
+  if (typeof value === 'number') integer(0, 128)(value, where);
+  else if (!(Array.isArray(value) && value.length === 2 && value.every((bits) => typeof bits === 'bigint')))
+    refuse('RANGE', `aicore: ${where}`, 'a number of lanes or two bigints of 64 bits', value);
+};
+const repeats: Check = fields({
+  mask: lanes,
+  repeats: integer(0, 255),
+  strides: fields({ dst: offset, src0: offset, 'src1?': offset }),
+});
+export const countOrRepeats: Check = (value, where) => (typeof value === 'object' ? repeats : count)(value, where);
+/** The largest gap between two rows; AscendC's fields have 32 bits. */
+const gap: Check = integer(0, MAX_OFFSET);
+const copyFields: Check = fields({
+  blockCount: integer(1, 4095),
+  blockLen: integer(1, 2097151),
+  srcStride: gap,
+  dstStride: gap,
+});
+export const copy: Check = (value, where) => {
+  copyFields(value, where);
+  const { blockCount, blockLen } = value as { blockCount: number; blockLen: number };
+  checkCount(blockCount * blockLen, `${where}: blockCount × blockLen`, 1, 16 * UB_BYTES);
+};
+export const reduce: Check = fields({
+  mask: integer(1, 128),
+  repeats: integer(0, 255),
+  dstRepStride: gap,
+  srcRepStride: gap,
+});
+export const gatherMask: Check = fields({
+  repeatTimes: integer(0, 4095),
+  src0RepeatStride: gap,
+  'src1RepeatStride?': gap,
+});
+export const numBuffers: Check = integer(1, MAX_ELEMENTS);
+
+/** An object of a class. */
+export const instance =
+  (type: () => abstract new (...args: never) => object, words: string): Check =>
+  (value, where) => {
+    if (!(value instanceof type())) refuse('RANGE', `aicore: ${where}`, words, value);
+  };
+
+/** Puts the checks of its arguments, by their names in order, before each method of a class. */
+export function checkArguments(
+  prototype: object,
+  calls: Readonly<Record<string, Readonly<Record<string, Check>>>>,
+): void {
+  for (const [name, checks] of Object.entries(calls)) {
+    const method = Reflect.get(prototype, name) as (...args: unknown[]) => unknown;
+    const list = Object.entries(checks).map(([argument, check]) => ({ where: `${name}: ${argument}`, check }));
+    const checked = function (this: unknown, ...args: unknown[]): unknown {
+      let i = 0;
+      try {
+        for (; i < list.length; i++) list[i]!.check(args[i], list[i]!.where);
+      } catch (error) {
+        reading(`aicore: ${list[i]!.where}`, () => {
+          throw error;
+        });
+      }
+      return Reflect.apply(method, this, args);
+    };
+    Object.defineProperty(prototype, name, { value: checked, writable: true, configurable: true });
+  }
+}
