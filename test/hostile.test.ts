@@ -90,8 +90,13 @@ const plan = () => main.planRope({ ...spec, pairing: 'half', positions: [0, 1] }
 const blocks = () => main.blocksFrom('q8_0', new Uint8Array(34), [1, 32]);
 
 const backend = await main.openBackend('reference');
-/** Error classes handle their arguments as JavaScript does; refuseSystem always throws. */
-const NO_ROW = new Set<unknown>([main.RopewalkError, formats.HeaderCut, formatsNode.refuseSystem]);
+/** Error classes handle their arguments as JavaScript does; refuseSystem and asFormatError throw what they are given. */
+const NO_ROW = new Set<unknown>([
+  main.RopewalkError,
+  formats.HeaderCut,
+  formatsNode.refuseSystem,
+  oracle.asFormatError,
+]);
 
 /** Experts of two tokens, or room for them. */
 const experts = () => tensorFrom<'i32'>(Int32Array.of(0, 3, 1, 2), { shape: [2, 2] });
@@ -990,7 +995,25 @@ const REPORTS: Rows = {
   mutantExample: () => [oracle.MUTANTS[0]],
   mutantSteps: () => [oracle.MUTANTS[0]],
 };
+const chosen = () =>
+  ({ id: 'mine', about: 'A test.', spec: { ...spec, pairing: 'half' }, direction: 'forward' }) as const;
+const writtenPath = join(disk, 'golden-written');
+const writing = { forms: ['npy'], seed: 1, generator: 'a test' } as const;
+await oracleNode.writeGoldenFolder(writtenPath, oracle.chooseRope(chosen()).cases.slice(0, 1), writing);
+const written = oracle.openGolden(oracleNode.openFolder(writtenPath));
+const golden = await written.load(written.cases[0]!);
 const CHOICES: Rows = {
+  chooseModel: () => [
+    { architecture: 'llama', source: 'config', notes: [], layers: [{ layer: 0, rope: spec, notes: [] }] },
+    { seed: 2, dtypes: ['f32'], positions: [0, 1], heads: 2 },
+    0,
+  ],
+  chooseRope: () => [chosen(), { seed: 2, dtypes: ['f32'], positions: [0, 1], heads: 2 }],
+  judgeCase: () => [{ ...golden }, golden.outputs, { table: 'f32', arithmetic: 'f32', toleranceScale: 2 }],
+  openGolden: () => [oracleNode.openFolder(writtenPath)],
+  runCases: () => [[{ suite: 'mine', label: 'X', run: () => ({ status: 'ok', measure: 'exact' }) }], rw],
+  scoreVectors: () => [[], oracle.MUTANTS.slice(0, 2).map((mutant) => Object.freeze({ ...mutant })), () => {}],
+  vectorCases: () => [oracleNode.openFolder(writtenPath)],
   chooseBuiltIn: () => [['add', 'rope'], { seed: 2, dtypes: ['f32'], positions: [0, 1], heads: 2 }],
   chooseDialect: () => ['ggml', { seed: 2, dtypes: ['f32'], positions: [0, 1], heads: 2 }],
   goldenOperatorSuite: () => [{ seed: 2 }],
@@ -1082,6 +1105,14 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
       openFolder: () => [goldenPath],
       openGoldenFolder: () => [goldenPath],
       readGoldenFolder: () => [goldenPath],
+      openProgram: () => [{ words: ['true'], protocol: 'stdio', timeoutMs: 1000 }],
+      readCaseOutputs: () => [join(disk, 'none'), { ...golden }],
+      strangersIn: () => [goldenPath, ['mine']],
+      writeGoldenFolder: () => [
+        writtenPath,
+        oracle.chooseRope(chosen()).cases.slice(0, 1),
+        { ...writing, force: true },
+      ],
     },
     module: oracleNode,
   },
@@ -1103,21 +1134,12 @@ const PARTS: Readonly<Record<string, { readonly part: object; readonly of: objec
  */
 const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
   'ropewalk/backend': Object.keys(contract).filter((name) => !(name in BACKEND)),
+  // A row of @ropewalk/formats/node attacks it.
   '@ropewalk/formats': ['layerOf'],
+  // They need ONNX Runtime and a browser: test/onnx/onnxruntime.peers.test.ts, test/onnx/webnn.test.ts.
   '@ropewalk/onnx': ['openOnnxruntime', 'openWebnn'],
   // Its call that works needs ONNX Runtime, which is there when the tier slow runs this file.
   '@ropewalk/onnx/node': noOnnxruntime ? ['openOnnxEngine'] : [],
-  '@ropewalk/oracle': [
-    'asFormatError',
-    'chooseModel',
-    'chooseRope',
-    'judgeCase',
-    'openGolden',
-    'runCases',
-    'scoreVectors',
-    'vectorCases',
-  ],
-  '@ropewalk/oracle/node': ['openProgram', 'readCaseOutputs', 'strangersIn', 'writeGoldenFolder'],
 };
 
 /** Calls `target[name]` with every hostile value and collects what went wrong. */
@@ -1134,7 +1156,7 @@ async function attack(target: object, name: string, row: Row): Promise<string[]>
     if (/^(zeros|ggmlZeros|newArray|allocate)$/.test(name) && label.endsWith('2^31')) continue;
     // What a function of the caller's throws is for the caller.
     if (
-      /^(launchKernel|openCpu|judgeClose|readExactly|gguf(Header|Factors|Model)Of|(safetensors|npy)HeaderOf|runModelPermutation|writeWhole|exportDecoder|measureRopeKernel|searchTiling|measureKernel|readKernel)$/.test(
+      /^(launchKernel|openCpu|openGolden|vectorCases|scoreVectors|judgeClose|readExactly|gguf(Header|Factors|Model)Of|(safetensors|npy)HeaderOf|runModelPermutation|writeWhole|writeGoldenFolder|exportDecoder|measureRopeKernel|searchTiling|measureKernel|readKernel)$/.test(
         name,
       ) &&
       label.endsWith('= proxy of a function')

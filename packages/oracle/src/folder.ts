@@ -5,7 +5,7 @@
  */
 import { parseJson, parseNpy, tensorFromNpy } from '@ropewalk/formats';
 import { type Dtype, isDtype, sizeBytes, type Tensor } from 'ropewalk';
-import { Fields, refuse } from 'ropewalk/backend';
+import { Fields, reading, refuse } from 'ropewalk/backend';
 import { bytesToArray } from './host.js';
 import type { Tolerance } from './judge.js';
 
@@ -34,6 +34,17 @@ export interface VectorFolder {
 
 /** Names a folder in messages. */
 export const whereOf = ({ where, name }: VectorFolder): string => where ?? name;
+
+/** A folder that the caller gave. @throws {RopewalkError} RANGE for anything else */
+export function readFolder(folder: VectorFolder, where: string): VectorFolder {
+  const is = reading(where, () => {
+    const { read, has, folders, name, where: path = name } = folder;
+    return [read, has, folders, name, path].map((one) => typeof one).join();
+  });
+  if (is !== 'function,function,function,string,string')
+    refuse('RANGE', where, 'a folder of vectors', folder, 'Open one with openFolder().');
+  return folder;
+}
 
 /** Reads a JSON file of a vector folder: FORMAT when it is missing, no JSON, or no object. */
 export function readManifest(folder: VectorFolder, file: string): Fields {

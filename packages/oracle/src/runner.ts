@@ -5,7 +5,7 @@
  */
 
 import { type OpPlan, RopewalkError, type Runner } from 'ropewalk';
-import { reading, readList, refuse } from 'ropewalk/backend';
+import { checkRunner, reading, readList, refuse } from 'ropewalk/backend';
 
 /** What came out of one case on one backend. */
 export type Verdict =
@@ -52,6 +52,13 @@ export interface Counts {
   notSupported: number;
 }
 
+/** One of the caller's cases. @throws {RopewalkError} RANGE for anything else */
+export function readCase(one: ConformanceCase, where: string): ConformanceCase {
+  if (!reading(where, () => typeof one?.run === 'function'))
+    refuse('RANGE', where, 'a case: { suite, label, run }', one);
+  return one;
+}
+
 /**
  * Runs cases one after the other.
  *
@@ -60,7 +67,11 @@ export interface Counts {
  * @returns a result as each case ends; an error thrown by a case is that case's failure
  */
 export async function* runCases(cases: Iterable<ConformanceCase>, runner: Runner): AsyncGenerator<CaseResult> {
-  for (const one of cases) {
+  checkRunner(runner, 'check: runner');
+  if (!reading('check: cases', () => typeof cases?.[Symbol.iterator] === 'function'))
+    refuse('SHAPE', 'check: cases', 'a list of cases', cases);
+  for (const given of cases) {
+    const one = readCase(given, 'check: case');
     let verdict: Verdict;
     try {
       verdict = await one.run(runner);

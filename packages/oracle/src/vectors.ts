@@ -1,6 +1,6 @@
 /** Golden vectors as cases: finds out which peer's form a folder has and reads it. @module */
 import { fail, refuse } from 'ropewalk/backend';
-import { readManifest, type VectorFolder, whereOf } from './folder.js';
+import { readFolder, readManifest, type VectorFolder, whereOf } from './folder.js';
 import { goldenVectorCases } from './golden/suite.js';
 import type { ConformanceCase } from './runner.js';
 import { CALL_SUITES, callVectorCases } from './vectors/calls.js';
@@ -18,6 +18,7 @@ import { onnxVectorCases } from './vectors/onnx.js';
  * @throws {RopewalkError} FORMAT when there is no manifest, or one in an unknown form
  */
 export function vectorCases(folder: VectorFolder): ConformanceCase[] {
+  readFolder(folder, 'vectors: folder');
   if (folder.has('manifest.json')) return casesOf(folder);
   const below = folder.folders().filter((child) => child.has('manifest.json'));
   if (below.length === 0)

@@ -60,6 +60,7 @@ export {
   readName,
   readOptional,
   readOptions,
+  readPlain,
 } from './core/arguments.js';
 export { E2M1, half, u16, WIDEN_BLOCK, type WidenBlock, writeHalves } from './core/block-formats.js';
 export { blockBytes, readBlocks } from './core/blocks.js';

@@ -6,7 +6,7 @@
  * named because it is merely the nearest. @module
  */
 import { frequenciesOf, planRope, type RopeLayout, roundTo } from 'ropewalk';
-import { reading, readList, readOptions, refuse, sharePairs } from 'ropewalk/backend';
+import { reading, readOptions, refuse, sharePairs } from 'ropewalk/backend';
 import { Bench, type Judged, type Named, type WorstElement } from './bench.js';
 import { MUTANTS } from './catalogue.js';
 import { type Census, type CensusOfRows, type RowsAside, rowsAside, takeCensus } from './census.js';
@@ -15,7 +15,7 @@ import type { Expected } from './hypotheses.js';
 import type { Identification } from './identification.js';
 import { identifyHeads } from './identify.js';
 import { describeMembers } from './members.js';
-import type { Mutant } from './mutant.js';
+import { type Mutant, readMutants } from './mutant.js';
 import { type NextInput, nextInput } from './next-input.js';
 import type { Tier } from './noise.js';
 import { type Heads, type Observation, readLayouts } from './observation.js';
@@ -146,13 +146,10 @@ function rank({ verdict, named, found, census }: Diagnosis): number {
 function readDiagnoseOptions(options: DiagnoseOptions): Required<DiagnoseOptions> {
   const { mutants = MUTANTS, progress = () => {} } = readOptions(options, 'diagnose: options');
   if (typeof progress !== 'function') refuse('RANGE', 'diagnose: progress', 'a function', progress);
-  const list = Array.from(readList(mutants, 'diagnose: mutants', 'a list of known bugs'), (mutant, n) => {
-    const where = `diagnose: mutants[${n}]`;
-    if (!reading(where, () => typeof mutant?.id === 'string' && typeof mutant.change === 'function'))
-      refuse('RANGE', where, 'a known bug, such as those in MUTANTS', mutant);
-    return mutant;
-  });
-  return { mutants: list, progress: (done) => reading('diagnose: progress', () => progress(done)) };
+  return {
+    mutants: readMutants(mutants, 'diagnose: mutants'),
+    progress: (done) => reading('diagnose: progress', () => progress(done)),
+  };
 }
 
 function readExpected(expected: Expected): Expected {

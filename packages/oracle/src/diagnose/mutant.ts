@@ -1,6 +1,6 @@
 /** What a wrong kernel is: the reference with one step changed. @module */
 import { type RopeCall, type Runner, zeros } from 'ropewalk';
-import { checkPlan, whyNotFloatCaches } from 'ropewalk/backend';
+import { checkPlan, reading, readList, refuse, whyNotFloatCaches } from 'ropewalk/backend';
 import { runReference } from 'ropewalk/reference';
 import { type Change, changed, type RopeSteps, runSteps } from './steps.js';
 
@@ -100,4 +100,14 @@ export function ropeRunner(name: string, rotate: (call: RopeCall) => void): Runn
     },
     async finish() {},
   };
+}
+
+/** The known bugs that a caller gives. @throws {RopewalkError} SHAPE for no list, RANGE for something else in it */
+export function readMutants(mutants: readonly Mutant[], where: string): Mutant[] {
+  return Array.from(readList(mutants, where, 'a list of known bugs'), (mutant, n) => {
+    const at = `${where}[${n}]`;
+    if (!reading(at, () => typeof mutant?.id === 'string' && typeof mutant.change === 'function'))
+      refuse('RANGE', at, 'a known bug, such as those in MUTANTS', mutant);
+    return mutant;
+  });
 }

@@ -6,10 +6,11 @@
  * the mutant needs, or the difference is within their tolerance. @module
  */
 import type { Runner } from 'ropewalk';
+import { readList, refuse } from 'ropewalk/backend';
 import { referenceRunner } from 'ropewalk/reference';
 import { nmse } from '../judge.js';
-import { type ConformanceCase, runCases } from '../runner.js';
-import { type Mutant, mutantRunner, ropeRunner } from './mutant.js';
+import { type ConformanceCase, readCase, runCases } from '../runner.js';
+import { type Mutant, mutantRunner, readMutants, ropeRunner } from './mutant.js';
 import { whyNever } from './operators.js';
 import { changed, RopeSteps, runSteps } from './steps.js';
 
@@ -83,21 +84,24 @@ export async function scoreVectors(
   mutants: readonly Mutant[],
   onProgress: () => void = () => {},
 ): Promise<VectorScore> {
+  if (typeof onProgress !== 'function') refuse('RANGE', 'mutants: onProgress', 'a function', onProgress);
   const leftOut: LeftOut[] = [];
   const usable: Examined[] = [];
-  for (const one of cases) {
-    const examined = await examine(one, mutants);
+  const all = Array.from(readList(cases, 'mutants: cases'), (one, n) => readCase(one, `mutants: cases[${n}]`));
+  const known = readMutants(mutants, 'mutants: mutants');
+  for (const one of all) {
+    const examined = await examine(one, known);
     if (examined && 'why' in examined) leftOut.push(examined);
     else if (examined) usable.push(examined);
     onProgress();
   }
   usable.sort((a, b) => a.cost - b.cost);
   const scores: MutantScore[] = [];
-  for (const mutant of mutants) {
+  for (const mutant of known) {
     scores.push(await scoreMutant(mutant, usable));
     onProgress();
   }
-  return { cases: cases.length, rotating: usable.length + leftOut.length, leftOut, mutants: scores };
+  return { cases: all.length, rotating: usable.length + leftOut.length, leftOut, mutants: scores };
 }
 
 /** Runs a case on the right kernel, and collects what it needs. Undefined for a case that rotates nothing. */

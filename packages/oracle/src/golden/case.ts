@@ -39,7 +39,17 @@ import {
   Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { countElements, Fields, fail, newArray, refuse } from 'ropewalk/backend';
+import {
+  countElements,
+  Fields,
+  fail,
+  newArray,
+  reading,
+  readName,
+  readOptions,
+  readPlain,
+  refuse,
+} from 'ropewalk/backend';
 import { referenceRunner } from 'ropewalk/reference';
 import { boundedShape } from '../host.js';
 
@@ -105,6 +115,29 @@ export interface GoldenCase {
 
 /** What a case is made from; its outputs and its tolerance follow from it. */
 export type GoldenQuestion = Omit<GoldenCase, 'outputs' | 'tolerance'>;
+
+/** A case that a caller gives. @throws {RopewalkError} RANGE, naming what is wrong in it */
+export function readGoldenCase(given: GoldenCase, where: string): GoldenCase {
+  const golden = readPlain(readOptions(given, where), where);
+  const { id, op, about, tolerance, inputs, outputs } = golden;
+  if (typeof id !== 'string') refuse('RANGE', `${where}: id`, 'a text', id);
+  if (typeof about !== 'string') refuse('RANGE', `${where}: about`, 'a text', about);
+  readName(op, GOLDEN_OPS, `${where}: op`);
+  const { formula, parameters, atol, rtol } = readOptions(tolerance, `${where}: tolerance`);
+  if (typeof formula !== 'string') refuse('RANGE', `${where}: tolerance: formula`, 'a text', formula);
+  const numbers = Object.entries({ ...readOptions(parameters, `${where}: tolerance: parameters`), atol, rtol });
+  for (const [name, value] of numbers)
+    if (!Number.isFinite(value)) refuse('RANGE', `${where}: tolerance: ${name}`, 'a finite number', value);
+  for (const [name, tensors] of Object.entries({ inputs, outputs })) readTensors(tensors, `${where}: ${name}`);
+  return golden;
+}
+
+/** Tensors by name. @throws {RopewalkError} RANGE for anything else */
+export function readTensors(tensors: ReadonlyMap<string, Tensor>, where: string): ReadonlyMap<string, Tensor> {
+  if (!reading(where, () => tensors instanceof Map && [...tensors.values()].every((one) => one instanceof Tensor)))
+    refuse('RANGE', where, 'a Map of tensors', tensors);
+  return tensors;
+}
 
 /** A case in a runner's memory. */
 export interface BoundGolden {

@@ -6,18 +6,11 @@
  */
 import type { LayerRope, ModelRope } from '@ropewalk/dialects';
 import type { FloatDtype, OpName, PlanRopeOptions, RopeSpec, Tensor } from 'ropewalk';
-import { checkInteger, fail, randomFrom, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { checkInteger, fail, randomFrom, readList, readName, readOptions, readPlain, refuse } from 'ropewalk/backend';
 import type { GoldenQuestion } from './case.js';
 import { isGoldenId, SPEC_KEYS } from './manifest.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
-import {
-  GOLDEN_POSITIONS,
-  GOLDEN_ROPE,
-  GOLDEN_SEED,
-  type GoldenRopeDefinition,
-  goldenRopeQuestion,
-  plainJson,
-} from './rope.js';
+import { GOLDEN_POSITIONS, GOLDEN_ROPE, GOLDEN_SEED, type GoldenRopeDefinition, goldenRopeQuestion } from './rope.js';
 
 /** Dialects whose limits are known. */
 export const GOLDEN_DIALECTS = ['ggml', 'onnx', 'infiniop', 'llaisys', 'huggingface', 'cann'] as const;
@@ -109,9 +102,14 @@ export function chooseRope(
   },
   choice: GoldenChoice = {},
 ): Chosen {
-  if (!isGoldenId(rope.id)) refuse('FORMAT', 'vectors: id', 'up to 100 letters, digits, -, _ and .', rope.id);
-  const spec = specOnly(rope.spec);
-  return { cases: ropeCases({ ...rope, spec, separates: [], dtype: choice.dtypes?.[0] ?? 'f32' }, choice), left: [] };
+  const { id, about, spec, direction } = readOptions(rope, 'vectors: rope');
+  if (!isGoldenId(id)) refuse('FORMAT', 'vectors: id', 'up to 100 letters, digits, -, _ and .', id);
+  if (typeof about !== 'string') refuse('RANGE', 'vectors: about', 'a text', about);
+  if (direction !== undefined) readName(direction, ['forward', 'backward'], 'vectors: direction');
+  const read = readChoice(choice);
+  const [dtype = 'f32'] = read.dtypes ?? [];
+  const definition = { id, about, spec: specOnly(spec), direction, separates: [], dtype };
+  return { cases: ropeCases(definition, read), left: [] };
 }
 
 /**
@@ -123,18 +121,22 @@ export function chooseRope(
  * @throws {RopewalkError} RANGE for a model, or a layer, without RoPE
  */
 export function chooseModel(model: ModelRope, choice: GoldenChoice = {}, layer?: number): Chosen {
+  const { layers, architecture, source } = readPlain(readOptions(model, 'vectors: model'), 'vectors: model');
+  if (layer !== undefined) checkInteger(layer, 'vectors: layer', 0);
   const firsts = new Map<string, LayerRope>();
-  for (const one of model.layers) {
+  for (const given of Array.from(readList(layers, 'vectors: model: layers'))) {
+    const one = readOptions(given, 'vectors: model: layers');
     if (!one.rope || (layer !== undefined && one.layer !== layer)) continue;
-    const key = JSON.stringify(plainJson(one.rope));
+    const key = JSON.stringify(one.rope);
     if (!firsts.has(key)) firsts.set(key, one);
   }
   if (firsts.size === 0)
     fail('RANGE', 'vectors: model', layer === undefined ? 'it has no RoPE' : `its layer ${layer} has no RoPE`);
-  const name = model.architecture.replace(/[^A-Za-z0-9._-]/g, '-').slice(0, 60) || 'model';
+  if (typeof architecture !== 'string') refuse('RANGE', 'vectors: model: architecture', 'a text', architecture);
+  const name = architecture.replace(/[^A-Za-z0-9._-]/g, '-').slice(0, 60) || 'model';
   const chosen = [...firsts.values()].map(({ rope, layer: number, layerType }) => {
     const kind = layerType ? ` (${layerType})` : '';
-    const about = `${model.architecture}, layer ${number}${kind}, as its ${model.source} file says.`;
+    const about = `${architecture}, layer ${number}${kind}, as its ${String(source)} file says.`;
     return chooseRope({ id: `${name}-layer-${number}`, about, spec: rope! }, choice);
   });
   return { cases: chosen.flatMap(({ cases }) => cases), left: [] };
@@ -163,7 +165,8 @@ const CALL_KEYS: readonly string[] = [
 ] satisfies (keyof PlanRopeOptions)[];
 
 /** A RoPE without the fields of the call that it may come from. An unknown field is refused: it may be misspelt. */
-function specOnly(given: RopeSpec): RopeSpec {
+function specOnly(spec: RopeSpec): RopeSpec {
+  const given = readPlain(readOptions(spec, 'vectors: spec'), 'vectors: spec');
   for (const key of Object.keys(given)) {
     if (!SPEC_KEYS.includes(key) && !CALL_KEYS.includes(key))
       refuse('FORMAT', 'vectors: spec', `fields among ${SPEC_KEYS.join(', ')}`, key);

@@ -66,8 +66,8 @@ export const SPEC_KEYS: readonly string[] = [
 const MAX_ANGLES = 2 ** 26;
 
 /** Says whether a text can name a case: it becomes a file's name and a label's value. */
-export function isGoldenId(id: string): boolean {
-  return ID.test(id) && !id.includes('..');
+export function isGoldenId(id: unknown): id is string {
+  return typeof id === 'string' && ID.test(id) && !id.includes('..');
 }
 
 /** As JSON, indented, short lists on one line. */

@@ -10,7 +10,7 @@
 import { type NpyArray, parseNpy, parseSafetensors, tensorFromNpy, tensorFromSafetensors } from '@ropewalk/formats';
 import { type HostArray, RopewalkError, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { countElements, fail, newArray, refuse } from 'ropewalk/backend';
-import { readManifest, type VectorFolder, whereOf } from '../folder.js';
+import { readFolder, readManifest, type VectorFolder, whereOf } from '../folder.js';
 import { bytesToArray } from '../host.js';
 import { parseHeaderArray } from './c-header.js';
 import type { GoldenCase } from './case.js';
@@ -44,6 +44,7 @@ export interface GoldenFolder extends GoldenManifest {
  * @throws {RopewalkError} FORMAT when the manifest is missing or malformed
  */
 export function openGolden(folder: VectorFolder): GoldenFolder {
+  readFolder(folder, 'vectors: folder');
   const manifest = parseGoldenManifest(readManifest(folder, 'manifest.json'));
   return {
     ...manifest,

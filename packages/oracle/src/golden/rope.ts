@@ -7,6 +7,7 @@
  * @module
  */
 import type { FloatDtype, RopeLayout, RopeSpec, Tensor } from 'ropewalk';
+import { readPlain } from 'ropewalk/backend';
 import { type GoldenQuestion, type GoldenRopePart, integerTensor, type Json } from './case.js';
 import { distinctRows, numbersFor } from './data.js';
 
@@ -409,16 +410,9 @@ export function goldenRopeQuestion(d: GoldenRopeDefinition, choices: GoldenChoic
     return part;
   });
   inputs.set('positions', positions);
-  const rope = plainJson({ spec: d.spec, direction, layout, parts });
+  const rope = readPlain({ spec: d.spec, direction, layout, parts }, `vectors: ${d.id}`);
   const { id, about, separates } = d;
   return { id, op: 'rope', about, separates, attributes: rope as unknown as Record<string, Json>, inputs, rope };
-}
-
-/** As a manifest has it: typed arrays become lists, undefined fields are left out. */
-export function plainJson<T>(value: T): T {
-  return JSON.parse(
-    JSON.stringify(value, (_, item) => (ArrayBuffer.isView(item) ? Array.from(item as Float32Array) : item)),
-  );
 }
 
 const ONE_PART: readonly PartDefinition[] = [{ name: 'x', heads: 2 }];

@@ -7,10 +7,17 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
 import { RopewalkError } from 'ropewalk';
-import { fail } from 'ropewalk/backend';
+import { checkInteger, fail, reading, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import { openFolder } from '../folder.node.js';
 import type { ChosenCase } from './choose.js';
-import { formatManifest, type GoldenEntry, type GoldenForm, type GoldenManifest } from './manifest.js';
+import {
+  formatManifest,
+  GOLDEN_FORMS,
+  type GoldenEntry,
+  type GoldenForm,
+  type GoldenManifest,
+  isGoldenId,
+} from './manifest.js';
 import { openGolden } from './read.js';
 import { answer, writeCase } from './write.js';
 
@@ -45,9 +52,23 @@ export async function writeGoldenFolder(
   cases: readonly ChosenCase[],
   options: WriteGoldenOptions,
 ): Promise<GoldenManifest> {
+  const given = readOptions(options, 'vectors: options');
+  const { onCase, seed, generator } = given;
+  const forms = Array.from(readList(given.forms, 'vectors: forms'), (form) =>
+    readName(form, GOLDEN_FORMS, 'vectors: forms'),
+  );
+  if (onCase !== undefined && typeof onCase !== 'function') refuse('RANGE', 'vectors: onCase', 'a function', onCase);
+  checkInteger(seed, 'vectors: seed', Number.MIN_SAFE_INTEGER);
+  if (typeof generator !== 'string') refuse('RANGE', 'vectors: generator', 'a text', generator);
+  const all = Array.from(readList(cases, 'vectors: cases'), (one, n) => {
+    const where = `vectors: cases[${n}]`;
+    if (!reading(where, () => typeof one?.make === 'function' && isGoldenId(one.id)))
+      refuse('RANGE', where, 'a case of chooseBuiltIn and the like', one);
+    return one;
+  });
   const ours = { command: 'ropewalk vectors', wrote: isGolden };
-  const what = { sizeBytes: 0, inputs: [], kind: 'folder', force: options.force, ours } as const;
-  return writeWhole(out, what, (temporary) => writeAll(temporary, out, cases, options));
+  const what = { sizeBytes: 0, inputs: [], kind: 'folder', force: given.force, ours } as const;
+  return writeWhole(out, what, (temporary) => writeAll(temporary, out, all, { ...given, forms }));
 }
 
 function isGolden(folder: string): boolean {

@@ -14,8 +14,8 @@ import {
   roundTo,
   type Tensor,
 } from 'ropewalk';
-import { bitsOf, refuse } from 'ropewalk/backend';
-import type { GoldenCase } from '../golden/case.js';
+import { bitsOf, reading, readName, readOptions, refuse } from 'ropewalk/backend';
+import { type GoldenCase, readGoldenCase, readTensors } from '../golden/case.js';
 import { type Comparison, compareOutput, type ExpectedOutput } from '../judge.js';
 import { expectationsOf, type ModelOptions } from './model.js';
 import {
@@ -123,6 +123,16 @@ export function judgeCase(
   got: ReadonlyMap<string, Tensor>,
   options: ModelOptions = {},
 ): VerifyResult {
+  const read = readGoldenCase(golden, 'verify: case');
+  readTensors(got, 'verify: outputs');
+  const { table, toleranceScale = 1 } = readOptions(options, 'verify: options');
+  if (table !== undefined) readName(table, TABLE_PRECISIONS, 'verify: table');
+  if (typeof toleranceScale !== 'number' || !(toleranceScale > 0 && toleranceScale < Infinity))
+    refuse('RANGE', 'verify: toleranceScale', 'a positive number', toleranceScale);
+  return reading('verify: case', () => judge(read, got, { ...options }));
+}
+
+function judge(golden: GoldenCase, got: ReadonlyMap<string, Tensor>, options: ModelOptions): VerifyResult {
   const { id, op, about } = golden;
   const table = options.table ?? defaultTable(golden);
   const expectations = expectationsOf(golden, options);

@@ -18,10 +18,10 @@ import {
   tensorFromNpy,
   tensorFromSafetensors,
 } from '@ropewalk/formats';
-import { readFileBytes } from '@ropewalk/formats/node';
+import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
 import { type Dtype, type HostArray, RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
-import { fail, refuse, show } from 'ropewalk/backend';
-import type { GoldenCase } from '../golden/case.js';
+import { fail, readList, refuse, show } from 'ropewalk/backend';
+import { type GoldenCase, readGoldenCase } from '../golden/case.js';
 import { bytesToTensor } from '../host.js';
 
 /** The outputs of one case. */
@@ -49,8 +49,21 @@ const NPY_HEADER_BYTES = 65536 + 12;
  * @returns names in the folder
  */
 export function strangersIn(folder: string, ids: readonly string[]): string[] {
-  const known = new Set(ids.flatMap((id) => [id, `${id}.npz`, `${id}.safetensors`]));
-  return readdirSync(folder).filter((name) => !name.startsWith('.') && !known.has(name));
+  checkPath(folder);
+  const known = new Set<string>();
+  for (const id of Array.from(readList(ids, 'verify: ids'))) {
+    if (typeof id !== 'string') refuse('RANGE', 'verify: ids', 'texts', id);
+    for (const suffix of ['', '.npz', '.safetensors']) known.add(id + suffix);
+  }
+  try {
+    return readdirSync(folder).filter((name) => !name.startsWith('.') && !known.has(name));
+  } catch (cause) {
+    return refuseSystem('FORMAT', folder, 'a folder of outputs', cause);
+  }
+}
+
+function checkPath(folder: string): void {
+  if (typeof folder !== 'string' || folder.includes('\0')) refuse('RANGE', 'verify: folder', 'a path', folder);
 }
 
 /**
@@ -62,6 +75,11 @@ export function strangersIn(folder: string, ids: readonly string[]): string[] {
  * @throws {RopewalkError} FORMAT for an id that leaves the folder
  */
 export function readCaseOutputs(folder: string, golden: GoldenCase): FoundOutputs {
+  checkPath(folder);
+  return caseOutputs(folder, readGoldenCase(golden, 'verify: case'));
+}
+
+function caseOutputs(folder: string, golden: GoldenCase): FoundOutputs {
   const own = join(folder, golden.id); // as the user named it, for messages
   if (!resolve(own).startsWith(resolve(folder) + sep) || /[\\/]/.test(golden.id))
     refuse('FORMAT', 'vectors: id', 'a name inside the folder', golden.id);

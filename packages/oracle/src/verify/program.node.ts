@@ -16,7 +16,17 @@ import type { Readable, Writable } from 'node:stream';
 import { parseJson } from '@ropewalk/formats';
 import { readFileBytes } from '@ropewalk/formats/node';
 import { frequenciesOf, RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
-import { sharePairs, show, systemSentence } from 'ropewalk/backend';
+import {
+  checkInteger,
+  readList,
+  readName,
+  readOptions,
+  readPlain,
+  refuse,
+  sharePairs,
+  show,
+  systemSentence,
+} from 'ropewalk/backend';
 import type { GoldenCase } from '../golden/case.js';
 import { elementBytes } from '../golden/read.js';
 import { bytesToTensor } from '../host.js';
@@ -57,6 +67,8 @@ export interface ProgramUnderTest {
 
 /** An answer's line is a small JSON object; a program that prints more without a line break prints something else. */
 const MAX_ANSWER_LINE = 2 ** 20;
+/** The longest that a timer of JavaScript waits. */
+const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 /** How many bytes of a program's stderr are kept: the last ones. */
 const STDERR_KEPT = 8192;
 const STDERR_LINES = 5;
@@ -76,7 +88,13 @@ const HELD_MS = 500;
  * const answer = await program.run(golden);
  * await program.close();
  */
-export function openProgram(options: ProgramOptions): ProgramUnderTest {
+export function openProgram(given: ProgramOptions): ProgramUnderTest {
+  const options = readPlain(readOptions(given, 'verify: program'), 'verify: program');
+  const words = Array.from(readList(options.words, 'verify: program: words', 'the words of a command'));
+  if (words.length === 0 || words.some((word) => typeof word !== 'string'))
+    refuse('RANGE', 'verify: program: words', 'the words of a command, at least one', options.words);
+  readName(options.protocol, ['stdio', 'files'], 'verify: program: protocol');
+  checkInteger(options.timeoutMs, 'verify: program: timeoutMs', 1, MAX_TIMEOUT_MS);
   return options.protocol === 'files' ? new FilesProgram(options) : new StdioProgram(options);
 }
 

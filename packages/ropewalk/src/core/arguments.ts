@@ -98,6 +98,35 @@ export function readList<T>(list: ArrayLike<T>, where: string, expected = 'a lis
   });
 }
 
+/** Objects in objects: more than any options have. */
+const MAX_DEPTH = 16;
+
+/**
+ * Copies a value with all that is in it: literals, lists and typed arrays, which become lists. A hole in a list is
+ * refused, so the work is bounded by what is there.
+ *
+ * @param value - of numbers, texts, booleans, lists and objects; other objects, such as tensors and maps, are kept
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} SHAPE for a list with holes; RANGE for a function, a symbol or a bigint, for more than 16
+ *   levels, or when reading it throws
+ */
+export function readPlain<T>(value: T, where: string, depth = 0): T {
+  if (typeof value === 'function' || typeof value === 'symbol' || typeof value === 'bigint')
+    refuse('RANGE', where, 'a number, a text, a list or an object', value);
+  if (typeof value !== 'object' || value === null) return value;
+  if (depth > MAX_DEPTH) refuse('RANGE', where, `at most ${MAX_DEPTH} objects in one another`, value);
+  const kind = reading(where, () =>
+    Array.isArray(value) || ArrayBuffer.isView(value) ? 'list' : Object.getPrototypeOf(value)?.constructor?.name,
+  );
+  if (kind === 'list')
+    return Array.from(readList(value as unknown as ArrayLike<unknown>, where), (one, n) =>
+      readPlain(one, `${where}[${n}]`, depth + 1),
+    ) as T;
+  if (kind !== 'Object' && kind !== undefined) return value;
+  const fields = Object.entries(readOptions(value, where)).filter(([, field]) => field !== undefined);
+  return Object.fromEntries(fields.map(([key, field]) => [key, readPlain(field, `${where}: ${key}`, depth + 1)])) as T;
+}
+
 /**
  * Checks that a value is one of a few names.
  *
