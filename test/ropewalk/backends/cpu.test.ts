@@ -428,6 +428,28 @@ describe('memory', () => {
     backend.dispose();
   });
 
+  test('a backend that is collected while its tensors wait for their memory does not stop the memory of others', async () => {
+    const held: CpuBackend[] = [];
+    const drop = async (): Promise<void> => {
+      const backend = await openCpu({ threads: 1 });
+      for (let n = 0; n < 100; n++) backend.allocate('f32', [1000]);
+      held.push(backend);
+    };
+    const end = (): void => held.pop()!.dispose();
+    await drop();
+    await new Promise((resolve) => setTimeout(resolve));
+    collect();
+    end();
+    for (let n = 0; n < 3; n++) collect(); // before the callbacks of the first have run
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    await drop();
+    await until(() => {
+      collect();
+      return held[0]!.launcher.memory.heldBytes <= 50 * 4000;
+    }, 'most of the memory of another backend comes back');
+    held[0]!.dispose();
+  });
+
   test('what does not fit is refused with needed and available bytes, and nothing is lost', async () => {
     const rw = await ropewalk({ backend: 'cpu', threads: 2, memoryLimit: 2 ** 20 });
     const a = rw.allocate('f32', [100_000]);

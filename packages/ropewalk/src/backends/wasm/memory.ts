@@ -2,6 +2,7 @@
 import { type ArrayOf, arrayOver, bitsOf, type Dtype, newArray, sizeBytes } from '../../core/dtypes.js';
 import { fail, RopewalkError, refuse } from '../../core/errors.js';
 import type { TensorStorage } from '../../core/tensor.js';
+import { Dropped } from '../dropped.js';
 
 const PAGE = 65536;
 /** WebAssembly's 32-bit addresses end here. */
@@ -33,7 +34,7 @@ export class WasmMemory {
   #freeBytes = 0;
   readonly #start: number;
   #top: number;
-  readonly #forgotten: FinalizationRegistry<Block>;
+  readonly dropped: Dropped<Block> = new Dropped(this);
 
   /**
    * @param shared - whether workers share it
@@ -62,8 +63,6 @@ export class WasmMemory {
     }
     this.buffer = this.memory.buffer;
     this.limitBytes = maximum * PAGE;
-    // For tensors that were dropped without dispose(): their memory comes back when the garbage collector finds them.
-    this.#forgotten = new FinalizationRegistry((block) => this.free(block));
   }
 
   /**
@@ -91,16 +90,6 @@ export class WasmMemory {
   free(block: Block): void {
     this.heldBytes -= block.sizeBytes;
     this.#keep(block.sizeBytes, block.address);
-  }
-
-  /** Gives a block back when the garbage collector finds its storage. */
-  watch(storage: WasmStorage, block: Block): void {
-    this.#forgotten.register(storage, block, storage);
-  }
-
-  /** Ends {@link watch}. */
-  unwatch(storage: WasmStorage): void {
-    this.#forgotten.unregister(storage);
   }
 
   #keep(size: number, address: number): void {
@@ -187,7 +176,7 @@ export class WasmStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
     block: Block,
   ) {
     this.#block = block;
-    home.watch(this as WasmStorage, block);
+    home.dropped.watch(this, block);
   }
 
   /** Byte address of element 0. */
@@ -213,7 +202,7 @@ export class WasmStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
 
   dispose(): void {
     if (!this.#block) return;
-    this.home.unwatch(this as WasmStorage);
+    this.home.dropped.unwatch(this);
     this.home.free(this.#block);
     this.#block = undefined;
     this.#view = undefined;

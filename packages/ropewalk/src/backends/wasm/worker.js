@@ -28,7 +28,9 @@ function serve({ module, memory, board, failed, slot, looks }) {
     /** @type {(board: number, slot: number, looks: number) => void} */ (exports.serve)(board, slot, looks);
   } catch (error) {
     Atomics.add(new Int32Array(memory.buffer, board, failed + 1), failed, 1);
-    throw error;
+    // In Node the host sees the worker's end. An error would abort the process (Node 20) if the host, which reads the
+    // count, terminates the worker at that moment.
+    if (!node) throw error;
   }
 }
 

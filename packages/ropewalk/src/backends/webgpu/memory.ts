@@ -2,6 +2,7 @@
 import { type ArrayOf, arrayOver, type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { fail } from '../../core/errors.js';
 import type { TensorStorage } from '../../core/tensor.js';
+import { Dropped } from '../dropped.js';
 
 /** GPUBufferUsage, which does not exist in Node. */
 export const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128 } as const;
@@ -41,7 +42,7 @@ export class BlockPool {
   #made: Block[] = [];
   /** Called before a buffer is made, so that its error is caught. */
   making: () => void = () => {};
-  readonly #forgotten: FinalizationRegistry<Block>;
+  readonly dropped: Dropped<Block> = new Dropped(this);
 
   /** @param limitBytes - the largest buffer */
   constructor(
@@ -51,7 +52,6 @@ export class BlockPool {
   ) {
     this.#device = device;
     this.#usage = usage;
-    this.#forgotten = new FinalizationRegistry((block) => this.free(block));
   }
 
   /** Takes a buffer; its contents are zeros if it is `fresh`, else whatever was there. DEVICE when it is too large. */
@@ -117,16 +117,6 @@ export class BlockPool {
     this.#bins.clear();
     this.freeBytes = 0;
   }
-
-  /** Gives a block back when the garbage collector finds its storage. */
-  watch(storage: object, block: Block): void {
-    this.#forgotten.register(storage, block, storage);
-  }
-
-  /** Ends {@link watch}. */
-  unwatch(storage: object): void {
-    this.#forgotten.unregister(storage);
-  }
 }
 
 /** A tensor's elements on the device. */
@@ -147,7 +137,7 @@ export class GpuStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   ) {
     this.#block = block;
     this.#readBack = readBack;
-    home.watch(this, block);
+    home.dropped.watch(this, block);
   }
 
   /** Where the elements are. */
@@ -164,7 +154,7 @@ export class GpuStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
 
   dispose(): void {
     if (!this.#block) return;
-    this.home.unwatch(this);
+    this.home.dropped.unwatch(this);
     this.home.free(this.#block);
     this.#block = undefined;
   }
