@@ -25,6 +25,18 @@ const turned = async (backend) => {
   return { rw, x, y: await rw.rope(x, [5, 131071], RoPE).read() };
 };
 
+/** Opens WebNN once the browser has started its GPU process again: until then it refuses, and says so. */
+const openWhenThere = async (tries = 600) => {
+  for (; ; tries--) {
+    try {
+      return await openWebnn();
+    } catch (error) {
+      if (tries === 0) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  }
+};
+
 const { navigator } = /** @type {any} */ (globalThis);
 /** The context that was opened last. */
 let context = /** @type {any} */ (undefined);
@@ -72,7 +84,7 @@ else {
   /** @type {any} */ (globalThis).afterDeath = async () => {
     await context.lost;
     const dead = await refusal(() => again.rw.rope(again.x, [5, 131071], RoPE));
-    const reborn = await turned(await openWebnn());
+    const reborn = await turned(await openWhenThere());
     return { dead, same: reborn.y.every((value, i) => value === webnn.y[i]) };
   };
   const capabilities = again.rw.capabilities();
