@@ -2,7 +2,8 @@
 import { Activation, Elementwise, Type } from '../abi';
 import { address, offsetOf, place, word } from './args';
 import {
-  abs4, bytesOf, cap4, expNonPositive4, madd, minusAbs4, one4, readRowOf, store8, widenHigh, widenLow, writeRowOf,
+  abs4, bytesOf, cap4, expNonPositive4, madd, minusAbs4, one4, readRowOf, store8, timesExp4, widenHigh, widenLow,
+  writeRowOf,
 } from './lanes';
 
 /** Elements that go through scratch memory at a time, where they are not dense f32: three times this is there. */
@@ -10,18 +11,43 @@ const TILE: i32 = 512;
 
 /** Constants of the inner loops, read from memory as those of lanes.ts are. */
 const TABLE: usize = memory.data<f32>([
-  0.3465, 16, -0.5, // see gelu4
+  0.3465, -0.5, // see gelu4
   -0.028637106, 0.14500968, -0.26669785, 0.17877163, -0.033110518, 0.1098271, 0.118048355, 0.13856849, 0.13822022,
   0.07135481, 1.5957691, // 2·√(2/π)·0.044715 and 2·√(2/π)
-  -1.442695, 12582912, 0.693359375, -0.00021219444, // see silu4: −1 / ln 2, 1.5·2^23, ln 2 in two parts
+  -1.442695, 12582912, 0.693359375, -0.00021219444, // see timesSigmoid4: −1 / ln 2, 1.5·2^23, ln 2 in two parts
   0.00138146, -0.00836872, 0.04166839, -0.16666521, 0.49999994, 1,
-  87,
+  -6.776263578034403e-21, // -2^-67: its bits are those of LEAST and 2^31
 ]);
-const POLYNOMIAL: i32 = 3;
+const POLYNOMIAL: i32 = 2;
 const DEGREE: i32 = 8;
-const CUBIC: i32 = 12;
-const SILU: i32 = 14;
-const COMMON: i32 = 24;
+const CUBIC: i32 = 11;
+const SIGMOID: i32 = 13;
+const COMMON: i32 = 23;
+
+/** The bits of 2^-67, the least size of an argument that is common. */
+const LEAST: i32 = (127 - 67) << 23;
+
+/**
+ * The largest common size of an argument, as {@link common4} has it. Of common arguments the sigmoid, or Φ, and its
+ * product with them are normal f32 numbers, which lose nothing in the product with b. Of the others (0 too, which is
+ * rare) all products are f64.
+ */
+function mostCommon(activation: i32, args: usize): v128 {
+  let most: f32 = 87; // of swiglu
+  if (activation == Activation.gelu) most = 12;
+  else if (activation == Activation.geluTanh) most = 9.5;
+  else if (activation == Activation.clamped) {
+    // Up to 40 times alpha, as the gate may be small itself; none where it is cut to less than LEAST.
+    const limit = load<i32>(place(args, Elementwise.first)), alpha = load<f32>(place(args, Elementwise.second));
+    most = limit < LEAST ? 0 : min<f32>(<f32>40 / abs<f32>(alpha), 1e30);
+  }
+  return i32x4.splat(max(reinterpret<i32>(most), LEAST) - LEAST + i32.MIN_VALUE);
+}
+
+/** The size of arguments, as an integer from -2^31 on; what is smaller than LEAST becomes large. */
+@inline function common4(a: v128): v128 {
+  return i32x4.sub(abs4(a), splat(TABLE, COMMON));
+}
 
 /** A word in all lanes. */
 @inline function splat(words: usize, i: i32): v128 {
@@ -29,58 +55,43 @@ const COMMON: i32 = 24;
 }
 
 /**
- * a / (1 + e^−w). With z = e^−|w|, which cannot overflow, 1 / (1 + e^−w) is 1 / (1 + z) for w >= 0 and z / (1 + z) for
- * w < 0.
+ * a / (1 + e^−w) of |w| <= 87, where e^−w and its inverse are normal numbers.
+ *
+ * −w = n·ln 2 − s as in expNonPositive4; (e^−s − 1 + s) / s² is a minimax fit of degree 4, off by 2^-28.
  */
 @inline function timesSigmoid4(a: v128, w: v128): v128 {
-  const one = one4();
-  const z = expNonPositive4(minusAbs4(w));
-  const above = v128.bitselect(z, one, i32x4.shr_s(w, 31));
-  return f32x4.mul(a, f32x4.div(above, f32x4.add(one, z)));
-}
-
-/**
- * x / (1 + e^−x) of |x| <= 87, where e^−x and its inverse are normal numbers: half of the instructions of
- * {@link timesSigmoid4}.
- *
- * −x = n·ln 2 − s as in expNonPositive4; (e^−s − 1 + s) / s² is a minimax fit of degree 4, off by 2^-28.
- */
-@inline function silu4(x: v128): v128 {
-  const shifted = madd(x, splat(TABLE, SILU), splat(TABLE, SILU + 1));
-  const n = f32x4.sub(shifted, splat(TABLE, SILU + 1));
-  const s = madd(n, splat(TABLE, SILU + 3), madd(n, splat(TABLE, SILU + 2), x));
+  const shifted = madd(w, splat(TABLE, SIGMOID), splat(TABLE, SIGMOID + 1));
+  const n = f32x4.sub(shifted, splat(TABLE, SIGMOID + 1));
+  const s = madd(n, splat(TABLE, SIGMOID + 3), madd(n, splat(TABLE, SIGMOID + 2), w));
   // Two short chains instead of a long one; no loop, which would stay one in the machine's code.
-  const square = f32x4.mul(s, s), one = splat(TABLE, SILU + 9);
-  const high = madd(splat(TABLE, SILU + 4), square, madd(splat(TABLE, SILU + 5), s, splat(TABLE, SILU + 6)));
-  const p = madd(high, square, madd(splat(TABLE, SILU + 7), s, splat(TABLE, SILU + 8)));
+  const square = f32x4.mul(s, s), one = splat(TABLE, SIGMOID + 9);
+  const high = madd(splat(TABLE, SIGMOID + 4), square, madd(splat(TABLE, SIGMOID + 5), s, splat(TABLE, SIGMOID + 6)));
+  const p = madd(high, square, madd(splat(TABLE, SIGMOID + 7), s, splat(TABLE, SIGMOID + 8)));
   const y = madd(square, p, f32x4.sub(one, s));
   const z = i32x4.add(y, i32x4.shl(shifted, 23)); // 2^n: the shift drops all but the low bits, which hold n
-  return f32x4.div(x, f32x4.add(one, z));
+  return f32x4.div(a, f32x4.add(one, z));
 }
 
 /** Sixteen elements of SwiGLU, if all gates are common. @returns whether it has stored */
-@inline function swigluCommon(y: usize, a: usize, b: usize): bool {
+@inline function swigluCommon(y: usize, a: usize, b: usize, most: v128): bool {
   const a0 = v128.load(a), a1 = v128.load(a, 16), a2 = v128.load(a, 32), a3 = v128.load(a, 48);
-  // As integers, NaN is above all.
-  const first = i32x4.max_s(abs4(a0), abs4(a1)), last = i32x4.max_s(abs4(a2), abs4(a3));
-  if (v128.any_true(i32x4.gt_s(i32x4.max_s(first, last), splat(TABLE, COMMON)))) return false;
-  v128.store(y, f32x4.mul(v128.load(b), silu4(a0)));
-  v128.store(y, f32x4.mul(v128.load(b, 16), silu4(a1)), 16);
-  v128.store(y, f32x4.mul(v128.load(b, 32), silu4(a2)), 32);
-  v128.store(y, f32x4.mul(v128.load(b, 48), silu4(a3)), 48);
+  const first = i32x4.max_s(common4(a0), common4(a1)), last = i32x4.max_s(common4(a2), common4(a3));
+  if (v128.any_true(i32x4.gt_s(i32x4.max_s(first, last), most))) return false;
+  v128.store(y, f32x4.mul(v128.load(b), timesSigmoid4(a0, a0)));
+  v128.store(y, f32x4.mul(v128.load(b, 16), timesSigmoid4(a1, a1)), 16);
+  v128.store(y, f32x4.mul(v128.load(b, 32), timesSigmoid4(a2, a2)), 32);
+  v128.store(y, f32x4.mul(v128.load(b, 48), timesSigmoid4(a3, a3)), 48);
   return true;
 }
 
 /**
- * x · Φ(x), the GELU of the error function.
+ * t · P(t) of |x|, with t = 1 / (1 + 0.3465·|x|): Φ(−|x|) = e^(−x²/2) · t · P(t).
  *
- * Φ(−|x|) = e^(−x²/2) · t · P(t) with t = 1 / (1 + 0.3465·|x|): P, of degree 8, is a minimax fit of the rest, off by
- * 0.4·2^-24 up to 16, where the exponential is 0 (test/ropewalk/backends/cpu-operators.test.ts has the bound of all).
- * Above 0, 1 − Φ(−x) loses nothing, as Φ(−x) <= 1/2.
+ * P, of degree 8, is a minimax fit, off by 0.4·2^-24 up to 16, and 15·2^-24 at 20, where no f32 makes up for the
+ * exponential any more.
  */
-@inline function gelu4(x: v128): v128 {
+@inline function geluFit4(size: v128): v128 {
   const one = one4();
-  const size = f32x4.pmin(f32x4.abs(x), splat(TABLE, 1)); // pmin keeps a NaN in its first place
   const t = f32x4.div(one, f32x4.add(f32x4.mul(size, splat(TABLE, 0)), one));
   // Even and odd powers apart: two short chains instead of a long one.
   const square = f32x4.mul(t, t);
@@ -92,38 +103,74 @@ const COMMON: i32 = 24;
   even = madd(even, square, splat(TABLE, POLYNOMIAL + 6));
   odd = madd(odd, square, splat(TABLE, POLYNOMIAL + 7));
   const p = madd(odd, t, madd(even, square, splat(TABLE, POLYNOMIAL + DEGREE)));
-  const e = expNonPositive4(f32x4.mul(f32x4.mul(size, size), splat(TABLE, 2)));
-  const below = f32x4.mul(e, f32x4.mul(t, p));
-  return f32x4.mul(x, v128.bitselect(below, f32x4.sub(one, below), i32x4.shr_s(x, 31)));
+  return f32x4.mul(t, p);
 }
 
-/** x · (1 + tanh(z)) / 2 = x / (1 + e^−2z), with z = √(2/π) · (x + 0.044715·x³). */
-@inline function geluTanh4(x: v128): v128 {
-  const w = f32x4.mul(x, madd(f32x4.mul(x, x), splat(TABLE, CUBIC), splat(TABLE, CUBIC + 1)));
-  return timesSigmoid4(x, w);
+/** −x²/2 */
+@inline function bell4(x: v128): v128 {
+  return f32x4.mul(f32x4.mul(x, x), splat(TABLE, 1));
 }
 
-/** (u + offset) · g / (1 + e^(−alpha·g)), with g = min(gate, limit) and u = clip(up, ±limit). */
-@inline function clamped4(args: usize, gate: v128, up: v128): v128 {
+/**
+ * x · Φ(x), the GELU of the error function. Above 0, 1 − Φ(−x) loses nothing, as Φ(−x) <= 1/2
+ * (test/ropewalk/backends/cpu-operators.test.ts has the bound of all).
+ */
+@inline function gelu4(x: v128): v128 {
+  const below = f32x4.mul(expNonPositive4(bell4(x)), geluFit4(f32x4.abs(x)));
+  return f32x4.mul(x, v128.bitselect(below, f32x4.sub(one4(), below), i32x4.shr_s(x, 31)));
+}
+
+/** {@link gelu4} times b, of any x. */
+function geluWide4(x: v128, b: v128): v128 {
+  const fit = geluFit4(f32x4.abs(x)), w = bell4(x), negative = i32x4.shr_s(x, 31);
+  const above = f32x4.sub(one4(), f32x4.mul(expNonPositive4(w), fit));
+  return timesExp4(x, b, v128.bitselect(fit, above, negative), v128.and(w, negative));
+}
+
+/** 2z of x · (1 + tanh(z)) / 2 = x / (1 + e^−2z), with z = √(2/π) · (x + 0.044715·x³). */
+@inline function tanhGate4(x: v128): v128 {
+  return f32x4.mul(x, madd(f32x4.mul(x, x), splat(TABLE, CUBIC), splat(TABLE, CUBIC + 1)));
+}
+
+/** min(gate, limit), of clamped. */
+@inline function clampedGate4(args: usize, gate: v128): v128 {
+  return f32x4.pmin(gate, splat(args, Elementwise.first));
+}
+
+/** clip(u, ±limit) + offset, of clamped. */
+@inline function clampedUp4(args: usize, up: v128): v128 {
   const limit = splat(args, Elementwise.first);
-  const g = f32x4.pmin(gate, limit);
-  const u = f32x4.pmax(f32x4.pmin(up, limit), f32x4.neg(limit));
-  return f32x4.mul(
-    f32x4.add(u, splat(args, Elementwise.third)), timesSigmoid4(g, f32x4.mul(g, splat(args, Elementwise.second))),
-  );
+  return f32x4.add(f32x4.pmax(f32x4.pmin(up, limit), f32x4.neg(limit)), splat(args, Elementwise.third));
 }
 
-/** Four elements; `b` is the address of the second operand's, and read where there is one. */
+/** Four elements of common arguments; `b` is the address of the second operand's, and read where there is one. */
 @inline function apply(activation: Activation, args: usize, a: v128, b: usize, second: bool): v128 {
   if (activation == Activation.add) return f32x4.add(a, v128.load(b));
-  if (activation == Activation.clamped) return clamped4(args, a, v128.load(b));
+  if (activation == Activation.clamped) {
+    const g = clampedGate4(args, a), w = f32x4.mul(g, splat(args, Elementwise.second));
+    return f32x4.mul(clampedUp4(args, v128.load(b)), timesSigmoid4(g, w));
+  }
   let y = a;
   if (activation == Activation.swiglu) y = timesSigmoid4(a, a);
   else if (activation == Activation.gelu) y = gelu4(a);
-  else if (activation == Activation.geluTanh) y = geluTanh4(a);
+  else if (activation == Activation.geluTanh) y = timesSigmoid4(a, tanhGate4(a));
   else y = f32x4.mul(a, splat(args, Elementwise.first));
   if (activation == Activation.swiglu || second) y = f32x4.mul(v128.load(b), y);
   return activation == Activation.softcap ? cap4(y, splat(args, Elementwise.second)) : y;
+}
+
+/** Four elements of any arguments. */
+function applyWide(activation: i32, args: usize, a: v128, b: v128): v128 {
+  if (activation == Activation.gelu) return geluWide4(a, b);
+  let w = a;
+  if (activation == Activation.geluTanh) w = tanhGate4(a);
+  else if (activation == Activation.clamped) {
+    a = clampedGate4(args, a);
+    w = f32x4.mul(a, splat(args, Elementwise.second));
+    b = clampedUp4(args, b);
+  }
+  const one = one4(), share = f32x4.div(one, f32x4.add(one, expNonPositive4(minusAbs4(w))));
+  return timesExp4(a, b, share, v128.and(w, i32x4.shr_s(w, 31)));
 }
 
 /** Two vectors a round, so that one's quotient is under way while the other's exponential is computed. */
@@ -141,14 +188,23 @@ const COMMON: i32 = 24;
       v128.store(to, f32x4.add(v128.load(p, 48), v128.load(q, 48)), 48);
     }
   }
+  const checked = activation != Activation.add && activation != Activation.scale && activation != Activation.softcap;
+  const most = checked ? mostCommon(activation, args) : i32x4.splat(0);
   for (; i < n; i += 8) {
     if (activation == Activation.swiglu) {
-      while (i + 16 <= n && swigluCommon(place(y, i), place(a, i), place(b, i))) i += 16;
+      while (i + 16 <= n && swigluCommon(place(y, i), place(a, i), place(b, i), most)) i += 16;
       if (i == n) break;
     }
     const p = place(a, i), q = place(b, i), to = place(y, i);
-    const low = apply(activation, args, v128.load(p), q, second);
-    const high = apply(activation, args, v128.load(p, 16), q + 16, second);
+    const first = v128.load(p), last = v128.load(p, 16);
+    let low = apply(activation, args, first, q, second), high = apply(activation, args, last, q + 16, second);
+    if (checked && v128.any_true(i32x4.gt_s(i32x4.max_s(common4(first), common4(last)), most))) {
+      // An element's bits do not depend on its neighbours.
+      const low64 = applyWide(activation, args, first, second ? v128.load(q) : one4());
+      const high64 = applyWide(activation, args, last, second ? v128.load(q, 16) : one4());
+      low = v128.bitselect(low64, low, i32x4.gt_s(common4(first), most));
+      high = v128.bitselect(high64, high, i32x4.gt_s(common4(last), most));
+    }
     v128.store(to, low);
     v128.store(to, high, 16);
   }

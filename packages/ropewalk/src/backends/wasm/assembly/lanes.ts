@@ -417,17 +417,13 @@ export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i3
   return type == Type.f32 ? 4 : type <= Type.bf16 ? 2 : 1;
 }
 
-/**
- * e^x of x <= 0 in four lanes, within 2 ulp down to the subnormals (test/ropewalk/backends/cpu-exponential.slow.test.ts).
- *
- * x = n·ln 2 + r with |r| <= ln 2 / 2; ln 2 has two parts, so that n·high is exact. The polynomial is a minimax fit of
- * (e^r - 1 - r) / r² (Cephes expf). Adding 1.5·2^23 rounds to an integer and leaves it in the low bits: WebAssembly's
- * own nearest and trunc_sat cost a dozen instructions on x86. 2^n is computed as 2^(n + 32)·2^-32, so that subnormal
- * results round once.
- */
-@inline export function expNonPositive4(value: v128): v128 {
-  const x = f32x4.pmax(value, constant(FLOOR)); // pmax keeps a NaN in its first place
-  const shifted = madd(x, constant(LOG2E), constant(ROUNDER));
+/** n of x = n·ln 2 + r with |r| <= ln 2 / 2, as an integer in the low bits of 1.5·2^23 + n. */
+@inline function powerOf(x: v128): v128 {
+  return madd(x, constant(LOG2E), constant(ROUNDER));
+}
+
+/** e^r: ln 2 has two parts, so that n·high is exact; the polynomial is a minimax fit of (e^r - 1 - r) / r² (Cephes expf). */
+@inline function expRest4(x: v128, shifted: v128): v128 {
   const n = f32x4.sub(shifted, constant(ROUNDER));
   const r = madd(n, constant(MINUS_LN2_LOW), madd(n, constant(MINUS_LN2_HIGH), x));
   let p = madd(constant(P0), r, constant(P1));
@@ -435,27 +431,63 @@ export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i3
   p = madd(p, r, constant(P3));
   p = madd(p, r, constant(P4));
   p = madd(p, r, constant(P5));
-  const y = f32x4.add(madd(f32x4.mul(r, r), p, r), constant(ONE));
+  return f32x4.add(madd(f32x4.mul(r, r), p, r), constant(ONE));
+}
+
+/**
+ * e^x of x <= 0 in four lanes, within 2 ulp down to the subnormals (test/ropewalk/backends/cpu-exponential.slow.test.ts).
+ *
+ * Adding 1.5·2^23 rounds to an integer and leaves it in the low bits: WebAssembly's own nearest and trunc_sat cost a
+ * dozen instructions on x86. 2^n is computed as 2^(n + 32)·2^-32, so that subnormal results round once.
+ */
+@inline export function expNonPositive4(value: v128): v128 {
+  const x = f32x4.pmax(value, constant(FLOOR)); // pmax keeps a NaN in its first place
+  const shifted = powerOf(x);
+  const y = expRest4(x, shifted);
   // The shift drops all but the low bits, which hold n.
   const power = i32x4.shl(i32x4.add(shifted, constant(BIAS)), 23);
   return f32x4.mul(f32x4.mul(y, power), constant(UNBIAS));
 }
 
+/** The first two lanes of a·b·c·y·2^n, in f64. */
+@inline function productTwo(a: v128, b: v128, c: v128, y: v128, n: v128): v128 {
+  const power = i64x2.shl(i64x2.add(i64x2.extend_low_i32x4_s(n), i64x2.splat(1023)), 52);
+  const ab = f64x2.mul(f64x2.promote_low_f32x4(a), f64x2.promote_low_f32x4(b));
+  const cy = f64x2.mul(f64x2.promote_low_f32x4(c), f64x2.promote_low_f32x4(y));
+  return f32x4.demote_f64x2_zero(f64x2.mul(ab, f64x2.mul(cy, power)));
+}
+
 /**
- * softcap · tanh(score / softcap) in four lanes. Near 0 the series: the quotient of exponentials would lose digits
- * there.
+ * a·b·c·e^x of x <= 0 in four lanes, where e^x, or its product with only some of the others, may be too small or too
+ * large for f32: products are f64. Below -700, where no f32 makes up for it, e^x is 0.
+ */
+export function timesExp4(a: v128, b: v128, c: v128, value: v128): v128 {
+  const least = f32x4.splat(-700), x = f32x4.pmax(value, least), shifted = powerOf(x);
+  const y = v128.andnot(expRest4(x, shifted), f32x4.lt(value, least)), n = i32x4.sub(shifted, constant(ROUNDER));
+  const low = productTwo(a, b, c, y, n);
+  const high = productTwo(lastTwo(a), lastTwo(b), lastTwo(c), lastTwo(y), lastTwo(n));
+  return v128.shuffle<f64>(low, high, 0, 2);
+}
+
+/** Lanes 2 and 3. */
+@inline function lastTwo(x: v128): v128 {
+  return v128.shuffle<f64>(x, x, 1, 1);
+}
+
+/**
+ * softcap · tanh(score / softcap) in four lanes. Near 0 the series, times the score: the quotient of exponentials would
+ * lose digits there, and score / softcap may be a subnormal number.
  */
 @inline export function cap4(score: v128, softcap: v128): v128 {
   const y = f32x4.div(score, softcap), one = constant(ONE);
   const size = f32x4.abs(y);
   const z = expNonPositive4(minusAbs4(f32x4.add(y, y)));
-  const far = f32x4.div(f32x4.sub(one, z), f32x4.add(one, z));
+  const far = f32x4.mul(f32x4.div(f32x4.sub(one, z), f32x4.add(one, z)), softcap);
   const square = f32x4.mul(y, y);
   let p = f32x4.add(f32x4.mul(constant(T2), square), constant(T1));
   p = f32x4.add(f32x4.mul(p, square), constant(T0));
-  const near = f32x4.add(size, f32x4.mul(f32x4.mul(size, square), p));
-  const tanh = v128.bitselect(near, far, f32x4.lt(size, constant(EIGHTH)));
-  return f32x4.mul(v128.or(tanh, v128.xor(y, size)), softcap);
+  const near = f32x4.add(score, f32x4.mul(f32x4.mul(score, square), p));
+  return v128.bitselect(near, v128.or(far, v128.xor(y, size)), f32x4.lt(size, constant(EIGHTH)));
 }
 
 /** Lane i of four, i known only at run time. */
