@@ -337,8 +337,8 @@ describe('conversions', () => {
   }
 });
 
-/** Numbers below 2^-126 are subnormals, whole to 2^-149, within 2 of their units: see {@link activations}. */
-const ACTIVATIONS = activations(1, (x, up) => Math.abs(up) * (Math.abs(x) * 2 ** -148 + 2 ** -149) + 2 ** -149);
+/** Results below 2^-126 are subnormals, whole to 2^-149, and so is a product before the last: see {@link activations}. */
+const ACTIVATIONS = activations(1, () => 2 ** -149);
 
 for (const activation of ACTIVATIONS) {
   const { name } = activation;
@@ -913,8 +913,28 @@ const dotError = (k: number, products: number): number => Math.min(6, k + 1) * U
 /** Without stride 0 along a sum: products that are all alike round the same way each time, and nothing cancels. */
 const unlike = (how: Placement, d: number): Placement => ({ ...how, repeat: how.repeat & ~(1 << d) });
 
+/** A tensor's elements, multiplied where they lie. */
+function times(tensor: Float, factor: number): Float {
+  const { host } = tensor.storage;
+  walk(tensor, (at) => storeNumber(host!, tensor.dtype, at, loadNumber(host!, tensor.dtype, at) * factor));
+  return tensor;
+}
+
+/** Mixes whose products can pass the largest f32; products of four have this power of two. */
+const largeMixes = fc.constantFrom(...MIXES.filter(([dtype]) => dtype !== 'f16'));
+const largePowers = size(121, 127);
+/** The part of the power that the second operand can have. */
+const powerOf = (power: number, stored: FloatDtype): number => (stored === 'f16' ? 12 : power >> 1);
+
 describe('linear', () => {
-  const trial = (x: Float, weight: Float | BlockTensor, bias: Float | undefined, out: Float, owned: number): Trial => {
+  const trial = (
+    x: Float,
+    weight: Float | BlockTensor,
+    bias: Float | undefined,
+    out: Float,
+    owned: number,
+    activations?: 'q8',
+  ): Trial => {
     const k = x.shape.at(-1)!;
     const n = weight.shape[0]!;
     const size = (t: Float) => f64Tensor(floats(t).map(Math.abs), t.shape);
@@ -927,7 +947,14 @@ describe('linear', () => {
       given: bias ? [x, weight, out, bias] : [x, weight, out],
       outs: [2],
       owned,
-      plan: (t) => planLinear(tensorAt(t, 0), t[1] as Float, t[3] as Tensor | undefined, tensorAt(t, 2)),
+      plan: (t) =>
+        planLinear(
+          tensorAt(t, 0),
+          t[1] as Float,
+          t[3] as Tensor | undefined,
+          tensorAt(t, 2),
+          activations && { activations },
+        ),
       error: (_, i) => dotError(k, products[i]!),
     };
   };
@@ -982,6 +1009,19 @@ describe('linear', () => {
           owned,
         ),
       );
+    },
+  );
+
+  holds(
+    'sums that pass the largest f32 on the way, or at the end',
+    200,
+    [largeMixes, size(0, 14), columns, around, placements, seeds, size(0, 15), largePowers],
+    ([dtype, stored], m, n, k, how, seed, owned, power) => {
+      const ofWeight = powerOf(power, stored);
+      const weight = times(laid(stored, [n, k], unlike(how[1]!, 1), seed + 1), 2 ** ofWeight);
+      const bias = seed % 2 ? times(laid(dtype, [n], how[2]!, seed + 2), 2 ** 126) : undefined;
+      const x = times(laid(dtype, [m, k], unlike(how[0]!, 1), seed), 2 ** (power - ofWeight));
+      agree(trial(x, weight, bias, roomFor(dtype, [m, n], how[3]!), owned));
     },
   );
 
@@ -1079,6 +1119,22 @@ describe('linear', () => {
       );
     });
   }
+  holds(
+    'quantised weights: sums and weights that pass the largest f32',
+    150,
+    [formats, fc.constantFrom(1, 2, 8, 9, 20), columns, fc.constantFrom(1, 2, 9), seeds, size(100, 127), fc.boolean()],
+    (format, m, n, units, seed, power, rounded) => {
+      const k = BLOCK_FORMATS[format].weights === 32 ? 32 * units : 256 * (units % 4);
+      const weight = blocksOf(format, n, k, seed);
+      const bytes = weight.bytes.storage.host as Uint8Array;
+      // Half of mxfp4's: powers of two that are large themselves.
+      const large = format === 'mxfp4' && seed % 2 === 1;
+      if (large) for (let at = 0; at < bytes.length; at += 17) bytes[at] = 254 - (at % 5);
+      const x = times(laid('f32', [m, k], DENSE, seed), large ? 2 ** (power - 127) : 2 ** (power - 1));
+      agree(trial(x, weight, undefined, roomFor('f32', [m, n], DENSE), 0, rounded ? 'q8' : undefined));
+    },
+  );
+
   test('quantised weights, many chunks', () => {
     for (const format of some(BLOCK_FORMAT_NAMES)) {
       const k = BLOCK_FORMATS[format].weights === 32 ? 544 : 512;
@@ -1158,6 +1214,19 @@ describe('expert_linear', () => {
         weights: weighted ? laid(dtype, [tokens, chosen], how[4]!, seed + 3) : undefined,
       };
       agree({ ...expertLinearTrial(x, weight, indices, out, options, dotError), owned });
+    },
+  );
+  holds(
+    'sums that pass the largest f32 on the way, or at the end',
+    60,
+    [largeMixes, size(0, 20), columns, around, placements, seeds, largePowers],
+    ([dtype, stored], tokens, n, k, how, seed, power) => {
+      const ofWeight = powerOf(power, stored);
+      const x = times(laid(dtype, [tokens, k], unlike(how[0]!, 1), seed), 2 ** (power - ofWeight));
+      const weight = times(laid(stored, [5, n, k], unlike(how[1]!, 2), seed + 1), 2 ** ofWeight);
+      const indices = indexOf(tokens * 2, 5, seed).view([tokens, 2]);
+      const out = roomFor(dtype, [tokens, 2, n], how[2]!);
+      agree({ ...expertLinearTrial(x, weight, indices, out, {}, dotError), owned: 0 });
     },
   );
   holds(
@@ -1247,12 +1316,19 @@ describe('self_attention', () => {
     seed: number,
     owned: number,
     fill: readonly Fill[] = [],
+    power?: number,
   ): Trial => {
     const total = s.past + s.seq;
     const heads = s.kvHeads * s.group;
     const q = laid(dtype, [s.batch, s.seq, heads, s.d], unlike(how[0]!, 3), seed, fill[0]);
     const k = laid(stored, [s.batch, total, s.kvHeads, s.d], how[1]!, seed + 1, fill[1]);
     const v = laid(stored, [s.batch, total, s.kvHeads, s.dv], how[2]!, seed + 2, fill[2]);
+    if (power !== undefined) {
+      const ofKey = powerOf(power, stored);
+      times(q, seed % 3 ? 2 ** (power - ofKey) : 1);
+      times(k, seed % 3 ? 2 ** ofKey : 1);
+      if (seed % 3 < 2) times(v, stored === 'f16' ? 2 ** 14 : 2 ** 126);
+    }
     const [qs, ks, vs] = [q, k, v].map(floats) as [Float64Array, Float64Array, Float64Array];
     const finite = (values: Float64Array) =>
       values.reduce((max, x) => (Number.isFinite(x) ? Math.max(max, Math.abs(x)) : max), 0);
@@ -1329,6 +1405,24 @@ describe('self_attention', () => {
           'special',
         ]),
       );
+    },
+  );
+  holds(
+    'scores and sums of values that pass the largest f32 on the way',
+    150,
+    [largeMixes, small, options, placements, seeds, largePowers],
+    ([dtype, stored], sizes, all, how, seed, power) => {
+      const large = trial(
+        [dtype, stored],
+        sizes,
+        chosen(all),
+        how.map((one) => unlike(one, 3)),
+        seed,
+        0,
+        [],
+        power,
+      );
+      agree(large);
     },
   );
   holds(

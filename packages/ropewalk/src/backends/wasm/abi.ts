@@ -254,8 +254,6 @@ export const KEYS = 96;
 export const SPLIT_HEAD = 16;
 /** Elements of a unit: blocks have one or eight. */
 export const UNIT = 32;
-/** Weights that are widened at a time where a row of blocks is multiplied in f32. */
-export const WIDENED = 256;
 /** What a unit takes: high parts, low parts, the sum of each (i32), the scale, and room that keeps vectors aligned. */
 export const SPLIT_BLOCK = 144;
 /** What a unit takes that roundRows wrote, after a flag as in splitRows: 32 integers of 16 bits, what their sum takes

@@ -4,6 +4,10 @@
  *
  * A unit is a KV head and a block of its queries (all query heads that share it, and some tokens). The order of sums
  * depends on the shapes alone. In both kernels lanes are queries, so maxima, exponentials and sums need no shuffling.
+ *
+ * A hidden value has weight 0, times infinity NaN; and a score or a sum of values may overflow on its way where the
+ * result does not. Either leaves a NaN or an infinity in the query's result, which is then computed again: see
+ * {@link attendWide}.
  */
 import { Attention, KEYS, NR, Type } from '../abi';
 import { address, place, real, word } from './args';
@@ -11,7 +15,7 @@ import {
   bytes, bytesOf, cap4, expNonPositive4, laneOf, load1, load1Of, load4, loadEight, madd, readHalves, readRowOf, store1Of,
   widenHigh, widenLow, writeRowOf,
 } from './lanes';
-import { MR, multiplyTile, packPanelOf, packRows, packRowsOf } from './tile';
+import { MR, multiplyTile, packPanelOf, packRowsOf } from './tile';
 
 /** Below every score and yet finite, so that differences with it are never NaN. */
 const LOWEST: f32 = -3.4028234663852886e38;
@@ -31,20 +35,23 @@ function softmaxBlock(
   const last = v128.load(state, 32), start = v128.load(state, 48);
   let max = v128.load(state);
   const old = max;
+  let zeros = f32x4.splat(0); // NaN of a query that sees a score that is not finite
   for (let t = 0; t < keys; t++) {
     const at = scores + <usize>t * step;
-    let score = v128.load(at);
+    let score = v128.load(at), zero = f32x4.sub(score, score);
     if (softcap > 0) score = cap4(score, f32x4.splat(softcap));
     if (masked) {
       const key = i32x4.splat(first + t);
       const hidden = v128.or(i32x4.gt_s(key, last), i32x4.lt_s(key, start));
       score = v128.bitselect(f32x4.splat(-Infinity), score, hidden);
+      zero = v128.andnot(zero, hidden);
     }
+    zeros = f32x4.add(zeros, zero);
     if (masked || softcap > 0) v128.store(at, score);
     max = f32x4.pmax(score, max); // keeps a NaN score; the maximum before is never one
   }
   const scale = expNonPositive4(f32x4.sub(old, max));
-  let sum = f32x4.mul(v128.load(state, 16), scale);
+  let sum = madd(v128.load(state, 16), scale, zeros);
   for (let t = 0; t < keys; t++) {
     const at = scores + <usize>t * step;
     const weight = expNonPositive4(f32x4.sub(v128.load(at), max));
@@ -54,42 +61,6 @@ function softmaxBlock(
   v128.store(state, max);
   v128.store(state, sum, 16);
   return scale;
-}
-
-/**
- * Says whether all values are finite. It matters only in a block with hidden keys: their weight 0 times an infinity is
- * NaN.
- *
- * @param n - f32 elements, dense
- */
-function allFinite(values: usize, n: i32): bool {
-  let zero: f32 = 0;
-  for (let i = 0; i < n; i++) zero += load<f32>(place(values, i)) * 0;
-  return zero == 0;
-}
-
-/**
- * Adds weighted values one by one, of visible keys only.
- *
- * @param sums - f32, `sumStep` bytes from value to value
- * @param weights - f32, `weightStep` bytes from key to key
- * @param values - f32 `[panels][96][MR]`, as packed for tiles
- * @param lane - address of this query's lane in its state
- */
-function addVisible(
-  sums: usize, sumStep: usize, weights: usize, weightStep: usize, values: usize, dv: i32, keys: i32, first: i32,
-  lane: usize,
-): void {
-  const last = load<i32>(lane + 32), start = load<i32>(lane + 48);
-  for (let i = 0; i < dv; i++) {
-    const value = place(values, (i / MR) * KEYS * MR + i % MR);
-    const at = sums + <usize>i * sumStep;
-    let sum = load<f32>(at);
-    for (let t = max(0, start - first); t < keys && first + t <= last; t++) {
-      sum += load<f32>(weights + <usize>t * weightStep) * load<f32>(value + <usize>(t * MR * 4));
-    }
-    store<f32>(at, sum);
-  }
 }
 
 /** The address of the sinks of a KV head's query heads, or 0. */
@@ -154,6 +125,70 @@ function gather(
     if (isFloat8(type)) readHalves(type, to + (i << 1), at, n, step);
     else readRowOf(type, to + (i << 2), at, n, step);
   }
+}
+
+/** The score of a key, in f64. @param key - {@link gather}ed, of {@link gatheredType} */
+function scoreWide(args: usize, q: usize, key: usize, kScale: usize): f64 {
+  const type = word(args, Attention.type), keyType = gatheredType(args), softcap = real(args, Attention.softcap);
+  let sum: f64 = 0;
+  for (let i = 0, d = word(args, Attention.d); i < d; i++) {
+    const product = <f64>load1Of(type, q + <usize>(i * word(args, Attention.qDim)) * bytesOf(type))
+      * <f64>load1Of(keyType, key + <usize>i * bytesOf(keyType));
+    sum += kScale ? product * <f64>load<f32>(place(kScale, i)) : product;
+  }
+  sum *= <f64>real(args, Attention.scale);
+  return softcap > 0 ? <f64>f32x4.extract_lane(cap4(f32x4.splat(<f32>sum), f32x4.splat(softcap)), 0) : sum;
+}
+
+/**
+ * Computes the result of one query again: of the keys it sees alone, with scores and sums in f64.
+ *
+ * @param head - of its KV head; `own` is its number among the query heads of that
+ * @param spare - f32 `[max(d, dv)]` and f64 `[dv]`, of this thread
+ */
+function attendWide(args: usize, b: i32, s: i32, head: i32, own: i32, spare: usize): void {
+  const type = word(args, Attention.type), d = word(args, Attention.d), dv = word(args, Attention.dv);
+  const kScale = scalesOf(args, Attention.kScale, head, d), vScale = scalesOf(args, Attention.vScale, head, dv);
+  const queryHead = head * word(args, Attention.group) + own, sinks = sinksOf(args, head);
+  const q = address(args, Attention.q) + <usize>rowAt(args, Attention.qBatch, b, s, queryHead) * bytesOf(type);
+  const total = keysOf(args, b), position = total - word(args, Attention.seq) + s, window = word(args, Attention.window);
+  const first = window > 0 ? max(0, position - window + 1) : 0;
+  const end = word(args, Attention.causal) ? position + 1 : total;
+  const sink = sinks ? <f64>load<f32>(place(sinks, own)) : <f64>-Infinity;
+  const line = spare, sums = place(line, max(d, dv)), valueType = gatheredType(args);
+  let most = sink;
+  for (let t = first; t < end; t++) {
+    gather(args, line, Attention.k, Attention.kBatch, b, t, 1, head, d);
+    most = max(most, scoreWide(args, q, line, kScale));
+  }
+  memory.fill(sums, 0, (<usize>dv) << 3);
+  let sum = sink > -Infinity ? weightWide(sink - most) : 0;
+  for (let t = first; t < end; t++) {
+    gather(args, line, Attention.k, Attention.kBatch, b, t, 1, head, d);
+    const weight = weightWide(scoreWide(args, q, line, kScale) - most);
+    sum += weight;
+    gather(args, line, Attention.v, Attention.vBatch, b, t, 1, head, dv);
+    for (let i = 0; i < dv; i++) {
+      const at = sums + ((<usize>i) << 3);
+      store<f64>(at, load<f64>(at) + weight * <f64>load1Of(valueType, line + <usize>i * bytesOf(valueType)));
+    }
+  }
+  const y = rowAt(args, Attention.yBatch, b, s, queryHead);
+  for (let i = 0; i < dv; i++) {
+    const at = address(args, Attention.y) + <usize>(y + i * word(args, Attention.yDim)) * bytesOf(type);
+    const value = load<f64>(sums + ((<usize>i) << 3)) / sum;
+    store1Of(type, at, <f32>(vScale ? value * <f64>load<f32>(place(vScale, i)) : value));
+  }
+}
+
+/** e^x of x <= 0. */
+@inline function weightWide(x: f64): f64 {
+  return <f64>f32x4.extract_lane(expNonPositive4(f32x4.splat(<f32>x)), 0);
+}
+
+/** The type of what {@link gather} writes. */
+@inline function gatheredType(args: usize): i32 {
+  return isFloat8(word(args, Attention.cacheType)) ? Type.f16 : Type.f32;
 }
 
 /**
@@ -256,10 +291,6 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
         packRowsOf(cacheType, place(vs, p * KEYS * MR), from, min(MR, dv - p * MR), keys, vRow, vStep);
       }
       const masked = key + keys - 1 > allSee || key < hiddenBefore;
-      let finite = true;
-      if (masked) {
-        for (let p = 0; p < valuePanels; p++) finite = finite && allFinite(place(vs, p * KEYS * MR), keys * MR);
-      }
       for (let p = 0; p < used; p++) {
         const state = place(states, p * 32);
         memory.fill(scores, 0, <usize>(keyPanels * MR * NR) << 2);
@@ -274,13 +305,6 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
           v128.store(at, f32x4.mul(v128.load(at), low));
           v128.store(at, f32x4.mul(v128.load(at, 16), high), 16);
         }
-        if (!finite) {
-          for (let lane = 0; lane < NR; lane++) {
-            const lanes = place(state + (lane >= 4 ? 64 : 0), lane & 3);
-            addVisible(place(sum, lane), NR * 4, place(scores, lane), NR * 4, vs, dv, keys, key, lanes);
-          }
-          continue;
-        }
         for (let q = 0; q < valuePanels; q++) {
           multiplyTile(place(sum, q * MR * NR), NR * 4, place(vs, q * KEYS * MR), scores, keys);
         }
@@ -292,11 +316,14 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
       const sum = load<f32>(place(state, 4 + (lane & 3)));
       const from = place(sums, p * valuePanels * MR * NR + lane);
       const y = rowAt(args, Attention.yBatch, b, firstToken + r / group, head * group + r % group);
+      let zeros: f32 = 0;
       for (let i = 0; i < dv; i++) {
         const at = address(args, Attention.y) + <usize>(y + i * word(args, Attention.yDim)) * unit;
         const value = load<f32>(place(from, i * NR)) / sum;
+        zeros += value * 0;
         store1Of(type, at, vScale ? value * load<f32>(place(vScale, i)) : value);
       }
+      if (zeros != 0) attendWide(args, b, firstToken + r / group, head, r % group, qs);
     }
   }
 }
@@ -407,8 +434,8 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   const weights = place(qs, groups * 4 * d); // [96][4]
   const sums = weights + KEYS * 16; // [groups · 4][dv]
   const states = place(sums, groups * 4 * dv); // [groups] of 64 bytes
-  const packed = place(states, groups * 16); // [values / MR][96][MR], only where keys are hidden
-  const gatheredK = place(packed, (dv + MR - 1) / MR * MR * KEYS); // [96][d], and [96][dv], only where gathered
+  const spare = place(states, groups * 16); // of attendWide
+  const gatheredK = place(spare, max(d, dv) + 2 * dv); // [96][d], and [96][dv], only where gathered
   const gatheredV = place(gatheredK, KEYS * d);
   const vSeq = gathers ? dv : word(args, Attention.vSeq), valueRow = <usize>(vSeq * <i32>bytes<T>());
   const keyRow = <usize>((gathers ? d : word(args, Attention.kSeq)) * <i32>bytes<T>());
@@ -439,18 +466,6 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
         gather(args, gatheredV, Attention.v, Attention.vBatch, b, key, keys, head, dv);
       }
       const masked = key + keys - 1 > allSee || key < hiddenBefore;
-      let finite = true;
-      if (masked) {
-        for (let t = 0, n = 0; t < keys; t += n) {
-          n = gathers ? keys : stretchOf(args, key + t, keys - t);
-          const v = gathers ? gatheredV : base<T>(args, Attention.v, Attention.vBatch, b, key + t, head);
-          for (let p = 0; p * MR < dv; p++) {
-            const panel = place(packed, (p * KEYS + t) * MR);
-            packRows<T>(panel, v + <usize>(p * MR) * bytes<T>(), min(MR, dv - p * MR), n, vSeq, 1);
-            finite = finite && allFinite(panel, n * MR);
-          }
-        }
-      }
       for (let g = 0; g < groups; g++) {
         for (let t = 0, end = 0; t < keys;) {
           end = gathers ? keys : t + stretchOf(args, key + t, keys - t);
@@ -468,29 +483,25 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
           for (let i = 0; i < dv; i++) store<f32>(place(sum, i), load<f32>(place(sum, i)) * factor);
         }
         const sum = place(sums, g * 4 * dv);
-        if (finite) {
-          for (let t = 0, n = 0; t < keys; t += n) {
-            n = gathers ? keys : stretchOf(args, key + t, keys - t);
-            const v = gathers ? gatheredV : base<T>(args, Attention.v, Attention.vBatch, b, key + t, head);
-            addValues<T>(sum, dv, place(weights, t * 4), v, n, valueRow);
-          }
-        } else {
-          for (let lane = 0; lane < 4; lane++) {
-            const state = place(states, g * 16 + lane);
-            addVisible(place(sum, lane * dv), 4, place(weights, lane), 16, packed, dv, keys, key, state);
-          }
+        for (let t = 0, n = 0; t < keys; t += n) {
+          n = gathers ? keys : stretchOf(args, key + t, keys - t);
+          const v = gathers ? gatheredV : base<T>(args, Attention.v, Attention.vBatch, b, key + t, head);
+          addValues<T>(sum, dv, place(weights, t * 4), v, n, valueRow);
         }
       }
     }
     for (let r = 0; r < rows; r++) {
       const sum = load<f32>(place(states, r / 4 * 16 + 4 + (r & 3)));
       const row = place(sums, r * dv);
+      let zeros: f32 = 0;
       for (let i = 0; i < dv; i++) {
         const value = load<f32>(place(row, i)) / sum;
+        zeros += value * 0;
         store<f32>(place(row, i), vScale ? value * load<f32>(place(vScale, i)) : value);
       }
       const y = rowAt(args, Attention.yBatch, b, r / group, head * group + r % group);
       writeRowOf(type, address(args, Attention.y) + <usize>y * unit, row, dv, word(args, Attention.yDim));
+      if (zeros != 0) attendWide(args, b, r / group, head, r % group, spare);
     }
   }
 }

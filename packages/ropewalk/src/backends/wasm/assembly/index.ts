@@ -34,7 +34,7 @@ export function run(kernel: i32, args: usize, from: i32, to: i32, scratch: usize
     case Kernel.splitRows: splitRows(args, from, to); break;
     case Kernel.roundRows: roundRows(args, from, to); break;
     case Kernel.linearFew: linearFew(args, from, to); break;
-    case Kernel.linearBlocks: linearBlocks(args, from, to, scratch); break;
+    case Kernel.linearBlocks: linearBlocks(args, from, to); break;
     case Kernel.linearMany: linearMany(args, from, to, scratch); break;
     case Kernel.linearRounded: linearRounded(args, from, to, scratch); break;
     case Kernel.attentionFew: attentionFew(args, from, to, scratch); break;

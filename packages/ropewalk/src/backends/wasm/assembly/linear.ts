@@ -2,10 +2,12 @@
  * linear: y = x·Wᵀ + bias. Few rows of x are multiplied by each row of W as it streams by; many rows go through packed
  * tiles.
  *
- * Sums are f32, in an order that depends on the shapes alone: not on threads.
+ * Sums are f32, in an order that depends on the shapes alone: not on threads. In this order a part of a sum may overflow
+ * where the sum does not. That leaves an infinity or a NaN: then the row is computed again in f64, where no product of
+ * two f32 and no sum of them overflows.
  */
 import {
-  KC, Linear, NC, NR, ROUNDED_BLOCK, ROUNDED_ROWS, Rows, SPLIT_HEAD, Type, UNIT, WeighRows, WIDENED,
+  KC, Linear, NC, NR, ROUNDED_BLOCK, ROUNDED_ROWS, Rows, SPLIT_HEAD, Type, UNIT, WeighRows,
 } from '../abi';
 import { address, listed, offsetOf, place, word } from './args';
 import {
@@ -14,7 +16,7 @@ import {
 } from './lanes';
 import { blockBytes, blockShift, isSuper } from './blocks';
 import {
-  dotRounded, dotSplit, dotSuper, multiplyRounded, packBlocks, PACKED_BLOCK, roundedRowBytes, roundRow,
+  dotBlocks, dotRounded, dotSplit, dotSuper, multiplyRounded, packBlocks, PACKED_BLOCK, roundedRowBytes, roundRow,
   splitRow, splitRowBytes, widenBlocks,
 } from './quantised';
 import { MR, multiplyTile, packPanelOf } from './tile';
@@ -23,19 +25,16 @@ import { MR, multiplyTile, packPanelOf } from './tile';
   return f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 1) + (f32x4.extract_lane(v, 2) + f32x4.extract_lane(v, 3));
 }
 
-/** Two dense f32 rows multiplied. */
-@inline function dot1(w: usize, x: usize, k: i32): f32 {
-  let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
-  let i = 0;
-  for (; i + 16 <= k; i += 16) {
-    const at = place(x, i), p = place(w, i);
-    a = madd(v128.load(p), v128.load(at), a);
-    b = madd(v128.load(p, 16), v128.load(at, 16), b);
-    c = madd(v128.load(p, 32), v128.load(at, 32), c);
-    d = madd(v128.load(p, 48), v128.load(at, 48), d);
-  }
-  let sum = sumLanes(f32x4.add(f32x4.add(a, b), f32x4.add(c, d)));
-  for (; i < k; i++) sum += load<f32>(place(w, i)) * load<f32>(place(x, i));
+/**
+ * A row of W times one of x, in f64.
+ *
+ * @param step - elements from weight to weight
+ * @param xBytes - bytes from element to element of x, f32
+ */
+function dotWide(type: i32, w: usize, step: i32, x: usize, xBytes: usize, k: i32): f64 {
+  const bytes = <usize>step * bytesOf(type);
+  let sum: f64 = 0;
+  for (; k > 0; k--, w += bytes, x += xBytes) sum += <f64>load1Of(type, w) * <f64>load<f32>(x);
   return sum;
 }
 
@@ -122,21 +121,6 @@ import { MR, multiplyTile, packPanelOf } from './tile';
   return dot4<i16>(w0, w1, w2, w3, x, k);
 }
 
-/**
- * One row of blocks times one of x, in f32.
- *
- * @param scratch - f32 `[WIDENED]`
- */
-function dotBlocks(type: i32, row: usize, x: usize, k: i32, scratch: usize): f32 {
-  let sum: f32 = 0;
-  for (let i = 0; i < k; i += WIDENED) {
-    const count = min(WIDENED, k - i);
-    widenBlocks(type, scratch, 4, row + <usize>(i >> blockShift(type)) * blockBytes(type), count >> 5);
-    sum += dot1(scratch, place(x, i), count);
-  }
-  return sum;
-}
-
 /** The scalar products of two rows of blocks with a split row, in lanes 0 and 1. */
 @inline function dotTwo(type: i32, row0: usize, row1: usize, split: usize, k: i32): v128 {
   switch (type) {
@@ -199,9 +183,14 @@ export function linearFew(args: usize, from: i32, to: i32): void {
     const w2 = weight + <usize>min(u + 2 * quarter, last) * rowBytes;
     const w3 = weight + <usize>min(u + 3 * quarter, last) * rowBytes;
     for (let r = 0; r < m; r++) {
-      const sums = dot4Of(type, w0, w1, w2, w3, place(x, listed(args, Linear.xRows, r) * k), k);
+      const x0 = place(x, listed(args, Linear.xRows, r) * k), sums = dot4Of(type, w0, w1, w2, w3, x0, k);
       for (let i = 0, column = u; i < 4 && column < n; i++, column += quarter) {
-        store1Of(yType, yAt(args, r, column), laneOf(sums, i) + biasOf(args, column));
+        const sum = laneOf(sums, i);
+        let y = sum + biasOf(args, column);
+        if (!isFinite<f32>(sum)) {
+          y = <f32>(dotWide(type, weight + <usize>column * rowBytes, 1, x0, 4, k) + <f64>biasOf(args, column));
+        }
+        store1Of(yType, yAt(args, r, column), y);
       }
     }
   }
@@ -229,10 +218,8 @@ export function roundRows(args: usize, from: i32, to: i32): void {
  * {@link linearFew} of blocks: unit u is columns u and u + n/2, if there is one. Two rows of W share the loads of x.
  * They are far apart, two long streams: reading neighbours in turns defeats the prefetcher (4.6 GB/s instead of 11, out
  * of cache).
- *
- * @param scratch - this thread's: f32 `[WIDENED]`
  */
-export function linearBlocks(args: usize, from: i32, to: i32, scratch: usize): void {
+export function linearBlocks(args: usize, from: i32, to: i32): void {
   const type = word(args, Linear.weightType), yType = word(args, Linear.yType);
   const m = word(args, Linear.m), k = word(args, Linear.k), n = word(args, Linear.n);
   const half = (n + 1) >> 1, units = k >> 5, rounded = word(args, Linear.rounded);
@@ -250,11 +237,12 @@ export function linearBlocks(args: usize, from: i32, to: i32, scratch: usize): v
         sum0 = f32x4.extract_lane(sums, 0);
         sum1 = f32x4.extract_lane(sums, 1);
       }
-      // A row that could not be split; or a scale that is not finite, at which a part of 0 makes an infinity NaN.
-      if (!isFinite<f32>(sum0)) sum0 = dotBlocks(type, w0, x, k, scratch);
-      if (!isFinite<f32>(sum1)) sum1 = dotBlocks(type, w1, x, k, scratch);
-      store1Of(yType, yAt(args, r, u), sum0 + biasOf(args, u));
-      if (u + half < n) store1Of(yType, yAt(args, r, other), sum1 + biasOf(args, other));
+      // NaN also where the row could not be split, or a scale is infinite, which a part of 0 makes NaN.
+      const bias0 = biasOf(args, u), bias1 = biasOf(args, other);
+      sum0 = isFinite<f32>(sum0) ? sum0 + bias0 : <f32>(dotBlocks(type, w0, x, k, 0) + <f64>bias0);
+      sum1 = isFinite<f32>(sum1) ? sum1 + bias1 : <f32>(dotBlocks(type, w1, x, k, 0) + <f64>bias1);
+      store1Of(yType, yAt(args, r, u), sum0);
+      if (u + half < n) store1Of(yType, yAt(args, r, other), sum1);
     }
   }
 }
@@ -330,8 +318,16 @@ export function linearMany(args: usize, from: i32, to: i32, scratch: usize): voi
     for (let r = 0; r < m; r++) {
       const y = yAt(args, word(args, Linear.first) + r, column);
       const step = <usize>word(args, Linear.yStride) * bytesOf(yType);
+      const x = place(address(args, Linear.x), (r - r % MR) * k + r % MR);
       for (let c = 0; c < columns; c++) {
-        store1Of(yType, y + <usize>c * step, load<f32>(place(sums, r * NC + c)) + biasOf(args, column + c));
+        const sum = load<f32>(place(sums, r * NC + c)), bias = biasOf(args, column + c);
+        let value = sum + bias;
+        if (!isFinite<f32>(sum)) {
+          const w = weight + <usize>(column + c) * rowBytes;
+          const wide = type >= Type.q8_0 ? dotBlocks(type, w, x, k, packed, MR) : dotWide(type, w, stride, x, MR * 4, k);
+          value = <f32>(wide + <f64>bias);
+        }
+        store1Of(yType, y + <usize>c * step, value);
       }
     }
   }
@@ -374,12 +370,13 @@ export function linearRounded(args: usize, from: i32, to: i32, scratch: usize): 
       const y = yAt(args, word(args, Linear.first) + r, column), row = listed(args, Linear.xRows, r);
       const step = <usize>word(args, Linear.yStride) * bytesOf(yType), special = load<i32>(x + <usize>row * xBytes);
       for (let c = 0; c < columns; c++) {
-        let sum = load<f32>(place(sums, r * NC + c));
+        const sum = load<f32>(place(sums, r * NC + c)), bias = biasOf(args, column + c);
+        let value = sum + bias;
         if (special || !isFinite<f32>(sum)) {
           const w = weight + <usize>(column + c) * rowBytes;
-          sum = dotBlocks(type, w, place(address(args, Linear.x), row * k), k, packed);
+          value = <f32>(dotBlocks(type, w, place(address(args, Linear.x), row * k), k, 0) + <f64>bias);
         }
-        store1Of(yType, y + <usize>c * step, sum + biasOf(args, column + c));
+        store1Of(yType, y + <usize>c * step, value);
       }
     }
   }

@@ -71,6 +71,56 @@ export function widenBlocks(type: i32, to: usize, step: usize, block: usize, uni
   else widenOf(type, to, step, block, units);
 }
 
+/** Four products (scale · q − offset) · x in f64, in two sums. */
+@inline function dotFour(q: v128, x: v128, scale: v128, offset: v128): v128 {
+  const last = v128.shuffle<f32>(q, q, 2, 3, 2, 3), lastX = v128.shuffle<f32>(x, x, 2, 3, 2, 3);
+  const w0 = f64x2.sub(f64x2.mul(f64x2.promote_low_f32x4(q), scale), offset);
+  const w1 = f64x2.sub(f64x2.mul(f64x2.promote_low_f32x4(last), scale), offset);
+  return f64x2.add(f64x2.mul(w0, f64x2.promote_low_f32x4(x)), f64x2.mul(w1, f64x2.promote_low_f32x4(lastX)));
+}
+
+/** {@link dotBlocks}, made for a type where that is a constant. */
+@inline function dotBlocksOf(type: i32, block: usize, x: usize, k: i32, scratch: usize, step: i32): f64 {
+  const count = isSuper(type) ? 8 : 1;
+  let sum = f64x2.splat(0);
+  for (let units = k >> 5; units > 0; units -= count) {
+    const scale = <f64>blockScale(type, block);
+    const six = hasOffset(type) ? sixBits(block, false) : 0, offsets = hasOffset(type) ? sixBits(block, true) : 0;
+    const least = hasOffset(type) ? <f64>offsetScale(block) : 0;
+    for (let unit = 0; unit < count; unit++) {
+      const offset = f64x2.splat(least * <f64>(<i32>(offsets >> <u64>(unit << 3)) & 63));
+      for (let part = 0; part < 2; part++) {
+        const own = f64x2.splat(isSuper(type) ? scale * <f64>unitScale(type, block, unit, part, six) : scale);
+        const q = weights(type, block, unit, part);
+        let at = x;
+        if (step != 1) {
+          at = scratch;
+          for (let i = 0; i < 16; i++) store<f32>(place(at, i), load<f32>(place(x, i * step)));
+        }
+        sum = f64x2.add(sum, dotFour(quarter(q, 0), v128.load(at), own, offset));
+        sum = f64x2.add(sum, dotFour(quarter(q, 1), v128.load(at, 16), own, offset));
+        sum = f64x2.add(sum, dotFour(quarter(q, 2), v128.load(at, 32), own, offset));
+        sum = f64x2.add(sum, dotFour(quarter(q, 3), v128.load(at, 48), own, offset));
+        x = place(x, 16 * step);
+      }
+    }
+    block += blockBytes(type);
+  }
+  return f64x2.extract_lane(sum, 0) + f64x2.extract_lane(sum, 1);
+}
+
+/**
+ * A row of blocks times one of x in f64, where no weight, product or sum of them overflows.
+ *
+ * @param x - f32, `step` elements from one to the next
+ * @param scratch - f32 `[16]`, where step is not 1
+ */
+export function dotBlocks(type: i32, block: usize, x: usize, k: i32, scratch: usize, step: i32 = 1): f64 {
+  // Rows of mxfp4 with a block of zeros, whose scale is the least, come here.
+  if (type == Type.mxfp4 && step == 1) return dotBlocksOf(Type.mxfp4, block, x, k, scratch, 1);
+  return dotBlocksOf(type, block, x, k, scratch, step);
+}
+
 /** Bytes of a row of `blocks` split blocks. */
 @inline export function splitRowBytes(blocks: i32): usize {
   return <usize>(SPLIT_HEAD + blocks * SPLIT_BLOCK);

@@ -116,7 +116,7 @@ export function packPanelOf(
 }
 
 /** Packs k rows of `count` neighbours into `[k][MR]`, zeros after them: for V, whose columns are a tile's rows. */
-export function packRows<T>(to: usize, x: usize, count: i32, k: i32, rowStride: i32, stride: i32): void {
+function packRows<T>(to: usize, x: usize, count: i32, k: i32, rowStride: i32, stride: i32): void {
   for (let i = 0; i < k; i++) {
     const from = x + <usize>(i * rowStride) * bytes<T>(), at = place(to, i * MR);
     let c = 0;

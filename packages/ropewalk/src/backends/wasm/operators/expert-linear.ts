@@ -9,7 +9,6 @@ import { type Call, typeOf } from '../call.js';
 import {
   BLOCK_ROWS,
   denseSource,
-  FEW_SCRATCH,
   fewJob,
   integerRows,
   isFew,
@@ -96,7 +95,7 @@ function runFew(all: Products, pieces: readonly Piece[]): void {
   const yRows = call.copyIn(pairs);
   let first = 0;
   const job = fewJob(weight, pairs.length / pieces.length, call.matrix(weight).rowBytes);
-  runJobs(all, pieces, job, FEW_SCRATCH, (args, piece) => {
+  runJobs(all, pieces, job, 0, (args, piece) => {
     args[Linear.x] = from;
     args[Linear.split] = split;
     args[Linear.rounded] = integers === 0 ? 0 : 1;

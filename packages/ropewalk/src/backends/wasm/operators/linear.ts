@@ -18,7 +18,6 @@ import {
   SPLIT_HEAD,
   Type,
   UNIT,
-  WIDENED,
 } from '../abi.js';
 import { writeWalk } from '../arguments.js';
 import { type Call, typeOf } from '../call.js';
@@ -29,9 +28,6 @@ export const BLOCK_ROWS = 768;
 /** Up to this many rows of x, each row of W is multiplied as it streams by; above, packing pays. */
 const FEW_ROWS = 6;
 const FEW_ROWS_OF_BLOCKS = 8;
-
-/** Scratch memory of a thread for {@link fewJob}, in bytes. */
-export const FEW_SCRATCH = WIDENED * 4;
 
 /** Where products go. */
 export interface Target {
@@ -91,7 +87,7 @@ function runFew(plan: LinearPlan, y: Target, call: Call): void {
   const rows = inPlace ? call.address(x) : widenRows(sourceOf(x, call), m, 0, call);
   const integers = rounds ? roundRows(rows, m, rounds, integerRows(rounds, m, call), call) : 0;
   const split = isBlocks(weight) && integers === 0 ? splitRows(rows, m, weight, call) : integers;
-  const args = launcher.prepare(split === 0 ? 0 : FEW_SCRATCH);
+  const args = launcher.prepare();
   const rowBytes = writeLinear(args, plan, y, call);
   args[Linear.x] = rows;
   args[Linear.split] = split;

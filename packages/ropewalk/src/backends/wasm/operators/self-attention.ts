@@ -75,11 +75,11 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
 
 /** What the kernels lay out in each thread's scratch memory: see assembly/attention.ts. */
 function scratchBytes(few: boolean, rows: number, d: number, dv: number, tileRows: number): number {
-  const values = Math.ceil(dv / tileRows) * tileRows;
   if (few) {
     const fours = Math.ceil(rows / 4);
-    return 4 * (fours * 4 * (d + dv) + KEYS * 4 + values * KEYS) + fours * 64;
+    return 4 * (fours * 4 * (d + dv) + KEYS * 4 + Math.max(d, dv) + 2 * dv) + fours * 64;
   }
+  const values = Math.ceil(dv / tileRows) * tileRows;
   const panels = Math.ceil(rows / NR);
   return 4 * (panels * d * NR + KEYS * d + values * KEYS + KEYS * NR + panels * values * NR) + panels * 128;
 }
