@@ -16,15 +16,8 @@
 import type { GgufValue } from '@ropewalk/formats';
 import { refuse, show } from 'ropewalk/backend';
 import { tokenId } from './config.js';
-import {
-  byteLevelSteps,
-  type GgufVocabulary,
-  readScores,
-  readTable,
-  readVocabulary,
-  SPACE,
-  TYPE,
-} from './gguf-vocabulary.js';
+import { byteLevelSteps, type GgufVocabulary, readScores, readTable, readVocabulary, TYPE } from './gguf-vocabulary.js';
+import { SPACE } from './sentencepiece.js';
 import { MAX_PIECE } from './unigram.js';
 
 type Json = Record<string, unknown>;

@@ -14,7 +14,7 @@ import { Fields, fail, reading, refuse, show } from 'ropewalk/backend';
 import { checkTypes } from './arguments.js';
 import { readCharsmap } from './charsmap.js';
 import { tokenId } from './config.js';
-import { segmentByScores } from './sentencepiece.js';
+import { SPACE, segmentByScores } from './sentencepiece.js';
 import {
   type AddedToken,
   byteOfToken,
@@ -69,8 +69,8 @@ const CASED =
   'a680-a69b a722-a76f a771-a787 a78b-a78e ab70-abbf fb00-fb06 fb13-fb17 ff21-ff3a ff41-ff5a 10400-1044f ' +
   '104b0-104d3 104d8-104fb 10c80-10cb2 10cc0-10cf2 118a0-118df 1e900-1e943';
 const cased = (): string => `[${CASED.replace(/[0-9a-f]+/g, '\\x{$&}').replaceAll(' ', '')}]`;
-const HAN_KANA = '[一-龥\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+';
-const HAN_HANGUL = '[一-龥ࠀ-一가-\\x{d7ff}]+';
+const HAN_KANA = '[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+';
+const HAN_HANGUL = '[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+';
 /** DeepSeek-V3's: a mark belongs to the ASCII letters after it, and combining marks to their letters. */
 const DEEPSEEK_V3 =
   '[!"#$%&\'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|' +
@@ -97,7 +97,7 @@ export const PRE_TOKENIZERS: readonly (readonly [names: string, row: PreTokenize
       patterns: [
         '[\\r\\n]',
         `\\s?${cased()}+`,
-        '\\s?[!-/:-~！-／：-～‘-‟\\x{3000}-。]+',
+        '\\s?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+',
         '\\s+$',
         HAN_HANGUL,
         '\\p{N}+',
@@ -113,11 +113,12 @@ export const PRE_TOKENIZERS: readonly (readonly [names: string, row: PreTokenize
   ['seed-coder', { patterns: [gpt4('').replace('\\p{N}]+[\\r\\n]*', '\\p{N}\\r\\n]+')] }],
 ];
 
+const BAR = /* @__PURE__ */ String.fromCodePoint(0xff5c); // full width
 /** Tokens that end a turn, by their text. Files rarely name more than one of them by id. */
 const END_TEXTS: readonly string[] = [
   ...['</s>', '<eos>', '[EOS]', '<EOT>', '_<EOT>', '[EOT]', '<|endoftext|>', '<|end_of_text|>', '<end_of_utterance>'],
   ...['<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<|end|>', '<|return|>', '<|call|>', '<end_of_turn>'],
-  ...['<｜end▁of▁sentence｜>', '<|fim_pad|>', '<|repo_name|>', '<|file_sep|>'],
+  ...[`<${BAR}end${SPACE}of${SPACE}sentence${BAR}>`, '<|fim_pad|>', '<|repo_name|>', '<|file_sep|>'],
 ];
 /** In the harmony format these divide what the model thinks from what it answers, so they are text. */
 const HARMONY: readonly string[] = ['<|channel|>', '<|message|>', '<|start|>', '<|constrain|>'];
@@ -297,7 +298,6 @@ function around(
   return { prefix: side('bos', bos, kind.addBos), suffix: side('eos', eos, kind.addEos) };
 }
 
-export const SPACE = '▁'; // U+2581
 const NOTHING = new Uint8Array(0);
 const utf8 = /* @__PURE__ */ new TextEncoder();
 

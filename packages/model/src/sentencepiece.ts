@@ -8,6 +8,12 @@
  * @see ggml-org/llama.cpp@00ad355 src/llama-vocab.cpp, llm_tokenizer_spm_session
  */
 
+/**
+ * The mark of a space, U+2581. By number, as other characters that mean something are in this package: a minifier would
+ * write the character itself, and a page without `<meta charset>` would read three others.
+ */
+export const SPACE: string = /* @__PURE__ */ String.fromCodePoint(0x2581);
+
 /** What segmentation needs to know about a vocabulary. */
 interface ScoredVocabulary {
   idOf(text: string): number | undefined;

@@ -8,6 +8,7 @@ import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { Fields, fail, readOptions, refuse } from 'ropewalk/backend';
 import { checkTypes } from './arguments.js';
 import { cutterOf } from './safe-cuts.js';
+import { SPACE } from './sentencepiece.js';
 import {
   AddedFinder,
   type AddedToken,
@@ -258,7 +259,7 @@ function readDecoder(root: Fields): TokenDecoder {
       }
       replacements.push([from, step.optionalText('content') ?? '']);
     } else if (type === 'Metaspace') {
-      replacements.push([step.optionalText('replacement') ?? '▁', ' ']);
+      replacements.push([step.optionalText('replacement') ?? SPACE, ' ']);
       // @see huggingface/tokenizers: Metaspace removes the space that it put in front, unless it never puts one.
       stripSpace = step.optionalText('prepend_scheme') !== 'never' && (step.optionalFlag('add_prefix_space') ?? true);
     } else if (type === 'Strip') {

@@ -12,6 +12,7 @@ import { RopewalkError } from 'ropewalk';
 import { type Fields, fail, show } from 'ropewalk/backend';
 import { BoundedRegExp } from './bounded-regexp.js';
 import { type Charsmap, readCharsmap } from './charsmap.js';
+import { SPACE } from './sentencepiece.js';
 
 /** How many times longer normalizers may make a text. Real ones replace a character by one to three others. */
 const MAX_GROWTH = 1024;
@@ -131,7 +132,7 @@ function readStep(step: Fields, limits: Limits): Step {
       return split({ String: step.text('delimiter') }, 'Removed');
     case 'Metaspace': {
       // Words begin with the mark of a space, unless the file says that the text is not cut.
-      const replacement = step.optionalText('replacement') ?? '▁';
+      const replacement = step.optionalText('replacement') ?? SPACE;
       if (step.optionalFlag('split') === false) return copy;
       return { type: 'Sequence', pretokenizers: [copy, split({ String: replacement }, 'MergedWithNext')] };
     }
