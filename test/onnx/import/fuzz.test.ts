@@ -5,8 +5,11 @@ import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import { writeOnnxModel } from '../../../packages/onnx/src/format/onnx.js';
 import { parseOnnxModel } from '../../../packages/onnx/src/format/onnx-model.js';
+import { Evaluation } from '../../../packages/onnx/src/import/evaluate.js';
 import { findRope } from '../../../packages/onnx/src/import/find.js';
 import { bindImported, type ImportedRope, importOnnx } from '../../../packages/onnx/src/import/index.js';
+import { Scope } from '../../../packages/onnx/src/import/scope.js';
+import { Shapes } from '../../../packages/onnx/src/import/shapes.js';
 import { SEARCHING, TooMuchWork, Work } from '../../../packages/onnx/src/import/work.js';
 import { ropeModel } from '../../../packages/onnx/src/index.js';
 import { tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';
@@ -161,6 +164,24 @@ describe('models that no exporter writes', () => {
     const [few, many] = [spent(8), spent(16)];
     assert.ok(many < 2.5 * few, `${few} steps for 8 layers, ${many} for 16`);
     assert.ok(few < 8 * 2 ** 15, `${few} steps`);
+  });
+
+  test('computing takes work for every run that an operator copies, though it is empty', () => {
+    const empty = (g: Graph, ...shape: number[]) => g.constant(tensorFrom(new Float32Array(0), { shape }));
+    for (const build of [
+      (g: Graph) => g.node('Concat', [empty(g, 2 ** 26, 0), empty(g, 2 ** 26, 0)], { axis: 1 }),
+      (g: Graph) => {
+        const rows = g.constant(tensorFrom(BigInt64Array.of(0n, 0n)));
+        return g.node('Gather', [empty(g, 2 ** 26, 1, 0), rows], { axis: 1 });
+      },
+    ]) {
+      const g = new Graph();
+      const y = g.output(build(g), 'f32');
+      const model = parseOnnxModel(g.model(), 'm');
+      const scope = new Scope(model.graph, '');
+      const given = { wholeCaches: false };
+      assert.throws(() => new Evaluation(scope, new Shapes(scope), given, new Work(model.bytes)).value(y), TooMuchWork);
+    }
   });
 
   const repro = `${FIXTURES}/repro/onnx`;

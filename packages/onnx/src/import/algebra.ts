@@ -81,7 +81,7 @@ export class Algebra {
     if (this.#memo.has(key) || countElements(trail) > MAX_CHANNELS || this.#depth >= MAX_DEPTH) throw new NoForm();
     this.#memo.set(key, undefined);
     this.#depth++;
-    this.work.spend(countElements(trail));
+    this.work.spend(countElements(trail) * Math.max(1, trail.length / 4)); // one index for each dimension
     const forms = this.#trace(value, trail);
     this.#depth--;
     // A file may declare other shapes than its constants have: then a channel is missing.

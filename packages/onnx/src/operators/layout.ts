@@ -269,11 +269,12 @@ export const LAYOUT: Operators = {
 };
 
 function tiled(x: Value, shape: readonly number[]): Value {
-  const [from, to] = [rowMajorStrides(x.shape), rowMajorStrides(shape)];
-  const data = Float64Array.from({ length: countElements(shape) }, (_, n) => {
-    let at = 0;
-    for (const [axis, dim] of x.shape.entries()) at += ((Math.floor(n / to[axis]!) % shape[axis]!) % dim) * from[axis]!;
-    return x.data[at]!;
-  });
+  const strides = rowMajorStrides(x.shape);
+  const repeated = x.shape.flatMap((dim, axis) => [dim === 0 ? 0 : shape[axis]! / dim, dim]);
+  const { data } = gather(
+    x,
+    repeated,
+    strides.flatMap((stride) => [0, stride]),
+  );
   return { dtype: x.dtype, shape, data };
 }

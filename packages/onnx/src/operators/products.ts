@@ -52,14 +52,17 @@ function reduction(start?: number, f?: Step): Operator {
 function reduce(n: ValueReader, x: Value, over: ReadonlySet<number>, start: number, f: Step): Value {
   const kept = x.shape.map((dim, axis) => (over.has(axis) ? 1 : dim));
   n.fits(kept);
-  const strides = rowMajorStrides(kept).map((stride, axis) => (over.has(axis) ? 0 : stride));
   const data = new Float64Array(countElements(kept)).fill(start);
-  const from = rowMajorStrides(x.shape);
-  for (const [at, value] of x.data.entries()) {
-    let to = 0;
-    for (const [axis, dim] of x.shape.entries()) to += (Math.floor(at / from[axis]!) % dim) * strides[axis]!;
-    data[to] = f(data[to]!, value);
-  }
+  const strides = rowMajorStrides(x.shape);
+  const order = [...x.shape.keys()].sort((a, b) => Number(over.has(a)) - Number(over.has(b)));
+  const sorted = gather(
+    x,
+    order.map((axis) => x.shape[axis]!),
+    order.map((axis) => strides[axis]!),
+  ).data;
+  const each = sorted.length / data.length;
+  for (let to = 0, at = 0; to < data.length; to++)
+    for (const end = at + each; at < end; at++) data[to] = f(data[to]!, sorted[at]!);
   return rounded(x.dtype, reduced(n.node, x.shape, over), data);
 }
 

@@ -288,6 +288,7 @@ export const SELECTION: Operators = {
       n.fits(shape);
       const inner = countElements(x.shape.slice(axis + 1));
       const outer = countElements(x.shape.slice(0, axis));
+      n.spend(outer * indices.data.length); // runs, which may be empty
       const data = new Float64Array(countElements(shape));
       for (let o = 0; o < outer; o++) {
         for (const [at, given] of indices.data.entries()) {
@@ -370,6 +371,7 @@ function concatenated(n: ValueReader, parts: readonly Value[], axis: number): Va
   const shape = first.with(axis, sum);
   const data = new Float64Array(countElements(shape));
   const outer = countElements(shape.slice(0, axis));
+  n.spend(outer * parts.length); // runs, which may be empty
   let at = 0;
   for (let o = 0; o < outer; o++) {
     for (const part of parts) {

@@ -107,14 +107,17 @@ export function broadcastStrides(shape: readonly number[], to: readonly number[]
 /** Reads elements by strides into a dense value. */
 export function gather(x: Value, shape: readonly number[], strides: readonly number[], offset = 0): Value {
   const data = new Float64Array(countElements(shape));
-  const index = new Array<number>(shape.length).fill(0);
+  // Without dimensions of 1 an element takes two steps at most on average, whatever the rank.
+  const axes = shape.flatMap((dim, axis) => (dim === 1 ? [] : [axis]));
+  const [sizes, steps] = [axes.map((axis) => shape[axis]!), axes.map((axis) => strides[axis]!)];
+  const index = new Array<number>(axes.length).fill(0);
   let at = offset;
   for (let n = 0; n < data.length; n++) {
     data[n] = x.data[at]!;
-    for (let d = shape.length - 1; d >= 0; d--) {
-      at += strides[d]!;
-      if (++index[d]! < shape[d]!) break;
-      at -= strides[d]! * shape[d]!;
+    for (let d = axes.length - 1; d >= 0; d--) {
+      at += steps[d]!;
+      if (++index[d]! < sizes[d]!) break;
+      at -= steps[d]! * sizes[d]!;
       index[d] = 0;
     }
   }
