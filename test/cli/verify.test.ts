@@ -473,6 +473,18 @@ describe('a program over its standard input and output', () => {
     }
   });
 
+  test('after five cases that used up their time the others are not run', async () => {
+    const words = [process.execPath, '-e', 'setInterval(() => {}, 1000)'];
+    for (const protocol of ['stdio', 'files'] as const) {
+      const program = openProgram({ words, protocol, timeoutMs: 100 });
+      for (let n = 0; n < 5; n++)
+        assert.match(JSON.stringify(await program.run(cases[0]!)), /within 0\.1 s \(--timeout\)/);
+      const problem = 'not run: the program was late (--timeout) in 5 cases before';
+      assert.deepEqual(await program.run(cases[0]!), { kind: 'problem', problem });
+      await program.close();
+    }
+  });
+
   test('no elements at all', async () => {
     const none = adding('none', 0);
     const program = open('right');

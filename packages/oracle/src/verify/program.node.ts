@@ -78,9 +78,13 @@ const GRACE_MS = 3000;
 const UNREAD_MS = 1000;
 /** How long the output of a process that has exited may stay open: a process that it started may hold it forever. */
 const HELD_MS = 500;
+/** After so many cases that used up their time, the others are not run: each would use it up too. */
+const MAX_LATE = 5;
 
 /**
  * Prepares a program; it starts with the first case.
+ *
+ * After five cases that used up their time the others are problems that say so, without a run.
  *
  * @param options - words, protocol, time limit
  * @example
@@ -95,7 +99,15 @@ export function openProgram(given: ProgramOptions): ProgramUnderTest {
     refuse('RANGE', 'verify: program: words', 'the words of a command, at least one', options.words);
   readName(options.protocol, ['stdio', 'files'], 'verify: program: protocol');
   checkInteger(options.timeoutMs, 'verify: program: timeoutMs', 1, MAX_TIMEOUT_MS);
-  return options.protocol === 'files' ? new FilesProgram(options) : new StdioProgram(options);
+  const program = options.protocol === 'files' ? new FilesProgram(options) : new StdioProgram(options);
+  return {
+    async run(golden) {
+      if (program.late < MAX_LATE) return program.run(golden);
+      return { kind: 'problem', problem: `not run: the program was late (--timeout) in ${MAX_LATE} cases before` };
+    },
+    close: () => program.close(),
+    kill: () => program.kill(),
+  };
 }
 
 /** The header of a case, the same in both protocols. */
@@ -130,10 +142,9 @@ const OWN_GROUP = process.platform !== 'win32';
  * orphans.
  */
 const MARK = 'ROPEWALK_VERIFY_RUN';
-const marks = new WeakMap<ChildProcess, string>();
 
-/** Kills a program and everything that it started. What it wrote to its pipes can still be read. */
-function killTree(child: ChildProcess): void {
+/** Kills a program and what it started in its process group. What it wrote to its pipes can still be read. */
+function killGroup(child: ChildProcess): void {
   if (child.pid === undefined) return;
   try {
     if (OWN_GROUP) process.kill(-child.pid, 'SIGKILL');
@@ -141,26 +152,30 @@ function killTree(child: ChildProcess): void {
   } catch {
     // It has ended already.
   }
-  // Twice: a process may start another while the list is read.
-  if (process.platform === 'linux') for (let round = 0; round < 2; round++) killMarked(`${MARK}=${marks.get(child)}`);
 }
 
-/** Kills the processes whose environment has this line. Other users' environments cannot be read. */
-function killMarked(line: string): void {
-  for (const pid of readdirSync('/proc')) {
-    if (!/^\d+$/.test(pid) || Number(pid) === process.pid) continue;
-    try {
-      if (readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0').includes(line))
-        process.kill(Number(pid), 'SIGKILL');
-    } catch {
-      // It is another user's, or has ended.
+/**
+ * Kills the processes of a run that left the group. Other users' environments cannot be read. Once, at the end: this
+ * reads all processes of the machine.
+ */
+function killMarked(mark: string): void {
+  if (process.platform !== 'linux') return;
+  // Twice: a process may start another while the list is read.
+  for (let round = 0; round < 2; round++)
+    for (const pid of readdirSync('/proc')) {
+      if (!/^\d+$/.test(pid) || Number(pid) === process.pid) continue;
+      try {
+        if (readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0').includes(`${MARK}=${mark}`))
+          process.kill(Number(pid), 'SIGKILL');
+      } catch {
+        // It is another user's, or has ended.
+      }
     }
-  }
 }
 
 /** Kills a program, waits until it has exited, and closes its pipes, so that nothing waits for them. */
 async function endProgram(child: ChildProcess): Promise<void> {
-  killTree(child);
+  killGroup(child);
   await gone(child, GRACE_MS);
   letGo(child);
 }
@@ -219,16 +234,14 @@ function gone(child: ChildProcess, ms: number): Promise<void> {
 }
 
 /** Starts the program. @throws {RopewalkError} DEVICE when the system cannot */
-async function start(words: readonly string[], stdin: 'pipe' | 'ignore'): Promise<ChildProcess> {
+async function start(words: readonly string[], stdin: 'pipe' | 'ignore', mark: string): Promise<ChildProcess> {
   const [command, ...rest] = words as [string, ...string[]];
-  const mark = randomUUID();
   const child = spawn(command, rest, {
     stdio: [stdin, 'pipe', 'pipe'],
     detached: OWN_GROUP,
     windowsHide: true,
     env: { ...process.env, [MARK]: mark },
   });
-  marks.set(child, mark);
   await new Promise<void>((resolve, reject) => {
     child.once('spawn', resolve);
     child.once('error', (error: NodeJS.ErrnoException) => {
@@ -253,6 +266,8 @@ class AnswerReader {
   #ended = false;
   #wake: (() => void) | undefined;
   #orphaned = false;
+  /** Whether another process held the output open until the wait for it was over. */
+  held = false;
   /** Why waiting was stopped, if it was. */
   #stopped: BadAnswer | undefined;
 
@@ -281,6 +296,7 @@ class AnswerReader {
       setImmediate(() => {
         if (this.#wake !== wake) return;
         this.#ended = true;
+        this.held = true;
         wake();
       });
     }, HELD_MS);
@@ -364,6 +380,9 @@ function describeBytes(bytes: Uint8Array): string {
 
 /** One process for all cases. */
 class StdioProgram implements ProgramUnderTest {
+  /** Cases that used up their time. */
+  late = 0;
+  readonly #mark = randomUUID();
   readonly #options: ProgramOptions;
   #child: ChildProcessByStdio<Writable, Readable, Readable> | undefined;
   #reader!: AnswerReader;
@@ -391,7 +410,11 @@ class StdioProgram implements ProgramUnderTest {
   /** @returns undefined when the program had exited with 0 before it read this case: it must be started again */
   async #ask(golden: GoldenCase): Promise<Answer | undefined> {
     if (!this.#child) {
-      this.#child = (await start(this.#options.words, 'pipe')) as ChildProcessByStdio<Writable, Readable, Readable>;
+      this.#child = (await start(this.#options.words, 'pipe', this.#mark)) as ChildProcessByStdio<
+        Writable,
+        Readable,
+        Readable
+      >;
       this.#reader = new AnswerReader(this.#child.stdout);
       this.#stderr = new Tail(this.#child.stderr);
       this.#child.stdin.on('error', () => {}); // EPIPE: it has exited, which the reader reports
@@ -401,6 +424,7 @@ class StdioProgram implements ProgramUnderTest {
     const [child, reader, stderr] = [this.#child, this.#reader, this.#stderr];
     const seconds = this.#options.timeoutMs / 1000;
     const timer = setTimeout(() => {
+      this.late++;
       reader.stop(new BadAnswer(`gave no answer within ${seconds} s (--timeout)`));
     }, this.#options.timeoutMs);
     try {
@@ -423,6 +447,7 @@ class StdioProgram implements ProgramUnderTest {
     } catch (error) {
       if (error instanceof Ended) {
         await gone(child, GRACE_MS);
+        if (reader.held) this.late++;
         const what = hasEnded(child) ? `ended (${endOf(child)})` : 'closed its output';
         await this.#drop();
         if (this.#answered > 0 && error.message === 'nothing' && child.exitCode === 0) return undefined;
@@ -463,21 +488,24 @@ class StdioProgram implements ProgramUnderTest {
 
   async close(): Promise<string | undefined> {
     const child = this.#child;
-    if (!child) return undefined;
-    child.stdin.end();
-    child.stdout.resume();
-    await gone(child, GRACE_MS);
-    const running = !hasEnded(child);
+    child?.stdin.end();
+    child?.stdout.resume();
+    if (child) await gone(child, GRACE_MS);
+    const running = child && !hasEnded(child);
     await this.#drop();
+    killMarked(this.#mark);
+    if (!child) return undefined;
     if (running) return `the program did not end within ${GRACE_MS / 1000} s of the end of its input`;
     if (child.exitCode === 0) return undefined;
     return this.#stderr.below(`the program ended with ${endOf(child)} after its last answer`);
   }
 
   kill(): void {
-    if (!this.#child) return;
-    killTree(this.#child);
-    letGo(this.#child);
+    if (this.#child) {
+      killGroup(this.#child);
+      letGo(this.#child);
+    }
+    killMarked(this.#mark);
   }
 }
 
@@ -548,6 +576,8 @@ function saidInstead(record: AnswerLine): Answer | undefined {
 
 /** A process for each case, which reads and writes folders. */
 class FilesProgram implements ProgramUnderTest {
+  late = 0;
+  readonly #mark = randomUUID();
   readonly #options: ProgramOptions;
   #child: ChildProcess | undefined;
   #folder: string | undefined;
@@ -578,7 +608,7 @@ class FilesProgram implements ProgramUnderTest {
 
   /** @returns what went wrong */
   async #call(inside: string, outside: string): Promise<string | undefined> {
-    const child = await start([...this.#options.words, inside, outside], 'ignore');
+    const child = await start([...this.#options.words, inside, outside], 'ignore', this.#mark);
     this.#child = child;
     const said = new Tail(child.stderr!);
     child.stdout!.resume(); // it may print anything
@@ -586,17 +616,23 @@ class FilesProgram implements ProgramUnderTest {
     const running = !hasEnded(child);
     await endProgram(child);
     this.#child = undefined;
-    if (running) return said.below(`the program was not done within ${this.#options.timeoutMs / 1000} s (--timeout)`);
+    if (running) {
+      this.late++;
+      return said.below(`the program was not done within ${this.#options.timeoutMs / 1000} s (--timeout)`);
+    }
     return child.exitCode === 0 ? undefined : said.below(`the program ended with ${endOf(child)}`);
   }
 
-  async close(): Promise<undefined> {}
+  async close(): Promise<undefined> {
+    killMarked(this.#mark);
+  }
 
   kill(): void {
     if (this.#child) {
-      killTree(this.#child);
+      killGroup(this.#child);
       letGo(this.#child);
     }
+    killMarked(this.#mark);
     if (this.#folder !== undefined) rmSync(this.#folder, { recursive: true, force: true });
   }
 }
