@@ -11,7 +11,9 @@ import { verify } from '../../packages/cli/src/verify.js';
 import { writeNpy } from '../../packages/formats/src/npy.js';
 import { writeNpz } from '../../packages/formats/src/npz.js';
 import { writeSafetensors } from '../../packages/formats/src/safetensors.js';
-import type { GoldenCase } from '../../packages/oracle/src/golden/case.js';
+import { MUTANTS } from '../../packages/oracle/src/diagnose/catalogue.js';
+import { runMutant } from '../../packages/oracle/src/diagnose/mutant.js';
+import { bindGolden, type GoldenCase } from '../../packages/oracle/src/golden/case.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from '../../packages/oracle/src/golden/operators.js';
 import { elementBytes } from '../../packages/oracle/src/golden/read.js';
 import { GOLDEN_ROPE, goldenRopeQuestion } from '../../packages/oracle/src/golden/rope.js';
@@ -20,6 +22,8 @@ import { judgeCase } from '../../packages/oracle/src/verify/judge.js';
 import { readCaseOutputs } from '../../packages/oracle/src/verify/outputs.node.js';
 import { type Answer, openProgram } from '../../packages/oracle/src/verify/program.node.js';
 import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
+import type { RopeCall } from '../../packages/ropewalk/src/ops/rope/call.js';
+import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
 import { noBrowser, openChromium } from '../support/browser.js';
 import { commandPath, ropewalkIn } from '../support/command.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
@@ -710,12 +714,17 @@ describe('the command', () => {
     );
     assert.equal(status, 1);
     assert.match(stdout, /^ {2}phi-2: +FAIL {2}y: 1 of 1920 wrong$/m);
-    assert.match(stdout, /\[0,2,0,3\] +0 +40 +0 +3 +3 +first /);
+    assert.match(
+      stdout,
+      /^ {6}y: worst: \[0,2,0,3\], pair 3 \(first\), position 40, head 0, batch 0, \S+ × its bound$/m,
+    );
+    const alone = await ropewalk('verify', vectors, '--outputs', wrongOutputs(), '--case', 'phi-2');
+    assert.match(alone.stdout, /\[0,2,0,3\] +0 +40 +0 +3 +3 +first /);
     assert.match(stdout, /^ {2}add-f16: +FAIL {2}expected the folder .*wrong\/add-f16, or add-f16\.npz/m);
     assert.match(stdout, /note: .*phi2 belongs to no case$/m);
     assert.match(stdout, /\n {2}3\/5 cases passed, 2 failed \(1 with nothing to compare\)\n/);
     // The command that it prints runs unchanged, with the nearest id and with quoted blanks.
-    const next = /next: ropewalk (diagnose .*)/.exec(stdout)![1]!;
+    const next = /to see what phi-2 does instead: ropewalk (diagnose .*)/.exec(stdout)![1]!;
     assert.match(
       next,
       /--x \S*phi-2\/x\.npy --y '.*kept for diagnose\/phi-2\/y\.npy' --positions \S*positions\.npy --expect '.*expect\.json'$/,
@@ -723,6 +732,33 @@ describe('the command', () => {
     const diagnosed = await ropewalk(...splitWords(next, 'next'));
     assert.equal(diagnosed.status, 1, diagnosed.stderr);
     assert.match(diagnosed.stdout, /Head 0 of token 2 of batch 0, dimension 3: /);
+  });
+
+  test('a known bug is named, case by case and in the summary; --max-failures; annotations of GitHub', async () => {
+    const [dir, bug] = [join(folder, 'bug'), 'second-member-from-first'];
+    for (const id of ids.slice(0, 3)) {
+      const c = rope(id);
+      const { plan, outputs } = bindGolden(c, referenceRunner());
+      runMutant(MUTANTS.find((mutant) => mutant.id === bug)!, plan as RopeCall);
+      writeOutputs(dir, id, outputs);
+    }
+    const same = ['verify', vectors, '--outputs', dir, '--op', 'rope'];
+    const { status, stdout } = await ropewalk(...same);
+    assert.equal(status, 1);
+    const named = stdout.split('\n').filter((line) => line.includes(`FAIL  known bug ${bug}; y: `));
+    assert.equal(named.length, 3, stdout);
+    assert.match(stdout, new RegExp(`^ {2}known bug in 3 of 3 failures: ${bug}\\. Writes the first member .*$`, 'm'));
+    assert.doesNotMatch(stdout, /ropewalk diagnose/);
+    const one = await ropewalk(...same, '--max-failures', '1');
+    assert.match(one.stdout, /note: 2 cases were not run, after 1 failures \(--max-failures\)\n/);
+    assert.match(one.stdout, /0\/1 cases passed, 1 failed\n$/);
+    const { GITHUB_ACTIONS } = process.env;
+    process.env.GITHUB_ACTIONS = 'true';
+    const { stderr } = await ropewalk(...same).finally(() => {
+      if (GITHUB_ACTIONS === undefined) delete process.env.GITHUB_ACTIONS;
+      else process.env.GITHUB_ACTIONS = GITHUB_ACTIONS;
+    });
+    assert.match(stderr, new RegExp(`^::error title=known bug ${bug}::3 cases: ${ids.slice(0, 3).join(', ')}$`, 'm'));
   });
 
   test('JSON lines and JUnit on stdout hold nothing else', async () => {

@@ -7,11 +7,15 @@ import {
   type GoldenCase,
   type GoldenEntry,
   type GoldenFolder,
+  type JudgeOptions,
   judgeCase,
   type ModelOptions,
+  MUTANTS,
   type ReportTitle,
   TABLE_PRECISIONS,
   type VerifyResult,
+  verifiedCauses,
+  verifyAnnotations,
   verifyLines,
   verifySummary,
   verifyToCsv,
@@ -34,7 +38,7 @@ import { keepCase, nextStep } from './verify-next.js';
 import { VERSION } from './version.js';
 
 export type VerifyOptions = Texts<'outputs' | 'program' | 'protocol' | 'timeout' | 'keep' | 'table' | 'arithmetic'> &
-  Texts<'toleranceScale' | 'report' | 'out'> &
+  Texts<'toleranceScale' | 'report' | 'out' | 'maxFailures'> &
   Switches<'json'> & { readonly case?: readonly string[]; readonly op?: readonly string[] };
 
 const REPORTS = ['console', 'jsonl', 'csv', 'junit', 'html'] as const;
@@ -42,6 +46,8 @@ const REPORTS = ['console', 'jsonl', 'csv', 'junit', 'html'] as const;
 /** Seconds for a case, unless given: a slow simulator's minute. */
 const DEFAULT_TIMEOUT_S = 60;
 const MAX_TIMEOUT_S = 86400;
+/** After so many wrong rotations that are no known bug, none is looked for: each takes up to a second. */
+const MAX_UNNAMED = 5;
 
 /** @returns ok when every case passed, failed when one did not or none was compared */
 export async function verify(vectors: string, options: VerifyOptions): Promise<number> {
@@ -54,6 +60,7 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
     table: flags.word('table', TABLE_PRECISIONS),
     toleranceScale: flags.positive('toleranceScale', 1e6),
   };
+  const maxFailures = flags.integer('maxFailures', 1);
   const source = openSource(flags, options);
   const folder = openGoldenFolder(vectors);
   const entries = chooseCases(folder, options.case, flags);
@@ -70,6 +77,8 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
   const width = Math.min(60, Math.max(0, ...entries.map(({ id }) => id.length)) + 1);
   const results: VerifyResult[] = [];
   const text: string[] = [];
+  let failures = 0;
+  let unnamed = 0;
   const say = (line: string): void => {
     text.push(line);
     if (lines) printer.line(line);
@@ -79,11 +88,18 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
       `${title.vectors}: ${entries.length} of ${folder.cases.length} cases, outputs of ${title.from}${title.allowed.map((item) => `, ${item}`).join('')}`,
     );
     for (const entry of entries) {
-      const result = await verifyCase(await folder.load(entry), entry, { vectors, options, model, source });
+      const result = await verifyCase(await folder.load(entry), entry, {
+        vectors,
+        options,
+        model: { ...model, bugs: unnamed < MAX_UNNAMED },
+        source,
+      });
       results.push(result);
-      for (const line of verifyLines(result, width)) say(line);
+      if (result.next !== undefined && !result.bugs) unnamed++;
+      for (const line of verifyLines(result, width, options.case ? 'full' : 'brief')) say(line);
       if (report === 'jsonl' && !lines) process.stdout.write(`${verifyToJson(result)}\n`);
       printer.step();
+      if (isFailure(result) && ++failures === maxFailures) break;
     }
     const odd = await source.close();
     if (odd !== undefined) say(`  note: ${odd}`);
@@ -96,11 +112,29 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
   const strangers = options.outputs === undefined ? [] : strangersIn(options.outputs, ids);
   for (const name of strangers.slice(0, 5)) say(`  note: ${join(options.outputs!, name)} belongs to no case`);
   if (strangers.length > 5) say(`  note: and ${strangers.length - 5} more`);
+  const notRun = entries.length - results.length;
+  if (notRun > 0) say(`  note: ${notRun} cases were not run, after ${failures} failures (--max-failures)`);
+  for (const { bug, cases } of verifiedCauses(results))
+    say(`  known bug in ${cases.length} of ${failures} failures: ${bug}. ${does(bug)}`);
+  // The case's own lines have it otherwise.
+  const next = options.case ? undefined : results.find(({ next, bugs }) => next !== undefined && !bugs);
+  if (next) say(`  to see what ${next.id} does instead: ${next.next!.replaceAll('\n', '\n    ')}`);
+  if (process.env.GITHUB_ACTIONS === 'true') for (const line of verifyAnnotations(results)) console.error(line);
   const counts = countVerified(results);
   const compared = counts.ok + counts.fail + counts.error > 0;
   say(`  ${compared ? verifySummary(counts) : `nothing was compared: ${counts.skipped} skipped`}`);
   writeReport(report, options.out, title, results, text);
   return compared && counts.fail + counts.error === 0 ? EXIT.ok : EXIT.failed;
+}
+
+function isFailure({ status }: VerifyResult): boolean {
+  return status === 'fail' || status === 'error';
+}
+
+/** What known bugs do: `a and b`. */
+function does(bug: string): string {
+  const ids = bug.split(' and ');
+  return ids.flatMap((id) => MUTANTS.find((mutant) => mutant.id === id)?.does ?? []).join(' ');
 }
 
 /** Where outputs come from. */
@@ -140,7 +174,7 @@ function openSource(flags: Flags<VerifyOptions>, options: VerifyOptions): Source
 async function verifyCase(
   golden: GoldenCase,
   entry: GoldenEntry,
-  { vectors, options, model, source }: { vectors: string; options: VerifyOptions; model: ModelOptions; source: Source },
+  { vectors, options, model, source }: { vectors: string; options: VerifyOptions; model: JudgeOptions; source: Source },
 ): Promise<VerifyResult> {
   const { id, op, about } = golden;
   const started = performance.now();

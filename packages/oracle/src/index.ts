@@ -71,12 +71,22 @@ export {
 } from './tolerance.js';
 export { vectorCases } from './vectors.js';
 export { verifyToHtml } from './verify/html.js';
-export { type ErrorMap, judgeCase, type TensorReport, type VerifyResult, type WrongElement } from './verify/judge.js';
+export {
+  type ErrorMap,
+  type JudgeOptions,
+  judgeCase,
+  type TensorReport,
+  type VerifyResult,
+  type WrongElement,
+} from './verify/judge.js';
 export type { ModelOptions } from './verify/model.js';
 export {
   countVerified,
   type ReportTitle,
+  type VerifiedCause,
   type VerifyCounts,
+  verifiedCauses,
+  verifyAnnotations,
   verifyLines,
   verifySummary,
   verifyToCsv,

@@ -69,6 +69,8 @@ export interface TensorReport extends Omit<Comparison, 'got' | 'want' | 'worst' 
   readonly dtype: Dtype;
   readonly shape: readonly number[];
   readonly elements: number;
+  /** The value of all elements where they are one number, or all NaN, and several are wrong: a kernel that did not run. */
+  readonly all?: number;
   /**
    * The largest distance in units of the last place: how many numbers of the dtype are between the output and the
    * rounded exact value.
@@ -96,6 +98,8 @@ export interface VerifyResult {
   readonly status: 'ok' | 'fail' | 'error' | 'skipped';
   /** Why, for error and skipped; what is wrong, for fail. */
   readonly detail?: string;
+  /** For a wrong rotation: the known bugs that give it; several where the case cannot tell them apart. */
+  readonly bugs?: readonly string[];
   /** Notes that do not fail the case, such as files that belong to no output. */
   readonly notes: readonly string[];
   readonly tensors: readonly TensorReport[];
@@ -107,6 +111,12 @@ export interface VerifyResult {
   readonly next?: string;
   /** How long the user's program took, if there is one. */
   readonly seconds?: number;
+}
+
+/** What {@link judgeCase} allows and looks for. */
+export interface JudgeOptions extends ModelOptions {
+  /** Looks for the known bugs of a wrong rotation, which takes up to a second; true unless given. */
+  readonly bugs?: boolean;
 }
 
 /**
@@ -121,7 +131,7 @@ export interface VerifyResult {
 export function judgeCase(
   golden: GoldenCase,
   got: ReadonlyMap<string, Tensor>,
-  options: ModelOptions = {},
+  options: JudgeOptions = {},
 ): VerifyResult {
   const read = readGoldenCase(golden, 'verify: case');
   readTensors(got, 'verify: outputs');
@@ -132,7 +142,7 @@ export function judgeCase(
   return reading('verify: case', () => judge(read, got, { ...options }));
 }
 
-function judge(golden: GoldenCase, got: ReadonlyMap<string, Tensor>, options: ModelOptions): VerifyResult {
+function judge(golden: GoldenCase, got: ReadonlyMap<string, Tensor>, options: JudgeOptions): VerifyResult {
   const { id, op, about } = golden;
   const table = options.table ?? defaultTable(golden);
   const expectations = expectationsOf(golden, options);
@@ -159,18 +169,24 @@ function judge(golden: GoldenCase, got: ReadonlyMap<string, Tensor>, options: Mo
   const failed = tensors.filter(({ wrong }) => wrong > 0);
   const tables = { allowed: table, met: TABLE_PRECISIONS.find((precision) => met.has(precision)) };
   const common = { id, op, about, tensors, table: op === 'rope' ? tables : undefined };
-  const told = failed.map((t) => `${t.name}: ${t.wrong} of ${t.elements} wrong`);
+  const told = failed.map(
+    (t) =>
+      `${t.name}: ${t.all === undefined ? `${t.wrong} of ${t.elements} wrong` : `all ${t.elements} elements are ${t.all}`}`,
+  );
   const { arithmetic, toleranceScale } = options;
   // So does a folder of another program, with a formula of its own.
   const own = golden.tolerance.formula !== 'rotation';
   const asked = own || [options.table, arithmetic, toleranceScale].some((one) => one !== undefined);
   // Bounds that were asked for decide alone.
-  const rotations = asked && failed.length === 0 ? [] : rotationsOf(golden, got);
+  const rotations = asked && failed.length === 0 ? [] : rotationsOf(golden, got, options.bugs ?? true);
   const different = rotations.filter(({ verdict }) => verdict === 'different');
+  const bugs = commonBugs(different);
+  if (bugs) told.unshift(`${bugs.length > 1 ? 'one of the known bugs' : 'known bug'} ${bugs.join(' | ')}`);
   if (failed.length === 0 && different.length === 0) return { ...common, status: 'ok', notes: [] };
   if (failed.length === 0) {
-    const names = different.map(({ name }) => `${name}: every element is within its bound, but all together are not`);
-    return { ...common, status: 'fail', detail: `${names.join('; ')} the rotation of the case`, notes: [] };
+    const names = different.map(({ name }) => name).join(', ');
+    told.push(`${names}: every element is within its bound, but all together are not the rotation of the case`);
+    return { ...common, status: 'fail', detail: told.join('; '), bugs, notes: [] };
   }
   const right = failed.every(({ name }) => rotations.some((r) => r.name === name && r.verdict !== 'different'));
   const how = rotations.flatMap(({ name, words }) =>
@@ -187,13 +203,24 @@ function judge(golden: GoldenCase, got: ReadonlyMap<string, Tensor>, options: Mo
     const less = narrower.map(({ name, narrower: to }) => `${name}: its values are those of ${to}`);
     told.push(`the rotation is right, but less precise than is allowed (${[...how, ...less].join('; ')})`);
   }
-  return { ...common, status: 'fail', detail: told.join('; ') || undefined, notes: [] };
+  return { ...common, status: 'fail', detail: told.join('; ') || undefined, bugs, notes: [] };
+}
+
+/** The bugs that every wrong output of a case may come of; undefined when there is none. */
+function commonBugs(different: readonly RotationJudgement[]): readonly string[] | undefined {
+  const [first, ...rest] = different;
+  const bugs = first?.bugs.filter((bug) => rest.every((other) => other.bugs.includes(bug)));
+  return bugs?.length ? bugs : undefined;
 }
 
 /** What diagnose says of each rotated output that it reads. */
-function rotationsOf(golden: GoldenCase, got: ReadonlyMap<string, Tensor>): (RotationJudgement & { name: string })[] {
+function rotationsOf(
+  golden: GoldenCase,
+  got: ReadonlyMap<string, Tensor>,
+  named: boolean,
+): (RotationJudgement & { name: string })[] {
   return (golden.rope?.parts ?? []).flatMap((part) => {
-    const judged = part.cache === undefined ? judgeRotation(golden, part, got.get(part.out)!) : undefined;
+    const judged = part.cache === undefined ? judgeRotation(golden, part, got.get(part.out)!, named) : undefined;
     return judged ? [{ ...judged, name: part.out }] : [];
   });
 }
@@ -252,11 +279,14 @@ function reportOf(
     };
   };
   const worst = compared.worst < 0 ? undefined : told(compared.worst);
+  const all =
+    wrong > 1 && Array.prototype.every.call(got, (value) => Object.is(value + 0, got[0]! + 0)) ? got[0] : undefined;
   return {
     name,
     dtype,
     shape,
     elements: got.length,
+    all,
     wrong,
     nonFinite,
     maxAbs,

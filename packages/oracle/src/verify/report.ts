@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { checkInteger, escapeMarkup, reading, readList, readOptions } from 'ropewalk/backend';
+import { checkInteger, escapeMarkup, reading, readList, readName, readOptions } from 'ropewalk/backend';
 import type { TensorReport, VerifyResult, WrongElement } from './judge.js';
 
 /** What a report says above its cases. */
@@ -92,21 +92,77 @@ function measures(result: VerifyResult): string {
   return `max error ${shortNumber(max('maxAbs'))}, ${shortNumber(max('maxUlp'))} ulp, ${ratioText(max('maxRatio'))} of the bound, NMSE ${shortNumber(max('nmse'))}${angles}`;
 }
 
+/** A known bug, and the failed cases that come of it. */
+export interface VerifiedCause {
+  /** The id of a mutant, or two: `a and b`. */
+  readonly bug: string;
+  /** Ids of cases. */
+  readonly cases: readonly string[];
+}
+
+/**
+ * The known bugs that explain most failed cases, the one with most cases first; each case counts once.
+ *
+ * @param results - any number
+ */
+export function verifiedCauses(results: readonly VerifyResult[]): VerifiedCause[] {
+  const all = Array.from(readList(results, 'results'));
+  return reading('results', () => {
+    const causes: VerifiedCause[] = [];
+    for (let left = all.filter(({ bugs }) => bugs?.length); left.length > 0; ) {
+      const counts = new Map<string, string[]>();
+      for (const { id, bugs } of left) for (const bug of bugs!) counts.set(bug, [...(counts.get(bug) ?? []), id]);
+      const [bug, cases] = [...counts].reduce((most, one) => (one[1].length > most[1].length ? one : most));
+      causes.push({ bug, cases });
+      left = left.filter(({ bugs }) => !bugs!.includes(bug));
+    }
+    return causes;
+  });
+}
+
+/** GitHub shows so many annotations of a step. */
+const MAX_ANNOTATIONS = 10;
+
+/**
+ * What failed as annotations of GitHub Actions, a line each: one for each known bug, then one for each other case, ten at
+ * most.
+ *
+ * @param results - in order
+ * @see https://docs.github.com/actions/reference/workflow-commands-for-github-actions
+ */
+export function verifyAnnotations(results: readonly VerifyResult[]): string[] {
+  const all = Array.from(readList(results, 'results'));
+  const escaped = (text: string): string =>
+    text.replace(/[%\r\n]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase().padStart(2, '0')}`);
+  const line = (title: string, message: string): string =>
+    `::error title=${escaped(title).replaceAll(':', '%3A').replaceAll(',', '%2C')}::${escaped(message)}`;
+  return reading('results', () => {
+    const causes = verifiedCauses(all);
+    const others = all.filter(({ status, bugs }) => (status === 'fail' || status === 'error') && !bugs?.length);
+    return [
+      ...causes.map(({ bug, cases }) => line(`known bug ${bug}`, `${cases.length} cases: ${cases.join(', ')}`)),
+      ...others.map(({ id, detail }) => line(id, detail ?? 'wrong')),
+    ].slice(0, MAX_ANNOTATIONS);
+  });
+}
+
 /**
  * One case as text: a line, and below it what a failure needs.
  *
  * @param result - of one case
  * @param width - pads the name, so that the verdicts are aligned
+ * @param form - brief: without the wrong elements, and of a known bug only the line
  * @returns lines
  */
-export function verifyLines(result: VerifyResult, width = 0): string[] {
-  return reading('result', () => linesOf(result, checkInteger(width, 'width', 0, MAX_WIDTH)));
+export function verifyLines(result: VerifyResult, width = 0, form: 'full' | 'brief' = 'full'): string[] {
+  readName(form, ['full', 'brief'], 'form');
+  return reading('result', () => linesOf(result, checkInteger(width, 'width', 0, MAX_WIDTH), form === 'brief'));
 }
 
 /** Names of cases are shorter. */
 const MAX_WIDTH = 1000;
 
-function linesOf(result: VerifyResult, width: number): string[] {
+function linesOf(result: VerifyResult, width: number, brief: boolean): string[] {
   const word = { ok: 'OK', fail: 'FAIL', error: 'FAIL', skipped: 'skipped' }[result.status];
   const detail = result.status === 'ok' ? measures(result) : (result.detail ?? '');
   const [firstDetail = '', ...moreDetail] = detail.split('\n').map(plain);
@@ -114,6 +170,11 @@ function linesOf(result: VerifyResult, width: number): string[] {
   lines.push(...moreDetail.map((line) => `      ${line}`));
   lines.push(...result.notes.map((note) => `      note: ${plain(note)}`));
   if (result.status !== 'fail') return lines;
+  if (brief) {
+    for (const { name, worst, maxRatio } of result.bugs ? [] : result.tensors)
+      if (worst && maxRatio > 1) lines.push(`      ${plain(name)}: ${worstText(worst, maxRatio)}`);
+    return lines;
+  }
   for (const tensor of result.tensors) {
     if (tensor.wrong > 0) lines.push(...tensorLines(tensor).map((line) => `      ${line}`));
   }
@@ -131,13 +192,17 @@ function tensorLines(t: TensorReport): string[] {
     `${plain(t.name)} ${t.dtype} [${t.shape}]: max abs ${shortNumber(t.maxAbs)}, rel ${shortNumber(t.maxRel)}, ulp ${shortNumber(t.maxUlp)}; ` +
     `NMSE ${shortNumber(t.nmse)}, gain ${gainText(t.gain)}${t.nonFinite > 0 ? `; ${t.nonFinite} not finite` : ''}`;
   const lines = [head];
-  if (t.worst) lines.push(`worst: [${t.worst.index}]${placeText(t.worst)}, ${ratioText(t.maxRatio)} × its bound`);
+  if (t.worst) lines.push(worstText(t.worst, t.maxRatio));
   const { header, rows } = wrongTable(t.first);
   const widths = header.map((name, c) => Math.max(name.length, ...rows.map((row) => row[c]!.length)));
   const padded = (cell: string, c: number): string => (c === 0 ? cell.padEnd(widths[c]!) : cell.padStart(widths[c]!));
   lines.push(t.wrong > t.first.length ? `first ${t.first.length} of ${t.wrong} wrong:` : 'wrong:');
   lines.push(...[header, ...rows].map((row) => `  ${row.map(padded).join('  ')}`.trimEnd()));
   return lines;
+}
+
+function worstText(worst: WrongElement, ratio: number): string {
+  return `worst: [${worst.index}]${placeText(worst)}, ${ratioText(ratio)} × its bound`;
 }
 
 /** `, pair 3 (second), position 131071, head 1, batch 0` */

@@ -2,8 +2,8 @@
 import { type FloatDtype, RopewalkError, type Tensor } from 'ropewalk';
 import { Bench, type Judged } from '../diagnose/bench.js';
 import { MUTANTS } from '../diagnose/catalogue.js';
-import { axesOf } from '../diagnose/diagnose.js';
-import { type Heads, readObservation } from '../diagnose/observation.js';
+import { axesOf, diagnose } from '../diagnose/diagnose.js';
+import { type Heads, type Observation, readObservation } from '../diagnose/observation.js';
 import { precision } from '../diagnose/words.js';
 import type { GoldenCase, GoldenRopePart } from '../golden/case.js';
 
@@ -14,29 +14,35 @@ export interface RotationJudgement {
   readonly words: string;
   /** The dtype that all its values fit, where that is narrower than its own. */
   readonly narrower: FloatDtype | undefined;
+  /** The known bugs that give a different rotation; several where the case cannot tell them apart. */
+  readonly bugs: readonly string[];
 }
 
 /**
  * Judges one rotated output of a case.
  *
  * @param output - in host memory, with the shape of the case's
+ * @param named - whether to look for the known bugs of a different rotation
  * @returns undefined where diagnose does not read it: caches, inputs that are not finite, no elements
  */
-export function judgeRotation(golden: GoldenCase, part: GoldenRopePart, output: Tensor): RotationJudgement | undefined {
+export function judgeRotation(
+  golden: GoldenCase,
+  part: GoldenRopePart,
+  output: Tensor,
+  named: boolean,
+): RotationJudgement | undefined {
   const { spec, direction, layout } = golden.rope!;
   const weight = part.weight === undefined ? undefined : golden.inputs.get(part.weight)!;
+  const observation: Observation = {
+    x: golden.inputs.get(part.x)!,
+    y: output,
+    positions: golden.inputs.get('positions')!,
+    layout,
+    norm: weight && { weight: weight as Tensor<FloatDtype>, eps: part.eps ?? 0 },
+  };
   let heads: Heads;
   try {
-    heads = readObservation(
-      {
-        x: golden.inputs.get(part.x)!,
-        y: output,
-        positions: golden.inputs.get('positions')!,
-        layout,
-        norm: weight && { weight: weight as Tensor<FloatDtype>, eps: part.eps ?? 0 },
-      },
-      axesOf({ spec }),
-    );
+    heads = readObservation(observation, axesOf({ spec }));
   } catch (error) {
     if (error instanceof RopewalkError) return undefined;
     throw error;
@@ -46,7 +52,12 @@ export function judgeRotation(golden: GoldenCase, part: GoldenRopePart, output: 
   // The known bugs are many; only one that fits better than a less precise kernel changes the answer.
   let judged = judge([]);
   if (judged.verdict === 'less precise') judged = judge(MUTANTS);
-  if (judged.verdict === 'as expected') return { verdict: 'as expected', words: '', narrower };
-  if (judged.verdict !== 'less precise') return { verdict: 'different', words: '', narrower };
-  return { verdict: 'less precise', words: precision({ ...judged, dtype: heads.dtype }), narrower };
+  const common = { words: '', narrower, bugs: [] };
+  if (judged.verdict === 'as expected') return { verdict: 'as expected', ...common };
+  if (judged.verdict === 'less precise')
+    return { verdict: 'less precise', ...common, words: precision({ ...judged, dtype: heads.dtype }) };
+  if (!named) return { verdict: 'different', ...common };
+  const found = diagnose(observation, { spec, direction });
+  const ids = found.verdict === 'known bug' ? found.named.map(({ mutants }) => mutants.map(({ id }) => id)) : [];
+  return { verdict: 'different', ...common, bugs: ids.map((both) => both.join(' and ')) };
 }
