@@ -34,7 +34,7 @@ import * as main from '../packages/ropewalk/src/index.js';
 import { Ropewalk, type Runner, Tensor, tensorFrom } from '../packages/ropewalk/src/index.js';
 import * as reference from '../packages/ropewalk/src/reference/index.js';
 import { ENTRIES as PACKAGE_ENTRIES } from './support/build.js';
-import { complaint, hostileCalls } from './support/hostile.js';
+import { complaint, hostileCalls, misspeltCalls } from './support/hostile.js';
 import { noOnnxruntime } from './support/onnxruntime.js';
 import { tinyModel } from './support/tiny-model.js';
 
@@ -162,7 +162,8 @@ const MAIN: Rows = {
   ],
   planRopeWithTable: () => [
     {
-      ...spec,
+      headDim: 4,
+      pairing: 'half',
       rotaryDim: 4,
       rotaryOffset: 0,
       direction: 'backward',
@@ -1144,6 +1145,31 @@ const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
   '@ropewalk/onnx/node': noOnnxruntime ? ['openOnnxEngine'] : [],
 };
 
+/** Arguments that are no options: `function path`. */
+const OPEN = new RegExp(
+  `^(${[
+    // objects with methods: files, sources of bytes, modules
+    '(checkRegular|readAt|readExactly|openGolden|vectorCases|openOnnxWebEngine|\\w+HeaderOf|ggufFactorsOf) 0',
+    'ggufModelOf .*',
+    // what files say, and results of ours
+    '(readGgufFloats|readGgufFactors|ggufFactorsOf|tensorFromSafetensors) [12].*',
+    '(ropeFromConfig|ropeFromGguf|readForm|ropeSourceFromGguf|chooseModel|groupLayers|layerOf|tensorFromNpy) 0.*',
+    'compare(Models|Rope) [01].*',
+    '(distanceOf|readExternal) [01]',
+    'safetensorsShards 1',
+    'planPermutation 0.*',
+    '(isProved|countResults|formatResult|resultToJson|verifySummary|mutantExample|mutantSteps|runCases) .*',
+    'judgeCase 0.*',
+    'readCaseOutputs 1.*',
+    'writeGoldenFolder 1.*',
+    'writeOnnxModel .*',
+    // the caller's own names
+    '(readKernel|measureKernel) 0.arguments',
+    // InfiniOp's functions return a status: test/dialects/infiniop.test.ts
+    'infiniop\\w+ [012]',
+  ].join('|')})$`,
+);
+
 /** Calls `target[name]` with every hostile value and collects what went wrong. */
 async function attack(target: object, name: string, row: Row): Promise<string[]> {
   const entry = (target as Record<string, (...args: unknown[]) => unknown>)[name]!;
@@ -1153,6 +1179,11 @@ async function attack(target: object, name: string, row: Row): Promise<string[]>
   const wrong: string[] = [];
   const valid = await complaint(call(row()), true);
   if (valid) wrong.push(`${name}, the call that works: ${valid}`);
+  for (const { where, args } of misspeltCalls(row)) {
+    const refused = await complaint(call(args), true);
+    if (!refused?.includes('misspelt') && !OPEN.test(`${name} ${where}`))
+      wrong.push(`${name} takes argument ${where} misspelt`);
+  }
   for (const { label, args } of hostileCalls(row)) {
     // Memory is what these were asked for: 16 GiB may be there.
     if (/^(zeros|ggmlZeros|newArray|allocate)$/.test(name) && label.endsWith('2^31')) continue;

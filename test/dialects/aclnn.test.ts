@@ -208,12 +208,12 @@ const REFUSALS: readonly Refusal[] = [
   refusal(
     'a misspelt argument',
     store({ kRopeOffsetOptinal: ones(16) }),
-    'UNSUPPORTED',
-    /kRopeOffsetOptinal: not an argument of aclnnKvRmsNormRopeCache\. Check its spelling, and the version of the call\./,
+    'RANGE',
+    /aclnnKvRmsNormRopeCache: arguments: there is no "kRopeOffsetOptinal"\. Did you mean kRopeOffsetOptional\?/,
   ),
-  refusal('v in V1', store({ vOptional: halves(1, 1, 2, 32) }), 'UNSUPPORTED', /vOptional: not an argument of/),
-  refusal('cacheMode in V1', byCache({ cacheMode: 1 }), 'UNSUPPORTED', /cacheMode: not an argument of/),
-  refusal('mode by its V2 name', gradients({ rotaryMode: 'half' }), 'UNSUPPORTED', /rotaryMode: not an argument of/),
+  refusal('v in V1', store({ vOptional: halves(1, 1, 2, 32) }), 'RANGE', /there is no "vOptional"/),
+  refusal('cacheMode in V1', byCache({ cacheMode: 1 }), 'RANGE', /there is no "cacheMode"/),
+  refusal('mode by its V2 name', gradients({ rotaryMode: 'half' }), 'RANGE', /there is no "rotaryMode"/),
   refusal(
     'an output without isOutputKv',
     store({ kRopeOut: halves(1, 1, 2, 16) }),

@@ -253,8 +253,9 @@ describe('properties', () => {
     const a = ggml.ggmlTensor('f32', Float32Array.of(1, 2, 3, 4), { ne: [4] });
     const b = ggml.ggmlTensor('i32', Int32Array.of(3), { ne: [1] });
     const plain = floats(ggml.rope(rw, a, b, 4, 2).tensor);
-    const spoilt = { positions: Int32Array.of(0), direction: 'backward', ne: [2, 2, 1, 1] } as ggml.GgmlRopeExtras;
-    assert.deepEqual(floats(ggml.rope(rw, a, b, 4, 2, spoilt).tensor), plain);
+    assert.deepEqual(floats(ggml.rope(rw, a, b, 4, 2, {}).tensor), plain);
+    for (const other of [{ positions: Int32Array.of(0) }, { direction: 'backward' }, { ne: [2, 2, 1, 1] }])
+      assert.throws(() => ggml.rope(rw, a, b, 4, 2, other as ggml.GgmlRopeExtras), { code: 'RANGE' });
     const params = { ne: a.ne, n_dims: 4, mode: 2, positions: Int32Array.of(3) };
     assert.ok(ggml.ropePlanFromGgml(params).table.cos instanceof Float32Array);
     assert.ok(ggml.ropePlanFromGgml({ ...params, tableDtype: 'f64' }).table.cos instanceof Float64Array);

@@ -422,6 +422,9 @@ describe('mrope', () => {
       [wrong.status, wrong.error?.message],
       [3, 'infiniop: positions_outside: expected refuse or row_0, got "clamp"'],
     );
+    const misspelt = { ...sizes, rotaryDim: 2 };
+    const { error } = io.infiniopCreateMRoPEDescriptor(rw, tensors, misspelt);
+    assert.equal(error?.message, 'infiniop: sizes: there is no "rotaryDim". Did you mean rotary_dim?');
   });
 
   test('positions that are all past row 0', () => {

@@ -26,7 +26,7 @@ import {
 import * as onDisk from '../../packages/model/src/node.js';
 import { describeModelPath, loadModelFile, loadModelFolder, loadModelPath } from '../../packages/model/src/node.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
-import { complaint, hostileCalls } from '../support/hostile.js';
+import { complaint, hostileCalls, misspeltCalls } from '../support/hostile.js';
 import { tinyModel } from '../support/tiny-model.js';
 
 const VOCAB = 40;
@@ -222,6 +222,9 @@ const CALLS: Record<
   describeModel: [describeModel, () => [files, { where: 'm', widenTo: 'f32', formats: ['q8_0'] }], 1],
   describeModelPath: [describeModelPath, () => ['nowhere', {}, async () => {}]],
 };
+/** Arguments that are no options of ours, and those of messages where there are none. */
+const OPEN =
+  /^(fetchSource 1|renderChat (1.*|2.variables)|generate from messages 1.*|tokenizerFromJson 0\..*|renderChat 0|loadModel 1.tokenizer|generate from tokens 1|generate 2.chat)/;
 /** Functions that need a model on disk, which is not there. */
 const ABSENT = /Path$|^loadModelF/;
 
@@ -239,6 +242,10 @@ for (const [name, [call, valid, depth]] of Object.entries(CALLS)) {
     const invoke = call as (...args: unknown[]) => unknown;
     const works = await complaint(() => invoke(...valid()), !ABSENT.test(name));
     if (works) complaints.push(`arguments that work: ${works}`);
+    for (const { where, args } of ABSENT.test(name) ? [] : misspeltCalls(valid)) {
+      const refused = await complaint(() => invoke(...args), true);
+      if (!refused?.includes('misspelt') && !OPEN.test(`${name} ${where}`)) complaints.push(`${where}: takes misspelt`);
+    }
     for (const { label, args } of hostileCalls(valid, depth)) {
       const found = await complaint(() => invoke(...args));
       // A callback of the caller may throw anything.

@@ -97,7 +97,7 @@ async function agree(trial: Trial, backend: OnnxruntimeBackend): Promise<void> {
   const written = new Set(outs.map((n) => tensorAt(given, n).storage));
   for (const [n, one] of got.entries()) {
     const tensor = one as Tensor;
-    const back = tensorFrom(await tensor.storage.read(), { ...tensor, dtype: tensor.dtype });
+    const back = tensorFrom(await tensor.storage.read(), tensor);
     const { storage } = tensorAt(given, n);
     if (outs.includes(n)) compare(trial, n, back, tensorAt(want, n));
     else if (!written.has(storage))

@@ -147,6 +147,30 @@ test('wrong calls do not compile, and are refused at run time', () => {
   assert.throws(() => rw.embedding(f32, rw.allocate('f32', [2, 2])), { code: 'SHAPE' });
 });
 
+test('a misspelt option is refused with the nearest name', async () => {
+  const x = rw.allocate('f32', [1, 1, 4]);
+  const options = { pairing: 'half', base: 10000 } as const;
+  const refused = (
+    wrong: object,
+    message: string | RegExp,
+    call = () => rw.rope(x, [0], { ...options, ...wrong }),
+  ): void => assert.throws(call, { code: 'RANGE', message });
+  refused({ rotary_dim: 2 }, 'rope: options: there is no "rotary_dim". Did you mean rotaryDim?');
+  refused({ scalling: {} }, 'rope: options: there is no "scalling". Did you mean scaling?');
+  refused({ direction: 'backward' }, /^rope: options: there is no "direction"\. It takes headDim, /);
+  const scaling = { kind: 'linear', factr: 2 } as never;
+  refused({ scaling }, 'rope: scaling: there is no "factr". Did you mean factor?');
+  refused({}, 'linear: options: there is no "activation". Did you mean activations?', () =>
+    rw.linear(rw.allocate('f32', [1, 4]), rw.allocate('f32', [2, 4]), { activation: 'q8' } as object),
+  );
+  await assert.rejects(ropewalk({ thread: 2 } as object), /there is no "thread"\. Did you mean threads\?/);
+  // What is undefined is not given.
+  rw.rope(x, [0], { ...options, scalling: undefined } as typeof options);
+  // A model's RoPE is taken as it is, and must be of this size.
+  rw.rope(x, [0], { ...options, headDim: 4 } as typeof options);
+  assert.throws(() => rw.rope(x, [0], { ...options, headDim: 8 } as typeof options), { code: 'SHAPE' });
+});
+
 test('a layer in f32 over weights and a cache as they are stored', async () => {
   const rw = await ropewalk({ backend: 'cpu', threads: 1 });
   const half = (values: number[], shape: number[]): Tensor<'f16'> => {

@@ -129,6 +129,20 @@ export function* hostileCalls(
   }
 }
 
+/**
+ * Calls that have one option too many, in each object that the arguments hold.
+ *
+ * @param valid - makes the arguments of a call that works
+ */
+export function* misspeltCalls(valid: () => readonly unknown[]): Generator<{ where: string; args: unknown[] }> {
+  for (const path of pathsOf(valid(), 3)) {
+    const literal = path.reduce((value, key) => (value as Record<string, unknown>)[key as string], valid() as unknown);
+    if (!isLiteral(literal) || Array.isArray(literal)) continue;
+    const args = replaced(valid(), [...path, 'misspelt'], plain(true)) as unknown[];
+    yield { where: path.join('.'), args };
+  }
+}
+
 /** Where a result has a NaN, or undefined: numbers, typed arrays, tensors, and what literals and maps hold. */
 export function nanIn(value: unknown, depth = 4): string | undefined {
   if (typeof value === 'number') return Number.isNaN(value) ? 'the result' : undefined;

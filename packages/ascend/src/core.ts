@@ -6,7 +6,7 @@
  * later. Data moves when an instruction is issued, which is right for every program without races; the shadow finds the
  * races. @module
  */
-import { checkInteger, readName, refuse } from 'ropewalk/backend';
+import { checkInteger, type OptionNames, readName, refuse } from 'ropewalk/backend';
 import {
   CACHE_LINE,
   CHIPS,
@@ -125,6 +125,16 @@ export function newLaunch(options: MachineOptions, autoSync: boolean, blocks: nu
     conflicts: { readRead: 0, readWrite: 0, writeWrite: 0, cycles: 0 },
   };
 }
+
+/** The names of a machine's options. */
+export const MACHINE_NAMES: OptionNames<MachineOptions> = {
+  chip: true,
+  unifiedBufferBytes: true,
+  autoSync: true,
+  cores: true,
+  vectorTiming: true,
+  checkRaces: true,
+};
 
 /** Reads the chip and the number of its vector cores that a launch may use. */
 export function readChip(options: MachineOptions): { chip: ChipName; cores: number } {

@@ -1,8 +1,8 @@
 /** Launches a kernel on the modelled chip: runs one block after the other, then adds up what they report. @module */
 import type { FloatDtype } from 'ropewalk';
-import { reading, readList, readName, readOptional, readOptions, refuse } from 'ropewalk/backend';
+import { type OptionNames, reading, readList, readName, readOptional, readOptions, refuse } from 'ropewalk/backend';
 import { AscendC } from './ascendc.js';
-import { Core, checkCount, type LineCost, newLaunch, readChip, Stopped, UnifiedBuffer } from './core.js';
+import { Core, checkCount, type LineCost, MACHINE_NAMES, newLaunch, readChip, Stopped, UnifiedBuffer } from './core.js';
 import { ASSUMPTIONS, CHIPS, HEADS, MAX_BLOCKS } from './costs.js';
 import { GlobalTensor } from './memory.js';
 import { microsecondsOf } from './time.js';
@@ -39,6 +39,23 @@ export interface LaunchOptions {
   readonly extra?: readonly Pick<Finding, 'kind' | 'line' | 'message'>[];
 }
 
+const NAMES: OptionNames<LaunchOptions> = {
+  kernel: true,
+  dtype: true,
+  blocks: true,
+  autoSync: true,
+  machine: true,
+  record: true,
+  onBlock: true,
+  body: true,
+  output: true,
+  inputs: true,
+  rowLength: true,
+  rowStarts: true,
+  least: true,
+  extra: true,
+};
+
 /**
  * Runs a kernel on every block, one after the other, on the modelled chip.
  *
@@ -55,7 +72,7 @@ export function launchKernel(call: LaunchOptions): KernelRun {
   for (const input of options.inputs ?? [])
     input.reads = new Uint8Array(Math.ceil(input.memory.bytes.length / input.size));
   const { blocks: blockCount, record } = options;
-  const machine = readOptions(options.machine ?? {}, 'aicore: machine');
+  const machine = readOptions(options.machine ?? {}, 'aicore: machine', MACHINE_NAMES);
   const launch = newLaunch(machine, options.autoSync, blockCount);
   const buffer = new UnifiedBuffer(launch.capacity);
   const blocks: BlockRun[] = [];
@@ -136,7 +153,7 @@ export function launchKernel(call: LaunchOptions): KernelRun {
 }
 
 function readLaunch(call: LaunchOptions): LaunchOptions {
-  const options = readOptions(call, 'aicore: options');
+  const options = readOptions(call, 'aicore: options', NAMES);
   const { kernel, dtype, blocks, body, onBlock, record, output, rowLength = 0, rowStarts = [] } = options;
   if (typeof kernel !== 'string') refuse('RANGE', 'aicore: kernel', 'a string', kernel);
   readName(dtype, ['f64', 'f32', 'f16', 'bf16'], 'aicore: dtype');
@@ -150,7 +167,7 @@ function readLaunch(call: LaunchOptions): LaunchOptions {
   const inputs = Array.from(readList(options.inputs ?? [], 'aicore: inputs'));
   for (const [n, input] of inputs.entries()) checkTensor(input, `aicore: inputs[${n}]`);
   checkCount(rowLength, 'rowLength');
-  const least = readOptional(options.least, 'aicore: least');
+  const least = readOptional(options.least, 'aicore: least', { load: true, store: true });
   for (const count of least ? [least.load, least.store] : []) checkCount(count, 'least');
   const all = record === undefined || typeof record === 'boolean';
   return {

@@ -1,6 +1,15 @@
 /** Runs a kernel on random data, and measures how far its output is from the exact one. @module */
 import type { FloatDtype } from 'ropewalk';
-import { checkInteger, checkShape, countElements, randomFrom, readName, readOptions, refuse } from 'ropewalk/backend';
+import {
+  checkInteger,
+  checkShape,
+  countElements,
+  type OptionNames,
+  randomFrom,
+  readName,
+  readOptions,
+  refuse,
+} from 'ropewalk/backend';
 import {
   KERNEL_DTYPES,
   type KernelDeclaration,
@@ -8,7 +17,7 @@ import {
   ROLES,
   readKernel,
 } from './kernels/declaration.js';
-import { makeCall, numbersOf, type OperatorCall } from './kernels/operators.js';
+import { makeCall, numbersOf, OPERATOR_NAMES, type OperatorCall } from './kernels/operators.js';
 import { launchDeclared, ropeKernel } from './kernels/run.js';
 import type { ChipName, KernelName, KernelRun, Tiling } from './trace.js';
 
@@ -30,6 +39,17 @@ export interface MeasuredCall {
   readonly tableDtype?: Exclude<FloatDtype, 'f64'>;
 }
 
+const CALL_NAMES: OptionNames<MeasuredCall> = {
+  shape: true,
+  dtype: true,
+  pairing: true,
+  rotaryDim: true,
+  base: true,
+  batchPositions: true,
+  tableLen: true,
+  tableDtype: true,
+};
+
 /** Options of {@link measureRopeKernel} and {@link measureKernel}. */
 export interface MeasureOptions {
   readonly chip?: ChipName;
@@ -42,6 +62,8 @@ export interface MeasureOptions {
   /** Called after each block with the number of blocks done and of all blocks. */
   readonly onBlock?: (done: number, total: number) => void;
 }
+
+const NAMES: OptionNames<MeasureOptions> = { chip: true, cores: true, tiling: true, record: true, onBlock: true };
 
 /** A kernel's run, and how far its output is from the exact one. */
 export interface MeasuredKernel {
@@ -97,7 +119,7 @@ export interface PreparedRope {
  */
 export function prepareKernel(operator: KernelOperator, call: OperatorCall): PreparedKernel {
   readName(operator, Object.keys(ROLES) as KernelOperator[], 'aicore: operator');
-  const given = readOptions(call, 'aicore');
+  const given = readOptions(call, 'aicore: call', OPERATOR_NAMES);
   const dtype = readName(given.dtype, KERNEL_DTYPES, 'aicore: dtype');
   const shape = checkShape(given.shape, 'aicore: shape');
   checkInteger(countElements(shape), 'aicore: elements', 1, MAX_ELEMENTS);
@@ -110,7 +132,7 @@ export function prepareKernel(operator: KernelOperator, call: OperatorCall): Pre
   return {
     measure(kernel, options = {}) {
       const declared = readKernel(kernel);
-      const { chip, cores, tiling, record, onBlock } = readOptions(options, 'aicore: options');
+      const { chip, cores, tiling, record, onBlock } = readOptions(options, 'aicore: options', NAMES);
       if (declared.operator !== operator)
         refuse('UNSUPPORTED', 'aicore: kernel', `a kernel of ${operator}`, declared.operator);
       const { call: bound, out } = made.bind();
@@ -142,7 +164,7 @@ export function measureKernel(kernel: KernelDeclaration, call: OperatorCall, opt
  * @example const rope = prepareRope(call); const cycles = [rope.measure('correct'), rope.measure('fast')];
  */
 export function prepareRope(call: MeasuredCall): PreparedRope {
-  const { pairing: given, rotaryDim, base, ...own } = readOptions(call, 'aicore');
+  const { pairing: given, rotaryDim, base, ...own } = readOptions(call, 'aicore: call', CALL_NAMES);
   const shape = checkShape(own.shape, 'aicore: shape');
   const pairing = readName(given, ['interleaved', 'half'], 'aicore: pairing');
   const prepared = prepareKernel('rope', { ...own, shape, spec: { headDim: shape[3]!, rotaryDim, base, pairing } });

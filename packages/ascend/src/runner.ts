@@ -7,13 +7,14 @@ import {
   hostOf,
   loadNumber,
   newArray,
+  type OptionNames,
   readName,
   readOptional,
   readOptions,
   storeNumber,
   whyNotFloatCaches,
 } from 'ropewalk/backend';
-import { readChip } from './core.js';
+import { MACHINE_NAMES, readChip } from './core.js';
 import { MAX_HEAD_DIM } from './kernels/args.js';
 import { ROPE_KERNELS } from './kernels/index.js';
 import { runRopeKernel, whyNotKernel } from './kernels/run.js';
@@ -26,6 +27,8 @@ export interface AscendModelOptions {
   /** The modelled chip; a 910B3 with 40 cores unless given. */
   readonly machine?: MachineOptions;
 }
+
+const NAMES: OptionNames<AscendModelOptions> = { kernel: true, machine: true };
 
 /** A backend that computes RoPE on the modelled AI Core and keeps what the model reported. */
 export interface AscendModelRunner extends Backend {
@@ -47,9 +50,9 @@ export interface AscendModelRunner extends Backend {
  * @example const rw = await ropewalk({ backend: openAscendModel({ kernel: 'correct' }) });
  */
 export function openAscendModel(options: AscendModelOptions = {}): AscendModelRunner {
-  const { kernel: wanted = 'fast', machine: given } = readOptions(options, 'ascend-model: options');
+  const { kernel: wanted = 'fast', machine: given } = readOptions(options, 'ascend-model: options', NAMES);
   const kernel = readName(wanted, Object.keys(ROPE_KERNELS) as KernelName[], 'ascend-model: kernel');
-  const machine = readOptional(given, 'ascend-model: machine') ?? {};
+  const machine = readOptional(given, 'ascend-model: machine', MACHINE_NAMES) ?? {};
   readChip(machine);
   let lastRuns: readonly KernelRun[] = [];
   return {

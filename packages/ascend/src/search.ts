@@ -37,7 +37,7 @@ export function searchTiling(
   call: MeasuredCall,
   options: Pick<MeasureOptions, 'chip' | 'cores'> & { readonly onTry?: (tried: TriedTiling) => void } = {},
 ): TilingSearch {
-  const { onTry, chip, cores } = readOptions(options, 'aicore: options');
+  const { onTry, chip, cores } = readOptions(options, 'aicore: options', { onTry: true, chip: true, cores: true });
   if (onTry !== undefined && typeof onTry !== 'function') refuse('RANGE', 'aicore: onTry', 'a function', onTry);
   const { takes = [] } = ropeKernel(kernel);
   if (takes.length === 0) refuse('UNSUPPORTED', 'aicore: search', 'a kernel that takes a tiling', kernel, 'Give fast.');

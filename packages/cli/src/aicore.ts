@@ -70,7 +70,7 @@ export async function aicore(options: AicoreOptions): Promise<number> {
     for (const [n, name] of names.entries()) {
       const onBlock = (done: number, total: number): void => bar.to((n + done / total) / names.length);
       // "all" runs the kernels that take the call; a kernel that is asked for by name says why it refuses.
-      const why = kernel === 'all' ? whyNotKernel(name, { ...call, headDim: call.shape[3] }) : undefined;
+      const why = kernel === 'all' ? whyNotKernel(name, factsOf(call)) : undefined;
       runs.set(name, why ?? rope.measure(name, { chip, cores, tiling, record: drawn, onBlock }));
     }
   } finally {
@@ -93,10 +93,15 @@ function readKernelName(name: string): KernelName | 'all' {
   return refuse('UNSUPPORTED', '--kernel', known, name);
 }
 
+/** What decides whether a kernel takes the call. */
+function factsOf({ dtype, tableDtype, pairing, rotaryDim, shape }: MeasuredCall) {
+  return { dtype, tableDtype, pairing, rotaryDim, headDim: shape[3] };
+}
+
 /** Names the pairing that a kernel takes, where the call has the other one. */
 function refusePairing(kernel: KernelName, call: MeasuredCall): void {
   const whyNot = (pairing: MeasuredCall['pairing']): string | undefined =>
-    whyNotKernel(kernel, { ...call, headDim: call.shape[3], pairing });
+    whyNotKernel(kernel, { ...factsOf(call), pairing });
   const other = call.pairing === 'half' ? 'interleaved' : 'half';
   const why = whyNot(call.pairing);
   if (why !== undefined && whyNot(other) === undefined)

@@ -149,9 +149,10 @@ async function exportRope(
           { ...shape, graph: { ...asked, form: given.form, opset: given.opset } },
           own === undefined ? ['f32', 'f16'] : [own],
         );
-  const { form, opset } = chosen?.choice ?? readForm(given);
+  const { opset, ...choice } = chosen?.choice ?? readForm(given);
+  const { form } = choice;
   const dtype = chosen?.choice.dtype ?? own ?? 'f32';
-  const { graph, angles, context } = ropeModel({ ...asked, ...shape, ...chosen?.choice, form, dtype });
+  const { graph, angles, context } = ropeModel({ ...asked, ...shape, ...choice, dtype });
   const positions = [...PRECISION_POSITIONS.filter((p) => p < context - 1), context - 1];
   const title = `RoPE of ${from}`;
   return {

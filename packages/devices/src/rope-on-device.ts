@@ -23,7 +23,7 @@ import {
   RopewalkError,
   roundTo,
 } from 'ropewalk';
-import { checkInteger, readName, readOptions, refuse } from 'ropewalk/backend';
+import { checkInteger, type OptionNames, readName, readOptions, refuse } from 'ropewalk/backend';
 import { deviceNamed } from './devices.js';
 import type { DeviceProfile, DeviceRule, RopeOperator, RopeUse, TablesOf, UseLayout } from './profile.js';
 
@@ -48,9 +48,31 @@ export interface RopeOnDeviceOptions {
   readonly graph?: GraphWishes;
 }
 
+const NAMES: OptionNames<RopeOnDeviceOptions> = {
+  spec: true,
+  dtype: true,
+  heads: true,
+  kvHeads: true,
+  batch: true,
+  seq: true,
+  batchPositions: true,
+  context: true,
+  graph: true,
+};
+
 /** What a graph must be, in the words of `ropeModel`. */
 export type GraphWishes = Partial<Pick<OnnxChoice, 'form' | 'angles' | 'layout' | 'opset'>> &
   Pick<RopeModelOptions, 'direction' | 'normEps' | 'kvCache'>;
+
+const GRAPH_NAMES: OptionNames<GraphWishes> = {
+  form: true,
+  angles: true,
+  layout: true,
+  opset: true,
+  direction: true,
+  normEps: true,
+  kvCache: true,
+};
 
 /** How an ONNX graph is exported for a device: options of `ropeModel`, and its opset. */
 export interface OnnxChoice {
@@ -209,7 +231,7 @@ function readBy({ holds }: DeviceRule<RopeUse>, use: RopeUse): string {
 }
 
 function readGiven(options: RopeOnDeviceOptions, usual: FloatDtype): Given {
-  const own = readOptions(options, 'device: options');
+  const own = readOptions(options, 'device: options', NAMES);
   const { dtype = usual, heads = 1, kvHeads, batch = 1, seq = 512, batchPositions = false, context = 4096 } = own;
   readName(dtype, ['f64', 'f32', 'f16', 'bf16'], 'device: dtype');
   for (const [key, value] of Object.entries({ heads, batch, seq, context })) checkInteger(value, `device: ${key}`, 1);
@@ -242,7 +264,7 @@ function readGiven(options: RopeOnDeviceOptions, usual: FloatDtype): Given {
     contiguous: true,
     fixedShapes: false,
   };
-  const graph = readOptions(own.graph ?? {}, 'device: graph');
+  const graph = readOptions(own.graph ?? {}, 'device: graph', GRAPH_NAMES);
   if (graph.opset !== undefined) checkInteger(graph.opset, 'device: graph: opset', OLDEST_OPSET);
   if (graph.form !== undefined) readName(graph.form, ['standard', 'primitives'], 'device: graph: form');
   if (graph.angles !== undefined) readName(graph.angles, ANGLE_MODES, 'device: graph: angles');

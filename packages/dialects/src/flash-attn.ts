@@ -13,6 +13,7 @@ import {
   checkInteger,
   checkRunner,
   checkTensor,
+  type OptionNames,
   readIntegers,
   readOptions,
   refuse,
@@ -35,6 +36,15 @@ export interface ApplyRotaryOptions {
   /** Rotates backwards, for gradients; false unless given. */
   readonly conjugate?: boolean;
 }
+
+const NAMES: OptionNames<ApplyRotaryOptions> = {
+  seqlen_offsets: true,
+  cu_seqlens: true,
+  max_seqlen: true,
+  interleaved: true,
+  inplace: true,
+  conjugate: true,
+};
 
 /**
  * `apply_rotary(x, cos, sin, seqlen_offsets, cu_seqlens, max_seqlen, interleaved, inplace, conjugate)`: rotates the
@@ -61,7 +71,7 @@ export function applyRotary<D extends AclnnFloat>(
 ): Tensor<D> {
   const op = 'apply_rotary';
   checkRunner(rw, `${op}: rw`);
-  const given = readOptions(options, `${op}: options`);
+  const given = readOptions(options, `${op}: options`, NAMES);
   for (const [name, tensor] of Object.entries({ x, cos, sin })) checkTensor(tensor, `${op}: ${name}`);
   for (const name of ['interleaved', 'inplace', 'conjugate'] as const)
     if (given[name] !== undefined && typeof given[name] !== 'boolean')

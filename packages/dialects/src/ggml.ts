@@ -22,6 +22,7 @@ import {
   fitsFloat32,
   hostOf,
   newArray,
+  type OptionNames,
   readIntegers,
   readList,
   readOptions,
@@ -67,6 +68,8 @@ export interface GgmlTensorOptions {
   readonly view_offs?: number;
 }
 
+const TENSOR_NAMES: OptionNames<GgmlTensorOptions> = { ne: true, nb: true, view_offs: true };
+
 /**
  * Describes a typed array as a ggml tensor, sharing its memory.
  *
@@ -81,7 +84,7 @@ export function ggmlTensor<T extends GgmlType>(
   options: GgmlTensorOptions,
 ): GgmlTensor<T> {
   const unit = sizeBytes(checkType(type));
-  const given = readOptions(options, 'ggml: options');
+  const given = readOptions(options, 'ggml: options', TENSOR_NAMES);
   const four = fourDims(given.ne);
   const dense = rowMajorStrides([...four].reverse()).reverse();
   const nb = given.nb === undefined ? dense.map((stride) => stride * unit) : Array.from(readList(given.nb, 'ggml: nb'));
@@ -138,6 +141,26 @@ export interface GgmlRopeParams {
   readonly tableDtype?: TableDtype;
 }
 
+const PARAMETER_NAMES: OptionNames<GgmlRopeParams> = {
+  ne: true,
+  n_dims: true,
+  mode: true,
+  sections: true,
+  n_ctx_orig: true,
+  freq_base: true,
+  freq_scale: true,
+  ext_factor: true,
+  attn_factor: true,
+  beta_fast: true,
+  beta_slow: true,
+  n_offs: true,
+  freq_factors: true,
+  positions: true,
+  direction: true,
+  recipe: true,
+  tableDtype: true,
+};
+
 /** Names in messages, for a dialect with ggml's parameters. */
 export interface GgmlRopeWords {
   readonly op: string;
@@ -161,7 +184,7 @@ const GGML_WORDS: GgmlRopeWords = { op: 'ggml_rope', positions: 'b', freq_factor
 export function ropePlanFromGgml(given: GgmlRopeParams, wording: GgmlRopeWords = GGML_WORDS): RopePlan {
   const words = readOptions(wording, 'ggml_rope: words');
   const { op } = words;
-  const { n_dims, mode, n_offs = 0, ...p } = readOptions(given, `${op}: parameters`);
+  const { n_dims, mode, n_offs = 0, ...p } = readOptions(given, `${op}: parameters`, PARAMETER_NAMES);
   const positions = readList(p.positions, `${op}: ${words.positions}`, 'a list of integers');
   const ne = fourDims(p.ne);
   const [ne0, , ne2] = ne;
@@ -264,6 +287,8 @@ export interface GgmlRopeExtras {
   /** dtype of cos and sin; f32 unless given. */
   readonly tableDtype?: TableDtype;
 }
+
+const EXTRA_NAMES: OptionNames<GgmlRopeExtras> = { n_offs: true, recipe: true, tableDtype: true };
 
 /** The arguments of `ggml_rope` after the runner, in ggml's order. */
 export type RopeArguments<T extends GgmlFloat> = [
@@ -393,7 +418,7 @@ function run<T extends GgmlFloat>(
   if (c && c.type !== 'f32') refuse('DTYPE', `${op}: c`, 'type f32', c.type);
   if (a.ne[0] > 1 && a.nb[0] !== sizeBytes(a.type))
     refuse('SHAPE', `${op}: a`, `nb0 = ${sizeBytes(a.type)}: elements of a head side by side`, [...a.nb]);
-  const { n_offs, recipe, tableDtype } = readOptions(extras, `${op}: extras`);
+  const { n_offs, recipe, tableDtype } = readOptions(extras, `${op}: extras`, EXTRA_NAMES);
   const plan = ropePlanFromGgml({
     ...params,
     ne: a.ne,

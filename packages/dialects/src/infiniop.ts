@@ -17,6 +17,7 @@ import {
   checkRunner,
   hostOf,
   newArray,
+  type OptionNames,
   readIntegers,
   readList,
   readOptions,
@@ -467,7 +468,18 @@ export interface InfiniMRoPESizes {
   readonly positions_outside?: 'refuse' | 'row_0';
 }
 
+const SIZE_NAMES: OptionNames<InfiniMRoPESizes> = {
+  num_q_heads: true,
+  num_kv_heads: true,
+  head_size: true,
+  rotary_dim: true,
+  mrope_section: true,
+  mrope_interleaved: true,
+  positions_outside: true,
+};
+
 const MROPE_TENSORS = ['q_out', 'k_out', 'q', 'k', 'cos', 'sin', 'positions'] as const;
+const TENSOR_NAMES = { q_out: true, k_out: true, q: true, k: true, cos: true, sin: true, positions: true } as const;
 
 /** The state of an M-RoPE descriptor. Opaque to the caller. */
 export interface InfiniMRoPEDescriptor extends InfiniMRoPESizes {
@@ -496,9 +508,9 @@ export function infiniopCreateMRoPEDescriptor(
   sizes: InfiniMRoPESizes,
 ): InfiniResult & { readonly descriptor?: InfiniMRoPEDescriptor } {
   return created(() => {
-    const t = readOptions(tensors, 'infiniop: tensors') as InfiniMRoPETensors<InfiniTensorDescriptor>;
+    const t = readOptions(tensors, 'infiniop: tensors', TENSOR_NAMES) as InfiniMRoPETensors<InfiniTensorDescriptor>;
     for (const name of MROPE_TENSORS) demandDescriptor(t[name], `${name}_desc`);
-    const given = readOptions(sizes, 'infiniop: sizes');
+    const given = readOptions(sizes, 'infiniop: sizes', SIZE_NAMES);
     const { num_q_heads, num_kv_heads, head_size, rotary_dim, mrope_interleaved, positions_outside } = given;
     demandParam(typeof mrope_interleaved === 'boolean', 'mrope_interleaved', 'true or false', mrope_interleaved);
     const mrope_section = Array.from(readList(given.mrope_section, 'infiniop: mrope_section', 'three integers'));
@@ -556,7 +568,7 @@ export function infiniopMRoPE(
 ): InfiniResult {
   return resultOf(() => {
     checkAlive(desc);
-    const memory = readOptions(pointers, 'infiniop: memory');
+    const memory = readOptions(pointers, 'infiniop: memory', TENSOR_NAMES);
     for (const name of MROPE_TENSORS) demandPointer(memory[name], name, 'memory');
     const lay = (name: (typeof MROPE_TENSORS)[number]): Tensor => over(desc.tensors[name], memory[name]!, name);
     const [q, k, qOut, kOut] = [lay('q'), lay('k'), lay('q_out'), lay('k_out')];

@@ -4,7 +4,7 @@
  * @module
  */
 import type { RopeSpec } from 'ropewalk';
-import { readOptions, refuse } from 'ropewalk/backend';
+import { type OptionNames, readOptions, refuse } from 'ropewalk/backend';
 
 /** The effective RoPE of one layer. */
 export interface LayerRope {
@@ -41,9 +41,11 @@ export interface ModelRopeOptions {
   readonly where?: string;
 }
 
+const NAMES: OptionNames<ModelRopeOptions> = { context: true, where: true };
+
 /** Checks the options of a dialect; `where` is what messages call the file, unless the options say. */
 export function readModelRopeOptions(options: ModelRopeOptions, where: string) {
-  const given = readOptions(options, `${where}: options`);
+  const given = readOptions(options, `${where}: options`, NAMES);
   const { context } = given;
   if (given.where !== undefined && typeof given.where !== 'string')
     refuse('RANGE', `${where}: where`, 'a string', given.where);

@@ -17,6 +17,7 @@ import {
   checkTensor,
   copyElements,
   hostOf,
+  type OptionNames,
   readIntegers,
   readList,
   readOptions,
@@ -42,6 +43,13 @@ export interface ContribRotaryInputs<D extends ContribFloat> {
   readonly sin_cache: Tensor<D>;
 }
 
+const INPUT_NAMES: OptionNames<ContribRotaryInputs<ContribFloat>> = {
+  input: true,
+  position_ids: true,
+  cos_cache: true,
+  sin_cache: true,
+};
+
 /** The attributes of com.microsoft.RotaryEmbedding. */
 export interface ContribRotaryAttributes {
   /** 1 pairs (2j, 2j+1), 0 pairs (j, j + rotary_embedding_dim / 2); 0 unless given. */
@@ -56,6 +64,14 @@ export interface ContribRotaryAttributes {
   readonly is_packed_batching?: 0 | 1;
 }
 
+const NAMES: OptionNames<ContribRotaryAttributes> = {
+  interleaved: true,
+  rotary_embedding_dim: true,
+  num_heads: true,
+  scale: true,
+  is_packed_batching: true,
+};
+
 /** The attributes of com.microsoft.MRotaryEmbedding. */
 export interface MRotaryAttributes extends ContribRotaryAttributes {
   /** Pairs of time, height and width; their sum is rotary_embedding_dim / 2. */
@@ -63,6 +79,8 @@ export interface MRotaryAttributes extends ContribRotaryAttributes {
   /** 0 contiguous sections (Qwen2-VL), 1 interleaved (Qwen3-VL); 0 unless given. */
   readonly mrope_layout?: 0 | 1;
 }
+
+const M_NAMES: OptionNames<MRotaryAttributes> = { ...NAMES, mrope_section: true, mrope_layout: true };
 
 /**
  * Runs com.microsoft.RotaryEmbedding.
@@ -79,7 +97,7 @@ export function contribRotaryEmbedding<D extends ContribFloat>(
   attributes: ContribRotaryAttributes = {},
 ): Tensor<D> {
   const op = 'com.microsoft.RotaryEmbedding';
-  const call = readCall(op, rw, inputs, attributes, true);
+  const call = readCall(op, rw, inputs, attributes, true, NAMES);
   const { position_ids, batch, seq, pairs } = call;
   const where = `${op}: position_ids`;
   const one = position_ids.rank === 0 || (position_ids.rank === 1 && position_ids.shape[0] === 1);
@@ -105,7 +123,7 @@ export function mRotaryEmbedding<D extends ContribFloat>(
   attributes: MRotaryAttributes,
 ): Tensor<D> {
   const op = 'com.microsoft.MRotaryEmbedding';
-  const call = readCall(op, rw, inputs, attributes, false);
+  const call = readCall(op, rw, inputs, attributes, false, M_NAMES);
   const { position_ids, batch, seq, pairs } = call;
   const { mrope_section, mrope_layout = 0 } = readOptions(attributes, `${op}: attributes`);
   if (mrope_layout !== 0 && mrope_layout !== 1) refuse('RANGE', `${op}: mrope_layout`, '0 or 1', mrope_layout);
@@ -138,10 +156,11 @@ function readCall<D extends ContribFloat>(
   inputs: ContribRotaryInputs<D>,
   attributes: ContribRotaryAttributes,
   byCaches: boolean,
+  names: OptionNames<ContribRotaryAttributes>,
 ): CheckedCall<D> {
   checkRunner(rw, `${op}: rw`);
-  const { input, position_ids, cos_cache, sin_cache } = readOptions(inputs, `${op}: inputs`);
-  const given = readOptions(attributes, `${op}: attributes`);
+  const { input, position_ids, cos_cache, sin_cache } = readOptions(inputs, `${op}: inputs`, INPUT_NAMES);
+  const given = readOptions(attributes, `${op}: attributes`, names);
   const { interleaved = 0, rotary_embedding_dim = 0, num_heads = 0, scale = 1, is_packed_batching = 0 } = given;
   for (const [name, tensor] of Object.entries({ input, position_ids, cos_cache, sin_cache }))
     checkTensor(tensor, `${op}: ${name}`);
@@ -238,6 +257,8 @@ export interface GemmaRotaryInputs {
   readonly k_rot: Tensor<'f16'>;
 }
 
+const GEMMA_NAMES: OptionNames<GemmaRotaryInputs> = { emb: true, q: true, q_rot: true, k: true, k_rot: true };
+
 /**
  * Runs com.microsoft.GemmaRotaryEmbedding: `q · cos(emb) + q_rot · sin(emb)`, and the same of k.
  *
@@ -255,7 +276,7 @@ export function gemmaRotaryEmbedding(
 ): { readonly output1: Tensor<'f16'>; readonly output2: Tensor<'f16'> } {
   const op = 'com.microsoft.GemmaRotaryEmbedding';
   checkRunner(rw, `${op}: rw`);
-  const { emb, q, q_rot, k, k_rot } = readOptions(inputs, `${op}: inputs`);
+  const { emb, q, q_rot, k, k_rot } = readOptions(inputs, `${op}: inputs`, GEMMA_NAMES);
   for (const [name, tensor] of Object.entries({ emb, q, q_rot, k, k_rot })) {
     checkTensor(tensor, `${op}: ${name}`);
     checkDtype(tensor, `${op}: ${name}`, name === 'emb' ? 'f32' : 'f16');

@@ -16,6 +16,7 @@ import {
   checkOutput,
   checkRunner,
   checkTensor,
+  type OptionNames,
   readIntegers,
   readOptions,
   refuse,
@@ -46,6 +47,13 @@ export interface RotaryEmbeddingInputs<D extends OnnxFloat> {
   readonly position_ids?: Tensor<'i64'>;
 }
 
+const INPUT_NAMES: OptionNames<RotaryEmbeddingInputs<OnnxFloat>> = {
+  X: true,
+  cos_cache: true,
+  sin_cache: true,
+  position_ids: true,
+};
+
 /** The attributes of the node, with their ONNX names. */
 export interface RotaryEmbeddingAttributes {
   /** 1 pairs (2j, 2j+1), 0 pairs (j, j + rotary_dim / 2); 0 unless given. */
@@ -55,6 +63,12 @@ export interface RotaryEmbeddingAttributes {
   /** Needed with a 3-D X. */
   readonly num_heads?: number;
 }
+
+const NAMES: OptionNames<RotaryEmbeddingAttributes> = {
+  interleaved: true,
+  rotary_embedding_dim: true,
+  num_heads: true,
+};
 
 /**
  * Runs one RotaryEmbedding node.
@@ -71,7 +85,7 @@ export function rotaryEmbedding<D extends OnnxFloat>(
   attributes: RotaryEmbeddingAttributes = {},
 ): Tensor<D> {
   checkRunner(rw, 'onnx.RotaryEmbedding: rw');
-  const given = readOptions(inputs, 'onnx.RotaryEmbedding: inputs');
+  const given = readOptions(inputs, 'onnx.RotaryEmbedding: inputs', INPUT_NAMES);
   checkTensor(given.X, 'onnx.RotaryEmbedding: X');
   return withFresh(rw, given.X.dtype, given.X.shape, (Y) => {
     rw.run(planRotaryEmbedding(given, attributes, Y));
@@ -93,8 +107,12 @@ export function planRotaryEmbedding<D extends OnnxFloat>(
   Y: Tensor<D>,
 ): RopeCall {
   const op = 'onnx.RotaryEmbedding';
-  const { X, cos_cache, sin_cache, position_ids } = readOptions(inputs, `${op}: inputs`);
-  const { interleaved = 0, rotary_embedding_dim = 0, num_heads = 0 } = readOptions(attributes, `${op}: attributes`);
+  const { X, cos_cache, sin_cache, position_ids } = readOptions(inputs, `${op}: inputs`, INPUT_NAMES);
+  const {
+    interleaved = 0,
+    rotary_embedding_dim = 0,
+    num_heads = 0,
+  } = readOptions(attributes, `${op}: attributes`, NAMES);
   for (const [name, tensor] of Object.entries({ X, cos_cache, sin_cache })) checkTensor(tensor, `${op}: ${name}`);
   if (X.dtype !== 'f32' && X.dtype !== 'f16' && X.dtype !== 'bf16')
     refuse('DTYPE', `${op}: X`, 'f32, f16 or bf16', X.dtype);

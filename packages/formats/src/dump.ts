@@ -1,6 +1,6 @@
 /** Dumps of a kernel's arrays: of numpy, PyTorch, safetensors, or raw bytes. @module */
 import { type Dtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
-import { checkBytes, checkTensor, fail, hostOf, readOptions, refuse, show } from 'ropewalk/backend';
+import { checkBytes, checkTensor, fail, hostOf, type OptionNames, readOptions, refuse, show } from 'ropewalk/backend';
 import { countClaimed, elementsAt } from './bytes.js';
 import { parseNpy, tensorFromNpy } from './npy.js';
 import { parseNpz } from './npz.js';
@@ -20,6 +20,8 @@ export interface RawForm {
   /** The same of the shape. */
   readonly shapeField?: string;
 }
+
+const NAMES: OptionNames<RawForm> = { dtype: true, shape: true, dtypeField: true, shapeField: true };
 
 /** Readers of files with arrays, by the end of the file's name. */
 const READERS: Readonly<Record<string, (bytes: Uint8Array, where: string) => Map<string, () => Tensor>>> = {
@@ -62,7 +64,7 @@ export function readArrays(file: string, bytes: Uint8Array, where: string): Read
  */
 export function readRaw(bytes: Uint8Array, where: string, form: RawForm): Tensor {
   checkBytes(bytes, where);
-  const { dtype, shape, dtypeField = 'dtype', shapeField = 'shape' } = readOptions(form, `${where}: form`);
+  const { dtype, shape, dtypeField = 'dtype', shapeField = 'shape' } = readOptions(form, `${where}: form`, NAMES);
   if (dtype === undefined)
     fail('FORMAT', where, `a raw file does not say what it holds. Give ${dtypeField}, such as ${dtypeField} f32.`);
   const unit = sizeBytes(dtype);

@@ -31,7 +31,7 @@ export interface JsonOptions {
  * @throws {RopewalkError} FORMAT for anything that is not JSON, is nested deeper than 200, or is larger than 256 MiB
  */
 export function parseJson(input: Uint8Array | string, where: string, options: JsonOptions = {}): unknown {
-  const { uniqueKeys = false } = readOptions(options, 'json: options');
+  const { uniqueKeys = false } = readOptions(options, 'json: options', { uniqueKeys: true });
   if (typeof input !== 'string') checkBytes(input, where);
   if (input.length > MAX_JSON_BYTES) refuse('FORMAT', where, `at most ${MAX_JSON_BYTES} bytes of JSON`, input.length);
   const text = typeof input === 'string' ? input : decodeUtf8(input, where);

@@ -16,6 +16,7 @@ import {
   countElements,
   decodeUtf8,
   fail,
+  type OptionNames,
   readOptions,
   refuse,
   rowMajorStrides,
@@ -134,6 +135,8 @@ interface NpyLayout<D extends Dtype> {
   readonly shape: readonly number[];
 }
 
+const NAMES: OptionNames<NpyLayout<Dtype>> = { dtype: true, shape: true };
+
 /**
  * Writes a .npy file: version 1.0, little-endian, row-major; bf16 as `<u2`.
  *
@@ -144,7 +147,7 @@ interface NpyLayout<D extends Dtype> {
  *   64 dimensions
  */
 export function writeNpy<D extends Dtype>(data: ArrayOf[D], options: NpyLayout<D>): Uint8Array {
-  const { dtype, ...given } = readOptions(options, 'npy: options');
+  const { dtype, ...given } = readOptions(options, 'npy: options', NAMES);
   data = asHostArray(data, dtype, 'npy: data');
   const shape = checkShape(given.shape, 'npy: shape');
   if (countElements(shape) !== data.length) refuse('SHAPE', 'npy: shape', `${data.length} elements`, shape);
@@ -165,7 +168,7 @@ export function writeNpy<D extends Dtype>(data: ArrayOf[D], options: NpyLayout<D
  * @example const header = writeNpyHeader({ dtype: 'f32', shape: [tokens, vocabSize] });
  */
 export function writeNpyHeader(options: NpyLayout<Dtype>): Uint8Array {
-  const { dtype, ...given } = readOptions(options, 'npy: options');
+  const { dtype, ...given } = readOptions(options, 'npy: options', NAMES);
   const unit = sizeBytes(dtype);
   const shape = checkShape(given.shape, 'npy: shape');
   if (shape.length > MAX_RANK) refuse('SHAPE', 'npy: shape', `at most ${MAX_RANK} dimensions`, shape.length);

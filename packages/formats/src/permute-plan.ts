@@ -15,7 +15,17 @@
  * @module
  * @see huggingface/transformers#25199; ggml-org/llama.cpp@6fed9f6 conversion/llama.py, LlamaModel.permute
  */
-import { checkName, fail, nameForMessage, reading, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import {
+  checkName,
+  fail,
+  nameForMessage,
+  type OptionNames,
+  reading,
+  readList,
+  readName,
+  readOptions,
+  refuse,
+} from 'ropewalk/backend';
 import { countClaimed } from './bytes.js';
 
 /** The two ways that weights are laid out. */
@@ -80,6 +90,16 @@ export interface PermuteOptions {
   /** Names the file in messages. */
   readonly where?: string;
 }
+
+const NAMES: OptionNames<PermuteOptions> = {
+  to: true,
+  naming: true,
+  geometryOf: true,
+  fused: true,
+  sharesKeys: true,
+  only: true,
+  where: true,
+};
 
 /** A tensor whose rows move. */
 export interface TensorMove {
@@ -199,7 +219,7 @@ function looksLikeOne(name: string): boolean {
 }
 
 function readPermuteOptions(given: PermuteOptions) {
-  const options = readOptions(given, 'permute: options');
+  const options = readOptions(given, 'permute: options', NAMES);
   const { where = 'permute', geometryOf, fused, only } = options;
   checkName(where, 'permute: where', 'the model');
   readName(options.to, PAIRINGS, `${where}: to`);

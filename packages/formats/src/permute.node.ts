@@ -5,7 +5,7 @@
  */
 import { copyFile, open } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { fail, readField, readName, readOptions, refuse } from 'ropewalk/backend';
+import { fail, type OptionNames, readField, readName, readOptions, refuse } from 'ropewalk/backend';
 import { type CopyOptions, copyPermuted } from './permute-file.node.js';
 import { factsOf, type GivenGeometry, type ModelFacts, type OpenModel, openModel } from './permute-model.node.js';
 import { type PermutePlan, planPermutation, type WeightPairing } from './permute-plan.js';
@@ -22,6 +22,18 @@ export interface PermuteModelOptions extends GivenGeometry {
   /** Permute although the model says that its weights have that pairing already. */
   readonly force?: boolean;
 }
+
+const NAMES: OptionNames<PermuteModelOptions> = {
+  from: true,
+  config: true,
+  heads: true,
+  kvHeads: true,
+  headDim: true,
+  rotaryDim: true,
+  to: true,
+  only: true,
+  force: true,
+};
 
 /** A permutation that can be carried out. */
 export interface ModelPermutation {
@@ -46,6 +58,14 @@ export interface RunPermutationOptions {
   readonly onProgress?: (share: number) => void;
 }
 
+const RUN_NAMES: OptionNames<RunPermutationOptions> = {
+  output: true,
+  all: true,
+  force: true,
+  signal: true,
+  onProgress: true,
+};
+
 /** The result of a permutation. */
 export interface PermutationResult {
   /** For each layer that was compared. */
@@ -65,7 +85,7 @@ export interface PermutationResult {
  */
 export async function planModelPermutation(input: string, options: PermuteModelOptions): Promise<ModelPermutation> {
   const model = await openModel(input);
-  const given = readOptions(options, 'permute: options');
+  const given = readOptions(options, 'permute: options', NAMES);
   if (given.from !== undefined) readName(given.from, ['half', 'interleaved'], 'permute: from');
   const facts = await factsOf(model, given);
   const from = chooseFrom(facts, given);
@@ -117,7 +137,13 @@ export async function runModelPermutation(
   const model = readOptions(given.model, 'permute: model');
   const plan = readOptions(given.plan, 'permute: plan');
   const facts = readOptions(given.facts, 'permute: facts');
-  const { output, all = false, force, signal, onProgress = () => {} } = readOptions(options, 'permute: options');
+  const {
+    output,
+    all = false,
+    force,
+    signal,
+    onProgress = () => {},
+  } = readOptions(options, 'permute: options', RUN_NAMES);
   if (output !== undefined) checkPath(output);
   if (typeof onProgress !== 'function') refuse('RANGE', 'permute: onProgress', 'a function', onProgress);
   if (signal !== undefined && typeof readField(signal, 'throwIfAborted', 'permute: signal') !== 'function')

@@ -1,6 +1,6 @@
 /** The RoPE that a parsed JSON describes: a model, a record, or a peer's arguments. @module */
 import { type GivenTable, readForm } from '@ropewalk/dialects';
-import { fail, reading, readOptions, refuse } from 'ropewalk/backend';
+import { fail, type OptionNames, reading, readOptions, refuse } from 'ropewalk/backend';
 import { modelSourceFromJson, type RopeSource } from './model-source.js';
 import { parseNpy, tensorFromNpy } from './npy.js';
 
@@ -13,6 +13,8 @@ export interface JsonRopeOptions {
   /** Reads a file beside the JSON: a .npy that a peer's arguments name. Without it, such arguments are refused. */
   readonly readFile?: (name: string) => Uint8Array;
 }
+
+const NAMES: OptionNames<JsonRopeOptions> = { context: true, isModel: true, readFile: true };
 
 /**
  * Reads the RoPE that a JSON describes.
@@ -29,7 +31,7 @@ export function ropeSourceFromJson(json: unknown, file: string, options: JsonRop
 }
 
 function sourceOfJson(json: unknown, file: string, options: JsonRopeOptions): RopeSource {
-  const { context, isModel = false, readFile } = readOptions(options, `${file}: options`);
+  const { context, isModel = false, readFile } = readOptions(options, `${file}: options`, NAMES);
   const fields = typeof json === 'object' && json !== null ? json : {};
   if (isModel || 'model_type' in fields || 'text_config' in fields) return modelSourceFromJson(json, file, context);
   return { kind: 'record', file, ...readForm(json, readTables(json, file, readFile), { context, where: file }) };

@@ -6,7 +6,7 @@
 import { constants, readdirSync } from 'node:fs';
 import { access, link, lstat, mkdir, open, rename, rm, rmdir, stat, statfs, unlink } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { fail, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { fail, type OptionNames, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import { checkPath, refuseSystem } from './read-file.node.js';
 import { withTemporary } from './temporary.node.js';
 import { makeFolder } from './write-file.node.js';
@@ -23,6 +23,8 @@ export interface WriteOptions {
   /** A folder may be there if it is empty, and with `force` if its own command wrote it. Parents are made. */
   readonly ours?: OwnFolder;
 }
+
+const NAMES: OptionNames<WriteOptions> = { sizeBytes: true, inputs: true, force: true, kind: true, ours: true };
 
 /** How a command knows the folders that it wrote. */
 export interface OwnFolder {
@@ -47,7 +49,10 @@ export async function writeWhole<T>(
   work: (temporary: string) => Promise<T>,
 ): Promise<T> {
   checkPath(output);
-  const options = { ...readOptions(given, output), inputs: Array.from(readList(given.inputs, `${output}: inputs`)) };
+  const options = {
+    ...readOptions(given, output, NAMES),
+    inputs: Array.from(readList(given.inputs, `${output}: inputs`)),
+  };
   for (const input of options.inputs) checkPath(input);
   readName(options.kind, ['file', 'folder'], `${output}: kind`);
   if (typeof work !== 'function') refuse('RANGE', `${output}: work`, 'a function', work);

@@ -8,7 +8,7 @@
  * @module
  */
 import { RopewalkError } from 'ropewalk';
-import { fail, reading, readList, readOptions, refuse, show } from 'ropewalk/backend';
+import { fail, type OptionNames, reading, readList, readOptions, refuse, show } from 'ropewalk/backend';
 import { checkTokenizer, checkTypes } from './arguments.js';
 import { parseTemplate, renderBounded } from './bounded-jinja.js';
 import type { Tokenizer } from './types.js';
@@ -40,6 +40,13 @@ export interface ChatOptions {
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
+const NAMES: OptionNames<ChatOptions> = {
+  addGenerationPrompt: true,
+  template: true,
+  templateText: true,
+  variables: true,
+};
+
 /** Lists in lists. JSON schemas of tools stay below twenty. */
 const MAX_DEPTH = 100;
 /** No context has room for this many messages. */
@@ -60,7 +67,7 @@ const MAX_MESSAGES = 2 ** 16;
  */
 export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[], given: ChatOptions = {}): string {
   checkTokenizer(tokenizer, 'chat');
-  const options = readOptions(given, 'chat: options');
+  const options = readOptions(given, 'chat: options', NAMES);
   const { addGenerationPrompt = true, template: name = 'default', templateText } = options;
   checkTypes({ template: name, templateText }, 'string', 'chat');
   checkTypes({ addGenerationPrompt }, 'boolean', 'chat');

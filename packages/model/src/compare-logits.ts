@@ -55,7 +55,11 @@ export async function compareLogits(
   b: LogitBlocks,
   given: { readonly vocabSize: number },
 ): Promise<LogitComparison> {
-  const vocabSize = checkInteger(readOptions(given, 'compareLogits: options').vocabSize, 'compareLogits: vocabSize', 1);
+  const vocabSize = checkInteger(
+    readOptions(given, 'compareLogits: options', { vocabSize: true }).vocabSize,
+    'compareLogits: vocabSize',
+    1,
+  );
   const rows = { a: rowsOf(a, vocabSize, 'compareLogits: a'), b: rowsOf(b, vocabSize, 'compareLogits: b') };
   const count = Math.min(5, vocabSize);
   const sums = { kl: 0, top1: 0, top5: 0 };

@@ -5,7 +5,7 @@
  */
 import type { ByteSource } from '@ropewalk/formats';
 import { BLOCK_FORMAT_NAMES } from 'ropewalk';
-import { readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { type OptionNames, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import { checkTypes } from './arguments.js';
 import { type Found, folderOf, type ModelFiles, readHeaders } from './model-files.js';
 import { QUANTISED_FORMATS } from './quantise.js';
@@ -29,6 +29,14 @@ export interface DescribeOptions extends HoldOptions {
   /** The model's name in messages: its path or address. */
   readonly where?: string | undefined;
 }
+
+const NAMES: OptionNames<DescribeOptions> = {
+  widenTo: true,
+  formats: true,
+  quantise: true,
+  widenHalves: true,
+  where: true,
+};
 
 /** A model as its files describe it. No weight is in memory. */
 export interface ModelDescription extends Omit<Found, 'stored'> {
@@ -63,7 +71,7 @@ export interface ModelDescription extends Omit<Found, 'stored'> {
  * @example const { config, weights } = await describeModel({ 'model.gguf': blob }, { formats: ['q8_0', 'q4_0'] });
  */
 export async function describeModel(files: ModelFiles, given: DescribeOptions = {}): Promise<ModelDescription> {
-  const { where, ...hold } = readOptions(given, 'describeModel: options');
+  const { where, ...hold } = readOptions(given, 'describeModel: options', NAMES);
   checkTypes({ where }, 'string', 'describeModel');
   checkTypes({ widenHalves: hold.widenHalves }, 'boolean', 'describeModel');
   const formats = Array.from(

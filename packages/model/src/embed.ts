@@ -24,7 +24,10 @@ export interface EmbedOptions {
  */
 export async function embed(model: Model, text: string, options: EmbedOptions = {}): Promise<Float32Array> {
   checkModel(model, 'embed');
-  const { pooling = 'mean', normalise = true } = readOptions(options, 'embed: options');
+  const { pooling = 'mean', normalise = true } = readOptions(options, 'embed: options', {
+    pooling: true,
+    normalise: true,
+  });
   checkTypes({ normalise }, 'boolean', 'embed');
   if (pooling !== 'mean' && pooling !== 'last') refuse('RANGE', 'embed: pooling', 'mean or last', pooling);
   if (typeof text !== 'string') refuse('RANGE', 'embed: text', 'a string', text);

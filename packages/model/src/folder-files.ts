@@ -47,7 +47,7 @@ const jsonFile = (name: string, value: unknown, indent?: number): NamedFile => (
 
 /** Checks what a caller says of the graph. @throws {RopewalkError} RANGE */
 function readGraph(given: GraphFiles): GraphFiles {
-  const { graph, config = {} } = readOptions(given, 'readFiles: graph');
+  const { graph, config = {} } = readOptions(given, 'readFiles: graph', { graph: true, config: true });
   if (typeof graph !== 'string' || graph === '')
     refuse('RANGE', 'readFiles: graph', 'a path such as onnx/model.onnx', graph);
   return { graph, config: readOptions(config, 'readFiles: config') };

@@ -1,8 +1,9 @@
 /** Prompt in, text out: prefill, then token by token until something ends the generation. @module */
-import { fail, reading, readList, readOptional, readOptions, refuse } from 'ropewalk/backend';
+import { fail, type OptionNames, reading, readList, readOptional, readOptions, refuse } from 'ropewalk/backend';
 import { checkKept, checkModel, checkSignal, checkTypes } from './arguments.js';
 import { type ChatMessage, type ChatOptions, renderChat } from './chat.js';
-import { createSampler, type Sampler, type SamplingOptions } from './sampler.js';
+import { createSampler, SAMPLING_NAMES, type Sampler, type SamplingOptions } from './sampler.js';
+import { SESSION_NAMES } from './session.js';
 import { StopFinder } from './stop-finder.js';
 import type { KeptSession, Model, Session, SessionOptions, Tokenizer } from './types.js';
 
@@ -37,6 +38,22 @@ export interface GenerateOptions extends SamplingOptions, SessionOptions {
   /** For a prompt of messages. */
   readonly chat?: ChatOptions;
 }
+
+const NAMES: OptionNames<GenerateOptions> = {
+  ...SAMPLING_NAMES,
+  ...SESSION_NAMES,
+  maxTokens: true,
+  stop: true,
+  stopTokens: true,
+  ignoreEos: true,
+  signal: true,
+  onFull: true,
+  keep: true,
+  session: true,
+  addBos: true,
+  parseSpecial: true,
+  chat: true,
+};
 
 /** One token, with the text that it completes. The text is empty inside a character and inside a possible stop text. */
 export interface GeneratedToken {
@@ -98,7 +115,7 @@ export interface Pace {
  */
 export function keepSession(model: Model, options: SessionOptions = {}): KeptSession {
   checkModel(model, 'keepSession');
-  const session = model.openSession(readOptions(options, 'keepSession: options'));
+  const session = model.openSession(readOptions(options, 'keepSession: options', SESSION_NAMES));
   return { session, tokens: [], dispose: () => session.dispose() };
 }
 
@@ -131,11 +148,22 @@ function settingsOf(options: GenerateOptions): Settings {
   if (onFull !== 'stop' && onFull !== 'shift') refuse('RANGE', 'generate: onFull', 'stop or shift', onFull);
   checkSignal(options.signal, 'generate');
   checkTypes({ ignoreEos, addBos, parseSpecial }, 'boolean', 'generate');
-  return { sampler: createSampler(options), stops: new StopFinder(options.stop ?? []), maxTokens, onFull, keep };
+  return {
+    sampler: createSampler(samplingOf(options)),
+    stops: new StopFinder(options.stop ?? []),
+    maxTokens,
+    onFull,
+    keep,
+  };
+}
+
+function samplingOf(options: GenerateOptions): SamplingOptions {
+  const names = Object.keys(SAMPLING_NAMES) as (keyof SamplingOptions)[];
+  return Object.fromEntries(names.map((name) => [name, options[name]]));
 }
 
 function copyOf(options: GenerateOptions): GenerateOptions {
-  return readOptions(options, 'generate: options');
+  return readOptions(options, 'generate: options', NAMES);
 }
 
 /**

@@ -1,6 +1,6 @@
 /** The engine that needs nothing else: the forward pass on a backend of Ropewalk's operators. @module */
 import { type Activations, type BackendOptions, Ropewalk, type RopewalkOptions, ropewalk } from 'ropewalk';
-import { ACTIVATIONS, fail, reading, readName, readOptions } from 'ropewalk/backend';
+import { ACTIVATIONS, BACKEND_NAMES, fail, type OptionNames, reading, readName, readOptions } from 'ropewalk/backend';
 import { type Decoder, finalNorm, forward, logitsOf, Scratch } from './decoder.js';
 import type { Describe, ModelDescription } from './description.js';
 import type { Engine, EngineModel, LoadingOptions, Sequence, Wanted } from './engine.js';
@@ -28,6 +28,14 @@ export interface KernelOptions extends BackendOptions {
   readonly activations?: Activations;
 }
 
+/** The names of them. */
+export const KERNEL_NAMES: OptionNames<KernelOptions> = {
+  ...BACKEND_NAMES,
+  backend: true,
+  widenTo: true,
+  activations: true,
+};
+
 /**
  * The engine that loadModel takes unless it is given one.
  *
@@ -37,7 +45,12 @@ export interface KernelOptions extends BackendOptions {
  * @example const engine = kernelEngine({ backend: 'cpu', threads: 2 });
  */
 export function kernelEngine(given: KernelOptions = {}): Engine {
-  const { backend, widenTo, activations = 'f32', ...options } = readOptions(given, 'kernelEngine: options');
+  const {
+    backend,
+    widenTo,
+    activations = 'f32',
+    ...options
+  } = readOptions(given, 'kernelEngine: options', KERNEL_NAMES);
   const shared = openedBackend(backend);
   return {
     name: 'kernels',

@@ -132,7 +132,12 @@ export function shiftRows(
 function rotateBack(rope: RopeSpec, count: number, most: number): (rows: number) => RopePlan {
   const { table } = planRope({ ...rope, attentionFactor: 1, ...positionsFrom(rope, -count, 1) });
   const whole = new Int32Array(most);
-  return (rows) => planRopeWithTable({ ...rope, table, seqLen: rows, tableRows: whole.subarray(0, rows) });
+  return (rows) => planRopeWithTable({ ...windowOf(rope), table, seqLen: rows, tableRows: whole.subarray(0, rows) });
+}
+
+/** What a plan with a table takes of a RoPE: the rest is in the table. */
+function windowOf({ headDim, rotaryDim, rotaryOffset, pairing }: RopeSpec) {
+  return { headDim, rotaryDim, rotaryOffset, pairing };
 }
 
 /** cos and sin for the positions in use, shared by layers that rotate alike. A table grows by doubling. */
@@ -168,7 +173,7 @@ class RopeTables {
       this.#tables.set(rope, table);
     }
     return planRopeWithTable({
-      ...rope,
+      ...windowOf(rope),
       table,
       seqLen: tokens,
       tableRows: Int32Array.from({ length: tokens }, (_row, s) => start + s),

@@ -6,14 +6,14 @@
  *
  * @module
  */
-import { fail, readList, readOptions, refuse } from 'ropewalk/backend';
+import { fail, type OptionNames, readList, readOptions, refuse } from 'ropewalk/backend';
 import { checkSignal, checkTokenizer, checkTypes } from './arguments.js';
 import { readDescription } from './description.js';
 import { checkEngine, type Engine, type EngineModel } from './engine.js';
-import { type KernelOptions, kernelEngine } from './kernels.js';
+import { KERNEL_NAMES, type KernelOptions, kernelEngine } from './kernels.js';
 import { checkFits, usualContext } from './memory.js';
 import type { ModelFiles } from './model-files.js';
-import { DecoderSession } from './session.js';
+import { DecoderSession, SESSION_NAMES } from './session.js';
 import type { LoadProgress } from './stream-weight.js';
 import type { DecoderConfig, Model, ModelMemory, Session, SessionOptions, Tokenizer } from './types.js';
 
@@ -40,6 +40,19 @@ export interface LoadOptions extends Omit<SessionOptions, 'context'>, KernelOpti
   readonly where?: string;
 }
 
+const NAMES: OptionNames<LoadOptions> = {
+  ...SESSION_NAMES,
+  ...KERNEL_NAMES,
+  context: true,
+  engine: true,
+  onMemory: true,
+  onProgress: true,
+  signal: true,
+  availableBytes: true,
+  tokenizer: true,
+  where: true,
+};
+
 /**
  * Loads a model.
  *
@@ -51,7 +64,7 @@ export interface LoadOptions extends Omit<SessionOptions, 'context'>, KernelOpti
  * @example const model = await loadModel({ 'model.gguf': blob }, { onProgress: ({ doneBytes, totalBytes }) => … });
  */
 export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Promise<Model> {
-  const options = readOptions(given, 'loadModel: options');
+  const options = readOptions(given, 'loadModel: options', NAMES);
   const { engine, onMemory, onProgress, signal, availableBytes, where, ...rest } = options;
   const { tokenizer: givenTokenizer, context, cacheDtype = 'f32', ...kernelOptions } = rest;
   checkSignal(signal, 'loadModel');
@@ -122,7 +135,7 @@ class LoadedModel implements Model {
   }
 
   openSession(options: SessionOptions = {}): Session {
-    return this.#open(readOptions(options, 'openSession: options'));
+    return this.#open(readOptions(options, 'openSession: options', SESSION_NAMES));
   }
 
   async hidden(tokens: readonly number[]): Promise<Float32Array> {

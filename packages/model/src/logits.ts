@@ -1,7 +1,7 @@
 /** The logits of every token of a text, a block of rows at a time. @module */
-import { checkInteger, readList, readOptions, refuse } from 'ropewalk/backend';
+import { checkInteger, type OptionNames, readList, readOptions, refuse } from 'ropewalk/backend';
 import { checkModel, checkSignal } from './arguments.js';
-import { columnsOf, MAX_POSITION, tokensOf } from './session.js';
+import { columnsOf, MAX_POSITION, SESSION_NAMES, tokensOf } from './session.js';
 import type { AppendOptions, Model, Session, SessionOptions } from './types.js';
 
 /** Options of {@link logits}. */
@@ -11,6 +11,8 @@ export interface LogitsOptions extends SessionOptions {
   /** Ends the work with the signal's reason. */
   readonly signal?: AbortSignal;
 }
+
+const NAMES: OptionNames<LogitsOptions> = { ...SESSION_NAMES, positions: true, signal: true };
 
 /** Logits computed at a time: 64 MB. Those of 512 tokens would be 300 MB with a vocabulary of 150,000. */
 const MAX_LOGITS = 2 ** 24;
@@ -33,7 +35,7 @@ export async function* logits(
   given: LogitsOptions = {},
 ): AsyncGenerator<Float32Array, void, void> {
   checkModel(model, 'logits', ['config', 'openSession']);
-  const options = readOptions(given, 'logits: options');
+  const options = readOptions(given, 'logits: options', NAMES);
   const { positions, signal, cacheDtype } = options;
   checkSignal(signal, 'logits');
   const { vocabSize, maxContext } = model.config;

@@ -1,5 +1,5 @@
 /** How well a model predicts a text: perplexity per token, bits per byte. @module */
-import { readOptions, refuse } from 'ropewalk/backend';
+import { type OptionNames, readOptions, refuse } from 'ropewalk/backend';
 import { checkModel, checkSignal, checkTypes } from './arguments.js';
 import { logitBlocks, logSumExp } from './logits.js';
 import type { Model, Session } from './types.js';
@@ -17,6 +17,14 @@ export interface PerplexityOptions {
   /** Called after each window with the tokens scored so far and the tokens to score in all. */
   readonly onProgress?: (done: number, total: number) => void;
 }
+
+const NAMES: OptionNames<PerplexityOptions> = {
+  context: true,
+  stride: true,
+  cacheDtype: true,
+  signal: true,
+  onProgress: true,
+};
 
 /** What {@link perplexity} measures. */
 export interface Perplexity {
@@ -47,7 +55,7 @@ export interface Perplexity {
 export async function perplexity(model: Model, text: string, given: PerplexityOptions = {}): Promise<Perplexity> {
   checkModel(model, 'perplexity');
   if (typeof text !== 'string') refuse('RANGE', 'perplexity: text', 'a string', text);
-  const options = readOptions(given, 'perplexity: options');
+  const options = readOptions(given, 'perplexity: options', NAMES);
   checkSignal(options.signal, 'perplexity');
   const { signal, onProgress, cacheDtype } = options;
   checkTypes({ onProgress }, 'function', 'perplexity');

@@ -8,7 +8,7 @@
  * @module
  * @see ggml-org/llama.cpp@001d906 common/common.h, common_params_sampling::samplers
  */
-import { fail, randomFrom, reading, readList, readOptions, refuse } from 'ropewalk/backend';
+import { fail, type OptionNames, randomFrom, reading, readList, readOptions, refuse } from 'ropewalk/backend';
 
 /** How to choose tokens. Every filter is off unless given. */
 export interface SamplingOptions {
@@ -29,6 +29,17 @@ export interface SamplingOptions {
   /** An integer. The same seed, options and logits give the same tokens. Random unless given. */
   readonly seed?: number;
 }
+
+/** The names of them. */
+export const SAMPLING_NAMES: OptionNames<SamplingOptions> = {
+  temperature: true,
+  topK: true,
+  topP: true,
+  minP: true,
+  repetitionPenalty: true,
+  repetitionWindow: true,
+  seed: true,
+};
 
 /** Chooses one token after the other. */
 export interface Sampler {
@@ -54,7 +65,7 @@ export interface Sampler {
  * @example const token = createSampler({ temperature: 0.8, topP: 0.95, seed: 1 }).pick(logits);
  */
 export function createSampler(given: SamplingOptions = {}): Sampler {
-  const options = readOptions(given, 'sample: options');
+  const options = readOptions(given, 'sample: options', SAMPLING_NAMES);
   const { temperature = 0, topK = 0, topP = 1, minP = 0, repetitionPenalty = 1, repetitionWindow = 64 } = options;
   const number = (name: string, value: unknown, expected: string, fits: (n: number) => boolean): void => {
     if (typeof value !== 'number' || !Number.isFinite(value) || !fits(value))

@@ -1,9 +1,12 @@
 /** A run of tokens: batches in, logits out, and its KV cache. @module */
-import { fail, readList, readOptions, refuse } from 'ropewalk/backend';
+import { fail, type OptionNames, readList, readOptions, refuse } from 'ropewalk/backend';
 import { checkSignal } from './arguments.js';
 import type { Sequence, Wanted } from './engine.js';
 import { pauseIfDue } from './event-loop.js';
-import type { AppendOptions, DecoderConfig, Session } from './types.js';
+import type { AppendOptions, DecoderConfig, Session, SessionOptions } from './types.js';
+
+/** The names of a session's options. */
+export const SESSION_NAMES: OptionNames<SessionOptions> = { context: true, cacheDtype: true };
 
 /** The largest position: planRope takes i32. */
 export const MAX_POSITION = 2 ** 31 - 1;
@@ -32,7 +35,11 @@ export class DecoderSession implements Session {
   }
 
   async append(tokens: readonly number[] | Int32Array, options: AppendOptions = {}): Promise<Float32Array> {
-    const { logits = 'last', positions, signal } = readOptions(options, 'append: options');
+    const {
+      logits = 'last',
+      positions,
+      signal,
+    } = readOptions(options, 'append: options', { logits: true, positions: true, signal: true });
     if (logits !== 'last' && logits !== 'all' && logits !== 'none')
       refuse('RANGE', 'append: logits', 'last, all or none', logits);
     checkSignal(signal, 'append');

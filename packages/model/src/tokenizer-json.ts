@@ -5,7 +5,7 @@
  * @module
  */
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
-import { Fields, fail, readOptions, refuse } from 'ropewalk/backend';
+import { Fields, fail, type OptionNames, readOptions, refuse } from 'ropewalk/backend';
 import { checkTypes } from './arguments.js';
 import { cutterOf } from './safe-cuts.js';
 import { SPACE } from './sentencepiece.js';
@@ -37,6 +37,8 @@ export interface TokenizerFiles {
   readonly chatTemplate?: string;
 }
 
+const NAMES: OptionNames<TokenizerFiles> = { tokenizerJson: true, tokenizerConfig: true, chatTemplate: true };
+
 /**
  * Reads HuggingFace's tokenizer.json.
  *
@@ -51,7 +53,7 @@ export interface TokenizerFiles {
  * @example const tokenizer = tokenizerFromJson({ tokenizerJson: parseJson(bytes, 'tokenizer.json') });
  */
 export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json'): Tokenizer {
-  const { tokenizerJson, tokenizerConfig, chatTemplate } = readOptions(given, 'tokenizerFromJson: files');
+  const { tokenizerJson, tokenizerConfig, chatTemplate } = readOptions(given, 'tokenizerFromJson: files', NAMES);
   checkTypes({ where, chatTemplate }, 'string', 'tokenizerFromJson');
   const root = new Fields(tokenizerJson, where);
   const config = new Fields(tokenizerConfig ?? {}, where.replace(/tokenizer\.json$/, 'tokenizer_config.json'));

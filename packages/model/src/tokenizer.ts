@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { type Fields, fail, reading, readList, readOptions, refuse } from 'ropewalk/backend';
+import { type Fields, fail, type OptionNames, reading, readList, readOptions, refuse } from 'ropewalk/backend';
 import { checkTypes } from './arguments.js';
 import type { DecodeOptions, EncodeOptions, StreamOptions, TextStream, Tokenizer } from './types.js';
 
@@ -63,6 +63,8 @@ export interface Vocabulary {
   readonly chatTemplates: ReadonlyMap<string, string>;
 }
 
+const ENCODE_NAMES: OptionNames<EncodeOptions> = { addBos: true, addEos: true, parseSpecial: true };
+
 /** Makes a tokenizer of a vocabulary that its reader has checked. */
 export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
   const { bosToken, eosTokens, special, chatTemplates, where } = vocabulary;
@@ -85,7 +87,11 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
 
   const encode = (text: string, given: EncodeOptions = {}): number[] => {
     if (typeof text !== 'string') refuse('RANGE', 'encode: text', 'a string', text);
-    const { addBos: bos = addBos, addEos: eos = addEos, parseSpecial = false } = readOptions(given, 'encode: options');
+    const {
+      addBos: bos = addBos,
+      addEos: eos = addEos,
+      parseSpecial = false,
+    } = readOptions(given, 'encode: options', ENCODE_NAMES);
     checkTypes({ addBos: bos, addEos: eos, parseSpecial }, 'boolean', 'encode');
     const ids: number[] = [];
     const whole = vocabulary.prepare ? vocabulary.prepare(text) : text;
@@ -107,7 +113,10 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
   };
 
   const stream = (options: StreamOptions = {}): TextStream => {
-    const { skipSpecial = true, after = [] } = readOptions(options, 'decode: options');
+    const { skipSpecial = true, after = [] } = readOptions(options, 'decode: options', {
+      skipSpecial: true,
+      after: true,
+    });
     checkTypes({ skipSpecial }, 'boolean', 'decode');
     // A byte order mark is text like any other.
     const decoder = new TextDecoder('utf-8', { ignoreBOM: true });

@@ -7,7 +7,7 @@
  * @module
  */
 import { type Dtype, type FloatDtype, type HostArray, isDtype, isFloat } from 'ropewalk';
-import { bitsOf, checkName, loadNumber, readField, reading, readList, refuse } from 'ropewalk/backend';
+import { bitsOf, checkFields, checkName, loadNumber, readField, reading, readList, refuse } from 'ropewalk/backend';
 import { numbersOf } from './host.js';
 import type { Verdict } from './runner.js';
 import { UNIT_ROUNDOFF } from './tolerance.js';
@@ -272,6 +272,7 @@ type Bound = (i: number) => number;
 
 function boundOf(tolerance: Tolerance | Bound, want: ArrayLike<number>, where: string): Bound {
   if (typeof tolerance === 'function') return tolerance;
+  checkFields(tolerance, { atol: true, rtol: true }, where);
   const atol = readField(tolerance, 'atol', where);
   const rtol = readField(tolerance, 'rtol', where);
   checkLimit(atol, `${where}.atol`);

@@ -98,13 +98,18 @@ export function parseRopeLabel(line: string | ParsedLabel): RopeCaseParams {
   const [name, values] = [readField(parsed, 'name', 'ROPE(…)'), readField(parsed, 'values', 'ROPE(…)')];
   if (name !== 'ROPE') refuse('FORMAT', 'ROPE(…)', 'a ROPE(…) line', name);
   if (!(values instanceof Map)) refuse('FORMAT', 'ROPE(…): values', 'a Map', values);
-  for (const key of values.keys()) if (!KEYS.includes(key)) refuse('FORMAT', 'ROPE(…): key', KEYS.join(', '), key);
+  checkKeys(values.keys());
   return readParams(new Fields(new Map([...values].map(([key, text]) => [key, labelValue(String(text))])), 'ROPE(…)'));
+}
+
+function checkKeys(keys: Iterable<string>): void {
+  for (const key of keys) if (!KEYS.includes(key)) refuse('FORMAT', 'ROPE(…): key', KEYS.join(', '), key);
 }
 
 /** Copies a caller's parameters, checks them, and fills in defaults. */
 function checkParams(params: RopeCaseParams): ReturnType<typeof readParams> {
   const copy: Record<string, unknown> = { ...readOptions(params, 'ROPE(…)') };
+  checkKeys(Object.keys(copy));
   for (const key of ['ne_a', 'sections', 'pos'] as const)
     if (copy[key] !== undefined) copy[key] = Array.from(readList(copy[key] as number[], `ROPE(…): ${key}`));
   return readParams(new Fields(copy, 'ROPE(…)'));
@@ -193,7 +198,7 @@ function drawCase(params: RopeCaseParams) {
   const factorOf = (j: number): number => (p.ff === 1 ? random.uniform(0.9, 1.1) : llama31Factor(j, p.n_dims, p.fb));
   const factors = p.ff === 0 ? undefined : Float32Array.from({ length: pairs }, (_, j) => factorOf(j));
   if (factors && p.ff0 !== undefined) factors[0] = p.ff0;
-  const formula: GgmlRopeParams = {
+  const call = {
     ne: p.ne_a,
     n_dims: p.n_dims,
     mode: p.mode,
@@ -206,10 +211,10 @@ function drawCase(params: RopeCaseParams) {
     beta_fast: p.bf,
     beta_slow: p.bs,
     n_offs: p.n_offs,
-    forward: p.fwd === 1,
   };
+  const formula: GgmlRopeParams = { ...call, forward: p.fwd === 1 };
   const plan = ggml.ropePlanFromGgml({
-    ...formula,
+    ...call,
     positions: Int32Array.from(pos),
     freq_factors: factors,
     direction: formula.forward ? 'forward' : 'backward',

@@ -51,9 +51,12 @@ export { ROUNDED, roundsActivations, tensorsOf, whyFloat64 } from './backends/fl
 export { hostMemory } from './backends/host-memory.js';
 export {
   checkBytes,
+  checkFields,
   checkInteger,
   checkName,
   fitsFloat32,
+  nearestName,
+  type OptionNames,
   readField,
   reading,
   readList,
@@ -106,4 +109,4 @@ export { dynamicNtkBase, yarnMagnitude, yarnRampEdges } from './ops/rope/frequen
 export { type AngleRecipe, ggmlRecipe, hfRecipe } from './ops/rope/recipes.js';
 export { LEAST_SUM } from './ops/route.js';
 export { checkRunner, type Runner, withFresh } from './ops/runner.js';
-export { openFrom } from './registry.js';
+export { BACKEND_NAMES, openFrom } from './registry.js';

@@ -5,7 +5,7 @@
  */
 import type { Backend, BackendEntry, BackendOptions } from './backends/backend.js';
 import { hostMemory } from './backends/host-memory.js';
-import { readOptions } from './core/arguments.js';
+import { checkFields, type OptionNames, readOptions } from './core/arguments.js';
 import { BLOCK_FORMAT_NAMES } from './core/block-formats.js';
 import { fail, refuse } from './core/errors.js';
 import { ACTIVATIONS } from './ops/linear.js';
@@ -57,6 +57,14 @@ const reference: BackendEntry = {
 /** The backends of this package, in the order in which `auto` tries them. */
 export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([cpu, webgpu, reference]);
 
+/** The names of a backend's options. */
+export const BACKEND_NAMES: OptionNames<BackendOptions> = {
+  threads: true,
+  memoryLimit: true,
+  simd: true,
+  powerPreference: true,
+};
+
 /**
  * Opens a backend by name.
  *
@@ -66,7 +74,8 @@ export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([
  * @throws {RopewalkError} UNSUPPORTED for a name that is not known; DEVICE when it cannot open here, with the reason;
  *   RANGE or UNSUPPORTED for a bad option
  */
-export function openBackend(name: string, options: BackendOptions = {}): Promise<Backend> {
+export async function openBackend(name: string, options: BackendOptions = {}): Promise<Backend> {
+  checkFields(options, BACKEND_NAMES, 'ropewalk: options');
   return openFrom(BACKENDS, name, options);
 }
 
@@ -105,7 +114,7 @@ export async function openFrom<Options>(
  * @example const rw = new Ropewalk(await openCpu());
  */
 export async function openCpu(options: BackendOptions = {}, float64?: (plan: OpPlan) => void): Promise<Backend> {
-  const given = readOptions(options, 'cpu: options');
+  const given = readOptions(options, 'cpu: options', BACKEND_NAMES);
   if (float64 !== undefined && typeof float64 !== 'function')
     refuse('RANGE', 'cpu: float64', 'a function that runs a plan', float64);
   return (await import('./backends/wasm/host.js')).openCpu(given, float64);

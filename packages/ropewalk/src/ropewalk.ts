@@ -4,7 +4,7 @@
  * @module
  */
 import type { Backend, BackendOptions, Capabilities } from './backends/backend.js';
-import { readField, reading, readOptions } from './core/arguments.js';
+import { type OptionNames, reading, readOptions } from './core/arguments.js';
 import type { BlockFormat } from './core/block-formats.js';
 import { type BlockTensor, blocksFrom, checkWeight, isBlocks } from './core/blocks.js';
 import type { ArrayOf, Dtype, Float8Dtype, FloatDtype, IntDtype } from './core/dtypes.js';
@@ -22,13 +22,13 @@ import type { OpPlan } from './ops/op-plan.js';
 import { planRearrange } from './ops/rearrange.js';
 import { planRmsNorm } from './ops/rms-norm.js';
 import { checkRope, checkRopeParts, type RopeLayout, type RopePartOptions } from './ops/rope/call.js';
-import { type PlanRopeOptions, type Positions, planRope, type RopePlan } from './ops/rope/plan.js';
+import { type PlanRopeOptions, type Positions, planRope, type RopePlan, SPEC_NAMES } from './ops/rope/plan.js';
 import { planRoute, type RouteOptions } from './ops/route.js';
 import { type Runner, withFresh } from './ops/runner.js';
 import { planScale, type ScaleOptions } from './ops/scale.js';
 import { planSelfAttention, type SelfAttentionOptions } from './ops/self-attention.js';
 import { planSwiglu, type SwigluOptions } from './ops/swiglu.js';
-import { openBackend } from './registry.js';
+import { BACKEND_NAMES, openBackend } from './registry.js';
 
 /** What {@link ropewalk} takes. */
 export interface RopewalkOptions extends BackendOptions {
@@ -60,6 +60,16 @@ export interface RopeRunOptions<D extends FloatDtype> extends OutOption<D> {
   /** Order of dimensions; bsnh (batch, token, head, dim) unless given. */
   readonly layout?: RopeLayout;
 }
+
+const OUT: OptionNames<OutOption<Dtype>> = { out: true };
+const RUN_NAMES: OptionNames<RopeRunOptions<FloatDtype>> = { ...OUT, layout: true };
+/** A model's RoPE can be given as it is, with its headDim. */
+const ROPE_NAMES: OptionNames<RopeOptions<FloatDtype>> = {
+  ...SPEC_NAMES,
+  ...RUN_NAMES,
+  recipe: true,
+  tableDtype: true,
+};
 
 /** What an array does not say alone. */
 type SaidDtype = 'f16' | 'bf16' | 'u16' | Float8Dtype;
@@ -247,30 +257,20 @@ export class Ropewalk implements Runner {
     direction: 'forward' | 'backward',
   ): Tensor<D> {
     checkFloat(x, 'rope: x');
-    const given = readField(options, 'out', 'rope: options');
-    const layout = readField(options, 'layout', 'rope: options');
-    const plan = isPlan(how)
-      ? (how as RopePlan)
-      : this.#planFor(x, how as Positions, options as RopeOptions<D>, direction);
-    return this.#into(given, x.dtype, x.shape, (out) => checkRope(plan, x, out, layout));
-  }
-
-  #planFor<D extends FloatDtype>(
-    x: Tensor<D>,
-    positions: Positions,
-    options: RopeOptions<D>,
-    direction: 'forward' | 'backward',
-  ): RopePlan {
-    const { out: _out, layout, ...spec } = readOptions(options, 'rope: options');
-    const seqLen = x.shape.at(layout === 'bnsh' ? -2 : -3) ?? 0;
-    return planRope({
+    if (isPlan(how)) {
+      const { out: given, layout } = readOptions(options, 'rope: options', RUN_NAMES);
+      return this.#into(given, x.dtype, x.shape, (out) => checkRope(how as RopePlan, x, out, layout));
+    }
+    const { out: given, layout, ...spec } = readOptions(options as RopeOptions<D>, 'rope: options', ROPE_NAMES);
+    const plan = planRope({
       tableDtype: x.dtype === 'f64' ? 'f64' : 'f32',
-      ...spec,
-      positions,
-      direction,
       headDim: x.shape.at(-1) ?? 0,
-      seqLen,
+      ...spec,
+      positions: how as Positions,
+      direction,
+      seqLen: x.shape.at(layout === 'bnsh' ? -2 : -3) ?? 0,
     });
+    return this.#into(given, x.dtype, x.shape, (out) => checkRope(plan, x, out, layout));
   }
 
   /**
@@ -282,7 +282,7 @@ export class Ropewalk implements Runner {
    */
   add<D extends FloatDtype>(a: Tensor<D>, b: Tensor<NoInfer<D>>, options: OutOption<NoInfer<D>> = {}): Tensor<D> {
     checkTensor(a, 'add: a');
-    const given = readField(options, 'out', 'add: options');
+    const { out: given } = readOptions(options, 'add: options', OUT);
     return this.#into(given, a.dtype, a.shape, (out) => planAdd(a, b, out));
   }
 
@@ -298,8 +298,10 @@ export class Ropewalk implements Runner {
     options: { readonly index?: Tensor<'i64' | 'i32'>; readonly value?: Tensor<D> } = {},
   ): { index: Tensor<'i64' | 'i32'>; value: Tensor<D> } {
     checkTensor(values, 'argmax: vals');
-    const givenIndex = readField(options, 'index', 'argmax: options');
-    const givenValue = readField(options, 'value', 'argmax: options');
+    const { index: givenIndex, value: givenValue } = readOptions(options, 'argmax: options', {
+      index: true,
+      value: true,
+    });
     const shape = values.shape.length === 0 ? [] : values.shape.with(-1, 1);
     const write = (index: Tensor<'i64' | 'i32'>): { index: Tensor<'i64' | 'i32'>; value: Tensor<D> } => ({
       index,
@@ -334,7 +336,7 @@ export class Ropewalk implements Runner {
     checkTensor(index, 'embedding: index');
     checkWeight(weight, 'embedding: weight');
     const dtype = isBlocks(weight) ? 'f32' : weight.dtype;
-    const given = readField(options, 'out', 'embedding: options');
+    const { out: given } = readOptions(options, 'embedding: options', OUT);
     return this.#into(given, dtype, [index.size, weight.shape.at(-1) ?? 0], (out) => planEmbedding(index, weight, out));
   }
 
@@ -355,9 +357,8 @@ export class Ropewalk implements Runner {
     checkTensor(x, 'linear: x');
     checkWeight(weight, 'linear: weight');
     const shape = x.shape.length === 0 ? [] : x.shape.with(-1, weight.shape[0] ?? 0);
-    const given = readField(options, 'out', 'linear: options');
-    const bias = readField(options, 'bias', 'linear: options');
-    return this.#into(given, x.dtype, shape, (out) => planLinear(x, weight, bias, out, options));
+    const { out: given, bias, ...how } = readOptions(options, 'linear: options');
+    return this.#into(given, x.dtype, shape, (out) => planLinear(x, weight, bias, out, how));
   }
 
   /**
@@ -373,8 +374,7 @@ export class Ropewalk implements Runner {
     options: OutOption<NoInfer<D>> & { readonly eps: number },
   ): Tensor<D> {
     checkTensor(x, 'rms_norm: x');
-    const given = readField(options, 'out', 'rms_norm: options');
-    const eps = readField(options, 'eps', 'rms_norm: options');
+    const { out: given, eps } = readOptions(options, 'rms_norm: options', { ...OUT, eps: true });
     return this.#into(given, x.dtype, x.shape, (out) => planRmsNorm(x, weight, eps, out));
   }
 
@@ -391,9 +391,7 @@ export class Ropewalk implements Runner {
     options: OutOption<NoInfer<D>> & { readonly eps: number; readonly bias?: Tensor<NoInfer<StoredDtype<D>>> },
   ): Tensor<D> {
     checkTensor(x, 'layer_norm: x');
-    const given = readField(options, 'out', 'layer_norm: options');
-    const eps = readField(options, 'eps', 'layer_norm: options');
-    const bias = readField(options, 'bias', 'layer_norm: options');
+    const { out: given, eps, bias } = readOptions(options, 'layer_norm: options', { ...OUT, eps: true, bias: true });
     return this.#into(given, x.dtype, x.shape, (out) => planLayerNorm(x, weight, bias, eps, out));
   }
 
@@ -416,8 +414,8 @@ export class Ropewalk implements Runner {
     checkTensor(q, 'self_attention: q');
     checkTensor(v, 'self_attention: v');
     const shape = q.shape.length === 0 ? [] : q.shape.with(-1, v.shape.at(-1) ?? 0);
-    const given = readField(options, 'out', 'self_attention: options');
-    return this.#into(given, q.dtype, shape, (out) => planSelfAttention(q, k, v, out, options));
+    const { out: given, ...how } = readOptions(options, 'self_attention: options');
+    return this.#into(given, q.dtype, shape, (out) => planSelfAttention(q, k, v, out, how));
   }
 
   /**
@@ -433,8 +431,8 @@ export class Ropewalk implements Runner {
     options: OutOption<NoInfer<D>> & SwigluOptions = {},
   ): Tensor<D> {
     checkTensor(gate, 'swiglu: gate');
-    const given = readField(options, 'out', 'swiglu: options');
-    return this.#into(given, gate.dtype, gate.shape, (out) => planSwiglu(gate, up, out, options));
+    const { out: given, ...how } = readOptions(options, 'swiglu: options');
+    return this.#into(given, gate.dtype, gate.shape, (out) => planSwiglu(gate, up, out, how));
   }
 
   /**
@@ -445,8 +443,8 @@ export class Ropewalk implements Runner {
    */
   gelu<D extends FloatDtype>(x: Tensor<D>, options: OutOption<NoInfer<D>> & GeluOptions = {}): Tensor<D> {
     checkTensor(x, 'gelu: x');
-    const given = readField(options, 'out', 'gelu: options');
-    return this.#into(given, x.dtype, x.shape, (out) => planGelu(x, out, options));
+    const { out: given, ...how } = readOptions(options, 'gelu: options');
+    return this.#into(given, x.dtype, x.shape, (out) => planGelu(x, out, how));
   }
 
   /**
@@ -462,8 +460,8 @@ export class Ropewalk implements Runner {
     options: OutOption<NoInfer<D>> & GeluOptions = {},
   ): Tensor<D> {
     checkTensor(gate, 'geglu: gate');
-    const given = readField(options, 'out', 'geglu: options');
-    return this.#into(given, gate.dtype, gate.shape, (out) => planGeglu(gate, up, out, options));
+    const { out: given, ...how } = readOptions(options, 'geglu: options');
+    return this.#into(given, gate.dtype, gate.shape, (out) => planGeglu(gate, up, out, how));
   }
 
   /**
@@ -479,8 +477,8 @@ export class Ropewalk implements Runner {
     options: OutOption<NoInfer<D>> & ScaleOptions = {},
   ): Tensor<D> {
     checkTensor(x, 'scale: x');
-    const given = readField(options, 'out', 'scale: options');
-    return this.#into(given, x.dtype, x.shape, (out) => planScale(x, factor, out, options));
+    const { out: given, ...how } = readOptions(options, 'scale: options');
+    return this.#into(given, x.dtype, x.shape, (out) => planScale(x, factor, out, how));
   }
 
   /**
@@ -528,12 +526,11 @@ export class Ropewalk implements Runner {
     checkTensor(x, 'expert_linear: x');
     checkWeight(weight, 'expert_linear: weight');
     checkTensor(indices, 'expert_linear: indices');
-    const given = readField(options, 'out', 'expert_linear: options');
+    const { out: given, ...how } = readOptions(options, 'expert_linear: options');
     const [tokens = 0, chosen = 0] = indices.shape;
     const n = weight.shape[1] ?? 0;
-    const weights = readField(options, 'weights', 'expert_linear: options');
-    const shape = weights === undefined ? [tokens, chosen, n] : [tokens, n];
-    return this.#into(given, x.dtype, shape, (out) => planExpertLinear(x, weight, indices, out, options));
+    const shape = how.weights === undefined ? [tokens, chosen, n] : [tokens, n];
+    return this.#into(given, x.dtype, shape, (out) => planExpertLinear(x, weight, indices, out, how));
   }
 
   /**
@@ -553,7 +550,7 @@ export class Ropewalk implements Runner {
   rearrange<D extends FloatDtype>(x: Tensor<FloatDtype>, options: Required<OutOption<D>>): Tensor<D>;
   rearrange(x: Tensor, options: OutOption<Dtype> = {}): Tensor {
     checkTensor(x, 'rearrange: x');
-    const given = readField(options, 'out', 'rearrange: options');
+    const { out: given } = readOptions(options, 'rearrange: options', OUT);
     return this.#into(given, x.dtype, x.shape, (out) => planRearrange(x, out));
   }
 
@@ -583,7 +580,7 @@ export class Ropewalk implements Runner {
  * @example const rw = await ropewalk({ backend: await openOnnxruntime() }); // a backend of another package
  */
 export async function ropewalk(options: RopewalkOptions = {}): Promise<Ropewalk> {
-  const given = readOptions(options, 'ropewalk: options');
-  const { backend = 'auto' } = given;
-  return new Ropewalk(typeof backend === 'string' ? await openBackend(backend, given) : backend);
+  const names = { ...BACKEND_NAMES, backend: true } as const;
+  const { backend = 'auto', ...how } = readOptions(options, 'ropewalk: options', names);
+  return new Ropewalk(typeof backend === 'string' ? await openBackend(backend, how) : backend);
 }

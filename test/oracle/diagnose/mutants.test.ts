@@ -246,7 +246,6 @@ describe('each mutant', () => {
         const pairs = rotaryDim / 2;
         const { kind, factor, original, context, extras, share } = c.scaling;
         const list = Array.from({ length: pairs }, (_, j) => 1 + j / 8);
-        const rules = { originalContext: original, context, factor };
         const spec = {
           headDim: c.headDim,
           rotaryDim,
@@ -255,13 +254,13 @@ describe('each mutant', () => {
           base: c.base,
           scaling: {
             kind,
-            ...rules,
-            ...extras,
-            shortFactor: list,
-            longFactor: list.map((f) => f * f),
-            lowFreqFactor: 1,
-            highFreqFactor: 4,
-            rotatedPairs: Math.floor(pairs * share),
+            ...(kind !== 'none' && { factor }),
+            ...(['dynamicNtk', 'yarn', 'longrope', 'llama3'].includes(kind) && { originalContext: original }),
+            ...(['dynamicNtk', 'longrope'].includes(kind) && { context }),
+            ...(kind === 'yarn' && extras),
+            ...(kind === 'longrope' && { shortFactor: list, longFactor: list.map((f) => f * f) }),
+            ...(kind === 'llama3' && { lowFreqFactor: 1, highFreqFactor: 4 }),
+            ...(kind === 'proportional' && { rotatedPairs: Math.floor(pairs * share) }),
           } as RopeScaling,
           ...(c.factors ? { freqFactors: list } : {}),
           ...(c.rule ? { axes: { rule: c.rule, sections: c.sections } } : {}),

@@ -148,8 +148,7 @@ function copyOf(given: Given, owned: number, rw: Ropewalk): Given {
 }
 
 /** A tensor over a copy of its storage: what the backend holds may move. */
-const inHost = (tensor: Tensor): Tensor =>
-  tensorFrom(tensor.storage.read() as never, { ...tensor, dtype: tensor.dtype });
+const inHost = (tensor: Tensor): Tensor => tensorFrom(tensor.storage.read() as never, tensor);
 const storageBits = (tensor: Tensor) => bitsOf(tensor.storage.read() as never);
 
 /**
@@ -190,8 +189,7 @@ function agree(trial: CpuTrial): void {
         } else compare(trial, n, inHost(tensorAt(got, n)), tensorAt(want, n));
       }
       const kept = first;
-      if (!kept)
-        first = got.map((t) => (isBlocks(t) ? t : tensorFrom(t.storage.read() as never, { ...t, dtype: t.dtype })));
+      if (!kept) first = got.map((t) => (isBlocks(t) ? t : inHost(t)));
       for (const t of got) t.dispose();
     }
   }

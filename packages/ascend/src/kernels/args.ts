@@ -1,6 +1,6 @@
 /** The arguments of a RoPE kernel: the caller's tensors as global memory, checked once. @module */
 import { sizeBytes } from 'ropewalk';
-import { asHostArray, fail, readList, readOptions, refuse } from 'ropewalk/backend';
+import { asHostArray, fail, type OptionNames, readList, readOptions, refuse } from 'ropewalk/backend';
 import { Allocation, GlobalTensor } from '../memory.js';
 import type { GlobalView, Pairing, RopeKernelOptions } from '../trace.js';
 import type { KernelDtype } from './declaration.js';
@@ -186,8 +186,10 @@ function readPositions(given: ArrayLike<number | bigint>, batch: number, seq: nu
   return positions;
 }
 
+const VIEW_NAMES: OptionNames<GlobalView> = { data: true, shape: true, strides: true, offset: true };
+
 function readView(given: GlobalView, where: string): GlobalView {
-  const view = readOptions(given, where);
+  const view = readOptions(given, where, VIEW_NAMES);
   const four = (name: 'shape' | 'strides') =>
     Array.from(readList(view[name], `${where}: ${name}`)) as unknown as GlobalView['shape'];
   return { ...view, shape: four('shape'), strides: four('strides') };

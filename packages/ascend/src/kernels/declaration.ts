@@ -1,6 +1,6 @@
 /** How a kernel is declared: what it computes, on which arguments, by which statements. @module */
 import type { FloatDtype } from 'ropewalk';
-import { readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { type OptionNames, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import type { AscendC } from '../ascendc.js';
 import type { Tiling } from '../trace.js';
 import { TILING } from './tiling.js';
@@ -70,6 +70,18 @@ export interface KernelDeclaration<Args = never> {
   readonly kernel: (c: AscendC, args: Args) => void;
 }
 
+const NAMES: OptionNames<KernelDeclaration> = {
+  name: true,
+  operator: true,
+  dtypes: true,
+  arguments: true,
+  blocks: true,
+  takes: true,
+  autoSync: true,
+  whyNot: true,
+  kernel: true,
+};
+
 /** Freezes a declaration whose arguments are known. */
 export function declareKernel<Args>(kernel: KernelDeclaration<Args>): KernelDeclaration {
   return Object.freeze(kernel);
@@ -86,7 +98,7 @@ export function readKernel(given: unknown): KernelDeclaration {
   const where = 'aicore: kernel';
   if (typeof given !== 'object' || given === null)
     refuse('RANGE', where, 'an object { name, operator, dtypes, arguments, kernel }', given);
-  const declared = readOptions(given as KernelDeclaration, where);
+  const declared = readOptions(given as KernelDeclaration, where, NAMES);
   const { name, blocks, autoSync, whyNot, kernel } = declared;
   const takes = Array.from(readList(declared.takes ?? [], `${where}: takes`));
   for (const name of takes) readName(name, TILING, `${where}: takes`);

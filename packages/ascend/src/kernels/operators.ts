@@ -34,6 +34,7 @@ import {
   loadNumber,
   newArray,
   type OpPlan,
+  type OptionNames,
   type RandomStream,
   readOptions,
   refuse,
@@ -65,6 +66,17 @@ export interface OperatorCall {
   /** Of rope: of cos and sin; `dtype` unless given, or f32. */
   readonly tableDtype?: KernelDtype;
 }
+
+/** The names of a call. */
+export const OPERATOR_NAMES: OptionNames<OperatorCall> = {
+  dtype: true,
+  shape: true,
+  eps: true,
+  spec: true,
+  batchPositions: true,
+  tableLen: true,
+  tableDtype: true,
+};
 
 /** The data of a call, what the right result is, and how far an element may be from it. */
 export interface MadeCall {

@@ -1,6 +1,6 @@
 /** Launches declared kernels on the model, and runs the RoPE kernels on the caller's tensors. @module */
-import { fail, readName, readOptions } from 'ropewalk/backend';
-import { readChip } from '../core.js';
+import { fail, type OptionNames, readName, readOptions } from 'ropewalk/backend';
+import { MACHINE_NAMES, readChip } from '../core.js';
 import { launchKernel } from '../launch.js';
 import type { GlobalTensor } from '../memory.js';
 import { bandOf } from '../time.js';
@@ -38,7 +38,7 @@ export interface LaunchedHow {
 export function launchDeclared(kernel: KernelDeclaration, call: BoundCall, how: LaunchedHow): KernelRun {
   const { name, autoSync = true } = kernel;
   const { dtype, facts, tensors, rowStarts, tileRows, ...rest } = call;
-  const machine = readOptions(how.machine ?? {}, 'aicore: machine');
+  const machine = readOptions(how.machine ?? {}, 'aicore: machine', MACHINE_NAMES);
   const { cores } = readChip(machine);
   const named = Object.entries(kernel.arguments).map(([own, role]) => [own, tensors[role]]);
   const args = { ...facts, ...Object.fromEntries(named) };
@@ -94,7 +94,19 @@ export function whyNotKernel(
     readonly tableDtype?: string;
   },
 ): string | undefined {
-  const { dtype, pairing, rotaryDim, headDim, tableDtype = dtype } = readOptions(call, 'aicore');
+  const {
+    dtype,
+    pairing,
+    rotaryDim,
+    headDim,
+    tableDtype = dtype,
+  } = readOptions(call, 'aicore: call', {
+    dtype: true,
+    pairing: true,
+    rotaryDim: true,
+    headDim: true,
+    tableDtype: true,
+  });
   return whyNotArgs(ropeKernel(kernel), dtype, {
     dtype,
     tableDtype,
@@ -118,6 +130,23 @@ export function ropeCall(a: Omit<RopeArgs, keyof Tiling>, inputs: readonly Globa
   return { dtype, facts: a, tensors, inputs, rowLength, rowStarts, tileRows, least };
 }
 
+const NAMES: OptionNames<RopeKernelOptions> = {
+  kernel: true,
+  dtype: true,
+  pairing: true,
+  x: true,
+  y: true,
+  positions: true,
+  sin: true,
+  cos: true,
+  rotaryDim: true,
+  tableDtype: true,
+  tiling: true,
+  machine: true,
+  record: true,
+  onBlock: true,
+};
+
 /**
  * Runs one of the RoPE kernels on the modelled AI Core: y is written, in the caller's memory.
  *
@@ -130,7 +159,7 @@ export function ropeCall(a: Omit<RopeArgs, keyof Tiling>, inputs: readonly Globa
  *   nothing is written then
  */
 export function runRopeKernel(call: RopeKernelOptions): KernelRun {
-  const options = readOptions(call, 'aicore: options');
+  const options = readOptions(call, 'aicore: options', NAMES);
   const kernel = ropeKernel(options.kernel);
   readName(options.pairing, ['interleaved', 'half'], 'aicore: pairing');
   const { machine, tiling, record, onBlock } = options;

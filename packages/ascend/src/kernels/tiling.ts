@@ -41,7 +41,7 @@ export function readTiling(
     blocks: own,
   }: { readonly rows: number; readonly tileRows: number; readonly blocks: number },
 ): KnownTiling {
-  const tiling = readOptions(given ?? {}, 'aicore: tiling');
+  const tiling = readOptions(given ?? {}, 'aicore: tiling', { blocks: true, tileRows: true, buffers: true });
   for (const name of TILING) {
     if (tiling[name] === undefined || takes.includes(name)) continue;
     const has = takes.length > 0 ? `It takes ${takes.map(wordOf).join(', ')}.` : 'It takes none.';

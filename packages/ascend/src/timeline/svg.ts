@@ -1,5 +1,5 @@
 /** A run's recorded instructions as a picture: a lane for each queue, time from left to right. @module */
-import { escapeMarkup, reading, readOptions, refuse } from 'ropewalk/backend';
+import { escapeMarkup, type OptionNames, reading, readOptions, refuse } from 'ropewalk/backend';
 import { type InstructionRecord, type KernelRun, QUEUES, type QueueName } from '../trace.js';
 
 /** Options of {@link timelineSvg}: the cycles to draw. */
@@ -9,6 +9,8 @@ export interface TimelineOptions {
   /** Last cycle; after the first 36 vector instructions and copies unless given. */
   readonly to?: number;
 }
+
+const NAMES: OptionNames<TimelineOptions> = { from: true, to: true };
 
 /** Still readable side by side: three rows of the baseline, some tiles of the fast kernel. */
 const FIRST_INSTRUCTIONS = 36;
@@ -52,7 +54,7 @@ const OTHER = '#444444';
  * @throws {RopewalkError} RANGE for cycles that are out of order or too large, and for what is no run
  */
 export function timelineSvg(run: KernelRun, options: TimelineOptions = {}): string {
-  const own = readOptions(options, 'aicore: options');
+  const own = readOptions(options, 'aicore: options', NAMES);
   return reading('aicore: run', () => drawn(run, own));
 }
 

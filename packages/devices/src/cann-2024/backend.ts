@@ -22,6 +22,7 @@ import {
   hostOf,
   isRowMajor,
   loadNumber,
+  type OptionNames,
   readList,
   readName,
   readOptions,
@@ -49,6 +50,8 @@ export interface Cann2024Options {
   readonly mended?: readonly Cann2024Deviation[];
 }
 
+const NAMES: OptionNames<Cann2024Options> = { mended: true };
+
 /**
  * Opens llama.cpp's CANN backend of 2024 as a backend that computes RoPE as that device did, mistakes included.
  *
@@ -59,7 +62,7 @@ export interface Cann2024Options {
  * @example const rw = await ropewalk({ backend: openCann2024() });
  */
 export function openCann2024(options: Cann2024Options = {}): Backend {
-  const { mended: given = [] } = readOptions(options, 'cann-2024: options');
+  const { mended: given = [] } = readOptions(options, 'cann-2024: options', NAMES);
   const mended = new Set(
     Array.from(readList(given, 'cann-2024: mended'), (name) =>
       readName(name, CANN_2024_DEVIATIONS, 'cann-2024: mended'),

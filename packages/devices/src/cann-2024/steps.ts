@@ -6,7 +6,7 @@
  * @module
  * @see seed document 000, section 5; ggml-org/llama.cpp#10540
  */
-import { checkInteger, readName, readOptions } from 'ropewalk/backend';
+import { checkInteger, type OptionNames, readName, readOptions } from 'ropewalk/backend';
 import { Buffer, elementwise, type OperatorCall } from './calls.js';
 
 /** Sizes of one RoPE call. */
@@ -18,6 +18,8 @@ export interface SeedSizes {
   /** Bytes of an element of x. */
   readonly dataBytes: 2 | 4;
 }
+
+const NAMES: OptionNames<SeedSizes> = { headDim: true, heads: true, seq: true, batch: true, dataBytes: true };
 
 /** How x is rotated by the tables. */
 export type SeedRotation = 'fused' | 'primitives';
@@ -235,7 +237,7 @@ const bytesOf = (buffers: readonly Buffer[]): number => buffers.reduce((sum, { b
  * @throws {RopewalkError} RANGE for a size that is no integer >= 0; UNSUPPORTED for another rotation
  */
 export function seedSteps(sizes: SeedSizes, rotation: SeedRotation): readonly SeedStep[] {
-  const { headDim, heads, seq, batch, dataBytes } = readOptions(sizes, 'sizes');
+  const { headDim, heads, seq, batch, dataBytes } = readOptions(sizes, 'sizes', NAMES);
   for (const [name, size] of Object.entries({ headDim, heads, seq, batch, dataBytes }))
     checkInteger(size, `sizes: ${name}`, 0);
   readName(rotation, ['fused', 'primitives'], 'rotation');

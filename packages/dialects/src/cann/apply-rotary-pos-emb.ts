@@ -1,6 +1,15 @@
 /** aclnnApplyRotaryPosEmb, V1 and V2: query and key in place, by tables of full width; and their gradients. @module */
 import type { Runner, Tensor } from 'ropewalk';
-import { checkDims, checkRunner, checkTensor, readName, readOptions, refuse, withFresh } from 'ropewalk/backend';
+import {
+  checkDims,
+  checkRunner,
+  checkTensor,
+  type OptionNames,
+  readName,
+  readOptions,
+  refuse,
+  withFresh,
+} from 'ropewalk/backend';
 import {
   ACLNN_LAYOUT,
   ACLNN_ROTARY_MODE,
@@ -8,7 +17,6 @@ import {
   bindByTables,
   checkAclnnFloat,
   checkD,
-  checkNoOthers,
   checkRef,
   inFour,
   tableGradients,
@@ -152,6 +160,17 @@ export interface AclnnApplyRotaryPosEmbGradArguments<D extends AclnnFloat> {
   readonly layout: number;
 }
 
+const NAMES: OptionNames<AclnnApplyRotaryPosEmbGradArguments<AclnnFloat>> = {
+  gradQueryEmbed: true,
+  gradKeyEmbed: true,
+  cos: true,
+  sin: true,
+  queryOptional: true,
+  keyOptional: true,
+  rotaryModeOptional: true,
+  layout: true,
+};
+
 /**
  * `aclnnApplyRotaryPosEmbGrad`: the gradients of {@link aclnnApplyRotaryPosEmb}.
  *
@@ -175,9 +194,8 @@ export function aclnnApplyRotaryPosEmbGrad<D extends AclnnFloat>(
 } {
   const op = 'aclnnApplyRotaryPosEmbGrad';
   checkRunner(rw, `${op}: rw`);
-  const { gradQueryEmbed, gradKeyEmbed, cos, sin, layout, ...rest } = readOptions(options, `${op}: arguments`);
-  const { queryOptional, keyOptional, rotaryModeOptional = 'half', ...others } = rest;
-  checkNoOthers(op, others);
+  const { gradQueryEmbed, gradKeyEmbed, cos, sin, layout, ...rest } = readOptions(options, `${op}: arguments`, NAMES);
+  const { queryOptional, keyOptional, rotaryModeOptional = 'half' } = rest;
   if (rotaryModeOptional !== 'half') refuse('UNSUPPORTED', `${op}: rotaryModeOptional`, 'half', rotaryModeOptional);
   if (layout === ACLNN_LAYOUT.BNSD) refuse('UNSUPPORTED', `${op}: layout`, '1 (BSND), 2 (SBND) or 4 (TND)', layout);
   const names = { query: 'gradQueryEmbed', key: 'gradKeyEmbed' };

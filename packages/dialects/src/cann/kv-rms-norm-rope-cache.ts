@@ -21,12 +21,13 @@ import {
   checkTensor,
   fail,
   hostOf,
+  type OptionNames,
   readIntegers,
   readName,
   readOptions,
   refuse,
 } from 'ropewalk/backend';
-import { ACLNN_ROTARY_MODE, checkAclnnFloat, checkD, checkNoOthers, checkRef, firstOfPairs, rowsOf } from './tables.js';
+import { ACLNN_ROTARY_MODE, checkAclnnFloat, checkD, checkRef, firstOfPairs, rowsOf } from './tables.js';
 
 const MODES = ['Norm', 'PA', 'PA_BNSD', 'PA_NZ', 'PA_BLK_BNSD', 'PA_BLK_NZ'] as const;
 
@@ -75,6 +76,25 @@ export interface AclnnKvRmsNormRopeCacheArguments<D extends AclnnHalf> {
   readonly cKvOut?: Tensor<D> | null;
 }
 
+const NAMES: OptionNames<AclnnKvRmsNormRopeCacheArguments<AclnnHalf>> = {
+  kv: true,
+  gamma: true,
+  cos: true,
+  sin: true,
+  index: true,
+  kCacheRef: true,
+  ckvCacheRef: true,
+  kRopeScaleOptional: true,
+  cKvScaleOptional: true,
+  kRopeOffsetOptional: true,
+  cKvOffsetOptional: true,
+  epsilon: true,
+  cacheModeOptional: true,
+  isOutputKv: true,
+  kRopeOut: true,
+  cKvOut: true,
+};
+
 /** The arguments of {@link aclnnKvRmsNormRopeCacheV2}, with aclnn's names. */
 export interface AclnnKvRmsNormRopeCacheV2Arguments<D extends AclnnHalf> extends AclnnKvRmsNormRopeCacheArguments<D> {
   /**
@@ -84,6 +104,8 @@ export interface AclnnKvRmsNormRopeCacheV2Arguments<D extends AclnnHalf> extends
    */
   readonly vOptional?: Tensor<D> | null;
 }
+
+const V2_NAMES: OptionNames<AclnnKvRmsNormRopeCacheV2Arguments<AclnnHalf>> = { ...NAMES, vOptional: true };
 
 /** The values before they are quantised, in kv's dtype: those given, or fresh ones; where isOutputKv is true. */
 export interface KvOutputs<D extends AclnnHalf> {
@@ -109,7 +131,7 @@ export function aclnnKvRmsNormRopeCache<D extends AclnnHalf>(
 ): KvOutputs<D> {
   const op = 'aclnnKvRmsNormRopeCache';
   checkRunner(rw, `${op}: rw`);
-  return writeCaches(rw, op, readOptions(options, `${op}: arguments`), undefined);
+  return writeCaches(rw, op, readOptions(options, `${op}: arguments`, NAMES), undefined);
 }
 
 /**
@@ -127,7 +149,7 @@ export function aclnnKvRmsNormRopeCacheV2<D extends AclnnHalf>(
 ): KvOutputs<D> {
   const op = 'aclnnKvRmsNormRopeCacheV2';
   checkRunner(rw, `${op}: rw`);
-  const { vOptional, ...given } = readOptions(options, `${op}: arguments`);
+  const { vOptional, ...given } = readOptions(options, `${op}: arguments`, V2_NAMES);
   return writeCaches(rw, op, given, vOptional ?? undefined);
 }
 
@@ -150,10 +172,9 @@ function writeCaches<D extends AclnnHalf>(
   given: AclnnKvRmsNormRopeCacheArguments<D>,
   v: Tensor<D> | undefined,
 ): KvOutputs<D> {
-  const { kv, gamma, cos, sin, index, kCacheRef, ckvCacheRef, epsilon, isOutputKv = false, ...rest } = given;
-  const { cacheModeOptional, kRopeOut, cKvOut, ...quantisation } = rest;
-  const { kRopeScaleOptional, cKvScaleOptional, kRopeOffsetOptional, cKvOffsetOptional, ...others } = quantisation;
-  checkNoOthers(op, others);
+  const { kv, gamma, cos, sin, index, kCacheRef, ckvCacheRef, epsilon, isOutputKv = false } = given;
+  const { cacheModeOptional, kRopeOut, cKvOut } = given;
+  const { kRopeScaleOptional, cKvScaleOptional, kRopeOffsetOptional, cKvOffsetOptional } = given;
   const inputs = { kv, gamma, cos, sin, index, ...(v === undefined ? {} : { vOptional: v }) };
   for (const [name, tensor] of Object.entries({ ...inputs, kCacheRef, ckvCacheRef }))
     checkTensor(tensor, `${op}: ${name}`);

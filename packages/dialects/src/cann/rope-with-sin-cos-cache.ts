@@ -9,6 +9,7 @@ import {
   checkRunner,
   checkTensor,
   hostOf,
+  type OptionNames,
   type PairAxes,
   readIntegers,
   readList,
@@ -17,7 +18,7 @@ import {
   sharePairs,
   withFresh,
 } from 'ropewalk/backend';
-import { type AclnnFloat, checkAclnnFloat, checkNoOthers } from './tables.js';
+import { type AclnnFloat, checkAclnnFloat } from './tables.js';
 
 /** The arguments of {@link aclnnRopeWithSinCosCache}, with aclnn's names. */
 export interface AclnnRopeWithSinCosCacheArguments<D extends AclnnFloat> {
@@ -40,12 +41,26 @@ export interface AclnnRopeWithSinCosCacheArguments<D extends AclnnFloat> {
   readonly keyOut?: Tensor<D>;
 }
 
+const NAMES: OptionNames<AclnnRopeWithSinCosCacheArguments<AclnnFloat>> = {
+  positions: true,
+  queryIn: true,
+  keyIn: true,
+  cosSinCache: true,
+  mropeSection: true,
+  headSize: true,
+  isNeoxStyle: true,
+  queryOut: true,
+  keyOut: true,
+};
+
 /** The arguments of {@link aclnnRopeWithSinCosCacheV2}, with aclnn's names. */
 export interface AclnnRopeWithSinCosCacheV2Arguments<D extends AclnnFloat>
   extends AclnnRopeWithSinCosCacheArguments<D> {
   /** How M-RoPE shares the pairs: 0 in runs `tt hh ww`, 1 in turn `t h w t h w`. */
   readonly cacheMode: number;
 }
+
+const V2_NAMES: OptionNames<AclnnRopeWithSinCosCacheV2Arguments<AclnnFloat>> = { ...NAMES, cacheMode: true };
 
 /** What both calls return. */
 export interface RotatedQueryKey<D extends AclnnFloat> {
@@ -78,7 +93,7 @@ export function aclnnRopeWithSinCosCache<D extends AclnnFloat>(
 ): RotatedQueryKey<D> {
   const op = 'aclnnRopeWithSinCosCache';
   checkRunner(rw, `${op}: rw`);
-  return rotateByCache(rw, op, readOptions(options, `${op}: arguments`), 0, SECTIONS);
+  return rotateByCache(rw, op, readOptions(options, `${op}: arguments`, NAMES), 0, SECTIONS);
 }
 
 /**
@@ -96,7 +111,7 @@ export function aclnnRopeWithSinCosCacheV2<D extends AclnnFloat>(
 ): RotatedQueryKey<D> {
   const op = 'aclnnRopeWithSinCosCacheV2';
   checkRunner(rw, `${op}: rw`);
-  const { cacheMode, ...given } = readOptions(options, `${op}: arguments`);
+  const { cacheMode, ...given } = readOptions(options, `${op}: arguments`, V2_NAMES);
   if (cacheMode !== 0 && cacheMode !== 1)
     refuse('UNSUPPORTED', `${op}: cacheMode`, '0 (in runs) or 1 (in turn)', cacheMode);
   return rotateByCache(rw, op, given, cacheMode, [[11, 11, 10], ...SECTIONS]);
@@ -109,9 +124,7 @@ function rotateByCache<D extends AclnnFloat>(
   cacheMode: 0 | 1,
   legal: readonly Sections[],
 ): RotatedQueryKey<D> {
-  const { positions, queryIn, keyIn, cosSinCache, ...rest } = given;
-  const { mropeSection, headSize, isNeoxStyle, queryOut, keyOut, ...others } = rest;
-  checkNoOthers(op, others);
+  const { positions, queryIn, keyIn, cosSinCache, mropeSection, headSize, isNeoxStyle, queryOut, keyOut } = given;
   const inputs = { positions, queryIn, keyIn, cosSinCache };
   for (const [name, tensor] of Object.entries(inputs)) checkTensor(tensor, `${op}: ${name}`);
   checkDtype(positions, `${op}: positions`, 'i64');

@@ -21,13 +21,13 @@ import {
   checkRunner,
   checkTensor,
   hostOf,
+  type OptionNames,
   readIntegers,
   readOptions,
   refuse,
   withFresh,
 } from 'ropewalk/backend';
 import { type GgmlRopeWords, ropePlanFromGgml } from '../ggml.js';
-import { checkNoOthers } from './tables.js';
 
 const WORDS: GgmlRopeWords = { op: 'cann_rope', positions: 'pos', freq_factors: 'freq_factors', ne0: 'D', ne2: 'S' };
 
@@ -59,6 +59,24 @@ export interface CannRopeArguments<D extends 'f32' | 'f16'> {
   readonly dst?: Tensor<D>;
 }
 
+const NAMES: OptionNames<CannRopeArguments<'f32' | 'f16'>> = {
+  src0: true,
+  pos: true,
+  freq_factors: true,
+  n_dims: true,
+  mode: true,
+  n_ctx_orig: true,
+  freq_base: true,
+  freq_scale: true,
+  ext_factor: true,
+  attn_factor: true,
+  beta_fast: true,
+  beta_slow: true,
+  sections: true,
+  forward: true,
+  dst: true,
+};
+
 /**
  * Rotates `src0` into `dst`.
  *
@@ -69,7 +87,7 @@ export interface CannRopeArguments<D extends 'f32' | 'f16'> {
  */
 export function rope<D extends 'f32' | 'f16'>(rw: Runner, options: CannRopeArguments<D>): Tensor<D> {
   checkRunner(rw, 'cann_rope: rw');
-  const { src0, pos, freq_factors, forward, dst: given, ...args } = readOptions(options, 'cann_rope: arguments');
+  const { src0, pos, freq_factors, forward, dst: given, ...args } = readOptions(options, 'cann_rope: arguments', NAMES);
   checkTensor(src0, 'cann_rope: src0');
   checkTensor(pos, 'cann_rope: pos');
   if (src0.rank !== 4) refuse('SHAPE', 'cann_rope: src0', '[B, S, N, D]', [...src0.shape]);
@@ -83,9 +101,8 @@ export function rope<D extends 'f32' | 'f16'>(rw: Runner, options: CannRopeArgum
     hostOf(freq_factors, 'cann_rope: freq_factors');
   }
   const [B, S, N, D] = src0.shape as [number, number, number, number];
-  const { sections, n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, ...rest } = args;
-  const { attn_factor, beta_fast, beta_slow, ...others } = rest;
-  checkNoOthers('cann_rope', others);
+  const { sections, n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow } =
+    args;
   const numbers = { n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow };
   // ropePlanFromGgml has defaults; this operator has none.
   for (const [name, value] of Object.entries(numbers)) {

@@ -13,7 +13,7 @@ import {
   tableFromTensors,
   tensorFrom,
 } from 'ropewalk';
-import { checkApart, checkDims, checkOutput, checkTensor, fail, hostOf, refuse } from 'ropewalk/backend';
+import { checkApart, checkDims, checkOutput, checkTensor, hostOf, refuse } from 'ropewalk/backend';
 
 /** The element types of aclnn's calls: FLOAT32, FLOAT16 and BFLOAT16. */
 export type AclnnFloat = 'f32' | 'f16' | 'bf16';
@@ -45,21 +45,6 @@ export interface Rotated {
 export interface Tables {
   readonly cos: Tensor;
   readonly sin: Tensor;
-}
-
-/**
- * Refuses what is left of a call's arguments after its own were taken: a misspelt one would do nothing.
- *
- * @throws {RopewalkError} UNSUPPORTED, naming the first of them
- */
-export function checkNoOthers(op: string, others: object): void {
-  for (const [name, value] of Object.entries(others))
-    if (value !== undefined)
-      fail(
-        'UNSUPPORTED',
-        `${op}: ${name}`,
-        `not an argument of ${op}. Check its spelling, and the version of the call.`,
-      );
 }
 
 /** Checks that a tensor has one of aclnn's float types; `same` names the only ones that are taken. */

@@ -4,7 +4,7 @@
  * @module
  */
 import type { RopeSpec } from 'ropewalk';
-import { Fields, reading, readOptions, refuse } from 'ropewalk/backend';
+import { Fields, type OptionNames, reading, readOptions, refuse } from 'ropewalk/backend';
 import { distanceOf, effectiveRope } from './effective.js';
 import { flashinferPeer } from './flashinfer.js';
 import type { ConvertOptions, Draft, FormTable, GivenTable, Peer, Relayout } from './form.js';
@@ -112,8 +112,17 @@ function withPlainArguments(draft: Draft): Draft {
   return { ...draft, arguments: plainJson(draft.arguments) as Draft['arguments'] };
 }
 
+const NAMES: OptionNames<ConvertOptions> = {
+  context: true,
+  positions: true,
+  heads: true,
+  modelType: true,
+  architecture: true,
+  layerType: true,
+};
+
 function readConvertOptions(given: ConvertOptions): ConvertOptions {
-  const options = readOptions(given, 'convert: options');
+  const options = readOptions(given, 'convert: options', NAMES);
   for (const name of ['context', 'positions', 'heads'] as const) {
     const value = options[name];
     if (value !== undefined && !(Number.isSafeInteger(value) && value >= 1))
@@ -166,7 +175,7 @@ export function readForm(
   tables: ReadonlyMap<string, GivenTable>,
   given: { readonly context?: number; readonly where: string },
 ): ReadForm {
-  const options = readOptions(given, 'convert: options');
+  const options = readOptions(given, 'convert: options', { context: true, where: true });
   const outer = new Fields(json, options.where);
   if (!reading('convert: tables', () => tables instanceof Map))
     refuse('DTYPE', 'convert: tables', 'a Map of tables by name', tables);

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Engine } from '@ropewalk/model';
-import { readField, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { type OptionNames, readField, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import type { Ort } from '../onnxruntime/package.js';
 import { inMemory, onnxEngine } from './engine.js';
 import { DECODER_FORMS, type DecoderForm } from './scope.js';
@@ -23,6 +23,8 @@ export interface OnnxWebEngineOptions {
   readonly form?: DecoderForm;
 }
 
+const NAMES: OptionNames<OnnxWebEngineOptions> = { providers: true, form: true };
+
 /**
  * Opens ONNX Runtime as an engine in a page: models become one ONNX graph. The page brings onnxruntime-web, and tells it
  * where its files are and how many threads it has (`ort.env.wasm`). Weights are in memory.
@@ -39,7 +41,7 @@ export interface OnnxWebEngineOptions {
  * const model = await loadModel(files, { engine });
  */
 export async function openOnnxWebEngine(ort: OnnxruntimeWeb, options: OnnxWebEngineOptions = {}): Promise<Engine> {
-  const { providers = ['wasm'], form = 'contrib' } = readOptions(options, 'openOnnxWebEngine: options');
+  const { providers = ['wasm'], form = 'contrib' } = readOptions(options, 'openOnnxWebEngine: options', NAMES);
   const where = 'openOnnxWebEngine: ort';
   const [InferenceSession, Tensor] = [readField(ort, 'InferenceSession', where), readField(ort, 'Tensor', where)];
   if (typeof InferenceSession !== 'function' || typeof Tensor !== 'function')

@@ -5,7 +5,7 @@
  */
 import { availableParallelism } from 'node:os';
 import type { Engine } from '@ropewalk/model';
-import { MAX_THREADS, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { MAX_THREADS, type OptionNames, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import { checkProviders, loadOnnxruntime } from '../onnxruntime/package.js';
 import { type BuiltCache, cacheFolder, holdInCache } from './cache.node.js';
 import { bytesOf, inMemory, onnxEngine, SMALL_BYTES } from './engine.js';
@@ -25,6 +25,14 @@ export interface OnnxEngineOptions {
   readonly onBuilt?: (built: BuiltCache) => void;
 }
 
+const NAMES: OptionNames<OnnxEngineOptions> = {
+  threads: true,
+  providers: true,
+  form: true,
+  cache: true,
+  onBuilt: true,
+};
+
 /**
  * Opens ONNX Runtime as an engine: models become one ONNX graph, which runs in onnxruntime-node, a package that the
  * caller installs. Keys and values stay in place from token to token.
@@ -38,7 +46,7 @@ export interface OnnxEngineOptions {
  * @example const model = await loadModelPath('model-q8_0.gguf', { engine: await openOnnxEngine({ threads: 4 }) });
  */
 export async function openOnnxEngine(options: OnnxEngineOptions = {}): Promise<Engine> {
-  const given = readOptions(options, 'onnxruntime: options');
+  const given = readOptions(options, 'onnxruntime: options', NAMES);
   const usual = Math.min(MAX_THREADS, availableParallelism());
   const { threads = usual, providers = ['cpu'], form = 'contrib', cache = cacheFolder(), onBuilt } = given;
   if (!Number.isInteger(threads) || threads < 1 || threads > MAX_THREADS)

@@ -10,9 +10,9 @@ import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
 import type { DecoderConfig } from '@ropewalk/model';
 import type { DescribeOptions } from '@ropewalk/model/description';
 import { describeModelPath } from '@ropewalk/model/node';
-import { readField, readOptions, refuse } from 'ropewalk/backend';
+import { type OptionNames, readField, readOptions, refuse } from 'ropewalk/backend';
 import type { OnnxModel } from '../format/onnx.js';
-import type { DecoderGraph } from './graph.js';
+import { DECODER_NAMES, type DecoderGraph } from './graph.js';
 import { DECODER_FORMATS, type DecoderModel, type DecoderModelOptions, decoderModel, MODEL_FILE } from './model.js';
 import type { DataFile, WriteWeightsOptions } from './weights.js';
 
@@ -24,6 +24,16 @@ export interface ExportDecoderOptions
   /** Replaces a folder that an export wrote; no other one is replaced. */
   readonly force?: boolean | undefined;
 }
+
+const NAMES: OptionNames<ExportDecoderOptions> = {
+  ...DECODER_NAMES,
+  producer: true,
+  signal: true,
+  onProgress: true,
+  quantise: true,
+  widenHalves: true,
+  force: true,
+};
 
 /** What {@link exportDecoder} wrote. */
 export interface ExportedDecoder {
@@ -59,7 +69,7 @@ export async function exportDecoder(
   out: string,
   options: ExportDecoderOptions = {},
 ): Promise<ExportedDecoder> {
-  const given = readOptions(options, 'exportDecoder: options');
+  const given = readOptions(options, 'exportDecoder: options', NAMES);
   const { force, signal, onProgress, quantise, widenHalves, ...graph } = given;
   if (typeof out !== 'string' || out === '') refuse('RANGE', 'exportDecoder: out', 'a path', out);
   if (onProgress !== undefined && typeof onProgress !== 'function')

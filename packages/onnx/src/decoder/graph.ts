@@ -6,7 +6,7 @@
  */
 import type { DecoderConfig } from '@ropewalk/model';
 import type { WeightPlan } from '@ropewalk/model/description';
-import { fail, reading, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { fail, type OptionNames, reading, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import { ANGLE_MODES, type AngleMode, angleConstants, MAX_TABLE } from '../export/angles.js';
 import type { GraphBuilder } from '../export/builder.js';
 import { valueTypes } from '../export/shapes.js';
@@ -55,6 +55,16 @@ export interface DecoderGraphOptions {
   readonly hidden?: boolean;
 }
 
+/** The names of them. */
+export const DECODER_NAMES: OptionNames<DecoderGraphOptions> = {
+  form: true,
+  angles: true,
+  context: true,
+  newRows: true,
+  activations: true,
+  hidden: true,
+};
+
 /** A decoder's graph. */
 export interface DecoderGraph {
   readonly graph: GraphBuilder;
@@ -82,7 +92,7 @@ export function decoderGraph(
   weights: readonly WeightPlan[],
   options: DecoderGraphOptions = {},
 ): DecoderGraph {
-  const given = readOptions(options, 'export: options');
+  const given = readOptions(options, 'export: options', DECODER_NAMES);
   const all = Array.from(readList(weights, 'export: weights', 'the weights of a model'));
   return reading('export: config', () => graphOf(readOptions(config, 'export: config'), all, given));
 }

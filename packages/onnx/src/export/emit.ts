@@ -20,6 +20,7 @@ import {
 } from 'ropewalk';
 import {
   checkPlan,
+  type OptionNames,
   ROUNDED,
   reading,
   readName,
@@ -38,6 +39,15 @@ import { emitRope } from './rope.js';
 
 export type { GraphForm } from './fragments.js';
 export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './plan-graph.js';
+
+const NAMES: OptionNames<EmitOptions> = {
+  form: true,
+  angles: true,
+  tables: true,
+  names: true,
+  nan: true,
+  places: true,
+};
 
 /**
  * Appends a plan to a graph.
@@ -58,7 +68,7 @@ export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './plan
 export function emitPlan(b: GraphBuilder, plan: OpPlan, options: EmitOptions): EmittedGraph | NotEmitted {
   if (!reading('graph', () => b instanceof GraphBuilder)) refuse('RANGE', 'graph', 'a GraphBuilder', b);
   checkPlan(plan);
-  const given = readOptions(options, 'graph: options');
+  const given = readOptions(options, 'graph: options', NAMES);
   readName(given.form, ['standard', 'primitives'], 'graph: form');
   const g = new PlanGraph(b, given);
   const whyNot = emit(g, plan);

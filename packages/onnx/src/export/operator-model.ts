@@ -25,7 +25,16 @@ import {
   Tensor,
   zeros,
 } from 'ropewalk';
-import { blockBytes, checkShape, countElements, fail, readName, readOptions, refuse } from 'ropewalk/backend';
+import {
+  blockBytes,
+  checkShape,
+  countElements,
+  fail,
+  type OptionNames,
+  readName,
+  readOptions,
+  refuse,
+} from 'ropewalk/backend';
 import { GRAPH_FORMATS } from './blocks.js';
 import { GraphBuilder } from './builder.js';
 import { emitPlan } from './emit.js';
@@ -94,6 +103,29 @@ export interface OperatorModelOptions {
   readonly perm?: readonly number[];
 }
 
+const NAMES: OptionNames<OperatorModelOptions> = {
+  op: true,
+  shape: true,
+  form: true,
+  dtype: true,
+  weights: true,
+  bias: true,
+  eps: true,
+  window: true,
+  softcap: true,
+  sinks: true,
+  gate: true,
+  groups: true,
+  normalise: true,
+  weighted: true,
+  approximate: true,
+  limit: true,
+  alpha: true,
+  offset: true,
+  factor: true,
+  perm: true,
+};
+
 /** The most rows of an embedding: a plan lists them, and this many take 128 MiB. */
 const MAX_ROWS = 2 ** 24;
 
@@ -105,7 +137,7 @@ const MAX_ROWS = 2 ** 24;
  * @example operatorModel({ op: 'linear', shape: [1, 64, 32], form: 'standard' }).model('linear', 'me')
  */
 export function operatorModel(options: OperatorModelOptions): GraphBuilder {
-  const given = readOptions(options, 'export: options');
+  const given = readOptions(options, 'export: options', NAMES);
   const op = readName(given.op, Object.keys(OPERATOR_SHAPES) as OperatorName[], 'export: op');
   const graph = new GraphBuilder();
   const emitted = emitPlan(graph, planOf({ ...given, op, shape: checkShape(given.shape, 'export: shape') }), {
@@ -116,6 +148,7 @@ export function operatorModel(options: OperatorModelOptions): GraphBuilder {
 }
 
 function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): OpPlan {
+  const { limit, alpha, offset, approximate } = given;
   const tensor = (dims: readonly number[] = shape): Tensor<FloatDtype> => shapeOnly(dtype, dims);
   const sizes = (count: number): number[] =>
     shape.length === count
@@ -126,13 +159,13 @@ function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): O
     case 'add':
       return planAdd(tensor(), tensor(), tensor());
     case 'swiglu':
-      return planSwiglu(tensor(), tensor(), tensor(), given);
+      return planSwiglu(tensor(), tensor(), tensor(), { limit, alpha, offset });
     case 'gelu':
-      return planGelu(tensor(), tensor(), given);
+      return planGelu(tensor(), tensor(), { approximate });
     case 'geglu':
-      return planGeglu(tensor(), tensor(), tensor(), given);
+      return planGeglu(tensor(), tensor(), tensor(), { approximate });
     case 'scale':
-      return planScale(tensor(), given.factor ?? tensor(shape.slice(0, -1)), tensor(), given);
+      return planScale(tensor(), given.factor ?? tensor(shape.slice(0, -1)), tensor(), { softcap: given.softcap });
     case 'layer_norm': {
       const [weight, bias] = [tensor([shape.at(-1)!]), given.bias ? tensor([shape.at(-1)!]) : undefined];
       return planLayerNorm(tensor(), weight, bias, given.eps ?? 1e-5, tensor());

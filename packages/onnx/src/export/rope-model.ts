@@ -5,7 +5,7 @@
  * @module
  */
 import { type FloatDtype, planRope, type RopeLayout, type RopeSpec, tensorFrom } from 'ropewalk';
-import { fail, newArray, readName, readOptions, refuse, storeNumber } from 'ropewalk/backend';
+import { fail, newArray, type OptionNames, readName, readOptions, refuse, storeNumber } from 'ropewalk/backend';
 import type { AngleConstants, AngleMode, CosSin } from './angles.js';
 import { ANGLE_MODES, angleConstants, anglesInGraph, tableOver } from './angles.js';
 import { GraphBuilder } from './builder.js';
@@ -39,6 +39,20 @@ export interface RopeModelOptions {
   readonly kvCache?: boolean;
 }
 
+const NAMES: OptionNames<RopeModelOptions> = {
+  spec: true,
+  direction: true,
+  form: true,
+  angles: true,
+  dtype: true,
+  layout: true,
+  heads: true,
+  kvHeads: true,
+  context: true,
+  normEps: true,
+  kvCache: true,
+};
+
 /** A model's graph, and how its angles are computed. */
 export interface RopeModel {
   readonly graph: GraphBuilder;
@@ -66,7 +80,7 @@ const ALL_POSITIONS = 2 ** 31;
  *   no object
  */
 export function ropeModel(options: RopeModelOptions): RopeModel {
-  const given = readOptions(options, 'export: options');
+  const given = readOptions(options, 'export: options', NAMES);
   const { direction = 'forward', dtype = 'f32', layout = 'bsnh', heads = 1, kvHeads, normEps, kvCache } = given;
   const spec = readOptions(given.spec, 'export: spec');
   const form = readName(given.form, ['standard', 'primitives'], 'export: form');

@@ -145,7 +145,7 @@ export interface ParseOnnxOptions {
  */
 export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: ParseOnnxOptions = {}): OnnxModelFile {
   checkBytes(bytes, where);
-  const { loadExternal } = readOptions(options, `${where}: options`);
+  const { loadExternal } = readOptions(options, `${where}: options`, { loadExternal: true });
   if (loadExternal !== undefined && typeof loadExternal !== 'function')
     refuse('RANGE', `${where}: loadExternal`, 'a function', loadExternal);
   if (bytes.length > MAX_MODEL_BYTES) refuse('FORMAT', where, `at most ${MAX_MODEL_BYTES} bytes`, bytes.length);

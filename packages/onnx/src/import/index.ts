@@ -8,6 +8,7 @@ import {
   checkRunner,
   checkTensor,
   fail,
+  type OptionNames,
   reading,
   readList,
   readOptional,
@@ -101,13 +102,15 @@ export function bindImported(rope: ImportedRope, options: BindOptions): RopeCall
   return bind(checkRope(rope, 'import: rope'), readTensors(options));
 }
 
+const NAMES: OptionNames<BindOptions> = { x: true, out: true, positionIds: true, inputs: true };
+
 /** The options, with tensors where tensors must be. */
 function readTensors<T extends Partial<BindOptions>>(options: T): T {
-  const copy = readOptions(options, 'import: options');
+  const copy = readOptions(options as Partial<BindOptions>, 'import: options', NAMES);
   const inputs = readOptional(copy.inputs, 'import: inputs');
   for (const [name, tensor] of Object.entries({ ...inputs, x: copy.x, out: copy.out, position_ids: copy.positionIds }))
     if (tensor !== undefined || name === 'x') checkTensor(tensor, `import: ${name}`);
-  return inputs ? { ...copy, inputs } : copy;
+  return (inputs ? { ...copy, inputs } : copy) as T;
 }
 
 function bind(rope: ImportedRope, options: BindOptions): RopeCall {

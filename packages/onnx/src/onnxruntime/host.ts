@@ -6,7 +6,17 @@
  */
 import type { ArrayOf, Backend, Capabilities, Dtype, HostArray, OpPlan, Tensor } from 'ropewalk';
 import { RopewalkError } from 'ropewalk';
-import { checkPlan, denseTensor, fail, hostOf, readOptions, refuse, tensorsOf, whyFloat64 } from 'ropewalk/backend';
+import {
+  checkPlan,
+  denseTensor,
+  fail,
+  hostOf,
+  type OptionNames,
+  readOptions,
+  refuse,
+  tensorsOf,
+  whyFloat64,
+} from 'ropewalk/backend';
 import { type Prepared, prepare, type Source, withStandIns } from '../backend/graph.js';
 import { pack, type Target, unpack } from '../backend/pack.js';
 import { firstLine, PlanQueue } from '../backend/queue.js';
@@ -173,6 +183,8 @@ export interface OnnxruntimeOptions {
   readonly angles?: 'f64' | 'f32' | 'f32-reduced';
 }
 
+const NAMES: OptionNames<OnnxruntimeOptions> = { providers: true, threads: true, form: true, angles: true };
+
 /**
  * Opens the ONNX Runtime backend, for `ropewalk({ backend })`. {@link whyNotOnnxruntime} says beforehand whether the
  * package is there.
@@ -184,7 +196,7 @@ export interface OnnxruntimeOptions {
  * @example const rw = await ropewalk({ backend: await openOnnxruntime({ providers: ['cuda', 'cpu'] }) });
  */
 export async function openOnnxruntime(options: OnnxruntimeOptions = {}): Promise<OnnxruntimeBackend> {
-  const given = readOptions(options, 'onnxruntime: options');
+  const given = readOptions(options, 'onnxruntime: options', NAMES);
   const { providers = ['cpu'], threads = 1, form = 'standard', angles } = given;
   if (!Array.isArray(providers)) refuse('RANGE', 'onnxruntime: providers', "a list such as ['cpu']", providers);
   if (form !== 'standard' && form !== 'primitives')

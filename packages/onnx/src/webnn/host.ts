@@ -20,6 +20,7 @@ import type {
 } from 'ropewalk';
 import { planRearrange, RopewalkError, Tensor, zeros } from 'ropewalk';
 import {
+  checkFields,
   checkInteger,
   checkPlan,
   copyBits,
@@ -30,6 +31,7 @@ import {
   hostOf,
   isRowMajor,
   type Layout,
+  type OptionNames,
   readName,
   readOptions,
   roundsActivations,
@@ -525,6 +527,8 @@ export interface WebnnOptions {
   readonly memoryLimit?: number;
 }
 
+const NAMES: OptionNames<WebnnOptions> = { powerPreference: true, memoryLimit: true };
+
 /**
  * Opens the WebNN backend in a page or a worker, for `ropewalk({ backend })`. {@link whyNotWebnn} says beforehand
  * whether it opens.
@@ -537,9 +541,10 @@ export interface WebnnOptions {
  */
 export async function openWebnn(options: WebnnOptions = {}): Promise<WebnnBackend> {
   const given = readOptions(options, 'webnn: options');
-  const { powerPreference, memoryLimit = memoryOfMachine() } = given;
   if ('deviceType' in given)
     fail('UNSUPPORTED', 'webnn: deviceType', 'WebNN has no deviceType any more. Give powerPreference.');
+  checkFields(given, NAMES, 'webnn: options');
+  const { powerPreference, memoryLimit = memoryOfMachine() } = given;
   if (powerPreference !== undefined) readName(powerPreference, POWER, 'webnn: powerPreference');
   checkInteger(memoryLimit, 'webnn: memoryLimit', 1);
   return new WebnnBackend(await openContext(powerPreference), memoryLimit);

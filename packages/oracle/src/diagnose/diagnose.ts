@@ -6,7 +6,7 @@
  * named because it is merely the nearest. @module
  */
 import { frequenciesOf, planRope, type RopeLayout, roundTo } from 'ropewalk';
-import { reading, readOptions, refuse, sharePairs } from 'ropewalk/backend';
+import { type OptionNames, reading, readOptions, refuse, sharePairs } from 'ropewalk/backend';
 import { Bench, type Judged, type Named, type WorstElement } from './bench.js';
 import { MUTANTS } from './catalogue.js';
 import { type Census, type CensusOfRows, type RowsAside, rowsAside, takeCensus } from './census.js';
@@ -91,6 +91,8 @@ export interface DiagnoseOptions {
   readonly progress?: (done: number) => void;
 }
 
+const NAMES: OptionNames<DiagnoseOptions> = { mutants: true, progress: true };
+
 /**
  * Diagnoses a kernel.
  *
@@ -144,7 +146,7 @@ function rank({ verdict, named, found, census }: Diagnosis): number {
 }
 
 function readDiagnoseOptions(options: DiagnoseOptions): Required<DiagnoseOptions> {
-  const { mutants = MUTANTS, progress = () => {} } = readOptions(options, 'diagnose: options');
+  const { mutants = MUTANTS, progress = () => {} } = readOptions(options, 'diagnose: options', NAMES);
   if (typeof progress !== 'function') refuse('RANGE', 'diagnose: progress', 'a function', progress);
   return {
     mutants: readMutants(mutants, 'diagnose: mutants'),
@@ -152,8 +154,12 @@ function readDiagnoseOptions(options: DiagnoseOptions): Required<DiagnoseOptions
   };
 }
 
-function readExpected(expected: Expected): Expected {
-  const { spec: given, direction = 'forward' } = readOptions(expected, 'diagnose: expected');
+/** Checks an expectation, and copies it. */
+export function readExpected(expected: Expected): Expected {
+  const { spec: given, direction = 'forward' } = readOptions(expected, 'diagnose: expected', {
+    spec: true,
+    direction: true,
+  });
   const spec = readOptions(given, 'diagnose: expected.spec');
   planRope({ ...spec, direction, positions: 0, seqLen: 1 }); // the checks
   return { spec, direction };

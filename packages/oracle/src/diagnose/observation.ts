@@ -10,7 +10,7 @@ import {
   Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { checkInteger, hostOf, readIntegers, readList, readOptions, refuse } from 'ropewalk/backend';
+import { checkInteger, hostOf, type OptionNames, readIntegers, readList, readOptions, refuse } from 'ropewalk/backend';
 import { UNIT_ROUNDOFF } from '../tolerance.js';
 
 /** A run of a kernel. Tensors in host memory, only read. */
@@ -37,6 +37,8 @@ export interface Observation {
   /** The norm before the rotation, where the kernel does both. */
   readonly norm?: HeadNorm;
 }
+
+const NAMES: OptionNames<Observation> = { x: true, y: true, positions: true, layout: true, numAxes: true, norm: true };
 
 /** One head of one token. */
 export interface RowAt {
@@ -80,7 +82,7 @@ const MAX_ELEMENTS = 2 ** 27;
  *   is for the diagnosis
  */
 export function readObservation(observation: Observation, numAxes?: number): Heads {
-  const given = readOptions(observation, 'diagnose: observation');
+  const given = readOptions(observation, 'diagnose: observation', NAMES);
   const { layout = 'bsnh', norm } = given;
   if (layout !== 'bsnh' && layout !== 'bnsh') refuse('UNSUPPORTED', 'diagnose: layout', 'bsnh or bnsh', layout);
   const x = asHeads(given.x, layout, 'x');
@@ -129,7 +131,7 @@ export interface Reading {
  * @throws {RopewalkError} as {@link readObservation}, when no layout fits; at the first reading
  */
 export function* readLayouts(observation: Observation, numAxes?: number): Generator<Reading, void> {
-  const given = readOptions(observation, 'diagnose: observation');
+  const given = readOptions(observation, 'diagnose: observation', NAMES);
   const one = (layout: RopeLayout): Reading => ({ layout, heads: readObservation({ ...given, layout }, numAxes) });
   if (given.layout !== undefined) return void (yield one(given.layout));
   let first: Reading | undefined;

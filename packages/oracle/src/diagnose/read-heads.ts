@@ -1,7 +1,7 @@
 /** A dump as its owner says it is: heads split, dtypes checked, and each head beside what is right. @module */
 import { type FloatDtype, isFloat, roundTo, type Tensor } from 'ropewalk';
 import { checkTensor, fail, reading, refuse, show } from 'ropewalk/backend';
-import { axesOf } from './diagnose.js';
+import { axesOf, readExpected } from './diagnose.js';
 import { callOf, type Expected, rightOf } from './hypotheses.js';
 import { type Heads, type Observation, readObservation } from './observation.js';
 
@@ -65,7 +65,7 @@ export interface ReadHeads
  * @throws {RopewalkError} as {@link diagnose} throws
  */
 export function readHeads(observation: Observation, expected?: Expected): ReadHeads {
-  return reading('readHeads', () => headsOf(observation, expected));
+  return reading('readHeads', () => headsOf(observation, expected && readExpected(expected)));
 }
 
 function headsOf(observation: Observation, expected: Expected | undefined): ReadHeads {

@@ -6,7 +6,17 @@
  */
 import type { LayerRope, ModelRope } from '@ropewalk/dialects';
 import type { FloatDtype, OpName, PlanRopeOptions, RopeSpec, Tensor } from 'ropewalk';
-import { checkInteger, fail, randomFrom, readList, readName, readOptions, readPlain, refuse } from 'ropewalk/backend';
+import {
+  checkInteger,
+  fail,
+  type OptionNames,
+  randomFrom,
+  readList,
+  readName,
+  readOptions,
+  readPlain,
+  refuse,
+} from 'ropewalk/backend';
 import type { GoldenQuestion } from './case.js';
 import { isGoldenId, SPEC_KEYS } from './manifest.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
@@ -33,6 +43,8 @@ export interface GoldenChoice {
   /** Heads of RoPE, where a case has one tensor. */
   readonly heads?: number;
 }
+
+const NAMES: OptionNames<GoldenChoice> = { seed: true, dtypes: true, positions: true, heads: true };
 
 /** A chosen case, which is made when it is needed. */
 export interface ChosenCase {
@@ -102,7 +114,12 @@ export function chooseRope(
   },
   choice: GoldenChoice = {},
 ): Chosen {
-  const { id, about, spec, direction } = readOptions(rope, 'vectors: rope');
+  const { id, about, spec, direction } = readOptions(rope, 'vectors: rope', {
+    id: true,
+    about: true,
+    spec: true,
+    direction: true,
+  });
   if (!isGoldenId(id)) refuse('FORMAT', 'vectors: id', 'up to 100 letters, digits, -, _ and .', id);
   if (typeof about !== 'string') refuse('RANGE', 'vectors: about', 'a text', about);
   if (direction !== undefined) readName(direction, ['forward', 'backward'], 'vectors: direction');
@@ -143,7 +160,7 @@ export function chooseModel(model: ModelRope, choice: GoldenChoice = {}, layer?:
 }
 
 function readChoice(given: GoldenChoice): GoldenChoice {
-  const { seed, dtypes, positions, heads } = readOptions(given, 'vectors');
+  const { seed, dtypes, positions, heads } = readOptions(given, 'vectors: choice', NAMES);
   if (seed !== undefined) checkInteger(seed, 'vectors: seed', Number.MIN_SAFE_INTEGER);
   if (heads !== undefined) checkInteger(heads, 'vectors: heads', 1);
   const dtypeOf = (dtype: FloatDtype) => readName(dtype, ['f64', 'f32', 'f16', 'bf16'], 'vectors: dtypes');

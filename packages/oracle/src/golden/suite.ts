@@ -48,7 +48,7 @@ export function goldenVectorCases(folder: VectorFolder): ConformanceCase[] {
  * @param given - the seed
  */
 export function goldenRopeSuite(given: GoldenChoices = {}): ConformanceCase[] {
-  const choices = readOptions(given, 'suite');
+  const choices = readOptions(given, 'suite: choices', { seed: true });
   return GOLDEN_ROPE.map((d) => ({
     suite: 'golden',
     label: formatLabel('GOLDEN', {
@@ -72,7 +72,7 @@ export function goldenRopeSuite(given: GoldenChoices = {}): ConformanceCase[] {
  * @param given - the seed
  */
 export function goldenOperatorSuite(given: GoldenChoices = {}): ConformanceCase[] {
-  const choices = readOptions(given, 'suite');
+  const choices = readOptions(given, 'suite: choices', { seed: true });
   return GOLDEN_OPERATORS.map((d) => ({
     suite: 'golden',
     label: formatLabel('GOLDEN', { case: d.id, op: d.op, seed: choices.seed ?? GOLDEN_SEED }),

@@ -7,7 +7,16 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
 import { RopewalkError } from 'ropewalk';
-import { checkInteger, fail, reading, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import {
+  checkInteger,
+  fail,
+  type OptionNames,
+  reading,
+  readList,
+  readName,
+  readOptions,
+  refuse,
+} from 'ropewalk/backend';
 import { openFolder } from '../folder.node.js';
 import type { ChosenCase } from './choose.js';
 import {
@@ -37,6 +46,15 @@ export interface WriteGoldenOptions {
   readonly onCase?: () => void;
 }
 
+const NAMES: OptionNames<WriteGoldenOptions> = {
+  forms: true,
+  seed: true,
+  generator: true,
+  force: true,
+  signal: true,
+  onCase: true,
+};
+
 /**
  * Writes golden cases into a folder.
  *
@@ -52,7 +70,7 @@ export async function writeGoldenFolder(
   cases: readonly ChosenCase[],
   options: WriteGoldenOptions,
 ): Promise<GoldenManifest> {
-  const given = readOptions(options, 'vectors: options');
+  const given = readOptions(options, 'vectors: options', NAMES);
   const { onCase, seed, generator } = given;
   const forms = Array.from(readList(given.forms, 'vectors: forms'), (form) =>
     readName(form, GOLDEN_FORMS, 'vectors: forms'),

@@ -18,6 +18,7 @@ import { readFileBytes } from '@ropewalk/formats/node';
 import { frequenciesOf, RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
 import {
   checkInteger,
+  type OptionNames,
   readList,
   readName,
   readOptions,
@@ -43,6 +44,8 @@ export interface ProgramOptions {
   /** For each case. */
   readonly timeoutMs: number;
 }
+
+const NAMES: OptionNames<ProgramOptions> = { words: true, protocol: true, timeoutMs: true };
 
 /** The program's answer to a case. */
 export type Answer =
@@ -93,7 +96,7 @@ const MAX_LATE = 5;
  * await program.close();
  */
 export function openProgram(given: ProgramOptions): ProgramUnderTest {
-  const options = readPlain(readOptions(given, 'verify: program'), 'verify: program');
+  const options = readPlain(readOptions(given, 'verify: program', NAMES), 'verify: program');
   const words = Array.from(readList(options.words, 'verify: program: words', 'the words of a command'));
   if (words.length === 0 || words.some((word) => typeof word !== 'string'))
     refuse('RANGE', 'verify: program: words', 'the words of a command, at least one', options.words);

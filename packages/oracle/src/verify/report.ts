@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { checkInteger, escapeMarkup, reading, readList, readName, readOptions } from 'ropewalk/backend';
+import { checkInteger, escapeMarkup, type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/backend';
 import type { TensorReport, VerifyResult, WrongElement } from './judge.js';
 
 /** What a report says above its cases. */
@@ -19,6 +19,8 @@ export interface ReportTitle {
   /** What was allowed, where it is not the default: `table float64`, `tolerance × 2`. */
   readonly allowed: readonly string[];
 }
+
+const NAMES: OptionNames<ReportTitle> = { vectors: true, from: true, by: true, allowed: true };
 
 /** The number of cases of each status. */
 export interface VerifyCounts {
@@ -332,7 +334,7 @@ export function verifyToJunit(title: ReportTitle, results: readonly VerifyResult
 
 /** Copies a title: its list is read once. */
 export function readTitle(title: ReportTitle): ReportTitle {
-  const own = readOptions(title, 'report: title');
+  const own = readOptions(title, 'report: title', NAMES);
   return { ...own, allowed: Array.from(readList(own.allowed, 'report: allowed')) };
 }
 

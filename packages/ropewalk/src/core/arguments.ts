@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { RopewalkError, refuse, show } from './errors.js';
+import { fail, isRecord, RopewalkError, refuse, show } from './errors.js';
 
 /**
  * Reads something of the caller's, where a getter or a proxy may throw anything.
@@ -27,18 +27,85 @@ function unreadable(where: string, cause: unknown): RopewalkError {
   return new RopewalkError('RANGE', `${at}: reading this value threw an error`, { cause });
 }
 
+/** The names of the options T; the compiler holds the table to the type. */
+export type OptionNames<T> = { readonly [K in keyof T]-?: true };
+
 /**
  * Copies an object of options.
  *
  * @param options - an object with named fields, not a list; only its own fields are read
  * @param where - operator and argument, for the message
+ * @param names - every option there is: any other field of a literal that is not undefined is refused. A tensor, which
+ *   has other fields, may stand for its dtype and layout. Without names, for records of others, none is refused
  * @throws {RopewalkError} RANGE for anything else, or when reading a field throws
  */
-export function readOptions<T extends object>(options: T, where: string): T {
+export function readOptions<T extends object>(options: T, where: string, names?: OptionNames<NoInfer<T>>): T {
   return reading(where, () => {
     checkOptions(options, where);
+    if (names !== undefined) checkNames(options, names, where);
     return { ...options };
   });
+}
+
+/**
+ * Refuses options with a name that is misspelt, where {@link readField} reads them one by one.
+ *
+ * @param options - as for {@link readOptions}
+ * @param names - every option there is
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} as {@link readOptions}
+ */
+export function checkFields<T extends object>(options: T, names: OptionNames<NoInfer<T>>, where: string): void {
+  try {
+    checkOptions(options, where);
+    checkNames(options, names, where);
+  } catch (cause) {
+    throw unreadable(where, cause);
+  }
+}
+
+function checkNames(options: object, names: object, where: string): void {
+  // Not Object.keys, whose list costs a short call more than all else here.
+  for (const name in options) {
+    if ((names as Record<string, unknown>)[name] === true || !Object.hasOwn(options, name)) continue;
+    if ((options as Record<string, unknown>)[name] !== undefined && isRecord(options))
+      refuseName(name, Object.keys(names), where);
+  }
+}
+
+function refuseName(name: string, names: readonly string[], where: string): never {
+  const nearest = nearestName(name, names);
+  const next = nearest === undefined ? `It takes ${names.join(', ')}` : `Did you mean ${nearest}`;
+  return fail('RANGE', where, `there is no ${show(name)}. ${next}${nearest === undefined ? '.' : '?'}`);
+}
+
+/**
+ * Finds the name that was probably meant: one that differs in case, in `_` and `-`, or in a third of its letters.
+ *
+ * @param given - what was written
+ * @param names - those that there are
+ */
+export function nearestName(given: string, names: readonly string[]): string | undefined {
+  const plain = (name: string) => name.slice(0, 80).toLowerCase().replace(/[_-]/g, '');
+  let nearest: string | undefined;
+  let least = Infinity;
+  for (const name of names) {
+    const distance = editsBetween(plain(given), plain(name));
+    if (distance < least && distance <= name.length / 3) [nearest, least] = [name, distance];
+  }
+  return nearest;
+}
+
+/** Letters to insert, remove or replace (Levenshtein's distance). */
+function editsBetween(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++)
+      next.push(Math.min(row[j]! + 1, next[j - 1]! + 1, row[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1)));
+    row = next;
+  }
+  return row[b.length]!;
 }
 
 /**
@@ -70,8 +137,12 @@ function checkOptions(options: unknown, where: string): void {
  * @returns the copy, or undefined for undefined
  * @throws {RopewalkError} as {@link readOptions}
  */
-export function readOptional<T extends object>(options: T | undefined, where: string): T | undefined {
-  return options === undefined ? undefined : readOptions(options, where);
+export function readOptional<T extends object>(
+  options: T | undefined,
+  where: string,
+  names?: OptionNames<NoInfer<T>>,
+): T | undefined {
+  return options === undefined ? undefined : readOptions(options, where, names);
 }
 
 /**

@@ -96,16 +96,26 @@ function textOf(value: unknown, depth: number): string {
   if (typeof value === 'bigint') return `${value}n`;
   if (Array.isArray(value)) {
     if (depth === 0) return '[...]';
+    if (value.slice(0, LONG).some((item) => typeof item === 'object' && isRecord(item as object | null)))
+      return 'an array of objects';
     return `[${Array.from(value.slice(0, LONG), (v) => clip(textOf(v, depth - 1))).join(', ')}]`;
   }
   if (ArrayBuffer.isView(value))
     return `${value.constructor.name}(${(value as Uint8Array).length ?? value.byteLength})`;
   if (typeof value === 'function') return `function ${String(value.name)}`;
-  if (typeof value === 'object') {
-    const name = value.constructor?.name ?? 'object';
-    return name === 'Object' ? jsonOf(value) : String(name);
-  }
+  if (typeof value === 'object') return isRecord(value) ? jsonOf(value) : String(value.constructor?.name);
   return Object.is(value, -0) ? '-0' : String(value);
+}
+
+/**
+ * Says whether an object has no class: a literal, or what a parser made.
+ *
+ * @param value - any object
+ */
+export function isRecord(value: object | null): boolean {
+  if (value === null) return false;
+  const type = Object.getPrototypeOf(value) as object | null;
+  return type === null || type.constructor?.name === 'Object'; // of any realm
 }
 
 function jsonOf(value: object): string {

@@ -1,7 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** The tensor: storage and a layout over it. @module */
 
-import { checkInteger, reading, readList, readOptions } from './arguments.js';
+import { checkInteger, type OptionNames, reading, readList, readOptions } from './arguments.js';
 import {
   type ArrayOf,
   asHostArray,
@@ -124,6 +124,8 @@ export interface TensorOptions {
   readonly offset?: number;
 }
 
+const NAMES: OptionNames<TensorOptions> = { shape: true, strides: true, offset: true };
+
 /**
  * An n-dimensional view of typed storage.
  *
@@ -169,7 +171,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
       this.strides = options.strides!;
       return;
     }
-    const { offset = 0, shape, strides } = readOptions(options, 'tensor: options');
+    const { offset = 0, shape, strides } = readOptions(options, 'tensor: options', NAMES);
     if (!reading('tensor: storage', () => isDtype(storage?.dtype) && Number.isSafeInteger(storage.length)))
       refuse('DTYPE', 'tensor: storage', 'a TensorStorage', storage, 'For a typed array use tensorFrom().');
     this.storage = storage;
@@ -392,17 +394,17 @@ export function tensorFrom<D extends Dtype>(
   data: HostArray | ArrayBufferView,
   options: TensorFromOptions<D> = {},
 ): Tensor<D> {
-  const given = readOptions(options, 'tensor: options');
-  const dtype = given.dtype ?? dtypeOfArray(data);
+  const { dtype: said, shape, strides, offset } = readOptions(options, 'tensor: options', { ...NAMES, dtype: true });
+  const dtype = said ?? dtypeOfArray(data);
   if (!isDtype(dtype)) {
     const ambiguous = ArrayBuffer.isView(data) && data instanceof Uint16Array;
-    refuseDtype(
-      given.dtype ?? data,
-      'tensor: dtype',
-      ambiguous ? 'A Uint16Array needs dtype u16, f16 or bf16.' : undefined,
-    );
+    refuseDtype(said ?? data, 'tensor: dtype', ambiguous ? 'A Uint16Array needs dtype u16, f16 or bf16.' : undefined);
   }
-  return new Tensor(new HostStorage(dtype as D, asHostArray(data, dtype as D, 'tensor: data')), given);
+  return new Tensor(new HostStorage(dtype as D, asHostArray(data, dtype as D, 'tensor: data')), {
+    shape,
+    strides,
+    offset,
+  });
 }
 
 /**

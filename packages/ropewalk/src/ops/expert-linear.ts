@@ -1,5 +1,5 @@
 /** Multiplication of each token by the matrices of its experts only. @module */
-import { readField } from '../core/arguments.js';
+import { checkFields, type OptionNames, readField } from '../core/arguments.js';
 import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
@@ -23,6 +23,8 @@ export interface ExpertLinearOptions extends LinearOptions {
   /** `[tokens, chosen]`: the products of a token are multiplied by these and added up. */
   readonly weights?: Tensor;
 }
+
+const NAMES: OptionNames<ExpertLinearOptions> = { bias: true, weights: true, activations: true };
 
 /** A checked linear layer of experts. Frozen. */
 export interface ExpertLinearPlan {
@@ -66,6 +68,7 @@ export function planExpertLinear(
   out: Tensor,
   options: ExpertLinearOptions = {},
 ): ExpertLinearPlan {
+  checkFields(options, NAMES, 'expert_linear: options');
   const bias = readField(options, 'bias', 'expert_linear: options');
   const weights = readField(options, 'weights', 'expert_linear: options');
   const activations = readActivations(options, 'expert_linear: options');

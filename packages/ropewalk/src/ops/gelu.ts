@@ -1,5 +1,5 @@
 /** GELU, alone and as a gate. @module */
-import { readField, readName } from '../core/arguments.js';
+import { checkFields, type OptionNames, readField, readName } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
 import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
@@ -13,6 +13,8 @@ export interface GeluOptions {
    */
   readonly approximate?: 'none' | 'tanh';
 }
+
+const NAMES: OptionNames<GeluOptions> = { approximate: true };
 
 /** A checked GELU. Frozen. */
 export interface GeluPlan {
@@ -75,6 +77,7 @@ export function planGeglu(gate: Tensor, up: Tensor, out: Tensor, options: GeluOp
 }
 
 function readApproximate(options: GeluOptions, op: string): 'none' | 'tanh' {
+  checkFields(options, NAMES, `${op}: options`);
   const given = readField(options, 'approximate', `${op}: options`);
   return given === undefined ? 'none' : readName(given, ['none', 'tanh'], `${op}: approximate`);
 }

@@ -1,5 +1,5 @@
 /** Multiplication by a weight matrix. @module */
-import { readField, readName } from '../core/arguments.js';
+import { checkFields, type OptionNames, readField, readName } from '../core/arguments.js';
 import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
@@ -35,6 +35,8 @@ export function readActivations(options: LinearOptions, where: string): Activati
   const activations = readField(options, 'activations', where);
   return activations === undefined ? 'f32' : readName(activations, ACTIVATIONS, `${where.split(':')[0]}: activations`);
 }
+
+const NAMES: OptionNames<LinearOptions> = { activations: true };
 
 /** A checked linear layer. Frozen. */
 export interface LinearPlan {
@@ -73,6 +75,7 @@ export function planLinear(
   out: Tensor,
   options: LinearOptions = {},
 ): LinearPlan {
+  checkFields(options, NAMES, 'linear: options');
   const activations = readActivations(options, 'linear: options');
   checkTensor(x, 'linear: x');
   checkWeight(weight, 'linear: weight');

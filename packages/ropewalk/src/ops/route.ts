@@ -1,5 +1,5 @@
 /** The choice of experts: a router's logits → each token's experts and their weights. @module */
-import { readName, readOptional, readOptions } from '../core/arguments.js';
+import { type OptionNames, readName, readOptional, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
@@ -40,6 +40,9 @@ export interface RouteOptions {
   readonly scale?: number;
 }
 
+const NAMES: OptionNames<RouteOptions> = { gate: true, bias: true, groups: true, normalise: true, scale: true };
+const GROUP_NAMES: OptionNames<RouteGroups> = { count: true, used: true, best: true };
+
 /** A checked choice of experts. Frozen. */
 export interface RoutePlan {
   readonly op: 'route';
@@ -71,7 +74,7 @@ export const LEAST_SUM = 2 ** -14;
  * @see ggml-org/llama.cpp@de3ff815 src/llama-graph.cpp build_moe_ffn; arXiv:2412.19437, section 2.1.2
  */
 export function planRoute(logits: Tensor, indices: Tensor, weights: Tensor, options: RouteOptions): RoutePlan {
-  const { gate, bias, groups, normalise = false, scale = 1 } = readOptions(options, 'route: options');
+  const { gate, bias, groups, normalise = false, scale = 1 } = readOptions(options, 'route: options', NAMES);
   checkTensor(logits, 'route: logits');
   if (logits.rank !== 2) refuse('SHAPE', 'route: logits', 'two dimensions [tokens, experts]', logits.shape);
   const [tokens, experts] = logits.shape as [number, number];
@@ -113,7 +116,7 @@ export function planRoute(logits: Tensor, indices: Tensor, weights: Tensor, opti
 }
 
 function readGroups(given: RouteGroups | undefined, experts: number, chosen: number): RouteGroups | undefined {
-  const groups = readOptional(given, 'route: groups');
+  const groups = readOptional(given, 'route: groups', GROUP_NAMES);
   if (groups === undefined) return undefined;
   const { count, used, best } = groups;
   if (!Number.isInteger(count) || count < 1 || experts % count !== 0)

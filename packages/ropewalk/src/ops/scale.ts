@@ -1,5 +1,5 @@
 /** Multiplication by a number, or of each row by its own, and a soft cap. @module */
-import { readField } from '../core/arguments.js';
+import { checkFields, type OptionNames, readField } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, Tensor } from '../core/tensor.js';
@@ -10,6 +10,8 @@ export interface ScaleOptions {
   /** The product becomes softcap · tanh(product / softcap); off unless given. */
   readonly softcap?: number;
 }
+
+const NAMES: OptionNames<ScaleOptions> = { softcap: true };
 
 /** A checked multiplication. Frozen. */
 export interface ScalePlan {
@@ -34,6 +36,7 @@ export interface ScalePlan {
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
  */
 export function planScale(x: Tensor, factor: number | Tensor, out: Tensor, options: ScaleOptions = {}): ScalePlan {
+  checkFields(options, NAMES, 'scale: options');
   const softcap = readField(options, 'softcap', 'scale: options');
   checkTensor(x, 'scale: x');
   checkDims(out, 'scale: out', x.shape);

@@ -1,5 +1,5 @@
 /** Causal attention with a past and grouped KV heads. @module */
-import { checkInteger, readField, readList } from '../core/arguments.js';
+import { checkFields, checkInteger, type OptionNames, readField, readList } from '../core/arguments.js';
 import type { CacheDtype, FloatDtype, IntDtype } from '../core/dtypes.js';
 import { fail, refuse } from '../core/errors.js';
 import { checkTensor, readIntegers, type Tensor } from '../core/tensor.js';
@@ -53,6 +53,18 @@ export interface SelfAttentionOptions {
   /** Where k and v are paged. */
   readonly paged?: PagedOptions;
 }
+
+const NAMES: OptionNames<SelfAttentionOptions> = {
+  scale: true,
+  causal: true,
+  window: true,
+  softcap: true,
+  sinks: true,
+  kScale: true,
+  vScale: true,
+  paged: true,
+};
+const PAGED_NAMES: OptionNames<PagedOptions> = { blockTable: true, lengths: true };
 
 /** Where the keys of each sequence lie in a paged cache, checked. Frozen. */
 export interface Pages {
@@ -111,6 +123,7 @@ export function planSelfAttention(
   options: SelfAttentionOptions = {},
 ): SelfAttentionPlan {
   const where = 'self_attention: options';
+  checkFields(options, NAMES, where);
   let causal = readField(options, 'causal', where);
   if (causal === undefined) causal = true;
   const window = readField(options, 'window', where);
@@ -206,6 +219,7 @@ function readPages(
   window: number | undefined,
 ): Pages {
   const where = 'self_attention: paged';
+  checkFields(paged, PAGED_NAMES, where);
   const blockTable = readField(paged, 'blockTable', where);
   const lengthList = readField(paged, 'lengths', where);
   const at = 'self_attention: blockTable';

@@ -1,5 +1,5 @@
 /** The gated activation of Llama's feed-forward layer, and its clamped form. @module */
-import { readField } from '../core/arguments.js';
+import { checkFields, type OptionNames, readField } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
@@ -14,6 +14,8 @@ export interface SwigluOptions {
   /** Added to up; 0 unless given. */
   readonly offset?: number;
 }
+
+const NAMES: OptionNames<SwigluOptions> = { limit: true, alpha: true, offset: true };
 
 /** A checked SwiGLU. Frozen. */
 export interface SwigluPlan {
@@ -40,6 +42,7 @@ export interface SwigluPlan {
  */
 export function planSwiglu(gate: Tensor, up: Tensor, out: Tensor, options: SwigluOptions = {}): SwigluPlan {
   const where = 'swiglu: options';
+  checkFields(options, NAMES, where);
   const limit = readField(options, 'limit', where);
   const alpha = readField(options, 'alpha', where) ?? 1;
   const offset = readField(options, 'offset', where) ?? 0;

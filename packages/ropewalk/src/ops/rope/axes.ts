@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { readList, readOptions } from '../../core/arguments.js';
+import { type OptionNames, readList, readOptions } from '../../core/arguments.js';
 import { refuse } from '../../core/errors.js';
 
 /**
@@ -25,6 +25,8 @@ export interface RopeAxes {
   /** Pairs of each axis in one round, in the order t, h, w, e; three or four integers >= 0. */
   readonly sections: readonly number[];
 }
+
+const NAMES: OptionNames<RopeAxes> = { rule: true, sections: true };
 
 /** The axis and the exponent of each pair, from {@link sharePairs}. */
 export interface PairAxes {
@@ -57,7 +59,7 @@ export function sharePairs(given: RopeAxes | undefined, pairs: number, op = 'rop
   for (let j = 0; j < pairs; j++) exponents[j] = j; // Uint32Array.from would take 5 µs for 64 pairs
   if (given === undefined) return { numAxes: 1, axisOfPair, exponents };
 
-  const { rule, sections: list } = readOptions(given, `${op}: axes`);
+  const { rule, sections: list } = readOptions(given, `${op}: axes`, NAMES);
   const expected = 'three or four integers >= 0, pairs of t, h, w and e';
   const sections = Array.from(readList(list, `${op}: sections`, expected));
   if ((sections.length !== 3 && sections.length !== 4) || !sections.every((n) => Number.isSafeInteger(n) && n >= 0)) {

@@ -1,5 +1,5 @@
 /** A RoPE plan bound to the tensors of one call: one tensor, or several such as q and k. @module */
-import { readField, readList } from '../../core/arguments.js';
+import { checkFields, type OptionNames, readField, readList } from '../../core/arguments.js';
 import type { CacheDtype, FloatDtype } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { overlapOf, type Tensor } from '../../core/tensor.js';
@@ -49,6 +49,17 @@ export interface RopePartOptions {
   /** Of an 8-bit `out`: see {@link CacheScale}. i8 needs one; 1 unless given for f8_e4m3 and f8_e5m2. */
   readonly scale?: CacheScale;
 }
+
+const NAMES: OptionNames<RopePartOptions> = {
+  x: true,
+  out: true,
+  rows: true,
+  slots: true,
+  rotate: true,
+  norm: true,
+  scale: true,
+};
+const NORM_NAMES: OptionNames<HeadNorm> = { weight: true, eps: true };
 
 /**
  * One tensor of a call, checked. x and out are views of shape `[batch, seq, head, head_dim]`, whatever the caller's
@@ -141,6 +152,7 @@ export function checkRopeParts(plan: RopePlan, parts: readonly RopePartOptions[]
   if (list.length === 0) refuse('SHAPE', 'rope: parts', 'at least one tensor', parts);
   const bound = list.map((given, p) => {
     const where = `rope: parts[${p}]`;
+    checkFields(given, NAMES, where);
     const part = {
       x: readField(given, 'x', where),
       out: readField(given, 'out', where),
@@ -215,6 +227,7 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
   if (typeof rotate !== 'boolean') refuse('RANGE', names.rotate, 'true or false', rotate);
   if (part.rows !== undefined && slots !== undefined)
     fail('UNSUPPORTED', names.slots, 'rows are given too. Give rows, or slots of a paged cache.');
+  if (part.norm !== undefined) checkFields(part.norm, NORM_NAMES, names.norm);
   const norm =
     part.norm === undefined
       ? undefined

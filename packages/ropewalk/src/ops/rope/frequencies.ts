@@ -5,7 +5,17 @@
  *
  * @module
  */
-import { checkInteger, checkName, checkPositive, fitsFloat32, readList, readOptions } from '../../core/arguments.js';
+import {
+  checkFields,
+  checkInteger,
+  checkName,
+  checkPositive,
+  fitsFloat32,
+  type OptionNames,
+  readList,
+  readName,
+  readOptions,
+} from '../../core/arguments.js';
 import { fail, refuse } from '../../core/errors.js';
 
 /** The largest head_dim allowed: far above any model's, yet one row of a table of that width is cheap. */
@@ -97,6 +107,47 @@ export interface FrequencyOptions {
   readonly exponents?: ArrayLike<number>;
 }
 
+/** The scaling rules and the names of their parameters. */
+const SCALINGS: { readonly [K in RopeScaling['kind']]: OptionNames<Extract<RopeScaling, { kind: K }>> } = {
+  none: { kind: true },
+  linear: { kind: true, factor: true },
+  dynamicNtk: { kind: true, factor: true, originalContext: true, context: true },
+  yarn: {
+    kind: true,
+    factor: true,
+    originalContext: true,
+    betaFast: true,
+    betaSlow: true,
+    extFactor: true,
+    truncate: true,
+    attnFactor: true,
+    mscale: true,
+    mscaleAllDim: true,
+  },
+  longrope: {
+    kind: true,
+    shortFactor: true,
+    longFactor: true,
+    originalContext: true,
+    context: true,
+    factor: true,
+  },
+  llama3: { kind: true, factor: true, lowFreqFactor: true, highFreqFactor: true, originalContext: true },
+  proportional: { kind: true, rotatedPairs: true, factor: true },
+};
+
+const NAMES: OptionNames<FrequencyOptions> = {
+  rotaryDim: true,
+  base: true,
+  frequencyDim: true,
+  scaling: true,
+  freqFactors: true,
+  attentionFactor: true,
+  exponents: true,
+};
+/** With the other names of a model's RoPE, which can be given as it is, with its rotaryDim. */
+const SPEC_NAMES = { ...NAMES, headDim: true, rotaryOffset: true, pairing: true, axes: true } as const;
+
 /** Frequencies and magnitude, from {@link ropeFrequencies}. */
 export interface RopeFrequencies {
   /** Radians per position, one for each pair. */
@@ -154,7 +205,7 @@ export function readFrequencyOptions(
   options: FrequencyOptions,
   op: string,
 ): FrequencyOptions & { readonly scaling: RopeScaling } {
-  const given = readOptions(options, `${op}: options`);
+  const given = readOptions(options, `${op}: options`, SPEC_NAMES);
   const { rotaryDim, base, frequencyDim, scaling, freqFactors, attentionFactor, exponents } = given;
   if (!Number.isInteger(rotaryDim) || rotaryDim < 2 || rotaryDim > HEAD_DIM_LIMIT || rotaryDim % 2 !== 0)
     refuse('RANGE', `${op}: rotary_dim`, `an even integer in [2, ${HEAD_DIM_LIMIT}]`, rotaryDim);
@@ -170,7 +221,7 @@ export function readFrequencyOptions(
     scaling:
       scaling === undefined
         ? { kind: 'none' }
-        : checkScaling(readOptions(scaling, `${op}: scaling`), pairs, frequencyDim ?? rotaryDim, op),
+        : checkScaling(readScaling(scaling, op), pairs, frequencyDim ?? rotaryDim, op),
     freqFactors: freqFactors === undefined ? undefined : checkFactors(freqFactors, pairs, `${op}: freq_factors`),
     attentionFactor,
     exponents: exponents === undefined ? undefined : checkExponents(exponents, pairs, `${op}: exponents`),
@@ -266,6 +317,13 @@ export function dynamicNtkBase(base: number, dim: number, s: Extract<RopeScaling
   return base * ((s.factor * context) / s.originalContext - (s.factor - 1)) ** (dim / (dim - 2));
 }
 
+function readScaling(given: RopeScaling, op: string): RopeScaling {
+  const scaling = readOptions(given, `${op}: scaling`);
+  readName(scaling.kind, Object.keys(SCALINGS), `${op}: scaling.kind`);
+  checkFields(scaling, SCALINGS[scaling.kind] as OptionNames<RopeScaling>, `${op}: scaling`);
+  return scaling;
+}
+
 function checkScaling(scaling: RopeScaling, pairs: number, dim: number, op: string): RopeScaling {
   const at = `${op}: scaling`;
   switch (scaling.kind) {
@@ -321,10 +379,6 @@ function checkScaling(scaling: RopeScaling, pairs: number, dim: number, op: stri
       checkInteger(scaling.rotatedPairs, `${at}.rotated_pairs`, 0, pairs, 'rotary_dim / 2');
       if (scaling.factor !== undefined) checkPositive(scaling.factor, `${at}.factor`);
       return scaling;
-    default: {
-      const kinds = 'none, linear, dynamicNtk, yarn, longrope, llama3 or proportional';
-      return refuse('UNSUPPORTED', `${at}.kind`, kinds, (scaling as { kind?: unknown }).kind);
-    }
   }
 }
 

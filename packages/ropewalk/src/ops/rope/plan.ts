@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { checkInteger, readList, readName, readOptions } from '../../core/arguments.js';
+import { checkInteger, type OptionNames, readList, readName, readOptions } from '../../core/arguments.js';
 import { type HostArray, newArray } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { readIntegers, Tensor, tensorFrom } from '../../core/tensor.js';
@@ -112,6 +112,39 @@ export interface TablePlanOptions {
   readonly tableRows: ArrayLike<number>;
 }
 
+/** The names of a model's RoPE. */
+export const SPEC_NAMES: OptionNames<RopeSpec> = {
+  headDim: true,
+  rotaryDim: true,
+  rotaryOffset: true,
+  pairing: true,
+  axes: true,
+  base: true,
+  frequencyDim: true,
+  scaling: true,
+  freqFactors: true,
+  attentionFactor: true,
+};
+const NAMES: OptionNames<PlanRopeOptions> = {
+  ...SPEC_NAMES,
+  positions: true,
+  seqLen: true,
+  direction: true,
+  recipe: true,
+  tableDtype: true,
+};
+const TABLE_NAMES: OptionNames<TablePlanOptions> = {
+  headDim: true,
+  rotaryDim: true,
+  rotaryOffset: true,
+  pairing: true,
+  direction: true,
+  table: true,
+  seqLen: true,
+  batch: true,
+  tableRows: true,
+};
+
 /**
  * Checks a RoPE and builds its table.
  *
@@ -121,31 +154,38 @@ export interface TablePlanOptions {
  * @see RoFormer, arXiv:2104.09864, eq. 34
  */
 export function planRope(options: PlanRopeOptions): RopePlan {
-  const given = readOptions(options, 'rope: options');
-  const window = checkWindow(given);
+  const {
+    positions: where,
+    seqLen,
+    direction: way,
+    recipe = 'float64',
+    tableDtype,
+    ...spec
+  } = readOptions(options, 'rope: options', NAMES);
+  const window = checkWindow(spec);
   const pairs = window.rotaryDim / 2;
-  const pairing = checkPairing(given.pairing);
-  const axes = sharePairs(given.axes, pairs);
-  if (pairing === 'vision' && given.axes?.rule !== 'vision')
-    refuse('UNSUPPORTED', 'rope: axes', 'rule vision with sections, as pairing is vision', given.axes);
-  if (given.seqLen !== undefined) checkInteger(given.seqLen, 'rope: seq_len', 0);
-  const positions = readPositions(given.positions, axes.numAxes, given.seqLen);
-  const direction = checkDirection(given.direction);
+  const pairing = checkPairing(spec.pairing);
+  const axes = sharePairs(spec.axes, pairs);
+  if (pairing === 'vision' && spec.axes?.rule !== 'vision')
+    refuse('UNSUPPORTED', 'rope: axes', 'rule vision with sections, as pairing is vision', spec.axes);
+  if (seqLen !== undefined) checkInteger(seqLen, 'rope: seq_len', 0);
+  const positions = readPositions(where, axes.numAxes, seqLen);
+  const direction = checkDirection(way);
   const table = buildTable(positions.values, axes, {
     rotaryDim: window.rotaryDim,
-    base: given.base,
-    frequencyDim: frequencyDimOf(given, window.rotaryDim),
-    scaling: given.scaling,
-    freqFactors: given.freqFactors,
-    attentionFactor: given.attentionFactor,
+    base: spec.base,
+    frequencyDim: frequencyDimOf(spec, window.rotaryDim),
+    scaling: spec.scaling,
+    freqFactors: spec.freqFactors,
+    attentionFactor: spec.attentionFactor,
     exponents: axes.exponents,
-    recipe: given.recipe,
-    tableDtype: given.tableDtype,
+    recipe,
+    tableDtype,
     sign: direction === 'forward' ? 1 : -1,
   });
   const tableRows = newArray('i32', table.rows);
   for (let r = 0; r < table.rows; r++) tableRows[r] = r;
-  const source = Object.freeze({ spec: given, recipe: given.recipe ?? 'float64', positions: positions.values });
+  const source = Object.freeze({ spec, recipe, positions: positions.values });
   return freezePlan(pairing, direction, window, {
     table,
     seqLen: positions.seqLen,
@@ -163,11 +203,11 @@ export function planRope(options: PlanRopeOptions): RopePlan {
  * @throws {RopewalkError} RANGE, SHAPE, DTYPE or UNSUPPORTED, naming the option; RANGE for a row outside the table
  */
 export function planRopeWithTable(options: TablePlanOptions): RopePlan {
-  const given = readOptions(options, 'rope: options');
+  const given = readOptions(options, 'rope: options', TABLE_NAMES);
   const window = checkWindow(given);
   const pairing = checkPairing(given.pairing);
   const { seqLen, batch } = given;
-  const table = readOptions(given.table, 'rope: table');
+  const table = readOptions(given.table, 'rope: table', { rows: true, pairs: true, cos: true, sin: true });
   checkInteger(table.rows, 'rope: table.rows', 0);
   if (!isTableArray(table.cos) || !isTableArray(table.sin))
     refuse('DTYPE', 'rope: table', 'cos and sin in Float32Arrays or Float64Arrays', [table.cos, table.sin]);
@@ -204,7 +244,7 @@ export function planRopeWithTable(options: TablePlanOptions): RopePlan {
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option
  */
 export function frequenciesOf(spec: RopeSpec): RopeFrequencies {
-  const given = readOptions(spec, 'rope: options');
+  const given = readOptions(spec, 'rope: options', SPEC_NAMES);
   const { rotaryDim } = checkWindow(given);
   const { exponents } = sharePairs(given.axes, rotaryDim / 2);
   return ropeFrequencies({ ...given, rotaryDim, frequencyDim: frequencyDimOf(given, rotaryDim), exponents });

@@ -178,14 +178,14 @@ function fillRun(first: Float64Array, { cos, sin, rows, pairs, fillAngles, magni
 }
 
 function recipeFor(axes: PairAxes, options: TableOptions): AngleRecipe {
-  const recipe = options.recipe ?? 'float64';
+  const { recipe = 'float64', tableDtype: _tableDtype, sign: _sign, ...rest } = options;
   switch (recipe) {
     case 'float64':
-      return productRecipe(axes, ropeFrequencies(options));
+      return productRecipe(axes, ropeFrequencies(rest));
     case 'hf-f32':
-      return hfRecipe(axes, readFrequencyOptions(options, 'rope'));
+      return hfRecipe(axes, readFrequencyOptions(rest, 'rope'));
     case 'ggml-f32':
-      return ggmlRecipe(axes, readFrequencyOptions(options, 'rope'));
+      return ggmlRecipe(axes, readFrequencyOptions(rest, 'rope'));
     default:
       return refuse('UNSUPPORTED', 'rope: recipe', 'float64, ggml-f32 or hf-f32', recipe satisfies never);
   }
