@@ -282,6 +282,7 @@ const TENSOR: Rows = {
   contiguous: () => [],
   read: () => [],
   readNumbers: () => [],
+  toString: () => [],
 };
 
 const zeros = (...shape: number[]) => main.zeros('f32', shape);
@@ -1200,6 +1201,7 @@ async function attack(target: object, name: string, row: Row): Promise<string[]>
     const what = await complaint(call(args));
     if (name === 'replaceFile' && what?.startsWith('Error: EISDIR')) continue; // the system's own words
     if (name === 'roundTo' && label.endsWith('= NaN')) continue; // a NaN rounds to a NaN
+    if (/^(tensor|tensorFrom|upload)$/.test(name) && label === 'argument 0 = [NaN]') continue; // and is kept in a list
     if (name === 'nmse' && what === 'NaN in the result') continue; // its answer to numbers that are not alike
     if (what) wrong.push(`${name}, ${label}: ${what}`);
   }

@@ -30,6 +30,7 @@ export {
 export { type ErrorCode, RopewalkError } from './core/errors.js';
 export { f8e4m3FromNumber, f8e5m2FromNumber, numberFromF8e4m3, numberFromF8e5m2 } from './core/float8.js';
 export { bf16FromNumber, f16FromNumber, numberFromBf16, numberFromF16 } from './core/float16.js';
+export type { NestedNumbers } from './core/nested.js';
 export {
   Tensor,
   type TensorFromOptions,

@@ -9,6 +9,7 @@ import type { BlockFormat } from './core/block-formats.js';
 import { type BlockTensor, blocksFrom, checkWeight, isBlocks } from './core/blocks.js';
 import type { ArrayOf, Dtype, Float8Dtype, FloatDtype, IntDtype } from './core/dtypes.js';
 import { refuse } from './core/errors.js';
+import type { NestedNumbers } from './core/nested.js';
 import { checkTensor, Tensor, type TensorFromOptions, tensorFrom } from './core/tensor.js';
 import { planAdd } from './ops/add.js';
 import { planArgmax } from './ops/argmax.js';
@@ -140,12 +141,14 @@ export class Ropewalk implements Runner {
   }
 
   /**
-   * Lays a tensor over a typed array, sharing its memory.
+   * Lays a tensor over a typed array, sharing its memory; or copies nested arrays of numbers.
    *
    * @param data - the elements: Float64Array → f64, Float32Array → f32, Float16Array → f16, integers by their width;
-   *   a Uint16Array needs `dtype` f16, bf16 or u16, a Uint8Array of 8-bit floats f8_e4m3 or f8_e5m2
+   *   a Uint16Array needs `dtype` f16, bf16 or u16, a Uint8Array of 8-bit floats f8_e4m3 or f8_e5m2. Arrays of arrays of
+   *   numbers have their own shape, and are f32 unless `dtype` says otherwise
    * @param options - shape, strides and offset, in elements
    * @throws {RopewalkError} DTYPE, SHAPE or RANGE, naming the option
+   * @example rw.tensor([[1, 2], [3, 4]]) // f32, [2, 2]
    */
   tensor<D extends SaidDtype>(data: ArrayOf[D], options: TensorFromOptions<D> & { readonly dtype: D }): Tensor<D>;
   tensor(data: Float16ArrayLike, options?: TensorFromOptions<'f16'>): Tensor<'f16'>;
@@ -153,7 +156,8 @@ export class Ropewalk implements Runner {
     data: A,
     options?: TensorFromOptions<NaturalDtypeOf<A>>,
   ): Tensor<NaturalDtypeOf<A>>;
-  tensor(data: ArrayBufferView, options: TensorFromOptions = {}): Tensor {
+  tensor<D extends Dtype = 'f32'>(data: NestedNumbers, options?: TensorFromOptions<D>): Tensor<D>;
+  tensor(data: ArrayBufferView | NestedNumbers, options: TensorFromOptions = {}): Tensor {
     return tensorFrom(data, options);
   }
 
@@ -171,8 +175,9 @@ export class Ropewalk implements Runner {
     data: A,
     options?: TensorFromOptions<NaturalDtypeOf<A>>,
   ): Tensor<NaturalDtypeOf<A>>;
+  upload<D extends Dtype = 'f32'>(data: NestedNumbers, options?: TensorFromOptions<D>): Tensor<D>;
   upload<D extends Dtype>(data: Tensor<D>): Tensor<D>;
-  upload(data: ArrayBufferView | Tensor, options: TensorFromOptions = {}): Tensor {
+  upload(data: ArrayBufferView | NestedNumbers | Tensor, options: TensorFromOptions = {}): Tensor {
     return this.#backend.upload(Tensor.isTensor(data) ? data : tensorFrom(data, options));
   }
 

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { inspect } from 'node:util';
 import fc from 'fast-check';
 import { parseJson } from '../../../packages/formats/src/json.js';
 import {
@@ -18,11 +19,12 @@ import {
   overlapOf,
   readIntegers,
   selfOverlaps,
-  type Tensor,
+  Tensor,
   tensorFrom,
   writtenLater,
   zeros,
 } from '../../../packages/ropewalk/src/core/tensor.js';
+import { ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
 import { drawn } from '../../support/size.js';
 
 const iota = (n: number): Float32Array => Float32Array.from({ length: n }, (_, i) => i);
@@ -259,7 +261,7 @@ describe('refusals', () => {
       'DTYPE',
       /tensor: data: expected a Float64Array for dtype f64, got Float32Array\(4\)/,
     ],
-    ['a plain array', () => tensorFrom([1, 2] as never), 'DTYPE', /tensor: dtype: expected one of f64, f32/],
+    ['a text', () => tensorFrom('12' as never), 'DTYPE', /tensor: dtype: expected one of f64, f32/],
   ];
   for (const [name, call, code, message] of cases)
     test(name, () => void assert.throws(call, { name: 'RopewalkError', code, message }));
@@ -286,4 +288,80 @@ test('memory that a device has yet to write: reading waits, operators refuse it'
   const other = tensorFrom(new Float32Array(1));
   writtenLater(other.storage.host!.buffer, Promise.reject(new Error('lost')));
   await assert.rejects(async () => other.read(), /lost/);
+});
+
+describe('nested arrays of numbers', () => {
+  test('give shape and elements; f32 unless a dtype is given, rounded once', () => {
+    const t = tensorFrom([
+      [1, 2, 3],
+      [4, 0.1, -0],
+    ]);
+    assert.deepEqual([t.dtype, t.shape, t.read()], ['f32', [2, 3], Float32Array.of(1, 2, 3, 4, 0.1, -0)]);
+    assert.deepEqual(tensorFrom([]).shape, [0]);
+    assert.deepEqual(tensorFrom([[], []]).shape, [2, 0]);
+    assert.deepEqual(tensorFrom([[[1]], [[2]]], { shape: [2] }).read(), Float32Array.of(1, 2));
+    assert.deepEqual(tensorFrom([1 + 2 ** -11, Number.NaN], { dtype: 'f16' }).read(), Uint16Array.of(0x3c00, 0x7e00));
+    assert.deepEqual(tensorFrom([-1, 2 ** 40], { dtype: 'i64' }).read(), BigInt64Array.of(-1n, 2n ** 40n));
+    const list = [1, 2];
+    const copy = tensorFrom(list);
+    list[0] = 9;
+    assert.deepEqual(copy.read(), Float32Array.of(1, 2));
+  });
+
+  test('what is ragged, no number or no value of the dtype is refused by its place', () => {
+    const refused = (data: unknown, code: string, message: RegExp, dtype?: 'u8' | 'i64') =>
+      assert.throws(() => tensorFrom(data as number[], dtype && { dtype }), { code, message });
+    refused(
+      [[1, 2], [3]],
+      'SHAPE',
+      /^tensor: data\[1\]: expected an array of 2, as the first one of its level is, got \[3\]/,
+    );
+    refused([[1], 2], 'SHAPE', /^tensor: data\[1\]: expected an array of 1/);
+    refused([1, [2]], 'RANGE', /^tensor: data\[1\]: expected a number, got \[2\]/);
+    refused([1, '2'], 'RANGE', /^tensor: data\[1\]: expected a number, got "2"/);
+    refused([1, 5n], 'RANGE', /expected a number, got 5n/);
+    refused([0, 256], 'RANGE', /^tensor: data, element 1: expected an integer of u8, got 256/, 'u8');
+    refused([0.5], 'RANGE', /expected an integer of i64, got 0.5/, 'i64');
+    refused([Number.NaN], 'RANGE', /expected an integer of u8, got NaN/, 'u8');
+    const cyclic: unknown[] = [];
+    cyclic.push(cyclic);
+    refused(cyclic, 'SHAPE', /more than 32 arrays/);
+    // 2^30 numbers in 60 elements: the work is bounded by what is written.
+    let wide: unknown = 1;
+    for (let n = 0; n < 30; n++) wide = [wide, wide];
+    refused(wide, 'RANGE', /more than 1048576 numbers in arrays. Give a typed array/);
+  });
+});
+
+describe('a printed tensor', () => {
+  test('says dtype, shape and the first elements, whatever its layout', () => {
+    const t = tensorFrom([
+      [1, 0.1, 3],
+      [4, 5, -1e-20],
+    ]);
+    assert.equal(String(t), 'Tensor f32 [2, 3]: 1, 0.1, 3, 4, 5, -1e-20');
+    assert.equal(inspect(t.permute([1, 0])), 'Tensor f32 [3, 2]: 1, 4, 0.1, 5, 3, -1e-20');
+    assert.equal(inspect({ t: t.slice(1, 1, 2) }), '{ t: Tensor f32 [2, 1]: 0.1, 5 }');
+    assert.equal(String(tensorFrom(iota(9))), 'Tensor f32 [9]: 0, 1, 2, 3, 4, 5, 6, 7, …');
+    assert.equal(String(tensorFrom([1.5], { dtype: 'bf16' })), 'Tensor bf16 [1]: 1.5');
+    assert.equal(String(tensorFrom(BigInt64Array.of(2n ** 60n))), `Tensor i64 [1]: ${2n ** 60n}`);
+    assert.equal(String(zeros('u8', [0, 2])), 'Tensor u8 [0, 2]: ');
+  });
+
+  test('without disturbing one that is disposed, on a device or still being written', async () => {
+    const rw = await ropewalk({ backend: 'cpu', threads: 1 });
+    const own = rw.upload([1, 2]);
+    assert.equal(String(own), 'Tensor f32 [2]: 1, 2');
+    own.dispose();
+    assert.equal(String(own), 'Tensor f32 [2], disposed');
+    rw.dispose();
+    const read = () => assert.fail('it was read');
+    const there = new Tensor({ dtype: 'f32', length: 2, owner: 'webgpu', host: undefined, read });
+    assert.equal(inspect(there), 'Tensor f32 [2] on webgpu');
+    const data = iota(2);
+    const written = writtenLater(data.buffer, new Promise((done) => setTimeout(done, 10)));
+    assert.equal(String(tensorFrom(data)), 'Tensor f32 [2], not written yet');
+    await written;
+    assert.equal(String(tensorFrom(data)), 'Tensor f32 [2]: 0, 1');
+  });
 });

@@ -18,6 +18,7 @@ import {
   sizeBytes,
 } from './dtypes.js';
 import { fail, refuse } from './errors.js';
+import { type NestedNumbers, readNested } from './nested.js';
 import {
   checkShape,
   countElements,
@@ -57,6 +58,16 @@ export interface TensorStorage<D extends Dtype = Dtype> {
 // The symbol that `using` needs, on runtimes that do not define it yet.
 const DISPOSE: typeof Symbol.dispose = (Symbol.dispose ??
   /* @__PURE__ */ Symbol.for('Symbol.dispose')) as typeof Symbol.dispose;
+
+// What Node's util.inspect calls.
+const INSPECT: unique symbol = /* @__PURE__ */ Symbol.for('nodejs.util.inspect.custom') as never;
+/** Elements that a printed tensor shows. */
+const SHOWN = 8;
+
+function textOf(elements: HostArray, dtype: Dtype, at: number): string {
+  const float = isFloat(dtype) || isFloat8(dtype);
+  return String(float ? Number(loadNumber(elements, dtype, at).toPrecision(6)) : elements[at]);
+}
 
 class HostStorage<D extends Dtype> implements TensorStorage<D> {
   readonly owner = 'host';
@@ -359,6 +370,41 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     return elements instanceof Promise ? elements.then(convert) : convert(elements);
   }
 
+  /**
+   * Says dtype, shape and the first elements; of memory that cannot be read at once, where it is.
+   *
+   * @example `Tensor f32 [2, 2]: 1, 2, 3, 4`
+   */
+  toString(): string {
+    const what = `Tensor ${this.dtype} [${this.shape.join(', ')}]`;
+    try {
+      const { host, owner } = this.storage;
+      if (!host) return `${what} on ${owner}`;
+      if (pendingWrite(this)) return `${what}, not written yet`;
+      const shown = Array.from({ length: Math.min(this.size, SHOWN) }, (_item, n) =>
+        textOf(host, this.dtype, this.#at(n)),
+      );
+      return `${what}: ${shown.join(', ')}${this.size > SHOWN ? ', …' : ''}`;
+    } catch {
+      return `${what}, disposed`;
+    }
+  }
+
+  /** {@link toString}, for `console.log` of Node. */
+  [INSPECT](): string {
+    return this.toString();
+  }
+
+  /** The index in the storage of element n in row-major order. */
+  #at(n: number): number {
+    let at = this.offset;
+    for (let d = this.rank - 1, rest = n; d >= 0; d--) {
+      at += (rest % this.shape[d]!) * this.strides[d]!;
+      rest = Math.floor(rest / this.shape[d]!);
+    }
+    return at;
+  }
+
   /** @param part - the storage's elements from index `first` on */
   #gather(part: ArrayOf[D], first: number): ArrayOf[D] {
     const start = this.offset - first;
@@ -383,28 +429,28 @@ export interface TensorFromOptions<D extends Dtype = Dtype> extends TensorOption
 }
 
 /**
- * Lays a tensor over a typed array, sharing its memory.
+ * Lays a tensor over a typed array, sharing its memory; or copies nested arrays of numbers, which give its shape.
  *
- * @param data - the elements; kept, not copied. A `Float16Array` is read as f16.
- * @param options - dtype, shape, strides and offset in elements
+ * @param data - the elements; a typed array is kept, not copied. A `Float16Array` is read as f16.
+ * @param options - dtype, shape, strides and offset in elements; nested arrays become f32 unless a dtype is given
  * @throws {RopewalkError} DTYPE when the array cannot hold the dtype, or a Uint16Array comes without one; SHAPE or
- *   RANGE as {@link Tensor}
+ *   RANGE as {@link Tensor}, for arrays of several lengths, and for what is no number or does not fit the dtype
+ * @example tensorFrom([[1, 2], [3, 4]]) // f32, [2, 2]
  */
 export function tensorFrom<D extends Dtype>(
-  data: HostArray | ArrayBufferView,
+  data: HostArray | ArrayBufferView | NestedNumbers,
   options: TensorFromOptions<D> = {},
 ): Tensor<D> {
   const { dtype: said, shape, strides, offset } = readOptions(options, 'tensor: options', { ...NAMES, dtype: true });
-  const dtype = said ?? dtypeOfArray(data);
+  const nested = reading('tensor: data', () => Array.isArray(data));
+  const dtype = said ?? (nested ? 'f32' : dtypeOfArray(data));
   if (!isDtype(dtype)) {
     const ambiguous = ArrayBuffer.isView(data) && data instanceof Uint16Array;
     refuseDtype(said ?? data, 'tensor: dtype', ambiguous ? 'A Uint16Array needs dtype u16, f16 or bf16.' : undefined);
   }
-  return new Tensor(new HostStorage(dtype as D, asHostArray(data, dtype as D, 'tensor: data')), {
-    shape,
-    strides,
-    offset,
-  });
+  const read = nested ? readNested(data as NestedNumbers, dtype as D) : undefined;
+  const array = read?.data ?? asHostArray(data, dtype as D, 'tensor: data');
+  return new Tensor(new HostStorage(dtype as D, array), { shape: shape ?? read?.shape, strides, offset });
 }
 
 /**
