@@ -1,12 +1,12 @@
 /**
  * The documentation, as a user of the packages has it. Each
- * ```ts block of README.md, docs/ and the packages' READMEs is run as a program beside the installed packages; what it prints must be the ```text block after it. README's commands are run too.
+ * ```ts block of README.md, docs/ and the packages' READMEs is run as a program beside the installed packages; what it prints must be the ```text block after it. README's commands are run too, and those of every ```console block.
  *
  * `FILL=1 npm test -- test/docs.peers.test.ts` writes what examples print into the pages.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -82,7 +82,7 @@ describe("README's commands", () => {
     cpSync(join(ROOT, 'models/marline/config.json'), join(folder, 'config.json'));
   });
 
-  const commands = ['README.md', 'packages/cli/README.md'].flatMap((page) => examplesOf(page, 'sh'));
+  const commands = ['README.md', 'packages/cli/README.md', 'docs/devices.md'].flatMap((page) => examplesOf(page, 'sh'));
   assert.ok(commands.length > 0);
   for (const { page, title, code, output } of commands) {
     test(`${title}: ${code.trim()}`, () => {
@@ -95,6 +95,50 @@ describe("README's commands", () => {
     });
   }
 });
+
+/** Commands that take what the reader has: a kernel's dumps and outputs, graphs of another program, a GPU. */
+const OWN = /^(cc .*(dump|use|rope)\.c|ropewalk (diagnose|verify|import) |ropewalk check .*--provider cuda)/;
+
+describe('commands in the documentation, in the order of their page', () => {
+  for (const page of PAGES) {
+    const commands = examplesOf(page, 'console').flatMap(({ title, code }) =>
+      Array.from(code.matchAll(/^\$ (.*)\n((?:(?!\$ ).*\n)*)/gm), ([, command, output]) => ({
+        title,
+        command,
+        output,
+      })),
+    );
+    for (const { title, command, output } of commands) {
+      const skip = OWN.test(command!) || (command!.includes('onnxruntime') && noOnnxruntime);
+      test(`${title}: ${command}`, { skip }, () => {
+        const own = join(folder, 'pages', page.replace(/\W/g, '-'));
+        if (mkdirSync(own, { recursive: true })) symlinkSync(join(folder, 'node_modules'), join(own, 'node_modules'));
+        const env = { ...process.env, PATH: `${join(own, 'node_modules/.bin')}:${process.env.PATH}` };
+        const { stdout } = spawnSync(`(${command}) 2>&1`, { cwd: own, encoding: 'utf8', shell: true, env });
+        // A page may leave lines out, and says so.
+        const parts = output!.split(/^ *…\n/m);
+        if (process.env.FILL && parts.length === 1) refill(page, `$ ${command}\n`, output!, stdout);
+        else if (parts.length === 1) assert.equal(stdout, output);
+        else {
+          let at = 0;
+          for (const part of parts) {
+            const found = stdout.indexOf(part, at);
+            assert.ok(found >= 0, `${stdout.slice(at)}\nhas not\n${part}`);
+            at = found + part.length;
+          }
+        }
+      });
+    }
+  }
+});
+
+function refill(page: string, command: string, before: string, after: string): void {
+  const file = join(ROOT, page);
+  writeFileSync(
+    file,
+    readFileSync(file, 'utf8').replace(command + before, () => command + after),
+  );
+}
 
 describe('pages in the documentation, with a server of files and nothing else', {
   skip: noBrowser,

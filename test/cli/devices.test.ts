@@ -1,13 +1,10 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { DEVICES } from '../../packages/devices/src/index.js';
 import { ROOT, ropewalkIn } from '../support/command.js';
-import { examplesOf } from '../support/examples.js';
-
-const PAGE = 'docs/devices.md';
 
 describe('devices', () => {
   test('the list has a line for each profile', async () => {
@@ -143,20 +140,4 @@ describe('devices', () => {
     assert.equal(status, 2);
     assert.match(stderr, /device: expected .*cann-2024.*, got "?cann"?/);
   });
-
-  // FILL=1 writes what they print into the page, as for README's.
-  for (const { title, code, output } of examplesOf(PAGE, 'sh')) {
-    test(`${title}: ${code.trim()}`, async () => {
-      const [, ...args] = code.trim().replace(/^npx /, '').replaceAll('"', '').split(' ');
-      const { stdout } = await ropewalkIn(ROOT, ...args);
-      if (process.env.FILL) {
-        const file = join(ROOT, PAGE);
-        const block = (text: string): string => `${code}\`\`\`\n\`\`\`text\n${text}\`\`\``;
-        writeFileSync(
-          file,
-          readFileSync(file, 'utf8').replace(block(output!), () => block(stdout)),
-        );
-      } else assert.equal(stdout, output);
-    });
-  }
 });
