@@ -1290,11 +1290,12 @@ describe('expert_linear', () => {
 /**
  * Attention: a score is a sum of d products whose roundings nearly cancel: within e = u·Σ|q·k·scale| (see {@link
  * dotError}; there the worst of 100,000 sums counts, here an average over keys). A weight is off by e and by 4 u of the
- * exponential, relative to itself; the weighted average of v by twice that at most, and by a few u of its own sums. A
- * softcap is a quotient of exponentials: e again. Seen: 0.3 of it.
+ * exponential, relative to itself; the weighted average of v by twice that at most, and by a few u of its own sums: half a
+ * u for each key where all values are alike, as every step may then round the same way. A softcap is a quotient of
+ * exponentials: e again. Seen: 0.3 of it.
  */
-const attentionError = (scores: number, capped: boolean, largest: number): number =>
-  ((capped ? 4 : 2) * scores + 8) * U * largest + 2 ** -149;
+const attentionError = (scores: number, capped: boolean, largest: number, keys: number): number =>
+  ((capped ? 4 : 2) * scores + 8 + keys / 2) * U * largest + 2 ** -149;
 
 describe('self_attention', () => {
   interface Sizes {
@@ -1360,7 +1361,7 @@ describe('self_attention', () => {
           ...options,
           sinks: t[4] as Tensor | undefined,
         }),
-      error: (_, n) => attentionError(sumOf(Math.floor(n / s.dv)), options.softcap !== undefined, largest),
+      error: (_, n) => attentionError(sumOf(Math.floor(n / s.dv)), options.softcap !== undefined, largest, total),
     };
   };
   const small = fc.record({

@@ -139,6 +139,7 @@ export function judgeCase(
     table: true,
     arithmetic: true,
     toleranceScale: true,
+    bugs: true,
   });
   if (table !== undefined) readName(table, TABLE_PRECISIONS, 'verify: table');
   if (typeof toleranceScale !== 'number' || !(toleranceScale > 0 && toleranceScale < Infinity))

@@ -5,7 +5,15 @@
  *
  * @module
  */
-import { checkInteger, escapeMarkup, type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/backend';
+import {
+  checkInteger,
+  escapeMarkup,
+  type OptionNames,
+  reading,
+  readList,
+  readName,
+  readOptions,
+} from 'ropewalk/backend';
 import type { TensorReport, VerifyResult, WrongElement } from './judge.js';
 
 /** What a report says above its cases. */
