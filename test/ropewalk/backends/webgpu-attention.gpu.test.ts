@@ -49,11 +49,11 @@ interface Sizes {
  * A score is a sum of d products whose roundings nearly cancel: within e = u·Σ|q·k·scale|, taken over the query's worst
  * key. Its weight is off by e and by 4 u of the exponential, relative to itself; the weighted average of v by twice
  * that at most. Sums that are rescaled whenever a larger score comes, or joined from splits, are off by another
- * exponential, 4 u. A softcap is a quotient of exponentials: e again. And 2^-120, because devices may take numbers
+ * exponential, 4 u. Sums of values that are all alike may round every step the same way, half a u a key. A softcap is a quotient of exponentials: e again. And 2^-120, because devices may take numbers
  * below 2^-126 for zero.
  */
-const attentionError = (scores: number, capped: boolean, largest: number): number =>
-  ((capped ? 4 : 2) * scores + 12) * U * largest + 2 ** -120;
+const attentionError = (scores: number, capped: boolean, largest: number, keys: number): number =>
+  ((capped ? 4 : 2) * scores + 12 + keys / 2) * U * largest + 2 ** -120;
 
 /** Four tensors of a call, and what is allowed. */
 function trialOf(
@@ -106,7 +106,7 @@ function trialWith(q: Float, k: Float, v: Float, out: Tensor, options: SelfAtten
         ...rest,
         sinks: t[4] as Tensor | undefined,
       }),
-    error: (_, n) => attentionError(sumOf(Math.floor(n / dv)), options.softcap !== undefined, largest),
+    error: (_, n) => attentionError(sumOf(Math.floor(n / dv)), options.softcap !== undefined, largest, total),
   };
 }
 
