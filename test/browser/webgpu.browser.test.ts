@@ -99,6 +99,7 @@ describe('the webgpu backend in Chromium', { skip: noBrowser }, () => {
         report.opened,
         /^DEVICE ropewalk: backend: cannot open webgpu: (this browser has no WebGPU|WebGPU finds no adapter)/,
       );
+      assert.doesNotMatch(report.opened, /VK_ICD_FILENAMES/, 'a page has no environment');
     } finally {
       await plain.close();
     }

@@ -154,6 +154,11 @@ describe('generate', () => {
     ],
     ['a context that is too small', ['Call me', '-c', '1'], /Shorten the prompt, or give a larger context/],
     ['threads that are none', ['x', '-t', '0'], /^ropewalk: generate: -t: expected an integer in \[1, 16\]/],
+    [
+      "a hub's id",
+      ['x', '-m', 'some-org/a-model-1.5B'],
+      /-m: there is no folder some-org\/a-model-1\.5B, .* hf download some-org\/a-model-1\.5B --local-dir a-model-1\.5B\. Then give -m a-model-1\.5B\./,
+    ],
     ['a model that is not there', ['x', '-m', 'nowhere'], /nowhere: there is no such file or folder/],
     [
       'a chat without a template',

@@ -28,6 +28,9 @@ import { EXIT, openPrinter, printJson, printLines } from './output.js';
 export type CheckOptions = Texts<'backend' | 'provider' | 'form' | 'angles' | 'filter' | 'case' | 'vectors'> &
   Switches<'json'>;
 
+/** Adapters that compute on the CPU, by what they say of themselves. */
+const SOFTWARE_GPU = /llvmpipe|lavapipe|swiftshader|software|warp/i;
+
 /** @returns 0 when every case passed, 1 when one failed */
 export async function check(options: CheckOptions): Promise<number> {
   const cases = chooseCases(options);
@@ -36,7 +39,12 @@ export async function check(options: CheckOptions): Promise<number> {
   const results: CaseResult[] = [];
   try {
     for (const backend of backends) {
-      if (!options.json) printer.line(`Backend ${backend.name}: ${backend.capabilities().description}`);
+      const { description } = backend.capabilities();
+      if (!options.json) printer.line(`Backend ${backend.name}: ${description}`);
+      if (backend.name === 'webgpu' && SOFTWARE_GPU.test(description)) {
+        const wait = 'a GPU in software: each kernel takes up to seconds to compile, the first cases longest';
+        process.stderr.write(`Backend webgpu: ${wait}\n`);
+      }
       for await (const result of runCases(cases, backend)) {
         results.push(result);
         printer.line(options.json ? resultToJson(result) : formatResult(result));

@@ -1,4 +1,5 @@
 /** What commands that run a model share: its options, loading it, and what stderr says about it. @module */
+import { existsSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
 import { type Engine, type LoadOptions, type Model, mebibytes } from '@ropewalk/model';
 import { loadModelPath } from '@ropewalk/model/node';
@@ -49,6 +50,13 @@ export async function loadForCommand(
   let bar: PercentBar | undefined;
   const given = options.model ?? modelInTheBox();
   const path = basename(given) === 'config.json' ? dirname(given) : given; // its weights are beside it
+  if (/^[\w-]+(\.[\w-]+)*\/[\w.-]+$/.test(given) && !existsSync(given) && !existsSync(dirname(given)))
+    fail(
+      'FORMAT',
+      '--model',
+      `there is no folder ${given}, and no command fetches a model by its id. Download it first, for example with ` +
+        `HuggingFace's program: hf download ${given} --local-dir ${basename(given)}. Then give -m ${basename(given)}.`,
+    );
   const engine = await more.engine?.(threads);
   const loading: LoadOptions = {
     engine,

@@ -46,6 +46,11 @@ async function findEntry(): Promise<GPU | string> {
   }
 }
 
+/** Where environment variables are no advice: in a page or a worker of one. */
+function inBrowser(): boolean {
+  return 'document' in globalThis || 'importScripts' in globalThis;
+}
+
 /** An adapter, or why there is none. */
 async function findAdapter(powerPreference: GPUPowerPreference): Promise<GPUAdapter | string> {
   const gpu = await (instance ??= findEntry());
@@ -53,8 +58,10 @@ async function findAdapter(powerPreference: GPUPowerPreference): Promise<GPUAdap
   try {
     return (
       (await gpu.requestAdapter({ powerPreference })) ??
-      'WebGPU finds no adapter: it needs a GPU with a Vulkan, Metal or Direct3D 12 driver ' +
-        '(a software one: VK_ICD_FILENAMES=…/vk_swiftshader_icd.json)'
+      (inBrowser()
+        ? 'WebGPU finds no adapter: the browser has no GPU that it trusts, or hardware acceleration is turned off'
+        : 'WebGPU finds no adapter: it needs a GPU with a Vulkan, Metal or Direct3D 12 driver ' +
+          '(a software one: VK_ICD_FILENAMES=…/vk_swiftshader_icd.json)')
     );
   } catch (cause) {
     return `WebGPU finds no adapter: ${cause}`;
