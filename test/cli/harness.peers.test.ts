@@ -56,6 +56,14 @@ const GGML = join(ROOT, 'bench/llama/node_modules/@node-llama-cpp/linux-x64/bins
 const ggmlOf = (name: string): string =>
   join(GGML, readdirSync(GGML).find((file) => file.startsWith(name) && file.endsWith('.so'))!);
 
+/** Compiles a CUDA program with stubs that run its kernel on the CPU, thread after thread. */
+function onHost(name: string, text: string): void {
+  const launch = /(\w+<T>)<<<(.*), (.*)>>>\(/;
+  assert.match(text, launch);
+  writeFileSync(join(folder, `${name}.cpp`), text.replace(launch, 'onHost($2, $3, $1, '));
+  run('c++', ...CXX_FLAGS, '-I', join(STUBS, 'cuda'), `${name}.cpp`, '-o', name);
+}
+
 describe('a fresh harness passes every rope case', () => {
   test('c', { skip: cc }, async () => {
     await ropewalk('harness', 'c', '-o', 'rope.c');
@@ -104,10 +112,7 @@ describe('with a device that is not here', () => {
   test('cuda: its kernel on the CPU, thread after thread', { skip: cxx }, async () => {
     const text = (await ropewalk('harness', 'cuda')).stdout;
     assert.match(text, /^\/\/ Not run on a GPU by us: /);
-    const launch = /(ropeKernel<T>)<<<(.*), (.*)>>>\(/;
-    assert.match(text, launch);
-    writeFileSync(join(folder, 'cuda.cpp'), text.replace(launch, 'onHost($2, $3, $1, '));
-    run('c++', ...CXX_FLAGS, '-I', join(STUBS, 'cuda'), 'cuda.cpp', '-o', 'cuda');
+    onHost('cuda', text);
     assertRopes(await verified('./cuda'), 'no norm in this harness');
   });
 
@@ -143,23 +148,99 @@ describe('with a device that is not here', () => {
   });
 });
 
+/** What a kernel of q, positions and base leaves out, by the case; the templates for such a kernel all say it. */
+const BEYOND = {
+  'llama-3.1-bf16': 'needs llama3 scaling',
+  'llama-3.1-f32': 'needs llama3 scaling',
+  'llama-3.1-ggml': 'needs freq_factors',
+  'window-trailing': 'needs rotary_offset',
+  'window-middle-half': 'needs rotary_offset',
+  'deepseek-v3': 'needs yarn scaling, interleaved-to-half pairing',
+  'yarn-mscale': 'needs yarn scaling',
+  'qwen2.5-yarn': 'needs yarn scaling',
+  'qwen2.5-yarn-bf16': 'needs yarn scaling',
+  'gpt-oss': 'needs yarn scaling',
+  'yarn-half-extrapolated': 'needs yarn scaling, freq_factors',
+  'yarn-partial': 'needs yarn scaling',
+  'yarn-long-original': 'needs yarn scaling',
+  'attention-factor': 'needs yarn scaling, attention_factor',
+  linear: 'needs linear scaling',
+  'dynamic-ntk': 'needs dynamicNtk scaling',
+  'longrope-short': 'needs longrope scaling',
+  'longrope-long': 'needs longrope scaling',
+  'gemma-4-proportional': 'needs proportional scaling',
+  'proportional-factor': 'needs proportional scaling',
+  'gemma-3-global': 'needs linear scaling',
+  'qwen2-vl-mrope': 'needs M-RoPE',
+  'mrope-four-axes': 'needs M-RoPE',
+  'qwen3-vl-mrope': 'needs M-RoPE',
+  'qwen3-vl-ggml': 'needs M-RoPE',
+  'vision-tower': 'needs M-RoPE',
+  backward: 'needs backward',
+  'backward-yarn': 'needs yarn scaling, backward',
+  'backward-interleaved-to-half': 'needs interleaved-to-half pairing, backward',
+  'heads-first': 'needs heads before tokens',
+  'qwen3-norm-and-cache': 'needs a norm, a cache',
+  'qwen3-next-norm-partial': 'needs a norm',
+};
+
+describe('a fresh harness --plain passes what it can, and skips the rest by name', () => {
+  const interleaved = ['llama-2-interleaved', 'gpt-j', 'glm-4'].map((id) => [id, 'needs interleaved pairing']);
+  const partial = ['gpt-neox', 'phi-2', 'stablelm-3b'].map((id) => [id, 'needs a rotary_dim below head_dim']);
+  const assertPlain = async (program: string, ownSkips: Record<string, string>): Promise<void> => {
+    const lines = await verified(program, '--op', 'rope');
+    const skipped = [...lines.matchAll(/^ {2}(\S+): +skipped +(.*)$/gm)].map(([, id, why]) => [id, why]);
+    const expected = { ...BEYOND, ...Object.fromEntries([...interleaved, ...partial]), ...ownSkips };
+    assert.deepEqual(Object.fromEntries(skipped), expected);
+    assert.match(lines, /\n {2}(\d+)\/\1 cases passed, 0 failed, \d+ skipped\n$/);
+  };
+
+  test('c', { skip: cc }, async () => {
+    await ropewalk('harness', 'c', '--plain', '-o', 'plain.c');
+    run('cc', ...C_FLAGS, 'plain.c', '-o', 'plain', '-lm');
+    const others = ['llama-2-f64', 'llama-3-f16', 'decode-one-token'];
+    await assertPlain('./plain', Object.fromEntries(others.map((id) => [id, 'needs a dtype other than f32'])));
+  });
+
+  test('cuda: its kernel on the CPU', { skip: cxx }, async () => {
+    onHost('plain_cuda', (await ropewalk('harness', 'cuda', '--plain')).stdout);
+    await assertPlain('./plain_cuda', { 'llama-2-f64': 'needs f64' });
+  });
+
+  test('numpy', { skip: without('numpy') }, async () => {
+    await ropewalk('harness', 'numpy', '--plain', '-o', 'plain_numpy.py');
+    await assertPlain(`${PYTHON} plain_numpy.py`, {});
+  });
+
+  test('torch', { skip: without('torch') }, async () => {
+    await ropewalk('harness', 'torch', '--plain', '-o', 'plain_torch.py');
+    await assertPlain(`${PYTHON} plain_torch.py`, { 'llama-2-f64': 'needs float64' });
+  });
+});
+
 describe('a kernel is pasted', () => {
   const page = readFileSync(join(ROOT, 'docs/verify.md'), 'utf8');
   const pasted = /```c\n([\s\S]*?)```/.exec(page)![1]!;
-  /** The C harness with another rope(). */
+  /** The C harness with another kernel: here the template's own, changed. */
   const paste = async (kernel: string): Promise<void> => {
-    const text = (await ropewalk('harness', 'c')).stdout;
-    const [start, end] = [text.indexOf('/* PASTE'), text.indexOf('\n}\n', text.indexOf('/* PASTE')) + 3];
-    writeFileSync(join(folder, 'mine.c'), text.slice(0, start) + kernel + text.slice(end));
+    const text = (await ropewalk('harness', 'c', '--plain')).stdout;
+    assert.ok(text.includes(pasted), 'the page shows the template');
+    writeFileSync(join(folder, 'mine.c'), text.replace(pasted, kernel));
     run('cc', ...C_FLAGS, 'mine.c', '-o', 'mine', '-lm');
   };
+  /** The template's kernel for every case with a part of the head. */
+  const partial = pasted
+    .replace('if (r->rotaryDim != r->headDim) return "needs a rotary_dim below head_dim";', '')
+    .replace('r->heads, r->headDim);', 'r->heads, r->headDim, r->rotaryDim);')
+    .replace('long headDim)', 'long headDim, long rotaryDim)')
+    .replace('half = headDim / 2', 'half = rotaryDim / 2')
+    .replace('(float)headDim', '(float)rotaryDim');
 
-  test("the page's own, with angles in f32: it passes what it does, and skips the rest", { skip: cc }, async () => {
-    await paste(pasted);
+  test('with angles in f32: it passes what it does, and skips the rest', { skip: cc }, async () => {
+    await paste(partial);
     const lines = await verified('./mine', '--op', 'rope');
     assert.match(lines, /^ {2}llama-2-half: +OK .*angles f32$/m);
-    assert.match(lines, /^ {2}gpt-j: +OK .*angles f32$/m);
-    assert.match(lines, /^ {2}backward: +skipped +plain RoPE in f32 only$/m);
+    assert.match(lines, /^ {2}phi-2: +OK .*angles f32$/m);
     const strict = await ropewalk('verify', 'golden', '--program', './mine', '--case', 'phi-2', '--table', 'float64');
     assert.equal(strict.status, 1);
     assert.match(strict.stdout, /allowed: angles in float64 \(they keep those of f32\)/);
@@ -169,7 +250,7 @@ describe('a kernel is pasted', () => {
   });
 
   test('a wrong one: the steps that `next:` gives lead to its name', { skip: cc }, async () => {
-    await paste(pasted.replace('2 * j', 'j').replace(': 1)', ': r->rotaryDim / 2)'));
+    await paste(partial.replace('if (r->pairing != HALF) return "needs interleaved pairing";', ''));
     const failed = await ropewalk('verify', 'golden', '--program', './mine', '--case', 'gpt-j');
     assert.equal(failed.status, 1);
     const next = (text: string): string[] => /^ *next: ropewalk (.*)$/m.exec(text)![1]!.split(' ');

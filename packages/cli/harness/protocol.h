@@ -104,7 +104,8 @@ static int64_t *integers(const Tensor *t, long axes, long count) {
 
 /* Calls rope() for each part: q and k may come in one case. */
 static const char *ropeParts(Case *c) {
-  char *derived = after(c->json, "rope"), word[32];
+  char *derived = after(c->json, "rope"), word[32], scaling[32];
+  static char beyond[256]; /* it may be the answer */
   Rope r;
   memset(&r, 0, sizeof r);
   text(derived, "pairing", word, sizeof word);
@@ -112,12 +113,16 @@ static const char *ropeParts(Case *c) {
   r.rotaryDim = (long)number(derived, "rotaryDim", 0);
   r.rotaryOffset = (long)number(derived, "rotaryOffset", 0);
   r.magnitude = number(derived, "magnitude", 1);
+  r.base = number(derived, "base", 0);
+  text(derived, "scaling", scaling, sizeof scaling);
+  text(derived, "beyond", beyond, sizeof beyond);
+  r.scaling = scaling, r.beyond = beyond;
   r.json = c->json;
   text(c->json, "direction", word, sizeof word);
   r.backward = !strcmp(word, "backward");
   text(c->json, "layout", word, sizeof word);
   const int headsFirst = !strcmp(word, "bnsh");
-  const long axes = (long)number(derived, "numAxes", 1);
+  r.axes = (long)number(derived, "numAxes", 1);
   const Tensor *positions = find(c->in, c->ins, "positions");
   double *invFreq = (double *)need(8 * (size_t)r.rotaryDim);
   int64_t *axis = (int64_t *)need(8 * (size_t)r.rotaryDim);
@@ -151,7 +156,7 @@ static const char *ropeParts(Case *c) {
     r.headDim = x->shape[3];
     strides(x, headsFirst, r.xStride);
     strides(y, headsFirst, r.yStride);
-    int64_t *where = integers(positions, axes, r.batch * r.seq), *to = rows ? integers(rows, 1, r.batch * r.seq) : NULL;
+    int64_t *where = integers(positions, r.axes, r.batch * r.seq), *to = rows ? integers(rows, 1, r.batch * r.seq) : NULL;
     r.positions = where, r.rows = to;
     r.weight = weight ? weight->data : NULL;
     why = weight && typeOf(weight) != r.xType ? "a weight of another dtype than x" : rope(&r);

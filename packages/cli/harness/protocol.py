@@ -21,6 +21,9 @@ def rope_parts(case, inputs):
             eps=part.get("eps", 0),
             cache=rows_first(inputs[part["cache"]]) if "cache" in part else None,
             rows=inputs.get(part.get("rows")),
+            base=derived["base"],
+            scaling=derived["scaling"],
+            beyond=derived["beyond"],
             spec=attributes["spec"],
         )
         outputs[part["out"]] = rows_first(y)

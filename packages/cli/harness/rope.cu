@@ -1,7 +1,4 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
-#include "rope.h"
+#include "cuda.h"
 
 /* What a kernel gets, on the device; strides in elements. */
 struct OnDevice {
@@ -41,28 +38,16 @@ template <typename T> static void launch(void *y, const void *x, const OnDevice 
   ropeKernel<T><<<grid, block>>>((T *)y, (const T *)x, d);
 }
 
-static const char *failed; /* the first error of CUDA in a case */
-static void check(cudaError_t status) { if (status != cudaSuccess && !failed) failed = cudaGetErrorString(status); }
-
-static void *onDevice(const void *data, size_t size) {
-  void *to = NULL;
-  check(cudaMalloc(&to, size ? size : 1));
-  if (data) check(cudaMemcpy(to, data, size, cudaMemcpyHostToDevice));
-  return to;
-}
-
 /* Copies to the device, launches, copies back. Returns NULL, or why it cannot do this case (a skip). */
 static const char *rope(const Rope *r) {
   if (r->weight) return "no norm in this harness";
   if (r->rows) return "no cache in this harness";
   const int readsHalf = r->pairing == HALF, writesHalf = r->pairing != INTERLEAVED;
   const size_t size = (size_t)(r->batch * r->xStride[0]) * (r->xType == F64 ? 8 : r->xType == F32 ? 4 : 2);
-  long axes = 1;
-  for (long j = 0; j < r->rotaryDim / 2; j++) if (r->axis[j] >= axes) axes = r->axis[j] + 1;
   OnDevice d = {};
   failed = NULL;
   void *x = onDevice(r->x, size), *y = onDevice(NULL, size);
-  void *positions = onDevice(r->positions, 8 * (size_t)(axes * r->batch * r->seq));
+  void *positions = onDevice(r->positions, 8 * (size_t)(r->axes * r->batch * r->seq));
   void *axis = onDevice(r->axis, 4 * (size_t)r->rotaryDim), *invFreq = onDevice(r->invFreq, 4 * (size_t)r->rotaryDim);
   d.positions = (const int64_t *)positions, d.axis = (const int64_t *)axis, d.invFreq = (const double *)invFreq;
   d.batch = r->batch, d.seq = r->seq, d.heads = r->heads, d.headDim = r->headDim;
@@ -77,13 +62,8 @@ static const char *rope(const Rope *r) {
   check(cudaMemcpy(r->y, y, size, cudaMemcpyDeviceToHost)); /* waits for the kernel */
   void *all[] = {x, y, positions, axis, invFreq};
   for (int n = 0; n < 5; n++) cudaFree(all[n]);
-  if (failed) { fprintf(stderr, "CUDA: %s\n", failed); exit(1); } /* a failure of the case, not a skip */
+  endIfFailed();
   return NULL;
-}
-
-/* The program's first argument: the number of a device. */
-static const char *openDevice(const char *name) {
-  return cudaSetDevice(name ? atoi(name) : 0) == cudaSuccess ? NULL : "CUDA has no such device here";
 }
 
 #include "protocol.h"

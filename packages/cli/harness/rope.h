@@ -13,16 +13,20 @@ typedef struct {
   const void *x; /* xType */
   Type xType, yType;
   long batch, seq, heads, headDim, xStride[3], yStride[3];
-  const int64_t *positions;  /* [axes, batch, seq]; one axis unless it is M-RoPE */
+  const int64_t *positions;  /* [axes, batch, seq] */
+  long axes;                 /* 1 unless it is M-RoPE */
   const int64_t *rows;       /* [batch, seq]: the row of the cache y that a token goes to; NULL: y is no cache */
   Pairing pairing;           /* pair j is (j, j + rotaryDim/2), (2j, 2j+1), or reads the second and writes the first */
   long rotaryDim, rotaryOffset;
   const double *invFreq;     /* [rotaryDim/2], radians for a position; base and scaling are in it */
   const int64_t *axis;       /* [rotaryDim/2]: the axis of positions that pair j takes */
+  double base;
+  const char *scaling;       /* none, linear, llama3, yarn, … */
   double magnitude;          /* multiplies cos and sin: YaRN, LongRoPE */
   int backward;              /* 1: the transpose: sin with the other sign, reads where forward writes */
   const void *weight;        /* [headDim], xType: RMS norm of the head before the rotation; NULL: none */
   double eps;
+  const char *beyond;        /* what a kernel of q, positions and base does not have, such as "needs M-RoPE"; "": nothing */
   const char *json;          /* the whole header of the case, with the model's spec */
 } Rope;
 

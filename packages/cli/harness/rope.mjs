@@ -8,6 +8,8 @@
  *   and writes the first; all of them rotaryOffset dimensions further
  * @param invFreq - [rotaryDim/2], radians for a position; base and scaling are in it
  * @param magnitude - multiplies cos and sin; backward: the transpose
+ * @param base - and scaling (none, linear, llama3, …), for a kernel that makes its own frequencies
+ * @param beyond - what a kernel of q, positions and base does not have, such as 'needs M-RoPE'; '': nothing
  * @param weight - [headDim], RMS norm of the head before the rotation, with eps; undefined: none
  * @param rows - [batch, seq]: the row of the cache y that a token goes to; undefined: y is no cache
  */

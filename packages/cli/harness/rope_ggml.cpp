@@ -17,9 +17,9 @@ static const char *rope(const Rope *r) {
   if (r->pairing == INTERLEAVED_TO_HALF) return "ggml has no interleaved-to-half";
   /* Linear scaling and YaRN as ggml computes them; other frequencies as freq_factors, as llama.cpp does for llama3. */
   const char *scaling = after(r->json, "scaling"), *axes = after(r->json, "axes");
-  const bool linear = scaling && strstr(scaling, "\"kind\":\"linear\""), vision = axes && strstr(axes, "\"vision\"");
-  const bool yarn = scaling && strstr(scaling, "\"kind\":\"yarn\"") && !strstr(scaling, "\"truncate\":false");
-  const float ext = yarn ? (float)number(scaling, "extFactor", 1) : 0, base = (float)number(r->json, "base", 10000);
+  const bool linear = !strcmp(r->scaling, "linear"), vision = axes && strstr(axes, "\"vision\"");
+  const bool yarn = !strcmp(r->scaling, "yarn") && !strstr(scaling, "\"truncate\":false");
+  const float ext = yarn ? (float)number(scaling, "extFactor", 1) : 0, base = (float)r->base;
   const float scale = linear || yarn ? (float)(1 / number(scaling, "factor", 1)) : 1;
   const float attn = (float)(r->magnitude / (ext != 0 ? 1 - 0.1 * log(scale) : 1));
   const int context = yarn ? (int)number(scaling, "originalContext", 0) : 0;
@@ -28,7 +28,7 @@ static const char *rope(const Rope *r) {
   if (axes) {
     const bool imrope = strstr(axes, "\"interleaved-ggml\""), sequential = strstr(axes, "\"sections\",");
     if (!imrope && !sequential && !vision) return "ggml gives the last pairs to another axis";
-    if (vision && (scaling || after(r->json, "freqFactors"))) return "a vision tower with scaling is not in this harness";
+    if (vision && (strcmp(r->scaling, "none") || after(r->json, "freqFactors"))) return "a vision tower with scaling is not in this harness";
     mode = vision ? GGML_ROPE_TYPE_VISION : imrope ? GGML_ROPE_TYPE_IMROPE : GGML_ROPE_TYPE_MROPE;
     char *at = strstr((char *)axes, "\"sections\":[") + strlen("\"sections\":[");
     for (int n = 0; n < 4 && *at != ']'; n++, at += *at == ',') sections[n] = (int)strtol(at, &at, 10);

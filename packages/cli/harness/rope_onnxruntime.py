@@ -15,7 +15,7 @@ class Skip(Exception):
 
 
 def rope(x, positions, *, pairing, rotary_dim, rotary_offset, inv_freq, axis, magnitude, backward, weight, eps, cache,
-         rows, spec):
+         rows, base, scaling, beyond, spec):
     """PASTE YOUR CALL HERE: ONNX's RotaryEmbedding of opset 23 on one provider. Returns y, shaped as x.
 
     x          [batch, seq, heads, head_dim], a view with strides where heads come first; bf16 comes widened to float32

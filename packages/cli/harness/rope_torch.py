@@ -14,7 +14,7 @@ class Skip(Exception):
 
 
 def rope(x, positions, *, pairing, rotary_dim, rotary_offset, inv_freq, axis, magnitude, backward, weight, eps, cache,
-         rows, spec):
+         rows, base, scaling, beyond, spec):
     """PASTE YOUR KERNEL HERE. Returns y, shaped as x; or the cache, if there is one.
 
     x          [batch, seq, heads, head_dim] on DEVICE; float64, float32, float16 or bfloat16; a view with strides where
@@ -26,6 +26,8 @@ def rope(x, positions, *, pairing, rotary_dim, rotary_offset, inv_freq, axis, ma
     axis       [rotary_dim/2], the axis of positions that pair j takes
     magnitude  multiplies cos and sin (YaRN, LongRoPE); backward: the transpose, the gradient
     weight     [head_dim] and eps: RMS norm of each head before the rotation; None: no norm
+    base       and scaling (none, linear, llama3, …), for a kernel that makes its own frequencies
+    beyond     what a kernel of q, positions and base does not have, such as "needs M-RoPE"; "": nothing
     cache      [batch, cached, heads, head_dim] and rows [batch, seq]: where token s goes; None: y is no cache
     """
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32

@@ -34,7 +34,7 @@ def rope_kernel(y, x, cos, sin, seq, pairs, x_batch, x_seq, x_head, y_batch, y_s
 
 
 def rope(x, positions, *, pairing, rotary_dim, rotary_offset, inv_freq, axis, magnitude, backward, weight, eps, cache,
-         rows, spec):
+         rows, base, scaling, beyond, spec):
     """Calls the kernel. Returns y, shaped as x.
 
     x          [batch, seq, heads, head_dim] on DEVICE; float64, float32, float16 or bfloat16; a view with strides where

@@ -8,12 +8,14 @@ import { fail } from 'ropewalk/backend';
 import { oneOf, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 
-export type HarnessOptions = Texts<'out'> & Switches<'force' | 'json'>;
+export type HarnessOptions = Texts<'out'> & Switches<'force' | 'plain' | 'json'>;
 
 /** A language: what its program needs, and how it is built and run. FILE is its name, BASE that without the ending. */
 interface Language {
   /** The template, and the name to write it under. */
   readonly file: string;
+  /** The template for a kernel that takes q, positions and base. */
+  readonly plain?: string;
   readonly what: string;
   readonly build?: string;
   readonly run: string;
@@ -24,9 +26,10 @@ interface Language {
 }
 
 const LANGUAGES = {
-  c: { file: 'rope.c', what: 'C99', build: 'cc -std=c99 -O2 FILE -o BASE -lm', run: './BASE' },
+  c: { file: 'rope.c', plain: 'plain.c', what: 'C99', build: 'cc -std=c99 -O2 FILE -o BASE -lm', run: './BASE' },
   cuda: {
     file: 'rope.cu',
+    plain: 'plain.cu',
     what: 'C++ with CUDA',
     build: 'nvcc -O2 FILE -o BASE',
     run: './BASE 0',
@@ -49,8 +52,13 @@ const LANGUAGES = {
     options: '--arithmetic native',
     untried: 'Not compiled by us with CANN: our tests compile it with stub headers and run it with stub operators.',
   },
-  numpy: { file: 'rope_numpy.py', what: 'Python with numpy', run: 'python3 FILE' },
-  torch: { file: 'rope_torch.py', what: 'Python with PyTorch, on any device', run: 'python3 FILE cpu' },
+  numpy: { file: 'rope_numpy.py', plain: 'plain_numpy.py', what: 'Python with numpy', run: 'python3 FILE' },
+  torch: {
+    file: 'rope_torch.py',
+    plain: 'plain_torch.py',
+    what: 'Python with PyTorch, on any device',
+    run: 'python3 FILE cpu',
+  },
   triton: {
     file: 'rope_triton.py',
     what: 'Python with Triton',
@@ -69,16 +77,23 @@ const LANGUAGES = {
 const TEMPLATES = fileURLToPath(new URL('../harness/', import.meta.url));
 
 /** @param name - the language; all are listed without one */
-export async function harness(name: string | undefined, { out, force, json }: HarnessOptions): Promise<number> {
+export async function harness(name: string | undefined, { out, force, plain, json }: HarnessOptions): Promise<number> {
   const names = Object.keys(LANGUAGES) as (keyof typeof LANGUAGES)[];
   if (name === undefined) {
-    if (out !== undefined) fail('FORMAT', '--out', `it needs a language: ${names.join(', ')}.`);
+    const alone = out !== undefined ? '--out' : plain && '--plain';
+    if (alone) fail('FORMAT', alone, `it needs a language: ${names.join(', ')}.`);
     const languages = names.map((one) => ({ language: one, ...commandsOf(LANGUAGES[one]) }));
     printResult(json, { json: () => ({ languages }), lines: () => languages.flatMap(describe) });
     return EXIT.ok;
   }
   const language: Language = LANGUAGES[oneOf(name, names, 'harness: language')];
-  const text = textOf(language, basename(out ?? language.file));
+  if (plain && !language.plain)
+    fail(
+      'UNSUPPORTED',
+      '--plain',
+      `there is such a program in ${names.filter((one) => 'plain' in LANGUAGES[one]).join(', ')}.`,
+    );
+  const text = textOf(language, (plain && language.plain) || language.file, basename(out ?? language.file));
   if (out === undefined) {
     printResult(json, { json: () => ({ language: name, text }), lines: () => [text.trimEnd()] });
     return EXIT.ok;
@@ -95,21 +110,21 @@ export async function harness(name: string | undefined, { out, force, json }: Ha
 }
 
 /** The program: what it is and how it is run, then the template with the files that it includes. */
-function textOf(language: Language, file: string): string {
+function textOf(language: Language, template: string, file: string): string {
   const { what, untried, build, verify } = { ...language, ...commandsOf(language, file) };
   const head = [
     ...(untried ? [untried] : []),
-    `RoPE in ${what} for ropewalk verify (docs/verify.md): paste your kernel into rope(). Build and run:`,
+    `RoPE in ${what} for ropewalk verify (docs/verify.md): paste your kernel where it says PASTE. Build and run:`,
     ...[build, 'ropewalk vectors golden', verify].flatMap((line) => (line === undefined ? [] : [`  ${line}`])),
   ];
-  const mark = language.file.endsWith('.py') ? '#' : '//';
-  return `${head.map((line) => `${mark} ${line}\n`).join('')}\n${included(language.file)}`;
+  const mark = template.endsWith('.py') ? '#' : '//';
+  return `${head.map((line) => `${mark} ${line}\n`).join('')}\n${included(template)}`;
 }
 
 /** A template; the lines `#include "x"` and `# include x` of our own files are these files. */
 function included(file: string): string {
   return readFileSync(join(TEMPLATES, file), 'utf8').replace(
-    /^#include "((?:rope|protocol)\.h)"\n|^# include (\w+\.py)\n/gm,
+    /^#include "((?:rope|protocol|cuda)\.h)"\n|^# include (\w+\.py)\n/gm,
     (_, c, python) => included(c ?? python),
   );
 }

@@ -306,6 +306,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .command('harness')
     .description('write a program for verify --program, ready to paste a kernel into; without a language list them')
     .argument('[language]', 'c, cuda, ggml, aclnn, numpy, torch, triton, onnxruntime or js')
+    .option('--plain', 'for a kernel that takes q, positions and base, and skips the rest: c, cuda, numpy or torch')
     .option('-o, --out <file>', 'write the program there instead of to stdout')
     .option('--force', 'replace the file if it exists')
     .option(...JSON_OBJECT)

@@ -28,7 +28,7 @@ import {
   show,
   systemSentence,
 } from 'ropewalk/backend';
-import type { GoldenCase } from '../golden/case.js';
+import type { GoldenCase, GoldenRope } from '../golden/case.js';
 import { elementBytes } from '../golden/read.js';
 import { bytesToTensor } from '../host.js';
 import { type FoundOutputs, outputBytes, readOutputFolder } from './outputs.node.js';
@@ -128,12 +128,32 @@ function headerOf(golden: GoldenCase): Record<string, unknown> {
  */
 function turnsOf({ rope }: GoldenCase): Record<string, unknown> | undefined {
   if (!rope) return undefined;
-  const { headDim, rotaryDim = headDim, rotaryOffset = 0, pairing, axes } = rope.spec;
+  const { headDim, rotaryDim = headDim, rotaryOffset = 0, pairing, axes, base, scaling } = rope.spec;
   const { invFreq, attentionFactor: magnitude } = frequenciesOf(rope.spec);
   const { numAxes, axisOfPair } = sharePairs(axes, rotaryDim / 2);
   const form = pairing === 'vision' ? 'half' : pairing;
   const ofPairs = { invFreq: [...invFreq], axisOfPair: [...axisOfPair] };
-  return { pairing: form, rotaryDim, rotaryOffset, magnitude, numAxes, ...ofPairs };
+  const given = { base, scaling: scaling?.kind ?? 'none', beyond: beyondBase(rope) };
+  return { pairing: form, rotaryDim, rotaryOffset, magnitude, numAxes, ...given, ...ofPairs };
+}
+
+/** What a case needs that a kernel rope(q, positions, base) does not have, by name: its reason to skip; '' if nothing. */
+function beyondBase({ spec, direction, layout, parts }: GoldenRope): string {
+  const { scaling = { kind: 'none' }, attentionFactor = 1, pairing } = spec;
+  const needs = [
+    scaling.kind !== 'none' && `${scaling.kind} scaling`,
+    spec.freqFactors && 'freq_factors',
+    attentionFactor !== 1 && 'attention_factor',
+    spec.axes && 'M-RoPE',
+    spec.frequencyDim !== undefined && 'frequency_dim',
+    spec.rotaryOffset && 'rotary_offset',
+    pairing === 'interleaved-to-half' && `${pairing} pairing`,
+    direction === 'backward' && 'backward',
+    layout === 'bnsh' && 'heads before tokens',
+    parts.some(({ weight }) => weight !== undefined) && 'a norm',
+    parts.some(({ cache }) => cache !== undefined) && 'a cache',
+  ].filter(Boolean);
+  return needs.length > 0 ? `needs ${needs.join(', ')}` : '';
 }
 
 /** Whether a program gets its own process group, so that everything it starts can be ended with it. */
