@@ -192,7 +192,7 @@ export const MUTATIONS: readonly Mutation[] = [
     'weightAt',
   ],
   ["cpu: a router's bias weighs", `${CPU}operators/route.ts`, '(best, (e) => scores[e]!)', '(best, (e) => ranks[e]!)'],
-  ['cpu: linear without bias', `${ASSEMBLY}linear.ts`, 'laneOf(sums, i) + biasOf(args, column));', 'laneOf(sums, i));'],
+  ['cpu: linear without bias', `${ASSEMBLY}linear.ts`, 'let y = sum + biasOf(args, column);', 'let y = sum;'],
   ['cpu: the offset of q4_K and q5_K lost', `${ASSEMBLY}quantised.ts`, 'less += count * <f64>least;', ''],
   ['cpu: one scale for 32 in q6_K', `${ASSEMBLY}blocks.ts`, '(unit << 1) + part), 192)', '(unit << 1)), 192)'],
   [
@@ -207,12 +207,17 @@ export const MUTATIONS: readonly Mutation[] = [
     'f32x4.sub(f32x4.sub(v128.load(place(x, i)), highs), lows)',
     'f32x4.sub(v128.load(place(x, i)), lows)',
   ],
-  ['cpu: GELU of tanh for that of erf', `${ASSEMBLY}elementwise.ts`, 'y = gelu4(a);', 'y = geluTanh4(a);'],
+  [
+    'cpu: GELU of tanh for that of erf',
+    `${ASSEMBLY}elementwise.ts`,
+    'y = gelu4(a);',
+    'y = timesSigmoid4(a, tanhGate4(a));',
+  ],
   [
     'cpu: gates clamped on both sides',
     `${ASSEMBLY}elementwise.ts`,
-    'const g = f32x4.pmin(gate, limit);',
-    'const g = f32x4.pmax(f32x4.pmin(gate, limit), f32x4.neg(limit));',
+    'return f32x4.pmin(gate, splat(args, Elementwise.first));',
+    'const limit = splat(args, Elementwise.first); return f32x4.pmax(f32x4.pmin(gate, limit), f32x4.neg(limit));',
   ],
   ['cpu: the first row’s factor', `${ASSEMBLY}elementwise.ts`, 'offsetOf(walk, 2, row)', 'offsetOf(walk, 2, 0)'],
   // The kernels of the webgpu backend.

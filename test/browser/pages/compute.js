@@ -23,14 +23,14 @@ watched.instantiate = async (module, imports) => {
 };
 
 let state = 1;
-/** @param {number[]} shape */
+/** @param {number[]} shape  @returns {[Float32Array, { shape: number[] }]} arguments of tensor() */
 const random = (...shape) => {
   const data = new Float32Array(shape.reduce((a, b) => a * b));
   for (let i = 0; i < data.length; i++) {
     state = (Math.imul(state, 1664525) + 1013904223) | 0;
     data[i] = state / 2 ** 31;
   }
-  return { data, shape };
+  return [data, { shape }];
 };
 
 const LIMIT_MS = 60_000;
@@ -51,9 +51,9 @@ const positions = Array.from({ length: 512 }, (_, s) => s);
 const [rows, row, weight] = [random(96, 512), random(1, 512), random(8192, 512)];
 /** @type {Record<string, (rw: typeof many) => import('ropewalk').Tensor>} */
 const operators = {
-  rope: (rw) => rw.rope(rw.tensor(heads.data, heads), positions, { pairing: 'half', base: 10000 }),
-  'linear, many rows': (rw) => rw.linear(rw.tensor(rows.data, rows), rw.tensor(weight.data, weight)),
-  'linear, one row': (rw) => rw.linear(rw.tensor(row.data, row), rw.tensor(weight.data, weight)),
+  rope: (rw) => rw.rope(rw.tensor(...heads), positions, { pairing: 'half', base: 10000 }),
+  'linear, many rows': (rw) => rw.linear(rw.tensor(...rows), rw.tensor(...weight)),
+  'linear, one row': (rw) => rw.linear(rw.tensor(...row), rw.tensor(...weight)),
 };
 const found = [];
 for (const [name, run] of Object.entries(operators)) {
