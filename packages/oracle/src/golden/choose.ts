@@ -150,10 +150,11 @@ export function chooseModel(model: ModelRope, choice: GoldenChoice = {}, layer?:
   if (firsts.size === 0)
     fail('RANGE', 'vectors: model', layer === undefined ? 'it has no RoPE' : `its layer ${layer} has no RoPE`);
   if (typeof architecture !== 'string') refuse('RANGE', 'vectors: model: architecture', 'a text', architecture);
+  if (typeof source !== 'string') refuse('RANGE', 'vectors: model: source', 'a text', source);
   const name = architecture.replace(/[^A-Za-z0-9._-]/g, '-').slice(0, 60) || 'model';
   const chosen = [...firsts.values()].map(({ rope, layer: number, layerType }) => {
     const kind = layerType ? ` (${layerType})` : '';
-    const about = `${architecture}, layer ${number}${kind}, as its ${String(source)} file says.`;
+    const about = `${architecture}, layer ${number}${kind}, as its ${source} file says.`;
     return chooseRope({ id: `${name}-layer-${number}`, about, spec: rope! }, choice);
   });
   return { cases: chosen.flatMap(({ cases }) => cases), left: [] };
