@@ -202,6 +202,24 @@ describe('chat templates', () => {
     }
   });
 
+  test('a template reaches only what it is given', () => {
+    const texts = [
+      "{{ ''.constructor }}{{ ''['constructor'] }}{{ messages.constructor }}{{ messages[0].__proto__ }}",
+      '{{ range.constructor }}{{ {}.constructor }}{{ {}["hasOwnProperty"] }}{{ messages[0].items().constructor }}',
+      '{{ self }}{{ this }}{{ caller }}{{ globalThis }}{{ process }}{{ cycler }}{{ lipsum }}',
+    ];
+    for (const text of texts) assert.equal(renderChat(tokenizer(text), hello), '');
+    const refused = [
+      "{% include 'x' %}",
+      "{% import 'x' as y %}",
+      "{{ range.constructor('')() }}",
+      "{{ '' | toString }}",
+    ];
+    for (const text of refused) assert.throws(() => renderChat(tokenizer(text), hello), { code: 'FORMAT' }, text);
+    renderChat(tokenizer("{% set n = namespace(__proto__={'taken': 1}) %}{{ {'__proto__': {'taken': 1}} }}"), hello);
+    assert.equal('taken' in {}, false);
+  });
+
   test('refusals', () => {
     const refuses = (
       code: string,
@@ -222,8 +240,17 @@ describe('chat templates', () => {
     refuses('RANGE', /the model's chat template refuses them: "Roles must alternate user\/assistant/, STRICT, [
       { role: 'assistant', content: 'x' },
     ]);
-    refuses('FORMAT', /chat: template: it is no Jinja template: /, '{% if %}');
-    refuses('FORMAT', /Jinja/, '{{ messages');
+    const unread: Record<string, RegExp> = {
+      '{% if %}': /line 1, {% if %}: "%}" is not expected here/,
+      'a\n{{ messages': /line 2, {{ messages: Unexpected end of input/,
+      "{# {{ #}\n{{ 'a' }}{% set x = ')' )%}": /line 2, {% set x = '\)' \)%}: "\)" is not expected here/,
+      '{% generation %}\n\n{% if a %}{% for b in c %}{% endfor %}': /line 3, {% if a %}: {% endif %} is missing/,
+      '{% for a in b %}\n{% endif %}': /line 2, {% endif %}: Unknown statement type: endif/,
+      '{% set a %}b': /line 1, {% set a %}: the template ends inside/,
+      [`{{ 1 }}\n{{ '\u001b[2J${'x'.repeat(99)}' + }}`]: /line 2, {{ ' \[2Jx+…: "}}" is not expected here/,
+    };
+    for (const [template, { source }] of Object.entries(unread))
+      refuses('FORMAT', new RegExp(`^chat: template: it is no Jinja template: ${source}\\. Correct the`), template);
     refuses(
       'RANGE',
       /^chat: messages: .* refuses them: "no system role"\. Change them/,
@@ -235,11 +262,14 @@ describe('chat templates', () => {
       '{{ raise_exception() }}',
     );
     const mistakes: Record<string, RegExp> = {
-      '{{ nonesuch() }}': /not a function/,
+      '{{ nonesuch() }}': /line 1, {{ nonesuch\(\) }}: .*not a function/,
       "{{ 'a' | nonesuch }}": /Unknown StringValue filter: nonesuch/,
-      '{% break %}': /break or continue outside of a loop/,
-      '{{ strftime_now(5) }}': /strftime_now\(\) takes a format such as \\"%Y-%m-%d\\", not 5/,
-      "{{ 'a\nb' | indent(-1) }}": /-1/,
+      '{% break %}': /line 1, {% break %}: break or continue outside of a loop/,
+      '{{ strftime_now(5) }}': /strftime_now\(\) takes a format such as "%Y-%m-%d", not 5/,
+      "{{ 'a\nb' | indent(-1) }}": /line 1, {{ 'a b' \| indent\(-1\) }}: .*-1/,
+      '{% macro f(a) %}\n{{ a[0:9:true] }}{% endmacro %}\n{% if x %}{% elif true %}{{ "{{" }}{# c #}\n{{ f("t") }}{% endif %}':
+        /line 2, {{ a\[0:9:true\] }}: Slice step must be numeric/,
+      '{% for a in [1] %}{% if a %}{% endif %}\n{{ none + a }}{% endfor %}': /line 2, {{ none \+ a }}: Cannot perform/,
     };
     for (const [template, { source }] of Object.entries(mistakes)) {
       const next = 'Correct the template, or use another one\\.$';

@@ -9,8 +9,10 @@
  * @module
  */
 import { Environment, Interpreter, parse, Template, tokenize } from '@huggingface/jinja';
+import { RopewalkError } from 'ropewalk';
 import { fail, show } from 'ropewalk/backend';
-import { stripped, textFilter, textOf, type Value } from './jinja-text.js';
+import { type Node, stripped, textFilter, textOf, type Value } from './jinja-text.js';
+import { placeOfMistake, placeOfNode, TRIMMED } from './template-places.js';
 
 /** Characters of a template. Real ones have some tens of thousands. */
 const MAX_TEMPLATE = 2 ** 18;
@@ -48,38 +50,20 @@ const FunctionValue = made.set('method', () => '').constructor as unknown as new
   run: (given: readonly Value[]) => Value,
 ) => Value;
 
-/** A node of a parsed template: its type, and the fields that are read here. */
-interface Node {
-  readonly type: string;
-  readonly object?: Node;
-  readonly property?: Node;
-  readonly computed?: boolean;
-  readonly callee?: Node;
-  readonly call?: Node;
-  readonly filter?: Node;
-  readonly args?: readonly Node[];
-  readonly argument?: unknown;
-  readonly test?: Node;
-  readonly iterable?: Node;
-  readonly lhs?: Node;
-  readonly left?: Node;
-  readonly right?: Node;
-  readonly operand?: Node;
-  readonly value?: unknown;
-  readonly operator?: { readonly value: string };
-}
-
 /** The part of the library's class that is used here. */
 type InterpreterClass = new (
   environment: unknown,
 ) => {
   evaluate(node: Node | undefined, environment: unknown): Value;
-  run(program: Program): Value;
+  run(program: Node): Value;
   evaluateBlock(statements: readonly Node[], environment: unknown): Value;
 };
 
 /** A parsed template. */
-type Program = Node;
+export interface ParsedTemplate {
+  readonly source: string;
+  readonly program: Node;
+}
 
 /** What is known about a node while it is evaluated. */
 interface Frame {
@@ -125,6 +109,8 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
   #made = 0;
   #nesting = 0;
   #frame: Frame | undefined;
+  /** The innermost statement or expression of a block that is evaluated, or was when an error ended it. */
+  at: Node | undefined;
   readonly #start = performance.now();
   /** Sizes of values that do not change. A value with an entry has been counted as made. */
   readonly #sizes = new WeakMap<object, number>();
@@ -188,11 +174,14 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
   /** Blocks come here: their parts are written one after the other. */
   override evaluateBlock(statements: readonly Node[], environment: unknown): Value {
     const parts: string[] = [];
+    const outer = this.at;
     for (const statement of statements) {
+      this.at = statement;
       const value = this.evaluate(statement, environment);
       if (value.type !== 'NullValue' || /Expression$|Literal$|^Identifier$|^Ternary$/.test(statement.type))
         parts.push(textOf(value));
     }
+    this.at = outer;
     return new StringValue(parts.join(''));
   }
 
@@ -340,30 +329,51 @@ function strftime_now(format: unknown): string {
   return new Template('{{ strftime_now(format) }}').render({ format });
 }
 
+function mistake(what: string, place: string, said: string, cause: unknown): never {
+  // A control character of the file stays out of the terminal.
+  const why = said
+    .slice(0, 300)
+    .replace(/[\s\p{C}]+/gu, ' ')
+    .replace(/\.$/, '');
+  const message = `chat: template: ${what}: ${place === '' ? '' : `${place}: `}${why}`;
+  throw new RopewalkError('FORMAT', `${message}. Correct the template, or use another one.`, { cause });
+}
+
 /**
- * Parses a template, with blocks trimmed as transformers trims them. @throws {RopewalkError} RANGE when it is too long;
- * the library's own errors when it is not Jinja
+ * Parses a template, with blocks trimmed as transformers trims them.
+ *
+ * @throws {RopewalkError} RANGE when it is too long; FORMAT when it is not Jinja
  */
-export function parseTemplate(source: string): Program {
+export function parseTemplate(source: string): ParsedTemplate {
   if (source.length > MAX_TEMPLATE) tooMuch(`it has ${source.length} characters, more than ${MAX_TEMPLATE}`);
   for (const [space] of source.matchAll(/\s+/g)) {
     if (space.length > MAX_WHITE_SPACE)
       tooMuch(`it has ${space.length} characters of white space in a row, more than ${MAX_WHITE_SPACE}`);
   }
   try {
-    return parse(tokenize(source, { lstrip_blocks: true, trim_blocks: true }));
+    return { source, program: parse(tokenize(source, TRIMMED)) };
   } catch (error) {
     if (error instanceof RangeError) return tooMuch('blocks and brackets nest too deeply'); // the stack is full
-    throw error;
+    const { place, why } = placeOfMistake(source, wordsOf(error));
+    return mistake('it is no Jinja template', place, why, error);
   }
+}
+
+/** The library's own words, where it has some: it reads what is not there, too. */
+function wordsOf(error: unknown): string {
+  if (error instanceof TypeError) return 'this is not Jinja, or a value here is missing or of another type';
+  return error instanceof Error ? error.message : String(error);
 }
 
 /**
  * @param variables - what the template sees besides Jinja's own names
  * @throws {RopewalkError} RANGE when it takes too many steps, too long or too much memory, and when it refuses the
- *   messages by raise_exception; the library's own errors, which have no message for `break` outside of a loop
+ *   messages by raise_exception; FORMAT when it fails otherwise
  */
-export function renderBounded(program: Program, variables: Readonly<Record<string, unknown>>): string {
+export function renderBounded(
+  { source, program }: ParsedTemplate,
+  variables: Readonly<Record<string, unknown>>,
+): string {
   const environment = new Environment();
   const names = {
     true: true,
@@ -377,16 +387,21 @@ export function renderBounded(program: Program, variables: Readonly<Record<strin
     strftime_now,
     ...variables,
   };
-  for (const [name, value] of Object.entries(names)) environment.set(name, value);
   // In Python, an object can be gone through, and so can what is undefined.
   environment.tests.set('iterable', ({ type }: Value) => /^(Array|Tuple|String|Object|Undefined)Value$/.test(type));
+  const interpreter = new BoundedInterpreter(environment);
   try {
-    return String(new BoundedInterpreter(environment).run(program).value);
+    for (const [name, value] of Object.entries(names)) environment.set(name, value);
+    return String(interpreter.run(program).value);
   } catch (error) {
+    if (error instanceof RopewalkError) throw error;
     // The stack is full, or a text is longer than the engine allows. A negative count, as in indent(-1), is a plain
     // mistake.
     if (error instanceof RangeError && !/count|repeat/i.test(error.message))
       return tooMuch(`a macro, list or text has no end: ${error.message}`);
-    throw error;
+    // The library throws `break` and `continue` as errors without a message.
+    const said = wordsOf(error) || 'break or continue outside of a loop';
+    const place = placeOfNode(source, program, interpreter.at);
+    return mistake('it cannot be rendered with these messages', place, said, error);
   }
 }

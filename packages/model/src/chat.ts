@@ -7,7 +7,6 @@
  *
  * @module
  */
-import { RopewalkError } from 'ropewalk';
 import { fail, type OptionNames, reading, readList, readOptions, refuse, show } from 'ropewalk/backend';
 import { checkTokenizer, checkTypes } from './arguments.js';
 import { parseTemplate, renderBounded } from './bounded-jinja.js';
@@ -94,20 +93,16 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
         : 'the model has no chat template. Give it a text to continue, or a template of your own.';
     fail('UNSUPPORTED', 'chat: template', sentence);
   }
-  const template = quietly('it is no Jinja template', () => parseTemplate(source));
-  return quietly('it cannot be rendered with these messages', () => {
-    const special = (id: number | undefined): string => (id === undefined ? '' : (tokenizer.tokenText(id) ?? ''));
-    const names = {
-      bos_token: special(tokenizer.bosToken),
-      eos_token: special(tokenizer.eosTokens[0]),
-      // Templates test for these two. To some of them an undefined name is false, to others an error.
-      tools: null,
-      documents: null,
-      ...variables,
-      messages: copies,
-      add_generation_prompt: addGenerationPrompt,
-    };
-    return renderBounded(template, names);
+  const special = (id: number | undefined): string => (id === undefined ? '' : (tokenizer.tokenText(id) ?? ''));
+  return renderBounded(parseTemplate(source), {
+    bos_token: special(tokenizer.bosToken),
+    eos_token: special(tokenizer.eosTokens[0]),
+    // Templates test for these two. To some of them an undefined name is false, to others an error.
+    tools: null,
+    documents: null,
+    ...variables,
+    messages: copies,
+    add_generation_prompt: addGenerationPrompt,
   });
 }
 
@@ -128,17 +123,4 @@ function plain<T>(value: T, where: string, depth = 0): T {
     return Array.from(readList(value as unknown[], where), (item) => plain(item, where, depth + 1)) as T;
   const fields = Object.entries(readOptions(value as object, where));
   return Object.fromEntries(fields.map(([key, item]) => [key, plain(item, where, depth + 1)])) as T;
-}
-
-/** Turns the plain errors of a template's mistakes into ours. */
-function quietly<T>(what: string, work: () => T): T {
-  try {
-    return work();
-  } catch (cause) {
-    if (cause instanceof RopewalkError) throw cause;
-    const said = (cause instanceof Error ? cause.message : String(cause)) || 'break or continue outside of a loop';
-    const next = 'Correct the template, or use another one.';
-    const message = `chat: template: ${what}: ${JSON.stringify(said.slice(0, 300))}. ${next}`;
-    throw new RopewalkError('FORMAT', message, { cause });
-  }
 }

@@ -14,6 +14,30 @@ export interface Value {
   readonly value: unknown;
 }
 
+/** A node of a parsed template: its type, and the fields that are read here. */
+export interface Node {
+  readonly type: string;
+  readonly body?: readonly Node[];
+  readonly alternate?: readonly Node[];
+  readonly defaultBlock?: readonly Node[];
+  readonly object?: Node;
+  readonly property?: Node;
+  readonly computed?: boolean;
+  readonly callee?: Node;
+  readonly call?: Node;
+  readonly filter?: Node;
+  readonly args?: readonly Node[];
+  readonly argument?: unknown;
+  readonly test?: Node;
+  readonly iterable?: Node;
+  readonly lhs?: Node;
+  readonly left?: Node;
+  readonly right?: Node;
+  readonly operand?: Node;
+  readonly value?: unknown;
+  readonly operator?: { readonly value: string };
+}
+
 /** What Python's `str()` gives. */
 export function textOf(value: Value): string {
   return value.type === 'StringValue' ? (value.value as string) : value.type === 'UndefinedValue' ? '' : written(value);
