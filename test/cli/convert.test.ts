@@ -175,6 +175,7 @@ describe('convert', () => {
     JSON.stringify({ target: 'onnx', arguments: { cos_cache: 'nowhere.npy', sin_cache: 'sin.npy' } }),
   );
   file('bad.npy', 'no numpy');
+  file('bad', 'no folder');
   file('bad.json', JSON.stringify({ cos_cache: 'bad.npy', sin_cache: 'bad.npy' }));
   const at = (name: string): string => join(folder, name);
   const onnx = { to: 'onnx', tableLen: '8' };
@@ -214,8 +215,20 @@ describe('convert', () => {
     [
       'a file for a folder',
       llama31,
-      { ...onnx, out: at('bad.npy') },
-      /--out: .*bad\.npy: expected a folder that can be written, got/,
+      { ...onnx, out: at('bad') },
+      /--out: .*bad: expected a folder that can be written, got/,
+    ],
+    [
+      'a name that means a file',
+      llama31,
+      { to: 'gguf', out: at('model.gguf') },
+      /^--out: expected the name of a folder, got ".*model\.gguf"\. It gets one layer's RoPE: .* No command here makes a/,
+    ],
+    [
+      'the same before a folder',
+      llama31,
+      { to: 'spec', out: at('new/rope.json') },
+      /^--out: expected the name of a folder, got ".*rope\.json"/,
     ],
     [
       'a context of NaN',

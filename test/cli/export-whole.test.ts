@@ -100,6 +100,10 @@ test('what does not apply or is wrong is refused in a line, and nothing is writt
     ],
     [['--whole', '-o', 'x'], /model: --whole needs a model: a HuggingFace folder, or a \.gguf file\.$/],
     [[marline, '--whole'], /--out: it is missing\. Name the folder to write\.$/],
+    [
+      [marline, '--whole', '-o', 'model.onnx'],
+      /-o: expected the name of a folder, got "model\.onnx"\. It gets the graph/,
+    ],
     [[marline, '--whole', '-o', 'x', '--dtype', 'f16'], /--dtype: it does not apply to --whole\. Leave it out\.$/],
     [[marline, '-o', 'x', '--quantise', 'q8_0'], /--quantise: it does not apply to RoPE\. Leave it out\.$/],
     [['--op', 'add', '--shape', '2', '--force'], /--force: it does not apply to --op add\. Leave it out\.$/],

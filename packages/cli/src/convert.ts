@@ -5,7 +5,7 @@ import { type Conversion, convertRope, modelTypeOf, peerOf, specToJson } from '@
 import { writeNpy } from '@ropewalk/formats';
 import { makeFolder, refuseSystem, replaceFile } from '@ropewalk/formats/node';
 import { fail, ranges } from 'ropewalk/backend';
-import { Flags, type Switches, type Texts } from './options.js';
+import { checkFolderName, Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { type GivenRope, readRope } from './rope-source.js';
 import { VERSION } from './version.js';
@@ -13,10 +13,15 @@ import { VERSION } from './version.js';
 export type ConvertCommandOptions = Texts<'layer' | 'context' | 'tableLen' | 'heads' | 'arch' | 'modelType' | 'out'> &
   Switches<'json'> & { readonly to: string };
 
+const FOLDER =
+  "It gets one layer's RoPE: its arguments as JSON, and tables as .npy. No command here makes a GGUF; llama.cpp's " +
+  'convert_hf_to_gguf.py does.';
+
 /** @param from - what {@link readRope} reads */
 export async function convert(from: string, options: ConvertCommandOptions): Promise<number> {
   const { to, out } = options;
   peerOf(to); // before any file is read
+  if (out !== undefined) checkFolderName(out, '--out', FOLDER);
   const flags = new Flags(options);
   const context = flags.integer('context', 1);
   const layer = flags.integer('layer');

@@ -4,7 +4,7 @@ import { type ExportedDecoder, exportDecoder } from '@ropewalk/onnx/node';
 import { countLayers, fail } from 'ropewalk/backend';
 import type { ExportOptions } from './export.js';
 import { untilInterrupted } from './interrupt.js';
-import { Flags } from './options.js';
+import { checkFolderName, Flags } from './options.js';
 import { EXIT, openPercentBar, printResult, thousands } from './output.js';
 import { VERSION } from './version.js';
 
@@ -29,6 +29,7 @@ export async function exportWhole(model: string | undefined, options: ExportOpti
   const { out, json } = options;
   if (model === undefined) fail('FORMAT', 'model', '--whole needs a model: a HuggingFace folder, or a .gguf file.');
   if (out === undefined) fail('FORMAT', '--out', 'it is missing. Name the folder to write.');
+  checkFolderName(out, '--out', 'It gets the graph, its weights, configs and the tokenizer.');
   const form = flags.word('form', DECODER_FORMS);
   if (form !== undefined && form !== 'contrib')
     flags.refuseAny(

@@ -1,4 +1,6 @@
 /** Options of commands: from text to values. Every message names the flag. @module */
+import { statSync } from 'node:fs';
+import { extname } from 'node:path';
 import type { ErrorCode } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 
@@ -105,6 +107,18 @@ export function oneOf<const W extends string>(text: string, choices: readonly W[
     choices.find((choice) => choice === text) ??
     refuse('UNSUPPORTED', where, [choices.slice(0, -1).join(', '), choices.at(-1)].filter(Boolean).join(' or '), text)
   );
+}
+
+/**
+ * Refuses a name that means a file where a command writes a folder; an existing folder may have any name, and `llama-3.1`
+ * has no extension.
+ *
+ * @param next - what the command writes, and which one writes such a file
+ * @throws {RopewalkError} FORMAT
+ */
+export function checkFolderName(path: string, flag: string, next: string): void {
+  if (!/^\.[a-z]\w*$/i.test(extname(path)) || statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
+  refuse('FORMAT', flag, 'the name of a folder', path, next);
 }
 
 /** Collects an option that may be given several times. A variadic option would also take the argument behind it. */
