@@ -4,11 +4,13 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { writeSafetensors } from '../../packages/formats/src/safetensors.js';
 import { graphContents, parseOnnxModel } from '../../packages/onnx/src/index.js';
 import { tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 import { Graph } from '../onnx/import/build.js';
 import { wholeGraph } from '../onnx/import/whole-graph.js';
-import { ropewalkIn } from '../support/command.js';
+import { ROOT, ropewalkIn } from '../support/command.js';
+import { FAMILIES } from '../support/fixtures.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'inspect-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -143,4 +145,83 @@ test('weights by kind: blocks, their scales, types of four bits; two tensors at 
   ]);
   assert.deepEqual(files, [{ location: 'w', tensors: 6, endByte: 496, wrong: [] }]);
   assert.deepEqual([form, layers], ['contrib', []]);
+});
+
+describe('inspect: what files hold', () => {
+  const gguf = join(FAMILIES, 'gemma3.gguf');
+  const marline = join(ROOT, 'models/marline');
+
+  test('--metadata and --tensors of a GGUF: every key and tensor; lists are cut', async () => {
+    const { status, stdout, stderr } = await ropewalk(gguf, '--metadata', '--tensors');
+    assert.equal(status, 0, stderr);
+    assert.match(stdout, /^\S+gemma3\.gguf: gguf, 80 tensors, 897 kB in 80 of F32$/m);
+    assert.match(stdout, /^ {2}general\.architecture +"gemma3"$/m);
+    assert.match(stdout, /^ {2}tokenizer\.ggml\.scores +112 values: 0, -1, -2, -3, -4, -5, -6, -7, …$/m);
+    assert.match(stdout, /^ {2}blk\.0\.attn_q\.weight +F32 {2}\[128, 64\] {2}32,768 bytes$/m);
+    assert.equal(stdout.match(/ bytes$/gm)?.length, 80);
+    assert.doesNotMatch(stdout, /rotary_dim/, 'lists are in place of RoPE');
+    const json = JSON.parse((await ropewalk(gguf, '--metadata', '--json')).stdout);
+    assert.equal(json.tensors, undefined);
+    assert.deepEqual(json.metadata['gemma3.block_count'], 6);
+    assert.deepEqual(json.metadata['tokenizer.ggml.token_type'], { length: 112, first: [2, 3, 3, 6, 1, 1, 1, 1] });
+    const { tensors, types } = JSON.parse((await ropewalk(gguf, '--tensors', '--json')).stdout);
+    assert.deepEqual(tensors[2], { name: 'blk.0.attn_q.weight', type: 'F32', shape: [128, 64], sizeBytes: 32768 });
+    assert.deepEqual(types, [{ type: 'F32', tensors: 80, sizeBytes: 896768 }]);
+  });
+
+  test('a .safetensors: its types, and the RoPE of the config.json beside it', async () => {
+    const { status, stdout } = await ropewalk(join(marline, 'model.safetensors'));
+    assert.equal(status, 0);
+    assert.match(
+      stdout,
+      /model\.safetensors: safetensors, 38 tensors, 3\.54 MB in 38 of F16\n.*config\.json: llama, 4 layers/,
+    );
+    const json = JSON.parse((await ropewalk(join(marline, 'model.safetensors'), '--json')).stdout);
+    assert.deepEqual([json.format, json.types[0].tensors, json.layers.length], ['safetensors', 38, 4]);
+    const tensor = tensorFrom(new Float32Array(6), { dtype: 'f32', shape: [2, 3] });
+    put('alone/a.safetensors', writeSafetensors(new Map([['x\u001b', tensor]]), { format: 'pt' }));
+    const alone = await ropewalk('alone/a.safetensors');
+    assert.equal(alone.status, 0);
+    assert.match(
+      alone.stdout,
+      /^alone\/a\.safetensors: safetensors, 1 tensor, 24 bytes in 1 of F32\n {2}note: .*not beside/,
+    );
+    const lists = await ropewalk('alone/a.safetensors', '--tensors', '--metadata');
+    assert.match(
+      lists.stdout,
+      /^metadata\n {2}format {2}"pt"\n\ntensors\n {2}x\\u001b {2}F32 {2}\[2, 3\] {2}24 bytes\n$/m,
+    );
+  });
+
+  test('a folder, and several files of one model', async () => {
+    const { stdout } = await ropewalk(marline, '--tensors');
+    assert.match(stdout, /^ {2}model\.norm\.weight +F16 +\[192\] +384 bytes$/m);
+    for (const part of [1, 2])
+      put(
+        `parts/model-0000${part}-of-00002.safetensors`,
+        writeSafetensors(new Map([[`t${part}`, tensorFrom(new Float32Array(2), { dtype: 'f32', shape: [2] })]])),
+      );
+    const parts = await ropewalk('parts', '--tensors');
+    assert.match(parts.stdout, /^ {2}t2 {2}F32 {2}\[2\] {2}8 bytes {2}parts\/model-00002-of-00002\.safetensors$/m);
+  });
+
+  test('an ONNX graph: its constants, the files they lie in, and its metadata', async () => {
+    const { status, stdout, stderr } = await ropewalk('whole/onnx/model.onnx', '--tensors', '--metadata');
+    assert.equal(status, 0, stderr);
+    assert.match(stdout, /^ {2}producer_name +"ropewalk-test"$/m);
+    assert.match(stdout, /^ {2}opset com\.microsoft {2}1$/m);
+    assert.match(stdout, /bytes +model\.onnx\.data$/m);
+  });
+
+  test('refusals: exit 2', async () => {
+    const cut = await ropewalk(put('cut.safetensors', new Uint8Array(9)), '--tensors');
+    assert.deepEqual([cut.status, cut.stdout], [2, '']);
+    const context = await ropewalk(gguf, '--tensors', '--context', '8');
+    assert.match(context.stderr, /--context: it is about RoPE, and --tensors and --metadata list/);
+    const config = await ropewalk(join(marline, 'config.json'), '--tensors');
+    assert.match(
+      config.stderr,
+      /expected a \.safetensors or \.gguf file, or a folder with one model, got "config\.json"/,
+    );
+  });
 });

@@ -4,9 +4,9 @@ import { isFolder, isGraphFolder, onnxFileOf, readRopeSource } from '@ropewalk/f
 import { type GraphRope, graphRope, type ImportedModel } from '@ropewalk/onnx';
 import type { TableRecipe } from 'ropewalk';
 import { countLayers, fail, nameLayers } from 'ropewalk/backend';
-import { printable, readGraph } from './import.js';
+import { readGraph } from './import.js';
 import { Flags, MAX_INTEGER, oneOf, type Switches, type Texts } from './options.js';
-import { EXIT, printResult } from './output.js';
+import { EXIT, printable, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';
 
 export type DiffOptions = Texts<'context' | 'positions' | 'recipe'> & Switches<'json'>;

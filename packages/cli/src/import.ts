@@ -16,7 +16,7 @@ import { fail, nameLayers, ranges, refuse, show } from 'ropewalk/backend';
 import { openBackend } from './backends.js';
 import { readNpy } from './npy-input.js';
 import { Flags, type Switches, type Texts } from './options.js';
-import { EXIT, printResult } from './output.js';
+import { EXIT, printable, printResult } from './output.js';
 import { VERSION } from './version.js';
 
 export type ImportOptions = Texts<'run' | 'x' | 'positions' | 'out' | 'backend'> &
@@ -91,11 +91,6 @@ function choose(file: string, { ropes }: ImportedModel, name: string): ImportedR
   const names = ropes.slice(0, 4).map((rope) => show(where(rope)));
   const more = ropes.length > 4 ? ` and ${ropes.length - 4} more` : '';
   return refuse('RANGE', '--run', `one of ${names.join(', ')}${more}`, name, `ropewalk import ${file} lists them.`);
-}
-
-/** Names come from the file: control characters, which could steer a terminal, are written as their codes. */
-export function printable(line: string): string {
-  return line.replace(/\p{Cc}/gu, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
 function describe(file: string, { model, ropes, layers, nearly }: ImportedModel): string[] {

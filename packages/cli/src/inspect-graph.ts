@@ -12,7 +12,8 @@ import {
 } from '@ropewalk/onnx';
 import { RopewalkError } from 'ropewalk';
 import { nameLayers, show } from 'ropewalk/backend';
-import { printable, readGraph } from './import.js';
+import { readGraph } from './import.js';
+import { printable, sizeText } from './output.js';
 
 /** What there is to say of the graphs of a model. */
 export interface ToldGraphs {
@@ -35,7 +36,7 @@ export function readGraphs(files: readonly string[]): ToldGraphs {
     json: () => ({ graph: graph && graphToJson(graph), otherGraphs: others.length > 0 ? others : undefined }),
     lines: (apart) => [
       ...(graph ? ['', ...describeGraph(graph)].slice(apart ? 0 : 1) : []),
-      ...others.map((one) => `${printable(one.file)}: another graph, ${bytes(one.sizeBytes)}`),
+      ...others.map((one) => `${printable(one.file)}: another graph, ${sizeText(one.sizeBytes)}`),
     ],
     isSound: !graph || graph.findings.length === 0,
   };
@@ -102,11 +103,11 @@ function describeGraph({ file, imported, contents, sizes, genai, findings }: Rea
     ['operators', `${nodes}: ${brief(Array.from(operators, ([name, count]) => `${count} ${name}`))}`],
     [
       'weights',
-      `${bytes(total)}: ${brief(weights.map(({ kind, tensors, sizeBytes }) => `${bytes(sizeBytes)} in ${tensors} of ${kind}`))}`,
+      `${sizeText(total)}: ${brief(weights.map(({ kind, tensors, sizeBytes }) => `${sizeText(sizeBytes)} in ${tensors} of ${kind}`))}`,
     ],
     ...files.map(({ location, tensors }, n): [string, string] => [
       'data file',
-      `${location}, ${sizes[n] === undefined ? 'not readable' : bytes(sizes[n])}, ${tensors} tensors`,
+      `${location}, ${sizes[n] === undefined ? 'not readable' : sizeText(sizes[n])}, ${tensors} tensors`,
     ]),
     ['genai', genaiOf(genai)],
     ...groupAlike(ropes).map((group): [string, string] => ['RoPE', ropeOf(group)]),
@@ -155,15 +156,6 @@ function ropeOf(group: readonly ImportedRope[]): string {
 function brief(words: readonly string[]): string {
   const more = words.length > 8 ? `, and ${words.length - 8} more` : '';
   return words.slice(0, 8).join(', ') + more;
-}
-
-/** `12 bytes`, `4.70 MB`. */
-function bytes(count: number): string {
-  const [size, unit] = [[1e9, 'GB'] as const, [1e6, 'MB'] as const, [1e3, 'kB'] as const].find(
-    ([least]) => count >= least,
-  ) ?? [1, count === 1 ? 'byte' : 'bytes'];
-  const digits = size === 1 ? 1 : 3;
-  return `${(count / size).toLocaleString('en', { minimumSignificantDigits: digits, maximumSignificantDigits: 3 })} ${unit}`;
 }
 
 function graphToJson({ file, imported, contents, sizes, genai, findings }: ReadGraph): unknown {

@@ -1,4 +1,9 @@
-/** `ropewalk inspect`: the effective RoPE of each layer of a model, from its config.json or its GGUF header. @module */
+/**
+ * `ropewalk inspect`: the effective RoPE of each layer of a model, from its config.json or its GGUF header; or what its
+ * files hold.
+ *
+ * @module
+ */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { groupLayers, type ModelRope } from '@ropewalk/dialects/models';
@@ -9,11 +14,19 @@ import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { plotFrequencies } from './plot.js';
 
-export type InspectOptions = Texts<'context'> & Switches<'json'>;
+export type InspectOptions = Texts<'context'> & Switches<'tensors' | 'metadata' | 'json'>;
 
 /** @returns 0; 1 when a file beside a graph is missing, is cut, or has not the bytes that the graph reads */
 export async function inspect(path: string, options: InspectOptions): Promise<number> {
-  const context = new Flags(options).integer('context', 1);
+  const flags = new Flags(options);
+  const context = flags.integer('context', 1);
+  const isLists = options.tensors || options.metadata;
+  if (isLists)
+    flags.refuseAny(
+      ['context'],
+      'it is about RoPE, and --tensors and --metadata list what the files hold. Leave it out.',
+    );
+  if (isLists || /\.safetensors$/i.test(path)) return inspectContents(path, options, context);
   const graphs = /\.onnx$/i.test(path) ? [path] : isFolder(path) ? onnxFilesOf(path) : [];
   const file = graphs.length > 0 && !hasConfig(path) ? undefined : modelFileOf(path);
   const model = file === undefined ? undefined : await readModelRope(file, context);
@@ -23,6 +36,24 @@ export async function inspect(path: string, options: InspectOptions): Promise<nu
     lines: () => [...(model ? describe(file!, model) : []), ...(told?.lines(model !== undefined) ?? [])],
   });
   return told && !told.isSound ? EXIT.failed : EXIT.ok;
+}
+
+/** The lists that are asked for; of a .safetensors without them a summary, and the RoPE if its config.json is there. */
+async function inspectContents(path: string, options: InspectOptions, context: number | undefined): Promise<number> {
+  const { configBeside, contentsToJson, describeContents, readContents } = await import('./inspect-contents.js');
+  const contents = await readContents(path);
+  const summary = !options.tensors && !options.metadata;
+  const config = summary ? configBeside(path) : undefined;
+  const model = config === undefined ? undefined : await readModelRope(config, context);
+  const next = 'Its RoPE is in config.json, which is not beside it; --tensors and --metadata list what it holds.';
+  printResult(options.json, {
+    json: () => ({ ...contentsToJson(contents, options), ...(model && toJson(model)) }),
+    lines: () => [
+      ...describeContents(contents, options),
+      ...(model ? describe(config!, model) : summary ? [`  note: ${next}`] : []),
+    ],
+  });
+  return EXIT.ok;
 }
 
 function hasConfig(path: string): boolean {

@@ -31,6 +31,20 @@ export function thousands(n: number): string {
   return n.toLocaleString('en');
 }
 
+/** `12 bytes`, `4.70 MB`. */
+export function sizeText(count: number): string {
+  const [size, unit] = [[1e9, 'GB'] as const, [1e6, 'MB'] as const, [1e3, 'kB'] as const].find(
+    ([least]) => count >= least,
+  ) ?? [1, count === 1 ? 'byte' : 'bytes'];
+  const digits = size === 1 ? 1 : 3;
+  return `${(count / size).toLocaleString('en', { minimumSignificantDigits: digits, maximumSignificantDigits: 3 })} ${unit}`;
+}
+
+/** Names come from the file: control characters, which could steer a terminal, are written as their codes. */
+export function printable(line: string): string {
+  return line.replace(/\p{Cc}/gu, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+}
+
 /** Milliseconds between two drawings of a bar: smooth, and cheap. */
 const REDRAW_MS = 50;
 

@@ -85,9 +85,11 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
 
   program
     .command('inspect')
-    .description('print the effective RoPE of each layer of a model, and what an ONNX graph contains')
-    .argument('<model>', `${MODEL}, or an .onnx`)
+    .description('print the effective RoPE of each layer of a model, and what an ONNX graph contains; or list tensors')
+    .argument('<model>', `${MODEL}, a .safetensors, or an .onnx`)
     .option(...CONTEXT)
+    .option('--tensors', 'list the tensors of its files instead: name, type, shape, bytes')
+    .option('--metadata', 'list the metadata of its files instead; long values are cut')
     .option(...JSON_OBJECT)
     .action(ending(async (file, options) => (await import('./inspect.js')).inspect(file, options)));
 

@@ -11,7 +11,7 @@ export type {
 } from './permute.node.js';
 export { planModelPermutation, runModelPermutation } from './permute.node.js';
 export type { GivenGeometry, ModelFacts, OpenModel } from './permute-model.node.js';
-export { headsOf } from './permute-model.node.js';
+export { headsOf, openModel } from './permute-model.node.js';
 export { isProved, type LayerProof } from './permute-proof.node.js';
 export type { FileHandle, FileKind, OpenFile } from './read-file.node.js';
 export { checkRegular, openFile, readAt, readFileBytes, readJsonFile, refuseSystem } from './read-file.node.js';

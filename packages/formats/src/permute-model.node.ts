@@ -10,7 +10,7 @@ import { basename, dirname, join } from 'node:path';
 import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects/models';
 import { type RopeSpec, RopewalkError } from 'ropewalk';
 import { checkInteger, Fields, fail, nameForMessage, refuse } from 'ropewalk/backend';
-import type { GgufFile, GgufTensor } from './gguf.js';
+import type { GgufFile, GgufTensor, GgufValue } from './gguf.js';
 import type { FusedLayout, HeadGeometry, LocatedTensor, WeightPairing } from './permute-plan.js';
 import { checkPath, readJsonFile, refuseSystem } from './read-file.node.js';
 import { readGgufModel, readGgufPart, readSafetensorsHeader } from './read-header.node.js';
@@ -34,6 +34,8 @@ export interface OpenModel {
   readonly sizes: readonly number[];
   readonly tensors: readonly LocatedTensor[];
   readonly gguf: GgufFile | undefined;
+  /** What the files say beside their tensors; of several .safetensors what any says. */
+  readonly metadata: ReadonlyMap<string, GgufValue>;
   /** Names in the folder that are copied as they are. */
   readonly companions: readonly string[];
   /** Names in the folder that are not: other weights, and folders. */
@@ -55,15 +57,15 @@ export async function openModel(path: string): Promise<OpenModel> {
   if (parts.length > 1) return openFolder(dirname(path), parts);
   const common = { path, kind: 'file' as const, files: [path], sizes: [info.size], companions: [], leftOut: [] };
   if (/\.safetensors$/i.test(path))
-    return { ...common, format: 'safetensors', tensors: await safetensorsOf(path, 0), gguf: undefined };
+    return { ...common, format: 'safetensors', ...(await safetensorsOf(path, 0)), gguf: undefined };
   if (!/\.gguf$/i.test(path))
     refuse('FORMAT', path, 'a .safetensors or .gguf file, or a folder with one model', basename(path));
   return { ...common, ...(await ggufWeights([path])) };
 }
 
-async function safetensorsOf(path: string, file: number): Promise<LocatedTensor[]> {
-  const header = await readSafetensorsHeader(path);
-  return [...header.tensors].map(([name, tensor]) => ({ name, file, ...tensor }));
+async function safetensorsOf(path: string, file: number): Promise<Pick<OpenModel, 'tensors' | 'metadata'>> {
+  const { tensors, metadata } = await readSafetensorsHeader(path);
+  return { tensors: [...tensors].map(([name, tensor]) => ({ name, file, ...tensor })), metadata };
 }
 
 /** `wanted`: the parts of the model, where the folder may hold others. */
@@ -90,7 +92,7 @@ async function openFolder(path: string, wanted?: readonly string[]): Promise<Ope
 }
 
 /** The files that hold a model's weights, and what their headers say. */
-type Weights = Pick<OpenModel, 'format' | 'files' | 'sizes' | 'tensors' | 'gguf'>;
+type Weights = Pick<OpenModel, 'format' | 'files' | 'sizes' | 'tensors' | 'gguf' | 'metadata'>;
 
 async function safetensorsWeights(folder: string, entries: readonly string[]): Promise<Weights> {
   const where = join(folder, SAFETENSORS_INDEX);
@@ -98,9 +100,11 @@ async function safetensorsWeights(folder: string, entries: readonly string[]): P
   const files: string[] = [];
   const sizes: number[] = [];
   const tensors: LocatedTensor[] = [];
+  const metadata = new Map<string, GgufValue>();
   for (const [name, claimed] of safetensorsShards(entries, index, folder, where)) {
     const path = join(folder, name);
-    const own = await safetensorsOf(path, files.length);
+    const { tensors: own, metadata: said } = await safetensorsOf(path, files.length);
+    for (const [key, value] of said) metadata.set(key, value);
     checkShard(new Map(own.map((tensor) => [tensor.name, tensor])), claimed, path);
     const unlisted = claimed && own.find((tensor) => !claimed.includes(tensor.name));
     if (unlisted) fail('FORMAT', path, `it has ${nameForMessage(unlisted.name)}, which the index does not list`);
@@ -108,7 +112,7 @@ async function safetensorsWeights(folder: string, entries: readonly string[]): P
     sizes.push((await stat(path)).size);
     tensors.push(...own);
   }
-  return { format: 'safetensors', files, sizes, tensors, gguf: undefined };
+  return { format: 'safetensors', files, sizes, tensors, gguf: undefined, metadata };
 }
 
 async function ggufWeights(files: readonly string[]): Promise<Weights> {
@@ -122,7 +126,8 @@ async function ggufWeights(files: readonly string[]): Promise<Weights> {
     sizes.push(size);
     parts.push(part);
   }
-  return { format: 'gguf', files, sizes, tensors, gguf: joinGguf(parts).header };
+  const { header } = joinGguf(parts);
+  return { format: 'gguf', files, sizes, tensors, gguf: header, metadata: header.metadata };
 }
 
 /** Withdrawn types whose rows are woven into each other. @see ggml-org/llama.cpp@0024aa7 ggml/include/ggml.h */

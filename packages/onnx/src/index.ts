@@ -36,7 +36,14 @@ export {
   parseOnnxModel,
 } from './format/onnx-model.js';
 export type { BindOptions } from './import/bind.js';
-export { type GraphContents, graphContents, type WeightFile, type WeightKind } from './import/contents.js';
+export {
+  type GraphContents,
+  type GraphTensor,
+  graphContents,
+  graphTensors,
+  type WeightFile,
+  type WeightKind,
+} from './import/contents.js';
 export type { PositionSource, RopeDescription, TableSource } from './import/describe.js';
 export type { NearMiss } from './import/find.js';
 export type { FoundFrequencies, FrequencyLaw } from './import/frequencies.js';

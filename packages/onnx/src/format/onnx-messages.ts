@@ -94,6 +94,7 @@ const MESSAGES: Readonly<Record<string, Readonly<Record<string, Field>>>> = {
     producer_name: [2, 'STRING'],
     graph: [7, 'GraphProto'],
     opset_import: [8, 'OperatorSetIdProto', 'repeated'],
+    metadata_props: [14, 'StringStringEntryProto', 'repeated'],
     functions: [25, 'FunctionProto', 'repeated'],
   },
 };

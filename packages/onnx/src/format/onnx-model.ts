@@ -125,6 +125,8 @@ export interface OnnxModelFile {
   readonly producer: string;
   /** Domain → version; '' is ai.onnx. */
   readonly opsets: ReadonlyMap<string, number>;
+  /** What its author says in `metadata_props`. */
+  readonly metadata: ReadonlyMap<string, string>;
   readonly graph: OnnxGraph;
   readonly functions: readonly OnnxFunction[];
 }
@@ -160,6 +162,7 @@ export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: Parse
     irVersion: number(model.irVersion),
     producer: text(model, 'producerName'),
     opsets,
+    metadata: new Map(list(model, 'metadataProps').map((entry) => [text(entry, 'key'), text(entry, 'value')])),
     graph: readGraph(model.graph as Message, reader),
     functions: list(model, 'functions').map((message) => ({
       name: text(message, 'name'),

@@ -96,7 +96,7 @@ function contentsOf(model: OnnxModelFile): GraphContents {
   const places = new Set<string>();
   for (const tensor of scopes.flatMap(({ graph }) => [...graph.initializers.values()])) {
     const [type, bits] = typeOf(tensor);
-    const size = Math.ceil((countElements(tensor.shape) * bits) / 8);
+    const size = bytesOf(tensor.shape, bits) ?? 0;
     const { external } = tensor;
     if (external) {
       const file = files.get(external.location) ?? { tensors: 0, endByte: 0, wrong: [] };
@@ -124,6 +124,40 @@ function contentsOf(model: OnnxModelFile): GraphContents {
     files: Array.from(files, ([location, rest]) => ({ location, ...rest })),
     layers: [...new Set(keyCaches(model).values())].sort((a, b) => a - b),
   };
+}
+
+/** A constant of a graph. */
+export interface GraphTensor {
+  readonly name: string;
+  /** As {@link GraphContents.weights} names it, without blocks: `f32`, `u4`. */
+  readonly type: string;
+  readonly shape: readonly number[];
+  /** undefined for texts and unknown types. */
+  readonly sizeBytes: number | undefined;
+  /** The file that it lies in, as the graph says it, unchecked; undefined for the graph's own. */
+  readonly file: string | undefined;
+}
+
+/**
+ * Lists the constants of a graph, and of the graphs inside its nodes.
+ *
+ * @param given - from parseOnnxModel
+ * @throws {RopewalkError} RANGE for what is no model
+ */
+export function graphTensors(given: OnnxModelFile): GraphTensor[] {
+  return reading('contents: model', () =>
+    scopesOf(readOptions(given, 'contents: model')).flatMap(({ graph }) =>
+      Array.from(graph.initializers.values(), (tensor) => {
+        const { name, shape, external } = tensor;
+        const [type, bits] = typeOf(tensor);
+        return { name, type, shape, sizeBytes: bytesOf(shape, bits), file: external?.location };
+      }),
+    ),
+  );
+}
+
+function bytesOf(shape: readonly number[], bits: number): number | undefined {
+  return bits === 0 ? undefined : Math.ceil((countElements(shape) * bits) / 8);
 }
 
 /** The kinds of the constants that operators read as blocks, by their names. */
