@@ -19,6 +19,8 @@ after(() => rmSync(folder, { recursive: true }));
 const run = (...args: string[]) => ropewalkIn(folder, ...args);
 const box = join(ROOT, 'models/marline');
 const TEXT = 'Call me Ishmael.';
+/** What two runtimes of float32 keep. */
+const EXACT = ['--tolerance', '0.001'];
 
 /** Writes an array into the folder. @returns its name */
 function npy<D extends Dtype>(name: string, dtype: D, shape: readonly number[], data: ArrayOf[D]): string {
@@ -74,7 +76,7 @@ describe('logits', () => {
     assert.notDeepEqual(await bytes('--tokens', 'tokens.npy', '--cache-dtype', 'f16'), first);
     assert.deepEqual(await bytes('--tokens', 'tokens.npy', '--activations', 'q8'), first, 'its weights are f32');
     await bytes('--tokens', 'tokens.npy', '--backend', 'reference');
-    assert.equal((await run('compare-logits', 'want.npy', 'same.npy')).status, 0);
+    assert.equal((await run('compare-logits', 'want.npy', 'same.npy', ...EXACT)).status, 0);
   });
 
   test('memory is said for the context in use: the number of tokens, or --context; of a prompt too', async () => {
@@ -252,7 +254,7 @@ describe('logits', () => {
     npy('zero.npy', 'i32', [6], Int32Array.of(0, 1, 2, 3, 4, 5));
     npy('apart.npy', 'u16', [1, 6], Uint16Array.of(0, 1, 2, 9, 10, 11));
     const at = (name: string) =>
-      run('compare-logits', 'want.npy', 'tiny.gguf', '--tokens', 'tokens.npy', '--positions', name);
+      run('compare-logits', 'want.npy', 'tiny.gguf', '--tokens', 'tokens.npy', '--positions', name, ...EXACT);
     assert.equal((await at('zero.npy')).status, 0, (await at('zero.npy')).stderr);
     const apart = await at('apart.npy');
     assert.equal(apart.status, 1, apart.stderr);
@@ -295,13 +297,13 @@ describe('compare-logits', () => {
   const withTokens = ['--tokens', 'tokens.npy'];
 
   test('a file and a model, two models, a file and itself: 0, and what that means', async () => {
-    const found = await compare('want.npy', 'tiny.gguf', ...withTokens);
+    const found = await compare('want.npy', 'tiny.gguf', ...withTokens, ...EXACT);
     assert.equal(found.status, 0, found.stderr);
     assert.match(
       found.stdout,
       /^A {2}want\.npy: f64 \[6, 24\]\nB {2}tiny\.gguf: qwen3, 6 tokens on cpu\n {2}max \|Δ\| +\d\.\de-\d+ at token \d, id \d+: \S+ in A, \S+ in B\n {2}KL\(A‖B\) +mean \d\.\de-\d+ nats, max \d\.\de-\d+ at token \d\n {2}top-1 +the same at 6 of 6 tokens\n {2}top-5 +100 % of the five likeliest ids are in both\nsame: no logit differs by more than 0\.001, and no probability by more than \d\.\d+ % of itself\n$/,
     );
-    assert.equal((await compare('tiny.gguf', 'want.npy', ...withTokens)).status, 0);
+    assert.equal((await compare('tiny.gguf', 'want.npy', ...withTokens, ...EXACT)).status, 0);
     const models = await compare('tiny.gguf', 'tiny', ...withTokens, '--json');
     assert.equal(models.status, 0, models.stderr);
     assert.equal((JSON.parse(models.stdout) as { maxDifference: number }).maxDifference, 0);
@@ -343,7 +345,7 @@ describe('compare-logits', () => {
       a: { name: 'a.npy', about: 'f32 [2, 3]' },
       b: { name: 'b.npy', about: 'f32 [2, 3]' },
       same: false,
-      tolerance: 1,
+      limits: { tolerance: 1 },
       tokens: 2,
       vocabSize: 3,
       compared: 2,
@@ -367,15 +369,18 @@ describe('compare-logits', () => {
         [2, 3],
         Float32Array.from(base, (value, n) => (n === at ? value + by : value)),
       );
-    const near = await compare('a.npy', moved('near.npy', 0, 2 ** -9));
+    const near = await compare('a.npy', moved('near.npy', 0, 2 ** -9), '--tolerance', '0.001');
     assert.equal(near.status, 1);
-    assert.match(near.stdout, /different: logits differ by more than 0\.001, but the likeliest next token is the same/);
+    assert.match(
+      near.stdout,
+      /different: logits differ by more than 0\.001; the likeliest next token is the same everywhere\n$/,
+    );
     assert.equal((await compare('a.npy', 'near.npy', '--tolerance', String(2 ** -9))).status, 0);
     assert.equal((await compare('a.npy', 'near.npy', '--tolerance', String(2 ** -9 - 1e-9))).status, 1);
     const far = await compare('a.npy', moved('far.npy', 5, 4));
     assert.match(
       far.stdout,
-      /top-1 +the same at 1 of 2 tokens; first apart at token 1: id 0, and 2 in B\n.*\ndifferent: with A and B the likeliest text parts after token 1\n$/s,
+      /top-1 +the same at 1 of 2 tokens; first apart at token 1: id 0, and 2 in B\n.*\ndifferent: the mean KL divergence is \S+, more than 0\.01; with A and B the likeliest text parts after token 1\n$/s,
     );
     const broken = await compare('a.npy', moved('nan.npy', 4, Number.NaN), '--tolerance', '100');
     assert.equal(broken.status, 1);
@@ -409,9 +414,41 @@ describe('compare-logits', () => {
     assert.doesNotMatch(none.stdout, /KL|top|undefined/);
   });
 
+  test('limits for CI: --kl and --top1; quantised weights are within those that hold unless given', async () => {
+    const ours = await run('logits', box, '-p', TEXT, '-o', 'f16.npy', '--force');
+    assert.equal(ours.status, 0, ours.stderr);
+    const q8 = join(box, 'model-q8_0.gguf');
+    const within = await compare('f16.npy', q8, '-p', TEXT);
+    assert.equal(within.status, 0, within.stdout);
+    assert.match(within.stdout, /\nwithin mean KL <= 0\.01: no further than .*--tolerance 0\.001\n$/);
+    const limits = async (...args: string[]) => (await compare('f16.npy', q8, '-p', TEXT, ...args)).status;
+    assert.equal(await limits('--tolerance', '0.001'), 1);
+    assert.equal(await limits('--kl', '1e-7'), 1);
+    assert.equal(await limits('--kl', '0.1', '--top1', '0.5'), 0);
+    npy('a.npy', 'f32', [2, 3], Float32Array.of(0, 1, 2, 5, 5.01, 0));
+    npy('b.npy', 'f32', [2, 3], Float32Array.of(0, 1, 2, 5.01, 5, 0));
+    assert.equal((await compare('a.npy', 'b.npy')).status, 0, 'a near tie');
+    const top1 = await compare('a.npy', 'b.npy', '--top1', '0.9', '--kl', '1');
+    assert.equal(top1.status, 1);
+    assert.match(
+      top1.stdout,
+      /different: the likeliest id is the same at 50 % of the tokens, less than 90 %; with A and B/,
+    );
+    assert.equal((await compare('a.npy', 'b.npy', '--top1', '0.5')).status, 0);
+    for (const [flag, value, expected] of [
+      ['--top1', '95', 'a share in \\[0, 1\\]'],
+      ['--kl', '-1', 'a number >= 0'],
+      ['--kl', 'small', 'a number'],
+    ] as const) {
+      const refused = await compare('a.npy', 'b.npy', flag, value);
+      assert.equal(refused.status, 2);
+      assert.match(refused.stderr, new RegExp(`^ropewalk: compare-logits: ${flag}: expected ${expected}, got`));
+    }
+  });
+
   test('a file whose name is in capitals', async () => {
     npy('WANT.NPY', 'f64', [6, VOCAB], tiny.logits(TOKENS));
-    assert.equal((await compare('want.npy', 'WANT.NPY')).status, 0);
+    assert.equal((await compare('want.npy', 'WANT.NPY', ...EXACT)).status, 0);
   });
 
   test('files of every float dtype and byte order are alike', async () => {
@@ -545,7 +582,7 @@ describe("llama.cpp's logits of its models", () => {
     test(basename(name), async () => {
       const at = (end: string): string => `${name}.${end}`;
       const { status, stdout } = await run(
-        ...['compare-logits', at('logits.npy'), at('gguf'), '--tokens', at('tokens.npy'), '-c', '256'],
+        ...['compare-logits', at('logits.npy'), at('gguf'), '--tokens', at('tokens.npy'), '-c', '256', ...EXACT],
       );
       assert.equal(status, 0, stdout);
     });
@@ -556,7 +593,17 @@ describe("llama.cpp's logits with positions of several axes", () => {
     test(name, async () => {
       const at = (end: string): string => join(FAMILIES, `${name}.${end}`);
       const compare = (...args: string[]) =>
-        run('compare-logits', at('mrope-logits.npy'), at('gguf'), '--tokens', at('tokens.npy'), '-c', '256', ...args);
+        run(
+          'compare-logits',
+          at('mrope-logits.npy'),
+          at('gguf'),
+          '--tokens',
+          at('tokens.npy'),
+          '-c',
+          '256',
+          ...EXACT,
+          ...args,
+        );
       const given = await compare('--positions', at('mrope-positions.npy'));
       assert.equal(given.status, 0, given.stdout + given.stderr);
       const { shape, data } = parseNpy(readFileSync(at('mrope-positions.npy')));

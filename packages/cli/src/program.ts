@@ -510,7 +510,9 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .description('say how far two runtimes are apart: the largest difference, KL divergence, top-1, top-5')
     .argument('<a>', `the reference: a .npy of logits [tokens, vocabulary], or a model: ${MODEL}`)
     .argument('<b>', 'what is compared with it, likewise')
-    .option('--tolerance <number>', 'the largest difference of a logit that counts as none; 0.001 unless given')
+    .option('--kl <nats>', 'exit 1 beyond this mean KL divergence; 0.01 where no limit is given')
+    .option('--top1 <share>', 'exit 1 if the likeliest id is the same at a smaller share of the tokens, in [0, 1]')
+    .option('--tolerance <number>', 'exit 1 if a logit differs by more; runtimes of float32 keep 0.001')
     .action(ending(async (a, b, options) => (await import('./compare-logits.js')).compareLogits(a, b, options)));
 
   for (const command of program.commands)
