@@ -1,4 +1,4 @@
-/** `ropewalk check` on every suite, as `npm start` runs it. */
+/** `ropewalk check` on every suite, as `npm start` runs it, case by case. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
@@ -7,7 +7,7 @@ import { commandPath, ROOT } from '../support/command.js';
 test('everything: exit 0, a line for each case, a summary, plain lines in a pipe', () => {
   // Without a GPU, as on most machines; the suites on webgpu have their own test, and take minutes in software.
   const env = { ...process.env, VK_ICD_FILENAMES: 'none' };
-  const ran = spawnSync(process.execPath, [commandPath(), 'check'], {
+  const ran = spawnSync(process.execPath, [commandPath(), 'check', '--verbose'], {
     cwd: ROOT,
     env,
     encoding: 'utf8',

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
@@ -38,13 +38,45 @@ describe('check', () => {
   });
 
   test('--case reruns a line that was printed, also a vector’s, and a line of the user’s', async () => {
-    const vector = (await ropewalk('check', '--filter', 'test_rotary_embedding_3d_input')).stdout
+    const vector = (await ropewalk('check', '--verbose', '--filter', 'test_rotary_embedding_3d_input')).stdout
       .split('\n')
       .find((line) => line.includes('RotaryEmbedding'))!;
     assert.match((await ropewalk('check', '--case', vector)).stdout, /(\d)\/\1 cases passed/);
     const own =
       'ROPE(type=bf16,ne_a=[96,2,3,1],n_dims=48,mode=2,n_ctx=512,fs=1.000000,ef=0.000000,af=1.000000,ff=0,v=0,fb=3000000)';
     assert.match((await ropewalk('check', '--case', own)).stdout, new RegExp(`${own.replace(/[()[\]]/g, '\\$&')}: OK`));
+  });
+
+  test('a line a suite: passed cases only with --verbose, failed ones always', async () => {
+    const args = ['check', '--backend', 'reference', '--filter', '^onnx$'];
+    const { stdout } = await ropewalk(...args);
+    const summary = /\nSummary\n {2}reference\/onnx {2,}14 OK\n {2}14\/14 cases passed, 0 failed\n$/;
+    assert.match(stdout, summary);
+    assert.doesNotMatch(stdout, /: OK/);
+    const verbose = (await ropewalk(...args, '--verbose')).stdout;
+    assert.match(verbose, summary);
+    assert.equal(verbose.match(/: OK$/gm)?.length, 14);
+
+    const wrong = join(folder, 'deep/wrong');
+    cpSync(join(root, 'vectors/onnx'), wrong, { recursive: true });
+    const y = join(wrong, 'test_rotary_embedding/y.npy');
+    writeFileSync(y, readFileSync(y).fill(1, 128));
+    const failed = await ropewalk('check', '--backend', 'reference', '--vectors', wrong);
+    assert.equal(failed.status, 1);
+    assert.match(
+      failed.stdout,
+      /^Backend reference: .*\n {2}RotaryEmbedding\(.+ FAIL\n\nSummary\n {2}reference\/\S+ +13 OK, 1 FAIL\n/,
+    );
+  });
+
+  test('without a GPU, stderr has our line and none of Dawn', () => {
+    const { status, stderr } = spawnSync(process.execPath, [commandPath(), 'check', '--filter', '^onnx$'], {
+      cwd: root,
+      encoding: 'utf8',
+      env: { ...process.env, VK_ICD_FILENAMES: 'none' },
+    });
+    assert.equal(status, 0);
+    assert.match(stderr, /^Backend webgpu: skipped, .+\n$/);
   });
 
   test('a failing case: exit 1 and how to rerun it', async () => {

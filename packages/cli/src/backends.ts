@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { spawnSync } from 'node:child_process';
 import type { OnnxruntimeOptions } from '@ropewalk/onnx';
 import { type Backend, type BackendEntry, type BackendOptions, BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
 import { fail, openFrom } from 'ropewalk/backend';
@@ -47,4 +48,28 @@ export async function openBackend(name: string, options?: CommandBackendOptions)
     open ? [{ name, auto: false, byName: true, whyNot: async () => undefined, open }] : [],
   );
   return openFrom([...BACKENDS, ...devices], name, options);
+}
+
+/** Says whether a backend that nobody named opens here; if not, stderr says why. */
+export async function opensHere(entry: BackendEntry<CommandBackendOptions>): Promise<boolean> {
+  const isDawn = entry.name === 'webgpu' && !('Bun' in globalThis || 'Deno' in globalThis);
+  const why = isDawn ? whyNotDawn() : await entry.whyNot();
+  if (why !== undefined) process.stderr.write(`Backend ${entry.name}: skipped, ${why}\n`);
+  return why === undefined;
+}
+
+/**
+ * Without a GPU, Dawn writes warnings to stderr from C++, and has no setting against that. So another process looks for
+ * the GPU, and what it writes there is dropped; `--backend webgpu` shows it.
+ */
+function whyNotDawn(): string | undefined {
+  const code = `const { BACKENDS } = await import(${JSON.stringify(import.meta.resolve('ropewalk'))});
+    process.stdout.write((await BACKENDS.find(({ name }) => name === 'webgpu').whyNot()) ?? '');`;
+  const { status, signal, stdout } = spawnSync(
+    process.execPath,
+    [...process.execArgv, '--input-type=module', '--eval', code],
+    { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'], windowsHide: true },
+  );
+  if (status !== 0) return `the process that looks for a GPU ended with ${signal ?? `code ${status}`}`;
+  return stdout === '' ? undefined : stdout;
 }

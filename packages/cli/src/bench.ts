@@ -1,7 +1,7 @@
 /** `ropewalk bench`: times the operators on this machine's backends, beside a copy of the same bytes. @module */
 import { writeOutput } from '@ropewalk/formats/node';
 import { fail, MAX_THREADS, refuse } from 'ropewalk/backend';
-import { BACKENDS } from './backends.js';
+import { BACKENDS, opensHere } from './backends.js';
 import { allCases, gpuCases } from './bench/cases.js';
 import { type CpuSession, runCpuSession } from './bench/cpu.js';
 import { runGpuSession } from './bench/gpu.js';
@@ -21,7 +21,9 @@ export async function bench({ quick = false, only, json, svg, ...rest }: BenchOp
     flags.refuseAny(['threads'], 'it needs --backend cpu: a GPU has none to set.', 'UNSUPPORTED');
   const threads = flags.integers('threads', 1, MAX_THREADS, MAX_THREADS);
   flags.pattern('only');
-  const onGpu = backend === 'webgpu' || (backend === undefined && (await hasGpu()));
+  const onGpu =
+    backend === 'webgpu' ||
+    (backend === undefined && (await opensHere(BACKENDS.find(({ name }) => name === 'webgpu')!)));
   const all = { cpu: backend === 'webgpu' ? [] : allCases(quick), webgpu: onGpu ? gpuCases(quick) : [] };
   const [onCpu, others] = [chooseCases(all.cpu, { only }), chooseCases(all.webgpu, { only })];
   if (onCpu.length + others.length === 0) {
@@ -49,11 +51,4 @@ export async function bench({ quick = false, only, json, svg, ...rest }: BenchOp
   if (svg !== undefined && cpu[0]!.results.length > 0)
     writeOutput(svg, rooflinePicture(cpu[0]!, report.machine), '--svg');
   return exitCodeOf(report);
-}
-
-/** Whether webgpu opens here; if not, stderr says why. */
-async function hasGpu(): Promise<boolean> {
-  const why = await BACKENDS.find(({ name }) => name === 'webgpu')!.whyNot();
-  if (why !== undefined) process.stderr.write(`Backend webgpu: skipped, ${why}\n`);
-  return why === undefined;
 }

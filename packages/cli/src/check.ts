@@ -1,4 +1,4 @@
-/** `ropewalk check`: runs the conformance suites on backends and reports case by case. @module */
+/** `ropewalk check`: runs the conformance suites on backends and reports what failed, and the counts of each suite. @module */
 import {
   type CaseResult,
   type ConformanceCase,
@@ -20,13 +20,13 @@ import {
 import { openFolder } from '@ropewalk/oracle/node';
 import type { Backend } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { BACKENDS, type CommandBackendOptions, openBackend } from './backends.js';
+import { BACKENDS, type CommandBackendOptions, openBackend, opensHere } from './backends.js';
 import { dataFolder } from './data-folder.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPrinter, printJson, printLines } from './output.js';
 
 export type CheckOptions = Texts<'backend' | 'provider' | 'form' | 'angles' | 'filter' | 'case' | 'vectors'> &
-  Switches<'json'>;
+  Switches<'json' | 'verbose'>;
 
 /** Adapters that compute on the CPU, by what they say of themselves. */
 const SOFTWARE_GPU = /llvmpipe|lavapipe|swiftshader|software|warp/i;
@@ -37,6 +37,7 @@ export async function check(options: CheckOptions): Promise<number> {
   const backends = await openBackends(options);
   const printer = openPrinter(cases.length * backends.length, 'cases', options.json);
   const results: CaseResult[] = [];
+  const everyCase = options.verbose || options.case !== undefined;
   try {
     for (const backend of backends) {
       const { description } = backend.capabilities();
@@ -47,7 +48,8 @@ export async function check(options: CheckOptions): Promise<number> {
       }
       for await (const result of runCases(cases, backend)) {
         results.push(result);
-        printer.line(options.json ? resultToJson(result) : formatResult(result));
+        if (options.json) printer.line(resultToJson(result));
+        else if (everyCase || result.verdict.status === 'fail') printer.line(formatResult(result));
         printer.step();
       }
       backend.dispose();
@@ -67,12 +69,13 @@ export async function check(options: CheckOptions): Promise<number> {
     printJson({ summary: { ...total, suites: Object.fromEntries(counts) } });
   } else {
     printLines(['', 'Summary', ...formatSummary(counts)]);
-    if (failed.length > 0)
-      printLines([
-        '',
-        'Failed; rerun one with: ropewalk check --case "LINE"',
-        ...failed.map((one) => formatResult(one)),
-      ]);
+    if (!everyCase && results.some(({ verdict }) => verdict.status === 'not_supported'))
+      printLines(['Why cases are not supported: ropewalk check --verbose']);
+    if (failed.length > 0) {
+      // Between a thousand other lines they would be overlooked.
+      const again = options.verbose ? failed.map((one) => formatResult(one)) : [];
+      printLines(['', 'Failed; rerun one with: ropewalk check --case "LINE"', ...again]);
+    }
   }
   return failed.length > 0 ? EXIT.failed : EXIT.ok;
 }
@@ -147,9 +150,7 @@ async function openBackends({ backend, provider, form, angles }: CheckOptions): 
   const open: Backend[] = [];
   for (const entry of BACKENDS) {
     if (entry.byName) continue;
-    const why = await entry.whyNot();
-    if (why === undefined) open.push(await entry.open());
-    else process.stderr.write(`Backend ${entry.name}: skipped, ${why}\n`);
+    if (await opensHere(entry)) open.push(await entry.open());
   }
   return open;
 }

@@ -66,6 +66,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--filter <regex>', 'only cases or suites that match')
     .option('--case <line>', 'run one line of the output again, or any ROPE(…) line')
     .option('--vectors <dir>', 'run the golden vectors in a folder instead of the built-in suites')
+    .option('--verbose', 'print a line for each case, not only for those that fail')
     .option(...JSON_LINES)
     .action(ending(async (options) => (await import('./check.js')).check(options)));
 
