@@ -15,7 +15,7 @@ import { writeNpy } from '../packages/formats/src/npy.js';
 import { ropewalk } from '../packages/ropewalk/src/ropewalk.js';
 import { noBrowser, openChromium, serve } from './support/browser.js';
 import { installInto, ROOT } from './support/build.js';
-import { examplesOf, PAGES } from './support/examples.js';
+import { blocksOf, examplesOf, PAGES } from './support/examples.js';
 import { noGpu } from './support/gpu.js';
 import { noOnnxruntime } from './support/onnxruntime.js';
 import { noTransformers, TRANSFORMERS } from './support/transformers.js';
@@ -98,36 +98,49 @@ describe("README's commands", () => {
 
 /** Commands that take what the reader has: a kernel's dumps and outputs, graphs of another program, a GPU. */
 const OWN = /^(cc .*(dump|use|rope)\.c|ropewalk (diagnose|verify|import) |ropewalk check .*--provider cuda)/;
+/** A page that has every file that its commands take: nothing of it is the reader's own. */
+const WHOLE = join('docs', 'port-a-kernel.md');
+const noNumpy = spawnSync('python3', ['-c', 'import numpy']).status !== 0 && 'Python with numpy is not installed';
+const noCompiler = spawnSync('c++', ['--version']).status !== 0 && 'there is no C++ compiler';
+/** Why a command cannot run here. */
+function lacks(command: string): string | false {
+  if (command.includes('onnxruntime')) return noOnnxruntime;
+  if (command.includes('python3')) return noNumpy;
+  return /^cc |--program \.\//.test(command) && noCompiler;
+}
 
 describe('commands in the documentation, in the order of their page', () => {
   for (const page of PAGES) {
-    const commands = examplesOf(page, 'console').flatMap(({ title, code }) =>
-      Array.from(code.matchAll(/^\$ (.*)\n((?:(?!\$ ).*\n)*)/gm), ([, command, output]) => ({
-        title,
-        command,
-        output,
-      })),
-    );
-    for (const { title, command, output } of commands) {
-      const skip = OWN.test(command!) || (command!.includes('onnxruntime') && noOnnxruntime);
-      test(`${title}: ${command}`, { skip }, () => {
-        const own = join(folder, 'pages', page.replace(/\W/g, '-'));
-        if (mkdirSync(own, { recursive: true })) symlinkSync(join(folder, 'node_modules'), join(own, 'node_modules'));
-        const env = { ...process.env, PATH: `${join(own, 'node_modules/.bin')}:${process.env.PATH}` };
-        const { stdout } = spawnSync(`(${command}) 2>&1`, { cwd: own, encoding: 'utf8', shell: true, env });
-        // A page may leave lines out, and says so.
-        const parts = output!.split(/^ *…\n/m);
-        if (process.env.FILL && parts.length === 1) refill(page, `$ ${command}\n`, output!, stdout);
-        else if (parts.length === 1) assert.equal(stdout, output);
-        else {
-          let at = 0;
-          for (const part of parts) {
-            const found = stdout.indexOf(part, at);
-            assert.ok(found >= 0, `${stdout.slice(at)}\nhas not\n${part}`);
-            at = found + part.length;
+    const own = join(folder, 'pages', page.replace(/\W/g, '-'));
+    let files: (readonly [name: string, code: string])[] = [];
+    for (const { language, title, code } of blocksOf(page)) {
+      // A block whose first line names a file is that file from here on.
+      const name = /^(?:\/\/|#) ([\w-]+\.\w+)/.exec(code)?.[1];
+      if (name && language !== 'console') files = [...files, [name, code]];
+      if (language !== 'console') continue;
+      const written = files;
+      files = [];
+      for (const [, command, output] of code.matchAll(/^\$ (.*)\n((?:(?!\$ ).*\n)*)/gm)) {
+        const skip = (page !== WHOLE && OWN.test(command!)) || lacks(command!);
+        test(`${title}: ${command}`, { skip }, () => {
+          if (mkdirSync(own, { recursive: true })) symlinkSync(join(folder, 'node_modules'), join(own, 'node_modules'));
+          for (const [name, text] of written) writeFileSync(join(own, name), text);
+          const env = { ...process.env, PATH: `${join(own, 'node_modules/.bin')}:${process.env.PATH}` };
+          const { stdout } = spawnSync(`(${command}) 2>&1`, { cwd: own, encoding: 'utf8', shell: true, env });
+          // A page may leave lines, or the end of one, out, and says so.
+          const parts = output!.split(/^ *…\n|…(?=\n)/m);
+          if (process.env.FILL && parts.length === 1) refill(page, `$ ${command}\n`, output!, stdout);
+          else if (parts.length === 1) assert.equal(stdout, output);
+          else {
+            let at = 0;
+            for (const part of parts) {
+              const found = stdout.indexOf(part, at);
+              assert.ok(found >= 0, `${stdout.slice(at)}\nhas not\n${part}`);
+              at = found + part.length;
+            }
           }
-        }
-      });
+        });
+      }
     }
   }
 });

@@ -13,8 +13,18 @@ export interface Example {
   readonly output: string | undefined;
 }
 
+/** Every fenced block of a page, in order. */
+export function blocksOf(page: string): { readonly language: string; readonly title: string; readonly code: string }[] {
+  const text = readFileSync(join(ROOT, page), 'utf8');
+  return Array.from(text.matchAll(/^```([^\n]*)\n(.*?)^```$/gms), ({ 1: language, 2: code, index }) => ({
+    language: language!,
+    title: `${page}:${text.slice(0, index).split('\n').length}`,
+    code: code!,
+  }));
+}
+
 /**
- * Finds the blocks of one language on a page.
+ * Finds the blocks of one language on a page, each with the ```text block after it.
  *
  * @param page - path from the repository's root
  * @param language - as the fence names it
