@@ -86,6 +86,7 @@ describe('what it writes', () => {
       'gpt-j/y.bin',
       'gpt-j/y.json',
       'gpt-j.h',
+      'assert_rope.py',
     ])
       assert.ok(one.has(path), path);
 
@@ -265,6 +266,10 @@ describe('replacing and interrupting', () => {
   test('--force replaces a folder that it wrote; an empty folder is filled', async () => {
     mkdirSync(at('own'));
     assert.equal((await run('vectors', 'own', '--op', 'add')).status, 0);
+    assert.deepEqual(
+      [...filesOf(at('own')).keys()].filter((path) => path.endsWith('.py')),
+      [],
+    );
     assert.equal((await run('vectors', 'own', '--op', 'swiglu')).status, 2);
     assert.equal((await run('vectors', 'own/', '--op', 'swiglu', '--force')).status, 0);
     assert.deepEqual(new Set((await readGoldenFolder(at('own'))).cases.map(({ op }) => op)), new Set(['swiglu']));

@@ -7,7 +7,9 @@ import type { Dtype, RopeSpec } from 'ropewalk';
 import { countElements, type Fields, fail, refuse, show } from 'ropewalk/backend';
 import { readDtype, readTolerance } from '../folder.js';
 import { boundedShape } from '../host.js';
+import { angleRoundings } from '../verify/rope-model.js';
 import { GOLDEN_OPS, type GoldenCase, type GoldenRope, type Json, type ToleranceRecord } from './case.js';
+import { turnsOf } from './turns.js';
 
 /** The first field of every manifest. */
 export const GOLDEN_FORMAT = 'ropewalk-vectors-1';
@@ -72,9 +74,14 @@ export function isGoldenId(id: unknown): id is string {
 
 /** As JSON, indented, short lists on one line. */
 export function formatManifest(manifest: GoldenManifest): string {
-  // What is particular to RoPE is the attributes once more.
-  const cases = manifest.cases.map(({ rope: _rope, ...entry }) => entry);
+  // What is particular to RoPE is the attributes once more; what follows from them is for readers that know no RoPE.
+  const cases = manifest.cases.map(({ rope, ...entry }) => ({ ...entry, rope: rope && followsFrom(rope) }));
   return `${formatJson({ format: GOLDEN_FORMAT, ...manifest, cases } as unknown as Json, '')}\n`;
+}
+
+function followsFrom(rope: GoldenRope): Record<string, Json> {
+  const roundings = Array.from(angleRoundings(rope.spec, 'f32'), (k) => Number(k.toPrecision(6)));
+  return { ...turnsOf(rope), angleRoundings: roundings };
 }
 
 function formatJson(value: Json, indent: string): string {

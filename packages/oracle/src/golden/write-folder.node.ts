@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
 import { RopewalkError } from 'ropewalk';
 import {
@@ -89,6 +90,9 @@ export async function writeGoldenFolder(
   return writeWhole(out, what, (temporary) => writeAll(temporary, out, all, { ...given, forms }));
 }
 
+/** For pytest: judges a rotation by the manifest beside it. It lies beside src and beside dist. */
+const ASSERT_ROPE = fileURLToPath(new URL('../../assert_rope.py', import.meta.url));
+
 function isGolden(folder: string): boolean {
   try {
     openGolden(openFolder(folder));
@@ -129,5 +133,6 @@ async function writeAll(
     fail('UNSUPPORTED', 'format', `${forms.join(', ')} cannot express any of the cases: ${skipped[0]?.reason}`);
   const manifest = { generator, seed, cases, skipped };
   write(join(folder, 'manifest.json'), formatManifest(manifest));
+  if (cases.some(({ op }) => op === 'rope')) write(join(folder, 'assert_rope.py'), readFileSync(ASSERT_ROPE));
   return manifest;
 }

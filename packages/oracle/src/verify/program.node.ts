@@ -15,7 +15,7 @@ import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { parseJson } from '@ropewalk/formats';
 import { readFileBytes } from '@ropewalk/formats/node';
-import { frequenciesOf, RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
+import { RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
 import {
   checkInteger,
   type OptionNames,
@@ -24,12 +24,12 @@ import {
   readOptions,
   readPlain,
   refuse,
-  sharePairs,
   show,
   systemSentence,
 } from 'ropewalk/backend';
-import type { GoldenCase, GoldenRope } from '../golden/case.js';
+import type { GoldenCase } from '../golden/case.js';
 import { elementBytes } from '../golden/read.js';
+import { turnsOf } from '../golden/turns.js';
 import { bytesToTensor } from '../host.js';
 import { type FoundOutputs, outputBytes, readOutputFolder } from './outputs.node.js';
 
@@ -119,41 +119,7 @@ function headerOf(golden: GoldenCase): Record<string, unknown> {
     [...tensors].map(([name, { dtype, shape, size }]) => ({ name, dtype, shape, byteLength: size * sizeBytes(dtype) }));
   const { id, op, attributes } = golden;
   const [inputs, outputs] = [list(golden.inputs), list(golden.outputs)];
-  return { protocol: PROTOCOL, id, op, attributes, rope: turnsOf(golden), inputs, outputs };
-}
-
-/**
- * What follows from a RoPE's spec, so that a program needs to know no scaling and no rule of axes; undefined for other
- * operators. A vision tower's pairs are halves.
- */
-function turnsOf({ rope }: GoldenCase): Record<string, unknown> | undefined {
-  if (!rope) return undefined;
-  const { headDim, rotaryDim = headDim, rotaryOffset = 0, pairing, axes, base, scaling } = rope.spec;
-  const { invFreq, attentionFactor: magnitude } = frequenciesOf(rope.spec);
-  const { numAxes, axisOfPair } = sharePairs(axes, rotaryDim / 2);
-  const form = pairing === 'vision' ? 'half' : pairing;
-  const ofPairs = { invFreq: [...invFreq], axisOfPair: [...axisOfPair] };
-  const given = { base, scaling: scaling?.kind ?? 'none', beyond: beyondBase(rope) };
-  return { pairing: form, rotaryDim, rotaryOffset, magnitude, numAxes, ...given, ...ofPairs };
-}
-
-/** What a case needs that a kernel rope(q, positions, base) does not have, by name: its reason to skip; '' if nothing. */
-function beyondBase({ spec, direction, layout, parts }: GoldenRope): string {
-  const { scaling = { kind: 'none' }, attentionFactor = 1, pairing } = spec;
-  const needs = [
-    scaling.kind !== 'none' && `${scaling.kind} scaling`,
-    spec.freqFactors && 'freq_factors',
-    attentionFactor !== 1 && 'attention_factor',
-    spec.axes && 'M-RoPE',
-    spec.frequencyDim !== undefined && 'frequency_dim',
-    spec.rotaryOffset && 'rotary_offset',
-    pairing === 'interleaved-to-half' && `${pairing} pairing`,
-    direction === 'backward' && 'backward',
-    layout === 'bnsh' && 'heads before tokens',
-    parts.some(({ weight }) => weight !== undefined) && 'a norm',
-    parts.some(({ cache }) => cache !== undefined) && 'a cache',
-  ].filter(Boolean);
-  return needs.length > 0 ? `needs ${needs.join(', ')}` : '';
+  return { protocol: PROTOCOL, id, op, attributes, rope: golden.rope && turnsOf(golden.rope), inputs, outputs };
 }
 
 /** Whether a program gets its own process group, so that everything it starts can be ended with it. */

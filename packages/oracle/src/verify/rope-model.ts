@@ -180,7 +180,7 @@ function angleSlack({ table, source }: RopePlan): (precision: TablePrecision) =>
   const far = positions.some((p) => Math.abs(p) > 2 ** 24) ? 1 : 0;
   return (precision) => {
     const u = precision === 'float64' ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32;
-    const roundings = angleRoundings(spec, invFreq, precision);
+    const roundings = angleRoundings(spec, precision);
     return Float64Array.from({ length: table.rows * table.pairs }, (_, at) => {
       const j = at % table.pairs;
       const position = positions[axes.axisOfPair[j]! * table.rows + Math.floor(at / table.pairs)]!;
@@ -190,7 +190,8 @@ function angleSlack({ table, source }: RopePlan): (precision: TablePrecision) =>
 }
 
 /** Roundings in an angle, relative, by pair: the k of this file's first comment, without the one for far positions. */
-function angleRoundings(spec: RopeSpec, invFreq: Float64Array, precision: TablePrecision): Float64Array {
+export function angleRoundings(spec: RopeSpec, precision: TablePrecision): Float64Array {
+  const { invFreq } = frequenciesOf(spec);
   const rotaryDim = spec.rotaryDim ?? spec.headDim;
   const dim = spec.frequencyDim ?? (spec.pairing === 'vision' ? rotaryDim / 2 : rotaryDim);
   const { exponents } = sharePairs(spec.axes, rotaryDim / 2);
