@@ -103,11 +103,31 @@ describe('check', () => {
       ['check', '--filter', 'zzz'],
       /--filter: expected a pattern that matches one of \d+ cases/,
     ],
-    ['a line that is none', ['check', '--case', 'hello'], /line: expected a line such as ROPE\(/],
+    [
+      'an unknown command, asked for its help',
+      ['help', 'chekc'],
+      /^ropewalk: unknown command 'chekc'\n\(Did you mean check\?\)\n/,
+    ],
+    ['help for an unknown command', ['foo', '--help'], /^ropewalk: unknown command 'foo'\nRun ropewalk --help/],
+    [
+      'a line that is none',
+      ['check', '--case', 'hello'],
+      /^ropewalk: check: --case: there is no case "hello"\. Give a line that ropewalk check --verbose prints, or any ROPE\(…\) line\.\n$/,
+    ],
+    [
+      'a piece of lines',
+      ['check', '--case', 'onnx-contrib'],
+      /--case: there is no case "onnx-contrib"\. 29 have that in their line: ropewalk check --filter "onnx-contrib"\.\n$/,
+    ],
+    [
+      'a misspelt line',
+      ['check', '--case', 'AD(vector=llaisys/add/t0_2x3/f16,type=f16,a=[2,3],b=[2,4])'],
+      /\. Did you mean ADD\(vector=llaisys\/add\/t0_2x3\/f16,type=f16,a=\[2,3\],b=\[2,3\]\)\?\n$/,
+    ],
     [
       'a line that no suite has',
       ['check', '--case', 'ADD(vector=x/y)'],
-      /--case: expected a line that ropewalk check prints, or any ROPE\(…\) line/,
+      /--case: there is no case "ADD\(vector=x\/y\)"\. Give a line/,
     ],
     [
       'a folder that is not there',
@@ -118,6 +138,11 @@ describe('check', () => {
       'a folder without a manifest',
       ['check', '--vectors', folder],
       /it has no manifest\.json, and no folder directly in it has one/,
+    ],
+    [
+      'a cache that is not there',
+      ['cache', '--cache', join(folder, 'no-cache')],
+      /^ropewalk: cache: --cache: there is no folder .*no-cache\.\n$/,
     ],
     ['inspect without a file', ['inspect'], /^ropewalk: inspect: missing required argument 'model'/],
     [
@@ -213,6 +238,17 @@ describe('inspect', () => {
       /llama, 5 layers, context 512 \(gguf\)\n\nlayers 0-4\n {2}base {12}10000\n {2}head_dim {8}8\n {2}rotary_dim {6}8\n {2}pairing {9}interleaved/,
     );
   });
+});
+
+test('help, with and without a command', async () => {
+  const of = async (...args: string[]) => {
+    const { status, stdout } = await ropewalk(...args);
+    assert.equal(status, 0);
+    return stdout;
+  };
+  assert.equal(await of('help', 'check'), await of('check', '--help'));
+  assert.equal(await of('help', 'help'), await of('--help'));
+  assert.equal(await of('help'), await of('--help'));
 });
 
 describe('as a program', () => {

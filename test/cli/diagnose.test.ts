@@ -281,6 +281,8 @@ describe('diagnose', () => {
 
   const junk = join(folder, 'junk.npy');
   writeFileSync(junk, 'hello');
+  const narrow = join(folder, 'narrow.bin');
+  writeFileSync(narrow, bytesOf(Int32Array.from(POSITIONS)));
   const empty = join(folder, 'empty.npy');
   writeFileSync(empty, '');
   const refusals: [string, Parameters<typeof diagnose>[0], RegExp][] = [
@@ -308,6 +310,11 @@ describe('diagnose', () => {
     ],
     ['raw elements cut', { ...given, y: junk.replace('.npy', '.bin'), dtype: 'f32' }, /a multiple of 4 bytes/],
     ['a shape for npy', { ...given, shape: '6,3,64' }, /--shape: it is for raw \.bin files/],
+    [
+      'raw positions of another type',
+      { ...given, positions: narrow, positionsDtype: 'i64' },
+      /: --positions-dtype: as 3 i64, .*narrow\.bin has the position 4294967296\. It holds another type, such as i32\.$/m,
+    ],
     ['a dtype for npy positions', { ...given, positionsDtype: 'i64' }, /--positions-dtype: it is for a raw \.bin/],
     ['a name that is not there', { ...given, y: `${files.pt}:z` }, /one of its 5 tensors \("x", "y", .*\), got "z"/],
     ['no name', { ...given, y: files.pt }, /it has 5 tensors .* Name one: .*dump\.pt:x\./],

@@ -108,6 +108,20 @@ describe('where nothing can be written', () => {
     }
   });
 
+  test('a folder in which nothing can be made', {
+    skip: existsSync('/proc/self') ? false : 'no /proc here',
+  }, async () => {
+    for (const args of [
+      ['vectors', '/proc/x'],
+      ['convert', config, '--to', 'ggml', '--out', '/proc/x'],
+      ['diagnose', '--demo', '--svg', '/proc/x.svg'],
+    ]) {
+      const { status, stdout, stderr } = await ropewalkIn(folder, ...args);
+      assert.deepEqual([status, stdout], [2, '']);
+      assert.match(stderr, /\/proc\/x.*: expected .*, got a folder that is not there, or that takes no files\n$/);
+    }
+  });
+
   test('vectors and convert onto a full disk: one line, code 2, nothing left', async (t) => {
     const disk = join(folder, 'disk');
     mkdirSync(disk);

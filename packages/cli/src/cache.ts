@@ -1,4 +1,5 @@
 /** `ropewalk cache`: what is kept on disk between runs, and its removal. @module */
+import { statSync } from 'node:fs';
 import { mebibytes } from '@ropewalk/model';
 import { cacheFolder, listCache, removeCache } from '@ropewalk/onnx/node';
 import { fail } from 'ropewalk/backend';
@@ -9,6 +10,9 @@ import { EXIT, printResult } from './output.js';
 export async function cache(options: Texts<'cache'> & Switches<'remove' | 'json'>): Promise<number> {
   if (options.cache === '') fail('FORMAT', '--cache', 'the name is empty. Give a folder.');
   const folder = options.cache ?? cacheFolder();
+  // The default folder is there once something has been kept.
+  if (options.cache !== undefined && !statSync(folder, { throwIfNoEntry: false })?.isDirectory())
+    fail('FORMAT', '--cache', `there is no folder ${folder}.`);
   const entries = await listCache(folder);
   if (options.remove) await removeCache(folder);
   const sizeBytes = entries.reduce((sum, entry) => sum + entry.sizeBytes, 0);

@@ -19,7 +19,7 @@ import {
 } from '@ropewalk/oracle';
 import { openFolder } from '@ropewalk/oracle/node';
 import type { Backend } from 'ropewalk';
-import { fail, refuse } from 'ropewalk/backend';
+import { fail, nearestName, refuse, show } from 'ropewalk/backend';
 import { BACKENDS, type CommandBackendOptions, openBackend, opensHere } from './backends.js';
 import { dataFolder } from './data-folder.js';
 import { Flags, type Switches, type Texts } from './options.js';
@@ -120,18 +120,26 @@ export function builtInCases(): ConformanceCase[] {
 
 /** Finds a line of any suite by its text; a ROPE(…) line that no suite has becomes a new case. */
 export function findCase(line: string, all: readonly ConformanceCase[], flag = '--case'): ConformanceCase {
+  if (!line.includes('(')) refuseCase(line, all, flag);
   const { name, values } = parseLabel(line);
   const label = formatLabel(name, Object.fromEntries(values));
   const known = all.find((one) => one.label === label);
   if (known) return known;
   if (name === 'ROPE' && !values.has('vector')) return ropeCase('pasted', parseRopeLabel({ name, values }));
-  return refuse(
-    'FORMAT',
-    flag,
-    'a line that ropewalk check prints, or any ROPE(…) line',
-    line,
-    'List the lines with: ropewalk check --filter NAME.',
-  );
+  return refuseCase(line, all, flag);
+}
+
+function refuseCase(line: string, all: readonly ConformanceCase[], flag: string): never {
+  const labels = all.map(({ label }) => label);
+  const having = labels.filter((label) => label.includes(line)).length;
+  const nearest = nearestName(line, labels);
+  const next =
+    having > 0
+      ? `${having} have that in their line: ropewalk check --filter ${show(line)}.`
+      : nearest !== undefined
+        ? `Did you mean ${nearest}?`
+        : 'Give a line that ropewalk check --verbose prints, or any ROPE(…) line.';
+  return fail('FORMAT', flag, `there is no case ${show(line)}. ${next}`);
 }
 
 /** Every backend that opens here, or the one that was asked for. For one that cannot open, stderr says why. */

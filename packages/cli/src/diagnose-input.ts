@@ -45,10 +45,12 @@ export async function readTask(options: DiagnoseOptions): Promise<Task> {
     splitHeads(readDump(file, flag, { dtype, shape }), heads, flag);
   const [input, output] = [tensor(x, '--x'), tensor(y, '--y')];
   checkStored(output, dtype, '--dtype');
+  const at = readDump(positions, '--positions', { dtype: positionsDtype, dtypeFlag: '--positions-dtype' });
+  if (positionsDtype !== undefined) checkPositions(at, positions);
   const observation: Observation = {
     x: input,
     y: output,
-    positions: readDump(positions, '--positions', { dtype: positionsDtype, dtypeFlag: '--positions-dtype' }),
+    positions: at,
     layout,
     norm: readNorm(flags, options.normWeight, dtype),
   };
@@ -62,6 +64,20 @@ export async function readTask(options: DiagnoseOptions): Promise<Task> {
         'Give the model that the kernel ran, or dump whole heads in the last dimension.',
     );
   return { observation, ...expectation };
+}
+
+/** Integers of another width give positions that no model has: two of i32 make one of i64. */
+function checkPositions(positions: Tensor, file: string): void {
+  const wild = (positions.readNumbers() as Float64Array).find(
+    (one) => !Number.isInteger(one) || Math.abs(one) > 2 ** 31,
+  );
+  if (wild === undefined) return;
+  const size = `${positions.size} ${positions.dtype}`;
+  fail(
+    'DTYPE',
+    '--positions-dtype',
+    `as ${size}, ${file} has the position ${wild}. It holds another type, such as i32.`,
+  );
 }
 
 async function readExpected(

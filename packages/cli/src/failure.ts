@@ -39,11 +39,12 @@ export function failureOf(
   if (error instanceof Error && syscall !== undefined) {
     // A write without a path goes to a stream, and commands write to stdout.
     const where = path ?? (syscall === 'write' ? 'stdout' : syscall);
-    const wanted = WRITES.has(syscall) ? 'to be able to write' : 'to be able to read';
+    const isWritten = WRITES.has(syscall);
+    const wanted = isWritten ? 'to be able to write' : 'to be able to read';
     return {
       exitCode: EXIT.usage,
       code: 'SYSTEM',
-      text: `${prefix}: ${where}: ${systemSentence(wanted, error)}`,
+      text: `${prefix}: ${where}: ${systemSentence(wanted, error, isWritten)}`,
     };
   }
   const stack = error instanceof Error ? error.stack : String(error);

@@ -33,13 +33,20 @@ export function commandLine(argv: readonly string[]): CommandLine {
   };
   const run = async (): Promise<number> => {
     try {
-      await program.parseAsync(argv, { from: 'user' });
+      await program.parseAsync(wordsOf(argv, program), { from: 'user' });
       return exitCode;
     } catch (error) {
       return fail(error);
     }
   };
   return { run, fail };
+}
+
+/** commander prints its help for `help foo` and `foo --help`; as `foo` alone, what is no command is refused. */
+function wordsOf(argv: readonly string[], program: Command): readonly string[] {
+  const word = argv[0] === 'help' ? argv[1] : argv[0];
+  const isKnown = word === undefined || word.startsWith('-') || program.commands.some((one) => one.name() === word);
+  return isKnown ? argv : [word];
 }
 
 function attempt(write: () => void): void {

@@ -25,7 +25,8 @@ const OPEN_FLAGS = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0);
 export function refuseSystem(code: ErrorCode, where: string, expected: string, cause: unknown, next?: string): never {
   if (cause instanceof RopewalkError) throw cause;
   const more = next === undefined ? '' : `. ${next}`;
-  throw new RopewalkError(code, `${where}: ${systemSentence(expected, cause)}${more}`, { cause });
+  const isWritten = code === 'DEVICE' && (cause as NodeJS.ErrnoException | undefined)?.syscall !== 'stat';
+  throw new RopewalkError(code, `${where}: ${systemSentence(expected, cause, isWritten)}${more}`, { cause });
 }
 
 /**

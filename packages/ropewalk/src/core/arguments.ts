@@ -91,7 +91,7 @@ export function nearestName(given: string, names: readonly string[]): string | u
   let least = Infinity;
   for (const name of names) {
     const distance = editsBetween(plain(given), plain(name));
-    if (distance < least && distance <= name.length / 3) [nearest, least] = [name, distance];
+    if (distance < least && distance <= plain(name).length / 3) [nearest, least] = [name, distance];
   }
   return nearest;
 }

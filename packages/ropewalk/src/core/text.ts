@@ -78,6 +78,7 @@ export function nameForMessage(name: string): string {
 
 /** Common errors of the file system, worded to follow "got". */
 const REASONS: Readonly<Record<string, string>> = {
+  ENOENT: 'a folder that is not there, or that takes no files',
   ENOTDIR: 'a path through something that is not a folder',
   EACCES: 'no permission',
   EPERM: 'no permission',
@@ -100,11 +101,12 @@ const REASONS: Readonly<Record<string, string>> = {
  *
  * @param expected - what would have been accepted
  * @param cause - what it threw
+ * @param isWritten - whether it was asked to write: that the file is not there is no news then
  * @returns `expected a readable file, got no permission`, or that there is no such file
  */
-export function systemSentence(expected: string, cause: unknown): string {
+export function systemSentence(expected: string, cause: unknown, isWritten = false): string {
   const { code, message } = (cause ?? {}) as { readonly code?: string; readonly message?: string };
-  if (code === 'ENOENT') return 'there is no such file or folder';
+  if (code === 'ENOENT' && !isWritten) return 'there is no such file or folder';
   const reason = (code && REASONS[code]) ?? `the system's error ${code ?? message ?? String(cause)}`;
   return `expected ${expected}, got ${reason}`;
 }
