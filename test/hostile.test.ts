@@ -730,6 +730,7 @@ const FORMATS_NODE: Rows = {
   readExternal: () => [join(modelPath, 'model.safetensors'), { location: 'config.json', offset: 0, length: 4 }],
   readFileBytes: () => [ggufPath, 1000, 'here'],
   readJsonFile: () => [join(modelPath, 'config.json')],
+  openModel: () => [ggufPath],
   readModelRope: () => [modelPath, 32],
   readRopeSource: () => [modelPath, 32, true],
   replaceFile: () => [join(disk, 'replaced'), 'text'],
@@ -1076,6 +1077,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
       ...IMPORT,
       decoderGraph: () => [decoder.config, decoder.weights.map(Object.freeze), { form: 'primitives' }],
       graphContents: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes).model)],
+      graphTensors: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes).model)],
       graphRope: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes)), 'a.onnx', Object.freeze(given())],
       openOnnxWebEngine: () => [
         { InferenceSession: class {}, Tensor: class {} },
