@@ -94,9 +94,12 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
     fail('UNSUPPORTED', 'chat: template', sentence);
   }
   const special = (id: number | undefined): string => (id === undefined ? '' : (tokenizer.tokenText(id) ?? ''));
-  return renderBounded(parseTemplate(source), {
+  const specials = reading('chat: tokenizer', () => ({
     bos_token: special(tokenizer.bosToken),
     eos_token: special(tokenizer.eosTokens[0]),
+  }));
+  return renderBounded(parseTemplate(source), {
+    ...specials,
     // Templates test for these two. To some of them an undefined name is false, to others an error.
     tools: null,
     documents: null,
