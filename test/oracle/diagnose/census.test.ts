@@ -324,6 +324,22 @@ describe('a rotation that is wrong everywhere is not partly right', () => {
     assert.equal(result.verdict, 'not understood');
     assert.match(describeDiagnosis(result, 'a test').join('\n'), /The kernel did not run/);
   });
+  for (const [value, text] of [
+    [0, '0'],
+    [-0, '0'],
+    [Number.NaN, 'NaN'],
+  ] as const)
+    test(`y is ${Object.is(value, -0) ? '-0' : value} everywhere, which is said first`, () => {
+      const kernel = new Kernel('f32');
+      kernel.y.fill(value);
+      for (const expected of [undefined, EXPECTED]) {
+        const [first] = describeDiagnosis(diagnose(kernel.observation(), expected), expected && 'a test');
+        assert.equal(
+          first,
+          `NOT UNDERSTOOD: y is ${text} everywhere: the kernel did not run, or y was dumped before it ran.`,
+        );
+      }
+    });
 });
 
 describe('a wrong rotation with rows that hold none', () => {

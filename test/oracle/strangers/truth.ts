@@ -621,9 +621,9 @@ const REASONS: Form[] = [
     check: (_parts, { call }) => (call.y.every(Number.isFinite) ? 'all are finite' : undefined),
   },
   {
-    of: /^y is 0 everywhere: the kernel did not run, or y was dumped before it ran\.$/,
+    of: /^y is (0|NaN) everywhere: the kernel did not run, or y was dumped before it ran\.$/,
     about: 'rows',
-    check: (_parts, { call }) => (call.y.every((v) => v === 0) ? undefined : 'it is not'),
+    check: ([value], { call }) => (call.y.every((v) => String(v + 0) === value) ? undefined : 'it is not'),
   },
   {
     of: new RegExp(`^y is x times ${NUMBER}: nothing was rotated\\.$`),

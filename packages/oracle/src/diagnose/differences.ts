@@ -46,7 +46,10 @@ export function withoutPairs({ outcome, gain, geometry }: Identification): strin
     case 'not finite':
       return 'y has values that are not finite.';
     case 'zero':
-      return 'y is 0 everywhere: the kernel did not run, or y was dumped before it ran.';
+    case 'nan': {
+      const value = outcome === 'nan' ? 'NaN' : '0';
+      return `y is ${value} everywhere: the kernel did not run, or y was dumped before it ran.`;
+    }
     case 'unchanged': {
       if (gain !== undefined && Math.abs(gain - 1) > 1e-6) return `y is x times ${short(gain)}: nothing was rotated.`;
       return 'y is x: nothing was rotated. The kernel did not run, or x was dumped after it ran in place.';

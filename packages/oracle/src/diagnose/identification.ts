@@ -17,7 +17,9 @@ export type Outcome =
   | 'mirrored'
   /** y is x, up to a factor. */
   | 'unchanged'
+  /** y is 0 or NaN everywhere: the kernel did not run, or y was dumped before it ran. */
   | 'zero'
+  | 'nan'
   | 'not finite'
   /** No pairs of dimensions keep their lengths. */
   | 'no rotation';

@@ -77,14 +77,16 @@ function withoutTurns(heads: Heads): Identification | undefined {
   const { headDim, x, y } = heads;
   const rows = everyRow(heads);
   const odd = new Uint32Array(headDim);
-  let [zero, dark] = [true, true];
+  let [zero, nan, dark] = [true, true, true];
   for (const r of rows) {
     for (let i = 0, at = r * headDim; i < headDim; i++, at++) {
       if (!Number.isFinite(y[at])) odd[i]!++;
       if (y[at] !== 0) zero = false;
+      if (!Number.isNaN(y[at])) nan = false;
       if (x[at] !== 0) dark = false;
     }
   }
+  if (nan) return nothing(heads, 'nan');
   // A dimension that is not finite in every row is told as such.
   if (odd.some((count) => count > 0 && count < rows.length) || odd.every((count) => count > 0))
     return nothing(heads, 'not finite');

@@ -81,8 +81,12 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
     case 'rotation':
       return `A ROTATION: ${inShort(found)}.`;
     case 'not understood':
-      // Of y that is x, no bug was tried.
-      if (from === undefined || (found.outcome === 'unchanged' && diagnosis.tried.bugs === 0))
+      // Of y that is x, no bug was tried. Of a kernel that did not run, none needs to be named.
+      if (
+        from === undefined ||
+        ['zero', 'nan'].includes(found.outcome) ||
+        (found.outcome === 'unchanged' && diagnosis.tried.bugs === 0)
+      )
         return `NOT UNDERSTOOD: ${reason(found)}`;
       return `NOT UNDERSTOOD: y is not what is expected, ${triedWords(diagnosis)} gives it, and the measurements do not explain all of it.`;
   }
