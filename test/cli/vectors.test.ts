@@ -180,6 +180,7 @@ describe('what it refuses', () => {
     ['an operator that is none', 'n', { op: ['sin'] }, /--op: expected all, rope, add, .* got "sin"/],
     ['a dtype that is none', 'n', { dtype: ['f8'] }, /--dtype: expected f32, f16, bf16 or f64, got "f8"/],
     ['a dialect that is none', 'n', { dialect: 'torch' }, /--dialect: expected ggml, onnx, .* got "torch"/],
+    ['a precision that is none', 'n', { table: 'f16' }, /--table: expected float64, f32 or f32-recurrence, got "f16"/],
     ['two choices', 'n', { model: CONFIG, dialect: 'ggml' }, /--dialect: it does not go with --model/],
     ['a layer of no model', 'n', { layer: '1' }, /--layer: it needs --model FILE/],
     [

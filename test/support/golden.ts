@@ -15,7 +15,7 @@ export async function writeGolden(
 ): Promise<string> {
   const entries: GoldenEntry[] = [];
   for (const c of cases) {
-    const { entry, files } = await writeCase(c, forms, 'test', 1);
+    const { entry, files } = await writeCase(c, forms, { generator: 'test', seed: 1 });
     entries.push(entry);
     for (const { path, bytes } of files) writeFile(join(dir, path), bytes);
   }

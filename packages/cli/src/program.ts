@@ -343,6 +343,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--tokens <n>', 'tokens of RoPE; six unless given')
     .option('--positions <list>', 'positions of the tokens, separated by commas, instead of --tokens')
     .option('--heads <n>', 'heads of RoPE; two unless given')
+    .option('--table <precision>', "of RoPE's angles, that the bounds allow: float64, f32 (default) or f32-recurrence")
     .option('--force', 'replace a folder that this command wrote')
     .option(...JSON_OBJECT)
     .action(ending(async (out, options) => (await import('./vectors.js')).vectors(out, options)));

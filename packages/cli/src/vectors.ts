@@ -15,6 +15,7 @@ import {
   type GoldenForm,
   type GoldenManifest,
   positionsFor,
+  TABLE_PRECISIONS,
 } from '@ropewalk/oracle';
 import { writeGoldenFolder } from '@ropewalk/oracle/node';
 import type { OpName } from 'ropewalk';
@@ -26,7 +27,7 @@ import { isRopeLine, readRope } from './rope-source.js';
 import { VERSION } from './version.js';
 
 export type VectorsOptions = Texts<'model' | 'layer' | 'context' | 'rope' | 'spec' | 'dialect' | 'seed' | 'tokens'> &
-  Texts<'positions' | 'heads'> &
+  Texts<'positions' | 'heads' | 'table'> &
   Switches<'force' | 'json'> & {
     readonly op?: readonly string[];
     readonly format?: readonly string[];
@@ -42,6 +43,7 @@ export async function vectors(out: string, options: VectorsOptions): Promise<num
   const flags = new Flags(options);
   const seed = flags.integer('seed', 0, 2 ** 32 - 1) ?? GOLDEN_SEED;
   const forms = flags.words('format', GOLDEN_FORMS) ?? ['npy'];
+  const table = flags.word('table', TABLE_PRECISIONS);
   const { cases, left } = await choose(flags, options, seed);
   if (cases.length === 0) fail('RANGE', out, `no case fits these options. ${left[0]?.reason ?? ''}`.trimEnd());
   const { json, force } = options;
@@ -49,7 +51,7 @@ export async function vectors(out: string, options: VectorsOptions): Promise<num
     const printer = openPrinter(cases.length, 'cases', json, process.stderr);
     const onCase = (): void => printer.step();
     const generator = `ropewalk ${VERSION}`;
-    return writeGoldenFolder(out, cases, { forms, seed, generator, force, signal, onCase }).finally(() =>
+    return writeGoldenFolder(out, cases, { forms, seed, generator, table, force, signal, onCase }).finally(() =>
       printer.stop(),
     );
   });

@@ -13,7 +13,7 @@ import type { Verdict } from './runner.js';
 import { UNIT_ROUNDOFF } from './tolerance.js';
 
 /** Where rounding gives infinity: half a unit past the largest number; in float64 the number itself is infinite. */
-const OVERFLOW: Readonly<Record<FloatDtype, number>> = /* @__PURE__ */ Object.freeze({
+export const OVERFLOW: Readonly<Record<FloatDtype, number>> = /* @__PURE__ */ Object.freeze({
   f64: Number.POSITIVE_INFINITY,
   f32: (2 - 2 ** -24) * 2 ** 127,
   f16: 65520,

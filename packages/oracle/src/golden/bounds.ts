@@ -443,7 +443,7 @@ function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number):
 
 const FROM = {
   rotation:
-    'Error analysis of two f32 products and a sum from cos and sin rounded once from exact angles, then one rounding to the output.',
+    'Error analysis of two f32 products and a sum from cos and sin rounded once from exact angles, then one rounding to the output. A kernel that computes angles in f32 may be further off: see the bounds of each output.',
   norm: 'Error analysis of f32 sums in any order under a root, then one rounding to the output.',
   sum: 'One f32 sum, then one rounding to the output.',
   dot: 'Error analysis of an f32 sum of products in any order, then one rounding to the output.',
@@ -518,7 +518,7 @@ function unitsOf(c: GoldenQuestion, formula: keyof typeof FROM): Record<string, 
 }
 
 /** Three significant digits, upwards: a tolerance is read by people. */
-function roundUp(x: number): number {
+export function roundUp(x: number): number {
   if (x === 0) return 0;
   const step = 10 ** (Math.floor(Math.log10(x)) - 2);
   return Number((Math.ceil(x / step) * step).toPrecision(3));

@@ -7,7 +7,7 @@ import type { Dtype, RopeSpec } from 'ropewalk';
 import { countElements, type Fields, fail, refuse, show } from 'ropewalk/backend';
 import { readDtype, readTolerance } from '../folder.js';
 import { boundedShape } from '../host.js';
-import { angleRoundings } from '../verify/rope-model.js';
+import { angleRoundings, type TablePrecision } from '../verify/rope-model.js';
 import { GOLDEN_OPS, type GoldenCase, type GoldenRope, type Json, type ToleranceRecord } from './case.js';
 import { turnsOf } from './turns.js';
 
@@ -28,6 +28,8 @@ export interface GoldenTensor {
   readonly sha256: string;
   /** The file, by form. */
   readonly files: Readonly<Partial<Record<GoldenForm, string>>>;
+  /** Of an output: the files of its elements' bounds, and for RoPE what they allow. */
+  readonly bounds?: Pick<GoldenTensor, 'files'> & { readonly table?: TablePrecision };
   /** The elements themselves, of a small tensor of integers. */
   readonly values?: readonly number[];
 }

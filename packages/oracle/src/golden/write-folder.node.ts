@@ -19,6 +19,7 @@ import {
   refuse,
 } from 'ropewalk/backend';
 import { openFolder } from '../folder.node.js';
+import { TABLE_PRECISIONS, type TablePrecision } from '../verify/rope-model.js';
 import type { ChosenCase } from './choose.js';
 import {
   formatManifest,
@@ -39,6 +40,8 @@ export interface WriteGoldenOptions {
   readonly seed: number;
   /** The program that writes, for the manifest: `ropewalk 0.1.0`. */
   readonly generator: string;
+  /** The precision of RoPE's angles that the files' bounds allow; f32 unless given, float64 for f64 data. */
+  readonly table?: TablePrecision;
   /** Replaces a folder of golden cases. */
   readonly force?: boolean;
   /** Stops the work; nothing is left then. */
@@ -51,6 +54,7 @@ const NAMES: OptionNames<WriteGoldenOptions> = {
   forms: true,
   seed: true,
   generator: true,
+  table: true,
   force: true,
   signal: true,
   onCase: true,
@@ -72,12 +76,13 @@ export async function writeGoldenFolder(
   options: WriteGoldenOptions,
 ): Promise<GoldenManifest> {
   const given = readOptions(options, 'vectors: options', NAMES);
-  const { onCase, seed, generator } = given;
+  const { onCase, seed, generator, table } = given;
   const forms = Array.from(readList(given.forms, 'vectors: forms'), (form) =>
     readName(form, GOLDEN_FORMS, 'vectors: forms'),
   );
   if (onCase !== undefined && typeof onCase !== 'function') refuse('RANGE', 'vectors: onCase', 'a function', onCase);
   checkInteger(seed, 'vectors: seed', Number.MIN_SAFE_INTEGER);
+  if (table !== undefined) readName(table, TABLE_PRECISIONS, 'vectors: table');
   if (typeof generator !== 'string') refuse('RANGE', 'vectors: generator', 'a text', generator);
   const all = Array.from(readList(cases, 'vectors: cases'), (one, n) => {
     const where = `vectors: cases[${n}]`;
@@ -107,7 +112,7 @@ async function writeAll(
   folder: string,
   out: string,
   chosen: readonly ChosenCase[],
-  { forms, generator, seed, signal, onCase }: WriteGoldenOptions,
+  { forms, generator, seed, table, signal, onCase }: WriteGoldenOptions,
 ): Promise<GoldenManifest> {
   const cases: GoldenEntry[] = [];
   const skipped: GoldenManifest['skipped'][number][] = [];
@@ -121,7 +126,7 @@ async function writeAll(
   };
   for (const one of chosen) {
     signal?.throwIfAborted();
-    const written = await writeCase(answer(one.make()), forms, generator, seed);
+    const written = await writeCase(answer(one.make()), forms, { generator, seed, table });
     for (const { path, bytes } of written.files) write(join(folder, path), bytes);
     skipped.push(...written.skipped);
     if (written.files.length > 0) cases.push(written.entry);
