@@ -14,7 +14,9 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import { makeFolder, replaceFile, writeOutput } from '../../packages/formats/src/write-file.node.js';
+import { builtPackage } from '../support/build.js';
 import { ropewalkProcess } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'write-file-'));
@@ -79,6 +81,23 @@ test('/dev/stdout is stdout: the file comes before the messages', {
   );
   assert.deepEqual([status, stderr], [0, '']);
   assert.match(stdout, /^<svg.*<\/svg>\s.*fast/s);
+});
+
+test('what a process that was killed left is removed when the file is written again', () => {
+  const home = join(folder, 'killed');
+  makeFolder(home);
+  const file = join(home, 'note');
+  const code = `import fs from 'node:fs';
+    import { syncBuiltinESMExports } from 'node:module';
+    fs.renameSync = () => process.kill(process.pid, 'SIGKILL');
+    syncBuiltinESMExports();
+    const { replaceFile } = await import(${JSON.stringify(pathToFileURL(join(builtPackage('formats'), 'node.js')).href)});
+    replaceFile(${JSON.stringify(file)}, 'half');`;
+  const { signal, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', code], { encoding: 'utf8' });
+  assert.equal(signal, 'SIGKILL', stderr);
+  assert.match(readdirSync(home).join(), /^\.note\..*\.ropewalk\.tmp$/);
+  replaceFile(file, 'whole');
+  assert.deepEqual(readdirSync(home), ['note']);
 });
 
 test('a folder that is missing is named', () => {

@@ -4,8 +4,8 @@
  * @module
  */
 import { createHash, randomBytes } from 'node:crypto';
-import { readFileSync, readlinkSync } from 'node:fs';
-import { lstat, readdir, rm } from 'node:fs/promises';
+import { lstatSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 
@@ -22,7 +22,7 @@ const ours = new Set<string>();
  * @param work - given the temporary path, where nothing is yet
  */
 export async function withTemporary<T>(output: string, work: (temporary: string) => Promise<T>): Promise<T> {
-  await removeLeftovers(dirname(resolve(output)));
+  removeLeftovers(dirname(resolve(output)));
   const temporary = temporaryName(output);
   ours.add(temporary);
   try {
@@ -40,16 +40,22 @@ export function temporaryName(output: string): string {
   return join(dirname(resolve(output)), `.${basename(output).slice(0, 50)}.${own}.ropewalk.tmp`);
 }
 
-/** Removes temporary files of processes of this user and this machine that no longer run. */
-async function removeLeftovers(folder: string): Promise<void> {
-  for (const name of await readdir(folder).catch(() => [])) {
+/** Removes temporary files of processes of this user and this machine that no longer run. A failure is no matter. */
+export function removeLeftovers(folder: string): void {
+  for (const name of quietly(() => readdirSync(folder)) ?? []) {
     const [, pid, space] = TEMPORARY.exec(name) ?? [];
     const path = join(folder, name);
     if (pid === undefined || space !== processSpace() || ours.has(path) || isAlive(Number(pid))) continue;
-    const info = await lstat(path).catch(() => undefined);
-    if (info?.uid !== (process.getuid?.() ?? info?.uid)) continue;
-    // A failure here must not stop the work.
-    await rm(path, { recursive: true, force: true }).catch(() => {});
+    const owner = quietly(() => lstatSync(path).uid);
+    if (owner === (process.getuid?.() ?? owner)) quietly(() => rmSync(path, { recursive: true, force: true }));
+  }
+}
+
+function quietly<T>(work: () => T): T | undefined {
+  try {
+    return work();
+  } catch {
+    return undefined;
   }
 }
 

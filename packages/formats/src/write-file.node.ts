@@ -18,10 +18,11 @@ import {
 import { dirname, resolve } from 'node:path';
 import { checkBytes, fail, refuse } from 'ropewalk/backend';
 import { checkPath, refuseSystem } from './read-file.node.js';
-import { temporaryName } from './temporary.node.js';
+import { removeLeftovers, temporaryName } from './temporary.node.js';
 
 /**
- * Writes under a temporary name in the same folder, then renames: an interrupted run leaves no half of a file.
+ * Writes under a temporary name in the same folder, then renames: an interrupted run leaves no half of a file. What a
+ * killed one left under such a name is removed.
  * A device, a pipe or /dev/stdout is written to directly.
  *
  * @param file - replaced if it exists; for a symbolic link, the file that it leads to
@@ -45,6 +46,7 @@ export function replaceFile(file: string, content: string | Uint8Array): void {
     return;
   }
   const target = followLinks(file);
+  removeLeftovers(dirname(target));
   const temporary = temporaryName(target);
   try {
     writeFileSync(temporary, content);
