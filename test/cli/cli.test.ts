@@ -97,6 +97,9 @@ describe('check', () => {
       ['check', '--backend', 'tpu'],
       /^ropewalk: check: --backend: expected auto or one of cpu, webgpu, reference, onnxruntime, ascend-model, cann-2024, got "tpu"/,
     ],
+    ['a misspelt value', ['vectors', 'x', '--dialect', 'ggm'], /--dialect: .*, got "ggm"\. Did you mean ggml\?$/m],
+    ['a misspelt device', ['export', 'models/marline', '--for', 'ort-qn'], /"ort-qn"\. Did you mean ort-qnn\?$/m],
+    ['a misspelt peer', ['convert', 'models/marline', '--to', 'vlm'], /"vlm"\. Did you mean vllm\?$/m],
     ['a bad pattern', ['check', '--filter', '('], /--filter: expected a regular expression, got "\("/],
     [
       'a pattern that matches nothing',

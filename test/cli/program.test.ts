@@ -75,6 +75,37 @@ test('docs/cli.md names every command, and every command but help has --json', (
   }
 });
 
+test('every option of a dtype takes the names of numpy and PyTorch', () => {
+  const found = options.filter(([, { flags }]) => flags.includes('<dtype>'));
+  assert.deepEqual([...new Set(found.map(([, { long }]) => long))].sort(), [
+    '--angles',
+    '--cache-dtype',
+    '--dtype',
+    '--positions-dtype',
+    '--table-dtype',
+    '--weights',
+  ]);
+  for (const [name, { long }] of found)
+    for (const [given, ours] of [
+      ['torch.half', 'f16'],
+      ['np.float32', 'f32'],
+      ['bfloat16', 'bf16'],
+      ['double', 'f64'],
+      ['numpy.int64', 'i64'],
+      ['torch.float8_e4m3fn', 'f8_e4m3'],
+      ['BF16', 'bf16'],
+      ['q8_0', 'q8_0'],
+      ['f32-reduced', 'f32-reduced'],
+      ['constructor', 'constructor'],
+      ['float16, torch.float', 'f16,f32'],
+    ]) {
+      const command = createProgram().commands.find((one) => one.name() === name)!;
+      command.parseOptions([long!, given!]);
+      const option = command.options.find((one) => one.long === long)!;
+      assert.deepEqual([command.opts()[option.attributeName()]].flat(), [ours], `${name} ${long} ${given}`);
+    }
+});
+
 test('help is wrapped: no line of it is longer than 100 characters in a pipe', () => {
   for (const command of createProgram().commands)
     for (const line of command.helpInformation().split('\n'))

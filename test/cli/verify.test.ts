@@ -882,7 +882,10 @@ describe('the command', () => {
     const none = await lines('--op', 'add', '--case', 'gpt-j');
     assert.deepEqual([none.status, /nothing was compared/.test(none.stdout)], [1, true]);
     const { status, stderr } = await lines('--op', 'rop');
-    assert.deepEqual([status, stderr], [2, 'ropewalk: verify: --op: expected rope, add or argmax, got "rop"\n']);
+    assert.deepEqual(
+      [status, stderr],
+      [2, 'ropewalk: verify: --op: expected rope, add or argmax, got "rop". Did you mean rope?\n'],
+    );
   });
 
   test('Ctrl-C ends the program and what it started, and leaves no report', {

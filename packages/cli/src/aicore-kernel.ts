@@ -11,11 +11,11 @@ import {
   type OperatorCall,
 } from '@ropewalk/ascend';
 import { readFileBytes } from '@ropewalk/formats/node';
-import { fail, refuse } from 'ropewalk/backend';
+import { fail, readName, refuse } from 'ropewalk/backend';
 import { type AicoreOptions, describeRun, drawRun, readCall, readMachine, readRange, runToJson } from './aicore.js';
 import { KernelProcess, MAX_FILE } from './aicore-process.js';
 import { untilInterrupted } from './interrupt.js';
-import { Flags, oneOf } from './options.js';
+import { Flags } from './options.js';
 import { EXIT, openPercentBar, printResult } from './output.js';
 import { readRope } from './rope-source.js';
 
@@ -125,7 +125,7 @@ async function readOperatorCall(
   options: AicoreOptions,
   { name, operator, dtypes }: Pick<KernelDeclaration, 'name' | 'operator' | 'dtypes'>,
 ): Promise<OperatorCall> {
-  const dtype = options.dtype === undefined ? dtypes[0]! : oneOf(options.dtype, ['f16', 'bf16', 'f32'], '--dtype');
+  const dtype = options.dtype === undefined ? dtypes[0]! : readName(options.dtype, ['f16', 'bf16', 'f32'], '--dtype');
   if (!dtypes.includes(dtype)) refuse('DTYPE', '--dtype', `a dtype of ${name}: ${dtypes.join(', ')}`, dtype);
   if (operator !== 'rms_norm') flags.refuseAny(['eps'], `${name} computes ${operator}. Leave it out.`);
   if (operator === 'rope') return readRopeCall(flags, options, dtype);

@@ -20,8 +20,8 @@ import {
   whyNotKernel,
 } from '@ropewalk/ascend';
 import { writeOutput } from '@ropewalk/formats/node';
-import { fail, refuse } from 'ropewalk/backend';
-import { Flags, oneOf, type Switches, type Texts } from './options.js';
+import { didYouMean, fail, readName, refuse } from 'ropewalk/backend';
+import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPercentBar, openPrinter, printResult } from './output.js';
 
 export type AicoreOptions = Texts<'shape' | 'dtype' | 'pairing' | 'kernel' | 'chip' | 'base' | 'rotaryDim'> &
@@ -89,8 +89,14 @@ export async function aicore(options: AicoreOptions): Promise<number> {
 /** A RoPE kernel's name, or all. The other kernels and files run in aicore-kernel.ts. */
 function readKernelName(name: string): KernelName | 'all' {
   if (name === 'all' || Object.hasOwn(ROPE_KERNELS, name)) return name as KernelName | 'all';
-  const known = `${Object.keys(ALL_KERNELS).join(', ')}, all, or a file such as my.mjs`;
-  return refuse('UNSUPPORTED', '--kernel', known, name);
+  const names = [...Object.keys(ALL_KERNELS), 'all'];
+  return refuse(
+    'UNSUPPORTED',
+    '--kernel',
+    `${names.join(', ')}, or a file such as my.mjs`,
+    name,
+    didYouMean(name, names),
+  );
 }
 
 /** What decides whether a kernel takes the call. */
@@ -173,7 +179,7 @@ async function search(
 export function readMachine(flags: Flags<AicoreOptions>): { chip?: ChipName; cores?: number; tiling: Tiling } {
   // CANN's own name of a chip starts with Ascend.
   const named = flags.text('chip')?.replace(/^Ascend/, '');
-  const chip = named === undefined ? undefined : oneOf(named, Object.keys(CHIPS) as ChipName[], '--chip');
+  const chip = named === undefined ? undefined : readName(named, Object.keys(CHIPS) as ChipName[], '--chip');
   const cores = flags.integer('cores', 1, CHIPS[chip ?? '910B3'].cores);
   const tiling = {
     blocks: flags.integer('blocks', 1, MAX_ELEMENTS),

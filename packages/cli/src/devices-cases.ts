@@ -9,7 +9,7 @@ import {
   runCases,
 } from '@ropewalk/oracle';
 import type { Backend } from 'ropewalk';
-import { refuse } from 'ropewalk/backend';
+import { didYouMean, refuse } from 'ropewalk/backend';
 import { builtInCases, findCase } from './check.js';
 import { EXIT, openPrinter, printJson, printLines } from './output.js';
 
@@ -55,7 +55,13 @@ function chooseCases({ published }: DeviceProfile, wanted: string): Asked[] {
   if (wanted.includes('(')) return [{ one: findCase(wanted, all, '--cases'), printed: undefined }];
   const suites = [...new Set(all.map(({ suite }) => suite))];
   if (!suites.includes(wanted))
-    refuse('FORMAT', '--cases', `a line of ropewalk check, or ${suites.join(', ')}`, wanted);
+    refuse(
+      'FORMAT',
+      '--cases',
+      `a line of ropewalk check, or ${suites.join(', ')}`,
+      wanted,
+      didYouMean(wanted, suites),
+    );
   const chosen = all.filter(({ suite }) => suite === wanted);
   return chosen.map((one, n) => {
     const printed = wanted === 'published' ? published?.[n] : undefined;

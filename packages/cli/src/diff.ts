@@ -3,9 +3,9 @@ import { type ComparedSide, compareModels, type RopeComparison, specToJson } fro
 import { isFolder, isGraphFolder, onnxFileOf, readRopeSource } from '@ropewalk/formats/node';
 import { type GraphRope, graphRope, type ImportedModel } from '@ropewalk/onnx';
 import type { TableRecipe } from 'ropewalk';
-import { countLayers, fail, nameLayers } from 'ropewalk/backend';
+import { countLayers, fail, nameLayers, readName } from 'ropewalk/backend';
 import { readGraph } from './import.js';
-import { Flags, MAX_INTEGER, oneOf, type Switches, type Texts } from './options.js';
+import { Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { EXIT, printable, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';
 
@@ -81,7 +81,7 @@ async function readSide(text: string, recipe: TableRecipe, context: number | und
   const at =
     before !== undefined &&
     (/\.(json|gguf|onnx)$|^\s*ROPE\s*\(.*\)$/is.test(before) || (isFolder(before) && !isFolder(text)));
-  const [path, own] = at ? [before, oneOf(word!, RECIPES, text)] : [text, recipe];
+  const [path, own] = at ? [before, readName(word!, RECIPES, text)] : [text, recipe];
   if (/\.onnx$/i.test(path) || isGraphFolder(path)) {
     if (at) fail('UNSUPPORTED', text, 'a graph computes its angles itself. Leave out what is behind @.');
     const file = onnxFileOf(path);

@@ -8,8 +8,8 @@ import {
   ropeOnDevice,
 } from '@ropewalk/devices';
 import type { FloatDtype } from 'ropewalk';
-import { fail } from 'ropewalk/backend';
-import { flagOf, oneOf } from './options.js';
+import { fail, readName } from 'ropewalk/backend';
+import { flagOf } from './options.js';
 
 /** A device's choice, and what it says about it. */
 export interface ChosenForm {
@@ -29,7 +29,7 @@ export interface ChosenForm {
  * @throws {RopewalkError} UNSUPPORTED for a device that takes no graphs, or none like this
  */
 export function chooseFor(name: string, question: RopeOnDeviceOptions, dtypes: readonly FloatDtype[]): ChosenForm {
-  const device = oneOf(
+  const device = readName(
     name,
     DEVICES.map((one) => one.name),
     '--for',

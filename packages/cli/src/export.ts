@@ -22,7 +22,7 @@ import {
   writeOnnxModel,
 } from '@ropewalk/onnx';
 import { type FloatDtype, type RouteGroups, sizeBytes } from 'ropewalk';
-import { fail, refuse } from 'ropewalk/backend';
+import { fail, readName, refuse } from 'ropewalk/backend';
 import type { ChosenForm } from './export-for.js';
 import { FLOATS, Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { EXIT, printResult, thousands } from './output.js';
@@ -80,8 +80,7 @@ export async function exportModel(source: string | undefined, options: ExportOpt
     dtype: flags.word('dtype', FLOATS),
   };
   const op = options.op ?? 'rope';
-  if (op !== 'rope' && !Object.hasOwn(OPERATOR_SHAPES, op))
-    refuse('UNSUPPORTED', '--op', `rope, ${Object.keys(OPERATOR_SHAPES).join(', ')}`, op);
+  readName(op, ['rope', ...Object.keys(OPERATOR_SHAPES)], '--op');
   flags.refuseAllBut([...COMMON, ...OWN[op as OperatorName]], op === 'rope' ? 'RoPE' : `--op ${op}`);
   const made =
     op === 'rope'

@@ -4,8 +4,8 @@ import { writeFile } from 'node:fs/promises';
 import { basename, extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { writeWhole } from '@ropewalk/formats/node';
-import { fail } from 'ropewalk/backend';
-import { oneOf, type Switches, type Texts } from './options.js';
+import { fail, readName } from 'ropewalk/backend';
+import type { Switches, Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 
 export type HarnessOptions = Texts<'out'> & Switches<'force' | 'plain' | 'json'>;
@@ -86,7 +86,7 @@ export async function harness(name: string | undefined, { out, force, plain, jso
     printResult(json, { json: () => ({ languages }), lines: () => languages.flatMap(describe) });
     return EXIT.ok;
   }
-  const language: Language = LANGUAGES[oneOf(name, names, 'harness: language')];
+  const language: Language = LANGUAGES[readName(name, names, 'harness: language')];
   if (plain && !language.plain)
     fail(
       'UNSUPPORTED',

@@ -12,7 +12,7 @@ import {
   runImported,
 } from '@ropewalk/onnx';
 import type { Tensor } from 'ropewalk';
-import { fail, nameLayers, ranges, refuse, show } from 'ropewalk/backend';
+import { didYouMean, fail, nameLayers, ranges, refuse, show } from 'ropewalk/backend';
 import { openBackend } from './backends.js';
 import { readNpy } from './npy-input.js';
 import { Flags, type Switches, type Texts } from './options.js';
@@ -90,7 +90,13 @@ function choose(file: string, { ropes }: ImportedModel, name: string): ImportedR
     );
   const names = ropes.slice(0, 4).map((rope) => show(where(rope)));
   const more = ropes.length > 4 ? ` and ${ropes.length - 4} more` : '';
-  return refuse('RANGE', '--run', `one of ${names.join(', ')}${more}`, name, `ropewalk import ${file} lists them.`);
+  return refuse(
+    'RANGE',
+    '--run',
+    `one of ${names.join(', ')}${more}`,
+    name,
+    didYouMean(name, names) ?? `ropewalk import ${file} lists them.`,
+  );
 }
 
 function describe(file: string, { model, ropes, layers, nearly }: ImportedModel): string[] {

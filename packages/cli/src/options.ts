@@ -1,8 +1,8 @@
 /** Options of commands: from text to values. Every message names the flag. @module */
 import { statSync } from 'node:fs';
 import { extname } from 'node:path';
-import type { ErrorCode } from 'ropewalk';
-import { fail, refuse } from 'ropewalk/backend';
+import { type Dtype, type ErrorCode, isDtype } from 'ropewalk';
+import { fail, readName, refuse } from 'ropewalk/backend';
 
 /** Options of a command, as the command line gives them: those with a value, and those without. */
 export type Texts<Name extends string> = { readonly [K in Name]?: string };
@@ -61,14 +61,14 @@ export class Flags<T extends object> {
   /** One of several words. @throws {RopewalkError} UNSUPPORTED */
   word<const W extends string>(name: keyof T & string, choices: readonly W[]): W | undefined {
     const text = this.text(name);
-    return text === undefined ? undefined : oneOf(text, choices, flagOf(name));
+    return text === undefined ? undefined : readName(text, choices, flagOf(name));
   }
 
   /** Several words, each once, from repeated options or with commas. @throws {RopewalkError} UNSUPPORTED */
   words<const W extends string>(name: keyof T & string, choices: readonly W[]): W[] | undefined {
     const given = this.#given[name] as readonly string[] | undefined;
     const words = given?.flatMap((text) => text.split(','));
-    return words && [...new Set(words.map((word) => oneOf(word.trim(), choices, flagOf(name))))];
+    return words && [...new Set(words.map((word) => readName(word.trim(), choices, flagOf(name))))];
   }
 
   /** A regular expression. @throws {RopewalkError} FORMAT */
@@ -101,12 +101,44 @@ function integerOf(text: string, where: string, low: number, high: number, next?
   return value;
 }
 
-/** Reads one of several words. @throws {RopewalkError} UNSUPPORTED */
-export function oneOf<const W extends string>(text: string, choices: readonly W[], where: string): W {
-  return (
-    choices.find((choice) => choice === text) ??
-    refuse('UNSUPPORTED', where, [choices.slice(0, -1).join(', '), choices.at(-1)].filter(Boolean).join(' or '), text)
-  );
+/** What numpy, PyTorch and C call our dtypes, in lower case. */
+const DTYPE_NAMES: Readonly<Record<string, Dtype>> = {
+  float64: 'f64',
+  double: 'f64',
+  fp64: 'f64',
+  float32: 'f32',
+  float: 'f32',
+  single: 'f32',
+  fp32: 'f32',
+  float16: 'f16',
+  half: 'f16',
+  fp16: 'f16',
+  bfloat16: 'bf16',
+  float8_e4m3fn: 'f8_e4m3',
+  float8_e5m2: 'f8_e5m2',
+  int64: 'i64',
+  long: 'i64',
+  int32: 'i32',
+  int: 'i32',
+  int16: 'i16',
+  short: 'i16',
+  int8: 'i8',
+  uint64: 'u64',
+  uint32: 'u32',
+  uint16: 'u16',
+  uint8: 'u8',
+};
+
+/** Dtypes of an option, separated by commas, in our names where another is known: `torch.half` is f16. */
+export function ourDtypes(text: string): string {
+  const ours = (word: string): string => {
+    const name = word
+      .trim()
+      .toLowerCase()
+      .replace(/^(?:np|numpy|jnp|torch)\./, '');
+    return (Object.hasOwn(DTYPE_NAMES, name) && DTYPE_NAMES[name]) || (isDtype(name) ? name : word);
+  };
+  return text.split(',').map(ours).join(',');
 }
 
 /**

@@ -10,7 +10,7 @@
  */
 import { Command, Option } from 'commander';
 import { MAX_THREADS } from 'ropewalk/backend';
-import { collect } from './options.js';
+import { collect, ourDtypes } from './options.js';
 import { VERSION } from './version.js';
 
 const JSON_OBJECT = ['--json', 'print one JSON object on a line'] as const;
@@ -227,7 +227,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--quantise <format>', 'whole: matrices of floats become q8_0 or q4_0, rounded as ggml does')
     .option('--widen-halves', 'whole: f16 and bf16 weights become f32, which is exact')
     .option(
-      '--activations <dtype>',
+      '--activations <how>',
       'whole, contrib: what is multiplied with blocks: int8 (the default) or f32, slow and exact',
     )
     .option('--force', 'whole: replace a folder that an export wrote')
@@ -254,7 +254,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     )
     .option('--norm-eps <number>', 'first an RMS norm of each head, with this epsilon')
     .option('--kv-cache', 'write k into rows of a cache')
-    .option('--weights <kind>', 'linear, expert_linear, embedding: f32, f16, bf16, f64, q8_0 or q4_0')
+    .option('--weights <dtype>', 'linear, expert_linear, embedding: f32, f16, bf16, f64, q8_0 or q4_0')
     .option('--bias', 'linear, expert_linear, layer_norm, route: with a bias')
     .option('--eps <number>', 'rms_norm, layer_norm: the epsilon; 1e-6 and 1e-5 unless given')
     .option('--window <n>', 'self_attention: how many keys a query sees')
@@ -374,7 +374,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--buffers <n>', 'buffers of each queue; 2 unless given')
     .option('--search', 'try the tilings of a kernel, and print the best and what limits it')
     .option('--calibration', 'print the 13 device rows that microseconds come from, each predicted from the others')
-    .option('--table-dtype <type>', 'f32: cos and sin in f32 beside halves; the type of the elements unless given')
+    .option('--table-dtype <dtype>', 'f32: cos and sin in f32 beside halves; the type of the elements unless given')
     .option('--rotary-dim <n>', 'how many leading dimensions of a head rotate; all unless given')
     .option('--base <number>', 'of the frequencies; 10000 unless given')
     .option('--table-len <n>', 'rows of the tables; by default as many as the positions need')
@@ -518,7 +518,11 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .action(ending(async (a, b, options) => (await import('./compare-logits.js')).compareLogits(a, b, options)));
 
   for (const command of program.commands)
-    for (const { mandatory, flags } of command.options)
+    for (const option of command.options) {
+      const { mandatory, flags, parseArg } = option;
       if (mandatory) command.usage(`${command.usage()} ${flags.replace(/^-\w, /, '')}`);
+      if (flags.includes('<dtype>'))
+        option.argParser((text, before) => (parseArg ?? ((own) => own))(ourDtypes(text), before));
+    }
   return program;
 }

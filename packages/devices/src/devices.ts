@@ -1,5 +1,5 @@
 /** The list of profiles. @module */
-import { refuse } from 'ropewalk/backend';
+import { readName } from 'ropewalk/backend';
 import { CANN_2024 } from './cann-2024/profile.js';
 import type { DeviceProfile } from './profile.js';
 import { ACLNN_310P, ACLNN_950, ACLNN_A2 } from './profiles/aclnn.js';
@@ -31,8 +31,6 @@ export const DEVICES: readonly DeviceProfile[] = /* @__PURE__ */ Object.freeze([
  * @throws {RopewalkError} UNSUPPORTED for another name
  */
 export function deviceNamed(name: string): DeviceProfile {
-  return (
-    DEVICES.find((device) => device.name === name) ??
-    refuse('UNSUPPORTED', 'device', DEVICES.map((device) => device.name).join(', '), name)
-  );
+  const names = DEVICES.map((device) => device.name);
+  return DEVICES[names.indexOf(readName(name, names, 'device'))]!;
 }

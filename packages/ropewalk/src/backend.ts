@@ -54,6 +54,7 @@ export {
   checkFields,
   checkInteger,
   checkName,
+  didYouMean,
   fitsFloat32,
   nearestName,
   type OptionNames,

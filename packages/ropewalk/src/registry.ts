@@ -5,7 +5,7 @@
  */
 import type { Backend, BackendEntry, BackendOptions } from './backends/backend.js';
 import { hostMemory } from './backends/host-memory.js';
-import { checkFields, type OptionNames, readOptions } from './core/arguments.js';
+import { checkFields, didYouMean, type OptionNames, readOptions } from './core/arguments.js';
 import { BLOCK_FORMAT_NAMES } from './core/block-formats.js';
 import { fail, refuse } from './core/errors.js';
 import { ACTIVATIONS } from './ops/linear.js';
@@ -93,8 +93,9 @@ export async function openFrom<Options>(
   options?: Options,
 ): Promise<Backend> {
   const wanted = entries.filter((entry) => (name === 'auto' ? entry.auto : entry.name === name));
+  const names = entries.map((entry) => entry.name);
   if (wanted.length === 0)
-    refuse('UNSUPPORTED', 'ropewalk: backend', `auto or one of ${entries.map((entry) => entry.name).join(', ')}`, name);
+    refuse('UNSUPPORTED', 'ropewalk: backend', `auto or one of ${names.join(', ')}`, name, didYouMean(name, names));
   const reasons: string[] = [];
   for (const entry of wanted) {
     const why = await entry.whyNot();

@@ -4,7 +4,7 @@
  * @module
  */
 import type { RopeSpec } from 'ropewalk';
-import { Fields, type OptionNames, reading, readOptions, refuse } from 'ropewalk/backend';
+import { didYouMean, Fields, type OptionNames, reading, readOptions, refuse } from 'ropewalk/backend';
 import { distanceOf, effectiveRope } from './effective.js';
 import { flashinferPeer } from './flashinfer.js';
 import type { ConvertOptions, Draft, FormTable, GivenTable, Peer, Relayout } from './form.js';
@@ -66,9 +66,10 @@ export interface Conversion {
  * @throws {RopewalkError} FORMAT for a name that no peer has
  */
 export function peerOf(name: string): Peer {
+  const names = PEERS.map((peer) => peer.name);
   return (
     PEERS.find((peer) => peer.name === name) ??
-    refuse('FORMAT', 'convert: --to', PEERS.map((peer) => peer.name).join(', '), name)
+    refuse('FORMAT', 'convert: --to', names.join(', '), name, didYouMean(name, names))
   );
 }
 

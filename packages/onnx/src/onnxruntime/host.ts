@@ -12,6 +12,7 @@ import {
   fail,
   hostOf,
   type OptionNames,
+  readName,
   readOptions,
   refuse,
   tensorsOf,
@@ -199,10 +200,8 @@ export async function openOnnxruntime(options: OnnxruntimeOptions = {}): Promise
   const given = readOptions(options, 'onnxruntime: options', NAMES);
   const { providers = ['cpu'], threads = 1, form = 'standard', angles } = given;
   if (!Array.isArray(providers)) refuse('RANGE', 'onnxruntime: providers', "a list such as ['cpu']", providers);
-  if (form !== 'standard' && form !== 'primitives')
-    refuse('UNSUPPORTED', 'onnxruntime: form', 'standard or primitives', form);
-  if (angles !== undefined && !ANGLES.includes(angles))
-    refuse('UNSUPPORTED', 'onnxruntime: angles', ANGLES.join(', '), angles);
+  readName(form, ['standard', 'primitives'], 'onnxruntime: form');
+  if (angles !== undefined) readName(angles, ANGLES, 'onnxruntime: angles');
   if (angles !== undefined && form === 'standard')
     fail('UNSUPPORTED', 'onnxruntime: angles', 'they apply to form primitives only: standard graphs take cos and sin');
   if (!Number.isInteger(threads) || threads < 1 || threads > MAX_THREADS)

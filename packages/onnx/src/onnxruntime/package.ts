@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { fail, refuse } from 'ropewalk/backend';
+import { didYouMean, fail, refuse } from 'ropewalk/backend';
 import { firstLine } from '../backend/queue.js';
 
 /** A tensor of the package, as far as it is used here. */
@@ -85,5 +85,6 @@ export function checkProviders(ort: Ort, providers: readonly string[]): void {
   const wanted = `one that this build of onnxruntime-node has: ${known.join(', ')}`;
   const next = 'Other providers need another build of ONNX Runtime; ropewalk export writes the graphs for it.';
   for (const name of providers)
-    if (!known.includes(name)) refuse('UNSUPPORTED', 'onnxruntime: providers', wanted, name, next);
+    if (!known.includes(name))
+      refuse('UNSUPPORTED', 'onnxruntime: providers', wanted, name, didYouMean(name, known) ?? next);
 }

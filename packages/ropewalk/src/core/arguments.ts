@@ -74,9 +74,14 @@ function checkNames(options: object, names: object, where: string): void {
 }
 
 function refuseName(name: string, names: readonly string[], where: string): never {
-  const nearest = nearestName(name, names);
-  const next = nearest === undefined ? `It takes ${names.join(', ')}` : `Did you mean ${nearest}`;
-  return fail('RANGE', where, `there is no ${show(name)}. ${next}${nearest === undefined ? '.' : '?'}`);
+  const next = didYouMean(name, names) ?? `It takes ${names.join(', ')}.`;
+  return fail('RANGE', where, `there is no ${show(name)}. ${next}`);
+}
+
+/** The next step for a name that is not known: `Did you mean vllm?`, or undefined where none is near. */
+export function didYouMean(given: unknown, names: readonly string[]): string | undefined {
+  const nearest = typeof given === 'string' ? nearestName(given, names) : undefined;
+  return nearest === undefined ? undefined : `Did you mean ${nearest}?`;
 }
 
 /**
@@ -96,13 +101,13 @@ export function nearestName(given: string, names: readonly string[]): string | u
   return nearest;
 }
 
-/** Letters to insert, remove or replace (Levenshtein's distance). */
+/** Letters to insert or remove. One that is replaced counts twice: `i64` for `f64` is meant, and no mistake. */
 function editsBetween(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, j) => j);
   for (let i = 1; i <= a.length; i++) {
     const next = [i];
     for (let j = 1; j <= b.length; j++)
-      next.push(Math.min(row[j]! + 1, next[j - 1]! + 1, row[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1)));
+      next.push(Math.min(row[j]! + 1, next[j - 1]! + 1, row[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 2)));
     row = next;
   }
   return row[b.length]!;
@@ -207,7 +212,8 @@ export function readPlain<T>(value: T, where: string, depth = 0): T {
  */
 export function readName<const T extends string>(value: unknown, names: readonly T[], where: string): T {
   if ((names as readonly unknown[]).includes(value)) return value as T;
-  return refuse('UNSUPPORTED', where, `${names.slice(0, -1).join(', ')} or ${names.at(-1)}`, value);
+  const list = [names.slice(0, -1).join(', '), names.at(-1)].filter(Boolean).join(' or ');
+  return refuse('UNSUPPORTED', where, list, value, didYouMean(value, names));
 }
 
 /**

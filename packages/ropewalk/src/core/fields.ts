@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { checkName, reading } from './arguments.js';
+import { checkName, didYouMean, reading } from './arguments.js';
 import { type ErrorCode, fail, refuse } from './errors.js';
 
 /**
@@ -189,6 +189,9 @@ export class Fields {
   /** One of a few strings, which must be there. @throws {RopewalkError} FORMAT */
   oneOf<const T extends string>(key: string, allowed: readonly T[]): T {
     const value = this.raw(key);
-    return allowed.find((item) => item === value) ?? refuse('FORMAT', this.path(key), allowed.join(', '), value);
+    return (
+      allowed.find((item) => item === value) ??
+      refuse('FORMAT', this.path(key), allowed.join(', '), value, didYouMean(value, allowed))
+    );
   }
 }
