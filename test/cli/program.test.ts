@@ -6,8 +6,9 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import type { Option } from 'commander';
+import { splitWords } from '../../packages/cli/src/command-words.js';
 import { createProgram } from '../../packages/cli/src/program.js';
-import { ROOT } from '../support/command.js';
+import { ROOT, ropewalkIn } from '../support/command.js';
 
 /** Every option, by command; help and version are commander's. */
 const options: readonly (readonly [command: string, option: Option])[] = createProgram().commands.flatMap((command) =>
@@ -104,6 +105,31 @@ test('every option of a dtype takes the names of numpy and PyTorch', () => {
       const option = command.options.find((one) => one.long === long)!;
       assert.deepEqual([command.opts()[option.attributeName()]].flat(), [ours], `${name} ${long} ${given}`);
     }
+});
+
+test('the help of each command has examples of its own options, and a page that is there', async () => {
+  const program = createProgram();
+  assert.doesNotMatch(program.helpInformation(), /^Commands:/m, 'a command has no group');
+  for (const command of program.commands) {
+    const { stdout } = await ropewalkIn(ROOT, command.name(), '--help');
+    const [, examples, page, anchor] = /\nExamples:\n((?: {2}.+\n)+)\nMore: (docs\/[\w-]+\.md)(?:#(\S+))?\n$/.exec(
+      stdout,
+    )!;
+    for (const example of examples!.trim().split(/\n {2}/)) {
+      const words = splitWords(example, 'example');
+      assert.deepEqual(words.slice(0, 2), ['ropewalk', command.name()]);
+      assert.deepEqual(command.parseOptions(words.slice(2)).unknown, [], example);
+    }
+    const headings = readFileSync(join(ROOT, page!), 'utf8').match(/^#+ .*$/gm)!;
+    const anchors = headings.map((line) =>
+      line
+        .replace(/^#+ /, '')
+        .toLowerCase()
+        .replace(/[^\w -]/g, '')
+        .replaceAll(' ', '-'),
+    );
+    assert.ok(anchor === undefined || anchors.includes(anchor), `${page}#${anchor}`);
+  }
 });
 
 test('help is wrapped: no line of it is longer than 100 characters in a pipe', () => {

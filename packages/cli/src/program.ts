@@ -10,6 +10,7 @@
  */
 import { Command, Option } from 'commander';
 import { MAX_THREADS } from 'ropewalk/backend';
+import { addHelp } from './command-help.js';
 import { collect, ourDtypes } from './options.js';
 import { VERSION } from './version.js';
 
@@ -524,5 +525,6 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
       if (flags.includes('<dtype>'))
         option.argParser((text, before) => (parseArg ?? ((own) => own))(ourDtypes(text), before));
     }
+  addHelp(program);
   return program;
 }
