@@ -30,6 +30,7 @@ const LANGUAGES: Readonly<Record<string, string>> = {
   html: 'xml',
   js: 'javascript',
   json: 'json',
+  jsx: 'javascript',
   python: 'python',
   sh: 'bash',
   ts: 'typescript',
@@ -38,7 +39,7 @@ const LANGUAGES: Readonly<Record<string, string>> = {
 
 /** The side navigation: names of pages below docs/, by group. A page that is in none is listed under its folder's name. */
 const GROUPS: Readonly<Record<string, readonly string[]>> = {
-  Start: ['readme', 'port-a-kernel', 'cli', 'site', 'glossary'],
+  Start: ['readme', 'port-a-kernel', 'in-a-page', 'cli', 'site', 'glossary'],
   Kernels: ['diagnose', 'verify', 'vectors', 'mutants'],
   Models: ['model', 'convert', 'diff', 'permute', 'import', 'export'],
   Backends: ['cpu', 'webgpu', 'webnn', 'onnxruntime', 'kv-caches'],

@@ -12,6 +12,7 @@ import {
   byteSource,
   compareLogits,
   createSampler,
+  fetchModelFiles,
   fetchSource,
   kernelEngine,
   loadModel,
@@ -193,6 +194,11 @@ const CALLS: Record<
   tokenizerFromGguf: [tokenizerFromGguf, () => [metadata(), 'm.gguf']],
   byteSource: [byteSource, () => [new Uint8Array(4), 'm']],
   fetchSource: [fetchSource, () => ['data:,abc', { headers: { a: 'b' } }], 1],
+  fetchModelFiles: [
+    fetchModelFiles,
+    () => ['http://127.0.0.1:1/m.gguf', { open: () => new Uint8Array(4), init: {} }],
+    1,
+  ],
   loadModel: [
     async (...args: Parameters<typeof loadModel>) => disposed(await loadModel(...args)),
     () => {
@@ -224,7 +230,7 @@ const CALLS: Record<
 };
 /** Arguments that are no options of ours, and those of messages where there are none. */
 const OPEN =
-  /^(fetchSource 1|renderChat (1.*|2.variables)|generate from messages 1.*|tokenizerFromJson 0\..*|renderChat 0|loadModel 1.tokenizer|generate from tokens 1|generate 2.chat)/;
+  /^(fetchSource 1|fetchModelFiles 1.init|renderChat (1.*|2.variables)|generate from messages 1.*|tokenizerFromJson 0\..*|renderChat 0|loadModel 1.tokenizer|generate from tokens 1|generate 2.chat)/;
 /** Functions that need a model on disk, which is not there. */
 const ABSENT = /Path$|^loadModelF/;
 
@@ -249,7 +255,7 @@ for (const [name, [call, valid, depth]] of Object.entries(CALLS)) {
     for (const { label, args } of hostileCalls(valid, depth)) {
       const found = await complaint(() => invoke(...args));
       // A callback of the caller may throw anything.
-      const callbacks = name === 'loadModel' ? /(onProgress|onMemory|availableBytes|context) =/ : /onProgress =/;
+      const callbacks = name === 'loadModel' ? /(onProgress|onMemory|availableBytes|context) =/ : /(onProgress|open) =/;
       if (found && !(callbacks.test(label) && label.includes('= proxy of a function')))
         complaints.push(`${label}: ${found}`);
     }

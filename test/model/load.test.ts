@@ -11,6 +11,7 @@ import fc from 'fast-check';
 import { WIDENED, widenBlocks } from '../../packages/model/src/dequantise.js';
 import {
   type ByteSource,
+  fetchModelFiles,
   fetchSource,
   type LoadOptions,
   type LoadProgress,
@@ -129,12 +130,19 @@ describe('sources', () => {
     let server: Server;
     let root: string;
     let requests: string[] = [];
+    let hub = new Map<string, Uint8Array>();
     before(async () => {
       const files = made.gguf()['model.gguf']!;
       server = createServer((request, response) => {
         requests.push(request.headers.range ?? 'whole');
+        const name = /^\/org\/name\/resolve\/main\/(.*)$/.exec(request.url!)?.[1];
+        if (name !== undefined) {
+          const bytes = hub.get(name);
+          response.writeHead(bytes ? 200 : 404).end(bytes);
+          return;
+        }
         const range = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? '');
-        if (request.url === '/none') response.writeHead(404).end();
+        if (request.url!.startsWith('/none')) response.writeHead(404).end();
         else if (request.url === '/ranges' && range) {
           const [start, end] = [Number(range[1]), Number(range[2])];
           response
@@ -157,6 +165,47 @@ describe('sources', () => {
       assert.equal(requests.length, 1);
       await refused(fetchSource(`${root}/none`), 'FORMAT', /\/none: expected HTTP status 200 or 206, got 404/);
       await refused(fetchSource('http://127.0.0.1:1/'), 'FORMAT', /the server does not answer: /);
+    });
+
+    test('all files of a folder, in one part or three, or one GGUF; each opened by the caller', async () => {
+      const at = `${root}/org/name/resolve/main`;
+      const want = await logitsOf(made.gguf());
+      for (const files of [made.huggingFace(), sharded()]) {
+        hub = new Map(Object.entries(files));
+        requests = [];
+        assert.deepEqual(await logitsOf(await fetchModelFiles(at)), want);
+        assert.ok(requests.length > 5);
+        assert.deepEqual(await logitsOf(await fetchModelFiles(new URL(`${at}/?x#y`))), want);
+      }
+      assert.deepEqual(await logitsOf(await fetchModelFiles(`${root}/m.gguf?token=1`)), want);
+      const opened: string[] = [];
+      const open = (url: URL): Uint8Array | undefined => {
+        opened.push(url.href);
+        return hub.get(url.pathname.split('/').at(-1)!);
+      };
+      requests = [];
+      assert.deepEqual(await logitsOf(await fetchModelFiles('https://hub.example/a/b', { open })), want);
+      assert.deepEqual([opened[0], opened.length, requests], ['https://hub.example/a/b/config.json', 9, []]);
+    });
+
+    test('refused: what is missing, and an index that leads out of its folder', async () => {
+      const at = `${root}/org/name/resolve/main/`;
+      hub = new Map(Object.entries(sharded()));
+      hub.delete('model-00002-of-00003.safetensors');
+      const next = 'Give the address of a \\.gguf file, or of a folder with config\\.json and \\*\\.safetensors\\.';
+      await refused(fetchModelFiles(at), 'FORMAT', new RegExp(`main/: there is no model-00002-of-.*\\. ${next}`));
+      await refused(fetchModelFiles(`${root}/none.gguf`), 'FORMAT', /there is no none\.gguf\. Give/);
+      await refused(fetchModelFiles('a model'), 'RANGE', /url: expected the address of a \.gguf file or of a folder/);
+      await refused(fetchModelFiles('data:,abc'), 'RANGE', /url: expected the address/);
+      await refused(fetchModelFiles('http://127.0.0.1:1/'), 'FORMAT', /the server does not answer: /);
+      for (const part of ['../x.safetensors', 'http://elsewhere/x.safetensors', 'a/x.safetensors', 'config.json']) {
+        hub.set('model.safetensors.index.json', json({ weight_map: { a: part } }));
+        await refused(
+          fetchModelFiles(at),
+          'FORMAT',
+          /index\.json: expected names of \.safetensors files in its folder/,
+        );
+      }
     });
   });
 });

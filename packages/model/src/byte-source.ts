@@ -44,24 +44,31 @@ function sourceOf(data: FileData): ByteSource | undefined {
  * @example const model = await loadModel({ 'model.gguf': await fetchSource('./model.gguf') });
  */
 export async function fetchSource(url: string | URL, given: RequestInit = {}): Promise<ByteSource> {
-  if (typeof url !== 'string' && !reading('fetchSource: url', () => url instanceof URL))
-    refuse('RANGE', 'fetchSource: url', 'a URL', url);
+  return (await openUrl(url, given, 'fetchSource')) ?? refuse('FORMAT', String(url), 'HTTP status 200 or 206', 404);
+}
+
+/** {@link fetchSource} for the function `caller`, or undefined where the server says that there is no such file. */
+export async function openUrl(url: string | URL, given: RequestInit, caller: string): Promise<ByteSource | undefined> {
+  if (typeof url !== 'string' && !reading(`${caller}: url`, () => url instanceof URL))
+    refuse('RANGE', `${caller}: url`, 'a URL', url);
   const where = String(url);
-  const init = readOptions(given, 'fetchSource: options');
-  const first = reading('fetchSource: headers', () => new Headers(init.headers));
+  const init = readOptions(given, `${caller}: options`);
+  const first = reading(`${caller}: headers`, () => new Headers(init.headers));
   const get = async (range?: string): Promise<Response> => {
     const headers = new Headers(first);
     if (range !== undefined) headers.set('range', range);
-    const response = await fetch(url, { ...init, headers }).catch((cause) =>
+    return fetch(url, { ...init, headers }).catch((cause) =>
       fail('FORMAT', where, `the server does not answer: ${String(cause)}`),
     );
-    return response.ok ? response : refuse('FORMAT', where, 'HTTP status 200 or 206', response.status);
   };
   const probe = await get('bytes=0-0');
+  if (probe.status === 404) return undefined;
+  if (!probe.ok) refuse('FORMAT', where, 'HTTP status 200 or 206', probe.status);
   const size = Number(/\/(\d+)$/.exec(probe.headers.get('content-range') ?? '')?.[1]);
   // Without a size the answer is the whole file, or a compressed one, whose bytes are not those that ranges count.
   if (probe.status !== 206 || !Number.isSafeInteger(size)) {
     const whole = probe.status === 206 ? await get() : probe;
+    if (!whole.ok) refuse('FORMAT', where, 'HTTP status 200', whole.status);
     return byteSource(await whole.blob(), where);
   }
   await probe.body?.cancel();

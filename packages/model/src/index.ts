@@ -11,6 +11,7 @@ export { type ChatMessage, type ChatOptions, renderChat } from './chat.js';
 export { compareLogits, type LogitBlocks, type LogitComparison, type LogitPair } from './compare-logits.js';
 export { type EmbedOptions, embed } from './embed.js';
 export type { Engine, EngineModel, LoadingOptions, Sequence, Wanted } from './engine.js';
+export { type FetchFilesOptions, fetchModelFiles } from './fetch-files.js';
 export {
   checkGenerateOptions,
   type GeneratedEnd,

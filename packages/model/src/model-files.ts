@@ -163,7 +163,8 @@ async function readGguf(folder: Folder, names: readonly string[]): Promise<Found
 /** Only exports write a folder, and converting RoPE for it needs the code of every peer. */
 const writers = () => import('./folder-files.js');
 
-async function jsonOf(folder: Folder, name: string): Promise<unknown> {
+/** Parses a small file of a folder. */
+export async function jsonOf(folder: Folder, name: string): Promise<unknown> {
   return parseJson(await smallFile(folder, name), folder.path(name));
 }
 

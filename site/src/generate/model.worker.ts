@@ -1,14 +1,13 @@
 /** Loads a model and generates: the page only shows what comes back. @module */
 import {
-  type ByteSource,
   type ChatMessage,
-  type FileData,
-  fetchSource,
+  fetchModelFiles,
   type Generation,
   generate,
   type LoadProgress,
   loadModel,
   type Model,
+  type ModelFiles,
   type ModelMemory,
 } from '@ropewalk/model';
 import { expose } from 'comlink';
@@ -56,44 +55,16 @@ export interface Wish {
   readonly seed?: number;
 }
 
-/** Files of a folder on a server: those that must be there, and those that may be. */
-const NEEDED = ['config.json', 'tokenizer.json'];
-const OPTIONAL = ['tokenizer_config.json', 'generation_config.json', 'chat_template.jinja'];
-const INDEX = 'model.safetensors.index.json';
-
-async function fromAddress(address: string): Promise<Map<string, ByteSource>> {
-  const url = new URL(address);
-  const last = decodeURIComponent(url.pathname.split('/').at(-1) ?? '');
-  if (last.endsWith('.gguf')) return new Map([[last, await fetchSource(url)]]);
-  const folder = new URL(url);
-  if (!folder.pathname.endsWith('/')) folder.pathname += '/';
-  const at = (name: string): Promise<ByteSource> => fetchSource(new URL(name, folder));
-  const files = new Map<string, ByteSource>();
-  for (const name of NEEDED) files.set(name, await at(name));
-  for (const name of OPTIONAL)
-    await at(name).then(
-      (source) => files.set(name, source),
-      () => undefined,
-    );
-  const index = await at(INDEX).catch(() => undefined);
-  if (index === undefined) return files.set('model.safetensors', await at('model.safetensors'));
-  files.set(INDEX, index);
-  const { weight_map } = JSON.parse(new TextDecoder().decode(await index.read(0, index.size)));
-  for (const name of new Set(Object.values(weight_map ?? {}).map(String))) files.set(name, await at(name));
-  return files;
-}
-
-async function filesOf(source: Source): Promise<Map<string, FileData>> {
+async function filesOf(source: Source): Promise<ModelFiles> {
   if (source.kind === 'files') return new Map(source.files.map((file) => [file.name, file]));
-  if (source.kind === 'address') return fromAddress(source.address);
-  return new Map([['model-q8_0.gguf', await fetchSource(`${source.base}data/marline/model-q8_0.gguf`)]]);
+  return fetchModelFiles(source.kind === 'address' ? source.address : `${source.base}data/marline/model-q8_0.gguf`);
 }
 
 /** Ends loading when the headers are read. */
 const ENOUGH = Symbol('enough');
 
 let model: Model | undefined;
-let files: Map<string, FileData> | undefined;
+let files: ModelFiles | undefined;
 let stop = new AbortController();
 
 const models = {
