@@ -130,6 +130,7 @@ describe('sources', () => {
     let server: Server;
     let root: string;
     let requests: string[] = [];
+    let missing = 404;
     let hub = new Map<string, Uint8Array>();
     before(async () => {
       const files = made.gguf()['model.gguf']!;
@@ -138,7 +139,7 @@ describe('sources', () => {
         const name = /^\/org\/name\/resolve\/main\/(.*)$/.exec(request.url!)?.[1];
         if (name !== undefined) {
           const bytes = hub.get(name);
-          response.writeHead(bytes ? 200 : 404).end(bytes);
+          response.writeHead(bytes ? 200 : name === 'broken.gguf' ? 500 : missing).end(bytes);
           return;
         }
         const range = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? '');
@@ -173,6 +174,7 @@ describe('sources', () => {
       for (const files of [made.huggingFace(), sharded()]) {
         hub = new Map(Object.entries(files));
         requests = [];
+        missing = missing === 404 ? 403 : 404;
         assert.deepEqual(await logitsOf(await fetchModelFiles(at)), want);
         assert.ok(requests.length > 5);
         assert.deepEqual(await logitsOf(await fetchModelFiles(new URL(`${at}/?x#y`))), want);
@@ -195,6 +197,11 @@ describe('sources', () => {
       const next = 'Give the address of a \\.gguf file, or of a folder with config\\.json and \\*\\.safetensors\\.';
       await refused(fetchModelFiles(at), 'FORMAT', new RegExp(`main/: there is no model-00002-of-.*\\. ${next}`));
       await refused(fetchModelFiles(`${root}/none.gguf`), 'FORMAT', /there is no none\.gguf\. Give/);
+      await refused(
+        fetchModelFiles(`${at}broken.gguf`),
+        'FORMAT',
+        /broken\.gguf: expected HTTP status 200 or 206, got 500/,
+      );
       await refused(fetchModelFiles('a model'), 'RANGE', /url: expected the address of a \.gguf file or of a folder/);
       await refused(fetchModelFiles('data:,abc'), 'RANGE', /url: expected the address/);
       await refused(fetchModelFiles('http://127.0.0.1:1/'), 'FORMAT', /the server does not answer: /);

@@ -44,11 +44,12 @@ function sourceOf(data: FileData): ByteSource | undefined {
  * @example const model = await loadModel({ 'model.gguf': await fetchSource('./model.gguf') });
  */
 export async function fetchSource(url: string | URL, given: RequestInit = {}): Promise<ByteSource> {
-  return (await openUrl(url, given, 'fetchSource')) ?? refuse('FORMAT', String(url), 'HTTP status 200 or 206', 404);
+  const opened = await openUrl(url, given, 'fetchSource');
+  return typeof opened === 'number' ? refuse('FORMAT', String(url), 'HTTP status 200 or 206', opened) : opened;
 }
 
-/** {@link fetchSource} for the function `caller`, or undefined where the server says that there is no such file. */
-export async function openUrl(url: string | URL, given: RequestInit, caller: string): Promise<ByteSource | undefined> {
+/** {@link fetchSource} for the function `caller`, or the HTTP status where it is not one of success. */
+export async function openUrl(url: string | URL, given: RequestInit, caller: string): Promise<ByteSource | number> {
   if (typeof url !== 'string' && !reading(`${caller}: url`, () => url instanceof URL))
     refuse('RANGE', `${caller}: url`, 'a URL', url);
   const where = String(url);
@@ -62,8 +63,7 @@ export async function openUrl(url: string | URL, given: RequestInit, caller: str
     );
   };
   const probe = await get('bytes=0-0');
-  if (probe.status === 404) return undefined;
-  if (!probe.ok) refuse('FORMAT', where, 'HTTP status 200 or 206', probe.status);
+  if (!probe.ok) return probe.status;
   const size = Number(/\/(\d+)$/.exec(probe.headers.get('content-range') ?? '')?.[1]);
   // Without a size the answer is the whole file, or a compressed one, whose bytes are not those that ranges count.
   if (probe.status !== 206 || !Number.isSafeInteger(size)) {

@@ -22,6 +22,8 @@ const OPTIONAL = [
   'chat_template.jinja',
   SAFETENSORS_INDEX,
 ];
+/** HTTP statuses of a file that is not there: hosts that list no folders answer 403. */
+const ABSENT = [403, 404];
 
 /**
  * Opens the files of a model for loadModel. Nothing is fetched but what is at the address.
@@ -45,6 +47,10 @@ export async function fetchModelFiles(url: string | URL, given: FetchFilesOption
   const add = async (file: string): Promise<boolean> => {
     const at = isFile ? folder : new URL(file, folder);
     const data = await (open ? open(at) : openUrl(at, init, 'fetchModelFiles'));
+    if (typeof data === 'number') {
+      if (ABSENT.includes(data)) return false;
+      refuse('FORMAT', String(at), 'HTTP status 200 or 206', data);
+    }
     if (data !== undefined) files.set(file, data);
     return data !== undefined;
   };
