@@ -84,6 +84,15 @@ describe('Docs in Chromium', { skip: noBrowser }, () => {
     await page.keyboard.press('ArrowDown');
     await page.keyboard.press('Enter');
     await page.waitForURL(/docs\/.+\/#/);
+    // A question, and the words of peers, lead to the glossary.
+    for (const [asked, first] of [
+      ['half vs interleaved', /\/docs\/glossary\/#(half|interleaved|pairing)/],
+      ['What is rope_theta', /\/docs\/glossary\/#base/],
+      ['GQA', /\/docs\/glossary\/#kv-heads/],
+    ] as const) {
+      await page.goto(`${site.origin}${UNDER}docs/?q=${encodeURIComponent(asked)}`);
+      assert.match((await page.locator('.docs-results a').first().getAttribute('href'))!, first, asked);
+    }
     await page.goto(`${site.origin}${UNDER}docs/?q=zzqqxx`);
     await page.getByText('Nothing found').waitFor();
     assert.deepEqual(wrong, []);

@@ -10,9 +10,25 @@ export interface Found {
   readonly title: string;
 }
 
+/** Words of questions, which are no words of a page: "half vs interleaved" asks for the other two. */
+const LEFT_OUT = new Set(
+  'a an and are between can difference do does for how i in is it my of on or the to versus vs what when which with'.split(
+    ' ',
+  ),
+);
+/** How much a page's sections weigh, where not 1: the glossary explains a word, records mention everything. */
+const WEIGHTS: Readonly<Record<string, number>> = { glossary: 3, changelog: 0.2, features: 0.5, contributing: 0.5 };
+
 /** Options of MiniSearch. */
 export const DOCS_SEARCH: Options = {
   fields: ['title', 'page', 'text'],
   storeFields: ['title', 'page'],
-  searchOptions: { boost: { title: 4, page: 2 }, prefix: true, fuzzy: 0.15, combineWith: 'AND' },
+  processTerm: (term) => (LEFT_OUT.has(term.toLowerCase()) ? null : term.toLowerCase()),
+  searchOptions: {
+    boost: { title: 4, page: 2 },
+    prefix: true,
+    fuzzy: 0.15,
+    combineWith: 'AND',
+    boostDocument: (id: string) => WEIGHTS[id.split('#')[0]!] ?? 1,
+  },
 };
