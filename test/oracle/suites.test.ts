@@ -152,15 +152,37 @@ describe('labels', () => {
       ['ROPE', /line: expected a line such as ROPE\(/],
       [line(',fb=x'), /ROPE\(…\): fb: expected a finite number, got "x"/],
       [line(',type=f16'), /ROPE\(…\): the key type is given twice/],
-      [line(',what=1'), /ROPE\(…\): key: expected type, ne_a, .* got "what"/],
+      [line(',what=1'), /ROPE\(…\): there is no key "what"\. It takes type, ne_a, .*, ff0\./],
+      [line(',n_dim=64'), /ROPE\(…\): there is no key "n_dim"\. Did you mean n_dims\?/],
+      [line(',freq_base=5e5'), /ROPE\(…\): there is no key "freq_base"\. Did you mean fb\?/],
+      ['ROPE(type=f32)', /ROPE\(…\): ne_a: expected /],
+      ['ROPE(ne_a=[128,4,6,1],mode=2)', /ROPE\(…\): n_dims: expected /],
+      ['ROPE(ne_a=[128,4,6,1],n_dims=128)', /ROPE\(…\): mode: expected /],
       [line(',pos=[1]'), /ROPE\(…\): pos: expected 2 positions, got 1/],
       [line(',ff0=1'), /ROPE\(…\): ff0: expected a number > 0 beside ff=1, got 1/],
       [line(',inplace=2'), /ROPE\(…\): inplace: expected an integer in \[0, 1\], got 2/],
-      [line('').replace('mode=0', 'mode=8'), /ROPE\(…\): sections: expected four integers for modes 8, 24 and 40/],
+      [
+        line(',sections=[1,2]').replace('mode=0', 'mode=8'),
+        /ROPE\(…\): sections: expected four integers for modes 8, 24 and 40/,
+      ],
       [line('').replace('[128,32,2,1]', '[128,999999,9999,1]'), /ROPE\(…\): ne_a: expected at most 134217728 elements/],
       [line('').replace('type=f32', 'type=q8_0'), /ROPE\(…\): type: expected f32, f16, bf16, f64, got "q8_0"/],
     ];
     for (const [text, message] of cases) assert.throws(() => parseRopeLabel(text), { name: 'RopewalkError', message });
+  });
+  test('keys that are left out have the defaults of test-backend-ops', () => {
+    assert.equal(
+      ropeLabel(parseRopeLabel('ROPE(ne_a=[128,4,6,1],n_dims=128,mode=2)')),
+      'ROPE(type=f32,ne_a=[128,4,6,1],n_dims=128,mode=2,n_ctx=512,fs=1.000000,ef=0.000000,af=1.000000,ff=0,v=0)',
+    );
+    // Upstream's line of M-RoPE has no sections, and mode 24 rotates half of its n_dims.
+    const read = (n_dims: number, mode: number) => {
+      const { sections, n_dims: rotated } = parseRopeLabel(`ROPE(ne_a=[80,16,2,1],n_dims=${n_dims},mode=${mode})`);
+      return [rotated, sections];
+    };
+    assert.deepEqual(read(20, 8), [20, [6, 6, 6, 0]]);
+    assert.deepEqual(read(64, 40), [64, [21, 21, 21, 0]]);
+    assert.deepEqual(read(80, 24), [40, [20, 20, 0, 0]]);
   });
   test('a pasted case with parameters that do not give a rotation fails clearly', async () => {
     const params = parseRopeLabel('ROPE(type=f32,ne_a=[8,1,1,1],n_dims=7,mode=2,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0)');

@@ -10,12 +10,15 @@ import {
   checkName,
   extentOf,
   Fields,
+  fail,
+  nearestName,
   type RandomStream,
   randomFrom,
   readField,
   readList,
   readOptions,
   refuse,
+  show,
 } from 'ropewalk/backend';
 import { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
 import { hostTensor } from './host.js';
@@ -25,32 +28,36 @@ import { type ConformanceCase, declined, type Verdict } from './runner.js';
 import { ropeNmseLimit } from './tolerance.js';
 
 /**
- * Parameters of a ROPE case. The first eleven are upstream's, with upstream's names; the others are written only when
- * they differ from its fixed values.
+ * Parameters of a ROPE case. The first ten are upstream's, with upstream's names; the others are written only when they
+ * differ from its fixed values. What is left out has upstream's default, but for `af`: its 0 makes zeros of all, and no
+ * case of upstream has it.
+ *
+ * @see ggml-org/ggml@5a1d246 tests/test-backend-ops.cpp, test_rope
  */
 export interface RopeCaseParams {
-  readonly type: 'f32' | 'f16' | 'bf16' | 'f64';
+  readonly type?: 'f32' | 'f16' | 'bf16' | 'f64';
   /** head_dim, heads, tokens, batch. */
   readonly ne_a: readonly [number, number, number, number];
   readonly n_dims: number;
   readonly mode: number;
   /** Positions are drawn from [0, n_ctx). */
-  readonly n_ctx: number;
-  readonly fs: number;
-  readonly ef: number;
-  readonly af: number;
+  readonly n_ctx?: number;
+  readonly fs?: number;
+  readonly ef?: number;
+  readonly af?: number;
   /** freq_factors: 0 none, 1 drawn from [0.9, 1.1), 2 Llama 3.1's. */
-  readonly ff: 0 | 1 | 2;
+  readonly ff?: 0 | 1 | 2;
   /** freq_factors[0] given instead of drawn; needs ff 1. */
   readonly ff0?: number;
   /** 1: x is a view of a larger tensor. */
-  readonly v: 0 | 1;
+  readonly v?: 0 | 1;
   readonly inplace?: 0 | 1;
   readonly n_offs?: number;
   readonly fb?: number;
   readonly n_ctx_orig?: number;
   readonly bf?: number;
   readonly bs?: number;
+  /** Of the modes 8, 24 and 40. Without, `n_dims` of mode 24 is the head's, as upstream writes it, not half of it. */
   readonly sections?: readonly number[];
   /** Positions given instead of drawn: one a token, axis by axis for the multi modes. */
   readonly pos?: readonly number[];
@@ -60,10 +67,30 @@ export interface RopeCaseParams {
   readonly seed?: number;
 }
 
+/** A case with its defaults. */
+type WholeRopeCase = RopeCaseParams & Required<Omit<RopeCaseParams, 'sections' | 'pos' | 'ff0'>>;
+
+/** What upstream's line has, beside `ne_a`, `n_dims` and `mode`. */
+const LINE_DEFAULTS = { type: 'f32', n_ctx: 512, fs: 1, ef: 0, af: 1, ff: 0, v: 0 } as const;
 const DEFAULTS = { inplace: 0, n_offs: 0, fb: 10000, n_ctx_orig: 0, bf: 1, bs: 1, fwd: 1, seed: 0 } as const;
 const NO_SECTIONS = [0, 0, 0, 0];
-const REQUIRED = ['type', 'ne_a', 'n_dims', 'mode', 'n_ctx', 'fs', 'ef', 'af', 'ff', 'v'];
-const KEYS = [...REQUIRED, ...Object.keys(DEFAULTS), 'sections', 'pos', 'ff0'];
+/** Every key. */
+const KEYS = [
+  ...['type', 'ne_a', 'n_dims', 'mode', 'n_ctx', 'fs', 'ef', 'af', 'ff', 'v'],
+  ...Object.keys(DEFAULTS),
+  ...['sections', 'pos', 'ff0'],
+];
+/** ggml's own words for keys that upstream's line abbreviates. */
+const ABBREVIATED: Readonly<Record<string, string>> = {
+  freq_base: 'fb',
+  freq_scale: 'fs',
+  ext_factor: 'ef',
+  attn_factor: 'af',
+  freq_factors: 'ff',
+  beta_fast: 'bf',
+  beta_slow: 'bs',
+  positions: 'pos',
+};
 const MODES = [0, 2, 8, 24, 40];
 /** A pasted label may not ask for more elements than this: 2^27 float64 values are a gigabyte. */
 const MAX_ELEMENTS = 2 ** 27;
@@ -90,10 +117,10 @@ export function ropeLabel(params: RopeCaseParams): string {
 /**
  * Reads a case from its label.
  *
- * @param line - `ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=0,…)`
+ * @param line - `ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=0,…)`; ne_a, n_dims and mode are needed
  * @throws {RopewalkError} FORMAT, RANGE or SHAPE, naming the key
  */
-export function parseRopeLabel(line: string | ParsedLabel): RopeCaseParams {
+export function parseRopeLabel(line: string | ParsedLabel): WholeRopeCase {
   const parsed = typeof line === 'string' ? parseLabel(line) : line;
   const [name, values] = [readField(parsed, 'name', 'ROPE(…)'), readField(parsed, 'values', 'ROPE(…)')];
   if (name !== 'ROPE') refuse('FORMAT', 'ROPE(…)', 'a ROPE(…) line', name);
@@ -103,11 +130,16 @@ export function parseRopeLabel(line: string | ParsedLabel): RopeCaseParams {
 }
 
 function checkKeys(keys: Iterable<string>): void {
-  for (const key of keys) if (!KEYS.includes(key)) refuse('FORMAT', 'ROPE(…): key', KEYS.join(', '), key);
+  for (const key of keys) {
+    if (KEYS.includes(key)) continue;
+    const nearest = nearestName(key, [...KEYS, ...Object.keys(ABBREVIATED)]);
+    const meant = nearest && `Did you mean ${ABBREVIATED[nearest] ?? nearest}?`;
+    fail('FORMAT', 'ROPE(…)', `there is no key ${show(key)}. ${meant ?? `It takes ${KEYS.join(', ')}.`}`);
+  }
 }
 
 /** Copies a caller's parameters, checks them, and fills in defaults. */
-function checkParams(params: RopeCaseParams): ReturnType<typeof readParams> {
+function checkParams(params: RopeCaseParams): WholeRopeCase {
   const copy: Record<string, unknown> = { ...readOptions(params, 'ROPE(…)') };
   checkKeys(Object.keys(copy));
   for (const key of ['ne_a', 'sections', 'pos'] as const)
@@ -116,11 +148,11 @@ function checkParams(params: RopeCaseParams): ReturnType<typeof readParams> {
 }
 
 /** Reads a case's parameters, and fills in defaults. */
-function readParams(f: Fields): RopeCaseParams & Required<Omit<RopeCaseParams, 'sections' | 'pos' | 'ff0'>> {
+function readParams(f: Fields): WholeRopeCase {
   const bit = (key: string): 0 | 1 | undefined => f.optionalInteger(key, 0, 1) as 0 | 1 | undefined;
   const ne = f.integers('ne_a');
   if (ne.length !== 4) refuse('FORMAT', 'ROPE(…): ne_a', 'four integers: head_dim, heads, tokens, batch', ne);
-  const v = f.integer('v', 0, 1) as 0 | 1;
+  const v = bit('v') ?? LINE_DEFAULTS.v;
   if (ne.reduce((product, n) => product * n, v ? 24 : 1) > MAX_ELEMENTS)
     refuse('RANGE', 'ROPE(…): ne_a', `at most ${MAX_ELEMENTS} elements`, ne);
   const mode = f.integer('mode');
@@ -128,21 +160,24 @@ function readParams(f: Fields): RopeCaseParams & Required<Omit<RopeCaseParams, '
   const pos = f.has('pos') ? f.integers('pos', Number.MIN_SAFE_INTEGER) : undefined;
   const tokens = ne[2]! * (mode >= 8 ? 4 : 1);
   if (pos && pos.length !== tokens) refuse('SHAPE', 'ROPE(…): pos', `${tokens} positions`, pos.length);
-  const ff = f.integer('ff', 0, 2) as 0 | 1 | 2;
+  const ff = (f.optionalInteger('ff', 0, 2) as 0 | 1 | 2 | undefined) ?? LINE_DEFAULTS.ff;
   const ff0 = f.optionalNumber('ff0');
   if (ff0 !== undefined && !(ff === 1 && ff0 > 0)) refuse('RANGE', 'ROPE(…): ff0', 'a number > 0 beside ff=1', ff0);
-  const sections = f.has('sections') ? f.integers('sections', Number.MIN_SAFE_INTEGER) : undefined;
-  if ((sections || mode >= 8) && sections?.length !== 4)
+  const given = f.integer('n_dims', 1, 2 ** 20);
+  const { n_dims, sections } = f.has('sections')
+    ? { n_dims: given, sections: f.integers('sections', Number.MIN_SAFE_INTEGER) }
+    : sectionsOfUpstream(mode, given);
+  if (sections && sections.length !== 4)
     refuse('FORMAT', 'ROPE(…): sections', 'four integers for modes 8, 24 and 40', sections);
   return {
-    type: f.oneOf('type', ['f32', 'f16', 'bf16', 'f64']),
+    type: f.has('type') ? f.oneOf('type', ['f32', 'f16', 'bf16', 'f64']) : LINE_DEFAULTS.type,
     ne_a: ne as unknown as RopeCaseParams['ne_a'],
-    n_dims: f.integer('n_dims', 1, 2 ** 20),
+    n_dims,
     mode,
-    n_ctx: f.integer('n_ctx', 1, 2 ** 31 - 1),
-    fs: f.number('fs'),
-    ef: f.number('ef'),
-    af: f.number('af'),
+    n_ctx: f.optionalInteger('n_ctx', 1, 2 ** 31 - 1) ?? LINE_DEFAULTS.n_ctx,
+    fs: f.optionalNumber('fs') ?? LINE_DEFAULTS.fs,
+    ef: f.optionalNumber('ef') ?? LINE_DEFAULTS.ef,
+    af: f.optionalNumber('af') ?? LINE_DEFAULTS.af,
     ff,
     v,
     inplace: bit('inplace') ?? DEFAULTS.inplace,
@@ -157,6 +192,13 @@ function readParams(f: Fields): RopeCaseParams & Required<Omit<RopeCaseParams, '
     pos,
     ff0,
   };
+}
+
+/** Upstream's line has no sections: they follow from its n_dims, half of which mode 24 rotates. */
+function sectionsOfUpstream(mode: number, n: number): Pick<RopeCaseParams, 'n_dims' | 'sections'> {
+  const part = Math.floor(n / (mode === 24 ? 4 : 3));
+  if (mode === 24) return { n_dims: n / 2, sections: [part, part, 0, 0] };
+  return { n_dims: n, sections: mode >= 8 ? [part, part, part, 0] : undefined };
 }
 
 /** A label's value: a list of numbers in brackets, a number, or a text. */
@@ -224,14 +266,15 @@ function drawCase(params: RopeCaseParams) {
 }
 
 async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<Verdict> {
+  const { type, inplace } = checkParams(params);
   const { x, pos, factors, formula, plan } = drawCase(params);
   const values = await x.readNumbers();
-  const out = params.inplace ? x : runner.allocate(params.type, x.shape);
+  const out = inplace ? x : runner.allocate(type, x.shape);
   const call = bindRope(plan, x, out);
   const verdict = declined(runner, call);
   if (verdict) return verdict;
   const want = ropeByFormula(formula, values, pos, factors);
-  return judgeNmse('ROPE', await out.readNumbers(), want, ropeNmseLimit(params.type), params.type);
+  return judgeNmse('ROPE', await out.readNumbers(), want, ropeNmseLimit(type), type);
 }
 
 /** Upstream's inputs: uniform in [−1, 1); as a view they are the corner of a tensor 2 × 4 × 3 times as large. */
