@@ -4,11 +4,11 @@
  * Run: node --import tsx scripts/mutant-tables.mjs
  */
 import { fileURLToPath } from 'node:url';
-import { MUTANTS } from '../packages/oracle/src/diagnose/catalogue.ts';
-import { CAUSES } from '../packages/oracle/src/diagnose/mutant.ts';
-import { scoreVectors } from '../packages/oracle/src/diagnose/score.ts';
+import { CAUSES } from '../packages/diagnose/src/kernel/mutant.ts';
+import { MUTANTS } from '../packages/diagnose/src/mutants/catalogue.ts';
 import { openFolder } from '../packages/oracle/src/folder.node.ts';
 import { goldenRopeSuite } from '../packages/oracle/src/golden/suite.ts';
+import { scoreVectors } from '../packages/oracle/src/mutants/score.ts';
 import { extendedCases, publishedCases } from '../packages/oracle/src/published.ts';
 import { vectorCases } from '../packages/oracle/src/vectors.ts';
 

@@ -1,13 +1,7 @@
 /** Figures that pages name, counted when the site is built, so that none gets old. @module */
 import { join } from 'node:path';
-import {
-  extendedCases,
-  goldenOperatorSuite,
-  goldenRopeSuite,
-  MUTANTS,
-  publishedCases,
-  vectorCases,
-} from '@ropewalk/oracle';
+import { MUTANTS } from '@ropewalk/diagnose';
+import { extendedCases, goldenOperatorSuite, goldenRopeSuite, publishedCases, vectorCases } from '@ropewalk/oracle';
 import { openFolder } from '@ropewalk/oracle/node';
 import type { Plugin } from 'vite';
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { MUTANTS } from '../../packages/oracle/src/diagnose/catalogue.js';
-import { diagnose } from '../../packages/oracle/src/diagnose/diagnose.js';
-import { runMutant } from '../../packages/oracle/src/diagnose/mutant.js';
+import { diagnose } from '../../packages/diagnose/src/diagnose.js';
+import { runMutant } from '../../packages/diagnose/src/kernel/mutant.js';
+import { MUTANTS } from '../../packages/diagnose/src/mutants/catalogue.js';
 import {
   bindGolden,
   exactOutputs,

@@ -5,17 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
+import { describeDiagnosis, diagnose, diagnosisToJson, MUTANTS } from '../../packages/diagnose/src/index.js';
 import { convertRope } from '../../packages/dialects/src/index.js';
 import { parseNpy, writeNpy } from '../../packages/formats/src/npy.js';
 import { parseNpz, writeNpz } from '../../packages/formats/src/npz.js';
 import { writeSafetensors } from '../../packages/formats/src/safetensors.js';
-import {
-  describeDiagnosis,
-  diagnose,
-  diagnosisToJson,
-  MUTANTS,
-  mutantExample,
-} from '../../packages/oracle/src/index.js';
+import { mutantExample } from '../../packages/oracle/src/index.js';
 import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 import { noBrowser, openChromium, type Site } from '../support/browser.js';
 import { ggufOf } from '../support/model-files.js';

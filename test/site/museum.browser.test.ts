@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { Browser } from 'playwright-core';
-import { MUTANTS } from '../../packages/oracle/src/index.js';
+import { MUTANTS } from '../../packages/diagnose/src/index.js';
 import { noBrowser, openChromium, type Site } from '../support/browser.js';
 import { serveSite, violations, visit } from '../support/site.js';
 

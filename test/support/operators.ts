@@ -7,7 +7,6 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import fc from 'fast-check';
-import { UNIT_ROUNDOFF } from '../../packages/oracle/src/tolerance.js';
 import { BLOCK_FORMATS, type BlockFormat } from '../../packages/ropewalk/src/core/block-formats.js';
 import {
   type BlockTensor,
@@ -25,6 +24,7 @@ import {
   newArray,
   roundTo,
   storeNumber,
+  UNIT_ROUNDOFF,
 } from '../../packages/ropewalk/src/core/dtypes.js';
 import { f16FromNumber, numberFromF16 } from '../../packages/ropewalk/src/core/float16.js';
 import { walk } from '../../packages/ropewalk/src/core/shape.js';

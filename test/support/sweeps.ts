@@ -3,7 +3,6 @@
  * what a backend is held against.
  */
 import assert from 'node:assert/strict';
-import { UNIT_ROUNDOFF } from '../../packages/oracle/src/tolerance.js';
 import { blocksFrom } from '../../packages/ropewalk/src/core/blocks.js';
 import {
   bitsOf,
@@ -12,6 +11,7 @@ import {
   type FloatDtype,
   isFloat,
   isFloat8,
+  UNIT_ROUNDOFF,
 } from '../../packages/ropewalk/src/core/dtypes.js';
 import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 import { planAdd } from '../../packages/ropewalk/src/ops/add.js';

@@ -1,8 +1,8 @@
 /** The files that `ropewalk diagnose` writes: a picture, and an input that distinguishes more. @module */
 import { join } from 'node:path';
+import { type Diagnosis, frequencySvg, type NextInput } from '@ropewalk/diagnose';
 import { writeNpy } from '@ropewalk/formats';
 import { makeFolder, refuseSystem, writeOutput } from '@ropewalk/formats/node';
-import { type Diagnosis, frequencySvg, type NextInput } from '@ropewalk/oracle/diagnose';
 import type { DiagnoseOptions } from './diagnose-input.js';
 import { magnitudesOf } from './plot.js';
 

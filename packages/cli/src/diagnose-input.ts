@@ -1,5 +1,5 @@
 /** What `ropewalk diagnose` reads: the dumps of a kernel, and what it should have done. @module */
-import { checkStored, type Expected, type Observation, splitHeads } from '@ropewalk/oracle/diagnose';
+import { checkStored, type Expected, type Observation, splitHeads } from '@ropewalk/diagnose';
 import { DTYPES, type FloatDtype, type Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { readDump } from './dump-input.js';

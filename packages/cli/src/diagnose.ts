@@ -5,7 +5,7 @@ import {
   describeDiagnosis,
   diagnose as diagnoseKernel,
   diagnosisToJson,
-} from '@ropewalk/oracle/diagnose';
+} from '@ropewalk/diagnose';
 import type { DiagnoseOptions } from './diagnose-input.js';
 import { Flags } from './options.js';
 import { EXIT, openPercentBar, printResult } from './output.js';

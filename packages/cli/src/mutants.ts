@@ -1,13 +1,6 @@
 /** `ropewalk mutants`: says how many of the known wrong kernels a set of test vectors notices. @module */
-import {
-  CAUSES,
-  type Cause,
-  MUTANTS,
-  type Mutant,
-  type MutantScore,
-  scoreVectors,
-  type VectorScore,
-} from '@ropewalk/oracle';
+import { CAUSES, type Cause, MUTANTS, type Mutant } from '@ropewalk/diagnose';
+import { type MutantScore, scoreVectors, type VectorScore } from '@ropewalk/oracle';
 import { fail } from 'ropewalk/backend';
 import { casesOf, filterCases } from './check.js';
 import { Flags, type Switches, type Texts } from './options.js';

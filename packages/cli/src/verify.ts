@@ -1,5 +1,6 @@
 /** `ropewalk verify`: a kernel's outputs, or a program that computes them, against a folder of golden cases. @module */
 import { join } from 'node:path';
+import { MUTANTS } from '@ropewalk/diagnose';
 import { isFolder, writeOutput } from '@ropewalk/formats/node';
 import {
   asFormatError,
@@ -10,7 +11,6 @@ import {
   type JudgeOptions,
   judgeCase,
   type ModelOptions,
-  MUTANTS,
   type ReportTitle,
   TABLE_PRECISIONS,
   type VerifyResult,

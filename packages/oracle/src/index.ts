@@ -2,9 +2,6 @@
  * Conformance: cases, comparison, tolerances and the runner, for our backends and for yours. @module @ropewalk/oracle
  */
 
-export { type MutantExample, mutantExample, mutantSteps } from './diagnose/example.js';
-export { type MutantScore, scoreVectors, type VectorScore } from './diagnose/score.js';
-export * from './diagnose.js';
 export type { VectorFolder } from './folder.js';
 export type { GgmlRopeParams } from './ggml-formula.js';
 export {
@@ -50,6 +47,8 @@ export {
   within,
 } from './judge.js';
 export { formatLabel, type ParsedLabel, parseLabel } from './label.js';
+export { type MutantExample, mutantExample, mutantSteps } from './mutants/example.js';
+export { type MutantScore, scoreVectors, type VectorScore } from './mutants/score.js';
 export { extendedCases, publishedCases } from './published.js';
 export { parseRopeLabel, type RopeCaseParams, ropeCase, ropeLabel, ropePlanOfCase } from './rope-case.js';
 export {
@@ -63,12 +62,7 @@ export {
   runCases,
   type Verdict,
 } from './runner.js';
-export {
-  HF_RECIPE_NMSE_LIMIT,
-  RECIPE_NMSE_LIMIT,
-  ropeNmseLimit,
-  UNIT_ROUNDOFF,
-} from './tolerance.js';
+export { HF_RECIPE_NMSE_LIMIT, RECIPE_NMSE_LIMIT, ropeNmseLimit } from './tolerance.js';
 export { vectorCases } from './vectors.js';
 export { verifyToHtml } from './verify/html.js';
 export {

@@ -7,10 +7,19 @@
  * @module
  */
 import { type Dtype, type FloatDtype, type HostArray, isDtype, isFloat } from 'ropewalk';
-import { bitsOf, checkFields, checkName, loadNumber, readField, reading, readList, refuse } from 'ropewalk/backend';
+import {
+  bitsOf,
+  checkFields,
+  checkName,
+  loadNumber,
+  readField,
+  reading,
+  readList,
+  refuse,
+  UNIT_ROUNDOFF,
+} from 'ropewalk/backend';
 import { numbersOf } from './host.js';
 import type { Verdict } from './runner.js';
-import { UNIT_ROUNDOFF } from './tolerance.js';
 
 /** Where rounding gives infinity: half a unit past the largest number; in float64 the number itself is infinite. */
 export const OVERFLOW: Readonly<Record<FloatDtype, number>> = /* @__PURE__ */ Object.freeze({

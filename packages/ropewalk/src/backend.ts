@@ -68,7 +68,16 @@ export {
 } from './core/arguments.js';
 export { E2M1, half, u16, WIDEN_BLOCK, type WidenBlock, writeHalves } from './core/block-formats.js';
 export { blockBytes, readBlocks } from './core/blocks.js';
-export { arrayOver, asHostArray, bitsOf, dtypeOfArray, loadNumber, newArray, storeNumber } from './core/dtypes.js';
+export {
+  arrayOver,
+  asHostArray,
+  bitsOf,
+  dtypeOfArray,
+  loadNumber,
+  newArray,
+  storeNumber,
+  UNIT_ROUNDOFF,
+} from './core/dtypes.js';
 export { fail, refuse, show } from './core/errors.js';
 export { Fields } from './core/fields.js';
 export { type RandomStream, randomFrom } from './core/random.js';

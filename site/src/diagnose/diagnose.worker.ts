@@ -1,4 +1,20 @@
 /** Reads dumps, diagnoses, and keeps the heads for the pictures. The page only shows what comes back. @module */
+
+import {
+  CAUSES,
+  checkStored,
+  type Diagnosis,
+  demoObservation,
+  describeDiagnosis,
+  diagnose,
+  diagnosisToJson,
+  type Expected,
+  MUTANTS,
+  type Observation,
+  type ReadHeads,
+  readHeads,
+  splitHeads,
+} from '@ropewalk/diagnose';
 import {
   asFloatBits,
   layerOf,
@@ -9,25 +25,7 @@ import {
   ropeSourceFromJson,
   writeNpz,
 } from '@ropewalk/formats';
-import {
-  CAUSES,
-  checkStored,
-  chooseBuiltIn,
-  type Diagnosis,
-  demoObservation,
-  describeDiagnosis,
-  diagnose,
-  diagnosisToJson,
-  type Expected,
-  MUTANTS,
-  mutantExample,
-  type Observation,
-  parseRopeLabel,
-  type ReadHeads,
-  readHeads,
-  ropePlanOfCase,
-  splitHeads,
-} from '@ropewalk/oracle';
+import { chooseBuiltIn, mutantExample, parseRopeLabel, ropePlanOfCase } from '@ropewalk/oracle';
 import { expose } from 'comlink';
 import { type Dtype, type FloatDtype, type RopeLayout, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
 import { readGguf } from '../shared/model-files.js';

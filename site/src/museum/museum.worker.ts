@@ -1,5 +1,6 @@
 /** The catalogue of known bugs, and a run of each. @module */
-import { CAUSES, type Cause, MUTANTS, mutantExample, mutantSteps, readHeads } from '@ropewalk/oracle';
+import { CAUSES, type Cause, MUTANTS, readHeads } from '@ropewalk/diagnose';
+import { mutantExample, mutantSteps } from '@ropewalk/oracle';
 import { expose } from 'comlink';
 
 /** An entry of the catalogue. */

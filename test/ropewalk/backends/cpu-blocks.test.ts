@@ -4,13 +4,13 @@
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
-import { UNIT_ROUNDOFF } from '../../../packages/oracle/src/tolerance.js';
 import {
   BLOCK_FORMAT_NAMES,
   BLOCK_FORMATS,
   type BlockFormat,
 } from '../../../packages/ropewalk/src/core/block-formats.js';
 import { blocksFrom, readBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
+import { UNIT_ROUNDOFF } from '../../../packages/ropewalk/src/core/dtypes.js';
 import { f16FromNumber, numberFromF16 } from '../../../packages/ropewalk/src/core/float16.js';
 import { ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
 import { blocksOf as anyBlocks, randomness } from '../../support/operators.js';

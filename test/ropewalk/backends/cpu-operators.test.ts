@@ -9,7 +9,7 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import fc from 'fast-check';
-import { rotationErrorBound, UNIT_ROUNDOFF } from '../../../packages/oracle/src/tolerance.js';
+import { rotationErrorBound } from '../../../packages/oracle/src/tolerance.js';
 import { Board } from '../../../packages/ropewalk/src/backends/wasm/abi.js';
 import { openCpu } from '../../../packages/ropewalk/src/backends/wasm/host.js';
 import { BOARD } from '../../../packages/ropewalk/src/backends/wasm/launcher.js';
@@ -29,6 +29,7 @@ import {
   newArray,
   roundTo,
   storeNumber,
+  UNIT_ROUNDOFF,
 } from '../../../packages/ropewalk/src/core/dtypes.js';
 import {
   bf16FromNumber,

@@ -4,7 +4,6 @@
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
-import { UNIT_ROUNDOFF } from '../../../packages/oracle/src/tolerance.js';
 import { whyFloat64 } from '../../../packages/ropewalk/src/backends/float64.js';
 import {
   BLOCK_FORMAT_NAMES,
@@ -12,6 +11,7 @@ import {
   type BlockFormat,
 } from '../../../packages/ropewalk/src/core/block-formats.js';
 import { type BlockTensor, blocksFrom, readBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
+import { UNIT_ROUNDOFF } from '../../../packages/ropewalk/src/core/dtypes.js';
 import { f16FromNumber } from '../../../packages/ropewalk/src/core/float16.js';
 import { type Tensor, tensorFrom } from '../../../packages/ropewalk/src/core/tensor.js';
 import type { ExpertLinearOptions } from '../../../packages/ropewalk/src/ops/expert-linear.js';

@@ -4,9 +4,8 @@
  * @module
  */
 
-import { UNIT_ROUNDOFF } from '@ropewalk/oracle';
 import { type ArrayOf, BLOCK_FORMATS, type BlockFormat, blocksFrom, type FloatDtype, f16FromNumber } from 'ropewalk';
-import { blockBytes, loadNumber, newArray, randomFrom, readBlocks, storeNumber } from 'ropewalk/backend';
+import { blockBytes, loadNumber, newArray, randomFrom, readBlocks, storeNumber, UNIT_ROUNDOFF } from 'ropewalk/backend';
 
 /** Elements of random data before it repeats. A prime, so that rows of two matrices do not repeat in step. */
 const PERIOD = 65_521;

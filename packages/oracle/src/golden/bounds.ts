@@ -31,10 +31,9 @@ import {
   type Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { readBlocks, unknownPlan } from 'ropewalk/backend';
+import { readBlocks, UNIT_ROUNDOFF, unknownPlan } from 'ropewalk/backend';
 import { referenceRunner } from 'ropewalk/reference';
 import type { ExpectedOutput } from '../judge.js';
-import { UNIT_ROUNDOFF } from '../tolerance.js';
 import { bindGolden, floats, type GoldenQuestion, isExact, type ToleranceRecord } from './case.js';
 
 /** Marks an element that is copied: no error at all. */

@@ -6,12 +6,12 @@
  */
 import { huggingface } from '@ropewalk/dialects';
 import { bindRope, planRope, type RopeSpec, type Runner, ropeFrequencies, type TableRecipe } from 'ropewalk';
-import { type Fields, fail } from 'ropewalk/backend';
+import { type Fields, fail, UNIT_ROUNDOFF } from 'ropewalk/backend';
 import { readNpy, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose, judgeNmse } from '../judge.js';
 import { formatLabel } from '../label.js';
 import { type ConformanceCase, declined, type Verdict } from '../runner.js';
-import { HF_RECIPE_NMSE_LIMIT, ropeNmseLimit, UNIT_ROUNDOFF } from '../tolerance.js';
+import { HF_RECIPE_NMSE_LIMIT, ropeNmseLimit } from '../tolerance.js';
 
 /** Each case with float64 tables and with transformers' own f32 recipe. */
 export function huggingfaceVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {

@@ -6,12 +6,12 @@
  */
 import { onnx } from '@ropewalk/dialects';
 import type { Runner, Tensor } from 'ropewalk';
-import { type Fields, refuse } from 'ropewalk/backend';
+import { type Fields, refuse, UNIT_ROUNDOFF } from 'ropewalk/backend';
 import { readNpy, readTolerance, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose, type Tolerance } from '../judge.js';
 import { formatLabel } from '../label.js';
 import { type ConformanceCase, declined, type Verdict } from '../runner.js';
-import { rotationErrorBound, UNIT_ROUNDOFF } from '../tolerance.js';
+import { rotationErrorBound } from '../tolerance.js';
 
 const DTYPES = { float32: 'f32', float16: 'f16', bfloat16: 'bf16' } as const;
 

@@ -13,10 +13,10 @@
  * @module
  */
 import { type FloatDtype, isFloat, type Tensor, tensorFrom } from 'ropewalk';
+import { UNIT_ROUNDOFF } from 'ropewalk/backend';
 import { exactWithBounds } from '../golden/bounds.js';
 import { exactOutputs, floats, type GoldenCase } from '../golden/case.js';
 import type { ExpectedOutput } from '../judge.js';
-import { UNIT_ROUNDOFF } from '../tolerance.js';
 import { type RopeGeometry, ropeGeometries, type TablePrecision } from './rope-model.js';
 
 /** What a kernel is allowed. */

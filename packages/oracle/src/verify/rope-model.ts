@@ -18,10 +18,9 @@
  * @module
  */
 import { type FloatDtype, frequenciesOf, type RopePart, type RopePlan, type RopeSpec, ropeFrequencies } from 'ropewalk';
-import { sharePairs, yarnRampEdges } from 'ropewalk/backend';
+import { sharePairs, UNIT_ROUNDOFF, yarnRampEdges } from 'ropewalk/backend';
 import { referenceRunner } from 'ropewalk/reference';
 import { bindGolden, type GoldenCase } from '../golden/case.js';
-import { UNIT_ROUNDOFF } from '../tolerance.js';
 
 /**
  * What a RoPE kernel's angles may have been computed with.

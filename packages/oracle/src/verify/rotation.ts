@@ -1,10 +1,7 @@
 /** Whether an output is the rotation of its case: the judgement of `ropewalk diagnose`, so that both say the same. @module */
+import { diagnose, MUTANTS, type Observation } from '@ropewalk/diagnose';
+import { axesOf, BugSearch, type Heads, type Judged, precision, readObservation } from '@ropewalk/diagnose/internal';
 import { type FloatDtype, RopewalkError, type Tensor } from 'ropewalk';
-import { Bench, type Judged } from '../diagnose/bench.js';
-import { MUTANTS } from '../diagnose/catalogue.js';
-import { axesOf, diagnose } from '../diagnose/diagnose.js';
-import { type Heads, type Observation, readObservation } from '../diagnose/observation.js';
-import { precision } from '../diagnose/words.js';
 import type { GoldenCase, GoldenRopePart } from '../golden/case.js';
 
 /** What {@link judgeRotation} says of one output. */
@@ -48,7 +45,7 @@ export function judgeRotation(
     throw error;
   }
   const narrower = heads.dtype === output.dtype ? undefined : heads.dtype;
-  const judge = (mutants: typeof MUTANTS): Judged => new Bench({ spec, direction }, mutants).judge(heads);
+  const judge = (mutants: typeof MUTANTS): Judged => new BugSearch({ spec, direction }, mutants).judge(heads);
   // The known bugs are many; only one that fits better than a less precise kernel changes the answer.
   let judged = judge([]);
   if (judged.verdict === 'less precise') judged = judge(MUTANTS);

@@ -98,6 +98,18 @@ export function isFloat8(dtype: Dtype): dtype is Float8Dtype {
 }
 
 /**
+ * Unit roundoff: the largest relative error of one rounding to nearest in a dtype.
+ *
+ * f64 has 53 significant bits, f32 24, f16 11, bf16 8.
+ */
+export const UNIT_ROUNDOFF: Readonly<Record<FloatDtype, number>> = /* @__PURE__ */ Object.freeze({
+  f64: 2 ** -53,
+  f32: 2 ** -24,
+  f16: 2 ** -11,
+  bf16: 2 ** -8,
+});
+
+/**
  * The size of one element.
  *
  * @param dtype - any dtype

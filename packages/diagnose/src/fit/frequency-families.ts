@@ -1,0 +1,253 @@
+/**
+ * Frequencies beyond what positions show: integer positions give a frequency only up to whole turns. A family of
+ * frequencies is believed when it gives every angle of every token, which chance cannot do for many pairs. @module
+ */
+
+import { UNIT_ROUNDOFF } from 'ropewalk/backend';
+import type { PairFit } from '../measure/frequency-fit.js';
+import { wrap } from '../measure/slope.js';
+import type { Turns, TurnUnit } from '../measure/turns.js';
+import { BASES } from './spec-fit.js';
+
+/** Frequencies that give every angle. */
+export interface Family {
+  /** As a formula over the pair j; undefined for the expected or usual frequencies, and for a line. */
+  readonly words: string | undefined;
+  /** Of each pair, signed, in radians a position. */
+  readonly frequency: Float64Array;
+}
+
+/** Angles in other units, and half and whole turns. */
+const FACTORS: readonly (readonly [factor: number, words: string])[] = [
+  [1, ''],
+  [Math.PI, 'π × '],
+  [1 / Math.PI, '1/π × '],
+  [2 * Math.PI, '2π × '],
+  [1 / (2 * Math.PI), '1/2π × '],
+  [180 / Math.PI, '180/π × '],
+  [Math.PI / 180, 'π/180 × '],
+];
+/** Chance gives all angles less often than e^−45, for all families together. */
+const ENOUGH = 45;
+
+/** The name of a factor such as π/180; undefined for another number. */
+export function factorWords(factor: number, error: number): string | undefined {
+  const known = FACTORS.slice(1).find(([one]) => Math.abs(factor / one - 1) <= Math.max(1e-6, 2 * error));
+  return known?.[1].replace(' × ', '');
+}
+
+/**
+ * Every family that gives all angles; those with a formula first, and a line through the measurements only where no
+ * formula does.
+ *
+ * @param positionOf - the position by which a unit is rotated
+ * @param fits - the slowest reading of each pair
+ * @param hint - the expected frequencies, signed
+ */
+export function provenFamilies(
+  turns: Turns,
+  positionOf: (unit: TurnUnit) => number,
+  { fits, hint, headDim }: { fits: readonly PairFit[]; hint: ArrayLike<number> | undefined; headDim: number },
+): Family[] {
+  const positions = turns.units.map(positionOf);
+  const gives = (frequency: Float64Array): boolean => evidenceOf(turns, positions, frequency) >= ENOUGH;
+  const proven: Family[] = [];
+  for (const { words, frequency } of families(turns.pairs, headDim, hint)) {
+    for (const sign of [1, -1]) {
+      const signed = frequency.map((f) => sign * f);
+      if (!gives(signed) || proven.some((one) => same(one.frequency, signed))) continue;
+      proven.push({ words: sign === 1 || words === undefined ? words : `−(${words})`, frequency: signed });
+    }
+  }
+  if (proven.length > 0) return proven;
+  for (const order of [-1, 1] as const) {
+    const frequency = lineThrough(fits, order);
+    if (frequency && gives(frequency)) return [{ words: undefined, frequency }];
+  }
+  return [];
+}
+
+/** Frequencies for which y = (a · cos, b · sin) with one a and one b for all pairs, and the angles they give. */
+export function twoGains(
+  turns: Turns,
+  positionOf: (unit: TurnUnit) => number,
+  hint: ArrayLike<number> | undefined,
+  headDim: number,
+) {
+  const positions = turns.units.map(positionOf);
+  for (const { frequency } of families(turns.pairs, headDim, hint)) {
+    for (const sign of [1, -1]) {
+      const gains = gainsFor(
+        turns,
+        positions,
+        frequency.map((f) => sign * f),
+      );
+      if (!gains) continue;
+      const angle = turns.angle.map((_what, at) =>
+        wrap(sign * positions[Math.floor(at / turns.pairs)]! * frequency[at % turns.pairs]!),
+      );
+      return { angle, gains };
+    }
+  }
+  return undefined;
+}
+
+/** The factors of cos and of sin that all pairs and tokens allow; undefined where there are none, or too vague. */
+function gainsFor(turns: Turns, positions: readonly number[], frequency: ArrayLike<number>) {
+  const bounds = { cos: [-Infinity, Infinity], sin: [-Infinity, Infinity] };
+  for (let at = 0; at < turns.angle.length; at++) {
+    const [u, j] = [Math.floor(at / turns.pairs), at % turns.pairs];
+    if (!(turns.tolerance[at]! < 1)) continue;
+    const angle = positions[u]! * frequency[j]!;
+    const width = turns.gain[at]! * (turns.tolerance[at]! + (8 + 2 * j) * UNIT_ROUNDOFF.f32 * Math.abs(angle));
+    for (const part of ['cos', 'sin'] as const) {
+      const wave = Math[part](angle);
+      if (Math.abs(wave) < 0.1) continue;
+      const middle = (turns.gain[at]! * Math[part](turns.angle[at]!)) / wave;
+      const low = Math.max(bounds[part][0]!, middle - width / Math.abs(wave));
+      const high = Math.min(bounds[part][1]!, middle + width / Math.abs(wave));
+      if (low > high) return undefined;
+      bounds[part] = [low, high];
+    }
+  }
+  const [cos, sin] = [bounds.cos, bounds.sin].map(([low, high]) => (low! + high!) / 2) as [number, number];
+  const error = Math.max(bounds.cos[1]! - cos, bounds.sin[1]! - sin);
+  return error < 0.01 ? { cos, sin, error } : undefined;
+}
+
+function same(a: Float64Array, b: Float64Array): boolean {
+  return a.every((f, j) => Math.abs(f - b[j]!) <= 1e-7 * Math.abs(f));
+}
+
+function* families(
+  pairs: number,
+  headDim: number,
+  hint: ArrayLike<number> | undefined,
+): Generator<{ words: string | undefined; frequency: Float64Array }> {
+  const of = (at: (j: number) => number): Float64Array => Float64Array.from({ length: pairs }, (_what, j) => at(j));
+  const window = 2 * pairs;
+  const own = hint && baseOf(hint, window);
+  const bases = own === undefined || BASES.includes(own) ? BASES : [own, ...BASES];
+  for (const [factor, words] of FACTORS) {
+    for (const dim of new Set([window, headDim, 2 * window, 2 * headDim, window - 2, headDim - 2, window / 2])) {
+      if (dim < 1) continue;
+      for (const base of bases) {
+        for (const sign of [-1, 1])
+          yield {
+            words: factor === 1 && sign < 0 ? undefined : `${words}${base}^(${sign < 0 ? '−' : '+'}2j/${dim})`,
+            frequency: of((j) => factor * base ** ((2 * sign * j) / dim)),
+          };
+      }
+    }
+  }
+  yield { words: 'j + 1', frequency: of((j) => j + 1) };
+  yield { words: `(j + 1)/${pairs}`, frequency: of((j) => (j + 1) / pairs) };
+  yield { words: `1 − j/${pairs}`, frequency: of((j) => 1 - j / pairs) };
+  if (pairs > 1) {
+    for (const end of [0, ...BASES.map((base) => 1 / base)]) {
+      yield {
+        words: `linspace(1, ${end === 0 ? 0 : `1/${Math.round(1 / end)}`}, ${pairs})`,
+        frequency: of((j) => 1 + ((end - 1) * j) / (pairs - 1)),
+      };
+    }
+  }
+  if (hint && hint.length >= pairs) {
+    for (const [factor, words] of FACTORS)
+      yield {
+        words: words === '' ? undefined : `${words}the expected frequency`,
+        frequency: of((j) => factor * hint[j]!),
+      };
+    if (Array.from(hint).every((f) => f !== 0))
+      yield { words: '1 / the expected frequency', frequency: of((j) => 1 / hint[j]!) };
+  }
+}
+
+/** The base of plain frequencies, over a denominator; undefined where they are scaled. */
+function baseOf(frequency: ArrayLike<number>, denominator: number): number | undefined {
+  const base = Math.abs(frequency[1] ?? Number.NaN) ** (-denominator / 2);
+  const near = Number(base.toPrecision(7));
+  const plain = Array.from(frequency).every(
+    (f, j) => Math.abs(Math.abs(f) * near ** ((2 * j) / denominator) - 1) < 1e-6,
+  );
+  return plain ? near : undefined;
+}
+
+/** How surprising it is that frequencies give the angles, in nats; −1 when they do not. */
+function evidenceOf(turns: Turns, positions: readonly number[], frequency: ArrayLike<number>): number {
+  let sum = 0;
+  for (let j = 0; j < turns.pairs; j++) {
+    let best = 0;
+    const slack = (8 + 2 * j) * UNIT_ROUNDOFF.f32; // angles in f32
+    for (let u = 0; u < positions.length; u++) {
+      if (!Number.isFinite(positions[u]!)) continue;
+      const at = u * turns.pairs + j;
+      const angle = positions[u]! * frequency[j]!;
+      const tolerance = turns.tolerance[at]! + slack * Math.abs(angle);
+      if (!(tolerance < 1)) continue;
+      if (Math.abs(wrap(turns.angle[at]! - angle)) > tolerance) return -1;
+      if (Math.abs(wrap(angle)) > 2 * tolerance) best = Math.max(best, Math.log(Math.PI / Math.max(tolerance, 1e-12)));
+    }
+    sum += best;
+  }
+  return sum;
+}
+
+/** Pairs of the slow end from which a line is begun. */
+const START = 6;
+
+/**
+ * A line ln f = start + step · j, begun at the slow end, where no whole turn is missed, and continued to faster pairs:
+ * the line says how many turns each has made.
+ *
+ * @param order - −1 where the last pairs are the slow ones
+ */
+function lineThrough(fits: readonly PairFit[], order: 1 | -1): Float64Array | undefined {
+  const slowFirst = fits.map((_what, j) => (order < 0 ? fits.length - 1 - j : j));
+  const usable = slowFirst.filter((j) => {
+    const { slope, low, high } = fits[j]!;
+    return high - low < 0.02 * Math.abs(slope);
+  });
+  if (usable.length < 2 * START) return undefined;
+  const sign = Math.sign(fits[usable[0]!]!.slope);
+  const points: { j: number; log: number; weight: number }[] = [];
+  const add = (j: number, f: number): void => {
+    const { low, high } = fits[j]!;
+    points.push({ j, log: Math.log(f), weight: (f / Math.max(high - low, 1e-9 * f)) ** 2 });
+  };
+  for (const j of usable.slice(0, START)) {
+    if (Math.sign(fits[j]!.slope) !== sign) return undefined;
+    add(j, Math.abs(fits[j]!.slope));
+  }
+  for (const j of usable.slice(START)) {
+    const { at, error } = fitLine(points);
+    const f = Math.exp(at(j));
+    const { slope, low, high, period } = fits[j]!;
+    const width = f * (4 * error(j) + 1e-6) + (high - low);
+    if (!(width < period / 4)) return undefined;
+    const value = sign * slope + period * Math.round((f - sign * slope) / period);
+    if (!(value > 0) || Math.abs(value - f) > width) return undefined;
+    add(j, value);
+  }
+  const { at } = fitLine(points);
+  return Float64Array.from(fits, (_what, j) => sign * Math.exp(at(j)));
+}
+
+function fitLine(points: readonly { j: number; log: number; weight: number }[]) {
+  let [w, wj, wl] = [0, 0, 0];
+  for (const { j, log, weight } of points) {
+    w += weight;
+    wj += weight * j;
+    wl += weight * log;
+  }
+  const [mj, ml] = [wj / w, wl / w];
+  let [jj, jl] = [0, 0];
+  for (const { j, log, weight } of points) {
+    jj += weight * (j - mj) ** 2;
+    jl += weight * (j - mj) * (log - ml);
+  }
+  const step = jl / jj;
+  return {
+    at: (j: number): number => ml + step * (j - mj),
+    error: (j: number): number => Math.sqrt(1 / w + (j - mj) ** 2 / jj),
+  };
+}

@@ -1,0 +1,14 @@
+/**
+ * What `@ropewalk/oracle` needs besides the public names: the known bugs as kernels, and many y judged for one x. No
+ * promise is made about these names.
+ *
+ * @module @ropewalk/diagnose/internal
+ */
+export { mutantRunner, readMutants, ropeRunner } from './kernel/mutant.js';
+export { changed, RopeSteps, runSteps } from './kernel/steps.js';
+export { rightOf } from './kernel/trial.js';
+export { BugSearch, type Judged } from './match/bug-search.js';
+export { whyNever } from './mutants/operators.js';
+export { axesOf, callOf } from './read/expected.js';
+export { type Heads, readObservation } from './read/observation.js';
+export { precision } from './say/words.js';

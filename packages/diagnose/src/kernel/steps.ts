@@ -1,0 +1,211 @@
+/**
+ * RoPE in float64, one method a step, so that a mutant can change one step and leave the others alone.
+ *
+ * Unchanged, it computes what the reference computes; `test/oracle/diagnose/` compares the two. @module
+ */
+import {
+  frequenciesOf,
+  type RopeCall,
+  type RopeFrequencies,
+  type RopePart,
+  type RopePlan,
+  type RopeSource,
+} from 'ropewalk';
+import { hostOf, sharePairs, storeNumber } from 'ropewalk/backend';
+import type { RowAt } from '../read/observation.js';
+
+/** The steps of one rotation; {@link changed} replaces some of them. */
+export class RopeSteps {
+  readonly batch: number;
+  readonly seq: number;
+  readonly heads: number;
+  readonly headDim: number;
+  readonly rotaryDim: number;
+  readonly rotaryOffset: number;
+  readonly pairs: number;
+  /** −1 for the backward direction. */
+  readonly sign: 1 | -1;
+  /** What the plan was made from; undefined where the caller gave a table. */
+  readonly source: RopeSource | undefined;
+  /** Computed when first needed. Not #private: {@link changed} makes objects that inherit from this one. */
+  computed: RopeFrequencies | undefined;
+  shared: Uint8Array | undefined;
+
+  constructor(
+    readonly plan: RopePlan,
+    readonly part: RopePart,
+  ) {
+    [this.batch, this.seq, this.heads, this.headDim] = part.x.shape as [number, number, number, number];
+    this.rotaryDim = plan.rotaryDim;
+    this.rotaryOffset = plan.rotaryOffset;
+    this.pairs = plan.table.pairs;
+    this.sign = plan.direction === 'backward' ? -1 : 1;
+    this.source = plan.source;
+  }
+
+  /** The dimension that member k of pair j is read from. */
+  readIndex(j: number, k: 0 | 1): number {
+    return this.rotaryOffset + j * this.plan.read.step + k * this.plan.read.gap;
+  }
+
+  /** The dimension that it is written to. */
+  writeIndex(j: number, k: 0 | 1): number {
+    return this.rotaryOffset + j * this.plan.write.step + k * this.plan.write.gap;
+  }
+
+  /** Frequency of each pair, and the magnitude. Only where there is a {@link source}. */
+  frequencies(): RopeFrequencies {
+    this.computed ??= frequenciesOf(this.source!.spec);
+    return this.computed;
+  }
+
+  /** The axis whose position rotates pair j. */
+  axisOfPair(j: number): number {
+    if (!this.source?.spec.axes) return 0;
+    if (this.shared?.length !== this.pairs) this.shared = sharePairs(this.source.spec.axes, this.pairs).axisOfPair;
+    return this.shared[j]!;
+  }
+
+  /** Position of a token on an axis; of a given table, its row. */
+  position(at: RowAt, axis: number): number {
+    const token = this.plan.batch === undefined ? at.seq : at.batch * this.seq + at.seq;
+    if (!this.source) return this.plan.tableRows[token]!;
+    const rows = this.plan.tableRows.length;
+    return this.source.positions[axis * rows + token]!;
+  }
+
+  /** Angle of pair j at a position, in radians. Only where there is a {@link source}. */
+  angle(position: number, j: number): number {
+    return position * this.frequencies().invFreq[j]!;
+  }
+
+  /** Multiplies cos and sin of pair j. Only where there is a {@link source}. */
+  magnitude(_j: number, _at: RowAt): number {
+    return this.frequencies().attentionFactor;
+  }
+
+  /** cos and sin of pair j at a position, before magnitude and direction are applied; a given table's own values. */
+  cosSin(position: number, j: number): readonly [cos: number, sin: number] {
+    if (this.source) {
+      const angle = this.angle(position, j);
+      return [Math.cos(angle), Math.sin(angle)];
+    }
+    const { table } = this.plan;
+    const row = Math.min(Math.max(position, 0), table.rows - 1);
+    return [table.cos[row * table.pairs + j]!, table.sin[row * table.pairs + j]! * this.sign];
+  }
+
+  /** Rotates one pair. */
+  turn(x0: number, x1: number, cos: number, sin: number): readonly [y0: number, y1: number] {
+    return [x0 * cos - x1 * sin, x0 * sin + x1 * cos];
+  }
+
+  /** The output of a dimension that no pair writes. */
+  beside(value: number, _dim: number, _at: RowAt): number {
+    return value;
+  }
+
+  /** Pair j of a head, rotated. */
+  pair(head: Float64Array, j: number, at: RowAt): readonly [y0: number, y1: number] {
+    const [cos, sin] = this.cosSin(this.position(at, this.axisOfPair(j)), j);
+    const m = this.source ? this.magnitude(j, at) : 1;
+    return this.turn(head[this.readIndex(j, 0)]!, head[this.readIndex(j, 1)]!, cos * m, sin * m * this.sign);
+  }
+
+  /** Rotates one head by the steps above. */
+  rotate(head: Float64Array, at: RowAt): Float64Array {
+    const y = new Float64Array(this.headDim);
+    const written = new Uint8Array(this.headDim);
+    for (let j = 0; j < this.pairs; j++) {
+      const [y0, y1] = this.pair(head, j, at);
+      const i0 = this.writeIndex(j, 0);
+      const i1 = this.writeIndex(j, 1);
+      y[i0] = y0;
+      y[i1] = y1;
+      written[i0] = 1;
+      written[i1] = 1;
+    }
+    for (let i = 0; i < this.headDim; i++) if (!written[i]) y[i] = this.beside(head[i]!, i, at);
+    return y;
+  }
+
+  /** The norm before the rotation, where the call has one. */
+  normalise(head: Float64Array, weight: Float64Array, eps: number): Float64Array {
+    const squares = head.reduce((sum, v) => sum + v * v, 0);
+    const rms = Math.sqrt(squares / head.length + eps);
+    return head.map((v, i) => (weight[i]! * v) / rms);
+  }
+
+  /** One head from input to output. */
+  head(x: Float64Array, at: RowAt): Float64Array {
+    const { norm } = this.part;
+    if (!norm) return this.rotate(x, at);
+    return this.rotate(this.normalise(x, norm.weight.readNumbers() as Float64Array, norm.eps), at);
+  }
+
+  /** Every head of the tensor. `heads` in and out are `[batch, seq, head, headDim]`. */
+  all(heads: Float64Array): Float64Array {
+    const y = new Float64Array(heads.length);
+    const { batch, seq, heads: count, headDim } = this;
+    for (let b = 0; b < batch; b++) {
+      for (let s = 0; s < seq; s++) {
+        for (let h = 0; h < count; h++) {
+          const from = ((b * seq + s) * count + h) * headDim;
+          y.set(this.head(heads.subarray(from, from + headDim), { batch: b, seq: s, head: h }), from);
+        }
+      }
+    }
+    return y;
+  }
+}
+
+/** Methods that replace those of {@link RopeSteps}. In them, `this` is the changed steps. */
+export type Change = Partial<
+  Pick<
+    RopeSteps,
+    | 'pairs'
+    | 'rotaryDim'
+    | 'rotaryOffset'
+    | 'sign'
+    | 'readIndex'
+    | 'writeIndex'
+    | 'frequencies'
+    | 'axisOfPair'
+    | 'position'
+    | 'angle'
+    | 'magnitude'
+    | 'cosSin'
+    | 'turn'
+    | 'beside'
+    | 'rotate'
+    | 'normalise'
+    | 'head'
+    | 'all'
+  >
+>;
+
+/** The steps with some of them replaced; `steps` itself stays as it is. */
+export function changed(steps: RopeSteps, change: Change): RopeSteps {
+  return Object.assign(Object.create(steps), change) as RopeSteps;
+}
+
+/** Runs a checked call by steps: each part into its out, rounded once. */
+export function runSteps(call: RopeCall, stepsOf: (steps: RopeSteps) => RopeSteps): void {
+  for (const part of call.parts) {
+    const { x, out, rows } = part;
+    const steps = stepsOf(new RopeSteps(call.plan, part));
+    const y = steps.all(x.readNumbers() as Float64Array);
+    const host = hostOf(out, 'rope: out');
+    const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
+    let n = 0;
+    for (let b = 0; b < batch; b++) {
+      for (let s = 0; s < seq; s++) {
+        for (let h = 0; h < heads; h++) {
+          const row = rows ? rows[b * seq + s]! : s;
+          const at = out.offset + b * out.strides[0]! + row * out.strides[1]! + h * out.strides[2]!;
+          for (let i = 0; i < headDim; i++) storeNumber(host, out.dtype, at + i * out.strides[3]!, y[n++]!);
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,225 @@
+/**
+ * How far the pairs of y are from the expected ones where pairs rotate, and no rotation that was measured gives y:
+ * which pairs, by how much, in angle or in length, and what the errors have in common. @module
+ */
+import { ranges } from 'ropewalk/backend';
+import { sampleRows } from '../fit/rebuild.js';
+import { angleNoise, storedNoise } from '../kernel/noise.js';
+import { RightRows } from '../kernel/right-rows.js';
+import type { RopeSteps } from '../kernel/steps.js';
+import type { Hypothesis } from '../kernel/trial.js';
+import type { Expected } from '../read/expected.js';
+import { everyRow, type Heads, rowAt } from '../read/observation.js';
+import { hypothesesOf } from './hypotheses.js';
+
+/** One pair of one row: y / x as a complex number, less what was expected. */
+interface Sample {
+  readonly pair: number;
+  /** The expected angle, in radians. */
+  readonly angle: number;
+  /** y / x over the magnitude: the cos and sin that were used. */
+  readonly cos: number;
+  readonly sin: number;
+  readonly offCos: number;
+  readonly offSin: number;
+  /** How far rounding y may have moved it. */
+  readonly noise: number;
+}
+
+/** Samples that are kept. */
+const MAX_SAMPLES = 2 ** 15;
+/** Pairs of x that are nearly 0 show nothing. */
+const LOUD = 0.25;
+/** Enough to speak of what samples have in common. */
+const ENOUGH = 100;
+
+/** Sentences on the errors; empty where they are too large to say anything. */
+export function describePairErrors(expected: Expected, heads: Heads): readonly string[] {
+  const [{ steps }] = hypothesesOf(expected, heads, []) as [Hypothesis];
+  const right = new RightRows(steps, heads);
+  const { headDim, dtype, y } = heads;
+  const magnitude = Math.abs(steps.frequencies().attentionFactor);
+  const rows = everyRow(heads);
+  const every = Math.max(1, Math.ceil((rows.length * right.pairs) / MAX_SAMPLES));
+  const pairs = Array.from({ length: right.pairs }, (_what, j) => ({ j, ...right.membersOf(j) }));
+  const wrong = new Set<number>();
+  const samples: Sample[] = [];
+  let [largest, turned, count] = [0, 0, 0];
+  let lengthsKept = true;
+  for (const r of rows) {
+    const x = right.input(r);
+    const size = Math.max(1, magnitude) * x.reduce((most, v) => Math.max(most, Math.abs(v)), 0);
+    const at = rowAt(heads, r);
+    const angles = right.anglesOf(Math.floor(r / heads.heads));
+    for (let i = 0; i < headDim; i++)
+      if (right.pairOf[i]! < 0 && Math.abs(y[r * headDim + i]! - x[i]!) > storedNoise(dtype, x[i]!, 0)) return [];
+    for (const { j, read, write } of pairs) {
+      const [x0, x1] = [x[read[0]]!, x[read[1]]!];
+      const [y0, y1] = [y[r * headDim + write[0]]!, y[r * headDim + write[1]]!];
+      const length = Math.hypot(x0, x1) * magnitude;
+      const noise = Math.hypot(storedNoise(dtype, y0, size), storedNoise(dtype, y1, size)) / length;
+      if (!(noise < LOUD)) continue;
+      const power = (x0 * x0 + x1 * x1) * magnitude;
+      const [cos, sin] = [(x0 * y0 + x1 * y1) / power, (x0 * y1 - x1 * y0) / power];
+      const [c, s] = [angles.cos[j]! / magnitude, angles.sin[j]! / magnitude];
+      const off = Math.hypot(cos - c, sin - s);
+      if (off > noise + angles.noise[j]! / magnitude) wrong.add(j);
+      largest = Math.max(largest, off - noise);
+      const turn = Math.abs(Math.atan2(sin * c - cos * s, cos * c + sin * s));
+      turned = Math.max(turned, turn - noise);
+      if (Math.abs(Math.hypot(cos, sin) - 1) > noise) lengthsKept = false;
+      const angle = steps.sign * steps.angle(steps.position(at, steps.axisOfPair(j)), j);
+      if (count++ % every === 0) samples.push({ pair: j, angle, cos, sin, offCos: cos - c, offSin: sin - s, noise });
+    }
+  }
+  if (wrong.size === 0) return [];
+  const factor = lengthsKept ? commonFactor(samples) : undefined;
+  if (factor) return [factor];
+  const named = (some: readonly number[]): string => `${some.length > 1 ? 'pairs' : 'pair'} ${ranges(some)}`;
+  const of = [...wrong].sort((a, b) => a - b);
+  const others = pairs.flatMap(({ j }) => (wrong.has(j) ? [] : [j]));
+  const rest = others.length > 0 ? `; of ${named(others)} no error is larger than noise` : '';
+  const sentences: string[] = [];
+  if (lengthsKept) {
+    const by = turned < 2.5 ? `off by up to ${upwards(turned)} radians` : 'not the expected ones';
+    sentences.push(`The lengths of pairs are right; the angles of ${named(of)} are ${by}${rest}.`);
+  } else if (largest < 0.2) {
+    sentences.push(`The results of ${named(of)} are off by up to ${upwards(largest)} of their length${rest}.`);
+  }
+  // Much larger errors are no rotation with errors.
+  if (!(largest < 0.2)) return sentences;
+  const unit = unitOf(samples);
+  if (unit !== undefined) sentences.push(`cos and sin are multiples of 1/${unit}.`);
+  else if (alikeAtEqualAngles(samples))
+    sentences.push('Equal angles have nearly equal errors, as with a table or a polynomial for cos and sin.');
+  else sentences.push(...narrowFactors(steps, right, heads));
+  return sentences;
+}
+
+/** Which factors of the products have fewer bits, where that gives nearly all of an f32 y to its last bits. */
+function narrowFactors(steps: RopeSteps, right: RightRows, heads: Heads): string[] {
+  if (heads.dtype !== 'f32' || !steps.source) return [];
+  const { headDim, y } = heads;
+  const { invFreq, attentionFactor } = steps.frequencies();
+  const rows = sampleRows(heads);
+  const shareOf = (ofX: Round, ofTable: Round): number => {
+    let [fit, all] = [0, 0];
+    for (const r of rows) {
+      const x = right.input(r);
+      const at = rowAt(heads, r);
+      for (let j = 0; j < right.pairs; j++) {
+        const { read, write } = right.membersOf(j);
+        // An angle in f32: one that is rounded otherwise may round cos to the next value.
+        const angle = Math.fround(steps.position(at, steps.axisOfPair(j)) * Math.fround(invFreq[j]!));
+        const c = ofTable(Math.cos(angle) * attentionFactor);
+        const s = ofTable(Math.sin(angle) * attentionFactor) * steps.sign;
+        const [x0, x1] = [ofX(x[read[0]]!), ofX(x[read[1]]!)];
+        for (const [i, value] of [
+          [write[0], x0 * c - x1 * s],
+          [write[1], x0 * s + x1 * c],
+        ] as const) {
+          if (Math.abs(y[r * headDim + i]! - value) <= storedNoise('f32', value, Math.abs(x0) + Math.abs(x1))) fit++;
+          all++;
+        }
+      }
+    }
+    return fit / all;
+  };
+  const exact: Round = (value) => value;
+  if (shareOf(exact, exact) > 0.5) return [];
+  for (const bits of [10, 7]) {
+    const narrow: Round = (value) => roundBits(value, bits);
+    for (const [what, ofX, ofTable] of [
+      ['cos and sin', exact, narrow],
+      ['x', narrow, exact],
+      ['x, cos and sin', narrow, narrow],
+    ] as const) {
+      const share = shareOf(ofX, ofTable);
+      if (share < 0.9) continue;
+      const like = bits === 10 ? 'tf32 and f16' : 'bf16';
+      const percent = Math.floor(100 * share);
+      return [
+        `With ${what} rounded to ${bits} bits after the leading one, as in ${like}, ${percent} % of y is given to its last bits.`,
+      ];
+    }
+  }
+  return [];
+}
+
+type Round = (value: number) => number;
+
+/** The nearest number with so many bits after the leading one. */
+function roundBits(value: number, bits: number): number {
+  if (value === 0) return 0;
+  const unit = 2 ** (Math.floor(Math.log2(Math.abs(value))) - bits);
+  const [whole, part] = [Math.floor(value / unit), value / unit - Math.floor(value / unit)];
+  // Ties go to even.
+  return (part > 0.5 || (part === 0.5 && whole % 2 !== 0) ? whole + 1 : whole) * unit;
+}
+
+/** A factor of all angles that leaves no error. */
+function commonFactor(samples: readonly Sample[]): string | undefined {
+  const turns = samples.map(({ pair, angle, cos, sin, noise }) => {
+    const [c, s] = [Math.cos(angle), Math.sin(angle)];
+    const turn = Math.atan2(sin * c - cos * s, cos * c + sin * s);
+    return { angle, turn, noise: noise + angleNoise(angle, pair) };
+  });
+  let [low, high] = [-Infinity, Infinity];
+  for (const { angle, turn, noise } of turns) {
+    // The turn is known only as an angle below half a turn.
+    if (Math.abs(turn) + noise > 3) return undefined;
+    if (angle === 0) {
+      if (Math.abs(turn) > noise) return undefined;
+      continue;
+    }
+    const [a, b] = [(turn - noise) / angle, (turn + noise) / angle];
+    low = Math.max(low, Math.min(a, b));
+    high = Math.min(high, Math.max(a, b));
+  }
+  if (!(low <= high) || (low <= 0 && high >= 0)) return undefined;
+  const [middle, bound] = [(low + high) / 2, (high - low) / 2];
+  const digits = Math.min(12, Math.ceil(-Math.log10(bound || 1e-12)));
+  const error = (Math.ceil(bound * 10 ** digits + 0.5) / 10 ** digits).toFixed(digits);
+  return `Every frequency is ${(1 + middle).toFixed(digits)} ± ${error} times the expected one.`;
+}
+
+/** n where all cos and sin are multiples of 1/n within noise; 2 to a power, or one less. */
+function unitOf(samples: readonly Sample[]): number | undefined {
+  for (let bits = 6; bits <= 16; bits++) {
+    for (const n of [2 ** bits - 1, 2 ** bits]) {
+      const clear = samples.filter(({ noise }) => noise * n < 0.1);
+      const fits = ({ cos, sin, noise }: Sample): boolean =>
+        [cos, sin].every((value) => Math.abs(value * n - Math.round(value * n)) <= noise * n);
+      if (clear.length >= ENOUGH && clear.every(fits)) return n;
+    }
+  }
+  return undefined;
+}
+
+/** Whether pairs that turn by the same angle have the same error. */
+function alikeAtEqualAngles(samples: readonly Sample[]): boolean {
+  const turn = 2 * Math.PI;
+  const sorted = samples
+    .filter(({ noise, offCos, offSin }) => noise < 0.2 * Math.hypot(offCos, offSin))
+    .map((one) => ({ ...one, angle: one.angle - turn * Math.floor(one.angle / turn) }))
+    .sort((a, b) => a.angle - b.angle);
+  const apart: number[] = [];
+  const sizes: number[] = [];
+  for (const [n, one] of sorted.entries()) {
+    const next = sorted[n + 1];
+    if (!next || next.pair === one.pair || next.angle - one.angle > 1e-3) continue;
+    apart.push(Math.hypot(next.offCos - one.offCos, next.offSin - one.offSin));
+    sizes.push(Math.hypot(one.offCos, one.offSin));
+  }
+  return apart.length >= ENOUGH && median(apart) < 0.2 * median(sizes);
+}
+
+function median(list: number[]): number {
+  return list.sort((a, b) => a - b)[list.length >> 1]!;
+}
+
+/** Two digits, rounded up: a bound. */
+function upwards(value: number): string {
+  const step = 10 ** (Math.floor(Math.log10(value)) - 1);
+  return String(Number((Math.ceil(value / step - 1e-9) * step).toPrecision(2)));
+}

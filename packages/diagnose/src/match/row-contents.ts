@@ -1,0 +1,464 @@
+/** What the rows of y hold that are not as expected: zeros, x, another row, another token's rotation. @module */
+import { roundTo } from 'ropewalk';
+import { storedNoise } from '../kernel/noise.js';
+import type { Angles, RightRows } from '../kernel/right-rows.js';
+import { spread } from '../measure/sample.js';
+import { type Heads, rowAt } from '../read/observation.js';
+
+/** What wrong elements hold. */
+export type What =
+  | 'zeros'
+  | 'not finite'
+  | 'one value'
+  | 'x'
+  | 'minus x'
+  /** The right result of another row. */
+  | 'another row'
+  /** The row of x by the position of another token. */
+  | 'another position'
+  /** Another row of x by the right position. */
+  | 'another row of x'
+  /** What another row of y holds too, which is right in neither. */
+  | 'a copy'
+  /** One member of a pair was read after the other had been written over it. */
+  | 'in place'
+  /** None of these. */
+  | 'unknown';
+
+/** Rows with wrong elements that hold the same. */
+export interface Group {
+  readonly what: What;
+  /** What they hold, in words. */
+  readonly words: string;
+  readonly rows: number[];
+  /** The dimensions that hold it: all of these in every row, undefined for whole rows. Of `unknown`, those that may. */
+  readonly dims: readonly number[] | undefined;
+  /** Whether a row that is right holds the same; undefined where none can. */
+  readonly also?: ((r: number) => boolean) | undefined;
+}
+
+/** What one row holds. */
+type Held = Omit<Group, 'rows'>;
+
+/** A guess at a row of y: writes `[head_dim]` values and their noise. */
+type Guess = (r: number, y: Float64Array, noise: Float64Array) => void;
+
+interface Source {
+  readonly what: What;
+  readonly words: string;
+  readonly guess: Guess;
+  /** Whether there is such a row; true unless given. */
+  readonly applies?: (r: number) => boolean;
+}
+
+/** A rule from a row to another row. */
+interface Rule {
+  readonly words: string;
+  /** −1 where there is none. */
+  readonly map: (r: number) => number;
+}
+
+/** Bits of agreement below which a row found by search could be chance. */
+const ENOUGH_BITS = 40;
+/** Elements that a search may look at. */
+const SEARCH_BUDGET = 3e7;
+/** Rows that are looked at for a rule before all are. */
+const TRIED_ROWS = 8;
+const MAX_RULES = 12;
+
+const UNKNOWN = { what: 'unknown', words: 'values that come from this x by no rotation that was tried' } as const;
+
+/** Looks at the wrong rows of one observation. */
+export class RowContents {
+  readonly #heads: Heads;
+  readonly #right: RightRows;
+  readonly #made: Float64Array;
+  readonly #noise: Float64Array;
+  #budget = SEARCH_BUDGET;
+
+  constructor(heads: Heads, right: RightRows) {
+    this.#heads = heads;
+    this.#right = right;
+    this.#made = new Float64Array(heads.headDim);
+    this.#noise = new Float64Array(heads.headDim);
+  }
+
+  /** The dimensions of row r that are not as expected. */
+  wrongDims(r: number): number[] {
+    this.#right.fill(r, this.#made, this.#noise);
+    return this.#off(r);
+  }
+
+  /** The member of a pair that all wrong elements of some rows are; undefined where they are both. */
+  memberOf(rows: readonly number[]): 'first' | 'second' | undefined {
+    const { pairOf, memberOf } = this.#right;
+    const members = new Set(rows.flatMap((r) => this.wrongDims(r).map((i) => (pairOf[i]! < 0 ? -1 : memberOf[i]!))));
+    const [one] = members;
+    return members.size !== 1 || one === -1 ? undefined : one === 0 ? 'first' : 'second';
+  }
+
+  /** Sorts wrong rows by what they hold: the simplest explanation first. */
+  groupsOf(rows: readonly number[]): Group[] {
+    const groups = new Map<string, Group>();
+    const add = (r: number, held: Held): void => {
+      const key = `${held.words}:${held.dims?.join()}`;
+      const known = groups.get(key);
+      if (known) known.rows.push(r);
+      else groups.set(key, { ...held, rows: [r] });
+    };
+    let left: number[] = [];
+    for (const r of rows) {
+      const held = this.#ownValues(r);
+      if (held) add(r, held);
+      else left.push(r);
+    }
+    for (let n = 0; n < MAX_RULES && left.length > 0; n++) {
+      const source = this.#likeliest(left);
+      if (!source) break;
+      const others: number[] = [];
+      for (const r of left) {
+        const held = this.#heldFrom(source, r);
+        if (held) add(r, held);
+        else others.push(r);
+      }
+      if (others.length === left.length) break;
+      left = others;
+    }
+    const list = [...groups.values()];
+    if (left.length > 0)
+      list.push({ ...UNKNOWN, rows: left, dims: this.#unionOfWrong(left), also: (r) => this.#isX(r) });
+    return list;
+  }
+
+  #unionOfWrong(rows: readonly number[]): number[] {
+    const any = new Uint8Array(this.#heads.headDim);
+    for (const r of rows) for (const i of this.wrongDims(r)) any[i] = 1;
+    return [...any.keys()].filter((i) => any[i] === 1);
+  }
+
+  /** Whether row r is x, to the bit. */
+  #isX(r: number): boolean {
+    const { headDim, x, y, dtype } = this.#heads;
+    for (let at = r * headDim; at < (r + 1) * headDim; at++) if (y[at] !== roundTo(dtype, x[at]!)) return false;
+    return true;
+  }
+
+  /** The wrong dimensions and those beside them that hold the same; undefined where all do. */
+  #reach(wrong: readonly number[], holds: (i: number) => boolean): number[] | undefined {
+    const { headDim } = this.#heads;
+    const reached = new Uint8Array(headDim);
+    for (const start of wrong) {
+      for (let i = start; i < headDim && !reached[i] && holds(i); i++) reached[i] = 1;
+      for (let i = start - 1; i >= 0 && !reached[i] && holds(i); i--) reached[i] = 1;
+    }
+    const list = [...reached.keys()].filter((i) => reached[i] === 1);
+    return list.length === headDim ? undefined : list;
+  }
+
+  /** The dimensions of row r whose values fit the last guess no better than its noise; all of y's that do not. */
+  #off(r: number): number[] {
+    const { headDim, y } = this.#heads;
+    const off: number[] = [];
+    for (let i = 0, at = r * headDim; i < headDim; i++) {
+      if (!(Math.abs(y[at + i]! - this.#made[i]!) <= this.#noise[i]!)) off.push(i);
+    }
+    return off;
+  }
+
+  /** What can be seen in the row alone. */
+  #ownValues(r: number): Held | undefined {
+    const { headDim, dtype, norm, ...heads } = this.#heads;
+    const wrong = this.wrongDims(r);
+    const y = heads.y.subarray(r * headDim, (r + 1) * headDim);
+    const x = heads.x.subarray(r * headDim, (r + 1) * headDim);
+    const input = this.#right.input(r);
+    const first = y[wrong[0]!]!;
+    const size = norm ? input.reduce((most, value) => Math.max(most, Math.abs(value)), 0) : 0;
+    const isInput = (i: number, sign: 1 | -1): boolean =>
+      norm
+        ? Math.abs(y[i]! - sign * input[i]!) <= storedNoise(dtype, y[i]!, size)
+        : y[i] === sign * roundTo(dtype, x[i]!);
+    const seen: [What, string, (i: number) => boolean][] = [
+      ['zeros', 'zeros', (i) => y[i] === 0],
+      ['not finite', 'NaN', (i) => Number.isNaN(y[i])],
+      ['not finite', 'infinities', (i) => Math.abs(y[i]!) === Infinity],
+      ['not finite', 'NaN and infinities', (i) => !Number.isFinite(y[i])],
+      ['x', norm ? 'x after the norm, not rotated' : 'x, not rotated', (i) => isInput(i, 1)],
+      ['minus x', '−x', (i) => isInput(i, -1)],
+      ...(norm
+        ? [['x', 'x, neither normalised nor rotated', (i: number) => y[i] === roundTo(dtype, x[i]!)] as const]
+        : []),
+      ['one value', `one value, ${Number(first.toPrecision(7))}`, (i) => wrong.length > 2 && y[i] === first],
+    ] as [What, string, (i: number) => boolean][];
+    for (const [what, words, holds] of seen)
+      if (wrong.every(holds))
+        return {
+          what,
+          words,
+          dims: this.#reach(wrong, holds),
+          also: what === 'x' && !norm ? (one) => this.#isX(one) : undefined,
+        };
+    return this.#inPlace(r, wrong, y);
+  }
+
+  /** A member that was computed from the stored result of the other. */
+  #inPlace(r: number, wrong: readonly number[], y: ArrayLike<number>): Held | undefined {
+    const { pairOf, memberOf } = this.#right;
+    const late = memberOf[wrong[0]!]! as 0 | 1;
+    if (wrong.length < 2 || wrong.some((i) => pairOf[i]! < 0 || memberOf[i] !== late)) return undefined;
+    const input = this.#right.input(r);
+    const { cos, sin } = this.#right.anglesOf(Math.floor(r / this.#heads.heads));
+    const holds = (i: number): boolean => {
+      const j = pairOf[i]!;
+      if (j < 0 || memberOf[i] !== late) return true;
+      const { read, write } = this.#right.membersOf(j);
+      const other = y[write[1 - late]!]!;
+      const value =
+        late === 0 ? input[read[0]]! * cos[j]! - other * sin[j]! : other * sin[j]! + input[read[1]]! * cos[j]!;
+      return Math.abs(y[i]! - value) <= this.#noise[i]! + this.#noise[write[1 - late]!]!;
+    };
+    if (!wrong.every(holds)) return undefined;
+    const [early, after] = late === 1 ? ['first', 'second'] : ['second', 'first'];
+    const words = `the ${after} member of a pair computed from the ${early} one’s result, which was stored before its input was read`;
+    const all = [...pairOf.keys()].filter((i) => memberOf[i] === late && pairOf[i]! >= 0);
+    return { what: 'in place', words, dims: all.every(holds) ? undefined : wrong };
+  }
+
+  /** The source that explains most of a few of these rows; a copy only where nothing else explains any. */
+  #likeliest(rows: readonly number[]): Source | undefined {
+    const some = spread(rows, 8 * TRIED_ROWS);
+    let best: { source: Source; count: number } | undefined;
+    for (const r of spread(rows, TRIED_ROWS)) {
+      const wrong = this.wrongDims(r);
+      if (!this.#isTelling(wrong)) continue;
+      for (const source of this.#sourcesOf(r, wrong)) {
+        if (source.what === 'a copy' && best && best.source.what !== 'a copy') break;
+        if (!this.#heldFrom(source, r)) continue;
+        const count = some.filter((one) => this.#heldFrom(source, one)).length;
+        if (!best || count > best.count || best.source.what === 'a copy') best = { source, count };
+        if (count === some.length) return source;
+      }
+    }
+    return best?.source;
+  }
+
+  /** Whether agreement in these dimensions of the last row cannot be chance. */
+  #isTelling(wrong: readonly number[]): boolean {
+    const size = this.#made.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    const bits = wrong.reduce((sum, i) => sum + Math.max(0, Math.log2(size / (2 * this.#noise[i]!))), 0);
+    return bits >= ENOUGH_BITS;
+  }
+
+  #heldFrom({ what, words, guess, applies }: Source, r: number): Held | undefined {
+    const wrong = this.wrongDims(r);
+    if (!this.#isTelling(wrong) || applies?.(r) === false) return undefined;
+    guess(r, this.#made, this.#noise);
+    const also = (one: number): boolean => {
+      if (applies?.(one) === false) return false;
+      guess(one, this.#made, this.#noise);
+      return this.#off(one).length === 0;
+    };
+    const { headDim, y } = this.#heads;
+    const holds = (i: number): boolean => Math.abs(y[r * headDim + i]! - this.#made[i]!) <= this.#noise[i]!;
+    return wrong.every(holds) ? { what, words, dims: this.#reach(wrong, holds), also } : undefined;
+  }
+
+  /** What row r may hold, the simplest first. */
+  *#sourcesOf(r: number, wrong: readonly number[]): Generator<Source> {
+    const { heads, seq, batch, headDim, y } = this.#heads;
+    const token = Math.floor(r / heads);
+    const right = this.#right;
+    yield* this.#positionSources();
+    const byRow = (what: What, guess: (from: number) => Guess, words: (rule: Rule) => string) => (other: number) =>
+      rulesBetween(this.#heads, r, other).map(
+        (rule): Source => ({
+          what,
+          words: words(rule),
+          guess: (at, y, noise) => guess(rule.map(at))(at, y, noise),
+          applies: (at) => rule.map(at) >= 0,
+        }),
+      );
+    const rightOf = byRow(
+      'another row',
+      (from) => (_at, y, noise) => right.fill(from, y, noise),
+      ({ words }) => `the right result of ${words}`,
+    );
+    const byPosition = byRow(
+      'another position',
+      (from) => (at, y, noise) => right.rotate(right.input(at), right.anglesOf(Math.floor(from / heads)), y, noise),
+      ({ words }) => `this row of x rotated by the position of ${words}`,
+    );
+    const inputOf = byRow(
+      'another row of x',
+      (from) => (at, y, noise) => right.rotate(right.input(from), right.anglesOf(Math.floor(at / heads)), y, noise),
+      ({ words }) => `the row of x of ${words}, rotated by the right position`,
+    );
+    const copyOf = byRow(
+      'a copy',
+      (from) => (_at, y, noise) => {
+        noise.fill(0);
+        y.set(this.#heads.y.subarray(from * headDim, (from + 1) * headDim));
+      },
+      ({ words }) => `the same values as ${words}`,
+    );
+    const rows = batch * seq * heads;
+    const angles = right.anglesOf(token);
+    for (const other of this.#search(r, wrong, rows, (at, i) =>
+      right.element(at, right.anglesOf(Math.floor(at / heads)), i),
+    ))
+      yield* rightOf(other);
+    for (const other of this.#search(r, wrong, batch * seq, (at, i) => right.element(r, right.anglesOf(at), i)))
+      yield* byPosition(other * heads + (r % heads));
+    for (const other of this.#search(r, wrong, rows, (at, i) => right.element(at, angles, i))) yield* inputOf(other);
+    for (const other of this.#search(r, wrong, rows, (at, i) => y[at * headDim + i]!, true)) yield* copyOf(other);
+  }
+
+  /** Rows, or tokens, whose value agrees with y in the first few wrong dimensions of row r; at most three. */
+  *#search(
+    r: number,
+    wrong: readonly number[],
+    count: number,
+    value: (at: number, i: number) => number,
+    exact = false,
+  ): Generator<number> {
+    if (this.#budget < count) return;
+    this.#budget -= count;
+    const { headDim, y } = this.#heads;
+    this.wrongDims(r); // fills the noise
+    const size = this.#made.reduce((most, one) => Math.max(most, Math.abs(one)), 0);
+    const noise = this.#noise.map((one) => (exact ? 0 : 2 * one + 1e-6 * size));
+    let found = 0;
+    for (let at = 0; at < count && found < 3; at++) {
+      if (wrong.every((i) => Math.abs(value(at, i) - y[r * headDim + i]!) <= noise[i]!)) {
+        if (exact && at === r) continue;
+        found++;
+        yield at;
+      }
+    }
+  }
+
+  /** Positions that are no other token's. */
+  #positionSources(): Source[] {
+    const right = this.#right;
+    const { heads, seq, numAxes } = this.#heads;
+    const by = (words: string, of: (positions: number[], token: number) => number[]): Source => ({
+      what: 'another position',
+      words: `this row of x rotated by ${words}`,
+      guess: (r, y, noise) => {
+        const token = Math.floor(r / heads);
+        right.rotate(right.input(r), this.#angles(of(right.positionsOf(token), token)), y, noise);
+      },
+    });
+    const twice: Source = {
+      what: 'another position',
+      words: 'this row of x rotated twice',
+      guess: (r, y, noise) => {
+        right.fill(r, y, noise);
+        const once = y.slice();
+        right.rotate(once, right.anglesOf(Math.floor(r / heads)), y, noise);
+        for (let i = 0; i < noise.length; i++) noise[i]! *= 2;
+      },
+    };
+    return [
+      by('its position + 1', (positions) => positions.map((p) => p + 1)),
+      by('its position − 1', (positions) => positions.map((p) => p - 1)),
+      by('its position with the opposite sign', (positions) => positions.map((p) => -p)),
+      twice,
+      ...(numAxes === 1
+        ? [
+            by('its index in the sequence', (_what, token) => [token % seq]),
+            by('its index in the batch of sequences', (_what, token) => [token]),
+          ]
+        : []),
+    ];
+  }
+
+  #lastAngles: { key: string; angles: Angles } | undefined;
+
+  #angles(positions: readonly number[]): Angles {
+    const key = positions.join();
+    if (this.#lastAngles?.key !== key) this.#lastAngles = { key, angles: this.#right.anglesAt(positions) };
+    return this.#lastAngles.angles;
+  }
+}
+
+/** Rules that map row r to `other`, the likeliest first. */
+function rulesBetween(of: Heads, r: number, other: number): Rule[] {
+  const { batch, seq, heads } = of;
+  const [at, to] = [rowAt(of, r), rowAt(of, other)];
+  const row = (b: number, s: number, h: number): number =>
+    b >= 0 && b < batch && s >= 0 && s < seq && h >= 0 && h < heads ? (b * seq + s) * heads + h : -1;
+  const mapped = (words: string, map: (b: number, s: number, h: number) => number): Rule => ({
+    words,
+    map: (one) => {
+      const { batch: b, seq: s, head: h } = rowAt(of, one);
+      return map(b, s, h);
+    },
+  });
+  const [db, dh] = [to.batch - at.batch, to.head - at.head];
+  const rules: Rule[] = [];
+  for (const head of coordinate('head', at.head, to.head, heads))
+    for (const token of coordinate('token', at.seq, to.seq, seq))
+      for (const one of coordinate('batch', at.batch, to.batch, batch)) {
+        const words = [head, token, one].flatMap((c) => (c.words ? [c.words] : [])).join(' of ');
+        rules.push(mapped(words, (b, s, h) => row(one.map(b), token.map(s), head.map(h))));
+      }
+  if (dh === 0 && batch > 1 && seq > 1) {
+    const [into, back] = ['[batch, seq] read as [seq, batch]', '[seq, batch] read as [batch, seq]'];
+    rules.push(
+      mapped(`the token that is there if ${into}`, (b, s, h) => {
+        const n = b * seq + s;
+        return row(n % batch, Math.floor(n / batch), h);
+      }),
+      mapped(`the token that is there if ${back}`, (b, s, h) => {
+        const n = s * batch + b;
+        return row(Math.floor(n / seq), n % seq, h);
+      }),
+    );
+  }
+  if (db === 0 && heads > 1 && seq > 1) {
+    rules.push(
+      mapped('the row that is there if [seq, head] is read as [head, seq]', (b, s, h) => {
+        const n = s * heads + h;
+        return row(b, n % seq, Math.floor(n / seq));
+      }),
+      mapped('the row that is there if [head, seq] is read as [seq, head]', (b, s, h) => {
+        const n = h * seq + s;
+        return row(b, Math.floor(n / heads), n % heads);
+      }),
+    );
+  }
+  rules.push({
+    words: `${rowsApart(other - r)}, counting over batches, tokens and heads`,
+    map: (one) => (one + other - r >= 0 && one + other - r < batch * seq * heads ? one + other - r : -1),
+  });
+  rules.push({ words: `batch ${to.batch}, token ${to.seq}, head ${to.head}`, map: () => other });
+  return rules.filter(({ map }) => map(r) === other && other !== r);
+}
+
+/** How one coordinate may follow from another, the likeliest first; empty words where it stays. */
+function coordinate(
+  name: string,
+  at: number,
+  to: number,
+  count: number,
+): { words: string; map: (one: number) => number }[] {
+  const step = to - at;
+  if (step === 0) return [{ words: '', map: (one) => one }];
+  const apart = Math.abs(step) === 1 ? '' : `${Math.abs(step)} `;
+  const shifted = {
+    words: `the ${name} ${apart}${step > 0 ? 'after' : 'before'} it`,
+    map: (one: number) => one + step,
+  };
+  const fixed = { words: `${name} ${to}${name === 'token' && to === count - 1 ? ', the last' : ''}`, map: () => to };
+  const mirrored = { words: `the ${name} as far from the end`, map: (one: number) => count - 1 - one };
+  // Where one is wrong, all say the same.
+  return [
+    ...(name === 'token' && apart === '' ? [shifted, fixed] : [fixed, shifted]),
+    ...(at + to === count - 1 ? [mirrored] : []),
+  ];
+}
+
+function rowsApart(step: number): string {
+  return `the row ${Math.abs(step)} ${step > 0 ? 'after' : 'before'} it`;
+}

@@ -1,0 +1,80 @@
+/** A dump as its owner says it is: heads split, dtypes checked, and each head beside what is right. @module */
+import { type FloatDtype, isFloat, roundTo, type Tensor } from 'ropewalk';
+import { checkTensor, fail, reading, refuse, show } from 'ropewalk/backend';
+import { rightOf } from './kernel/trial.js';
+import { axesOf, callOf, type Expected, readExpected } from './read/expected.js';
+import { type Heads, type Observation, readObservation } from './read/observation.js';
+
+/**
+ * Splits `[tokens, hidden]` or `[batch, tokens, hidden]` into heads.
+ *
+ * @param heads - how many; undefined leaves the tensor as it is
+ * @param where - names the tensor in messages
+ * @throws {RopewalkError} SHAPE for another rank, or when the heads do not divide the last dimension
+ */
+export function splitHeads(tensor: Tensor, heads: number | undefined, where: string): Tensor {
+  checkTensor(tensor, where);
+  if (heads === undefined) return tensor;
+  const { shape } = tensor;
+  if (shape.length !== 2 && shape.length !== 3)
+    refuse('SHAPE', where, '[tokens, hidden] or [batch, tokens, hidden] where the number of heads is given', [
+      ...shape,
+    ]);
+  const hidden = shape.at(-1)!;
+  if (!Number.isSafeInteger(heads) || heads < 1 || hidden % heads !== 0)
+    refuse(
+      'SHAPE',
+      where,
+      `a last dimension that ${show(heads)} heads divide`,
+      [...shape],
+      'If it is one head already, leave heads out.',
+    );
+  return tensor.reshape([...shape.slice(0, -1), heads, hidden / heads]);
+}
+
+/**
+ * Checks that a dump holds only values of the dtype that the kernel stored: a dump may be wider, such as bf16 as f32.
+ *
+ * @param dtype - what the kernel stored; undefined checks nothing
+ * @param where - names the dtype in messages
+ * @throws {RopewalkError} DTYPE for a value that the dtype cannot hold
+ */
+export function checkStored(y: Tensor, dtype: FloatDtype | undefined, where: string): void {
+  checkTensor(y, where);
+  if (dtype === undefined || y.dtype === dtype || !isFloat(y.dtype)) return;
+  const values = y.readNumbers() as Float64Array;
+  const bad = values.findIndex((value) => !Number.isNaN(value) && roundTo(dtype, value) !== value);
+  if (bad >= 0)
+    fail('DTYPE', where, `y holds ${values[bad]}, which ${dtype} cannot hold. Give the dtype that the kernel stores.`);
+}
+
+/** An observation as numbers. */
+export interface ReadHeads
+  extends Pick<Heads, 'batch' | 'seq' | 'heads' | 'headDim' | 'x' | 'y' | 'numAxes' | 'positions'> {
+  /** What the right kernel gives, in float64, as y; undefined without an expectation. */
+  readonly right: Float64Array | undefined;
+  /** The two dimensions that each pair of the right kernel is written to. */
+  readonly pairs: readonly (readonly [number, number])[];
+}
+
+/**
+ * Reads an observation as heads of numbers, `[batch, seq, head, head_dim]` whatever its layout is.
+ *
+ * @param observation - with its layout; `bsnh` unless given
+ * @param expected - computes what is right
+ * @throws {RopewalkError} as {@link diagnose} throws
+ */
+export function readHeads(observation: Observation, expected?: Expected): ReadHeads {
+  return reading('readHeads', () => headsOf(observation, expected && readExpected(expected)));
+}
+
+function headsOf(observation: Observation, expected: Expected | undefined): ReadHeads {
+  const read = readObservation(observation, expected && axesOf(expected));
+  const { batch, seq, heads, headDim, x, y, numAxes, positions } = read;
+  const steps = expected && rightOf(callOf(expected, read)).steps;
+  const pairs = Array.from(
+    { length: steps?.pairs ?? 0 },
+    (_, j) => [steps!.writeIndex(j, 0), steps!.writeIndex(j, 1)] as const,
+  );
+  return { batch, seq, heads, headDim, x, y, numAxes, positions, right: steps?.all(x), pairs };
+}

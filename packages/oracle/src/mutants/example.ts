@@ -1,0 +1,134 @@
+/** A run of each known bug, on a model for which it is wrong. @module */
+import type { Expected, Mutant, Observation } from '@ropewalk/diagnose';
+import { callOf, changed, type Heads, type RopeSteps, readObservation, rightOf } from '@ropewalk/diagnose/internal';
+import { type FloatDtype, type HeadNorm, roundTo, tensorFrom } from 'ropewalk';
+import { reading, refuse } from 'ropewalk/backend';
+import { distinctRows, numbersFor } from '../golden/data.js';
+import { GOLDEN_POSITIONS, GOLDEN_ROPE, GOLDEN_SEED, type GoldenRopeDefinition } from '../golden/rope.js';
+import { hostTensor } from '../host.js';
+import { nmse } from '../judge.js';
+
+/** A kernel with one known bug, and what it should have computed. */
+export interface MutantExample {
+  /** x, positions, and what the bug gives. */
+  readonly observation: Observation;
+  readonly expected: Expected;
+  /** The golden case whose model it is, such as `llama-2-half`. */
+  readonly from: string;
+  /** The model, in a sentence. */
+  readonly about: string;
+}
+
+/** Positions of two batches: near ones, those about the contexts of models, and far ones. */
+const POSITIONS: readonly (readonly number[])[] = [
+  [0, 1, 2, 3, 5, 8, 13, 40, 127, 511, 2047, 4097, 8192, 32769, 131072, 1048575],
+  [1, 0, 3, 2, 7, 9, 37, 12, 128, 600, 2050, 4095, 9001, 40003, 200003, 1048574],
+];
+const HEADS = 4;
+/** From this NMSE on a bug is seen in a picture; the first model that shows it so is taken. */
+const PLAIN = 1e-2;
+/** A head of two dimensions is no picture. */
+const MODELS = GOLDEN_ROPE.filter(({ spec }) => spec.headDim > 2);
+
+/** A model with x, positions and its right steps. */
+interface Stage {
+  readonly definition: GoldenRopeDefinition;
+  readonly input: Omit<Observation, 'y'>;
+  readonly expected: Expected;
+  readonly heads: Heads;
+  readonly steps: RopeSteps;
+  /** Made when first needed. */
+  readonly right: () => Float64Array;
+}
+
+const stages = new Map<GoldenRopeDefinition, Stage>();
+
+/** Made when first needed: most bugs show in the first models. */
+function stageOf(definition: GoldenRopeDefinition): Stage {
+  const known = stages.get(definition);
+  if (known) return known;
+  const { id, dtype, spec, direction } = definition;
+  const golden = definition.positions;
+  const given = golden === undefined ? POSITIONS : golden === GOLDEN_POSITIONS[0] ? POSITIONS[0]! : golden;
+  const rows = (typeof given[0] === 'object' ? given : [given, given]) as readonly (readonly number[])[];
+  const [batch, seq, numAxes] = [rows.length, rows[0]!.length, spec.axes?.sections.length ?? 1];
+  // As the golden cases have them: every axis rotates by another angle.
+  const values = Array.from({ length: numAxes }, (_, a) =>
+    rows.map((row) => row.map((p, s) => (numAxes > 1 ? Math.abs(p - a * (5 + 2 * s)) : p))),
+  ).flat(2);
+  const own = typeof given[0] === 'object';
+  const shape = [...(numAxes > 1 ? [numAxes] : []), ...(own ? [batch] : []), seq];
+  const positions = tensorFrom(Int32Array.from(own ? values : values.slice(0, seq)), { shape });
+  const eps = definition.parts?.[0]?.normEps;
+  const norm: HeadNorm | undefined =
+    eps === undefined
+      ? undefined
+      : { weight: distinctRows(dtype, [spec.headDim], numbersFor(GOLDEN_SEED, id, 'example weight')), eps };
+  const x = distinctRows(dtype, [batch, seq, HEADS, spec.headDim], numbersFor(GOLDEN_SEED, id, 'example x'));
+  const input = { x, positions, layout: 'bsnh', norm } as const;
+  const expected: Expected = { spec, direction: direction ?? 'forward' };
+  const heads = readObservation({ ...input, y: x }, numAxes);
+  const { steps } = rightOf(callOf(expected, heads));
+  let made: Float64Array | undefined;
+  const right = (): Float64Array => (made ??= steps.all(heads.x));
+  const stage = { definition, input, expected, heads, steps, right };
+  stages.set(definition, stage);
+  return stage;
+}
+
+/**
+ * Runs a known bug on a model for which it is wrong: the first of the golden cases' models that shows it plainly, else
+ * the one that shows it most.
+ *
+ * @param mutant - of MUTANTS
+ * @throws {RopewalkError} UNSUPPORTED for a bug that no golden model shows
+ */
+export function mutantExample(mutant: Mutant): MutantExample {
+  return reading('mutantExample: mutant', () => exampleOf(mutant));
+}
+
+function exampleOf(mutant: Mutant): MutantExample {
+  let most: { stage: Stage; y: Float64Array; error: number } | undefined;
+  for (const definition of MODELS) {
+    const stage = stageOf(definition);
+    const change = mutant.change(stage.steps);
+    if (!change) continue;
+    const { dtype } = stage.input.x;
+    const made = changed(stage.steps, change).all(stage.heads.x);
+    const y = made.map((value) => roundTo(dtype as FloatDtype, value));
+    const error = errorOf(y, stage.right(), dtype as FloatDtype);
+    if (error > (most?.error ?? 0)) most = { stage, y, error };
+    if (error >= PLAIN) break;
+  }
+  if (!most) return refuse('UNSUPPORTED', 'mutantExample: mutant', 'a bug that a golden model shows', mutant.id);
+  const { stage, y } = most;
+  const { definition, input, expected } = stage;
+  const { dtype, shape } = input.x;
+  const observation = { ...input, y: hostTensor(dtype as FloatDtype, shape, (n) => y[n]!) };
+  return { observation, expected, from: definition.id, about: definition.about };
+}
+
+/**
+ * The steps of the rotation that a known bug changes, such as `position` or `readIndex`, in the first of those models in
+ * which it can go wrong.
+ *
+ * @param mutant - of MUTANTS
+ */
+export function mutantSteps(mutant: Mutant): readonly string[] {
+  return reading('mutantSteps: mutant', () => {
+    for (const definition of MODELS) {
+      const change = mutant.change(stageOf(definition).steps);
+      if (change) return Object.keys(change);
+    }
+    return [];
+  });
+}
+
+/** The NMSE beyond what one rounding makes; Infinity where y is not finite. */
+function errorOf(y: Float64Array, right: Float64Array, dtype: FloatDtype): number {
+  const error = nmse(
+    y,
+    right.map((value) => roundTo(dtype, value)),
+  );
+  return Number.isNaN(error) ? Infinity : error;
+}
