@@ -267,6 +267,7 @@ describe('as a program', () => {
     ['harness', ['c'], /^\/\/ RoPE in C99/],
     ['devices', [], /^cann-2024 /],
     ['cache', ['--cache', folder], /: 0 models, /],
+    ['completion', ['bash'], /^# In ~\/\.bashrc: eval/],
     ['mutants', ['--list'], /^A {2}pairing/],
   ];
   for (const [command, args, firstLine] of starts)

@@ -42,6 +42,7 @@ const GROUPS: Readonly<Record<string, Readonly<Record<string, readonly [page: st
     aicore: ['aicore.md', 'aicore --kernel fast', 'aicore --kernel my.mjs --dtype f32'],
     devices: ['devices.md', 'devices ort-qnn', 'devices --model config.json'],
   },
+  Shell: { completion: ['cli.md#completion', 'completion bash'] },
 };
 
 /** Puts the commands into groups, and a page and examples below the options of each. */

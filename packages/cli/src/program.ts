@@ -518,6 +518,12 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--tolerance <number>', 'exit 1 if a logit differs by more; runtimes of float32 keep 0.001')
     .action(ending(async (a, b, options) => (await import('./compare-logits.js')).compareLogits(a, b, options)));
 
+  program
+    .command('completion')
+    .description('print what a shell needs to complete commands and options')
+    .argument('<shell>', 'bash, zsh or fish')
+    .action(ending(async (shell) => (await import('./completion.js')).completion(shell, program)));
+
   for (const command of program.commands)
     for (const option of command.options) {
       const { mandatory, flags, parseArg } = option;
