@@ -218,6 +218,71 @@ describe('a fresh harness --plain passes what it can, and skips the rest by name
   });
 });
 
+describe('verify --perf: the program times its kernel', () => {
+  /** The line of times, whose figures are numbers above 0. */
+  const FIGURES =
+    /^ {6}perf: median (\S+) (?:µs|ms|s) of 30 calls, 24\.7 kB, (\S+) GB\/s; a copy of as many bytes (\S+) (?:µs|ms|s), (\S+) GB\/s: (\S+) × the copy$/m;
+  const timed = async (program: string): Promise<void> => {
+    const lines = await verified(program, '--case', 'llama-2-half', '--perf');
+    const figures = FIGURES.exec(lines)?.slice(1).map(Number) ?? assert.fail(lines);
+    assert.ok(
+      figures.every((figure) => figure > 0 && figure < Infinity),
+      lines,
+    );
+    const { stdout } = await ropewalk(
+      'verify',
+      'golden',
+      '--program',
+      program,
+      '--case',
+      'q-and-k',
+      '--perf',
+      '--json',
+    );
+    const { perf } = JSON.parse(stdout.split('\n')[0]!);
+    assert.deepEqual([perf.repeats, perf.bytes], [30, 2 * 4 * 2 * 6 * 6 * 128 + 8 * 12]);
+    assert.ok(Math.abs(perf.gigabytesPerSecond * perf.seconds * 1e9 - perf.bytes) < 1);
+    assert.ok(Math.abs(perf.ratio * perf.copySeconds - perf.seconds) < 1e-9);
+  };
+
+  test('c, plain and not', { skip: cc }, async () => {
+    for (const form of [['--plain'], []]) {
+      await ropewalk('harness', 'c', ...form, '--force', '-o', 'timed.c');
+      run('cc', ...C_FLAGS, 'timed.c', '-o', 'timed', '-lm');
+      await timed('./timed');
+    }
+    const skipped = await ropewalk('verify', 'golden', '--program', './timed', '--case', 'add-f16', '--perf');
+    assert.doesNotMatch(skipped.stdout, /perf|no time/, 'what is not compared is not timed');
+  });
+
+  test('cuda, by stubs: events, and a copy on the device', { skip: cxx }, async () => {
+    onHost('timed_cuda', (await ropewalk('harness', 'cuda', '--plain')).stdout);
+    await timed('./timed_cuda');
+  });
+
+  for (const language of ['numpy', 'torch'] as const)
+    test(language, { skip: without(language) }, async () => {
+      await ropewalk('harness', language, '--plain', '-o', `timed_${language}.py`);
+      await timed(`${PYTHON} timed_${language}.py`);
+    });
+
+  test('a kernel without begin() and end(), and a program that knows no perf, pass without a time', {
+    skip: cc,
+  }, async () => {
+    const text = (await ropewalk('harness', 'c', '--plain')).stdout;
+    writeFileSync(
+      join(folder, 'bare.c'),
+      text.replace('\n  begin();\n', '\n').replace('\n  end();\n  return', '\n  return'),
+    );
+    run('cc', ...C_FLAGS, 'bare.c', '-o', 'bare', '-lm');
+    const bare = await verified('./bare', '--case', 'llama-2-half', '--perf');
+    assert.match(bare, /note: no time: the program says: there is no begin\(\) and end\(\) around the kernel\. docs/);
+    await ropewalk('harness', 'js', '--force', '-o', 'untimed.mjs');
+    const js = await verified(`"${process.execPath}" untimed.mjs`, '--case', 'llama-2-half', '--perf');
+    assert.match(js, /note: no time: the program answers with outputs: it does not know perf\. docs/);
+  });
+});
+
 describe('a kernel is pasted', () => {
   const page = readFileSync(join(ROOT, 'docs/verify.md'), 'utf8');
   const pasted = /```c\n([\s\S]*?)```/.exec(page)![1]!;

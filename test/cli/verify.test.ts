@@ -328,6 +328,13 @@ const mode = process.argv[2];
 const write = (bytes) => new Promise((resolve) => process.stdout.write(bytes, resolve));
 for (let one = await nextCase(); one; one = await nextCase()) {
   const { id, outputs } = one.header;
+  if (one.header.perf) {
+    const wrong = { times: { seconds: [], copySeconds: [1] }, zero: { seconds: [0], copySeconds: [1] }, list: [1] };
+    const given = wrong[mode] ?? { seconds: [3e-6, 1e-6, 2e-6], copySeconds: [1e-6, 1e-6] };
+    if (mode === 'ends') process.exit(5);
+    await write(JSON.stringify({ id, perf: mode === 'unasked' ? undefined : given }) + '\\n');
+    continue;
+  }
   const [a, b] = [new Float32Array(one.inputs.a), new Float32Array(one.inputs.b)];
   const c = new Uint8Array(a.map((x, n) => x + b[n]).buffer);
   const line = (record) => JSON.stringify({ id, ...record }) + '\\n';
@@ -414,6 +421,41 @@ describe('a program over its standard input and output', () => {
     ['array', /^the program wrote "\[1\]" where a line of JSON was expected/],
     ['error', /^the program says: device lost$/],
   ];
+  test('times: asked for after the outputs, summed up, and what is no time is told', async () => {
+    const timesOf = async (mode: string) => {
+      const program = open(mode);
+      try {
+        right(cases[0]!, await program.run(cases[0]!));
+        const given = await program.time(cases[0]!);
+        right(cases[2]!, await program.run(cases[2]!));
+        return given;
+      } finally {
+        await program.close();
+        program.kill();
+      }
+    };
+    assert.deepEqual(await timesOf('well'), {
+      kind: 'times',
+      perf: {
+        repeats: 30,
+        bytes: 3 * 28,
+        seconds: 2e-6,
+        gigabytesPerSecond: 84 / 2e-6 / 1e9,
+        copySeconds: 1e-6,
+        copyGigabytesPerSecond: 84 / 1e-6 / 1e9,
+        ratio: 2,
+      },
+    });
+    for (const [mode, message] of [
+      ['times', /^its times are .*, expected seconds and copySeconds above 0$/],
+      ['zero', /^its times are .*, expected seconds and copySeconds above 0$/],
+      ['list', /^its times are \[1\], expected seconds and copySeconds above 0$/],
+      ['unasked', /^the program answered without outputs, skip or error/],
+      ['ends', /^the program ended \(exit code 5\) before it answered$/],
+    ] as const)
+      assert.match(((await timesOf(mode)) as { problem: string }).problem, message, mode);
+  });
+
   test('every mistake is reported, and the cases before and after are not affected', async () => {
     const program = open('by id');
     try {
@@ -823,6 +865,16 @@ describe('the command', () => {
   test('what is refused, and what it says', async () => {
     for (const [name, args, message] of refusals)
       await assert.rejects(verify(...args), { name: 'RopewalkError', message }, name);
+    for (const others of [
+      ['--outputs', 'x'],
+      ['--program', 'x', '--protocol', 'files'],
+    ]) {
+      const refused = await ropewalk('verify', vectors, '--perf', ...others);
+      assert.deepEqual(
+        [refused.status, /^ropewalk: verify: --perf: it needs --program/.test(refused.stderr)],
+        [2, true],
+      );
+    }
     const { status, stderr } = await ropewalk('verify', vectors);
     assert.equal(status, 2);
     assert.match(stderr, /^ropewalk: verify: --outputs: give --outputs DIR/);

@@ -1,6 +1,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#define DEVICE_CLOCK
 #include "rope.h"
 
 static const char *failed; /* the first error of CUDA in a case */
@@ -11,6 +12,32 @@ static void *onDevice(const void *data, size_t size) {
   check(cudaMalloc(&to, size ? size : 1));
   if (data) check(cudaMemcpy(to, data, size, cudaMemcpyHostToDevice));
   return to;
+}
+
+/* By events on the device: the kernel alone, without the launch's way there. */
+static cudaEvent_t began, ended;
+static void begin(void) {
+  if (!began) check(cudaEventCreate(&began)), check(cudaEventCreate(&ended));
+  check(cudaEventRecord(began));
+}
+
+static void end(void) {
+  float ms = 0;
+  check(cudaEventRecord(ended));
+  check(cudaEventSynchronize(ended));
+  check(cudaEventElapsedTime(&ms, began, ended));
+  took = (took < 0 ? 0 : took) + ms / 1000;
+}
+
+/* The roof: reads and writes `size` bytes of the device. */
+static void timeCopy(size_t size) {
+  void *from = onDevice(NULL, size), *to = onDevice(NULL, size);
+  check(cudaMemset(from, 1, size));
+  begin();
+  check(cudaMemcpy(to, from, size, cudaMemcpyDeviceToDevice));
+  end();
+  cudaFree(from);
+  cudaFree(to);
 }
 
 /* A failure of the case, which verify reports, and not a skip. */

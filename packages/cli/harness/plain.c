@@ -20,7 +20,9 @@ static const char *rope(const Rope *r) {
   if (r->xType != F32) return "needs a dtype other than f32";
   const long tokens = r->batch * r->seq;
   memcpy(r->y, r->x, sizeof(float) * (size_t)(tokens * r->heads * r->headDim));
+  begin();
   kernel((float *)r->y, r->positions, (float)r->base, tokens, r->heads, r->headDim);
+  end();
   return NULL;
 }
 

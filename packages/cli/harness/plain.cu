@@ -31,9 +31,11 @@ static const char *rope(const Rope *r) {
   const size_t size = (size_t)(tokens * r->heads * r->headDim) * (r->xType == F32 ? 4 : 2);
   failed = NULL;
   void *q = onDevice(r->x, size), *positions = onDevice(r->positions, 8 * (size_t)tokens);
+  begin();
   if (!failed && r->xType == F32) launch<float>(q, positions, r);
   if (!failed && r->xType == F16) launch<__half>(q, positions, r);
   if (!failed && r->xType == BF16) launch<__nv_bfloat16>(q, positions, r);
+  end();
   check(cudaGetLastError());
   check(cudaMemcpy(r->y, q, size, cudaMemcpyDeviceToHost)); /* waits for the kernel */
   cudaFree(q);

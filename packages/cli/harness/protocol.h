@@ -176,6 +176,28 @@ static const char *compute(Case *c) {
   return why;
 }
 
+/* For verify --perf: times the kernel and, after each call, a copy; three of both warm up. NULL, or what is wrong. */
+static const char *perf(Case *c, long repeats, size_t size) {
+  const char *wrong = NULL;
+  double *seconds = (double *)need(16 * (size_t)repeats);
+  for (long n = -6; n < 2 * repeats && !wrong; n++) {
+    took = -1;
+    if (n % 2) timeCopy(size);
+    else wrong = compute(c);
+    if (n >= 0) seconds[n] = took;
+    if (!wrong && took < 0) wrong = n % 2 ? "no memory for a copy" : "there is no begin() and end() around the kernel";
+  }
+  if (!wrong) {
+    printf("{\"id\":\"%s\",\"perf\":{\"seconds\":[", c->id);
+    for (long n = 0; n < 2 * repeats; n += 2) printf("%s%.9g", n ? "," : "", seconds[n]);
+    printf("],\"copySeconds\":[");
+    for (long n = 1; n < 2 * repeats; n += 2) printf("%s%.9g", n > 1 ? "," : "", seconds[n]);
+    printf("]}}\n");
+  }
+  free(seconds);
+  return wrong;
+}
+
 int main(int argc, char **argv) {
   const char *why = openDevice(argc > 1 ? argv[1] : NULL);
   Case c;
@@ -187,9 +209,13 @@ int main(int argc, char **argv) {
     c.outs = tensors(after(c.answer, "outputs"), c.out);
     for (int n = 0; n < c.ins; n++)
       if (fread(c.in[n].data, 1, (size_t)c.in[n].size, stdin) != (size_t)c.in[n].size) return 1;
-    const char *skip = why ? why : compute(&c);
-    if (skip) printf("{\"id\":\"%s\",\"skip\":\"%s\"}\n", c.id, skip);
-    else {
+    const char *asked = after(c.json, "perf");
+    const long repeats = (long)number(asked, "repeats", 0);
+    const char *skip = why       ? why
+                       : asked ? perf(&c, repeats, (size_t)number(asked, "bytes", 0) / 2)
+                               : compute(&c);
+    if (skip) printf("{\"id\":\"%s\",\"%s\":\"%s\"}\n", c.id, asked ? "error" : "skip", skip);
+    else if (!asked) {
       printf("{\"id\":\"%s\",%s\n", c.id, c.answer);
       for (int n = 0; n < c.outs; n++) fwrite(c.out[n].data, 1, (size_t)c.out[n].size, stdout);
     }

@@ -10,4 +10,12 @@ def store(t, dtype):
     return t.to(TYPES[dtype]).cpu().contiguous().view(torch.uint8).numpy().tobytes()
 
 
+def wait():
+    getattr(torch, DEVICE.split(":")[0]).synchronize()
+
+
+def new_bytes(size):
+    return torch.ones(size, dtype=torch.uint8, device=DEVICE)
+
+
 # include protocol.py

@@ -7,6 +7,7 @@ static const char *rope(const Rope *r) {
   const int writes = r->backward || r->pairing != INTERLEAVED_TO_HALF ? r->pairing : HALF;
   double head[4096];
   if (r->headDim > 4096) return "heads up to 4096 only";
+  begin();
   for (long b = 0; b < r->batch; b++)
     for (long s = 0; s < r->seq; s++) {
       const long token = b * r->seq + s, row = r->rows ? r->rows[token] : s;
@@ -31,6 +32,7 @@ static const char *rope(const Rope *r) {
         }
       }
     }
+  end();
   return NULL;
 }
 

@@ -54,10 +54,12 @@ static const char *rope(const Rope *r) {
   for (int n = 0; n < 3; n++) d.xStride[n] = r->xStride[n], d.yStride[n] = r->yStride[n];
   d.pairs = r->rotaryDim / 2, d.rotaryOffset = r->rotaryOffset, d.magnitude = r->magnitude, d.sign = r->backward ? -1 : 1;
   d.readsHalf = r->backward ? writesHalf : readsHalf, d.writesHalf = r->backward ? readsHalf : writesHalf;
+  begin();
   if (!failed && r->xType == F32) launch<float>(y, x, d);
   if (!failed && r->xType == F64) launch<double>(y, x, d);
   if (!failed && r->xType == F16) launch<__half>(y, x, d);
   if (!failed && r->xType == BF16) launch<__nv_bfloat16>(y, x, d);
+  end();
   check(cudaGetLastError());
   check(cudaMemcpy(r->y, y, size, cudaMemcpyDeviceToHost)); /* waits for the kernel */
   void *all[] = {x, y, positions, axis, invFreq};

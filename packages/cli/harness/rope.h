@@ -1,8 +1,12 @@
+#ifndef __cplusplus
+#define _POSIX_C_SOURCE 200112L /* clock_gettime */
+#endif
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef enum { F32, F16, BF16, F64, OTHER_TYPE } Type;
 typedef enum { HALF, INTERLEAVED, INTERLEAVED_TO_HALF } Pairing;
@@ -60,3 +64,29 @@ static inline void store(void *to, Type type, long i, double v) {
   }
   ((uint16_t *)to)[i] = (uint16_t)(bits | (signbit(v) ? 0x8000 : 0));
 }
+
+/* verify --perf times what is between begin() and end(), and nothing else. A kernel on a device needs its device's clock. */
+static double took; /* seconds of all kernels of a case; below 0: none was timed */
+#ifndef DEVICE_CLOCK
+static struct timespec began;
+static inline void begin(void) { clock_gettime(CLOCK_MONOTONIC, &began); }
+static inline void end(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  took = (took < 0 ? 0 : took) + (double)(now.tv_sec - began.tv_sec) + 1e-9 * (double)(now.tv_nsec - began.tv_nsec);
+}
+
+/* The roof: reads and writes `size` bytes. */
+static inline void timeCopy(size_t size) {
+  unsigned char *from = (unsigned char *)malloc(size + 1), *to = (unsigned char *)malloc(size + 1);
+  if (from && to) {
+    memset(from, 1, size + 1), memset(to, 2, size + 1); /* pages of the system's are no memory before that */
+    begin();
+    memcpy(to, from, size);
+    end();
+    if (((volatile unsigned char *)to)[size / 2] == 3) took = -1; /* never: so that the copy is not left out */
+  }
+  free(from);
+  free(to);
+}
+#endif

@@ -1,5 +1,6 @@
 import json
 import sys
+import time
 import traceback
 
 import numpy as np

@@ -297,6 +297,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--keep <dir>', 'write the outputs there as .npy, and the expected RoPE, for ropewalk diagnose')
     .option('--case <id...>', 'only these cases')
     .option('--op <name>', 'only cases of this operator; several with commas, or by several options', collect)
+    .option('--perf', "the program's kernel is timed too: median, bytes, GB/s, beside a copy of as many bytes")
     .option('--max-failures <n>', 'stop after so many cases that fail')
     .option('--table <precision>', 'the precision that RoPE angles may have: float64, f32 (default) or f32-recurrence')
     .option('--arithmetic <kind>', 'f32 (default), or native: 16-bit data is computed in its own dtype')

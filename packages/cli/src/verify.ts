@@ -10,6 +10,7 @@ import {
   type GoldenFolder,
   type JudgeOptions,
   judgeCase,
+  type KernelPerf,
   type ModelOptions,
   type ReportTitle,
   TABLE_PRECISIONS,
@@ -39,7 +40,7 @@ import { VERSION } from './version.js';
 
 export type VerifyOptions = Texts<'outputs' | 'program' | 'protocol' | 'timeout' | 'keep' | 'table' | 'arithmetic'> &
   Texts<'toleranceScale' | 'report' | 'out' | 'maxFailures'> &
-  Switches<'json'> & { readonly case?: readonly string[]; readonly op?: readonly string[] };
+  Switches<'json' | 'perf'> & { readonly case?: readonly string[]; readonly op?: readonly string[] };
 
 const REPORTS = ['console', 'jsonl', 'csv', 'junit', 'html'] as const;
 
@@ -137,16 +138,16 @@ function does(bug: string): string {
   return ids.flatMap((id) => MUTANTS.find((mutant) => mutant.id === id)?.does ?? []).join(' ');
 }
 
-/** Where outputs come from. */
-interface Source extends Omit<ProgramUnderTest, 'run'> {
-  run(golden: GoldenCase): ReturnType<ProgramUnderTest['run']>;
-}
+/** Where outputs come from; only a program has times. */
+type Source = Omit<ProgramUnderTest, 'time'> & Partial<Pick<ProgramUnderTest, 'time'>>;
 
 function openSource(flags: Flags<VerifyOptions>, options: VerifyOptions): Source {
   const { outputs, program } = options;
   if (outputs !== undefined) flags.refuseAny(['program'], 'it does not go with --outputs. Leave one of them out.');
   const protocol = flags.word('protocol', ['stdio', 'files']) ?? 'stdio';
   const timeout = flags.positive('timeout', MAX_TIMEOUT_S) ?? DEFAULT_TIMEOUT_S;
+  if (options.perf && (program === undefined || protocol === 'files'))
+    fail('FORMAT', '--perf', 'it needs --program "CMD …", and no --protocol files: the program times its own kernel.');
   if (program !== undefined)
     return openProgram({ words: splitWords(program, '--program'), protocol, timeoutMs: timeout * 1000 });
   if (outputs === undefined)
@@ -195,7 +196,18 @@ async function verifyCase(
   }
   const places = { vectors, outputs, program, keep };
   const next = result.status === 'fail' ? nextStep(result, golden, entry, places) : undefined;
-  return { ...result, notes: answer.notes, next, seconds };
+  // Only what is right is worth its time.
+  const timed = options.perf && result.status === 'ok' ? await timesOf(golden, source) : undefined;
+  const notes = [...answer.notes, ...(typeof timed === 'string' ? [timed] : [])];
+  return { ...result, notes, next, seconds, perf: typeof timed === 'string' ? undefined : timed };
+}
+
+/** @returns the kernel's time, or why there is none */
+async function timesOf(golden: GoldenCase, source: Source): Promise<KernelPerf | string> {
+  const answer = await source.time!(golden);
+  if (answer.kind === 'times') return answer.perf;
+  const why = answer.kind === 'skip' ? answer.reason : answer.problem;
+  return `no time: ${why}. docs/verify.md, "How fast is it", says how a program times its kernel`;
 }
 
 function chooseCases(

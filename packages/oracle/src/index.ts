@@ -74,6 +74,7 @@ export {
   type WrongElement,
 } from './verify/judge.js';
 export type { ModelOptions } from './verify/model.js';
+export type { KernelPerf } from './verify/perf.js';
 export {
   countVerified,
   type ReportTitle,

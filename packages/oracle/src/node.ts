@@ -2,4 +2,4 @@
 export { type GoldenOnDisk, openFolder, openGoldenFolder, readGoldenFolder } from './folder.node.js';
 export { type WriteGoldenOptions, writeGoldenFolder } from './golden/write-folder.node.js';
 export { readCaseOutputs, strangersIn } from './verify/outputs.node.js';
-export { openProgram, type ProgramUnderTest } from './verify/program.node.js';
+export { openProgram, type ProgramUnderTest, type TimesAnswer } from './verify/program.node.js';

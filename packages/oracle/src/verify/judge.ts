@@ -18,6 +18,7 @@ import { bitsOf, reading, readName, readOptions, refuse } from 'ropewalk/backend
 import { type GoldenCase, readGoldenCase, readTensors } from '../golden/case.js';
 import { type Comparison, compareOutput, type ExpectedOutput } from '../judge.js';
 import { expectationsOf, type ModelOptions } from './model.js';
+import type { KernelPerf } from './perf.js';
 import {
   defaultTable,
   type RopeGeometry,
@@ -111,6 +112,8 @@ export interface VerifyResult {
   readonly next?: string;
   /** How long the user's program took, if there is one. */
   readonly seconds?: number;
+  /** The kernel's own time, if it was asked for and the outputs are right. */
+  readonly perf?: KernelPerf;
 }
 
 /** What {@link judgeCase} allows and looks for. */

@@ -32,6 +32,7 @@ import { elementBytes } from '../golden/read.js';
 import { turnsOf } from '../golden/turns.js';
 import { bytesToTensor } from '../host.js';
 import { type FoundOutputs, outputBytes, readOutputFolder } from './outputs.node.js';
+import { type KernelPerf, kernelPerf, type PerfRequest, perfRequest } from './perf.js';
 
 /** The version of the protocol, in every header. */
 export const PROTOCOL = 'ropewalk-verify-1';
@@ -55,6 +56,11 @@ export type Answer =
   /** There is nothing to compare; what happened, on one line or several. */
   | { readonly kind: 'problem'; readonly problem: string };
 
+/** The program's times of a case, or why there are none. */
+export type TimesAnswer =
+  | { readonly kind: 'times'; readonly perf: KernelPerf }
+  | Extract<Answer, { readonly kind: 'skip' | 'problem' }>;
+
 /** A program under test. */
 export interface ProgramUnderTest {
   /**
@@ -62,6 +68,8 @@ export interface ProgramUnderTest {
    * at all
    */
   run(golden: GoldenCase): Promise<Answer>;
+  /** Has the program time its kernel on a case; its outputs are not sent. Only with the protocol stdio. */
+  time(golden: GoldenCase): Promise<TimesAnswer>;
   /** Waits until the program exits. @returns what went wrong then, or undefined */
   close(): Promise<string | undefined>;
   /** Ends the program and everything it started, at once: for Ctrl-C. */
@@ -103,23 +111,28 @@ export function openProgram(given: ProgramOptions): ProgramUnderTest {
   readName(options.protocol, ['stdio', 'files'], 'verify: program: protocol');
   checkInteger(options.timeoutMs, 'verify: program: timeoutMs', 1, MAX_TIMEOUT_MS);
   const program = options.protocol === 'files' ? new FilesProgram(options) : new StdioProgram(options);
+  const unlessLate = async <T>(run: () => Promise<T>) =>
+    program.late < MAX_LATE
+      ? run()
+      : ({
+          kind: 'problem',
+          problem: `not run: the program was late (--timeout) in ${MAX_LATE} cases before`,
+        } as const);
   return {
-    async run(golden) {
-      if (program.late < MAX_LATE) return program.run(golden);
-      return { kind: 'problem', problem: `not run: the program was late (--timeout) in ${MAX_LATE} cases before` };
-    },
+    run: (golden) => unlessLate(() => program.run(golden)),
+    time: (golden) => unlessLate(() => program.time(golden)),
     close: () => program.close(),
     kill: () => program.kill(),
   };
 }
 
 /** The header of a case, the same in both protocols. */
-function headerOf(golden: GoldenCase): Record<string, unknown> {
+function headerOf(golden: GoldenCase, perf?: PerfRequest): Record<string, unknown> {
   const list = (tensors: ReadonlyMap<string, Tensor>) =>
     [...tensors].map(([name, { dtype, shape, size }]) => ({ name, dtype, shape, byteLength: size * sizeBytes(dtype) }));
   const { id, op, attributes } = golden;
   const [inputs, outputs] = [list(golden.inputs), list(golden.outputs)];
-  return { protocol: PROTOCOL, id, op, attributes, rope: golden.rope && turnsOf(golden.rope), inputs, outputs };
+  return { protocol: PROTOCOL, id, op, perf, attributes, rope: golden.rope && turnsOf(golden.rope), inputs, outputs };
 }
 
 /** Whether a program gets its own process group, so that everything it starts can be ended with it. */
@@ -384,6 +397,16 @@ class StdioProgram implements ProgramUnderTest {
   }
 
   async run(golden: GoldenCase): Promise<Answer> {
+    const { answer, notes } = await this.#turn(golden, undefined, readAnswer);
+    return answer.kind === 'outputs' ? { ...answer, notes: [...notes, ...answer.notes] } : answer;
+  }
+
+  async time(golden: GoldenCase): Promise<TimesAnswer> {
+    const request = perfRequest(golden);
+    return (await this.#turn(golden, request, (reader) => readTimes(reader, golden, request))).answer;
+  }
+
+  async #turn<T>(golden: GoldenCase, perf: PerfRequest | undefined, read: ReadsAnswer<T>) {
     const notes: string[] = [];
     // A program may do one case and exit with 0; then it is started again.
     if (this.#child && hasEnded(this.#child)) {
@@ -391,13 +414,17 @@ class StdioProgram implements ProgramUnderTest {
         notes.push(`after the case before, the program ended with ${endOf(this.#child)}; it was started again`);
       await this.#drop();
     }
-    const answer = (await this.#ask(golden)) ?? (await this.#ask(golden));
-    if (!answer) return { kind: 'problem', problem: 'the program ended well, twice, without an answer' };
-    return answer.kind === 'outputs' ? { ...answer, notes: [...notes, ...answer.notes] } : answer;
+    const ask = () => this.#ask(golden, perf, read);
+    const none: Problem = { kind: 'problem', problem: 'the program ended well, twice, without an answer' };
+    return { answer: (await ask()) ?? (await ask()) ?? none, notes };
   }
 
   /** @returns undefined when the program had exited with 0 before it read this case: it must be started again */
-  async #ask(golden: GoldenCase): Promise<Answer | undefined> {
+  async #ask<T>(
+    golden: GoldenCase,
+    perf: PerfRequest | undefined,
+    read: ReadsAnswer<T>,
+  ): Promise<T | Problem | undefined> {
     if (!this.#child) {
       this.#child = (await start(this.#options.words, 'pipe', this.#mark)) as ChildProcessByStdio<
         Writable,
@@ -418,9 +445,9 @@ class StdioProgram implements ProgramUnderTest {
     }, this.#options.timeoutMs);
     try {
       // Not awaited before reading: a program may answer while it still reads, and neither pipe holds a whole tensor.
-      const sent = this.#send(golden);
-      const answer = await readAnswer(reader, golden);
-      const read = await Promise.race([
+      const sent = this.#send(golden, perf);
+      const answer = await read(reader, golden);
+      const wasRead = await Promise.race([
         sent.then(() => true),
         new Promise<false>((resolve) => setTimeout(resolve, UNREAD_MS, false).unref()),
       ]);
@@ -431,7 +458,7 @@ class StdioProgram implements ProgramUnderTest {
         throw new BadAnswer(`wrote ${extra} bytes or more after its answer. docs/verify.md shows the protocol`);
       this.#answered++;
       // Input that it has not read by now would be taken for the next case.
-      if (!read) await this.#drop();
+      if (!wasRead) await this.#drop();
       return answer;
     } catch (error) {
       if (error instanceof Ended) {
@@ -458,10 +485,10 @@ class StdioProgram implements ProgramUnderTest {
     if (child) await endProgram(child);
   }
 
-  async #send(golden: GoldenCase): Promise<void> {
+  async #send(golden: GoldenCase, perf: PerfRequest | undefined): Promise<void> {
     const { stdin } = this.#child!;
     const pieces = [
-      new TextEncoder().encode(`${JSON.stringify(headerOf(golden))}\n`),
+      new TextEncoder().encode(`${JSON.stringify(headerOf(golden, perf))}\n`),
       ...[...golden.inputs.values()].map(elementBytes),
     ];
     for (const piece of pieces) {
@@ -499,9 +526,32 @@ class StdioProgram implements ProgramUnderTest {
 }
 
 /** What an answer's line may hold. */
-type AnswerLine = Partial<Readonly<Record<'id' | 'outputs' | 'skip' | 'error', unknown>>>;
+type AnswerLine = Partial<Readonly<Record<'id' | 'outputs' | 'skip' | 'error' | 'perf', unknown>>>;
+type Problem = Extract<Answer, { readonly kind: 'problem' }>;
+type ReadsAnswer<T> = (reader: AnswerReader, golden: GoldenCase) => Promise<T>;
 
 async function readAnswer(reader: AnswerReader, golden: GoldenCase): Promise<Answer> {
+  return answerFrom(reader, golden, await readRecord(reader, golden));
+}
+
+async function readTimes(reader: AnswerReader, golden: GoldenCase, request: PerfRequest): Promise<TimesAnswer> {
+  const record = await readRecord(reader, golden);
+  if (record.perf !== undefined) {
+    const { seconds, copySeconds } = Object(record.perf) as Record<string, unknown>;
+    if (areTimes(seconds) && areTimes(copySeconds))
+      return { kind: 'times', perf: kernelPerf(request, { seconds, copySeconds }) };
+    return { kind: 'problem', problem: `its times are ${show(record.perf)}, expected seconds and copySeconds above 0` };
+  }
+  const answer = await answerFrom(reader, golden, record);
+  if (answer.kind !== 'outputs') return answer;
+  return { kind: 'problem', problem: 'the program answers with outputs: it does not know perf' };
+}
+
+function areTimes(list: unknown): list is number[] {
+  return Array.isArray(list) && list.length > 0 && list.every((s) => typeof s === 'number' && s > 0 && s < Infinity);
+}
+
+async function readRecord(reader: AnswerReader, golden: GoldenCase): Promise<AnswerLine> {
   const line = await reader.line();
   let record: AnswerLine;
   try {
@@ -514,10 +564,13 @@ async function readAnswer(reader: AnswerReader, golden: GoldenCase): Promise<Ans
     throw new BadAnswer(`${wrote}. Its own messages belong on stderr`);
   }
   if (record.id !== golden.id) throw new BadAnswer(`answered for id ${show(record.id)}, expected ${show(golden.id)}`);
+  return record;
+}
+
+async function answerFrom(reader: AnswerReader, golden: GoldenCase, record: AnswerLine): Promise<Answer> {
   const said = saidInstead(record);
   if (said) return said;
-  if (!Array.isArray(record.outputs))
-    throw new BadAnswer(`answered without outputs, skip or error: ${describeBytes(line)}`);
+  if (!Array.isArray(record.outputs)) throw new BadAnswer(`answered without outputs, skip or error: ${show(record)}`);
   const problems: string[] = [];
   const notes: string[] = [];
   const tensors = new Map<string, Tensor>();
@@ -610,6 +663,10 @@ class FilesProgram implements ProgramUnderTest {
       return said.below(`the program was not done within ${this.#options.timeoutMs / 1000} s (--timeout)`);
     }
     return child.exitCode === 0 ? undefined : said.below(`the program ended with ${endOf(child)}`);
+  }
+
+  async time(): Promise<TimesAnswer> {
+    return { kind: 'problem', problem: 'a program that is called once for each case does not time its kernel' };
   }
 
   async close(): Promise<undefined> {

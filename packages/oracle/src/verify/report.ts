@@ -15,6 +15,7 @@ import {
   readOptions,
 } from 'ropewalk/backend';
 import type { TensorReport, VerifyResult, WrongElement } from './judge.js';
+import type { KernelPerf } from './perf.js';
 
 /** What a report says above its cases. */
 export interface ReportTitle {
@@ -179,6 +180,7 @@ function linesOf(result: VerifyResult, width: number, brief: boolean): string[] 
   const lines = [`  ${`${plain(result.id)}:`.padEnd(width + 1)} ${word.padEnd(4)}  ${firstDetail}`.trimEnd()];
   lines.push(...moreDetail.map((line) => `      ${line}`));
   lines.push(...result.notes.map((note) => `      note: ${plain(note)}`));
+  if (result.perf) lines.push(`      perf: ${perfText(result.perf)}`);
   if (result.status !== 'fail') return lines;
   if (brief) {
     for (const { name, worst, maxRatio } of result.bugs ? [] : result.tensors)
@@ -195,6 +197,14 @@ function linesOf(result: VerifyResult, width: number, brief: boolean): string[] 
   const [command, ...hints] = (result.next ?? '').split('\n').map(plain);
   if (command) lines.push(`      next: ${command}`, ...hints.map((hint) => `            ${hint}`));
   return lines;
+}
+
+function perfText({ repeats, bytes, ratio, ...perf }: KernelPerf): string {
+  const three = (x: number): string => String(Number(x.toPrecision(3)));
+  const time = (s: number): string =>
+    s < 1e-3 ? `${three(s * 1e6)} µs` : s < 1 ? `${three(s * 1e3)} ms` : `${three(s)} s`;
+  const size = bytes < 1e6 ? `${three(bytes / 1e3)} kB` : `${three(bytes / 1e6)} MB`;
+  return `median ${time(perf.seconds)} of ${repeats} calls, ${size}, ${three(perf.gigabytesPerSecond)} GB/s; a copy of as many bytes ${time(perf.copySeconds)}, ${three(perf.copyGigabytesPerSecond)} GB/s: ${three(ratio)} × the copy`;
 }
 
 function tensorLines(t: TensorReport): string[] {
