@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { PassThrough } from 'node:stream';
-import { test } from 'node:test';
+import { describe, test } from 'node:test';
+import { WriteStream } from 'node:tty';
 import { openPercentBar, openPrinter } from '../../packages/cli/src/output.js';
 
 function capture(isTTY: boolean): { stream: NodeJS.WriteStream; text: () => string } {
@@ -22,6 +23,44 @@ test('on a terminal: every line is printed, and a bar below that ends with the w
   printer.stop();
   for (const line of ['one\n', 'two\n', 'three\n', '3/3 cases'])
     assert.ok(text().includes(line), JSON.stringify(text()));
+});
+
+describe('colours', () => {
+  const report = '\nSummary\n  a: OK\n  b: FAIL\n\nno heading: NOTOK\n';
+  /** What a printer makes of a report. */
+  const printed = (isTTY: boolean, env: Record<string, string>, text = report): string => {
+    const before = process.env;
+    process.env = { TERM: 'xterm-256color', ...env };
+    try {
+      const { stream, text: got } = capture(isTTY);
+      Object.assign(stream, { getColorDepth: WriteStream.prototype.getColorDepth });
+      openPrinter(1, 'cases', true, stream).line(text.trimEnd());
+      return got();
+    } finally {
+      process.env = before;
+    }
+  };
+
+  test('on a terminal: what passed, what failed, and headings', () => {
+    assert.equal(
+      printed(true, {}),
+      '\n\x1b[1mSummary\x1b[22m\n  a: \x1b[32mOK\x1b[39m\n  b: \x1b[31mFAIL\x1b[39m\n\nno heading: NOTOK\n',
+    );
+    for (const [colour, words] of [
+      [32, 'AS EXPECTED'],
+      [31, 'KNOWN BUG'],
+      [31, 'NOT UNDERSTOOD'],
+      [31, 'ONE OF 3'],
+    ])
+      assert.equal(printed(true, {}, `${words}: y`), `\x1b[${colour}m${words}\x1b[39m: y\n`);
+  });
+
+  test('none in a pipe, with NO_COLOR, on a terminal without colours, in JSON', () => {
+    assert.equal(printed(false, { FORCE_COLOR: '1' }), report);
+    assert.equal(printed(true, { NO_COLOR: '1' }), report);
+    assert.equal(printed(true, { TERM: 'dumb' }), report);
+    assert.equal(printed(true, {}, '{"status":"FAIL"}'), '{"status":"FAIL"}\n');
+  });
 });
 
 test('in a pipe, and when quiet: the lines and nothing else', () => {

@@ -1,13 +1,14 @@
 /** `ropewalk completion`: what a shell needs to complete commands and options, made from the table of commands. @module */
 import type { Command, Option } from 'commander';
 import { readName } from 'ropewalk/backend';
-import { EXIT, printLines } from './output.js';
+import { EXIT } from './output.js';
 
 /** Each has its own quotes, and says where its lines go. */
 const SHELLS: Readonly<Record<string, (commands: readonly Command[]) => string[]>> = { bash, zsh, fish };
 
 export async function completion(shell: string, { commands }: Command): Promise<number> {
-  printLines(SHELLS[readName(shell, Object.keys(SHELLS), 'completion: shell')]!(commands));
+  const lines = SHELLS[readName(shell, Object.keys(SHELLS), 'completion: shell')]!(commands);
+  process.stdout.write(`${lines.join('\n')}\n`);
   return EXIT.ok;
 }
 

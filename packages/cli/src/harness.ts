@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { writeWhole } from '@ropewalk/formats/node';
 import { fail, readName } from 'ropewalk/backend';
 import type { Switches, Texts } from './options.js';
-import { EXIT, printResult } from './output.js';
+import { EXIT, printJson, printResult } from './output.js';
 
 export type HarnessOptions = Texts<'out'> & Switches<'force' | 'plain' | 'json'>;
 
@@ -95,7 +95,8 @@ export async function harness(name: string | undefined, { out, force, plain, jso
     );
   const text = textOf(language, (plain && language.plain) || language.file, basename(out ?? language.file));
   if (out === undefined) {
-    printResult(json, { json: () => ({ language: name, text }), lines: () => [text.trimEnd()] });
+    if (json) printJson({ language: name, text });
+    else process.stdout.write(text);
     return EXIT.ok;
   }
   // `import torch` in torch.py would import itself.

@@ -1,5 +1,6 @@
 /** Where the command line writes: lines to stdout, progress to a terminal. @module */
 import { createRequire } from 'node:module';
+import { styleText } from 'node:util';
 
 /**
  * Exit codes of every command: success; a finding (a case failed, two models differ, a kernel is wrong); wrong usage,
@@ -23,7 +24,20 @@ export function printResult(
 
 /** Prints lines of text, without line ends, to stdout in one write. */
 export function printLines(lines: readonly string[]): void {
-  process.stdout.write(lines.map((line) => `${line}\n`).join(''));
+  process.stdout.write(coloured(lines.map((line) => `${line}\n`).join('')));
+}
+
+/** In a report: what passed, what did not, and headings, which have an indented line below. */
+const STYLES = [
+  ['bold', /(?<=^\n?|\n\n)\S.*(?=\n {2})/g],
+  ['green', /\bOK\b|^AS EXPECTED\b|^A ROTATION(?=:)/gm],
+  ['red', /\bFAIL(?:ED)?\b|^(?:(?:TWO )?KNOWN BUGS?|ONE OF \d+|DIFFERENT|PARTLY RIGHT|NOT UNDERSTOOD)\b/gm],
+] as const;
+
+/** Colours lines of a report, on a terminal and unless NO_COLOR is set; JSON stays as it is. */
+function coloured(text: string, stream: NodeJS.WriteStream = process.stdout): string {
+  if (!stream.isTTY || text.startsWith('{')) return text;
+  return STYLES.reduce((all, [style, what]) => all.replace(what, (one) => styleText(style, one, { stream })), text);
 }
 
 /** A number for people: `1,234,567`. */
@@ -65,7 +79,7 @@ export function openPrinter(
   stream: NodeJS.WriteStream = process.stdout,
 ): LinePrinter {
   if (quiet || !stream.isTTY) {
-    return { line: (text) => void stream.write(`${text}\n`), step() {}, stop() {} };
+    return { line: (text) => void stream.write(coloured(`${text}\n`, stream)), step() {}, stop() {} };
   }
   // Loaded here: without a terminal no command needs it.
   const { MultiBar, Presets }: typeof import('cli-progress') = createRequire(import.meta.url)('cli-progress');
@@ -81,7 +95,7 @@ export function openPrinter(
     bars.update();
   };
   return {
-    line: (text) => bars.log(`${text}\n`),
+    line: (text) => bars.log(coloured(`${text}\n`, stream)),
     step() {
       bar.increment();
       if (Date.now() - drawn >= REDRAW_MS) draw();

@@ -8,6 +8,7 @@
  *
  * @module
  */
+import { styleText } from 'node:util';
 import { Command, Option } from 'commander';
 import { MAX_THREADS } from 'ropewalk/backend';
 import { addHelp } from './command-help.js';
@@ -51,7 +52,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .version(VERSION)
     .exitOverride()
     .configureOutput({ outputError() {}, getOutHelpWidth: () => Math.min(process.stdout.columns || 100, 120) })
-    .configureHelp({ minWidthToWrap: 20 }) // the default would not wrap beside a long option
+    .configureHelp({ minWidthToWrap: 20, styleTitle: (title) => styleText('bold', title, { validateStream: false }) }) // the default would not wrap beside a long option
     .hook('preSubcommand', (_program, command) => onCommand?.(command));
 
   program
