@@ -283,6 +283,19 @@ describe('as a program', () => {
   });
 });
 
+test('a peak of memory above 1 GB is said, on stderr', () => {
+  for (const [kilobytes, said] of [
+    [1_500_000, 'peak memory 1.5 GB\n'],
+    [970_000, ''],
+  ] as const) {
+    const peak = `data:text/javascript,process.resourceUsage=()=>({maxRSS:${kilobytes}})`;
+    const { status, stderr } = spawnSync(process.execPath, ['--import', peak, commandPath(), '--version'], {
+      encoding: 'utf8',
+    });
+    assert.deepEqual([status, stderr], [0, said]);
+  }
+});
+
 test('--version is the package’s', async () => {
   assert.equal(VERSION, JSON.parse(readFileSync(join(root, 'packages/cli/package.json'), 'utf8')).version);
   assert.equal((await ropewalk('--version')).stdout.trim(), VERSION);

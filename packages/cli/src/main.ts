@@ -15,3 +15,5 @@ process.stderr.on('error', () => {});
 process.on('uncaughtException', (error) => process.exit(fail(error)));
 
 process.exitCode = await run();
+const peakGB = (process.resourceUsage().maxRSS * 1024) / 1e9;
+if (peakGB > 1) process.stderr.write(`peak memory ${peakGB.toFixed(1)} GB\n`);
