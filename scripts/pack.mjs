@@ -1,12 +1,13 @@
 /**
  * Readies a package for `npm pack` and `npm publish`, from its folder: builds it from nothing, and puts beside dist/
  * what lies at the repository's root: the licence, and each folder of `files` that is there (the command line brings
- * models and vectors).
+ * models and vectors). If the repository's package.json has a `homepage`, the package's own gets it too, and its page
+ * ends with a link there.
  *
  * Usage: node ../../scripts/pack.mjs [--clean]. With --clean takes away again what was put there.
  */
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, readFileSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -14,8 +15,20 @@ const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const home = process.cwd();
 const { files } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'));
 const borrowed = ['LICENSE', ...files].filter((name) => name !== 'dist' && existsSync(join(root, name)));
+const { homepage } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+const cleaning = process.argv.includes('--clean');
+/** Puts a line before a text of a file, or at its end; with --clean takes it away again. */
+function withLine(file, line, before) {
+  const text = readFileSync(join(home, file), 'utf8').replace(line, '');
+  const at = before === undefined ? text.length : text.indexOf(before);
+  writeFileSync(join(home, file), cleaning ? text : text.slice(0, at) + line + text.slice(at));
+}
+if (homepage !== undefined) {
+  withLine('package.json', `  "homepage": ${JSON.stringify(homepage)},\n`, '  "license"');
+  withLine('README.md', `\nAll pages: <${homepage}>\n`);
+}
 for (const name of borrowed) rmSync(join(home, name), { recursive: true, force: true });
-if (!process.argv.includes('--clean')) {
+if (!cleaning) {
   // docs/api is what TypeDoc makes.
   const filter = (path) => path !== join(root, 'docs/api');
   for (const name of borrowed) cpSync(join(root, name), join(home, name), { recursive: true, filter });

@@ -5,7 +5,7 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, wr
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { consumerTool, ENTRIES, installInto, PACKAGES, ROOT, tarballOf } from './support/build.js';
+import { consumerTool, ENTRIES, HOMEPAGE, installInto, PACKAGES, ROOT, tarballOf } from './support/build.js';
 
 const root = ROOT;
 const folder = mkdtempSync(join(tmpdir(), 'package-'));
@@ -36,6 +36,15 @@ describe('the built packages', () => {
       assert.deepEqual(large, []);
     });
   }
+
+  test("the repository's homepage is every package's, and its page links there", () => {
+    for (const { name } of PACKAGES.values()) {
+      const { homepage } = JSON.parse(readFileSync(join(modules, name, 'package.json'), 'utf8'));
+      assert.equal(homepage, HOMEPAGE, name);
+      const page = readFileSync(join(modules, name, 'README.md'), 'utf8');
+      assert.ok(page.endsWith(`\nAll pages: <${HOMEPAGE}>\n`), name);
+    }
+  });
 
   test('all have one version, and ask for exactly that of each other', () => {
     const { version } = PACKAGES.get('ropewalk')!;

@@ -1,6 +1,16 @@
 /** The packages for tests that need them built: compiled, or as `npm install` leaves them in a user's folder. */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -18,6 +28,9 @@ export interface Manifest {
   readonly dependencies?: Readonly<Record<string, string>>;
   readonly sideEffects: boolean;
 }
+
+/** The `homepage` of the repository that tests pack. */
+export const HOMEPAGE = 'https://ropewalk.example/docs/';
 
 /** Each package of the workspace, by its folder in packages/. */
 export const PACKAGES: ReadonlyMap<string, Manifest> = new Map(
@@ -64,6 +77,8 @@ export function tarballs(): string {
     const copy = join(folder, 'copy');
     for (const name of ['packages', 'docs', 'models', 'vectors', 'LICENSE', 'package.json', 'scripts/pack.mjs'])
       cpSync(join(ROOT, name), join(copy, name), { recursive: true, preserveTimestamps: true });
+    const manifest = JSON.parse(readFileSync(join(copy, 'package.json'), 'utf8'));
+    writeFileSync(join(copy, 'package.json'), JSON.stringify({ ...manifest, homepage: HOMEPAGE }));
     for (const name of ['tsconfig.base.json', 'tsconfig.json']) cpSync(join(ROOT, name), join(copy, name));
     symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'));
     const options = { cwd: copy, encoding: 'utf8', shell: process.platform === 'win32' } as const;
