@@ -430,6 +430,13 @@ describe('what a file leaves out, and what a model does not read', () => {
       [0.01, 0.0001333522, 1],
     ],
     ['MiniCPM3: qk_rope_head_dim', { model_type: 'minicpm3' }, 0, [32, 32, 'half'], [0.01, 0.0001778279, 1]],
+    [
+      'Kimi K2, as DeepSeek-V3',
+      { model_type: 'kimi_k2', qk_rope_head_dim: 64, rope_theta: 50000 },
+      0,
+      [64, 64, 'interleaved-to-half'],
+      [0.004472136, 0.00002804612, 1],
+    ],
     ['LongCat: θ', { model_type: 'longcat_flash' }, 0, [64, 64, 'interleaved-to-half'], [0.0003162278, 1.654817e-7, 1]],
     [
       'GPT-NeoX: rotary_pct',

@@ -237,6 +237,12 @@ describe('config.json', () => {
       /"constructor" is not computed here/,
     ],
     'another activation': [{ hidden_act: 'relu' }, 'UNSUPPORTED', /hidden_act: expected silu, .*got "relu"/],
+    'an encoder': [{ is_causal: false }, 'UNSUPPORTED', /is_causal: expected none, got false\. This decoder/],
+    'both directions': [
+      { use_bidirectional_attention: true },
+      'UNSUPPORTED',
+      /use_bidirectional_attention: expected none, got true/,
+    ],
     softcap: [{ attn_logit_softcapping: 50 }, 'UNSUPPORTED', /attn_logit_softcapping: expected none, got 50/],
     'softcap of logits': [{ final_logit_softcapping: 30 }, 'UNSUPPORTED', /final_logit_softcapping/],
     'experts in llama': [{ num_local_experts: 8 }, 'UNSUPPORTED', /num_local_experts: expected none, got 8/],

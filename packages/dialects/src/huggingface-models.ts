@@ -123,7 +123,7 @@ export const MODELS: Readonly<Record<string, Rules>> = {
 
   // Multi-head latent attention.
   deepseek_v2: { mla: 64, pairing: 'interleaved' },
-  ...each('deepseek_v3 youtu', { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true }),
+  ...each('deepseek_v3 kimi_k2 youtu', { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true }),
   glm4_moe_lite: { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true, partial: 1 },
   mistral4: { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true, needsParameters: true },
   ...each('deepseek_v32 glm_moe_dsa', { mla: 64, pairing: 'interleaved-to-half' }),

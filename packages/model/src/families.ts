@@ -467,6 +467,8 @@ export const OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
   attention_chunk_size: [],
   cross_attention_layers: [],
   is_encoder_decoder: [false],
+  is_causal: [true],
+  use_bidirectional_attention: [false],
 };
 
 /** The same for GGUF keys, without the architecture in front. */
