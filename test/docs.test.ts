@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
-import { ROOT } from './support/build.js';
+import { DOCS } from '../packages/cli/src/command-help.js';
+import { PACKAGES, ROOT } from './support/build.js';
 import { examplesOf, PAGES } from './support/examples.js';
 
 /** The anchors that the headings of a page get where Markdown is shown. */
@@ -39,4 +40,19 @@ test('every dialect has a page with an example', () => {
   for (const dialect of ['cann', 'flash-attn', 'ggml', 'gguf', 'huggingface', 'infiniop', 'llaisys', 'onnx']) {
     assert.ok(examplesOf(join('docs', 'dialects', `${dialect}.md`), 'ts').length > 0, dialect);
   }
+});
+
+test('the address of the project is the same in every package.json and in the help, or nowhere', () => {
+  const addressOf = (file: string): unknown[] => {
+    const { homepage, repository, bugs } = JSON.parse(readFileSync(join(ROOT, file), 'utf8'));
+    return [homepage, repository?.url, bugs?.url];
+  };
+  const project = addressOf('package.json');
+  for (const name of PACKAGES.keys()) assert.deepEqual(addressOf(`packages/${name}/package.json`), project, name);
+  assert.ok(DOCS.startsWith(`${project[0] ?? 'docs'}`), DOCS);
+});
+
+test('one page says how to install: the others link to it', () => {
+  for (const page of PAGES.filter((name) => name !== 'README.md'))
+    assert.doesNotMatch(readFileSync(join(ROOT, page), 'utf8'), /npm (?:i|install) (?:@ropewalk\/|ropewalk\b)/, page);
 });

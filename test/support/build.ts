@@ -66,7 +66,7 @@ export function builtPackage(folder: string): string {
 }
 
 /**
- * Packs every package with npm, once a run, in a copy: packing puts vectors and models into the command's package, where
+ * Packs every package with `npm run pack`, once a run, in a copy: packing puts vectors and models into the command's package, where
  * tests that run at the same time would find half of them.
  *
  * @returns the folder of the tarballs, named FOLDER.tgz
@@ -82,10 +82,10 @@ export function tarballs(): string {
     for (const name of ['tsconfig.base.json', 'tsconfig.json']) cpSync(join(ROOT, name), join(copy, name));
     symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'));
     const options = { cwd: copy, encoding: 'utf8', shell: process.platform === 'win32' } as const;
-    const command = ['pack', '--workspace', 'packages', '--json', '--pack-destination', folder];
-    const { status, stderr } = spawnSync('npm', command, options);
+    const { status, stderr } = spawnSync('npm', ['run', 'pack'], options);
+    if (status === 0) cpSync(join(copy, 'ropewalk'), folder, { recursive: true });
     rmSync(copy, { recursive: true });
-    if (status !== 0) throw new Error(`npm pack: ${stderr}`);
+    if (status !== 0) throw new Error(`npm run pack: ${stderr}`);
   });
 }
 

@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 
 /** Where the pages are. It changes at the release: CONTRIBUTING.md, "A release". */
-const DOCS = 'docs';
+export const DOCS = 'docs';
 
 /** By group: each command's page in docs/, and one or two calls of it. */
 const GROUPS: Readonly<Record<string, Readonly<Record<string, readonly [page: string, ...examples: string[]]>>>> = {

@@ -16,8 +16,17 @@ const LEFT_OUT = new Set(
     ' ',
   ),
 );
-/** How much a page's sections weigh, where not 1: the glossary explains a word, records mention everything. */
-const WEIGHTS: Readonly<Record<string, number>> = { glossary: 3, changelog: 0.2, features: 0.5, contributing: 0.5 };
+/**
+ * How much the sections of a page, or of a folder, weigh where not 1: the glossary explains a word; records and the API
+ * reference mention every word.
+ */
+const WEIGHTS: Readonly<Record<string, number>> = {
+  glossary: 3,
+  changelog: 0.2,
+  features: 0.5,
+  contributing: 0.5,
+  api: 0.3,
+};
 
 /** Options of MiniSearch. */
 export const DOCS_SEARCH: Options = {
@@ -29,6 +38,6 @@ export const DOCS_SEARCH: Options = {
     prefix: true,
     fuzzy: 0.15,
     combineWith: 'AND',
-    boostDocument: (id: string) => WEIGHTS[id.split('#')[0]!] ?? 1,
+    boostDocument: (id: string) => WEIGHTS[id.split(/[#/]/)[0]!] ?? 1,
   },
 };

@@ -14,8 +14,7 @@ const LAST = 128;
 /** Pairs of different lengths, so that dials are told apart. */
 const X = Float64Array.from({ length: HEAD_DIM }, (_, i) => Math.cos(2.4 * i + 0.5) * (1 - i / 40));
 
-const VERIFY = `npm install @ropewalk/cli
-npx ropewalk harness cuda -o my_rope.cu   # or c, torch, triton, ggml, aclnn …
+const VERIFY = `npx ropewalk harness cuda -o my_rope.cu   # or c, torch, triton, ggml, aclnn …
 npx ropewalk diagnose --x x.npy --y y.npy --positions positions.npy --expect config.json`;
 const CONVERT = `npx ropewalk inspect model.gguf           # the RoPE that it really has
 npx ropewalk convert config.json --to ggml
@@ -63,7 +62,7 @@ function Home() {
           <h2>You port a kernel</h2>
           <p>
             Test vectors that tell the dialects apart, a program to paste your kernel into, and a diagnosis that names
-            the bug.
+            the bug. <a href={`${BASE}docs/readme/#install`}>How to install it</a>
           </p>
           <Code text={VERIFY} label="Commands for kernel engineers" />
           <div class="actions">
