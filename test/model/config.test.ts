@@ -368,6 +368,32 @@ describe('GGUF', () => {
     assert.deepEqual([qwen3.headDim, qwen3.qkNorm], [32, true]);
   });
 
+  test('latent attention: what its counts follow from', () => {
+    const latent = {
+      'attention.head_count_kv': 1,
+      'attention.kv_lora_rank': 12,
+      'attention.key_length': 16,
+      'attention.value_length': 12,
+      'attention.key_length_mla': 12,
+      'attention.value_length_mla': 6,
+      'rope.dimension_count': 4,
+      expert_used_count: 1,
+      expert_count: 2,
+      expert_feed_forward_length: 8,
+      leading_dense_block_count: 0,
+    };
+    assert.deepEqual(read(keys('deepseek2', latent)).latent, { rank: 12, queryRank: undefined, nope: 8, rope: 4 });
+    const old = { 'attention.key_length_mla': undefined, 'attention.value_length_mla': undefined };
+    const wrong: [changes: Record<string, number | undefined>, message: RegExp][] = [
+      [{ 'attention.key_length': 12 }, /deepseek2\.attention\.key_length: expected 16, got 12\. It does not fit/],
+      [{ 'attention.value_length': 6 }, /value_length: expected 12, got 6/],
+      [{ 'attention.head_count_kv': 4 }, /head_count_kv: expected 1, got 4/],
+      [{ ...old, 'attention.key_length': 12, 'attention.value_length': 6 }, /head_count_kv: expected 4, got 1/],
+    ];
+    for (const [changes, message] of wrong)
+      assert.throws(() => read(keys('deepseek2', { ...latent, ...changes })), { code: 'FORMAT', message });
+  });
+
   test('lists with the same number for each layer', () => {
     assert.equal(read(keys('llama', { 'attention.head_count_kv': [2, 2, 2] })).numKvHeads, 2);
   });

@@ -242,7 +242,7 @@ export function configFromGguf(
   const shapeOf = (name: string): readonly number[] | undefined =>
     file.tensors.find((tensor) => tensor.name === name)?.shape;
   const has = (name: string): boolean => shapeOf(name) !== undefined;
-  const latent = family.latent ? latentFromGguf(keys, a) : undefined;
+  const latent = family.latent ? latentFromGguf(keys, a, numHeads, perLayer) : undefined;
   const split = keys.has(`${a}.attention.key_length_mla`) ? '_mla' : '';
   const headDim = keys.optionalInteger(`${a}.attention.key_length${split}`, 1, MAX_WIDTH);
   const feedForward = (): number =>
@@ -305,13 +305,35 @@ export function configFromGguf(
 
 const BIG_ENDIAN = 'the file is big-endian, which is not read. Convert it with gguf-py/gguf_convert_endian.';
 
-function latentFromGguf(keys: Fields, a: string): LatentConfig {
+/**
+ * Of the two forms of latent attention, the newer keeps k and v of all heads as one latent: its other counts follow from
+ * the latent's. llama.cpp sizes its cache by them.
+ *
+ * @see ggml-org/llama.cpp@de3ff815 src/models/deepseek2.cpp
+ */
+function latentFromGguf(
+  keys: Fields,
+  a: string,
+  numHeads: number,
+  perLayer: (key: string) => number | undefined,
+): LatentConfig {
   const rope = keys.integer(`${a}.rope.dimension_count`, 1, MAX_WIDTH);
-  const whole = keys.has(`${a}.attention.key_length_mla`) ? 'key_length_mla' : 'key_length';
+  const rank = keys.integer(`${a}.attention.kv_lora_rank`, 1, MAX_WIDTH);
+  const one = keys.has(`${a}.attention.key_length_mla`);
+  const follows = one ? { key_length: rank + rope, value_length: rank, head_count_kv: 1 } : { head_count_kv: numHeads };
+  for (const [name, count] of Object.entries(follows)) {
+    if ((perLayer(`attention.${name}`) ?? count) !== count)
+      keys.refuse(
+        'FORMAT',
+        `${a}.attention.${name}`,
+        String(count),
+        'It does not fit the latent: convert the model again.',
+      );
+  }
   return {
-    rank: keys.integer(`${a}.attention.kv_lora_rank`, 1, MAX_WIDTH),
+    rank,
     queryRank: keys.optionalInteger(`${a}.attention.q_lora_rank`, 0, MAX_WIDTH) || undefined,
-    nope: keys.integer(`${a}.attention.${whole}`, rope + 1, MAX_WIDTH) - rope,
+    nope: keys.integer(`${a}.attention.${one ? 'key_length_mla' : 'key_length'}`, rope + 1, MAX_WIDTH) - rope,
     rope,
   };
 }
