@@ -689,7 +689,7 @@ describe('by name only', () => {
       [{ form: 'prose' }, /^onnxruntime: form: expected standard or primitives, got "prose"$/],
       [{ provider: 'cpu,tpu' }, /^onnxruntime: providers: expected one that this build/],
       [{ provider: '' }, /^onnxruntime: providers: expected one that this build/],
-      [{ form: 'primitives', angles: 'f8' }, /^onnxruntime: angles: expected f64, f32, f32-reduced, got "f8"$/],
+      [{ form: 'primitives', angles: 'f8' }, /^onnxruntime: angles: expected f64, f32 or f32-reduced, got "f8"$/],
       [
         { angles: 'f32' },
         /^onnxruntime: angles: they apply to form primitives only: standard graphs take cos and sin$/,
