@@ -612,6 +612,11 @@ const FORMATS: Rows = {
   safetensorsHeaderBytes: () => [safetensors(), 'safetensors'],
   tensorFromSafetensors: () => [safetensors(), formats.parseSafetensors(safetensors()), 'x'],
   writeSafetensors: () => [namedTensors(), { format: 'pt' }],
+  writeSafetensorsHeader: () => [[{ name: 't', dtype: 'f16', shape: [2, 3] }], { format: 'pt' }],
+  writeGgufHeader: () => [
+    new Map([['general.name', { type: 'string', value: ['a'], array: true }]]),
+    [{ name: 't', shape: [32, 2], type: 'Q8_0' }],
+  ],
   permutedRows: () => [4, 'half'],
   planPermutation: () => [
     [
@@ -715,6 +720,7 @@ const FORMATS_NODE: Rows = {
   onnxFilesOf: () => [modelPath],
   checkRegular: () => [{ isFile: () => true, isDirectory: () => false }, 'here'],
   headsOf: () => [join(modelPath, 'config.json'), 0],
+  openModel: () => [modelPath],
   isFolder: () => [disk],
   isProved: () => [{ difference: 1, bound: 2 }],
   layerOf: () => [{ kind: 'record', file: 'a.json', peer: 'ggml', spec: Object.freeze(given()) }, 0],
@@ -1074,6 +1080,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
       ...GRAPH,
       ...IMPORT,
       decoderGraph: () => [decoder.config, decoder.weights.map(Object.freeze), { form: 'primitives' }],
+      graphTensors: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes).model)],
       graphContents: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes).model)],
       graphTensors: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes).model)],
       graphRope: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes)), 'a.onnx', Object.freeze(given())],
@@ -1125,7 +1132,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
   '@ropewalk/devices': { rows: DEVICES, module: devices },
 };
 /** The decoder's entries have a test of their own: test/model/hostile.test.ts. */
-const DECODER = ['@ropewalk/model', '@ropewalk/model/description', '@ropewalk/model/node'];
+const DECODER = ['@ropewalk/model', '@ropewalk/model/description', '@ropewalk/model/node', '@ropewalk/model/repack'];
 /** Entries with a part of another entry: what they have is called as the other's. */
 const PARTS: Readonly<Record<string, { readonly part: object; readonly of: object }>> = {
   '@ropewalk/dialects/models': { part: dialectsModels, of: dialects },

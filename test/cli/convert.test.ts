@@ -222,7 +222,7 @@ describe('convert', () => {
       'a name that means a file',
       llama31,
       { to: 'gguf', out: at('model.gguf') },
-      /^--out: expected the name of a folder, got ".*model\.gguf"\. It gets one layer's RoPE: .* No command here makes a/,
+      /^--out: expected the name of a folder, got ".*model\.gguf"\. It gets one layer's RoPE: .* ropewalk to-gguf MODEL -o model\.gguf writes/,
     ],
     [
       'the same before a folder',

@@ -26,6 +26,7 @@ import {
 } from '../../packages/model/src/index.js';
 import * as onDisk from '../../packages/model/src/node.js';
 import { describeModelPath, loadModelFile, loadModelFolder, loadModelPath } from '../../packages/model/src/node.js';
+import * as repack from '../../packages/model/src/repack.node.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { complaint, hostileCalls, misspeltCalls } from '../support/hostile.js';
 import { tinyModel } from '../support/tiny-model.js';
@@ -225,17 +226,28 @@ const CALLS: Record<
   loadModelFolder: [loadModelFolder, () => ['nowhere', {}]],
   loadModelFile: [loadModelFile, () => ['nowhere.gguf', {}]],
   loadModelPath: [loadModelPath, () => ['nowhere', {}]],
-  describeModel: [describeModel, () => [files, { where: 'm', widenTo: 'f32', formats: ['q8_0'] }], 1],
+  describeModel: [
+    describeModel,
+    () => [files, { where: 'm', widenTo: 'f32', formats: ['q8_0'], as: () => undefined }],
+    1,
+  ],
   describeModelPath: [describeModelPath, () => ['nowhere', {}, async () => {}]],
+  writeGguf: [
+    repack.writeGguf,
+    () => ['nowhere', 'none.gguf', { type: 'f16', vocabulary: true, force: false, signal }],
+  ],
+  writeSafetensorsFolder: [repack.writeSafetensorsFolder, () => ['nowhere', 'none', { type: 'f16', signal }]],
 };
 /** Arguments that are no options of ours, and those of messages where there are none. */
 const OPEN =
   /^(fetchSource 1|fetchModelFiles 1.init|renderChat (1.*|2.variables)|generate from messages 1.*|tokenizerFromJson 0\..*|renderChat 0|loadModel 1.tokenizer|generate from tokens 1|generate 2.chat)/;
 /** Functions that need a model on disk, which is not there. */
-const ABSENT = /Path$|^loadModelF/;
+const ABSENT = /Path$|^loadModelF|^write/;
 
 test('every function of ropewalk/model and ropewalk/model/node is called', () => {
-  const exported = Object.entries({ ...decoder, ...onDisk }).filter(([, value]) => typeof value === 'function');
+  const exported = Object.entries({ ...decoder, ...onDisk, ...repack }).filter(
+    ([, value]) => typeof value === 'function',
+  );
   assert.deepEqual(
     exported.map(([name]) => name).filter((name) => !Object.hasOwn(CALLS, name)),
     [],

@@ -14,8 +14,8 @@ export type ConvertCommandOptions = Texts<'layer' | 'context' | 'tableLen' | 'he
   Switches<'json'> & { readonly to: string };
 
 const FOLDER =
-  "It gets one layer's RoPE: its arguments as JSON, and tables as .npy. No command here makes a GGUF; llama.cpp's " +
-  'convert_hf_to_gguf.py does.';
+  "It gets one layer's RoPE: its arguments as JSON, and tables as .npy. ropewalk to-gguf MODEL -o model.gguf writes a " +
+  'whole model.';
 
 /** @param from - what {@link readRope} reads */
 export async function convert(from: string, options: ConvertCommandOptions): Promise<number> {

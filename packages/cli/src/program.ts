@@ -162,6 +162,23 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option(...JSON_OBJECT)
     .action(ending(async (input, output, options) => (await import('./permute.js')).permute(input, output, options)));
 
+  const repacking = (name: string, description: string, model: string): Command =>
+    program
+      .command(name)
+      .description(description)
+      .argument('<model>', model)
+      .option('--no-vocabulary', 'leave the tokenizer out')
+      .option(...JSON_OBJECT);
+  repacking('to-gguf', 'write a HuggingFace model as a GGUF file, and read it back', 'a folder with config.json')
+    .requiredOption('-o, --out <file>', 'the .gguf to write')
+    .option('--type <type>', 'what matrices become: f32, f16, bf16, q8_0 or q4_0; as they are unless given')
+    .option('--force', 'replace the file if it exists')
+    .action(ending(async (model, options) => (await import('./repack.js')).toGguf(model, options)));
+  repacking('to-safetensors', 'write a GGUF as a HuggingFace folder, and read it back', 'a .gguf, or a folder with one')
+    .requiredOption('-o, --out <folder>', 'the folder to write; it must not exist')
+    .option('--type <type>', 'what weights become: f32, f16 or bf16; as they are unless given, and f16 of blocks')
+    .action(ending(async (model, options) => (await import('./repack.js')).toSafetensors(model, options)));
+
   program
     .command('convert')
     .description("write one layer's RoPE as another peer's arguments, and prove it by reading it back")

@@ -4,7 +4,7 @@
  * @module
  */
 import { type ArrayOf, type Dtype, sizeBytes } from 'ropewalk';
-import { checkBytes, checkInteger, newArray, readList } from 'ropewalk/backend';
+import { checkBytes, checkInteger, newArray, type OptionNames, readList, readOptions, refuse } from 'ropewalk/backend';
 
 /**
  * Counts the elements of a shape from a file. The dimensions other than 0 are bounded too.
@@ -18,6 +18,28 @@ export function countClaimed(shape: readonly number[]): number | undefined {
   let product = 1;
   for (const dim of dims) if ((product *= Math.max(1, dim)) >= 2 ** 50) return undefined;
   return dims.includes(0) ? 0 : product;
+}
+
+/**
+ * Copies a list of tensors that will be written.
+ *
+ * @param names - the fields of each
+ * @param where - the format, for the message
+ * @returns the tensors, and how many elements each has
+ * @throws {RopewalkError} SHAPE or RANGE for what is no list of these, and for 2^50 elements or more
+ */
+export function readNewTensors<T extends { readonly name: string; readonly shape: readonly number[] }>(
+  tensors: readonly T[],
+  names: OptionNames<NoInfer<T>>,
+  where: string,
+): (T & { readonly count: number })[] {
+  return Array.from(readList(tensors, `${where}: tensors`, 'a list of tensors'), (given) => {
+    const tensor = readOptions(given, `${where}: tensors`, names);
+    if (typeof tensor.name !== 'string') refuse('RANGE', `${where}: tensors: name`, 'a string', tensor.name);
+    const shape = Array.from(readList(tensor.shape, `${where}: tensors: shape`, 'a list of integers'));
+    const count = countClaimed(shape);
+    return { ...tensor, shape, count: count ?? refuse('SHAPE', `${where}: shape`, 'fewer than 2^50 elements', shape) };
+  });
 }
 
 /**

@@ -51,43 +51,64 @@ export class HeaderCut extends Error {
  *
  * @see ggml-org/llama.cpp@0024aa7 gguf-py/gguf/constants.py
  */
-const TYPES: Readonly<Record<number, readonly [name: string, elements: number, bytes: number]>> = {
-  0: ['F32', 1, 4],
-  1: ['F16', 1, 2],
-  2: ['Q4_0', 32, 18],
-  3: ['Q4_1', 32, 20],
-  6: ['Q5_0', 32, 22],
-  7: ['Q5_1', 32, 24],
-  8: ['Q8_0', 32, 34],
-  9: ['Q8_1', 32, 36],
-  10: ['Q2_K', 256, 84],
-  11: ['Q3_K', 256, 110],
-  12: ['Q4_K', 256, 144],
-  13: ['Q5_K', 256, 176],
-  14: ['Q6_K', 256, 210],
-  15: ['Q8_K', 256, 292],
-  16: ['IQ2_XXS', 256, 66],
-  17: ['IQ2_XS', 256, 74],
-  18: ['IQ3_XXS', 256, 98],
-  19: ['IQ1_S', 256, 50],
-  20: ['IQ4_NL', 32, 18],
-  21: ['IQ3_S', 256, 110],
-  22: ['IQ2_S', 256, 82],
-  23: ['IQ4_XS', 256, 136],
-  24: ['I8', 1, 1],
-  25: ['I16', 1, 2],
-  26: ['I32', 1, 4],
-  27: ['I64', 1, 8],
-  28: ['F64', 1, 8],
-  29: ['IQ1_M', 256, 56],
-  30: ['BF16', 1, 2],
-  34: ['TQ1_0', 256, 54],
-  35: ['TQ2_0', 256, 66],
-  39: ['MXFP4', 32, 17],
-  40: ['NVFP4', 64, 36],
-  41: ['Q1_0', 128, 18],
-  42: ['Q2_0', 64, 18],
-};
+export const GGUF_TYPES: ReadonlyMap<number, readonly [name: string, elements: number, bytes: number]> =
+  /* @__PURE__ */ new Map([
+    [0, ['F32', 1, 4]],
+    [1, ['F16', 1, 2]],
+    [2, ['Q4_0', 32, 18]],
+    [3, ['Q4_1', 32, 20]],
+    [6, ['Q5_0', 32, 22]],
+    [7, ['Q5_1', 32, 24]],
+    [8, ['Q8_0', 32, 34]],
+    [9, ['Q8_1', 32, 36]],
+    [10, ['Q2_K', 256, 84]],
+    [11, ['Q3_K', 256, 110]],
+    [12, ['Q4_K', 256, 144]],
+    [13, ['Q5_K', 256, 176]],
+    [14, ['Q6_K', 256, 210]],
+    [15, ['Q8_K', 256, 292]],
+    [16, ['IQ2_XXS', 256, 66]],
+    [17, ['IQ2_XS', 256, 74]],
+    [18, ['IQ3_XXS', 256, 98]],
+    [19, ['IQ1_S', 256, 50]],
+    [20, ['IQ4_NL', 32, 18]],
+    [21, ['IQ3_S', 256, 110]],
+    [22, ['IQ2_S', 256, 82]],
+    [23, ['IQ4_XS', 256, 136]],
+    [24, ['I8', 1, 1]],
+    [25, ['I16', 1, 2]],
+    [26, ['I32', 1, 4]],
+    [27, ['I64', 1, 8]],
+    [28, ['F64', 1, 8]],
+    [29, ['IQ1_M', 256, 56]],
+    [30, ['BF16', 1, 2]],
+    [34, ['TQ1_0', 256, 54]],
+    [35, ['TQ2_0', 256, 66]],
+    [39, ['MXFP4', 32, 17]],
+    [40, ['NVFP4', 64, 36]],
+    [41, ['Q1_0', 128, 18]],
+    [42, ['Q2_0', 64, 18]],
+  ] as const);
+
+/** The types of metadata values, by their numbers. */
+export const VALUE_TYPES = [
+  'u8',
+  'i8',
+  'u16',
+  'i16',
+  'u32',
+  'i32',
+  'f32',
+  'bool',
+  'string',
+  'array',
+  'u64',
+  'i64',
+  'f64',
+] as const;
+
+/** One of them. */
+export type ValueType = (typeof VALUE_TYPES)[number];
 
 const MAX_DIMS = 4; // ggml's
 const MAX_ARRAY_DEPTH = 4; // real metadata nests arrays one deep
@@ -167,7 +188,7 @@ function readTensor(reader: Reader, names: Set<string>, alignment: number): Gguf
   const offset = Number(reader.u64());
   if (offset > MAX_OFFSET || offset % alignment !== 0)
     refuse('FORMAT', where, `an offset that is a multiple of ${alignment}`, offset);
-  const known = TYPES[code];
+  const known = GGUF_TYPES.get(code);
   if (known && (shape[0] ?? 1) % known[1] !== 0)
     refuse('FORMAT', where, `rows of a multiple of ${known[1]} elements for ${known[0]}`, shape);
   const size = known ? (count / known[1]) * known[2] : undefined;
@@ -240,23 +261,24 @@ class Reader {
 
   value(type: number, depth: number): GgufValue {
     const size = this.#smallest(type);
-    if (type === 8) return this.text();
-    if (type === 9) return this.#array(depth);
+    const name = VALUE_TYPES[type];
+    if (name === 'string') return this.text();
+    if (name === 'array') return this.#array(depth);
     this.#need(size);
     const at = this.at;
     this.at += size;
     const { littleEndian: le } = this;
     const view = this.#view;
-    if (type === 0) return view.getUint8(at);
-    if (type === 1) return view.getInt8(at);
-    if (type === 2) return view.getUint16(at, le);
-    if (type === 3) return view.getInt16(at, le);
-    if (type === 4) return view.getUint32(at, le);
-    if (type === 5) return view.getInt32(at, le);
-    if (type === 6) return view.getFloat32(at, le);
-    if (type === 10) return view.getBigUint64(at, le);
-    if (type === 11) return view.getBigInt64(at, le);
-    if (type === 12) return view.getFloat64(at, le);
+    if (name === 'u8') return view.getUint8(at);
+    if (name === 'i8') return view.getInt8(at);
+    if (name === 'u16') return view.getUint16(at, le);
+    if (name === 'i16') return view.getInt16(at, le);
+    if (name === 'u32') return view.getUint32(at, le);
+    if (name === 'i32') return view.getInt32(at, le);
+    if (name === 'f32') return view.getFloat32(at, le);
+    if (name === 'u64') return view.getBigUint64(at, le);
+    if (name === 'i64') return view.getBigInt64(at, le);
+    if (name === 'f64') return view.getFloat64(at, le);
     const flag = view.getUint8(at);
     if (flag > 1) refuse('FORMAT', `${this.where}: bool at byte ${at}`, '0 or 1', flag);
     return flag === 1;

@@ -6,7 +6,8 @@
 
 export { countClaimed, elementsAt } from './bytes.js';
 export { asFloatBits, type RawForm, readArrays, readRaw } from './dump.js';
-export { type GgufFile, type GgufTensor, type GgufValue, HeaderCut, parseGguf } from './gguf.js';
+export { type GgufFile, type GgufTensor, type GgufValue, HeaderCut, parseGguf, type ValueType } from './gguf.js';
+export { type GgufHeader, type NewGgufTensor, type TypedValue, writeGgufHeader } from './gguf-write.js';
 export { type JsonOptions, parseJson } from './json.js';
 export { type LayerSource, layerOf, type ModelSource, type RopeSource, ropeSourceFromGguf } from './model-source.js';
 export { type NpyArray, type NpyHeader, parseNpy, tensorFromNpy, writeNpy, writeNpyHeader } from './npy.js';
@@ -34,6 +35,13 @@ export {
 } from './read-header.js';
 export { type JsonRopeOptions, ropeSourceFromJson } from './rope-source.js';
 export type { SafetensorsFile, SafetensorsTensor } from './safetensors.js';
-export { parseSafetensors, safetensorsHeaderBytes, tensorFromSafetensors, writeSafetensors } from './safetensors.js';
+export {
+  type NewSafetensor,
+  parseSafetensors,
+  safetensorsHeaderBytes,
+  tensorFromSafetensors,
+  writeSafetensors,
+  writeSafetensorsHeader,
+} from './safetensors.js';
 export type { GgufModel, GgufPart } from './shards.js';
 export { checkShard, partsOf, SAFETENSORS_INDEX, safetensorsShards } from './shards.js';

@@ -13,11 +13,12 @@ import {
   fail,
   nameForMessage,
   reading,
+  readName,
   readOptions,
   refuse,
   show,
 } from 'ropewalk/backend';
-import { countClaimed, elementsAt } from './bytes.js';
+import { countClaimed, elementsAt, readNewTensors } from './bytes.js';
 import { parseJson } from './json.js';
 
 /** The place of a tensor in the file. */
@@ -177,34 +178,67 @@ export function writeSafetensors(
   metadata: Readonly<Record<string, string>> = {},
 ): Uint8Array {
   checkNamedTensors(tensors, 'safetensors');
+  const parts: Uint8Array[] = [];
+  const entries: NewSafetensor[] = [];
+  for (const [name, tensor] of tensors) {
+    const data = tensor.read();
+    if (data instanceof Promise)
+      refuse('DEVICE', `safetensors: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');
+    parts.push(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+    entries.push({ name, dtype: tensor.dtype, shape: tensor.shape });
+  }
+  const { bytes, places, fileSizeBytes } = writeSafetensorsHeader(entries, metadata);
+  const file = new Uint8Array(fileSizeBytes);
+  file.set(bytes);
+  for (const [n, part] of parts.entries()) file.set(part, places[n]!.byteOffset);
+  return file;
+}
+
+/** A tensor that will be written. */
+export interface NewSafetensor {
+  readonly name: string;
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+}
+
+/**
+ * Writes the header of a file; the tensors follow it without gaps, and the first one starts at a multiple of 8.
+ *
+ * @param tensors - in the order of the file
+ * @param metadata - texts by name
+ * @returns the file up to the first tensor, and where the tensors go
+ * @throws {RopewalkError} FORMAT for a tensor named `__metadata__`
+ */
+export function writeSafetensorsHeader(
+  tensors: readonly NewSafetensor[],
+  metadata: Readonly<Record<string, string>> = {},
+): {
+  readonly bytes: Uint8Array;
+  readonly places: readonly { readonly byteOffset: number; readonly sizeBytes: number }[];
+  readonly fileSizeBytes: number;
+} {
   const texts = readOptions(metadata, 'safetensors: metadata');
   for (const [key, text] of Object.entries(texts))
     if (typeof text !== 'string') refuse('FORMAT', `safetensors: metadata.${nameForMessage(key)}`, 'a string', text);
   const entries: [string, unknown][] = Object.keys(texts).length > 0 ? [['__metadata__', texts]] : [];
-  const parts: Uint8Array[] = [];
   let at = 0;
-  for (const [name, tensor] of tensors) {
+  const names = { name: true, dtype: true, shape: true } as const;
+  const placed = readNewTensors(tensors, names, 'safetensors').map(({ name, dtype, shape, count }) => {
+    readName(dtype, DTYPES, `safetensors: ${nameForMessage(name)}: dtype`);
     if (name === '__metadata__')
       fail('FORMAT', 'safetensors: name', '__metadata__ is reserved. Give the tensor another name.');
-    const data = tensor.read();
-    if (data instanceof Promise)
-      refuse('DEVICE', `safetensors: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');
-    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-    entries.push([name, { dtype: typeOf(tensor.dtype), shape: tensor.shape, data_offsets: [at, at + bytes.length] }]);
-    parts.push(bytes);
-    at += bytes.length;
-  }
+    const place = { at, sizeBytes: count * sizeBytes(dtype) };
+    at += place.sizeBytes;
+    entries.push([name, { dtype: typeOf(dtype), shape, data_offsets: [place.at, at] }]);
+    return place;
+  });
   // JSON.stringify of one object would put integer-like names first, and leave out __proto__.
   const text = `{${entries.map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`).join(',')}}`;
   const utf8 = new TextEncoder().encode(text);
   const start = 8 + Math.ceil(utf8.length / 8) * 8;
-  const file = new Uint8Array(start + at).fill(0x20, 8, start);
-  new DataView(file.buffer).setBigUint64(0, BigInt(start - 8), true);
-  file.set(utf8, 8);
-  let offset = start;
-  for (const part of parts) {
-    file.set(part, offset);
-    offset += part.length;
-  }
-  return file;
+  const bytes = new Uint8Array(start).fill(0x20, 8);
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(start - 8), true);
+  bytes.set(utf8, 8);
+  const places = placed.map((place) => ({ byteOffset: start + place.at, sizeBytes: place.sizeBytes }));
+  return { bytes, places, fileSizeBytes: start + at };
 }

@@ -163,11 +163,17 @@ export const WIDENED: ReadonlyMap<string, BlockReader> = /* @__PURE__ */ new Map
 ]);
 
 /** How a weight is rounded to each type, and the smallest magnitude that becomes infinite. */
-const ROUND = {
+export const ROUND = {
   f16: { from: f16FromNumber, limit: 65520 },
   bf16: { from: bf16FromNumber, limit: 2 ** 128 - 2 ** 119 },
   f32: { from: Math.fround, limit: 2 ** 128 - 2 ** 103 },
 } as const;
+
+/** Refuses a weight that a type cannot hold. */
+export function refuseUnheld(where: string, held: keyof typeof ROUND, value: unknown): never {
+  const next = held === 'f16' ? 'Take bf16 or f32, unless the file is damaged.' : 'The file is damaged or forged.';
+  return refuse('FORMAT', where, `weights that ${held} holds`, value, next);
+}
 
 /**
  * Widens whole blocks to `held`, or its bits, rounding each weight once.
@@ -187,8 +193,7 @@ export function widenBlocks(
     format.widen(bytes, at, y);
     for (let i = 0; i < y.length; i++) {
       // `>=` would let NaN pass.
-      if (!(Math.abs(y[i]!) < limit))
-        refuse('FORMAT', where, `weights that ${held} holds`, y[i], 'The file is damaged or forged.');
+      if (!(Math.abs(y[i]!) < limit)) refuseUnheld(where, held, y[i]);
       out[to + i] = from(y[i]!);
     }
   }

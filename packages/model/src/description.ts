@@ -35,6 +35,7 @@ const NAMES: OptionNames<DescribeOptions> = {
   formats: true,
   quantise: true,
   widenHalves: true,
+  as: true,
   where: true,
 };
 
@@ -78,6 +79,7 @@ export async function describeModel(files: ModelFiles, given: DescribeOptions = 
     readList(hold.formats ?? BLOCK_FORMAT_NAMES, 'describeModel: formats', 'a list of block formats'),
   );
   for (const name of formats) readName(name, BLOCK_FORMAT_NAMES, 'describeModel: formats');
+  checkTypes({ as: hold.as }, 'function', 'describeModel');
   if (hold.quantise !== undefined) readName(hold.quantise, QUANTISED_FORMATS, 'describeModel: quantise');
   const plan = await readDescription(files, where, 'describeModel');
   return plan({ ...hold, formats });

@@ -384,22 +384,26 @@ function unigram({ keys, tokens, common }: GgufVocabulary): Vocabulary {
   };
 }
 
+/** How tokenizer.json says what comes before byte-level BPE. */
+export function preTokenizerStep({ patterns }: PreTokenizer) {
+  return {
+    type: 'Sequence',
+    pretokenizers: [
+      ...patterns.map((Regex) => ({ type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false })),
+      { type: 'ByteLevel', add_prefix_space: false, trim_offsets: false, use_regex: false },
+    ],
+  };
+}
+
 /** How tokenizer.json says byte-level BPE: `pre_tokenizer` and `model`. */
 export function byteLevelSteps({ keys, kind, tokens, common }: GgufVocabulary) {
-  const { patterns, ignoreMerges = false } = kind.pre!;
   return {
-    pre_tokenizer: {
-      type: 'Sequence',
-      pretokenizers: [
-        ...patterns.map((Regex) => ({ type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false })),
-        { type: 'ByteLevel', add_prefix_space: false, trim_offsets: false, use_regex: false },
-      ],
-    },
+    pre_tokenizer: preTokenizerStep(kind.pre!),
     model: {
       type: 'BPE',
       vocab: Object.fromEntries(tokens.ids),
       merges: readMerges(keys, 'tokenizer.ggml.merges'),
-      ignore_merges: ignoreMerges,
+      ignore_merges: kind.pre!.ignoreMerges ?? false,
       // A byte that the vocabulary lacks becomes the unknown token, or is left out if there is none.
       unk_token: common.unknownToken === undefined ? null : tokens.texts[common.unknownToken]!,
     },

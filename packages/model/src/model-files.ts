@@ -17,7 +17,7 @@ import { byteSource, type FileData } from './byte-source.js';
 import { configFromGguf, configFromJson } from './config.js';
 import type { FolderFiles, GraphFiles } from './folder-files.js';
 import { tokenizerFromGguf } from './gguf-vocabulary.js';
-import { tokenizerFromJson } from './tokenizer-json.js';
+import { type TokenizerFiles, tokenizerFromJson } from './tokenizer-json.js';
 import type { DecoderConfig, Tokenizer } from './types.js';
 import type { StoredTensor } from './weights.js';
 
@@ -62,6 +62,8 @@ export interface Found {
   readonly stored: readonly StoredTensor[];
   /** Reads the vocabulary in the files. @throws {RopewalkError} FORMAT or UNSUPPORTED, also when there is none */
   readTokenizer(): Promise<Tokenizer>;
+  /** tokenizer.json and what is beside it, for a file that is written. @throws {RopewalkError} FORMAT for a GGUF */
+  readTokenizerFiles(): Promise<{ readonly tokenizer: TokenizerFiles; readonly where: string }>;
   /**
    * Makes the small files that lie beside the model's graph: config.json, tokenizer.json and what else transformers,
    * transformers.js and onnxruntime-genai read. They come from a HuggingFace folder, or are written.
@@ -108,25 +110,34 @@ async function readHuggingFace(folder: Folder): Promise<Found> {
     for (const [name, { type, shape, byteOffset, sizeBytes }] of tensors)
       stored.push({ name, file, type, shape, byteOffset, sizeBytes });
   }
-  return {
-    config,
-    metadata: undefined,
-    stored,
-    async readTokenizer() {
-      if (!folder.files.has('tokenizer.json')) {
-        const next = "Copy it from the model's page, or give options.tokenizer.";
-        fail('FORMAT', folder.where, `there is no tokenizer.json beside config.json. ${next}`);
-      }
-      const template = 'chat_template.jinja';
-      const files = {
+  const readTokenizerFiles = async (next: string) => {
+    if (!folder.files.has('tokenizer.json'))
+      fail(
+        'FORMAT',
+        folder.where,
+        `there is no tokenizer.json beside config.json. Copy it from the model's page, or ${next}.`,
+      );
+    const template = 'chat_template.jinja';
+    return {
+      where: folder.path('tokenizer.json'),
+      tokenizer: {
         tokenizerJson: await jsonOf(folder, 'tokenizer.json'),
         tokenizerConfig: await optionalJson(folder, 'tokenizer_config.json'),
         chatTemplate: folder.files.has(template)
           ? decodeUtf8(await smallFile(folder, template), folder.path(template))
           : undefined,
-      };
-      return tokenizerFromJson(files, folder.path('tokenizer.json'));
+      },
+    };
+  };
+  return {
+    config,
+    metadata: undefined,
+    stored,
+    async readTokenizer() {
+      const { tokenizer, where } = await readTokenizerFiles('give options.tokenizer');
+      return tokenizerFromJson(tokenizer, where);
     },
+    readTokenizerFiles: () => readTokenizerFiles('leave the vocabulary out'),
     readFiles: async (graph) =>
       (await writers()).filesFromFolder(
         async (name) => (folder.files.has(name) ? smallFile(folder, name) : undefined),
@@ -156,6 +167,7 @@ async function readGguf(folder: Folder, names: readonly string[]): Promise<Found
       })),
     ),
     readTokenizer: async () => tokenizerFromGguf(header.metadata, file),
+    readTokenizerFiles: async () => fail('FORMAT', file, 'a GGUF has its vocabulary in its keys.'),
     readFiles: async (graph) => (await writers()).filesFromGguf(header, config, graph, file),
   };
 }

@@ -2,7 +2,7 @@
 import { readExactly } from '@ropewalk/formats/models';
 import { BLOCK_FORMATS, type BlockSizes, numberFromBf16, numberFromF16, sizeBytes } from 'ropewalk';
 import { fail, type WidenBlock } from 'ropewalk/backend';
-import { type BlockReader, WIDENED, widenBlocks } from './dequantise.js';
+import { type BlockReader, ROUND, refuseUnheld, WIDENED, widenBlocks } from './dequantise.js';
 import { pauseIfDue } from './event-loop.js';
 import type { Folder } from './model-files.js';
 import { type QuantisedFormat, quantise } from './quantise.js';
@@ -96,6 +96,26 @@ function conversionOf({ type, held, lessOne }: WeightPlan, where: string): Conve
         const out = blocks((count / format.weights) * format.bytes);
         quantise(numbers, held as QuantisedFormat, out, where);
         return out;
+      },
+    };
+  }
+  if (held !== 'f32' && !WIDENED.has(type)) {
+    const { from, limit } = ROUND[held];
+    const floats = growing(Float32Array);
+    const halves = growing(Uint16Array);
+    return {
+      unit: bytes,
+      held: sizeBytes(held),
+      convert(piece) {
+        const given = floats(piece.length / bytes);
+        widen(piece, given, 'f32');
+        const out = halves(given.length);
+        for (let n = 0; n < out.length; n++) {
+          const value = given[n]!;
+          if (!(Math.abs(value) < limit)) refuseUnheld(where, held, value);
+          out[n] = from(value);
+        }
+        return new Uint8Array(out.buffer, 0, out.byteLength);
       },
     };
   }

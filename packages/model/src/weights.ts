@@ -68,7 +68,7 @@ export interface StoredTensor {
 }
 
 /** How a tensor is held in memory. */
-type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
+export type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
 
 /** What a matrix becomes in memory if the backend does not read its stored type and no 16-bit type holds it exactly. */
 export type WidenTo = 'f32' | 'f16';
@@ -86,6 +86,10 @@ export interface HoldOptions {
   readonly quantise?: QuantisedFormat | undefined;
   /** Whether f16 and bf16 become f32, which is exact. */
   readonly widenHalves?: boolean | undefined;
+  /** What a weight becomes, whatever its type; undefined leaves it to the other options. For files that are written. */
+  readonly as?:
+    | ((weight: { readonly place: string; readonly shape: readonly number[] }) => Held | undefined)
+    | undefined;
 }
 
 /** Bytes of a file. */
@@ -361,6 +365,49 @@ function refuseMissing(config: DecoderConfig, { name, shape }: Piece, where: str
   return fail('FORMAT', where, `${needed}, is not among the ${count} tensors. ${next}`);
 }
 
+/** A tensor of a file that is to be written. */
+export interface TensorLayout {
+  readonly name: string;
+  /** Slowest dimension first. */
+  readonly shape: readonly number[];
+  /** Whose elements it has, in order. */
+  readonly parts: readonly TensorPart[];
+}
+
+/** Elements of a weight, and where they go in a tensor. */
+export interface TensorPart {
+  /** As in {@link WeightPlan}. */
+  readonly place: string;
+  /** First element of the weight, first element of the tensor, how many. */
+  readonly from: number;
+  readonly at: number;
+  readonly count: number;
+  /** The file has the values less 1. */
+  readonly lessOne: boolean;
+}
+
+/**
+ * The tensors that a model's file has: {@link planWeights} backwards, from the same names and rows.
+ *
+ * @param config - of the file to be written
+ * @param names - tensors that decide how others are stored: a fused one, a part that only some models have
+ */
+export function layoutOf(config: DecoderConfig, names: readonly string[]): TensorLayout[] {
+  const tensors = new Map<string, { readonly shape: readonly number[]; readonly parts: TensorPart[] }>();
+  for (const { place, pieces, lessOne = false } of needsOf(config, new Map(names.map((name) => [name, name])))) {
+    let from = 0;
+    for (const { name, shape, rows = [0, shape[0]!] } of pieces) {
+      const width = shape.slice(1).reduce((product, size) => product * size, 1);
+      const [at, count] = [rows[0] * width, (rows[1] - rows[0]) * width];
+      const tensor = tensors.get(name) ?? { shape, parts: [] };
+      tensors.set(name, tensor);
+      tensor.parts.push({ place, from, at, count, lessOne });
+      from += count;
+    }
+  }
+  return Array.from(tensors, ([name, { shape, parts }]) => ({ name, shape, parts: parts.sort((a, b) => a.at - b.at) }));
+}
+
 /** Every weight of the model, in the order of the forward pass. */
 function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): Need[] {
   const { source, family } = config;
@@ -485,7 +532,7 @@ const TYPES = [...PLAIN.keys(), ...WIDENED.keys()].join(', ');
 function planOf(
   tensors: readonly StoredTensor[],
   need: Need,
-  { widenTo = 'f32', formats = BLOCK_FORMAT_NAMES, quantise, widenHalves = false }: HoldOptions,
+  { widenTo = 'f32', formats = BLOCK_FORMAT_NAMES, quantise, widenHalves = false, as }: HoldOptions,
 ): WeightPlan {
   const { place, shape, pieces, plain: mustWiden = false, lessOne = false, turns = 0 } = need;
   const spans = tensors.map((tensor, n) => spanOf(tensor, pieces[n]!));
@@ -513,7 +560,8 @@ function planOf(
     /(?<!norm|router)\.weight$/i.test(place) &&
     shape.at(-1)! % BLOCK_FORMATS[quantise].weights === 0;
   const floats = plain ? (widenHalves ? 'f32' : plain) : matrix ? format!.exact : 'f32';
-  const exact = lessOne ? 'f32' : (blocks ?? (rounds ? quantise : floats));
+  const wanted = turns ? undefined : as?.({ place, shape });
+  const exact = wanted ?? (lessOne ? 'f32' : (blocks ?? (rounds ? quantise : floats)));
   const held = exact ?? widenTo;
   const count = shape.reduce((product, size) => product * size, 1);
   const heldBytes = isBlockFormat(held) ? blockBytes(held, count) : count * sizeBytes(held);
@@ -576,7 +624,10 @@ export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<strin
 }
 
 /** kB `[n, c, p]` and vB `[n, dv, c]`, views of kvB, whose rows are those of kᵀ and v for each head. */
-function splitLatent({ numHeads, latent, valueDim }: DecoderConfig, kvB: Vector): Pick<LayerWeights, 'kB' | 'vB'> {
+export function splitLatent(
+  { numHeads, latent, valueDim }: DecoderConfig,
+  kvB: Vector,
+): Pick<LayerWeights, 'kB' | 'vB'> {
   const { nope, rank } = latent!;
   const heads = kvB.view([numHeads, nope + valueDim, rank]);
   const kB = heads.slice(1, 0, nope).permute([0, 2, 1]);
@@ -601,7 +652,7 @@ function half(weight: Weight, n: 0 | 1, shape: readonly number[]): Weight {
 }
 
 /** Every second element of the rows `[e, 2x]`. */
-function biasInTurns(bias: Vector | undefined, n: 0 | 1): Vector | undefined {
+export function biasInTurns(bias: Vector | undefined, n: 0 | 1): Vector | undefined {
   const [e, twoX] = (bias?.shape ?? []) as [number, number];
   return bias
     ?.view([e, twoX / 2, 2])
@@ -610,7 +661,10 @@ function biasInTurns(bias: Vector | undefined, n: 0 | 1): Vector | undefined {
 }
 
 /** gpt-oss's matrices of experts as `[e, outputs, inputs]`, and gate and up apart: views. */
-function untransposed(gateUp: Linear, down: Linear): Pick<LayerWeights, 'expertGate' | 'expertUp' | 'expertDown'> {
+export function untransposed(
+  gateUp: Linear,
+  down: Linear,
+): Pick<LayerWeights, 'expertGate' | 'expertUp' | 'expertDown'> {
   const whole = gateUp.weight as Vector; // [e, h, 2x]
   const [e, h, twoX] = whole.shape as [number, number, number];
   const nth = (n: 0 | 1): Linear => ({

@@ -1,0 +1,248 @@
+/**
+ * {@link DecoderConfig} → GGUF's keys: configFromGguf backwards, for models that come from a HuggingFace folder. What is
+ * written is read back and compared, so a model that the keys cannot say is refused.
+ *
+ * @module
+ * @see ggml-org/llama.cpp@de3ff815 conversion/NAME.py and src/models/NAME.cpp load_arch_hparams
+ */
+import { convertRope } from '@ropewalk/dialects';
+import type { GgufValue, TypedValue } from '@ropewalk/formats';
+import { frequenciesOf, type RopeSpec } from 'ropewalk';
+import { countLayers, fail, nameLayers } from 'ropewalk/backend';
+import type { DecoderConfig, ExpertConfig, LayerConfig } from './types.js';
+
+/** The metadata of a model, without its vocabulary. */
+export interface GgufConfig {
+  readonly metadata: Map<string, TypedValue>;
+  /** Frequency factors, which are tensors, by name. */
+  readonly factors: ReadonlyMap<string, Float32Array>;
+}
+
+/** Numbers by the ends of their keys that are integers; the other numbers are f32. */
+const INTEGERS = /(_length|_length_mla|_count|_count_kv|_window|_rank|_func|vocab_size)$/;
+
+/**
+ * Makes the keys.
+ *
+ * @param config - of configFromJson
+ * @param explicit - whether the file says what llama.cpp's rule for the architecture says too: which layers slide, and
+ *   their base. Its own converter leaves that out
+ * @throws {RopewalkError} UNSUPPORTED for a RoPE that the architecture has no keys for
+ */
+export function configToGguf(config: DecoderConfig, explicit = false): GgufConfig {
+  const { family, latent, experts } = config;
+  const a = family.gguf;
+  const rope = ropeKeys(config, explicit);
+  const keys: Record<string, unknown> = {
+    vocab_size: config.vocabSize,
+    context_length: config.maxContext,
+    block_count: config.numLayers,
+    embedding_length: config.hiddenSize,
+    feed_forward_length: config.intermediateSize,
+    'attention.head_count': config.numHeads,
+    // The latent vector is one head of keys, and its part without positions is their values.
+    'attention.head_count_kv': latent ? 1 : config.numKvHeads,
+    'attention.key_length': latent ? latent.rank + latent.rope : config.headDim,
+    'attention.value_length': latent ? latent.rank : config.valueDim,
+    'attention.key_length_mla': latent && config.headDim,
+    'attention.value_length_mla': latent && config.valueDim,
+    'attention.kv_lora_rank': latent?.rank,
+    'attention.q_lora_rank': latent && (latent.queryRank ?? 0),
+    [`attention.layer_norm_${family.norm ? '' : 'rms_'}epsilon`]: config.normEps,
+    use_parallel_residual: family.parallel?.when === 'flag' ? config.parallel : undefined,
+    ...windowKeys(config, explicit),
+    ...(experts ? expertKeys(experts, config) : {}),
+    ...MULTIPLIERS[family.multipliers ?? 'none'](config),
+  };
+  const metadata = new Map<string, TypedValue>([['general.architecture', { type: 'string', value: a }]]);
+  for (const [key, value] of [
+    ...Object.entries(keys).map(([key, value]) => [`${a}.${key}`, value] as const),
+    ...rope.keys,
+  ])
+    if (value !== undefined) metadata.set(key, typed(key, value));
+  return { metadata, factors: rope.factors };
+}
+
+function typed(key: string, value: unknown): TypedValue {
+  if (typeof value === 'string') return { type: 'string', value };
+  if (typeof value === 'boolean') return { type: 'bool', value };
+  if (Array.isArray(value)) return { type: typeof value[0] === 'boolean' ? 'bool' : 'i32', value, array: true };
+  return { type: INTEGERS.test(key) ? 'u32' : 'f32', value: value as number };
+}
+
+/** The window of sliding layers, and which layers slide. */
+function windowKeys({ layers, maxContext }: DecoderConfig, explicit: boolean): Record<string, unknown> {
+  const windows = layers(maxContext).map(({ window }) => window);
+  const window = windows.find((one) => one !== undefined);
+  if (window === undefined) return {};
+  return {
+    'attention.sliding_window': window,
+    'attention.sliding_window_pattern': explicit ? windows.map((one) => one !== undefined) : undefined,
+  };
+}
+
+function expertKeys({ count, used, width, sharedWidth, route, layers }: ExpertConfig, { family }: DecoderConfig) {
+  const common = { expert_count: count, expert_used_count: used };
+  // Mixtral's width is the key of dense layers.
+  if (family.gguf === 'llama') return { ...common, feed_forward_length: width };
+  const deepseek = family.gguf === 'deepseek2';
+  return {
+    ...common,
+    expert_feed_forward_length: width,
+    expert_shared_feed_forward_length: family.experts?.shared === 'gated' ? sharedWidth : undefined,
+    ...(deepseek && {
+      expert_shared_count: sharedWidth / width,
+      expert_weights_scale: route.scale ?? 1,
+      expert_weights_norm: route.normalise === true,
+      expert_gating_func: route.gate === 'sigmoid' ? 2 : 1,
+      expert_group_count: route.groups?.count,
+      expert_group_used_count: route.groups?.used,
+      leading_dense_block_count: layers.includes(true) ? layers.indexOf(true) : layers.length,
+    }),
+  };
+}
+
+/** Scales and caps, by the name that the family gives; configFromGguf has the same list. */
+const MULTIPLIERS: Readonly<
+  Record<
+    NonNullable<DecoderConfig['family']['multipliers']> | 'none',
+    (config: DecoderConfig) => Record<string, unknown>
+  >
+> = {
+  none: () => ({}),
+  // 0 is no cap, where a file without the key has one.
+  gemma2: ({ attentionSoftcap = 0, logitSoftcap = 0 }) => ({
+    attn_logit_softcapping: attentionSoftcap,
+    final_logit_softcapping: logitSoftcap,
+  }),
+  gemma3: ({ logitSoftcap }) => ({ final_logit_softcapping: logitSoftcap }),
+  granite: ({ attentionScale, embeddingScale, residualScale, logitScale }) => ({
+    'attention.scale': attentionScale,
+    embedding_scale: embeddingScale,
+    residual_scale: residualScale,
+    logit_scale: 1 / logitScale,
+  }),
+  minicpm: ({ embeddingScale, residualScale, logitScale }) => ({
+    embedding_scale: embeddingScale,
+    residual_scale: residualScale,
+    logit_scale: 1 / logitScale,
+  }),
+  cohere: ({ logitScale }) => ({ logit_scale: logitScale }),
+  temperature: ({ temperature, family }) => ({
+    'attention.temperature_scale': temperature?.scale,
+    'attention.temperature_length': family.gguf === 'deepseek2' ? temperature?.context : undefined,
+  }),
+};
+
+/** The keys of each kind of layer, together. */
+function ropeKeys(config: DecoderConfig, explicit: boolean) {
+  const architecture = config.family.gguf;
+  const keys = new Map<string, unknown>();
+  const factors = new Map<string, Float32Array>();
+  const layers = config.layers(config.maxContext);
+  const [full, sliding] = [true, false].map((isFull) => {
+    const own = layers.filter(({ rope, window }) => rope && (window === undefined) === isFull);
+    return own.map(({ rope }) => rope!);
+  }) as [RopeSpec[], RopeSpec[]];
+  // Sliding layers that rotate as full ones do take their keys.
+  const more = explicit || full.length === 0 ? sliding : sliding.filter((rope) => !full.includes(rope));
+  const kinds = [
+    ...Array.from(new Set(full), (rope) => ({ rope, layerType: 'full_attention' })),
+    // Without full layers that rotate, a file has the keys of full ones.
+    ...Array.from(new Set(full.length === 0 ? more : []), (rope) => ({ rope, layerType: 'full_attention' })),
+    ...Array.from(new Set(full.length > 0 || explicit ? more : []), (rope) => ({
+      rope,
+      layerType: 'sliding_attention',
+    })),
+  ];
+  for (const { rope, layerType } of kinds) {
+    const options = { architecture, layerType, context: config.maxContext };
+    for (const [key, value] of Object.entries(convertRope(rope, 'gguf', options).arguments)) {
+      // The sizes of heads are the model's: those of latent attention are not the rotated part's.
+      if (key === 'general.architecture' || key.endsWith('.key_length')) continue;
+      if (key.endsWith('.weight')) factors.set(key, Float32Array.from(value as number[]));
+      // What full and sliding layers say of one key is that of full layers; reading back tells whether that is right.
+      else if (layerType === 'full_attention' || !keys.has(key)) keys.set(key, value);
+    }
+  }
+  const { latent, attentionScale, headDim } = config;
+  if (latent) setLatentScale(keys, architecture, attentionScale * Math.sqrt(headDim));
+  return { keys, factors };
+}
+
+/** DeepSeek's attention scale, as latentScale of config.ts reads it: yarn_log_multiplier m makes (1 + m·ln factor)². */
+function setLatentScale(keys: Map<string, unknown>, a: string, squared: number): void {
+  const factor = keys.get(`${a}.rope.scaling.factor`);
+  if (typeof factor !== 'number' || factor <= 1) return;
+  keys.set(`${a}.rope.scaling.yarn_log_multiplier`, (Math.sqrt(squared) - 1) / Math.log(factor));
+  keys.delete(`${a}.rope.scaling.attn_factor`);
+}
+
+/** What must be the same in a config that was read back; a window that llama.cpp does not have becomes a note. */
+export function checkSame(config: DecoderConfig, back: DecoderConfig, where: string, notes: string[]): void {
+  const wrong = (what: string): never =>
+    fail(
+      'UNSUPPORTED',
+      where,
+      `GGUF's keys of ${config.family.gguf} do not say ${what} of this ${config.architecture}.`,
+    );
+  const [own, other] = [config, back].map((one) => fieldsOf(one));
+  for (const key of new Set([...Object.keys(own!), ...Object.keys(other!)]))
+    if (own![key] !== other![key]) wrong(`its ${key}, ${own![key]} and read back ${other![key]}`);
+  const context = config.maxContext;
+  const [layers, read] = [config.layers(context), back.layers(context)];
+  if (layers.length !== read.length) wrong(`its ${countLayers(layers.length)}`);
+  for (const [n, { rope }] of layers.entries()) {
+    const there = read[n]!.rope;
+    if ((rope === undefined) !== (there === undefined)) wrong(`which layers rotate: layer ${n} is another`);
+    if (rope && there && !sameRope(rope, there)) wrong(`the RoPE of layer ${n}`);
+  }
+  const windowOf = ({ window }: LayerConfig): number | undefined => window;
+  if (String(layers.map(windowOf)) === String(read.map(windowOf))) return;
+  if (read.some(({ window }) => window !== undefined)) wrong('which layers slide');
+  const sliding = [...layers.keys()].filter((n) => layers[n]!.window !== undefined);
+  const { window } = layers[sliding[0]!]!;
+  notes.push(
+    `llama.cpp has no windows in ${config.family.gguf}: ${nameLayers(sliding)} see all tokens, where the model sees ${window}. ` +
+      'Texts that are no longer are the same.',
+  );
+}
+
+/** Numbers up to f32, which a GGUF has. */
+function fieldsOf(config: DecoderConfig): Readonly<Record<string, string>> {
+  const {
+    source: _source,
+    architecture: _name,
+    notes: _notes,
+    layers: _layers,
+    biases: _biases,
+    family: _family,
+    ...rest
+  } = config;
+  // A file has one end of texts; its vocabulary has the others. The head may be stored twice.
+  const { eosTokens: _eos, bosToken: _bos, tiedHead: _tied, ...fields } = rest;
+  // A key is f32, and some are divided or multiplied again.
+  const near = (_key: string, value: unknown): unknown =>
+    typeof value === 'number' && !Number.isInteger(value) ? Number(value.toPrecision(6)) : (value ?? null);
+  return Object.fromEntries(
+    Object.entries(fields)
+      .filter(([, value]) => value !== undefined)
+      .map(([key, value]) => [key, JSON.stringify(value, near)]),
+  );
+}
+
+/** The same axes, sizes and frequencies; pairings may differ by the order of rows. */
+function sameRope(a: RopeSpec, b: RopeSpec): boolean {
+  if ((a.rotaryDim ?? a.headDim) !== (b.rotaryDim ?? b.headDim) || a.headDim !== b.headDim) return false;
+  // A fourth axis of no pairs is as none.
+  const sections = ({ axes }: RopeSpec): string => [...(axes?.sections ?? []), 0].slice(0, 4).join();
+  if (sections(a) !== sections(b)) return false;
+  const [one, two] = [frequenciesOf(a), frequenciesOf(b)];
+  const near = (x: number, y: number): boolean => Math.abs(x - y) <= 1e-5 * Math.max(Math.abs(x), Math.abs(y));
+  return near(one.attentionFactor, two.attentionFactor) && one.invFreq.every((x, j) => near(x, two.invFreq[j]!));
+}
+
+/** The value of a typed key, for reading back. */
+export function valuesOf(metadata: ReadonlyMap<string, TypedValue>): Map<string, GgufValue> {
+  return new Map(Array.from(metadata, ([key, { value }]) => [key, value]));
+}

@@ -1,0 +1,384 @@
+/**
+ * A HuggingFace folder as a GGUF file, and a GGUF as a folder (Node only). Both are written whole or not at all, a few
+ * megabytes at a time, and every byte is read back.
+ *
+ * @module @ropewalk/model/repack
+ */
+import { type FileHandle, mkdir, open, stat, writeFile } from 'node:fs/promises';
+import { basename, join, resolve } from 'node:path';
+import { type GgufFile, type TypedValue, writeGgufHeader, writeSafetensorsHeader } from '@ropewalk/formats';
+import { readAt, refuseSystem, writeWhole } from '@ropewalk/formats/node';
+import { type RopeSpec, RopewalkError } from 'ropewalk';
+import { fail, type OptionNames, readField, readName, readOptions, refuse } from 'ropewalk/backend';
+import { checkTypes } from './arguments.js';
+import { configFromGguf, configFromJson } from './config.js';
+import { checkSame, configToGguf, valuesOf } from './config-gguf.js';
+import { describeModel, type ModelDescription } from './description.js';
+import type { NamedFile } from './folder-files.js';
+import { describeModelPath } from './node.js';
+import { planRepack, type Repack, type Repairing, typeFor, WRITTEN_TYPES, type WrittenType } from './repack.js';
+import type { DecoderConfig } from './types.js';
+import { vocabularyToGguf } from './vocabulary-gguf.js';
+import { layoutOf, type TensorLayout } from './weights.js';
+
+export { WRITTEN_TYPES, type WrittenType } from './repack.js';
+
+/** Options of both directions. */
+export interface RepackOptions {
+  /** What matrices become; as they are unless given. Blocks of a GGUF become f16. */
+  readonly type?: WrittenType | undefined;
+  /** Whether the vocabulary goes along; true unless given. */
+  readonly vocabulary?: boolean | undefined;
+  /** Whether a file is replaced. */
+  readonly force?: boolean | undefined;
+  /** Ends the work with the signal's reason; nothing is left. */
+  readonly signal?: AbortSignal | undefined;
+  /** Called with the share that is done, in [0, 1]. */
+  readonly onProgress?: ((share: number) => void) | undefined;
+}
+
+const NAMES: OptionNames<RepackOptions> = {
+  type: true,
+  vocabulary: true,
+  force: true,
+  signal: true,
+  onProgress: true,
+};
+
+/** What was written. */
+export interface Repacked {
+  readonly config: DecoderConfig;
+  /** By names inside of a folder; the file itself otherwise. */
+  readonly files: readonly { readonly name: string; readonly sizeBytes: number }[];
+  /** Tensors and bytes of each type, as the file names it. */
+  readonly types: readonly { readonly type: string; readonly tensors: number; readonly sizeBytes: number }[];
+  /** Whether the rows of q and k have a new order. */
+  readonly permuted: boolean;
+  /** What the new form does not say, or says in another way; full sentences. */
+  readonly notes: readonly string[];
+}
+
+/** general.file_type, by the type of most weights. @see ggml-org/llama.cpp@de3ff815 include/llama.h llama_ftype */
+const FILE_TYPES: Readonly<Record<string, number>> = { f32: 0, f16: 1, q4_0: 2, q8_0: 7, bf16: 32, mxfp4: 38 };
+
+/**
+ * Writes a HuggingFace folder as a GGUF file.
+ *
+ * @param path - the folder
+ * @param out - the file
+ * @param options - type, vocabulary, force, signal, onProgress
+ * @throws {RopewalkError} UNSUPPORTED for what a GGUF does not say, before anything is written; FORMAT for files that are
+ *   missing, cut or forged, and for a file that may not be replaced; DEVICE when it cannot be written
+ * @example await writeGguf('models/marline', 'marline-q8_0.gguf', { type: 'q8_0' });
+ */
+export async function writeGguf(path: string, out: string, options: RepackOptions = {}): Promise<Repacked> {
+  const given = readRepackOptions(options, out, 'writeGguf');
+  const { type, vocabulary = true, force, signal } = given;
+  return describeModelPath(path, { as: typeFor(type) }, async (description) => {
+    const { config } = description;
+    if (config.source !== 'huggingface')
+      fail('FORMAT', description.where, 'it is a GGUF already. Give a folder with config.json and *.safetensors.');
+    const notes: string[] = [];
+    const target = ggufTarget(description);
+    const layout = layoutOf(target, storedNames(description, target));
+    const { metadata, factors, back } = ggufConfig(config, layout, out, notes);
+    const repack = planRepack(description, layout, repairingOf(config, back));
+    const keys = new Map<string, TypedValue>(metadata);
+    const most = typesOf(repack)[0]?.type ?? 'F32';
+    keys.set('general.type', { type: 'string', value: 'model' });
+    const name = basename(resolve(path));
+    keys.set('general.name', { type: 'string', value: name });
+    keys.set('general.file_type', { type: 'u32', value: FILE_TYPES[most.toLowerCase()] ?? 0 });
+    keys.set('general.quantization_version', { type: 'u32', value: 2 });
+    if (vocabulary) {
+      const { tokenizer: files, where } = await description.readTokenizerFiles();
+      const made = vocabularyToGguf(files, config, name, where);
+      for (const [key, value] of made.keys) keys.set(key, value);
+      notes.push(...made.notes);
+    } else keys.set('tokenizer.ggml.model', { type: 'string', value: 'no_vocab' });
+    const extra = Array.from(factors, ([name, values]) => ({ name, values }));
+    const tensors = [
+      ...repack.tensors.map(({ name, shape, held }) => ({
+        name,
+        shape: [...shape].reverse(),
+        type: held.toUpperCase(),
+      })),
+      ...extra.map(({ name, values }) => ({ name, shape: [values.length], type: 'F32' })),
+    ];
+    const header = writeGgufHeader(keys, tensors);
+    const sizeBytes = header.fileSizeBytes;
+    await writeWhole(out, { sizeBytes, inputs: [path], force, kind: 'file' }, async (temporary) => {
+      await writeTensors(
+        temporary,
+        header.bytes,
+        repack,
+        { ...given, places: header.places, sizeBytes, out },
+        async (file) => {
+          for (const [n, { values }] of extra.entries())
+            await file.write(
+              new Uint8Array(values.buffer),
+              0,
+              undefined,
+              header.places[repack.tensors.length + n]!.byteOffset,
+            );
+        },
+      );
+      await readBack(temporary, sizeBytes, config, notes);
+      signal?.throwIfAborted();
+    });
+    return {
+      config,
+      files: [{ name: basename(out), sizeBytes }],
+      types: typesOf(repack),
+      permuted: repairingOf(config, back) !== undefined,
+      notes: [...config.notes, ...notes],
+    };
+  });
+}
+
+/** The config of the file that is written: another kind of file, and llama.cpp's rule of the head. */
+function ggufTarget({ config, weights, where }: ModelDescription): DecoderConfig {
+  const { family } = config;
+  const tiedHead = family.ggufHead ? family.ggufHead === 'tied' : config.tiedHead;
+  if (tiedHead && !config.tiedHead)
+    fail('UNSUPPORTED', where, `its head is a matrix of its own, and llama.cpp has none for ${family.gguf}.`);
+  const has = (part: string): boolean => weights.some(({ place }) => place.endsWith(`.${part}.bias`));
+  const biases = { qkv: has('q'), output: has('output'), mlp: has('up') || has('down') };
+  return { ...config, source: 'gguf', tiedHead, biases };
+}
+
+/** Tensors that decide how the others are stored: q, k and v in one where transformers has them so, as llama.cpp's do. */
+function storedNames({ config, weights }: ModelDescription, target: DecoderConfig): string[] {
+  const names: string[] = [];
+  const { names: saved = {} } = target.family;
+  const gguf = target.source === 'gguf';
+  const hasChoice = weights.some(({ place }) => place.endsWith('.choiceBias.weight'));
+  if (hasChoice) names.push(gguf ? 'exp_probs_b.bias' : 'mlp.gate.e_score_correction_bias');
+  const qkv = saved.qkv && (gguf ? 'attn_qkv.weight' : saved.qkv);
+  const hasBias = weights.some(({ place }) => place.endsWith('.q.bias'));
+  if (qkv) names.push(qkv, ...(hasBias ? [qkv.replace(/weight$/, 'bias')] : []));
+  if (gguf && config.latent) names.push('attn_k_b.weight');
+  const before = gguf ? 'blk.' : `${saved.model ?? 'model.'}layers.`;
+  return Array.from({ length: config.numLayers }, (_, layer) =>
+    names.map((name) => `${before}${layer}.${name}`),
+  ).flat();
+}
+
+/** The keys, and the config that is read back from them. */
+function ggufConfig(config: DecoderConfig, layout: readonly TensorLayout[], where: string, notes: string[]) {
+  const attempt = (explicit: boolean) => {
+    const { metadata, factors } = configToGguf(config, explicit);
+    const tensors = [...layout, ...Array.from(factors, ([name, values]) => ({ name, shape: [values.length] }))];
+    const header: GgufFile = {
+      version: 3,
+      bigEndian: false,
+      metadata: valuesOf(metadata),
+      tensors: tensors.map(({ name, shape }) => ({
+        name,
+        shape: [...shape].reverse(),
+        type: 'F32',
+        offset: 0,
+        sizeBytes: 0,
+      })),
+      alignment: 32,
+      dataOffset: 0,
+    };
+    const back = configFromGguf(header, (name) => factors.get(name), where);
+    const own: string[] = [];
+    checkSame(config, back, where, own);
+    return { metadata, factors, back, own };
+  };
+  let made: ReturnType<typeof attempt>;
+  try {
+    made = attempt(false);
+  } catch (error) {
+    if (!(error instanceof RopewalkError) || error.code !== 'UNSUPPORTED') throw error;
+    made = attempt(true);
+  }
+  notes.push(...made.own);
+  return made;
+}
+
+/** The first layer's RoPE; all layers have one pairing. */
+const ropeOf = (config: DecoderConfig): RopeSpec | undefined =>
+  config.layers(config.maxContext).find(({ rope }) => rope)?.rope;
+
+/** How the rows of q and k change, where the two forms pair others. */
+function repairingOf(from: DecoderConfig, to: DecoderConfig): Repairing | undefined {
+  const [own, wanted] = [ropeOf(from), ropeOf(to)];
+  if (!own || !wanted || own.pairing === wanted.pairing) return undefined;
+  // Halves written from neighbours: q and k come out permuted alike.
+  if ([own.pairing, wanted.pairing].includes('interleaved-to-half')) return undefined;
+  if (wanted.pairing !== 'half' && wanted.pairing !== 'interleaved')
+    refuse('UNSUPPORTED', from.architecture, 'pairing half or interleaved', wanted.pairing);
+  return { to: wanted.pairing, rotaryDim: own.rotaryDim ?? own.headDim };
+}
+
+function typesOf({ tensors }: Repack): { type: string; tensors: number; sizeBytes: number }[] {
+  const types = new Map<string, { type: string; tensors: number; sizeBytes: number }>();
+  for (const { held, sizeBytes } of tensors) {
+    const type = held.toUpperCase();
+    const sum = types.get(type) ?? { type, tensors: 0, sizeBytes: 0 };
+    types.set(type, { type, tensors: sum.tensors + 1, sizeBytes: sum.sizeBytes + sizeBytes });
+  }
+  return [...types.values()].sort((a, b) => b.sizeBytes - a.sizeBytes);
+}
+
+/** A file that is being written. */
+interface Target extends RepackOptions {
+  readonly places: readonly { readonly byteOffset: number }[];
+  readonly sizeBytes: number;
+  /** The final name, for messages. */
+  readonly out: string;
+}
+
+/** Writes the header and the tensors, then makes the tensors again and compares them with the file. */
+async function writeTensors(
+  path: string,
+  header: Uint8Array,
+  repack: Repack,
+  { places, sizeBytes, out, signal, onProgress }: Target,
+  more: (file: FileHandle) => Promise<void> = async () => {},
+): Promise<void> {
+  const unwritable = (cause: unknown): never => refuseSystem('DEVICE', out, 'to be able to write', cause);
+  const file = await open(path, 'wx+').catch(unwritable);
+  try {
+    let done = 0;
+    const step = (bytes: Uint8Array): void => onProgress?.((done += bytes.length / 2) / sizeBytes);
+    const write = async (bytes: Uint8Array, at: number): Promise<void> => {
+      for (let from = 0; from < bytes.length; )
+        from += (await file.write(bytes, from, bytes.length - from, at + from)).bytesWritten;
+    };
+    const put = (bytes: Uint8Array, at: number): Promise<void> => write(bytes, at).catch(unwritable);
+    // The file has its whole size at once: between two tensors are zeros.
+    await file.truncate(sizeBytes).catch(unwritable);
+    await put(header, 0);
+    await more(file);
+    await repack.run(
+      async (bytes, tensor, at) => {
+        await put(bytes, places[tensor]!.byteOffset + at);
+        step(bytes);
+      },
+      { signal },
+    );
+    await file.sync().catch(unwritable);
+    const compare = async (bytes: Uint8Array, at: number, what: string): Promise<void> => {
+      const there = await readAt(file, at, bytes.length, out);
+      if (Buffer.compare(there, bytes) !== 0)
+        fail('DEVICE', out, `${what} is not in the file as it was written. Check the disk.`);
+      step(bytes);
+    };
+    await compare(header, 0, 'the header');
+    await repack.run(
+      (bytes, tensor, at) => compare(bytes, places[tensor]!.byteOffset + at, repack.tensors[tensor]!.name),
+      { signal },
+    );
+  } finally {
+    await file.close();
+  }
+}
+
+/** Reads a written GGUF as a model: the same config, and every tensor in its place. */
+async function readBack(path: string, sizeBytes: number, config: DecoderConfig, notes: string[]): Promise<void> {
+  const file = await open(path);
+  try {
+    const source = { size: sizeBytes, read: (start: number, length: number) => readAt(file, start, length, path) };
+    const back = await describeModel({ 'model.gguf': source }, { where: path });
+    checkSame(config, back.config, path, []);
+    if (notes.length === 0 && back.config.notes.length > 0) notes.push(...back.config.notes);
+  } finally {
+    await file.close();
+  }
+}
+
+/**
+ * Writes a GGUF as a HuggingFace folder: config.json, model.safetensors, and its tokenizer's files.
+ *
+ * @param path - the file
+ * @param out - the folder; it must not exist
+ * @param options - type (f32, f16 or bf16), vocabulary, signal, onProgress
+ * @throws {RopewalkError} as {@link writeGguf}
+ * @example await writeSafetensorsFolder('model-q8_0.gguf', 'model', { type: 'bf16' });
+ */
+export async function writeSafetensorsFolder(
+  path: string,
+  out: string,
+  options: RepackOptions = {},
+): Promise<Repacked> {
+  const given = readRepackOptions(options, out, 'writeSafetensorsFolder');
+  const { type, vocabulary = true, signal } = given;
+  if (type === 'q8_0' || type === 'q4_0')
+    refuse('UNSUPPORTED', 'writeSafetensorsFolder: type', 'f32, f16 or bf16', type, 'Safetensors has no blocks.');
+  const info = await stat(path).catch(() => undefined);
+  if (info?.isFile() && !/\.gguf$/i.test(path)) refuse('FORMAT', path, 'a .gguf file', basename(path));
+  const plain: Readonly<Record<string, 'f32' | 'f16' | 'bf16'>> = { F32: 'f32', F16: 'f16', BF16: 'bf16' };
+  // The type of a weight is known when its plan is made; two descriptions are cheap, as no weight is read.
+  const stored = await describeModelPath(
+    path,
+    {},
+    async ({ weights }) => new Map(weights.map((one) => [one.place, one.type])),
+  );
+  const as = ({ place }: { readonly place: string }) => type ?? plain[stored.get(place) ?? ''] ?? 'f16';
+  return describeModelPath(path, { as }, async (description) => {
+    const { config } = description;
+    if (config.source !== 'gguf') fail('FORMAT', description.where, 'it is no GGUF. Give a .gguf file.');
+    if (config.family.gguf === 'gpt-oss')
+      fail(
+        'UNSUPPORTED',
+        description.where,
+        'experts of gpt-oss are not written as safetensors: take the published folder.',
+      );
+    const small = await description.readFiles({ graph: 'model.onnx' });
+    const files = small.files.filter(
+      ({ name }) => name !== 'genai_config.json' && (vocabulary || !/^(token|chat_)/.test(name)),
+    );
+    const json = JSON.parse(new TextDecoder().decode(files.find(({ name }) => name === 'config.json')!.bytes));
+    const target = configFromJson(json, undefined, join(out, 'config.json'));
+    const notes = small.notes.filter((note) => !note.includes('genai'));
+    const layout = layoutOf(target, storedNames(description, target));
+    checkSame(config, target, out, []);
+    const repack = planRepack(description, layout, repairingOf(config, target));
+    const [most] = typesOf(repack);
+    json.torch_dtype = { F32: 'float32', F16: 'float16', BF16: 'bfloat16' }[most?.type ?? 'F32'];
+    const written: NamedFile[] = files.map((one) =>
+      one.name === 'config.json'
+        ? { ...one, bytes: new TextEncoder().encode(`${JSON.stringify(json, null, 2)}\n`) }
+        : one,
+    );
+    const header = writeSafetensorsHeader(
+      repack.tensors.map(({ name, shape, held }) => ({ name, shape, dtype: held as 'f32' })),
+      { format: 'pt' },
+    );
+    const sizeBytes = header.fileSizeBytes;
+    await writeWhole(out, { sizeBytes, inputs: [path], kind: 'folder' }, async (temporary) => {
+      await mkdir(temporary, { recursive: true });
+      for (const { name, bytes } of written) await writeFile(join(temporary, name), bytes, { flush: true });
+      const place = { ...given, places: header.places, sizeBytes, out };
+      await writeTensors(join(temporary, 'model.safetensors'), header.bytes, repack, place);
+      await describeModelPath(temporary, {}, async (back) => checkSame(config, back.config, out, []));
+      signal?.throwIfAborted();
+    });
+    return {
+      config: target,
+      files: [
+        ...written.map(({ name, bytes }) => ({ name, sizeBytes: bytes.length })),
+        { name: 'model.safetensors', sizeBytes },
+      ],
+      types: typesOf(repack),
+      permuted: repairingOf(config, target) !== undefined,
+      notes: [...config.notes, ...notes],
+    };
+  });
+}
+
+function readRepackOptions(options: RepackOptions, out: string, caller: string): RepackOptions {
+  const given = readOptions(options, `${caller}: options`, NAMES);
+  const { type, signal } = given;
+  if (type !== undefined) readName(type, WRITTEN_TYPES, `${caller}: type`);
+  checkTypes({ vocabulary: given.vocabulary, force: given.force }, 'boolean', caller);
+  checkTypes({ onProgress: given.onProgress }, 'function', caller);
+  if (signal !== undefined && typeof readField(signal, 'throwIfAborted', `${caller}: signal`) !== 'function')
+    refuse('RANGE', `${caller}: signal`, 'an AbortSignal', signal);
+  if (typeof out !== 'string' || out === '') refuse('RANGE', `${caller}: out`, 'a path', out);
+  return given;
+}
