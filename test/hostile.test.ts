@@ -736,7 +736,6 @@ const FORMATS_NODE: Rows = {
   readExternal: () => [join(modelPath, 'model.safetensors'), { location: 'config.json', offset: 0, length: 4 }],
   readFileBytes: () => [ggufPath, 1000, 'here'],
   readJsonFile: () => [join(modelPath, 'config.json')],
-  openModel: () => [ggufPath],
   readModelRope: () => [modelPath, 32],
   readRopeSource: () => [modelPath, 32, true],
   replaceFile: () => [join(disk, 'replaced'), 'text'],
@@ -1082,7 +1081,6 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
       decoderGraph: () => [decoder.config, decoder.weights.map(Object.freeze), { form: 'primitives' }],
       graphTensors: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes).model)],
       graphContents: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes).model)],
-      graphTensors: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes).model)],
       graphRope: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes)), 'a.onnx', Object.freeze(given())],
       openOnnxWebEngine: () => [
         { InferenceSession: class {}, Tensor: class {} },
