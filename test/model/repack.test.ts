@@ -8,7 +8,13 @@ import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writ
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { parseGguf, parseNpy, parseSafetensors, writeGgufHeader } from '../../packages/formats/src/index.js';
+import {
+  parseGguf,
+  parseNpy,
+  parseSafetensors,
+  type TypedValue,
+  writeGgufHeader,
+} from '../../packages/formats/src/index.js';
 import { configFromJson } from '../../packages/model/src/config.js';
 import { describeModel } from '../../packages/model/src/description.js';
 import { tokenizerJsonFromGguf } from '../../packages/model/src/gguf-tokenizer-json.js';
@@ -23,7 +29,7 @@ import { ROOT } from '../support/command.js';
 import { check, familyVectors, NEAR } from '../support/family-vectors.js';
 import { FIXTURES, STORIES } from '../support/fixtures.js';
 import { writeHuggingFace } from '../support/huggingface-folder.js';
-import { golden, metadata, unigram } from '../support/vocabularies.js';
+import { golden, metadata, pieces, unigram } from '../support/vocabularies.js';
 
 const scratch = mkdtempSync(join(tmpdir(), 'ropewalk-repack-'));
 after(() => rmSync(scratch, { recursive: true }));
@@ -88,7 +94,7 @@ describe("to GGUF and back: llama.cpp's files of every family", () => {
         string,
       ];
       const type = name.endsWith('q8_0') ? 'q8_0' : undefined;
-      await writeHuggingFace(vector.gguf, folder, { mxfp4: name === 'gpt-oss' });
+      await writeHuggingFace(vector.gguf, folder, { mxfp4: name === 'gpt-oss', shards: name === 'mixtral' ? 2 : 1 });
       const { files } = await (await describeModel({ 'm.gguf': read(vector.gguf) })).readFiles({ graph: 'x.onnx' });
       for (const file of files)
         if (file.name.startsWith('tokenizer')) writeFileSync(join(folder, file.name), file.bytes);
@@ -134,7 +140,14 @@ describe("to GGUF and back: llama.cpp's files of every family", () => {
         return;
       }
       await writeSafetensorsFolder(`${out}.gguf`, back, { type: 'f32' });
-      const [saved, wanted] = [back, folder].map((path) => safetensorsOf(join(path, 'model.safetensors')));
+      const [saved, wanted] = [back, folder].map(
+        (path) =>
+          new Map(
+            readdirSync(path)
+              .filter((one) => one.endsWith('.safetensors'))
+              .flatMap((one) => [...safetensorsOf(join(path, one))]),
+          ),
+      );
       // Models of images keep the text model under another name.
       const bare = (one: string): string =>
         one.replace(/^(language_model\.model|model\.language_model|model)\./, '').replace('language_model.', '');
@@ -293,6 +306,29 @@ describe('to GGUF: vocabularies', () => {
     });
   }
 
+  test("SentencePiece's pieces, with a token of the user's that merges make too", () => {
+    const given = pieces({ 'tokenizer.ggml.add_space_prefix': false });
+    const tokens = given.get('tokenizer.ggml.tokens') as string[];
+    const types = [...(given.get('tokenizer.ggml.token_type') as number[])];
+    types[tokens.indexOf('ab')] = 4;
+    const scores = [...(given.get('tokenizer.ggml.scores') as number[])];
+    scores[tokens.indexOf('ab')] = 0;
+    const changed = new Map([
+      ...given,
+      ['tokenizer.ggml.token_type', types],
+      ['tokenizer.ggml.scores', scores],
+    ] as const);
+    const { tokenizer, config: tokenizerConfig } = tokenizerJsonFromGguf(changed, 64, 'm.gguf');
+    const files = { tokenizerJson: tokenizer, tokenizerConfig };
+    const { keys } = vocabularyToGguf(files, config(tokens.length, 'llama'), 'name', 'tokenizer.json');
+    const back = new Map(Array.from(keys, ([key, { value }]) => [key, value]));
+    assert.deepEqual(back.get('tokenizer.ggml.token_type'), types);
+    assert.equal(back.get('tokenizer.ggml.add_space_prefix'), false);
+    const [own, want] = [tokenizerFromGguf(back), tokenizerFromGguf(changed)];
+    for (const text of ['ab aba aab<user>abab', ' a  b', 'caf\u00e9 aaaa'])
+      assert.deepEqual(own.encode(text), want.encode(text));
+  });
+
   const bpe = (changes: object = {}, model: object = {}) => ({
     added_tokens: [{ id: 3, content: '<s>', special: true }],
     normalizer: null,
@@ -388,6 +424,40 @@ describe('to GGUF and back: refusals leave nothing', () => {
       'UNSUPPORTED',
       /expected f32, f16 or bf16/,
     );
+  });
+
+  test('parts of one tensor in two types', async () => {
+    const gguf = parseGguf(new Uint8Array(read(at('phi3.gguf.gguf'))));
+    const own = ggufOf(at('phi3.gguf.gguf'));
+    // The tensors of q, k and v become three, of which one is f16.
+    const tensors = [...own.tensors].flatMap(([name, { type, shape, data }]) => {
+      if (!name.endsWith('attn_qkv.weight')) return [{ name, type, shape, data }];
+      return ['q', 'k', 'v'].map((part, n) => ({
+        name: name.replace('qkv', part),
+        type: part === 'v' ? 'F16' : 'F32',
+        shape: [shape[0]!, 96],
+        data: part === 'v' ? Buffer.alloc(2 * 96 * 96) : data.subarray(4 * 96 * 96 * n, 4 * 96 * 96 * (n + 1)),
+      }));
+    });
+    const typed = Array.from(gguf.metadata, ([key, value]): [string, TypedValue] => {
+      const [type, item] = typeOf(own.bytes, key) as [number, number?];
+      const names = ['u8', 'i8', 'u16', 'i16', 'u32', 'i32', 'f32', 'bool', 'string'] as const;
+      return [key, item === undefined ? { type: names[type]!, value } : { type: names[item]!, value, array: true }];
+    });
+    const header = writeGgufHeader(
+      new Map(typed),
+      tensors.map(({ data: _data, ...tensor }) => tensor),
+    );
+    const bytes = Buffer.alloc(header.fileSizeBytes);
+    bytes.set(header.bytes);
+    for (const [n, { data }] of tensors.entries()) bytes.set(data, header.places[n]!.byteOffset);
+    writeFileSync(at('mixed.gguf'), bytes);
+    await refuses(
+      () => writeSafetensorsFolder(at('mixed.gguf'), at('no')),
+      'UNSUPPORTED',
+      /its parts are f32 and f16, and model\.layers\.0\.self_attn\.qkv_proj\.weight is one tensor.*--type/,
+    );
+    await writeSafetensorsFolder(at('mixed.gguf'), at('mixed'), { type: 'bf16' });
   });
 
   test('a head of its own where llama.cpp has none; a pattern of windows that no key says', async () => {

@@ -123,7 +123,7 @@ export async function writeGguf(path: string, out: string, options: RepackOption
             );
         },
       );
-      await readBack(temporary, sizeBytes, config, notes);
+      await readBack(temporary, sizeBytes, config);
       signal?.throwIfAborted();
     });
     return {
@@ -279,13 +279,12 @@ async function writeTensors(
 }
 
 /** Reads a written GGUF as a model: the same config, and every tensor in its place. */
-async function readBack(path: string, sizeBytes: number, config: DecoderConfig, notes: string[]): Promise<void> {
+async function readBack(path: string, sizeBytes: number, config: DecoderConfig): Promise<void> {
   const file = await open(path);
   try {
     const source = { size: sizeBytes, read: (start: number, length: number) => readAt(file, start, length, path) };
     const back = await describeModel({ 'model.gguf': source }, { where: path });
     checkSame(config, back.config, path, []);
-    if (notes.length === 0 && back.config.notes.length > 0) notes.push(...back.config.notes);
   } finally {
     await file.close();
   }

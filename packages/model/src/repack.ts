@@ -128,6 +128,11 @@ export function planRepack(
       });
       return source.held;
     });
+    const other = held.find((one) => one !== held[0]);
+    if (other) {
+      const types = `${held[0]} and ${other}, and ${tensor.name} is one tensor`;
+      fail('UNSUPPORTED', description.where, `its parts are ${types}. Give a type for all: --type f16.`);
+    }
     const count = tensor.shape.reduce((product, size) => product * size, 1);
     return { ...tensor, held: held[0]!, sizeBytes: bytesOf(held[0]!, count) };
   });
