@@ -19,7 +19,7 @@ import {
 } from '@ropewalk/oracle';
 import { openFolder } from '@ropewalk/oracle/node';
 import type { Backend } from 'ropewalk';
-import { fail, nearestName, refuse, show } from 'ropewalk/backend';
+import { didYouMean, fail, refuse, show } from 'ropewalk/backend';
 import { BACKENDS, type CommandBackendOptions, openBackend, opensHere } from './backends.js';
 import { dataFolder } from './data-folder.js';
 import { Flags, type Switches, type Texts } from './options.js';
@@ -132,13 +132,10 @@ export function findCase(line: string, all: readonly ConformanceCase[], flag = '
 function refuseCase(line: string, all: readonly ConformanceCase[], flag: string): never {
   const labels = all.map(({ label }) => label);
   const having = labels.filter((label) => label.includes(line)).length;
-  const nearest = nearestName(line, labels);
   const next =
     having > 0
       ? `${having} have that in their line: ropewalk check --filter ${show(line)}.`
-      : nearest !== undefined
-        ? `Did you mean ${nearest}?`
-        : 'Give a line that ropewalk check --verbose prints, or any ROPE(…) line.';
+      : (didYouMean(line, labels) ?? 'Give a line that ropewalk check --verbose prints, or any ROPE(…) line.');
   return fail('FORMAT', flag, `there is no case ${show(line)}. ${next}`);
 }
 

@@ -56,7 +56,6 @@ export {
   checkName,
   didYouMean,
   fitsFloat32,
-  nearestName,
   type OptionNames,
   readField,
   reading,

@@ -78,27 +78,22 @@ function refuseName(name: string, names: readonly string[], where: string): neve
   return fail('RANGE', where, `there is no ${show(name)}. ${next}`);
 }
 
-/** The next step for a name that is not known: `Did you mean vllm?`, or undefined where none is near. */
-export function didYouMean(given: unknown, names: readonly string[]): string | undefined {
-  const nearest = typeof given === 'string' ? nearestName(given, names) : undefined;
-  return nearest === undefined ? undefined : `Did you mean ${nearest}?`;
-}
-
 /**
- * Finds the name that was probably meant: one that differs in case, in `_` and `-`, or in a third of its letters.
+ * The next step for a name that is not known, where one differs from it in case, in `_` and `-`, or in a third of its
+ * letters: `Did you mean vllm?`
  *
  * @param given - what was written
  * @param names - those that there are
  */
-export function nearestName(given: string, names: readonly string[]): string | undefined {
+export function didYouMean(given: unknown, names: readonly string[]): string | undefined {
   const plain = (name: string) => name.slice(0, 80).toLowerCase().replace(/[_-]/g, '');
-  let nearest: string | undefined;
+  let next: string | undefined;
   let least = Infinity;
-  for (const name of names) {
-    const distance = editsBetween(plain(given), plain(name));
-    if (distance < least && distance <= plain(name).length / 3) [nearest, least] = [name, distance];
+  for (const name of typeof given === 'string' ? names : []) {
+    const distance = editsBetween(plain(given as string), plain(name));
+    if (distance < least && distance <= plain(name).length / 3) [next, least] = [`Did you mean ${name}?`, distance];
   }
-  return nearest;
+  return next;
 }
 
 /** Letters to insert or remove. One that is replaced counts twice: `i64` for `f64` is meant, and no mistake. */
@@ -107,7 +102,7 @@ function editsBetween(a: string, b: string): number {
   for (let i = 1; i <= a.length; i++) {
     const next = [i];
     for (let j = 1; j <= b.length; j++)
-      next.push(Math.min(row[j]! + 1, next[j - 1]! + 1, row[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 2)));
+      next.push(a[i - 1] === b[j - 1] ? row[j - 1]! : 1 + Math.min(row[j]!, next[j - 1]!));
     row = next;
   }
   return row[b.length]!;
@@ -212,7 +207,7 @@ export function readPlain<T>(value: T, where: string, depth = 0): T {
  */
 export function readName<const T extends string>(value: unknown, names: readonly T[], where: string): T {
   if ((names as readonly unknown[]).includes(value)) return value as T;
-  const list = [names.slice(0, -1).join(', '), names.at(-1)].filter(Boolean).join(' or ');
+  const list = names.join(', ').replace(/, ([^,]*)$/, ' or $1');
   return refuse('UNSUPPORTED', where, list, value, didYouMean(value, names));
 }
 
