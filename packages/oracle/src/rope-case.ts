@@ -8,10 +8,10 @@ import { ggml } from '@ropewalk/dialects';
 import { bindRope, type FloatDtype, type RopePlan, type Runner, roundTo, Tensor } from 'ropewalk';
 import {
   checkName,
+  didYouMean,
   extentOf,
   Fields,
   fail,
-  nearestName,
   type RandomStream,
   randomFrom,
   readField,
@@ -132,8 +132,8 @@ export function parseRopeLabel(line: string | ParsedLabel): WholeRopeCase {
 function checkKeys(keys: Iterable<string>): void {
   for (const key of keys) {
     if (KEYS.includes(key)) continue;
-    const nearest = nearestName(key, [...KEYS, ...Object.keys(ABBREVIATED)]);
-    const meant = nearest && `Did you mean ${ABBREVIATED[nearest] ?? nearest}?`;
+    const near = didYouMean(key, [...KEYS, ...Object.keys(ABBREVIATED)]);
+    const meant = near?.replace(/\w+(?=\?)/, (name) => ABBREVIATED[name] ?? name);
     fail('FORMAT', 'ROPE(…)', `there is no key ${show(key)}. ${meant ?? `It takes ${KEYS.join(', ')}.`}`);
   }
 }
