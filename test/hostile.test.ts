@@ -32,6 +32,7 @@ import * as oracleNode from '../packages/oracle/src/node.js';
 import * as contract from '../packages/ropewalk/src/backend.js';
 import * as main from '../packages/ropewalk/src/index.js';
 import { Ropewalk, type Runner, Tensor, tensorFrom } from '../packages/ropewalk/src/index.js';
+import * as shared from '../packages/ropewalk/src/internal.js';
 import * as reference from '../packages/ropewalk/src/reference/index.js';
 import { ENTRIES as PACKAGE_ENTRIES } from './support/build.js';
 import { complaint, hostileCalls, misspeltCalls } from './support/hostile.js';
@@ -202,7 +203,7 @@ const MAIN: Rows = {
   ropewalk: () => [{ backend: 'cpu', threads: 1, memoryLimit: 2 ** 24, simd: 'auto' }],
 };
 
-/** Of `ropewalk/backend`, what callers' own values may reach; the rest takes what a backend or a reader has checked. */
+/** Of `ropewalk/backend` and `ropewalk/internal`, what callers' own values may reach; the rest takes what a backend or a reader has checked. */
 const BACKEND: Rows = {
   newArray: () => ['f32', 4],
   copyElements: () => [ones(2, 2), ones(2, 2)],
@@ -1057,7 +1058,7 @@ const decoder = await describeModel(
 
 const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: object }>> = {
   ropewalk: { rows: MAIN, module: main },
-  'ropewalk/backend': { rows: BACKEND, module: contract },
+  'ropewalk/backend': { rows: BACKEND, module: { ...contract, ...shared } },
   'ropewalk/reference': {
     rows: { referenceRunner: () => [], runReference: () => [main.planAdd(ones(2), ones(2), ones(2))] },
     module: reference,
@@ -1142,7 +1143,7 @@ const PARTS: Readonly<Record<string, { readonly part: object; readonly of: objec
  * what callers' own values may reach.
  */
 const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
-  'ropewalk/backend': Object.keys(contract).filter((name) => !(name in BACKEND)),
+  'ropewalk/backend': Object.keys({ ...contract, ...shared }).filter((name) => !(name in BACKEND)),
   // A row of @ropewalk/formats/node attacks it.
   '@ropewalk/formats': ['layerOf'],
   // They need ONNX Runtime and a browser: test/onnx/onnxruntime.peers.test.ts, test/onnx/webnn.test.ts.
@@ -1228,7 +1229,7 @@ describe('public functions', () => {
   after(() => process.chdir(started));
   test('every entry of every package is here; the decoder has its own test', () => {
     const here = Object.keys(ENTRIES).filter((entry) => !entry.includes(','));
-    // What is internal is called through the public names.
+    // What is internal is called through the public names, or with those of ropewalk/backend.
     const open = PACKAGE_ENTRIES.filter((entry) => !entry.endsWith('/internal'));
     assert.deepEqual([...here, ...DECODER, ...Object.keys(PARTS)].sort(), [...open].sort());
     for (const { part, of } of Object.values(PARTS)) assert.deepEqual({ ...of, ...part }, { ...of });
@@ -1328,8 +1329,8 @@ describe('public functions', () => {
         readNumbers: (x) => x.readNumbers(),
         contiguous: (x) => x.permute([2, 1, 0]).contiguous(),
         upload: (x) => rw.upload(x),
-        copyElements: (x) => contract.copyElements(x, ones(2, 1, 4)),
-        'copyElements into it': (x) => contract.copyElements(ones(2, 1, 4), x),
+        copyElements: (x) => shared.copyElements(x, ones(2, 1, 4)),
+        'copyElements into it': (x) => shared.copyElements(ones(2, 1, 4), x),
         add: (x) => rw.add(x, ones(2, 1, 4)),
         'add into it': (x) => rw.add(ones(2, 1, 4), ones(2, 1, 4), { out: x }),
         argmax: (x) => rw.argmax(x.view([8])),

@@ -1,5 +1,6 @@
 /** The arguments of AscendC's calls, checked before a call does anything: kernels are JavaScript of others. @module */
-import { reading, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { reading } from 'ropewalk/internal';
 import { checkCount } from './core.js';
 import { UB_BYTES } from './costs.js';
 import { QUEUES } from './trace.js';

@@ -5,7 +5,8 @@
  * @module
  */
 import { bf16FromNumber, numberFromBf16, sizeBytes } from 'ropewalk';
-import { loadNumber, newArray, reading, refuse } from 'ropewalk/backend';
+import { loadNumber, newArray, refuse } from 'ropewalk/backend';
+import { reading } from 'ropewalk/internal';
 import * as a from './arguments.js';
 import { conflictsOf } from './banks.js';
 import type { Access, Core, Instruction, Mark, QueueIndex } from './core.js';

@@ -6,7 +6,8 @@
  * later. Data moves when an instruction is issued, which is right for every program without races; the shadow finds the
  * races. @module
  */
-import { checkInteger, type OptionNames, readName, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { checkInteger, type OptionNames, readName } from 'ropewalk/internal';
 import {
   CACHE_LINE,
   CHIPS,

@@ -1,6 +1,7 @@
 /** Launches a kernel on the modelled chip: runs one block after the other, then adds up what they report. @module */
 import type { FloatDtype } from 'ropewalk';
-import { type OptionNames, reading, readList, readName, readOptional, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { type OptionNames, reading, readList, readName, readOptional, readOptions } from 'ropewalk/internal';
 import { AscendC } from './ascendc.js';
 import { Core, checkCount, type LineCost, MACHINE_NAMES, newLaunch, readChip, Stopped, UnifiedBuffer } from './core.js';
 import { ASSUMPTIONS, CHIPS, HEADS, MAX_BLOCKS } from './costs.js';

@@ -1,5 +1,6 @@
 /** Runs a kernel on random data, and measures how far its output is from the exact one. @module */
 import type { FloatDtype } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
 import {
   checkInteger,
   checkShape,
@@ -8,8 +9,7 @@ import {
   randomFrom,
   readName,
   readOptions,
-  refuse,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import {
   KERNEL_DTYPES,
   type KernelDeclaration,

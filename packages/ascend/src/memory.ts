@@ -1,6 +1,7 @@
 /** Global memory: the caller's arrays, which parts of them are tensors, and which core touched which bytes. @module */
 import { type Dtype, type HostArray, sizeBytes } from 'ropewalk';
-import { fail, reading, readList, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { reading, readList } from 'ropewalk/internal';
 
 /** Bytes that the shadow memories tell apart: no element that the core computes with is smaller. */
 export const GRAIN = 2;

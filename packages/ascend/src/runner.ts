@@ -1,19 +1,7 @@
 /** The modelled AI Core as a backend: RoPE plans and InfiniOp's descriptors compute on it. @module */
 import type { Backend, FloatDtype, OpPlan, RopeCall, RopePart, RopePlan, Tensor } from 'ropewalk';
-import {
-  checkPlan,
-  fail,
-  hostMemory,
-  hostOf,
-  loadNumber,
-  newArray,
-  type OptionNames,
-  readName,
-  readOptional,
-  readOptions,
-  storeNumber,
-  whyNotFloatCaches,
-} from 'ropewalk/backend';
+import { checkPlan, fail, hostMemory, hostOf, loadNumber, newArray, storeNumber } from 'ropewalk/backend';
+import { type OptionNames, readName, readOptional, readOptions, whyNotFloatCaches } from 'ropewalk/internal';
 import { MACHINE_NAMES, readChip } from './core.js';
 import { MAX_HEAD_DIM } from './kernels/args.js';
 import { ROPE_KERNELS } from './kernels/index.js';

@@ -1,5 +1,6 @@
 /** The best tiling of a kernel for a shape, found by running it. @module */
-import { readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { readOptions } from 'ropewalk/internal';
 import { HEADS, loadCycles, storeCycles } from './costs.js';
 import { ropeKernel } from './kernels/run.js';
 import { type MeasuredCall, type MeasuredKernel, type MeasureOptions, prepareRope } from './measure.js';

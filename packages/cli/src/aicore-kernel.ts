@@ -11,7 +11,8 @@ import {
   type OperatorCall,
 } from '@ropewalk/ascend';
 import { readFileBytes } from '@ropewalk/formats/node';
-import { fail, readName, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { readName } from 'ropewalk/internal';
 import { type AicoreOptions, describeRun, drawRun, readCall, readMachine, readRange, runToJson } from './aicore.js';
 import { KernelProcess, MAX_FILE } from './aicore-process.js';
 import { untilInterrupted } from './interrupt.js';

@@ -20,7 +20,8 @@ import {
   whyNotKernel,
 } from '@ropewalk/ascend';
 import { writeOutput } from '@ropewalk/formats/node';
-import { didYouMean, fail, readName, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { didYouMean, readName } from 'ropewalk/internal';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPercentBar, openPrinter, printResult } from './output.js';
 

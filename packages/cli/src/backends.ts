@@ -7,7 +7,8 @@
 import { spawnSync } from 'node:child_process';
 import type { OnnxruntimeOptions } from '@ropewalk/onnx';
 import { type Backend, type BackendEntry, type BackendOptions, BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
-import { fail, openFrom } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { openFrom } from 'ropewalk/internal';
 
 /** The options of every backend that `--backend` can name. */
 export type CommandBackendOptions = BackendOptions & OnnxruntimeOptions;

@@ -19,7 +19,8 @@ import {
 } from '@ropewalk/oracle';
 import { openFolder } from '@ropewalk/oracle/node';
 import type { Backend } from 'ropewalk';
-import { didYouMean, fail, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { didYouMean, show } from 'ropewalk/internal';
 import { BACKENDS, type CommandBackendOptions, openBackend, opensHere } from './backends.js';
 import { dataFolder } from './data-folder.js';
 import { Flags, type Switches, type Texts } from './options.js';

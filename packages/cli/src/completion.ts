@@ -1,6 +1,6 @@
 /** `ropewalk completion`: what a shell needs to complete commands and options, made from the table of commands. @module */
 import type { Command, Option } from 'commander';
-import { readName } from 'ropewalk/backend';
+import { readName } from 'ropewalk/internal';
 import { EXIT } from './output.js';
 
 /** Each has its own quotes, and says where its lines go. */

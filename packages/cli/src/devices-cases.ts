@@ -9,7 +9,8 @@ import {
   runCases,
 } from '@ropewalk/oracle';
 import type { Backend } from 'ropewalk';
-import { didYouMean, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { didYouMean } from 'ropewalk/internal';
 import { builtInCases, findCase } from './check.js';
 import { EXIT, openPrinter, printJson, printLines } from './output.js';
 

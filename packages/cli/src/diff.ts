@@ -3,7 +3,8 @@ import { type ComparedSide, compareModels, type RopeComparison, specToJson } fro
 import { isFolder, isGraphFolder, onnxFileOf, readRopeSource } from '@ropewalk/formats/node';
 import { type GraphRope, graphRope, type ImportedModel } from '@ropewalk/onnx';
 import type { TableRecipe } from 'ropewalk';
-import { countLayers, fail, nameLayers, readName } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { countLayers, nameLayers, readName } from 'ropewalk/internal';
 import { readGraph } from './import.js';
 import { Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { EXIT, printable, printResult } from './output.js';

@@ -2,7 +2,8 @@
 import { asFloatBits, readArrays, readRaw } from '@ropewalk/formats';
 import { readFileBytes } from '@ropewalk/formats/node';
 import type { Dtype, Tensor } from 'ropewalk';
-import { fail, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { show } from 'ropewalk/internal';
 
 /** Node reads no more at once. */
 const MAX_FILE_BYTES = 2 ** 31 - 1;

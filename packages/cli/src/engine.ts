@@ -1,7 +1,8 @@
 /** `--engine`: whether a model runs on our kernels or in ONNX Runtime, and what stderr says about it. @module */
 import { type Engine, type EngineModel, kernelEngine, mebibytes } from '@ropewalk/model';
 import { type ErrorCode, RopewalkError } from 'ropewalk';
-import { ACTIVATIONS, fail } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { ACTIVATIONS } from 'ropewalk/internal';
 import { Flags, type Texts } from './options.js';
 import type { ModelRunOptions } from './run-model.js';
 

@@ -8,7 +8,8 @@ import {
   ropeOnDevice,
 } from '@ropewalk/devices';
 import type { FloatDtype } from 'ropewalk';
-import { fail, readName } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { readName } from 'ropewalk/internal';
 import { flagOf } from './options.js';
 
 /** A device's choice, and what it says about it. */

@@ -1,7 +1,8 @@
 /** `ropewalk export --whole`: a model as a folder that other programs load. @module */
 import { ANGLE_MODES, type AnglePrecision, anglePrecision, DECODER_FORMS, PRECISION_POSITIONS } from '@ropewalk/onnx';
 import { type ExportedDecoder, exportDecoder } from '@ropewalk/onnx/node';
-import { countLayers, fail } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { countLayers } from 'ropewalk/internal';
 import type { ExportOptions } from './export.js';
 import { untilInterrupted } from './interrupt.js';
 import { checkFolderName, Flags } from './options.js';

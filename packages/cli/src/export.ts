@@ -22,7 +22,8 @@ import {
   writeOnnxModel,
 } from '@ropewalk/onnx';
 import { type FloatDtype, type RouteGroups, sizeBytes } from 'ropewalk';
-import { fail, readName, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { readName } from 'ropewalk/internal';
 import type { ChosenForm } from './export-for.js';
 import { FLOATS, Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { EXIT, printResult, thousands } from './output.js';

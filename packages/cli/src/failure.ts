@@ -1,7 +1,7 @@
 /** What a failed command prints: one line with one prefix, and its exit code. @module */
 import { type Command, CommanderError } from 'commander';
 import { RopewalkError } from 'ropewalk';
-import { systemSentence } from 'ropewalk/backend';
+import { systemSentence } from 'ropewalk/internal';
 import { flagOf } from './options.js';
 import { EXIT } from './output.js';
 

@@ -4,7 +4,8 @@ import { writeFile } from 'node:fs/promises';
 import { basename, extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { writeWhole } from '@ropewalk/formats/node';
-import { fail, readName } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { readName } from 'ropewalk/internal';
 import type { Switches, Texts } from './options.js';
 import { EXIT, printJson, printResult } from './output.js';
 

@@ -12,7 +12,8 @@ import {
   runImported,
 } from '@ropewalk/onnx';
 import type { Tensor } from 'ropewalk';
-import { didYouMean, fail, nameLayers, ranges, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { didYouMean, nameLayers, ranges, show } from 'ropewalk/internal';
 import { openBackend } from './backends.js';
 import { readNpy } from './npy-input.js';
 import { Flags, type Switches, type Texts } from './options.js';

@@ -11,7 +11,7 @@ import {
   type OnnxValueType,
 } from '@ropewalk/onnx';
 import { RopewalkError } from 'ropewalk';
-import { nameLayers, show } from 'ropewalk/backend';
+import { nameLayers, show } from 'ropewalk/internal';
 import { readGraph } from './import.js';
 import { printable, sizeText } from './output.js';
 

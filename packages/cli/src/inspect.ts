@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { groupLayers, type ModelRope } from '@ropewalk/dialects/models';
 import { isFolder, isGraphFolder, modelFileOf, onnxFilesOf, readModelRope } from '@ropewalk/formats/node';
 import { frequenciesOf, type RopeSpec, ropeFrequencies } from 'ropewalk';
-import { countLayers, nameLayers } from 'ropewalk/backend';
+import { countLayers, nameLayers } from 'ropewalk/internal';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { plotFrequencies } from './plot.js';

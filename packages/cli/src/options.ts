@@ -2,7 +2,8 @@
 import { statSync } from 'node:fs';
 import { extname } from 'node:path';
 import { type Dtype, type ErrorCode, isDtype } from 'ropewalk';
-import { fail, readName, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { readName } from 'ropewalk/internal';
 
 /** Options of a command, as the command line gives them: those with a value, and those without. */
 export type Texts<Name extends string> = { readonly [K in Name]?: string };

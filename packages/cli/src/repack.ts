@@ -1,6 +1,6 @@
 /** `ropewalk to-gguf` and `ropewalk to-safetensors`: a model's folder as a GGUF file, and back. @module */
 import { type Repacked, WRITTEN_TYPES, writeGguf, writeSafetensorsFolder } from '@ropewalk/model/repack';
-import { countLayers } from 'ropewalk/backend';
+import { countLayers } from 'ropewalk/internal';
 import { untilInterrupted } from './interrupt.js';
 import { checkFolderName, Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPercentBar, printResult, sizeText, thousands } from './output.js';

@@ -1,7 +1,8 @@
 /** Texts that come from a file or from stdin. @module */
 import { fstatSync, type Stats, statSync } from 'node:fs';
 import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
-import { decodeUtf8, fail } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { decodeUtf8 } from 'ropewalk/internal';
 
 /** A model takes days for a text of this size. */
 const MAX_TEXT_BYTES = 64 * 2 ** 20;

@@ -1,5 +1,5 @@
 /** The list of profiles. @module */
-import { readName } from 'ropewalk/backend';
+import { readName } from 'ropewalk/internal';
 import { CANN_2024 } from './cann-2024/profile.js';
 import type { DeviceProfile } from './profile.js';
 import { ACLNN_310P, ACLNN_950, ACLNN_A2 } from './profiles/aclnn.js';

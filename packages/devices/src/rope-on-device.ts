@@ -23,7 +23,8 @@ import {
   RopewalkError,
   roundTo,
 } from 'ropewalk';
-import { checkInteger, type OptionNames, readName, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { checkInteger, type OptionNames, readName, readOptions } from 'ropewalk/internal';
 import { deviceNamed } from './devices.js';
 import type { DeviceProfile, DeviceRule, RopeOperator, RopeUse, TablesOf, UseLayout } from './profile.js';
 

@@ -6,7 +6,8 @@
  * named because it is merely the nearest. @module
  */
 import { frequenciesOf, type RopeLayout, roundTo } from 'ropewalk';
-import { type OptionNames, reading, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { type OptionNames, reading, readOptions } from 'ropewalk/internal';
 import type { Identification } from './fit/identification.js';
 import { identifyHeads } from './fit/identify.js';
 import { type Mutant, readMutants } from './kernel/mutant.js';

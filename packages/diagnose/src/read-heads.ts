@@ -1,6 +1,7 @@
 /** A dump as its owner says it is: heads split, dtypes checked, and each head beside what is right. @module */
 import { type FloatDtype, isFloat, roundTo, type Tensor } from 'ropewalk';
-import { checkTensor, fail, reading, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { checkTensor, reading, show } from 'ropewalk/internal';
 import { rightOf } from './kernel/trial.js';
 import { axesOf, callOf, type Expected, readExpected } from './read/expected.js';
 import { type Heads, type Observation, readObservation } from './read/observation.js';

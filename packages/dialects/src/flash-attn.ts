@@ -7,6 +7,7 @@
  * @see fla-org/flash-linear-attention@4057f93e fla/modules/rotary.py
  */
 import { bindRope, planRopeWithTable, type Runner, Tensor, tableFromTensors } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
 import {
   checkApart,
   checkDims,
@@ -16,9 +17,8 @@ import {
   type OptionNames,
   readIntegers,
   readOptions,
-  refuse,
   withFresh,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import { type AclnnFloat, checkAclnnFloat } from './cann/tables.js';
 
 /** The options of {@link applyRotary}, with flash-attn's names. */

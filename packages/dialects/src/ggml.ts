@@ -13,6 +13,7 @@
 
 import type { ArrayOf, RopeAxes, RopePlan, RopeScaling, Runner, TableDtype, TableRecipe } from 'ropewalk';
 import { bindRope, planRope, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
+import { hostOf, newArray, refuse, rowMajorStrides } from 'ropewalk/backend';
 import {
   checkApart,
   checkOutput,
@@ -20,16 +21,12 @@ import {
   checkTensor,
   countElements,
   fitsFloat32,
-  hostOf,
-  newArray,
   type OptionNames,
   readIntegers,
   readList,
   readOptions,
-  refuse,
-  rowMajorStrides,
   withFresh,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 
 /** Interleaved pairs (2j, 2j+1). */
 export const GGML_ROPE_TYPE_NORMAL = 0;

@@ -9,7 +9,8 @@
  */
 
 import type { RopeScaling, RopeSpec } from 'ropewalk';
-import { Fields, fail, reading, readList, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { Fields, reading, readList, readOptions } from 'ropewalk/internal';
 import { FREQS, GGUF_ARCHITECTURES, type GgufArchitecture, LONG, SHORT } from './gguf-architectures.js';
 import {
   compact,

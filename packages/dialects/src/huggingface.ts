@@ -11,7 +11,8 @@
  */
 
 import type { Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
-import { Fields, fail, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { Fields } from 'ropewalk/internal';
 import { FULL, familyOf, LINEAR, REFUSED, type Rules, rulesOf, SLIDING, WITHOUT_ROPE } from './huggingface-models.js';
 import {
   compact,

@@ -11,21 +11,18 @@
 
 import type { Dtype, ErrorCode, FloatDtype, HostArray, RopeTable, Runner } from 'ropewalk';
 import { bindRope, isDtype, planRopeWithTable, RopewalkError, Tensor, tableFromTensors, tensorFrom } from 'ropewalk';
+import { hostOf, newArray, refuse, walk } from 'ropewalk/backend';
 import {
   checkApart,
   checkOutput,
   checkRunner,
-  hostOf,
-  newArray,
   type OptionNames,
   readIntegers,
   readList,
   readOptions,
-  refuse,
   sharePairs,
   show,
-  walk,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 
 /** Success. */
 export const INFINI_STATUS_SUCCESS = 0;

@@ -20,7 +20,8 @@ import {
   planSwiglu,
   RopewalkError,
 } from 'ropewalk';
-import { checkDims, checkDtype, checkRunner, checkTensor, fail, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { checkDims, checkDtype, checkRunner, checkTensor } from 'ropewalk/internal';
 
 type Named = Readonly<Record<string, Tensor>>;
 

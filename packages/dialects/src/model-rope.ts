@@ -4,7 +4,8 @@
  * @module
  */
 import type { RopeSpec } from 'ropewalk';
-import { type OptionNames, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { type OptionNames, readOptions } from 'ropewalk/internal';
 
 /** The effective RoPE of one layer. */
 export interface LayerRope {

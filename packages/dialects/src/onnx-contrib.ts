@@ -9,6 +9,7 @@
  * @see microsoft/onnxruntime@076ffcd onnxruntime/contrib_ops/cpu/bert/rotary_embedding_helper.h
  */
 import { bindRope, planRearrange, planRopeWithTable, type Runner, roundTo, type Tensor, zeros } from 'ropewalk';
+import { hostOf, refuse } from 'ropewalk/backend';
 import {
   checkDims,
   checkDtype,
@@ -16,15 +17,13 @@ import {
   checkRunner,
   checkTensor,
   copyElements,
-  hostOf,
   type OptionNames,
   readIntegers,
   readList,
   readOptions,
-  refuse,
   sharePairs,
   withFresh,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 
 type ContribFloat = 'f32' | 'f16' | 'bf16';
 

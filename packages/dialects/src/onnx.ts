@@ -9,6 +9,7 @@
  */
 
 import { bindRope, planRopeWithTable, type RopeCall, type Runner, type Tensor, tableFromTensors } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
 import {
   checkApart,
   checkDims,
@@ -19,9 +20,8 @@ import {
   type OptionNames,
   readIntegers,
   readOptions,
-  refuse,
   withFresh,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 
 export {
   type ContribRotaryAttributes,

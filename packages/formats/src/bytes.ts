@@ -4,7 +4,8 @@
  * @module
  */
 import { type ArrayOf, type Dtype, sizeBytes } from 'ropewalk';
-import { checkBytes, checkInteger, newArray, type OptionNames, readList, readOptions, refuse } from 'ropewalk/backend';
+import { newArray, refuse } from 'ropewalk/backend';
+import { checkBytes, checkInteger, type OptionNames, readList, readOptions } from 'ropewalk/internal';
 
 /**
  * Counts the elements of a shape from a file. The dimensions other than 0 are bounded too.

@@ -1,6 +1,7 @@
 /** Dumps of a kernel's arrays: of numpy, PyTorch, safetensors, or raw bytes. @module */
 import { type Dtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
-import { checkBytes, checkTensor, fail, hostOf, type OptionNames, readOptions, refuse, show } from 'ropewalk/backend';
+import { fail, hostOf, refuse } from 'ropewalk/backend';
+import { checkBytes, checkTensor, type OptionNames, readOptions, show } from 'ropewalk/internal';
 import { countClaimed, elementsAt } from './bytes.js';
 import { parseNpy, tensorFromNpy } from './npy.js';
 import { parseNpz } from './npz.js';

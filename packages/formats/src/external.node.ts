@@ -5,7 +5,8 @@
  */
 import { realpathSync, statSync } from 'node:fs';
 import { dirname, isAbsolute, resolve, sep } from 'node:path';
-import { checkInteger, fail, nameForMessage, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { checkInteger, nameForMessage, readOptions } from 'ropewalk/internal';
 import { checkPath, checkRegular, readFileRange, refuseSystem } from './read-file.node.js';
 
 /** A part of a file that an .onnx model names. */

@@ -4,7 +4,8 @@
  * @module
  * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  */
-import { nameForMessage, reading, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { nameForMessage, reading, readList, readName, readOptions } from 'ropewalk/internal';
 import { readNewTensors } from './bytes.js';
 import { GGUF_TYPES, type GgufValue, VALUE_TYPES, type ValueType } from './gguf.js';
 

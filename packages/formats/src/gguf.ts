@@ -7,7 +7,8 @@
  * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  */
 import { RopewalkError } from 'ropewalk';
-import { checkBytes, decodeUtf8, fail, nameForMessage, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { checkBytes, decodeUtf8, nameForMessage, show } from 'ropewalk/internal';
 import { countClaimed } from './bytes.js';
 
 /** A metadata value. 64-bit integers are bigint, all other numbers are numbers; arrays hold one type. */

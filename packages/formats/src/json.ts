@@ -7,7 +7,8 @@
  * @module
  * @see https://www.rfc-editor.org/rfc/rfc8259
  */
-import { checkBytes, decodeUtf8, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { checkBytes, decodeUtf8, readOptions } from 'ropewalk/internal';
 
 /** A config.json is a few kilobytes, a tokenizer.json tens of megabytes; nothing real is larger. */
 const MAX_JSON_BYTES = 256 * 2 ** 20;

@@ -1,7 +1,8 @@
 /** The RoPE of a model, layer by layer, and one layer of it. @module */
 import { type GgufHeader, gguf, huggingface, type ModelRope, specToJson } from '@ropewalk/dialects/models';
 import type { RopeSpec } from 'ropewalk';
-import { fail, reading, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { reading, readOptions } from 'ropewalk/internal';
 
 /** What a file says about RoPE: a model with its layers, or one record. */
 export type RopeSource =

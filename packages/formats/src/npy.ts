@@ -9,19 +9,17 @@
  */
 
 import { type ArrayOf, type Dtype, type HostArray, isFloat8, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { fail, refuse, rowMajorStrides } from 'ropewalk/backend';
 import {
   asHostArray,
   checkBytes,
   checkShape,
   countElements,
   decodeUtf8,
-  fail,
   type OptionNames,
   readOptions,
-  refuse,
-  rowMajorStrides,
   show,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import { countClaimed, elementsAt } from './bytes.js';
 
 /** What the header of a file says. */

@@ -9,7 +9,8 @@
 
 import { type Zippable, zipSync } from 'fflate';
 import type { Tensor } from 'ropewalk';
-import { checkBytes, checkNamedTensors, nameForMessage, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { checkBytes, checkNamedTensors, nameForMessage } from 'ropewalk/internal';
 import { type NpyArray, parseNpy, writeNpy } from './npy.js';
 import { MAX_ZIP_BYTES, readZip } from './zip.js';
 

@@ -15,17 +15,16 @@
  * @module
  * @see huggingface/transformers#25199; ggml-org/llama.cpp@6fed9f6 conversion/llama.py, LlamaModel.permute
  */
+import { fail, refuse } from 'ropewalk/backend';
 import {
   checkName,
-  fail,
   nameForMessage,
   type OptionNames,
   reading,
   readList,
   readName,
   readOptions,
-  refuse,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import { countClaimed } from './bytes.js';
 
 /** The two ways that weights are laid out. */

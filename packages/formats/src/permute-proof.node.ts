@@ -8,7 +8,8 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import type { BlockFormat, Dtype, OpPlan, RopeSpec } from 'ropewalk';
 import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, bindRope, blocksFrom, planRope, sizeBytes, tensorFrom } from 'ropewalk';
-import { loadNumber, nameForMessage, randomFrom, readBlocks, reading, refuse } from 'ropewalk/backend';
+import { loadNumber, refuse } from 'ropewalk/backend';
+import { nameForMessage, randomFrom, readBlocks, reading } from 'ropewalk/internal';
 import { elementsAt } from './bytes.js';
 import { permutedRows, type TensorMove, type WeightPairing } from './permute-plan.js';
 import { readAt } from './read-file.node.js';

@@ -5,7 +5,8 @@
  */
 import { copyFile, open } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { fail, type OptionNames, readField, readName, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { type OptionNames, readField, readName, readOptions } from 'ropewalk/internal';
 import { type CopyOptions, copyPermuted } from './permute-file.node.js';
 import { factsOf, type GivenGeometry, type ModelFacts, type OpenModel, openModel } from './permute-model.node.js';
 import { type PermutePlan, planPermutation, type WeightPairing } from './permute-plan.js';

@@ -10,7 +10,8 @@
  */
 
 import { type Dtype, type HostArray, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
-import { checkBytes, decodeUtf8, fail, nameForMessage, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { checkBytes, decodeUtf8, nameForMessage, show } from 'ropewalk/internal';
 import { countClaimed, elementsAt } from './bytes.js';
 import { MAX_ZIP_BYTES, readZip } from './zip.js';
 

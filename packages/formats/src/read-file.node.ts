@@ -6,7 +6,8 @@
 import { closeSync, constants, fstatSync, openSync, readSync, statSync } from 'node:fs';
 import { open, stat } from 'node:fs/promises';
 import { type ErrorCode, RopewalkError } from 'ropewalk';
-import { checkInteger, checkName, fail, newArray, readField, reading, refuse, systemSentence } from 'ropewalk/backend';
+import { fail, newArray, refuse } from 'ropewalk/backend';
+import { checkInteger, checkName, readField, reading, systemSentence } from 'ropewalk/internal';
 import { parseJson } from './json.js';
 
 /** Without O_NONBLOCK, opening a pipe waits for its writer. Windows has neither the flag nor such pipes. */

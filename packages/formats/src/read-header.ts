@@ -4,18 +4,17 @@
  * @module
  */
 import { RopewalkError } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
 import {
   checkBytes,
   checkInteger,
   checkName,
-  fail,
   nameForMessage,
   readField,
   readList,
   readOptions,
-  refuse,
   show,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import { type GgufFile, type GgufTensor, HeaderCut, parseGguf } from './gguf.js';
 import { MAX_NPY_HEADER_BYTES, type NpyHeader, parseNpyHeader } from './npy.js';
 import { parseSafetensors, type SafetensorsFile, safetensorsHeaderBytes } from './safetensors.js';

@@ -1,6 +1,7 @@
 /** The RoPE that a parsed JSON describes: a model, a record, or a peer's arguments. @module */
 import { type GivenTable, readForm } from '@ropewalk/dialects';
-import { fail, type OptionNames, reading, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { type OptionNames, reading, readOptions } from 'ropewalk/internal';
 import { modelSourceFromJson, type RopeSource } from './model-source.js';
 import { parseNpy, tensorFromNpy } from './npy.js';
 

@@ -6,18 +6,17 @@
  */
 
 import { DTYPES, type Dtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
 import {
   checkBytes,
   checkNamedTensors,
   countElements,
-  fail,
   nameForMessage,
   reading,
   readName,
   readOptions,
-  refuse,
   show,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import { countClaimed, elementsAt, readNewTensors } from './bytes.js';
 import { parseJson } from './json.js';
 

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { checkName, Fields, fail, nameForMessage, reading, readList, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { checkName, Fields, nameForMessage, reading, readList } from 'ropewalk/internal';
 import type { GgufFile } from './gguf.js';
 
 /** The file that says which tensor is in which shard. */

@@ -16,7 +16,8 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import { checkBytes, fail, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { checkBytes } from 'ropewalk/internal';
 import { checkPath, refuseSystem } from './read-file.node.js';
 import { removeLeftovers, temporaryName } from './temporary.node.js';
 

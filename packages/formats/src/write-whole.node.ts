@@ -6,7 +6,8 @@
 import { constants, readdirSync } from 'node:fs';
 import { access, link, lstat, mkdir, open, rename, rm, rmdir, stat, statfs, unlink } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { fail, type OptionNames, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { type OptionNames, readList, readName, readOptions } from 'ropewalk/internal';
 import { checkPath, refuseSystem } from './read-file.node.js';
 import { withTemporary } from './temporary.node.js';
 import { makeFolder } from './write-file.node.js';

@@ -6,7 +6,8 @@
  */
 
 import { inflateSync } from 'fflate';
-import { checkBytes, decodeUtf8, fail, nameForMessage, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { checkBytes, decodeUtf8, nameForMessage, show } from 'ropewalk/internal';
 
 /** The most bytes of all files in a zip: a small one can claim any size. */
 export const MAX_ZIP_BYTES: number = 2 ** 31;

@@ -1,5 +1,6 @@
 /** Arguments of the public functions: what is of another kind is refused by name before anything is done. @module */
-import { reading, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { reading } from 'ropewalk/internal';
 import type { KeptSession, Model, Session, Tokenizer } from './types.js';
 
 /**

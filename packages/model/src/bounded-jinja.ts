@@ -10,7 +10,8 @@
  */
 import { Environment, Interpreter, parse, Template, tokenize } from '@huggingface/jinja';
 import { RopewalkError } from 'ropewalk';
-import { fail, show } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { show } from 'ropewalk/internal';
 import { type Node, stripped, textFilter, textOf, type Value } from './jinja-text.js';
 import { placeOfMistake, placeOfNode, TRIMMED } from './template-places.js';
 

@@ -8,7 +8,8 @@
  * @module
  * @see https://tc39.es/ecma262/#sec-patterns, with the flag u
  */
-import { fail, show } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { show } from 'ropewalk/internal';
 
 /** Steps for each character of a text. Patterns of published tokenizers take 5 to 40. */
 const STEPS_PER_CHARACTER = 128;

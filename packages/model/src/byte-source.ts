@@ -1,6 +1,7 @@
 /** Bytes that are read piece by piece: memory, blobs, files on a server. Files on disk: node.ts. @module */
 import type { ByteSource } from '@ropewalk/formats';
-import { fail, nameForMessage, reading, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { nameForMessage, reading, readOptions } from 'ropewalk/internal';
 
 /** Bytes in memory, a browser's Blob or File, or a source. */
 export type FileData = ByteSource | Blob | ArrayBuffer | Uint8Array;

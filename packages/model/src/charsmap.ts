@@ -6,7 +6,8 @@
  * @module
  * @see google/sentencepiece@827591a src/normalizer.cc, and s-yata/darts-clone for the words of the trie
  */
-import { decodeUtf8, fail, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { decodeUtf8 } from 'ropewalk/internal';
 
 const utf8 = /* @__PURE__ */ new TextEncoder();
 

@@ -7,7 +7,8 @@
  *
  * @module
  */
-import { fail, type OptionNames, reading, readList, readOptions, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { type OptionNames, reading, readList, readOptions, show } from 'ropewalk/internal';
 import { checkTokenizer, checkTypes } from './arguments.js';
 import { parseTemplate, renderBounded } from './bounded-jinja.js';
 import type { Tokenizer } from './types.js';

@@ -1,5 +1,6 @@
 /** How far two sets of logits are apart: of two runtimes, two files, two precisions. @module */
-import { checkInteger, reading, readList, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { checkInteger, reading, readList, readOptions } from 'ropewalk/internal';
 import { logSumExp } from './logits.js';
 import { largest } from './sampler.js';
 

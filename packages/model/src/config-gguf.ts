@@ -8,7 +8,8 @@
 import { convertRope } from '@ropewalk/dialects';
 import type { GgufValue, TypedValue } from '@ropewalk/formats';
 import { frequenciesOf, type RopeSpec } from 'ropewalk';
-import { countLayers, fail, nameLayers } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { countLayers, nameLayers } from 'ropewalk/internal';
 import type { DecoderConfig, ExpertConfig, LayerConfig } from './types.js';
 
 /** The metadata of a model, without its vocabulary. */

@@ -10,7 +10,8 @@
 import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects/models';
 import type { GgufFile } from '@ropewalk/formats';
 import { frequenciesOf, type RopeSpec, type RouteGroups } from 'ropewalk';
-import { Fields, fail, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { Fields, show } from 'ropewalk/internal';
 import {
   type Activation,
   type BiasGroup,

@@ -6,7 +6,7 @@
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_iqNAME; src/ggml-common.h for the structs and the grids
  */
-import { half, u16, type WidenBlock } from 'ropewalk/backend';
+import { half, u16, type WidenBlock } from 'ropewalk/internal';
 import * as packed from './iq-grids.generated.js';
 
 /** A grid's values, entry after entry; unpacked at the first use. */

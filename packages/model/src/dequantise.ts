@@ -8,7 +8,8 @@
  */
 
 import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, type BlockSizes, bf16FromNumber, f16FromNumber } from 'ropewalk';
-import { E2M1, half, refuse, WIDEN_BLOCK, type WidenBlock, writeHalves } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { E2M1, half, WIDEN_BLOCK, type WidenBlock, writeHalves } from 'ropewalk/internal';
 import * as iq from './dequantise-iq.js';
 
 /** A block format: its sizes, and how one block is widened. */

@@ -5,7 +5,8 @@
  */
 import type { ByteSource } from '@ropewalk/formats';
 import { BLOCK_FORMAT_NAMES } from 'ropewalk';
-import { type OptionNames, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { type OptionNames, readList, readName, readOptions } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
 import { type Found, folderOf, type ModelFiles, readHeaders } from './model-files.js';
 import { QUANTISED_FORMATS } from './quantise.js';

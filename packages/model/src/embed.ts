@@ -1,5 +1,6 @@
 /** A text as one vector: the last hidden states, pooled. @module */
-import { readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { readOptions } from 'ropewalk/internal';
 import { checkModel, checkTypes } from './arguments.js';
 import type { Model } from './types.js';
 

@@ -1,6 +1,7 @@
 /** The files of a model on a server: a hub, or any host of files. @module */
 import { SAFETENSORS_INDEX } from '@ropewalk/formats/models';
-import { Fields, fail, type OptionNames, reading, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { Fields, type OptionNames, reading, readOptions } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
 import { type FileData, openUrl } from './byte-source.js';
 import { folderOf, jsonOf, type ModelFiles } from './model-files.js';

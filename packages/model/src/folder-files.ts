@@ -8,7 +8,8 @@
  */
 import type { GgufFile } from '@ropewalk/formats';
 import { RopewalkError } from 'ropewalk';
-import { decodeUtf8, Fields, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { decodeUtf8, Fields, readOptions } from 'ropewalk/internal';
 import { configToJson, familyNameOf } from './config-json.js';
 import type { BiasGroup } from './families.js';
 import { TOKENIZER_CLASS as CLASS, type TokenizerJson, tokenizerJsonFromGguf } from './gguf-tokenizer-json.js';

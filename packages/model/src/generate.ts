@@ -1,5 +1,6 @@
 /** Prompt in, text out: prefill, then token by token until something ends the generation. @module */
-import { fail, type OptionNames, reading, readList, readOptional, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { type OptionNames, reading, readList, readOptional, readOptions } from 'ropewalk/internal';
 import { checkKept, checkModel, checkSignal, checkTypes } from './arguments.js';
 import { type ChatMessage, type ChatOptions, renderChat } from './chat.js';
 import { createSampler, SAMPLING_NAMES, type Sampler, type SamplingOptions } from './sampler.js';

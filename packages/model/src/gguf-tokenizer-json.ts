@@ -14,7 +14,8 @@
  * @see huggingface/tokenizers@284a1db tokenizers/src/models/bpe/model.rs, from_json of added_vocabulary.rs
  */
 import type { GgufValue } from '@ropewalk/formats';
-import { refuse, show } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { show } from 'ropewalk/internal';
 import { tokenId } from './config.js';
 import { byteLevelSteps, type GgufVocabulary, readScores, readTable, readVocabulary, TYPE } from './gguf-vocabulary.js';
 import { SPACE } from './sentencepiece.js';

@@ -10,7 +10,8 @@
  */
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import type { GgufValue } from '@ropewalk/formats';
-import { Fields, fail, reading, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { Fields, reading, show } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
 import { readCharsmap } from './charsmap.js';
 import { tokenId } from './config.js';

@@ -1,6 +1,7 @@
 /** The engine that needs nothing else: the forward pass on a backend of Ropewalk's operators. @module */
 import { type Activations, type BackendOptions, Ropewalk, type RopewalkOptions, ropewalk } from 'ropewalk';
-import { ACTIVATIONS, BACKEND_NAMES, fail, type OptionNames, reading, readName, readOptions } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { ACTIVATIONS, BACKEND_NAMES, type OptionNames, reading, readName, readOptions } from 'ropewalk/internal';
 import { type Decoder, finalNorm, forward, logitsOf, Scratch } from './decoder.js';
 import type { Describe, ModelDescription } from './description.js';
 import type { Engine, EngineModel, LoadingOptions, Sequence, Wanted } from './engine.js';

@@ -6,7 +6,8 @@
  *
  * @module
  */
-import { fail, type OptionNames, readList, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { type OptionNames, readList, readOptions } from 'ropewalk/internal';
 import { checkSignal, checkTokenizer, checkTypes } from './arguments.js';
 import { readDescription } from './description.js';
 import { checkEngine, type Engine, type EngineModel } from './engine.js';

@@ -1,5 +1,6 @@
 /** The logits of every token of a text, a block of rows at a time. @module */
-import { checkInteger, type OptionNames, readList, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { checkInteger, type OptionNames, readList, readOptions } from 'ropewalk/internal';
 import { checkModel, checkSignal } from './arguments.js';
 import { columnsOf, MAX_POSITION, SESSION_NAMES, tokensOf } from './session.js';
 import type { AppendOptions, Model, Session, SessionOptions } from './types.js';

@@ -12,7 +12,8 @@ import {
   safetensorsHeaderOf,
   safetensorsShards,
 } from '@ropewalk/formats/models';
-import { decodeUtf8, fail, reading, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { decodeUtf8, reading, show } from 'ropewalk/internal';
 import { byteSource, type FileData } from './byte-source.js';
 import { configFromGguf, configFromJson } from './config.js';
 import type { FolderFiles, GraphFiles } from './folder-files.js';

@@ -1,5 +1,6 @@
 /** How well a model predicts a text: perplexity per token, bits per byte. @module */
-import { type OptionNames, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { type OptionNames, readOptions } from 'ropewalk/internal';
 import { checkModel, checkSignal, checkTypes } from './arguments.js';
 import { logitBlocks, logSumExp } from './logits.js';
 import type { Model, Session } from './types.js';

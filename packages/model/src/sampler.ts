@@ -8,7 +8,8 @@
  * @module
  * @see ggml-org/llama.cpp@001d906 common/common.h, common_params_sampling::samplers
  */
-import { fail, type OptionNames, randomFrom, reading, readList, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { type OptionNames, randomFrom, reading, readList, readOptions } from 'ropewalk/internal';
 
 /** How to choose tokens. Every filter is off unless given. */
 export interface SamplingOptions {

@@ -1,5 +1,6 @@
 /** A run of tokens: batches in, logits out, and its KV cache. @module */
-import { fail, type OptionNames, readList, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { type OptionNames, readList, readOptions } from 'ropewalk/internal';
 import { checkSignal } from './arguments.js';
 import type { Sequence, Wanted } from './engine.js';
 import { pauseIfDue } from './event-loop.js';

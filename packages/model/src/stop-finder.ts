@@ -1,5 +1,6 @@
 /** Stop texts: what ends a generation before it is given out. @module */
-import { readList, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { readList } from 'ropewalk/internal';
 
 /** Looks for stop texts in a stream, across the borders of its pieces, and gives out what cannot be part of one. */
 export class StopFinder {

@@ -1,7 +1,8 @@
 /** The bytes of one weight as they are held in memory, piece by piece from its files. @module */
 import { readExactly } from '@ropewalk/formats/models';
 import { BLOCK_FORMATS, type BlockSizes, numberFromBf16, numberFromF16, sizeBytes } from 'ropewalk';
-import { fail, type WidenBlock } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import type { WidenBlock } from 'ropewalk/internal';
 import { type BlockReader, ROUND, refuseUnheld, WIDENED, widenBlocks } from './dequantise.js';
 import { pauseIfDue } from './event-loop.js';
 import type { Folder } from './model-files.js';

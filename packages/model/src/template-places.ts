@@ -7,7 +7,7 @@
  * @module
  */
 import { parse, tokenize } from '@huggingface/jinja';
-import { show } from 'ropewalk/backend';
+import { show } from 'ropewalk/internal';
 import type { Node } from './jinja-text.js';
 
 /** `{{ … }}`, `{% … %}` or `{# … #}` */

@@ -5,7 +5,8 @@
  * @module
  */
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
-import { Fields, fail, type OptionNames, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { Fields, type OptionNames, readOptions } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
 import { cutterOf } from './safe-cuts.js';
 import { SPACE } from './sentencepiece.js';

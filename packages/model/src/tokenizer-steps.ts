@@ -9,7 +9,8 @@
  */
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { RopewalkError } from 'ropewalk';
-import { type Fields, fail, show } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { type Fields, show } from 'ropewalk/internal';
 import { BoundedRegExp } from './bounded-regexp.js';
 import { type Charsmap, readCharsmap } from './charsmap.js';
 import { SPACE } from './sentencepiece.js';

@@ -6,7 +6,8 @@
  *
  * @module
  */
-import { type Fields, fail, type OptionNames, reading, readList, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { type Fields, type OptionNames, reading, readList, readOptions } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
 import type { DecodeOptions, EncodeOptions, StreamOptions, TextStream, Tokenizer } from './types.js';
 

@@ -7,7 +7,8 @@
  * @see Kudo 2018, arXiv:1804.10959; huggingface/tokenizers@284a1db tokenizers/src/models/unigram/model.rs and
  *   ggml-org/llama.cpp@00ad355 src/llama-vocab.cpp, llm_tokenizer_ugm_session, which agree
  */
-import { fail, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { show } from 'ropewalk/internal';
 
 /** SentencePiece's own pieces have at most 16 characters; runs of spaces in files of other tools have some hundreds. */
 export const MAX_PIECE = 1024;

@@ -1,6 +1,6 @@
 /** Weights on their way from a file to a backend's memory, one tensor at a time. @module */
 import { blocksFrom, type HostArray, type Ropewalk, type Tensor, tensorFrom } from 'ropewalk';
-import { bitsOf } from 'ropewalk/backend';
+import { bitsOf } from 'ropewalk/internal';
 import type { ModelDescription } from './description.js';
 import type { LoadProgress } from './stream-weight.js';
 import { isBlockFormat, type Weight, type WeightPlan } from './weights.js';

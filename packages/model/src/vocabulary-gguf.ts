@@ -8,7 +8,8 @@
  * @see ggml-org/llama.cpp@de3ff815 conversion/base.py get_vocab_base and _set_vocab_sentencepiece
  */
 import type { TypedValue } from '@ropewalk/formats';
-import { Fields, fail, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { Fields, show } from 'ropewalk/internal';
 import { valuesOf } from './config-gguf.js';
 import { tokenizerJsonFromGguf } from './gguf-tokenizer-json.js';
 import { PRE_TOKENIZERS, preTokenizerStep, TYPE, tokenizerFromGguf } from './gguf-vocabulary.js';

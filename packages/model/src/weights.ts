@@ -14,7 +14,8 @@ import {
   sizeBytes,
   type Tensor,
 } from 'ropewalk';
-import { blockBytes, countLayers, fail, nameForMessage, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { blockBytes, countLayers, nameForMessage } from 'ropewalk/internal';
 import { WIDENED } from './dequantise.js';
 import type { BiasGroup, ExpertMatrix, LatentMatrix, Matrix, NormPart, OtherVector, Part } from './families.js';
 import type { QuantisedFormat } from './quantise.js';

@@ -6,7 +6,8 @@
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { basename, join, resolve, sep } from 'node:path';
 import { readFileBytes } from '@ropewalk/formats/node';
-import { fail, nameForMessage, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { nameForMessage, show } from 'ropewalk/internal';
 import type { VectorFolder } from './folder.js';
 import type { GoldenCase } from './golden/case.js';
 import { type GoldenFolder, openGolden } from './golden/read.js';

@@ -5,7 +5,8 @@
  */
 import { parseJson, parseNpy, tensorFromNpy } from '@ropewalk/formats';
 import { type Dtype, isDtype, sizeBytes, type Tensor } from 'ropewalk';
-import { Fields, reading, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { Fields, reading } from 'ropewalk/internal';
 import { bytesToArray } from './host.js';
 import type { Tolerance } from './judge.js';
 

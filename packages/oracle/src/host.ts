@@ -14,7 +14,8 @@ import {
   type TensorOptions,
   tensorFrom,
 } from 'ropewalk';
-import { countElements, loadNumber, newArray, refuse, storeNumber } from 'ropewalk/backend';
+import { loadNumber, newArray, refuse, storeNumber } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 
 /** Makes a dense floating tensor of values in row-major order, each rounded once. */
 export function hostTensor<D extends FloatDtype>(

@@ -7,17 +7,8 @@
  * @module
  */
 import { type Dtype, type FloatDtype, type HostArray, isDtype, isFloat } from 'ropewalk';
-import {
-  bitsOf,
-  checkFields,
-  checkName,
-  loadNumber,
-  readField,
-  reading,
-  readList,
-  refuse,
-  UNIT_ROUNDOFF,
-} from 'ropewalk/backend';
+import { loadNumber, refuse } from 'ropewalk/backend';
+import { bitsOf, checkFields, checkName, readField, reading, readList, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { numbersOf } from './host.js';
 import type { Verdict } from './runner.js';
 

@@ -6,7 +6,8 @@
  *
  * @module
  */
-import { checkName, fail, readList, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { checkName, readList, readOptions } from 'ropewalk/internal';
 
 /** A label taken apart: `NAME(key=value,…)`. */
 export interface ParsedLabel {

@@ -6,20 +6,19 @@
  */
 import { ggml } from '@ropewalk/dialects';
 import { bindRope, type FloatDtype, type RopePlan, type Runner, roundTo, Tensor } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
 import {
   checkName,
   didYouMean,
   extentOf,
   Fields,
-  fail,
   type RandomStream,
   randomFrom,
   readField,
   readList,
   readOptions,
-  refuse,
   show,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
 import { hostTensor } from './host.js';
 import { judgeNmse } from './judge.js';

@@ -5,7 +5,8 @@
  */
 
 import { type OpPlan, RopewalkError, type Runner } from 'ropewalk';
-import { checkRunner, reading, readList, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { checkRunner, reading, readList } from 'ropewalk/internal';
 
 /** What came out of one case on one backend. */
 export type Verdict =

@@ -4,7 +4,7 @@
  * @module
  */
 import type { FloatDtype } from 'ropewalk';
-import { UNIT_ROUNDOFF } from 'ropewalk/backend';
+import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 
 /**
  * The NMSE that a RoPE result may have against the exact one.

@@ -1,5 +1,5 @@
 /**
- * `ropewalk/backend`: what the author of a backend needs, and what Ropewalk's other packages share.
+ * `ropewalk/backend`: what the author of a backend needs.
  *
  * A backend runs plans. A plan ({@link OpPlan}) names the tensors that it reads and writes and has been checked in
  * full, so a backend trusts it. To write one, implement {@link Backend}:
@@ -46,76 +46,10 @@ export {
   type Capabilities,
   MAX_THREADS,
 } from './backends/backend.js';
-export { whyNotFloatCaches } from './backends/caches.js';
-export { ROUNDED, roundsActivations, tensorsOf, whyFloat64 } from './backends/float64.js';
 export { hostMemory } from './backends/host-memory.js';
-export {
-  checkBytes,
-  checkFields,
-  checkInteger,
-  checkName,
-  didYouMean,
-  fitsFloat32,
-  type OptionNames,
-  readField,
-  reading,
-  readList,
-  readName,
-  readOptional,
-  readOptions,
-  readPlain,
-} from './core/arguments.js';
-export { E2M1, half, u16, WIDEN_BLOCK, type WidenBlock, writeHalves } from './core/block-formats.js';
-export { blockBytes, readBlocks } from './core/blocks.js';
-export {
-  arrayOver,
-  asHostArray,
-  bitsOf,
-  dtypeOfArray,
-  loadNumber,
-  newArray,
-  storeNumber,
-  UNIT_ROUNDOFF,
-} from './core/dtypes.js';
-export { fail, refuse, show } from './core/errors.js';
-export { Fields } from './core/fields.js';
-export { type RandomStream, randomFrom } from './core/random.js';
-export {
-  checkShape,
-  countElements,
-  extentOf,
-  isRowMajor,
-  type Layout,
-  rowMajorStrides,
-  walk,
-  walkPair,
-} from './core/shape.js';
-export {
-  checkNamedTensors,
-  checkTensor,
-  copyBits,
-  copyElements,
-  denseTensor,
-  hostOf,
-  readIntegers,
-  type TensorStorage,
-  writtenLater,
-} from './core/tensor.js';
-export {
-  countLayers,
-  decodeUtf8,
-  escapeMarkup,
-  nameForMessage,
-  nameLayers,
-  ranges,
-  systemSentence,
-} from './core/text.js';
-export { checkApart, checkDims, checkDtype, checkFloat, checkOutput, isHalf } from './ops/checks.js';
-export { ACTIVATIONS } from './ops/linear.js';
+export { loadNumber, newArray, storeNumber } from './core/dtypes.js';
+export { fail, refuse } from './core/errors.js';
+export { isRowMajor, rowMajorStrides, walk } from './core/shape.js';
+export { denseTensor, hostOf, type TensorStorage, writtenLater } from './core/tensor.js';
 export { checkPlan, type OpName, type OpPlan, unknownPlan } from './ops/op-plan.js';
-export { type PairAxes, sharePairs } from './ops/rope/axes.js';
-export { dynamicNtkBase, yarnMagnitude, yarnRampEdges } from './ops/rope/frequencies.js';
-export { type AngleRecipe, ggmlRecipe, hfRecipe } from './ops/rope/recipes.js';
-export { LEAST_SUM } from './ops/route.js';
-export { checkRunner, type Runner, withFresh } from './ops/runner.js';
-export { BACKEND_NAMES, openFrom } from './registry.js';
+export type { Runner } from './ops/runner.js';

@@ -1,6 +1,7 @@
 /** The arguments of a RoPE kernel: the caller's tensors as global memory, checked once. @module */
 import { sizeBytes } from 'ropewalk';
-import { asHostArray, fail, type OptionNames, readList, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { asHostArray, type OptionNames, readList, readOptions } from 'ropewalk/internal';
 import { Allocation, GlobalTensor } from '../memory.js';
 import type { GlobalView, Pairing, RopeKernelOptions } from '../trace.js';
 import type { KernelDtype } from './declaration.js';

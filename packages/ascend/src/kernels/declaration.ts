@@ -1,6 +1,7 @@
 /** How a kernel is declared: what it computes, on which arguments, by which statements. @module */
 import type { FloatDtype } from 'ropewalk';
-import { type OptionNames, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { type OptionNames, readList, readName, readOptions } from 'ropewalk/internal';
 import type { AscendC } from '../ascendc.js';
 import type { Tiling } from '../trace.js';
 import { TILING } from './tiling.js';

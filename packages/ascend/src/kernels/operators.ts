@@ -29,20 +29,8 @@ import {
   type Tensor,
   tensorFrom,
 } from 'ropewalk';
-import {
-  checkInteger,
-  loadNumber,
-  newArray,
-  type OpPlan,
-  type OptionNames,
-  type RandomStream,
-  readOptions,
-  refuse,
-  rowMajorStrides,
-  sharePairs,
-  show,
-  storeNumber,
-} from 'ropewalk/backend';
+import { loadNumber, newArray, type OpPlan, refuse, rowMajorStrides, storeNumber } from 'ropewalk/backend';
+import { checkInteger, type OptionNames, type RandomStream, readOptions, sharePairs, show } from 'ropewalk/internal';
 import { runReference } from 'ropewalk/reference';
 import { f16Table } from '../lanes.js';
 import { Allocation, GlobalTensor } from '../memory.js';

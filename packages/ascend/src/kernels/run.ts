@@ -1,5 +1,6 @@
 /** Launches declared kernels on the model, and runs the RoPE kernels on the caller's tensors. @module */
-import { fail, type OptionNames, readName, readOptions } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { type OptionNames, readName, readOptions } from 'ropewalk/internal';
 import { MACHINE_NAMES, readChip } from '../core.js';
 import { launchKernel } from '../launch.js';
 import type { GlobalTensor } from '../memory.js';

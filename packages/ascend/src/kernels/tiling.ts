@@ -1,5 +1,6 @@
 /** How a kernel cuts its work: blocks, tiles, buffers. @module */
-import { checkInteger, fail, readOptions } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { checkInteger, readOptions } from 'ropewalk/internal';
 import { MAX_BLOCKS, MAX_REPEATS } from '../costs.js';
 import type { Tiling } from '../trace.js';
 

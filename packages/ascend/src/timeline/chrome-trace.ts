@@ -4,7 +4,7 @@
  * @module
  * @see https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format)
  */
-import { reading } from 'ropewalk/backend';
+import { reading } from 'ropewalk/internal';
 import { type KernelRun, QUEUES } from '../trace.js';
 
 /**

@@ -1,5 +1,6 @@
 /** A run's recorded instructions as a picture: a lane for each queue, time from left to right. @module */
-import { escapeMarkup, type OptionNames, reading, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { escapeMarkup, type OptionNames, reading, readOptions } from 'ropewalk/internal';
 import { type InstructionRecord, type KernelRun, QUEUES, type QueueName } from '../trace.js';
 
 /** Options of {@link timelineSvg}: the cycles to draw. */

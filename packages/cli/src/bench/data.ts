@@ -5,7 +5,8 @@
  */
 
 import { type ArrayOf, BLOCK_FORMATS, type BlockFormat, blocksFrom, type FloatDtype, f16FromNumber } from 'ropewalk';
-import { blockBytes, loadNumber, newArray, randomFrom, readBlocks, storeNumber, UNIT_ROUNDOFF } from 'ropewalk/backend';
+import { loadNumber, newArray, storeNumber } from 'ropewalk/backend';
+import { blockBytes, randomFrom, readBlocks, UNIT_ROUNDOFF } from 'ropewalk/internal';
 
 /** Elements of random data before it repeats. A prime, so that rows of two matrices do not repeat in step. */
 const PERIOD = 65_521;

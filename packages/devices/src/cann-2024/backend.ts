@@ -13,23 +13,17 @@ import {
   type RopePlan,
   type RopeSource,
 } from 'ropewalk';
+import { checkPlan, fail, hostMemory, hostOf, isRowMajor, loadNumber, storeNumber } from 'ropewalk/backend';
 import {
-  checkPlan,
   copyElements,
-  fail,
   fitsFloat32,
-  hostMemory,
-  hostOf,
-  isRowMajor,
-  loadNumber,
   type OptionNames,
   readList,
   readName,
   readOptions,
-  storeNumber,
   yarnMagnitude,
   yarnRampEdges,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import { describeSteps, runSteps } from './steps.js';
 
 /**

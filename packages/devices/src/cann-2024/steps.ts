@@ -6,7 +6,7 @@
  * @module
  * @see seed document 000, section 5; ggml-org/llama.cpp#10540
  */
-import { checkInteger, type OptionNames, readName, readOptions } from 'ropewalk/backend';
+import { checkInteger, type OptionNames, readName, readOptions } from 'ropewalk/internal';
 import { Buffer, elementwise, type OperatorCall } from './calls.js';
 
 /** Sizes of one RoPE call. */

@@ -3,7 +3,7 @@
  * frequencies is believed when it gives every angle of every token, which chance cannot do for many pairs. @module
  */
 
-import { UNIT_ROUNDOFF } from 'ropewalk/backend';
+import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 import type { PairFit } from '../measure/frequency-fit.js';
 import { wrap } from '../measure/slope.js';
 import type { Turns, TurnUnit } from '../measure/turns.js';

@@ -1,5 +1,5 @@
 /** The rule behind frequencies: the line of their logarithms gives the base, deviations the scaling. @module */
-import { UNIT_ROUNDOFF } from 'ropewalk/backend';
+import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 
 /** A measured frequency with its bounds; all >= 0. */
 export interface Measured {

@@ -1,6 +1,6 @@
 /** What a kernel did, from x, y and positions alone. What the data cannot tell stays open. @module */
 import type { FloatDtype, RopeAxes } from 'ropewalk';
-import { UNIT_ROUNDOFF } from 'ropewalk/backend';
+import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 import type { Tier } from '../kernel/noise.js';
 import { fitPairs, type PairFit, type PositionOf } from '../measure/frequency-fit.js';
 import { findGeometry, type Geometry, type PairLayout } from '../measure/geometry.js';

@@ -1,6 +1,6 @@
 /** From measured frequencies to a model's RoPE: base and denominator, scaling, axes. @module */
 import type { RopeAxes, RopeScaling, YarnScaling } from 'ropewalk';
-import { sharePairs, yarnMagnitude, yarnRampEdges } from 'ropewalk/backend';
+import { sharePairs, yarnMagnitude, yarnRampEdges } from 'ropewalk/internal';
 import type { FoundScaling, FrequencyLaw } from './frequency-law.js';
 
 /** A base, under one reading of the exponent. */

@@ -1,6 +1,7 @@
 /** What a wrong kernel is: the reference with one step changed. @module */
 import { type RopeCall, type Runner, zeros } from 'ropewalk';
-import { checkPlan, reading, readList, refuse, whyNotFloatCaches } from 'ropewalk/backend';
+import { checkPlan, refuse } from 'ropewalk/backend';
+import { reading, readList, whyNotFloatCaches } from 'ropewalk/internal';
 import { runReference } from 'ropewalk/reference';
 import { type Change, changed, type RopeSteps, runSteps } from './steps.js';
 

@@ -1,6 +1,6 @@
 /** How far the output of a right kernel may be from the exact one: four tiers of noise. @module */
 import type { FloatDtype } from 'ropewalk';
-import { UNIT_ROUNDOFF } from 'ropewalk/backend';
+import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 
 /**
  * - `stored`: exact angles, the rotation in f32 (f64 for f64 data), one rounding to y's dtype

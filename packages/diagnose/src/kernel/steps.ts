@@ -11,7 +11,8 @@ import {
   type RopePlan,
   type RopeSource,
 } from 'ropewalk';
-import { hostOf, sharePairs, storeNumber } from 'ropewalk/backend';
+import { hostOf, storeNumber } from 'ropewalk/backend';
+import { sharePairs } from 'ropewalk/internal';
 import type { RowAt } from '../read/observation.js';
 
 /** The steps of one rotation; {@link changed} replaces some of them. */

@@ -1,6 +1,6 @@
 /** What a systematic error of an otherwise right kernel is: measured, and proven by what is left without it. @module */
 import { frequenciesOf } from 'ropewalk';
-import { ranges } from 'ropewalk/backend';
+import { ranges } from 'ropewalk/internal';
 import type { Rounding } from '../kernel/rounding.js';
 import type { Hypothesis } from '../kernel/trial.js';
 import { type Residuals, residualsOf, type Store, type Systematic } from '../measure/residuals.js';

@@ -1,6 +1,6 @@
 /** The next input to try: positions that tell apart the hypotheses which the data could not. @module */
 import { roundTo } from 'ropewalk';
-import { randomFrom } from 'ropewalk/backend';
+import { randomFrom } from 'ropewalk/internal';
 import { magnitudeOf } from '../fit/spec-fit.js';
 import type { Mutant } from '../kernel/mutant.js';
 import { type Hypothesis, misfit, runRows } from '../kernel/trial.js';

@@ -2,7 +2,7 @@
  * How far the pairs of y are from the expected ones where pairs rotate, and no rotation that was measured gives y:
  * which pairs, by how much, in angle or in length, and what the errors have in common. @module
  */
-import { ranges } from 'ropewalk/backend';
+import { ranges } from 'ropewalk/internal';
 import { sampleRows } from '../fit/rebuild.js';
 import { angleNoise, storedNoise } from '../kernel/noise.js';
 import { RightRows } from '../kernel/right-rows.js';

@@ -3,7 +3,7 @@
  * terms of the expected rotation. A sentence is made only where the terms give y within noise. @module
  */
 import { type FloatDtype, roundTo } from 'ropewalk';
-import { ranges } from 'ropewalk/backend';
+import { ranges } from 'ropewalk/internal';
 import { sampleRows } from '../fit/rebuild.js';
 import { storedNoise } from '../kernel/noise.js';
 import { type Angles, RightRows } from '../kernel/right-rows.js';

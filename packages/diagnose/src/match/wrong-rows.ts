@@ -1,6 +1,6 @@
 /** Which tokens, heads, batches and dimensions of y are as expected, and what the others hold. @module */
 import { roundTo } from 'ropewalk';
-import { ranges } from 'ropewalk/backend';
+import { ranges } from 'ropewalk/internal';
 import { RightRows } from '../kernel/right-rows.js';
 import type { Hypothesis } from '../kernel/trial.js';
 import type { Expected } from '../read/expected.js';

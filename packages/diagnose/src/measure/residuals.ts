@@ -3,7 +3,7 @@
  * or a store that truncates moves the mean of many. @module
  */
 import { type FloatDtype, roundTo } from 'ropewalk';
-import { UNIT_ROUNDOFF } from 'ropewalk/backend';
+import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { angleNoise, SINE_NOISE } from '../kernel/noise.js';
 import type { Rounding } from '../kernel/rounding.js';
 import { type Hypothesis, runAs } from '../kernel/trial.js';

@@ -1,6 +1,6 @@
 /** Cause L: which position axis turns each pair, in M-RoPE and vision. @module */
 import type { RopeAxes } from 'ropewalk';
-import { sharePairs } from 'ropewalk/backend';
+import { sharePairs } from 'ropewalk/internal';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
 import { AXES, axesBy, mutantsOf, need, specOf, withInvFreq, withPosition, withSpec } from './entry.js';

@@ -3,7 +3,8 @@
  * usual changes. @module
  */
 import { frequenciesOf, type PairGeometry, type RopeScaling, type RopeSpec } from 'ropewalk';
-import { dynamicNtkBase, hostOf, loadNumber } from 'ropewalk/backend';
+import { hostOf, loadNumber } from 'ropewalk/backend';
+import { dynamicNtkBase } from 'ropewalk/internal';
 import type { Cause, Mutant, Need } from '../kernel/mutant.js';
 import { type Change, changed, type RopeSteps } from '../kernel/steps.js';
 import type { RowAt } from '../read/observation.js';

@@ -2,7 +2,7 @@
  * Causes F, G and H: llama3 scaling and freq_factors, LongRoPE and dynamic NTK, base and parameters of each layer.
  * @module
  */
-import { dynamicNtkBase } from 'ropewalk/backend';
+import { dynamicNtkBase } from 'ropewalk/internal';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
 import {

@@ -1,6 +1,6 @@
 /** Cause D, YaRN's magnitude, and cause E, YaRN's frequencies. @module */
 import type { YarnScaling } from 'ropewalk';
-import { yarnMagnitude, yarnRampEdges } from 'ropewalk/backend';
+import { yarnMagnitude, yarnRampEdges } from 'ropewalk/internal';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
 import {

@@ -10,7 +10,7 @@ import {
   tensorFrom,
   zeros,
 } from 'ropewalk';
-import { readOptions, sharePairs } from 'ropewalk/backend';
+import { readOptions, sharePairs } from 'ropewalk/internal';
 import type { Heads } from './observation.js';
 
 /** The RoPE that a kernel should compute. */

@@ -10,16 +10,8 @@ import {
   Tensor,
   tensorFrom,
 } from 'ropewalk';
-import {
-  checkInteger,
-  hostOf,
-  type OptionNames,
-  readIntegers,
-  readList,
-  readOptions,
-  refuse,
-  UNIT_ROUNDOFF,
-} from 'ropewalk/backend';
+import { hostOf, refuse } from 'ropewalk/backend';
+import { checkInteger, type OptionNames, readIntegers, readList, readOptions, UNIT_ROUNDOFF } from 'ropewalk/internal';
 
 /** A run of a kernel. Tensors in host memory, only read. */
 export interface Observation {

@@ -1,5 +1,5 @@
 /** Which rows of `[batch, seq, head]` these are, in words. @module */
-import { ranges } from 'ropewalk/backend';
+import { ranges } from 'ropewalk/internal';
 import { type Heads, rowAt } from './observation.js';
 
 type Shape = Pick<Heads, 'batch' | 'seq' | 'heads'>;

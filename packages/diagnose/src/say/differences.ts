@@ -1,6 +1,6 @@
 /** How a measured rotation differs from the expected one, in sentences with numbers. @module */
 import { frequenciesOf } from 'ropewalk';
-import { ranges, sharePairs } from 'ropewalk/backend';
+import { ranges, sharePairs } from 'ropewalk/internal';
 import { factorWords } from '../fit/frequency-families.js';
 import type { FoundScaling, FrequencyLaw } from '../fit/frequency-law.js';
 import type { FoundPair, Identification } from '../fit/identification.js';

@@ -1,5 +1,6 @@
 /** A diagnosis as plain JSON. @module */
-import { reading, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { reading } from 'ropewalk/internal';
 import type { Named } from '../match/bug-search.js';
 import type { Diagnosis } from './diagnosis.js';
 

@@ -1,6 +1,6 @@
 /** Frequency by pair, found and expected, as a self-contained SVG. @module */
 
-import { reading, readList } from 'ropewalk/backend';
+import { reading, readList } from 'ropewalk/internal';
 
 const WIDTH = 640;
 const HEIGHT = 360;

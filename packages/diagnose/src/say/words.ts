@@ -1,6 +1,6 @@
 /** A diagnosis as lines of text. @module */
 import type { FloatDtype } from 'ropewalk';
-import { ranges, reading } from 'ropewalk/backend';
+import { ranges, reading } from 'ropewalk/internal';
 import { factorWords } from '../fit/frequency-families.js';
 import type { FrequencyLaw } from '../fit/frequency-law.js';
 import type { FoundPair, Identification } from '../fit/identification.js';

@@ -1,5 +1,6 @@
 /** aclnnApplyRotaryPosEmb, V1 and V2: query and key in place, by tables of full width; and their gradients. @module */
 import type { Runner, Tensor } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
 import {
   checkDims,
   checkRunner,
@@ -7,9 +8,8 @@ import {
   type OptionNames,
   readName,
   readOptions,
-  refuse,
   withFresh,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import {
   ACLNN_LAYOUT,
   ACLNN_ROTARY_MODE,

@@ -1,6 +1,7 @@
 /** aclnnInplacePartialRotaryMul: a slice of each head in place, with tables in f32 beside f16 and bf16. @module */
 import type { Runner, Tensor } from 'ropewalk';
-import { checkDims, checkInteger, checkRunner, checkTensor, readList, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { checkDims, checkInteger, checkRunner, checkTensor, readList } from 'ropewalk/internal';
 import { ACLNN_ROTARY_MODE, type AclnnFloat, bindByTables, checkAclnnFloat, checkRef } from './tables.js';
 
 /**

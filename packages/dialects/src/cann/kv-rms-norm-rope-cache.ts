@@ -12,6 +12,7 @@ import {
   tableFromTensors,
   tensorFrom,
 } from 'ropewalk';
+import { fail, hostOf, refuse } from 'ropewalk/backend';
 import {
   checkApart,
   checkDims,
@@ -19,14 +20,11 @@ import {
   checkOutput,
   checkRunner,
   checkTensor,
-  fail,
-  hostOf,
   type OptionNames,
   readIntegers,
   readName,
   readOptions,
-  refuse,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import { ACLNN_ROTARY_MODE, checkAclnnFloat, checkD, checkRef, firstOfPairs, rowsOf } from './tables.js';
 
 const MODES = ['Norm', 'PA', 'PA_BNSD', 'PA_NZ', 'PA_BLK_BNSD', 'PA_BLK_NZ'] as const;

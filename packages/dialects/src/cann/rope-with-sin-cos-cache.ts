@@ -1,5 +1,6 @@
 /** aclnnRopeWithSinCosCache, V1 and V2: query and key by rows of one cache `cos | sin`, with M-RoPE. @module */
 import { bindRopeParts, planRopeWithTable, type RopeTable, type Runner, type Tensor } from 'ropewalk';
+import { hostOf, refuse } from 'ropewalk/backend';
 import {
   checkApart,
   checkDims,
@@ -8,16 +9,14 @@ import {
   checkOutput,
   checkRunner,
   checkTensor,
-  hostOf,
   type OptionNames,
   type PairAxes,
   readIntegers,
   readList,
   readOptions,
-  refuse,
   sharePairs,
   withFresh,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import { type AclnnFloat, checkAclnnFloat } from './tables.js';
 
 /** The arguments of {@link aclnnRopeWithSinCosCache}, with aclnn's names. */

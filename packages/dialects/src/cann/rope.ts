@@ -13,6 +13,7 @@
  */
 
 import { bindRope, type Runner, type Tensor } from 'ropewalk';
+import { hostOf, refuse } from 'ropewalk/backend';
 import {
   checkApart,
   checkDims,
@@ -20,13 +21,11 @@ import {
   checkOutput,
   checkRunner,
   checkTensor,
-  hostOf,
   type OptionNames,
   readIntegers,
   readOptions,
-  refuse,
   withFresh,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import { type GgmlRopeWords, ropePlanFromGgml } from '../ggml.js';
 
 const WORDS: GgmlRopeWords = { op: 'cann_rope', positions: 'pos', freq_factors: 'freq_factors', ne0: 'D', ne2: 'S' };

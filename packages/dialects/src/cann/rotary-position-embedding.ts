@@ -1,6 +1,6 @@
 /** aclnnRotaryPositionEmbedding: one tensor by tables of full width; and its gradients. @module */
 import type { Runner, Tensor } from 'ropewalk';
-import { checkDims, checkRunner, withFresh } from 'ropewalk/backend';
+import { checkDims, checkRunner, withFresh } from 'ropewalk/internal';
 import {
   type AclnnFloat,
   bindByTables,

@@ -13,7 +13,8 @@ import {
   tableFromTensors,
   tensorFrom,
 } from 'ropewalk';
-import { checkApart, checkDims, checkOutput, checkTensor, hostOf, refuse } from 'ropewalk/backend';
+import { hostOf, refuse } from 'ropewalk/backend';
+import { checkApart, checkDims, checkOutput, checkTensor } from 'ropewalk/internal';
 
 /** The element types of aclnn's calls: FLOAT32, FLOAT16 and BFLOAT16. */
 export type AclnnFloat = 'f32' | 'f16' | 'bf16';

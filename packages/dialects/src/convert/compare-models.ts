@@ -4,7 +4,7 @@
  * @module
  */
 import type { RopeSpec, TableRecipe } from 'ropewalk';
-import { ranges, readList, readOptions } from 'ropewalk/backend';
+import { ranges, readList, readOptions } from 'ropewalk/internal';
 import type { LayerRope, ModelRope } from '../model-rope.js';
 import { compareRope, type RopeComparison } from './compare.js';
 import { groupBy, keyOf, readLayer } from './group-layers.js';

@@ -4,8 +4,9 @@
  * @module
  */
 import { type FrequencyOptions, type Pairing, type RopeSpec, RopewalkError, type TableRecipe } from 'ropewalk';
-import type { AngleRecipe, PairAxes } from 'ropewalk/backend';
-import { ggmlRecipe, hfRecipe, readList, readName, readOptions, refuse, sharePairs } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import type { AngleRecipe, PairAxes } from 'ropewalk/internal';
+import { ggmlRecipe, hfRecipe, readList, readName, readOptions, sharePairs } from 'ropewalk/internal';
 import { convertRope } from './convert.js';
 import { type EffectiveRope, effectiveRope, relative, STANDSTILL } from './effective.js';
 

@@ -4,7 +4,8 @@
  * @module
  */
 import type { RopeSpec } from 'ropewalk';
-import { didYouMean, Fields, type OptionNames, reading, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { didYouMean, Fields, type OptionNames, reading, readOptions } from 'ropewalk/internal';
 import { distanceOf, effectiveRope } from './effective.js';
 import { flashinferPeer } from './flashinfer.js';
 import type { ConvertOptions, Draft, FormTable, GivenTable, Peer, Relayout } from './form.js';

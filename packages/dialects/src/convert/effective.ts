@@ -6,7 +6,8 @@
  * @module
  */
 import { frequenciesOf, type Pairing, planRope, type RopeSpec } from 'ropewalk';
-import { reading, readOptions, refuse, sharePairs } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { reading, readOptions, sharePairs } from 'ropewalk/internal';
 
 /** What a RoPE does. */
 export interface EffectiveRope {

@@ -6,7 +6,7 @@
  */
 
 import type { RopeSpec } from 'ropewalk';
-import type { Fields } from 'ropewalk/backend';
+import type { Fields } from 'ropewalk/internal';
 import type { ConvertOptions, Draft, GivenTable, Peer } from './form.js';
 import { checkLimits, hasPlainExponents, pairingOf } from './form.js';
 import { joinTables, specFromTables, splitTable, TABLE_TOLERANCE, tableOf } from './tables.js';

@@ -4,7 +4,8 @@
  * @module
  */
 import type { Pairing, RopeSpec } from 'ropewalk';
-import { type Fields, fail } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import type { Fields } from 'ropewalk/internal';
 import { type EffectiveRope, effectiveRope } from './effective.js';
 
 /** A table to write beside the arguments. */

@@ -6,7 +6,8 @@
  */
 
 import type { RopeAxes, RopeSpec } from 'ropewalk';
-import { dynamicNtkBase, type Fields, refuse, sharePairs } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { dynamicNtkBase, type Fields, sharePairs } from 'ropewalk/internal';
 import {
   GGML_ROPE_TYPE_IMROPE,
   GGML_ROPE_TYPE_MROPE,

@@ -9,7 +9,8 @@
  */
 
 import type { RopeSpec } from 'ropewalk';
-import { checkName, Fields, refuse, sharePairs } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { checkName, Fields, sharePairs } from 'ropewalk/internal';
 import { ropeFromGguf, rowOf } from '../gguf.js';
 import { ARCHITECTURE_OF, FREQS, type GgufArchitecture, LONG, SHORT } from '../gguf-architectures.js';
 import { familyOf, SLIDING } from '../huggingface-models.js';

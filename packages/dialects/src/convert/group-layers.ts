@@ -1,6 +1,6 @@
 /** The layers of a model that are alike. @module */
 import type { RopeSpec } from 'ropewalk';
-import { checkInteger, checkName, reading, readList, readOptional, readOptions } from 'ropewalk/backend';
+import { checkInteger, checkName, reading, readList, readOptional, readOptions } from 'ropewalk/internal';
 import type { LayerRope } from '../model-rope.js';
 import { specToJson } from './record.js';
 

@@ -8,7 +8,8 @@
  * @see huggingface/transformers@v5.18.0 src/transformers/modeling_rope_utils.py
  */
 import { type Pairing, type RopeSpec, RopewalkError } from 'ropewalk';
-import { type Fields, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import type { Fields } from 'ropewalk/internal';
 import { ropeFromConfig } from '../huggingface.js';
 import { FULL, familyOf, LINEAR, rulesOf, SLIDING } from '../huggingface-models.js';
 import { distanceOf, type EffectiveRope, effectiveRope } from './effective.js';

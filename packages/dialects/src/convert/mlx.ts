@@ -6,7 +6,8 @@
  */
 
 import type { RopeSpec } from 'ropewalk';
-import { dynamicNtkBase, type Fields, fail, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { dynamicNtkBase, type Fields } from 'ropewalk/internal';
 import { STANDSTILL } from './effective.js';
 import { NO_ROTATION, specFromFrequencies } from './explicit.js';
 import type { Draft, Peer } from './form.js';

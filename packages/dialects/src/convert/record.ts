@@ -4,7 +4,8 @@
  * @module
  */
 import type { AxisRule, Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
-import { Fields, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { Fields, readOptions } from 'ropewalk/internal';
 import { effectiveRope } from './effective.js';
 import { plainJson } from './form.js';
 

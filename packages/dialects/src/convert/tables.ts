@@ -8,7 +8,8 @@
  */
 
 import { planRope, type RopeSpec, type RopeTable } from 'ropewalk';
-import { type Fields, fail, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import type { Fields } from 'ropewalk/internal';
 import { ACLNN_ROTARY_MODE } from '../cann/tables.js';
 import { INFINIOP_ROPE_ALGO_GPT_J, INFINIOP_ROPE_ALGO_GPT_NEOX } from '../infiniop.js';
 import { type EffectiveRope, effectiveRope } from './effective.js';

@@ -9,7 +9,8 @@
  */
 
 import type { RopeScaling, RopeSpec } from 'ropewalk';
-import { dynamicNtkBase, type Fields, fail, refuse, sharePairs } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { dynamicNtkBase, type Fields, sharePairs } from 'ropewalk/internal';
 import { factorsFor } from './explicit.js';
 import type { ConvertOptions, Draft, Peer } from './form.js';
 import { cannot, checkLimits, F64_TOLERANCE, hasPlainExponents, pairingOf, shareOf } from './form.js';

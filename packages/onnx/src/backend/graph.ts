@@ -8,7 +8,8 @@
  */
 import type { ArrayOf, BlockTensor, Dtype, OpPlan, RopePart, TensorStorage } from 'ropewalk';
 import { isBlocks, isFloat8, Tensor } from 'ropewalk';
-import { countElements, extentOf, isHalf, type Layout, newArray, rowMajorStrides, unknownPlan } from 'ropewalk/backend';
+import { newArray, rowMajorStrides, unknownPlan } from 'ropewalk/backend';
+import { countElements, extentOf, isHalf, type Layout } from 'ropewalk/internal';
 import type { GraphBuilder } from '../export/builder.js';
 import { type EmitOptions, emitPlan } from '../export/emit.js';
 import type { Piece, Target } from './pack.js';

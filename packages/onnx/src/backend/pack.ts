@@ -5,18 +5,8 @@
  * @module
  */
 import { type ArrayOf, type Dtype, type HostArray, numberFromF16, type TensorStorage } from 'ropewalk';
-import {
-  bitsOf,
-  copyBits,
-  countElements,
-  isHalf,
-  isRowMajor,
-  type Layout,
-  newArray,
-  rowMajorStrides,
-  storeNumber,
-  walkPair,
-} from 'ropewalk/backend';
+import { isRowMajor, newArray, rowMajorStrides, storeNumber } from 'ropewalk/backend';
+import { bitsOf, copyBits, countElements, isHalf, type Layout, walkPair } from 'ropewalk/internal';
 
 /** An output of a graph. */
 export interface Target {

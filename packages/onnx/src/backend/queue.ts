@@ -6,7 +6,8 @@
  */
 import type { HostArray, Tensor, TensorStorage } from 'ropewalk';
 import { RopewalkError } from 'ropewalk';
-import { countElements, fail, hostOf, writtenLater } from 'ropewalk/backend';
+import { fail, hostOf, writtenLater } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import type { Target } from './pack.js';
 import { OwnStorage, type Queue } from './storage.js';
 

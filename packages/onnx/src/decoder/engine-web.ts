@@ -4,7 +4,8 @@
  * @module
  */
 import type { Engine } from '@ropewalk/model';
-import { type OptionNames, readField, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { type OptionNames, readField, readList, readName, readOptions } from 'ropewalk/internal';
 import type { Ort } from '../onnxruntime/package.js';
 import { inMemory, onnxEngine } from './engine.js';
 import { DECODER_FORMS, type DecoderForm } from './scope.js';

@@ -5,7 +5,8 @@
  */
 import { availableParallelism } from 'node:os';
 import type { Engine } from '@ropewalk/model';
-import { MAX_THREADS, type OptionNames, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { MAX_THREADS, refuse } from 'ropewalk/backend';
+import { type OptionNames, readList, readName, readOptions } from 'ropewalk/internal';
 import { checkProviders, loadOnnxruntime } from '../onnxruntime/package.js';
 import { type BuiltCache, cacheFolder, holdInCache } from './cache.node.js';
 import { bytesOf, inMemory, onnxEngine, SMALL_BYTES } from './engine.js';

@@ -6,7 +6,8 @@
 import type { Engine, EngineModel, LoadingOptions, MemoryLimits, ModelMemory, Sequence, Wanted } from '@ropewalk/model';
 import { type Describe, type ModelDescription, memoryOf, shiftRows } from '@ropewalk/model/description';
 import { RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
-import { countElements, fail } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
 import { firstLine } from '../backend/queue.js';
 import { type OnnxModel, type OnnxNode, writeOnnxModel } from '../format/onnx.js';

@@ -6,7 +6,8 @@
  */
 import type { DecoderConfig } from '@ropewalk/model';
 import type { WeightPlan } from '@ropewalk/model/description';
-import { fail, type OptionNames, reading, readList, readName, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
 import { ANGLE_MODES, type AngleMode, angleConstants, MAX_TABLE } from '../export/angles.js';
 import type { GraphBuilder } from '../export/builder.js';
 import { valueTypes } from '../export/shapes.js';

@@ -5,7 +5,7 @@
  */
 import type { ModelDescription } from '@ropewalk/model/description';
 import { type Dtype, tensorFrom } from 'ropewalk';
-import { arrayOver, countElements } from 'ropewalk/backend';
+import { arrayOver, countElements } from 'ropewalk/internal';
 import { type OnnxModel, writeOnnxModel } from '../format/onnx.js';
 import { type DecoderGraph, type DecoderGraphOptions, decoderGraph } from './graph.js';
 import { type DataFile, layoutWeights, type WriteData, type WriteWeightsOptions, writeWeights } from './weights.js';

@@ -6,7 +6,7 @@
 import type { DecoderConfig } from '@ropewalk/model';
 import type { WeightPlan } from '@ropewalk/model/description';
 import type { BlockFormat } from 'ropewalk';
-import { countElements } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import type { AngleMode } from '../export/angles.js';
 import { GraphBuilder, OLDEST_OPSET, OPSET } from '../export/builder.js';
 import type { OnnxDtype } from '../format/onnx.js';

@@ -11,7 +11,8 @@
  */
 import type { LoadProgress, ModelDescription, WeightPlan } from '@ropewalk/model/description';
 import { BLOCK_FORMATS, type Dtype, numberFromF16, sizeBytes } from 'ropewalk';
-import { countElements, refuse, u16 } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { countElements, u16 } from 'ropewalk/internal';
 import type { OnnxDtype, OnnxExternalTensor } from '../format/onnx.js';
 import type { MadeAs, WeightConstant } from './constants.js';
 

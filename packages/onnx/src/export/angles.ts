@@ -8,7 +8,8 @@
  * @module
  */
 import { frequenciesOf, type RopeSpec, roundTo, tensorFrom } from 'ropewalk';
-import { fail, readList, readName, readOptions, refuse, sharePairs } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { readList, readName, readOptions, sharePairs } from 'ropewalk/internal';
 import type { GraphBuilder } from './builder.js';
 
 /**

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { checkInteger, countElements, reading, readOptions } from 'ropewalk/backend';
+import { checkInteger, countElements, reading, readOptions } from 'ropewalk/internal';
 import type { OnnxModel } from '../format/onnx.js';
 import { operatorNamed } from '../operators/index.js';
 import { bytesOf, valueTypes } from './shapes.js';

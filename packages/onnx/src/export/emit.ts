@@ -18,19 +18,16 @@ import {
   tensorFrom,
   zeros,
 } from 'ropewalk';
+import { checkPlan, refuse, unknownPlan, walk } from 'ropewalk/backend';
 import {
-  checkPlan,
   type OptionNames,
   ROUNDED,
   reading,
   readName,
   readOptions,
-  refuse,
   roundsActivations,
-  unknownPlan,
-  walk,
   whyNotFloatCaches,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import { dequantise, GRAPH_FORMATS } from './blocks.js';
 import { GraphBuilder } from './builder.js';
 import { argmax, attention, gelu, layerNorm, narrowed, rmsNorm, route, swiglu } from './fragments.js';

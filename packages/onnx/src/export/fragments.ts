@@ -4,7 +4,7 @@
  * @module
  */
 import { type FloatDtype, type RouteGroups, type RoutePlan, tensorFrom } from 'ropewalk';
-import { isHalf, LEAST_SUM } from 'ropewalk/backend';
+import { isHalf, LEAST_SUM } from 'ropewalk/internal';
 import type { GraphBuilder } from './builder.js';
 
 /**

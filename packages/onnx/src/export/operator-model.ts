@@ -25,16 +25,8 @@ import {
   Tensor,
   zeros,
 } from 'ropewalk';
-import {
-  blockBytes,
-  checkShape,
-  countElements,
-  fail,
-  type OptionNames,
-  readName,
-  readOptions,
-  refuse,
-} from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { blockBytes, checkShape, countElements, type OptionNames, readName, readOptions } from 'ropewalk/internal';
 import { GRAPH_FORMATS } from './blocks.js';
 import { GraphBuilder } from './builder.js';
 import { emitPlan } from './emit.js';

@@ -5,7 +5,8 @@
  * @module
  */
 import { type FloatDtype, planRope, type RopeLayout, type RopeSpec, tensorFrom } from 'ropewalk';
-import { fail, newArray, type OptionNames, readName, readOptions, refuse, storeNumber } from 'ropewalk/backend';
+import { fail, newArray, refuse, storeNumber } from 'ropewalk/backend';
+import { type OptionNames, readName, readOptions } from 'ropewalk/internal';
 import type { AngleConstants, AngleMode, CosSin } from './angles.js';
 import { ANGLE_MODES, angleConstants, anglesInGraph, tableOver } from './angles.js';
 import { GraphBuilder } from './builder.js';

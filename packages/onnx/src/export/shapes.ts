@@ -5,7 +5,8 @@
  * @see https://onnx.ai/onnx/operators/
  */
 import { sizeBytes } from 'ropewalk';
-import { countElements, fail, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import type { OnnxAttribute, OnnxDtype, OnnxModel, OnnxNode } from '../format/onnx.js';
 import type { AttributeValue, OnnxModelNode } from '../format/onnx-model.js';
 import { intsAttribute } from '../operators/attributes.js';

@@ -11,7 +11,8 @@
 
 import { elementsAt } from '@ropewalk/formats';
 import { type Dtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
-import { checkBytes, decodeUtf8, fail, nameForMessage, readOptions, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { checkBytes, decodeUtf8, nameForMessage, readOptions } from 'ropewalk/internal';
 import { DTYPE_OF } from './onnx.js';
 import { decodeFile, dimensionsOf, elementsOf, MAX_RANK, type Message } from './onnx-messages.js';
 

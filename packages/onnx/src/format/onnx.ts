@@ -8,17 +8,16 @@
  */
 
 import { type Dtype, type Tensor, tensorFrom } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
 import {
   checkBytes,
   checkNamedTensors,
   checkTensor,
-  fail,
   nameForMessage,
   reading,
   readList,
   readOptions,
-  refuse,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import { decodeFile, dimensionsOf, elementsOf, encodeFile, type Message } from './onnx-messages.js';
 
 /** TensorProto.DataType. A map, not a record: numbers come from files. */

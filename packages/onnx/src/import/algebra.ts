@@ -7,7 +7,7 @@
  *
  * @module
  */
-import { countElements } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import type { OnnxModelNode } from '../format/onnx-model.js';
 import { type Forms, flatten, MAX_TERMS, NoForm, spread } from '../operators/forms.js';
 import { operatorOf } from '../operators/index.js';

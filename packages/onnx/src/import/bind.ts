@@ -6,16 +6,8 @@
  */
 import { onnx } from '@ropewalk/dialects';
 import { bindRope, isFloat, planRopeWithTable, type RopeCall, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
-import {
-  countElements,
-  fail,
-  hostOf,
-  newArray,
-  readIntegers,
-  refuse,
-  rowMajorStrides,
-  storeNumber,
-} from 'ropewalk/backend';
+import { fail, hostOf, newArray, refuse, rowMajorStrides, storeNumber } from 'ropewalk/backend';
+import { countElements, readIntegers } from 'ropewalk/internal';
 import { numberAttribute } from '../operators/attributes.js';
 import { CannotEvaluate, fromTensor, isIntegral, type Value } from '../operators/values.js';
 import { Evaluation } from './evaluate.js';

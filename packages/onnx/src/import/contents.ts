@@ -6,7 +6,7 @@
  * @module
  */
 import { sizeBytes } from 'ropewalk';
-import { countElements, reading, readOptions } from 'ropewalk/backend';
+import { countElements, reading, readOptions } from 'ropewalk/internal';
 import type { OnnxModelFile, OnnxModelNode, OnnxTensor } from '../format/onnx-model.js';
 import { numberAttribute } from '../operators/attributes.js';
 import { keyCaches } from './layers.js';

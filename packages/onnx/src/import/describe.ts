@@ -4,7 +4,7 @@
  * @module
  */
 import type { RopeAxes, RopeSpec } from 'ropewalk';
-import { sharePairs } from 'ropewalk/backend';
+import { sharePairs } from 'ropewalk/internal';
 import { numberAttribute } from '../operators/attributes.js';
 import type { Dim } from '../operators/operator.js';
 import { CannotEvaluate } from '../operators/values.js';

@@ -7,7 +7,7 @@
  * @module
  */
 import { RopewalkError } from 'ropewalk';
-import { countElements } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import type { OnnxGraph, OnnxModelNode, OnnxTensor } from '../format/onnx-model.js';
 import { intsAttribute, numberAttribute } from '../operators/attributes.js';
 import { operatorOf } from '../operators/index.js';

@@ -10,7 +10,7 @@
  *
  * @module
  */
-import { countElements } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import type { OnnxModelFile, OnnxModelNode } from '../format/onnx-model.js';
 import { numberAttribute } from '../operators/attributes.js';
 import type { Forms, Term } from '../operators/forms.js';

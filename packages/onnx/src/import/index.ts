@@ -4,18 +4,17 @@
  * @module
  */
 import { type RopeCall, RopewalkError, type Runner, type Tensor } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
 import {
   checkRunner,
   checkTensor,
-  fail,
   type OptionNames,
   reading,
   readList,
   readOptional,
   readOptions,
-  refuse,
   withFresh,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import { type OnnxModelFile, type ParseOnnxOptions, parseOnnxModel } from '../format/onnx-model.js';
 import { type BindOptions, bindFound } from './bind.js';
 import { describe, type RopeDescription } from './describe.js';

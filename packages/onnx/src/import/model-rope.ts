@@ -6,7 +6,8 @@
  */
 import { effectiveRope, type LayerRope, type ModelRope } from '@ropewalk/dialects';
 import type { RopeSpec } from 'ropewalk';
-import { fail, reading, readOptional, readOptions } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { reading, readOptional, readOptions } from 'ropewalk/internal';
 import { CannotEvaluate } from '../operators/values.js';
 import { type RopeDescription, specOf } from './describe.js';
 import { groupAlike, type ImportedModel, type ImportedRope } from './index.js';

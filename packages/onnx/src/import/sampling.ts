@@ -6,7 +6,7 @@
  */
 import { effectiveRope } from '@ropewalk/dialects';
 import type { RopeSpec } from 'ropewalk';
-import { countElements } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import { numberAttribute } from '../operators/attributes.js';
 import type { Dim } from '../operators/operator.js';
 import { CannotEvaluate, type Value, valueDtype } from '../operators/values.js';

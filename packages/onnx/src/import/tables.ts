@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { countElements, rowMajorStrides } from 'ropewalk/backend';
+import { rowMajorStrides } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import type { Factor } from '../operators/forms.js';
 import { broadcastShape, broadcastStrides, CannotEvaluate, type Value } from '../operators/values.js';
 import type { Evaluation } from './evaluate.js';

@@ -6,18 +6,8 @@
  */
 import type { ArrayOf, Backend, Capabilities, Dtype, HostArray, OpPlan, Tensor } from 'ropewalk';
 import { RopewalkError } from 'ropewalk';
-import {
-  checkPlan,
-  denseTensor,
-  fail,
-  hostOf,
-  type OptionNames,
-  readName,
-  readOptions,
-  refuse,
-  tensorsOf,
-  whyFloat64,
-} from 'ropewalk/backend';
+import { checkPlan, denseTensor, fail, hostOf, refuse } from 'ropewalk/backend';
+import { type OptionNames, readName, readOptions, tensorsOf, whyFloat64 } from 'ropewalk/internal';
 import { type Prepared, prepare, type Source, withStandIns } from '../backend/graph.js';
 import { pack, type Target, unpack } from '../backend/pack.js';
 import { firstLine, PlanQueue } from '../backend/queue.js';

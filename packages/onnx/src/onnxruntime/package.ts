@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { didYouMean, fail, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { didYouMean } from 'ropewalk/internal';
 import { firstLine } from '../backend/queue.js';
 
 /** A tensor of the package, as far as it is used here. */

@@ -8,7 +8,7 @@
  * @module
  */
 import type { Dtype, Float8Dtype } from 'ropewalk';
-import { isHalf } from 'ropewalk/backend';
+import { isHalf } from 'ropewalk/internal';
 import { GraphBuilder } from '../export/builder.js';
 
 /** What the package calls each dtype that crosses as it is. */

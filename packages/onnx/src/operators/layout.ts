@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { countElements, rowMajorStrides } from 'ropewalk/backend';
+import { rowMajorStrides } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import { intsAttribute, numberAttribute } from './attributes.js';
 import { broadcastDims, broadcastValues } from './elementwise.js';
 import { type Forms, flatten, spread } from './forms.js';

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { countElements, rowMajorStrides } from 'ropewalk/backend';
+import { rowMajorStrides } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import type { OnnxModelNode } from '../format/onnx-model.js';
 import { numberAttribute } from './attributes.js';
 import { broadcastDims } from './elementwise.js';

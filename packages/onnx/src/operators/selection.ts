@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { countElements, rowMajorStrides } from 'ropewalk/backend';
+import { rowMajorStrides } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import { numberAttribute } from './attributes.js';
 import { flatten, NoForm, spread } from './forms.js';
 import { pick } from './layout.js';

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { countElements } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import type { OnnxGraph, OnnxModelNode } from '../format/onnx-model.js';
 import { constantOfNode } from './attributes.js';
 import { MAX_ENTRIES, type Operators } from './operator.js';

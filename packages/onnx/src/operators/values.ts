@@ -4,7 +4,8 @@
  * @module
  */
 import { type Dtype, isFloat, isFloat8, roundTo, type Tensor } from 'ropewalk';
-import { countElements, rowMajorStrides } from 'ropewalk/backend';
+import { rowMajorStrides } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import { DTYPE_OF } from '../format/onnx.js';
 
 /** The dtype of a value in a graph. */

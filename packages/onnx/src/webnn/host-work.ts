@@ -12,7 +12,8 @@ import {
   type OpPlan,
   type Tensor,
 } from 'ropewalk';
-import { copyBits, countElements, newArray, WIDEN_BLOCK } from 'ropewalk/backend';
+import { newArray } from 'ropewalk/backend';
+import { copyBits, countElements, WIDEN_BLOCK } from 'ropewalk/internal';
 import { denseLayout } from '../backend/graph.js';
 import type { Piece, Target } from '../backend/pack.js';
 

@@ -19,24 +19,20 @@ import type {
   TensorStorage,
 } from 'ropewalk';
 import { planRearrange, RopewalkError, Tensor, zeros } from 'ropewalk';
+import { checkPlan, denseTensor, fail, hostOf, isRowMajor } from 'ropewalk/backend';
 import {
   checkFields,
   checkInteger,
-  checkPlan,
   copyBits,
   countElements,
-  denseTensor,
   extentOf,
-  fail,
-  hostOf,
-  isRowMajor,
   type Layout,
   type OptionNames,
   readName,
   readOptions,
   roundsActivations,
   whyFloat64,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import { denseLayout, type Prepared, prepare, type Source, withDenseStandIns } from '../backend/graph.js';
 import { pack, type Target, unpack } from '../backend/pack.js';
 import { firstLine, PlanQueue } from '../backend/queue.js';

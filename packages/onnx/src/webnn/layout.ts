@@ -4,7 +4,8 @@
  *
  * @module
  */
-import { countElements, isRowMajor, type Layout, rowMajorStrides, walk } from 'ropewalk/backend';
+import { isRowMajor, rowMajorStrides, walk } from 'ropewalk/backend';
+import { countElements, type Layout } from 'ropewalk/internal';
 import type { Target } from '../backend/pack.js';
 import type { MlBuilder, MlOperand } from './api.js';
 import type { Stretch } from './storage.js';

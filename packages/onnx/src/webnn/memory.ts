@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { countElements, fail } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import type { MlContext, MlDescriptor, MlDtype, MlTensor } from './api.js';
 
 const MIB = 2 ** 20;

@@ -4,7 +4,7 @@
  * @module
  */
 import type { HostArray } from 'ropewalk';
-import { countElements } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import type { Target } from '../backend/pack.js';
 import type { MlBuilder, MlOperand } from './api.js';
 import { type Places, scatter } from './layout.js';

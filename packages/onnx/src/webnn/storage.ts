@@ -9,7 +9,7 @@
  * @module
  */
 import type { ArrayOf, Dtype, HostArray } from 'ropewalk';
-import { isHalf } from 'ropewalk/backend';
+import { isHalf } from 'ropewalk/internal';
 import { denseLayout } from '../backend/graph.js';
 import { narrowed, pack } from '../backend/pack.js';
 import { gone, OwnStorage, type Queue, QueuedStorage } from '../backend/storage.js';

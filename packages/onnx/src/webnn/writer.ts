@@ -8,7 +8,8 @@
  * @module
  */
 import type { Dtype, HostArray, Tensor } from 'ropewalk';
-import { bitsOf, countElements, fail } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { bitsOf, countElements } from 'ropewalk/internal';
 import type { GraphBuilder } from '../export/builder.js';
 import { DTYPE_OF, type OnnxNode } from '../format/onnx.js';
 import type { MlBuilder, MlDtype, MlOperand } from './api.js';

@@ -31,7 +31,8 @@ import {
   type Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { readBlocks, UNIT_ROUNDOFF, unknownPlan } from 'ropewalk/backend';
+import { unknownPlan } from 'ropewalk/backend';
+import { readBlocks, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
 import type { ExpectedOutput } from '../judge.js';
 import { bindGolden, floats, type GoldenQuestion, isExact, type ToleranceRecord } from './case.js';

@@ -7,7 +7,8 @@
  * @module
  */
 import { type Dtype, type HostArray, sizeBytes, type Tensor } from 'ropewalk';
-import { bitsOf, decodeUtf8, fail, newArray, refuse } from 'ropewalk/backend';
+import { fail, newArray, refuse } from 'ropewalk/backend';
+import { bitsOf, decodeUtf8 } from 'ropewalk/internal';
 import type { GoldenCase } from './case.js';
 
 /** How each dtype is declared: f32 and f64 as unions. */

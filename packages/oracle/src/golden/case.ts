@@ -39,17 +39,8 @@ import {
   Tensor,
   tensorFrom,
 } from 'ropewalk';
-import {
-  countElements,
-  Fields,
-  fail,
-  newArray,
-  reading,
-  readName,
-  readOptions,
-  readPlain,
-  refuse,
-} from 'ropewalk/backend';
+import { fail, newArray, refuse } from 'ropewalk/backend';
+import { countElements, Fields, reading, readName, readOptions, readPlain } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
 import { boundedShape } from '../host.js';
 

@@ -6,17 +6,16 @@
  */
 import type { LayerRope, ModelRope } from '@ropewalk/dialects';
 import type { FloatDtype, OpName, PlanRopeOptions, RopeSpec, Tensor } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
 import {
   checkInteger,
-  fail,
   type OptionNames,
   randomFrom,
   readList,
   readName,
   readOptions,
   readPlain,
-  refuse,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import type { GoldenQuestion } from './case.js';
 import { isGoldenId, SPEC_KEYS } from './manifest.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';

@@ -4,7 +4,8 @@
  * @module
  */
 import { type FloatDtype, roundTo, type Tensor, tensorFrom } from 'ropewalk';
-import { countElements, newArray, type RandomStream, randomFrom, storeNumber } from 'ropewalk/backend';
+import { newArray, storeNumber } from 'ropewalk/backend';
+import { countElements, type RandomStream, randomFrom } from 'ropewalk/internal';
 
 /** Starts the random numbers of one tensor of one case. They depend only on the seed and the names. */
 export function numbersFor(seed: number, id: string, name: string): RandomStream {

@@ -4,7 +4,8 @@
  * @module
  */
 import type { Dtype, RopeSpec } from 'ropewalk';
-import { countElements, type Fields, fail, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { countElements, type Fields, show } from 'ropewalk/internal';
 import { readDtype, readTolerance } from '../folder.js';
 import { boundedShape } from '../host.js';
 import { angleRoundings, type TablePrecision } from '../verify/rope-model.js';

@@ -14,7 +14,8 @@ import {
   type Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { bitsOf, blockBytes, countElements, newArray, type RandomStream, storeNumber } from 'ropewalk/backend';
+import { newArray, storeNumber } from 'ropewalk/backend';
+import { bitsOf, blockBytes, countElements, type RandomStream } from 'ropewalk/internal';
 import { type GoldenQuestion, integerTensor, type Json } from './case.js';
 import { distinctRows, numbersFor, uniformTensor } from './data.js';
 import { GOLDEN_SEED, type GoldenChoices } from './rope.js';

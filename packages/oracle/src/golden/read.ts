@@ -9,7 +9,8 @@
  */
 import { type NpyArray, parseNpy, parseSafetensors, tensorFromNpy, tensorFromSafetensors } from '@ropewalk/formats';
 import { type HostArray, RopewalkError, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
-import { countElements, fail, newArray, refuse } from 'ropewalk/backend';
+import { fail, newArray, refuse } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
 import { readFolder, readManifest, type VectorFolder, whereOf } from '../folder.js';
 import { bytesToArray } from '../host.js';
 import { parseHeaderArray } from './c-header.js';

@@ -7,7 +7,7 @@
  * @module
  */
 import type { FloatDtype, RopeLayout, RopeSpec, Tensor } from 'ropewalk';
-import { readPlain } from 'ropewalk/backend';
+import { readPlain } from 'ropewalk/internal';
 import { type GoldenQuestion, type GoldenRopePart, integerTensor, type Json } from './case.js';
 import { distinctRows, numbersFor } from './data.js';
 

@@ -5,7 +5,7 @@
  */
 
 import { type HostArray, isFloat, type Runner, type Tensor } from 'ropewalk';
-import { readOptions } from 'ropewalk/backend';
+import { readOptions } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
 import { type VectorFolder, whereOf } from '../folder.js';
 import { allOf, type ExpectedOutput, judgeOutput, within } from '../judge.js';

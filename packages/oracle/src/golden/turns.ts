@@ -4,7 +4,7 @@
  * @module
  */
 import { frequenciesOf } from 'ropewalk';
-import { sharePairs } from 'ropewalk/backend';
+import { sharePairs } from 'ropewalk/internal';
 import type { GoldenRope, Json } from './case.js';
 
 /**

@@ -8,16 +8,8 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
 import { RopewalkError } from 'ropewalk';
-import {
-  checkInteger,
-  fail,
-  type OptionNames,
-  reading,
-  readList,
-  readName,
-  readOptions,
-  refuse,
-} from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { checkInteger, type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
 import { openFolder } from '../folder.node.js';
 import { TABLE_PRECISIONS, type TablePrecision } from '../verify/rope-model.js';
 import type { ChosenCase } from './choose.js';

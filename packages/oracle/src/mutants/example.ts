@@ -2,7 +2,8 @@
 import type { Expected, Mutant, Observation } from '@ropewalk/diagnose';
 import { callOf, changed, type Heads, type RopeSteps, readObservation, rightOf } from '@ropewalk/diagnose/internal';
 import { type FloatDtype, type HeadNorm, roundTo, tensorFrom } from 'ropewalk';
-import { reading, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { reading } from 'ropewalk/internal';
 import { distinctRows, numbersFor } from '../golden/data.js';
 import { GOLDEN_POSITIONS, GOLDEN_ROPE, GOLDEN_SEED, type GoldenRopeDefinition } from '../golden/rope.js';
 import { hostTensor } from '../host.js';

@@ -16,7 +16,8 @@ import {
   whyNever,
 } from '@ropewalk/diagnose/internal';
 import type { Runner } from 'ropewalk';
-import { readList, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { readList } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
 import { nmse } from '../judge.js';
 import { type ConformanceCase, readCase, runCases } from '../runner.js';

@@ -8,7 +8,8 @@
  */
 import { cann, flashAttn, onnx } from '@ropewalk/dialects';
 import { isFloat, type Runner, type Tensor } from 'ropewalk';
-import { type Fields, fail, refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import type { Fields } from 'ropewalk/internal';
 import { readDtype, readNpy, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose } from '../judge.js';
 import { formatLabel } from '../label.js';

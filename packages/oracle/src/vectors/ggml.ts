@@ -16,7 +16,8 @@ import {
   type Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { countElements, type Fields, refuse, walk } from 'ropewalk/backend';
+import { refuse, walk } from 'ropewalk/backend';
+import { countElements, type Fields } from 'ropewalk/internal';
 import type { VectorFolder } from '../folder.js';
 import { boundedShape, bytesToArray, bytesToTensor, viewOf } from '../host.js';
 import { allOf, judgeBits, judgeNmse } from '../judge.js';

@@ -6,7 +6,8 @@
  */
 import { huggingface } from '@ropewalk/dialects';
 import { bindRope, planRope, type RopeSpec, type Runner, ropeFrequencies, type TableRecipe } from 'ropewalk';
-import { type Fields, fail, UNIT_ROUNDOFF } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { type Fields, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { readNpy, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose, judgeNmse } from '../judge.js';
 import { formatLabel } from '../label.js';

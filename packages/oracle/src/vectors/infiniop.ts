@@ -5,7 +5,8 @@
  */
 import { infiniop } from '@ropewalk/dialects';
 import { type Dtype, type FloatDtype, type HostArray, isFloat, type Runner, tensorFrom } from 'ropewalk';
-import { type Fields, newArray, refuse } from 'ropewalk/backend';
+import { newArray, refuse } from 'ropewalk/backend';
+import type { Fields } from 'ropewalk/internal';
 import { readDtype, readManifest, readNpy, type VectorFolder } from '../folder.js';
 import { storedSlack } from '../golden/bounds.js';
 import { boundedShape, numbersOf, viewOf } from '../host.js';

@@ -5,7 +5,8 @@
  */
 import { llaisys } from '@ropewalk/dialects';
 import { type FloatDtype, type OpPlan, RopewalkError, type Runner, type Tensor, tensorFrom, zeros } from 'ropewalk';
-import { type Fields, fail, newArray, refuse } from 'ropewalk/backend';
+import { fail, newArray, refuse } from 'ropewalk/backend';
+import type { Fields } from 'ropewalk/internal';
 import { readDtype, readManifest, readNpy, type VectorFolder } from '../folder.js';
 import { boundAboutStored, planErrors } from '../golden/bounds.js';
 import { boundedShape, viewOf } from '../host.js';

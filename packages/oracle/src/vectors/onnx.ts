@@ -6,7 +6,8 @@
  */
 import { onnx } from '@ropewalk/dialects';
 import type { Runner, Tensor } from 'ropewalk';
-import { type Fields, refuse, UNIT_ROUNDOFF } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { type Fields, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { readNpy, readTolerance, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose, type Tolerance } from '../judge.js';
 import { formatLabel } from '../label.js';

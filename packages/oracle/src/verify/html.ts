@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { escapeMarkup, reading, readList } from 'ropewalk/backend';
+import { escapeMarkup, reading, readList } from 'ropewalk/internal';
 import type { ErrorMap, TensorReport, VerifyResult } from './judge.js';
 import {
   countVerified,

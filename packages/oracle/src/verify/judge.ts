@@ -14,7 +14,8 @@ import {
   roundTo,
   type Tensor,
 } from 'ropewalk';
-import { bitsOf, reading, readName, readOptions, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
+import { bitsOf, reading, readName, readOptions } from 'ropewalk/internal';
 import { type GoldenCase, readGoldenCase, readTensors } from '../golden/case.js';
 import { type Comparison, compareOutput, type ExpectedOutput } from '../judge.js';
 import { expectationsOf, type ModelOptions } from './model.js';

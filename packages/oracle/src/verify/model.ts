@@ -13,7 +13,7 @@
  * @module
  */
 import { type FloatDtype, isFloat, type Tensor, tensorFrom } from 'ropewalk';
-import { UNIT_ROUNDOFF } from 'ropewalk/backend';
+import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { exactWithBounds } from '../golden/bounds.js';
 import { exactOutputs, floats, type GoldenCase } from '../golden/case.js';
 import type { ExpectedOutput } from '../judge.js';

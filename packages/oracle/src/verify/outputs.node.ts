@@ -20,7 +20,8 @@ import {
 } from '@ropewalk/formats';
 import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
 import { type Dtype, type HostArray, RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
-import { fail, readList, refuse, show } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
+import { readList, show } from 'ropewalk/internal';
 import { type GoldenCase, readGoldenCase } from '../golden/case.js';
 import { bytesToTensor } from '../host.js';
 

@@ -16,6 +16,7 @@ import type { Readable, Writable } from 'node:stream';
 import { parseJson } from '@ropewalk/formats';
 import { readFileBytes } from '@ropewalk/formats/node';
 import { RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
 import {
   checkInteger,
   type OptionNames,
@@ -23,10 +24,9 @@ import {
   readName,
   readOptions,
   readPlain,
-  refuse,
   show,
   systemSentence,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import type { GoldenCase } from '../golden/case.js';
 import { elementBytes } from '../golden/read.js';
 import { turnsOf } from '../golden/turns.js';
@@ -97,7 +97,7 @@ const MAX_LATE = 5;
  *
  * After five cases that used up their time the others are problems that say so, without a run.
  *
- * @param options - words, protocol, time limit
+ * @param given - words, protocol, time limit
  * @example
  * const program = openProgram({ words: ['./kernel'], protocol: 'stdio', timeoutMs: 60_000 });
  * const answer = await program.run(golden);

@@ -13,7 +13,7 @@ import {
   readList,
   readName,
   readOptions,
-} from 'ropewalk/backend';
+} from 'ropewalk/internal';
 import type { TensorReport, VerifyResult, WrongElement } from './judge.js';
 import type { KernelPerf } from './perf.js';
 

@@ -18,7 +18,7 @@
  * @module
  */
 import { type FloatDtype, frequenciesOf, type RopePart, type RopePlan, type RopeSpec, ropeFrequencies } from 'ropewalk';
-import { sharePairs, UNIT_ROUNDOFF, yarnRampEdges } from 'ropewalk/backend';
+import { sharePairs, UNIT_ROUNDOFF, yarnRampEdges } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
 import { bindGolden, type GoldenCase } from '../golden/case.js';
 

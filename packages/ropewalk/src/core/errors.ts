@@ -48,7 +48,7 @@ export class RopewalkError extends Error {
  * @param code - the kind of mistake
  * @param where - the operator and argument in the caller's words, `"rope: rotary_dim"`
  * @param expected - what would have been accepted, with the numbers that set the limit
- * @param got - the value, printed by {@link show}
+ * @param got - the value, printed on one line
  * @param next - the next step, a full sentence
  * @throws {RopewalkError} always
  */
