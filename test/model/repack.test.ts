@@ -258,6 +258,15 @@ describe('to GGUF: types', () => {
     assert.equal(metadata.get('general.file_type'), 2);
   });
 
+  test('describeModel: what a weight cannot become is refused', async () => {
+    const files = { 'm.gguf': read(join(marline, 'model-q8_0.gguf')) };
+    for (const [as, message] of [
+      [() => 'q4_k', /^describeModel: as: expected f32, f16, bf16, q8_0 or q4_0, got "q4_k"/],
+      [() => 'q8_0', /^describeModel: as: expected a type of floats for 0\.attentionNorm\.weight, whose rows/],
+    ] as const)
+      await assert.rejects(describeModel(files, { as: as as () => 'q8_0' }), { code: 'UNSUPPORTED', message });
+  });
+
   test('weights that f16 does not hold are refused, and nothing is left', async () => {
     cpSync(marline, at('large'), { recursive: true });
     const bytes = read(at('large/model.safetensors'));

@@ -6,7 +6,7 @@
 import type { ByteSource } from '@ropewalk/formats';
 import { BLOCK_FORMAT_NAMES } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { type OptionNames, readList, readName, readOptions } from 'ropewalk/internal';
+import { type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
 import { type Found, folderOf, type ModelFiles, readHeaders } from './model-files.js';
 import { QUANTISED_FORMATS } from './quantise.js';
@@ -83,7 +83,23 @@ export async function describeModel(files: ModelFiles, given: DescribeOptions = 
   checkTypes({ as: hold.as }, 'function', 'describeModel');
   if (hold.quantise !== undefined) readName(hold.quantise, QUANTISED_FORMATS, 'describeModel: quantise');
   const plan = await readDescription(files, where, 'describeModel');
-  return plan({ ...hold, formats });
+  return plan({ ...hold, formats, as: hold.as && checkedAs(hold.as) });
+}
+
+const MADE = ['f32', 'f16', 'bf16', ...QUANTISED_FORMATS] as const;
+
+/** Holds a caller's function to types that weights can become. */
+function checkedAs(as: NonNullable<HoldOptions['as']>): NonNullable<HoldOptions['as']> {
+  return (weight) => {
+    const where = 'describeModel: as';
+    const held = reading(where, () => as(weight));
+    if (held === undefined) return undefined;
+    readName(held, MADE, where);
+    const { shape, place } = weight;
+    if (QUANTISED_FORMATS.some((one) => one === held) && (shape.length < 2 || shape.at(-1)! % 32 !== 0))
+      refuse('UNSUPPORTED', where, `a type of floats for ${place}, whose rows are not whole blocks`, held);
+    return held;
+  };
 }
 
 /** Plans the weights. @throws {RopewalkError} UNSUPPORTED for a tensor or type that is not computed here */

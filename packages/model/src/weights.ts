@@ -87,7 +87,10 @@ export interface HoldOptions {
   readonly quantise?: QuantisedFormat | undefined;
   /** Whether f16 and bf16 become f32, which is exact. */
   readonly widenHalves?: boolean | undefined;
-  /** What a weight becomes, whatever its type; undefined leaves it to the other options. For files that are written. */
+  /**
+   * What a weight becomes, whatever its type: f32, f16, bf16, q8_0 or q4_0; undefined leaves it to the other options. For
+   * files that are written.
+   */
   readonly as?:
     | ((weight: { readonly place: string; readonly shape: readonly number[] }) => Held | undefined)
     | undefined;
