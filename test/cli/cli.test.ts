@@ -264,6 +264,8 @@ describe('as a program', () => {
     ['export', ['models/marline', '-o', join(folder, 'rope.onnx')], /^RoPE of models\/marline/],
     ['import', [join(folder, 'rope.onnx')], /: 2 RoPE \(/],
     ['diff', ['models/marline', 'models/marline'], /^A {2}models\/marline: llama/],
+    ['to-gguf', ['models/marline', '-o', join(folder, 'm.gguf')], /^llama, 4 layers: 3\.54 MB in 29 of F16, /],
+    ['to-safetensors', [join(folder, 'm.gguf'), '-o', join(folder, 'm')], /^llama, 4 layers: 3\.54 MB in 29 of F16, /],
     ['harness', ['c'], /^\/\/ RoPE in C99/],
     ['devices', [], /^cann-2024 /],
     ['cache', ['--cache', folder], /: 0 models, /],

@@ -14,6 +14,7 @@ import {
   parseSafetensors,
   type TypedValue,
   writeGgufHeader,
+  writeSafetensors,
 } from '../../packages/formats/src/index.js';
 import { configFromJson } from '../../packages/model/src/config.js';
 import { describeModel } from '../../packages/model/src/description.js';
@@ -24,7 +25,7 @@ import { type RepackOptions, writeGguf, writeSafetensorsFolder } from '../../pac
 import { tokenizerFromJson } from '../../packages/model/src/tokenizer-json.js';
 import type { Model } from '../../packages/model/src/types.js';
 import { vocabularyToGguf } from '../../packages/model/src/vocabulary-gguf.js';
-import { bf16FromNumber, f16FromNumber } from '../../packages/ropewalk/src/index.js';
+import { bf16FromNumber, f16FromNumber, numberFromF16, tensorFrom } from '../../packages/ropewalk/src/index.js';
 import { ROOT } from '../support/command.js';
 import { check, familyVectors, NEAR } from '../support/family-vectors.js';
 import { FIXTURES, STORIES } from '../support/fixtures.js';
@@ -256,6 +257,64 @@ describe('to GGUF: types', () => {
     assert.equal(tensors.get('token_embd.weight')!.type, 'Q8_0');
     assert.equal(tensors.get('blk.3.attn_q.weight')!.type, 'Q4_0');
     assert.equal(metadata.get('general.file_type'), 2);
+  });
+
+  test('rows and heads that the pieces of a large matrix cut', async () => {
+    const [hidden, heads, headDim] = [1536, 12, 128];
+    const config = {
+      model_type: 'llama',
+      vocab_size: 8,
+      hidden_size: hidden,
+      num_hidden_layers: 1,
+      num_attention_heads: heads,
+      num_key_value_heads: 1,
+      intermediate_size: 32,
+      tie_word_embeddings: true,
+    };
+    const shapes: Record<string, number[]> = {
+      'embed_tokens.weight': [8, hidden],
+      'norm.weight': [hidden],
+      'layers.0.input_layernorm.weight': [hidden],
+      'layers.0.post_attention_layernorm.weight': [hidden],
+      'layers.0.self_attn.q_proj.weight': [hidden, hidden],
+      'layers.0.self_attn.k_proj.weight': [headDim, hidden],
+      'layers.0.self_attn.v_proj.weight': [headDim, hidden],
+      'layers.0.self_attn.o_proj.weight': [hidden, hidden],
+      'layers.0.mlp.gate_proj.weight': [32, hidden],
+      'layers.0.mlp.up_proj.weight': [32, hidden],
+      'layers.0.mlp.down_proj.weight': [hidden, 32],
+    };
+    const tensors = new Map(
+      Object.entries(shapes).map(([name, shape]) => {
+        const count = shape.reduce((product, size) => product * size, 1);
+        // Integers that f16 holds; rows are not alike, as 1536 is no multiple of 1999.
+        const data = Float32Array.from({ length: count }, (_, n) => (n % 1999) - 999);
+        return [`model.${name}`, tensorFrom(data, { dtype: 'f32', shape })];
+      }),
+    );
+    mkdirSync(at('wide'));
+    writeFileSync(at('wide/config.json'), JSON.stringify(config));
+    writeFileSync(at('wide/model.safetensors'), writeSafetensors(tensors));
+    const q = tensors.get('model.layers.0.self_attn.q_proj.weight')!.read() as Float32Array;
+    assert.ok(q.byteLength > 2 ** 23 && 2 ** 23 % (4 * hidden) !== 0, 'a piece of 8 MiB ends inside of a row');
+    for (const type of ['f16', 'f32'] as const) {
+      await writeGguf(at('wide'), at('wide.gguf'), { type, vocabulary: false, force: true });
+      const { data } = ggufOf(at('wide.gguf')).tensors.get('blk.0.attn_q.weight')!;
+      const own = new Uint8Array(data).buffer;
+      const got = type === 'f32' ? new Float32Array(own) : Float32Array.from(new Uint16Array(own), numberFromF16);
+      for (let row = 0; row < hidden; row++) {
+        const [head, inHead] = [Math.floor(row / headDim), row % headDim];
+        const from = head * headDim + (inHead >> 1) + (inHead % 2) * (headDim / 2);
+        const [a, b] = [row, from].map((n, side) => (side ? q : got).subarray(n * hidden, (n + 1) * hidden));
+        assert.ok(
+          a!.every((value, n) => value === b![n]),
+          `row ${row} in ${type}`,
+        );
+      }
+    }
+    await writeSafetensorsFolder(at('wide.gguf'), at('wide-back'), { type: 'f32', vocabulary: false });
+    const back = safetensorsOf(at('wide-back/model.safetensors')).get('model.layers.0.self_attn.q_proj.weight')!;
+    assert.equal(Buffer.compare(back.data, Buffer.from(q.buffer)), 0);
   });
 
   test('describeModel: what a weight cannot become is refused', async () => {
