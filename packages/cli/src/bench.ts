@@ -1,7 +1,6 @@
 /** `ropewalk bench`: times the operators on this machine's backends, beside a copy of the same bytes. @module */
 import { writeOutput } from '@ropewalk/formats/node';
-import { fail, refuse } from 'ropewalk/backend';
-import { MAX_THREADS } from 'ropewalk/internal';
+import { fail, MAX_THREADS, refuse } from 'ropewalk/backend';
 import { BACKENDS, opensHere } from './backends.js';
 import { allCases, gpuCases } from './bench/cases.js';
 import { type CpuSession, runCpuSession } from './bench/cpu.js';

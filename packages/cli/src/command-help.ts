@@ -23,6 +23,8 @@ const GROUPS: Readonly<Record<string, Readonly<Record<string, readonly [page: st
     inspect: ['cli.md#ropewalk-inspect-model', 'inspect config.json', 'inspect model.gguf --context 32768'],
     permute: ['permute.md', 'permute model.safetensors permuted.safetensors --to interleaved'],
     convert: ['convert.md', 'convert config.json --to vllm', 'convert model.gguf --to onnx --table-len 4096 -o tables'],
+    'to-gguf': ['to-gguf.md', 'to-gguf folder -o model.gguf', 'to-gguf folder -o model.gguf --type q8_0'],
+    'to-safetensors': ['to-gguf.md', 'to-safetensors model.gguf -o folder'],
     import: ['import.md', 'import model.onnx'],
     diff: ['diff.md', 'diff config.json model.gguf'],
     export: ['export.md', 'export config.json -o rope.onnx', 'export model.gguf --whole -o folder'],

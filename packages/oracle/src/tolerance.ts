@@ -35,13 +35,16 @@ export const HF_RECIPE_NMSE_LIMIT = 1e-10;
 /**
  * The error a rotation from given tables may have against float64, per element.
  *
- * Two products and a sum in f32 are each off by at most u32 of their own size, in all by 3·u32·(|x0·cos| + |x1·sin|);
- * then one rounding to the output dtype. f64 data is computed in f64.
+ * Two products and a sum in f32 are each off by at most u32 of their own size, in all by 3·u32·(|x0·cos| + |x1·sin|),
+ * or by half the smallest subnormal; then one rounding to the output dtype. f64 data is computed in f64.
  * `magnitude` is |x0·cos| + |x1·sin|, or any bound of it. A table's gradient is a sum of n products of that kind:
  * n + 1 `roundings`, in any order of summing.
  */
 export function rotationErrorBound(dtype: FloatDtype, expected: number, magnitude: number, roundings = 3): number {
   const arithmetic = dtype === 'f64' ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32;
   const smallest = { f64: 0, f32: 2 ** -150, f16: 2 ** -25, bf16: 2 ** -134 }[dtype]; // half the smallest subnormal
-  return roundings * arithmetic * magnitude + UNIT_ROUNDOFF[dtype] * Math.abs(expected) * (1 + 2 ** -10) + smallest;
+  const tiny = dtype === 'f64' ? 0 : 2 ** -150; // the same of f32
+  return (
+    roundings * (arithmetic * magnitude + tiny) + UNIT_ROUNDOFF[dtype] * Math.abs(expected) * (1 + 2 ** -10) + smallest
+  );
 }

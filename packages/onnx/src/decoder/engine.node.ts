@@ -5,8 +5,7 @@
  */
 import { availableParallelism } from 'node:os';
 import type { Engine } from '@ropewalk/model';
-import { refuse } from 'ropewalk/backend';
-import { MAX_THREADS } from 'ropewalk/internal';
+import { MAX_THREADS, refuse } from 'ropewalk/backend';
 import { type OptionNames, readList, readName, readOptions } from 'ropewalk/internal';
 import { checkProviders, loadOnnxruntime } from '../onnxruntime/package.js';
 import { type BuiltCache, cacheFolder, holdInCache } from './cache.node.js';
