@@ -290,7 +290,7 @@ describe('what holds a kernel is its process', () => {
   ];
   for (const [name, code, status, message] of liars) {
     test(`a process that lies: ${name}`, async () => {
-      const ran = await run(`${reached}${code}\n${ok}`, '--timeout', '3');
+      const ran = await run(`${reached}${code}\n${ok}`, '--timeout', '30');
       assert.equal(ran.status, status, ran.stderr);
       assert.match(ran.stderr, message);
     });
