@@ -331,13 +331,19 @@ describe('a rotation that is wrong everywhere is not partly right', () => {
       const kernel = new Kernel('f32');
       kernel.y.fill(value);
       for (const expected of [undefined, EXPECTED]) {
-        const [first] = describeDiagnosis(diagnose(kernel.observation(), expected), expected && 'a test');
-        assert.equal(
-          first,
-          `NOT UNDERSTOOD: y is ${text} everywhere: the kernel did not run, or y was dumped before it ran.`,
-        );
+        const lines = describeDiagnosis(diagnose(kernel.observation(), expected), expected && 'a test');
+        assert.match(lines[0]!, new RegExp(`^NOT UNDERSTOOD: y is ${text} everywhere: nothing wrote it .*, or `));
+        assert.equal(lines.filter((line) => line.includes('everywhere')).length, 1);
       }
     });
+});
+
+test('x that is 0 everywhere shows nothing', () => {
+  const kernel = new Kernel('f32');
+  kernel.x.fill(0);
+  kernel.y.fill(0);
+  const message = 'diagnose: x: it is 0 everywhere, and every rotation of it is 0. Give an x with other values.';
+  assert.throws(() => diagnose(kernel.observation(), EXPECTED), { code: 'RANGE', message });
 });
 
 describe('a wrong rotation with rows that hold none', () => {

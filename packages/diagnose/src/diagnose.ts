@@ -18,7 +18,7 @@ import { describePairTerms } from './match/pair-terms.js';
 import { type JudgedRows, type RowSummary, type RowsAside, rowsAside, summarizeRows } from './match/wrong-rows.js';
 import { MUTANTS } from './mutants/catalogue.js';
 import { axesOf, type Expected, readExpected } from './read/expected.js';
-import { type Heads, type Observation, readLayouts } from './read/observation.js';
+import { type Heads, type Observation, readLayouts, refuseZeros } from './read/observation.js';
 import type { DiagnoseOptions, Diagnosis } from './say/diagnosis.js';
 import { type Difference, differencesOf, isProven } from './say/differences.js';
 
@@ -41,6 +41,7 @@ export function diagnose(observation: Observation, expected?: Expected, options:
   const meant = expected === undefined ? undefined : readExpected(expected);
   let best: Diagnosis | undefined;
   for (const { layout, heads } of readLayouts(observation, meant && axesOf(meant))) {
+    refuseZeros(heads);
     // A second reading is rare; its progress is not shown.
     const told = best ? () => {} : progress;
     const one = meant ? against(meant, heads, mutants, told) : withoutExpectation(heads, mutants);

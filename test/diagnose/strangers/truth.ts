@@ -620,7 +620,7 @@ const REASONS: Form[] = [
     check: (_parts, { call }) => (call.y.every(Number.isFinite) ? 'all are finite' : undefined),
   },
   {
-    of: /^y is (0|NaN) everywhere: the kernel did not run, or y was dumped before it ran\.$/,
+    of: /^y is (0|NaN) everywhere: nothing wrote it .*, or .*\.$/,
     about: 'rows',
     check: ([value], { call }) => (call.y.every((v) => String(v + 0) === value) ? undefined : 'it is not'),
   },

@@ -17,7 +17,7 @@ export type Outcome =
   | 'mirrored'
   /** y is x, up to a factor. */
   | 'unchanged'
-  /** y is 0 or NaN everywhere: the kernel did not run, or y was dumped before it ran. */
+  /** y is 0 or NaN everywhere: nothing wrote it, or 0 or NaN was computed. */
   | 'zero'
   | 'nan'
   | 'not finite'

@@ -13,7 +13,7 @@ import {
 } from '../measure/position-fit.js';
 import { type Sample, type SampleToken, takeSample } from '../measure/sample.js';
 import { measureTurns, type Turns, type TurnUnit } from '../measure/turns.js';
-import { everyRow, type Heads, type Observation, readObservation } from '../read/observation.js';
+import { everyRow, type Heads, type Observation, readObservation, refuseZeros } from '../read/observation.js';
 import { provenFamilies, twoGains } from './frequency-families.js';
 import { type FrequencyLaw, fitLaw } from './frequency-law.js';
 import type { FoundPair, Identification, Outcome } from './identification.js';
@@ -29,7 +29,9 @@ import { measuredOf, type Resolved, resolveTurns } from './whole-turns.js';
  * @example const { layout, bases } = identify({ x, y, positions: [0, 1, 2] });
  */
 export function identify(observation: Observation): Identification {
-  return identifyHeads(readObservation(observation));
+  const heads = readObservation(observation);
+  refuseZeros(heads);
+  return identifyHeads(heads);
 }
 
 /**

@@ -10,7 +10,7 @@ import {
   Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { hostOf, refuse } from 'ropewalk/backend';
+import { fail, hostOf, refuse } from 'ropewalk/backend';
 import { checkInteger, type OptionNames, readIntegers, readList, readOptions, UNIT_ROUNDOFF } from 'ropewalk/internal';
 
 /** A run of a kernel. Tensors in host memory, only read. */
@@ -117,6 +117,12 @@ export function readObservation(observation: Observation, numAxes?: number): Hea
     ...positions,
     norm,
   };
+}
+
+/** @throws {RopewalkError} RANGE where x shows nothing: every rotation of 0 is 0 */
+export function refuseZeros({ x }: Heads): void {
+  if (x.length > 0 && x.every((value) => value === 0))
+    fail('RANGE', 'diagnose: x', 'it is 0 everywhere, and every rotation of it is 0. Give an x with other values.');
 }
 
 /** An observation, read in one layout. */

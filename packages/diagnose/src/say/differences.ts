@@ -47,8 +47,11 @@ export function withoutPairs({ outcome, gain, geometry }: Identification): strin
       return 'y has values that are not finite.';
     case 'zero':
     case 'nan': {
-      const value = outcome === 'nan' ? 'NaN' : '0';
-      return `y is ${value} everywhere: the kernel did not run, or y was dumped before it ran.`;
+      const [value, how] =
+        outcome === 'nan'
+          ? ['NaN', 'NaN was computed, such as from a table with NaN or by a division by 0']
+          : ['0', 'it was multiplied by 0, such as by a magnitude (attn_factor) of 0'];
+      return `y is ${value} everywhere: nothing wrote it (the kernel did not run, or y was dumped before it ran), or ${how}.`;
     }
     case 'unchanged': {
       if (gain !== undefined && Math.abs(gain - 1) > 1e-6) return `y is x times ${short(gain)}: nothing was rotated.`;

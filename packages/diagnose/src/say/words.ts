@@ -37,9 +37,12 @@ function described(diagnosis: Diagnosis, from?: string): string[] {
     [shows, findings(diagnosis)],
     ['This input leaves open', leftOpen(diagnosis)],
   ];
-  const shown = sections.filter(([, lines]) => lines.length > 0);
+  const first = headline(diagnosis, from);
+  const shown = sections
+    .map(([title, lines]) => [title, lines.filter((line) => !first.endsWith(line))] as const)
+    .filter(([, lines]) => lines.length > 0);
   return [
-    headline(diagnosis, from),
+    first,
     ...layoutWords(diagnosis),
     ...shown.flatMap(([title, lines]) => ['', title, ...lines.map((l) => `  ${l}`)]),
   ];

@@ -53,7 +53,7 @@ export function judgeRotation(
   if (judged.verdict === 'as expected') return { verdict: 'as expected', ...common };
   if (judged.verdict === 'less precise')
     return { verdict: 'less precise', ...common, words: precision({ ...judged, dtype: heads.dtype }) };
-  if (!named) return { verdict: 'different', ...common };
+  if (!named || heads.x.every((value) => value === 0)) return { verdict: 'different', ...common };
   const found = diagnose(observation, { spec, direction });
   const ids = found.verdict === 'known bug' ? found.named.map(({ mutants }) => mutants.map(({ id }) => id)) : [];
   return { verdict: 'different', ...common, bugs: ids.map((both) => both.join(' and ')) };
