@@ -37,12 +37,13 @@ function described(diagnosis: Diagnosis, from?: string): string[] {
     [shows, findings(diagnosis)],
     ['This input leaves open', leftOpen(diagnosis)],
   ];
-  const first = headline(diagnosis, from);
+  // The headline says it: nothing else is to be seen in a y that holds nothing.
+  const blank = ['zero', 'nan'].includes(diagnosis.found.outcome) ? reason(diagnosis.found) : undefined;
   const shown = sections
-    .map(([title, lines]) => [title, lines.filter((line) => !first.endsWith(line))] as const)
+    .map(([title, lines]) => [title, lines.filter((line) => line !== blank)] as const)
     .filter(([, lines]) => lines.length > 0);
   return [
-    first,
+    headline(diagnosis, from),
     ...layoutWords(diagnosis),
     ...shown.flatMap(([title, lines]) => ['', title, ...lines.map((l) => `  ${l}`)]),
   ];
