@@ -792,7 +792,7 @@ describe('the command', () => {
     assert.match(stdout, new RegExp(`^ {2}known bug in 3 of 3 failures: ${bug}\\. Writes the first member .*$`, 'm'));
     assert.doesNotMatch(stdout, /ropewalk diagnose/);
     const one = await ropewalk(...same, '--max-failures', '1');
-    assert.match(one.stdout, /note: 2 cases were not run, after 1 failures \(--max-failures\)\n/);
+    assert.match(one.stdout, /note: 2 cases were not run, after 1 failure \(--max-failures\)\n/);
     assert.match(one.stdout, /0\/1 cases passed, 1 failed\n$/);
     const { GITHUB_ACTIONS } = process.env;
     process.env.GITHUB_ACTIONS = 'true';
@@ -830,6 +830,7 @@ describe('the command', () => {
     ['both sources', [vectors, { outputs, program: 'x' }], /--program: it does not go with --outputs/],
     ['no folder of outputs', [vectors, { outputs: join(folder, 'nowhere') }], /--outputs: .*nowhere is not a folder/],
     ['no folder of vectors', [join(folder, 'nowhere'), { outputs }], /nowhere: there is no such folder/],
+    ['a file', [join(vectors, 'manifest.json'), { outputs }], /manifest\.json: it is a file\. Give its folder\./],
     ['a folder without a manifest', [outputs, { outputs }], /manifest\.json/],
     [
       'an unknown case',

@@ -19,6 +19,7 @@ import { judgeCase, ulps, type VerifyResult } from '../../packages/oracle/src/ve
 import {
   countVerified,
   type ReportTitle,
+  verifiedCauses,
   verifyLines,
   verifySummary,
   verifyToCsv,
@@ -959,3 +960,19 @@ function parseXml(xml: string): XmlNode {
 function flatten(node: XmlNode): string {
   return node.text + node.children.map(flatten).join('\n');
 }
+
+test('bugs of the same failed cases are named together', () => {
+  const failed = (id: string, bugs: readonly string[]): VerifyResult => ({
+    id,
+    op: 'rope',
+    about: 'A test.',
+    status: 'fail',
+    notes: [],
+    tensors: [],
+    bugs,
+  });
+  assert.deepEqual(verifiedCauses([failed('a', ['x', 'y']), failed('b', ['x', 'y', 'z']), failed('c', ['w'])]), [
+    { bug: 'x', others: ['y'], cases: ['a', 'b'] },
+    { bug: 'w', others: [], cases: ['c'] },
+  ]);
+});

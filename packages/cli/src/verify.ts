@@ -114,9 +114,15 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
   for (const name of strangers.slice(0, 5)) say(`  note: ${join(options.outputs!, name)} belongs to no case`);
   if (strangers.length > 5) say(`  note: and ${strangers.length - 5} more`);
   const notRun = entries.length - results.length;
-  if (notRun > 0) say(`  note: ${notRun} cases were not run, after ${failures} failures (--max-failures)`);
-  for (const { bug, cases } of verifiedCauses(results))
-    say(`  known bug in ${cases.length} of ${failures} failures: ${bug}. ${does(bug)}`);
+  if (notRun > 0) say(`  note: ${notRun} cases were not run, after ${count(failures, 'failure')} (--max-failures)`);
+  for (const { bug, others, cases } of verifiedCauses(results)) {
+    const where = `in ${cases.length} of ${count(failures, 'failure')}`;
+    say(
+      others.length === 0
+        ? `  known bug ${where}: ${bug}. ${does(bug)}`
+        : `  one of the known bugs ${where}: ${[bug, ...others].join(' | ')}. More cases may tell them apart.`,
+    );
+  }
   // The case's own lines have it otherwise.
   const next = options.case ? undefined : results.find(({ next, bugs }) => next !== undefined && !bugs);
   if (next) say(`  to see what ${next.id} does instead: ${next.next!.replaceAll('\n', '\n    ')}`);
@@ -126,6 +132,10 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
   say(`  ${compared ? verifySummary(counts) : `nothing was compared: ${counts.skipped} skipped`}`);
   writeReport(report, options.out, title, results, text);
   return compared && counts.fail + counts.error === 0 ? EXIT.ok : EXIT.failed;
+}
+
+function count(n: number, what: string): string {
+  return `${n} ${what}${n === 1 ? '' : 's'}`;
 }
 
 function isFailure({ status }: VerifyResult): boolean {

@@ -24,8 +24,9 @@ const MAX_FILE_BYTES = 2 ** 31;
 export function openFolder(path: string): VectorFolder {
   // A path with a NUL exists nowhere, and resolve() takes nothing but text.
   const root = typeof path === 'string' && existsSync(path) ? resolve(path) : undefined;
-  if (root === undefined || !statSync(root).isDirectory())
+  if (root === undefined)
     return fail('FORMAT', typeof path === 'string' ? path : show(path), 'there is no such folder');
+  if (!statSync(root).isDirectory()) fail('FORMAT', path, 'it is a file. Give its folder.');
   const inside = (file: string): string => {
     const full = resolve(root, file);
     // A manifest is not trusted: it may name files in its own folder only.

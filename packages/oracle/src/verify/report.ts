@@ -107,6 +107,8 @@ function measures(result: VerifyResult): string {
 export interface VerifiedCause {
   /** The id of a mutant, or two: `a and b`. */
   readonly bug: string;
+  /** Other bugs that would fail the same cases: these cases do not tell them apart. */
+  readonly others: readonly string[];
   /** Ids of cases. */
   readonly cases: readonly string[];
 }
@@ -124,7 +126,8 @@ export function verifiedCauses(results: readonly VerifyResult[]): VerifiedCause[
       const counts = new Map<string, string[]>();
       for (const { id, bugs } of left) for (const bug of bugs!) counts.set(bug, [...(counts.get(bug) ?? []), id]);
       const [bug, cases] = [...counts].reduce((most, one) => (one[1].length > most[1].length ? one : most));
-      causes.push({ bug, cases });
+      const alike = [...counts].filter(([other, ids]) => other !== bug && ids.join() === cases.join());
+      causes.push({ bug, others: alike.map(([other]) => other), cases });
       left = left.filter(({ bugs }) => !bugs!.includes(bug));
     }
     return causes;
@@ -151,7 +154,9 @@ export function verifyAnnotations(results: readonly VerifyResult[]): string[] {
     const causes = verifiedCauses(all);
     const others = all.filter(({ status, bugs }) => (status === 'fail' || status === 'error') && !bugs?.length);
     return [
-      ...causes.map(({ bug, cases }) => line(`known bug ${bug}`, `${cases.length} cases: ${cases.join(', ')}`)),
+      ...causes.map(({ bug, others, cases }) =>
+        line(`known bug ${[bug, ...others].join(' | ')}`, `${cases.length} cases: ${cases.join(', ')}`),
+      ),
       ...others.map(({ id, detail }) => line(id, detail ?? 'wrong')),
     ].slice(0, MAX_ANNOTATIONS);
   });
