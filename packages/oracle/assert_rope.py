@@ -38,6 +38,8 @@ def assert_rope(y, x, positions, config, dtype=None):
             f"assert_rope: x and y: expected one shape [batch, tokens, heads, head_dim] or [tokens, heads, head_dim] "
             f"with head_dim {case['attributes']['spec']['headDim']}, got {list(x.shape)} and {list(y.shape)}"
         )
+    if not _numbers(x).any():
+        raise ValueError('assert_rope: x: it is empty or 0 everywhere, and every rotation of it is right. Give other values.')
     if dtype is None:
         of_case = next(t['dtype'] for t in case['inputs'] if t['name'] == case['attributes']['parts'][0]['x'])
         dtype = 'bf16' if y.dtype == np.float32 and of_case == 'bf16' else DTYPES[y.dtype.name]
@@ -60,7 +62,7 @@ def assert_rope(y, x, positions, config, dtype=None):
     raise AssertionError(
         f"{case['id']}: {int(wrong.sum())} of {wrong.size} elements are wrong. "
         f"Worst: y{at[4 - y.ndim:]}, position {where[0] if len(where) == 1 else where}: got {got[worst]:.9g}, "
-        f"expected {exact[worst]:.9g} within {bound[worst]:.2g}, off by {error[worst]:.2g}. "
+        f"expected {exact[worst]:.9g} within {bound[worst]:.2g}, off by {error[worst]:.2g}, judged as {dtype}. "
         "Next: `ropewalk diagnose` reads x and y, and says what the kernel does instead."
     )
 

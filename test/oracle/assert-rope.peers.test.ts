@@ -121,7 +121,7 @@ print(said(changed, load(gpt, 'x'), load(gpt, 'positions'), gpt))
     for (const line of lines)
       assert.match(
         line,
-        /^AssertionError: (llama-2-half|gpt-j): \d+ of \d+ elements are wrong\. Worst: y\[\d+, \d+, \d+, \d+\], position \d+: got \S+, expected \S+ within \S+, off by \S+\. Next: /,
+        /^AssertionError: (llama-2-half|gpt-j): \d+ of \d+ elements are wrong\. Worst: y\[\d+, \d+, \d+, \d+\], position \d+: got \S+, expected \S+ within \S+, off by \S+, judged as (f32|f16)\. Next: /,
       );
     assert.equal(lines.length, 8);
     assert.match(lines[6]!, /: 1 of 3072 .* y\[1, 2, 1, 7\], position 37: got inf, /);
@@ -138,6 +138,8 @@ print(said(y, x, positions[0, :3], llama))
 print(said(y, x, positions.astype('f4'), llama))
 print(said(y.astype('i8'), x, positions, llama))
 print(said(y, x, positions, llama, dtype='f8'))
+print(said(0 * y, 0 * x, positions, llama))
+print(said(y[:, :0], x[:, :0], positions[:, :0], llama))
 `),
       [
         "ValueError: assert_rope: config: the manifest has no RoPE case 'llama-2-hlaf'. Did you mean llama-2-half?",
@@ -147,6 +149,9 @@ print(said(y, x, positions, llama, dtype='f8'))
         'ValueError: assert_rope: positions: expected integers, got float32',
         'ValueError: assert_rope: y: expected an array of float64, float32, float16, or bf16 as uint16 or float32, got int64',
         "ValueError: assert_rope: dtype: expected 'f64', 'f32', 'f16' or 'bf16', got 'f8'",
+        ...Array(2).fill(
+          'ValueError: assert_rope: x: it is empty or 0 everywhere, and every rotation of it is right. Give other values.',
+        ),
       ],
     );
   });
