@@ -792,8 +792,11 @@ describe('the command', () => {
     assert.match(stdout, new RegExp(`^ {2}known bug in 3 of 3 failures: ${bug}\\. Writes the first member .*$`, 'm'));
     assert.doesNotMatch(stdout, /ropewalk diagnose/);
     const one = await ropewalk(...same, '--max-failures', '1');
-    assert.match(one.stdout, /note: 2 cases were not run, after 1 failure \(--max-failures\)\n/);
+    assert.match(one.stdout, /note: not run, after 1 failure \(--max-failures\): 2 cases\n/);
     assert.match(one.stdout, /0\/1 cases passed, 1 failed\n$/);
+    const junit = await ropewalk(...same, '--max-failures', '1', '--report', 'junit');
+    assert.match(junit.stdout, /tests="3" failures="1" errors="0" skipped="2"/);
+    assert.match(junit.stdout, /<skipped message="not run, after 1 failure \(--max-failures\)"/);
     const { GITHUB_ACTIONS } = process.env;
     process.env.GITHUB_ACTIONS = 'true';
     const { stderr } = await ropewalk(...same).finally(() => {
@@ -835,7 +838,7 @@ describe('the command', () => {
     [
       'an unknown case',
       [vectors, { outputs, case: ['phi2'] }],
-      /--case: expected one of 5 cases, such as .*, got "phi2"/,
+      /--case: expected one of the 5 cases in manifest\.json, got "phi2"/,
     ],
     [
       'an unknown report',

@@ -154,6 +154,10 @@ describe('labels', () => {
       [line(',type=f16'), /ROPE\(…\): the key type is given twice/],
       [line(',what=1'), /ROPE\(…\): there is no key "what"\. It takes type, ne_a, .*, ff0\./],
       [line(',n_dim=64'), /ROPE\(…\): there is no key "n_dim"\. Did you mean n_dims\?/],
+      [
+        'ROPE(ne_a=[128,4,6,1],n_dims=128,mode=2,af=0)',
+        /ROPE\(…\): with af=0 every element of y is 0, and a case tests nothing\. Give af=1\./,
+      ],
       [line(',freq_base=5e5'), /ROPE\(…\): there is no key "freq_base"\. Did you mean fb\?/],
       ['ROPE(type=f32)', /ROPE\(…\): ne_a: expected /],
       ['ROPE(ne_a=[128,4,6,1],mode=2)', /ROPE\(…\): n_dims: expected /],

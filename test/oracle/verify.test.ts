@@ -976,3 +976,20 @@ test('bugs of the same failed cases are named together', () => {
     { bug: 'w', others: [], cases: ['c'] },
   ]);
 });
+
+test('what holds one number, or x, is no bug of a rotation', () => {
+  const c = golden(goldenRopeQuestion(GOLDEN_ROPE.find(({ id }) => id === 'llama-2-half')!));
+  const x = c.inputs.get('x')!;
+  const judged = (y: Tensor) => judgeCase(c, new Map([['y', y]]));
+  const filled = (value: number) => tensorFrom(new Float32Array(x.size).fill(value), { shape: x.shape });
+  for (const [y, detail] of [
+    [filled(0), `y: all ${x.size} elements are 0`],
+    [filled(Number.NaN), `y: all ${x.size} elements are NaN`],
+    [x, /^y: \d+ of \d+ wrong: it is x, not rotated$/],
+  ] as const) {
+    const result = judged(y);
+    assert.equal(result.bugs, undefined);
+    if (typeof detail === 'string') assert.equal(result.detail, detail);
+    else assert.match(result.detail!, detail);
+  }
+});

@@ -32,6 +32,7 @@ import {
   strangersIn,
 } from '@ropewalk/oracle/node';
 import { fail, refuse } from 'ropewalk/backend';
+import { didYouMean } from 'ropewalk/internal';
 import { splitWords } from './command-words.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPrinter } from './output.js';
@@ -113,8 +114,9 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
   const strangers = options.outputs === undefined ? [] : strangersIn(options.outputs, ids);
   for (const name of strangers.slice(0, 5)) say(`  note: ${join(options.outputs!, name)} belongs to no case`);
   if (strangers.length > 5) say(`  note: and ${strangers.length - 5} more`);
-  const notRun = entries.length - results.length;
-  if (notRun > 0) say(`  note: ${notRun} cases were not run, after ${count(failures, 'failure')} (--max-failures)`);
+  const notRun = entries.slice(results.length);
+  const after = `not run, after ${count(failures, 'failure')} (--max-failures)`;
+  if (notRun.length > 0) say(`  note: ${after}: ${count(notRun.length, 'case')}`);
   for (const { bug, others, cases } of verifiedCauses(results)) {
     const where = `in ${cases.length} of ${count(failures, 'failure')}`;
     say(
@@ -130,9 +132,12 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
   const counts = countVerified(results);
   const compared = counts.ok + counts.fail + counts.error > 0;
   say(`  ${compared ? verifySummary(counts) : `nothing was compared: ${counts.skipped} skipped`}`);
-  writeReport(report, options.out, title, results, text);
+  const left = notRun.map(({ id, op, about }) => ({ ...SKIPPED, id, op, about, detail: after }));
+  writeReport(report, options.out, title, report === 'junit' ? [...results, ...left] : results, text);
   return compared && counts.fail + counts.error === 0 ? EXIT.ok : EXIT.failed;
 }
+
+const SKIPPED = { status: 'skipped', notes: [], tensors: [] } as const;
 
 function count(n: number, what: string): string {
   return `${n} ${what}${n === 1 ? '' : 's'}`;
@@ -225,25 +230,14 @@ function chooseCases(
   ids: readonly string[] | undefined,
   flags: Flags<VerifyOptions>,
 ): GoldenEntry[] {
+  const all = folder.cases.map((entry) => entry.id);
   const chosen = ids?.map(
     (id) =>
       folder.cases.find((entry) => entry.id === id) ??
-      refuse('FORMAT', '--case', `one of ${folder.cases.length} cases, such as ${near(id, folder)}`, id),
+      refuse('FORMAT', '--case', `one of the ${count(all.length, 'case')} in manifest.json`, id, didYouMean(id, all)),
   );
   const ops = flags.words('op', [...new Set(folder.cases.map(({ op }) => op))]);
   return (chosen ?? folder.cases).filter(({ op }) => !ops || ops.includes(op));
-}
-
-/** Up to three ids that are most similar to the one given. */
-function near(id: string, folder: GoldenFolder): string {
-  const parts = id.toLowerCase().split(/[^a-z0-9]+/);
-  const score = (other: string): number =>
-    parts.filter((part) => part !== '' && other.toLowerCase().includes(part)).length;
-  const ids = folder.cases.map((entry) => entry.id);
-  return ids
-    .toSorted((a, b) => score(b) - score(a))
-    .slice(0, 3)
-    .join(', ');
 }
 
 function describeAllowed({ table, arithmetic, toleranceScale }: ModelOptions): string[] {

@@ -159,6 +159,8 @@ function readParams(f: Fields): WholeRopeCase {
   const pos = f.has('pos') ? f.integers('pos', Number.MIN_SAFE_INTEGER) : undefined;
   const tokens = ne[2]! * (mode >= 8 ? 4 : 1);
   if (pos && pos.length !== tokens) refuse('SHAPE', 'ROPE(…): pos', `${tokens} positions`, pos.length);
+  if (f.optionalNumber('af') === 0)
+    fail('RANGE', 'ROPE(…)', 'with af=0 every element of y is 0, and a case tests nothing. Give af=1.');
   const ff = (f.optionalInteger('ff', 0, 2) as 0 | 1 | 2 | undefined) ?? LINE_DEFAULTS.ff;
   const ff0 = f.optionalNumber('ff0');
   if (ff0 !== undefined && !(ff === 1 && ff0 > 0)) refuse('RANGE', 'ROPE(…): ff0', 'a number > 0 beside ff=1', ff0);

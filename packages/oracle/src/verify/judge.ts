@@ -178,17 +178,18 @@ function judge(golden: GoldenCase, got: ReadonlyMap<string, Tensor>, options: Ju
   const failed = tensors.filter(({ wrong }) => wrong > 0);
   const tables = { allowed: table, met: TABLE_PRECISIONS.find((precision) => met.has(precision)) };
   const common = { id, op, about, tensors, table: op === 'rope' ? tables : undefined };
-  const told = failed.map(
-    (t) =>
-      `${t.name}: ${t.all === undefined ? `${t.wrong} of ${t.elements} wrong` : `all ${t.elements} elements are ${t.all}`}`,
-  );
+  const untouched = new Set(failed.flatMap(({ name }) => (isInput(golden, name, got.get(name)!) ? [name] : [])));
+  const told = failed.map(({ name, all, wrong, elements }) => {
+    if (all !== undefined) return `${name}: all ${elements} elements are ${all}`;
+    return `${name}: ${wrong} of ${elements} wrong${untouched.has(name) ? ': it is x, not rotated' : ''}`;
+  });
   const { arithmetic, toleranceScale } = options;
   // So does a folder of another program, with a formula of its own.
   const own = golden.tolerance.formula !== 'rotation';
   const asked = own || [options.table, arithmetic, toleranceScale].some((one) => one !== undefined);
   // Bounds that were asked for decide alone.
-  // What holds one number was not rotated, whatever else gives it.
-  const named = (options.bugs ?? true) && failed.every(({ all }) => all === undefined);
+  // What holds one number, or x, was not rotated, whatever bug gives it too.
+  const named = (options.bugs ?? true) && failed.every(({ name, all }) => all === undefined && !untouched.has(name));
   const rotations = asked && failed.length === 0 ? [] : rotationsOf(golden, got, named);
   const different = rotations.filter(({ verdict }) => verdict === 'different');
   const bugs = commonBugs(different);
@@ -215,6 +216,16 @@ function judge(golden: GoldenCase, got: ReadonlyMap<string, Tensor>, options: Ju
     told.push(`the rotation is right, but less precise than is allowed (${[...how, ...less].join('; ')})`);
   }
   return { ...common, status: 'fail', detail: told.join('; ') || undefined, bugs, notes: [] };
+}
+
+/** Whether an output of RoPE is the x that it should be rotated from, bit for bit. */
+function isInput({ rope, inputs }: GoldenCase, name: string, output: Tensor): boolean {
+  const part = rope?.parts.find(({ out }) => out === name);
+  const x = part && inputs.get(part.x);
+  if (!x || x.dtype !== output.dtype) return false;
+  const [bits, own] = [bitsOf(x.read() as HostArray), bitsOf(output.read() as HostArray)];
+  for (let n = 0; n < bits.length; n++) if (bits[n] !== own[n]) return false;
+  return bits.length === own.length;
 }
 
 /** The bugs that every wrong output of a case may come of; undefined when there is none. */
