@@ -85,7 +85,7 @@ const PLACES: readonly [words: string, where: Where][] = [
   ['Batch 1', (b) => b === 1],
 ];
 
-interface Holding {
+interface Content {
   readonly what: string;
   readonly words: string;
   /** What a row holds that should hold `right`. */
@@ -100,7 +100,7 @@ interface Holding {
 
 const fill = (value: number) => () => new Float64Array(DIM).fill(value);
 const random = randomFrom('census garbage');
-const HOLDINGS: readonly Holding[] = [
+const CONTENTS: readonly Content[] = [
   { what: 'zeros', words: 'zeros', write: fill(0) },
   { what: 'not finite', words: 'NaN', write: fill(Number.NaN) },
   { what: 'not finite', words: 'infinities', write: fill(Infinity) },
@@ -159,7 +159,7 @@ const HOLDINGS: readonly Holding[] = [
   },
 ];
 
-function corrupted(dtype: FloatDtype, where: Where, write: Holding['write']): Kernel {
+function corrupted(dtype: FloatDtype, where: Where, write: Content['write']): Kernel {
   const kernel = new Kernel(dtype);
   const right = kernel.y.slice();
   kernel.each((b, s, h) => {
@@ -175,7 +175,7 @@ function wrongWords(result: Diagnosis): string[] {
 }
 
 describe('the summary of rows says what the wrong rows hold', () => {
-  for (const { what, words, write, skip } of HOLDINGS) {
+  for (const { what, words, write, skip } of CONTENTS) {
     for (const [place, where] of PLACES) {
       if (skip?.includes(place)) continue;
       test(`${words}: ${place}`, () => {
@@ -384,7 +384,7 @@ describe('without an expectation', () => {
 
 describe('another rotation in some rows', () => {
   const at: Where = (_b, _s, h) => h >= 2;
-  const spoil = (dtype: FloatDtype, write: Holding['write']): Observation => corrupted(dtype, at, write).observation();
+  const spoil = (dtype: FloatDtype, write: Content['write']): Observation => corrupted(dtype, at, write).observation();
   for (const dtype of ['f32', 'bf16'] as const) {
     test(`another base in heads 2-3, ${dtype}`, () => {
       const other = new Kernel(dtype, 25000);
@@ -399,7 +399,7 @@ describe('another rotation in some rows', () => {
     });
     test(`a known bug in heads 2-3, ${dtype}`, () => {
       const mutants = MUTANTS.filter(({ id }) => id === 'direction-flipped' || id === 'pairs-interleaved-for-half');
-      const write: Holding['write'] = (k, [b, s, h]) => {
+      const write: Content['write'] = (k, [b, s, h]) => {
         const x = k.rowOfX(b, s, h);
         const order = Array.from({ length: DIM }, (_, i) => (i < DIM / 2 ? 2 * i : 2 * (i - DIM / 2) + 1));
         const turned = k.turned(

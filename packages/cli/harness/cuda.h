@@ -14,7 +14,7 @@ static void *onDevice(const void *data, size_t size) {
   return to;
 }
 
-/* By events on the device: the kernel alone, without the launch's way there. */
+/* Events on the device time the kernel alone, without its launch. */
 static cudaEvent_t began, ended;
 static void begin(void) {
   if (!began) check(cudaEventCreate(&began)), check(cudaEventCreate(&ended));
@@ -29,7 +29,7 @@ static void end(void) {
   took = (took < 0 ? 0 : took) + ms / 1000;
 }
 
-/* The roof: reads and writes `size` bytes of the device. */
+/* What a kernel is compared with: a copy that reads and writes `size` bytes of the device. */
 static void timeCopy(size_t size) {
   void *from = onDevice(NULL, size), *to = onDevice(NULL, size);
   check(cudaMemset(from, 1, size));

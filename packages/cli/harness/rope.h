@@ -76,11 +76,11 @@ static inline void end(void) {
   took = (took < 0 ? 0 : took) + (double)(now.tv_sec - began.tv_sec) + 1e-9 * (double)(now.tv_nsec - began.tv_nsec);
 }
 
-/* The roof: reads and writes `size` bytes. */
+/* What a kernel is compared with: a copy that reads and writes `size` bytes. */
 static inline void timeCopy(size_t size) {
   unsigned char *from = (unsigned char *)malloc(size + 1), *to = (unsigned char *)malloc(size + 1);
   if (from && to) {
-    memset(from, 1, size + 1), memset(to, 2, size + 1); /* pages of the system's are no memory before that */
+    memset(from, 1, size + 1), memset(to, 2, size + 1); /* the system gives memory at the first write */
     begin();
     memcpy(to, from, size);
     end();

@@ -23,7 +23,7 @@ import { writeOutput } from '@ropewalk/formats/node';
 import { fail, refuse } from 'ropewalk/backend';
 import { didYouMean, readName } from 'ropewalk/internal';
 import { Flags, type Switches, type Texts } from './options.js';
-import { EXIT, openPercentBar, openPrinter, printResult } from './output.js';
+import { counted, EXIT, openPercentBar, openPrinter, printResult } from './output.js';
 
 export type AicoreOptions = Texts<'shape' | 'dtype' | 'pairing' | 'kernel' | 'chip' | 'base' | 'rotaryDim'> &
   Texts<'tableLen' | 'tableDtype' | 'svg' | 'trace' | 'fromCycle' | 'toCycle'> &
@@ -273,7 +273,7 @@ export function describeRun(name: string, { run, rows, right, worst, firstWrong 
   const { capacity, used, buffers } = run.unifiedBuffer;
   const whole = (n: number): string => Math.round(n).toLocaleString('en');
   const lines = [
-    `${name}: ${timeOf(run)}; ${run.blockCount} blocks in ${run.waves} ${run.waves === 1 ? 'wave' : 'waves'}`,
+    `${name}: ${timeOf(run)}; ${run.blockCount} blocks in ${counted(run.waves, 'wave')}`,
     `  rows          ${run.rows.written} of ${rows} written, ${right} right (largest difference to the exact value ${worst.toExponential(1)})`,
     `  busy          ${QUEUES.map((queue) => `${queue} ${whole(run.busy[queue])} (${percent(run.busy[queue], block?.cycles ?? 0)})`).join('  ')}   of the slowest block`,
     `  overlap       ${percent(run.overlap.several, run.overlap.any)} of the time two queues or more; ${run.overlap.parallelism.toFixed(2)} busy on average`,

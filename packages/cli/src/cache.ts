@@ -4,7 +4,7 @@ import { mebibytes } from '@ropewalk/model';
 import { cacheFolder, listCache, removeCache } from '@ropewalk/onnx/node';
 import { fail } from 'ropewalk/backend';
 import type { Switches, Texts } from './options.js';
-import { EXIT, printResult } from './output.js';
+import { counted, EXIT, printResult } from './output.js';
 
 /** With `remove`, all of it goes. */
 export async function cache(options: Texts<'cache'> & Switches<'remove' | 'json'>): Promise<number> {
@@ -19,7 +19,7 @@ export async function cache(options: Texts<'cache'> & Switches<'remove' | 'json'
   const day = (date: Date): string => date.toISOString().slice(0, 10);
   const whole = entries.filter(({ model }) => model !== undefined).length;
   const others = entries.length > whole ? ` and ${entries.length - whole} not whole` : '';
-  const models = `${whole} model${whole === 1 ? '' : 's'}${others}, ${mebibytes(sizeBytes)}`;
+  const models = `${counted(whole, 'model')}${others}, ${mebibytes(sizeBytes)}`;
   const notWhole = 'not whole: it is being written, or was left by a process that was ended';
   printResult(options.json, {
     json: () => ({ folder, removed: options.remove === true, sizeBytes, entries }),

@@ -17,7 +17,7 @@ import { fail } from 'ropewalk/backend';
 import { nameLayers } from 'ropewalk/internal';
 import { readGraph } from './import.js';
 import { FLOATS, Flags, type Switches, type Texts } from './options.js';
-import { EXIT, printResult } from './output.js';
+import { counted, EXIT, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';
 
 export type DevicesModelOptions = Texts<'model' | 'dtype' | 'batch' | 'seq' | 'heads' | 'kvHeads' | 'context'> &
@@ -192,7 +192,7 @@ const wrongAsIs = ({ forms }: RopeVerdict): RopeForm | undefined =>
       )
     : undefined;
 
-const count = ({ calls }: RopeForm): string => `${calls} ${calls === 1 ? 'call' : 'calls'}`;
+const count = ({ calls }: RopeForm): string => counted(calls, 'call');
 
 function describe(verdict: RopeVerdict): string[] {
   const { dtype, forms, refused } = verdict;

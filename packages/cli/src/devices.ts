@@ -3,7 +3,7 @@ import { DEVICES, type DeviceProfile, deviceNamed } from '@ropewalk/devices';
 import { fail } from 'ropewalk/backend';
 import type { DevicesModelOptions } from './devices-model.js';
 import { Flags, type Texts } from './options.js';
-import { EXIT, printResult } from './output.js';
+import { counted, EXIT, printResult } from './output.js';
 
 export type DevicesOptions = DevicesModelOptions & Texts<'cases'>;
 
@@ -34,7 +34,7 @@ function list(): string[] {
   const width = Math.max(...DEVICES.map(({ name }) => name.length));
   return DEVICES.map((device) => {
     const rules = countRules(device);
-    const what = `${device.open ? 'computes; ' : ''}${rules} ${rules === 1 ? 'rule' : 'rules'}`;
+    const what = `${device.open ? 'computes; ' : ''}${counted(rules, 'rule')}`;
     return `${device.name.padEnd(width)}  ${device.title} (${what})`;
   });
 }

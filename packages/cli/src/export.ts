@@ -26,7 +26,7 @@ import { fail, refuse } from 'ropewalk/backend';
 import { readName } from 'ropewalk/internal';
 import type { ChosenForm } from './export-for.js';
 import { FLOATS, Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
-import { EXIT, printResult, thousands } from './output.js';
+import { counted, EXIT, printResult, thousands } from './output.js';
 import { type GivenRope, isRopeLine, readRope } from './rope-source.js';
 import { VERSION } from './version.js';
 
@@ -356,7 +356,7 @@ function describeCost(
   const moved = (cost.bytesRead + cost.bytesWritten) / (read + written);
   lines.push(
     row(`twelve steps, ${form === 'standard' ? 'fused rotation' : 'rotation'}`, calls, read, written, buffered),
-    `  ${cost.count} ${cost.count === 1 ? 'call' : 'calls'} for ${calls}, ${(100 * moved).toFixed(1)} % of the bytes`,
+    `  ${counted(cost.count, 'call')} for ${calls}, ${(100 * moved).toFixed(1)} % of the bytes`,
   );
   return lines;
 }

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { GgufValue } from '@ropewalk/formats';
 import { isGraphFolder, onnxFileOf, openModel, readFileBytes } from '@ropewalk/formats/node';
-import { printable, sizeText, thousands } from './output.js';
+import { counted, printable, sizeText, thousands } from './output.js';
 
 /** A tensor as its file lists it. */
 interface ListedTensor {
@@ -88,9 +88,7 @@ function typesOf({ tensors }: FileContents): { type: string; tensors: number; si
 export function describeContents(contents: FileContents, lists: Lists): string[] {
   const { path, format, metadata, tensors } = contents;
   const types = typesOf(contents).map((one) => `${sizeText(one.sizeBytes)} in ${one.tensors} of ${one.type}`);
-  const lines = [
-    `${path}: ${format}, ${[`${tensors.length} ${tensors.length === 1 ? 'tensor' : 'tensors'}`, ...types].join(', ')}`,
-  ];
+  const lines = [`${path}: ${format}, ${[counted(tensors.length, 'tensor'), ...types].join(', ')}`];
   if (lists.metadata) {
     const width = Math.max(...[...metadata.keys()].map((key) => key.length));
     lines.push('', metadata.size === 0 ? 'no metadata' : 'metadata');

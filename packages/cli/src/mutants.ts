@@ -4,7 +4,7 @@ import { type MutantScore, scoreVectors, type VectorScore } from '@ropewalk/orac
 import { fail } from 'ropewalk/backend';
 import { casesOf, filterCases } from './check.js';
 import { Flags, type Switches, type Texts } from './options.js';
-import { EXIT, openPrinter, printLines } from './output.js';
+import { counted, EXIT, openPrinter, printLines } from './output.js';
 
 export type MutantsOptions = Texts<'vectors' | 'filter'> & Switches<'list' | 'json'>;
 
@@ -104,6 +104,6 @@ function leftOutLines(leftOut: VectorScore['leftOut']): string[] {
     counts.set(why, { ...entry, count: entry.count + 1 });
   }
   return [...counts].map(
-    ([why, { count, label }]) => `left out: ${count} ${count === 1 ? 'case' : 'cases'}, ${why}; the first is ${label}`,
+    ([why, { count, label }]) => `left out: ${counted(count, 'case')}, ${why}; the first is ${label}`,
   );
 }

@@ -45,6 +45,11 @@ export function thousands(n: number): string {
   return n.toLocaleString('en');
 }
 
+/** `1 case`, `32 cases`. */
+export function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`;
+}
+
 /** `12 bytes`, `4.70 MB`. */
 export function sizeText(count: number): string {
   const [size, unit] = [[1e9, 'GB'] as const, [1e6, 'MB'] as const, [1e3, 'kB'] as const].find(

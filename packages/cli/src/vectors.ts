@@ -22,7 +22,7 @@ import type { OpName } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { untilInterrupted } from './interrupt.js';
 import { FLOATS, Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
-import { EXIT, openPrinter, printResult } from './output.js';
+import { counted, EXIT, openPrinter, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';
 import { VERSION } from './version.js';
 
@@ -116,7 +116,7 @@ function describe(
   const byOp = new Map<string, number>();
   for (const { op } of cases) byOp.set(op, (byOp.get(op) ?? 0) + 1);
   const counts = [...byOp].map(([op, count]) => `${op} ${count}`).join(', ');
-  const total = `${cases.length} ${cases.length === 1 ? 'case' : 'cases'}`;
+  const total = counted(cases.length, 'case');
   return [
     `${out}: ${total} (${counts}), seed ${seed}, as ${forms.join(', ')}`,
     ...skipped.map(({ id, form, reason }) => `  not as ${form}: ${id}: ${reason}`),

@@ -35,7 +35,7 @@ import { fail, refuse } from 'ropewalk/backend';
 import { didYouMean } from 'ropewalk/internal';
 import { splitWords } from './command-words.js';
 import { Flags, type Switches, type Texts } from './options.js';
-import { EXIT, openPrinter } from './output.js';
+import { counted, EXIT, openPrinter } from './output.js';
 import { keepCase, nextStep } from './verify-next.js';
 import { VERSION } from './version.js';
 
@@ -115,10 +115,10 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
   for (const name of strangers.slice(0, 5)) say(`  note: ${join(options.outputs!, name)} belongs to no case`);
   if (strangers.length > 5) say(`  note: and ${strangers.length - 5} more`);
   const notRun = entries.slice(results.length);
-  const after = `not run, after ${count(failures, 'failure')} (--max-failures)`;
-  if (notRun.length > 0) say(`  note: ${after}: ${count(notRun.length, 'case')}`);
+  const after = `not run, after ${counted(failures, 'failure')} (--max-failures)`;
+  if (notRun.length > 0) say(`  note: ${after}: ${counted(notRun.length, 'case')}`);
   for (const { bug, others, cases } of verifiedCauses(results)) {
-    const where = `in ${cases.length} of ${count(failures, 'failure')}`;
+    const where = `in ${cases.length} of ${counted(failures, 'failure')}`;
     say(
       others.length === 0
         ? `  known bug ${where}: ${bug}. ${does(bug)}`
@@ -138,10 +138,6 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
 }
 
 const SKIPPED = { status: 'skipped', notes: [], tensors: [] } as const;
-
-function count(n: number, what: string): string {
-  return `${n} ${what}${n === 1 ? '' : 's'}`;
-}
 
 function isFailure({ status }: VerifyResult): boolean {
   return status === 'fail' || status === 'error';
@@ -234,7 +230,7 @@ function chooseCases(
   const chosen = ids?.map(
     (id) =>
       folder.cases.find((entry) => entry.id === id) ??
-      refuse('FORMAT', '--case', `one of the ${count(all.length, 'case')} in manifest.json`, id, didYouMean(id, all)),
+      refuse('FORMAT', '--case', `one of the ${counted(all.length, 'case')} in manifest.json`, id, didYouMean(id, all)),
   );
   const ops = flags.words('op', [...new Set(folder.cases.map(({ op }) => op))]);
   return (chosen ?? folder.cases).filter(({ op }) => !ops || ops.includes(op));

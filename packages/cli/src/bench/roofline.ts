@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { counted } from '../output.js';
 import { buildOf, gigaflopsPerSecond, type Machine } from './report.js';
 import type { SessionResult } from './session.js';
 
@@ -64,7 +65,7 @@ export function rooflinePicture(session: SessionResult & { readonly peakGflops: 
     );
     return `<polyline class="${className}" points="${corners.join(' ')}"/>`;
   };
-  const threads = `${session.threads} thread${session.threads === 1 ? '' : 's'}`;
+  const threads = counted(session.threads, 'thread');
   return `${[
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT}" width="${WIDTH}" height="${HEIGHT}" role="img" aria-labelledby="title">`,
     STYLE,
