@@ -38,7 +38,7 @@ export {
   ranges,
   systemSentence,
 } from './core/text.js';
-export { checkApart, checkDims, checkDtype, checkFloat, checkOutput, isHalf } from './ops/checks.js';
+export { checkApart, checkDims, checkDtype, checkOutput, isHalf } from './ops/checks.js';
 export { ACTIVATIONS } from './ops/linear.js';
 export { type PairAxes, sharePairs } from './ops/rope/axes.js';
 export { dynamicNtkBase, yarnMagnitude, yarnRampEdges } from './ops/rope/frequencies.js';
