@@ -5,7 +5,7 @@
  */
 import { execFileSync, fork } from 'node:child_process';
 import { InvalidArgumentError } from 'commander';
-import { showProgress } from '../packages/cli/src/output.js';
+import { showProgress } from './progress.js';
 
 /** Environment variable that makes a command a child. */
 const CHILD = 'ROPEWALK_BENCH_CHILD';

@@ -3,8 +3,7 @@
  *
  * @module
  */
-import { runGpuSession } from '../packages/cli/src/bench/gpu.js';
-import { firstLine, type SessionResult } from '../packages/cli/src/bench/session.js';
+import { firstLine, runGpuSession, type SessionResult } from '@ropewalk/bench';
 import type { OrtModule } from './peers/ort-module.js';
 import { openOrtWebgpu } from './peers/ort-webgpu.js';
 import type { Peer } from './peers/peer.js';

@@ -3,15 +3,18 @@
  *
  * @module
  */
-import type { FloatDtype } from 'ropewalk';
-import type { BenchCase, PreparedCase } from '../packages/cli/src/bench/cases.js';
-import { errorLimit, sampleNumbers, worstError } from '../packages/cli/src/bench/data.js';
+
+import type { BenchCase, PreparedCase } from '@ropewalk/bench';
 import {
+  errorLimit,
   firstLine,
   type Rival,
   type Rivals,
   type SessionOptions as RoomOptions,
-} from '../packages/cli/src/bench/session.js';
+  sampleNumbers,
+  worstError,
+} from '@ropewalk/bench';
+import type { FloatDtype } from 'ropewalk';
 import type { Peer, PeerName, PeerSession } from './peers/peer.js';
 import { graphsOf } from './peers/questions.js';
 

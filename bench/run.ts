@@ -6,15 +6,15 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import type { Beside, SessionResult } from '@ropewalk/bench';
+import { describeMachine, exitCodeOf, printReport, type Report, rooflinePicture } from '@ropewalk/bench/node';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { describeMachine, exitCodeOf, printReport, type Report } from '../packages/cli/src/bench/report.js';
-import { rooflinePicture } from '../packages/cli/src/bench/roofline.js';
-import type { Beside, SessionResult } from '../packages/cli/src/bench/session.js';
-import { showProgress } from '../packages/cli/src/output.js';
 import { commit, isChild, parseThreads, runInChild, serveAsChild } from './child.js';
 import type { AdapterName } from './chromium.js';
 import { CPU_PEERS, GPU_PEERS, PEER_NAMES, type PeerName, WEBNN_PEERS } from './peers/peer.js';
+import { showProgress } from './progress.js';
 import type { SessionOptions } from './rivals.js';
+import { VERSION } from './version.js';
 
 interface Options extends Omit<SessionOptions, 'peers'> {
   readonly threads: readonly number[];
@@ -106,11 +106,11 @@ function peersOf(backend: string): readonly PeerName[] {
 /** Loads what the task needs: the parent needs none of it. */
 async function runTask({ threads, options }: Task): Promise<SessionResult> {
   if (threads > 0) {
-    const { runCpuSession } = await import('../packages/cli/src/bench/cpu.js');
+    const { runCpuSession } = await import('@ropewalk/bench/node');
     const progress = (label: string): void => showProgress(`${threads} threads: ${label}`);
     return runCpuSession(options.backend, threads, options, progress, await openBeside(options, threads));
   }
-  const { runGpuSession } = await import('../packages/cli/src/bench/gpu.js');
+  const { runGpuSession } = await import('@ropewalk/bench');
   return runGpuSession(options, `Node ${process.version}`, showProgress, await openBeside(options, 1));
 }
 
@@ -125,7 +125,7 @@ async function main(): Promise<void> {
   const { threads, json, svg, where, adapter, ...asked } = readOptions();
   const webgpu = asked.backend === 'webgpu';
   const options: SessionOptions = { ...asked, peers: asked.peers ?? peersOf(asked.backend) };
-  const machine = { ...describeMachine(), commit: commit() };
+  const machine = { ...describeMachine(VERSION), commit: commit() };
   const sessions: SessionResult[] = [];
   if (where === 'chromium') {
     const { runInChromium, runWebnnInChromium } = await import('./chromium.js');

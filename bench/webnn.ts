@@ -3,11 +3,20 @@
  *
  * @module
  */
+
+import {
+  type Clocks,
+  type Contender,
+  chooseCases,
+  FULL_EFFORT,
+  openLibrary,
+  QUICK_EFFORT,
+  type Rivals,
+  runCases,
+  type SessionResult,
+  webnnCases,
+} from '@ropewalk/bench';
 import { type Ropewalk, ropewalk } from 'ropewalk';
-import { webnnCases } from '../packages/cli/src/bench/cases.js';
-import { openLibrary } from '../packages/cli/src/bench/library.js';
-import { type Clocks, type Contender, FULL_EFFORT, QUICK_EFFORT } from '../packages/cli/src/bench/measure.js';
-import { chooseCases, type Rivals, runCases, type SessionResult } from '../packages/cli/src/bench/session.js';
 import type { SessionOptions } from './rivals.js';
 
 /** WebNN's interface, as far as it is used here. */

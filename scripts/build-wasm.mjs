@@ -23,8 +23,8 @@ const KERNELS = {
 const TARGETS = [
   KERNELS,
   {
-    entry: 'packages/cli/src/bench/assembly/roof.ts',
-    target: 'packages/cli/src/bench/roof.generated.ts',
+    entry: 'packages/bench/src/assembly/roof.ts',
+    target: 'packages/bench/src/roof.generated.ts',
     what: "The roofs' modules",
     pieces: 1,
   },

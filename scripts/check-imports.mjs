@@ -46,7 +46,7 @@ const files = packages.flatMap((owner) => sourcesIn(owner.src).map((path) => ({ 
 const known = new Set(files.map(({ path }) => path));
 
 /** For Node: the command line, and files that say so in their names. */
-const forNode = ({ owner, path }) => owner.name === '@ropewalk/cli' || /(^|[\\/.])node\.ts$/.test(path);
+const forNode = ({ owner, path }) => owner.name === '@ropewalk/cli' || /(^|[\\/.])node\.(ts|mjs)$/.test(path);
 const roomOf = (owner, path) => {
   const parts = relative(owner.src, path).split(/[\\/]/);
   return parts.length === 1 ? 'entry' : parts[0];
@@ -71,7 +71,7 @@ for (const file of files) {
         problems.push(`${where}: imports ${target}, which is outside its package`);
       else if (!existsSync(to)) problems.push(`${where}: imports ${target}, which does not exist`);
       else {
-        if (/(^|[\\/.])node\.ts$/.test(to) && !forNode(file))
+        if (/(^|[\\/.])node\.(ts|mjs)$/.test(to) && !forNode(file))
           problems.push(`${where}: imports the Node-only file ${target}; only cli and *.node.ts may`);
         const rooms = ROOMS[owner.name];
         if (rooms) {

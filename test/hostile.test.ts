@@ -8,6 +8,10 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import * as checkpoint from '@ropewalk/checkpoint';
+import * as checkpointNode from '@ropewalk/checkpoint/node';
+import * as modelOnnx from '@ropewalk/model-onnx';
+import * as modelOnnxNode from '@ropewalk/model-onnx/node';
 import { AscendC, LocalTensor, TBuf, TPipe, TQue } from '../packages/ascend/src/ascendc.js';
 import * as aicore from '../packages/ascend/src/index.js';
 import * as devices from '../packages/devices/src/index.js';
@@ -26,7 +30,6 @@ import * as formatsModels from '../packages/formats/src/models.js';
 import * as formatsNode from '../packages/formats/src/node.js';
 import { describeModel } from '../packages/model/src/description.js';
 import * as onnxPackage from '../packages/onnx/src/index.js';
-import * as onnxNode from '../packages/onnx/src/node.js';
 import * as oracle from '../packages/oracle/src/index.js';
 import * as oracleNode from '../packages/oracle/src/node.js';
 import * as contract from '../packages/ropewalk/src/backend.js';
@@ -590,8 +593,6 @@ const FORMATS: Rows = {
     'x.bin',
     { dtype: 'f32', shape: [2], dtypeField: '--dtype', shapeField: '--shape' },
   ],
-  ropeSourceFromJson: () => [{ ...spec }, 'rope.json', { context: 32, isModel: false, readFile: () => npyBytes() }],
-  ropeSourceFromGguf: () => [{ header: { ...ggufHeader(), metadata: qwen2 }, factors: new Map() }, 'model.gguf', 32],
   countClaimed: () => [[1, 2]],
   elementsAt: () => [new Uint8Array(16), 4, 'f32', 2, true],
   readExactly: () => [sourceOf(ggufBytes()), 0, 4, 'a file'],
@@ -618,28 +619,13 @@ const FORMATS: Rows = {
     new Map([['general.name', { type: 'string', value: ['a'], array: true }]]),
     [{ name: 't', shape: [32, 2], type: 'Q8_0' }],
   ],
-  permutedRows: () => [4, 'half'],
-  planPermutation: () => [
-    [
-      { name: 'h.0.attn.q_proj.weight', file: 0, shape: [8, 4], type: 'F32', byteOffset: 0, sizeBytes: 128 },
-      { name: 'h.0.attn.k_proj.weight', file: 0, shape: [8, 4], type: 'F32', byteOffset: 128, sizeBytes: 128 },
-    ],
-    {
-      to: 'interleaved',
-      naming: 'huggingface',
-      geometryOf: () => ({ numHeads: 2, numKvHeads: 2, headDim: 4, rotaryDim: 4 }),
-      fused: 'concatenated',
-      sharesKeys: false,
-      only: /_proj/,
-      where: 'permute',
-    },
-  ],
   ...NPZ,
 };
 
 const given = () => ({ ...spec, rotaryDim: 4, rotaryOffset: 0, scaling: { kind: 'linear', factor: 2 } });
 const layers = () => [{ layer: 0, layerType: 'full_attention', rope: Object.freeze(given()) }];
 const CONVERT: Rows = {
+  permutedRows: () => [4, 'half'],
   groupLayers: () => [layers()],
   compareModels: () => [
     { rope: { source: 'gguf', layers: layers() }, recipe: 'float64' },
@@ -713,32 +699,21 @@ const decoderPath = join(disk, 'decoder');
 mkdirSync(decoderPath);
 const tiny = { family: 'llama', layers: 1, hidden: 8, heads: 2, kvHeads: 1, headDim: 4, inter: 8, vocab: 40 } as const;
 for (const [name, bytes] of Object.entries(tinyModel('hostile', tiny).huggingFace())) onDisk(`decoder/${name}`, bytes);
-const permutation = Object.freeze(await formatsNode.planModelPermutation(modelPath, { to: 'interleaved' }));
+const permutation = Object.freeze(await checkpointNode.planModelPermutation(modelPath, { to: 'interleaved' }));
 const FORMATS_NODE: Rows = {
   checkExternal: () => [join(modelPath, 'model.safetensors'), 'config.json', 4],
   isGraphFolder: () => [modelPath],
   onnxFileOf: () => [ggufPath],
   onnxFilesOf: () => [modelPath],
   checkRegular: () => [{ isFile: () => true, isDirectory: () => false }, 'here'],
-  headsOf: () => [join(modelPath, 'config.json'), 0],
-  openModel: () => [modelPath],
   isFolder: () => [disk],
-  isProved: () => [{ difference: 1, bound: 2 }],
-  layerOf: () => [{ kind: 'record', file: 'a.json', peer: 'ggml', spec: Object.freeze(given()) }, 0],
   makeFolder: () => [join(disk, 'made')],
   modelFileOf: () => [modelPath],
   openFile: () => [ggufPath, 'here'],
-  planModelPermutation: () => [
-    modelPath,
-    { to: 'interleaved', from: 'half', heads: 2, kvHeads: 2, headDim: 4, rotaryDim: 4, only: /_proj/, force: true },
-  ],
-  runModelPermutation: () => [permutation, { all: true, force: true, onProgress: () => {} }],
   readAt: () => [{ read: async (_into: unknown, _at: unknown, bytesRead: number) => ({ bytesRead }) }, 0, 4, 'here'],
   readExternal: () => [join(modelPath, 'model.safetensors'), { location: 'config.json', offset: 0, length: 4 }],
   readFileBytes: () => [ggufPath, 1000, 'here'],
   readJsonFile: () => [join(modelPath, 'config.json')],
-  readModelRope: () => [modelPath, 32],
-  readRopeSource: () => [modelPath, 32, true],
   replaceFile: () => [join(disk, 'replaced'), 'text'],
   writeOutput: () => [join(disk, 'written'), 'text', 'here'],
   checkRoom: () => [join(disk, 'room'), 1],
@@ -753,6 +728,38 @@ const FORMATS_NODE: Rows = {
   readGgufFloats: () => [ggufPath, ggufHeader(), factors()],
   readGgufFactors: () => [ggufPath, ggufHeader()],
   readSafetensorsHeader: () => [safetensorsPath],
+};
+const CHECKPOINT: Rows = {
+  ropeSourceFromJson: () => [{ ...spec }, 'rope.json', { context: 32, isModel: false, readFile: () => npyBytes() }],
+  ropeSourceFromGguf: () => [{ header: { ...ggufHeader(), metadata: qwen2 }, factors: new Map() }, 'model.gguf', 32],
+  planPermutation: () => [
+    [
+      { name: 'h.0.attn.q_proj.weight', file: 0, shape: [8, 4], type: 'F32', byteOffset: 0, sizeBytes: 128 },
+      { name: 'h.0.attn.k_proj.weight', file: 0, shape: [8, 4], type: 'F32', byteOffset: 128, sizeBytes: 128 },
+    ],
+    {
+      to: 'interleaved',
+      naming: 'huggingface',
+      geometryOf: () => ({ numHeads: 2, numKvHeads: 2, headDim: 4, rotaryDim: 4 }),
+      fused: 'concatenated',
+      sharesKeys: false,
+      only: /_proj/,
+      where: 'permute',
+    },
+  ],
+  layerOf: () => [{ kind: 'record', file: 'a.json', peer: 'ggml', spec: Object.freeze(given()) }, 0],
+};
+const CHECKPOINT_NODE: Rows = {
+  headsOf: () => [join(modelPath, 'config.json'), 0],
+  openModel: () => [modelPath],
+  isProved: () => [{ difference: 1, bound: 2 }],
+  planModelPermutation: () => [
+    modelPath,
+    { to: 'interleaved', from: 'half', heads: 2, kvHeads: 2, headDim: 4, rotaryDim: 4, only: /_proj/, force: true },
+  ],
+  runModelPermutation: () => [permutation, { all: true, force: true, onProgress: () => {} }],
+  readModelRope: () => [modelPath, 32],
+  readRopeSource: () => [modelPath, 32, true],
 };
 const onnxModel = (): onnxPackage.OnnxModel =>
   onnxPackage
@@ -1063,7 +1070,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
     rows: { referenceRunner: () => [], runReference: () => [main.planAdd(ones(2), ones(2), ones(2))] },
     module: reference,
   },
-  '@ropewalk/dialects': { rows: CONVERT, module: dialects },
+  '@ropewalk/dialects': { rows: CONVERT, module: { ...dialects, permutedRows: dialectsModels.permutedRows } },
   '@ropewalk/dialects, ggml': { rows: GGML, module: ggml },
   '@ropewalk/dialects, cann': { rows: CANN, module: cann },
   '@ropewalk/dialects, flashAttn': { rows: FLASH_ATTN, module: dialects.flashAttn },
@@ -1074,24 +1081,31 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
   '@ropewalk/dialects, gguf': { rows: GGUF, module: gguf },
   '@ropewalk/formats': { rows: { ...FORMATS, ...NPZ }, module: formats },
   '@ropewalk/formats/node': { rows: FORMATS_NODE, module: formatsNode },
+  '@ropewalk/checkpoint': { rows: CHECKPOINT, module: checkpoint },
+  '@ropewalk/checkpoint/node': { rows: CHECKPOINT_NODE, module: checkpointNode },
   '@ropewalk/onnx': {
     rows: {
       ...ONNX_FORMAT,
       ...GRAPH,
       ...IMPORT,
-      decoderGraph: () => [decoder.config, decoder.weights.map(Object.freeze), { form: 'primitives' }],
       graphTensors: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes).model)],
       graphContents: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes).model)],
       graphRope: () => [Object.freeze(onnxPackage.importOnnx(onnxBytes)), 'a.onnx', Object.freeze(given())],
-      openOnnxWebEngine: () => [
-        { InferenceSession: class {}, Tensor: class {} },
-        { providers: ['wasm'], form: 'contrib' },
-      ],
       parseOnnxModel: () => [onnxBytes, 'a.onnx', { loadExternal: () => new Uint8Array(4) }],
     },
     module: onnxPackage,
   },
-  '@ropewalk/onnx/node': {
+  '@ropewalk/model-onnx': {
+    rows: {
+      decoderGraph: () => [decoder.config, decoder.weights.map(Object.freeze), { form: 'primitives' }],
+      openOnnxWebEngine: () => [
+        { InferenceSession: class {}, Tensor: class {} },
+        { providers: ['wasm'], form: 'contrib' },
+      ],
+    },
+    module: modelOnnx,
+  },
+  '@ropewalk/model-onnx/node': {
     rows: {
       cacheFolder: () => [],
       listCache: () => [join(disk, 'cache')],
@@ -1107,7 +1121,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
         { form: 'contrib', angles: 'f32-table', context: 4, quantise: 'q8_0', force: true, onProgress: () => {} },
       ],
     },
-    module: onnxNode,
+    module: modelOnnxNode,
   },
   '@ropewalk/diagnose': { rows: DIAGNOSE, module: diagnosing },
   '@ropewalk/oracle': { rows: ORACLE, module: oracle },
@@ -1134,7 +1148,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
 const DECODER = ['@ropewalk/model', '@ropewalk/model/description', '@ropewalk/model/node', '@ropewalk/model/repack'];
 /** Entries with a part of another entry: what they have is called as the other's. */
 const PARTS: Readonly<Record<string, { readonly part: object; readonly of: object }>> = {
-  '@ropewalk/dialects/models': { part: dialectsModels, of: dialects },
+  '@ropewalk/dialects/models': { part: dialectsModels, of: { ...dialects, ...dialectsModels } },
   '@ropewalk/formats/models': { part: formatsModels, of: formats },
 };
 
@@ -1144,12 +1158,10 @@ const PARTS: Readonly<Record<string, { readonly part: object; readonly of: objec
  */
 const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
   'ropewalk/backend': Object.keys({ ...contract, ...shared }).filter((name) => !(name in BACKEND)),
-  // A row of @ropewalk/formats/node attacks it.
-  '@ropewalk/formats': ['layerOf'],
   // They need ONNX Runtime and a browser: test/onnx/onnxruntime.peers.test.ts, test/onnx/webnn.test.ts.
   '@ropewalk/onnx': ['openOnnxruntime', 'openWebnn'],
   // Its call that works needs ONNX Runtime, which is there when the tier slow runs this file.
-  '@ropewalk/onnx/node': noOnnxruntime ? ['openOnnxEngine'] : [],
+  '@ropewalk/model-onnx/node': noOnnxruntime ? ['openOnnxEngine'] : [],
 };
 
 /** Arguments that are no options: `function path`. */
@@ -1229,8 +1241,8 @@ describe('public functions', () => {
   after(() => process.chdir(started));
   test('every entry of every package is here; the decoder has its own test', () => {
     const here = Object.keys(ENTRIES).filter((entry) => !entry.includes(','));
-    // What is internal is called through the public names, or with those of ropewalk/backend.
-    const open = PACKAGE_ENTRIES.filter((entry) => !entry.endsWith('/internal'));
+    // What is internal is called through the public names, or with those of ropewalk/backend; the benchmark by a command that checks its options.
+    const open = PACKAGE_ENTRIES.filter((entry) => !/\/internal\b|^@ropewalk\/bench\b/.test(entry));
     assert.deepEqual([...here, ...DECODER, ...Object.keys(PARTS)].sort(), [...open].sort());
     for (const { part, of } of Object.values(PARTS)) assert.deepEqual({ ...of, ...part }, { ...of });
   });

@@ -4,10 +4,10 @@
  * @module
  */
 
-import type * as Decoder from '../../packages/model/src/index.js';
-import type * as Root from '../../packages/ropewalk/src/index.js';
+import type * as Decoder from '@ropewalk/model';
+import type * as Root from 'ropewalk';
 
-export type { Model, ModelFiles } from '../../packages/model/src/index.js';
+export type { Model, ModelFiles } from '@ropewalk/model';
 
 const built = (name: string): string => new URL(`../../packages/${name}/dist/index.js`, import.meta.url).href;
 export const { ropewalk } = (await import(built('ropewalk'))) as typeof Root;

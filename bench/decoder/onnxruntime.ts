@@ -4,8 +4,8 @@
  * @module
  */
 import { readFileSync } from 'node:fs';
-import type * as Decoder from '../../packages/model/src/node.js';
-import type * as Onnx from '../../packages/onnx/src/node.js';
+import type * as Decoder from '@ropewalk/model/node';
+import type * as Onnx from '@ropewalk/model-onnx/node';
 import type { Contender, Setup } from './contender.js';
 import { runnerOf } from './ours.js';
 
@@ -20,7 +20,7 @@ const built = (name: string): string => new URL(`../../packages/${name}/dist/nod
  */
 export async function openOnnxruntime(path: string, { threads, context }: Setup, cache: string): Promise<Contender> {
   const { loadModelPath } = (await import(built('model'))) as typeof Decoder;
-  const { openOnnxEngine } = (await import(built('onnx'))) as typeof Onnx;
+  const { openOnnxEngine } = (await import(built('model-onnx'))) as typeof Onnx;
   const model = await loadModelPath(path, { engine: await openOnnxEngine({ threads, cache }), context });
   const about = new URL('../node_modules/onnxruntime-node/package.json', import.meta.url);
   const { version } = JSON.parse(readFileSync(about, 'utf8')) as { version: string };

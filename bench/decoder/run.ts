@@ -6,11 +6,12 @@
 import { existsSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { describeMachine } from '@ropewalk/bench/node';
+import { readGgufHeader } from '@ropewalk/formats/node';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { describeMachine } from '../../packages/cli/src/bench/report.js';
-import { showProgress } from '../../packages/cli/src/output.js';
-import { readGgufHeader } from '../../packages/formats/src/read-header.node.js';
 import { commit, isChild, parseThreads, runInChild, serveAsChild } from '../child.js';
+import { showProgress } from '../progress.js';
+import { VERSION } from '../version.js';
 import {
   type DecoderSession,
   type Effort,
@@ -148,7 +149,7 @@ async function runModel(model: string, options: Options): Promise<ModelReport> {
 
 async function main(): Promise<void> {
   const options = readOptions();
-  const machine = { ...describeMachine(), commit: commit() };
+  const machine = { ...describeMachine(VERSION), commit: commit() };
   let models = options.model;
   if (!models) {
     models = SMALL.filter((path) => existsSync(path));

@@ -1,5 +1,5 @@
 /** What a call reads of the weights, and how much it computes with them. @module */
-import type { BlockTensor, OpPlan, Tensor } from '../../packages/ropewalk/src/index.js';
+import type { BlockTensor, OpPlan, Tensor } from 'ropewalk';
 
 /** Of one call. */
 export interface WeightsRead {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { firstLine } from '../../packages/cli/src/bench/session.js';
+import { firstLine } from '@ropewalk/bench';
 import { openJax } from './jax.js';
 import { openOrt, openOrtNodeWebgpu } from './ort.js';
 import type { Peer, PeerName } from './peer.js';

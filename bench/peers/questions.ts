@@ -3,9 +3,10 @@
  *
  * @module
  */
+
+import type { ElementwiseName, Question } from '@ropewalk/bench';
 import { BLOCK_FORMATS, type FloatDtype, numberFromF16 } from 'ropewalk';
 import { storeNumber } from 'ropewalk/backend';
-import type { ElementwiseName, Question } from '../../packages/cli/src/bench/cases.js';
 import type { GraphTensor, PeerGraph } from './graph.js';
 
 /**

@@ -12,7 +12,7 @@ import { build } from 'esbuild';
 import type { Browser } from 'playwright-core';
 import { generate } from '../../packages/model/src/generate.js';
 import { loadModelPath } from '../../packages/model/src/node.js';
-import { exportDecoder } from '../../packages/onnx/src/decoder/folder.node.js';
+import { exportDecoder } from '../../packages/model-onnx/src/folder.node.js';
 import { noBrowser, openChromium, reportOf, type Site, SOFTWARE_GPU, serve } from '../support/browser.js';
 import { builtPackage, ROOT } from '../support/build.js';
 import { noTransformers } from '../support/transformers.js';

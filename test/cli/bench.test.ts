@@ -8,13 +8,9 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe } from 'node:test';
-import { allCases, gpuCases } from '../../packages/cli/src/bench/cases.js';
-import { QUICK_EFFORT } from '../../packages/cli/src/bench/measure.js';
-import { exitCodeOf, printReport, type Report } from '../../packages/cli/src/bench/report.js';
-import { rooflinePicture } from '../../packages/cli/src/bench/roofline.js';
-import { chooseCases, runCases } from '../../packages/cli/src/bench/session.js';
-import { openBackend } from '../../packages/ropewalk/src/registry.js';
-import { Ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
+import { allCases, chooseCases, gpuCases, QUICK_EFFORT, runCases } from '@ropewalk/bench';
+import { exitCodeOf, printReport, type Report, rooflinePicture } from '@ropewalk/bench/node';
+import { openBackend, Ropewalk } from 'ropewalk';
 import { commandPath, ropewalkIn } from '../support/command.js';
 import { examplesOf } from '../support/examples.js';
 import { noGpu } from '../support/gpu.js';

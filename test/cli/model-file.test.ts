@@ -5,8 +5,9 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { readModelRope } from '@ropewalk/checkpoint/node';
+import { modelFileOf } from '@ropewalk/formats/node';
 import { readRope } from '../../packages/cli/src/rope-source.js';
-import { modelFileOf, readModelRope } from '../../packages/formats/src/rope-source.node.js';
 import { ROOT, ropewalkIn } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'model-file-'));

@@ -7,6 +7,8 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { readModelRope } from '@ropewalk/checkpoint/node';
+import { permutedRows } from '@ropewalk/dialects/models';
 import { ropeFromConfig } from '../../packages/dialects/src/huggingface.js';
 import {
   type ComparedSide,
@@ -18,13 +20,8 @@ import {
   type ModelRope,
   modelTypeOf,
 } from '../../packages/dialects/src/index.js';
-import { checkShard, permutedRows, SAFETENSORS_INDEX, safetensorsShards } from '../../packages/formats/src/index.js';
-import {
-  readGgufFactors,
-  readGgufHeader,
-  readModelRope,
-  readSafetensorsHeader,
-} from '../../packages/formats/src/node.js';
+import { checkShard, SAFETENSORS_INDEX, safetensorsShards } from '../../packages/formats/src/index.js';
+import { readGgufFactors, readGgufHeader, readSafetensorsHeader } from '../../packages/formats/src/node.js';
 import { type GgmlRopeParams, ropeByFormula } from '../../packages/oracle/src/ggml-formula.js';
 import { nmse } from '../../packages/oracle/src/judge.js';
 import { randomFrom } from '../../packages/ropewalk/src/core/random.js';

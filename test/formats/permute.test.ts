@@ -14,16 +14,16 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { permutedRows } from '@ropewalk/dialects/models';
 import fc from 'fast-check';
-import { copyPermuted } from '../../packages/formats/src/permute-file.node.js';
+import { copyPermuted } from '../../packages/checkpoint/src/permute/file.node.js';
 import {
   type FusedLayout,
   type HeadGeometry,
   type LocatedTensor,
   type PermuteOptions,
-  permutedRows,
   planPermutation,
-} from '../../packages/formats/src/permute-plan.js';
+} from '../../packages/checkpoint/src/permute/plan.js';
 import { writeWhole } from '../../packages/formats/src/write-whole.node.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
 import { labelledRows, numberedRows } from '../support/model-files.js';

@@ -4,9 +4,8 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { headsOf, readModelRope } from '@ropewalk/checkpoint/node';
 import { permute } from '../../packages/cli/src/permute.js';
-import { headsOf } from '../../packages/formats/src/permute-model.node.js';
-import { readModelRope } from '../../packages/formats/src/rope-source.node.js';
 import { partNames } from '../../packages/formats/src/shards.js';
 import { generate, type LoadOptions, loadModel, type ModelFiles } from '../../packages/model/src/index.js';
 import { loadModelFolder, loadModelPath } from '../../packages/model/src/node.js';

@@ -2,8 +2,8 @@
 import { closeSync, mkdirSync, openSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { describeModelPath } from '../../packages/model/src/node.js';
-import { type DecoderGraphOptions, decoderGraph } from '../../packages/onnx/src/decoder/graph.js';
-import { layoutWeights, writeWeights } from '../../packages/onnx/src/decoder/weights.js';
+import { type DecoderGraphOptions, decoderGraph } from '../../packages/model-onnx/src/graph.js';
+import { layoutWeights, writeWeights } from '../../packages/model-onnx/src/weights.js';
 import { writeOnnxModel } from '../../packages/onnx/src/format/onnx.js';
 import { loadOnnxruntime, type OrtTensor } from '../../packages/onnx/src/onnxruntime/package.js';
 

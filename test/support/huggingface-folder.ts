@@ -9,7 +9,8 @@
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { type GgufFile, parseGguf, permutedRows, writeSafetensors } from '../../packages/formats/src/index.js';
+import { permutedRows } from '@ropewalk/dialects/models';
+import { type GgufFile, parseGguf, writeSafetensors } from '../../packages/formats/src/index.js';
 import { WIDENED, widenBlocks } from '../../packages/model/src/dequantise.js';
 import { tensorFrom } from '../../packages/ropewalk/src/index.js';
 import { FAMILIES } from './fixtures.js';

@@ -1,15 +1,21 @@
 /** `ropewalk bench`: times the operators on this machine's backends, beside a copy of the same bytes. @module */
+
+import { allCases, chooseCases, gpuCases, runGpuSession, type SessionResult } from '@ropewalk/bench';
+import {
+  type CpuSession,
+  describeMachine,
+  exitCodeOf,
+  printReport,
+  type Report,
+  rooflinePicture,
+  runCpuSession,
+} from '@ropewalk/bench/node';
 import { writeOutput } from '@ropewalk/formats/node';
 import { fail, MAX_THREADS, refuse } from 'ropewalk/backend';
 import { BACKENDS, opensHere } from './backends.js';
-import { allCases, gpuCases } from './bench/cases.js';
-import { type CpuSession, runCpuSession } from './bench/cpu.js';
-import { runGpuSession } from './bench/gpu.js';
-import { describeMachine, exitCodeOf, printReport, type Report } from './bench/report.js';
-import { rooflinePicture } from './bench/roofline.js';
-import { chooseCases, type SessionResult } from './bench/session.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { printLines, showProgress } from './output.js';
+import { VERSION } from './version.js';
 
 export type BenchOptions = Texts<'backend' | 'threads' | 'only' | 'json' | 'svg'> & Switches<'quick'>;
 
@@ -44,7 +50,7 @@ export async function bench({ quick = false, only, json, svg, ...rest }: BenchOp
   } finally {
     showProgress();
   }
-  const report: Report = { machine: describeMachine(), quick, sessions: [...cpu, ...gpu] };
+  const report: Report = { machine: describeMachine(VERSION), quick, sessions: [...cpu, ...gpu] };
   printLines([printReport(report)]);
   if (json !== undefined) writeOutput(json, `${JSON.stringify(report)}\n`, '--json');
   // Wrong results have no times: where all are wrong there is nothing to draw.

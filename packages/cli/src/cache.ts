@@ -1,7 +1,7 @@
 /** `ropewalk cache`: what is kept on disk between runs, and its removal. @module */
 import { statSync } from 'node:fs';
 import { mebibytes } from '@ropewalk/model';
-import { cacheFolder, listCache, removeCache } from '@ropewalk/onnx/node';
+import { cacheFolder, listCache, removeCache } from '@ropewalk/model-onnx/node';
 import { fail } from 'ropewalk/backend';
 import type { Switches, Texts } from './options.js';
 import { counted, EXIT, printResult } from './output.js';

@@ -1,4 +1,6 @@
 /** `ropewalk devices [NAME] --model`: whether a model's RoPE runs on a device, and in which form. @module */
+
+import { headsOf, readRopeSource } from '@ropewalk/checkpoint/node';
 import {
   DEVICES,
   deviceNamed,
@@ -10,7 +12,7 @@ import {
   ropeOnDevice,
 } from '@ropewalk/devices';
 import { groupLayers, type ModelRope } from '@ropewalk/dialects';
-import { headsOf, isGraphFolder, onnxFileOf, readRopeSource } from '@ropewalk/formats/node';
+import { isGraphFolder, onnxFileOf } from '@ropewalk/formats/node';
 import { graphRope } from '@ropewalk/onnx';
 import { type FloatDtype, type RopeSpec, RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';

@@ -1,6 +1,8 @@
 /** `ropewalk diff`: the effective RoPE of two models, or of two readings of one, layer by layer. @module */
+
+import { readRopeSource } from '@ropewalk/checkpoint/node';
 import { type ComparedSide, compareModels, type RopeComparison, specToJson } from '@ropewalk/dialects';
-import { isFolder, isGraphFolder, onnxFileOf, readRopeSource } from '@ropewalk/formats/node';
+import { isFolder, isGraphFolder, onnxFileOf } from '@ropewalk/formats/node';
 import { type GraphRope, graphRope, type ImportedModel } from '@ropewalk/onnx';
 import type { TableRecipe } from 'ropewalk';
 import { fail } from 'ropewalk/backend';

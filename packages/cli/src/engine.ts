@@ -36,7 +36,7 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
     if (!options.json) process.stderr.write(`${line}\n`);
   };
   const open = async (): Promise<Engine> => {
-    const { openOnnxEngine } = await import('@ropewalk/onnx/node');
+    const { openOnnxEngine } = await import('@ropewalk/model-onnx/node');
     return openOnnxEngine({
       threads,
       cache: options.cache,

@@ -1,6 +1,8 @@
 /** `ropewalk export --whole`: a model as a folder that other programs load. @module */
-import { ANGLE_MODES, type AnglePrecision, anglePrecision, DECODER_FORMS, PRECISION_POSITIONS } from '@ropewalk/onnx';
-import { type ExportedDecoder, exportDecoder } from '@ropewalk/onnx/node';
+
+import { DECODER_FORMS } from '@ropewalk/model-onnx';
+import { type ExportedDecoder, exportDecoder } from '@ropewalk/model-onnx/node';
+import { ANGLE_MODES, type AnglePrecision, anglePrecision, PRECISION_POSITIONS } from '@ropewalk/onnx';
 import { fail } from 'ropewalk/backend';
 import { countLayers } from 'ropewalk/internal';
 import type { ExportOptions } from './export.js';

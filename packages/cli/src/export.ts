@@ -1,6 +1,8 @@
 /** `ropewalk export`: RoPE, or another operator, as an ONNX model. @module */
+
+import { headsOf } from '@ropewalk/checkpoint/node';
 import { type SeedStep, type SeedTableErrors, seedSteps, seedTableErrors } from '@ropewalk/devices';
-import { headsOf, writeOutput } from '@ropewalk/formats/node';
+import { writeOutput } from '@ropewalk/formats/node';
 import {
   ANGLE_MODES,
   type AngleMode,

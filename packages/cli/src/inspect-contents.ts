@@ -1,8 +1,9 @@
 /** `ropewalk inspect --tensors --metadata`: what the files of a model hold, and what a safetensors file is. @module */
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { openModel } from '@ropewalk/checkpoint/node';
 import type { GgufValue } from '@ropewalk/formats';
-import { isGraphFolder, onnxFileOf, openModel, readFileBytes } from '@ropewalk/formats/node';
+import { isGraphFolder, onnxFileOf, readFileBytes } from '@ropewalk/formats/node';
 import { counted, printable, sizeText, thousands } from './output.js';
 
 /** A tensor as its file lists it. */

@@ -6,8 +6,9 @@
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { readModelRope } from '@ropewalk/checkpoint/node';
 import { groupLayers, type ModelRope } from '@ropewalk/dialects/models';
-import { isFolder, isGraphFolder, modelFileOf, onnxFilesOf, readModelRope } from '@ropewalk/formats/node';
+import { isFolder, isGraphFolder, modelFileOf, onnxFilesOf } from '@ropewalk/formats/node';
 import { frequenciesOf, type RopeSpec, ropeFrequencies } from 'ropewalk';
 import { countLayers, nameLayers } from 'ropewalk/internal';
 import { Flags, type Switches, type Texts } from './options.js';

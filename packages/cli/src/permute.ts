@@ -1,5 +1,5 @@
 /** `ropewalk permute`: converts a model's q and k weights from one pairing to the other. @module */
-import { permutedRows, type WeightPairing } from '@ropewalk/formats';
+
 import {
   isProved,
   type ModelFacts,
@@ -7,7 +7,8 @@ import {
   type PermutationResult,
   planModelPermutation,
   runModelPermutation,
-} from '@ropewalk/formats/node';
+} from '@ropewalk/checkpoint/node';
+import { permutedRows, type WeightPairing } from '@ropewalk/dialects/models';
 import { fail } from 'ropewalk/backend';
 import { untilInterrupted } from './interrupt.js';
 import { Flags, type Switches, type Texts } from './options.js';

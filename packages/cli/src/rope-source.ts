@@ -1,5 +1,6 @@
 /** What a command line names as a RoPE: a file, or a `ROPE(…)` line of `ropewalk check`. @module */
-import { type LayerSource, layerOf, type RopeSource, readRopeSource } from '@ropewalk/formats/node';
+import { type LayerSource, layerOf, type RopeSource } from '@ropewalk/checkpoint';
+import { readRopeSource } from '@ropewalk/checkpoint/node';
 import type { FloatDtype } from 'ropewalk';
 
 /** One RoPE, and where it comes from. */

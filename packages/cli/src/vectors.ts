@@ -1,6 +1,6 @@
 /** `ropewalk vectors`: writes golden cases into a folder, for a kernel that is somewhere else. @module */
 import { basename } from 'node:path';
-import { readModelRope } from '@ropewalk/formats/node';
+import { readModelRope } from '@ropewalk/checkpoint/node';
 import {
   type Chosen,
   chooseBuiltIn,

@@ -10,3 +10,4 @@ export type { GgufHeader } from './gguf.js';
 export * as gguf from './gguf.js';
 export * as huggingface from './huggingface.js';
 export type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
+export { permutedRows, type WeightPairing } from './permuted-rows.js';

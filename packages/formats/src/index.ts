@@ -1,5 +1,5 @@
 /**
- * File formats: untrusted bytes → checked views, and permuting weights. Nothing here reads files; node.ts does.
+ * File formats: untrusted bytes → checked views. Nothing here reads files; node.ts does.
  *
  * @module @ropewalk/formats
  */
@@ -9,19 +9,8 @@ export { asFloatBits, type RawForm, readArrays, readRaw } from './dump.js';
 export { type GgufFile, type GgufTensor, type GgufValue, HeaderCut, parseGguf, type ValueType } from './gguf.js';
 export { type GgufHeader, type NewGgufTensor, type TypedValue, writeGgufHeader } from './gguf-write.js';
 export { type JsonOptions, parseJson } from './json.js';
-export { type LayerSource, layerOf, type ModelSource, type RopeSource, ropeSourceFromGguf } from './model-source.js';
 export { type NpyArray, type NpyHeader, parseNpy, tensorFromNpy, writeNpy, writeNpyHeader } from './npy.js';
 export { parseNpz, writeNpz } from './npz.js';
-export type {
-  FusedLayout,
-  HeadGeometry,
-  LocatedTensor,
-  PermuteOptions,
-  PermutePlan,
-  TensorMove,
-  WeightPairing,
-} from './permute-plan.js';
-export { permutedRows, planPermutation } from './permute-plan.js';
 export { parsePt } from './pt.js';
 export type { ByteSource } from './read-header.js';
 export {
@@ -33,7 +22,6 @@ export {
   readExactly,
   safetensorsHeaderOf,
 } from './read-header.js';
-export { type JsonRopeOptions, ropeSourceFromJson } from './rope-source.js';
 export type { SafetensorsFile, SafetensorsTensor } from './safetensors.js';
 export {
   type NewSafetensor,

@@ -73,7 +73,7 @@ export interface Sequence {
 export function checkEngine(engine: Engine, others: object, where: string): void {
   const { name, open } = fieldsOf<Engine>(engine, where, 'name', 'open');
   if (typeof name !== 'string' || typeof open !== 'function')
-    refuse('RANGE', `${where}: engine`, 'an engine, such as openOnnxEngine() of @ropewalk/onnx/node', engine);
+    refuse('RANGE', `${where}: engine`, 'an engine, such as openOnnxEngine() of @ropewalk/model-onnx/node', engine);
   for (const [option, value] of Object.entries(others))
     if (value !== undefined)
       fail('RANGE', `${where}: ${option}`, `it is an option of our kernels, and the engine ${name} has its own.`);

@@ -26,7 +26,7 @@ export interface LoadOptions extends Omit<SessionOptions, 'context'>, KernelOpti
    * called before any weight is read; an error thrown there ends loading.
    */
   readonly context?: number | ((config: DecoderConfig, tokenizer: Tokenizer | undefined) => number);
-  /** What runs the model instead of our kernels, such as openOnnxEngine() of @ropewalk/onnx/node. */
+  /** What runs the model instead of our kernels, such as openOnnxEngine() of @ropewalk/model-onnx/node. */
   readonly engine?: Engine;
   /** Called with the memory that is needed, before anything is allocated. An error thrown here ends loading. */
   readonly onMemory?: (memory: ModelMemory, config: DecoderConfig) => void;

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { permutedRows } from '@ropewalk/formats';
+import { permutedRows } from '@ropewalk/dialects/models';
 import { BLOCK_FORMATS, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import type { ModelDescription } from './description.js';

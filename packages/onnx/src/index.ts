@@ -3,12 +3,6 @@
  *
  * @module @ropewalk/onnx
  */
-export type { WeightConstant } from './decoder/constants.js';
-export { type OnnxruntimeWeb, type OnnxWebEngineOptions, openOnnxWebEngine } from './decoder/engine-web.js';
-export { type DecoderGraph, type DecoderGraphOptions, decoderGraph } from './decoder/graph.js';
-export type { DecoderModelOptions } from './decoder/model.js';
-export { DECODER_FORMS, type DecoderForm } from './decoder/scope.js';
-export type { DataFile, WriteWeightsOptions } from './decoder/weights.js';
 export type { AngleMode, AnglePrecision } from './export/angles.js';
 export { ANGLE_MODES, anglePrecision, PRECISION_POSITIONS } from './export/angles.js';
 export { GraphBuilder, OLDEST_OPSET, OPSET } from './export/builder.js';

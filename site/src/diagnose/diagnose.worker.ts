@@ -1,5 +1,6 @@
 /** Reads dumps, diagnoses, and keeps the heads for the pictures. The page only shows what comes back. @module */
 
+import { layerOf, ropeSourceFromGguf, ropeSourceFromJson } from '@ropewalk/checkpoint';
 import {
   CAUSES,
   checkStored,
@@ -15,16 +16,7 @@ import {
   readHeads,
   splitHeads,
 } from '@ropewalk/diagnose';
-import {
-  asFloatBits,
-  layerOf,
-  parseJson,
-  readArrays,
-  readRaw,
-  ropeSourceFromGguf,
-  ropeSourceFromJson,
-  writeNpz,
-} from '@ropewalk/formats';
+import { asFloatBits, parseJson, readArrays, readRaw, writeNpz } from '@ropewalk/formats';
 import { chooseBuiltIn, mutantExample, parseRopeLabel, ropePlanOfCase } from '@ropewalk/oracle';
 import { expose } from 'comlink';
 import { type Dtype, type FloatDtype, type RopeLayout, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';

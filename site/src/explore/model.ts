@@ -1,6 +1,7 @@
 /** A model that was chosen or dropped, and its layers. @module */
+
+import { ropeSourceFromGguf, ropeSourceFromJson } from '@ropewalk/checkpoint';
 import { groupLayers, type LayerGroup, type ModelRope, modelTypeOf } from '@ropewalk/dialects';
-import { ropeSourceFromGguf, ropeSourceFromJson } from '@ropewalk/formats';
 import type { RopeSpec } from 'ropewalk';
 import { COPIES, MODELS } from './models.js';
 import type { Opened } from './rope.worker.js';

@@ -1,5 +1,7 @@
 /** The model in the box, as it is and with the heads of q and k turned the wrong way: both write on from one prompt. @module */
-import { parseSafetensors, permutedRows } from '@ropewalk/formats';
+
+import { permutedRows } from '@ropewalk/dialects/models';
+import { parseSafetensors } from '@ropewalk/formats';
 import { generate, loadModel, type Model } from '@ropewalk/model';
 import { expose } from 'comlink';
 import { breath } from '../shared/breath.js';

@@ -4,7 +4,7 @@
  * WebNN computed beside it, or `{ error }`.
  */
 import { fetchSource, generate, loadModel } from '@ropewalk/model';
-import { openOnnxWebEngine } from '@ropewalk/onnx';
+import { openOnnxWebEngine } from '@ropewalk/model-onnx';
 // @ts-expect-error -- it is among bench's packages, where the bundler finds it
 import * as ort from 'onnxruntime-web/webgpu';
 

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { describeModel } from '../../../packages/model/src/description.js';
-import { DECODER_FORMATS, decoderModel } from '../../../packages/onnx/src/decoder/model.js';
+import { DECODER_FORMATS, decoderModel } from '../../../packages/model-onnx/src/model.js';
 import { graphCost } from '../../../packages/onnx/src/index.js';
 import { FAMILIES } from '../../support/fixtures.js';
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { loadModel } from '../../../packages/model/src/load.js';
-import { type OnnxruntimeWeb, openOnnxWebEngine } from '../../../packages/onnx/src/decoder/engine-web.js';
+import { type OnnxruntimeWeb, openOnnxWebEngine } from '../../../packages/model-onnx/src/engine-web.js';
 import { type TinyShape, tinyModel } from '../../support/tiny-model.js';
 
 /** What a session was asked for; it never opens. */

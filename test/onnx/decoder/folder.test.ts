@@ -13,10 +13,10 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe } from 'node:test';
+import { type ExportDecoderOptions, exportDecoder } from '@ropewalk/model-onnx/node';
 import fc from 'fast-check';
 import { parseGguf } from '../../../packages/formats/src/gguf.js';
 import { parseOnnxModel } from '../../../packages/onnx/src/format/onnx-model.js';
-import { type ExportDecoderOptions, exportDecoder } from '../../../packages/onnx/src/node.js';
 import { RopewalkError } from '../../../packages/ropewalk/src/core/errors.js';
 import { damage, damaged } from '../../support/fuzz.js';
 import { ortOrReason } from '../../support/ort.js';

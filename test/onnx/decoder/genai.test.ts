@@ -13,7 +13,7 @@ import { dirname, join } from 'node:path';
 import { after, describe } from 'node:test';
 import { generate } from '../../../packages/model/src/generate.js';
 import { loadModelPath } from '../../../packages/model/src/node.js';
-import { exportDecoder } from '../../../packages/onnx/src/decoder/folder.node.js';
+import { exportDecoder } from '../../../packages/model-onnx/src/folder.node.js';
 import { parseOnnxModel } from '../../../packages/onnx/src/format/onnx-model.js';
 import { ROOT } from '../../support/build.js';
 import { openDecoder } from '../../support/decoder-folder.js';

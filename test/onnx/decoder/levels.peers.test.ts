@@ -8,7 +8,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { DECODER_FORMS } from '../../../packages/onnx/src/decoder/scope.js';
+import { DECODER_FORMS } from '../../../packages/model-onnx/src/scope.js';
 import { ROOT } from '../../support/build.js';
 import { writeDecoder } from '../../support/decoder-folder.js';
 import { FAMILIES } from '../../support/fixtures.js';

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { parseNpy } from '../../../packages/formats/src/index.js';
-import { DECODER_FORMS } from '../../../packages/onnx/src/decoder/scope.js';
+import { DECODER_FORMS } from '../../../packages/model-onnx/src/scope.js';
 import { openDecoder, writeDecoder } from '../../support/decoder-folder.js';
 import { FAMILIES } from '../../support/fixtures.js';
 import { noOnnxruntime } from '../../support/onnxruntime.js';

@@ -1,0 +1,24 @@
+/** Times the operators of Ropewalk beside a copy of the same bytes: cases, sessions, measures, in Node and pages. @module @ropewalk/bench */
+export {
+  allCases,
+  type BenchCase,
+  type ElementwiseName,
+  gpuCases,
+  type PreparedCase,
+  type Question,
+  webnnCases,
+} from './cases.js';
+export { errorLimit, sampleNumbers, worstError } from './data.js';
+export { runGpuSession } from './gpu.js';
+export { openLibrary } from './library.js';
+export { type Clocks, type Contender, FULL_EFFORT, QUICK_EFFORT } from './measure.js';
+export {
+  type Beside,
+  chooseCases,
+  firstLine,
+  type Rival,
+  type Rivals,
+  runCases,
+  type SessionOptions,
+  type SessionResult,
+} from './session.js';

@@ -1,0 +1,211 @@
+/**
+ * Converts a model's q and k weights from one pairing to the other: plan, write, prove (Node only).
+ *
+ * @module
+ */
+import { copyFile, open } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import type { WeightPairing } from '@ropewalk/dialects/models';
+import { checkPath } from '@ropewalk/formats/internal/node';
+import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
+import { fail, refuse } from 'ropewalk/backend';
+import { type OptionNames, readField, readName, readOptions } from 'ropewalk/internal';
+import { type CopyOptions, copyPermuted } from './file.node.js';
+import { factsOf, type GivenGeometry, type ModelFacts, type OpenModel, openModel } from './model.node.js';
+import { type PermutePlan, planPermutation } from './plan.js';
+import { isProved, type LayerProof, provableLayers, proveScores } from './proof.node.js';
+
+/** What to permute, and what is known beside the model's own files. */
+export interface PermuteModelOptions extends GivenGeometry {
+  /** The new pairing. */
+  readonly to: WeightPairing;
+  /** Only tensors that match; with groups named q and k it says which tensors are which. */
+  readonly only?: RegExp;
+  /** Permute although the model says that its weights have that pairing already. */
+  readonly force?: boolean;
+}
+
+const NAMES: OptionNames<PermuteModelOptions> = {
+  from: true,
+  config: true,
+  heads: true,
+  kvHeads: true,
+  headDim: true,
+  rotaryDim: true,
+  to: true,
+  only: true,
+  force: true,
+};
+
+/** A permutation that can be carried out. */
+export interface ModelPermutation {
+  readonly model: OpenModel;
+  readonly facts: ModelFacts;
+  readonly plan: PermutePlan;
+  /** The pairing that the weights have now. */
+  readonly from: WeightPairing;
+}
+
+/** How a permutation is carried out. */
+export interface RunPermutationOptions {
+  /** The file or folder to write; nothing is written unless given. */
+  readonly output?: string;
+  /** Prove all layers and heads, not a sample. */
+  readonly all?: boolean;
+  /** Replace the output if it is a file. */
+  readonly force?: boolean;
+  /** Stops the work; nothing is left then. */
+  readonly signal?: AbortSignal;
+  /** Called with the share that is done, in [0, 1]. */
+  readonly onProgress?: (share: number) => void;
+}
+
+const RUN_NAMES: OptionNames<RunPermutationOptions> = {
+  output: true,
+  all: true,
+  force: true,
+  signal: true,
+  onProgress: true,
+};
+
+/** The result of a permutation. */
+export interface PermutationResult {
+  /** For each layer that was compared. */
+  readonly proofs: readonly LayerProof[];
+  /** Whether scores differ; nothing was written then. */
+  readonly failed: boolean;
+}
+
+/**
+ * Plans a permutation. Reads headers and metadata, no weights.
+ *
+ * @param input - a .safetensors or .gguf file, or a folder with one model
+ * @param options - the new pairing, and what the model's files do not say
+ * @throws {RopewalkError} FORMAT for files that cannot be read or contradict the options, and for weights that have the
+ *   pairing already; UNSUPPORTED or SHAPE for what cannot be permuted by rows
+ * @example const permutation = await planModelPermutation('llama', { to: 'interleaved' });
+ */
+export async function planModelPermutation(input: string, options: PermuteModelOptions): Promise<ModelPermutation> {
+  const model = await openModel(input);
+  const given = readOptions(options, 'permute: options', NAMES);
+  if (given.from !== undefined) readName(given.from, ['half', 'interleaved'], 'permute: from');
+  const facts = await factsOf(model, given);
+  const from = chooseFrom(facts, given);
+  const plan = planPermutation(model.tensors, {
+    to: given.to,
+    naming: model.format === 'gguf' ? 'gguf' : 'huggingface',
+    geometryOf: facts.geometryOf,
+    sharesKeys: facts.sharesKeys,
+    fused: facts.fused,
+    only: given.only,
+    where: input,
+  });
+  return { model, facts, plan, from };
+}
+
+/** Permuting twice, or weights that never had the other order, ruins a model silently. */
+function chooseFrom(facts: ModelFacts, { to, from: said, force }: PermuteModelOptions): WeightPairing {
+  const from: WeightPairing = to === 'half' ? 'interleaved' : 'half';
+  if (said === to) fail('FORMAT', 'from', `--from and --to both say ${said}. There is nothing to permute.`);
+  const next = 'If you know that this is not so, add --force.';
+  if (facts.native === to && !force)
+    fail('FORMAT', 'model', `its weights are ${to} already. ${facts.evidence} ${next}`);
+  const choice = 'Say it with --from: half for rotate_half or NEOX, interleaved for neighbours.';
+  if (facts.from === undefined)
+    fail('UNSUPPORTED', 'from', `the pairing of ${facts.architecture} is not known. ${choice}`);
+  return from;
+}
+
+/** The written files are wrong. The error carries the proofs, because the files are removed. */
+class ProofFailed extends Error {
+  constructor(readonly proofs: readonly LayerProof[]) {
+    super('the scores are not the same');
+  }
+}
+
+/**
+ * Carries a permutation out: writes the new model under a temporary name, proves by q·k that every score is the same,
+ * and only then puts it in place. Without an output it proves the plan alone.
+ *
+ * @param permutation - from {@link planModelPermutation}
+ * @param options - output, all, force, signal, onProgress
+ * @throws {RopewalkError} FORMAT when the output exists or a file cannot be read; DEVICE when it cannot be written
+ */
+export async function runModelPermutation(
+  permutation: ModelPermutation,
+  options: RunPermutationOptions = {},
+): Promise<PermutationResult> {
+  const given = readOptions(permutation, 'permute');
+  const model = readOptions(given.model, 'permute: model');
+  const plan = readOptions(given.plan, 'permute: plan');
+  const facts = readOptions(given.facts, 'permute: facts');
+  const {
+    output,
+    all = false,
+    force,
+    signal,
+    onProgress = () => {},
+  } = readOptions(options, 'permute: options', RUN_NAMES);
+  if (output !== undefined) checkPath(output);
+  if (typeof onProgress !== 'function') refuse('RANGE', 'permute: onProgress', 'a function', onProgress);
+  if (signal !== undefined && typeof readField(signal, 'throwIfAborted', 'permute: signal') !== 'function')
+    refuse('RANGE', 'permute: signal', 'an AbortSignal', signal);
+  const layers = provableLayers(plan.moves, all).length;
+  const sizeBytes = output === undefined ? 0 : model.sizes.reduce((a, b) => a + b, 0);
+  // A layer takes about as long as some megabytes.
+  const total = sizeBytes + layers * 2 ** 20;
+  let done = 0;
+  const onBytes = (count: number): void => {
+    done += count;
+    onProgress(done / total);
+  };
+  const prove = (after?: readonly string[]): Promise<LayerProof[]> =>
+    proveScores(plan.moves, {
+      to: plan.to,
+      before: model.files,
+      after,
+      bigEndian: model.gguf?.bigEndian ?? false,
+      ropeOf: facts.ropeOf,
+      all,
+      signal,
+      onLayer: () => onBytes(2 ** 20),
+    });
+  if (output === undefined) {
+    const proofs = await prove();
+    return { proofs, failed: !proofs.every(isProved) };
+  }
+  const inputs = model.kind === 'folder' ? [model.path, ...model.files] : [model.path];
+  try {
+    const proofs = await writeWhole(output, { sizeBytes, inputs, force, kind: model.kind }, async (temporary) => {
+      const proofs = await prove(await writeFiles(model, plan, temporary, { signal, onBytes }));
+      if (!proofs.every(isProved)) throw new ProofFailed(proofs);
+      signal?.throwIfAborted();
+      return proofs;
+    });
+    return { proofs, failed: false };
+  } catch (error) {
+    if (error instanceof ProofFailed) return { proofs: error.proofs, failed: true };
+    throw error;
+  }
+}
+
+/** Writes each file of the model under or as a temporary name. Returns where the weights went. */
+async function writeFiles(model: OpenModel, plan: PermutePlan, temporary: string, options: CopyOptions) {
+  const after: string[] = [];
+  for (const [file, from] of model.files.entries()) {
+    const to = model.kind === 'folder' ? join(temporary, basename(from)) : temporary;
+    const moves = plan.moves.filter((move) => move.file === file);
+    await copyPermuted(from, to, moves, plan.to, options);
+    after.push(to);
+  }
+  for (const name of model.companions) {
+    options.signal?.throwIfAborted();
+    const to = join(temporary, name);
+    const unwritable = (cause: unknown): never => refuseSystem('DEVICE', to, 'to be able to write', cause);
+    await copyFile(join(model.path, name), to).catch(unwritable);
+    const handle = await open(to);
+    await handle.sync().catch(() => undefined);
+    await handle.close();
+  }
+  return after;
+}

@@ -1,0 +1,77 @@
+/**
+ * ONNX Runtime as an engine, in Node.
+ *
+ * @module
+ */
+import { availableParallelism } from 'node:os';
+import type { Engine } from '@ropewalk/model';
+import { checkProviders, loadOnnxruntime } from '@ropewalk/onnx/internal';
+import { MAX_THREADS, refuse } from 'ropewalk/backend';
+import { type OptionNames, readList, readName, readOptions } from 'ropewalk/internal';
+import { type BuiltCache, cacheFolder, holdInCache } from './cache.node.js';
+import { bytesOf, inMemory, onnxEngine, SMALL_BYTES } from './engine.js';
+import { DECODER_FORMS, type DecoderForm } from './scope.js';
+
+/** How {@link openOnnxEngine} opens the engine. */
+export interface OnnxEngineOptions {
+  /** Threads; as many as there are cores, at most 16, unless given. */
+  readonly threads?: number;
+  /** Execution providers by ONNX Runtime's names, first choice first; `['cpu']` unless given. */
+  readonly providers?: readonly string[];
+  /** Which operators the graph is made of; contrib unless given. */
+  readonly form?: DecoderForm;
+  /** The folder that keeps weights between runs; {@link cacheFolder} unless given. */
+  readonly cache?: string;
+  /** Called when a model was not in the cache and has been put there. */
+  readonly onBuilt?: (built: BuiltCache) => void;
+}
+
+const NAMES: OptionNames<OnnxEngineOptions> = {
+  threads: true,
+  providers: true,
+  form: true,
+  cache: true,
+  onBuilt: true,
+};
+
+/**
+ * Opens ONNX Runtime as an engine: models become one ONNX graph, which runs in onnxruntime-node, a package that the
+ * caller installs. Keys and values stay in place from token to token.
+ *
+ * Weights of 16 MiB and more are written once, as ONNX Runtime maps them, into a cache folder.
+ *
+ * @param options - threads, providers, form, cache
+ * @returns an engine for loadModel; it holds nothing itself
+ * @throws {RopewalkError} DEVICE when onnxruntime-node does not load, with what to install; RANGE or UNSUPPORTED for an
+ *   option that it does not take
+ * @example const model = await loadModelPath('model-q8_0.gguf', { engine: await openOnnxEngine({ threads: 4 }) });
+ */
+export async function openOnnxEngine(options: OnnxEngineOptions = {}): Promise<Engine> {
+  const given = readOptions(options, 'onnxruntime: options', NAMES);
+  const usual = Math.min(MAX_THREADS, availableParallelism());
+  const { threads = usual, providers = ['cpu'], form = 'contrib', cache = cacheFolder(), onBuilt } = given;
+  if (!Number.isInteger(threads) || threads < 1 || threads > MAX_THREADS)
+    refuse('RANGE', 'onnxruntime: threads', `an integer in [1, ${MAX_THREADS}]`, threads);
+  const executionProviders = Array.from(readList(providers, 'onnxruntime: providers', "a list such as ['cpu']"));
+  readName(form, DECODER_FORMS, 'onnxruntime: form');
+  if (typeof cache !== 'string' || cache === '') refuse('RANGE', 'onnxruntime: cache', 'a folder', cache);
+  if (onBuilt !== undefined && typeof onBuilt !== 'function')
+    refuse('RANGE', 'onnxruntime: onBuilt', 'a function', onBuilt);
+  const ort = await loadOnnxruntime();
+  checkProviders(ort, executionProviders);
+  return onnxEngine({
+    ort,
+    form,
+    options: {
+      executionProviders,
+      intraOpNumThreads: threads,
+      interOpNumThreads: 1,
+      enableCpuMemArena: true,
+      logSeverityLevel: 4, // what goes wrong is thrown; ONNX Runtime would print it as well
+    },
+    hold: (description, constants, layout, loading) =>
+      bytesOf(layout) < SMALL_BYTES
+        ? inMemory(description, constants, layout, loading)
+        : holdInCache(cache, [description, constants, layout], loading, onBuilt),
+  });
+}

@@ -1,0 +1,395 @@
+/**
+ * ONNX Runtime as an engine of loadModel: one graph for the whole model, whose keys and values stay where they are.
+ *
+ * @module
+ */
+import type { Engine, EngineModel, LoadingOptions, MemoryLimits, ModelMemory, Sequence, Wanted } from '@ropewalk/model';
+import { type Describe, type ModelDescription, memoryOf, shiftRows } from '@ropewalk/model/description';
+import { type OnnxModel, type OnnxNode, writeOnnxModel } from '@ropewalk/onnx';
+import type { Ort, OrtSession, OrtSessionOptions, OrtTensor } from '@ropewalk/onnx/internal';
+import { firstLine, loadGraph } from '@ropewalk/onnx/internal';
+import { RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
+import { fail } from 'ropewalk/backend';
+import { countElements } from 'ropewalk/internal';
+import { referenceRunner } from 'ropewalk/reference';
+import type { WeightConstant } from './constants.js';
+import { type DecoderGraph, decoderGraph } from './graph.js';
+import type { DecoderForm } from './scope.js';
+import { layoutWeights, type WeightLayout, writeWeights } from './weights.js';
+
+/** Options of a loaded graph that say where its weights are. */
+export type HeldWeights = Pick<OrtSessionOptions, 'externalData' | 'extra'>;
+
+/** Makes a model's weights ready for ONNX Runtime. */
+export type HoldWeights = (
+  description: ModelDescription,
+  constants: readonly WeightConstant[],
+  layout: WeightLayout,
+  options: LoadingOptions,
+) => Promise<HeldWeights>;
+
+/** What {@link onnxEngine} runs on. */
+export interface EngineHost {
+  readonly ort: Pick<Ort, 'InferenceSession' | 'Tensor'>;
+  readonly form: DecoderForm;
+  readonly options: OrtSessionOptions;
+  readonly hold: HoldWeights;
+  /** Whether 16-bit weights become f32; false unless given. */
+  readonly widenHalves?: boolean;
+}
+
+/** The engine; openOnnxEngine opens it in Node, openOnnxWebEngine in pages. */
+export function onnxEngine(host: EngineHost): Engine {
+  return {
+    name: 'onnxruntime',
+    async open(describe: Describe): Promise<EngineModel> {
+      return new LoadedGraph(host, describe({ formats: ['q8_0', 'q4_0'], widenHalves: host.widenHalves }));
+    },
+  };
+}
+
+/** Weights of less than this are small: they are made anew each time, and kept in memory. */
+export const SMALL_BYTES = 16 * 2 ** 20;
+
+/** The bytes of all data files. */
+export function bytesOf({ files }: WeightLayout): number {
+  return files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+}
+
+/** Holds weights in host memory. */
+export const inMemory: HoldWeights = async (description, constants, layout, options) => {
+  const files = new Map(layout.files.map(({ name, sizeBytes }) => [name, new Uint8Array(sizeBytes)]));
+  const write = (file: string, at: number, bytes: Uint8Array): void => files.get(file)!.set(bytes, at);
+  await writeWeights(description, constants, layout, write, options);
+  return { externalData: [...files].map(([path, data]) => ({ path, data })) };
+};
+
+/** A graph that is loaded, or being loaded, and the positions that it serves. */
+interface Loaded {
+  readonly context: number;
+  readonly session: Promise<OrtSession>;
+}
+
+class LoadedGraph implements EngineModel {
+  readonly name = 'onnxruntime';
+  readonly description: ModelDescription;
+  /** Counted under ONNX Runtime's own memory, which keeps what a run took. */
+  readonly scratchBytes = 0;
+  readonly #host: EngineHost;
+  /** For its inputs and constants, which are those of every context. */
+  readonly #graph: DecoderGraph;
+  readonly #layout: WeightLayout;
+  readonly #loaded = new Map<string, Loaded>();
+  readonly #all: Loaded[] = [];
+  /** What runs now. */
+  readonly #running = new Set<Promise<unknown>>();
+  #held: HeldWeights | undefined;
+
+  constructor(host: EngineHost, description: ModelDescription) {
+    this.description = description;
+    this.#host = host;
+    this.#graph = this.#graphOf(1);
+    this.#layout = layoutWeights(this.#graph.constants);
+  }
+
+  memoryOf({ context, cacheDtype }: { readonly context: number; readonly cacheDtype: string }): ModelMemory {
+    if (cacheDtype !== 'f32') {
+      const next = 'Leave cacheDtype out, or load the model without engine.';
+      fail('UNSUPPORTED', 'onnxruntime: cacheDtype', `keys and values are f32 in this engine. ${next}`);
+    }
+    const usual = memoryOf(this.description.config, [], { context, cacheDtype: 'f32' });
+    const largest = { bytes: 0, name: '' };
+    let weightsBytes = 0;
+    for (const [name, bytes] of this.#heldConstants()) {
+      weightsBytes += bytes;
+      if (bytes > largest.bytes) Object.assign(largest, { bytes, name });
+    }
+    const shapes = this.#cacheShapes().map(([, heads, width]) => heads * width);
+    const cacheBytesPerToken = 4 * shapes.reduce((sum, one) => sum + one, 0);
+    const cacheBytes = context * cacheBytesPerToken;
+    const { scratchBytes, tableBytes } = usual;
+    return {
+      ...usual,
+      weightsBytes,
+      cacheBytesPerToken,
+      cacheBytes,
+      totalBytes: weightsBytes + cacheBytes + scratchBytes + tableBytes,
+      largestBytes: largest.bytes,
+      largestName: largest.name,
+    };
+  }
+
+  limits(machineBytes: (() => number | undefined) | undefined): MemoryLimits {
+    return { availableBytes: machineBytes?.() };
+  }
+
+  async load({ context }: { readonly context: number }, options: LoadingOptions): Promise<void> {
+    await this.#sessionFor(context, options);
+  }
+
+  openSequence({ context }: { readonly context: number }): Sequence {
+    return new OnnxSequence({
+      host: this.#host,
+      description: this.description,
+      context,
+      caches: this.#cacheShapes(),
+      axes: this.#axes,
+      chunkTokens: this.#chunkTokens(),
+      run: (feeds, fetches) => {
+        const session = this.#sessionFor(context, { signal: undefined, onProgress: undefined });
+        const running = session.then((one) => one.run(feeds, fetches)).finally(() => this.#running.delete(running));
+        this.#running.add(running);
+        return running;
+      },
+    });
+  }
+
+  dispose(): void {
+    // What runs now is finished first: ONNX Runtime would refuse it. A graph that did not load has nothing to release.
+    const idle = Promise.allSettled(this.#running);
+    for (const { session } of this.#all) void idle.then(async () => (await session).release()).catch(() => {});
+    this.#all.length = 0;
+    this.#loaded.clear();
+  }
+
+  /** The graph for a context. Its tables end there, and some scalings choose their frequencies by it. */
+  #sessionFor(context: number, options: LoadingOptions): Promise<OrtSession> {
+    const key = JSON.stringify(this.description.config.layers(context));
+    const known = this.#loaded.get(key);
+    if (known && known.context >= context) return known.session;
+    const loaded = { context, session: this.#loadGraph(context, options) };
+    this.#loaded.set(key, loaded);
+    this.#all.push(loaded);
+    loaded.session.catch(() => this.#loaded.delete(key)); // another call tries again
+    return loaded.session;
+  }
+
+  async #loadGraph(context: number, options: LoadingOptions): Promise<OrtSession> {
+    const { ort, hold, options: usual } = this.#host;
+    const { graph, constants } = this.#graphOf(context);
+    const held = this.#held ?? (await hold(this.description, constants, this.#layout, options));
+    // The files are closed once the model is loaded. Large weights are not held a second time beside ONNX Runtime's own.
+    if (!held.externalData || bytesOf(this.#layout) < SMALL_BYTES) this.#held = held;
+    options.signal?.throwIfAborted();
+    for (const [name, tensor] of this.#layout.tensors) graph.external.set(name, tensor);
+    const model = writeOnnxModel(largestFirst(graph.model('decoder', 'ropewalk')));
+    const extra = { session: { ...usual.extra?.session, ...held.extra?.session } };
+    return loadGraph(ort, model, { ...usual, ...held, extra }, this.description.where);
+  }
+
+  #graphOf(context: number): DecoderGraph {
+    const { config, weights } = this.description;
+    return decoderGraph(config, weights, { form: this.#host.form, context, hidden: true, newRows: true });
+  }
+
+  /** Axes of position_ids, `[axes, batch, seq]`; 1 for `[batch, seq]`, 0 where ONNX Runtime counts tokens itself. */
+  get #axes(): number {
+    const shape = this.#graph.graph.inputs.find(({ name }) => name === 'position_ids')?.shape;
+    return shape?.length === 3 ? (shape[0] as number) : shape ? 1 : 0;
+  }
+
+  /** Name, heads and width of every cache. */
+  #cacheShapes(): [name: string, heads: number, width: number][] {
+    const caches = this.#graph.graph.inputs.filter(({ name }) => name.startsWith(PAST));
+    return caches.map(({ name, shape }) => [name.slice(PAST.length), shape[1] as number, shape[3] as number]);
+  }
+
+  /**
+   * What ONNX Runtime holds of each constant: matrices are packed when a graph is loaded, and the mapped file can go.
+   * Of blocks it keeps codes, scales and a sum, 4 bytes a block each; numbers become f32.
+   */
+  #heldConstants(): [name: string, bytes: number][] {
+    const seen = new Set<number | string>();
+    return this.#graph.constants.flatMap(({ name, shape, madeAs }): [string, number][] => {
+      const { location, byteOffset, sizeBytes } = this.#layout.tensors.get(name)!;
+      if (seen.has(`${location} ${byteOffset}`)) return [];
+      seen.add(`${location} ${byteOffset}`);
+      const integers = madeAs === 'codes' || madeAs === 'signed';
+      const bytes = integers ? sizeBytes : 4 * countElements(shape) * (madeAs === 'scales' ? 2 : 1);
+      return [[name, bytes]];
+    });
+  }
+
+  /** A run is not interrupted, so a large model has few tokens in one: about half a second of two cores. */
+  #chunkTokens(): number {
+    return Math.max(32, Math.min(512, 2 ** Math.floor(Math.log2(2 ** 37 / bytesOf(this.#layout)))));
+  }
+}
+
+/**
+ * Puts the nodes with the largest constant first. ONNX Runtime sorts nodes itself, and packs their weights in the order in
+ * which they are given: each is mapped until it is packed, so the head's would come on top of all packed ones.
+ */
+function largestFirst(model: OnnxModel): OnnxModel {
+  const bytesOf = ({ inputs }: OnnxNode): number =>
+    inputs.reduce((most, name) => Math.max(most, model.external?.get(name)?.sizeBytes ?? 0), 0);
+  const largest = model.nodes.reduce((most, node) => Math.max(most, bytesOf(node)), 0);
+  const [first, others] = [true, false].map((wanted) =>
+    model.nodes.filter((node) => (bytesOf(node) === largest) === wanted),
+  );
+  return { ...model, nodes: [...first!, ...others!] };
+}
+
+const PAST = 'past_key_values.';
+/** Axes on which text moves on: t, h and w. On the fourth it stays at 0, as in llama.cpp. */
+const TEXT_AXES = 3;
+/** The fewest tokens that caches have room for. */
+const LEAST_ROWS = 64;
+/** Logits beside hidden states, which nobody reads: 16 MB at a time. */
+const UNREAD_LOGITS = 2 ** 22;
+
+/** What a sequence has from its model. */
+interface Origin {
+  readonly host: EngineHost;
+  readonly description: ModelDescription;
+  readonly context: number;
+  readonly caches: readonly (readonly [name: string, heads: number, width: number])[];
+  readonly axes: number;
+  readonly chunkTokens: number;
+  /** The graph is loaded first, if it is not. */
+  readonly run: OrtSession['run'];
+}
+
+/** Keys or values of a layer. */
+interface Cache {
+  readonly heads: number;
+  readonly width: number;
+  /** Each head has room for so many tokens. */
+  readonly rows: number;
+  /** `[heads, rows, width]`. */
+  readonly data: Float32Array;
+  /** The same memory. */
+  readonly tensor: OrtTensor;
+}
+
+class OnnxSequence implements Sequence {
+  length = 0;
+  readonly chunkTokens: number;
+  readonly #origin: Origin;
+  /** By their names without `past_key_values.`. */
+  #caches: Map<string, Cache>;
+  readonly #mask: BigInt64Array;
+
+  constructor(origin: Origin) {
+    const { context, caches, chunkTokens } = origin;
+    this.#origin = origin;
+    this.chunkTokens = chunkTokens;
+    this.#caches = new Map(caches.map(([name, heads, width]) => [name, this.#cache(heads, 0, width)]));
+    this.#mask = new BigInt64Array(context).fill(1n);
+  }
+
+  async run(
+    tokens: Int32Array,
+    positions: Int32Array | undefined,
+    wanted: Wanted,
+    result: Float32Array,
+  ): Promise<void> {
+    const { axes, description } = this.#origin;
+    if (positions && axes <= 1) {
+      const next = 'Leave them out, or load the model without engine.';
+      fail('UNSUPPORTED', 'append: positions', `this engine counts the positions of this model itself. ${next}`);
+    }
+    const [start, count] = [this.length, tokens.length];
+    /** One axis that is given stands for t, h and w; a fourth that is not given is 0. */
+    const positionOf = (axis: number, token: number): number => {
+      if (!positions) return axis < TEXT_AXES ? start + token : 0;
+      const from = positions.length === count && axis < TEXT_AXES ? 0 : axis;
+      return positions[from * count + token] ?? 0;
+    };
+    const { hiddenSize, vocabSize } = description.config;
+    const rows = wanted === 'hidden' ? Math.max(1, Math.floor(UNREAD_LOGITS / vocabSize)) : tokens.length;
+    for (let at = 0; at < tokens.length; at += rows) {
+      const piece = tokens.subarray(at, at + rows);
+      await this.#step(piece, (axis, n) => positionOf(axis, at + n), wanted, result.subarray(at * hiddenSize));
+    }
+  }
+
+  async shift(from: number, count: number): Promise<void> {
+    const { description, context } = this.#origin;
+    const { latent } = description.config;
+    const layers = description.config.layers(context);
+    // Heads first, as the graph has them, seen with rows first.
+    const seen = (name: string): Tensor<'f32'> => {
+      const { heads, rows, width, data } = this.#caches.get(name)!;
+      return tensorFrom<'f32'>(data, { shape: [heads, rows, width] }).permute([1, 0, 2]);
+    };
+    const of = (what: string) =>
+      layers.flatMap((_, n) => (this.#caches.has(`${n}.${what}`) ? [seen(`${n}.${what}`)] : []));
+    const [k, v] = [of('key'), of('value')];
+    const plain = latent ? k[0]!.shape[2]! - latent.rope : 0;
+    shiftRows(referenceRunner(), { length: this.length, k, v, layers }, plain, { from, count });
+    this.length -= count;
+  }
+
+  dispose(): void {
+    this.#caches = new Map();
+  }
+
+  /** One run of the graph. */
+  async #step(
+    tokens: Int32Array,
+    positionOf: (axis: number, token: number) => number,
+    wanted: Wanted,
+    result: Float32Array,
+  ): Promise<void> {
+    const { host, description, axes } = this.#origin;
+    const count = tokens.length;
+    const tensor = (type: string, data: ArrayBufferView, dims: number[]) => new host.ort.Tensor(type, data, dims);
+    const past = this.#roomFor(this.length + count);
+    const ids = BigInt64Array.from({ length: axes * count }, (_, n) =>
+      BigInt(positionOf(Math.floor(n / count), n % count)),
+    );
+    const feeds: Record<string, OrtTensor> = {
+      input_ids: tensor('int64', BigInt64Array.from(tokens, BigInt), [1, count]),
+      attention_mask: tensor('int64', this.#mask.subarray(0, this.length + count), [1, this.length + count]),
+      num_logits_to_keep: tensor('int64', BigInt64Array.of(wanted === 'all' || wanted === 'hidden' ? 0n : 1n), []),
+    };
+    if (axes > 0) feeds.position_ids = tensor('int64', ids, axes === 1 ? [1, count] : [axes, 1, count]);
+    const output = wanted === 'hidden' ? 'hidden_states' : 'logits';
+    const fetches: Record<string, OrtTensor | null> = { [output]: null };
+    for (const [name, cache] of past) {
+      feeds[PAST + name] = cache.tensor;
+      fetches[`present.${name}`] = null;
+    }
+    const results = await this.#origin.run(feeds, fetches).catch((cause: unknown) => {
+      if (cause instanceof RopewalkError) throw cause; // of loading it
+      const why = `the graph does not run: ${firstLine(cause)}. Load the model again, or without engine.`;
+      throw new RopewalkError('DEVICE', `onnxruntime: ${description.where}: ${why}`, { cause });
+    });
+    // onnxruntime-node copies every output into new memory, also where it was given some.
+    const floats = (name: string): Float32Array => results[name]!.data as Float32Array;
+    if (wanted !== 'none') result.set(floats(output));
+    for (const [name, cache] of past) {
+      const { heads, rows, width, data } = cache;
+      const fresh = floats(`present.${name}`);
+      for (let head = 0; head < heads; head++)
+        data.set(fresh.subarray(head * count * width, (head + 1) * count * width), (head * rows + this.length) * width);
+    }
+    this.length += count;
+  }
+
+  /**
+   * The caches, with room for some tokens. It grows by a quarter, and is not the whole context from the start, because
+   * ONNX Runtime clears as much memory for every layer of every step.
+   */
+  #roomFor(tokens: number): Map<string, Cache> {
+    if (this.#caches.size === 0) fail('DEVICE', 'session', 'it was disposed. Open another one: model.openSession().');
+    for (const [name, { heads, rows, width, data }] of this.#caches) {
+      if (rows >= tokens) continue;
+      const more = Math.max(tokens, LEAST_ROWS, Math.ceil(1.25 * rows));
+      const grown = this.#cache(heads, Math.min(this.#origin.context, more), width);
+      for (let head = 0; head < heads; head++) {
+        const first = head * rows * width;
+        grown.data.set(data.subarray(first, first + this.length * width), head * grown.rows * width);
+      }
+      this.#caches.set(name, grown);
+    }
+    return this.#caches;
+  }
+
+  #cache(heads: number, rows: number, width: number): Cache {
+    const data = new Float32Array(heads * rows * width);
+    const tensor = new this.#origin.host.ort.Tensor('float32', data, [1, heads, rows, width]);
+    return { heads, width, rows, data, tensor };
+  }
+}

@@ -1,0 +1,169 @@
+/**
+ * A whole decoder as a folder that others load: the graph in `onnx/`, and the small files beside it (Node only).
+ *
+ * @module
+ */
+import { existsSync, readdirSync } from 'node:fs';
+import { type FileHandle, mkdir, open, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
+import type { DecoderConfig } from '@ropewalk/model';
+import type { DescribeOptions } from '@ropewalk/model/description';
+import { describeModelPath } from '@ropewalk/model/node';
+import type { OnnxModel } from '@ropewalk/onnx';
+import { refuse } from 'ropewalk/backend';
+import { type OptionNames, readField, readOptions } from 'ropewalk/internal';
+import { DECODER_NAMES, type DecoderGraph } from './graph.js';
+import { DECODER_FORMATS, type DecoderModel, type DecoderModelOptions, decoderModel, MODEL_FILE } from './model.js';
+import type { DataFile, WriteWeightsOptions } from './weights.js';
+
+/** How {@link exportDecoder} works. */
+export interface ExportDecoderOptions
+  extends DecoderModelOptions,
+    WriteWeightsOptions,
+    Pick<DescribeOptions, 'quantise' | 'widenHalves'> {
+  /** Replaces a folder that an export wrote; no other one is replaced. */
+  readonly force?: boolean | undefined;
+}
+
+const NAMES: OptionNames<ExportDecoderOptions> = {
+  ...DECODER_NAMES,
+  producer: true,
+  signal: true,
+  onProgress: true,
+  quantise: true,
+  widenHalves: true,
+  force: true,
+};
+
+/** What {@link exportDecoder} wrote. */
+export interface ExportedDecoder {
+  readonly config: DecoderConfig;
+  readonly decoder: DecoderGraph;
+  readonly model: OnnxModel;
+  /** Paths in the folder, with `/`, and their sizes. */
+  readonly files: readonly DataFile[];
+  /** What was assumed, left out or not applied; full sentences. */
+  readonly notes: readonly string[];
+}
+
+/** The folder of the graph, as transformers.js has it. */
+const GRAPH_FOLDER = 'onnx';
+/** All that an export writes: only a folder with nothing else in it is replaced. */
+const WRITTEN =
+  /^(onnx|(config|generation_config|genai_config|tokenizer|tokenizer_config|special_tokens_map)\.json|chat_template\.jinja)$/;
+const WRITTEN_IN_GRAPH_FOLDER = /^model\.onnx(_data(_\d+)?)?$/;
+
+/**
+ * Exports a model as a folder: whole or not at all. Memory stays at some pieces of 8 MiB and the graph.
+ *
+ * @param path - a folder of HuggingFace's files, or a .gguf file
+ * @param out - the folder; it must not exist, or be empty, or with `force` be of an earlier export
+ * @param options - form, angles, context; how weights are held; force, signal, onProgress
+ * @throws {RopewalkError} UNSUPPORTED for what the form cannot express, before anything is written; FORMAT for files
+ *   that are missing, cut or forged, and for a folder that may not be replaced; DEVICE when it cannot be written; the
+ *   signal's reason when it aborts
+ * @example await exportDecoder('model-q8_0.gguf', 'model-onnx');
+ */
+export async function exportDecoder(
+  path: string,
+  out: string,
+  options: ExportDecoderOptions = {},
+): Promise<ExportedDecoder> {
+  const given = readOptions(options, 'exportDecoder: options', NAMES);
+  const { force, signal, onProgress, quantise, widenHalves, ...graph } = given;
+  if (typeof out !== 'string' || out === '') refuse('RANGE', 'exportDecoder: out', 'a path', out);
+  if (onProgress !== undefined && typeof onProgress !== 'function')
+    refuse('RANGE', 'exportDecoder: onProgress', 'a function', onProgress);
+  if (signal !== undefined && typeof readField(signal, 'throwIfAborted', 'exportDecoder: signal') !== 'function')
+    refuse('RANGE', 'exportDecoder: signal', 'an AbortSignal', signal);
+  if (graph.producer !== undefined && typeof graph.producer !== 'string')
+    refuse('RANGE', 'exportDecoder: producer', 'a string', graph.producer);
+  const hold = { formats: DECODER_FORMATS, quantise, widenHalves };
+  return describeModelPath(path, hold, async (description) => {
+    const model = decoderModel(description, graph);
+    const small = await description.readFiles({
+      graph: `${GRAPH_FOLDER}/${MODEL_FILE}`,
+      config: { 'transformers.js_config': transformersJs(model) },
+    });
+    const sizeBytes = model.dataFiles.reduce((sum, file) => sum + file.sizeBytes, 0);
+    const ours = { command: 'ropewalk export --whole', wrote: isExport };
+    const what = { sizeBytes, inputs: [path], kind: 'folder', force, ours } as const;
+    return writeWhole(out, what, async (temporary) => {
+      await mkdir(join(temporary, GRAPH_FOLDER)).catch((cause) => unwritable(out, cause));
+      for (const { name, bytes } of small.files)
+        await writeFile(join(temporary, name), bytes, { flush: true }).catch((cause) => unwritable(out, cause));
+      const written = await writeDecoder(model, join(temporary, GRAPH_FOLDER), { signal, onProgress, where: out });
+      return {
+        config: description.config,
+        decoder: model.decoder,
+        model: written.model,
+        files: [
+          ...small.files.map(({ name, bytes }) => ({ name, sizeBytes: bytes.length })),
+          ...written.files.map(({ name, ...file }) => ({ name: `${GRAPH_FOLDER}/${name}`, ...file })),
+        ],
+        notes: [...description.config.notes, ...small.notes, ...shorter(description.config, model.decoder)],
+      };
+    });
+  });
+}
+
+/**
+ * What config.json says to transformers.js: it looks for model.onnx by the name `fp32`, whatever its weights are, and
+ * asks a server for as many data files as are named here.
+ *
+ * @see huggingface/transformers.js@4.3.1 packages/transformers/src/utils/{dtypes,model-loader}.js
+ */
+function transformersJs({ dataFiles }: DecoderModel): object {
+  return { dtype: 'fp32', use_external_data_format: dataFiles.length > 0 ? { [MODEL_FILE]: dataFiles.length } : false };
+}
+
+/**
+ * Writes a decoder's ONNX model into a folder that is there. When it fails, files are left half written: the caller
+ * removes them.
+ *
+ * @param model - from decoderModel
+ * @param folder - files of the same names are replaced
+ * @param options - signal, onProgress; the folder's name in messages
+ * @returns the model, and its files' names and sizes
+ * @throws {RopewalkError} as DecoderModel.write; DEVICE when a file cannot be written
+ */
+export async function writeDecoder(
+  model: DecoderModel,
+  folder: string,
+  { where = folder, ...options }: WriteWeightsOptions & { readonly where?: string } = {},
+): Promise<{ readonly model: OnnxModel; readonly files: readonly DataFile[] }> {
+  const opened = new Map<string, FileHandle>();
+  const sizes = new Map(model.dataFiles.map(({ name, sizeBytes }) => [name, sizeBytes]));
+  try {
+    const written = await model.write(async (name, byteOffset, bytes) => {
+      const file = opened.get(name) ?? (await open(join(folder, name), 'w').catch((cause) => unwritable(where, cause)));
+      opened.set(name, file);
+      sizes.set(name, Math.max(sizes.get(name) ?? 0, byteOffset + bytes.length));
+      for (let at = 0; at < bytes.length; )
+        at += await file.write(bytes, at, bytes.length - at, byteOffset + at).then(
+          ({ bytesWritten }) => bytesWritten,
+          (cause) => unwritable(where, cause),
+        );
+    }, options);
+    for (const file of opened.values()) await file.sync().catch((cause) => unwritable(where, cause));
+    return { model: written, files: Array.from(sizes, ([name, sizeBytes]) => ({ name, sizeBytes })) };
+  } finally {
+    for (const file of opened.values()) await file.close();
+  }
+}
+
+function shorter({ maxContext }: DecoderConfig, { settings: { context } }: DecoderGraph): string[] {
+  if (context === maxContext) return [];
+  return [`The graph has room for ${context} positions; config.json says ${maxContext}, the model's own context.`];
+}
+
+function isExport(folder: string): boolean {
+  const graph = join(folder, GRAPH_FOLDER);
+  const only = (path: string, known: RegExp): boolean => readdirSync(path).every((name) => known.test(name));
+  return existsSync(join(graph, MODEL_FILE)) && only(folder, WRITTEN) && only(graph, WRITTEN_IN_GRAPH_FOLDER);
+}
+
+function unwritable(path: string, cause: unknown): never {
+  return refuseSystem('DEVICE', path, 'to be able to write', cause, 'Make room there, or write elsewhere.');
+}

@@ -1,0 +1,220 @@
+/**
+ * A whole decoder as one ONNX graph, from the description that our own forward pass reads. The order is that of
+ * packages/model/src/decoder.ts; what a model does not have, its weights do not have.
+ *
+ * @module
+ */
+import type { DecoderConfig } from '@ropewalk/model';
+import type { WeightPlan } from '@ropewalk/model/description';
+import type { GraphBuilder } from '@ropewalk/onnx';
+import { ANGLE_MODES, type AngleMode } from '@ropewalk/onnx';
+import { angleConstants, MAX_TABLE, valueTypes } from '@ropewalk/onnx/internal';
+import { fail, refuse } from 'ropewalk/backend';
+import { type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
+import { attend } from './attention.js';
+import type { WeightConstant } from './constants.js';
+import { contribOperators } from './contrib.js';
+import { feedForward } from './feed-forward.js';
+import { normOf } from './norm.js';
+import type { DecoderOperators } from './operators.js';
+import { asGiven, tokensFirst } from './padding.js';
+import { portableOperators } from './portable.js';
+import {
+  BATCH,
+  DECODER_FORMS,
+  type DecoderForm,
+  DecoderScope,
+  type DecoderSettings,
+  NUM_LOGITS,
+  PAST,
+  SEQ,
+  TOTAL,
+} from './scope.js';
+
+/** What {@link decoderGraph} builds. */
+export interface DecoderGraphOptions {
+  /** contrib unless given. */
+  readonly form?: DecoderForm;
+  /** How angles are computed; f32-table unless given. GroupQueryAttention rotates with tables only. */
+  readonly angles?: AngleMode;
+  /** Positions that the graph serves; the model's own context unless given. */
+  readonly context?: number;
+  /**
+   * Whether present.N.* are the rows of this call's tokens only, f32 `[batch, kv_heads, seq, head_dim]`, for a program
+   * that keeps the caches itself: then past_key_values.N.* may have more rows than there are tokens before these, and
+   * batches have no padding. false unless given.
+   */
+  readonly newRows?: boolean;
+  /**
+   * Form contrib, matrices in blocks: what is multiplied with them. `int8`, the default, is rounded in blocks of 32, as
+   * llama.cpp does it (accuracy_level 4 of MatMulNBits); `f32` is exact, and a product takes many times as
+   * long. In form standard the runtime decides (session.qdq_matmulnbits_accuracy_level of ONNX Runtime); primitives do
+   * not round.
+   */
+  readonly activations?: 'int8' | 'f32';
+  /** Whether it also gives hidden_states, f32 `[batch, rows, h]`: what the head reads; false unless given. */
+  readonly hidden?: boolean;
+}
+
+/** The names of them. */
+export const DECODER_NAMES: OptionNames<DecoderGraphOptions> = {
+  form: true,
+  angles: true,
+  context: true,
+  newRows: true,
+  activations: true,
+  hidden: true,
+};
+
+/** A decoder's graph. */
+export interface DecoderGraph {
+  readonly graph: GraphBuilder;
+  /** Constants that are to be filled with the model's weights. */
+  readonly constants: readonly WeightConstant[];
+  readonly settings: DecoderSettings;
+}
+
+/**
+ * Builds the graph of a whole decoder.
+ *
+ * Inputs: input_ids, i64 `[batch, seq]`; attention_mask, i64 `[batch, total]`; position_ids, i64 `[batch, seq]`, or
+ * `[axes, batch, seq]`, unless GroupQueryAttention counts the tokens of every layer; num_logits_to_keep, i64 `[]`, how
+ * many of the last tokens have logits, 0 for all; past_key_values.N.key and .value, f32 `[batch, kv_heads, past,
+ * head_dim]`. Outputs: logits, f32 `[batch, rows, vocab]`; present.N.key and .value, `[batch, kv_heads, total,
+ * head_dim]`.
+ *
+ * @param config - of the model
+ * @param weights - all of the model's weights
+ * @param options - form, angles, context, newRows, activations
+ * @throws {RopewalkError} UNSUPPORTED for what the form cannot express; RANGE for a context of no size
+ */
+export function decoderGraph(
+  config: DecoderConfig,
+  weights: readonly WeightPlan[],
+  options: DecoderGraphOptions = {},
+): DecoderGraph {
+  const given = readOptions(options, 'export: options', DECODER_NAMES);
+  const all = Array.from(readList(weights, 'export: weights', 'the weights of a model'));
+  return reading('export: config', () => graphOf(readOptions(config, 'export: config'), all, given));
+}
+
+function graphOf(config: DecoderConfig, weights: readonly WeightPlan[], options: DecoderGraphOptions): DecoderGraph {
+  const settings = settingsOf(config, options);
+  const s = new DecoderScope(config, weights, settings);
+  const ops = settings.form === 'contrib' ? contribOperators(s) : portableOperators(s);
+  declareInputs(s);
+  const x = normOf(s, ops, forward(s, ops), 'norm');
+  const logits = logitsOf(s, ops, x);
+  s.b.output(logits, 'logits', 'f32', [BATCH, NUM_LOGITS, config.vocabSize]);
+  s.b.outputs.unshift(s.b.outputs.pop()!); // logits come first
+  dropUnread(s);
+  if (options.hidden) s.b.output(x, 'hidden_states', 'f32', [BATCH, NUM_LOGITS, config.hiddenSize]);
+  checkShapes(s);
+  return { graph: s.b, constants: s.constants, settings };
+}
+
+/** Leaves position_ids out where attention counts tokens itself: a graph takes nothing that it does not read. */
+function dropUnread({ b }: DecoderScope): void {
+  const at = b.inputs.findIndex(({ name }) => name === 'position_ids');
+  if (!b.nodes.some(({ inputs }) => inputs.includes('position_ids'))) b.inputs.splice(at, 1);
+}
+
+/** Checks types and shapes of every value, so that no malformed graph is written: no two sizes are alike by chance. */
+function checkShapes({ b, constants }: DecoderScope): void {
+  const sizes = { [BATCH]: 2, [SEQ]: 3, [PAST]: 8, [TOTAL]: 11, [NUM_LOGITS]: 3 };
+  const none = { location: '', byteOffset: 0, sizeBytes: 0 };
+  const external = new Map(constants.map(({ name, dtype, shape }) => [name, { dtype, shape, ...none }]));
+  valueTypes({ ...b.model('', ''), external }, sizes, { num_logits_to_keep: [0] });
+}
+
+function settingsOf(config: DecoderConfig, options: DecoderGraphOptions): DecoderSettings {
+  const { form = 'contrib', angles = 'f32-table', context = config.maxContext } = options;
+  const { newRows = false, activations = 'int8' } = options;
+  readName(form, DECODER_FORMS, 'export: form');
+  readName(angles, ANGLE_MODES, 'export: angles');
+  if (angles === 'f16-table')
+    fail(
+      'UNSUPPORTED',
+      'export: angles',
+      'f16-table is for f16 data, and a whole model computes in f32. Use f32-table.',
+    );
+  if (!Number.isInteger(context) || context < 1 || context > config.maxContext)
+    refuse('RANGE', 'export: context', `an integer in [1, ${config.maxContext}], the model's own context`, context);
+  if (typeof newRows !== 'boolean') refuse('RANGE', 'export: newRows', 'true or false', newRows);
+  readName(activations, ['int8', 'f32'], 'export: activations');
+  return { form, angles, context, newRows, activations };
+}
+
+function declareInputs({ b, config, settings }: DecoderScope): void {
+  b.input('input_ids', 'i64', [BATCH, SEQ]);
+  b.input('attention_mask', 'i64', [BATCH, TOTAL]);
+  const ropes = config.layers(settings.context).flatMap(({ rope }) => rope ?? []);
+  const angles = ropes.map((rope) => angleConstants(rope));
+  checkTables(config, settings, Math.max(0, ...angles.map(({ invFreq }) => invFreq.length)));
+  const axes = Math.max(1, ...angles.map(({ numAxes }) => numAxes));
+  b.input('position_ids', 'i64', axes > 1 ? [axes, BATCH, SEQ] : [BATCH, SEQ]);
+  b.input('num_logits_to_keep', 'i64', []);
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    const name = `past_key_values.${layer}`;
+    b.input(`${name}.key`, 'f32', [BATCH, config.numKvHeads, PAST, config.headDim]);
+    b.input(`${name}.value`, 'f32', [BATCH, config.numKvHeads, PAST, config.valueDim]);
+  }
+}
+
+/** Refuses tables that are too large before a form makes them: there the model is not known. */
+function checkTables({ architecture, maxContext }: DecoderConfig, { angles, context }: DecoderSettings, pairs: number) {
+  if (angles !== 'f32-table' || context * pairs <= MAX_TABLE) return;
+  const table = `${context} positions of ${pairs} pairs are more than the ${MAX_TABLE} entries of a table`;
+  const next = `Give --context ${Math.floor(MAX_TABLE / pairs)}, or --angles f32-reduced, which needs no table.`;
+  fail('RANGE', 'export: context', `${table}; the context of this ${architecture} model is ${maxContext}. ${next}`);
+}
+
+/** The residual stream after the last layer, of the rows that have logits. */
+function forward(s: DecoderScope, ops: DecoderOperators): string {
+  const { b, config, settings } = s;
+  const { parallel, embeddingScale, residualScale, numLayers } = config;
+  const scaled = (x: string, factor: number): string => (factor === 1 ? x : b.add('Mul', [x, s.number(factor)]));
+  const norm = (x: string, place: string): string => (s.at(`${place}.weight`) ? normOf(s, ops, x, place) : x);
+  const ids = ops.tokensFirst ? tokensFirst(s, 'input_ids') : 'input_ids';
+  let x = scaled(ops.rows(ids, s.at('embedding.weight')!), embeddingScale);
+  for (const [layer, { rope, window }] of config.layers(settings.context).entries()) {
+    const at = (part: string): string => `${layer}.${part}`;
+    const addToStream = (made: string, post: string): void => {
+      x = b.add('Add', [x, scaled(norm(made, at(post)), residualScale)]);
+    };
+    let input = norm(x, at('attentionNorm'));
+    let attended = attend(s, ops, input, layer, rope, window);
+    if (layer === numLayers - 1)
+      // Earlier rows matter to later layers only.
+      [x, input, attended] = [keptRows(s, ops, x), keptRows(s, ops, input), keptRows(s, ops, attended)];
+    const branch = ops.linear(attended, s.matrix(at('output'))!);
+    if (!parallel) addToStream(branch, 'attentionPostNorm');
+    const mlpInput = s.at(at('mlpNorm.weight')) ? norm(x, at('mlpNorm')) : parallel ? input : x;
+    const made = feedForward(s, ops, mlpInput, layer);
+    if (parallel) addToStream(branch, 'attentionPostNorm');
+    addToStream(made, 'mlpPostNorm');
+  }
+  return x;
+}
+
+/** The last num_logits_to_keep rows of `[batch, seq, …]`; all for 0. */
+function keptRows(s: DecoderScope, ops: DecoderOperators, x: string): string {
+  const { b } = s;
+  const first = s.once('first kept row', () =>
+    // Some clients give it with one dimension, others with none.
+    b.add('Reshape', [b.add('Neg', ['num_logits_to_keep']), s.integers(1)]),
+  );
+  if (ops.tokensFirst) return asGiven(s, x, first);
+  return b.add('Slice', [x, first, s.integers(Number.MAX_SAFE_INTEGER), s.integers(1)]);
+}
+
+/** The head, over rows of the final norm. */
+function logitsOf(s: DecoderScope, ops: DecoderOperators, x: string): string {
+  const { b, config } = s;
+  const head = s.at(config.tiedHead ? 'embedding.weight' : 'head.weight')!;
+  let logits = ops.linear(x, { weights: [head], biases: [] });
+  if (config.logitScale !== 1) logits = b.add('Mul', [logits, s.number(config.logitScale)]);
+  const cap = config.logitSoftcap;
+  if (cap === undefined) return logits;
+  return b.add('Mul', [b.add('Tanh', [b.add('Mul', [logits, s.number(1 / cap)])]), s.number(cap)]);
+}

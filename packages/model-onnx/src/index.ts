@@ -1,0 +1,11 @@
+/**
+ * Whole models as ONNX graphs, and ONNX Runtime as an engine of the decoder.
+ *
+ * @module @ropewalk/model-onnx
+ */
+export type { WeightConstant } from './constants.js';
+export { type OnnxruntimeWeb, type OnnxWebEngineOptions, openOnnxWebEngine } from './engine-web.js';
+export { type DecoderGraph, type DecoderGraphOptions, decoderGraph } from './graph.js';
+export type { DecoderModelOptions } from './model.js';
+export { DECODER_FORMS, type DecoderForm } from './scope.js';
+export type { DataFile, WriteWeightsOptions } from './weights.js';

@@ -1,0 +1,4 @@
+/** For Node only: whole models as folders that others load, and ONNX Runtime as an engine. @module @ropewalk/model-onnx/node */
+export { type BuiltCache, type CacheEntry, cacheFolder, listCache, removeCache } from './cache.node.js';
+export { type OnnxEngineOptions, openOnnxEngine } from './engine.node.js';
+export { type ExportDecoderOptions, type ExportedDecoder, exportDecoder } from './folder.node.js';

@@ -1,0 +1,287 @@
+/**
+ * The operators of the forms `standard` and `primitives`: ONNX's own only.
+ *
+ * @module
+ */
+import type { WeightPlan } from '@ropewalk/model/description';
+import {
+  type AngleConstants,
+  angleConstants,
+  type CosSin,
+  constantTables,
+  cosSinFor,
+  cosSinOf,
+  gelu,
+  layerNorm,
+  rmsNorm,
+  rotate,
+  rotateStandard,
+  sigmoid,
+  swiglu,
+} from '@ropewalk/onnx/internal';
+import { planRope, type RopeSpec } from 'ropewalk';
+import { gatheredExperts } from './experts.js';
+import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
+import { BATCH, BLOCK, blocksOf, type DecoderScope, joined, type Matrix, SEQ, TOTAL } from './scope.js';
+
+/** Finite, so that a row of padding, which sees nothing, has no NaN. */
+const MASKED = -3.4028234663852886e38;
+
+/** The operators of these forms. */
+export function portableOperators(s: DecoderScope): DecoderOperators {
+  const { b, config } = s;
+  const form = s.settings.form === 'standard' ? 'standard' : 'primitives';
+  const eps = config.normEps;
+  const { limit, alpha = 1, offset = 0 } = config.family.swiglu ?? {};
+  const ops: DecoderOperators = {
+    rows: (ids, table) => {
+      const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: { i: 0 } });
+      const blocks = blocksIn(s, [table]);
+      if (blocks)
+        return widened(s, rowsOf(blocks.codes), rowsOf(blocks.scales), blocks.held, [0, 0, ...table.shape.slice(1)]);
+      const found = rowsOf(s.constant([table], 'numbers', table.shape));
+      return table.held === 'f32' ? found : b.cast(found, 'f32');
+    },
+    rmsNorm: (x, weight) => rmsNorm(b, x, weight, eps, 'f32', form),
+    layerNorm: (x, weight, bias) => layerNorm(b, x, weight, bias, eps, 'f32', form),
+    linear: (x, matrix) => gemm(s, x, matrix),
+    swiglu: (gate, up) => swiglu(b, gate, up, { limit, alpha, offset }, 'f32'),
+    sigmoid: (x) => sigmoid(b, x, 'f32'),
+    experts: (x, chosen, layer) => gatheredExperts(s, ops, x, chosen, layer),
+    gelu: (x, approximate) => gelu(b, x, approximate, 'f32', form),
+    tokensFirst: false,
+    packs: () => false,
+    attentionOfPacked: (qkv) => qkv,
+    attention: (heads, call) => attention(s, heads, call),
+  };
+  return ops;
+}
+
+/** Appends a product with a matrix: `[batch, seq, k]` → `[batch, seq, n]`. */
+export function gemm(s: DecoderScope, x: string, { weights, biases }: Matrix): string {
+  const { b } = s;
+  const [n, k] = joined(weights) as [number, number];
+  const flat = b.add('Reshape', [x, s.integers(-1, k)]);
+  const bias = biases.length > 0 ? s.numbers(biases) : undefined;
+  const columns = s.settings.form === 'standard' && blocksOf(weights[0]!) !== undefined;
+  const matrix = columns ? dequantised(s, weights) : numbersOf(s, weights);
+  return s.unflatten(b.add('Gemm', [flat, matrix, bias], { transB: columns ? undefined : { i: 1 } }), n);
+}
+
+/** Matrices as numbers in f32, `[n, k]`. */
+export function numbersOf(s: DecoderScope, weights: readonly WeightPlan[]): string {
+  const blocks = blocksIn(s, weights);
+  return blocks ? widened(s, blocks.codes, blocks.scales, blocks.held, joined(weights)) : s.numbers(weights);
+}
+
+/**
+ * A matrix in blocks as numbers, `[k, n]`. Files have its rows; ONNX Runtime transposes integers and scales when it loads
+ * the model, and makes a MatMulNBits of what follows, which widens nothing. It does so for blocks along the first axis
+ * only.
+ *
+ * @see microsoft/onnxruntime@02b0534 onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc
+ */
+function dequantised(s: DecoderScope, weights: readonly WeightPlan[]): string {
+  const { b } = s;
+  const [n, k] = joined(weights) as [number, number];
+  const turned = (value: string): string => b.add('Transpose', [value], { perm: { ints: [1, 0] } });
+  const codes = turned(s.constant(weights, 'signed', [n, k]));
+  const scales = turned(s.constant(weights, 'scales', [n, k / BLOCK]));
+  return b.add('DequantizeLinear', [codes, scales], { axis: { i: 0 }, block_size: { i: BLOCK } });
+}
+
+/** A matrix in blocks by rows and blocks: integers `[n, blocks, 32]`, or pairs of them `[n, blocks, 16]`, and scales. */
+function blocksIn(s: DecoderScope, weights: readonly WeightPlan[]) {
+  const held = blocksOf(weights[0]!);
+  if (!held) return undefined;
+  const shape = joined(weights);
+  const byBlock = (size: number): number[] => [...shape.slice(0, -1), shape.at(-1)! / BLOCK, size];
+  const codes = s.constant(weights, 'signed', byBlock(held === 'q8_0' ? BLOCK : BLOCK / 2));
+  return { codes, scales: s.constant(weights, 'scales', byBlock(1)), held };
+}
+
+/** Widens blocks, exactly: integers or pairs of them in i8, and scales, with the last dimension a block's. */
+function widened(
+  s: DecoderScope,
+  codes: string,
+  scales: string,
+  held: 'q8_0' | 'q4_0',
+  shape: readonly number[],
+): string {
+  const { b } = s;
+  const numbers = b.cast(codes, 'f32');
+  if (held === 'q8_0') return scaled(s, [numbers], scales, shape);
+  // A signed byte is 16 · high + low, and low is 0 … 15 still.
+  const [low, high] = halvesOf(s, numbers);
+  const below = b.add('Floor', [b.add('Mul', [low, s.number(1 / 8)])]);
+  return scaled(s, [b.add('Sub', [low, b.add('Mul', [below, s.number(16)])]), high], scales, shape);
+}
+
+/** The half bytes of bytes, in floats, where every provider has Floor: low is 0 … 15, high as signed as the byte. */
+export function halvesOf(s: DecoderScope, bytes: string): [low: string, high: string] {
+  const { b } = s;
+  const high = b.add('Floor', [b.add('Mul', [bytes, s.number(1 / 16)])]);
+  return [b.add('Sub', [bytes, b.add('Mul', [high, s.number(16)])]), high];
+}
+
+/** Appends integers times the scales of their blocks, `[…, blocks, 1]`; two lists of integers are even and odd places. */
+export function scaled(s: DecoderScope, members: readonly string[], scales: string, shape: readonly number[]): string {
+  const { b } = s;
+  let [numbers, factors] = [members[0]!, scales];
+  if (members.length > 1) {
+    numbers = b.add(
+      'Concat',
+      members.map((x) => b.add('Unsqueeze', [x, s.integers(-1)])),
+      { axis: { i: -1 } },
+    );
+    factors = b.add('Unsqueeze', [scales, s.integers(-1)]);
+  }
+  return b.add('Reshape', [b.add('Mul', [numbers, factors]), s.integers(...shape)]);
+}
+
+/** Appends the rotation of heads, `[batch, heads, seq, d]`. */
+export function rotated(s: DecoderScope, x: string, rope: RopeSpec, heads: number): string {
+  const { b, settings } = s;
+  const geometry = planRope({ ...rope, positions: 0, seqLen: 1 });
+  const c = angleConstants(rope);
+  const standard = settings.form === 'standard';
+  if (standard && c.numAxes === 1 && settings.angles === 'f32-table') {
+    const tables = { ...tablesOf(s, c), positionIds: 'position_ids', heads };
+    return rotateStandard(b, x, tables, geometry, 'bnsh', false);
+  }
+  const [cos, sin] = s.once(`angles of ${keyOf(c)}`, () => {
+    const found = cosSinOf(b, c, settings.angles, 'f32', 'position_ids', tableRows(s));
+    return standard ? ([found.cos, found.sin] as const) : cosSinFor(b, found, 'bnsh', geometry, 'f32');
+  });
+  return standard
+    ? rotateStandard(b, x, { cos, sin, heads }, geometry, 'bnsh', false)
+    : rotate(b, x, [cos, sin], geometry);
+}
+
+/** cos and sin of all positions, `[context + 1, pairs]`, which layers share. */
+export function tablesOf(s: DecoderScope, c: AngleConstants): CosSin {
+  return s.once(`tables of ${keyOf(c)}`, () => constantTables(s.b, c, 'f32', tableRows(s)));
+}
+
+function keyOf({ invFreq, magnitude, axisOfPair }: AngleConstants): string {
+  return JSON.stringify([...invFreq, magnitude, ...axisOfPair]);
+}
+
+/** Rows of tables. transformers.js counts Gemma 3's positions from 1. */
+function tableRows({ settings }: DecoderScope): number {
+  return settings.context + 1;
+}
+
+/** Appends attention over the past and these tokens, with all that {@link AttentionCall} says. */
+export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCall): string {
+  const { b, config, settings } = s;
+  const { layer, heads, kvHeads, headDim, valueDim, rope, window, sinks } = call;
+  const split = (x: string, count: number, d: number): string => s.headsFirst(s.reshape(x, count, d));
+  const turned = (x: string, count: number): string => (rope ? rotated(s, x, rope, count) : x);
+  const qs = turned(split(q, heads, headDim), heads);
+  const ks = turned(split(k, kvHeads, headDim), kvHeads);
+  const vs = split(v, kvHeads, valueDim);
+  const { newRows } = settings;
+  const before = (what: 'key' | 'value'): string => {
+    const cache = `past_key_values.${layer}.${what}`;
+    return newRows ? b.add('Slice', [cache, s.integers(0), s.pastRows(), s.integers(2)]) : cache;
+  };
+  const past = [before('key'), before('value')] as const;
+  const mask = maskOf(s, window);
+  const { attentionScale: scale, attentionSoftcap: softcap } = config;
+  let y: string;
+  // Attention-23 adds the mask before it caps, which would let masked keys back in; and it has no sinks.
+  if (settings.form === 'standard' && !sinks && softcap === undefined && scale > 0) {
+    const [out, key, value] = b.addMany('Attention', [qs, ks, vs, mask, ...past], { scale: { f: scale } }, 3);
+    present(s, call, 'key', newRows ? ks : key!);
+    present(s, call, 'value', newRows ? vs : value!);
+    y = out!;
+  } else {
+    const joinedWith = (before: string, x: string): string => b.add('Concat', [before, x], { axis: { i: 2 } });
+    const given = (what: 'key' | 'value', x: string, n: 0 | 1): string => {
+      if (!newRows) return present(s, call, what, joinedWith(past[n], x));
+      return joinedWith(past[n], present(s, call, what, x));
+    };
+    y = composed(s, [qs, given('key', ks, 0), given('value', vs, 1)], mask, call);
+  }
+  return s.reshape(s.headsFirst(y), heads * valueDim);
+}
+
+/** Gives a value out of the graph, as keys or values of a layer; from here on it has that name. */
+export function present(
+  { b, settings }: DecoderScope,
+  { layer, kvHeads, headDim, valueDim }: AttentionCall,
+  what: 'key' | 'value',
+  made: string,
+): string {
+  const name = `present.${layer}.${what}`;
+  b.output(made, name, 'f32', [BATCH, kvHeads, settings.newRows ? SEQ : TOTAL, what === 'key' ? headDim : valueDim]);
+  return name;
+}
+
+/** q `[batch, heads, seq, d]`, k and v `[batch, kv_heads, total, d]` → `[batch, heads, seq, dv]`. */
+function composed(
+  s: DecoderScope,
+  [q, k, v]: readonly [string, string, string],
+  mask: string,
+  { heads, kvHeads, headDim, valueDim, sinks }: AttentionCall,
+): string {
+  const { b, config } = s;
+  const { attentionScale: scale, attentionSoftcap: softcap } = config;
+  // Queries of one key head lie side by side: keys are not repeated.
+  const apart = (x: string, last: number): string =>
+    heads === kvHeads ? x : b.add('Reshape', [x, s.integers(0, kvHeads, -1, last)]);
+  const scaled = (x: string, factor: number): string => (factor === 1 ? x : b.add('Mul', [x, s.number(factor)]));
+  const keys = b.add('Transpose', [k], { perm: { ints: [0, 1, 3, 2] } });
+  const seq = s.once('seq', () => b.add('Gather', [s.batchAndSeq(), s.integers(1)], { axis: { i: 0 } }));
+  const shapeOf = (name: string, ...parts: string[]): string =>
+    s.once(name, () => b.add('Concat', parts, { axis: { i: 0 } }));
+  const together = (x: string): string =>
+    heads === kvHeads ? x : b.add('Reshape', [x, shapeOf(`heads ${heads}`, s.integers(0, heads), seq, s.integers(-1))]);
+  let scores = together(b.add('MatMul', [scaled(apart(q, headDim), scale), keys]));
+  if (softcap !== undefined) {
+    const capped = b.add('Tanh', [b.add('Mul', [scores, s.number(1 / softcap)])]);
+    scores = b.add('Mul', [capped, s.number(softcap)]);
+  }
+  const masked = b.add('Add', [scores, mask]);
+  let weights: string;
+  if (sinks) {
+    const batch = s.once('batch', () => b.add('Gather', [s.batchAndSeq(), s.integers(0)], { axis: { i: 0 } }));
+    const shape = shapeOf(`sinks ${heads}`, batch, s.integers(heads), seq, s.integers(1));
+    const column = b.add('Expand', [b.add('Reshape', [sinks, s.integers(1, heads, 1, 1)]), shape]);
+    const all = b.add('Softmax', [b.add('Concat', [masked, column], { axis: { i: -1 } })], { axis: { i: -1 } });
+    weights = b.add('Slice', [all, s.integers(0), s.integers(-1), s.integers(-1)]);
+  } else weights = b.add('Softmax', [masked], { axis: { i: -1 } });
+  const total = s.totalRows();
+  const grouped =
+    heads === kvHeads
+      ? weights
+      : b.add('Reshape', [weights, shapeOf(`kv heads ${kvHeads}`, s.integers(0, kvHeads, -1), total)]);
+  const y = b.add('MatMul', [grouped, v]);
+  return heads === kvHeads
+    ? y
+    : b.add('Reshape', [y, shapeOf(`values ${heads} ${valueDim}`, s.integers(0, heads), seq, s.integers(valueDim))]);
+}
+
+/** Appends what is added to scores, `[batch, 1, seq, total]`: 0 where a token sees a key. */
+function maskOf(s: DecoderScope, window: number | undefined): string {
+  const { b } = s;
+  return s.once(`mask ${window}`, () => {
+    const rows = s.once('rows', () => {
+      const total = s.sizeOf('attention_mask');
+      const first = b.add('Sub', [total, s.sizeOf('input_ids')]);
+      const range = b.add('Range', [first, total, s.integer(1)]);
+      return b.add('Unsqueeze', [range, s.integers(1)]);
+    });
+    const columns = s.once('columns', () =>
+      b.add('Unsqueeze', [b.add('Range', [s.integer(0), s.sizeOf('attention_mask'), s.integer(1)]), s.integers(0)]),
+    );
+    let seen = b.add('LessOrEqual', [columns, rows]);
+    if (window !== undefined) {
+      const near = b.add('Greater', [columns, b.add('Sub', [rows, s.integer(window)])]);
+      seen = b.add('And', [seen, near]);
+    }
+    const real = s.once('real tokens', () => b.add('Unsqueeze', [b.cast('attention_mask', 'bool'), s.integers(1, 2)]));
+    return b.add('Where', [b.add('And', [seen, real]), s.number(0), s.number(MASKED)]);
+  });
+}

@@ -1,0 +1,237 @@
+/**
+ * A model's weights as the constants of its graph: where each lies in the files beside the graph, and its bytes, in
+ * pieces: no weight is in memory whole.
+ *
+ * A block of q8_0 becomes 32 bytes, q + 128, and its scale. One of q4_0 becomes 16 bytes and its scale: each byte has
+ * two neighbours, the first in its low half. 128 and 8 are the zero points that MatMulNBits takes unless given. Scales
+ * become f32, which holds every f16. So (code − zero point) · scale in f32 is ggml's own widening, bit for bit.
+ *
+ * @module
+ * @see microsoft/onnxruntime@00b376b docs/ContribOperators.md, MatMulNBits; ggml-org/ggml@d99724f src/ggml-quants.c
+ */
+import type { LoadProgress, ModelDescription, WeightPlan } from '@ropewalk/model/description';
+import type { OnnxDtype, OnnxExternalTensor } from '@ropewalk/onnx/internal';
+import { BLOCK_FORMATS, type Dtype, numberFromF16, sizeBytes } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
+import { countElements, u16 } from 'ropewalk/internal';
+import type { MadeAs, WeightConstant } from './constants.js';
+
+/** A data file beside the graph. */
+export interface DataFile {
+  readonly name: string;
+  readonly sizeBytes: number;
+}
+
+/** Where every constant lies. */
+export interface WeightLayout {
+  /** By the names of the constants. */
+  readonly tensors: ReadonlyMap<string, OnnxExternalTensor>;
+  readonly files: readonly DataFile[];
+  /** Whether two constants have the same bytes, as the embedding and the head of a tied model do. */
+  readonly shared: boolean;
+}
+
+/** The largest data file, unless one constant alone is larger: pages read each into one buffer. */
+const MAX_FILE_BYTES = 2 ** 30;
+/** Where constants begin: at cache lines; large ones at pages of memory, so that files can be mapped. */
+const [ALIGNMENT, LARGE_ALIGNMENT, LARGE_BYTES] = [64, 4096, 2 ** 20];
+
+/**
+ * Gives every constant its place in data files: `model.onnx_data`, `model.onnx_data_1` and so on.
+ *
+ * @param constants - of the graph
+ * @param graph - the name of the graph's file
+ * @param maxFileBytes - the next constant begins a new file where it would pass this
+ */
+export function layoutWeights(
+  constants: readonly WeightConstant[],
+  graph = 'model.onnx',
+  maxFileBytes = MAX_FILE_BYTES,
+): WeightLayout {
+  const files: { name: string; sizeBytes: number }[] = [];
+  const placed = new Map<string, OnnxExternalTensor>();
+  const tensors = constants.map(({ name, dtype, shape, weights, madeAs, inTurns }): [string, OnnxExternalTensor] => {
+    const places = weights.map(({ place }) => place).join(inTurns ? '/' : '+');
+    const key = `${madeAs === 'numbers' ? dtype : madeAs} ${places}`;
+    const known = placed.get(key);
+    if (known) return [name, { ...known, dtype, shape }];
+    const bytes = weights.reduce((sum, plan) => sum + partBytes(plan, dtype, madeAs), 0);
+    const alignment = bytes >= LARGE_BYTES ? LARGE_ALIGNMENT : ALIGNMENT;
+    let file = files.at(-1);
+    let byteOffset = Math.ceil((file?.sizeBytes ?? 0) / alignment) * alignment;
+    if (!file || (byteOffset > 0 && byteOffset + bytes > maxFileBytes)) {
+      file = { name: `${graph}_data${files.length > 0 ? `_${files.length}` : ''}`, sizeBytes: 0 };
+      files.push(file);
+      byteOffset = 0;
+    }
+    file.sizeBytes = byteOffset + bytes;
+    const place = { dtype, shape, location: file.name, byteOffset, sizeBytes: bytes };
+    placed.set(key, place);
+    return [name, place];
+  });
+  return { tensors: new Map(tensors), files, shared: placed.size < constants.length };
+}
+
+/** How weights are written. */
+export interface WriteWeightsOptions {
+  /** Ends the work with the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
+  /** Called with the bytes that were read. */
+  readonly onProgress?: ((progress: LoadProgress) => void) | undefined;
+}
+
+/**
+ * Takes bytes of a data file.
+ *
+ * @param bytes - they are valid until the promise is resolved
+ * @param byteOffset - from the start of the file
+ */
+export type WriteData = (file: string, byteOffset: number, bytes: Uint8Array) => void | Promise<void>;
+
+/**
+ * Reads each weight once and hands on the bytes of its constants, in pieces of at most 8 MiB. Gaps between constants are
+ * not written: they are to be 0.
+ *
+ * @param description - the model
+ * @param constants - of its graph
+ * @param layout - of these constants
+ * @throws {RopewalkError} FORMAT for files that end early, and for scales and weights that are not finite: the file is
+ *   damaged or forged; the signal's reason; whatever `write` throws
+ */
+export async function writeWeights(
+  description: Pick<ModelDescription, 'streamWeight' | 'path'>,
+  constants: readonly WeightConstant[],
+  { tensors }: WeightLayout,
+  write: WriteData,
+  { signal, onProgress }: WriteWeightsOptions = {},
+): Promise<void> {
+  const jobs = jobsOf(constants, tensors);
+  const totalBytes = jobs.reduce((sum, { plan }) => sum + plan.sizeBytes, 0);
+  let doneBytes = 0;
+  for (const { plan, targets } of jobs) {
+    const where = `${description.path(plan.spans[0]!.file)}: tensor ${plan.name}`;
+    const makers = targets.map((target) => {
+      const { unit, size, make } = makerOf(plan, target.madeAs, where);
+      return (piece: Uint8Array, at: number) => put(write, target, (at / unit) * size, make(piece));
+    });
+    const onRead = (bytes: number): void => {
+      doneBytes += bytes;
+      onProgress?.({ doneBytes, totalBytes, tensor: plan.name });
+    };
+    const take = async (piece: Uint8Array, at: number): Promise<void> => {
+      for (const make of makers) await make(piece, at);
+    };
+    await description.streamWeight(plan, take, { signal, onRead });
+  }
+}
+
+/** Where the bytes of a weight go: its rows lie `strideBytes` apart. */
+interface Target {
+  readonly madeAs: MadeAs;
+  readonly location: string;
+  readonly byteOffset: number;
+  readonly rowBytes: number;
+  readonly strideBytes: number;
+}
+
+/** A weight to be read, and where its bytes go. */
+interface Job {
+  readonly plan: WeightPlan;
+  readonly targets: Target[];
+}
+
+/** Writes bytes of a weight, from its byte `at` on. */
+async function put(write: WriteData, target: Target, at: number, bytes: Uint8Array): Promise<void> {
+  const { location, byteOffset, rowBytes, strideBytes } = target;
+  if (rowBytes === strideBytes) return write(location, byteOffset + at, bytes);
+  for (let done = 0; done < bytes.length; ) {
+    const [row, inRow] = [Math.floor((at + done) / rowBytes), (at + done) % rowBytes];
+    const piece = bytes.subarray(done, done + rowBytes - inRow);
+    await write(location, byteOffset + row * strideBytes + inRow, piece);
+    done += piece.length;
+  }
+}
+
+function jobsOf(constants: readonly WeightConstant[], tensors: WeightLayout['tensors']): Job[] {
+  const jobs = new Map<string, Job>();
+  const done = new Set<string>();
+  for (const { name, dtype, weights, madeAs, inTurns } of constants) {
+    const { location, byteOffset } = tensors.get(name)!;
+    // Constants with the same bytes have the same place.
+    const place = `${location} ${byteOffset}`;
+    if (done.has(place)) continue;
+    done.add(place);
+    let before = 0;
+    for (const given of weights) {
+      const plan = madeAs === 'numbers' ? { ...given, held: dtype as 'f32' } : given;
+      const key = `${plan.place} ${plan.held}`;
+      const job = jobs.get(key) ?? { plan, targets: [] };
+      jobs.set(key, job);
+      const bytes = partBytes(plan, dtype, madeAs);
+      const rowBytes = bytes / countElements(plan.shape.slice(0, -1));
+      const strideBytes = inTurns ? weights.length * rowBytes : rowBytes;
+      job.targets.push({ madeAs, location, byteOffset: byteOffset + before, rowBytes, strideBytes });
+      before += inTurns ? rowBytes : bytes;
+    }
+  }
+  return [...jobs.values()];
+}
+
+/** Weights of a block, in both formats. */
+const BLOCK = 32;
+
+/** The bytes of a weight in a constant. */
+function partBytes({ shape, held }: WeightPlan, dtype: OnnxDtype, madeAs: MadeAs): number {
+  const count = countElements(shape);
+  if (madeAs === 'numbers') return count * sizeBytes(dtype as Dtype);
+  return (count / BLOCK) * (madeAs === 'scales' ? 4 : codeBytes(held));
+}
+
+function codeBytes(held: WeightPlan['held']): number {
+  return held === 'q8_0' ? BLOCK : BLOCK / 2;
+}
+
+/** Makes a constant's bytes of held ones: `size` of every `unit`. What `make` returns is valid until its next call. */
+function makerOf({ held }: WeightPlan, madeAs: MadeAs, where: string) {
+  if (madeAs === 'numbers') return { unit: 1, size: 1, make: (piece: Uint8Array): Uint8Array => piece };
+  const unit = BLOCK_FORMATS[held as 'q8_0' | 'q4_0'].bytes;
+  const size = madeAs === 'scales' ? 4 : codeBytes(held);
+  // A code and the same code less its zero point differ in their highest bit. q8_0 has the latter in the file.
+  const flip = held === 'q8_0' ? (madeAs === 'codes' ? 0x80 : 0) : madeAs === 'codes' ? 0 : 0x88;
+  const fill = held === 'q8_0' ? codesOf8 : codesOf4;
+  let buffer = new Uint8Array(0);
+  const make = (piece: Uint8Array): Uint8Array => {
+    const blocks = piece.length / unit;
+    if (buffer.length < blocks * size) buffer = new Uint8Array(blocks * size);
+    if (madeAs === 'scales') scales(buffer, piece, blocks, unit, where);
+    else fill(buffer, piece, blocks, flip);
+    return buffer.subarray(0, blocks * size);
+  };
+  return { unit, size, make };
+}
+
+function scales(out: Uint8Array, piece: Uint8Array, blocks: number, unit: number, where: string): void {
+  const view = new DataView(out.buffer);
+  for (let n = 0; n < blocks; n++) {
+    const scale = numberFromF16(u16(piece, n * unit));
+    if (!Number.isFinite(scale))
+      refuse('FORMAT', where, 'scales that are finite numbers', scale, 'The file is damaged or forged.');
+    view.setFloat32(4 * n, scale, true);
+  }
+}
+
+function codesOf8(out: Uint8Array, piece: Uint8Array, blocks: number, flip: number): void {
+  for (let n = 0, from = 2, to = 0; n < blocks; n++, from += 2)
+    for (const end = to + BLOCK; to < end; to++, from++) out[to] = piece[from]! ^ flip;
+}
+
+/** ggml has weights 0 … 15 of a block in the low halves of its bytes, and 16 … 31 in the high halves. */
+function codesOf4(out: Uint8Array, piece: Uint8Array, blocks: number, flip: number): void {
+  for (let n = 0, from = 2, to = 0; n < blocks; n++, from += 18, to += 16) {
+    for (let j = 0; j < 8; j++) {
+      const [first, second] = [piece[from + 2 * j]!, piece[from + 2 * j + 1]!];
+      out[to + j] = ((first & 15) | ((second & 15) << 4)) ^ flip;
+      out[to + 8 + j] = ((first >> 4) | (second & 240)) ^ flip;
+    }
+  }
+}
