@@ -574,7 +574,7 @@ const GGUF: Rows = {
 const npyBytes = () => formats.writeNpy(floats(2), { dtype: 'f32', shape: [2] });
 const namedTensors = () => new Map([['x', ones(2)]]);
 const safetensors = () => formats.writeSafetensors(namedTensors(), { format: 'pt' });
-const ptBytes = readFileSync(new URL('./formats/pt/tensor.pt', import.meta.url));
+const ptBytes = readFileSync(new URL('../packages/formats/test/pt/tensor.pt', import.meta.url));
 const NPZ: Rows = {
   parseNpz: () => [formats.writeNpz(namedTensors()), 'npz', 1000],
   parsePt: () => [Uint8Array.from(ptBytes), 'pt', 10000],
@@ -1144,7 +1144,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
   '@ropewalk/ascend': { rows: AICORE, module: aicore },
   '@ropewalk/devices': { rows: DEVICES, module: devices },
 };
-/** The decoder's entries have a test of their own: test/model/hostile.test.ts. */
+/** The decoder's entries have a test of their own: packages/model/test/hostile.test.ts. */
 const DECODER = ['@ropewalk/model', '@ropewalk/model/description', '@ropewalk/model/node', '@ropewalk/model/repack'];
 /** Entries with a part of another entry: what they have is called as the other's. */
 const PARTS: Readonly<Record<string, { readonly part: object; readonly of: object }>> = {
@@ -1158,7 +1158,7 @@ const PARTS: Readonly<Record<string, { readonly part: object; readonly of: objec
  */
 const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
   'ropewalk/backend': Object.keys({ ...contract, ...shared }).filter((name) => !(name in BACKEND)),
-  // They need ONNX Runtime and a browser: test/onnx/onnxruntime.peers.test.ts, test/onnx/webnn.test.ts.
+  // They need ONNX Runtime and a browser: packages/onnx/test/onnxruntime.peers.test.ts, packages/onnx/test/webnn.test.ts.
   '@ropewalk/onnx': ['openOnnxruntime', 'openWebnn'],
   // Its call that works needs ONNX Runtime, which is there when the tier slow runs this file.
   '@ropewalk/model-onnx/node': noOnnxruntime ? ['openOnnxEngine'] : [],
@@ -1184,7 +1184,7 @@ const OPEN = new RegExp(
     'writeOnnxModel .*',
     // the caller's own names
     '(readKernel|measureKernel) 0.arguments',
-    // InfiniOp's functions return a status: test/dialects/infiniop.test.ts
+    // InfiniOp's functions return a status: packages/dialects/test/infiniop.test.ts
     'infiniop\\w+ [012]',
   ].join('|')})$`,
 );

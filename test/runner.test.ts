@@ -22,29 +22,37 @@ describe('which files', () => {
     const counted = ['default', 'peers', 'gpu', 'browser'].flatMap((tier) => files.ofTier(tier));
     const own = files.ofTier('slow').filter((file: string) => tierOf(file) === 'slow');
     assert.deepEqual([...counted, ...own].sort(), files.all);
-    assert.ok(files.ofTier('slow').includes('test/formats/npy.test.ts'));
+    assert.ok(files.ofTier('slow').includes('packages/formats/test/npy.test.ts'));
     assert.ok(!files.ofTier('slow').includes('test/runner.test.ts'));
   });
 
   test('by a package, a folder, a file, or a source file', () => {
-    assert.ok(files.named('packages/formats').every((file: string) => file.startsWith('test/formats/')));
-    assert.deepEqual(files.named('packages/formats/'), files.named('test/formats'));
-    assert.deepEqual(files.named('test/formats/npy.test.ts'), ['test/formats/npy.test.ts']);
-    assert.ok(files.named('packages/formats/src/npy.ts').includes('test/formats/npy.test.ts'));
-    assert.throws(() => files.named('packages/nowhere'), /packages\/nowhere: no test has this path.* Give a file/);
+    assert.ok(files.named('packages/formats').every((file: string) => file.startsWith('packages/formats/test/')));
+    assert.deepEqual(files.named('packages/formats/'), files.named('packages/formats/test'));
+    assert.deepEqual(files.named('packages/formats/test/npy.test.ts'), ['packages/formats/test/npy.test.ts']);
+    assert.ok(files.named('packages/formats/src/npy.ts').includes('packages/formats/test/npy.test.ts'));
+    assert.throws(() => files.named('packages/nowhere'), /packages\/nowhere: no test has this path.* Give a package/);
     assert.throws(() => tiersNamed('defualt'), /--tier: expected default, peers, gpu, browser, slow or all/);
   });
 
   test('by what has changed: through the entries of packages, to those that need the file', () => {
     const affected = files.affectedBy(['packages/dialects/src/infiniop.ts']);
-    for (const file of ['test/dialects/infiniop.test.ts', 'test/cli/convert.test.ts', 'test/package.peers.test.ts'])
+    for (const file of [
+      'packages/dialects/test/infiniop.test.ts',
+      'packages/cli/test/convert.test.ts',
+      'test/package.peers.test.ts',
+    ])
       assert.ok(affected.includes(file), file);
-    for (const file of ['test/formats/npy.test.ts', 'test/ropewalk/ops/rope.test.ts', 'test/model/sampler.test.ts'])
+    for (const file of [
+      'packages/formats/test/npy.test.ts',
+      'packages/ropewalk/test/ops/rope.test.ts',
+      'packages/model/test/sampler.test.ts',
+    ])
       assert.ok(!affected.includes(file), file);
     assert.deepEqual(files.affectedBy(['package.json']), files.all);
-    assert.ok(files.affectedBy(['packages/cli/harness/rope.c']).includes('test/cli/harness.peers.test.ts'));
+    assert.ok(files.affectedBy(['packages/cli/harness/rope.c']).includes('packages/cli/test/harness.peers.test.ts'));
     assert.ok(files.affectedBy(['docs/cli.md']).includes('test/docs.test.ts'));
-    assert.ok(files.affectedBy(['vectors/ggml/manifest.json']).includes('test/dialects/ggml.test.ts'));
+    assert.ok(files.affectedBy(['vectors/ggml/manifest.json']).includes('packages/dialects/test/ggml.test.ts'));
     assert.deepEqual(files.affectedBy(['.git' + 'attributes']), []);
   });
 });

@@ -9,14 +9,16 @@ import { TIERS, tierOf } from './tiers.mjs';
 const BUILDS = /\b(?:installInto|tarballOf|consumerTool|builtSite|serveSite|builtPackage)\(/;
 /** A test that runs the command needs those of its commands that it names. */
 const RUNS = 'test/support/command.ts';
+/** The folders of tests: test/, and a package's own. */
+const IN_TESTS = /^(packages\/[^/]+\/)?test\//;
 const PROGRAM = join(ROOT, 'packages/cli/src/program.ts');
 
 /** The test files of the repository, and what each needs. */
 export class TestFiles {
   #graph = new ImportGraph();
-  all = sourcesIn(join(ROOT, 'test'))
+  all = [...sourcesIn(join(ROOT, 'test')), ...sourcesIn(join(ROOT, 'packages'))]
     .map(fromRoot)
-    .filter((file) => file.endsWith('.test.ts'))
+    .filter((file) => file.endsWith('.test.ts') && IN_TESTS.test(file))
     .sort();
 
   /** What a file imports, what that imports, and the commands that it names; as paths from the root. */
@@ -52,12 +54,12 @@ export class TestFiles {
    */
   named(name) {
     const path = fromRoot(join(process.cwd(), name));
-    const own = path.replace(/^packages\/([^/]+)\/?$/, 'test/$1');
+    const own = path.replace(/^packages\/([^/]+)\/?$/, 'packages/$1/test');
     const below = this.all.filter((file) => file === own || file.startsWith(`${own}/`));
     const found = below.length > 0 ? below : existsSync(join(ROOT, path)) ? this.affectedBy([path]) : [];
     if (found.length === 0)
       throw new Error(
-        `${name}: no test has this path, and none needs this file. Give a file or folder of test/, a package such as packages/formats, or a source file.`,
+        `${name}: no test has this path, and none needs this file. Give a package such as packages/formats, a file or folder of tests, or a source file.`,
       );
     return found;
   }
@@ -65,20 +67,21 @@ export class TestFiles {
   /** The files that need one of these, which have changed. */
   affectedBy(changed) {
     // What is no module is read by its path: the tests concerned are those whose modules name its folder, which is the
-    // top one, or one below test/ and below a package.
+    // top one, or one below a package and below a folder of tests.
     const modules = changed.filter((path) =>
-      /^(packages\/[^/]+\/src|site|test|bench|scripts)\/.*\.(tsx?|mjs)$/.test(path),
+      /^(packages\/[^/]+\/(src|test)|site|test|bench|scripts)\/.*\.(tsx?|mjs)$/.test(path),
     );
     const others = changed.filter((path) => !modules.includes(path));
     if (others.some((path) => /^(package(-lock)?\.json|tsconfig.*\.json|scripts\/test\/.*)$/.test(path)))
       return this.all;
-    const folderOf = (path) => path.split('/')[{ test: 1, packages: 2 }[path.split('/')[0]] ?? 0];
+    const folderOf = (path) =>
+      path.split('/')[path.startsWith('packages/') ? (IN_TESTS.test(path) ? 3 : 2) : path.startsWith('test/') ? 1 : 0];
     const words = [...new Set(others.map(folderOf).filter(Boolean))];
     return this.all.filter((file) => {
       const needs = this.needsOf(file);
-      const own = [...needs].filter((one) => one.startsWith('test/') && one !== 'test/support/build.ts');
+      const own = [...needs].filter((one) => IN_TESTS.test(one) && one !== 'test/support/build.ts');
       if (
-        changed.some((path) => path.startsWith('packages/')) &&
+        changed.some((path) => path.startsWith('packages/') && !IN_TESTS.test(path)) &&
         own.some((one) => one !== RUNS && BUILDS.test(textOf(one)))
       )
         return true;

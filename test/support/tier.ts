@@ -1,6 +1,6 @@
 /**
  * Tests of one subject for several tiers, in one file: `x.test.ts` is of the default tier, and a file whose name says
- * another tier imports it, as test/ropewalk/every-backend.gpu.test.ts does. Each declares the tests of its own tier.
+ * another tier imports it, as packages/ropewalk/test/every-backend.gpu.test.ts does. Each declares the tests of its own tier.
  */
 import { describe, test } from 'node:test';
 

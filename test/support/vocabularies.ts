@@ -1,4 +1,4 @@
-/** Vocabularies for tests: those of test/model/golden/tokenizers.jsonl as GGUF metadata, and a small one. */
+/** Vocabularies for tests: those of packages/model/test/golden/tokenizers.jsonl as GGUF metadata, and a small one. */
 import { readFileSync } from 'node:fs';
 import type { GgufValue } from '../../packages/formats/src/gguf.js';
 import { parseJson } from '../../packages/formats/src/json.js';
@@ -28,7 +28,7 @@ interface Golden {
   };
 }
 export const golden = parseJson(
-  new Uint8Array(readFileSync(new URL('../model/golden/tokenizers.jsonl', import.meta.url))),
+  new Uint8Array(readFileSync(new URL('../../packages/model/test/golden/tokenizers.jsonl', import.meta.url))),
   'tokenizers.jsonl',
 ) as Golden;
 

@@ -1,6 +1,6 @@
 /**
  * The kernels' exponential by itself, AssemblyScript, for the test of its accuracy
- * (test/ropewalk/backends/cpu-exponential.slow.test.ts).
+ * (packages/ropewalk/test/backends/cpu-exponential.slow.test.ts).
  */
 import { expNonPositive4 } from '../../../packages/ropewalk/src/backends/wasm/assembly/lanes';
 

@@ -9,7 +9,7 @@
  * On 8 lines, those with a ramp and freq_factors, the error also hangs on the factor of pair 0, which the run drew from
  * [0.9, 1.1]. It was not printed by the run. Kept is the one found by search: of the factors with four decimals whose
  * NMSE is within 1 % of the printed one (x all ones), the nearest to 1. So their NMSE confirms no more than that such a
- * factor exists. test/devices/cann-2024.test.ts computes positions and factors.
+ * factor exists. packages/devices/test/cann-2024.test.ts computes positions and factors.
  *
  * @module
  * @see ggml-org/llama.cpp tests/test-backend-ops.cpp, test_rope

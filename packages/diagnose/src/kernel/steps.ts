@@ -1,7 +1,7 @@
 /**
  * RoPE in float64, one method a step, so that a mutant can change one step and leave the others alone.
  *
- * Unchanged, it computes what the reference computes; `test/oracle/diagnose/` compares the two. @module
+ * Unchanged, it computes what the reference computes; `packages/oracle/test/diagnose/` compares the two. @module
  */
 import {
   frequenciesOf,

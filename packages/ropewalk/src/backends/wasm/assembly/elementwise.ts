@@ -113,7 +113,7 @@ function mostCommon(activation: i32, args: usize): v128 {
 
 /**
  * x · Φ(x), the GELU of the error function. Above 0, 1 − Φ(−x) loses nothing, as Φ(−x) <= 1/2
- * (test/ropewalk/backends/cpu-operators.test.ts has the bound of all).
+ * (packages/ropewalk/test/backends/cpu-operators.test.ts has the bound of all).
  */
 @inline function gelu4(x: v128): v128 {
   const below = f32x4.mul(expNonPositive4(bell4(x)), geluFit4(f32x4.abs(x)));

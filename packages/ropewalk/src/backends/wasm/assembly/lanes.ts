@@ -435,7 +435,7 @@ export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i3
 }
 
 /**
- * e^x of x <= 0 in four lanes, within 2 ulp down to the subnormals (test/ropewalk/backends/cpu-exponential.slow.test.ts).
+ * e^x of x <= 0 in four lanes, within 2 ulp down to the subnormals (packages/ropewalk/test/backends/cpu-exponential.slow.test.ts).
  *
  * Adding 1.5·2^23 rounds to an integer and leaves it in the low bits: WebAssembly's own nearest and trunc_sat cost a
  * dozen instructions on x86. 2^n is computed as 2^(n + 32)·2^-32, so that subnormal results round once.

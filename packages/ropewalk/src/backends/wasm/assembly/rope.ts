@@ -2,7 +2,7 @@
  * RoPE: rotates the heads of a token, of one tensor or of several (q and k) in one pass over the tokens.
  *
  * Plain mul, add and sub in f32: vector bodies and scalar tails round alike, so the bits depend neither on the module
- * nor on how tokens are shared among threads. test/ropewalk/backends/cpu.test.ts compares them with a Math.fround
+ * nor on how tokens are shared among threads. packages/ropewalk/test/backends/cpu.test.ts compares them with a Math.fround
  * emulation.
  */
 import { Rope, RopePart, Type } from '../abi';

@@ -1,0 +1,68 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { randomFrom } from '../../ropewalk/src/core/random.js';
+import { tensorFrom } from '../../ropewalk/src/core/tensor.js';
+import { diagnose } from '../src/diagnose.js';
+import { describeDiagnosis } from '../src/say/words.js';
+
+const [SEQ, DIM] = [96, 32];
+const HALF = DIM / 2;
+
+type Table = (position: number, frequency: number) => readonly [cos: number, sin: number];
+
+/** The lines under "Different" of a kernel that takes cos and sin from `table`, and rounds x by `narrow`. */
+function differencesOf(table: Table, narrow: (value: number) => number = Number): string[] {
+  const random = randomFrom('pair errors');
+  const x = Float64Array.from({ length: SEQ * DIM }, () => Math.fround(random.uniform(-1, 1)));
+  const y = new Float64Array(x.length);
+  for (let s = 0; s < SEQ; s++) {
+    for (let j = 0; j < HALF; j++) {
+      const [c, n] = table(s, 10000 ** (-j / HALF));
+      const [x0, x1] = [narrow(x[s * DIM + j]!), narrow(x[s * DIM + j + HALF]!)];
+      y[s * DIM + j] = x0 * c - x1 * n;
+      y[s * DIM + j + HALF] = x0 * n + x1 * c;
+    }
+  }
+  const tensor = (values: Float64Array) => tensorFrom(Float32Array.from(values), { shape: [SEQ, 1, DIM] });
+  const positions = Array.from({ length: SEQ }, (_what, s) => s);
+  const expected = { spec: { headDim: DIM, pairing: 'half', base: 10000 } } as const;
+  const lines = describeDiagnosis(diagnose({ x: tensor(x), y: tensor(y), positions }, expected), 'model');
+  const from = lines.indexOf('Different');
+  return lines.slice(from + 1, lines.indexOf('', from)).map((line) => line.trim());
+}
+
+const at = (angle: number): readonly [number, number] => [Math.cos(angle), Math.sin(angle)];
+
+describe('pairs that rotate with errors', () => {
+  test('a table of few sines', () => {
+    const step = (2 * Math.PI) / 300;
+    const lines = differencesOf((p, f) => at(Math.round((p * f) / step) * step));
+    assert.match(
+      lines[0]!,
+      /^The lengths of pairs are right; the angles of pairs 0-\d+ are off by up to 0\.01\d* radians/,
+    );
+  });
+  test('sines in fixed point', () => {
+    const lines = differencesOf((p, f) => at(p * f).map((v) => Math.round(v * 4095) / 4095) as [number, number]);
+    assert.match(lines[0]!, /^The results of pairs .* are off by up to 0\.00017 of their length/);
+    assert.equal(lines[1], 'cos and sin are multiples of 1/4095.');
+  });
+  test('factors of a product with 10 bits', () => {
+    const narrow = (value: number): number => {
+      const unit = 2 ** (Math.floor(Math.log2(Math.abs(value) || 1)) - 10);
+      return Math.round(value / unit) * unit;
+    };
+    const lines = differencesOf((p, f) => {
+      return at(Math.fround(p * Math.fround(f))).map(narrow) as [number, number];
+    }, narrow);
+    assert.match(
+      lines[1]!,
+      /^With x, cos and sin rounded to 10 bits .*, (9\d|100) % of y is given to its last bits\.$/,
+    );
+  });
+  test('noise is no rotation with errors', () => {
+    const random = randomFrom('noise');
+    const lines = differencesOf(() => [random.uniform(-1, 1), random.uniform(-1, 1)]);
+    assert.ok(!lines.some((line) => /of pairs/.test(line)), lines.join('\n'));
+  });
+});

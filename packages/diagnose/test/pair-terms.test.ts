@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { randomFrom } from '../../ropewalk/src/core/random.js';
+import { tensorFrom } from '../../ropewalk/src/core/tensor.js';
+import { diagnose } from '../src/diagnose.js';
+import { describeDiagnosis } from '../src/say/words.js';
+
+const [SEQ, HEADS, DIM] = [12, 2, 16];
+const HALF = DIM / 2;
+
+type Line = (x: (i: number) => number, j: number, angle: (j: number) => number) => readonly [number, number];
+
+/** The report on a kernel whose lines for one pair are `line`; `spoil` changes y afterwards. */
+function reportOn(line: Line, spoil: (y: Float64Array) => void = () => {}): string[] {
+  const random = randomFrom('members');
+  const x = Float64Array.from({ length: SEQ * HEADS * DIM }, () => Math.fround(random.uniform(-1, 1)));
+  const y = new Float64Array(x.length);
+  for (let r = 0; r < SEQ * HEADS; r++) {
+    const angle = (j: number): number => Math.floor(r / HEADS) * 10000 ** (-j / HALF);
+    for (let j = 0; j < HALF; j++) {
+      const [y0, y1] = line((i) => x[r * DIM + i]!, j, angle);
+      y[r * DIM + j] = y0;
+      y[r * DIM + j + HALF] = y1;
+    }
+  }
+  spoil(y);
+  const shape = [SEQ, HEADS, DIM];
+  const tensor = (values: Float64Array) => tensorFrom(Float32Array.from(values), { shape });
+  const positions = Array.from({ length: SEQ }, (_what, s) => s);
+  const expected = { spec: { headDim: DIM, pairing: 'half', base: 10000 } } as const;
+  return describeDiagnosis(diagnose({ x: tensor(x), y: tensor(y), positions }, expected), 'model');
+}
+
+const first: Line = (x, j, angle) => [x(j) * Math.cos(angle(j)) - x(j + HALF) * Math.sin(angle(j)), x(j + HALF)];
+
+describe('what the members of pairs are made of', () => {
+  test('only the first member is rotated', () => {
+    const lines = reportOn(first);
+    assert.match(lines[0]!, /^DIFFERENT .*: Dimensions 8-15, the second members of the pairs, are x, not rotated\.$/);
+    assert.ok(lines.includes('  Dimensions 0-7, the first members of the pairs, are as expected.'), lines.join('\n'));
+  });
+  test('a minus in both lines', () => {
+    const lines = reportOn((x, j, angle) => {
+      const [c, s] = [Math.cos(angle(j)), Math.sin(angle(j))];
+      return [x(j) * c - x(j + HALF) * s, x(j) * s - x(j + HALF) * c];
+    });
+    assert.match(lines[0]!, /Dimensions 8-15, .* are rotated with the opposite sign of x × cos\.$/);
+  });
+  test('each dimension by the angle of another pair', () => {
+    const lines = reportOn((x, j, angle) => {
+      const [a, b] = [j, (j + 1) % HALF];
+      return [
+        x(j) * Math.cos(angle(a)) - x(j + HALF) * Math.sin(angle(a)),
+        x(j) * Math.sin(angle(b)) + x(j + HALF) * Math.cos(angle(b)),
+      ];
+    });
+    assert.match(
+      lines[0]!,
+      /: The members of a pair rotate by different angles: dimension 8 by that of pair 1 instead of 0, /,
+    );
+  });
+  test('all of y is one element too far', () => {
+    const right: Line = (x, j, angle) => [
+      x(j) * Math.cos(angle(j)) - x(j + HALF) * Math.sin(angle(j)),
+      x(j) * Math.sin(angle(j)) + x(j + HALF) * Math.cos(angle(j)),
+    ];
+    const lines = reportOn(right, (y) => y.copyWithin(1, 0));
+    assert.match(
+      lines[0]!,
+      /: Dimension i of every head holds the expected value of dimension i − 1, where there is one\.$/,
+    );
+  });
+  test('a wrong element in a row is enough to claim nothing', () => {
+    const lines = reportOn(first, (y) => {
+      for (let r = 0; r < SEQ * HEADS; r++) y[r * DIM + (r % HALF)]! += 0.5;
+    });
+    assert.ok(!lines.some((line) => /members of the pairs/.test(line)), lines.join('\n'));
+  });
+});

@@ -1,0 +1,291 @@
+/** Checks sentences on what single dimensions of y are made of, against the kernel's own output. @module */
+import { UNIT_ROUNDOFF } from '../../../ropewalk/src/core/dtypes.js';
+import { type Aspect, type Call, exact, normedInput, type Rotation } from './kernel.js';
+
+/** A sentence, what it is about, and why it is not true. */
+export type MemberLine = readonly [
+  RegExp,
+  readonly Aspect[],
+  (parts: string[], scene: MemberScene) => string | undefined,
+];
+
+interface MemberScene {
+  readonly call: Call;
+  readonly asked: Rotation;
+}
+
+/** x of the two dimensions of a pair, cos, sin, the sign of the sin term, x of the dimension itself. */
+interface At {
+  readonly x: (i: number) => number;
+  readonly cos: (j: number) => number;
+  readonly sin: (j: number) => number;
+  readonly pair: number;
+  readonly own: number;
+  readonly other: number;
+}
+
+const TERMS: Readonly<Record<string, (at: At) => number>> = {
+  'as expected': ({ x, cos, sin, pair, own, other }) => x(own) * cos(pair) + x(other) * sin(pair),
+  'x, not rotated': ({ x, own }) => x(own),
+  'x × cos without the sin term': ({ x, cos, pair, own }) => x(own) * cos(pair),
+  'the sin term without x × cos': ({ x, sin, pair, other }) => x(other) * sin(pair),
+  'rotated with the opposite sign of the sin term': ({ x, cos, sin, pair, own, other }) =>
+    x(own) * cos(pair) - x(other) * sin(pair),
+  'rotated with the opposite sign of x × cos': ({ x, cos, sin, pair, own, other }) =>
+    x(other) * sin(pair) - x(own) * cos(pair),
+  'the expected values × −1': ({ x, cos, sin, pair, own, other }) => -x(own) * cos(pair) - x(other) * sin(pair),
+  '0': () => 0,
+};
+
+/** Why a dimension does not hold what `of` gives, in some row. */
+function unlike(dim: number, of: (at: At) => number, { call, asked }: MemberScene): string | undefined {
+  const x = normedInput(call);
+  const gain = typeof asked.gain === 'number' ? asked.gain : asked.gain[0];
+  const pair = asked.pairs.findIndex(({ write }) => write.includes(dim));
+  if (pair < 0) return `dimension ${dim} is in no pair`;
+  const { read, write } = asked.pairs[pair]!;
+  const which = write.indexOf(dim);
+  for (let batch = 0; batch < call.batch; batch++)
+    for (let seq = 0; seq < call.seq; seq++)
+      for (let head = 0; head < call.heads; head++) {
+        const from = call.at(batch, seq, head);
+        const angle = (j: number): number => {
+          const given = call.position(batch, seq, asked.axisOfPair?.[j] ?? 0);
+          return asked.position(given, { batch, seq, head }) * asked.frequency[j]!;
+        };
+        const value = of({
+          x: (i) => x[from + i]!,
+          cos: (j) => gain * Math.cos(angle(j)),
+          sin: (j) => gain * (which === 0 ? -1 : 1) * Math.sin(angle(j)),
+          pair,
+          own: read[which]!,
+          other: read[1 - which]!,
+        });
+        // Angles in f32 and arithmetic in the dtype.
+        const slack = 16 * UNIT_ROUNDOFF[call.dtype] + 2 ** -20 * (1 + Math.abs(angle(pair)));
+        if (!(Math.abs(call.y[from + dim]! - value) <= slack * 8)) return `dimension ${dim} holds something else`;
+      }
+  return undefined;
+}
+
+function numbers(text: string): number[] {
+  return text.split(', ').flatMap((part) => {
+    const [from, to = from] = part.split('-').map(Number) as [number, number?];
+    return Array.from({ length: to! - from + 1 }, (_what, n) => from + n);
+  });
+}
+
+const expected = TERMS['as expected']!;
+
+export const MEMBER_LINES: readonly MemberLine[] = [
+  [
+    /^Dimensions ([\d, -]+), the (first|second) members of the pairs, are (.*)\.$/,
+    ['elements'],
+    ([dims, which, words], scene) => {
+      const member = which === 'first' ? 0 : 1;
+      const wrong = scene.asked.pairs.some(({ write }) => !numbers(dims!).includes(write[member]));
+      if (wrong) return 'those are others';
+      const readings = words!.split(', or ').map((one) => TERMS[one]);
+      if (readings.includes(undefined)) return `"${words}" is not understood`;
+      const whys = readings.map((of) => numbers(dims!).map((dim) => unlike(dim, of!, scene)));
+      return whys.some((why) => why.every((one) => one === undefined)) ? undefined : whys[0]!.find(Boolean);
+    },
+  ],
+  [
+    /^Dimensions ([\d, -]+) should be copies of x(?: after the norm)? and are not; dimensions ([\d, -]+) are as expected\.$/,
+    ['elements', 'dimensions'],
+    ([others, turned], scene) => {
+      const { x, y, headDim } = scene.call;
+      const copied = numbers(others!).find((i) => x.every((value, n) => n % headDim !== i || value === y[n]));
+      if (copied !== undefined) return `dimension ${copied} is x`;
+      return numbers(turned!)
+        .map((dim) => unlike(dim, expected, scene))
+        .find(Boolean);
+    },
+  ],
+  [
+    /^Dimension i of every head holds the expected value of dimension i ([−+]) (\d+), where there is one\.$/,
+    ['elements'],
+    ([sign, far], { call, asked }) => {
+      const right = exact(call, asked);
+      const by = Number(far) * (sign === '−' ? 1 : -1);
+      const off = call.y.findIndex((value, n) => {
+        const from = (n % call.headDim) - by;
+        return from >= 0 && from < call.headDim && Math.abs(value - right[n - by]!) > 1e-3;
+      });
+      return off < 0 ? undefined : `element ${off} does not`;
+    },
+  ],
+  [
+    /^The members of a pair rotate by different angles: (.*?)(?:, …)?(?:; dimension i by that of pair (?:i|\(i − (\d+)\)) mod (\d+))?\.$/,
+    ['elements'],
+    ([shown, first, modulo], scene) => {
+      const said = [...shown!.matchAll(/dimension (\d+) by that of pair (\d+) instead of \d+/g)].map((one) =>
+        one.slice(1).map(Number),
+      ) as [number, number][];
+      const dims = scene.asked.pairs.flatMap(({ write }) => write);
+      const ruled = modulo
+        ? dims.map((dim): [number, number] => [dim, (dim - Number(first ?? 0)) % Number(modulo)])
+        : [];
+      return [...said, ...ruled]
+        .map(([dim, of]) => unlike(dim, ({ x, cos, sin, own, other }) => x(own) * cos(of) + x(other) * sin(of), scene))
+        .find(Boolean);
+    },
+  ],
+  [
+    /^Dimensions of y come from other dimensions of x, \d+ in all: (.*)\.$/,
+    ['elements'],
+    ([shown], scene) =>
+      [...shown!.matchAll(/dimension (\d+) from x\[(\d+)\] × cos and x\[(\d+)\] × sin/g)]
+        .map((one) => one.slice(1).map(Number) as [number, number, number])
+        .map(([dim, a, b]) => unlike(dim, ({ x, cos, sin, pair }) => x(a) * cos(pair) + x(b) * sin(pair), scene))
+        .find(Boolean),
+  ],
+  [
+    /^Each dimension of x is multiplied by a factor of its own before it is rotated, from about [\d.]+ to [\d.]+(?:: (\d+) is (added to|taken from) the norm's weight)?\.$/,
+    ['elements'],
+    ([value, way], scene) => {
+      const { norm } = scene.call;
+      if (value === undefined || !norm) return 'the checker does not know the factors';
+      const more = Number(value) * (way === 'added to' ? 1 : -1);
+      const call: Call = { ...scene.call, norm: { ...norm, weight: norm.weight.map((w) => w + more) } };
+      const dims = scene.asked.pairs.flatMap(({ write }) => write);
+      return dims.map((dim) => unlike(dim, expected, { ...scene, call })).find(Boolean);
+    },
+  ],
+];
+
+/** By pair: how far y / x is from the expected turn at most, as a share of the length and in radians. */
+function pairErrors({ call, asked }: MemberScene): { share: number; turn: number; length: number }[] {
+  const x = normedInput(call);
+  const gain = typeof asked.gain === 'number' ? asked.gain : asked.gain[0];
+  return asked.pairs.map(({ read, write }, j) => {
+    let [share, turn, length] = [0, 0, 0];
+    for (let batch = 0; batch < call.batch; batch++)
+      for (let seq = 0; seq < call.seq; seq++)
+        for (let head = 0; head < call.heads; head++) {
+          const from = call.at(batch, seq, head);
+          const angle =
+            asked.position(call.position(batch, seq, asked.axisOfPair?.[j] ?? 0), { batch, seq, head }) *
+            asked.frequency[j]!;
+          const [x0, x1] = read.map((i) => x[from + i]!) as [number, number];
+          const [y0, y1] = write.map((i) => call.y[from + i]! / gain) as [number, number];
+          const size = Math.hypot(x0, x1);
+          if (size < 0.1) continue; // rounding counts for more there
+          const [u, v] = [x0 * Math.cos(angle) - x1 * Math.sin(angle), x0 * Math.sin(angle) + x1 * Math.cos(angle)];
+          share = Math.max(share, Math.hypot(y0 - u, y1 - v) / size);
+          turn = Math.max(turn, Math.abs(Math.atan2(u * y1 - v * y0, u * y0 + v * y1)));
+          length = Math.max(length, Math.abs(Math.hypot(y0, y1) / size - 1));
+        }
+    return { share, turn, length };
+  });
+}
+
+const fine = ({ call }: MemberScene): number => 64 * UNIT_ROUNDOFF[call.dtype];
+
+const farPairs = (pairs: string, rest: string | undefined, scene: MemberScene): string | undefined => {
+  const errors = pairErrors(scene);
+  const reach = Math.max(...scene.call.positions.map(Math.abs));
+  const slack = (j: number): number => fine(scene) + 2 ** -17 * reach * Math.abs(scene.asked.frequency[j]!);
+  const off = rest === undefined ? undefined : numbers(rest).find((j) => errors[j]!.share > slack(j));
+  if (off !== undefined) return `pair ${off} is not as expected`;
+  const right = numbers(pairs).find((j) => errors[j]!.share < UNIT_ROUNDOFF[scene.call.dtype]);
+  return right === undefined ? undefined : `pair ${right} is as expected`;
+};
+
+/** The largest error of some pairs is what is said, or a little less: rows of small x are not counted here. */
+const largest = (said: number, real: number): string | undefined =>
+  real <= 1.02 * said && real >= 0.5 * said ? undefined : `it is ${real}`;
+
+export const PAIR_LINES: readonly MemberLine[] = [
+  [
+    /^The lengths of pairs are right; the angles of pairs? ([\d, -]+) are (?:off by up to ([\d.e-]+) radians|not the expected ones)(?:; of pairs? ([\d, -]+) no error is larger than noise)?\.$/,
+    ['frequencies', 'positions', 'precision'],
+    ([pairs, most, rest], scene) => {
+      const errors = pairErrors(scene);
+      if (errors.some(({ length }) => length > fine(scene))) return 'lengths change';
+      const why = most && largest(Number(most), Math.max(...errors.map(({ turn }) => turn)));
+      return why || farPairs(pairs!, rest, scene);
+    },
+  ],
+  [
+    /^The results of pairs? ([\d, -]+) are off by up to ([\d.e-]+) of their length(?:; of pairs? ([\d, -]+) no error is larger than noise)?\.$/,
+    ['precision', 'elements'],
+    ([pairs, most, rest], scene) =>
+      largest(Number(most), Math.max(...pairErrors(scene).map(({ share }) => share))) || farPairs(pairs!, rest, scene),
+  ],
+  [
+    /^cos and sin are multiples of 1\/(\d+)\.$/,
+    ['precision'],
+    ([n], scene) => {
+      const off = turnsUsed(scene).flatMap(({ cos, sin }) =>
+        [cos, sin].map((value) => Math.abs(value * Number(n) - Math.round(value * Number(n)))),
+      );
+      return off.filter((one) => one > 0.05).length > 0.1 * off.length ? 'they are not' : undefined;
+    },
+  ],
+  [
+    /^With (x|cos and sin|x, cos and sin) rounded to (7|10) bits after the leading one, as in .*, (\d+) % of y is given to its last bits\.$/,
+    ['precision'],
+    ([what, bits, percent], { call, asked }) => {
+      const half = (value: number): number => {
+        const scale = 2 ** (Number(bits) - Math.floor(Math.log2(Math.abs(value) || 1)));
+        return Math.round(value * scale) / scale;
+      };
+      const x = normedInput(call).map((value) => (what!.startsWith('x') ? half(value) : value));
+      const given = asked.pairs.flatMap(({ read, write }, j) =>
+        Array.from({ length: call.seq }, (_what, seq) => {
+          const from = call.at(0, seq, 0);
+          const angle = Math.fround(call.position(0, seq) * Math.fround(asked.frequency[j]!));
+          const [c, s] = [Math.cos(angle), Math.sin(angle)].map(what === 'x' ? (value) => value : half) as [
+            number,
+            number,
+          ];
+          const value = x[from + read[0]]! * c - x[from + read[1]]! * s;
+          return Math.abs(call.y[from + write[0]]! - value) < 1e-6;
+        }),
+      );
+      return given.filter(Boolean).length / given.length > Number(percent) / 100 - 0.05 ? undefined : 'it is not';
+    },
+  ],
+  [
+    /^Equal angles have nearly equal errors, as with a table or a polynomial for cos and sin\.$/,
+    ['precision'],
+    (_parts, scene) => {
+      const sorted = turnsUsed(scene).sort((a, b) => a.angle - b.angle);
+      const [apart, size] = [[] as number[], [] as number[]];
+      for (const [n, one] of sorted.entries()) {
+        const next = sorted[n + 1];
+        const off = (of: typeof one): number => of.sin - Math.sin(of.angle);
+        if (!next || next.angle - one.angle > 1e-3) continue;
+        apart.push(Math.abs(off(next) - off(one)));
+        size.push(Math.abs(off(one)));
+      }
+      const middle = (list: number[]): number => list.sort((a, b) => a - b)[list.length >> 1]!;
+      return middle(apart) < 0.4 * middle(size) ? undefined : 'they have not';
+    },
+  ],
+];
+
+/** cos and sin that the kernel used, and the angle that was asked for, from 0 to 2π. */
+function turnsUsed({ call, asked }: MemberScene): { angle: number; cos: number; sin: number }[] {
+  const x = normedInput(call);
+  const gain = typeof asked.gain === 'number' ? asked.gain : asked.gain[0];
+  const turn = 2 * Math.PI;
+  return asked.pairs.flatMap(({ read, write }, j) =>
+    Array.from({ length: call.batch * call.seq }, (_what, token) => {
+      const [batch, seq] = [Math.floor(token / call.seq), token % call.seq];
+      const from = call.at(batch, seq, 0);
+      const angle = asked.position(call.position(batch, seq), { batch, seq, head: 0 }) * asked.frequency[j]!;
+      const [x0, x1] = read.map((i) => x[from + i]!) as [number, number];
+      const [y0, y1] = write.map((i) => call.y[from + i]! / gain) as [number, number];
+      const power = x0 * x0 + x1 * x1;
+      return {
+        angle: angle - turn * Math.floor(angle / turn),
+        cos: (x0 * y0 + x1 * y1) / power,
+        sin: (x0 * y1 - x1 * y0) / power,
+        power,
+      };
+    }).filter(({ power }) => power > 0.5),
+  );
+}

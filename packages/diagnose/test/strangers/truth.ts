@@ -1,0 +1,1505 @@
+/**
+ * Checks every line of a diagnosis against what is true of the kernel.
+ *
+ * A line of no known form fails: somebody must say here what makes it true. @module
+ */
+import { type FloatDtype, roundTo, UNIT_ROUNDOFF } from '../../../ropewalk/src/core/dtypes.js';
+import { frequenciesOf } from '../../../ropewalk/src/ops/rope/plan.js';
+import {
+  type Aspect,
+  type Call,
+  exact,
+  normedInput,
+  type Rotation,
+  type RowAt,
+  rotationOf,
+  type Stranger,
+  type Truth,
+} from './kernel.js';
+import { MEMBER_LINES, PAIR_LINES } from './member-lines.js';
+
+/** What lines are checked against. */
+export interface Scene {
+  readonly stranger: Stranger;
+  readonly call: Call;
+  readonly truth: Truth;
+  /** What was asked for, and its output in float64. */
+  readonly asked: Rotation;
+  readonly right: Float64Array;
+  /** The dtype that y was rounded to. */
+  readonly dtype: FloatDtype;
+  /** The rows of "What y shows", by their first word. */
+  readonly shown: ReadonlyMap<string, string>;
+  /** Whether rows that hold something else are told apart, and not spoken of in other sections. */
+  readonly apart: boolean;
+  /** Lines of the section that is being read. */
+  readonly section: string;
+}
+
+/** A line and what is wrong with it. */
+export interface Judged {
+  readonly line: string;
+  /** Why it is not true; undefined when it is. */
+  readonly untrue: string | undefined;
+  /** What it says something is wrong with. */
+  readonly about: readonly Aspect[];
+}
+
+type Check = (parts: string[], scene: Scene) => string | undefined;
+
+interface Form {
+  readonly of: RegExp;
+  readonly about?: Aspect;
+  readonly check: Check;
+}
+
+const fine: Check = () => undefined;
+const NUMBER = '(-?[\\d.]+(?:e[-+]?\\d+)?)';
+const BOUND = '(?: \\(± [\\d.e-]+ relative\\))?';
+
+/** Judges the lines of describeDiagnosis. */
+export function judgeLines(lines: readonly string[], of: Omit<Scene, 'shown' | 'section' | 'apart'>): Judged[] {
+  const shown = new Map<string, string>();
+  const judged: Judged[] = [];
+  let section = '';
+  const apart = lines.includes('Wrong') || lines.includes('Not rotated');
+  // What is left open belongs to the rows that were shown.
+  const spoken = lines.find((line) => /^What the (right|wrong) rows show$/.test(line));
+  for (const line of lines) if (line.startsWith('  ')) shown.set(line.slice(2, 13).trim(), line.slice(14));
+  for (const [n, line] of lines.entries()) {
+    if (line === '') continue;
+    if (line.startsWith('Read as [batch, head, token, head_dim]')) {
+      judged.push({ line, untrue: of.stranger.headsFirst ? undefined : 'it is not', about: ['input'] });
+      continue;
+    }
+    if (n > 0 && !line.startsWith(' ')) {
+      section = line;
+      if (!(section in SECTIONS)) judged.push({ line, untrue: 'a section that the checker does not know', about: [] });
+      continue;
+    }
+    const forms = n === 0 ? HEADLINES : (SECTIONS[section] ?? []);
+    const scene = ofRows({ ...of, shown, section, apart }, spoken);
+    judged.push(judgeLine(n === 0 ? line : line.slice(2), forms, scene));
+  }
+  return judged;
+}
+
+/** A scene of the rows only that a section speaks of. */
+function ofRows(scene: Scene, spoken: string | undefined): Scene {
+  const { section, truth, asked } = scene;
+  if (spoken === undefined || ![spoken, 'This input leaves open', 'Wrong'].includes(section)) return scene;
+  const right = new Set(everyRowOf(scene).flatMap((at) => (isRightRow(scene, at) ? [headOf(scene, at)] : [])));
+  const isSpoken = (at: RowAt): boolean => right.has(headOf(scene, at)) === (spoken === 'What the right rows show');
+  // Lines of "Wrong" itself are of all rows; only the differences under them are not.
+  return spoken === 'What the right rows show'
+    ? { ...scene, truth: { ...truth, rotation: asked, except: (at) => !isSpoken(at) } }
+    : { ...scene, truth: { ...truth, except: (at) => (truth.except?.(at) ?? false) || !isSpoken(at) } };
+}
+
+const isRightRow = (scene: Scene, at: RowAt): boolean => rowFar(rightRow(scene, at), scene, at) <= 1;
+
+function judgeLine(line: string, forms: readonly Form[], scene: Scene): Judged {
+  const { truth } = scene;
+  const matches = forms.flatMap((form) => {
+    const parts = form.of.exec(line);
+    return parts ? [{ form, parts }] : [];
+  });
+  // An indented line is a difference of rows that are told apart.
+  const inner = line.startsWith('  ') ? judgeLine(line.slice(2), DIFFERENT, scene).about : [];
+  const about = [...matches.flatMap(({ form }) => (form.about ? [form.about] : [])), ...inner];
+  if (truth.true?.some((of) => of.test(line))) return { line, untrue: undefined, about };
+  if (truth.untrue?.some((of) => of.test(line))) return { line, untrue: 'said by hand to be untrue', about };
+  if (matches.length === 0) return { line, untrue: 'a form that the checker does not know', about };
+  const why = matches.map(({ form, parts }) => form.check(parts.slice(1), scene)).find((one) => one !== undefined);
+  return { line, untrue: why, about };
+}
+
+// Helpers
+
+const isRight = ({ stranger }: Scene): boolean => stranger.cause === 0 || stranger.cause === 7;
+
+/** `0-3, 7` as numbers. */
+function listed(ranges: string): number[] {
+  return ranges.split(/, ?/).flatMap((part) => {
+    const [from, to = from] = part.split('-').map(Number) as [number, number?];
+    return Array.from({ length: to! - from + 1 }, (_what, n) => from + n);
+  });
+}
+
+/** How far the kernel's own angles are off what it means to do. */
+const loose = ({ loose: off = 0 }: Rotation): number => off;
+
+const near = (a: number, b: number, relative: number): boolean => Math.abs(a - b) <= relative * Math.abs(b);
+
+/** The relative precision with which numbers of a dtype may be said. */
+const share = (dtype: FloatDtype): number => Math.max(1e-5, UNIT_ROUNDOFF[dtype] / 4);
+
+function needsRotation(check: (parts: string[], scene: Scene, rotation: Rotation) => string | undefined): Check {
+  return (parts, scene) => {
+    const { rotation } = scene.truth;
+    return rotation ? check(parts, scene, rotation) : 'this y is no rotation of pairs';
+  };
+}
+
+/** Every head row that the kernel rotated as it does. */
+function* rowsOf({ call, truth }: Scene): Generator<RowAt> {
+  for (let batch = 0; batch < call.batch; batch++)
+    for (let seq = 0; seq < call.seq; seq++)
+      for (let head = 0; head < call.heads; head++) {
+        const at = { batch, seq, head };
+        if (!truth.except?.(at)) yield at;
+      }
+}
+
+const headOf = ({ call }: Scene, { batch, seq, head }: RowAt): number => call.at(batch, seq, head);
+
+/** The largest angle of a pair, in radians. */
+function turns(scene: Scene, rotation: Rotation, j: number): number {
+  const reach = Math.max(
+    ...[...rowsOf(scene)].map((at) => Math.abs(rotation.position(scene.call.position(at.batch, at.seq), at))),
+  );
+  return Math.abs(rotation.frequency[j]!) * reach;
+}
+
+/** The angle that a diagnosis may not see: with sines that are off, as it says itself, a larger one. */
+const unseen = ({ dtype, shown }: Scene): number =>
+  64 * Math.max(UNIT_ROUNDOFF[dtype], /cos and sin off/.test(shown.get('y') ?? '') ? 2 ** -21 : 0);
+
+/** Whether the kernel's pairs turn by more than rounding at some position. */
+const visible = (scene: Scene, rotation: Rotation): boolean[] =>
+  rotation.frequency.map((_f, j) => turns(scene, rotation, j) > UNIT_ROUNDOFF[scene.dtype]);
+
+// "What y shows"
+
+/** What is said of dimensions. */
+const DIMENSIONS =
+  /^(.*?) (rotate by less than the noise, or not at all|rotate|are (?:only )?scaled|are unchanged|hold 0|hold no finite number)$/;
+
+const dimensions = needsRotation(([text], scene, rotation) => {
+  const turning = new Set(
+    rotation.pairs.flatMap(({ read, write }, j) => (rotation.frequency[j] === 0 ? [] : [...read, ...write])),
+  );
+  for (const part of text!.split('; ')) {
+    const [, ranges, kind] = DIMENSIONS.exec(part) ?? [];
+    if (ranges === undefined) return `"${part}" is not understood`;
+    if (ranges === '' || ranges === 'none') continue;
+    for (const i of listed(ranges)) {
+      if (kind === 'rotate' && !turning.has(i)) return `dimension ${i} does not rotate`;
+      if (kind === 'rotate') continue;
+      if (kind!.startsWith('rotate by less')) {
+        const pair = rotation.pairs.findIndex(({ write }) => write.includes(i));
+        if (pair >= 0 && turns(scene, rotation, pair) > unseen(scene)) return `dimension ${i} rotates`;
+        continue;
+      }
+      const fits = (y: number, x: number): boolean => {
+        if (kind === 'hold 0') return y === 0;
+        if (kind === 'hold no finite number') return !Number.isFinite(y);
+        const { gain } = rotation;
+        const [low, high] = kind === 'are unchanged' ? [1, 1] : typeof gain === 'number' ? [gain, gain] : gain;
+        const noise = 8 * UNIT_ROUNDOFF[scene.dtype];
+        return y / x >= low - noise - noise / Math.abs(x) && y / x <= high + noise + noise / Math.abs(x);
+      };
+      const off = [...rowsOf(scene)].some((at) => {
+        const n = headOf(scene, at) + i;
+        return !fits(scene.call.y[n]!, scene.call.x[n]!);
+      });
+      if (off) return `dimension ${i}: not so`;
+    }
+  }
+  return undefined;
+});
+
+const pairing = needsRotation(([name, read, write, distance], _scene, rotation) => {
+  const [r0, r1] = listed(read!);
+  const [w0, w1] = write === undefined ? [r0, r1] : listed(write);
+  if (!rotation.pairs.some(({ read: [a, b], write: [c, d] }) => a === r0 && b === r1 && c === w0 && d === w1))
+    return `the kernel does not rotate (${read})`;
+  if (distance !== undefined && Number(distance) !== r1! - r0!) return 'another distance';
+  const interleaved = rotation.pairs.every(({ read: [a, b] }) => b === a + 1);
+  if ((name === 'interleaved' || name === 'interleaved-to-half') !== interleaved) return 'another pairing';
+  return undefined;
+});
+
+const signs = (rotation: Rotation): number[] => [
+  ...new Set(rotation.frequency.filter((f) => f !== 0).map((f) => Math.sign(f))),
+];
+
+const direction = needsRotation(([text], _scene, rotation) => {
+  const [first, second] = signs(rotation);
+  const parts = /^pairs (.*) forward, pairs (.*) backward$/.exec(text!);
+  if (parts) {
+    const bad = parts
+      .slice(1)
+      .findIndex((ranges, n) => listed(ranges).some((j) => Math.sign(rotation.frequency[j]!) !== 1 - 2 * n));
+    return bad < 0 ? undefined : 'not these';
+  }
+  const want = second !== undefined ? 'some pairs forward, some backward' : first === 1 ? 'forward' : 'backward';
+  return text === want ? undefined : `it rotates ${want}`;
+});
+
+/** The frequencies that the rows "base" and "scaling" describe, one list for each reading. */
+function saidFrequencies(base: string, scaling: string, count: number): { frequency: number[]; error: number[] }[] {
+  const readings = [
+    ...base.matchAll(new RegExp(`${NUMBER} if exponents are over (\\d+) \\(± ${NUMBER} relative\\)`, 'g')),
+  ];
+  return readings.map(([, b, over, error]) => {
+    const frequency = Array.from({ length: count }, (_what, j) => Number(b) ** ((-2 * j) / Number(over)));
+    return {
+      frequency: frequency.map((f, j) => scaledBy(scaling, f, j)),
+      error: frequency.map((_f, j) => ((2 * j) / Number(over)) * 4 * Number(error)),
+    };
+  });
+}
+
+function scaledBy(scaling: string, f: number, j: number): number {
+  const linear = new RegExp(`^linear, factor ${NUMBER}${BOUND}(?:: frequencies × .*)?$`).exec(scaling);
+  if (linear) return f / Number(linear[1]);
+  const llama3 = new RegExp(
+    `^llama3, factor ${NUMBER}${BOUND}: wavelengths from ${NUMBER} are divided, those up to ${NUMBER} kept`,
+  ).exec(scaling);
+  if (llama3) {
+    const [factor, from, upTo] = llama3.slice(1).map(Number) as [number, number, number];
+    const wave = (2 * Math.PI) / f;
+    const kept = Math.min(1, Math.max(0, (from / wave - 1) / (from / upTo - 1)));
+    return ((1 - kept) * f) / factor + kept * f;
+  }
+  const yarn = new RegExp(`^YaRN, factor ${NUMBER}${BOUND}, ramp from pair ${NUMBER} to ${NUMBER}`).exec(scaling);
+  if (yarn) {
+    const [factor, low, high] = yarn.slice(1).map(Number) as [number, number, number];
+    const mix = Math.min(1, Math.max(0, (j - low) / Math.max(0.001, high - low)));
+    return (f / factor) * mix + f * (1 - mix);
+  }
+  return f;
+}
+
+/** The frequency of pair j by a formula in words. */
+function formulaOf(words: string, { asked }: Scene): ((j: number) => number) | undefined {
+  const minus = /^−\((.*)\)$/.exec(words);
+  if (minus) {
+    const inner = formulaOf(minus[1]!, { asked } as Scene);
+    return inner && ((j) => -inner(j));
+  }
+  const { frequency } = asked;
+  if (words === '1 / the expected frequency') return (j) => 1 / frequency[j]!;
+  if (words === 'j + 1') return (j) => j + 1;
+  const over = /^\(j \+ 1\)\/(\d+)$/.exec(words);
+  if (over) return (j) => (j + 1) / Number(over[1]);
+  const falling = /^1 − j\/(\d+)$/.exec(words);
+  if (falling) return (j) => 1 - j / Number(falling[1]);
+  const spaced = /^linspace\(1, (?:(0)|1\/(\d+)), (\d+)\)$/.exec(words);
+  if (spaced) return (j) => 1 - (j * (1 - (spaced[1] ? 0 : 1 / Number(spaced[2])))) / (Number(spaced[3]) - 1);
+  const product = /^(?:(.*) × )?(?:(the expected frequency)|([\d.e+]+)\^\(([+−])2j\/(\d+)\))$/.exec(words);
+  const factor = factorOf(product?.[1]);
+  if (!product || factor === undefined) return undefined;
+  if (product[2]) return (j) => factor * frequency[j]!;
+  const sign = product[4] === '+' ? 1 : -1;
+  return (j) => factor * Number(product[3]) ** ((sign * 2 * j) / Number(product[5]));
+}
+
+/** `2π`, `180/π`, `1/2π`, … */
+function factorOf(words: string | undefined): number | undefined {
+  if (words === undefined) return 1;
+  const value = (one: string): number => (/π/.test(one) ? Number(one.replace('π', '') || 1) * Math.PI : Number(one));
+  const [above, below = '1'] = words.replace(/[()]/g, '').split('/');
+  const factor = value(above!) / value(below);
+  return Number.isFinite(factor) ? factor : undefined;
+}
+
+/** Whether one of the formulas gives the kernel's frequencies. */
+function formulasAre(formulas: readonly string[], scene: Scene, rotation: Rotation): string | undefined {
+  const why = formulas.map((words) => {
+    const of = formulaOf(words, scene);
+    if (!of) return `"${words}" is not understood`;
+    const bad = rotation.frequency.findIndex((f, j) => !near(of(j), f, 1e-3 + loose(rotation)));
+    return bad < 0 ? undefined : `pair ${bad} turns by ${rotation.frequency[bad]}, not by ${of(bad)}`;
+  });
+  return why.includes(undefined) ? undefined : why[0];
+}
+
+const base = needsRotation(([text], scene, rotation) => {
+  const size = rotation.frequency.map(Math.abs);
+  const formulas = /^none of the usual form: frequencies are (.*)$/.exec(text!);
+  if (formulas) return formulasAre(formulas[1]!.split(' or '), scene, rotation);
+  const none = new RegExp(
+    `^no one base(?: was found)?: frequencies from ${NUMBER} to ${NUMBER} radians a position$`,
+  ).exec(text!);
+  if (none) {
+    const turning = size.filter((f) => f > 0);
+    const steps = turning.slice(1).map((f, j) => Math.log(turning[j]! / f));
+    if (loose(rotation) === 0 && steps.length > 1 && steps.every((step) => near(step, steps[0]!, 1e-6)))
+      return 'its frequencies have one base';
+    const [high, low] = none.slice(1).map(Number) as [number, number];
+    const off = 1.02 + loose(rotation);
+    if (high > off * Math.max(...turning) || low < Math.min(...turning) / off)
+      return 'frequencies that it does not have';
+    return undefined;
+  }
+  if (scene.call.axes > 1 && !/exponents/.test(text!)) return 'not understood';
+  const scaled = scene.shown.get('scaling') ?? 'none';
+  // Pairs that are said to be too slow to tell are not spoken of.
+  const spoken = Number(
+    /^none is seen up to pair (\d+);/.exec(scaled)?.[1] ?? (/^unknown/.test(scaled) ? 1 : Infinity),
+  );
+  const readings = saidFrequencies(text!, scaled, size.length);
+  if (readings.length === 0) return `"${text}" is not understood`;
+  for (const { frequency, error } of readings) {
+    const bad = size.findIndex(
+      (f, j) => f > 0 && j <= spoken && !near(frequency[j]!, f, error[j]! + 2e-3 + loose(rotation)),
+    );
+    if (bad >= 0) return `pair ${bad} turns by ${size[bad]}, not by ${frequency[bad]}`;
+  }
+  return undefined;
+});
+
+const scaling = needsRotation(([text], scene, rotation) => {
+  if (text === 'see base') return /usual form/.test(scene.shown.get('base') ?? '') ? undefined : 'nothing is there';
+  if (/^none is seen up to pair \d+; slower pairs (turn too little to tell|are slowed, .*)$/.test(text!)) {
+    const last = Number(/\d+/.exec(text!)![0]);
+    const said = saidFrequencies(scene.shown.get('base') ?? '', 'none', last + 1);
+    const off = said.some(({ frequency }) =>
+      frequency.some((f, j) => !near(Math.abs(rotation.frequency[j]!), f, 0.02 + loose(rotation))),
+    );
+    return off ? 'those pairs are scaled' : undefined;
+  }
+  // Read together with the base.
+  if (/^(none$|linear,|llama3,|YaRN,)/.test(text!)) return base([scene.shown.get('base') ?? ''], scene);
+  return `"${text}" is not understood`;
+});
+
+/** The kernel's magnitude is within bounds that a sentence with 7 digits may round to. */
+function gainIs(value: number, { dtype }: Scene, { gain }: Rotation, error = 0): boolean {
+  const [low, high] = typeof gain === 'number' ? [gain, gain] : gain;
+  return value + error >= low * (1 - share(dtype)) && value - error <= high * (1 + share(dtype));
+}
+
+const magnitude = needsRotation(([text], scene, rotation) => {
+  const { gain } = rotation;
+  if (/^not one for all pairs/.test(text!)) return typeof gain === 'number' ? 'all pairs have one' : undefined;
+  if (/^cos × /.test(text!)) return typeof gain === 'number' ? 'cos and sin have one' : undefined;
+  const parts = new RegExp(`^${NUMBER}(?: \\(± ${NUMBER}\\))?$`).exec(text!);
+  if (!parts) return `"${text}" is not understood`;
+  return gainIs(Number(parts[1]), scene, rotation, Number(parts[2] ?? 0)) ? undefined : `it is ${gain}`;
+});
+
+/** The position that a sentence names, by a token's given one. */
+function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) => number) | undefined {
+  // Past the ends a kernel reads what is there: no claim about those tokens is checked.
+  const of = (b: number, s: number): number => (s >= 0 && s < call.seq ? call.position(b, s) : Number.NaN);
+  const flat = (n: number): number => call.positions[n] ?? Number.NaN;
+  const rules: [RegExp, (n: number) => (p: number, at: RowAt) => number][] = [
+    [/^the position as given$/, () => (p) => p],
+    [/^the position ([+−] ?\d+)$/, (n) => (p) => p + n],
+    [/^the position rounded to bf16$/, () => (p) => roundTo('bf16', p)],
+    [/^the position rounded to f16$/, () => (p) => roundTo('f16', p)],
+    [/^the position wrapped to int16$/, () => (p) => (p << 16) >> 16],
+    [/^the position wrapped to uint16$/, () => (p) => p & 0xffff],
+    [/^the position wrapped to int8$/, () => (p) => (p << 24) >> 24],
+    [/^the position wrapped to uint8$/, () => (p) => p & 0xff],
+    [
+      /^the index of the token in its sequence$/,
+      () =>
+        (_p, { seq }) =>
+          seq,
+    ],
+    [
+      /^the index of the token in its sequence \+ 1$/,
+      () =>
+        (_p, { seq }) =>
+          seq + 1,
+    ],
+    [
+      /^the index of the token counted on through the batch$/,
+      () =>
+        (_p, { batch, seq }) =>
+          batch * call.seq + seq,
+    ],
+    [
+      /^the index of the batch$/,
+      () =>
+        (_p, { batch }) =>
+          batch,
+    ],
+    [
+      /^the index of the head$/,
+      () =>
+        (_p, { head }) =>
+          head,
+    ],
+    [
+      /^the position \+ the index of the head$/,
+      () =>
+        (p, { head }) =>
+          p + head,
+    ],
+    [
+      /^the position \+ the index of the batch$/,
+      () =>
+        (p, { batch }) =>
+          p + batch,
+    ],
+    [
+      /^the index of the row, heads counted as tokens$/,
+      () =>
+        (_p, { batch, seq, head }) =>
+          (batch * call.seq + seq) * call.heads + head,
+    ],
+    [
+      /^the position \+ the index of the batch × the length of the sequence$/,
+      () =>
+        (p, { batch }) =>
+          p + batch * call.seq,
+    ],
+    [
+      /^the position of the first token of the sequence$/,
+      () =>
+        (_p, { batch }) =>
+          of(batch, 0),
+    ],
+    [
+      /^the position of the last token of the sequence$/,
+      () =>
+        (_p, { batch }) =>
+          of(batch, call.seq - 1),
+    ],
+    [
+      /^the largest position of the sequence$/,
+      () =>
+        (_p, { batch }) =>
+          Math.max(...Array.from({ length: call.seq }, (_what, s) => of(batch, s))),
+    ],
+    [
+      /^the position of the next token$/,
+      () =>
+        (_p, { batch, seq }) =>
+          of(batch, seq + 1),
+    ],
+    [
+      /^the position of the token before$/,
+      () =>
+        (_p, { batch, seq }) =>
+          of(batch, seq - 1),
+    ],
+    [
+      /^the positions of the sequence in reverse order$/,
+      () =>
+        (_p, { batch, seq }) =>
+          of(batch, call.seq - 1 - seq),
+    ],
+    [
+      /^the position of the same token in batch 0$/,
+      () =>
+        (_p, { seq }) =>
+          of(0, seq),
+    ],
+    [
+      /^the position of the same token in the next batch$/,
+      () =>
+        (_p, { batch, seq }) =>
+          of((batch + 1) % call.batch, seq),
+    ],
+    [
+      /^\[batch, seq\] positions read as \[seq, batch\]$/,
+      () =>
+        (_p, { batch, seq }) =>
+          flat(seq * call.batch + batch),
+    ],
+    [
+      /^int64 positions read as int32: every second one is the high half of the one before$/,
+      () =>
+        (_p, { batch, seq }) => {
+          const n = batch * call.seq + seq;
+          const p = flat(Math.floor(n / 2));
+          return n % 2 === 0 ? p : Math.floor(p / 2 ** 32);
+        },
+    ],
+    [/^the position ÷ (\d+), rounded down$/, (n) => (p) => Math.floor(p / n)],
+    [/^the position, but at most (\d+)$/, (n) => (p) => Math.min(p, n)],
+    [/^the position modulo (\d+)$/, (n) => (p) => ((p % n) + n) % n],
+    [/^(-?\d+) for every token$/, (n) => () => n],
+  ];
+  for (const [of, make] of rules) {
+    const parts = of.exec(words);
+    if (parts) return make(Number((parts[1] ?? '0').replace('−', '-').replace(/ /g, '')));
+  }
+  return undefined;
+}
+
+/** Whether every alternative that is named gives the positions of this input. */
+function positionsAre(alternatives: readonly string[], scene: Scene, rotation: Rotation): string | undefined {
+  for (const words of alternatives) {
+    const rule = positionRule(words.replace(/^on axis \d, /, ''), scene);
+    if (!rule) return `"${words}" is not understood`;
+    for (const at of rowsOf(scene)) {
+      const given = scene.call.position(at.batch, at.seq);
+      const [said, real] = [rule(given, at), rotation.position(given, at)];
+      if (!Number.isNaN(said) && !near(said, real, 1e-6 + loose(rotation)))
+        return `position ${given} becomes ${real}, not ${said}`;
+    }
+  }
+  return undefined;
+}
+
+const positions = needsRotation(([text], scene, rotation) => {
+  if (text === 'no rule found') return asGiven(scene, rotation) ? 'they are as given' : undefined;
+  return positionsAre(text!.split(' | '), scene, rotation);
+});
+
+function asGiven(scene: Scene, rotation: Rotation): boolean {
+  if (loose(rotation) > 0) return false; // its angles are not proportional to anything
+  return [...rowsOf(scene)].every((at) => {
+    const given = scene.call.position(at.batch, at.seq);
+    return rotation.position(given, at) === given;
+  });
+}
+
+/** Whether heads of a token turn by different positions. */
+function headsDiffer(scene: Scene, rotation: Rotation): boolean {
+  return [...rowsOf(scene)].some((at) => {
+    const given = scene.call.position(at.batch, at.seq);
+    return rotation.position(given, at) !== rotation.position(given, { ...at, head: 0 });
+  });
+}
+
+/** Whether the kernel leaves out some heads of a token, but not all. */
+function someHeadsOnly({ call, truth }: Scene): boolean {
+  const out = (batch: number, seq: number): number =>
+    Array.from({ length: call.heads }, (_what, head) => truth.except?.({ batch, seq, head }) ?? false).filter(Boolean)
+      .length;
+  return Array.from({ length: call.batch * call.seq }, (_what, n) => out(Math.floor(n / call.seq), n % call.seq)).some(
+    (count) => count > 0 && count < call.heads,
+  );
+}
+
+const heads = needsRotation(([text], scene, rotation) => {
+  if (text === 'there is only one') return scene.call.heads === 1 ? undefined : 'there are several';
+  if (/^(all|the \d+ that were measured, of \d+,) rotate alike$/.test(text!))
+    return headsDiffer(scene, rotation) || (!scene.apart && someHeadsOnly(scene)) ? 'they do not' : undefined;
+  return headsDiffer(scene, rotation) ? undefined : 'they rotate alike';
+});
+
+const axes = needsRotation(([text], scene, rotation) => {
+  const want = rotation.axisOfPair;
+  if (!want) return 'there is one axis';
+  const byPair = /^by pair ([thwe·]+)$/.exec(text!);
+  if (byPair) {
+    const bad = [...byPair[1]!].findIndex((name, j) => name !== '·' && 'thwe'.indexOf(name) !== want[j]);
+    return bad >= 0 ? `pair ${bad} is of axis ${want[bad]}` : undefined;
+  }
+  for (const one of text!.split(' | ')) {
+    const [, rule, sizes] = /^(sections|interleaved|interleaved-ggml|vision) ([\d+]+)$/.exec(one) ?? [];
+    if (!rule) return `"${one}" is not understood`;
+    const sections = sizes!.split('+').map(Number);
+    const own = rotationOf({ ...scene.call.spec, axes: { rule: rule as 'sections', sections } }).axisOfPair!;
+    const bad = Array.from(own).findIndex((a, j) => a !== want[j]);
+    if (bad >= 0) return `pair ${bad} is of axis ${want[bad]}`;
+  }
+  return undefined;
+});
+
+const explained: Check = ([text], { truth }) =>
+  /^is explained within/.test(text!) && !truth.rotation ? 'this y is no rotation of pairs' : undefined;
+
+/** A row of "What y shows": what is not known may always be said to be unknown. */
+function shownRow(name: string, check: Check): Form {
+  const unknown: Check = (parts, scene) => (/^unknown\b/.test(parts[0]!) ? undefined : check(parts, scene));
+  return { of: new RegExp(`^${name.padEnd(11)} (.*)$`), check: unknown };
+}
+
+const pairingRow: Check = ([text], scene) => {
+  const why = text!.split(/, or (?=[\w-]+: )/).map((one) => {
+    const parts = /^([\w-]+): \((\d+, \d+)\)(?: written to \((\d+, \d+)\))?, …(?: (\d+) apart)?$/.exec(one);
+    return parts ? pairing(parts.slice(1), scene) : `"${one}" is not understood`;
+  });
+  return why.includes(undefined) ? undefined : why[0]; // of several, one is true
+};
+
+const REASONS: Form[] = [
+  {
+    of: /^[Yy] has values that are not finite\.$/,
+    about: 'elements',
+    check: (_parts, { call }) => (call.y.every(Number.isFinite) ? 'all are finite' : undefined),
+  },
+  {
+    of: /^y is (0|NaN) everywhere: nothing wrote it .*, or .*\.$/,
+    about: 'rows',
+    check: ([value], { call }) => (call.y.every((v) => String(v + 0) === value) ? undefined : 'it is not'),
+  },
+  {
+    of: new RegExp(`^y is x times ${NUMBER}: nothing was rotated\\.$`),
+    about: 'rows',
+    check: ([times], { call, dtype }) =>
+      call.y.every((v, n) => near(v, Number(times) * call.x[n]!, 4 * UNIT_ROUNDOFF[dtype])) ? undefined : 'it is not',
+  },
+  ...(['rows', 'positions'] as const).map(
+    (about): Form => ({
+      of: /^y is x: nothing was rotated\. The kernel did not run, or x was dumped after it ran in place\.$/,
+      about,
+      check: (_parts, { call }) => (call.y.every((v, n) => v === call.x[n]) ? undefined : 'it is not'),
+    }),
+  ),
+  {
+    of: /^In y, no two dimensions of a head keep their joint length, as the members of a rotated pair do\.$/,
+    about: 'pairing',
+    check: (_parts, { truth }) => (truth.rotation && loose(truth.rotation) < 1 ? 'pairs keep their length' : undefined),
+  },
+  {
+    of: /^Pairs are mirrored, not only rotated: one of the four products has the wrong sign\.$/,
+    about: 'direction',
+    check: () => 'it does not mirror',
+  },
+  {
+    of: /^In y, dimensions (.*) keep their joint length with no other dimension; dimensions (.*) do\.$/,
+    about: 'pairing',
+    check: needsRotation(([lonely], _scene, rotation) => {
+      const paired = rotation.pairs.flatMap(({ write }) => [...write]);
+      return listed(lonely!).some((i) => paired.includes(i)) && loose(rotation) < 1 ? 'they do' : undefined;
+    }),
+  },
+  {
+    of: /^In y, the pairs of dimensions that keep their joint length are of no one layout\.$/,
+    about: 'pairing',
+    check: (_parts, { truth }) => (truth.rotation ? 'they are of one' : undefined),
+  },
+  {
+    of: /^pairs rotate, but not by one frequency times one position\.$/,
+    about: 'frequencies',
+    check: needsRotation((_parts, _scene, rotation) => (loose(rotation) === 0 ? 'they do' : undefined)),
+  },
+];
+
+const FINDINGS: Form[] = [
+  shownRow('dimensions', dimensions),
+  shownRow('pairing', pairingRow),
+  shownRow('direction', direction),
+  shownRow('base', base),
+  shownRow('scaling', scaling),
+  shownRow('magnitude', magnitude),
+  shownRow('positions', positions),
+  shownRow('axes', axes),
+  shownRow('heads', heads),
+  shownRow('y', explained),
+  ...REASONS,
+];
+
+// "Different"
+
+const frequencyWords: Check = ([text], scene) => {
+  const { rotation } = scene.truth;
+  if (!rotation) return 'this y is no rotation of pairs';
+  const asked = scene.asked.frequency;
+  const ratio = (j: number): number => Math.abs(rotation.frequency[j] ?? 0) / asked[j]!;
+  for (const part of text!.replace(/\.$/, '').split('; ')) {
+    const times = new RegExp(
+      `^[Tt]he frequency of (every pair|pairs? (.*)) is ${NUMBER} times the expected one(?: \\(([^)]*)\\))?$`,
+    ).exec(part);
+    const differ = new RegExp(
+      `^The frequenc(?:ies|y) of pairs? (.*) differs?(?:, by factors from ${NUMBER} to ${NUMBER}(?:, of pairs? (.*))?)?$`,
+    ).exec(part);
+    const still = /^[Pp]airs? (.*) do(?:es)? not rotate(?:, or by less than the noise)?$/.exec(part);
+    const more = /^[Aa]t least (\d+) more pairs? rotates? than expected$/.exec(part);
+    const law = /^they (are (?:not )?those of .*|follow no rule with one base)$/.exec(part);
+    const aliased = /^[Tt]he angles of pairs? (.*) are not those of the expected frequencies$/.exec(part);
+    if (times) {
+      const pairs = times[2] === undefined ? asked.map((_f, j) => j) : listed(times[2]);
+      const bad = pairs.find((j) => !near(ratio(j), Number(times[3]), 1e-3 + loose(rotation)));
+      if (bad !== undefined) return `pair ${bad} differs by ${ratio(bad)}`;
+      if (Math.abs(Number(times[3]) - 1) < 1e-7) return 'no difference';
+      const factor = times[4] === undefined ? undefined : factorOf(times[4].replace(/ ?×$/, ''));
+      if (times[4] !== undefined && (factor === undefined || !near(factor, Number(times[3]), 1e-4)))
+        return `${times[4]}: not so`;
+    } else if (differ) {
+      const pairs = listed(differ[1]!);
+      const same = pairs.find((j) => near(ratio(j), 1, 1e-7));
+      if (same !== undefined && loose(rotation) === 0) return `pair ${same} has the expected frequency`;
+      if (differ[2] === undefined) continue;
+      const all = (differ[4] === undefined ? pairs : listed(differ[4])).map(ratio);
+      const [low, high] = [Number(differ[2]), Number(differ[3])];
+      const off = 1.02 + loose(rotation);
+      if (low < Math.min(...all) / off || high > Math.max(...all) * off)
+        return `factors are ${Math.min(...all)} to ${Math.max(...all)}`;
+    } else if (aliased) {
+      const same = listed(aliased[1]!).find((j) => near(ratio(j), 1, 1e-7));
+      if (same !== undefined && loose(rotation) === 0) return `pair ${same} has the expected frequency`;
+    } else if (part === 'these positions do not show how many whole turns they made') {
+      // an honest gap
+    } else if (still) {
+      const seen = visible(scene, rotation);
+      const bad = listed(still[1]!).find((j) => rotation.frequency[j] !== 0 && seen[j]);
+      if (bad !== undefined) return `pair ${bad} rotates`;
+    } else if (more) {
+      if (rotation.frequency.filter((f) => f !== 0).length - asked.length < Number(more[1])) return 'not so many';
+    } else if (law) {
+      const why = lawIs(law[1]!, scene, rotation);
+      if (why !== undefined) return why;
+    } else return `"${part}" is not understood`;
+  }
+  return undefined;
+};
+
+function lawIs(words: string, { call }: Scene, rotation: Rotation): string | undefined {
+  const { spec } = call;
+  const size = rotation.frequency.map(Math.abs);
+  if (/^(follow no rule with one base|are not those of one base)/.test(words)) {
+    const steps = size.slice(1).map((f, j) => Math.log(size[j]! / f));
+    return loose(rotation) === 0 && steps.length > 0 && steps.every((step) => near(step, steps[0]!, 1e-6))
+      ? 'they have one base'
+      : undefined;
+  }
+  const { groups } =
+    new RegExp(
+      `^are those of (?:the expected base, (?<own>${NUMBER}),|base (?<base>${NUMBER})(?: \\(± (?<error>${NUMBER}) %\\))?(?: instead of ${NUMBER})?)(?: with exponents over head_dim=(?<over>\\d+) instead of \\d+)?(?: without scaling| with (?<kind>\\w+) scaling by (?<factor>${NUMBER})(?: \\(± ${NUMBER} relative\\))?)?(?:, or of the expected base with exponents over \\d+(?: \\(j/\\d+\\))? instead of \\d+)?$`,
+    ).exec(words) ?? {};
+  if (!groups) return `"${words}" is not understood`;
+  const value = Number(groups.own ?? groups.base);
+  const over = Number(groups.over ?? spec.frequencyDim ?? spec.rotaryDim ?? spec.headDim);
+  const { kind } = groups;
+  const factor = Number(groups.factor);
+  const bad = size.findIndex((f, j) => {
+    if (f === 0) return false;
+    const plain = value ** ((-2 * j) / over);
+    const off = 2e-3 + loose(rotation) + Number(groups.error ?? 0) / 100;
+    if (kind === 'linear') return !near(f, plain / factor, off);
+    if (kind !== undefined) return f > plain * (1 + off) || f < plain / factor / (1 + off);
+    return !near(f, plain, off);
+  });
+  return bad >= 0 ? `pair ${bad} turns by ${size[bad]}` : undefined;
+}
+
+const DIMENSION_SENTENCES: [RegExp, Check][] = [
+  [/^Dimensions (.*) hold 0 in every row\.$/, ([list], scene) => dimensions([`${list} hold 0`], scene)],
+  [
+    /^Dimensions (.*) hold no finite number in any row\.$/,
+    ([list], scene) => dimensions([`${list} hold no finite number`], scene),
+  ],
+  [
+    /^Dimensions (.*) rotate; only (\d+)-(\d+) should \(rotary_dim \d+\)\.$/,
+    ([list, first, last], scene) => {
+      const own = dimensions([`${list} rotate`], scene);
+      const beyond = listed(list!).some((i) => i < Number(first) || i > Number(last));
+      return own ?? (beyond ? undefined : 'it rotates no others');
+    },
+  ],
+  [
+    /^The first dimension that rotates is (\d+); expected is dimension \d+\.$/,
+    needsRotation(([first], _scene, rotation) => {
+      const turning = rotation.pairs.flatMap(({ read }, j) => (rotation.frequency[j] === 0 ? [] : [...read]));
+      return Math.min(...turning) === Number(first) ? undefined : `it is ${Math.min(...turning)}`;
+    }),
+  ],
+];
+
+/** One sentence or several about dimensions. */
+const dimensionLine: Check = ([text], scene) => {
+  for (const sentence of text!.split(/(?<=\.) (?=[A-Z])/)) {
+    const known = DIMENSION_SENTENCES.find(([of]) => of.test(sentence));
+    if (!known) return `"${sentence}" is not understood`;
+    const why = known[1](known[0].exec(sentence)!.slice(1), scene);
+    if (why !== undefined) return why;
+  }
+  return undefined;
+};
+
+// Systematic errors of a kernel whose elements are each within their noise
+
+const OFF = `${NUMBER} ± ${NUMBER}`;
+
+/** The mean error of the store in last places: as it is, and away from 0. */
+function storeError({ call, right, dtype }: Scene): { plain: number; outwards: number } {
+  let [plain, outwards, count] = [0, 0, 0];
+  for (const [n, value] of right.entries()) {
+    if (call.y[n] === call.x[n] || Math.abs(value) < 2 ** -10) continue;
+    const error = (call.y[n]! - value) / (2 * UNIT_ROUNDOFF[dtype] * 2 ** Math.floor(Math.log2(Math.abs(value))));
+    plain += error;
+    outwards += Math.sign(value) * error;
+    count++;
+  }
+  return { plain: plain / count, outwards: outwards / count };
+}
+
+/** What y is of the right result, as a factor, in some pairs or one token: the mean of the pairs of each token. */
+function meanFactor(scene: Scene, pairs: readonly number[] | undefined, token: number | undefined): number {
+  const { call, right, asked } = scene;
+  const cells = new Map<string, [above: number, below: number]>();
+  for (const at of rowsOf(scene)) {
+    const here = at.batch * call.seq + at.seq;
+    if (token !== undefined && here !== token) continue;
+    const from = headOf(scene, at);
+    for (const [j, { write }] of asked.pairs.entries()) {
+      if (pairs !== undefined && !pairs.includes(j)) continue;
+      const cell = cells.get(`${here} ${j}`) ?? [0, 0];
+      for (const i of write) {
+        cell[0] += call.y[from + i]! * right[from + i]!;
+        cell[1] += right[from + i]! ** 2;
+      }
+      cells.set(`${here} ${j}`, cell);
+    }
+  }
+  const all = [...cells.values()].filter(([, below]) => below > 0);
+  return all.reduce((sum, [above, below]) => sum + above / below, 0) / all.length;
+}
+
+/** `pairs 3-8`, `pair 4` or `token 5 of y`. */
+function placeOf(words: string): { pairs?: number[]; token?: number } {
+  const token = /^token (\d+) of y$/.exec(words);
+  return token ? { token: Number(token[1]) } : { pairs: listed(words.replace(/^pairs? /, '')) };
+}
+
+/** Whether a factor of frequencies is one that these pairs have. */
+function isRatio(value: number, error: number, pairs: readonly number[] | undefined, scene: Scene, rotation: Rotation) {
+  const ratios = scene.asked.frequency
+    .map((f, j) => rotation.frequency[j]! / f)
+    .filter((_ratio, j) => pairs === undefined || pairs.includes(j));
+  const slack = 1.5 * error + 1e-6 + loose(rotation);
+  return value >= Math.min(...ratios) - slack && value <= Math.max(...ratios) + slack
+    ? undefined
+    : `factors are ${Math.min(...ratios)} to ${Math.max(...ratios)}`;
+}
+
+const MEASURED: (readonly [RegExp, readonly Aspect[], Check])[] = [
+  [
+    new RegExp(`^The magnitude is ${OFF}; expected is ${NUMBER}\\.$`),
+    ['magnitude'],
+    needsRotation(([value, error], scene, rotation) =>
+      gainIs(Number(value), scene, rotation, Number(error)) ? undefined : `it is ${rotation.gain}`,
+    ),
+  ],
+  [
+    new RegExp(`^The base is ${OFF}; expected is ${NUMBER}\\.$`),
+    ['frequencies'],
+    needsRotation(([value, error], { call }, rotation) => {
+      const said = frequenciesOf({ ...call.spec, base: Number(value) }).invFreq;
+      const slack = (2 * Number(error)) / Number(value) + 1e-6 + loose(rotation);
+      const bad = rotation.frequency.findIndex((f, j) => !near(said[j]!, f, slack));
+      return bad < 0 ? undefined : `pair ${bad} turns by ${rotation.frequency[bad]}, not by ${said[bad]}`;
+    }),
+  ],
+  [
+    new RegExp(`^Every frequency is ${OFF} times the expected one\\.$`),
+    ['frequencies'],
+    needsRotation(([value, error], scene, rotation) =>
+      scene.asked.frequency
+        .map((_f, j) => isRatio(Number(value), Number(error), [j], scene, rotation))
+        .find((why) => why !== undefined),
+    ),
+  ],
+  [
+    new RegExp(`^Every position is off by ${OFF}\\.$`),
+    ['positions'],
+    needsRotation(([value, error], scene, rotation) => {
+      const bad = [...rowsOf(scene)].find((at) => {
+        const given = scene.call.position(at.batch, at.seq);
+        const slack = 1.5 * Number(error) + loose(rotation) * Math.abs(given);
+        return Math.abs(rotation.position(given, at) - given - Number(value)) > slack;
+      });
+      return bad && `token ${bad.seq} is not`;
+    }),
+  ],
+  [
+    /^Every result is a little closer to 0 than the rotation: the store truncates(?: \(mean .* of a last place\))?\.$/,
+    ['precision'],
+    (_parts, scene) => (storeError(scene).outwards < -0.25 ? undefined : 'it is not'),
+  ],
+  [
+    /^Every result is rounded (down|up) instead of to nearest(?: \(mean .* of a last place\))?\.$/,
+    ['precision'],
+    ([way], scene) => (storeError(scene).plain * (way === 'down' ? -1 : 1) > 0.25 ? undefined : 'it is not'),
+  ],
+  [
+    /^y holds only values of (bf16|f16), although its dtype is (\w+): the results went through \1\.$/,
+    ['precision'],
+    ([narrow], { call }) =>
+      call.y.every((value) => roundTo(narrow as FloatDtype, value) === value) ? undefined : 'it holds others',
+  ],
+  [
+    new RegExp(`^The results are off by ${OFF} of a last place, in the mean\\.$`),
+    ['precision'],
+    ([value, error], scene) => {
+      const { plain, outwards } = storeError(scene);
+      const off = Math.min(...[plain, outwards].map((mean) => Math.abs(mean - Number(value))));
+      return off <= Number(error) + 0.1 ? undefined : `it is ${outwards} outwards, ${plain} upwards`;
+    },
+  ],
+  [
+    new RegExp(`^The results of (.*) are ${OFF} times as large as expected, in the mean\\.$`),
+    ['magnitude', 'precision'],
+    ([where, value, error], scene) => {
+      const { pairs, token } = placeOf(where!);
+      const real = meanFactor(scene, pairs, token);
+      return Math.abs(real - Number(value)) <= 2 * Number(error) + 1e-6 ? undefined : `${real} times`;
+    },
+  ],
+  [
+    new RegExp(`^The angles of (.*) are ${OFF} times the expected ones, in the mean\\.$`),
+    ['frequencies', 'positions', 'precision'],
+    needsRotation(([where, value, error], scene, rotation) => {
+      if (!asGiven(scene, rotation)) return undefined; // then a mean of angles is no frequency's
+      return isRatio(Number(value), Number(error), placeOf(where!).pairs, scene, rotation);
+    }),
+  ],
+  [
+    new RegExp(`^The angles differ as if the base were ${OFF} times the expected one\\.$`),
+    ['frequencies', 'precision'],
+    (_parts, scene) => (isRight(scene) ? 'they do not differ' : undefined),
+  ],
+  [
+    new RegExp(
+      `^The angles of .* (?:are off by ${OFF} radians, in the mean|differ as if positions were off by ${OFF})\\.$`,
+    ),
+    ['frequencies', 'positions', 'precision'],
+    (_parts, scene) => (isRight(scene) ? 'they are not off' : undefined),
+  ],
+  ...MEMBER_LINES,
+  ...PAIR_LINES,
+];
+
+const DIFFERENT: Form[] = [
+  ...MEASURED.flatMap(([of, aspects, check]) => aspects.map((about): Form => ({ of, about, check }))),
+  ...REASONS,
+  {
+    of: /^Pairs are (.*), such as \((\d+, \d+)\)(?: written to \((\d+, \d+)\))?; expected is [\w-]+, such as .*\.$/,
+    about: 'pairing',
+    check: needsRotation(([words, read, write], scene, rotation) => {
+      const distance = /(\d+) apart/.exec(words!)?.[1];
+      const name = words!.startsWith('half') ? 'half' : words!;
+      const why = pairing([name, read!, write as string, distance as string], scene);
+      const same = rotation.pairs.every(({ read: a, write: b }, j) => {
+        const want = scene.asked.pairs[j];
+        return want !== undefined && a.join() === want.read.join() && b.join() === want.write.join();
+      });
+      return why ?? (same ? 'the pairing is as expected' : undefined);
+    }),
+  },
+  {
+    of: /^((?:Dimensions .* (?:rotate; only|hold 0 in|hold no finite)|The first dimension that rotates).*)$/,
+    about: 'dimensions',
+    check: dimensionLine,
+  },
+  {
+    of: /^It rotates (forward|backward); expected is (?:forward|backward) \(sin has the opposite sign\)\.$/,
+    about: 'direction',
+    check: direction,
+  },
+  {
+    of: /^(Some pairs rotate forward and some backward)\.$/,
+    about: 'direction',
+    check: (_parts, scene) => direction(['some pairs forward, some backward'], scene),
+  },
+  {
+    of: /^Pairs? (.*) rotates? forward, pairs? (.*) backward\.$/,
+    about: 'direction',
+    check: ([ahead, back], scene) => direction([`pairs ${ahead} forward, pairs ${back} backward`], scene),
+  },
+  {
+    of: /^The frequency of pair j is (.*); expected is .*\^\(−2j\/\d+\)(?:, with \w+ scaling)?\.$/,
+    about: 'frequencies',
+    check: needsRotation(([formulas], scene, rotation) => formulasAre(formulas!.split(', or '), scene, rotation)),
+  },
+  {
+    of: new RegExp(`^cos is multiplied by ${NUMBER} and sin by ${NUMBER}; expected is ${NUMBER} for both\\.$`),
+    about: 'magnitude',
+    check: needsRotation((_parts, _scene, { gain }) => (typeof gain === 'number' ? 'they have one' : undefined)),
+  },
+  {
+    of: /^((?:The frequenc(?:y of (?:every|pairs? \d)|ies)|The angles of pairs? [\d, -]+ are not|Pairs? .* do(?:es)? not |At least \d+ more).*)$/,
+    about: 'frequencies',
+    check: frequencyWords,
+  },
+  {
+    of: new RegExp(
+      `^Pairs become ${NUMBER} times as long(, the square of the expected factor)?; expected is ${NUMBER}\\.$`,
+    ),
+    about: 'magnitude',
+    check: needsRotation(([times, square, wanted], scene, rotation) => {
+      const asked = scene.asked.gain as number;
+      if (!gainIs(Number(times), scene, rotation)) return `it is ${rotation.gain}`;
+      if (gainIs(asked, scene, rotation) && typeof rotation.gain === 'number') return 'the magnitude is as expected';
+      if (!near(Number(wanted), asked, 1e-6)) return `expected is ${asked}`;
+      return square && !near(Number(times), asked ** 2, 2e-3) ? 'not the square' : undefined;
+    }),
+  },
+  {
+    of: /^Not all pairs (?:of all tokens )?are lengthened by the same factor\.$/,
+    about: 'magnitude',
+    check: needsRotation((_parts, _scene, { gain }) => (typeof gain === 'number' ? 'they are' : undefined)),
+  },
+  {
+    of: /^Dimensions (.*) are scaled; they should be copied\.$/,
+    about: 'magnitude',
+    check: ([ranges], scene) => dimensions([`${ranges} are scaled`], scene),
+  },
+  {
+    of: /^It rotates by (.*?)(?:, or every frequency is [-\d.e+]+ times the expected one)?; expected is the position as given\.$/,
+    about: 'positions',
+    check: needsRotation(([rules], scene, rotation) =>
+      asGiven(scene, rotation) ? 'they are as given' : positionsAre(rules!.split(', or by '), scene, rotation),
+    ),
+  },
+  {
+    of: /^The angles are not proportional to the positions as given(?:; (\d+) of \d+ (?:tokens|heads) rotate as if at other positions: (.*))?\.$/,
+    about: 'positions',
+    check: needsRotation(([_count, list], scene, rotation) => {
+      if (asGiven(scene, rotation)) return 'they are as given';
+      for (const part of list === undefined ? [] : list.split(', ').filter((one) => one !== '…')) {
+        const parts = /^batch (\d+) token (\d+)(?: head (\d+))? at (.*) instead of (-?\d+)$/.exec(part);
+        if (!parts) return `"${part}" is not understood`;
+        const at = { batch: Number(parts[1]), seq: Number(parts[2]), head: Number(parts[3] ?? 0) };
+        const real = rotation.position(Number(parts[5]), at);
+        if (real === Number(parts[5]) && loose(rotation) === 0) return `${part}: it is as given`;
+        const said = Number(parts[4]);
+        if (Number.isFinite(said) && Math.abs(said - real) > 0.05 + (1e-3 + loose(rotation)) * Math.abs(real))
+          return `${part}: it is ${real}`;
+      }
+      return undefined;
+    }),
+  },
+  {
+    of: /^(\d+) pairs are rotated by another axis: (.*)\.$/,
+    about: 'axes',
+    check: needsRotation(([, list], _scene, rotation) => {
+      for (const part of list!.split(', ').filter((one) => one !== '…')) {
+        const parts = /^pair (\d+) by ([thwe/]*) instead of ([thwe])$/.exec(part);
+        if (!parts) return `"${part}" is not understood`;
+        const real = 'thwe'[rotation.axisOfPair![Number(parts[1])]!]!;
+        if (!parts[2]!.split('/').includes(real) || real === parts[3]) return `${part}: it is ${real}`;
+      }
+      return undefined;
+    }),
+  },
+  {
+    of: /^The heads of one token rotate by different angles\.$/,
+    about: 'heads',
+    check: needsRotation((_parts, scene, rotation) => (headsDiffer(scene, rotation) ? undefined : 'they rotate alike')),
+  },
+  {
+    of: new RegExp(
+      `^Largest difference: batch (\\d+), token (\\d+) \\(position ([-\\d, ]+)\\), head (\\d+), dimension (\\d+): y is (\\S+), expected ${NUMBER}\\.$`,
+    ),
+    check: (parts, { call, right, dtype }) => {
+      const [b, s, h, i] = [parts[0], parts[1], parts[3], parts[4]].map(Number) as [number, number, number, number];
+      const n = call.at(b, s, h) + i;
+      const y = Number(parts[5]);
+      if (!(near(y, call.y[n]!, 1e-6) || Object.is(y, call.y[n]!))) return `y is ${call.y[n]}`;
+      const slack = 4 * UNIT_ROUNDOFF[dtype] + 1e-6;
+      return Math.abs(Number(parts[6]!) - right[n]!) <= slack * (1 + Math.abs(right[n]!))
+        ? undefined
+        : `expected is ${right[n]}`;
+    },
+  },
+];
+
+// Headlines and the rest
+
+const HEADLINES: Form[] = [
+  {
+    // The same sentence is the first under "Different".
+    of: /^DIFFERENT from what is expected(?: \([^)]*\))?: ((?:The|Every|Results|Dimensions?|Each|y) .*\.)$/,
+    check: ([sentence], scene) =>
+      MEASURED.some(([of]) => of.test(sentence!)) ? undefined : judgeLine(sentence!, DIFFERENT, scene).untrue,
+  },
+  {
+    of: /^PARTLY RIGHT(?: \([^)]*\))?: (\d+) of (\d+) elements of y are wrong\.$/,
+    check: (parts, scene) => (isRight(scene) ? 'it is as expected' : wrongCount(parts.map(Number), scene)),
+  },
+  { of: /^A ROTATION IN PART: .*; \d+ of \d+ elements of y are no part of it\.$/, check: fine },
+  {
+    of: /^AS EXPECTED(?: \([^)]*\))?: y is the rotation, rounded once to (\w+)\.$/,
+    check: ([dtype], scene) =>
+      isRight(scene) ? (dtype === scene.dtype ? undefined : `y is ${scene.dtype}`) : 'it is not as expected',
+  },
+  {
+    of: /^AS EXPECTED(?: \([^)]*\))?, computed less precisely: (.*)\.$/,
+    check: ([how], scene) => {
+      const { precision, names = [] } = scene.truth;
+      if (how!.split(' | ').some((one) => names.includes(one))) return undefined;
+      return precision?.test(how!) ? undefined : `its precision: ${precision ?? 'nothing is less precise'}`;
+    },
+  },
+  { of: /^(?:KNOWN BUG|TWO KNOWN BUGS|ONE OF \d+, which this input cannot tell apart): /, check: fine }, // judged as a name
+  {
+    of: /^(?:DIFFERENT from what is expected(?: \([^)]*\))?|NOT UNDERSTOOD: y is not what is expected,) ?:? ?none of the \d+ known bugs that can happen here(?:, nor of \d+ pairs of them,)? gives (?:y|it, and the measurements do not explain all of it)\.$/,
+    check: (_parts, scene) => (isRight(scene) ? 'it is as expected' : undefined),
+  },
+  {
+    of: /^NOT UNDERSTOOD: (.*)$/,
+    check: ([reason], scene) =>
+      REASONS.map((form) =>
+        form.of.test(reason!) ? form.check(form.of.exec(reason!)!.slice(1), scene) : undefined,
+      ).find((why) => why !== undefined),
+  },
+  {
+    of: /^A ROTATION: [\w-]+(?:, base [\d.e+]+|, frequencies (?:that follow no rule|of no one base|unknown|.* ?j.*))?(?:, (?:linear|llama3|yarn|scaled))?\.$/,
+    check: needsRotation(() => undefined), // the same numbers are in "What y shows"
+  },
+  { of: /^A ROTATION, but no record explains y within rounding\.$/, check: needsRotation(() => undefined) },
+];
+
+const BUGS: Form[] = [
+  { of: /^[a-z0-9-]+: .*\.$/, check: fine },
+  { of: /^ {2}cause [A-Z], .*; reported in .*$/, check: fine },
+];
+
+const OPEN: Form[] = [
+  { of: /^The pairing: (.*) give the same lengths\.$/, check: fine },
+  { of: /^Dimensions [\d, ]+: x is 0 there in every row\.$/, check: fine },
+  {
+    of: /^Whether frequencies or positions differ: there is only one position, which shows only their product\.$/,
+    check: (_parts, { call }) => (new Set(call.positions).size === 1 ? undefined : 'there are several'),
+  },
+  // How many depends on the noise; whatever is said to be unknown may be.
+  {
+    of: /^How many whole turns \d+ pairs? makes? from position to position, and so the frequency and direction\.$/,
+    check: fine,
+  },
+  {
+    of: /^(\d+) of (\d+) pairs rotates? by less than the noise up to position \d+, or not at all\.$/,
+    check: needsRotation(([idle], scene, rotation) => {
+      // Noise is a few units of rounding; rounding may also show a pair that turns by less than one.
+      const most = rotation.frequency.filter((_f, j) => turns(scene, rotation, j) < unseen(scene)).length;
+      return Number(idle) > most + 1 ? `at most ${most} do` : undefined;
+    }),
+  },
+  { of: /^The frequency of \d+ pairs?, to better than 1 %: positions reach only \d+\.$/, check: fine },
+  {
+    of: /^Whether heads differ: there is only one\.$/,
+    check: (_parts, { call }) => (call.heads === 1 ? undefined : 'there are several'),
+  },
+  {
+    of: /^Whether batches differ: there is only one\.$/,
+    check: (_parts, { call }) => (call.batch === 1 ? undefined : 'there are several'),
+  },
+  { of: /^The axes: (.*)\.$/, check: fine },
+  { of: /^The axis of \d+ pairs?\.$/, check: fine },
+  {
+    of: /^It would not have shown: ([a-z0-9-]+(?:, )?)+\.$/,
+    check: (_parts, scene) => (isRight(scene) ? undefined : 'something is wrong'),
+  },
+  { of: /^No input that was tried tells these bugs apart: for this model they are the same\.$/, check: fine },
+  { of: /^Next input to try: .*\.$/, check: fine },
+  { of: /^ {2}it tells apart .*$/, check: fine },
+];
+
+// "Right" and "Wrong"
+
+/** `0-3, 7`, or `0, 2, … 14 (each 2 apart)`; undefined where some are left out. */
+function someNumbers(words: string): number[] | undefined {
+  const steps = /^(\d+), \d+, … (\d+) \(each (\d+) apart\)$/.exec(words)?.slice(1).map(Number);
+  if (steps) {
+    const [first, last, step] = steps as [number, number, number];
+    return Array.from({ length: (last - first) / step + 1 }, (_what, n) => first + n * step);
+  }
+  return /…/.test(words) ? undefined : listed(words);
+}
+
+/** The rows that words name; undefined where they only count them. */
+function rowsNamed(words: string, scene: Scene): RowAt[] | undefined {
+  const all = everyRowOf(scene);
+  if (/^\d+ rows, the first in /.test(words)) return undefined;
+  const named = words.split('; ').map((group) => {
+    const sets: Record<string, number[] | undefined> = {};
+    for (const part of group.split(/ of (?=token|batch|every)/i)) {
+      const [, what, list] = /^(head|token|batch)(?:s|es)? (.*)$/i.exec(part) ?? [];
+      if (what === undefined) {
+        if (!/^every token$/i.test(part)) return undefined;
+        continue;
+      }
+      const numbers = someNumbers(list!);
+      if (!numbers) return undefined;
+      sets[what.toLowerCase()] = numbers;
+    }
+    return all.filter(
+      ({ head, seq, batch }) =>
+        (sets.head?.includes(head) ?? true) &&
+        (sets.token?.includes(seq) ?? true) &&
+        (sets.batch?.includes(batch) ?? true),
+    );
+  });
+  return named.some((rows) => rows === undefined) ? undefined : named.flatMap((rows) => rows!);
+}
+
+/** A row of values in float64, and how to look at y's row beside it. */
+type RowValues = (at: RowAt) => Float64Array;
+
+const allDims = ({ call }: Scene): number[] => Array.from({ length: call.headDim }, (_what, i) => i);
+
+/** How far an element of y is from a value, in units of generous noise: beyond 1 no right kernel is. */
+function farFrom(value: number, size: number, i: number, { call, dtype }: Scene, at: RowAt): number {
+  const reach = Math.max(
+    ...Array.from({ length: call.axes }, (_what, a) => Math.abs(call.position(at.batch, at.seq, a))),
+  );
+  const noise = 2 * size * (8 * UNIT_ROUNDOFF[dtype] + 16 * UNIT_ROUNDOFF.f32 * (1 + reach));
+  const far = Math.abs(call.y[call.at(at.batch, at.seq, at.head) + i]! - value) / noise;
+  return Number.isNaN(far) ? Infinity : far;
+}
+
+/** The largest of {@link farFrom} in some dimensions of a row. */
+function rowFar(values: Float64Array, scene: Scene, at: RowAt, dims = allDims(scene)): number {
+  const size = values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+  return Math.max(...dims.map((i) => farFrom(values[i]!, size, i, scene, at)));
+}
+
+const inputRow = ({ call }: Scene, { batch, seq, head }: RowAt): Float64Array => {
+  const from = call.at(batch, seq, head);
+  return call.x.subarray(from, from + call.headDim);
+};
+
+/** One row of x by the right kernel, at the position of a token, which `by` may change. */
+function turned(
+  scene: Scene,
+  x: Float64Array,
+  { batch, seq }: RowAt,
+  by = (p: number): number => p,
+  norm = scene.call.norm,
+): Float64Array {
+  const { call, asked } = scene;
+  const position = (_b: number, _s: number, axis = 0): number => call.position(batch, seq, axis);
+  const one: Call = { ...call, norm, x, batch: 1, seq: 1, heads: 1, position, at: () => 0 };
+  return exact(one, { ...asked, position: by });
+}
+
+const rightRow = (scene: Scene, at: RowAt): Float64Array => turned(scene, inputRow(scene, at), at);
+
+const rightRows: Check = ([words], scene) => {
+  const rows = rowsNamed(words!, scene);
+  if (scene.stranger.expect === false) return undefined; // what was rotated, judged by "What y shows"
+  const bad = rows?.find((at) => rowFar(rightRow(scene, at), scene, at) > 1);
+  return bad && `batch ${bad.batch} token ${bad.seq} head ${bad.head} is wrong`;
+};
+
+const rightDims: Check = ([list], scene) => {
+  const dims = someNumbers(list!);
+  const bad = dims && everyRowOf(scene).find((at) => rowFar(rightRow(scene, at), scene, at, dims) > 1);
+  return bad && `batch ${bad.batch} token ${bad.seq} head ${bad.head} is wrong`;
+};
+
+const everyRowOf = (scene: Scene): RowAt[] => [...rowsOf({ ...scene, truth: { wrong: [] } })];
+
+/** How many elements are wrong: at least those that are clearly so, at most those that differ at all. */
+function wrongCount([count, of]: number[], scene: Scene): string | undefined {
+  if (of !== scene.call.y.length) return `y has ${scene.call.y.length}`;
+  const far = everyRowOf(scene).flatMap((at) => {
+    const values = rightRow(scene, at);
+    const size = values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    return Array.from(values, (value, i) => farFrom(value, size, i, scene, at));
+  });
+  const [least, most] = [1, 1e-6].map((bound) => far.filter((one) => one > bound).length) as [number, number];
+  return count! < least || count! > most ? `${least} to ${most} are` : undefined;
+}
+
+/** Another row, by words about it; undefined for words that are not understood. */
+function otherRow(words: string, { call }: Scene): ((at: RowAt) => RowAt | undefined) | undefined {
+  const { batch, seq, heads } = call;
+  const rowAt = (n: number): RowAt | undefined =>
+    n >= 0 && n < batch * seq * heads
+      ? { batch: Math.floor(n / heads / seq), seq: Math.floor(n / heads) % seq, head: n % heads }
+      : undefined;
+  const inside = (at: RowAt): RowAt | undefined =>
+    at.batch >= 0 && at.batch < batch && at.seq >= 0 && at.seq < seq && at.head >= 0 && at.head < heads
+      ? at
+      : undefined;
+  const single = /^batch (\d+), token (\d+), head (\d+)$/.exec(words)?.slice(1).map(Number);
+  if (single) return () => ({ batch: single[0]!, seq: single[1]!, head: single[2]! });
+  const along = /^the row (\d+) (after|before) it, counting over batches, tokens and heads$/.exec(words);
+  if (along) {
+    const step = (along[2] === 'after' ? 1 : -1) * Number(along[1]);
+    return (at) => rowAt((at.batch * seq + at.seq) * heads + at.head + step);
+  }
+  switch (words) {
+    case 'the token that is there if [batch, seq] read as [seq, batch]':
+      return ({ batch: b, seq: s, head }) => {
+        const n = b * seq + s;
+        return { batch: n % batch, seq: Math.floor(n / batch), head };
+      };
+    case 'the token that is there if [seq, batch] read as [batch, seq]':
+      return ({ batch: b, seq: s, head }) => {
+        const n = s * batch + b;
+        return { batch: Math.floor(n / seq), seq: n % seq, head };
+      };
+    case 'the row that is there if [seq, head] is read as [head, seq]':
+      return ({ batch: b, seq: s, head }) => {
+        const n = s * heads + head;
+        return { batch: b, seq: n % seq, head: Math.floor(n / seq) };
+      };
+    case 'the row that is there if [head, seq] is read as [seq, head]':
+      return ({ batch: b, seq: s, head }) => {
+        const n = head * seq + s;
+        return { batch: b, seq: Math.floor(n / heads), head: n % heads };
+      };
+  }
+  const steps: ((at: RowAt) => RowAt)[] = [];
+  for (const part of words.replace(/(token \d+), the last/, '$1').split(' of ')) {
+    const [, name, fixed] = /^(head|token|batch) (\d+)$/.exec(part) ?? [];
+    const [, shiftedName, apart = '1', way] = /^the (head|token|batch) (?:(\d+) )?(after|before) it$/.exec(part) ?? [];
+    const [, mirroredName] = /^the (head|token|batch) as far from the end$/.exec(part) ?? [];
+    const key = { head: 'head', token: 'seq', batch: 'batch' }[
+      name ?? shiftedName ?? mirroredName ?? ''
+    ] as keyof RowAt;
+    if (key === undefined) return undefined;
+    const count = { head: heads, seq, batch }[key];
+    const step = (way === 'after' ? 1 : -1) * Number(apart);
+    steps.push((at) => ({
+      ...at,
+      [key]: fixed !== undefined ? Number(fixed) : shiftedName ? at[key] + step : count - 1 - at[key],
+    }));
+  }
+  return (at) => inside(steps.reduce((row, step) => step(row), at));
+}
+
+/** What a row of y holds by words that name a computation; undefined for words that do not. */
+function heldValues(words: string, scene: Scene): RowValues | 'another row that is not understood' | undefined {
+  const { call } = scene;
+  const by = /^this row of x rotated by (.*)$/.exec(words)?.[1];
+  const moved: Record<string, (at: RowAt) => (p: number) => number> = {
+    'its position + 1': () => (p) => p + 1,
+    'its position − 1': () => (p) => p - 1,
+    'its position with the opposite sign': () => (p) => -p,
+    'its index in the sequence':
+      ({ seq }) =>
+      () =>
+        seq,
+    'its index in the batch of sequences':
+      ({ batch, seq }) =>
+      () =>
+        batch * call.seq + seq,
+  };
+  if (by !== undefined && moved[by]) return (at) => turned(scene, inputRow(scene, at), at, moved[by]!(at));
+  if (words === 'this row of x rotated twice')
+    return (at) => turned(scene, rightRow(scene, at), at, undefined, undefined);
+  const kinds: [RegExp, (at: RowAt, other: RowAt) => Float64Array][] = [
+    [/^the right result of (.*)$/, (_at, other) => rightRow(scene, other)],
+    [/^this row of x rotated by the position of (.*)$/, (at, other) => turned(scene, inputRow(scene, at), other)],
+    [/^the row of x of (.*), rotated by the right position$/, (at, other) => turned(scene, inputRow(scene, other), at)],
+    [
+      /^the same values as (.*)$/,
+      (_at, { batch, seq, head }) =>
+        call.y.subarray(call.at(batch, seq, head), call.at(batch, seq, head) + call.headDim),
+    ],
+  ];
+  for (const [of, values] of kinds) {
+    const name = of.exec(words)?.[1];
+    if (name === undefined) continue;
+    const other = otherRow(name, scene);
+    if (!other) return 'another row that is not understood';
+    return (at) => {
+      const to = other(at);
+      return to ? values(at, to) : new Float64Array(call.headDim).fill(Number.NaN);
+    };
+  }
+  return undefined;
+}
+
+/** What rows may be said to hold of each element. */
+const HOLDS: [RegExp, (y: number, x: number, normed: number, said: string) => boolean][] = [
+  [/^zeros$/, (y) => y === 0],
+  [/^NaN$/, (y) => Number.isNaN(y)],
+  [/^infinities$/, (y) => Math.abs(y) === Infinity],
+  [/^NaN and infinities$/, (y) => !Number.isFinite(y)],
+  [/^x, (?:not rotated|neither normalised nor rotated)$/, (y, x) => y === x],
+  [/^x after the norm, not rotated$/, (y, _x, normed) => Math.abs(y - normed) <= Math.abs(normed) / 64],
+  [/^−x$/, (y, _x, normed) => Math.abs(y + normed) <= Math.abs(normed) / 64],
+  [/^one value, (.*)$/, (y, _x, _normed, said) => near(y, Number(said), 1e-6)],
+];
+
+/** A member of a pair that was computed from the stored other. */
+function inPlace(late: 0 | 1, scene: Scene, at: RowAt, dims: readonly number[]): boolean {
+  const { call, asked } = scene;
+  const from = headOf(scene, at);
+  const input = normedInput({ ...call, x: inputRow(scene, at) });
+  const gain = asked.gain as number;
+  return asked.pairs.every(({ read, write }, j) => {
+    if (!dims.includes(write[late])) return true;
+    const angle = call.position(at.batch, at.seq, asked.axisOfPair?.[j] ?? 0) * asked.frequency[j]!;
+    const [cos, sin] = [gain * Math.cos(angle), gain * Math.sin(angle)];
+    const other = call.y[from + write[1 - late]!]!;
+    const value = late === 0 ? input[read[0]]! * cos - other * sin : other * sin + input[read[1]]! * cos;
+    return (
+      farFrom(value, Math.abs(value) + Math.abs(other) + Math.abs(input[read[late]]!), write[late], scene, at) <= 1
+    );
+  });
+}
+
+const wrongRows: Check = ([where, holds], scene) => {
+  const { call, truth, stranger } = scene;
+  const words = holds!;
+  const bug = /^what the known bug (.*) gives$/.exec(words)?.[1];
+  if (bug) return bug.split(' or ').some((id) => truth.names?.includes(id)) ? undefined : `${bug} is not its name`;
+  const values = heldValues(words, scene);
+  if (typeof values === 'string') return values;
+  const look = HOLDS.find(([of]) => of.test(words));
+  const late =
+    /^the (second|first) member of a pair computed from the (?:first|second) one’s result, which was stored before its input was read$/.exec(
+      words,
+    )?.[1];
+  const unknown =
+    /^(values that come from this x by no rotation that was tried(; only (first|second) members of pairs)?|another rotation)$/.test(
+      words,
+    );
+  if (!values && !look && late === undefined && !unknown) return `"${words}" is not understood`;
+  if (/elements/.test(where!)) return undefined; // where they are is not said
+  const [, rowWords, list] = /^(.*?)(?:, dimensions? ([\d, …()a-z-]*))?$/.exec(where!)!;
+  const dims = list === undefined ? allDims(scene) : someNumbers(list);
+  const rows = rowsNamed(rowWords!, scene);
+  if (!rows || !dims) return undefined;
+  const bad = rows.find((at) => {
+    if (values) return rowFar(values(at), scene, at, dims) > 1;
+    if (late !== undefined) return !inPlace(late === 'first' ? 0 : 1, scene, at, dims);
+    const [from, x] = [headOf(scene, at), inputRow(scene, at)];
+    const normed = normedInput({ ...call, x });
+    const holdsIt = ([of, test]: (typeof HOLDS)[number]): boolean =>
+      dims.every((i) => test(call.y[from + i]!, x[i]!, normed[i]!, of.exec(words)?.[1] ?? ''));
+    // What is said to be unknown is none of the simple things.
+    return look ? !holdsIt(look) : HOLDS.slice(0, -1).some(holdsIt);
+  });
+  if (bad) return `batch ${bad.batch} token ${bad.seq} head ${bad.head} does not`;
+  if (stranger.expect === false) return undefined;
+  const fine = rows.find(
+    (at) => rowFar(rightRow(scene, at), scene, at, dims) < UNIT_ROUNDOFF.f32 && !isStill(scene, at),
+  );
+  return fine && `batch ${fine.batch} token ${fine.seq} head ${fine.head} is right`;
+};
+
+/** At position 0 a row that was not rotated is right as well. */
+const isStill = ({ call }: Scene, { batch, seq }: RowAt): boolean =>
+  Array.from({ length: call.axes }, (_what, a) => call.position(batch, seq, a)).every((p) => p === 0);
+
+const RIGHT_ROWS: Form[] = [
+  {
+    of: /^(\d+) of (\d+) elements\.$/,
+    check: ([count, of], scene) => wrongCount([Number(of) - Number(count), Number(of)], scene),
+  },
+  { of: /^Dimensions (.*) of every token\.$/, check: rightDims },
+  {
+    of: /^((?:Head|Token|Batch|Every token|\d+ rows).*?)(, and all other dimensions of the rows below)?\.$/,
+    check: rightRows,
+  },
+];
+
+const WRONG_ROWS: Form[] = [
+  ...(['rows', 'elements', 'input', 'heads', 'positions'] as const).map(
+    (about): Form => ({
+      of: /^((?:Head|Token|Batch|Every token|Dimension|\d+ ).*?): (.*)\.$/,
+      about,
+      check: wrongRows,
+    }),
+  ),
+  // The differences of rows that hold another rotation.
+  {
+    of: /^ {2}(.*)$/,
+    check: ([line], scene) => judgeLine(line!, DIFFERENT, scene).untrue,
+  },
+];
+
+/** Sections and the forms of their lines. */
+const SECTIONS: Readonly<Record<string, readonly Form[]>> = {
+  Right: RIGHT_ROWS,
+  Rotated: RIGHT_ROWS,
+  Wrong: WRONG_ROWS,
+  'Not rotated': WRONG_ROWS,
+  'What the wrong rows show': FINDINGS,
+  'What the right rows show': FINDINGS,
+  'What the rotated rows show': FINDINGS,
+  Different: DIFFERENT,
+  'Known bug': BUGS,
+  'Known bugs': BUGS,
+  'What y shows': FINDINGS,
+  'This input leaves open': OPEN,
+};

@@ -1,0 +1,518 @@
+/** How a model's files are read, and what is refused. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { ggufOf, type MadeTensor } from '../../../test/support/model-files.js';
+import { GGUF_ARCHITECTURES } from '../../dialects/src/gguf-architectures.js';
+import { MODELS, REFUSED, WITHOUT_ROPE } from '../../dialects/src/huggingface-models.js';
+import { parseGguf } from '../../formats/src/gguf.js';
+import { configFromGguf, configFromJson } from '../src/config.js';
+import { FAMILIES, MISSING } from '../src/families.js';
+import type { DecoderConfig } from '../src/types.js';
+
+/** As published; only what the reader looks at. */
+const LLAMA_3_2_1B = {
+  architectures: ['LlamaForCausalLM'],
+  attention_bias: false,
+  bos_token_id: 128000,
+  eos_token_id: [128001, 128008, 128009],
+  head_dim: 64,
+  hidden_act: 'silu',
+  hidden_size: 2048,
+  intermediate_size: 8192,
+  max_position_embeddings: 131072,
+  mlp_bias: false,
+  model_type: 'llama',
+  num_attention_heads: 32,
+  num_hidden_layers: 16,
+  num_key_value_heads: 8,
+  pretraining_tp: 1,
+  rms_norm_eps: 1e-5,
+  rope_scaling: {
+    factor: 32,
+    high_freq_factor: 4,
+    low_freq_factor: 1,
+    original_max_position_embeddings: 8192,
+    rope_type: 'llama3',
+  },
+  rope_theta: 500000,
+  tie_word_embeddings: true,
+  vocab_size: 128256,
+};
+const QWEN2_5_0_5B = {
+  attention_dropout: 0,
+  bos_token_id: 151643,
+  eos_token_id: 151645,
+  hidden_act: 'silu',
+  hidden_size: 896,
+  intermediate_size: 4864,
+  max_position_embeddings: 32768,
+  max_window_layers: 21,
+  model_type: 'qwen2',
+  num_attention_heads: 14,
+  num_hidden_layers: 24,
+  num_key_value_heads: 2,
+  rms_norm_eps: 1e-6,
+  rope_theta: 1000000,
+  sliding_window: 32768,
+  tie_word_embeddings: true,
+  use_sliding_window: false,
+  vocab_size: 151936,
+};
+const QWEN3_0_6B = {
+  ...QWEN2_5_0_5B,
+  attention_bias: false,
+  head_dim: 128,
+  hidden_size: 1024,
+  intermediate_size: 3072,
+  max_position_embeddings: 40960,
+  model_type: 'qwen3',
+  num_attention_heads: 16,
+  num_hidden_layers: 28,
+  num_key_value_heads: 8,
+  rope_scaling: null,
+  sliding_window: null,
+};
+const MISTRAL_7B = {
+  bos_token_id: 1,
+  eos_token_id: 2,
+  hidden_act: 'silu',
+  hidden_size: 4096,
+  intermediate_size: 14336,
+  max_position_embeddings: 32768,
+  model_type: 'mistral',
+  num_attention_heads: 32,
+  num_hidden_layers: 32,
+  num_key_value_heads: 8,
+  rms_norm_eps: 1e-5,
+  rope_theta: 10000,
+  sliding_window: 4096,
+  tie_word_embeddings: false,
+  vocab_size: 32000,
+};
+
+const windowsOf = (config: DecoderConfig): (number | undefined)[] =>
+  config.layers(config.maxContext).map(({ window }) => window);
+
+describe('config.json', () => {
+  test("Gemma 3's model for images and text leaves sizes to its class", () => {
+    const text_config = {
+      hidden_size: 2560,
+      intermediate_size: 10240,
+      model_type: 'gemma3_text',
+      num_hidden_layers: 34,
+      rope_scaling: { factor: 8, rope_type: 'linear' },
+      sliding_window: 1024,
+    };
+    const config = configFromJson({ model_type: 'gemma3', eos_token_id: [1, 106], text_config, vision_config: {} });
+    const { vocabSize, numHeads, numKvHeads, headDim, tiedHead, eosTokens } = config;
+    assert.deepEqual([vocabSize, numHeads, numKvHeads, headDim], [262208, 8, 4, 256]);
+    assert.deepEqual([tiedHead, eosTokens, config.attentionScale], [true, [1, 106], 1 / 16]);
+    const [sliding, full] = [config.layers(8192)[4]!, config.layers(8192)[5]!];
+    assert.deepEqual([sliding.window, sliding.rope!.base, sliding.rope!.scaling], [1024, 10000, undefined]);
+    assert.deepEqual(
+      [full.window, full.rope!.base, full.rope!.scaling],
+      [undefined, 1e6, { kind: 'linear', factor: 8 }],
+    );
+  });
+
+  test('Llama-3.2-1B', () => {
+    const { layers, notes, family, ...rest } = configFromJson(LLAMA_3_2_1B);
+    assert.equal(family.gguf, 'llama');
+    assert.deepEqual(rest, {
+      architecture: 'llama',
+      source: 'huggingface',
+      vocabSize: 128256,
+      numLayers: 16,
+      hiddenSize: 2048,
+      numHeads: 32,
+      numKvHeads: 8,
+      headDim: 64,
+      valueDim: 64,
+      intermediateSize: 8192,
+      activation: 'silu',
+      normEps: 1e-5,
+      maxContext: 131072,
+      tiedHead: true,
+      biases: { qkv: false, output: false, mlp: false },
+      qkNorm: false,
+      parallel: false,
+      attentionScale: 1 / 8,
+      attentionSoftcap: undefined,
+      embeddingScale: 1,
+      residualScale: 1,
+      logitScale: 1,
+      logitSoftcap: undefined,
+      temperature: undefined,
+      latent: undefined,
+      experts: undefined,
+      bosToken: 128000,
+      eosTokens: [128001, 128008, 128009],
+    });
+    assert.deepEqual(notes, []);
+    const all = layers(4096);
+    assert.equal(all.length, 16);
+    assert.equal(all[0]!.rope?.pairing, 'half');
+    assert.equal(all[0]!.rope?.scaling?.kind, 'llama3');
+    assert.ok(all.every(({ rope, window }) => rope === all[0]!.rope && window === undefined));
+  });
+
+  test('Qwen2.5-0.5B: biases of q, k and v, no window, although the file has a number', () => {
+    const config = configFromJson(QWEN2_5_0_5B);
+    assert.equal(config.headDim, 64);
+    assert.deepEqual([config.biases, config.qkNorm], [{ qkv: true, output: false, mlp: false }, false]);
+    assert.deepEqual(config.eosTokens, [151645]);
+    assert.ok(windowsOf(config).every((window) => window === undefined));
+  });
+
+  test('Qwen3-0.6B: head norms, heads wider than the stream', () => {
+    const config = configFromJson(QWEN3_0_6B);
+    assert.deepEqual(
+      [config.qkNorm, config.biases.qkv, config.headDim, config.numHeads * config.headDim],
+      [true, false, 128, 2048],
+    );
+    assert.equal(configFromJson({ ...QWEN3_0_6B, attention_bias: true }).biases.output, true);
+  });
+
+  test('end tokens of generation_config.json go first', () => {
+    assert.deepEqual(configFromJson(QWEN2_5_0_5B, { eos_token_id: [151645, 151643] }).eosTokens, [151645, 151643]);
+    assert.deepEqual(configFromJson(QWEN2_5_0_5B, {}).eosTokens, [151645]);
+    assert.deepEqual(configFromJson({ ...QWEN2_5_0_5B, eos_token_id: null }, undefined).eosTokens, []);
+  });
+
+  test('sliding windows: all layers of Mistral, the late ones or the listed ones of Qwen', () => {
+    assert.ok(windowsOf(configFromJson(MISTRAL_7B)).every((window) => window === 4096));
+    assert.ok(
+      windowsOf(configFromJson({ ...MISTRAL_7B, sliding_window: null })).every((window) => window === undefined),
+    );
+    const { sliding_window: _, ...silent } = MISTRAL_7B;
+    assert.equal(windowsOf(configFromJson(silent))[0], 4096);
+    const late = configFromJson({ ...QWEN2_5_0_5B, use_sliding_window: true, sliding_window: 100 });
+    assert.deepEqual(windowsOf(late).slice(19, 23), [undefined, undefined, 100, 100]);
+    const layer_types = Array.from({ length: 24 }, (_, n) => (n === 3 ? 'sliding_attention' : 'full_attention'));
+    assert.deepEqual(
+      windowsOf(configFromJson({ ...QWEN2_5_0_5B, use_sliding_window: true, sliding_window: 9, layer_types })).slice(
+        2,
+        5,
+      ),
+      [undefined, 9, undefined],
+    );
+  });
+
+  test('scalings that depend on the context follow it', () => {
+    const short_factor = new Array(32).fill(1);
+    const long_factor = new Array(32).fill(2);
+    const config = configFromJson({
+      ...LLAMA_3_2_1B,
+      original_max_position_embeddings: 4096,
+      rope_scaling: { rope_type: 'longrope', short_factor, long_factor, factor: 32 },
+    });
+    const context = (tokens: number): unknown =>
+      (config.layers(tokens)[0]!.rope!.scaling as { context: number }).context;
+    assert.equal(context(4096), 4096);
+    assert.equal(context(5000), 5000);
+    assert.equal(config.layers(300)[0]!.rope, config.layers(300)[5]!.rope, 'layers that turn alike share one table');
+  });
+
+  const refusals: Record<string, [change: Record<string, unknown>, code: string, message: RegExp]> = {
+    'another model': [
+      { model_type: 'falcon' },
+      'UNSUPPORTED',
+      /^config\.json: model_type: "falcon" is not computed here: it has no row among .*\. Known are llama, mistral, .*\.$/,
+    ],
+    'a model whose missing step is known': [
+      { model_type: 'qwen3_next' },
+      'UNSUPPORTED',
+      /"qwen3_next" is not computed here: its layers of linear attention \(delta networks\)\./,
+    ],
+    'a mixture without experts': [{ model_type: 'qwen3_moe' }, 'FORMAT', /num_experts: expected an integer/],
+    'more experts a token than there are': [
+      { model_type: 'mixtral', num_local_experts: 2, num_experts_per_tok: 3 },
+      'FORMAT',
+      /num_experts_per_tok: expected at most 2, the experts to choose from, got 3/,
+    ],
+    'no model': [{ model_type: undefined }, 'FORMAT', /model_type: expected a string, got none/],
+    'a name that every object has': [
+      { model_type: 'constructor' },
+      'UNSUPPORTED',
+      /"constructor" is not computed here/,
+    ],
+    'another activation': [{ hidden_act: 'relu' }, 'UNSUPPORTED', /hidden_act: expected silu, .*got "relu"/],
+    'an encoder': [{ is_causal: false }, 'UNSUPPORTED', /is_causal: expected none, got false\. This decoder/],
+    'both directions': [
+      { use_bidirectional_attention: true },
+      'UNSUPPORTED',
+      /use_bidirectional_attention: expected none, got true/,
+    ],
+    softcap: [{ attn_logit_softcapping: 50 }, 'UNSUPPORTED', /attn_logit_softcapping: expected none, got 50/],
+    'softcap of logits': [{ final_logit_softcapping: 30 }, 'UNSUPPORTED', /final_logit_softcapping/],
+    'experts in llama': [{ num_local_experts: 8 }, 'UNSUPPORTED', /num_local_experts: expected none, got 8/],
+    'weights of GPTQ': [
+      { quantization_config: { quant_method: 'gptq' } },
+      'UNSUPPORTED',
+      /quantization_config\.quant_method: expected none, got "gptq"\. Take weights in F32/,
+    ],
+    'no sizes': [{ hidden_size: undefined }, 'FORMAT', /hidden_size: expected an integer in \[1, 4194304\], got none/],
+    'a size of zero': [{ vocab_size: 0 }, 'FORMAT', /vocab_size: expected an integer/],
+    'a forged size': [{ intermediate_size: 1e15 }, 'FORMAT', /intermediate_size/],
+    'a forged count of layers': [
+      { num_hidden_layers: 1e9 },
+      'FORMAT',
+      /num_hidden_layers: expected an integer in \[1, 10000\]/,
+    ],
+    'a text for a number': [{ num_attention_heads: '32' }, 'FORMAT', /num_attention_heads/],
+    'heads that do not group': [
+      { num_key_value_heads: 7 },
+      'FORMAT',
+      /heads: expected a multiple of the 7 key\/value heads, got 32/,
+    ],
+    'an odd head': [{ head_dim: 63 }, 'FORMAT', /rotary_dim/],
+    'heads that do not divide': [
+      { head_dim: null, num_attention_heads: 24 },
+      'FORMAT',
+      /hidden_size: expected a multiple of num_attention_heads=24/,
+    ],
+    'an eps of nothing sensible': [
+      { rms_norm_eps: 100 },
+      'FORMAT',
+      /rms_norm_eps: expected a number in \[0, 1\], got 100/,
+    ],
+    'another kind of layer': [
+      { layer_types: new Array(16).fill('linear_attention') },
+      'UNSUPPORTED',
+      /layer 0: only full_attention and sliding_attention are computed, not linear_attention/,
+    ],
+    'an unknown scaling': [{ rope_scaling: { rope_type: 'magic' } }, 'UNSUPPORTED', /rope_type/],
+  };
+  for (const [label, [change, code, message]] of Object.entries(refusals)) {
+    test(`refusal: ${label}`, () => {
+      const json = Object.fromEntries(
+        Object.entries({ ...LLAMA_3_2_1B, ...change }).filter(([, value]) => value !== undefined),
+      );
+      assert.throws(() => configFromJson(json), { name: 'RopewalkError', code, message });
+    });
+  }
+
+  test('refusal: not an object, sliding layers without a window', () => {
+    for (const json of [null, [], 3, 'x'])
+      assert.throws(() => configFromJson(json, undefined, 'a/config.json'), {
+        code: 'FORMAT',
+        message: /^a\/config\.json/,
+      });
+    const layer_types = new Array(24).fill('sliding_attention');
+    assert.throws(() => configFromJson({ ...QWEN2_5_0_5B, layer_types }), {
+      code: 'FORMAT',
+      message:
+        /layer 0: it has sliding attention but no window\. Check layer_types, sliding_window and use_sliding_window/,
+    });
+  });
+
+  test('any value in any field gives a config or one of our errors', () => {
+    const odd = [null, -1, 0, 0.5, 1e30, Number.NaN, true, 'x', [], [1], {}, { a: 1 }, 2 ** 31];
+    for (const json of [LLAMA_3_2_1B, QWEN3_0_6B, MISTRAL_7B]) {
+      for (const key of [...Object.keys(json), 'layer_types', 'use_sliding_window', 'mlp_bias', 'rope_parameters']) {
+        for (const value of odd) {
+          try {
+            const config = configFromJson({ ...json, [key]: value });
+            assert.ok(config.layers(10).length === config.numLayers);
+          } catch (error) {
+            assert.equal((error as Error).name, 'RopewalkError', `${key}: ${JSON.stringify(value)}: ${error}`);
+          }
+        }
+      }
+    }
+  });
+
+  test('steps that are switched off are accepted', () => {
+    assert.equal(
+      configFromJson({ ...LLAMA_3_2_1B, num_experts: 0, attn_logit_softcapping: null, logits_scaling: 1 }).numLayers,
+      16,
+    );
+  });
+});
+
+describe('GGUF', () => {
+  const keys = (
+    a: string,
+    changes: Record<string, string | number | readonly number[] | undefined> = {},
+  ): Record<string, string | number | readonly number[]> => {
+    const own = {
+      context_length: 2048,
+      embedding_length: 64,
+      feed_forward_length: 128,
+      block_count: 3,
+      'attention.head_count': 4,
+      'attention.head_count_kv': 2,
+      'attention.layer_norm_rms_epsilon': 0.00001,
+      'rope.freq_base': 10000,
+      vocab_size: 32,
+      ...changes,
+    };
+    const named = Object.entries(own).flatMap(([key, value]) =>
+      value === undefined ? [] : [[`${a}.${key}`, value] as const],
+    );
+    return { 'general.architecture': a, ...Object.fromEntries(named) };
+  };
+  const vector = (name: string): MadeTensor => ({ name, shape: [4], type: 0, bytes: new Uint8Array(16) });
+  const read = (
+    metadata: Record<string, string | number | readonly number[]>,
+    tensors: readonly MadeTensor[] = [],
+  ): DecoderConfig => configFromGguf(parseGguf(ggufOf(tensors, metadata)), undefined, 'm.gguf');
+
+  test('llama turns neighbours, qwen2 and qwen3 halves; biases and the head are in the list of tensors', () => {
+    const llama = read(keys('llama'));
+    assert.equal(llama.layers(100)[0]!.rope!.pairing, 'interleaved');
+    assert.deepEqual([llama.headDim, llama.tiedHead, llama.biases.qkv, llama.qkNorm], [16, true, 'stored', false]);
+    const qwen2 = read(keys('qwen2'), [vector('output.weight')]);
+    assert.deepEqual([qwen2.layers(9)[2]!.rope!.pairing, qwen2.tiedHead, qwen2.biases.qkv], ['half', false, 'stored']);
+    const qwen3 = read(keys('qwen3', { 'attention.key_length': 32, 'attention.value_length': 32 }));
+    assert.deepEqual([qwen3.headDim, qwen3.qkNorm], [32, true]);
+  });
+
+  test('latent attention: what its counts follow from', () => {
+    const latent = {
+      'attention.head_count_kv': 1,
+      'attention.kv_lora_rank': 12,
+      'attention.key_length': 16,
+      'attention.value_length': 12,
+      'attention.key_length_mla': 12,
+      'attention.value_length_mla': 6,
+      'rope.dimension_count': 4,
+      expert_used_count: 1,
+      expert_count: 2,
+      expert_feed_forward_length: 8,
+      leading_dense_block_count: 0,
+    };
+    assert.deepEqual(read(keys('deepseek2', latent)).latent, { rank: 12, queryRank: undefined, nope: 8, rope: 4 });
+    const old = { 'attention.key_length_mla': undefined, 'attention.value_length_mla': undefined };
+    const wrong: [changes: Record<string, number | undefined>, message: RegExp][] = [
+      [{ 'attention.key_length': 12 }, /deepseek2\.attention\.key_length: expected 16, got 12\. It does not fit/],
+      [{ 'attention.value_length': 6 }, /value_length: expected 12, got 6/],
+      [{ 'attention.head_count_kv': 4 }, /head_count_kv: expected 1, got 4/],
+      [{ ...old, 'attention.key_length': 12, 'attention.value_length': 6 }, /head_count_kv: expected 4, got 1/],
+    ];
+    for (const [changes, message] of wrong)
+      assert.throws(() => read(keys('deepseek2', { ...latent, ...changes })), { code: 'FORMAT', message });
+  });
+
+  test('lists with the same number for each layer', () => {
+    assert.equal(read(keys('llama', { 'attention.head_count_kv': [2, 2, 2] })).numKvHeads, 2);
+  });
+
+  test('keys that llama.cpp does not read for these architectures are noted', () => {
+    const config = read(keys('llama', { 'attention.sliding_window': 100, 'attention.scale': 0.5, logit_scale: 4 }));
+    assert.equal(windowsOf(config)[0], undefined);
+    for (const said of ['attention.scale = 0.5', 'attention.sliding_window = 100', 'logit_scale = 4'])
+      assert.ok(config.notes.includes(`llama.${said} is not applied: llama.cpp does not read it for llama.`), said);
+  });
+
+  test('tensors that llama.cpp loads and does not use are noted', () => {
+    const bias = 'blk.1.attn_output.bias';
+    const { notes } = read(keys('ernie4_5'), [vector(bias)]);
+    assert.ok(notes.includes(`${bias} is not applied: llama.cpp loads it for ernie4_5 and does not use it.`));
+    assert.deepEqual(
+      read(keys('llama'), [vector(bias)]).notes.filter((note) => note.startsWith('blk.')),
+      [],
+    );
+  });
+
+  const refusals: Record<
+    string,
+    [metadata: Record<string, string | number | readonly number[]>, code: string, message: RegExp]
+  > = {
+    'another architecture': [
+      keys('gemma4'),
+      'UNSUPPORTED',
+      /^m\.gguf: general\.architecture: "gemma4" is not computed here: its per-layer embeddings.*\. Known are llama, /,
+    ],
+    'experts that the architecture does not have': [
+      keys('qwen3', { expert_count: 8 }),
+      'UNSUPPORTED',
+      /qwen3\.expert_count: expected none, got 8/,
+    ],
+    'a mixture without experts': [
+      keys('qwen3moe'),
+      'FORMAT',
+      /qwen3moe\.expert_count: expected the number of experts, got none/,
+    ],
+    'layers that predict further tokens': [
+      keys('llama', { nextn_predict_layers: 1 }),
+      'UNSUPPORTED',
+      /nextn_predict_layers: expected none, got 1/,
+    ],
+    'heads that differ by layer': [
+      keys('llama', { 'attention.head_count_kv': [2, 1, 2] }),
+      'UNSUPPORTED',
+      /the same number in all layers/,
+    ],
+    'a list of the wrong length': [
+      keys('llama', { 'attention.head_count_kv': [2, 2] }),
+      'FORMAT',
+      /expected 3 integers, one for each layer/,
+    ],
+    'no eps': [
+      keys('llama', { 'attention.layer_norm_rms_epsilon': undefined }),
+      'FORMAT',
+      /rms_epsilon: expected a finite number, got none/,
+    ],
+    'no layers': [keys('llama', { block_count: 0 }), 'FORMAT', /block_count/],
+    'no context': [keys('llama', { context_length: undefined }), 'FORMAT', /context_length/],
+  };
+  for (const [label, [metadata, code, message]] of Object.entries(refusals)) {
+    test(`refusal: ${label}`, () => assert.throws(() => read(metadata), { name: 'RopewalkError', code, message }));
+  }
+});
+
+describe('architectures that are not families', () => {
+  const others = (names: readonly string[], own: readonly string[]): string[] => names.filter((n) => !own.includes(n));
+  const architectures = others(
+    Object.keys(GGUF_ARCHITECTURES),
+    Object.values(FAMILIES).map(({ gguf }) => gguf),
+  );
+  const modelTypes = others([...Object.keys(MODELS), ...Object.keys(REFUSED), ...WITHOUT_ROPE], Object.keys(FAMILIES));
+  const plain = (name: string): string => name.replace(/_text$/, '').replaceAll(/[-_]/g, '');
+  /** What a refusal says is missing. */
+  const missingOf = (read: () => unknown, name: string): string => {
+    let said = '';
+    assert.throws(read, (error: Error & { code: string }) => {
+      assert.equal(error.code, 'UNSUPPORTED', name);
+      const start = `: "${name}" is not computed here: `;
+      assert.ok(error.message.includes(start), error.message);
+      said = error.message.slice(error.message.indexOf(start) + start.length).replace(/\. Known are .*$/, '');
+      return true;
+    });
+    return said === 'it has no row among the families of this decoder' ? 'its row' : said;
+  };
+  const listed = (name: string): string =>
+    MISSING.find(([, names]) => names.split(' ').includes(plain(name)))?.[0] ?? 'its row';
+
+  for (const name of architectures)
+    test(`GGUF ${name}: ${listed(name)}`, () => {
+      const file = { metadata: new Map([['general.architecture', name]]), tensors: [] };
+      assert.equal(
+        missingOf(() => configFromGguf(file as never), name),
+        listed(name),
+      );
+    });
+  for (const name of modelTypes)
+    test(`model_type ${name}: ${listed(name)}`, () => {
+      assert.equal(
+        missingOf(() => configFromJson({ model_type: name }), name),
+        listed(name),
+      );
+    });
+
+  test('what is missing is said of each architecture once, and of no family', () => {
+    const known = new Set([...architectures, ...modelTypes].map(plain));
+    const names = MISSING.flatMap(([, list]) => list.split(' '));
+    assert.deepEqual(new Set(names).size, names.length);
+    assert.deepEqual(
+      names.filter((name) => !known.has(name)),
+      [],
+    );
+    const outer = { model_type: 'gemma4', text_config: { model_type: 'gemma4_text' } };
+    assert.match(
+      missingOf(() => configFromJson(outer), 'gemma4_text'),
+      /per-layer embeddings/,
+    );
+  });
+});

@@ -1,7 +1,0 @@
-/** The tests of these files that need ONNX Runtime. */
-import './decoder/folder.test.js';
-import './decoder/genai.test.js';
-import './export/angles.test.js';
-import './export/emit.test.js';
-import './export/rope-model.test.js';
-import './import/import.test.js';
