@@ -30,7 +30,7 @@ import {
   planPermutation,
 } from '../src/permute/plan.js';
 
-const root = fileURLToPath(new URL('../..', import.meta.url));
+const root = fileURLToPath(new URL('../../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'permute-'));
 after(() => rmSync(folder, { recursive: true }));
 let count = 0;
@@ -457,7 +457,7 @@ describe('files', () => {
     writeFileSync(
       `${script}.mts`,
       `import { open, rm } from 'node:fs/promises';
-      import { copyPermuted } from ${JSON.stringify(join(root, 'packages/formats/src/permute-file.node.ts'))};
+      import { copyPermuted } from ${JSON.stringify(join(root, 'packages/checkpoint/src/permute/file.node.ts'))};
       import { planPermutation } from ${JSON.stringify(join(root, 'packages/formats/src/permute-plan.ts'))};
       const run = async (hidden) => {
         const [path, out] = [${JSON.stringify(script)} + hidden, ${JSON.stringify(script)} + hidden + '.out'];

@@ -10,7 +10,7 @@ import { STORIES } from '../../../test/support/fixtures.js';
 import { createProgram } from '../src/program.js';
 import { VERSION } from '../src/version.js';
 
-const root = fileURLToPath(new URL('../..', import.meta.url));
+const root = fileURLToPath(new URL('../../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'cli-'));
 after(() => rmSync(folder, { recursive: true }));
 const ropewalk = (...args: string[]) => ropewalkIn(root, ...args);

@@ -15,7 +15,7 @@ import type { Tensor } from '../../ropewalk/src/core/tensor.js';
 import { planRope } from '../../ropewalk/src/ops/rope/plan.js';
 import type { diagnose } from '../src/diagnose.js';
 
-const root = fileURLToPath(new URL('../..', import.meta.url));
+const root = fileURLToPath(new URL('../../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'diagnose-'));
 after(() => rmSync(folder, { recursive: true }));
 

@@ -29,7 +29,7 @@ import { blocksFrom, readBlocks } from '../../ropewalk/src/core/blocks.js';
 import { RopewalkError } from '../../ropewalk/src/core/errors.js';
 import { type PermuteCommandOptions, permute } from '../src/permute.js';
 
-const root = fileURLToPath(new URL('../..', import.meta.url));
+const root = fileURLToPath(new URL('../../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'permute-cli-'));
 after(() => rmSync(folder, { recursive: true }));
 const file = (name: string, content: string | Uint8Array): string => {

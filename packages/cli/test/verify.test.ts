@@ -32,7 +32,7 @@ import { referenceRunner } from '../../ropewalk/src/reference/index.js';
 import { splitWords } from '../src/command-words.js';
 import { verify } from '../src/verify.js';
 
-const root = fileURLToPath(new URL('../..', import.meta.url));
+const root = fileURLToPath(new URL('../../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'verify-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
 const main = [commandPath()];

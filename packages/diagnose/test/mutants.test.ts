@@ -422,7 +422,7 @@ describe('scoring', () => {
 });
 
 describe('ropewalk mutants', () => {
-  const root = fileURLToPath(new URL('../..', import.meta.url));
+  const root = fileURLToPath(new URL('../../..', import.meta.url));
   const folder = mkdtempSync(join(tmpdir(), 'mutants-'));
   after(() => rmSync(folder, { recursive: true }));
   async function ropewalk(...args: string[]) {

@@ -34,7 +34,7 @@ const NUMPY_DTYPES = DTYPES.filter((dtype) => !isFloat8(dtype));
 describe('golden', () => {
   test('files that numpy wrote', () => {
     const read = (name: string) =>
-      parseNpy(new Uint8Array(readFileSync(new URL(`../../vectors/${name}`, import.meta.url))));
+      parseNpy(new Uint8Array(readFileSync(new URL(`../../../vectors/${name}`, import.meta.url))));
     const x = read('onnx/test_rotary_embedding/x.npy');
     assert.deepEqual([x.dtype, x.shape, x.fortranOrder, x.data.length], ['f32', [2, 4, 3, 8], false, 192]);
     assert.equal(read('onnx/test_rotary_embedding/pos.npy').dtype, 'i64');

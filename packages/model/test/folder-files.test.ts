@@ -29,7 +29,7 @@ import type { DecoderConfig } from '../src/types.js';
 
 type Json = Record<string, unknown>;
 
-const root = fileURLToPath(new URL('../..', import.meta.url));
+const root = fileURLToPath(new URL('../../..', import.meta.url));
 const marline = join(root, 'models', 'marline');
 const noMarline = existsSync(marline) ? false : 'no models/marline';
 const scratch = mkdtempSync(join(tmpdir(), 'ropewalk-files-'));
