@@ -458,7 +458,7 @@ describe('files', () => {
       `${script}.mts`,
       `import { open, rm } from 'node:fs/promises';
       import { copyPermuted } from ${JSON.stringify(join(root, 'packages/checkpoint/src/permute/file.node.ts'))};
-      import { planPermutation } from ${JSON.stringify(join(root, 'packages/formats/src/permute-plan.ts'))};
+      import { planPermutation } from ${JSON.stringify(join(root, 'packages/checkpoint/src/permute/plan.ts'))};
       const run = async (hidden) => {
         const [path, out] = [${JSON.stringify(script)} + hidden, ${JSON.stringify(script)} + hidden + '.out'];
         const rows = 2048, tail = 150 * hidden * 128;
