@@ -61,7 +61,7 @@ export interface RopeComparison {
   readonly searched: number;
   /** The NMSE of one random vector rotated by both, for a text token, and with several axes for an image token. */
   readonly nmse: readonly { readonly position: number; readonly text: number; readonly image?: number }[];
-  /** The effect, in full sentences. */
+  /** The effect, in full texts. */
   readonly verdict: readonly string[];
 }
 
@@ -318,7 +318,7 @@ function verdictOf(
   b: Side,
   { rounding, magnitude, arithmetic }: { rounding: boolean; magnitude: number; arithmetic: boolean },
 ): string[] {
-  const sentences: string[] = [];
+  const texts: string[] = [];
   const { layout, apart, maxRelInvFreq } = found;
   const [pairingA, pairingB] = [a.rope.pairing, b.rope.pairing];
   const sameWindow = (['headDim', 'rotaryDim', 'rotaryOffset'] as const).every((key) => a.rope[key] === b.rope[key]);
@@ -326,36 +326,36 @@ function verdictOf(
   if (sameWindow && maxRelInvFreq === 0) frequencies = 'Same frequencies';
   else if (sameWindow && rounding) frequencies = 'Same frequencies up to the rounding of f32';
   if (layout === 'permuted weights')
-    sentences.push(
+    texts.push(
       `${frequencies}. Pairing ${pairingA} and ${pairingB} is expected: q and k weights are permuted in GGUF.`,
     );
   if (layout === 'same scores')
-    sentences.push(
+    texts.push(
       `${frequencies}. One side writes halves, the other interleaved pairs, for q and for k: q·k is the same.`,
     );
   if (layout === 'different')
-    sentences.push(
+    texts.push(
       `Pairing ${pairingA} and ${pairingB}: with the same weights q·k is wrong from position 1 on, and the output is ` +
         'noise. Permute q and k (ropewalk permute), or correct the pairing.',
     );
-  if (a.rope.headDim !== b.rope.headDim) sentences.push('The head sizes differ: no weights fit both.');
+  if (a.rope.headDim !== b.rope.headDim) texts.push('The head sizes differ: no weights fit both.');
   else if (!sameWindow)
-    sentences.push(
+    texts.push(
       'Different dimensions rotate: one side rotates dimensions that the other leaves alone, from position 1 on. ' +
         'With the same weights the output is noise.',
     );
-  else if (!rounding && maxRelInvFreq > ROUNDING) sentences.push(apartSentence(apart));
+  else if (!rounding && maxRelInvFreq > ROUNDING) texts.push(apartSentence(apart));
   const axes = otherAxes(a.rope, b.rope);
-  if (axes.length > 0) sentences.push(axesSentence(axes, a.rope, b.rope));
+  if (axes.length > 0) texts.push(axesSentence(axes, a.rope, b.rope));
   if (magnitude > ROUNDING) {
     const factor = (b.rope.attentionFactor / a.rope.attentionFactor) ** 2;
-    sentences.push(
+    texts.push(
       `Attention scores of B are those of A times ${brief(factor)} at every length: attention is ` +
         `${factor > 1 ? 'sharper' : 'flatter'} than in training.`,
     );
   }
-  if (a.recipe !== b.recipe) sentences.push(arithmeticSentence(found, a, b, arithmetic));
-  if (sentences.length > 0) return sentences;
+  if (a.recipe !== b.recipe) texts.push(arithmeticSentence(found, a, b, arithmetic));
+  if (texts.length > 0) return texts;
   return [
     rounding && maxRelInvFreq > 0
       ? 'The same RoPE up to rounding: frequencies differ as f32 differs from float64.'
