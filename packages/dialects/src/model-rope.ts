@@ -5,8 +5,17 @@
  */
 import type { RopeSpec } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { type OptionNames, readOptions } from 'ropewalk/internal';
+import {
+  checkInteger,
+  checkName,
+  type OptionNames,
+  reading,
+  readList,
+  readOptional,
+  readOptions,
+} from 'ropewalk/internal';
 import { optionNames } from './calls.js';
+import { specToJson } from './convert/record.js';
 
 /** The effective RoPE of one layer. */
 export interface LayerRope {
@@ -67,4 +76,55 @@ export function shareRecord(rope: RopeSpec, known: Map<string, RopeSpec>): RopeS
 /** Removes undefined fields, as users print the object. */
 export function compact<T extends object>(fields: T): T {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T;
+}
+
+/** Layers of a model that have the same RoPE, type and window. */
+export interface LayerGroup {
+  /** The layers ascend. */
+  readonly layers: readonly number[];
+  /** The model's name for these layers, such as `sliding_attention`. */
+  readonly layerType: string | undefined;
+  /** These layers see so many tokens; undefined for all. */
+  readonly window: number | undefined;
+  /** Layers without position encoding have none. */
+  readonly rope: RopeSpec | undefined;
+}
+
+/**
+ * Groups the layers of a model that have the same RoPE, type and window.
+ *
+ * @param layers - of a ModelRope
+ * @returns the groups, in the order of their first layers
+ * @throws {RopewalkError} SHAPE or RANGE for anything but a list of layers
+ */
+export function groupLayers(layers: readonly LayerRope[]): LayerGroup[] {
+  const own = Array.from(readList(layers, 'layers'), (layer, n) => readLayer(layer, `layers[${n}]`));
+  const keyOfLayer = ({ rope, layerType, window }: LayerRope) => `${keyOf(rope)} ${layerType} ${window}`;
+  return reading('layers', () => groupBy(own, keyOfLayer)).map((group) => {
+    const { layerType, window, rope } = group[0]!;
+    return { layers: group.map(({ layer }) => layer), layerType, window, rope };
+  });
+}
+
+export function readLayer(given: LayerRope, where: string): LayerRope {
+  const { layer, layerType, window, rope } = readOptions(given, where);
+  checkInteger(layer, `${where}: layer`, 0);
+  if (layerType !== undefined) checkName(layerType, `${where}: layerType`, 'the layer');
+  if (window !== undefined) checkInteger(window, `${where}: window`, 1);
+  return { layer, layerType, window, rope: readOptional(rope, `${where}: rope`) };
+}
+
+/** Makes a text that two records share if they are alike, and only then. */
+export const keyOf = (spec: RopeSpec | undefined): string => (spec ? JSON.stringify(specToJson(spec)) : 'none');
+
+/** Groups items with the same key, in the order of the groups' first items. */
+export function groupBy<T>(list: readonly T[], keyOfItem: (item: T) => string): T[][] {
+  const groups = new Map<string, T[]>();
+  for (const item of list) {
+    const key = keyOfItem(item);
+    const group = groups.get(key);
+    if (group) group.push(item);
+    else groups.set(key, [item]);
+  }
+  return [...groups.values()];
 }

@@ -6,8 +6,8 @@
 import type { RopeSpec, TableRecipe } from 'ropewalk';
 import { ranges, readList, readOptions } from 'ropewalk/internal';
 import type { LayerRope, ModelRope } from '../model-rope.js';
+import { groupBy, keyOf, readLayer } from '../model-rope.js';
 import { compareRope, type RopeComparison } from './compare.js';
-import { groupBy, keyOf, readLayer } from './group-layers.js';
 
 /** One side of a comparison: a model, or one record for every layer; and how its angles are computed. */
 export interface ComparedSide {

@@ -16,8 +16,7 @@ import {
   GGML_ROPE_TYPE_VISION,
   ropePlanFromGgml,
 } from '../ggml.js';
-import { effectiveRope } from './effective.js';
-import { factorsFor } from './explicit.js';
+import { effectiveRope, factorsFor } from './effective.js';
 import { cannot, checkLimits, type Draft, dynamicNote, F32_TOLERANCE, type Peer } from './form.js';
 
 const f32 = Math.fround;

@@ -12,8 +12,7 @@ import { refuse } from 'ropewalk/backend';
 import type { Fields } from 'ropewalk/internal';
 import { ropeFromConfig } from '../huggingface.js';
 import { FULL, familyOf, LINEAR, rulesOf, SLIDING } from '../huggingface-models.js';
-import { distanceOf, type EffectiveRope, effectiveRope } from './effective.js';
-import { factorsFor } from './explicit.js';
+import { distanceOf, type EffectiveRope, effectiveRope, factorsFor } from './effective.js';
 import type { ConvertOptions, Draft, Peer, Relayout } from './form.js';
 import {
   cannot,

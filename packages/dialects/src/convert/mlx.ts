@@ -8,8 +8,7 @@
 import type { RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { dynamicNtkBase, type Fields } from 'ropewalk/internal';
-import { STANDSTILL } from './effective.js';
-import { NO_ROTATION, specFromFrequencies } from './explicit.js';
+import { NO_ROTATION, STANDSTILL, specFromFrequencies } from './effective.js';
 import type { Draft, Peer } from './form.js';
 import { cannot, checkLimits, dynamicNote, F32_TOLERANCE, hasPlainExponents, pairingOf } from './form.js';
 

@@ -12,8 +12,7 @@ import { fail, refuse } from 'ropewalk/backend';
 import type { Fields } from 'ropewalk/internal';
 import { ACLNN_ROTARY_MODE } from '../cann/tables.js';
 import { INFINIOP_ROPE_ALGO_GPT_J, INFINIOP_ROPE_ALGO_GPT_NEOX } from '../infiniop.js';
-import { type EffectiveRope, effectiveRope } from './effective.js';
-import { type Frame, specFromFrequencies } from './explicit.js';
+import { type EffectiveRope, effectiveRope, type Frame, specFromFrequencies } from './effective.js';
 import type { ConvertOptions, Draft, FormTable, GivenTable, Peer } from './form.js';
 import { cannot, checkLimits, pairingOf } from './form.js';
 

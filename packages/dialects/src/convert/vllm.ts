@@ -11,7 +11,7 @@
 import type { RopeScaling, RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { dynamicNtkBase, type Fields, sharePairs } from 'ropewalk/internal';
-import { factorsFor } from './explicit.js';
+import { factorsFor } from './effective.js';
 import type { ConvertOptions, Draft, Peer } from './form.js';
 import { cannot, checkLimits, F64_TOLERANCE, hasPlainExponents, llama3Fields, pairingOf, shareOf } from './form.js';
 
