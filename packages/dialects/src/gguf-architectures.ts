@@ -183,27 +183,14 @@ export const LONG = 'rope_factors_long.weight';
 /** This tensor holds the factors for short contexts. */
 export const SHORT = 'rope_factors_short.weight';
 
-/** HuggingFace's model_type → general.architecture, where the two differ; the last one of several is the usual one. */
-export const ARCHITECTURE_OF: Readonly<Record<string, string>> = {
-  mistral: 'llama',
-  mixtral: 'llama',
-  ministral3: 'mistral3',
-  olmo3: 'olmo2',
-  olmo2: 'olmo2',
-  qwen2_moe: 'qwen2moe',
-  qwen3_moe: 'qwen3moe',
-  qwen2_vl: 'qwen2vl',
-  qwen2_5_vl: 'qwen2vl',
-  qwen3_vl: 'qwen3vl',
-  qwen3_vl_moe: 'qwen3vlmoe',
-  phi: 'phi2',
-  gemma3_text: 'gemma3',
-  gpt_neox: 'gptneox',
-  gpt_oss: 'gpt-oss',
-  glm4_moe: 'glm4moe',
-  cohere: 'command-r',
-  deepseek_v2: 'deepseek2',
-  deepseek_v3: 'deepseek2',
-  llama4_text: 'llama4',
-  ernie4_5_moe: 'ernie4_5-moe',
-};
+/** HuggingFace's model_type and general.architecture, where the two differ. The last one of several is the usual one. */
+export const ARCHITECTURE_OF: Readonly<Record<string, string>> = /* @__PURE__ */ Object.fromEntries(
+  (
+    'mistral=llama mixtral=llama ministral3=mistral3 olmo3=olmo2 olmo2=olmo2 qwen2_moe=qwen2moe qwen3_moe=qwen3moe ' +
+    'qwen2_vl=qwen2vl qwen2_5_vl=qwen2vl qwen3_vl=qwen3vl qwen3_vl_moe=qwen3vlmoe phi=phi2 gemma3_text=gemma3 ' +
+    'gpt_neox=gptneox gpt_oss=gpt-oss glm4_moe=glm4moe cohere=command-r deepseek_v2=deepseek2 deepseek_v3=deepseek2 ' +
+    'llama4_text=llama4 ernie4_5_moe=ernie4_5-moe'
+  )
+    .split(' ')
+    .map((pair) => pair.split('=') as [string, string]),
+);
