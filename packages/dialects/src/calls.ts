@@ -5,7 +5,7 @@ import { checkApart, checkOutput, type OptionNames, withFresh } from 'ropewalk/i
 
 /** The words of a text, as a union of types. */
 export type Words<S extends string> = S extends `${infer First} ${infer Rest}` ? First | Words<Rest> : S;
-/** `never`, which no list has as its type, where the words of S are not the names of T. */
+/** Is `never` where the words of S are not exactly the names of T, so that no list fits. */
 type Exactly<S extends string, T> = [Words<S>, keyof T] extends [keyof T, Words<S>] ? unknown : never;
 
 /**

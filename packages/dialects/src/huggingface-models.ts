@@ -11,8 +11,8 @@ export const SLIDING = 'sliding_attention';
 export const LINEAR = 'linear_attention';
 
 /**
- * The differences of a model from Llama. Llama has θ = 10000 and head_dim = hidden_size / num_attention_heads, and rotates the
- * whole head with half pairing. Numbers are defaults for missing fields.
+ * The differences of a model from Llama. Llama has θ = 10000 and head_dim = hidden_size / num_attention_heads, and
+ * rotates the whole head with half pairing. Numbers are defaults for missing fields.
  */
 export interface Rules {
   /** rope_theta has this default. Without it the default is 10000. */

@@ -2,8 +2,8 @@
  * Reads the effective RoPE of each layer from HuggingFace's config.json.
  *
  * The old form has rope_theta and rope_scaling, the new one rope_parameters, flat or by layer type. Missing fields get
- * the defaults of the model's classes. A rotation that one plan a layer cannot express is refused. A
- * model that is in no table here is read by the common rules, and a note says so.
+ * the defaults of the model's classes. A rotation that one plan a layer cannot express is refused. A model that is in no
+ * table here is read by the common rules, and a note says so.
  *
  * @module
  * @see huggingface/transformers@v5.18.0 src/transformers/modeling_rope_utils.py

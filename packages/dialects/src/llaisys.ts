@@ -1,6 +1,5 @@
 /**
- * LLAISYS' nine operators with their own signatures. Outputs come first; tensors are float32, float16 or bfloat16, and
- * dense.
+ * LLAISYS' nine operators, with its signatures: outputs come first, tensors are float32, float16 or bfloat16, and dense.
  *
  * The angles of `rope` are float64 here. LLAISYS computes them in float32, which drifts after some thousand positions.
  *
@@ -142,7 +141,7 @@ function run(rw: Runner, plan: OpPlan): void {
   rw.run(plan);
 }
 
-/** Puts LLAISYS' argument names into the errors of Ropewalk's own checks. */
+/** Puts LLAISYS' argument names into the errors of Ropewalk's checks. */
 function withNames<T>(names: Readonly<Record<string, string>>, check: () => T): T {
   try {
     return check();
