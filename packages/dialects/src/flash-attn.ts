@@ -6,7 +6,7 @@
  * @see Dao-AILab/flash-attention@03f6a6b7 flash_attn/ops/triton/rotary.py
  * @see fla-org/flash-linear-attention@4057f93e fla/modules/rotary.py
  */
-import { bindRope, planRopeWithTable, type Runner, Tensor, tableFromTensors } from 'ropewalk';
+import { bindRope, planRopeWithTable, type RopeTable, type Runner, Tensor, tableFromTensors } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import {
   checkApart,
@@ -17,34 +17,29 @@ import {
   type OptionNames,
   readIntegers,
   readOptions,
-  withFresh,
 } from 'ropewalk/internal';
+import { optionNames, runInto } from './calls.js';
 import { type AclnnFloat, checkAclnnFloat } from './cann/tables.js';
 
 /** The options of {@link applyRotary}, with flash-attn's names. */
 export interface ApplyRotaryOptions {
-  /** Added to each token's place in its sequence; one for all, or i32 or i64 `[batch]`. 0 unless given. */
+  /** It is added to each token's place in its sequence: one number, or i32 or i64 `[batch]`. Default: 0. */
   readonly seqlen_offsets?: number | Tensor<'i32' | 'i64'>;
-  /** i32 or i64 `[batch + 1]`: where sequences start in x, then the number of all tokens. */
+  /** The starts of the sequences in x, then the number of all tokens: i32 or i64 `[batch + 1]`. */
   readonly cu_seqlens?: Tensor<'i32' | 'i64'> | null;
-  /** The longest sequence; needed with cu_seqlens. */
+  /** The length of the longest sequence, which cu_seqlens needs. */
   readonly max_seqlen?: number | null;
-  /** true pairs (2j, 2j+1), false (j, j + rotary_dim/2); false unless given. */
+  /** The value true rotates pairs (2j, 2j+1), false pairs (j, j + rotary_dim/2). Default: false. */
   readonly interleaved?: boolean;
-  /** Rotates x itself; false unless given. */
+  /** The call rotates x itself. Default: false. */
   readonly inplace?: boolean;
-  /** Rotates backwards, for gradients; false unless given. */
+  /** The call rotates backwards, for gradients. Default: false. */
   readonly conjugate?: boolean;
 }
 
-const NAMES: OptionNames<ApplyRotaryOptions> = {
-  seqlen_offsets: true,
-  cu_seqlens: true,
-  max_seqlen: true,
-  interleaved: true,
-  inplace: true,
-  conjugate: true,
-};
+const NAMES: OptionNames<ApplyRotaryOptions> = /* @__PURE__ */ optionNames(
+  'seqlen_offsets cu_seqlens max_seqlen interleaved inplace conjugate',
+);
 
 /**
  * `apply_rotary(x, cos, sin, seqlen_offsets, cu_seqlens, max_seqlen, interleaved, inplace, conjugate)`: rotates the
@@ -59,7 +54,7 @@ const NAMES: OptionNames<ApplyRotaryOptions> = {
  * @param cos - `[seqlen_ro, rotary_dim / 2]`, x's dtype, in host memory; seqlen_ro is at least the longest sequence
  * @param sin - as cos
  * @param options - offsets, sequences and switches
- * @returns x where it is rotated in place, else a fresh dense tensor of its shape
+ * @returns x where the call works in place, else a fresh dense tensor of its shape
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, naming the argument; nothing is written then
  */
 export function applyRotary<D extends AclnnFloat>(
@@ -89,18 +84,17 @@ export function applyRotary<D extends AclnnFloat>(
   checkDims(sin, `${op}: sin`, cos.shape);
   const rowsInAll = cos.shape[0]!;
   const lengths = cu === undefined ? Array(x.shape[0]).fill(x.shape[1]!) : readLengths(op, cu, x.shape[0]!);
-  const longest = longestOf(op, given.max_seqlen, lengths, cu !== undefined);
+  const most = lengths.reduce((longer, n) => Math.max(longer, n), 0);
+  const longest = cu === undefined ? most : checkInteger(given.max_seqlen, `${op}: max_seqlen`, most);
   if (rowsInAll < longest) refuse('SHAPE', `${op}: cos`, `at least ${longest} rows, the longest sequence`, rowsInAll);
   const offsets = readOffsets(op, given.seqlen_offsets ?? 0, lengths.length, rowsInAll - longest);
 
-  const last = rowsInAll;
-  const table = withStill(tableFromTensors(cos, sin, op));
   const tableRows = new Int32Array(lengths.reduce((sum, n) => sum + n, 0));
   let token = 0;
   for (const [b, length] of lengths.entries()) {
     for (let s = 0; s < length; s++) {
       const row = s + offsets[b]!;
-      tableRows[token++] = row >= 0 && row < last ? row : last;
+      tableRows[token++] = row >= 0 && row < rowsInAll ? row : rowsInAll;
     }
   }
   const batched = cu === undefined ? { seqLen: x.shape[1]!, batch: x.shape[0]! } : { seqLen: x.shape[0]! };
@@ -109,26 +103,22 @@ export function applyRotary<D extends AclnnFloat>(
     rotaryDim: 2 * cos.shape[1]!,
     pairing: given.interleaved ? 'interleaved' : 'half',
     direction: given.conjugate ? 'backward' : 'forward',
-    table,
+    table: withIdentity(tableFromTensors(cos, sin, op)),
     tableRows,
     ...batched,
   });
-  const into = (out: Tensor<D>): Tensor<D> => {
-    rw.run(bindRope(plan, x, out));
-    return out;
-  };
-  if (!given.inplace) return withFresh(rw, x.dtype, x.shape, into);
-  for (const [name, tensor] of Object.entries({ cos, sin })) checkApart(x, `${op}: x`, name, tensor);
-  return into(x);
+  const inPlace = given.inplace ? x : undefined;
+  if (inPlace) for (const [name, tensor] of Object.entries({ cos, sin })) checkApart(x, `${op}: x`, name, tensor);
+  return runInto(rw, x, (out) => bindRope(plan, x, out), inPlace);
 }
 
-/** A table with one more row, of no rotation. */
-function withStill(table: ReturnType<typeof tableFromTensors>) {
-  const cos = new Float32Array(table.cos.length + table.pairs).fill(1);
-  const sin = new Float32Array(table.sin.length + table.pairs);
-  cos.set(table.cos);
-  sin.set(table.sin);
-  return { rows: table.rows + 1, pairs: table.pairs, cos, sin };
+/** Adds to a table a row that does not rotate. */
+function withIdentity({ rows, pairs, ...given }: RopeTable): RopeTable {
+  const cos = new Float32Array(given.cos.length + pairs).fill(1);
+  const sin = new Float32Array(given.sin.length + pairs);
+  cos.set(given.cos);
+  sin.set(given.sin);
+  return { rows: rows + 1, pairs, cos, sin };
 }
 
 function readLengths(op: string, cu: Tensor, total: number): number[] {
@@ -144,13 +134,7 @@ function readLengths(op: string, cu: Tensor, total: number): number[] {
   return Array.from({ length: starts.length - 1 }, (_item, b) => starts[b + 1]! - starts[b]!);
 }
 
-function longestOf(op: string, given: number | undefined | null, lengths: readonly number[], varlen: boolean): number {
-  const longest = lengths.reduce((most, n) => Math.max(most, n), 0);
-  if (!varlen) return longest;
-  return checkInteger(given, `${op}: max_seqlen`, longest);
-}
-
-/** An offset for each sequence. One for all must leave each of its rows inside the tables, as in flash-attn. */
+/** Reads an offset for each sequence. One for all must leave every row inside the tables, as in flash-attn. */
 function readOffsets(op: string, given: number | Tensor, batch: number, most: number): ArrayLike<number> {
   const where = `${op}: seqlen_offsets`;
   if (Tensor.isTensor(given)) {

@@ -15,8 +15,7 @@ import type { ArrayOf, RopeAxes, RopePlan, RopeScaling, Runner, TableDtype, Tabl
 import { bindRope, planRope, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
 import { hostOf, newArray, refuse, rowMajorStrides } from 'ropewalk/backend';
 import {
-  checkApart,
-  checkOutput,
+  checkInteger,
   checkRunner,
   checkTensor,
   countElements,
@@ -25,28 +24,28 @@ import {
   readIntegers,
   readList,
   readOptions,
-  withFresh,
 } from 'ropewalk/internal';
+import { checkWritten, optionNames, runInto } from './calls.js';
 
-/** Interleaved pairs (2j, 2j+1). */
+/** This mode rotates interleaved pairs (2j, 2j+1). */
 export const GGML_ROPE_TYPE_NORMAL = 0;
-/** Half pairing (j, j + n_dims/2). */
+/** This mode has half pairing (j, j + n_dims/2). */
 export const GGML_ROPE_TYPE_NEOX = 2;
-/** Half pairing with position axes in contiguous sections. */
+/** This mode has half pairing, with position axes in contiguous sections. */
 export const GGML_ROPE_TYPE_MROPE = 8;
-/** Pairs (j, j + n_dims) over the whole head, with two position axes. */
+/** This mode rotates pairs (j, j + n_dims) over the whole head, with two position axes. */
 export const GGML_ROPE_TYPE_VISION = 24;
-/** Half pairing with position axes in turn, pair by pair. */
+/** This mode has half pairing, with position axes in turn, pair by pair. */
 export const GGML_ROPE_TYPE_IMROPE = 40;
 
-/** Four numbers in ggml's order: head_dim, heads, tokens, batch. */
+/** The sizes in ggml's order: head_dim, heads, tokens, batch. */
 export type GgmlDims = readonly [number, number, number, number];
 
 /** The element types of ggml's RoPE. */
 export type GgmlType = 'f32' | 'f16' | 'i32';
 type GgmlFloat = 'f32' | 'f16';
 
-/** A tensor as ggml describes it: `ne` counts elements, fastest dimension first; `nb` are strides in BYTES. */
+/** A tensor as ggml describes it: `ne` counts elements, fastest dimension first, and `nb` are strides in BYTES. */
 export interface GgmlTensor<T extends GgmlType = GgmlType> {
   readonly type: T;
   readonly ne: GgmlDims;
@@ -55,20 +54,20 @@ export interface GgmlTensor<T extends GgmlType = GgmlType> {
   readonly tensor: Tensor<T>;
 }
 
-/** Shape, strides and offset of a ggml view over its data. */
+/** The shape, strides and offset of a ggml view over its data. */
 export interface GgmlTensorOptions {
-  /** One to four dimensions, fastest first; missing ones are 1. */
+  /** There are one to four dimensions, fastest first. Missing ones are 1. */
   readonly ne: readonly number[];
-  /** Strides in bytes; dense unless given. */
+  /** The strides in bytes. Default: dense. */
   readonly nb?: readonly number[];
-  /** Bytes from the start of data to element 0; 0 unless given. */
+  /** The bytes from the start of data to element 0. Default: 0. */
   readonly view_offs?: number;
 }
 
-const TENSOR_NAMES: OptionNames<GgmlTensorOptions> = { ne: true, nb: true, view_offs: true };
+const TENSOR_NAMES: OptionNames<GgmlTensorOptions> = /* @__PURE__ */ optionNames('ne nb view_offs');
 
 /**
- * Describes a typed array as a ggml tensor, sharing its memory.
+ * Describes a typed array as a ggml tensor, which shares its memory.
  *
  * @param type - `f32` (Float32Array), `f16` (Uint16Array of bits, or Float16Array) or `i32` (Int32Array)
  * @param data - the elements
@@ -113,12 +112,12 @@ function fourDims(given: readonly number[]): GgmlDims {
   return [...ne, 1, 1, 1].slice(0, 4) as unknown as GgmlDims;
 }
 
-/** Parameters of one ggml RoPE, under ggml's names. Float parameters are rounded to f32, as ggml stores them. */
+/** The parameters of one ggml RoPE, with ggml's names. Floats are rounded to f32, as ggml stores them. */
 export interface GgmlRopeParams {
   readonly ne: GgmlDims;
   readonly n_dims: number;
   readonly mode: number;
-  /** Pairs of t, h, w, e; for the multi modes. */
+  /** The multi modes give so many pairs to t, h, w and e. */
   readonly sections?: readonly number[];
   readonly n_ctx_orig?: number;
   readonly freq_base?: number;
@@ -127,54 +126,36 @@ export interface GgmlRopeParams {
   readonly attn_factor?: number;
   readonly beta_fast?: number;
   readonly beta_slow?: number;
-  /** Where the rotated window starts (ggml_rope_set_offset). */
+  /** The dimension at which the rotated window starts (ggml_rope_set_offset). */
   readonly n_offs?: number;
-  /** f32, one a pair at least. */
+  /** At least one factor for each pair, f32. */
   readonly freq_factors?: Float32Array | undefined;
-  /** i32 `[ne2]`, or `[4 · ne2]` axis by axis for the multi modes. */
+  /** The positions are i32 `[ne2]`, in the multi modes `[4 · ne2]` axis by axis. */
   readonly positions: Int32Array;
   readonly direction?: 'forward' | 'backward';
+  /** With `ggml-f32` the angles are computed as ggml does it. Default: float64. */
   readonly recipe?: TableRecipe;
+  /** The dtype of cos and sin. Default: f32. */
   readonly tableDtype?: TableDtype;
 }
 
-const PARAMETER_NAMES: OptionNames<GgmlRopeParams> = {
-  ne: true,
-  n_dims: true,
-  mode: true,
-  sections: true,
-  n_ctx_orig: true,
-  freq_base: true,
-  freq_scale: true,
-  ext_factor: true,
-  attn_factor: true,
-  beta_fast: true,
-  beta_slow: true,
-  n_offs: true,
-  freq_factors: true,
-  positions: true,
-  direction: true,
-  recipe: true,
-  tableDtype: true,
-};
+const PARAMETER_NAMES: OptionNames<GgmlRopeParams> = /* @__PURE__ */ optionNames(
+  'ne n_dims mode sections n_ctx_orig freq_base freq_scale ext_factor attn_factor beta_fast beta_slow n_offs',
+  'freq_factors positions direction recipe tableDtype',
+);
 
-/** Names in messages, for a dialect with ggml's parameters. */
-export interface GgmlRopeWords {
-  readonly op: string;
-  readonly positions: string;
-  readonly freq_factors: string;
-  readonly ne0: string;
-  readonly ne2: string;
-}
+/** The names in messages, for a dialect with ggml's parameters. */
+export type GgmlRopeWords = Readonly<Record<'op' | 'positions' | 'freq_factors' | 'ne0' | 'ne2', string>>;
 
-const FLOATS = ['freq_base', 'freq_scale', 'ext_factor', 'attn_factor', 'beta_fast', 'beta_slow'] as const;
 const GGML_WORDS: GgmlRopeWords = { op: 'ggml_rope', positions: 'b', freq_factors: 'c', ne0: 'ne0', ne2: 'ne2' };
+/** The float parameters and their defaults. */
+const FLOATS = { freq_scale: 1, freq_base: 10000, ext_factor: 0, attn_factor: 1, beta_fast: 32, beta_slow: 1 };
 
 /**
  * Translates a ggml RoPE into a plan. Reads shapes and positions, never elements.
  *
  * @param given - the call
- * @param wording - names for messages, where another dialect (CANN) has these parameters; ggml's own unless given
+ * @param wording - names for messages, for another dialect (CANN) with these parameters. Default: ggml's names
  * @returns a plan for tensors `[ne3, ne2, ne1, ne0]`; positions are shared over the batch
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED where ggml itself would assert or compute NaN
  */
@@ -191,8 +172,7 @@ export function ropePlanFromGgml(given: GgmlRopeParams, wording: GgmlRopeWords =
     refuse('RANGE', `${op}: n_dims`, `an even integer in [2, ${words.ne0}=${ne0}]`, n_dims);
   if (vision && n_dims * 2 !== ne0)
     refuse('RANGE', `${op}: n_dims`, `${words.ne0} / 2 = ${ne0 / 2} in VISION mode`, n_dims);
-  if (!Number.isInteger(n_offs) || n_offs < 0 || n_offs + n_dims > ne0)
-    refuse('RANGE', `${op}: n_offs`, `an integer in [0, ${words.ne0} - n_dims = ${ne0 - n_dims}]`, n_offs);
+  checkInteger(n_offs, `${op}: n_offs`, 0, ne0 - n_dims, `${words.ne0} - n_dims`);
   if (vision && n_offs !== 0) refuse('UNSUPPORTED', `${op}: n_offs`, '0 in VISION mode', n_offs);
   if (positions.length !== ne2 * (multi ? 4 : 1)) {
     const wanted = multi ? `4 · ${words.ne2} = ${4 * ne2} positions, axis by axis` : `${words.ne2} = ${ne2} positions`;
@@ -200,31 +180,25 @@ export function ropePlanFromGgml(given: GgmlRopeParams, wording: GgmlRopeWords =
   }
   const freqFactors =
     p.freq_factors && checkFactors(p.freq_factors, vision ? n_dims : n_dims / 2, `${op}: ${words.freq_factors}`);
-  const finite = (name: (typeof FLOATS)[number], usual: number): number => {
-    const value = p[name] ?? usual;
+  const floats = { ...FLOATS };
+  for (const name of Object.keys(FLOATS) as (keyof typeof FLOATS)[]) {
+    const value = p[name] ?? FLOATS[name];
     if (!fitsFloat32(value)) refuse('RANGE', `${op}: ${name}`, 'a finite number', value);
-    return Math.fround(value);
-  };
-  const freqScale = finite('freq_scale', 1);
-  if (!(freqScale > 0)) refuse('RANGE', `${op}: freq_scale`, 'a number > 0', p.freq_scale);
-  const base = finite('freq_base', 10000);
-  if (!(base > 0)) refuse('RANGE', `${op}: freq_base`, 'a number > 0', p.freq_base);
-  const extFactor = finite('ext_factor', 0);
-  const attnFactor = finite('attn_factor', 1);
-  const betaFast = finite('beta_fast', 32);
-  const betaSlow = finite('beta_slow', 1);
-  const originalContext = p.n_ctx_orig ?? 0;
-  if (!Number.isInteger(originalContext) || originalContext < 0)
-    refuse('RANGE', `${op}: n_ctx_orig`, 'an integer >= 0', originalContext);
-  for (const [name, beta] of Object.entries({ beta_fast: betaFast, beta_slow: betaSlow })) {
+    floats[name] = Math.fround(value);
+    if (name.startsWith('freq_') && !(floats[name] > 0)) refuse('RANGE', `${op}: ${name}`, 'a number > 0', p[name]);
+  }
+  const { freq_scale, freq_base: base, ext_factor: extFactor, attn_factor: attnFactor, beta_fast, beta_slow } = floats;
+  const originalContext = checkInteger(p.n_ctx_orig ?? 0, `${op}: n_ctx_orig`, 0);
+  for (const [name, beta] of Object.entries({ beta_fast, beta_slow })) {
     // The ramp's edge is log(n_ctx_orig / beta), and ggml would compute NaN.
     if (extFactor === 0 || beta > 0 || (beta === 0 && originalContext > 0)) continue;
     refuse('RANGE', `${op}: ${name}`, 'a number > 0 where ext_factor is not 0', beta);
   }
 
-  const factor = 1 / freqScale;
-  const yarn: RopeScaling = { kind: 'yarn', factor, originalContext, betaFast, betaSlow, extFactor, attnFactor };
-  const linear: RopeScaling = freqScale === 1 ? { kind: 'none' } : { kind: 'linear', factor };
+  const factor = 1 / freq_scale;
+  const betas = { betaFast: beta_fast, betaSlow: beta_slow };
+  const yarn: RopeScaling = { kind: 'yarn', factor, originalContext, ...betas, extFactor, attnFactor };
+  const linear: RopeScaling = freq_scale === 1 ? { kind: 'none' } : { kind: 'linear', factor };
   return planRope({
     headDim: ne0,
     rotaryDim: vision ? ne0 : n_dims,
@@ -242,14 +216,14 @@ export function ropePlanFromGgml(given: GgmlRopeParams, wording: GgmlRopeWords =
   });
 }
 
-/** Whether a mode has four positions a token. */
+/** Says whether a mode has four positions a token. */
 function isMultiMode(mode: number, op: string): boolean {
   if (mode === GGML_ROPE_TYPE_NORMAL || mode === GGML_ROPE_TYPE_NEOX) return false;
   if ([GGML_ROPE_TYPE_MROPE, GGML_ROPE_TYPE_VISION, GGML_ROPE_TYPE_IMROPE].includes(mode)) return true;
   return refuse('UNSUPPORTED', `${op}: mode`, '0 (NORMAL), 2 (NEOX), 8 (MROPE), 24 (VISION) or 40 (IMROPE)', mode);
 }
 
-/** ggml asserts n_dims / 2 factors, but reads one for each pair, and VISION mode has n_dims pairs. */
+/** Checks the factors. ggml asserts n_dims / 2 of them, but reads one for each pair, and VISION mode has n_dims pairs. */
 function checkFactors(given: Float32Array, pairs: number, where: string): ArrayLike<number> {
   const factors = readList(given, where, `at least ${pairs} freq_factors`);
   if (factors.length < pairs)
@@ -275,17 +249,12 @@ function axesOf(mode: number, given: readonly number[] | undefined, ne0: number,
   return { rule, sections };
 }
 
-/** Options that are not arguments of ggml's functions. */
-export interface GgmlRopeExtras {
-  /** Start of the rotated window, ggml_rope_set_offset. */
-  readonly n_offs?: number;
-  /** `ggml-f32` computes angles as ggml does; float64 unless given. */
-  readonly recipe?: TableRecipe;
-  /** dtype of cos and sin; f32 unless given. */
-  readonly tableDtype?: TableDtype;
-}
+/** The options that are not arguments of ggml's functions. */
+export type GgmlRopeExtras = Pick<GgmlRopeParams, 'n_offs' | 'recipe' | 'tableDtype'>;
 
-const EXTRA_NAMES: OptionNames<GgmlRopeExtras> = { n_offs: true, recipe: true, tableDtype: true };
+const EXTRA_NAMES: OptionNames<GgmlRopeExtras> = /* @__PURE__ */ optionNames('n_offs recipe tableDtype');
+
+type TensorArguments<T extends GgmlFloat> = [a: GgmlTensor<T>, b: GgmlTensor<'i32'>, c: GgmlTensor<'f32'> | null];
 
 /** The arguments of `ggml_rope` after the runner, in ggml's order. */
 export type RopeArguments<T extends GgmlFloat> = [
@@ -299,13 +268,13 @@ export type RopeArguments<T extends GgmlFloat> = [
 /** `ggml_rope(ctx, a, b, n_dims, mode)`: base 10000, nothing scaled. See {@link ropeExt}. */
 export function rope<T extends GgmlFloat>(rw: Runner, ...args: RopeArguments<T>): GgmlTensor<T> {
   const [a, b, n_dims, mode, extras] = args;
-  return run(rw, a, b, null, { n_dims, mode }, 'fresh', extras);
+  return run(rw, [a, b, null], { n_dims, mode }, 'fresh', extras);
 }
 
-/** `ggml_rope_inplace`: as {@link rope}, written over `a`. */
+/** `ggml_rope_inplace`: {@link rope} that writes over `a`. */
 export function ropeInplace<T extends GgmlFloat>(rw: Runner, ...args: RopeArguments<T>): GgmlTensor<T> {
   const [a, b, n_dims, mode, extras] = args;
-  return run(rw, a, b, null, { n_dims, mode }, 'inplace', extras);
+  return run(rw, [a, b, null], { n_dims, mode }, 'inplace', extras);
 }
 
 type ScalingArguments = [
@@ -318,8 +287,6 @@ type ScalingArguments = [
   beta_slow: number,
   extras?: GgmlRopeExtras,
 ];
-type TensorArguments<T extends GgmlFloat> = [a: GgmlTensor<T>, b: GgmlTensor<'i32'>, c: GgmlTensor<'f32'> | null];
-
 /** The arguments of `ggml_rope_ext` after the runner, in ggml's order. */
 export type RopeExtArguments<T extends GgmlFloat> = [
   ...TensorArguments<T>,
@@ -350,27 +317,27 @@ export function ropeExt<T extends GgmlFloat>(rw: Runner, ...args: RopeExtArgumen
   return runExt(rw, args, 'fresh');
 }
 
-/** `ggml_rope_ext_inplace`: as {@link ropeExt}, written over `a`. */
+/** `ggml_rope_ext_inplace`: {@link ropeExt} that writes over `a`. */
 export function ropeExtInplace<T extends GgmlFloat>(rw: Runner, ...args: RopeExtArguments<T>): GgmlTensor<T> {
   return runExt(rw, args, 'inplace');
 }
 
-/** `ggml_rope_ext_back`: gradients of the result → gradients of `a`; sin has the other sign. */
+/** `ggml_rope_ext_back`: turns gradients of the result into gradients of `a`. */
 export function ropeExtBack<T extends GgmlFloat>(rw: Runner, ...args: RopeExtArguments<T>): GgmlTensor<T> {
   return runExt(rw, args, 'backward');
 }
 
-/** `ggml_rope_multi`: M-RoPE, IMROPE and VISION; `b` holds 4 · tokens positions, axis by axis. See {@link ropeExt}. */
+/** `ggml_rope_multi`: {@link ropeExt} with M-RoPE, IMROPE and VISION. `b` holds 4 · tokens positions, axis by axis. */
 export function ropeMulti<T extends GgmlFloat>(rw: Runner, ...args: RopeMultiArguments<T>): GgmlTensor<T> {
   return runMulti(rw, args, 'fresh');
 }
 
-/** `ggml_rope_multi_inplace`: as {@link ropeMulti}, written over `a`. */
+/** `ggml_rope_multi_inplace`: {@link ropeMulti} that writes over `a`. */
 export function ropeMultiInplace<T extends GgmlFloat>(rw: Runner, ...args: RopeMultiArguments<T>): GgmlTensor<T> {
   return runMulti(rw, args, 'inplace');
 }
 
-/** `ggml_rope_multi_back`: gradients of {@link ropeMulti}. */
+/** `ggml_rope_multi_back`: the gradients of {@link ropeMulti}. */
 export function ropeMultiBack<T extends GgmlFloat>(rw: Runner, ...args: RopeMultiArguments<T>): GgmlTensor<T> {
   return runMulti(rw, args, 'backward');
 }
@@ -379,7 +346,7 @@ type Form = 'fresh' | 'inplace' | 'backward';
 
 function runExt<T extends GgmlFloat>(rw: Runner, args: RopeExtArguments<T>, form: Form): GgmlTensor<T> {
   const [a, b, c, n_dims, mode, ...rest] = args;
-  return run(rw, a, b, c, { n_dims, mode, ...scalingOf(rest) }, form, rest[7]);
+  return run(rw, [a, b, c], { n_dims, mode, ...scalingOf(rest) }, form, rest[7]);
 }
 
 function runMulti<T extends GgmlFloat>(rw: Runner, args: RopeMultiArguments<T>, form: Form): GgmlTensor<T> {
@@ -387,7 +354,7 @@ function runMulti<T extends GgmlFloat>(rw: Runner, args: RopeMultiArguments<T>, 
   const expected = '8 (MROPE), 24 (VISION) or 40 (IMROPE)';
   if (!isMultiMode(mode, 'ggml_rope_multi'))
     refuse('UNSUPPORTED', 'ggml_rope_multi: mode', expected, mode, 'Use ropeExt for modes 0 and 2.');
-  return run(rw, a, b, c, { n_dims, sections, mode, ...scalingOf(rest) }, form, rest[7]);
+  return run(rw, [a, b, c], { n_dims, sections, mode, ...scalingOf(rest) }, form, rest[7]);
 }
 
 function scalingOf(args: ScalingArguments) {
@@ -397,9 +364,7 @@ function scalingOf(args: ScalingArguments) {
 
 function run<T extends GgmlFloat>(
   rw: Runner,
-  a: GgmlTensor<T>,
-  b: GgmlTensor<'i32'>,
-  c: GgmlTensor<'f32'> | null | undefined,
+  [a, b, c]: TensorArguments<T>,
   params: Omit<GgmlRopeParams, 'ne' | 'positions'>,
   form: Form,
   extras: GgmlRopeExtras = {},
@@ -427,19 +392,14 @@ function run<T extends GgmlFloat>(
     tableDtype,
   });
   if (form === 'inplace') {
-    checkOutput(a.tensor, `${op}: a`);
-    checkApart(a.tensor, `${op}: a`, 'b', b.tensor);
-    if (c) checkApart(a.tensor, `${op}: a`, 'c', c.tensor);
+    checkWritten(op, 'a', a.tensor, { b: b.tensor, ...(c ? { c: c.tensor } : undefined) });
     rw.run(bindRope(plan, a.tensor, a.tensor));
     return a;
   }
-  return withFresh(rw, a.type, a.tensor.shape, (out) => {
-    rw.run(bindRope(plan, a.tensor, out));
-    return ggmlFromTensor(out);
-  });
+  return ggmlFromTensor(runInto<T>(rw, a.tensor, (out) => bindRope(plan, a.tensor, out)));
 }
 
-/** ggml checks c's ne0 and reads only its first row. */
+/** Reads the factors. ggml checks c's ne0 and reads only its first row. */
 function readFactors(c: GgmlTensor<'f32'>): Float32Array {
   hostOf(c.tensor, 'ggml_rope: c');
   const row = [0, 1, 2].reduce((tensor, d) => tensor.slice(d, 0, Math.min(1, tensor.shape[d]!)), c.tensor);
@@ -447,7 +407,7 @@ function readFactors(c: GgmlTensor<'f32'>): Float32Array {
 }
 
 /**
- * Describes a Ropewalk tensor as ggml does, sharing its memory.
+ * Describes a Ropewalk tensor as ggml does. The result shares its memory.
  *
  * @param tensor - f32, f16 or i32, at most four dimensions, no negative strides; missing leading dimensions become 1
  * @throws {RopewalkError} DTYPE or SHAPE, with ggml's names
@@ -471,7 +431,7 @@ export function ggmlFromTensor<T extends GgmlType>(tensor: Tensor<T>): GgmlTenso
   return made;
 }
 
-/** Tensors that {@link ggmlFromTensor} has checked. */
+/** The tensors that {@link ggmlFromTensor} has checked. */
 const MADE = /* @__PURE__ */ new WeakSet<object>();
 
 /**

@@ -1,56 +1,56 @@
 /**
- * What llama.cpp does with RoPE in each architecture: one row for each general.architecture.
+ * The RoPE of llama.cpp's architectures: one row for each general.architecture.
  *
  * @module
  * @see ggml-org/llama.cpp@de3ff815 src/llama-arch.cpp LLM_ARCH_NAMES, src/llama-model.cpp llama_model_rope_type
  * @see ggml-org/llama.cpp@de3ff815 src/models/*.cpp load_arch_hparams, load_arch_tensors, graph
  */
 
-/** norm has interleaved pairs; neox, mrope and imrope have half pairing; none: the graph has no RoPE. */
+/** `norm` has interleaved pairs, and `neox`, `mrope` and `imrope` have half pairing. The graph of `none` has no RoPE. */
 export type GgufRopeKind = 'norm' | 'neox' | 'mrope' | 'imrope' | 'none';
 
-/** Sliding-window layers, in architectures that also have full layers. */
+/** The sliding-window layers of architectures that also have full layers. */
 export interface GgufSliding {
-  /** `window`: if attention.sliding_window > 0; `not-0`: unless it is 0; `64-layers`: in models of 64 layers. */
+  /** They exist if attention.sliding_window > 0 (`window`), unless it is 0 (`not-0`), or in models of 64 layers. */
   readonly when: 'always' | 'window' | 'not-0' | '64-layers';
-  /** Every n-th layer is full, unless attention.sliding_window_pattern says which; `list`: that key is required. */
+  /** Every n-th layer is full, unless attention.sliding_window_pattern says which. A `list` requires that key. */
   readonly full: number | 'list';
-  /** The full layer is the first of n, not the last. */
+  /** The full layer is the first of n instead of the last. */
   readonly fullFirst?: true;
-  /** freq_base_swa, and without it freq_base (`shared`), 10000 (`own`) or a refusal (`needed`); `same`: freq_base. */
+  /** The base is freq_base_swa, else freq_base (`shared`), 10000 (`own`) or refused (`needed`); or it is freq_base. */
   readonly base: 'shared' | 'own' | 'needed' | 'same';
-  /** The factor of sliding layers: the file's, even with type none (`shared`); that of full layers (`same`); none. */
+  /** The factor is the file's, even with type none (`shared`), or that of full layers (`same`), or there is none. */
   readonly scale: 'shared' | 'same' | 'none';
-  /** No YaRN and no magnitude on sliding layers. */
+  /** Sliding layers have no YaRN and no magnitude. */
   readonly plain?: true;
-  /** attention.sliding_window of files without it; `other`: layers see chunks or both sides, not the last tokens. */
+  /** Files without attention.sliding_window have this one. `other` layers see chunks or both sides. */
   readonly window?: number | 'other';
 }
 
-/** One architecture. */
+/** The row of one architecture. */
 export interface GgufArchitecture {
   readonly rope: GgufRopeKind;
   /** rope.dimension_count must be the size of a head. */
   readonly whole?: true;
-  /** `mla`: the record is that of the rotary part of q and k; `tail`: the last dimensions rotate. */
+  /** With `mla` the record is for the rotary part of q and k; with `tail` the last dimensions rotate. */
   readonly window?: 'mla' | 'tail';
-  /** The factor tensors that it loads; others are refused. `by-type`: long and short for longrope, else rope_freqs. */
+  /** It loads these factor tensors, and refuses others. `by-type` is long and short for longrope, else rope_freqs. */
   readonly factors?: 'freqs' | 'long-short' | 'by-type';
-  /** `full`: only full layers use the factors; `none`: no layer does. */
+  /** Only full layers use the factors, or no layer does. */
   readonly factorsFor?: 'full' | 'none';
-  /** A factor tensor has half a head of values, or half of the widest layer; one a pair unless given. */
+  /** A factor tensor has half a head of values, or half of the widest layer. Default: one for each pair. */
   readonly factorsOver?: 'head' | 'widest';
-  /** With rope.dimension_sections it is M-RoPE, if t and h have pairs, or if any axis has. */
+  /** With rope.dimension_sections it is M-RoPE, if t and h have pairs, or if any axis has them. */
   readonly sections?: 't-and-h' | 'any';
-  /** The YaRN keys that it reads: yarn_beta_fast and _slow; `all`: yarn_ext_factor and yarn_attn_factor too. */
+  /** It reads yarn_beta_fast and yarn_beta_slow; with `all` yarn_ext_factor and yarn_attn_factor too. */
   readonly yarn?: 'betas' | 'all';
   readonly betaFast?: number;
-  /** yarn_log_multiplier is mscale_all_dim times this; `cancels`: mscale is the same, so the magnitude is 1. */
+  /** yarn_log_multiplier is mscale_all_dim times this. With `cancels` mscale is the same, so the magnitude is 1. */
   readonly logMultiplier?: 1 | 0.1 | 'cancels';
   readonly sliding?: GgufSliding;
-  /** Sliding and full layers have their own sizes; otherwise the first layer's sizes apply. */
+  /** Sliding and full layers have different sizes. Otherwise the first layer's sizes apply. */
   readonly sizesByLayer?: true;
-  /** Layers that do not rotate; see gguf.ts. */
+  /** These layers do not rotate; see gguf.ts. */
   readonly skips?:
     | 'full'
     | 'full-after-dense'
@@ -60,11 +60,11 @@ export interface GgufArchitecture {
     | 'rope-pattern'
     | 'not-finetuned'
     | 'unless-32-layers';
-  /** Layers without attention: those without key/value heads, or all but every n-th. */
+  /** Layers without key/value heads, or all but every n-th, have no attention. */
   readonly recurrent?: 'no-kv-heads' | 4 | 8;
-  /** Scaling keys are ignored. */
+  /** It ignores the scaling keys. */
   readonly plain?: true;
-  /** A fixed base. */
+  /** The base is fixed. */
   readonly base?: number;
   /** rope.scaling.alpha raises the base. */
   readonly alpha?: true;
@@ -87,12 +87,12 @@ const EXAONE4: GgufSliding = { ...FOURTH_FULL, when: '64-layers', window: 4096 }
 const OLMO3: GgufSliding = { when: 'window', full: 4, base: 'same', scale: 'none', plain: true };
 const LISTED_SIZES: GgufArchitecture = { rope: 'neox', sliding: LISTED, sizesByLayer: true, factorsFor: 'full' };
 
-/** Architectures with the same row. */
+/** Gives several architectures the same row. */
 function each(names: string, row: GgufArchitecture): Record<string, GgufArchitecture> {
   return Object.fromEntries(names.split(' ').map((name) => [name, row]));
 }
 
-/** By general.architecture. */
+/** The rows by general.architecture. */
 export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   ...each(
     'arwkv7 bert bloom clip gpt2 gptj jais jamba jina-bert-v2 kimi-k3 kimi-linear mamba mamba2 mpt nemotron_h ' +
@@ -132,7 +132,7 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   deepseek4: { rope: 'norm', window: 'tail', compressed: true },
   dflash: { rope: 'neox', sections: 'any', factors: 'freqs', factorsOver: 'head', sliding: WINDOW_LISTED },
   dots3note: { rope: 'norm', window: 'mla', sliding: { when: 'always', full: 'list', base: 'needed', scale: 'same' } },
-  eagle3: { rope: 'norm', factors: 'freqs' },
+  ...each('eagle3 nanbeige', { rope: 'norm', factors: 'freqs' }),
   exaone: { rope: 'neox', whole: true, factors: 'freqs' },
   'exaone-moe': { rope: 'neox', whole: true, factors: 'freqs', sliding: FOURTH_FULL, skips: 'full' },
   exaone4: { rope: 'neox', whole: true, factors: 'freqs', sliding: EXAONE4, skips: 'full' },
@@ -145,10 +145,9 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   glm4: { rope: 'norm', sections: 't-and-h' },
   glm4moe: { rope: 'neox', sections: 't-and-h' },
   'gpt-oss': { rope: 'neox', sliding: { when: 'always', full: 2, base: 'shared', scale: 'shared' } },
-  granite: { rope: 'norm', whole: true, factors: 'by-type', skips: 'not-finetuned' },
+  ...each('granite granitemoe', { rope: 'norm', whole: true, factors: 'by-type', skips: 'not-finetuned' }),
   granite_swa: { rope: 'norm', whole: true, factors: 'by-type', sliding: GRANITE, skips: 'rope-pattern' },
   granitehybrid: { rope: 'norm', factors: 'freqs', skips: 'not-finetuned', recurrent: 'no-kv-heads' },
-  granitemoe: { rope: 'norm', whole: true, factors: 'by-type', skips: 'not-finetuned' },
   graniteswitch: { rope: 'norm', whole: true, skips: 'not-finetuned' },
   grok: { rope: 'neox', whole: true, yarn: 'all', betaFast: 8 },
   'hunyuan-dense': { rope: 'neox', whole: true, alpha: true },
@@ -158,7 +157,7 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   llada: { rope: 'norm', whole: true, factors: 'freqs', factorsFor: 'none' },
   llama4: { rope: 'norm', whole: true, factors: 'freqs', sliding: LLAMA4, skips: 'llama4' },
   maple: { rope: 'neox', sliding: SHARED, sizesByLayer: true, skips: 'full' },
-  mellum: { rope: 'neox', whole: true, sliding: OLMO3 },
+  ...each('mellum olmo2', { rope: 'neox', whole: true, sliding: OLMO3 }),
   mimo2: { rope: 'neox', sliding: LISTED },
   minicpm3: { rope: 'neox', window: 'mla', factors: 'long-short' },
   'minimax-01': { rope: 'neox', recurrent: 8 },
@@ -166,8 +165,6 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   mistral4: { rope: 'norm', window: 'mla', logMultiplier: 0.1 },
   'modern-bert': { rope: 'neox', sliding: { ...GEMMA, when: 'window', full: 3, fullFirst: true, window: 'other' } },
   'muse-glimmer': { rope: 'norm', sliding: { when: 'always', full: 4, base: 'shared', scale: 'none' }, skips: 'full' },
-  nanbeige: { rope: 'norm', factors: 'freqs' },
-  olmo2: { rope: 'neox', whole: true, sliding: OLMO3 },
   'pangu-embedded': { rope: 'neox', whole: true, factors: 'by-type', factorsFor: 'none' },
   phi3: { rope: 'neox', factors: 'long-short' },
   phimoe: { rope: 'neox', factors: 'long-short', factorsOver: 'head' },
@@ -179,32 +176,21 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   step35: { ...LISTED_SIZES, halvesFull: true, factors: 'by-type', factorsOver: 'widest' },
 };
 
-/** The tensors that hold frequency factors. */
+/** This tensor holds the factors of all pairs. */
 export const FREQS = 'rope_freqs.weight';
+/** This tensor holds the factors for long contexts. */
 export const LONG = 'rope_factors_long.weight';
+/** This tensor holds the factors for short contexts. */
 export const SHORT = 'rope_factors_short.weight';
 
-/** HuggingFace's model_type → general.architecture, where the two differ; the last one of several is the usual one. */
-export const ARCHITECTURE_OF: Readonly<Record<string, string>> = {
-  mistral: 'llama',
-  mixtral: 'llama',
-  ministral3: 'mistral3',
-  olmo3: 'olmo2',
-  olmo2: 'olmo2',
-  qwen2_moe: 'qwen2moe',
-  qwen3_moe: 'qwen3moe',
-  qwen2_vl: 'qwen2vl',
-  qwen2_5_vl: 'qwen2vl',
-  qwen3_vl: 'qwen3vl',
-  qwen3_vl_moe: 'qwen3vlmoe',
-  phi: 'phi2',
-  gemma3_text: 'gemma3',
-  gpt_neox: 'gptneox',
-  gpt_oss: 'gpt-oss',
-  glm4_moe: 'glm4moe',
-  cohere: 'command-r',
-  deepseek_v2: 'deepseek2',
-  deepseek_v3: 'deepseek2',
-  llama4_text: 'llama4',
-  ernie4_5_moe: 'ernie4_5-moe',
-};
+/** HuggingFace's model_type and general.architecture, where the two differ. The last one of several is the usual one. */
+export const ARCHITECTURE_OF: Readonly<Record<string, string>> = /* @__PURE__ */ Object.fromEntries(
+  (
+    'mistral=llama mixtral=llama ministral3=mistral3 olmo3=olmo2 olmo2=olmo2 qwen2_moe=qwen2moe qwen3_moe=qwen3moe ' +
+    'qwen2_vl=qwen2vl qwen2_5_vl=qwen2vl qwen3_vl=qwen3vl qwen3_vl_moe=qwen3vlmoe phi=phi2 gemma3_text=gemma3 ' +
+    'gpt_neox=gptneox gpt_oss=gpt-oss glm4_moe=glm4moe cohere=command-r deepseek_v2=deepseek2 deepseek_v3=deepseek2 ' +
+    'llama4_text=llama4 ernie4_5_moe=ernie4_5-moe'
+  )
+    .split(' ')
+    .map((pair) => pair.split('=') as [string, string]),
+);

@@ -1,5 +1,5 @@
 /**
- * GGUF: metadata keys → the effective RoPE of each layer, as llama.cpp reads them.
+ * Reads the effective RoPE of each layer from GGUF metadata, as llama.cpp does.
  *
  * The file has neither the pairing nor the layers that rotate. llama.cpp derives both from the architecture, and so
  * does the table in gguf-architectures.ts. Keys that llama.cpp does not read are not applied; a note names them.
@@ -12,16 +12,10 @@ import type { RopeScaling, RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { Fields, reading, readList, readOptions } from 'ropewalk/internal';
 import { FREQS, GGUF_ARCHITECTURES, type GgufArchitecture, LONG, SHORT } from './gguf-architectures.js';
-import {
-  compact,
-  type LayerRope,
-  type ModelRope,
-  type ModelRopeOptions,
-  readModelRopeOptions,
-  shareRecord,
-} from './model-rope.js';
+import type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
+import { compact, readModelRopeOptions, shareRecord } from './model-rope.js';
 
-/** The header of a GGUF file, and optionally its small factor tensors. */
+/** The header of a GGUF file, and perhaps a reader of its small factor tensors. */
 export interface GgufHeader {
   readonly metadata: ReadonlyMap<string, unknown>;
   readonly tensors: readonly { readonly name: string }[];
@@ -29,7 +23,8 @@ export interface GgufHeader {
   readonly readTensor?: (name: string) => Float32Array | undefined;
 }
 
-const MAX_LAYERS = 512; // llama.cpp's LLAMA_MAX_LAYERS
+/** LLAMA_MAX_LAYERS of llama.cpp. */
+const MAX_LAYERS = 512;
 /** llama.cpp makes every context a multiple of this. */
 const CONTEXT_STEP = 256;
 
@@ -45,17 +40,11 @@ const CONTEXT_STEP = 256;
 export function ropeFromGguf(given: GgufHeader, how: ModelRopeOptions = {}): ModelRope {
   const options = readModelRopeOptions(how, 'gguf');
   const file = readOptions(given, options.where);
-  if (file.readTensor !== undefined && typeof file.readTensor !== 'function')
-    refuse('RANGE', `${options.where}: readTensor`, 'a function', file.readTensor);
+  const { readTensor } = file;
+  if (readTensor !== undefined && typeof readTensor !== 'function')
+    refuse('RANGE', `${options.where}: readTensor`, 'a function', readTensor);
   const at = `${options.where}: tensors`;
-  const tensors = Array.from(readList(file.tensors, at), (tensor) => readOptions(tensor, at));
-  const read = file.readTensor;
-  const readTensor = (name: string): Float32Array | undefined =>
-    reading(`${options.where}: ${name}`, () => read?.(name));
-  return readModel({ ...file, tensors, readTensor }, options);
-}
-
-function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly where: string }): ModelRope {
+  const tensors = Array.from(readList(file.tensors, at), (tensor) => readOptions(tensor, at).name);
   const keys = new Fields(file.metadata, options.where);
   const architecture = keys.text('general.architecture');
   const where = keys.path('general.architecture');
@@ -65,8 +54,9 @@ function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly wher
   const a = (key: string): string => `${architecture}.${key}`;
   const numLayers = keys.integer(a('block_count'), 1, MAX_LAYERS);
   const model: Model = {
-    file,
     keys,
+    tensors,
+    factors: (name) => reading(`${options.where}: ${name}`, () => readTensor?.(name)),
     options,
     architecture,
     row,
@@ -77,7 +67,7 @@ function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly wher
     notes: [],
   };
   const kinds = layerKinds(model);
-  const made = new Map<string, RopeSpec>(); // one record for each kind of layer
+  const made = new Map<string, RopeSpec>();
   const records = new Map<string, RopeSpec>();
   const scaling = scalingOf(model);
   checkFactorTensors(model, scaling.type);
@@ -87,12 +77,12 @@ function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly wher
   const layers = kinds.map((kind, layer): LayerRope => {
     const attention = kind.sliding ? 'sliding_attention' : 'full_attention';
     const layerType = kind.recurrent ? 'recurrent' : twoKinds ? attention : undefined;
-    const window = kind.sliding ? windowOf(model) : undefined;
-    if (!kind.rotates) return { layer, layerType, window, rope: undefined };
+    const common = { layer, layerType, window: kind.sliding ? windowOf(model) : undefined };
+    if (!kind.rotates) return { ...common, rope: undefined };
     const id = `${kind.sliding} ${kind.compressed}`;
     const rope = made.get(id) ?? shareRecord(ropeOf(model, kind, kinds, scaling), records);
     made.set(id, rope);
-    return { layer, layerType, window, rope };
+    return { ...common, rope };
   });
   noteIgnored(model, kinds);
   const { numMain, notes } = model;
@@ -101,7 +91,7 @@ function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly wher
   return {
     source: 'gguf',
     architecture,
-    known: true, // any other was refused
+    known: true, // Any other was refused.
     numLayers,
     layers,
     maxContext: keys.optionalInteger(a('context_length')),
@@ -116,21 +106,23 @@ function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly wher
  * @returns its row; undefined for a name that llama.cpp does not have
  */
 export function rowOf(architecture: string): GgufArchitecture | undefined {
-  return typeof architecture === 'string' && Object.hasOwn(GGUF_ARCHITECTURES, architecture)
-    ? GGUF_ARCHITECTURES[architecture]
-    : undefined;
+  if (typeof architecture !== 'string' || !Object.hasOwn(GGUF_ARCHITECTURES, architecture)) return undefined;
+  return GGUF_ARCHITECTURES[architecture];
 }
 
 interface Model {
-  readonly file: GgufHeader;
   readonly keys: Fields;
+  /** The names of all tensors. */
+  readonly tensors: readonly string[];
+  /** Reads a tensor of factors, where the weights are available. */
+  readonly factors: (name: string) => Float32Array | undefined;
   readonly options: ModelRopeOptions;
   readonly architecture: string;
   readonly row: GgufArchitecture;
-  /** The full name of one of the architecture's keys. */
+  /** Gives the full name of one of the architecture's keys. */
   readonly a: (key: string) => string;
   readonly numLayers: number;
-  /** Layers without those for multi-token prediction. */
+  /** This count leaves out the layers for multi-token prediction. */
   readonly numMain: number;
   readonly notes: string[];
 }
@@ -148,13 +140,12 @@ function layerKinds(model: Model): LayerKind[] {
   const slides = slidingLayers(model, recurrent);
   const active = slides !== undefined;
   const compressed = row.compressed ? listOf(model, 'attention.compress_ratios') : undefined;
-  const ratios = keys.path(a('attention.compress_ratios'));
-  if (compressed && compressed.length < numLayers)
-    refuse('FORMAT', ratios, `${numLayers} numbers, one for each layer`, compressed.length);
-  const pattern =
-    row.skips === 'rope-pattern' && Array.isArray(keys.raw(a('attention.rope_pattern')))
-      ? listOf(model, 'attention.rope_pattern')
-      : [];
+  if (compressed && compressed.length < numLayers) {
+    const where = keys.path(a('attention.compress_ratios'));
+    refuse('FORMAT', where, `${numLayers} numbers, one for each layer`, compressed.length);
+  }
+  const hasPattern = row.skips === 'rope-pattern' && Array.isArray(keys.raw(a('attention.rope_pattern')));
+  const pattern = hasPattern ? listOf(model, 'attention.rope_pattern') : [];
   const dense = row.skips === 'full-after-dense' ? (keys.optionalInteger(a('leading_dense_block_count'), 0) ?? 0) : 0;
   const finetuned = row.skips !== 'not-finetuned' || (keys.optionalFlag(a('rope.scaling.finetuned')) ?? true);
   const skips = (layer: number, sliding: boolean): boolean => {
@@ -177,7 +168,7 @@ function layerKinds(model: Model): LayerKind[] {
       case 'not-finetuned':
         return !finetuned;
       case 'unless-32-layers':
-        return numMain !== 32; // Baichuan 13B has ALiBi
+        return numMain !== 32; // Baichuan 13B has ALiBi.
     }
   };
   return Array.from({ length: numLayers }, (_item, layer) => {
@@ -208,7 +199,7 @@ function recurrentLayers(model: Model): boolean[] {
   return layers((layer) => (layer + 1) % interval !== 0);
 }
 
-/** Whether each layer has a sliding window; undefined where the model has one kind of layer. */
+/** Says whether each layer has a sliding window; undefined where the model has one kind of layer. */
 function slidingLayers(model: Model, recurrent: readonly boolean[]): boolean[] | undefined {
   const { keys, a, row, numLayers, numMain } = model;
   if (!row.sliding) return undefined;
@@ -234,7 +225,7 @@ function slidingLayers(model: Model, recurrent: readonly boolean[]): boolean[] |
   });
 }
 
-/** How many tokens a sliding layer sees. */
+/** Counts the tokens that a sliding layer sees. */
 function windowOf({ keys, a, row }: Model): number | undefined {
   const usual = row.sliding!.window;
   if (usual === 'other') return undefined;
@@ -249,7 +240,7 @@ function listOf({ keys, a }: Model, key: string): number[] {
   return numbers;
 }
 
-/** ggml's numbers for full layers. `fileFactor` is the file's factor, for every `type`. */
+/** The scaling of full layers in ggml's numbers. `fileFactor` is the file's factor, for every `type`. */
 type Scaling = ReturnType<typeof scalingOf>;
 
 const TYPES = ['none', 'linear', 'yarn', 'longrope'] as const;
@@ -260,7 +251,7 @@ function scalingOf({ keys, a, row, notes }: Model) {
   const type =
     TYPES.find((name) => name === text) ??
     refuse('UNSUPPORTED', keys.path(a('rope.scaling.type')), 'none, linear, yarn or longrope', text);
-  // scale_linear is the key of old files; 0 means none.
+  // Old files have the key scale_linear; 0 means none.
   const key = keys.has(a('rope.scaling.factor')) ? a('rope.scaling.factor') : a('rope.scale_linear');
   const given = keys.optionalNumber(key) ?? 0;
   if (given < 0) refuse('FORMAT', keys.path(key), 'a number >= 0', given);
@@ -295,22 +286,23 @@ function scalingOf({ keys, a, row, notes }: Model) {
   };
 }
 
-/** YaRN's two mscales, from yarn_log_multiplier; undefined without one. */
+/** Computes YaRN's two mscales from yarn_log_multiplier; undefined without one. */
 function mscalesOf({ logMultiplier }: GgufArchitecture, given: number) {
   if (given === 0 || logMultiplier === undefined) return undefined;
   const cancels = logMultiplier === 'cancels';
-  const mscaleAllDim = Number((given / (cancels ? 0.1 : logMultiplier)).toPrecision(7)); // of f32 numbers
+  // An f32 has 7 digits.
+  const mscaleAllDim = Number((given / (cancels ? 0.1 : logMultiplier)).toPrecision(7));
   return { mscale: cancels ? mscaleAllDim : 1, mscaleAllDim };
 }
 
 function ropeOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], scaling: Scaling): RopeSpec {
   const { keys, a, row, architecture, notes } = model;
-  const own = row.sizesByLayer ? kind : kinds[0]!; // otherwise the first layer's sizes hold
-  const { headDim, rotaryDim } = sizesOf(model, own.sliding);
+  // Without sizes by layer, those of the first layer hold.
+  const { headDim, rotaryDim } = sizesOf(model, (row.sizesByLayer ? kind : kinds[0]!).sliding);
   const base = keys.optionalPositive(a('rope.freq_base'));
   if (base === undefined && row.base === undefined)
     noteOnce(notes, `${a('rope.freq_base')} is missing: llama.cpp takes 10000.`);
-  // One of DFlash's two forms is DeepSeek-V4's.
+  // DFlash has two forms, and one of them is DeepSeek-V4's.
   const asDeepseek4 = architecture === 'dflash' && (keys.optionalInteger(a('hyper_connection.count'), 0) ?? 0) > 0;
   const sections = asDeepseek4 ? undefined : sectionsOf(model);
   const tail = row.window === 'tail' || asDeepseek4;
@@ -396,7 +388,7 @@ function fullHeadDim({ keys, a, row }: Model): number {
   return refuse('FORMAT', keys.path(a('attention.key_length')), expected, undefined);
 }
 
-/** The sections of M-RoPE; undefined for one axis. */
+/** Reads the sections of M-RoPE; undefined for one axis. */
 function sectionsOf({ keys, a, row }: Model): number[] | undefined {
   const multi = row.rope === 'mrope' || row.rope === 'imrope';
   const key = a('rope.dimension_sections');
@@ -414,26 +406,22 @@ function sectionsOf({ keys, a, row }: Model): number[] | undefined {
   return given;
 }
 
-/** Refuses a file with factor tensors that llama.cpp does not load: it counts the tensors. */
-function checkFactorTensors({ file, keys, row, architecture }: Model, type: Scaling['type']): void {
+/** Refuses a file with factor tensors that llama.cpp does not load, as it counts the tensors. */
+function checkFactorTensors({ tensors, keys, row, architecture }: Model, type: Scaling['type']): void {
   const loaded = readsBoth(row, type) ? [LONG, SHORT] : row.factors === undefined ? [] : [FREQS];
-  const extra = [FREQS, LONG, SHORT].find((name) => hasTensor(file, name) && !loaded.includes(name));
+  const extra = [FREQS, LONG, SHORT].find((name) => tensors.includes(name) && !loaded.includes(name));
   if (extra === undefined) return;
   const when = row.factors === 'by-type' ? ` where rope.scaling.type is ${type}` : '';
   const why = `its ${architecture} reads ${loaded.length > 0 ? loaded.join(' and ') : 'no factors'}${when}`;
   fail('UNSUPPORTED', keys.path(extra), `llama.cpp refuses a file with this tensor: ${why}`);
 }
 
-/** Whether an architecture has factors for long and short contexts, not one list. */
+/** Says whether an architecture has factors for long and for short contexts, instead of one list. */
 function readsBoth(row: GgufArchitecture, type: Scaling['type']): boolean {
   return row.factors === 'long-short' || (row.factors === 'by-type' && type === 'longrope');
 }
 
-function hasTensor(file: GgufHeader, name: string): boolean {
-  return file.tensors.some((tensor) => tensor.name === name);
-}
-
-/** The factors of each pair: one list, or LongRoPE with both where no other scaling is beside it. */
+/** Reads the factors of each pair: one list, or LongRoPE with both where no other scaling is beside it. */
 function factorsOf(
   model: Model,
   kind: LayerKind,
@@ -441,14 +429,14 @@ function factorsOf(
   type: Scaling['type'],
   beside: RopeScaling | undefined,
 ): Partial<RopeSpec> | undefined {
-  const { file, keys, row, notes } = model;
+  const { tensors, keys, row, notes } = model;
   if (row.factors === undefined) return undefined;
   if (row.factorsFor === 'none' || (row.factorsFor === 'full' && kind.sliding)) return undefined;
   const both = readsBoth(row, type);
-  const there = (both ? [LONG, SHORT] : [FREQS]).filter((name) => hasTensor(file, name));
+  const there = (both ? [LONG, SHORT] : [FREQS]).filter((name) => tensors.includes(name));
   if (there.length === 0) return undefined;
   const wanted = factorCount(model, kind, kinds);
-  const lists = there.map((name) => file.readTensor?.(name));
+  const lists = there.map(model.factors);
   for (const [n, { length } = { length: wanted }] of lists.entries())
     if (length !== wanted)
       refuse('FORMAT', keys.path(there[n]!), `${wanted} values`, length, 'llama.cpp refuses such a file.');
@@ -487,7 +475,7 @@ function noteOnce(notes: string[], note: string): void {
   if (!notes.includes(note)) notes.push(note);
 }
 
-/** Notes the keys about RoPE that llama.cpp does not read. */
+/** Adds a note for each key about RoPE that llama.cpp does not read. */
 function noteIgnored(model: Model, kinds: readonly LayerKind[]): void {
   const { keys, a, row, architecture, notes } = model;
   const sliding = kinds.some((kind) => kind.sliding && kind.rotates);
@@ -502,22 +490,21 @@ function noteIgnored(model: Model, kinds: readonly LayerKind[]): void {
     const readers = Object.keys(GGUF_ARCHITECTURES).filter((name) => reads(GGUF_ARCHITECTURES[name]!));
     note(key, `llama.cpp reads it for ${readers.sort().join(', ')} only`);
   };
-  const scaling = 'rope.scaling';
-  ignored(`${scaling}.yarn_ext_factor`, ({ yarn }) => yarn === 'all');
-  ignored(`${scaling}.yarn_attn_factor`, ({ yarn }) => yarn === 'all');
-  ignored(`${scaling}.yarn_beta_fast`, ({ yarn }) => yarn !== undefined);
-  ignored(`${scaling}.yarn_beta_slow`, ({ yarn }) => yarn !== undefined);
-  ignored(`${scaling}.yarn_log_multiplier`, ({ logMultiplier }) => logMultiplier !== undefined);
-  ignored(`${scaling}.finetuned`, ({ skips }) => skips === 'not-finetuned');
-  ignored(`${scaling}.alpha`, ({ alpha }) => alpha === true);
+  ignored('rope.scaling.yarn_ext_factor', ({ yarn }) => yarn === 'all');
+  ignored('rope.scaling.yarn_attn_factor', ({ yarn }) => yarn === 'all');
+  ignored('rope.scaling.yarn_beta_fast', ({ yarn }) => yarn !== undefined);
+  ignored('rope.scaling.yarn_beta_slow', ({ yarn }) => yarn !== undefined);
+  ignored('rope.scaling.yarn_log_multiplier', ({ logMultiplier }) => logMultiplier !== undefined);
+  ignored('rope.scaling.finetuned', ({ skips }) => skips === 'not-finetuned');
+  ignored('rope.scaling.alpha', ({ alpha }) => alpha === true);
   ignored('rope.dimension_sections', ({ rope, sections }) => rope.endsWith('mrope') || sections !== undefined);
   if (!sliding) note('rope.freq_base_swa', `this ${architecture} has no sliding layers`);
   else if (row.sliding!.base === 'same')
     note('rope.freq_base_swa', `the sliding layers of ${architecture} have the base of the full ones`);
-  if (row.factorsFor === 'none' && [FREQS, LONG, SHORT].some((name) => hasTensor(model.file, name)))
+  if (row.factorsFor === 'none' && [FREQS, LONG, SHORT].some((name) => model.tensors.includes(name)))
     notes.push(`llama.cpp's ${architecture} loads the factor tensors but does not use them.`);
-  if (!keys.has(a(`${scaling}.type`))) return;
-  const all = a(`${scaling}.*`);
+  if (!keys.has(a('rope.scaling.type'))) return;
+  const all = a('rope.scaling.*');
   if (row.plain) notes.push(`${all} is not applied: llama.cpp's ${architecture} scales nothing.`);
   else if (sliding && row.sliding!.plain) notes.push(`${all} is not applied to sliding layers.`);
 }

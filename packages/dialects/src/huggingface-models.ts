@@ -1,5 +1,5 @@
 /**
- * HuggingFace's models: how the RoPE of each model_type differs from Llama's.
+ * The differences of HuggingFace's models from Llama's RoPE, for each model_type.
  *
  * @module
  * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/{configuration,modeling}_NAME.py
@@ -11,11 +11,11 @@ export const SLIDING = 'sliding_attention';
 export const LINEAR = 'linear_attention';
 
 /**
- * How a model differs from Llama. Llama has θ = 10000 and head_dim = hidden_size / num_attention_heads, and rotates the
- * whole head with half pairing. Numbers are defaults for missing fields.
+ * The differences of a model from Llama. Llama has θ = 10000 and head_dim = hidden_size / num_attention_heads, and
+ * rotates the whole head with half pairing. Numbers are defaults for missing fields.
  */
 export interface Rules {
-  /** rope_theta; 10000 unless given. */
+  /** rope_theta has this default. Without it the default is 10000. */
   readonly theta?: number;
   /** The old name of rope_theta. */
   readonly thetaKey?: string;
@@ -23,25 +23,25 @@ export interface Rules {
   /** The model reads rope_interleave; false means half pairing. */
   readonly readsInterleave?: true;
   readonly headDim?: number;
-  /** global_head_dim: head_dim of the full layers. */
+  /** Full layers have this head_dim: global_head_dim. */
   readonly globalHeadDim?: number;
-  /** qk_rope_head_dim (MLA): a separate part of the head, which rotates as a whole. */
+  /** qk_rope_head_dim (MLA) is a separate part of the head, which rotates as a whole. */
   readonly mla?: number;
-  /** partial_rotary_factor. Models without this do not read it. */
+  /** The default of partial_rotary_factor. Models without it do not read the field. */
   readonly partial?: number;
   /** The old name of partial_rotary_factor. */
   readonly partialKey?: string;
-  /** rotary_dim. Models without this do not read it. */
+  /** The default of rotary_dim. Models without it do not read the field. */
   readonly rotaryDim?: number;
-  /** The rule of the axes, and mrope_section. */
+  /** The rule of the axes, and the default of mrope_section. */
   readonly axes?: RopeAxes;
-  /** layer_types: full attention in every `period`-th layer (the field `key` may set it), `other` in the rest. */
+  /** Every `period`-th layer has full attention (the field `key` may set it), and the rest has `other`. */
   readonly layers?: { readonly other: string; readonly period: number; readonly key?: string; readonly first?: true };
-  /** The old list of the full layers; the others are convolutions. Without the list all layers are full. */
+  /** This old field lists the full layers; the others are convolutions. Without the list all layers are full. */
   readonly attentionAt?: string;
-  /** sliding_window of files without it, and the layers that have it where no type says so. */
+  /** The default of sliding_window, and the layers that have a window where no type says so. */
   readonly window?: { readonly size?: number; readonly layers?: WindowedLayers };
-  /** One RoPE a layer type: the old field of each θ, and its default. rope_scaling applies to full layers. */
+  /** Each layer type has a RoPE: the old field of its θ, and the default. rope_scaling applies to full layers. */
   readonly byType?: {
     readonly full: [string, number];
     readonly sliding: [string, number];
@@ -56,8 +56,8 @@ export interface Rules {
 }
 
 /**
- * `all`; the others only if use_sliding_window: `used` all, `late` those from max_window_layers on, `early` every
- * second one before it, `nope` those that do not rotate.
+ * With `all` every layer has a window. The others need use_sliding_window: `used` is every layer, `late` those from
+ * max_window_layers on, `early` every second one before it, and `nope` those that do not rotate.
  */
 type WindowedLayers = 'all' | 'used' | 'late' | 'early' | 'nope';
 
@@ -67,7 +67,13 @@ function each(models: string, rules: Rules): Record<string, Rules> {
 
 const LATE = { size: 4096, layers: 'late' } as const;
 
-/** By model_type, without `_text` at its end. */
+const EVERY_FOURTH = { other: SLIDING, period: 4, key: 'sliding_window_pattern' };
+const LINEAR_FOURTH = { other: LINEAR, period: 4, key: 'full_attention_interval' };
+const EXAONE: Rules = { onlySliding: true, layers: EVERY_FOURTH, window: { size: 4096 } };
+const GEMMA: Rules['byType'] = { full: ['rope_theta', 1e6], sliding: ['rope_local_base_freq', 1e4] };
+const GPT_OSS: Rules = { theta: 150000, headDim: 64, needsParameters: true };
+
+/** The rules by model_type, without `_text` at its end. */
 export const MODELS: Readonly<Record<string, Rules>> = {
   ...each(
     'llama olmo olmo2 olmoe granite granitemoe granitemoeshared minicpm falcon falcon_h1 diffllama arcee jais2 ' +
@@ -93,14 +99,8 @@ export const MODELS: Readonly<Record<string, Rules>> = {
   cwm: { theta: 1e6, headDim: 128, needsParameters: true, window: { size: 8192 } },
   dots1: { window: {} },
   ministral3: { headDim: 128, needsParameters: true, window: { layers: 'all' } },
-  gpt_oss: {
-    theta: 150000,
-    headDim: 64,
-    needsParameters: true,
-    layers: { other: SLIDING, period: 2 },
-    window: { size: 128 },
-  },
-  openai_privacy_filter: { theta: 150000, headDim: 64, needsParameters: true, pairing: 'interleaved' },
+  gpt_oss: { ...GPT_OSS, layers: { other: SLIDING, period: 2 }, window: { size: 128 } },
+  openai_privacy_filter: { ...GPT_OSS, pairing: 'interleaved' },
 
   // A part of each head rotates.
   ...each('phi persimmon nemotron glm4_moe', { partial: 0.5 }),
@@ -110,9 +110,9 @@ export const MODELS: Readonly<Record<string, Rules>> = {
   gpt_neox_japanese: { partial: 1, partialKey: 'rotary_pct', thetaKey: 'rotary_emb_base' },
   solar_open: { theta: 1e6, headDim: 128, partial: 1 },
   minimax_m2: { theta: 5e6, headDim: 128, partial: 1 },
-  qwen3_next: { headDim: 256, partial: 0.25, layers: { other: LINEAR, period: 4, key: 'full_attention_interval' } },
+  qwen3_next: { headDim: 256, partial: 0.25, layers: LINEAR_FOURTH },
 
-  // Interleaved pairs.
+  // These models rotate interleaved pairs.
   ...each('gptj codegen', { pairing: 'interleaved', rotaryDim: 64 }),
   ...each('cohere ernie4_5_moe', { pairing: 'interleaved', theta: 5e5 }),
   ...each('glm glm4', { pairing: 'interleaved', headDim: 128, partial: 0.5 }),
@@ -121,7 +121,7 @@ export const MODELS: Readonly<Record<string, Rules>> = {
   moonshine: { pairing: 'interleaved', partial: 0.9 },
   llama4: { pairing: 'interleaved', theta: 5e5, headDim: 128, nopeEvery: 4 },
 
-  // Multi-head latent attention.
+  // These models have multi-head latent attention.
   deepseek_v2: { mla: 64, pairing: 'interleaved' },
   ...each('deepseek_v3 kimi_k2 youtu', { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true }),
   glm4_moe_lite: { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true, partial: 1 },
@@ -130,7 +130,7 @@ export const MODELS: Readonly<Record<string, Rules>> = {
   longcat_flash: { mla: 64, pairing: 'interleaved-to-half', theta: 1e7 },
   minicpm3: { mla: 32 },
 
-  // Several position axes.
+  // These models have several position axes.
   ...each('qwen2_vl qwen2_5_vl', { theta: 1e6, axes: { rule: 'sections', sections: [16, 24, 24] }, window: LATE }),
   paddleocr_vl: { theta: 5e5, headDim: 128, axes: { rule: 'sections', sections: [16, 24, 24] } },
   ...each('glm4v glm_ocr', { pairing: 'interleaved', partial: 1, axes: { rule: 'sections', sections: [8, 12, 12] } }),
@@ -140,36 +140,23 @@ export const MODELS: Readonly<Record<string, Rules>> = {
   ...each('qwen3_5 qwen3_5_moe', {
     headDim: 256,
     partial: 0.25,
-    layers: { other: LINEAR, period: 4, key: 'full_attention_interval' },
+    layers: LINEAR_FOURTH,
     axes: { rule: 'interleaved', sections: [11, 11, 10] },
   }),
 
-  // Layers differ.
+  // The layers of these models differ.
   granitemoehybrid: { layers: { other: LINEAR, period: Number.POSITIVE_INFINITY } },
   lfm2: { theta: 1e6, attentionAt: 'full_attn_idxs' },
-  cohere2: {
-    pairing: 'interleaved',
-    onlySliding: true,
-    layers: { other: SLIDING, period: 4, key: 'sliding_window_pattern' },
-    window: { size: 4096 },
-  },
-  ...each('exaone4 exaone_moe', {
-    onlySliding: true,
-    layers: { other: SLIDING, period: 4, key: 'sliding_window_pattern' },
-    window: { size: 4096 },
-  }),
+  cohere2: { ...EXAONE, pairing: 'interleaved' },
+  ...each('exaone4 exaone_moe', EXAONE),
   afmoe: { headDim: 128, onlySliding: true, layers: { other: SLIDING, period: 4, key: 'global_attn_every_n_layers' } },
   gemma3: {
     headDim: 256,
-    layers: { other: SLIDING, period: 6, key: 'sliding_window_pattern' },
-    byType: { full: ['rope_theta', 1e6], sliding: ['rope_local_base_freq', 1e4] },
+    layers: { ...EVERY_FOURTH, period: 6 },
+    byType: GEMMA,
     window: { size: 4096 },
   },
-  gemma3n: {
-    headDim: 256,
-    layers: { other: SLIDING, period: 5 },
-    byType: { full: ['rope_theta', 1e6], sliding: ['rope_local_base_freq', 1e4] },
-  },
+  gemma3n: { headDim: 256, layers: { other: SLIDING, period: 5 }, byType: GEMMA },
   ...each('gemma4 gemma4_unified', {
     headDim: 256,
     globalHeadDim: 512,
@@ -189,23 +176,24 @@ export const MODELS: Readonly<Record<string, Rules>> = {
   },
 };
 
-/** A model_type without what marks the text part of a multimodal model. */
+/** Removes the mark of the text part of a multimodal model from a model_type. */
 export function familyOf(modelType: string): string {
   return modelType.replace(/_text(_model)?$/, '');
 }
 
-/** The rules of a model_type without `_text`; undefined for an unknown model. */
+/** Looks up the rules of a model_type without `_text`; undefined for an unknown model. */
 export function rulesOf(family: string): Rules | undefined {
   return Object.hasOwn(MODELS, family) ? MODELS[family] : undefined;
 }
 
-/** Models without rotary embedding. */
+/** These models have no rotary embedding. */
 export const WITHOUT_ROPE = (
   'gpt2 bert roberta opt bloom mpt t5 gpt_bigcode gpt_neo mamba mamba2 distilbert bart xlnet jamba nemotron_h ' +
   'kimi_linear'
 ).split(' ');
 const OWN_ORDER = 'it assigns pairs to axes in an order of its own';
-/** Models whose rotation no plan can express. */
+
+/** No plan can express the rotation of these models, for a reason. */
 export const REFUSED: Readonly<Record<string, string>> = {
   nanochat: 'it rotates by the negative angle',
   deepseek_v4: 'it also rotates the attention output back, and its compressed keys have positions of their own',

@@ -1,9 +1,9 @@
 /**
- * HuggingFace: config.json → the effective RoPE of each layer.
+ * Reads the effective RoPE of each layer from HuggingFace's config.json.
  *
- * Reads the old form (rope_theta, rope_scaling) and the new one (rope_parameters, flat or by layer type). Missing
- * fields get the defaults of the model's own classes. A rotation that one plan a layer cannot express is refused. A
- * model that is in no table here is read by the common rules, and a note says so.
+ * The old form has rope_theta and rope_scaling, the new one rope_parameters, flat or by layer type. Missing fields get
+ * the defaults of the model's classes. A rotation that one plan a layer cannot express is refused. A model that is in no
+ * table here is read by the common rules, and a note says so.
  *
  * @module
  * @see huggingface/transformers@v5.18.0 src/transformers/modeling_rope_utils.py
@@ -14,19 +14,14 @@ import type { Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { Fields } from 'ropewalk/internal';
 import { FULL, familyOf, LINEAR, REFUSED, type Rules, rulesOf, SLIDING, WITHOUT_ROPE } from './huggingface-models.js';
-import {
-  compact,
-  type LayerRope,
-  type ModelRope,
-  type ModelRopeOptions,
-  readModelRopeOptions,
-  shareRecord,
-} from './model-rope.js';
+import type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
+import { compact, readModelRopeOptions, shareRecord } from './model-rope.js';
 
-/** Types of layers without attention or without position encoding. */
+/** Layers of these types have no attention or no position encoding. */
 const WITHOUT_ATTENTION = [LINEAR, 'mamba', 'conv', 'recurrent'];
+const TYPES = 'default linear dynamic yarn longrope llama3 proportional'.split(' ');
 const KNOWN_TYPES = 'default, linear, dynamic, yarn, longrope (su), llama3, mrope or proportional';
-/** Bounds forged counts. */
+/** Bounds the counts of forged files. */
 const MAX_LAYERS = 10000;
 
 /**
@@ -65,12 +60,9 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
         'the part of the head that partial_rotary_factor gives, with half pairing.',
     );
   const model: Model = { config, modelType, family, rules, notes, ...sizesOf(config, rules), options };
-  const layers: LayerRope[] = [];
   const cache = new Map<string, RopeSpec>();
   const records = new Map<string, RopeSpec>();
-  const types = layerTypes(model);
-  for (let layer = 0; layer < model.numLayers; layer++) {
-    const layerType = types[layer];
+  const layers = layerTypes(model).map((layerType, layer): LayerRope => {
     let rope: RopeSpec | undefined;
     if (rotates(model, layer, layerType)) {
       const headDim = headDimOf(model, layer, layerType);
@@ -78,8 +70,8 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
       rope = cache.get(key) ?? shareRecord(ropeOf({ ...model, headDim }, layerType), records);
       cache.set(key, rope);
     }
-    layers.push({ layer, layerType, window: windowOf(model, layer, layerType, rope !== undefined), rope });
-  }
+    return { layer, layerType, window: windowOf(model, layer, layerType, rope !== undefined), rope };
+  });
   return {
     source: 'huggingface',
     architecture: modelType,
@@ -95,18 +87,18 @@ interface Model {
   readonly config: Fields;
   readonly modelType: string;
   readonly family: string;
-  /** undefined for an unknown model. */
+  /** An unknown model has none. */
   readonly rules: Rules | undefined;
   readonly notes: string[];
   readonly options: ModelRopeOptions;
   readonly numLayers: number;
   readonly headDim: number;
-  /** head_dim by layer, where layers differ. */
+  /** The head_dim of each layer, where layers differ. */
   readonly headDims: ReadonlyMap<number, number> | undefined;
   readonly maxContext: number | undefined;
 }
 
-/** The first field that is present; models use different names. */
+/** Reads the first field that is present, as models use different names. */
 function firstInteger(config: Fields, keys: readonly string[], high?: number): number | undefined {
   for (const key of keys) {
     const value = config.optionalInteger(key, 1, high);
@@ -148,7 +140,7 @@ function headDimOf({ config, rules, headDim, headDims }: Model, layer: number, l
   return config.optionalInteger('global_head_dim') ?? rules.globalHeadDim;
 }
 
-/** The type of each layer, where a model has several. */
+/** Lists the type of each layer, where a model has several. */
 function layerTypes({ config, rules, numLayers }: Model): readonly (string | undefined)[] {
   const given = config.optionalList('layer_types');
   if (given) {
@@ -168,7 +160,7 @@ function layerTypes({ config, rules, numLayers }: Model): readonly (string | und
   return types;
 }
 
-/** Whether a layer rotates: some have no attention, some have no position encoding (NoPE). */
+/** Says whether a layer rotates. Some have no attention, some have no position encoding (NoPE). */
 function rotates({ config, family, rules, numLayers }: Model, layer: number, layerType: string | undefined): boolean {
   if (layerType !== undefined && WITHOUT_ATTENTION.includes(layerType)) return false;
   // Granite 4 rotates only where the file says so.
@@ -186,50 +178,37 @@ function rotates({ config, family, rules, numLayers }: Model, layer: number, lay
   if (list && list.length > 0) {
     if (list.length !== numLayers)
       refuse('FORMAT', config.path('no_rope_layers'), `${numLayers} entries, one for each layer`, list.length);
-    return Boolean(list[layer]); // 1 means that the layer does rotate
+    return Boolean(list[layer]); // The number 1 means that the layer does rotate.
   }
   return !rules || (layer + 1) % (config.optionalInteger('no_rope_layer_interval') ?? rules.nopeEvery!) !== 0;
 }
 
-/** How many tokens a layer sees; undefined for all. */
-function windowOf(
-  { config, rules }: Model,
-  layer: number,
-  layerType: string | undefined,
-  rotates: boolean,
-): number | undefined {
-  if (rules && !rules.window && rules.layers?.other !== SLIDING) return undefined; // the class reads none
+/** Counts the tokens that a layer sees; undefined for all. */
+function windowOf({ config, rules }: Model, layer: number, layerType: string | undefined, rotates: boolean) {
+  // Some classes read no window.
+  if (rules && !rules.window && rules.layers?.other !== SLIDING) return undefined;
   const { size, layers } = rules?.window ?? {};
   const optional = layers !== undefined && layers !== 'all';
   if (optional && !config.optionalFlag('use_sliding_window')) return undefined;
-  const first = (): number => config.optionalInteger('max_window_layers', 0) ?? 28;
   const slides = (): boolean => {
-    switch (layers) {
-      case undefined:
-        return false;
-      case 'late':
-        return layer >= first();
-      case 'early':
-        return layer % 2 === 0 && layer < first();
-      case 'nope':
-        return !rotates;
-      default:
-        return true;
-    }
+    const first = (): number => config.optionalInteger('max_window_layers', 0) ?? 28;
+    if (layers === 'late') return layer >= first();
+    if (layers === 'early') return layer % 2 === 0 && layer < first();
+    return layers === 'nope' ? !rotates : layers !== undefined;
   };
   if (!(layerType === undefined ? slides() : layerType === SLIDING)) return undefined;
-  // A window that is left out is the class's own; null means none.
+  // A missing window is the class's default; null means none.
   const given = config.keys().includes('sliding_window');
   return given ? config.optionalInteger('sliding_window', 0) || undefined : size;
 }
 
-/** The fields of a layer's RoPE, and whether the file has them by layer type. */
+/** The fields of a layer's RoPE. The file may have them by layer type. */
 interface Parameters {
   readonly fields: Fields;
   readonly byType: boolean;
 }
 
-/** The parameters of one kind of layer: rope_scaling beside rope_theta, else rope_parameters, flat or by layer type. */
+/** Finds the parameters of a layer: rope_scaling beside rope_theta, else rope_parameters, flat or by layer type. */
 function parametersOf({ config, modelType, rules }: Model, layerType: string | undefined): Parameters {
   const parameters = notEmpty(config.optionalObject('rope_parameters'));
   const scaling = notEmpty(config.optionalObject('rope_scaling'));
@@ -260,18 +239,16 @@ function notEmpty(fields: Fields | undefined): Fields | undefined {
   return fields && fields.keys().length > 0 ? fields : undefined;
 }
 
-/** The two forms must agree: transformers reads rope_scaling, others may read the other. */
+/** Refuses two forms that disagree: transformers reads rope_scaling, others may read the other. */
 function refuseContradiction(config: Fields, parameters: Fields, scaling: Fields): void {
   const text = (value: unknown): string | undefined =>
     JSON.stringify(value, (_key, v) => (typeof v === 'bigint' ? Number(v) : v));
   for (const key of parameters.keys()) {
-    const said =
-      key === 'rope_type' || key === 'type'
-        ? (scaling.raw('rope_type') ?? scaling.raw('type'))
-        : (scaling.raw(key) ?? config.raw(key));
-    if (text(said) === text(parameters.raw(key))) continue;
+    const isType = key === 'rope_type' || key === 'type';
+    const other = isType ? (scaling.raw('rope_type') ?? scaling.raw('type')) : (scaling.raw(key) ?? config.raw(key));
+    if (text(other) === text(parameters.raw(key))) continue;
     const expected = `${text(parameters.raw(key))}, as in rope_parameters`;
-    refuse('FORMAT', config.path(`rope_scaling.${key}`), expected, said, 'Delete one of the two.');
+    refuse('FORMAT', config.path(`rope_scaling.${key}`), expected, other, 'Delete one of the two.');
   }
 }
 
@@ -337,19 +314,11 @@ function shareOf({ config, modelType, family, rules, headDim, notes }: Model, fi
 
 function typeOf({ family }: Model, fields: Fields, layerType: string | undefined): string {
   const type = fields.optionalText('rope_type') ?? fields.optionalText('type') ?? 'default';
-  const known: Record<string, string> = {
-    default: 'default',
-    mrope: 'default',
-    linear: 'linear',
-    dynamic: 'dynamic',
-    // Early Phi-3 files say yarn but give LongRoPE's factors.
-    yarn: family === 'phi3' || family === 'phi4_multimodal' ? 'longrope' : 'yarn',
-    longrope: 'longrope',
-    su: 'longrope',
-    llama3: 'llama3',
-    proportional: 'proportional',
-  };
-  if (Object.hasOwn(known, type)) return known[type]!;
+  // Early Phi-3 files say yarn but have LongRoPE's factors.
+  if (type === 'yarn' && (family === 'phi3' || family === 'phi4_multimodal')) return 'longrope';
+  if (type === 'mrope') return 'default';
+  if (type === 'su') return 'longrope';
+  if (TYPES.includes(type)) return type;
   return refuse('UNSUPPORTED', `${fields.path('rope_type')}${layerType ? ` (${layerType})` : ''}`, KNOWN_TYPES, type);
 }
 
@@ -377,13 +346,13 @@ function axesOf({ modelType, rules, notes }: Model, fields: Fields): RopeAxes | 
 function originalContextOf({ config, family, rules }: Model, { fields, byType }: Parameters): number | undefined {
   const key = 'original_max_position_embeddings';
   const own = fields.optionalInteger(key);
-  // The outer field wins, except in PhiMoE and in parameters by layer type.
+  // The outer field wins, but not in PhiMoE and not in parameters by layer type.
   if (byType || family === 'phimoe') return own;
   const outer = config.optionalInteger(key);
   return outer ?? (rules && (family === 'phi3' || family === 'phi4_multimodal') ? 4096 : own);
 }
 
-/** The scaling rule, and the attention factor or base where transformers' differ from the rule's. */
+/** Reads the scaling rule, and the attention factor or base where transformers' differ from the rule's. */
 function scalingOf(
   model: Model,
   parameters: Parameters,

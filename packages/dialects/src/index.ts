@@ -21,7 +21,6 @@ export { type Conversion, convertRope, PEERS, peerOf, type ReadForm, readForm } 
 export { distanceOf, type EffectiveRope, effectiveRope, type RopeDistance, STANDSTILL } from './convert/effective.js';
 export type { ConvertOptions, FormTable, GivenTable, Relayout } from './convert/form.js';
 export { modelTypeOf } from './convert/gguf.js';
-export { groupLayers, type LayerGroup } from './convert/group-layers.js';
 export { specFromJson, specToJson } from './convert/record.js';
 export * as flashAttn from './flash-attn.js';
 export * as ggml from './ggml.js';
@@ -31,4 +30,5 @@ export * as huggingface from './huggingface.js';
 export * as infiniop from './infiniop.js';
 export * as llaisys from './llaisys.js';
 export type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
+export { groupLayers, type LayerGroup } from './model-rope.js';
 export * as onnx from './onnx.js';

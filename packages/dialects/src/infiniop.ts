@@ -9,12 +9,19 @@
  * @see InfiniTensor/InfiniCore@2cec6ce6 include/infiniop/ops/rope.h, src/infiniop/ops/rope/rope.h
  */
 
-import type { Dtype, ErrorCode, FloatDtype, HostArray, RopeTable, Runner } from 'ropewalk';
-import { bindRope, isDtype, planRopeWithTable, RopewalkError, Tensor, tableFromTensors, tensorFrom } from 'ropewalk';
-import { hostOf, newArray, refuse, walk } from 'ropewalk/backend';
+import type { Dtype, ErrorCode, HostArray, RopeTable, Runner } from 'ropewalk';
 import {
-  checkApart,
-  checkOutput,
+  bindRope,
+  bindRopeParts,
+  isDtype,
+  planRopeWithTable,
+  RopewalkError,
+  Tensor,
+  tableFromTensors,
+  tensorFrom,
+} from 'ropewalk';
+import { hostOf, refuse, walk } from 'ropewalk/backend';
+import {
   checkRunner,
   type OptionNames,
   readIntegers,
@@ -23,14 +30,15 @@ import {
   sharePairs,
   show,
 } from 'ropewalk/internal';
+import { checkWritten, countUp, gatherTable, optionNames, spanOf, type Words } from './calls.js';
 
-/** Success. */
+/** The call succeeded. */
 export const INFINI_STATUS_SUCCESS = 0;
-/** An internal fault, here or in the runner. */
+/** The runner or this module failed. */
 export const INFINI_STATUS_INTERNAL_ERROR = 1;
 /** The runner does not support the operation. */
 export const INFINI_STATUS_NOT_IMPLEMENTED = 2;
-/** A bad value: a size, a position outside the tables, memory that is too short or overlaps, a destroyed descriptor. */
+/** A value is bad: a size, a position outside the tables, memory that is too short or overlaps, a dead descriptor. */
 export const INFINI_STATUS_BAD_PARAM = 3;
 /** An argument is missing, or the algorithm is unknown. */
 export const INFINI_STATUS_NULL_POINTER = 4;
@@ -42,62 +50,40 @@ export const INFINI_STATUS_BAD_TENSOR_DTYPE = 10;
 export const INFINI_STATUS_BAD_TENSOR_SHAPE = 11;
 /** Strides do not fit. */
 export const INFINI_STATUS_BAD_TENSOR_STRIDES = 12;
-/** Never returned, as no workspace is needed. infinicore.h has 13; descriptions that say 21 are wrong. */
+/** No call returns this, as none needs a workspace. infinicore.h has 13; descriptions that say 21 are wrong. */
 export const INFINI_STATUS_INSUFFICIENT_WORKSPACE = 13;
 
-/** GPT-J pairs (2j, 2j+1). */
+/** This algorithm rotates GPT-J pairs (2j, 2j+1). */
 export const INFINIOP_ROPE_ALGO_GPT_J = 0;
-/** GPT-NeoX pairs (j, j + table_dim). */
+/** This algorithm rotates GPT-NeoX pairs (j, j + table_dim). */
 export const INFINIOP_ROPE_ALGO_GPT_NEOX = 1;
 
+/** A C enumeration that counts its members from 0; `names` has a space between two of them. */
+function enumeration<const S extends string>(names: S): Readonly<Record<Words<S>, number>> {
+  return Object.freeze(Object.fromEntries(names.split(' ').map((name, code) => [name, code]))) as never;
+}
+
 /** The dtype enumeration of infinicore.h. */
-export const INFINI_DTYPE = /* @__PURE__ */ Object.freeze({
-  INVALID: 0,
-  BYTE: 1,
-  BOOL: 2,
-  I8: 3,
-  I16: 4,
-  I32: 5,
-  I64: 6,
-  U8: 7,
-  U16: 8,
-  U32: 9,
-  U64: 10,
-  F8: 11,
-  F16: 12,
-  F32: 13,
-  F64: 14,
-  C16: 15,
-  C32: 16,
-  C64: 17,
-  C128: 18,
-  BF16: 19,
-} as const);
+export const INFINI_DTYPE = /* @__PURE__ */ enumeration(
+  'INVALID BYTE BOOL I8 I16 I32 I64 U8 U16 U32 U64 F8 F16 F32 F64 C16 C32 C64 C128 BF16',
+);
 
-/** The device enumeration of infinicore.h, InfiniTensor/InfiniCore@45dc3eac; 8 was SUGON before. */
-export const INFINI_DEVICE = /* @__PURE__ */ Object.freeze({
-  CPU: 0,
-  NVIDIA: 1,
-  CAMBRICON: 2,
-  ASCEND: 3,
-  METAX: 4,
-  MOORE: 5,
-  ILUVATAR: 6,
-  KUNLUN: 7,
-  HYGON: 8,
-} as const);
+/** The device enumeration of infinicore.h, InfiniTensor/InfiniCore@45dc3eac. Code 8 was SUGON before. */
+export const INFINI_DEVICE = /* @__PURE__ */ enumeration(
+  'CPU NVIDIA CAMBRICON ASCEND METAX MOORE ILUVATAR KUNLUN HYGON',
+);
 
-/** InfiniOp's dtype → Ropewalk's, for those that the operators take. */
+/** The dtypes of Ropewalk by InfiniOp's codes, as far as both have them. */
 const DTYPE_OF: ReadonlyMap<number, Dtype> = /* @__PURE__ */ new Map(
-  /* @__PURE__ */ Object.entries(INFINI_DTYPE).flatMap(([name, code]) => {
+  /* @__PURE__ */ Object.entries<number>(INFINI_DTYPE).flatMap(([name, code]) => {
     const dtype = name.toLowerCase();
     return isDtype(dtype) ? [[code, dtype] as const] : [];
   }),
 );
-const FLOATS: readonly number[] = [INFINI_DTYPE.F16, INFINI_DTYPE.BF16, INFINI_DTYPE.F32, INFINI_DTYPE.F64];
+const FLOATS: readonly number[] = [12, 13, 14, 19]; // F16, F32, F64, BF16
 const INTEGERS: readonly number[] = [3, 4, 5, 6, 7, 8, 9, 10]; // I8 … U64
 
-/** Shape, strides in elements, and dtype of a tensor; no memory. */
+/** The shape, the strides in elements and the dtype of a tensor. It has no memory. */
 export interface InfiniTensorDescriptor {
   readonly ndim: number;
   readonly shape: readonly number[];
@@ -106,13 +92,13 @@ export interface InfiniTensorDescriptor {
   readonly dtype: number;
 }
 
-/** A status, and the reason when it is not SUCCESS. */
+/** A status, and the reason where it is not SUCCESS. */
 export interface InfiniResult {
   readonly status: number;
   readonly error?: RopewalkError;
 }
 
-/** A pointer in C: a typed array, or a tensor, of which only the first element's place counts. */
+/** Stands for a C pointer: a typed array, or a tensor, which points at its first element. */
 export type InfiniMemory = HostArray | Tensor;
 
 /**
@@ -139,37 +125,43 @@ export function infiniopCreateTensorDescriptor(
     return Object.freeze(list);
   };
   const dims = integers(shape, 0, 'shape', `${ndim} integers >= 0`);
-  // As upstream: a dimension of 0 gives strides of 0.
-  const dense = dims.map((_item, d) => dims.slice(d + 1).reduce((product, dim) => product * dim, 1));
-  const expected = `${ndim} integers, or null`;
   const steps =
-    strides === null ? Object.freeze(dense) : integers(strides, Number.MIN_SAFE_INTEGER, 'strides', expected);
-  const descriptor = Object.freeze({ ndim, shape: dims, strides: steps, dtype });
+    strides === null
+      ? Object.freeze(denseStrides(dims))
+      : integers(strides, Number.MIN_SAFE_INTEGER, 'strides', `${ndim} integers, or null`);
+  return made(Object.freeze({ ndim, shape: dims, strides: steps, dtype }));
+}
+
+/** The descriptors that this module has made. */
+const MADE = /* @__PURE__ */ new WeakSet<object>();
+
+function made<T extends object>(descriptor: T): T {
   MADE.add(descriptor);
   return descriptor;
 }
 
-/** Every descriptor that this module has made. */
-const MADE = /* @__PURE__ */ new WeakSet<object>();
-
-/** As upstream: the stride of a dimension of size 1 does not matter, and a stride of 0 is never contiguous. */
-function isContiguous({ shape, strides, ndim }: InfiniTensorDescriptor): boolean {
-  let expected = 1;
-  for (let d = ndim - 1; d >= 0; d--) {
-    if (shape[d] === 1) continue;
-    if (strides[d] === 0 || strides[d] !== expected) return false;
-    expected *= shape[d]!;
-  }
-  return true;
+/** As in upstream, a dimension of 0 gives strides of 0. */
+function denseStrides(shape: readonly number[]): number[] {
+  return shape.map((_item, d) => shape.slice(d + 1).reduce((product, dim) => product * dim, 1));
 }
 
-/** The state of a RoPE descriptor. Opaque to the caller. */
+/** As in upstream, the stride of a dimension of size 1 does not matter, and a stride of 0 is never contiguous. */
+function isContiguous({ shape, strides }: InfiniTensorDescriptor): boolean {
+  const dense = denseStrides(shape);
+  return shape.every((size, d) => size === 1 || (strides[d] !== 0 && strides[d] === dense[d]));
+}
+
+/** A descriptor that its destroy function ends. */
+interface Destroyable {
+  destroyed: boolean;
+}
+
+/** The state of a RoPE descriptor, which is opaque to the caller. */
 export interface InfiniRoPEDescriptor
-  extends Readonly<Record<'y' | 'x' | 'pos' | 'sin' | 'cos', InfiniTensorDescriptor>> {
+  extends Readonly<Record<'y' | 'x' | 'pos' | 'sin' | 'cos', InfiniTensorDescriptor>>,
+    Destroyable {
   readonly algo: number;
   readonly handle: Runner;
-  /** Set by destroy. */
-  destroyed: boolean;
 }
 
 /** An error that carries its status. */
@@ -183,7 +175,7 @@ class Status extends RopewalkError {
   }
 }
 
-/** Checks that raise a status; the first condition that is false decides, as in upstream. */
+/** Makes a check that raises a status. The first condition that is false decides, as in upstream. */
 function demandOf(status: number, code: ErrorCode) {
   return (condition: boolean, argument: string, expected: string, got: unknown): void => {
     if (!condition) throw new Status(status, code, `infiniop: ${argument}: expected ${expected}, got ${show(got)}`);
@@ -195,7 +187,6 @@ const demandDtype = /* @__PURE__ */ demandOf(INFINI_STATUS_BAD_TENSOR_DTYPE, 'DT
 const demandShape = /* @__PURE__ */ demandOf(INFINI_STATUS_BAD_TENSOR_SHAPE, 'SHAPE');
 const demandStrides = /* @__PURE__ */ demandOf(INFINI_STATUS_BAD_TENSOR_STRIDES, 'SHAPE');
 const demandDevice = /* @__PURE__ */ demandOf(INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED, 'UNSUPPORTED');
-/** The status for null and undefined, and for an unknown algorithm. */
 const demandValid = /* @__PURE__ */ demandOf(INFINI_STATUS_NULL_POINTER, 'RANGE');
 
 function demandPointer<T>(pointer: T, argument: string, expected: string): asserts pointer is NonNullable<T> {
@@ -207,38 +198,31 @@ function demandDescriptor(desc: InfiniTensorDescriptor | null, name: string): as
   demandParam(MADE.has(desc), name, 'a descriptor from infiniopCreateTensorDescriptor', desc);
 }
 
-function resultOf(work: () => void): InfiniResult {
-  try {
-    work();
-    return { status: INFINI_STATUS_SUCCESS };
-  } catch (error) {
-    if (error instanceof Status) return { status: error.status, error };
-    if (!(error instanceof RopewalkError)) throw error;
-    const status = {
-      DTYPE: INFINI_STATUS_BAD_TENSOR_DTYPE,
-      SHAPE: INFINI_STATUS_BAD_TENSOR_SHAPE,
-      RANGE: INFINI_STATUS_BAD_PARAM,
-      ALIAS: INFINI_STATUS_BAD_PARAM,
-      UNSUPPORTED: INFINI_STATUS_NOT_IMPLEMENTED,
-    }[error.code as string];
-    return { status: status ?? INFINI_STATUS_INTERNAL_ERROR, error };
-  }
-}
+/** The statuses of errors that do not carry one. */
+const STATUS_OF: Readonly<Partial<Record<ErrorCode, number>>> = {
+  DTYPE: INFINI_STATUS_BAD_TENSOR_DTYPE,
+  SHAPE: INFINI_STATUS_BAD_TENSOR_SHAPE,
+  RANGE: INFINI_STATUS_BAD_PARAM,
+  ALIAS: INFINI_STATUS_BAD_PARAM,
+  UNSUPPORTED: INFINI_STATUS_NOT_IMPLEMENTED,
+};
 
-function created<T extends object>(make: () => T): InfiniResult & { readonly descriptor?: T } {
-  let descriptor: T | undefined;
-  const result = resultOf(() => {
-    descriptor = make();
-    MADE.add(descriptor);
-  });
-  return { ...result, descriptor };
+/** Runs the work of one call, and adds what it returns to the status. */
+function resultOf<T>(work: () => T): InfiniResult & Partial<T> {
+  try {
+    return { status: INFINI_STATUS_SUCCESS, ...work() } as InfiniResult & Partial<T>;
+  } catch (error) {
+    if (!(error instanceof RopewalkError)) throw error;
+    const status = error instanceof Status ? error.status : STATUS_OF[error.code];
+    return { status: status ?? INFINI_STATUS_INTERNAL_ERROR, error } as InfiniResult & Partial<T>;
+  }
 }
 
 /**
  * `infinirtSetDevice(device, id)` and `infiniopCreateHandle(&handle)`: checks that a runner belongs to a device.
  *
  * Every runner belongs to CPU, as its memory is the host's. `ascend-model` also belongs to ASCEND, as it computes in
- * that device's arithmetic. A runner alone is a handle of the CPU.
+ * that device's arithmetic. A runner itself is a handle of the CPU.
  *
  * @param runner - runs the plans
  * @param device - one of {@link INFINI_DEVICE}
@@ -248,21 +232,20 @@ export function infiniopCreateHandle(
   runner: Runner,
   device: number = INFINI_DEVICE.CPU,
 ): InfiniResult & { readonly handle?: Runner } {
-  const result = resultOf(() => {
+  return resultOf(() => {
     checkRunner(runner, 'infiniop: runner');
     demandDevice(Number.isInteger(device), 'device', 'a number of INFINI_DEVICE', device);
-    const devices: number[] = [INFINI_DEVICE.CPU];
-    if (runner.name === 'ascend-model') devices.push(INFINI_DEVICE.ASCEND);
+    const devices = runner.name === 'ascend-model' ? [INFINI_DEVICE.CPU, INFINI_DEVICE.ASCEND] : [INFINI_DEVICE.CPU];
     const expected = `a device of ${runner.name}, ${devices.map(deviceName).join(' or ')}`;
     demandDevice(devices.includes(device), 'device', expected, deviceName(device));
+    return { handle: runner };
   });
-  return result.status === INFINI_STATUS_SUCCESS ? { ...result, handle: runner } : result;
 }
 
-/** `ASCEND (3)` */
+/** Gives a device its name: `ASCEND (3)`. */
 function deviceName(device: number): string {
-  const known = Object.entries(INFINI_DEVICE).find(([, code]) => code === device);
-  return known ? `${known[0]} (${device})` : String(device);
+  const name = Object.keys(INFINI_DEVICE)[device];
+  return name === undefined ? String(device) : `${name} (${device})`;
 }
 
 /**
@@ -270,8 +253,8 @@ function deviceName(device: number): string {
  *
  * @param handle - a runner; see {@link infiniopCreateHandle}
  * @param y - `[seqlen, nhead, dhead]` or `[batch, seqlen, nhead, dhead]`, F16, BF16, F32 or F64, last stride 1
- * @param x - same shape and dtype as y; its strides may differ
- * @param pos - `[seqlen]` or `[batch, seqlen]`, any of the eight integer types
+ * @param x - y's shape and dtype; its strides may differ
+ * @param pos - `[seqlen]` or `[batch, seqlen]`, in any of the eight integer types
  * @param sin - `[table_len, dhead / 2]`, contiguous, y's dtype; sin comes before cos
  * @param cos - as sin
  * @param algo - {@link INFINIOP_ROPE_ALGO_GPT_J} or {@link INFINIOP_ROPE_ALGO_GPT_NEOX}
@@ -286,7 +269,7 @@ export function infiniopCreateRoPEDescriptor(
   cos: InfiniTensorDescriptor | null,
   algo: number,
 ): InfiniResult & { readonly descriptor?: InfiniRoPEDescriptor } {
-  return created(() => {
+  return resultOf(() => {
     demandDescriptor(y, 'y_desc');
     demandDescriptor(pos, 'pos_desc');
     demandDescriptor(sin, 'sin_desc');
@@ -315,7 +298,7 @@ export function infiniopCreateRoPEDescriptor(
     const contiguous = isContiguous(sin) && isContiguous(cos);
     demandStrides(contiguous, 'sin_desc, cos_desc', 'contiguous tables', [sin.strides, cos.strides]);
     checkRunner(handle, 'infiniop: handle');
-    return { y, x, pos, sin, cos, algo, handle, destroyed: false };
+    return { descriptor: made({ y, x, pos, sin, cos, algo, handle, destroyed: false }) };
   });
 }
 
@@ -328,10 +311,9 @@ function sameShape(a: readonly number[], b: readonly number[]): boolean {
  *
  * @param desc - a live descriptor
  */
-export function infiniopGetRoPEWorkspaceSize(desc: {
-  readonly destroyed: boolean;
-}): InfiniResult & { readonly size: number } {
-  return { ...resultOf(() => checkAlive(desc)), size: 0 };
+export function infiniopGetRoPEWorkspaceSize(desc: Destroyable): InfiniResult & { readonly size: number } {
+  const result: InfiniResult = resultOf(() => checkAlive(desc));
+  return { ...result, size: 0 };
 }
 
 /**
@@ -365,9 +347,8 @@ export function infiniopRoPE(
       demandPointer(memory, name, 'memory');
     const [out, input, pos] = [over(desc.y, y!, 'y'), over(desc.x, x!, 'x'), over(desc.pos, pos_ids!, 'pos_ids')];
     const [cos, sin] = [over(desc.cos, cos_table!, 'cos_table'), over(desc.sin, sin_table!, 'sin_table')];
-    const { positions, table, first } = readTables(pos, 'pos_ids', cos, sin);
-    checkOutput(out, 'infiniop: y');
-    checkApart(out, 'infiniop: y', 'x', input, true);
+    const { table, tableRows } = readTables(pos, 'pos_ids', cos, sin);
+    checkWritten('infiniop', 'y', out, { x: input }, 'x');
     const shape = [...(desc.y.ndim === 3 ? [1] : []), ...desc.y.shape];
     const plan = planRopeWithTable({
       headDim: shape[3]!,
@@ -375,43 +356,38 @@ export function infiniopRoPE(
       table,
       seqLen: shape[1]!,
       batch: desc.pos.ndim === 2 ? shape[0]! : undefined,
-      tableRows: positions.map((position) => position - first),
+      tableRows,
     });
     desc.handle.run(bindRope(plan, input, out));
   });
 }
 
-/** Reads and checks the positions, and converts only the table rows that they span, from `first` on. */
+/** Reads and checks the positions, and converts only the table rows that they span. */
 function readTables(
   pos: Tensor,
   name: string,
   cos: Tensor,
   sin: Tensor,
-  outside: 'refuse' | 'row_0' = 'refuse',
-): { positions: Float64Array; table: RopeTable; first: number } {
+  outside?: InfiniMRoPESizes['positions_outside'],
+): { table: RopeTable; tableRows: Float64Array } {
+  const where = `infiniop: ${name}`;
   const rows = cos.shape[0]!;
-  const positions =
-    outside === 'row_0' && rows > 0 ? insideOrRow0(pos, name, rows) : readIntegers(pos, `infiniop: ${name}`);
-  let first = positions.length > 0 ? rows : 0;
-  let end = 0;
-  for (const [n, position] of positions.entries()) {
-    if (position < 0 || position >= rows) {
-      const at = pos.rank === 2 ? `${Math.floor(n / pos.shape[1]!)}, ${n % pos.shape[1]!}` : n;
-      const expected = rows === 0 ? 'no position, as the tables are empty' : `a row of the tables, in [0, ${rows - 1}]`;
-      refuse('RANGE', `infiniop: ${name}[${at}]`, expected, position, 'Build longer tables, or check the positions.');
-    }
-    first = Math.min(first, position);
-    end = Math.max(end, position + 1);
-  }
-  return { positions, table: tableFromTensors(cos.slice(0, first, end), sin.slice(0, first, end), 'infiniop'), first };
+  const positions = outside === 'row_0' && rows > 0 ? readOrRow0(pos, where, rows) : readIntegers(pos, where);
+  const { first, end } = spanOf(positions, rows, (n, position) => {
+    const at = pos.rank === 2 ? `${Math.floor(n / pos.shape[1]!)}, ${n % pos.shape[1]!}` : n;
+    const expected = rows === 0 ? 'no position, as the tables are empty' : `a row of the tables, in [0, ${rows - 1}]`;
+    return refuse('RANGE', `${where}[${at}]`, expected, position, 'Build longer tables, or check the positions.');
+  });
+  const table = tableFromTensors(cos.slice(0, first, end), sin.slice(0, first, end), 'infiniop');
+  return { table, tableRows: positions.map((position) => position - first) };
 }
 
-/** Positions outside the tables become 0. */
-function insideOrRow0(pos: Tensor, name: string, rows: number): Float64Array {
-  const host = hostOf(pos, `infiniop: ${name}`);
+/** Reads positions, where those outside the tables become 0. */
+function readOrRow0(pos: Tensor, where: string, rows: number): Float64Array {
+  const host = hostOf(pos, where);
   const positions = new Float64Array(pos.size);
   walk(pos, (at, n) => {
-    const position = Number(host[at]!); // rounded past 2^53, but then it is outside anyway
+    const position = Number(host[at]!); // Above 2^53 this is rounded, but then it is outside anyway.
     positions[n] = position >= 0 && position < rows ? position : 0;
   });
   return positions;
@@ -422,19 +398,20 @@ function insideOrRow0(pos: Tensor, name: string, rows: number): Float64Array {
  *
  * @param desc - a live descriptor
  */
-export function infiniopDestroyRoPEDescriptor(desc: { destroyed: boolean }): InfiniResult {
+export function infiniopDestroyRoPEDescriptor(desc: Destroyable): InfiniResult {
   return resultOf(() => {
     checkAlive(desc);
     desc.destroyed = true;
   });
 }
 
-function checkAlive(desc: { readonly destroyed: boolean }): void {
+function checkAlive(desc: Destroyable): void {
   demandPointer(desc, 'desc', 'a descriptor');
   demandParam(MADE.has(desc), 'desc', 'a descriptor from its create function', desc);
   demandParam(!desc.destroyed, 'desc', 'a live descriptor', 'a destroyed one');
 }
 
+/** Lays a tensor with the shape and strides of a descriptor over memory. */
 function over(desc: InfiniTensorDescriptor, memory: InfiniMemory, name: string): Tensor {
   const dtype = DTYPE_OF.get(desc.dtype)!;
   const whole = Tensor.isTensor(memory) ? memory : tensorFrom(memory, { dtype });
@@ -447,42 +424,37 @@ function over(desc: InfiniTensorDescriptor, memory: InfiniMemory, name: string):
   }
 }
 
-/** Sizes of an M-RoPE. */
+/** The sizes of an M-RoPE. */
 export interface InfiniMRoPESizes {
   readonly num_q_heads: number;
   readonly num_kv_heads: number;
   readonly head_size: number;
-  /** Leading dimensions that rotate, half pairing; the tail is copied. */
+  /** The first dimensions of a head rotate with half pairing; the others are copied. */
   readonly rotary_dim: number;
-  /** Pairs of t, h, w; their sum is rotary_dim / 2. */
+  /** The pairs of t, h and w; their sum is rotary_dim / 2. */
   readonly mrope_section: readonly [number, number, number];
-  /** false: contiguous sections; true: pair j by j mod 3. */
+  /** Sections are contiguous (false), or pair j belongs to axis j mod 3 (true). */
   readonly mrope_interleaved: boolean;
   /**
-   * What a position outside the tables gives: BAD_PARAM (`refuse`, the default), or row 0 (`row_0`), as in upstream's
-   * Ascend kernel, InfiniTensor/InfiniCore@aa126523 src/infiniop/ops/mrope/ascend/mrope_ascend_kernel.cpp.
+   * A position outside the tables is BAD_PARAM (`refuse`, the default) or takes row 0 (`row_0`), as in upstream's Ascend
+   * kernel, InfiniTensor/InfiniCore@aa126523 src/infiniop/ops/mrope/ascend/mrope_ascend_kernel.cpp.
    */
   readonly positions_outside?: 'refuse' | 'row_0';
 }
 
-const SIZE_NAMES: OptionNames<InfiniMRoPESizes> = {
-  num_q_heads: true,
-  num_kv_heads: true,
-  head_size: true,
-  rotary_dim: true,
-  mrope_section: true,
-  mrope_interleaved: true,
-  positions_outside: true,
-};
+const SIZE_NAMES: OptionNames<InfiniMRoPESizes> = /* @__PURE__ */ optionNames(
+  'num_q_heads num_kv_heads head_size rotary_dim mrope_section mrope_interleaved positions_outside',
+);
 
 const MROPE_TENSORS = ['q_out', 'k_out', 'q', 'k', 'cos', 'sin', 'positions'] as const;
-const TENSOR_NAMES = { q_out: true, k_out: true, q: true, k: true, cos: true, sin: true, positions: true } as const;
+const TENSOR_NAMES: OptionNames<InfiniMRoPETensors<unknown>> = /* @__PURE__ */ optionNames(
+  'q_out k_out q k cos sin positions',
+);
 
-/** The state of an M-RoPE descriptor. Opaque to the caller. */
-export interface InfiniMRoPEDescriptor extends InfiniMRoPESizes {
+/** The state of an M-RoPE descriptor, which is opaque to the caller. */
+export interface InfiniMRoPEDescriptor extends InfiniMRoPESizes, Destroyable {
   readonly tensors: InfiniMRoPETensors<InfiniTensorDescriptor>;
   readonly handle: Runner;
-  destroyed: boolean;
 }
 
 /**
@@ -504,7 +476,7 @@ export function infiniopCreateMRoPEDescriptor(
   tensors: InfiniMRoPETensors<InfiniTensorDescriptor | null>,
   sizes: InfiniMRoPESizes,
 ): InfiniResult & { readonly descriptor?: InfiniMRoPEDescriptor } {
-  return created(() => {
+  return resultOf(() => {
     const t = readOptions(tensors, 'infiniop: tensors', TENSOR_NAMES) as InfiniMRoPETensors<InfiniTensorDescriptor>;
     for (const name of MROPE_TENSORS) demandDescriptor(t[name], `${name}_desc`);
     const given = readOptions(sizes, 'infiniop: sizes', SIZE_NAMES);
@@ -531,24 +503,20 @@ export function infiniopCreateMRoPEDescriptor(
     demandDtype(integer, 'positions_desc', 'I32 or I64', t.positions.dtype);
     const [tokens = 0] = t.q.shape;
     const [rows = 0] = t.cos.shape;
-    const shapes = {
-      q: [tokens, num_q_heads * head_size],
-      q_out: [tokens, num_q_heads * head_size],
-      k: [tokens, num_kv_heads * head_size],
-      k_out: [tokens, num_kv_heads * head_size],
-      cos: [rows, rotary_dim / 2],
-      sin: [rows, rotary_dim / 2],
-      positions: t.positions.ndim === 1 ? [tokens] : [3, tokens],
-    };
+    const [q, k] = [num_q_heads, num_kv_heads].map((heads) => [tokens, heads * head_size]);
+    const table = [rows, rotary_dim / 2];
+    const positions = t.positions.ndim === 1 ? [tokens] : [3, tokens];
+    const shapes = { q, q_out: q, k, k_out: k, cos: table, sin: table, positions };
     for (const [name, shape] of Object.entries(shapes)) {
       const got = t[name as keyof typeof shapes].shape;
-      demandShape(sameShape(got, shape), `${name}_desc`, `shape [${shape}]`, got);
+      demandShape(sameShape(got, shape!), `${name}_desc`, `shape [${shape}]`, got);
     }
     for (const name of MROPE_TENSORS)
       demandStrides(t[name].strides.at(-1) === 1, `${name}_desc`, 'last stride 1', t[name].strides);
     checkRunner(handle, 'infiniop: handle');
     const section = mrope_section as unknown as InfiniMRoPESizes['mrope_section'];
-    return { ...given, mrope_section: section, tensors: Object.freeze(t), handle, destroyed: false };
+    const descriptor = { ...given, mrope_section: section, tensors: Object.freeze(t), handle, destroyed: false };
+    return { descriptor: made(descriptor) };
   });
 }
 
@@ -568,49 +536,31 @@ export function infiniopMRoPE(
     const memory = readOptions(pointers, 'infiniop: memory', TENSOR_NAMES);
     for (const name of MROPE_TENSORS) demandPointer(memory[name], name, 'memory');
     const lay = (name: (typeof MROPE_TENSORS)[number]): Tensor => over(desc.tensors[name], memory[name]!, name);
-    const [q, k, qOut, kOut] = [lay('q'), lay('k'), lay('q_out'), lay('k_out')];
-    const table = gatherRows(desc, lay('cos'), lay('sin'), lay('positions'));
-    // q is rotated before k is read, so q_out may not touch k.
-    checkOutput(qOut, 'infiniop: q_out');
-    checkApart(qOut, 'infiniop: q_out', 'q', q, true);
-    checkApart(qOut, 'infiniop: q_out', 'k', k);
-    checkApart(qOut, 'infiniop: q_out', 'k_out', kOut);
-    checkOutput(kOut, 'infiniop: k_out');
-    checkApart(kOut, 'infiniop: k_out', 'k', k, true);
-    checkApart(kOut, 'infiniop: k_out', 'q', q);
+    const [q, k, q_out, k_out] = [lay('q'), lay('k'), lay('q_out'), lay('k_out')];
+    const pairs = desc.rotary_dim / 2;
+    const rule = desc.mrope_interleaved ? 'interleaved' : 'sections';
+    const { axisOfPair } = sharePairs({ rule, sections: desc.mrope_section }, pairs, 'infiniop');
+    const positions = lay('positions');
+    const { table, tableRows } = readTables(positions, 'positions', lay('cos'), lay('sin'), desc.positions_outside);
+    const tokens = desc.tensors.q.shape[0]!;
+    const axes = positions.rank === 1 ? new Uint8Array(pairs) : axisOfPair;
+    checkWritten('infiniop', 'q_out', q_out, { q, k, k_out }, 'q');
+    checkWritten('infiniop', 'k_out', k_out, { k, q }, 'k');
     const plan = planRopeWithTable({
       headDim: desc.head_size,
       rotaryDim: desc.rotary_dim,
       pairing: 'half',
-      table,
-      seqLen: table.rows,
-      tableRows: Int32Array.from({ length: table.rows }, (_item, token) => token),
+      table: gatherTable(table, tableRows, axes, tokens),
+      seqLen: tokens,
+      tableRows: countUp(tokens),
     });
-    const heads = (tensor: Tensor, count: number): Tensor => tensor.view([table.rows, count, desc.head_size]);
-    // Both calls are checked before the first one runs.
-    const ofQ = bindRope(plan, heads(q, desc.num_q_heads), heads(qOut, desc.num_q_heads));
-    const ofK = bindRope(plan, heads(k, desc.num_kv_heads), heads(kOut, desc.num_kv_heads));
-    for (const call of [ofQ, ofK]) desc.handle.run(call);
+    const part = (x: Tensor, out: Tensor, heads: number) => {
+      const shape = [tokens, heads, desc.head_size];
+      return { x: x.view(shape), out: out.view(shape) };
+    };
+    const parts = [part(q, q_out, desc.num_q_heads), part(k, k_out, desc.num_kv_heads)];
+    desc.handle.run(bindRopeParts(plan, parts as Parameters<typeof bindRopeParts>[1]));
   });
-}
-
-/** A table with one row for each token: each pair comes from the row of its own axis' position. */
-function gatherRows(desc: InfiniMRoPEDescriptor, cos: Tensor, sin: Tensor, pos: Tensor): RopeTable {
-  const pairs = desc.rotary_dim / 2;
-  const rule = desc.mrope_interleaved ? 'interleaved' : 'sections';
-  const { axisOfPair } = sharePairs({ rule, sections: desc.mrope_section }, pairs, 'infiniop');
-  const { positions, table: given, first } = readTables(pos, 'positions', cos, sin, desc.positions_outside);
-  const tokens = desc.tensors.q.shape[0]!;
-  const dtype: FloatDtype = given.cos instanceof Float64Array ? 'f64' : 'f32';
-  const rows = { rows: tokens, pairs, cos: newArray(dtype, tokens * pairs), sin: newArray(dtype, tokens * pairs) };
-  for (let token = 0; token < tokens; token++) {
-    for (let j = 0; j < pairs; j++) {
-      const row = positions[pos.rank === 1 ? token : axisOfPair[j]! * tokens + token]! - first;
-      rows.cos[token * pairs + j] = given.cos[row * pairs + j]!;
-      rows.sin[token * pairs + j] = given.sin[row * pairs + j]!;
-    }
-  }
-  return rows;
 }
 
 /** `infiniopDestroyMRoPEDescriptor(desc)`. See {@link infiniopDestroyRoPEDescriptor}. */

@@ -1,10 +1,10 @@
 /**
- * LLAISYS' nine operators with their own signatures: outputs first; float32, float16 or bfloat16; dense memory.
+ * LLAISYS' nine operators, with its signatures: outputs come first, tensors are float32, float16 or bfloat16, and dense.
  *
  * The angles of `rope` are float64 here. LLAISYS computes them in float32, which drifts after some thousand positions.
  *
  * @module
- * @see InfiniTensor/llaisys@7740d46f; seed document 001
+ * @see InfiniTensor/llaisys@7740d46f
  */
 import type { OpPlan, Runner, Tensor } from 'ropewalk';
 import {
@@ -141,7 +141,7 @@ function run(rw: Runner, plan: OpPlan): void {
   rw.run(plan);
 }
 
-/** Puts LLAISYS' argument names into the errors of Ropewalk's own checks. */
+/** Puts LLAISYS' argument names into the errors of Ropewalk's checks. */
 function withNames<T>(names: Readonly<Record<string, string>>, check: () => T): T {
   try {
     return check();

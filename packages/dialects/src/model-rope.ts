@@ -1,50 +1,60 @@
 /**
- * A model's RoPE, layer by layer, as read from a HuggingFace config or a GGUF header.
+ * A model's RoPE, layer by layer, as a HuggingFace config or a GGUF header gives it.
  *
  * @module
  */
 import type { RopeSpec } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { type OptionNames, readOptions } from 'ropewalk/internal';
+import {
+  checkInteger,
+  checkName,
+  type OptionNames,
+  reading,
+  readList,
+  readOptional,
+  readOptions,
+} from 'ropewalk/internal';
+import { optionNames } from './calls.js';
+import { specToJson } from './convert/record.js';
 
 /** The effective RoPE of one layer. */
 export interface LayerRope {
-  /** Counted from 0. */
+  /** The first layer is 0. */
   readonly layer: number;
   /** The model's name for this kind of layer, such as `sliding_attention`. */
   readonly layerType?: string;
-  /** Tokens that a token of this layer sees, itself included; undefined for all before it, and where it is unknown. */
+  /** A token of this layer sees so many tokens, itself included; undefined for all before it, or for unknown. */
   readonly window?: number;
-  /** Ready for planRope once positions are added; undefined for a layer without position encoding (NoPE). */
+  /** With positions it is what planRope takes; undefined for a layer without position encoding (NoPE). */
   readonly rope: RopeSpec | undefined;
 }
 
 /** The effective RoPE of a model. */
 export interface ModelRope {
   readonly source: 'huggingface' | 'gguf';
-  /** model_type or general.architecture. */
+  /** It is model_type or general.architecture. */
   readonly architecture: string;
-  /** Whether this library knows the architecture. An unknown one is read by the common rules, and a note says so. */
+  /** This library knows the architecture. An unknown one is read by the common rules, and a note says so. */
   readonly known: boolean;
   readonly numLayers: number;
   readonly layers: readonly LayerRope[];
-  /** Tokens the model says it can take. */
+  /** The model says that it can take so many tokens. */
   readonly maxContext: number | undefined;
   /** Assumptions and hints, in full sentences. */
   readonly notes: readonly string[];
 }
 
-/** What the caller may know beside the file. */
+/** The facts that a caller may know beside the file. */
 export interface ModelRopeOptions {
-  /** Tokens in use: chooses LongRoPE's factors and dynamic NTK's base. The original context unless given. */
+  /** The tokens in use choose LongRoPE's factors and dynamic NTK's base. Default: the original context. */
   readonly context?: number;
-  /** Names the file in messages. */
+  /** The name of the file in messages. */
   readonly where?: string;
 }
 
-const NAMES: OptionNames<ModelRopeOptions> = { context: true, where: true };
+const NAMES: OptionNames<ModelRopeOptions> = /* @__PURE__ */ optionNames('context where');
 
-/** Checks the options of a dialect; `where` is what messages call the file, unless the options say. */
+/** Checks the options of a dialect. `where` is the default name of the file in messages. */
 export function readModelRopeOptions(options: ModelRopeOptions, where: string) {
   const given = readOptions(options, `${where}: options`, NAMES);
   const { context } = given;
@@ -55,7 +65,7 @@ export function readModelRopeOptions(options: ModelRopeOptions, where: string) {
   return { ...given, where: given.where ?? where };
 }
 
-/** A record, or an equal one of the same model: who makes tables makes them once for each record. */
+/** Returns an equal record of the same model, where there is one: callers make tables once for each record. */
 export function shareRecord(rope: RopeSpec, known: Map<string, RopeSpec>): RopeSpec {
   const key = JSON.stringify(rope);
   const shared = known.get(key) ?? rope;
@@ -63,7 +73,58 @@ export function shareRecord(rope: RopeSpec, known: Map<string, RopeSpec>): RopeS
   return shared;
 }
 
-/** The object without its undefined fields, as users print it. */
+/** Removes undefined fields, as users print the object. */
 export function compact<T extends object>(fields: T): T {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T;
+}
+
+/** Layers of a model that have the same RoPE, type and window. */
+export interface LayerGroup {
+  /** The layers ascend. */
+  readonly layers: readonly number[];
+  /** The model's name for these layers, such as `sliding_attention`. */
+  readonly layerType: string | undefined;
+  /** These layers see so many tokens; undefined for all. */
+  readonly window: number | undefined;
+  /** Layers without position encoding have none. */
+  readonly rope: RopeSpec | undefined;
+}
+
+/**
+ * Groups the layers of a model that have the same RoPE, type and window.
+ *
+ * @param layers - of a ModelRope
+ * @returns the groups, in the order of their first layers
+ * @throws {RopewalkError} SHAPE or RANGE for anything but a list of layers
+ */
+export function groupLayers(layers: readonly LayerRope[]): LayerGroup[] {
+  const own = Array.from(readList(layers, 'layers'), (layer, n) => readLayer(layer, `layers[${n}]`));
+  const keyOfLayer = ({ rope, layerType, window }: LayerRope) => `${keyOf(rope)} ${layerType} ${window}`;
+  return reading('layers', () => groupBy(own, keyOfLayer)).map((group) => {
+    const { layerType, window, rope } = group[0]!;
+    return { layers: group.map(({ layer }) => layer), layerType, window, rope };
+  });
+}
+
+export function readLayer(given: LayerRope, where: string): LayerRope {
+  const { layer, layerType, window, rope } = readOptions(given, where);
+  checkInteger(layer, `${where}: layer`, 0);
+  if (layerType !== undefined) checkName(layerType, `${where}: layerType`, 'the layer');
+  if (window !== undefined) checkInteger(window, `${where}: window`, 1);
+  return { layer, layerType, window, rope: readOptional(rope, `${where}: rope`) };
+}
+
+/** Makes a text that two records share if they are alike, and only then. */
+export const keyOf = (spec: RopeSpec | undefined): string => (spec ? JSON.stringify(specToJson(spec)) : 'none');
+
+/** Groups items with the same key, in the order of the groups' first items. */
+export function groupBy<T>(list: readonly T[], keyOfItem: (item: T) => string): T[][] {
+  const groups = new Map<string, T[]>();
+  for (const item of list) {
+    const key = keyOfItem(item);
+    const group = groups.get(key);
+    if (group) group.push(item);
+    else groups.set(key, [item]);
+  }
+  return [...groups.values()];
 }

@@ -4,10 +4,10 @@
  *
  * @module @ropewalk/dialects/models
  */
-export { groupLayers, type LayerGroup } from './convert/group-layers.js';
+
 export { specToJson } from './convert/record.js';
 export type { GgufHeader } from './gguf.js';
 export * as gguf from './gguf.js';
 export * as huggingface from './huggingface.js';
-export type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
+export { groupLayers, type LayerGroup, type LayerRope, type ModelRope, type ModelRopeOptions } from './model-rope.js';
 export { permutedRows, type WeightPairing } from './permuted-rows.js';

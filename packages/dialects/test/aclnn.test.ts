@@ -1,4 +1,4 @@
-/** aclnn's calls and flash-attn's: torch's vectors on every backend, and what the calls refuse. */
+/** Tests the calls of aclnn and flash-attn against torch's vectors on every backend, and their refusals. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { callsPass } from '../../../test/support/calls.js';
@@ -17,7 +17,7 @@ const longs = (shape: readonly number[], ...values: number[]): Tensor<'i64'> =>
 
 describe('sums of gradients', () => {
   test('many heads in bf16: the sum is f32, not a chain of bf16 sums', () => {
-    // 4096 ones: bf16 cannot count past 256.
+    // The sum is of 4096 ones, and bf16 cannot count past 256.
     const many = (...shape: number[]) =>
       f64Tensor(new Float64Array(shape.reduce((n, size) => n * size, 1)).fill(1), shape, 'bf16') as Tensor<'bf16'>;
     const table = zeros('bf16', [1, 1, 1, 2]);
@@ -45,7 +45,7 @@ describe('sums of gradients', () => {
   });
 });
 
-/** A call that must be refused, leaving every tensor as it was. */
+/** Checks that a call is refused and leaves every tensor as it was. */
 interface Refusal {
   readonly name: string;
   readonly call: () => unknown;

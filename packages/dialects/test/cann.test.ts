@@ -17,7 +17,7 @@ const f32 = (values: ArrayLike<number>, shape: readonly number[]): Tensor<'f32'>
   f64Tensor(values, shape, 'f32') as Tensor<'f32'>;
 const i32 = (values: ArrayLike<number>): Tensor<'i32'> => tensorFrom(Int32Array.from(values));
 
-/** Everything but the tensors, of the plainest call. */
+/** The arguments of the plainest call, without its tensors. */
 const plain = {
   n_dims: 4,
   mode: 2,
@@ -32,7 +32,7 @@ const plain = {
 };
 
 describe('golden', () => {
-  /** What this test reads of a case in vectors/ggml/manifest.json: the operator's parameters are ggml's. */
+  /** The fields of a case in vectors/ggml/manifest.json that this test reads. The parameters are ggml's. */
   type GoldenCase = typeof plain & {
     readonly name: string;
     readonly type: 'f32' | 'f16';
@@ -51,7 +51,7 @@ describe('golden', () => {
     const { cases } = JSON.parse(readFileSync(join(VECTORS, 'ggml/manifest.json'), 'utf8')) as { cases: GoldenCase[] };
     let count = 0;
     for (const c of cases) {
-      if (c.n_offs !== 0) continue; // the operator has no window
+      if (c.n_offs !== 0) continue; // The operator has no window.
       count++;
       const unit = c.type === 'f32' ? 4 : 2;
       const open = (file: string) =>
@@ -119,7 +119,7 @@ describe('properties', () => {
         ...rest,
         n_dims,
         mode,
-        // 1, 1, 0, 0: the shortest round that fits every D here
+        // The sections 1, 1, 0, 0 are the shortest round that fits every D here.
         sections: [1, 1, 0, 0],
         src0: f32(
           Array.from({ length: B * S * N * D }, (_, i) => Math.sin(i * 3 + 1)),
@@ -199,7 +199,7 @@ describe('properties', () => {
 });
 
 /**
- * The operator as CANN states it, element by element: y = x·cos + rotate(x)·sin.
+ * Computes the operator as CANN states it, element by element: y = x·cos + rotate(x)·sin.
  * Mode 3 first brings the even and the odd dimensions together; the result stays in that order.
  */
 function byElement(mode: number, x: ArrayLike<number>, cos: ArrayLike<number>, sin: ArrayLike<number>): number[] {
@@ -220,7 +220,7 @@ describe('aclnnRotaryPositionEmbedding', () => {
   ];
 
   test('four modes, by hand', () => {
-    // A quarter turn of pair 0 and none of pair 1: (x0, x1) → (−x1, x0).
+    // Pair 0 makes a quarter turn, (x0, x1) → (−x1, x0), and pair 1 none.
     assert.deepEqual(run(0, [0, 1, 0, 1], [1, 0, 1, 0]), [-3, 2, 1, 4]);
     assert.deepEqual(run(1, [0, 0, 1, 1], [1, 1, 0, 0]), [-2, 1, 3, 4]);
     assert.deepEqual(run(2, [0, 0, 1, 1], [1, 1, 0, 0]), [-2, 1, 3, 4]);
@@ -244,7 +244,7 @@ describe('aclnnRotaryPositionEmbedding', () => {
             dims,
           );
         const distance = [D / 2, 1, D / 4, D / 2][mode]!;
-        // Both members of a pair get the same value: that of the first.
+        // Both members of a pair get the value of the first one.
         const firstOf = (i: number) => (Math.floor((i % D) / distance) % 2 === 0 ? i : i - distance);
         const input = values([...shape, D], (i) => Math.sin(3 * i + 1));
         const cos = values(tableShape, (i) => Math.cos(firstOf(i) * 1.7));

@@ -1,5 +1,5 @@
 /**
- * The RoPE of 30 small models, read from GGUF and from HuggingFace files, against what llama.cpp executed, layer by
+ * Tests the RoPE of 30 small models, read from GGUF and from HuggingFace files, against llama.cpp's calls, layer by
  * layer.
  */
 import assert from 'node:assert/strict';
@@ -33,7 +33,7 @@ import {
   modelTypeOf,
 } from '../src/index.js';
 
-/** What llama.cpp's graph called ggml_rope_ext, ggml_rope_multi and ggml_soft_max_ext with. */
+/** The arguments of ggml_rope_ext, ggml_rope_multi and ggml_soft_max_ext in llama.cpp's graph. */
 interface Executed {
   readonly n_ctx: number;
   readonly tokens: number;
@@ -51,15 +51,15 @@ interface Executed {
       readonly sections: readonly number[];
       readonly factors: string;
     };
-    /** The view of a head that rotates: of k, DeepSeek's is the part with positions alone. */
+    /** The view of a head that rotates. DeepSeek's k has only the part with positions. */
     readonly k?: { readonly headDim: number; readonly offset: number };
-    /** With more tokens than the window, the window. */
+    /** The window, where there are more tokens than it has. */
     readonly attention: { readonly keysSeenByLastToken: number };
   }[];
 }
 
 const rw = referenceRunner();
-/** Positions of t, h, w and e: of text, then of images, where they differ. llama.cpp's e is 0. */
+/** The positions of t, h, w and e: first of text, then of images, where they differ. llama.cpp's e is 0. */
 const AXES = [
   [0, 1, 37, 200, 511, 4095],
   [0, 1, 37, 100, 255, 2047],
@@ -71,7 +71,7 @@ const TOKENS = AXES[0].length;
 const folder = mkdtempSync(join(tmpdir(), 'families-'));
 after(() => rmSync(folder, { recursive: true }));
 
-/** What ggml makes of a head, by its formula. */
+/** Rotates a head by ggml's formula. */
 function executedOn(
   x: Float64Array,
   { rope, k }: Executed['layers'][number],
@@ -96,7 +96,7 @@ function executedOn(
   return ropeByFormula(params, x, mode >= 8 ? AXES.flat() : AXES[0], factors.get(rope!.factors));
 }
 
-/** What a record makes of it. */
+/** Rotates the head by a record. */
 function recordOn(x: Float64Array, spec: RopeSpec): Float64Array {
   const positions = AXES.slice(0, spec.axes?.sections.length ?? 1).flat();
   const out = f64Tensor(new Float64Array(x.length), [TOKENS, 1, spec.headDim]);
@@ -104,13 +104,13 @@ function recordOn(x: Float64Array, spec: RopeSpec): Float64Array {
   return floats(out);
 }
 
-/** A head whose pairs are neighbours, with its pairs half a head apart. */
+/** Moves the pairs of a head, which are neighbours, half a head apart. */
 function toHalves(x: Float64Array, headDim: number): Float64Array {
   const rows = permutedRows(headDim, 'half');
   return x.map((_value, n) => x[n - (n % headDim) + rows[n % headDim]!]!);
 }
 
-/** Every layer of a model does what llama.cpp did. */
+/** Checks that every layer of a model does the same as llama.cpp. */
 function checkModel(model: ModelRope, executed: Executed, factors: ReadonlyMap<string, Float32Array>): void {
   assert.equal(model.layers.length, executed.layers.length);
   for (const [n, layer] of executed.layers.entries()) {
@@ -174,7 +174,7 @@ describe('what llama.cpp executed, layer by layer', () => {
   }
 });
 
-/** The same dimensions, axes and angles, up to f32. */
+/** Checks that dimensions, axes and angles are the same, up to f32. */
 function assertSame(a: RopeSpec, b: RopeSpec, where: string): void {
   const { differences, invFreq, attentionFactor } = distanceOf(effectiveRope(a), effectiveRope(b));
   assert.deepEqual(differences, [], where);
@@ -200,11 +200,11 @@ describe('convert: config.json → GGUF keys → config.json, each in the names 
           if (metadata.has(key)) assert.deepEqual(value, metadata.get(key), key);
         const fields = convertRope(keys.readBack, 'huggingface', { context, modelType, layerType });
         assert.equal((fields.arguments.config as { model_type: string }).model_type, modelType);
-        // Weights that one converter permutes, the other permutes back.
+        // One converter permutes these weights, and the other permutes them back.
         assert.equal(fields.relayout?.weights, keys.relayout?.weights);
         const back = keys.relayout ? { ...fields.readBack, pairing: rope.pairing } : fields.readBack;
         assertSame(back, rope, where);
-        // From the GGUF file itself, without the name of the model type.
+        // This reads the GGUF file itself, without the name of the model type.
         const known = modelTypeOf(gguf.architecture);
         const given = gguf.layers[n]!;
         const direct = convertRope(given.rope!, 'huggingface', {
@@ -225,7 +225,7 @@ interface Config extends Record<string, unknown> {
   readonly rope_scaling?: { readonly type?: string } | null;
 }
 
-/** RoPE's fields as transformers 5 writes them: all in rope_parameters, by layer type where the class has two. */
+/** Writes RoPE's fields as transformers 5 does: all in rope_parameters, by layer type where the class has two. */
 function inFreshForm(config: Config): Record<string, unknown> {
   const { rope_theta, rope_scaling, rope_local_base_freq, rotary_emb_base, rotary_pct, ...rest } = config;
   const { partial_rotary_factor = rotary_pct, sliding_window_pattern, ...others } = rest;
@@ -249,7 +249,7 @@ test('config.json in the form of transformers 5 is the same', async () => {
     await writeHuggingFace(join(FAMILIES, `${name}.gguf`), own);
     const config = JSON.parse(readFileSync(join(own, 'config.json'), 'utf8'));
     const text = config.text_config ?? config;
-    if (text.rope_parameters) continue; // in that form already
+    if (text.rope_parameters) continue; // This file is in that form already.
     const records = (json: unknown) => ropeFromConfig(json, { context: 256 }).layers.map(({ rope }) => rope);
     assert.deepEqual(records(inFreshForm(text)), records(config), name);
   }

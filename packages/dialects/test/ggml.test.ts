@@ -15,7 +15,7 @@ import * as ggml from '../src/ggml.js';
 
 const rw = referenceRunner();
 
-/** What these tests read of a case in vectors/ggml/manifest.json. */
+/** The fields of a case in vectors/ggml/manifest.json that these tests read. */
 interface GoldenCase extends Omit<GgmlRopeParams, 'forward'> {
   readonly name: string;
   readonly type: 'f32' | 'f16';
@@ -30,7 +30,7 @@ function golden(): GoldenCase[] {
   return JSON.parse(readFileSync(join(VECTORS, 'ggml/manifest.json'), 'utf8')).cases;
 }
 
-/** Whether the recipe must give ggml's bits, in either spelling of the manifest. */
+/** Says whether the recipe must give ggml's bits, in either spelling of the manifest. */
 function isForScoring(c: GoldenCase): boolean {
   const { scored, for_scoring, not_for_scoring, note, notes } = c as unknown as Record<string, unknown>;
   const words = JSON.stringify([note, notes]);
@@ -45,7 +45,7 @@ function arrayOf(type: 'f32' | 'f16', file: string): Float32Array | Uint16Array 
   return type === 'f32' ? new Float32Array(bytesOf(file)) : new Uint16Array(bytesOf(file));
 }
 
-/** The dialect's own function for a case, by ggml's name; ggml has no backward call that works in place. */
+/** Calls the dialect's function for a case, by ggml's name. ggml has no backward call that works in place. */
 function callGolden(c: GoldenCase, a: ggml.GgmlTensor<'f32' | 'f16'>, extras: ggml.GgmlRopeExtras): ggml.GgmlTensor {
   const pos = new Int32Array(bytesOf(c.files.pos!));
   const b = ggml.ggmlTensor('i32', pos, { ne: [pos.length] });
@@ -71,7 +71,7 @@ function callGolden(c: GoldenCase, a: ggml.GgmlTensor<'f32' | 'f16'>, extras: gg
   return ext(rw, a, b, f, c.n_dims, c.mode, ...tail);
 }
 
-/** Runs a case through {@link callGolden}, and checks in place that it is `a` that comes back. */
+/** Runs a case through {@link callGolden}. A call in place must return `a` itself. */
 function runGolden(
   c: GoldenCase,
   extras: ggml.GgmlRopeExtras,
@@ -126,7 +126,7 @@ describe('golden', () => {
   });
 });
 
-/** A random call: parameters, data and positions. */
+/** Draws a random call: parameters, data and positions. */
 const call = fc
   .record({
     mode: fc.constantFrom(0, 2, 8, 24, 40),
@@ -259,8 +259,7 @@ describe('properties', () => {
     const params = { ne: a.ne, n_dims: 4, mode: 2, positions: Int32Array.of(3) };
     assert.ok(ggml.ropePlanFromGgml(params).table.cos instanceof Float32Array);
     assert.ok(ggml.ropePlanFromGgml({ ...params, tableDtype: 'f64' }).table.cos instanceof Float64Array);
-    // With f64 tables the one rounding left is the store's; f32 tables must differ somewhere, or this would prove
-    // nothing.
+    // With f64 tables only the store rounds. The f32 tables must differ somewhere, or this would prove nothing.
     let differ = 0;
     for (let position = 1; position <= 40; position++) {
       const at = ggml.ggmlTensor('i32', Int32Array.of(position), { ne: [1] });

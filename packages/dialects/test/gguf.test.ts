@@ -141,7 +141,7 @@ describe('models', () => {
     );
   });
 
-  /** Of each layer: its base, or - where it does not rotate. */
+  /** Lists the base of each layer, or - where it does not rotate. */
   const bases = (arch: string, keys: Record<string, unknown>): string =>
     ropeFromGguf(header(arch, { ...base, 'rope.freq_base': 7, 'rope.freq_base_swa': 5, ...keys }))
       .layers.map((l) => l.rope?.base ?? '-')
@@ -151,7 +151,7 @@ describe('models', () => {
   const layers: [string, Record<string, unknown>, string][] = [
     ['smollm3', { block_count: 8 }, '7 7 7 - 7 7 7 -'],
     ['llama4', { block_count: 8 }, '5 5 5 - 5 5 5 -'],
-    ['llama4', { 'attention.sliding_window': 0 }, '7 7 7 -'], // the last: llama.cpp's step is the number of layers
+    ['llama4', { 'attention.sliding_window': 0 }, '7 7 7 -'], // llama.cpp's step is the number of layers.
     ['smallthinker', { block_count: 8, ...window }, '- 5 5 5 - 5 5 5'],
     ['smallthinker', {}, '7 7 7 7'],
     ['afmoe', window, '5 5 5 -'],

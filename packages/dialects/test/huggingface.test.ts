@@ -17,7 +17,7 @@ import type { ModelRope } from '../src/model-rope.js';
 
 describe('golden', () => suitePasses('huggingface'));
 
-/** Real configs, with the fields that concern RoPE; the values are the models' own. */
+/** Real configs with the fields that concern RoPE. The values are those of the models. */
 const llama2 = {
   model_type: 'llama',
   num_hidden_layers: 32,
@@ -46,7 +46,7 @@ const qwen25 = {
   rope_theta: 1e6,
 };
 
-/** Types of layers, with full attention in some. */
+/** Makes the types of layers, some of which have full attention. */
 const types = (count: number, full: readonly number[]): string[] =>
   Array.from({ length: count }, (_, layer) => (full.includes(layer) ? 'full_attention' : 'sliding_attention'));
 
@@ -174,7 +174,7 @@ describe('models', () => {
       freq(only(ropeFromConfig({ ...llama31, rope_scaling: { ...scaling, ...more } }))).attentionFactor;
     assert.equal(magnitude({ factor: 4, attention_factor: 0.5 }), 0.5);
     assert.equal(magnitude({ factor: 1 }), 1);
-    near([magnitude({})], [0.1 * Math.log(32) + 1]); // factor null: max_position / original
+    near([magnitude({})], [0.1 * Math.log(32) + 1]); // Without factor it is max_position / original.
   });
 
   test('Phi-3: LongRoPE by context; the factor follows from the two lengths', () => {
@@ -385,7 +385,7 @@ describe('models', () => {
 });
 
 describe('what a file leaves out, and what a model does not read', () => {
-  /** Sizes that all rows share; head_dim 64 by division. */
+  /** All rows share these sizes. head_dim is 64 by division. */
   const sizes = { num_hidden_layers: 4, max_position_embeddings: 8192, hidden_size: 1024, num_attention_heads: 16 };
   const counting = pairs(32, (j) => 1 + j);
   const yarn = { rope_type: 'yarn', factor: 4, original_max_position_embeddings: 2048 };
@@ -395,11 +395,11 @@ describe('what a file leaves out, and what a model does not read', () => {
     sliding_attention: { rope_type: 'default', rope_theta: 1e4 },
   };
   /**
-   * Name, config, layer; head_dim, rotary_dim, pairing; middle and last frequency that is not 0, attention factor;
-   * context.
+   * A row has name, config, layer; head_dim, rotary_dim, pairing; the middle and the last frequency that is not 0, the
+   * attention factor; and the context.
    *
-   * The numbers are what transformers 5.18.0's own config and RotaryEmbedding classes gave for the same config, in
-   * float32 with torch 1.13; the pairing was checked by its apply_rotary_pos_emb on random vectors.
+   * The config and RotaryEmbedding classes of transformers 5.18.0 computed the numbers for the same config, in float32
+   * with torch 1.13. Its apply_rotary_pos_emb on random vectors checked the pairing.
    */
   const rows: [string, object, number, [number, number, string], [number, number, number], number?][] = [
     ['Cohere: θ', { model_type: 'cohere' }, 0, [64, 64, 'interleaved'], [0.001414213, 3.013858e-6, 1]],
@@ -705,7 +705,7 @@ describe('what a file leaves out, and what a model does not read', () => {
       assert.deepEqual([rope.headDim, rope.rotaryDim, rope.pairing], shape);
       const { invFreq, attentionFactor } = freq(rope);
       const turning = invFreq.filter((f) => f > 0);
-      // pow in float32
+      // transformers computes pow in float32.
       near([turning[turning.length >> 1]!, turning.at(-1)!, attentionFactor], [middle, last, attention], 2e-6);
     });
 

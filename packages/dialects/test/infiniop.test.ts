@@ -378,7 +378,7 @@ describe('mrope', () => {
     const outside = { ...sizes, positions_outside: 'row_0' as const };
     const { descriptor } = io.infiniopCreateMRoPEDescriptor(rw, tensors, outside);
     const q = Float32Array.of(1, 2, 3, 4, 5, 6);
-    // Row 0 does not rotate, row 1 does; pair 0 by t, pair 1 by h.
+    // Row 0 does not rotate, and row 1 does. Pair 0 rotates by t, pair 1 by h.
     for (const [positions, expected] of [
       [
         [3n, 1n, 0n],

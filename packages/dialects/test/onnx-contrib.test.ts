@@ -1,4 +1,4 @@
-/** ONNX Runtime's own rotary operators: ONNX Runtime's vectors on every backend, and what the operators refuse. */
+/** Tests ONNX Runtime's rotary operators against its vectors on every backend, and their refusals. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { callsPass } from '../../../test/support/calls.js';

@@ -1,4 +1,4 @@
-/** aclnnApplyRotaryPosEmb, V1 and V2: query and key in place, by tables of full width; and their gradients. @module */
+/** aclnnApplyRotaryPosEmb, V1 and V2, rotates query and key in place by tables of full width. Its gradients follow. @module */
 import type { Runner, Tensor } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import {
@@ -10,29 +10,26 @@ import {
   readOptions,
   withFresh,
 } from 'ropewalk/internal';
+import { checkWritten, optionNames } from '../calls.js';
+import type { AclnnFloat } from './tables.js';
 import {
   ACLNN_LAYOUT,
   ACLNN_ROTARY_MODE,
-  type AclnnFloat,
-  bindByTables,
   checkAclnnFloat,
   checkD,
-  checkRef,
-  inFour,
+  checkLike,
+  rotateByTables,
   tableGradients,
 } from './tables.js';
 
 type LayoutName = keyof typeof ACLNN_LAYOUT;
-
-/** The dimension of the heads, after TND has got its batch. */
-const HEAD_DIM: Readonly<Record<LayoutName, number>> = { BSND: 2, SBND: 2, BNSD: 1, TND: 2 };
 
 /**
  * `aclnnApplyRotaryPosEmb(queryRef, keyRef, cos, sin, layout)`: rotates query and key in place, half pairing.
  *
  * @param rw - runs the plans
  * @param queryRef - `[B, S, N, D]`, or `[T, N, D]` in TND; f32, f16 or bf16, any strides; rotated in place
- * @param keyRef - as queryRef, with a number of heads of its own
+ * @param keyRef - as queryRef; the number of heads may differ
  * @param cos - `[B, S, 1, D]`, or `[1, S, 1, D]` for all batches; `[T, 1, D]` in TND; queryRef's dtype, in host memory.
  *   Each pair's cosine is at both of its dimensions
  * @param sin - as cos
@@ -49,15 +46,9 @@ export function aclnnApplyRotaryPosEmb<D extends AclnnFloat>(
   layout: number,
 ): void {
   const op = 'aclnnApplyRotaryPosEmb';
-  const where = `${op}: layout`;
+  const next = 'aclnnApplyRotaryPosEmbV2 takes 2 (SBND) and 3 (BNSD).';
   if (layout !== ACLNN_LAYOUT.BSND && layout !== ACLNN_LAYOUT.TND)
-    refuse(
-      'UNSUPPORTED',
-      where,
-      '1 (BSND) or 4 (TND)',
-      layout,
-      'aclnnApplyRotaryPosEmbV2 takes 2 (SBND) and 3 (BNSD).',
-    );
+    refuse('UNSUPPORTED', `${op}: layout`, '1 (BSND) or 4 (TND)', layout, next);
   applyInPlace(rw, op, { queryRef, keyRef, cos, sin }, layout, ACLNN_ROTARY_MODE.half);
 }
 
@@ -66,7 +57,7 @@ export function aclnnApplyRotaryPosEmb<D extends AclnnFloat>(
  *
  * @param rw - runs the plans
  * @param queryRef - in the layout's order, D last; f32, f16 or bf16, any strides; rotated in place
- * @param keyRef - as queryRef, with a number of heads of its own
+ * @param keyRef - as queryRef; the number of heads may differ
  * @param cos - queryRef's shape with one head, and any B or 1; queryRef's dtype, in host memory. Each pair's cosine is
  *   at both of its dimensions
  * @param sin - as cos
@@ -89,87 +80,74 @@ export function aclnnApplyRotaryPosEmbV2<D extends AclnnFloat>(
   applyInPlace(rw, op, { queryRef, keyRef, cos, sin }, layout, ACLNN_ROTARY_MODE[mode]);
 }
 
-interface InPlace {
-  readonly queryRef: Tensor;
-  readonly keyRef: Tensor;
-  readonly cos: Tensor;
-  readonly sin: Tensor;
-}
+type InPlace = Readonly<Record<'queryRef' | 'keyRef' | 'cos' | 'sin', Tensor>>;
 
 function applyInPlace(rw: Runner, op: string, tensors: InPlace, layout: number, mode: number): void {
   checkRunner(rw, `${op}: rw`);
   const { queryRef, keyRef, cos, sin } = tensors;
-  const name = checkShapes(op, { query: 'queryRef', key: 'keyRef' }, [queryRef, keyRef, cos, sin], layout, mode);
-  checkRef('queryRef', queryRef, { keyRef, cos, sin }, op);
-  checkRef('keyRef', keyRef, { cos, sin }, op);
-  const parts = [queryRef, keyRef].map(inFour).map((x) => ({ x, out: x }));
-  const tables = { cos: inFour(cos), sin: inFour(sin) };
-  for (const call of bindByTables(op, parts, tables, mode, 'forward', HEAD_DIM[name])) rw.run(call);
+  const head = checkShapes(op, ['queryRef', 'keyRef'], [queryRef, keyRef, cos, sin], layout, mode);
+  checkWritten(op, 'queryRef', queryRef, { keyRef, cos, sin });
+  checkWritten(op, 'keyRef', keyRef, { cos, sin });
+  const parts = [queryRef, keyRef].map((x) => ({ x, out: x }));
+  rotateByTables(rw, op, parts, { cos, sin }, mode, 'forward', head);
 }
 
-/** Checks query, key, cos and sin against the layout; returns its name. */
+/** Checks query, key, cos and sin against the layout. Returns the dimension of the heads, of four dimensions. */
 function checkShapes(
   op: string,
-  names: { readonly query: string; readonly key: string },
+  [queryName, keyName]: readonly [string, string],
   [query, key, cos, sin]: readonly [query: Tensor, key: Tensor, cos: Tensor, sin: Tensor],
   layout: number,
   mode: number,
-): LayoutName {
-  const named = { [names.query]: query, [names.key]: key, cos, sin };
+): number {
+  const named = { [queryName]: query, [keyName]: key, cos, sin };
   for (const [name, tensor] of Object.entries(named)) checkTensor(tensor, `${op}: ${name}`);
   const found = (Object.keys(ACLNN_LAYOUT) as LayoutName[]).find((name) => ACLNN_LAYOUT[name] === layout);
   const layouts = '1 (BSND), 2 (SBND), 3 (BNSD) or 4 (TND)';
   const name = found ?? refuse('UNSUPPORTED', `${op}: layout`, layouts, layout);
-  checkAclnnFloat(query, `${op}: ${names.query}`);
+  checkAclnnFloat(query, `${op}: ${queryName}`);
   for (const [other, tensor] of Object.entries(named)) checkAclnnFloat(tensor, `${op}: ${other}`, [query.dtype]);
   const rank = name.length;
   if (query.rank !== rank || query.size === 0)
-    refuse('SHAPE', `${op}: ${names.query}`, `${rank} dimensions, ${name}, none of them 0`, [...query.shape]);
+    refuse('SHAPE', `${op}: ${queryName}`, `${rank} dimensions, ${name}, none of them 0`, [...query.shape]);
   const heads = name.indexOf('N');
   if (key.rank !== rank || key.shape[heads] === 0) {
-    const like = `${names.query}'s shape [${query.shape}] with any N but 0`;
-    refuse('SHAPE', `${op}: ${names.key}`, like, [...key.shape]);
+    const like = `${queryName}'s shape [${query.shape}] with any N but 0`;
+    refuse('SHAPE', `${op}: ${keyName}`, like, [...key.shape]);
   }
-  checkDims(key, `${op}: ${names.key}`, query.shape.with(heads, key.shape[heads]!));
-  checkD(query.shape.at(-1)!, mode, `${op}: ${names.query}`);
+  checkDims(key, `${op}: ${keyName}`, query.shape.with(heads, key.shape[heads]!));
+  checkD(query.shape.at(-1)!, mode, `${op}: ${queryName}`);
   const batch = name.indexOf('B');
   const one = query.shape.with(heads, 1);
-  if (batch < 0 || cos.rank !== rank || cos.shape[batch] !== 1) checkDims(cos, `${op}: cos`, one);
-  else checkDims(cos, `${op}: cos`, one.with(batch, 1));
+  const forAll = batch >= 0 && cos.rank === rank && cos.shape[batch] === 1;
+  checkDims(cos, `${op}: cos`, forAll ? one.with(batch, 1) : one);
   checkDims(sin, `${op}: sin`, cos.shape);
-  return name;
+  return heads + 4 - rank; // TND gets a batch in front.
 }
 
 /** The arguments of {@link aclnnApplyRotaryPosEmbGrad}, with aclnn's names. */
 export interface AclnnApplyRotaryPosEmbGradArguments<D extends AclnnFloat> {
-  /** The gradient of the rotated query: the forward call's shape and dtype. */
+  /** The gradient of the rotated query, with the forward call's shape and dtype. */
   readonly gradQueryEmbed: Tensor<D>;
   /** The gradient of the rotated key. */
   readonly gradKeyEmbed: Tensor<D>;
-  /** As in the forward call. */
+  /** The forward call's table. */
   readonly cos: Tensor<D>;
-  /** As cos. */
+  /** The forward call's table. */
   readonly sin: Tensor<D>;
-  /** The forward call's query, as it was before; without it and key, cos and sin get no gradients. */
+  /** The forward call's query as it was before. Without query and key, cos and sin get no gradients. */
   readonly queryOptional?: Tensor<D> | null;
-  /** The forward call's key, as it was before; given with query or not at all. */
+  /** The forward call's key as it was before. Query and key come together. */
   readonly keyOptional?: Tensor<D> | null;
-  /** `half`, which it is unless given. */
+  /** The call has one mode. Default: `half`. */
   readonly rotaryModeOptional?: 'half';
-  /** 1 (BSND), 2 (SBND) or 4 (TND) of {@link ACLNN_LAYOUT}. */
+  /** It is 1 (BSND), 2 (SBND) or 4 (TND) of {@link ACLNN_LAYOUT}. */
   readonly layout: number;
 }
 
-const NAMES: OptionNames<AclnnApplyRotaryPosEmbGradArguments<AclnnFloat>> = {
-  gradQueryEmbed: true,
-  gradKeyEmbed: true,
-  cos: true,
-  sin: true,
-  queryOptional: true,
-  keyOptional: true,
-  rotaryModeOptional: true,
-  layout: true,
-};
+const NAMES: OptionNames<AclnnApplyRotaryPosEmbGradArguments<AclnnFloat>> = /* @__PURE__ */ optionNames(
+  'gradQueryEmbed gradKeyEmbed cos sin queryOptional keyOptional rotaryModeOptional layout',
+);
 
 /**
  * `aclnnApplyRotaryPosEmbGrad`: the gradients of {@link aclnnApplyRotaryPosEmb}.
@@ -198,37 +176,31 @@ export function aclnnApplyRotaryPosEmbGrad<D extends AclnnFloat>(
   const { queryOptional, keyOptional, rotaryModeOptional = 'half' } = rest;
   if (rotaryModeOptional !== 'half') refuse('UNSUPPORTED', `${op}: rotaryModeOptional`, 'half', rotaryModeOptional);
   if (layout === ACLNN_LAYOUT.BNSD) refuse('UNSUPPORTED', `${op}: layout`, '1 (BSND), 2 (SBND) or 4 (TND)', layout);
-  const names = { query: 'gradQueryEmbed', key: 'gradKeyEmbed' };
   const mode = ACLNN_ROTARY_MODE.half;
-  const name = checkShapes(op, names, [gradQueryEmbed, gradKeyEmbed, cos, sin], layout, mode);
-  const given = [queryOptional ?? undefined, keyOptional ?? undefined];
-  const [query, key] = given;
+  const names = ['gradQueryEmbed', 'gradKeyEmbed'] as const;
+  const head = checkShapes(op, names, [gradQueryEmbed, gradKeyEmbed, cos, sin], layout, mode);
+  const [query, key] = [queryOptional ?? undefined, keyOptional ?? undefined];
   if ((query === undefined) !== (key === undefined)) {
     const missing = query === undefined ? 'queryOptional' : 'keyOptional';
     refuse('SHAPE', `${op}: ${missing}`, 'query and key, or neither', undefined);
   }
-  for (const [n, tensor] of given.entries()) {
-    if (tensor === undefined) continue;
-    const where = `${op}: ${n === 0 ? 'queryOptional' : 'keyOptional'}`;
-    checkAclnnFloat(tensor, where, [gradQueryEmbed.dtype]);
-    checkDims(tensor, where, (n === 0 ? gradQueryEmbed : gradKeyEmbed).shape);
-  }
+  if (query !== undefined) checkLike(query, `${op}: queryOptional`, gradQueryEmbed);
+  if (key !== undefined) checkLike(key, `${op}: keyOptional`, gradKeyEmbed);
   const dtype = gradQueryEmbed.dtype;
   return withFresh(rw, dtype, gradQueryEmbed.shape, (gradQueryOut) =>
     withFresh(rw, dtype, gradKeyEmbed.shape, (gradKeyOut) => {
-      const tables = { cos: inFour(cos), sin: inFour(sin) };
       const parts = [
-        { x: inFour(gradQueryEmbed), out: inFour(gradQueryOut) },
-        { x: inFour(gradKeyEmbed), out: inFour(gradKeyOut) },
+        { x: gradQueryEmbed, out: gradQueryOut },
+        { x: gradKeyEmbed, out: gradKeyOut },
       ];
-      for (const call of bindByTables(op, parts, tables, mode, 'backward', HEAD_DIM[name])) rw.run(call);
-      if (!query || !key) return { gradQueryOut, gradKeyOut, gradCosOut: undefined, gradSinOut: undefined };
+      rotateByTables(rw, op, parts, { cos, sin }, mode, 'backward', head);
+      if (query === undefined || key === undefined)
+        return { gradQueryOut, gradKeyOut, gradCosOut: undefined, gradSinOut: undefined };
       const derived = [
-        { dy: inFour(gradQueryEmbed), x: inFour(query) },
-        { dy: inFour(gradKeyEmbed), x: inFour(key) },
+        { dy: gradQueryEmbed, x: query },
+        { dy: gradKeyEmbed, x: key },
       ];
-      const gradients = tableGradients(rw, op, derived, tables.cos.shape, mode);
-      const [gradCosOut, gradSinOut] = gradients.map((tensor) => tensor.view(cos.shape) as Tensor<D>);
+      const [gradCosOut, gradSinOut] = tableGradients(rw, op, derived, cos, mode);
       return { gradQueryOut, gradKeyOut, gradCosOut, gradSinOut };
     }),
   );

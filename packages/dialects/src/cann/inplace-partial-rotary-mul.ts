@@ -1,20 +1,21 @@
-/** aclnnInplacePartialRotaryMul: a slice of each head in place, with tables in f32 beside f16 and bf16. @module */
+/** aclnnInplacePartialRotaryMul rotates a slice of each head in place. Tables in f32 may go with f16 and bf16. @module */
 import type { Runner, Tensor } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { checkDims, checkInteger, checkRunner, checkTensor, readList } from 'ropewalk/internal';
-import { ACLNN_ROTARY_MODE, type AclnnFloat, bindByTables, checkAclnnFloat, checkRef } from './tables.js';
+import { checkWritten } from '../calls.js';
+import { ACLNN_ROTARY_MODE, type AclnnFloat, checkAclnnFloat, rotateByTables, type Tables } from './tables.js';
 
 /**
  * `aclnnInplacePartialRotaryMul(xRef, cos, sin, rotary_mode, partialSlice)`: rotates dimensions `[start, end)` of each
- * head in place. The others are left as they are.
+ * head in place. The other dimensions stay as they are.
  *
  * @param rw - runs the plans
  * @param xRef - `[B, S, N, D]`, f32, f16 or bf16, any strides; rotated in place
- * @param cos - `[B, S, N, end − start]`, each of the first three also 1; xRef's dtype or f32, in host memory. Each
- *   pair's cosine is at both of its dimensions
+ * @param cos - `[B, S, N, end − start]`, where each of the first three may be 1; xRef's dtype or f32, in host memory.
+ *   Each pair's cosine is at both of its dimensions
  * @param sin - as cos
  * @param rotary_mode - 1 (interleave)
- * @param partialSlice - `[start, end]`; all of D unless given; nothing rotates where both are the same
+ * @param partialSlice - `[start, end]`; nothing rotates where both are the same. Default: all of D
  * @throws {RopewalkError} UNSUPPORTED, SHAPE, DTYPE, RANGE or ALIAS, naming the argument; nothing is written then
  * @see hicann/ops-transformer@116f7221 posembedding/inplace_partial_rotary_mul
  */
@@ -60,7 +61,7 @@ function rotateSlice(
   op: string,
   name: 'xRef' | 'dyRef',
   x: Tensor,
-  { cos, sin }: { readonly cos: Tensor; readonly sin: Tensor },
+  { cos, sin }: Tables,
   mode: number,
   partialSlice: readonly number[] | undefined | null,
   direction: 'forward' | 'backward',
@@ -82,10 +83,10 @@ function rotateSlice(
       ...cos.shape,
     ]);
   checkDims(sin, `${op}: sin`, cos.shape);
-  checkRef(name, x, { cos, sin }, op);
+  checkWritten(op, name, x, { cos, sin });
   if (start === end) return;
   const slice = x.slice(3, start, end);
-  for (const call of bindByTables(op, [{ x: slice, out: slice }], { cos, sin }, mode, direction)) rw.run(call);
+  rotateByTables(rw, op, [{ x: slice, out: slice }], { cos, sin }, mode, direction);
 }
 
 function readSlice(given: readonly number[], D: number, where: string): [start: number, end: number] {

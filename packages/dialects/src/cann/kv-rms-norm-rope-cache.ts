@@ -1,23 +1,15 @@
-/** aclnnKvRmsNormRopeCache, V1 and V2: RMS norm, RoPE and the write into two caches, as in DeepSeek's attention. @module */
-import {
-  bindRopeParts,
-  type CacheDtype,
-  type HeadNorm,
-  planAdd,
-  planRopeWithTable,
-  type RopeCall,
-  type RopePartOptions,
-  type Runner,
-  type Tensor,
-  tableFromTensors,
-  tensorFrom,
-} from 'ropewalk';
-import { fail, hostOf, refuse } from 'ropewalk/backend';
+/**
+ * aclnnKvRmsNormRopeCache, V1 and V2: RMS norm, RoPE and the write into two caches, as in DeepSeek's attention.
+ *
+ * @module
+ */
+import type { CacheDtype, HeadNorm, RopePartOptions, Runner, Tensor } from 'ropewalk';
+import { bindRopeParts, planAdd, planRopeWithTable, tensorFrom } from 'ropewalk';
+import { fail, hostOf, type OpPlan, refuse } from 'ropewalk/backend';
 import {
   checkApart,
   checkDims,
   checkDtype,
-  checkOutput,
   checkRunner,
   checkTensor,
   type OptionNames,
@@ -25,7 +17,8 @@ import {
   readName,
   readOptions,
 } from 'ropewalk/internal';
-import { ACLNN_ROTARY_MODE, checkAclnnFloat, checkD, checkRef, firstOfPairs, rowsOf } from './tables.js';
+import { checkWritten, optionNames } from '../calls.js';
+import { ACLNN_ROTARY_MODE, checkAclnnFloat, checkD, firstOfPairs, rowsByToken, type Tables } from './tables.js';
 
 const MODES = ['Norm', 'PA', 'PA_BNSD', 'PA_NZ', 'PA_BLK_BNSD', 'PA_BLK_NZ'] as const;
 
@@ -37,61 +30,47 @@ export type AclnnCache = AclnnHalf | 'i8' | 'f8_e4m3' | 'f8_e5m2';
 
 /** The arguments of {@link aclnnKvRmsNormRopeCache}, with aclnn's names. */
 export interface AclnnKvRmsNormRopeCacheArguments<D extends AclnnHalf> {
-  /** `[B, 1, S, Dv + Dk]`: the latent part, then the part that rotates; any strides. */
+  /** The latent part is followed by the part that rotates: `[B, 1, S, Dv + Dk]`, any strides. */
   readonly kv: Tensor<D>;
-  /** `[Dv]`, the weight of the norm, kv's dtype. */
+  /** The weight of the norm, `[Dv]` in kv's dtype. */
   readonly gamma: Tensor<D>;
   /** `[B, 1, S, Dk]` or `[B, 1, 1, Dk]`, kv's dtype, in host memory; in halves, as the rotation writes. */
   readonly cos: Tensor<D>;
   /** As cos. */
   readonly sin: Tensor<D>;
   /**
-   * i64, where each token goes; -1 skips it. `Norm`: `[B, S]`, rows of its batch. `PA`, `PA_BNSD`, `PA_NZ`: `[B · S]`,
+   * Each token goes to a place, i64; -1 skips it. `Norm`: `[B, S]`, rows of its batch. `PA`, `PA_BNSD`, `PA_NZ`: `[B · S]`,
    * slots. `PA_BLK_BNSD`, `PA_BLK_NZ`: `[B · ⌈S / BlockSize⌉]`, the slot at which a block starts.
    */
   readonly index: Tensor<'i64'>;
-  /** `[B, 1, Scache, Dk]` in `Norm`, else `[BlockNum, BlockSize, 1, Dk]`; receives the rotated part. */
+  /** The cache of the rotated part: `[B, 1, Scache, Dk]` in `Norm`, else `[BlockNum, BlockSize, 1, Dk]`. */
   readonly kCacheRef: Tensor<AclnnCache>;
-  /** As kCacheRef with Dv; receives the normalised part. */
+  /** The cache of the normalised part, as kCacheRef with Dv. */
   readonly ckvCacheRef: Tensor<AclnnCache>;
-  /** f32 `[Dk]`, `[1, Dk]` or `[1]`, in host memory: stored = round(value · scale + offset). Needed for 8 bits only. */
+  /** An 8-bit cache stores round(value · scale + offset): f32 `[Dk]`, `[1, Dk]` or `[1]`, in host memory. */
   readonly kRopeScaleOptional?: Tensor<'f32'> | null;
   /** As kRopeScaleOptional with Dv, for ckvCacheRef. */
   readonly cKvScaleOptional?: Tensor<'f32'> | null;
-  /** As kRopeScaleOptional; 0 unless given. */
+  /** As kRopeScaleOptional. Default: 0. */
   readonly kRopeOffsetOptional?: Tensor<'f32'> | null;
-  /** As cKvScaleOptional; 0 unless given. */
+  /** As cKvScaleOptional. Default: 0. */
   readonly cKvOffsetOptional?: Tensor<'f32'> | null;
-  /** Added to the mean of squares. */
+  /** The norm adds it to the mean of squares. */
   readonly epsilon: number;
-  /** `Norm` unless given. */
+  /** The layout of the caches. Default: `Norm`. */
   readonly cacheModeOptional?: (typeof MODES)[number];
-  /** Writes and returns kRopeOut and cKvOut too; false unless given. */
+  /** The call also writes and returns kRopeOut and cKvOut. Default: false. */
   readonly isOutputKv?: boolean;
-  /** `[B, N, S, Dk]`, kv's dtype, any strides; with isOutputKv only. A fresh dense tensor unless given. */
+  /** `[B, N, S, Dk]`, kv's dtype, any strides; with isOutputKv only. Default: a fresh dense tensor. */
   readonly kRopeOut?: Tensor<D> | null;
   /** As kRopeOut with Dv. */
   readonly cKvOut?: Tensor<D> | null;
 }
 
-const NAMES: OptionNames<AclnnKvRmsNormRopeCacheArguments<AclnnHalf>> = {
-  kv: true,
-  gamma: true,
-  cos: true,
-  sin: true,
-  index: true,
-  kCacheRef: true,
-  ckvCacheRef: true,
-  kRopeScaleOptional: true,
-  cKvScaleOptional: true,
-  kRopeOffsetOptional: true,
-  cKvOffsetOptional: true,
-  epsilon: true,
-  cacheModeOptional: true,
-  isOutputKv: true,
-  kRopeOut: true,
-  cKvOut: true,
-};
+const NAMES: OptionNames<AclnnKvRmsNormRopeCacheArguments<AclnnHalf>> = /* @__PURE__ */ optionNames(
+  'kv gamma cos sin index kCacheRef ckvCacheRef kRopeScaleOptional cKvScaleOptional kRopeOffsetOptional',
+  'cKvOffsetOptional epsilon cacheModeOptional isOutputKv kRopeOut cKvOut',
+);
 
 /** The arguments of {@link aclnnKvRmsNormRopeCacheV2}, with aclnn's names. */
 export interface AclnnKvRmsNormRopeCacheV2Arguments<D extends AclnnHalf> extends AclnnKvRmsNormRopeCacheArguments<D> {
@@ -105,7 +84,7 @@ export interface AclnnKvRmsNormRopeCacheV2Arguments<D extends AclnnHalf> extends
 
 const V2_NAMES: OptionNames<AclnnKvRmsNormRopeCacheV2Arguments<AclnnHalf>> = { ...NAMES, vOptional: true };
 
-/** The values before they are quantised, in kv's dtype: those given, or fresh ones; where isOutputKv is true. */
+/** The values before they are quantised, in kv's dtype. They are there where isOutputKv is true. */
 export interface KvOutputs<D extends AclnnHalf> {
   /** `[B, N, S, Dk]` */
   readonly kRopeOut: Tensor<D> | undefined;
@@ -133,7 +112,7 @@ export function aclnnKvRmsNormRopeCache<D extends AclnnHalf>(
 }
 
 /**
- * `aclnnKvRmsNormRopeCacheV2`: {@link aclnnKvRmsNormRopeCache}; with vOptional k and v come apart, of several heads.
+ * `aclnnKvRmsNormRopeCacheV2`: {@link aclnnKvRmsNormRopeCache}, where with vOptional k and v come apart and have several heads.
  *
  * @param rw - runs the plans
  * @param options - the arguments
@@ -151,17 +130,18 @@ export function aclnnKvRmsNormRopeCacheV2<D extends AclnnHalf>(
   return writeCaches(rw, op, given, vOptional ?? undefined);
 }
 
-/** One of the two things that are stored. */
-interface Stored {
+/** One of the two parts of a token, and the cache that it goes into. */
+interface Stored<D extends AclnnHalf> {
+  readonly name: 'kRope' | 'cKv';
+  readonly ref: 'kCacheRef' | 'ckvCacheRef';
+  readonly cache: Tensor<AclnnCache>;
   /** `[B, N, S, d]` */
-  readonly x: Tensor<AclnnHalf>;
+  readonly x: Tensor<D>;
   readonly rotate: boolean;
   readonly norm: HeadNorm | undefined;
-  readonly cache: Tensor<CacheDtype>;
-  /** `[N, d]`, flat. */
-  readonly scale: Float64Array | undefined;
-  readonly offset: Float64Array | undefined;
-  readonly output: Tensor<AclnnHalf> | undefined;
+  readonly scale: Tensor<'f32'> | undefined;
+  readonly offset: Tensor<'f32'> | undefined;
+  readonly out: Tensor<D> | undefined;
 }
 
 function writeCaches<D extends AclnnHalf>(
@@ -171,12 +151,10 @@ function writeCaches<D extends AclnnHalf>(
   v: Tensor<D> | undefined,
 ): KvOutputs<D> {
   const { kv, gamma, cos, sin, index, kCacheRef, ckvCacheRef, epsilon, isOutputKv = false } = given;
-  const { cacheModeOptional, kRopeOut, cKvOut } = given;
-  const { kRopeScaleOptional, cKvScaleOptional, kRopeOffsetOptional, cKvOffsetOptional } = given;
   const inputs = { kv, gamma, cos, sin, index, ...(v === undefined ? {} : { vOptional: v }) };
   for (const [name, tensor] of Object.entries({ ...inputs, kCacheRef, ckvCacheRef }))
     checkTensor(tensor, `${op}: ${name}`);
-  const cacheMode = readName(cacheModeOptional ?? 'Norm', MODES, `${op}: cacheModeOptional`);
+  const cacheMode = readName(given.cacheModeOptional ?? 'Norm', MODES, `${op}: cacheModeOptional`);
   if (typeof isOutputKv !== 'boolean') refuse('RANGE', `${op}: isOutputKv`, 'true or false', isOutputKv);
   if (!Number.isFinite(epsilon) || epsilon < 0) refuse('RANGE', `${op}: epsilon`, 'a finite number >= 0', epsilon);
   checkAclnnFloat(kv, `${op}: kv`, ['f16', 'bf16']);
@@ -187,81 +165,63 @@ function writeCaches<D extends AclnnHalf>(
     refuse('SHAPE', `${op}: kv`, `${form}, not empty`, [...kv.shape]);
   }
   const [B, N, S, D] = kv.shape as [number, number, number, number];
-  const dims = checkWidths(op, { kv, gamma, cos, sin, v });
+  const widths = checkWidths(op, { kv, gamma, cos, sin, v });
   if (v !== undefined) {
     checkAclnnFloat(v, `${op}: vOptional`, [kv.dtype]);
-    checkDims(v, `${op}: vOptional`, [B, N, S, dims.c]);
+    checkDims(v, `${op}: vOptional`, [B, N, S, widths.c]);
   }
-  const caches = { kCacheRef, ckvCacheRef };
-  for (const [name, cache] of Object.entries(caches)) {
-    const d = name === 'kCacheRef' ? dims.k : dims.c;
-    const lead = cacheMode === 'Norm' ? [B, N, cache.shape[2] ?? 0] : [cache.shape[0] ?? 0, cache.shape[1] ?? 0, N];
-    const form = cacheMode === 'Norm' ? '[B, N, Scache, d]' : '[BlockNum, BlockSize, N, d]';
-    if (cache.rank !== 4 || [...lead, d].some((size, dim) => size !== cache.shape[dim]))
-      refuse('SHAPE', `${op}: ${name}`, `${form} with N=${N} and d=${d} in cacheModeOptional ${cacheMode}`, [
-        ...cache.shape,
-      ]);
-    if (cache.size === 0) refuse('SHAPE', `${op}: ${name}`, 'a cache that is not empty', [...cache.shape]);
-    checkOutput(cache, `${op}: ${name}`);
-    for (const [other, tensor] of Object.entries(inputs)) checkApart(cache, `${op}: ${name}`, other, tensor);
-  }
-  checkApart(kCacheRef, `${op}: kCacheRef`, 'ckvCacheRef', ckvCacheRef);
-  const nz = cacheMode.endsWith('NZ');
-  checkDims(ckvCacheRef, `${op}: ckvCacheRef`, kCacheRef.shape.with(3, dims.c));
-  const rows = readIndex(op, index, cacheMode, kCacheRef, [B, S]);
-  const perHead = (d: number): number[] => (v === undefined ? [d] : [N, d]);
-  const kQuant = { scale: kRopeScaleOptional, offset: kRopeOffsetOptional };
-  const cQuant = { scale: cKvScaleOptional, offset: cKvOffsetOptional };
-  const quant = {
-    k: readScales(op, 'kRope', kQuant, kCacheRef, kv.dtype, perHead(dims.k)),
-    c: readScales(op, 'cKv', cQuant, ckvCacheRef, kv.dtype, perHead(dims.c)),
+  const norm = { weight: gamma, eps: epsilon };
+  const k: Stored<D> = {
+    name: 'kRope',
+    ref: 'kCacheRef',
+    cache: kCacheRef,
+    x: v === undefined ? kv.slice(3, D - widths.k, D) : kv,
+    rotate: true,
+    norm: v === undefined ? undefined : norm,
+    scale: given.kRopeScaleOptional ?? undefined,
+    offset: given.kRopeOffsetOptional ?? undefined,
+    out: given.kRopeOut ?? undefined,
   };
-  const outs = { kRopeOut: kRopeOut ?? undefined, cKvOut: cKvOut ?? undefined };
-  for (const [name, out] of Object.entries(outs)) {
+  const c: Stored<D> = {
+    name: 'cKv',
+    ref: 'ckvCacheRef',
+    cache: ckvCacheRef,
+    x: v ?? kv.slice(3, 0, widths.c),
+    rotate: false,
+    norm: v === undefined ? norm : undefined,
+    scale: given.cKvScaleOptional ?? undefined,
+    offset: given.cKvOffsetOptional ?? undefined,
+    out: given.cKvOut ?? undefined,
+  };
+  for (const part of [k, c]) checkCache(op, part, cacheMode, inputs);
+  checkApart(kCacheRef, `${op}: kCacheRef`, 'ckvCacheRef', ckvCacheRef);
+  checkDims(ckvCacheRef, `${op}: ckvCacheRef`, kCacheRef.shape.with(3, widths.c));
+  const rows = readIndex(op, index, cacheMode, kCacheRef, [B, S]);
+  const quantised = [k, c].map((part) => ({ ...part, ...readScales(op, part, v !== undefined) }));
+  for (const { name, x, out } of quantised) {
     if (out === undefined) continue;
-    const where = `${op}: ${name}`;
+    const where = `${op}: ${name}Out`;
     if (!isOutputKv)
       fail('UNSUPPORTED', where, 'it is written with isOutputKv: true only. Give that, or leave it out.');
     checkDtype(out, where, kv.dtype);
-    checkDims(out, where, [B, N, S, name === 'kRopeOut' ? dims.k : dims.c]);
-    checkRef(name, out, { ...inputs, ...caches }, op);
+    checkDims(out, where, x.shape);
+    checkWritten(op, `${name}Out`, out, { ...inputs, kCacheRef, ckvCacheRef });
   }
-  if (outs.kRopeOut && outs.cKvOut) checkApart(outs.cKvOut, `${op}: cKvOut`, 'kRopeOut', outs.kRopeOut);
-  const bsnd = (cache: Tensor<CacheDtype>, name: string): Tensor<CacheDtype> => {
-    if (cacheMode === 'Norm') return cache.permute([0, 2, 1, 3]);
-    return nz ? fractal(cache, `${op}: ${name}`) : cache;
-  };
-  const norm = { weight: gamma, eps: epsilon };
+  if (k.out !== undefined && c.out !== undefined) checkApart(c.out, `${op}: cKvOut`, 'kRopeOut', k.out);
   const taken: Tensor[] = [];
   const fresh: Tensor<D>[] = [];
   try {
-    const outputOf = (given: Tensor<D> | undefined, d: number): Tensor<D> | undefined => {
-      if (!isOutputKv || given !== undefined) return given;
-      fresh.push(rw.allocate(kv.dtype, [B, N, S, d]));
-      return fresh.at(-1)!;
-    };
-    const outputs = { kRopeOut: outputOf(outs.kRopeOut, dims.k), cKvOut: outputOf(outs.cKvOut, dims.c) };
-    const k: Stored = {
-      x: v === undefined ? kv.slice(3, D - dims.k, D) : kv,
-      rotate: true,
-      norm: v === undefined ? undefined : norm,
-      cache: bsnd(kCacheRef, 'kCacheRef'),
-      ...quant.k,
-      output: outputs.kRopeOut,
-    };
-    const c: Stored = {
-      x: v === undefined ? kv.slice(3, 0, dims.c) : v,
-      rotate: false,
-      norm: v === undefined ? norm : undefined,
-      cache: bsnd(ckvCacheRef, 'ckvCacheRef'),
-      ...quant.c,
-      output: outputs.cKvOut,
-    };
+    const parts = quantised.map(({ ref, x, cache, out, ...part }) => {
+      if (isOutputKv && out === undefined) fresh.push(rw.allocate(kv.dtype, x.shape));
+      const output = isOutputKv ? (out ?? fresh.at(-1)) : undefined;
+      return { ...part, x, output, cache: viewBlocks(op, ref, cache, cacheMode) };
+    });
     const at = cacheMode === 'Norm' ? { rows } : { slots: rows };
-    const runs: (() => void)[] = [];
-    for (let h = 0; h < N; h++) runs.push(...headCalls(rw, op, [k, c], { cos, sin }, h, at, nz, taken));
-    for (const run of runs) run();
-    return outputs;
+    const calls: OpPlan[] = [];
+    for (let h = 0; h < N; h++)
+      calls.push(...headCalls(rw, op, parts, { cos, sin }, h, at, cacheMode.endsWith('NZ'), taken));
+    for (const call of calls) rw.run(call);
+    return { kRopeOut: parts[0]!.output, cKvOut: parts[1]!.output };
   } catch (error) {
     for (const tensor of fresh) tensor.dispose();
     throw error;
@@ -270,38 +230,48 @@ function writeCaches<D extends AclnnHalf>(
   }
 }
 
-/** Where tokens go: rows of their batch, or slots of blocks. */
+/** Tokens go to rows of their batch, or to slots of blocks. */
 type Places = { readonly rows: Int32Array } | { readonly slots: Int32Array };
 
+/** A checked part. Scale and offset are `[N, d]`, flat. */
+interface CheckedPart extends Pick<Stored<AclnnHalf>, 'x' | 'rotate' | 'norm'> {
+  readonly cache: Tensor<CacheDtype>;
+  readonly scale: Float64Array | undefined;
+  readonly offset: Float64Array | undefined;
+  readonly output: Tensor<AclnnHalf> | undefined;
+}
+
 /**
- * What one head takes: everything in one call. Values for NZ caches, whose heads lie in pieces, and those with an offset
- * go through f32 first, so that they are rounded once all the same.
+ * Makes the calls of one head, which are one call where possible. Values for NZ caches, whose heads lie in pieces, and
+ * those with an offset go through f32 first, so that they are rounded once all the same.
  */
 function headCalls(
   rw: Runner,
   op: string,
-  stored: readonly Stored[],
-  { cos, sin }: { readonly cos: Tensor; readonly sin: Tensor },
+  checked: readonly CheckedPart[],
+  { cos, sin }: Tables,
   h: number,
   at: Places,
   nz: boolean,
   taken: Tensor[],
-): (() => void)[] {
-  const head = <T extends Tensor>(tensor: T): T =>
-    tensor.permute([0, 2, 1, 3]).slice(2, tensor.shape[1] === 1 ? 0 : h, tensor.shape[1] === 1 ? 1 : h + 1) as T;
+): OpPlan[] {
+  const head = <T extends Tensor>(tensor: T): T => {
+    const start = tensor.shape[1] === 1 ? 0 : h;
+    return tensor.permute([0, 2, 1, 3]).slice(2, start, start + 1) as T;
+  };
   const mode = ACLNN_ROTARY_MODE.interleaveHalf;
   const [cosines, sines] = [firstOfPairs(head(cos), mode, `${op}: cos`), firstOfPairs(head(sin), mode, `${op}: sin`)];
-  const first = head(stored[0]!.x);
+  const first = head(checked[0]!.x);
   const plan = planRopeWithTable({
     headDim: first.shape[3]!,
     rotaryDim: cos.shape[3]!,
     pairing: 'interleaved-to-half',
-    ...rowsOf(tableFromTensors(cosines, sines, op), cosines, first),
+    ...rowsByToken(op, cosines, sines, first),
   });
   const parts: RopePartOptions[] = [];
   const last: RopePartOptions[] = [];
-  const between: (() => void)[] = [];
-  for (const { x, rotate, norm, cache, scale, offset, output } of stored) {
+  const between: OpPlan[] = [];
+  for (const { x, rotate, norm, cache, scale, offset, output } of checked) {
     const part = { x: head(x), rotate, norm };
     const d = part.x.shape[3]!;
     if (output !== undefined) parts.push({ ...part, out: head(output) });
@@ -317,28 +287,21 @@ function headCalls(
     if (offset !== undefined) {
       // value · scale + offset = (value + offset / scale) · scale
       const bias = Float32Array.from({ length: d }, (_item, i) => offset[h * d + i]! / scale![h * d + i]!);
-      const alike = tensorFrom(bias, { shape: values.shape, strides: [0, 0, 0, 1] });
-      const sum = planAdd(values, alike, values);
-      between.push(() => rw.run(sum));
+      between.push(planAdd(values, tensorFrom(bias, { shape: values.shape, strides: [0, 0, 0, 1] }), values));
     }
     const [B, S] = values.shape as [number, number];
     const pieces = nz ? values.view([B, S, into.shape[2]!, into.shape[3]!]) : values;
     last.push({ x: pieces, out: into, rotate: false, scale: step, ...at });
   }
-  const call = (list: readonly RopePartOptions[]): (() => void)[] => {
-    if (list.length === 0) return [];
-    const bound: RopeCall = bindRopeParts(plan, list);
-    return [() => rw.run(bound)];
-  };
+  const call = (list: readonly RopePartOptions[]) => (list.length === 0 ? [] : [bindRopeParts(plan, list)]);
   return [...call(parts), ...between, ...call(last)];
 }
 
-/** Dk and Dv of what is stored. */
+/** Checks the widths of all tensors. Returns those of the two stored parts, Dk and Dv. */
 function checkWidths(
   op: string,
-  tensors: { kv: Tensor; gamma: Tensor; cos: Tensor; sin: Tensor; v: Tensor | undefined },
+  { kv, gamma, cos, sin, v }: { kv: Tensor; gamma: Tensor; cos: Tensor; sin: Tensor; v: Tensor | undefined },
 ): { k: number; c: number } {
-  const { kv, gamma, cos, sin, v } = tensors;
   const [B, N, S, D] = kv.shape as [number, number, number, number];
   const sizes = [B, N, S];
   const turns = cos.shape[3] ?? 0;
@@ -355,7 +318,24 @@ function checkWidths(
   return { k: D, c: v.shape[3]! };
 }
 
-/** The row of each token in its batch, or its slot, `[B · S]`. */
+function checkCache(
+  op: string,
+  { ref, cache, x }: Stored<AclnnHalf>,
+  cacheMode: (typeof MODES)[number],
+  inputs: Readonly<Record<string, Tensor>>,
+): void {
+  const where = `${op}: ${ref}`;
+  const [B, N, , d] = x.shape as [number, number, number, number];
+  const lead = cacheMode === 'Norm' ? [B, N, cache.shape[2] ?? 0] : [cache.shape[0] ?? 0, cache.shape[1] ?? 0, N];
+  const form = cacheMode === 'Norm' ? '[B, N, Scache, d]' : '[BlockNum, BlockSize, N, d]';
+  const expected = `${form} with N=${N} and d=${d} in cacheModeOptional ${cacheMode}`;
+  if (cache.rank !== 4 || [...lead, d].some((size, dim) => size !== cache.shape[dim]))
+    refuse('SHAPE', where, expected, [...cache.shape]);
+  if (cache.size === 0) refuse('SHAPE', where, 'a cache that is not empty', [...cache.shape]);
+  checkWritten(op, ref, cache, inputs);
+}
+
+/** Reads the row of each token in its batch, or its slot, `[B · S]`. */
 function readIndex(
   op: string,
   index: Tensor<'i64'>,
@@ -386,33 +366,28 @@ function readIndex(
   });
 }
 
-/** Checks a cache's dtype against its scale and offset; returns them as `[N, d]`, flat. */
+/** Checks a cache's dtype against its scale and offset, and reads them as `[N, d]`, flat. */
 function readScales(
   op: string,
-  name: 'kRope' | 'cKv',
-  given: { readonly scale: Tensor | undefined | null; readonly offset: Tensor | undefined | null },
-  cache: Tensor,
-  dtype: AclnnHalf,
-  shape: readonly number[],
-): { scale: Float64Array | undefined; offset: Float64Array | undefined } {
-  const ref = name === 'kRope' ? 'kCacheRef' : 'ckvCacheRef';
+  { name, ref, cache, x, scale, offset }: Stored<AclnnHalf>,
+  byHead: boolean,
+): Pick<CheckedPart, 'scale' | 'offset'> {
   const [scaleName, offsetName] = [`${name}ScaleOptional`, `${name}OffsetOptional`] as const;
-  const [scale, offset] = [given.scale ?? undefined, given.offset ?? undefined];
   if (scale === undefined) {
     if (offset !== undefined) refuse('SHAPE', `${op}: ${scaleName}`, `a scale beside ${offsetName}`, undefined);
-    if (cache.dtype !== dtype)
-      refuse('DTYPE', `${op}: ${ref}`, `kv's dtype ${dtype}, as there is no ${scaleName}`, cache.dtype);
+    if (cache.dtype !== x.dtype)
+      refuse('DTYPE', `${op}: ${ref}`, `kv's dtype ${x.dtype}, as there is no ${scaleName}`, cache.dtype);
     return { scale: undefined, offset: undefined };
   }
   if (cache.dtype !== 'i8' && cache.dtype !== 'f8_e4m3' && cache.dtype !== 'f8_e5m2')
     refuse('DTYPE', `${op}: ${ref}`, `i8, f8_e4m3 or f8_e5m2, as there is a ${scaleName}`, cache.dtype);
+  const d = x.shape[3]!;
   const read = (tensor: Tensor, where: string): Float64Array => {
     checkDtype(tensor, where, 'f32');
     hostOf(tensor, where);
-    const d = shape.at(-1)!;
-    const one = tensor.rank === 1 && tensor.size === 1 && shape.length === 1;
-    if (!one && !(shape.length === 1 && tensor.rank === 2 && tensor.shape[0] === 1 && tensor.shape[1] === d))
-      checkDims(tensor, where, shape);
+    const one = !byHead && tensor.rank === 1 && tensor.size === 1;
+    const row = !byHead && tensor.rank === 2 && tensor.shape[0] === 1 && tensor.shape[1] === d;
+    if (!one && !row) checkDims(tensor, where, byHead ? [x.shape[1]!, d] : [d]);
     const values = tensor.readNumbers() as Float64Array;
     return one ? new Float64Array(d).fill(values[0]!) : values;
   };
@@ -428,8 +403,19 @@ function readScales(
   return { scale: scales, offset: offsets };
 }
 
-/** FRACTAL_NZ: pieces of 32 bytes of each row lie together, `[BlockNum, d / piece, BlockSize, piece]`; seen as blocks. */
-function fractal(cache: Tensor<CacheDtype>, where: string): Tensor<CacheDtype> {
+/**
+ * Views a cache as `[batch, row, head, d]` or `[block, row, head, d]`. In FRACTAL_NZ pieces of 32 bytes of each row lie
+ * together, `[BlockNum, d / piece, BlockSize, piece]`.
+ */
+function viewBlocks(
+  op: string,
+  ref: string,
+  cache: Tensor<CacheDtype>,
+  cacheMode: (typeof MODES)[number],
+): Tensor<CacheDtype> {
+  if (cacheMode === 'Norm') return cache.permute([0, 2, 1, 3]);
+  if (!cacheMode.endsWith('NZ')) return cache;
+  const where = `${op}: ${ref}`;
   const [blocks, size, N, d] = cache.shape as [number, number, number, number];
   const piece = cache.dtype === 'f16' || cache.dtype === 'bf16' ? 16 : 32;
   if (N !== 1 || d % piece !== 0)

@@ -1,12 +1,11 @@
-/** aclnnRopeWithSinCosCache, V1 and V2: query and key by rows of one cache `cos | sin`, with M-RoPE. @module */
-import { bindRopeParts, planRopeWithTable, type RopeTable, type Runner, type Tensor } from 'ropewalk';
+/** aclnnRopeWithSinCosCache, V1 and V2, rotates query and key by rows of one cache `cos | sin`, with M-RoPE. @module */
+import { bindRopeParts, planRopeWithTable, type Runner, type Tensor, tableFromTensors } from 'ropewalk';
 import { hostOf, refuse } from 'ropewalk/backend';
 import {
   checkApart,
   checkDims,
   checkDtype,
   checkInteger,
-  checkOutput,
   checkRunner,
   checkTensor,
   type OptionNames,
@@ -17,11 +16,12 @@ import {
   sharePairs,
   withFresh,
 } from 'ropewalk/internal';
+import { checkWritten, countUp, gatherTable, optionNames, spanOf } from '../calls.js';
 import { type AclnnFloat, checkAclnnFloat } from './tables.js';
 
 /** The arguments of {@link aclnnRopeWithSinCosCache}, with aclnn's names. */
 export interface AclnnRopeWithSinCosCacheArguments<D extends AclnnFloat> {
-  /** i64 `[numTokens]`: rows of the cache; `[3, numTokens]` or `[4, numTokens]` with mropeSection. */
+  /** The rows of the cache are i64 `[numTokens]`, with mropeSection `[3, numTokens]` or `[4, numTokens]`. */
   readonly positions: Tensor<'i64'>;
   /** `[numTokens, numQHeads · headSize]`, f32, f16 or bf16, any strides. */
   readonly queryIn: Tensor<D>;
@@ -29,39 +29,31 @@ export interface AclnnRopeWithSinCosCacheArguments<D extends AclnnFloat> {
   readonly keyIn: Tensor<D>;
   /** `[maxSeqLen, rotaryDim]`, queryIn's dtype, in host memory: the cosines of all pairs, then the sines. */
   readonly cosSinCache: Tensor<D>;
-  /** Pairs of each position axis: M-RoPE. Only the lists that the call documents are taken. */
+  /** M-RoPE gives so many pairs to each position axis. The call takes only the lists that aclnn documents. */
   readonly mropeSection?: readonly number[] | null;
   readonly headSize: number;
-  /** true pairs (j, j + rotaryDim/2), false (2j, 2j+1). */
+  /** The value true rotates pairs (j, j + rotaryDim/2), false pairs (2j, 2j+1). */
   readonly isNeoxStyle: boolean;
-  /** queryIn's shape and dtype; may be queryIn itself. A fresh dense tensor unless given. */
+  /** The output, with queryIn's shape and dtype; may be queryIn itself. Default: a fresh dense tensor. */
   readonly queryOut?: Tensor<D>;
-  /** As queryOut, for the key. */
+  /** The output of the key, as queryOut. */
   readonly keyOut?: Tensor<D>;
 }
 
-const NAMES: OptionNames<AclnnRopeWithSinCosCacheArguments<AclnnFloat>> = {
-  positions: true,
-  queryIn: true,
-  keyIn: true,
-  cosSinCache: true,
-  mropeSection: true,
-  headSize: true,
-  isNeoxStyle: true,
-  queryOut: true,
-  keyOut: true,
-};
+const NAMES: OptionNames<AclnnRopeWithSinCosCacheArguments<AclnnFloat>> = /* @__PURE__ */ optionNames(
+  'positions queryIn keyIn cosSinCache mropeSection headSize isNeoxStyle queryOut keyOut',
+);
 
 /** The arguments of {@link aclnnRopeWithSinCosCacheV2}, with aclnn's names. */
 export interface AclnnRopeWithSinCosCacheV2Arguments<D extends AclnnFloat>
   extends AclnnRopeWithSinCosCacheArguments<D> {
-  /** How M-RoPE shares the pairs: 0 in runs `tt hh ww`, 1 in turn `t h w t h w`. */
+  /** M-RoPE shares the pairs in runs `tt hh ww` (0), or in turn `t h w t h w` (1). */
   readonly cacheMode: number;
 }
 
 const V2_NAMES: OptionNames<AclnnRopeWithSinCosCacheV2Arguments<AclnnFloat>> = { ...NAMES, cacheMode: true };
 
-/** What both calls return. */
+/** The outputs of both calls. */
 export interface RotatedQueryKey<D extends AclnnFloat> {
   readonly queryOut: Tensor<D>;
   readonly keyOut: Tensor<D>;
@@ -139,13 +131,8 @@ function rotateByCache<D extends AclnnFloat>(
     refuse('SHAPE', `${op}: cosSinCache`, `an even rotaryDim in [2, headSize=${headSize}]`, [...cosSinCache.shape]);
   const axes = readSections(op, mropeSection, rotaryDim / 2, cacheMode, legal);
   const numTokens = queryIn.shape[0] ?? 0;
-  if (axes.numAxes === 1 && positions.rank === 2)
-    refuse(
-      'SHAPE',
-      `${op}: mropeSection`,
-      'a list of pairs for each axis beside positions of two dimensions',
-      undefined,
-    );
+  const perAxis = 'a list of pairs for each axis beside positions of two dimensions';
+  if (axes.numAxes === 1 && positions.rank === 2) refuse('SHAPE', `${op}: mropeSection`, perAxis, undefined);
   checkDims(positions, `${op}: positions`, axes.numAxes === 1 ? [numTokens] : [axes.numAxes, numTokens]);
   for (const [name, tensor] of Object.entries({ queryIn, keyIn })) {
     const ok =
@@ -153,14 +140,22 @@ function rotateByCache<D extends AclnnFloat>(
     const expected = `[numTokens, heads · headSize] with numTokens=${numTokens} and headSize=${headSize}, not empty`;
     if (!ok) refuse('SHAPE', `${op}: ${name}`, expected, [...tensor.shape]);
   }
-  const table = gather(op, cosSinCache, readRows(op, positions, maxSeqLen), axes);
+  const rows = readIntegers(positions, `${op}: positions`);
+  const { first, end } = spanOf(rows, maxSeqLen, (n, row) =>
+    refuse('RANGE', `${op}: positions[${n}]`, `a row of cosSinCache, in [0, ${maxSeqLen - 1}]`, row),
+  );
+  hostOf(cosSinCache, `${op}: cosSinCache`);
+  const pairs = rotaryDim / 2;
+  const used = cosSinCache.slice(0, first, end);
+  const table = tableFromTensors(used.slice(1, 0, pairs), used.slice(1, pairs, rotaryDim), op);
+  const usedRows = rows.map((row) => row - first);
   const plan = planRopeWithTable({
     headDim: headSize,
     rotaryDim,
     pairing: isNeoxStyle ? 'half' : 'interleaved',
-    table,
+    table: gatherTable(table, usedRows, axes.axisOfPair, numTokens),
     seqLen: numTokens,
-    tableRows: Int32Array.from({ length: numTokens }, (_item, token) => token),
+    tableRows: countUp(numTokens),
   });
   const outputs = { queryOut, keyOut };
   for (const [name, out] of Object.entries(outputs)) {
@@ -168,9 +163,7 @@ function rotateByCache<D extends AclnnFloat>(
     const own = name === 'queryOut' ? 'queryIn' : 'keyIn';
     checkDtype(out, `${op}: ${name}`, queryIn.dtype);
     checkDims(out, `${op}: ${name}`, inputs[own].shape);
-    checkOutput(out, `${op}: ${name}`);
-    for (const [input, tensor] of Object.entries(inputs))
-      checkApart(out, `${op}: ${name}`, input, tensor, input === own);
+    checkWritten(op, name, out, inputs, own);
   }
   if (queryOut !== undefined && keyOut !== undefined) checkApart(keyOut, `${op}: keyOut`, 'queryOut', queryOut);
   const heads = (tensor: Tensor<D>): Tensor<D> => tensor.view([numTokens, tensor.shape[1]! / headSize, headSize]);
@@ -208,31 +201,4 @@ function readSections(
   if (cacheMode === 0) return sharePairs({ rule: 'sections', sections }, pairs, op);
   // The document lets h and w take turns up to 3 · mropeSection[1] alike.
   return sharePairs({ rule: 'interleaved', sections: [sections[0]!, sections[1]!, sections[1]!] }, pairs, op);
-}
-
-/** The positions `[axes, numTokens]`, each a row of the cache. */
-function readRows(op: string, positions: Tensor<'i64'>, maxSeqLen: number): Float64Array {
-  const rows = readIntegers(positions, `${op}: positions`);
-  for (const [n, row] of rows.entries())
-    if (row < 0 || row >= maxSeqLen)
-      refuse('RANGE', `${op}: positions[${n}]`, `a row of cosSinCache, in [0, ${maxSeqLen - 1}]`, row);
-  return rows;
-}
-
-/** A table row for each token: each pair's cosine and sine from the row of its axis. */
-function gather(op: string, cache: Tensor, rows: Float64Array, { numAxes, axisOfPair }: PairAxes): RopeTable {
-  hostOf(cache, `${op}: cosSinCache`);
-  const pairs = axisOfPair.length;
-  const values = cache.readNumbers() as Float64Array;
-  const numTokens = rows.length / numAxes;
-  const cos = new Float32Array(numTokens * pairs);
-  const sin = new Float32Array(numTokens * pairs);
-  for (let token = 0; token < numTokens; token++) {
-    for (let j = 0; j < pairs; j++) {
-      const at = rows[axisOfPair[j]! * numTokens + token]! * 2 * pairs + j;
-      cos[token * pairs + j] = values[at]!;
-      sin[token * pairs + j] = values[at + pairs]!;
-    }
-  }
-  return { rows: numTokens, pairs, cos, sin };
 }

@@ -1,5 +1,5 @@
 /**
- * RoPE on Ascend NPUs as seed document 003 specifies it, for `[B, S, N, D]`.
+ * The RoPE operator of ggml's CANN backend on Ascend NPUs, for `[B, S, N, D]`.
  *
  * The parameters are ggml's. The order of dimensions and the form of the call differ.
  *
@@ -9,72 +9,57 @@
  * ```
  *
  * @module
- * @see seed document 003
  */
-
 import { bindRope, type Runner, type Tensor } from 'ropewalk';
 import { hostOf, refuse } from 'ropewalk/backend';
 import {
-  checkApart,
   checkDims,
   checkDtype,
-  checkOutput,
   checkRunner,
   checkTensor,
   type OptionNames,
   readIntegers,
   readOptions,
-  withFresh,
 } from 'ropewalk/internal';
+import { checkWritten, optionNames, runInto } from '../calls.js';
 import { type GgmlRopeWords, ropePlanFromGgml } from '../ggml.js';
 
 const WORDS: GgmlRopeWords = { op: 'cann_rope', positions: 'pos', freq_factors: 'freq_factors', ne0: 'D', ne2: 'S' };
 
-/** The arguments of the operator, with the names of seed document 003. */
+/** The arguments of the operator, with its names. */
 export interface CannRopeArguments<D extends 'f32' | 'f16'> {
   /** `[B, S, N, D]`, F32 or F16, any strides. */
   readonly src0: Tensor<D>;
-  /** i32 `[S]`; `[4 · S]` axis by axis in the multi modes. */
+  /** The positions are i32 `[S]`, in the multi modes `[4 · S]` axis by axis. */
   readonly pos: Tensor<'i32'>;
-  /** f32 `[D / 2]`, one a pair at least; absent for none. */
+  /** Each pair has a factor: f32 `[D / 2]`, or at least one for each pair. */
   readonly freq_factors?: Tensor<'f32'> | null;
-  /** Dimensions that rotate, even, at most D. */
+  /** So many dimensions rotate; even, at most D. */
   readonly n_dims: number;
-  /** 0 normal, 2 neox, 8 mrope, 24 vision, 40 imrope. */
+  /** The modes are 0 normal, 2 neox, 8 mrope, 24 vision and 40 imrope. */
   readonly mode: number;
   readonly n_ctx_orig: number;
   readonly freq_base: number;
   readonly freq_scale: number;
-  /** YaRN's extrapolation mix; the document's own NPU decomposition ignores it. */
+  /** YaRN's extrapolation mix, which the backend's decomposition for NPUs ignores. */
   readonly ext_factor: number;
   readonly attn_factor: number;
   readonly beta_fast: number;
   readonly beta_slow: number;
-  /** Pairs of time, height, width and extra, for the multi modes. */
+  /** The multi modes give so many pairs to time, height, width and extra. */
   readonly sections?: readonly number[];
-  /** false rotates by the negative angle, for gradients. */
+  /** The value false rotates by the negative angle, for gradients. */
   readonly forward: boolean;
-  /** `[B, S, N, D]`, src0's dtype; may be src0 itself. A fresh dense tensor unless given. */
+  /** The output, with src0's shape and dtype; may be src0 itself. Default: a fresh dense tensor. */
   readonly dst?: Tensor<D>;
 }
 
-const NAMES: OptionNames<CannRopeArguments<'f32' | 'f16'>> = {
-  src0: true,
-  pos: true,
-  freq_factors: true,
-  n_dims: true,
-  mode: true,
-  n_ctx_orig: true,
-  freq_base: true,
-  freq_scale: true,
-  ext_factor: true,
-  attn_factor: true,
-  beta_fast: true,
-  beta_slow: true,
-  sections: true,
-  forward: true,
-  dst: true,
-};
+const NAMES: OptionNames<CannRopeArguments<'f32' | 'f16'>> = /* @__PURE__ */ optionNames(
+  'src0 pos freq_factors n_dims mode n_ctx_orig freq_base freq_scale ext_factor attn_factor beta_fast beta_slow',
+  'sections forward dst',
+);
+
+const NUMBERS = 'n_dims mode n_ctx_orig freq_base freq_scale ext_factor attn_factor beta_fast beta_slow'.split(' ');
 
 /**
  * Rotates `src0` into `dst`.
@@ -86,7 +71,11 @@ const NAMES: OptionNames<CannRopeArguments<'f32' | 'f16'>> = {
  */
 export function rope<D extends 'f32' | 'f16'>(rw: Runner, options: CannRopeArguments<D>): Tensor<D> {
   checkRunner(rw, 'cann_rope: rw');
-  const { src0, pos, freq_factors, forward, dst: given, ...args } = readOptions(options, 'cann_rope: arguments', NAMES);
+  const { src0, pos, freq_factors, sections, forward, dst, ...numbers } = readOptions(
+    options,
+    'cann_rope: arguments',
+    NAMES,
+  );
   checkTensor(src0, 'cann_rope: src0');
   checkTensor(pos, 'cann_rope: pos');
   if (src0.rank !== 4) refuse('SHAPE', 'cann_rope: src0', '[B, S, N, D]', [...src0.shape]);
@@ -100,13 +89,9 @@ export function rope<D extends 'f32' | 'f16'>(rw: Runner, options: CannRopeArgum
     hostOf(freq_factors, 'cann_rope: freq_factors');
   }
   const [B, S, N, D] = src0.shape as [number, number, number, number];
-  const { sections, n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow } =
-    args;
-  const numbers = { n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow };
   // ropePlanFromGgml has defaults; this operator has none.
-  for (const [name, value] of Object.entries(numbers)) {
-    if (typeof value !== 'number') refuse('RANGE', `cann_rope: ${name}`, 'a number', value);
-  }
+  for (const name of NUMBERS as (keyof typeof numbers)[])
+    if (typeof numbers[name] !== 'number') refuse('RANGE', `cann_rope: ${name}`, 'a number', numbers[name]);
   const plan = ropePlanFromGgml(
     {
       ne: [D, N, S, B],
@@ -118,16 +103,10 @@ export function rope<D extends 'f32' | 'f16'>(rw: Runner, options: CannRopeArgum
     },
     WORDS,
   );
-  if (given !== undefined) {
-    checkDtype(given, 'cann_rope: dst', src0.dtype);
-    checkDims(given, 'cann_rope: dst', src0.shape);
-    const inputs = Object.entries({ src0, pos, freq_factors }).filter(([, tensor]) => tensor) as [string, Tensor][];
-    checkOutput(given, 'cann_rope: dst');
-    for (const [name, tensor] of inputs) checkApart(given, 'cann_rope: dst', name, tensor, name === 'src0');
+  if (dst !== undefined) {
+    checkDtype(dst, 'cann_rope: dst', src0.dtype);
+    checkDims(dst, 'cann_rope: dst', src0.shape);
+    checkWritten('cann_rope', 'dst', dst, { src0, pos, ...(freq_factors ? { freq_factors } : undefined) }, 'src0');
   }
-  const into = (dst: Tensor<D>): Tensor<D> => {
-    rw.run(bindRope(plan, src0, dst));
-    return dst;
-  };
-  return given === undefined ? withFresh(rw, src0.dtype, src0.shape, into) : into(given);
+  return runInto(rw, src0, (out) => bindRope(plan, src0, out), dst);
 }

@@ -1,22 +1,14 @@
-/** aclnnRotaryPositionEmbedding: one tensor by tables of full width; and its gradients. @module */
+/** aclnnRotaryPositionEmbedding rotates one tensor by tables of full width. Its gradients are here too. @module */
 import type { Runner, Tensor } from 'ropewalk';
-import { checkDims, checkRunner, withFresh } from 'ropewalk/internal';
-import {
-  type AclnnFloat,
-  bindByTables,
-  checkAclnnFloat,
-  checkBroadcast,
-  inFour,
-  type Tables,
-  tableGradients,
-} from './tables.js';
+import { checkRunner, withFresh } from 'ropewalk/internal';
+import { type AclnnFloat, checkBroadcast, checkLike, rotateByTables, tableGradients } from './tables.js';
 
 /**
- * `aclnnRotaryPositionEmbedding(x, cos, sin, mode, out)`: rotation by given tables.
+ * `aclnnRotaryPositionEmbedding(x, cos, sin, mode, out)`: rotates by the caller's tables.
  *
  * As in aclnn, the dimensions in which the tables are 1 give the layout: BSND has `[1, S, 1, D]` or `[B, S, 1, D]`,
- * BNSD `[1, 1, S, D]` or `[B, 1, S, D]`, SBND `[S, 1, 1, D]` or `[S, B, 1, D]`; a full table has x's shape. x of three
- * dimensions is TND, with tables `[T, 1, D]` or `[T, N, D]`.
+ * BNSD `[1, 1, S, D]` or `[B, 1, S, D]`, SBND `[S, 1, 1, D]` or `[S, B, 1, D]`; a full table has x's shape. With three
+ * dimensions x is TND, with tables `[T, 1, D]` or `[T, N, D]`.
  *
  * @param rw - runs the plans
  * @param x - three or four dimensions, the last one D; f32, f16 or bf16, any strides
@@ -38,16 +30,19 @@ export function aclnnRotaryPositionEmbedding<D extends AclnnFloat>(
   const op = 'aclnnRotaryPositionEmbedding';
   checkRunner(rw, `${op}: rw`);
   checkBroadcast(op, 'x', x, { cos, sin }, mode);
-  return rotated(rw, op, x, { cos, sin }, mode, 'forward');
+  return withFresh(rw, x.dtype, x.shape, (out) => {
+    rotateByTables(rw, op, [{ x, out }], { cos, sin }, mode);
+    return out;
+  });
 }
 
-/** The gradients of x, cos and sin; the last two only where x was given. */
+/** The gradients of x, cos and sin. The last two are there only where the caller gave x. */
 export interface RotaryGradients<D extends AclnnFloat> {
-  /** dy's shape. */
+  /** It has dy's shape. */
   readonly dxOut: Tensor<D>;
-  /** The tables' shape. */
+  /** It has the tables' shape. */
   readonly dcosOut: Tensor<D> | undefined;
-  /** The tables' shape. */
+  /** It has the tables' shape. */
   readonly dsinOut: Tensor<D> | undefined;
 }
 
@@ -59,7 +54,7 @@ export interface RotaryGradients<D extends AclnnFloat> {
  * in f32 (float64 on the reference), rounded once to dy's dtype.
  *
  * @param rw - runs the plans
- * @param dy - the gradient of the output: the shapes and dtypes of the forward call's x
+ * @param dy - the gradient of the output, with the shapes and dtypes of the forward call's x
  * @param cos - as in the forward call
  * @param sin - as cos
  * @param xOptional - the forward call's x; without it dcos and dsin are not computed
@@ -80,35 +75,11 @@ export function aclnnRotaryPositionEmbeddingGrad<D extends AclnnFloat>(
   checkRunner(rw, `${op}: rw`);
   checkBroadcast(op, 'dy', dy, { cos, sin }, mode);
   const x = xOptional ?? undefined;
-  if (x !== undefined) {
-    checkAclnnFloat(x, `${op}: xOptional`, [dy.dtype]);
-    checkDims(x, `${op}: xOptional`, dy.shape);
-  }
-  const dxOut = rotated(rw, op, dy, { cos, sin }, mode, 'backward');
-  if (x === undefined) return { dxOut, dcosOut: undefined, dsinOut: undefined };
-  try {
-    const parts = [{ dy: inFour(dy), x: inFour(x) }];
-    const gradients = tableGradients(rw, op, parts, inFour(cos).shape, mode);
-    const [dcosOut, dsinOut] = gradients.map((tensor) => tensor.view(cos.shape) as Tensor<D>) as [Tensor<D>, Tensor<D>];
+  if (x !== undefined) checkLike(x, `${op}: xOptional`, dy);
+  return withFresh(rw, dy.dtype, dy.shape, (dxOut) => {
+    rotateByTables(rw, op, [{ x: dy, out: dxOut }], { cos, sin }, mode, 'backward');
+    if (x === undefined) return { dxOut, dcosOut: undefined, dsinOut: undefined };
+    const [dcosOut, dsinOut] = tableGradients(rw, op, [{ dy, x }], cos, mode);
     return { dxOut, dcosOut, dsinOut };
-  } catch (error) {
-    dxOut.dispose();
-    throw error;
-  }
-}
-
-function rotated<D extends AclnnFloat>(
-  rw: Runner,
-  op: string,
-  x: Tensor<D>,
-  { cos, sin }: Tables,
-  mode: number,
-  direction: 'forward' | 'backward',
-): Tensor<D> {
-  return withFresh(rw, x.dtype, x.shape, (out) => {
-    const tables = { cos: inFour(cos), sin: inFour(sin) };
-    // Every call is checked before the first one runs.
-    for (const call of bindByTables(op, [{ x: inFour(x), out: inFour(out) }], tables, mode, direction)) rw.run(call);
-    return out;
   });
 }

@@ -1,54 +1,51 @@
-/** Rotation by tables of full width, as aclnn's calls have it: modes, layouts, checks, and gradients. @module */
+/** The rotation by tables of full width, as aclnn's calls have it: modes, layouts, checks and gradients. @module */
+import type { Pairing, RopeCall, Runner, TablePlanOptions, Tensor } from 'ropewalk';
 import {
   bindRopeParts,
-  type Pairing,
   planExpertLinear,
   planRearrange,
   planRopeWithTable,
-  type RopeCall,
-  type RopeTable,
-  type Runner,
-  type TablePlanOptions,
-  type Tensor,
   tableFromTensors,
   tensorFrom,
 } from 'ropewalk';
 import { hostOf, refuse } from 'ropewalk/backend';
-import { checkApart, checkDims, checkOutput, checkTensor } from 'ropewalk/internal';
+import { checkDims, checkTensor } from 'ropewalk/internal';
+import { countUp } from '../calls.js';
 
 /** The element types of aclnn's calls: FLOAT32, FLOAT16 and BFLOAT16. */
 export type AclnnFloat = 'f32' | 'f16' | 'bf16';
 
-/** Modes of aclnnRotaryPositionEmbedding and of the calls after it. */
+/** The modes of aclnnRotaryPositionEmbedding and of the calls after it. */
 export const ACLNN_ROTARY_MODE = /* @__PURE__ */ Object.freeze({
-  /** Pairs (j, j + D/2). */
+  /** Rotates pairs (j, j + D/2). */
   half: 0,
-  /** Pairs (2j, 2j+1). */
+  /** Rotates pairs (2j, 2j+1). */
   interleave: 1,
-  /** Half pairing inside each half of D: 2-D vision. */
+  /** Rotates with half pairing inside each half of D, for 2-D vision. */
   quarter: 2,
   /** Reads pairs (2j, 2j+1), writes (j, j + D/2). */
   interleaveHalf: 3,
 } as const);
 
-/** Layouts of aclnnApplyRotaryPosEmb: B batch, S token, N head, D dimension, T all tokens of all batches. */
+/** The layouts of aclnnApplyRotaryPosEmb: B is batch, S token, N head, D dimension, T all tokens of all batches. */
 export const ACLNN_LAYOUT = /* @__PURE__ */ Object.freeze({ BSND: 1, SBND: 2, BNSD: 3, TND: 4 } as const);
 
-const PAIRINGS: readonly Pairing[] = ['half', 'interleaved', 'half', 'interleaved-to-half']; // by mode
+/** The pairing of each mode. */
+const PAIRINGS: readonly Pairing[] = ['half', 'interleaved', 'half', 'interleaved-to-half'];
 
-/** A tensor and where its rotation goes; both have four dimensions. */
+/** A tensor, and the tensor that its rotation is written to. */
 export interface Rotated {
   readonly x: Tensor;
   readonly out: Tensor;
 }
 
-/** Tables of full width: the last dimension is D, and both dimensions of a pair hold the same value. */
+/** Tables of full width, whose last dimension is D. Both dimensions of a pair hold the same value. */
 export interface Tables {
   readonly cos: Tensor;
   readonly sin: Tensor;
 }
 
-/** Checks that a tensor has one of aclnn's float types; `same` names the only ones that are taken. */
+/** Checks that a tensor has one of aclnn's float types, or one of those in `same`. */
 export function checkAclnnFloat(
   tensor: Tensor,
   where: string,
@@ -61,16 +58,10 @@ export function checkAclnnFloat(
   }
 }
 
-/** Checks what a call writes in place: its elements are distinct, and no other argument shares memory with it. */
-export function checkRef(name: string, tensor: Tensor, others: Readonly<Record<string, Tensor>>, op: string): void {
-  checkOutput(tensor, `${op}: ${name}`);
-  for (const [other, input] of Object.entries(others)) checkApart(tensor, `${op}: ${name}`, other, input);
-}
-
-/** Checks a mode by number; `modes` are those that the call has. */
-export function checkMode(mode: number, where: string): void {
-  const modes = '0 (half), 1 (interleave), 2 (quarter) or 3 (interleave-half)';
-  if (PAIRINGS.find((_item, n) => n === mode) === undefined) refuse('UNSUPPORTED', where, modes, mode);
+/** Checks that a tensor has the dtype and shape of another one. */
+export function checkLike(tensor: Tensor, where: string, like: Tensor<AclnnFloat>): void {
+  checkAclnnFloat(tensor, where, [like.dtype]);
+  checkDims(tensor, where, like.shape);
 }
 
 /** Checks that a mode can divide D. */
@@ -79,18 +70,19 @@ export function checkD(D: number, mode: number, where: string): void {
   if (D === 0 || D % divisor !== 0) refuse('SHAPE', where, `a multiple of ${divisor} as D in mode ${mode}`, D);
 }
 
-/** Gives a tensor in TND the batch of one that makes it BSND. */
-export const inFour = <T extends Tensor>(tensor: T): T => (tensor.rank === 3 ? (tensor.unsqueeze() as T) : tensor);
+/** A tensor in TND gets the batch of one that makes it BSND. */
+const inFour = <T extends Tensor>(tensor: T): T => (tensor.rank === 3 ? (tensor.unsqueeze() as T) : tensor);
 
 /**
  * Checks x `[…, D]` and the tables of the calls that take any broadcast of them.
  *
- * @param name - x's name: `x`, `dy`
+ * @param name - the name of x: `x` or `dy`
  * @throws {RopewalkError} UNSUPPORTED, SHAPE or DTYPE
  */
 export function checkBroadcast(op: string, name: string, x: Tensor, { cos, sin }: Tables, mode: number): void {
   for (const [key, tensor] of Object.entries({ [name]: x, cos, sin })) checkTensor(tensor, `${op}: ${key}`);
-  checkMode(mode, `${op}: mode`);
+  const modes = '0 (half), 1 (interleave), 2 (quarter) or 3 (interleave-half)';
+  if (!Object.values<number>(ACLNN_ROTARY_MODE).includes(mode)) refuse('UNSUPPORTED', `${op}: mode`, modes, mode);
   checkAclnnFloat(x, `${op}: ${name}`);
   if ((x.rank !== 3 && x.rank !== 4) || x.size === 0)
     refuse('SHAPE', `${op}: ${name}`, 'four dimensions: BSND, BNSD or SBND; or three: TND; none of them 0', [
@@ -111,51 +103,51 @@ export function checkBroadcast(op: string, name: string, x: Tensor, { cos, sin }
 }
 
 /**
- * Binds the rotation of tensors of the same tokens by the same tables. Nothing has run when it refuses.
+ * Rotates tensors of the same tokens by the same tables. Every call is checked before the first one runs.
  *
- * @param parts - of four dimensions, which differ in the number of heads only
- * @param tables - of four dimensions: each 1 or the parts', the last one D
+ * @param parts - three dimensions (TND) or four; they differ in the number of heads only
+ * @param given - as many dimensions; each is 1 or the parts', and the last one is D
  * @param mode - one of {@link ACLNN_ROTARY_MODE}
  * @param direction - `backward` for gradients
- * @param head - the dimension of the heads, in which the tables are 1; the last one in which they are, unless given
- * @returns calls to run in any order
+ * @param headDim - of four dimensions the one of the heads, in which the tables are 1. Default: the last one in which
+ *   they are 1
  * @throws {RopewalkError} UNSUPPORTED when the two values of a pair differ, which is not a rotation
  */
-export function bindByTables(
+export function rotateByTables(
+  rw: Runner,
   op: string,
   parts: readonly Rotated[],
-  tables: Tables,
+  given: Tables,
   mode: number,
   direction: 'forward' | 'backward' = 'forward',
-  head = [2, 1, 0].find((d) => tables.cos.shape[d] === 1),
-): RopeCall[] {
+  headDim?: number,
+): void {
+  const tables = { cos: inFour(given.cos), sin: inFour(given.sin) };
+  const head = headDim ?? [2, 1, 0].find((d) => tables.cos.shape[d] === 1);
   const D = tables.cos.shape[3]!;
-  // Quarter is two rotations side by side.
+  // The mode quarter is two rotations side by side.
   const width = mode === ACLNN_ROTARY_MODE.quarter ? D / 2 : D;
   const calls: RopeCall[] = [];
   for (let start = 0; start < D; start += width) {
-    const part = (tensor: Tensor): Tensor => tensor.slice(3, start, start + width);
+    const part = (tensor: Tensor): Tensor => inFour(tensor).slice(3, start, start + width);
     const cos = firstOfPairs(part(tables.cos), mode, `${op}: cos`);
     const sin = firstOfPairs(part(tables.sin), mode, `${op}: sin`);
     const rotated = parts.flatMap(({ x, out }) => [part(x), part(out)]);
     for (const [cosines, sines, ...outs] of tokenMajor([cos, sin, ...rotated], head)) {
-      const plan = planRopeWithTable({
-        headDim: width,
-        pairing: PAIRINGS[mode]!,
-        direction,
-        ...rowsOf(tableFromTensors(cosines!, sines!, op), cosines!, outs[0]!),
-      });
+      const rows = rowsByToken(op, cosines!, sines!, outs[0]!);
+      const plan = planRopeWithTable({ headDim: width, pairing: PAIRINGS[mode]!, direction, ...rows });
       const pairs = parts.map((_part, p) => ({ x: outs[2 * p]!, out: outs[2 * p + 1]! }));
       calls.push(bindRopeParts(plan, pairs as Parameters<typeof bindRopeParts>[1]));
     }
   }
-  return calls;
+  for (const call of calls) rw.run(call);
 }
 
-/** The table row of each token of x `[batch, seq, head, D]`; the table has one row where it is 1. */
-export function rowsOf(
-  table: RopeTable,
+/** Makes the table, and the row of each token of x `[batch, seq, head, D]`. A dimension of 1 has one row for all. */
+export function rowsByToken(
+  op: string,
   cos: Tensor,
+  sin: Tensor,
   x: Tensor,
 ): Pick<TablePlanOptions, 'table' | 'seqLen' | 'batch' | 'tableRows'> {
   const [batch, seqLen] = x.shape as [number, number];
@@ -164,7 +156,7 @@ export function rowsOf(
     const [b, s] = [Math.floor(token / seqLen), token % seqLen];
     return (tableBatch === 1 ? 0 : b) * tableSeq + (tableSeq === 1 ? 0 : s);
   });
-  return { table, seqLen, batch, tableRows };
+  return { table: tableFromTensors(cos, sin, op), seqLen, batch, tableRows };
 }
 
 /**
@@ -172,17 +164,11 @@ export function rowsOf(
  * call with one head.
  */
 function tokenMajor(tensors: readonly Tensor[], head: number | undefined): Tensor[][] {
-  const move = (parts: readonly Tensor[], d: number): Tensor[] => {
-    const order = [...[0, 1, 2].filter((other) => other !== d), d, 3];
-    return parts.map((tensor) => tensor.permute(order));
-  };
+  const move = (parts: readonly Tensor[], d: number): Tensor[] =>
+    parts.map((tensor) => tensor.permute([...[0, 1, 2].filter((other) => other !== d), d, 3]));
   if (head !== undefined) return [move(tensors, head)];
-  return Array.from({ length: tensors[0]!.shape[0]! }, (_item, b) =>
-    move(
-      tensors.map((tensor) => tensor.slice(0, b, b + 1)),
-      0,
-    ),
-  );
+  const slice = (b: number): Tensor[] => tensors.map((tensor) => tensor.slice(0, b, b + 1));
+  return Array.from({ length: tensors[0]!.shape[0]! }, (_item, b) => move(slice(b), 0));
 }
 
 /**
@@ -196,7 +182,7 @@ export function firstOfPairs(table: Tensor, mode: number, where: string): Tensor
   const pairs = table.reshape([d0 * d1 * d2, ...(interleave ? [width / 2, 2] : [2, width / 2])]);
   const place = (k: number): Tensor => pairs.slice(interleave ? 2 : 1, k, k + 1);
   const [first, second] = [place(0).readNumbers() as Float64Array, place(1).readNumbers() as Float64Array];
-  // +0 and −0 give the same rotation.
+  // The values +0 and −0 give the same rotation, and NaN is a value like any other.
   const differs = first.findIndex((a, i) => a !== second[i] && !(Number.isNaN(a) && Number.isNaN(second[i])));
   const got = [first[differs], second[differs]];
   const next = 'This table scales and shears; it is no rotation.';
@@ -204,33 +190,35 @@ export function firstOfPairs(table: Tensor, mode: number, where: string): Tensor
   return place(0).reshape([d0, d1, d2, width / 2]);
 }
 
-/** A gradient of an output and the input that it belongs to; both have four dimensions. */
-export interface Derived {
-  readonly dy: Tensor<AclnnFloat>;
-  readonly x: Tensor<AclnnFloat>;
+/** A gradient of an output, and the input that it belongs to. */
+export interface Derived<D extends AclnnFloat> {
+  readonly dy: Tensor<D>;
+  readonly x: Tensor<D>;
 }
 
 /**
- * The gradients of cos and sin: `dcos = Σ dy · x` and `dsin = Σ dy · rotate(x)`, summed over the dimensions in which
- * the tables are 1, and over the parts. Products and sums are f32 (float64 on the reference), rounded once.
+ * Computes the gradients of cos and sin: `dcos = Σ dy · x` and `dsin = Σ dy · rotate(x)`, summed over the dimensions in
+ * which the tables are 1, and over the parts. Products and sums are f32 (float64 on the reference), rounded once.
  *
- * Each element is a product of two vectors along what is summed: dy is the matrix of one row of as many experts, x the
- * tokens that choose them.
+ * Each element is a product of two vectors along the summed dimensions: dy is the matrix of one row of as many experts,
+ * and x the tokens that choose them.
  *
- * @param parts - dy and x of q and k, or of one tensor
- * @param shape - of the tables, four dimensions
+ * @param given - dy and x of q and k, or of one tensor; three dimensions (TND) or four
+ * @param cos - the table, for its shape
  * @returns dcos and dsin of that shape, in dy's dtype; the caller's
  */
-export function tableGradients(
+export function tableGradients<D extends AclnnFloat>(
   rw: Runner,
   op: string,
-  parts: readonly Derived[],
-  shape: readonly number[],
+  given: readonly Derived<D>[],
+  cos: Tensor,
   mode: number,
-): [dcos: Tensor<AclnnFloat>, dsin: Tensor<AclnnFloat>] {
-  const dtype = parts[0]!.dy.dtype;
+): [dcos: Tensor<D>, dsin: Tensor<D>] {
+  const parts = given.map(({ dy, x }) => ({ dy: inFour(dy), x: inFour(x) }));
+  const { shape } = inFour(cos);
+  const { dtype } = parts[0]!.dy;
   const taken: Tensor[] = [];
-  const take = (dims: readonly number[]): Tensor<AclnnFloat> => {
+  const take = (dims: readonly number[]): Tensor<D> => {
     const fresh = rw.allocate(dtype, dims);
     taken.push(fresh);
     return fresh;
@@ -240,8 +228,8 @@ export function tableGradients(
   const lengthOf = (tensor: Tensor): number => summed.reduce((n, d) => n * tensor.shape[d]!, 1);
   const rows = kept.reduce((n, d) => n * shape[d]!, 1);
   const length = parts.reduce((n, { dy }) => n + lengthOf(dy), 0);
-  /** Copies tensors side by side into rows along what is summed. */
-  const inRows = (tensors: readonly Tensor<AclnnFloat>[]): Tensor<AclnnFloat> => {
+  /** Copies tensors side by side into rows along the summed dimensions. */
+  const inRows = (tensors: readonly Tensor<D>[]): Tensor<D> => {
     const all = take([rows, length]);
     let start = 0;
     for (const tensor of tensors) {
@@ -252,30 +240,27 @@ export function tableGradients(
     }
     return all;
   };
-  /** x rotated by one angle everywhere. */
-  const turned = (cos: number, sin: number): Tensor<AclnnFloat>[] =>
+  /** Rotates x by the same angle everywhere. */
+  const turned = (cosine: number, sine: number): Tensor<D>[] =>
     parts.map(({ x }) => {
       const out = take(x.shape);
       const fill = (value: number): Tensor =>
         tensorFrom(new Float32Array(x.shape[3]!).fill(value), { shape: [1, 1, 1, x.shape[3]!] });
-      for (const call of bindByTables(op, [{ x, out }], { cos: fill(cos), sin: fill(sin) }, mode)) rw.run(call);
+      rotateByTables(rw, op, [{ x, out }], { cos: fill(cosine), sin: fill(sine) }, mode);
       return out;
     });
-  const results: Tensor<AclnnFloat>[] = [];
+  const results: Tensor<D>[] = [];
   try {
     const dy = inRows(parts.map((part) => part.dy)).view([rows, 1, length]);
-    const experts = tensorFrom(
-      Int32Array.from({ length: rows }, (_item, row) => row),
-      { shape: [rows, 1] },
-    );
-    // Only interleave-half moves x where the angle is 0.
+    const experts = tensorFrom(countUp(rows), { shape: [rows, 1] });
+    // Only the mode interleave-half moves x where the angle is 0.
     const straight = mode === ACLNN_ROTARY_MODE.interleaveHalf ? turned(1, 0) : parts.map((part) => part.x);
     for (const factor of [straight, turned(0, 1)]) {
       const out = rw.allocate(dtype, shape);
       results.push(out);
       rw.run(planExpertLinear(inRows(factor), dy, experts, out.view([rows, 1, 1])));
     }
-    return results as [Tensor<AclnnFloat>, Tensor<AclnnFloat>];
+    return results.map((tensor) => tensor.view(cos.shape)) as [Tensor<D>, Tensor<D>];
   } catch (error) {
     for (const tensor of results) tensor.dispose();
     throw error;

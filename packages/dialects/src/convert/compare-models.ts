@@ -1,13 +1,13 @@
 /**
- * Two models, or two records, side by side, layer by layer.
+ * Compares two models, or two records, layer by layer.
  *
  * @module
  */
 import type { RopeSpec, TableRecipe } from 'ropewalk';
 import { ranges, readList, readOptions } from 'ropewalk/internal';
 import type { LayerRope, ModelRope } from '../model-rope.js';
+import { groupBy, keyOf, readLayer } from '../model-rope.js';
 import { compareRope, type RopeComparison } from './compare.js';
-import { groupBy, keyOf, readLayer } from './group-layers.js';
 
 /** One side of a comparison: a model, or one record for every layer; and how its angles are computed. */
 export interface ComparedSide {
@@ -17,26 +17,26 @@ export interface ComparedSide {
 
 /** Layers whose two sides are the same two records. */
 export interface ComparedLayers {
-  /** Ascending; `[0]` for two records. */
+  /** The layers ascend; two records have layer 0. */
   readonly layers: readonly number[];
-  /** The models' own names for these layers: `full_attention / sliding_attention`. */
+  /** The models' names for these layers: `full_attention / sliding_attention`. */
   readonly types: string;
-  /** undefined for layers without position encoding. */
+  /** Layers without position encoding have none. */
   readonly a: RopeSpec | undefined;
   readonly b: RopeSpec | undefined;
-  /** undefined where a side has no position encoding. */
+  /** Both sides need a position encoding. */
   readonly comparison: RopeComparison | undefined;
   readonly same: boolean;
-  /** Full sentences. */
+  /** The effect, in full sentences. */
   readonly verdict: readonly string[];
 }
 
-/** Two models side by side. */
+/** The result of {@link compareModels}. */
 export interface ModelComparison {
-  /** Whether a model gives the same results with either, in all layers. */
+  /** A model gives the same results with either, in all layers. */
   readonly same: boolean;
   readonly groups: readonly ComparedLayers[];
-  /** What was not compared, and windows that differ; full sentences. */
+  /** The layers that are not compared, and windows that differ, in full sentences. */
   readonly notes: readonly string[];
 }
 
@@ -74,7 +74,7 @@ export function compareModels(
   return { same: uneven === undefined && groups.every(({ same }) => same), groups, notes };
 }
 
-/** Where the two sides see other tokens: the same RoPE, but another model. */
+/** Notes the layers whose tokens see other tokens: the RoPE is the same, but the model is another one. */
 function windowNotes(a: readonly LayerRope[], b: readonly LayerRope[]): string[] {
   const sees = (window: number | undefined): string =>
     window === undefined ? 'all tokens' : `the last ${window} tokens`;

@@ -5,26 +5,26 @@
  */
 import { type FrequencyOptions, type Pairing, type RopeSpec, RopewalkError, type TableRecipe } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import type { AngleRecipe, PairAxes } from 'ropewalk/internal';
+import type { AngleRecipe } from 'ropewalk/internal';
 import { ggmlRecipe, hfRecipe, readList, readName, readOptions, sharePairs } from 'ropewalk/internal';
 import { convertRope } from './convert.js';
 import { type EffectiveRope, effectiveRope, relative, STANDSTILL } from './effective.js';
 
-/** Where a record comes from. A pairing may differ between huggingface and gguf. */
+/** The file that a record comes from. The pairing may differ between huggingface and gguf. */
 export type ReadingSource = 'huggingface' | 'gguf' | 'record';
 
 /** One side of a comparison. */
 export interface RopeReading {
   readonly spec: RopeSpec;
   readonly source: ReadingSource;
-  /** How angles are computed. */
+  /** The arithmetic of the angles. */
   readonly recipe: TableRecipe;
 }
 
-/** How the layouts of two sides fit together. */
+/** Says how the layouts of two sides fit together. */
 export type LayoutVerdict =
   | 'same'
-  /** Half in HuggingFace and interleaved in GGUF: the weights are permuted, so the scores are the same. */
+  /** HuggingFace has half pairing and GGUF interleaved: the weights are permuted, so the scores are the same. */
   | 'permuted weights'
   /** Both read interleaved pairs, and one writes halves, for q and for k: the scores are the same. */
   | 'same scores'
@@ -45,27 +45,27 @@ export interface Apart {
   readonly pair: number | undefined;
 }
 
-/** What {@link compareRope} finds. */
+/** The result of {@link compareRope}. */
 export interface RopeComparison {
-  /** Whether a model gives the same with either, up to rounding and an expected permutation of the weights. */
+  /** A model gives the same with either, up to rounding and an expected permutation of the weights. */
   readonly same: boolean;
   readonly layout: LayoutVerdict;
   readonly rows: readonly ComparedRow[];
-  /** Largest |Δ inv_freq| / inv_freq. */
+  /** The largest |Δ inv_freq| / inv_freq. */
   readonly maxRelInvFreq: number;
   /** The pair of maxRelInvFreq. */
   readonly worstPair: number;
-  /** For each threshold, the first position of a text token where an angle is further apart, and the pair. */
+  /** Each threshold has the first position of a text token where an angle is further apart, and the pair. */
   readonly apart: readonly Apart[];
-  /** Positions up to which `apart` was searched. */
+  /** The search for `apart` ended at this position. */
   readonly searched: number;
-  /** NMSE of one random vector rotated by both, for a text token, and with several axes for an image token. */
+  /** The NMSE of one random vector rotated by both, for a text token, and with several axes for an image token. */
   readonly nmse: readonly { readonly position: number; readonly text: number; readonly image?: number }[];
-  /** The effect, in full sentences. */
+  /** The effect, in full texts. */
   readonly verdict: readonly string[];
 }
 
-/** Relative differences up to this are the rounding of f32, in which GGUF stores factors. */
+/** A relative difference up to this is the rounding of f32, in which GGUF stores factors. */
 const ROUNDING = 2 ** -21;
 /** ggml's limit for a RoPE kernel (tests/test-backend-ops.cpp): two correct kernels may differ by as much. */
 const NMSE_LIMIT = 1e-7;
@@ -85,40 +85,41 @@ const LAST_POSITION = 2 ** 31 - 1;
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED for a record that is not a RoPE, or that a peer cannot express
  */
 export function compareRope(first: RopeReading, second: RopeReading, positions: readonly number[]): RopeComparison {
-  const [a, b] = [readReading(first, 'diff: a'), readReading(second, 'diff: b')];
-  const [sideA, sideB] = [sideOf(a), sideOf(b)];
-  const layout = layoutOf(a, b, sideA.rope, sideB.rope);
-  const { maxRelInvFreq, worstPair } = worstFrequency(sideA.rope, sideB.rope);
-  const rows = rowsOf(a, b, sideA.rope, sideB.rope, { layout, frequenciesDiffer: maxRelInvFreq > ROUNDING });
+  // Both readings are checked before one is used.
+  const [a, b] = [readReading(first, 'diff: a'), readReading(second, 'diff: b')].map(sideOf) as [Side, Side];
+  const layout = layoutOf(a, b);
+  const { maxRelInvFreq, worstPair } = worstFrequency(a.rope, b.rope);
+  const rows = rowsOf(a, b, layout, maxRelInvFreq > ROUNDING);
   const exact = a.recipe === 'float64' && b.recipe === 'float64';
-  const apart = exact ? apartExactly(sideA.rope, sideB.rope) : apartByScan(sideA, sideB);
-  const imaged = sideA.rope.numAxes > 1 || sideB.rope.numAxes > 1;
+  const apart = exact ? apartExactly(a.rope, b.rope) : apartByScan(a, b);
+  const imaged = a.rope.numAxes > 1 || b.rope.numAxes > 1;
+  const at = (...axes: number[]): number => nmseAt(a, b, layout, [...axes, 0]);
   const nmse = Array.from(readList(positions, 'diff: positions', 'a list of integers'), checkPosition).map(
     (position) => ({
       position,
-      text: nmseAt(sideA, sideB, layout, [position, position, position, 0]),
+      text: at(position, position, position),
       // An image token has a time, a row and a column.
-      image: imaged
-        ? nmseAt(sideA, sideB, layout, [position, Math.trunc(position / 2), Math.trunc(position / 3), 0])
-        : undefined,
+      image: imaged ? at(position, Math.trunc(position / 2), Math.trunc(position / 3)) : undefined,
     }),
   );
-  const magnitude = relative(sideA.rope.attentionFactor, sideB.rope.attentionFactor);
+  const magnitude = relative(a.rope.attentionFactor, b.rope.attentionFactor);
   const differing = rows.filter((row) => row.differs && row.name !== 'recipe');
   const rounding = maxRelInvFreq <= ROUNDING && magnitude <= ROUNDING;
-  const arithmetic = a.recipe !== b.recipe && nmse.some(({ text, image = 0 }) => Math.max(text, image) > NMSE_LIMIT);
+  const arithmetic = a.recipe !== b.recipe && nmse.some(isAboveLimit);
   const same = layout !== 'different' && differing.length === 0 && rounding && !arithmetic;
   const found = { same, layout, rows, maxRelInvFreq, worstPair, apart, searched: exact ? LAST_POSITION : SCAN, nmse };
-  return { ...found, verdict: verdictOf(found, sideA, sideB, { rounding, magnitude, arithmetic }) };
+  return { ...found, verdict: verdictOf(found, a, b, { rounding, magnitude, arithmetic }) };
+}
+
+function isAboveLimit({ text, image = 0 }: RopeComparison['nmse'][number]): boolean {
+  return Math.max(text, image) > NMSE_LIMIT;
 }
 
 type Found = Omit<RopeComparison, 'verdict'>;
 
-interface Side {
+interface Side extends RopeReading {
   readonly rope: EffectiveRope;
-  readonly axes: PairAxes;
   readonly angles: AngleRecipe;
-  readonly recipe: TableRecipe;
 }
 
 function readReading(given: RopeReading, where: string): RopeReading {
@@ -135,70 +136,63 @@ function checkPosition(position: number, n: number): number {
   return inRange ? position : refuse('RANGE', `diff: positions[${n}]`, 'an integer of 32 bits', position);
 }
 
-function sideOf({ spec, recipe }: RopeReading): Side {
+function sideOf(reading: RopeReading): Side {
+  const { spec, recipe } = reading;
   const rope = effectiveRope(spec);
   const axes = sharePairs(spec.axes, rope.rotaryDim / 2);
   if (recipe === 'float64') {
     const fillAngles: AngleRecipe['fillAngles'] = (position, angles) => {
       for (let j = 0; j < angles.length; j++) angles[j] = position[axes.axisOfPair[j]!]! * rope.invFreq[j]!;
     };
-    return { rope, axes, recipe, angles: { magnitude: rope.attentionFactor, fillAngles } };
+    return { ...reading, rope, angles: { magnitude: rope.attentionFactor, fillAngles } };
   }
   const make = recipe === 'ggml-f32' ? ggmlRecipe : hfRecipe;
   const target = recipe === 'ggml-f32' ? 'ggml' : 'huggingface';
   try {
-    return { rope, axes, recipe, angles: make(axes, optionsOf(spec)) };
+    return { ...reading, rope, angles: make(axes, optionsOf(spec)) };
   } catch (error) {
     if (!(error instanceof RopewalkError) || error.code !== 'UNSUPPORTED') throw error;
-    // A scaling that the peer lacks becomes factors, one a pair.
-    const said = convertRope(spec, target).readBack;
-    return { rope, axes, recipe, angles: make(axes, optionsOf(said)) };
+    // A scaling that the peer lacks becomes factors, one for each pair.
+    return { ...reading, rope, angles: make(axes, optionsOf(convertRope(spec, target).readBack)) };
   }
 }
 
 function optionsOf(spec: RopeSpec): FrequencyOptions {
   const rotaryDim = spec.rotaryDim ?? spec.headDim;
-  return {
-    ...spec,
-    rotaryDim,
-    frequencyDim: spec.frequencyDim ?? (spec.pairing === 'vision' ? rotaryDim / 2 : rotaryDim),
-  };
+  const frequencyDim = spec.frequencyDim ?? (spec.pairing === 'vision' ? rotaryDim / 2 : rotaryDim);
+  return { ...spec, rotaryDim, frequencyDim };
 }
 
-function layoutOf(a: RopeReading, b: RopeReading, ropeA: EffectiveRope, ropeB: EffectiveRope): LayoutVerdict {
-  if (ropeA.pairing === ropeB.pairing) return 'same';
-  const pair = [ropeA.pairing, ropeB.pairing];
+function layoutOf(a: Side, b: Side): LayoutVerdict {
+  if (a.rope.pairing === b.rope.pairing) return 'same';
+  const pair = [a.rope.pairing, b.rope.pairing];
   if (pair.includes('interleaved') && pair.includes('interleaved-to-half')) return 'same scores';
   const [hf, gguf] = a.source === 'huggingface' ? [a, b] : [b, a];
-  const expected =
-    hf.source === 'huggingface' &&
-    gguf.source === 'gguf' &&
-    hf.spec.pairing === 'half' &&
-    gguf.spec.pairing === 'interleaved';
+  const files = hf.source === 'huggingface' && gguf.source === 'gguf';
+  const expected = files && hf.spec.pairing === 'half' && gguf.spec.pairing === 'interleaved';
   return expected ? 'permuted weights' : 'different';
 }
 
-function rowsOf(
-  a: RopeReading,
-  b: RopeReading,
-  ropeA: EffectiveRope,
-  ropeB: EffectiveRope,
-  { layout, frequenciesDiffer }: { layout: LayoutVerdict; frequenciesDiffer: boolean },
-): ComparedRow[] {
-  const [magnitudeA, magnitudeB] = [ropeA.attentionFactor, ropeB.attentionFactor];
-  const row = (name: string, x: string, y: string, differs = x !== y): ComparedRow => ({ name, a: x, b: y, differs });
+function rowsOf(a: Side, b: Side, layout: LayoutVerdict, frequenciesDiffer: boolean): ComparedRow[] {
+  const row = (name: string, of: (side: Side) => string, differs?: boolean): ComparedRow => {
+    const [x, y] = [of(a), of(b)];
+    return { name, a: x, b: y, differs: differs ?? x !== y };
+  };
+  // Different bases and rules may give the same frequencies, and those decide.
+  const written = (name: string, of: (side: Side) => string): ComparedRow =>
+    row(name, of, frequenciesDiffer && of(a) !== of(b));
+  const magnitude = relative(a.rope.attentionFactor, b.rope.attentionFactor);
   const rows = [
-    row('head_dim', String(ropeA.headDim), String(ropeB.headDim)),
-    row('rotary_dim', windowOf(ropeA), windowOf(ropeB)),
-    row('pairing', ropeA.pairing, ropeB.pairing, layout === 'different'),
-    // Different bases and rules may give the same frequencies, and those decide.
-    row('base', String(a.spec.base), String(b.spec.base), frequenciesDiffer && a.spec.base !== b.spec.base),
-    row('scaling', scalingOf(a.spec), scalingOf(b.spec), frequenciesDiffer && scalingOf(a.spec) !== scalingOf(b.spec)),
-    row('magnitude', brief(magnitudeA), brief(magnitudeB), relative(magnitudeA, magnitudeB) > ROUNDING),
+    row('head_dim', ({ rope }) => String(rope.headDim)),
+    row('rotary_dim', ({ rope }) => windowOf(rope)),
+    row('pairing', ({ rope }) => rope.pairing, layout === 'different'),
+    written('base', ({ spec }) => String(spec.base)),
+    written('scaling', ({ spec }) => scalingOf(spec)),
+    row('magnitude', ({ rope }) => brief(rope.attentionFactor), magnitude > ROUNDING),
   ];
-  if (ropeA.numAxes > 1 || ropeB.numAxes > 1)
-    rows.push(row('axes', axesOf(a.spec), axesOf(b.spec), otherAxes(ropeA, ropeB).length > 0));
-  if (a.recipe !== 'float64' || b.recipe !== 'float64') rows.push(row('recipe', a.recipe, b.recipe));
+  if (a.rope.numAxes > 1 || b.rope.numAxes > 1)
+    rows.push(row('axes', ({ spec }) => axesOf(spec), otherAxes(a.rope, b.rope).length > 0));
+  if (a.recipe !== 'float64' || b.recipe !== 'float64') rows.push(row('recipe', ({ recipe }) => recipe));
   return rows;
 }
 
@@ -218,26 +212,29 @@ function axesOf({ axes }: RopeSpec): string {
   return axes ? `${axes.rule} ${axes.sections.join('+')}` : 'one';
 }
 
-/** Pairs that rotate by different axes. */
+/** Finds the pairs that rotate by different axes. */
 function otherAxes(a: EffectiveRope, b: EffectiveRope): number[] {
   const pairs = Math.min(a.invFreq.length, b.invFreq.length);
   return Array.from({ length: pairs }, (_item, j) => j).filter(
-    (j) =>
-      a.axisOfPair[j] !== b.axisOfPair[j] && Math.max(Math.abs(a.invFreq[j]!), Math.abs(b.invFreq[j]!)) > STANDSTILL,
+    (j) => a.axisOfPair[j] !== b.axisOfPair[j] && !standsStill(a.invFreq[j]!, b.invFreq[j]!),
   );
+}
+
+function standsStill(x: number, y: number): boolean {
+  return Math.max(Math.abs(x), Math.abs(y)) <= STANDSTILL;
 }
 
 function worstFrequency(a: EffectiveRope, b: EffectiveRope): { maxRelInvFreq: number; worstPair: number } {
   let [maxRelInvFreq, worstPair] = [0, 0];
   for (let j = 0; j < Math.min(a.invFreq.length, b.invFreq.length); j++) {
     const [x, y] = [a.invFreq[j]!, b.invFreq[j]!];
-    const off = Math.max(Math.abs(x), Math.abs(y)) <= STANDSTILL ? 0 : Math.abs(x - y) / (Math.abs(x) || Math.abs(y));
+    const off = standsStill(x, y) ? 0 : Math.abs(x - y) / (Math.abs(x) || Math.abs(y));
     if (off > maxRelInvFreq) [maxRelInvFreq, worstPair] = [off, j];
   }
   return { maxRelInvFreq, worstPair };
 }
 
-/** The frequency of a pair for a text token, whose positions are equal on all axes, but 0 on e. */
+/** Gives the frequency of a pair for a text token, whose positions are equal on all axes, but 0 on e. */
 function textFrequency(rope: EffectiveRope, j: number): number {
   return rope.axisOfPair[j] === 3 ? 0 : (rope.invFreq[j] ?? 0);
 }
@@ -272,7 +269,7 @@ function apartByScan(a: Side, b: Side): Apart[] {
   return found;
 }
 
-/** NMSE of one random vector, rotated by both. If the layouts differ as expected, b uses a's layout. */
+/** Computes the NMSE of one random vector, rotated by both. If the layouts differ as expected, b uses a's layout. */
 function nmseAt(a: Side, b: Side, layout: LayoutVerdict, position: readonly number[]): number {
   const headDim = Math.max(a.rope.headDim, b.rope.headDim);
   const x = randomVector(headDim);
@@ -306,7 +303,7 @@ function rotate(side: Side, pairing: Pairing, x: Float64Array, position: readonl
   return y;
 }
 
-/** A vector of numbers in [−1, 1), the same in every run. */
+/** Makes a vector of numbers in [−1, 1), the same in every run. */
 function randomVector(size: number): Float64Array {
   let state = 12345;
   return Float64Array.from({ length: size }, () => {
@@ -321,7 +318,7 @@ function verdictOf(
   b: Side,
   { rounding, magnitude, arithmetic }: { rounding: boolean; magnitude: number; arithmetic: boolean },
 ): string[] {
-  const said: string[] = [];
+  const texts: string[] = [];
   const { layout, apart, maxRelInvFreq } = found;
   const [pairingA, pairingB] = [a.rope.pairing, b.rope.pairing];
   const sameWindow = (['headDim', 'rotaryDim', 'rotaryOffset'] as const).every((key) => a.rope[key] === b.rope[key]);
@@ -329,32 +326,36 @@ function verdictOf(
   if (sameWindow && maxRelInvFreq === 0) frequencies = 'Same frequencies';
   else if (sameWindow && rounding) frequencies = 'Same frequencies up to the rounding of f32';
   if (layout === 'permuted weights')
-    said.push(`${frequencies}. Pairing ${pairingA} and ${pairingB} is expected: q and k weights are permuted in GGUF.`);
+    texts.push(
+      `${frequencies}. Pairing ${pairingA} and ${pairingB} is expected: q and k weights are permuted in GGUF.`,
+    );
   if (layout === 'same scores')
-    said.push(`${frequencies}. One side writes halves, the other interleaved pairs, for q and for k: q·k is the same.`);
+    texts.push(
+      `${frequencies}. One side writes halves, the other interleaved pairs, for q and for k: q·k is the same.`,
+    );
   if (layout === 'different')
-    said.push(
+    texts.push(
       `Pairing ${pairingA} and ${pairingB}: with the same weights q·k is wrong from position 1 on, and the output is ` +
         'noise. Permute q and k (ropewalk permute), or correct the pairing.',
     );
-  if (a.rope.headDim !== b.rope.headDim) said.push('The head sizes differ: no weights fit both.');
+  if (a.rope.headDim !== b.rope.headDim) texts.push('The head sizes differ: no weights fit both.');
   else if (!sameWindow)
-    said.push(
+    texts.push(
       'Different dimensions rotate: one side rotates dimensions that the other leaves alone, from position 1 on. ' +
         'With the same weights the output is noise.',
     );
-  else if (!rounding && maxRelInvFreq > ROUNDING) said.push(apartSentence(apart));
+  else if (!rounding && maxRelInvFreq > ROUNDING) texts.push(apartSentence(apart));
   const axes = otherAxes(a.rope, b.rope);
-  if (axes.length > 0) said.push(axesSentence(axes, a.rope, b.rope));
+  if (axes.length > 0) texts.push(axesSentence(axes, a.rope, b.rope));
   if (magnitude > ROUNDING) {
     const factor = (b.rope.attentionFactor / a.rope.attentionFactor) ** 2;
-    said.push(
+    texts.push(
       `Attention scores of B are those of A times ${brief(factor)} at every length: attention is ` +
         `${factor > 1 ? 'sharper' : 'flatter'} than in training.`,
     );
   }
-  if (a.recipe !== b.recipe) said.push(arithmeticSentence(found, a, b, arithmetic));
-  if (said.length > 0) return said;
+  if (a.recipe !== b.recipe) texts.push(arithmeticSentence(found, a, b, arithmetic));
+  if (texts.length > 0) return texts;
   return [
     rounding && maxRelInvFreq > 0
       ? 'The same RoPE up to rounding: frequencies differ as f32 differs from float64.'
@@ -385,7 +386,7 @@ function axesSentence(pairs: readonly number[], a: EffectiveRope, b: EffectiveRo
 }
 
 function arithmeticSentence({ nmse, apart }: Found, a: Side, b: Side, arithmetic: boolean): string {
-  const first = nmse.find(({ text, image = 0 }) => Math.max(text, image) > NMSE_LIMIT);
+  const first = nmse.find(isAboveLimit);
   const near = apart[0]!.position === undefined ? `up to position ${SCAN}` : `before position ${apart[0]!.position}`;
   const size = arithmetic
     ? `at position ${first!.position} NMSE is above ggml's limit of 1e-7`

@@ -6,10 +6,11 @@
 import type { RopeSpec } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { didYouMean, Fields, type OptionNames, reading, readOptions } from 'ropewalk/internal';
+import { optionNames } from '../calls.js';
 import { distanceOf, effectiveRope } from './effective.js';
 import { flashinferPeer } from './flashinfer.js';
 import type { ConvertOptions, Draft, FormTable, GivenTable, Peer, Relayout } from './form.js';
-import { cannot, F64_TOLERANCE, plainJson } from './form.js';
+import { cannot, F64_TOLERANCE, plainJson, rawOf } from './form.js';
 import { cannPeer, ggmlPeer } from './ggml.js';
 import { ggufPeer } from './gguf.js';
 import { huggingfacePeer } from './huggingface.js';
@@ -23,11 +24,11 @@ const specPeer: Peer = {
   about: "ropewalk's own record as JSON",
   tolerance: F64_TOLERANCE,
   drafts: (spec) => [{ call: 'RopeSpec', arguments: specToJson(spec) }],
-  read: (form) => specFromJson(Object.fromEntries(form.keys().map((key) => [key, form.raw(key)])), form.where),
+  read: (form) => specFromJson(rawOf(form), form.where),
   recognises: (form) => form.has('headDim') && form.has('pairing'),
 };
 
-/** Every peer, in the order of help texts. */
+/** All peers, in the order of help texts. */
 export const PEERS: readonly Peer[] = /* @__PURE__ */ Object.freeze([
   huggingfacePeer,
   ggufPeer,
@@ -49,14 +50,14 @@ export interface Conversion {
   /** The function, operator or file that takes the arguments. */
   readonly call: string;
   readonly arguments: Readonly<Record<string, unknown>>;
-  /** Tables of `positions` rows; empty without `positions`. */
+  /** The tables have `positions` rows. Without `positions` there are none. */
   readonly tables: readonly FormTable[];
   readonly notes: readonly string[];
-  /** A difference of layout: q and k weights must be permuted, or it cancels in q·k. */
+  /** The layouts may differ: q and k weights must be permuted, or it cancels in q·k. */
   readonly relayout: Relayout | undefined;
   /** The record that the peer's arguments give when read back. */
   readonly readBack: RopeSpec;
-  /** Largest relative error of a frequency, and of the magnitude, between the record and what was read back. */
+  /** The largest relative error of a frequency, and that of the magnitude, between `spec` and `readBack`. */
   readonly error: { readonly invFreq: number; readonly attentionFactor: number };
 }
 
@@ -89,7 +90,7 @@ export function convertRope(spec: RopeSpec, target: string, given: ConvertOption
   const options = readConvertOptions(given);
   const context = options.context ?? (spec.scaling && 'context' in spec.scaling ? spec.scaling.context : undefined);
   const known = { ...options, context };
-  // Two rows are needed to read a table back, and 4096 are enough.
+  // It takes two rows to read a table back, and 4096 are enough.
   const checked = { ...known, positions: options.positions && Math.min(4096, Math.max(2, options.positions)) };
   let worst: string | undefined;
   for (const [n, draft] of peer.drafts(spec, checked).map(withPlainArguments).entries()) {
@@ -114,30 +115,23 @@ function withPlainArguments(draft: Draft): Draft {
   return { ...draft, arguments: plainJson(draft.arguments) as Draft['arguments'] };
 }
 
-const NAMES: OptionNames<ConvertOptions> = {
-  context: true,
-  positions: true,
-  heads: true,
-  modelType: true,
-  architecture: true,
-  layerType: true,
-};
+const NAMES: OptionNames<ConvertOptions> = /* @__PURE__ */ optionNames(
+  'context positions heads modelType architecture layerType',
+);
 
 function readConvertOptions(given: ConvertOptions): ConvertOptions {
   const options = readOptions(given, 'convert: options', NAMES);
-  for (const name of ['context', 'positions', 'heads'] as const) {
-    const value = options[name];
+  const counts = ['context', 'positions', 'heads'] as const;
+  for (const [name, value] of counts.map((key) => [key, options[key]] as const))
     if (value !== undefined && !(Number.isSafeInteger(value) && value >= 1))
       refuse('RANGE', `convert: --${name}`, 'an integer >= 1', value);
-  }
-  for (const name of ['modelType', 'architecture', 'layerType'] as const) {
-    const value = options[name];
+  const names = ['modelType', 'architecture', 'layerType'] as const;
+  for (const [name, value] of names.map((key) => [key, options[key]] as const))
     if (value !== undefined && typeof value !== 'string') refuse('RANGE', `convert: ${name}`, 'a string', value);
-  }
   return options;
 }
 
-/** LongRoPE has two lists, and each reading uses one. The other must be right too, or there must be no other. */
+/** Checks LongRoPE's other list: each reading uses one of two. The other must be right too, or there is no other. */
 function holdsAtOtherLengths(peer: Peer, draft: Draft, spec: RopeSpec, options: ConvertOptions): boolean {
   const { scaling } = spec;
   if (scaling?.kind !== 'longrope') return true;
@@ -166,7 +160,7 @@ export interface ReadForm {
 /**
  * Reads a record from some peer's arguments.
  *
- * @param json - what `ropewalk convert --json` prints (`target`, `arguments`, `tables`), or the arguments alone
+ * @param json - the output of `ropewalk convert --json` (`target`, `arguments`, `tables`), or the arguments alone
  * @param tables - tables by the peer's names
  * @param given - the context in use, and the file's name for messages
  * @throws {RopewalkError} FORMAT when no peer has such arguments; FORMAT, RANGE, SHAPE or UNSUPPORTED from the peer's

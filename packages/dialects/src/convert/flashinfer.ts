@@ -1,5 +1,5 @@
 /**
- * FlashInfer's calls: apply_rope, apply_llama31_rope, and for everything else apply_rope_with_cos_sin_cache.
+ * Writes and reads FlashInfer's calls: apply_rope, apply_llama31_rope, and else apply_rope_with_cos_sin_cache.
  *
  * @module
  * @see flashinfer-ai/flashinfer@ca14df1 flashinfer/rope.py; 020b0de include/flashinfer/pos_enc.cuh
@@ -92,7 +92,7 @@ function read(form: Fields, tables: ReadonlyMap<string, GivenTable>): RopeSpec {
 export const flashinferPeer: Peer = {
   name: 'flashinfer',
   about: 'apply_rope, apply_llama31_rope, or a cos_sin_cache',
-  tolerance: TABLE_TOLERANCE, // a cos_sin_cache's, which is more than that of arguments
+  tolerance: TABLE_TOLERANCE, // This is a cos_sin_cache's, which is more than that of arguments.
   drafts: draftsOf,
   read,
   recognises: (form) =>

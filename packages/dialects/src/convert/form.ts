@@ -1,9 +1,9 @@
 /**
- * What all peers share: arguments as JSON, tables beside them, and the refusals of what a peer cannot express.
+ * The parts that all peers share: arguments as JSON, tables beside them, and the refusals of what a peer cannot express.
  *
  * @module
  */
-import type { Pairing, RopeSpec } from 'ropewalk';
+import type { Pairing, RopeScaling, RopeSpec } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import type { Fields } from 'ropewalk/internal';
 import { type EffectiveRope, effectiveRope } from './effective.js';
@@ -13,32 +13,32 @@ export interface FormTable {
   /** The peer's name for it, such as `cos_cache`. */
   readonly name: string;
   readonly shape: readonly number[];
-  /** `shape`, dense. */
+  /** The elements are dense, in the order of `shape`. */
   readonly data: Float32Array;
 }
 
 /** A table read beside the arguments. */
 export interface GivenTable {
   readonly shape: readonly number[];
-  /** `shape`, dense. */
+  /** The elements are dense, in the order of `shape`. */
   readonly data: ArrayLike<number>;
   /** The relative rounding error of its elements: 2⁻²⁴ for f32. */
   readonly roundoff: number;
 }
 
-/** Options of a conversion. */
+/** The options of a conversion. */
 export interface ConvertOptions {
-  /** Tokens in use, for peers whose frequencies depend on them. */
+  /** The frequencies of some peers depend on the tokens in use. */
   readonly context?: number;
-  /** Rows of tables, for positions 0 … N − 1. Without it no tables are made. */
+  /** The tables have so many rows, for positions 0 … N − 1. Default: no tables. */
   readonly positions?: number;
-  /** Heads, for calls that take them. */
+  /** Some calls take the number of heads. */
   readonly heads?: number;
-  /** huggingface: the model whose code reads the fields. */
+  /** The code of this model reads the fields (huggingface). */
   readonly modelType?: string;
-  /** gguf: general.architecture, which decides the pairing. */
+  /** general.architecture decides the pairing (gguf). */
   readonly architecture?: string;
-  /** The model's name for the layer, `sliding_attention`, where sliding layers have fields of their own. */
+  /** The model's name for the layer, `sliding_attention`, where sliding layers have other fields. */
   readonly layerType?: string;
 }
 
@@ -46,10 +46,10 @@ export interface ConvertOptions {
 export interface Draft {
   /** The function, operator or file that takes the arguments. */
   readonly call: string;
-  /** JSON; undefined fields are left out. */
+  /** The arguments are JSON; undefined fields are left out. */
   readonly arguments: Readonly<Record<string, unknown>>;
   readonly tables?: readonly FormTable[];
-  /** Full sentences. */
+  /** The notes are full sentences. */
   readonly notes?: readonly string[];
   /** The change of layout that makes up for a pairing other than the record's. */
   readonly relayout?: Relayout;
@@ -66,12 +66,12 @@ export interface Relayout {
 /** A peer: writes a record as the peer's arguments, and reads them. */
 export interface Peer {
   readonly name: string;
-  /** One line for help texts. */
+  /** Help texts show this line. */
   readonly about: string;
   /** The largest relative error of a frequency or the magnitude that its number format causes. */
   readonly tolerance: number;
   /**
-   * Ways to express a record, the most natural first. The first that reads back as the same RoPE is used.
+   * Lists ways to express a record, the most natural first. The first that reads back as the same RoPE is used.
    *
    * @throws {RopewalkError} UNSUPPORTED when there is none
    */
@@ -82,7 +82,7 @@ export interface Peer {
    * @throws {RopewalkError} FORMAT, RANGE, SHAPE or UNSUPPORTED, naming the field
    */
   read(form: Fields, tables: ReadonlyMap<string, GivenTable>, options: ConvertOptions): RopeSpec;
-  /** Whether arguments without a target look like this peer's. */
+  /** Says whether arguments without a target look like this peer's. */
   recognises(form: Fields): boolean;
 }
 
@@ -91,14 +91,14 @@ export function cannot(peer: string, because: string, next: string): never {
   return fail('UNSUPPORTED', `convert: ${peer}`, `cannot be expressed, because ${because}. ${next}`);
 }
 
-/** For f32 arguments: a rounding of base, of scale and of a factor. */
+/** The tolerance of f32 arguments: a rounding of base, of scale and of a factor. */
 export const F32_TOLERANCE = 2 ** -21;
-/** For numbers in JSON. */
+/** The tolerance of numbers in JSON. */
 export const F64_TOLERANCE = 1e-12;
 
 /**
- * What a peer lacks: a window that does not start at dimension 0, pairing vision, several position axes; and the
- * argument that has no value for pairing interleaved-to-half.
+ * The limits of a peer: it may lack a window that does not start at dimension 0, pairing vision, or several position
+ * axes; `toHalf` is the argument that has no value for pairing interleaved-to-half.
  */
 interface Limits extends Partial<Record<'offset' | 'vision' | 'axes', readonly [why: string, next: string]>> {
   readonly toHalf?: string;
@@ -109,12 +109,11 @@ export function checkLimits(peer: string, spec: RopeSpec, { offset, vision, axes
   const rope = effectiveRope(spec);
   if (offset && rope.rotaryOffset !== 0)
     cannot(peer, `${offset[0]}, and this window starts at ${rope.rotaryOffset}`, offset[1]);
-  if (toHalf !== undefined && spec.pairing === 'interleaved-to-half')
-    cannot(
-      peer,
-      `${toHalf} has no value for reading interleaved pairs and writing halves`,
-      'Use pairing interleaved: q and k come out permuted alike, and q·k is the same if nothing else reads them.',
-    );
+  if (toHalf !== undefined && spec.pairing === 'interleaved-to-half') {
+    const next =
+      'Use pairing interleaved: q and k come out permuted alike, and q·k is the same if nothing else reads them.';
+    cannot(peer, `${toHalf} has no value for reading interleaved pairs and writing halves`, next);
+  }
   if (vision && spec.pairing === 'vision') cannot(peer, ...vision);
   if (axes && rope.numAxes > 1) cannot(peer, ...axes);
   return rope;
@@ -124,23 +123,41 @@ export function pairingOf(interleaved: unknown): 'interleaved' | 'half' {
   return interleaved ? 'interleaved' : 'half';
 }
 
-/** Whether a peer computes the frequencies from base, scaling and rotary_dim alone. */
+/** Says whether a peer computes the frequencies from base, scaling and rotary_dim alone. */
 export function hasPlainExponents(spec: RopeSpec, rotaryDim: number): boolean {
   return !spec.freqFactors && (spec.frequencyDim ?? rotaryDim) === rotaryDim;
 }
 
-/** The note for dynamic NTK, written as a larger base. */
+/** Makes the note for dynamic NTK that is written as a larger base. */
 export function dynamicNote(context: number): string {
   return `Dynamic NTK is a larger base: this one is for a context of ${context} tokens.`;
 }
 
-/** A share whose product with head_dim, truncated to an integer as transformers and vLLM do it, is rotary_dim. */
+/** Finds a share whose product with head_dim, truncated as transformers and vLLM do it, is rotary_dim. */
 export function shareOf(headDim: number, rotaryDim: number): number {
   const share = rotaryDim / headDim;
   return Math.trunc(headDim * share) === rotaryDim ? share : (rotaryDim + 0.25) / headDim;
 }
 
-/** A JSON value without undefined fields; typed arrays become lists. */
+type Llama3 = Extract<RopeScaling, { kind: 'llama3' }>;
+
+/** Writes Llama 3's scaling with the names of transformers and vLLM. */
+export function llama3Fields(scaling: Llama3): Record<string, unknown> {
+  return {
+    rope_type: 'llama3',
+    factor: scaling.factor,
+    low_freq_factor: scaling.lowFreqFactor,
+    high_freq_factor: scaling.highFreqFactor,
+    original_max_position_embeddings: scaling.originalContext,
+  };
+}
+
+/** Reads all fields unchecked, into an object. */
+export function rawOf(form: Fields): Record<string, unknown> {
+  return Object.fromEntries(form.keys().map((key) => [key, form.raw(key)]));
+}
+
+/** Makes a JSON value without undefined fields. Typed arrays become lists. */
 export function plainJson(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(plainJson);
   if (ArrayBuffer.isView(value)) return Array.from(value as unknown as ArrayLike<number>);

@@ -1,8 +1,8 @@
 /**
- * ggml's op_params, and the arguments of the aclnn design, which differ in names only: record ↔ arguments.
+ * Writes and reads ggml's op_params, and the arguments of its CANN backend's operator, which differ in names only.
  *
  * @module
- * @see ggml-org/ggml@d99724f include/ggml.h, src/ggml.c ggml_rope_impl; seed document 003
+ * @see ggml-org/ggml@d99724f include/ggml.h, src/ggml.c ggml_rope_impl
  */
 
 import type { RopeAxes, RopeSpec } from 'ropewalk';
@@ -16,13 +16,12 @@ import {
   GGML_ROPE_TYPE_VISION,
   ropePlanFromGgml,
 } from '../ggml.js';
-import { effectiveRope } from './effective.js';
-import { factorsFor } from './explicit.js';
+import { effectiveRope, factorsFor } from './effective.js';
 import { cannot, checkLimits, type Draft, dynamicNote, F32_TOLERANCE, type Peer } from './form.js';
 
 const f32 = Math.fround;
-
 type Numbers = 'n_ctx_orig' | 'freq_base' | 'freq_scale' | 'ext_factor' | 'attn_factor' | 'beta_fast' | 'beta_slow';
+
 /** A scaling in ggml's numbers. */
 export interface GgmlScaling extends Readonly<Record<Numbers, number>> {
   readonly freq_factors: readonly number[] | null;
@@ -30,7 +29,7 @@ export interface GgmlScaling extends Readonly<Record<Numbers, number>> {
 }
 
 /**
- * Expresses frequencies and magnitude in ggml's numbers: with ggml's own scaling if it has one, and with factors for
+ * Expresses frequencies and magnitude in ggml's numbers: with a scaling of ggml's if there is one, and with factors for
  * each pair.
  *
  * @returns ways to express it, the most natural first
@@ -95,7 +94,7 @@ function reasonForFactors({ scaling, frequencyDim = 0 }: RopeSpec, dim: number):
   return "ggml's own scaling, in f32, does not give these frequencies";
 }
 
-/** mode, sections and the axes of the positions. */
+/** Finds the mode, the sections and the axes of the positions. */
 function modeOf(
   { pairing, axes, headDim, rotaryDim = headDim }: RopeSpec,
   peer: string,
@@ -157,27 +156,22 @@ function draftsOf(spec: RopeSpec, peer: 'ggml' | 'cann'): Draft[] {
   });
 }
 
+const NUMBERS = 'freq_base freq_scale ext_factor attn_factor beta_fast beta_slow'.split(' ');
+
 /** Reads the arguments with the dialect itself, so that ggml's checks and roundings apply. */
 function readArguments(f: Fields, dims: 'ne0' | 'D'): RopeSpec {
   const mode = f.integer('mode', 0, 64);
+  const ne = [f.integer(dims, 1, 2 ** 20), 1, 1, 1] as const;
+  const n_dims = f.integer('n_dims', 1, 2 ** 20);
+  const sections = f.has('sections') ? f.integers('sections', 0, 2 ** 20) : undefined;
+  const n_ctx_orig = f.optionalInteger('n_ctx_orig', 0);
+  const numbers = Object.fromEntries(NUMBERS.map((name) => [name, f.optionalNumber(name)]));
+  const n_offs = f.optionalInteger('n_offs', 0);
   const factors = f.optionalNumbers('freq_factors');
-  const { source } = ropePlanFromGgml({
-    ne: [f.integer(dims, 1, 2 ** 20), 1, 1, 1],
-    n_dims: f.integer('n_dims', 1, 2 ** 20),
-    mode,
-    sections: f.has('sections') ? f.integers('sections', 0, 2 ** 20) : undefined,
-    n_ctx_orig: f.optionalInteger('n_ctx_orig', 0),
-    freq_base: f.optionalNumber('freq_base'),
-    freq_scale: f.optionalNumber('freq_scale'),
-    ext_factor: f.optionalNumber('ext_factor'),
-    attn_factor: f.optionalNumber('attn_factor'),
-    beta_fast: f.optionalNumber('beta_fast'),
-    beta_slow: f.optionalNumber('beta_slow'),
-    n_offs: f.optionalInteger('n_offs', 0),
-    freq_factors: factors && Float32Array.from(factors),
-    positions: new Int32Array(mode >= GGML_ROPE_TYPE_MROPE ? 4 : 1),
-    tableDtype: 'f64',
-  });
+  const freq_factors = factors && Float32Array.from(factors);
+  const positions = new Int32Array(mode >= GGML_ROPE_TYPE_MROPE ? 4 : 1);
+  const given = { ne, n_dims, mode, sections, n_ctx_orig, ...numbers, n_offs, freq_factors, positions };
+  const { source } = ropePlanFromGgml({ ...given, tableDtype: 'f64' });
   const { headDim, rotaryDim, rotaryOffset, pairing, axes, base, scaling, freqFactors, attentionFactor } = source!.spec;
   return {
     headDim,
@@ -192,7 +186,7 @@ function readArguments(f: Fields, dims: 'ne0' | 'D'): RopeSpec {
   };
 }
 
-/** With t's positions on the fourth axis too, IMROPE has HuggingFace's axes. */
+/** Reads IMROPE with t's positions on the fourth axis too, which makes HuggingFace's axes. */
 function aliased(f: Fields, axes: RopeAxes, rotaryDim: number): RopeAxes {
   const names = (f.optionalList('position_axes') ?? []).join(' ');
   if (names === 't h w e') return axes;
@@ -204,21 +198,13 @@ function aliased(f: Fields, axes: RopeAxes, rotaryDim: number): RopeAxes {
   return result;
 }
 
-export const ggmlPeer: Peer = {
-  name: 'ggml',
-  about: 'op_params of ggml_rope_ext and ggml_rope_multi',
+const peerOf = (name: 'ggml' | 'cann', dims: 'ne0' | 'D', about: string): Peer => ({
+  name,
+  about,
   tolerance: F32_TOLERANCE,
-  drafts: (spec) => draftsOf(spec, 'ggml'),
-  read: (form) => readArguments(form, 'ne0'),
-  recognises: (form) => form.has('n_dims') && form.has('mode') && form.has('ne0'),
-};
-
-/** The rope of the aclnn design (seeds 000 and 003), `ropewalk/cann`. */
-export const cannPeer: Peer = {
-  name: 'cann',
-  about: "the aclnn design's rope, dimensions [B, S, N, D]",
-  tolerance: F32_TOLERANCE,
-  drafts: (spec) => draftsOf(spec, 'cann'),
-  read: (form) => readArguments(form, 'D'),
-  recognises: (form) => form.has('n_dims') && form.has('mode') && form.has('D'),
-};
+  drafts: (spec) => draftsOf(spec, name),
+  read: (form) => readArguments(form, dims),
+  recognises: (form) => form.has('n_dims') && form.has('mode') && form.has(dims),
+});
+export const ggmlPeer = /* @__PURE__ */ peerOf('ggml', 'ne0', 'op_params of ggml_rope_ext and ggml_rope_multi');
+export const cannPeer = /* @__PURE__ */ peerOf('cann', 'D', "the aclnn design's rope, dimensions [B, S, N, D]");

@@ -1,5 +1,5 @@
 /**
- * GGUF's keys and factor tensors: record ↔ metadata, as llama.cpp reads them.
+ * Writes and reads GGUF's keys and factor tensors, as llama.cpp reads them.
  *
  * general.architecture decides the pairing, and which keys and factor tensors llama.cpp reads. Where the record has
  * half pairing and the architecture interleaved, q and k weights must be permuted, as llama.cpp's converter does.
@@ -10,20 +10,19 @@
 
 import type { RopeSpec } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { checkName, Fields, sharePairs } from 'ropewalk/internal';
+import { checkName, type Fields, sharePairs } from 'ropewalk/internal';
 import { ropeFromGguf, rowOf } from '../gguf.js';
 import { ARCHITECTURE_OF, FREQS, type GgufArchitecture, LONG, SHORT } from '../gguf-architectures.js';
 import { familyOf, SLIDING } from '../huggingface-models.js';
-import { type EffectiveRope, effectiveRope } from './effective.js';
-import { factorsFor } from './explicit.js';
+import { type EffectiveRope, effectiveRope, factorsFor } from './effective.js';
 import type { ConvertOptions, Draft, Peer, Relayout } from './form.js';
-import { cannot, checkLimits, F32_TOLERANCE } from './form.js';
+import { cannot, checkLimits, F32_TOLERANCE, rawOf } from './form.js';
 import { type GgmlScaling, ggmlScalings } from './ggml.js';
 
 const f32 = Math.fround;
 
 /**
- * The model_type that a GGUF architecture usually comes from.
+ * Finds the model_type that a GGUF architecture usually comes from.
  *
  * @param architecture - general.architecture
  */
@@ -33,7 +32,7 @@ export function modelTypeOf(architecture: string): string {
   return Object.entries(ARCHITECTURE_OF).findLast(([, name]) => name === architecture)?.[0] ?? architecture;
 }
 
-/** Why an architecture has no keys for a record, and what to do. */
+/** The reason why an architecture has no keys for a record, and the next step. */
 type Reason = readonly [because: string, next: string];
 
 /** A record for one architecture. */
@@ -43,7 +42,7 @@ interface Target {
   readonly spec: RopeSpec;
   readonly rope: EffectiveRope;
   readonly common: Readonly<Record<string, unknown>>;
-  /** The key of the base. */
+  /** This key holds the base. */
   readonly base: string;
 }
 
@@ -90,29 +89,24 @@ function draftsFor(
     [`${a}.rope.dimension_count`]: rotaryDim,
     [`${a}.rope.dimension_sections`]: spec.axes && [...spec.axes.sections, 0].slice(0, 4),
   };
-  const notes: string[] = [];
   const own = row.sliding !== undefined && row.sliding.base !== 'same';
   const base = `${a}.rope.freq_base${own && slides ? '_swa' : ''}`;
-  if (own && slides)
-    notes.push(`These keys are those of sliding layers; the base of full layers is ${a}.rope.freq_base.`);
-  else if (own)
-    notes.push(`These keys are those of full layers; the base of sliding layers is ${a}.rope.freq_base_swa.`);
-  if (!mapped)
-    notes.push(`general.architecture decides the pairing: ${a} has ${pairing} pairing. Name yours with --arch.`);
-  if (relayout?.weights === 'permute')
-    notes.push(
-      `${a} has ${pairing} pairing, this record ${spec.pairing}: permute q and k weights (ropewalk permute), as ` +
-        "llama.cpp's converter does.",
-    );
-  if (relayout?.weights === 'none')
-    notes.push(`${a} has interleaved pairing: q and k come out permuted in the same way, and q·k is the same.`);
+  const swaps = `permute q and k weights (ropewalk permute), as llama.cpp's converter does.`;
+  const notes = [
+    own && slides && `These keys are those of sliding layers; the base of full layers is ${a}.rope.freq_base.`,
+    own && !slides && `These keys are those of full layers; the base of sliding layers is ${a}.rope.freq_base_swa.`,
+    !mapped && `general.architecture decides the pairing: ${a} has ${pairing} pairing. Name yours with --arch.`,
+    relayout?.weights === 'permute' && `${a} has ${pairing} pairing, this record ${spec.pairing}: ${swaps}`,
+    relayout?.weights === 'none' &&
+      `${a} has interleaved pairing: q and k come out permuted in the same way, and q·k is the same.`,
+  ].filter((note) => note !== false);
   const target = { a, row, spec, rope, common, base };
   const scaled = ggmlScalings(spec, 'gguf').flatMap((scaling) => scaledDrafts(target, scaling, reasons));
   const drafts = [...longRope(target), ...scaled];
   return drafts.map((draft) => ({ ...draft, notes: [...notes, ...(draft.notes ?? [])], relayout }));
 }
 
-/** In the keys of linear scaling and YaRN, or in factor tensors, if llama.cpp reads them for this architecture. */
+/** Writes the keys of linear scaling and YaRN, or factor tensors, if llama.cpp reads them for this architecture. */
 function scaledDrafts({ a, row, spec, common, base }: Target, s: GgmlScaling, reasons: Reason[]): Draft[] {
   const lacks = (what: string, next: string): Draft[] => {
     reasons.push([`llama.cpp reads no ${what} for ${a}`, next]);
@@ -150,11 +144,9 @@ function scaledDrafts({ a, row, spec, common, base }: Target, s: GgmlScaling, re
     if (both) scaling[key('original_context_length')] = s.n_ctx_orig || 4096;
     notes.push(both ? NOTE_BOTH : `${FREQS} is an f32 tensor.`);
   }
-  const draft = (keys: Readonly<Record<string, unknown>>): Draft => ({
-    call: 'GGUF metadata',
-    arguments: { ...common, [base]: s.freq_base, ...keys },
-    notes,
-  });
+  const draft = (keys: Readonly<Record<string, unknown>>): Draft => {
+    return { call: 'GGUF metadata', arguments: { ...common, [base]: s.freq_base, ...keys }, notes };
+  };
   // llama.cpp computes the magnitude from DeepSeek's mscale_all_dim, if mscale is what it expects.
   const { logMultiplier } = row;
   if (!yarn || logMultiplier === undefined || spec.scaling?.kind !== 'yarn' || !spec.scaling.mscaleAllDim)
@@ -164,7 +156,7 @@ function scaledDrafts({ a, row, spec, common, base }: Target, s: GgmlScaling, re
   return [draft({ ...scaling, ...computed }), draft(scaling)];
 }
 
-/** LongRoPE has both lists, and llama.cpp chooses by the size of its context. */
+/** Writes both lists of LongRoPE. llama.cpp chooses by the size of its context. */
 function longRope({ a, row, spec, rope, common, base: baseKey }: Target): Draft[] {
   const { scaling } = spec;
   const reads = (row.factors === 'long-short' || row.factors === 'by-type') && row.factorsFor !== 'none';
@@ -173,27 +165,20 @@ function longRope({ a, row, spec, rope, common, base: baseKey }: Target): Draft[
   const { originalContext } = scaling;
   const list = (context: number): number[] =>
     factorsFor(effectiveRope({ ...spec, scaling: { ...scaling, context } }).invFreq, base, rope.rotaryDim).map(f32);
-  return [
-    {
-      call: 'GGUF metadata',
-      arguments: {
-        ...common,
-        [baseKey]: base,
-        [`${a}.rope.scaling.type`]: 'longrope',
-        [`${a}.rope.scaling.original_context_length`]: originalContext,
-        [`${a}.rope.scaling.attn_factor`]: f32(rope.attentionFactor),
-        [LONG]: list(originalContext + 1),
-        [SHORT]: list(originalContext),
-      },
-      notes: [
-        NOTE_BOTH,
-        `llama.cpp takes the long ones when its context is larger than ${originalContext} tokens, for every sequence.`,
-      ],
-    },
-  ];
+  const keys = {
+    ...common,
+    [baseKey]: base,
+    [`${a}.rope.scaling.type`]: 'longrope',
+    [`${a}.rope.scaling.original_context_length`]: originalContext,
+    [`${a}.rope.scaling.attn_factor`]: f32(rope.attentionFactor),
+    [LONG]: list(originalContext + 1),
+    [SHORT]: list(originalContext),
+  };
+  const note = `llama.cpp takes the long ones when its context is larger than ${originalContext} tokens, for every sequence.`;
+  return [{ call: 'GGUF metadata', arguments: keys, notes: [NOTE_BOTH, note] }];
 }
 
-/** HuggingFace gives leftover pairs to t, IMROPE to e, where llama.cpp's position is 0 for text. */
+/** Refuses leftover pairs: HuggingFace gives them to t, IMROPE to e, where llama.cpp's position is 0 for text. */
 function refuseLeftovers({ axes }: RopeSpec, { invFreq, axisOfPair, rotaryDim }: EffectiveRope): void {
   if (axes?.rule !== 'interleaved') return;
   const theirs = sharePairs({ rule: 'interleaved-ggml', sections: axes.sections }, rotaryDim / 2).axisOfPair;
@@ -208,7 +193,7 @@ function refuseLeftovers({ axes }: RopeSpec, { invFreq, axisOfPair, rotaryDim }:
   );
 }
 
-/** The named architecture, or else the plainest ones with this pairing. */
+/** Finds the architecture that the options name, or else the plainest ones with this pairing. */
 function architecturesFor(spec: RopeSpec, options: ConvertOptions): { candidates: readonly string[]; mapped: boolean } {
   const { architecture: asked, modelType } = options;
   const family = modelType === undefined ? undefined : familyOf(modelType);
@@ -219,11 +204,11 @@ function architecturesFor(spec: RopeSpec, options: ConvertOptions): { candidates
   const rule = spec.axes?.rule;
   if (rule) return { candidates: rule === 'sections' ? ['qwen2vl', 'glm4moe'] : ['qwen3vl', 'qwen35'], mapped: false };
   if (spec.pairing !== 'half') return { candidates: ['llama', 'glm4', 'nanbeige'], mapped: false };
-  // Whole heads; whole heads with factors; parts of heads, with factors for long and short contexts.
+  // qwen2 rotates whole heads; exaone has factors too; phi3 rotates parts, with factors for long and short contexts.
   return { candidates: spec.scaling?.kind === 'longrope' ? ['phi3'] : ['qwen2', 'exaone', 'phi3'], mapped: false };
 }
 
-/** It may differ with sections. */
+/** Finds the pairing of an architecture, which may differ with sections. */
 function pairingOf(row: GgufArchitecture, spec: RopeSpec): 'half' | 'interleaved' {
   return row.rope === 'norm' && !(row.sections && spec.axes) ? 'interleaved' : 'half';
 }
@@ -237,26 +222,26 @@ function relayoutOf({ pairing: from }: RopeSpec, to: 'half' | 'interleaved', a: 
 }
 
 const NOTE_BOTH = `${LONG} and ${SHORT} are f32 tensors.`;
-/** Factor tensors are lists among the keys. */
+/** The arguments have the factor tensors as lists, beside the keys. */
 const TENSORS = [FREQS, LONG, SHORT];
 /** Enough for one layer of each kind; Baichuan rotates only with 32 layers. */
 const LAYERS = 32;
 
-function readKeys(keys: Readonly<Record<string, unknown>>, options: ConvertOptions, where: string): RopeSpec {
-  const metadata = new Map<string, unknown>(Object.entries(keys).filter(([key]) => !TENSORS.includes(key)));
+function readKeys(fields: Fields, options: ConvertOptions): RopeSpec {
+  const { where } = fields;
+  const metadata = new Map<string, unknown>(Object.entries(rawOf(fields)).filter(([key]) => !TENSORS.includes(key)));
   const architecture = metadata.get('general.architecture');
   const assume = (key: string, value: unknown): void => {
     if (!metadata.has(`${architecture}.${key}`)) metadata.set(`${architecture}.${key}`, value);
   };
   const row = typeof architecture === 'string' ? rowOf(architecture) : undefined;
-  // Only the base of sliding layers: these are keys of a sliding layer.
+  // With only the base of sliding layers these are the keys of a sliding layer.
   const slides = metadata.has(`${architecture}.rope.freq_base_swa`) && !metadata.has(`${architecture}.rope.freq_base`);
   assume('block_count', LAYERS);
   if (slides) assume('attention.sliding_window', 1);
   const alternate = Array.from({ length: LAYERS }, (_item, layer) => layer % 2 === 0);
   if (row?.sliding?.full === 'list') assume('attention.sliding_window_pattern', alternate);
   if (row?.compressed) assume('attention.compress_ratios', new Array(LAYERS).fill(0));
-  const fields = new Fields(keys, where);
   const tensors = TENSORS.filter((name) => fields.has(name)).map((name) => ({ name }));
   const model = ropeFromGguf(
     { metadata, tensors, readTensor: (name) => Float32Array.from(fields.optionalNumbers(name)!) },
@@ -274,7 +259,6 @@ export const ggufPeer: Peer = {
   about: 'metadata keys {arch}.rope.*, and rope_freqs or rope_factors tensors',
   tolerance: F32_TOLERANCE,
   drafts: draftsOf,
-  read: (form, _tables, options) =>
-    readKeys(Object.fromEntries(form.keys().map((key) => [key, form.raw(key)])), options, form.where),
+  read: (form, _tables, options) => readKeys(form, options),
   recognises: (form) => form.has('general.architecture'),
 };

@@ -1,5 +1,5 @@
 /**
- * HuggingFace's config.json: record ↔ rope_parameters (transformers 5) and rope_theta with rope_scaling (before).
+ * Writes and reads HuggingFace's config.json: rope_parameters (transformers 5), and rope_theta with rope_scaling (before).
  *
  * The pairing is not in the file but in the model's code, so the fields come with a model_type that has the right
  * pairing.
@@ -12,19 +12,27 @@ import { refuse } from 'ropewalk/backend';
 import type { Fields } from 'ropewalk/internal';
 import { ropeFromConfig } from '../huggingface.js';
 import { FULL, familyOf, LINEAR, rulesOf, SLIDING } from '../huggingface-models.js';
-import { distanceOf, type EffectiveRope, effectiveRope } from './effective.js';
-import { factorsFor } from './explicit.js';
+import { distanceOf, type EffectiveRope, effectiveRope, factorsFor } from './effective.js';
 import type { ConvertOptions, Draft, Peer, Relayout } from './form.js';
-import { cannot, checkLimits, F64_TOLERANCE, hasPlainExponents, plainJson, shareOf } from './form.js';
+import {
+  cannot,
+  checkLimits,
+  F64_TOLERANCE,
+  hasPlainExponents,
+  llama3Fields,
+  plainJson,
+  rawOf,
+  shareOf,
+} from './form.js';
 
-/** One model_type of each kind of rotation, plain ones first. The first whose reading is right is used. */
+/** One model_type for each kind of rotation, plain ones first. The first whose reading is right is used. */
 const MODELS = 'llama stablelm helium glm deepseek_v3 qwen2_vl qwen3_vl glm4v_moe glm4v qwen3_5 gptj'.split(' ');
 
-/** Parameters of one rope_type, and the fields outside that it needs. */
+/** The parameters of one rope_type, and the fields outside that it needs. */
 interface Parameters {
   readonly rope: Readonly<Record<string, unknown>>;
   readonly maxPositions?: number;
-  /** The share that rotates, where it is not rotaryDim / headDim. */
+  /** This share rotates, where it is not rotaryDim / headDim. */
   readonly share?: number;
   readonly note?: string;
 }
@@ -47,17 +55,15 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
       const relayout = model_type === asked ? relayoutOf(spec.pairing, fresh) : undefined;
       const wanted = relayout ? { ...rope, pairing: relayout.to as EffectiveRope['pairing'] } : rope;
       if (![fresh, old ?? fresh].every((config) => reads(config, wanted, context))) continue;
-      const notes: string[] = [];
-      if (type)
-        notes.push(`These are the fields of one ${type} layer; its window and the other layers are not in them.`);
-      if (model_type !== asked) notes.push(`The pairing is in the model's code: ${model_type} has this one.`);
-      if (relayout?.weights === 'permute')
-        notes.push(
+      const notes = [
+        type && `These are the fields of one ${type} layer; its window and the other layers are not in them.`,
+        model_type !== asked && `The pairing is in the model's code: ${model_type} has this one.`,
+        relayout?.weights === 'permute' &&
           `${model_type} has half pairing, this record interleaved: permute q and k weights (ropewalk permute).`,
-        );
-      if (relayout?.weights === 'none')
-        notes.push(`${model_type} writes halves: q and k come out permuted in the same way, and q·k is the same.`);
-      if (parameters.note) notes.push(parameters.note);
+        relayout?.weights === 'none' &&
+          `${model_type} writes halves: q and k come out permuted in the same way, and q·k is the same.`,
+        parameters.note,
+      ].filter((note) => typeof note === 'string');
       const both = { config: fresh, config_before_transformers_5: old };
       drafts.push({ call: 'config.json', arguments: both, notes, relayout });
       break;
@@ -65,23 +71,21 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
   }
   if (drafts.length > 0) return drafts;
   const axes = spec.axes ? `, axes ${spec.axes.rule}` : '';
-  return cannot(
-    'huggingface',
-    `no known model class has this rotation (pairing ${spec.pairing}, ${rotaryDim} of ${headDim}${axes})`,
-    spec.axes?.rule === 'interleaved-ggml'
-      ? 'HuggingFace gives leftover pairs to t, ggml to e; with sections that sum to rotary_dim / 2 they are the same.'
-      : 'It takes a separate model class.',
-  );
+  const because = `no known model class has this rotation (pairing ${spec.pairing}, ${rotaryDim} of ${headDim}${axes})`;
+  const leftover =
+    'HuggingFace gives leftover pairs to t, ggml to e; with sections that sum to rotary_dim / 2 they are the same.';
+  const separate = 'It takes a separate model class.';
+  return cannot('huggingface', because, spec.axes?.rule === 'interleaved-ggml' ? leftover : separate);
 }
 
-/** A config of one layer in both forms, and the layer's type where the model has fields for each type. */
+/** Writes a config of one layer in both forms, and the layer's type where the model has fields for each type. */
 function configs(
   spec: RopeSpec,
   { rope, maxPositions, share }: Parameters,
   model_type: string,
   partial: number | undefined,
   layerType: string | undefined,
-): { readonly fresh: unknown; readonly old: unknown; readonly type: string | undefined } {
+) {
   const { headDim, base } = spec;
   const family = familyOf(model_type);
   const rules = rulesOf(family);
@@ -93,11 +97,11 @@ function configs(
     [rules?.mla === undefined ? 'head_dim' : 'qk_rope_head_dim']: headDim,
     layer_types: type ? [type] : rules?.layers?.other === LINEAR ? [FULL] : undefined,
     max_position_embeddings: maxPositions,
-    // Phi reads this one, and not that of the parameters.
+    // Phi reads this field, and not the one in the parameters.
     original_max_position_embeddings: /^phi[34]/.test(family) ? rope.original_max_position_embeddings : undefined,
   };
   const plain = rope.rope_type === 'default' && !spec.axes;
-  // The whole head is said where the class would rotate a part of it.
+  // Where the class would rotate a part of the head, the share 1 says that the whole head rotates.
   const usual = rules?.partial === undefined || rules.partial === 1 ? undefined : 1;
   const factor = share ?? partial ?? usual;
   const own = { rope_theta: base, partial_rotary_factor: factor, ...rope, mrope_section };
@@ -116,7 +120,7 @@ function configs(
   };
 }
 
-/** The model that the caller names may have another pairing, as Llama's GGUF and HuggingFace files do. */
+/** Finds the change of layout for a model of the caller's, which may have another pairing, as Llama's GGUF files do. */
 function relayoutOf(from: Pairing, config: unknown): Relayout | undefined {
   if (from !== 'interleaved') return undefined;
   const to = firstRope(config)?.pairing;
@@ -131,7 +135,7 @@ function reads(config: unknown, wanted: EffectiveRope, context: number | undefin
   return differences.length === 0 && invFreq <= F64_TOLERANCE && attentionFactor <= F64_TOLERANCE;
 }
 
-/** The RoPE of the first layer; undefined when the config is refused. */
+/** Reads the RoPE of the first layer; undefined when the config is refused. */
 function firstRope(config: unknown, context?: number): RopeSpec | undefined {
   try {
     return ropeFromConfig(config, { context }).layers[0]!.rope;
@@ -141,7 +145,7 @@ function firstRope(config: unknown, context?: number): RopeSpec | undefined {
   }
 }
 
-/** Ways to express the scaling, the most natural first; the last one has a factor for each pair. */
+/** Lists ways to express the scaling, the most natural first. The last one has a factor for each pair. */
 function parametersFor(spec: RopeSpec, { invFreq, attentionFactor, rotaryDim, headDim }: EffectiveRope): Parameters[] {
   const all = hasPlainExponents(spec, rotaryDim) ? [ownParameters(spec, attentionFactor, rotaryDim, headDim)] : [];
   // Two equal lists do not depend on the length.
@@ -174,15 +178,7 @@ function ownParameters(spec: RopeSpec, attentionFactor: number, rotaryDim: numbe
         note: `transformers raises the base with the sequence; this record is that of ${scaling.context} tokens.`,
       };
     case 'llama3':
-      return {
-        rope: {
-          rope_type: 'llama3',
-          factor: scaling.factor,
-          low_freq_factor: scaling.lowFreqFactor,
-          high_freq_factor: scaling.highFreqFactor,
-          original_max_position_embeddings: scaling.originalContext,
-        },
-      };
+      return { rope: llama3Fields(scaling) };
     case 'longrope':
       return {
         rope: {
@@ -230,10 +226,9 @@ export const huggingfacePeer: Peer = {
   tolerance: F64_TOLERANCE,
   drafts: draftsOf,
   read(form: Fields, _tables, options) {
-    const config = form.has('config')
-      ? form.raw('config')
-      : Object.fromEntries(form.keys().map((key) => [key, form.raw(key)]));
-    const where = form.has('config') ? form.path('config') : form.where;
+    const inner = form.has('config');
+    const config = inner ? form.raw('config') : rawOf(form);
+    const where = inner ? form.path('config') : form.where;
     const model = ropeFromConfig(config, { context: options.context, where });
     return model.layers[0]!.rope ?? refuse('UNSUPPORTED', form.where, 'a first layer with RoPE', model.architecture);
   },

@@ -1,5 +1,5 @@
 /**
- * MLX's fast.rope: dims, traditional, base or freqs, scale. The angle is (offset + t) · scale / freqs[j].
+ * Writes and reads the arguments of MLX's fast.rope: dims, traditional, base or freqs, scale. The angle is (offset + t) · scale / freqs[j].
  *
  * @module
  * @see ml-explore/mlx@0017d3c mlx/fast.cpp rope; ml-explore/mlx-lm rope_utils.py
@@ -8,8 +8,7 @@
 import type { RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { dynamicNtkBase, type Fields } from 'ropewalk/internal';
-import { STANDSTILL } from './effective.js';
-import { NO_ROTATION, specFromFrequencies } from './explicit.js';
+import { NO_ROTATION, STANDSTILL, specFromFrequencies } from './effective.js';
 import type { Draft, Peer } from './form.js';
 import { cannot, checkLimits, dynamicNote, F32_TOLERANCE, hasPlainExponents, pairingOf } from './form.js';
 
@@ -29,22 +28,22 @@ function draftsOf(spec: RopeSpec): Draft[] {
   if (mscale !== undefined)
     notes.push('fast.rope has no magnitude: multiply x[..., :dims] by mscale before the call, as mlx-lm does.');
   const drafts: Draft[] = [];
-  const say = (rest: Record<string, unknown>, ...more: string[]): void => {
+  const write = (rest: Record<string, unknown>, ...more: string[]): void => {
     const arguments_ = { ...common, ...rest, offset: 0, mscale };
     drafts.push({ call: 'mx.fast.rope', arguments: arguments_, notes: [...notes, ...more] });
   };
   if (hasPlainExponents(spec, rotaryDim)) {
-    if (scaling.kind === 'none') say({ base: f32(spec.base), scale: 1, freqs: null });
-    if (scaling.kind === 'linear') say({ base: f32(spec.base), scale: f32(1 / scaling.factor), freqs: null });
+    if (scaling.kind === 'none') write({ base: f32(spec.base), scale: 1, freqs: null });
+    if (scaling.kind === 'linear') write({ base: f32(spec.base), scale: f32(1 / scaling.factor), freqs: null });
     if (scaling.kind === 'dynamicNtk') {
       const base = f32(dynamicNtkBase(spec.base, rotaryDim, scaling));
-      say({ base, scale: 1, freqs: null }, dynamicNote(scaling.context));
+      write({ base, scale: 1, freqs: null }, dynamicNote(scaling.context));
     }
   }
   const freqs = Array.from(invFreq, (value) => f32(Math.abs(value) <= STANDSTILL ? NO_ROTATION : 1 / value));
   const bad = freqs.findIndex((value) => !Number.isFinite(value) || value === 0);
   if (bad < 0)
-    say({ base: null, scale: 1, freqs }, 'freqs are the reciprocals of the frequencies, float32 [dims / 2].');
+    write({ base: null, scale: 1, freqs }, 'freqs are the reciprocals of the frequencies, float32 [dims / 2].');
   else if (drafts.length === 0) cannot('mlx', `the reciprocal frequency of pair ${bad} does not fit a float32`, own);
   return drafts;
 }

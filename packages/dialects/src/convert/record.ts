@@ -1,5 +1,5 @@
 /**
- * Ropewalk's own record as JSON, with the names of {@link RopeSpec}.
+ * Writes and reads Ropewalk's record as JSON, with the names of {@link RopeSpec}.
  *
  * @module
  */
@@ -33,7 +33,7 @@ const SCALING: Readonly<Record<RopeScaling['kind'], { readonly needs: string; re
  */
 export function specToJson(spec: RopeSpec): Record<string, unknown> {
   const given = readOptions(spec, 'rope: options');
-  effectiveRope(given); // the checks
+  effectiveRope(given); // This checks the record.
   const own = Object.fromEntries(SPEC_KEYS.map((key) => [key, given[key as keyof RopeSpec]]));
   return plainJson(own) as Record<string, unknown>;
 }

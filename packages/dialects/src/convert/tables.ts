@@ -1,6 +1,5 @@
 /**
- * Peers that rotate by given tables: ONNX, ONNX Runtime, InfiniOp, aclnn. A record becomes tables, and tables give a
- * record.
+ * The peers that rotate by tables: ONNX, ONNX Runtime, InfiniOp, aclnn. A record becomes tables, and tables give a record.
  *
  * @module
  * @see onnx/onnx@f754691 RotaryEmbedding-23; microsoft/onnxruntime@0941ecb contrib_ops/cpu/bert/rotary_embedding.cc;
@@ -12,21 +11,20 @@ import { fail, refuse } from 'ropewalk/backend';
 import type { Fields } from 'ropewalk/internal';
 import { ACLNN_ROTARY_MODE } from '../cann/tables.js';
 import { INFINIOP_ROPE_ALGO_GPT_J, INFINIOP_ROPE_ALGO_GPT_NEOX } from '../infiniop.js';
-import { type EffectiveRope, effectiveRope } from './effective.js';
-import { type Frame, specFromFrequencies } from './explicit.js';
+import { type EffectiveRope, effectiveRope, type Frame, specFromFrequencies } from './effective.js';
 import type { ConvertOptions, Draft, FormTable, GivenTable, Peer } from './form.js';
 import { cannot, checkLimits, pairingOf } from './form.js';
 
-/** Frequencies from an f32 table carry a few roundings of sine and cosine. */
+/** The tolerance of f32 tables, whose frequencies carry a few roundings of sine and cosine. */
 export const TABLE_TOLERANCE = 2 ** -20;
-/** Rows of the tables that are made for the check only. */
+/** Tables that are made for the check only have so many rows. */
 const CHECK_ROWS = 64;
-/** 2 GiB of cosines. */
+/** The largest table has 2 GiB of cosines. */
 const MAX_ELEMENTS = 2 ** 29;
 
 /**
- * The table of positions 0 … N − 1, or enough rows to be read back, from float64 angles rounded once to f32. Axes are
- * ignored, as rows are positions.
+ * Makes the table of positions 0 … N − 1, or enough rows to be read back, from float64 angles rounded once to f32. It
+ * ignores axes, as rows are positions.
  */
 export function tableOf(spec: RopeSpec, options: ConvertOptions): RopeTable {
   const rows = options.positions ?? CHECK_ROWS;
@@ -37,7 +35,7 @@ export function tableOf(spec: RopeSpec, options: ConvertOptions): RopeTable {
   return planRope({ ...spec, axes: undefined, pairing, positions: 0, seqLen: rows }).table;
 }
 
-/** Cosines, then sines, side by side in each row. */
+/** Puts the cosines and then the sines side by side in each row. */
 export function joinTables({ rows, pairs, cos, sin }: RopeTable): Float32Array {
   const joined = new Float32Array(rows * pairs * 2);
   for (let r = 0; r < rows; r++) {
@@ -47,7 +45,7 @@ export function joinTables({ rows, pairs, cos, sin }: RopeTable): Float32Array {
   return joined;
 }
 
-/** cos and sin tables from outside. */
+/** The tables of cos and sin from outside. */
 export interface GivenTables {
   readonly rows: number;
   readonly pairs: number;
@@ -64,7 +62,7 @@ export function splitTable({ shape, data, roundoff }: GivenTable, where: string)
   return { rows, pairs, roundoff, cos: (r, j) => data[r * width + j]!, sin: (r, j) => data[r * width + pairs + j]! };
 }
 
-/** Two tables with rows of `width`; `place` gives the column of a pair. */
+/** Reads two tables with rows of `width`; `place` gives the column of a pair. */
 function twoTables(
   [cos, sin]: readonly [GivenTable, GivenTable],
   { rows, pairs, width = pairs }: { rows: number; pairs: number; width?: number },
@@ -139,7 +137,7 @@ function givenTables(form: Fields, tables: ReadonlyMap<string, GivenTable>, suff
   return [cos, sin];
 }
 
-/** `[rows, columns]` of a table of rank 2. */
+/** Reads the shape of a table of rank 2. */
 function rowsOf(table: GivenTable, where: string): [rows: number, columns: number] {
   if (table.shape.length !== 2) refuse('SHAPE', where, '[max_position, rotary_dim / 2]', table.shape);
   return table.shape as unknown as [number, number];

@@ -1,5 +1,5 @@
 /**
- * vLLM's get_rope: record ↔ head_size, max_position, is_neox_style and rope_parameters.
+ * Writes and reads the arguments of vLLM's get_rope: head_size, max_position, is_neox_style and rope_parameters.
  *
  * vLLM chooses dynamic NTK's base and LongRoPE's factors at start-up; transformers chooses them by sequence length.
  *
@@ -11,9 +11,9 @@
 import type { RopeScaling, RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { dynamicNtkBase, type Fields, sharePairs } from 'ropewalk/internal';
-import { factorsFor } from './explicit.js';
+import { factorsFor } from './effective.js';
 import type { ConvertOptions, Draft, Peer } from './form.js';
-import { cannot, checkLimits, F64_TOLERANCE, hasPlainExponents, pairingOf, shareOf } from './form.js';
+import { cannot, checkLimits, F64_TOLERANCE, hasPlainExponents, llama3Fields, pairingOf, shareOf } from './form.js';
 
 const SUBCLASS = 'Subclass RotaryEmbedding with your own _compute_inv_freq.';
 
@@ -31,7 +31,7 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
   const factor = 'factor' in scaling && scaling.factor !== undefined ? scaling.factor : 1;
   const max_position = options.positions ?? Math.max(1, Math.round(Math.max(original * factor, original)));
   const drafts: Draft[] = [];
-  const say = (rope: Record<string, unknown>, ...notes: string[]): void => {
+  const write = (rope: Record<string, unknown>, ...notes: string[]): void => {
     const rope_parameters = { rope_theta: spec.base, partial_rotary_factor, ...rope, ...axes };
     drafts.push({
       call: 'get_rope',
@@ -39,31 +39,23 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
       notes: ["vLLM keeps cos and sin in the model's dtype: in bf16 they have 8 bits.", ...notes],
     });
   };
-  const sayLongrope = (short: ArrayLike<number>, long: ArrayLike<number>, context: number, note: string): void => {
+  const writeLongrope = (short: ArrayLike<number>, long: ArrayLike<number>, context: number, note: string): void => {
     const cut = (list: ArrayLike<number>): number[] => Array.from(list).slice(0, rotaryDim / 2);
     const mscale = { short_mscale: attentionFactor, long_mscale: attentionFactor };
     const lists = { short_factor: cut(short), long_factor: cut(long) };
-    say({ rope_type: 'longrope', ...lists, original_max_position_embeddings: context, ...mscale }, note);
+    write({ rope_type: 'longrope', ...lists, original_max_position_embeddings: context, ...mscale }, note);
   };
   const unless = (usual: number, value: number | undefined) => (value === usual ? undefined : value);
   if (hasPlainExponents(spec, rotaryDim)) {
-    if (scaling.kind === 'none') say({ rope_type: 'default' });
-    if (scaling.kind === 'dynamicNtk')
-      say(
-        { rope_type: 'default', rope_theta: dynamicNtkBase(spec.base, rotaryDim, scaling) },
-        `vLLM's own dynamic type has the base of the full length; this base is for ${scaling.context} tokens.`,
-      );
-    if (scaling.kind === 'linear' && !spec.axes) say({ rope_type: 'linear', factor });
-    if (scaling.kind === 'llama3' && !spec.axes)
-      say({
-        rope_type: 'llama3',
-        factor,
-        low_freq_factor: scaling.lowFreqFactor,
-        high_freq_factor: scaling.highFreqFactor,
-        original_max_position_embeddings: original,
-      });
+    if (scaling.kind === 'none') write({ rope_type: 'default' });
+    if (scaling.kind === 'dynamicNtk') {
+      const note = `vLLM's own dynamic type has the base of the full length; this base is for ${scaling.context} tokens.`;
+      write({ rope_type: 'default', rope_theta: dynamicNtkBase(spec.base, rotaryDim, scaling) }, note);
+    }
+    if (scaling.kind === 'linear' && !spec.axes) write({ rope_type: 'linear', factor });
+    if (scaling.kind === 'llama3' && !spec.axes) write(llama3Fields(scaling));
     if (scaling.kind === 'proportional' && factor === 1 && !spec.axes && rotaryDim === headDim)
-      say({ rope_type: 'proportional', partial_rotary_factor: (2 * scaling.rotatedPairs) / headDim });
+      write({ rope_type: 'proportional', partial_rotary_factor: (2 * scaling.rotatedPairs) / headDim });
     if (scaling.kind === 'yarn') {
       const yarn = {
         rope_type: 'yarn',
@@ -76,18 +68,18 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
         truncate: scaling.truncate,
       };
       const old = 'vLLM reads truncate since vllm#28244; older versions round the edges of the ramp.';
-      say(yarn, ...(scaling.truncate === false ? [old] : []));
+      write(yarn, ...(scaling.truncate === false ? [old] : []));
     }
     if (scaling.kind === 'longrope' && neox && !spec.axes) {
       const note = `vLLM takes long_factor when max_model_len is above ${original}, for every length.`;
-      sayLongrope(scaling.shortFactor, scaling.longFactor, original, note);
+      writeLongrope(scaling.shortFactor, scaling.longFactor, original, note);
     }
   }
   if (neox && !spec.axes) {
     const factors = factorsFor(invFreq, spec.base, rotaryDim);
     const note =
       'No rope_type of vLLM computes these frequencies. longrope with two equal lists holds a factor for each pair.';
-    sayLongrope(factors, factors, max_position, note);
+    writeLongrope(factors, factors, max_position, note);
   }
   if (drafts.length === 0) {
     const because = spec.axes
@@ -102,7 +94,7 @@ function yarnMscale(factor: number, mscale = 1): number {
   return factor <= 1 ? 1 : 0.1 * mscale * Math.log(factor) + 1;
 }
 
-/** mrope_section and mrope_interleaved. vLLM's rules are HuggingFace's, and its sections must fill all pairs. */
+/** Writes mrope_section and mrope_interleaved. vLLM's rules are HuggingFace's, and its sections must fill all pairs. */
 function axesOf(spec: RopeSpec, pairs: number): Record<string, unknown> {
   if (!spec.axes) return {};
   const { rule, sections } = spec.axes;

@@ -105,7 +105,7 @@ describe('golden: differences whose size is known', () => {
     assert.deepEqual([two.same, two.layout], [false, 'different']);
     assert.match(two.verdict.join(' '), /wrong from position 1 on, .* Permute q and k \(ropewalk permute\)/);
     assert.ok(two.nmse.every(({ text }) => text > 0.01));
-    // No converter does the other way round.
+    // No converter permutes the other way round.
     assert.equal(compareRope(side(gguf, 'huggingface'), side(llama, 'gguf'), AT).layout, 'different');
     const deepseek = compareRope(
       side({ ...llama, pairing: 'interleaved-to-half' }, 'huggingface'),
@@ -135,7 +135,7 @@ describe('golden: differences whose size is known', () => {
       found.verdict.join(' '),
       /Pairs 61, 62 rotate by another axis: .* text tokens differ too at pairs 61, 62/,
     );
-    // What a text token loses is the whole angle: the pairs' positions are 0 in llama.cpp.
+    // A text token loses the whole angle, as the pairs' positions are 0 in llama.cpp.
     const largest = 5e6 ** (-61 / 64);
     assert.equal(found.apart[0]!.position, Math.floor(0.01 / largest) + 1);
     assert.ok(found.nmse[3]!.text > 0 && found.nmse[3]!.image! > 0);

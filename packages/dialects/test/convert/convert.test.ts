@@ -36,7 +36,7 @@ import { rotaryEmbedding } from '../../src/onnx.js';
 const rw = referenceRunner();
 const NAMES = PEERS.map((peer) => peer.name);
 
-/** RoPE of real models: the relevant fields, with the models' own values. */
+/** The RoPE of real models: the relevant fields, with the models' values. */
 const phi3Factors = (top: number) => Array.from({ length: 48 }, (_, j) => 1 + (top - 1) * (j / 47) ** 2);
 const REAL: Readonly<Record<string, RopeSpec>> = {
   'llama-2': { headDim: 128, pairing: 'half', base: 10000 },
@@ -87,7 +87,7 @@ const REAL: Readonly<Record<string, RopeSpec>> = {
   'nope prefix': { headDim: 192, rotaryDim: 64, rotaryOffset: 128, pairing: 'interleaved', base: 10000 },
 };
 
-/** What a conversion must be: another RopewalkError than UNSUPPORTED is a bug. */
+/** Converts a record, or refuses it as UNSUPPORTED. Any other RopewalkError is a bug. */
 function tryConvert(spec: RopeSpec, target: string, options = {}): Conversion | undefined {
   try {
     return convertRope(spec, target, options);
@@ -105,7 +105,7 @@ function tryConvert(spec: RopeSpec, target: string, options = {}): Conversion | 
 const tablesOf = (conversion: Conversion): Map<string, GivenTable> =>
   new Map(conversion.tables.map(({ name, shape, data }) => [name, { shape, data, roundoff: 2 ** -24 }]));
 
-/** Reads the result as another program would: from JSON text, and from the tables. */
+/** Reads the result as another program does: from JSON text, and from the tables. */
 function readAgain(conversion: Conversion, context?: number): RopeSpec {
   const json = JSON.parse(JSON.stringify({ target: conversion.target, arguments: conversion.arguments }));
   return readForm(json, tablesOf(conversion), { where: 'x.json', ...(context === undefined ? {} : { context }) }).spec;
@@ -283,7 +283,7 @@ describe('golden: numbers of the peers themselves', () => {
   });
 });
 
-/** Many kinds of records: every scaling, window, pairing and axes rule. */
+/** Draws many kinds of records: every scaling, window, pairing and axes rule. */
 const spec: fc.Arbitrary<RopeSpec> = fc
   .record({
     pairs: fc.integer({ min: 2, max: 20 }),
@@ -356,8 +356,8 @@ const spec: fc.Arbitrary<RopeSpec> = fc
     };
   });
 
-/** What a peer must be able to express: everything that rotates by one axis, from dimension 0, where it reads. */
-function mustSay(target: string, s: RopeSpec): boolean {
+/** Says whether a peer must express a record. Most do so for one axis and a window from dimension 0. */
+function mustExpress(target: string, s: RopeSpec): boolean {
   const plainPairing = s.pairing !== 'interleaved-to-half';
   const first = (s.rotaryOffset ?? 0) === 0;
   switch (target) {
@@ -395,7 +395,7 @@ describe('properties', () => {
         fc.property(spec, (s) => {
           const conversion = tryConvert(s, target, { positions: 40 });
           if (!conversion) {
-            assert.ok(!mustSay(target, s), `${target} has words for this, and it was refused`);
+            assert.ok(!mustExpress(target, s), `${target} has words for this, and it was refused`);
             return;
           }
           said.add(s.scaling?.kind ?? 'none');
@@ -614,7 +614,7 @@ describe('cross-check: the arguments, run', () => {
   const seq = positions.length;
   const heads = 2;
 
-  /** Rotates x by the record itself; `[seq, heads, head_dim]`. With several axes, each has its own positions. */
+  /** Rotates x `[seq, heads, head_dim]` by the record itself. Each of several axes has other positions. */
   function wanted(s: RopeSpec, x: Float64Array): { y: Float64Array; byAxis: number[][] } {
     const { numAxes } = sharePairs(s.axes, (s.rotaryDim ?? s.headDim) / 2);
     const byAxis = Array.from({ length: Math.max(4, numAxes) }, (_, a) =>
@@ -630,7 +630,7 @@ describe('cross-check: the arguments, run', () => {
   const xOf = (s: RopeSpec): Float64Array =>
     Float64Array.from({ length: seq * heads * s.headDim }, (_, n) => Math.fround(Math.sin(1 + 7.3 * n) + 0.1));
 
-  /** f32 arguments leave each angle off by 2⁻²² of itself, as much as a few roundings of the data. */
+  /** An angle of f32 arguments is off by 2⁻²² of itself, as much as a few roundings of the data. */
   function assertTurned(
     got: ArrayLike<number>,
     s: RopeSpec,
@@ -732,7 +732,7 @@ describe('cross-check: the arguments, run', () => {
       const table = io.infiniopCreateTensorDescriptor(2, sin!.shape, null, F32);
       const made = io.infiniopCreateRoPEDescriptor(rw, part, part, pos, table, table, p.algo!);
       assert.equal(made.status, 0, made.error?.message);
-      const at = y.subarray(p.x_offset ?? 0); // in place: the rest stays
+      const at = y.subarray(p.x_offset ?? 0); // The call works in place, so the rest stays.
       const ran = io.infiniopRoPE(made.descriptor!, null, 0, at, at, Int32Array.from(positions), sin!.data, cos!.data);
       assert.equal(ran.status, 0, ran.error?.message);
       return y;
@@ -740,7 +740,7 @@ describe('cross-check: the arguments, run', () => {
     aclnn: (c, s, x) => {
       const p = c.arguments as { mode: number; slice?: number[] };
       const [cos, sin] = c.tables;
-      // A row a token: the rows of these positions.
+      // Each token has a row: those of these positions.
       const width = cos!.shape[3]!;
       const gather = (data: Float32Array): Tensor<'f32'> =>
         asF32(
@@ -762,7 +762,7 @@ describe('cross-check: the arguments, run', () => {
         y.set(turned.subarray(row * width, (row + 1) * width), row * s.headDim + start!);
       return y;
     },
-    // There is no dialect for it: mlx/fast.cpp's formula, written out.
+    // There is no dialect for MLX, so this is the formula of mlx/fast.cpp.
     mlx: (c, s, x) => {
       const {
         dims,
@@ -784,7 +784,7 @@ describe('cross-check: the arguments, run', () => {
         return [mscale * Math.cos(angle), mscale * Math.sin(angle)];
       });
     },
-    // pos_enc.cuh's formula, written out: the step of Llama 3.1 as a clamped line.
+    // This is the formula of pos_enc.cuh: the step of Llama 3.1 is a clamped line.
     flashinfer: (c, s, x) => {
       const p = c.arguments as Record<string, number> & { interleave: boolean; is_neox: boolean };
       const cache = c.tables[0];
@@ -804,7 +804,7 @@ describe('cross-check: the arguments, run', () => {
       });
     },
   };
-  // vLLM's _compute_inv_freq of each class, written out from its formulas.
+  // These are the formulas of _compute_inv_freq in each of vLLM's classes.
   runners.vllm = (c, s, x) => {
     const p = c.arguments as {
       head_size: number;
@@ -859,7 +859,7 @@ describe('cross-check: the arguments, run', () => {
   };
   runners.onnxruntime = runners.onnx!;
 
-  /** Turns by cos and sin of each position and pair, neighbours or halves, from dimension 0. */
+  /** Rotates by cos and sin of each position and pair, neighbours or halves, from dimension 0. */
   function turnBy(
     x: Float64Array,
     headDim: number,
@@ -1039,7 +1039,7 @@ describe('refusals', () => {
     const said = (s: RopeSpec, architecture?: string) =>
       convertRope(s, 'gguf', architecture === undefined ? {} : { architecture }).arguments;
     assert.equal(said(yarn, 'mistral3')['mistral3.rope.scaling.yarn_beta_fast'], 8);
-    // As factors, where the architecture has them.
+    // The architecture expresses it in factors, where it has them.
     assert.deepEqual(
       Object.keys(said(yarn, 'llama')).filter((key) => key.includes('yarn') || key.includes('freqs')),
       ['rope_freqs.weight'],
