@@ -1,4 +1,4 @@
-/** Checks the arguments of AscendC's calls before a call does anything, because kernels are other people's code. @module */
+/** Checks the arguments of AscendC's calls before they do anything: kernels are other people's code. @module */
 import { refuse } from 'ropewalk/backend';
 import { checkInteger, reading } from 'ropewalk/internal';
 import { UB_BYTES } from './costs.js';

@@ -45,7 +45,7 @@ export function firstLanes(mask: readonly [bigint, bigint], lanes: number): Mask
   return [all & 0xffff_ffff_ffff_ffffn, all >> 64n];
 }
 
-/** The repeat strides of AscendC's BinaryRepeatParams, in datablocks of 32 bytes; the datablocks of a repeat are dense. */
+/** The repeat strides of AscendC's BinaryRepeatParams, in datablocks of 32 bytes, which are dense in a repeat. */
 export interface RepeatParams {
   readonly dst: number;
   readonly src0: number;

@@ -1,6 +1,6 @@
 /**
- * Counts bank conflicts of the unified buffer: 16 groups of 3 banks of 4 KB, with neighbouring datablocks in neighbouring
- * groups.
+ * Counts bank conflicts of the unified buffer: 16 groups of 3 banks of 4 KB, with neighbouring datablocks in
+ * neighbouring groups.
  *
  * AscendC's guide on bank conflicts gives the layout by example: 0x10000 is in bank 16, 0x10020 in bank 17, 0x20020 in
  * bank 33. So the group is the number of the datablock modulo 16, and the bank is that plus 16 for every 64 KB. @module

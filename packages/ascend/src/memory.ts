@@ -3,7 +3,7 @@ import { type Dtype, type HostArray, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { reading, readList } from 'ropewalk/internal';
 
-/** The bytes of a grain, the least that shadow memories tell apart: no element that the core computes with is smaller. */
+/** The bytes of a grain, the least that shadow memories tell apart: no element of the core's lanes is smaller. */
 export const GRAIN = 2;
 
 /** Grains of a datablock. */

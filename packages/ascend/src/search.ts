@@ -83,7 +83,7 @@ function powersTo(most: number): number[] {
   return [...list, most];
 }
 
-/** Computes the cycles of loads and stores of the fewest bytes, each core its share, in one copy each, at the same time. */
+/** Computes the cycles of loads and stores of the fewest bytes, in one copy a core, at the same time. */
 function limitOf({ bytes, blockCount }: KernelRun): number {
   const share = (n: number): number => n / Math.max(1, blockCount);
   const load = loadCycles(share(bytes.least.load), blockCount);

@@ -219,7 +219,7 @@ export interface MachineOptions {
   readonly chip?: ChipName;
   /** Bytes of the unified buffer. Default: 196608. */
   readonly unifiedBufferBytes?: number;
-  /** Turns the compiler's automatic synchronisation on or off. Default: as the kernel wants; `fast` sets its own flags. */
+  /** Whether the compiler synchronises automatically. Default: the kernel's choice; `fast` sets its own flags. */
   readonly autoSync?: boolean;
   /** Vector cores to spread over. Default: all of the chip's. */
   readonly cores?: number;

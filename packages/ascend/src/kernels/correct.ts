@@ -1,7 +1,7 @@
 /**
- * The kernel `correct`: the structure of the baseline without its faults. It takes every batch, positions of each batch's
- * own, any strides, any even head_dim, both pairings, f32, f16, and by way of f32 bf16, and halves beside f32 tables. It
- * still handles one row a step and merges on the scalar unit. @module
+ * The kernel `correct`: the structure of the baseline without its faults. It takes every batch, positions of each
+ * batch's own, any strides, any even head_dim, both pairings, f32, f16, and by way of f32 bf16, and halves beside f32
+ * tables. It still handles one row a step and merges on the scalar unit. @module
  */
 import { type AscendC, oneRow } from '../ascendc.js';
 import { BLOCK, REPEAT } from '../costs.js';

@@ -92,8 +92,8 @@ function fastKernel(c: AscendC, a: RopeArgs): void {
     rotation.rows.copyIn(tile);
     tail?.copyIn(tile);
   };
-  // The first loads run while the constants are built. From then on, the load of the next tile that has a free buffer is
-  // issued before this tile's vector work.
+  // The first loads run while the constants are built. From then on, the load of the next tile that has a free buffer
+  // is issued before this tile's vector work.
   for (const tile of tiles.slice(0, a.buffers)) copyIn(tile);
   rotation.prepare?.();
   for (const [t, tile] of tiles.entries()) {

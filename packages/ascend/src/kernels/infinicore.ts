@@ -2,9 +2,9 @@
  * RoPE kernels of InfiniCore, with their faults: they show what the model finds, and are not to be used.
  *
  * `seed` is RoPEKernel<T, U> as InfiniOp's documentation describes it (InfiniTensor/InfiniCore@8727bdcf,
- * `rope_ascend_kernel.cpp`): GPT-J pairs, f16 and f32, batch 0 only. `infinicore-gptj` and `infinicore-neox` are those of
- * June 2026 (InfiniTensor/InfiniCore@c042aa80). GPT-J is `seed` with batches and bf16; it still reads dh elements of a
- * table row where dh / 2 are meant. NeoX reads the right half row, but a scalar loop splits each row and another one
+ * `rope_ascend_kernel.cpp`): GPT-J pairs, f16 and f32, batch 0 only. `infinicore-gptj` and `infinicore-neox` are those
+ * of June 2026 (InfiniTensor/InfiniCore@c042aa80). GPT-J is `seed` with batches and bf16; it still reads dh elements of
+ * a table row where dh / 2 are meant. NeoX reads the right half row, but a scalar loop splits each row and another one
  * merges it.
  *
  * All launch one block for each head, handle one row a step, and take a token's position by its number in the sequence
