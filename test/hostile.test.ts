@@ -823,8 +823,8 @@ const DEVICES: Rows = {
     },
   ],
   openCann2024: () => [{ mended: ['row'] }],
-  seedTableErrors: () => [{ ...spec, pairing: 'half', positions: [0, 1] }, 'f32'],
-  seedSteps: () => [{ headDim: 4, heads: 1, seq: 2, batch: 1, dataBytes: 4 }, 'fused'],
+  cann2024TableErrors: () => [{ ...spec, pairing: 'half', positions: [0, 1] }, 'f32'],
+  cann2024Steps: () => [{ headDim: 4, heads: 1, seq: 2, batch: 1, dataBytes: 4 }, 'fused'],
 };
 const globalView = () => ({ data: floats(8), shape: [1, 2, 1, 4], strides: [8, 4, 4, 1], offset: 0 });
 const allocation = new aicore.Allocation('x', [floats(8)], true);

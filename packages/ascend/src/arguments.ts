@@ -1,22 +1,21 @@
-/** The arguments of AscendC's calls, checked before a call does anything: kernels are JavaScript of others. @module */
+/** Checks the arguments of AscendC's calls before they do anything: kernels are other people's code. @module */
 import { refuse } from 'ropewalk/backend';
-import { reading } from 'ropewalk/internal';
-import { checkCount } from './core.js';
+import { checkInteger, reading } from 'ropewalk/internal';
 import { UB_BYTES } from './costs.js';
 import { QUEUES } from './trace.js';
 
-/** Refuses a value; `where` names the call and the argument. What a proxy throws is refused by {@link checkArguments}. */
+/** Refuses a value; `where` names the call and the argument. {@link checkArguments} refuses a proxy that throws. */
 export type Check = (value: unknown, where: string) => void;
 
-/** No call works on more elements than the unified buffer has bytes: more would only take time. */
+/** No call works on more elements than the unified buffer has bytes. */
 const MAX_ELEMENTS = UB_BYTES;
-/** Addresses are numbers of 32 bits there. */
+/** Addresses have 32 bits on the device. */
 const MAX_OFFSET = 2 ** 31;
 
 const integer =
   (least: number, most: number): Check =>
   (value, where) =>
-    checkCount(value as number, where, least, most);
+    void checkInteger(value, `aicore: ${where}`, least, most);
 const oneOf =
   (...allowed: readonly unknown[]): Check =>
   (value, where) => {
@@ -39,7 +38,7 @@ function fields(checks: Readonly<Record<string, Check>>): Check {
   };
 }
 
-/** The kernel's statement. */
+/** The text that stands for the kernel's statement. */
 export const line: Check = (value, where) => {
   if (typeof value !== 'string')
     refuse('RANGE', `aicore: ${where}`, 'a text that names the statement, the first argument of the call', value);
@@ -48,6 +47,9 @@ export const number: Check = (value, where) => {
   if (typeof value !== 'number') refuse('RANGE', `aicore: ${where}`, 'a number', value);
 };
 export const count: Check = integer(0, MAX_ELEMENTS);
+export const someElements: Check = integer(1, MAX_ELEMENTS);
+/** The number of one of GatherMask's patterns. */
+export const pattern: Check = integer(1, 7);
 export const offset: Check = integer(-MAX_OFFSET, MAX_OFFSET);
 export const bytes: Check = integer(1, MAX_OFFSET);
 export const queue: Check = oneOf(...QUEUES);
@@ -76,7 +78,7 @@ const copyFields: Check = fields({
 export const copy: Check = (value, where) => {
   copyFields(value, where);
   const { blockCount, blockLen } = value as { blockCount: number; blockLen: number };
-  checkCount(blockCount * blockLen, `${where}: blockCount × blockLen`, 1, 16 * UB_BYTES);
+  checkInteger(blockCount * blockLen, `aicore: ${where}: blockCount × blockLen`, 1, 16 * UB_BYTES);
 };
 export const reduce: Check = fields({
   mask: integer(1, 128),
@@ -89,9 +91,8 @@ export const gatherMask: Check = fields({
   src0RepeatStride: gap,
   'src1RepeatStride?': gap,
 });
-export const numBuffers: Check = integer(1, MAX_ELEMENTS);
 
-/** An object of a class. */
+/** Takes an object of a class. The class comes by a function, because it may not be defined yet. */
 export const instance =
   (type: () => abstract new (...args: never) => object, words: string): Check =>
   (value, where) => {

@@ -1,16 +1,16 @@
 /**
  * AscendC on the modelled core: TPipe, TQue, TBuf, tensors and instructions, under the names that kernels use.
  *
- * The first argument of every instruction is the kernel's statement that it stands for. Findings and traces print it.
- * @module
+ * The first argument of every instruction is a text that stands for the kernel's statement. Findings and traces print
+ * it. @module
  */
 import { bf16FromNumber, numberFromBf16, sizeBytes } from 'ropewalk';
 import { loadNumber, newArray, refuse } from 'ropewalk/backend';
-import { reading } from 'ropewalk/internal';
+import { checkInteger, reading } from 'ropewalk/internal';
 import * as a from './arguments.js';
 import { conflictsOf } from './banks.js';
-import type { Access, Core, Instruction, Mark, QueueIndex } from './core.js';
-import { checkCount, POISON, Q } from './core.js';
+import type { Access, Core, Instruction, Mark, QueueIndex, Statement } from './core.js';
+import { POISON, Q } from './core.js';
 import { BLOCK, loadCycles, MIN_BURST, REPEAT, storeCycles, type VecOp, vectorCycles } from './costs.js';
 import { f16Table, toF16 } from './lanes.js';
 import { GlobalTensor } from './memory.js';
@@ -24,9 +24,9 @@ export type LaneType = 'f16' | 'bf16' | 'f32' | 'u16' | 'u32';
  * first word).
  */
 export type Mask = number | readonly [bigint, bigint];
-/** Every other lane of a repeat, from lane 0 on. */
+/** Masks every other lane of a repeat, from lane 0 on. */
 export const EVEN_LANES: readonly [bigint, bigint] = [0x5555_5555_5555_5555n, 0x5555_5555_5555_5555n];
-/** Every other lane of a repeat, from lane 1 on. */
+/** Masks every other lane of a repeat, from lane 1 on. */
 export const ODD_LANES: readonly [bigint, bigint] = [0xaaaa_aaaa_aaaa_aaaan, 0xaaaa_aaaa_aaaa_aaaan];
 
 /**
@@ -38,17 +38,14 @@ export const ODD_LANES: readonly [bigint, bigint] = [0xaaaa_aaaa_aaaa_aaaan, 0xa
  * @example const mask = firstLanes(EVEN_LANES, 64);
  */
 export function firstLanes(mask: readonly [bigint, bigint], lanes: number): Mask {
-  checkCount(lanes, 'firstLanes: lanes', 0, 128);
+  checkInteger(lanes, 'aicore: firstLanes: lanes', 0, 128);
   if (!reading('aicore: firstLanes: mask', () => typeof mask[0] === 'bigint' && typeof mask[1] === 'bigint'))
     refuse('RANGE', 'aicore: firstLanes: mask', 'two bigints of 64 bits', mask);
   const all = (mask[0] | (mask[1] << 64n)) & ((1n << BigInt(lanes)) - 1n);
   return [all & 0xffff_ffff_ffff_ffffn, all >> 64n];
 }
 
-/**
- * AscendC's BinaryRepeatParams: repeat strides in datablocks of 32 bytes. The datablocks of one repeat lie side by
- * side.
- */
+/** The repeat strides of AscendC's BinaryRepeatParams, in datablocks of 32 bytes, which are dense in a repeat. */
 export interface RepeatParams {
   readonly dst: number;
   readonly src0: number;
@@ -58,27 +55,27 @@ export interface RepeatParams {
 /** A vector instruction by repeats. */
 export interface Repeats {
   readonly mask: Mask;
-  /** At most 255. */
+  /** The number of repeats, at most 255. */
   readonly repeats: number;
   readonly strides: RepeatParams;
 }
 
-/**
- * AscendC's DataCopyExtParams. Strides are gaps: bytes in global memory, datablocks of 32 bytes in the unified buffer.
- */
+/** AscendC's DataCopyExtParams. A stride is the gap between two rows. */
 export interface CopyParams {
   readonly blockCount: number;
-  /** Bytes. */
+  /** Bytes of a row. */
   readonly blockLen: number;
+  /** Bytes in global memory, datablocks of 32 bytes in the unified buffer. */
   readonly srcStride: number;
+  /** Bytes in global memory, datablocks of 32 bytes in the unified buffer. */
   readonly dstStride: number;
 }
 
-/** What AscendC's WholeReduceSum and WholeReduceMax take; the datablocks of a repeat lie side by side. */
+/** The arguments of AscendC's WholeReduceSum and WholeReduceMax; the datablocks of a repeat are dense. */
 export interface ReduceParams {
-  /** Lanes of each repeat that count, from the first. */
+  /** The first lanes of each repeat that count. */
   readonly mask: number;
-  /** At most 255. */
+  /** The number of repeats, at most 255. */
   readonly repeats: number;
   /** Elements of dst from one repeat's result to the next. */
   readonly dstRepStride: number;
@@ -86,13 +83,18 @@ export interface ReduceParams {
   readonly srcRepStride: number;
 }
 
-/** AscendC's GatherMaskParams, as far as the kernels use them: the datablocks of a repeat lie side by side. */
+/** AscendC's GatherMaskParams, as far as the kernels use them; the datablocks of a repeat are dense. */
 export interface GatherMaskParams {
   readonly repeatTimes: number;
   /** Datablocks from repeat to repeat. */
   readonly src0RepeatStride: number;
-  /** Datablocks from one repeat's custom pattern to the next. */
+  /** Datablocks from one repeat's custom pattern to the next. Default: 0. */
   readonly src1RepeatStride?: number;
+}
+
+/** Copies one row of `bytes`. */
+export function oneRow(bytes: number): CopyParams {
+  return { blockCount: 1, blockLen: bytes, srcStride: 0, dstStride: 0 };
 }
 
 type QuePosition = 'VECIN' | 'VECOUT';
@@ -110,10 +112,10 @@ interface LocalBuffer {
   /** Bytes from the start of the unified buffer. */
   readonly at: number;
   readonly size: number;
-  /** Of a TQue only. */
+  /** The position of its TQue; a TBuf has none. */
   readonly position?: QuePosition;
   state?: State;
-  /** What its next step waits for: the flag of EnQue or of FreeTensor. */
+  /** The flag of EnQue or FreeTensor that the buffer's next step waits for. */
   flag?: Mark | undefined;
 }
 
@@ -132,7 +134,7 @@ export class LocalTensor {
     this.#core = core;
   }
 
-  /** The tensor from an element on: AscendC's `tensor[elements]`. */
+  /** Returns the tensor from an element on: AscendC's `tensor[elements]`. */
   at(elements: number): LocalTensor {
     return new LocalTensor(this.#core, this.type, this.address + elements * sizeBytes(this.type), this.buffer);
   }
@@ -144,29 +146,25 @@ export class LocalTensor {
 
   /** Reads one element on the scalar unit: its bits for f16 and bf16, its value otherwise. */
   GetValue(line: string, index: number): number {
-    const at = this.#scalar(line, 'GetValue', index, false);
-    const core = this.#core;
-    if (this.type === 'f32') return core.f32[at / 4] ?? 0;
-    return (sizeBytes(this.type) === 4 ? core.u32[at / 4] : core.u16[at / 2]) ?? 0;
+    const element = this.#scalar({ name: 'GetValue', line }, index, false);
+    return lanesOf(this.#core, this.type)[element] ?? 0;
   }
 
   /** Writes one element on the scalar unit: its bits for f16 and bf16, its value otherwise. */
   SetValue(line: string, index: number, value: number): void {
-    const at = this.#scalar(line, 'SetValue', index, true);
-    const core = this.#core;
-    const lanes = this.type === 'f32' ? core.f32 : bitsOf(core, this.type);
-    const element = at / sizeBytes(this.type);
+    const element = this.#scalar({ name: 'SetValue', line }, index, true);
+    const lanes = lanesOf(this.#core, this.type);
     if (element < lanes.length) lanes[element] = value;
   }
 
-  /** Does the access, and returns its byte in the unified buffer. */
-  #scalar(line: string, name: string, index: number, write: boolean): number {
+  /** Does the access, and returns where it is in the unified buffer, in elements. */
+  #scalar(it: Statement, index: number, write: boolean): number {
     const bytes = sizeBytes(this.type);
-    const at = this.address + index * bytes;
-    checkState(this.#core, line, name, this.buffer, Q.S, write);
-    checkReach(this.#core, line, name, this.buffer, at, bytes, write);
-    this.#core.scalarLocal(name, line, at, bytes, write);
-    return at;
+    const access = { at: this.address + index * bytes, bytes };
+    checkState(this.#core, it, this.buffer, Q.S, write);
+    checkReach(this.#core, it, this.buffer, access, write);
+    this.#core.scalar(it, access, write);
+    return access.at / bytes;
   }
 
   static {
@@ -181,54 +179,35 @@ export class LocalTensor {
 
 const LOCAL = a.instance(() => LocalTensor, 'a LocalTensor, of a TQue or a TBuf');
 const GLOBAL = a.instance(() => GlobalTensor, "a GlobalTensor, one of the kernel's arguments");
-const PATTERN: a.Check = (value, where) => (typeof value === 'number' ? a.count : LOCAL)(value, where);
+const PATTERN: a.Check = (value, where) => (typeof value === 'number' ? a.pattern : LOCAL)(value, where);
 const LOCALS: a.Check = (value, where) => {
   if (!Array.isArray(value)) return refuse('RANGE', `aicore: ${where}`, 'a list of LocalTensors', value);
   for (let i = 0; i < value.length; i++) LOCAL(value[i], `${where}[${i}]`);
 };
 
-/** Reports a tensor that is used in the wrong state of its buffer, or outside its buffer. */
-function check(
-  core: Core,
-  line: string,
-  name: string,
-  { buffer }: LocalTensor,
-  accesses: readonly Access[],
-  queue: QueueIndex,
-  write: boolean,
-): void {
-  checkState(core, line, name, buffer, queue, write);
-  for (const { at, bytes } of accesses) if (!checkReach(core, line, name, buffer, at, bytes, write)) return;
+/** The bytes of a tensor that an instruction touches. */
+type Operand = { readonly tensor: LocalTensor; readonly accesses: readonly Access[] };
+
+/** Reports an operand that is used in the wrong state of its buffer, or outside its buffer. */
+function check(core: Core, it: Statement, { tensor, accesses }: Operand, queue: QueueIndex, write: boolean): void {
+  checkState(core, it, tensor.buffer, queue, write);
+  for (const access of accesses) if (!checkReach(core, it, tensor.buffer, access, write)) return;
 }
 
-function checkState(
-  core: Core,
-  line: string,
-  name: string,
-  { name: owner, position, state }: LocalBuffer,
-  queue: QueueIndex,
-  write: boolean,
-): void {
+function checkState(core: Core, it: Statement, buffer: LocalBuffer, queue: QueueIndex, write: boolean): void {
+  const { name, position, state } = buffer;
   if (!position) return;
   const filling = position === 'VECIN' ? queue === Q.MTE2 : queue !== Q.MTE3;
   if (state === (filling ? 'OCCUPIED' : 'DEQUE')) return;
-  const where = `${name} on ${QUEUES[queue]} ${write ? 'writes' : 'reads'} a buffer of ${owner} that is ${state}`;
+  const where = `${it.name} on ${QUEUES[queue]} ${write ? 'writes' : 'reads'} a buffer of ${name} that is ${state}`;
   const must = filling
     ? 'OCCUPIED there (after AllocTensor, before EnQue)'
     : 'DEQUE there (after DeQue, before FreeTensor)';
-  core.fault('before-dequeue', line, `${where}: it must be ${must}`);
+  core.fault('before-dequeue', it.line, `${where}: it must be ${must}`);
 }
 
-/** @returns false, after it reported the access, where that goes past the buffer */
-function checkReach(
-  core: Core,
-  line: string,
-  name: string,
-  buffer: LocalBuffer,
-  at: number,
-  bytes: number,
-  write: boolean,
-): boolean {
+/** Returns false after it reported an access that goes past the buffer. */
+function checkReach(core: Core, it: Statement, buffer: LocalBuffer, { at, bytes }: Access, write: boolean): boolean {
   const end = buffer.at + buffer.size;
   const over = Math.max(at + bytes - end, buffer.at - at);
   if (over <= 0 || bytes <= 0) return true;
@@ -239,8 +218,8 @@ function checkReach(
     outside >= core.launch.capacity
       ? 'past the end of the unified buffer'
       : `into ${neighbour === buffer.name ? `the next buffer of ${neighbour}` : neighbour}`;
-  const own = `${buffer.name} (${buffer.size} bytes at ${buffer.at})`;
-  core.fault('overflow', line, `${name} ${verb} ${over} bytes past ${own}, ${into}`, `${verb} ${buffer.name}`);
+  const past = `${buffer.name} (${buffer.size} bytes at ${buffer.at})`;
+  core.fault('overflow', it.line, `${it.name} ${verb} ${over} bytes past ${past}, ${into}`, `${verb} ${buffer.name}`);
   return false;
 }
 
@@ -257,18 +236,18 @@ export class TPipe {
    *
    * @param name - the kernel's member, for findings
    * @param position - VECIN carries loads to the vector unit, VECOUT carries results to stores
-   * @param num - buffers; two make double buffering
-   * @param bytes - of each, rounded up to 32
+   * @param num - the number of buffers; two make double buffering
+   * @param bytes - the size of each, rounded up to 32
    */
   InitBuffer(name: string, position: QuePosition, num: number, bytes: number): TQue {
     return new TQue(this.#core, position, this.#core.allocate(name, `TQue ${position}`, num, bytes));
   }
 
   /**
-   * Makes a buffer without a queue: nothing synchronises it.
+   * Makes a buffer without a queue, so that nothing synchronises it.
    *
    * @param name - the kernel's member, for findings
-   * @param bytes - rounded up to 32
+   * @param bytes - its size, rounded up to 32
    */
   InitTBuf(name: string, bytes: number): TBuf {
     return new TBuf(this.#core, this.#core.allocate(name, 'TBuf VECCALC', 1, bytes));
@@ -276,7 +255,7 @@ export class TPipe {
 
   static {
     a.checkArguments(TPipe.prototype, {
-      InitBuffer: { name: a.line, position: a.position, num: a.numBuffers, bytes: a.bytes },
+      InitBuffer: { name: a.line, position: a.position, num: a.someElements, bytes: a.bytes },
       InitTBuf: { name: a.line, bytes: a.bytes },
     });
   }
@@ -292,7 +271,7 @@ export class TBuf {
     this.#buffer = { name, at: offset, size };
   }
 
-  /** The whole buffer as a tensor; always the same address. */
+  /** Returns the whole buffer as a tensor; its address is always the same. */
   Get(type: LaneType): LocalTensor {
     return new LocalTensor(this.#core, type, this.#buffer.at, this.#buffer);
   }
@@ -309,7 +288,8 @@ export class TBuf {
 export class TQue {
   readonly #core: Core;
   readonly #name: string;
-  readonly #position: QuePosition;
+  readonly #fills: QueueName;
+  readonly #uses: QueueName;
   readonly #buffers: LocalBuffer[];
   readonly #entered: LocalBuffer[] = [];
   #next = 0;
@@ -317,7 +297,7 @@ export class TQue {
   constructor(core: Core, position: QuePosition, { name, offset, size, num }: BufferEntry) {
     this.#core = core;
     this.#name = name;
-    this.#position = position;
+    ({ fills: this.#fills, uses: this.#uses } = SIDES[position]);
     const free = { name, position, size, state: 'FREE' as const };
     this.#buffers = Array.from({ length: num }, (_what, i) => ({ ...free, at: offset + i * size }));
   }
@@ -333,53 +313,43 @@ export class TQue {
       this.#core.stop('no-free-buffer', line, `AllocTensor of ${this.#name} waits for ever: ${why}`);
     }
     this.#next = (free + 1) % length;
-    return this.#tensor(this.#buffers[free]!, 'OCCUPIED', SIDES[this.#position].fills, type);
+    return this.#take(this.#buffers[free]!, 'OCCUPIED', this.#fills, type);
   }
 
   /** Puts a filled buffer in: sets MTE2_V (VECIN) or V_MTE3 (VECOUT). */
   EnQue(line: string, tensor: LocalTensor): void {
-    const { fills, uses } = SIDES[this.#position];
-    this.#entered.push(this.#handOver(line, 'EnQue', tensor, 'OCCUPIED', 'ENQUE', fills, uses));
+    this.#handOver({ name: 'EnQue', line }, tensor, 'OCCUPIED', 'ENQUE', [this.#fills, this.#uses]);
+    this.#entered.push(tensor.buffer);
   }
 
   /** Takes the oldest filled buffer out. The queue that uses it waits for the flag of its EnQue. */
   DeQue(line: string, type: LaneType): LocalTensor {
     const buffer = this.#entered.shift();
     if (!buffer) this.#core.stop('no-free-buffer', line, `DeQue of ${this.#name} waits for ever: nothing was put in`);
-    return this.#tensor(buffer, 'DEQUE', SIDES[this.#position].uses, type);
+    return this.#take(buffer, 'DEQUE', this.#uses, type);
   }
 
   /** Gives a buffer back: sets V_MTE2 (VECIN) or MTE3_V (VECOUT). */
   FreeTensor(line: string, tensor: LocalTensor): void {
-    const { fills, uses } = SIDES[this.#position];
-    this.#handOver(line, 'FreeTensor', tensor, 'DEQUE', 'FREE', uses, fills);
+    this.#handOver({ name: 'FreeTensor', line }, tensor, 'DEQUE', 'FREE', [this.#uses, this.#fills]);
   }
 
-  #tensor(buffer: LocalBuffer, state: State, waits: QueueName, type: LaneType): LocalTensor {
+  #take(buffer: LocalBuffer, state: State, waits: QueueName, type: LaneType): LocalTensor {
     buffer.state = state;
     if (buffer.flag) this.#core.await(Q[waits], buffer.flag);
     buffer.flag = undefined;
     return new LocalTensor(this.#core, type, buffer.at, buffer);
   }
 
-  #handOver(
-    line: string,
-    what: string,
-    { buffer }: LocalTensor,
-    from: State,
-    to: State,
-    sets: QueueName,
-    waits: QueueName,
-  ): LocalBuffer {
+  #handOver(it: Statement, { buffer }: LocalTensor, from: State, to: State, [sets, waits]: readonly QueueName[]): void {
     if (!buffer.position || buffer.name !== this.#name)
-      refuse('RANGE', `aicore: ${what}`, `a tensor of ${this.#name}`, buffer.name);
+      refuse('RANGE', `aicore: ${it.name}`, `a tensor of ${this.#name}`, buffer.name);
     if (buffer.state !== from) {
       const state = `that is ${buffer.state}, not ${from}`;
-      this.#core.fault('before-dequeue', line, `${what} of a buffer of ${this.#name} ${state}`);
+      this.#core.fault('before-dequeue', it.line, `${it.name} of a buffer of ${this.#name} ${state}`);
     }
     buffer.state = to;
-    buffer.flag = this.#core.mark(Q[sets], `${sets}_${waits} of ${this.#name}`);
-    return buffer;
+    buffer.flag = this.#core.mark(Q[sets!], `${sets}_${waits} of ${this.#name}`);
   }
 
   static {
@@ -392,9 +362,6 @@ export class TQue {
   }
 }
 
-/** The bytes of one operand of a vector instruction. */
-type Operand = { readonly tensor: LocalTensor; readonly accesses: readonly Access[] };
-
 /** A vector instruction, ready to run. */
 interface VectorCall extends Pick<Instruction, 'elements' | 'bytes' | 'conflictCycles'> {
   readonly dst: Operand;
@@ -403,12 +370,30 @@ interface VectorCall extends Pick<Instruction, 'elements' | 'bytes' | 'conflictC
   readonly patterns?: readonly Access[];
   /** Bytes of an element, by which its cost is looked up. */
   readonly size: number;
-  /** Elements that the cost counts. */
-  readonly charged: number;
+  /** Elements that the cost counts. Default: `elements`. */
+  readonly charged?: number;
   readonly repeats: number;
   /** Whether dst may start at any element. */
   readonly anyDst?: boolean;
 }
+
+/** Computes a lane from the same lane of its sources; the result is rounded once. */
+type Arithmetic = (a: number, b: number) => number;
+const PRODUCT: Arithmetic = (a, b) => a * b;
+const SUM: Arithmetic = (a, b) => a + b;
+const DIFFERENCE: Arithmetic = (a, b) => a - b;
+/** The arithmetic of instructions with two sources. */
+const TWO_SOURCES = { Mul: PRODUCT, Add: SUM, Sub: DIFFERENCE, Div: (a: number, b: number) => a / b, Max: Math.max };
+/** The arithmetic of instructions with one source. */
+const ONE_SOURCE = {
+  Abs: Math.abs,
+  Exp: Math.exp,
+  Sqrt: Math.sqrt,
+  Rsqrt: (a: number) => 1 / Math.sqrt(a),
+  Reciprocal: (a: number) => 1 / a,
+};
+type OfTwo = (line: string, dst: LocalTensor, src0: LocalTensor, src1: LocalTensor, count: number | Repeats) => void;
+type OfOne = (line: string, dst: LocalTensor, src: LocalTensor, count: number | Repeats) => void;
 
 /**
  * The instructions of AscendC, for one block of a kernel.
@@ -419,14 +404,27 @@ interface VectorCall extends Pick<Instruction, 'elements' | 'bytes' | 'conflictC
 export class AscendC {
   /** Allocates the unified buffer. */
   readonly pipe: TPipe;
-  /** What GatherMask keeps, before it writes: dst may lie on src. */
+  /** Holds the lanes that GatherMask keeps until it writes them, because dst may lie on src. */
   #gathered = new Uint32Array(0);
 
   constructor(readonly core: Core) {
     this.pipe = new TPipe(core);
   }
 
-  /** The number of this block, in [0, blocks). */
+  /** dst = src0 · src1: the first `count` lanes, or repeats with strides. f16 and f32. Those below are alike. */
+  declare Mul: OfTwo;
+  declare Add: OfTwo;
+  declare Sub: OfTwo;
+  declare Div: OfTwo;
+  declare Max: OfTwo;
+  /** dst = |src|: lanes as for Mul. Those below are alike. */
+  declare Abs: OfOne;
+  declare Exp: OfOne;
+  declare Sqrt: OfOne;
+  declare Rsqrt: OfOne;
+  declare Reciprocal: OfOne;
+
+  /** Returns the number of this block, in [0, blocks). */
   GetBlockIdx(): number {
     return this.core.block;
   }
@@ -446,17 +444,18 @@ export class AscendC {
     this.core.waitFlag(Q[from], Q[to], id, line);
   }
 
-  /** GlobalTensor::GetValue: one element as a number, through the scalar unit's cache. */
+  /** GlobalTensor::GetValue: reads one element as a number, through the scalar unit's cache. */
   GetGlobal(line: string, tensor: GlobalTensor, index: number): number {
+    const { memory, size, dtype } = tensor;
     const at = tensor.byteOf(index);
-    this.#boundGlobal(line, 'GetValue', tensor, at, tensor.size, false);
-    this.core.scalarGlobal('GetValue', line, tensor.memory, at, tensor.size);
-    tensor.reads?.fill(1, Math.max(0, at / tensor.size), Math.max(0, at / tensor.size + 1));
-    const { bytes } = tensor.memory;
-    if (at < 0 || at + tensor.size > bytes.length) return 0;
-    const one = newArray(tensor.dtype, 1);
-    new Uint8Array(one.buffer).set(bytes.subarray(at, at + tensor.size));
-    return loadNumber(one, tensor.dtype, 0);
+    const it = { name: 'GetValue', line };
+    this.#boundGlobal(it, tensor, at, size, false);
+    this.core.scalar(it, { memory, at, bytes: size }, false);
+    tensor.reads?.fill(1, Math.max(0, at / size), Math.max(0, at / size + 1));
+    if (at < 0 || at + size > memory.bytes.length) return 0;
+    const one = newArray(dtype, 1);
+    new Uint8Array(one.buffer).set(memory.bytes.subarray(at, at + size));
+    return loadNumber(one, dtype, 0);
   }
 
   /**
@@ -465,9 +464,7 @@ export class AscendC {
    * @param index - element of the tensor to start at
    */
   DataCopyIn(line: string, dst: LocalTensor, src: GlobalTensor, index: number, count: number): void {
-    const blockLen = this.#wholeBlocks(line, count * src.size);
-    this.#aligned(line, 'DataCopy', dst);
-    this.#load(line, 'DataCopy', dst, src, index, { blockCount: 1, blockLen, srcStride: 0, dstStride: 0 });
+    this.#copy('DataCopy', line, true, dst, src, index, this.#wholeBlocks(line, count * src.size));
   }
 
   /**
@@ -482,10 +479,8 @@ export class AscendC {
     if (count > 0) round(0); // waits for what it must
     const bits = bitsOf(core, dst.type);
     const size = sizeBytes(dst.type);
-    const reaches = (tensor: LocalTensor, elements: number) =>
-      tensor.type === dst.type &&
-      tensor.address >= tensor.buffer.at &&
-      tensor.address + elements * size <= tensor.buffer.at + tensor.buffer.size;
+    const reaches = ({ type, address, buffer: { at, size: room } }: LocalTensor, elements: number) =>
+      type === dst.type && address >= at && address + elements * size <= at + room;
     const { length } = sources;
     const all = reaches(dst, count * length) && sources.every((source) => reaches(source, count));
     const rest = count - 1;
@@ -502,82 +497,30 @@ export class AscendC {
 
   /** DataCopyPad, global memory → unified buffer: rows from any byte, each filled up to whole datablocks. */
   DataCopyPadIn(line: string, dst: LocalTensor, src: GlobalTensor, index: number, params: CopyParams): void {
-    this.#aligned(line, 'DataCopyPad', dst);
-    this.#load(line, 'DataCopyPad', dst, src, index, params);
+    this.#copy('DataCopyPad', line, true, dst, src, index, params);
   }
 
   /** DataCopyPad, unified buffer → global memory: exactly blockLen bytes of each row, to any byte. */
   DataCopyPadOut(line: string, dst: GlobalTensor, index: number, src: LocalTensor, params: CopyParams): void {
-    this.#store(line, 'DataCopyPad', dst, index, src, params);
+    this.#copy('DataCopyPad', line, false, src, dst, index, params);
   }
 
   /** DataCopy, unified buffer → global memory: `count` elements, rounded down to datablocks. */
   DataCopyOut(line: string, dst: GlobalTensor, index: number, src: LocalTensor, count: number): void {
-    const blockLen = this.#wholeBlocks(line, count * dst.size);
-    this.#store(line, 'DataCopy', dst, index, src, { blockCount: 1, blockLen, srcStride: 0, dstStride: 0 });
-  }
-
-  /** dst = src0 · src1: the first `count` lanes, or repeats with strides. f16 and f32. */
-  Mul(line: string, dst: LocalTensor, src0: LocalTensor, src1: LocalTensor, count: number | Repeats): void {
-    this.#compute('Mul', line, [dst, src0, src1], count, PRODUCT);
-  }
-
-  /** dst = src0 + src1, as {@link Mul}. */
-  Add(line: string, dst: LocalTensor, src0: LocalTensor, src1: LocalTensor, count: number | Repeats): void {
-    this.#compute('Add', line, [dst, src0, src1], count, SUM);
-  }
-
-  /** dst = src0 − src1, as {@link Mul}. */
-  Sub(line: string, dst: LocalTensor, src0: LocalTensor, src1: LocalTensor, count: number | Repeats): void {
-    this.#compute('Sub', line, [dst, src0, src1], count, DIFFERENCE);
-  }
-
-  /** dst = src0 / src1, as {@link Mul}. */
-  Div(line: string, dst: LocalTensor, src0: LocalTensor, src1: LocalTensor, count: number | Repeats): void {
-    this.#compute('Div', line, [dst, src0, src1], count, (a, b) => a / b);
-  }
-
-  /** The larger of src0 and src1, as {@link Mul}. */
-  Max(line: string, dst: LocalTensor, src0: LocalTensor, src1: LocalTensor, count: number | Repeats): void {
-    this.#compute('Max', line, [dst, src0, src1], count, Math.max);
-  }
-
-  /** dst = |src|, as {@link Mul}. */
-  Abs(line: string, dst: LocalTensor, src: LocalTensor, count: number | Repeats): void {
-    this.#compute('Abs', line, [dst, src], count, Math.abs);
-  }
-
-  /** dst = e to the power of src, as {@link Mul}. */
-  Exp(line: string, dst: LocalTensor, src: LocalTensor, count: number | Repeats): void {
-    this.#compute('Exp', line, [dst, src], count, Math.exp);
-  }
-
-  /** dst = √src, as {@link Mul}. */
-  Sqrt(line: string, dst: LocalTensor, src: LocalTensor, count: number | Repeats): void {
-    this.#compute('Sqrt', line, [dst, src], count, Math.sqrt);
-  }
-
-  /** dst = 1 / √src, as {@link Mul}. */
-  Rsqrt(line: string, dst: LocalTensor, src: LocalTensor, count: number | Repeats): void {
-    this.#compute('Rsqrt', line, [dst, src], count, (a) => 1 / Math.sqrt(a));
-  }
-
-  /** dst = 1 / src, as {@link Mul}. */
-  Reciprocal(line: string, dst: LocalTensor, src: LocalTensor, count: number | Repeats): void {
-    this.#compute('Reciprocal', line, [dst, src], count, (a) => 1 / a);
+    this.#copy('DataCopy', line, false, src, dst, index, this.#wholeBlocks(line, count * dst.size));
   }
 
   /**
-   * One element for each repeat: the sum of its first `mask` lanes, added in pairs as a tree, each sum rounded. f16 and
-   * f32.
+   * Reduces each repeat to one element: the sum of its first `mask` lanes, added in pairs as a tree, each sum rounded.
+   * f16 and f32.
    *
    * @see AscendC's page on WholeReduceSum: dst is aligned to an element, src to 32 bytes
    */
   WholeReduceSum(line: string, dst: LocalTensor, src: LocalTensor, params: ReduceParams): void {
-    this.#reduce('WholeReduceSum', line, dst, src, params, (a, b) => a + b);
+    this.#reduce('WholeReduceSum', line, dst, src, params, SUM);
   }
 
-  /** One element for each repeat: the largest of its first `mask` lanes (ORDER_ONLY_VALUE), as {@link WholeReduceSum}. */
+  /** Reduces each repeat to the largest of its first `mask` lanes (ORDER_ONLY_VALUE), as {@link WholeReduceSum}. */
   WholeReduceMax(line: string, dst: LocalTensor, src: LocalTensor, params: ReduceParams): void {
     this.#reduce('WholeReduceMax', line, dst, src, params, Math.max);
   }
@@ -587,7 +530,7 @@ export class AscendC {
     this.#compute('Muls', line, [dst, src], count, (a) => a * scalar);
   }
 
-  /** The larger of src and a scalar. f16 and f32. */
+  /** dst = the larger of src and a scalar. f16 and f32. */
   Maxs(line: string, dst: LocalTensor, src: LocalTensor, scalar: number, count: number | Repeats): void {
     this.#compute('Maxs', line, [dst, src], count, (a) => Math.max(a, scalar));
   }
@@ -615,36 +558,29 @@ export class AscendC {
   /** Fills `count` lanes with a value, which is rounded to the dtype. */
   Duplicate(line: string, dst: LocalTensor, value: number, count: number): void {
     const bits = dst.type === 'f16' ? toF16(value) : dst.type === 'bf16' ? bf16FromNumber(value) : value;
-    const lanes = dst.type === 'f32' ? this.core.f32 : bitsOf(this.core, dst.type);
+    const lanes = lanesOf(this.core, dst.type);
     this.#lanes('Duplicate', line, [dst], count, (d, _a, _b, end, step) => {
       for (let i = 0; i < end; i += step) lanes[d + i] = bits;
     });
   }
 
-  /** `count` lanes: f16 or bf16 → f32, and back, to nearest even (CAST_RINT). */
+  /** Converts `count` lanes: f16 or bf16 → f32, and back, to nearest even (CAST_RINT). */
   Cast(line: string, dst: LocalTensor, src: LocalTensor, count: number): void {
-    checkCount(count, 'Cast: count');
     const { u16, f32 } = this.core;
     const pair = `${src.type}→${dst.type}`;
     if (!['f16→f32', 'bf16→f32', 'f32→f16', 'f32→bf16'].includes(pair))
       this.core.stop('unsupported-dtype', line, `Cast does not do ${pair}`);
-    const [from, to] = [src.address / sizeBytes(src.type), dst.address / sizeBytes(dst.type)];
+    const [size, bytes] = [sizeBytes(src.type), count * sizeBytes(dst.type)];
+    const [from, to] = [src.address / size, dst.address / sizeBytes(dst.type)];
     const table = f16Table();
     for (let i = 0; i < count; i++) {
       if (pair === 'f16→f32') f32[to + i] = table[u16[from + i]!]!;
       else if (pair === 'bf16→f32') f32[to + i] = numberFromBf16(u16[from + i]!);
       else u16[to + i] = pair === 'f32→f16' ? toF16(f32[from + i]!) : bf16FromNumber(f32[from + i]!);
     }
-    const bytes = count * sizeBytes(dst.type);
-    this.#vector('Cast', line, {
-      dst: { tensor: dst, accesses: [{ at: dst.address, bytes }] },
-      sources: [{ tensor: src, accesses: [{ at: src.address, bytes: count * sizeBytes(src.type) }] }],
-      size: sizeBytes(src.type),
-      charged: count,
-      repeats: Math.ceil((count * 4) / REPEAT),
-      elements: count,
-      bytes,
-    });
+    const [written, sources] = [operandOf(dst, bytes), [operandOf(src, count * size)]];
+    const repeats = Math.ceil((count * 4) / REPEAT);
+    this.#vector('Cast', line, { dst: written, sources, size, repeats, elements: count, bytes });
   }
 
   /**
@@ -653,7 +589,7 @@ export class AscendC {
    *
    * @param pattern - 1 even, 2 odd positions, 3 to 6 one of four, 7 all; or a custom pattern of bits, one for each
    *   repeat
-   * @returns rsvdCnt: elements kept
+   * @returns rsvdCnt: how many elements it kept
    */
   GatherMask(
     line: string,
@@ -663,38 +599,32 @@ export class AscendC {
     params: GatherMaskParams,
   ): number {
     const { repeatTimes, src0RepeatStride, src1RepeatStride = 0 } = params;
-    if (typeof pattern === 'number') checkCount(pattern, 'GatherMask: pattern', 1, 7);
     const { core } = this;
     const size = sizeBytes(src.type);
     const lanes = REPEAT / size;
+    const elements = repeatTimes * lanes;
     const bits = bitsOf(core, src.type);
+    const custom = typeof pattern === 'number' ? undefined : pattern;
+    const [first, step] = custom || pattern === 7 ? [0, 1] : +pattern <= 2 ? [+pattern - 1, 2] : [+pattern - 3, 4];
     const reads: Access[] = [];
     const patterns: Access[] = [];
-    const kept = this.#gathered.length >= repeatTimes * lanes ? this.#gathered : new Uint32Array(repeatTimes * lanes);
-    this.#gathered = kept;
+    if (this.#gathered.length < elements) this.#gathered = new Uint32Array(elements);
+    const kept = this.#gathered;
     let count = 0;
     for (let r = 0; r < repeatTimes; r++) {
       const at = src.address + r * src0RepeatStride * BLOCK;
       reads.push({ at, bytes: REPEAT });
-      if (typeof pattern === 'number') count = keepFixed(bits, at / size, lanes, pattern, kept, count);
-      else {
-        const own = pattern.address + r * src1RepeatStride * BLOCK;
-        patterns.push({ at: own, bytes: lanes / 8 });
-        count = keepCustom(bits, at / size, lanes, core.memory, own, kept, count);
+      const mask = custom ? custom.address + r * src1RepeatStride * BLOCK : 0;
+      if (custom) patterns.push({ at: mask, bytes: lanes / 8 });
+      for (let lane = first!; lane < lanes; lane += step!) {
+        if (custom && ((core.memory[mask + (lane >> 3)]! >> (lane & 7)) & 1) === 0) continue;
+        kept[count++] = bits[at / size + lane] ?? 0;
       }
     }
-    if (typeof pattern !== 'number') check(core, line, 'GatherMask', pattern, patterns, Q.V, false);
+    if (custom) check(core, { name: 'GatherMask', line }, { tensor: custom, accesses: patterns }, Q.V, false);
     const bytes = count * size;
-    this.#vector('GatherMask', line, {
-      dst: { tensor: dst, accesses: [{ at: dst.address, bytes }] },
-      sources: [{ tensor: src, accesses: reads }],
-      patterns,
-      size,
-      charged: repeatTimes * lanes,
-      repeats: repeatTimes,
-      elements: repeatTimes * lanes,
-      bytes,
-    });
+    const [written, sources] = [operandOf(dst, bytes), [{ tensor: src, accesses: reads }]];
+    this.#vector('GatherMask', line, { dst: written, sources, patterns, size, repeats: repeatTimes, elements, bytes });
     const to = dst.address / size;
     for (let i = 0; i < count; i++) bits[to + i] = kept[i]!;
     return count;
@@ -702,141 +632,128 @@ export class AscendC {
 
   /** dst[i] = the element of src at byte `offsets[i]`, for `count` elements. */
   Gather(line: string, dst: LocalTensor, src: LocalTensor, offsets: LocalTensor, count: number): void {
-    checkCount(count, 'Gather: count', 1);
     const size = sizeBytes(dst.type);
     const bits = bitsOf(this.core, dst.type);
     const at = offsets.address / 4;
-    const bytes = this.core.u32.subarray(at, at + count);
-    const picked = Array.from(bytes, (offset) => bits[(src.address + offset) / size] ?? 0);
-    const low = bytes.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
-    const high = bytes.reduce((a, b) => Math.max(a, b + size), 0);
-    this.#vector('Gather', line, {
-      dst: { tensor: dst, accesses: [{ at: dst.address, bytes: count * size }] },
-      sources: [
-        { tensor: src, accesses: [{ at: src.address + low, bytes: high - low }] },
-        { tensor: offsets, accesses: [{ at: offsets.address, bytes: count * 4 }] },
-      ],
-      size,
-      charged: count,
-      repeats: Math.ceil((count * size) / REPEAT),
-      elements: count,
-      bytes: count * size,
-    });
+    const places = this.core.u32.subarray(at, at + count);
+    const picked = Array.from(places, (offset) => bits[(src.address + offset) / size] ?? 0);
+    const low = places.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
+    const high = places.reduce((a, b) => Math.max(a, b + size), 0);
+    const bytes = count * size;
+    const [written, sources] = [
+      operandOf(dst, bytes),
+      [operandOf(src, high - low, low), operandOf(offsets, count * 4)],
+    ];
+    const repeats = Math.ceil(bytes / REPEAT);
+    this.#vector('Gather', line, { dst: written, sources, size, repeats, elements: count, bytes });
     for (const [i, value] of picked.entries()) bits[dst.address / size + i] = value;
   }
 
-  #load(line: string, name: string, dst: LocalTensor, src: GlobalTensor, index: number, params: CopyParams): void {
+  /** Copies rows between global memory and the unified buffer, where each row fills whole datablocks. */
+  #copy(
+    name: string,
+    line: string,
+    load: boolean,
+    local: LocalTensor,
+    global: GlobalTensor,
+    index: number,
+    params: CopyParams,
+  ): void {
     const { core } = this;
-    const { blockCount, blockLen } = params;
+    const it = { name, line };
+    const { blockCount, blockLen, srcStride, dstStride } = params;
+    this.#aligned(it, local);
     const padded = Math.ceil(blockLen / BLOCK) * BLOCK;
-    const reads: Access[] = [];
-    const writes: Access[] = [];
-    const source = src.memory.bytes;
+    const pitch = padded + (load ? dstStride : srcStride) * BLOCK;
+    const inside: Access[] = [];
+    const outside: Access[] = [];
     for (let row = 0; row < blockCount; row++) {
-      const from = src.byteOf(index) + row * (blockLen + params.srcStride);
-      const to = dst.address + row * (padded + params.dstStride * BLOCK);
-      reads.push({ memory: src.memory, at: from, bytes: blockLen });
-      writes.push({ at: to, bytes: padded });
-      this.#boundGlobal(line, name, src, from, blockLen, false);
-      src.reads?.fill(1, Math.max(0, from / src.size), Math.max(0, (from + blockLen) / src.size));
-      // Padding, and bytes past the caller's memory, stay poison.
-      const end = Math.min(from + blockLen, source.length);
-      const fits = from >= 0 && end > from && to >= 0 && to + end - from <= core.memory.length;
-      const copied = fits ? end - from : 0;
-      if (copied > 0) core.memory.set(source.subarray(from, end), to);
-      if (copied < padded) core.memory.fill(POISON, Math.max(0, to + copied), Math.max(0, to + padded));
+      const at = local.address + row * pitch;
+      const globalAt = global.byteOf(index) + row * (blockLen + (load ? srcStride : dstStride));
+      inside.push({ at, bytes: load ? padded : blockLen });
+      outside.push({ memory: global.memory, at: globalAt, bytes: blockLen });
+      this.#boundGlobal(it, global, globalAt, blockLen, !load);
+      if (load) this.#loadRow(global, globalAt, at, blockLen, padded);
+      else this.#storeRow(it, global, globalAt, at, blockLen);
     }
-    check(core, line, name, dst, writes, Q.MTE2, true);
+    const queue = load ? Q.MTE2 : Q.MTE3;
+    check(core, it, { tensor: local, accesses: inside }, queue, load);
     const bytes = blockCount * blockLen;
-    core.launch.bytes.load += bytes;
-    this.#count(src.name, bytes);
-    const cycles = loadCycles(chargedBytes(params), core.launch.concurrent);
-    core.issue(Q.MTE2, { name, line, reads, writes, cycles, bytes, elements: bytes / src.size });
+    const { bytes: moved, concurrent } = core.launch;
+    moved[load ? 'load' : 'store'] += bytes;
+    moved.byTensor.set(global.name, (moved.byTensor.get(global.name) ?? 0) + bytes);
+    // Each of several rows is charged as one burst or more.
+    const charged = blockCount > 1 ? blockCount * Math.max(blockLen, MIN_BURST) : blockLen;
+    const cycles = load ? loadCycles(charged, concurrent) : storeCycles(charged, blockLen, blockCount, concurrent);
+    const [reads, writes] = load ? [outside, inside] : [inside, outside];
+    core.issue(queue, { name, line, reads, writes, cycles, bytes, elements: bytes / global.size });
   }
 
-  #store(line: string, name: string, dst: GlobalTensor, index: number, src: LocalTensor, params: CopyParams): void {
+  /** Loads a row. Its padding, and bytes past the caller's memory, become poison. */
+  #loadRow({ memory, size, reads }: GlobalTensor, from: number, to: number, bytes: number, padded: number): void {
+    const local = this.core.memory;
+    reads?.fill(1, Math.max(0, from / size), Math.max(0, (from + bytes) / size));
+    const end = Math.min(from + bytes, memory.bytes.length);
+    const fits = from >= 0 && end > from && to >= 0 && to + end - from <= local.length;
+    const copied = fits ? end - from : 0;
+    if (copied > 0) local.set(memory.bytes.subarray(from, end), to);
+    if (copied < padded) local.fill(POISON, Math.max(0, to + copied), Math.max(0, to + padded));
+  }
+
+  /** Stores a row, and reports elements that do not belong to the tensor: those between its rows. */
+  #storeRow(
+    it: Statement,
+    { memory, name, size, reads, coverage }: GlobalTensor,
+    to: number,
+    from: number,
+    bytes: number,
+  ) {
     const { core } = this;
-    const { blockCount, blockLen } = params;
-    this.#aligned(line, name, src);
-    const pitch = Math.ceil(blockLen / BLOCK) * BLOCK + params.srcStride * BLOCK;
-    const reads: Access[] = [];
-    const writes: Access[] = [];
-    const target = dst.memory.bytes;
-    for (let row = 0; row < blockCount; row++) {
-      const from = src.address + row * pitch;
-      const to = dst.byteOf(index) + row * (blockLen + params.dstStride);
-      reads.push({ at: from, bytes: blockLen });
-      writes.push({ memory: dst.memory, at: to, bytes: blockLen });
-      this.#boundGlobal(line, name, dst, to, blockLen, true);
-      this.#cover(line, name, dst, to, blockLen);
-      const end = Math.min(to + blockLen, target.length);
-      if (to >= 0 && end > to) target.set(core.memory.subarray(from, from + end - to), to);
+    if (reads) core.fault('wrong-operand', it.line, `${it.name} writes ${bytes} bytes of ${name}, which is an input`);
+    if (coverage) {
+      const end = Math.min((to + bytes) / size, coverage.length);
+      let holes = 0;
+      for (let e = Math.max(0, to / size); e < end; e++) {
+        if (coverage[e] === 0) holes++;
+        else coverage[e] = 2;
+      }
+      const between = `${it.name} writes ${holes} elements between the rows of ${name}`;
+      if (holes > 0) core.fault('gm-over-write', it.line, between);
     }
-    check(core, line, name, src, reads, Q.MTE3, false);
-    const bytes = blockCount * blockLen;
-    core.launch.bytes.store += bytes;
-    this.#count(dst.name, bytes);
-    const cycles = storeCycles(chargedBytes(params), blockLen, blockCount, core.launch.concurrent);
-    core.issue(Q.MTE3, { name, line, reads, writes, cycles, bytes, elements: bytes / dst.size });
+    const end = Math.min(to + bytes, memory.bytes.length);
+    if (to >= 0 && end > to) memory.bytes.set(core.memory.subarray(from, from + end - to), to);
   }
 
-  /** What DataCopy moves of `asked` bytes: whole datablocks. */
-  #wholeBlocks(line: string, asked: number): number {
+  /** Describes the row that DataCopy moves of `asked` bytes: whole datablocks. */
+  #wholeBlocks(line: string, asked: number): CopyParams {
     const bytes = Math.floor(asked / BLOCK) * BLOCK;
     const moved = `DataCopy of ${asked} bytes moves only ${bytes}: it takes multiples of ${BLOCK}`;
     if (bytes !== asked) this.core.fault('unaligned', line, moved);
-    return bytes;
+    return oneRow(bytes);
   }
 
-  /** Marks what a store has written, and reports elements that do not belong to the tensor: those between its rows. */
-  #cover(line: string, name: string, tensor: GlobalTensor, at: number, bytes: number): void {
-    const { coverage } = tensor;
-    if (tensor.reads)
-      this.core.fault('wrong-operand', line, `${name} writes ${bytes} bytes of ${tensor.name}, which is an input`);
-    if (!coverage) return;
-    const end = Math.min((at + bytes) / tensor.size, coverage.length);
-    let holes = 0;
-    for (let e = Math.max(0, at / tensor.size); e < end; e++) {
-      if (coverage[e] === 0) holes++;
-      else coverage[e] = 2;
-    }
-    if (holes > 0)
-      this.core.fault('gm-over-write', line, `${name} writes ${holes} elements between the rows of ${tensor.name}`);
-  }
-
-  #count(tensor: string, bytes: number): void {
-    const { byTensor } = this.core.launch.bytes;
-    byTensor.set(tensor, (byTensor.get(tensor) ?? 0) + bytes);
-  }
-
-  #boundGlobal(line: string, name: string, tensor: GlobalTensor, at: number, bytes: number, write: boolean): void {
+  #boundGlobal(it: Statement, tensor: GlobalTensor, at: number, bytes: number, write: boolean): void {
     const low = tensor.byteOf(tensor.low);
     const over = Math.max(at + bytes - tensor.byteOf(tensor.high), low - at);
     if (over <= 0) return;
-    const verb = write ? 'writes' : 'reads';
+    const verb = `${it.name} ${write ? 'writes' : 'reads'}`;
     const where = `of ${bytes} bytes ${at < low ? 'before' : 'past the end of'} ${tensor.name}`;
     const kind = write ? 'gm-over-write' : 'gm-over-read';
-    this.core.fault(kind, line, `${name} ${verb} ${Math.min(over, bytes)} ${where}`);
+    this.core.fault(kind, it.line, `${verb} ${Math.min(over, bytes)} ${where}`);
     const outside = Math.max(at + bytes - tensor.memory.bytes.length, -at);
     if (outside <= 0) return;
     const past = `${Math.min(outside, bytes)} bytes past the memory that holds ${tensor.name}`;
-    this.core.fault('gm-unallocated', line, `${name} ${verb} ${past}`);
+    this.core.fault('gm-unallocated', it.line, `${verb} ${past}`);
   }
 
-  #aligned(line: string, name: string, { address, buffer }: LocalTensor): void {
+  #aligned({ name, line }: Statement, { address, buffer }: LocalTensor): void {
     if (address % BLOCK === 0) return;
     const must = `addresses must be multiples of ${BLOCK}`;
     this.core.fault('unaligned', line, `${name} takes ${buffer.name} at address ${address}: ${must}`);
   }
 
-  /** An instruction that computes lanes of f16 or f32, rounded once. */
-  #compute(
-    op: VecOp,
-    line: string,
-    tensors: readonly LocalTensor[],
-    count: number | Repeats,
-    of: (a: number, b: number) => number,
-  ): void {
+  /** Computes lanes of f16 or f32. */
+  #compute(op: VecOp, line: string, tensors: readonly LocalTensor[], count: number | Repeats, of: Arithmetic): void {
     const { u16, f32 } = this.core;
     const { type } = tensors[0]!;
     if (type === 'f32') {
@@ -850,20 +767,14 @@ export class AscendC {
   }
 
   /** Reduces the first `mask` lanes of each repeat to one, in pairs. */
-  #reduce(
-    op: VecOp,
-    line: string,
-    dst: LocalTensor,
-    src: LocalTensor,
-    { mask, repeats, dstRepStride, srcRepStride }: ReduceParams,
-    of: (a: number, b: number) => number,
-  ): void {
+  #reduce(op: VecOp, line: string, dst: LocalTensor, src: LocalTensor, params: ReduceParams, of: Arithmetic): void {
+    const { mask, repeats, dstRepStride, srcRepStride } = params;
     const { u16, f32 } = this.core;
     const size = sizeBytes(src.type);
     const half = src.type === 'f16';
     if ((!half && src.type !== 'f32') || dst.type !== src.type)
       this.core.stop('unsupported-dtype', line, `${op} does not do ${src.type}→${dst.type}: it takes f16 or f32`);
-    checkCount(mask, `${op}: mask`, 1, REPEAT / size);
+    checkInteger(mask, `aicore: ${op}: mask`, 1, REPEAT / size);
     const rows = Array.from({ length: repeats }, (_what, r) => ({
       from: src.address + r * srcRepStride * BLOCK,
       to: dst.address + r * dstRepStride * size,
@@ -897,56 +808,47 @@ export class AscendC {
     }
   }
 
-  /** An instruction that visits the lanes of dst and of up to two sources, in runs of element indices. */
-  #lanes(op: VecOp, line: string, tensors: readonly LocalTensor[], count: number | Repeats, visit: Run): void {
-    const { core } = this;
-    const [dst, src0, src1] = [tensors[0]!, tensors[1], tensors[2]];
-    const walk = new LaneWalk(dst.type, count);
+  /** Visits the lanes of dst and of up to two sources, in runs of element indices. */
+  #lanes(op: VecOp, line: string, tensors: readonly LocalTensor[], count: number | Repeats, visit: Visit): void {
+    const { conflicts } = this.core.launch;
+    const walk = new LaneWalk(tensors[0]!.type, count);
     const { size, repeats, charged, elements } = walk;
-    const to = walk.operand(dst, 0);
-    const from = src0 ? [walk.operand(src0, 1)] : [];
-    if (src1) from.push(walk.operand(src1, 2));
-    const conflicts = conflictsOf(to, from, repeats, walk.lanesUsed * size);
-    core.launch.conflicts.readRead += conflicts.readRead;
-    core.launch.conflicts.readWrite += conflicts.readWrite;
-    core.launch.conflicts.cycles += conflicts.cycles;
-    this.#vector(op, line, {
-      dst: to,
-      sources: from,
-      size,
-      charged,
-      repeats,
-      elements,
-      bytes: elements * size,
-      conflictCycles: conflicts.cycles,
-    });
-    walk.each(dst.address, src0?.address, src1?.address, visit);
+    const [dst, ...sources] = tensors.map((tensor, n) => walk.operand(tensor, n));
+    const { readRead, readWrite, cycles } = conflictsOf(dst!, sources, repeats, walk.lanesUsed * size);
+    conflicts.readRead += readRead;
+    conflicts.readWrite += readWrite;
+    conflicts.cycles += cycles;
+    const cost = { size, charged, repeats, elements, bytes: elements * size, conflictCycles: cycles };
+    this.#vector(op, line, { dst: dst!, sources, ...cost });
+    walk.each(tensors, visit);
   }
 
   #vector(op: VecOp, line: string, call: VectorCall): void {
     const { core } = this;
-    const { dst, sources, patterns = [], size, charged, repeats, elements, bytes, conflictCycles = 0 } = call;
-    if (!call.anyDst) this.#aligned(line, op, dst.tensor);
-    for (const { tensor } of sources) this.#aligned(line, op, tensor);
-    for (const { tensor, accesses } of sources) check(core, line, op, tensor, accesses, Q.V, false);
-    check(core, line, op, dst.tensor, dst.accesses, Q.V, true);
+    const { dst, sources, patterns = [], size, repeats, elements, bytes, conflictCycles = 0 } = call;
+    const it = { name: op, line };
+    if (!call.anyDst) this.#aligned(it, dst.tensor);
+    for (const { tensor } of sources) this.#aligned(it, tensor);
+    for (const source of sources) check(core, it, source, Q.V, false);
+    check(core, it, dst, Q.V, true);
     const reads: Access[] = [];
     for (const { accesses } of sources) for (const access of accesses) reads.push(access);
     for (const access of patterns) reads.push(access);
+    const { charged = elements } = call;
     const clean = vectorCycles(op, size === 4 ? 'f32' : 'f16', charged, repeats, core.launch.vectorTiming);
-    core.issue(Q.V, {
-      name: op,
-      line,
-      reads,
-      writes: dst.accesses,
-      cycles: clean + conflictCycles,
-      bytes,
-      elements,
-      conflictCycles,
-    });
+    const cycles = clean + conflictCycles;
+    core.issue(Q.V, { name: op, line, reads, writes: dst.accesses, cycles, bytes, elements, conflictCycles });
   }
 
   static {
+    for (const [op, of] of Object.entries(TWO_SOURCES) as [keyof typeof TWO_SOURCES, Arithmetic][])
+      AscendC.prototype[op] = function (line, dst, src0, src1, count) {
+        this.#compute(op, line, [dst, src0, src1], count, of);
+      };
+    for (const [op, of] of Object.entries(ONE_SOURCE) as [keyof typeof ONE_SOURCE, Arithmetic][])
+      AscendC.prototype[op] = function (line, dst, src, count) {
+        this.#compute(op, line, [dst, src], count, of);
+      };
     const { line, count, offset, number, queue, copy } = a;
     const one = { line, dst: LOCAL, src: LOCAL, count: a.countOrRepeats };
     const two = { line, dst: LOCAL, src0: LOCAL, src1: LOCAL, count: a.countOrRepeats };
@@ -969,21 +871,15 @@ export class AscendC {
       Duplicate: { line, dst: LOCAL, value: number, count },
       Cast: { line, dst: LOCAL, src: LOCAL, count },
       GatherMask: { line, dst: LOCAL, src: LOCAL, pattern: PATTERN, params: a.gatherMask },
-      Gather: { line, dst: LOCAL, src: LOCAL, offsets: LOCAL, count },
+      Gather: { line, dst: LOCAL, src: LOCAL, offsets: LOCAL, count: a.someElements },
     });
   }
 }
 
 /** Computes lanes `at`, `at + step`, … before `at + end` of dst and the sources, one after the other. */
-type Run = (dst: number, src0: number, src1: number, end: number, step: number) => void;
+type Visit = (dst: number, src0: number, src1: number, end: number, step: number) => void;
 
-/** What a lane computes. */
-type Arithmetic = (a: number, b: number) => number;
-const PRODUCT: Arithmetic = (a, b) => a * b;
-const SUM: Arithmetic = (a, b) => a + b;
-const DIFFERENCE: Arithmetic = (a, b) => a - b;
-
-/** The three frequent operations in line: a call for each lane costs several times the operation. */
+/** Computes the three frequent operations in line, because a call for each lane costs several times the operation. */
 function apply(of: Arithmetic, a: number, b: number): number {
   return of === PRODUCT ? a * b : of === SUM ? a + b : of === DIFFERENCE ? a - b : of(a, b);
 }
@@ -997,11 +893,11 @@ function computeF16(u16: Uint16Array, of: Arithmetic, d: number, a: number, b: n
   for (let i = 0; i < end; i += step) u16[d + i] = toF16(apply(of, table[u16[a + i]!]!, table[u16[b + i]!]!));
 }
 
-/** {@link LaneWalk} of a count of lanes: frequent, so these lists are made once. */
+/** The lists of a {@link LaneWalk} of the first lanes. These are frequent, so the lists are made once. */
 const NO_LANES: readonly number[] = [];
 const WHOLE_REPEATS: readonly number[] = [REPEAT, REPEAT, REPEAT];
 
-/** Which lanes an instruction works on, and where they are. */
+/** The lanes that an instruction works on, and where they are. */
 class LaneWalk {
   readonly size: number;
   readonly repeats: number;
@@ -1012,6 +908,7 @@ class LaneWalk {
   readonly elements: number;
   /** Elements that the cost counts. */
   readonly charged: number;
+  /** The lanes of each repeat; unused where the first `#count` lanes are computed. */
   readonly #lanes: readonly number[];
   readonly #count: number | undefined;
 
@@ -1029,11 +926,9 @@ class LaneWalk {
       return;
     }
     const { mask, repeats, strides } = count;
-    const lanes = Array.from({ length: full }, (_what, lane) => lane);
-    this.#lanes =
-      typeof mask === 'number'
-        ? lanes.filter((lane) => lane < mask)
-        : lanes.filter((lane) => ((mask[lane >> 6]! >> BigInt(lane & 63)) & 1n) === 1n);
+    const isSet = (lane: number): boolean =>
+      typeof mask === 'number' ? lane < mask : ((mask[lane >> 6]! >> BigInt(lane & 63)) & 1n) === 1n;
+    this.#lanes = Array.from({ length: full }, (_what, lane) => lane).filter(isSet);
     this.repeats = repeats;
     this.steps = [strides.dst, strides.src0, strides.src1 ?? 0].map((blocks) => blocks * BLOCK);
     this.lanesUsed = (this.#lanes.at(-1) ?? -1) + 1;
@@ -1041,15 +936,14 @@ class LaneWalk {
     this.charged = full * repeats;
   }
 
-  /** Visits all lanes; addresses are bytes, indices are elements. A missing source is visited at dst's address. */
-  each(dst: number, src0: number | undefined, src1: number | undefined, visit: Run): void {
-    const { size } = this;
-    const [d, a, b] = [dst / size, (src0 ?? dst) / size, (src1 ?? dst) / size];
+  /** Visits all lanes. A missing source is visited at the address of dst. */
+  each([dst, src0 = dst, src1 = dst]: readonly LocalTensor[], visit: Visit): void {
+    const [d, a, b] = [dst!.address / this.size, src0!.address / this.size, src1!.address / this.size];
     if (this.#count !== undefined) {
       visit(d, a, b, this.#count, 1);
       return;
     }
-    const [stepD, stepA, stepB] = this.steps.map((step) => step / size) as [number, number, number];
+    const [stepD, stepA, stepB] = this.steps.map((step) => step / this.size) as [number, number, number];
     const { length } = this.#lanes;
     const [first = 0, second = first + 1] = this.#lanes;
     const gap = second - first;
@@ -1061,57 +955,28 @@ class LaneWalk {
     }
   }
 
-  /** Operand `n`: 0 is dst. */
+  /** Describes the bytes of operand `n`, which is dst for 0. */
   operand(tensor: LocalTensor, n: number) {
-    return { tensor, accesses: this.#accesses(tensor.address, n), at: tensor.address, step: this.steps[n]! };
-  }
-
-  /** The bytes of an operand that the instruction touches. */
-  #accesses(address: number, operand: number): Access[] {
-    if (this.#count !== undefined) return [{ at: address, bytes: this.#count * this.size }];
+    const [at, step] = [tensor.address, this.steps[n]!];
     const first = (this.#lanes[0] ?? 0) * this.size;
-    const bytes = this.lanesUsed * this.size - first;
-    const step = this.steps[operand]!;
-    const length = step === 0 ? 1 : this.repeats;
-    return Array.from({ length }, (_what, r) => ({ at: address + r * step + first, bytes }));
+    const bytes = (this.#count ?? this.lanesUsed) * this.size - first;
+    const length = this.#count !== undefined || step === 0 ? 1 : this.repeats;
+    const accesses = Array.from({ length }, (_what, r) => ({ at: at + r * step + first, bytes }));
+    return { tensor, accesses, at, step };
   }
 }
 
-type Lanes = Uint16Array | Uint32Array;
+/** Describes an operand whose bytes are dense, from byte `first` of the tensor on. */
+function operandOf(tensor: LocalTensor, bytes: number, first = 0): Operand {
+  return { tensor, accesses: [{ at: tensor.address + first, bytes }] };
+}
 
 /** The unified buffer in lanes as wide as a type, as bits. */
-function bitsOf(core: Core, type: LaneType): Lanes {
+function bitsOf(core: Core, type: LaneType): Uint16Array | Uint32Array {
   return sizeBytes(type) === 4 ? core.u32 : core.u16;
 }
 
-/** Keeps lanes of a repeat by one of GatherMask's fixed patterns, and returns how many are kept in all. */
-function keepFixed(bits: Lanes, from: number, lanes: number, pattern: number, kept: Lanes, count: number): number {
-  const [first, step] = pattern === 7 ? [0, 1] : pattern <= 2 ? [pattern - 1, 2] : [pattern - 3, 4];
-  let end = count;
-  for (let lane = first; lane < lanes; lane += step) kept[end++] = bits[from + lane] ?? 0;
-  return end;
-}
-
-/** As {@link keepFixed}, by the bits of a pattern in the unified buffer. */
-function keepCustom(
-  bits: Lanes,
-  from: number,
-  lanes: number,
-  memory: Uint8Array,
-  pattern: number,
-  kept: Lanes,
-  count: number,
-): number {
-  let end = count;
-  for (let byte = 0; byte < lanes >> 3; byte++) {
-    const mask = memory[pattern + byte]!;
-    for (let lane = 0; lane < 8; lane++)
-      if (((mask >> lane) & 1) === 1) kept[end++] = bits[from + byte * 8 + lane] ?? 0;
-  }
-  return end;
-}
-
-/** Bytes of a copy that its cost counts: each of several rows counts as at least one burst. */
-function chargedBytes({ blockCount, blockLen }: CopyParams): number {
-  return blockCount > 1 ? blockCount * Math.max(blockLen, MIN_BURST) : blockLen;
+/** The unified buffer in lanes of a type: values of f32, and bits of the others. */
+function lanesOf(core: Core, type: LaneType): Uint16Array | Uint32Array | Float32Array {
+  return type === 'f32' ? core.f32 : bitsOf(core, type);
 }

@@ -1,5 +1,6 @@
 /**
- * Bank conflicts of the unified buffer: 16 groups of 3 banks of 4 KB, neighbouring datablocks in neighbouring groups.
+ * Counts bank conflicts of the unified buffer: 16 groups of 3 banks of 4 KB, with neighbouring datablocks in
+ * neighbouring groups.
  *
  * AscendC's guide on bank conflicts gives the layout by example: 0x10000 is in bank 16, 0x10020 in bank 17, 0x20020 in
  * bank 33. So the group is the number of the datablock modulo 16, and the bank is that plus 16 for every 64 KB. @module
@@ -7,10 +8,10 @@
 import { BLOCK, CONFLICT_CYCLES } from './costs.js';
 
 const groupOf = (at: number): number => Math.floor(at / BLOCK) % 16;
-/** Which of the three banks of its group an address is in. */
+/** Returns which of the three banks of its group holds an address. */
 const layerOf = (at: number): number => Math.floor(at / 65536);
 
-/** The groups of a run of bytes, as a set of bits. */
+/** Returns the groups of a run of bytes, as a set of bits. */
 function groupsOf(at: number, bytes: number): number {
   const blocks = Math.min(16, Math.ceil(bytes / BLOCK));
   const first = groupOf(at);
@@ -18,7 +19,7 @@ function groupsOf(at: number, bytes: number): number {
   return ((bits << first) | (bits >>> (16 - first))) & 0xffff;
 }
 
-/** The bank of an address: 0 to 47. */
+/** Returns the bank of an address: 0 to 47. */
 export function bankOf(at: number): number {
   return groupOf(at) + 16 * layerOf(at);
 }
@@ -29,7 +30,7 @@ interface Operand {
   readonly step: number;
 }
 
-/** Counts repeats that use `bytes` and whose operands meet: two reads in one group, or a read and the write in a bank. */
+/** Counts repeats of `bytes` whose operands meet: two reads in one group, or a read and the write in one bank. */
 export function conflictsOf(dst: Operand, sources: readonly Operand[], repeats: number, bytes: number) {
   let readRead = 0;
   let readWrite = 0;

@@ -1,16 +1,17 @@
 /**
- * One vector core: four queues, a unified buffer, the order that flags and barriers make, and a shadow memory of who
- * touched which bytes.
+ * One vector core: four queues, a unified buffer, the order that flags and barriers make, and a shadow memory that
+ * remembers which instruction touched which bytes.
  *
  * The scalar unit issues instructions in program order. Every queue runs its instructions in order and finishes them
  * later. Data moves when an instruction is issued, which is right for every program without races; the shadow finds the
  * races. @module
  */
 import { refuse } from 'ropewalk/backend';
-import { checkInteger, type OptionNames, readName } from 'ropewalk/internal';
+import { checkInteger, type OptionNames, readName, readOptions } from 'ropewalk/internal';
 import {
   CACHE_LINE,
   CHIPS,
+  type ChipName,
   HEADS,
   ISSUE,
   LARGE_LOAD,
@@ -22,30 +23,30 @@ import {
   UB_BYTES,
 } from './costs.js';
 import { type Allocation, GRAIN, Shadow } from './memory.js';
-import type { BlockRun, BufferEntry, ChipName, Finding, FindingKind, InstructionRecord } from './trace.js';
+import type { BlockRun, BufferEntry, Finding, FindingKind, InstructionRecord } from './trace.js';
 import { type MachineOptions, type PerQueue, QUEUES, type QueueName } from './trace.js';
 
 /** A queue by its position in {@link QUEUES}. */
 export const Q = /* @__PURE__ */ Object.freeze({ S: 0, V: 1, MTE2: 2, MTE3: 3 } as const);
 export type QueueIndex = 0 | 1 | 2 | 3;
 
-/** Bits of the unified buffer before anything is written: finite in every dtype, and no tensor's data. */
+/** The bytes of the unified buffer before anything is written: they are finite in every dtype, and stand out. */
 export const POISON = 0xa5;
 
-/** Ends a kernel that cannot go on; caught by launchKernel. */
+/** Ends a kernel that cannot go on; launchKernel catches it. */
 export class Stopped extends Error {}
 
 /** A run of bytes that an instruction touches. */
 export interface Access {
-  /** Undefined for the unified buffer. */
+  /** Where in global memory; undefined for the unified buffer. */
   readonly memory?: Allocation;
   /** Bytes from the start of the memory. */
   readonly at: number;
   readonly bytes: number;
 }
 
-/** What findings name. */
-type Statement = { readonly name: string; readonly line: string };
+/** The instruction and the kernel's statement, which findings name. */
+export type Statement = { readonly name: string; readonly line: string };
 
 /** One instruction, ready to be issued. */
 export interface Instruction extends Statement {
@@ -57,22 +58,22 @@ export interface Instruction extends Statement {
   readonly conflictCycles?: number;
 }
 
-/** A point in the order of a core's work: what is complete once it is reached. */
+/** A point in the order of a core's work. */
 export interface Mark {
   readonly time: number;
-  /** Instructions of each queue that are complete. */
+  /** How many instructions of each queue are complete at this point. */
   readonly clock: readonly number[];
   readonly why: string;
-  /** Entry of the trace that makes it, −1 when none was recorded. */
+  /** The entry of the trace that makes it, −1 when none was recorded. */
   readonly index: number;
 }
 
-/** Cycles that a statement took on a queue. */
+/** The cycles that a statement took on a queue. */
 export type LineCost = { readonly queue: QueueName; readonly line: string; cycles: number };
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
-/** One findings list for all cores of a run. */
+/** The list of findings that all cores of a run share. */
 export class Findings {
   readonly #byKey = new Map<string, Mutable<Finding>>();
 
@@ -88,13 +89,13 @@ export class Findings {
     else this.#byKey.set(key, { kind, message, line, first: { block, cycle: Math.round(cycle) }, count, fatal });
   }
 
-  /** In the order in which they first happened. */
+  /** Lists the findings in the order in which they first happened. */
   list(): readonly Finding[] {
     return [...this.#byKey.values()];
   }
 }
 
-/** What all cores of one launch share. */
+/** The part of a launch that all of its cores share. */
 export interface Launch {
   readonly chip: ChipName;
   readonly capacity: number;
@@ -108,27 +109,25 @@ export interface Launch {
   readonly conflicts: { readRead: number; readWrite: number; writeWrite: number; cycles: number };
 }
 
-/** Checks the machine's options and makes what its cores share; `autoSync` is the kernel's default. */
-export function newLaunch(options: MachineOptions, autoSync: boolean, blocks: number): Launch {
-  const { chip, cores } = readChip(options);
-  const capacity = options.unifiedBufferBytes ?? UB_BYTES;
+/** Makes what the cores of a launch share; `autoSync` is the kernel's default. */
+export function newLaunch(machine: KnownMachine, autoSync: boolean, blocks: number): Launch {
+  const capacity = machine.unifiedBufferBytes ?? UB_BYTES;
   if (!Number.isInteger(capacity) || capacity < 32 || capacity % 32 !== 0 || capacity > UB_BYTES)
     refuse('RANGE', 'aicore: unifiedBufferBytes', `a multiple of 32 in [32, ${UB_BYTES}]`, capacity);
   return {
-    chip,
+    chip: machine.chip,
     capacity,
-    autoSync: options.autoSync ?? autoSync,
-    vectorTiming: readName(options.vectorTiming ?? 'published', ['published', 'repeats'], 'aicore: vectorTiming'),
-    checkRaces: options.checkRaces ?? true,
-    concurrent: Math.max(1, Math.min(blocks, cores)),
+    autoSync: machine.autoSync ?? autoSync,
+    vectorTiming: readName(machine.vectorTiming ?? 'published', ['published', 'repeats'], 'aicore: vectorTiming'),
+    checkRaces: machine.checkRaces ?? true,
+    concurrent: Math.max(1, Math.min(blocks, machine.cores)),
     findings: new Findings(),
     bytes: { load: 0, store: 0, scalar: 0, byTensor: new Map() },
     conflicts: { readRead: 0, readWrite: 0, writeWrite: 0, cycles: 0 },
   };
 }
 
-/** The names of a machine's options. */
-export const MACHINE_NAMES: OptionNames<MachineOptions> = {
+const MACHINE_NAMES: OptionNames<MachineOptions> = {
   chip: true,
   unifiedBufferBytes: true,
   autoSync: true,
@@ -137,21 +136,23 @@ export const MACHINE_NAMES: OptionNames<MachineOptions> = {
   checkRaces: true,
 };
 
-/** Reads the chip and the number of its vector cores that a launch may use. */
-export function readChip(options: MachineOptions): { chip: ChipName; cores: number } {
+/** The options of a machine, with its chip and the number of vector cores that a launch may use. */
+export type KnownMachine = MachineOptions & { readonly chip: ChipName; readonly cores: number };
+
+/** Reads the options of a machine. */
+export function readMachine(given: MachineOptions | undefined, where = 'aicore: machine'): KnownMachine {
+  const options = readOptions(given ?? {}, where, MACHINE_NAMES);
   const chip = readName(options.chip ?? '910B3', Object.keys(CHIPS) as ChipName[], 'aicore: chip');
   const most = CHIPS[chip].cores;
-  const { cores = most } = options;
-  checkInteger(cores, 'aicore: cores', 1, most);
-  return { chip, cores };
+  return { ...options, chip, cores: checkInteger(options.cores ?? most, 'aicore: cores', 1, most) };
 }
 
-/** A unified buffer and its shadow; one serves all cores of a run, one after the other. */
+/** A unified buffer and its shadow. One serves all cores of a run, one after the other. */
 export class UnifiedBuffer {
   readonly bytes: Uint8Array;
-  /** Last writer of each grain: sequence · 4 + queue, 0 for none. */
+  /** The last write of each grain: sequence · 4 + queue, 0 for none. */
   readonly writer: Shadow;
-  /** Each queue's last read of each grain, as a sequence. */
+  /** The sequence of each queue's last read of each grain. */
   readonly readers: readonly Shadow[];
   /** One past the highest byte that was touched since the last clear. */
   high = 0;
@@ -172,23 +173,6 @@ export class UnifiedBuffer {
   }
 }
 
-/** End times and clocks of a queue's instructions, by their sequence, which starts at 1. */
-class History {
-  readonly ends = [0];
-  readonly indices = [-1];
-  readonly #clocks = [0, 0, 0, 0];
-
-  push(end: number, clock: Int32Array, index: number): void {
-    this.ends.push(end);
-    this.#clocks.push(clock[0]!, clock[1]!, clock[2]!, clock[3]!);
-    this.indices.push(index);
-  }
-
-  clockOf(seq: number): number[] {
-    return this.#clocks.slice(seq * 4, seq * 4 + 4);
-  }
-}
-
 /** A vector core that runs one block of a kernel. */
 export class Core {
   /** The unified buffer, and the same bytes as wider lanes. */
@@ -196,30 +180,35 @@ export class Core {
   readonly u16: Uint16Array;
   readonly u32: Uint32Array;
   readonly f32: Float32Array;
-  /** Its allocations so far. */
+  /** The allocations of the unified buffer so far. */
   readonly buffers: BufferEntry[] = [];
-  /** Its first free byte. */
+  /** The first byte of the unified buffer that is free. */
   top = 0;
 
   readonly #buffer: UnifiedBuffer;
   /** The scalar unit's clock. */
   #now: number = HEADS.operator;
-  /** End of the last instruction of each queue, or when it can take its first. */
+  /** When each queue can take its next instruction. */
   readonly #ready: number[];
-  /** What each queue must wait for before its next instruction. */
+  /** The mark that each queue waits for before its next instruction. */
   readonly #wait: { time: number; why: string; index: number }[] = QUEUES.map(() => ({ time: 0, why: '', index: -1 }));
+  /** The sequence of each queue's last instruction; the first has 1. */
   readonly #seq = [0, 0, 0, 0];
+  /** For each queue: the instructions of every queue that are complete before its next one. */
   readonly #known = QUEUES.map(() => new Int32Array(4));
-  readonly #history = QUEUES.map(() => new History());
+  /** End, entry in the trace and four clock values of each queue's instructions, by their sequence. */
+  readonly #history = QUEUES.map(() => ({ ends: [0], indices: [-1], clocks: [0, 0, 0, 0] }));
   readonly #busy = [0, 0, 0, 0];
   readonly #count = [0, 0, 0, 0];
   readonly #flags = new Map<string, Mark[]>();
+  /** The lines of global memory that the scalar unit's cache holds. */
   readonly #lines = new Set<string>();
+  /** The start and the end of each span in which a queue worked without a gap. */
   readonly #spans: number[][] = QUEUES.map(() => []);
   readonly #costs = QUEUES.map(() => new Map<string, LineCost>());
-  /** The cost that each queue added to last: most instructions repeat the line before them. */
+  /** The cost that each queue added to last, because most instructions repeat the line before them. */
   readonly #costly: (LineCost | undefined)[] = QUEUES.map(() => undefined);
-  /** Each queue's latest read of the unified buffer, as a sequence. */
+  /** The sequence of each queue's latest read of the unified buffer. */
   readonly #lastRead = [0, 0, 0, 0];
   readonly #record: Mutable<InstructionRecord>[] | undefined;
   #last: number = HEADS.operator;
@@ -258,8 +247,6 @@ export class Core {
 
   /** Allocates `num` buffers, one after the other, as TPipe::InitBuffer does; sizes are rounded up to 32. */
   allocate(name: string, kind: BufferEntry['kind'], num: number, bytes: number): BufferEntry {
-    checkCount(num, `InitBuffer(${name}): num`, 1);
-    checkCount(bytes, `InitBuffer(${name}): bytes`, 1);
     const size = Math.ceil(bytes / 32) * 32;
     const line = `init: InitBuffer(${name})`;
     this.#buffersCounted += num;
@@ -284,7 +271,7 @@ export class Core {
     this.#wait[Q.S]!.time = 0; // it was this instruction that waited
     const seq = ++this.#seq[queue]!;
     const known = this.#known[queue]!;
-    // What the scalar unit has waited for is complete before anything it issues later.
+    // All that the scalar unit has waited for is complete before anything that it issues later.
     for (let p = 1; p < 4; p++) known[p] = Math.max(known[p]!, this.#known[Q.S]![p]!);
     const history = this.#history[queue]!;
     if (seq > QUEUE_DEPTH) this.#now = Math.max(this.#now, history.ends[seq - QUEUE_DEPTH]!);
@@ -298,7 +285,9 @@ export class Core {
     const free = Math.max(this.#now, this.#ready[queue]!);
     const start = Math.max(free, this.#wait[queue]!.time);
     const end = start + cycles;
-    history.push(end, known, this.#record ? this.#index : -1);
+    history.ends.push(end);
+    history.clocks.push(known[0]!, known[1]!, known[2]!, known[3]!);
+    history.indices.push(this.#record ? this.#index : -1);
     this.#ready[queue] = end;
     this.#work(queue, line, start, end, cycles);
     if (this.#record)
@@ -306,38 +295,53 @@ export class Core {
     this.#wait[queue]!.time = 0;
   }
 
-  /** Does a scalar access of global memory, through the cache. */
-  scalarGlobal(name: string, line: string, memory: Allocation, at: number, bytes: number): void {
-    const seq = this.#nextScalar();
+  /** Does a scalar access of one element; the cache holds lines of global memory. */
+  scalar(it: Statement, access: Access, write: boolean): void {
+    const seq = ++this.#seq[Q.S]!;
+    this.#known[Q.S]![Q.S] = seq - 1; // each access is done before the next one starts
     const issue = this.#now;
-    this.#touchGlobal(Q.S, seq, { name, line }, memory, at, bytes, false);
-    let cycles = SCALAR_UB;
-    const last = Math.floor((at + bytes - 1) / CACHE_LINE);
-    for (let n = Math.floor(at / CACHE_LINE); n <= last; n++) {
-      const key = `${memory.name} ${n}`;
-      if (this.#lines.has(key)) continue;
-      this.#lines.add(key);
-      cycles += SCALAR_MISS;
+    this.#touch(Q.S, seq, it, access, write);
+    const { memory, at, bytes } = access;
+    const line = memory && `${memory.name} ${Math.floor(at / CACHE_LINE)}`;
+    const misses = line !== undefined && !this.#lines.has(line);
+    if (misses) {
+      this.#lines.add(line);
       this.launch.bytes.scalar += CACHE_LINE;
     }
-    this.#didScalar(name, line, issue, cycles, bytes);
+    const start = this.#now; // later than its issue where it had to wait
+    const cycles = misses ? SCALAR_UB + SCALAR_MISS : SCALAR_UB;
+    const end = start + cycles;
+    this.#now = end;
+    this.#work(Q.S, it.line, start, end, cycles);
+    if (this.#record) this.#keepScalar(this.#record, { ...it, issue, start, end, bytes });
+    this.#wait[Q.S]!.time = 0;
   }
 
-  /** Does a scalar access of the unified buffer: millions of these make a slow kernel, so nothing is allocated here. */
-  scalarLocal(name: string, line: string, at: number, bytes: number, write: boolean): void {
-    const seq = this.#nextScalar();
-    const issue = this.#now;
-    this.#touchLocal(Q.S, seq, name, line, at, bytes, write);
-    this.#didScalar(name, line, issue, SCALAR_UB, bytes);
+  /** Records a scalar access: those of one line that follow each other without a wait are one entry. */
+  #keepScalar(
+    record: Mutable<InstructionRecord>[],
+    it: Statement & Pick<InstructionRecord, 'issue' | 'start' | 'end' | 'bytes'>,
+  ): void {
+    const last = record.at(-1);
+    if (last?.queue !== 'S' || last.line !== it.line || this.#wait[Q.S]!.time > 0) {
+      const { name, line, ...times } = it;
+      this.#keep({ queue: Q.S, name, line, ...times, elements: 1, conflictCycles: 0 }, 0);
+      return;
+    }
+    if (!last.name.includes(it.name)) last.name += `, ${it.name}`;
+    last.count++;
+    last.end = it.end;
+    last.bytes += it.bytes;
+    last.elements++;
   }
 
   /**
-   * Does the rounds of a scalar loop, each of which reads an element of every source and writes it: as
-   * {@link scalarLocal} one by one, only that nothing is looked up twice.
+   * Does the rounds of a scalar loop, each of which reads an element of every source and writes it. The result is that
+   * of {@link scalar} one by one, but nothing is looked up twice.
    *
-   * @param sources - bytes of each source's first element
-   * @param target - byte of the first element written; the others follow
-   * @param rounds - how many elements of each source
+   * @param sources - the byte of each source's first element
+   * @param target - the byte of the first element that is written; the others follow
+   * @param rounds - how many elements of each source are merged
    * @returns false, with nothing done, where an access would have to wait or is recorded
    */
   scalarRounds(line: string, sources: readonly number[], target: number, bytes: number, rounds: number): boolean {
@@ -384,7 +388,7 @@ export class Core {
     return true;
   }
 
-  /** Whether the scalar unit can access bytes of the unified buffer at once: nothing before it is still under way. */
+  /** Tells whether the scalar unit can access bytes of the unified buffer at once: no earlier access is under way. */
   #isOrdered(at: number, bytes: number, write: boolean): boolean {
     if (at < 0 || at + bytes > this.memory.length) return false;
     if (!this.launch.checkRaces && !this.launch.autoSync) return true;
@@ -404,37 +408,7 @@ export class Core {
     return true;
   }
 
-  /** The sequence of the next scalar access; each of them is done before the next one starts. */
-  #nextScalar(): number {
-    const seq = ++this.#seq[Q.S]!;
-    this.#known[Q.S]![Q.S] = seq - 1;
-    return seq;
-  }
-
-  #didScalar(name: string, line: string, issue: number, cycles: number, bytes: number): void {
-    const start = this.#now; // later than its issue where it had to wait
-    const end = start + cycles;
-    this.#now = end;
-    this.#work(Q.S, line, start, end, cycles);
-    const wait = this.#wait[Q.S]!;
-    if (!this.#record) {
-      wait.time = 0;
-      return;
-    }
-    const last = this.#record.at(-1);
-    if (last?.queue !== 'S' || last.line !== line || wait.time > 0) {
-      this.#keep({ queue: Q.S, name, line, issue, start, end, bytes, elements: 1, conflictCycles: 0 }, 0);
-      wait.time = 0;
-      return;
-    }
-    if (!last.name.includes(name)) last.name += `, ${name}`;
-    last.count++;
-    last.end = end;
-    last.bytes += bytes;
-    last.elements++;
-  }
-
-  /** Counts what a queue did. */
+  /** Adds an instruction to the counters of its queue. */
   #work(queue: QueueIndex, line: string, start: number, end: number, cycles: number): void {
     this.#last = Math.max(this.#last, end);
     this.#busy[queue]! += cycles;
@@ -456,7 +430,7 @@ export class Core {
     this.#record!.push({ ...it, index: this.#index++, queue: QUEUES[it.queue]!, count: 1, waitsFor });
   }
 
-  /** What is complete once the work that a queue has now is done. */
+  /** Marks the point where the work that a queue has now is done. */
   mark(queue: QueueIndex, why: string): Mark {
     const seq = this.#seq[queue]!;
     const clock = clockOf(this.#known[queue]!);
@@ -512,7 +486,7 @@ export class Core {
     for (const known of this.#known) for (let p = 0; p < 4; p++) known[p] = this.#seq[p]!;
   }
 
-  /** The block's result. */
+  /** Returns the block's report. */
   finish(stopped: boolean): { run: BlockRun; costs: readonly LineCost[]; mte2Head: number } {
     const per = (list: readonly number[]): PerQueue => ({ S: list[0]!, V: list[1]!, MTE2: list[2]!, MTE3: list[3]! });
     const run = {
@@ -536,57 +510,39 @@ export class Core {
     else spans.push(start, end);
   }
 
-  /** Looks for accesses that are not ordered with this one, and makes this one the last. */
-  #touch(queue: QueueIndex, seq: number, it: Statement, { memory, at, bytes }: Access, write: boolean): void {
-    if (memory) this.#touchGlobal(queue, seq, it, memory, at, bytes, write);
-    else this.#touchLocal(queue, seq, it.name, it.line, at, bytes, write);
-  }
-
-  #touchGlobal(
-    queue: QueueIndex,
-    seq: number,
-    it: Statement,
-    memory: Allocation,
-    at: number,
-    bytes: number,
-    write: boolean,
-  ): void {
-    if (!memory.written || bytes <= 0 || (!this.launch.checkRaces && !this.launch.autoSync)) return;
+  /** Looks for accesses that are not ordered with this one, and remembers this one as the last. */
+  #touch(queue: QueueIndex, seq: number, it: Statement, access: Access, write: boolean): void {
+    const { memory, at, bytes } = access;
+    if (bytes <= 0) return;
+    const watched = this.launch.checkRaces || this.launch.autoSync;
     const first = Math.max(0, Math.floor(at / GRAIN));
     const end = Math.ceil((at + bytes) / GRAIN);
-    const known = this.#known[queue]!;
-    memory.touch({ block: this.block, queue, seq, first, end, write, known }, ({ writer, kind, block }) =>
-      this.#hazard(queue, it.name, it.line, writer, kind, memory.name, block),
-    );
+    if (memory) {
+      const known = this.#known[queue]!;
+      if (memory.written && watched)
+        memory.touch({ block: this.block, queue, seq, first, end, write, known }, ({ other, kind, block }) =>
+          this.#hazard(queue, it, other, kind, memory.name, block),
+        );
+      return;
+    }
+    this.#buffer.high = Math.min(this.memory.length, Math.max(this.#buffer.high, at + bytes));
+    if (watched) this.#touchLocal(queue, seq, it, first, Math.min(end, this.#buffer.writer.length), write);
   }
 
-  #touchLocal(
-    queue: QueueIndex,
-    seq: number,
-    name: string,
-    line: string,
-    at: number,
-    bytes: number,
-    write: boolean,
-  ): void {
-    if (bytes <= 0) return;
+  #touchLocal(queue: QueueIndex, seq: number, it: Statement, first: number, end: number, write: boolean): void {
     const { writer, readers } = this.#buffer;
-    this.#buffer.high = Math.min(this.memory.length, Math.max(this.#buffer.high, at + bytes));
-    if (!this.launch.checkRaces && !this.launch.autoSync) return;
     const known = this.#known[queue]!;
-    const first = Math.max(0, Math.floor(at / GRAIN));
-    const last = Math.min(Math.ceil((at + bytes) / GRAIN), writer.length);
     let seen = 0;
-    for (let g = first; g < last; g = writer.next(g)) {
+    for (let g = first; g < end; g = writer.next(g)) {
       const w = writer.at(g);
       if (w === seen || w === 0) continue;
       seen = w;
       const p = w & 3;
       if ((w >> 2 === seq && p === queue) || w >> 2 <= known[p]!) continue;
-      this.#hazard(queue, name, line, w, write ? 'write after write' : 'read after write', this.nameAt(g * GRAIN));
+      this.#hazard(queue, it, w, write ? 'write after write' : 'read after write', this.nameAt(g * GRAIN));
     }
     if (!write) {
-      readers[queue]!.set(first, last, seq);
+      readers[queue]!.set(first, end, seq);
       this.#lastRead[queue] = seq;
       return;
     }
@@ -596,62 +552,50 @@ export class Core {
       // done, none of them is in the way.
       if (p === queue || this.#lastRead[p]! <= limit) continue;
       const reader = readers[p]!;
-      for (let g = first; g < last; g = reader.next(g)) {
+      for (let g = first; g < end; g = reader.next(g)) {
         if (reader.at(g) <= limit) continue;
-        this.#hazard(queue, name, line, reader.at(g) * 4 + p, 'write after read', this.nameAt(g * GRAIN));
+        this.#hazard(queue, it, reader.at(g) * 4 + p, 'write after read', this.nameAt(g * GRAIN));
         break;
       }
     }
-    writer.set(first, last, seq * 4 + queue);
+    writer.set(first, end, seq * 4 + queue);
   }
 
-  /** Two accesses without an order: automatic synchronisation orders what the compiler does, the rest is a race. */
-  #hazard(
-    queue: QueueIndex,
-    name: string,
-    line: string,
-    other: number,
-    kind: string,
-    where: string,
-    block = this.block,
-  ): void {
+  /**
+   * Handles two accesses without an order: automatic synchronisation orders what the compiler does, and the rest is a
+   * race. `other` is the earlier access, sequence · 4 + queue.
+   */
+  #hazard(queue: QueueIndex, it: Statement, other: number, kind: string, where: string, block = this.block): void {
     const [p, s] = [(other & 3) as QueueIndex, other >> 2];
     const scalar = p === Q.S || queue === Q.S;
     if (block === this.block && this.launch.autoSync && (scalar || (p === Q.V && queue === Q.V))) {
-      const history = this.#history[p]!;
-      const clock = p === Q.S ? clockOf(this.#known[Q.S]!) : history.clockOf(s);
+      const { ends, indices, clocks } = this.#history[p]!;
+      const clock = p === Q.S ? clockOf(this.#known[Q.S]!) : clocks.slice(s * 4, s * 4 + 4);
       clock[p] = Math.max(clock[p]!, s);
-      const time = p === Q.S ? this.#now : history.ends[s]!;
-      const index = p === Q.S || !this.#record ? -1 : history.indices[s]!;
+      const time = p === Q.S ? this.#now : ends[s]!;
+      const index = p === Q.S || !this.#record ? -1 : indices[s]!;
       this.await(queue, { time, clock, why: `automatic ${QUEUES[p]} → ${QUEUES[queue]}`, index });
       return;
     }
     if (!this.launch.checkRaces) return;
     const who = block === this.block ? `${QUEUES[p]} of the same core` : `${QUEUES[p]} of block ${block}`;
     const order = `no event, barrier or queue orders it after ${who} (instruction ${s} there)`;
-    this.fault('race', line, `${name} on ${QUEUES[queue]}: ${kind} in ${where}, and ${order}`);
+    this.fault('race', it.line, `${it.name} on ${QUEUES[queue]}: ${kind} in ${where}, and ${order}`);
   }
 
-  /** The buffer that a byte of the unified buffer belongs to. */
+  /** Names the buffer that a byte of the unified buffer belongs to. */
   nameAt(at: number): string {
     const entry = this.buffers.find((b) => at >= b.offset && at < b.offset + b.size * b.num);
     return entry ? entry.name : 'unallocated bytes';
   }
 }
 
-/** Refuses a count of a kernel's call that is no integer in range: NaN lanes would take NaN cycles. */
-export function checkCount(count: number, what: string, least = 0, most = Number.MAX_SAFE_INTEGER): void {
-  if (Number.isInteger(count) && count >= least && count <= most) return;
-  const range = most < Number.MAX_SAFE_INTEGER ? `in [${least}, ${most}]` : `>= ${least}`;
-  refuse('RANGE', `aicore: ${what}`, `an integer ${range}`, count);
-}
-
-/** A copy as a list: a typed array takes several times longer to make. */
+/** Copies a clock into a list, because a typed array takes several times longer to make. */
 function clockOf(known: Int32Array): number[] {
   return [known[0]!, known[1]!, known[2]!, known[3]!];
 }
 
-/** How long the spans of the queues overlap. */
+/** Measures how long the spans of the queues overlap. */
 function overlapOf(spans: readonly number[][]): BlockRun['overlap'] {
   const edges: [number, number][] = [];
   let busy = 0;

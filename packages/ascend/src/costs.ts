@@ -6,15 +6,12 @@
  * elements + head. @module
  */
 import type { FloatDtype } from 'ropewalk';
-import type { Assumption, ChipName } from './trace.js';
 
 /**
- * A chip's vector cores, clock and bytes of L2: CANN's platform files, `Ascend<name>.ini` in
- * hicann/runtime@681ef761, src/platform/platform_config/cann. All have one unified buffer of 192 KB a vector core.
+ * The vector cores, clock and L2 of each chip: CANN's platform files, `Ascend<name>.ini` in hicann/runtime@681ef761,
+ * src/platform/platform_config/cann. All have one unified buffer of 192 KB a vector core.
  */
-export const CHIPS: {
-  readonly [C in ChipName]: { readonly cores: number; readonly clockGHz: number; readonly l2Bytes: number };
-} = /* @__PURE__ */ Object.freeze({
+export const CHIPS = /* @__PURE__ */ Object.freeze({
   '910B1': { cores: 48, clockGHz: 1.85, l2Bytes: 201326592 },
   '910B2': { cores: 48, clockGHz: 1.8, l2Bytes: 201326592 },
   '910B2C': { cores: 48, clockGHz: 1.8, l2Bytes: 201326592 },
@@ -29,6 +26,8 @@ export const CHIPS: {
   '910_9391': { cores: 48, clockGHz: 1.85, l2Bytes: 201326592 },
   '910_9392': { cores: 48, clockGHz: 1.85, l2Bytes: 201326592 },
 });
+/** The chips that are modelled, all of architecture 2201: A2 is 910B…, A3 is 910_93…. */
+export type ChipName = keyof typeof CHIPS;
 
 /** Bytes of the unified buffer: AscendC's guide on bank conflicts, 48 banks of 128 rows of 32 bytes. */
 export const UB_BYTES = 192 * 1024;
@@ -47,53 +46,35 @@ export const MAX_EVENTS = 8;
 /** Bytes of a line of the scalar unit's cache of global memory: AscendC's guide on DataCacheCleanAndInvalid. */
 export const CACHE_LINE = 64;
 
-/** A vector instruction of {@link VECTOR_COSTS}. */
-export type VecOp =
-  | ElementOp
-  | 'GatherMask'
-  | 'Gather'
-  | 'Muls'
-  | 'Adds'
-  | 'Maxs'
-  | 'Copy'
-  | 'Duplicate'
-  | 'Cast'
-  | 'WholeReduceSum'
-  | 'WholeReduceMax';
-/** Instructions that compute each lane from the same lane of one or two sources. */
-type ElementOp = 'Mul' | 'Add' | 'Sub' | 'Div' | 'Max' | 'Abs' | 'Exp' | 'Sqrt' | 'Rsqrt' | 'Reciprocal';
-
-/** Cycles an element, and cycles an instruction. */
-type Linear = { readonly slope: number; readonly head: number };
-
 /**
- * Costs of vector instructions: autofuse, `SimpleLinear`. The key is the dtype of the elements; for Cast, the dtype
- * that it reads.
+ * The costs of vector instructions: autofuse, `SimpleLinear`, in cycles an element (slope) and an instruction (head).
+ * The key is the dtype of the elements; for Cast, the dtype that it reads.
  */
-export const VECTOR_COSTS: { readonly [O in VecOp]: { readonly f16: Linear; readonly f32: Linear } } =
-  /* @__PURE__ */ Object.freeze({
-    GatherMask: { f16: { slope: 0.0156, head: 14.0242 }, f32: { slope: 0.0313, head: 14.0207 } },
-    Gather: { f16: { slope: 0.1873, head: 17.0248 }, f32: { slope: 0.1875, head: 15.0 } },
-    Mul: { f16: { slope: 0.011, head: 23.1243 }, f32: { slope: 0.0206, head: 23.2291 } },
-    Add: { f16: { slope: 0.0103, head: 22.2173 }, f32: { slope: 0.0206, head: 23.2225 } },
-    Sub: { f16: { slope: 0.0107, head: 22.1226 }, f32: { slope: 0.0213, head: 22.1254 } },
-    Adds: { f16: { slope: 0.0071, head: 22.0938 }, f32: { slope: 0.0141, head: 22.0936 } },
-    Muls: { f16: { slope: 0.0071, head: 23.1006 }, f32: { slope: 0.0142, head: 23.0966 } },
-    Div: { f16: { slope: 0.046, head: 29.1233 }, f32: { slope: 0.0454, head: 29.0892 } },
-    Max: { f16: { slope: 0.0111, head: 20.12 }, f32: { slope: 0.0215, head: 20.1333 } },
-    Maxs: { f16: { slope: 0.0071, head: 20.0912 }, f32: { slope: 0.0141, head: 20.0887 } },
-    Abs: { f16: { slope: 0.0077, head: 20.0153 }, f32: { slope: 0.0147, head: 20.0592 } },
-    Exp: { f16: { slope: 0.0311, head: 28.0144 }, f32: { slope: 0.0307, head: 28.0376 } },
-    Sqrt: { f16: { slope: 0.0312, head: 29.0056 }, f32: { slope: 0.0313, head: 28.9961 } },
-    Rsqrt: { f16: { slope: 0.0071, head: 21.097 }, f32: { slope: 0.0143, head: 21.0979 } },
-    Reciprocal: { f16: { slope: 0.0078, head: 21.0076 }, f32: { slope: 0.0146, head: 21.0639 } },
-    WholeReduceSum: { f16: { slope: 0.0547, head: 35.0021 }, f32: { slope: 0.1094, head: 32.0029 } },
-    WholeReduceMax: { f16: { slope: 0.0547, head: 21.0027 }, f32: { slope: 0.1094, head: 20.0051 } },
-    Copy: { f16: { slope: 0.0078, head: 13.0049 }, f32: { slope: 0.0157, head: 12.9966 } },
-    Duplicate: { f16: { slope: 0.0078, head: 16.9993 }, f32: { slope: 0.0156, head: 16.9965 } },
-    // float16tofloat32 and float32tofloat16; bf16 is assumed to cost the same.
-    Cast: { f16: { slope: 0.0147, head: 20.1204 }, f32: { slope: 0.0087, head: 20.4393 } },
-  });
+export const VECTOR_COSTS = /* @__PURE__ */ Object.freeze({
+  GatherMask: { f16: { slope: 0.0156, head: 14.0242 }, f32: { slope: 0.0313, head: 14.0207 } },
+  Gather: { f16: { slope: 0.1873, head: 17.0248 }, f32: { slope: 0.1875, head: 15.0 } },
+  Mul: { f16: { slope: 0.011, head: 23.1243 }, f32: { slope: 0.0206, head: 23.2291 } },
+  Add: { f16: { slope: 0.0103, head: 22.2173 }, f32: { slope: 0.0206, head: 23.2225 } },
+  Sub: { f16: { slope: 0.0107, head: 22.1226 }, f32: { slope: 0.0213, head: 22.1254 } },
+  Adds: { f16: { slope: 0.0071, head: 22.0938 }, f32: { slope: 0.0141, head: 22.0936 } },
+  Muls: { f16: { slope: 0.0071, head: 23.1006 }, f32: { slope: 0.0142, head: 23.0966 } },
+  Div: { f16: { slope: 0.046, head: 29.1233 }, f32: { slope: 0.0454, head: 29.0892 } },
+  Max: { f16: { slope: 0.0111, head: 20.12 }, f32: { slope: 0.0215, head: 20.1333 } },
+  Maxs: { f16: { slope: 0.0071, head: 20.0912 }, f32: { slope: 0.0141, head: 20.0887 } },
+  Abs: { f16: { slope: 0.0077, head: 20.0153 }, f32: { slope: 0.0147, head: 20.0592 } },
+  Exp: { f16: { slope: 0.0311, head: 28.0144 }, f32: { slope: 0.0307, head: 28.0376 } },
+  Sqrt: { f16: { slope: 0.0312, head: 29.0056 }, f32: { slope: 0.0313, head: 28.9961 } },
+  Rsqrt: { f16: { slope: 0.0071, head: 21.097 }, f32: { slope: 0.0143, head: 21.0979 } },
+  Reciprocal: { f16: { slope: 0.0078, head: 21.0076 }, f32: { slope: 0.0146, head: 21.0639 } },
+  WholeReduceSum: { f16: { slope: 0.0547, head: 35.0021 }, f32: { slope: 0.1094, head: 32.0029 } },
+  WholeReduceMax: { f16: { slope: 0.0547, head: 21.0027 }, f32: { slope: 0.1094, head: 20.0051 } },
+  Copy: { f16: { slope: 0.0078, head: 13.0049 }, f32: { slope: 0.0157, head: 12.9966 } },
+  Duplicate: { f16: { slope: 0.0078, head: 16.9993 }, f32: { slope: 0.0156, head: 16.9965 } },
+  // float16tofloat32 and float32tofloat16; bf16 is assumed to cost the same.
+  Cast: { f16: { slope: 0.0147, head: 20.1204 }, f32: { slope: 0.0087, head: 20.4393 } },
+});
+/** A vector instruction of {@link VECTOR_COSTS}. */
+export type VecOp = keyof typeof VECTOR_COSTS;
 
 /**
  * Extra cycles of a repeat whose operands meet in a bank: an Add of 64 repeats takes 86 cycles clean, 150 with a
@@ -105,7 +86,7 @@ export const CONFLICT_CYCLES = /* @__PURE__ */ Object.freeze({
   writeWrite: (150 - 86) / 64,
 });
 
-/** Cycles of a vector instruction without conflicts; where there is a mask, `elements` counts whole repeats. */
+/** Computes the cycles of a vector instruction without conflicts; with a mask, `elements` counts whole repeats. */
 export function vectorCycles(
   op: VecOp,
   dtype: FloatDtype,
@@ -117,17 +98,18 @@ export function vectorCycles(
   return (timing === 'published' ? slope * elements : repeats) + head;
 }
 
-/** Bytes from which autofuse counts a load as large. */
+/** The fewest bytes of a load that autofuse counts as large. */
 export const LARGE_LOAD = 25000;
 
-/** Cycles of a load by `blocks` cores at the same time: autofuse `LoadSmallBlk` and `LoadNormalBlk`. */
+/** Computes the cycles of a load by `blocks` cores at the same time: autofuse `LoadSmallBlk`, `LoadNormalBlk`. */
 export function loadCycles(bytes: number, blocks: number): number {
   return bytes < LARGE_LOAD ? bytes / (7.9052 + 7.31 / blocks) + 27.01 : bytes / (9.907 + 15.9 / blocks) + 27.01;
 }
 
 /**
- * Cycles of a store by `blocks` cores at the same time: autofuse `Store`. Rows of up to 512 bytes that are no whole
- * datablocks take a cycle for two bytes (`StoreUnaligned`, S / 2 + 1.3; for rows below 32 bytes see {@link ASSUMPTIONS}).
+ * Computes the cycles of a store by `blocks` cores at the same time: autofuse `Store`. Rows of up to 512 bytes that are
+ * no whole datablocks take a cycle for two bytes (`StoreUnaligned`, S / 2 + 1.3; for rows below 32 bytes see {@link
+ * ASSUMPTIONS}).
  */
 export function storeCycles(bytes: number, rowBytes: number, rows: number, blocks: number): number {
   if (rowBytes % BLOCK !== 0 && rowBytes <= 512) return rows * (Math.max(rowBytes, BLOCK) / 2) + 1.3;
@@ -155,7 +137,14 @@ export const QUEUE_DEPTH = 32;
 /** The fewest bytes that a row of a copy is charged for, see {@link ASSUMPTIONS}. */
 export const MIN_BURST = 64;
 
-/** Unpublished figures, and the model's values for them: name, value, unit, reason. */
+/** An assumption of the model about something that is not published. */
+export interface Assumption {
+  readonly name: string;
+  readonly value: number | string;
+  readonly unit: string;
+  readonly why: string;
+}
+
 const TABLE: readonly (readonly [name: string, value: number | string, unit: string, why: string])[] = [
   [
     'scalarUnifiedBuffer',

@@ -32,7 +32,16 @@ export {
   type DeviceRow,
   type Fit,
 } from './calibration.js';
-export { ASSUMPTIONS, CHIPS, CONFLICT_CYCLES, HEADS, UB_BYTES, VECTOR_COSTS } from './costs.js';
+export {
+  ASSUMPTIONS,
+  type Assumption,
+  CHIPS,
+  type ChipName,
+  CONFLICT_CYCLES,
+  HEADS,
+  UB_BYTES,
+  VECTOR_COSTS,
+} from './costs.js';
 export { MAX_HEAD_DIM, type RopeArgs } from './kernels/args.js';
 export {
   type KernelDeclaration,

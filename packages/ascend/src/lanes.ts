@@ -6,7 +6,7 @@ const single = new Float32Array(bits.buffer);
 
 let decoded: Float32Array | undefined;
 
-/** Every f16 as a number, by its bits. */
+/** Returns every f16 as a number, by its bits. */
 export function f16Table(): Float32Array {
   return (decoded ??= Float32Array.from({ length: 65536 }, (_what, b) => numberFromF16(b)));
 }

@@ -1,30 +1,34 @@
-/** Launches a kernel on the modelled chip: runs one block after the other, then adds up what they report. @module */
+/** Launches a kernel on the modelled chip: runs one block after the other, then adds up their reports. @module */
 import type { FloatDtype } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { type OptionNames, reading, readList, readName, readOptional, readOptions } from 'ropewalk/internal';
+import {
+  checkInteger,
+  type OptionNames,
+  reading,
+  readList,
+  readName,
+  readOptional,
+  readOptions,
+} from 'ropewalk/internal';
 import { AscendC } from './ascendc.js';
-import { Core, checkCount, type LineCost, MACHINE_NAMES, newLaunch, readChip, Stopped, UnifiedBuffer } from './core.js';
+import { Core, type LineCost, newLaunch, readMachine, Stopped, UnifiedBuffer } from './core.js';
 import { ASSUMPTIONS, CHIPS, HEADS, MAX_BLOCKS } from './costs.js';
 import { GlobalTensor } from './memory.js';
 import { microsecondsOf } from './time.js';
 import type { BlockRun, Bottleneck, BufferEntry, Finding, KernelName, KernelRun, MachineOptions } from './trace.js';
-import { QUEUES, type QueueName } from './trace.js';
+import { QUEUES, type QueueName, type WatchOptions } from './trace.js';
 
 /** Options of {@link launchKernel}: a kernel, and how it is launched. */
-export interface LaunchOptions {
+export interface LaunchOptions extends WatchOptions {
   /** A name for reports. */
   readonly kernel: KernelName | string;
   readonly dtype: FloatDtype;
-  /** Blocks, in [0, 65535]. */
+  /** The number of blocks, in [0, 65535]. */
   readonly blocks: number;
   /** The kernel's default for MachineOptions.autoSync. */
   readonly autoSync: boolean;
   readonly machine?: MachineOptions;
-  /** Keep the instructions of these blocks: all, none (the default), or a list. */
-  readonly record?: boolean | readonly number[];
-  /** Called after each block with the number of blocks done and of all blocks. */
-  readonly onBlock?: (done: number, total: number) => void;
-  /** The kernel: what each block does. */
+  /** The statements of each block. */
   readonly body: (c: AscendC) => void;
   /** The tensor that it must write, with coverage; none for kernels that write no tensor. */
   readonly output?: GlobalTensor;
@@ -32,7 +36,7 @@ export interface LaunchOptions {
   readonly inputs?: readonly GlobalTensor[];
   /** Elements of one row of the output. */
   readonly rowLength?: number;
-  /** First element of each row, as an index in the allocation. */
+  /** The first element of each row, as an index in the allocation. */
   readonly rowStarts?: readonly number[];
   /** The fewest bytes that must move. */
   readonly least?: { readonly load: number; readonly store: number };
@@ -61,7 +65,7 @@ const NAMES: OptionNames<LaunchOptions> = {
  * Runs a kernel on every block, one after the other, on the modelled chip.
  *
  * @param call - the kernel and how it is launched
- * @returns what the model reports; the kernel's writes are in the caller's memory
+ * @returns the model's report; the kernel's writes are in the caller's memory
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option; a kernel that hangs is a finding, not an
  *   error
  * @example
@@ -70,14 +74,12 @@ const NAMES: OptionNames<LaunchOptions> = {
  */
 export function launchKernel(call: LaunchOptions): KernelRun {
   const options = readLaunch(call);
-  for (const input of options.inputs ?? [])
-    input.reads = new Uint8Array(Math.ceil(input.memory.bytes.length / input.size));
-  const { blocks: blockCount, record } = options;
-  const machine = readOptions(options.machine ?? {}, 'aicore: machine', MACHINE_NAMES);
+  const { blocks: blockCount, record, inputs = [], least = { load: 0, store: 0 } } = options;
+  for (const input of inputs) input.reads = new Uint8Array(Math.ceil(input.memory.bytes.length / input.size));
+  const machine = readMachine(options.machine);
   const launch = newLaunch(machine, options.autoSync, blockCount);
   const buffer = new UnifiedBuffer(launch.capacity);
-  const blocks: BlockRun[] = [];
-  const details: { readonly costs: readonly LineCost[]; readonly mte2Head: number }[] = [];
+  const ran: ReturnType<Core['finish']>[] = [];
   let buffers: readonly BufferEntry[] = [];
   let used = 0;
   for (let block = 0; block < blockCount; block++) {
@@ -89,52 +91,48 @@ export function launchKernel(call: LaunchOptions): KernelRun {
       if (!(error instanceof Stopped)) throw error;
       stopped = true;
     }
-    const { run, ...detail } = core.finish(stopped);
-    blocks.push(run);
-    details.push(detail);
+    ran.push(core.finish(stopped));
     if (core.top > used) [buffers, used] = [core.buffers, core.top];
     options.onBlock?.(block + 1, blockCount);
   }
   for (const finding of options.extra ?? []) launch.findings.add(finding);
-
   const rows = countRows(options);
+  const addCoverage = (message: string, count: number, part?: string): void =>
+    launch.findings.add({ kind: 'coverage', line: 'launch', message, count }, part);
   const missing = rows.wanted - rows.written;
-  if (missing > 0) {
-    const message = `${missing} of ${rows.wanted} rows of ${options.output!.name} were never written`;
-    launch.findings.add({ kind: 'coverage', line: 'launch', message, count: missing });
-  }
-  for (const { name, reads, base, low, high } of options.inputs ?? []) {
+  if (missing > 0)
+    addCoverage(`${missing} of ${rows.wanted} rows of ${options.output!.name} were never written`, missing);
+  for (const { name, reads, base, low, high } of inputs) {
     let unread = 0;
     for (let e = base + low; e < base + high; e++) unread += 1 - reads![e]!;
-    if (unread === 0) continue;
-    const message = `${unread} of ${high - low} elements of ${name} were never read`;
-    launch.findings.add({ kind: 'coverage', line: 'launch', message, count: unread }, name);
+    if (unread > 0) addCoverage(`${unread} of ${high - low} elements of ${name} were never read`, unread, name);
   }
 
   // Blocks beyond the cores run after one another on the same core, each with its own heads.
-  const { cores } = readChip(machine);
+  const { chip, cores } = machine;
+  const blocks = ran.map(({ run }) => run);
   const perCore = new Float64Array(Math.min(cores, Math.max(1, blockCount)));
   for (const run of blocks) perCore[run.block % cores]! += run.cycles - HEADS.operator;
   const cycles = HEADS.operator + Math.max(0, ...perCore);
   const slowest = blocks.reduce((best, run, i) => (run.cycles > blocks[best]!.cycles ? i : best), 0);
-  const slow = blocks[slowest] ?? IDLE;
-  const { clockGHz } = CHIPS[launch.chip];
-  const { costs, mte2Head } = details[slowest] ?? { costs: [], mte2Head: HEADS.mte2(launch.concurrent, false) };
-  const { least = { load: 0, store: 0 } } = options;
+  const idle = { run: IDLE, costs: [], mte2Head: HEADS.mte2(launch.concurrent, false) };
+  const { run: slow, costs, mte2Head } = ran[slowest] ?? idle;
+  const { clockGHz } = CHIPS[chip];
   const bytes = { ...launch.bytes, byTensor: Object.fromEntries(launch.bytes.byTensor), least };
   const heads = { S: 0, V: HEADS.V, MTE2: mte2Head, MTE3: HEADS.MTE3, operator: HEADS.operator };
   const findings = launch.findings.list();
   const outcome = outcomeOf(findings, missing > 0, blocks);
+  const bankConflicts = launch.conflicts;
   return {
     kernel: options.kernel,
     dtype: options.dtype,
-    chip: launch.chip,
+    chip,
     clockGHz,
     blockCount,
     waves: Math.ceil(blockCount / cores),
     cycles,
     outcome,
-    ...(outcome === 'ended' ? microsecondsOf({ cycles, heads, clockGHz, bytes }) : {}),
+    ...(outcome === 'ended' && microsecondsOf({ cycles, heads, clockGHz, bytes })),
     busy: slow.busy,
     heads,
     rows,
@@ -142,10 +140,8 @@ export function launchKernel(call: LaunchOptions): KernelRun {
     overlap: slow.overlap,
     bytes,
     unifiedBuffer: { capacity: launch.capacity, used, buffers },
-    bankConflicts: launch.conflicts,
-    ...(outcome === 'ended'
-      ? { bottleneck: bottleneckOf(slow, costs, mte2Head, bytes, buffers, launch.conflicts.cycles) }
-      : {}),
+    bankConflicts,
+    ...(outcome === 'ended' && { bottleneck: bottleneckOf(slow, costs, { heads, bytes, buffers, bankConflicts }) }),
     findings,
     assumptions: ASSUMPTIONS,
     blocks,
@@ -158,7 +154,7 @@ function readLaunch(call: LaunchOptions): LaunchOptions {
   const { kernel, dtype, blocks, body, onBlock, record, output, rowLength = 0, rowStarts = [] } = options;
   if (typeof kernel !== 'string') refuse('RANGE', 'aicore: kernel', 'a string', kernel);
   readName(dtype, ['f64', 'f32', 'f16', 'bf16'], 'aicore: dtype');
-  checkCount(blocks, 'blocks', 0, MAX_BLOCKS);
+  checkInteger(blocks, 'aicore: blocks', 0, MAX_BLOCKS);
   if (typeof body !== 'function') refuse('RANGE', 'aicore: body', 'a function', body);
   if (onBlock !== undefined && typeof onBlock !== 'function') refuse('RANGE', 'aicore: onBlock', 'a function', onBlock);
   const checkTensor = (tensor: unknown, where: string): void => {
@@ -167,9 +163,9 @@ function readLaunch(call: LaunchOptions): LaunchOptions {
   if (output !== undefined) checkTensor(output, 'aicore: output');
   const inputs = Array.from(readList(options.inputs ?? [], 'aicore: inputs'));
   for (const [n, input] of inputs.entries()) checkTensor(input, `aicore: inputs[${n}]`);
-  checkCount(rowLength, 'rowLength');
+  checkInteger(rowLength, 'aicore: rowLength', 0);
   const least = readOptional(options.least, 'aicore: least', { load: true, store: true });
-  for (const count of least ? [least.load, least.store] : []) checkCount(count, 'least');
+  for (const count of least ? [least.load, least.store] : []) checkInteger(count, 'aicore: least', 0);
   const all = record === undefined || typeof record === 'boolean';
   return {
     ...options,
@@ -180,7 +176,7 @@ function readLaunch(call: LaunchOptions): LaunchOptions {
   };
 }
 
-/** The slowest block of a launch without blocks. */
+/** Stands for the slowest block of a launch without blocks. */
 const IDLE: BlockRun = /* @__PURE__ */ Object.freeze({
   block: 0,
   cycles: HEADS.operator,
@@ -200,7 +196,7 @@ function countRows({ output, rowLength = 0, rowStarts = [] }: LaunchOptions): { 
   return { written: rowStarts.filter(isWritten).length, wanted: rowStarts.length };
 }
 
-/** How a launch ended: only one that ran to its end has a time. */
+/** Tells how a launch ended: only one that ran to its end has a time. */
 function outcomeOf(findings: readonly Finding[], missing: boolean, blocks: readonly BlockRun[]): KernelRun['outcome'] {
   const fatal = findings.filter((finding) => finding.fatal);
   if (fatal.some(({ kind }) => kind === 'deadlock' || kind === 'no-free-buffer')) return 'hangs';
@@ -209,19 +205,15 @@ function outcomeOf(findings: readonly Finding[], missing: boolean, blocks: reado
   return idle && missing ? 'did nothing' : 'ended';
 }
 
-/** Below this share no queue is the bottleneck: they wait for each other. */
+/** The share of busy cycles below which the queues wait for each other. */
 const WAITING = 0.6;
-
-type Bytes = KernelRun['bytes'];
 
 function bottleneckOf(
   run: BlockRun,
   costs: readonly LineCost[],
-  mte2Head: number,
-  bytes: Bytes,
-  buffers: readonly BufferEntry[],
-  conflictCycles: number,
+  whole: Pick<KernelRun, 'heads' | 'bytes' | 'bankConflicts'> & { readonly buffers: readonly BufferEntry[] },
 ): Bottleneck {
+  const mte2Head = whole.heads.MTE2;
   const what = QUEUES.reduce((best, q) => (run.busy[q] > run.busy[best] ? q : best), 'S' as QueueName);
   const busy = run.busy[what];
   const share = run.cycles > 0 ? busy / run.cycles : 0;
@@ -234,27 +226,27 @@ function bottleneckOf(
   }
   const costliest = costs.filter((c) => c.queue === what).sort((a, b) => b.cycles - a.cycles)[0];
   const { line, cycles } = costliest ?? { line: 'launch', cycles: 0 };
-  const { load, store, least } = bytes;
+  const { load, store, least } = whole.bytes;
   const next: { readonly [Q in QueueName]: string } = {
     S: 'The scalar unit handles elements one by one: use vector instructions (GatherMask, Gather) instead.',
-    V: `The vector unit is the limit: use fewer instructions, with more elements in each${conflictCycles > 0 ? ', and avoid bank conflicts' : ''}.`,
+    V: `The vector unit is the limit: use fewer instructions, with more elements in each${whole.bankConflicts.cycles > 0 ? ', and avoid bank conflicts' : ''}.`,
     MTE2: `Loads are the limit: ${moved('loaded', load, least.load, run.instructionCount.MTE2)}`,
     MTE3: `Stores are the limit: ${moved('stored', store, least.store, run.instructionCount.MTE3)}`,
   };
   const wait =
     share < WAITING
-      ? ` The queues wait for each other much of the time${buffers.some(isSingle) ? ': use two buffers in each queue' : ''}.`
+      ? ` The queues wait for each other much of the time${whole.buffers.some(isSingle) ? ': use two buffers in each queue' : ''}.`
       : '';
   const head = `${what} is busy ${percent(share)} of the slowest block, ${percent(cycles / Math.max(1, busy))} of that in "${line}".`;
   return { what, share, line, advice: `${head} ${next[what]}${wait}` };
 }
 
-/** A queue of one buffer: what fills it and what uses it wait for each other. */
+/** Tells whether a queue has one buffer, so that the queues which fill and use it wait for each other. */
 function isSingle({ kind, num }: BufferEntry): boolean {
   return kind !== 'TBuf VECCALC' && num === 1;
 }
 
-/** Bytes beside the fewest that must move, and what of both can be changed. `copies` are those of one block. */
+/** Says how many bytes move, beside the fewest that must, and what to change. `copies` are those of one block. */
 function moved(verb: 'loaded' | 'stored', bytes: number, least: number, copies: number): string {
   const size = `${bytes} bytes are ${verb}`;
   const fewest = least === 0 ? '' : bytes > least ? `, where ${least} are enough` : ', the fewest possible';

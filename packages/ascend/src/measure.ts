@@ -1,5 +1,4 @@
 /** Runs a kernel on random data, and measures how far its output is from the exact one. @module */
-import type { FloatDtype } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import {
   checkInteger,
@@ -10,33 +9,34 @@ import {
   readName,
   readOptions,
 } from 'ropewalk/internal';
+import type { ChipName } from './costs.js';
 import {
   KERNEL_DTYPES,
   type KernelDeclaration,
+  type KernelDtype,
   type KernelOperator,
   ROLES,
   readKernel,
 } from './kernels/declaration.js';
 import { makeCall, numbersOf, OPERATOR_NAMES, type OperatorCall } from './kernels/operators.js';
 import { launchDeclared, ropeKernel } from './kernels/run.js';
-import type { ChipName, KernelName, KernelRun, Tiling } from './trace.js';
+import type { KernelName, KernelPairing, KernelRun, Tiling } from './trace.js';
 
 /** The RoPE of {@link measureRopeKernel}. */
 export interface MeasuredCall {
-  /** batch, seq, heads, head_dim. */
   readonly shape: readonly [batch: number, seq: number, heads: number, headDim: number];
-  readonly dtype: Exclude<FloatDtype, 'f64'>;
-  readonly pairing: 'interleaved' | 'half';
+  readonly dtype: KernelDtype;
+  readonly pairing: KernelPairing;
   /** Leading dimensions of a head that are rotated, even. */
   readonly rotaryDim: number;
-  /** Of the frequencies. */
+  /** The base of the frequencies. */
   readonly base: number;
-  /** Each batch has its own positions: batch b starts at b. Otherwise all start at 0. */
+  /** Whether batch b starts at position b; otherwise all batches start at 0. */
   readonly batchPositions: boolean;
   /** Rows of the tables, more than the largest position. */
   readonly tableLen: number;
-  /** Of cos and sin: `dtype` unless given, or f32. */
-  readonly tableDtype?: Exclude<FloatDtype, 'f64'>;
+  /** The dtype of cos and sin: `dtype` (the default) or f32. */
+  readonly tableDtype?: KernelDtype;
 }
 
 const CALL_NAMES: OptionNames<MeasuredCall> = {
@@ -53,9 +53,9 @@ const CALL_NAMES: OptionNames<MeasuredCall> = {
 /** Options of {@link measureRopeKernel} and {@link measureKernel}. */
 export interface MeasureOptions {
   readonly chip?: ChipName;
-  /** Vector cores to spread over; all of the chip's unless given. */
+  /** Vector cores to spread over. Default: all of the chip's. */
   readonly cores?: number;
-  /** How the work is cut; the kernel's own choice unless given. */
+  /** How the work is cut. Default: the kernel's own choice. */
   readonly tiling?: Tiling;
   /** Keep the instructions of block 0, for a timeline. */
   readonly record?: boolean;
@@ -68,7 +68,7 @@ const NAMES: OptionNames<MeasureOptions> = { chip: true, cores: true, tiling: tr
 /** A kernel's run, and how far its output is from the exact one. */
 export interface MeasuredKernel {
   readonly run: KernelRun;
-  /** Rows of the output; of rope, one for each batch, token and head. */
+  /** Rows of the output; rope has one for each batch, token and head. */
   readonly rows: number;
   /** Rows that the kernel wrote and that are right: each element within what the roundings of its steps can do. */
   readonly right: number;
@@ -84,19 +84,19 @@ export interface MeasuredKernel {
   };
 }
 
-/** Of a tensor, and rows of the tables: memory and minutes set it. */
+/** The most elements of a tensor, and rows of the tables: more would take too much memory and time. */
 const MAX_ELEMENTS = 2 ** 28;
 
-/** An operator on seeded random data, with its exact result: what its kernels are measured on. */
+/** An operator on seeded random data, with its exact result; its kernels are measured on it. */
 export interface PreparedKernel {
   /**
    * Runs a kernel on the data, and compares its output with the exact one.
    *
    * Accesses past a tensor, elements that are never read or never written, and writes into an input are findings.
    *
-   * @param kernel - of the operator
+   * @param kernel - a kernel of the operator
    * @param options - chip, cores, tiling, record, onBlock
-   * @throws {RopewalkError} UNSUPPORTED for a kernel that does not take the call; what the kernel itself throws
+   * @throws {RopewalkError} UNSUPPORTED for a kernel that does not take the call; and the errors of the kernel itself
    */
   measure(kernel: KernelDeclaration, options?: MeasureOptions): MeasuredKernel;
 }
@@ -105,14 +105,14 @@ export interface PreparedKernel {
 export interface PreparedRope {
   /** Heads of a token: the most rows of a tile. */
   readonly heads: number;
-  /** As {@link PreparedKernel}, by the kernel's name. */
+  /** Measures a kernel as {@link PreparedKernel} does, by its name. */
   measure(kernel: KernelName, options?: MeasureOptions): MeasuredKernel;
 }
 
 /**
  * Makes the data of a call once, for several kernels, and computes its result in float64. All tensors are dense.
  *
- * @param operator - of {@link KernelDeclaration}
+ * @param operator - the operator of the kernels
  * @param call - dtype and shape; for rope also its spec and positions
  * @throws {RopewalkError} SHAPE, RANGE or UNSUPPORTED, naming the argument
  * @example prepareKernel('softmax', { dtype: 'f16', shape: [64, 1024] }).measure(KERNELS.softmax);
@@ -184,7 +184,7 @@ export function measureRopeKernel(kernel: KernelName, call: MeasuredCall, option
   return prepareRope(call).measure(kernel, options);
 }
 
-/** A row is right if each element lies within its bound. */
+/** Compares an output with the exact one. A row is right if each element lies within its bound. */
 function compare(
   got: Float64Array,
   { exact, bounds }: { readonly exact: Float64Array; readonly bounds: Float64Array },

@@ -1,20 +1,20 @@
-/** Global memory: the caller's arrays, which parts of them are tensors, and which core touched which bytes. @module */
+/** Global memory: the caller's arrays, the tensors in them, and which core touched which bytes. @module */
 import { type Dtype, type HostArray, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { reading, readList } from 'ropewalk/internal';
 
-/** Bytes that the shadow memories tell apart: no element that the core computes with is smaller. */
+/** The bytes of a grain, the least that shadow memories tell apart: no element of the core's lanes is smaller. */
 export const GRAIN = 2;
 
 /** Grains of a datablock. */
 const BLOCK_GRAINS = 16;
-/** Of a datablock: its grains have different numbers. */
+/** Marks a datablock whose grains have different numbers. */
 const MIXED = -1;
 
-/** A number for every grain of a memory. A datablock whose grains all have the same one keeps it once. */
+/** Holds a number for every grain of a memory. A datablock whose grains all have the same number keeps it once. */
 export class Shadow {
   readonly #blocks: Int32Array;
-  /** Of each grain; true only in datablocks that are {@link open}. */
+  /** The number of each grain; right only in datablocks that are {@link open}. */
   readonly grains: Int32Array;
   /** How many grains it has. */
   readonly length: number;
@@ -25,13 +25,13 @@ export class Shadow {
     this.#blocks = new Int32Array(Math.ceil(this.length / BLOCK_GRAINS));
   }
 
-  /** The number of a grain. */
+  /** Returns the number of a grain. */
   at(grain: number): number {
     const all = this.#blocks[grain >> 4]!;
     return all === MIXED ? this.grains[grain]! : all;
   }
 
-  /** The next grain that may have another number. */
+  /** Returns the next grain that may have another number. */
   next(grain: number): number {
     return this.#blocks[grain >> 4] === MIXED ? grain + 1 : (grain | (BLOCK_GRAINS - 1)) + 1;
   }
@@ -52,7 +52,7 @@ export class Shadow {
     this.grains.fill(value, first, end);
   }
 
-  /** Makes a range's numbers lie in {@link grains}, where they may be changed one by one. */
+  /** Moves the numbers of a range to {@link grains}, where they may be changed one by one. */
   open(first: number, end: number): void {
     for (let block = first >> 4; block << 4 < end; block++) {
       const all = this.#blocks[block]!;
@@ -62,7 +62,7 @@ export class Shadow {
     }
   }
 
-  /** Sets the datablocks that hold the first grains to 0. */
+  /** Sets the datablocks of the first grains to 0. */
   clear(grains: number): void {
     this.#blocks.fill(0, 0, Math.ceil(grains / BLOCK_GRAINS));
   }
@@ -80,8 +80,8 @@ export interface Touch {
   readonly known: Int32Array;
 }
 
-/** An earlier access, sequence · 4 + queue, that nothing orders before this one. */
-type Conflict = { readonly writer: number; readonly kind: string; readonly block: number };
+/** An earlier access, `other` = sequence · 4 + queue, that nothing orders before this one. */
+type Conflict = { readonly other: number; readonly kind: string; readonly block: number };
 
 function checkName(name: unknown, what: string): void {
   if (typeof name !== 'string') refuse('RANGE', `aicore: ${what}: name`, 'a string', name);
@@ -105,13 +105,13 @@ export class Allocation {
   /** The last write of each grain: sequence · 4 + queue, and the block + 1 that did it. */
   readonly #writer: Shadow | undefined;
   readonly #writerBlock: Shadow | undefined;
-  /** The last read of each grain; a read by another block stays, as no later one of its own can race more. */
+  /** The last read of each grain; a read by another block stays, because a later one of its own cannot race more. */
   readonly #reader: Shadow | undefined;
   readonly #readerBlock: Shadow | undefined;
 
   /**
-   * @param name - of the tensor, for messages
-   * @param arrays - the caller's, of one buffer; the allocation reaches from the first byte of any to the last
+   * @param name - the tensor's name, for messages
+   * @param arrays - the caller's arrays in one buffer; the allocation reaches from the first byte of any to the last
    * @param written - whether a kernel may write it; only then are accesses remembered
    * @throws {RopewalkError} RANGE or DTYPE, naming the argument
    */
@@ -136,7 +136,7 @@ export class Allocation {
     this.#readerBlock = new Shadow(this.bytes.length);
   }
 
-  /** Whether accesses are remembered. */
+  /** Tells whether accesses are remembered. */
   get written(): boolean {
     return this.#writer !== undefined;
   }
@@ -158,13 +158,13 @@ export class Allocation {
         seen = w;
         const from = writerBlock.at(g) - 1;
         if (from !== block || w >> 2 > known[w & 3]!)
-          onConflict({ writer: w, kind: write ? 'write after write' : 'read after write', block: from });
+          onConflict({ other: w, kind: write ? 'write after write' : 'read after write', block: from });
       }
       const r = reader.at(g);
       if (write) {
         const from = readerBlock.at(g) - 1;
         if (r === 0 || (from === block && r >> 2 <= known[r & 3]!)) continue;
-        for (let n = g; n < next; n++) onConflict({ writer: r, kind: 'write after read', block: from });
+        for (let n = g; n < next; n++) onConflict({ other: r, kind: 'write after read', block: from });
       } else if (r === 0 || readerBlock.at(g) === owner) {
         reader.set(g, next, access);
         readerBlock.set(g, next, owner);
@@ -183,19 +183,16 @@ export class Allocation {
  */
 export class GlobalTensor {
   readonly size: number;
-  /**
-   * For each element of the allocation: 0 not of this tensor, 1 to be written, 2 written. Undefined where nothing
-   * counts the writes.
-   */
+  /** Holds for each element of the allocation: 0 not of this tensor, 1 to be written, 2 written; for outputs only. */
   coverage: Uint8Array | undefined;
-  /** Of an input that a kernel must read whole and not write: for each element of the allocation, 1 when it was read. */
+  /** Marks with 1 each element that was read; only for inputs that a kernel must read whole and not write. */
   reads: Uint8Array | undefined;
 
   /**
-   * @param name - for messages
-   * @param memory - where it is
-   * @param dtype - of its elements
-   * @param base - index in the allocation of element 0
+   * @param name - its name in messages
+   * @param memory - the allocation that holds it
+   * @param dtype - the dtype of its elements
+   * @param base - index of element 0 in the allocation
    * @param low - first element, relative to element 0, that belongs to it (negative with negative strides)
    * @param high - one past the last
    * @throws {RopewalkError} RANGE or DTYPE, naming the argument
@@ -217,7 +214,7 @@ export class GlobalTensor {
     this.size = sizeBytes(dtype);
   }
 
-  /** Byte in the allocation of an element. */
+  /** Returns the byte of an element in the allocation. */
   byteOf(index: number): number {
     return (this.base + index) * this.size;
   }

@@ -1,8 +1,8 @@
 /** The modelled AI Core as a backend: RoPE plans and InfiniOp's descriptors compute on it. @module */
 import type { Backend, FloatDtype, OpPlan, RopeCall, RopePart, RopePlan, Tensor } from 'ropewalk';
 import { checkPlan, fail, hostMemory, hostOf, loadNumber, newArray, storeNumber } from 'ropewalk/backend';
-import { type OptionNames, readName, readOptional, readOptions, whyNotFloatCaches } from 'ropewalk/internal';
-import { MACHINE_NAMES, readChip } from './core.js';
+import { type OptionNames, readName, readOptions, whyNotFloatCaches } from 'ropewalk/internal';
+import { readMachine } from './core.js';
 import { MAX_HEAD_DIM } from './kernels/args.js';
 import { ROPE_KERNELS } from './kernels/index.js';
 import { runRopeKernel, whyNotKernel } from './kernels/run.js';
@@ -10,15 +10,15 @@ import type { GlobalView, KernelName, KernelRun, MachineOptions } from './trace.
 
 /** Options of {@link openAscendModel}. */
 export interface AscendModelOptions {
-  /** `fast` unless given. `seed`, the baseline, takes only what its document describes. */
+  /** Default: `fast`. `seed`, the baseline, takes GPT-J pairs of whole heads only. */
   readonly kernel?: KernelName;
-  /** The modelled chip; a 910B3 with 40 cores unless given. */
+  /** The modelled chip. Default: a 910B3 with 40 cores. */
   readonly machine?: MachineOptions;
 }
 
 const NAMES: OptionNames<AscendModelOptions> = { kernel: true, machine: true };
 
-/** A backend that computes RoPE on the modelled AI Core and keeps what the model reported. */
+/** A backend that computes RoPE on the modelled AI Core and keeps the model's reports. */
 export interface AscendModelRunner extends Backend {
   readonly name: 'ascend-model';
   /** The runs of the last plan, one for each of its parts; empty before the first plan. */
@@ -40,8 +40,7 @@ export interface AscendModelRunner extends Backend {
 export function openAscendModel(options: AscendModelOptions = {}): AscendModelRunner {
   const { kernel: wanted = 'fast', machine: given } = readOptions(options, 'ascend-model: options', NAMES);
   const kernel = readName(wanted, Object.keys(ROPE_KERNELS) as KernelName[], 'ascend-model: kernel');
-  const machine = readOptional(given, 'ascend-model: machine', MACHINE_NAMES) ?? {};
-  readChip(machine);
+  const machine = readMachine(given, 'ascend-model: machine');
   let lastRuns: readonly KernelRun[] = [];
   return {
     name: 'ascend-model',
@@ -50,7 +49,7 @@ export function openAscendModel(options: AscendModelOptions = {}): AscendModelRu
     },
     capabilities: () => ({
       backend: 'ascend-model',
-      description: `RoPE by the ${kernel} kernel on a model of an Ascend ${machine.chip ?? '910B3'}'s vector cores`,
+      description: `RoPE by the ${kernel} kernel on a model of an Ascend ${machine.chip}'s vector cores`,
       dtypes: ROPE_KERNELS[kernel].dtypes,
       threads: 1,
       notTaken: [],
@@ -98,14 +97,14 @@ function viewOf(tensor: Tensor, name: string): GlobalView {
   };
 }
 
-/** The table in the type that the kernels load. */
+/** Stores a table in the type that the kernels load. */
 function tableOf(values: ArrayLike<number>, dtype: FloatDtype): ReturnType<typeof newArray> {
   const data = newArray(dtype, values.length);
   for (let n = 0; n < values.length; n++) storeNumber(data, dtype, n, values[n]!);
   return data;
 }
 
-/** The narrower of the two types that kernels load tables in, the data's own and f32, which holds a plan's exactly. */
+/** Finds the type, the data's or f32, in which kernels load tables and which holds a plan's tables exactly. */
 function tableDtypeOf({ table }: RopePlan, dtype: FloatDtype): FloatDtype | undefined {
   return ([dtype, 'f32'] as const).find((type) => fits(table.cos, type) && fits(table.sin, type));
 }
@@ -116,7 +115,7 @@ function fits(values: ArrayLike<number>, dtype: FloatDtype): boolean {
   return true;
 }
 
-/** Why a kernel cannot run a plan, as the rest of a sentence; undefined when it can. */
+/** Says why a kernel cannot run a plan, as the rest of a sentence; undefined when it can. */
 function whyNot(plan: OpPlan, kernel: KernelName): string | undefined {
   checkPlan(plan);
   if (plan.op !== 'rope') return `the model has kernels for rope, not for ${plan.op}`;

@@ -1,4 +1,4 @@
-/** The best tiling of a kernel for a shape, found by running it. @module */
+/** Searches the best tiling of a kernel for a shape, by running it. @module */
 import { refuse } from 'ropewalk/backend';
 import { readOptions } from 'ropewalk/internal';
 import { HEADS, loadCycles, storeCycles } from './costs.js';
@@ -10,15 +10,15 @@ import type { KernelName, KernelRun, Tiling } from './trace.js';
 export interface TriedTiling {
   readonly tiling: Tiling;
   readonly cycles: number;
-  /** The kinds of its findings; a tiling with any cannot be the best. */
+  /** The kinds of its findings; a tiling with findings cannot be the best. */
   readonly findings: readonly string[];
 }
 
-/** What {@link searchTiling} found. */
+/** The result of {@link searchTiling}. */
 export interface TilingSearch {
   readonly best: Tiling;
   readonly measured: MeasuredKernel;
-  /** In the order of the search; the first is the kernel's own choice. */
+  /** All tilings in the order of the search; the first is the kernel's own choice. */
   readonly tried: readonly TriedTiling[];
   /** The fewest cycles that loads and stores of the rows alone take on these cores, with the heads. */
   readonly limitCycles: number;
@@ -44,38 +44,37 @@ export function searchTiling(
   if (takes.length === 0) refuse('UNSUPPORTED', 'aicore: search', 'a kernel that takes a tiling', kernel, 'Give fast.');
   const rope = prepareRope(call);
   const tried = new Map<string, TriedTiling>();
-  const run = (tiling: Tiling): { cycles: number; measured?: MeasuredKernel } => {
+  const run = (tiling: Tiling): MeasuredKernel | undefined => {
     const key = JSON.stringify(tiling);
-    if (tried.has(key)) return { cycles: Number.POSITIVE_INFINITY }; // it was not the best then
+    if (tried.has(key)) return undefined; // it was not the best then
     const measured = rope.measure(kernel, { chip, cores, tiling });
     const findings = measured.run.findings.map(({ kind }) => kind);
     const one = { tiling, cycles: measured.run.cycles, findings };
     tried.set(key, one);
     onTry?.(one);
-    return { cycles: findings.length > 0 ? Number.POSITIVE_INFINITY : measured.run.cycles, measured };
+    return measured;
   };
-  const first = run({});
-  const own = first.measured!;
-  let [best, cycles, measured] = [{} as Tiling, first.cycles, own];
-  const rows = own.rows;
+  const cyclesOf = ({ run: { findings, cycles } }: MeasuredKernel): number => (findings.length > 0 ? Infinity : cycles);
+  const first = run({})!;
+  let [best, measured] = [{} as Tiling, first];
   const steps: { readonly [P in keyof Required<Tiling>]: readonly number[] } = {
     tileRows: powersTo(Math.min(255, rope.heads)),
     buffers: [1, 2, 3, 4],
-    blocks: [1, 2, 4, 8].map((part) => Math.ceil(own.run.blockCount / part)).filter((n) => n <= rows),
+    blocks: [1, 2, 4, 8].map((part) => Math.ceil(first.run.blockCount / part)).filter((n) => n <= first.rows),
   };
   for (let better = true; better; ) {
     better = false;
     for (const name of ['tileRows', 'buffers', 'blocks'] as const) {
       if (!takes.includes(name)) continue;
       for (const value of steps[name]) {
-        const next = { ...best, [name]: value };
-        const got = run(next);
-        if (got.cycles >= cycles) continue;
-        [best, cycles, measured, better] = [next, got.cycles, got.measured!, true];
+        const tiling = { ...best, [name]: value };
+        const next = run(tiling);
+        if (!next || cyclesOf(next) >= cyclesOf(measured)) continue;
+        [best, measured, better] = [tiling, next, true];
       }
     }
   }
-  return { best, measured, tried: [...tried.values()], limitCycles: limitOf(own.run) };
+  return { best, measured, tried: [...tried.values()], limitCycles: limitOf(first.run) };
 }
 
 function powersTo(most: number): number[] {
@@ -84,7 +83,7 @@ function powersTo(most: number): number[] {
   return [...list, most];
 }
 
-/** Loads and stores of the fewest bytes, each core its share, in one copy each, at the same time. */
+/** Computes the cycles of loads and stores of the fewest bytes, in one copy a core, at the same time. */
 function limitOf({ bytes, blockCount }: KernelRun): number {
   const share = (n: number): number => n / Math.max(1, blockCount);
   const load = loadCycles(share(bytes.least.load), blockCount);

@@ -4,76 +4,45 @@
  *
  * Every time is in cycles of the core's clock; every address and size in bytes. @module
  */
-import type { FloatDtype, HostArray } from 'ropewalk';
+import type { FloatDtype, HostArray, Pairing } from 'ropewalk';
+import type { Assumption, ChipName } from './costs.js';
 
 /** The queues of a vector core: scalar, vector, global memory → unified buffer, unified buffer → global memory. */
 export type QueueName = 'S' | 'V' | 'MTE2' | 'MTE3';
 /** All queues, in the order of reports. */
 export const QUEUES: readonly QueueName[] = /* @__PURE__ */ Object.freeze(['S', 'V', 'MTE2', 'MTE3'] as const);
 
-/** The chips that are modelled, all of architecture 2201: A2 is 910B…, A3 is 910_93…. */
-export type ChipName =
-  | '910B1'
-  | '910B2'
-  | '910B2C'
-  | '910B3'
-  | '910B4'
-  | '910B4-1'
-  | '910_9362'
-  | '910_9363'
-  | '910_9372'
-  | '910_9381'
-  | '910_9382'
-  | '910_9391'
-  | '910_9392';
-
 /** The RoPE kernels: `seed` is the baseline; `infinicore-gptj` and `infinicore-neox` are InfiniCore's of June 2026. */
 export type KernelName = 'seed' | 'correct' | 'fast' | 'infinicore-gptj' | 'infinicore-neox';
 
-/** How elements are paired: (2j, 2j + 1), GPT-J; or (j, j + half), GPT-NeoX. */
-export type Pairing = 'interleaved' | 'half';
+/** The pairings that the RoPE kernels take: (2j, 2j + 1), GPT-J; or (j, j + half), GPT-NeoX. */
+export type KernelPairing = Extract<Pairing, 'interleaved' | 'half'>;
 
-/**
- * What a finding is about.
- *
- * - `gm-over-read`, `gm-over-write`: an access reaches past a tensor in global memory
- * - `gm-unallocated`: as above, past the memory that holds the tensor; the device would access whatever is there
- * - `unaligned`: an address or length that the instruction does not allow
- * - `before-dequeue`: a queue's buffer is used before DeQue, after FreeTensor, or in another wrong state
- * - `no-free-buffer`: AllocTensor or DeQue would wait for ever: the kernel hangs
- * - `deadlock`: WaitFlag waits for a flag that is never set
- * - `overflow`: an instruction reads or writes past its buffer, into a neighbour's
- * - `race`: no event, barrier or queue orders two accesses of the same bytes, of which at least one is a write
- * - `too-many-buffers`: more than 64 buffers
- * - `ub-capacity`: the buffers do not fit the unified buffer
- * - `unsupported-dtype`: this architecture does not have the instruction for the dtype
- * - `coverage`: some rows of the output were never written, or some elements of an input never read
- * - `wrong-operand`: the kernel writes an input
- */
+/** The kinds of findings. */
 export type FindingKind =
-  | 'gm-over-read'
-  | 'gm-over-write'
-  | 'gm-unallocated'
-  | 'unaligned'
-  | 'before-dequeue'
-  | 'no-free-buffer'
-  | 'deadlock'
-  | 'overflow'
-  | 'race'
-  | 'too-many-buffers'
-  | 'ub-capacity'
-  | 'unsupported-dtype'
-  | 'coverage'
-  | 'wrong-operand';
+  | 'gm-over-read' // an access reads past a tensor in global memory
+  | 'gm-over-write' // an access writes past a tensor in global memory, or between its rows
+  | 'gm-unallocated' // as above, past the memory that holds the tensor: the device would access whatever is there
+  | 'unaligned' // the instruction does not allow an address or a length
+  | 'before-dequeue' // a queue's buffer is used before DeQue, after FreeTensor, or in another wrong state
+  | 'no-free-buffer' // AllocTensor or DeQue would wait for ever: the kernel hangs
+  | 'deadlock' // WaitFlag waits for a flag that is never set
+  | 'overflow' // an instruction reads or writes past its buffer, into a neighbour's
+  | 'race' // nothing orders two accesses of the same bytes, of which at least one is a write
+  | 'too-many-buffers' // there are more than 64 buffers
+  | 'ub-capacity' // the buffers do not fit the unified buffer
+  | 'unsupported-dtype' // this architecture does not have the instruction for the dtype
+  | 'coverage' // some rows of the output were never written, or some elements of an input never read
+  | 'wrong-operand'; // the kernel writes an input
 
-/** A fault of a kernel, found by running it. Equal faults of one line are counted, not repeated. */
+/** A fault of a kernel. Equal faults of one line are counted, not repeated. */
 export interface Finding {
   readonly kind: FindingKind;
   /** A sentence with the numbers of the first occurrence. */
   readonly message: string;
-  /** The kernel's statement, `copyIn: DataCopy(x)`; `launch` for what concerns the whole run. */
+  /** The kernel's statement, `copyIn: DataCopy(x)`; `launch` for a fault of the whole run. */
   readonly line: string;
-  /** Where it happened first. */
+  /** The block and the cycle in which it happened first. */
   readonly first: { readonly block: number; readonly cycle: number };
   /** How often it happened in the whole run. */
   readonly count: number;
@@ -86,7 +55,7 @@ export interface InstructionRecord {
   /** Position in the block's program order. */
   readonly index: number;
   readonly queue: QueueName;
-  /** AscendC's name: `DataCopyPad`; all names of a run of scalar accesses: `GetValue, SetValue`. */
+  /** AscendC's name, `DataCopyPad`; a run of scalar accesses has all of its names, `GetValue, SetValue`. */
   readonly name: string;
   /** The kernel's statement, `compute: Mul(tmp_odd1, tmp_odd, cos)`. */
   readonly line: string;
@@ -100,13 +69,13 @@ export interface InstructionRecord {
   readonly bytes: number;
   /** Elements computed or moved. */
   readonly elements: number;
-  /** What it waited for, where it could not start at its issue or right after the previous instruction of its queue. */
+  /** The reason and the instruction it waited for; undefined if it started at its issue or right after its queue. */
   readonly waitsFor?: { readonly why: string; readonly index?: number };
   /** Extra cycles from conflicts of the unified buffer's banks. */
   readonly conflictCycles: number;
 }
 
-/** A number of cycles for each queue. */
+/** A number for each queue. */
 export type PerQueue = { readonly [Q in QueueName]: number };
 
 /** How long several queues worked at the same time. */
@@ -130,7 +99,7 @@ export interface BlockRun {
   readonly busy: PerQueue;
   readonly instructionCount: PerQueue;
   readonly overlap: Overlap;
-  /** Of recorded blocks, in program order; absent otherwise. */
+  /** Its instructions in program order, if it is recorded. */
   readonly instructions?: readonly InstructionRecord[];
   /** Whether a fatal finding ended it early. */
   readonly stopped: boolean;
@@ -144,7 +113,7 @@ export interface ByteCounts {
   readonly store: number;
   /** Read by GetValue from global memory, in lines of 64 B. */
   readonly scalar: number;
-  /** Load by tensor: `x`, `sin`, `cos`; store: `y`. */
+  /** Loads and stores by tensor: `x`, `sin`, `cos`, `y`. */
   readonly byTensor: { readonly [tensor: string]: number };
   /** The fewest bytes that any kernel must move for the same rows: x once, each used table row once, y once. */
   readonly least: { readonly load: number; readonly store: number };
@@ -155,27 +124,19 @@ export interface BufferEntry {
   /** The kernel's member, `_in_que`. */
   readonly name: string;
   readonly kind: 'TQue VECIN' | 'TQue VECOUT' | 'TBuf VECCALC';
-  /** Of the first of its buffers. */
+  /** The first byte of the first of its buffers. */
   readonly offset: number;
-  /** Of each, after rounding up to 32. */
+  /** The bytes of each buffer, rounded up to 32. */
   readonly size: number;
-  /** 2 is double buffering. */
+  /** The number of buffers; 2 is double buffering. */
   readonly num: number;
 }
 
-/** An assumption of the model about something that is not published. */
-export interface Assumption {
-  readonly name: string;
-  readonly value: number | string;
-  readonly unit: string;
-  readonly why: string;
-}
-
-/** What limits the speed of a run. */
+/** The limit of a run's speed. */
 export interface Bottleneck {
   /** The queue that is busiest, or `start` when the one-off heads are longer than the work. */
   readonly what: QueueName | 'start';
-  /** Of the slowest block's cycles, 0…1. */
+  /** Its share of the slowest block's cycles, 0…1. */
   readonly share: number;
   /** The line that costs most on that queue. */
   readonly line: string;
@@ -195,22 +156,18 @@ export interface KernelRun {
   /** From the operator's start to the end of the slowest block, with the one-off heads. */
   readonly cycles: number;
   /**
-   * Whether it ran to its end. `hangs`: it waits for ever. `stopped`: it cannot go on, or does not start; a finding says
-   * why. `did nothing`: rows are missing, and no block has an
-   * instruction.
+   * How it ended. `hangs`: it waits for ever. `stopped`: it cannot go on, or does not start; a finding says why. `did
+   * nothing`: rows are missing, and no block has an instruction.
    */
   readonly outcome: 'ended' | 'hangs' | 'stopped' | 'did nothing';
-  /**
-   * Modelled from the cycles by a calibration on 13 public device rows; with the fixed cost of a task. Only of a run
-   * that ended.
-   */
+  /** The modelled time of a run that ended, with the fixed cost of a task: see calibration.ts. */
   readonly microseconds?: number;
   /**
-   * The band of its error, low and high: the largest error of a row that is predicted from the other 12. `extrapolated`
-   * for what is unlike the 13 rows: another kernel, tiling, chip or dtype of tables, interleaved pairs, or more bytes.
+   * The band that the time lies in, low and high, by the largest error of a calibration row that is predicted from the
+   * other 12. A run that is unlike these rows (kernel, tiling, chip, dtypes, pairing, bytes) is `extrapolated`.
    */
   readonly microsecondsBand?: readonly [low: number, high: number] | 'extrapolated';
-  /** Of the slowest block. */
+  /** The busy cycles of the slowest block. */
   readonly busy: PerQueue;
   /** The one-off heads inside `cycles`. */
   readonly heads: PerQueue & { readonly operator: number };
@@ -218,7 +175,7 @@ export interface KernelRun {
   readonly rows: { readonly written: number; readonly wanted: number };
   /** `cycles` over the rows written. */
   readonly cyclesPerRow: number;
-  /** Of the slowest block. */
+  /** The overlap in the slowest block. */
   readonly overlap: Overlap;
   readonly bytes: ByteCounts;
   readonly unifiedBuffer: {
@@ -235,12 +192,12 @@ export interface KernelRun {
     readonly writeWrite: number;
     readonly cycles: number;
   };
-  /** Only of a run that ended. */
+  /** The limit of a run that ended. */
   readonly bottleneck?: Bottleneck;
   readonly findings: readonly Finding[];
   readonly assumptions: readonly Assumption[];
   readonly blocks: readonly BlockRun[];
-  /** Index in `blocks` of the slowest. */
+  /** The index of the slowest block in `blocks`. */
   readonly slowest: number;
 }
 
@@ -250,71 +207,72 @@ export interface GlobalView {
   readonly data: HostArray;
   /** `[batch, seq, heads, dim]`. */
   readonly shape: readonly [number, number, number, number];
-  /** In elements; the last is 1. */
+  /** Strides in elements; the last is 1. */
   readonly strides: readonly [number, number, number, number];
-  /** Index of element 0 in `data`; 0 unless given. */
+  /** The index of element 0 in `data`. Default: 0. */
   readonly offset?: number;
 }
 
 /** Options of the modelled chip. */
 export interface MachineOptions {
-  /** 910B3 unless given. */
+  /** Default: 910B3. */
   readonly chip?: ChipName;
-  /** Bytes of the unified buffer; 196608 unless given. */
+  /** Bytes of the unified buffer. Default: 196608. */
   readonly unifiedBufferBytes?: number;
-  /**
-   * The compiler's automatic synchronisation: on for `seed` and `correct`, off for `fast`, which sets its own, unless
-   * given.
-   */
+  /** Whether the compiler synchronises automatically. Default: the kernel's choice; `fast` sets its own flags. */
   readonly autoSync?: boolean;
-  /** Vector cores to spread over; 40 unless given. */
+  /** Vector cores to spread over. Default: all of the chip's. */
   readonly cores?: number;
   /**
-   * What a vector instruction costs: `published` (the autofuse model's n·slope + head, the default) or `repeats`
+   * The cost of a vector instruction: `published` (the autofuse model's n·slope + head, the default) or `repeats`
    * (a repeat a cycle + head, as the Add of 64 repeats was measured). Bank conflicts come on top of both.
    */
   readonly vectorTiming?: 'published' | 'repeats';
-  /** Whether to look for races; true unless given. */
+  /** Whether to look for races. Default: true. */
   readonly checkRaces?: boolean;
 }
 
-/** How a kernel cuts its work. What is absent is the kernel's own choice. */
+/** How a kernel cuts its work. The kernel chooses what is absent. */
 export interface Tiling {
-  /** Blocks that share the rows: one for each vector core, and no more than rows, unless given. */
+  /** Blocks that share the rows. Default: one for each vector core, and no more than rows. */
   readonly blocks?: number;
   /** Rows (heads of one token) that are loaded, rotated and stored together. */
   readonly tileRows?: number;
-  /** Buffers of each queue: 2, double buffering, unless given. */
+  /** Buffers of each queue. Default: 2, double buffering. */
   readonly buffers?: number;
 }
 
+/** How a run is watched. */
+export interface WatchOptions {
+  /** Keep the instructions of these blocks: all, none (the default), or a list. */
+  readonly record?: boolean | readonly number[];
+  /** Called after each block with the number of blocks done and of all blocks. */
+  readonly onBlock?: (done: number, total: number) => void;
+}
+
 /** One call of a RoPE kernel on the model. */
-export interface RopeKernelOptions {
+export interface RopeKernelOptions extends WatchOptions {
   readonly kernel: KernelName;
-  /** f16, f32; bf16 on `correct` and `fast`. f64 is refused: the core has no f64 vector arithmetic. */
+  /** f16 or f32, or bf16 on `correct` and `fast`. f64 is refused: the core has no f64 vector arithmetic. */
   readonly dtype: FloatDtype;
-  readonly pairing: Pairing;
+  readonly pairing: KernelPairing;
   readonly x: GlobalView;
-  /** Same shape as x; may be the same memory with the same strides (in place). */
+  /** The result, in the shape of x; it may be the same memory with the same strides (in place). */
   readonly y: GlobalView;
-  /** Row of the tables of each token: `[seq]`, shared by all batches, or `[batch, seq]` flat. */
+  /** Each token's row in the tables: `[seq]`, shared by all batches, or `[batch, seq]` flat. */
   readonly positions: ArrayLike<number | bigint>;
   /** `[rows, rotaryDim / 2]`, dense, of `tableDtype`. */
   readonly sin: HostArray;
   /** As `sin`. */
   readonly cos: HostArray;
-  /** Leading elements of each head that rotate, an even number; the rest is copied. The whole head unless given. */
+  /** Leading elements of each head that rotate, an even number; the rest is copied. Default: the whole head. */
   readonly rotaryDim?: number;
   /**
-   * Of cos and sin: `dtype` unless given, or f32, on `correct` and `fast`. With f32 tables, f16 and bf16 are widened,
-   * rotated in f32 and rounded once.
+   * The dtype of cos and sin: `dtype` (the default) or, on `correct` and `fast`, f32. With f32 tables, f16 and bf16 are
+   * widened, rotated in f32 and rounded once.
    */
   readonly tableDtype?: FloatDtype;
-  /** How the work is cut: `fast` takes all of it, `correct` blocks and buffers, `seed` nothing. */
+  /** How the work is cut: `fast` takes all of it, `correct` blocks and buffers, the other kernels nothing. */
   readonly tiling?: Tiling;
   readonly machine?: MachineOptions;
-  /** Keep the instructions of these blocks: all, none (the default), or a list. */
-  readonly record?: boolean | readonly number[];
-  /** Called after each block with the number of blocks done and of all blocks. */
-  readonly onBlock?: (done: number, total: number) => void;
 }

@@ -20,8 +20,8 @@ import { sharePairs } from '../../ropewalk/src/ops/rope/axes.js';
 import {
   type GlobalView,
   type KernelName,
+  type KernelPairing,
   type KernelRun,
-  type Pairing,
   type RopeKernelOptions,
   runRopeKernel,
 } from '../src/index.js';
@@ -213,7 +213,7 @@ interface Made {
   readonly dtype?: FloatDtype;
   readonly tableDtype?: FloatDtype;
   readonly tiling?: RopeKernelOptions['tiling'];
-  readonly pairing?: Pairing;
+  readonly pairing?: KernelPairing;
   readonly seed?: number;
   readonly tableRows?: number;
   readonly rotaryDim?: number;
@@ -277,7 +277,7 @@ describe('any call', () => {
     const anyCall = fc
       .record({
         dtype: fc.constantFrom('f16', 'bf16', 'f32') as fc.Arbitrary<FloatDtype>,
-        pairing: fc.constantFrom('interleaved', 'half') as fc.Arbitrary<Pairing>,
+        pairing: fc.constantFrom('interleaved', 'half') as fc.Arbitrary<KernelPairing>,
         batch: fc.integer({ min: 1, max: 3 }),
         seq: fc.integer({ min: 1, max: 5 }),
         heads: fc.integer({ min: 1, max: 6 }),

@@ -1,7 +1,7 @@
 /** `ropewalk export`: RoPE, or another operator, as an ONNX model. @module */
 
 import { headsOf } from '@ropewalk/checkpoint/node';
-import { type SeedStep, type SeedTableErrors, seedSteps, seedTableErrors } from '@ropewalk/devices';
+import { type Cann2024Step, type Cann2024TableErrors, cann2024Steps, cann2024TableErrors } from '@ropewalk/devices';
 import { writeOutput } from '@ropewalk/formats/node';
 import {
   ANGLE_MODES,
@@ -61,7 +61,7 @@ interface Export {
   /** For RoPE: the baseline's sizes, except batch and seq, and its cos and sin at the positions of `precision`. */
   readonly baseline?: {
     readonly sizes: { readonly headDim: number; readonly heads: number; readonly dataBytes: 2 | 4 };
-    readonly tables: SeedTableErrors;
+    readonly tables: Cann2024TableErrors;
   };
 }
 
@@ -95,7 +95,7 @@ export async function exportModel(source: string | undefined, options: ExportOpt
   if (options.out !== undefined) writeOutput(options.out, bytes, '--out');
   const baseline =
     sizes && made.baseline
-      ? seedSteps({ ...made.baseline.sizes, ...sizes }, made.form === 'standard' ? 'fused' : 'primitives')
+      ? cann2024Steps({ ...made.baseline.sizes, ...sizes }, made.form === 'standard' ? 'fused' : 'primitives')
       : undefined;
   const report = { made, bytes: bytes.length, cost, sizes, baseline };
   printResult(options.json, { json: () => toJson(report, options.out), lines: () => describe(report, options.out) });
@@ -171,7 +171,7 @@ async function exportRope(
         ? undefined
         : {
             sizes: { headDim: spec.headDim, heads: heads + (kvHeads ?? 0), dataBytes: dtype === 'f32' ? 4 : 2 },
-            tables: seedTableErrors({ ...spec, direction: turn, positions }, dtype === 'f32' ? 'f32' : 'f16'),
+            tables: cann2024TableErrors({ ...spec, direction: turn, positions }, dtype === 'f32' ? 'f32' : 'f16'),
           },
   };
 }
@@ -291,7 +291,7 @@ interface Report {
   readonly bytes: number;
   readonly cost: GraphCost;
   readonly sizes: typeof DEFAULT_COUNT | undefined;
-  readonly baseline: readonly SeedStep[] | undefined;
+  readonly baseline: readonly Cann2024Step[] | undefined;
 }
 
 function constantBytes(model: OnnxModel): number {
@@ -338,7 +338,7 @@ function describe({ made, bytes, cost, sizes, baseline }: Report, out: string | 
 function describeCost(
   cost: GraphCost,
   sizes: typeof DEFAULT_COUNT,
-  baseline: readonly SeedStep[] | undefined,
+  baseline: readonly Cann2024Step[] | undefined,
   form: GraphForm,
 ): string[] {
   const row = (what: string, calls: number, read: number, written: number, buffers: number): string =>
@@ -348,7 +348,7 @@ function describeCost(
     row('this graph', cost.count, cost.bytesRead, cost.bytesWritten, cost.bytesBuffered),
   ];
   if (!baseline) return lines;
-  const sum = (of: (step: SeedStep) => number): number => baseline.reduce((total, step) => total + of(step), 0);
+  const sum = (of: (step: Cann2024Step) => number): number => baseline.reduce((total, step) => total + of(step), 0);
   const [calls, read, written, buffered] = [
     sum((s) => s.calls),
     sum((s) => s.bytesRead),

@@ -1,5 +1,5 @@
 /**
- * What NPUs and their runtimes take of RoPE and attention: profiles of rules, each rule with its source, and devices
+ * The RoPE and attention that NPUs and their runtimes take: profiles of rules, each rule with its source, and devices
  * that compute with a profile's mistakes.
  *
  * @module @ropewalk/devices
@@ -8,11 +8,11 @@ export {
   CANN_2024_DEVIATIONS,
   type Cann2024Deviation,
   type Cann2024Options,
+  type Cann2024TableErrors,
+  cann2024TableErrors,
   openCann2024,
-  type SeedTableErrors,
-  seedTableErrors,
 } from './cann-2024/backend.js';
-export { type SeedRotation, type SeedSizes, type SeedStep, seedSteps } from './cann-2024/steps.js';
+export { type Cann2024Rotation, type Cann2024Sizes, type Cann2024Step, cann2024Steps } from './cann-2024/steps.js';
 export { DEVICES, deviceNamed } from './devices.js';
 export type {
   AttentionOperator,

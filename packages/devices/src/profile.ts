@@ -1,5 +1,5 @@
 /**
- * What a device, or a runtime on a device, takes: rules as data, each over one neutral description of a call.
+ * Describes what a device, or a runtime on a device, takes: rules as data, each over one neutral description of a call.
  *
  * @module
  */
@@ -8,28 +8,28 @@ import type { Backend, FloatDtype, Pairing } from 'ropewalk';
 /** The order of x's dimensions: b batch, s token, n head, h head_dim, t tokens of all batches. */
 export type UseLayout = 'bsnh' | 'bnsh' | 'sbnh' | 'tnh';
 
-/** Tables for a token, for a token of a batch, for a token and head of a batch. */
+/** cos and sin have a row for each token, for each token of a batch, or for each token and head of a batch. */
 export type TablesOf = 'token' | 'batch' | 'head';
 
-/** One rotation of one tensor, in words that no device owns. */
+/** One rotation of one tensor, in words of no device. */
 export interface RopeUse {
   readonly op: 'rope';
-  /** Of x and of the result. */
+  /** The dtype of x and of the result. */
   readonly dtype: FloatDtype;
-  /** cos and sin are arguments, in this dtype; undefined where the device computes them from positions. */
+  /** The dtype of cos and sin as arguments; undefined where the device computes them from positions. */
   readonly tables: FloatDtype | undefined;
-  /** Which of x's dimensions such cos and sin have, beside those of the token and of D; the others are 1. */
+  /** The dimensions of x that such cos and sin have, beside those of the token and of D; the others are 1. */
   readonly tablesOf: TablesOf;
   readonly layout: UseLayout;
   readonly batch: number;
   readonly seq: number;
   readonly heads: number;
-  /** Heads of k where one call rotates q and k, else 0. */
+  /** Heads of k if one call rotates q and k, else 0. */
   readonly kHeads: number;
   readonly headDim: number;
-  /** Dimensions that rotate. */
+  /** The number of dimensions of a head that rotate. */
   readonly rotaryDim: number;
-  /** Where they start in a head. */
+  /** The first dimension of a head that rotates. */
   readonly rotaryOffset: number;
   /** `quarter` is half pairing inside each half of the head. */
   readonly pairing: Pairing | 'quarter';
@@ -37,9 +37,9 @@ export interface RopeUse {
   readonly ramp: boolean;
   /** Whether a list divides the frequencies, one number a pair. */
   readonly freqFactors: boolean;
-  /** Multiplies cos and sin. */
+  /** The factor that multiplies cos and sin. */
   readonly attentionFactor: number;
-  /** Position axes: 1, or 3 and 4 for M-RoPE. */
+  /** The number of position axes: 1, or 3 and 4 for M-RoPE. */
   readonly axes: number;
   /** Whether batches have positions of their own. */
   readonly batchPositions: boolean;
@@ -49,21 +49,21 @@ export interface RopeUse {
   readonly fixedShapes: boolean;
 }
 
-/** One attention, in words that no device owns. */
+/** One attention, in words of no device. */
 export interface AttentionUse {
   readonly op: 'attention';
   readonly dtype: FloatDtype;
   readonly batch: number;
   /** Tokens of q. */
   readonly seq: number;
-  /** Tokens of k and v, the cache's included. */
+  /** Tokens of k and v, including those of the cache. */
   readonly total: number;
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
-  /** Of v; headDim in most models. */
+  /** The head size of v; headDim in most models. */
   readonly valueDim: number;
-  /** Keys that a query sees; undefined for all before it. */
+  /** The number of keys that a query sees; undefined for all before it. */
   readonly window: number | undefined;
   /** Whether scores are capped by tanh. */
   readonly softcap: boolean;
@@ -71,23 +71,33 @@ export interface AttentionUse {
   readonly sinks: boolean;
 }
 
-/** What a rule is about. */
+/** The call that a rule is about. */
 export type DeviceUse = RopeUse | AttentionUse;
 
-/** One thing that must hold of a call. */
+/** One condition that a call must keep. */
 export interface DeviceRule<Use extends DeviceUse = DeviceUse> {
-  /** What must hold, in a few words: `D is at most 896`. */
+  /** The condition in a few words: `D is at most 896`. */
   readonly words: string;
-  /** Where that is said: `repo@commit path`. */
+  /** The place that says so: `repo@commit path`. */
   readonly source: string;
   readonly holds: (use: Use) => boolean;
-  /** What the device computes where the rule does not hold; undefined where it refuses the call. */
+  /** The device's result where the rule does not hold; undefined where it refuses the call. */
   readonly otherwise?: string;
 }
 
+/** Makes a rule from its parts. */
+export function rule<Use extends DeviceUse>(
+  words: string,
+  source: string,
+  holds: (use: Use) => boolean,
+  otherwise?: string,
+): DeviceRule<Use> {
+  return { words, source, holds, otherwise };
+}
+
 /**
- * How a rotation is called: cos and sin are arguments (`tables`), the device computes them (`positions`), an ONNX graph
- * has RotaryEmbedding (`standard`), or only operators of arithmetic (`primitives`).
+ * The way in which a rotation is called: cos and sin are arguments (`tables`), the device computes them (`positions`),
+ * an ONNX graph has RotaryEmbedding (`standard`), or only operators of arithmetic (`primitives`).
  */
 export type RopeCallKind = 'tables' | 'positions' | 'standard' | 'primitives';
 
@@ -103,6 +113,16 @@ export interface RopeOperator {
   readonly rules: readonly DeviceRule<RopeUse>[];
 }
 
+/** Makes an operator that rotates from its parts. */
+export function rotation(
+  name: string,
+  call: RopeCallKind,
+  rules: readonly DeviceRule<RopeUse>[],
+  more: Pick<RopeOperator, 'together' | 'halfTables'> = {},
+): RopeOperator {
+  return { op: 'rope', name, call, ...more, rules };
+}
+
 /** An operator that computes attention. */
 export interface AttentionOperator {
   readonly op: 'attention';
@@ -113,31 +133,31 @@ export interface AttentionOperator {
 /** An operator of a device. */
 export type DeviceOperator = RopeOperator | AttentionOperator;
 
-/** What a runtime of ONNX graphs takes. */
+/** The operators that a runtime of ONNX graphs takes. */
 export interface OnnxOperators {
-  /** Names of ai.onnx, of those that graphs of RoPE may need. */
+  /** The operators of ai.onnx that it has, of those that graphs of RoPE may need. */
   readonly names: readonly string[];
   /** Whether a Cast may read an input of the graph. */
   readonly castsInputs: boolean;
-  /** What happens to f32 data where they are not computed in f32, a full sentence. */
+  /** A sentence that says what happens to f32 data, where they are not computed in f32. */
   readonly halvesF32?: string;
   readonly source: string;
 }
 
 /** A device, or a runtime on a device. */
 export interface DeviceProfile {
-  /** For the command line: `cann-2024`. */
+  /** Its name on the command line: `cann-2024`. */
   readonly name: string;
-  /** What it is, in one line. */
+  /** A description in one line. */
   readonly title: string;
-  /** `repo@commit path` and the like: what the profile was read from. */
+  /** The documents and sources that the profile was read from: `repo@commit path` and the like. */
   readonly sources: readonly string[];
   readonly operators: readonly DeviceOperator[];
-  /** Of the data that its runtime rotates; undefined where models choose it. */
+  /** The dtype of the data that its runtime rotates; undefined where models choose it. */
   readonly dtype?: FloatDtype;
   /** Operators that one may look for and that it does not have. */
   readonly lacks?: readonly { readonly name: string; readonly source: string }[];
-  /** For a runtime of ONNX graphs. */
+  /** The operators of a runtime of ONNX graphs. */
   readonly onnx?: OnnxOperators;
   /** Opens a backend that computes as the device does; undefined for a profile of rules only. */
   readonly open?: () => Promise<Backend>;
@@ -148,16 +168,16 @@ export interface DeviceProfile {
    * @returns the fewest causes that explain it, in words; none where no mending helps
    */
   readonly explain?: (passes: (device: Backend) => Promise<boolean>) => Promise<readonly string[]>;
-  /** What the device itself printed for the published cases, in their order; undefined where nobody published it. */
+  /** The lines that the device itself printed for the published cases, in their order, if somebody published them. */
   readonly published?: readonly PublishedLine[];
 }
 
 /** One line of a published run. */
 export interface PublishedLine {
-  /** Undefined for OK. */
+  /** The error of a case that failed; undefined for OK. */
   readonly nmse?: number;
-  /** Of the tokens. */
+  /** The positions of the tokens. */
   readonly positions: readonly number[];
-  /** freq_factors[0], found by search as the run did not print it; undefined where the NMSE does not hang on it. */
+  /** freq_factors[0], which the run did not print: found by search, and only where the NMSE depends on it. */
   readonly firstFactor?: number;
 }

@@ -1,5 +1,5 @@
 /**
- * Whether a device runs a RoPE, in which form, and what is lost.
+ * Finds out whether a device runs a RoPE, in which form, and what is lost.
  *
  * @module
  */
@@ -26,26 +26,34 @@ import {
 import { refuse } from 'ropewalk/backend';
 import { checkInteger, type OptionNames, readName, readOptions } from 'ropewalk/internal';
 import { deviceNamed } from './devices.js';
-import type { DeviceProfile, DeviceRule, RopeOperator, RopeUse, TablesOf, UseLayout } from './profile.js';
+import {
+  type DeviceProfile,
+  type DeviceRule,
+  type RopeOperator,
+  type RopeUse,
+  rule,
+  type TablesOf,
+  type UseLayout,
+} from './profile.js';
 
-/** The rotation that is to run: q, and k where `kvHeads` is given. */
+/** The rotation that is to run: of q, and of k if there are `kvHeads`. */
 export interface RopeOnDeviceOptions {
   readonly spec: RopeSpec;
-  /** Of the data; unless given the one that the device's runtime rotates, or f16 where models choose it. */
+  /** The dtype of the data. Default: the one that the device's runtime rotates, or f16 where models choose it. */
   readonly dtype?: FloatDtype;
-  /** Heads of q; 1 unless given. */
+  /** Heads of q. Default: 1. */
   readonly heads?: number;
   /** Heads of k; without it there is one tensor. */
   readonly kvHeads?: number;
-  /** 1 unless given. */
+  /** Default: 1. */
   readonly batch?: number;
-  /** Tokens of a call; 512 unless given. */
+  /** Tokens of a call. Default: 512. */
   readonly seq?: number;
   /** Whether batches have positions of their own. */
   readonly batchPositions?: boolean;
-  /** Positions are below this; the precision is that of the last one. 4096 unless given. */
+  /** Positions are below this; the precision is that of the last one. Default: 4096. */
   readonly context?: number;
-  /** What a graph must be, for runtimes of ONNX graphs: what is given is kept, the rest is chosen. */
+  /** Options that a graph must have, for runtimes of ONNX graphs; the others are chosen. */
   readonly graph?: GraphWishes;
 }
 
@@ -61,7 +69,7 @@ const NAMES: OptionNames<RopeOnDeviceOptions> = {
   graph: true,
 };
 
-/** What a graph must be, in the words of `ropeModel`. */
+/** Options that a graph must have, in the words of `ropeModel`. */
 export type GraphWishes = Partial<Pick<OnnxChoice, 'form' | 'angles' | 'layout' | 'opset'>> &
   Pick<RopeModelOptions, 'direction' | 'normEps' | 'kvCache'>;
 
@@ -75,7 +83,7 @@ const GRAPH_NAMES: OptionNames<GraphWishes> = {
   kvCache: true,
 };
 
-/** How an ONNX graph is exported for a device: options of `ropeModel`, and its opset. */
+/** The options of `ropeModel` by which a graph is exported for a device, and its opset. */
 export interface OnnxChoice {
   readonly form: GraphForm;
   readonly angles: AngleMode;
@@ -84,7 +92,7 @@ export interface OnnxChoice {
   readonly opset: number;
 }
 
-/** What has to be done beside the call itself. */
+/** A step that is needed beside the call itself. */
 export type RopeStep =
   | 'tables-by-host'
   | 'tables-repeated'
@@ -99,28 +107,28 @@ export type RopeStep =
 export interface RopeForm {
   /** The device's operator. */
   readonly operator: string;
-  /** Calls a layer, copies included; of a graph its nodes, without those that only reshape. */
+  /** Calls a layer, copies included; for a graph its nodes, without those that only reshape. */
   readonly calls: number;
-  /** What has to be done; nothing where the operator takes the RoPE as it is. */
+  /** The steps that are needed; none where the operator takes the RoPE as it is. */
   readonly steps: readonly RopeStep[];
   /** A sentence for each step. */
   readonly words: readonly string[];
-  /** What is computed otherwise than the RoPE says, and what is less precise; full sentences. */
+  /** Sentences that say where the result differs from the RoPE, and what is less precise. */
   readonly lost: readonly string[];
   /** Whether the result is that RoPE, up to rounding. */
   readonly right: boolean;
   /** The largest error of cos and sin at the last position, before the magnitude. */
   readonly precision: { readonly position: number; readonly maxError: number };
-  /** For a runtime of ONNX graphs. */
+  /** The graph for a runtime of ONNX graphs. */
   readonly onnx: OnnxChoice | undefined;
 }
 
 /** A rule that stands in the way. */
 export interface RopeRefusal {
   readonly operator: string;
-  /** What must hold. */
+  /** The rule in words. */
   readonly words: string;
-  /** What the call has instead, of what the rule reads: `dtype f16`. */
+  /** The values of the call that the rule reads: `dtype f16`. */
   readonly here: string;
   readonly source: string;
 }
@@ -128,22 +136,22 @@ export interface RopeRefusal {
 /** A device's answer. */
 export interface RopeVerdict {
   readonly device: string;
-  /** Of the data. */
+  /** The dtype of the data. */
   readonly dtype: FloatDtype;
   /** Ways to run it, the best first: right before wrong, weights as they are, few copies, precise tables. */
   readonly forms: readonly RopeForm[];
-  /** Where there is no way: of each operator, the rules that stand in the way of its nearest form. */
+  /** If there is no way: for each operator, the rules that stand in the way of its nearest form. */
   readonly refused: readonly RopeRefusal[];
 }
 
-/** What an attempt is before it is judged. */
+/** A form before it is judged. */
 interface Attempt {
   readonly operator: RopeOperator;
   readonly use: RopeUse;
   readonly steps: readonly RopeStep[];
   readonly calls: number;
   readonly onnx?: OnnxChoice;
-  /** What a graph needs and the device has not. */
+  /** Rules for what the graph needs and the device does not have. */
   readonly missing?: readonly DeviceRule<RopeUse>[];
 }
 
@@ -159,12 +167,12 @@ interface Given {
  * Says whether a device runs a RoPE, and how.
  *
  * Each operator of the profile is tried: as it is; with the rotated window copied out and back; with the weights
- * permuted to the other pairing; in each layout; with tables in f32 and in the data's dtype. For runtimes of ONNX graphs
- * the graphs are built, and their operators compared with those that the runtime has.
+ * permuted to the other pairing; in each layout; with tables in f32 and in the data's dtype. For runtimes of ONNX
+ * graphs the graphs are built, and their operators compared with those that the runtime has.
  *
  * @param name - a device, as in `DEVICES`
  * @param options - the RoPE
- * @throws {RopewalkError} UNSUPPORTED for another name; RANGE, SHAPE or UNSUPPORTED for what is no RoPE
+ * @throws {RopewalkError} UNSUPPORTED for another name; RANGE, SHAPE or UNSUPPORTED for options that are no RoPE
  */
 export function ropeOnDevice(name: string, options: RopeOnDeviceOptions): RopeVerdict {
   const device = deviceNamed(name);
@@ -186,38 +194,27 @@ export function ropeOnDevice(name: string, options: RopeOnDeviceOptions): RopeVe
       wrong: broken.flatMap(({ otherwise }) => otherwise ?? []),
     };
   });
-  const taken = judged.filter(({ refused }) => refused.length === 0);
-  const forms = taken
+  const forms: RopeForm[] = [];
+  const taken = judged
+    .filter(({ refused }) => refused.length === 0)
     .map(({ attempt, wrong }) => ({ cost: costOf(attempt, wrong), form: formOf(attempt, wrong, given, name) }))
-    .sort((a, b) => compareCosts(a.cost, b.cost))
-    .map(({ form }) => form);
-  const operators = new Set(attempts.map(({ operator }) => operator));
-  const nearest = Array.from(operators, (operator) =>
-    judged
+    .sort((a, b) => compareCosts(a.cost, b.cost));
+  for (const { form } of taken)
+    if (!forms.some((better) => better.operator === form.operator && sameSteps(better, form))) forms.push(form);
+  const refused: RopeRefusal[] = [];
+  for (const operator of forms.length > 0 ? [] : new Set(attempts.map((attempt) => attempt.operator))) {
+    const nearest = judged
       .filter(({ attempt }) => attempt.operator === operator)
-      .reduce((best, one) => (one.refused.length < best.refused.length ? one : best)),
-  );
-  return {
-    device: name,
-    dtype: given.use.dtype,
-    forms: forms.filter(
-      (form, n) => !forms.slice(0, n).some((before) => before.operator === form.operator && sameSteps(before, form)),
-    ),
-    refused:
-      forms.length > 0
-        ? []
-        : nearest.flatMap(({ attempt, refused }) =>
-            refused.map((rule) => ({
-              operator: attempt.operator.name,
-              words: rule.words,
-              here: readBy(rule, attempt.use),
-              source: rule.source,
-            })),
-          ),
-  };
+      .reduce((best, one) => (one.refused.length < best.refused.length ? one : best));
+    for (const broken of nearest.refused) {
+      const { words, source } = broken;
+      refused.push({ operator: operator.name, words, here: readBy(broken, nearest.attempt.use), source });
+    }
+  }
+  return { device: name, dtype: given.use.dtype, forms, refused };
 }
 
-/** What a rule reads of a call: `dtype f16`. */
+/** Lists the values of a call that a rule reads: `dtype f16`. */
 function readBy({ holds }: DeviceRule<RopeUse>, use: RopeUse): string {
   const read = new Set<string>();
   holds(
@@ -276,56 +273,57 @@ function readGiven(options: RopeOnDeviceOptions, usual: FloatDtype): Given {
 const TABLES_OF: readonly TablesOf[] = ['token', 'batch', 'head'];
 const LAYOUTS: readonly UseLayout[] = ['bsnh', 'tnh', 'sbnh', 'bnsh'];
 
-/** An operator that is called for each tensor, or for q and k. */
+/** Lists the steps that are needed, in the order of their sentences. */
+function stepsWhere(needed: { readonly [S in RopeStep]?: boolean }): RopeStep[] {
+  return (Object.keys(needed) as RopeStep[]).filter((step) => needed[step]);
+}
+
+/** Lists the ways to call an operator, for each tensor or for q and k together. */
 function callAttempts(operator: RopeOperator, { use, kvHeads }: Given): Attempt[] {
-  const { dtype, headDim, rotaryDim, batchPositions } = use;
+  const { dtype, batch, headDim, rotaryDim, batchPositions } = use;
   const tensors = kvHeads === undefined ? 1 : 2;
+  const kHeads = operator.together ? (kvHeads ?? 0) : 0;
+  const calls = kHeads > 0 ? 1 : tensors;
   const byTables = operator.call === 'tables';
   // Tables hold any angles, so only the places of the pairs are left of a vision tower's.
   const pairing = byTables && use.pairing === 'vision' ? 'half' : use.pairing;
-  const tablesOf = byTables ? TABLES_OF.slice(batchPositions ? 1 : 0) : (['token'] as const);
+  const other = pairing === 'half' ? 'interleaved' : 'half';
+  const dtypes = byTables ? [...new Set([dtype, 'f32'] as const)] : [undefined];
+  const rows = byTables ? TABLES_OF.slice(batchPositions ? 1 : 0) : (['token'] as const);
   const attempts: Attempt[] = [];
-  for (const copied of rotaryDim < headDim ? [false, true] : [false]) {
-    for (const permuted of pairing === 'vision' ? [false] : [false, true]) {
-      for (const layout of LAYOUTS) {
-        for (const tables of byTables ? new Set([dtype, 'f32'] as const) : [undefined]) {
-          for (const each of tablesOf) {
-            const together = operator.together === true && kvHeads !== undefined;
-            const calls = together ? 1 : tensors;
-            const repeated = each === 'head' || (each === 'batch' && use.batch > 1 && !batchPositions);
-            attempts.push({
-              operator,
-              use: {
-                ...use,
-                tables,
-                tablesOf: each,
-                layout,
-                kHeads: together ? kvHeads : 0,
-                pairing: permuted ? (pairing === 'half' ? 'interleaved' : 'half') : pairing,
-                ...(copied && { headDim: rotaryDim, rotaryOffset: 0 }),
-              },
-              calls: calls + (copied ? 2 * tensors : 0),
-              steps: [
-                ...(byTables ? (['tables-by-host'] as const) : []),
-                ...(repeated ? (['tables-repeated'] as const) : []),
-                ...(copied ? (['window-copied'] as const) : []),
-                ...(permuted ? (['weights-permuted'] as const) : []),
-                ...(layout === 'bsnh' ? [] : (['layout'] as const)),
-                ...(calls > 1 ? (['two-calls'] as const) : []),
-              ],
-            });
-          }
-        }
-      }
-    }
-  }
+  const add = (
+    copied: boolean,
+    permuted: boolean,
+    layout: UseLayout,
+    tables: RopeUse['tables'],
+    tablesOf: TablesOf,
+  ) => {
+    const whole = copied ? { headDim: rotaryDim, rotaryOffset: 0 } : {};
+    attempts.push({
+      operator,
+      use: { ...use, tables, tablesOf, layout, kHeads, pairing: permuted ? other : pairing, ...whole },
+      calls: calls + (copied ? 2 * tensors : 0),
+      steps: stepsWhere({
+        'tables-by-host': byTables,
+        'tables-repeated': tablesOf === 'head' || (tablesOf === 'batch' && batch > 1 && !batchPositions),
+        'window-copied': copied,
+        'weights-permuted': permuted,
+        layout: layout !== 'bsnh',
+        'two-calls': calls > 1,
+      }),
+    });
+  };
+  for (const copied of rotaryDim < headDim ? [false, true] : [false])
+    for (const permuted of pairing === 'vision' ? [false] : [false, true])
+      for (const layout of LAYOUTS)
+        for (const tables of dtypes) for (const tablesOf of rows) add(copied, permuted, layout, tables, tablesOf);
   return attempts;
 }
 
-/** Positions of a graph that is built only to see its operators. */
+/** The positions of a graph that is built only to see its operators. */
 const FEW_POSITIONS = 16;
 
-/** The graphs that `ropewalk export` writes in one form. */
+/** Lists the graphs that `ropewalk export` writes in one form. */
 function graphAttempts(
   device: DeviceProfile,
   operator: RopeOperator,
@@ -347,7 +345,7 @@ function graphAttempts(
         model = graph.model('rope', 'ropewalk', '', opset);
       } catch (error) {
         if (!(error instanceof RopewalkError) || error.code !== 'UNSUPPORTED') throw error;
-        notMade.push(error); // another form may be there
+        notMade.push(error); // another form may work
         continue;
       }
       const { count } = graphCost(model, { batch: use.batch, seq: use.seq, cache: use.seq });
@@ -356,12 +354,12 @@ function graphAttempts(
           operator,
           use: { ...use, tables: angles === 'f16-table' ? 'f16' : 'f32', layout, fixedShapes },
           calls: count,
-          steps: [
-            ...(form === 'primitives' ? (['primitives'] as const) : []),
-            ...(angles.endsWith('-table') ? (['tables-by-host'] as const) : []),
-            ...(layout === 'bsnh' ? [] : (['layout'] as const)),
-            ...(fixedShapes ? (['shapes-fixed'] as const) : []),
-          ],
+          steps: stepsWhere({
+            primitives: form === 'primitives',
+            'tables-by-host': angles.endsWith('-table'),
+            layout: layout !== 'bsnh',
+            'shapes-fixed': fixedShapes,
+          }),
           onnx: { form, angles, layout, dtype, opset },
           missing: missingIn(model, device, context, angles, use.rotaryDim / 2),
         });
@@ -370,10 +368,10 @@ function graphAttempts(
   return attempts;
 }
 
-/** Entries of a table that an ONNX file may hold. */
+/** The most entries of a table in an ONNX file. */
 const MAX_TABLE = 2 ** 26;
 
-/** What a graph needs and a runtime has not. */
+/** Makes a rule for each thing that a graph needs and a runtime does not have. */
 function missingIn(
   { nodes, inputs }: OnnxModel,
   { onnx }: DeviceProfile,
@@ -390,19 +388,19 @@ function missingIn(
   if (angles === 'f64') missing.push('angles are in f32 or f16');
   if (angles.endsWith('-table') && (context - 1) * pairs > MAX_TABLE)
     missing.push(`a table of ${context} positions fits an ONNX file`);
-  return missing.map((words) => ({ words, source: onnx!.source, holds: () => false }));
+  return missing.map((words) => rule(words, onnx!.source, () => false));
 }
 
-/** Compared from the left. */
+/** Rates an attempt; costs are compared from the left, and the lowest is the best. */
 function costOf({ steps, use, calls, onnx }: Attempt, wrong: readonly string[]): number[] {
   const has = (step: RopeStep): number => (steps.includes(step) ? 1 : 0);
   return [
     wrong.length,
     has('weights-permuted'),
-    onnx && !onnx.angles.endsWith('-table') ? 1 : 0, // its arithmetic on the device is not known
+    onnx && !onnx.angles.endsWith('-table') ? 1 : 0, // nobody knows the arithmetic of angles on the device
     onnx && use.tables === 'f16' ? 1 : 0, // then all of the graph computes in f16
     has('shapes-fixed'),
-    use.tablesOf === 'token' ? 0 : use.tablesOf === 'batch' ? 1 : 2,
+    TABLES_OF.indexOf(use.tablesOf),
     calls,
     has('layout'),
     use.tables === 'f32' ? 0 : 1,
@@ -460,7 +458,7 @@ function formOf(
   };
 }
 
-/** Tables of the host: float64, rounded once. */
+/** Measures tables of the host, which are computed in float64 and rounded once. */
 function errorOfTables(spec: RopeSpec, dtype: FloatDtype, position: number): number {
   return Math.max(
     ...frequenciesOf(spec).invFreq.map((frequency) => {
@@ -470,7 +468,7 @@ function errorOfTables(spec: RopeSpec, dtype: FloatDtype, position: number): num
   );
 }
 
-/** Angles of a device: ggml's arithmetic, θ multiplied from pair to pair in f32. */
+/** Measures the angles of a device, by ggml's arithmetic: θ is multiplied from pair to pair in f32. */
 function errorOfDevice(spec: RopeSpec, position: number): number {
   const { headDim, rotaryDim = headDim, base, pairing, axes } = spec;
   const { invFreq } = frequenciesOf(spec);

@@ -1,4 +1,4 @@
-/** The CANN backend of 2024, executed: its published run, why each line fails, what the device cannot take. */
+/** Runs the CANN backend of 2024: its published run, why each line fails, and the plans that it refuses. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
@@ -16,17 +16,17 @@ import {
   tensorFrom,
   zeros,
 } from '../../ropewalk/src/index.js';
-import { CANN_2024_DEVIATIONS, deviceNamed, openCann2024, seedSteps, seedTableErrors } from '../src/index.js';
+import { CANN_2024_DEVIATIONS, cann2024Steps, cann2024TableErrors, deviceNamed, openCann2024 } from '../src/index.js';
 
 const { published = [], explain } = deviceNamed('cann-2024');
 const CASES = publishedCases().map(({ label }) => parseRopeLabel(label));
 
-/** The NMSE of a failed case. */
+/** Reads the NMSE of a failed case. */
 const nmseOf = (verdict: Verdict): number =>
   verdict.status === 'fail' ? Number(/NMSE = ([0-9.]+)/.exec(verdict.detail)?.[1]) : Number.NaN;
 
 describe('the published run', () => {
-  test('verdicts and NMSE are the document’s', () => {
+  test('verdicts and NMSE are those that the device printed', () => {
     const lines = readFileSync(`${FIXTURES}/cann-2024-run.txt`, 'utf8')
       .split('\n')
       .filter((line) => line.startsWith('  ROPE('));
@@ -67,8 +67,9 @@ describe('the published run', () => {
   });
 
   /**
-   * With n_ctx_orig 0 the ramp is 1 for pair 0 and 0 for the others: one pair's angle is wrong, by position · ramp /
-   * freq_factors[0]. The run drew that factor at random and did not print it.
+   * Tells whether a line depends on a factor. With n_ctx_orig 0 the ramp is 1 for pair 0 and 0 for the others, so one
+   * pair's angle is wrong, by position · ramp / freq_factors[0]. The run drew that factor at random and did not print
+   * it.
    */
   const hangsOnFactor = ({ fs, ef, ff }: (typeof CASES)[number]): boolean => fs !== 1 && ef !== 0 && ff === 1;
 
@@ -169,7 +170,7 @@ describe('what the device cannot take is refused by name', () => {
 });
 
 test('counting reads no value: sizes alone give the costs, however large', () => {
-  const steps = seedSteps({ headDim: 128, heads: 32, seq: 2 ** 30, batch: 64, dataBytes: 2 }, 'fused');
+  const steps = cann2024Steps({ headDim: 128, heads: 32, seq: 2 ** 30, batch: 64, dataBytes: 2 }, 'fused');
   assert.equal(
     steps.reduce((sum, { calls }) => sum + calls, 0),
     12,
@@ -180,7 +181,7 @@ test('counting reads no value: sizes alone give the costs, however large', () =>
 describe('cos and sin of the steps, beside the exact ones', () => {
   const rope = { headDim: 8, pairing: 'half', base: 10000, positions: [0, 1, 511] } as const;
   const errors = (changed: Partial<PlanRopeOptions>, dtype: 'f32' | 'f16' = 'f32'): readonly number[] => {
-    const tables = seedTableErrors({ ...rope, ...changed }, dtype);
+    const tables = cann2024TableErrors({ ...rope, ...changed }, dtype);
     assert.ok('maxErrors' in tables, JSON.stringify(tables));
     return tables.maxErrors;
   };
@@ -197,9 +198,9 @@ describe('cos and sin of the steps, beside the exact ones', () => {
   });
 
   test('what the steps cannot make has a reason', () => {
-    assert.deepEqual(seedTableErrors({ ...rope, axes: { rule: 'sections', sections: [2, 1, 1] } }, 'f32'), {
+    assert.deepEqual(cann2024TableErrors({ ...rope, axes: { rule: 'sections', sections: [2, 1, 1] } }, 'f32'), {
       whyNot: 'the twelve steps have one position a token, no axes',
     });
-    assert.ok('whyNot' in seedTableErrors({ ...rope, direction: 'backward' }, 'f32'));
+    assert.ok('whyNot' in cann2024TableErrors({ ...rope, direction: 'backward' }, 'f32'));
   });
 });

@@ -1,4 +1,4 @@
-/** Every rule of every profile can be kept and broken; every one has words and a source. */
+/** Checks that every rule of every profile can be kept and broken, and has words and a source. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type AttentionUse, DEVICES, type DeviceUse, deviceNamed, type RopeUse } from '../src/index.js';
@@ -25,7 +25,7 @@ const ROPE: RopeUse = {
   contiguous: true,
   fixedShapes: true,
 };
-/** What aclnnInplacePartialRotaryMul takes on 950: more fields from ROPE than `near` changes. */
+/** A call that aclnnInplacePartialRotaryMul takes on 950: it differs from ROPE in more fields than `near` changes. */
 const PARTIAL_950: RopeUse = { ...ROPE, pairing: 'interleaved', tablesOf: 'head' };
 const ATTENTION: AttentionUse = {
   op: 'attention',
@@ -42,7 +42,7 @@ const ATTENTION: AttentionUse = {
   sinks: false,
 };
 
-/** Other values of a field, within and beyond what any device takes. */
+/** Other values of each field, which some devices take and some do not. */
 const OTHERS: { readonly [K in keyof RopeUse | keyof AttentionUse]?: readonly unknown[] } = {
   dtype: ['f32', 'bf16', 'f64'],
   tables: ['f32', 'bf16', 'f64', undefined],
@@ -70,7 +70,7 @@ const OTHERS: { readonly [K in keyof RopeUse | keyof AttentionUse]?: readonly un
   sinks: [true],
 };
 
-/** The use, and those that differ from it in at most `most` fields. A head that rotates as a whole stays so. */
+/** Yields the use, and those that differ from it in at most `most` fields. A head that rotates as a whole stays so. */
 function* near<Use extends DeviceUse>(use: Use, most: number, from = 0): Generator<Use> {
   yield use;
   if (most === 0) return;

@@ -1,4 +1,4 @@
-/** Whether devices run the RoPE of published models, and that the forms which they are told to take are that RoPE. */
+/** Checks which devices run the RoPE of published models, and that the forms which they get compute that RoPE. */
 import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -69,7 +69,7 @@ describe('published models', () => {
       dtype: 'f16',
       opset: 18,
     });
-    // A Cast of a graph's input is refused there, so the table is in the data's dtype.
+    // CoreML refuses a Cast of a graph's input, so the table is in the data's dtype.
     assert.equal(best('ort-coreml', spec).onnx!.angles, 'f16-table');
     assert.equal(best('ort-coreml', spec, { dtype: 'f32' }).onnx!.angles, 'f32-table');
   });
@@ -79,7 +79,7 @@ describe('published models', () => {
     for (const device of ['aclnn-a2', 'aclnn-310p', 'aclnn-950', 'infiniop-ascend', 'cann-2024', 'ggml-cann-310p'])
       assert.ok(best(device, spec).steps.includes('window-copied'), device);
     assert.deepEqual(best('ggml-cann', spec).steps, ['two-calls']);
-    // The slice of aclnnInplacePartialRotaryMul needs no copies and takes f32 tables, but interleaved pairs.
+    // aclnnInplacePartialRotaryMul takes a slice, so it needs no copies, and f32 tables; but its pairs are interleaved.
     const partial = ask('aclnn-a2', spec).forms.find(({ operator }) => operator === 'aclnnInplacePartialRotaryMul')!;
     assert.deepEqual([partial.calls, partial.lost], [2, []]);
     assert.ok(partial.steps.includes('weights-permuted'));

@@ -3,12 +3,11 @@ import { sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { asHostArray, type OptionNames, readList, readOptions } from 'ropewalk/internal';
 import { Allocation, GlobalTensor } from '../memory.js';
-import type { GlobalView, Pairing, RopeKernelOptions } from '../trace.js';
-import type { KernelDtype } from './declaration.js';
-import type { KnownTiling } from './tiling.js';
+import type { GlobalView, KernelPairing, RopeKernelOptions, WatchOptions } from '../trace.js';
+import type { KernelDtype, KnownTiling } from './declaration.js';
 
-/** The tensors and the rotation of a call, of any dialect. */
-export type RopeTensors = Omit<RopeKernelOptions, 'kernel' | 'pairing'> & {
+/** The tensors and the rotation of a call, in any dialect. */
+export type RopeTensors = Omit<RopeKernelOptions, 'kernel' | 'pairing' | keyof WatchOptions> & {
   readonly pairing: RopeArgs['pairing'];
   readonly rotaryOffset?: number;
 };
@@ -16,22 +15,22 @@ export type RopeTensors = Omit<RopeKernelOptions, 'kernel' | 'pairing'> & {
 /** Strides of `[batch, seq, heads]` in elements. */
 export type RowStrides = { readonly batch: number; readonly seq: number; readonly head: number };
 
-/** What a kernel of rope gets; a declaration may name the tensors otherwise. */
+/** The arguments of a kernel of rope; a declaration may give the tensors other names. */
 export interface RopeArgs extends KnownTiling {
   readonly dtype: KernelDtype;
   /** Bytes of an element. */
   readonly size: number;
-  /** What lanes compute in: f32 for bf16, the dtype itself otherwise. */
+  /** The type that lanes compute in: f32 for bf16, the dtype itself otherwise. */
   readonly laneType: 'f32' | 'f16';
   readonly laneBytes: number;
   /** Whether elements are cast to f32 and back. */
   readonly widens: boolean;
-  /** Of cos and sin: the dtype of the elements, or f32. */
+  /** The dtype of cos and sin: that of the elements, or f32. */
   readonly tableDtype: KernelDtype;
   /** Bytes of an element of cos and sin. */
   readonly tableSize: number;
   /** `interleaved-to-half` reads (2j, 2j + 1) and writes (j, j + half). */
-  readonly pairing: Pairing | 'interleaved-to-half';
+  readonly pairing: KernelPairing | 'interleaved-to-half';
   readonly batch: number;
   readonly seq: number;
   readonly heads: number;
@@ -46,16 +45,16 @@ export interface RopeArgs extends KnownTiling {
   readonly yStrides: RowStrides;
   readonly sin: GlobalTensor;
   readonly cos: GlobalTensor;
-  /** Rows of the tables as i32, `[seq]` or `[batch, seq]`. */
+  /** Each token's row in the tables as i32, `[seq]` or `[batch, seq]`. */
   readonly positions: GlobalTensor;
   /** Elements of `positions` from batch to batch: 0 when all batches share one row. */
   readonly positionBatch: number;
-  /** First element of each row of y, as an index in its allocation. */
+  /** The first element of each row of y, as an index in its allocation. */
   readonly rowStarts: readonly number[];
   readonly least: { readonly load: number; readonly store: number };
 }
 
-/** The most elements of a head: a row and its temporaries must fit the unified buffer. */
+/** The most elements of a head, so that a row and its temporaries fit the unified buffer. */
 export const MAX_HEAD_DIM = 2048;
 
 /** Checks the tensors of a call, and lays them out in global memory. */
@@ -111,7 +110,7 @@ export function ropeArgs(given: RopeTensors): Omit<RopeArgs, keyof KnownTiling> 
     return new GlobalTensor(name, new Allocation(name, [data], false), tableDtype, 0, 0, data.length);
   };
 
-  // Cores take rows in any order: rows of y must not overlap each other, and y must not overlap x in part.
+  // Cores take rows in any order, so rows of y must not overlap each other, and y must not overlap x in part.
   const coverage = new Uint8Array(Math.floor(yMemory.bytes.length / size));
   y.coverage = coverage;
   const rowStarts: number[] = [];
@@ -214,7 +213,7 @@ function checkView(view: GlobalView, where: string): readonly [number, number, n
   return shape;
 }
 
-/** First element and one past the last, relative to element 0. */
+/** Returns the first element and one past the last, relative to element 0. */
 function reach({ shape, strides }: GlobalView): { low: number; high: number } {
   if (shape.some((n) => n === 0)) return { low: 0, high: 0 };
   let low = 0;
@@ -233,7 +232,7 @@ function eachRow({ shape: [batch, seq, heads], strides: [sb, ss, sh] }: GlobalVi
     for (let s = 0; s < seq; s++) for (let h = 0; h < heads; h++) visit(b * sb + s * ss + h * sh);
 }
 
-/** Same elements in the same order; strides of dimensions of one do not matter. */
+/** Tells whether views have the same elements in the same order; strides of dimensions of 1 do not matter. */
 function isSameView(a: GlobalView, b: GlobalView): boolean {
   return (a.offset ?? 0) === (b.offset ?? 0) && a.shape.every((n, d) => n <= 1 || a.strides[d] === b.strides[d]);
 }

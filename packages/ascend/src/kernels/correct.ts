@@ -1,15 +1,14 @@
 /**
- * Kernel (b): the baseline's structure without its faults. It takes every batch, positions of each batch's own, any
- * strides, any even head_dim, both pairings, f32, f16, and by way of f32 bf16, and halves beside f32 tables. It still
- * handles one row a step and merges on the scalar unit. @module
+ * The kernel `correct`: the structure of the baseline without its faults. It takes every batch, positions of each
+ * batch's own, any strides, any even head_dim, both pairings, f32, f16, and by way of f32 bf16, and halves beside f32
+ * tables. It still handles one row a step and merges on the scalar unit. @module
  */
-import type { AscendC } from '../ascendc.js';
+import { type AscendC, oneRow } from '../ascendc.js';
 import { BLOCK, REPEAT } from '../costs.js';
 import type { RopeArgs } from './args.js';
 import { declareKernel, KERNEL_DTYPES, type KernelDeclaration } from './declaration.js';
 import {
   copyTail,
-  oneRow,
   ROPE_ARGUMENTS,
   roundUp,
   rowOf,
@@ -20,7 +19,7 @@ import {
   whyNotLeading,
 } from './rows.js';
 
-/** Kernel (b), over all cores. */
+/** The baseline without its faults, over all cores. */
 export const CORRECT: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs>({
   name: 'correct',
   operator: 'rope',
@@ -31,13 +30,12 @@ export const CORRECT: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs
   kernel: correctKernel,
 });
 
-/** What one block does. */
 function correctKernel(c: AscendC, a: RopeArgs): void {
   const { dtype: T, laneType: C, laneBytes, half, tableDtype, buffers } = a;
   const halfBytes = roundUp(half * a.size, BLOCK);
   const tableBytes = roundUp(half * a.tableSize, BLOCK);
   const interleaved = a.pairing === 'interleaved';
-  // GatherMask reads whole repeats and writes half of what it reads: room for both.
+  // GatherMask reads whole repeats, and writes half of the bytes that it reads.
   const rowLanes = roundUp(a.rotaryDim * laneBytes, REPEAT) / laneBytes;
   const halfLanes = interleaved ? rowLanes / 2 : roundUp(half * laneBytes, BLOCK) / laneBytes;
   const rowBytes = interleaved ? rowLanes * a.size : 2 * halfBytes;
@@ -54,7 +52,7 @@ function correctKernel(c: AscendC, a: RopeArgs): void {
   const wideTables = tableDtype === C ? undefined : { sin: temporary('_sin_f32'), cos: temporary('_cos_f32') };
   const wide = wideX && { x: wideX, y: temporary('_y_f32', rowLanes) };
   const tail = tailOf(c, a, 1, 'tail');
-  const second = halfBytes / a.size; // where the second half of a GPT-NeoX row starts in its buffer
+  const second = halfBytes / a.size; // the start of a GPT-NeoX row's second half in its buffer
   const [wholeRow, halfRow] = [oneRow(a.rotaryDim * a.size), oneRow(half * a.size)];
   const tableRow = oneRow(half * a.tableSize);
 

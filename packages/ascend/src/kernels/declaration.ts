@@ -1,16 +1,31 @@
-/** How a kernel is declared: what it computes, on which arguments, by which statements. @module */
+/** The declaration of a kernel: what it computes, on which arguments, by which statements. @module */
 import type { FloatDtype } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { type OptionNames, readList, readName, readOptions } from 'ropewalk/internal';
 import type { AscendC } from '../ascendc.js';
 import type { Tiling } from '../trace.js';
-import { TILING } from './tiling.js';
 
 /** The dtypes that vector kernels take: the unit has no f64 arithmetic. */
 export type KernelDtype = Exclude<FloatDtype, 'f64'>;
 
 /** The dtypes of kernels, in the order of reports. */
 export const KERNEL_DTYPES: readonly KernelDtype[] = /* @__PURE__ */ Object.freeze(['f16', 'bf16', 'f32'] as const);
+
+/** The parameters of a tiling, each with its word in messages. */
+export const TILING_WORDS = /* @__PURE__ */ Object.freeze({ blocks: 'blocks', tileRows: 'tile', buffers: 'buffers' });
+
+/** Buffers in each queue of kernels that do not take another number: double buffering. */
+export const BUFFER_NUM = 2;
+
+/** A tiling whose every number is known. */
+export interface KnownTiling {
+  /** Blocks that are launched. */
+  readonly blocks: number;
+  /** Rows of a tile; undefined where the caller left it to the kernel. */
+  readonly tileRows: number | undefined;
+  /** Buffers of each queue. */
+  readonly buffers: number;
+}
 
 /** The operators that a kernel can be judged by, and the roles of their tensors; `out` is written, the others read. */
 export const ROLES = /* @__PURE__ */ Object.freeze({
@@ -24,19 +39,15 @@ export const ROLES = /* @__PURE__ */ Object.freeze({
 /** An operator that a kernel can be judged by. */
 export type KernelOperator = keyof typeof ROLES;
 
-/** What a kernel of rows gets, beside its tensors by their names. All tensors are dense. */
-export interface RowFacts {
+/** The arguments of a kernel of rows, beside its tensors by their names. All tensors are dense. */
+export interface RowFacts extends KnownTiling {
   readonly dtype: KernelDtype;
   /** Bytes of an element. */
   readonly size: number;
-  /** Rows of the tensors, and the elements of one. */
   readonly rows: number;
+  /** Elements of a row. */
   readonly length: number;
-  /** Blocks that are launched; rows of a tile, where the caller chose; buffers of each queue. */
-  readonly blocks: number;
-  readonly tileRows: number | undefined;
-  readonly buffers: number;
-  /** rms_norm: what is added to the mean of the squares. */
+  /** The number that rms_norm adds to the mean of the squares. */
   readonly eps: number;
 }
 
@@ -52,22 +63,22 @@ export interface RowFacts {
  * };
  */
 export interface KernelDeclaration<Args = never> {
-  /** For reports. */
+  /** A name for reports. */
   readonly name: string;
-  /** Which result is right: the operator's, in float64. */
+  /** The operator whose result, in float64, is right. */
   readonly operator: KernelOperator;
   readonly dtypes: readonly KernelDtype[];
   /** The kernel's name of each tensor, and its role in the operator: every role of the operator once. */
   readonly arguments: { readonly [name: string]: string };
-  /** Blocks to launch; as many as there are cores, but no more than rows, unless given. */
+  /** Blocks to launch. Default: as many as there are cores, but no more than rows. */
   readonly blocks?: number | ((args: Omit<Args, keyof Tiling>, cores: number) => number);
-  /** What of a tiling it obeys; nothing unless given. */
+  /** The numbers of a tiling that it obeys. Default: none. */
   readonly takes?: readonly (keyof Tiling)[];
-  /** The compiler's automatic synchronisation; on unless given. */
+  /** Whether the compiler synchronises automatically. Default: true. */
   readonly autoSync?: boolean;
-  /** What it does not take: the rest of a sentence that starts with the kernel; undefined when it takes the call. */
+  /** Says why it does not take a call: the rest of a sentence that starts with the kernel; undefined when it does. */
   readonly whyNot?: (args: Args) => string | undefined;
-  /** What one block does: AscendC's calls. */
+  /** Runs one block, by AscendC's calls. */
   readonly kernel: (c: AscendC, args: Args) => void;
 }
 
@@ -83,7 +94,7 @@ const NAMES: OptionNames<KernelDeclaration> = {
   kernel: true,
 };
 
-/** Freezes a declaration whose arguments are known. */
+/** Freezes a declaration, and hides the type of its arguments. */
 export function declareKernel<Args>(kernel: KernelDeclaration<Args>): KernelDeclaration {
   return Object.freeze(kernel);
 }
@@ -102,7 +113,7 @@ export function readKernel(given: unknown): KernelDeclaration {
   const declared = readOptions(given as KernelDeclaration, where, NAMES);
   const { name, blocks, autoSync, whyNot, kernel } = declared;
   const takes = Array.from(readList(declared.takes ?? [], `${where}: takes`));
-  for (const name of takes) readName(name, TILING, `${where}: takes`);
+  for (const name of takes) readName(name, Object.keys(TILING_WORDS) as (keyof Tiling)[], `${where}: takes`);
   if (typeof name !== 'string' || name === '') refuse('RANGE', `${where}: name`, 'a name for reports', name);
   const operator = readName(declared.operator, Object.keys(ROLES) as KernelOperator[], `${where}: operator`);
   const dtypes = Array.from(readList(declared.dtypes, `${where}: dtypes`));
@@ -115,7 +126,7 @@ export function readKernel(given: unknown): KernelDeclaration {
   if (listed.length !== roles.length || !roles.every((role) => listed.includes(role)))
     refuse('RANGE', `${where}: arguments`, wanted, listed);
   if (typeof kernel !== 'function') refuse('RANGE', `${where}: kernel`, 'a function of (c, args)', kernel);
-  // Of any realm: an async function, a generator or both.
+  // The text tells an async function or a generator of any realm.
   const kind = Object.prototype.toString.call(kernel);
   if (kind !== '[object Function]')
     refuse('RANGE', `${where}: kernel`, 'a function that is synchronous', kind, 'It must not be async or a generator.');

@@ -1,5 +1,5 @@
 /**
- * Kernel (c): the same bits as (b), limited by memory instead of by the scalar unit.
+ * The kernel `fast`: the same bits as `correct`, limited by memory instead of by the scalar unit.
  *
  * - No element passes through the scalar unit. GPT-J pairs need no split and no merge. cos and sin are doubled to (c0,
  *   c0, c1, c1, …) and (−s0, s0, −s1, s1, …); then y = x · cos + swap(x) · sin, where swap exchanges the two elements
@@ -18,13 +18,20 @@
  * mode: each repeat has its own pattern, src1RepeatStride datablocks apart), Gather (byte offsets; half and float) and
  * Mul (mask, repeat strides). @module
  */
-import { type AscendC, EVEN_LANES, firstLanes, type LaneType, type LocalTensor, ODD_LANES } from '../ascendc.js';
+import {
+  type AscendC,
+  EVEN_LANES,
+  firstLanes,
+  type LaneType,
+  type LocalTensor,
+  ODD_LANES,
+  oneRow,
+} from '../ascendc.js';
 import { BLOCK, MAX_REPEATS, REPEAT } from '../costs.js';
 import type { RopeArgs } from './args.js';
 import { declareKernel, KERNEL_DTYPES, type KernelDeclaration } from './declaration.js';
 import {
   copyTail,
-  oneRow,
   ROPE_ARGUMENTS,
   type RowGroup,
   roundUp,
@@ -36,18 +43,18 @@ import {
   whyNotLeading,
 } from './rows.js';
 
-/** The most bytes of x in a tile: enough to hide the fixed cost of an instruction. */
+/** The most bytes of x in a tile, enough to hide the fixed cost of an instruction. */
 const TILE_BYTES = 8192;
-/** The fewest, where there is as much. */
+/** The fewest bytes of x in a tile, if the block has as many. */
 const MIN_TILE_BYTES = 2048;
-/** Tiles of a block that are wanted: the first load and the last store overlap with nothing. */
+/** The tiles that a block should have, because its first load and its last store overlap with nothing. */
 const TILES = 8;
-/** Offsets that the scalar unit writes: two datablocks, from which vector instructions build the rest. */
+/** The offsets that the scalar unit writes: two datablocks, from which vector instructions build the rest. */
 const SCALAR_OFFSETS = 16;
 
 /** Heads of one token that are rotated together. */
 interface Tile extends RowGroup {
-  /** Whether the token's table row must be loaded first. */
+  /** Whether this is the token's first tile, whose table row must be loaded. */
   readonly firstOfToken: boolean;
   /** Whether the next tile has another token. */
   readonly lastOfToken: boolean;
@@ -57,12 +64,12 @@ interface Tile extends RowGroup {
 interface Rotation {
   readonly rows: Transfer;
   readonly tables: Tables;
-  /** Builds constants, once. */
+  /** Builds the constants. */
   prepare?(): void;
   compute(tile: Tile): void;
 }
 
-/** Kernel (c), over all cores. */
+/** The fast kernel, over all cores. */
 export const FAST: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs>({
   name: 'fast',
   operator: 'rope',
@@ -74,7 +81,6 @@ export const FAST: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs>({
   kernel: fastKernel,
 });
 
-/** What one block does. */
 function fastKernel(c: AscendC, a: RopeArgs): void {
   const tiles = tilesOf(c, a);
   if (tiles.length === 0) return;
@@ -86,8 +92,8 @@ function fastKernel(c: AscendC, a: RopeArgs): void {
     rotation.rows.copyIn(tile);
     tail?.copyIn(tile);
   };
-  // The first loads run while the constants are built. From then on, a load is issued before this tile's vector work: of
-  // the tile for which the last one has left a buffer.
+  // The first loads run while the constants are built. From then on, the load of the next tile that has a free buffer
+  // is issued before this tile's vector work.
   for (const tile of tiles.slice(0, a.buffers)) copyIn(tile);
   rotation.prepare?.();
   for (const [t, tile] of tiles.entries()) {
@@ -119,14 +125,14 @@ function tilesOf(c: AscendC, a: RopeArgs): Tile[] {
   return tiles;
 }
 
-/** One instruction for each run of lanes that a repeat can hold. */
+/** Cuts lanes into runs that one repeat can hold. */
 function chunksOf(lanes: number, laneBytes: number): { at: number; lanes: number }[] {
   const full = REPEAT / laneBytes;
   const count = Math.ceil(lanes / full);
   return Array.from({ length: count }, (_what, n) => ({ at: n * full, lanes: Math.min(full, lanes - n * full) }));
 }
 
-/** A Mul of rows, each a repeat and `pitch` elements from the next, with one table row; `lanes` masks it. */
+/** Multiplies rows, each a repeat and `pitch` elements from the next, by one table row; `lanes` masks them. */
 function rowMul(c: AscendC, { laneBytes }: RopeArgs, length: number, pitch: number) {
   const step = (pitch * laneBytes) / BLOCK;
   const chunks = chunksOf(length, laneBytes);
@@ -140,10 +146,10 @@ function rowMul(c: AscendC, { laneBytes }: RopeArgs, length: number, pitch: numb
   };
 }
 
-/** cos and sin of one token, in what lanes compute in. */
+/** cos and sin of one token, in the type that lanes compute in. */
 type TableRow = { readonly cos: LocalTensor; readonly sin: LocalTensor };
 
-/** The table rows of a token: loaded, and widened where lanes are wider. */
+/** Loads the table rows of a token, and widens them if lanes are wider. */
 class Tables {
   readonly #que;
   readonly #wide: TableRow | undefined;
@@ -171,7 +177,7 @@ class Tables {
     this.#que.EnQue('copyIn: _table_que.EnQue()', table);
   }
 
-  /** The next token's row; valid until {@link free}. */
+  /** Takes the next token's row, which is valid until {@link free}. */
   take(): TableRow {
     const { c, a } = this;
     const table = this.#que.DeQue('compute: _table_que.DeQue()', a.tableDtype);
@@ -189,12 +195,12 @@ class Tables {
   }
 }
 
-/** GPT-J pairs, (2j, 2j + 1). */
+/** Rotates GPT-J pairs, (2j, 2j + 1). */
 function interleaved(c: AscendC, a: RopeArgs, most: number): Rotation {
   const { pipe } = c;
   const { laneType, laneBytes, widens, rotaryDim } = a;
   const tile = (most * roundUp(rotaryDim * a.size, BLOCK)) / a.size;
-  // GatherMask reads whole repeats, from a datablock before the tile on: it needs space before and after.
+  // GatherMask reads whole repeats, from a datablock before the tile on, and needs space before and after it.
   const gathered = roundUp(BLOCK + tile * laneBytes, REPEAT);
   const rows = new Transfer(c, a, {
     ques: ['_in_que', '_out_que'],
@@ -258,7 +264,7 @@ function interleaved(c: AscendC, a: RopeArgs, most: number): Rotation {
     const count = tile.rows * rows.pitch;
     const before = wide?.x ?? both.input;
     const [x, y] = [before.at(blockLanes), wide?.y ?? both.output];
-    // The lane before the tile ends up nowhere, but GatherMask reads it, so it must be written first.
+    // GatherMask reads the lane before the tile, so it must be written first; it ends up nowhere.
     c.Duplicate('compute: Duplicate(the datablock before x)', before, 0, blockLanes);
     if (wide) c.Cast('compute: Cast(x)', x, both.input, count);
     c.PipeBarrier('V');
@@ -271,7 +277,7 @@ function interleaved(c: AscendC, a: RopeArgs, most: number): Rotation {
     mul('compute: Mul(y, x, _cos_doubled)', tile.rows, [y, x, cos]);
     c.PipeBarrier('V');
     mul('compute: Mul<even lanes>(_shifted_down, _sin_doubled)', tile.rows, [down, down, sin], EVEN_LANES);
-    c.PipeBarrier('V'); // other lanes, but of the same datablocks
+    c.PipeBarrier('V'); // these are other lanes, but in the same datablocks
     mul('compute: Mul<odd lanes>(_shifted_down, _shifted_up, _sin_doubled)', tile.rows, [down, up, sin], ODD_LANES);
     c.PipeBarrier('V');
     c.Add('compute: Add(y, y, _shifted_down)', y, y, down, count);
@@ -283,7 +289,7 @@ function interleaved(c: AscendC, a: RopeArgs, most: number): Rotation {
   return { rows, tables, prepare, compute };
 }
 
-/** GPT-NeoX pairs, (j, j + half): the two halves of every row as two columns. */
+/** Rotates GPT-NeoX pairs, (j, j + half): the two halves of every row are two columns. */
 function halves(c: AscendC, a: RopeArgs, most: number): Rotation {
   const { laneType, laneBytes, widens } = a;
   const rows = new Transfer(c, a, {

@@ -1,14 +1,10 @@
 /** Every kernel that comes with the model, by its name. @module */
 import type { KernelName } from '../trace.js';
-import { ADD } from './add.js';
 import { CORRECT } from './correct.js';
 import type { KernelDeclaration } from './declaration.js';
+import { ADD, RMS_NORM, SOFTMAX, SWIGLU } from './dense.js';
 import { FAST } from './fast.js';
-import { INFINICORE_GPTJ, INFINICORE_NEOX } from './infinicore.js';
-import { RMS_NORM } from './rms-norm.js';
-import { SEED } from './seed.js';
-import { SOFTMAX } from './softmax.js';
-import { SWIGLU } from './swiglu.js';
+import { INFINICORE_GPTJ, INFINICORE_NEOX, SEED } from './infinicore.js';
 
 /** The RoPE kernels, slowest first. */
 export const ROPE_KERNELS: { readonly [name in KernelName]: KernelDeclaration } = /* @__PURE__ */ Object.freeze({

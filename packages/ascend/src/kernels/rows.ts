@@ -2,12 +2,12 @@
  * The rows of a RoPE call (a row is one head of one token of one batch), how blocks share them, and how they are
  * copied. @module
  */
-import type { AscendC, CopyParams, LocalTensor, TQue } from '../ascendc.js';
+import { type AscendC, type LocalTensor, oneRow, type TQue } from '../ascendc.js';
 import { BLOCK } from '../costs.js';
 import type { GlobalTensor } from '../memory.js';
 import type { RopeArgs, RowStrides } from './args.js';
 
-/** The kernels' names of rope's tensors, and their roles. */
+/** The kernels' names of rope's tensors, with their roles. */
 export const ROPE_ARGUMENTS = /* @__PURE__ */ Object.freeze({
   x: 'x',
   y: 'out',
@@ -16,13 +16,13 @@ export const ROPE_ARGUMENTS = /* @__PURE__ */ Object.freeze({
   positions: 'positions',
 } as const);
 
-/** What the kernels of leading dimensions do not take. */
+/** Says why the kernels of leading dimensions do not take a call. */
 export function whyNotLeading({ pairing, rotaryOffset }: RopeArgs): string | undefined {
   if (pairing === 'interleaved-to-half') return 'writes a pair where it reads it';
   return rotaryOffset === 0 ? undefined : 'rotates the leading dimensions of a head only';
 }
 
-/** Where a row is. */
+/** The place of a row. */
 type Row = { readonly batch: number; readonly token: number; readonly head: number };
 
 /** Several heads of one token, from `row` on. */
@@ -31,7 +31,7 @@ export interface RowGroup {
   readonly rows: number;
 }
 
-/** The row of a number in batch-major order. */
+/** Returns the row with a number in batch-major order. */
 export function rowOf(a: RopeArgs, n: number): Row {
   const head = n % a.heads;
   const rest = Math.floor(n / a.heads);
@@ -42,7 +42,7 @@ export function startOf(row: Row, strides: RowStrides): number {
   return row.batch * strides.batch + row.token * strides.seq + row.head * strides.head;
 }
 
-/** The rows of a block: all blocks get the same number, or one more. */
+/** Shares the rows: all blocks get the same number, or one more. */
 export function shareOf({ batch, seq, heads, blocks }: RopeArgs, block: number): { first: number; end: number } {
   const rows = batch * seq * heads;
   return { first: Math.floor((rows * block) / blocks), end: Math.floor((rows * (block + 1)) / blocks) };
@@ -52,27 +52,23 @@ export function tableRowOf(c: AscendC, a: RopeArgs, { batch, token }: Row): numb
   return c.GetGlobal('copyIn: positions.GetValue(batch, token)', a.positions, batch * a.positionBatch + token);
 }
 
-export function oneRow(bytes: number): CopyParams {
-  return { blockCount: 1, blockLen: bytes, srcStride: 0, dstStride: 0 };
-}
-
 export function roundUp(n: number, unit: number): number {
   return Math.ceil(n / unit) * unit;
 }
 
-/** What a {@link Transfer} moves. */
+/** The columns that a {@link Transfer} moves. */
 interface TransferOptions {
-  /** Names of the queue in and the queue out. */
+  /** The names of the queue in and the queue out. */
   readonly ques: readonly [string, string];
-  /** One for each column of a row, as it completes `DataCopyPad(x…)` in the kernel's statements. */
+  /** The text of each column that completes `DataCopyPad(x…)` in the kernel's statements. */
   readonly columns: readonly string[];
-  /** First element of the first column, in a head. */
+  /** The first element of the first column in a head. */
   readonly first: number;
   /** Elements of a column. */
   readonly length: number;
   /** The most rows at once. */
   readonly rows: number;
-  /** Bytes of a buffer of the queue in, where it is larger than the columns. */
+  /** Bytes of a buffer of the queue in, if it is larger than the columns. */
   readonly inBytes?: number;
   /** Elements before the first column in a buffer of the queue in. */
   readonly lead?: number;
@@ -107,7 +103,7 @@ export class Transfer {
     this.#in.EnQue(`copyIn: ${options.ques[0]}.EnQue()`, input);
   }
 
-  /** The next input, and a buffer for its output. */
+  /** Takes the next input, and a buffer for its output. */
   take(): { input: LocalTensor; output: LocalTensor } {
     const [inName, outName] = this.options.ques;
     const input = this.#in.DeQue(`compute: ${inName}.DeQue()`, this.a.dtype);
@@ -128,7 +124,7 @@ export class Transfer {
     this.#out.FreeTensor(`copyOut: ${options.ques[1]}.FreeTensor()`, output);
   }
 
-  /** One DataCopyPad for a column of all rows where the heads are in ascending order, else one for each row. */
+  /** Copies a column of all rows at once if the heads are in ascending order, else row by row. */
   #copy(line: string, group: RowGroup, local: LocalTensor, global: GlobalTensor, strides: RowStrides, load: boolean) {
     const { a, options } = this;
     const bytes = options.length * a.size;
@@ -148,14 +144,14 @@ export class Transfer {
   }
 }
 
-/** Copies the dimensions that no pair uses, or undefined where there are none. */
+/** Prepares to copy the dimensions that no pair uses; returns undefined if there are none. */
 export function tailOf(c: AscendC, a: RopeArgs, rows: number, name: string): Transfer | undefined {
   if (a.dim === a.rotaryDim) return undefined;
   const ques = ['_tail_que', '_tail_out_que'] as const;
   return new Transfer(c, a, { ques, columns: [`, ${name}`], first: a.rotaryDim, length: a.dim - a.rotaryDim, rows });
 }
 
-/** Moves the bits of the next tail from its input to its output. */
+/** Copies the bits of the next tail from its input to its output. */
 export function copyTail(c: AscendC, tail: Transfer | undefined, count: number, name: string): void {
   if (!tail) return;
   const both = tail.take();

@@ -1,56 +1,53 @@
 /** Launches declared kernels on the model, and runs the RoPE kernels on the caller's tensors. @module */
 import { fail } from 'ropewalk/backend';
-import { type OptionNames, readName, readOptions } from 'ropewalk/internal';
-import { MACHINE_NAMES, readChip } from '../core.js';
+import { checkInteger, type OptionNames, readName, readOptions } from 'ropewalk/internal';
+import { readMachine } from '../core.js';
+import { MAX_BLOCKS, MAX_REPEATS } from '../costs.js';
 import { launchKernel } from '../launch.js';
 import type { GlobalTensor } from '../memory.js';
 import { bandOf } from '../time.js';
-import type { KernelName, KernelRun, MachineOptions, RopeKernelOptions, Tiling } from '../trace.js';
+import type { KernelName, KernelRun, MachineOptions, RopeKernelOptions, Tiling, WatchOptions } from '../trace.js';
 import { type RopeArgs, ropeArgs } from './args.js';
-import type { KernelDeclaration, KernelDtype } from './declaration.js';
+import { BUFFER_NUM, type KernelDeclaration, type KernelDtype, type KnownTiling, TILING_WORDS } from './declaration.js';
 import { ROPE_KERNELS } from './index.js';
-import { readTiling } from './tiling.js';
+
+/** The most buffers of a queue that a kernel may be asked for; a launch may have 64 in all. */
+const MAX_QUEUE_BUFFERS = 16;
 
 /** A call of an operator, with its tensors in global memory. */
 export interface BoundCall {
   readonly dtype: KernelDtype;
-  /** What the kernel gets beside its tensors. */
+  /** The arguments of the kernel that are no tensors. */
   readonly facts: object;
-  /** By role. */
   readonly tensors: { readonly [role: string]: GlobalTensor };
-  /** Those that must be read whole. */
+  /** The tensors that must be read whole. */
   readonly inputs: readonly GlobalTensor[];
   readonly rowLength: number;
   readonly rowStarts: readonly number[];
-  /** The most rows of a tile: those that lie side by side. */
+  /** The most rows of a tile: as many as lie side by side. */
   readonly tileRows: number;
   readonly least: { readonly load: number; readonly store: number };
 }
 
-/** How a call is launched. */
-export interface LaunchedHow {
-  readonly machine?: MachineOptions;
-  readonly tiling?: Tiling;
-  readonly record?: boolean | readonly number[];
-  readonly onBlock?: (done: number, total: number) => void;
-}
-
 /** Launches a kernel on a call of its operator. @throws {RopewalkError} UNSUPPORTED when it does not take the call */
-export function launchDeclared(kernel: KernelDeclaration, call: BoundCall, how: LaunchedHow): KernelRun {
+export function launchDeclared(
+  kernel: KernelDeclaration,
+  call: BoundCall,
+  how: WatchOptions & { readonly machine?: MachineOptions; readonly tiling?: Tiling },
+): KernelRun {
   const { name, autoSync = true } = kernel;
   const { dtype, facts, tensors, rowStarts, tileRows, ...rest } = call;
-  const machine = readOptions(how.machine ?? {}, 'aicore: machine', MACHINE_NAMES);
-  const { cores } = readChip(machine);
-  const named = Object.entries(kernel.arguments).map(([own, role]) => [own, tensors[role]]);
+  const { tiling: given, ...watch } = how;
+  const machine = readMachine(how.machine);
+  const named = Object.entries(kernel.arguments).map(([argument, role]) => [argument, tensors[role]]);
   const args = { ...facts, ...Object.fromEntries(named) };
   const why = whyNotArgs(kernel, dtype, args);
   if (why !== undefined) fail('UNSUPPORTED', 'aicore: kernel', `the ${name} kernel ${why}`);
-  const wanted = typeof kernel.blocks === 'function' ? kernel.blocks(args as never, cores) : kernel.blocks;
-  const { tiling: given, ...launched } = how;
-  const own = { rows: rowStarts.length, tileRows, blocks: wanted ?? Math.min(cores, rowStarts.length) };
-  const tiling = readTiling(given, name, kernel.takes ?? [], own);
+  const wanted = typeof kernel.blocks === 'function' ? kernel.blocks(args as never, machine.cores) : kernel.blocks;
+  const blocks = wanted ?? Math.min(machine.cores, rowStarts.length);
+  const tiling = readTiling(given, kernel, { rows: rowStarts.length, tileRows, blocks });
   const run = launchKernel({
-    ...launched,
+    ...watch,
     ...rest,
     kernel: name,
     dtype,
@@ -64,7 +61,33 @@ export function launchDeclared(kernel: KernelDeclaration, call: BoundCall, how: 
   return isMeasured(kernel, run, { ...args, ...tiling }) ? { ...run, ...bandOf(run) } : run;
 }
 
-/** Whether a run is of the kind that stands for the measured rows: see calibration.ts. */
+/**
+ * Checks a tiling against what a kernel takes.
+ *
+ * @param most - rows in all, the most rows of a tile, and the kernel's default number of blocks
+ * @throws {RopewalkError} UNSUPPORTED for a parameter that the kernel does not have, RANGE for a number out of range
+ */
+function readTiling(
+  given: Tiling | undefined,
+  { name, takes = [] }: KernelDeclaration,
+  most: { readonly rows: number; readonly tileRows: number; readonly blocks: number },
+): KnownTiling {
+  const tiling = readOptions(given ?? {}, 'aicore: tiling', { blocks: true, tileRows: true, buffers: true });
+  for (const parameter of ['blocks', 'tileRows', 'buffers'] as const) {
+    if (tiling[parameter] === undefined || takes.includes(parameter)) continue;
+    const has =
+      takes.length > 0 ? `It takes ${takes.map((taken) => TILING_WORDS[taken]).join(', ')}.` : 'It takes none.';
+    fail('UNSUPPORTED', `aicore: ${TILING_WORDS[parameter]}`, `the ${name} kernel has no such parameter. ${has}`);
+  }
+  const { blocks = most.blocks, tileRows, buffers = BUFFER_NUM } = tiling;
+  const limit = (n: number, rows: number): number => Math.max(1, Math.min(n, rows));
+  if (tiling.blocks !== undefined) checkInteger(blocks, 'aicore: blocks', 1, limit(MAX_BLOCKS, most.rows));
+  if (tileRows !== undefined) checkInteger(tileRows, 'aicore: tile', 1, limit(MAX_REPEATS, most.tileRows));
+  checkInteger(buffers, 'aicore: buffers', 1, MAX_QUEUE_BUFFERS);
+  return { blocks, tileRows, buffers };
+}
+
+/** Tells whether a run is of the kind that stands for the measured rows: see calibration.ts. */
 function isMeasured({ kernel }: KernelDeclaration, { chip, dtype }: KernelRun, args: object): boolean {
   const { pairing, tableDtype, buffers } = args as Partial<RopeArgs>;
   const same = kernel === ROPE_KERNELS.fast.kernel && chip === '910B2' && buffers === 1;
@@ -76,54 +99,36 @@ function whyNotArgs({ dtypes, whyNot }: KernelDeclaration, dtype: string, args: 
   return whyNot?.(args as never);
 }
 
+/** A call of a RoPE kernel, as far as {@link whyNotKernel} reads it. */
+interface RopeFacts {
+  readonly dtype: string;
+  readonly pairing: string;
+  readonly rotaryDim: number;
+  readonly headDim: number;
+  /** The dtype of cos and sin. Default: `dtype`. */
+  readonly tableDtype?: string;
+}
+const FACT_NAMES = { dtype: true, pairing: true, rotaryDim: true, headDim: true, tableDtype: true } as const;
+
 /**
- * What a RoPE kernel does not take.
+ * Says why a RoPE kernel does not take a call.
  *
  * @param kernel - its name
  * @param call - dtype, pairing and size of a head
  * @returns the rest of a sentence that starts with the kernel; undefined when the kernel takes the call
  * @throws {RopewalkError} UNSUPPORTED for a name that is none
  */
-export function whyNotKernel(
-  kernel: KernelName,
-  call: {
-    readonly dtype: string;
-    readonly pairing: string;
-    readonly rotaryDim: number;
-    readonly headDim: number;
-    /** Of cos and sin; `dtype` unless given. */
-    readonly tableDtype?: string;
-  },
-): string | undefined {
-  const {
-    dtype,
-    pairing,
-    rotaryDim,
-    headDim,
-    tableDtype = dtype,
-  } = readOptions(call, 'aicore: call', {
-    dtype: true,
-    pairing: true,
-    rotaryDim: true,
-    headDim: true,
-    tableDtype: true,
-  });
-  return whyNotArgs(ropeKernel(kernel), dtype, {
-    dtype,
-    tableDtype,
-    pairing,
-    rotaryDim,
-    dim: headDim,
-    rotaryOffset: 0,
-  });
+export function whyNotKernel(kernel: KernelName, call: RopeFacts): string | undefined {
+  const { dtype, tableDtype = dtype, headDim: dim, ...rest } = readOptions(call, 'aicore: call', FACT_NAMES);
+  return whyNotArgs(ropeKernel(kernel), dtype, { dtype, tableDtype, dim, ...rest, rotaryOffset: 0 });
 }
 
-/** A RoPE kernel by its name. */
+/** Finds a RoPE kernel by its name. */
 export function ropeKernel(name: unknown): KernelDeclaration {
   return ROPE_KERNELS[readName(name, Object.keys(ROPE_KERNELS) as KernelName[], 'aicore: kernel')];
 }
 
-/** The call of a RoPE kernel on these arguments; `inputs` are those that must be read whole. */
+/** Makes the call of a RoPE kernel on these arguments; it must read `inputs` whole. */
 export function ropeCall(a: Omit<RopeArgs, keyof Tiling>, inputs: readonly GlobalTensor[]): BoundCall {
   const { x, cos, sin, positions, y: out } = a;
   const tensors = { x, cos, sin, positions, out };
@@ -155,7 +160,7 @@ const NAMES: OptionNames<RopeKernelOptions> = {
  * stays in the caller's arrays.
  *
  * @param call - kernel, tensors, tables, machine; see {@link RopeKernelOptions}
- * @returns cycles, bytes, buffers, findings; a kernel that hangs is a finding
+ * @returns the report; a kernel that hangs is a finding
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE, ALIAS, naming the argument; UNSUPPORTED when the kernel does not do it;
  *   nothing is written then
  */

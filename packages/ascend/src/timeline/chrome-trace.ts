@@ -1,5 +1,5 @@
 /**
- * A run's recorded instructions in the Trace Event Format, which Perfetto and chrome://tracing open.
+ * Writes a run's recorded instructions in the Trace Event Format, which Perfetto and chrome://tracing open.
  *
  * @module
  * @see https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format)
@@ -11,7 +11,7 @@ import { type KernelRun, QUEUES } from '../trace.js';
  * Writes the recorded blocks: a process for each block, a thread for each queue, times in microseconds at the chip's
  * clock.
  *
- * @param run - of a kernel with `record`; blocks without a record are left out
+ * @param run - the run of a kernel with `record`; blocks without a record are left out
  * @returns JSON
  * @throws {RopewalkError} RANGE for what is no run
  */

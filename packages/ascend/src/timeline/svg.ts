@@ -1,19 +1,19 @@
-/** A run's recorded instructions as a picture: a lane for each queue, time from left to right. @module */
+/** Draws a run's recorded instructions: a lane for each queue, time from left to right. @module */
 import { refuse } from 'ropewalk/backend';
 import { escapeMarkup, type OptionNames, reading, readOptions } from 'ropewalk/internal';
 import { type InstructionRecord, type KernelRun, QUEUES, type QueueName } from '../trace.js';
 
 /** Options of {@link timelineSvg}: the cycles to draw. */
 export interface TimelineOptions {
-  /** First cycle; where the block's first instruction starts unless given. */
+  /** First cycle. Default: the start of the block's first instruction. */
   readonly from?: number;
-  /** Last cycle; after the first 36 vector instructions and copies unless given. */
+  /** Last cycle. Default: the end of the first 36 vector instructions and copies. */
   readonly to?: number;
 }
 
 const NAMES: OptionNames<TimelineOptions> = { from: true, to: true };
 
-/** Still readable side by side: three rows of the baseline, some tiles of the fast kernel. */
+/** So many are still readable side by side: three rows of the baseline, some tiles of the fast kernel. */
 const FIRST_INSTRUCTIONS = 36;
 
 const WIDTH = 1200;
@@ -22,11 +22,11 @@ const RIGHT = 16;
 const TOP = 64;
 const LANE = 44;
 const GAP = 10;
-/** Pixels of a character at the size of the bars' labels. */
+/** The width of a character in the labels of bars, in pixels. */
 const CHARACTER = 6.2;
 
 const WHAT: Readonly<Record<QueueName, string>> = { S: 'scalar', V: 'vector', MTE2: 'load', MTE3: 'store' };
-/** One for each instruction, the same in every picture; similar instructions have similar hues. */
+/** Each instruction has one colour in every picture; similar instructions have similar hues. */
 const COLOURS: Readonly<Record<string, string>> = {
   DataCopy: '#0d4f80',
   DataCopyPad: '#1b6ca8',
@@ -146,7 +146,7 @@ function axis(from: number, to: number, x: (cycle: number) => number, bottom: nu
   return lines;
 }
 
-/** 1, 2 or 5 times a power of ten. */
+/** Finds the step of the axis: 1, 2 or 5 times a power of ten. */
 function niceStep(least: number): number {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
   return [1, 2, 5, 10].map((n) => n * power).find((step) => step >= least) ?? 10 * power;
@@ -168,7 +168,7 @@ function percent(part: number, whole: number): string {
   return whole > 0 ? `${Math.round((100 * part) / whole)} %` : '0 %';
 }
 
-/** A coordinate, rounded to hundredths. */
+/** Writes a coordinate, rounded to hundredths. */
 function f(n: number): string {
   return String(Number(n.toFixed(2)));
 }

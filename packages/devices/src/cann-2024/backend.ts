@@ -1,5 +1,5 @@
 /**
- * `cann-2024`: RoPE by the twelve steps, with what that backend got wrong, on tensors in host memory.
+ * `cann-2024`: RoPE by the twelve steps, with the mistakes of that backend, on tensors in host memory.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import {
   type RopeCall,
   type RopePart,
   type RopePlan,
-  type RopeSource,
+  sizeBytes,
 } from 'ropewalk';
 import { checkPlan, fail, hostMemory, hostOf, isRowMajor, loadNumber, storeNumber } from 'ropewalk/backend';
 import {
@@ -27,7 +27,7 @@ import {
 import { describeSteps, runSteps } from './steps.js';
 
 /**
- * What the device gets wrong:
+ * The mistakes of the device:
  *
  * - `row`: whole rows rotate; n_dims is only the exponent's denominator
  * - `ramp`: ext_factor, its ramp and its magnitude are ignored
@@ -40,7 +40,7 @@ export type Cann2024Deviation = (typeof CANN_2024_DEVIATIONS)[number];
 
 /** Options of {@link openCann2024}. */
 export interface Cann2024Options {
-  /** Deviations that this device does not have: what changes then is their doing. None unless given. */
+  /** Deviations that this device does not have. What changes then is their effect. Default: none. */
   readonly mended?: readonly Cann2024Deviation[];
 }
 
@@ -49,19 +49,16 @@ const NAMES: OptionNames<Cann2024Options> = { mended: true };
 /**
  * Opens llama.cpp's CANN backend of 2024 as a backend that computes RoPE as that device did, mistakes included.
  *
- * @param options - which of its mistakes are mended
+ * @param options - the mistakes that are mended
  * @returns an open backend; nothing needs to be disposed of
  * @throws {RopewalkError} UNSUPPORTED for a deviation that it does not have
- * @see seed document 000, sections 4 and 5; ggml-org/llama.cpp#10540
+ * @see ggml-org/llama.cpp#10540
  * @example const rw = await ropewalk({ backend: openCann2024() });
  */
 export function openCann2024(options: Cann2024Options = {}): Backend {
   const { mended: given = [] } = readOptions(options, 'cann-2024: options', NAMES);
-  const mended = new Set(
-    Array.from(readList(given, 'cann-2024: mended'), (name) =>
-      readName(name, CANN_2024_DEVIATIONS, 'cann-2024: mended'),
-    ),
-  );
+  const names = Array.from(readList(given, 'cann-2024: mended'));
+  const mended = new Set(names.map((name) => readName(name, CANN_2024_DEVIATIONS, 'cann-2024: mended')));
   return {
     name: 'cann-2024',
     capabilities: () => ({
@@ -83,7 +80,7 @@ export function openCann2024(options: Cann2024Options = {}): Backend {
   };
 }
 
-/** Why the device cannot run a plan, as the rest of a sentence; undefined when it can. */
+/** Says why the device cannot run a plan, as the rest of a sentence; undefined when it can. */
 function whyNot(plan: OpPlan): string | undefined {
   checkPlan(plan);
   if (plan.op !== 'rope') return `the twelve steps are RoPE, not ${plan.op}`;
@@ -122,21 +119,18 @@ function whyNotPart({ x, out, rows, norm, rotate }: RopePart): string | undefine
 }
 
 function runPart(plan: RopePlan, { x, out }: RopePart, mended: ReadonlySet<Cann2024Deviation>): void {
-  const source = plan.source!;
-  const { headDim, rotaryDim: nDims, pairing, seqLen: seq } = plan;
+  const { headDim, rotaryDim: nDims, seqLen: seq } = plan;
   const [batch, , heads] = x.shape as [number, number, number, number];
   const dtype = x.dtype as 'f32' | 'f16';
   const [from, to] = [hostOf(x, 'cann-2024: x'), hostOf(out, 'cann-2024: out')];
   const width = mended.has('row') ? nDims : headDim;
-  /** Where element n of the columns that rotate is in x. */
+  /** Returns the place in x of element n of the columns that rotate. */
   const placeOf = (n: number): number => Math.floor(n / width) * headDim + (n % width);
-  const list = describeSteps({ headDim: width, heads, seq, batch, dataBytes: dtype === 'f32' ? 4 : 2 }, 'fused', {
-    ...numbersOf(source, nDims, width, mended),
-    pairing: pairing as 'half' | 'interleaved',
+  const list = describeSteps({ headDim: width, heads, seq, batch, dataBytes: sizeBytes(dtype) as 2 | 4 }, 'fused', {
+    ...inputsOf(plan, width, mended),
     x: Float32Array.from({ length: (x.size / headDim) * width }, (_, n) =>
       loadNumber(from, dtype, x.offset + placeOf(n)),
     ),
-    positions: positionsOf(plan),
     tableDtype: mended.has('tables') ? 'f32' : dtype,
   });
   runSteps(list);
@@ -145,8 +139,10 @@ function runPart(plan: RopePlan, { x, out }: RopePart, mended: ReadonlySet<Cann2
   for (let n = 0; n < rotated.length; n++) storeNumber(to, dtype, out.offset + placeOf(n), rotated[n]!);
 }
 
-/** What the steps read of ggml's op_params and freq_factors. */
-function numbersOf({ spec }: RopeSource, nDims: number, width: number, mended: ReadonlySet<Cann2024Deviation>) {
+/** Makes the inputs of the steps from ggml's op_params, freq_factors and positions. */
+function inputsOf(plan: RopePlan, width: number, mended: ReadonlySet<Cann2024Deviation>) {
+  const { rotaryDim: nDims, pairing, seqLen, tableRows } = plan;
+  const { spec, positions } = plan.source!;
   const { base, freqFactors, scaling = { kind: 'none' } } = spec;
   const yarn = scaling.kind === 'yarn' ? scaling : undefined;
   const freqScale = scaling.kind === 'linear' || scaling.kind === 'yarn' ? Math.fround(1 / scaling.factor) : 1;
@@ -157,40 +153,38 @@ function numbersOf({ spec }: RopeSource, nDims: number, width: number, mended: R
   };
   const ramps = yarn !== undefined && mended.has('ramp');
   return {
+    pairing: pairing as 'half' | 'interleaved',
+    positions: Float32Array.from({ length: seqLen }, (_, s) => positions[tableRows[s]!]!), // multiplied in f32
     thetaScale: Math.fround(Math.fround(base) ** Math.fround(-2 / nDims)),
     freqScale: ramps ? ramp : () => freqScale,
-    // ggml gives n_dims / 2 factors. What the device reads behind them is not known; here they are 1.
+    // ggml passes n_dims / 2 factors. Nobody knows what the device reads after them; here they are 1.
     freqFactors: Float32Array.from({ length: width / 2 }, (_, j) => (j < nDims / 2 ? (freqFactors?.[j] ?? 1) : 1)),
     attnFactor: spec.attentionFactor ?? (ramps ? yarnMagnitude(yarn) : yarn?.attnFactor) ?? 1,
   };
 }
 
-/** How far cos and sin of the twelve steps are from the exact ones, or why the steps cannot make them. */
-export type SeedTableErrors = { readonly maxErrors: readonly number[] } | { readonly whyNot: string };
+/** The errors of cos and sin of the twelve steps, or the reason why the steps cannot make them. */
+export type Cann2024TableErrors = { readonly maxErrors: readonly number[] } | { readonly whyNot: string };
 
 /**
- * Executes the twelve steps for a RoPE and compares cos and sin, over the whole row: where a dimension should not
- * rotate, 1 and 0 are exact.
+ * Executes the twelve steps for a RoPE and compares cos and sin with the exact ones, over the whole row: where a
+ * dimension should not rotate, 1 and 0 are exact.
  *
  * @param options - the RoPE and its positions, `[seq]`
- * @param dtype - of the data
+ * @param dtype - the dtype of the data
  * @returns the largest error at each position, attention factor included; or the reason, as the rest of a sentence
  * @throws {RopewalkError} as planRope; UNSUPPORTED for another dtype
  */
-export function seedTableErrors(options: PlanRopeOptions, dtype: 'f32' | 'f16'): SeedTableErrors {
-  readName(dtype, ['f32', 'f16'], 'seed table: dtype');
-  const given = readOptions(options, 'seed table: options');
+export function cann2024TableErrors(options: PlanRopeOptions, dtype: 'f32' | 'f16'): Cann2024TableErrors {
+  readName(dtype, ['f32', 'f16'], 'cann-2024: dtype');
+  const given = readOptions(options, 'cann-2024: options');
   if (given.axes !== undefined) return { whyNot: NO_AXES };
   const plan = planRope({ ...given, tableDtype: 'f64' });
   const why = whyNotPlan(plan);
   if (why !== undefined) return { whyNot: why };
-  const { headDim, rotaryDim: nDims, seqLen: seq, tableRows, table, pairing, source } = plan;
-  const sizes = { headDim, heads: 0, seq, batch: 1, dataBytes: dtype === 'f32' ? 4 : 2 } as const;
-  const list = describeSteps(sizes, 'fused', {
-    ...numbersOf(source!, nDims, headDim, new Set()),
-    pairing: pairing as 'half' | 'interleaved',
-    positions: positionsOf(plan),
-  });
+  const { headDim, rotaryDim: nDims, seqLen: seq, tableRows, table, pairing } = plan;
+  const sizes = { headDim, heads: 0, seq, batch: 1, dataBytes: sizeBytes(dtype) as 2 | 4 };
+  const list = describeSteps(sizes, 'fused', inputsOf(plan, headDim, new Set()));
   runSteps(list);
   const maxErrors = Array.from({ length: seq }, (_, s) => {
     let most = 0;
@@ -205,10 +199,6 @@ export function seedTableErrors(options: PlanRopeOptions, dtype: 'f32' | 'f16'):
   });
   return { maxErrors };
 }
-
-/** `[seq]`: a device converts them to f32 to multiply them. */
-const positionsOf = ({ seqLen, tableRows, source }: RopePlan): Float32Array =>
-  Float32Array.from({ length: seqLen }, (_, s) => source!.positions[tableRows[s]!]!);
 
 const WORDS: Readonly<Record<Cann2024Deviation, string>> = {
   row: 'whole row rotated',
@@ -228,8 +218,8 @@ export async function explainCann2024(passes: (device: Backend) => Promise<boole
 }
 
 /** Every set of deviations but the empty one, small sets first. */
-const SUBSETS: readonly (readonly Cann2024Deviation[])[] = [1, 2, 3].flatMap((size) =>
-  [1, 2, 3, 4, 5, 6, 7]
-    .map((bits) => CANN_2024_DEVIATIONS.filter((_, n) => bits & (1 << n)))
-    .filter(({ length }) => length === size),
-);
+const SUBSETS: readonly (readonly Cann2024Deviation[])[] = [
+  ...[['row'] as const, ['ramp'] as const, ['tables'] as const],
+  ...[['row', 'ramp'] as const, ['row', 'tables'] as const, ['ramp', 'tables'] as const],
+  CANN_2024_DEVIATIONS,
+];

@@ -1,6 +1,6 @@
 /** aclnn, CANN's library of operators, on three generations of Ascend NPUs. @module */
 import type { FloatDtype } from 'ropewalk';
-import type { DeviceProfile, DeviceRule, RopeUse } from '../profile.js';
+import { type DeviceProfile, type DeviceRule, type RopeUse, rotation, rule } from '../profile.js';
 
 const DOCS = (commit: string, operator: string, name: string): string =>
   `hicann/ops-transformer@${commit} posembedding/${operator}/docs/${name}.md`;
@@ -9,32 +9,23 @@ const APPLY = DOCS('827a6040', 'apply_rotary_pos_emb', 'aclnnApplyRotaryPosEmbV2
 const PARTIAL = DOCS('116f7221', 'inplace_partial_rotary_mul', 'aclnnInplacePartialRotaryMul');
 
 const BYTES: Readonly<Record<FloatDtype, number>> = { f64: 8, f32: 4, f16: 2, bf16: 2 };
-/** Vector cores of a 910B3; the rule that counts them is about the chip at hand. */
+/** The vector cores of a 910B3; the rule that counts them is about the chip at hand. */
 const CORES = 40;
 /** The unified buffer of an A2's core. */
 const UB_BYTES = 192 * 1024;
 
-const dtypes = (source: string, ...list: readonly FloatDtype[]): DeviceRule<RopeUse> => ({
-  words: `x is ${list.slice(0, -1).join(', ')} or ${list.at(-1)}`,
-  source,
-  holds: ({ dtype }) => list.includes(dtype),
-});
-const sameTables = (source: string): DeviceRule<RopeUse> => ({
-  words: "cos and sin have x's dtype",
-  source,
-  holds: ({ tables, dtype }) => tables === dtype,
-});
-const wholeHead = (source: string): DeviceRule<RopeUse> => ({
-  words: 'all of D rotates',
-  source,
-  holds: ({ rotaryDim, headDim }) => rotaryDim === headDim,
-});
-const fewHeads: DeviceRule<RopeUse> = {
-  words: 'B and N are below 1000',
-  source: EMBEDDING,
-  holds: ({ batch, heads }) => batch < 1000 && heads < 1000,
-};
-/** Whether half a head is a whole number of blocks. */
+const dtypes = (source: string, ...list: readonly FloatDtype[]): DeviceRule<RopeUse> =>
+  rule(`x is ${list.slice(0, -1).join(', ')} or ${list.at(-1)}`, source, ({ dtype }) => list.includes(dtype));
+const sameTables = (source: string): DeviceRule<RopeUse> =>
+  rule("cos and sin have x's dtype", source, ({ tables, dtype }) => tables === dtype);
+const wholeHead = (source: string): DeviceRule<RopeUse> =>
+  rule('all of D rotates', source, ({ rotaryDim, headDim }) => rotaryDim === headDim);
+const fewHeads: DeviceRule<RopeUse> = rule(
+  'B and N are below 1000',
+  EMBEDDING,
+  ({ batch, heads }) => batch < 1000 && heads < 1000,
+);
+/** Tells whether half a head is a whole number of blocks. */
 const fillsBlocks = ({ headDim, dtype }: RopeUse): boolean => (headDim / 2) % (32 / BYTES[dtype]) === 0;
 const fitsRows = ({ batch, heads, seq }: RopeUse): boolean => batch * heads <= 8 * seq;
 
@@ -42,31 +33,24 @@ function applyRules(list: readonly FloatDtype[]): DeviceRule<RopeUse>[] {
   return [
     dtypes(APPLY, ...list),
     sameTables(APPLY),
-    { words: 'rotaryMode is half', source: APPLY, holds: ({ pairing }) => pairing === 'half' },
-    { words: 'D is 64 or 128', source: APPLY, holds: ({ headDim }) => headDim === 64 || headDim === 128 },
+    rule('rotaryMode is half', APPLY, ({ pairing }) => pairing === 'half'),
+    rule('D is 64 or 128', APPLY, ({ headDim }) => headDim === 64 || headDim === 128),
     wholeHead(APPLY),
-    { words: 'the layout is BSND or TND', source: APPLY, holds: ({ layout }) => layout === 'bsnh' || layout === 'tnh' },
+    rule('the layout is BSND or TND', APPLY, ({ layout }) => layout === 'bsnh' || layout === 'tnh'),
   ];
 }
 
 const PARTIAL_RULES: readonly DeviceRule<RopeUse>[] = [
   dtypes(PARTIAL, 'f32', 'f16', 'bf16'),
-  {
-    words: "cos and sin have x's dtype, or are f32",
-    source: PARTIAL,
-    holds: ({ tables, dtype }) => tables === dtype || tables === 'f32',
-  },
-  { words: 'rotary_mode is interleave', source: PARTIAL, holds: ({ pairing }) => pairing === 'interleaved' },
-  { words: 'the layout is BSND', source: PARTIAL, holds: ({ layout }) => layout === 'bsnh' },
-  { words: 'D is at most 1024', source: PARTIAL, holds: ({ headDim }) => headDim <= 1024 },
-  { words: 'x is contiguous', source: PARTIAL, holds: ({ contiguous }) => contiguous },
+  rule("cos and sin have x's dtype, or are f32", PARTIAL, ({ tables, dtype }) => tables === dtype || tables === 'f32'),
+  rule('rotary_mode is interleave', PARTIAL, ({ pairing }) => pairing === 'interleaved'),
+  rule('the layout is BSND', PARTIAL, ({ layout }) => layout === 'bsnh'),
+  rule('D is at most 1024', PARTIAL, ({ headDim }) => headDim <= 1024),
+  rule('x is contiguous', PARTIAL, ({ contiguous }) => contiguous),
 ];
 
-const partialTables = (words: string, holds: DeviceRule<RopeUse>['holds']): DeviceRule<RopeUse> => ({
-  words: `cos and sin are ${words}`,
-  source: PARTIAL,
-  holds,
-});
+const partialTables = (words: string, holds: DeviceRule<RopeUse>['holds']): DeviceRule<RopeUse> =>
+  rule(`cos and sin are ${words}`, PARTIAL, holds);
 const PARTIAL_TABLES_A2 = partialTables(
   "BS1D or B11D, B as x's",
   ({ tablesOf, batch, heads }) =>
@@ -84,77 +68,62 @@ export const ACLNN_A2: DeviceProfile = {
   title: 'aclnn on Atlas A2 and A3 (Ascend 910B, 910C)',
   sources: [EMBEDDING, APPLY, PARTIAL],
   operators: [
-    {
-      op: 'rope',
-      name: 'aclnnApplyRotaryPosEmbV2',
-      call: 'tables',
-      together: true,
-      rules: [
+    rotation(
+      'aclnnApplyRotaryPosEmbV2',
+      'tables',
+      [
         ...applyRules(['f32', 'f16', 'bf16']),
-        {
-          words: 'the heads of q and k of one token, with temporaries, fit the unified buffer of 192 KiB',
-          source: APPLY,
-          holds: ({ heads, kHeads, headDim, dtype }) => {
+        rule(
+          'the heads of q and k of one token, with temporaries, fit the unified buffer of 192 KiB',
+          APPLY,
+          ({ heads, kHeads, headDim, dtype }) => {
             const cast = dtype === 'bf16' ? 4 : BYTES[dtype];
             const extra = dtype === 'bf16' ? headDim * 4 * 2 : 0;
             return (heads + kHeads) * headDim * cast * 5 + headDim * BYTES[dtype] * 4 + extra <= UB_BYTES;
           },
-        },
+        ),
       ],
-    },
-    {
-      op: 'rope',
-      name: 'aclnnRotaryPositionEmbedding',
-      call: 'tables',
-      rules: [
-        dtypes(EMBEDDING, 'f32', 'f16', 'bf16'),
-        sameTables(EMBEDDING),
-        {
-          words: 'mode is 0 (half) or 1 (interleave)',
-          source: EMBEDDING,
-          holds: ({ pairing }) => pairing === 'half' || pairing === 'interleaved',
-        },
-        wholeHead(EMBEDDING),
-        {
-          words: 'D is even and below 896',
-          source: EMBEDDING,
-          holds: ({ headDim }) => headDim < 896 && headDim % 2 === 0,
-        },
-        fewHeads,
-        {
-          words: 'half in BNSD: B·N is at most 8·S where D/2 fills blocks of 32 bytes',
-          source: EMBEDDING,
-          holds: (use) => use.pairing !== 'half' || use.layout !== 'bnsh' || !fillsBlocks(use) || fitsRows(use),
-        },
-        {
-          words: `half in BNSD where D/2 fills no blocks of 32 bytes: D is at least 80, or 2·B·N at most S / cores (${CORES} on a 910B3)`,
-          source: EMBEDDING,
-          holds: (use) =>
-            use.pairing !== 'half' ||
-            use.layout !== 'bnsh' ||
-            fillsBlocks(use) ||
-            use.headDim >= 80 ||
-            2 * use.batch * use.heads <= Math.ceil(use.seq / CORES),
-        },
-        {
-          words: 'interleave: B·N is below 1000 (N alone in TND)',
-          source: EMBEDDING,
-          holds: ({ pairing, layout, batch, heads }) =>
-            pairing !== 'interleaved' || (layout === 'tnh' ? heads : batch * heads) < 1000,
-        },
-        {
-          words: 'interleave: all batches share the tables',
-          source: EMBEDDING,
-          holds: ({ pairing, batchPositions }) => pairing !== 'interleaved' || !batchPositions,
-        },
-      ],
-    },
-    {
-      op: 'rope',
-      name: 'aclnnInplacePartialRotaryMul',
-      call: 'tables',
-      rules: [...PARTIAL_RULES, PARTIAL_TABLES_A2],
-    },
+      { together: true },
+    ),
+    rotation('aclnnRotaryPositionEmbedding', 'tables', [
+      dtypes(EMBEDDING, 'f32', 'f16', 'bf16'),
+      sameTables(EMBEDDING),
+      rule(
+        'mode is 0 (half) or 1 (interleave)',
+        EMBEDDING,
+        ({ pairing }) => pairing === 'half' || pairing === 'interleaved',
+      ),
+      wholeHead(EMBEDDING),
+      rule('D is even and below 896', EMBEDDING, ({ headDim }) => headDim < 896 && headDim % 2 === 0),
+      fewHeads,
+      rule(
+        'half in BNSD: B·N is at most 8·S where D/2 fills blocks of 32 bytes',
+        EMBEDDING,
+        (use) => use.pairing !== 'half' || use.layout !== 'bnsh' || !fillsBlocks(use) || fitsRows(use),
+      ),
+      rule(
+        `half in BNSD where D/2 fills no blocks of 32 bytes: D is at least 80, or 2·B·N at most S / cores (${CORES} on a 910B3)`,
+        EMBEDDING,
+        (use) =>
+          use.pairing !== 'half' ||
+          use.layout !== 'bnsh' ||
+          fillsBlocks(use) ||
+          use.headDim >= 80 ||
+          2 * use.batch * use.heads <= Math.ceil(use.seq / CORES),
+      ),
+      rule(
+        'interleave: B·N is below 1000 (N alone in TND)',
+        EMBEDDING,
+        ({ pairing, layout, batch, heads }) =>
+          pairing !== 'interleaved' || (layout === 'tnh' ? heads : batch * heads) < 1000,
+      ),
+      rule(
+        'interleave: all batches share the tables',
+        EMBEDDING,
+        ({ pairing, batchPositions }) => pairing !== 'interleaved' || !batchPositions,
+      ),
+    ]),
+    rotation('aclnnInplacePartialRotaryMul', 'tables', [...PARTIAL_RULES, PARTIAL_TABLES_A2]),
   ],
 };
 
@@ -165,36 +134,23 @@ export const ACLNN_310P: DeviceProfile = {
   sources: [EMBEDDING, APPLY],
   operators: [
     // The buffer that q and k must fit is not checked: the size of the 310P's is not in the document.
-    { op: 'rope', name: 'aclnnApplyRotaryPosEmbV2', call: 'tables', together: true, rules: applyRules(['f32', 'f16']) },
-    {
-      op: 'rope',
-      name: 'aclnnRotaryPositionEmbedding',
-      call: 'tables',
-      rules: [
-        dtypes(EMBEDDING, 'f32', 'f16'),
-        sameTables(EMBEDDING),
-        { words: 'mode is 0 (half)', source: EMBEDDING, holds: ({ pairing }) => pairing === 'half' },
-        wholeHead(EMBEDDING),
-        {
-          words: 'D is at most 128 and a multiple of 32',
-          source: EMBEDDING,
-          holds: ({ headDim }) => headDim <= 128 && headDim % 32 === 0,
-        },
-        fewHeads,
-        {
-          words: 'in BNSD B·N is at most 8·S',
-          source: EMBEDDING,
-          holds: (use) => use.layout !== 'bnsh' || fitsRows(use),
-        },
-        // The same bound for BSND, (N − 1)·D, follows from N and D.
-        {
-          words: 'in SBND (B·N − 1)·D is below 65535 blocks of 32 bytes',
-          source: EMBEDDING,
-          holds: ({ layout, batch, heads, headDim, dtype }) =>
-            layout !== 'sbnh' || ((batch * heads - 1) * headDim * BYTES[dtype]) / 32 < 65535,
-        },
-      ],
-    },
+    rotation('aclnnApplyRotaryPosEmbV2', 'tables', applyRules(['f32', 'f16']), { together: true }),
+    rotation('aclnnRotaryPositionEmbedding', 'tables', [
+      dtypes(EMBEDDING, 'f32', 'f16'),
+      sameTables(EMBEDDING),
+      rule('mode is 0 (half)', EMBEDDING, ({ pairing }) => pairing === 'half'),
+      wholeHead(EMBEDDING),
+      rule('D is at most 128 and a multiple of 32', EMBEDDING, ({ headDim }) => headDim <= 128 && headDim % 32 === 0),
+      fewHeads,
+      rule('in BNSD B·N is at most 8·S', EMBEDDING, (use) => use.layout !== 'bnsh' || fitsRows(use)),
+      // The same bound for BSND, (N − 1)·D, follows from N and D.
+      rule(
+        'in SBND (B·N − 1)·D is below 65535 blocks of 32 bytes',
+        EMBEDDING,
+        ({ layout, batch, heads, headDim, dtype }) =>
+          layout !== 'sbnh' || ((batch * heads - 1) * headDim * BYTES[dtype]) / 32 < 65535,
+      ),
+    ]),
   ],
   lacks: [{ name: 'aclnnInplacePartialRotaryMul', source: PARTIAL }],
 };
@@ -205,26 +161,16 @@ export const ACLNN_950: DeviceProfile = {
   title: 'aclnn on Ascend 950PR and 950DT',
   sources: [EMBEDDING, PARTIAL],
   operators: [
-    {
-      op: 'rope',
-      name: 'aclnnRotaryPositionEmbedding',
-      call: 'tables',
-      rules: [
-        dtypes(EMBEDDING, 'f32', 'f16', 'bf16'),
-        sameTables(EMBEDDING),
-        wholeHead(EMBEDDING),
-        {
-          words: 'D is at most 1024 and even, in mode 2 (quarter) a multiple of 4',
-          source: EMBEDDING,
-          holds: ({ headDim, pairing }) => headDim <= 1024 && headDim % (pairing === 'quarter' ? 4 : 2) === 0,
-        },
-      ],
-    },
-    {
-      op: 'rope',
-      name: 'aclnnInplacePartialRotaryMul',
-      call: 'tables',
-      rules: [...PARTIAL_RULES, PARTIAL_TABLES_950],
-    },
+    rotation('aclnnRotaryPositionEmbedding', 'tables', [
+      dtypes(EMBEDDING, 'f32', 'f16', 'bf16'),
+      sameTables(EMBEDDING),
+      wholeHead(EMBEDDING),
+      rule(
+        'D is at most 1024 and even, in mode 2 (quarter) a multiple of 4',
+        EMBEDDING,
+        ({ headDim, pairing }) => headDim <= 1024 && headDim % (pairing === 'quarter' ? 4 : 2) === 0,
+      ),
+    ]),
+    rotation('aclnnInplacePartialRotaryMul', 'tables', [...PARTIAL_RULES, PARTIAL_TABLES_950]),
   ],
 };

@@ -1,5 +1,5 @@
 /** InfiniOp's RoPE kernels for Ascend. @module */
-import type { DeviceProfile } from '../profile.js';
+import { type DeviceProfile, rotation, rule } from '../profile.js';
 
 const FOLDER = 'InfiniTensor/InfiniCore@2cec6ce6 src/infiniop/ops/rope';
 const CHECKS = `${FOLDER}/rope.h`;
@@ -12,46 +12,36 @@ export const INFINIOP_ASCEND: DeviceProfile = {
   title: "InfiniOp's RoPE on Ascend",
   sources: [CHECKS, ENTRY, KERNEL],
   operators: [
-    {
-      op: 'rope',
-      name: 'infiniopRoPE',
-      call: 'tables',
-      rules: [
-        {
-          words: 'x is F32, F16 or BF16',
-          source: ENTRY,
-          holds: ({ dtype }) => dtype !== 'f64',
-        },
-        { words: "sin and cos have x's dtype", source: CHECKS, holds: ({ tables, dtype }) => tables === dtype },
-        {
-          words: 'the algorithm is GPT_J (interleaved) or GPT_NEOX (half)',
-          source: ENTRY,
-          holds: ({ pairing }) => pairing === 'half' || pairing === 'interleaved',
-        },
-        {
-          words: 'dhead is twice the width of the tables: all of it rotates',
-          source: CHECKS,
-          holds: ({ rotaryDim, headDim }) => rotaryDim === headDim,
-        },
-        {
-          words: 'the layout is [batch, seqlen, nhead, dhead] or [seqlen, nhead, dhead]',
-          source: CHECKS,
-          holds: ({ layout }) => layout === 'bsnh' || layout === 'tnh',
-        },
-        {
-          words: 'all batches have the same positions',
-          source: KERNEL,
-          holds: ({ batchPositions }) => !batchPositions,
-          otherwise: "every batch is rotated by batch 0's positions",
-        },
-        {
-          words: 'GPT_J: a row of dhead fills repeats of 256 bytes',
-          source: KERNEL,
-          holds: ({ pairing, headDim, dtype }) =>
-            pairing !== 'interleaved' || (headDim * (dtype === 'f16' ? 2 : 4)) % 256 === 0,
-          otherwise: 'GatherMask reads and writes whole repeats, beyond the buffers of the row',
-        },
-      ],
-    },
+    rotation('infiniopRoPE', 'tables', [
+      rule('x is F32, F16 or BF16', ENTRY, ({ dtype }) => dtype !== 'f64'),
+      rule("sin and cos have x's dtype", CHECKS, ({ tables, dtype }) => tables === dtype),
+      rule(
+        'the algorithm is GPT_J (interleaved) or GPT_NEOX (half)',
+        ENTRY,
+        ({ pairing }) => pairing === 'half' || pairing === 'interleaved',
+      ),
+      rule(
+        'dhead is twice the width of the tables: all of it rotates',
+        CHECKS,
+        ({ rotaryDim, headDim }) => rotaryDim === headDim,
+      ),
+      rule(
+        'the layout is [batch, seqlen, nhead, dhead] or [seqlen, nhead, dhead]',
+        CHECKS,
+        ({ layout }) => layout === 'bsnh' || layout === 'tnh',
+      ),
+      rule(
+        'all batches have the same positions',
+        KERNEL,
+        ({ batchPositions }) => !batchPositions,
+        "every batch is rotated by batch 0's positions",
+      ),
+      rule(
+        'GPT_J: a row of dhead fills repeats of 256 bytes',
+        KERNEL,
+        ({ pairing, headDim, dtype }) => pairing !== 'interleaved' || (headDim * (dtype === 'f16' ? 2 : 4)) % 256 === 0,
+        'GatherMask reads and writes whole repeats, beyond the buffers of the row',
+      ),
+    ]),
   ],
 };

@@ -8,7 +8,7 @@ import { noOnnxruntime as skip } from '../../../../test/support/onnxruntime.js';
 import { runOnnx } from '../../../../test/support/ort.js';
 import { f64Tensor, floats } from '../../../../test/support/tensors.js';
 import { testOnce as test, testPeers } from '../../../../test/support/tier.js';
-import { seedSteps } from '../../../devices/src/index.js';
+import { cann2024Steps } from '../../../devices/src/index.js';
 import { rotationErrorBound } from '../../../oracle/src/tolerance.js';
 import type { FloatDtype } from '../../../ropewalk/src/core/dtypes.js';
 import { UNIT_ROUNDOFF } from '../../../ropewalk/src/core/dtypes.js';
@@ -313,7 +313,7 @@ describe('cost', () => {
     for (const dtype of ['f32', 'f16'] as const) {
       test(`[${headDim}, ${heads}, ${seq}, ${batch}] ${dtype}: fewer calls and bytes than the twelve steps`, () => {
         const sum = (rotation: 'fused' | 'primitives'): [number, number] => {
-          const steps = seedSteps({ headDim, heads, seq, batch, dataBytes: dtype === 'f32' ? 4 : 2 }, rotation);
+          const steps = cann2024Steps({ headDim, heads, seq, batch, dataBytes: dtype === 'f32' ? 4 : 2 }, rotation);
           return [
             steps.reduce((n, { calls }) => n + calls, 0),
             steps.reduce((n, s) => n + s.bytesRead + s.bytesWritten, 0),
@@ -354,7 +354,7 @@ describe('cost', () => {
     ] as const)
       b.output(value, name, 'f32', ['batch', 'seq', 64]);
     const cost = graphCost(b.model('angles', 'test'), { batch: 1, seq: 512 });
-    const steps = seedSteps({ headDim: 128, heads: 32, seq: 512, batch: 1, dataBytes: 4 }, 'fused').slice(0, -1);
+    const steps = cann2024Steps({ headDim: 128, heads: 32, seq: 512, batch: 1, dataBytes: 4 }, 'fused').slice(0, -1);
     assert.deepEqual([cost.count, steps.reduce((sum, { calls }) => sum + calls, 0)], [6, 11]);
     const moved = cost.bytesRead + cost.bytesWritten;
     const theirs = steps.reduce((sum, step) => sum + step.bytesRead + step.bytesWritten, 0);
