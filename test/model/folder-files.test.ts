@@ -15,11 +15,11 @@ import { type GgufValue, parseGguf } from '../../packages/formats/src/index.js';
 import { readModelRope } from '../../packages/formats/src/node.js';
 import { configFromJson } from '../../packages/model/src/config.js';
 import { configToJson } from '../../packages/model/src/config-json.js';
-import { describeModel, type FolderFiles, type GraphFiles } from '../../packages/model/src/description.js';
+import { describeModel, type ModelFiles } from '../../packages/model/src/description.js';
+import type { FolderFiles, GraphFiles } from '../../packages/model/src/folder-files.js';
 import { filesFromGguf } from '../../packages/model/src/folder-files.js';
 import { tokenizerJsonFromGguf } from '../../packages/model/src/gguf-tokenizer-json.js';
 import { PRE_TOKENIZERS, tokenizerFromGguf } from '../../packages/model/src/gguf-vocabulary.js';
-import type { ModelFiles } from '../../packages/model/src/model-files.js';
 import { tokenizerFromJson } from '../../packages/model/src/tokenizer-json.js';
 import type { DecoderConfig } from '../../packages/model/src/types.js';
 import { FAMILIES, STORIES } from '../support/fixtures.js';
@@ -41,7 +41,7 @@ const json = (value: unknown): Uint8Array => utf8.encode(JSON.stringify(value));
 const GRAPH = { graph: 'onnx/model.onnx' };
 
 async function filesOf(model: ModelFiles, graph: GraphFiles = GRAPH): Promise<FolderFiles> {
-  return (await describeModel(model, { where: 'model' })).readFiles(graph);
+  return (await describeModel(model, 'model')).readFiles(graph);
 }
 function textOf({ files }: FolderFiles, name: string): string {
   const file = files.find((one) => one.name === name);

@@ -10,14 +10,14 @@ import {
   tensorFromSafetensors,
   writeSafetensors,
 } from '../../packages/formats/src/index.js';
-import type { ModelDescription } from '../../packages/model/src/description.js';
+import { folderOf } from '../../packages/model/src/description.js';
 import { type LoadOptions, loadModel } from '../../packages/model/src/index.js';
-import { folderOf } from '../../packages/model/src/model-files.js';
 import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js';
+import type { PlannedModel } from '../../packages/model/src/plan-model.js';
 import { streamWeight } from '../../packages/model/src/stream-weight.js';
 import type { Model, ModelMemory } from '../../packages/model/src/types.js';
-import { loadWeights } from '../../packages/model/src/upload.js';
-import type { Weight, WeightPlan } from '../../packages/model/src/weights.js';
+import { loadWeights, type Weight } from '../../packages/model/src/upload.js';
+import type { WeightPlan } from '../../packages/model/src/weights.js';
 import type { BlockTensor } from '../../packages/ropewalk/src/core/blocks.js';
 import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
 import type { Tensor } from '../../packages/ropewalk/src/core/tensor.js';
@@ -75,7 +75,7 @@ test('rows of two matrices take turns in the file, also across the pieces that a
   const loaded = new Map<string, Weight>();
   let pieces = 0;
   const folder = folderOf({ a: bytes }, undefined);
-  const streamed: Pick<ModelDescription, 'weights' | 'streamWeight'> = {
+  const streamed: Pick<PlannedModel, 'weights' | 'streamWeight'> = {
     weights: [plan],
     streamWeight: (...given) => streamWeight(folder, ...given),
   };

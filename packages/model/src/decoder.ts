@@ -33,7 +33,7 @@ import {
 import type { KvCache } from './kv-cache.js';
 import { type Activation, activationsOf, batchRows, logitRows } from './memory.js';
 import type { DecoderConfig } from './types.js';
-import type { LayerWeights, Linear, Norm, Weight, Weights } from './weights.js';
+import type { LayerWeights, Linear, Norm, Weight, Weights } from './upload.js';
 
 /** A decoder ready to run: its config, its weights, and the memory that batches share. */
 export interface Decoder {

@@ -1,7 +1,7 @@
-/** What computes a model: our kernels, or another program. Tokens, text and the checks of calls are not its part. @module */
+/** The interface to our kernels, or to another program that computes a model. Callers check arguments. @module */
 import { fail, refuse } from 'ropewalk/backend';
 import { fieldsOf } from './arguments.js';
-import type { Describe, ModelDescription } from './description.js';
+import type { ModelDescription } from './description.js';
 import type { MemoryLimits } from './memory.js';
 import type { LoadProgress } from './stream-weight.js';
 import type { ModelMemory, SessionOptions } from './types.js';
@@ -10,20 +10,18 @@ import type { ModelMemory, SessionOptions } from './types.js';
 export interface Engine {
   readonly name: string;
   /**
-   * Checks that it can run a model, and makes ready to load it. No weight is read yet.
+   * Plans a model's weights in the formats that the engine takes (planModel), and checks that it can run the model. No
+   * weight is read yet.
    *
-   * @param describe - gives the model, with its weights as the engine wants them: what those in other formats become,
-   *   and the block formats that are kept
    * @throws {RopewalkError} UNSUPPORTED for a model or a type of weights that it does not run
    */
-  open(describe: Describe): Promise<EngineModel>;
+  open(description: ModelDescription): Promise<EngineModel>;
 }
 
 /** A model in an engine. Its owner disposes it, whatever has failed. */
 export interface EngineModel {
   /** What runs it, as `Model.backend` says it. */
   readonly name: string;
-  readonly description: ModelDescription;
   /** The memory that the model and one session take. @throws {RopewalkError} UNSUPPORTED for a session that it cannot open */
   memoryOf(session: Required<SessionOptions>): ModelMemory;
   /** The memory that there is. @param machineBytes - what the machine can give, where that is known */

@@ -4,7 +4,7 @@ import { fail, refuse } from 'ropewalk/backend';
 import { Fields, type OptionNames, reading, readOptions } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
 import { type FileData, openUrl } from './byte-source.js';
-import { folderOf, jsonOf, type ModelFiles } from './model-files.js';
+import { folderOf, jsonOf, type ModelFiles } from './description.js';
 
 /** How {@link fetchModelFiles} gets files. */
 export interface FetchFilesOptions {

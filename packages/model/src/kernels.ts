@@ -1,15 +1,16 @@
 /** The engine that needs nothing else: the forward pass on a backend of Ropewalk's operators. @module */
 import { type Activations, type BackendOptions, Ropewalk, type RopewalkOptions, ropewalk } from 'ropewalk';
-import { fail } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
 import { ACTIVATIONS, BACKEND_NAMES, type OptionNames, reading, readName, readOptions } from 'ropewalk/internal';
 import { type Decoder, finalNorm, forward, logitsOf, Scratch } from './decoder.js';
-import type { Describe, ModelDescription } from './description.js';
+import type { ModelDescription } from './description.js';
 import type { Engine, EngineModel, LoadingOptions, Sequence, Wanted } from './engine.js';
 import { KvCache } from './kv-cache.js';
 import { CHUNK_TOKENS, logitRows, type MemoryLimits, memoryOf } from './memory.js';
+import { type PlannedModel, planModel } from './plan-model.js';
 import type { ModelMemory, SessionOptions } from './types.js';
-import { loadWeights } from './upload.js';
-import { assembleWeights, type Weight, type WidenTo } from './weights.js';
+import { assembleWeights, loadWeights, type Weight } from './upload.js';
+import type { WidenTo } from './weights.js';
 
 /** How the kernels are opened. */
 export interface KernelOptions extends BackendOptions {
@@ -48,14 +49,14 @@ export const KERNEL_NAMES: OptionNames<KernelOptions> = {
 export function kernelEngine(given: KernelOptions = {}): Engine {
   const {
     backend,
-    widenTo,
+    widenTo = 'f32',
     activations = 'f32',
     ...options
   } = readOptions(given, 'kernelEngine: options', KERNEL_NAMES);
   const shared = openedBackend(backend);
   return {
     name: 'kernels',
-    async open(describe: Describe): Promise<EngineModel> {
+    async open(description: ModelDescription): Promise<EngineModel> {
       const rw = shared ?? (await ropewalk({ ...options, backend: backend as 'auto' }));
       const free = (): void => {
         if (!shared) rw.dispose();
@@ -69,7 +70,8 @@ export function kernelEngine(given: KernelOptions = {}): Engine {
             'loadModel: activations',
             `${rw.name} does not round them. Use cpu, or leave them at f32.`,
           );
-        return new KernelModel(rw, describe({ widenTo, formats: blockFormats }), activations, free);
+        if (widenTo !== 'f32' && widenTo !== 'f16') refuse('DTYPE', 'loadModel: widenTo', 'f32 or f16', widenTo);
+        return new KernelModel(rw, planModel(description, { widenTo, formats: blockFormats }), activations, free);
       } catch (error) {
         free();
         throw error;
@@ -85,7 +87,7 @@ function openedBackend(given: KernelOptions['backend']): Ropewalk | undefined {
 }
 
 class KernelModel implements EngineModel {
-  readonly description: ModelDescription;
+  readonly #model: PlannedModel;
   readonly #rw: Ropewalk;
   readonly #activations: Activations;
   readonly #free: () => void;
@@ -94,12 +96,12 @@ class KernelModel implements EngineModel {
   #decoder: Decoder | undefined;
 
   /** @param free - gives the backend back */
-  constructor(rw: Ropewalk, description: ModelDescription, activations: Activations, free: () => void) {
-    this.description = description;
+  constructor(rw: Ropewalk, model: PlannedModel, activations: Activations, free: () => void) {
+    this.#model = model;
     this.#rw = rw;
     this.#activations = activations;
     this.#free = free;
-    this.#scratch = new Scratch(rw, description.config);
+    this.#scratch = new Scratch(rw, model.config);
   }
 
   get name(): string {
@@ -107,8 +109,7 @@ class KernelModel implements EngineModel {
   }
 
   memoryOf(session: Required<SessionOptions>): ModelMemory {
-    const { config, weights } = this.description;
-    return memoryOf(config, weights, session);
+    return memoryOf(this.#model.config, this.#model.weights, session);
   }
 
   limits(machineBytes: (() => number | undefined) | undefined): MemoryLimits {
@@ -123,8 +124,8 @@ class KernelModel implements EngineModel {
   }
 
   async load(_session: Required<SessionOptions>, options: LoadingOptions): Promise<void> {
-    await loadWeights(this.#rw, this.description, this.#loaded, options);
-    const { config } = this.description;
+    await loadWeights(this.#rw, this.#model, this.#loaded, options);
+    const { config } = this.#model;
     const weights = assembleWeights(config, this.#loaded);
     this.#decoder = { runner: this.#rw, config, weights, scratch: this.#scratch, activations: this.#activations };
   }

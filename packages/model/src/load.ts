@@ -1,6 +1,6 @@
 /**
- * Files → a model in a backend's memory. Everything is checked and summed up first; then one tensor after the other is
- * read into its place.
+ * Loads a model: files → description → planned weights → engine. All checks come first; then one tensor after the other
+ * is read into its place. The README says which file does which step.
  *
  * Files are byte sources, so browsers (blobs, fetched ranges) and Node (node.ts) load in the same way.
  *
@@ -9,11 +9,10 @@
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, readList, readOptions } from 'ropewalk/internal';
 import { checkSignal, checkTokenizer, checkTypes } from './arguments.js';
-import { readDescription } from './description.js';
+import { describeModel, type ModelFiles } from './description.js';
 import { checkEngine, type Engine, type EngineModel } from './engine.js';
 import { KERNEL_NAMES, type KernelOptions, kernelEngine } from './kernels.js';
 import { checkFits, usualContext } from './memory.js';
-import type { ModelFiles } from './model-files.js';
 import { DecoderSession, SESSION_NAMES } from './session.js';
 import type { LoadProgress } from './stream-weight.js';
 import type { DecoderConfig, Model, ModelMemory, Session, SessionOptions, Tokenizer } from './types.js';
@@ -70,14 +69,13 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
   const { tokenizer: givenTokenizer, context, cacheDtype = 'f32', ...kernelOptions } = rest;
   checkSignal(signal, 'loadModel');
   checkTypes({ onMemory, onProgress, availableBytes }, 'function', 'loadModel');
-  checkTypes({ where }, 'string', 'loadModel');
   if (givenTokenizer !== undefined && givenTokenizer !== false) checkTokenizer(givenTokenizer, 'loadModel');
   if (engine !== undefined) checkEngine(engine, kernelOptions, 'loadModel');
   const chosen = engine ?? kernelEngine(kernelOptions);
   signal?.throwIfAborted();
-  const opened = await chosen.open(await readDescription(files, where, 'loadModel'));
+  const description = await describeModel(files, where, 'loadModel');
+  const opened = await chosen.open(description);
   try {
-    const { description } = opened;
     const { config } = description;
     const tokenizer = givenTokenizer ?? (await description.readTokenizer());
     signal?.throwIfAborted();
@@ -91,44 +89,48 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
     onMemory?.(memory, config);
     fits(memory);
     await opened.load(session, { signal, onProgress });
-    return new LoadedModel(opened, tokenizer, memory, { fits, session });
+    return new LoadedModel(opened, { config, tokenizer, memory, fits, session });
   } catch (error) {
     opened.dispose();
     throw error;
   }
 }
 
-/** What a model keeps from its loading. */
+/** The parts of a model that its loading leaves to it. */
 interface Origin {
+  readonly config: DecoderConfig;
+  readonly tokenizer: Tokenizer | false;
+  readonly memory: ModelMemory;
   readonly fits: (needed: ModelMemory, held: number) => void;
   /** Options of sessions that do not say otherwise. */
   readonly session: Required<SessionOptions>;
 }
 
 class LoadedModel implements Model {
-  readonly memory: ModelMemory;
-  readonly #tokenizer: Tokenizer | false;
   readonly #opened: EngineModel;
   readonly #origin: Origin;
   readonly #sessions = new Set<DecoderSession>();
   #closed = false;
 
-  constructor(opened: EngineModel, tokenizer: Tokenizer | false, memory: ModelMemory, origin: Origin) {
+  constructor(opened: EngineModel, origin: Origin) {
     this.#opened = opened;
-    this.#tokenizer = tokenizer;
-    this.memory = memory;
     this.#origin = origin;
   }
 
   get tokenizer(): Tokenizer {
     const next = 'Load it without that option, or give a tokenizer.';
     return (
-      this.#tokenizer || fail('UNSUPPORTED', 'model.tokenizer', `the model was loaded with tokenizer: false. ${next}`)
+      this.#origin.tokenizer ||
+      fail('UNSUPPORTED', 'model.tokenizer', `the model was loaded with tokenizer: false. ${next}`)
     );
   }
 
   get config(): DecoderConfig {
-    return this.#opened.description.config;
+    return this.#origin.config;
+  }
+
+  get memory(): ModelMemory {
+    return this.#origin.memory;
   }
 
   get backend(): string {
@@ -158,8 +160,7 @@ class LoadedModel implements Model {
 
   #open(options: SessionOptions): DecoderSession {
     if (this.#closed) fail('DEVICE', 'model', 'it was disposed. Load it again.');
-    const { config } = this;
-    const { fits, session: usual } = this.#origin;
+    const { config, fits, session: usual } = this.#origin;
     const { context = usual.context, cacheDtype = usual.cacheDtype } = options;
     checkSession(config, { context, cacheDtype }, 'openSession');
     const memory = this.#opened.memoryOf({ context, cacheDtype });

@@ -11,10 +11,11 @@ import type { ByteSource } from '@ropewalk/formats';
 import { checkRegular, type FileHandle, ggufPaths, openFile, readAt, refuseSystem } from '@ropewalk/formats/node';
 import { fail, refuse } from 'ropewalk/backend';
 import { readOptions } from 'ropewalk/internal';
-import { type DescribeOptions, describeModel, type ModelDescription } from './description.js';
+import { describeModel, type ModelFiles } from './description.js';
 import { type LoadOptions, loadModel } from './load.js';
-import type { ModelFiles } from './model-files.js';
+import { type PlannedModel, planModel } from './plan-model.js';
 import type { Model } from './types.js';
+import type { HoldOptions } from './weights.js';
 
 /** The files of a model. Others in the folder are not opened. */
 const WANTED =
@@ -63,24 +64,25 @@ export async function loadModelPath(path: string, options: LoadOptions = {}): Pr
 }
 
 /**
- * Describes a model in a folder or a .gguf file, for as long as a function works with it.
+ * Describes a model in a folder or a .gguf file, and plans its weights, without loading it.
  *
  * @param path - as for {@link loadModelFolder} or {@link loadModelFile}
- * @param options - of describeModel; its name in messages is the path
- * @param work - gets the description; its files are closed when the promise of `work` settles
- * @returns what `work` returns
- * @throws {RopewalkError} as describeModel; FORMAT when the files cannot be read; whatever `work` throws
+ * @param options - how weights are held
+ * @param work - takes the model; its files are closed when the promise of `work` settles
+ * @returns the result of `work`
+ * @throws {RopewalkError} FORMAT for files that cannot be read or are no whole model; UNSUPPORTED for a model that is not
+ *   computed here; whatever `work` throws
  * @example await describeModelPath('model.gguf', {}, async ({ config, weights }) => …);
  */
 export async function describeModelPath<T>(
   path: string,
-  options: Omit<DescribeOptions, 'where'>,
-  work: (description: ModelDescription) => Promise<T>,
+  options: HoldOptions,
+  work: (model: PlannedModel) => Promise<T>,
 ): Promise<T> {
   checkPath(path, 'describeModelPath');
   if (typeof work !== 'function') refuse('RANGE', 'describeModelPath: work', 'a function', work);
   const given = readOptions(options, 'describeModelPath: options');
-  return withFiles(await pathsAt(path), async (files) => work(await describeModel(files, { ...given, where: path })));
+  return withFiles(await pathsAt(path), async (files) => work(planModel(await describeModel(files, path), given)));
 }
 
 /** Node's own functions also take buffers and file descriptors, and throw their own errors for anything else. */

@@ -14,9 +14,10 @@ import { type OptionNames, readField, readName, readOptions } from 'ropewalk/int
 import { checkTypes } from './arguments.js';
 import { configFromGguf, configFromJson } from './config.js';
 import { checkSame, configToGguf, valuesOf } from './config-gguf.js';
-import { describeModel, type ModelDescription } from './description.js';
+import { describeModel } from './description.js';
 import type { NamedFile } from './folder-files.js';
 import { describeModelPath } from './node.js';
+import { type PlannedModel, planModel } from './plan-model.js';
 import { planRepack, type Repack, type Repairing, typeFor, WRITTEN_TYPES, type WrittenType } from './repack.js';
 import type { DecoderConfig } from './types.js';
 import { vocabularyToGguf } from './vocabulary-gguf.js';
@@ -138,7 +139,7 @@ export async function writeGguf(path: string, out: string, options: RepackOption
 }
 
 /** The config of the file that is written: another kind of file, and llama.cpp's rule of the head. */
-function ggufTarget({ config, weights, where }: ModelDescription): DecoderConfig {
+function ggufTarget({ config, weights, where }: PlannedModel): DecoderConfig {
   const { family } = config;
   const tiedHead = family.ggufHead ? family.ggufHead === 'tied' : config.tiedHead;
   if (tiedHead && !config.tiedHead)
@@ -149,7 +150,7 @@ function ggufTarget({ config, weights, where }: ModelDescription): DecoderConfig
 }
 
 /** Tensors that decide how the others are stored: q, k and v in one where transformers has them so, as llama.cpp's do. */
-function storedNames({ config, weights }: ModelDescription, target: DecoderConfig): string[] {
+function storedNames({ config, weights }: PlannedModel, target: DecoderConfig): string[] {
   const names: string[] = [];
   const { names: saved = {} } = target.family;
   const gguf = target.source === 'gguf';
@@ -284,7 +285,7 @@ async function readBack(path: string, sizeBytes: number, config: DecoderConfig):
   const file = await open(path);
   try {
     const source = { size: sizeBytes, read: (start: number, length: number) => readAt(file, start, length, path) };
-    const back = await describeModel({ 'model.gguf': source }, { where: path });
+    const back = planModel(await describeModel({ 'model.gguf': source }, path));
     checkSame(config, back.config, path, []);
   } finally {
     await file.close();
@@ -312,13 +313,7 @@ export async function writeSafetensorsFolder(
   const info = await stat(path).catch(() => undefined);
   if (info?.isFile() && !/\.gguf$/i.test(path)) refuse('FORMAT', path, 'a .gguf file', basename(path));
   const plain: Readonly<Record<string, 'f32' | 'f16' | 'bf16'>> = { F32: 'f32', F16: 'f16', BF16: 'bf16' };
-  // The type of a weight is known when its plan is made; two descriptions are cheap, as no weight is read.
-  const stored = await describeModelPath(
-    path,
-    {},
-    async ({ weights }) => new Map(weights.map((one) => [one.place, one.type])),
-  );
-  const as = ({ place }: { readonly place: string }) => type ?? plain[stored.get(place) ?? ''] ?? 'f16';
+  const as = (weight: { readonly type: string }) => type ?? plain[weight.type] ?? 'f16';
   return describeModelPath(path, { as }, async (description) => {
     const { config } = description;
     if (config.source !== 'gguf') fail('FORMAT', description.where, 'it is no GGUF. Give a .gguf file.');

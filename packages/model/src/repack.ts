@@ -6,18 +6,11 @@
 import { permutedRows } from '@ropewalk/formats';
 import { BLOCK_FORMATS, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
-import type { ModelDescription } from './description.js';
+import type { PlannedModel } from './plan-model.js';
 import type { StreamWeightOptions, WritePiece } from './stream-weight.js';
 import type { DecoderConfig } from './types.js';
-import {
-  biasInTurns,
-  type Held,
-  isBlockFormat,
-  splitLatent,
-  type TensorLayout,
-  untransposed,
-  type WeightPlan,
-} from './weights.js';
+import { biasInTurns, splitLatent, untransposed } from './upload.js';
+import { type Held, isBlockFormat, type TensorLayout, type WeightPlan } from './weights.js';
 
 /** Types of weights that are written. */
 export const WRITTEN_TYPES = ['f32', 'f16', 'bf16', 'q8_0', 'q4_0'] as const;
@@ -99,7 +92,7 @@ export function typeFor(type: WrittenType | undefined) {
  * @throws {RopewalkError} UNSUPPORTED for a weight that the old file does not have
  */
 export function planRepack(
-  description: ModelDescription,
+  description: PlannedModel,
   layout: readonly TensorLayout[],
   repairing: Repairing | undefined,
 ): Repack {
@@ -160,7 +153,7 @@ function minusOne(bytes: Uint8Array): Uint8Array {
 }
 
 function streamsOf(
-  description: ModelDescription,
+  description: PlannedModel,
   layout: readonly TensorLayout[],
   repairing: Repairing | undefined,
 ): Stream[] {
@@ -181,7 +174,7 @@ function streamsOf(
 }
 
 /** Weights that the new file has in another form. */
-function rebuilt(description: ModelDescription, plan: WeightPlan, plans: ReadonlyMap<string, WeightPlan>): Stream[] {
+function rebuilt(description: PlannedModel, plan: WeightPlan, plans: ReadonlyMap<string, WeightPlan>): Stream[] {
   const { config } = description;
   const { place, held, heldBytes } = plan;
   const [, before, part] = /^(\d+\.)(\w+\.\w+)$/.exec(place) ?? [];
@@ -270,7 +263,7 @@ function joinLatent(kB: Tensor<'f32' | 'f16' | 'bf16'>, vB: Tensor<'f32' | 'f16'
   return tensorFrom(data, { dtype: kB.dtype as 'f32', shape: [n * (p + dv), c] });
 }
 
-async function load(description: ModelDescription, plan: WeightPlan, options: StreamWeightOptions) {
+async function load(description: PlannedModel, plan: WeightPlan, options: StreamWeightOptions) {
   const { held, heldBytes, shape } = plan;
   const bytes = new Uint8Array(heldBytes);
   await description.streamWeight(plan, (piece, at) => bytes.set(piece, at), options);

@@ -4,8 +4,8 @@ import { BLOCK_FORMATS, type BlockSizes, numberFromBf16, numberFromF16, sizeByte
 import { fail } from 'ropewalk/backend';
 import type { WidenBlock } from 'ropewalk/internal';
 import { type BlockReader, ROUND, refuseUnheld, WIDENED, widenBlocks } from './dequantise.js';
+import type { Folder } from './description.js';
 import { pauseIfDue } from './event-loop.js';
-import type { Folder } from './model-files.js';
 import { type QuantisedFormat, quantise } from './quantise.js';
 import { isBlockFormat, type Span, type WeightPlan } from './weights.js';
 

@@ -4,55 +4,13 @@
  *
  * @module
  */
-import {
-  BLOCK_FORMAT_NAMES,
-  BLOCK_FORMATS,
-  type BlockFormat,
-  type BlockTensor,
-  blocksFrom,
-  isBlocks,
-  sizeBytes,
-  type Tensor,
-} from 'ropewalk';
+import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, type BlockFormat, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { blockBytes, countLayers, nameForMessage } from 'ropewalk/internal';
 import { WIDENED } from './dequantise.js';
-import type { BiasGroup, ExpertMatrix, LatentMatrix, Matrix, NormPart, OtherVector, Part } from './families.js';
+import type { BiasGroup, Part } from './families.js';
 import type { QuantisedFormat } from './quantise.js';
 import type { DecoderConfig } from './types.js';
-
-/** A weight in a backend's memory. */
-export type Weight = Tensor<'f32' | 'f16' | 'bf16'> | BlockTensor;
-
-/** A vector, or a matrix of numbers. */
-type Vector = Tensor<'f32' | 'f16' | 'bf16'>;
-
-/** A matrix `[n, k]` and perhaps a bias `[n]`; of experts `[e, n, k]` and `[e, n]`. */
-export interface Linear {
-  readonly weight: Weight;
-  readonly bias: Vector | undefined;
-}
-
-/** A norm's gain and perhaps its bias, `[d]`. */
-export interface Norm {
-  readonly weight: Vector;
-  readonly bias: Vector | undefined;
-}
-
-/** One layer: what the model has of it. {@link LAYER} has the shapes. */
-export type LayerWeights = Readonly<
-  Partial<Record<NormPart, Norm> & Record<Matrix | LatentMatrix | ExpertMatrix, Linear> & Record<OtherVector, Norm>>
->;
-
-/** All weights of a decoder. */
-export interface Weights {
-  /** `[vocab, h]` */
-  readonly embedding: Weight;
-  readonly layers: readonly LayerWeights[];
-  readonly norm: Norm;
-  /** `[vocab, h]`; the embedding itself where the head is tied. */
-  readonly head: Weight;
-}
 
 /** A tensor as a file lists it. */
 export interface StoredTensor {
@@ -91,9 +49,7 @@ export interface HoldOptions {
    * What a weight becomes, whatever its type: f32, f16, bf16, q8_0 or q4_0; undefined leaves it to the other options. For
    * files that are written.
    */
-  readonly as?:
-    | ((weight: { readonly place: string; readonly shape: readonly number[] }) => Held | undefined)
-    | undefined;
+  readonly as?: ((weight: Pick<WeightPlan, 'place' | 'type' | 'shape'>) => Held | undefined) | undefined;
 }
 
 /** Bytes of a file. */
@@ -105,7 +61,7 @@ export interface Span {
 
 /** A weight to be loaded. */
 export interface WeightPlan {
-  /** Where it goes in {@link assembleWeights}. */
+  /** Its place in the model, such as `embedding.weight` or `3.q.bias`: the layer, the part, `weight` or `bias`. */
   readonly place: string;
   /** The name of its tensor in the file; of the first one, if it has several. */
   readonly name: string;
@@ -564,7 +520,7 @@ function planOf(
     /(?<!norm|router)\.weight$/i.test(place) &&
     shape.at(-1)! % BLOCK_FORMATS[quantise].weights === 0;
   const floats = plain ? (widenHalves ? 'f32' : plain) : matrix ? format!.exact : 'f32';
-  const wanted = turns ? undefined : as?.({ place, shape });
+  const wanted = turns ? undefined : as?.({ place, type, shape });
   const exact = wanted ?? (lessOne ? 'f32' : (blocks ?? (rounds ? quantise : floats)));
   const held = exact ?? widenTo;
   const count = shape.reduce((product, size) => product * size, 1);
@@ -603,82 +559,4 @@ function spanOf(tensor: StoredTensor, { name, shape, rows }: Piece): Span {
 /** Whether weights are held in blocks, as the file has them. */
 export function isBlockFormat(held: Held): held is BlockFormat {
   return held in BLOCK_FORMATS;
-}
-
-/** Puts loaded tensors, all of {@link planWeights} by their places, into the places. */
-export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<string, Weight>): Weights {
-  const embedding = loaded.get('embedding.weight')!;
-  const at = (place: string): Linear | undefined => {
-    const weight = loaded.get(`${place}.weight`);
-    return weight && { weight, bias: loaded.get(`${place}.bias`) as Vector | undefined };
-  };
-  const layerOf = (layer: number): LayerWeights => {
-    const parts = Object.keys(LAYER).map((part) => [part, at(`${layer}.${part}`)] as const);
-    const found: LayerWeights = Object.fromEntries(parts.filter(([, weight]) => weight));
-    if (found.kvB) return { ...found, ...splitLatent(config, found.kvB.weight as Vector) };
-    if (found.expertGateUpBlocks) return { ...found, ...gateAndUp(found.expertGateUpBlocks) };
-    return found.expertGateUp ? { ...found, ...untransposed(found.expertGateUp, found.expertDownTransposed!) } : found;
-  };
-  return {
-    embedding,
-    layers: Array.from({ length: config.numLayers }, (_layer, layer) => layerOf(layer)),
-    norm: at('norm') as Norm,
-    head: config.tiedHead ? embedding : loaded.get('head.weight')!,
-  };
-}
-
-/** kB `[n, c, p]` and vB `[n, dv, c]`, views of kvB, whose rows are those of kᵀ and v for each head. */
-export function splitLatent(
-  { numHeads, latent, valueDim }: DecoderConfig,
-  kvB: Vector,
-): Pick<LayerWeights, 'kB' | 'vB'> {
-  const { nope, rank } = latent!;
-  const heads = kvB.view([numHeads, nope + valueDim, rank]);
-  const kB = heads.slice(1, 0, nope).permute([0, 2, 1]);
-  return {
-    kB: { weight: kB, bias: undefined },
-    vB: { weight: heads.slice(1, nope, nope + valueDim), bias: undefined },
-  };
-}
-
-/** Experts' gate and up, which follow each other in one weight `[2e, x, h]`: views. */
-function gateAndUp({ weight, bias }: Linear): Pick<LayerWeights, 'expertGate' | 'expertUp'> {
-  const [twoE, x, h] = weight.shape as [number, number, number];
-  const nth = (n: 0 | 1): Linear => ({ weight: half(weight, n, [twoE / 2, x, h]), bias: biasInTurns(bias, n) });
-  return { expertGate: nth(0), expertUp: nth(1) };
-}
-
-function half(weight: Weight, n: 0 | 1, shape: readonly number[]): Weight {
-  const all = isBlocks(weight) ? weight.bytes : weight;
-  const count = all.shape[0]! / 2;
-  const part = all.slice(0, n * count, (n + 1) * count);
-  return isBlocks(weight) ? blocksFrom(weight.format, part as Tensor<'u8'>, shape) : (part as Vector);
-}
-
-/** Every second element of the rows `[e, 2x]`. */
-export function biasInTurns(bias: Vector | undefined, n: 0 | 1): Vector | undefined {
-  const [e, twoX] = (bias?.shape ?? []) as [number, number];
-  return bias
-    ?.view([e, twoX / 2, 2])
-    .slice(2, n, n + 1)
-    .view([e, twoX / 2]);
-}
-
-/** gpt-oss's matrices of experts as `[e, outputs, inputs]`, and gate and up apart: views. */
-export function untransposed(
-  gateUp: Linear,
-  down: Linear,
-): Pick<LayerWeights, 'expertGate' | 'expertUp' | 'expertDown'> {
-  const whole = gateUp.weight as Vector; // [e, h, 2x]
-  const [e, h, twoX] = whole.shape as [number, number, number];
-  const nth = (n: 0 | 1): Linear => ({
-    weight: whole
-      .view([e, h, twoX / 2, 2])
-      .slice(3, n, n + 1)
-      .view([e, h, twoX / 2])
-      .permute([0, 2, 1]),
-    bias: biasInTurns(gateUp.bias, n),
-  });
-  const expertDown = { weight: (down.weight as Vector).permute([0, 2, 1]), bias: down.bias };
-  return { expertGate: nth(0), expertUp: nth(1), expertDown };
 }

@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { describeModel } from '../../../packages/model/src/description.js';
+import { planModel } from '../../../packages/model/src/plan-model.js';
 import { DECODER_FORMATS, decoderModel } from '../../../packages/onnx/src/decoder/model.js';
 import { graphCost } from '../../../packages/onnx/src/index.js';
 import { FAMILIES } from '../../support/fixtures.js';
@@ -19,7 +20,9 @@ describe('a whole graph is counted', async () => {
   });
 
   test('each weight and each row of the tables is read once, and what a cache has as often as it is long', async () => {
-    const description = await describeModel({ 'model.gguf': new Blob([bytes]) }, { formats: DECODER_FORMATS });
+    const description = planModel(await describeModel({ 'model.gguf': new Blob([bytes]) }), {
+      formats: DECODER_FORMATS,
+    });
     const { config } = description;
     const { decoder } = decoderModel(description, { form: 'contrib' });
     const { graph, constants } = decoder;

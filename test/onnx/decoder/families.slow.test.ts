@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { describeModel } from '../../../packages/model/src/description.js';
 import { loadModelFile } from '../../../packages/model/src/node.js';
+import { planModel } from '../../../packages/model/src/plan-model.js';
 import { type DecoderGraphOptions, decoderGraph } from '../../../packages/onnx/src/decoder/graph.js';
 import { DECODER_FORMS, type DecoderForm } from '../../../packages/onnx/src/decoder/scope.js';
 import { type Ropewalk, ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
@@ -270,7 +271,7 @@ function anglesIn(form: DecoderForm): void {
 
 test('options that are none are refused', async () => {
   const files = tinyModel('options', { ...USUAL, layers: 1 }).gguf();
-  const { config, weights } = await describeModel(files);
+  const { config, weights } = planModel(await describeModel(files));
   const cases = [
     [{ form: 'onnx' }, 'UNSUPPORTED', /^export: form: expected contrib, standard or primitives, got "onnx"/],
     [{ context: 65 }, 'RANGE', /^export: context: expected an integer in \[1, 64\], the model's own context, got 65/],

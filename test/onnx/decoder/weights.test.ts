@@ -1,9 +1,10 @@
 /** Weights as a graph's constants: their places in data files, and their bytes. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { describeModel, type ModelDescription, type WeightPlan } from '../../../packages/model/src/description.js';
-import { folderOf } from '../../../packages/model/src/model-files.js';
+import { describeModel, folderOf } from '../../../packages/model/src/description.js';
+import { type PlannedModel, planModel } from '../../../packages/model/src/plan-model.js';
 import { streamWeight } from '../../../packages/model/src/stream-weight.js';
+import type { WeightPlan } from '../../../packages/model/src/weights.js';
 import type { WeightConstant } from '../../../packages/onnx/src/decoder/constants.js';
 import { layoutWeights, writeWeights } from '../../../packages/onnx/src/decoder/weights.js';
 import { BLOCK_FORMATS, WIDEN_BLOCK } from '../../../packages/ropewalk/src/core/block-formats.js';
@@ -12,7 +13,7 @@ import { randomFrom } from '../../../packages/ropewalk/src/core/random.js';
 import { tinyModel } from '../../support/tiny-model.js';
 
 type Format = 'q8_0' | 'q4_0';
-type Model = Pick<ModelDescription, 'streamWeight' | 'path'>;
+type Model = Pick<PlannedModel, 'streamWeight' | 'path'>;
 
 /** A weight in blocks, alone in a file. */
 function weight(place: string, held: Format, rows: number, k: number, byteOffset = 0): WeightPlan {
@@ -165,7 +166,7 @@ describe('bytes', () => {
 
   test('halves are as they are, or widened for a constant in f32', async () => {
     const made = tinyModel('halves', { ...SHAPE, dtype: 'f16' });
-    const description = await describeModel(made.huggingFace());
+    const description = planModel(await describeModel(made.huggingFace()));
     const plan = description.weights.find(({ place }) => place === 'norm.weight')!;
     const of = (dtype: 'f16' | 'f32'): WeightConstant => ({
       name: dtype,
@@ -254,7 +255,7 @@ describe('places', () => {
 });
 
 test('progress counts every byte that is read once, and a signal ends the work with its reason', async () => {
-  const description = await describeModel(tinyModel('progress', { ...SHAPE, blocks: 'q4_0' }).gguf());
+  const description = planModel(await describeModel(tinyModel('progress', { ...SHAPE, blocks: 'q4_0' }).gguf()));
   const constants: WeightConstant[] = description.weights.flatMap((plan): WeightConstant[] =>
     plan.held === 'q4_0'
       ? (['codes', 'scales'] as const).map((madeAs) => {

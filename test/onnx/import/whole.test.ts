@@ -7,6 +7,7 @@ import fc from 'fast-check';
 import { compareModels } from '../../../packages/dialects/src/index.js';
 import { readModelRope } from '../../../packages/formats/src/node.js';
 import { describeModel } from '../../../packages/model/src/description.js';
+import { planModel } from '../../../packages/model/src/plan-model.js';
 import { DECODER_FORMATS, decoderModel } from '../../../packages/onnx/src/decoder/model.js';
 import { DECODER_FORMS } from '../../../packages/onnx/src/decoder/scope.js';
 import type { OnnxModel } from '../../../packages/onnx/src/format/onnx.js';
@@ -25,7 +26,7 @@ import { wholeGraph } from './whole-graph.js';
 /** A family's graph, as it is exported. */
 async function exported(name: string, form: (typeof DECODER_FORMS)[number]): Promise<OnnxModel> {
   const bytes = readFileSync(join(FAMILIES, `${name}.gguf`));
-  const description = await describeModel({ 'model.gguf': new Blob([bytes]) }, { formats: DECODER_FORMATS });
+  const description = planModel(await describeModel({ 'model.gguf': new Blob([bytes]) }), { formats: DECODER_FORMATS });
   return decoderModel(description, { form }).write(async () => {});
 }
 

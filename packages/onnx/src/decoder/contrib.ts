@@ -4,7 +4,7 @@
  * @module
  * @see https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
  */
-import type { WeightPlan } from '@ropewalk/model/description';
+import type { WeightPlan } from '@ropewalk/model/internal';
 import { planRope, type RopeSpec } from 'ropewalk';
 import { angleConstants } from '../export/angles.js';
 import type { Chosen } from '../export/fragments.js';

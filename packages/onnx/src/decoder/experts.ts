@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { WeightPlan } from '@ropewalk/model/description';
+import type { WeightPlan } from '@ropewalk/model/internal';
 import type { Chosen } from '../export/fragments.js';
 import { activated } from './feed-forward.js';
 import type { DecoderOperators } from './operators.js';

@@ -5,7 +5,7 @@
  * @module
  */
 import type { DecoderConfig } from '@ropewalk/model';
-import type { WeightPlan } from '@ropewalk/model/description';
+import type { WeightPlan } from '@ropewalk/model/internal';
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
 import { ANGLE_MODES, type AngleMode, angleConstants, MAX_TABLE } from '../export/angles.js';

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { WeightPlan } from '@ropewalk/model/description';
+import type { WeightPlan } from '@ropewalk/model/internal';
 import { planRope, type RopeSpec } from 'ropewalk';
 import { type AngleConstants, angleConstants, type CosSin } from '../export/angles.js';
 import { gelu, layerNorm, rmsNorm, sigmoid, swiglu } from '../export/fragments.js';

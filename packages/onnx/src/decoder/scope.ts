@@ -4,7 +4,7 @@
  * @module
  */
 import type { DecoderConfig } from '@ropewalk/model';
-import type { WeightPlan } from '@ropewalk/model/description';
+import type { WeightPlan } from '@ropewalk/model/internal';
 import type { BlockFormat } from 'ropewalk';
 import { countElements } from 'ropewalk/internal';
 import type { AngleMode } from '../export/angles.js';
