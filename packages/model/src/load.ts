@@ -15,26 +15,26 @@ import { KERNEL_NAMES, type KernelOptions, kernelEngine } from './kernels.js';
 import { checkFits, usualContext } from './memory.js';
 import { DecoderSession, SESSION_NAMES } from './session.js';
 import type { LoadProgress } from './stream-weight.js';
-import type { DecoderConfig, Model, ModelMemory, Session, SessionOptions, Tokenizer } from './types.js';
+import type { DecoderConfig, Model, ModelMemory, SessionOptions, Tokenizer } from './types.js';
 
 /** How {@link loadModel} loads. */
 export interface LoadOptions extends Omit<SessionOptions, 'context'>, KernelOptions {
   /**
-   * Tokens that fit in a session; unless given, the model's own context but at most 4096. A function says it when the
-   * config is known, and the tokenizer (undefined with `tokenizer: false`): of a text, how many tokens it has. It is
-   * called before any weight is read; an error thrown there ends loading.
+   * Tokens that fit in a session. Default: the model's own context, but at most 4096. A function gets the config and the
+   * tokenizer (undefined with `tokenizer: false`), so it can count the tokens of a text. It is called before any weight
+   * is read; an error thrown there ends loading.
    */
   readonly context?: number | ((config: DecoderConfig, tokenizer: Tokenizer | undefined) => number);
-  /** What runs the model instead of our kernels, such as openOnnxEngine() of @ropewalk/onnx/node. */
+  /** The program that runs the model. Default: our kernels. Another one is openOnnxEngine() of @ropewalk/onnx/node. */
   readonly engine?: Engine;
   /** Called with the memory that is needed, before anything is allocated. An error thrown here ends loading. */
   readonly onMemory?: (memory: ModelMemory, config: DecoderConfig) => void;
   readonly onProgress?: (progress: LoadProgress) => void;
-  /** Ends loading with the signal's reason; what was loaded is freed. */
+  /** Ends loading with the signal's reason, and frees the weights loaded so far. */
   readonly signal?: AbortSignal;
-  /** Bytes that the machine can give, if known: @ropewalk/model/node knows. Not used when a GPU holds the weights. */
+  /** Returns the bytes of memory that the machine has left; @ropewalk/model/node knows them. Not called for a GPU. */
   readonly availableBytes?: () => number | undefined;
-  /** Used instead of the tokenizer in the files; `false` for none: then model.tokenizer is refused, and only ids go in. */
+  /** Replaces the tokenizer in the files. With `false` the model has none, and takes ids of tokens only. */
   readonly tokenizer?: Tokenizer | false;
   /** The model's name in messages: its path or address. */
   readonly where?: string;
@@ -66,30 +66,29 @@ const NAMES: OptionNames<LoadOptions> = {
 export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Promise<Model> {
   const options = readOptions(given, 'loadModel: options', NAMES);
   const { engine, onMemory, onProgress, signal, availableBytes, where, ...rest } = options;
-  const { tokenizer: givenTokenizer, context, cacheDtype = 'f32', ...kernelOptions } = rest;
+  const { tokenizer: ownTokenizer, context, cacheDtype = 'f32', ...kernelOptions } = rest;
   checkSignal(signal, 'loadModel');
   checkTypes({ onMemory, onProgress, availableBytes }, 'function', 'loadModel');
-  if (givenTokenizer !== undefined && givenTokenizer !== false) checkTokenizer(givenTokenizer, 'loadModel');
+  if (ownTokenizer !== undefined && ownTokenizer !== false) checkTokenizer(ownTokenizer, 'loadModel');
   if (engine !== undefined) checkEngine(engine, kernelOptions, 'loadModel');
   const chosen = engine ?? kernelEngine(kernelOptions);
   signal?.throwIfAborted();
   const description = await describeModel(files, where, 'loadModel');
+  const { config } = description;
   const opened = await chosen.open(description);
   try {
-    const { config } = description;
-    const tokenizer = givenTokenizer ?? (await description.readTokenizer());
+    const tokenizer = ownTokenizer ?? (await description.readTokenizer());
     signal?.throwIfAborted();
-    const said = typeof context === 'function' ? context(config, tokenizer || undefined) : context;
-    const session = { context: said ?? usualContext(config), cacheDtype };
+    const asked = typeof context === 'function' ? context(config, tokenizer || undefined) : context;
+    const session = { context: asked ?? usualContext(config), cacheDtype };
     checkSession(config, session, 'loadModel');
-    /** Refuses memory that is not there; `held` bytes of it are allocated already. */
-    const fits = (needed: ModelMemory, held = 0): void =>
-      checkFits(`${description.where} on ${opened.name}`, needed, opened.limits(availableBytes), held);
+    const checkMemory = (needed: ModelMemory, heldBytes = 0): void =>
+      checkFits(`${description.where} on ${opened.name}`, needed, opened.limits(availableBytes), heldBytes);
     const memory = opened.memoryOf(session);
     onMemory?.(memory, config);
-    fits(memory);
+    checkMemory(memory);
     await opened.load(session, { signal, onProgress });
-    return new LoadedModel(opened, { config, tokenizer, memory, fits, session });
+    return modelOf(opened, { config, tokenizer, memory, checkMemory, session });
   } catch (error) {
     opened.dispose();
     throw error;
@@ -97,79 +96,55 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
 }
 
 /** The parts of a model that its loading leaves to it. */
-interface Origin {
+interface Loaded {
   readonly config: DecoderConfig;
   readonly tokenizer: Tokenizer | false;
   readonly memory: ModelMemory;
-  readonly fits: (needed: ModelMemory, held: number) => void;
-  /** Options of sessions that do not say otherwise. */
+  /** Refuses memory that is not there; `heldBytes` of it are allocated already. */
+  readonly checkMemory: (needed: ModelMemory, heldBytes: number) => void;
+  /** The options of sessions that do not have their own. */
   readonly session: Required<SessionOptions>;
 }
 
-class LoadedModel implements Model {
-  readonly #opened: EngineModel;
-  readonly #origin: Origin;
-  readonly #sessions = new Set<DecoderSession>();
-  #closed = false;
-
-  constructor(opened: EngineModel, origin: Origin) {
-    this.#opened = opened;
-    this.#origin = origin;
-  }
-
-  get tokenizer(): Tokenizer {
-    const next = 'Load it without that option, or give a tokenizer.';
-    return (
-      this.#origin.tokenizer ||
-      fail('UNSUPPORTED', 'model.tokenizer', `the model was loaded with tokenizer: false. ${next}`)
-    );
-  }
-
-  get config(): DecoderConfig {
-    return this.#origin.config;
-  }
-
-  get memory(): ModelMemory {
-    return this.#origin.memory;
-  }
-
-  get backend(): string {
-    return this.#opened.name;
-  }
-
-  openSession(options: SessionOptions = {}): Session {
-    return this.#open(readOptions(options, 'openSession: options', SESSION_NAMES));
-  }
-
-  async hidden(tokens: readonly number[]): Promise<Float32Array> {
-    const list = Array.from(readList(tokens, 'hidden: tokens', 'a list of tokens'));
-    const session = this.#open({ context: Math.max(1, list.length) });
-    try {
-      return await session.hidden(list);
-    } finally {
-      session.dispose();
-    }
-  }
-
-  dispose(): void {
-    if (this.#closed) return;
-    this.#closed = true;
-    for (const session of [...this.#sessions]) session.dispose();
-    this.#opened.dispose();
-  }
-
-  #open(options: SessionOptions): DecoderSession {
-    if (this.#closed) fail('DEVICE', 'model', 'it was disposed. Load it again.');
-    const { config, fits, session: usual } = this.#origin;
+function modelOf(opened: EngineModel, { config, tokenizer, memory, checkMemory, session: usual }: Loaded): Model {
+  const sessions = new Set<DecoderSession>();
+  let closed = false;
+  const open = (options: SessionOptions): DecoderSession => {
+    if (closed) fail('DEVICE', 'model', 'it was disposed. Load it again.');
     const { context = usual.context, cacheDtype = usual.cacheDtype } = options;
     checkSession(config, { context, cacheDtype }, 'openSession');
-    const memory = this.#opened.memoryOf({ context, cacheDtype });
-    fits(memory, memory.weightsBytes + Math.min(memory.scratchBytes, this.#opened.scratchBytes));
-    const sequence = this.#opened.openSequence({ context, cacheDtype });
-    const session = new DecoderSession(config, context, sequence, (closed) => this.#sessions.delete(closed));
-    this.#sessions.add(session);
+    const needed = opened.memoryOf({ context, cacheDtype });
+    checkMemory(needed, needed.weightsBytes + Math.min(needed.scratchBytes, opened.scratchBytes));
+    const sequence = opened.openSequence({ context, cacheDtype });
+    const session = new DecoderSession(config, context, sequence, () => sessions.delete(session));
+    sessions.add(session);
     return session;
-  }
+  };
+  return {
+    config,
+    memory,
+    backend: opened.name,
+    get tokenizer() {
+      const next = 'Load it without that option, or give a tokenizer.';
+      return tokenizer || fail('UNSUPPORTED', 'model.tokenizer', `the model was loaded with tokenizer: false. ${next}`);
+    },
+    openSession: (options = {}) => open(readOptions(options, 'openSession: options', SESSION_NAMES)),
+    async hidden(tokens) {
+      const list = Array.from(readList(tokens, 'hidden: tokens', 'a list of tokens'));
+      const session = open({ context: Math.max(1, list.length) });
+      try {
+        return await session.hidden(list);
+      } finally {
+        session.dispose();
+      }
+    },
+    dispose() {
+      if (closed) return;
+      closed = true;
+      for (const session of [...sessions]) session.dispose();
+      opened.dispose();
+    },
+  };
 }
 
 function checkSession(config: DecoderConfig, { context, cacheDtype }: Required<SessionOptions>, where: string): void {

@@ -1,4 +1,4 @@
-/** A run of tokens: batches in, logits out, and its KV cache. @module */
+/** Checks the calls of a session, and cuts long batches into chunks for its sequence. @module */
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, readList, readOptions } from 'ropewalk/internal';
 import { checkSignal } from './arguments.js';
@@ -6,25 +6,24 @@ import type { Sequence, Wanted } from './engine.js';
 import { pauseIfDue } from './event-loop.js';
 import type { AppendOptions, DecoderConfig, Session, SessionOptions } from './types.js';
 
-/** The names of a session's options. */
 export const SESSION_NAMES: OptionNames<SessionOptions> = { context: true, cacheDtype: true };
 
 /** The largest position: planRope takes i32. */
 export const MAX_POSITION = 2 ** 31 - 1;
 
-/** The session. {@link Model.openSession} opens it. */
+/** The session that {@link Model.openSession} opens. */
 export class DecoderSession implements Session {
   readonly sequence: Sequence;
   readonly capacity: number;
   readonly #config: DecoderConfig;
-  readonly #onClose: (session: DecoderSession) => void;
+  readonly #onClose: () => void;
   #busy: string | undefined;
-  /** Positions were given: the cache does not tell them, so it cannot be shifted, and later tokens need theirs. */
+  /** Whether the caller gave positions. The cache does not hold them: it cannot shift, and later tokens need theirs. */
   #ownPositions = false;
   #closed = false;
 
   /** @param onClose - called once, when the session is disposed */
-  constructor(config: DecoderConfig, capacity: number, sequence: Sequence, onClose: (session: DecoderSession) => void) {
+  constructor(config: DecoderConfig, capacity: number, sequence: Sequence, onClose: () => void) {
     this.#config = config;
     this.capacity = capacity;
     this.sequence = sequence;
@@ -36,18 +35,15 @@ export class DecoderSession implements Session {
   }
 
   async append(tokens: readonly number[] | Int32Array, options: AppendOptions = {}): Promise<Float32Array> {
-    const {
-      logits = 'last',
-      positions,
-      signal,
-    } = readOptions(options, 'append: options', { logits: true, positions: true, signal: true });
+    const given = readOptions(options, 'append: options', { logits: true, positions: true, signal: true });
+    const { logits = 'last', positions, signal } = given;
     if (logits !== 'last' && logits !== 'all' && logits !== 'none')
       refuse('RANGE', 'append: logits', 'last, all or none', logits);
     checkSignal(signal, 'append');
     return this.#alone('append', () => this.#run(tokens, logits, signal, positions));
   }
 
-  /** As {@link append}, but returns the hidden states after the final norm, `[tokens, hidden]`. */
+  /** Appends tokens and returns the hidden states after the final norm, `[tokens, hidden]`. */
   hidden(tokens: readonly number[] | Int32Array): Promise<Float32Array> {
     return this.#alone('hidden', () => this.#run(tokens, 'hidden', undefined));
   }
@@ -82,7 +78,7 @@ export class DecoderSession implements Session {
     if (this.#closed) return;
     this.#closed = true;
     this.sequence.dispose();
-    this.#onClose(this);
+    this.#onClose();
   }
 
   async #run(
@@ -121,7 +117,7 @@ export class DecoderSession implements Session {
         await sequence.run(chunk, own, now, all ? result.subarray(at * width) : result);
         if (positions) this.#ownPositions = true;
       } catch (error) {
-        sequence.length = before; // keys of this piece may be missing
+        sequence.length = before; // some keys of this piece may be missing
         throw error;
       }
       await pauseIfDue();
@@ -173,7 +169,7 @@ export class DecoderSession implements Session {
   }
 }
 
-/** Columns [at, at + count) of a matrix with rows of `width`. */
+/** Copies columns [at, at + count) of a matrix with rows of `width`. */
 export function columnsOf(matrix: Int32Array, width: number, at: number, count: number): Int32Array {
   const columns = new Int32Array((matrix.length / width) * count);
   for (let row = 0; row * width < matrix.length; row++)

@@ -1,8 +1,4 @@
-/**
- * Step 4 of loading: {@link PlannedModel} → {@link Weights} in a backend's memory, one tensor at a time.
- *
- * @module
- */
+/** Step 4 of loading: {@link PlannedModel} → {@link Weights} in a backend's memory, tensor by tensor. @module */
 import {
   type BlockTensor,
   blocksFrom,
@@ -53,7 +49,9 @@ export interface Weights {
 }
 
 /**
- * Reads each tensor into its place. `loaded` gets each weight, also when loading fails: the caller disposes them.
+ * Reads each tensor into its place.
+ *
+ * @param loaded - takes each weight, also when loading fails; the caller disposes them
  *
  * @throws {RopewalkError} FORMAT for a file that ends early or a weight out of range; DEVICE when memory is full
  */
@@ -82,12 +80,12 @@ export async function loadWeights(
 }
 
 /**
- * The place of a tensor in the backend's memory. Where the host cannot write there, its bytes are collected in host
- * memory and then uploaded.
+ * Reserves the place of a tensor in the backend's memory. If the host cannot write there, its bytes are collected in
+ * host memory and then uploaded.
  */
 function placeOf(rw: Ropewalk, { held, heldBytes, shape }: WeightPlan) {
   const blocks = isBlockFormat(held);
-  // Blocks are bytes until weight() says what they mean.
+  // Blocks are stored as bytes; weight() adds their format.
   const dtype = blocks ? 'u8' : held;
   const storedShape = blocks ? [heldBytes] : shape;
   const allocated = rw.name === 'webgpu' ? undefined : rw.allocate(dtype, storedShape);
@@ -104,7 +102,7 @@ function placeOf(rw: Ropewalk, { held, heldBytes, shape }: WeightPlan) {
       const all: HostArray = staged ?? bitsOf(tensor!.storage.host!);
       new Uint8Array(all.buffer, all.byteOffset + at, piece.length).set(piece);
     },
-    /** The weight, once all is written. */
+    /** Returns the weight. All its bytes are written by then. */
     weight(): Weight {
       const made = tensor ?? upload();
       return blocks ? blocksFrom(held, made as Tensor<'u8'>, shape) : (made as Tensor<'f32' | 'f16' | 'bf16'>);
@@ -136,7 +134,7 @@ export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<strin
   };
 }
 
-/** kB `[n, c, p]` and vB `[n, dv, c]`, views of kvB, whose rows are those of kᵀ and v for each head. */
+/** Splits kvB, which has the rows of kᵀ and then of v for each head, into views kB `[n, c, p]` and vB `[n, dv, c]`. */
 export function splitLatent(
   { numHeads, latent, valueDim }: DecoderConfig,
   kvB: Vector,
@@ -150,7 +148,7 @@ export function splitLatent(
   };
 }
 
-/** Experts' gate and up, which follow each other in one weight `[2e, x, h]`: views. */
+/** Splits a weight `[2e, x, h]` into views: the gates of all experts come first, then their ups. */
 function gateAndUp({ weight, bias }: Linear): Pick<LayerWeights, 'expertGate' | 'expertUp'> {
   const [twoE, x, h] = weight.shape as [number, number, number];
   const nth = (n: 0 | 1): Linear => ({ weight: half(weight, n, [twoE / 2, x, h]), bias: biasInTurns(bias, n) });
@@ -164,7 +162,7 @@ function half(weight: Weight, n: 0 | 1, shape: readonly number[]): Weight {
   return isBlocks(weight) ? blocksFrom(weight.format, part as Tensor<'u8'>, shape) : (part as Vector);
 }
 
-/** Every second element of the rows `[e, 2x]`. */
+/** Returns every second element of the rows `[e, 2x]`, a view. */
 export function biasInTurns(bias: Vector | undefined, n: 0 | 1): Vector | undefined {
   const [e, twoX] = (bias?.shape ?? []) as [number, number];
   return bias
@@ -173,7 +171,7 @@ export function biasInTurns(bias: Vector | undefined, n: 0 | 1): Vector | undefi
     .view([e, twoX / 2]);
 }
 
-/** gpt-oss's matrices of experts as `[e, outputs, inputs]`, and gate and up apart: views. */
+/** Returns views of gpt-oss's matrices of experts as `[e, outputs, inputs]`, with gate and up apart. */
 export function untransposed(
   gateUp: Linear,
   down: Linear,
