@@ -140,21 +140,15 @@ async function readHuggingFace(folder: Folder): Promise<Headers> {
       stored.push({ name, file, type, shape, byteOffset, sizeBytes });
   }
   const readTokenizerFiles = async (next: string) => {
-    if (!folder.files.has('tokenizer.json'))
-      fail(
-        'FORMAT',
-        folder.where,
-        `there is no tokenizer.json beside config.json. Copy it from the model's page, or ${next}.`,
-      );
-    const template = 'chat_template.jinja';
+    const missing = "there is no tokenizer.json beside config.json. Copy it from the model's page, or";
+    if (!folder.files.has('tokenizer.json')) fail('FORMAT', folder.where, `${missing} ${next}.`);
+    const template = await optionalFile(folder, 'chat_template.jinja');
     return {
       where: folder.path('tokenizer.json'),
       tokenizer: {
         tokenizerJson: await jsonOf(folder, 'tokenizer.json'),
         tokenizerConfig: await optionalJson(folder, 'tokenizer_config.json'),
-        chatTemplate: folder.files.has(template)
-          ? decodeUtf8(await smallFile(folder, template), folder.path(template))
-          : undefined,
+        chatTemplate: template && decodeUtf8(template, folder.path('chat_template.jinja')),
       },
     };
   };
@@ -167,13 +161,7 @@ async function readHuggingFace(folder: Folder): Promise<Headers> {
       return tokenizerFromJson(tokenizer, where);
     },
     readTokenizerFiles: () => readTokenizerFiles('leave the vocabulary out'),
-    readFiles: async (graph) =>
-      (await writers()).filesFromFolder(
-        async (name) => (folder.files.has(name) ? smallFile(folder, name) : undefined),
-        (name) => optionalJson(folder, name),
-        config,
-        graph,
-      ),
+    readFiles: async (graph) => (await writers()).filesFromFolder(folder, config, graph),
   };
 }
 
@@ -208,8 +196,12 @@ export async function jsonOf(folder: Folder, name: string): Promise<unknown> {
   return parseJson(await smallFile(folder, name), folder.path(name));
 }
 
-async function optionalJson(folder: Folder, name: string): Promise<unknown> {
+export async function optionalJson(folder: Folder, name: string): Promise<unknown> {
   return folder.files.has(name) ? jsonOf(folder, name) : undefined;
+}
+
+export async function optionalFile(folder: Folder, name: string): Promise<Uint8Array | undefined> {
+  return folder.files.has(name) ? smallFile(folder, name) : undefined;
 }
 
 async function smallFile(folder: Folder, name: string): Promise<Uint8Array> {

@@ -11,6 +11,7 @@ import { RopewalkError } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { decodeUtf8, Fields, readOptions } from 'ropewalk/internal';
 import { configToJson, familyNameOf } from './config-json.js';
+import { type Folder, optionalFile, optionalJson } from './description.js';
 import type { BiasGroup } from './families.js';
 import { TOKENIZER_CLASS as CLASS, type TokenizerJson, tokenizerJsonFromGguf } from './gguf-tokenizer-json.js';
 import type { DecoderConfig } from './types.js';
@@ -127,18 +128,13 @@ const COPIED = ['generation_config.json', 'tokenizer.json', 'chat_template.jinja
  * model for images and text: then its text_config is written. tokenizer_config.json gets the template of
  * chat_template.jinja, because transformers.js reads no other file.
  *
- * @param read - the bytes of a file; undefined where there is none
- * @param parse - JSON of a file; undefined where there is none
  * @param config - of configFromJson
  * @param given - what they say of the graph
  * @throws {RopewalkError} FORMAT for files that are malformed
  */
-export async function filesFromFolder(
-  read: (name: string) => Promise<Uint8Array | undefined>,
-  parse: (name: string) => Promise<unknown>,
-  config: DecoderConfig,
-  given: GraphFiles,
-): Promise<FolderFiles> {
+export async function filesFromFolder(folder: Folder, config: DecoderConfig, given: GraphFiles): Promise<FolderFiles> {
+  const read = (name: string) => optionalFile(folder, name);
+  const parse = (name: string) => optionalJson(folder, name);
   const graph = readGraph(given);
   const notes: string[] = [];
   const outer = (await parse('config.json')) as Json;
@@ -158,24 +154,20 @@ export async function filesFromFolder(
     .filter((id) => Number.isSafeInteger(id) && id >= 0);
   const ids = { bos: config.bosToken, eos: config.eosTokens, pad };
   if (!files.some(({ name }) => name === 'generation_config.json')) files.push(generationFile(ids));
-  if (files.some(({ name }) => name === 'tokenizer.json')) files.push(...(await tokenizerConfig(read, parse)));
+  if (files.some(({ name }) => name === 'tokenizer.json')) files.push(await tokenizerConfig(folder));
   else notes.push('There are no tokenizer files: the folder has no tokenizer.json.');
   return { files: [...files, ...genaiFile(config, ids, graph, notes)], notes };
 }
 
-async function tokenizerConfig(
-  read: (name: string) => Promise<Uint8Array | undefined>,
-  parse: (name: string) => Promise<unknown>,
-): Promise<NamedFile[]> {
+async function tokenizerConfig(folder: Folder): Promise<NamedFile> {
   const name = 'tokenizer_config.json';
-  const bytes = await read(name);
-  const parsed = await parse(name);
-  const own = new Fields(parsed ?? {}, name);
-  const template = await read('chat_template.jinja');
-  if (bytes && (own.has('chat_template') || !template)) return [{ name, bytes }];
+  const bytes = await optionalFile(folder, name);
+  const parsed = await optionalJson(folder, name);
+  const template = await optionalFile(folder, 'chat_template.jinja');
+  if (bytes && (new Fields(parsed ?? {}, name).has('chat_template') || !template)) return { name, bytes };
   // transformers.js refuses a folder without the file.
   const chat_template = template && decodeUtf8(template, 'chat_template.jinja');
-  return [jsonFile(name, { tokenizer_class: CLASS, ...(parsed as Json | undefined), chat_template }, 2)];
+  return jsonFile(name, { tokenizer_class: CLASS, ...(parsed as Json | undefined), chat_template }, 2);
 }
 
 /** The text model of a model for images and text. */

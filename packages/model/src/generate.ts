@@ -123,7 +123,14 @@ export function keepSession(model: Model, options: SessionOptions = {}): KeptSes
 /** Sessions that a generation is using: a second one would write the same cache. */
 const BUSY = /* @__PURE__ */ new WeakSet<Session>();
 
-/** Options that were checked without a model. */
+/** The rest of what ends a generation. */
+interface Ends {
+  readonly signal: AbortSignal | undefined;
+  /** The tokens that end it. */
+  readonly endReasons: ReadonlyMap<number, 'eos' | 'stop'>;
+}
+
+/** The options that are checked without a model. */
 interface Settings {
   readonly sampler: Sampler;
   readonly stops: StopFinder;
@@ -139,7 +146,7 @@ interface Settings {
  * @throws {RopewalkError} RANGE, naming the option
  */
 export function checkGenerateOptions(options: GenerateOptions): void {
-  settingsOf(copyOf(options));
+  settingsOf(readOptions(options, 'generate: options', NAMES));
 }
 
 function settingsOf(options: GenerateOptions): Settings {
@@ -149,22 +156,14 @@ function settingsOf(options: GenerateOptions): Settings {
   if (onFull !== 'stop' && onFull !== 'shift') refuse('RANGE', 'generate: onFull', 'stop or shift', onFull);
   checkSignal(options.signal, 'generate');
   checkTypes({ ignoreEos, addBos, parseSpecial }, 'boolean', 'generate');
+  const { temperature, topK, topP, minP, repetitionPenalty, repetitionWindow, seed } = options;
   return {
-    sampler: createSampler(samplingOf(options)),
+    sampler: createSampler({ temperature, topK, topP, minP, repetitionPenalty, repetitionWindow, seed }),
     stops: new StopFinder(options.stop ?? []),
     maxTokens,
     onFull,
     keep,
   };
-}
-
-function samplingOf(options: GenerateOptions): SamplingOptions {
-  const names = Object.keys(SAMPLING_NAMES) as (keyof SamplingOptions)[];
-  return Object.fromEntries(names.map((name) => [name, options[name]]));
-}
-
-function copyOf(options: GenerateOptions): GenerateOptions {
-  return readOptions(options, 'generate: options', NAMES);
 }
 
 /**
@@ -186,28 +185,22 @@ export async function* generate(
   given: GenerateOptions = {},
 ): AsyncGenerator<GeneratedToken | GeneratedEnd, void, void> {
   checkModel(model, 'generate');
-  const options = copyOf(given);
+  const options = readOptions(given, 'generate: options', NAMES);
   const { session: kept, context, cacheDtype } = options;
   const settings = settingsOf(options);
   checkKept(kept, 'generate');
-  if (kept && (context !== undefined || cacheDtype !== undefined)) {
-    const sentence = 'context and cacheDtype do not apply to a kept session. Give them to keepSession.';
-    fail('RANGE', 'generate: session', sentence);
-  }
+  const apply = 'context and cacheDtype do not apply to a kept session. Give them to keepSession.';
+  if (kept && (context !== undefined || cacheDtype !== undefined)) fail('RANGE', 'generate: session', apply);
   const { vocabSize, eosTokens } = model.config;
   const stopTokens = listOf(options.stopTokens ?? [], 'generate: stopTokens');
   checkTokens(stopTokens, 'generate: stopTokens', vocabSize);
-  const ends = new Set(options.ignoreEos ? [] : [...eosTokens, ...model.tokenizer.eosTokens]);
+  const ends = options.ignoreEos ? [] : [...eosTokens, ...model.tokenizer.eosTokens];
   const ids = tokensOf(model.tokenizer, prompt, options);
-  if (ids.length === 0) {
-    const next = 'This vocabulary puts no BOS before an empty text.';
-    refuse('RANGE', 'generate: prompt', 'a prompt of at least one token', prompt, next);
-  }
+  const empty = 'This vocabulary puts no BOS before an empty text.';
+  if (ids.length === 0) refuse('RANGE', 'generate: prompt', 'a prompt of at least one token', prompt, empty);
   checkTokens(ids, 'generate: prompt', vocabSize);
-  if (kept && BUSY.has(kept.session)) {
-    const sentence = 'another generation is using it. Wait for its end, or keep a second session.';
-    fail('UNSUPPORTED', 'generate: session', sentence);
-  }
+  const busy = 'another generation is using it. Wait for its end, or keep a second session.';
+  if (kept && BUSY.has(kept.session)) fail('UNSUPPORTED', 'generate: session', busy);
 
   const session = kept?.session ?? model.openSession({ context, cacheDtype });
   BUSY.add(session);
@@ -219,32 +212,24 @@ export async function* generate(
     }
     if (settings.onFull === 'shift' && settings.keep > capacity - 2)
       refuse('RANGE', 'generate: keep', `at most ${capacity - 2}, two less than the context`, settings.keep);
-    yield* run(model, session, kept?.tokens ?? [], ids, {
-      ...settings,
-      signal: options.signal,
-      ends,
-      stopTokens: new Set(stopTokens),
-    });
+    const endReasons = new Map([
+      ...stopTokens.map((token) => [token, 'stop'] as const),
+      ...ends.map((token) => [token, 'eos'] as const),
+    ]);
+    yield* run(model, session, kept?.tokens ?? [], ids, { ...settings, signal: options.signal, endReasons });
   } finally {
     BUSY.delete(session);
     if (!kept) session.dispose();
   }
 }
 
-/** What ends a generation, besides its settings. */
-interface Ends {
-  readonly signal: AbortSignal | undefined;
-  readonly ends: ReadonlySet<number>;
-  readonly stopTokens: ReadonlySet<number>;
-}
-
-/** @param cached - the tokens in the session's cache; kept true to it whatever happens */
+/** @param cached - the tokens in the session's cache; the list follows the cache whatever happens */
 async function* run(
   model: Model,
   session: Session,
   cached: number[],
   ids: readonly number[],
-  { sampler, stops, maxTokens, onFull, keep, signal, ends, stopTokens }: Settings & Ends,
+  { sampler, stops, maxTokens, onFull, keep, signal, endReasons }: Settings & Ends,
 ): AsyncGenerator<GeneratedToken | GeneratedEnd, void, void> {
   const stream = model.tokenizer.stream({ after: ids });
   const history = [...ids];
@@ -283,8 +268,7 @@ async function* run(
   if (logits && maxTokens === 0) reason = 'length';
   while (logits && !reason) {
     const token = sampler.pick(logits, history);
-    if (ends.has(token)) reason = 'eos';
-    else if (stopTokens.has(token)) reason = 'stop';
+    reason = endReasons.get(token);
     if (reason) break;
     history.push(token);
     tokens.push(token);

@@ -10,8 +10,8 @@ import { type GgufFile, type TypedValue, writeGgufHeader, writeSafetensorsHeader
 import { readAt, refuseSystem, writeWhole } from '@ropewalk/formats/node';
 import { type RopeSpec, RopewalkError } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { type OptionNames, readField, readName, readOptions } from 'ropewalk/internal';
-import { checkTypes } from './arguments.js';
+import { type OptionNames, readName, readOptions } from 'ropewalk/internal';
+import { checkSignal, checkTypes } from './arguments.js';
 import { configFromGguf, configFromJson } from './config.js';
 import { checkSame, configToGguf, valuesOf } from './config-gguf.js';
 import { describeModel } from './description.js';
@@ -110,21 +110,13 @@ export async function writeGguf(path: string, out: string, options: RepackOption
     const header = writeGgufHeader(keys, tensors);
     const sizeBytes = header.fileSizeBytes;
     await writeWhole(out, { sizeBytes, inputs: [path], force, kind: 'file' }, async (temporary) => {
-      await writeTensors(
-        temporary,
-        header.bytes,
-        repack,
-        { ...given, places: header.places, sizeBytes, out },
-        async (file) => {
-          for (const [n, { values }] of extra.entries())
-            await file.write(
-              new Uint8Array(values.buffer),
-              0,
-              undefined,
-              header.places[repack.tensors.length + n]!.byteOffset,
-            );
-        },
-      );
+      const target = { ...given, places: header.places, sizeBytes, out };
+      await writeTensors(temporary, header.bytes, repack, target, async (file) => {
+        for (const [n, { values }] of extra.entries()) {
+          const { byteOffset } = header.places[repack.tensors.length + n]!;
+          await file.write(new Uint8Array(values.buffer), 0, undefined, byteOffset);
+        }
+      });
       await readBack(temporary, sizeBytes, config);
       signal?.throwIfAborted();
     });
@@ -175,9 +167,9 @@ function ggufConfig(config: DecoderConfig, layout: readonly TensorLayout[], wher
       version: 3,
       bigEndian: false,
       metadata: valuesOf(metadata),
-      tensors: tensors.map(({ name, shape }) => ({
-        name,
-        shape: [...shape].reverse(),
+      tensors: tensors.map((one) => ({
+        ...one,
+        shape: [...one.shape].reverse(),
         type: 'F32',
         offset: 0,
         sizeBytes: 0,
@@ -317,12 +309,8 @@ export async function writeSafetensorsFolder(
   return describeModelPath(path, { as }, async (description) => {
     const { config } = description;
     if (config.source !== 'gguf') fail('FORMAT', description.where, 'it is no GGUF. Give a .gguf file.');
-    if (config.family.gguf === 'gpt-oss')
-      fail(
-        'UNSUPPORTED',
-        description.where,
-        'experts of gpt-oss are not written as safetensors: take the published folder.',
-      );
+    const next = 'experts of gpt-oss are not written as safetensors: take the published folder.';
+    if (config.family.gguf === 'gpt-oss') fail('UNSUPPORTED', description.where, next);
     const small = await description.readFiles({ graph: 'model.onnx' });
     const files = small.files.filter(
       ({ name }) => name !== 'genai_config.json' && (vocabulary || !/^(token|chat_)/.test(name)),
@@ -368,12 +356,11 @@ export async function writeSafetensorsFolder(
 
 function readRepackOptions(options: RepackOptions, out: string, caller: string): RepackOptions {
   const given = readOptions(options, `${caller}: options`, NAMES);
-  const { type, signal } = given;
+  const { type, vocabulary, force, signal, onProgress } = given;
   if (type !== undefined) readName(type, WRITTEN_TYPES, `${caller}: type`);
-  checkTypes({ vocabulary: given.vocabulary, force: given.force }, 'boolean', caller);
-  checkTypes({ onProgress: given.onProgress }, 'function', caller);
-  if (signal !== undefined && typeof readField(signal, 'throwIfAborted', `${caller}: signal`) !== 'function')
-    refuse('RANGE', `${caller}: signal`, 'an AbortSignal', signal);
+  checkTypes({ vocabulary, force }, 'boolean', caller);
+  checkTypes({ onProgress }, 'function', caller);
+  checkSignal(signal, caller);
   if (typeof out !== 'string' || out === '') refuse('RANGE', `${caller}: out`, 'a path', out);
   return given;
 }

@@ -9,11 +9,10 @@ import {
   tensorFrom,
 } from 'ropewalk';
 import { bitsOf } from 'ropewalk/internal';
-import type { ExpertMatrix, LatentMatrix, Matrix, NormPart, OtherVector } from './families.js';
 import type { PlannedModel } from './plan-model.js';
 import type { LoadProgress } from './stream-weight.js';
 import type { DecoderConfig } from './types.js';
-import { isBlockFormat, type WeightPlan } from './weights.js';
+import { isBlockFormat, type Part, type WeightPlan } from './weights.js';
 
 /** A weight in a backend's memory. */
 export type Weight = Tensor<'f32' | 'f16' | 'bf16'> | BlockTensor;
@@ -34,9 +33,9 @@ export interface Norm {
 }
 
 /** The parts of one layer that the model has. `LAYER` in weights.ts has their shapes. */
-export type LayerWeights = Readonly<
-  Partial<Record<NormPart, Norm> & Record<Matrix | LatentMatrix | ExpertMatrix, Linear> & Record<OtherVector, Norm>>
->;
+export type LayerWeights = {
+  readonly [P in Part]?: P extends `${string}Norm` | 'sinks' | 'choiceBias' ? Norm : Linear;
+};
 
 /** All weights of a decoder. */
 export interface Weights {
