@@ -22,19 +22,19 @@ export interface ChatMessage {
   readonly [field: string]: unknown;
 }
 
-/** A part of a message: a text, or what else the template knows, but for images, sound and video. */
+/** A part of a message: a text, or another type that the template knows, but no image, sound or video. */
 export interface ChatPart {
   readonly type: string;
   readonly [field: string]: unknown;
 }
 
-/** How {@link renderChat} renders. */
+/** Options of {@link renderChat}. */
 export interface ChatOptions {
-  /** Whether the text ends with the start of the assistant's turn; true unless given. */
+  /** Whether the text ends with the start of the assistant's turn. Default: true. */
   readonly addGenerationPrompt?: boolean;
-  /** The name of one of the model's templates; `default` unless given. */
+  /** The name of one of the model's templates. Default: `default`. */
   readonly template?: string;
-  /** The text of a template that is used instead of the model's. */
+  /** The text of a template that replaces the model's. */
   readonly templateText?: string;
   /** Further variables for the template, such as `tools`, `documents` or `enable_thinking`. */
   readonly variables?: Readonly<Record<string, unknown>>;
@@ -47,7 +47,7 @@ const NAMES: OptionNames<ChatOptions> = {
   variables: true,
 };
 
-/** Lists in lists. JSON schemas of tools stay below twenty. */
+/** The most lists inside lists. JSON schemas of tools stay below twenty. */
 const MAX_DEPTH = 100;
 /** No context has room for this many messages. */
 const MAX_MESSAGES = 2 ** 16;

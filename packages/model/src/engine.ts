@@ -68,7 +68,7 @@ export interface Sequence {
  * Checks an engine of the caller.
  *
  * @param others - options of our kernels, which go with no other engine
- * @throws {RopewalkError} RANGE for anything but an engine, or with such an option
+ * @throws {RopewalkError} RANGE for a value that is no engine, or with such an option
  */
 export function checkEngine(engine: Engine, others: object, where: string): void {
   const { name, open } = fieldsOf<Engine>(engine, where, 'name', 'open');

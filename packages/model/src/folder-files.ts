@@ -1,10 +1,12 @@
 /**
- * The small files of a folder with a model's graph: what transformers, transformers.js and onnxruntime-genai read beside
- * the graph. A HuggingFace folder has most of them; those of a GGUF file are written.
+ * Makes the small files that transformers, transformers.js and onnxruntime-genai read beside a model's graph. A
+ * HuggingFace folder has most of them; for a GGUF file they are written.
  *
  * @module
- * @see huggingface/transformers.js@4.3.1 src/: config.json, tokenizer.json, tokenizer_config.json, generation_config.json
- * @see microsoft/onnxruntime-genai@a0c04eb src/config.cpp, src/models/model_type.h, src/python/py/models/builders/base.py
+ * @see huggingface/transformers.js@4.3.1 src/: config.json, tokenizer.json, tokenizer_config.json,
+ *   generation_config.json
+ * @see microsoft/onnxruntime-genai@a0c04eb src/config.cpp, src/models/model_type.h,
+ *   src/python/py/models/builders/base.py
  */
 import type { GgufFile } from '@ropewalk/formats';
 import { RopewalkError } from 'ropewalk';
@@ -16,23 +18,21 @@ import type { BiasGroup } from './families.js';
 import { TOKENIZER_CLASS as CLASS, type TokenizerJson, tokenizerJsonFromGguf } from './gguf-tokenizer-json.js';
 import type { DecoderConfig } from './types.js';
 
-/** What the small files say of the graph. */
+/** The settings of the graph that the small files repeat. */
 export interface GraphFiles {
   /** The graph's path in the folder, with `/`: `onnx/model.onnx`. */
   readonly graph: string;
-  /** Keys that config.json gets, such as `transformers.js_config`. */
+  /** Keys that are added to config.json, such as `transformers.js_config`. */
   readonly config?: Readonly<Record<string, unknown>>;
 }
 
-/** The small files of a folder. */
 export interface FolderFiles {
-  /** By names without folders. */
   readonly files: readonly NamedFile[];
-  /** What was left out, and why; full sentences. */
+  /** Sentences on what is left out, and why. */
   readonly notes: readonly string[];
 }
 
-/** A file that is still to be written. */
+/** A file that is to be written; its name has no folder. */
 export interface NamedFile {
   readonly name: string;
   readonly bytes: Uint8Array;
@@ -41,13 +41,15 @@ export interface NamedFile {
 type Json = Record<string, unknown>;
 
 const utf8 = /* @__PURE__ */ new TextEncoder();
-/** As transformers writes it: a tokenizer.json of 150,000 tokens stays on few lines, the others are for people. */
+/**
+ * Writes JSON as transformers does: a tokenizer.json of 150,000 tokens is on few lines, the other files are for people.
+ */
 const jsonFile = (name: string, value: unknown, indent?: number): NamedFile => ({
   name,
   bytes: utf8.encode(`${JSON.stringify(value, null, indent)}\n`),
 });
 
-/** Checks what a caller says of the graph. @throws {RopewalkError} RANGE */
+/** @throws {RopewalkError} RANGE for other values than a path and keys */
 function readGraph(given: GraphFiles): GraphFiles {
   const { graph, config = {} } = readOptions(given, 'readFiles: graph', { graph: true, config: true });
   if (typeof graph !== 'string' || graph === '')
@@ -55,7 +57,7 @@ function readGraph(given: GraphFiles): GraphFiles {
   return { graph, config: readOptions(config, 'readFiles: config') };
 }
 
-/** Which tensors of a layer carry the biases of a group. */
+/** The tensors of a layer that carry the biases of a group. */
 const BIASES: Readonly<Record<BiasGroup, RegExp>> = {
   qkv: /attn_(q|k|v|qkv)\.bias$/,
   output: /attn_output\.bias$/,
@@ -66,8 +68,6 @@ const BIASES: Readonly<Record<BiasGroup, RegExp>> = {
  * Writes the files of a GGUF model.
  *
  * @param header - of the file, with the tensors of all parts
- * @param config - of configFromGguf
- * @param given - what they say of the graph
  * @param where - the file's name in messages
  * @throws {RopewalkError} FORMAT for a broken vocabulary
  */
@@ -120,16 +120,14 @@ function vocabularyOf(
   }
 }
 
-/** The files of a HuggingFace folder that go along as they are. */
+/** The files of a HuggingFace folder that are copied. */
 const COPIED = ['generation_config.json', 'tokenizer.json', 'chat_template.jinja', 'special_tokens_map.json'];
 
 /**
- * Takes the files of a HuggingFace folder along. config.json changes where keys are added, and where it is one of a
- * model for images and text: then its text_config is written. tokenizer_config.json gets the template of
- * chat_template.jinja, because transformers.js reads no other file.
+ * Copies the files of a HuggingFace folder. config.json changes if keys are added, and for a model of images and text,
+ * of which only the text_config is written. tokenizer_config.json gets the template of chat_template.jinja, because
+ * transformers.js reads no other file.
  *
- * @param config - of configFromJson
- * @param given - what they say of the graph
  * @throws {RopewalkError} FORMAT for files that are malformed
  */
 export async function filesFromFolder(folder: Folder, config: DecoderConfig, given: GraphFiles): Promise<FolderFiles> {
@@ -148,7 +146,7 @@ export async function filesFromFolder(folder: Folder, config: DecoderConfig, giv
     const bytes = await read(name);
     if (bytes) files.push({ name, bytes });
   }
-  // Some files say -1 for none.
+  // Some files have -1 for no token.
   const [pad] = [(await parse('generation_config.json')) as Json | undefined, text, outer]
     .map((one) => one?.pad_token_id as number)
     .filter((id) => Number.isSafeInteger(id) && id >= 0);
@@ -170,11 +168,11 @@ async function tokenizerConfig(folder: Folder): Promise<NamedFile> {
   return jsonFile(name, { tokenizer_class: CLASS, ...(parsed as Json | undefined), chat_template }, 2);
 }
 
-/** The text model of a model for images and text. */
+/** Returns the config of the text model in a model for images and text. */
 function textConfig(outer: Json, text: Json): Json {
   const of = (keys: readonly string[]): Json =>
     Object.fromEntries(keys.filter((key) => key in outer).map((key) => [key, outer[key]]));
-  // The outer flag counts, and the inner ids: as configFromJson reads them.
+  // The outer flag decides, and the inner ids, as in configFromJson.
   const inner = {
     ...of(['model_type', 'bos_token_id', 'eos_token_id', 'pad_token_id', 'torch_dtype', 'dtype']),
     ...text,
@@ -182,7 +180,6 @@ function textConfig(outer: Json, text: Json): Json {
   return { ...inner, ...of(['tie_word_embeddings']) };
 }
 
-/** Ids of tokens. */
 interface TokenIds {
   readonly bos: number | undefined;
   readonly eos: readonly number[];
@@ -198,7 +195,9 @@ function generationFile(ids: TokenIds): NamedFile {
   return jsonFile('generation_config.json', idsOf(ids), 2);
 }
 
-/** Families that onnxruntime-genai has a type for, where it is not the model_type; the others are `decoder`. */
+/**
+ * The types of onnxruntime-genai that differ from the model_type, and those that do not. Other families are `decoder`.
+ */
 const GENAI_TYPES: Readonly<Record<string, string>> = {
   ...Object.fromEntries(
     'ernie4_5 gemma2 granite llama mistral phi3 qwen2 qwen3 smollm3'.split(' ').map((name) => [name, name]),
@@ -207,7 +206,7 @@ const GENAI_TYPES: Readonly<Record<string, string>> = {
   gpt_oss: 'gptoss',
 };
 
-/** genai_config.json. The graph's path is taken from the folder that the file is in. */
+/** Writes genai_config.json. The graph's path is relative to the file's folder. */
 function genaiFile(config: DecoderConfig, ids: TokenIds, { graph }: GraphFiles, notes: string[]): NamedFile[] {
   const without = (why: string): NamedFile[] => {
     notes.push(`There is no genai_config.json: onnxruntime-genai ${why}.`);
@@ -218,7 +217,7 @@ function genaiFile(config: DecoderConfig, ids: TokenIds, { graph }: GraphFiles, 
   if (config.valueDim !== config.headDim) return without('has one size for keys and values, and this model has two');
   const { eos_token_id, pad_token_id, bos_token_id } = idsOf(ids);
   const model = {
-    // The program wants a number where the model has no BOS.
+    // onnxruntime-genai needs a number even if the model has no BOS.
     bos_token_id: bos_token_id ?? ids.eos[0] ?? 0,
     context_length: config.maxContext,
     decoder: {

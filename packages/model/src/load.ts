@@ -17,7 +17,7 @@ import { DecoderSession, SESSION_NAMES } from './session.js';
 import type { LoadProgress } from './stream-weight.js';
 import type { DecoderConfig, Model, ModelMemory, SessionOptions, Tokenizer } from './types.js';
 
-/** How {@link loadModel} loads. */
+/** Options of {@link loadModel}. */
 export interface LoadOptions extends Omit<SessionOptions, 'context'>, KernelOptions {
   /**
    * Tokens that fit in a session. Default: the model's own context, but at most 4096. A function gets the config and the

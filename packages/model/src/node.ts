@@ -1,5 +1,5 @@
 /**
- * Models on disk: a folder of HuggingFace's files, or a GGUF in one file or several. For Node only.
+ * Opens models on disk: a folder of HuggingFace's files, or a GGUF in one file or several. For Node only.
  *
  * @module @ropewalk/model/node
  */

@@ -1,6 +1,6 @@
 /**
- * A HuggingFace folder as a GGUF file, and a GGUF as a folder (Node only). Both are written whole or not at all, a few
- * megabytes at a time, and every byte is read back.
+ * Writes a HuggingFace folder as a GGUF file, or a GGUF as a folder. Both appear whole or not at all, are written a few
+ * megabytes at a time, and every byte is read back. For Node only.
  *
  * @module @ropewalk/model/repack
  */
@@ -25,17 +25,17 @@ import { layoutOf, type TensorLayout } from './weights.js';
 
 export { WRITTEN_TYPES, type WrittenType } from './repack.js';
 
-/** Options of both directions. */
+/** Options of writeGguf and writeSafetensorsFolder. */
 export interface RepackOptions {
-  /** What matrices become; as they are unless given. Blocks of a GGUF become f16. */
+  /** The new type of matrices. Default: their own, but f16 for blocks of a GGUF. */
   readonly type?: WrittenType | undefined;
-  /** Whether the vocabulary goes along; true unless given. */
+  /** Whether the vocabulary is written. Default: true. */
   readonly vocabulary?: boolean | undefined;
-  /** Whether a file is replaced. */
+  /** Whether an existing file is replaced. */
   readonly force?: boolean | undefined;
-  /** Ends the work with the signal's reason; nothing is left. */
+  /** Ends the work with the signal's reason, and leaves no file. */
   readonly signal?: AbortSignal | undefined;
-  /** Called with the share that is done, in [0, 1]. */
+  /** Called with the share of the work that is done, in [0, 1]. */
   readonly onProgress?: ((share: number) => void) | undefined;
 }
 
@@ -47,20 +47,23 @@ const NAMES: OptionNames<RepackOptions> = {
   onProgress: true,
 };
 
-/** What was written. */
+/** The result: files, types and notes. */
 export interface Repacked {
   readonly config: DecoderConfig;
-  /** By names inside of a folder; the file itself otherwise. */
+  /** Names inside of a folder, or the file itself. */
   readonly files: readonly { readonly name: string; readonly sizeBytes: number }[];
-  /** Tensors and bytes of each type, as the file names it. */
+  /** The number of tensors and bytes of each type, under the file's name of the type. */
   readonly types: readonly { readonly type: string; readonly tensors: number; readonly sizeBytes: number }[];
   /** Whether the rows of q and k have a new order. */
   readonly permuted: boolean;
-  /** What the new form does not say, or says in another way; full sentences. */
+  /** Sentences on what the new form leaves out, or expresses in another way. */
   readonly notes: readonly string[];
 }
 
-/** general.file_type, by the type of most weights. @see ggml-org/llama.cpp@de3ff815 include/llama.h llama_ftype */
+/**
+ * The values of general.file_type, by the type of most weights. @see ggml-org/llama.cpp@de3ff815 include/llama.h
+ * llama_ftype
+ */
 const FILE_TYPES: Readonly<Record<string, number>> = { f32: 0, f16: 1, q4_0: 2, q8_0: 7, bf16: 32, mxfp4: 38 };
 
 /**
@@ -69,8 +72,8 @@ const FILE_TYPES: Readonly<Record<string, number>> = { f32: 0, f16: 1, q4_0: 2, 
  * @param path - the folder
  * @param out - the file
  * @param options - type, vocabulary, force, signal, onProgress
- * @throws {RopewalkError} UNSUPPORTED for what a GGUF does not say, before anything is written; FORMAT for files that are
- *   missing, cut or forged, and for a file that may not be replaced; DEVICE when it cannot be written
+ * @throws {RopewalkError} UNSUPPORTED for a model that a GGUF cannot express, before anything is written; FORMAT for
+ *   files that are missing, cut or forged, and for a file that may not be replaced; DEVICE when it cannot be written
  * @example await writeGguf('models/marline', 'marline-q8_0.gguf', { type: 'q8_0' });
  */
 export async function writeGguf(path: string, out: string, options: RepackOptions = {}): Promise<Repacked> {
@@ -130,7 +133,7 @@ export async function writeGguf(path: string, out: string, options: RepackOption
   });
 }
 
-/** The config of the file that is written: another kind of file, and llama.cpp's rule of the head. */
+/** Returns the config of the new GGUF, with llama.cpp's rule for the head. */
 function ggufTarget({ config, weights, where }: PlannedModel): DecoderConfig {
   const { family } = config;
   const tiedHead = family.ggufHead ? family.ggufHead === 'tied' : config.tiedHead;
@@ -141,7 +144,7 @@ function ggufTarget({ config, weights, where }: PlannedModel): DecoderConfig {
   return { ...config, source: 'gguf', tiedHead, biases };
 }
 
-/** Tensors that decide how the others are stored: q, k and v in one where transformers has them so, as llama.cpp's do. */
+/** Lists the tensors that decide how the others are stored. q, k and v are one tensor if transformers has them so. */
 function storedNames({ config, weights }: PlannedModel, target: DecoderConfig): string[] {
   const names: string[] = [];
   const { names: saved = {} } = target.family;
@@ -158,7 +161,7 @@ function storedNames({ config, weights }: PlannedModel, target: DecoderConfig): 
   ).flat();
 }
 
-/** The keys, and the config that is read back from them. */
+/** Makes the keys, and the config that is read back from them. */
 function ggufConfig(config: DecoderConfig, layout: readonly TensorLayout[], where: string, notes: string[]) {
   const attempt = (explicit: boolean) => {
     const { metadata, factors } = configToGguf(config, explicit);
@@ -193,15 +196,15 @@ function ggufConfig(config: DecoderConfig, layout: readonly TensorLayout[], wher
   return made;
 }
 
-/** The first layer's RoPE; all layers have one pairing. */
+/** Returns the first layer's RoPE. All layers have one pairing. */
 const ropeOf = (config: DecoderConfig): RopeSpec | undefined =>
   config.layers(config.maxContext).find(({ rope }) => rope)?.rope;
 
-/** How the rows of q and k change, where the two forms pair others. */
+/** Returns the new order of the rows of q and k, if the two forms have different pairings. */
 function repairingOf(from: DecoderConfig, to: DecoderConfig): Repairing | undefined {
   const [own, wanted] = [ropeOf(from), ropeOf(to)];
   if (!own || !wanted || own.pairing === wanted.pairing) return undefined;
-  // Halves written from neighbours: q and k come out permuted alike.
+  // This pairing writes halves from neighbours: q and k come out permuted alike.
   if ([own.pairing, wanted.pairing].includes('interleaved-to-half')) return undefined;
   if (wanted.pairing !== 'half' && wanted.pairing !== 'interleaved')
     refuse('UNSUPPORTED', from.architecture, 'pairing half or interleaved', wanted.pairing);
@@ -244,7 +247,7 @@ async function writeTensors(
         from += (await file.write(bytes, from, bytes.length - from, at + from)).bytesWritten;
     };
     const put = (bytes: Uint8Array, at: number): Promise<void> => write(bytes, at).catch(unwritable);
-    // The file has its whole size at once: between two tensors are zeros.
+    // The file has its whole size at once. Zeros stand between two tensors.
     await file.truncate(sizeBytes).catch(unwritable);
     await put(header, 0);
     await more(file);
@@ -272,7 +275,7 @@ async function writeTensors(
   }
 }
 
-/** Reads a written GGUF as a model: the same config, and every tensor in its place. */
+/** Reads a written GGUF as a model, and checks that it has the same config and every tensor. */
 async function readBack(path: string, sizeBytes: number, config: DecoderConfig): Promise<void> {
   const file = await open(path);
   try {

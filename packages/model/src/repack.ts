@@ -1,7 +1,6 @@
 /**
- * The weights of one file as the tensors of another: which bytes go where. Both sides are the names and rows of weights.ts.
- *
- * @module
+ * Plans which bytes of one file's weights go where in the tensors of another. Both sides follow the names and rows of
+ * weights.ts. @module
  */
 import { permutedRows } from '@ropewalk/formats';
 import { type Tensor, tensorFrom } from 'ropewalk';
@@ -16,51 +15,48 @@ import { bytesHeld, type Held, type TensorLayout, type WeightPlan } from './weig
 /** Types of weights that are written. */
 export const WRITTEN_TYPES = ['f32', 'f16', 'bf16', 'q8_0', 'q4_0'] as const;
 
-/** One of them. */
 export type WrittenType = (typeof WRITTEN_TYPES)[number];
 
 type Floats = Tensor<'f32' | 'f16' | 'bf16'>;
 
-/** What is read in one go, and the weights that it gives, one after the other. */
+/** A stream of bytes that is read in one go, and the weights in it, one after the other. */
 interface Stream {
-  /** Weights and their bytes. */
   readonly weights: readonly { readonly place: string; readonly held: Held; readonly bytes: number }[];
-  /** Hands on all bytes, each once. */
+  /** Passes on all bytes, each once. */
   run(write: WritePiece, options: StreamWeightOptions): Promise<void>;
 }
 
-/** Bytes of a stream, and where they go. */
+/** Bytes of a stream, and their place in a tensor of the new file. */
 interface Copy {
   readonly from: number;
   readonly size: number;
-  /** The tensor, and the byte in it. */
   readonly tensor: number;
   readonly at: number;
-  /** Floats of f32, which the new file has less 1. */
+  /** Whether the new file has the f32 numbers less 1. */
   readonly lessOne: boolean;
 }
 
-/** How the rows of q and k change. */
+/** The new order of the rows of q and k. */
 export interface Repairing {
   readonly to: 'half' | 'interleaved';
   readonly rotaryDim: number;
 }
 
-/** The work of writing a file's tensors. */
+/** The plan of a new file's tensors. */
 export interface Repack {
   readonly tensors: readonly (TensorLayout & { readonly held: Held; readonly sizeBytes: number })[];
-  /** Reads all weights, and hands on bytes with the tensor that they are of, and their place in it. */
+  /** Reads all weights, and passes on bytes with the number of their tensor and their place in it. */
   run(
     write: (bytes: Uint8Array, tensor: number, at: number) => Promise<void>,
     options: StreamWeightOptions,
   ): Promise<void>;
 }
 
-/** Matrices that are written as they lie in no file: their parts are floats. */
+/** Matrices that no file stores as they are written: they are put together from floats. */
 const REBUILT = /\.(kvB|expertGateUp|expertDownTransposed)\.weight$/;
 
 /**
- * What each weight becomes: vectors, biases, norms and routers stay f32, as in llama.cpp's files.
+ * Returns the rule for the new types of weights: vectors, biases, norms and routers stay f32, as in llama.cpp's files.
  *
  * @param type - undefined leaves matrices as they are
  */
@@ -77,8 +73,7 @@ export function typeFor(type: WrittenType | undefined) {
  * Plans the new file.
  *
  * @param description - of the old file; its weights are held as they are written
- * @param layout - of layoutOf, for the new one
- * @param repairing - the new order of the rows of q and k; undefined where they stay
+ * @param layout - of layoutOf, for the new file
  * @throws {RopewalkError} UNSUPPORTED for a weight that the old file does not have
  */
 export function planRepack(
@@ -98,7 +93,7 @@ export function planRepack(
   const copies = streams.map((): Copy[] => []);
   const tensors = layout.map((tensor, n) => {
     const held = tensor.parts.map(({ place, from, at, count, lessOne }) => {
-      // A head that the old file does not have is the embedding.
+      // If the old file has no head, the embedding is the head.
       const source = found.get(place) ?? (place === 'head.weight' ? found.get('embedding.weight') : undefined);
       if (!source) return fail('UNSUPPORTED', description.where, `tensor ${tensor.name} cannot be made of its weights`);
       const size = (elements: number): number => bytesHeld(source.held, elements);
@@ -235,7 +230,7 @@ function rebuilt(
   }
 }
 
-/** kvB from kB `[n, c, p]` and vB `[n, dv, c]`. */
+/** Joins kB `[n, c, p]` and vB `[n, dv, c]` to kvB, head by head: the keys transposed, then the values. */
 function joinLatent(kB: Floats, vB: Floats): Floats {
   const [n, c, p] = kB.shape as [number, number, number];
   const dv = vB.shape[1]!;

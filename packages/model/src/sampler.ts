@@ -11,9 +11,9 @@
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, randomFrom, reading, readList, readOptions } from 'ropewalk/internal';
 
-/** How to choose tokens. Every filter is off unless given. */
+/** The settings of the choice of tokens. Default: every filter is off. */
 export interface SamplingOptions {
-  /** Divides the logits before the draw. 0, the default, is greedy: the likeliest token, of equals the lowest id. */
+  /** Divides the logits before the draw. Default: 0, greedy: the likeliest token, of equals the lowest id. */
   readonly temperature?: number;
   /** Keeps this many of the likeliest tokens; 0 keeps all. */
   readonly topK?: number;
@@ -24,14 +24,13 @@ export interface SamplingOptions {
   /** Above 1 makes recent tokens less likely: a positive logit is divided by it, any other is multiplied. */
   readonly repetitionPenalty?: number;
   /**
-   * How many of the last tokens, prompt included, the penalty applies to; -1 for all; 64 unless given, as in llama.cpp.
+   * The number of last tokens, prompt included, that the penalty applies to; -1 for all. Default: 64, as in llama.cpp.
    */
   readonly repetitionWindow?: number;
-  /** An integer. The same seed, options and logits give the same tokens. Random unless given. */
+  /** An integer. The same seed, options and logits give the same tokens. Default: a random one. */
   readonly seed?: number;
 }
 
-/** The names of them. */
 export const SAMPLING_NAMES: OptionNames<SamplingOptions> = {
   temperature: true,
   topK: true,
@@ -109,7 +108,7 @@ function checkLogits(logits: Float32Array): void {
   let highest = Number.NEGATIVE_INFINITY;
   for (let id = 0; id < logits.length; id++) {
     const logit = logits[id]!;
-    // Also refuses NaN.
+    // This test refuses NaN, too.
     if (!(logit < Number.POSITIVE_INFINITY)) {
       const next = 'The model overflowed or its weights are damaged: try another backend, and a KV cache in f32.';
       fail('RANGE', 'sample: logits', `expected numbers, got ${logit} for token ${id}. ${next}`);
@@ -121,7 +120,7 @@ function checkLogits(logits: Float32Array): void {
 }
 
 /**
- * Divides or multiplies the logits of recent tokens, each once however often it occurs.
+ * Divides or multiplies the logits of recent tokens, each once.
  *
  * @see arXiv:1909.05858 (CTRL), section 4.1, with the sign rule of ggml-org/llama.cpp src/llama-sampler.cpp
  */
@@ -147,8 +146,8 @@ interface Candidates {
 }
 
 /**
- * The k likeliest ids, likeliest first, of equals the lower id first. Sorting a vocabulary of 150,000 can take longer
- * than a forward pass; a heap of the k best so far rejects nearly all ids with one comparison.
+ * Returns the k likeliest ids, likeliest first, of equals the lower id first. Sorting a vocabulary of 150,000 can take
+ * longer than a forward pass; a heap of the k best so far rejects nearly all ids with one comparison.
  */
 export function largest(scores: Float32Array | Float64Array, k: number): Int32Array {
   // The worst of the kept ids is on top. Ids come in order, so of equal scores the later one is worse.
@@ -166,7 +165,7 @@ export function largest(scores: Float32Array | Float64Array, k: number): Int32Ar
     }
     heap[at] = id;
   };
-  // Ids 0 … k - 1, sorted worst first, are a heap.
+  // The ids 0 … k - 1, sorted worst first, are a heap.
   heap.set(Int32Array.from({ length: k }, (_id, id) => id).sort((a, b) => (worse(a, b) ? -1 : 1)));
   for (let id = k; id < scores.length; id++) if (scores[id]! > scores[heap[0]!]!) sink(id);
   return heap.sort((a, b) => (worse(a, b) ? 1 : -1));
@@ -176,7 +175,7 @@ function topPOf(scores: Float32Array, { ids, count }: Candidates, p: number): Ca
   const top = ids ? scores[ids[0]!]! : scores[likeliest(scores)]!;
   let total = 0;
   for (let n = 0; n < count; n++) total += Math.exp(scores[ids ? ids[n]! : n]! - top);
-  // A few tokens of a vocabulary usually make up most of the sum, so look at a few first.
+  // A few tokens of a vocabulary usually make up most of the sum, so a few are looked at first.
   for (let look = ids ? count : Math.min(count, 256); ; look = Math.min(count, look * 8)) {
     const sorted = ids ?? largest(scores, look);
     let sum = 1; // exp(0), the likeliest itself

@@ -9,16 +9,16 @@
  */
 
 /**
- * The mark of a space, U+2581. By number, as other characters that mean something are in this package: a minifier would
- * write the character itself, and a page without `<meta charset>` would read three others.
+ * The mark of a space, U+2581. It is a number, like other special characters of this package: a minifier would write
+ * the character itself, and a page without `<meta charset>` would misread it.
  */
 export const SPACE: string = /* @__PURE__ */ String.fromCodePoint(0x2581);
 
-/** What segmentation needs to know about a vocabulary. */
+/** The vocabulary, as segmentation needs it. */
 interface ScoredVocabulary {
   idOf(text: string): number | undefined;
   scoreOf(id: number): number;
-  /** The token of a byte, or the unknown token. */
+  /** Returns the token of a byte, or the unknown token. */
   byteToken(byte: number): number;
 }
 
@@ -26,13 +26,13 @@ interface Join {
   readonly left: number;
   readonly right: number;
   readonly score: number;
-  /** UTF-16 units of both sides when the join was found. If they differ later, one side has changed. */
+  /** The UTF-16 units of both sides. If they differ later, one side has changed. */
   readonly units: number;
 }
 
 const utf8 = /* @__PURE__ */ new TextEncoder();
 
-/** Segments a text in which spaces are U+2581 already, in n log n time. */
+/** Segments a text whose spaces are U+2581, in n log n time. */
 export function segmentByScores(text: string, vocabulary: ScoredVocabulary): number[] {
   const symbols = Array.from(text, (character, n) => ({ text: character, previous: n - 1, next: n + 1 }));
   if (symbols.length === 0) return [];

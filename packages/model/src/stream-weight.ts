@@ -19,12 +19,12 @@ export interface LoadProgress {
 /**
  * Takes a piece of a weight.
  *
- * @param piece - held bytes; they are valid until this returns, or until its promise is resolved
- * @param at - the place of the first one among the weight's `heldBytes`
+ * @param piece - held bytes, which are valid until this returns, or until its promise is resolved
+ * @param at - the place of the first byte among the weight's `heldBytes`
  */
 export type WritePiece = (piece: Uint8Array, at: number) => void | Promise<void>;
 
-/** How {@link streamWeight} reads. */
+/** Options of {@link streamWeight}. */
 export interface StreamWeightOptions {
   /** Ends reading with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
@@ -141,7 +141,7 @@ function growing<T extends Float32Array | Uint16Array | Uint8Array>(
   };
 }
 
-/** Reads the numbers of a type, which has so many weights in so many bytes. */
+/** Reads the numbers of a type, which has `weights` weights in `bytes` bytes. */
 interface NumberReader extends BlockSizes {
   widen(piece: Uint8Array, out: Float32Array | Uint16Array, held: 'f32' | 'f16' | 'bf16'): void;
 }

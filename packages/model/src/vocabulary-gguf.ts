@@ -18,14 +18,13 @@ import { type TokenizerFiles, tokenizerFromJson } from './tokenizer-json.js';
 import { readSteps } from './tokenizer-steps.js';
 import type { DecoderConfig, Tokenizer } from './types.js';
 
-/** What a vocabulary becomes. */
 export interface VocabularyKeys {
   readonly keys: ReadonlyMap<string, TypedValue>;
-  /** What a GGUF does not say; full sentences. */
+  /** Sentences on what a GGUF does not express. */
   readonly notes: readonly string[];
 }
 
-/** Texts that tell pre-tokenizers apart; characters by number where an editor or a normaliser might change them. */
+/** Texts that tell pre-tokenizers apart. Characters are numbers if an editor or a normaliser might change them. */
 const TEXTS: readonly string[] = [
   "Hello, world! It's 12:30; I'LL pay $1,234,567.89 (about 10%) -- we've seen it's 'DEFINED'...",
   ' leading,  two   three\ttab\n\nline\r\n  indented\n\n\n   end  ',
@@ -41,12 +40,10 @@ const TEXTS: readonly string[] = [
 /**
  * Makes the keys.
  *
- * @param files - tokenizer.json and what is beside it
- * @param config - of the model
- * @param name - the model's, which llama.cpp reads
- * @param where - names tokenizer.json in messages
- * @throws {RopewalkError} UNSUPPORTED for a vocabulary that a GGUF does not say; FORMAT for files that are malformed, and
- *   for more tokens than the model has rows
+ * @param name - the model's name, which llama.cpp reads
+ * @param where - the name of tokenizer.json in messages
+ * @throws {RopewalkError} UNSUPPORTED for a vocabulary that a GGUF cannot express; FORMAT for files that are malformed,
+ *   and for more tokens than the model has rows
  */
 export function vocabularyToGguf(
   files: TokenizerFiles,
@@ -73,8 +70,8 @@ export function vocabularyToGguf(
 }
 
 /**
- * By the name of a Phi-3, llama.cpp knows that its tokens take the white space to their right: another model must not be
- * called so, or its tokens are looked for.
+ * Returns the model's name for llama.cpp. By the name Phi-3 it knows that tokens swallow the white space to their
+ * right, so another model must not have that name.
  */
 function nameFor(name: string, root: Fields, { family }: DecoderConfig, notes: string[]): string {
   const list = (root.optionalList('added_tokens') ?? []).length > 0 ? root.objects('added_tokens') : [];
@@ -92,7 +89,7 @@ const id = (value: number): TypedValue => ({ type: 'u32', value });
 const flag = (value: boolean): TypedValue => ({ type: 'bool', value });
 const text = (value: string): TypedValue => ({ type: 'string', value });
 
-/** Tokens, their types, ids and templates. */
+/** Writes tokens, their types, ids and templates. */
 function commonKeys(tokenizer: Tokenizer, root: Fields, { vocabSize, eosTokens }: DecoderConfig, named: Fields): Keys {
   const model: Fields = root.object('model');
   const added = new Map<number, boolean>();
@@ -141,7 +138,7 @@ function commonKeys(tokenizer: Tokenizer, root: Fields, { vocabSize, eosTokens }
   return new Map(keys.filter((entry): entry is [string, TypedValue] => entry[1] !== undefined));
 }
 
-/** Byte-level BPE: the names of llama.cpp's pre-tokenizers that cut the texts alike. */
+/** Writes byte-level BPE, once for each of llama.cpp's pre-tokenizers that cut the texts alike. */
 function byteLevelDrafts(root: Fields, model: Fields, { family }: DecoderConfig, notes: string[]): Keys[] {
   const normalizer = root.optionalObject('normalizer');
   if (normalizer && normalizer.raw('type') !== 'NFC')
@@ -163,7 +160,7 @@ function byteLevelDrafts(root: Fields, model: Fields, { family }: DecoderConfig,
   };
   const names = alike.flatMap(([all]) => {
     const list = all.split(' ');
-    // Of names for one thing, the one that is called as the family is.
+    // If a row has several names, the one that is like the family's is taken.
     return list.find((name) => family.gguf.startsWith(name.replace(/-bpe$/, ''))) ?? list[0]!;
   });
   return names.map(
@@ -181,8 +178,8 @@ function withoutNormalizer(root: Fields): Fields {
 }
 
 /**
- * SentencePiece's BPE, with and without a space before a text. The piece that the first merges make has the highest
- * score. Where SentencePiece joins in the order of scores, other merges would be made: they are refused.
+ * Writes SentencePiece's BPE, with and without a space before a text. The piece that the first merges make gets the
+ * highest score. A vocabulary whose merges do not follow such scores is refused.
  */
 function pieceDrafts(model: Fields, common: Keys): Keys[] {
   const merges = readMerges(model, 'merges');
@@ -194,7 +191,7 @@ function pieceDrafts(model: Fields, common: Keys): Keys[] {
   }
   const lowest = -scores.size - 1;
   const types = common.get(key('token_type'))!.value as number[];
-  // Pieces that nothing makes are single characters; control tokens and bytes have none.
+  // Pieces that no merge makes are single characters; control tokens and bytes have no score.
   const scoreOf = (piece: string, n: number): number =>
     scores.get(piece) ?? (types[n] === TYPE.normal ? lowest - n / tokens.length : 0);
   const list: TypedValue = { type: 'f32', value: tokens.map(scoreOf), array: true };
@@ -210,7 +207,7 @@ function pieceDrafts(model: Fields, common: Keys): Keys[] {
   );
   const { tokenizer } = tokenizerJsonFromGguf(valuesOf(new Map([...drafts[0]!, ...common])), 1, model.where);
   const back = (tokenizer.model as { merges: [string, string][] }).merges;
-  // Other tokens are found in a text before it is joined.
+  // Other tokens are cut out of a text before it is joined.
   const normal = new Set(tokens.filter((_, n) => types[n] === TYPE.normal));
   const made = (list: readonly [string, string][]): string =>
     ordered(list.filter(([left, right]) => normal.has(left + right)));
@@ -225,7 +222,7 @@ function pieceDrafts(model: Fields, common: Keys): Keys[] {
   return drafts;
 }
 
-/** The pieces that merges make, in order, and the ways to make each. */
+/** Lists the pieces that merges make, in order, and the ways to make each. */
 function ordered(merges: readonly (readonly [string, string])[]): string {
   const groups: string[][] = [];
   let last: string | undefined;
@@ -237,7 +234,7 @@ function ordered(merges: readonly (readonly [string, string])[]): string {
   return JSON.stringify(groups.map((ways) => ways.sort()));
 }
 
-/** Whether texts become the same tokens; what stands around a text is compared apart. */
+/** Whether texts become the same tokens. The tokens around a text are compared apart. */
 function sameTokens(own: Tokenizer, keys: Keys, notes: string[]): boolean {
   const back = tokenizerFromGguf(valuesOf(keys), 'gguf');
   const unknown = keys.get(key('unknown_token_id'))?.value;
@@ -258,7 +255,7 @@ function sameTokens(own: Tokenizer, keys: Keys, notes: string[]): boolean {
   return TEXTS.every((one) => own.decode(own.encode(one)) === back.decode(own.encode(one)));
 }
 
-/** Ends of a turn that the model's generation_config.json names, and that llama.cpp would not know by their text. */
+/** Adds ends of a turn that generation_config.json names, and that llama.cpp would not know by their text. */
 function withEnds(keys: Keys, { eosTokens }: DecoderConfig, notes: string[]): Keys {
   const known = tokenizerFromGguf(valuesOf(keys), 'gguf').eosTokens;
   const [eot, eom, ...more] = eosTokens.filter((token) => !known.includes(token));
