@@ -60,11 +60,6 @@ type InterpreterClass = new (
   evaluateBlock(statements: readonly Node[], environment: unknown): Value;
 };
 
-export interface ParsedTemplate {
-  readonly source: string;
-  readonly program: Node;
-}
-
 /** The facts about a node while it is evaluated. */
 interface Frame {
   readonly node: Node | undefined;
@@ -164,10 +159,9 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
       if (node?.type === 'MemberExpression' && frame.keyType === 'UndefinedValue') return UNDEFINED;
       throw error;
     }
-    if (operator === '+' && frame.mixed) {
-      const sentence = `+ joins a text to a text, but one side is a ${frame.mixed}`;
-      throw new Error(`${sentence}: change the messages, or the template`);
-    }
+    const next = 'change the messages, or the template';
+    if (operator === '+' && frame.mixed)
+      throw new Error(`+ joins a text to a text, but one side is a ${frame.mixed}: ${next}`);
     return node?.type === 'MemberExpression' ? withStrip(node, value, frame.text, environment) : value;
   }
 
@@ -331,27 +325,20 @@ function strftime_now(format: unknown): string {
 
 function mistake(what: string, place: string, said: string, cause: unknown): never {
   // A control character of the file must not reach the terminal.
-  const why = said
-    .slice(0, 300)
-    .replace(/[\s\p{C}]+/gu, ' ')
-    .replace(/\.$/, '');
-  const message = `chat: template: ${what}: ${place === '' ? '' : `${place}: `}${why}`;
+  const why = said.slice(0, 300).replace(/[\s\p{C}]+/gu, ' ');
+  const message = `chat: template: ${what}: ${place === '' ? '' : `${place}: `}${why.replace(/\.$/, '')}`;
   throw new RopewalkError('FORMAT', `${message}. Correct the template, or use another one.`, { cause });
 }
 
-/**
- * Parses a template, with blocks trimmed as transformers trims them.
- *
- * @throws {RopewalkError} RANGE when it is too long; FORMAT when it is not Jinja
- */
-export function parseTemplate(source: string): ParsedTemplate {
+/** Parses a template, with blocks trimmed as transformers trims them. */
+function parseTemplate(source: string): Node {
   if (source.length > MAX_TEMPLATE) tooMuch(`it has ${source.length} characters, more than ${MAX_TEMPLATE}`);
   for (const [space] of source.matchAll(/\s+/g)) {
     if (space.length > MAX_WHITE_SPACE)
       tooMuch(`it has ${space.length} characters of white space in a row, more than ${MAX_WHITE_SPACE}`);
   }
   try {
-    return { source, program: parse(tokenize(source, TRIMMED)) };
+    return parse(tokenize(source, TRIMMED));
   } catch (error) {
     if (error instanceof RangeError) return tooMuch('blocks and brackets nest too deeply'); // the stack is full
     const { place, why } = placeOfMistake(source, wordsOf(error));
@@ -370,25 +357,13 @@ function wordsOf(error: unknown): string {
  *
  * @param variables - the names that the template sees besides Jinja's own
  * @throws {RopewalkError} RANGE when it takes too many steps, too long or too much memory, and when it refuses the
- *   messages by raise_exception; FORMAT when it fails otherwise
+ *   messages by raise_exception; FORMAT when it is not Jinja, or fails otherwise
  */
-export function renderBounded(
-  { source, program }: ParsedTemplate,
-  variables: Readonly<Record<string, unknown>>,
-): string {
+export function renderBounded(source: string, variables: Readonly<Record<string, unknown>>): string {
+  const program = parseTemplate(source);
   const environment = new Environment();
-  const names = {
-    true: true,
-    false: false,
-    none: null,
-    True: true,
-    False: false,
-    None: null,
-    range,
-    raise_exception,
-    strftime_now,
-    ...variables,
-  };
+  const constants = { true: true, false: false, none: null, True: true, False: false, None: null };
+  const names = { ...constants, range, raise_exception, strftime_now, ...variables };
   // In Python, objects and undefined values are iterable.
   environment.tests.set('iterable', ({ type }: Value) => /^(Array|Tuple|String|Object|Undefined)Value$/.test(type));
   const interpreter = new BoundedInterpreter(environment);

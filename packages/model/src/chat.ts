@@ -10,7 +10,7 @@
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, reading, readList, readOptions, show } from 'ropewalk/internal';
 import { checkTokenizer, checkTypes } from './arguments.js';
-import { parseTemplate, renderBounded } from './bounded-jinja.js';
+import { renderBounded } from './bounded-jinja.js';
 import type { Tokenizer } from './types.js';
 
 /** One message. Templates may read further fields, such as `name` or `tool_calls`. */
@@ -99,7 +99,7 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
     bos_token: special(tokenizer.bosToken),
     eos_token: special(tokenizer.eosTokens[0]),
   }));
-  return renderBounded(parseTemplate(source), {
+  return renderBounded(source, {
     ...specials,
     // Templates test for these two. To some of them an undefined name is false, to others an error.
     tools: null,

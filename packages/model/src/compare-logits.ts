@@ -4,8 +4,10 @@ import { checkInteger, reading, readList, readOptions } from 'ropewalk/internal'
 import { logSumExp } from './logits.js';
 import { largest } from './sampler.js';
 
+type Floats = Float32Array | Float64Array;
+
 /** Logits `[tokens, vocabSize]` in blocks of whole rows: those of `logits`, or a list of arrays. */
-export type LogitBlocks = AsyncIterable<Float32Array | Float64Array> | readonly (Float32Array | Float64Array)[];
+export type LogitBlocks = AsyncIterable<Floats> | readonly Floats[];
 
 /** A logit of both sides: row `token`, column `id`. */
 export interface LogitPair {
@@ -56,11 +58,8 @@ export async function compareLogits(
   b: LogitBlocks,
   given: { readonly vocabSize: number },
 ): Promise<LogitComparison> {
-  const vocabSize = checkInteger(
-    readOptions(given, 'compareLogits: options', { vocabSize: true }).vocabSize,
-    'compareLogits: vocabSize',
-    1,
-  );
+  const options = readOptions(given, 'compareLogits: options', { vocabSize: true });
+  const vocabSize = checkInteger(options.vocabSize, 'compareLogits: vocabSize', 1);
   const rows = { a: rowsOf(a, vocabSize, 'compareLogits: a'), b: rowsOf(b, vocabSize, 'compareLogits: b') };
   const count = Math.min(5, vocabSize);
   const sums = { kl: 0, top1: 0, top5: 0 };
@@ -115,12 +114,8 @@ export async function compareLogits(
   };
 }
 
-async function* rowsOf(
-  blocks: LogitBlocks,
-  vocabSize: number,
-  where: string,
-): AsyncGenerator<Float32Array | Float64Array, void, void> {
-  const check = (block: unknown): Float32Array | Float64Array =>
+async function* rowsOf(blocks: LogitBlocks, vocabSize: number, where: string): AsyncGenerator<Floats, void, void> {
+  const check = (block: unknown): Floats =>
     reading(where, () => block instanceof Float32Array || block instanceof Float64Array)
       ? (block as Float32Array)
       : refuse('DTYPE', where, 'blocks of Float32Array or Float64Array', block);
@@ -141,7 +136,7 @@ async function countRest(rows: AsyncGenerator<unknown, void, void>): Promise<num
 }
 
 /** Finds the id with the largest difference. A difference that is not finite comes first, and ends the search. */
-function worstOf(a: Float32Array | Float64Array, b: Float32Array | Float64Array): { id: number; difference: number } {
+function worstOf(a: Floats, b: Floats): { id: number; difference: number } {
   let [id, largestSoFar] = [0, 0];
   let alive = false;
   for (let at = 0; at < a.length; at++) {
@@ -155,7 +150,7 @@ function worstOf(a: Float32Array | Float64Array, b: Float32Array | Float64Array)
 }
 
 /** Computes Σ p·(log p − log q) with p of `a` and q of `b`. Rounding may make a sum of 0 negative: it is 0 then. */
-function divergence(a: Float32Array | Float64Array, b: Float32Array | Float64Array): number {
+function divergence(a: Floats, b: Floats): number {
   const [normA, normB] = [logSumExp(a), logSumExp(b)];
   let sum = 0;
   for (let id = 0; id < a.length; id++) {

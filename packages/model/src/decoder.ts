@@ -87,7 +87,9 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
 
     if (!parallel) addToStream(branch, w.attentionPostNorm);
     const mlpInput = w.mlpNorm ? norm(x, w.mlpNorm, normed) : parallel ? input : x; // [t, h]
-    const made = w.router ? mixtureOfExperts(step, w, mlpInput) : feedForward(step, w, mlpInput, normed); // [t, h]
+    const made = w.router
+      ? mixtureOfExperts(step, w, mlpInput)
+      : dense(step, [w.gate, w.up!, w.down!], mlpInput, config.intermediateSize, normed); // [t, h]
     if (parallel) addToStream(branch, w.attentionPostNorm);
     addToStream(made, w.mlpPostNorm);
   }
@@ -115,7 +117,7 @@ function stepOf(decoder: Decoder, cache: KvCache, batch: number, positions: Int3
     /** Returns the position of a token on the first axis. */
     positionOf: (token: number): number => positions?.[token] ?? cache.length + token,
     ropePlan(rope: RopeSpec): RopePlan {
-      const plan = plans.get(rope) ?? cache.ropes.plan(rope, cache.length, batch, positions);
+      const plan = plans.get(rope) ?? cache.planRope(rope, cache.length, batch, positions);
       plans.set(rope, plan);
       return plan;
     },
@@ -247,22 +249,17 @@ function scaleByPosition({ runner, config, batch, positionOf }: Step, q: Tensor<
   runner.run(planScale(flat, tensorFrom(factors), flat));
 }
 
-/** Runs the dense feed-forward block: `[t, h]` → `[t, h]`, written to `out`. */
-function feedForward(step: Step, w: LayerWeights, input: Tensor<'f32'>, out: Tensor<'f32'>): Tensor<'f32'> {
-  const { rows, config } = step;
-  const [gate, up] = [rows.gate, rows.up].map((row) => row?.slice(1, 0, config.intermediateSize)); // [t, f]
-  return dense(step, { gate: w.gate, up: w.up!, down: w.down! }, input, { gate, up: up!, out });
-}
-
-/** Computes `down(activation(gate(x)) · up(x))`. */
+/** Runs a dense feed-forward block: `[t, h]` → `[t, h]`, `down(activation(gate(x)) · up(x))`, written to `out`. */
 function dense(
   step: Step,
-  matrices: { readonly gate: Linear | undefined; readonly up: Linear; readonly down: Linear },
+  [gate, up, down]: readonly [Linear | undefined, Linear, Linear],
   input: Tensor<'f32'>,
-  to: { readonly gate: Tensor<'f32'> | undefined; readonly up: Tensor<'f32'>; readonly out: Tensor<'f32'> },
+  width: number,
+  out: Tensor<'f32'>,
 ): Tensor<'f32'> {
-  const gate = matrices.gate && step.linear(input, matrices.gate, to.gate!);
-  return step.linear(step.activate(gate, step.linear(input, matrices.up, to.up)), matrices.down, to.out);
+  const { rows } = step;
+  const gated = gate && step.linear(input, gate, rows.gate.slice(1, 0, width)); // [t, width]
+  return step.linear(step.activate(gated, step.linear(input, up, rows.up.slice(1, 0, width))), down, out);
 }
 
 /** Runs the experts that the router chooses for each token, and the expert that all share: `[t, h]` → `[t, h]`. */
@@ -286,9 +283,7 @@ function mixtureOfExperts(step: Step, w: LayerWeights, input: Tensor<'f32'>): Te
     const logit = step.linear(input, w.sharedRouter, rows.sharedLogit); // [t, 1]
     runner.run(planRoute(logit, rows.sharedIndex, rows.sharedLogitWeight, { gate: 'sigmoid' }));
   }
-  const { gate: g, up: u } = rows;
-  const to = { gate: g.slice(1, 0, sharedWidth), up: u.slice(1, 0, sharedWidth), out: rows.normed };
-  const shared = dense(step, { gate: w.sharedGate, up: w.sharedUp, down: w.sharedDown! }, input, to);
+  const shared = dense(step, [w.sharedGate, w.sharedUp, w.sharedDown!], input, sharedWidth, rows.normed);
   if (w.sharedRouter) runner.run(planScale(shared, rows.sharedLogitWeight.view([batch]), shared));
   runner.run(planAdd(routed, shared, routed));
   return routed;

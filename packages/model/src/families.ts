@@ -187,13 +187,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   },
   qwen2_vl: QWEN2_VL,
   qwen2_5_vl: QWEN2_VL,
-  qwen3: {
-    gguf: 'qwen3',
-    maxContext: 32768,
-    numKvHeads: 32,
-    qkNorm: 'head',
-    biases: SPLIT_BIASES,
-  },
+  qwen3: { gguf: 'qwen3', maxContext: 32768, numKvHeads: 32, qkNorm: 'head', biases: SPLIT_BIASES },
   qwen3_moe: {
     gguf: 'qwen3moe',
     maxContext: 32768,
@@ -223,13 +217,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     names: { qkv: 'self_attn.qkv_proj.weight', gateUp: 'mlp.gate_up_proj.weight' },
     ggufNames: { gateUp: 'ffn_up.weight' },
   },
-  smollm3: {
-    gguf: 'smollm3',
-    maxContext: 32768,
-    numKvHeads: 4,
-    biases: LLAMA_BIASES,
-    tied: true,
-  },
+  smollm3: { gguf: 'smollm3', maxContext: 32768, numKvHeads: 4, biases: LLAMA_BIASES, tied: true },
   cohere2: {
     gguf: 'cohere2',
     norm: 'layer-without-bias',
@@ -329,13 +317,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     ggufUnused: /attn_output\.bias$/,
     tied: true,
   },
-  exaone4: {
-    ...OLMO2,
-    ggufHead: undefined,
-    qkNorm: 'head',
-    biases: {},
-    gguf: 'exaone4',
-  },
+  exaone4: { ...OLMO2, gguf: 'exaone4', ggufHead: undefined, qkNorm: 'head', biases: {} },
   minicpm: {
     gguf: 'minicpm',
     maxContext: 2048,

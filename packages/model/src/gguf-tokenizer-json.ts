@@ -239,14 +239,8 @@ function mergesOf({ keys, tokens }: GgufVocabulary, notes: string[]): [string, s
       const right = text.slice(at);
       if (ids.has(right)) found.push({ merge: [left, right], id });
     }
-    if (found.length > MAX_WAYS * texts.length)
-      refuse(
-        'FORMAT',
-        where,
-        `at most ${MAX_WAYS} ways a piece to join two others`,
-        found.length,
-        'The file is forged.',
-      );
+    const most = `at most ${MAX_WAYS} ways a piece to join two others`;
+    if (found.length > MAX_WAYS * texts.length) refuse('FORMAT', where, most, found.length, 'The file is forged.');
   }
   // Sorting is stable: of one piece's ways, the longer left one stays first.
   found.sort((a, b) => scores[b.id]! - scores[a.id]!);

@@ -172,22 +172,20 @@ export interface Kind {
   readonly unknown?: number;
 }
 
+const KINDS: Readonly<Record<Kind['model'], Kind>> = {
+  llama: { model: 'llama', addBos: true, addEos: false, bos: 1, eos: 2, unknown: 0 },
+  t5: { model: 't5', addBos: false, addEos: true, eos: 1, unknown: 2 },
+  gpt2: { model: 'gpt2', addBos: false, addEos: false },
+};
+
 function kindOf(keys: Fields): Kind {
   const key = 'tokenizer.ggml.model';
-  switch (keys.text(key)) {
-    case 'llama':
-      return { model: 'llama', addBos: true, addEos: false, bos: 1, eos: 2, unknown: 0 };
-    case 't5':
-      return { model: 't5', addBos: false, addEos: true, eos: 1, unknown: 2 };
-    case 'gpt2': {
-      const pre = preTokenizerOf(keys);
-      return { model: 'gpt2', pre, addBos: pre.addBos ?? false, addEos: false };
-    }
-    default: {
-      const next = 'Load the model from its HuggingFace files, if it has a tokenizer.json.';
-      return keys.refuse('UNSUPPORTED', key, 'llama, gpt2 or t5', next);
-    }
-  }
+  const model = keys.text(key);
+  const next = 'Load the model from its HuggingFace files, if it has a tokenizer.json.';
+  if (!Object.hasOwn(KINDS, model)) return keys.refuse('UNSUPPORTED', key, 'llama, gpt2 or t5', next);
+  if (model !== 'gpt2') return KINDS[model as 'llama' | 't5'];
+  const pre = preTokenizerOf(keys);
+  return { ...KINDS.gpt2, pre, addBos: pre.addBos ?? false };
 }
 
 function preTokenizerOf(keys: Fields): PreTokenizer {
@@ -245,6 +243,12 @@ function readCommon(keys: Fields, { texts, ids, types }: Tokens, kind: Kind): Co
     if (id !== undefined && id >= texts.length) keys.refuse('FORMAT', key, `an id in [0, ${texts.length})`);
     return id;
   };
+  const sideOf = (name: string, id: number | undefined, usual: boolean): number[] => {
+    const add = keys.optionalFlag(`tokenizer.ggml.add_${name}_token`);
+    if (add && id === undefined)
+      keys.fail('FORMAT', `tokenizer.ggml.${name}_token_id`, `it is missing, but add_${name}_token is true`);
+    return (add ?? usual) && id !== undefined ? [id] : [];
+  };
   const bosToken = idOf('bos', kind.bos);
   const eosToken = idOf('eos', kind.eos);
   const ends = [eosToken, idOf('eot'), idOf('eom'), ...END_TEXTS.map((text) => ids.get(text))];
@@ -280,24 +284,9 @@ function readCommon(keys: Fields, { texts, ids, types }: Tokens, kind: Kind): Co
     eosTokens: [...new Set(ends)].filter((id) => id !== undefined && id !== harmonyEnd) as number[],
     chatTemplates,
     unknownToken: idOf('unknown', kind.unknown),
-    ...around(keys, bosToken, eosToken, kind),
+    prefix: sideOf('bos', bosToken, kind.addBos),
+    suffix: sideOf('eos', eosToken, kind.addEos),
   };
-}
-
-/** Returns BOS and EOS around a text. Without the file's flag, the kind of vocabulary decides. */
-function around(
-  keys: Fields,
-  bos: number | undefined,
-  eos: number | undefined,
-  kind: Kind,
-): Pick<Vocabulary, 'prefix' | 'suffix'> {
-  const side = (name: string, id: number | undefined, usual: boolean): number[] => {
-    const add = keys.optionalFlag(`tokenizer.ggml.add_${name}_token`);
-    if (add && id === undefined)
-      keys.fail('FORMAT', `tokenizer.ggml.${name}_token_id`, `it is missing, but add_${name}_token is true`);
-    return (add ?? usual) && id !== undefined ? [id] : [];
-  };
-  return { prefix: side('bos', bos, kind.addBos), suffix: side('eos', eos, kind.addEos) };
 }
 
 const NOTHING = new Uint8Array(0);
@@ -330,18 +319,11 @@ function bytesOfPiece({ texts, types }: Tokens, id: number): Uint8Array {
 function sentencePiece({ keys, tokens, common }: GgufVocabulary): Vocabulary {
   const { ids } = tokens;
   const scores = readScores(keys, tokens);
-  const bytes = Array.from(
-    { length: 256 },
-    (_byte, byte) => ids.get(tokenOfByte(byte)) ?? ids.get(String.fromCharCode(byte)) ?? common.unknownToken,
-  );
-  const scored = {
-    idOf: (text: string) => ids.get(text),
-    scoreOf: (id: number) => scores[id]!,
-    byteToken: (byte: number) => {
-      const sentence = `there is no token for byte ${byte}, and no unknown token`;
-      return bytes[byte] ?? keys.fail('FORMAT', 'tokenizer.ggml.tokens', sentence);
-    },
-  };
+  const byteToken = (byte: number): number =>
+    ids.get(tokenOfByte(byte)) ??
+    ids.get(String.fromCharCode(byte)) ??
+    common.unknownToken ??
+    keys.fail('FORMAT', 'tokenizer.ggml.tokens', `there is no token for byte ${byte}, and no unknown token`);
   const spaceFirst = keys.optionalFlag('tokenizer.ggml.add_space_prefix') ?? true;
   const trim = keys.flag('tokenizer.ggml.remove_extra_whitespaces');
   return {
@@ -350,7 +332,8 @@ function sentencePiece({ keys, tokens, common }: GgufVocabulary): Vocabulary {
     // This is SentencePiece's rule. llama.cpp reads the key, but does not apply it to this kind of vocabulary.
     prepare: trim ? (text) => text.replace(/ {2,}/g, ' ').replace(/^ | $/g, '') : undefined,
     // The space comes at the start of the text and after every added token: each begins a stretch.
-    segment: (text) => segmentByScores((spaceFirst ? ` ${text}` : text).replaceAll(' ', SPACE), scored),
+    segment: (text) =>
+      segmentByScores((spaceFirst ? ` ${text}` : text).replaceAll(' ', SPACE), { ids, scores, byteToken }),
     bytesOf: (id) => bytesOfPiece(tokens, id),
   };
 }

@@ -38,7 +38,7 @@ export interface Node {
   readonly operator?: { readonly value: string };
 }
 
-/** What Python's `str()` gives. */
+/** Writes a value as Python's `str()` does. */
 export function textOf(value: Value): string {
   return value.type === 'StringValue' ? (value.value as string) : value.type === 'UndefinedValue' ? '' : written(value);
 }
@@ -50,7 +50,7 @@ export function textFilter(name: unknown): ((text: string) => string) | undefine
   return name === 'capitalize' ? (text) => text.slice(0, 1).toUpperCase() + text.slice(1).toLowerCase() : undefined;
 }
 
-/** What Python's `repr()` gives. */
+/** Writes a value as Python's `repr()` does. */
 function written(value: Value): string {
   switch (value.type) {
     case 'StringValue':

@@ -29,7 +29,7 @@ export class KvCache {
   /** Values `[capacity, num_kv_heads, value_dim]` for each layer; none with latent attention. */
   readonly v: readonly Tensor<CacheDtype>[];
   readonly layers: readonly LayerConfig[];
-  readonly ropes: RopeTables;
+  readonly planRope: ReturnType<typeof ropePlanner>;
 
   readonly capacity: number;
   readonly #runner: Runner;
@@ -41,7 +41,7 @@ export class KvCache {
     this.#runner = runner;
     this.capacity = capacity;
     this.layers = config.layers(capacity);
-    this.ropes = new RopeTables(capacity);
+    this.planRope = ropePlanner(capacity);
     this.#latentRank = config.latent?.rank ?? 0;
     const heads = config.latent ? 1 : config.numKvHeads;
     const { keys, values } = cacheWidths(config);
@@ -140,21 +140,18 @@ function windowOf({ headDim, rotaryDim, rotaryOffset, pairing }: RopeSpec) {
   return { headDim, rotaryDim, rotaryOffset, pairing };
 }
 
-/** Tables of cos and sin for the positions in use, which layers that rotate alike share. A table grows by doubling. */
-class RopeTables {
-  readonly #tables = new Map<RopeSpec, RopeTable>();
-  readonly #capacity: number;
-
-  /** @param capacity - the most positions that a table needs */
-  constructor(capacity: number) {
-    this.#capacity = capacity;
-  }
-
+/**
+ * Makes a planner that shares tables of cos and sin between layers that rotate alike. A table grows by doubling.
+ *
+ * @param capacity - the most positions that a table needs
+ */
+function ropePlanner(capacity: number) {
+  const tables = new Map<RopeSpec, RopeTable>();
   /**
    * Plans for consecutive positions from `start` on, or for the caller's, `[axes, tokens]` row by row. A fourth axis that
    * the caller leaves out is 0.
    */
-  plan(rope: RopeSpec, start: number, tokens: number, given?: Int32Array): RopePlan {
+  return (rope: RopeSpec, start: number, tokens: number, given?: Int32Array): RopePlan => {
     if (given) {
       const axes = axesOf(rope);
       const positions = new Int32Array(axes * tokens);
@@ -164,21 +161,17 @@ class RopeTables {
       }
       return planRope({ ...rope, positions: tensorFrom(positions, { shape: [axes, tokens].slice(axes > 1 ? 0 : 1) }) });
     }
-    let table = this.#tables.get(rope);
+    let table = tables.get(rope);
     const end = start + tokens;
     if (!table || table.rows < end) {
       // At least 256 rows, so that a short chat builds one table.
-      const rows = Math.min(this.#capacity, Math.max(end, 256, 2 * (table?.rows ?? 0)));
+      const rows = Math.min(capacity, Math.max(end, 256, 2 * (table?.rows ?? 0)));
       table = planRope({ ...rope, ...positionsFrom(rope, 0, rows) }).table;
-      this.#tables.set(rope, table);
+      tables.set(rope, table);
     }
-    return planRopeWithTable({
-      ...windowOf(rope),
-      table,
-      seqLen: tokens,
-      tableRows: Int32Array.from({ length: tokens }, (_row, s) => start + s),
-    });
-  }
+    const tableRows = Int32Array.from({ length: tokens }, (_row, s) => start + s);
+    return planRopeWithTable({ ...windowOf(rope), table, seqLen: tokens, tableRows });
+  };
 }
 
 /** The axes on which the positions of text grow: t, h and w. The fourth stays at 0, as in llama.cpp. */

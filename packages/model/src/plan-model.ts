@@ -8,13 +8,7 @@ import { QUANTISED_FORMATS } from './quantise.js';
 import { type StreamWeightOptions, streamWeight, type WritePiece } from './stream-weight.js';
 import { type HoldOptions, planWeights, type WeightPlan } from './weights.js';
 
-const NAMES: OptionNames<HoldOptions> = {
-  widenTo: true,
-  formats: true,
-  quantise: true,
-  widenHalves: true,
-  as: true,
-};
+const NAMES: OptionNames<HoldOptions> = { widenTo: true, formats: true, quantise: true, widenHalves: true, as: true };
 
 /** A model with a plan for each of its weights. No weight is in memory. */
 export interface PlannedModel extends ModelDescription {

@@ -39,13 +39,7 @@ export interface RepackOptions {
   readonly onProgress?: ((share: number) => void) | undefined;
 }
 
-const NAMES: OptionNames<RepackOptions> = {
-  type: true,
-  vocabulary: true,
-  force: true,
-  signal: true,
-  onProgress: true,
-};
+const NAMES: OptionNames<RepackOptions> = { type: true, vocabulary: true, force: true, signal: true, onProgress: true };
 
 /** The result: files, types and notes. */
 export interface Repacked {

@@ -74,13 +74,15 @@ export function vocabularyToGguf(
  * right, so another model must not have that name.
  */
 function nameFor(name: string, root: Fields, { family }: DecoderConfig, notes: string[]): string {
-  const list = (root.optionalList('added_tokens') ?? []).length > 0 ? root.objects('added_tokens') : [];
-  const strips = list.some((token) => token.flag('rstrip'));
+  const strips = addedOf(root).some((token) => token.flag('rstrip'));
   const named = /phi-?3/i.test(name);
   if (strips && family.gguf === 'phi3') return named ? name : `${name} (Phi-3)`;
   if (strips) notes.push('Some added tokens take white space to their right; a GGUF does not say it.');
   return named ? name.replaceAll(/phi-?3/gi, 'phi 3') : name;
 }
+
+const addedOf = (root: Fields): readonly Fields[] =>
+  root.optionalList('added_tokens')?.length ? root.objects('added_tokens') : [];
 
 type Keys = Map<string, TypedValue>;
 
@@ -93,8 +95,7 @@ const text = (value: string): TypedValue => ({ type: 'string', value });
 function commonKeys(tokenizer: Tokenizer, root: Fields, { vocabSize, eosTokens }: DecoderConfig, named: Fields): Keys {
   const model: Fields = root.object('model');
   const added = new Map<number, boolean>();
-  for (const token of (root.optionalList('added_tokens') ?? []).length > 0 ? root.objects('added_tokens') : [])
-    added.set(token.integer('id'), token.flag('special'));
+  for (const token of addedOf(root)) added.set(token.integer('id'), token.flag('special'));
   const unknown = model.optionalText('unk_token');
   const pieces = model.flag('byte_fallback');
   const [tokens, types]: [string[], number[]] = [[], []];
@@ -113,29 +114,25 @@ function commonKeys(tokenizer: Tokenizer, root: Fields, { vocabSize, eosTokens }
     const at = content === undefined ? -1 : tokens.indexOf(content);
     return at < 0 ? undefined : at;
   };
-  const unknownId = unknown === undefined ? undefined : tokens.indexOf(unknown);
-  const keys: [string, TypedValue | undefined][] = [
+  const tokenIds = {
+    bos: tokenizer.bosToken,
+    eos: tokenizer.eosTokens[0] ?? eosTokens[0],
+    unknown: unknown === undefined ? undefined : tokens.indexOf(unknown),
+    padding: idOf('pad_token'),
+  };
+  const keys: Keys = new Map([
     [key('tokens'), { type: 'string', value: tokens, array: true }],
     [key('token_type'), { type: 'i32', value: types, array: true }],
-    ...(
-      [
-        ['bos', tokenizer.bosToken],
-        ['eos', tokenizer.eosTokens[0] ?? eosTokens[0]],
-        ['unknown', unknownId],
-        ['padding', idOf('pad_token')],
-      ] as const
-    ).map(([name, value]): [string, TypedValue | undefined] => [
-      key(`${name}_token_id`),
-      value === undefined || value < 0 ? undefined : id(value),
-    ]),
-    [key('add_bos_token'), flag(tokenizer.addBos)],
-    [key('add_eos_token'), flag(tokenizer.addEos)],
-  ];
+  ]);
+  for (const [name, value] of Object.entries(tokenIds))
+    if (value !== undefined && value >= 0) keys.set(key(`${name}_token_id`), id(value));
+  keys.set(key('add_bos_token'), flag(tokenizer.addBos));
+  keys.set(key('add_eos_token'), flag(tokenizer.addEos));
   const others = [...tokenizer.chatTemplates.keys()].filter((name) => name !== 'default');
   for (const [name, template] of tokenizer.chatTemplates)
-    keys.push([name === 'default' ? 'tokenizer.chat_template' : `tokenizer.chat_template.${name}`, text(template)]);
-  if (others.length > 0) keys.push(['tokenizer.chat_templates', { type: 'string', value: others, array: true }]);
-  return new Map(keys.filter((entry): entry is [string, TypedValue] => entry[1] !== undefined));
+    keys.set(name === 'default' ? 'tokenizer.chat_template' : `tokenizer.chat_template.${name}`, text(template));
+  if (others.length > 0) keys.set('tokenizer.chat_templates', { type: 'string', value: others, array: true });
+  return keys;
 }
 
 /** Writes byte-level BPE, once for each of llama.cpp's pre-tokenizers that cut the texts alike. */
@@ -144,7 +141,7 @@ function byteLevelDrafts(root: Fields, model: Fields, { family }: DecoderConfig,
   if (normalizer && normalizer.raw('type') !== 'NFC')
     normalizer.refuse('UNSUPPORTED', 'type', 'none or NFC', 'llama.cpp normalises no text of byte-level BPE.');
   if (normalizer) notes.push('llama.cpp does not bring a text to Unicode form NFC first, as this tokenizer does.');
-  const own = readSteps(withoutNormalizer(root));
+  const own = readSteps(new Fields({ pre_tokenizer: root.raw('pre_tokenizer') ?? null }, root.where));
   const ignoreMerges = model.flag('ignore_merges');
   const cut = (steps: typeof own): string => JSON.stringify(TEXTS.map((one) => steps.split(one, 0)));
   const wanted = cut(own);
@@ -153,11 +150,8 @@ function byteLevelDrafts(root: Fields, model: Fields, { family }: DecoderConfig,
       (row.ignoreMerges ?? false) === ignoreMerges &&
       cut(readSteps(new Fields({ pre_tokenizer: preTokenizerStep(row) }, root.where))) === wanted,
   );
-  const merges: TypedValue = {
-    type: 'string',
-    value: readMerges(model, 'merges').map((merge) => merge.join(' ')),
-    array: true,
-  };
+  const joined = readMerges(model, 'merges').map((merge) => merge.join(' '));
+  const merges: TypedValue = { type: 'string', value: joined, array: true };
   const names = alike.flatMap(([all]) => {
     const list = all.split(' ');
     // If a row has several names, the one that is like the family's is taken.
@@ -171,10 +165,6 @@ function byteLevelDrafts(root: Fields, model: Fields, { family }: DecoderConfig,
         [key('merges'), merges],
       ]),
   );
-}
-
-function withoutNormalizer(root: Fields): Fields {
-  return new Fields({ pre_tokenizer: root.raw('pre_tokenizer') ?? null }, root.where);
 }
 
 /**
@@ -212,12 +202,8 @@ function pieceDrafts(model: Fields, common: Keys): Keys[] {
   const made = (list: readonly [string, string][]): string =>
     ordered(list.filter(([left, right]) => normal.has(left + right)));
   if (made(back) !== made(merges)) {
-    const next = 'Load the model from its HuggingFace files.';
-    fail(
-      'UNSUPPORTED',
-      model.path('merges'),
-      `they are not those of SentencePiece's scores, which a GGUF has. ${next}`,
-    );
+    const sentence = "they are not those of SentencePiece's scores, which a GGUF has.";
+    model.fail('UNSUPPORTED', 'merges', `${sentence} Load the model from its HuggingFace files.`);
   }
   return drafts;
 }
