@@ -10,7 +10,8 @@ import type { GgufValue, TypedValue } from '@ropewalk/formats';
 import { frequenciesOf, type RopeSpec } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { countLayers, nameLayers } from 'ropewalk/internal';
-import type { DecoderConfig, ExpertConfig, LayerConfig } from './types.js';
+import type { Family } from './families.js';
+import type { DecoderConfig, ExpertConfig } from './types.js';
 
 /** The metadata of a model, without its vocabulary. */
 export interface GgufConfig {
@@ -55,11 +56,8 @@ export function configToGguf(config: DecoderConfig, explicit = false): GgufConfi
     ...MULTIPLIERS[family.multipliers ?? 'none'](config),
   };
   const metadata = new Map<string, TypedValue>([['general.architecture', { type: 'string', value: a }]]);
-  for (const [key, value] of [
-    ...Object.entries(keys).map(([key, value]) => [`${a}.${key}`, value] as const),
-    ...rope.keys,
-  ])
-    if (value !== undefined) metadata.set(key, typed(key, value));
+  const named = Object.entries(keys).map(([key, value]) => [`${a}.${key}`, value] as const);
+  for (const [key, value] of [...named, ...rope.keys]) if (value !== undefined) metadata.set(key, typed(key, value));
   return { metadata, factors: rope.factors };
 }
 
@@ -103,12 +101,7 @@ function expertKeys({ count, used, width, sharedWidth, route, layers }: ExpertCo
 }
 
 /** Writes the scales and caps of each family; configFromGguf has the same list. */
-const MULTIPLIERS: Readonly<
-  Record<
-    NonNullable<DecoderConfig['family']['multipliers']> | 'none',
-    (config: DecoderConfig) => Record<string, unknown>
-  >
-> = {
+const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', (config: DecoderConfig) => object>> = {
   none: () => ({}),
   // 0 means no cap; a file without the key has one.
   gemma2: ({ attentionSoftcap = 0, logitSoftcap = 0 }) => ({
@@ -142,20 +135,16 @@ function ropeKeys(config: DecoderConfig, explicit: boolean) {
   const layers = config.layers(config.maxContext);
   const [full, sliding] = [true, false].map((isFull) => {
     const own = layers.filter(({ rope, window }) => rope && (window === undefined) === isFull);
-    return own.map(({ rope }) => rope!);
+    return [...new Set(own.map(({ rope }) => rope!))];
   }) as [RopeSpec[], RopeSpec[]];
   // Sliding layers that rotate as full ones do take their keys.
   const more = explicit || full.length === 0 ? sliding : sliding.filter((rope) => !full.includes(rope));
-  const kinds = [
-    ...Array.from(new Set(full), (rope) => ({ rope, layerType: 'full_attention' })),
+  const kinds: [string, RopeSpec[]][] = [
     // In a file without full layers that rotate, the sliding layers' keys stand in the place of the full ones'.
-    ...Array.from(new Set(full.length === 0 ? more : []), (rope) => ({ rope, layerType: 'full_attention' })),
-    ...Array.from(new Set(full.length > 0 || explicit ? more : []), (rope) => ({
-      rope,
-      layerType: 'sliding_attention',
-    })),
+    ['full_attention', full.length > 0 ? full : more],
+    ['sliding_attention', full.length > 0 || explicit ? more : []],
   ];
-  for (const { rope, layerType } of kinds) {
+  for (const [layerType, rope] of kinds.flatMap(([type, ropes]) => ropes.map((one) => [type, one] as const))) {
     const options = { architecture, layerType, context: config.maxContext };
     for (const [key, value] of Object.entries(convertRope(rope, 'gguf', options).arguments)) {
       // The sizes of heads are written elsewhere: in latent attention the rotated part has other sizes.
@@ -180,12 +169,9 @@ function setLatentScale(keys: Map<string, unknown>, a: string, squared: number):
 
 /** Refuses a config that differs after it was read back. A window that llama.cpp does not have becomes a note. */
 export function checkSame(config: DecoderConfig, back: DecoderConfig, where: string, notes: string[]): void {
+  const { family, architecture } = config;
   const wrong = (what: string): never =>
-    fail(
-      'UNSUPPORTED',
-      where,
-      `GGUF's keys of ${config.family.gguf} do not say ${what} of this ${config.architecture}.`,
-    );
+    fail('UNSUPPORTED', where, `GGUF's keys of ${family.gguf} do not say ${what} of this ${architecture}.`);
   const [own, other] = [config, back].map((one) => fieldsOf(one));
   for (const key of new Set([...Object.keys(own!), ...Object.keys(other!)]))
     if (own![key] !== other![key]) wrong(`its ${key}, ${own![key]} and read back ${other![key]}`);
@@ -197,38 +183,30 @@ export function checkSame(config: DecoderConfig, back: DecoderConfig, where: str
     if ((rope === undefined) !== (there === undefined)) wrong(`which layers rotate: layer ${n} is another`);
     if (rope && there && !sameRope(rope, there)) wrong(`the RoPE of layer ${n}`);
   }
-  const windowOf = ({ window }: LayerConfig): number | undefined => window;
-  if (String(layers.map(windowOf)) === String(read.map(windowOf))) return;
+  const [windows, others] = [layers, read].map((list) => String(list.map(({ window }) => window)));
+  if (windows === others) return;
   if (read.some(({ window }) => window !== undefined)) wrong('which layers slide');
   const sliding = [...layers.keys()].filter((n) => layers[n]!.window !== undefined);
   const { window } = layers[sliding[0]!]!;
   notes.push(
-    `llama.cpp has no windows in ${config.family.gguf}: ${nameLayers(sliding)} see all tokens, where the model sees ${window}. ` +
+    `llama.cpp has no windows in ${family.gguf}: ${nameLayers(sliding)} see all tokens, where the model sees ${window}. ` +
       'Texts that are no longer are the same.',
   );
 }
 
+/**
+ * The fields that may differ. A GGUF has one end of texts in its keys, and its vocabulary has the others; the head may be
+ * stored twice.
+ */
+const NOT_COMPARED = 'source architecture notes layers biases family eosTokens bosToken tiedHead'.split(' ');
+
 /** Lists the fields to compare, with numbers rounded to the precision of f32. */
 function fieldsOf(config: DecoderConfig): Readonly<Record<string, string>> {
-  const {
-    source: _source,
-    architecture: _name,
-    notes: _notes,
-    layers: _layers,
-    biases: _biases,
-    family: _family,
-    ...rest
-  } = config;
-  // A GGUF has one end of texts in its keys; its vocabulary has the others. The head may be stored twice.
-  const { eosTokens: _eos, bosToken: _bos, tiedHead: _tied, ...fields } = rest;
   // A key is f32, and some keys are divided or multiplied again.
   const near = (_key: string, value: unknown): unknown =>
     typeof value === 'number' && !Number.isInteger(value) ? Number(value.toPrecision(6)) : (value ?? null);
-  return Object.fromEntries(
-    Object.entries(fields)
-      .filter(([, value]) => value !== undefined)
-      .map(([key, value]) => [key, JSON.stringify(value, near)]),
-  );
+  const fields = Object.entries(config).filter(([key, value]) => value !== undefined && !NOT_COMPARED.includes(key));
+  return Object.fromEntries(fields.map(([key, value]) => [key, JSON.stringify(value, near)]));
 }
 
 /** Whether axes, sizes and frequencies are the same. Pairings may differ by the order of rows. */

@@ -121,6 +121,7 @@ function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: 
   if (gguf === 'gpt-oss') return { ...common, swiglu_limit: 7 };
   if (gguf === 'llama') return common;
   const first = layers.indexOf(true);
+  const chooses = route.groups?.best === 2 || route.gate === 'sigmoid';
   if (gguf !== 'deepseek2')
     return {
       ...common,
@@ -139,12 +140,7 @@ function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: 
     norm_topk_prob: route.normalise,
     routed_scaling_factor: decimal(route.scale ?? 1),
     scoring_func: route.gate,
-    topk_method:
-      route.groups?.best === 2 || route.gate === 'sigmoid'
-        ? 'noaux_tc'
-        : route.groups
-          ? 'group_limited_greedy'
-          : 'greedy',
+    topk_method: chooses ? 'noaux_tc' : route.groups ? 'group_limited_greedy' : 'greedy',
     n_group: route.groups?.count ?? 1,
     topk_group: route.groups?.used ?? 1,
   };

@@ -38,25 +38,13 @@ const NO_SUCH_STEP = 'This decoder does not compute that step: convert the model
 type RopeReader = (context: number) => ModelRope;
 
 /** Scales and caps of a model that are not Llama's. */
-type Multipliers = Partial<
-  Pick<
-    DecoderConfig,
-    | 'attentionScale'
-    | 'attentionSoftcap'
-    | 'embeddingScale'
-    | 'residualScale'
-    | 'logitScale'
-    | 'logitSoftcap'
-    | 'temperature'
-  >
->;
+type Multipliers = {
+  readonly [F in keyof DecoderConfig as F extends `${string}Scale` | `${string}Softcap` | 'temperature'
+    ? F
+    : never]?: DecoderConfig[F];
+};
 /** The sizes from which multipliers are computed. */
-interface Sizes {
-  readonly numLayers: number;
-  readonly hiddenSize: number;
-  readonly numHeads: number;
-  readonly headDim: number;
-}
+type Sizes = Pick<DecoderConfig, 'numLayers' | 'hiddenSize' | 'numHeads' | 'headDim'>;
 
 /**
  * Reads config.json. End tokens of generation_config.json, if there is one, replace its own.
@@ -78,24 +66,24 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
       quantised.refuse('UNSUPPORTED', 'quant_method', family.quantMethod ?? 'none', UNQUANTISED);
   }
 
-  const sizes = {
-    numLayers: fields.integer('num_hidden_layers', 1, MAX_LAYERS),
-    hiddenSize: fields.integer('hidden_size', 1, MAX_WIDTH),
-    numHeads: orDefault(fields, 'num_attention_heads', family.numHeads),
-  };
+  const numLayers = fields.integer('num_hidden_layers', 1, MAX_LAYERS);
+  const hiddenSize = fields.integer('hidden_size', 1, MAX_WIDTH);
+  const numHeads = orDefault(fields, 'num_attention_heads', family.numHeads);
   const latent = family.latent ? latentFromJson(fields) : undefined;
   const flag = fields.optionalFlag('use_parallel_residual') ?? family.gguf === 'gptneox';
   const eps = ['rms_norm_eps', 'layer_norm_eps', 'norm_epsilon'].find((key) => fields.has(key));
   const extra = new Fields(generation ?? {}, 'generation_config.json');
-  const experts = family.experts && expertsFromJson(fields, family, sizes.numLayers);
+  const experts = family.experts && expertsFromJson(fields, family, numLayers);
   const kv = latent ? undefined : fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH);
   return finish(fields, (context) => huggingface.ropeFromConfig(json, { where, context }), {
-    ...sizes,
+    numLayers,
+    hiddenSize,
+    numHeads,
     architecture,
     source: 'huggingface',
     family,
     vocabSize: orDefault(fields, 'vocab_size', family.vocabSize),
-    numKvHeads: kv ?? (latent ? undefined : family.numKvHeads) ?? sizes.numHeads,
+    numKvHeads: kv ?? (latent ? undefined : family.numKvHeads) ?? numHeads,
     headDim: latent ? latent.nope + latent.rope : fields.optionalInteger('head_dim', 1, MAX_WIDTH),
     valueDim: latent ? fields.integer('v_head_dim', 1, MAX_WIDTH) : undefined,
     // A model of experts only may leave it out.
@@ -193,10 +181,9 @@ function expertsFromJson(fields: Fields, { experts, gguf: kind, reads }: Family,
       scale,
       groups: deepseek ? groupsFromJson(fields, sigmoid) : undefined,
     },
-    layers: Array.from(
-      { length: numLayers },
-      (_, n) => n >= dense && (deepseek ? n : n + 1) % step === 0 && !without.includes(n),
-    ),
+    layers: Array.from({ length: numLayers }, (_, n) => {
+      return n >= dense && (deepseek ? n : n + 1) % step === 0 && !without.includes(n);
+    }),
   });
 }
 
@@ -322,15 +309,10 @@ function latentFromGguf(
   const rank = keys.integer(`${a}.attention.kv_lora_rank`, 1, MAX_WIDTH);
   const one = keys.has(`${a}.attention.key_length_mla`);
   const follows = one ? { key_length: rank + rope, value_length: rank, head_count_kv: 1 } : { head_count_kv: numHeads };
-  for (const [name, count] of Object.entries(follows)) {
+  const next = 'It does not fit the latent: convert the model again.';
+  for (const [name, count] of Object.entries(follows))
     if ((perLayer(`attention.${name}`) ?? count) !== count)
-      keys.refuse(
-        'FORMAT',
-        `${a}.attention.${name}`,
-        String(count),
-        'It does not fit the latent: convert the model again.',
-      );
-  }
+      keys.refuse('FORMAT', `${a}.attention.${name}`, String(count), next);
   return {
     rank,
     queryRank: keys.optionalInteger(`${a}.attention.q_lora_rank`, 0, MAX_WIDTH) || undefined,
@@ -413,13 +395,13 @@ function epsOf(fields: Fields, key: string): number {
   return eps >= 0 && eps <= 1 ? eps : fields.refuse('FORMAT', key, 'a number in [0, 1]');
 }
 
+interface MultiplierReaders {
+  json(fields: Fields, sizes: Sizes): Multipliers;
+  gguf(keys: Fields, a: string, sizes: Sizes): Multipliers;
+}
+
 /** Reads the scales and caps of each {@link Family.multipliers}, from config.json and from GGUF keys. */
-const MULTIPLIERS: Readonly<
-  Record<
-    NonNullable<Family['multipliers']>,
-    { json(fields: Fields, sizes: Sizes): Multipliers; gguf(keys: Fields, a: string, sizes: Sizes): Multipliers }
-  >
-> = {
+const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']>, MultiplierReaders>> = {
   gemma2: {
     json: gemma,
     gguf: (keys, a, sizes) => ({

@@ -50,7 +50,7 @@ const jsonFile = (name: string, value: unknown, indent?: number): NamedFile => (
 });
 
 /** @throws {RopewalkError} RANGE for other values than a path and keys */
-function readGraph(given: GraphFiles): GraphFiles {
+function readGraph(given: GraphFiles): Required<GraphFiles> {
   const { graph, config = {} } = readOptions(given, 'readFiles: graph', { graph: true, config: true });
   if (typeof graph !== 'string' || graph === '')
     refuse('RANGE', 'readFiles: graph', 'a path such as onnx/model.onnx', graph);
@@ -138,7 +138,7 @@ export async function filesFromFolder(folder: Folder, config: DecoderConfig, giv
   const outer = (await parse('config.json')) as Json;
   const text = outer.text_config as Json | undefined;
   const files: NamedFile[] = [
-    text || Object.keys(graph.config!).length > 0
+    text || Object.keys(graph.config).length > 0
       ? jsonFile('config.json', { ...(text ? textConfig(outer, text) : outer), ...graph.config }, 2)
       : { name: 'config.json', bytes: (await read('config.json'))! },
   ];

@@ -15,7 +15,6 @@ import { checkSignal, checkTypes } from './arguments.js';
 import { configFromGguf, configFromJson } from './config.js';
 import { checkSame, configToGguf, valuesOf } from './config-gguf.js';
 import { describeModel } from './description.js';
-import type { NamedFile } from './folder-files.js';
 import { describeModelPath } from './node.js';
 import { type PlannedModel, planModel } from './plan-model.js';
 import { planRepack, type Repack, type Repairing, typeFor, WRITTEN_TYPES, type WrittenType } from './repack.js';
@@ -77,10 +76,9 @@ export async function writeGguf(path: string, out: string, options: RepackOption
     const { config } = description;
     if (config.source !== 'huggingface')
       fail('FORMAT', description.where, 'it is a GGUF already. Give a folder with config.json and *.safetensors.');
-    const notes: string[] = [];
     const target = ggufTarget(description);
     const layout = layoutOf(target, storedNames(description, target));
-    const { metadata, factors, back } = ggufConfig(config, layout, out, notes);
+    const { metadata, factors, back, notes } = ggufConfig(config, layout, out);
     const repack = planRepack(description, layout, repairingOf(config, back));
     const keys = new Map<string, TypedValue>(metadata);
     const most = typesOf(repack)[0]?.type ?? 'F32';
@@ -96,15 +94,11 @@ export async function writeGguf(path: string, out: string, options: RepackOption
       notes.push(...made.notes);
     } else keys.set('tokenizer.ggml.model', { type: 'string', value: 'no_vocab' });
     const extra = Array.from(factors, ([name, values]) => ({ name, values }));
-    const tensors = [
-      ...repack.tensors.map(({ name, shape, held }) => ({
-        name,
-        shape: [...shape].reverse(),
-        type: held.toUpperCase(),
-      })),
-      ...extra.map(({ name, values }) => ({ name, shape: [values.length], type: 'F32' })),
-    ];
-    const header = writeGgufHeader(keys, tensors);
+    const tensors = repack.tensors.map(({ name, shape, held }) => {
+      return { name, shape: [...shape].reverse(), type: held.toUpperCase() };
+    });
+    const more = extra.map(({ name, values }) => ({ name, shape: [values.length], type: 'F32' }));
+    const header = writeGgufHeader(keys, [...tensors, ...more]);
     const sizeBytes = header.fileSizeBytes;
     await writeWhole(out, { sizeBytes, inputs: [path], force, kind: 'file' }, async (temporary) => {
       const target = { ...given, places: header.places, sizeBytes, out };
@@ -150,13 +144,12 @@ function storedNames({ config, weights }: PlannedModel, target: DecoderConfig): 
   if (qkv) names.push(qkv, ...(hasBias ? [qkv.replace(/weight$/, 'bias')] : []));
   if (gguf && config.latent) names.push('attn_k_b.weight');
   const before = gguf ? 'blk.' : `${saved.model ?? 'model.'}layers.`;
-  return Array.from({ length: config.numLayers }, (_, layer) =>
-    names.map((name) => `${before}${layer}.${name}`),
-  ).flat();
+  const layers = Array.from({ length: config.numLayers }, (_, layer) => layer);
+  return layers.flatMap((layer) => names.map((name) => `${before}${layer}.${name}`));
 }
 
 /** Makes the keys, and the config that is read back from them. */
-function ggufConfig(config: DecoderConfig, layout: readonly TensorLayout[], where: string, notes: string[]) {
+function ggufConfig(config: DecoderConfig, layout: readonly TensorLayout[], where: string) {
   const attempt = (explicit: boolean) => {
     const { metadata, factors } = configToGguf(config, explicit);
     const tensors = [...layout, ...Array.from(factors, ([name, values]) => ({ name, shape: [values.length] }))];
@@ -164,30 +157,23 @@ function ggufConfig(config: DecoderConfig, layout: readonly TensorLayout[], wher
       version: 3,
       bigEndian: false,
       metadata: valuesOf(metadata),
-      tensors: tensors.map((one) => ({
-        ...one,
-        shape: [...one.shape].reverse(),
-        type: 'F32',
-        offset: 0,
-        sizeBytes: 0,
-      })),
+      tensors: tensors.map(({ name, shape }) => {
+        return { name, shape: [...shape].reverse(), type: 'F32', offset: 0, sizeBytes: 0 };
+      }),
       alignment: 32,
       dataOffset: 0,
     };
     const back = configFromGguf(header, (name) => factors.get(name), where);
-    const own: string[] = [];
-    checkSame(config, back, where, own);
-    return { metadata, factors, back, own };
+    const notes: string[] = [];
+    checkSame(config, back, where, notes);
+    return { metadata, factors, back, notes };
   };
-  let made: ReturnType<typeof attempt>;
   try {
-    made = attempt(false);
+    return attempt(false);
   } catch (error) {
     if (!(error instanceof RopewalkError) || error.code !== 'UNSUPPORTED') throw error;
-    made = attempt(true);
+    return attempt(true);
   }
-  notes.push(...made.own);
-  return made;
 }
 
 /** Returns the first layer's RoPE. All layers have one pairing. */
@@ -236,11 +222,10 @@ async function writeTensors(
   try {
     let done = 0;
     const step = (bytes: Uint8Array): void => onProgress?.((done += bytes.length / 2) / sizeBytes);
-    const write = async (bytes: Uint8Array, at: number): Promise<void> => {
+    const put = async (bytes: Uint8Array, at: number): Promise<void> => {
       for (let from = 0; from < bytes.length; )
-        from += (await file.write(bytes, from, bytes.length - from, at + from)).bytesWritten;
+        from += (await file.write(bytes, from, bytes.length - from, at + from).catch(unwritable)).bytesWritten;
     };
-    const put = (bytes: Uint8Array, at: number): Promise<void> => write(bytes, at).catch(unwritable);
     // The file has its whole size at once. Zeros stand between two tensors.
     await file.truncate(sizeBytes).catch(unwritable);
     await put(header, 0);
@@ -320,15 +305,10 @@ export async function writeSafetensorsFolder(
     const repack = planRepack(description, layout, repairingOf(config, target));
     const [most] = typesOf(repack);
     json.torch_dtype = { F32: 'float32', F16: 'float16', BF16: 'bfloat16' }[most?.type ?? 'F32'];
-    const written: NamedFile[] = files.map((one) =>
-      one.name === 'config.json'
-        ? { ...one, bytes: new TextEncoder().encode(`${JSON.stringify(json, null, 2)}\n`) }
-        : one,
-    );
-    const header = writeSafetensorsHeader(
-      repack.tensors.map(({ name, shape, held }) => ({ name, shape, dtype: held as 'f32' })),
-      { format: 'pt' },
-    );
+    const configBytes = new TextEncoder().encode(`${JSON.stringify(json, null, 2)}\n`);
+    const written = files.map((one) => (one.name === 'config.json' ? { ...one, bytes: configBytes } : one));
+    const tensors = repack.tensors.map(({ name, shape, held }) => ({ name, shape, dtype: held as 'f32' }));
+    const header = writeSafetensorsHeader(tensors, { format: 'pt' });
     const sizeBytes = header.fileSizeBytes;
     await writeWhole(out, { sizeBytes, inputs: [path], kind: 'folder' }, async (temporary) => {
       await mkdir(temporary, { recursive: true });

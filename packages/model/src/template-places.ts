@@ -47,9 +47,8 @@ function tagsOf(source: string): Tag[] {
 /** Returns -1 for a tag without an end. */
 function endOfTag(source: string, from: number): number {
   PART.lastIndex = from;
-  for (let part = PART.exec(source); part; part = PART.exec(source)) {
+  for (let part = PART.exec(source); part; part = PART.exec(source))
     if (/^[%}]\}$/.test(part[0])) return PART.lastIndex;
-  }
   return -1;
 }
 
