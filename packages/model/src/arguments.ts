@@ -3,10 +3,7 @@ import { refuse } from 'ropewalk/backend';
 import { reading } from 'ropewalk/internal';
 import type { KeptSession, Model, Session, Tokenizer } from './types.js';
 
-/**
- * @param needs - the fields that are used; a model that was loaded without a tokenizer has none
- * @throws {RopewalkError} RANGE for a value that is no model
- */
+/** @param needs - the fields that are used. @throws {RopewalkError} RANGE for a value that is no model */
 export function checkModel(
   model: Model,
   where: string,

@@ -1,10 +1,9 @@
 /**
  * Runs a chat template from an untrusted file within bounds.
  *
- * A template is a program. It can loop without end, double a value on every line, or ask for a text of 10^12
- * characters; the last two end the process, not the call. @huggingface/jinja interprets it. Here every step of the
- * interpreter is counted, and every value is measured before it is used. What one step makes of two values (`join`,
- * `replace`, `indent`) is estimated first.
+ * A template is a program: it can loop without end, or ask for a text of 10^12 characters, which ends the process. Here
+ * every step of @huggingface/jinja is counted, and every value is measured before it is used. Results of `join`,
+ * `replace` and `indent` are estimated first.
  *
  * @module
  */
@@ -27,10 +26,7 @@ const MAX_STEPS = 2 ** 22;
 const PASS = 4;
 /** The limit for cases that counting does not foresee, such as a slow machine. */
 const MAX_SECONDS = 5;
-/**
- * The most characters of a value; a list also counts {@link ELEMENT} for each element. A context of a million tokens
- * has a quarter of it.
- */
+/** The most characters of a value; a list also counts {@link ELEMENT} for each element. */
 const MAX_VALUE = 2 ** 24;
 /** The most characters of all values and all text written. */
 const MAX_MADE = 2 ** 27;

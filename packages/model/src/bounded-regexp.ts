@@ -15,10 +15,7 @@ import { show } from 'ropewalk/internal';
 const STEPS_PER_CHARACTER = 128;
 /** The further steps for each text. */
 const STEPS_PER_TEXT = 4096;
-/**
- * The most unused steps that are kept for harder texts: some patterns look ahead over a long number at every third
- * digit.
- */
+/** The most unused steps that are kept for harder texts, such as long numbers in a pattern that looks ahead. */
 const STEPS_KEPT = 2 ** 20;
 /** The most parts of a pattern, with repeats such as `{1,50}` written out. Published patterns have a few hundred. */
 const MAX_PARTS = 8192;

@@ -1,5 +1,5 @@
 /**
- * SentencePiece's normalizer: a table of texts and what replaces them, `precompiled_charsmap`.
+ * Reads SentencePiece's normalizer, `precompiled_charsmap`: a table of texts and their replacements.
  *
  * The bytes are a length, a double array (a trie in 32-bit words) and the replacements, each ended by a zero byte.
  *

@@ -1,9 +1,8 @@
 /**
- * Chat templates: messages → the text that a model was trained to answer.
+ * Renders messages with a chat template, as the text that a model was trained to answer.
  *
- * A template is a program in Jinja that comes with the model; @huggingface/jinja runs it. It sees the messages and a
- * few texts, and cannot reach files, the network or this library. bounded-jinja.ts ends a template that takes too much
- * time or memory.
+ * A template is a program in Jinja that comes with the model. It sees the messages and a few texts, and cannot reach
+ * files, the network or this library. bounded-jinja.ts runs it.
  *
  * @module
  */

@@ -24,10 +24,7 @@ export interface GgufConfig {
 const INTEGERS = /(_length|_length_mla|_count|_count_kv|_window|_rank|_func|vocab_size)$/;
 
 /**
- * Makes the keys.
- *
- * @param explicit - whether the keys repeat llama.cpp's rules for the architecture: which layers slide, and their base.
- *   Its own converter leaves them out
+ * @param explicit - whether the keys repeat llama.cpp's rules for the architecture: which layers slide, and their base
  * @throws {RopewalkError} UNSUPPORTED for a RoPE that the architecture has no keys for
  */
 export function configToGguf(config: DecoderConfig, explicit = false): GgufConfig {
@@ -195,8 +192,8 @@ export function checkSame(config: DecoderConfig, back: DecoderConfig, where: str
 }
 
 /**
- * The fields that may differ. A GGUF has one end of texts in its keys, and its vocabulary has the others; the head may be
- * stored twice.
+ * The fields that may differ: eosTokens, because the vocabulary has more of them; tiedHead, as a head may be stored
+ * twice.
  */
 const NOT_COMPARED = 'source architecture notes layers biases family eosTokens bosToken tiedHead'.split(' ');
 

@@ -38,8 +38,8 @@ const ACTIVATIONS: Readonly<Record<Activation, string>> = {
 };
 
 /**
- * Returns the `model_type` of a model, as {@link FAMILIES} has it. Families that compute the same are one architecture
- * in GGUF, and so one name here: a Mistral without windows is a Llama.
+ * Returns transformers' `model_type`. Families that compute the same have one name: a Mistral without windows is a
+ * Llama.
  */
 export function familyNameOf(config: DecoderConfig): string {
   const { family, experts } = config;
@@ -50,7 +50,7 @@ export function familyNameOf(config: DecoderConfig): string {
 }
 
 /**
- * Makes config.json of the config of a GGUF file. Numbers that were f32 become the shortest decimals.
+ * Makes config.json. Numbers that were f32 become the shortest decimals.
  *
  * @param notes - takes a sentence for a setting that transformers' class has no fields for
  */

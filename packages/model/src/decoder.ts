@@ -49,11 +49,9 @@ export interface Decoder {
 /**
  * Runs a batch of tokens through all layers, and appends their keys and values to the cache.
  *
- * @param tokens - `[t]`, ids below the vocabulary's size, 1 <= t <= CHUNK_TOKENS
- * @param cache - of the session, with room for t more tokens; its length grows by t
+ * @param tokens - `[t]`, ids below the vocabulary's size, 1 <= t <= CHUNK_TOKENS; the cache has room for them
  * @param positions - `[axes, t]`, row by row; without them the tokens follow those in the cache
- * @returns the residual stream after the last layer, `[t, h]`, f32: a view of the scratch memory, valid until the next
- *   batch
+ * @returns the residual stream after the last layer, `[t, h]`, f32: a scratch view, valid until the next batch
  */
 export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, positions?: Int32Array): Tensor<'f32'> {
   const { runner, config, weights, scratch } = decoder;

@@ -1,6 +1,6 @@
 /**
- * ggml's formats whose weights come in groups from a grid: IQ1, IQ2 and IQ3. A code picks 8 (IQ3: 4) absolute values at
- * once, and signs are stored beside it; IQ1's grid holds -1, 0 and 1 itself. All blocks have 256 weights in 8
+ * Widens ggml's formats whose weights come in groups from a grid: IQ1, IQ2 and IQ3. A code picks 8 (IQ3: 4) absolute
+ * values at once, and signs are stored beside it; IQ1's grid holds -1, 0 and 1 itself. All blocks have 256 weights in 8
  * sub-blocks of 32, of 4 groups of 8.
  *
  * @module

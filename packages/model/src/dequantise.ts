@@ -1,6 +1,5 @@
 /**
- * ggml's block formats, and how they are widened once, when a model is loaded: all that no backend reads as they lie,
- * and those that the chosen backend does not.
+ * Widens weights in ggml's block formats when a model is loaded, if the backend does not read the format.
  *
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_NAME; gguf-py/gguf/quants.py of
@@ -81,10 +80,7 @@ function quarterOf(b: Uint8Array, at: number, n: number): number {
   return (b[at + 32 * (n >> 7) + (n & 31)]! >> (2 * ((n >> 5) & 3))) & 3;
 }
 
-/**
- * 64 weights in 4 sub-blocks of 16: 4 scales, unsigned E4M3, then 32 bytes of E2M1. Scale 127, NaN in the
- * specification, is 0 as in ggml.
- */
+/** 64 weights in 4 sub-blocks of 16: 4 scales, unsigned E4M3, then 32 bytes of E2M1. Scale 127 is 0, as in ggml. */
 const NVFP4: WidenBlock = (b, at, y) => {
   for (let s = 0; s < 4; s++) {
     const [exponent, mantissa] = [(b[at + s]! >> 3) & 15, b[at + s]! & 7];
@@ -176,11 +172,7 @@ export function refuseUnheld(where: string, held: keyof typeof ROUND, value: unk
   return refuse('FORMAT', where, `weights that ${held} holds`, value, next);
 }
 
-/**
- * Widens whole blocks to `held`, or its bits, and rounds each weight once.
- *
- * @throws {RopewalkError} FORMAT for a weight that `held` cannot hold, because a scale is forged
- */
+/** Widens whole blocks to `held`, rounding each weight once. @throws {RopewalkError} FORMAT for a forged scale */
 export function widenBlocks(
   format: BlockReader,
   bytes: Uint8Array,

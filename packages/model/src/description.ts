@@ -1,9 +1,4 @@
-/**
- * Step 1 and 2 of loading: files by name → {@link Folder} → {@link ModelDescription}, which has all that the headers say:
- * config, tensors and vocabulary. No weight is read here.
- *
- * @module
- */
+/** Steps 1 and 2 of loading: files → {@link Folder} → {@link ModelDescription}. No weight is read. @module */
 import {
   type ByteSource,
   checkShard,
@@ -29,8 +24,7 @@ import type { DecoderConfig, Tokenizer } from './types.js';
 import type { StoredTensor } from './weights.js';
 
 /**
- * A model's files by name, without folders: config.json, tokenizer.json and *.safetensors; or one *.gguf, or all parts
- * of a split one.
+ * A model's files by name: config.json, tokenizer.json and *.safetensors; or one *.gguf, or all parts of a split one.
  */
 export type ModelFiles = ReadonlyMap<string, FileData> | Readonly<Record<string, FileData>>;
 
@@ -43,13 +37,7 @@ export interface Folder {
   path(name: string): string;
 }
 
-/**
- * Makes a folder of files of any kind.
- *
- * @param where - the name of the folder, or of its only file, in messages
- * @param caller - the function that messages about the arguments name
- * @throws {RopewalkError} FORMAT for anything but files
- */
+/** @param where - the model's name in messages: its path or address. @throws {RopewalkError} FORMAT for other values */
 export function folderOf(files: ModelFiles, where: string | undefined, caller = 'loadModel'): Folder {
   if (typeof files !== 'object' || files === null)
     refuse('FORMAT', `${caller}: files`, 'a map from names to bytes', files);
@@ -75,8 +63,7 @@ export interface ModelDescription extends Folder {
   /** Reads tokenizer.json and the files that belong to it, for a GGUF that is written. @throws {RopewalkError} FORMAT for a GGUF */
   readTokenizerFiles(): Promise<{ readonly tokenizer: TokenizerFiles; readonly where: string }>;
   /**
-   * Makes the small files that other programs read beside the model's graph: config.json, tokenizer.json and those of
-   * transformers, transformers.js and onnxruntime-genai. A HuggingFace folder has them; for a GGUF they are written.
+   * Makes the small files beside the model's graph, for transformers, transformers.js and onnxruntime-genai.
    *
    * @param graph - the graph's path, and keys that are added to config.json
    * @throws {RopewalkError} FORMAT for files that are malformed
@@ -93,10 +80,8 @@ type Headers = Omit<ModelDescription, keyof Folder>;
  *
  * @param files - by name: config.json and *.safetensors (with the index, if there are several), or one GGUF
  * @param where - the model's name in messages. Default: `model`
- * @param caller - the function that messages about the arguments name
- * @returns the description; it reads from the files later
- * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for a model that is not computed
- *   here
+ * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for a model that is not
+ *   computed here
  * @example const { config } = await describeModel({ 'model.gguf': blob });
  */
 export async function describeModel(

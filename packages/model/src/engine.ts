@@ -10,8 +10,7 @@ import type { ModelMemory, SessionOptions } from './types.js';
 export interface Engine {
   readonly name: string;
   /**
-   * Plans a model's weights in the formats that the engine takes (planModel), and checks that it can run the model. No
-   * weight is read yet.
+   * Plans the weights with planModel, in the formats that the engine takes. No weight is read yet.
    *
    * @throws {RopewalkError} UNSUPPORTED for a model or a type of weights that it does not run
    */
@@ -65,8 +64,6 @@ export interface Sequence {
 }
 
 /**
- * Checks an engine of the caller.
- *
  * @param others - options of our kernels, which go with no other engine
  * @throws {RopewalkError} RANGE for a value that is no engine, or with such an option
  */

@@ -15,10 +15,7 @@ import type { Part } from './weights.js';
 /** A group of tensors whose biases come together. */
 export type BiasGroup = 'qkv' | 'output' | 'mlp';
 
-/**
- * `always`, or the field of config.json that decides and the meaning of its absence. GGUF files show their biases
- * themselves.
- */
+/** `always`, or the field of config.json that decides, and its default. GGUF files show their biases themselves. */
 type BiasRule = 'always' | readonly [field: string, missing: boolean];
 
 /** The differences of a family from Llama. */
@@ -30,14 +27,10 @@ export interface Family {
   /** Norms after the blocks instead of before, or both. */
   readonly blockNorms?: 'after' | 'both';
   /**
-   * The norm of q and k: RMS over each `head`, RMS over `all` heads together, or a layer norm of `each-head` with its
-   * own gain, if the file has one.
+   * RMS norm of q and k over each `head`, over `all` heads together, or a layer norm of `each-head` with its own gain.
    */
   readonly qkNorm?: 'head' | 'all' | 'each-head';
-  /**
-   * Attention and feed-forward both read the residual stream, through one norm or two: `always`, or if the flag
-   * `use_parallel_residual` is set.
-   */
+  /** Attention and feed-forward both read the residual stream, `always` or by a `flag`, through one norm or two. */
   readonly parallel?: { readonly when: 'always' | 'flag'; readonly norms: 1 | 2 };
   /** Tensors that llama.cpp loads and does not use. */
   readonly ggufUnused?: RegExp;
@@ -426,8 +419,7 @@ export const GGUF_OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
 };
 
 /**
- * GGUF keys that llama.cpp reads for some architectures only, and the multipliers of a family that reads them. For
- * another family they are not applied, and a note says so.
+ * GGUF keys that llama.cpp reads for some families only, by their multipliers. For the others a note says so.
  *
  * @see ggml-org/llama.cpp@de3ff815 src/models/NAME.cpp load_arch_hparams
  */

@@ -65,11 +65,7 @@ const BIASES: Readonly<Record<BiasGroup, RegExp>> = {
 };
 
 /**
- * Writes the files of a GGUF model.
- *
- * @param header - of the file, with the tensors of all parts
- * @param where - the file's name in messages
- * @throws {RopewalkError} FORMAT for a broken vocabulary
+ * @param header - of the file, with the tensors of all parts. @throws {RopewalkError} FORMAT for a broken vocabulary
  */
 export function filesFromGguf(header: GgufFile, config: DecoderConfig, given: GraphFiles, where: string): FolderFiles {
   const graph = readGraph(given);
@@ -124,9 +120,9 @@ function vocabularyOf(
 const COPIED = ['generation_config.json', 'tokenizer.json', 'chat_template.jinja', 'special_tokens_map.json'];
 
 /**
- * Copies the files of a HuggingFace folder. config.json changes if keys are added, and for a model of images and text,
- * of which only the text_config is written. tokenizer_config.json gets the template of chat_template.jinja, because
- * transformers.js reads no other file.
+ * Copies the files of a HuggingFace folder. config.json changes if keys are added, and to its text_config for a model
+ * of images and text. tokenizer_config.json gets the template of chat_template.jinja, because transformers.js reads no
+ * other file.
  *
  * @throws {RopewalkError} FORMAT for files that are malformed
  */

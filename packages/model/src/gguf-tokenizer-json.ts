@@ -1,13 +1,10 @@
 /**
- * The vocabulary of a GGUF file as tokenizer.json and tokenizer_config.json.
- *
- * Four things cannot be said in tokenizer.json:
- * - SentencePiece joins pieces of equal score from the left, BPE in the order of merges. A vocabulary made by
- *   SentencePiece's trainer has no equal scores; others get a note.
+ * Writes the vocabulary of a GGUF file as tokenizer.json and tokenizer_config.json. Four things cannot be expressed there:
+ * - SentencePiece joins pieces of equal score from the left, BPE in the order of merges. Trained vocabularies have no
+ *   equal scores; others get a note.
  * - SentencePiece's BPE joins characters that are no pieces. A trained vocabulary has every character of its pieces.
- * - remove_extra_whitespaces trims a text; here it trims what is between the added tokens.
- * - HuggingFace's program applies precompiled_charsmap to graphemes, SentencePiece and llama.cpp to the longest match:
- *   charsmap.ts has both.
+ * - remove_extra_whitespaces trims a text; here it trims the text between added tokens.
+ * - HuggingFace's program applies precompiled_charsmap to graphemes, llama.cpp to the longest match (charsmap.ts).
  *
  * @module
  * @see huggingface/transformers@v5.18.0 src/transformers/convert_slow_tokenizer.py, generate_merges and SpmConverter
@@ -47,9 +44,6 @@ export interface TokenizerJson {
 }
 
 /**
- * Writes the vocabulary of a GGUF file.
- *
- * @param maxContext - of the model, in tokens
  * @throws {RopewalkError} as tokenizerFromGguf; FORMAT also for SentencePiece's pieces of more than 1024 characters, or
  *   more than 32 ways a piece to join two others
  */
@@ -209,10 +203,7 @@ const WRITE: Readonly<Record<GgufVocabulary['kind']['model'], (read: GgufVocabul
   gpt2: byteLevel,
 };
 
-/**
- * Lists tokens and their ids, without unused ones that fill up a vocabulary and that no merge makes. Added tokens are
- * in the list, which fixes their ids.
- */
+/** Lists tokens and ids, which added tokens share. Unused ones that only fill up a vocabulary are left out. */
 function vocabOf({ tokens }: GgufVocabulary, merges: readonly (readonly [string, string])[]): Record<string, number> {
   const { ids, types } = tokens;
   if (!types.includes(TYPE.unused)) return Object.fromEntries(ids);

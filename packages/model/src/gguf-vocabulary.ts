@@ -33,10 +33,7 @@ import { UNKNOWN_PENALTY, unigramOf } from './unigram.js';
 /** The token types of GGUF, which are SentencePiece's numbers. */
 export const TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 } as const;
 
-/**
- * The patterns that cut text before merges, by `tokenizer.ggml.pre`. Each pattern cuts what the patterns before it have
- * left.
- */
+/** The patterns that cut text before merges. Each one cuts what those before it have left. */
 interface PreTokenizer {
   readonly patterns: readonly string[];
   /** Whether a word that is a token skips the merges. */
@@ -60,10 +57,7 @@ const mixedCase = (after: string, digits: string): string => {
   return `${words}|\\p{N}${digits}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`;
 };
 
-/**
- * The characters that DeepSeek's first vocabularies count as letters: those of some scripts that have a case. They are
- * ranges of numbers, because some of the characters change under normalisation.
- */
+/** The letters of DeepSeek's first vocabularies, in ranges of numbers: normalisation would change some characters. */
 const CASED =
   '41-5a 61-7a b5 c0-d6 d8-f6 f8-1ba 1bc-1bf 1c4-293 295-2af 370-373 376 377 37b-37d 37f 386 388-38a 38c 38e-3a1 ' +
   '3a3-3f5 3f7-481 48a-52f 531-556 10a0-10c5 13a0-13f5 13f8-13fd 1c90-1cba 1cbd-1cbf 1d00-1d2b 1d6b-1d77 1d79-1d9a ' +

@@ -1,5 +1,5 @@
 /**
- * How Python writes values, where @huggingface/jinja writes them as JSON or not at all.
+ * Writes values as Python does, where @huggingface/jinja writes them as JSON or not at all.
  *
  * `{{ value }}`, `~` and the filter `string` of Jinja are Python's `str()`. Templates of models with tools print lists
  * and objects in this way, and the models were trained on it.

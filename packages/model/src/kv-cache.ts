@@ -22,8 +22,8 @@ export class KvCache {
   /** The number of tokens whose keys and values are there. */
   length = 0;
   /**
-   * Rotated keys `[capacity, num_kv_heads, head_dim]` for each layer. With latent attention `[capacity, 1, rank + rope]`:
-   * the latent vector, then the shared key.
+   * Rotated keys `[capacity, num_kv_heads, head_dim]` for each layer; with latent attention `[capacity, 1, rank +
+   * rope]`.
    */
   readonly k: readonly Tensor<CacheDtype>[];
   /** Values `[capacity, num_kv_heads, value_dim]` for each layer; none with latent attention. */
@@ -141,16 +141,11 @@ function windowOf({ headDim, rotaryDim, rotaryOffset, pairing }: RopeSpec) {
 }
 
 /**
- * Makes a planner that shares tables of cos and sin between layers that rotate alike. A table grows by doubling.
- *
- * @param capacity - the most positions that a table needs
+ * Makes a planner whose tables of cos and sin, of `capacity` positions at most, are shared by layers that rotate alike.
  */
 function ropePlanner(capacity: number) {
   const tables = new Map<RopeSpec, RopeTable>();
-  /**
-   * Plans for consecutive positions from `start` on, or for the caller's, `[axes, tokens]` row by row. A fourth axis that
-   * the caller leaves out is 0.
-   */
+  /** Plans for positions from `start` on, or for the caller's, `[axes, tokens]`, whose fourth axis may be missing. */
   return (rope: RopeSpec, start: number, tokens: number, given?: Int32Array): RopePlan => {
     if (given) {
       const axes = axesOf(rope);

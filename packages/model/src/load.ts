@@ -1,8 +1,6 @@
 /**
  * Loads a model: files → description → planned weights → engine. All checks come first; then one tensor after the other
- * is read into its place. The README says which file does which step.
- *
- * Files are byte sources, so browsers (blobs, fetched ranges) and Node (node.ts) load in the same way.
+ * is read into its place. Files are byte sources, in browsers (blobs, fetched ranges) and in Node.
  *
  * @module
  */
@@ -13,7 +11,7 @@ import { describeModel, type ModelFiles } from './description.js';
 import { checkEngine, type Engine, type EngineModel } from './engine.js';
 import { KERNEL_NAMES, type KernelOptions, kernelEngine } from './kernels.js';
 import { checkFits, usualContext } from './memory.js';
-import { DecoderSession, SESSION_NAMES } from './session.js';
+import { type DecoderSession, SESSION_NAMES, sessionOf } from './session.js';
 import type { LoadProgress } from './stream-weight.js';
 import type { DecoderConfig, Model, ModelMemory, SessionOptions, Tokenizer } from './types.js';
 
@@ -116,7 +114,7 @@ function modelOf(opened: EngineModel, { config, tokenizer, memory, checkMemory, 
     const needed = opened.memoryOf({ context, cacheDtype });
     checkMemory(needed, needed.weightsBytes + Math.min(needed.scratchBytes, opened.scratchBytes));
     const sequence = opened.openSequence({ context, cacheDtype });
-    const session = new DecoderSession(config, context, sequence, () => sessions.delete(session));
+    const session = sessionOf(config, context, sequence, () => sessions.delete(session));
     sessions.add(session);
     return session;
   };

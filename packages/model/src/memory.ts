@@ -26,10 +26,10 @@ export function usualContext(config: DecoderConfig): number {
 }
 
 /**
- * Lists the activations of one token that a model needs, by name, with their widths in elements of 4 bytes.
+ * Lists the activations of one token that a model needs, with their widths in elements of 4 bytes.
  *
- * `x` is the residual stream; `normed` is its normalised copy, and then the output of the feed-forward block; `branch` is
- * the output of attention.
+ * `x` is the residual stream; `normed` its normalised copy, and then the output of the feed-forward block; `branch` the
+ * output of attention.
  */
 export function activationsOf(config: DecoderConfig) {
   const { hiddenSize, numHeads, numKvHeads, headDim, valueDim, family, latent, experts } = config;
@@ -123,9 +123,8 @@ export function memoryOf(
 }
 
 /**
- * Refuses a model that does not fit.
+ * Refuses a model that does not fit. `held` bytes of it are allocated already.
  *
- * @param held - bytes of it that are allocated already, so they do not count as needed
  * @throws {RopewalkError} DEVICE with the sums, and how many tokens of context would fit
  */
 export function checkFits(where: string, memory: ModelMemory, limits: MemoryLimits, held = 0): void {
@@ -159,12 +158,7 @@ export function checkFits(where: string, memory: ModelMemory, limits: MemoryLimi
   }
 }
 
-/**
- * Writes a number of bytes for people: `1.50 MiB`, `230 MiB`.
- *
- * @param bytes - a number >= 0
- * @throws {RopewalkError} RANGE for anything else
- */
+/** Writes a number of bytes for people: `1.50 MiB`, `230 MiB`. @throws {RopewalkError} RANGE for less than 0 bytes */
 export function mebibytes(bytes: number): string {
   if (typeof bytes !== 'number' || !(bytes >= 0)) refuse('RANGE', 'mebibytes: bytes', 'a number >= 0', bytes);
   const mib = bytes / 2 ** 20;

@@ -15,13 +15,12 @@ export interface PlannedModel extends ModelDescription {
   /** The weights in the order of the forward pass. */
   readonly weights: readonly WeightPlan[];
   /**
-   * Reads a weight and passes on the `heldBytes` that are held of it, each exactly once, in pieces of at most 8 MiB. They
-   * come in order unless the plan has `turns`.
+   * Reads a weight and passes on the `heldBytes` that are held of it, each exactly once, in pieces of at most 8 MiB.
+   * They come in order unless the plan has `turns`.
    *
-   * @param plan - one of `weights`
    * @param write - takes a piece and its place among the held bytes; the next piece waits for its promise
-   * @throws {RopewalkError} FORMAT for a file that ends early, and for a weight that its dtype cannot hold; the signal's
-   *   reason when it aborts; whatever `write` throws
+   * @throws {RopewalkError} FORMAT for a file that ends early, and for a weight that its dtype cannot hold; the
+   *   signal's reason when it aborts; whatever `write` throws
    */
   streamWeight(plan: WeightPlan, write: WritePiece, options?: StreamWeightOptions): Promise<void>;
 }
@@ -29,10 +28,8 @@ export interface PlannedModel extends ModelDescription {
 /**
  * Plans how each weight is held in memory.
  *
- * @param description - of describeModel
- * @param options - the formats that the reader takes, and what other weights become
- * @throws {RopewalkError} FORMAT for a tensor that is missing or has another shape; UNSUPPORTED for a tensor or type that
- *   is not computed here; RANGE, DTYPE or SHAPE for options of another kind
+ * @throws {RopewalkError} FORMAT for a tensor that is missing or has another shape; UNSUPPORTED for a tensor or type
+ *   that is not computed here; RANGE, DTYPE or SHAPE for options of another kind
  * @example const { weights } = planModel(await describeModel(files), { formats: ['q8_0', 'q4_0'] });
  */
 export function planModel(description: ModelDescription, options: HoldOptions = {}): PlannedModel {

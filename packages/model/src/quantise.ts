@@ -1,5 +1,5 @@
 /**
- * Floats → ggml's blocks of 32 weights, as ggml's reference functions round them, bit for bit.
+ * Rounds floats to ggml's blocks of 32 weights, as ggml's reference functions do, bit for bit.
  *
  * Each operation rounds to f32, as C's do. A build of ggml that fuses `x·id + 8.5` into one operation may differ by one
  * in a code of q4_0.
@@ -20,11 +20,7 @@ const BLOCK = 32;
 const LIMIT = 65520;
 
 /**
- * Rounds floats to blocks.
- *
  * @param x - whole blocks of numbers
- * @param out - the blocks, one after the other
- * @param where - names the weight in messages
  * @throws {RopewalkError} FORMAT for a number that is not finite, or so large that its block has no scale
  */
 export function quantise(x: Float32Array, format: QuantisedFormat, out: Uint8Array, where: string): void {

@@ -53,10 +53,7 @@ export interface Repacked {
   readonly notes: readonly string[];
 }
 
-/**
- * The values of general.file_type, by the type of most weights. @see ggml-org/llama.cpp@de3ff815 include/llama.h
- * llama_ftype
- */
+/** The values of general.file_type. @see ggml-org/llama.cpp@de3ff815 include/llama.h llama_ftype */
 const FILE_TYPES: Readonly<Record<string, number>> = { f32: 0, f16: 1, q4_0: 2, q8_0: 7, bf16: 32, mxfp4: 38 };
 
 /**

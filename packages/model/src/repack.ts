@@ -1,7 +1,4 @@
-/**
- * Plans which bytes of one file's weights go where in the tensors of another. Both sides follow the names and rows of
- * weights.ts. @module
- */
+/** Plans which bytes of one file's weights go where in another file, by the names and rows of weights.ts. @module */
 import { permutedRows } from '@ropewalk/formats';
 import { type Tensor, tensorFrom } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
@@ -56,9 +53,8 @@ export interface Repack {
 const REBUILT = /\.(kvB|expertGateUp|expertDownTransposed)\.weight$/;
 
 /**
- * Returns the rule for the new types of weights: vectors, biases, norms and routers stay f32, as in llama.cpp's files.
- *
- * @param type - undefined leaves matrices as they are
+ * Returns the rule for the new types. Vectors, biases, norms and routers stay f32; without `type`, matrices stay as
+ * well.
  */
 export function typeFor(type: WrittenType | undefined) {
   return ({ place, shape }: { readonly place: string; readonly shape: readonly number[] }): Held | undefined => {
@@ -70,10 +66,8 @@ export function typeFor(type: WrittenType | undefined) {
 }
 
 /**
- * Plans the new file.
+ * Plans the new file: `description` is the old one, `layout` the new.
  *
- * @param description - of the old file; its weights are held as they are written
- * @param layout - of layoutOf, for the new file
  * @throws {RopewalkError} UNSUPPORTED for a weight that the old file does not have
  */
 export function planRepack(

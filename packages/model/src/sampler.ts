@@ -115,9 +115,7 @@ function checkInputs(logits: Float32Array, history: readonly number[]): void {
 }
 
 /**
- * Divides or multiplies the logits of recent tokens, each once.
- *
- * @see arXiv:1909.05858 (CTRL), section 4.1, with the sign rule of ggml-org/llama.cpp src/llama-sampler.cpp
+ * Divides or multiplies the logits of recent tokens, each once. @see arXiv:1909.05858 (CTRL), section 4.1; llama.cpp
  */
 function penalised(logits: Float32Array, history: readonly number[], penalty: number, window: number): Float32Array {
   if (penalty === 1 || window === 0 || history.length === 0) return logits;

@@ -8,10 +8,7 @@
  * @see ggml-org/llama.cpp@00ad355 src/llama-vocab.cpp, llm_tokenizer_spm_session
  */
 
-/**
- * The mark of a space, U+2581. It is a number, like other special characters of this package: a minifier would write
- * the character itself, and a page without `<meta charset>` would misread it.
- */
+/** The mark of a space, U+2581, by number: a page without `<meta charset>` would misread the character. */
 export const SPACE: string = /* @__PURE__ */ String.fromCodePoint(0x2581);
 
 /** The vocabulary, as segmentation needs it. */

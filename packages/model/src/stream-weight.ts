@@ -36,8 +36,7 @@ export interface StreamWeightOptions {
 const PIECE_BYTES = 8 * 2 ** 20;
 
 /**
- * Reads a weight and passes on the bytes that are held of it: each exactly once, in order unless the plan has `turns`.
- * Pieces end at whole blocks.
+ * Reads a weight and passes on its held bytes, each exactly once. Pieces end at whole blocks.
  *
  * @throws {RopewalkError} FORMAT for a file that ends early or a weight out of range; UNSUPPORTED for gains less 1 in
  *   blocks
@@ -181,7 +180,7 @@ function widenHalves(piece: Uint8Array, type: string, out: Float32Array | Uint16
 }
 
 /**
- * Reads transformers' MXFP4 some rows at a time, and passes on each row as ggml's blocks, in the place of its matrix.
+ * Reads MXFP4 of transformers some rows at a time, and passes on each row as ggml's blocks, in the place of its matrix.
  *
  * @see huggingface/transformers@0189b1d src/transformers/integrations/mxfp4.py; ggml-org/llama.cpp@de3ff815
  *   conversion/gpt_oss.py

@@ -61,12 +61,7 @@ function placeOf(source: string, tag: Tag | undefined): string {
 
 const opensTag = ({ type }: Token): boolean => /^(OpenStatement|OpenExpression|Comment)$/.test(type);
 
-/**
- * Finds the place where a template stops being Jinja, and the reason.
- *
- * @param source - a template that `parse` or `tokenize` refuses
- * @param said - the library's message
- */
+/** Finds the place where a template stops being Jinja, and the reason. `said` is the library's message. */
 export function placeOfMistake(source: string, said: string): { readonly place: string; readonly why: string } {
   const tags = tagsOf(source);
   let tokens: Token[];

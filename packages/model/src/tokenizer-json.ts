@@ -1,9 +1,4 @@
-/**
- * Reads HuggingFace's tokenizer.json. @huggingface/tokenizers merges words (BPE). Unigram is computed here, and most of
- * the steps before it in tokenizer-steps.ts.
- *
- * @module
- */
+/** Reads HuggingFace's tokenizer.json. @huggingface/tokenizers merges words (BPE); the other steps are ours. @module */
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { fail, refuse } from 'ropewalk/backend';
 import { Fields, type OptionNames, readOptions } from 'ropewalk/internal';
@@ -240,10 +235,7 @@ interface TokenDecoder {
 
 const utf8 = /* @__PURE__ */ new TextEncoder();
 
-/**
- * Reads the decoder: byte-level, or a sequence of the steps of SentencePiece models. Other decoders need several tokens
- * at once, so they give no bytes for one token.
- */
+/** Reads the decoder: byte-level, or SentencePiece's steps. Others need several tokens at once, and are refused. */
 function readDecoder(root: Fields): TokenDecoder {
   if (!root.has('decoder'))
     fail('UNSUPPORTED', root.path('decoder'), 'there is none, so it is not known which tokens begin with a space');

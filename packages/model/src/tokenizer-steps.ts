@@ -18,8 +18,8 @@ import { SPACE } from './sentencepiece.js';
 /** The most times that normalizers may make a text longer. Real ones replace a character by one to three others. */
 const MAX_GROWTH = 1024;
 /**
- * The most characters of all patterns of a file. Published files have up to a few thousand; the library reads them in
- * quadratic time.
+ * The most characters of all patterns of a file: the library reads them in quadratic time. Real files have a few
+ * thousand.
  */
 const MAX_PATTERNS = 2 ** 14;
 /** The fate of a match. The merging behaviors add it to a neighbour that is no match. */
@@ -36,12 +36,7 @@ export interface Steps {
   split(text: string, section: number): string[];
 }
 
-/**
- * Reads `normalizer` and `pre_tokenizer`.
- *
- * @throws {RopewalkError} FORMAT for a field that is missing or malformed, and for steps that would not end; UNSUPPORTED
- *   for a step that the library does not know
- */
+/** @throws {RopewalkError} FORMAT for a malformed field or steps that would not end; UNSUPPORTED for an unknown step */
 export function readSteps(root: Fields): Steps {
   const { where } = root;
   const limits: Limits = { growth: 1, patterns: 0, charsmaps: new Map() };
@@ -195,8 +190,8 @@ interface LibraryStep {
 }
 
 /**
- * Makes the file's patterns match in bounded time, and its replacements plain text: JavaScript would expand `$&` in
- * them. Splits and tables of replacements are replaced by ours.
+ * Replaces the library's pattern matching, splits and tables of replacements by ours, and makes replacements plain
+ * text: JavaScript would expand `$&` in them.
  */
 function adjust(library: unknown, charsmaps: ReadonlyMap<unknown, Charsmap>, where: string): void {
   if (!library) return;

@@ -266,11 +266,7 @@ const BYTE_OF_CHARACTER: ReadonlyMap<string, number> = /* @__PURE__ */ (() => {
 })();
 const utf8 = /* @__PURE__ */ new TextEncoder();
 
-/**
- * Returns the bytes of a byte-level token. A character outside the alphabet stands for itself.
- *
- * @see openai/gpt-2@9b63575 src/encoder.py, bytes_to_unicode
- */
+/** Returns the bytes of a byte-level token. A character outside the alphabet stands for itself. */
 export function bytesOfByteLevel(text: string): Uint8Array {
   return Uint8Array.from(Array.from(text).flatMap((char) => BYTE_OF_CHARACTER.get(char) ?? [...utf8.encode(char)]));
 }

@@ -74,9 +74,7 @@ export interface DecoderConfig {
   readonly bosToken?: number;
   readonly eosTokens: readonly number[];
   /**
-   * Returns RoPE and window of each layer.
-   *
-   * @param context - the session's context in tokens: some scalings choose their frequencies by it
+   * Returns RoPE and window of each layer. Some scalings choose their frequencies by the session's `context` in tokens.
    */
   layers(context: number): readonly LayerConfig[];
   /** Assumptions where the file says nothing, and settings that are not applied; full sentences. */

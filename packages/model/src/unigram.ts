@@ -1,7 +1,6 @@
 /**
- * SentencePiece's Unigram: of all ways to write a text as pieces, the one with the highest sum of scores (Viterbi).
- *
- * A character that is not a piece costs ten more than the lowest score. Unknown neighbours become one.
+ * SentencePiece's Unigram: of all ways to write a text as pieces, the one with the highest sum of scores (Viterbi). A
+ * character that is not a piece costs ten more than the lowest score. Unknown neighbours become one.
  *
  * @module
  * @see Kudo 2018, arXiv:1804.10959; huggingface/tokenizers@284a1db tokenizers/src/models/unigram/model.rs and
@@ -29,12 +28,10 @@ export interface Stretch {
 }
 
 /**
- * Makes the segmenter of a vocabulary. A text of n characters takes n times the length of the longest pieces in it.
+ * Makes the segmenter of a vocabulary, which takes n · (length of the longest pieces) steps for n characters.
  *
- * @param pieces - in any order, each text once
  * @param unknownScore - of a character that is not a piece
  * @param unknown - the unknown token; without it a text with unknown characters is refused
- * @param where - the vocabulary's name in messages
  * @throws {RopewalkError} FORMAT for a piece of more than 1024 characters
  */
 export function unigramOf(

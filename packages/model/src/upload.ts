@@ -48,9 +48,7 @@ export interface Weights {
 }
 
 /**
- * Reads each tensor into its place.
- *
- * @param loaded - takes each weight, also when loading fails; the caller disposes them
+ * Reads each tensor into its place. `loaded` takes each weight, also when loading fails; the caller disposes them.
  *
  * @throws {RopewalkError} FORMAT for a file that ends early or a weight out of range; DEVICE when memory is full
  */
@@ -79,8 +77,8 @@ export async function loadWeights(
 }
 
 /**
- * Reserves the place of a tensor in the backend's memory. If the host cannot write there, its bytes are collected in
- * host memory and then uploaded.
+ * Reserves a tensor's place in the backend's memory, or collects its bytes for an upload if the host cannot write
+ * there.
  */
 function placeOf(rw: Ropewalk, { held, heldBytes, shape }: WeightPlan) {
   const blocks = isBlockFormat(held);

@@ -1,8 +1,8 @@
 /**
- * A HuggingFace vocabulary as the keys of a GGUF file: tokenizerFromGguf backwards.
+ * Writes a HuggingFace vocabulary as the keys of a GGUF file: tokenizerFromGguf backwards.
  *
- * A GGUF names how text is cut, where tokenizer.json has the pattern, and gives scores, where it has merges. So the keys
- * are read back: texts of many scripts must become the same tokens, or the vocabulary is refused.
+ * A GGUF has the name of a pattern instead of the pattern, and scores instead of merges. So the keys are read back:
+ * texts of many scripts must become the same tokens, or the vocabulary is refused.
  *
  * @module
  * @see ggml-org/llama.cpp@de3ff815 conversion/base.py get_vocab_base and _set_vocab_sentencepiece
@@ -38,12 +38,9 @@ const TEXTS: readonly string[] = [
 ];
 
 /**
- * Makes the keys.
- *
  * @param name - the model's name, which llama.cpp reads
- * @param where - the name of tokenizer.json in messages
- * @throws {RopewalkError} UNSUPPORTED for a vocabulary that a GGUF cannot express; FORMAT for files that are malformed,
- *   and for more tokens than the model has rows
+ * @throws {RopewalkError} UNSUPPORTED for a vocabulary that a GGUF cannot express; FORMAT for malformed files, and for
+ *   more tokens than the model has rows
  */
 export function vocabularyToGguf(
   files: TokenizerFiles,
@@ -69,10 +66,7 @@ export function vocabularyToGguf(
   return fail('UNSUPPORTED', where, `a GGUF does not say how it cuts text: other tokens come back. ${next}`);
 }
 
-/**
- * Returns the model's name for llama.cpp. By the name Phi-3 it knows that tokens swallow the white space to their
- * right, so another model must not have that name.
- */
+/** Returns the model's name. llama.cpp strips white space to the right of tokens if the name has Phi-3 in it. */
 function nameFor(name: string, root: Fields, { family }: DecoderConfig, notes: string[]): string {
   const strips = addedOf(root).some((token) => token.flag('rstrip'));
   const named = /phi-?3/i.test(name);
@@ -167,10 +161,7 @@ function byteLevelDrafts(root: Fields, model: Fields, { family }: DecoderConfig,
   );
 }
 
-/**
- * Writes SentencePiece's BPE, with and without a space before a text. The piece that the first merges make gets the
- * highest score. A vocabulary whose merges do not follow such scores is refused.
- */
+/** Writes SentencePiece's BPE, with and without a space before a text, with scores in the order of the merges. */
 function pieceDrafts(model: Fields, common: Keys): Keys[] {
   const merges = readMerges(model, 'merges');
   const tokens = common.get(key('tokens'))!.value as string[];

@@ -1,9 +1,4 @@
-/**
- * Finds the tensor of each weight, and decides how the weight is held in memory. Names, shapes and types are checked
- * before the first byte of a weight is read.
- *
- * @module
- */
+/** Finds the tensor of each weight, and decides how it is held in memory, before the first byte is read. @module */
 import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, type BlockFormat, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { blockBytes, countElements, countLayers, nameForMessage } from 'ropewalk/internal';
@@ -36,16 +31,13 @@ export interface HoldOptions {
   readonly widenTo?: WidenTo | undefined;
   /** The block formats that are kept as they are stored. Default: all that kernels read. */
   readonly formats?: readonly BlockFormat[] | undefined;
-  /**
-   * The block format that other matrices are rounded to, as ggml rounds, if their rows are whole blocks. Norms, biases
-   * and routers keep their types; llama.cpp does not round them either.
-   */
+  /** The block format that other matrices are rounded to, as ggml does. Norms, biases and routers keep their types. */
   readonly quantise?: QuantisedFormat | undefined;
   /** Whether f16 and bf16 become f32, which is exact. */
   readonly widenHalves?: boolean | undefined;
   /**
-   * Returns f32, f16, bf16, q8_0 or q4_0 for a weight of any type; undefined leaves it to the other options. This is
-   * for files that are written.
+   * Returns f32, f16, bf16, q8_0 or q4_0 for a weight that is to be written, or undefined for the other options'
+   * choice.
    */
   readonly as?: ((weight: Pick<WeightPlan, 'place' | 'type' | 'shape'>) => Held | undefined) | undefined;
 }
@@ -75,8 +67,8 @@ export interface WeightPlan {
   /** Whether the file has the values less 1. */
   readonly lessOne: boolean;
   /**
-   * Marks MXFP4 as transformers stores it: one span of codes, one of scales, in which the rows of so many matrices take
-   * turns. In memory the matrices follow each other. 0 marks all other weights.
+   * Marks MXFP4 as transformers stores it, in codes and scales: the rows of so many matrices take turns. 0: no such
+   * weight.
    */
   readonly turns: 0 | 1 | 2;
 }
@@ -422,10 +414,7 @@ type Names = Readonly<Partial<Record<string, string>>>;
 /** Returns the rows of a fused matrix, whose rows have the shape `tail`, or of its bias. */
 type RowsOf = (tail: readonly number[], bias: boolean) => Piece[];
 
-/**
- * Finds the rows of a part in a fused matrix; undefined for a part with its own tensor. `stored` says whether some
- * layer has a tensor.
- */
+/** Finds the rows of a part in a fused matrix; undefined for a part with its own tensor in some layer. */
 function fusedRows(
   { family, source, headDim, numHeads }: DecoderConfig,
   { q, k, v, f }: ReturnType<typeof lengthsOf>,
