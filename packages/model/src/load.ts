@@ -13,7 +13,7 @@ import { KERNEL_NAMES, type KernelOptions, kernelEngine } from './kernels.js';
 import { checkFits, usualContext } from './memory.js';
 import { type DecoderSession, SESSION_NAMES, sessionOf } from './session.js';
 import type { LoadProgress } from './stream-weight.js';
-import type { DecoderConfig, Model, ModelMemory, SessionOptions, Tokenizer } from './types.js';
+import type { DecoderConfig, Model, ModelMemory, Session, SessionOptions, Tokenizer } from './types.js';
 
 /** Options of {@link loadModel}. */
 export interface LoadOptions extends Omit<SessionOptions, 'context'>, KernelOptions {
@@ -86,7 +86,7 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
     onMemory?.(memory, config);
     checkMemory(memory);
     await opened.load(session, { signal, onProgress });
-    return modelOf(opened, { config, tokenizer, memory, checkMemory, session });
+    return new LoadedModel(opened, { config, tokenizer, memory, checkMemory, session });
   } catch (error) {
     opened.dispose();
     throw error;
@@ -104,45 +104,62 @@ interface Loaded {
   readonly session: Required<SessionOptions>;
 }
 
-function modelOf(opened: EngineModel, { config, tokenizer, memory, checkMemory, session: usual }: Loaded): Model {
-  const sessions = new Set<DecoderSession>();
-  let closed = false;
-  const open = (options: SessionOptions): DecoderSession => {
-    if (closed) fail('DEVICE', 'model', 'it was disposed. Load it again.');
+class LoadedModel implements Model {
+  readonly config: DecoderConfig;
+  readonly memory: ModelMemory;
+  readonly backend: string;
+  readonly #opened: EngineModel;
+  readonly #loaded: Loaded;
+  readonly #sessions = new Set<DecoderSession>();
+  #closed = false;
+
+  constructor(opened: EngineModel, loaded: Loaded) {
+    this.config = loaded.config;
+    this.memory = loaded.memory;
+    this.backend = opened.name;
+    this.#opened = opened;
+    this.#loaded = loaded;
+  }
+
+  get tokenizer(): Tokenizer {
+    const next = 'Load it without that option, or give a tokenizer.';
+    const sentence = `the model was loaded with tokenizer: false. ${next}`;
+    return this.#loaded.tokenizer || fail('UNSUPPORTED', 'model.tokenizer', sentence);
+  }
+
+  openSession(options: SessionOptions = {}): Session {
+    return this.#open(readOptions(options, 'openSession: options', SESSION_NAMES));
+  }
+
+  async hidden(tokens: readonly number[]): Promise<Float32Array> {
+    const list = Array.from(readList(tokens, 'hidden: tokens', 'a list of tokens'));
+    const session = this.#open({ context: Math.max(1, list.length) });
+    try {
+      return await session.hidden(list);
+    } finally {
+      session.dispose();
+    }
+  }
+
+  dispose(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    for (const session of [...this.#sessions]) session.dispose();
+    this.#opened.dispose();
+  }
+
+  #open(options: SessionOptions): DecoderSession {
+    if (this.#closed) fail('DEVICE', 'model', 'it was disposed. Load it again.');
+    const { config, checkMemory, session: usual } = this.#loaded;
     const { context = usual.context, cacheDtype = usual.cacheDtype } = options;
     checkSession(config, { context, cacheDtype }, 'openSession');
-    const needed = opened.memoryOf({ context, cacheDtype });
-    checkMemory(needed, needed.weightsBytes + Math.min(needed.scratchBytes, opened.scratchBytes));
-    const sequence = opened.openSequence({ context, cacheDtype });
-    const session = sessionOf(config, context, sequence, () => sessions.delete(session));
-    sessions.add(session);
+    const needed = this.#opened.memoryOf({ context, cacheDtype });
+    checkMemory(needed, needed.weightsBytes + Math.min(needed.scratchBytes, this.#opened.scratchBytes));
+    const sequence = this.#opened.openSequence({ context, cacheDtype });
+    const session = sessionOf(config, context, sequence, () => this.#sessions.delete(session));
+    this.#sessions.add(session);
     return session;
-  };
-  return {
-    config,
-    memory,
-    backend: opened.name,
-    get tokenizer() {
-      const next = 'Load it without that option, or give a tokenizer.';
-      return tokenizer || fail('UNSUPPORTED', 'model.tokenizer', `the model was loaded with tokenizer: false. ${next}`);
-    },
-    openSession: (options = {}) => open(readOptions(options, 'openSession: options', SESSION_NAMES)),
-    async hidden(tokens) {
-      const list = Array.from(readList(tokens, 'hidden: tokens', 'a list of tokens'));
-      const session = open({ context: Math.max(1, list.length) });
-      try {
-        return await session.hidden(list);
-      } finally {
-        session.dispose();
-      }
-    },
-    dispose() {
-      if (closed) return;
-      closed = true;
-      for (const session of [...sessions]) session.dispose();
-      opened.dispose();
-    },
-  };
+  }
 }
 
 function checkSession(config: DecoderConfig, { context, cacheDtype }: Required<SessionOptions>, where: string): void {
