@@ -29,6 +29,7 @@ import * as formats from '../packages/formats/src/index.js';
 import * as formatsModels from '../packages/formats/src/models.js';
 import * as formatsNode from '../packages/formats/src/node.js';
 import { describeModel } from '../packages/model/src/description.js';
+import { planModel } from '../packages/model/src/plan-model.js';
 import * as onnxPackage from '../packages/onnx/src/index.js';
 import * as oracle from '../packages/oracle/src/index.js';
 import * as oracleNode from '../packages/oracle/src/node.js';
@@ -1049,18 +1050,20 @@ const CHOICES: Rows = {
 };
 const ORACLE: Rows = { ...JUDGES, ...REPORTS, ...CHOICES };
 
-const decoder = await describeModel(
-  tinyModel('hostile', {
-    family: 'llama',
-    layers: 1,
-    hidden: 8,
-    heads: 2,
-    kvHeads: 1,
-    headDim: 4,
-    inter: 8,
-    vocab: 8,
-    context: 8,
-  }).gguf(),
+const decoder = planModel(
+  await describeModel(
+    tinyModel('hostile', {
+      family: 'llama',
+      layers: 1,
+      hidden: 8,
+      heads: 2,
+      kvHeads: 1,
+      headDim: 4,
+      inter: 8,
+      vocab: 8,
+      context: 8,
+    }).gguf(),
+  ),
 );
 
 const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: object }>> = {
@@ -1145,7 +1148,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
   '@ropewalk/devices': { rows: DEVICES, module: devices },
 };
 /** The decoder's entries have a test of their own: packages/model/test/hostile.test.ts. */
-const DECODER = ['@ropewalk/model', '@ropewalk/model/description', '@ropewalk/model/node', '@ropewalk/model/repack'];
+const DECODER = ['@ropewalk/model', '@ropewalk/model/node', '@ropewalk/model/repack'];
 /** Entries with a part of another entry: what they have is called as the other's. */
 const PARTS: Readonly<Record<string, { readonly part: object; readonly of: object }>> = {
   '@ropewalk/dialects/models': { part: dialectsModels, of: { ...dialects, ...dialectsModels } },

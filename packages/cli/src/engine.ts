@@ -1,5 +1,6 @@
 /** `--engine`: whether a model runs on our kernels or in ONNX Runtime, and what stderr says about it. @module */
 import { type Engine, type EngineModel, kernelEngine, mebibytes } from '@ropewalk/model';
+import { type HoldOptions, planModel } from '@ropewalk/model/internal';
 import { type ErrorCode, RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { ACTIVATIONS } from 'ropewalk/internal';
@@ -54,19 +55,19 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
   }
   return {
     name,
-    async open(describe) {
+    async open(description) {
       const onKernels = (why: string): Promise<EngineModel> => {
         if (asked) say(`on our kernels: ${why}`);
-        return kernelEngine({ threads, activations }).open(describe);
+        return kernelEngine({ threads, activations }).open(description);
       };
-      const held = (weights: ReturnType<typeof describe>['weights']): number =>
-        weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
-      const usual = held(describe({}).weights);
-      if (usual < SMALL_BYTES) return kernelEngine({ threads, activations }).open(describe); // nobody would expect another
+      const bytesAs = (hold: HoldOptions): number =>
+        planModel(description, hold).weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
+      const usual = bytesAs({});
+      if (usual < SMALL_BYTES) return kernelEngine({ threads, activations }).open(description); // nobody would expect another
       if (options.cacheDtype !== undefined && options.cacheDtype !== 'f32')
         return onKernels(`ONNX Runtime keeps keys and values in f32, not ${options.cacheDtype}`);
       if (activations === 'q8') return onKernels('ONNX Runtime does not round activations to 8 bits');
-      const widened = held(describe({ formats: ['q8_0', 'q4_0'] }).weights);
+      const widened = bytesAs({ formats: ['q8_0', 'q4_0'] });
       if (widened > 1.25 * usual)
         return onKernels(
           `ONNX Runtime would take ${mebibytes(widened)} for the weights, and they take ${mebibytes(usual)}`,
@@ -75,11 +76,11 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
       const why = await whyNotOnnxruntime();
       if (why !== undefined) return onKernels(why);
       try {
-        const opened = await (await open()).open(describe);
+        const opened = await (await open()).open(description);
         say('on ONNX Runtime: --engine auto takes it where it is installed; --engine kernels does not');
         return orElse(opened, (why) => {
           say(`not on ONNX Runtime, but on our kernels: ${why}`);
-          return kernelEngine({ threads, activations }).open(describe);
+          return kernelEngine({ threads, activations }).open(description);
         });
       } catch (error) {
         if (error instanceof RopewalkError && error.code === ('UNSUPPORTED' satisfies ErrorCode))
@@ -96,9 +97,6 @@ function orElse(first: EngineModel, other: (why: string) => Promise<EngineModel>
   return {
     get name() {
       return model.name;
-    },
-    get description() {
-      return model.description;
     },
     get scratchBytes() {
       return model.scratchBytes;

@@ -8,7 +8,7 @@ import { ropewalkIn } from '../../../test/support/command.js';
 import { noOnnxruntime as skip } from '../../../test/support/onnxruntime.js';
 import { tinyModel } from '../../../test/support/tiny-model.js';
 import { withoutOnnxruntime } from '../../../test/support/without-onnxruntime.js';
-import { type Describe, readDescription } from '../../model/src/description.js';
+import { describeModel, type ModelDescription } from '../../model/src/description.js';
 import { loadModel } from '../../model/src/load.js';
 import { engineOf } from '../src/engine.js';
 
@@ -69,17 +69,16 @@ describe('generate --engine', () => {
 describe('--engine auto', () => {
   const shape = { family: 'llama', layers: 1, hidden: 32, heads: 2, kvHeads: 1, headDim: 16, inter: 32 } as const;
   const { huggingFace } = tinyModel('auto', { ...shape, vocab: 32, tied: true });
-  /** The model, with weights that claim another size; in other formats than ONNX Runtime's, `more` times as much. */
-  const claiming = async (more: number): Promise<Describe> => {
-    const real = await readDescription(huggingFace(), undefined, 'test');
-    return (hold) => {
-      const described = real(hold);
-      const times = 2 ** 20 * (hold.formats ? more : 1);
-      const weights = described.weights.map((plan) => ({ ...plan, heldBytes: times * plan.heldBytes }));
-      return { ...described, weights };
-    };
+  /** The model with a vocabulary so large that it is worth ONNX Runtime's start. Its embedding has the given type. */
+  const claiming = async (type: 'F32' | 'Q4_K'): Promise<ModelDescription> => {
+    const real = await describeModel(huggingFace());
+    const vocabSize = 2 ** 23;
+    const stored = real.stored.map((tensor) =>
+      /embed/.test(tensor.name) ? { ...tensor, type, shape: [vocabSize, 32], sizeBytes: 128 * vocabSize } : tensor,
+    );
+    return { ...real, config: { ...real.config, vocabSize }, stored };
   };
-  /** What goes to stderr. */
+  /** Returns the text that goes to stderr. */
   const saidBy = async (work: () => Promise<void>): Promise<string> => {
     const { write } = process.stderr;
     let said = '';
@@ -94,11 +93,11 @@ describe('--engine auto', () => {
       process.stderr.write = write;
     }
   };
-  /** What it takes, and what it says. */
-  const taken = async (options: object, describe: Describe): Promise<[string, string]> => {
+  /** Returns the engine's name, and the text on stderr. */
+  const taken = async (options: object, description: ModelDescription): Promise<[string, string]> => {
     let name = '';
     const said = await saidBy(async () => {
-      const opened = await (await engineOf(options, 1))!.open(describe);
+      const opened = await (await engineOf(options, 1))!.open(description);
       ({ name } = opened);
       opened.dispose();
     });
@@ -106,20 +105,20 @@ describe('--engine auto', () => {
   };
 
   test('takes ONNX Runtime for a model that is worth it, and says so', { skip }, async () => {
-    const [name, said] = await taken({}, await claiming(1));
+    const [name, said] = await taken({}, await claiming('F32'));
     assert.equal(name, 'onnxruntime');
     assert.match(said, /^on ONNX Runtime: /);
-    assert.deepEqual(await taken({ json: true }, await claiming(1)), ['onnxruntime', '']);
+    assert.deepEqual(await taken({ json: true }, await claiming('F32')), ['onnxruntime', '']);
   });
 
   test('takes our kernels where ONNX Runtime would widen the weights, or cannot keep the cache', async () => {
-    const [name, said] = await taken({ engine: 'auto' }, await claiming(2));
+    const [name, said] = await taken({ engine: 'auto' }, await claiming('Q4_K'));
     assert.equal(name, 'cpu');
     assert.match(said, /^on our kernels: ONNX Runtime would take \d+ MiB for the weights, and they take \d+ MiB\n$/);
-    assert.deepEqual(await taken({}, await claiming(2)), ['cpu', '']);
-    assert.match((await taken({ engine: 'auto', cacheDtype: 'f16' }, await claiming(1)))[1], /in f32, not f16/);
+    assert.deepEqual(await taken({}, await claiming('Q4_K')), ['cpu', '']);
+    assert.match((await taken({ engine: 'auto', cacheDtype: 'f16' }, await claiming('F32')))[1], /in f32, not f16/);
     assert.match(
-      (await taken({ engine: 'auto', activations: 'q8' }, await claiming(1)))[1],
+      (await taken({ engine: 'auto', activations: 'q8' }, await claiming('F32')))[1],
       /does not round activations/,
     );
   });

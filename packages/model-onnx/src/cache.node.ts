@@ -11,9 +11,10 @@ import type { Stats } from 'node:fs';
 import { type FileHandle, open, readdir, readFile, rm, stat, utimes } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
+import type { ByteSource } from '@ropewalk/formats';
 import { makeFolder, openFile, readAt, refuseSystem, replaceFile, writeWhole } from '@ropewalk/formats/node';
 import type { LoadingOptions } from '@ropewalk/model';
-import type { ByteSource, ModelDescription } from '@ropewalk/model/description';
+import type { PlannedModel } from '@ropewalk/model/internal';
 import { RopewalkError } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import type { WeightConstant } from './constants.js';
@@ -75,7 +76,7 @@ export function cacheFolder(): string {
  */
 export async function holdInCache(
   root: string,
-  [description, constants, layout]: readonly [ModelDescription, readonly WeightConstant[], WeightLayout],
+  [description, constants, layout]: readonly [PlannedModel, readonly WeightConstant[], WeightLayout],
   options: LoadingOptions,
   onBuilt: ((built: BuiltCache) => void) | undefined,
 ): Promise<HeldWeights> {
@@ -192,7 +193,7 @@ async function digestOfFile(path: string, signal: AbortSignal | undefined): Prom
 
 async function write(
   folder: string,
-  [description, constants, layout]: readonly [ModelDescription, readonly WeightConstant[], WeightLayout],
+  [description, constants, layout]: readonly [PlannedModel, readonly WeightConstant[], WeightLayout],
   options: LoadingOptions,
 ): Promise<void> {
   const files = new Map<string, FileHandle>();
@@ -233,7 +234,7 @@ async function write(
 /** The name of a model's entry: all that its bytes depend on. */
 async function keyOf(
   root: string,
-  description: ModelDescription,
+  description: PlannedModel,
   constants: readonly WeightConstant[],
   notes: Map<string, string>,
   signal: AbortSignal | undefined,

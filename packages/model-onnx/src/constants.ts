@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { WeightPlan } from '@ropewalk/model/description';
+import type { WeightPlan } from '@ropewalk/model/internal';
 import type { OnnxDtype } from '@ropewalk/onnx/internal';
 
 /** How the elements of a constant come from a weight. */

@@ -4,7 +4,7 @@
  * @module
  * @see https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
  */
-import type { WeightPlan } from '@ropewalk/model/description';
+import type { WeightPlan } from '@ropewalk/model/internal';
 import type { Chosen } from '@ropewalk/onnx/internal';
 import { angleConstants } from '@ropewalk/onnx/internal';
 import { planRope, type RopeSpec } from 'ropewalk';

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Engine, EngineModel, LoadingOptions, MemoryLimits, ModelMemory, Sequence, Wanted } from '@ropewalk/model';
-import { type Describe, type ModelDescription, memoryOf, shiftRows } from '@ropewalk/model/description';
+import { type ModelDescription, memoryOf, type PlannedModel, planModel, shiftRows } from '@ropewalk/model/internal';
 import { type OnnxModel, type OnnxNode, writeOnnxModel } from '@ropewalk/onnx';
 import type { Ort, OrtSession, OrtSessionOptions, OrtTensor } from '@ropewalk/onnx/internal';
 import { firstLine, loadGraph } from '@ropewalk/onnx/internal';
@@ -22,7 +22,7 @@ export type HeldWeights = Pick<OrtSessionOptions, 'externalData' | 'extra'>;
 
 /** Makes a model's weights ready for ONNX Runtime. */
 export type HoldWeights = (
-  description: ModelDescription,
+  description: PlannedModel,
   constants: readonly WeightConstant[],
   layout: WeightLayout,
   options: LoadingOptions,
@@ -42,8 +42,11 @@ export interface EngineHost {
 export function onnxEngine(host: EngineHost): Engine {
   return {
     name: 'onnxruntime',
-    async open(describe: Describe): Promise<EngineModel> {
-      return new LoadedGraph(host, describe({ formats: ['q8_0', 'q4_0'], widenHalves: host.widenHalves }));
+    async open(description: ModelDescription): Promise<EngineModel> {
+      return new LoadedGraph(
+        host,
+        planModel(description, { formats: ['q8_0', 'q4_0'], widenHalves: host.widenHalves }),
+      );
     },
   };
 }
@@ -72,7 +75,7 @@ interface Loaded {
 
 class LoadedGraph implements EngineModel {
   readonly name = 'onnxruntime';
-  readonly description: ModelDescription;
+  readonly description: PlannedModel;
   /** Counted under ONNX Runtime's own memory, which keeps what a run took. */
   readonly scratchBytes = 0;
   readonly #host: EngineHost;
@@ -85,7 +88,7 @@ class LoadedGraph implements EngineModel {
   readonly #running = new Set<Promise<unknown>>();
   #held: HeldWeights | undefined;
 
-  constructor(host: EngineHost, description: ModelDescription) {
+  constructor(host: EngineHost, description: PlannedModel) {
     this.description = description;
     this.#host = host;
     this.#graph = this.#graphOf(1);
@@ -241,7 +244,7 @@ const UNREAD_LOGITS = 2 ** 22;
 /** What a sequence has from its model. */
 interface Origin {
   readonly host: EngineHost;
-  readonly description: ModelDescription;
+  readonly description: PlannedModel;
   readonly context: number;
   readonly caches: readonly (readonly [name: string, heads: number, width: number])[];
   readonly axes: number;

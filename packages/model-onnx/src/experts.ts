@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { WeightPlan } from '@ropewalk/model/description';
+import type { WeightPlan } from '@ropewalk/model/internal';
 import type { Chosen } from '@ropewalk/onnx/internal';
 import { activated } from './feed-forward.js';
 import type { DecoderOperators } from './operators.js';

@@ -8,7 +8,7 @@ import { type FileHandle, mkdir, open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
 import type { DecoderConfig } from '@ropewalk/model';
-import type { DescribeOptions } from '@ropewalk/model/description';
+import type { HoldOptions } from '@ropewalk/model/internal';
 import { describeModelPath } from '@ropewalk/model/node';
 import type { OnnxModel } from '@ropewalk/onnx';
 import { refuse } from 'ropewalk/backend';
@@ -21,7 +21,7 @@ import type { DataFile, WriteWeightsOptions } from './weights.js';
 export interface ExportDecoderOptions
   extends DecoderModelOptions,
     WriteWeightsOptions,
-    Pick<DescribeOptions, 'quantise' | 'widenHalves'> {
+    Pick<HoldOptions, 'quantise' | 'widenHalves'> {
   /** Replaces a folder that an export wrote; no other one is replaced. */
   readonly force?: boolean | undefined;
 }

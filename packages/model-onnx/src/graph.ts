@@ -5,7 +5,7 @@
  * @module
  */
 import type { DecoderConfig } from '@ropewalk/model';
-import type { WeightPlan } from '@ropewalk/model/description';
+import type { WeightPlan } from '@ropewalk/model/internal';
 import type { GraphBuilder } from '@ropewalk/onnx';
 import { ANGLE_MODES, type AngleMode } from '@ropewalk/onnx';
 import { angleConstants, MAX_TABLE, valueTypes } from '@ropewalk/onnx/internal';

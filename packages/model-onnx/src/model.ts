@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ModelDescription } from '@ropewalk/model/description';
+import type { PlannedModel } from '@ropewalk/model/internal';
 import { type OnnxModel, writeOnnxModel } from '@ropewalk/onnx';
 import { type Dtype, tensorFrom } from 'ropewalk';
 import { arrayOver, countElements } from 'ropewalk/internal';
@@ -42,12 +42,12 @@ const INSIDE_BYTES = 8 * 2 ** 20;
 /**
  * Plans the files of a decoder. No weight is read.
  *
- * @param description - of describeModel, with {@link DECODER_FORMATS}
+ * @param description - of planModel, with {@link DECODER_FORMATS}
  * @param options - form, angles, context, producer
  * @throws {RopewalkError} UNSUPPORTED for what the form cannot express
  * @example const { write } = decoderModel(description, { form: 'contrib' });
  */
-export function decoderModel(description: ModelDescription, options: DecoderModelOptions = {}): DecoderModel {
+export function decoderModel(description: PlannedModel, options: DecoderModelOptions = {}): DecoderModel {
   const { producer = 'ropewalk', ...settings } = options;
   const decoder = decoderGraph(description.config, description.weights, settings);
   const { graph, constants } = decoder;

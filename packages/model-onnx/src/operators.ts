@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { WeightPlan } from '@ropewalk/model/description';
+import type { WeightPlan } from '@ropewalk/model/internal';
 import type { Chosen } from '@ropewalk/onnx/internal';
 import type { RopeSpec } from 'ropewalk';
 import type { Matrix } from './scope.js';

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { WeightPlan } from '@ropewalk/model/description';
+import type { WeightPlan } from '@ropewalk/model/internal';
 import {
   type AngleConstants,
   angleConstants,

@@ -4,7 +4,7 @@
  * @module
  */
 import type { DecoderConfig } from '@ropewalk/model';
-import type { WeightPlan } from '@ropewalk/model/description';
+import type { WeightPlan } from '@ropewalk/model/internal';
 import type { AngleMode } from '@ropewalk/onnx';
 import { GraphBuilder, OLDEST_OPSET, OPSET } from '@ropewalk/onnx';
 import type { OnnxDtype } from '@ropewalk/onnx/internal';

@@ -9,7 +9,8 @@
  * @module
  * @see microsoft/onnxruntime@00b376b docs/ContribOperators.md, MatMulNBits; ggml-org/ggml@d99724f src/ggml-quants.c
  */
-import type { LoadProgress, ModelDescription, WeightPlan } from '@ropewalk/model/description';
+import type { LoadProgress } from '@ropewalk/model';
+import type { PlannedModel, WeightPlan } from '@ropewalk/model/internal';
 import type { OnnxDtype, OnnxExternalTensor } from '@ropewalk/onnx/internal';
 import { BLOCK_FORMATS, type Dtype, numberFromF16, sizeBytes } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
@@ -99,7 +100,7 @@ export type WriteData = (file: string, byteOffset: number, bytes: Uint8Array) =>
  *   damaged or forged; the signal's reason; whatever `write` throws
  */
 export async function writeWeights(
-  description: Pick<ModelDescription, 'streamWeight' | 'path'>,
+  description: Pick<PlannedModel, 'streamWeight' | 'path'>,
   constants: readonly WeightConstant[],
   { tensors }: WeightLayout,
   write: WriteData,

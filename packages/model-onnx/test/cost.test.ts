@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { FAMILIES } from '../../../test/support/fixtures.js';
 import { describeModel } from '../../model/src/description.js';
+import { planModel } from '../../model/src/plan-model.js';
 import { graphCost } from '../../onnx/src/index.js';
 import { DECODER_FORMATS, decoderModel } from '../src/model.js';
 
@@ -19,7 +20,9 @@ describe('a whole graph is counted', async () => {
   });
 
   test('each weight and each row of the tables is read once, and what a cache has as often as it is long', async () => {
-    const description = await describeModel({ 'model.gguf': new Blob([bytes]) }, { formats: DECODER_FORMATS });
+    const description = planModel(await describeModel({ 'model.gguf': new Blob([bytes]) }), {
+      formats: DECODER_FORMATS,
+    });
     const { config } = description;
     const { decoder } = decoderModel(description, { form: 'contrib' });
     const { graph, constants } = decoder;

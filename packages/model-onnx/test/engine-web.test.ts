@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { type TinyShape, tinyModel } from '../../../test/support/tiny-model.js';
+import { describeModel } from '../../model/src/description.js';
 import { loadModel } from '../../model/src/load.js';
+import type { PlannedModel } from '../../model/src/plan-model.js';
 import { type OnnxruntimeWeb, openOnnxWebEngine } from '../src/engine-web.js';
 
 /** What a session was asked for; it never opens. */
@@ -53,16 +55,11 @@ describe('openOnnxWebEngine', () => {
   });
 
   test('half floats are widened for a GPU without shader-f16, and for no other', async () => {
-    const widens = async (providers: string[]): Promise<boolean | undefined> => {
+    const description = await describeModel(tinyModel('halves', { ...TINY, dtype: 'f16' }).huggingFace());
+    const widens = async (providers: string[]): Promise<boolean> => {
       const engine = await openOnnxWebEngine(ort, { providers });
-      let widened: boolean | undefined;
-      await engine
-        .open((options) => {
-          widened = options.widenHalves;
-          throw new Error('enough');
-        })
-        .catch(() => {});
-      return widened;
+      const opened = (await engine.open(description)) as unknown as { readonly description: PlannedModel };
+      return opened.description.weights.every(({ held }) => held === 'f32');
     };
     withGpu([]);
     assert.deepEqual([await widens(['webgpu']), await widens(['wasm'])], [true, false]);

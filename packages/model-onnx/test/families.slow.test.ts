@@ -14,6 +14,7 @@ import { noOnnxruntime } from '../../../test/support/onnxruntime.js';
 import { numberTokenizer, type TinyShape, tinyModel } from '../../../test/support/tiny-model.js';
 import { describeModel } from '../../model/src/description.js';
 import { loadModelFile } from '../../model/src/node.js';
+import { planModel } from '../../model/src/plan-model.js';
 import { type Ropewalk, ropewalk } from '../../ropewalk/src/ropewalk.js';
 import { type DecoderGraphOptions, decoderGraph } from '../src/graph.js';
 import { DECODER_FORMS, type DecoderForm } from '../src/scope.js';
@@ -270,7 +271,7 @@ function anglesIn(form: DecoderForm): void {
 
 test('options that are none are refused', async () => {
   const files = tinyModel('options', { ...USUAL, layers: 1 }).gguf();
-  const { config, weights } = await describeModel(files);
+  const { config, weights } = planModel(await describeModel(files));
   const cases = [
     [{ form: 'onnx' }, 'UNSUPPORTED', /^export: form: expected contrib, standard or primitives, got "onnx"/],
     [{ context: 65 }, 'RANGE', /^export: context: expected an integer in \[1, 64\], the model's own context, got 65/],

@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { tinyModel } from '../../../test/support/tiny-model.js';
-import { describeModel, type ModelDescription, type WeightPlan } from '../../model/src/description.js';
-import { folderOf } from '../../model/src/model-files.js';
+import { describeModel, folderOf } from '../../model/src/description.js';
+import { type PlannedModel, planModel } from '../../model/src/plan-model.js';
 import { streamWeight } from '../../model/src/stream-weight.js';
+import type { WeightPlan } from '../../model/src/weights.js';
 import { BLOCK_FORMATS, WIDEN_BLOCK } from '../../ropewalk/src/core/block-formats.js';
 import { numberFromF16 } from '../../ropewalk/src/core/float16.js';
 import { randomFrom } from '../../ropewalk/src/core/random.js';
@@ -12,7 +13,7 @@ import type { WeightConstant } from '../src/constants.js';
 import { layoutWeights, writeWeights } from '../src/weights.js';
 
 type Format = 'q8_0' | 'q4_0';
-type Model = Pick<ModelDescription, 'streamWeight' | 'path'>;
+type Model = Pick<PlannedModel, 'streamWeight' | 'path'>;
 
 /** A weight in blocks, alone in a file. */
 function weight(place: string, held: Format, rows: number, k: number, byteOffset = 0): WeightPlan {
@@ -165,7 +166,7 @@ describe('bytes', () => {
 
   test('halves are as they are, or widened for a constant in f32', async () => {
     const made = tinyModel('halves', { ...SHAPE, dtype: 'f16' });
-    const description = await describeModel(made.huggingFace());
+    const description = planModel(await describeModel(made.huggingFace()));
     const plan = description.weights.find(({ place }) => place === 'norm.weight')!;
     const of = (dtype: 'f16' | 'f32'): WeightConstant => ({
       name: dtype,
@@ -254,7 +255,7 @@ describe('places', () => {
 });
 
 test('progress counts every byte that is read once, and a signal ends the work with its reason', async () => {
-  const description = await describeModel(tinyModel('progress', { ...SHAPE, blocks: 'q4_0' }).gguf());
+  const description = planModel(await describeModel(tinyModel('progress', { ...SHAPE, blocks: 'q4_0' }).gguf()));
   const constants: WeightConstant[] = description.weights.flatMap((plan): WeightConstant[] =>
     plan.held === 'q4_0'
       ? (['codes', 'scales'] as const).map((madeAs) => {

@@ -1,12 +1,9 @@
-/** Arguments of the public functions: what is of another kind is refused by name before anything is done. @module */
+/** Checks arguments of the public functions. A value of another kind is refused by name before any work. @module */
 import { refuse } from 'ropewalk/backend';
 import { reading } from 'ropewalk/internal';
 import type { KeptSession, Model, Session, Tokenizer } from './types.js';
 
-/**
- * @param needs - fields that are used; a model that was loaded without a tokenizer refuses to give one
- * @throws {RopewalkError} RANGE for anything but a model
- */
+/** @param needs - the fields that are used. @throws {RopewalkError} RANGE for a value that is no model */
 export function checkModel(
   model: Model,
   where: string,
@@ -18,7 +15,7 @@ export function checkModel(
       refuse('RANGE', `${where}: model`, 'a model from loadModel', model);
 }
 
-/** @throws {RopewalkError} RANGE for anything but a tokenizer */
+/** @throws {RopewalkError} RANGE for a value that is no tokenizer */
 export function checkTokenizer(tokenizer: Tokenizer, where: string): void {
   const fields = fieldsOf<Tokenizer>(tokenizer, where, 'encode', 'stream', 'chatTemplates');
   const hasTemplates = reading(where, () => fields.chatTemplates instanceof Map);
@@ -26,7 +23,7 @@ export function checkTokenizer(tokenizer: Tokenizer, where: string): void {
     refuse('RANGE', `${where}: tokenizer`, 'a tokenizer from tokenizerFromJson or tokenizerFromGguf', tokenizer);
 }
 
-/** @throws {RopewalkError} RANGE for anything but a session of keepSession */
+/** @throws {RopewalkError} RANGE for a value that is no session of keepSession */
 export function checkKept(kept: KeptSession | undefined, where: string): void {
   if (kept === undefined) return;
   const { session, tokens } = fieldsOf<KeptSession>(kept, where, 'session', 'tokens');
@@ -34,14 +31,14 @@ export function checkKept(kept: KeptSession | undefined, where: string): void {
     refuse('RANGE', `${where}: session`, 'a session from keepSession', kept);
 }
 
-/** @throws {RopewalkError} RANGE for anything but an AbortSignal or undefined */
+/** @throws {RopewalkError} RANGE for a value that is no AbortSignal */
 export function checkSignal(signal: AbortSignal | undefined, where: string): void {
   if (signal === undefined) return;
   if (typeof fieldsOf<AbortSignal>(signal, where, 'throwIfAborted').throwIfAborted !== 'function')
     refuse('RANGE', `${where}: signal`, 'an AbortSignal', signal);
 }
 
-/** @throws {RopewalkError} RANGE for an option that is given and not of the type */
+/** @throws {RopewalkError} RANGE for an option of another type; undefined is left out */
 export function checkTypes(options: object, type: 'boolean' | 'function' | 'string', where: string): void {
   const expected = { boolean: 'true or false', function: 'a function', string: 'a string' }[type];
   for (const [name, value] of Object.entries(options))
@@ -52,7 +49,7 @@ function isObject(value: unknown): value is object {
   return typeof value === 'object' && value !== null;
 }
 
-/** Fields of an object with methods that are not its own. Each is read once, because a proxy may throw. */
+/** Reads fields of an object with inherited methods. Each field is read once, because a proxy may throw. */
 export function fieldsOf<T>(value: unknown, where: string, ...names: (keyof T)[]): { [K in keyof T]?: unknown } {
   if (!isObject(value)) return {};
   const read = () => Object.fromEntries(names.map((name) => [name, (value as T)[name]]));

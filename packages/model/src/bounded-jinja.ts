@@ -1,10 +1,9 @@
 /**
  * Runs a chat template from an untrusted file within bounds.
  *
- * A template is a program. It can loop without end, double a value on every line, or ask for a text of 10^12
- * characters; the last two end the process, not the call. @huggingface/jinja interprets it. Here every step of the
- * interpreter is counted, and every value is measured before it is used. What one step makes of two values (`join`,
- * `replace`, `indent`) is estimated first.
+ * A template is a program: it can loop without end, or ask for a text of 10^12 characters, which ends the process. Here
+ * every step of @huggingface/jinja is counted, and every value is measured before it is used. Results of `join`,
+ * `replace` and `indent` are estimated first.
  *
  * @module
  */
@@ -15,32 +14,29 @@ import { show } from 'ropewalk/internal';
 import { type Node, stripped, textFilter, textOf, type Value } from './jinja-text.js';
 import { placeOfMistake, placeOfNode, TRIMMED } from './template-places.js';
 
-/** Characters of a template. Real ones have some tens of thousands. */
+/** The most characters of a template. Real ones have some tens of thousands. */
 const MAX_TEMPLATE = 2 ** 18;
-/** White space in a row: the lexer takes quadratic time for it. */
+/** The most white space in a row: the lexer takes quadratic time for it. */
 const MAX_WHITE_SPACE = 2 ** 9;
-/** Nodes inside nodes. Real templates stay below a hundred; a few thousand fill the stack. */
+/** The most nodes inside nodes. Real templates stay below a hundred; a few thousand fill the stack. */
 const MAX_NESTING = 500;
-/** Evaluated nodes. A template takes some tens for each message; this many take about two seconds. */
+/** The most nodes that are evaluated. A template takes some tens for each message; this many take about two seconds. */
 const MAX_STEPS = 2 ** 22;
-/** Steps of one pass of a loop, without its body. */
+/** The steps of one pass of a loop, without its body. */
 const PASS = 4;
-/** Ends what counting cannot foresee, such as a slow machine. */
+/** The limit for cases that counting does not foresee, such as a slow machine. */
 const MAX_SECONDS = 5;
-/**
- * Characters of a value; a list also counts {@link ELEMENT} for each element. A context of a million tokens has a
- * quarter of it.
- */
+/** The most characters of a value; a list also counts {@link ELEMENT} for each element. */
 const MAX_VALUE = 2 ** 24;
-/** The same for all values together, and all text written. */
+/** The most characters of all values and all text written. */
 const MAX_MADE = 2 ** 27;
-/** The same for the largest result that one filter can have. */
+/** The most characters of the largest result that one filter can have. */
 const MAX_PRODUCT = 2 ** 26;
-/** Characters that an element of a list counts for. */
+/** The characters that an element of a list counts for. */
 const ELEMENT = 32;
-/** Lists inside lists: a value that contains itself has no end. */
+/** The most lists inside lists: a value that contains itself has no end. */
 const MAX_DEPTH = 100;
-/** As in Jinja's own sandbox: pallets/jinja src/jinja2/sandbox.py, MAX_RANGE. */
+/** The limit of Jinja's own sandbox: pallets/jinja src/jinja2/sandbox.py, MAX_RANGE. */
 const MAX_RANGE = 100_000;
 
 /** The library's classes of values, which it does not export. */
@@ -60,34 +56,28 @@ type InterpreterClass = new (
   evaluateBlock(statements: readonly Node[], environment: unknown): Value;
 };
 
-/** A parsed template. */
-export interface ParsedTemplate {
-  readonly source: string;
-  readonly program: Node;
-}
-
-/** What is known about a node while it is evaluated. */
+/** The facts about a node while it is evaluated. */
 interface Frame {
   readonly node: Node | undefined;
-  /** Size of the value that a filter or a member access is applied to. */
+  /** The size of the value that a filter or a member access is applied to. */
   operand: number;
   /** The text that a member access is applied to. */
   text?: string;
   /** The type of a member's key. */
   keyType?: string;
-  /** The type of the first side of an operator; then what a text was met with. */
+  /** The type of the first side of an operator; then the type of the side beside a text. */
   side?: string;
   mixed?: string;
-  /** The largest argument: a text's length, a number's magnitude. */
+  /** The largest argument: a text's length, or a number's magnitude. */
   argument: number;
 }
 
-/** Filters and methods whose result can be as long as operand times argument. */
+/** The filters and methods whose result can be as long as operand times argument. */
 const MULTIPLIES = new Set<unknown>(['join', 'replace', 'indent', 'tojson', 'map', 'sort']);
-/** Nodes whose children are written out, except `test`, `iterable` and `value`. */
+/** The nodes whose children are written out, except `test`, `iterable` and `value`. */
 const WRITES = new Set(['Program', 'If', 'For', 'Macro', 'Set', 'FilterStatement', 'CallStatement', 'CallExpression']);
 
-/** `strip`, `lstrip` and `rstrip` take an argument, which the library ignores. */
+/** Adds the argument of `strip`, `lstrip` and `rstrip`, which the library ignores. */
 function withStrip(node: Node, value: Value, text: string | undefined, environment: unknown): Value {
   const name = node.property?.value;
   if (value.type !== 'FunctionValue' || text === undefined || !/^[lr]?strip$/.test(String(name))) return value;
@@ -106,19 +96,19 @@ function tooMuch(what: string): never {
 
 class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
   #steps = 0;
-  /** Characters of all values made so far. */
+  /** The characters of all values so far. */
   #made = 0;
   #nesting = 0;
   #frame: Frame | undefined;
-  /** The innermost statement or expression of a block that is evaluated, or was when an error ended it. */
+  /** The innermost statement or expression that is evaluated, or was when an error ended it. */
   at: Node | undefined;
   readonly #start = performance.now();
-  /** Sizes of values that do not change. A value with an entry has been counted as made. */
+  /** The sizes of values that do not change. Such a value has been counted. */
   readonly #sizes = new WeakMap<object, number>();
-  /** Methods of texts: their name, and the text's length. */
+  /** The methods of texts: their name, and the text's length. */
   readonly #methods = new WeakMap<object, { readonly name: unknown; readonly size: number }>();
 
-  /** Every node of the program comes here, with its parts. */
+  /** Evaluates a node and counts it. The library calls it for every node. */
   override evaluate(node: Node | undefined, environment: unknown): Value {
     if (++this.#steps > MAX_STEPS) tooMuch(`it takes more than ${MAX_STEPS} steps`);
     if (this.#steps % 256 === 0) this.#checkClock();
@@ -138,7 +128,7 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
     return value;
   }
 
-  /** What the library gives, but where Python gives something else. */
+  /** Evaluates a node, with Python's result where the library's differs. */
   #evaluate(node: Node | undefined, environment: unknown, frame: Frame): Value {
     const operator = node?.type === 'BinaryExpression' ? node.operator?.value : undefined;
     if (operator === '~') {
@@ -161,18 +151,17 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
     try {
       value = super.evaluate(node, environment);
     } catch (error) {
-      // An object has nothing under a key that is undefined.
+      // Under an undefined key, an object has nothing.
       if (node?.type === 'MemberExpression' && frame.keyType === 'UndefinedValue') return UNDEFINED;
       throw error;
     }
-    if (operator === '+' && frame.mixed) {
-      const sentence = `+ joins a text to a text, but one side is a ${frame.mixed}`;
-      throw new Error(`${sentence}: change the messages, or the template`);
-    }
+    const next = 'change the messages, or the template';
+    if (operator === '+' && frame.mixed)
+      throw new Error(`+ joins a text to a text, but one side is a ${frame.mixed}: ${next}`);
     return node?.type === 'MemberExpression' ? withStrip(node, value, frame.text, environment) : value;
   }
 
-  /** Blocks come here: their parts are written one after the other. */
+  /** Writes the parts of a block one after the other. */
   override evaluateBlock(statements: readonly Node[], environment: unknown): Value {
     const parts: string[] = [];
     const outer = this.at;
@@ -234,7 +223,7 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
         if (parent.side !== undefined && (parent.side === 'StringValue') !== (value.type === 'StringValue'))
           parent.mixed = value.type === 'StringValue' ? parent.side : value.type;
         parent.side = value.type;
-        // To compare a list with a text, JavaScript's == writes the list out.
+        // JavaScript's == writes a list out to compare it with a text.
         if (outer.operator?.value === '==' || outer.operator?.value === '!=') this.#steps += Math.floor(size / 256);
         return;
     }
@@ -245,11 +234,11 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
     } else if (WRITES.has(outer.type) && outer.test !== node && outer.value !== node) this.#made += size;
   }
 
-  /** About how many characters a value has, written out. It is counted as made when it is first seen. */
+  /** Returns about how many characters a value has, written out. A new value is counted. */
   #sizeOf(value: Value): number {
     if (value.type === 'StringValue') {
       const { length } = value.value as string;
-      // Short texts are covered by what elements and steps count for.
+      // Short texts are covered by the count of elements and steps.
       if (length > ELEMENT && !this.#sizes.has(value)) {
         this.#sizes.set(value, length);
         this.#made += length;
@@ -259,7 +248,7 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
     return contains(value) ? this.#measure(value, 0, new Map()).size : 1;
   }
 
-  /** @param changing - sizes of namespaces, which are valid for this call only */
+  /** @param changing - the sizes of namespaces, which are valid for this call only */
   #measure(value: Value, depth: number, changing: Map<object, number>): { size: number; fixed: boolean } {
     if (!contains(value)) return { size: ELEMENT + this.#sizeOf(value), fixed: true };
     const known = this.#sizes.get(value);
@@ -297,7 +286,7 @@ function argumentSize({ value }: Value, size: number): number {
   return typeof value === 'number' ? Math.abs(value) : size;
 }
 
-/** Arguments by position, by keyword and unpacked ones. */
+/** Whether a node is an argument by position, by keyword, or an unpacked one. */
 function isArgument(args: readonly Node[] | undefined, node: Node): boolean {
   return args?.some((one) => one === node || one.value === node || one.argument === node) ?? false;
 }
@@ -331,28 +320,21 @@ function strftime_now(format: unknown): string {
 }
 
 function mistake(what: string, place: string, said: string, cause: unknown): never {
-  // A control character of the file stays out of the terminal.
-  const why = said
-    .slice(0, 300)
-    .replace(/[\s\p{C}]+/gu, ' ')
-    .replace(/\.$/, '');
-  const message = `chat: template: ${what}: ${place === '' ? '' : `${place}: `}${why}`;
+  // A control character of the file must not reach the terminal.
+  const why = said.slice(0, 300).replace(/[\s\p{C}]+/gu, ' ');
+  const message = `chat: template: ${what}: ${place === '' ? '' : `${place}: `}${why.replace(/\.$/, '')}`;
   throw new RopewalkError('FORMAT', `${message}. Correct the template, or use another one.`, { cause });
 }
 
-/**
- * Parses a template, with blocks trimmed as transformers trims them.
- *
- * @throws {RopewalkError} RANGE when it is too long; FORMAT when it is not Jinja
- */
-export function parseTemplate(source: string): ParsedTemplate {
+/** Parses a template, with blocks trimmed as transformers trims them. */
+function parseTemplate(source: string): Node {
   if (source.length > MAX_TEMPLATE) tooMuch(`it has ${source.length} characters, more than ${MAX_TEMPLATE}`);
   for (const [space] of source.matchAll(/\s+/g)) {
     if (space.length > MAX_WHITE_SPACE)
       tooMuch(`it has ${space.length} characters of white space in a row, more than ${MAX_WHITE_SPACE}`);
   }
   try {
-    return { source, program: parse(tokenize(source, TRIMMED)) };
+    return parse(tokenize(source, TRIMMED));
   } catch (error) {
     if (error instanceof RangeError) return tooMuch('blocks and brackets nest too deeply'); // the stack is full
     const { place, why } = placeOfMistake(source, wordsOf(error));
@@ -360,35 +342,25 @@ export function parseTemplate(source: string): ParsedTemplate {
   }
 }
 
-/** The library's own words, where it has some: it reads what is not there, too. */
+/** Returns the library's message, if it has one. */
 function wordsOf(error: unknown): string {
   if (error instanceof TypeError) return 'this is not Jinja, or a value here is missing or of another type';
   return error instanceof Error ? error.message : String(error);
 }
 
 /**
- * @param variables - what the template sees besides Jinja's own names
+ * Renders a template.
+ *
+ * @param variables - the names that the template sees besides Jinja's own
  * @throws {RopewalkError} RANGE when it takes too many steps, too long or too much memory, and when it refuses the
- *   messages by raise_exception; FORMAT when it fails otherwise
+ *   messages by raise_exception; FORMAT when it is not Jinja, or fails otherwise
  */
-export function renderBounded(
-  { source, program }: ParsedTemplate,
-  variables: Readonly<Record<string, unknown>>,
-): string {
+export function renderBounded(source: string, variables: Readonly<Record<string, unknown>>): string {
+  const program = parseTemplate(source);
   const environment = new Environment();
-  const names = {
-    true: true,
-    false: false,
-    none: null,
-    True: true,
-    False: false,
-    None: null,
-    range,
-    raise_exception,
-    strftime_now,
-    ...variables,
-  };
-  // In Python, an object can be gone through, and so can what is undefined.
+  const constants = { true: true, false: false, none: null, True: true, False: false, None: null };
+  const names = { ...constants, range, raise_exception, strftime_now, ...variables };
+  // In Python, objects and undefined values are iterable.
   environment.tests.set('iterable', ({ type }: Value) => /^(Array|Tuple|String|Object|Undefined)Value$/.test(type));
   const interpreter = new BoundedInterpreter(environment);
   try {

@@ -1,5 +1,5 @@
 /**
- * SentencePiece's normalizer: a table of texts and what replaces them, `precompiled_charsmap`.
+ * Reads SentencePiece's normalizer, `precompiled_charsmap`: a table of texts and their replacements.
  *
  * The bytes are a length, a double array (a trie in 32-bit words) and the replacements, each ended by a zero byte.
  *
@@ -11,28 +11,21 @@ import { decodeUtf8 } from 'ropewalk/internal';
 
 const utf8 = /* @__PURE__ */ new TextEncoder();
 
-/** A table that has been read. */
 export interface Charsmap {
-  /** The bytes of the longest replacement: how many times longer a text may become. */
+  /** The bytes of the longest replacement, which bound how much longer a text may become. */
   readonly growth: number;
-  /** SentencePiece's way, and llama.cpp's: at each place the longest text of the table is replaced. */
+  /** Replaces the longest text of the table at each place, as SentencePiece and llama.cpp do. */
   replaceLongest(text: string): string;
   /**
-   * HuggingFace's way: a grapheme of less than six bytes is replaced if the table has a text that it begins with, the
-   * shortest such text; otherwise its characters one by one.
+   * Replaces graphemes, as HuggingFace does. A grapheme of less than six bytes is replaced if it begins with a text of
+   * the table, the shortest such text; otherwise its characters are replaced one by one.
    *
    * @see huggingface/tokenizers@12c2952 tokenizers/src/normalizers/precompiled.rs
    */
   replaceGraphemes(text: string): string;
 }
 
-/**
- * Reads a table.
- *
- * @param bytes - little-endian
- * @param where - names it in messages
- * @throws {RopewalkError} FORMAT when it is cut or forged
- */
+/** Reads a table in little-endian bytes. @throws {RopewalkError} FORMAT when it is cut or forged */
 export function readCharsmap(bytes: Uint8Array, where: string): Charsmap {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   if (bytes.length < 8) fail('FORMAT', where, `it has ${bytes.length} bytes: a size and a trie take 8 at least`);
@@ -50,7 +43,7 @@ export function readCharsmap(bytes: Uint8Array, where: string): Charsmap {
     4 * index < size ? view.getUint32(4 + 4 * index, true) : fail('FORMAT', where, `its trie leads outside of itself`);
   const offset = (unit: number): number => (unit >>> 10) << ((unit & 0x200) >>> 6);
 
-  /** Where a text in bytes [start, end) matches: its length, and the place of what replaces it. */
+  /** Matches a text from `start` on: returns the length of the match, and the place of its replacement. */
   const find = (
     text: Uint8Array,
     start: number,
@@ -117,7 +110,7 @@ export function readCharsmap(bytes: Uint8Array, where: string): Charsmap {
   };
 }
 
-/** UTF-16 units that are cut into graphemes at once: V8 takes quadratic time for a long text. */
+/** The UTF-16 units that are cut into graphemes at once: V8 takes quadratic time for a long text. */
 const WINDOW = 256;
 
 /** Cuts a text into graphemes. */
@@ -125,10 +118,10 @@ function* graphemesOf(text: string): Generator<string> {
   const segmenter = new Intl.Segmenter('en', { granularity: 'grapheme' });
   let size = WINDOW;
   for (let at = 0; at < text.length; ) {
-    // Not between the two halves of a character.
+    // A window does not end between the two halves of a character.
     const end = at + size + (text.codePointAt(at + size - 1)! > 0xffff ? 1 : 0);
     const parts = Array.from(segmenter.segment(text.slice(at, end)), ({ segment }) => segment);
-    // The last one may go on behind the window.
+    // The last grapheme may go on behind the window.
     if (end < text.length) parts.pop();
     size = parts.length === 0 ? 2 * size : WINDOW;
     for (const part of parts) {

@@ -1,16 +1,15 @@
 /**
- * Chat templates: messages → the text that a model was trained to answer.
+ * Renders messages with a chat template, as the text that a model was trained to answer.
  *
- * A template is a program in Jinja that comes with the model; @huggingface/jinja runs it. It sees the messages and a
- * few texts, and cannot reach files, the network or this library. bounded-jinja.ts ends a template that takes too much
- * time or memory.
+ * A template is a program in Jinja that comes with the model. It sees the messages and a few texts, and cannot reach
+ * files, the network or this library. bounded-jinja.ts runs it.
  *
  * @module
  */
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, reading, readList, readOptions, show } from 'ropewalk/internal';
 import { checkTokenizer, checkTypes } from './arguments.js';
-import { parseTemplate, renderBounded } from './bounded-jinja.js';
+import { renderBounded } from './bounded-jinja.js';
 import type { Tokenizer } from './types.js';
 
 /** One message. Templates may read further fields, such as `name` or `tool_calls`. */
@@ -22,19 +21,19 @@ export interface ChatMessage {
   readonly [field: string]: unknown;
 }
 
-/** A part of a message: a text, or what else the template knows, but for images, sound and video. */
+/** A part of a message: a text, or another type that the template knows, but no image, sound or video. */
 export interface ChatPart {
   readonly type: string;
   readonly [field: string]: unknown;
 }
 
-/** How {@link renderChat} renders. */
+/** Options of {@link renderChat}. */
 export interface ChatOptions {
-  /** Whether the text ends with the start of the assistant's turn; true unless given. */
+  /** Whether the text ends with the start of the assistant's turn. Default: true. */
   readonly addGenerationPrompt?: boolean;
-  /** The name of one of the model's templates; `default` unless given. */
+  /** The name of one of the model's templates. Default: `default`. */
   readonly template?: string;
-  /** The text of a template that is used instead of the model's. */
+  /** The text of a template that replaces the model's. */
   readonly templateText?: string;
   /** Further variables for the template, such as `tools`, `documents` or `enable_thinking`. */
   readonly variables?: Readonly<Record<string, unknown>>;
@@ -47,7 +46,7 @@ const NAMES: OptionNames<ChatOptions> = {
   variables: true,
 };
 
-/** Lists in lists. JSON schemas of tools stay below twenty. */
+/** The most lists inside lists. JSON schemas of tools stay below twenty. */
 const MAX_DEPTH = 100;
 /** No context has room for this many messages. */
 const MAX_MESSAGES = 2 ** 16;
@@ -99,7 +98,7 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
     bos_token: special(tokenizer.bosToken),
     eos_token: special(tokenizer.eosTokens[0]),
   }));
-  return renderBounded(parseTemplate(source), {
+  return renderBounded(source, {
     ...specials,
     // Templates test for these two. To some of them an undefined name is false, to others an error.
     tools: null,

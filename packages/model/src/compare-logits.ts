@@ -1,13 +1,15 @@
-/** How far two sets of logits are apart: of two runtimes, two files, two precisions. @module */
+/** Measures how far two sets of logits are apart: of two runtimes, two files, two precisions. @module */
 import { refuse } from 'ropewalk/backend';
 import { checkInteger, reading, readList, readOptions } from 'ropewalk/internal';
 import { logSumExp } from './logits.js';
 import { largest } from './sampler.js';
 
-/** Logits `[tokens, vocabSize]` in blocks of whole rows: those of `logits`, or a list of arrays. */
-export type LogitBlocks = AsyncIterable<Float32Array | Float64Array> | readonly (Float32Array | Float64Array)[];
+type Floats = Float32Array | Float64Array;
 
-/** A logit that both have: row `token`, column `id`. */
+/** Logits `[tokens, vocabSize]` in blocks of whole rows: those of `logits`, or a list of arrays. */
+export type LogitBlocks = AsyncIterable<Floats> | readonly Floats[];
+
+/** A logit of both sides: row `token`, column `id`. */
 export interface LogitPair {
   readonly token: number;
   readonly id: number;
@@ -15,20 +17,20 @@ export interface LogitPair {
   readonly b: number;
 }
 
-/** What {@link compareLogits} finds. Tokens are counted from 0; the row of a token predicts the next one. */
+/** The result of {@link compareLogits}. Tokens are counted from 0; the row of a token predicts the next one. */
 export interface LogitComparison {
   readonly tokens: number;
   readonly vocabSize: number;
-  /** Tokens whose rows could be compared. What follows is about these, and undefined when there is none. */
+  /** The tokens whose rows could be compared. The other results are about these, and undefined without any. */
   readonly compared: number;
   /**
    * The first logit that makes its row no distribution: NaN, +Infinity, or -Infinity on one side alone. (An id that both
    * rule out with -Infinity is alike.) Undefined when all rows could be compared.
    */
   readonly broken: LogitPair | undefined;
-  /** Largest |a − b|. */
+  /** The largest |a − b|. */
   readonly maxDifference: number | undefined;
-  /** Where that is; undefined when nothing differs. */
+  /** The place of that difference; undefined when nothing differs. */
   readonly maxDifferenceAt: LogitPair | undefined;
   /** KL(A‖B) of the softmax over the vocabulary, in nats: the mean and the largest of all tokens. */
   readonly klMean: number | undefined;
@@ -56,11 +58,8 @@ export async function compareLogits(
   b: LogitBlocks,
   given: { readonly vocabSize: number },
 ): Promise<LogitComparison> {
-  const vocabSize = checkInteger(
-    readOptions(given, 'compareLogits: options', { vocabSize: true }).vocabSize,
-    'compareLogits: vocabSize',
-    1,
-  );
+  const options = readOptions(given, 'compareLogits: options', { vocabSize: true });
+  const vocabSize = checkInteger(options.vocabSize, 'compareLogits: vocabSize', 1);
   const rows = { a: rowsOf(a, vocabSize, 'compareLogits: a'), b: rowsOf(b, vocabSize, 'compareLogits: b') };
   const count = Math.min(5, vocabSize);
   const sums = { kl: 0, top1: 0, top5: 0 };
@@ -115,12 +114,8 @@ export async function compareLogits(
   };
 }
 
-async function* rowsOf(
-  blocks: LogitBlocks,
-  vocabSize: number,
-  where: string,
-): AsyncGenerator<Float32Array | Float64Array, void, void> {
-  const check = (block: unknown): Float32Array | Float64Array =>
+async function* rowsOf(blocks: LogitBlocks, vocabSize: number, where: string): AsyncGenerator<Floats, void, void> {
+  const check = (block: unknown): Floats =>
     reading(where, () => block instanceof Float32Array || block instanceof Float64Array)
       ? (block as Float32Array)
       : refuse('DTYPE', where, 'blocks of Float32Array or Float64Array', block);
@@ -140,8 +135,8 @@ async function countRest(rows: AsyncGenerator<unknown, void, void>): Promise<num
   return count;
 }
 
-/** The id with the largest difference; a difference that is not finite comes first, and ends the search. */
-function worstOf(a: Float32Array | Float64Array, b: Float32Array | Float64Array): { id: number; difference: number } {
+/** Finds the id with the largest difference. A difference that is not finite comes first, and ends the search. */
+function worstOf(a: Floats, b: Floats): { id: number; difference: number } {
   let [id, largestSoFar] = [0, 0];
   let alive = false;
   for (let at = 0; at < a.length; at++) {
@@ -154,8 +149,8 @@ function worstOf(a: Float32Array | Float64Array, b: Float32Array | Float64Array)
   return { id, difference: alive ? largestSoFar : Number.NaN };
 }
 
-/** Σ p·(log p − log q) with p of `a` and q of `b`. Rounding may make the sum of nothing negative: it is 0 then. */
-function divergence(a: Float32Array | Float64Array, b: Float32Array | Float64Array): number {
+/** Computes Σ p·(log p − log q) with p of `a` and q of `b`. Rounding may make a sum of 0 negative: it is 0 then. */
+function divergence(a: Floats, b: Floats): number {
   const [normA, normB] = [logSumExp(a), logSumExp(b)];
   let sum = 0;
   for (let id = 0; id < a.length; id++) {

@@ -1,6 +1,6 @@
 /**
- * {@link DecoderConfig} → GGUF's keys: configFromGguf backwards, for models that come from a HuggingFace folder. What is
- * written is read back and compared, so a model that the keys cannot say is refused.
+ * Writes {@link DecoderConfig} as GGUF's keys. It is configFromGguf backwards, for models that come from a HuggingFace
+ * folder. The keys are read back and compared, so a model that they cannot express is refused.
  *
  * @module
  * @see ggml-org/llama.cpp@de3ff815 conversion/NAME.py and src/models/NAME.cpp load_arch_hparams
@@ -10,24 +10,21 @@ import type { GgufValue, TypedValue } from '@ropewalk/formats';
 import { frequenciesOf, type RopeSpec } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { countLayers, nameLayers } from 'ropewalk/internal';
-import type { DecoderConfig, ExpertConfig, LayerConfig } from './types.js';
+import type { Family } from './families.js';
+import type { DecoderConfig, ExpertConfig } from './types.js';
 
 /** The metadata of a model, without its vocabulary. */
 export interface GgufConfig {
   readonly metadata: Map<string, TypedValue>;
-  /** Frequency factors, which are tensors, by name. */
+  /** Frequency factors by name; in the file they are tensors. */
   readonly factors: ReadonlyMap<string, Float32Array>;
 }
 
-/** Numbers by the ends of their keys that are integers; the other numbers are f32. */
+/** The ends of keys whose numbers are integers. Other numbers are f32. */
 const INTEGERS = /(_length|_length_mla|_count|_count_kv|_window|_rank|_func|vocab_size)$/;
 
 /**
- * Makes the keys.
- *
- * @param config - of configFromJson
- * @param explicit - whether the file says what llama.cpp's rule for the architecture says too: which layers slide, and
- *   their base. Its own converter leaves that out
+ * @param explicit - whether the keys repeat llama.cpp's rules for the architecture: which layers slide, and their base
  * @throws {RopewalkError} UNSUPPORTED for a RoPE that the architecture has no keys for
  */
 export function configToGguf(config: DecoderConfig, explicit = false): GgufConfig {
@@ -56,11 +53,8 @@ export function configToGguf(config: DecoderConfig, explicit = false): GgufConfi
     ...MULTIPLIERS[family.multipliers ?? 'none'](config),
   };
   const metadata = new Map<string, TypedValue>([['general.architecture', { type: 'string', value: a }]]);
-  for (const [key, value] of [
-    ...Object.entries(keys).map(([key, value]) => [`${a}.${key}`, value] as const),
-    ...rope.keys,
-  ])
-    if (value !== undefined) metadata.set(key, typed(key, value));
+  const named = Object.entries(keys).map(([key, value]) => [`${a}.${key}`, value] as const);
+  for (const [key, value] of [...named, ...rope.keys]) if (value !== undefined) metadata.set(key, typed(key, value));
   return { metadata, factors: rope.factors };
 }
 
@@ -71,7 +65,7 @@ function typed(key: string, value: unknown): TypedValue {
   return { type: INTEGERS.test(key) ? 'u32' : 'f32', value: value as number };
 }
 
-/** The window of sliding layers, and which layers slide. */
+/** Writes the window of sliding layers, and which layers slide. */
 function windowKeys({ layers, maxContext }: DecoderConfig, explicit: boolean): Record<string, unknown> {
   const windows = layers(maxContext).map(({ window }) => window);
   const window = windows.find((one) => one !== undefined);
@@ -84,7 +78,7 @@ function windowKeys({ layers, maxContext }: DecoderConfig, explicit: boolean): R
 
 function expertKeys({ count, used, width, sharedWidth, route, layers }: ExpertConfig, { family }: DecoderConfig) {
   const common = { expert_count: count, expert_used_count: used };
-  // Mixtral's width is the key of dense layers.
+  // Mixtral's width is in the key of dense layers.
   if (family.gguf === 'llama') return { ...common, feed_forward_length: width };
   const deepseek = family.gguf === 'deepseek2';
   return {
@@ -103,15 +97,10 @@ function expertKeys({ count, used, width, sharedWidth, route, layers }: ExpertCo
   };
 }
 
-/** Scales and caps, by the name that the family gives; configFromGguf has the same list. */
-const MULTIPLIERS: Readonly<
-  Record<
-    NonNullable<DecoderConfig['family']['multipliers']> | 'none',
-    (config: DecoderConfig) => Record<string, unknown>
-  >
-> = {
+/** Writes the scales and caps of each family; configFromGguf has the same list. */
+const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', (config: DecoderConfig) => object>> = {
   none: () => ({}),
-  // 0 is no cap, where a file without the key has one.
+  // 0 means no cap; a file without the key has one.
   gemma2: ({ attentionSoftcap = 0, logitSoftcap = 0 }) => ({
     attn_logit_softcapping: attentionSoftcap,
     final_logit_softcapping: logitSoftcap,
@@ -135,7 +124,7 @@ const MULTIPLIERS: Readonly<
   }),
 };
 
-/** The keys of each kind of layer, together. */
+/** Writes the RoPE keys of all kinds of layers. */
 function ropeKeys(config: DecoderConfig, explicit: boolean) {
   const architecture = config.family.gguf;
   const keys = new Map<string, unknown>();
@@ -143,26 +132,22 @@ function ropeKeys(config: DecoderConfig, explicit: boolean) {
   const layers = config.layers(config.maxContext);
   const [full, sliding] = [true, false].map((isFull) => {
     const own = layers.filter(({ rope, window }) => rope && (window === undefined) === isFull);
-    return own.map(({ rope }) => rope!);
+    return [...new Set(own.map(({ rope }) => rope!))];
   }) as [RopeSpec[], RopeSpec[]];
   // Sliding layers that rotate as full ones do take their keys.
   const more = explicit || full.length === 0 ? sliding : sliding.filter((rope) => !full.includes(rope));
-  const kinds = [
-    ...Array.from(new Set(full), (rope) => ({ rope, layerType: 'full_attention' })),
-    // Without full layers that rotate, a file has the keys of full ones.
-    ...Array.from(new Set(full.length === 0 ? more : []), (rope) => ({ rope, layerType: 'full_attention' })),
-    ...Array.from(new Set(full.length > 0 || explicit ? more : []), (rope) => ({
-      rope,
-      layerType: 'sliding_attention',
-    })),
+  const kinds: [string, RopeSpec[]][] = [
+    // In a file without full layers that rotate, the sliding layers' keys stand in the place of the full ones'.
+    ['full_attention', full.length > 0 ? full : more],
+    ['sliding_attention', full.length > 0 || explicit ? more : []],
   ];
-  for (const { rope, layerType } of kinds) {
+  for (const [layerType, rope] of kinds.flatMap(([type, ropes]) => ropes.map((one) => [type, one] as const))) {
     const options = { architecture, layerType, context: config.maxContext };
     for (const [key, value] of Object.entries(convertRope(rope, 'gguf', options).arguments)) {
-      // The sizes of heads are the model's: those of latent attention are not the rotated part's.
+      // The sizes of heads are written elsewhere: in latent attention the rotated part has other sizes.
       if (key === 'general.architecture' || key.endsWith('.key_length')) continue;
       if (key.endsWith('.weight')) factors.set(key, Float32Array.from(value as number[]));
-      // What full and sliding layers say of one key is that of full layers; reading back tells whether that is right.
+      // If full and sliding layers differ in a key, the full layers decide. Reading back tells whether that is right.
       else if (layerType === 'full_attention' || !keys.has(key)) keys.set(key, value);
     }
   }
@@ -171,7 +156,7 @@ function ropeKeys(config: DecoderConfig, explicit: boolean) {
   return { keys, factors };
 }
 
-/** DeepSeek's attention scale, as latentScale of config.ts reads it: yarn_log_multiplier m makes (1 + m·ln factor)². */
+/** Writes DeepSeek's attention scale for latentScale of config.ts: yarn_log_multiplier m gives (1 + m·ln factor)². */
 function setLatentScale(keys: Map<string, unknown>, a: string, squared: number): void {
   const factor = keys.get(`${a}.rope.scaling.factor`);
   if (typeof factor !== 'number' || factor <= 1) return;
@@ -179,14 +164,11 @@ function setLatentScale(keys: Map<string, unknown>, a: string, squared: number):
   keys.delete(`${a}.rope.scaling.attn_factor`);
 }
 
-/** What must be the same in a config that was read back; a window that llama.cpp does not have becomes a note. */
+/** Refuses a config that differs after it was read back. A window that llama.cpp does not have becomes a note. */
 export function checkSame(config: DecoderConfig, back: DecoderConfig, where: string, notes: string[]): void {
+  const { family, architecture } = config;
   const wrong = (what: string): never =>
-    fail(
-      'UNSUPPORTED',
-      where,
-      `GGUF's keys of ${config.family.gguf} do not say ${what} of this ${config.architecture}.`,
-    );
+    fail('UNSUPPORTED', where, `GGUF's keys of ${family.gguf} do not say ${what} of this ${architecture}.`);
   const [own, other] = [config, back].map((one) => fieldsOf(one));
   for (const key of new Set([...Object.keys(own!), ...Object.keys(other!)]))
     if (own![key] !== other![key]) wrong(`its ${key}, ${own![key]} and read back ${other![key]}`);
@@ -198,44 +180,36 @@ export function checkSame(config: DecoderConfig, back: DecoderConfig, where: str
     if ((rope === undefined) !== (there === undefined)) wrong(`which layers rotate: layer ${n} is another`);
     if (rope && there && !sameRope(rope, there)) wrong(`the RoPE of layer ${n}`);
   }
-  const windowOf = ({ window }: LayerConfig): number | undefined => window;
-  if (String(layers.map(windowOf)) === String(read.map(windowOf))) return;
+  const [windows, others] = [layers, read].map((list) => String(list.map(({ window }) => window)));
+  if (windows === others) return;
   if (read.some(({ window }) => window !== undefined)) wrong('which layers slide');
   const sliding = [...layers.keys()].filter((n) => layers[n]!.window !== undefined);
   const { window } = layers[sliding[0]!]!;
   notes.push(
-    `llama.cpp has no windows in ${config.family.gguf}: ${nameLayers(sliding)} see all tokens, where the model sees ${window}. ` +
+    `llama.cpp has no windows in ${family.gguf}: ${nameLayers(sliding)} see all tokens, where the model sees ${window}. ` +
       'Texts that are no longer are the same.',
   );
 }
 
-/** Numbers up to f32, which a GGUF has. */
+/**
+ * The fields that may differ: eosTokens, because the vocabulary has more of them; tiedHead, as a head may be stored
+ * twice.
+ */
+const NOT_COMPARED = 'source architecture notes layers biases family eosTokens bosToken tiedHead'.split(' ');
+
+/** Lists the fields to compare, with numbers rounded to the precision of f32. */
 function fieldsOf(config: DecoderConfig): Readonly<Record<string, string>> {
-  const {
-    source: _source,
-    architecture: _name,
-    notes: _notes,
-    layers: _layers,
-    biases: _biases,
-    family: _family,
-    ...rest
-  } = config;
-  // A file has one end of texts; its vocabulary has the others. The head may be stored twice.
-  const { eosTokens: _eos, bosToken: _bos, tiedHead: _tied, ...fields } = rest;
-  // A key is f32, and some are divided or multiplied again.
+  // A key is f32, and some keys are divided or multiplied again.
   const near = (_key: string, value: unknown): unknown =>
     typeof value === 'number' && !Number.isInteger(value) ? Number(value.toPrecision(6)) : (value ?? null);
-  return Object.fromEntries(
-    Object.entries(fields)
-      .filter(([, value]) => value !== undefined)
-      .map(([key, value]) => [key, JSON.stringify(value, near)]),
-  );
+  const fields = Object.entries(config).filter(([key, value]) => value !== undefined && !NOT_COMPARED.includes(key));
+  return Object.fromEntries(fields.map(([key, value]) => [key, JSON.stringify(value, near)]));
 }
 
-/** The same axes, sizes and frequencies; pairings may differ by the order of rows. */
+/** Whether axes, sizes and frequencies are the same. Pairings may differ by the order of rows. */
 function sameRope(a: RopeSpec, b: RopeSpec): boolean {
   if ((a.rotaryDim ?? a.headDim) !== (b.rotaryDim ?? b.headDim) || a.headDim !== b.headDim) return false;
-  // A fourth axis of no pairs is as none.
+  // A fourth axis without pairs is the same as none.
   const sections = ({ axes }: RopeSpec): string => [...(axes?.sections ?? []), 0].slice(0, 4).join();
   if (sections(a) !== sections(b)) return false;
   const [one, two] = [frequenciesOf(a), frequenciesOf(b)];
@@ -243,7 +217,7 @@ function sameRope(a: RopeSpec, b: RopeSpec): boolean {
   return near(one.attentionFactor, two.attentionFactor) && one.invFreq.every((x, j) => near(x, two.invFreq[j]!));
 }
 
-/** The value of a typed key, for reading back. */
+/** Returns the values of typed keys, for reading back. */
 export function valuesOf(metadata: ReadonlyMap<string, TypedValue>): Map<string, GgufValue> {
   return new Map(Array.from(metadata, ([key, { value }]) => [key, value]));
 }

@@ -1,6 +1,6 @@
 /**
- * {@link DecoderConfig} → config.json with transformers' names: configFromJson backwards, for models that come from a
- * GGUF file.
+ * Writes {@link DecoderConfig} as config.json with transformers' names. It is configFromJson backwards, for models that
+ * come from a GGUF file.
  *
  * @module
  * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/configuration_NAME.py
@@ -13,14 +13,13 @@ import type { DecoderConfig, ExpertConfig, LayerConfig } from './types.js';
 
 type Json = Record<string, unknown>;
 
-/** What config.json says and {@link DecoderConfig} does not. */
+/** The settings of config.json that {@link DecoderConfig} does not have. */
 export interface ConfigNames {
-  /** Whether the file has biases of a group. */
   hasBias(group: BiasGroup): boolean;
   readonly padToken: number | undefined;
 }
 
-/** Classes whose names are not the model_type with capitals. */
+/** The classes whose names are not the model_type in capitals. */
 const CLASSES: Readonly<Record<string, string>> = {
   gpt_neox: 'GPTNeoX',
   minicpm: 'MiniCPM',
@@ -30,7 +29,7 @@ const CLASSES: Readonly<Record<string, string>> = {
   stablelm: 'StableLm',
   ernie4_5: 'Ernie4_5',
 };
-/** Families whose classes choose sliding layers where layer_types does not. */
+/** The families whose classes choose sliding layers if layer_types does not. */
 const SLIDES = ['gemma2', 'gemma3', 'cohere2', 'olmo3', 'gpt_oss', 'exaone4'];
 const ACTIVATIONS: Readonly<Record<Activation, string>> = {
   silu: 'silu',
@@ -39,8 +38,8 @@ const ACTIVATIONS: Readonly<Record<Activation, string>> = {
 };
 
 /**
- * The `model_type` of a model, as {@link FAMILIES} has it. GGUF has one architecture for some families; those that
- * compute the same are one here: a Mistral without windows is a Llama.
+ * Returns transformers' `model_type`. Families that compute the same have one name: a Mistral without windows is a
+ * Llama.
  */
 export function familyNameOf(config: DecoderConfig): string {
   const { family, experts } = config;
@@ -51,12 +50,9 @@ export function familyNameOf(config: DecoderConfig): string {
 }
 
 /**
- * Makes config.json.
+ * Makes config.json. Numbers that were f32 become the shortest decimals.
  *
- * @param config - of a GGUF file
- * @param names - what only the file says
- * @param notes - gets a sentence for what transformers' class has no fields for
- * @returns the object; numbers that were f32 are the shortest decimals
+ * @param notes - takes a sentence for a setting that transformers' class has no fields for
  */
 export function configToJson(config: DecoderConfig, names: ConfigNames, notes: string[]): Json {
   const { family, latent, experts } = config;
@@ -65,7 +61,7 @@ export function configToJson(config: DecoderConfig, names: ConfigNames, notes: s
   const [eos] = config.eosTokens;
   return plain({
     architectures: [`${classOf(name)}${name.endsWith('_vl') ? 'ForConditionalGeneration' : 'ForCausalLM'}`],
-    // transformers' name of Gemma 3 without images.
+    // This is transformers' name of Gemma 3 without images.
     model_type: name === 'gemma3' ? 'gemma3_text' : name,
     vocab_size: config.vocabSize,
     hidden_size: config.hiddenSize,
@@ -104,7 +100,7 @@ function classOf(name: string): string {
   return CLASSES[name] ?? name.replace(/(?:^|_)(.)/g, (_all, first: string) => first.toUpperCase());
 }
 
-/** The shortest decimal of an f32, as its author wrote it: 1e-5 for 9.999999747378752e-6. */
+/** Returns the shortest decimal of an f32, as its author wrote it: 1e-5 for 9.999999747378752e-6. */
 function decimal(value: number): number {
   const digits = [6, 7, 8, 9].find((count) => Math.fround(Number(value.toPrecision(count))) === Math.fround(value));
   return Number(value.toPrecision(digits ?? 17));
@@ -112,7 +108,7 @@ function decimal(value: number): number {
 
 function biasesOf({ biases = {} }: Family, { hasBias }: ConfigNames): Json {
   const fields: Json = {};
-  // The groups of a class share a field: one group is enough to say that it has biases.
+  // The groups of a class share a field. One group with biases is enough to set it.
   for (const [group, rule] of Object.entries(biases) as [BiasGroup, (typeof biases)[BiasGroup]][])
     if (rule && rule !== 'always') fields[rule[0]] = fields[rule[0]] === true || hasBias(group);
   return fields;
@@ -125,6 +121,7 @@ function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: 
   if (gguf === 'gpt-oss') return { ...common, swiglu_limit: 7 };
   if (gguf === 'llama') return common;
   const first = layers.indexOf(true);
+  const chooses = route.groups?.best === 2 || route.gate === 'sigmoid';
   if (gguf !== 'deepseek2')
     return {
       ...common,
@@ -143,18 +140,13 @@ function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: 
     norm_topk_prob: route.normalise,
     routed_scaling_factor: decimal(route.scale ?? 1),
     scoring_func: route.gate,
-    topk_method:
-      route.groups?.best === 2 || route.gate === 'sigmoid'
-        ? 'noaux_tc'
-        : route.groups
-          ? 'group_limited_greedy'
-          : 'greedy',
+    topk_method: chooses ? 'noaux_tc' : route.groups ? 'group_limited_greedy' : 'greedy',
     n_group: route.groups?.count ?? 1,
     topk_group: route.groups?.used ?? 1,
   };
 }
 
-/** Scales and caps, by the name that {@link Family.multipliers} gives. */
+/** Writes the scales and caps of each {@link Family.multipliers}. */
 const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', (config: DecoderConfig) => Json>> = {
   none: () => ({}),
   gemma2: gemma,
@@ -171,7 +163,7 @@ const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', 
     dim_model_base: decimal(logitScale * hiddenSize),
   }),
   cohere: ({ logitScale }) => ({ logit_scale: decimal(logitScale) }),
-  // It is among the RoPE parameters.
+  // They are among the RoPE parameters.
   temperature: () => ({}),
 };
 
@@ -183,10 +175,10 @@ function gemma({ attentionScale, attentionSoftcap, logitSoftcap }: DecoderConfig
   };
 }
 
-/** A rope_type that no reader knows: it is refused, where the default would be another RoPE than the model's. */
+/** A rope_type that no reader knows, so readers refuse it. Their default would be another RoPE than the model's. */
 const IN_GRAPH: Json = { rope_parameters: { rope_type: 'as-in-graph' } };
 
-/** RoPE, windows, and which layers have them. */
+/** Writes RoPE, windows, and the layers that have them. */
 function layersOf(config: DecoderConfig, name: string, notes: string[]): Json {
   const layers = config.layers(config.maxContext);
   const window = layers.find((layer) => layer.window !== undefined)?.window;
@@ -205,7 +197,7 @@ function layersOf(config: DecoderConfig, name: string, notes: string[]): Json {
 
 const typeOf = ({ window }: LayerConfig): string => (window === undefined ? 'full_attention' : 'sliding_attention');
 
-/** @throws {RopewalkError} for what the class has no fields for */
+/** @throws {RopewalkError} UNSUPPORTED for a RoPE that the class has no fields for */
 function ropeFields(config: DecoderConfig, name: string, layers: readonly LayerConfig[]): Json {
   const fields: Json = {};
   const done = new Map<unknown, string[]>();
@@ -231,7 +223,7 @@ function ropeFields(config: DecoderConfig, name: string, layers: readonly LayerC
   return { ...fields, rope_parameters: { ...own, ...temperatureOf(config, own.original_max_position_embeddings) } };
 }
 
-/** The factor of q at later positions; its length is that of YaRN. */
+/** Writes the factor of q at later positions. Its length must be that of YaRN. */
 function temperatureOf({ temperature }: DecoderConfig, original: unknown): Json {
   if (!temperature) return {};
   const { scale, context } = temperature;
@@ -240,7 +232,7 @@ function temperatureOf({ temperature }: DecoderConfig, original: unknown): Json 
   return { llama_4_scaling_beta: decimal(scale), original_max_position_embeddings: context };
 }
 
-/** What makes DeepSeek's attention scale, where the RoPE alone would give another: see latentScale in config.ts. */
+/** Writes DeepSeek's attention scale if the RoPE alone would give another one: see latentScale in config.ts. */
 function latentScaleOf({ latent, attentionScale, headDim, ...config }: DecoderConfig): Json {
   const rope = latent && config.layers(config.maxContext)[0]!.rope;
   if (!rope) return {};

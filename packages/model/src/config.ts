@@ -1,9 +1,8 @@
 /**
- * What a model is: config.json of HuggingFace, or the metadata of a GGUF file → {@link DecoderConfig}.
+ * Reads config.json of HuggingFace, or the metadata of a GGUF file → {@link DecoderConfig}.
  *
- * The decoder computes the families of families.ts. A file that asks for anything else is refused by the name of the
- * field: a step that is left out silently only shows as a model that talks nonsense. RoPE is read by
- * @ropewalk/dialects.
+ * The decoder computes the families of families.ts. A file that asks for another step is refused by the name of the
+ * field: without the step the model would only talk nonsense. @ropewalk/dialects reads RoPE.
  *
  * @module
  */
@@ -30,37 +29,25 @@ const MAX_LAYERS = 10000;
 const MAX_WIDTH = 2 ** 22;
 /** Models have some hundreds of experts. */
 const MAX_EXPERTS = 2 ** 16;
-/** Layer types that config.json may name in `layer_types`. */
+/** The layer types of `layer_types` in config.json. */
 const [FULL, SLIDING] = ['full_attention', 'sliding_attention'];
 const UNQUANTISED = 'Take weights in F32, F16 or BF16, or a quantised GGUF file.';
 const NO_SUCH_STEP = 'This decoder does not compute that step: convert the model, or take another one.';
 
-/** The RoPE of every layer, for a session of `context` tokens. */
+/** Returns the RoPE of every layer, for a session of `context` tokens. */
 type RopeReader = (context: number) => ModelRope;
 
-/** Scales and caps of a model, where they are not Llama's. */
-type Multipliers = Partial<
-  Pick<
-    DecoderConfig,
-    | 'attentionScale'
-    | 'attentionSoftcap'
-    | 'embeddingScale'
-    | 'residualScale'
-    | 'logitScale'
-    | 'logitSoftcap'
-    | 'temperature'
-  >
->;
-/** What multipliers are computed from. */
-interface Sizes {
-  readonly numLayers: number;
-  readonly hiddenSize: number;
-  readonly numHeads: number;
-  readonly headDim: number;
-}
+/** Scales and caps of a model that are not Llama's. */
+type Multipliers = {
+  readonly [F in keyof DecoderConfig as F extends `${string}Scale` | `${string}Softcap` | 'temperature'
+    ? F
+    : never]?: DecoderConfig[F];
+};
+/** The sizes from which multipliers are computed. */
+type Sizes = Pick<DecoderConfig, 'numLayers' | 'hiddenSize' | 'numHeads' | 'headDim'>;
 
 /**
- * Reads config.json; end tokens of generation_config.json, if there is one, replace its own.
+ * Reads config.json. End tokens of generation_config.json, if there is one, replace its own.
  *
  * @throws {RopewalkError} FORMAT for a field that is missing or malformed; UNSUPPORTED for what is not computed here
  */
@@ -79,24 +66,24 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
       quantised.refuse('UNSUPPORTED', 'quant_method', family.quantMethod ?? 'none', UNQUANTISED);
   }
 
-  const sizes = {
-    numLayers: fields.integer('num_hidden_layers', 1, MAX_LAYERS),
-    hiddenSize: fields.integer('hidden_size', 1, MAX_WIDTH),
-    numHeads: orDefault(fields, 'num_attention_heads', family.numHeads),
-  };
+  const numLayers = fields.integer('num_hidden_layers', 1, MAX_LAYERS);
+  const hiddenSize = fields.integer('hidden_size', 1, MAX_WIDTH);
+  const numHeads = orDefault(fields, 'num_attention_heads', family.numHeads);
   const latent = family.latent ? latentFromJson(fields) : undefined;
   const flag = fields.optionalFlag('use_parallel_residual') ?? family.gguf === 'gptneox';
   const eps = ['rms_norm_eps', 'layer_norm_eps', 'norm_epsilon'].find((key) => fields.has(key));
   const extra = new Fields(generation ?? {}, 'generation_config.json');
-  const experts = family.experts && expertsFromJson(fields, family, sizes.numLayers);
+  const experts = family.experts && expertsFromJson(fields, family, numLayers);
   const kv = latent ? undefined : fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH);
   return finish(fields, (context) => huggingface.ropeFromConfig(json, { where, context }), {
-    ...sizes,
+    numLayers,
+    hiddenSize,
+    numHeads,
     architecture,
     source: 'huggingface',
     family,
     vocabSize: orDefault(fields, 'vocab_size', family.vocabSize),
-    numKvHeads: kv ?? (latent ? undefined : family.numKvHeads) ?? sizes.numHeads,
+    numKvHeads: kv ?? (latent ? undefined : family.numKvHeads) ?? numHeads,
     headDim: latent ? latent.nope + latent.rope : fields.optionalInteger('head_dim', 1, MAX_WIDTH),
     valueDim: latent ? fields.integer('v_head_dim', 1, MAX_WIDTH) : undefined,
     // A model of experts only may leave it out.
@@ -118,12 +105,12 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   });
 }
 
-/** A size; without a default of the family's the field must be there. */
+/** Reads a size. Without the family's default the field must be there. */
 function orDefault(fields: Fields, key: string, missing: number | undefined): number {
   return missing !== undefined && !fields.has(key) ? missing : fields.integer(key, 1, MAX_WIDTH);
 }
 
-/** A number, or a list of them. */
+/** Reads a number, or a list of numbers. */
 function endTokensOf(fields: Fields): number[] | undefined {
   if (Array.isArray(fields.raw('eos_token_id'))) return fields.integers('eos_token_id');
   const id = fields.optionalInteger('eos_token_id', 0);
@@ -194,10 +181,9 @@ function expertsFromJson(fields: Fields, { experts, gguf: kind, reads }: Family,
       scale,
       groups: deepseek ? groupsFromJson(fields, sigmoid) : undefined,
     },
-    layers: Array.from(
-      { length: numLayers },
-      (_, n) => n >= dense && (deepseek ? n : n + 1) % step === 0 && !without.includes(n),
-    ),
+    layers: Array.from({ length: numLayers }, (_, n) => {
+      return n >= dense && (deepseek ? n : n + 1) % step === 0 && !without.includes(n);
+    }),
   });
 }
 
@@ -212,9 +198,10 @@ function groupsFromJson(fields: Fields, sigmoid: boolean): RouteGroups | undefin
 }
 
 /**
- * Reads the metadata of a GGUF file, and what only its list of tensors says: which biases there are, and whether the
- * output head is a separate tensor. `readTensor` reads the small F32 tensors that hold frequency factors.
+ * Reads the metadata of a GGUF file. Its list of tensors shows which biases there are, and whether the head is a tensor
+ * of its own.
  *
+ * @param readTensor - reads the small F32 tensors that hold frequency factors
  * @throws {RopewalkError} FORMAT for a key that is missing or malformed; UNSUPPORTED for what is not computed here
  */
 export function configFromGguf(
@@ -277,7 +264,7 @@ export function configFromGguf(
     tiedHead: family.ggufHead ? family.ggufHead === 'tied' : !has('output.weight'),
     biases: { qkv: biases('qkv'), output: biases('output'), mlp: biases('mlp') },
     qkNorm: family.qkNorm === 'each-head' ? has('blk.0.attn_q_norm.weight') : family.qkNorm !== undefined,
-    // llama.cpp decides by the second norm where one norm would do.
+    // For families with one norm, llama.cpp decides by whether the file has a second one.
     parallel:
       parallel !== undefined &&
       (parallel.when === 'always' ||
@@ -307,8 +294,8 @@ export function configFromGguf(
 const BIG_ENDIAN = 'the file is big-endian, which is not read. Convert it with gguf-py/gguf_convert_endian.';
 
 /**
- * Of the two forms of latent attention, the newer keeps k and v of all heads as one latent: its other counts follow from
- * the latent's. llama.cpp sizes its cache by them.
+ * Reads the sizes of latent attention. In its newer form, k and v of all heads are one latent, and the other counts
+ * follow from it: llama.cpp sizes its cache by them.
  *
  * @see ggml-org/llama.cpp@de3ff815 src/models/deepseek2.cpp
  */
@@ -322,15 +309,10 @@ function latentFromGguf(
   const rank = keys.integer(`${a}.attention.kv_lora_rank`, 1, MAX_WIDTH);
   const one = keys.has(`${a}.attention.key_length_mla`);
   const follows = one ? { key_length: rank + rope, value_length: rank, head_count_kv: 1 } : { head_count_kv: numHeads };
-  for (const [name, count] of Object.entries(follows)) {
+  const next = 'It does not fit the latent: convert the model again.';
+  for (const [name, count] of Object.entries(follows))
     if ((perLayer(`attention.${name}`) ?? count) !== count)
-      keys.refuse(
-        'FORMAT',
-        `${a}.attention.${name}`,
-        String(count),
-        'It does not fit the latent: convert the model again.',
-      );
-  }
+      keys.refuse('FORMAT', `${a}.attention.${name}`, String(count), next);
   return {
     rank,
     queryRank: keys.optionalInteger(`${a}.attention.q_lora_rank`, 0, MAX_WIDTH) || undefined,
@@ -386,12 +368,12 @@ function checkExperts(fields: Fields, usedKey: string, experts: ExpertConfig): E
   return experts;
 }
 
-/** The width of dense layers; that of an expert where there are none. */
+/** Reads the width of dense layers. Without any, it is the width of an expert. */
 function denseWidth(experts: ExpertConfig | undefined, read: () => number): number {
   return experts?.layers.every((is) => is) ? experts.width : read();
 }
 
-/** A number, or a list with the same number for every layer; undefined when the key is missing. */
+/** Reads a number, or a list with the same number for every layer; undefined when the key is missing. */
 function sameInAllLayers(keys: Fields, key: string, numLayers: number): number | undefined {
   if (!Array.isArray(keys.raw(key))) return keys.optionalInteger(key, 1, MAX_WIDTH);
   const list = keys.integers(key, 0, MAX_WIDTH);
@@ -402,7 +384,7 @@ function sameInAllLayers(keys: Fields, key: string, numLayers: number): number |
   return list[0];
 }
 
-/** The id of a token. 2^32 − 1 means none: C's −1. */
+/** Reads the id of a token. 2^32 − 1, which is C's −1, means none. */
 export function tokenId(keys: Fields, key: string): number | undefined {
   const id = keys.optionalInteger(key, 0, 2 ** 32 - 1);
   return id === 2 ** 32 - 1 ? undefined : id;
@@ -413,13 +395,13 @@ function epsOf(fields: Fields, key: string): number {
   return eps >= 0 && eps <= 1 ? eps : fields.refuse('FORMAT', key, 'a number in [0, 1]');
 }
 
-/** Scales and caps by the name that {@link Family.multipliers} gives, from config.json and from GGUF keys. */
-const MULTIPLIERS: Readonly<
-  Record<
-    NonNullable<Family['multipliers']>,
-    { json(fields: Fields, sizes: Sizes): Multipliers; gguf(keys: Fields, a: string, sizes: Sizes): Multipliers }
-  >
-> = {
+interface MultiplierReaders {
+  json(fields: Fields, sizes: Sizes): Multipliers;
+  gguf(keys: Fields, a: string, sizes: Sizes): Multipliers;
+}
+
+/** Reads the scales and caps of each {@link Family.multipliers}, from config.json and from GGUF keys. */
+const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']>, MultiplierReaders>> = {
   gemma2: {
     json: gemma,
     gguf: (keys, a, sizes) => ({
@@ -455,7 +437,7 @@ const MULTIPLIERS: Readonly<
       residualScale: (fields.optionalNumber('scale_depth') ?? 1) / Math.sqrt(numLayers),
       logitScale: (fields.optionalPositive('dim_model_base') ?? 1) / hiddenSize,
     }),
-    // llama.cpp's defaults; the last is the inverse of what its converter writes.
+    // These are llama.cpp's defaults. The last is the inverse of what its converter writes.
     gguf: (keys, a, { hiddenSize, numLayers }) => ({
       embeddingScale: keys.optionalNumber(`${a}.embedding_scale`) ?? 12,
       residualScale: keys.optionalNumber(`${a}.residual_scale`) ?? 1.4 / Math.sqrt(numLayers),
@@ -497,7 +479,7 @@ function gemmaScales({ numLayers, hiddenSize, numHeads, headDim }: Sizes, larges
   return { attentionScale: 1 / Math.sqrt(scalar), embeddingScale: Math.sqrt(hiddenSize) };
 }
 
-/** A soft cap; 0 means none. */
+/** Reads a soft cap; 0 means none. */
 function cap(fields: Fields, key: string, missing: number): number | undefined {
   const given = fields.optionalNumber(key) ?? missing;
   if (given < 0) fields.refuse('FORMAT', key, 'a number >= 0');
@@ -509,9 +491,9 @@ function temperature(scale: number | undefined, context: () => number): Multipli
 }
 
 /**
- * DeepSeek's attention scale: YaRN's magnitude for all dimensions of a head, squared, over the square root of their
- * number. In GGUF it is what llama.cpp makes of the RoPE that it executes: with attn_factor A and factor f,
- * A·(1 + 0.1·ln f)·(1 + yarn_log_multiplier·ln f).
+ * Computes DeepSeek's attention scale: YaRN's magnitude for all dimensions of a head, squared, over the square root of
+ * their number. In GGUF it comes from the RoPE that llama.cpp executes: with attn_factor A and factor f, it is A·(1 +
+ * 0.1·ln f)·(1 + yarn_log_multiplier·ln f).
  *
  * @see ggml-org/llama.cpp@de3ff815 src/models/deepseek2.cpp; deepseek-ai/DeepSeek-V3 modeling_deepseek.py
  */
@@ -561,19 +543,19 @@ function refuseSteps(
   }
 }
 
-/** What a file says of a model, before RoPE is read. */
+/** The settings of a file before RoPE is read. */
 type Draft = Omit<DecoderConfig, 'headDim' | 'valueDim' | 'layers' | 'notes' | keyof Multipliers> & {
-  /** Where the file does not say, RoPE's. */
+  /** Default: RoPE's, or the hidden size over the heads. */
   readonly headDim: number | undefined;
-  /** That of q and k unless given. */
+  /** Default: the size of a head of q and k. */
   readonly valueDim: number | undefined;
   readonly multipliersOf: (sizes: Sizes) => Multipliers;
-  /** What gives sliding layers their window. */
+  /** The fields that decide on windows, for messages. */
   readonly windowSaidBy: string;
   readonly notesOf?: (layers: ModelRope['layers']) => readonly string[];
 };
 
-/** Reads RoPE, and checks what must hold between the fields. */
+/** Reads RoPE, and checks the rules that hold between fields. */
 function finish(
   fields: Fields,
   read: RopeReader,

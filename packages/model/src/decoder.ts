@@ -1,8 +1,9 @@
 /**
- * The forward pass, top to bottom. What a model does not have, its weights do not have: there is no case for a family.
+ * The forward pass, top to bottom. A step that a model does not have is missing in its weights, so there is no case for
+ * a family.
  *
- * Letters in shapes: t tokens of this batch, p tokens before them, h hidden, n heads, m key/value heads, d head of q
- * and k, dv head of v, f intermediate, e experts, c latent of keys and values.
+ * Letters in shapes: t tokens of this batch, p tokens before them, h hidden size, n heads, m key/value heads, d size of a
+ * head of q and k, dv of a head of v, f intermediate size, e experts, c size of the latent vector.
  *
  * @module
  * @see karpathy/llama2.c@350e04f run.c, forward, whose reading order this keeps; arXiv:2302.13971 (Llama),
@@ -33,26 +34,24 @@ import {
 import type { KvCache } from './kv-cache.js';
 import { type Activation, activationsOf, batchRows, logitRows } from './memory.js';
 import type { DecoderConfig } from './types.js';
-import type { LayerWeights, Linear, Norm, Weight, Weights } from './weights.js';
+import type { LayerWeights, Linear, Norm, Weight, Weights } from './upload.js';
 
-/** A decoder ready to run: its config, its weights, and the memory that batches share. */
+/** A decoder that is ready to run: its config, its weights, and the memory that batches share. */
 export interface Decoder {
   readonly runner: Runner;
   readonly config: DecoderConfig;
   readonly weights: Weights;
   readonly scratch: Scratch;
-  /** How products with blocks take what they multiply. */
+  /** The precision of activations in products with blocks. */
   readonly activations: Activations;
 }
 
 /**
  * Runs a batch of tokens through all layers, and appends their keys and values to the cache.
  *
- * @param tokens - `[t]`, ids below the vocabulary's size, 1 <= t <= CHUNK_TOKENS
- * @param cache - of the session, with room for t more tokens; its length grows by t
- * @param positions - `[axes, t]`, row by row; unless given the tokens follow those in the cache
- * @returns the residual stream after the last layer, `[t, h]`, f32: a view of the scratch memory, valid until the next
- *   batch
+ * @param tokens - `[t]`, ids below the vocabulary's size, 1 <= t <= CHUNK_TOKENS; the cache has room for them
+ * @param positions - `[axes, t]`, row by row; without them the tokens follow those in the cache
+ * @returns the residual stream after the last layer, `[t, h]`, f32: a scratch view, valid until the next batch
  */
 export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, positions?: Int32Array): Tensor<'f32'> {
   const { runner, config, weights, scratch } = decoder;
@@ -61,7 +60,7 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
   const step = stepOf(decoder, cache, batch, positions);
   const { x, normed, branch, attended, values: headValues } = scratch.rows(batch);
   const { norm, linear } = step;
-  /** Adds what a block made to the residual stream. */
+  /** Adds the output of a block to the residual stream. */
   const addToStream = (made: Tensor<'f32'>, postNorm: Norm | undefined): void => {
     if (postNorm) norm(made, postNorm, made);
     if (residualScale !== 1) runner.run(planScale(made, residualScale, made));
@@ -86,7 +85,9 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
 
     if (!parallel) addToStream(branch, w.attentionPostNorm);
     const mlpInput = w.mlpNorm ? norm(x, w.mlpNorm, normed) : parallel ? input : x; // [t, h]
-    const made = w.router ? mixtureOfExperts(step, w, mlpInput) : feedForward(step, w, mlpInput, normed); // [t, h]
+    const made = w.router
+      ? mixtureOfExperts(step, w, mlpInput)
+      : dense(step, [w.gate, w.up!, w.down!], mlpInput, config.intermediateSize, normed); // [t, h]
     if (parallel) addToStream(branch, w.attentionPostNorm);
     addToStream(made, w.mlpPostNorm);
   }
@@ -94,16 +95,12 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
   return x;
 }
 
-/** What the parts of a layer share in one batch. */
+/** The state that the parts of a layer share in one batch. */
 type Step = ReturnType<typeof stepOf>;
 
-function stepOf(
-  { runner, config, scratch, activations }: Decoder,
-  cache: KvCache,
-  batch: number,
-  positions: Int32Array | undefined,
-) {
-  const { numHeads, normEps, family } = config;
+function stepOf(decoder: Decoder, cache: KvCache, batch: number, positions: Int32Array | undefined) {
+  const { runner, config, scratch, activations } = decoder;
+  const { numHeads, family } = config;
   // Positions are the same in every layer, so layers that rotate alike share a plan.
   const plans = new Map<RopeSpec, RopePlan>();
   let headOrder: Int32Array | undefined;
@@ -115,19 +112,14 @@ function stepOf(
     batch,
     past: cache.length,
     rows: scratch.rows(batch),
-    /** The position of each token on the first axis. */
+    /** Returns the position of a token on the first axis. */
     positionOf: (token: number): number => positions?.[token] ?? cache.length + token,
     ropePlan(rope: RopeSpec): RopePlan {
-      const plan = plans.get(rope) ?? cache.ropes.plan(rope, cache.length, batch, positions);
+      const plan = plans.get(rope) ?? cache.planRope(rope, cache.length, batch, positions);
       plans.set(rope, plan);
       return plan;
     },
-    norm(input: Tensor<'f32'>, { weight, bias }: Norm, out: Tensor<'f32'>): Tensor<'f32'> {
-      runner.run(
-        family.norm ? planLayerNorm(input, weight, bias, normEps, out) : planRmsNorm(input, weight, normEps, out),
-      );
-      return out;
-    },
+    norm: (input: Tensor<'f32'>, gains: Norm, out: Tensor<'f32'>) => runNorm(decoder, input, gains, out),
     linear(input: Tensor<'f32'>, { weight, bias }: Linear, out: Tensor<'f32'>): Tensor<'f32'> {
       runner.run(planLinear(input, weight, bias, out, { activations }));
       return out;
@@ -139,7 +131,7 @@ function stepOf(
       const shaped = out.rank === 3 ? out : out.view([batch, numHeads, weight.shape[1]!]);
       runner.run(planExpertLinear(heads, weight, order, shaped, { activations }));
     },
-    /** The activation of a feed-forward block; the result is in `up`. */
+    /** Applies the activation of a feed-forward block; the result is in `up`. */
     activate(gate: Tensor<'f32'> | undefined, up: Tensor<'f32'>): Tensor<'f32'> {
       const { activation } = config;
       const approximate = activation === 'gelu-tanh' ? 'tanh' : 'none';
@@ -151,14 +143,26 @@ function stepOf(
   };
 }
 
-/** Queries, and all keys and values so far: `[t, n, d]`, `[p + t, m, d]`, `[p + t, m, dv]`. */
+/** Runs the family's norm over the rows of `input`. */
+function runNorm(
+  { runner, config }: Decoder,
+  input: Tensor<'f32'>,
+  { weight, bias }: Norm,
+  out: Tensor<'f32'>,
+): Tensor<'f32'> {
+  const { family, normEps } = config;
+  runner.run(family.norm ? planLayerNorm(input, weight, bias, normEps, out) : planRmsNorm(input, weight, normEps, out));
+  return out;
+}
+
+/** The queries `[t, n, d]`, and all keys and values so far, `[p + t, m, d]` and `[p + t, m, dv]`. */
 interface Heads {
   readonly q: Tensor<'f32'>;
   readonly keys: Tensor;
   readonly values: Tensor;
 }
 
-/** Heads from three matrices. Queries rotate in place, keys on their way into the cache. */
+/** Computes heads with three matrices. Queries rotate in place, keys on their way into the cache. */
 function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f32'>): Heads {
   const { runner, config, cache, batch, past, rows } = step;
   const { numHeads, numKvHeads, headDim, valueDim, normEps, family } = config;
@@ -199,9 +203,9 @@ function normHeads({ runner, config, norm }: Step, heads: Tensor<'f32'>, gains: 
 }
 
 /**
- * Heads of multi-head latent attention. A token's keys and values are one latent vector, c, and one key that rotates
- * and that all heads share; the cache holds these two. A query's part without RoPE is multiplied by kB, so that its
- * product with c is that with the head's own key; what attention makes of c, the caller multiplies by vB.
+ * Computes heads of multi-head latent attention. A token's keys and values are one latent vector, c, and one key that
+ * rotates and that all heads share; the cache holds these two. A query's part without RoPE is multiplied by kB, so that
+ * its product with c is that with the head's key. The caller multiplies the output of attention by vB.
  *
  * @see arXiv:2405.04434, section 2.1
  */
@@ -243,25 +247,20 @@ function scaleByPosition({ runner, config, batch, positionOf }: Step, q: Tensor<
   runner.run(planScale(flat, tensorFrom(factors), flat));
 }
 
-/** The dense feed-forward block: `[t, h]` → `[t, h]`, written to `out`. */
-function feedForward(step: Step, w: LayerWeights, input: Tensor<'f32'>, out: Tensor<'f32'>): Tensor<'f32'> {
-  const { rows, config } = step;
-  const [gate, up] = [rows.gate, rows.up].map((row) => row?.slice(1, 0, config.intermediateSize)); // [t, f]
-  return dense(step, { gate: w.gate, up: w.up!, down: w.down! }, input, { gate, up: up!, out });
-}
-
-/** `down(activation(gate(x)) · up(x))`. */
+/** Runs a dense feed-forward block: `[t, h]` → `[t, h]`, `down(activation(gate(x)) · up(x))`, written to `out`. */
 function dense(
   step: Step,
-  matrices: { readonly gate: Linear | undefined; readonly up: Linear; readonly down: Linear },
+  [gate, up, down]: readonly [Linear | undefined, Linear, Linear],
   input: Tensor<'f32'>,
-  to: { readonly gate: Tensor<'f32'> | undefined; readonly up: Tensor<'f32'>; readonly out: Tensor<'f32'> },
+  width: number,
+  out: Tensor<'f32'>,
 ): Tensor<'f32'> {
-  const gate = matrices.gate && step.linear(input, matrices.gate, to.gate!);
-  return step.linear(step.activate(gate, step.linear(input, matrices.up, to.up)), matrices.down, to.out);
+  const { rows } = step;
+  const gated = gate && step.linear(input, gate, rows.gate.slice(1, 0, width)); // [t, width]
+  return step.linear(step.activate(gated, step.linear(input, up, rows.up.slice(1, 0, width))), down, out);
 }
 
-/** The experts that the router chooses for each token, and the expert that every token has: `[t, h]` → `[t, h]`. */
+/** Runs the experts that the router chooses for each token, and the expert that all share: `[t, h]` → `[t, h]`. */
 function mixtureOfExperts(step: Step, w: LayerWeights, input: Tensor<'f32'>): Tensor<'f32'> {
   const { runner, config, activations, batch, rows } = step;
   const { used, width, route, sharedWidth } = config.experts!;
@@ -278,28 +277,22 @@ function mixtureOfExperts(step: Step, w: LayerWeights, input: Tensor<'f32'>): Te
   if (!w.sharedUp) return routed;
 
   if (w.sharedRouter) {
-    // A sigmoid: one expert out of one.
+    // A choice of one expert out of one is the sigmoid.
     const logit = step.linear(input, w.sharedRouter, rows.sharedLogit); // [t, 1]
     runner.run(planRoute(logit, rows.sharedIndex, rows.sharedLogitWeight, { gate: 'sigmoid' }));
   }
-  const { gate: g, up: u } = rows;
-  const to = { gate: g.slice(1, 0, sharedWidth), up: u.slice(1, 0, sharedWidth), out: rows.normed };
-  const shared = dense(step, { gate: w.sharedGate, up: w.sharedUp, down: w.sharedDown! }, input, to);
+  const shared = dense(step, [w.sharedGate, w.sharedUp, w.sharedDown!], input, sharedWidth, rows.normed);
   if (w.sharedRouter) runner.run(planScale(shared, rows.sharedLogitWeight.view([batch]), shared));
   runner.run(planAdd(routed, shared, routed));
   return routed;
 }
 
-/** The final norm over the residual stream, or some rows of it: `[r, h]` → `[r, h]`, a view of the scratch memory. */
-export function finalNorm({ runner, config, weights, scratch }: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
-  const { normed } = scratch.rows(x.shape[0]!);
-  const { weight, bias } = weights.norm;
-  const { family, normEps } = config;
-  runner.run(family.norm ? planLayerNorm(x, weight, bias, normEps, normed) : planRmsNorm(x, weight, normEps, normed));
-  return normed;
+/** Runs the final norm over some rows of the residual stream: `[r, h]` → `[r, h]`, a view of the scratch memory. */
+export function finalNorm(decoder: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
+  return runNorm(decoder, x, decoder.weights.norm, decoder.scratch.rows(x.shape[0]!).normed);
 }
 
-/** The head: `[r, h]`, at most {@link logitRows} rows → `[r, vocab]`, a view of the scratch memory. */
+/** Computes logits, scaled and soft-capped, of at most {@link logitRows} rows: `[r, h]` → `[r, vocab]`, a scratch view. */
 export function logitsOf(decoder: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
   const { runner, config, weights, scratch, activations } = decoder;
   const { logitScale, logitSoftcap: softcap } = config;
@@ -309,10 +302,10 @@ export function logitsOf(decoder: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
   return logits;
 }
 
-/** The activations of a batch, `[t, width]` each; those that the model does not need are missing. */
+/** The activations of a batch, `[t, width]` each. Those that the model does not need are missing. */
 type Rows = { readonly [P in Activation]: Tensor<P extends 'indices' | 'sharedIndex' ? 'i32' : 'f32'> };
 
-/** Memory for activations, shared by all batches of all sessions. It grows when a larger batch comes. */
+/** The memory for activations, which all batches of all sessions share. It grows for a larger batch. */
 export class Scratch {
   readonly #runner: Runner;
   readonly #config: DecoderConfig;
@@ -326,7 +319,7 @@ export class Scratch {
     this.#config = config;
   }
 
-  /** Memory for a batch of `count` tokens. It holds whatever the batch before left there. */
+  /** Returns memory for a batch of `count` tokens. It is not cleared. */
   rows(count: number): Rows {
     if (this.#latest?.count === count) return this.#latest.rows;
     if (count > this.#capacity) this.#grow(batchRows(count));
@@ -336,7 +329,7 @@ export class Scratch {
     return rows;
   }
 
-  /** Memory for the logits of `count` tokens, `[count, vocab]`. */
+  /** Returns memory for the logits of `count` tokens, `[count, vocab]`. */
   logits(count: number): Tensor<'f32'> {
     const { vocabSize } = this.#config;
     if ((this.#logits?.shape[0] ?? 0) < count) {
@@ -353,7 +346,7 @@ export class Scratch {
     return this.#tensors().reduce((sum, { size }) => sum + 4 * size, 0);
   }
 
-  /** Gives the memory back; the next batch allocates it again. */
+  /** Frees the memory; the next batch allocates it again. */
   dispose(): void {
     for (const tensor of this.#tensors()) tensor.dispose();
     this.#all = this.#latest = this.#logits = undefined;

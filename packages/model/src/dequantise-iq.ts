@@ -1,6 +1,6 @@
 /**
- * ggml's formats whose weights come in groups from a grid: IQ1, IQ2 and IQ3. A code picks 8 (IQ3: 4) absolute values at
- * once, and signs are stored beside it; IQ1's grid holds -1, 0 and 1 itself. All blocks have 256 weights in 8
+ * Widens ggml's formats whose weights come in groups from a grid: IQ1, IQ2 and IQ3. A code picks 8 (IQ3: 4) absolute
+ * values at once, and signs are stored beside it; IQ1's grid holds -1, 0 and 1 itself. All blocks have 256 weights in 8
  * sub-blocks of 32, of 4 groups of 8.
  *
  * @module
@@ -9,13 +9,13 @@
 import { half, u16, type WidenBlock } from 'ropewalk/internal';
 import * as packed from './iq-grids.generated.js';
 
-/** A grid's values, entry after entry; unpacked at the first use. */
+/** Returns a grid's values, entry after entry. They are unpacked at the first use. */
 function grid(text: string, values: readonly number[]): () => Float64Array {
   let unpacked: Float64Array | undefined;
   return () => (unpacked ??= unpack(text, values));
 }
 
-/** Codes of 2 bits for up to 4 values, of 3 bits for 8; lowest bits first. */
+/** Unpacks codes of 2 bits for up to 4 values, of 3 bits for 8; lowest bits first. */
 function unpack(text: string, values: readonly number[]): Float64Array {
   const bits = values.length > 4 ? 3 : 2;
   const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
@@ -33,7 +33,7 @@ const IQ3XXS = /* @__PURE__ */ grid(packed.IQ3XXS, [4, 12, 20, 28, 36, 44, 52, 6
 const IQ3S = /* @__PURE__ */ grid(packed.IQ3S, [1, 3, 5, 7, 9, 11, 13, 15]);
 const IQ1S = /* @__PURE__ */ grid(packed.IQ1S, [-1, 0, 1]);
 
-/** Eight signs from seven bits: the number of minus signs is even. */
+/** Returns eight signs from seven bits: the number of minus signs is even. */
 function evenSigns(bits: number): number {
   let parity = bits ^ (bits >> 4);
   parity ^= parity >> 2;
@@ -75,7 +75,7 @@ export const IQ2_XS: WidenBlock = (b, at, y) => {
   }
 };
 
-/** The 4 bits of number n from byte `at` on, low half first. */
+/** Returns the 4 bits of number n from byte `at` on, low half first. */
 function nibble(b: Uint8Array, at: number, n: number): number {
   return (b[at + (n >> 1)]! >> (4 * (n & 1))) & 15;
 }
@@ -115,7 +115,7 @@ export const IQ3_S: WidenBlock = (b, at, y) => {
   }
 };
 
-/** IQ1's group of eight: (value ± 1/8) times the scale. */
+/** Writes IQ1's group of eight: (value ± 1/8) times the scale. */
 function shifted(y: Float64Array, to: number, scale: number, entry: number, negative: boolean): void {
   const values = IQ1S();
   const shift = negative ? -0.125 : 0.125;

@@ -1,6 +1,5 @@
 /**
- * ggml's block formats, and how they are widened once, when a model is loaded: all that no backend reads as they lie,
- * and those that the chosen backend does not.
+ * Widens weights in ggml's block formats when a model is loaded, if the backend does not read the format.
  *
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_NAME; gguf-py/gguf/quants.py of
@@ -12,17 +11,17 @@ import { refuse } from 'ropewalk/backend';
 import { E2M1, half, WIDEN_BLOCK, type WidenBlock, writeHalves } from 'ropewalk/internal';
 import * as iq from './dequantise-iq.js';
 
-/** A block format: its sizes, and how one block is widened. */
+/** A block format: its sizes, and the function that widens one block. */
 export interface BlockReader extends BlockSizes {
   readonly widen: WidenBlock;
-  /** A 16-bit type that holds every weight exactly, if there is one. */
+  /** The 16-bit type that holds every weight exactly, if there is one. */
   readonly exact?: 'f16' | 'bf16';
 }
 
 /**
- * 32 weights of `bits` each: d, then m where the format has one, then the fifth bits where it has those, then 16 bytes
- * of two halves. Weight j is the low half of byte j, weight j + 16 the high half. With m: d·q + m. Without m:
- * d·(q − 2^(bits−1)).
+ * Blocks of 32 weights of `bits` each: d, then m for formats with a minimum, then the fifth bits of 5-bit formats, then
+ * 16 bytes of two halves. Weight j is the low half of byte j, weight j + 16 the high half. A weight is d·q + m, or
+ * without m d·(q − 2^(bits−1)).
  */
 function small(bits: 4 | 5, hasMinimum: boolean): BlockReader {
   const fifths = hasMinimum ? 4 : 2;
@@ -76,15 +75,12 @@ const Q3_K: WidenBlock = (b, at, y) => {
   }
 };
 
-/** Weight n of 64 bytes of two bits: in each half of 128, quarter c of 32 is bits 2c of its 32 bytes. */
+/** Reads weight n of 64 bytes of two bits: in each half of 128, quarter c of 32 is bits 2c of its 32 bytes. */
 function quarterOf(b: Uint8Array, at: number, n: number): number {
   return (b[at + 32 * (n >> 7) + (n & 31)]! >> (2 * ((n >> 5) & 3))) & 3;
 }
 
-/**
- * 64 weights in 4 sub-blocks of 16: 4 scales, unsigned E4M3, then 32 bytes of E2M1. Scale 127, NaN in the
- * specification, is 0 as in ggml.
- */
+/** 64 weights in 4 sub-blocks of 16: 4 scales, unsigned E4M3, then 32 bytes of E2M1. Scale 127 is 0, as in ggml. */
 const NVFP4: WidenBlock = (b, at, y) => {
   for (let s = 0; s < 4; s++) {
     const [exponent, mantissa] = [(b[at + s]! >> 3) & 15, b[at + s]! & 7];
@@ -135,13 +131,13 @@ const Q2_0: WidenBlock = (b, at, y) => {
   for (let n = 0; n < 64; n++) y[n] = d * (((b[at + 2 + (n >> 2)]! >> (2 * (n & 3))) & 3) - 1);
 };
 
-/** The formats that backends read as they lie, by GGUF's names. */
+/** The formats that backends read as they are stored, by GGUF's names. */
 const KERNELS = /* @__PURE__ */ BLOCK_FORMAT_NAMES.map((name): [string, BlockReader] => {
   const reader = { ...BLOCK_FORMATS[name], widen: WIDEN_BLOCK[name] };
   return [name.toUpperCase(), name === 'mxfp4' ? { ...reader, exact: 'bf16' } : reader];
 });
 
-/** The formats, by GGUF's names. */
+/** All formats, by GGUF's names. */
 export const WIDENED: ReadonlyMap<string, BlockReader> = /* @__PURE__ */ new Map<string, BlockReader>([
   ...KERNELS,
   ['Q4_1', small(4, true)],
@@ -163,7 +159,7 @@ export const WIDENED: ReadonlyMap<string, BlockReader> = /* @__PURE__ */ new Map
   ['IQ3_S', { weights: 256, bytes: 110, widen: iq.IQ3_S }],
 ]);
 
-/** How a weight is rounded to each type, and the smallest magnitude that becomes infinite. */
+/** The rounding to each type, and the smallest magnitude that becomes infinite. */
 export const ROUND = {
   f16: { from: f16FromNumber, limit: 65520 },
   bf16: { from: bf16FromNumber, limit: 2 ** 128 - 2 ** 119 },
@@ -176,11 +172,7 @@ export function refuseUnheld(where: string, held: keyof typeof ROUND, value: unk
   return refuse('FORMAT', where, `weights that ${held} holds`, value, next);
 }
 
-/**
- * Widens whole blocks to `held`, or its bits, rounding each weight once.
- *
- * @throws {RopewalkError} FORMAT for a weight that `held` cannot hold, because a scale is forged
- */
+/** Widens whole blocks to `held`, rounding each weight once. @throws {RopewalkError} FORMAT for a forged scale */
 export function widenBlocks(
   format: BlockReader,
   bytes: Uint8Array,

@@ -1,126 +1,196 @@
-/**
- * What a program that runs the model elsewhere needs of it: its config, and its weights as they lie in the files.
- *
- * @module @ropewalk/model/description
- */
-import type { ByteSource } from '@ropewalk/formats';
-import { BLOCK_FORMAT_NAMES } from 'ropewalk';
-import { refuse } from 'ropewalk/backend';
-import { type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
+/** Steps 1 and 2 of loading: files → {@link Folder} → {@link ModelDescription}. No weight is read. @module */
+import {
+  type ByteSource,
+  checkShard,
+  type GgufFile,
+  ggufModelOf,
+  MAX_READ_BYTES,
+  parseJson,
+  partsOf,
+  readExactly,
+  SAFETENSORS_INDEX,
+  safetensorsHeaderOf,
+  safetensorsShards,
+} from '@ropewalk/formats/models';
+import { fail, refuse } from 'ropewalk/backend';
+import { decodeUtf8, reading, show } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
-import { type Found, folderOf, type ModelFiles, readHeaders } from './model-files.js';
-import { QUANTISED_FORMATS } from './quantise.js';
-import { type StreamWeightOptions, streamWeight, type WritePiece } from './stream-weight.js';
-import { type HoldOptions, planWeights, type WeightPlan } from './weights.js';
+import { byteSource, type FileData } from './byte-source.js';
+import { configFromGguf, configFromJson } from './config.js';
+import type { FolderFiles, GraphFiles } from './folder-files.js';
+import { tokenizerFromGguf } from './gguf-vocabulary.js';
+import { type TokenizerFiles, tokenizerFromJson } from './tokenizer-json.js';
+import type { DecoderConfig, Tokenizer } from './types.js';
+import type { StoredTensor } from './weights.js';
 
-export type { ByteSource } from '@ropewalk/formats';
-export type { FileData } from './byte-source.js';
-export type { Activation, Family } from './families.js';
-export type { FolderFiles, GraphFiles, NamedFile } from './folder-files.js';
-export { shiftRows } from './kv-cache.js';
-export { memoryOf } from './memory.js';
-export type { ModelFiles } from './model-files.js';
-export { QUANTISED_FORMATS, type QuantisedFormat } from './quantise.js';
-export type { LoadProgress, StreamWeightOptions, WritePiece } from './stream-weight.js';
-export type { DecoderConfig, ExpertConfig, LatentConfig, LayerConfig, Tokenizer } from './types.js';
-export { isBlockFormat, type WeightPlan } from './weights.js';
+/**
+ * A model's files by name: config.json, tokenizer.json and *.safetensors; or one *.gguf, or all parts of a split one.
+ */
+export type ModelFiles = ReadonlyMap<string, FileData> | Readonly<Record<string, FileData>>;
 
-/** How {@link describeModel} plans the weights. */
-export interface DescribeOptions extends HoldOptions {
+/** A model's files. */
+export interface Folder {
   /** The model's name in messages: its path or address. */
-  readonly where?: string | undefined;
-}
-
-const NAMES: OptionNames<DescribeOptions> = {
-  widenTo: true,
-  formats: true,
-  quantise: true,
-  widenHalves: true,
-  as: true,
-  where: true,
-};
-
-/** A model as its files describe it. No weight is in memory. */
-export interface ModelDescription extends Omit<Found, 'stored'> {
-  /** The model's name in messages. */
   readonly where: string;
-  /** The model's files by name: for config.json and other small ones. */
   readonly files: ReadonlyMap<string, ByteSource>;
-  /** The name of a file in messages. */
+  /** Returns the name of a file for messages. */
   path(name: string): string;
-  /** Every weight, in the order of the forward pass. */
-  readonly weights: readonly WeightPlan[];
-  /**
-   * Reads a weight and hands on the `heldBytes` that are held of it, each exactly once, in pieces of at most 8 MiB. They
-   * come in order unless the plan has `turns`.
-   *
-   * @param plan - one of `weights`
-   * @param write - takes a piece and its place among the held bytes; the next piece waits for its promise
-   * @throws {RopewalkError} FORMAT for a file that ends early, and for a weight that its dtype cannot hold; the signal's
-   *   reason when it aborts; whatever `write` throws
-   */
-  streamWeight(plan: WeightPlan, write: WritePiece, options?: StreamWeightOptions): Promise<void>;
 }
+
+/** @param where - the model's name in messages: its path or address. @throws {RopewalkError} FORMAT for other values */
+export function folderOf(files: ModelFiles, where: string | undefined, caller = 'loadModel'): Folder {
+  if (typeof files !== 'object' || files === null)
+    refuse('FORMAT', `${caller}: files`, 'a map from names to bytes', files);
+  const entries: [string, FileData][] = reading(`${caller}: files`, () =>
+    files instanceof Map ? [...files] : Object.entries(files),
+  );
+  const sources = new Map(entries.map(([name, data]) => [name, byteSource(data, name)]));
+  // If `where` is the path of a file, the other parts of a split model are in the same folder.
+  const own = where === undefined ? undefined : [...sources.keys()].find((name) => where.endsWith(name));
+  const before = where === undefined ? '' : own === undefined ? `${where}/` : where.slice(0, -own.length);
+  return { where: where ?? 'model', files: sources, path: (name) => before + name };
+}
+
+/** A model as the headers of its files describe it. No weight is in memory. */
+export interface ModelDescription extends Folder {
+  readonly config: DecoderConfig;
+  /** The metadata of a GGUF, of its first file if it is split; undefined for safetensors. */
+  readonly metadata: GgufFile['metadata'] | undefined;
+  /** The tensors of all files. */
+  readonly stored: readonly StoredTensor[];
+  /** Reads the vocabulary in the files. @throws {RopewalkError} FORMAT or UNSUPPORTED, also when there is none */
+  readTokenizer(): Promise<Tokenizer>;
+  /** Reads tokenizer.json and the files that belong to it, for a GGUF that is written. @throws {RopewalkError} FORMAT for a GGUF */
+  readTokenizerFiles(): Promise<{ readonly tokenizer: TokenizerFiles; readonly where: string }>;
+  /**
+   * Makes the small files beside the model's graph, for transformers, transformers.js and onnxruntime-genai.
+   *
+   * @param graph - the graph's path, and keys that are added to config.json
+   * @throws {RopewalkError} FORMAT for files that are malformed
+   * @example const { files, notes } = await description.readFiles({ graph: 'onnx/model.onnx' });
+   */
+  readFiles(graph: GraphFiles): Promise<FolderFiles>;
+}
+
+/** The part of a description that the kind of file decides. */
+type Headers = Omit<ModelDescription, keyof Folder>;
 
 /**
  * Reads the headers of a model's files, and checks that they are a whole model.
  *
  * @param files - by name: config.json and *.safetensors (with the index, if there are several), or one GGUF
- * @param given - how weights are held
- * @returns the description; it reads from the files later
- * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for an architecture, tensor or
- *   type that is not computed here
- * @example const { config, weights } = await describeModel({ 'model.gguf': blob }, { formats: ['q8_0', 'q4_0'] });
+ * @param where - the model's name in messages. Default: `model`
+ * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for a model that is not
+ *   computed here
+ * @example const { config } = await describeModel({ 'model.gguf': blob });
  */
-export async function describeModel(files: ModelFiles, given: DescribeOptions = {}): Promise<ModelDescription> {
-  const { where, ...hold } = readOptions(given, 'describeModel: options', NAMES);
-  checkTypes({ where }, 'string', 'describeModel');
-  checkTypes({ widenHalves: hold.widenHalves }, 'boolean', 'describeModel');
-  const formats = Array.from(
-    readList(hold.formats ?? BLOCK_FORMAT_NAMES, 'describeModel: formats', 'a list of block formats'),
-  );
-  for (const name of formats) readName(name, BLOCK_FORMAT_NAMES, 'describeModel: formats');
-  checkTypes({ as: hold.as }, 'function', 'describeModel');
-  if (hold.quantise !== undefined) readName(hold.quantise, QUANTISED_FORMATS, 'describeModel: quantise');
-  const plan = await readDescription(files, where, 'describeModel');
-  return plan({ ...hold, formats, as: hold.as && checkedAs(hold.as) });
-}
-
-const MADE = ['f32', 'f16', 'bf16', ...QUANTISED_FORMATS] as const;
-
-/** Holds a caller's function to types that weights can become. */
-function checkedAs(as: NonNullable<HoldOptions['as']>): NonNullable<HoldOptions['as']> {
-  return (weight) => {
-    const where = 'describeModel: as';
-    const held = reading(where, () => as(weight));
-    if (held === undefined) return undefined;
-    readName(held, MADE, where);
-    const { shape, place } = weight;
-    if (QUANTISED_FORMATS.some((one) => one === held) && (shape.length < 2 || shape.at(-1)! % 32 !== 0))
-      refuse('UNSUPPORTED', where, `a type of floats for ${place}, whose rows are not whole blocks`, held);
-    return held;
-  };
-}
-
-/** Plans the weights. @throws {RopewalkError} UNSUPPORTED for a tensor or type that is not computed here */
-export type Describe = (hold: HoldOptions) => ModelDescription;
-
-/**
- * Reads the headers; the weights are planned when the backend is known.
- *
- * @param caller - the function that is named in messages about arguments
- */
-export async function readDescription(files: ModelFiles, where: string | undefined, caller: string): Promise<Describe> {
+export async function describeModel(
+  files: ModelFiles,
+  where?: string,
+  caller = 'describeModel',
+): Promise<ModelDescription> {
+  checkTypes({ where }, 'string', caller);
   const folder = folderOf(files, where, caller);
-  const { stored, ...found } = await readHeaders(folder);
-  return (hold) => {
-    const { widenTo = 'f32' } = hold;
-    if (widenTo !== 'f32' && widenTo !== 'f16') refuse('DTYPE', `${caller}: widenTo`, 'f32 or f16', widenTo);
+  return { ...folder, ...(await readHeaders(folder)) };
+}
+
+async function readHeaders(folder: Folder): Promise<Headers> {
+  const names = [...folder.files.keys()];
+  const hasShards = names.some((name) => /\.safetensors$/i.test(name));
+  if (folder.files.has('config.json') && hasShards) return readHuggingFace(folder);
+  const ggufs = names.filter((name) => /\.gguf$/i.test(name));
+  const parts = partsOf(ggufs, folder.where);
+  if (parts) return readGguf(folder, parts);
+  const expected = 'config.json and *.safetensors, or one *.gguf';
+  const next =
+    ggufs.length > 1
+      ? 'Give one of the .gguf files itself.'
+      : 'Weights in other formats (.bin, .pth) are not read: convert them to safetensors.';
+  // A long list is cut between two names, not inside of one.
+  const more = names.length > 3 ? ` and ${names.length - 3} more` : '';
+  const got = names.slice(0, 3).map(show).join(', ') || 'no file';
+  return fail('FORMAT', folder.where, `expected ${expected}, got ${got}${more}. ${next}`);
+}
+
+async function readHuggingFace(folder: Folder): Promise<Headers> {
+  const generation = await optionalJson(folder, 'generation_config.json');
+  const config = configFromJson(await jsonOf(folder, 'config.json'), generation, folder.path('config.json'));
+  const index = await optionalJson(folder, SAFETENSORS_INDEX);
+  const names = [...folder.files.keys()];
+  const stored: StoredTensor[] = [];
+  for (const [file, claimed] of safetensorsShards(names, index, folder.where, folder.path(SAFETENSORS_INDEX))) {
+    const { tensors } = await safetensorsHeaderOf(folder.files.get(file)!, folder.path(file));
+    checkShard(tensors, claimed, folder.path(file));
+    for (const [name, { type, shape, byteOffset, sizeBytes }] of tensors)
+      stored.push({ name, file, type, shape, byteOffset, sizeBytes });
+  }
+  const readTokenizerFiles = async (next: string) => {
+    const missing = "there is no tokenizer.json beside config.json. Copy it from the model's page, or";
+    if (!folder.files.has('tokenizer.json')) fail('FORMAT', folder.where, `${missing} ${next}.`);
+    const template = await optionalFile(folder, 'chat_template.jinja');
     return {
-      ...folder,
-      ...found,
-      weights: planWeights(found.config, stored, folder.where, hold),
-      streamWeight: (plan, write, options) => streamWeight(folder, plan, write, options),
+      where: folder.path('tokenizer.json'),
+      tokenizer: {
+        tokenizerJson: await jsonOf(folder, 'tokenizer.json'),
+        tokenizerConfig: await optionalJson(folder, 'tokenizer_config.json'),
+        chatTemplate: template && decodeUtf8(template, folder.path('chat_template.jinja')),
+      },
     };
   };
+  return {
+    config,
+    metadata: undefined,
+    stored,
+    async readTokenizer() {
+      const { tokenizer, where } = await readTokenizerFiles('give options.tokenizer');
+      return tokenizerFromJson(tokenizer, where);
+    },
+    readTokenizerFiles: () => readTokenizerFiles('leave the vocabulary out'),
+    readFiles: async (graph) => (await writers()).filesFromFolder(folder, config, graph),
+  };
+}
+
+async function readGguf(folder: Folder, names: readonly string[]): Promise<Headers> {
+  const files = names.map((name) => ({ file: folder.path(name), source: folder.files.get(name)! }));
+  const { header, factors, parts } = await ggufModelOf(files);
+  const { file } = parts[0]!;
+  const config = configFromGguf(header, (tensor) => factors.get(tensor), file);
+  return {
+    config,
+    metadata: header.metadata,
+    stored: parts.flatMap(({ header: { tensors, dataOffset } }, n) =>
+      tensors.map(({ name, type, shape, offset, sizeBytes }) => ({
+        name,
+        file: names[n]!,
+        type,
+        shape: [...shape].reverse(),
+        byteOffset: dataOffset + offset,
+        sizeBytes,
+      })),
+    ),
+    readTokenizer: async () => tokenizerFromGguf(header.metadata, file),
+    readTokenizerFiles: async () => fail('FORMAT', file, 'a GGUF has its vocabulary in its keys.'),
+    readFiles: async (graph) => (await writers()).filesFromGguf(header, config, graph, file),
+  };
+}
+
+/** Imports folder-files.js when an export needs it: converting RoPE takes the code of every peer. */
+const writers = () => import('./folder-files.js');
+
+export async function jsonOf(folder: Folder, name: string): Promise<unknown> {
+  return parseJson(await smallFile(folder, name), folder.path(name));
+}
+
+export async function optionalJson(folder: Folder, name: string): Promise<unknown> {
+  return folder.files.has(name) ? jsonOf(folder, name) : undefined;
+}
+
+export async function optionalFile(folder: Folder, name: string): Promise<Uint8Array | undefined> {
+  return folder.files.has(name) ? smallFile(folder, name) : undefined;
+}
+
+async function smallFile(folder: Folder, name: string): Promise<Uint8Array> {
+  const source = folder.files.get(name)!;
+  if (source.size > MAX_READ_BYTES) refuse('FORMAT', folder.path(name), `at most ${MAX_READ_BYTES} bytes`, source.size);
+  return readExactly(source, 0, source.size, folder.path(name));
 }

@@ -1,14 +1,14 @@
-/** A text as one vector: the last hidden states, pooled. @module */
+/** Embeds a text as one vector: its last hidden states, pooled. @module */
 import { refuse } from 'ropewalk/backend';
 import { readOptions } from 'ropewalk/internal';
 import { checkModel, checkTypes } from './arguments.js';
 import type { Model } from './types.js';
 
-/** How {@link embed} pools. */
+/** Options of {@link embed}. */
 export interface EmbedOptions {
-  /** `mean` over all tokens, the default, or the `last` token, the only one that has seen the whole text. */
+  /** `mean` over all tokens, or the `last` token, the only one that has seen the whole text. Default: `mean`. */
   readonly pooling?: 'mean' | 'last';
-  /** Whether the vector is scaled to length 1; true unless given. */
+  /** Whether the vector is scaled to length 1. Default: true. */
   readonly normalise?: boolean;
 }
 

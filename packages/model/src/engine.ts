@@ -1,38 +1,35 @@
-/** What computes a model: our kernels, or another program. Tokens, text and the checks of calls are not its part. @module */
+/** The interface to our kernels, or to another program that computes a model. Callers check arguments. @module */
 import { fail, refuse } from 'ropewalk/backend';
 import { fieldsOf } from './arguments.js';
-import type { Describe, ModelDescription } from './description.js';
+import type { ModelDescription } from './description.js';
 import type { MemoryLimits } from './memory.js';
 import type { LoadProgress } from './stream-weight.js';
 import type { ModelMemory, SessionOptions } from './types.js';
 
-/** Runs models, for `loadModel(files, { engine })`. */
+/** A program that runs models, for `loadModel(files, { engine })`. */
 export interface Engine {
   readonly name: string;
   /**
-   * Checks that it can run a model, and makes ready to load it. No weight is read yet.
+   * Plans the weights with planModel, in the formats that the engine takes. No weight is read yet.
    *
-   * @param describe - gives the model, with its weights as the engine wants them: what those in other formats become,
-   *   and the block formats that are kept
    * @throws {RopewalkError} UNSUPPORTED for a model or a type of weights that it does not run
    */
-  open(describe: Describe): Promise<EngineModel>;
+  open(description: ModelDescription): Promise<EngineModel>;
 }
 
 /** A model in an engine. Its owner disposes it, whatever has failed. */
 export interface EngineModel {
-  /** What runs it, as `Model.backend` says it. */
+  /** The name that the model has as `Model.backend`. */
   readonly name: string;
-  readonly description: ModelDescription;
-  /** The memory that the model and one session take. @throws {RopewalkError} UNSUPPORTED for a session that it cannot open */
+  /** Sums up the model and one session. @throws {RopewalkError} UNSUPPORTED for a session that it cannot open */
   memoryOf(session: Required<SessionOptions>): ModelMemory;
-  /** The memory that there is. @param machineBytes - what the machine can give, where that is known */
+  /** Returns the limits of memory. @param machineBytes - returns what the machine has left, where that is known */
   limits(machineBytes: (() => number | undefined) | undefined): MemoryLimits;
-  /** Bytes of {@link ModelMemory.scratchBytes} that are allocated now. */
+  /** The part of {@link ModelMemory.scratchBytes} that is allocated now. */
   readonly scratchBytes: number;
-  /** Reads the weights into memory. @param session - the usual one; others may come */
+  /** Reads the weights into memory. @param session - the options that most sessions will have */
   load(session: Required<SessionOptions>, options: LoadingOptions): Promise<void>;
-  /** Starts a sequence of tokens; weights are loaded. @throws {RopewalkError} DEVICE when memory is full */
+  /** Starts a sequence of tokens. The weights are loaded by then. @throws {RopewalkError} DEVICE when memory is full */
   openSequence(session: Required<SessionOptions>): Sequence;
   dispose(): void;
 }
@@ -44,31 +41,31 @@ export interface LoadingOptions {
   readonly onProgress: ((progress: LoadProgress) => void) | undefined;
 }
 
-/** What a run of tokens is to give: nothing, the logits of the last or of all tokens, or all hidden states. */
+/** The result of a run: nothing, the logits of the last token or of all tokens, or all hidden states. */
 export type Wanted = 'none' | 'last' | 'all' | 'hidden';
 
-/** Tokens in order, with their keys and values. Calls come one after the other, with arguments that are checked. */
+/** Tokens in order, with their keys and values. Calls come one after the other, and their arguments are checked. */
 export interface Sequence {
-  /** Tokens whose keys and values are there. The session also lowers it: what was behind is gone. */
+  /** The number of tokens whose keys and values are there. The session lowers it to remove the last tokens. */
   length: number;
-  /** The most tokens of one run: a signal is heard between runs. */
+  /** The most tokens of one run. The session checks its signal between runs. */
   readonly chunkTokens: number;
   /**
    * Appends tokens; {@link length} grows by them.
    *
    * @param tokens - `[t]`, 1 <= t <= chunkTokens; there is room for them
-   * @param positions - `[axes, t]`, row by row; unless given the tokens follow those before
-   * @param result - takes what is wanted: `[vocab]`, `[t, vocab]` or `[t, hidden]`, or nothing; elements behind it stay
+   * @param positions - `[axes, t]`, row by row; without them the tokens follow those before
+   * @param result - takes the result: `[vocab]`, `[t, vocab]`, `[t, hidden]` or nothing. Elements after it stay
    */
   run(tokens: Int32Array, positions: Int32Array | undefined, wanted: Wanted, result: Float32Array): Promise<unknown>;
-  /** Drops tokens [from, from + count); later keys are rotated back by `count` positions. */
+  /** Drops tokens [from, from + count), and rotates later keys back by `count` positions. */
   shift(from: number, count: number): Promise<void>;
   dispose(): void;
 }
 
 /**
- * @param others - options of our kernels, none of which goes with another engine
- * @throws {RopewalkError} RANGE for anything but an engine, or with such an option
+ * @param others - options of our kernels, which go with no other engine
+ * @throws {RopewalkError} RANGE for a value that is no engine, or with such an option
  */
 export function checkEngine(engine: Engine, others: object, where: string): void {
   const { name, open } = fieldsOf<Engine>(engine, where, 'name', 'open');

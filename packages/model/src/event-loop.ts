@@ -1,6 +1,6 @@
 /** Pauses in long work, so that the event loop can run other tasks. @module */
 
-/** Timers, input and signals wait no longer than this. */
+/** The longest time that timers, input and signals wait. */
 const PAUSE_AFTER_MS = 16;
 /** The last pause. It is kept between calls, because a loop of short calls must pause too. */
 let lastPause = 0;

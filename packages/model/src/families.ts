@@ -10,50 +10,15 @@
  * @see ggml-org/llama.cpp@de3ff815 src/models/NAME.cpp
  */
 import type { RouteOptions, SwigluOptions } from 'ropewalk';
+import type { Part } from './weights.js';
 
-/** Norms of a layer. */
-export type NormPart =
-  | 'attentionNorm'
-  | 'attentionPostNorm'
-  | 'mlpNorm'
-  | 'mlpPostNorm'
-  | 'qNorm'
-  | 'kNorm'
-  | 'qANorm'
-  | 'kvANorm';
-/** Matrices of a dense layer. */
-export type Matrix = 'q' | 'k' | 'v' | 'output' | 'gate' | 'up' | 'down';
-/** Matrices of multi-head latent attention; `kvB` is `kB` and `vB` in one. */
-export type LatentMatrix = 'qA' | 'qB' | 'kvA' | 'kB' | 'vB' | 'kvB';
-/**
- * Matrices of experts. gpt-oss saves them transposed, `[e, inputs, outputs]`, with gate and up in turns; in MXFP4 they
- * are `[e, outputs, inputs]`, and rows of gate and up take turns.
- */
-export type ExpertMatrix =
-  | 'router'
-  | 'expertGate'
-  | 'expertUp'
-  | 'expertDown'
-  | 'expertGateUp'
-  | 'expertGateUpBlocks'
-  | 'expertDownTransposed'
-  | 'sharedRouter'
-  | 'sharedGate'
-  | 'sharedUp'
-  | 'sharedDown';
-/** Vectors that are neither a norm's nor a bias. */
-export type OtherVector = 'sinks' | 'choiceBias';
-
-/** A tensor of a layer, without its bias. */
-export type Part = NormPart | Matrix | LatentMatrix | ExpertMatrix | OtherVector;
-
-/** Groups of tensors whose biases come and go together. */
+/** A group of tensors whose biases come together. */
 export type BiasGroup = 'qkv' | 'output' | 'mlp';
 
-/** `always`, or the field of config.json that says so and what its absence means. GGUF files have them or not. */
+/** `always`, or the field of config.json that decides, and its default. GGUF files show their biases themselves. */
 type BiasRule = 'always' | readonly [field: string, missing: boolean];
 
-/** A family. */
+/** The differences of a family from Llama. */
 export interface Family {
   /** `general.architecture` of its GGUF files. */
   readonly gguf: string;
@@ -62,70 +27,64 @@ export interface Family {
   /** Norms after the blocks instead of before, or both. */
   readonly blockNorms?: 'after' | 'both';
   /**
-   * The norm of q and k: RMS over each `head`, RMS over `all` heads together, or a layer norm of `each-head` with its
-   * own gain, where the file has it.
+   * RMS norm of q and k over each `head`, over `all` heads together, or a layer norm of `each-head` with its own gain.
    */
   readonly qkNorm?: 'head' | 'all' | 'each-head';
-  /**
-   * Attention and feed-forward both read the residual stream, through one norm or two: `always`, or as
-   * `use_parallel_residual` says.
-   */
+  /** Attention and feed-forward both read the residual stream, `always` or by a `flag`, through one norm or two. */
   readonly parallel?: { readonly when: 'always' | 'flag'; readonly norms: 1 | 2 };
   /** Tensors that llama.cpp loads and does not use. */
   readonly ggufUnused?: RegExp;
-  /** Groups that are missing here have no biases. */
+  /** The groups with biases. */
   readonly biases?: Readonly<Partial<Record<BiasGroup, BiasRule>>>;
-  /** The activation of GGUF files, and of a config.json that does not say; `silu` unless given. */
+  /** The activation of GGUF files, and of a config.json without the field. Default: `silu`. */
   readonly activation?: Activation;
-  /** The feed-forward block is up, activation, down: it has no gate. */
+  /** The feed-forward block has no gate: it is up, activation, down. */
   readonly ungated?: true;
-  /** How SwiGLU is clamped. */
+  /** The limits of SwiGLU. */
   readonly swiglu?: SwigluOptions;
-  /** A score for each head joins the softmax. */
+  /** One more score for each head takes part in the softmax. */
   readonly sinks?: true;
-  /** Keys and values come from one latent vector a token (MLA). */
+  /** Keys and values come from one latent vector for each token (MLA). */
   readonly latent?: true;
   readonly experts?: ExpertRules;
-  /** Multipliers and caps, and what they are called: see `MULTIPLIERS` in config.ts. */
+  /** The name of scales and caps in `MULTIPLIERS` of config.ts. */
   readonly multipliers?: 'gemma2' | 'gemma3' | 'granite' | 'minicpm' | 'cohere' | 'temperature';
 
-  /** The head of GGUF files: always a tensor of its `own`, or always `tied`; as the file has it unless given. */
+  /** GGUF files always have a head of their `own`, or always a `tied` one. Default: as the file has it. */
   readonly ggufHead?: 'own' | 'tied';
-  /** Sizes of a config.json without them. */
+  /** Sizes that a config.json may leave out. */
   readonly vocabSize?: number;
   readonly numHeads?: number;
   readonly numKvHeads?: number;
-  /** `max_position_embeddings` of a config.json without it. */
+  /** The default of `max_position_embeddings`. */
   readonly maxContext: number;
-  /** `tie_word_embeddings` of a config.json without it. */
+  /** The default of `tie_word_embeddings`. */
   readonly tied?: true;
   /** transformers stores norm weights less 1. */
   readonly gainsLessOne?: true;
-  /** Fields of {@link OTHER_STEPS} that the family computes. */
+  /** The fields of {@link OTHER_STEPS} that the family computes. */
   readonly reads?: readonly string[];
-  /** transformers' names of tensors, where they are not Llama's. */
+  /** transformers' names of tensors that are not Llama's. */
   readonly names?: Readonly<Partial<Record<Part | 'embedding' | 'norm' | 'head' | 'model' | 'qkv' | 'gateUp', string>>>;
-  /** GGUF's names, where they are not Llama's. */
+  /** GGUF's names that are not Llama's. */
   readonly ggufNames?: Readonly<Partial<Record<Part | 'gateUp', string>>>;
-  /** The `quant_method` of config.json that is read: experts in `NAME_blocks` and `NAME_scales`. */
+  /** The one `quant_method` of config.json that is read: experts in `NAME_blocks` and `NAME_scales`. */
   readonly quantMethod?: 'mxfp4';
-  /** Rows of transformers' fused qkv: all q, all k, all v; or q, k, v of each head. */
+  /** transformers' fused qkv has the q, k, v of each head. Default: all q, all k, all v. */
   readonly qkvRows?: 'by-head';
 }
 
-/** The activation of a feed-forward block. */
 export type Activation = 'silu' | 'gelu' | 'gelu-tanh';
 
-/** A family's experts, where the file does not say. */
+/** The experts of a family, for what the file leaves open. */
 interface ExpertRules {
   readonly gate: RouteOptions['gate'];
-  /** Whether weights are divided by their sum: in GGUF files; in config.json the field norm_topk_prob counts first. */
+  /** Whether weights are divided by their sum. The field norm_topk_prob of config.json decides first. */
   readonly normalise: boolean;
-  /** An expert that every token has: with a gate of its own, or without. */
+  /** The expert that all tokens share has a gate of its own, or none. */
   readonly shared?: 'gated' | 'plain';
-  /** The experts have biases. */
   readonly bias?: true;
-  /** A bias that counts when experts are chosen. */
+  /** A bias takes part in the choice of experts. */
   readonly choiceBias?: 'always' | 'if-stored';
 }
 
@@ -186,7 +145,7 @@ const DEEPSEEK: Family = {
   },
 };
 
-/** By `model_type` of config.json, without `_text` at its end. */
+/** The families by `model_type` of config.json, without `_text` at its end. */
 export const FAMILIES: Readonly<Record<string, Family>> = {
   llama: { gguf: 'llama', maxContext: 2048, biases: LLAMA_BIASES },
   mistral: { gguf: 'llama', maxContext: 131072, numKvHeads: 8 },
@@ -221,13 +180,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   },
   qwen2_vl: QWEN2_VL,
   qwen2_5_vl: QWEN2_VL,
-  qwen3: {
-    gguf: 'qwen3',
-    maxContext: 32768,
-    numKvHeads: 32,
-    qkNorm: 'head',
-    biases: SPLIT_BIASES,
-  },
+  qwen3: { gguf: 'qwen3', maxContext: 32768, numKvHeads: 32, qkNorm: 'head', biases: SPLIT_BIASES },
   qwen3_moe: {
     gguf: 'qwen3moe',
     maxContext: 32768,
@@ -257,13 +210,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     names: { qkv: 'self_attn.qkv_proj.weight', gateUp: 'mlp.gate_up_proj.weight' },
     ggufNames: { gateUp: 'ffn_up.weight' },
   },
-  smollm3: {
-    gguf: 'smollm3',
-    maxContext: 32768,
-    numKvHeads: 4,
-    biases: LLAMA_BIASES,
-    tied: true,
-  },
+  smollm3: { gguf: 'smollm3', maxContext: 32768, numKvHeads: 4, biases: LLAMA_BIASES, tied: true },
   cohere2: {
     gguf: 'cohere2',
     norm: 'layer-without-bias',
@@ -363,13 +310,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     ggufUnused: /attn_output\.bias$/,
     tied: true,
   },
-  exaone4: {
-    ...OLMO2,
-    ggufHead: undefined,
-    qkNorm: 'head',
-    biases: {},
-    gguf: 'exaone4',
-  },
+  exaone4: { ...OLMO2, gguf: 'exaone4', ggufHead: undefined, qkNorm: 'head', biases: {} },
   minicpm: {
     gguf: 'minicpm',
     maxContext: 2048,
@@ -392,8 +333,8 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
 };
 
 /**
- * What other architectures need that is not computed here: `general.architecture` or `model_type`, without `-`, `_` and
- * `_text`. An architecture that is not here needs a row of {@link FAMILIES}, and perhaps more.
+ * The steps of other architectures that are not computed here. Names are `general.architecture` or `model_type` without
+ * `-`, `_` and `_text`. Any further architecture needs a row of {@link FAMILIES}, and perhaps more.
  *
  * @see ggml-org/llama.cpp@de3ff815 src/models/NAME.cpp
  * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/modeling_NAME.py
@@ -478,8 +419,7 @@ export const GGUF_OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
 };
 
 /**
- * GGUF keys that llama.cpp reads in some architectures only, and the multipliers or other marks of a family that reads
- * them. In another family they are not applied, and a note says so.
+ * GGUF keys that llama.cpp reads for some families only, by their multipliers. For the others a note says so.
  *
  * @see ggml-org/llama.cpp@de3ff815 src/models/NAME.cpp load_arch_hparams
  */

@@ -1,16 +1,66 @@
-/** The files of a model on a server: a hub, or any host of files. @module */
+/** Fetches files of a model from a server: a hub, or any host of files. @module */
+import type { ByteSource } from '@ropewalk/formats';
 import { SAFETENSORS_INDEX } from '@ropewalk/formats/models';
 import { fail, refuse } from 'ropewalk/backend';
 import { Fields, type OptionNames, reading, readOptions } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
-import { type FileData, openUrl } from './byte-source.js';
-import { folderOf, jsonOf, type ModelFiles } from './model-files.js';
+import { byteSource, type FileData } from './byte-source.js';
+import { folderOf, jsonOf, type ModelFiles } from './description.js';
+
+/**
+ * Opens a file on a server. It is read piece by piece if the server answers range requests; otherwise it is fetched
+ * once.
+ *
+ * @param url - its address
+ * @param given - options of fetch, such as headers and credentials
+ * @returns a source for loadModel
+ * @throws {RopewalkError} FORMAT when it cannot be fetched
+ * @example const model = await loadModel({ 'model.gguf': await fetchSource('./model.gguf') });
+ */
+export async function fetchSource(url: string | URL, given: RequestInit = {}): Promise<ByteSource> {
+  const opened = await openUrl(url, given, 'fetchSource');
+  return typeof opened === 'number' ? refuse('FORMAT', String(url), 'HTTP status 200 or 206', opened) : opened;
+}
+
+/** Opens a file for the function `caller`, or returns the HTTP status of a failure. */
+async function openUrl(url: string | URL, given: RequestInit, caller: string): Promise<ByteSource | number> {
+  if (typeof url !== 'string' && !reading(`${caller}: url`, () => url instanceof URL))
+    refuse('RANGE', `${caller}: url`, 'a URL', url);
+  const where = String(url);
+  const init = readOptions(given, `${caller}: options`);
+  const first = reading(`${caller}: headers`, () => new Headers(init.headers));
+  const get = async (range?: string): Promise<Response> => {
+    const headers = new Headers(first);
+    if (range !== undefined) headers.set('range', range);
+    const silent = (cause: unknown): never => fail('FORMAT', where, `the server does not answer: ${String(cause)}`);
+    return fetch(url, { ...init, headers }).catch(silent);
+  };
+  const probe = await get('bytes=0-0');
+  if (!probe.ok) return probe.status;
+  const size = Number(/\/(\d+)$/.exec(probe.headers.get('content-range') ?? '')?.[1]);
+  // Without a size the answer is the whole file, or a compressed one, whose bytes are not those that ranges count.
+  if (probe.status !== 206 || !Number.isSafeInteger(size)) {
+    const whole = probe.status === 206 ? await get() : probe;
+    if (!whole.ok) refuse('FORMAT', where, 'HTTP status 200', whole.status);
+    return byteSource(await whole.blob(), where);
+  }
+  await probe.body?.cancel();
+  return {
+    size,
+    async read(start, length) {
+      const response = await get(`bytes=${start}-${start + length - 1}`);
+      if (response.status !== 206)
+        refuse('FORMAT', where, 'HTTP status 206', response.status, 'The server answered range requests before.');
+      return new Uint8Array(await response.arrayBuffer());
+    },
+  };
+}
 
 /** How {@link fetchModelFiles} gets files. */
 export interface FetchFilesOptions {
-  /** Opens one file, or gives undefined where there is none; by default piece by piece from the server. */
+  /** Opens one file, or returns undefined for a missing one. Default: reads it piece by piece from the server. */
   readonly open?: (url: URL) => FileData | undefined | Promise<FileData | undefined>;
-  /** Options of fetch, such as headers and credentials, unless `open` is given. */
+  /** Options of fetch, such as headers and credentials. They are not used with `open`. */
   readonly init?: RequestInit;
 }
 
@@ -23,17 +73,17 @@ const OPTIONAL = [
   'chat_template.jinja',
   SAFETENSORS_INDEX,
 ];
-/** HTTP statuses of a file that is not there: hosts that list no folders answer 403. */
+/** The HTTP statuses of a missing file: hosts that list no folders answer 403. */
 const ABSENT = [403, 404];
 
 /**
- * Opens the files of a model for loadModel. Nothing is fetched but what is at the address.
+ * Opens the files of a model for loadModel. All of them are at the address.
  *
  * @param url - a .gguf file, or a folder with config.json, tokenizer.json and *.safetensors, such as
  *   `https://HOST/ORG/NAME/resolve/REVISION/`; in a page also relative to it
  * @param given - how each file is opened
  * @returns the files by name
- * @throws {RopewalkError} RANGE for what is no address; FORMAT when a file that must be there is not, or cannot be fetched
+ * @throws {RopewalkError} RANGE for a value that is no address; FORMAT when a needed file is missing, or cannot be fetched
  * @example const model = await loadModel(await fetchModelFiles('./models/marline/'));
  */
 export async function fetchModelFiles(url: string | URL, given: FetchFilesOptions = {}): Promise<ModelFiles> {
@@ -56,12 +106,8 @@ export async function fetchModelFiles(url: string | URL, given: FetchFilesOption
     return data !== undefined;
   };
   const need = async (file: string): Promise<void> => {
-    if (await add(file)) return;
-    fail(
-      'FORMAT',
-      String(folder),
-      `there is no ${file}. Give the address of a .gguf file, or of a folder with config.json and *.safetensors.`,
-    );
+    const next = 'Give the address of a .gguf file, or of a folder with config.json and *.safetensors.';
+    if (!(await add(file))) fail('FORMAT', String(folder), `there is no ${file}. ${next}`);
   };
   if (isFile) {
     await need(name);
@@ -74,7 +120,7 @@ export async function fetchModelFiles(url: string | URL, given: FetchFilesOption
   return files;
 }
 
-/** The files that the index names; they are in its folder. */
+/** Returns the names of the files in the index; they are in its folder. */
 async function partsOfIndex(files: ReadonlyMap<string, FileData>, where: string): Promise<ReadonlySet<string>> {
   const index = await jsonOf(folderOf(files, where), SAFETENSORS_INDEX);
   const map = new Fields(index, `${where}${SAFETENSORS_INDEX}`).object('weight_map');

@@ -1,37 +1,38 @@
 /**
- * The small files of a folder with a model's graph: what transformers, transformers.js and onnxruntime-genai read beside
- * the graph. A HuggingFace folder has most of them; those of a GGUF file are written.
+ * Makes the small files that transformers, transformers.js and onnxruntime-genai read beside a model's graph. A
+ * HuggingFace folder has most of them; for a GGUF file they are written.
  *
  * @module
- * @see huggingface/transformers.js@4.3.1 src/: config.json, tokenizer.json, tokenizer_config.json, generation_config.json
- * @see microsoft/onnxruntime-genai@a0c04eb src/config.cpp, src/models/model_type.h, src/python/py/models/builders/base.py
+ * @see huggingface/transformers.js@4.3.1 src/: config.json, tokenizer.json, tokenizer_config.json,
+ *   generation_config.json
+ * @see microsoft/onnxruntime-genai@a0c04eb src/config.cpp, src/models/model_type.h,
+ *   src/python/py/models/builders/base.py
  */
 import type { GgufFile } from '@ropewalk/formats';
 import { RopewalkError } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { decodeUtf8, Fields, readOptions } from 'ropewalk/internal';
 import { configToJson, familyNameOf } from './config-json.js';
+import { type Folder, optionalFile, optionalJson } from './description.js';
 import type { BiasGroup } from './families.js';
 import { TOKENIZER_CLASS as CLASS, type TokenizerJson, tokenizerJsonFromGguf } from './gguf-tokenizer-json.js';
 import type { DecoderConfig } from './types.js';
 
-/** What the small files say of the graph. */
+/** The settings of the graph that the small files repeat. */
 export interface GraphFiles {
   /** The graph's path in the folder, with `/`: `onnx/model.onnx`. */
   readonly graph: string;
-  /** Keys that config.json gets, such as `transformers.js_config`. */
+  /** Keys that are added to config.json, such as `transformers.js_config`. */
   readonly config?: Readonly<Record<string, unknown>>;
 }
 
-/** The small files of a folder. */
 export interface FolderFiles {
-  /** By names without folders. */
   readonly files: readonly NamedFile[];
-  /** What was left out, and why; full sentences. */
+  /** Sentences on what is left out, and why. */
   readonly notes: readonly string[];
 }
 
-/** A file that is still to be written. */
+/** A file that is to be written; its name has no folder. */
 export interface NamedFile {
   readonly name: string;
   readonly bytes: Uint8Array;
@@ -40,21 +41,23 @@ export interface NamedFile {
 type Json = Record<string, unknown>;
 
 const utf8 = /* @__PURE__ */ new TextEncoder();
-/** As transformers writes it: a tokenizer.json of 150,000 tokens stays on few lines, the others are for people. */
+/**
+ * Writes JSON as transformers does: a tokenizer.json of 150,000 tokens is on few lines, the other files are for people.
+ */
 const jsonFile = (name: string, value: unknown, indent?: number): NamedFile => ({
   name,
   bytes: utf8.encode(`${JSON.stringify(value, null, indent)}\n`),
 });
 
-/** Checks what a caller says of the graph. @throws {RopewalkError} RANGE */
-function readGraph(given: GraphFiles): GraphFiles {
+/** @throws {RopewalkError} RANGE for other values than a path and keys */
+function readGraph(given: GraphFiles): Required<GraphFiles> {
   const { graph, config = {} } = readOptions(given, 'readFiles: graph', { graph: true, config: true });
   if (typeof graph !== 'string' || graph === '')
     refuse('RANGE', 'readFiles: graph', 'a path such as onnx/model.onnx', graph);
   return { graph, config: readOptions(config, 'readFiles: config') };
 }
 
-/** Which tensors of a layer carry the biases of a group. */
+/** The tensors of a layer that carry the biases of a group. */
 const BIASES: Readonly<Record<BiasGroup, RegExp>> = {
   qkv: /attn_(q|k|v|qkv)\.bias$/,
   output: /attn_output\.bias$/,
@@ -62,13 +65,7 @@ const BIASES: Readonly<Record<BiasGroup, RegExp>> = {
 };
 
 /**
- * Writes the files of a GGUF model.
- *
- * @param header - of the file, with the tensors of all parts
- * @param config - of configFromGguf
- * @param given - what they say of the graph
- * @param where - the file's name in messages
- * @throws {RopewalkError} FORMAT for a broken vocabulary
+ * @param header - of the file, with the tensors of all parts. @throws {RopewalkError} FORMAT for a broken vocabulary
  */
 export function filesFromGguf(header: GgufFile, config: DecoderConfig, given: GraphFiles, where: string): FolderFiles {
   const graph = readGraph(given);
@@ -119,32 +116,25 @@ function vocabularyOf(
   }
 }
 
-/** The files of a HuggingFace folder that go along as they are. */
+/** The files of a HuggingFace folder that are copied. */
 const COPIED = ['generation_config.json', 'tokenizer.json', 'chat_template.jinja', 'special_tokens_map.json'];
 
 /**
- * Takes the files of a HuggingFace folder along. config.json changes where keys are added, and where it is one of a
- * model for images and text: then its text_config is written. tokenizer_config.json gets the template of
- * chat_template.jinja, because transformers.js reads no other file.
+ * Copies the files of a HuggingFace folder. config.json changes if keys are added, and to its text_config for a model
+ * of images and text. tokenizer_config.json gets the template of chat_template.jinja, because transformers.js reads no
+ * other file.
  *
- * @param read - the bytes of a file; undefined where there is none
- * @param parse - JSON of a file; undefined where there is none
- * @param config - of configFromJson
- * @param given - what they say of the graph
  * @throws {RopewalkError} FORMAT for files that are malformed
  */
-export async function filesFromFolder(
-  read: (name: string) => Promise<Uint8Array | undefined>,
-  parse: (name: string) => Promise<unknown>,
-  config: DecoderConfig,
-  given: GraphFiles,
-): Promise<FolderFiles> {
+export async function filesFromFolder(folder: Folder, config: DecoderConfig, given: GraphFiles): Promise<FolderFiles> {
+  const read = (name: string) => optionalFile(folder, name);
+  const parse = (name: string) => optionalJson(folder, name);
   const graph = readGraph(given);
   const notes: string[] = [];
   const outer = (await parse('config.json')) as Json;
   const text = outer.text_config as Json | undefined;
   const files: NamedFile[] = [
-    text || Object.keys(graph.config!).length > 0
+    text || Object.keys(graph.config).length > 0
       ? jsonFile('config.json', { ...(text ? textConfig(outer, text) : outer), ...graph.config }, 2)
       : { name: 'config.json', bytes: (await read('config.json'))! },
   ];
@@ -152,37 +142,33 @@ export async function filesFromFolder(
     const bytes = await read(name);
     if (bytes) files.push({ name, bytes });
   }
-  // Some files say -1 for none.
+  // Some files have -1 for no token.
   const [pad] = [(await parse('generation_config.json')) as Json | undefined, text, outer]
     .map((one) => one?.pad_token_id as number)
     .filter((id) => Number.isSafeInteger(id) && id >= 0);
   const ids = { bos: config.bosToken, eos: config.eosTokens, pad };
   if (!files.some(({ name }) => name === 'generation_config.json')) files.push(generationFile(ids));
-  if (files.some(({ name }) => name === 'tokenizer.json')) files.push(...(await tokenizerConfig(read, parse)));
+  if (files.some(({ name }) => name === 'tokenizer.json')) files.push(await tokenizerConfig(folder));
   else notes.push('There are no tokenizer files: the folder has no tokenizer.json.');
   return { files: [...files, ...genaiFile(config, ids, graph, notes)], notes };
 }
 
-async function tokenizerConfig(
-  read: (name: string) => Promise<Uint8Array | undefined>,
-  parse: (name: string) => Promise<unknown>,
-): Promise<NamedFile[]> {
+async function tokenizerConfig(folder: Folder): Promise<NamedFile> {
   const name = 'tokenizer_config.json';
-  const bytes = await read(name);
-  const parsed = await parse(name);
-  const own = new Fields(parsed ?? {}, name);
-  const template = await read('chat_template.jinja');
-  if (bytes && (own.has('chat_template') || !template)) return [{ name, bytes }];
+  const bytes = await optionalFile(folder, name);
+  const parsed = await optionalJson(folder, name);
+  const template = await optionalFile(folder, 'chat_template.jinja');
+  if (bytes && (new Fields(parsed ?? {}, name).has('chat_template') || !template)) return { name, bytes };
   // transformers.js refuses a folder without the file.
   const chat_template = template && decodeUtf8(template, 'chat_template.jinja');
-  return [jsonFile(name, { tokenizer_class: CLASS, ...(parsed as Json | undefined), chat_template }, 2)];
+  return jsonFile(name, { tokenizer_class: CLASS, ...(parsed as Json | undefined), chat_template }, 2);
 }
 
-/** The text model of a model for images and text. */
+/** Returns the config of the text model in a model for images and text. */
 function textConfig(outer: Json, text: Json): Json {
   const of = (keys: readonly string[]): Json =>
     Object.fromEntries(keys.filter((key) => key in outer).map((key) => [key, outer[key]]));
-  // The outer flag counts, and the inner ids: as configFromJson reads them.
+  // The outer flag decides, and the inner ids, as in configFromJson.
   const inner = {
     ...of(['model_type', 'bos_token_id', 'eos_token_id', 'pad_token_id', 'torch_dtype', 'dtype']),
     ...text,
@@ -190,7 +176,6 @@ function textConfig(outer: Json, text: Json): Json {
   return { ...inner, ...of(['tie_word_embeddings']) };
 }
 
-/** Ids of tokens. */
 interface TokenIds {
   readonly bos: number | undefined;
   readonly eos: readonly number[];
@@ -206,7 +191,9 @@ function generationFile(ids: TokenIds): NamedFile {
   return jsonFile('generation_config.json', idsOf(ids), 2);
 }
 
-/** Families that onnxruntime-genai has a type for, where it is not the model_type; the others are `decoder`. */
+/**
+ * The types of onnxruntime-genai that differ from the model_type, and those that do not. Other families are `decoder`.
+ */
 const GENAI_TYPES: Readonly<Record<string, string>> = {
   ...Object.fromEntries(
     'ernie4_5 gemma2 granite llama mistral phi3 qwen2 qwen3 smollm3'.split(' ').map((name) => [name, name]),
@@ -215,7 +202,7 @@ const GENAI_TYPES: Readonly<Record<string, string>> = {
   gpt_oss: 'gptoss',
 };
 
-/** genai_config.json. The graph's path is taken from the folder that the file is in. */
+/** Writes genai_config.json. The graph's path is relative to the file's folder. */
 function genaiFile(config: DecoderConfig, ids: TokenIds, { graph }: GraphFiles, notes: string[]): NamedFile[] {
   const without = (why: string): NamedFile[] => {
     notes.push(`There is no genai_config.json: onnxruntime-genai ${why}.`);
@@ -226,7 +213,7 @@ function genaiFile(config: DecoderConfig, ids: TokenIds, { graph }: GraphFiles, 
   if (config.valueDim !== config.headDim) return without('has one size for keys and values, and this model has two');
   const { eos_token_id, pad_token_id, bos_token_id } = idsOf(ids);
   const model = {
-    // The program wants a number where the model has no BOS.
+    // onnxruntime-genai needs a number even if the model has no BOS.
     bos_token_id: bos_token_id ?? ids.eos[0] ?? 0,
     context_length: config.maxContext,
     decoder: {

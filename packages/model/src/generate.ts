@@ -1,4 +1,4 @@
-/** Prompt in, text out: prefill, then token by token until something ends the generation. @module */
+/** Generates text: prefill of the prompt, then token by token until something ends the generation. @module */
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, reading, readList, readOptional, readOptions } from 'ropewalk/internal';
 import { checkKept, checkModel, checkSignal, checkTypes } from './arguments.js';
@@ -11,32 +11,32 @@ import type { KeptSession, Model, Session, SessionOptions, Tokenizer } from './t
 /** A text to continue, a conversation to answer, or tokens. */
 export type Prompt = string | readonly ChatMessage[] | { readonly tokens: readonly number[] };
 
-/** How {@link generate} generates. */
+/** Options of {@link generate}. */
 export interface GenerateOptions extends SamplingOptions, SessionOptions {
-  /** Ends after this many tokens; 256 unless given. */
+  /** Ends after this many tokens. Default: 256. */
   readonly maxTokens?: number;
-  /** Texts that end the generation. They are not given out. */
+  /** Texts that end the generation. They are not part of the result. */
   readonly stop?: string | readonly string[];
   /** Tokens that end the generation, besides the model's own end tokens. */
   readonly stopTokens?: readonly number[];
   /** Continues after the model's end tokens, for measurements. */
   readonly ignoreEos?: boolean;
-  /** Ends the generation with reason `abort` and what was generated so far. */
+  /** Ends the generation with reason `abort` and the text so far. */
   readonly signal?: AbortSignal;
   /**
-   * What happens when the context is full: `stop`, the default, or `shift` (K-shift), which drops the older half of
-   * what comes after the first `keep` tokens and continues.
+   * The behaviour when the context is full: `stop`, or `shift` (K-shift), which drops the older half of the tokens
+   * after the first `keep` and continues. Default: `stop`.
    */
   readonly onFull?: 'stop' | 'shift';
-  /** Tokens at the start that a shift never drops; 1 unless given, which is BOS. */
+  /** The tokens at the start that a shift never drops. Default: 1, which is BOS. */
   readonly keep?: number;
-  /** A session of {@link keepSession}: what its cache already holds is not computed again. */
+  /** A session of {@link keepSession}. Tokens that its cache already holds are not computed again. */
   readonly session?: KeptSession;
-  /** For a prompt of text: whether BOS comes first; the vocabulary's own rule unless given. */
+  /** For a prompt of text: whether BOS comes first. Default: the vocabulary's rule. */
   readonly addBos?: boolean;
-  /** For a prompt of text: whether special tokens in it are read as tokens; false unless given. */
+  /** For a prompt of text: whether special tokens in it are read as tokens. Default: false. */
   readonly parseSpecial?: boolean;
-  /** For a prompt of messages. */
+  /** Options for a prompt of messages. */
   readonly chat?: ChatOptions;
 }
 
@@ -63,7 +63,7 @@ export interface GeneratedToken {
   readonly end?: undefined;
 }
 
-/** The last item: the text that was still held back, and the result. */
+/** The last item: the text that was held back, and the result. */
 export interface GeneratedEnd {
   readonly token?: undefined;
   readonly text: string;
@@ -86,23 +86,23 @@ export interface Generation {
   /** The generated tokens, without an end token, but with those of a stop text. */
   readonly tokens: readonly number[];
   readonly promptTokens: number;
-  /** Prompt tokens that a kept session already held. */
+  /** The prompt tokens that a kept session already held. */
   readonly reusedTokens: number;
-  /** Tokens that shifts have dropped. */
+  /** The tokens that shifts have dropped. */
   readonly shiftedTokens: number;
   /** The sampler's seed. The same seed, prompt and options give the same tokens. */
   readonly seed: number;
-  /** The prompt: its tokens, and the time until the first generated token. */
+  /** The prompt's tokens, and the time until the first generated token. */
   readonly prefill: Pace;
   /** The tokens after the first. The time that the caller takes between items is not counted. */
   readonly decode: Pace;
 }
 
-/** Tokens, and the time they took. */
+/** Tokens, and the time that they took. */
 export interface Pace {
   readonly tokens: number;
   readonly seconds: number;
-  /** 0 when there were none. */
+  /** 0 without tokens. */
   readonly tokensPerSecond: number;
 }
 
@@ -120,10 +120,17 @@ export function keepSession(model: Model, options: SessionOptions = {}): KeptSes
   return { session, tokens: [], dispose: () => session.dispose() };
 }
 
-/** Sessions that a generation is using: a second one would write the same cache. */
+/** The sessions that a generation uses: a second one would write the same cache. */
 const BUSY = /* @__PURE__ */ new WeakSet<Session>();
 
-/** Options that were checked without a model. */
+/** The other conditions that end a generation. */
+interface Ends {
+  readonly signal: AbortSignal | undefined;
+  /** The tokens that end it. */
+  readonly endReasons: ReadonlyMap<number, 'eos' | 'stop'>;
+}
+
+/** The options that are checked without a model. */
 interface Settings {
   readonly sampler: Sampler;
   readonly stops: StopFinder;
@@ -139,7 +146,7 @@ interface Settings {
  * @throws {RopewalkError} RANGE, naming the option
  */
 export function checkGenerateOptions(options: GenerateOptions): void {
-  settingsOf(copyOf(options));
+  settingsOf(readOptions(options, 'generate: options', NAMES));
 }
 
 function settingsOf(options: GenerateOptions): Settings {
@@ -149,22 +156,14 @@ function settingsOf(options: GenerateOptions): Settings {
   if (onFull !== 'stop' && onFull !== 'shift') refuse('RANGE', 'generate: onFull', 'stop or shift', onFull);
   checkSignal(options.signal, 'generate');
   checkTypes({ ignoreEos, addBos, parseSpecial }, 'boolean', 'generate');
+  const { temperature, topK, topP, minP, repetitionPenalty, repetitionWindow, seed } = options;
   return {
-    sampler: createSampler(samplingOf(options)),
+    sampler: createSampler({ temperature, topK, topP, minP, repetitionPenalty, repetitionWindow, seed }),
     stops: new StopFinder(options.stop ?? []),
     maxTokens,
     onFull,
     keep,
   };
-}
-
-function samplingOf(options: GenerateOptions): SamplingOptions {
-  const names = Object.keys(SAMPLING_NAMES) as (keyof SamplingOptions)[];
-  return Object.fromEntries(names.map((name) => [name, options[name]]));
-}
-
-function copyOf(options: GenerateOptions): GenerateOptions {
-  return readOptions(options, 'generate: options', NAMES);
 }
 
 /**
@@ -186,28 +185,22 @@ export async function* generate(
   given: GenerateOptions = {},
 ): AsyncGenerator<GeneratedToken | GeneratedEnd, void, void> {
   checkModel(model, 'generate');
-  const options = copyOf(given);
+  const options = readOptions(given, 'generate: options', NAMES);
   const { session: kept, context, cacheDtype } = options;
   const settings = settingsOf(options);
   checkKept(kept, 'generate');
-  if (kept && (context !== undefined || cacheDtype !== undefined)) {
-    const sentence = 'context and cacheDtype do not apply to a kept session. Give them to keepSession.';
-    fail('RANGE', 'generate: session', sentence);
-  }
+  const apply = 'context and cacheDtype do not apply to a kept session. Give them to keepSession.';
+  if (kept && (context !== undefined || cacheDtype !== undefined)) fail('RANGE', 'generate: session', apply);
   const { vocabSize, eosTokens } = model.config;
   const stopTokens = listOf(options.stopTokens ?? [], 'generate: stopTokens');
   checkTokens(stopTokens, 'generate: stopTokens', vocabSize);
-  const ends = new Set(options.ignoreEos ? [] : [...eosTokens, ...model.tokenizer.eosTokens]);
+  const ends = options.ignoreEos ? [] : [...eosTokens, ...model.tokenizer.eosTokens];
   const ids = tokensOf(model.tokenizer, prompt, options);
-  if (ids.length === 0) {
-    const next = 'This vocabulary puts no BOS before an empty text.';
-    refuse('RANGE', 'generate: prompt', 'a prompt of at least one token', prompt, next);
-  }
+  const empty = 'This vocabulary puts no BOS before an empty text.';
+  if (ids.length === 0) refuse('RANGE', 'generate: prompt', 'a prompt of at least one token', prompt, empty);
   checkTokens(ids, 'generate: prompt', vocabSize);
-  if (kept && BUSY.has(kept.session)) {
-    const sentence = 'another generation is using it. Wait for its end, or keep a second session.';
-    fail('UNSUPPORTED', 'generate: session', sentence);
-  }
+  const busy = 'another generation is using it. Wait for its end, or keep a second session.';
+  if (kept && BUSY.has(kept.session)) fail('UNSUPPORTED', 'generate: session', busy);
 
   const session = kept?.session ?? model.openSession({ context, cacheDtype });
   BUSY.add(session);
@@ -219,32 +212,24 @@ export async function* generate(
     }
     if (settings.onFull === 'shift' && settings.keep > capacity - 2)
       refuse('RANGE', 'generate: keep', `at most ${capacity - 2}, two less than the context`, settings.keep);
-    yield* run(model, session, kept?.tokens ?? [], ids, {
-      ...settings,
-      signal: options.signal,
-      ends,
-      stopTokens: new Set(stopTokens),
-    });
+    const endReasons = new Map([
+      ...stopTokens.map((token) => [token, 'stop'] as const),
+      ...ends.map((token) => [token, 'eos'] as const),
+    ]);
+    yield* run(model, session, kept?.tokens ?? [], ids, { ...settings, signal: options.signal, endReasons });
   } finally {
     BUSY.delete(session);
     if (!kept) session.dispose();
   }
 }
 
-/** What ends a generation, besides its settings. */
-interface Ends {
-  readonly signal: AbortSignal | undefined;
-  readonly ends: ReadonlySet<number>;
-  readonly stopTokens: ReadonlySet<number>;
-}
-
-/** @param cached - the tokens in the session's cache; kept true to it whatever happens */
+/** @param cached - the tokens in the session's cache; the list follows the cache even after an error */
 async function* run(
   model: Model,
   session: Session,
   cached: number[],
   ids: readonly number[],
-  { sampler, stops, maxTokens, onFull, keep, signal, ends, stopTokens }: Settings & Ends,
+  { sampler, stops, maxTokens, onFull, keep, signal, endReasons }: Settings & Ends,
 ): AsyncGenerator<GeneratedToken | GeneratedEnd, void, void> {
   const stream = model.tokenizer.stream({ after: ids });
   const history = [...ids];
@@ -272,7 +257,8 @@ async function* run(
     }
   };
 
-  // What the cache holds of this prompt stays. At least one token is run again, because its logits choose the next one.
+  // The tokens of this prompt that the cache holds stay. At least one token runs again, because its logits choose the
+  // next.
   let reused = 0;
   while (reused < Math.min(cached.length, session.length, ids.length - 1) && cached[reused] === ids[reused]) reused++;
   session.truncate(reused);
@@ -283,8 +269,7 @@ async function* run(
   if (logits && maxTokens === 0) reason = 'length';
   while (logits && !reason) {
     const token = sampler.pick(logits, history);
-    if (ends.has(token)) reason = 'eos';
-    else if (stopTokens.has(token)) reason = 'stop';
+    reason = endReasons.get(token);
     if (reason) break;
     history.push(token);
     tokens.push(token);
@@ -300,7 +285,7 @@ async function* run(
     }
     if (reason) break;
     if (session.length >= session.capacity) {
-      // A shift is a pass over all keys. Dropping half of what may go at once makes shifts rare.
+      // A shift is a pass over all keys. Dropping half of the tokens at once makes shifts rare.
       const dropped = Math.max(1, Math.floor((session.length - keep) / 2));
       await session.shift(keep, dropped);
       cached.splice(keep, dropped);
@@ -309,7 +294,7 @@ async function* run(
     logits = await append([token], 'decode');
     if (logits) steps++;
   }
-  // After a stop text nothing more is given out. Otherwise comes what was held back, and an incomplete character.
+  // After a stop text no more text comes. Otherwise the text that was held back comes, and an incomplete character.
   const rest = stops.found === undefined ? stops.push(stream.end()) + stops.end() : '';
   text += rest;
   const stop = stops.found;

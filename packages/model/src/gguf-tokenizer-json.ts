@@ -1,13 +1,10 @@
 /**
- * The vocabulary of a GGUF file as tokenizer.json and tokenizer_config.json.
- *
- * Four things cannot be said in tokenizer.json:
- * - SentencePiece joins pieces of equal score from the left, BPE in the order of merges. A vocabulary made by
- *   SentencePiece's trainer has no equal scores; others get a note.
+ * Writes the vocabulary of a GGUF file as tokenizer.json and tokenizer_config.json. Four things cannot be expressed there:
+ * - SentencePiece joins pieces of equal score from the left, BPE in the order of merges. Trained vocabularies have no
+ *   equal scores; others get a note.
  * - SentencePiece's BPE joins characters that are no pieces. A trained vocabulary has every character of its pieces.
- * - remove_extra_whitespaces trims a text; here it trims what is between the added tokens.
- * - HuggingFace's program applies precompiled_charsmap to graphemes, SentencePiece and llama.cpp to the longest match:
- *   charsmap.ts has both.
+ * - remove_extra_whitespaces trims a text; here it trims the text between added tokens.
+ * - HuggingFace's program applies precompiled_charsmap to graphemes, llama.cpp to the longest match (charsmap.ts).
  *
  * @module
  * @see huggingface/transformers@v5.18.0 src/transformers/convert_slow_tokenizer.py, generate_merges and SpmConverter
@@ -23,35 +20,32 @@ import { MAX_PIECE } from './unigram.js';
 
 type Json = Record<string, unknown>;
 
-/** Ways to join two pieces to a third one, for each piece. Llama's and Gemma's vocabularies have two to three. */
+/**
+ * The most ways to join two pieces to a third one, for each piece. Llama's and Gemma's vocabularies have two to three.
+ */
 const MAX_WAYS = 32;
 
 /** The class that takes tokenizer.json as it is. */
 export const TOKENIZER_CLASS = 'PreTrainedTokenizerFast';
 
-/** What a vocabulary becomes. */
+/** A vocabulary in HuggingFace's form. */
 export interface TokenizerJson {
   /** tokenizer.json */
   readonly tokenizer: Json;
   /** tokenizer_config.json, without the chat template. */
   readonly config: Json;
   readonly bosToken: number | undefined;
-  /** The tokens that end a turn, the file's own one first. */
+  /** The tokens that end a turn; the file's own one comes first. */
   readonly eosTokens: readonly number[];
   readonly padToken: number | undefined;
   readonly chatTemplates: ReadonlyMap<string, string>;
-  /** Where the tokens may be others; full sentences. */
+  /** Sentences on where the tokens may differ. */
   readonly notes: readonly string[];
 }
 
 /**
- * Writes the vocabulary of a GGUF file.
- *
- * @param metadata - of parseGguf
- * @param maxContext - of the model, in tokens
- * @param where - the file's name in messages
- * @throws {RopewalkError} as tokenizerFromGguf; FORMAT also for SentencePiece's pieces of more than 1024 characters, or more
- *   than 32 ways a piece to join two others
+ * @throws {RopewalkError} as tokenizerFromGguf; FORMAT also for SentencePiece's pieces of more than 1024 characters, or
+ *   more than 32 ways a piece to join two others
  */
 export function tokenizerJsonFromGguf(
   metadata: ReadonlyMap<string, GgufValue>,
@@ -102,7 +96,7 @@ export function tokenizerJsonFromGguf(
   };
 }
 
-/** Puts BOS and EOS around a text. */
+/** Writes the post-processor that puts BOS and EOS around a text. */
 function templateOf(prefix: readonly number[], suffix: readonly number[], texts: readonly string[]): Json | null {
   const around = [...prefix, ...suffix];
   if (around.length === 0) return null;
@@ -120,7 +114,6 @@ function templateOf(prefix: readonly number[], suffix: readonly number[], texts:
   };
 }
 
-/** `normalizer`, `pre_tokenizer`, `decoder` and `model`. */
 type Steps = Readonly<Record<'normalizer' | 'pre_tokenizer' | 'decoder' | 'model', Json | null>>;
 
 const sequence = (key: string, steps: readonly Json[]): Json => ({ type: 'Sequence', [key]: steps });
@@ -129,10 +122,10 @@ const marksSpaces = replace({ String: ' ' }, SPACE);
 
 /** Any character. HuggingFace's patterns are Ruby's, where ^ and $ match at every line. */
 const ANY = '[\\s\\S]';
-/** No spaces at the end of a text, and one for several elsewhere. */
+/** Removes spaces at the end of a text, and writes one for several elsewhere. */
 const TRIMMING = [replace({ Regex: ` +(?!${ANY})` }, ''), replace({ Regex: ' {2,}' }, ' ')];
 
-/** Bytes and pieces → text. The space that was put in front goes again. */
+/** Decodes bytes and pieces, and removes the space that was put in front. */
 function pieceDecoder(stripSpace: boolean): Json {
   const steps = [replace({ String: SPACE }, ' '), { type: 'ByteFallback' }, { type: 'Fuse' }];
   return sequence('decoders', stripSpace ? [...steps, { type: 'Strip', content: ' ', start: 1, stop: 0 }] : steps);
@@ -210,10 +203,7 @@ const WRITE: Readonly<Record<GgufVocabulary['kind']['model'], (read: GgufVocabul
   gpt2: byteLevel,
 };
 
-/**
- * Tokens and their ids: all, but the unused ones that fill up a vocabulary and that no merge makes. Added tokens are
- * among them, which fixes their ids.
- */
+/** Lists tokens and ids, which added tokens share. Unused ones that only fill up a vocabulary are left out. */
 function vocabOf({ tokens }: GgufVocabulary, merges: readonly (readonly [string, string])[]): Record<string, number> {
   const { ids, types } = tokens;
   if (!types.includes(TYPE.unused)) return Object.fromEntries(ids);
@@ -223,7 +213,7 @@ function vocabOf({ tokens }: GgufVocabulary, merges: readonly (readonly [string,
   return Object.fromEntries([...ids].filter(isWritten));
 }
 
-/** Every way to join two pieces to a third one: the highest score first, then the longer left piece. */
+/** Lists every way to join two pieces to a third one: the highest score first, then the longer left piece. */
 function mergesOf({ keys, tokens }: GgufVocabulary, notes: string[]): [string, string][] {
   const { texts, ids, types } = tokens;
   const scores = readScores(keys, tokens);
@@ -233,25 +223,19 @@ function mergesOf({ keys, tokens }: GgufVocabulary, notes: string[]): [string, s
     if (text.length > MAX_PIECE)
       refuse('FORMAT', `${where}[${id}]`, `a piece of at most ${MAX_PIECE} characters`, text.length);
     for (let at = text.length - 1; at > 0; at--) {
-      // Not between the two halves of a character.
+      // A cut between the two halves of a character makes no piece.
       if ((text.charCodeAt(at) & 0xfc00) === 0xdc00) continue;
       const left = text.slice(0, at);
       if (!ids.has(left)) continue;
       const right = text.slice(at);
       if (ids.has(right)) found.push({ merge: [left, right], id });
     }
-    if (found.length > MAX_WAYS * texts.length)
-      refuse(
-        'FORMAT',
-        where,
-        `at most ${MAX_WAYS} ways a piece to join two others`,
-        found.length,
-        'The file is forged.',
-      );
+    const most = `at most ${MAX_WAYS} ways a piece to join two others`;
+    if (found.length > MAX_WAYS * texts.length) refuse('FORMAT', where, most, found.length, 'The file is forged.');
   }
   // Sorting is stable: of one piece's ways, the longer left one stays first.
   found.sort((a, b) => scores[b.id]! - scores[a.id]!);
-  // Other tokens are found in a text before it is joined.
+  // Other tokens are cut out of a text before it is joined.
   const joined = found.filter(({ id }) => types[id] === TYPE.normal);
   const tie = joined.find(({ id }, n) => {
     const next = joined[n + 1]?.id;

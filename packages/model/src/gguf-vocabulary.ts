@@ -1,9 +1,9 @@
 /**
- * The vocabulary in a GGUF header: `tokenizer.ggml.*`.
+ * Reads the vocabulary in a GGUF header: `tokenizer.ggml.*`.
  *
- * "llama" is SentencePiece by scores, segmented by sentencepiece.ts; "t5" is SentencePiece's Unigram, by unigram.ts.
- * "gpt2" is byte-level BPE with merges, segmented by the library of tokenizer-json.ts. What a key means, and what holds without it, is llama.cpp's rule: the page of the
- * format leaves most of it open.
+ * "llama" is SentencePiece by scores (sentencepiece.ts), "t5" SentencePiece's Unigram (unigram.ts), "gpt2" byte-level
+ * BPE with merges (@huggingface/tokenizers). The meaning of a key, and of its absence, follows llama.cpp: the page of
+ * the format leaves most of it open.
  *
  * @module
  * @see ggml-org/llama.cpp@00ad355 src/llama-vocab.cpp
@@ -30,15 +30,15 @@ import {
 import type { Tokenizer } from './types.js';
 import { UNKNOWN_PENALTY, unigramOf } from './unigram.js';
 
-/** Token types of GGUF, SentencePiece's own numbers. */
+/** The token types of GGUF, which are SentencePiece's numbers. */
 export const TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 } as const;
 
-/** How text is cut before merges, by `tokenizer.ggml.pre`. Each pattern cuts what the patterns before it have left. */
+/** The patterns that cut text before merges. Each one cuts what those before it have left. */
 interface PreTokenizer {
   readonly patterns: readonly string[];
-  /** Whether a word that is a token is taken as it is, without merging. */
+  /** Whether a word that is a token skips the merges. */
   readonly ignoreMerges?: boolean;
-  /** Whether BOS comes before a text if the file does not say. */
+  /** Whether BOS comes before a text, if the file does not say. */
   readonly addBos?: boolean;
 }
 
@@ -48,7 +48,7 @@ const SPACES = '\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+';
 /** The pattern of GPT-4 and its children. They differ in how many digits, and which marks, stay together. */
 const gpt4 = (digits: string, letter = '\\p{L}', notOther = '\\p{L}'): string =>
   `${CONTRACTIONS}|[^\\r\\n\\p{L}\\p{N}]?${letter}+|\\p{N}${digits}| ?[^\\s${notOther}\\p{N}]+[\\r\\n]*|${SPACES}`;
-/** Splits where case changes. As in the models' tokenizer.json; llama.cpp writes the same with look-aheads. */
+/** Splits where case changes, as in the models' tokenizer.json. llama.cpp writes the same with look-aheads. */
 const mixedCase = (after: string, digits: string): string => {
   const upper = '[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]';
   const lower = '[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]';
@@ -57,10 +57,7 @@ const mixedCase = (after: string, digits: string): string => {
   return `${words}|\\p{N}${digits}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`;
 };
 
-/**
- * DeepSeek's first vocabularies count these as letters: those that have a case, of some scripts. Ranges as numbers,
- * because some of the characters are others after normalisation.
- */
+/** The letters of DeepSeek's first vocabularies, in ranges of numbers: normalisation would change some characters. */
 const CASED =
   '41-5a 61-7a b5 c0-d6 d8-f6 f8-1ba 1bc-1bf 1c4-293 295-2af 370-373 376 377 37b-37d 37f 386 388-38a 38c 38e-3a1 ' +
   '3a3-3f5 3f7-481 48a-52f 531-556 10a0-10c5 13a0-13f5 13f8-13fd 1c90-1cba 1cbd-1cbf 1d00-1d2b 1d6b-1d77 1d79-1d9a ' +
@@ -72,7 +69,7 @@ const CASED =
 const cased = (): string => `[${CASED.replace(/[0-9a-f]+/g, '\\x{$&}').replaceAll(' ', '')}]`;
 const HAN_KANA = '[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+';
 const HAN_HANGUL = '[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+';
-/** DeepSeek-V3's: a mark belongs to the ASCII letters after it, and combining marks to their letters. */
+/** DeepSeek-V3's pattern: a mark belongs to the ASCII letters after it, and combining marks to their letters. */
 const DEEPSEEK_V3 =
   '[!"#$%&\'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|' +
   ` ?[\\p{P}\\p{S}]+[\\r\\n]*|${SPACES}`;
@@ -115,13 +112,13 @@ export const PRE_TOKENIZERS: readonly (readonly [names: string, row: PreTokenize
 ];
 
 const BAR = /* @__PURE__ */ String.fromCodePoint(0xff5c); // full width
-/** Tokens that end a turn, by their text. Files rarely name more than one of them by id. */
+/** The texts of tokens that end a turn. Files rarely name more than one of them by id. */
 const END_TEXTS: readonly string[] = [
   ...['</s>', '<eos>', '[EOS]', '<EOT>', '_<EOT>', '[EOT]', '<|endoftext|>', '<|end_of_text|>', '<end_of_utterance>'],
   ...['<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<|end|>', '<|return|>', '<|call|>', '<end_of_turn>'],
   ...[`<${BAR}end${SPACE}of${SPACE}sentence${BAR}>`, '<|fim_pad|>', '<|repo_name|>', '<|file_sep|>'],
 ];
-/** In the harmony format these divide what the model thinks from what it answers, so they are text. */
+/** In the harmony format these tokens divide the model's reasoning from its answer, so they are text. */
 const HARMONY: readonly string[] = ['<|channel|>', '<|message|>', '<|start|>', '<|constrain|>'];
 
 /**
@@ -142,7 +139,6 @@ export function tokenizerFromGguf(metadata: ReadonlyMap<string, GgufValue>, wher
   return tokenizerOf(BUILD[read.kind.model](read));
 }
 
-/** A vocabulary as the file has it. */
 export interface GgufVocabulary {
   readonly keys: Fields;
   readonly kind: Kind;
@@ -158,35 +154,32 @@ export function readVocabulary(metadata: ReadonlyMap<string, GgufValue>, where: 
   return { keys, kind, tokens, common: readCommon(keys, tokens, kind) };
 }
 
-/** What llama.cpp does for a value of `tokenizer.ggml.model`, where the file does not say otherwise. */
+/** llama.cpp's rules for a value of `tokenizer.ggml.model`, unless the file has its own. */
 export interface Kind {
   readonly model: 'llama' | 't5' | 'gpt2';
-  /** Of gpt2. */
+  /** Only for gpt2. */
   readonly pre?: PreTokenizer;
   readonly addBos: boolean;
   readonly addEos: boolean;
-  /** Ids. */
   readonly bos?: number;
   readonly eos?: number;
   readonly unknown?: number;
 }
 
+const KINDS: Readonly<Record<Kind['model'], Kind>> = {
+  llama: { model: 'llama', addBos: true, addEos: false, bos: 1, eos: 2, unknown: 0 },
+  t5: { model: 't5', addBos: false, addEos: true, eos: 1, unknown: 2 },
+  gpt2: { model: 'gpt2', addBos: false, addEos: false },
+};
+
 function kindOf(keys: Fields): Kind {
   const key = 'tokenizer.ggml.model';
-  switch (keys.text(key)) {
-    case 'llama':
-      return { model: 'llama', addBos: true, addEos: false, bos: 1, eos: 2, unknown: 0 };
-    case 't5':
-      return { model: 't5', addBos: false, addEos: true, eos: 1, unknown: 2 };
-    case 'gpt2': {
-      const pre = preTokenizerOf(keys);
-      return { model: 'gpt2', pre, addBos: pre.addBos ?? false, addEos: false };
-    }
-    default: {
-      const next = 'Load the model from its HuggingFace files, if it has a tokenizer.json.';
-      return keys.refuse('UNSUPPORTED', key, 'llama, gpt2 or t5', next);
-    }
-  }
+  const model = keys.text(key);
+  const next = 'Load the model from its HuggingFace files, if it has a tokenizer.json.';
+  if (!Object.hasOwn(KINDS, model)) return keys.refuse('UNSUPPORTED', key, 'llama, gpt2 or t5', next);
+  if (model !== 'gpt2') return KINDS[model as 'llama' | 't5'];
+  const pre = preTokenizerOf(keys);
+  return { ...KINDS.gpt2, pre, addBos: pre.addBos ?? false };
 }
 
 function preTokenizerOf(keys: Fields): PreTokenizer {
@@ -211,7 +204,7 @@ function readTokens(keys: Fields): Tokens {
   const ids = new Map<string, number>();
   const texts = list.map((token, id) => {
     if (typeof token !== 'string') refuse('FORMAT', `${keys.path(key)}[${id}]`, 'a string', token);
-    // An empty text would be found everywhere; llama.cpp gives it this name too.
+    // An empty text would match everywhere; llama.cpp gives it this name too.
     const text = token === '' ? `[EMPTY_${id}]` : token;
     const other = ids.get(text);
     if (other !== undefined)
@@ -230,7 +223,7 @@ function checkCount(keys: Fields, key: string, list: readonly unknown[], count: 
   if (list.length < count) refuse('FORMAT', keys.path(key), `${count} ${what}, one for each token`, list.length);
 }
 
-/** What is read in the same way for all kinds of vocabulary. */
+/** The part of a vocabulary that is read in the same way for all kinds. */
 export type Common = Omit<Vocabulary, 'segment' | 'bytesOf' | 'prepare' | 'stripSpace'> & {
   readonly unknownToken: number | undefined;
 };
@@ -244,12 +237,18 @@ function readCommon(keys: Fields, { texts, ids, types }: Tokens, kind: Kind): Co
     if (id !== undefined && id >= texts.length) keys.refuse('FORMAT', key, `an id in [0, ${texts.length})`);
     return id;
   };
+  const sideOf = (name: string, id: number | undefined, usual: boolean): number[] => {
+    const add = keys.optionalFlag(`tokenizer.ggml.add_${name}_token`);
+    if (add && id === undefined)
+      keys.fail('FORMAT', `tokenizer.ggml.${name}_token_id`, `it is missing, but add_${name}_token is true`);
+    return (add ?? usual) && id !== undefined ? [id] : [];
+  };
   const bosToken = idOf('bos', kind.bos);
   const eosToken = idOf('eos', kind.eos);
   const ends = [eosToken, idOf('eot'), idOf('eom'), ...END_TEXTS.map((text) => ids.get(text))];
   // In the harmony format <|end|> ends a message, but not the turn.
   const harmonyEnd = ids.has('<|return|>') && ids.has('<|call|>') ? ids.get('<|end|>') : undefined;
-  // The file does not say it, but these tokens take the white space that follows them, as in their tokenizer.json.
+  // These tokens swallow the white space after them, as in their tokenizer.json. A GGUF has no key for it.
   const stripsRight = /phi-?3/i.test(keys.optionalText('general.name') ?? '');
   const special = new Set<number>();
   const added: AddedToken[] = [];
@@ -279,24 +278,9 @@ function readCommon(keys: Fields, { texts, ids, types }: Tokens, kind: Kind): Co
     eosTokens: [...new Set(ends)].filter((id) => id !== undefined && id !== harmonyEnd) as number[],
     chatTemplates,
     unknownToken: idOf('unknown', kind.unknown),
-    ...around(keys, bosToken, eosToken, kind),
+    prefix: sideOf('bos', bosToken, kind.addBos),
+    suffix: sideOf('eos', eosToken, kind.addEos),
   };
-}
-
-/** BOS and EOS around a text: what the file says, otherwise what its kind of vocabulary does. */
-function around(
-  keys: Fields,
-  bos: number | undefined,
-  eos: number | undefined,
-  kind: Kind,
-): Pick<Vocabulary, 'prefix' | 'suffix'> {
-  const side = (name: string, id: number | undefined, usual: boolean): number[] => {
-    const add = keys.optionalFlag(`tokenizer.ggml.add_${name}_token`);
-    if (add && id === undefined)
-      keys.fail('FORMAT', `tokenizer.ggml.${name}_token_id`, `it is missing, but add_${name}_token is true`);
-    return (add ?? usual) && id !== undefined ? [id] : [];
-  };
-  return { prefix: side('bos', bos, kind.addBos), suffix: side('eos', eos, kind.addEos) };
 }
 
 const NOTHING = new Uint8Array(0);
@@ -310,13 +294,13 @@ export function readScores(keys: Fields, { texts }: Tokens): Float32Array {
 
 const CHARSMAP = 'tokenizer.ggml.precompiled_charsmap';
 
-/** The bytes of a table of replacements; signed or unsigned in the file. */
+/** Returns the bytes of a table of replacements, which are signed or unsigned in the file. */
 export function readTable(keys: Fields): Uint8Array | undefined {
   const list = keys.optionalList(CHARSMAP);
   return list && Uint8Array.from(list as number[]);
 }
 
-/** The bytes of a token of SentencePiece. */
+/** Returns the bytes of a token of SentencePiece. */
 function bytesOfPiece({ texts, types }: Tokens, id: number): Uint8Array {
   const text = texts[id];
   const type = types[id];
@@ -329,27 +313,21 @@ function bytesOfPiece({ texts, types }: Tokens, id: number): Uint8Array {
 function sentencePiece({ keys, tokens, common }: GgufVocabulary): Vocabulary {
   const { ids } = tokens;
   const scores = readScores(keys, tokens);
-  const bytes = Array.from(
-    { length: 256 },
-    (_byte, byte) => ids.get(tokenOfByte(byte)) ?? ids.get(String.fromCharCode(byte)) ?? common.unknownToken,
-  );
-  const scored = {
-    idOf: (text: string) => ids.get(text),
-    scoreOf: (id: number) => scores[id]!,
-    byteToken: (byte: number) => {
-      const sentence = `there is no token for byte ${byte}, and no unknown token`;
-      return bytes[byte] ?? keys.fail('FORMAT', 'tokenizer.ggml.tokens', sentence);
-    },
-  };
+  const byteToken = (byte: number): number =>
+    ids.get(tokenOfByte(byte)) ??
+    ids.get(String.fromCharCode(byte)) ??
+    common.unknownToken ??
+    keys.fail('FORMAT', 'tokenizer.ggml.tokens', `there is no token for byte ${byte}, and no unknown token`);
   const spaceFirst = keys.optionalFlag('tokenizer.ggml.add_space_prefix') ?? true;
   const trim = keys.flag('tokenizer.ggml.remove_extra_whitespaces');
   return {
     ...common,
     stripSpace: spaceFirst,
-    // SentencePiece's rule. llama.cpp reads the key, but does not apply it to this kind of vocabulary.
+    // This is SentencePiece's rule. llama.cpp reads the key, but does not apply it to this kind of vocabulary.
     prepare: trim ? (text) => text.replace(/ {2,}/g, ' ').replace(/^ | $/g, '') : undefined,
     // The space comes at the start of the text and after every added token: each begins a stretch.
-    segment: (text) => segmentByScores((spaceFirst ? ` ${text}` : text).replaceAll(' ', SPACE), scored),
+    segment: (text) =>
+      segmentByScores((spaceFirst ? ` ${text}` : text).replaceAll(' ', SPACE), { ids, scores, byteToken }),
     bytesOf: (id) => bytesOfPiece(tokens, id),
   };
 }
@@ -385,7 +363,7 @@ function unigram({ keys, tokens, common }: GgufVocabulary): Vocabulary {
   };
 }
 
-/** How tokenizer.json says what comes before byte-level BPE. */
+/** Returns the step of tokenizer.json that cuts text before byte-level BPE. */
 export function preTokenizerStep({ patterns }: PreTokenizer) {
   return {
     type: 'Sequence',
@@ -396,7 +374,7 @@ export function preTokenizerStep({ patterns }: PreTokenizer) {
   };
 }
 
-/** How tokenizer.json says byte-level BPE: `pre_tokenizer` and `model`. */
+/** Returns `pre_tokenizer` and `model` of tokenizer.json for byte-level BPE. */
 export function byteLevelSteps({ keys, kind, tokens, common }: GgufVocabulary) {
   return {
     pre_tokenizer: preTokenizerStep(kind.pre!),
@@ -405,7 +383,7 @@ export function byteLevelSteps({ keys, kind, tokens, common }: GgufVocabulary) {
       vocab: Object.fromEntries(tokens.ids),
       merges: readMerges(keys, 'tokenizer.ggml.merges'),
       ignore_merges: kind.pre!.ignoreMerges ?? false,
-      // A byte that the vocabulary lacks becomes the unknown token, or is left out if there is none.
+      // A byte that the vocabulary lacks becomes the unknown token, or is left out without one.
       unk_token: common.unknownToken === undefined ? null : tokens.texts[common.unknownToken]!,
     },
   };

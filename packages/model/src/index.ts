@@ -6,12 +6,13 @@
  * @module @ropewalk/model
  */
 export type { ByteSource } from '@ropewalk/formats';
-export { byteSource, type FileData, fetchSource } from './byte-source.js';
+export { byteSource, type FileData } from './byte-source.js';
 export { type ChatMessage, type ChatOptions, renderChat } from './chat.js';
 export { compareLogits, type LogitBlocks, type LogitComparison, type LogitPair } from './compare-logits.js';
+export type { ModelFiles } from './description.js';
 export { type EmbedOptions, embed } from './embed.js';
 export type { Engine, EngineModel, LoadingOptions, Sequence, Wanted } from './engine.js';
-export { type FetchFilesOptions, fetchModelFiles } from './fetch-files.js';
+export { type FetchFilesOptions, fetchModelFiles, fetchSource } from './fetch-files.js';
 export {
   checkGenerateOptions,
   type GeneratedEnd,
@@ -28,7 +29,6 @@ export { type KernelOptions, kernelEngine } from './kernels.js';
 export { type LoadOptions, loadModel } from './load.js';
 export { type LogitsOptions, logits } from './logits.js';
 export { type MemoryLimits, mebibytes } from './memory.js';
-export type { ModelFiles } from './model-files.js';
 export { type Perplexity, type PerplexityOptions, perplexity } from './perplexity.js';
 export { createSampler, type Sampler, type SamplingOptions } from './sampler.js';
 export type { LoadProgress } from './stream-weight.js';

@@ -1,5 +1,5 @@
 /**
- * How Python writes values, where @huggingface/jinja writes them as JSON or not at all.
+ * Writes values as Python does, where @huggingface/jinja writes them as JSON or not at all.
  *
  * `{{ value }}`, `~` and the filter `string` of Jinja are Python's `str()`. Templates of models with tools print lists
  * and objects in this way, and the models were trained on it.
@@ -38,7 +38,7 @@ export interface Node {
   readonly operator?: { readonly value: string };
 }
 
-/** What Python's `str()` gives. */
+/** Writes a value as Python's `str()` does. */
 export function textOf(value: Value): string {
   return value.type === 'StringValue' ? (value.value as string) : value.type === 'UndefinedValue' ? '' : written(value);
 }
@@ -50,7 +50,7 @@ export function textFilter(name: unknown): ((text: string) => string) | undefine
   return name === 'capitalize' ? (text) => text.slice(0, 1).toUpperCase() + text.slice(1).toLowerCase() : undefined;
 }
 
-/** What Python's `repr()` gives. */
+/** Writes a value as Python's `repr()` does. */
 function written(value: Value): string {
   switch (value.type) {
     case 'StringValue':

@@ -1,35 +1,33 @@
-/** The engine that needs nothing else: the forward pass on a backend of Ropewalk's operators. @module */
+/** Our own engine: the forward pass on a backend of Ropewalk's operators. @module */
 import { type Activations, type BackendOptions, Ropewalk, type RopewalkOptions, ropewalk } from 'ropewalk';
-import { fail } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
 import { ACTIVATIONS, BACKEND_NAMES, type OptionNames, reading, readName, readOptions } from 'ropewalk/internal';
 import { type Decoder, finalNorm, forward, logitsOf, Scratch } from './decoder.js';
-import type { Describe, ModelDescription } from './description.js';
-import type { Engine, EngineModel, LoadingOptions, Sequence, Wanted } from './engine.js';
+import type { Engine, EngineModel, Sequence, Wanted } from './engine.js';
 import { KvCache } from './kv-cache.js';
-import { CHUNK_TOKENS, logitRows, type MemoryLimits, memoryOf } from './memory.js';
-import type { ModelMemory, SessionOptions } from './types.js';
-import { loadWeights } from './upload.js';
-import { assembleWeights, type Weight, type WidenTo } from './weights.js';
+import { CHUNK_TOKENS, logitRows, memoryOf } from './memory.js';
+import { type PlannedModel, planModel } from './plan-model.js';
+import type { SessionOptions } from './types.js';
+import { assembleWeights, loadWeights, type Weight } from './upload.js';
+import type { WidenTo } from './weights.js';
 
-/** How the kernels are opened. */
+/** Options of {@link kernelEngine}. */
 export interface KernelOptions extends BackendOptions {
-  /** A backend's name, `auto` unless given; or an open one, which the model uses and does not dispose. */
+  /** A backend's name, or an open backend, which the model uses and does not dispose. Default: `auto`. */
   readonly backend?: RopewalkOptions['backend'] | Ropewalk;
   /**
-   * What matrices in a GGUF's types become in memory where the backend does not read them as they lie: `f32`, the
-   * default, or `f16`, which takes half the memory and rounds each weight to 11 bits. That moves logits by about a
-   * thousandth of the largest.
+   * The dtype of matrices in memory whose type in a GGUF the backend does not read. Default: `f32`. `f16` takes half the
+   * memory and rounds each weight to 11 bits, which moves logits by about a thousandth of the largest.
    */
   readonly widenTo?: WidenTo;
   /**
-   * `q8` rounds what is multiplied by matrices in blocks to 8 bits, as llama.cpp does: on cpu a prompt is then half
-   * again as fast or more, and logits move by about a hundredth of the largest. `f32`, the default, rounds nothing. See
-   * `linear` of ropewalk.
+   * `q8` rounds the activations that are multiplied by matrices in blocks to 8 bits, as llama.cpp does: on cpu a prompt
+   * is then half again as fast or more, and logits move by about a hundredth of the largest. Default: `f32`, which rounds
+   * nothing. See `linear` of ropewalk.
    */
   readonly activations?: Activations;
 }
 
-/** The names of them. */
 export const KERNEL_NAMES: OptionNames<KernelOptions> = {
   ...BACKEND_NAMES,
   backend: true,
@@ -38,38 +36,36 @@ export const KERNEL_NAMES: OptionNames<KernelOptions> = {
 };
 
 /**
- * The engine that loadModel takes unless it is given one.
+ * Makes the engine that loadModel uses by default.
  *
  * @param given - backend, threads, memory
- * @throws {RopewalkError} RANGE for a backend that is none; UNSUPPORTED, when the model is opened, for activations that it
- *   cannot round
+ * @throws {RopewalkError} RANGE for a value that is no backend; UNSUPPORTED, when the model is opened, for activations
+ *   that the backend cannot round
  * @example const engine = kernelEngine({ backend: 'cpu', threads: 2 });
  */
 export function kernelEngine(given: KernelOptions = {}): Engine {
   const {
     backend,
-    widenTo,
+    widenTo = 'f32',
     activations = 'f32',
     ...options
   } = readOptions(given, 'kernelEngine: options', KERNEL_NAMES);
   const shared = openedBackend(backend);
   return {
     name: 'kernels',
-    async open(describe: Describe): Promise<EngineModel> {
+    async open(description) {
       const rw = shared ?? (await ropewalk({ ...options, backend: backend as 'auto' }));
       const free = (): void => {
         if (!shared) rw.dispose();
       };
       try {
         const { blockFormats = [], activations: known = ['f32'] } = rw.capabilities();
-        readName(activations, ACTIVATIONS, 'loadModel: activations');
+        const where = 'loadModel: activations';
+        readName(activations, ACTIVATIONS, where);
         if (!known.includes(activations))
-          fail(
-            'UNSUPPORTED',
-            'loadModel: activations',
-            `${rw.name} does not round them. Use cpu, or leave them at f32.`,
-          );
-        return new KernelModel(rw, describe({ widenTo, formats: blockFormats }), activations, free);
+          fail('UNSUPPORTED', where, `${rw.name} does not round them. Use cpu, or leave them at f32.`);
+        if (widenTo !== 'f32' && widenTo !== 'f16') refuse('DTYPE', 'loadModel: widenTo', 'f32 or f16', widenTo);
+        return kernelModel(rw, planModel(description, { widenTo, formats: blockFormats }), activations, free);
       } catch (error) {
         free();
         throw error;
@@ -78,69 +74,44 @@ export function kernelEngine(given: KernelOptions = {}): Engine {
   };
 }
 
-/** The backend that the caller has opened; undefined if one is to be opened by name. */
-function openedBackend(given: KernelOptions['backend']): Ropewalk | undefined {
-  if (given === undefined || typeof given === 'string') return undefined;
-  return reading('loadModel: backend', () => (given instanceof Ropewalk ? given : new Ropewalk(given)));
+/** Returns the backend that the caller has opened; undefined if one is to be opened by name. */
+function openedBackend(backend: KernelOptions['backend']): Ropewalk | undefined {
+  if (backend === undefined || typeof backend === 'string') return undefined;
+  return reading('loadModel: backend', () => (backend instanceof Ropewalk ? backend : new Ropewalk(backend)));
 }
 
-class KernelModel implements EngineModel {
-  readonly description: ModelDescription;
-  readonly #rw: Ropewalk;
-  readonly #activations: Activations;
-  readonly #free: () => void;
-  readonly #loaded = new Map<string, Weight>();
-  readonly #scratch: Scratch;
-  #decoder: Decoder | undefined;
-
-  /** @param free - gives the backend back */
-  constructor(rw: Ropewalk, description: ModelDescription, activations: Activations, free: () => void) {
-    this.description = description;
-    this.#rw = rw;
-    this.#activations = activations;
-    this.#free = free;
-    this.#scratch = new Scratch(rw, description.config);
-  }
-
-  get name(): string {
-    return this.#rw.name;
-  }
-
-  memoryOf(session: Required<SessionOptions>): ModelMemory {
-    const { config, weights } = this.description;
-    return memoryOf(config, weights, session);
-  }
-
-  limits(machineBytes: (() => number | undefined) | undefined): MemoryLimits {
-    const { availableBytes, tensorBytes } = this.#rw.capabilities().memory ?? {};
-    const machine = this.#rw.name === 'webgpu' ? undefined : machineBytes?.();
-    const known = [availableBytes, machine].filter((bytes) => bytes !== undefined);
-    return { availableBytes: known.length > 0 ? Math.min(...known) : undefined, tensorBytes };
-  }
-
-  get scratchBytes(): number {
-    return this.#scratch.heldBytes;
-  }
-
-  async load(_session: Required<SessionOptions>, options: LoadingOptions): Promise<void> {
-    await loadWeights(this.#rw, this.description, this.#loaded, options);
-    const { config } = this.description;
-    const weights = assembleWeights(config, this.#loaded);
-    this.#decoder = { runner: this.#rw, config, weights, scratch: this.#scratch, activations: this.#activations };
-  }
-
-  openSequence(session: Required<SessionOptions>): Sequence {
-    return new KernelSequence(this.#decoder!, session);
-  }
-
-  dispose(): void {
-    this.#scratch.dispose();
-    for (const weight of this.#loaded.values()) weight.dispose();
-    this.#free();
-  }
+/** @param free - disposes the backend if it is the model's own */
+function kernelModel(rw: Ropewalk, model: PlannedModel, activations: Activations, free: () => void): EngineModel {
+  const { config } = model;
+  const loaded = new Map<string, Weight>();
+  const scratch = new Scratch(rw, config);
+  let decoder: Decoder | undefined;
+  return {
+    name: rw.name,
+    memoryOf: (session) => memoryOf(config, model.weights, session),
+    limits(machineBytes) {
+      const { availableBytes, tensorBytes } = rw.capabilities().memory ?? {};
+      const machine = rw.name === 'webgpu' ? undefined : machineBytes?.();
+      const known = [availableBytes, machine].filter((bytes) => bytes !== undefined);
+      return { availableBytes: known.length > 0 ? Math.min(...known) : undefined, tensorBytes };
+    },
+    get scratchBytes() {
+      return scratch.heldBytes;
+    },
+    async load(_session, options) {
+      await loadWeights(rw, model, loaded, options);
+      decoder = { runner: rw, config, weights: assembleWeights(config, loaded), scratch, activations };
+    },
+    openSequence: (session) => new KernelSequence(decoder!, session),
+    dispose() {
+      scratch.dispose();
+      for (const weight of loaded.values()) weight.dispose();
+      free();
+    },
+  };
 }
 
-/** A sequence of tokens, with keys and values in the backend's memory. */
+/** A sequence of tokens whose keys and values are in the backend's memory. */
 export class KernelSequence implements Sequence {
   readonly chunkTokens = CHUNK_TOKENS;
   readonly cache: KvCache;
@@ -159,7 +130,7 @@ export class KernelSequence implements Sequence {
     this.cache.length = length;
   }
 
-  /** Queues everything that uses the shared scratch memory before anything is awaited, so sequences do not mix. */
+  /** Queues all work on the shared scratch memory before it awaits anything, so that sequences do not mix. */
   run(tokens: Int32Array, positions: Int32Array | undefined, wanted: Wanted, result: Float32Array): Promise<unknown> {
     const { decoder } = this;
     const x = forward(decoder, tokens, this.cache, positions); // [t, h]

@@ -1,4 +1,4 @@
-/** Keys and values of the tokens so far, and the tables that rotate keys and queries. @module */
+/** Holds the keys and values of the tokens so far, and the tables that rotate keys and queries. @module */
 import {
   bindRopeParts,
   planRearrange,
@@ -14,26 +14,26 @@ import {
 import { type CacheDtype, cacheWidths } from './memory.js';
 import type { DecoderConfig, LayerConfig } from './types.js';
 
-/** Rows that a shift moves at a time. */
+/** The rows that a shift moves at a time. */
 const SHIFT_ROWS = 512;
 
 /** The cache of one session. */
 export class KvCache {
-  /** Tokens whose keys and values are there. */
+  /** The number of tokens whose keys and values are there. */
   length = 0;
   /**
-   * `[capacity, num_kv_heads, head_dim]` of each layer; keys are rotated already. With latent attention `[capacity, 1,
-   * rank + rope]`: the latent vector, then the shared key.
+   * Rotated keys `[capacity, num_kv_heads, head_dim]` for each layer; with latent attention `[capacity, 1, rank +
+   * rope]`.
    */
   readonly k: readonly Tensor<CacheDtype>[];
-  /** `[capacity, num_kv_heads, value_dim]` of each layer; none with latent attention. */
+  /** Values `[capacity, num_kv_heads, value_dim]` for each layer; none with latent attention. */
   readonly v: readonly Tensor<CacheDtype>[];
   readonly layers: readonly LayerConfig[];
-  readonly ropes: RopeTables;
+  readonly planRope: ReturnType<typeof ropePlanner>;
 
   readonly capacity: number;
   readonly #runner: Runner;
-  /** Dimensions in front of a key that do not rotate and are not a head's. */
+  /** The dimensions in front of a key that do not rotate and belong to no head. */
   readonly #latentRank: number;
 
   /** @throws {RopewalkError} DEVICE when memory is full; what was allocated is freed */
@@ -41,7 +41,7 @@ export class KvCache {
     this.#runner = runner;
     this.capacity = capacity;
     this.layers = config.layers(capacity);
-    this.ropes = new RopeTables(capacity);
+    this.planRope = ropePlanner(capacity);
     this.#latentRank = config.latent?.rank ?? 0;
     const heads = config.latent ? 1 : config.numKvHeads;
     const { keys, values } = cacheWidths(config);
@@ -60,7 +60,7 @@ export class KvCache {
     }
   }
 
-  /** Drops rows [from, from + count) and moves the later rows back, as {@link shiftRows}. */
+  /** Shifts the rows, as {@link shiftRows}. */
   shift(from: number, count: number): void {
     shiftRows(this.#runner, this, this.#latentRank, { from, count });
     this.length -= count;
@@ -72,12 +72,12 @@ export class KvCache {
   }
 }
 
-/** Rows of keys and values of the tokens so far. */
+/** Rows of keys and values that {@link shiftRows} shifts. */
 export interface CachedRows {
   readonly length: number;
-  /** `[rows, heads, width]` of each layer; only the first `length` rows count. */
+  /** `[rows, heads, width]` for each layer; only the first `length` rows count. */
   readonly k: readonly Tensor<CacheDtype>[];
-  /** As `k`; none where the keys hold them. */
+  /** The same for values; empty if the keys hold them. */
   readonly v: readonly Tensor<CacheDtype>[];
   readonly layers: readonly LayerConfig[];
 }
@@ -85,10 +85,10 @@ export interface CachedRows {
 /**
  * Drops rows [from, from + count) and moves the later rows back. Their keys are rotated back by `count` positions.
  *
- * A key at position p is R(p)·k; R(−count) makes R(p − count)·k of it, whatever k was. The magnitude that YaRN and
- * LongRoPE put into R is in the cached key already, so this rotation has magnitude 1.
+ * A key at position p is R(p)·k, and R(−count) turns it into R(p − count)·k. The magnitude that YaRN and LongRoPE put
+ * into R is in the cached key already, so this rotation has magnitude 1.
  *
- * @param plain - dimensions in front of a key that do not rotate and are not a head's
+ * @param plain - the dimensions in front of a key that do not rotate and belong to no head
  */
 export function shiftRows(
   runner: Runner,
@@ -102,7 +102,7 @@ export function shiftRows(
   const most = Math.min(moved, SHIFT_ROWS);
   const width = Math.max(...[k[0]!, ...v.slice(0, 1)].map(({ shape }) => shape[1]! * shape[2]!));
   const scratch = runner.allocate('f32', [most, width]);
-  /** Piece by piece through `scratch`, because they may overlap. */
+  /** Moves rows piece by piece through `scratch`, because source and target may overlap. */
   const move = (tensor: Tensor<CacheDtype>, back: ((rows: number) => RopePlan) | undefined): void => {
     const [, heads, d] = tensor.shape as [number, number, number];
     for (let to = from; to + count < length; to += most) {
@@ -128,33 +128,25 @@ export function shiftRows(
   }
 }
 
-/** Plans that rotate rows by −count positions with magnitude 1. */
+/** Returns plans that rotate rows by −count positions with magnitude 1. */
 function rotateBack(rope: RopeSpec, count: number, most: number): (rows: number) => RopePlan {
   const { table } = planRope({ ...rope, attentionFactor: 1, ...positionsFrom(rope, -count, 1) });
   const whole = new Int32Array(most);
   return (rows) => planRopeWithTable({ ...windowOf(rope), table, seqLen: rows, tableRows: whole.subarray(0, rows) });
 }
 
-/** What a plan with a table takes of a RoPE: the rest is in the table. */
+/** Picks the fields of a RoPE that a plan with a table needs: the rest is in the table. */
 function windowOf({ headDim, rotaryDim, rotaryOffset, pairing }: RopeSpec) {
   return { headDim, rotaryDim, rotaryOffset, pairing };
 }
 
-/** cos and sin for the positions in use, shared by layers that rotate alike. A table grows by doubling. */
-class RopeTables {
-  readonly #tables = new Map<RopeSpec, RopeTable>();
-  readonly #capacity: number;
-
-  /** @param capacity - positions that can come up */
-  constructor(capacity: number) {
-    this.#capacity = capacity;
-  }
-
-  /**
-   * A plan for consecutive positions, from that of the first token; or for given ones, `[axes, tokens]` row by row,
-   * where a fourth axis that is not given is 0.
-   */
-  plan(rope: RopeSpec, start: number, tokens: number, given?: Int32Array): RopePlan {
+/**
+ * Makes a planner whose tables of cos and sin, of `capacity` positions at most, are shared by layers that rotate alike.
+ */
+function ropePlanner(capacity: number) {
+  const tables = new Map<RopeSpec, RopeTable>();
+  /** Plans for positions from `start` on, or for the caller's, `[axes, tokens]`, whose fourth axis may be missing. */
+  return (rope: RopeSpec, start: number, tokens: number, given?: Int32Array): RopePlan => {
     if (given) {
       const axes = axesOf(rope);
       const positions = new Int32Array(axes * tokens);
@@ -164,31 +156,27 @@ class RopeTables {
       }
       return planRope({ ...rope, positions: tensorFrom(positions, { shape: [axes, tokens].slice(axes > 1 ? 0 : 1) }) });
     }
-    let table = this.#tables.get(rope);
+    let table = tables.get(rope);
     const end = start + tokens;
     if (!table || table.rows < end) {
       // At least 256 rows, so that a short chat builds one table.
-      const rows = Math.min(this.#capacity, Math.max(end, 256, 2 * (table?.rows ?? 0)));
+      const rows = Math.min(capacity, Math.max(end, 256, 2 * (table?.rows ?? 0)));
       table = planRope({ ...rope, ...positionsFrom(rope, 0, rows) }).table;
-      this.#tables.set(rope, table);
+      tables.set(rope, table);
     }
-    return planRopeWithTable({
-      ...windowOf(rope),
-      table,
-      seqLen: tokens,
-      tableRows: Int32Array.from({ length: tokens }, (_row, s) => start + s),
-    });
-  }
+    const tableRows = Int32Array.from({ length: tokens }, (_row, s) => start + s);
+    return planRopeWithTable({ ...windowOf(rope), table, seqLen: tokens, tableRows });
+  };
 }
 
-/** Axes on which text moves on: t, h and w. On the fourth it stays at 0, as in llama.cpp. */
+/** The axes on which the positions of text grow: t, h and w. The fourth stays at 0, as in llama.cpp. */
 const TEXT_AXES = 3;
 
 function axesOf(rope: RopeSpec): number {
   return rope.axes?.sections.length ?? 1;
 }
 
-/** The positions of consecutive tokens of text. */
+/** Returns the positions of consecutive tokens of text. */
 function positionsFrom(rope: RopeSpec, start: number, tokens: number): { positions: number | Tensor; seqLen: number } {
   const axes = axesOf(rope);
   if (axes === 1) return { positions: start, seqLen: tokens };

@@ -1,41 +1,38 @@
 /**
- * Files → a model in a backend's memory. Everything is checked and summed up first; then one tensor after the other is
- * read into its place.
- *
- * Files are byte sources, so browsers (blobs, fetched ranges) and Node (node.ts) load in the same way.
+ * Loads a model: files → description → planned weights → engine. All checks come first; then one tensor after the other
+ * is read into its place. Files are byte sources, in browsers (blobs, fetched ranges) and in Node.
  *
  * @module
  */
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, readList, readOptions } from 'ropewalk/internal';
 import { checkSignal, checkTokenizer, checkTypes } from './arguments.js';
-import { readDescription } from './description.js';
+import { describeModel, type ModelFiles } from './description.js';
 import { checkEngine, type Engine, type EngineModel } from './engine.js';
 import { KERNEL_NAMES, type KernelOptions, kernelEngine } from './kernels.js';
 import { checkFits, usualContext } from './memory.js';
-import type { ModelFiles } from './model-files.js';
-import { DecoderSession, SESSION_NAMES } from './session.js';
+import { type DecoderSession, SESSION_NAMES, sessionOf } from './session.js';
 import type { LoadProgress } from './stream-weight.js';
 import type { DecoderConfig, Model, ModelMemory, Session, SessionOptions, Tokenizer } from './types.js';
 
-/** How {@link loadModel} loads. */
+/** Options of {@link loadModel}. */
 export interface LoadOptions extends Omit<SessionOptions, 'context'>, KernelOptions {
   /**
-   * Tokens that fit in a session; unless given, the model's own context but at most 4096. A function says it when the
-   * config is known, and the tokenizer (undefined with `tokenizer: false`): of a text, how many tokens it has. It is
-   * called before any weight is read; an error thrown there ends loading.
+   * Tokens that fit in a session. Default: the model's own context, but at most 4096. A function gets the config and the
+   * tokenizer (undefined with `tokenizer: false`), so it can count the tokens of a text. It is called before any weight
+   * is read; an error thrown there ends loading.
    */
   readonly context?: number | ((config: DecoderConfig, tokenizer: Tokenizer | undefined) => number);
-  /** What runs the model instead of our kernels, such as openOnnxEngine() of @ropewalk/model-onnx/node. */
+  /** The program that runs the model. Default: our kernels. Another one is openOnnxEngine() of @ropewalk/onnx/node. */
   readonly engine?: Engine;
   /** Called with the memory that is needed, before anything is allocated. An error thrown here ends loading. */
   readonly onMemory?: (memory: ModelMemory, config: DecoderConfig) => void;
   readonly onProgress?: (progress: LoadProgress) => void;
-  /** Ends loading with the signal's reason; what was loaded is freed. */
+  /** Ends loading with the signal's reason, and frees the weights loaded so far. */
   readonly signal?: AbortSignal;
-  /** Bytes that the machine can give, if known: @ropewalk/model/node knows. Not used when a GPU holds the weights. */
+  /** Returns the bytes of memory that the machine has left; @ropewalk/model/node knows them. Not called for a GPU. */
   readonly availableBytes?: () => number | undefined;
-  /** Used instead of the tokenizer in the files; `false` for none: then model.tokenizer is refused, and only ids go in. */
+  /** Replaces the tokenizer in the files. With `false` the model has none, and takes ids of tokens only. */
   readonly tokenizer?: Tokenizer | false;
   /** The model's name in messages: its path or address. */
   readonly where?: string;
@@ -67,72 +64,67 @@ const NAMES: OptionNames<LoadOptions> = {
 export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Promise<Model> {
   const options = readOptions(given, 'loadModel: options', NAMES);
   const { engine, onMemory, onProgress, signal, availableBytes, where, ...rest } = options;
-  const { tokenizer: givenTokenizer, context, cacheDtype = 'f32', ...kernelOptions } = rest;
+  const { tokenizer: ownTokenizer, context, cacheDtype = 'f32', ...kernelOptions } = rest;
   checkSignal(signal, 'loadModel');
   checkTypes({ onMemory, onProgress, availableBytes }, 'function', 'loadModel');
-  checkTypes({ where }, 'string', 'loadModel');
-  if (givenTokenizer !== undefined && givenTokenizer !== false) checkTokenizer(givenTokenizer, 'loadModel');
+  if (ownTokenizer !== undefined && ownTokenizer !== false) checkTokenizer(ownTokenizer, 'loadModel');
   if (engine !== undefined) checkEngine(engine, kernelOptions, 'loadModel');
   const chosen = engine ?? kernelEngine(kernelOptions);
   signal?.throwIfAborted();
-  const opened = await chosen.open(await readDescription(files, where, 'loadModel'));
+  const description = await describeModel(files, where, 'loadModel');
+  const { config } = description;
+  const opened = await chosen.open(description);
   try {
-    const { description } = opened;
-    const { config } = description;
-    const tokenizer = givenTokenizer ?? (await description.readTokenizer());
+    const tokenizer = ownTokenizer ?? (await description.readTokenizer());
     signal?.throwIfAborted();
-    const said = typeof context === 'function' ? context(config, tokenizer || undefined) : context;
-    const session = { context: said ?? usualContext(config), cacheDtype };
+    const asked = typeof context === 'function' ? context(config, tokenizer || undefined) : context;
+    const session = { context: asked ?? usualContext(config), cacheDtype };
     checkSession(config, session, 'loadModel');
-    /** Refuses memory that is not there; `held` bytes of it are allocated already. */
-    const fits = (needed: ModelMemory, held = 0): void =>
-      checkFits(`${description.where} on ${opened.name}`, needed, opened.limits(availableBytes), held);
+    const checkMemory = (needed: ModelMemory, heldBytes = 0): void =>
+      checkFits(`${description.where} on ${opened.name}`, needed, opened.limits(availableBytes), heldBytes);
     const memory = opened.memoryOf(session);
     onMemory?.(memory, config);
-    fits(memory);
+    checkMemory(memory);
     await opened.load(session, { signal, onProgress });
-    return new LoadedModel(opened, tokenizer, memory, { fits, session });
+    return new LoadedModel(opened, { config, tokenizer, memory, checkMemory, session });
   } catch (error) {
     opened.dispose();
     throw error;
   }
 }
 
-/** What a model keeps from its loading. */
-interface Origin {
-  readonly fits: (needed: ModelMemory, held: number) => void;
-  /** Options of sessions that do not say otherwise. */
+/** The parts of a model that its loading leaves to it. */
+interface Loaded {
+  readonly config: DecoderConfig;
+  readonly tokenizer: Tokenizer | false;
+  readonly memory: ModelMemory;
+  /** Refuses memory that is not there; `heldBytes` of it are allocated already. */
+  readonly checkMemory: (needed: ModelMemory, heldBytes: number) => void;
+  /** The options of sessions that do not have their own. */
   readonly session: Required<SessionOptions>;
 }
 
 class LoadedModel implements Model {
+  readonly config: DecoderConfig;
   readonly memory: ModelMemory;
-  readonly #tokenizer: Tokenizer | false;
+  readonly backend: string;
   readonly #opened: EngineModel;
-  readonly #origin: Origin;
+  readonly #loaded: Loaded;
   readonly #sessions = new Set<DecoderSession>();
   #closed = false;
 
-  constructor(opened: EngineModel, tokenizer: Tokenizer | false, memory: ModelMemory, origin: Origin) {
+  constructor(opened: EngineModel, loaded: Loaded) {
+    this.config = loaded.config;
+    this.memory = loaded.memory;
+    this.backend = opened.name;
     this.#opened = opened;
-    this.#tokenizer = tokenizer;
-    this.memory = memory;
-    this.#origin = origin;
+    this.#loaded = loaded;
   }
 
   get tokenizer(): Tokenizer {
     const next = 'Load it without that option, or give a tokenizer.';
-    return (
-      this.#tokenizer || fail('UNSUPPORTED', 'model.tokenizer', `the model was loaded with tokenizer: false. ${next}`)
-    );
-  }
-
-  get config(): DecoderConfig {
-    return this.#opened.description.config;
-  }
-
-  get backend(): string {
-    return this.#opened.name;
+    const sentence = `the model was loaded with tokenizer: false. ${next}`;
+    return this.#loaded.tokenizer || fail('UNSUPPORTED', 'model.tokenizer', sentence);
   }
 
   openSession(options: SessionOptions = {}): Session {
@@ -158,14 +150,13 @@ class LoadedModel implements Model {
 
   #open(options: SessionOptions): DecoderSession {
     if (this.#closed) fail('DEVICE', 'model', 'it was disposed. Load it again.');
-    const { config } = this;
-    const { fits, session: usual } = this.#origin;
+    const { config, checkMemory, session: usual } = this.#loaded;
     const { context = usual.context, cacheDtype = usual.cacheDtype } = options;
     checkSession(config, { context, cacheDtype }, 'openSession');
-    const memory = this.#opened.memoryOf({ context, cacheDtype });
-    fits(memory, memory.weightsBytes + Math.min(memory.scratchBytes, this.#opened.scratchBytes));
+    const needed = this.#opened.memoryOf({ context, cacheDtype });
+    checkMemory(needed, needed.weightsBytes + Math.min(needed.scratchBytes, this.#opened.scratchBytes));
     const sequence = this.#opened.openSequence({ context, cacheDtype });
-    const session = new DecoderSession(config, context, sequence, (closed) => this.#sessions.delete(closed));
+    const session = sessionOf(config, context, sequence, () => this.#sessions.delete(session));
     this.#sessions.add(session);
     return session;
   }

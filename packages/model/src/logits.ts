@@ -1,4 +1,4 @@
-/** The logits of every token of a text, a block of rows at a time. @module */
+/** Computes the logits of every token of a text, a block of rows at a time. @module */
 import { refuse } from 'ropewalk/backend';
 import { checkInteger, type OptionNames, readList, readOptions } from 'ropewalk/internal';
 import { checkModel, checkSignal } from './arguments.js';
@@ -15,7 +15,7 @@ export interface LogitsOptions extends SessionOptions {
 
 const NAMES: OptionNames<LogitsOptions> = { ...SESSION_NAMES, positions: true, signal: true };
 
-/** Logits computed at a time: 64 MB. Those of 512 tokens would be 300 MB with a vocabulary of 150,000. */
+/** The logits that are computed at a time, 64 MB. Those of 512 tokens would be 300 MB with a vocabulary of 150,000. */
 const MAX_LOGITS = 2 ** 24;
 
 /**
@@ -23,11 +23,11 @@ const MAX_LOGITS = 2 ** 24;
  *
  * @param model - any decoder; its tokenizer is not used
  * @param tokens - ids below the vocabulary's size, at least one
- * @param given - unless `context` is given, it is the number of tokens: scalings that depend on the context, such as
- *   LongRoPE, follow the text, as in transformers
+ * @param given - options. Default of `context`: the number of tokens, so that scalings that depend on the context, such
+ *   as LongRoPE, follow the text, as in transformers
  * @returns blocks of whole rows `[tokens, vocabSize]`, float32, fresh, one after the other
- * @throws {RopewalkError} RANGE for an id outside the vocabulary, or more tokens than the context; DEVICE when the cache
- *   does not fit. Thrown at the first step of the loop, before anything is computed
+ * @throws {RopewalkError} RANGE for an id outside the vocabulary, or more tokens than the context; DEVICE when the
+ *   cache does not fit. Thrown at the first step of the loop, before anything is computed
  * @example for await (const rows of logits(model, [1, 42, 7])) file.write(rows);
  */
 export async function* logits(
@@ -77,7 +77,7 @@ export async function* logitBlocks(
   }
 }
 
-/** log Σ exp(logit) of a row without NaN and +Infinity, in float64: -log of what the softmax divides by. */
+/** Computes log Σ exp(logit) of a row without NaN and +Infinity, in float64: the log of the softmax's divisor. */
 export function logSumExp(row: Float32Array | Float64Array): number {
   let top = Number.NEGATIVE_INFINITY;
   for (const logit of row) if (logit > top) top = logit;

@@ -1,20 +1,18 @@
-/** The memory that a model takes, and whether it fits. It is summed up before anything is allocated. @module */
+/** Sums up the memory of a model, and checks that it fits, before anything is allocated. @module */
 import { sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import type { DecoderConfig, ModelMemory } from './types.js';
 import type { WeightPlan } from './weights.js';
 
-/** Tokens of a prompt that run at once: enough to use the weights well, and few enough to keep activations small. */
+/** The tokens of a prompt that run at once: enough to use the weights well, few enough to keep activations small. */
 export const CHUNK_TOKENS = 512;
-/** Logits computed at a time: 16 MB. Those of a whole chunk would be 300 MB with a vocabulary of 150,000. */
+/** The logits that are computed at a time, 16 MB. A whole chunk has 300 MB with a vocabulary of 150,000. */
 const MAX_LOGITS = 2 ** 22;
-/** The context of a session whose opener does not say. */
-const USUAL_CONTEXT = 4096;
 
-/** How a KV cache is stored. */
+/** The dtype of a KV cache. */
 export type CacheDtype = 'f32' | 'f16' | 'bf16';
 
-/** The memory that there is. */
+/** The limits of memory. */
 export interface MemoryLimits {
   /** Bytes that all tensors together may take; undefined if unknown. */
   readonly availableBytes?: number | undefined;
@@ -22,16 +20,16 @@ export interface MemoryLimits {
   readonly tensorBytes?: number | undefined;
 }
 
-/** The context of a session whose opener does not say: the model's own, but at most 4096. */
+/** Returns the default context of a session: the model's own, but at most 4096. */
 export function usualContext(config: DecoderConfig): number {
-  return Math.min(config.maxContext, USUAL_CONTEXT);
+  return Math.min(config.maxContext, 4096);
 }
 
 /**
- * The activations of one token that a model needs, by name, and their widths in elements of 4 bytes.
+ * Lists the activations of one token that a model needs, with their widths in elements of 4 bytes.
  *
- * `x` is the residual stream; `normed` is its normalised copy, and then what the feed-forward block adds to it;
- * `branch` is what attention adds.
+ * `x` is the residual stream; `normed` its normalised copy, and then the output of the feed-forward block; `branch` the
+ * output of attention.
  */
 export function activationsOf(config: DecoderConfig) {
   const { hiddenSize, numHeads, numKvHeads, headDim, valueDim, family, latent, experts } = config;
@@ -52,11 +50,9 @@ export function activationsOf(config: DecoderConfig) {
     attended: numHeads * (latent?.rank ?? valueDim),
     gate: family.ungated ? 0 : inner,
     up: inner,
-    // Latent attention.
     queryLatent: latent?.queryRank ?? 0,
     absorbed: numHeads * cached,
     values: latent ? numHeads * valueDim : 0,
-    // Experts.
     routerLogits: experts?.count ?? 0,
     indices: experts?.used ?? 0,
     chosen: experts?.used ?? 0,
@@ -71,50 +67,46 @@ export function activationsOf(config: DecoderConfig) {
 /** The name of an activation. */
 export type Activation = ReturnType<typeof activationsOf>[number][0];
 
-/** Elements of the keys and of the values of one token in one layer. Values of latent attention are in the keys. */
-export function cacheWidths({ numKvHeads, headDim, valueDim, latent }: DecoderConfig): {
-  keys: number;
-  values: number;
-} {
+/** Counts the elements of one token's keys and values in one layer. Latent attention has its values in the keys. */
+export function cacheWidths({ numKvHeads, headDim, valueDim, latent }: DecoderConfig) {
   if (latent) return { keys: latent.rank + latent.rope, values: 0 };
   return { keys: numKvHeads * headDim, values: numKvHeads * valueDim };
 }
 
-/** Rows of activations to allocate for a batch: a power of two, so that prompts of many lengths share them. */
+/** Counts the rows of activations to allocate for a batch: a power of two, so that prompts of many lengths share them. */
 export function batchRows(tokens: number): number {
   return Math.min(CHUNK_TOKENS, 2 ** Math.ceil(Math.log2(tokens)));
 }
 
-/** Rows of logits that are computed at a time. */
+/** Counts the rows of logits that are computed at a time. */
 export function logitRows(vocabSize: number): number {
   return Math.max(1, Math.min(CHUNK_TOKENS, Math.floor(MAX_LOGITS / vocabSize)));
 }
 
-/** Sums up what a model takes. */
+/** Sums up the memory of a model and one session. */
 export function memoryOf(
   config: DecoderConfig,
   weights: readonly WeightPlan[],
   session: { readonly context: number; readonly cacheDtype: CacheDtype },
 ): ModelMemory {
   const { numLayers, vocabSize } = config;
-  const { context } = session;
-  const weightsBytes = weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
-  const widenedBytes = weights.reduce(
-    (sum, { widened, held, heldBytes }) => sum + (widened && held === 'f32' ? heldBytes / 2 : 0),
-    0,
-  );
+  const { context, cacheDtype } = session;
   const { keys, values } = cacheWidths(config);
-  const cacheRow = Math.max(keys, values) * sizeBytes(session.cacheDtype);
-  const cacheBytesPerToken = numLayers * (keys + values) * sizeBytes(session.cacheDtype);
+  const cacheBytesPerToken = numLayers * (keys + values) * sizeBytes(cacheDtype);
   const cacheBytes = context * cacheBytesPerToken;
+  const keysBytes = context * Math.max(keys, values) * sizeBytes(cacheDtype);
+  let [largestName, largestBytes] = ['keys or values of a layer', keysBytes];
+  let [weightsBytes, widenedBytes] = [0, 0];
+  for (const { name, heldBytes, widened, held } of weights) {
+    weightsBytes += heldBytes;
+    if (widened && held === 'f32') widenedBytes += heldBytes / 2;
+    if (heldBytes > largestBytes) [largestName, largestBytes] = [name, heldBytes];
+  }
   const width = activationsOf(config).reduce((sum, [, one]) => sum + one, 0);
   const scratchBytes = 4 * (batchRows(context) * width + logitRows(vocabSize) * vocabSize);
   const ropes = new Set(config.layers(context).map(({ rope }) => rope));
   let tableBytes = 0;
   for (const rope of ropes) tableBytes += rope ? 4 * context * (rope.rotaryDim ?? rope.headDim) : 0;
-  let [largestName, largestBytes] = ['keys or values of a layer', context * cacheRow];
-  for (const { name, heldBytes } of weights)
-    if (heldBytes > largestBytes) [largestName, largestBytes] = [name, heldBytes];
   const totalBytes = weightsBytes + cacheBytes + scratchBytes + tableBytes;
   return {
     weightsBytes,
@@ -131,7 +123,7 @@ export function memoryOf(
 }
 
 /**
- * Refuses a model that does not fit. `held`: bytes of it that are allocated already, and so do not count as available.
+ * Refuses a model that does not fit. `held` bytes of it are allocated already.
  *
  * @throws {RopewalkError} DEVICE with the sums, and how many tokens of context would fit
  */
@@ -156,11 +148,8 @@ export function checkFits(where: string, memory: ModelMemory, limits: MemoryLimi
     const narrower =
       widenedBytes > 0 && held === 0 ? ` With widenTo: 'f16' the weights take ${mebibytes(widenedBytes)} less.` : '';
     const sums = `${mebibytes(needed)} are needed (${parts.join(' + ')}${less})`;
-    fail(
-      'DEVICE',
-      `${where}: memory`,
-      `${sums}, but only ${mebibytes(availableBytes)} are available. ${next}${narrower}`,
-    );
+    const sentence = `${sums}, but only ${mebibytes(availableBytes)} are available. ${next}${narrower}`;
+    fail('DEVICE', `${where}: memory`, sentence);
   }
   if (largestBytes > tensorBytes) {
     const largest = `${memory.largestName} takes ${mebibytes(largestBytes)}`;
@@ -169,12 +158,7 @@ export function checkFits(where: string, memory: ModelMemory, limits: MemoryLimi
   }
 }
 
-/**
- * Writes a number of bytes for people: `1.50 MiB`, `230 MiB`.
- *
- * @param bytes - a number >= 0
- * @throws {RopewalkError} RANGE for anything else
- */
+/** Writes a number of bytes for people: `1.50 MiB`, `230 MiB`. @throws {RopewalkError} RANGE for less than 0 bytes */
 export function mebibytes(bytes: number): string {
   if (typeof bytes !== 'number' || !(bytes >= 0)) refuse('RANGE', 'mebibytes: bytes', 'a number >= 0', bytes);
   const mib = bytes / 2 ** 20;

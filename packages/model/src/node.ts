@@ -1,5 +1,5 @@
 /**
- * Models on disk: a folder of HuggingFace's files, or a GGUF in one file or several. For Node only.
+ * Opens models on disk: a folder of HuggingFace's files, or a GGUF in one file or several. For Node only.
  *
  * @module @ropewalk/model/node
  */
@@ -11,12 +11,13 @@ import type { ByteSource } from '@ropewalk/formats';
 import { checkRegular, type FileHandle, ggufPaths, openFile, readAt, refuseSystem } from '@ropewalk/formats/node';
 import { fail, refuse } from 'ropewalk/backend';
 import { readOptions } from 'ropewalk/internal';
-import { type DescribeOptions, describeModel, type ModelDescription } from './description.js';
+import { describeModel, type ModelFiles } from './description.js';
 import { type LoadOptions, loadModel } from './load.js';
-import type { ModelFiles } from './model-files.js';
+import { type PlannedModel, planModel } from './plan-model.js';
 import type { Model } from './types.js';
+import type { HoldOptions } from './weights.js';
 
-/** The files of a model. Others in the folder are not opened. */
+/** The names of a model's files. Others in the folder are not opened. */
 const WANTED =
   /^((config|generation_config|tokenizer|tokenizer_config|model\.safetensors\.index)\.json|chat_template\.jinja|.*\.safetensors|.*\.gguf)$/i;
 
@@ -30,8 +31,7 @@ const WANTED =
  * @example const model = await loadModelFolder('models/marline', { backend: 'cpu' });
  */
 export async function loadModelFolder(path: string, options: LoadOptions = {}): Promise<Model> {
-  checkPath(path, 'loadModel');
-  return withFiles(await pathsInFolder(path), (files) => loadFiles(files, path, options));
+  return loadFrom(pathsInFolder, path, options);
 }
 
 /**
@@ -44,8 +44,7 @@ export async function loadModelFolder(path: string, options: LoadOptions = {}): 
  * @example const model = await loadModelFile('model-q8_0.gguf');
  */
 export async function loadModelFile(path: string, options: LoadOptions = {}): Promise<Model> {
-  checkPath(path, 'loadModel');
-  return withFiles(pathsOfGguf(path), (files) => loadFiles(files, path, options));
+  return loadFrom(pathsOfGguf, path, options);
 }
 
 /**
@@ -58,38 +57,38 @@ export async function loadModelFile(path: string, options: LoadOptions = {}): Pr
  * @example const model = await loadModelPath(process.argv[2]!);
  */
 export async function loadModelPath(path: string, options: LoadOptions = {}): Promise<Model> {
-  checkPath(path, 'loadModel');
-  return withFiles(await pathsAt(path), (files) => loadFiles(files, path, options));
+  return loadFrom(pathsAt, path, options);
 }
 
 /**
- * Describes a model in a folder or a .gguf file, for as long as a function works with it.
+ * Describes a model in a folder or a .gguf file, and plans its weights, without loading it.
  *
  * @param path - as for {@link loadModelFolder} or {@link loadModelFile}
- * @param options - of describeModel; its name in messages is the path
- * @param work - gets the description; its files are closed when the promise of `work` settles
- * @returns what `work` returns
- * @throws {RopewalkError} as describeModel; FORMAT when the files cannot be read; whatever `work` throws
+ * @param options - how weights are held
+ * @param work - takes the model; its files are closed when the promise of `work` settles
+ * @returns the result of `work`
+ * @throws {RopewalkError} FORMAT for files that cannot be read or are no whole model; UNSUPPORTED for a model that is not
+ *   computed here; whatever `work` throws
  * @example await describeModelPath('model.gguf', {}, async ({ config, weights }) => …);
  */
 export async function describeModelPath<T>(
   path: string,
-  options: Omit<DescribeOptions, 'where'>,
-  work: (description: ModelDescription) => Promise<T>,
+  options: HoldOptions,
+  work: (model: PlannedModel) => Promise<T>,
 ): Promise<T> {
   checkPath(path, 'describeModelPath');
   if (typeof work !== 'function') refuse('RANGE', 'describeModelPath: work', 'a function', work);
   const given = readOptions(options, 'describeModelPath: options');
-  return withFiles(await pathsAt(path), async (files) => work(await describeModel(files, { ...given, where: path })));
+  return withFiles(await pathsAt(path), async (files) => work(planModel(await describeModel(files, path), given)));
 }
 
-/** Node's own functions also take buffers and file descriptors, and throw their own errors for anything else. */
+/** Node's functions would also take buffers and file descriptors, and throw errors of their own for other values. */
 function checkPath(path: string, caller: string): void {
   if (typeof path !== 'string' || path === '' || path.includes('\0'))
     refuse('RANGE', `${caller}: path`, 'a path', path);
 }
 
-/** Paths of a model's files by their names. */
+/** The paths of a model's files by their names. */
 type Paths = ReadonlyMap<string, string>;
 
 async function pathsAt(path: string): Promise<Paths> {
@@ -101,12 +100,9 @@ async function pathsInFolder(path: string): Promise<Paths> {
   const names = await readdir(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable folder', cause));
   const wanted = names.filter((name) => WANTED.test(name));
   const isGraph = names.some((name) => name === 'onnx' || /\.onnx$/i.test(name));
+  const next = 'Give the model that it came from: a HuggingFace folder or a GGUF.';
   if (isGraph && !wanted.some((name) => /\.(safetensors|gguf)$/i.test(name)))
-    fail(
-      'FORMAT',
-      path,
-      'it is an exported ONNX model. Give the model that it came from: a HuggingFace folder or a GGUF.',
-    );
+    fail('FORMAT', path, `it is an exported ONNX model. ${next}`);
   return new Map(wanted.map((name) => [name, join(path, name)] as const));
 }
 
@@ -116,18 +112,25 @@ function pathsOfGguf(path: string): Paths {
   return new Map(ggufPaths(path).map((part) => [basename(part), part]));
 }
 
-function loadFiles(files: ModelFiles, where: string, options: LoadOptions): Promise<Model> {
-  const given = readOptions(options, 'loadModel: options');
-  return loadModel(files, { where, availableBytes: availableMemory, ...given });
+async function loadFrom(
+  pathsOf: (path: string) => Paths | Promise<Paths>,
+  path: string,
+  options: LoadOptions,
+): Promise<Model> {
+  checkPath(path, 'loadModel');
+  return withFiles(await pathsOf(path), (files) => {
+    const given = readOptions(options, 'loadModel: options');
+    return loadModel(files, { where: path, availableBytes: availableMemory, ...given });
+  });
 }
 
-/** Files that are open until the promise of `work` settles. */
+/** Opens files, and closes them when the promise of `work` settles. */
 async function withFiles<T>(paths: Paths, work: (files: ModelFiles) => Promise<T>): Promise<T> {
   const opened: FileHandle[] = [];
   try {
     const files = new Map<string, ByteSource>();
     for (const [name, path] of paths) {
-      // Checked before opening: opening a pipe waits for its writer, perhaps forever.
+      // This is checked first: opening a pipe waits for its writer, perhaps forever.
       const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable file', cause));
       checkRegular(info, path);
       files.set(name, fileSource(path, info, opened));
@@ -138,7 +141,7 @@ async function withFiles<T>(paths: Paths, work: (files: ModelFiles) => Promise<T
   }
 }
 
-/** A file that is opened when it is first read. The owner of `opened` closes it. */
+/** Returns a source that opens its file at the first read. The owner of `opened` closes it. */
 function fileSource(path: string, info: Stats, opened: FileHandle[]): ByteSource {
   const { dev, ino, size, mtimeMs, ctimeMs } = info;
   let handle: Promise<FileHandle> | undefined;
@@ -149,8 +152,8 @@ function fileSource(path: string, info: Stats, opened: FileHandle[]): ByteSource
   };
   return {
     size,
-    // No program can set ctime: a file that was replaced or written to has another, even where its mtime is the old one.
-    // Its clock ticks slowly: a change right after one just now might not show.
+    // No program can set ctime: a file that was replaced or written to has another one, even with its old mtime. The
+    // clock of ctime ticks slowly, so it does not tell two changes apart that follow at once.
     version: Date.now() - ctimeMs > 2000 ? [dev, ino, size, mtimeMs, ctimeMs].join(' ') : undefined,
     async read(start, length) {
       const file = await (handle ??= openOnce());
@@ -159,7 +162,7 @@ function fileSource(path: string, info: Stats, opened: FileHandle[]): ByteSource
   };
 }
 
-/** The memory that the machine, or the container, can still give. */
+/** Returns the memory that the machine, or the container, has left. */
 function availableMemory(): number {
   const { availableMemory: available } = process as { availableMemory?: () => number };
   return available?.call(process) ?? freemem();

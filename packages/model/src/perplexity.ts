@@ -1,15 +1,15 @@
-/** How well a model predicts a text: perplexity per token, bits per byte. @module */
+/** Measures how well a model predicts a text: perplexity per token, bits per byte. @module */
 import { refuse } from 'ropewalk/backend';
 import { type OptionNames, readOptions } from 'ropewalk/internal';
 import { checkModel, checkSignal, checkTypes } from './arguments.js';
 import { logitBlocks, logSumExp } from './logits.js';
 import type { Model, Session } from './types.js';
 
-/** How {@link perplexity} cuts the text. */
+/** Options of {@link perplexity}. */
 export interface PerplexityOptions {
-  /** Tokens in a window, BOS included; unless given, 512 or the model's context if that is smaller. */
+  /** The tokens of a window, BOS included. Default: 512, or the model's context if that is smaller. */
   readonly context?: number;
-  /** Tokens from one window to the next, which is what a window scores; half a window unless given. */
+  /** The tokens from one window to the next, which are the tokens that a window scores. Default: half a window. */
   readonly stride?: number;
   /** Dtype of the KV cache. */
   readonly cacheDtype?: 'f32' | 'f16' | 'bf16';
@@ -27,15 +27,15 @@ const NAMES: OptionNames<PerplexityOptions> = {
   onProgress: true,
 };
 
-/** What {@link perplexity} measures. */
+/** The result of {@link perplexity}. */
 export interface Perplexity {
   /** exp of the mean negative log-likelihood of a token. Comparable only between models with the same vocabulary. */
   readonly perplexity: number;
   /** Negative log-likelihood of the text in bits, divided by its UTF-8 bytes. Comparable between any two models. */
   readonly bitsPerByte: number;
-  /** Tokens scored. */
+  /** The tokens that were scored. */
   readonly tokens: number;
-  /** Bytes of the text of these tokens. */
+  /** The bytes of the text of these tokens. */
   readonly bytes: number;
 }
 
@@ -97,7 +97,7 @@ export async function perplexity(model: Model, text: string, given: PerplexityOp
   return { perplexity: Math.exp(nats / total), bitsPerByte: nats / Math.LN2 / bytes, tokens: total, bytes };
 }
 
-/** Negative log-likelihood of ids[from…] in nats, each given all before it. */
+/** Computes the negative log-likelihood of ids[from…] in nats, each given all before it. */
 async function scoreWindow(
   session: Session,
   ids: readonly number[],
@@ -105,8 +105,7 @@ async function scoreWindow(
   vocab: number,
   signal: AbortSignal | undefined,
 ): Promise<number> {
-  // The logits of token t predict token t + 1, so those before token from - 1 and those of the last token are not
-  // needed.
+  // The logits of token t predict token t + 1. Those before token from - 1 and those of the last token are not needed.
   const first = Math.max(from - 1, 0);
   if (first > 0) await session.append(ids.slice(0, first), { logits: 'none', signal });
   let nats = 0;

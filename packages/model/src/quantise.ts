@@ -1,5 +1,5 @@
 /**
- * Floats → ggml's blocks of 32 weights, as ggml's reference functions round them, bit for bit.
+ * Rounds floats to ggml's blocks of 32 weights, as ggml's reference functions do, bit for bit.
  *
  * Each operation rounds to f32, as C's do. A build of ggml that fuses `x·id + 8.5` into one operation may differ by one
  * in a code of q4_0.
@@ -13,19 +13,14 @@ import { refuse } from 'ropewalk/backend';
 /** The block formats that floats are rounded to. */
 export const QUANTISED_FORMATS = ['q8_0', 'q4_0'] as const;
 
-/** One of them. */
 export type QuantisedFormat = (typeof QUANTISED_FORMATS)[number];
 
 const BLOCK = 32;
-/** A scale that would become an infinite f16. */
+/** A scale from here on would become an infinite f16. */
 const LIMIT = 65520;
 
 /**
- * Rounds floats to blocks.
- *
  * @param x - whole blocks of numbers
- * @param out - the blocks, one after the other
- * @param where - names the weight in messages
  * @throws {RopewalkError} FORMAT for a number that is not finite, or so large that its block has no scale
  */
 export function quantise(x: Float32Array, format: QuantisedFormat, out: Uint8Array, where: string): void {
@@ -33,8 +28,8 @@ export function quantise(x: Float32Array, format: QuantisedFormat, out: Uint8Arr
   const codes = format === 'q8_0' ? codesOf8 : codesOf4;
   const bits = new Int32Array(x.buffer, x.byteOffset, x.length);
   for (let from = 0, to = 0; from < x.length; from += BLOCK, to += bytes) {
-    // The number of the largest magnitude, the first of equals. Without their sign, bits are in the order of magnitudes,
-    // and NaN is above all.
+    // This finds the number of the largest magnitude, the first of equals. Without their sign, bits are in the order of
+    // magnitudes, and NaN is above all.
     let size = 0;
     let at = from;
     for (let n = from; n < from + BLOCK; n++) {
@@ -58,9 +53,9 @@ export function quantise(x: Float32Array, format: QuantisedFormat, out: Uint8Arr
   }
 }
 
-// Both without a branch in the loop: signs and halves of weights cannot be foreseen.
+// Both functions have no branch in their loops: signs and halves of weights cannot be foreseen.
 
-/** C's roundf, halves away from 0: of the magnitude, which then gets the sign of the number. */
+/** Rounds as C's roundf, halves away from 0: it rounds the magnitude, which then gets the sign of the number. */
 function codesOf8(x: Float32Array, bits: Int32Array, from: number, inverse: number, out: Uint8Array, to: number): void {
   for (let j = 0; j < BLOCK; j++) {
     const minus = bits[from + j]! >> 31; // 0 or −1
@@ -68,7 +63,7 @@ function codesOf8(x: Float32Array, bits: Int32Array, from: number, inverse: numb
   }
 }
 
-/** Byte j has weight j in its low half, weight j + 16 in its high half. */
+/** Packs weight j into the low half of byte j, and weight j + 16 into its high half. */
 function codesOf4(x: Float32Array, _: Int32Array, from: number, inverse: number, out: Uint8Array, to: number): void {
   for (let j = 0; j < BLOCK / 2; j++) {
     const low = Math.fround(Math.fround(x[from + j]! * inverse) + 8.5) | 0;

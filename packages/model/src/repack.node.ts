@@ -1,6 +1,6 @@
 /**
- * A HuggingFace folder as a GGUF file, and a GGUF as a folder (Node only). Both are written whole or not at all, a few
- * megabytes at a time, and every byte is read back.
+ * Writes a HuggingFace folder as a GGUF file, or a GGUF as a folder. Both appear whole or not at all, are written a few
+ * megabytes at a time, and every byte is read back. For Node only.
  *
  * @module @ropewalk/model/repack
  */
@@ -10,13 +10,13 @@ import { type GgufFile, type TypedValue, writeGgufHeader, writeSafetensorsHeader
 import { readAt, refuseSystem, writeWhole } from '@ropewalk/formats/node';
 import { type RopeSpec, RopewalkError } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { type OptionNames, readField, readName, readOptions } from 'ropewalk/internal';
-import { checkTypes } from './arguments.js';
+import { type OptionNames, readName, readOptions } from 'ropewalk/internal';
+import { checkSignal, checkTypes } from './arguments.js';
 import { configFromGguf, configFromJson } from './config.js';
 import { checkSame, configToGguf, valuesOf } from './config-gguf.js';
-import { describeModel, type ModelDescription } from './description.js';
-import type { NamedFile } from './folder-files.js';
+import { describeModel } from './description.js';
 import { describeModelPath } from './node.js';
+import { type PlannedModel, planModel } from './plan-model.js';
 import { planRepack, type Repack, type Repairing, typeFor, WRITTEN_TYPES, type WrittenType } from './repack.js';
 import type { DecoderConfig } from './types.js';
 import { vocabularyToGguf } from './vocabulary-gguf.js';
@@ -24,42 +24,36 @@ import { layoutOf, type TensorLayout } from './weights.js';
 
 export { WRITTEN_TYPES, type WrittenType } from './repack.js';
 
-/** Options of both directions. */
+/** Options of writeGguf and writeSafetensorsFolder. */
 export interface RepackOptions {
-  /** What matrices become; as they are unless given. Blocks of a GGUF become f16. */
+  /** The new type of matrices. Default: their own, but f16 for blocks of a GGUF. */
   readonly type?: WrittenType | undefined;
-  /** Whether the vocabulary goes along; true unless given. */
+  /** Whether the vocabulary is written. Default: true. */
   readonly vocabulary?: boolean | undefined;
-  /** Whether a file is replaced. */
+  /** Whether an existing file is replaced. */
   readonly force?: boolean | undefined;
-  /** Ends the work with the signal's reason; nothing is left. */
+  /** Ends the work with the signal's reason, and leaves no file. */
   readonly signal?: AbortSignal | undefined;
-  /** Called with the share that is done, in [0, 1]. */
+  /** Called with the share of the work that is done, in [0, 1]. */
   readonly onProgress?: ((share: number) => void) | undefined;
 }
 
-const NAMES: OptionNames<RepackOptions> = {
-  type: true,
-  vocabulary: true,
-  force: true,
-  signal: true,
-  onProgress: true,
-};
+const NAMES: OptionNames<RepackOptions> = { type: true, vocabulary: true, force: true, signal: true, onProgress: true };
 
-/** What was written. */
+/** The result: files, types and notes. */
 export interface Repacked {
   readonly config: DecoderConfig;
-  /** By names inside of a folder; the file itself otherwise. */
+  /** Names inside of a folder, or the file itself. */
   readonly files: readonly { readonly name: string; readonly sizeBytes: number }[];
-  /** Tensors and bytes of each type, as the file names it. */
+  /** The number of tensors and bytes of each type, under the file's name of the type. */
   readonly types: readonly { readonly type: string; readonly tensors: number; readonly sizeBytes: number }[];
   /** Whether the rows of q and k have a new order. */
   readonly permuted: boolean;
-  /** What the new form does not say, or says in another way; full sentences. */
+  /** Sentences on what the new form leaves out, or expresses in another way. */
   readonly notes: readonly string[];
 }
 
-/** general.file_type, by the type of most weights. @see ggml-org/llama.cpp@de3ff815 include/llama.h llama_ftype */
+/** The values of general.file_type. @see ggml-org/llama.cpp@de3ff815 include/llama.h llama_ftype */
 const FILE_TYPES: Readonly<Record<string, number>> = { f32: 0, f16: 1, q4_0: 2, q8_0: 7, bf16: 32, mxfp4: 38 };
 
 /**
@@ -68,8 +62,8 @@ const FILE_TYPES: Readonly<Record<string, number>> = { f32: 0, f16: 1, q4_0: 2, 
  * @param path - the folder
  * @param out - the file
  * @param options - type, vocabulary, force, signal, onProgress
- * @throws {RopewalkError} UNSUPPORTED for what a GGUF does not say, before anything is written; FORMAT for files that are
- *   missing, cut or forged, and for a file that may not be replaced; DEVICE when it cannot be written
+ * @throws {RopewalkError} UNSUPPORTED for a model that a GGUF cannot express, before anything is written; FORMAT for
+ *   files that are missing, cut or forged, and for a file that may not be replaced; DEVICE when it cannot be written
  * @example await writeGguf('models/marline', 'marline-q8_0.gguf', { type: 'q8_0' });
  */
 export async function writeGguf(path: string, out: string, options: RepackOptions = {}): Promise<Repacked> {
@@ -79,10 +73,9 @@ export async function writeGguf(path: string, out: string, options: RepackOption
     const { config } = description;
     if (config.source !== 'huggingface')
       fail('FORMAT', description.where, 'it is a GGUF already. Give a folder with config.json and *.safetensors.');
-    const notes: string[] = [];
     const target = ggufTarget(description);
     const layout = layoutOf(target, storedNames(description, target));
-    const { metadata, factors, back } = ggufConfig(config, layout, out, notes);
+    const { metadata, factors, back, notes } = ggufConfig(config, layout, out);
     const repack = planRepack(description, layout, repairingOf(config, back));
     const keys = new Map<string, TypedValue>(metadata);
     const most = typesOf(repack)[0]?.type ?? 'F32';
@@ -98,32 +91,20 @@ export async function writeGguf(path: string, out: string, options: RepackOption
       notes.push(...made.notes);
     } else keys.set('tokenizer.ggml.model', { type: 'string', value: 'no_vocab' });
     const extra = Array.from(factors, ([name, values]) => ({ name, values }));
-    const tensors = [
-      ...repack.tensors.map(({ name, shape, held }) => ({
-        name,
-        shape: [...shape].reverse(),
-        type: held.toUpperCase(),
-      })),
-      ...extra.map(({ name, values }) => ({ name, shape: [values.length], type: 'F32' })),
-    ];
-    const header = writeGgufHeader(keys, tensors);
+    const tensors = repack.tensors.map(({ name, shape, held }) => {
+      return { name, shape: [...shape].reverse(), type: held.toUpperCase() };
+    });
+    const more = extra.map(({ name, values }) => ({ name, shape: [values.length], type: 'F32' }));
+    const header = writeGgufHeader(keys, [...tensors, ...more]);
     const sizeBytes = header.fileSizeBytes;
     await writeWhole(out, { sizeBytes, inputs: [path], force, kind: 'file' }, async (temporary) => {
-      await writeTensors(
-        temporary,
-        header.bytes,
-        repack,
-        { ...given, places: header.places, sizeBytes, out },
-        async (file) => {
-          for (const [n, { values }] of extra.entries())
-            await file.write(
-              new Uint8Array(values.buffer),
-              0,
-              undefined,
-              header.places[repack.tensors.length + n]!.byteOffset,
-            );
-        },
-      );
+      const target = { ...given, places: header.places, sizeBytes, out };
+      await writeTensors(temporary, header.bytes, repack, target, async (file) => {
+        for (const [n, { values }] of extra.entries()) {
+          const { byteOffset } = header.places[repack.tensors.length + n]!;
+          await file.write(new Uint8Array(values.buffer), 0, undefined, byteOffset);
+        }
+      });
       await readBack(temporary, sizeBytes, config);
       signal?.throwIfAborted();
     });
@@ -137,8 +118,8 @@ export async function writeGguf(path: string, out: string, options: RepackOption
   });
 }
 
-/** The config of the file that is written: another kind of file, and llama.cpp's rule of the head. */
-function ggufTarget({ config, weights, where }: ModelDescription): DecoderConfig {
+/** Returns the config of the new GGUF, with llama.cpp's rule for the head. */
+function ggufTarget({ config, weights, where }: PlannedModel): DecoderConfig {
   const { family } = config;
   const tiedHead = family.ggufHead ? family.ggufHead === 'tied' : config.tiedHead;
   if (tiedHead && !config.tiedHead)
@@ -148,8 +129,8 @@ function ggufTarget({ config, weights, where }: ModelDescription): DecoderConfig
   return { ...config, source: 'gguf', tiedHead, biases };
 }
 
-/** Tensors that decide how the others are stored: q, k and v in one where transformers has them so, as llama.cpp's do. */
-function storedNames({ config, weights }: ModelDescription, target: DecoderConfig): string[] {
+/** Lists the tensors that decide how the others are stored. q, k and v are one tensor if transformers has them so. */
+function storedNames({ config, weights }: PlannedModel, target: DecoderConfig): string[] {
   const names: string[] = [];
   const { names: saved = {} } = target.family;
   const gguf = target.source === 'gguf';
@@ -160,13 +141,12 @@ function storedNames({ config, weights }: ModelDescription, target: DecoderConfi
   if (qkv) names.push(qkv, ...(hasBias ? [qkv.replace(/weight$/, 'bias')] : []));
   if (gguf && config.latent) names.push('attn_k_b.weight');
   const before = gguf ? 'blk.' : `${saved.model ?? 'model.'}layers.`;
-  return Array.from({ length: config.numLayers }, (_, layer) =>
-    names.map((name) => `${before}${layer}.${name}`),
-  ).flat();
+  const layers = Array.from({ length: config.numLayers }, (_, layer) => layer);
+  return layers.flatMap((layer) => names.map((name) => `${before}${layer}.${name}`));
 }
 
-/** The keys, and the config that is read back from them. */
-function ggufConfig(config: DecoderConfig, layout: readonly TensorLayout[], where: string, notes: string[]) {
+/** Makes the keys, and the config that is read back from them. */
+function ggufConfig(config: DecoderConfig, layout: readonly TensorLayout[], where: string) {
   const attempt = (explicit: boolean) => {
     const { metadata, factors } = configToGguf(config, explicit);
     const tensors = [...layout, ...Array.from(factors, ([name, values]) => ({ name, shape: [values.length] }))];
@@ -174,41 +154,34 @@ function ggufConfig(config: DecoderConfig, layout: readonly TensorLayout[], wher
       version: 3,
       bigEndian: false,
       metadata: valuesOf(metadata),
-      tensors: tensors.map(({ name, shape }) => ({
-        name,
-        shape: [...shape].reverse(),
-        type: 'F32',
-        offset: 0,
-        sizeBytes: 0,
-      })),
+      tensors: tensors.map(({ name, shape }) => {
+        return { name, shape: [...shape].reverse(), type: 'F32', offset: 0, sizeBytes: 0 };
+      }),
       alignment: 32,
       dataOffset: 0,
     };
     const back = configFromGguf(header, (name) => factors.get(name), where);
-    const own: string[] = [];
-    checkSame(config, back, where, own);
-    return { metadata, factors, back, own };
+    const notes: string[] = [];
+    checkSame(config, back, where, notes);
+    return { metadata, factors, back, notes };
   };
-  let made: ReturnType<typeof attempt>;
   try {
-    made = attempt(false);
+    return attempt(false);
   } catch (error) {
     if (!(error instanceof RopewalkError) || error.code !== 'UNSUPPORTED') throw error;
-    made = attempt(true);
+    return attempt(true);
   }
-  notes.push(...made.own);
-  return made;
 }
 
-/** The first layer's RoPE; all layers have one pairing. */
+/** Returns the first layer's RoPE. All layers have one pairing. */
 const ropeOf = (config: DecoderConfig): RopeSpec | undefined =>
   config.layers(config.maxContext).find(({ rope }) => rope)?.rope;
 
-/** How the rows of q and k change, where the two forms pair others. */
+/** Returns the new order of the rows of q and k, if the two forms have different pairings. */
 function repairingOf(from: DecoderConfig, to: DecoderConfig): Repairing | undefined {
   const [own, wanted] = [ropeOf(from), ropeOf(to)];
   if (!own || !wanted || own.pairing === wanted.pairing) return undefined;
-  // Halves written from neighbours: q and k come out permuted alike.
+  // This pairing writes halves from neighbours: q and k come out permuted alike.
   if ([own.pairing, wanted.pairing].includes('interleaved-to-half')) return undefined;
   if (wanted.pairing !== 'half' && wanted.pairing !== 'interleaved')
     refuse('UNSUPPORTED', from.architecture, 'pairing half or interleaved', wanted.pairing);
@@ -246,12 +219,11 @@ async function writeTensors(
   try {
     let done = 0;
     const step = (bytes: Uint8Array): void => onProgress?.((done += bytes.length / 2) / sizeBytes);
-    const write = async (bytes: Uint8Array, at: number): Promise<void> => {
+    const put = async (bytes: Uint8Array, at: number): Promise<void> => {
       for (let from = 0; from < bytes.length; )
-        from += (await file.write(bytes, from, bytes.length - from, at + from)).bytesWritten;
+        from += (await file.write(bytes, from, bytes.length - from, at + from).catch(unwritable)).bytesWritten;
     };
-    const put = (bytes: Uint8Array, at: number): Promise<void> => write(bytes, at).catch(unwritable);
-    // The file has its whole size at once: between two tensors are zeros.
+    // The file has its whole size at once. Zeros stand between two tensors.
     await file.truncate(sizeBytes).catch(unwritable);
     await put(header, 0);
     await more(file);
@@ -279,12 +251,12 @@ async function writeTensors(
   }
 }
 
-/** Reads a written GGUF as a model: the same config, and every tensor in its place. */
+/** Reads a written GGUF as a model, and checks that it has the same config and every tensor. */
 async function readBack(path: string, sizeBytes: number, config: DecoderConfig): Promise<void> {
   const file = await open(path);
   try {
     const source = { size: sizeBytes, read: (start: number, length: number) => readAt(file, start, length, path) };
-    const back = await describeModel({ 'model.gguf': source }, { where: path });
+    const back = planModel(await describeModel({ 'model.gguf': source }, path));
     checkSame(config, back.config, path, []);
   } finally {
     await file.close();
@@ -312,22 +284,12 @@ export async function writeSafetensorsFolder(
   const info = await stat(path).catch(() => undefined);
   if (info?.isFile() && !/\.gguf$/i.test(path)) refuse('FORMAT', path, 'a .gguf file', basename(path));
   const plain: Readonly<Record<string, 'f32' | 'f16' | 'bf16'>> = { F32: 'f32', F16: 'f16', BF16: 'bf16' };
-  // The type of a weight is known when its plan is made; two descriptions are cheap, as no weight is read.
-  const stored = await describeModelPath(
-    path,
-    {},
-    async ({ weights }) => new Map(weights.map((one) => [one.place, one.type])),
-  );
-  const as = ({ place }: { readonly place: string }) => type ?? plain[stored.get(place) ?? ''] ?? 'f16';
+  const as = (weight: { readonly type: string }) => type ?? plain[weight.type] ?? 'f16';
   return describeModelPath(path, { as }, async (description) => {
     const { config } = description;
     if (config.source !== 'gguf') fail('FORMAT', description.where, 'it is no GGUF. Give a .gguf file.');
-    if (config.family.gguf === 'gpt-oss')
-      fail(
-        'UNSUPPORTED',
-        description.where,
-        'experts of gpt-oss are not written as safetensors: take the published folder.',
-      );
+    const next = 'experts of gpt-oss are not written as safetensors: take the published folder.';
+    if (config.family.gguf === 'gpt-oss') fail('UNSUPPORTED', description.where, next);
     const small = await description.readFiles({ graph: 'model.onnx' });
     const files = small.files.filter(
       ({ name }) => name !== 'genai_config.json' && (vocabulary || !/^(token|chat_)/.test(name)),
@@ -340,15 +302,10 @@ export async function writeSafetensorsFolder(
     const repack = planRepack(description, layout, repairingOf(config, target));
     const [most] = typesOf(repack);
     json.torch_dtype = { F32: 'float32', F16: 'float16', BF16: 'bfloat16' }[most?.type ?? 'F32'];
-    const written: NamedFile[] = files.map((one) =>
-      one.name === 'config.json'
-        ? { ...one, bytes: new TextEncoder().encode(`${JSON.stringify(json, null, 2)}\n`) }
-        : one,
-    );
-    const header = writeSafetensorsHeader(
-      repack.tensors.map(({ name, shape, held }) => ({ name, shape, dtype: held as 'f32' })),
-      { format: 'pt' },
-    );
+    const configBytes = new TextEncoder().encode(`${JSON.stringify(json, null, 2)}\n`);
+    const written = files.map((one) => (one.name === 'config.json' ? { ...one, bytes: configBytes } : one));
+    const tensors = repack.tensors.map(({ name, shape, held }) => ({ name, shape, dtype: held as 'f32' }));
+    const header = writeSafetensorsHeader(tensors, { format: 'pt' });
     const sizeBytes = header.fileSizeBytes;
     await writeWhole(out, { sizeBytes, inputs: [path], kind: 'folder' }, async (temporary) => {
       await mkdir(temporary, { recursive: true });
@@ -373,12 +330,11 @@ export async function writeSafetensorsFolder(
 
 function readRepackOptions(options: RepackOptions, out: string, caller: string): RepackOptions {
   const given = readOptions(options, `${caller}: options`, NAMES);
-  const { type, signal } = given;
+  const { type, vocabulary, force, signal, onProgress } = given;
   if (type !== undefined) readName(type, WRITTEN_TYPES, `${caller}: type`);
-  checkTypes({ vocabulary: given.vocabulary, force: given.force }, 'boolean', caller);
-  checkTypes({ onProgress: given.onProgress }, 'function', caller);
-  if (signal !== undefined && typeof readField(signal, 'throwIfAborted', `${caller}: signal`) !== 'function')
-    refuse('RANGE', `${caller}: signal`, 'an AbortSignal', signal);
+  checkTypes({ vocabulary, force }, 'boolean', caller);
+  checkTypes({ onProgress }, 'function', caller);
+  checkSignal(signal, caller);
   if (typeof out !== 'string' || out === '') refuse('RANGE', `${caller}: out`, 'a path', out);
   return given;
 }

@@ -1,85 +1,60 @@
-/**
- * The weights of one file as the tensors of another: which bytes go where. Both sides are the names and rows of weights.ts.
- *
- * @module
- */
+/** Plans which bytes of one file's weights go where in another file, by the names and rows of weights.ts. @module */
 import { permutedRows } from '@ropewalk/dialects/models';
-import { BLOCK_FORMATS, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { type Tensor, tensorFrom } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
-import type { ModelDescription } from './description.js';
+import { countElements } from 'ropewalk/internal';
+import type { PlannedModel } from './plan-model.js';
 import type { StreamWeightOptions, WritePiece } from './stream-weight.js';
 import type { DecoderConfig } from './types.js';
-import {
-  biasInTurns,
-  type Held,
-  isBlockFormat,
-  splitLatent,
-  type TensorLayout,
-  untransposed,
-  type WeightPlan,
-} from './weights.js';
+import { biasInTurns, splitLatent, untransposed } from './upload.js';
+import { bytesHeld, type Held, type TensorLayout, type WeightPlan } from './weights.js';
 
 /** Types of weights that are written. */
 export const WRITTEN_TYPES = ['f32', 'f16', 'bf16', 'q8_0', 'q4_0'] as const;
 
-/** One of them. */
 export type WrittenType = (typeof WRITTEN_TYPES)[number];
 
-/** A tensor of the new file. */
-export interface NewTensor extends TensorLayout {
-  readonly held: Held;
-  readonly sizeBytes: number;
-}
+type Floats = Tensor<'f32' | 'f16' | 'bf16'>;
 
-/** What is read in one go, and the weights that it gives, one after the other. */
+/** A stream of bytes that is read in one go, and the weights in it, one after the other. */
 interface Stream {
-  /** Weights and their bytes. */
   readonly weights: readonly { readonly place: string; readonly held: Held; readonly bytes: number }[];
-  /** Hands on all bytes, each once. */
+  /** Passes on all bytes, each once. */
   run(write: WritePiece, options: StreamWeightOptions): Promise<void>;
 }
 
-/** Bytes of a stream, and where they go. */
+/** Bytes of a stream, and their place in a tensor of the new file. */
 interface Copy {
   readonly from: number;
   readonly size: number;
-  /** The tensor, and the byte in it. */
   readonly tensor: number;
   readonly at: number;
-  /** Floats of f32, which the new file has less 1. */
+  /** Whether the new file has the f32 numbers less 1. */
   readonly lessOne: boolean;
 }
 
-/** How the rows of q and k change. */
+/** The new order of the rows of q and k. */
 export interface Repairing {
   readonly to: 'half' | 'interleaved';
   readonly rotaryDim: number;
 }
 
-/** The work of writing a file's tensors. */
+/** The plan of a new file's tensors. */
 export interface Repack {
-  readonly tensors: readonly NewTensor[];
-  /** Reads all weights, and hands on bytes with the tensor that they are of, and their place in it. */
+  readonly tensors: readonly (TensorLayout & { readonly held: Held; readonly sizeBytes: number })[];
+  /** Reads all weights, and passes on bytes with the number of their tensor and their place in it. */
   run(
     write: (bytes: Uint8Array, tensor: number, at: number) => Promise<void>,
     options: StreamWeightOptions,
   ): Promise<void>;
 }
 
-/** Bytes of weights of a type. */
-export function bytesOf(held: Held, count: number): number {
-  return isBlockFormat(held)
-    ? (count / BLOCK_FORMATS[held].weights) * BLOCK_FORMATS[held].bytes
-    : count * sizeBytes(held);
-}
-
-/** Matrices that are written as they lie in no file: their parts are floats. */
+/** Matrices that no file stores as they are written: they are put together from floats. */
 const REBUILT = /\.(kvB|expertGateUp|expertDownTransposed)\.weight$/;
 
 /**
- * What each weight becomes: vectors, biases, norms and routers stay f32, as in llama.cpp's files.
- *
- * @param type - undefined leaves matrices as they are
+ * Returns the rule for the new types. Vectors, biases, norms and routers stay f32; without `type`, matrices stay as
+ * well.
  */
 export function typeFor(type: WrittenType | undefined) {
   return ({ place, shape }: { readonly place: string; readonly shape: readonly number[] }): Held | undefined => {
@@ -91,15 +66,12 @@ export function typeFor(type: WrittenType | undefined) {
 }
 
 /**
- * Plans the new file.
+ * Plans the new file: `description` is the old one, `layout` the new.
  *
- * @param description - of the old file; its weights are held as they are written
- * @param layout - of layoutOf, for the new one
- * @param repairing - the new order of the rows of q and k; undefined where they stay
  * @throws {RopewalkError} UNSUPPORTED for a weight that the old file does not have
  */
 export function planRepack(
-  description: ModelDescription,
+  description: PlannedModel,
   layout: readonly TensorLayout[],
   repairing: Repairing | undefined,
 ): Repack {
@@ -113,12 +85,12 @@ export function planRepack(
     }
   }
   const copies = streams.map((): Copy[] => []);
-  const tensors = layout.map((tensor, n): NewTensor => {
+  const tensors = layout.map((tensor, n) => {
     const held = tensor.parts.map(({ place, from, at, count, lessOne }) => {
-      // A head that the old file does not have is the embedding.
+      // If the old file has no head, the embedding is the head.
       const source = found.get(place) ?? (place === 'head.weight' ? found.get('embedding.weight') : undefined);
       if (!source) return fail('UNSUPPORTED', description.where, `tensor ${tensor.name} cannot be made of its weights`);
-      const size = (elements: number): number => bytesOf(source.held, elements);
+      const size = (elements: number): number => bytesHeld(source.held, elements);
       copies[source.stream]!.push({
         from: source.from + size(from),
         size: size(count),
@@ -133,8 +105,7 @@ export function planRepack(
       const types = `${held[0]} and ${other}, and ${tensor.name} is one tensor`;
       fail('UNSUPPORTED', description.where, `its parts are ${types}. Give a type for all: --type f16.`);
     }
-    const count = tensor.shape.reduce((product, size) => product * size, 1);
-    return { ...tensor, held: held[0]!, sizeBytes: bytesOf(held[0]!, count) };
+    return { ...tensor, held: held[0]!, sizeBytes: bytesHeld(held[0]!, countElements(tensor.shape)) };
   });
   return {
     tensors,
@@ -160,104 +131,101 @@ function minusOne(bytes: Uint8Array): Uint8Array {
 }
 
 function streamsOf(
-  description: ModelDescription,
+  description: PlannedModel,
   layout: readonly TensorLayout[],
   repairing: Repairing | undefined,
 ): Stream[] {
-  const { config, weights } = description;
   const wanted = new Set(layout.flatMap(({ parts }) => parts.map(({ place }) => place)));
-  const plans = new Map(weights.map((plan) => [plan.place, plan]));
-  const streams: Stream[] = [];
-  for (const plan of weights) {
+  const plans = new Map(description.weights.map((plan) => [plan.place, plan]));
+  const streams = description.weights.map((plan) => {
     const { place, held, heldBytes: bytes } = plan;
+    if (!wanted.has(place) && !(place === 'embedding.weight' && wanted.has('head.weight')))
+      return rebuilt(description, plan, plans);
     const read: Stream['run'] = (write, options) => description.streamWeight(plan, write, options);
-    if (wanted.has(place) || (place === 'embedding.weight' && wanted.has('head.weight'))) {
-      const rows = repairing && /^\d+\.[qk]\.(weight|bias)$/.test(place) ? rowsOf(config, plan, repairing) : undefined;
-      const run: Stream['run'] = rows ? (write, options) => read(byHeads(write, rows), options) : read;
-      streams.push({ weights: [{ place, held, bytes }], run });
-    } else streams.push(...rebuilt(description, plan, plans));
-  }
-  return streams;
+    const moves = repairing && /^\d+\.[qk]\.(weight|bias)$/.test(place);
+    const run: Stream['run'] = (write, options) =>
+      read(moves ? byHeads(write, description.config, plan, repairing) : write, options);
+    return { weights: [{ place, held, bytes }], run };
+  });
+  return streams.filter((stream) => stream !== undefined);
 }
 
-/** Weights that the new file has in another form. */
-function rebuilt(description: ModelDescription, plan: WeightPlan, plans: ReadonlyMap<string, WeightPlan>): Stream[] {
-  const { config } = description;
-  const { place, held, heldBytes } = plan;
+/** Makes the stream of a weight that the new file has in another form; undefined for the other weights. */
+function rebuilt(
+  description: PlannedModel,
+  plan: WeightPlan,
+  plans: ReadonlyMap<string, WeightPlan>,
+): Stream | undefined {
+  const { latent, valueDim } = description.config;
+  const { place, held } = plan;
   const [, before, part] = /^(\d+\.)(\w+\.\w+)$/.exec(place) ?? [];
-  const at = (name: string): string => `${before}${name}`;
-  /** Loads weights, and writes what `make` makes of them. */
+  const inputsOf = (names: readonly string[]): WeightPlan[] => names.map((name) => plans.get(`${before}${name}`)!);
+  /** Lists the outputs, which are of one type, with their shares of the bytes. Default: equal shares. */
+  const outputsOf = (inputs: readonly WeightPlan[], names: readonly string[], shares?: readonly number[]) => {
+    const total = inputs.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
+    const bytesOf = (n: number): number => (shares ? total * shares[n]! : total / names.length);
+    return names.map((name, n) => ({ place: `${before}${name}`, held, bytes: bytesOf(n) }));
+  };
+  /** Loads whole weights, and writes the tensors that `make` returns. */
   const whole = (
     names: readonly string[],
     outputs: readonly string[],
-    make: (...loaded: Tensor<'f32' | 'f16' | 'bf16'>[]) => readonly Tensor<'f32' | 'f16' | 'bf16'>[],
-  ): Stream[] => {
-    const own = names.map((name) => plans.get(at(name))!);
-    const total = own.reduce((sum, one) => sum + one.heldBytes, 0);
-    return [
-      {
-        // All are of one type, and as large together.
-        weights: outputs.map((name) => ({ place: at(name), held, bytes: total / outputs.length })),
-        async run(write, options) {
-          const loaded: Tensor<'f32' | 'f16' | 'bf16'>[] = [];
-          for (const one of own) loaded.push(await load(description, one, options));
-          let offset = 0;
-          for (const tensor of make(...loaded)) {
-            const data = tensor.contiguous().read() as Float32Array | Uint16Array;
-            await write(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), offset);
-            offset += data.byteLength;
-          }
-        },
+    make: (...loaded: Floats[]) => readonly Floats[],
+    shares?: readonly number[],
+  ): Stream => {
+    const inputs = inputsOf(names);
+    return {
+      weights: outputsOf(inputs, outputs, shares),
+      async run(write, options) {
+        const loaded: Floats[] = [];
+        for (const one of inputs) loaded.push(await load(description, one, options));
+        let offset = 0;
+        for (const tensor of make(...loaded)) {
+          const data = tensor.contiguous().read() as Float32Array | Uint16Array;
+          await write(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), offset);
+          offset += data.byteLength;
+        }
       },
-    ];
+    };
   };
   switch (part) {
     case 'kvB.weight': {
-      const { latent, valueDim } = config;
-      const [stream] = whole(['kvB.weight'], ['kB.weight', 'vB.weight'], (kvB) => {
-        const { kB, vB } = splitLatent(config, kvB!);
-        return [kB!.weight, vB!.weight] as Tensor<'f32'>[];
-      });
-      const keys = (heldBytes * latent!.nope) / (latent!.nope + valueDim);
-      const sizes = [keys, heldBytes - keys];
-      return [{ ...stream!, weights: stream!.weights.map((one, n) => ({ ...one, bytes: sizes[n]! })) }];
+      const keys = latent!.nope / (latent!.nope + valueDim);
+      const make = (kvB?: Floats) => {
+        const { kB, vB } = splitLatent(description.config, kvB!);
+        return [kB!.weight, vB!.weight] as Floats[];
+      };
+      return whole([part], ['kB.weight', 'vB.weight'], make, [keys, 1 - keys]);
     }
     case 'kB.weight':
-      // Keys turned, then values, head by head.
       return whole(['kB.weight', 'vB.weight'], ['kvB.weight'], (kB, vB) => [joinLatent(kB!, vB!)]);
     case 'expertGateUpBlocks.weight':
-      return [
-        {
-          weights: ['expertGate.weight', 'expertUp.weight'].map((name) => ({
-            place: at(name),
-            held,
-            bytes: heldBytes / 2,
-          })),
-          run: (write, options) => description.streamWeight(plan, write, options),
-        },
-      ];
+      return {
+        weights: outputsOf([plan], ['expertGate.weight', 'expertUp.weight']),
+        run: (write, options) => description.streamWeight(plan, write, options),
+      };
     case 'expertGateUpBlocks.bias':
     case 'expertGateUp.bias':
       return whole([part], ['expertGate.bias', 'expertUp.bias'], (bias) =>
-        [0, 1].map((n) => biasInTurns(bias, n as 0 | 1)!),
+        ([0, 1] as const).map((n) => biasInTurns(bias, n)!),
       );
     case 'expertGateUp.weight':
       return whole([part], ['expertGate.weight', 'expertUp.weight'], (weight) => {
         const none = { weight: weight!, bias: undefined };
         const { expertGate, expertUp } = untransposed(none, none);
-        return [expertGate!.weight, expertUp!.weight] as Tensor<'f32'>[];
+        return [expertGate!.weight, expertUp!.weight] as Floats[];
       });
     case 'expertDownTransposed.weight':
       return whole([part], ['expertDown.weight'], (weight) => [weight!.permute([0, 2, 1])]);
     case 'expertDownTransposed.bias':
       return whole([part], ['expertDown.bias'], (bias) => [bias!]);
     default:
-      return [];
+      return undefined;
   }
 }
 
-/** kvB from kB `[n, c, p]` and vB `[n, dv, c]`. */
-function joinLatent(kB: Tensor<'f32' | 'f16' | 'bf16'>, vB: Tensor<'f32' | 'f16' | 'bf16'>) {
+/** Joins kB `[n, c, p]` and vB `[n, dv, c]` to kvB, head by head: the keys transposed, then the values. */
+function joinLatent(kB: Floats, vB: Floats): Floats {
   const [n, c, p] = kB.shape as [number, number, number];
   const dv = vB.shape[1]!;
   const keys = kB.permute([0, 2, 1]).contiguous().read() as Float32Array;
@@ -270,7 +238,7 @@ function joinLatent(kB: Tensor<'f32' | 'f16' | 'bf16'>, vB: Tensor<'f32' | 'f16'
   return tensorFrom(data, { dtype: kB.dtype as 'f32', shape: [n * (p + dv), c] });
 }
 
-async function load(description: ModelDescription, plan: WeightPlan, options: StreamWeightOptions) {
+async function load(description: PlannedModel, plan: WeightPlan, options: StreamWeightOptions) {
   const { held, heldBytes, shape } = plan;
   const bytes = new Uint8Array(heldBytes);
   await description.streamWeight(plan, (piece, at) => bytes.set(piece, at), options);
@@ -278,22 +246,17 @@ async function load(description: ModelDescription, plan: WeightPlan, options: St
   return tensorFrom(data as Float32Array, { dtype: held as 'f32', shape });
 }
 
-/** Rows of a head, and the new row of each that moves. */
-interface HeadRows {
-  readonly rowBytes: number;
-  readonly rows: number;
-  readonly to: Uint32Array;
-}
-
-function rowsOf({ headDim }: DecoderConfig, { heldBytes, shape }: WeightPlan, { to, rotaryDim }: Repairing): HeadRows {
-  // permutedRows gives the old row of each new one: of the way back, the new row of each old one.
-  const back = permutedRows(rotaryDim, to === 'half' ? 'interleaved' : 'half');
-  return { rowBytes: heldBytes / shape[0]!, rows: headDim, to: back };
-}
-
-/** Puts the rows of each head in their new order; a head is held at a time. */
-function byHeads(write: WritePiece, { rowBytes, rows, to }: HeadRows): WritePiece {
-  const head = new Uint8Array(rowBytes * rows);
+/** Puts the rows of each head in their new order. One head is in memory at a time. */
+function byHeads(
+  write: WritePiece,
+  { headDim }: DecoderConfig,
+  { heldBytes, shape }: WeightPlan,
+  { to: pairing, rotaryDim }: Repairing,
+): WritePiece {
+  // permutedRows gives the old row of each new one. For the way back it gives the new row of each old one.
+  const to = permutedRows(rotaryDim, pairing === 'half' ? 'interleaved' : 'half');
+  const rowBytes = heldBytes / shape[0]!;
+  const head = new Uint8Array(rowBytes * headDim);
   return async (piece, at) => {
     for (let from = 0; from < piece.length; ) {
       const inHead = (at + from) % head.length;

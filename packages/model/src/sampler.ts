@@ -11,9 +11,9 @@
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, randomFrom, reading, readList, readOptions } from 'ropewalk/internal';
 
-/** How to choose tokens. Every filter is off unless given. */
+/** The settings of the choice of tokens. Default: every filter is off. */
 export interface SamplingOptions {
-  /** Divides the logits before the draw. 0, the default, is greedy: the likeliest token, of equals the lowest id. */
+  /** Divides the logits before the draw. Default: 0, greedy: the likeliest token, of equals the lowest id. */
   readonly temperature?: number;
   /** Keeps this many of the likeliest tokens; 0 keeps all. */
   readonly topK?: number;
@@ -24,14 +24,13 @@ export interface SamplingOptions {
   /** Above 1 makes recent tokens less likely: a positive logit is divided by it, any other is multiplied. */
   readonly repetitionPenalty?: number;
   /**
-   * How many of the last tokens, prompt included, the penalty applies to; -1 for all; 64 unless given, as in llama.cpp.
+   * The number of last tokens, prompt included, that the penalty applies to; -1 for all. Default: 64, as in llama.cpp.
    */
   readonly repetitionWindow?: number;
-  /** An integer. The same seed, options and logits give the same tokens. Random unless given. */
+  /** An integer. The same seed, options and logits give the same tokens. Default: a random one. */
   readonly seed?: number;
 }
 
-/** The names of them. */
 export const SAMPLING_NAMES: OptionNames<SamplingOptions> = {
   temperature: true,
   topK: true,
@@ -68,48 +67,43 @@ export interface Sampler {
 export function createSampler(given: SamplingOptions = {}): Sampler {
   const options = readOptions(given, 'sample: options', SAMPLING_NAMES);
   const { temperature = 0, topK = 0, topP = 1, minP = 0, repetitionPenalty = 1, repetitionWindow = 64 } = options;
-  const number = (name: string, value: unknown, expected: string, fits: (n: number) => boolean): void => {
-    if (typeof value !== 'number' || !Number.isFinite(value) || !fits(value))
-      refuse('RANGE', `sample: ${name}`, expected, value);
-  };
-  number('temperature', temperature, 'a number >= 0', (n) => n >= 0);
-  number('topK', topK, 'an integer >= 0', (n) => Number.isInteger(n) && n >= 0);
-  number('topP', topP, 'a number in [0, 1]', (n) => n >= 0 && n <= 1);
-  number('minP', minP, 'a number in [0, 1]', (n) => n >= 0 && n <= 1);
-  number('repetitionPenalty', repetitionPenalty, 'a number > 0', (n) => n > 0);
-  number('repetitionWindow', repetitionWindow, 'an integer >= -1', (n) => Number.isInteger(n) && n >= -1);
   const seed = options.seed ?? crypto.getRandomValues(new Uint32Array(1))[0]!;
-  number('seed', seed, 'an integer', (n) => Number.isSafeInteger(n));
+  const check = (values: object, expected: string, fits: (n: number) => boolean): void => {
+    for (const [name, value] of Object.entries(values))
+      if (typeof value !== 'number' || !Number.isFinite(value) || !fits(value))
+        refuse('RANGE', `sample: ${name}`, expected, value);
+  };
+  check({ temperature }, 'a number >= 0', (n) => n >= 0);
+  check({ topK }, 'an integer >= 0', (n) => Number.isInteger(n) && n >= 0);
+  check({ topP, minP }, 'a number in [0, 1]', (n) => n >= 0 && n <= 1);
+  check({ repetitionPenalty }, 'a number > 0', (n) => n > 0);
+  check({ repetitionWindow }, 'an integer >= -1', (n) => Number.isInteger(n) && n >= -1);
+  check({ seed }, 'an integer', Number.isSafeInteger);
   const random = randomFrom(`sample ${seed}`);
 
   return {
     seed,
     pick(logits, history = []) {
-      checkHistory(logits, history);
-      checkLogits(logits);
+      checkInputs(logits, history);
       const scores = penalised(logits, history, repetitionPenalty, repetitionWindow);
       if (temperature === 0) return likeliest(scores);
-      let kept: Candidates = { ids: undefined, count: scores.length };
-      if (topK > 0 && topK < scores.length) kept = { ids: largest(scores, topK), count: topK };
+      let kept = topK > 0 && topK < scores.length ? largest(scores, topK) : undefined;
       if (topP < 1) kept = topPOf(scores, kept, topP);
       return draw(scores, kept, minP, temperature, random.uniform(0, 1));
     },
   };
 }
 
-function checkHistory(logits: Float32Array, history: readonly number[]): void {
+function checkInputs(logits: Float32Array, history: readonly number[]): void {
   if (!reading('sample: logits', () => logits instanceof Float32Array))
     refuse('RANGE', 'sample: logits', 'a Float32Array', logits);
   for (const id of Array.from(readList(history, 'sample: history', 'a list of tokens')))
     if (typeof id !== 'number') refuse('RANGE', 'sample: history', 'a list of tokens', id);
-}
-
-function checkLogits(logits: Float32Array): void {
   if (logits.length === 0) refuse('RANGE', 'sample: logits', 'at least one', 0);
   let highest = Number.NEGATIVE_INFINITY;
   for (let id = 0; id < logits.length; id++) {
     const logit = logits[id]!;
-    // Also refuses NaN.
+    // This test refuses NaN, too.
     if (!(logit < Number.POSITIVE_INFINITY)) {
       const next = 'The model overflowed or its weights are damaged: try another backend, and a KV cache in f32.';
       fail('RANGE', 'sample: logits', `expected numbers, got ${logit} for token ${id}. ${next}`);
@@ -121,9 +115,7 @@ function checkLogits(logits: Float32Array): void {
 }
 
 /**
- * Divides or multiplies the logits of recent tokens, each once however often it occurs.
- *
- * @see arXiv:1909.05858 (CTRL), section 4.1, with the sign rule of ggml-org/llama.cpp src/llama-sampler.cpp
+ * Divides or multiplies the logits of recent tokens, each once. @see arXiv:1909.05858 (CTRL), section 4.1; llama.cpp
  */
 function penalised(logits: Float32Array, history: readonly number[], penalty: number, window: number): Float32Array {
   if (penalty === 1 || window === 0 || history.length === 0) return logits;
@@ -140,15 +132,9 @@ function likeliest(scores: Float32Array): number {
   return best;
 }
 
-/** The tokens that are left: `ids`, likeliest first; undefined for all, by id. */
-interface Candidates {
-  readonly ids: Int32Array | undefined;
-  readonly count: number;
-}
-
 /**
- * The k likeliest ids, likeliest first, of equals the lower id first. Sorting a vocabulary of 150,000 can take longer
- * than a forward pass; a heap of the k best so far rejects nearly all ids with one comparison.
+ * Returns the k likeliest ids, likeliest first, of equals the lower id first. Sorting a vocabulary of 150,000 can take
+ * longer than a forward pass; a heap of the k best so far rejects nearly all ids with one comparison.
  */
 export function largest(scores: Float32Array | Float64Array, k: number): Int32Array {
   // The worst of the kept ids is on top. Ids come in order, so of equal scores the later one is worse.
@@ -166,34 +152,37 @@ export function largest(scores: Float32Array | Float64Array, k: number): Int32Ar
     }
     heap[at] = id;
   };
-  // Ids 0 … k - 1, sorted worst first, are a heap.
+  // The ids 0 … k - 1, sorted worst first, are a heap.
   heap.set(Int32Array.from({ length: k }, (_id, id) => id).sort((a, b) => (worse(a, b) ? -1 : 1)));
   for (let id = k; id < scores.length; id++) if (scores[id]! > scores[heap[0]!]!) sink(id);
   return heap.sort((a, b) => (worse(a, b) ? 1 : -1));
 }
 
-function topPOf(scores: Float32Array, { ids, count }: Candidates, p: number): Candidates {
+/** @param ids - the tokens that are left, likeliest first; undefined for all, by id */
+function topPOf(scores: Float32Array, ids: Int32Array | undefined, p: number): Int32Array {
+  const { length: count } = ids ?? scores;
   const top = ids ? scores[ids[0]!]! : scores[likeliest(scores)]!;
   let total = 0;
   for (let n = 0; n < count; n++) total += Math.exp(scores[ids ? ids[n]! : n]! - top);
-  // A few tokens of a vocabulary usually make up most of the sum, so look at a few first.
+  // A few tokens of a vocabulary usually make up most of the sum, so a few are looked at first.
   for (let look = ids ? count : Math.min(count, 256); ; look = Math.min(count, look * 8)) {
     const sorted = ids ?? largest(scores, look);
     let sum = 1; // exp(0), the likeliest itself
     let kept = 1;
     while (kept < look && sum < p * total) sum += Math.exp(scores[sorted[kept++]!]! - top);
-    if (sum >= p * total || look === count) return { ids: sorted.subarray(0, kept), count: kept };
+    if (sum >= p * total || look === count) return sorted.subarray(0, kept);
   }
 }
 
 /** Draws by inverting the cumulative distribution over the candidates in their order. */
 function draw(
   scores: Float32Array,
-  { ids, count }: Candidates,
+  ids: Int32Array | undefined,
   minP: number,
   temperature: number,
   uniform: number,
 ): number {
+  const { length: count } = ids ?? scores;
   const idAt = (n: number): number => (ids ? ids[n]! : n);
   const top = ids ? scores[ids[0]!]! : scores[likeliest(scores)]!;
   const least = minP > 0 ? top + Math.log(minP) : Number.NEGATIVE_INFINITY;

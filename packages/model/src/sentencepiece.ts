@@ -8,17 +8,14 @@
  * @see ggml-org/llama.cpp@00ad355 src/llama-vocab.cpp, llm_tokenizer_spm_session
  */
 
-/**
- * The mark of a space, U+2581. By number, as other characters that mean something are in this package: a minifier would
- * write the character itself, and a page without `<meta charset>` would read three others.
- */
+/** The mark of a space, U+2581, by number: a page without `<meta charset>` would misread the character. */
 export const SPACE: string = /* @__PURE__ */ String.fromCodePoint(0x2581);
 
-/** What segmentation needs to know about a vocabulary. */
+/** The vocabulary, as segmentation needs it. */
 interface ScoredVocabulary {
-  idOf(text: string): number | undefined;
-  scoreOf(id: number): number;
-  /** The token of a byte, or the unknown token. */
+  readonly ids: ReadonlyMap<string, number>;
+  readonly scores: Float32Array;
+  /** Returns the token of a byte, or the unknown token. */
   byteToken(byte: number): number;
 }
 
@@ -26,14 +23,14 @@ interface Join {
   readonly left: number;
   readonly right: number;
   readonly score: number;
-  /** UTF-16 units of both sides when the join was found. If they differ later, one side has changed. */
+  /** The UTF-16 units of both sides. If they differ later, one side has changed. */
   readonly units: number;
 }
 
 const utf8 = /* @__PURE__ */ new TextEncoder();
 
-/** Segments a text in which spaces are U+2581 already, in n log n time. */
-export function segmentByScores(text: string, vocabulary: ScoredVocabulary): number[] {
+/** Segments a text whose spaces are U+2581, in n log n time. */
+export function segmentByScores(text: string, { ids, scores, byteToken }: ScoredVocabulary): number[] {
   const symbols = Array.from(text, (character, n) => ({ text: character, previous: n - 1, next: n + 1 }));
   if (symbols.length === 0) return [];
   symbols.at(-1)!.next = -1;
@@ -41,9 +38,8 @@ export function segmentByScores(text: string, vocabulary: ScoredVocabulary): num
   const offer = (left: number, right: number): void => {
     if (left < 0 || right < 0) return;
     const joined = symbols[left]!.text + symbols[right]!.text;
-    const id = vocabulary.idOf(joined);
-    if (id === undefined) return;
-    queue.push({ left, right, score: vocabulary.scoreOf(id), units: joined.length });
+    const id = ids.get(joined);
+    if (id !== undefined) queue.push({ left, right, score: scores[id]!, units: joined.length });
   };
   for (let n = 1; n < symbols.length; n++) offer(n - 1, n);
   for (let join = queue.pop(); join; join = queue.pop()) {
@@ -57,13 +53,13 @@ export function segmentByScores(text: string, vocabulary: ScoredVocabulary): num
     offer(left.previous, join.left);
     offer(join.left, left.next);
   }
-  const ids: number[] = [];
+  const tokens: number[] = [];
   for (let n = 0; n >= 0; n = symbols[n]!.next) {
-    const id = vocabulary.idOf(symbols[n]!.text);
-    if (id !== undefined) ids.push(id);
-    else for (const byte of utf8.encode(symbols[n]!.text)) ids.push(vocabulary.byteToken(byte));
+    const id = ids.get(symbols[n]!.text);
+    if (id !== undefined) tokens.push(id);
+    else for (const byte of utf8.encode(symbols[n]!.text)) tokens.push(byteToken(byte));
   }
-  return ids;
+  return tokens;
 }
 
 /** A binary heap with the highest score on top, and the leftmost of equal scores. */

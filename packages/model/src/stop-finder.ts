@@ -1,15 +1,15 @@
-/** Stop texts: what ends a generation before it is given out. @module */
+/** Finds stop texts, which end a generation. @module */
 import { refuse } from 'ropewalk/backend';
 import { readList } from 'ropewalk/internal';
 
-/** Looks for stop texts in a stream, across the borders of its pieces, and gives out what cannot be part of one. */
+/** Looks for stop texts in a stream, across the borders of its pieces, and returns text that cannot be part of one. */
 export class StopFinder {
-  /** The stop text that came, once one has. */
+  /** The stop text that was found. */
   found: string | undefined;
   #held = '';
   readonly #stops: readonly string[];
 
-  /** @throws {RopewalkError} RANGE for an empty text, and for anything but texts */
+  /** @throws {RopewalkError} RANGE for an empty text, and for values that are no texts */
   constructor(stops: string | readonly string[]) {
     const where = 'generate: stop';
     this.#stops = typeof stops === 'string' ? [stops] : Array.from(readList(stops, where, 'a text or a list of texts'));
@@ -17,7 +17,7 @@ export class StopFinder {
       if (typeof stop !== 'string' || stop === '') refuse('RANGE', where, 'strings that are not empty', stop);
   }
 
-  /** @returns the text that cannot belong to a stop text; nothing after one was found */
+  /** @returns the text that cannot belong to a stop text; nothing after a stop text */
   push(piece: string): string {
     if (this.found !== undefined) return '';
     const text = this.#held + piece;
@@ -33,7 +33,7 @@ export class StopFinder {
     return text.slice(0, end);
   }
 
-  /** @returns what was held back, at the end of the stream */
+  /** @returns the text that was held back, at the end of the stream */
   end(): string {
     const rest = this.#held;
     this.#held = '';
@@ -41,7 +41,7 @@ export class StopFinder {
   }
 }
 
-/** The length of the longest end of `text` that is the start of `stop`, but not all of it. */
+/** Returns the length of the longest end of `text` that is the start of `stop`, but not all of it. */
 function overlap(text: string, stop: string): number {
   for (let length = Math.min(text.length, stop.length - 1); length > 0; length--)
     if (text.endsWith(stop.slice(0, length))) return length;

@@ -1,11 +1,10 @@
-/** The bytes of one weight as they are held in memory, piece by piece from its files. @module */
+/** Reads one weight from its files, piece by piece, and converts it to the bytes that are held in memory. @module */
 import { readExactly } from '@ropewalk/formats/models';
-import { BLOCK_FORMATS, type BlockSizes, numberFromBf16, numberFromF16, sizeBytes } from 'ropewalk';
+import { BLOCK_FORMATS, type BlockSizes, numberFromF16, sizeBytes } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
-import type { WidenBlock } from 'ropewalk/internal';
-import { type BlockReader, ROUND, refuseUnheld, WIDENED, widenBlocks } from './dequantise.js';
+import { ROUND, refuseUnheld, WIDENED, widenBlocks } from './dequantise.js';
+import type { Folder } from './description.js';
 import { pauseIfDue } from './event-loop.js';
-import type { Folder } from './model-files.js';
 import { type QuantisedFormat, quantise } from './quantise.js';
 import { isBlockFormat, type Span, type WeightPlan } from './weights.js';
 
@@ -20,12 +19,12 @@ export interface LoadProgress {
 /**
  * Takes a piece of a weight.
  *
- * @param piece - held bytes; they are valid until this returns, or until its promise is resolved
- * @param at - the place of the first one among the weight's `heldBytes`
+ * @param piece - held bytes, which are valid until this returns, or until its promise is resolved
+ * @param at - the place of the first byte among the weight's `heldBytes`
  */
 export type WritePiece = (piece: Uint8Array, at: number) => void | Promise<void>;
 
-/** How {@link streamWeight} reads. */
+/** Options of {@link streamWeight}. */
 export interface StreamWeightOptions {
   /** Ends reading with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
@@ -33,12 +32,11 @@ export interface StreamWeightOptions {
   readonly onRead?: ((bytes: number) => void) | undefined;
 }
 
-/** The most bytes that are read at a time, and that a piece has: a large matrix is never in memory twice. */
+/** The most bytes that are read at a time, and of a piece, so that a large matrix is never in memory twice. */
 const PIECE_BYTES = 8 * 2 ** 20;
 
 /**
- * Reads a weight and hands on the bytes that are held of it: each exactly once, in order unless the plan has `turns`.
- * Pieces end at whole blocks.
+ * Reads a weight and passes on its held bytes, each exactly once. Pieces end at whole blocks.
  *
  * @throws {RopewalkError} FORMAT for a file that ends early or a weight out of range; UNSUPPORTED for gains less 1 in
  *   blocks
@@ -70,11 +68,11 @@ export async function streamWeight(
 
 type Read = (span: Span, at: number, length: number) => Promise<Uint8Array>;
 
-/** How stored bytes become held ones: `unit` bytes of the file become `held` bytes. */
+/** Converts stored bytes: `unit` bytes of the file become `held` bytes in memory. */
 interface Conversion {
   readonly unit: number;
   readonly held: number;
-  /** What it returns is valid until its next call. */
+  /** Returns bytes that are valid until the next call. */
   convert(piece: Uint8Array): Uint8Array;
 }
 
@@ -82,57 +80,56 @@ function conversionOf({ type, held, lessOne }: WeightPlan, where: string): Conve
   const { weights, bytes, widen } = readerOf(type, lessOne, where);
   if (!lessOne && held.toUpperCase() === type.toUpperCase())
     return { unit: bytes, held: bytes, convert: (piece) => piece };
+  const floats = growing(Float32Array);
+  const widened = (piece: Uint8Array): Float32Array => {
+    const numbers = floats((piece.length / bytes) * weights);
+    widen(piece, numbers, 'f32');
+    return numbers;
+  };
   if (isBlockFormat(held)) {
     const format = BLOCK_FORMATS[held];
     const whole = Math.max(weights, format.weights);
-    const floats = growing(Float32Array);
     const blocks = growing(Uint8Array);
     return {
       unit: (whole / weights) * bytes,
       held: (whole / format.weights) * format.bytes,
       convert(piece) {
-        const count = (piece.length / bytes) * weights;
-        const numbers = floats(count);
-        widen(piece, numbers, 'f32');
-        const out = blocks((count / format.weights) * format.bytes);
+        const numbers = widened(piece);
+        const out = blocks((numbers.length / format.weights) * format.bytes);
         quantise(numbers, held as QuantisedFormat, out, where);
         return out;
       },
     };
   }
-  if (held !== 'f32' && !WIDENED.has(type)) {
-    const { from, limit } = ROUND[held];
-    const floats = growing(Float32Array);
-    const halves = growing(Uint16Array);
-    return {
-      unit: bytes,
-      held: sizeBytes(held),
-      convert(piece) {
-        const given = floats(piece.length / bytes);
-        widen(piece, given, 'f32');
-        const out = halves(given.length);
-        for (let n = 0; n < out.length; n++) {
-          const value = given[n]!;
-          if (!(Math.abs(value) < limit)) refuseUnheld(where, held, value);
-          out[n] = from(value);
-        }
-        return new Uint8Array(out.buffer, 0, out.byteLength);
-      },
-    };
-  }
-  const numbers = held === 'f32' ? growing(Float32Array) : growing(Uint16Array);
+  const halves = growing(Uint16Array);
+  const rounded = (piece: Uint8Array): Uint16Array => {
+    const out = halves((piece.length / bytes) * weights);
+    // Blocks are rounded once, from float64.
+    if (WIDENED.has(type)) widen(piece, out, held);
+    else roundTo(held, widened(piece), out, where);
+    return out;
+  };
   return {
     unit: bytes,
     held: weights * sizeBytes(held),
     convert(piece) {
-      const out = numbers((piece.length / bytes) * weights);
-      widen(piece, out, held);
+      const out = held === 'f32' ? widened(piece) : rounded(piece);
       return new Uint8Array(out.buffer, 0, out.byteLength);
     },
   };
 }
 
-/** An array of a length that is asked for again and again; the longest is kept. */
+function roundTo(held: keyof typeof ROUND, numbers: Float32Array, out: Uint16Array | Float32Array, where: string) {
+  const { from, limit } = ROUND[held];
+  for (let n = 0; n < out.length; n++) {
+    const value = numbers[n]!;
+    // `>=` would let NaN pass.
+    if (!(Math.abs(value) < limit)) refuseUnheld(where, held, value);
+    out[n] = from(value);
+  }
+}
+
+/** Returns a function that gives an array of a length. It keeps the longest array for the next call. */
 function growing<T extends Float32Array | Uint16Array | Uint8Array>(
   Elements: new (length: number) => T,
 ): (length: number) => T {
@@ -143,25 +140,33 @@ function growing<T extends Float32Array | Uint16Array | Uint8Array>(
   };
 }
 
-/** How the weights of a type, so many in so many bytes, become numbers. */
+/** Reads the numbers of a type, which has `weights` weights in `bytes` bytes. */
 interface NumberReader extends BlockSizes {
   widen(piece: Uint8Array, out: Float32Array | Uint16Array, held: 'f32' | 'f16' | 'bf16'): void;
 }
 
+/** @param lessOne - the file has the numbers less 1, such as Gemma's gains in transformers */
 function readerOf(type: string, lessOne: boolean, where: string): NumberReader {
-  const format = lessOne ? plusOne(type) : WIDENED.get(type);
+  const format = WIDENED.get(type);
   if (format) {
+    if (lessOne) fail('UNSUPPORTED', type, 'gains that are stored less 1 are not read from blocks. Take F32 or BF16.');
     const { weights, bytes } = format;
     return { weights, bytes, widen: (piece, out, held) => widenBlocks(format, piece, where, held, out) };
   }
-  if (type === 'F32') {
-    const widen: NumberReader['widen'] = (piece, out) => new Uint8Array(out.buffer, 0, piece.length).set(piece);
-    return { weights: 1, bytes: 4, widen };
-  }
-  return { weights: 1, bytes: 2, widen: (piece, out) => widenHalves(piece, type, out) };
+  return {
+    weights: 1,
+    bytes: type === 'F32' ? 4 : 2,
+    widen(piece, out) {
+      if (type === 'F32') new Uint8Array(out.buffer, 0, piece.length).set(piece);
+      else widenHalves(piece, type, out);
+      if (!lessOne) return;
+      for (let n = 0; n < out.length; n++) out[n]! += 1;
+      roundTo('f32', out as Float32Array, out, where);
+    },
+  };
 }
 
-/** The values of all f16, made when the first matrix needs them: a table is ten times as fast as the conversion. */
+/** The values of all f16, made for the first matrix: a table is ten times as fast as the conversion. */
 let f16Values: Float32Array | undefined;
 
 function widenHalves(piece: Uint8Array, type: string, out: Float32Array | Uint16Array): void {
@@ -175,7 +180,7 @@ function widenHalves(piece: Uint8Array, type: string, out: Float32Array | Uint16
 }
 
 /**
- * Reads transformers' MXFP4 some rows at a time, and hands on each row as ggml's blocks, with those of its own matrix.
+ * Reads MXFP4 of transformers some rows at a time, and passes on each row as ggml's blocks, in the place of its matrix.
  *
  * @see huggingface/transformers@0189b1d src/transformers/integrations/mxfp4.py; ggml-org/llama.cpp@de3ff815
  *   conversion/gpt_oss.py
@@ -198,7 +203,7 @@ async function streamRows({ spans, shape, turns }: WeightPlan, read: Read, write
   }
 }
 
-/** One block: neighbours share a byte in transformers; in ggml the two halves of the block do. */
+/** Packs one block. Neighbours share a byte in transformers; in ggml a weight and the one 16 later do. */
 function packBlock(to: Uint8Array, at: number, scale: number, codes: Uint8Array, from: number): void {
   to[at] = scale;
   for (let j = 0; j < 8; j++) {
@@ -206,18 +211,4 @@ function packBlock(to: Uint8Array, at: number, scale: number, codes: Uint8Array,
     to[at + 1 + 2 * j] = (first & 15) | ((second & 15) << 4);
     to[at + 2 + 2 * j] = (first >> 4) | (second & 240);
   }
-}
-
-/** Reads gains that transformers stores less 1, as Gemma's. */
-function plusOne(type: string): BlockReader {
-  const format = WIDENED.get(type);
-  if (format) fail('UNSUPPORTED', type, 'gains that are stored less 1 are not read from blocks. Take F32 or BF16.');
-  const dtype = { F32: 'f32', F16: 'f16', BF16: 'bf16' }[type] as 'f32' | 'f16' | 'bf16';
-  const bytes = sizeBytes(dtype);
-  const widen: WidenBlock = (b, at, y) => {
-    const view = new DataView(b.buffer, b.byteOffset + at, bytes);
-    if (dtype === 'f32') y[0] = 1 + view.getFloat32(0, true);
-    else y[0] = 1 + (dtype === 'f16' ? numberFromF16 : numberFromBf16)(view.getUint16(0, true));
-  };
-  return { weights: 1, bytes, widen };
 }

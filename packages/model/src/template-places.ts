@@ -1,8 +1,8 @@
 /**
- * Line and tag of a mistake in a chat template, for messages.
+ * Finds the line and tag of a mistake in a chat template, for messages.
  *
- * The tokens and nodes of @huggingface/jinja do not say where they were read. So the tags of the text are counted: the
- * library reads them in the same order. All is computed when a mistake is found, and costs nothing before.
+ * The tokens and nodes of @huggingface/jinja have no places. So the tags of the text are counted: the library reads
+ * them in the same order. This runs only after a mistake.
  *
  * @module
  */
@@ -18,16 +18,16 @@ interface Tag {
 
 type Token = ReturnType<typeof tokenize>[number];
 
-/** As transformers trims blocks. */
+/** transformers trims blocks in this way. */
 export const TRIMMED = { lstrip_blocks: true, trim_blocks: true } as const;
 
 const OPEN = /\{[{%#]/g;
-/** A part of a tag: its end, a text in quotes, or what is neither. */
+/** A part of a tag: its end, a text in quotes, or other text. */
 const PART = /[%}]\}|[^"'%}]+|"(?:\\[\s\S]|[^"\\])*"|'(?:\\[\s\S]|[^'\\])*'|[\s\S]/y;
-/** The library takes these out before it reads tags. */
+/** The library removes these tags before it reads the others. */
 const GENERATION = /^\{%-?\s*(?:end)?generation\s*-?%\}$/;
 const BLOCK = /^\{%-?\s*(end)?(if|for|macro|call|filter)\b/;
-/** Words of the parser that say more than the token does. */
+/** Messages of the parser that say more than the token does. */
 const PLAIN = /^(Unknown statement type|Expected `in`)/;
 const MAX_SHOWN = 60;
 
@@ -44,12 +44,11 @@ function tagsOf(source: string): Tag[] {
   return tags;
 }
 
-/** @returns -1 when it has no end */
+/** Returns -1 for a tag without an end. */
 function endOfTag(source: string, from: number): number {
   PART.lastIndex = from;
-  for (let part = PART.exec(source); part; part = PART.exec(source)) {
+  for (let part = PART.exec(source); part; part = PART.exec(source))
     if (/^[%}]\}$/.test(part[0])) return PART.lastIndex;
-  }
   return -1;
 }
 
@@ -62,12 +61,7 @@ function placeOf(source: string, tag: Tag | undefined): string {
 
 const opensTag = ({ type }: Token): boolean => /^(OpenStatement|OpenExpression|Comment)$/.test(type);
 
-/**
- * Where a template stops being Jinja, and why.
- *
- * @param source - a template that `parse` or `tokenize` refuses
- * @param said - the library's own words
- */
+/** Finds the place where a template stops being Jinja, and the reason. `said` is the library's message. */
 export function placeOfMistake(source: string, said: string): { readonly place: string; readonly why: string } {
   const tags = tagsOf(source);
   let tokens: Token[];
@@ -89,7 +83,7 @@ export function placeOfMistake(source: string, said: string): { readonly place: 
     const token = tokens[reached];
     const open = token ? undefined : openBlock(tags);
     if (open) return { place: placeOf(source, open.tag), why: `{% end${open.name} %} is missing` };
-    // A tag that begins where the one before it should end is that one's mistake.
+    // If a tag begins where the one before it should end, the mistake is in the one before.
     const place = placeOf(source, tags[tokens.slice(0, reached).filter(opensTag).length - 1] ?? tags[0]);
     if (!token) return { place, why: 'the template ends inside' };
     return { place, why: PLAIN.test(said) ? said : `${show(token.value)} is not expected here` };
@@ -97,7 +91,7 @@ export function placeOfMistake(source: string, said: string): { readonly place: 
   return { place: '', why: said };
 }
 
-/** The first tag that cannot be split into tokens. */
+/** Returns the first tag that cannot be split into tokens. */
 function firstUnread(source: string, tags: readonly Tag[]): Tag | undefined {
   let [low, high] = [0, tags.length - 1];
   while (low < high) {
@@ -112,7 +106,7 @@ function firstUnread(source: string, tags: readonly Tag[]): Tag | undefined {
   return tags[low];
 }
 
-/** The innermost block that has no end. */
+/** Returns the innermost block without an end. */
 function openBlock(tags: readonly Tag[]): { readonly tag: Tag; readonly name: string } | undefined {
   const open: { tag: Tag; name: string }[] = [];
   for (const tag of tags) {
@@ -124,11 +118,11 @@ function openBlock(tags: readonly Tag[]): { readonly tag: Tag; readonly name: st
   return open.at(-1);
 }
 
-/** Where a statement or an expression of a parsed template is; '' when that is not known. */
+/** Finds the place of a statement or expression of a parsed template; '' when it is not known. */
 export function placeOfNode(source: string, program: Node, node: Node | undefined): string {
   const tokens = tokenize(source, TRIMMED);
   const tags = tagsOf(source);
-  /** The tag of each node in the order of the text; none of a text between tags. */
+  /** The tag of each node in the order of the text; undefined for text between tags. */
   const order: (Tag | undefined)[] = [];
   let count = 0;
   for (const [n, token] of tokens.entries()) {
@@ -143,7 +137,7 @@ export function placeOfNode(source: string, program: Node, node: Node | undefine
   return known ? placeOf(source, order[nodes.indexOf(node)]) : '';
 }
 
-/** Adds nodes that are written one after the other, each before its blocks. */
+/** Adds nodes in the order of the text, each before its blocks. */
 function addInOrder(nodes: readonly Node[], to: Node[]): Node[] {
   for (const node of nodes) {
     to.push(node);

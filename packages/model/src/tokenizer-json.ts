@@ -1,9 +1,4 @@
-/**
- * HuggingFace's tokenizer.json. @huggingface/tokenizers merges words (BPE); Unigram is ours, and most of what happens to
- * a text before it, in tokenizer-steps.ts.
- *
- * @module
- */
+/** Reads HuggingFace's tokenizer.json. @huggingface/tokenizers merges words (BPE); the other steps are ours. @module */
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { fail, refuse } from 'ropewalk/backend';
 import { Fields, type OptionNames, readOptions } from 'ropewalk/internal';
@@ -86,7 +81,7 @@ export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json
         tokens.push(part);
         continue;
       }
-      // No spread: a book has more tokens than a call may have arguments.
+      // A spread would fail: a book has more tokens than a call may have arguments.
       for (const id of tokensOf(steps.split(part, section))) tokens.push(id);
     }
     return tokens;
@@ -117,7 +112,7 @@ export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json
   });
 }
 
-/** A vocabulary, and how words become its tokens. */
+/** A vocabulary, and the way from words to its tokens. */
 interface Model {
   readonly ids: ReadonlyMap<string, number>;
   tokensOf(words: readonly string[]): number[];
@@ -137,7 +132,7 @@ function readModel(model: Fields, added: readonly AddedToken[]): Model {
       {},
     );
   });
-  // These change the ends of a word, or a word as a whole, so a part of a word cannot be segmented alone.
+  // These settings change the ends of a word, or a word as a whole, so a part of a word cannot be segmented alone.
   const whole =
     model.flag('ignore_merges') ||
     ['end_of_word_suffix', 'continuing_subword_suffix'].some((key) => model.optionalText(key));
@@ -162,13 +157,13 @@ function readUnigram(model: Fields, added: readonly AddedToken[]): Model {
     const [text, score] = Array.isArray(entry) ? (entry as unknown[]) : [];
     if (typeof text !== 'string' || typeof score !== 'number' || !Number.isFinite(score))
       return refuse('FORMAT', `${model.path('vocab')}[${id}]`, 'a piece and its score', entry);
-    // Of two with the same text, the second one counts.
+    // If two pieces have the same text, the second one counts.
     ids.set(text, id);
     lowest = Math.min(lowest, score);
     return { text, id, score };
   });
   const unknown = model.optionalInteger('unk_id', 0, list.length - 1);
-  // A special token is never text: HuggingFace's program finds it before, and here it may be asked not to.
+  // A special token is never text: HuggingFace's program looks for it first, and the caller here may switch that off.
   const special = new Set(added.filter((token) => token.special).map(({ content }) => content));
   const segment = unigramOf(
     pieces.filter(({ text, id }) => ids.get(text) === id && !special.has(text)),
@@ -232,7 +227,7 @@ function readAdded(root: Fields): (AddedToken & { readonly normalized: boolean }
   });
 }
 
-/** What a decoder makes of one token, and of the start of the text. */
+/** The text of one token, and the rule for the start of the text. */
 interface TokenDecoder {
   readonly stripSpace: boolean;
   bytes(text: string, added: boolean): Uint8Array;
@@ -240,10 +235,7 @@ interface TokenDecoder {
 
 const utf8 = /* @__PURE__ */ new TextEncoder();
 
-/**
- * Reads the decoder: byte-level, or a sequence of the steps that SentencePiece models use. Other decoders work on
- * several tokens at once, so they give no bytes for one token.
- */
+/** Reads the decoder: byte-level, or SentencePiece's steps. Others need several tokens at once, and are refused. */
 function readDecoder(root: Fields): TokenDecoder {
   if (!root.has('decoder'))
     fail('UNSUPPORTED', root.path('decoder'), 'there is none, so it is not known which tokens begin with a space');
@@ -263,7 +255,7 @@ function readDecoder(root: Fields): TokenDecoder {
       replacements.push([from, step.optionalText('content') ?? '']);
     } else if (type === 'Metaspace') {
       replacements.push([step.optionalText('replacement') ?? SPACE, ' ']);
-      // @see huggingface/tokenizers: Metaspace removes the space that it put in front, unless it never puts one.
+      // Metaspace removes the space that it puts in front, unless it never puts one. @see huggingface/tokenizers
       stripSpace = step.optionalText('prepend_scheme') !== 'never' && (step.optionalFlag('add_prefix_space') ?? true);
     } else if (type === 'Strip') {
       const oneSpace = step.raw('content') === ' ' && step.raw('start') === 1 && (step.raw('stop') ?? 0) === 0;
@@ -286,7 +278,7 @@ function readDecoder(root: Fields): TokenDecoder {
   };
 }
 
-/** The id of bos_token or eos_token, which is a text or an added token written out. */
+/** Reads the id of bos_token or eos_token, which is a text or an added token written out. */
 function namedToken(
   config: Fields,
   key: string,
@@ -303,7 +295,7 @@ function namedToken(
   );
 }
 
-/** The special tokens that the post-processor puts around a text. */
+/** Reads the special tokens that the post-processor puts around a text. */
 function readPostProcessor(root: Fields, size: number): { prefix: number[]; suffix: number[] } {
   const prefix: number[] = [];
   const suffix: number[] = [];
@@ -336,7 +328,9 @@ function readPostProcessor(root: Fields, size: number): { prefix: number[]; suff
   return { prefix, suffix };
 }
 
-/** A flag in tokenizer_config.json overrules the post-processor, as in transformers' LlamaTokenizerFast. */
+/**
+ * Applies a flag of tokenizer_config.json, which overrules the post-processor, as in transformers' LlamaTokenizerFast.
+ */
 function withRule(
   ids: readonly number[],
   token: number | undefined,
@@ -348,7 +342,7 @@ function withRule(
   return side === 'start' ? [token, ...ids] : [...ids, token];
 }
 
-/** The templates: a text, a list of named texts, or a record of them. `default` is used unless another is asked for. */
+/** Reads the templates: a text, a list of named texts, or a record of them. The default one is `default`. */
 function readTemplates(config: Fields, file: string | undefined): Map<string, string> {
   const templates = new Map<string, string>();
   const raw = config.raw('chat_template');

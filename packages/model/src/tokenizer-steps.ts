@@ -1,8 +1,8 @@
 /**
- * The normalizer and the pre-tokenizer of a tokenizer.json.
+ * Reads the normalizer and the pre-tokenizer of a tokenizer.json.
  *
- * @huggingface/tokenizers runs them, but for two things that it does in another way than HuggingFace's own program:
- * splits, and SentencePiece's table of replacements. Patterns are matched in bounded time.
+ * @huggingface/tokenizers runs them, except for splits and SentencePiece's table of replacements, where it differs from
+ *   HuggingFace's own program. Patterns are matched in bounded time.
  *
  * @module
  * @see huggingface/tokenizers@284a1db tokenizers/src/pre_tokenizers and tokenizers/src/tokenizer/normalizer.rs
@@ -15,33 +15,28 @@ import { BoundedRegExp } from './bounded-regexp.js';
 import { type Charsmap, readCharsmap } from './charsmap.js';
 import { SPACE } from './sentencepiece.js';
 
-/** How many times longer normalizers may make a text. Real ones replace a character by one to three others. */
+/** The most times that normalizers may make a text longer. Real ones replace a character by one to three others. */
 const MAX_GROWTH = 1024;
 /**
- * Characters of all patterns of a file. Published files have up to a few thousand; the library reads them in quadratic
- * time.
+ * The most characters of all patterns of a file: the library reads them in quadratic time. Real files have a few
+ * thousand.
  */
 const MAX_PATTERNS = 2 ** 14;
-/** What happens to a match. The others are put to a neighbour, but not to a match. */
+/** The fate of a match. The merging behaviors add it to a neighbour that is no match. */
 const BEHAVIORS = ['Removed', 'Isolated', 'MergedWithPrevious', 'MergedWithNext', 'Contiguous'] as const;
 
-/** The characters of `\w` in Rust's regular expressions, to which HuggingFace's own program is bound here. */
+/** The characters of `\w` in Rust's regular expressions, which HuggingFace's own program has here. */
 const WORD = '\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}';
 
-/** What a file does to a text before its model sees it. */
+/** The steps of a text before its model sees it. */
 export interface Steps {
-  /** Undefined if there is no normalizer. */
+  /** Undefined without a normalizer. */
   readonly normalize: ((text: string) => string) | undefined;
   /** Cuts a stretch of text into words; `section` is its number in the text, from 0. */
   split(text: string, section: number): string[];
 }
 
-/**
- * Reads `normalizer` and `pre_tokenizer`.
- *
- * @throws {RopewalkError} FORMAT for a field that is missing or malformed, and for steps that would not end; UNSUPPORTED
- *   for a step that the library does not know
- */
+/** @throws {RopewalkError} FORMAT for a malformed field or steps that would not end; UNSUPPORTED for an unknown step */
 export function readSteps(root: Fields): Steps {
   const { where } = root;
   const limits: Limits = { growth: 1, patterns: 0, charsmaps: new Map() };
@@ -63,7 +58,7 @@ export function readSteps(root: Fields): Steps {
   };
 }
 
-/** Turns the library's plain errors into ours. */
+/** Runs the library, and turns its plain errors into ours. */
 export function quietly<T>(where: string, work: () => T): T {
   try {
     return work();
@@ -76,18 +71,18 @@ export function quietly<T>(where: string, work: () => T): T {
   }
 }
 
-/** What the steps of a file share. */
+/** The sums and tables that the steps of a file share. */
 interface Limits {
   growth: number;
-  /** Characters of all patterns. */
+  /** The characters of all patterns. */
   patterns: number;
-  /** By the step that uses them. */
+  /** The tables by the steps that use them. */
   readonly charsmaps: Map<unknown, Charsmap>;
 }
 
 type Step = Readonly<Record<string, unknown>>;
 
-/** Checks a step and those inside it. Those that only split become the step `Split`. */
+/** Checks a step and those inside it. Steps that only split become the step `Split`. */
 function readStep(step: Fields, limits: Limits): Step {
   const type = step.text('type');
   const copy = Object.fromEntries(step.keys().map((key) => [key, step.raw(key) ?? null]));
@@ -113,7 +108,7 @@ function readStep(step: Fields, limits: Limits): Step {
     }
     case 'Replace': {
       const pattern = readPattern(step, limits);
-      // A pattern may match nothing, and then puts the content between any two characters.
+      // A pattern may match the empty text, and then puts the content between any two characters.
       const content = (step.optionalText('content') ?? '').length;
       const times = typeof pattern.String === 'string' ? Math.max(1, content / pattern.String.length) : 1 + content;
       limits.growth = checkGrowth(step, 'content', limits.growth * times);
@@ -132,7 +127,7 @@ function readStep(step: Fields, limits: Limits): Step {
     case 'CharDelimiterSplit':
       return split({ String: step.text('delimiter') }, 'Removed');
     case 'Metaspace': {
-      // Words begin with the mark of a space, unless the file says that the text is not cut.
+      // Words begin with the mark of a space, unless the file leaves the text uncut.
       const replacement = step.optionalText('replacement') ?? SPACE;
       if (step.optionalFlag('split') === false) return copy;
       return { type: 'Sequence', pretokenizers: [copy, split({ String: replacement }, 'MergedWithNext')] };
@@ -184,7 +179,7 @@ function readTable(step: Fields): Charsmap {
   );
 }
 
-/** The part of the library's steps that is used here; its types leave it out. */
+/** The fields of the library's steps that are used here. Its types leave them out. */
 interface LibraryStep {
   config?: Step;
   pattern?: unknown;
@@ -195,8 +190,8 @@ interface LibraryStep {
 }
 
 /**
- * Makes the file's patterns match in bounded time, and its replacements plain text: JavaScript would expand `$&` in
- * them. Splits and tables of replacements are ours.
+ * Replaces the library's pattern matching, splits and tables of replacements by ours, and makes replacements plain
+ * text: JavaScript would expand `$&` in them.
  */
 function adjust(library: unknown, charsmaps: ReadonlyMap<unknown, Charsmap>, where: string): void {
   if (!library) return;
@@ -219,7 +214,7 @@ function adjust(library: unknown, charsmaps: ReadonlyMap<unknown, Charsmap>, whe
   if (charsmap) step.normalize = charsmap.replaceGraphemes;
 }
 
-/** Cuts a text at the matches of a pattern; with `invert`, what is between the matches counts as matches. */
+/** Cuts a text at the matches of a pattern. With `invert`, the text between the matches counts as matches. */
 function splitText(text: string, pattern: RegExp, behavior: string, invert: boolean): string[] {
   const parts: { text: string; readonly match: boolean }[] = [];
   const add = (start: number, end: number, found: boolean): void => {

@@ -1,8 +1,8 @@
 /**
- * Text ↔ tokens: what all vocabularies share. They are read by tokenizer-json.ts and gguf-vocabulary.ts.
+ * Makes a {@link Tokenizer} of any vocabulary. tokenizer-json.ts and gguf-vocabulary.ts read the vocabularies.
  *
- * Special tokens, BOS, EOS and decoding are done here. Decoding goes by bytes, so the pieces of a stream together are
- * always the decoded text.
+ * Special tokens, BOS, EOS and decoding are done here. Decoding works on bytes, so that the pieces of a stream together
+ * are the decoded text.
  *
  * @module
  */
@@ -15,48 +15,48 @@ import type { DecodeOptions, EncodeOptions, StreamOptions, TextStream, Tokenizer
 export const MAX_VOCABULARY = 2 ** 20;
 /** Merge lists stay below half a million, except a few that list every way to split a token. */
 const MAX_MERGES = 2 ** 22;
-/** The longest chat template known, with tools, has less than 30 kilobytes. */
+/** The longest known chat template, with tools, has less than 30 kilobytes. */
 const MAX_TEMPLATE_CHARS = 2 ** 18;
 
-/** A token that is found in the text before segmentation. */
+/** A token that is looked for in the text before segmentation. */
 export interface AddedToken {
   readonly id: number;
   readonly content: string;
-  /** A control token: found only with `parseSpecial`, and not part of the text. */
+  /** Marks a control token. It is looked for only with `parseSpecial`, and is not part of the text. */
   readonly special: boolean;
-  /** Whether it takes the white space to its left, to its right. */
+  /** Whether it swallows the white space to its left, to its right. */
   readonly lstrip?: boolean;
   readonly rstrip?: boolean;
-  /** Whether it is found only where no letter or digit touches it. */
+  /** Whether it counts only if no letter or digit touches it. */
   readonly singleWord?: boolean;
 }
 
-/** Where a stretch of text is between the added tokens. */
+/** The place of a stretch of text between the added tokens. */
 export interface Place {
   /** The number of the stretch or token, from 0. */
   readonly section: number;
   readonly parseSpecial: boolean;
 }
 
-/** What the readers of files find out about a vocabulary; {@link tokenizerOf} does the rest. */
+/** A vocabulary, as the reader of a file provides it for {@link tokenizerOf}. */
 export interface Vocabulary {
   readonly where: string;
   /** One more than the highest id. */
   readonly size: number;
-  /** The token as the file writes it; undefined for an id that has none. */
+  /** Returns the token as the file writes it; undefined for an unused id. */
   textOf(id: number): string | undefined;
-  /** The bytes of text that an id stands for. */
+  /** Returns the bytes of text that an id stands for. */
   bytesOf(id: number): Uint8Array;
   /** Control tokens and unknown tokens, which are not text. */
   readonly special: ReadonlySet<number>;
   readonly added: readonly AddedToken[];
-  /** The ids of a text without added tokens. */
+  /** Returns the ids of a text without added tokens. */
   segment(text: string, place: Place): number[];
   /** Changes the whole text before added tokens are looked for. */
   readonly prepare?: (text: string) => string;
   readonly bosToken?: number;
   readonly eosTokens: readonly number[];
-  /** Ids before and after a text. */
+  /** The ids before and after a text. */
   readonly prefix: readonly number[];
   readonly suffix: readonly number[];
   /** Whether encoding puts a space before the text, so that decoding removes it. */
@@ -99,7 +99,7 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
     const sections = (parseSpecial ? all : textOnly).split(whole);
     for (const [section, part] of sections.entries()) {
       if (typeof part === 'number') ids.push(part);
-      // No spread: a book has more tokens than a call may have arguments.
+      // A spread would fail: a book has more tokens than a call may have arguments.
       else if (part !== '') for (const id of vocabulary.segment(part, { section, parseSpecial })) ids.push(id);
     }
     return [...prefixWith(bos), ...ids, ...suffixWith(eos)];
@@ -131,7 +131,7 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
       atStart = false;
       return decoder.decode(bytes, { stream: true });
     };
-    // These decide whether a leading space is dropped, and may end inside a character.
+    // These tokens decide whether a leading space is dropped, and may end inside a character.
     for (const token of tokensOf(after, 'decode: after')) push(token);
     return { push, end: () => decoder.decode() };
   };
@@ -162,10 +162,10 @@ function tokensOf(tokens: readonly number[] | Int32Array, where: string): readon
     : Array.from(readList(tokens, where, 'a list of tokens'));
 }
 
-/** Finds added tokens in a text: the longest one at each place. */
+/** Finds the added tokens in a text, at each place the longest one. */
 export class AddedFinder {
   readonly #byContent = new Map<string, AddedToken>();
-  /** First UTF-16 unit → lengths of the tokens that start with it, longest first. */
+  /** The first UTF-16 unit of tokens → the lengths of these tokens, longest first. */
   readonly #lengths = new Map<number, number[]>();
 
   constructor(tokens: readonly AddedToken[]) {
@@ -198,7 +198,7 @@ export class AddedFinder {
       pushText(at, token.lstrip ?? false);
       parts.push(token.id);
       at += token.content.length;
-      // White space that it takes is not looked at again, also where it is a token.
+      // The white space that it swallows is skipped, even if it contains a token.
       if (token.rstrip) while (at < text.length && /\s/.test(text[at]!)) at++;
       start = at;
     }
@@ -244,17 +244,17 @@ export function checkTemplateLength(template: string, where: string): void {
     refuse('FORMAT', where, `at most ${MAX_TEMPLATE_CHARS} characters`, template.length);
 }
 
-/** The byte that a token such as `<0x0A>` stands for. */
+/** Returns the byte that a token such as `<0x0A>` stands for. */
 export function byteOfToken(text: string): number | undefined {
   return /^<0x[0-9A-Fa-f]{2}>$/.test(text) ? Number.parseInt(text.slice(3, 5), 16) : undefined;
 }
 
-/** The token of a byte, such as `<0x0A>`. */
+/** Returns the token of a byte, such as `<0x0A>`. */
 export function tokenOfByte(byte: number): string {
   return `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`;
 }
 
-/** GPT-2's alphabet: printable bytes stand for themselves, the others are moved to U+0100 and up, in order. */
+/** GPT-2's alphabet. Printable bytes stand for themselves; the others are moved to U+0100 and up, in order. */
 const BYTE_OF_CHARACTER: ReadonlyMap<string, number> = /* @__PURE__ */ (() => {
   const map = new Map<string, number>();
   let moved = 0;
@@ -266,11 +266,7 @@ const BYTE_OF_CHARACTER: ReadonlyMap<string, number> = /* @__PURE__ */ (() => {
 })();
 const utf8 = /* @__PURE__ */ new TextEncoder();
 
-/**
- * The bytes of a byte-level token. A character outside the alphabet stands for itself.
- *
- * @see openai/gpt-2@9b63575 src/encoder.py, bytes_to_unicode
- */
+/** Returns the bytes of a byte-level token. A character outside the alphabet stands for itself. */
 export function bytesOfByteLevel(text: string): Uint8Array {
   return Uint8Array.from(Array.from(text).flatMap((char) => BYTE_OF_CHARACTER.get(char) ?? [...utf8.encode(char)]));
 }

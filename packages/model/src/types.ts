@@ -1,4 +1,4 @@
-/** The types that the parts of the decoder share: model, session, tokenizer. @module */
+/** The types that the parts of the decoder share. @module */
 import type { RopeSpec, RouteOptions } from 'ropewalk';
 import type { Activation, BiasGroup, Family } from './families.js';
 
@@ -15,7 +15,7 @@ export interface ModelMemory {
   readonly scratchBytes: number;
   /** Tables of cos and sin for the whole context. */
   readonly tableBytes: number;
-  /** What `widenTo: 'f16'` would save of the weights. */
+  /** The bytes of weights that `widenTo: 'f16'` would save. */
   readonly widenedBytes: number;
   /** Weights, cache, scratch and tables together. */
   readonly totalBytes: number;
@@ -24,35 +24,35 @@ export interface ModelMemory {
   readonly largestName: string;
 }
 
-/** What a model is, read from config.json or from GGUF metadata. */
+/** A model's sizes and settings, read from config.json or from GGUF metadata. */
 export interface DecoderConfig {
   /** model_type or general.architecture: llama, qwen2_moe, gemma3. */
   readonly architecture: string;
-  /** The kind of file: it decides the names of tensors, and which pairs rotate. */
+  /** The kind of file. It decides the names of tensors, and which pairs rotate. */
   readonly source: 'huggingface' | 'gguf';
-  /** How the model differs from Llama. */
+  /** The model's differences from Llama. */
   readonly family: Family;
   readonly vocabSize: number;
   readonly numLayers: number;
-  /** Width of the residual stream. */
+  /** The width of the residual stream. */
   readonly hiddenSize: number;
   readonly numHeads: number;
   readonly numKvHeads: number;
-  /** Size of a head of q and k. */
+  /** The size of a head of q and k. */
   readonly headDim: number;
-  /** Size of a head of v. */
+  /** The size of a head of v. */
   readonly valueDim: number;
-  /** Inner width of the feed-forward block. */
+  /** The inner width of the feed-forward block. */
   readonly intermediateSize: number;
   readonly activation: Activation;
   readonly normEps: number;
-  /** The longest context that the model was made for, in tokens. */
+  /** The longest context that the model was trained for, in tokens. */
   readonly maxContext: number;
   /** Whether the output head is the embedding table. */
   readonly tiedHead: boolean;
-  /** Which groups of tensors have biases; `stored`: those that the file has. */
+  /** The groups of tensors with biases; `stored` means those that the file has. */
   readonly biases: Readonly<Record<BiasGroup, boolean | 'stored'>>;
-  /** Whether q and k are normalised, as the family does it. */
+  /** Whether q and k are normalised, in the family's way. */
   readonly qkNorm: boolean;
   /** Whether attention and feed-forward both read the residual stream. */
   readonly parallel: boolean;
@@ -60,7 +60,7 @@ export interface DecoderConfig {
   readonly attentionScale: number;
   /** Caps attention scores: c·tanh(score/c). */
   readonly attentionSoftcap: number | undefined;
-  /** Multiplies the embeddings; what a block adds to the residual stream; the logits. */
+  /** Multipliers of the embeddings, of a block's output, and of the logits. */
   readonly embeddingScale: number;
   readonly residualScale: number;
   readonly logitScale: number;
@@ -68,28 +68,26 @@ export interface DecoderConfig {
   readonly logitSoftcap: number | undefined;
   /** q at position p is multiplied by 1 + scale·ln(⌊p / context⌋ + 1). */
   readonly temperature: { readonly scale: number; readonly context: number } | undefined;
-  /** Multi-head latent attention; its RoPE rotates `rope` dimensions of q, and a key that all heads share. */
+  /** Multi-head latent attention. RoPE rotates `rope` dimensions of q, and a key that all heads share. */
   readonly latent: LatentConfig | undefined;
   readonly experts: ExpertConfig | undefined;
   readonly bosToken?: number;
   readonly eosTokens: readonly number[];
   /**
-   * RoPE and window of each layer.
-   *
-   * @param context - of the session, in tokens: some scalings choose their frequencies by it
+   * Returns RoPE and window of each layer. Some scalings choose their frequencies by the session's `context` in tokens.
    */
   layers(context: number): readonly LayerConfig[];
-  /** What was assumed where the file says nothing, and what was not applied; full sentences. */
+  /** Assumptions where the file says nothing, and settings that are not applied; full sentences. */
   readonly notes: readonly string[];
 }
 
-/** Sizes of multi-head latent attention. */
+/** The sizes of multi-head latent attention. */
 export interface LatentConfig {
-  /** Of the vector from which a token's keys and values come. */
+  /** The length of the vector from which a token's keys and values come. */
   readonly rank: number;
-  /** Of the vector from which its queries come; undefined where one matrix makes them. */
+  /** The length of the vector from which its queries come; undefined if one matrix computes them. */
   readonly queryRank: number | undefined;
-  /** Dimensions of a head that do not rotate, and that do. */
+  /** The dimensions of a head that do not rotate, and those that do. */
   readonly nope: number;
   readonly rope: number;
 }
@@ -97,33 +95,33 @@ export interface LatentConfig {
 /** The experts of a model. */
 export interface ExpertConfig {
   readonly count: number;
-  /** Experts of a token. */
+  /** The number of experts that run for a token. */
   readonly used: number;
-  /** Inner width of an expert, and of the expert that every token has: 0 for none. */
+  /** The inner width of an expert, and of the shared expert; 0 for none. */
   readonly width: number;
   readonly sharedWidth: number;
-  /** How a token's experts are chosen. */
+  /** The rule by which a token's experts are chosen. */
   readonly route: Omit<RouteOptions, 'bias'>;
-  /** Whether each layer has experts, not a dense feed-forward block. */
+  /** Whether each layer has experts instead of a dense feed-forward block. */
   readonly layers: readonly boolean[];
 }
 
-/** What may differ from layer to layer. */
+/** The settings that may differ from layer to layer. */
 export interface LayerConfig {
-  /** undefined for a layer without position encoding. Layers with the same RoPE have the same object. */
+  /** Undefined for a layer without position encoding. Layers with the same RoPE have the same object. */
   readonly rope: RopeSpec | undefined;
-  /** How many tokens a token sees, including itself; undefined for all. */
+  /** The number of tokens that a token sees, including itself; undefined for all. */
   readonly window: number | undefined;
 }
 
 /** Options of {@link Session.append}. */
 export interface AppendOptions {
-  /** 'last' (the default) → [1, vocab], 'all' → [tokens, vocab], 'none' → empty. */
+  /** 'last' → [1, vocab], 'all' → [tokens, vocab], 'none' → empty. Default: 'last'. */
   readonly logits?: 'last' | 'all' | 'none';
   /**
    * Positions of the tokens, `[tokens]`, or `[axes, tokens]` row by row for models with several axes: t, h, w, and
-   * perhaps a fourth. Unless given, they count on from the session's length, and the fourth axis is 0.
-   * Once given, they are needed until the session is truncated to 0.
+   * perhaps a fourth. Default: they count on from the session's length, and the fourth axis is 0. After a call with
+   * positions, later calls need them too, until the session is truncated to 0.
    */
   readonly positions?: readonly number[] | Int32Array;
   readonly signal?: AbortSignal;
@@ -131,9 +129,9 @@ export interface AppendOptions {
 
 /** A sequence of tokens and its KV cache. */
 export interface Session {
-  /** Tokens in the cache. */
+  /** The number of tokens in the cache. */
   readonly length: number;
-  /** Tokens that fit into the cache. */
+  /** The number of tokens that fit into the cache. */
   readonly capacity: number;
   /**
    * Appends tokens in one batch. A long batch runs in pieces, with the same results.
@@ -149,7 +147,7 @@ export interface Session {
   /** Removes all tokens from `length` on. @throws {RopewalkError} RANGE for more tokens than there are */
   truncate(length: number): void;
   /**
-   * K-shift: drops tokens [from, from + count) and moves the later ones back by `count`, with their keys rotated back.
+   * Drops tokens [from, from + count), and moves the later ones back by `count` with their keys rotated back (K-shift).
    *
    * The result differs from a fresh run over the remaining tokens: above the first layer, keys and values have already
    * seen the dropped tokens. The keys of the first layer are those of a fresh run, up to rounding.
@@ -162,11 +160,11 @@ export interface Session {
 
 /** Options of {@link Model.openSession}. */
 export interface SessionOptions {
-  /** Tokens that fit; unless given, the context given to loadModel, or the model's own context but at most 4096. */
+  /** Tokens that fit. Default: the context of loadModel, or else the model's own context, but at most 4096. */
   readonly context?: number;
   /**
-   * Dtype of keys and values; unless given, that given to loadModel, or f32. The 16-bit types halve the memory and
-   * round once.
+   * Dtype of keys and values. Default: that of loadModel, or else f32. The 16-bit types halve the memory and round
+   * once.
    */
   readonly cacheDtype?: 'f32' | 'f16' | 'bf16';
 }
@@ -196,47 +194,44 @@ export interface Model {
    *   when the cache does not fit
    */
   openSession(options?: SessionOptions): Session;
-  /** The hidden states after the final norm, `[tokens, hidden]`, float32, fresh. */
+  /** Returns the hidden states after the final norm, `[tokens, hidden]`, float32, fresh. */
   hidden(tokens: readonly number[]): Promise<Float32Array>;
   dispose(): void;
 }
 
 /** Options of {@link Tokenizer.encode}. */
 export interface EncodeOptions {
-  /** Whether BOS comes first; the file's rule unless given. */
+  /** Whether BOS comes first. Default: the file's rule. */
   readonly addBos?: boolean;
-  /** Whether EOS comes last; the file's rule unless given. */
+  /** Whether EOS comes last. Default: the file's rule. */
   readonly addEos?: boolean;
-  /**
-   * Whether special tokens such as `<s>` in the text are read as tokens; false unless given: they are ordinary text.
-   */
+  /** Whether special tokens such as `<s>` in the text are read as tokens. Default: false, they are ordinary text. */
   readonly parseSpecial?: boolean;
 }
 
 /** Options of {@link Tokenizer.decode}. */
 export interface DecodeOptions {
-  /** Whether special tokens are left out; true unless given. */
+  /** Whether special tokens are left out. Default: true. */
   readonly skipSpecial?: boolean;
 }
 
 /** Options of {@link Tokenizer.stream}. */
 export interface StreamOptions extends DecodeOptions {
   /**
-   * The tokens before the first pushed one. Their text is not repeated; it decides whether a leading space is part of
-   * the text.
+   * The tokens before the first pushed one. Their text is not repeated, but it decides whether a leading space is text.
    */
   readonly after?: readonly number[];
 }
 
-/** Tokens in, text out as soon as its bytes are complete UTF-8. */
+/** Takes tokens, and returns text as soon as its bytes are complete UTF-8. */
 export interface TextStream {
   /** @returns the text that this token completes, often a word; empty inside a character */
   push(token: number): string;
-  /** @returns what is left: U+FFFD for an incomplete character, otherwise nothing */
+  /** @returns the rest: U+FFFD for an incomplete character, otherwise nothing */
   end(): string;
 }
 
-/** Text ↔ tokens. */
+/** A vocabulary that turns text into tokens, and tokens into text. */
 export interface Tokenizer {
   /** One more than the highest id of the vocabulary. The model's tables may have more rows. */
   readonly vocabSize: number;
@@ -249,15 +244,15 @@ export interface Tokenizer {
   /** All chat templates of the file, by name. */
   readonly chatTemplates: ReadonlyMap<string, string>;
   /**
-   * The ids of a text. @throws {RopewalkError} RANGE for anything but a text; UNSUPPORTED for a BOS or EOS that does
-   * not exist
+   * Returns the ids of a text. @throws {RopewalkError} RANGE for a value that is no text; UNSUPPORTED for a BOS or EOS
+   * that does not exist
    */
   encode(text: string, options?: EncodeOptions): number[];
-  /** The text of tokens: all pieces of {@link stream} together. */
+  /** Returns the text of tokens: all pieces of {@link stream} together. */
   decode(tokens: readonly number[] | Int32Array, options?: DecodeOptions): string;
   /** Decodes token by token. */
   stream(options?: StreamOptions): TextStream;
-  /** A token as the file writes it, such as `▁the` or `<s>`; undefined for an unused id. */
+  /** Returns a token as the file writes it, such as `▁the` or `<s>`; undefined for an unused id. */
   tokenText(id: number): string | undefined;
   /** Whether a token is not text, but a control or unknown token. */
   isSpecial(id: number): boolean;

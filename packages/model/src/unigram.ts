@@ -1,7 +1,6 @@
 /**
- * SentencePiece's Unigram: of all ways to write a text as pieces, the one with the highest sum of scores (Viterbi).
- *
- * A character that is not a piece costs ten more than the lowest score. Neighbours that are unknown are one.
+ * SentencePiece's Unigram: of all ways to write a text as pieces, the one with the highest sum of scores (Viterbi). A
+ * character that is not a piece costs ten more than the lowest score. Unknown neighbours become one.
  *
  * @module
  * @see Kudo 2018, arXiv:1804.10959; huggingface/tokenizers@284a1db tokenizers/src/models/unigram/model.rs and
@@ -10,12 +9,11 @@
 import { fail, refuse } from 'ropewalk/backend';
 import { show } from 'ropewalk/internal';
 
-/** SentencePiece's own pieces have at most 16 characters; runs of spaces in files of other tools have some hundreds. */
+/** SentencePiece's pieces have at most 16 characters; runs of spaces in files of other tools have some hundreds. */
 export const MAX_PIECE = 1024;
-/** What an unknown character costs beyond the lowest score: kUnkPenalty of SentencePiece. */
+/** The cost of an unknown character beyond the lowest score: kUnkPenalty of SentencePiece. */
 export const UNKNOWN_PENALTY = 10;
 
-/** A piece that may be in a text. */
 export interface UnigramPiece {
   readonly text: string;
   readonly id: number;
@@ -30,14 +28,10 @@ export interface Stretch {
 }
 
 /**
- * Makes the segmenter of a vocabulary.
+ * Makes the segmenter of a vocabulary, which takes n · (length of the longest pieces) steps for n characters.
  *
- * A text of n characters takes n times the length of the longest pieces that begin there.
- *
- * @param pieces - in any order, each text once
  * @param unknownScore - of a character that is not a piece
  * @param unknown - the unknown token; without it a text with unknown characters is refused
- * @param where - the vocabulary's name in messages
  * @throws {RopewalkError} FORMAT for a piece of more than 1024 characters
  */
 export function unigramOf(
@@ -46,13 +40,13 @@ export function unigramOf(
   unknown: number | undefined,
   where: string,
 ): (text: string) => Stretch[] {
-  // Sorted, the pieces that begin alike are neighbours: a trie without nodes.
+  // In sorted order, pieces with the same start are neighbours, as in a trie.
   const sorted = pieces.filter(({ text }) => text !== '').sort((a, b) => (a.text < b.text ? -1 : 1));
   for (const { text } of sorted)
     if (text.length > MAX_PIECE)
       refuse('FORMAT', where, `pieces of at most ${MAX_PIECE} characters`, text.length, 'The file is forged.');
 
-  /** The first of sorted pieces in [low, high), alike up to `depth`, whose next unit is at least `unit`. */
+  /** Finds the first piece in [low, high), alike up to `depth`, whose next unit is at least `unit`. */
   const bound = (low: number, high: number, depth: number, unit: number): number => {
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -66,7 +60,7 @@ export function unigramOf(
   return (text) => {
     const best = new Float64Array(text.length + 1).fill(-Infinity);
     best[0] = 0;
-    /** For each place, where the last piece before it begins, and its number in `sorted`; -1 for unknown. */
+    /** For each place: the start of the last piece before it, and the piece's number in `sorted`, or -1 for unknown. */
     const from = new Int32Array(text.length + 1);
     const last = new Int32Array(text.length + 1);
     const offer = (start: number, end: number, score: number, piece: number): void => {
@@ -100,7 +94,6 @@ export function unigramOf(
     }
     const stretches: { text: string; id: number | undefined }[] = [];
     for (let end = text.length; end > 0; ) {
-      // Neighbours that are unknown become one.
       let start = from[end]!;
       while (last[end] === -1 && start > 0 && last[start] === -1) start = from[start]!;
       stretches.push({ text: text.slice(start, end), id: sorted[last[end]!]?.id });

@@ -1,8 +1,8 @@
 /**
- * A HuggingFace vocabulary as the keys of a GGUF file: tokenizerFromGguf backwards.
+ * Writes a HuggingFace vocabulary as the keys of a GGUF file: tokenizerFromGguf backwards.
  *
- * A GGUF names how text is cut, where tokenizer.json has the pattern, and gives scores, where it has merges. So the keys
- * are read back: texts of many scripts must become the same tokens, or the vocabulary is refused.
+ * A GGUF has the name of a pattern instead of the pattern, and scores instead of merges. So the keys are read back:
+ * texts of many scripts must become the same tokens, or the vocabulary is refused.
  *
  * @module
  * @see ggml-org/llama.cpp@de3ff815 conversion/base.py get_vocab_base and _set_vocab_sentencepiece
@@ -18,14 +18,13 @@ import { type TokenizerFiles, tokenizerFromJson } from './tokenizer-json.js';
 import { readSteps } from './tokenizer-steps.js';
 import type { DecoderConfig, Tokenizer } from './types.js';
 
-/** What a vocabulary becomes. */
 export interface VocabularyKeys {
   readonly keys: ReadonlyMap<string, TypedValue>;
-  /** What a GGUF does not say; full sentences. */
+  /** Sentences on what a GGUF does not express. */
   readonly notes: readonly string[];
 }
 
-/** Texts that tell pre-tokenizers apart; characters by number where an editor or a normaliser might change them. */
+/** Texts that tell pre-tokenizers apart. Characters are numbers if an editor or a normaliser might change them. */
 const TEXTS: readonly string[] = [
   "Hello, world! It's 12:30; I'LL pay $1,234,567.89 (about 10%) -- we've seen it's 'DEFINED'...",
   ' leading,  two   three\ttab\n\nline\r\n  indented\n\n\n   end  ',
@@ -39,14 +38,9 @@ const TEXTS: readonly string[] = [
 ];
 
 /**
- * Makes the keys.
- *
- * @param files - tokenizer.json and what is beside it
- * @param config - of the model
- * @param name - the model's, which llama.cpp reads
- * @param where - names tokenizer.json in messages
- * @throws {RopewalkError} UNSUPPORTED for a vocabulary that a GGUF does not say; FORMAT for files that are malformed, and
- *   for more tokens than the model has rows
+ * @param name - the model's name, which llama.cpp reads
+ * @throws {RopewalkError} UNSUPPORTED for a vocabulary that a GGUF cannot express; FORMAT for malformed files, and for
+ *   more tokens than the model has rows
  */
 export function vocabularyToGguf(
   files: TokenizerFiles,
@@ -72,18 +66,17 @@ export function vocabularyToGguf(
   return fail('UNSUPPORTED', where, `a GGUF does not say how it cuts text: other tokens come back. ${next}`);
 }
 
-/**
- * By the name of a Phi-3, llama.cpp knows that its tokens take the white space to their right: another model must not be
- * called so, or its tokens are looked for.
- */
+/** Returns the model's name. llama.cpp strips white space to the right of tokens if the name has Phi-3 in it. */
 function nameFor(name: string, root: Fields, { family }: DecoderConfig, notes: string[]): string {
-  const list = (root.optionalList('added_tokens') ?? []).length > 0 ? root.objects('added_tokens') : [];
-  const strips = list.some((token) => token.flag('rstrip'));
+  const strips = addedOf(root).some((token) => token.flag('rstrip'));
   const named = /phi-?3/i.test(name);
   if (strips && family.gguf === 'phi3') return named ? name : `${name} (Phi-3)`;
   if (strips) notes.push('Some added tokens take white space to their right; a GGUF does not say it.');
   return named ? name.replaceAll(/phi-?3/gi, 'phi 3') : name;
 }
+
+const addedOf = (root: Fields): readonly Fields[] =>
+  root.optionalList('added_tokens')?.length ? root.objects('added_tokens') : [];
 
 type Keys = Map<string, TypedValue>;
 
@@ -92,12 +85,11 @@ const id = (value: number): TypedValue => ({ type: 'u32', value });
 const flag = (value: boolean): TypedValue => ({ type: 'bool', value });
 const text = (value: string): TypedValue => ({ type: 'string', value });
 
-/** Tokens, their types, ids and templates. */
+/** Writes tokens, their types, ids and templates. */
 function commonKeys(tokenizer: Tokenizer, root: Fields, { vocabSize, eosTokens }: DecoderConfig, named: Fields): Keys {
   const model: Fields = root.object('model');
   const added = new Map<number, boolean>();
-  for (const token of (root.optionalList('added_tokens') ?? []).length > 0 ? root.objects('added_tokens') : [])
-    added.set(token.integer('id'), token.flag('special'));
+  for (const token of addedOf(root)) added.set(token.integer('id'), token.flag('special'));
   const unknown = model.optionalText('unk_token');
   const pieces = model.flag('byte_fallback');
   const [tokens, types]: [string[], number[]] = [[], []];
@@ -116,38 +108,34 @@ function commonKeys(tokenizer: Tokenizer, root: Fields, { vocabSize, eosTokens }
     const at = content === undefined ? -1 : tokens.indexOf(content);
     return at < 0 ? undefined : at;
   };
-  const unknownId = unknown === undefined ? undefined : tokens.indexOf(unknown);
-  const keys: [string, TypedValue | undefined][] = [
+  const tokenIds = {
+    bos: tokenizer.bosToken,
+    eos: tokenizer.eosTokens[0] ?? eosTokens[0],
+    unknown: unknown === undefined ? undefined : tokens.indexOf(unknown),
+    padding: idOf('pad_token'),
+  };
+  const keys: Keys = new Map([
     [key('tokens'), { type: 'string', value: tokens, array: true }],
     [key('token_type'), { type: 'i32', value: types, array: true }],
-    ...(
-      [
-        ['bos', tokenizer.bosToken],
-        ['eos', tokenizer.eosTokens[0] ?? eosTokens[0]],
-        ['unknown', unknownId],
-        ['padding', idOf('pad_token')],
-      ] as const
-    ).map(([name, value]): [string, TypedValue | undefined] => [
-      key(`${name}_token_id`),
-      value === undefined || value < 0 ? undefined : id(value),
-    ]),
-    [key('add_bos_token'), flag(tokenizer.addBos)],
-    [key('add_eos_token'), flag(tokenizer.addEos)],
-  ];
+  ]);
+  for (const [name, value] of Object.entries(tokenIds))
+    if (value !== undefined && value >= 0) keys.set(key(`${name}_token_id`), id(value));
+  keys.set(key('add_bos_token'), flag(tokenizer.addBos));
+  keys.set(key('add_eos_token'), flag(tokenizer.addEos));
   const others = [...tokenizer.chatTemplates.keys()].filter((name) => name !== 'default');
   for (const [name, template] of tokenizer.chatTemplates)
-    keys.push([name === 'default' ? 'tokenizer.chat_template' : `tokenizer.chat_template.${name}`, text(template)]);
-  if (others.length > 0) keys.push(['tokenizer.chat_templates', { type: 'string', value: others, array: true }]);
-  return new Map(keys.filter((entry): entry is [string, TypedValue] => entry[1] !== undefined));
+    keys.set(name === 'default' ? 'tokenizer.chat_template' : `tokenizer.chat_template.${name}`, text(template));
+  if (others.length > 0) keys.set('tokenizer.chat_templates', { type: 'string', value: others, array: true });
+  return keys;
 }
 
-/** Byte-level BPE: the names of llama.cpp's pre-tokenizers that cut the texts alike. */
+/** Writes byte-level BPE, once for each of llama.cpp's pre-tokenizers that cut the texts alike. */
 function byteLevelDrafts(root: Fields, model: Fields, { family }: DecoderConfig, notes: string[]): Keys[] {
   const normalizer = root.optionalObject('normalizer');
   if (normalizer && normalizer.raw('type') !== 'NFC')
     normalizer.refuse('UNSUPPORTED', 'type', 'none or NFC', 'llama.cpp normalises no text of byte-level BPE.');
   if (normalizer) notes.push('llama.cpp does not bring a text to Unicode form NFC first, as this tokenizer does.');
-  const own = readSteps(withoutNormalizer(root));
+  const own = readSteps(new Fields({ pre_tokenizer: root.raw('pre_tokenizer') ?? null }, root.where));
   const ignoreMerges = model.flag('ignore_merges');
   const cut = (steps: typeof own): string => JSON.stringify(TEXTS.map((one) => steps.split(one, 0)));
   const wanted = cut(own);
@@ -156,14 +144,11 @@ function byteLevelDrafts(root: Fields, model: Fields, { family }: DecoderConfig,
       (row.ignoreMerges ?? false) === ignoreMerges &&
       cut(readSteps(new Fields({ pre_tokenizer: preTokenizerStep(row) }, root.where))) === wanted,
   );
-  const merges: TypedValue = {
-    type: 'string',
-    value: readMerges(model, 'merges').map((merge) => merge.join(' ')),
-    array: true,
-  };
+  const joined = readMerges(model, 'merges').map((merge) => merge.join(' '));
+  const merges: TypedValue = { type: 'string', value: joined, array: true };
   const names = alike.flatMap(([all]) => {
     const list = all.split(' ');
-    // Of names for one thing, the one that is called as the family is.
+    // If a row has several names, the one that is like the family's is taken.
     return list.find((name) => family.gguf.startsWith(name.replace(/-bpe$/, ''))) ?? list[0]!;
   });
   return names.map(
@@ -176,14 +161,7 @@ function byteLevelDrafts(root: Fields, model: Fields, { family }: DecoderConfig,
   );
 }
 
-function withoutNormalizer(root: Fields): Fields {
-  return new Fields({ pre_tokenizer: root.raw('pre_tokenizer') ?? null }, root.where);
-}
-
-/**
- * SentencePiece's BPE, with and without a space before a text. The piece that the first merges make has the highest
- * score. Where SentencePiece joins in the order of scores, other merges would be made: they are refused.
- */
+/** Writes SentencePiece's BPE, with and without a space before a text, with scores in the order of the merges. */
 function pieceDrafts(model: Fields, common: Keys): Keys[] {
   const merges = readMerges(model, 'merges');
   const tokens = common.get(key('tokens'))!.value as string[];
@@ -194,7 +172,7 @@ function pieceDrafts(model: Fields, common: Keys): Keys[] {
   }
   const lowest = -scores.size - 1;
   const types = common.get(key('token_type'))!.value as number[];
-  // Pieces that nothing makes are single characters; control tokens and bytes have none.
+  // Pieces that no merge makes are single characters; control tokens and bytes have no score.
   const scoreOf = (piece: string, n: number): number =>
     scores.get(piece) ?? (types[n] === TYPE.normal ? lowest - n / tokens.length : 0);
   const list: TypedValue = { type: 'f32', value: tokens.map(scoreOf), array: true };
@@ -210,22 +188,18 @@ function pieceDrafts(model: Fields, common: Keys): Keys[] {
   );
   const { tokenizer } = tokenizerJsonFromGguf(valuesOf(new Map([...drafts[0]!, ...common])), 1, model.where);
   const back = (tokenizer.model as { merges: [string, string][] }).merges;
-  // Other tokens are found in a text before it is joined.
+  // Other tokens are cut out of a text before it is joined.
   const normal = new Set(tokens.filter((_, n) => types[n] === TYPE.normal));
   const made = (list: readonly [string, string][]): string =>
     ordered(list.filter(([left, right]) => normal.has(left + right)));
   if (made(back) !== made(merges)) {
-    const next = 'Load the model from its HuggingFace files.';
-    fail(
-      'UNSUPPORTED',
-      model.path('merges'),
-      `they are not those of SentencePiece's scores, which a GGUF has. ${next}`,
-    );
+    const sentence = "they are not those of SentencePiece's scores, which a GGUF has.";
+    model.fail('UNSUPPORTED', 'merges', `${sentence} Load the model from its HuggingFace files.`);
   }
   return drafts;
 }
 
-/** The pieces that merges make, in order, and the ways to make each. */
+/** Lists the pieces that merges make, in order, and the ways to make each. */
 function ordered(merges: readonly (readonly [string, string])[]): string {
   const groups: string[][] = [];
   let last: string | undefined;
@@ -237,7 +211,7 @@ function ordered(merges: readonly (readonly [string, string])[]): string {
   return JSON.stringify(groups.map((ways) => ways.sort()));
 }
 
-/** Whether texts become the same tokens; what stands around a text is compared apart. */
+/** Whether texts become the same tokens. The tokens around a text are compared apart. */
 function sameTokens(own: Tokenizer, keys: Keys, notes: string[]): boolean {
   const back = tokenizerFromGguf(valuesOf(keys), 'gguf');
   const unknown = keys.get(key('unknown_token_id'))?.value;
@@ -258,7 +232,7 @@ function sameTokens(own: Tokenizer, keys: Keys, notes: string[]): boolean {
   return TEXTS.every((one) => own.decode(own.encode(one)) === back.decode(own.encode(one)));
 }
 
-/** Ends of a turn that the model's generation_config.json names, and that llama.cpp would not know by their text. */
+/** Adds ends of a turn that generation_config.json names, and that llama.cpp would not know by their text. */
 function withEnds(keys: Keys, { eosTokens }: DecoderConfig, notes: string[]): Keys {
   const known = tokenizerFromGguf(valuesOf(keys), 'gguf').eosTokens;
   const [eot, eom, ...more] = eosTokens.filter((token) => !known.includes(token));

@@ -1,150 +1,95 @@
-/**
- * Which tensors of a file are which weight, and how each is held in memory. Names, shapes and types are checked before
- * the first byte of a weight is read.
- *
- * @module
- */
-import {
-  BLOCK_FORMAT_NAMES,
-  BLOCK_FORMATS,
-  type BlockFormat,
-  type BlockTensor,
-  blocksFrom,
-  isBlocks,
-  sizeBytes,
-  type Tensor,
-} from 'ropewalk';
+/** Finds the tensor of each weight, and decides how it is held in memory, before the first byte is read. @module */
+import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, type BlockFormat, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { blockBytes, countLayers, nameForMessage } from 'ropewalk/internal';
+import { blockBytes, countElements, countLayers, nameForMessage } from 'ropewalk/internal';
 import { WIDENED } from './dequantise.js';
-import type { BiasGroup, ExpertMatrix, LatentMatrix, Matrix, NormPart, OtherVector, Part } from './families.js';
+import type { BiasGroup } from './families.js';
 import type { QuantisedFormat } from './quantise.js';
 import type { DecoderConfig } from './types.js';
 
-/** A weight in a backend's memory. */
-export type Weight = Tensor<'f32' | 'f16' | 'bf16'> | BlockTensor;
-
-/** A vector, or a matrix of numbers. */
-type Vector = Tensor<'f32' | 'f16' | 'bf16'>;
-
-/** A matrix `[n, k]` and perhaps a bias `[n]`; of experts `[e, n, k]` and `[e, n]`. */
-export interface Linear {
-  readonly weight: Weight;
-  readonly bias: Vector | undefined;
-}
-
-/** A norm's gain and perhaps its bias, `[d]`. */
-export interface Norm {
-  readonly weight: Vector;
-  readonly bias: Vector | undefined;
-}
-
-/** One layer: what the model has of it. {@link LAYER} has the shapes. */
-export type LayerWeights = Readonly<
-  Partial<Record<NormPart, Norm> & Record<Matrix | LatentMatrix | ExpertMatrix, Linear> & Record<OtherVector, Norm>>
->;
-
-/** All weights of a decoder. */
-export interface Weights {
-  /** `[vocab, h]` */
-  readonly embedding: Weight;
-  readonly layers: readonly LayerWeights[];
-  readonly norm: Norm;
-  /** `[vocab, h]`; the embedding itself where the head is tied. */
-  readonly head: Weight;
-}
-
-/** A tensor as a file lists it. */
 export interface StoredTensor {
   readonly name: string;
   /** Slowest dimension first. */
   readonly shape: readonly number[];
-  /** The file's own name: F32, BF16, Q8_0. */
+  /** The type by the file's name: F32, BF16, Q8_0. */
   readonly type: string;
-  /** The name of the file. */
   readonly file: string;
-  /** Bytes from the start of the file. */
   readonly byteOffset: number;
   readonly sizeBytes: number | undefined;
 }
 
-/** How a tensor is held in memory. */
 export type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
 
-/** What a matrix becomes in memory if the backend does not read its stored type and no 16-bit type holds it exactly. */
+/**
+ * The dtype of a matrix in memory whose stored type the backend does not read, and that no 16-bit type holds exactly.
+ */
 export type WidenTo = 'f32' | 'f16';
 
-/** How weights become what they are in memory. */
+/** How weights are held in memory. */
 export interface HoldOptions {
-  /** What matrices become whose type is not in `formats`, and that no 16-bit type holds exactly: f32 unless given. */
+  /** Decides for matrices whose type is not in `formats`, and that no 16-bit type holds exactly. Default: f32. */
   readonly widenTo?: WidenTo | undefined;
-  /** The block formats that are kept as they lie; all that the kernel reads unless given. */
+  /** The block formats that are kept as they are stored. Default: all that kernels read. */
   readonly formats?: readonly BlockFormat[] | undefined;
-  /**
-   * The block format that other matrices are rounded to, as ggml does, if their rows are whole blocks. Norms, biases and
-   * routers, which llama.cpp does not round either, stay as they are.
-   */
+  /** The block format that other matrices are rounded to, as ggml does. Norms, biases and routers keep their types. */
   readonly quantise?: QuantisedFormat | undefined;
   /** Whether f16 and bf16 become f32, which is exact. */
   readonly widenHalves?: boolean | undefined;
   /**
-   * What a weight becomes, whatever its type: f32, f16, bf16, q8_0 or q4_0; undefined leaves it to the other options. For
-   * files that are written.
+   * Returns f32, f16, bf16, q8_0 or q4_0 for a weight that is to be written, or undefined for the other options'
+   * choice.
    */
-  readonly as?:
-    | ((weight: { readonly place: string; readonly shape: readonly number[] }) => Held | undefined)
-    | undefined;
+  readonly as?: ((weight: Pick<WeightPlan, 'place' | 'type' | 'shape'>) => Held | undefined) | undefined;
 }
 
-/** Bytes of a file. */
 export interface Span {
   readonly file: string;
   readonly byteOffset: number;
   readonly sizeBytes: number;
 }
 
-/** A weight to be loaded. */
+/** A weight that is to be loaded. */
 export interface WeightPlan {
-  /** Where it goes in {@link assembleWeights}. */
+  /** The place in the model: `embedding.weight`, or `3.q.bias` for layer 3. */
   readonly place: string;
-  /** The name of its tensor in the file; of the first one, if it has several. */
+  /** The name of the tensor in the file, or of the first of several. */
   readonly name: string;
   readonly type: string;
   readonly shape: readonly number[];
-  /** Where its rows are, in order. */
+  /** The bytes of its rows, in order. */
   readonly spans: readonly Span[];
   readonly sizeBytes: number;
   readonly held: Held;
-  /** Whether {@link WidenTo} decided how it is held. */
+  /** Whether {@link WidenTo} decided the dtype. */
   readonly widened: boolean;
-  /** Bytes in the backend's memory. */
+  /** The bytes in the backend's memory. */
   readonly heldBytes: number;
-  /** The file has the values less 1. */
+  /** Whether the file has the values less 1. */
   readonly lessOne: boolean;
   /**
-   * MXFP4 as transformers stores it: one span of codes, one of scales. Rows of so many matrices take turns; here one
-   * matrix follows the other. 0 for weights that lie in the file as here.
+   * Marks MXFP4 as transformers stores it, in codes and scales: the rows of so many matrices take turns. 0: no such
+   * weight.
    */
   readonly turns: 0 | 1 | 2;
 }
 
 /**
- * Lengths that shapes are made of: h hidden, n and m query and key/value heads, d and dv a head of q, k and of v, q all
- * query heads, o all heads' values, f intermediate, e experts, x an expert's intermediate, s the shared expert's, c
+ * The lengths that shapes consist of: h hidden, n and m query and key/value heads, d and dv a head of q, k and of v, q
+ * all query heads, o all heads' values, f intermediate, e experts, x an expert's intermediate, s the shared expert's, c
  * latent of k and v, cq latent of q, p dimensions of a head that do not rotate.
  */
 type Length = keyof ReturnType<typeof lengthsOf>;
 
 /** One tensor of a layer, or one that a model has once. */
 interface Row {
-  /** The file's names without prefix and layer. A star stands for the numbers of tensors that are stacked here. */
+  /** The file's names without prefix and layer. A star stands for the numbers of tensors that are stacked. */
   readonly huggingface: string;
   readonly gguf: string;
   /** Slowest dimension first: a matrix is `[outputs, inputs]`. */
   readonly shape: readonly Length[];
-  /** When it has a bias: as the config says of the group, as norms of the family do, or as its experts do. */
+  /** Says whether there is a bias: by the config's group, by the family's norms, or by its experts. */
   readonly bias?: BiasGroup | 'norm' | 'experts';
-  /** The first dimension unless given. */
+  /** Default: the first dimension. */
   readonly biasShape?: readonly Length[];
 }
 
@@ -158,8 +103,13 @@ function row(
   return { huggingface, gguf, shape, bias, biasShape };
 }
 
-/** The tensors of one layer, by Llama's names. An empty name stands in the family's row. */
-const LAYER: Readonly<Record<Part, Row>> = {
+/**
+ * The tensors of one layer, by Llama's names. Where a name is empty, the family's row has it.
+ *
+ * gpt-oss saves experts transposed, `[e, inputs, outputs]`, with gate and up in turns; in MXFP4 they are `[e, outputs,
+ * inputs]`, and rows of gate and up take turns. `kvB` is `kB` and `vB` in one.
+ */
+const LAYER = {
   attentionNorm: row('input_layernorm.weight', 'attn_norm.weight', ['h'], 'norm'),
   q: row('self_attn.q_proj.weight', 'attn_q.weight', ['q', 'h'], 'qkv'),
   k: row('self_attn.k_proj.weight', 'attn_k.weight', ['k', 'h'], 'qkv'),
@@ -194,8 +144,10 @@ const LAYER: Readonly<Record<Part, Row>> = {
   sharedUp: row('', 'ffn_up_shexp.weight', ['s', 'h']),
   sharedDown: row('', 'ffn_down_shexp.weight', ['h', 's']),
   mlpPostNorm: row('', 'post_ffw_norm.weight', ['h']),
-};
-/** The shapes of q's and k's norms, by the family's kind of them. */
+} satisfies Readonly<Record<string, Row>>;
+/** A tensor of a layer, without its bias. */
+export type Part = keyof typeof LAYER;
+/** The shapes of the norms of q and k, by the family's kind of norm. */
 const QK_NORMS: Readonly<Record<'head' | 'all' | 'each-head', Readonly<Record<'qNorm' | 'kNorm', Row['shape']>>>> = {
   head: { qNorm: ['d'], kNorm: ['d'] },
   all: { qNorm: ['q'], kNorm: ['k'] },
@@ -204,7 +156,7 @@ const QK_NORMS: Readonly<Record<'head' | 'all' | 'each-head', Readonly<Record<'q
 const EMBEDDING = row('embed_tokens.weight', 'token_embd.weight', ['vocab', 'h']);
 const NORM = row('norm.weight', 'output_norm.weight', ['h'], 'norm');
 const HEAD = row('lm_head.weight', 'output.weight', ['vocab', 'h']);
-/** GGUF's fused q, k and v, which llama.cpp takes in place of three matrices. */
+/** The name of GGUF's fused q, k and v, which llama.cpp takes in place of three matrices. */
 const GGUF_QKV = 'attn_qkv.weight';
 
 function lengthsOf(config: DecoderConfig) {
@@ -236,7 +188,7 @@ function lengthsOf(config: DecoderConfig) {
   };
 }
 
-/** The parts that a layer has, in the order of the forward pass; `stored` says whether the file has a part. */
+/** Lists the parts of a layer in the order of the forward pass. `stored` says whether the file has a part. */
 function partsOf(
   { family, source, latent, parallel, qkNorm, experts }: DecoderConfig,
   layer: number,
@@ -278,7 +230,7 @@ function partsOf(
   return parts;
 }
 
-/** Tensors that repeat what the config or the RoPE dialect has read already, or that are not the decoder's. */
+/** The names of tensors that repeat what the config or the RoPE says, or that are not the decoder's. */
 const SPARE = {
   huggingface:
     /^((model|gpt_neox)\.)?layers\.\d+\.((self_attn|attention)\.rotary_emb\.inv_freq|attention\.(masked_)?bias)$|^(model\.)?(visual|vision_tower|vision_model|multi_modal_projector)\./,
@@ -287,12 +239,12 @@ const SPARE = {
 
 /** One weight that the model needs. */
 interface Need {
-  /** Where it goes: `embedding.weight`, `3.q.bias`. */
+  /** As in {@link WeightPlan}. */
   readonly place: string;
   readonly shape: readonly number[];
-  /** Its tensors in the file, in order. */
+  /** The tensors in the file, in order. */
   readonly pieces: readonly Piece[];
-  /** No kernel takes it in blocks. */
+  /** Whether no kernel takes it in blocks. */
   readonly plain?: boolean;
   readonly lessOne?: boolean;
   readonly turns?: WeightPlan['turns'];
@@ -301,16 +253,14 @@ interface Need {
 /** A tensor of the file, or some of its rows. */
 interface Piece {
   readonly name: string;
-  /** The shape that the tensor must have. */
   readonly shape: readonly number[];
-  /** First row, and one past the last; all unless given. */
+  /** The first row, and one past the last. Default: all. */
   readonly rows?: readonly [from: number, to: number];
 }
 
 /**
- * Finds every weight among a file's tensors, in the order of the forward pass.
+ * Plans every weight, in the order of the forward pass.
  *
- * @param hold - how they are held
  * @throws {RopewalkError} FORMAT for a tensor that is missing, twice there or of another shape; UNSUPPORTED for a
  *   tensor that the model does not have, and for a type that is not read
  */
@@ -329,13 +279,8 @@ export function planWeights(
     byName.set(tensor.name, tensor);
   }
   const factors = ['long', 'short'].map((one) => `rope_factors_${one}.weight`);
-  const alone = factors.filter((name) => byName.has(name));
-  if (alone.length === 1)
-    fail(
-      'FORMAT',
-      where,
-      `tensor ${factors.find((name) => name !== alone[0])} is missing, although ${alone[0]} is there`,
-    );
+  const [there, missing] = [true, false].map((is) => factors.find((name) => byName.has(name) === is));
+  if (there && missing) fail('FORMAT', where, `tensor ${missing} is missing, although ${there} is there`);
   const known = new Set<string>();
   const plans = needsOf(config, byName).map((need) => {
     const tensors = need.pieces.map((piece) => {
@@ -347,9 +292,9 @@ export function planWeights(
   for (const { name, file } of stored) {
     if (known.has(name) || SPARE[config.source].test(name)) continue;
     if (config.source === 'huggingface') {
-      // transformers ignores the lm_head of a model with a tied head; some files have one.
+      // transformers ignores the lm_head that some files have beside a tied head.
       if (config.tiedHead && /(^|\.)lm_head\.weight$/.test(name)) continue;
-      // Layers after the last one predict further tokens (DeepSeek-V3).
+      // DeepSeek-V3 has more layers at its end, which predict further tokens.
       const layer = /^model\.layers\.(\d+)\./.exec(name)?.[1];
       if (config.latent && layer !== undefined && Number(layer) >= config.numLayers) continue;
     }
@@ -374,26 +319,25 @@ export interface TensorLayout {
   readonly name: string;
   /** Slowest dimension first. */
   readonly shape: readonly number[];
-  /** Whose elements it has, in order. */
+  /** The elements that it consists of, in order. */
   readonly parts: readonly TensorPart[];
 }
 
-/** Elements of a weight, and where they go in a tensor. */
+/** Elements of a weight, and their place in a tensor. */
 export interface TensorPart {
-  /** As in {@link WeightPlan}. */
   readonly place: string;
-  /** First element of the weight, first element of the tensor, how many. */
+  /** First element of the weight, first element of the tensor, number of elements. */
   readonly from: number;
   readonly at: number;
   readonly count: number;
-  /** The file has the values less 1. */
+  /** Whether the file has the values less 1. */
   readonly lessOne: boolean;
 }
 
 /**
- * The tensors that a model's file has: {@link planWeights} backwards, from the same names and rows.
+ * Lists the tensors of a model's file. It is {@link planWeights} backwards, from the same names and rows.
  *
- * @param config - of the file to be written
+ * @param config - of the file that is to be written
  * @param names - tensors that decide how others are stored: a fused one, a part that only some models have
  */
 export function layoutOf(config: DecoderConfig, names: readonly string[]): TensorLayout[] {
@@ -412,7 +356,7 @@ export function layoutOf(config: DecoderConfig, names: readonly string[]): Tenso
   return Array.from(tensors, ([name, { shape, parts }]) => ({ name, shape, parts: parts.sort((a, b) => a.at - b.at) }));
 }
 
-/** Every weight of the model, in the order of the forward pass. */
+/** Lists every weight of the model, in the order of the forward pass. */
 function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): Need[] {
   const { source, family } = config;
   const gguf = source === 'gguf';
@@ -423,7 +367,7 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
   // The prefix depends on the class that saved the file: with a head or not, for text only or for images too.
   const prefixes = gguf ? [''] : [names.model ?? 'model.', '', 'model.language_model.', 'language_model.model.'];
   const prefix = prefixes.find((one) => stored.has(one + embedding)) ?? prefixes[0]!;
-  // What one layer has, all have: a file where a layer lacks it is not complete.
+  // A tensor of one layer is expected in all layers, so a file that lacks it somewhere is refused as incomplete.
   const bare = (name: string): string => name.replace(/^blk\.\d+\./, '');
   const inLayers = new Set([...stored.keys()].map(bare));
   const somewhere = (name: string): boolean => inLayers.has(bare(name));
@@ -467,10 +411,10 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
 }
 
 type Names = Readonly<Partial<Record<string, string>>>;
-/** The rows of a fused matrix, whose rows have the shape `tail`, or of its bias. */
+/** Returns the rows of a fused matrix, whose rows have the shape `tail`, or of its bias. */
 type RowsOf = (tail: readonly number[], bias: boolean) => Piece[];
 
-/** Where a part is in a fused matrix; undefined where it has a tensor of its own. `stored`: in some layer. */
+/** Finds the rows of a part in a fused matrix; undefined for a part with its own tensor in some layer. */
 function fusedRows(
   { family, source, headDim, numHeads }: DecoderConfig,
   { q, k, v, f }: ReturnType<typeof lengthsOf>,
@@ -501,13 +445,13 @@ function fusedRows(
   return found(name, q + k + v, [{ q: [0, q], k: [q, q + k], v: [q + k, q + k + v] }[part] as [number, number]]);
 }
 
-/** The tensor of a name; with a star, those of its numbers from 0 on, each a row of the shape. */
+/** Returns the tensor of a name, or for a name with a star one tensor for each row of the shape. */
 function piecesOf(name: string, shape: readonly number[]): Piece[] {
   if (!name.includes('*')) return [{ name, shape }];
   return Array.from({ length: shape[0]! }, (_, n) => ({ name: name.replace('*', String(n)), shape: shape.slice(1) }));
 }
 
-/** The two tensors of experts in MXFP4, where rows of so many matrices take turns. A block has 32 weights in 16 bytes. */
+/** Returns the two tensors of experts in MXFP4. A block has 32 weights in 16 bytes. */
 function codesAndScales(name: string, [count, rows, width]: readonly number[], turns: 1 | 2): Piece[] {
   const scales = [count! / turns, rows! * turns, width! / 32];
   return [
@@ -564,28 +508,32 @@ function planOf(
     /(?<!norm|router)\.weight$/i.test(place) &&
     shape.at(-1)! % BLOCK_FORMATS[quantise].weights === 0;
   const floats = plain ? (widenHalves ? 'f32' : plain) : matrix ? format!.exact : 'f32';
-  const wanted = turns ? undefined : as?.({ place, shape });
+  const wanted = turns ? undefined : as?.({ place, type, shape });
   const exact = wanted ?? (lessOne ? 'f32' : (blocks ?? (rounds ? quantise : floats)));
   const held = exact ?? widenTo;
-  const count = shape.reduce((product, size) => product * size, 1);
-  const heldBytes = isBlockFormat(held) ? blockBytes(held, count) : count * sizeBytes(held);
-  const bytes = spans.reduce((sum, span) => sum + span.sizeBytes, 0);
   return {
     place,
     name,
     type,
     shape,
     spans,
-    sizeBytes: bytes,
+    sizeBytes: spans.reduce((sum, span) => sum + span.sizeBytes, 0),
     held,
     widened: exact === undefined,
-    heldBytes,
+    heldBytes: bytesHeld(held, countElements(shape)),
     lessOne,
     turns,
   };
 }
 
-/** Where a piece is in its file, once its shape is checked. A matrix of one row may be a vector there. */
+/** Counts the bytes of so many weights in memory. */
+export function bytesHeld(held: Held, count: number): number {
+  return isBlockFormat(held) ? blockBytes(held, count) : count * sizeBytes(held);
+}
+
+/**
+ * Checks the shape of a piece, and returns its place in the file. The file may have a matrix of one row as a vector.
+ */
 function spanOf(tensor: StoredTensor, { name, shape, rows }: Piece): Span {
   const where = `${tensor.file}: tensor ${name}`;
   const wanted = shape[0] === 1 && tensor.shape.length < shape.length ? shape.slice(1) : shape;
@@ -600,85 +548,6 @@ function spanOf(tensor: StoredTensor, { name, shape, rows }: Piece): Span {
   return { file, byteOffset: byteOffset + rows[0] * rowBytes, sizeBytes: (rows[1] - rows[0]) * rowBytes };
 }
 
-/** Whether weights are held in blocks, as the file has them. */
 export function isBlockFormat(held: Held): held is BlockFormat {
   return held in BLOCK_FORMATS;
-}
-
-/** Puts loaded tensors, all of {@link planWeights} by their places, into the places. */
-export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<string, Weight>): Weights {
-  const embedding = loaded.get('embedding.weight')!;
-  const at = (place: string): Linear | undefined => {
-    const weight = loaded.get(`${place}.weight`);
-    return weight && { weight, bias: loaded.get(`${place}.bias`) as Vector | undefined };
-  };
-  const layerOf = (layer: number): LayerWeights => {
-    const parts = Object.keys(LAYER).map((part) => [part, at(`${layer}.${part}`)] as const);
-    const found: LayerWeights = Object.fromEntries(parts.filter(([, weight]) => weight));
-    if (found.kvB) return { ...found, ...splitLatent(config, found.kvB.weight as Vector) };
-    if (found.expertGateUpBlocks) return { ...found, ...gateAndUp(found.expertGateUpBlocks) };
-    return found.expertGateUp ? { ...found, ...untransposed(found.expertGateUp, found.expertDownTransposed!) } : found;
-  };
-  return {
-    embedding,
-    layers: Array.from({ length: config.numLayers }, (_layer, layer) => layerOf(layer)),
-    norm: at('norm') as Norm,
-    head: config.tiedHead ? embedding : loaded.get('head.weight')!,
-  };
-}
-
-/** kB `[n, c, p]` and vB `[n, dv, c]`, views of kvB, whose rows are those of kᵀ and v for each head. */
-export function splitLatent(
-  { numHeads, latent, valueDim }: DecoderConfig,
-  kvB: Vector,
-): Pick<LayerWeights, 'kB' | 'vB'> {
-  const { nope, rank } = latent!;
-  const heads = kvB.view([numHeads, nope + valueDim, rank]);
-  const kB = heads.slice(1, 0, nope).permute([0, 2, 1]);
-  return {
-    kB: { weight: kB, bias: undefined },
-    vB: { weight: heads.slice(1, nope, nope + valueDim), bias: undefined },
-  };
-}
-
-/** Experts' gate and up, which follow each other in one weight `[2e, x, h]`: views. */
-function gateAndUp({ weight, bias }: Linear): Pick<LayerWeights, 'expertGate' | 'expertUp'> {
-  const [twoE, x, h] = weight.shape as [number, number, number];
-  const nth = (n: 0 | 1): Linear => ({ weight: half(weight, n, [twoE / 2, x, h]), bias: biasInTurns(bias, n) });
-  return { expertGate: nth(0), expertUp: nth(1) };
-}
-
-function half(weight: Weight, n: 0 | 1, shape: readonly number[]): Weight {
-  const all = isBlocks(weight) ? weight.bytes : weight;
-  const count = all.shape[0]! / 2;
-  const part = all.slice(0, n * count, (n + 1) * count);
-  return isBlocks(weight) ? blocksFrom(weight.format, part as Tensor<'u8'>, shape) : (part as Vector);
-}
-
-/** Every second element of the rows `[e, 2x]`. */
-export function biasInTurns(bias: Vector | undefined, n: 0 | 1): Vector | undefined {
-  const [e, twoX] = (bias?.shape ?? []) as [number, number];
-  return bias
-    ?.view([e, twoX / 2, 2])
-    .slice(2, n, n + 1)
-    .view([e, twoX / 2]);
-}
-
-/** gpt-oss's matrices of experts as `[e, outputs, inputs]`, and gate and up apart: views. */
-export function untransposed(
-  gateUp: Linear,
-  down: Linear,
-): Pick<LayerWeights, 'expertGate' | 'expertUp' | 'expertDown'> {
-  const whole = gateUp.weight as Vector; // [e, h, 2x]
-  const [e, h, twoX] = whole.shape as [number, number, number];
-  const nth = (n: 0 | 1): Linear => ({
-    weight: whole
-      .view([e, h, twoX / 2, 2])
-      .slice(3, n, n + 1)
-      .view([e, h, twoX / 2])
-      .permute([0, 2, 1]),
-    bias: biasInTurns(gateUp.bias, n),
-  });
-  const expertDown = { weight: (down.weight as Vector).permute([0, 2, 1]), bias: down.bias };
-  return { expertGate: nth(0), expertUp: nth(1), expertDown };
 }

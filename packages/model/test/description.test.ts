@@ -7,10 +7,11 @@ import { after, test } from 'node:test';
 import { tinyModel } from '../../../test/support/tiny-model.js';
 import { randomFrom } from '../../ropewalk/src/core/random.js';
 import { WIDENED, widenBlocks } from '../src/dequantise.js';
-import { describeModel, type ModelDescription, type WeightPlan, type WritePiece } from '../src/description.js';
-import { folderOf } from '../src/model-files.js';
+import { describeModel, folderOf } from '../src/description.js';
 import { describeModelPath } from '../src/node.js';
-import { streamWeight } from '../src/stream-weight.js';
+import { type PlannedModel, planModel } from '../src/plan-model.js';
+import { streamWeight, type WritePiece } from '../src/stream-weight.js';
+import type { WeightPlan } from '../src/weights.js';
 
 const made = tinyModel('described', {
   family: 'llama',
@@ -40,13 +41,13 @@ async function held(plan: WeightPlan, stream: (write: WritePiece) => Promise<voi
   return bytes;
 }
 
-function all(description: ModelDescription, plan: WeightPlan): Promise<Uint8Array> {
+function all(description: PlannedModel, plan: WeightPlan): Promise<Uint8Array> {
   return held(plan, (write) => description.streamWeight(plan, write));
 }
 
 test('every weight of a folder and of a GGUF comes as it lies in the file', async () => {
   for (const files of [made.huggingFace(), made.gguf()]) {
-    const description = await describeModel(files, { where: 'tiny' });
+    const description = planModel(await describeModel(files, 'tiny'));
     const { config, weights, metadata } = description;
     assert.equal(config.numLayers, 1);
     assert.equal(metadata?.get('general.architecture'), config.source === 'gguf' ? 'llama' : undefined);
@@ -111,7 +112,7 @@ test('files are open while someone works with the description, and then closed',
     mkdirSync(folder);
     for (const [file, bytes] of Object.entries(files)) writeFileSync(join(folder, file), bytes);
     const path = name === 'folder' ? folder : join(folder, 'model.gguf');
-    let left: ModelDescription | undefined;
+    let left: PlannedModel | undefined;
     const sizes = await describeModelPath(path, {}, async (description) => {
       left = description;
       assert.equal(description.where, path);
@@ -130,14 +131,11 @@ test('what is no model, and options of another kind, are refused by name', async
     assert.rejects(work, { name: 'RopewalkError', code, message });
   const files = made.gguf();
   await refused(describeModel(undefined as never), 'FORMAT', /^describeModel: files: expected a map/);
-  await refused(describeModel(files, { where: 5 as never }), 'RANGE', /^describeModel: where: /);
-  await refused(describeModel(files, { widenTo: 'f64' as never }), 'DTYPE', /^describeModel: widenTo: .* got "f64"/);
-  await refused(
-    describeModel(files, { formats: ['q3' as never] }),
-    'UNSUPPORTED',
-    /^describeModel: formats: .* got "q3"/,
-  );
-  await refused(describeModel(files, { formats: 5 as never }), 'SHAPE', /^describeModel: formats: /);
+  await refused(describeModel(files, 5 as never), 'RANGE', /^describeModel: where: /);
+  const plan = async (options: object): Promise<unknown> => planModel(await describeModel(files), options);
+  await refused(plan({ widenTo: 'f64' }), 'DTYPE', /^planModel: widenTo: .* got "f64"/);
+  await refused(plan({ formats: ['q3'] }), 'UNSUPPORTED', /^planModel: formats: .* got "q3"/);
+  await refused(plan({ formats: 5 }), 'SHAPE', /^planModel: formats: /);
   await refused(
     describeModelPath(5 as never, {}, async () => {}),
     'RANGE',

@@ -1,4 +1,4 @@
-/** What loadModel and its sessions ask of an engine, with one that keeps a list of the calls. */
+/** The calls that loadModel and its sessions make to an engine. The engine here keeps a list of them. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { numberTokenizer, tinyModel } from '../../../test/support/tiny-model.js';
@@ -52,7 +52,7 @@ function listing(calls: string[], failAt?: string): Engine {
     },
     dispose: () => note('dispose sequence'),
   });
-  const model: Omit<EngineModel, 'description'> = {
+  const model: EngineModel = {
     name: 'list',
     memoryOf: () => MEMORY,
     limits: (machine) => ({ availableBytes: machine?.() }),
@@ -63,10 +63,9 @@ function listing(calls: string[], failAt?: string): Engine {
   };
   return {
     name: 'list',
-    async open(describe) {
-      const description = describe({ formats: [] });
-      note(`open ${description.config.architecture}`);
-      return { ...model, description };
+    async open({ config }) {
+      note(`open ${config.architecture}`);
+      return model;
     },
   };
 }

@@ -9,7 +9,6 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
-import { readModelRope } from '@ropewalk/checkpoint/node';
 import fc from 'fast-check';
 import { FAMILIES, STORIES } from '../../../test/support/fixtures.js';
 import { HF_FAMILIES, writeHuggingFace } from '../../../test/support/huggingface-folder.js';
@@ -17,13 +16,14 @@ import { drawn } from '../../../test/support/size.js';
 import { golden, metadata, pieces, unigram } from '../../../test/support/vocabularies.js';
 import { compareModels, huggingface } from '../../dialects/src/index.js';
 import { type GgufValue, parseGguf } from '../../formats/src/index.js';
+import { readModelRope } from '@ropewalk/checkpoint/node';
 import { configFromJson } from '../src/config.js';
 import { configToJson } from '../src/config-json.js';
-import { describeModel, type FolderFiles, type GraphFiles } from '../src/description.js';
+import { describeModel, type ModelFiles } from '../src/description.js';
+import type { FolderFiles, GraphFiles } from '../src/folder-files.js';
 import { filesFromGguf } from '../src/folder-files.js';
 import { tokenizerJsonFromGguf } from '../src/gguf-tokenizer-json.js';
 import { PRE_TOKENIZERS, tokenizerFromGguf } from '../src/gguf-vocabulary.js';
-import type { ModelFiles } from '../src/model-files.js';
 import { tokenizerFromJson } from '../src/tokenizer-json.js';
 import type { DecoderConfig } from '../src/types.js';
 
@@ -41,7 +41,7 @@ const json = (value: unknown): Uint8Array => utf8.encode(JSON.stringify(value));
 const GRAPH = { graph: 'onnx/model.onnx' };
 
 async function filesOf(model: ModelFiles, graph: GraphFiles = GRAPH): Promise<FolderFiles> {
-  return (await describeModel(model, { where: 'model' })).readFiles(graph);
+  return (await describeModel(model, 'model')).readFiles(graph);
 }
 function textOf({ files }: FolderFiles, name: string): string {
   const file = files.find((one) => one.name === name);

@@ -29,7 +29,9 @@ import {
 } from '../src/index.js';
 import * as onDisk from '../src/node.js';
 import { describeModelPath, loadModelFile, loadModelFolder, loadModelPath } from '../src/node.js';
+import { planModel } from '../src/plan-model.js';
 import * as repack from '../src/repack.node.js';
+import type { HoldOptions } from '../src/weights.js';
 
 const VOCAB = 40;
 const CHAT = '{{ messages[0].content }}';
@@ -48,7 +50,7 @@ const tokenizerJson = () => ({
   pre_tokenizer: { type: 'Split', pattern: { Regex: 'a|b' }, behavior: 'Isolated' },
 });
 const tokenizer = tokenizerFromGguf(metadata());
-const { files } = (() => {
+const { files, description } = await (async () => {
   const shape = {
     family: 'llama',
     layers: 1,
@@ -60,7 +62,8 @@ const { files } = (() => {
     vocab: VOCAB,
     context: 16,
   } as const;
-  return { files: tinyModel('hostile', shape).gguf() };
+  const files = tinyModel('hostile', shape).gguf();
+  return { files, description: await describeModel(files) };
 })();
 const signal = new AbortController().signal;
 let rw: Ropewalk;
@@ -226,10 +229,10 @@ const CALLS: Record<
   loadModelFolder: [loadModelFolder, () => ['nowhere', {}]],
   loadModelFile: [loadModelFile, () => ['nowhere.gguf', {}]],
   loadModelPath: [loadModelPath, () => ['nowhere', {}]],
-  describeModel: [
-    describeModel,
-    () => [files, { where: 'm', widenTo: 'f32', formats: ['q8_0'], as: () => undefined }],
-    1,
+  describeModel: [describeModel, () => [files, 'm'], 1],
+  planModel: [
+    (options: HoldOptions) => planModel(description, options),
+    () => [{ widenTo: 'f32', formats: ['q8_0'], widenHalves: false, as: () => undefined }],
   ],
   describeModelPath: [describeModelPath, () => ['nowhere', {}, async () => {}]],
   writeGguf: [

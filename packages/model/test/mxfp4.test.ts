@@ -14,14 +14,14 @@ import { randomFrom } from '../../ropewalk/src/core/random.js';
 import type { Tensor } from '../../ropewalk/src/core/tensor.js';
 import { openBackend } from '../../ropewalk/src/registry.js';
 import { Ropewalk, ropewalk } from '../../ropewalk/src/ropewalk.js';
-import type { ModelDescription } from '../src/description.js';
+import { folderOf } from '../src/description.js';
 import { type LoadOptions, loadModel } from '../src/index.js';
-import { folderOf } from '../src/model-files.js';
 import { loadModelFile, loadModelFolder } from '../src/node.js';
+import type { PlannedModel } from '../src/plan-model.js';
 import { streamWeight } from '../src/stream-weight.js';
 import type { Model, ModelMemory } from '../src/types.js';
-import { loadWeights } from '../src/upload.js';
-import type { Weight, WeightPlan } from '../src/weights.js';
+import { loadWeights, type Weight } from '../src/upload.js';
+import type { WeightPlan } from '../src/weights.js';
 
 const GGUF = join(FAMILIES, 'gpt-oss.gguf');
 const folder = mkdtempSync(join(tmpdir(), 'ropewalk-mxfp4-'));
@@ -70,7 +70,7 @@ test('rows of two matrices take turns in the file, also across the pieces that a
   const loaded = new Map<string, Weight>();
   let pieces = 0;
   const folder = folderOf({ a: bytes }, undefined);
-  const streamed: Pick<ModelDescription, 'weights' | 'streamWeight'> = {
+  const streamed: Pick<PlannedModel, 'weights' | 'streamWeight'> = {
     weights: [plan],
     streamWeight: (...given) => streamWeight(folder, ...given),
   };

@@ -7,7 +7,8 @@ import { FIXTURES } from '../../../test/support/fixtures.js';
 import { tinyModel } from '../../../test/support/tiny-model.js';
 import { BLOCK_FORMATS } from '../../ropewalk/src/core/block-formats.js';
 import { WIDENED, widenBlocks } from '../src/dequantise.js';
-import { describeModel, type ModelDescription } from '../src/description.js';
+import { describeModel } from '../src/description.js';
+import { type PlannedModel, planModel } from '../src/plan-model.js';
 import { QUANTISED_FORMATS, quantise } from '../src/quantise.js';
 
 function blocksOf(x: Float32Array, format: 'q8_0' | 'q4_0'): Uint8Array {
@@ -81,7 +82,7 @@ const SHAPE = {
   vocab: 40,
 } as const;
 
-async function held(description: ModelDescription, place: string): Promise<Uint8Array> {
+async function held(description: PlannedModel, place: string): Promise<Uint8Array> {
   const plan = description.weights.find((one) => one.place === place)!;
   const bytes = new Uint8Array(plan.heldBytes);
   await description.streamWeight(plan, (piece, at) => bytes.set(piece, at));
@@ -92,7 +93,7 @@ test("a model's matrices are rounded whose rows are whole blocks; all other weig
   for (const dtype of ['f32', 'f16', 'bf16'] as const) {
     const made = tinyModel('quantise', { ...SHAPE, dtype });
     for (const format of QUANTISED_FORMATS) {
-      const description = await describeModel(made.huggingFace(), { quantise: format });
+      const description = planModel(await describeModel(made.huggingFace()), { quantise: format });
       for (const plan of description.weights) {
         const rounds = plan.shape.length === 2 && plan.shape[1] !== 48;
         assert.equal(plan.held, rounds ? format : dtype, plan.place);
@@ -106,7 +107,7 @@ test("a model's matrices are rounded whose rows are whole blocks; all other weig
 test('halves are widened exactly', async () => {
   for (const dtype of ['f16', 'bf16'] as const) {
     const made = tinyModel('widen', { ...SHAPE, dtype });
-    const description = await describeModel(made.huggingFace(), { widenHalves: true });
+    const description = planModel(await describeModel(made.huggingFace()), { widenHalves: true });
     assert.ok(description.weights.every((plan) => plan.held === 'f32'));
     const want = Float32Array.from(made.weights.get('model.embed_tokens.weight')!.values);
     assert.deepEqual(new Float32Array((await held(description, 'embedding.weight')).buffer), want);
@@ -116,10 +117,10 @@ test('halves are widened exactly', async () => {
 test('blocks that are read stay as they are; others are widened, then rounded', async () => {
   const made = tinyModel('blocks', { ...SHAPE, blocks: 'q8_0' });
   const stored = blocksOf(Float32Array.from(made.weights.get('lm_head.weight')!.values), 'q8_0');
-  const kept = await describeModel(made.gguf(), { quantise: 'q4_0' });
+  const kept = planModel(await describeModel(made.gguf()), { quantise: 'q4_0' });
   assert.deepEqual(await held(kept, 'head.weight'), stored);
   const widened = new Float32Array(made.weights.get('lm_head.weight')!.values.length);
   widenBlocks(WIDENED.get('Q8_0')!, stored, 'm', 'f32', widened);
-  const rounded = await describeModel(made.gguf(), { quantise: 'q4_0', formats: [] });
+  const rounded = planModel(await describeModel(made.gguf()), { quantise: 'q4_0', formats: [] });
   assert.deepEqual(await held(rounded, 'head.weight'), blocksOf(widened, 'q4_0'));
 });

@@ -27,6 +27,7 @@ import { describeModel } from '../src/description.js';
 import { tokenizerJsonFromGguf } from '../src/gguf-tokenizer-json.js';
 import { PRE_TOKENIZERS, tokenizerFromGguf } from '../src/gguf-vocabulary.js';
 import { loadModelFile, loadModelFolder } from '../src/node.js';
+import { planModel } from '../src/plan-model.js';
 import { type RepackOptions, writeGguf, writeSafetensorsFolder } from '../src/repack.node.js';
 import { tokenizerFromJson } from '../src/tokenizer-json.js';
 import type { Model } from '../src/types.js';
@@ -317,13 +318,13 @@ describe('to GGUF: types', () => {
     assert.equal(Buffer.compare(back.data, Buffer.from(q.buffer)), 0);
   });
 
-  test('describeModel: what a weight cannot become is refused', async () => {
-    const files = { 'm.gguf': read(join(marline, 'model-q8_0.gguf')) };
+  test('planModel: what a weight cannot become is refused', async () => {
+    const description = await describeModel({ 'm.gguf': read(join(marline, 'model-q8_0.gguf')) });
     for (const [as, message] of [
-      [() => 'q4_k', /^describeModel: as: expected f32, f16, bf16, q8_0 or q4_0, got "q4_k"/],
-      [() => 'q8_0', /^describeModel: as: expected a type of floats for 0\.attentionNorm\.weight, whose rows/],
+      [() => 'q4_k', /^planModel: as: expected f32, f16, bf16, q8_0 or q4_0, got "q4_k"/],
+      [() => 'q8_0', /^planModel: as: expected a type of floats for 0\.attentionNorm\.weight, whose rows/],
     ] as const)
-      await assert.rejects(describeModel(files, { as: as as () => 'q8_0' }), { code: 'UNSUPPORTED', message });
+      assert.throws(() => planModel(description, { as: as as () => 'q8_0' }), { code: 'UNSUPPORTED', message });
   });
 
   test('weights that f16 does not hold are refused, and nothing is left', async () => {

@@ -3,13 +3,14 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { readModelRope } from '@ropewalk/checkpoint/node';
 import fc from 'fast-check';
 import { FAMILIES } from '../../../../test/support/fixtures.js';
 import { damage, damaged, mustRefuseOrReturn } from '../../../../test/support/fuzz.js';
 import { drawn } from '../../../../test/support/size.js';
 import { compareModels } from '../../../dialects/src/index.js';
+import { readModelRope } from '@ropewalk/checkpoint/node';
 import { describeModel } from '../../../model/src/description.js';
+import { planModel } from '../../../model/src/plan-model.js';
 import { DECODER_FORMATS, decoderModel } from '../../../model-onnx/src/model.js';
 import { DECODER_FORMS } from '../../../model-onnx/src/scope.js';
 import { tensorFrom } from '../../../ropewalk/src/core/tensor.js';
@@ -25,7 +26,7 @@ import { wholeGraph } from './whole-graph.js';
 /** A family's graph, as it is exported. */
 async function exported(name: string, form: (typeof DECODER_FORMS)[number]): Promise<OnnxModel> {
   const bytes = readFileSync(join(FAMILIES, `${name}.gguf`));
-  const description = await describeModel({ 'model.gguf': new Blob([bytes]) }, { formats: DECODER_FORMATS });
+  const description = planModel(await describeModel({ 'model.gguf': new Blob([bytes]) }), { formats: DECODER_FORMATS });
   return decoderModel(description, { form }).write(async () => {});
 }
 
