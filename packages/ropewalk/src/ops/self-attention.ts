@@ -24,33 +24,33 @@ export interface PagedOptions {
    * block_size⌋]. Blocks that no query sees may be any number.
    */
   readonly blockTable: Tensor<IntDtype>;
-  /** `[batch]`: the keys of each sequence, those of its queries with them. */
+  /** `[batch]`: the number of keys of each sequence, its queries' own included. */
   readonly lengths: ArrayLike<number>;
 }
 
 /** Options of attention. */
 export interface SelfAttentionOptions {
-  /** Multiplies the scores; 1/√d unless given. */
+  /** Multiplies the scores. Default: 1/√d. */
   readonly scale?: number;
-  /** Query i attends to keys 0 to total − seq + i; true unless given. */
+  /** Query i attends to keys 0 to total − seq + i only. Default: true. */
   readonly causal?: boolean;
   /**
-   * Sliding window, as HuggingFace's sliding_window: a query at position p attends to keys p − window + 1 to p; off
-   * unless given.
+   * Sliding window, as HuggingFace's sliding_window: a query at position p attends to keys p − window + 1 to p.
+   * Default: no window.
    */
   readonly window?: number;
-  /** Scores become softcap · tanh(score / softcap), after the scale and before the mask; off unless given. */
+  /** Scores become softcap · tanh(score / softcap), after the scale and before the mask. Default: no cap. */
   readonly softcap?: number;
   /**
    * `[num_heads]`, in the dtypes of k: a score for each head that joins the softmax and has no value, so that a head
-   * may attend to nothing (gpt-oss). None unless given.
+   * may attend to nothing (gpt-oss). Default: none.
    */
   readonly sinks?: Tensor;
-  /** Of k in 8 bits, see {@link CacheScale}: i8 needs one; 1 unless given for f8_e4m3 and f8_e5m2. */
+  /** The scale of k in 8 bits, see {@link CacheScale}. An i8 cache needs one; f8_e4m3 and f8_e5m2 default to 1. */
   readonly kScale?: CacheScale;
-  /** Of v, likewise. */
+  /** The scale of v, likewise. */
   readonly vScale?: CacheScale;
-  /** Where k and v are paged. */
+  /** Says that k and v are paged, and where their blocks lie. */
   readonly paged?: PagedOptions;
 }
 
@@ -85,12 +85,12 @@ export interface SelfAttentionPlan {
   readonly k: Tensor<CacheDtype>;
   /** `[batch, total, num_kv_heads, dv]`; with pages `[block, block_size, num_kv_heads, dv]` */
   readonly v: Tensor<CacheDtype>;
-  /** `[num_kv_heads, d]`: value = stored · scale; undefined: 1. */
+  /** `[num_kv_heads, d]`: value = stored · scale; undefined means 1. */
   readonly kScale: Float32Array | undefined;
   /** `[num_kv_heads, dv]` */
   readonly vScale: Float32Array | undefined;
   readonly pages: Pages | undefined;
-  /** Keys of a sequence; of the longest, with pages. */
+  /** The number of keys of a sequence; with pages, of the longest one. */
   readonly total: number;
   /** `[batch, seq, num_heads, dv]` */
   readonly out: Tensor<FloatDtype>;
@@ -113,7 +113,7 @@ export interface SelfAttentionPlan {
  * @param out - `[seq, num_heads, dv]`, the dtype of q; written; shares no memory with the inputs
  * @param options - scale, causal, window, softcap, sinks, kScale, vScale, paged
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
- * @see seed document 001, self_attention
+ * @see InfiniTensor/llaisys@7740d46f, self_attention
  */
 export function planSelfAttention(
   q: Tensor,
@@ -184,14 +184,14 @@ export function planSelfAttention(
   checkApart(out, 'self_attention: attn_val', 'k', k);
   checkApart(out, 'self_attention: attn_val', 'v', v);
   if (sinks) checkApart(out, 'self_attention: attn_val', 'sinks', sinks);
-  const four = <D extends CacheDtype>(t: Tensor): Tensor<D> => (t.rank === 4 ? t : t.unsqueeze()) as Tensor<D>;
-  return checkedPlan({
+  const four = (t: Tensor): Tensor => (t.rank === 4 ? t : t.unsqueeze());
+  return checkedPlan<SelfAttentionPlan>({
     checked: CHECKED,
     op: 'self_attention',
-    q: four<FloatDtype>(q),
+    q: four(q),
     k: four(k),
     v: four(v),
-    out: four<FloatDtype>(out),
+    out: four(out),
     kScale,
     vScale,
     pages,
@@ -200,7 +200,7 @@ export function planSelfAttention(
     causal,
     window,
     softcap,
-    sinks: sinks as Tensor<FloatDtype> | undefined,
+    sinks,
   });
 }
 
@@ -209,7 +209,7 @@ function checkRank(tensor: Tensor, where: string, rank: number, why: string): vo
   if (tensor.rank !== rank) refuse('SHAPE', where, `${rank} dimensions, ${why}`, tensor.shape);
 }
 
-/** Reads a block table: each block that a query sees is there. Work is bounded by the table. */
+/** Reads a block table, in which every block that a query sees must exist. The work is bounded by the table. */
 function readPages(
   paged: PagedOptions,
   k: Tensor,
@@ -232,7 +232,7 @@ function readPages(
   if (list.length !== batch)
     refuse('SHAPE', 'self_attention: lengths', `one for each sequence, ${batch} in all`, list.length);
   const maxBlocks = blockTable.shape[1]!;
-  // Each query has a key.
+  // Each query sees at least one key.
   const least = causal ? seq : Math.min(seq, 1);
   if (k.size === 0 && least > 0) refuse('SHAPE', 'self_attention: k', 'at least one block', k.shape);
   const room = maxBlocks * blockSize;

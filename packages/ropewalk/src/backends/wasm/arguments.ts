@@ -1,4 +1,4 @@
-/** Writing a kernel's arguments: 32-bit words, each at the place that an enum of abi.ts names. @module */
+/** Writes a kernel's arguments: 32-bit words, each at the place that an enum of abi.ts names. @module */
 import type { Walk } from '../walks.js';
 
 const float64 = new Float64Array(1);
@@ -19,9 +19,9 @@ export function writeF64(args: Int32Array, at: number, value: number): void {
   args[at + 1] = float64Words[1]!;
 }
 
-/** Writes integers one after another, and returns the place behind them. */
+/** Writes integers one after another, and returns the place behind them. set() costs ten times as much. */
 export function writeList(args: Int32Array, at: number, list: readonly number[]): number {
-  for (let i = 0; i < list.length; i++) args[at + i] = list[i]!; // set() of a list costs ten times as much
+  for (let i = 0; i < list.length; i++) args[at + i] = list[i]!;
   return at + list.length;
 }
 

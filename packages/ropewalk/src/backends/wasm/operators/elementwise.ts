@@ -7,19 +7,19 @@ import { Activation, Elementwise, Kernel } from '../abi.js';
 import { writeF32, writeWalk } from '../arguments.js';
 import { type Call, typeOf } from '../call.js';
 
-/** Elements of a unit. */
+/** The most elements of a unit. */
 const BLOCK = 1 << 14;
-/** Scratch memory of a thread: three times TILE of assembly/elementwise.ts. */
+/** The scratch memory of a thread: three times TILE of assembly/elementwise.ts. */
 const SCRATCH_BYTES = 3 * 512 * 4;
-/** What an exponential is worth, in bytes moved. */
+/** The cost of an exponential, in bytes moved. */
 const EXPONENTIAL_BYTES = 20;
 
-/** Runs an operator that goes element by element. */
+/** Runs an operator that computes element by element. */
 export function runElementwise(plan: ElementwisePlan, call: Call): void {
   const { out } = plan;
   const { activation, a, b, parameters } = elementwiseTerms(plan);
   const inputs = b ? [a, b] : [a];
-  call.bring(inputs, [out]);
+  call.stage(inputs, [out]);
   if (out.size === 0) return;
   const rows = joinDims([out, ...inputs]);
   const n = rows.dims.pop()!;

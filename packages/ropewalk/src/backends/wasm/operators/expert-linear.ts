@@ -1,4 +1,4 @@
-/** Multiplication of each token by the matrices of its experts: the kernels of linear, each chosen matrix read once. @module */
+/** The linear layer of experts, by the kernels of linear: each chosen matrix is read once. @module */
 import { isBlocks } from '../../../core/blocks.js';
 import { sizeBytes } from '../../../core/dtypes.js';
 import { isRowMajor } from '../../../core/shape.js';
@@ -26,7 +26,7 @@ import {
   writeLinear,
 } from './linear.js';
 
-/** Pairs of a token and one of its experts, by their numbers in `[tokens, chosen]`. */
+/** Pairs of a token and one of its experts, as indices into `[tokens, chosen]`. */
 type Pairs = number[];
 
 /** Some pairs of one expert. */
@@ -35,12 +35,12 @@ interface Piece {
   readonly pairs: Pairs;
 }
 
-/** A call's products. */
+/** The products of a call. */
 interface Products {
   readonly plan: ExpertLinearPlan;
   readonly call: Call;
   readonly y: Target;
-  /** The row of x of a pair. */
+  /** Finds the row of x that a pair reads. */
   rowOf(pair: number): number;
 }
 
@@ -50,7 +50,7 @@ export function runExpertLinear(plan: ExpertLinearPlan, call: Call): void {
   const ids = readExperts(plan);
   const inputs: Tensor[] = [x, isBlocks(weight) ? weight.bytes : weight];
   for (const tensor of [bias, weights]) if (tensor) inputs.push(tensor);
-  call.bring(inputs, [out]);
+  call.stage(inputs, [out]);
   if (out.size === 0) return;
   const [n, k] = weight.shape.slice(1) as [number, number];
   const products = weights ? call.temporary(ids.length * n * 4) : 0;
@@ -70,7 +70,7 @@ export function runExpertLinear(plan: ExpertLinearPlan, call: Call): void {
       for (let at = 0; at < pairs.length; at += BLOCK_ROWS)
         many.push({ expert, pairs: pairs.slice(at, at + BLOCK_ROWS) });
   }
-  // A row of x for each pair, or one for all pairs of a token.
+  // There is a row of x for each pair, or one for all pairs of a token.
   const perRow = x.rank === 3 ? 1 : indices.shape[1]!;
   const all: Products = { plan, call, y, rowOf: (pair) => Math.floor(pair / perRow) };
   if (few.length > 0) runFew(all, few);
@@ -78,13 +78,13 @@ export function runExpertLinear(plan: ExpertLinearPlan, call: Call): void {
   if (weights) weigh(plan, products, call);
 }
 
-/** All few pairs at once: in decoding each expert has one. */
+/** Runs the experts with few pairs, all at once: in decoding each expert has one pair. */
 function runFew(all: Products, pieces: readonly Piece[]): void {
   const { plan, call, rowOf } = all;
   const { x, weight } = plan;
   const k = x.shape.at(-1)!;
   const pairs = pieces.flatMap((piece) => piece.pairs);
-  const rows = new Map<number, number>(); // of x, and their places among those that are read
+  const rows = new Map<number, number>(); // It maps rows of x to their places among those that are read.
   for (const pair of pairs) if (!rows.has(rowOf(pair))) rows.set(rowOf(pair), rows.size);
   const rounds = roundsFor(plan);
   const inPlace = !rounds && x.dtype === 'f32' && isRowMajor(x) && rows.size * k === x.size;
@@ -105,7 +105,7 @@ function runFew(all: Products, pieces: readonly Piece[]): void {
   });
 }
 
-/** Many pairs of an expert: their rows made ready, as many experts at a time as fill a block of rows. */
+/** Runs the experts with many pairs: as many experts at a time as fill a block of prepared rows. */
 function runMany(all: Products, pieces: readonly Piece[]): void {
   const { plan, call, rowOf } = all;
   const { x, weight } = plan;
@@ -118,10 +118,10 @@ function runMany(all: Products, pieces: readonly Piece[]): void {
     if (!batch || batch.pairs.length + room(piece) > BLOCK_ROWS) batches.push((batch = { of: [], pairs: [] }));
     batch.of.push(piece);
     batch.pairs.push(...piece.pairs);
-    // A tile has rows of one expert: the last one is filled up.
+    // A tile has rows of one expert only, so the last tile is filled up.
     while (batch.pairs.length % tileRows !== 0) batch.pairs.push(piece.pairs[0]!);
   }
-  // Rows that are rounded are so once, all of x: experts share them.
+  // All rows of x are rounded once, because experts share them.
   const rounds = roundsFor(plan);
   const count = x.size / k;
   const rows = rounds ? widenRows(sourceOf(x, call), count, 0, call) : 0;

@@ -23,34 +23,34 @@ import { writeWalk } from '../arguments.js';
 import { type Call, typeOf } from '../call.js';
 import { BYTES_PER_MADD } from '../launcher.js';
 
-/** Rows of x that linearMany packs at a time: with 64 columns of sums they fill half of a second-level cache. */
+/** The rows of x that linearMany packs at a time: with 64 columns of sums they fill half of a second-level cache. */
 export const BLOCK_ROWS = 768;
-/** Up to this many rows of x, each row of W is multiplied as it streams by; above, packing pays. */
+/** The most rows of x that are multiplied with W as it streams by. For more rows, packing is faster. */
 const FEW_ROWS = 6;
 const FEW_ROWS_OF_BLOCKS = 8;
 
-/** Where products go. */
+/** The place of an output's rows. */
 export interface Target {
   readonly address: number;
   readonly type: Type;
-  /** From column to column, in elements. */
+  /** The step from column to column, in elements. */
   readonly stride: number;
-  /** Over rows. */
+  /** Walks over the rows. */
   readonly walk: Walk;
 }
 
-/** Where rows of x are. */
+/** The place of rows of x. */
 export interface Source {
   readonly address: number;
   readonly type: Type;
   readonly k: number;
-  /** From element to element, in elements. */
+  /** The step from element to element, in elements. */
   readonly stride: number;
-  /** Over rows. */
+  /** Walks over the rows. */
   readonly walk: Walk;
 }
 
-/** A kernel over units of columns, and what a unit costs in bytes. */
+/** A kernel over units of columns, and the cost of a unit in bytes moved. */
 export interface Job {
   readonly kernel: Kernel;
   readonly units: number;
@@ -62,19 +62,19 @@ export function runLinear(plan: LinearPlan, call: Call): void {
   const { x, weight, bias, out, m, k } = plan;
   const inputs = [x, isBlocks(weight) ? weight.bytes : weight];
   if (bias) inputs.push(bias);
-  call.bring(inputs, [out]);
+  call.stage(inputs, [out]);
   if (out.size === 0) return;
   const y = targetOf(out, call);
   if (isFew(weight, m, k)) runFew(plan, y, call);
   else runMany(plan, y, call);
 }
 
-/** Says whether `m` rows of x are few: they are multiplied by each row of W as it streams by. */
+/** Says whether `m` rows of x are few, so that each row of W multiplies them as it streams by. */
 export function isFew(weight: Tensor | BlockTensor, m: number, k: number): boolean {
   return isBlocks(weight) ? m <= FEW_ROWS_OF_BLOCKS : m <= FEW_ROWS && (weight.strides.at(-1) === 1 || k <= 1);
 }
 
-/** An output as it is. */
+/** Locates an output. */
 export function targetOf(out: Tensor<FloatDtype>, call: Call): Target {
   return { address: call.address(out), type: typeOf(out), stride: out.strides.at(-1)!, walk: rowsOf([out]) };
 }
@@ -97,12 +97,12 @@ function runFew(plan: LinearPlan, y: Target, call: Call): void {
   launcher.run(kernel, units, cost);
 }
 
-/** The weight for which rows of x are rounded to 8 bits; undefined if they are not. */
+/** The weight for whose format rows of x are rounded to 8 bits; undefined if they are not rounded. */
 export function roundsFor({ activations, weight }: LinearPlan | ExpertLinearPlan): BlockTensor | undefined {
   return activations === 'q8' && isBlocks(weight) ? weight : undefined;
 }
 
-/** Rows of a tensor. */
+/** Locates the rows of a tensor. */
 export function sourceOf(x: Tensor, call: Call): Source {
   return {
     address: call.address(x),
@@ -113,23 +113,18 @@ export function sourceOf(x: Tensor, call: Call): Source {
   };
 }
 
-/** Dense f32 rows. */
+/** Locates dense f32 rows. */
 export function denseSource(address: number, count: number, k: number): Source {
   return { address, type: Type.f32, k, stride: 1, walk: { dims: [count], strides: [[k]] } };
 }
 
-/** Room for rounded rows in integers; 0 where products with the weight are not summed in integers. */
+/** Takes memory for rounded rows in integers; 0 where products with the weight are not summed in integers. */
 export function integerRows({ format, shape }: BlockTensor, count: number, call: Call): number {
   if (format !== 'q8_0' && format !== 'q4_0') return 0;
   return call.temporary(count * (SPLIT_HEAD + (shape.at(-1)! / UNIT) * ROUNDED_BLOCK));
 }
 
-/**
- * Rounds dense f32 rows to 8 bits, in place, and writes them as integers too.
- *
- * @param to - {@link integerRows}
- * @returns the same
- */
+/** Rounds dense f32 rows to 8 bits in place, and also writes them as integers to {@link integerRows}, which it returns. */
 export function roundRows(
   rows: number,
   count: number,
@@ -147,20 +142,20 @@ export function roundRows(
   return to;
 }
 
-/** Reads rows of x, or of a list of them, as dense f32, for this call. */
+/** Reads rows of x, or those of a list, as dense f32 until the end of the call. */
 export function widenRows(x: Source, count: number, list: number, call: Call): number {
   const to = call.temporary(count * x.k * 4);
   readRows(x, to, list, 0, count, call);
   return to;
 }
 
-/** Reads rows of x, or of a list of them, from `first` on, as dense f32. */
+/** Reads rows of x, or those of a list, from `first` on, as dense f32. */
 function readRows(x: Source, to: number, list: number, first: number, count: number, { launcher }: Call): void {
   writeRows(launcher.prepare(), x, to, list, first);
   launcher.run(Kernel.widenRows, count, 2 * x.k * 4);
 }
 
-/** Splits dense f32 rows, for products with blocks. */
+/** Splits dense f32 rows into integers, for products with blocks. */
 export function splitRows(rows: number, count: number, { format, shape }: BlockTensor, call: Call): number {
   const k = shape.at(-1)!;
   const split = call.temporary(count * (SPLIT_HEAD + (k / UNIT) * SPLIT_BLOCK));
@@ -173,16 +168,16 @@ export function splitRows(rows: number, count: number, { format, shape }: BlockT
   return split;
 }
 
-/** The products of `m` rows, few, with a matrix whose rows are `rowBytes` apart. */
+/** The job that multiplies few rows with a matrix whose rows are `rowBytes` apart. */
 export function fewJob(weight: Tensor | BlockTensor, m: number, rowBytes: number): Job {
   const { shape } = weight;
-  const [n, k] = [shape[shape.length - 2]!, shape[shape.length - 1]!]; // slice(-2) costs a short call a tenth
+  const [n, k] = [shape[shape.length - 2]!, shape[shape.length - 1]!]; // slice(-2) costs a tenth of a short call
   const cost = Math.max(rowBytes, m * k * BYTES_PER_MADD);
   if (!isBlocks(weight)) return { kernel: Kernel.linearFew, units: Math.ceil(n / 4), cost: 4 * cost };
   return { kernel: Kernel.linearBlocks, units: Math.ceil(n / 2), cost: 2 * cost };
 }
 
-/** Rows of x in even blocks, each made ready once and multiplied with all of W. */
+/** Cuts x into even blocks of rows, each of which is prepared once and multiplied with all of W. */
 function runMany(plan: LinearPlan, y: Target, call: Call): void {
   const { weight, m, k } = plan;
   const { launcher } = call;
@@ -212,7 +207,7 @@ function runMany(plan: LinearPlan, y: Target, call: Call): void {
   }
 }
 
-/** Packs rows of x, or of a list of them, for products of many rows. */
+/** Packs rows of x, or those of a list, for products of many rows. */
 export function packRows(x: Source, to: number, list: number, first: number, count: number, call: Call): void {
   const { launcher } = call;
   const { tileRows } = launcher;
@@ -222,19 +217,19 @@ export function packRows(x: Source, to: number, list: number, first: number, cou
   launcher.run(Kernel.packRows, Math.ceil(count / tileRows), tileRows * x.k * 8);
 }
 
-/** The products of `rows` rows with a matrix: of packed ones, or of those in integers. */
+/** The job that multiplies many rows with a matrix: packed rows, or rows in integers. */
 export function manyJob(weight: Tensor | BlockTensor, rows: number, inIntegers: boolean): Job {
   const [n, k] = weight.shape.slice(-2) as [number, number];
   const kernel = inIntegers ? Kernel.linearRounded : Kernel.linearMany;
   return { kernel, units: Math.ceil(n / NC), cost: rows * NC * k * BYTES_PER_MADD };
 }
 
-/** Bytes of scratch memory that {@link manyJob} needs, for whole tiles. */
+/** The bytes of scratch memory that {@link manyJob} needs, for whole tiles. */
 export function manyScratch(rows: number): number {
   return (KC * NC + Math.ceil(rows / ROUNDED_ROWS) * ROUNDED_ROWS * NC) * 4;
 }
 
-/** The arguments of widenRows and packRows. */
+/** Writes the arguments of widenRows and packRows. */
 function writeRows(args: Int32Array, x: Source, to: number, list: number, first: number): void {
   args[Rows.x] = x.address;
   args[Rows.to] = to;
@@ -247,9 +242,9 @@ function writeRows(args: Int32Array, x: Source, to: number, list: number, first:
 }
 
 /**
- * The arguments of all kernels that the weight, the bias and the target give; of several matrices, the first.
+ * Writes the arguments that describe the weight, the bias and the target; for several matrices, those of the first.
  *
- * @returns bytes from row to row of the weight
+ * @returns the bytes from row to row of the weight
  */
 export function writeLinear(
   args: Int32Array,

@@ -8,13 +8,13 @@ import { writeWalk } from '../arguments.js';
 import { type Call, typeOf } from '../call.js';
 import { CHUNK_BYTES } from '../launcher.js';
 
-/** Elements that are converted at a time: as f32 they stay in the first-level cache between reading and writing. */
+/** The elements that are converted at a time: as f32 they stay in the first-level cache between load and store. */
 const CONVERT_BLOCK = 4096;
 
 /** Runs a copy: of bits, or of floats that become floats of another dtype. */
 export function runRearrange(plan: RearrangePlan, call: Call): void {
   const { x, out } = plan;
-  call.bring([x], [out]);
+  call.stage([x], [out]);
   if (out.size === 0) return;
   const { dims, strides } = joinDims([out, x]);
   const rows = { dims, strides: [strides[1]!, strides[0]!] };
@@ -42,7 +42,7 @@ function convert({ x, out }: RearrangePlan, rows: Walk, call: Call): void {
 function copy({ x, out }: RearrangePlan, { dims, strides }: Walk, call: Call): void {
   const [xs, outs] = strides as [number[], number[]];
   const [n, xStride, outStride] = [dims.pop()!, xs.pop()!, outs.pop()!];
-  // The rows of a plane: the dimension along which x is densest, so that a tile reads whole cache lines.
+  // The rows of a plane go along the dimension in which x is densest, so that a tile reads whole cache lines.
   let [rows, xRow, outRow] = [1, 0, 0];
   if (dims.length > 0) {
     let row = 0;
@@ -51,7 +51,7 @@ function copy({ x, out }: RearrangePlan, { dims, strides }: Walk, call: Call): v
     for (const list of [dims, xs, outs]) list.splice(row, 1);
   }
   const unit = sizeBytes(out.dtype);
-  // A plane too large for one unit is cut into bands of rows.
+  // A plane that is too large for one unit is cut into bands of rows.
   const band = Math.max(1, Math.min(rows, Math.ceil(CHUNK_BYTES / (n * unit))));
   const whole = Math.floor(rows / band);
   const runBands = (firstRow: number, count: number, rowsEach: number): void => {

@@ -26,19 +26,19 @@ import {
   TILE_PER_FOUR,
 } from '../shaders/linear.js';
 
-/** Up to 8 rows of x are multiplied as W streams by once: a tile would compute 24 more rows for nothing. */
+/** Up to 8 rows of x are multiplied with W as it streams by: a tile would compute 24 more rows for nothing. */
 const FEW_ROWS = [1, 2, 4, 8] as const;
 
-/** Up to this many rows, a tile of 64 would be half empty. */
+/** The most rows with which a tile of 64 would be half empty. */
 const HALF_TILE = 32;
 
 /**
- * With fewer tiles of 64 × 64 than this, some cores of a large GPU have nothing to do: it has up to 150, and each needs
- * two or more.
+ * With fewer tiles of 64 × 64 than this, some cores of a large GPU are idle: it has up to 150 cores, and each needs two
+ * tiles or more.
  */
 const ENOUGH_TILES = 256;
 
-/** W: where it is, how it is loaded, and its strides, counted in what the kernel counts. */
+/** The operands of W, the form of its loads, and its strides, in the kernel's units. */
 interface Weight {
   readonly load: LinearVariant['weight'];
   readonly uses: readonly Use[];
@@ -48,7 +48,7 @@ interface Weight {
 /** Queues a linear layer. */
 export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: Call): void {
   const matrix = isBlocks(weight) ? weight.bytes : weight;
-  call.bring(bias ? [x, matrix, bias] : [x, matrix], [out]);
+  call.stage(bias ? [x, matrix, bias] : [x, matrix], [out]);
   if (out.size === 0) return;
   const [xs, outs, matrixAt] = [call.place(x), call.place(out), call.place(matrix)];
   const w = weightAt(weight, matrixAt, call);
@@ -76,13 +76,13 @@ export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: C
 }
 
 /**
- * Queues the experts' linear layer: the indices stay on the device, so each row of out is a workgroup's, whichever
- * experts it has.
+ * Queues the experts' linear layer. The indices stay on the device, so each workgroup has a row of out, whichever experts
+ * it needs.
  */
 export function runExpertLinear(plan: ExpertLinearPlan, call: Call): void {
   const { x, weight, bias, indices, weights, out } = plan;
   const matrix = isBlocks(weight) ? weight.bytes : weight;
-  call.bring(
+  call.stage(
     [x, matrix, bias, indices, weights].filter((tensor) => tensor !== undefined),
     [out],
   );
@@ -103,7 +103,7 @@ export function runExpertLinear(plan: ExpertLinearPlan, call: Call): void {
   const [biasAt, factors] = [bias && call.place(bias), weights && call.place(weights)];
   if (biasAt) uses.push(reads('bias', elementOf(bias!.dtype), 1, biasAt.block));
   if (factors) uses.push(reads('factors', element, 1, factors.block));
-  // What has no dimension for the experts of a token is the same for all.
+  // A tensor without a dimension for the experts of a token is the same for all of them.
   const overPairs = ({ rank, strides }: Tensor): number[] => [strides[0]!, rank === 3 ? strides[1]! : 0];
   const across = Math.ceil(n / FEW_COLUMNS);
   const terms = weights ? chosen : 1;
@@ -126,12 +126,12 @@ export function runExpertLinear(plan: ExpertLinearPlan, call: Call): void {
   });
 }
 
-/** Where a matrix, or several, is: operands and parameters of its kind. */
+/** Locates a matrix, or several: the operands and parameters of its kind. */
 export function weightAt(weight: Tensor | BlockTensor, place: Place, call: Call): Weight {
   return isBlocks(weight) ? blocksAt(place, weight, call) : denseAt(place, weight);
 }
 
-/** Where a dense matrix, or several, is, as operand `weight`. */
+/** Locates a dense matrix, or several, as operand `weight`. */
 function denseAt({ block, offset }: Place, weight: Tensor): Weight {
   const lanes = inFours([weight.shape.at(-1)!], [usefulStrides(weight)], [offset]) ? 4 : 1;
   const [row, step] = weight.strides.slice(-2) as [number, number];
@@ -143,11 +143,11 @@ function denseAt({ block, offset }: Place, weight: Tensor): Weight {
 }
 
 /**
- * Where a matrix in blocks is, as operands `weight` and `scale`. The kernels count two bytes at a time, so a matrix that
+ * Locates a matrix in blocks, as operands `weight` and `scale`. The kernels count in units of two bytes, so a matrix that
  * starts at an odd byte is copied first.
  */
 function blocksAt({ block, offset }: Place, { format: any, shape, bytes }: BlockTensor, call: Call): Weight {
-  const format = any as KernelFormat; // whyFloat64 keeps the others away
+  const format = any as KernelFormat; // whyFloat64 has refused all others.
   if (offset % 2 !== 0) {
     const even = call.scratch(bytes.size);
     call.launch({
