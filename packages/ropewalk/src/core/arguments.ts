@@ -44,7 +44,7 @@ export function readOptions<T extends object>(options: T, where: string, names?:
   });
 }
 
-/** Refuses options with an unknown name, as {@link readOptions} does, before {@link readField} reads them one by one. */
+/** Refuses options with an unknown name, as {@link readOptions} does, without a copy. */
 export function checkFields<T extends object>(options: T, names: OptionNames<NoInfer<T>>, where: string): void {
   try {
     checkOptions(options, where);
@@ -95,10 +95,7 @@ function editsBetween(a: string, b: string): number {
   return row[b.length]!;
 }
 
-/**
- * Reads one field of an object of options, with the errors of {@link readOptions}, whose copy of all fields costs a short
- * call a tenth of a microsecond.
- */
+/** Reads one field of an object that may have methods, such as a file, with the errors of {@link readOptions}. */
 export function readField<T extends object, K extends keyof T>(options: T, name: K, where: string): T[K] {
   try {
     checkOptions(options, where);

@@ -1,5 +1,5 @@
 /** Multiplication of each token by the matrices of its experts only. @module */
-import { checkFields, type OptionNames, readField } from '../core/arguments.js';
+import { type OptionNames, readOptions } from '../core/arguments.js';
 import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
@@ -68,10 +68,8 @@ export function planExpertLinear(
   out: Tensor,
   options: ExpertLinearOptions = {},
 ): ExpertLinearPlan {
-  checkFields(options, NAMES, 'expert_linear: options');
-  const bias = readField(options, 'bias', 'expert_linear: options');
-  const weights = readField(options, 'weights', 'expert_linear: options');
-  const activations = readActivations(options, 'expert_linear: options');
+  const { bias, weights, activations: form } = readOptions(options, 'expert_linear: options', NAMES);
+  const activations = readActivations(form, 'expert_linear');
   checkTensor(x, 'expert_linear: x');
   checkWeight(weight, 'expert_linear: weight');
   checkTensor(indices, 'expert_linear: indices');

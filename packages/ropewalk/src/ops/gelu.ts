@@ -1,5 +1,5 @@
 /** GELU, alone and as a gate. @module */
-import { checkFields, type OptionNames, readField, readName } from '../core/arguments.js';
+import { type OptionNames, readName, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import type { Tensor } from '../core/tensor.js';
 import { CHECKED, checkElementwise, checkedPlan } from './checks.js';
@@ -64,7 +64,6 @@ export function planGeglu(gate: Tensor, up: Tensor, out: Tensor, options: GeluOp
 }
 
 function readApproximate(options: GeluOptions, op: string): 'none' | 'tanh' {
-  checkFields(options, NAMES, `${op}: options`);
-  const given = readField(options, 'approximate', `${op}: options`);
-  return given === undefined ? 'none' : readName(given, ['none', 'tanh'], `${op}: approximate`);
+  const { approximate = 'none' } = readOptions(options, `${op}: options`, NAMES);
+  return readName(approximate, ['none', 'tanh'], `${op}: approximate`);
 }

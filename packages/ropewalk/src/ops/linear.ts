@@ -1,5 +1,5 @@
 /** Multiplication by a weight matrix. @module */
-import { checkFields, type OptionNames, readField, readName } from '../core/arguments.js';
+import { type OptionNames, readName, readOptions } from '../core/arguments.js';
 import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
@@ -26,9 +26,8 @@ export interface LinearOptions {
 }
 
 /** Reads the option `activations`. @throws {RopewalkError} UNSUPPORTED for an unknown name */
-export function readActivations(options: LinearOptions, where: string): Activations {
-  const activations = readField(options, 'activations', where);
-  return activations === undefined ? 'f32' : readName(activations, ACTIVATIONS, `${where.split(':')[0]}: activations`);
+export function readActivations(form: unknown, op: string): Activations {
+  return form === undefined ? 'f32' : readName(form, ACTIVATIONS, `${op}: activations`);
 }
 
 const NAMES: OptionNames<LinearOptions> = { activations: true };
@@ -70,8 +69,7 @@ export function planLinear(
   out: Tensor,
   options: LinearOptions = {},
 ): LinearPlan {
-  checkFields(options, NAMES, 'linear: options');
-  const activations = readActivations(options, 'linear: options');
+  const activations = readActivations(readOptions(options, 'linear: options', NAMES).activations, 'linear');
   checkTensor(x, 'linear: x');
   checkWeight(weight, 'linear: weight');
   if (x.rank === 0) refuse('SHAPE', 'linear: x', 'at least one dimension', x.shape);

@@ -1,5 +1,5 @@
 /** Multiplication by a number, or of each row by its own, and a soft cap. @module */
-import { checkFields, type OptionNames, readField } from '../core/arguments.js';
+import { type OptionNames, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { Tensor } from '../core/tensor.js';
@@ -36,8 +36,7 @@ export interface ScalePlan {
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
  */
 export function planScale(x: Tensor, factor: number | Tensor, out: Tensor, options: ScaleOptions = {}): ScalePlan {
-  checkFields(options, NAMES, 'scale: options');
-  const softcap = readField(options, 'softcap', 'scale: options');
+  const { softcap } = readOptions(options, 'scale: options', NAMES);
   checkElementwise('scale', out, 'x', x);
   if (Tensor.isTensor(factor)) {
     if (x.rank === 0) refuse('SHAPE', 'scale: x', 'at least one dimension beside factors of rows', x.shape);

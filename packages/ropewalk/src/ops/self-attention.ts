@@ -1,5 +1,5 @@
 /** Causal attention with a past and grouped KV heads. @module */
-import { checkFields, checkInteger, type OptionNames, readField, readList } from '../core/arguments.js';
+import { checkInteger, type OptionNames, readList, readOptions } from '../core/arguments.js';
 import type { CacheDtype, FloatDtype, IntDtype } from '../core/dtypes.js';
 import { fail, refuse } from '../core/errors.js';
 import { checkTensor, readIntegers, type Tensor } from '../core/tensor.js';
@@ -122,17 +122,8 @@ export function planSelfAttention(
   out: Tensor,
   options: SelfAttentionOptions = {},
 ): SelfAttentionPlan {
-  const where = 'self_attention: options';
-  checkFields(options, NAMES, where);
-  let causal = readField(options, 'causal', where);
-  if (causal === undefined) causal = true;
-  const window = readField(options, 'window', where);
-  const softcap = readField(options, 'softcap', where);
-  const sinks = readField(options, 'sinks', where);
-  const given = readField(options, 'scale', where);
-  const paged = readField(options, 'paged', where);
-  const kScaleGiven = readField(options, 'kScale', where);
-  const vScaleGiven = readField(options, 'vScale', where);
+  const given = readOptions(options, 'self_attention: options', NAMES);
+  const { causal = true, window, softcap, sinks, paged } = given;
   checkTensor(q, 'self_attention: q');
   if (q.rank !== 3 && q.rank !== 4)
     refuse('SHAPE', 'self_attention: q', 'three dimensions [seq, num_heads, d], or four with batch in front', q.shape);
@@ -156,7 +147,7 @@ export function planSelfAttention(
     fail(
       'UNSUPPORTED',
       'self_attention: window',
-      'a window needs causal attention. Leave out window, or causal=false.',
+      `a window needs causal attention. Leave out window, or causal=false.`,
     );
   const pages = paged === undefined ? undefined : readPages(paged, k, lead[0] ?? 1, seq, causal, window);
   const total = pages ? pages.lengths.reduce((a, b) => Math.max(a, b), 0) : length;
@@ -167,15 +158,15 @@ export function planSelfAttention(
   checkCache(k, 'self_attention: k');
   if (!isEightBits(k.dtype)) checkStored(k, 'self_attention: k', q.dtype);
   checkDtype(v, 'self_attention: v', k.dtype);
-  const kScale = readScale(kScaleGiven, k.dtype, numKvHeads, d, 'self_attention: kScale');
-  const vScale = readScale(vScaleGiven, k.dtype, numKvHeads, dv, 'self_attention: vScale');
+  const kScale = readScale(given.kScale, k.dtype, numKvHeads, d, 'self_attention: kScale');
+  const vScale = readScale(given.vScale, k.dtype, numKvHeads, dv, 'self_attention: vScale');
   if (sinks !== undefined) {
     checkDims(sinks, 'self_attention: sinks', [numHeads]);
     checkStored(sinks, 'self_attention: sinks', q.dtype);
   }
   checkFloat(out, 'self_attention: attn_val', q.dtype);
   // With d = 0 every score is an empty sum, which 1/√0 would make 0·∞ = NaN.
-  const scale = given ?? (d === 0 ? 1 : 1 / Math.sqrt(d));
+  const scale = given.scale ?? (d === 0 ? 1 : 1 / Math.sqrt(d));
   if (!Number.isFinite(scale)) refuse('RANGE', 'self_attention: scale', 'a finite number', scale);
   if (softcap !== undefined && !(Number.isFinite(softcap) && softcap > 0))
     refuse('RANGE', 'self_attention: softcap', 'a finite number > 0', softcap);
@@ -218,10 +209,7 @@ function readPages(
   causal: boolean,
   window: number | undefined,
 ): Pages {
-  const where = 'self_attention: paged';
-  checkFields(paged, PAGED_NAMES, where);
-  const blockTable = readField(paged, 'blockTable', where);
-  const lengthList = readField(paged, 'lengths', where);
+  const { blockTable, lengths: lengthList } = readOptions(paged, 'self_attention: paged', PAGED_NAMES);
   const at = 'self_attention: blockTable';
   checkTensor(blockTable, at);
   const [blocks, blockSize] = k.shape as [number, number];

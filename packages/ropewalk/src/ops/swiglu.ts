@@ -1,5 +1,5 @@
 /** The gated activation of Llama's feed-forward layer, and its clamped form. @module */
-import { checkFields, type OptionNames, readField } from '../core/arguments.js';
+import { type OptionNames, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
@@ -41,11 +41,10 @@ export interface SwigluPlan {
  * @see huggingface/transformers@v5.18.0 src/transformers/models/gpt_oss/modeling_gpt_oss.py
  */
 export function planSwiglu(gate: Tensor, up: Tensor, out: Tensor, options: SwigluOptions = {}): SwigluPlan {
-  const where = 'swiglu: options';
-  checkFields(options, NAMES, where);
-  const limit = readField(options, 'limit', where);
-  const alpha = readField(options, 'alpha', where) ?? 1;
-  const offset = readField(options, 'offset', where) ?? 0;
+  const given = readOptions(options, 'swiglu: options', NAMES);
+  const { limit } = given;
+  const alpha = given.alpha ?? 1;
+  const offset = given.offset ?? 0;
   checkElementwise('swiglu', out, 'gate', gate, 'up', up);
   if (limit !== undefined && !(Number.isFinite(limit) && limit > 0))
     refuse('RANGE', 'swiglu: limit', 'a finite number > 0', limit);

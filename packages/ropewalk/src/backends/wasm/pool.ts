@@ -27,6 +27,10 @@ const NOT_LOADED =
   'worker.js did not load: serve it beside the script that starts it, with the same COEP header, ' +
   'and allow it by worker-src of the CSP';
 
+const NOT_ISOLATED =
+  'threads: the page is not cross-origin isolated, so workers cannot share memory ' +
+  '(send COOP: same-origin and COEP: require-corp)';
+
 interface WorkerLike {
   terminate(): unknown;
   unref?(): void;
@@ -62,46 +66,31 @@ function stop({ memory, board, workers }: StopHandle): void {
 /** The ways to lose a worker: its script did not load, it threw, or it was ended. */
 type Loss = 'not loaded' | 'error' | 'exit';
 
-/** Receives the events of workers. */
-interface Listener {
-  /** A worker waits for work; only pages report this. */
-  began(): void;
-  lost(worker: WorkerLike, loss: Loss, why: unknown): void;
-}
-
-/** A listener that does not keep the pool alive: see {@link StopHandle}. */
-function weakListener(pool: Listener): Listener {
-  const weak = new WeakRef(pool);
-  return { began: () => weak.deref()?.began(), lost: (worker, loss, why) => weak.deref()?.lost(worker, loss, why) };
-}
-
 /** The address of the worker's script, for Node. */
 const workerUrl = (): URL => new URL('./worker.js', import.meta.url);
 
-function spawn(start: Start, listener: Listener): WorkerLike {
+/** Starts a worker. It reaches the pool by a weak reference only, so that it does not keep the pool alive. */
+function spawn(start: Start, pool: WeakRef<Pool>): WorkerLike {
   const node = nodeThreads();
+  const lost = (worker: WorkerLike, loss: Loss, why: unknown): void => pool.deref()?.lost(worker, loss, why);
   if (node) {
     const thread = new node.Worker(workerUrl(), { workerData: start, execArgv: [] });
     thread.unref?.();
-    thread.on('error', (error) => listener.lost(thread, 'error', error));
-    thread.on('exit', (code) => listener.lost(thread, 'exit', `exit code ${code}`));
+    thread.on('error', (error) => lost(thread, 'error', error));
+    thread.on('exit', (code) => lost(thread, 'exit', `exit code ${code}`));
     return thread;
   }
   const thread = new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
   // An error with a message comes from a script that runs; without one, the script did not load.
   thread.onerror = (event) =>
-    event.message ? listener.lost(thread, 'error', event.message) : listener.lost(thread, 'not loaded', NOT_LOADED);
-  thread.onmessage = () => listener.began();
+    event.message ? lost(thread, 'error', event.message) : lost(thread, 'not loaded', NOT_LOADED);
+  thread.onmessage = () => pool.deref()?.began();
   thread.postMessage(start);
   return thread;
 }
 
-/** The data that a worker starts with. */
-interface Start {
-  readonly module: WebAssembly.Module;
-  readonly memory: WebAssembly.Memory;
-  readonly board: number;
-  /** The index of the board's word that counts failed workers. */
+/** The data that a worker starts with; `failed` is the index of the board's word that counts failed workers. */
+interface Start extends Pick<PoolOptions, 'module' | 'memory' | 'board'> {
   readonly failed: number;
   readonly slot: number;
   readonly looks: number;
@@ -127,14 +116,7 @@ export function threadsHere(wanted: number | undefined): { threads: number; whyN
   if (wanted === 1) return { threads: 1, whyNot: 'threads: only one was asked for (threads: 1)' };
   const isolated =
     nodeThreads() !== undefined || (globalThis as { crossOriginIsolated?: boolean }).crossOriginIsolated === true;
-  if (!isolated) {
-    return {
-      threads: 1,
-      whyNot:
-        'threads: the page is not cross-origin isolated, so workers cannot share memory ' +
-        '(send COOP: same-origin and COEP: require-corp)',
-    };
-  }
+  if (!isolated) return { threads: 1, whyNot: NOT_ISOLATED };
   const os = builtin<{ availableParallelism(): number }>('node:os');
   const cores = os?.availableParallelism() ?? globalThis.navigator?.hardwareConcurrency ?? 1;
   const threads = Math.min(wanted ?? cores, MAX_THREADS);
@@ -174,7 +156,7 @@ interface NodeEvents {
 }
 
 /** The threads of one backend. */
-export class Pool implements Listener {
+export class Pool {
   /** The reason why there are fewer threads than there could be. */
   whyNot: string | undefined;
   readonly #options: PoolOptions;
@@ -275,10 +257,12 @@ export class Pool implements Listener {
     stop(this.#stopHandle);
   }
 
+  /** Is called when a worker waits for work; only pages report this. */
   began(): void {
     this.#tried?.();
   }
 
+  /** Is called when a worker is lost. */
   lost(worker: WorkerLike, loss: Loss, why: unknown): void {
     const at = this.#workers.findIndex((one) => one.worker === worker);
     if (at < 0) return; // The pool ended it, or has handled its error, which comes before its exit.
@@ -344,10 +328,8 @@ export class Pool implements Listener {
   #spawn(slot: number): void {
     const { module, memory, board } = this.#options;
     try {
-      this.#workers.push({
-        slot,
-        worker: spawn({ module, memory, board, failed: Board.failed, slot, looks: LOOKS }, weakListener(this)),
-      });
+      const start = { module, memory, board, failed: Board.failed, slot, looks: LOOKS };
+      this.#workers.push({ slot, worker: spawn(start, new WeakRef(this)) });
     } catch (error) {
       this.#giveUp(error);
     }

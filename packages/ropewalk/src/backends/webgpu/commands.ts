@@ -224,53 +224,48 @@ export class Commands {
   }
 
   #pipeline(run: Dispatch): Pipeline {
-    let entry = this.#pipelines.get(run.key);
-    if (!entry) {
+    return remember(this.#pipelines, run.key, () => {
       const { text, bindings } = run.write();
       const layoutKey = bindings.map((binding) => (binding.written ? 'w' : 'r')).join('');
-      const layout = this.#layout(layoutKey);
+      const layout = remember(this.#layouts, layoutKey, () => this.#makeLayout(layoutKey));
       const pipeline = this.#device.createComputePipeline({
         layout: this.#device.createPipelineLayout({ bindGroupLayouts: [layout] }),
         compute: { module: this.#device.createShaderModule({ code: text, label: run.key }) },
         label: run.key,
       });
-      entry = { pipeline, layout, layoutKey };
-      this.#pipelines.set(run.key, entry);
       this.sent.pipelines++;
-    }
-    return entry;
+      return { pipeline, layout, layoutKey };
+    });
   }
 
-  #layout(key: string): GPUBindGroupLayout {
-    let layout = this.#layouts.get(key);
-    if (!layout) {
-      const visibility = 4; // GPUShaderStage.COMPUTE
-      const uniform = { type: 'uniform', hasDynamicOffset: true, minBindingSize: PARAMS_BYTES } as const;
-      const storage = [...key].map((access, i) => {
-        const type = access === 'w' ? ('storage' as const) : ('read-only-storage' as const);
-        return { binding: i + 1, visibility, buffer: { type } };
-      });
-      const entries = [{ binding: 0, visibility, buffer: uniform }, ...storage];
-      layout = this.#device.createBindGroupLayout({ entries });
-      this.#layouts.set(key, layout);
-    }
-    return layout;
+  #makeLayout(key: string): GPUBindGroupLayout {
+    const visibility = 4; // GPUShaderStage.COMPUTE
+    const uniform = { type: 'uniform', hasDynamicOffset: true, minBindingSize: PARAMS_BYTES } as const;
+    const storage = [...key].map((access, i) => {
+      const type = access === 'w' ? ('storage' as const) : ('read-only-storage' as const);
+      return { binding: i + 1, visibility, buffer: { type } };
+    });
+    return this.#device.createBindGroupLayout({ entries: [{ binding: 0, visibility, buffer: uniform }, ...storage] });
   }
 
   #bindGroup(layout: GPUBindGroupLayout, layoutKey: string, blocks: readonly Block[]): GPUBindGroup {
     let key = layoutKey;
     for (const block of blocks) key += `,${block.id}`;
-    let group = this.#bindGroups.get(key);
-    if (!group) {
+    return remember(this.#bindGroups, key, () => {
       if (this.#bindGroups.size >= MAX_GROUPS_KEPT) this.#bindGroups.clear();
       const params = { binding: 0, resource: { buffer: this.#ring, size: PARAMS_BYTES } };
       const entries = [params, ...blocks.map(({ buffer }, i) => ({ binding: i + 1, resource: { buffer } }))];
-      group = this.#device.createBindGroup({ layout, entries });
-      this.#bindGroups.set(key, group);
       this.sent.groups++;
-    }
-    return group;
+      return this.#device.createBindGroup({ layout, entries });
+    });
   }
+}
+
+/** Finds a value in a map; it is made at its first use. */
+function remember<T>(map: Map<string, T>, key: string, make: () => T): T {
+  let value = map.get(key);
+  if (value === undefined) map.set(key, (value = make()));
+  return value;
 }
 
 /** The advice for a lost or disposed device. */

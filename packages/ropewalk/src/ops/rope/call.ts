@@ -1,5 +1,5 @@
 /** Binds a RoPE plan to the tensors of one call: one tensor, or several such as q and k. @module */
-import { checkFields, type OptionNames, readField, readList } from '../../core/arguments.js';
+import { type OptionNames, readList, readOptional, readOptions } from '../../core/arguments.js';
 import type { CacheDtype, FloatDtype } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { overlapOf, type Tensor } from '../../core/tensor.js';
@@ -151,16 +151,7 @@ export function checkRopeParts(plan: RopePlan, parts: readonly RopePartOptions[]
   if (list.length === 0) refuse('SHAPE', 'rope: parts', 'at least one tensor', parts);
   const bound = list.map((given, p) => {
     const where = `rope: parts[${p}]`;
-    checkFields(given, NAMES, where);
-    const part = {
-      x: readField(given, 'x', where),
-      out: readField(given, 'out', where),
-      rows: readField(given, 'rows', where),
-      slots: readField(given, 'slots', where),
-      rotate: readField(given, 'rotate', where),
-      scale: readField(given, 'scale', where),
-      norm: readField(given, 'norm', where),
-    };
+    const part = readOptions(given, where, NAMES);
     checkFloat(part.x, `${where}.x`);
     checkCache(part.out, `${where}.out`);
     return bindPart(plan, part, layout, namesOf(`${where}.`));
@@ -208,11 +199,7 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
   if (typeof rotate !== 'boolean') refuse('RANGE', names.rotate, 'true or false', rotate);
   if (part.rows !== undefined && slots !== undefined)
     fail('UNSUPPORTED', names.slots, 'rows are given too. Give rows, or slots of a paged cache.');
-  if (part.norm !== undefined) checkFields(part.norm, NORM_NAMES, names.norm);
-  const norm =
-    part.norm === undefined
-      ? undefined
-      : { weight: readField(part.norm, 'weight', names.norm), eps: readField(part.norm, 'eps', names.norm) };
+  const norm = readOptional(part.norm, names.norm, NORM_NAMES);
   const xb = asBatchSeqHead(x, layout, names.x);
   const batch = xb.shape[0]!; // Destructuring would be slow on a frozen list.
   const seqLen = xb.shape[1]!;

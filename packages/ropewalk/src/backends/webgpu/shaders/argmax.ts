@@ -13,8 +13,7 @@ interface ArgmaxVariant {
 const INFINITY = { f32: '0x7f800000u', f16: '0x7c00u', bf16: '0x7f80u' } as const;
 const SIGN = { f32: '0x80000000u', f16: '0x8000u', bf16: '0x8000u' } as const;
 
-/** A parameter of the kernel. */
-type ArgmaxParam = 'rows' | 'rank' | 'n' | 'values' | 'step' | 'index' | 'value';
+const PARAMS = ['rows', 'rank', 'n', 'values', 'step', 'index', 'value'] as const;
 
 /**
  * Operands values, index (u32 words) and value; the walk has the strides of their rows.
@@ -23,11 +22,11 @@ type ArgmaxParam = 'rows' | 'rank' | 'n' | 'values' | 'step' | 'index' | 'value'
  *
  * Parameters: n: elements of a row; step: stride from one to the next; values, index, value: first elements (index in words).
  */
-export function argmaxKernel(n: number): Kernel<ArgmaxParam, ArgmaxVariant> {
+export function argmaxKernel(n: number): Kernel<(typeof PARAMS)[number], ArgmaxVariant> {
   const threads = threadsFor(n, 256);
   return {
     name: `argmax_by_${threads}`,
-    params: ['rows', 'rank', 'n', 'values', 'step', 'index', 'value'],
+    params: PARAMS,
     threads,
     code: argmaxText,
   };

@@ -65,7 +65,7 @@ const PARAMS = [...SIZES, ...MASK, ...DIMS, ...SINKS, ...QUERY, ...KEY, ...VALUE
  * and keys of a block, where paged; softcap or 0; the first sink and the stride; the first scale of v; then first elements
  * and strides of batch (of blocks, where paged), token, head and dimension.
  */
-export type AttentionParam = (typeof PARAMS)[number];
+type AttentionParam = (typeof PARAMS)[number];
 
 /** The rows and keys of a tile of the kernel for many queries. */
 export const MANY_ROWS = 64;
@@ -565,11 +565,13 @@ function manyValues(add: 'add' | 'add_seen'): string {
         }`;
 }
 
+/** units: workgroups; columns: workgroups of a row; rows of a KV head; kvHeads: their number; group: query heads of one. */
+const JOIN_PARAMS = ['units', 'columns', 'splits', 'kvHeads', 'rows', 'group', 'dv', ...SINKS, ...OUT] as const;
+
 /** Joins the splits: a workgroup has a row and eight of its quads. Operands are sums, states, out and maybe sinks. */
-export const JOIN: Kernel<JoinParam, Pick<AttentionVariant, 'lanes' | 'sinks' | 'vScale'>> = {
+export const JOIN: Kernel<(typeof JOIN_PARAMS)[number], Pick<AttentionVariant, 'lanes' | 'sinks' | 'vScale'>> = {
   name: 'attention_join',
-  /** units: workgroups; columns: workgroups of a row; rows of a KV head; kvHeads: their number; group: query heads of one. */
-  params: ['units', 'columns', 'splits', 'kvHeads', 'rows', 'group', 'dv', ...SINKS, ...OUT],
+  params: JOIN_PARAMS,
   threads: 64,
   code: ({ lanes, sinks, vScale }) => /* wgsl */ `
 const LOWEST = -1e38; // as the kernels before
@@ -620,14 +622,3 @@ ${MAIN} {
   put_quad(out_at(row / of_head, head, row % params.rows), 4u * column, quad);
 }`,
 };
-
-/** A parameter of {@link JOIN}. */
-type JoinParam =
-  | 'units'
-  | 'columns'
-  | 'splits'
-  | 'kvHeads'
-  | 'rows'
-  | 'group'
-  | 'dv'
-  | (typeof SINKS | typeof OUT)[number];
