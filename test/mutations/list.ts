@@ -187,7 +187,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ],
   [
     'cpu: every expert reads the first matrix',
-    `${CPU}operators/expert-linear.ts`,
+    `${CPU}operators/linear.ts`,
     'weightAt + piece.expert * weightBytes',
     'weightAt',
   ],

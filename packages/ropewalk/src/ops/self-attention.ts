@@ -64,6 +64,7 @@ const NAMES: OptionNames<SelfAttentionOptions> = {
   vScale: true,
   paged: true,
 };
+const NOT_CAUSAL = 'a window needs causal attention. Leave out window, or causal=false.';
 const PAGED_NAMES: OptionNames<PagedOptions> = { blockTable: true, lengths: true };
 
 /** Where the keys of each sequence lie in a paged cache, checked. Frozen. */
@@ -143,12 +144,7 @@ export function planSelfAttention(
   if (typeof causal !== 'boolean') refuse('RANGE', 'self_attention: causal', 'true or false', causal);
   if (window !== undefined && (!Number.isInteger(window) || window < 1))
     refuse('RANGE', 'self_attention: window', 'an integer >= 1', window);
-  if (window !== undefined && !causal)
-    fail(
-      'UNSUPPORTED',
-      'self_attention: window',
-      `a window needs causal attention. Leave out window, or causal=false.`,
-    );
+  if (window !== undefined && !causal) fail('UNSUPPORTED', 'self_attention: window', NOT_CAUSAL);
   const pages = paged === undefined ? undefined : readPages(paged, k, lead[0] ?? 1, seq, causal, window);
   const total = pages ? pages.lengths.reduce((a, b) => Math.max(a, b), 0) : length;
   if (causal && total < seq)

@@ -13,23 +13,12 @@
  * @module
  */
 
-/** The storage types that are loaded as f32 and stored rounded: floats, and the 8-bit dtypes of KV caches. */
-export type FloatElement = 'f32' | 'f16' | 'bf16' | 'i8' | 'f8_e4m3' | 'f8_e5m2';
+/** The bits of each storage type. */
+const BITS = { f32: 32, f16: 16, bf16: 16, i8: 8, f8_e4m3: 8, f8_e5m2: 8, u32: 32, u16: 16, u8: 8 } as const;
 /** The storage type of an operand's elements: floats, or bits that are only copied. */
-export type Element = FloatElement | 'u32' | 'u16' | 'u8';
-
-/** The bits of an element. */
-const BITS: Readonly<Record<Element, number>> = {
-  f32: 32,
-  f16: 16,
-  bf16: 16,
-  i8: 8,
-  f8_e4m3: 8,
-  f8_e5m2: 8,
-  u32: 32,
-  u16: 16,
-  u8: 8,
-};
+export type Element = keyof typeof BITS;
+/** The storage types that are loaded as f32 and stored rounded: floats, and the 8-bit dtypes of KV caches. */
+export type FloatElement = Exclude<Element, 'u32' | 'u16' | 'u8'>;
 
 /** The bytes of a uniform block: {@link Kernel.params}, then the walk. */
 export const PARAMS_BYTES = 1024;

@@ -21,6 +21,9 @@ import { fail, refuse } from '../../core/errors.js';
 /** The largest head_dim: it is far above any model's, yet one row of a table of that width is cheap. */
 export const HEAD_DIM_LIMIT = 2 ** 20;
 
+/** The end of a message about angles that overflow. */
+export const NOT_FINITE = 'not finite at every position. Check base, scaling and freq_factors.';
+
 /** Positions are in [−2³¹, 2³¹ − 1]. */
 export const MAX_POSITION = 2 ** 31;
 
@@ -106,32 +109,25 @@ export interface FrequencyOptions {
   readonly exponents?: ArrayLike<number>;
 }
 
+const CONTEXT = { kind: true, factor: true, originalContext: true } as const;
+/** YaRN's optional parameters that are numbers. */
+const YARN_NUMBERS = {
+  betaFast: true,
+  betaSlow: true,
+  extFactor: true,
+  attnFactor: true,
+  mscale: true,
+  mscaleAllDim: true,
+} as const;
+
 /** The scaling rules and the names of their parameters. */
 const SCALINGS: { readonly [K in RopeScaling['kind']]: OptionNames<Extract<RopeScaling, { kind: K }>> } = {
   none: { kind: true },
   linear: { kind: true, factor: true },
-  dynamicNtk: { kind: true, factor: true, originalContext: true, context: true },
-  yarn: {
-    kind: true,
-    factor: true,
-    originalContext: true,
-    betaFast: true,
-    betaSlow: true,
-    extFactor: true,
-    truncate: true,
-    attnFactor: true,
-    mscale: true,
-    mscaleAllDim: true,
-  },
-  longrope: {
-    kind: true,
-    shortFactor: true,
-    longFactor: true,
-    originalContext: true,
-    context: true,
-    factor: true,
-  },
-  llama3: { kind: true, factor: true, lowFreqFactor: true, highFreqFactor: true, originalContext: true },
+  dynamicNtk: { ...CONTEXT, context: true },
+  yarn: { ...CONTEXT, ...YARN_NUMBERS, truncate: true },
+  longrope: { ...CONTEXT, context: true, shortFactor: true, longFactor: true },
+  llama3: { ...CONTEXT, lowFreqFactor: true, highFreqFactor: true },
   proportional: { kind: true, rotatedPairs: true, factor: true },
 };
 
@@ -183,11 +179,7 @@ export function ropeFrequencies(options: FrequencyOptions, op = 'rope'): RopeFre
   for (let j = 0; j < pairs; j++) {
     // Angles must be finite at every position: cos and sin of an infinity are NaN.
     if (!Number.isFinite(invFreq[j]! * MAX_POSITION))
-      fail(
-        'RANGE',
-        `${op}: frequency of pair ${j}`,
-        `its angle is not finite at every position. Check base, scaling and freq_factors.`,
-      );
+      fail('RANGE', `${op}: frequency of pair ${j}`, `its angle is ${NOT_FINITE}`);
   }
   const attentionFactor = given.attentionFactor ?? magnitude;
   if (!fitsFloat32(attentionFactor)) refuse('RANGE', `${op}: attention_factor`, 'a finite number', attentionFactor);
@@ -335,7 +327,7 @@ function checkScaling(scaling: RopeScaling, pairs: number, dim: number, op: stri
       checkPositive(scaling.factor, `${at}.factor`);
       if (typeof scaling.originalContext !== 'number' || !(scaling.originalContext >= 0))
         refuse('RANGE', `${at}.original_context`, 'a number >= 0', scaling.originalContext);
-      for (const name of ['betaFast', 'betaSlow', 'extFactor', 'attnFactor', 'mscale', 'mscaleAllDim'] as const) {
+      for (const name of Object.keys(YARN_NUMBERS) as (keyof typeof YARN_NUMBERS)[]) {
         const value = scaling[name];
         if (value !== undefined && !Number.isFinite(value)) refuse('RANGE', `${at}.${name}`, 'a finite number', value);
       }

@@ -147,12 +147,9 @@ export function planRope(options: PlanRopeOptions): RopePlan {
   const positions = readPositions(where, axes.numAxes, seqLen);
   const direction = checkDirection(way);
   const table = buildTable(positions.values, axes, {
+    ...spec,
     rotaryDim: window.rotaryDim,
-    base: spec.base,
     frequencyDim: frequencyDimOf(spec, window.rotaryDim),
-    scaling: spec.scaling,
-    freqFactors: spec.freqFactors,
-    attentionFactor: spec.attentionFactor,
     exponents: axes.exponents,
     recipe,
     tableDtype,
@@ -161,13 +158,8 @@ export function planRope(options: PlanRopeOptions): RopePlan {
   const tableRows = newArray('i32', table.rows);
   for (let r = 0; r < table.rows; r++) tableRows[r] = r;
   const source = Object.freeze({ spec, recipe, positions: positions.values });
-  return freezePlan(pairing, direction, window, {
-    table,
-    seqLen: positions.seqLen,
-    batch: positions.batch,
-    tableRows,
-    source,
-  });
+  const { seqLen: tokens, batch } = positions;
+  return freezePlan(pairing, direction, window, { table, seqLen: tokens, batch, tableRows, source });
 }
 
 /**

@@ -14,6 +14,7 @@ import type { PairAxes } from './axes.js';
 import {
   type FrequencyOptions,
   MAX_POSITION,
+  NOT_FINITE,
   type RopeFrequencies,
   readFrequencyOptions,
   ropeFrequencies,
@@ -64,11 +65,12 @@ export interface TableOptions extends FrequencyOptions {
 export function buildTable(positions: Float64Array, axes: PairAxes, options: TableOptions): RopeTable {
   const pairs = axes.axisOfPair.length;
   const rows = positions.length / axes.numAxes;
-  if (rows * pairs > MAX_ENTRIES)
+  const most = Math.floor(MAX_ENTRIES / pairs);
+  if (rows > most)
     fail(
       'RANGE',
       'rope: positions',
-      `${rows} tokens are too many for one plan of ${pairs} pairs. Plan ${Math.floor(MAX_ENTRIES / pairs)} at a time.`,
+      `${rows} tokens are too many for one plan of ${pairs} pairs. Plan ${most} at a time.`,
     );
   const dtype = readName(options.tableDtype ?? 'f32', ['f32', 'f64'], 'rope: table_dtype');
   const angles = new Float64Array(pairs);
@@ -77,12 +79,7 @@ export function buildTable(positions: Float64Array, axes: PairAxes, options: Tab
   // Angles must be finite, because cos and sin of an infinity are NaN. They grow with the position, so the largest
   // position decides.
   fillAngles(new Float64Array(axes.numAxes).fill(MAX_POSITION), angles);
-  if (!angles.every(Number.isFinite))
-    fail(
-      'RANGE',
-      `rope: recipe ${options.recipe}`,
-      'angles are not finite at every position. Check base, scaling and freq_factors.',
-    );
+  if (!angles.every(Number.isFinite)) fail('RANGE', `rope: recipe ${options.recipe}`, `angles are ${NOT_FINITE}`);
   const cos = newArray(dtype, rows * pairs);
   const sin = newArray(dtype, rows * pairs);
   const signed = magnitude * (options.sign ?? 1);
@@ -109,7 +106,7 @@ export function buildTable(positions: Float64Array, axes: PairAxes, options: Tab
 /** The most entries of a table, rows × pairs: 2 GiB of cos and sin in f32. */
 const MAX_ENTRIES = 2 ** 28;
 
-/** Rows that share one evaluation of cos and sin in {@link fillRun}. */
+/** The number of rows that share one evaluation of cos and sin in {@link fillRun}. */
 const RUN = 64;
 
 /** Says whether the position of each axis grows by one from row to row. */

@@ -3,8 +3,7 @@ import { sizeBytes } from '../../../core/dtypes.js';
 import { fail } from '../../../core/errors.js';
 import type { RopeCall } from '../../../ops/rope/call.js';
 import { Kernel, Rope, RopePart } from '../abi.js';
-import { writeF64, writeList } from '../arguments.js';
-import { type Call, typeOf } from '../call.js';
+import { type Call, typeOf, writeF64, writeList } from '../call.js';
 import { ARGUMENT_WORDS } from '../launcher.js';
 
 /** The work of one claim, in bytes. docs/cpu.md has the times of other sizes. */

@@ -8,8 +8,7 @@ import type { LayerNormPlan } from '../../../ops/layer-norm.js';
 import type { RmsNormPlan } from '../../../ops/rms-norm.js';
 import { rowsOf } from '../../walks.js';
 import { Argmax, Embedding, Kernel, Norm } from '../abi.js';
-import { writeF64, writeWalk } from '../arguments.js';
-import { type Call, typeOf } from '../call.js';
+import { type Call, typeOf, writeF64, writeWalk } from '../call.js';
 
 /** Runs a look-up of rows: bit for bit, or widened to f32. */
 export function runEmbedding({ rows, weight, out }: EmbeddingPlan, call: Call): void {

@@ -4,8 +4,7 @@ import type { Tensor } from '../../../core/tensor.js';
 import { isEightBits } from '../../../ops/checks.js';
 import type { SelfAttentionPlan } from '../../../ops/self-attention.js';
 import { Attention, KEYS, Kernel, NR } from '../abi.js';
-import { writeF32, writeList } from '../arguments.js';
-import { type Call, typeOf } from '../call.js';
+import { type Call, typeOf, writeF32, writeList } from '../call.js';
 import { BYTES_PER_MADD } from '../launcher.js';
 
 /** The most queries of one KV head for which keys and values are read in place. */
