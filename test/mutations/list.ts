@@ -113,11 +113,11 @@ export const MUTATIONS: readonly Mutation[] = [
     'Math.floor(h / group)',
     'h % numKvHeads',
   ],
-  ['rms_norm without eps', 'packages/ropewalk/src/reference/rms-norm.ts', 'squares / d + eps', 'squares / d'],
+  ['rms_norm without eps', 'packages/ropewalk/src/reference/norm.ts', 'squares / d + eps', 'squares / d'],
   ['argmax takes the last of a tie', 'packages/ropewalk/src/reference/argmax.ts', 'value > all[', 'value >= all['],
   [
     'swiglu gates the wrong side',
-    'packages/ropewalk/src/reference/swiglu.ts',
+    'packages/ropewalk/src/reference/elementwise.ts',
     '(u + offset) * (g / (1 + Math.exp(-alpha * g)))',
     '(g + offset) * (u / (1 + Math.exp(-alpha * u)))',
   ],
@@ -128,7 +128,7 @@ export const MUTATIONS: readonly Mutation[] = [
     'weight.slice(0, row, row + 1)',
     'weight.slice(0, Math.max(0, row - 1), Math.max(1, row))',
   ],
-  ['add subtracts', 'packages/ropewalk/src/reference/add.ts', 'value + right', 'value - right'],
+  ['add subtracts', 'packages/ropewalk/src/reference/elementwise.ts', 'value + right', 'value - right'],
   [
     'copies ignore the offset',
     'packages/ropewalk/src/core/tensor.ts',
@@ -187,7 +187,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ],
   [
     'cpu: every expert reads the first matrix',
-    `${CPU}operators/expert-linear.ts`,
+    `${CPU}operators/linear.ts`,
     'weightAt + piece.expert * weightBytes',
     'weightAt',
   ],

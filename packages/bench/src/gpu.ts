@@ -60,8 +60,8 @@ export async function runGpuSession(
 
 /** The webgpu backend, and its device, which the library keeps to itself. */
 async function openGpu(): Promise<{ rw: Ropewalk; device: GPUDevice }> {
-  const backend = (await openBackend('webgpu')) as Backend & { readonly home: { readonly device: GPUDevice } };
-  return { rw: new Ropewalk(backend), device: backend.home.device };
+  const backend = (await openBackend('webgpu')) as Backend & { readonly shared: { readonly device: GPUDevice } };
+  return { rw: new Ropewalk(backend), device: backend.shared.device };
 }
 
 /** Calls are queued one after the other, and waited for together. */

@@ -36,7 +36,7 @@ describe('a decoder on webgpu', { skip: noGpu }, () => {
     );
 
     // docs/webgpu.md has these counts.
-    const counts = countGpu((await sharedWebgpu()).home.device);
+    const counts = countGpu((await sharedWebgpu()).shared.device);
     for (const token of [1, 2, 3, 4]) {
       await session.append([token]);
       const { writtenBytes, workgroups: _, ...rest } = counts;

@@ -1,5 +1,5 @@
 /**
- * `ropewalk/backend`: what the author of a backend needs.
+ * `ropewalk/backend`: everything that the author of a backend needs.
  *
  * A backend runs plans. A plan ({@link OpPlan}) names the tensors that it reads and writes and has been checked in
  * full, so a backend trusts it. To write one, implement {@link Backend}:
@@ -9,9 +9,9 @@
  * - `whyNot` gives the reason why a plan cannot run, `run` runs or queues it. Both call {@link checkPlan} first, then
  *   switch over `plan.op` and end with `default: unknownPlan(plan satisfies never)`, so that a switch that misses an
  *   operator does not compile.
- * - `finish` waits for what is queued, `dispose` gives everything back.
+ * - `finish` waits for queued plans, `dispose` gives everything back.
  *
- * Users hand it in: `await ropewalk({ backend: mine })`. Errors are a `RopewalkError`, thrown by {@link refuse} and
+ * Users pass it: `await ropewalk({ backend: mine })`. Errors are a `RopewalkError`, thrown by {@link refuse} and
  * {@link fail}.
  *
  * @example

@@ -1,5 +1,5 @@
 /**
- * What Ropewalk's other packages share. No promise is made about these names: a later version may have others.
+ * Names that Ropewalk's other packages share. They are not stable: a later version may have others.
  *
  * @module ropewalk/internal
  */

@@ -1,8 +1,4 @@
-/**
- * The backends of this package. The reference comes last: it always works.
- *
- * @module
- */
+/** The backends of this package. The reference comes last, because it always works. @module */
 import type { Backend, BackendEntry, BackendOptions } from './backends/backend.js';
 import { hostMemory } from './backends/host-memory.js';
 import { checkFields, didYouMean, type OptionNames, readOptions } from './core/arguments.js';
@@ -23,7 +19,7 @@ const cpu: BackendEntry = {
 
 const webgpu: BackendEntry = {
   name: 'webgpu',
-  auto: false, // though it may be the fastest: its results must be waited for, so a program chooses it by name
+  auto: false, // It may be the fastest, but its results must be awaited, so a program chooses it by name.
   whyNot: async () => (await import('./backends/webgpu/device.js')).whyNotWebgpu(),
   async open(options): Promise<Backend> {
     const { openWebgpu } = await import('./backends/webgpu/host.js');
@@ -69,7 +65,7 @@ export const BACKEND_NAMES: OptionNames<BackendOptions> = {
  * Opens a backend by name.
  *
  * @param name - the name of one of {@link BACKENDS}, or `auto` for the fastest that opens here
- * @param options - for the backend
+ * @param options - options of the backend
  * @returns the backend, for {@link ropewalk} or `new Ropewalk(…)`; the caller disposes of it
  * @throws {RopewalkError} UNSUPPORTED for a name that is not known; DEVICE when it cannot open here, with the reason;
  *   RANGE or UNSUPPORTED for a bad option
@@ -79,14 +75,7 @@ export async function openBackend(name: string, options: BackendOptions = {}): P
   return openFrom(BACKENDS, name, options);
 }
 
-/**
- * Opens one of a list of backends by name, as {@link openBackend} does with this package's own.
- *
- * @param entries - the backends to choose from
- * @param name - the name of one of them, or `auto` for the first that is `auto` and opens here
- * @param options - for the backend
- * @throws {RopewalkError} as {@link openBackend}
- */
+/** Opens one of a list of backends by name, as {@link openBackend} does with this package's own. */
 export async function openFrom<Options>(
   entries: readonly BackendEntry<Options>[],
   name: string,
@@ -108,7 +97,7 @@ export async function openFrom<Options>(
 /**
  * Opens the cpu backend for a page that bundles nothing else: no GPU code, no reference.
  *
- * @param options - threads, memory and module
+ * @param options - options of the backend cpu
  * @param float64 - runs the plans that need float64 arithmetic, such as `runReference` of `ropewalk/reference`; without
  *   it they are refused
  * @throws {RopewalkError} RANGE or UNSUPPORTED for a bad option; DEVICE when WebAssembly or its memory is missing

@@ -1,8 +1,4 @@
-/**
- * The operators as methods of one object, the same on every backend.
- *
- * @module
- */
+/** The operators as methods of one object, the same on every backend. @module */
 import type { Backend, BackendOptions, Capabilities } from './backends/backend.js';
 import { type OptionNames, reading, readOptions } from './core/arguments.js';
 import type { BlockFormat } from './core/block-formats.js';
@@ -31,10 +27,10 @@ import { planSelfAttention, type SelfAttentionOptions } from './ops/self-attenti
 import { planSwiglu, type SwigluOptions } from './ops/swiglu.js';
 import { BACKEND_NAMES, openBackend } from './registry.js';
 
-/** What {@link ropewalk} takes. */
+/** Options of {@link ropewalk}. */
 export interface RopewalkOptions extends BackendOptions {
   /**
-   * A backend's name, or one that is open, of this package or another. `auto` (the default) opens the fastest that
+   * The name of a backend, or an open backend of this package or another. Default: `auto`, which opens the fastest that
    * works here; `capabilities()` says which it was.
    */
   readonly backend?: 'auto' | 'cpu' | 'webgpu' | 'reference' | Backend;
@@ -43,7 +39,7 @@ export interface RopewalkOptions extends BackendOptions {
 /** A `Float16Array`, on runtimes that have it. */
 export type Float16ArrayLike = ArrayBufferView & { readonly [Symbol.toStringTag]: 'Float16Array' };
 
-/** Where an operator writes its result: a fresh dense tensor, unless `out` is given. */
+/** The output of an operator. Default: a fresh dense tensor. */
 export interface OutOption<D extends Dtype> {
   /** The tensor to write to, with any strides. It may be the input itself where the operator says so. */
   readonly out?: Tensor<D>;
@@ -58,13 +54,13 @@ export type RopeOptions<D extends FloatDtype> = Omit<
 
 /** Options of a RoPE call by a plan. */
 export interface RopeRunOptions<D extends FloatDtype> extends OutOption<D> {
-  /** Order of dimensions; bsnh (batch, token, head, dim) unless given. */
+  /** The order of dimensions. Default: bsnh (batch, token, head, dim). */
   readonly layout?: RopeLayout;
 }
 
 const OUT: OptionNames<OutOption<Dtype>> = { out: true };
 const RUN_NAMES: OptionNames<RopeRunOptions<FloatDtype>> = { ...OUT, layout: true };
-/** A model's RoPE can be given as it is, with its headDim. */
+/** A model's RoPE can be passed unchanged, with its headDim. */
 const ROPE_NAMES: OptionNames<RopeOptions<FloatDtype>> = {
   ...SPEC_NAMES,
   ...RUN_NAMES,
@@ -72,13 +68,16 @@ const ROPE_NAMES: OptionNames<RopeOptions<FloatDtype>> = {
   tableDtype: true,
 };
 
-/** What an array does not say alone. */
+/** The dtypes that the class of an array does not determine. */
 type SaidDtype = 'f16' | 'bf16' | 'u16' | Float8Dtype;
 type NaturalDtype = Exclude<Dtype, SaidDtype>;
-/** The dtype of a typed array, given by its class. */
+/** The dtype that the class of a typed array determines. */
 type NaturalDtypeOf<A extends ArrayOf[NaturalDtype]> = {
   [D in NaturalDtype]: A extends ArrayOf[D] ? D : never;
 }[NaturalDtype];
+
+const NO_BACKEND =
+  'It has run, dispose and the other methods of Backend: openCpu() makes one, and ropewalk() opens one by name.';
 
 /**
  * The operators on one backend. Each checks its arguments, runs, and returns a tensor, which `await y.read()` reads.
@@ -94,18 +93,9 @@ export class Ropewalk implements Runner {
 
   /** @param backend - an open backend; {@link ropewalk} opens one */
   constructor(backend: Backend) {
-    if (
-      !reading('ropewalk: backend', () => typeof backend?.run === 'function' && typeof backend.dispose === 'function')
-    )
-      refuse(
-        'RANGE',
-        'ropewalk: backend',
-        'an open backend',
-        backend,
-        backend instanceof Promise
-          ? 'Await it first.'
-          : 'It has run, dispose and the other methods of Backend: openCpu() makes one, and ropewalk() opens one by name.',
-      );
+    const where = 'ropewalk: backend';
+    if (!reading(where, () => typeof backend?.run === 'function' && typeof backend.dispose === 'function'))
+      refuse('RANGE', where, 'an open backend', backend, backend instanceof Promise ? 'Await it first.' : NO_BACKEND);
     this.#backend = backend;
     this.name = backend.name;
   }
@@ -144,8 +134,8 @@ export class Ropewalk implements Runner {
    * Lays a tensor over a typed array, sharing its memory; or copies nested arrays of numbers.
    *
    * @param data - the elements: Float64Array → f64, Float32Array → f32, Float16Array → f16, integers by their width;
-   *   a Uint16Array needs `dtype` f16, bf16 or u16, a Uint8Array of 8-bit floats f8_e4m3 or f8_e5m2. Arrays of arrays of
-   *   numbers have their own shape, and are f32 unless `dtype` says otherwise
+   *   a Uint16Array needs `dtype` f16, bf16 or u16, a Uint8Array of 8-bit floats f8_e4m3 or f8_e5m2. Nested arrays of
+   *   numbers give the shape, and are f32 by default
    * @param options - shape, strides and offset, in elements
    * @throws {RopewalkError} DTYPE, SHAPE or RANGE, naming the option
    * @example rw.tensor([[1, 2], [3, 4]]) // f32, [2, 2]
@@ -165,7 +155,7 @@ export class Ropewalk implements Runner {
    * Copies elements into the backend's memory, so that its operators need not copy them at each call.
    *
    * @param data - as for {@link tensor}; or a tensor in host memory, whose layout becomes dense
-   * @param options - shape, strides and offset of what is copied, in elements
+   * @param options - shape, strides and offset of the copied elements, in elements
    * @returns a dense tensor that the caller owns: `dispose()` it
    * @throws {RopewalkError} as {@link tensor}; DEVICE when it does not fit
    */
@@ -247,7 +237,7 @@ export class Ropewalk implements Runner {
    *
    * @param plan - from {@link planRope}
    * @param parts - `{ x, out, rows?, slots?, rotate?, norm?, scale? }` each
-   * @param layout - of all of them; bsnh unless given
+   * @param layout - the order of dimensions of all parts
    * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, naming the part; nothing is written then
    * @example rw.ropeParts(plan, [{ x: q, out: q }, { x: k, out: kCache, rows: past }]);
    */
@@ -296,17 +286,15 @@ export class Ropewalk implements Runner {
    *
    * @param values - `[…, n]`, any float dtype, n >= 1
    * @param options - `index` (i64 or i32) and `value` to write to, `[…, 1]`
-   * @returns index (i64 unless given) and value, `[…, 1]`
+   * @returns index (i64 by default) and value, `[…, 1]`
    */
   argmax<D extends FloatDtype>(
     values: Tensor<D>,
     options: { readonly index?: Tensor<'i64' | 'i32'>; readonly value?: Tensor<D> } = {},
   ): { index: Tensor<'i64' | 'i32'>; value: Tensor<D> } {
     checkTensor(values, 'argmax: vals');
-    const { index: givenIndex, value: givenValue } = readOptions(options, 'argmax: options', {
-      index: true,
-      value: true,
-    });
+    const names = { index: true, value: true } as const;
+    const { index: givenIndex, value: givenValue } = readOptions(options, 'argmax: options', names);
     const shape = values.shape.length === 0 ? [] : values.shape.with(-1, 1);
     const write = (index: Tensor<'i64' | 'i32'>): { index: Tensor<'i64' | 'i32'>; value: Tensor<D> } => ({
       index,
@@ -407,8 +395,8 @@ export class Ropewalk implements Runner {
    * @param k - `[total, num_kv_heads, d]`; the last `seq` keys belong to the queries, those before are the past; in q's
    *   dtype, or f16 or bf16 where q is f32; or in i8, f8_e4m3 or f8_e5m2 with `kScale` and `vScale`; paged ones in blocks
    * @param v - `[total, num_kv_heads, dv]`, the dtype of k
-   * @param options - scale (1/√d unless given), causal, window, softcap, sinks, kScale, vScale, paged; `out` `[seq,
-   *   num_heads, dv]`
+   * @param options - scale (default 1/√d), causal, window, softcap, sinks, kScale, vScale, paged; `out` `[seq, num_heads,
+   *   dv]`
    */
   selfAttention<D extends FloatDtype>(
     q: Tensor<D>,
@@ -441,10 +429,10 @@ export class Ropewalk implements Runner {
   }
 
   /**
-   * The Gaussian error linear unit: `y = x · Φ(x)`.
+   * Computes the Gaussian error linear unit: `y = x · Φ(x)`.
    *
    * @param x - any shape, any float dtype
-   * @param options - `approximate`: `none` (erf) unless given, or `tanh`; `out` may be `x`
+   * @param options - `approximate`: `none` (erf, the default) or `tanh`; `out` may be `x`
    */
   gelu<D extends FloatDtype>(x: Tensor<D>, options: OutOption<NoInfer<D>> & GeluOptions = {}): Tensor<D> {
     checkTensor(x, 'gelu: x');
@@ -490,7 +478,7 @@ export class Ropewalk implements Runner {
    * Chooses each token's experts by a router's logits.
    *
    * @param logits - `[tokens, experts]`, any float dtype
-   * @param options - `chosen`: experts of a token; `gate`, `bias`, `groups`, `normalise`, `scale`; `indices` (i32) and
+   * @param options - `chosen`: the number of experts of a token; `gate`, `bias`, `groups`, `normalise`, `scale`; `indices` (i32) and
    *   `weights` to write to, `[tokens, chosen]`
    * @returns the experts, the best first, and their weights: what {@link expertLinear} takes
    */
@@ -542,7 +530,7 @@ export class Ropewalk implements Runner {
    * Copies elements between layouts, bit for bit.
    *
    * @param x - any dtype, any strides
-   * @param options - `out`, same shape and dtype, any strides; a fresh dense tensor unless given
+   * @param options - `out`, same shape and dtype, any strides
    */
   rearrange<D extends Dtype>(x: Tensor<D>, options?: OutOption<NoInfer<D>>): Tensor<D>;
   /**
@@ -559,7 +547,7 @@ export class Ropewalk implements Runner {
     return this.#into(given, x.dtype, x.shape, (out) => planRearrange(x, out));
   }
 
-  /** Runs a plan into `given`, or into a fresh tensor. */
+  /** Runs a plan into `given`, or by default into a fresh tensor. */
   #into<D extends Dtype>(
     given: Tensor<D> | undefined,
     dtype: D,
@@ -577,7 +565,7 @@ export class Ropewalk implements Runner {
 /**
  * Opens Ropewalk on a backend.
  *
- * @param options - which backend, `auto` unless given, and how it is opened
+ * @param options - the backend, by default `auto`, and its options
  * @returns the operators; `dispose()` gives the backend back too
  * @throws {RopewalkError} UNSUPPORTED for an unknown backend; DEVICE when it cannot open here, with the reason; RANGE
  *   or UNSUPPORTED for a bad option

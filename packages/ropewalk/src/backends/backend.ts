@@ -11,22 +11,22 @@ import type { Tensor } from '../core/tensor.js';
 import type { Activations } from '../ops/linear.js';
 import type { Runner } from '../ops/runner.js';
 
-/** What a backend found when it opened: which path runs, and why not a faster one. */
+/** How an open backend computes, and why it does not use something faster. */
 export interface Capabilities {
   /** The backend's name. */
   readonly backend: string;
-  /** One line for a person: what computes, and where. */
+  /** One line for people that says what computes, and where. */
   readonly description: string;
   readonly dtypes: readonly FloatDtype[];
-  /** Block formats that weights may have, which a loader need not widen; none unless given. */
+  /** The block formats of weights that the backend reads, which a loader need not widen. Default: none. */
   readonly blockFormats?: readonly BlockFormat[];
-  /** How `linear` beside blocks may take activations; f32 alone unless given. */
+  /** The forms of activations that `linear` can read beside blocks. Default: f32 alone. */
   readonly activations?: readonly Activations[];
-  /** Threads that compute; 0 where a GPU does. */
+  /** The number of threads that compute; 0 where a GPU computes. */
   readonly threads: number;
-  /** Bytes that tensors may take, where the backend knows: all together from now on, and one by itself. */
+  /** The bytes that tensors may take, where the backend knows: all together from now on, and a single one. */
   readonly memory?: { readonly availableBytes?: number; readonly tensorBytes?: number };
-  /** Each faster path that is not taken, and the reason. */
+  /** Each faster path that is not taken, with the reason. */
   readonly notTaken: readonly string[];
 }
 
@@ -45,35 +45,35 @@ export interface Backend extends Runner {
   dispose(): void;
 }
 
-/** The most threads that the cpu backend starts: more have never paid for kernels of this kind. */
+/** The most threads that the cpu backend starts: more have never made its kernels faster. */
 export const MAX_THREADS = 16;
 
-/** How a backend may be opened; each takes what concerns it. */
+/** Options for opening a backend; each backend reads those that concern it. */
 export interface BackendOptions {
-  /** cpu: threads that compute, at most {@link MAX_THREADS}; as many as there are cores unless given. */
+  /** cpu: the number of threads that compute, at most {@link MAX_THREADS}. Default: one for each core. */
   readonly threads?: number;
-  /** cpu: the most bytes that tensors may take, at most 4 GiB, which is also the default. */
+  /** cpu: the most bytes that tensors may take. Default and largest value: 4 GiB. */
   readonly memoryLimit?: number;
   /**
-   * cpu: `simd128` forbids the relaxed SIMD module, whose multiply-adds round once instead of twice; auto unless given.
+   * cpu: `simd128` forbids the relaxed SIMD module, whose multiply-adds round once instead of twice. Default: auto.
    */
   readonly simd?: 'auto' | 'simd128';
-  /** webgpu: which adapter, where there are several; high-performance unless given. */
+  /** webgpu: the adapter to prefer where there are several. Default: high-performance. */
   readonly powerPreference?: 'high-performance' | 'low-power';
 }
 
-/** A backend that could be opened here, or the reason why it cannot; `Options` are its options. */
+/** A backend that can be opened by its name; `Options` are its options. */
 export interface BackendEntry<Options = BackendOptions> {
   readonly name: string;
-  /** Whether `auto` may open it; of those, the first that can be. */
+  /** Whether `auto` may open it: `auto` opens the first such backend that can open. */
   readonly auto: boolean;
-  /** Opened only when asked for by name: no command that takes every backend takes it. */
+  /** Whether it opens only when it is named: commands that run every backend leave it out. */
   readonly byName?: boolean;
   /** Says why this backend cannot open on this machine, or undefined when it can. */
   whyNot(): Promise<string | undefined>;
   /**
    * @param options - what concerns another backend is ignored
-   * @param passedOver - faster backends that did not open, and why: `capabilities()` repeats it
+   * @param passedOver - faster backends that did not open, with the reasons, which `capabilities()` repeats
    * @throws {RopewalkError} RANGE or UNSUPPORTED for a bad option
    */
   open(options?: Options, passedOver?: readonly string[]): Promise<Backend>;

@@ -1,11 +1,10 @@
-/** Plans that a backend of float caches does not run. @module */
+/** The plans that a backend without 8-bit and paged KV caches does not run. @module */
 import { isFloat } from '../core/dtypes.js';
 import type { OpPlan } from '../ops/op-plan.js';
 
 /**
- * Why a plan is not for a backend whose KV caches hold floats, in rows of their own for each batch: ONNX graphs, say.
+ * Says why a plan cannot run on a backend whose KV caches hold floats, with own rows for each batch, such as an ONNX graph.
  *
- * @param plan - a validated plan
  * @returns the rest of a sentence, or undefined where the plan has no such cache
  */
 export function whyNotFloatCaches(plan: OpPlan): string | undefined {

@@ -1,36 +1,35 @@
 /**
- * Memory of tensors that were dropped without dispose(): it comes back when the garbage collector finds them.
+ * Takes back the memory of tensors that were dropped without dispose(), when the garbage collector finds them.
  *
- * One registry for all backends, which is never collected itself. In V8 a registry that is collected while its callbacks
- * wait ends the callbacks of every registry of the process (Node 20.20 and 24.21).
+ * All backends share one registry, which is never collected itself. In V8 a registry that is collected while its
+ * callbacks wait ends the callbacks of every registry of the process (Node 20.20 and 24.21).
  *
  * @module
  */
 
-/** Takes blocks back. */
-interface Home<Block> {
+/** A memory, which takes blocks back. */
+interface Memory<Block> {
   free(block: Block): void;
 }
 
 interface Held {
-  /** Weak: a backend may keep tensors, and would be kept by them. */
-  readonly home: WeakRef<Home<unknown>>;
+  /** The reference is weak, because a backend may keep tensors, which would keep the backend. */
+  readonly memory: WeakRef<Memory<unknown>>;
   readonly block: unknown;
 }
 
-const REGISTRY = /* @__PURE__ */ new FinalizationRegistry<Held>(({ home, block }) => home.deref()?.free(block));
+const REGISTRY = /* @__PURE__ */ new FinalizationRegistry<Held>(({ memory, block }) => memory.deref()?.free(block));
 
 /** Gives blocks of a memory back when the storages that hold them are collected. */
 export class Dropped<Block> {
-  readonly #home: WeakRef<Home<unknown>>;
+  readonly #memory: WeakRef<Memory<unknown>>;
 
-  /** @param home - the memory */
-  constructor(home: Home<Block>) {
-    this.#home = new WeakRef(home as Home<unknown>);
+  constructor(memory: Memory<Block>) {
+    this.#memory = new WeakRef(memory as Memory<unknown>);
   }
 
   watch(storage: object, block: Block): void {
-    REGISTRY.register(storage, { home: this.#home, block }, storage);
+    REGISTRY.register(storage, { memory: this.#memory, block }, storage);
   }
 
   unwatch(storage: object): void {

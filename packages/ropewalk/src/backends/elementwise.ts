@@ -1,4 +1,4 @@
-/** What goes through tensors element by element, in the terms of kernels. @module */
+/** The operators that compute element by element, in the terms of their kernel. @module */
 import { Tensor } from '../core/tensor.js';
 import type { AddPlan } from '../ops/add.js';
 import type { GegluPlan, GeluPlan } from '../ops/gelu.js';
@@ -6,21 +6,21 @@ import { unknownPlan } from '../ops/op-plan.js';
 import type { ScalePlan } from '../ops/scale.js';
 import type { SwigluPlan } from '../ops/swiglu.js';
 
-/** A plan that one kernel computes element by element. */
+/** A plan that the kernel for element-by-element operators computes. */
 export type ElementwisePlan = AddPlan | GegluPlan | GeluPlan | ScalePlan | SwigluPlan;
 
-/** The same in the terms of a kernel: `out = activation(a)`, times b where there is one; add and clamped need b. */
+/** Such a plan in the terms of the kernel: `out = activation(a)`, times b where there is one; add and clamped need b. */
 export interface ElementwiseTerms {
-  /** `clamped`: SwiGLU with options; `softcap`: scale with one. */
+  /** `clamped` is SwiGLU with options, `softcap` is scale with a soft cap. */
   readonly activation: 'add' | 'swiglu' | 'clamped' | 'gelu' | 'geluTanh' | 'scale' | 'softcap';
   readonly a: Tensor;
-  /** In the shape of a. */
+  /** The second operand, in the shape of a. */
   readonly b: Tensor | undefined;
-  /** Those of clamped: limit, alpha, offset; of scale and softcap: factor, softcap. */
+  /** For clamped limit, alpha and offset; for scale and softcap the factor and the soft cap. */
   readonly parameters: readonly number[];
 }
 
-/** Says what a plan is to a kernel. */
+/** Translates a plan into the terms of the kernel. */
 export function elementwiseTerms(plan: ElementwisePlan): ElementwiseTerms {
   switch (plan.op) {
     case 'add':

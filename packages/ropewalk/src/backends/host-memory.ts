@@ -1,9 +1,9 @@
-/** Memory of a backend that has no memory of its own. @module */
+/** Host memory for a backend that has no memory of its own. @module */
 import { copyElements, zeros } from '../core/tensor.js';
 import type { Backend } from './backend.js';
 
 /**
- * What a backend needs for its tensors if they are in host memory: spread it into the backend's object.
+ * Makes the methods that a backend with tensors in host memory needs: spread them into the backend's object.
  *
  * @returns `allocate`, `upload` (a dense copy), and a `dispose` that has nothing to give back
  */

@@ -1,29 +1,19 @@
-/** Which function runs which operator in a backend, and how a call ends. @module */
-import type { OpName, OpPlan } from '../ops/op-plan.js';
+/** How a backend runs a plan: by its operator's function, on a call that ends whatever happens. @module */
+import { type OperatorTable, type OpPlan, operatorOf } from '../ops/op-plan.js';
 
-/** What runs the plans of each operator. */
-export type OperatorTable<Call> = {
-  readonly [Op in OpName]: (plan: Extract<OpPlan, { readonly op: Op }>, call: Call) => void;
-};
-
-/** One run of a plan: the tensors that it brings, and the memory that it takes. */
+/** One run of a plan: its tensors, and the memory that it takes until its end. */
 interface BackendCall {
   /** Copies what was written in host tensors back to them. */
-  takeHome(): void;
+  copyBack(): void;
   /** Gives all memory of the call back. */
   release(): void;
 }
 
-/**
- * Runs a plan by its operator's function.
- *
- * @param call - a fresh one; its memory is given back whatever happens
- */
-export function runPlan<Call extends BackendCall>(operators: OperatorTable<Call>, plan: OpPlan, call: Call): void {
-  const runOperator = operators[plan.op] as (plan: OpPlan, call: Call) => void;
+/** Runs a plan on a fresh call. */
+export function runPlan<Call extends BackendCall>(table: OperatorTable<[Call]>, plan: OpPlan, call: Call): void {
   try {
-    runOperator(plan, call);
-    call.takeHome();
+    operatorOf(table, plan)(plan, call);
+    call.copyBack();
   } finally {
     call.release();
   }

@@ -1,12 +1,12 @@
-/** What a backend keeps in its memory because calls need it again: the tables of plans. @module */
+/** Keeps the tables of plans in a backend's memory, because later calls need them again. @module */
 
-/** Bytes and number of what stays. */
+/** The most bytes and the most uploads that are kept. */
 const MAX_BYTES = 1 << 26;
 const MAX_COUNT = 512;
-/** This many of the latest may belong to the running call. */
+/** This many of the latest uploads may belong to the running call. */
 const IN_USE = 8;
 
-/** Uploads by the identity of what was uploaded; the least recently used go first. */
+/** Uploads, found by the identity of what was uploaded; the least recently used are dropped first. */
 export class Uploads<B> {
   readonly #free: (block: B) => void;
   readonly #kept = new Map<object, { readonly block: B; readonly bytes: number; used: number }>();
@@ -19,11 +19,9 @@ export class Uploads<B> {
   }
 
   /**
-   * Where something is, uploaded at its first use.
+   * Finds the block of an upload; at the first use of `key`, `upload` takes memory and writes it.
    *
-   * @param key - what; a later change of it is not seen
-   * @param bytes - its size in memory
-   * @param upload - takes memory and writes it
+   * @param key - the source of the upload; a later change of it is not seen
    */
   get(key: object, bytes: number, upload: () => B): B {
     let entry = this.#kept.get(key);
@@ -38,7 +36,7 @@ export class Uploads<B> {
   }
 
   /**
-   * Drops the least recently used until `keep` bytes and half of the places are left, but none of the running call.
+   * Drops the least recently used uploads until `keep` bytes and half of the places are left, but none of the running call.
    *
    * @returns whether there was anything to drop
    */

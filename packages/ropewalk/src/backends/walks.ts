@@ -9,12 +9,12 @@ export interface Walk {
 }
 
 /**
- * Joins dimensions that are one in all tensors, slowest first; at least one is left.
+ * Joins dimensions that all tensors step through as one, slowest first; at least one dimension is left.
  *
- * @param layouts - of one shape; the first decides the order, its smallest stride comes last
+ * @param layouts - layouts of one shape; the first decides the order: its smallest stride comes last
  */
 export function joinDims(layouts: readonly Layout[]): Walk {
-  // This is most calls; the general way takes a third of a microsecond.
+  // Most calls end here; the general way takes a third of a microsecond.
   if (layouts.every(isRowMajor)) return { dims: [countElements(layouts[0]!.shape)], strides: layouts.map(() => [1]) };
   const order = layouts[0]!.shape
     .map((_, d) => d)
@@ -41,12 +41,11 @@ export function joinDims(layouts: readonly Layout[]): Walk {
 }
 
 /**
- * The dimensions before the last, as rows, at least one. Those of size 1 are left out, so there are at most 53.
- *
- * @param layouts - all but their last dimensions are of one shape
+ * Walks the rows of tensors that share all dimensions but the last. Dimensions of size 1 are left out, so that at most
+ * 53 remain; at least one is left.
  */
 export function rowsOf(layouts: readonly Layout[]): Walk {
-  // Rows keep their order: kernels number them.
+  // Rows keep their order, because kernels number them.
   const { shape } = layouts[0]!;
   const order: number[] = [];
   for (let d = 0; d < shape.length - 1; d++) if (shape[d] !== 1) order.push(d);

@@ -1,17 +1,15 @@
 /**
- * Reading arguments: every value of the caller's is read once, into a copy of ours, so that a later change or a getter
- * that throws does no harm.
+ * Reads arguments. Every value of the caller is copied once, so that a later change, or a getter that throws, does no
+ * harm. The parameter `where` of all functions names the operator and the argument for messages.
  *
  * @module
  */
 import { fail, isRecord, RopewalkError, refuse, show } from './errors.js';
 
 /**
- * Reads something of the caller's, where a getter or a proxy may throw anything.
+ * Calls `read` on a value of the caller, where a getter or a proxy may throw anything.
  *
- * @param where - operator and argument, for the message
- * @param read - reads it into values of ours
- * @throws {RopewalkError} what `read` refuses; RANGE when it throws anything else
+ * @throws {RopewalkError} the error with which `read` refuses; RANGE when it throws anything else
  */
 export function reading<T>(where: string, read: () => T): T {
   try {
@@ -27,16 +25,15 @@ function unreadable(where: string, cause: unknown): RopewalkError {
   return new RopewalkError('RANGE', `${at}: reading this value threw an error`, { cause });
 }
 
-/** The names of the options T; the compiler holds the table to the type. */
+/** The names of the options T. The compiler keeps such a table complete. */
 export type OptionNames<T> = { readonly [K in keyof T]-?: true };
 
 /**
  * Copies an object of options.
  *
  * @param options - an object with named fields, not a list; only its own fields are read
- * @param where - operator and argument, for the message
- * @param names - every option there is: any other field of a literal that is not undefined is refused. A tensor, which
- *   has other fields, may stand for its dtype and layout. Without names, for records of others, none is refused
+ * @param names - all options: any other field of a literal is refused unless it is undefined. A tensor, which has other
+ *   fields, may stand for its dtype and layout. Without names, no field is refused
  * @throws {RopewalkError} RANGE for anything else, or when reading a field throws
  */
 export function readOptions<T extends object>(options: T, where: string, names?: OptionNames<NoInfer<T>>): T {
@@ -47,14 +44,7 @@ export function readOptions<T extends object>(options: T, where: string, names?:
   });
 }
 
-/**
- * Refuses options with a name that is misspelt, where {@link readField} reads them one by one.
- *
- * @param options - as for {@link readOptions}
- * @param names - every option there is
- * @param where - operator and argument, for the message
- * @throws {RopewalkError} as {@link readOptions}
- */
+/** Refuses options with an unknown name, as {@link readOptions} does, without a copy. */
 export function checkFields<T extends object>(options: T, names: OptionNames<NoInfer<T>>, where: string): void {
   try {
     checkOptions(options, where);
@@ -65,7 +55,7 @@ export function checkFields<T extends object>(options: T, names: OptionNames<NoI
 }
 
 function checkNames(options: object, names: object, where: string): void {
-  // Not Object.keys, whose list costs a short call more than all else here.
+  // The list of Object.keys would cost a short call more than everything else here.
   for (const name in options) {
     if ((names as Record<string, unknown>)[name] === true || !Object.hasOwn(options, name)) continue;
     if ((options as Record<string, unknown>)[name] !== undefined && isRecord(options))
@@ -79,11 +69,8 @@ function refuseName(name: string, names: readonly string[], where: string): neve
 }
 
 /**
- * The next step for a name that is not known, where one differs from it in case, in `_` and `-`, or in a third of its
- * letters: `Did you mean vllm?`
- *
- * @param given - what was written
- * @param names - those that there are
+ * Suggests a known name for an unknown one, where they differ in case, in `_` and `-`, or in a third of the letters:
+ * `Did you mean vllm?`
  */
 export function didYouMean(given: unknown, names: readonly string[]): string | undefined {
   const plain = (name: string) => name.slice(0, 80).toLowerCase().replace(/[_-]/g, '');
@@ -96,7 +83,7 @@ export function didYouMean(given: unknown, names: readonly string[]): string | u
   return next;
 }
 
-/** Letters to insert or remove. One that is replaced counts twice: `i64` for `f64` is meant, and no mistake. */
+/** Counts letters to insert or remove. A replaced letter counts twice, because who writes `i64` does not mean `f64`. */
 function editsBetween(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, j) => j);
   for (let i = 1; i <= a.length; i++) {
@@ -108,15 +95,7 @@ function editsBetween(a: string, b: string): number {
   return row[b.length]!;
 }
 
-/**
- * Reads one field of an object of options. {@link readOptions} copies all of them, which costs a short call a tenth of
- * a microsecond.
- *
- * @param options - as for {@link readOptions}
- * @param name - the field
- * @param where - operator and argument, for the message
- * @throws {RopewalkError} as {@link readOptions}
- */
+/** Reads one field of an object that may have methods, such as a file, with the errors of {@link readOptions}. */
 export function readField<T extends object, K extends keyof T>(options: T, name: K, where: string): T[K] {
   try {
     checkOptions(options, where);
@@ -131,12 +110,7 @@ function checkOptions(options: unknown, where: string): void {
     refuse('RANGE', where, 'an object', options, 'Give an object of options.');
 }
 
-/**
- * {@link readOptions} of an object that may be left out.
- *
- * @returns the copy, or undefined for undefined
- * @throws {RopewalkError} as {@link readOptions}
- */
+/** Calls {@link readOptions} on an object that may be undefined. */
 export function readOptional<T extends object>(
   options: T | undefined,
   where: string,
@@ -149,8 +123,7 @@ export function readOptional<T extends object>(
  * Copies a list. A missing element is refused at once, so a sparse list takes no more memory than its elements.
  *
  * @param list - an array, or anything with a length and numbered elements; a typed array is returned as it is
- * @param where - operator and argument, for the message
- * @param expected - what the list is, for the message: `a list of integers`
+ * @param expected - a description of the list for the message: `a list of integers`
  * @throws {RopewalkError} SHAPE for anything else; RANGE when reading it throws
  */
 export function readList<T>(list: ArrayLike<T>, where: string, expected = 'a list'): ArrayLike<T> {
@@ -169,15 +142,14 @@ export function readList<T>(list: ArrayLike<T>, where: string, expected = 'a lis
   });
 }
 
-/** Objects in objects: more than any options have. */
+/** The deepest nesting that is read; no options have as much. */
 const MAX_DEPTH = 16;
 
 /**
- * Copies a value with all that is in it: literals, lists and typed arrays, which become lists. A hole in a list is
- * refused, so the work is bounded by what is there.
+ * Copies a value with everything in it: literals, lists and typed arrays, which become lists. A hole in a list is refused,
+ * so the work is bounded by the elements that exist.
  *
- * @param value - of numbers, texts, booleans, lists and objects; other objects, such as tensors and maps, are kept
- * @param where - operator and argument, for the message
+ * @param value - numbers, texts, booleans, lists and objects; other objects, such as tensors and maps, are kept
  * @throws {RopewalkError} SHAPE for a list with holes; RANGE for a function, a symbol or a bigint, for more than 16
  *   levels, or when reading it throws
  */
@@ -198,13 +170,7 @@ export function readPlain<T>(value: T, where: string, depth = 0): T {
   return Object.fromEntries(fields.map(([key, field]) => [key, readPlain(field, `${where}: ${key}`, depth + 1)])) as T;
 }
 
-/**
- * Checks that a value is one of a few names.
- *
- * @param names - the names that are known
- * @param where - operator and argument, for the message
- * @throws {RopewalkError} UNSUPPORTED for any other value
- */
+/** Checks that a value is one of a few names. @throws {RopewalkError} UNSUPPORTED for any other value */
 export function readName<const T extends string>(value: unknown, names: readonly T[], where: string): T {
   if ((names as readonly unknown[]).includes(value)) return value as T;
   const list = names.join(', ').replace(/, ([^,]*)$/, ' or $1');
@@ -212,12 +178,9 @@ export function readName<const T extends string>(value: unknown, names: readonly
 }
 
 /**
- * Checks that a value is an integer in a range.
+ * Checks that a value is an integer in [low, high].
  *
- * @param where - operator and argument, for the message
- * @param low - the smallest allowed
- * @param high - the largest allowed; any unless given
- * @param limit - what sets the largest, for the message: `head_dim`
+ * @param limit - the name of the value that sets the upper limit, for the message: `head_dim`
  * @throws {RopewalkError} RANGE for any other value
  */
 export function checkInteger(value: unknown, where: string, low: number, high = Infinity, limit?: string): number {
@@ -228,11 +191,7 @@ export function checkInteger(value: unknown, where: string, low: number, high = 
   return value as number;
 }
 
-/**
- * Checks that a value is a finite number above 0.
- *
- * @throws {RopewalkError} RANGE for any other value
- */
+/** Checks that a value is a finite number above 0. @throws {RopewalkError} RANGE for any other value */
 export function checkPositive(value: unknown, where: string): number {
   if (typeof value !== 'number' || !(value > 0 && value < Infinity))
     refuse('RANGE', where, 'a finite number > 0', value);
@@ -240,10 +199,8 @@ export function checkPositive(value: unknown, where: string): number {
 }
 
 /**
- * Checks that an argument is bytes.
+ * Checks that an argument is bytes, and that the caller's name for them is a string.
  *
- * @param bytes - what the caller gave
- * @param where - what messages call it; checked too
  * @throws {RopewalkError} DTYPE for anything but a Uint8Array; RANGE when `where` is not a string
  */
 export function checkBytes(bytes: unknown, where: unknown): asserts bytes is Uint8Array {
@@ -252,23 +209,12 @@ export function checkBytes(bytes: unknown, where: unknown): asserts bytes is Uin
     refuse('DTYPE', where, 'bytes in a Uint8Array', bytes);
 }
 
-/**
- * Checks a name that is used in messages only.
- *
- * @param name - what the caller gave
- * @param where - the argument
- * @param what - what it names
- * @throws {RopewalkError} RANGE when it is not a string
- */
+/** Checks a name that is used only in messages, for `what`. @throws {RopewalkError} RANGE when it is not a string */
 export function checkName(name: unknown, where: string, what: string): asserts name is string {
   if (typeof name !== 'string') refuse('RANGE', where, `a string that names ${what} in messages`, name);
 }
 
-/**
- * Says whether a value is a number that stays finite in float32, in which kernels compute.
- *
- * @param value - anything
- */
+/** Says whether a value is a number that stays finite in float32, in which kernels compute. */
 export function fitsFloat32(value: unknown): value is number {
   return typeof value === 'number' && Number.isFinite(Math.fround(value));
 }

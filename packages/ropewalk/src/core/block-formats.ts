@@ -11,16 +11,16 @@ import { numberFromF16 } from './float16.js';
 /** A block format. */
 export type BlockFormat = 'q8_0' | 'q4_0' | 'iq4_nl' | 'mxfp4' | 'q4_K' | 'q5_K' | 'q6_K' | 'iq4_xs';
 
-/** Sizes of a block. */
+/** The sizes of a block. */
 export interface BlockSizes {
-  /** Neighbours of a row. */
+  /** The number of weights, which are neighbours in a row. */
   readonly weights: number;
   readonly bytes: number;
 }
 
-/** A block of a {@link BlockFormat}. */
+/** The layout of a block of a {@link BlockFormat}. */
 export interface BlockLayout extends BlockSizes {
-  /** Where its f16 scales lie, in bytes; none in mxfp4, whose first byte is a power of two. */
+  /** The offsets of its f16 scales, in bytes; mxfp4 has none, as its first byte is a power of two. */
   readonly scales: readonly number[];
 }
 
@@ -39,7 +39,7 @@ export const BLOCK_FORMATS: Readonly<Record<BlockFormat, BlockLayout>> = /* @__P
   iq4_xs: /* @__PURE__ */ layout(256, 136, 0),
 });
 
-/** Their names. */
+/** The names of the block formats. */
 export const BLOCK_FORMAT_NAMES: readonly BlockFormat[] = /* @__PURE__ */ Object.freeze(
   Object.keys(BLOCK_FORMATS) as BlockFormat[],
 );
@@ -50,17 +50,17 @@ export const BLOCK_FORMAT_NAMES: readonly BlockFormat[] = /* @__PURE__ */ Object
  */
 export type WidenBlock = (b: Uint8Array, at: number, y: Float64Array) => void;
 
-/** A little-endian u16. */
+/** Reads a little-endian u16. */
 export function u16(b: Uint8Array, at: number): number {
   return b[at]! | (b[at + 1]! << 8);
 }
 
-/** A little-endian f16. */
+/** Reads a little-endian f16. */
 export function half(b: Uint8Array, at: number): number {
   return numberFromF16(u16(b, at));
 }
 
-/** A signed byte. */
+/** Reads a signed byte. */
 export function i8(b: Uint8Array, at: number): number {
   return (b[at]! << 24) >> 24;
 }
@@ -89,7 +89,7 @@ export function writeHalves(
   }
 }
 
-/** Scale and minimum of sub-block s of 8: six bits each, packed into twelve bytes. */
+/** Reads scale and minimum of sub-block s of 8: six bits each, packed into twelve bytes. */
 function scaleOf(b: Uint8Array, at: number, s: number): [scale: number, minimum: number] {
   if (s < 4) return [b[at + s]! & 63, b[at + s + 4]! & 63];
   const both = b[at + s + 4]!;
@@ -97,7 +97,7 @@ function scaleOf(b: Uint8Array, at: number, s: number): [scale: number, minimum:
 }
 
 /**
- * 256 weights in 8 sub-blocks of 32: d, dmin, 12 bytes of scales, the fifth bits where the format has them (bit s of
+ * Widens 256 weights in 8 sub-blocks of 32: d, dmin, 12 bytes of scales, the fifth bits where the format has them (bit s of
  * byte i for weight i of sub-block s), then 128 bytes: sub-blocks 2c and 2c + 1 are the low and the high halves of
  * bytes 32c … 32c + 31. Weight: d·scale·q − dmin·minimum.
  */
@@ -119,7 +119,7 @@ function superBlock(b: Uint8Array, at: number, y: Float64Array, bits: 4 | 5): vo
   }
 }
 
-/** How a block of each format is widened. */
+/** Functions that widen a block of each format. */
 export const WIDEN_BLOCK: Readonly<Record<BlockFormat, WidenBlock>> = {
   /** d, then 32 signed bytes. Weight: d·q. */
   q8_0(b, at, y) {
@@ -130,7 +130,7 @@ export const WIDEN_BLOCK: Readonly<Record<BlockFormat, WidenBlock>> = {
   /** d, then 16 bytes: weight j is the low half of byte j, weight j + 16 its high half. Weight: d·(q − 8). */
   q4_0: (b, at, y) => writeHalves(y, 0, half(b, at), Q4, b, at + 2, 32),
 
-  /** As q4_0, with codes. */
+  /** The layout of q4_0, with codes. */
   iq4_nl: (b, at, y) => writeHalves(y, 0, half(b, at), IQ4, b, at + 2, 32),
 
   /** A power of two, E8M0 (255, NaN in the specification, is 2^128 as in ggml), then 16 bytes of E2M1. */

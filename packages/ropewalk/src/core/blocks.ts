@@ -1,8 +1,4 @@
-/**
- * Weights in ggml's quantised blocks, as GGUF files store them.
- *
- * @module
- */
+/** Weights in ggml's quantised blocks, as GGUF files store them. @module */
 import { readName } from './arguments.js';
 import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, type BlockFormat, WIDEN_BLOCK } from './block-formats.js';
 import type { Dtype } from './dtypes.js';
@@ -10,7 +6,7 @@ import { refuse } from './errors.js';
 import { checkShape, countElements } from './shape.js';
 import { hostOf, Tensor, tensorFrom } from './tensor.js';
 
-/** A weight matrix in blocks: `[n, k]`, or `[experts, n, k]`; rows one after the other, each a number of blocks. */
+/** A weight matrix in blocks: `[n, k]`, or `[experts, n, k]`. Each row is a whole number of blocks. */
 export interface BlockTensor {
   readonly format: BlockFormat;
   readonly shape: readonly number[];
@@ -26,17 +22,13 @@ export interface BlockTensor {
  * @param weight - a tensor or blocks
  */
 export function isBlocks(weight: Tensor | BlockTensor): weight is BlockTensor {
-  return !Tensor.isTensor(weight) && BLOCKS.has(weight); // a WeakSet is slower, so it is asked last
+  return !Tensor.isTensor(weight) && BLOCKS.has(weight); // A WeakSet is slower, so it is asked last.
 }
 
 /** Every object that {@link blocksFrom} has made. */
 const BLOCKS = /* @__PURE__ */ new WeakSet<object>();
 
-/**
- * Checks that an argument is a weight.
- *
- * @throws {RopewalkError} DTYPE when it is neither a tensor nor blocks
- */
+/** Checks that an argument is a weight. @throws {RopewalkError} DTYPE when it is neither a tensor nor blocks */
 export function checkWeight(value: unknown, where: string): asserts value is Tensor | BlockTensor {
   if (!Tensor.isTensor(value) && !isBlocks(value as BlockTensor))
     refuse('DTYPE', where, 'a tensor, or blocks from uploadBlocks() or blocksFrom()', value);
@@ -45,7 +37,7 @@ export function checkWeight(value: unknown, where: string): asserts value is Ten
 /**
  * Makes a weight of bytes in quantised blocks, sharing their memory.
  *
- * @param format - how they are packed
+ * @param format - the format of the blocks
  * @param bytes - exactly as many blocks, dense: a typed array, or a u8 tensor of one dimension
  * @param shape - `[n, k]`: rows of the matrix, and weights of a row, a multiple of a block's; or `[experts, n, k]`
  * @throws {RopewalkError} UNSUPPORTED for another format; SHAPE when the bytes are not as many as the shape needs
@@ -67,34 +59,18 @@ export function blocksFrom(
   const needed = blockBytes(format, countElements(dims));
   if (tensor.size !== needed || !tensor.isContiguous())
     refuse('SHAPE', 'blocks: bytes', `${needed} dense bytes for ${format} [${dims.join(', ')}]`, tensor.size);
-  const blocks = Object.freeze({
-    format,
-    shape: Object.freeze(dims),
-    bytes: tensor,
-    dispose: () => tensor.dispose(),
-  });
+  const blocks = Object.freeze({ format, shape: dims, bytes: tensor, dispose: () => tensor.dispose() });
   BLOCKS.add(blocks);
   return blocks;
 }
 
-/**
- * Bytes of whole blocks.
- *
- * @param count - how many weights they hold
- */
+/** Counts the bytes of whole blocks that hold so many weights. */
 export function blockBytes(format: BlockFormat, count: number): number {
   const { weights, bytes } = BLOCK_FORMATS[format];
   return (count / weights) * bytes;
 }
 
-/**
- * Converts blocks to numbers, exactly.
- *
- * @param blocks - in host memory
- * @param where - operator and argument, for the message
- * @returns all weights, row-major
- * @throws {RopewalkError} DEVICE when they are not in host memory
- */
+/** Converts blocks in host memory to numbers, exactly, row-major. @throws {RopewalkError} DEVICE for other memory */
 export function readBlocks({ format, shape, bytes }: BlockTensor, where: string): Float64Array {
   const host = hostOf(bytes, where);
   const b = new Uint8Array(host.buffer, host.byteOffset + bytes.offset, bytes.size);
@@ -105,13 +81,7 @@ export function readBlocks({ format, shape, bytes }: BlockTensor, where: string)
   return values;
 }
 
-/**
- * One expert's matrix.
- *
- * @param weight - `[experts, n, k]`
- * @param expert - in [0, experts)
- * @returns `[n, k]`, sharing the memory
- */
+/** Takes the matrix `[n, k]` of one expert from `[experts, n, k]`, sharing the memory. */
 export function expertOf<D extends Dtype>(weight: Tensor<D> | BlockTensor, expert: number): Tensor<D> | BlockTensor {
   const [experts, n, k] = weight.shape as [number, number, number];
   if (!isBlocks(weight)) return weight.slice(0, expert, expert + 1).view([n, k]);

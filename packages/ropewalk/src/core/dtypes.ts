@@ -1,5 +1,5 @@
 /**
- * The element types, their sizes, the typed arrays that hold them, and reading and writing one element.
+ * The element types, their sizes, the typed arrays that hold them, and functions that load and store one element.
  *
  * f16 and bf16 are kept as raw bits in a `Uint16Array`, whether or not the runtime has `Float16Array`; f8_e4m3 and
  * f8_e5m2 as raw bits in a `Uint8Array`.
@@ -31,13 +31,13 @@ export interface ArrayOf {
 
 /** An element type. */
 export type Dtype = keyof ArrayOf;
-/** A floating element type: what the arithmetic operators take. */
+/** A floating element type, as the arithmetic operators take it. */
 export type FloatDtype = 'f64' | 'f32' | 'f16' | 'bf16';
 /** An 8-bit float: KV caches are stored in it, and no operator computes in it. The names are those of safetensors. */
 export type Float8Dtype = 'f8_e4m3' | 'f8_e5m2';
 /** An integer element type: positions and indices. */
 export type IntDtype = Exclude<Dtype, FloatDtype | Float8Dtype>;
-/** What a KV cache may be stored in; the 8-bit ones beside scales. */
+/** A dtype of KV caches; the 8-bit ones have scales. */
 export type CacheDtype = FloatDtype | Float8Dtype | 'i8';
 /** Any typed array that can back a tensor. */
 export type HostArray = ArrayOf[Dtype];
@@ -60,7 +60,7 @@ const ARRAYS: ReadonlyMap<unknown, ArrayClass> = /* @__PURE__ */ new Map<Dtype, 
   ['u16', Uint16Array],
   ['u32', Uint32Array],
   ['u64', BigUint64Array],
-  // Behind u8, which is what a Uint8Array holds unless it is said.
+  // These come after u8, which is the dtype of a Uint8Array without a name.
   ['f8_e4m3', Uint8Array],
   ['f8_e5m2', Uint8Array],
 ]);
@@ -70,38 +70,22 @@ export const DTYPES: readonly Dtype[] = /* @__PURE__ */ Object.freeze(
   /* @__PURE__ */ Array.from(ARRAYS.keys()) as Dtype[],
 );
 
-/**
- * Says whether a value names a dtype.
- *
- * @param name - anything
- */
+/** Says whether a value names a dtype. */
 export function isDtype(name: unknown): name is Dtype {
   return ARRAYS.has(name);
 }
 
-/**
- * Says whether a dtype is one of f64, f32, f16, bf16.
- *
- * @param dtype - any dtype
- */
+/** Says whether a dtype is one of f64, f32, f16, bf16. */
 export function isFloat(dtype: Dtype): dtype is FloatDtype {
   return dtype === 'f32' || dtype === 'f16' || dtype === 'bf16' || dtype === 'f64';
 }
 
-/**
- * Says whether a dtype is one of f8_e4m3, f8_e5m2.
- *
- * @param dtype - any dtype
- */
+/** Says whether a dtype is one of f8_e4m3, f8_e5m2. */
 export function isFloat8(dtype: Dtype): dtype is Float8Dtype {
   return dtype === 'f8_e4m3' || dtype === 'f8_e5m2';
 }
 
-/**
- * Unit roundoff: the largest relative error of one rounding to nearest in a dtype.
- *
- * f64 has 53 significant bits, f32 24, f16 11, bf16 8.
- */
+/** The unit roundoff of a dtype: the largest relative error of one rounding to nearest. */
 export const UNIT_ROUNDOFF: Readonly<Record<FloatDtype, number>> = /* @__PURE__ */ Object.freeze({
   f64: 2 ** -53,
   f32: 2 ** -24,
@@ -109,14 +93,9 @@ export const UNIT_ROUNDOFF: Readonly<Record<FloatDtype, number>> = /* @__PURE__ 
   bf16: 2 ** -8,
 });
 
-/**
- * The size of one element.
- *
- * @param dtype - any dtype
- * @returns bytes: 1, 2, 4 or 8
- */
+/** Gives the size of one element in bytes: 1, 2, 4 or 8. */
 export function sizeBytes(dtype: Dtype): number {
-  // Called several times in each operator call; a table would take four times as long.
+  // Every operator call needs it several times, and a table would take four times as long.
   switch (dtype) {
     case 'f32':
     case 'i32':
@@ -141,12 +120,7 @@ export function sizeBytes(dtype: Dtype): number {
   }
 }
 
-/**
- * Refuses what names no dtype.
- *
- * @param next - the next step, a full sentence
- * @throws {RopewalkError} DTYPE always
- */
+/** Refuses a value that names no dtype. @throws {RopewalkError} DTYPE always */
 export function refuseDtype(got: unknown, where: string, next?: string): never {
   refuse('DTYPE', where, `one of ${DTYPES.join(', ')}`, got, next);
 }
@@ -156,10 +130,8 @@ function arrayClassOf(dtype: Dtype, where: string): ArrayClass {
 }
 
 /**
- * Makes a zeroed typed array for a dtype.
+ * Makes a typed array of `length` zeros for a dtype.
  *
- * @param dtype - any dtype
- * @param length - elements
  * @throws {RopewalkError} DTYPE for an unknown dtype; DEVICE when the runtime cannot allocate that much
  */
 export function newArray<D extends Dtype>(dtype: D, length: number): ArrayOf[D] {
@@ -173,14 +145,7 @@ export function newArray<D extends Dtype>(dtype: D, length: number): ArrayOf[D] 
   }
 }
 
-/**
- * Makes a typed array of a dtype over memory.
- *
- * @param dtype - any dtype
- * @param buffer - the memory, shared or not
- * @param byteOffset - of the first element, a multiple of its size
- * @param length - elements
- */
+/** Makes a typed array of `length` elements over memory; `byteOffset` is a multiple of their size. */
 export function arrayOver<D extends Dtype>(
   dtype: D,
   buffer: ArrayBufferLike,
@@ -191,12 +156,9 @@ export function arrayOver<D extends Dtype>(
 }
 
 /**
- * Takes a typed array of the caller's as storage for a dtype, without a copy.
+ * Takes a typed array of the caller as storage for a dtype, without a copy.
  *
  * @param data - the array of {@link ArrayOf} for `dtype`; a `Float16Array` is accepted for f16 and read as its bits
- * @param dtype - the dtype meant
- * @param where - operator and argument, for the message
- * @returns the same memory
  * @throws {RopewalkError} DTYPE when the array cannot hold the dtype
  */
 export function asHostArray<D extends Dtype>(data: unknown, dtype: D, where: string): ArrayOf[D] {
@@ -208,29 +170,23 @@ export function asHostArray<D extends Dtype>(data: unknown, dtype: D, where: str
   return refuse('DTYPE', where, `a ${array.name}${also} for dtype ${dtype}`, data);
 }
 
-/**
- * Names the dtype that a typed array implies.
- *
- * @param data - a typed array
- * @returns the dtype, or undefined for a `Uint16Array` (u16, f16 and bf16 all live there) and for anything else
- */
+/** Names the dtype of a typed array; undefined for a `Uint16Array` (u16, f16 or bf16) and for anything else. */
 export function dtypeOfArray(data: unknown): Dtype | undefined {
   if (isFloat16Array(data)) return 'f16';
   if (!ArrayBuffer.isView(data) || data instanceof Uint16Array) return undefined;
   return DTYPES.find((dtype) => data instanceof ARRAYS.get(dtype)!);
 }
 
-// Float16Array came with ES2025 (Node 24). Node 20 does not have it, so it is recognised by its name.
+// Node 20 has no Float16Array, which came with ES2025 (Node 24), so it is recognised by its name.
 function isFloat16Array(data: unknown): data is ArrayBufferView {
   return ArrayBuffer.isView(data) && Object.prototype.toString.call(data) === '[object Float16Array]';
 }
 
 /**
- * Reads one element as a float64: exact for every dtype but 64-bit integers past 2^53.
+ * Reads one element as a float64, which is exact for every dtype but 64-bit integers past 2^53.
  *
  * @param data - storage of that dtype
- * @param dtype - how to read it
- * @param at - index in elements; the caller has checked it
+ * @param at - index in elements, which is not checked
  */
 export function loadNumber(data: HostArray, dtype: Dtype, at: number): number {
   const raw = data[at]!;
@@ -245,9 +201,7 @@ export function loadNumber(data: HostArray, dtype: Dtype, at: number): number {
  * Writes one element, rounded once to nearest even. 8-bit dtypes saturate: an i8 to [-128, 127], where a NaN becomes 0.
  *
  * @param data - storage of that dtype
- * @param dtype - a floating dtype, or an 8-bit one of KV caches
- * @param at - index in elements; the caller has checked it
- * @param value - the unrounded value
+ * @param at - index in elements, which is not checked
  */
 export function storeNumber(data: HostArray, dtype: CacheDtype, at: number, value: number): void {
   if (dtype === 'f16') data[at] = f16FromNumber(value);
@@ -255,15 +209,13 @@ export function storeNumber(data: HostArray, dtype: CacheDtype, at: number, valu
   else if (dtype === 'f8_e4m3') data[at] = f8e4m3FromNumber(value);
   else if (dtype === 'f8_e5m2') data[at] = f8e5m2FromNumber(value);
   else if (dtype === 'i8')
-    data[at] = Math.min(127, Math.max(-128, roundHalfEven(value))); // and NaN is stored as 0
-  else data[at] = value; // Float32Array and Float64Array round to nearest even themselves
+    data[at] = Math.min(127, Math.max(-128, roundHalfEven(value))); // A NaN is stored as 0.
+  else data[at] = value; // Float32Array and Float64Array round to nearest even themselves.
 }
 
 /**
- * Rounds a number to a floating dtype, also one of 8 bits, which saturates.
+ * Rounds a number to a floating dtype; one of 8 bits saturates.
  *
- * @param dtype - a floating dtype, or f8_e4m3 or f8_e5m2
- * @param value - the unrounded value
  * @returns the rounded value as a number
  * @throws {RopewalkError} DTYPE for another dtype; RANGE when the value is not a number
  * @example roundTo('f16', 0.1) // 0.0999755859375
@@ -280,11 +232,8 @@ export function roundTo(dtype: FloatDtype | Float8Dtype, value: number): number 
 }
 
 /**
- * Views the memory of a typed array as unsigned integers of the same width, so that copying keeps every bit, NaN
- * payloads too.
- *
- * @param data - any storage
- * @returns an unsigned view of the same memory and length
+ * Views the memory of a typed array as unsigned integers of the same width, so that copying keeps every bit, including
+ * NaN payloads.
  */
 export function bitsOf(data: HostArray): Uint8Array | Uint16Array | Uint32Array | BigUint64Array {
   const { buffer, byteOffset, length } = data;

@@ -1,5 +1,5 @@
 /**
- * The one error type of Ropewalk, and the two ways to throw it.
+ * The error type of Ropewalk, and the two functions that throw it.
  *
  * Every message names the operator and the argument, says what is wrong, and gives the next step where there is one.
  *
@@ -7,13 +7,13 @@
  */
 
 /**
- * What kind of mistake a {@link RopewalkError} reports.
+ * The kind of mistake that a {@link RopewalkError} reports.
  *
  * - `SHAPE`: a dimension, rank or stride does not fit
  * - `DTYPE`: an element type does not fit
  * - `RANGE`: a value is outside what is allowed
  * - `ALIAS`: two tensors share memory in a way the operator cannot honour
- * - `UNSUPPORTED`: a valid request that this build or backend does not do
+ * - `UNSUPPORTED`: a valid request that this build or backend cannot fulfil
  * - `FORMAT`: bytes from outside (a file, a manifest, a command line) are malformed
  * - `DEVICE`: a device, its memory or its process is missing, lost or full
  */
@@ -26,7 +26,7 @@ export type ErrorCode = 'SHAPE' | 'DTYPE' | 'RANGE' | 'ALIAS' | 'UNSUPPORTED' | 
  * try { planRope(options) } catch (e) { if (e instanceof RopewalkError && e.code === 'RANGE') … }
  */
 export class RopewalkError extends Error {
-  /** Which kind of mistake this is; stable across releases. */
+  /** The kind of mistake; the codes are stable across releases. */
   readonly code: ErrorCode;
 
   /**
@@ -47,13 +47,13 @@ export class RopewalkError extends Error {
  *
  * @param code - the kind of mistake
  * @param where - the operator and argument in the caller's words, `"rope: rotary_dim"`
- * @param expected - what would have been accepted, with the numbers that set the limit
+ * @param expected - a description of accepted values, with the numbers that set the limit
  * @param got - the value, printed on one line
  * @param next - the next step, a full sentence
  * @throws {RopewalkError} always
  */
 export function refuse(code: ErrorCode, where: string, expected: string, got: unknown, next?: string): never {
-  // A name that the caller gives for messages may be anything, and turning it into a string may throw.
+  // The caller may have given anything as the name for messages, and turning it into a string may throw.
   const at = typeof where === 'string' ? where : show(where);
   throw new RopewalkError(
     code,
@@ -66,28 +66,23 @@ export function refuse(code: ErrorCode, where: string, expected: string, got: un
  *
  * @param code - the kind of mistake
  * @param where - as for {@link refuse}
- * @param sentence - what is wrong, and the next step; with its full stop where it is more than one sentence
+ * @param sentence - the mistake, and the next step; with a full stop at the end if it is more than one sentence
  * @throws {RopewalkError} always
  */
 export function fail(code: ErrorCode, where: string, sentence: string): never {
   throw new RopewalkError(code, `${where}: ${sentence}`);
 }
 
-/**
- * Prints a value for an error message: short, on one line, never throwing.
- *
- * @param value - anything
- * @returns a string of at most 80 characters
- */
+/** Prints any value for an error message: on one line, in at most 80 characters. It never throws. */
 export function show(value: unknown): string {
   try {
     return clip(textOf(value, 3));
   } catch {
-    return 'a value that cannot be printed'; // a proxy, or an object whose own functions throw
+    return 'a value that cannot be printed'; // A proxy, or a function of the object, threw.
   }
 }
 
-/** Characters of a value that a message shows. The rest is not even read, however long the value is. */
+/** The most characters of a value that a message shows. The rest of a long value is not even read. */
 const LONG = 80;
 
 function textOf(value: unknown, depth: number): string {
@@ -107,15 +102,11 @@ function textOf(value: unknown, depth: number): string {
   return Object.is(value, -0) ? '-0' : String(value);
 }
 
-/**
- * Says whether an object has no class: a literal, or what a parser made.
- *
- * @param value - any object
- */
+/** Says whether an object has no class: it is a literal, or a parser made it. */
 export function isRecord(value: object | null): boolean {
   if (value === null) return false;
   const type = Object.getPrototypeOf(value) as object | null;
-  return type === null || type.constructor?.name === 'Object'; // of any realm
+  return type === null || type.constructor?.name === 'Object'; // The name matches objects of any realm.
 }
 
 function jsonOf(value: object): string {

@@ -1,6 +1,6 @@
 /**
- * Records from outside (JSON objects, GGUF metadata), read field by field. Each value is checked before use, and each
- * message names the field's path.
+ * Reads records from outside (JSON objects, GGUF metadata) field by field. Each value is checked before use, and each
+ * message names the path of the field.
  *
  * @module
  */
@@ -18,7 +18,7 @@ export class Fields {
 
   /**
    * @param record - a parsed JSON value that should be an object, or a map
-   * @param where - what messages call it: a file, or a path such as `config.json: rope_scaling`
+   * @param where - the record's name for messages: a file, or a path such as `config.json: rope_scaling`
    * @throws {RopewalkError} FORMAT when it is neither
    */
   constructor(
@@ -33,7 +33,7 @@ export class Fields {
     } else {
       if (typeof record !== 'object' || record === null || reading(where, () => Array.isArray(record)))
         refuse('FORMAT', where, 'an object', record);
-      // Own fields only: a file with a field "constructor" means its own.
+      // Only own fields are read, because a file may have a field "constructor".
       this.#get = (key) =>
         reading(where, () => (Object.hasOwn(record, key) ? (record as Record<string, unknown>)[key] : undefined));
       this.#keys = () => reading(where, () => Object.keys(record));
@@ -65,7 +65,7 @@ export class Fields {
     return this.raw(key) !== undefined;
   }
 
-  /** A field unchecked; undefined for null. */
+  /** Gives a field unchecked; undefined for null. */
   raw(key: string): unknown {
     return this.#get(key) ?? undefined;
   }
@@ -98,18 +98,17 @@ export class Fields {
 
   /** A string. @throws {RopewalkError} FORMAT */
   optionalText(key: string): string | undefined {
-    const value = this.raw(key);
-    return value === undefined || typeof value === 'string'
-      ? value
-      : refuse('FORMAT', this.path(key), 'a string', value);
+    return this.#optional(key, 'a string', (value) => typeof value === 'string');
   }
 
   /** true or false. @throws {RopewalkError} FORMAT */
   optionalFlag(key: string): boolean | undefined {
+    return this.#optional(key, 'true or false', (value) => typeof value === 'boolean');
+  }
+
+  #optional<T>(key: string, expected: string, is: (value: unknown) => value is T): T | undefined {
     const value = this.raw(key);
-    return value === undefined || typeof value === 'boolean'
-      ? value
-      : refuse('FORMAT', this.path(key), 'true or false', value);
+    return value === undefined || is(value) ? value : refuse('FORMAT', this.path(key), expected, value);
   }
 
   /** A list, copied. @throws {RopewalkError} FORMAT */

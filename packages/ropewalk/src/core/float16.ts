@@ -2,8 +2,8 @@
  * Conversion between numbers and the two 16-bit floating formats, f16 (IEEE binary16) and bf16 (the top half of
  * binary32), and the rounding that narrower formats share.
  *
- * Each rounds once, to nearest even, from float64 directly. By way of float32 the value would be rounded twice, and
- * would be wrong by one unit where the first rounding gives a tie. Bits are integers in [0, 65535].
+ * Each rounds once, to nearest even, directly from float64. Rounding to float32 first would be wrong by one unit where
+ * that gives a tie. Bits are integers in [0, 65535].
  *
  * @module
  */
@@ -76,7 +76,7 @@ function checkBits(bits: number, dtype: string): void {
 function roundToBits(value: number, exponentBits: number, fractionBits: number): number {
   if (typeof value !== 'number') refuse('RANGE', exponentBits === 5 ? 'f16' : 'bf16', 'a number', value);
   const bias = (1 << (exponentBits - 1)) - 1;
-  // The quick way, by float32, for values whose result is normal. The two roundings differ from one only where the
+  // This is the quick way, by float32, for values whose result is normal. Two roundings differ from one only where the
   // first gives a tie.
   single[0] = value;
   const near = singleBits[0]! & 0x7fffffff;
@@ -92,33 +92,31 @@ function roundToBits(value: number, exponentBits: number, fractionBits: number):
 }
 
 /**
- * Rounds a magnitude to a format with these bits, ties to even: its bits, as if exponents had no end.
- *
- * @param magnitude - >= 0, no NaN
- * @returns an integer, past the format's largest where the value is too large for it
+ * Rounds a magnitude (>= 0, no NaN) to the bits of a format, ties to even. A value that is too large for the format gives
+ * an integer beyond the format's largest, as if exponents had no end.
  */
 export function roundMagnitude(magnitude: number, exponentBits: number, fractionBits: number): number {
   if (magnitude === 0 || magnitude === Infinity) return magnitude;
   scratch.setFloat64(0, magnitude);
   const bias = (1 << (exponentBits - 1)) - 1;
-  // float64 subnormals are far below half of the smallest result
+  // Subnormals of float64 are far below half of the smallest result.
   const exponent = (scratch.getUint32(0) >>> 20) - 1023;
-  // The exponent of one unit in the last place; subnormal results have the unit of the smallest normal one.
+  // This is the exponent of a unit in the last place; subnormal results have the unit of the smallest normal number.
   const unitExponent = Math.max(exponent, 1 - bias) - fractionBits;
   // Scaling by a power of two is exact here, so this is the only rounding.
   const units = roundHalfEven(magnitude * 2 ** -unitExponent);
-  // By plain addition a carry out of the fraction raises the exponent, up to infinity.
+  // The addition lets a carry out of the fraction raise the exponent, up to infinity.
   const normal = unitExponent + fractionBits + bias - 1;
   return units + normal * 2 ** fractionBits;
 }
 
-/** The sign of a number as a bit: 1 for a negative one, -0 too. */
+/** Gives the sign of a number as a bit: 1 for a negative number and for -0. */
 export function signBit(value: number): number {
   scratch.setFloat64(0, value);
   return scratch.getUint32(0) >>> 31;
 }
 
-/** The nearest integer, the even one of two that are as near. */
+/** Rounds to the nearest integer, and a tie to the even one. */
 export function roundHalfEven(x: number): number {
   const floor = Math.floor(x);
   const rest = x - floor;

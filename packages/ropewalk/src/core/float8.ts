@@ -3,7 +3,7 @@
  * f8_e4m3 (E4M3: largest 448, no infinity, NaN 0x7f and 0xff) and f8_e5m2 (E5M2: largest 57344, the upper half of an
  * f16).
  *
- * Each rounds once, to nearest even, and saturates: what is too large, an infinity too, becomes the largest finite
+ * Each rounds once, to nearest even, and saturates: a number that is too large, or an infinity, becomes the largest finite
  * value of its sign, as with ONNX's Cast and CUDA's satfinite. Bits are integers in [0, 255].
  *
  * @see OCP 8-bit Floating Point Specification (OFP8) 1.0; Cast, onnx/onnx@v1.18.0 docs/Operators.md
@@ -46,7 +46,7 @@ export function numberFromF8e4m3(bits: number): number {
   checkBits(bits, 'f8_e4m3');
   const magnitude = bits & 0x7f;
   if (magnitude === 0x7f) return NaN;
-  // As f16 bits it is 2^8 times too small, subnormals too.
+  // Read as f16 bits, every value is 2^8 times too small, including subnormals.
   return numberFromF16(((bits & 0x80) << 8) | (magnitude << 7)) * 256;
 }
 

@@ -1,12 +1,12 @@
-/** Numbers in nested arrays, as they are written in code: `[[1, 2], [3, 4]]`. @module */
+/** Reads numbers in nested arrays, as they are written in code: `[[1, 2], [3, 4]]`. @module */
 import { reading } from './arguments.js';
 import { type ArrayOf, type Dtype, isFloat, isFloat8, newArray, storeNumber } from './dtypes.js';
 import { fail, refuse } from './errors.js';
 
-/** Numbers, or arrays of one length each that hold them. */
+/** Numbers, or arrays of one length that hold them. */
 export type NestedNumbers = readonly number[] | readonly NestedNumbers[];
 
-/** More than code holds: the rest belongs into a typed array, which takes a fifth of the memory. */
+/** The most numbers: more belong into a typed array, which takes a fifth of the memory. */
 const MAX_NUMBERS = 2 ** 20;
 const MAX_RANK = 32;
 
@@ -45,7 +45,7 @@ export function readNested<D extends Dtype>(
 }
 
 function toBigInt(value: number): bigint {
-  return Number.isSafeInteger(value) ? BigInt(value) : 0n; // 0 is not the value, so it is refused
+  return Number.isSafeInteger(value) ? BigInt(value) : 0n; // 0 differs from the value, which is therefore refused.
 }
 
 function collect(given: unknown, shape: readonly number[], depth: number, where: string, numbers: number[]): void {

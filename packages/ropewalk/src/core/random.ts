@@ -8,11 +8,7 @@ export interface RandomStream {
   integer(below: number): number;
 }
 
-/**
- * Starts a stream: mulberry32, seeded with the FNV-1a hash of a string.
- *
- * @param seed - any string, usually a case's label
- */
+/** Starts a stream of mulberry32, seeded with the FNV-1a hash of a string, usually a case's label. */
 export function randomFrom(seed: string): RandomStream {
   let state = 0x811c9dc5;
   for (let at = 0; at < seed.length; at++) state = Math.imul(state ^ seed.charCodeAt(at), 0x01000193);

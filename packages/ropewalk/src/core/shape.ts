@@ -1,26 +1,20 @@
 /**
- * Shapes and strides: arithmetic on lists of integers.
- *
- * A layout is a shape, strides in elements (any sign, 0 for broadcasting) and the offset of element 0.
+ * Shapes and strides: arithmetic on lists of integers. A layout is a shape, strides in elements (any sign, 0 for
+ * broadcasting) and the offset of element 0.
  *
  * @module
  */
 import { reading } from './arguments.js';
 import { refuse } from './errors.js';
 
-/** Where the elements of a tensor are: element `[i0, i1, …]` is at `offset + Σ i·stride`, counted in elements. */
+/** The places of a tensor's elements: element `[i0, i1, …]` is at `offset + Σ i·stride`, counted in elements. */
 export interface Layout {
   readonly shape: readonly number[];
   readonly strides: readonly number[];
   readonly offset: number;
 }
 
-/**
- * Counts the elements of a shape.
- *
- * @param shape - dimensions, each an integer >= 0
- * @returns their product; 1 for a scalar's empty shape
- */
+/** Counts the elements of a shape: the product of its dimensions, 1 for a scalar's empty shape. */
 export function countElements(shape: readonly number[]): number {
   let count = 1;
   for (const dim of shape) count *= dim;
@@ -28,9 +22,9 @@ export function countElements(shape: readonly number[]): number {
 }
 
 /**
- * Row-major strides: the last dimension is dense.
+ * Computes row-major strides, in which the last dimension is dense.
  *
- * @param shape - dimensions
+ * @param shape - the dimensions
  * @returns strides in elements; dimensions of size 0 count as 1, so that no stride is 0
  */
 export function rowMajorStrides(shape: readonly number[]): number[] {
@@ -59,12 +53,7 @@ export function isRowMajor(layout: Pick<Layout, 'shape' | 'strides'>): boolean {
   return true;
 }
 
-/**
- * The first and last storage index that a layout touches.
- *
- * @param layout - any layout
- * @returns `[low, high]` in elements, both inclusive; undefined when the layout has no elements
- */
+/** Finds the first and the last storage index that a layout touches; undefined when it has no elements. */
 export function extentOf(layout: Layout): [low: number, high: number] | undefined {
   let low = layout.offset;
   let high = layout.offset;
@@ -81,8 +70,6 @@ export function extentOf(layout: Layout): [low: number, high: number] | undefine
  * Checks that a value is a shape: a list of integers >= 0. The product of those above 0 must be a safe integer, so that
  * strides are too.
  *
- * @param shape - what the caller gave
- * @param where - operator and argument, for the message
  * @returns a frozen copy
  * @throws {RopewalkError} SHAPE when it is not
  */
@@ -102,18 +89,16 @@ export function checkShape(shape: unknown, where: string): readonly number[] {
 }
 
 /**
- * Strides that give the same elements, in the same order, another shape without moving them.
- *
- * @param shape - the new shape, with as many elements
- * @returns the new strides, or undefined when no strides can express it
+ * Computes the strides that give the same elements, in the same order, another shape of as many elements; undefined when
+ * no strides can express it.
  */
 export function stridesForView(
   layout: Pick<Layout, 'shape' | 'strides'>,
   shape: readonly number[],
 ): number[] | undefined {
   if (countElements(shape) === 0) return rowMajorStrides(shape);
-  // Old dimensions of size 1 do not matter. The others form runs that are contiguous in themselves; from the last run
-  // to the first, each must be filled by whole new dimensions.
+  // Old dimensions of size 1 do not matter. The others form contiguous runs; from the last run to the first, whole new
+  // dimensions must fill each.
   const dims: { size: number; stride: number }[] = [];
   for (const [d, size] of layout.shape.entries()) {
     if (size === 1) continue;
@@ -148,14 +133,7 @@ export function stridesForView(
   return strides;
 }
 
-/**
- * Walks two layouts of one shape together, in row-major order.
- *
- * @param shape - the shared shape
- * @param a - offset and strides of the first
- * @param b - offset and strides of the second
- * @param visit - called with the storage index in each
- */
+/** Walks two layouts of one shape together, in row-major order, and calls `visit` with the storage index in each. */
 export function walkPair(
   shape: readonly number[],
   a: Omit<Layout, 'shape'>,
@@ -185,8 +163,8 @@ export function walkPair(
 /**
  * Walks one layout in row-major order.
  *
- * @param layout - what to walk
- * @param visit - called with the storage index of each element and the element's number
+ * @param layout - any layout
+ * @param visit - is called with the storage index of each element and the element's number
  */
 export function walk(layout: Layout, visit: (at: number, n: number) => void): void {
   let n = 0;

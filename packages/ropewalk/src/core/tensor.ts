@@ -1,6 +1,5 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** The tensor: storage and a layout over it. @module */
-
 import { checkInteger, type OptionNames, reading, readList, readOptions } from './arguments.js';
 import {
   type ArrayOf,
@@ -36,22 +35,22 @@ import {
  */
 export interface TensorStorage<D extends Dtype = Dtype> {
   readonly dtype: D;
-  /** Elements. */
+  /** The number of elements. */
   readonly length: number;
   /** The owner of the memory, `host` or a backend's name: a backend refuses storage of another. */
   readonly owner: string;
   /**
-   * The elements in host memory, or undefined on a device. Get it again before each use: memory may move when it grows.
+   * The elements in host memory, or undefined on a device. Read it again before each use: memory may move when it grows.
    */
   readonly host: ArrayOf[D] | undefined;
   /**
    * Copies elements to a fresh host array.
    *
-   * @param start - first element; 0 unless given
-   * @param end - one past the last; all of them unless given
+   * @param start - the first element. Default: 0
+   * @param end - one past the last element. Default: the end of the storage
    */
   read(start?: number, end?: number): ArrayOf[D] | Promise<ArrayOf[D]>;
-  /** Returns the memory to its owner, where the owner manages it; after that every other use is refused. */
+  /** Returns the memory to its owner, where the owner manages it; every later use is refused. */
   dispose?(): void;
 }
 
@@ -59,9 +58,9 @@ export interface TensorStorage<D extends Dtype = Dtype> {
 const DISPOSE: typeof Symbol.dispose = (Symbol.dispose ??
   /* @__PURE__ */ Symbol.for('Symbol.dispose')) as typeof Symbol.dispose;
 
-// What Node's util.inspect calls.
+// The method that Node's util.inspect calls.
 const INSPECT: unique symbol = /* @__PURE__ */ Symbol.for('nodejs.util.inspect.custom') as never;
-/** Elements that a printed tensor shows. */
+/** The most elements that a printed tensor shows. */
 const SHOWN = 8;
 
 function textOf(elements: HostArray, dtype: Dtype, at: number): string {
@@ -80,9 +79,7 @@ class HostStorage<D extends Dtype> implements TensorStorage<D> {
     this.#array = array;
     this.length = array.length;
   }
-  /**
-   * Shapes were checked against the length at construction; since then the buffer may have been transferred or resized.
-   */
+  /** Checks the length again, because the buffer may have been transferred or resized since the constructor checked it. */
   get host(): ArrayOf[D] {
     if (this.#array.length < this.length)
       fail('DEVICE', 'tensor: data', 'the buffer was transferred or made smaller since the tensor was made');
@@ -93,9 +90,9 @@ class HostStorage<D extends Dtype> implements TensorStorage<D> {
   }
 }
 
-/** Host memory that a device has yet to write, with a promise that settles when it is written. */
+/** Maps host memory that a device has yet to write to a promise that settles when it is written. */
 const PENDING = /* @__PURE__ */ new WeakMap<ArrayBufferLike, Promise<unknown>>();
-/** The number of pending writes: while it is 0, the map is not consulted. */
+/** The number of pending writes. While it is 0, the map is not read. */
 let pending = 0;
 
 /**
@@ -114,7 +111,7 @@ export function writtenLater(memory: ArrayBufferLike, done: Promise<void>): Prom
     pending--;
     if (PENDING.get(memory) === all) PENDING.delete(memory);
   });
-  settled.catch(() => {}); // readers get the error; without readers it is not unhandled
+  settled.catch(() => {}); // Readers get the error; without readers it must not count as unhandled.
   return settled;
 }
 
@@ -122,16 +119,16 @@ function pendingWrite(tensor: Tensor): Promise<unknown> | undefined {
   return pending > 0 && tensor.storage.host ? PENDING.get(tensor.storage.host.buffer) : undefined;
 }
 
-/** Marks a layout that needs no checks: derived from a checked one, or laid over memory allocated for it. */
+/** Marks a layout that needs no checks, because it is derived from a checked one or its memory was allocated for it. */
 const DERIVED: unique symbol = /* @__PURE__ */ Symbol('derived');
 
-/** How to lay a tensor over storage; strides and offset are in elements. */
+/** Options for laying a tensor over storage; strides and offset are in elements. */
 export interface TensorOptions {
-  /** Dimensions; the default is one dimension with all elements. */
+  /** The dimensions. Default: one dimension with all elements. */
   readonly shape?: readonly number[];
-  /** Elements between neighbours of each dimension, any sign; the default is dense and row-major. */
+  /** Elements between neighbours of each dimension, any sign. Default: dense and row-major. */
   readonly strides?: readonly number[];
-  /** Index of element 0 in the storage; the default is 0. */
+  /** The index of element 0 in the storage. Default: 0. */
   readonly offset?: number;
 }
 
@@ -150,16 +147,12 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   /** Index in the storage of element `[0, 0, …]`. */
   readonly offset: number;
   readonly storage: TensorStorage<D>;
-  /** Only the constructor sets it: an object without it is not a tensor, whatever its prototype. */
+  /** Only the constructor sets this: an object without it is not a tensor, whatever its prototype. */
   readonly #made = true;
-  /** Kept: a decoding step asks for it each time, and making it took a quarter of a short call. */
+  /** It is kept because each decoding step asks for it, and making it took a quarter of a short call. */
   #unsqueezed: Tensor<D> | undefined;
 
-  /**
-   * Says whether a value is a tensor that this class made.
-   *
-   * @param value - anything
-   */
+  /** Says whether a value is a tensor that this class made. */
   static isTensor(value: unknown): value is Tensor {
     return typeof value === 'object' && value !== null && #made in value;
   }
@@ -190,16 +183,11 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     this.offset = offset;
     checkInteger(this.offset, 'tensor: offset', 0);
     this.shape = checkShape(shape ?? [Math.max(0, storage.length - this.offset)], 'tensor: shape');
-    this.strides = Object.freeze(
-      Array.from(strides ? readList(strides, 'tensor: strides') : rowMajorStrides(this.shape)),
-    );
+    const list = strides ? readList(strides, 'tensor: strides') : rowMajorStrides(this.shape);
+    this.strides = Object.freeze(Array.from(list));
+    const expected = `${this.shape.length} integers, one for each dimension of [${this.shape}]`;
     if (this.strides.length !== this.shape.length || !this.strides.every(Number.isSafeInteger))
-      refuse(
-        'SHAPE',
-        'tensor: strides',
-        `${this.shape.length} integers, one for each dimension of [${this.shape}]`,
-        strides,
-      );
+      refuse('SHAPE', 'tensor: strides', expected, strides);
     const extent = extentOf(this);
     if (extent && (extent[0] < 0 || extent[1] >= storage.length || !Number.isSafeInteger(extent[1]))) {
       const layout = `shape [${this.shape}], strides [${this.strides}] and offset ${this.offset}`;
@@ -208,7 +196,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     }
   }
 
-  /** A view of elements of this tensor, not checked again: checks are half the time of a decoding step. */
+  /** Makes a view of elements of this tensor without checks, which would take half the time of a decoding step. */
   #derive(shape: readonly number[], strides: readonly number[], offset = this.offset): Tensor<D> {
     return new Tensor(this.storage, { shape: Object.freeze(shape), strides: Object.freeze(strides), offset }, DERIVED);
   }
@@ -234,7 +222,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     this.storage.dispose?.();
   }
 
-  /** {@link dispose}, for `using`. */
+  /** Disposes of the tensor at the end of a `using` block. */
   [DISPOSE](): void {
     this.dispose();
   }
@@ -254,12 +242,8 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     const wanted = resolveShape(shape, this.size, 'tensor.view: shape');
     const strides = stridesForView(this, wanted);
     if (!strides) {
-      const layout = `strides [${this.strides}] over [${this.shape}]`;
-      fail(
-        'SHAPE',
-        'tensor.view: shape',
-        `${layout} cannot express [${wanted}]. Use reshape() or contiguous() to copy.`,
-      );
+      const what = `strides [${this.strides}] over [${this.shape}] cannot express [${wanted}]`;
+      fail('SHAPE', 'tensor.view: shape', `${what}. Use reshape() or contiguous() to copy.`);
     }
     return this.#derive(wanted, strides);
   }
@@ -268,15 +252,14 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
    * Gives the same elements another shape: a view where strides allow, otherwise a dense copy on the host.
    *
    * @param shape - as many elements; one dimension may be -1
-   * @throws {RopewalkError} SHAPE when the count differs; DEVICE when a copy is needed of memory that is not on the
-   *   host
+   * @throws {RopewalkError} SHAPE when the count differs; DEVICE when a device's memory would have to be copied
    */
   reshape(shape: readonly number[]): Tensor<D> {
     const wanted = resolveShape(shape, this.size, 'tensor.reshape: shape');
     return stridesForView(this, wanted) ? this.view(wanted) : this.contiguous().view(wanted);
   }
 
-  /** The same elements with a dimension of size 1 in front, sharing storage. */
+  /** Adds a dimension of size 1 in front, sharing storage. */
   unsqueeze(): Tensor<D> {
     this.#unsqueezed ??= this.#derive(withFirst(1, this.shape), withFirst(this.size, this.strides));
     return this.#unsqueezed;
@@ -316,7 +299,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     checkInteger(start, 'tensor.slice: start', 0, length);
     checkInteger(end, 'tensor.slice: end', start, length);
     const shape = this.shape.with(dim, end - start);
-    // An empty slice keeps its source's offset: start * stride may be past the end of the storage.
+    // An empty slice keeps its source's offset, because start * stride may be past the end of the storage.
     const offset = end > start ? this.offset + start * this.strides[dim]! : this.offset;
     return this.#derive(shape, this.strides, offset);
   }
@@ -324,8 +307,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   /**
    * Returns a dense row-major tensor of the same elements: this one when it is dense, otherwise a copy in host memory.
    *
-   * @throws {RopewalkError} DEVICE when a copy is needed of memory that is not on the host (use the backend's
-   *   rearrange)
+   * @throws {RopewalkError} DEVICE when a device's memory would have to be copied (use the backend's rearrange)
    */
   contiguous(): Tensor<D> {
     if (this.isContiguous()) return this;
@@ -362,7 +344,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   readNumbers(): Float64Array | Promise<Float64Array> {
     const elements = this.read();
     const convert = (array: ArrayOf[D]): Float64Array => {
-      if (array instanceof Float32Array) return new Float64Array(array); // 30 times as fast
+      if (array instanceof Float32Array) return new Float64Array(array); // It is 30 times as fast as the loop.
       const numbers = new Float64Array(array.length);
       for (let i = 0; i < numbers.length; i++) numbers[i] = loadNumber(array, this.dtype, i);
       return numbers;
@@ -371,7 +353,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   }
 
   /**
-   * Says dtype, shape and the first elements; of memory that cannot be read at once, where it is.
+   * Prints dtype, shape and the first elements, or the place of memory that cannot be read at once.
    *
    * @example `Tensor f32 [2, 2]: 1, 2, 3, 4`
    */
@@ -390,7 +372,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     }
   }
 
-  /** {@link toString}, for `console.log` of Node. */
+  /** Prints the tensor for `console.log` of Node. */
   [INSPECT](): string {
     return this.toString();
   }
@@ -405,7 +387,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     return at;
   }
 
-  /** @param part - the storage's elements from index `first` on */
+  /** Copies the elements from `part`, the storage's elements from index `first` on. */
   #gather(part: ArrayOf[D], first: number): ArrayOf[D] {
     const start = this.offset - first;
     if (this.isContiguous()) return part.slice(start, start + this.size) as ArrayOf[D];
@@ -422,8 +404,8 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
 /** Options of {@link tensorFrom}. */
 export interface TensorFromOptions<D extends Dtype = Dtype> extends TensorOptions {
   /**
-   * Required for a `Uint16Array`, which may hold u16, f16 or bf16, and for 8-bit floats in a `Uint8Array`; otherwise
-   * the array says it.
+   * It is required for a `Uint16Array`, which may hold u16, f16 or bf16, and for 8-bit floats in a `Uint8Array`. Default:
+   * the dtype of the array's class.
    */
   readonly dtype?: D;
 }
@@ -432,9 +414,9 @@ export interface TensorFromOptions<D extends Dtype = Dtype> extends TensorOption
  * Lays a tensor over a typed array, sharing its memory; or copies nested arrays of numbers, which give its shape.
  *
  * @param data - the elements; a typed array is kept, not copied. A `Float16Array` is read as f16.
- * @param options - dtype, shape, strides and offset in elements; nested arrays become f32 unless a dtype is given
+ * @param options - dtype, shape, strides and offset in elements; nested arrays become f32 by default
  * @throws {RopewalkError} DTYPE when the array cannot hold the dtype, or a Uint16Array comes without one; SHAPE or
- *   RANGE as {@link Tensor}, for arrays of several lengths, and for what is no number or does not fit the dtype
+ *   RANGE as {@link Tensor}, for arrays of several lengths, and for values that are no numbers or do not fit the dtype
  * @example tensorFrom([[1, 2], [3, 4]]) // f32, [2, 2]
  */
 export function tensorFrom<D extends Dtype>(
@@ -496,20 +478,13 @@ export function copyElements<D extends Dtype>(from: Tensor<D>, to: Tensor<D>): v
   copyBits(hostOf(from, 'copy: from'), from, hostOf(to, 'copy: to'), to);
 }
 
-/**
- * {@link copyElements} between the arrays of two tensors.
- *
- * @param source - the elements that `from` lays out
- * @param target - the elements that `to` lays out; same element size
- */
+/** Copies elements, as {@link copyElements}, from the array that `from` lays out to the one that `to` lays out. */
 export function copyBits(source: HostArray, from: Layout, target: HostArray, to: Layout): void {
   const read = bitsOf(source);
   const write = bitsOf(target);
   if (isRowMajor(from) && isRowMajor(to)) {
-    (write as Uint8Array).set(
-      (read as Uint8Array).subarray(from.offset, from.offset + countElements(from.shape)),
-      to.offset,
-    );
+    const dense = (read as Uint8Array).subarray(from.offset, from.offset + countElements(from.shape));
+    (write as Uint8Array).set(dense, to.offset);
     return;
   }
   walkPair(from.shape, from, to, (a, b) => {
@@ -517,24 +492,12 @@ export function copyBits(source: HostArray, from: Layout, target: HostArray, to:
   });
 }
 
-/**
- * Checks that an argument is a tensor.
- *
- * @param value - what the caller gave
- * @param where - operator and argument, for the message
- * @throws {RopewalkError} DTYPE for anything else
- */
+/** Checks that an argument is a tensor. @throws {RopewalkError} DTYPE for anything else */
 export function checkTensor(value: unknown, where: string): asserts value is Tensor {
   if (!Tensor.isTensor(value)) refuse('DTYPE', where, 'a tensor', value, 'Make one with rw.tensor() or tensorFrom().');
 }
 
-/**
- * Checks that an argument is a map from names to tensors.
- *
- * @param value - what the caller gave
- * @param where - operator and argument, for the message
- * @throws {RopewalkError} DTYPE for anything else
- */
+/** Checks that an argument is a map from names to tensors. @throws {RopewalkError} DTYPE for anything else */
 export function checkNamedTensors(value: unknown, where: string): asserts value is ReadonlyMap<string, Tensor> {
   if (!reading(where, () => value instanceof Map))
     refuse('DTYPE', `${where}: tensors`, 'a Map of tensors by name', value);
@@ -545,9 +508,8 @@ export function checkNamedTensors(value: unknown, where: string): asserts value 
 }
 
 /**
- * The host memory of a tensor.
+ * Gives the host memory of a tensor.
  *
- * @param tensor - any tensor
  * @param where - operator and argument, for the message
  * @throws {RopewalkError} DEVICE when the tensor is on a device, or a device has yet to write it
  */
@@ -560,11 +522,8 @@ export function hostOf<D extends Dtype>(tensor: Tensor<D>, where: string): Array
 }
 
 /**
- * Reads a tensor of integers as numbers.
+ * Reads a tensor of integers in host memory as numbers, in row-major order.
  *
- * @param tensor - any integer dtype, in host memory
- * @param where - operator and argument, for the message
- * @returns the elements in row-major order
  * @throws {RopewalkError} DTYPE for a floating tensor; RANGE for a value past ±(2^53 − 1), which a number cannot hold
  */
 export function readIntegers(tensor: Tensor, where: string): Float64Array {
@@ -583,45 +542,39 @@ function integerAt(host: HostArray, at: number, where: string): number {
   return value;
 }
 
-/** How two tensors share memory: not at all, as exactly the same view, or in part. */
+/** The ways in which two tensors share memory: not at all, as exactly the same view, or in part. */
 export type Overlap = 'none' | 'same' | 'partial';
 
 /**
- * Says how two tensors share memory.
- *
- * The answer is exact: where the ranges meet and the layouts differ, the elements themselves are compared, so the q
- * part and the k part of one packed row do not overlap.
+ * Says how two tensors share memory. Where the ranges meet and the layouts differ, the elements themselves are compared,
+ * so the q part and the k part of one packed row do not overlap.
  */
 export function overlapOf(a: Tensor, b: Tensor): Overlap {
   if (a === b) return a.size > 0 ? 'same' : 'none';
-  // A backend's storages never share memory; only host arrays can overlap.
+  // Storages of a backend never share memory; only host arrays can overlap.
   if (a.storage !== b.storage && a.storage.owner !== 'host' && b.storage.owner !== 'host') return 'none';
   const rangeA = byteRange(a);
   const rangeB = byteRange(b);
   if (!rangeA || !rangeB || rangeA.memory !== rangeB.memory) return 'none';
   if (rangeA.end <= rangeB.start || rangeB.end <= rangeA.start) return 'none';
-  const unit = sizeBytes(a.dtype);
-  if (unit === sizeBytes(b.dtype) && rangeA.origin === rangeB.origin && sameDims(a, b)) return 'same';
+  if (sizeBytes(a.dtype) === sizeBytes(b.dtype) && rangeA.origin === rangeB.origin && sameDims(a, b)) return 'same';
   if (a.isContiguous() && b.isContiguous()) return 'partial';
   const from = Math.max(rangeA.start, rangeB.start);
   const touched = new Uint8Array(Math.min(rangeA.end, rangeB.end) - from);
-  walk(a, (at) => {
-    const byte = rangeA.base + at * unit - from;
-    for (let k = Math.max(0, byte); k < Math.min(touched.length, byte + unit); k++) touched[k] = 1;
-  });
+  const walkBytes = (tensor: Tensor, { base }: ByteRange, visit: (byte: number) => void): void => {
+    const unit = sizeBytes(tensor.dtype);
+    walk(tensor, (at) => {
+      const byte = base + at * unit - from;
+      for (let k = Math.max(0, byte); k < Math.min(touched.length, byte + unit); k++) visit(k);
+    });
+  };
   let hit = false;
-  const unitB = sizeBytes(b.dtype);
-  walk(b, (at) => {
-    const byte = rangeB.base + at * unitB - from;
-    for (let k = Math.max(0, byte); k < Math.min(touched.length, byte + unitB); k++) if (touched[k]) hit = true;
-  });
+  walkBytes(a, rangeA, (byte) => (touched[byte] = 1));
+  walkBytes(b, rangeB, (byte) => (hit ||= touched[byte] === 1));
   return hit ? 'partial' : 'none';
 }
 
-/**
- * Says whether two indices of a tensor name the same element, as in a broadcast view. Such a tensor cannot be an
- * output.
- */
+/** Says whether two indices of a tensor name the same element, as in a broadcast view, which cannot be an output. */
 export function selfOverlaps(tensor: Tensor): boolean {
   if (tensor.isContiguous()) return false;
   const dims = tensor.shape
@@ -649,9 +602,9 @@ export function selfOverlaps(tensor: Tensor): boolean {
 
 interface ByteRange {
   readonly memory: unknown;
-  /** Byte of storage element 0 in `memory`. */
+  /** The byte of storage element 0 in `memory`. */
   readonly base: number;
-  /** Byte of element [0, 0, …]. */
+  /** The byte of element [0, 0, …]. */
   readonly origin: number;
   readonly start: number;
   readonly end: number;
@@ -672,7 +625,7 @@ function byteRange(tensor: Tensor): ByteRange | undefined {
   };
 }
 
-/** `[first, ...rest]`. Spreading a frozen list is several times slower, and RoPE of one token does this four times. */
+/** Makes `[first, ...rest]`. Spreading a frozen list is several times slower, and RoPE of one token needs this four times. */
 function withFirst(first: number, rest: readonly number[]): number[] {
   const list = [first];
   for (let i = 0; i < rest.length; i++) list.push(rest[i]!);

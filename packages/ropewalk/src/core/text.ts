@@ -1,11 +1,7 @@
-/** Text: of messages, and out of bytes from outside. @module */
+/** Text for messages, and text from bytes of files. @module */
 import { fail, show } from './errors.js';
 
-/**
- * Writes numbers with ranges: `0-4, 6`.
- *
- * @param numbers - integers in rising order
- */
+/** Writes integers in rising order with ranges: `0-4, 6`. */
 export function ranges(numbers: readonly number[]): string {
   const parts: string[] = [];
   for (let at = 0; at < numbers.length; ) {
@@ -17,16 +13,12 @@ export function ranges(numbers: readonly number[]): string {
   return parts.join(', ');
 }
 
-/**
- * Names layers in a sentence or a title: `layer 5`, `layers 0-4, 6`.
- *
- * @param numbers - of the layers, in rising order
- */
+/** Names layers in a sentence or a title, by their numbers in rising order: `layer 5`, `layers 0-4, 6`. */
 export function nameLayers(numbers: readonly number[]): string {
   return `${numbers.length === 1 ? 'layer' : 'layers'} ${ranges(numbers)}`;
 }
 
-/** `1 layer`, `32 layers`. */
+/** Counts layers in words: `1 layer`, `32 layers`. */
 export function countLayers(count: number): string {
   return `${count} ${count === 1 ? 'layer' : 'layers'}`;
 }
@@ -34,7 +26,6 @@ export function countLayers(count: number): string {
 /**
  * Escapes a string for XML and HTML, in content and in attributes. Characters that XML 1.0 cannot hold become U+FFFD.
  *
- * @param text - anything
  * @see https://www.w3.org/TR/xml/#charsets
  */
 export function escapeMarkup(text: string): string {
@@ -44,21 +35,15 @@ export function escapeMarkup(text: string): string {
       .replace(/\p{Cs}/gu, '\ufffd') // lone surrogates
       .replace(/(?![\t\n\r\x7f-\x9f])\p{Cc}|[\ufffe\uffff]/gu, '\ufffd')
       .replace(/[&<>"']/g, (c) => names[c]!)
-      // In an attribute a parser would make spaces of these.
+      // In an attribute a parser would turn these into spaces.
       .replace(/[\t\n\r]/g, (c) => `&#${c.charCodeAt(0)};`)
   );
 }
 
-/** Keeps a byte order mark: a vocabulary may have it as a token. */
+/** The decoder keeps a byte order mark, because a vocabulary may have it as a token. */
 const UTF8 = /* @__PURE__ */ new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/**
- * Decodes UTF-8; a byte order mark is kept.
- *
- * @param bytes - the text
- * @param where - what messages call it
- * @throws {RopewalkError} FORMAT for invalid UTF-8
- */
+/** Decodes UTF-8; a byte order mark is kept. @throws {RopewalkError} FORMAT for invalid UTF-8 */
 export function decodeUtf8(bytes: Uint8Array, where: string): string {
   try {
     return UTF8.decode(bytes);
@@ -68,9 +53,8 @@ export function decodeUtf8(bytes: Uint8Array, where: string): string {
 }
 
 /**
- * A name from a file, for a message: unchanged when it is short and plain, else quoted, escaped and cut.
- *
- * @param name - anything; it may hold control characters, or a megabyte
+ * Prints a name from a file for a message: unchanged when it is short and plain, else quoted, escaped and cut, because it
+ * may hold control characters, or a megabyte.
  */
 export function nameForMessage(name: string): string {
   return name.length <= 80 && /^[\w./-]+$/.test(name) ? name : show(name);
@@ -97,12 +81,10 @@ const REASONS: Readonly<Record<string, string>> = {
 };
 
 /**
- * Describes why the file system refused.
+ * Describes why the file system refused: `expected a readable file, got no permission`, or that there is no such file.
  *
- * @param expected - what would have been accepted
- * @param cause - what it threw
- * @param isWritten - whether it was asked to write: that the file is not there is no news then
- * @returns `expected a readable file, got no permission`, or that there is no such file
+ * @param cause - the error that it threw
+ * @param isWritten - whether the file was to be written: its absence is then no explanation
  */
 export function systemSentence(expected: string, cause: unknown, isWritten = false): string {
   const { code, message } = (cause ?? {}) as { readonly code?: string; readonly message?: string };

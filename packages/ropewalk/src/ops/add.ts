@@ -1,7 +1,7 @@
 /** Addition. @module */
 import type { FloatDtype } from '../core/dtypes.js';
-import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
+import type { Tensor } from '../core/tensor.js';
+import { CHECKED, checkElementwise, checkedPlan } from './checks.js';
 
 /** A checked addition. Frozen. */
 export interface AddPlan {
@@ -18,17 +18,9 @@ export interface AddPlan {
  * @param b - same shape and dtype; there is no broadcasting
  * @param out - same shape and dtype; written; may be exactly `a` or `b`
  * @throws {RopewalkError} SHAPE, then DTYPE, then ALIAS
- * @see seed document 001, add
+ * @see InfiniTensor/llaisys@7740d46f, add
  */
 export function planAdd(a: Tensor, b: Tensor, out: Tensor): AddPlan {
-  checkTensor(a, 'add: a');
-  checkDims(b, 'add: b', a.shape);
-  checkDims(out, 'add: out', a.shape);
-  checkFloat(a, 'add: a');
-  checkFloat(b, 'add: b', a.dtype);
-  checkFloat(out, 'add: out', a.dtype);
-  checkOutput(out, 'add: out');
-  checkApart(out, 'add: out', 'a', a, true);
-  checkApart(out, 'add: out', 'b', b, true);
-  return checkedPlan({ checked: CHECKED, op: 'add', a, b, out });
+  checkElementwise('add', out, 'a', a, 'b', b);
+  return checkedPlan<AddPlan>({ checked: CHECKED, op: 'add', a, b, out });
 }

@@ -23,7 +23,7 @@ export interface ArgmaxPlan {
  * @param outIndex - `[…, 1]`, i64 or i32; written
  * @param outValue - `[…, 1]`, the dtype of values; the element is copied bit for bit
  * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
- * @see seed document 001, argmax; torch.max on ties and NaN
+ * @see InfiniTensor/llaisys@7740d46f, argmax; torch.max on ties and NaN
  */
 export function planArgmax(values: Tensor, outIndex: Tensor, outValue: Tensor): ArgmaxPlan {
   checkTensor(values, 'argmax: vals');
@@ -42,5 +42,5 @@ export function planArgmax(values: Tensor, outIndex: Tensor, outValue: Tensor): 
   checkOutput(outValue, 'argmax: max_val');
   checkApart(outValue, 'argmax: max_val', 'vals', values);
   checkApart(outValue, 'argmax: max_val', 'max_idx', outIndex);
-  return checkedPlan({ checked: CHECKED, op: 'argmax', values, outIndex: outIndex as Tensor<'i64' | 'i32'>, outValue });
+  return checkedPlan<ArgmaxPlan>({ checked: CHECKED, op: 'argmax', values, outIndex, outValue });
 }

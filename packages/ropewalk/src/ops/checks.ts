@@ -9,9 +9,11 @@ import { checkTensor, overlapOf, selfOverlaps, type Tensor } from '../core/tenso
  */
 export const CHECKED: unique symbol = /* @__PURE__ */ Symbol('checked');
 
-/** Freezes a plan whose every part has been checked. */
-export function checkedPlan<const T extends { readonly checked: typeof CHECKED }>(plan: T): Readonly<T> {
-  return Object.freeze(plan);
+type AnyDtype<T> = T extends Tensor ? Tensor : T;
+
+/** Freezes a plan. Its tensors are typed by the dtypes in P, because the caller has checked them. */
+export function checkedPlan<P>(plan: { readonly checked: typeof CHECKED } & { [K in keyof P]: AnyDtype<P[K]> }): P {
+  return Object.freeze(plan) as P;
 }
 
 /** Says whether a value is a plan: of an operator, or of RoPE. */
@@ -19,22 +21,19 @@ export function isPlan(plan: unknown): boolean {
   try {
     return typeof plan === 'object' && plan !== null && (plan as { checked?: unknown }).checked === CHECKED;
   } catch {
-    return false; // a proxy that throws
+    return false; // This is a proxy that throws.
   }
 }
 
 /**
- * Checks that a tensor has a floating dtype.
+ * Checks that a tensor has a floating dtype, or exactly the dtype `same`.
  *
- * @param tensor - the given one
- * @param where - operator and argument
- * @param same - the only dtype allowed, if given
  * @throws {RopewalkError} DTYPE
  */
 export function checkFloat(tensor: Tensor, where: string, same?: Dtype): asserts tensor is Tensor<FloatDtype> {
   checkTensor(tensor, where);
   if (!isFloat(tensor.dtype)) refuse('DTYPE', where, 'f64, f32, f16 or bf16', tensor.dtype);
-  if (same !== undefined && tensor.dtype !== same) refuseDtype(tensor, where, same);
+  if (same !== undefined) checkDtype(tensor, where, same);
 }
 
 /**
@@ -47,8 +46,8 @@ export type StoredDtype<D extends FloatDtype> = D extends 'f32' ? 'f32' | 'f16' 
 export type StoredCacheDtype<D extends FloatDtype> = StoredDtype<D> | Exclude<CacheDtype, FloatDtype>;
 
 /**
- * Checks the dtype of a weight or KV cache: that of the activations, or f16 or bf16 beside f32, which kernels convert,
- * exactly, as they read.
+ * Checks the dtype of a weight or KV cache: that of the activations, or f16 or bf16 beside f32, which kernels convert
+ * exactly as they read.
  *
  * @throws {RopewalkError} DTYPE
  */
@@ -80,25 +79,13 @@ export function isHalf(dtype: Dtype): dtype is 'f16' | 'bf16' {
   return dtype === 'f16' || dtype === 'bf16';
 }
 
-/**
- * Checks a tensor's dtype.
- *
- * @throws {RopewalkError} DTYPE
- */
+/** Checks that a tensor has this dtype. @throws {RopewalkError} DTYPE */
 export function checkDtype(tensor: Tensor, where: string, wanted: Dtype): void {
   checkTensor(tensor, where);
-  if (tensor.dtype !== wanted) refuseDtype(tensor, where, wanted);
+  if (tensor.dtype !== wanted) refuse('DTYPE', where, `dtype ${wanted}`, tensor.dtype);
 }
 
-function refuseDtype(tensor: Tensor, where: string, wanted: Dtype): never {
-  refuse('DTYPE', where, `dtype ${wanted}`, tensor.dtype);
-}
-
-/**
- * Checks a tensor's shape.
- *
- * @throws {RopewalkError} SHAPE
- */
+/** Checks that a tensor has this shape. @throws {RopewalkError} SHAPE */
 export function checkDims(tensor: Tensor, where: string, wanted: readonly number[]): void {
   checkTensor(tensor, where);
   const { shape } = tensor;
@@ -107,21 +94,12 @@ export function checkDims(tensor: Tensor, where: string, wanted: readonly number
   if (!same) refuse('SHAPE', where, `shape [${wanted}]`, shape);
 }
 
-/**
- * Checks that an output can be written: its elements are distinct. What it may share memory with, {@link checkApart}
- * checks.
- *
- * @param where - operator and argument, for the message
- * @throws {RopewalkError} ALIAS
- */
+/** Checks that an output can be written: its elements are distinct. @throws {RopewalkError} ALIAS */
 export function checkOutput(out: Tensor, where: string): void {
   if (!selfOverlaps(out)) return;
   const layout = `strides [${out.strides}] over [${out.shape}]`;
-  fail(
-    'ALIAS',
-    where,
-    `two indices name the same element (${layout}), so it cannot be written. Give it distinct elements.`,
-  );
+  const sentence = `two indices name the same element (${layout}), so it cannot be written. Give it distinct elements.`;
+  fail('ALIAS', where, sentence);
 }
 
 /**
@@ -129,8 +107,8 @@ export function checkOutput(out: Tensor, where: string): void {
  * place.
  *
  * @param where - operator and argument of the output, for the message
- * @param name - of the input, for the message
- * @param inPlace - `out` may be the same view as the input
+ * @param name - name of the input, for the message
+ * @param inPlace - whether `out` may be the same view as the input
  * @throws {RopewalkError} ALIAS
  */
 export function checkApart(out: Tensor, where: string, name: string, input: Tensor, inPlace = false): void {
@@ -139,4 +117,29 @@ export function checkApart(out: Tensor, where: string, name: string, input: Tens
   const share = overlap === 'same' ? 'all' : 'some';
   const allowed = inPlace ? `, or exactly ${name} itself` : '';
   fail('ALIAS', where, `it shares ${share} of its memory with ${name}. Give it memory of its own${allowed}.`);
+}
+
+/**
+ * Checks the tensors of an operator that computes element by element: one shape, one float dtype, and an output that
+ * may be exactly an input. Errors come in the order SHAPE, DTYPE, ALIAS.
+ *
+ * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
+ */
+export function checkElementwise(
+  op: string,
+  out: Tensor,
+  name: string,
+  input: Tensor,
+  secondName?: string,
+  second?: Tensor,
+): void {
+  checkTensor(input, `${op}: ${name}`);
+  if (secondName) checkDims(second!, `${op}: ${secondName}`, input.shape);
+  checkDims(out, `${op}: out`, input.shape);
+  checkFloat(input, `${op}: ${name}`);
+  if (secondName) checkFloat(second!, `${op}: ${secondName}`, input.dtype);
+  checkFloat(out, `${op}: out`, input.dtype);
+  checkOutput(out, `${op}: out`);
+  checkApart(out, `${op}: out`, name, input, true);
+  if (secondName) checkApart(out, `${op}: out`, secondName, second!, true);
 }

@@ -4,7 +4,7 @@ import { refuse } from '../core/errors.js';
 import { checkTensor, readIntegers, type Tensor } from '../core/tensor.js';
 import { CHECKED, checkApart, checkDims, checkDtype, checkedPlan, checkOutput, isHalf } from './checks.js';
 
-/** A checked look-up. Frozen. */
+/** A checked look-up of rows. Frozen. */
 export interface EmbeddingPlan {
   readonly op: 'embedding';
   /** The rows to copy, each within the table. */
@@ -25,7 +25,7 @@ export interface EmbeddingPlan {
  * @param weight - `[rows, width]`, any dtype and strides, or blocks; only read
  * @param out - `[n, width]`, the dtype of weight, or f32 where weight is f16, bf16 or blocks; written
  * @throws {RopewalkError} RANGE naming the index and the number of rows; SHAPE, DTYPE or ALIAS
- * @see seed document 001, embedding
+ * @see InfiniTensor/llaisys@7740d46f, embedding
  */
 export function planEmbedding(index: Tensor, weight: Tensor | BlockTensor, out: Tensor): EmbeddingPlan {
   checkTensor(index, 'embedding: index');
@@ -51,5 +51,5 @@ export function planEmbedding(index: Tensor, weight: Tensor | BlockTensor, out: 
   checkOutput(out, 'embedding: out');
   checkApart(out, 'embedding: out', 'weight', isBlocks(weight) ? weight.bytes : weight);
   checkApart(out, 'embedding: out', 'index', index);
-  return checkedPlan({ checked: CHECKED, op: 'embedding', rows, weight, out });
+  return checkedPlan<EmbeddingPlan>({ checked: CHECKED, op: 'embedding', rows, weight, out });
 }

@@ -1,5 +1,5 @@
 /** Multiplication of each token by the matrices of its experts only. @module */
-import { checkFields, type OptionNames, readField } from '../core/arguments.js';
+import { type OptionNames, readOptions } from '../core/arguments.js';
 import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
@@ -18,7 +18,7 @@ import { type Activations, type LinearOptions, readActivations } from './linear.
 
 /** Options of the experts' linear layer. */
 export interface ExpertLinearOptions extends LinearOptions {
-  /** `[experts, n]`; added to each product before it is weighted. None unless given. */
+  /** `[experts, n]`; is added to each product before it is weighted. Default: none. */
   readonly bias?: Tensor;
   /** `[tokens, chosen]`: the products of a token are multiplied by these and added up. */
   readonly weights?: Tensor;
@@ -49,7 +49,7 @@ export interface ExpertLinearPlan {
  * `out[t] = Σ_s weights[t, s] · (W[e]·x[t, s] + bias[e])`. Only the chosen experts' matrices are read.
  *
  * The indices are read when the plan runs, so that they may come from {@link planRoute} on the same device. cpu and
- * the reference refuse an index outside [0, experts) then; webgpu and ONNX graphs take the nearest expert.
+ * the reference then refuse an index outside [0, experts); webgpu and ONNX graphs take the nearest expert.
  *
  * @param x - `[tokens, k]` or `[tokens, chosen, k]`, any strides, any float dtype; only read
  * @param weight - `[experts, n, k]`, in x's dtype, or in f16 or bf16 where x is f32; or blocks with any dtype of x
@@ -57,8 +57,8 @@ export interface ExpertLinearPlan {
  * @param out - `[tokens, chosen, n]`, or `[tokens, n]` beside weights; the dtype of x; written; shares no memory with
  *   the inputs
  * @param options - bias `[experts, n]`, in the dtypes of weight; weights `[tokens, chosen]`, in x's dtype;
- *   how activations are taken, as in linear
- * @throws {RopewalkError} SHAPE, DTYPE or ALIAS; UNSUPPORTED for activations that are none
+ *   activations as in linear
+ * @throws {RopewalkError} SHAPE, DTYPE or ALIAS; UNSUPPORTED for an unknown form of activations
  * @see ggml-org/llama.cpp@de3ff815 src/llama-graph.cpp build_moe_ffn (ggml_mul_mat_id)
  */
 export function planExpertLinear(
@@ -68,10 +68,8 @@ export function planExpertLinear(
   out: Tensor,
   options: ExpertLinearOptions = {},
 ): ExpertLinearPlan {
-  checkFields(options, NAMES, 'expert_linear: options');
-  const bias = readField(options, 'bias', 'expert_linear: options');
-  const weights = readField(options, 'weights', 'expert_linear: options');
-  const activations = readActivations(options, 'expert_linear: options');
+  const { bias, weights, activations: form } = readOptions(options, 'expert_linear: options', NAMES);
+  const activations = readActivations(form, 'expert_linear');
   checkTensor(x, 'expert_linear: x');
   checkWeight(weight, 'expert_linear: weight');
   checkTensor(indices, 'expert_linear: indices');
@@ -95,21 +93,12 @@ export function planExpertLinear(
   checkOutput(out, 'expert_linear: out');
   const inputs = { x, weight: isBlocks(weight) ? weight.bytes : weight, bias, indices, weights };
   for (const [name, input] of Object.entries(inputs)) if (input) checkApart(out, 'expert_linear: out', name, input);
-  return checkedPlan({
-    checked: CHECKED,
-    op: 'expert_linear',
-    x,
-    weight,
-    bias: bias as Tensor<FloatDtype> | undefined,
-    indices: indices as Tensor<'i32'>,
-    weights: weights as Tensor<FloatDtype> | undefined,
-    out,
-    activations,
-  });
+  const plan = { x, weight, bias, indices, weights, out, activations };
+  return checkedPlan<ExpertLinearPlan>({ checked: CHECKED, op: 'expert_linear', ...plan });
 }
 
 /**
- * Reads the indices of a plan, as it runs.
+ * Reads the indices of a plan when it runs.
  *
  * @returns an expert for each pair of `[tokens, chosen]`
  * @throws {RopewalkError} RANGE for an index outside [0, experts); DEVICE when they are not in host memory

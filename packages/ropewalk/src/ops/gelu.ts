@@ -1,15 +1,14 @@
 /** GELU, alone and as a gate. @module */
-import { checkFields, type OptionNames, readField, readName } from '../core/arguments.js';
+import { type OptionNames, readName, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
-import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
-import { checkGate } from './swiglu.js';
+import type { Tensor } from '../core/tensor.js';
+import { CHECKED, checkElementwise, checkedPlan } from './checks.js';
 
 /** Options of GELU. */
 export interface GeluOptions {
   /**
    * `none`: x · (1 + erf(x/√2)) / 2. `tanh`: x · (1 + tanh(√(2/π) · (x + 0.044715·x³))) / 2, as Gemma and
-   * transformers' `gelu_pytorch_tanh` have it. `none` unless given, as in torch and ONNX.
+   * transformers' `gelu_pytorch_tanh` have it. Default: `none`, as in torch and ONNX.
    */
   readonly approximate?: 'none' | 'tanh';
 }
@@ -44,13 +43,8 @@ export interface GegluPlan {
  */
 export function planGelu(x: Tensor, out: Tensor, options: GeluOptions = {}): GeluPlan {
   const approximate = readApproximate(options, 'gelu');
-  checkTensor(x, 'gelu: x');
-  checkDims(out, 'gelu: out', x.shape);
-  checkFloat(x, 'gelu: x');
-  checkFloat(out, 'gelu: out', x.dtype);
-  checkOutput(out, 'gelu: out');
-  checkApart(out, 'gelu: out', 'x', x, true);
-  return checkedPlan({ checked: CHECKED, op: 'gelu', x, out, approximate });
+  checkElementwise('gelu', out, 'x', x);
+  return checkedPlan<GeluPlan>({ checked: CHECKED, op: 'gelu', x, out, approximate });
 }
 
 /**
@@ -65,19 +59,11 @@ export function planGelu(x: Tensor, out: Tensor, options: GeluOptions = {}): Gel
  */
 export function planGeglu(gate: Tensor, up: Tensor, out: Tensor, options: GeluOptions = {}): GegluPlan {
   const approximate = readApproximate(options, 'geglu');
-  checkGate('geglu', gate, up, out);
-  return checkedPlan({
-    checked: CHECKED,
-    op: 'geglu',
-    gate,
-    up: up as Tensor<FloatDtype>,
-    out: out as Tensor<FloatDtype>,
-    approximate,
-  });
+  checkElementwise('geglu', out, 'gate', gate, 'up', up);
+  return checkedPlan<GegluPlan>({ checked: CHECKED, op: 'geglu', gate, up, out, approximate });
 }
 
 function readApproximate(options: GeluOptions, op: string): 'none' | 'tanh' {
-  checkFields(options, NAMES, `${op}: options`);
-  const given = readField(options, 'approximate', `${op}: options`);
-  return given === undefined ? 'none' : readName(given, ['none', 'tanh'], `${op}: approximate`);
+  const { approximate = 'none' } = readOptions(options, `${op}: options`, NAMES);
+  return readName(approximate, ['none', 'tanh'], `${op}: approximate`);
 }

@@ -1,8 +1,8 @@
 /** Normalisation by mean and variance. @module */
 import type { FloatDtype } from '../core/dtypes.js';
-import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
-import { checkNormInput } from './rms-norm.js';
+import type { Tensor } from '../core/tensor.js';
+import { CHECKED, checkedPlan } from './checks.js';
+import { checkNorm } from './rms-norm.js';
 
 /** A checked layer norm over the last dimension. Frozen. */
 export interface LayerNormPlan {
@@ -37,25 +37,6 @@ export function planLayerNorm(
   eps: number,
   out: Tensor,
 ): LayerNormPlan {
-  checkTensor(x, 'layer_norm: x');
-  checkNormInput('layer_norm', x, weight, eps);
-  if (bias !== undefined) checkDims(bias, 'layer_norm: bias', [x.shape.at(-1)!]);
-  checkDims(out, 'layer_norm: out', x.shape);
-  checkFloat(x, 'layer_norm: x');
-  checkStored(weight, 'layer_norm: weight', x.dtype);
-  if (bias) checkStored(bias, 'layer_norm: bias', x.dtype);
-  checkFloat(out, 'layer_norm: out', x.dtype);
-  checkOutput(out, 'layer_norm: out');
-  checkApart(out, 'layer_norm: out', 'x', x, true);
-  checkApart(out, 'layer_norm: out', 'weight', weight);
-  if (bias) checkApart(out, 'layer_norm: out', 'bias', bias);
-  return checkedPlan({
-    checked: CHECKED,
-    op: 'layer_norm',
-    x,
-    weight,
-    bias: bias as Tensor<FloatDtype> | undefined,
-    eps,
-    out,
-  });
+  checkNorm('layer_norm', x, weight, bias, eps, out);
+  return checkedPlan<LayerNormPlan>({ checked: CHECKED, op: 'layer_norm', x, weight, bias, eps, out });
 }

@@ -1,39 +1,33 @@
 /** Multiplication by a weight matrix. @module */
-import { checkFields, type OptionNames, readField, readName } from '../core/arguments.js';
+import { type OptionNames, readName, readOptions } from '../core/arguments.js';
 import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
 import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
 
-/** How products with blocks take their activations. */
+/** The form in which products with blocks read their activations. */
 export type Activations = (typeof ACTIVATIONS)[number];
 
-/** Their names. */
+/** The names of {@link Activations}. */
 export const ACTIVATIONS = ['f32', 'q8'] as const;
 
 /** How a linear layer computes. */
 export interface LinearOptions {
   /**
-   * `q8` rounds x to 8 bits beside a weight in blocks, as llama.cpp does, which is faster: each 32 neighbours of a row
-   * to d·q, with d = largest magnitude / 127 in f32 and q the integer nearest to x / d, computed in f32, in −127 … 127,
-   * ties to the even one. (llama.cpp rounds d to f16 too, where the smallest and the largest rows are lost.) Products
-   * of those are as exact as others. A row with an element that is no finite f32 is not rounded, nor is x beside other
-   * weights. Unless given `f32`: nothing is rounded. cpu and the reference can; other
-   * backends refuse what rounds, or give it to the reference as they do f64.
+   * `f32` (the default) rounds nothing. `q8` rounds x to 8 bits beside a weight in blocks, as llama.cpp does, which is
+   * faster: each 32 neighbours of a row become d·q, where d = largest magnitude / 127 in f32, and q in −127 … 127 is
+   * the integer nearest to x / d, computed in f32, ties to even. (llama.cpp also rounds d to f16, where the smallest and
+   * the largest rows are lost.) Products of rounded numbers are as exact as others. A row with an element that is no
+   * finite f32 is not rounded, nor is x beside other weights. cpu and the reference compute `q8`; other backends refuse
+   * it, or pass it to the reference as they do f64.
    */
   readonly activations?: Activations;
 }
 
-/**
- * Reads how activations are taken.
- *
- * @param where - operator and argument, for the message
- * @throws {RopewalkError} UNSUPPORTED for another name
- */
-export function readActivations(options: LinearOptions, where: string): Activations {
-  const activations = readField(options, 'activations', where);
-  return activations === undefined ? 'f32' : readName(activations, ACTIVATIONS, `${where.split(':')[0]}: activations`);
+/** Reads the option `activations`. @throws {RopewalkError} UNSUPPORTED for an unknown name */
+export function readActivations(form: unknown, op: string): Activations {
+  return form === undefined ? 'f32' : readName(form, ACTIVATIONS, `${op}: activations`);
 }
 
 const NAMES: OptionNames<LinearOptions> = { activations: true };
@@ -64,9 +58,9 @@ export interface LinearPlan {
  *   with any dtype of x
  * @param bias - `[n]`, in x's dtype, or in f16 or bf16 where x is f32; or undefined
  * @param out - `[…, n]`, the dtype of x; written; shares no memory with the inputs
- * @param options - how activations are taken
- * @throws {RopewalkError} SHAPE, DTYPE or ALIAS; UNSUPPORTED for activations that are none
- * @see seed document 001, linear
+ * @param options - how activations are rounded
+ * @throws {RopewalkError} SHAPE, DTYPE or ALIAS; UNSUPPORTED for an unknown form of activations
+ * @see InfiniTensor/llaisys@7740d46f, linear
  */
 export function planLinear(
   x: Tensor,
@@ -75,8 +69,7 @@ export function planLinear(
   out: Tensor,
   options: LinearOptions = {},
 ): LinearPlan {
-  checkFields(options, NAMES, 'linear: options');
-  const activations = readActivations(options, 'linear: options');
+  const activations = readActivations(readOptions(options, 'linear: options', NAMES).activations, 'linear');
   checkTensor(x, 'linear: x');
   checkWeight(weight, 'linear: weight');
   if (x.rank === 0) refuse('SHAPE', 'linear: x', 'at least one dimension', x.shape);
@@ -95,16 +88,5 @@ export function planLinear(
   checkApart(out, 'linear: out', 'weight', isBlocks(weight) ? weight.bytes : weight);
   if (bias) checkApart(out, 'linear: out', 'bias', bias);
   const m = x.shape.slice(0, -1).reduce((rows, dim) => rows * dim, 1);
-  return checkedPlan({
-    checked: CHECKED,
-    op: 'linear',
-    x,
-    weight,
-    bias: bias as Tensor<FloatDtype> | undefined,
-    out,
-    m,
-    n,
-    k,
-    activations,
-  });
+  return checkedPlan<LinearPlan>({ checked: CHECKED, op: 'linear', x, weight, bias, out, m, n, k, activations });
 }

@@ -1,4 +1,4 @@
-/** The plans of all operators as one type. @module */
+/** The plans of all operators as one type, and tables of functions with one entry for each operator. @module */
 import { refuse } from '../core/errors.js';
 import type { AddPlan } from './add.js';
 import type { ArgmaxPlan } from './argmax.js';
@@ -37,14 +37,27 @@ export type OpPlan =
 /** The name of an operator: `add`, `rope`, `self_attention`, … */
 export type OpName = OpPlan['op'];
 
+/** A function for the plans of each operator. A table that misses an operator does not compile. */
+export type OperatorTable<Rest extends readonly unknown[] = []> = {
+  readonly [Op in OpName]: (plan: Extract<OpPlan, { readonly op: Op }>, ...rest: Rest) => void;
+};
+
+/** Looks up the function of a plan's operator. @throws {RopewalkError} UNSUPPORTED when the table has none */
+export function operatorOf<Rest extends readonly unknown[]>(
+  table: OperatorTable<Rest>,
+  { op }: OpPlan,
+): (plan: OpPlan, ...rest: Rest) => void {
+  return Object.hasOwn(table, op) ? (table[op] as (plan: OpPlan, ...rest: Rest) => void) : refusePlan(op);
+}
+
 /**
  * Checks that an argument is an operator's plan.
  *
- * @param plan - what the caller gave
+ * @param plan - the value to check
  * @throws {RopewalkError} UNSUPPORTED for anything else
  */
 export function checkPlan(plan: unknown): asserts plan is OpPlan {
-  if (!isPlan(plan) || (plan as OpPlan).op === undefined) noPlan(plan);
+  if (!isPlan(plan) || (plan as OpPlan).op === undefined) refusePlan(plan);
 }
 
 /**
@@ -55,15 +68,10 @@ export function checkPlan(plan: unknown): asserts plan is OpPlan {
  * @throws {RopewalkError} UNSUPPORTED always
  */
 export function unknownPlan(plan: never): never {
-  noPlan((plan as OpPlan).op);
+  refusePlan((plan as OpPlan).op);
 }
 
-function noPlan(got: unknown): never {
-  refuse(
-    'UNSUPPORTED',
-    'run: plan',
-    "a plan of one of Ropewalk's operators",
-    got,
-    'Make it with a plan… or bind… function.',
-  );
+function refusePlan(got: unknown): never {
+  const next = 'Make it with a plan… or bind… function.';
+  refuse('UNSUPPORTED', 'run: plan', "a plan of one of Ropewalk's operators", got, next);
 }

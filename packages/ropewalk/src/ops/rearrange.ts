@@ -8,7 +8,7 @@ import { CHECKED, checkApart, checkDims, checkDtype, checkedPlan, checkOutput } 
 export interface RearrangePlan {
   readonly op: 'rearrange';
   readonly x: Tensor;
-  /** x's dtype, or both are floats. */
+  /** Its dtype is that of x, or both are floats. */
   readonly out: Tensor;
 }
 
@@ -22,7 +22,7 @@ export interface RearrangePlan {
  * @param out - same shape, any strides; x's dtype, or any float where x is a float; written; may be exactly `x`, or lie
  *   exactly in x's place with another float dtype of the same size
  * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
- * @see seed document 001, rearrange
+ * @see InfiniTensor/llaisys@7740d46f, rearrange
  */
 export function planRearrange(x: Tensor, out: Tensor): RearrangePlan {
   checkTensor(x, 'rearrange: x');
@@ -31,5 +31,5 @@ export function planRearrange(x: Tensor, out: Tensor): RearrangePlan {
   else if (!isFloat(out.dtype)) refuse('DTYPE', 'rearrange: out', `dtype ${x.dtype} or another float`, out.dtype);
   checkOutput(out, 'rearrange: out');
   checkApart(out, 'rearrange: out', 'x', x, true);
-  return checkedPlan({ checked: CHECKED, op: 'rearrange', x, out });
+  return checkedPlan<RearrangePlan>({ checked: CHECKED, op: 'rearrange', x, out });
 }

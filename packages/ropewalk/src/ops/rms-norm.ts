@@ -24,24 +24,35 @@ export interface RmsNormPlan {
  * @param eps - finite, >= 0
  * @param out - same shape and dtype as x; written; may be exactly `x`
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
- * @see seed document 001, rms_norm; arXiv:1910.07467
+ * @see arXiv:1910.07467; InfiniTensor/llaisys@7740d46f, rms_norm
  */
 export function planRmsNorm(x: Tensor, weight: Tensor, eps: number, out: Tensor): RmsNormPlan {
-  checkTensor(x, 'rms_norm: x');
-  checkNormInput('rms_norm', x, weight, eps);
-  checkDims(out, 'rms_norm: out', x.shape);
-  checkFloat(x, 'rms_norm: x');
-  checkStored(weight, 'rms_norm: weight', x.dtype);
-  checkFloat(out, 'rms_norm: out', x.dtype);
-  checkOutput(out, 'rms_norm: out');
-  checkApart(out, 'rms_norm: out', 'x', x, true);
-  checkApart(out, 'rms_norm: out', 'weight', weight);
-  return checkedPlan({ checked: CHECKED, op: 'rms_norm', x, weight, eps, out });
+  checkNorm('rms_norm', x, weight, undefined, eps, out);
+  return checkedPlan<RmsNormPlan>({ checked: CHECKED, op: 'rms_norm', x, weight, eps, out });
 }
 
-/** Checks what both norms require of x `[…, d]`, the weight `[d]` and eps. */
-export function checkNormInput(op: 'rms_norm' | 'layer_norm', x: Tensor, weight: Tensor, eps: number): void {
+/** Checks the arguments of either norm. */
+export function checkNorm(
+  op: 'rms_norm' | 'layer_norm',
+  x: Tensor,
+  weight: Tensor,
+  bias: Tensor | undefined,
+  eps: number,
+  out: Tensor,
+): void {
+  checkTensor(x, `${op}: x`);
   if (x.rank === 0) refuse('SHAPE', `${op}: x`, 'at least one dimension', x.shape);
-  checkDims(weight, `${op}: weight`, [x.shape.at(-1)!]);
+  const vector = [x.shape.at(-1)!];
+  checkDims(weight, `${op}: weight`, vector);
   if (!Number.isFinite(eps) || eps < 0) refuse('RANGE', `${op}: eps`, 'a finite number >= 0', eps);
+  if (bias !== undefined) checkDims(bias, `${op}: bias`, vector);
+  checkDims(out, `${op}: out`, x.shape);
+  checkFloat(x, `${op}: x`);
+  checkStored(weight, `${op}: weight`, x.dtype);
+  if (bias) checkStored(bias, `${op}: bias`, x.dtype);
+  checkFloat(out, `${op}: out`, x.dtype);
+  checkOutput(out, `${op}: out`);
+  checkApart(out, `${op}: out`, 'x', x, true);
+  checkApart(out, `${op}: out`, 'weight', weight);
+  if (bias) checkApart(out, `${op}: out`, 'bias', bias);
 }

@@ -14,11 +14,11 @@ import {
   checkStored,
 } from './checks.js';
 
-/** Experts in groups: only those of the best groups are chosen. */
+/** Splits the experts into groups; only experts of the best groups are chosen. */
 export interface RouteGroups {
-  /** Groups of equal size, in order. */
+  /** The number of groups, all of one size, in order. */
   readonly count: number;
-  /** Groups that stay. */
+  /** The number of groups whose experts may be chosen. */
   readonly used: number;
   /** A group's score is the sum of this many best scores in it: 2 in DeepSeek-V3, 1 in DeepSeek-V2. */
   readonly best: 1 | 2;
@@ -31,12 +31,12 @@ export interface RouteOptions {
    * themselves, and the weights are the softmax over the chosen ones (gpt-oss).
    */
   readonly gate: 'softmax' | 'sigmoid' | 'softmax-of-chosen';
-  /** Added to the scores when experts are chosen, not in their weights; `[experts]`. None unless given. */
+  /** `[experts]`; is added to the scores when experts are chosen, but not to their weights. Default: none. */
   readonly bias?: Tensor;
   readonly groups?: RouteGroups;
-  /** Divides the weights by their sum, which counts as at least 2^-14; false unless given. */
+  /** Divides the weights by their sum, which counts as at least 2^-14. Default: false. */
   readonly normalise?: boolean;
-  /** Multiplies the weights; 1 unless given. */
+  /** Multiplies the weights. Default: 1. */
   readonly scale?: number;
 }
 
@@ -60,7 +60,7 @@ export interface RoutePlan {
   readonly weights: Tensor<FloatDtype>;
 }
 
-/** The sum of weights counts as at least this when they are normalised: f16's smallest normal number, as in ggml. */
+/** The least sum by which weights are divided when they are normalised: f16's smallest normal number, as in ggml. */
 export const LEAST_SUM = 2 ** -14;
 
 /**
@@ -101,18 +101,8 @@ export function planRoute(logits: Tensor, indices: Tensor, weights: Tensor, opti
     checkApart(indices, 'route: indices', name, input);
     checkApart(weights, 'route: weights', name, input);
   }
-  return checkedPlan({
-    checked: CHECKED,
-    op: 'route',
-    logits,
-    gate,
-    bias: bias as Tensor<FloatDtype> | undefined,
-    groups: readGroups(groups, experts, chosen),
-    normalise,
-    scale,
-    indices: indices as Tensor<'i32'>,
-    weights,
-  });
+  const plan = { logits, gate, bias, groups: readGroups(groups, experts, chosen), normalise, scale, indices, weights };
+  return checkedPlan<RoutePlan>({ checked: CHECKED, op: 'route', ...plan });
 }
 
 function readGroups(given: RouteGroups | undefined, experts: number, chosen: number): RouteGroups | undefined {

@@ -13,7 +13,7 @@ import type { OpPlan } from './op-plan.js';
 
 /** Something that holds tensors and runs plans: a backend, or the reference. */
 export interface Runner {
-  /** `reference`, `cpu`, `webgpu`, …: its name in `--backend` and in reports. */
+  /** Its name in `--backend` and in reports: `reference`, `cpu`, `webgpu`, … */
   readonly name: string;
   /**
    * Makes a dense tensor of zeros in this runner's memory.
@@ -45,14 +45,8 @@ export interface Runner {
 }
 
 /**
- * Calls `use` with a fresh dense tensor of zeros, and disposes of it if `use` throws, so that a refused call leaks
- * nothing.
- *
- * @param runner - in whose memory
- * @param dtype - element type
- * @param shape - dimensions
- * @param use - checks and runs the call
- * @returns what `use` returns
+ * Calls `use` with a fresh dense tensor of zeros in the runner's memory, and disposes of it if `use` throws, so that a
+ * refused call leaks nothing.
  */
 export function withFresh<D extends Dtype, T>(
   runner: Pick<Runner, 'allocate'>,
@@ -69,13 +63,7 @@ export function withFresh<D extends Dtype, T>(
   }
 }
 
-/**
- * Checks that an argument can run plans.
- *
- * @param runner - what the caller gave
- * @param where - operator and argument, for the message
- * @throws {RopewalkError} RANGE when it cannot
- */
+/** Checks that an argument can run plans. @throws {RopewalkError} RANGE when it cannot */
 export function checkRunner(runner: unknown, where: string): asserts runner is Runner {
   const { run, allocate } = reading(where, () => ({
     run: (runner as Runner)?.run,

@@ -1,13 +1,13 @@
 /** Multiplication by a number, or of each row by its own, and a soft cap. @module */
-import { checkFields, type OptionNames, readField } from '../core/arguments.js';
+import { type OptionNames, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import { checkTensor, Tensor } from '../core/tensor.js';
-import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
+import { Tensor } from '../core/tensor.js';
+import { CHECKED, checkApart, checkDims, checkElementwise, checkedPlan, checkFloat } from './checks.js';
 
 /** Options of scale. */
 export interface ScaleOptions {
-  /** The product becomes softcap · tanh(product / softcap); off unless given. */
+  /** The product becomes softcap · tanh(product / softcap). Default: no cap. */
   readonly softcap?: number;
 }
 
@@ -36,14 +36,8 @@ export interface ScalePlan {
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
  */
 export function planScale(x: Tensor, factor: number | Tensor, out: Tensor, options: ScaleOptions = {}): ScalePlan {
-  checkFields(options, NAMES, 'scale: options');
-  const softcap = readField(options, 'softcap', 'scale: options');
-  checkTensor(x, 'scale: x');
-  checkDims(out, 'scale: out', x.shape);
-  checkFloat(x, 'scale: x');
-  checkFloat(out, 'scale: out', x.dtype);
-  checkOutput(out, 'scale: out');
-  checkApart(out, 'scale: out', 'x', x, true);
+  const { softcap } = readOptions(options, 'scale: options', NAMES);
+  checkElementwise('scale', out, 'x', x);
   if (Tensor.isTensor(factor)) {
     if (x.rank === 0) refuse('SHAPE', 'scale: x', 'at least one dimension beside factors of rows', x.shape);
     checkDims(factor, 'scale: factor', x.shape.slice(0, -1));
@@ -53,5 +47,5 @@ export function planScale(x: Tensor, factor: number | Tensor, out: Tensor, optio
     refuse('RANGE', 'scale: factor', 'a finite number, or a tensor with one for each row', factor);
   if (softcap !== undefined && !(Number.isFinite(softcap) && softcap > 0))
     refuse('RANGE', 'scale: softcap', 'a finite number > 0', softcap);
-  return checkedPlan({ checked: CHECKED, op: 'scale', x, factor: factor as number | Tensor<FloatDtype>, softcap, out });
+  return checkedPlan<ScalePlan>({ checked: CHECKED, op: 'scale', x, factor, softcap, out });
 }

@@ -8,26 +8,23 @@ import { isEightBits } from './checks.js';
  * The scale of an 8-bit KV cache: **value = stored · scale**, and stored = round(value / scale). One number, or a list of
  * one for each KV head, or of one for each KV head and dimension (`[head, head_dim]`, flat). Each is rounded to f32.
  *
- * So are vLLM's k_scale and v_scale, for a tensor or for each head, and TensorRT-LLM's kv_cache_scaling_factor.
+ * vLLM's k_scale and v_scale, for a tensor or for each head, and TensorRT-LLM's kv_cache_scaling_factor mean the same.
  *
  * @see vllm-project/vllm@693083a csrc/cache_kernels.cu (k_scale, v_scale, slot_mapping);
  *   https://nvidia.github.io/TensorRT-LLM/reference/precision.html
  */
 export type CacheScale = number | ArrayLike<number>;
 
-/** Scales within these bounds keep their meaning in the f32 of kernels, with room for the products they go into. */
+/** Scales within these bounds can be used in f32 kernels without overflow or underflow of the products. */
 const LEAST = 2 ** -64;
 const LARGEST = 2 ** 64;
 
 /**
- * Reads the scale of a cache.
+ * Reads the scale of a cache of this dtype.
  *
- * @param scale - what the caller gave
- * @param dtype - of the cache
- * @param where - operator and argument
  * @returns `[heads, headDim]`, or undefined where stored values are the values
- * @throws {RopewalkError} UNSUPPORTED for a scale of a floating cache, RANGE for none of an i8 one and for a bad
- *   number, SHAPE for another length
+ * @throws {RopewalkError} UNSUPPORTED for a scale of a floating cache, RANGE for a missing one of an i8 cache and for a
+ *   bad number, SHAPE for a bad length
  */
 export function readScale(
   scale: CacheScale | undefined,
@@ -40,12 +37,8 @@ export function readScale(
     if (dtype === 'i8') refuse('RANGE', where, 'the scale of an i8 cache (value = stored · scale)', scale);
     return undefined;
   }
-  if (!isEightBits(dtype))
-    fail(
-      'UNSUPPORTED',
-      where,
-      `only i8, f8_e4m3 and f8_e5m2 caches have a scale, and this one is ${dtype}. Leave it out.`,
-    );
+  const only = 'only i8, f8_e4m3 and f8_e5m2 caches have a scale';
+  if (!isEightBits(dtype)) fail('UNSUPPORTED', where, `${only}, and this one is ${dtype}. Leave it out.`);
   const all = new Float32Array(heads * headDim);
   const check = (value: number, at: string): number => {
     if (typeof value !== 'number' || !(value >= LEAST && value <= LARGEST))

@@ -1,5 +1,5 @@
 /** Causal attention with a past and grouped KV heads. @module */
-import { checkFields, checkInteger, type OptionNames, readField, readList } from '../core/arguments.js';
+import { checkInteger, type OptionNames, readList, readOptions } from '../core/arguments.js';
 import type { CacheDtype, FloatDtype, IntDtype } from '../core/dtypes.js';
 import { fail, refuse } from '../core/errors.js';
 import { checkTensor, readIntegers, type Tensor } from '../core/tensor.js';
@@ -24,33 +24,33 @@ export interface PagedOptions {
    * block_size⌋]. Blocks that no query sees may be any number.
    */
   readonly blockTable: Tensor<IntDtype>;
-  /** `[batch]`: the keys of each sequence, those of its queries with them. */
+  /** `[batch]`: the number of keys of each sequence, its queries' own included. */
   readonly lengths: ArrayLike<number>;
 }
 
 /** Options of attention. */
 export interface SelfAttentionOptions {
-  /** Multiplies the scores; 1/√d unless given. */
+  /** Multiplies the scores. Default: 1/√d. */
   readonly scale?: number;
-  /** Query i attends to keys 0 to total − seq + i; true unless given. */
+  /** Query i attends to keys 0 to total − seq + i only. Default: true. */
   readonly causal?: boolean;
   /**
-   * Sliding window, as HuggingFace's sliding_window: a query at position p attends to keys p − window + 1 to p; off
-   * unless given.
+   * Sliding window, as HuggingFace's sliding_window: a query at position p attends to keys p − window + 1 to p.
+   * Default: no window.
    */
   readonly window?: number;
-  /** Scores become softcap · tanh(score / softcap), after the scale and before the mask; off unless given. */
+  /** Scores become softcap · tanh(score / softcap), after the scale and before the mask. Default: no cap. */
   readonly softcap?: number;
   /**
    * `[num_heads]`, in the dtypes of k: a score for each head that joins the softmax and has no value, so that a head
-   * may attend to nothing (gpt-oss). None unless given.
+   * may attend to nothing (gpt-oss). Default: none.
    */
   readonly sinks?: Tensor;
-  /** Of k in 8 bits, see {@link CacheScale}: i8 needs one; 1 unless given for f8_e4m3 and f8_e5m2. */
+  /** The scale of k in 8 bits, see {@link CacheScale}. An i8 cache needs one; f8_e4m3 and f8_e5m2 default to 1. */
   readonly kScale?: CacheScale;
-  /** Of v, likewise. */
+  /** The scale of v, likewise. */
   readonly vScale?: CacheScale;
-  /** Where k and v are paged. */
+  /** Says that k and v are paged, and where their blocks lie. */
   readonly paged?: PagedOptions;
 }
 
@@ -64,6 +64,7 @@ const NAMES: OptionNames<SelfAttentionOptions> = {
   vScale: true,
   paged: true,
 };
+const NOT_CAUSAL = 'a window needs causal attention. Leave out window, or causal=false.';
 const PAGED_NAMES: OptionNames<PagedOptions> = { blockTable: true, lengths: true };
 
 /** Where the keys of each sequence lie in a paged cache, checked. Frozen. */
@@ -85,12 +86,12 @@ export interface SelfAttentionPlan {
   readonly k: Tensor<CacheDtype>;
   /** `[batch, total, num_kv_heads, dv]`; with pages `[block, block_size, num_kv_heads, dv]` */
   readonly v: Tensor<CacheDtype>;
-  /** `[num_kv_heads, d]`: value = stored · scale; undefined: 1. */
+  /** `[num_kv_heads, d]`: value = stored · scale; undefined means 1. */
   readonly kScale: Float32Array | undefined;
   /** `[num_kv_heads, dv]` */
   readonly vScale: Float32Array | undefined;
   readonly pages: Pages | undefined;
-  /** Keys of a sequence; of the longest, with pages. */
+  /** The number of keys of a sequence; with pages, of the longest one. */
   readonly total: number;
   /** `[batch, seq, num_heads, dv]` */
   readonly out: Tensor<FloatDtype>;
@@ -113,7 +114,7 @@ export interface SelfAttentionPlan {
  * @param out - `[seq, num_heads, dv]`, the dtype of q; written; shares no memory with the inputs
  * @param options - scale, causal, window, softcap, sinks, kScale, vScale, paged
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
- * @see seed document 001, self_attention
+ * @see InfiniTensor/llaisys@7740d46f, self_attention
  */
 export function planSelfAttention(
   q: Tensor,
@@ -122,17 +123,8 @@ export function planSelfAttention(
   out: Tensor,
   options: SelfAttentionOptions = {},
 ): SelfAttentionPlan {
-  const where = 'self_attention: options';
-  checkFields(options, NAMES, where);
-  let causal = readField(options, 'causal', where);
-  if (causal === undefined) causal = true;
-  const window = readField(options, 'window', where);
-  const softcap = readField(options, 'softcap', where);
-  const sinks = readField(options, 'sinks', where);
-  const given = readField(options, 'scale', where);
-  const paged = readField(options, 'paged', where);
-  const kScaleGiven = readField(options, 'kScale', where);
-  const vScaleGiven = readField(options, 'vScale', where);
+  const given = readOptions(options, 'self_attention: options', NAMES);
+  const { causal = true, window, softcap, sinks, paged } = given;
   checkTensor(q, 'self_attention: q');
   if (q.rank !== 3 && q.rank !== 4)
     refuse('SHAPE', 'self_attention: q', 'three dimensions [seq, num_heads, d], or four with batch in front', q.shape);
@@ -152,12 +144,7 @@ export function planSelfAttention(
   if (typeof causal !== 'boolean') refuse('RANGE', 'self_attention: causal', 'true or false', causal);
   if (window !== undefined && (!Number.isInteger(window) || window < 1))
     refuse('RANGE', 'self_attention: window', 'an integer >= 1', window);
-  if (window !== undefined && !causal)
-    fail(
-      'UNSUPPORTED',
-      'self_attention: window',
-      'a window needs causal attention. Leave out window, or causal=false.',
-    );
+  if (window !== undefined && !causal) fail('UNSUPPORTED', 'self_attention: window', NOT_CAUSAL);
   const pages = paged === undefined ? undefined : readPages(paged, k, lead[0] ?? 1, seq, causal, window);
   const total = pages ? pages.lengths.reduce((a, b) => Math.max(a, b), 0) : length;
   if (causal && total < seq)
@@ -167,15 +154,15 @@ export function planSelfAttention(
   checkCache(k, 'self_attention: k');
   if (!isEightBits(k.dtype)) checkStored(k, 'self_attention: k', q.dtype);
   checkDtype(v, 'self_attention: v', k.dtype);
-  const kScale = readScale(kScaleGiven, k.dtype, numKvHeads, d, 'self_attention: kScale');
-  const vScale = readScale(vScaleGiven, k.dtype, numKvHeads, dv, 'self_attention: vScale');
+  const kScale = readScale(given.kScale, k.dtype, numKvHeads, d, 'self_attention: kScale');
+  const vScale = readScale(given.vScale, k.dtype, numKvHeads, dv, 'self_attention: vScale');
   if (sinks !== undefined) {
     checkDims(sinks, 'self_attention: sinks', [numHeads]);
     checkStored(sinks, 'self_attention: sinks', q.dtype);
   }
   checkFloat(out, 'self_attention: attn_val', q.dtype);
   // With d = 0 every score is an empty sum, which 1/√0 would make 0·∞ = NaN.
-  const scale = given ?? (d === 0 ? 1 : 1 / Math.sqrt(d));
+  const scale = given.scale ?? (d === 0 ? 1 : 1 / Math.sqrt(d));
   if (!Number.isFinite(scale)) refuse('RANGE', 'self_attention: scale', 'a finite number', scale);
   if (softcap !== undefined && !(Number.isFinite(softcap) && softcap > 0))
     refuse('RANGE', 'self_attention: softcap', 'a finite number > 0', softcap);
@@ -184,14 +171,14 @@ export function planSelfAttention(
   checkApart(out, 'self_attention: attn_val', 'k', k);
   checkApart(out, 'self_attention: attn_val', 'v', v);
   if (sinks) checkApart(out, 'self_attention: attn_val', 'sinks', sinks);
-  const four = <D extends CacheDtype>(t: Tensor): Tensor<D> => (t.rank === 4 ? t : t.unsqueeze()) as Tensor<D>;
-  return checkedPlan({
+  const four = (t: Tensor): Tensor => (t.rank === 4 ? t : t.unsqueeze());
+  return checkedPlan<SelfAttentionPlan>({
     checked: CHECKED,
     op: 'self_attention',
-    q: four<FloatDtype>(q),
+    q: four(q),
     k: four(k),
     v: four(v),
-    out: four<FloatDtype>(out),
+    out: four(out),
     kScale,
     vScale,
     pages,
@@ -200,7 +187,7 @@ export function planSelfAttention(
     causal,
     window,
     softcap,
-    sinks: sinks as Tensor<FloatDtype> | undefined,
+    sinks,
   });
 }
 
@@ -209,7 +196,7 @@ function checkRank(tensor: Tensor, where: string, rank: number, why: string): vo
   if (tensor.rank !== rank) refuse('SHAPE', where, `${rank} dimensions, ${why}`, tensor.shape);
 }
 
-/** Reads a block table: each block that a query sees is there. Work is bounded by the table. */
+/** Reads a block table, in which every block that a query sees must exist. The work is bounded by the table. */
 function readPages(
   paged: PagedOptions,
   k: Tensor,
@@ -218,10 +205,7 @@ function readPages(
   causal: boolean,
   window: number | undefined,
 ): Pages {
-  const where = 'self_attention: paged';
-  checkFields(paged, PAGED_NAMES, where);
-  const blockTable = readField(paged, 'blockTable', where);
-  const lengthList = readField(paged, 'lengths', where);
+  const { blockTable, lengths: lengthList } = readOptions(paged, 'self_attention: paged', PAGED_NAMES);
   const at = 'self_attention: blockTable';
   checkTensor(blockTable, at);
   const [blocks, blockSize] = k.shape as [number, number];
@@ -232,7 +216,7 @@ function readPages(
   if (list.length !== batch)
     refuse('SHAPE', 'self_attention: lengths', `one for each sequence, ${batch} in all`, list.length);
   const maxBlocks = blockTable.shape[1]!;
-  // Each query has a key.
+  // Each query sees at least one key.
   const least = causal ? seq : Math.min(seq, 1);
   if (k.size === 0 && least > 0) refuse('SHAPE', 'self_attention: k', 'at least one block', k.shape);
   const room = maxBlocks * blockSize;

@@ -1,17 +1,17 @@
 /** The gated activation of Llama's feed-forward layer, and its clamped form. @module */
-import { checkFields, type OptionNames, readField } from '../core/arguments.js';
+import { type OptionNames, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
+import type { Tensor } from '../core/tensor.js';
+import { CHECKED, checkElementwise, checkedPlan } from './checks.js';
 
 /** Options of SwiGLU. gpt-oss has `{ limit: 7, alpha: 1.702, offset: 1 }`. */
 export interface SwigluOptions {
-  /** The gate is at most this, and up lies within ± this; off unless given. */
+  /** The gate is clipped to at most this, and up to ± this. Default: no limit. */
   readonly limit?: number;
-  /** Multiplies the gate inside the sigmoid; 1 unless given. */
+  /** Multiplies the gate inside the sigmoid. Default: 1. */
   readonly alpha?: number;
-  /** Added to up; 0 unless given. */
+  /** Is added to up. Default: 0. */
   readonly offset?: number;
 }
 
@@ -37,46 +37,18 @@ export interface SwigluPlan {
  * @param out - same shape and dtype; written; may be exactly `gate` or `up`
  * @param options - limit, alpha, offset
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
- * @see seed document 001, swiglu; arXiv:2002.05202
+ * @see arXiv:2002.05202; InfiniTensor/llaisys@7740d46f, swiglu
  * @see huggingface/transformers@v5.18.0 src/transformers/models/gpt_oss/modeling_gpt_oss.py
  */
 export function planSwiglu(gate: Tensor, up: Tensor, out: Tensor, options: SwigluOptions = {}): SwigluPlan {
-  const where = 'swiglu: options';
-  checkFields(options, NAMES, where);
-  const limit = readField(options, 'limit', where);
-  const alpha = readField(options, 'alpha', where) ?? 1;
-  const offset = readField(options, 'offset', where) ?? 0;
-  checkGate('swiglu', gate, up, out);
+  const given = readOptions(options, 'swiglu: options', NAMES);
+  const { limit } = given;
+  const alpha = given.alpha ?? 1;
+  const offset = given.offset ?? 0;
+  checkElementwise('swiglu', out, 'gate', gate, 'up', up);
   if (limit !== undefined && !(Number.isFinite(limit) && limit > 0))
     refuse('RANGE', 'swiglu: limit', 'a finite number > 0', limit);
   if (!Number.isFinite(alpha)) refuse('RANGE', 'swiglu: alpha', 'a finite number', alpha);
   if (!Number.isFinite(offset)) refuse('RANGE', 'swiglu: offset', 'a finite number', offset);
-  return checkedPlan({
-    checked: CHECKED,
-    op: 'swiglu',
-    gate,
-    up: up as Tensor<FloatDtype>,
-    out: out as Tensor<FloatDtype>,
-    limit,
-    alpha,
-    offset,
-  });
-}
-
-/** Checks the tensors of a gated activation. */
-export function checkGate(
-  op: 'swiglu' | 'geglu',
-  gate: Tensor,
-  up: Tensor,
-  out: Tensor,
-): asserts gate is Tensor<FloatDtype> {
-  checkTensor(gate, `${op}: gate`);
-  checkDims(up, `${op}: up`, gate.shape);
-  checkDims(out, `${op}: out`, gate.shape);
-  checkFloat(gate, `${op}: gate`);
-  checkFloat(up, `${op}: up`, gate.dtype);
-  checkFloat(out, `${op}: out`, gate.dtype);
-  checkOutput(out, `${op}: out`);
-  checkApart(out, `${op}: out`, 'gate', gate, true);
-  checkApart(out, `${op}: out`, 'up', up, true);
+  return checkedPlan<SwigluPlan>({ checked: CHECKED, op: 'swiglu', gate, up, out, limit, alpha, offset });
 }

@@ -24,11 +24,11 @@ export function argmaxReference({ values, outIndex, outValue }: ArgmaxPlan): voi
     const index = indices[r]!;
     const host = hostOf(outIndex, 'argmax: max_idx');
     host[index.offset] = (outIndex.dtype === 'i64' ? BigInt(best) : best) as never;
-    copyElements(sources[r]!.slice(0, best, best + 1), targets[r]!); // bits, so that a NaN keeps its payload
+    copyElements(sources[r]!.slice(0, best, best + 1), targets[r]!); // The bits are copied, so a NaN keeps its payload.
   }
 }
 
-/** Every row as a tensor of rank 1. */
+/** Views every row as a tensor of rank 1. */
 function rows<D extends FloatDtype | 'i64' | 'i32'>(tensor: Tensor<D>): Tensor<D>[] {
   if (tensor.rank === 1) return [tensor];
   const [count, ...rest] = tensor.shape as [number, ...number[]];

@@ -1,19 +1,9 @@
-/**
- * Copies between tensors and dense float64 arrays, for the oracle only.
- *
- * @module
- */
+/** Copies between tensors and dense float64 arrays, for the oracle only. @module */
 import { type FloatDtype, loadNumber, storeNumber } from '../core/dtypes.js';
 import { walk } from '../core/shape.js';
 import { hostOf, type Tensor } from '../core/tensor.js';
 
-/**
- * Reads every element, in row-major order.
- *
- * @param tensor - host memory, any strides
- * @returns a fresh dense array
- * @throws {RopewalkError} DEVICE when the memory is not on the host
- */
+/** Reads every element into a fresh array, in row-major order. @throws {RopewalkError} DEVICE for a device's memory */
 export function readAll(tensor: Tensor, where: string): Float64Array {
   const host = hostOf(tensor, where);
   const values = new Float64Array(tensor.size);
@@ -26,8 +16,7 @@ export function readAll(tensor: Tensor, where: string): Float64Array {
 /**
  * Writes every element, in row-major order, each rounded once; memory between the elements is not changed.
  *
- * @param tensor - host memory, any strides
- * @throws {RopewalkError} DEVICE when the memory is not on the host
+ * @throws {RopewalkError} DEVICE for a device's memory
  */
 export function writeAll(tensor: Tensor<FloatDtype>, values: Float64Array, where: string): void {
   const host = hostOf(tensor, where);

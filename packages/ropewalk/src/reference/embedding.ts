@@ -1,4 +1,4 @@
-/** The look-up of rows: bit for bit, or converted to f32, which is exact. @module */
+/** The look-up of rows: bit for bit, or converted to f32 exactly. @module */
 import { type BlockTensor, blockBytes, blocksFrom, isBlocks, readBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { copyElements, type Tensor } from '../core/tensor.js';
@@ -19,7 +19,7 @@ export function embeddingReference({ rows, weight, out }: EmbeddingPlan): void {
   }
 }
 
-/** One row of a table in blocks; a whole vocabulary in float64 might not fit into memory. */
+/** Takes one row of a table in blocks, because a whole vocabulary in float64 might not fit into memory. */
 function rowOf({ format, shape, bytes }: BlockTensor, row: number): BlockTensor {
   const width = shape[1]!;
   const rowBytes = blockBytes(format, width);

@@ -6,22 +6,35 @@
  * @module ropewalk/reference
  */
 import { zeros } from '../core/tensor.js';
-import { checkPlan, type OpPlan, unknownPlan } from '../ops/op-plan.js';
+import { checkPlan, type OperatorTable, type OpPlan, operatorOf } from '../ops/op-plan.js';
 import type { Runner } from '../ops/runner.js';
-import { addReference } from './add.js';
 import { argmaxReference } from './argmax.js';
+import { addReference, gegluReference, geluReference, scaleReference, swigluReference } from './elementwise.js';
 import { embeddingReference } from './embedding.js';
-import { expertLinearReference } from './expert-linear.js';
-import { gegluReference, geluReference } from './gelu.js';
-import { layerNormReference } from './layer-norm.js';
-import { linearReference } from './linear.js';
+import { expertLinearReference, linearReference } from './linear.js';
+import { layerNormReference, rmsNormReference } from './norm.js';
 import { rearrangeReference } from './rearrange.js';
-import { rmsNormReference } from './rms-norm.js';
 import { ropeReference } from './rope.js';
 import { routeReference } from './route.js';
-import { scaleReference } from './scale.js';
 import { selfAttentionReference } from './self-attention.js';
-import { swigluReference } from './swiglu.js';
+
+const OPERATORS: OperatorTable = {
+  add: addReference,
+  argmax: argmaxReference,
+  embedding: embeddingReference,
+  expert_linear: expertLinearReference,
+  geglu: gegluReference,
+  gelu: geluReference,
+  layer_norm: layerNormReference,
+  linear: linearReference,
+  rearrange: rearrangeReference,
+  rms_norm: rmsNormReference,
+  rope: ropeReference,
+  route: routeReference,
+  scale: scaleReference,
+  self_attention: selfAttentionReference,
+  swiglu: swigluReference,
+};
 
 /**
  * Runs a plan in float64 and rounds once.
@@ -31,55 +44,7 @@ import { swigluReference } from './swiglu.js';
  */
 export function runReference(plan: OpPlan): void {
   checkPlan(plan);
-  switch (plan.op) {
-    case 'add':
-      addReference(plan);
-      break;
-    case 'argmax':
-      argmaxReference(plan);
-      break;
-    case 'embedding':
-      embeddingReference(plan);
-      break;
-    case 'expert_linear':
-      expertLinearReference(plan);
-      break;
-    case 'geglu':
-      gegluReference(plan);
-      break;
-    case 'gelu':
-      geluReference(plan);
-      break;
-    case 'layer_norm':
-      layerNormReference(plan);
-      break;
-    case 'linear':
-      linearReference(plan);
-      break;
-    case 'rearrange':
-      rearrangeReference(plan);
-      break;
-    case 'rms_norm':
-      rmsNormReference(plan);
-      break;
-    case 'rope':
-      ropeReference(plan);
-      break;
-    case 'route':
-      routeReference(plan);
-      break;
-    case 'scale':
-      scaleReference(plan);
-      break;
-    case 'self_attention':
-      selfAttentionReference(plan);
-      break;
-    case 'swiglu':
-      swigluReference(plan);
-      break;
-    default:
-      unknownPlan(plan satisfies never);
-  }
+  operatorOf(OPERATORS, plan)(plan);
 }
 
 /**

@@ -1,8 +1,4 @@
-/**
- * RoPE in float64: the oracle's rotation, written to be read.
- *
- * @module
- */
+/** RoPE in float64: the oracle's rotation, written to be read. @module */
 import { bitsOf, loadNumber, storeNumber } from '../core/dtypes.js';
 import { hostOf } from '../core/tensor.js';
 import type { RopeCall, RopePart } from '../ops/rope/call.js';
@@ -10,17 +6,16 @@ import type { RopePlan } from '../ops/rope/plan.js';
 import { readAll } from './elements.js';
 
 /**
- * Rotates every head row of each part's `x` into its `out`: computes in float64, rounds once at the store.
+ * Rotates every head of each part's `x` into its `out`: computes in float64, rounds once at the store.
  *
  * `y0 = x0·cos − x1·sin`, `y1 = x0·sin + x1·cos` for each pair of the rotated window; the other dimensions are copied
  * bit for bit, unless a norm or another dtype changes them. A norm comes first: `x · weight / √(mean(x²) + eps)`; the
  * scale of an 8-bit cache comes last: stored = round(y / scale).
  *
- * @param call - from bindRope, which has already refused every bad shape and overlap
  * @see RoFormer, arXiv:2104.09864, eq. 34
  */
-export function ropeReference(call: RopeCall): void {
-  for (const part of call.parts) rotatePart(call.plan, part);
+export function ropeReference({ plan, parts }: RopeCall): void {
+  for (const part of parts) rotatePart(plan, part);
 }
 
 function rotatePart(plan: RopePlan, { x, out, rows, blockSize, rotate, scale, norm }: RopePart): void {
@@ -42,7 +37,7 @@ function rotatePart(plan: RopePlan, { x, out, rows, blockSize, rotate, scale, no
     for (let s = 0; s < seqLen; s++) {
       const tableRow = plan.tableRows[plan.batch === undefined ? s : b * seqLen + s]! * table.pairs;
       const row = rows ? rows[b * seqLen + s]! : s;
-      if (row < 0) continue; // a token that is skipped
+      if (row < 0) continue; // The token is skipped.
       const [block, outRow] = blockSize === undefined ? [b, row] : [Math.floor(row / blockSize), row % blockSize];
       for (let h = 0; h < numHeads; h++) {
         const xAt = x.offset + b * x.strides[0]! + s * x.strides[1]! + h * x.strides[2]!;

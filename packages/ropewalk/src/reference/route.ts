@@ -21,24 +21,18 @@ export function routeReference({ logits, gate, bias, groups, normalise, scale, i
     const best = byValue(ranked).slice(0, chosen);
     let picked = Float64Array.from(best, (e) => scores[e]!);
     if (gate === 'softmax-of-chosen') picked = softmax(picked);
-    const sum = normalise
-      ? Math.max(
-          LEAST_SUM,
-          picked.reduce((total, weight) => total + weight, 0),
-        )
-      : 1;
+    const total = picked.reduce((sum, weight) => sum + weight, 0);
+    const sum = normalise ? Math.max(LEAST_SUM, total) : 1;
+    const weighted = picked.map((weight) => (weight / sum) * scale);
     ids.set(best, t * chosen);
-    values.set(
-      picked.map((weight) => (weight / sum) * scale),
-      t * chosen,
-    );
+    values.set(weighted, t * chosen);
   }
   const host = hostOf(indices, 'route: indices');
   walk(indices, (at, n) => (host[at] = ids[n]!));
   writeAll(weights, values, 'route: weights');
 }
 
-/** The places of values, the largest first; of equal ones the lower place. */
+/** Sorts the places of values: the largest value first, and of equal values the lower place first. */
 function byValue(values: Float64Array): number[] {
   return Array.from(values.keys()).sort((a, b) => values[b]! - values[a]! || a - b);
 }
@@ -47,12 +41,10 @@ function byValue(values: Float64Array): number[] {
 function leaveGroups(scores: Float64Array, { count, used, best }: RouteGroups): void {
   const size = scores.length / count;
   const groups = Array.from({ length: count }, (_group, g) => scores.subarray(g * size, (g + 1) * size));
-  const sums = Float64Array.from(groups, (group) =>
-    Float64Array.from(group)
-      .sort()
-      .slice(-best)
-      .reduce((sum, score) => sum + score, 0),
-  );
+  const sums = Float64Array.from(groups, (group) => {
+    const largest = group.toSorted().slice(-best);
+    return largest.reduce((sum, score) => sum + score, 0);
+  });
   for (const g of byValue(sums).slice(used)) groups[g]!.fill(Number.NEGATIVE_INFINITY);
 }
 

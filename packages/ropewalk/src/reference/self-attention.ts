@@ -3,8 +3,8 @@ import type { SelfAttentionPlan } from '../ops/self-attention.js';
 import { readAll, writeAll } from './elements.js';
 
 /**
- * Computes `softmax(q·kᵀ·scale + mask)·v` for each query and head, rounded once. Of k and v in 8 bits a value is stored ·
- * scale; of paged ones a key is looked up in the block table.
+ * Computes `softmax(q·kᵀ·scale + mask)·v` for each query and head, rounded once. For k and v in 8 bits a value is
+ * stored · scale; in a paged cache a key is found by the block table.
  */
 export function selfAttentionReference(plan: SelfAttentionPlan): void {
   const { q, k, v, out, kScale, vScale, pages, scale, causal, window, softcap, sinks } = plan;
@@ -28,7 +28,7 @@ export function selfAttentionReference(plan: SelfAttentionPlan): void {
       return table[b * maxBlocks + Math.floor(t / blockSize)]! * blockSize + (t % blockSize);
     };
     for (let s = 0; s < seq; s++) {
-      const position = total - seq + s; // of this query among the keys
+      const position = total - seq + s; // The position of this query among the keys.
       const last = causal ? position : total - 1;
       const first = window === undefined ? 0 : Math.max(0, position - window + 1);
       for (let h = 0; h < numHeads; h++) {
@@ -59,7 +59,7 @@ export function selfAttentionReference(plan: SelfAttentionPlan): void {
   writeAll(out, y, 'self_attention: attn_val');
 }
 
-/** Stored values · their scales, which repeat for each row. */
+/** Multiplies stored values by their scales, which repeat for each row. */
 function multiply(values: Float64Array, scales: Float32Array | undefined): void {
   if (scales) for (let n = 0; n < values.length; n++) values[n]! *= scales[n % scales.length]!;
 }

@@ -201,7 +201,7 @@ describe('self_attention on webgpu', { skip: noGpu }, () => {
     });
     test('only where that is worth it', async () => {
       const kernels = async (sizes: Omit<Sizes, 'd'>, options: SelfAttentionOptions = {}): Promise<number> => {
-        const { sent } = backend.home.commands;
+        const { sent } = backend.shared.commands;
         const before = sent.kernels;
         await agree(trialOf('f32', { ...sizes, d: 8 }, options));
         return sent.kernels - before;

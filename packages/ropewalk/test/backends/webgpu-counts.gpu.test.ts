@@ -14,7 +14,7 @@ import { Ropewalk } from '../../src/ropewalk.js';
 
 test('bytes moved, idle threads and barriers are those of docs/webgpu.md', { skip: noGpu }, async () => {
   const backend = await openWebgpu({});
-  const counts = countMemory(backend.home.device);
+  const counts = countMemory(backend.shared.device);
   const rw = new Ropewalk(backend);
   const page = readFileSync(join(ROOT, 'docs/webgpu.md'), 'utf8');
   const filled = (shape: readonly number[], dtype: FloatDtype = 'f32'): Tensor<never> =>

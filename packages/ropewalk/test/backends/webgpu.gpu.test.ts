@@ -58,7 +58,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
     assert.match(description, /^WebGPU on .+; f64 on the reference$/);
     assert.deepEqual(dtypes, ['f64', 'f32', 'f16', 'bf16']);
     assert.equal(threads, 0);
-    assert.equal(notTaken.length === 0, backend.home.device.features.has('shader-f16'));
+    assert.equal(notTaken.length === 0, backend.shared.device.features.has('shader-f16'));
   });
 
   describe('submissions', () => {
@@ -75,10 +75,10 @@ describe('the webgpu backend', { skip: noGpu }, () => {
         return result;
       };
       const first = await layer();
-      const before = { ...backend.home.commands.sent };
+      const before = { ...backend.shared.commands.sent };
       const second = await layer();
       assert.deepEqual(second, first);
-      const { kernels, submissions, pipelines } = backend.home.commands.sent;
+      const { kernels, submissions, pipelines } = backend.shared.commands.sent;
       assert.equal(kernels - before.kernels, 4);
       assert.equal(submissions - before.submissions, 1);
       assert.equal(pipelines, before.pipelines);
@@ -91,10 +91,10 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       const y = rw.allocate('f32', [4096]);
       rw.add(x, x, { out: y });
       await rw.finish();
-      const { groups } = backend.home.commands.sent;
+      const { groups } = backend.shared.commands.sent;
       for (let n = 0; n < 100; n++) rw.add(x, x, { out: y });
       await rw.finish();
-      assert.equal(backend.home.commands.sent.groups, groups);
+      assert.equal(backend.shared.commands.sent.groups, groups);
       x.dispose();
       y.dispose();
     });
@@ -134,16 +134,16 @@ describe('the webgpu backend', { skip: noGpu }, () => {
         await rw.finish();
       };
       await step(100);
-      const before = { held: backend.home.pool.heldBytes, free: backend.home.pool.freeBytes };
-      const { kernels, pipelines } = backend.home.commands.sent;
+      const before = { held: backend.shared.pool.heldBytes, free: backend.shared.pool.freeBytes };
+      const { kernels, pipelines } = backend.shared.commands.sent;
       await step(3400);
-      assert.equal(backend.home.commands.sent.kernels - kernels, 10_200);
-      assert.equal(backend.home.commands.sent.pipelines, pipelines);
-      assert.equal(backend.home.pool.heldBytes, before.held);
+      assert.equal(backend.shared.commands.sent.kernels - kernels, 10_200);
+      assert.equal(backend.shared.commands.sent.pipelines, pipelines);
+      assert.equal(backend.shared.pool.heldBytes, before.held);
       // The same blocks go round; now and then one more is under way.
       assert.ok(
-        backend.home.pool.freeBytes <= before.free + 16 * 1024,
-        `${backend.home.pool.freeBytes} bytes free, ${before.free} before`,
+        backend.shared.pool.freeBytes <= before.free + 16 * 1024,
+        `${backend.shared.pool.freeBytes} bytes free, ${before.free} before`,
       );
       rw.dispose();
     });
@@ -157,7 +157,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
     });
 
     test('a tensor larger than the device binds is refused, with the limit', () => {
-      const limit = backend.home.device.limits.maxStorageBufferBindingSize;
+      const limit = backend.shared.device.limits.maxStorageBufferBindingSize;
       assert.throws(() => rw.allocate('f32', [limit / 4 + 1]), {
         code: 'DEVICE',
         message: new RegExp(`takes at most ${limit} bytes in one tensor .*, and this one has ${limit + 4}`),
@@ -166,7 +166,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
 
     test('a buffer for which the device had no room is not taken again', async () => {
       const full = await openWebgpu();
-      const { device } = full.home;
+      const { device } = full.shared;
       const pop = device.popErrorScope.bind(device);
       let pops = 0;
       // Scopes close in reverse: the third is that of memory.
@@ -188,7 +188,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
 
     test('a read that fails gives its buffer back', async () => {
       const failing = await openWebgpu();
-      const { device } = failing.home;
+      const { device } = failing.shared;
       const create = device.createBuffer.bind(device);
       const x = failing.upload(host(counted(1000)));
       let destroyed = 0;
@@ -373,8 +373,8 @@ describe('the webgpu backend', { skip: noGpu }, () => {
 
     test('a kernel that the device does not accept is reported to the next wait, once', async () => {
       const broken = await openWebgpu();
-      broken.home.commands.watch();
-      broken.home.device.createBuffer({ size: 4, usage: 0xffff });
+      broken.shared.commands.watch();
+      broken.shared.device.createBuffer({ size: 4, usage: 0xffff });
       await assert.rejects(broken.finish(), {
         code: 'DEVICE',
         message: /^webgpu: commands: the device does not accept them \(.*report it\.$/s,
@@ -388,7 +388,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
     test('a lack of device memory is reported to the next wait', async () => {
       const full = await openWebgpu();
       const held: Tensor[] = [];
-      const bytes = full.home.device.limits.maxStorageBufferBindingSize;
+      const bytes = full.shared.device.limits.maxStorageBufferBindingSize;
       // A device of the null kind or a very large one may hold them all: then there is nothing to report.
       for (let n = 0; n < 3; n++) held.push(full.allocate('u8', [bytes]));
       await full
@@ -405,9 +405,9 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       const x = first.upload(host(counted(8)));
       const out = host(new Float32Array(8));
       first.run(planAdd(x, x, out));
-      first.home.device.destroy();
+      first.shared.device.destroy();
       await assert.rejects(async () => out.read(), { code: 'DEVICE', message: /Open another/ });
-      await first.home.device.lost;
+      await first.shared.device.lost;
       assert.throws(() => first.run(planAdd(x, x, out)), {
         code: 'DEVICE',
         message: /^webgpu: the device was lost \(.*\)\. Open another: /,

@@ -1,5 +1,5 @@
 /**
- * Switches over the operators: an operator that one of them misses must not compile, and a value that is not a plan
+ * Switches and tables over the operators: one that misses an operator must not compile, and a value that is not a plan
  * must be refused.
  */
 import assert from 'node:assert/strict';
@@ -7,6 +7,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { type OpPlan, unknownPlan } from 'ropewalk/backend';
+import { type OperatorTable, operatorOf } from '../../src/ops/op-plan.js';
 import { ROOT } from '../../../../test/support/build.js';
 
 test('every switch over operators is closed: one that misses an operator does not compile', () => {
@@ -24,7 +25,7 @@ test('every switch over operators is closed: one that misses an operator does no
       count++;
     }
   }
-  assert.ok(count >= 6, `${count} switches`);
+  assert.ok(count >= 3, `${count} switches`);
 
   const misses = (plan: OpPlan): string => {
     switch (plan.op) {
@@ -40,4 +41,11 @@ test('every switch over operators is closed: one that misses an operator does no
     message:
       'run: plan: expected a plan of one of Ropewalk\'s operators, got "none such". Make it with a plan… or bind… function.',
   });
+});
+
+test('a table of operators that misses one does not compile, and a plan of no operator is refused', () => {
+  // @ts-expect-error all others are missing
+  const misses: OperatorTable = { add: () => {} };
+  for (const op of ['none such', 'toString'])
+    assert.throws(() => operatorOf(misses, { op } as never), { code: 'UNSUPPORTED' });
 });

@@ -1,6 +1,6 @@
 /**
- * What the host (TypeScript) and the kernels (AssemblyScript, assembly/) agree on. Both compilers read this file, so it
- * holds nothing but enums and constants.
+ * The interface between the host (TypeScript) and the kernels (AssemblyScript, assembly/). Both compilers read this file,
+ * so it holds nothing but enums and constants.
  *
  * A kernel's arguments are 32-bit words at one address; an enum below names the place of each word. Addresses are in
  * bytes, strides in elements, types are a {@link Type}, and a flag is 0 or 1. `walk` stands for several words: a rank,
@@ -9,7 +9,7 @@
  * @module
  */
 
-/** How elements are stored; types from q8_0 on are blocks. The names are those of dtypes and block formats. */
+/** The storage types of elements; those from q8_0 on are blocks. The names are those of dtypes and block formats. */
 export enum Type {
   f32, f16, bf16, i8, f8_e4m3, f8_e5m2, q8_0, q4_0, iq4_nl, mxfp4, q4_K, q5_K, q6_K, iq4_xs,
 }
@@ -22,17 +22,17 @@ export enum Kernel {
   jobs, weighRows,
 }
 
-/** Many jobs of one kernel, each with arguments of its own, as one: unit u is unit u % each of job u / each. */
+/** Many jobs of one kernel as one job; each has its own arguments. Unit u is unit u % each of job u / each. */
 export enum Jobs {
   /** The kernel of all jobs. */
   kernel,
-  /** Units of a job. */
+  /** The number of units of a job. */
   each,
-  /** Address of the jobs' arguments, one after the other, and words of each. */
+  /** The address of the jobs' arguments, one after the other, and the words of each. */
   list, words,
 }
 
-/** What elementwise computes; the activations multiply by b where there is one. */
+/** The functions that elementwise computes; the activations multiply by b where there is one. */
 export enum Activation {
   add, swiglu,
   /** SwiGLU with a limit, alpha and offset, which are its parameters. */
@@ -40,7 +40,7 @@ export enum Activation {
   gelu, geluTanh,
   /** a · first parameter, and · b where there is one. */
   scale,
-  /** scale, then the soft cap: the second parameter. */
+  /** scale, then the soft cap, which is the second parameter. */
   softcap,
 }
 
@@ -50,12 +50,12 @@ export enum Activation {
  */
 export enum Elementwise {
   a,
-  /** 0: none. */
+  /** 0 means none. */
   b,
   y, type, activation,
-  /** f32. */
+  /** These are f32. */
   first, second, third,
-  /** Elements of a row. */
+  /** The elements of a row. */
   n,
   block, aStride, bStride, yStride, walk,
 }
@@ -71,22 +71,22 @@ export enum Rearrange {
 /** rearrange from one type to another. A row is cut into blocks of `block` elements. The walk goes over rows: x, y. */
 export enum Convert {
   x, y, xType, yType,
-  /** Elements of a row. */
+  /** The elements of a row. */
   n,
   block, xStride, yStride, walk,
 }
 
-/** embedding, also where rows are widened to f32. */
+/** embedding, also where it widens rows to f32. */
 export enum Embedding {
   table, y,
   /** Address of i32 row numbers. */
   index,
-  /** Bytes of an element, where bits are copied. */
+  /** The bytes of an element, where bits are copied. */
   size,
   /** The table's type, where it is widened. */
   type,
   width,
-  /** From row to row of the table: elements, or bytes where it is blocks. */
+  /** The step from row to row of the table: in elements, or in bytes where it is blocks. */
   tableRow,
   tableStride, yRow, yStride,
 }
@@ -123,10 +123,10 @@ export enum Rope {
   /** Flag: each batch has table rows of its own. */
   perBatch,
   seq,
-  /** The largest of a part. */
+  /** The largest head_dim of a part. */
   headDim,
   rotaryOffset, pairs, readStep, readGap, writeStep, writeGap,
-  /** How many. */
+  /** The number of parts. */
   parts,
   firstPart,
 }
@@ -139,13 +139,13 @@ export enum RopePart {
   headDim,
   /** Flag: heads are rotated, not copied. */
   rotate,
-  /** Address of i32 `[batch, seq]`, the rows of y, -1 for none; 0: token s goes to row s. */
+  /** Address of i32 `[batch, seq]`, the rows of y, -1 for none; or 0 where token s goes to row s. */
   rows,
-  /** Rows of a block where `rows` are slots: yBatch is then the stride of blocks; or 0. */
+  /** Rows of a block where `rows` are slots, and yBatch is then the stride of blocks; or 0. */
   blockSize,
-  /** Address of f32 `[heads, headDim]`: what is stored is divided by it; or 0. */
+  /** Address of f32 `[heads, headDim]`, by which values are divided before they are stored; or 0. */
   scale,
-  /** Address of f32 `[headDim]`; 0: no norm. */
+  /** Address of f32 `[headDim]`; or 0 for no norm. */
   weight,
   /** An f64, in two words. */
   eps, epsHigh,
@@ -154,17 +154,17 @@ export enum RopePart {
   words,
 }
 
-/** Rows of x made ready for linear: widenRows, packRows, splitRows and roundRows. The walk goes over all rows: x. */
+/** widenRows, packRows, splitRows and roundRows, which prepare rows of x for linear. The walk goes over all rows: x. */
 export enum Rows {
   x, to,
-  /** Of x; of the weights, where rows are split or rounded for them. */
+  /** The type of x; or that of the weights, where rows are split or rounded for them. */
   type,
   k, stride,
-  /** Address of i32 row numbers, the rows to read; or 0: all. Not in splitRows and roundRows. */
+  /** Address of i32 row numbers, the rows to read; or 0 for all. splitRows and roundRows do not read it. */
   list,
   /** The first row to read, or the first of the list. */
   first,
-  /** How many rows there are, where rows are packed. */
+  /** The number of rows, where rows are packed. */
   count,
   walk,
 }
@@ -178,21 +178,21 @@ export enum Linear {
   /** Flag: roundRows wrote them. */
   rounded,
   weight,
-  /** From row to row of the weight: elements, or bytes where it is blocks. */
+  /** The step from row to row of the weight: in elements, or in bytes where it is blocks. */
   weightRow,
   weightStride, weightType,
   /** Address, or 0. */
   bias,
   biasStride, biasType, y, yStride, yType,
-  /** Rows of x here, and the first row of y that they give. */
+  /** The number of rows of x in this job, and the first row of y that they give. */
   m, first,
   n, k,
-  /** Addresses of i32 row numbers: the rows of x, unless they are packed, and those of y; or 0: rows as they come. */
+  /** Addresses of i32 row numbers: the rows of x, unless they are packed, and those of y; or 0 for rows in order. */
   xRows, yRows,
   walk,
 }
 
-/** The rows of each expert, weighted and added up. A unit is a token. */
+/** weighRows adds up the weighted rows of a token's experts. A unit is a token. */
 export enum WeighRows {
   /** Address of dense f32 `[tokens, chosen, n]`. */
   x,
@@ -207,11 +207,11 @@ export enum WeighRows {
 /** self_attention. Strides are those of batch, seq, head and dim. */
 export enum Attention {
   q, k, v, y,
-  /** Of q and y. */
+  /** The type of q and y. */
   type,
-  /** Of k and v. */
+  /** The type of k and v. */
   cacheType,
-  /** Of attentionMany, a flag: keys and values are gathered in scratch memory, as they are paged or of 8 bits. */
+  /** Flag of attentionMany: keys and values are gathered in scratch memory, as they are paged or have 8 bits. */
   gathers,
   /** Address of i32 `[batch]`, the keys of each where k and v are paged; or 0. */
   lengths,
@@ -233,7 +233,7 @@ export enum Attention {
   causal,
   /** Keys that a query sees, or 0 for all. */
   window,
-  /** Tokens of a unit, and how many such blocks there are. */
+  /** The tokens of a unit, and the number of such blocks. */
   tokens, blocks,
   qBatch, qSeq, qHead, qDim,
   kBatch, kSeq, kHead, kDim,
@@ -241,25 +241,27 @@ export enum Attention {
   yBatch, ySeq, yHead, yDim,
 }
 
-/** Columns of a tile. Its rows, MR, differ between the two modules: `tileRows` in assembly/index.ts. */
+/** The columns of a tile. Its rows, MR, differ between the two modules: `tileRows` in assembly/index.ts. */
 export const NR = 8;
-/** Elements of k that linearMany packs at a time: a panel of W then takes 8 KiB of the first-level cache. */
+/** The elements of k that linearMany packs at a time: a panel of W then takes 8 KiB of the first-level cache. */
 export const KC = 256;
-/** Columns of y that a unit of linearMany computes. */
+/** The columns of y that a unit of linearMany computes. */
 export const NC = 64;
-/** Keys that attention takes at a time: a multiple of a tile's rows. */
+/** The keys that attention reads at a time: a multiple of a tile's rows. */
 export const KEYS = 96;
 
-/** What splitRows writes: a flag that is 0 if the row could be split, room up to SPLIT_HEAD bytes, then the blocks. */
+/** The head of a row of splitRows: a flag that is 0 if the row could be split, then padding up to this many bytes. */
 export const SPLIT_HEAD = 16;
-/** Elements of a unit: blocks have one or eight. */
+/** The elements of a unit: blocks have one unit or eight. */
 export const UNIT = 32;
-/** What a unit takes: high parts, low parts, the sum of each (i32), the scale, and room that keeps vectors aligned. */
+/** The bytes of a unit of splitRows: high parts, low parts, the sum of each (i32), the scale, and padding. */
 export const SPLIT_BLOCK = 144;
-/** What a unit takes that roundRows wrote, after a flag as in splitRows: 32 integers of 16 bits, what their sum takes
- * away, the scale, and room that keeps vectors aligned. */
+/**
+ * The bytes of a unit of roundRows, after a flag as in splitRows: 32 integers of 16 bits, the number that their sum
+ * subtracts, the scale, and padding.
+ */
 export const ROUNDED_BLOCK = 80;
-/** Rows of a tile of linearRounded. */
+/** The rows of a tile of linearRounded. */
 export const ROUNDED_ROWS = 4;
 
 /** The job board, which all threads see: the place of each word. */
@@ -269,19 +271,19 @@ export enum Board {
    * chunk and says to which job it belongs.
    */
   ticket, ticketHigh,
-  /** Chunks that are done. */
+  /** The number of chunks that are done. */
   done,
-  /** Changed, and notified, to wake sleepers. */
+  /** A word that is changed and notified to wake sleepers. */
   wake,
   sleepers, kernel, args, units,
-  /** Units of a chunk. */
+  /** The units of a chunk. */
   chunk,
-  /** Address of thread 0's scratch memory, and bytes of each thread's. */
+  /** The address of thread 0's scratch memory, and the bytes of each thread's. */
   scratch, scratchBytes,
   stop,
-  /** Workers that run, and workers that failed. */
+  /** The number of workers that run, and of those that failed. */
   workers, failed,
-  /** A word that never changes: to wait on it is to sleep for a time. */
+  /** A word that never changes: waiting on it means to sleep for a time. */
   never,
   words,
 }

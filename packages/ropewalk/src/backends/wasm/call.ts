@@ -1,5 +1,5 @@
 /**
- * One call of an operator: where its tensors are, and the memory that it takes until its end.
+ * One call of an operator: the addresses of its tensors, and the memory that it takes until its end.
  *
  * Tensors of this backend are used in place. Host tensors are copied in before the call and, if written, copied out
  * after it.
@@ -11,29 +11,27 @@ import { bitsOf, type CacheDtype, type HostArray, sizeBytes } from '../../core/d
 import { fail } from '../../core/errors.js';
 import { extentOf, isRowMajor } from '../../core/shape.js';
 import { hostOf, type Tensor } from '../../core/tensor.js';
+import type { Walk } from '../walks.js';
 import { Kernel, Rows, Type } from './abi.js';
-import { writeWalk } from './arguments.js';
 import type { Launcher } from './launcher.js';
 import { type Block, type WasmMemory, WasmStorage } from './memory.js';
 
+/** A part of a host buffer that is copied into the backend's memory. */
 interface Staged {
   readonly source: HostArray;
-  /** First and one past the last byte staged, counted in the source's buffer. */
+  /** The first byte and one past the last, counted in the source's buffer. */
   start: number;
   end: number;
   written: boolean;
   block: Block | undefined;
 }
 
-/** The bytes that are staged, where the host has them. */
+/** Views the staged bytes in the host's buffer. */
 function hostBytes({ source, start, end }: Staged): Uint8Array {
   if (source.length === 0) {
-    fail(
-      'DEVICE',
-      'cpu: tensor',
-      "this typed array is a view of the backend's own memory, which grew and moved. " +
-        'Give the tensor whose storage.host it was, or read storage.host again.',
-    );
+    const what = "this typed array is a view of the backend's own memory, which grew and moved";
+    const next = 'Give the tensor whose storage.host it was, or read storage.host again.';
+    fail('DEVICE', 'cpu: tensor', `${what}. ${next}`);
   }
   return new Uint8Array(source.buffer, start, end - start);
 }
@@ -42,16 +40,15 @@ function hostBytes({ source, start, end }: Staged): Uint8Array {
 interface Matrix {
   readonly address: number;
   readonly type: Type;
-  /** From row to row: elements, or bytes where it is blocks. */
+  /** The step from row to row: in elements, or in bytes where it is blocks. */
   readonly row: number;
-  /** From element to element of a row; 0 where it is blocks. */
+  /** The step from element to element of a row; 0 where it is blocks. */
   readonly stride: number;
   readonly rowBytes: number;
 }
 
-/** One call. */
 export class Call {
-  /** By the buffer that holds a host tensor; none in most calls. */
+  /** The parts of host buffers that are copied in; most calls have none. */
   #staged: Map<ArrayBufferLike, Staged> | undefined;
   #blocks: Block[] | undefined;
   readonly #memory: WasmMemory;
@@ -61,18 +58,18 @@ export class Call {
   }
 
   /**
-   * Announces the call's tensors: those in host memory are copied in, each buffer once, so that views that share memory
+   * Announces the call's tensors, and copies those in host memory in: each buffer once, so that views that share memory
    * go on sharing it.
    *
    * @throws {RopewalkError} DEVICE when one belongs to another backend, or memory is full; nothing is written then
    */
-  bring(inputs: readonly Tensor[], outputs: readonly Tensor[]): void {
+  stage(inputs: readonly Tensor[], outputs: readonly Tensor[]): void {
     for (const tensor of inputs) this.announce(tensor, false);
     for (const tensor of outputs) this.announce(tensor, true);
     this.copyAnnounced();
   }
 
-  /** The end of {@link bring}, for tensors announced one by one, which makes no lists. */
+  /** Ends {@link stage} for tensors that were announced one by one, which makes no lists. */
   copyAnnounced(): void {
     if (!this.#staged) return;
     for (const staged of this.#staged.values()) {
@@ -81,22 +78,18 @@ export class Call {
     }
   }
 
-  /**
-   * The byte address of a tensor's element `[0, 0, …]`.
-   *
-   * @param tensor - announced before
-   */
+  /** Gives the byte address of element `[0, 0, …]` of a tensor that was announced. */
   address(tensor: Tensor): number {
     const { storage } = tensor;
     const offset = tensor.offset * sizeBytes(tensor.dtype);
-    if (storage instanceof WasmStorage && storage.home === this.#memory) return storage.address + offset;
+    if (storage instanceof WasmStorage && storage.memory === this.#memory) return storage.address + offset;
     const host = storage.host!;
     const staged = this.#staged?.get(host.buffer);
     // A tensor without elements is not staged.
     return staged ? staged.block!.address + host.byteOffset + offset - staged.start : 0;
   }
 
-  /** Where a weight matrix is, or the first of several; announced before. */
+  /** Locates a weight matrix that was announced, or the first of several. */
   matrix(weight: Tensor | BlockTensor): Matrix {
     if (!isBlocks(weight)) {
       const { strides } = weight;
@@ -108,7 +101,7 @@ export class Call {
     return { address: this.address(weight.bytes), type: Type[weight.format], row: rowBytes, stride: 0, rowBytes };
   }
 
-  /** A vector as dense f32: in place, or widened for this call. */
+  /** Gives the address of a vector as dense f32: in place, or widened for this call. */
   denseF32(vector: Tensor): number {
     const address = this.address(vector);
     if (vector.dtype === 'f32' && isRowMajor(vector)) return address;
@@ -127,14 +120,14 @@ export class Call {
     return to;
   }
 
-  /** The address of indices, as i32, copied in until the end of the call. */
+  /** Copies indices in as i32 until the end of the call, and gives their address. */
   copyIn(indices: ArrayLike<number>): number {
     const address = this.temporary(indices.length * 4);
     new Int32Array(this.#memory.buffer, address, indices.length).set(indices);
     return address;
   }
 
-  /** The address of scales, as f32, copied in until the end of the call; 0 for none. */
+  /** Copies scales in as f32 until the end of the call, and gives their address; 0 for none. */
   copyInF32(scales: Float32Array | undefined): number {
     if (!scales) return 0;
     const address = this.temporary(scales.byteLength);
@@ -142,13 +135,13 @@ export class Call {
     return address;
   }
 
-  /** Memory until the end of the call. */
+  /** Takes memory until the end of the call, and gives its address. */
   temporary(bytes: number): number {
     return this.#take(bytes).address;
   }
 
   /** Copies what was written in host tensors back to them. */
-  takeHome(): void {
+  copyBack(): void {
     if (!this.#staged) return;
     for (const staged of this.#staged.values()) {
       if (!staged.written) continue;
@@ -172,8 +165,8 @@ export class Call {
   /** Announces one tensor; {@link copyAnnounced} follows. */
   announce(tensor: Tensor, written: boolean): void {
     const { storage } = tensor;
-    if (storage instanceof WasmStorage && storage.home === this.#memory) {
-      storage.address; // a disposed one is refused before anything is taken
+    if (storage instanceof WasmStorage && storage.memory === this.#memory) {
+      storage.address; // A disposed tensor is refused here, before any memory is taken.
       return;
     }
     const source = hostOf(tensor, 'cpu: tensor');
@@ -193,7 +186,40 @@ export class Call {
   }
 }
 
-/** How a tensor's elements are stored, as kernels number it; f64 is not among them. */
+/** Gives the number that kernels have for a tensor's dtype; f64 has none. */
 export function typeOf({ dtype }: Tensor): Type {
   return Type[dtype as Exclude<CacheDtype, 'f64'>];
+}
+
+// The functions below write a kernel's arguments: 32-bit words, each at the place that an enum of abi.ts names.
+
+const float64 = new Float64Array(1);
+const float64Words = new Int32Array(float64.buffer);
+const float32 = new Float32Array(1);
+const float32Words = new Int32Array(float32.buffer);
+
+/** Writes a number as an f32. */
+export function writeF32(args: Int32Array, at: number, value: number): void {
+  float32[0] = value;
+  args[at] = float32Words[0]!;
+}
+
+/** Writes a number as an f64, which takes two words. */
+export function writeF64(args: Int32Array, at: number, value: number): void {
+  float64[0] = value;
+  args[at] = float64Words[0]!;
+  args[at + 1] = float64Words[1]!;
+}
+
+/** Writes integers one after another, and returns the place behind them. set() costs ten times as much. */
+export function writeList(args: Int32Array, at: number, list: readonly number[]): number {
+  for (let i = 0; i < list.length; i++) args[at + i] = list[i]!;
+  return at + list.length;
+}
+
+/** Writes a walk: its rank, the sizes, and the strides of each tensor. */
+export function writeWalk(args: Int32Array, at: number, { dims, strides }: Walk): void {
+  args[at] = dims.length;
+  let end = writeList(args, at + 1, dims);
+  for (const list of strides) end = writeList(args, end, list);
 }

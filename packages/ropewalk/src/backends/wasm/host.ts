@@ -1,30 +1,26 @@
-/** The CPU backend: each plan becomes one kernel or a few, which have run when the call returns. @module */
+/** The CPU backend: it runs each plan with one kernel or a few, which are done when the call returns. @module */
 import { BLOCK_FORMAT_NAMES } from '../../core/block-formats.js';
 import { type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { copyBits, denseTensor, hostOf, type Tensor } from '../../core/tensor.js';
 import { ACTIVATIONS } from '../../ops/linear.js';
-import { checkPlan, type OpPlan } from '../../ops/op-plan.js';
+import { checkPlan, type OperatorTable, type OpPlan } from '../../ops/op-plan.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
 import { type Float64Runner, whyFloat64 } from '../float64.js';
-import { type OperatorTable, runPlan } from '../operators.js';
+import { runPlan } from '../operators.js';
 import { Call } from './call.js';
 import { BOARD, HEAP, Launcher } from './launcher.js';
 import { takeStorage, WasmMemory } from './memory.js';
 import { compileKernels, type Kernels } from './module.js';
-import { runArgmax } from './operators/argmax.js';
-import { runElementwise } from './operators/elementwise.js';
-import { runEmbedding } from './operators/embedding.js';
-import { runExpertLinear } from './operators/expert-linear.js';
-import { runLinear } from './operators/linear.js';
-import { runNorm } from './operators/norm.js';
-import { runRearrange } from './operators/rearrange.js';
+import { runElementwise, runRearrange } from './operators/elementwise.js';
+import { runExpertLinear, runLinear } from './operators/linear.js';
 import { runRope } from './operators/rope.js';
 import { runRoute } from './operators/route.js';
+import { runArgmax, runEmbedding, runNorm } from './operators/rows.js';
 import { runSelfAttention } from './operators/self-attention.js';
 import { Pool, threadsHere } from './pool.js';
 
-const OPERATORS: OperatorTable<Call> = {
+const OPERATORS: OperatorTable<[Call]> = {
   add: runElementwise,
   swiglu: runElementwise,
   rearrange: runRearrange,
@@ -42,16 +38,13 @@ const OPERATORS: OperatorTable<Call> = {
   expert_linear: runExpertLinear,
 };
 
-/** Which module runs, and why not a faster one or more threads. */
-interface Found {
-  readonly simd: string;
-  readonly notTaken: readonly string[];
-}
+/** The SIMD of the module that runs, and the reasons against a faster one and more threads. */
+type Found = Pick<Capabilities, 'notTaken'> & { readonly simd: string };
 
 /** The backend. Open it with {@link openCpu}. */
 export class CpuBackend implements Backend {
   readonly name = 'cpu';
-  /** Visible for tests. */
+  /** It is visible for tests. */
   readonly launcher: Launcher;
   readonly #found: Found;
   readonly #float64: Float64Runner | undefined;
@@ -83,7 +76,7 @@ export class CpuBackend implements Backend {
     const { memory } = this.launcher;
     return denseTensor(dtype, shape, (length) => {
       const storage = takeStorage(memory, dtype, length);
-      // A block may have held something before.
+      // The block may hold elements of a tensor that is gone.
       new Uint8Array(memory.buffer, storage.address, length * sizeBytes(dtype)).fill(0);
       return storage;
     });
@@ -91,12 +84,12 @@ export class CpuBackend implements Backend {
 
   upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
     this.#checkOpen();
-    hostOf(source, 'cpu: upload'); // before memory is taken
+    hostOf(source, 'cpu: upload'); // A source on a device is refused before memory is taken.
     const copy = denseTensor(source.dtype, source.shape, (length) =>
       takeStorage(this.launcher.memory, source.dtype, length),
     );
     try {
-      // The source is fetched again: taking memory may have moved it.
+      // The source is looked up again, because taking memory may have moved it.
       copyBits(hostOf(source, 'cpu: upload'), source, hostOf(copy, 'cpu: upload'), copy);
       return copy;
     } catch (error) {
@@ -142,10 +135,8 @@ export class CpuBackend implements Backend {
 /**
  * Opens the CPU backend. It needs nothing but its own kernels, which compute in f32; it does not load the reference.
  *
- * @param options - threads, memory and module
  * @param float64 - runs the plans that need float64 (f64 tensors, and a scale, softcap or eps outside the range of
  *   f32): `runReference`. Without it `capabilities().dtypes` has no f64, and such a plan is refused
- * @returns the backend; {@link Ropewalk} takes it
  * @throws {RopewalkError} RANGE or UNSUPPORTED for a bad option; DEVICE when no memory can be had
  * @example
  * const rw = new Ropewalk(await openCpu({ threads: 4 })); // f32, f16 and bf16
@@ -159,12 +150,12 @@ export async function openCpu(options: BackendOptions = {}, float64?: Float64Run
   const { threads, whyNot } = threadsHere(wanted);
   const shared = threads > 1;
   const { module, simd: chosen, whyNotRelaxed } = await compileKernels(shared, simd);
-  const home = new WasmMemory(shared, HEAP, memoryLimit);
-  const { memory } = home;
+  const heap = new WasmMemory(shared, HEAP, memoryLimit);
+  const { memory } = heap;
   const instance = await WebAssembly.instantiate(module, { env: { memory } });
   const kernels = instance.exports as unknown as Kernels;
   const pool = new Pool({ kernels, module, memory, board: BOARD, threads });
-  const launcher = new Launcher(home, kernels, pool);
+  const launcher = new Launcher(heap, kernels, pool);
   await pool.tryOne();
   const notTaken = [whyNotRelaxed, whyNot].filter((reason) => reason !== undefined);
   return new CpuBackend(launcher, { simd: chosen, notTaken }, float64);

@@ -1,6 +1,6 @@
 /**
- * Starting kernels: where their arguments are written, the scratch memory of each thread, and which jobs go to all
- * threads.
+ * Starts kernels: writes their arguments, provides scratch memory for each thread, and decides which jobs all threads
+ * share.
  *
  * @module
  */
@@ -10,34 +10,32 @@ import type { Block, WasmMemory } from './memory.js';
 import type { Kernels } from './module.js';
 import type { Pool } from './pool.js';
 
-/**
- * The bottom of memory: below 2048 the kernels' own constants, then the job board, then the arguments, then tensors.
- */
+/** The bottom of memory holds the kernels' own constants below 2048, then the job board, the arguments, and tensors. */
 export const BOARD = 2048;
 const ARGUMENTS = 4096;
 /** The most words of arguments that a kernel may have. */
 export const ARGUMENT_WORDS = 15360;
 export const HEAP = ARGUMENTS + ARGUMENT_WORDS * 4;
 
-/** Less work than this, in bytes moved, is done before a sleeping thread has woken. */
+/** A job with less work than this, in bytes moved, is done before a sleeping thread has woken. */
 const WORTH_THREADS = 1 << 18;
-/** Work of one claim, in bytes moved: enough to make claiming cheap, little enough to share out evenly. */
+/** The work that a thread claims at a time, in bytes moved: claiming is cheap then, and the shares are even. */
 export const CHUNK_BYTES = 1 << 16;
 /** The board counts chunks in 20 bits. */
 const MAX_CHUNKS = 1 << 19;
 /** A multiply-add takes about as long as moving half a byte: 25 against 13 thousand million a second, measured. */
 export const BYTES_PER_MADD = 0.5;
 
-/** What all calls of a backend share: memory, kernels and threads, scratch memory, and the tables of plans. */
+/** Everything that all calls of a backend share: memory, kernels, threads, scratch memory and the tables of plans. */
 export class Launcher {
-  /** Rows of a tile, in which the two modules differ. */
+  /** The rows of a tile, in which the two modules differ. */
   readonly tileRows: number;
   readonly #tables: Uploads<Block>;
   #scratch: Block | undefined;
-  /** Of each thread. */
+  /** The scratch memory of each thread. */
   #scratchBytes = 0;
   #arguments: Int32Array<ArrayBufferLike> | undefined;
-  /** Where they are: asking a typed array for its buffer costs a short call a thirtieth. */
+  /** The buffer of the arguments: asking a typed array for it costs a thirtieth of a short call. */
   #argumentsBuffer: ArrayBufferLike | undefined;
 
   constructor(
@@ -45,7 +43,7 @@ export class Launcher {
     readonly kernels: Kernels,
     readonly pool: Pool,
   ) {
-    // No function here names `this`: tensors keep the memory, and through it would keep a backend that was dropped, and
+    // No function here names `this`. Tensors keep the memory, and through `this` they would keep a dropped backend and
     // its threads.
     const tables = new Uploads<Block>((block) => memory.free(block));
     memory.reclaim = () => tables.drop(0);
@@ -55,10 +53,10 @@ export class Launcher {
   }
 
   /**
-   * Makes ready for a kernel. No memory may be taken between this and {@link run}: the arguments would move.
+   * Prepares a kernel that needs this much scratch memory for each thread. No memory may be taken between this and
+   * {@link run}, because the arguments would move.
    *
-   * @param scratchBytes - what each thread needs
-   * @returns where the arguments are written
+   * @returns the array for the arguments
    */
   prepare(scratchBytes = 0): Int32Array {
     if (scratchBytes > this.#scratchBytes) this.#growScratch(scratchBytes);
@@ -71,11 +69,11 @@ export class Launcher {
   }
 
   /**
-   * Runs a kernel, whose arguments are written, over units: on all threads where that is worth it.
+   * Runs a kernel, whose arguments are written, over units: on all threads where that saves time.
    *
    * @param units - independent pieces of work
-   * @param unitBytes - bytes that one moves, or what its arithmetic is worth
-   * @param chunkBytes - work of one claim, where another size is faster
+   * @param unitBytes - the cost of a unit: the bytes that it moves, or its arithmetic in such bytes
+   * @param chunkBytes - the work of one claim, where another size is faster
    */
   run(kernel: Kernel, units: number, unitBytes: number, chunkBytes = CHUNK_BYTES): void {
     if (units === 0) return;
@@ -88,7 +86,7 @@ export class Launcher {
     this.pool.run(kernel, ARGUMENTS, units, chunk);
   }
 
-  /** The address of a plan's table, as f32 or i32: uploaded at its first use and kept while it is used. */
+  /** Gives the address of a plan's table as f32 or i32; it is uploaded at its first use and kept while it is used. */
   table(values: Float32Array | Float64Array | Int32Array): number {
     const bytes = values.length * 4;
     return this.#tables.get(values, bytes, () => {
@@ -105,7 +103,7 @@ export class Launcher {
     this.#tables.clear();
   }
 
-  /** Scratch memory grows to what the largest job needs, and stays. */
+  /** Grows the scratch memory to the needs of the largest job; it never shrinks. */
   #growScratch(bytes: number): void {
     const each = Math.ceil(bytes / 4096) * 4096;
     if (this.#scratch) this.memory.free(this.#scratch);

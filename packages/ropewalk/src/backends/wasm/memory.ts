@@ -1,16 +1,16 @@
-/** The backend's WebAssembly memory: which bytes are held, and which are free. @module */
+/** The WebAssembly memory of the backend, and the bookkeeping of its held and free bytes. @module */
 import { type ArrayOf, arrayOver, bitsOf, type Dtype, newArray, sizeBytes } from '../../core/dtypes.js';
 import { fail, RopewalkError, refuse } from '../../core/errors.js';
 import type { TensorStorage } from '../../core/tensor.js';
 import { Dropped } from '../dropped.js';
 
 const PAGE = 65536;
-/** WebAssembly's 32-bit addresses end here. */
+/** The number of pages at which 32-bit addresses end. */
 const MAX_PAGES = 65536;
-/** A cache line: tensors that different threads write do not share one. */
+/** The size of a cache line: tensors that different threads write do not share one. */
 const ALIGNMENT = 64;
 
-/** Bytes of the memory that are held. */
+/** A piece of the memory that a tensor or a call holds. */
 export interface Block {
   readonly address: number;
   readonly sizeBytes: number;
@@ -19,16 +19,17 @@ export interface Block {
 /** A growing memory and the blocks of it that are free. */
 export class WasmMemory {
   readonly memory: WebAssembly.Memory;
-  /** All of it, as it is now. Kept: asking the memory for it costs a short call a fiftieth. */
+  /** The current buffer. It is kept here because asking the memory for it costs a fiftieth of a short call. */
   buffer: ArrayBufferLike;
   /** The most bytes that tensors may take. */
   readonly limitBytes: number;
-  /** Bytes that are held now. */
+  /** The bytes that are held now. */
   heldBytes = 0;
-  /** Called when nothing is left: gives back what can be made again, and says whether there was any. */
+  /** Is called when nothing is left: frees what can be made again, and says whether it freed anything. */
   reclaim: () => boolean = () => false;
   /**
-   * Blocks given back, by size: a block of the same size is taken again first, so that a steady program never searches.
+   * Free blocks, by size: a block of the same size is taken first, so that a program that repeats its calls never
+   * searches.
    */
   readonly #bins = new Map<number, number[]>();
   #freeBytes = 0;
@@ -38,8 +39,8 @@ export class WasmMemory {
 
   /**
    * @param shared - whether workers share it
-   * @param start - bytes at the bottom that are not for tensors
-   * @param limitBytes - the most it may grow to, at most 4 GiB
+   * @param start - the bytes at the bottom that are not for tensors
+   * @param limitBytes - the size up to which it may grow, at most 4 GiB
    */
   constructor(shared: boolean, start: number, limitBytes = MAX_PAGES * PAGE) {
     this.#start = start;
@@ -66,7 +67,7 @@ export class WasmMemory {
   }
 
   /**
-   * Takes bytes; their contents are whatever was there.
+   * Takes bytes, which are not cleared.
    *
    * @throws {RopewalkError} DEVICE when they do not fit, with needed and available bytes
    */
@@ -110,7 +111,7 @@ export class WasmMemory {
     const have = this.buffer.byteLength;
     if (end > have) {
       if (end > this.limitBytes) return undefined;
-      // An eighth more than there is saves growing again for each tensor.
+      // Growing by an eighth saves growing again for each tensor.
       const wanted = Math.min(this.limitBytes, Math.max(end, have + Math.floor(have / 8)));
       if (!this.#grow(wanted - have) && !this.#grow(end - have)) return undefined;
     }
@@ -125,13 +126,13 @@ export class WasmMemory {
       this.buffer = this.memory.buffer;
       return true;
     } catch {
-      return false; // the machine has no more, though the limit is not reached
+      return false; // The machine has no more memory, though the limit is not reached.
     }
   }
 
   /** Joins neighbours among the free blocks and takes the smallest that is large enough. */
   #fromFree(size: number, always: boolean): number | undefined {
-    // Joining costs a sort: it pays when much is free, or when nothing else is left.
+    // Joining costs a sort, which pays when much is free, or when nothing else is left.
     if (this.#freeBytes === 0 || (!always && (this.#freeBytes < size || this.#freeBytes < this.#top / 4)))
       return undefined;
     const blocks: { address: number; size: number }[] = [];
@@ -155,11 +156,11 @@ export class WasmMemory {
       if (rest.size === 0) continue;
       this.#keep(rest.size, rest.address);
     }
-    return best?.address ?? this.#fromTop(size); // joining may have lowered the top far enough
+    return best?.address ?? this.#fromTop(size); // Joining may have lowered the top far enough.
   }
 }
 
-/** The storage of a view: a view keeps its storage alive, so that its memory is not given away. */
+/** Maps each view to its storage, so that a view keeps its storage alive and the memory is not given away. */
 const OWNER = /* @__PURE__ */ new WeakMap<object, unknown>();
 
 /** A tensor's elements in the backend's memory. */
@@ -168,25 +169,25 @@ export class WasmStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   #block: Block | undefined;
   #view: ArrayOf[D] | undefined;
 
-  /** @param block - taken from `home`; this storage gives it back */
+  /** @param block - a block of `memory`, which this storage gives back */
   constructor(
-    readonly home: WasmMemory,
+    readonly memory: WasmMemory,
     readonly dtype: D,
     readonly length: number,
     block: Block,
   ) {
     this.#block = block;
-    home.dropped.watch(this, block);
+    memory.dropped.watch(this, block);
   }
 
-  /** Byte address of element 0. */
+  /** The byte address of element 0. */
   get address(): number {
     return this.#block?.address ?? fail('DEVICE', 'tensor', 'this tensor was disposed, so its elements are gone.');
   }
 
-  /** The elements: a new view when the memory has grown. */
+  /** The elements; a new view when the memory has grown. */
   get host(): ArrayOf[D] {
-    const buffer = this.home.buffer;
+    const { buffer } = this.memory;
     if (!this.#block || this.#view?.buffer !== buffer) {
       this.#view = arrayOver(this.dtype, buffer, this.address, this.length);
       OWNER.set(this.#view, this);
@@ -202,18 +203,14 @@ export class WasmStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
 
   dispose(): void {
     if (!this.#block) return;
-    this.home.dropped.unwatch(this);
-    this.home.free(this.#block);
+    this.memory.dropped.unwatch(this);
+    this.memory.free(this.#block);
     this.#block = undefined;
     this.#view = undefined;
   }
 }
 
-/**
- * Takes memory for elements.
- *
- * @param length - elements; their contents are whatever was there
- */
-export function takeStorage<D extends Dtype>(home: WasmMemory, dtype: D, length: number): WasmStorage<D> {
-  return new WasmStorage(home, dtype, length, home.take(length * sizeBytes(dtype)));
+/** Takes memory for `length` elements, which are not cleared. */
+export function takeStorage<D extends Dtype>(memory: WasmMemory, dtype: D, length: number): WasmStorage<D> {
+  return new WasmStorage(memory, dtype, length, memory.take(length * sizeBytes(dtype)));
 }

@@ -1,7 +1,7 @@
-/** The kernels' WebAssembly modules: unpacked, chosen for this runtime, and fitted to its memory. @module */
+/** Unpacks the kernels' two WebAssembly modules, chooses one for this runtime, and fits it to its memory. @module */
 import { LENGTHS, PACKED, PIECES } from './kernels.generated.js';
 
-/** What the kernels' module exports: see assembly/index.ts. Addresses are in bytes. */
+/** The exports of the kernels' module: see assembly/index.ts. Addresses are in bytes. */
 export interface Kernels {
   run(kernel: number, args: number, from: number, to: number, scratch: number): void;
   work(
@@ -18,21 +18,21 @@ export interface Kernels {
   serve(board: number, slot: number, looks: number): void;
 }
 
-/** A compiled module and which of the two it is. */
+/** A compiled module, and which of the two it is. */
 interface KernelModule {
   readonly module: WebAssembly.Module;
   readonly simd: 'relaxed SIMD' | 'simd128';
-  /** Why it is not the faster one. */
+  /** The reason why it is not the faster one. */
   readonly whyNotRelaxed: string | undefined;
 }
 
-/** Unpacks both modules. They are nearly alike, and in turns, piece by piece, they compress to half. */
+/** Unpacks both modules. They are nearly alike, so packing their pieces in turns halves the size. */
 async function unpack(): Promise<{ simd128: Uint8Array<ArrayBuffer>; relaxed: Uint8Array<ArrayBuffer> }> {
   const packed = Uint8Array.from(atob(PACKED), (char) => char.charCodeAt(0));
   const { readable, writable } = new DecompressionStream('deflate-raw');
   const writer = writable.getWriter();
   const written = Promise.all([writer.write(packed), writer.close()]);
-  // Not `new Response(readable).arrayBuffer()`: for that Node loads its whole HTTP client, which takes 20 ms.
+  // `new Response(readable).arrayBuffer()` would make Node load its whole HTTP client, which takes 20 ms.
   const bytes = new Uint8Array(LENGTHS.reduce((sum, length) => sum + length, 0));
   const reader = readable.getReader();
   for (let at = 0, { done, value } = await reader.read(); !done; { done, value } = await reader.read()) {
@@ -54,15 +54,11 @@ async function unpack(): Promise<{ simd128: Uint8Array<ArrayBuffer>; relaxed: Ui
   return { simd128: simd128!, relaxed: relaxed! };
 }
 
-/**
- * Says why this runtime cannot run the kernels at all.
- *
- * @returns the reason, or undefined when it can
- */
+/** Says why this runtime cannot run the kernels at all; undefined when it can. */
 export async function whyNotWasm(): Promise<string | undefined> {
   if (typeof WebAssembly === 'undefined') return 'this runtime has no WebAssembly';
   try {
-    // Compiling asks the page's policy; validate() does not.
+    // Compiling asks the page's content security policy; validate() does not.
     new WebAssembly.Module(new Uint8Array([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0]));
   } catch {
     return "WebAssembly is forbidden: script-src of the CSP lacks 'wasm-unsafe-eval'";
@@ -72,12 +68,7 @@ export async function whyNotWasm(): Promise<string | undefined> {
     : 'this runtime has no WebAssembly SIMD (simd128) with atomics';
 }
 
-/**
- * Compiles the fastest module that this runtime takes.
- *
- * @param shared - whether memory will be shared with workers
- * @param simd - `simd128` forbids the relaxed module
- */
+/** Compiles the fastest module that this runtime takes; `shared` says whether workers will share its memory. */
 export async function compileKernels(shared: boolean, simd: 'auto' | 'simd128'): Promise<KernelModule> {
   const { simd128, relaxed } = await unpack();
   let bytes = simd === 'auto' ? relaxed : undefined;
@@ -92,12 +83,10 @@ export async function compileKernels(shared: boolean, simd: 'auto' | 'simd128'):
 }
 
 /**
- * Makes the module import a memory that is not shared: a page that is not cross-origin isolated can have no other.
+ * Changes a module in place to import a memory that is not shared: a page that is not cross-origin isolated can have no
+ * other. This is one flag of the memory's limits (bit 1 of the byte after its import kind); atomic instructions are
+ * valid on either memory.
  *
- * It is one flag of the memory's limits (bit 1 of the byte after its import kind); atomic instructions are valid on
- * either memory.
- *
- * @param bytes - a module that imports a shared memory; changed in place
  * @see https://webassembly.github.io/threads/core/binary/types.html#limits
  */
 function importUnshared(bytes: Uint8Array): void {

@@ -1,9 +1,9 @@
 /**
- * The threads of the CPU backend. They start at the first job that is worth it, sleep when idle, do not keep the
- * process alive, and end when the backend is disposed or dropped. In a page the first one starts when the backend
- * opens: see {@link Pool.tryOne}.
+ * The threads of the CPU backend. They start at the first large job, sleep when idle, do not keep the process alive, and
+ * end when the backend is disposed or dropped. In a page the first one starts when the backend opens: see {@link
+ * Pool.tryOne}.
  *
- * The host works too, and takes every chunk that no worker takes: if workers start late, or never, a job is only
+ * The host computes too, and takes every chunk that no worker takes: if workers start late, or never, a job is only
  * slower.
  *
  * @module
@@ -13,34 +13,38 @@ import { MAX_THREADS } from '../backend.js';
 import { Board, type Kernel } from './abi.js';
 import type { Kernels } from './module.js';
 
-/** How often a thread looks for work, or for its end, before it gives the core away: about 50 µs. */
+/** The number of times that a thread looks for work, or for its end, before it gives the core away: about 50 µs. */
 const LOOKS = 20000;
-/** A worker that has not finished a chunk after this long counts as dead; no chunk takes a hundredth of it. */
+/** A worker that has not finished a chunk after this time counts as dead; no chunk takes a hundredth of it. */
 const PATIENCE_MS = 20000;
 /** After this many failures in a row the pool stays off. */
 const MAX_FAILURES = 3;
-/** How long a page waits for its first worker to begin. */
+/** A page waits this long for its first worker to begin. */
 const LOADING_MS = 10000;
 
-/** Every cause that a page can do something about: browsers do not say which it was. */
+/** This lists every cause that a page can remove, because browsers do not say which it was. */
 const NOT_LOADED =
   'worker.js did not load: serve it beside the script that starts it, with the same COEP header, ' +
   'and allow it by worker-src of the CSP';
+
+const NOT_ISOLATED =
+  'threads: the page is not cross-origin isolated, so workers cannot share memory ' +
+  '(send COOP: same-origin and COEP: require-corp)';
 
 interface WorkerLike {
   terminate(): unknown;
   unref?(): void;
 }
 
-/** A worker and which thread it is. */
+/** A worker and the number of its thread. */
 interface PoolWorker {
   readonly slot: number;
   readonly worker: WorkerLike;
 }
 
 /**
- * What ends the workers. It must not refer to the pool: running workers would keep the pool alive, and nothing would
- * end them.
+ * The handle that ends the workers. It must not refer to the pool, or running workers would keep the pool alive, and
+ * nothing would end them.
  */
 interface StopHandle {
   readonly memory: WebAssembly.Memory;
@@ -59,82 +63,60 @@ function stop({ memory, board, workers }: StopHandle): void {
   for (const { worker } of workers.splice(0)) void worker.terminate();
 }
 
-/** How a worker was lost: its script did not load, it threw, or it was ended. */
+/** The ways to lose a worker: its script did not load, it threw, or it was ended. */
 type Loss = 'not loaded' | 'error' | 'exit';
 
-/** What happens to a worker. */
-interface Listener {
-  /** It waits for work; only pages report this. */
-  began(): void;
-  lost(worker: WorkerLike, loss: Loss, why: unknown): void;
-}
-
-/** A listener that does not keep the pool alive: see {@link StopHandle}. */
-function weakListener(pool: Listener): Listener {
-  const weak = new WeakRef(pool);
-  return { began: () => weak.deref()?.began(), lost: (worker, loss, why) => weak.deref()?.lost(worker, loss, why) };
-}
-
-/** Where the worker's script is, for Node. */
+/** The address of the worker's script, for Node. */
 const workerUrl = (): URL => new URL('./worker.js', import.meta.url);
 
-function spawn(start: Start, listener: Listener): WorkerLike {
+/** Starts a worker. It reaches the pool by a weak reference only, so that it does not keep the pool alive. */
+function spawn(start: Start, pool: WeakRef<Pool>): WorkerLike {
   const node = nodeThreads();
+  const lost = (worker: WorkerLike, loss: Loss, why: unknown): void => pool.deref()?.lost(worker, loss, why);
   if (node) {
     const thread = new node.Worker(workerUrl(), { workerData: start, execArgv: [] });
     thread.unref?.();
-    thread.on('error', (error) => listener.lost(thread, 'error', error));
-    thread.on('exit', (code) => listener.lost(thread, 'exit', `exit code ${code}`));
+    thread.on('error', (error) => lost(thread, 'error', error));
+    thread.on('exit', (code) => lost(thread, 'exit', `exit code ${code}`));
     return thread;
   }
   const thread = new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
-  // Only a script that has run can leave a message.
+  // An error with a message comes from a script that runs; without one, the script did not load.
   thread.onerror = (event) =>
-    event.message ? listener.lost(thread, 'error', event.message) : listener.lost(thread, 'not loaded', NOT_LOADED);
-  thread.onmessage = () => listener.began();
+    event.message ? lost(thread, 'error', event.message) : lost(thread, 'not loaded', NOT_LOADED);
+  thread.onmessage = () => pool.deref()?.began();
   thread.postMessage(start);
   return thread;
 }
 
-/** What a worker is started with. */
-interface Start {
-  readonly module: WebAssembly.Module;
-  readonly memory: WebAssembly.Memory;
-  readonly board: number;
-  /** The word of the board that counts workers that failed. */
+/** The data that a worker starts with; `failed` is the index of the board's word that counts failed workers. */
+interface Start extends Pick<PoolOptions, 'module' | 'memory' | 'board'> {
   readonly failed: number;
   readonly slot: number;
   readonly looks: number;
 }
 
-/** What the pool needs of its host. */
+/** The data that the host gives to the pool. */
 interface PoolOptions {
   readonly kernels: Kernels;
   readonly module: WebAssembly.Module;
   readonly memory: WebAssembly.Memory;
-  /** Byte address of the job board. */
+  /** The byte address of the job board. */
   readonly board: number;
-  /** All threads, the host's own included. */
+  /** The number of threads, including the host's own. */
   readonly threads: number;
 }
 
 /**
- * How many threads the pool can have on this machine and runtime, and why not more.
+ * Decides how many threads the pool can have on this machine and runtime, and says why not more.
  *
- * @param wanted - what the user asked for, or undefined for as many as there are cores
+ * @param wanted - the user's number, or undefined for one for each core
  */
 export function threadsHere(wanted: number | undefined): { threads: number; whyNot: string | undefined } {
   if (wanted === 1) return { threads: 1, whyNot: 'threads: only one was asked for (threads: 1)' };
   const isolated =
     nodeThreads() !== undefined || (globalThis as { crossOriginIsolated?: boolean }).crossOriginIsolated === true;
-  if (!isolated) {
-    return {
-      threads: 1,
-      whyNot:
-        'threads: the page is not cross-origin isolated, so workers cannot share memory ' +
-        '(send COOP: same-origin and COEP: require-corp)',
-    };
-  }
+  if (!isolated) return { threads: 1, whyNot: NOT_ISOLATED };
   const os = builtin<{ availableParallelism(): number }>('node:os');
   const cores = os?.availableParallelism() ?? globalThis.navigator?.hardwareConcurrency ?? 1;
   const threads = Math.min(wanted ?? cores, MAX_THREADS);
@@ -143,7 +125,7 @@ export function threadsHere(wanted: number | undefined): { threads: number; whyN
   return { threads: whyNot === undefined ? threads : 1, whyNot };
 }
 
-/** Why Node cannot start a worker, as far as that is known without trying. */
+/** Says why Node cannot start a worker, as far as this can be known without trying. */
 function whyNoWorkers(): string | undefined {
   const { permission } = globalThis.process as { permission?: { has(scope: string): boolean } };
   if (permission && !permission.has('worker'))
@@ -158,7 +140,7 @@ function whyNoWorkers(): string | undefined {
   }
 }
 
-/** A module of Node's own, without an import that bundlers for browsers would follow. */
+/** Loads a built-in module of Node without an import that bundlers for browsers would follow. */
 function builtin<T>(name: string): T | undefined {
   return (globalThis.process as { getBuiltinModule?(name: string): unknown } | undefined)?.getBuiltinModule?.(name) as
     | T
@@ -174,16 +156,16 @@ interface NodeEvents {
 }
 
 /** The threads of one backend. */
-export class Pool implements Listener {
-  /** Why there are fewer threads than could be. */
+export class Pool {
+  /** The reason why there are fewer threads than there could be. */
   whyNot: string | undefined;
   readonly #options: PoolOptions;
   readonly #workers: PoolWorker[] = [];
   readonly #stopHandle: StopHandle;
-  /** Whether all workers were started, and at least one is left. */
+  /** Says whether all workers were started and at least one is left. */
   #started = false;
   #job = 0;
-  /** In a row. A finished job resets it, unless the workers never began: the host alone may have done that job. */
+  /** The failures in a row. A finished job resets it, unless no worker began, as the host may have done the job alone. */
   #failures = 0;
   #neverBegan = false;
   /** Ends the wait of {@link tryOne}. */
@@ -215,20 +197,20 @@ export class Pool implements Listener {
     clearTimeout(timer);
   }
 
-  /** Threads that compute: the host and its workers, once they are started. */
+  /** The number of threads that compute: the host and its workers, once they are started. */
   get threads(): number {
     return this.#failures >= MAX_FAILURES ? 1 : this.#options.threads;
   }
 
-  /** The board: a new view each time, because memory grows. */
+  /** Views the board; each time anew, because memory grows. */
   get #words(): Int32Array {
     return new Int32Array(this.#options.memory.buffer, this.#options.board, Board.words);
   }
 
   /**
-   * Sets the scratch memory of all threads; only between jobs.
+   * Sets the scratch memory of all threads; call it only between jobs.
    *
-   * @param address - of the host's; the others' follow
+   * @param address - the address of the host's scratch memory, which the workers' follow
    */
   setScratch(address: number, bytesPerThread: number): void {
     const words = this.#words;
@@ -239,9 +221,9 @@ export class Pool implements Listener {
   /**
    * Runs a job on all threads and returns when it is done.
    *
-   * @param args - address of the kernel's arguments
-   * @param chunk - units that one claim takes
-   * @throws {RopewalkError} DEVICE when a worker dies on it: the output is incomplete, the next job starts new workers
+   * @param args - the address of the kernel's arguments
+   * @param chunk - the number of units of one claim
+   * @throws {RopewalkError} DEVICE when a worker dies: the output is incomplete, and the next job starts new workers
    */
   run(kernel: Kernel, args: number, units: number, chunk: number): void {
     if (!this.#started) this.#start();
@@ -262,8 +244,7 @@ export class Pool implements Listener {
       }
       if (Atomics.load(words, Board.failed) > 0) this.#fail('a worker thread crashed');
       if (performance.now() - since > PATIENCE_MS) this.#fail(`a worker thread has not answered for ${PATIENCE_MS} ms`);
-      // Sleeping gives the core to the worker that the host waits for. A page's main thread must not sleep, so it keeps
-      // looking.
+      // Sleeping gives the core to the worker that the host waits for. A page's main thread must not sleep, so it polls.
       if (this.#mayBlock) Atomics.wait(words, Board.never, 0, 0.2);
       left = this.#options.kernels.finish(this.#options.board, LOOKS);
     }
@@ -276,13 +257,15 @@ export class Pool implements Listener {
     stop(this.#stopHandle);
   }
 
+  /** Is called when a worker waits for work; only pages report this. */
   began(): void {
     this.#tried?.();
   }
 
+  /** Is called when a worker is lost. */
   lost(worker: WorkerLike, loss: Loss, why: unknown): void {
     const at = this.#workers.findIndex((one) => one.worker === worker);
-    if (at < 0) return; // the pool ended it, or knows already: an error comes before an exit
+    if (at < 0) return; // The pool ended it, or has handled its error, which comes before its exit.
     this.#workers.splice(at, 1);
     const reason = why instanceof Error ? why.message : why;
     const left = this.#workers.length;
@@ -305,7 +288,7 @@ export class Pool implements Listener {
     this.whyNot = `threads: a worker ${loss === 'not loaded' ? 'did not start' : 'has ended'} (${reason}); ${next}`;
   }
 
-  /** Works without workers from now on. */
+  /** Stops using workers for good. */
   #giveUp(why: unknown): void {
     stop(this.#stopHandle);
     this.whyNot = `threads: a worker did not start (${why}); one thread computes`;
@@ -334,8 +317,8 @@ export class Pool implements Listener {
   }
 
   /**
-   * A fresh board for fresh workers: chunks of dead ones would stay undone, and their sleep would stay counted. Scratch
-   * stays.
+   * Clears the board for new workers: chunks of dead workers would stay undone, and their sleep would stay counted. The
+   * scratch memory stays.
    */
   #clear(): void {
     this.#words.fill(0, 0, Board.scratch);
@@ -345,10 +328,8 @@ export class Pool implements Listener {
   #spawn(slot: number): void {
     const { module, memory, board } = this.#options;
     try {
-      this.#workers.push({
-        slot,
-        worker: spawn({ module, memory, board, failed: Board.failed, slot, looks: LOOKS }, weakListener(this)),
-      });
+      const start = { module, memory, board, failed: Board.failed, slot, looks: LOOKS };
+      this.#workers.push({ slot, worker: spawn(start, new WeakRef(this)) });
     } catch (error) {
       this.#giveUp(error);
     }

@@ -1,5 +1,5 @@
 /**
- * One call of an operator: where its tensors are on the device, and the kernels it queues.
+ * One call of an operator: the places of its tensors on the device, and the kernels that it queues.
  *
  * Tensors of this backend are used in place. Host tensors are copied to the device before the call and, if written,
  * copied back after it.
@@ -27,54 +27,54 @@ import {
   writeShader,
 } from './shader.js';
 
-/** What all calls of a backend share. */
-export interface Home {
+/** Everything that all calls of a backend share. */
+export interface Shared {
   readonly device: GPUDevice;
   readonly pool: BlockPool;
   readonly commands: Commands;
   readonly uploads: Uploads<Block>;
-  /** Whether halves are widened by the hardware. */
+  /** Says whether the hardware widens halves. */
   readonly f16: boolean;
-  /** The most buffers of a kernel. Kept: a device makes its limits anew each time. */
+  /** The most buffers of a kernel. It is kept here because a device makes its limits anew each time. */
   readonly maxBuffers: number;
-  /** Copies to host memory that are under way, and what each writes. */
+  /** The copies to host memory that are under way, and the tensors that each writes. */
   readonly pending: Map<Promise<unknown>, { readonly range: HostRange; readonly written: readonly Tensor[] }>;
 }
 
-/** Bytes of host memory, on the device until they are back. */
+/** A range of host memory, which lies on the device until it is copied back. */
 interface HostRange {
   readonly memory: ArrayBufferLike;
-  /** A multiple of 16, so that what is aligned on the host is also aligned on the device. */
+  /** A multiple of 16, so that elements that are aligned on the host are also aligned on the device. */
   readonly start: number;
   end: number;
   block: Block | undefined;
-  /** Copies to the host that are under way. */
+  /** The number of copies to the host that are under way. */
   underWay: number;
-  /** Settles when the last of them has arrived: they are written in the order in which they were queued. */
+  /** Settles when the last of them has arrived; they are written in the order in which they were queued. */
   last: Promise<unknown>;
 }
 
-/** Elements of 32 bits. */
+/** Arrays of 32-bit elements. */
 type Words = Uint32Array | Int32Array | Float32Array;
 
-/** Where an operand is. */
+/** The place of a tensor on the device. */
 export interface Place {
   readonly block: Block;
-  /** Element `[0, 0, …]`, counted in its own elements from the start of the block. */
+  /** The index of element `[0, 0, …]`, counted in elements from the start of the block. */
   readonly offset: number;
 }
 
-/** An operand of a kernel: what {@link Operand} says, without the buffer. */
+/** An operand of a kernel: an {@link Operand} with its block in place of the number of its buffer. */
 export interface Use extends Omit<Operand, 'buffer'> {
   readonly block: Block;
 }
 
-/** An operand that is only read. */
+/** Makes an operand that is only read. */
 export function reads(name: string, element: Element, lanes: 1 | 4, block: Block): Use {
   return { name, element, lanes, written: false, block };
 }
 
-/** An operand that is written. */
+/** Makes an operand that is written. */
 export function writes(name: string, element: Element, lanes: 1 | 4, block: Block): Use {
   return { name, element, lanes, written: true, block };
 }
@@ -84,42 +84,41 @@ type Launch<P extends string, V> = {
   readonly kernel: Kernel<P, V>;
   readonly variant: V;
   readonly uses: readonly Use[];
-  /** Dimensions, fastest first: size and up to three operands' strides. */
+  /** The dimensions, fastest first: the size of each, and the strides of up to three operands. */
   readonly walk?: readonly (readonly number[])[];
-  /** Workgroups. */
+  /** The number of workgroups. */
   readonly groups: number;
 } & (
   | { readonly params: Readonly<Record<P, number>>; readonly runs?: undefined }
-  // With runs, which one by one would be the most of the host's work; what is in neither is 0.
+  // Runs set several parameters at once, which saves most of the host's work; a parameter in neither is 0.
   | { readonly params: Readonly<Partial<Record<P, number>>>; readonly runs: readonly ParamRun<NoInfer<P>>[] }
 );
 
-/** One call. */
 export class Call {
-  /** Ranges that this call copied in. */
+  /** The ranges that this call copied in. */
   readonly #ranges: HostRange[] = [];
-  /** Where each host tensor is. */
+  /** The range of each host tensor. */
   readonly #rangeOf = new Map<Tensor, HostRange>();
   readonly #blocks: Block[] = [];
   #outputs: readonly Tensor[] = [];
 
-  constructor(readonly home: Home) {}
+  constructor(readonly shared: Shared) {}
 
   /**
-   * Announces the call's tensors: those in host memory are copied in; views that share memory go on sharing it. Another
-   * backend's, or one too large for the device, is refused before anything is written.
+   * Announces the call's tensors, and copies those in host memory in; views that share memory go on sharing it. A tensor
+   * of another backend, or one that is too large for the device, is refused before anything is written.
    */
-  bring(inputs: readonly Tensor[], outputs: readonly Tensor[]): void {
+  stage(inputs: readonly Tensor[], outputs: readonly Tensor[]): void {
     const spans: (Omit<HostRange, 'block' | 'underWay' | 'last'> & { readonly tensor: Tensor })[] = [];
     for (const tensor of [...inputs, ...outputs]) {
       const { storage } = tensor;
-      if (storage instanceof GpuStorage && storage.home === this.home.pool) {
-        storage.block; // a disposed one is refused before anything is taken
+      if (storage instanceof GpuStorage && storage.pool === this.shared.pool) {
+        storage.block; // A disposed tensor is refused here, before any memory is taken.
         continue;
       }
       const extent = extentOf(tensor);
       if (!extent) continue;
-      const range = this.#onItsWay(tensor);
+      const range = this.#pendingRange(tensor);
       if (range) {
         this.#rangeOf.set(tensor, range);
         continue;
@@ -142,44 +141,44 @@ export class Call {
       this.#rangeOf.set(tensor, range);
     }
     for (const range of this.#ranges) {
-      range.block = this.home.pool.take(range.end - range.start);
-      this.home.commands.write(range.block, wholeWords(range));
+      range.block = this.shared.pool.take(range.end - range.start);
+      this.shared.commands.write(range.block, wholeWords(range));
     }
     this.#outputs = outputs;
   }
 
-  /** Where a tensor is; announced before. A tensor without elements may be anywhere. */
+  /** Locates a tensor that was announced. A tensor without elements may be anywhere. */
   place(tensor: Tensor): Place {
     const { storage, offset } = tensor;
     if (tensor.size === 0) return { block: this.scratch(0), offset: 0 };
-    if (storage instanceof GpuStorage && storage.home === this.home.pool) return { block: storage.block, offset };
+    if (storage instanceof GpuStorage && storage.pool === this.shared.pool) return { block: storage.block, offset };
     const { block, start } = this.#rangeOf.get(tensor)!;
     return { block: block!, offset: (storage.host!.byteOffset - start) / sizeBytes(tensor.dtype) + offset };
   }
 
-  /** Memory until the end of the call, with these elements in it. */
+  /** Takes memory until the end of the call, and writes these elements to it. */
   temporary(data: Words): Block {
     const block = this.scratch(data.byteLength);
     this.#write(block, data);
     return block;
   }
 
-  /** Memory for what a plan keeps: its elements are made and written at its first use, and stay while it is used. */
+  /** Locates a table of a plan: its elements are made and written at its first use, and stay while it is used. */
   upload(key: object, bytes: number, make: () => Words): Block {
-    return this.home.uploads.get(key, bytes, () => {
-      const block = this.home.pool.take(bytes);
+    return this.shared.uploads.get(key, bytes, () => {
+      const block = this.shared.pool.take(bytes);
       this.#write(block, make());
       return block;
     });
   }
 
   #write(block: Block, { buffer, byteOffset, byteLength }: Words): void {
-    this.home.commands.write(block, new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength));
+    this.shared.commands.write(block, new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength));
   }
 
-  /** Memory until the end of the call; its contents are whatever was there. */
+  /** Takes memory until the end of the call, which is not cleared. */
   scratch(bytes: number): Block {
-    const block = this.home.pool.take(bytes);
+    const block = this.shared.pool.take(bytes);
     this.#blocks.push(block);
     return block;
   }
@@ -191,7 +190,7 @@ export class Call {
       const most = `takes at most ${walkLength(kernel)} dimensions that do not join, and these are ${walk.length}`;
       fail('UNSUPPORTED', `webgpu: ${kernel.name}`, `${most}. Make the tensors contiguous.`);
     }
-    // The key is all that a variant seen before costs.
+    // A variant that was seen before costs no more than its key.
     const blocks: Block[] = [];
     let key = `${kernel.name} ${JSON.stringify(variant)}`;
     const buffers = uses.map(({ name, element, lanes, written, block }) => {
@@ -200,17 +199,17 @@ export class Call {
       key += ` ${name}:${element}x${lanes}${written ? 'w' : 'r'}${buffer}`;
       return buffer;
     });
-    const limit = this.home.maxBuffers;
+    const limit = this.shared.maxBuffers;
     if (blocks.length > limit) {
       const most = `this device takes at most ${limit} buffers at a time, and these tensors lie in ${blocks.length}`;
       fail('UNSUPPORTED', `webgpu: ${kernel.name}`, `${most}.`);
     }
-    this.home.commands.dispatch({
+    this.shared.commands.dispatch({
       key,
       write: () => {
         const operands = uses.map(({ block, ...rest }, i): Operand => ({ ...rest, buffer: buffers[i]! }));
         const bindings = bindingsOf(operands, blocks.length);
-        return { bindings, text: writeShader(kernel, variant, operands, bindings, this.home.f16) };
+        return { bindings, text: writeShader(kernel, variant, operands, bindings, this.shared.f16) };
       },
       blocks,
       params: packParams(kernel, params, runs, walk),
@@ -218,50 +217,50 @@ export class Call {
     });
   }
 
-  /** Queues the copies of what was written in host memory. */
-  takeHome(): void {
+  /** Queues the copies of host tensors that were written. */
+  copyBack(): void {
     const written = new Map<HostRange, Tensor[]>();
     for (const tensor of this.#outputs) {
       const range = this.#rangeOf.get(tensor);
       if (range) written.set(range, [...(written.get(range) ?? []), tensor]);
     }
     for (const [range, tensors] of written) {
-      const { pending, commands } = this.home;
+      const { pending, commands } = this.shared;
       const bytes = commands.readBack(range.block!, 0, range.end - range.start);
       range.underWay++;
-      const back = writtenLater(range.memory, this.#bringBack(range, tensors, bytes));
+      const back = writtenLater(range.memory, this.#writeHost(range, tensors, bytes));
       range.last = back;
       pending.set(back, { range, written: tensors });
       back.finally(() => pending.delete(back)).catch(() => {});
     }
   }
 
-  async #bringBack(range: HostRange, written: readonly Tensor[], bytes: Promise<ArrayBuffer>): Promise<void> {
+  async #writeHost(range: HostRange, written: readonly Tensor[], bytes: Promise<ArrayBuffer>): Promise<void> {
     const before = range.last;
     try {
       const all = await bytes;
       await before;
-      for (const tensor of written) copyBack(tensor, all, range.start);
+      for (const tensor of written) writeTensor(tensor, all, range.start);
     } finally {
       range.underWay--;
-      if (range.underWay === 0) this.home.pool.free(range.block!);
+      if (range.underWay === 0) this.shared.pool.free(range.block!);
     }
   }
 
   /** Gives the memory of the call back, except where a copy to the host is under way. */
   release(): void {
-    const { pool } = this.home;
+    const { pool } = this.shared;
     for (const block of this.#blocks) pool.free(block);
     for (const { block, underWay } of this.#ranges) if (block && underWay === 0) pool.free(block);
   }
 
   /**
-   * The range of an earlier call that still holds all of a host tensor's elements; undefined when it holds none. One
-   * that holds some is refused, and so is a tensor that is not in host memory.
+   * Finds the range of an earlier call that still holds all elements of a host tensor; undefined when no range holds any.
+   * A tensor of which a range holds some elements is refused, and so is one that is not in host memory.
    */
-  #onItsWay(tensor: Tensor): HostRange | undefined {
+  #pendingRange(tensor: Tensor): HostRange | undefined {
     const memory = tensor.storage.host?.buffer;
-    const here = [...this.home.pending.values()].filter(({ range }) => range.memory === memory);
+    const here = [...this.shared.pending.values()].filter(({ range }) => range.memory === memory);
     if (here.length === 0) hostOf(tensor, 'webgpu: tensor');
     for (const { range, written } of here.reverse()) {
       for (const other of written) {
@@ -275,7 +274,7 @@ export class Call {
   }
 }
 
-/** Says whether `outer` has every byte of `inner`; both are in one buffer. */
+/** Says whether `outer` has every byte of `inner`, which is in the same buffer. */
 function covers(outer: Tensor, inner: Tensor): boolean {
   const bytesOf = (tensor: Tensor, visit: (byte: number) => void): void => {
     const unit = sizeBytes(tensor.dtype);
@@ -298,12 +297,12 @@ function covers(outer: Tensor, inner: Tensor): boolean {
   return all;
 }
 
-/** A tensor's first element and its strides of batch, token, head and dimension, as parameters from `from` on. */
+/** Sets the parameters from `from` on to a tensor's first element and its strides of batch, token, head and dimension. */
 export function layoutRun<P extends string>(from: P, { offset }: Place, { strides }: Tensor): ParamRun<P> {
   return { from, values: [offset, strides[0]!, strides[1]!, strides[2]!, strides[3]!] };
 }
 
-/** The bytes of a range: whole words, in memory that is not shared, as WebGPU wants them. */
+/** Views or copies the bytes of a range as whole words in memory that is not shared, because WebGPU demands both. */
 function wholeWords({ memory, start, end }: HostRange): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(memory, start, end - start);
   if (memory instanceof ArrayBuffer && bytes.length % 4 === 0) return bytes as Uint8Array<ArrayBuffer>;
@@ -312,8 +311,8 @@ function wholeWords({ memory, start, end }: HostRange): Uint8Array<ArrayBuffer> 
   return copy;
 }
 
-/** Copies a tensor's elements, and nothing between them, from the bytes that came back. */
-function copyBack(tensor: Tensor, bytes: ArrayBuffer, start: number): void {
+/** Copies a tensor's elements, and nothing between them, from the bytes of a range. */
+function writeTensor(tensor: Tensor, bytes: ArrayBuffer, start: number): void {
   const host = tensor.storage.host!;
   const unit = sizeBytes(tensor.dtype);
   const elements = arrayOver(tensor.dtype, bytes, 0, Math.floor(bytes.byteLength / unit));
@@ -321,18 +320,18 @@ function copyBack(tensor: Tensor, bytes: ArrayBuffer, start: number): void {
   copyBits(elements, { ...tensor, offset }, host, tensor);
 }
 
-/** The storage types that kernels compute with; f64 is not among them. */
+/** Converts a dtype to the storage type of operands; f64 has none. */
 export function elementOf(dtype: Dtype): 'f32' | 'f16' | 'bf16' {
   if (dtype === 'f32' || dtype === 'f16' || dtype === 'bf16') return dtype;
   return refuse('DTYPE', 'webgpu: dtype', 'f32, f16 or bf16', dtype);
 }
 
-/** The storage types of KV caches. */
+/** Converts the dtype of a KV cache to its storage type. */
 export function cacheElementOf(dtype: CacheDtype): FloatElement {
   return isEightBits(dtype) ? dtype : elementOf(dtype);
 }
 
-/** A tensor's elements as bits to be moved, and its layout in those: 64-bit elements are two words each. */
+/** Describes a tensor as elements of raw bits to be moved: a 64-bit element is two words. */
 export function asBits({ dtype, shape, strides }: Tensor, offset: number): { element: Element; layout: Layout } {
   const bytes = sizeBytes(dtype);
   if (bytes < 8)
@@ -344,14 +343,14 @@ export function asBits({ dtype, shape, strides }: Tensor, offset: number): { ele
   return { element: 'u32', layout: { shape: [...shape, 2], strides: words, offset: offset * 2 } };
 }
 
-/** A walk as kernels take it, fastest dimension first: its size, and the stride of each tensor. */
+/** Converts a walk for kernels, fastest dimension first: the size of each, and the stride of each tensor. */
 export function walkEntries({ dims, strides }: Walk): number[][] {
   return dims.map((size, d) => [size, ...strides.map((list) => list[d]!)]).reverse();
 }
 
 /**
- * Says whether loads of four may be used: the last stride is 1, and all others, all offsets and all sizes (of the last
- * dimension, and whatever else must be) are multiples of four.
+ * Says whether loads of four may be used: the last stride of each list is 1, and all other strides, all offsets and all
+ * sizes are multiples of four.
  */
 export function inFours(
   sizes: readonly number[],
@@ -366,7 +365,7 @@ export function inFours(
   );
 }
 
-/** A tensor's strides, 0 where the size is 1: such a stride is never used, and must not spoil the alignment. */
+/** Gives a tensor's strides, with 0 where the size is 1: such a stride is never used and must not spoil the alignment. */
 export function usefulStrides({ shape, strides }: Pick<Layout, 'shape' | 'strides'>): number[] {
   return strides.map((stride, d) => (shape[d] === 1 ? 0 : stride));
 }

@@ -1,18 +1,18 @@
-/** What is sent to the device: kernels and copies gather in one command buffer and are submitted together. @module */
+/** Collects kernels and copies in one command buffer, and submits them to the device together. @module */
 import { RopewalkError } from '../../core/errors.js';
 import { type Block, BlockPool, USAGE } from './memory.js';
 import { type Binding, PARAMS_BYTES } from './shader.js';
 
 /**
- * Offsets of parameters in their buffer are multiples of this: the largest minUniformBufferOffsetAlignment that WebGPU
- * allows.
+ * The offsets of parameters in their buffer are multiples of this, the largest minUniformBufferOffsetAlignment that
+ * WebGPU allows.
  */
 const SLOT = 256;
-/** Bytes of parameters of one submission: those of 1024 kernels, so that a token of 64 layers is one. */
+/** The bytes of parameters of one submission: they hold 1024 kernels, so that a token of 64 layers is one submission. */
 const RING = 1 << 18;
-/** Workgroups of one dimension; every device has at least 65535. */
+/** The most workgroups of one dimension that every device takes. */
 const MAX_GROUPS = 65535;
-/** Bind groups that are kept. */
+/** The most bind groups that are kept. */
 const MAX_GROUPS_KEPT = 2048;
 
 /** A kernel that is ready to run. */
@@ -24,20 +24,20 @@ interface Pipeline {
 
 /** One run of a kernel. */
 interface Dispatch {
-  /** Names kernel and variant: the same key, the same text. */
+  /** Names kernel and variant: dispatches with the same key have the same text. */
   readonly key: string;
-  /** Writes the text and says how buffers are bound, at the first run of a variant. */
+  /** Writes the text and decides how buffers are bound, at the first run of a variant. */
   readonly write: () => { readonly text: string; readonly bindings: readonly Binding[] };
   readonly blocks: readonly Block[];
   /** The bytes of `Params`. */
   readonly params: Uint32Array;
-  /** Workgroups; the kernel folds the second dimension into the first. */
+  /** The number of workgroups; the kernel folds the second dimension into the first. */
   readonly groups: number;
 }
 
-/** The command buffer that is being filled, and everything that is kept from one to the next. */
+/** The open command buffer, and everything that is kept from one to the next. */
 export class Commands {
-  /** What was sent, for tests and benchmarks. */
+  /** Counts what was sent, for tests and benchmarks. */
   readonly sent = { kernels: 0, submissions: 0, pipelines: 0, groups: 0 };
   readonly #device: GPUDevice;
   readonly #pool: BlockPool;
@@ -54,7 +54,7 @@ export class Commands {
   #scopesOpen = false;
   #settled: Promise<unknown> = Promise.resolve();
   #failure: RopewalkError | undefined;
-  /** Whether the failure was reported: commands after that start without one. */
+  /** Says whether the failure was reported: later commands then start without one. */
   #reported = false;
 
   constructor(device: GPUDevice, pool: BlockPool) {
@@ -65,7 +65,7 @@ export class Commands {
     pool.making = this.#readPool.making = () => this.watch();
   }
 
-  /** The open command buffer, or a new one, which is submitted when the current JavaScript task ends at the latest. */
+  /** Opens a command buffer if none is open; it is submitted when the current JavaScript task ends at the latest. */
   #open(): GPUCommandEncoder {
     this.watch();
     if (!this.#encoder) {
@@ -75,7 +75,7 @@ export class Commands {
     return this.#encoder;
   }
 
-  /** Opens error scopes: an error of the commands that follow is reported to the next wait. */
+  /** Opens error scopes, which report an error of the following commands to the next wait. */
   watch(): void {
     if (this.#scopesOpen) return;
     this.#scopesOpen = true;
@@ -104,7 +104,7 @@ export class Commands {
     this.sent.kernels++;
   }
 
-  /** Writes bytes into a block that no waiting command uses. @param data - a multiple of four bytes */
+  /** Writes a multiple of four bytes into a block that no waiting command uses. */
   write(block: Block, data: Uint8Array<ArrayBuffer>): void {
     this.watch();
     this.#device.queue.writeBuffer(block.buffer, 0, data);
@@ -164,15 +164,15 @@ export class Commands {
   /** Waits until all that was submitted is done. @throws {RopewalkError} DEVICE when something failed */
   async finish(): Promise<void> {
     this.submit();
-    await this.#device.queue.onSubmittedWorkDone().catch(() => {}); // the backend reports a lost device
+    await this.#device.queue.onSubmittedWorkDone().catch(() => {}); // The backend reports a lost device.
     try {
       await this.#check();
     } finally {
-      this.#failure = undefined; // everything that failed with it has been handled
+      this.#failure = undefined; // The error is reported here, so the next commands start without it.
     }
   }
 
-  /** Drops the queued commands: the device is gone. Waiting reads get the error from the device. */
+  /** Drops the queued commands, because the device is gone. Waiting reads get their error from the device. */
   abandon(): void {
     this.#encoder = undefined;
     this.#pass = undefined;
@@ -213,7 +213,7 @@ export class Commands {
           : `commands: the device does not accept them (${error.message}). This is a bug in Ropewalk: please report it.`;
         this.#failure = new RopewalkError('DEVICE', `webgpu: ${message}`);
       },
-      () => {}, // the device is lost, which its own promise reports
+      () => {}, // The device is lost, which its own promise reports.
     );
     this.#settled = Promise.all([this.#settled, scopes]);
   }
@@ -224,54 +224,49 @@ export class Commands {
   }
 
   #pipeline(run: Dispatch): Pipeline {
-    let entry = this.#pipelines.get(run.key);
-    if (!entry) {
+    return remember(this.#pipelines, run.key, () => {
       const { text, bindings } = run.write();
       const layoutKey = bindings.map((binding) => (binding.written ? 'w' : 'r')).join('');
-      const layout = this.#layout(layoutKey);
+      const layout = remember(this.#layouts, layoutKey, () => this.#makeLayout(layoutKey));
       const pipeline = this.#device.createComputePipeline({
         layout: this.#device.createPipelineLayout({ bindGroupLayouts: [layout] }),
         compute: { module: this.#device.createShaderModule({ code: text, label: run.key }) },
         label: run.key,
       });
-      entry = { pipeline, layout, layoutKey };
-      this.#pipelines.set(run.key, entry);
       this.sent.pipelines++;
-    }
-    return entry;
+      return { pipeline, layout, layoutKey };
+    });
   }
 
-  #layout(key: string): GPUBindGroupLayout {
-    let layout = this.#layouts.get(key);
-    if (!layout) {
-      const visibility = 4; // GPUShaderStage.COMPUTE
-      const uniform = { type: 'uniform', hasDynamicOffset: true, minBindingSize: PARAMS_BYTES } as const;
-      const storage = [...key].map((access, i) => {
-        const type = access === 'w' ? ('storage' as const) : ('read-only-storage' as const);
-        return { binding: i + 1, visibility, buffer: { type } };
-      });
-      const entries = [{ binding: 0, visibility, buffer: uniform }, ...storage];
-      layout = this.#device.createBindGroupLayout({ entries });
-      this.#layouts.set(key, layout);
-    }
-    return layout;
+  #makeLayout(key: string): GPUBindGroupLayout {
+    const visibility = 4; // GPUShaderStage.COMPUTE
+    const uniform = { type: 'uniform', hasDynamicOffset: true, minBindingSize: PARAMS_BYTES } as const;
+    const storage = [...key].map((access, i) => {
+      const type = access === 'w' ? ('storage' as const) : ('read-only-storage' as const);
+      return { binding: i + 1, visibility, buffer: { type } };
+    });
+    return this.#device.createBindGroupLayout({ entries: [{ binding: 0, visibility, buffer: uniform }, ...storage] });
   }
 
   #bindGroup(layout: GPUBindGroupLayout, layoutKey: string, blocks: readonly Block[]): GPUBindGroup {
     let key = layoutKey;
     for (const block of blocks) key += `,${block.id}`;
-    let group = this.#bindGroups.get(key);
-    if (!group) {
+    return remember(this.#bindGroups, key, () => {
       if (this.#bindGroups.size >= MAX_GROUPS_KEPT) this.#bindGroups.clear();
       const params = { binding: 0, resource: { buffer: this.#ring, size: PARAMS_BYTES } };
       const entries = [params, ...blocks.map(({ buffer }, i) => ({ binding: i + 1, resource: { buffer } }))];
-      group = this.#device.createBindGroup({ layout, entries });
-      this.#bindGroups.set(key, group);
       this.sent.groups++;
-    }
-    return group;
+      return this.#device.createBindGroup({ layout, entries });
+    });
   }
 }
 
-/** What to do when the device is gone. */
+/** Finds a value in a map; it is made at its first use. */
+function remember<T>(map: Map<string, T>, key: string, make: () => T): T {
+  let value = map.get(key);
+  if (value === undefined) map.set(key, (value = make()));
+  return value;
+}
+
+/** The advice for a lost or disposed device. */
 export const NEXT = 'Open another: await ropewalk({ backend: "webgpu" }), and upload again.';

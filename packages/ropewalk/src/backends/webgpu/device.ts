@@ -1,20 +1,20 @@
-/** Finding a GPU: the browser's `navigator.gpu`, or the `webgpu` package in Node. @module */
+/** Finds a GPU: by the browser's `navigator.gpu`, or by the `webgpu` package in Node. @module */
 import { fail, RopewalkError } from '../../core/errors.js';
 
-/** An open device and what it may do. */
+/** An open device and its name. */
 export interface OpenDevice {
   readonly device: GPUDevice;
-  /** Vendor and model, for people. */
+  /** The vendor and model, for people. */
   readonly description: string;
 }
 
-/** Limits that are requested as high as the adapter has them: the size of one tensor, and the tensors of one kernel. */
+/** The limits that are raised to those of the adapter: the size of one tensor, and the number of tensors of a kernel. */
 const WANTED_LIMITS = ['maxBufferSize', 'maxStorageBufferBindingSize', 'maxStorageBuffersPerShaderStage'] as const;
 
-/** What {@link findEntry} found. One per process: the package keeps adapters by it. */
+/** The result of {@link findEntry}. There is one for the process, because the package's adapters depend on it. */
 let instance: Promise<GPU | string> | undefined;
 
-/** The entry to WebGPU here, or why there is none. */
+/** Finds the entry to WebGPU, or the reason why there is none. */
 async function findEntry(): Promise<GPU | string> {
   const { navigator, process, isSecureContext } = globalThis as {
     navigator?: { gpu?: GPU };
@@ -26,16 +26,16 @@ async function findEntry(): Promise<GPU | string> {
     if (isSecureContext === false) return 'this page is not a secure context: WebGPU needs https or localhost';
     return 'this browser has no WebGPU (navigator.gpu)';
   }
-  const name = 'webgpu'; // not a literal: bundlers for browsers would look for the package
+  const name = 'webgpu'; // In a literal import, bundlers for browsers would look for the package.
   try {
     const { create }: { create(options: readonly string[]): GPU } = await import(
       /* webpackIgnore: true */ /* @vite-ignore */ name
     );
     return create([
-      // Without it timestamps have ticks of 65 µs, which is for browsers that run foreign code.
+      // Quantised timestamps have ticks of 65 µs, which only browsers that run foreign code need.
       'disable-dawn-features=timestamp_quantization',
-      // Kernels write workgroup memory before they read it. Clearing it first makes attention and linear compile 9
-      // times as long.
+      // Kernels write workgroup memory before they read it. Clearing it makes attention and linear compile 9 times as
+      // long.
       'enable-dawn-features=disable_workgroup_init',
     ]);
   } catch (cause) {
@@ -46,12 +46,12 @@ async function findEntry(): Promise<GPU | string> {
   }
 }
 
-/** Where environment variables are no advice: in a page or a worker of one. */
+/** Says whether this is a page or its worker, where advice about environment variables does not help. */
 function inBrowser(): boolean {
   return 'document' in globalThis || 'importScripts' in globalThis;
 }
 
-/** An adapter, or why there is none. */
+/** Finds an adapter, or the reason why there is none. */
 async function findAdapter(powerPreference: GPUPowerPreference): Promise<GPUAdapter | string> {
   const gpu = await (instance ??= findEntry());
   if (typeof gpu === 'string') return gpu;

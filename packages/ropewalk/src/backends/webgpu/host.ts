@@ -1,14 +1,14 @@
-/** The WebGPU backend: each plan becomes one kernel or a few, queued and submitted together. @module */
+/** The WebGPU backend: it queues one kernel or a few for each plan, and submits them together. @module */
 import { type ArrayOf, type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { denseTensor, hostOf, type Tensor, tensorFrom, zeros } from '../../core/tensor.js';
-import { checkPlan, type OpPlan } from '../../ops/op-plan.js';
+import { checkPlan, type OperatorTable, type OpPlan } from '../../ops/op-plan.js';
 import { planRearrange } from '../../ops/rearrange.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
 import { type Float64Runner, tensorsOf, whyFloat64 } from '../float64.js';
-import { type OperatorTable, runPlan } from '../operators.js';
+import { runPlan } from '../operators.js';
 import { Uploads } from '../uploads.js';
-import { Call, type Home } from './call.js';
+import { Call, type Shared } from './call.js';
 import { Commands, NEXT } from './commands.js';
 import { type OpenDevice, openDevice } from './device.js';
 import { type Block, BlockPool, GpuStorage, USAGE } from './memory.js';
@@ -19,7 +19,7 @@ import { runArgmax, runEmbedding, runNorm, runRoute } from './operators/rows.js'
 import { runSelfAttention } from './operators/self-attention.js';
 import { KERNEL_FORMATS } from './shaders/linear.js';
 
-const OPERATORS: OperatorTable<Call> = {
+const OPERATORS: OperatorTable<[Call]> = {
   add: runElementwise,
   swiglu: runElementwise,
   rearrange: runRearrange,
@@ -40,8 +40,8 @@ const OPERATORS: OperatorTable<Call> = {
 /** The backend. Open it with {@link openWebgpu}. */
 export class WebgpuBackend implements Backend {
   readonly name = 'webgpu';
-  /** Visible for tests and benchmarks. */
-  readonly home: Home;
+  /** It is visible for tests and benchmarks. */
+  readonly shared: Shared;
   readonly #description: string;
   readonly #float64: Float64Runner | undefined;
   #closed = false;
@@ -50,7 +50,7 @@ export class WebgpuBackend implements Backend {
   constructor({ device, description }: OpenDevice, float64: Float64Runner | undefined) {
     const limit = Math.min(device.limits.maxStorageBufferBindingSize, device.limits.maxBufferSize);
     const pool = new BlockPool(device, USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST, limit);
-    this.home = {
+    this.shared = {
       device,
       pool,
       commands: new Commands(device, pool),
@@ -63,12 +63,12 @@ export class WebgpuBackend implements Backend {
     this.#float64 = float64;
     void device.lost.then(({ message }) => {
       this.#lost = message || 'the driver gives no reason';
-      this.home.commands.abandon();
+      this.shared.commands.abandon();
     });
   }
 
   capabilities(): Capabilities {
-    const { f16, pool } = this.home;
+    const { f16, pool } = this.shared;
     const reference = this.#float64 ? '; f64 on the reference' : '';
     return {
       backend: 'webgpu',
@@ -83,21 +83,21 @@ export class WebgpuBackend implements Backend {
 
   allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
     this.#checkOpen();
-    // no GPU computes it: it stays in host memory, where the reference reads it
+    // No GPU computes in f64, so it stays in host memory, where the reference reads it.
     if (dtype === 'f64') return zeros(dtype, shape);
     return this.#take(dtype, shape, (block) => {
-      if (!block.fresh) this.home.commands.clear(block);
+      if (!block.fresh) this.shared.commands.clear(block);
     });
   }
 
   upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
     this.#checkOpen();
-    hostOf(source, 'webgpu: upload'); // before memory is taken
-    const dense = source.read() as ArrayOf[D]; // a copy, so what is shared or strided is neither
+    hostOf(source, 'webgpu: upload'); // A source on a device is refused before memory is taken.
+    const dense = source.read() as ArrayOf[D]; // The copy is dense and not shared.
     if (source.dtype === 'f64') return tensorFrom(dense, { dtype: source.dtype, shape: source.shape });
     const bytes = new Uint8Array(Math.ceil(dense.byteLength / 4) * 4);
     bytes.set(new Uint8Array(dense.buffer, dense.byteOffset, dense.byteLength));
-    return this.#take(source.dtype, source.shape, (block) => this.home.commands.write(block, bytes));
+    return this.#take(source.dtype, source.shape, (block) => this.shared.commands.write(block, bytes));
   }
 
   whyNot(plan: OpPlan): string | undefined {
@@ -119,7 +119,7 @@ export class WebgpuBackend implements Backend {
     this.#checkOpen();
     checkPlan(plan);
     if (whyFloat64(plan, KERNEL_FORMATS) === undefined) {
-      runPlan(OPERATORS, plan, new Call(this.home));
+      runPlan(OPERATORS, plan, new Call(this.shared));
       return;
     }
     const whyNot = this.whyNot(plan);
@@ -134,8 +134,8 @@ export class WebgpuBackend implements Backend {
 
   async finish(): Promise<void> {
     this.#checkOpen();
-    const back = [...this.home.pending.keys()];
-    await this.home.commands.finish();
+    const back = [...this.shared.pending.keys()];
+    await this.shared.commands.finish();
     await Promise.all(back);
     this.#checkOpen();
   }
@@ -143,29 +143,29 @@ export class WebgpuBackend implements Backend {
   dispose(): void {
     if (this.#closed) return;
     this.#closed = true;
-    this.home.commands.dispose();
-    this.home.uploads.clear();
+    this.shared.commands.dispose();
+    this.shared.uploads.clear();
   }
 
-  /** A dense tensor whose memory `fill` writes. */
+  /** Makes a dense tensor whose memory `fill` writes. */
   #take<D extends Dtype>(dtype: D, shape: readonly number[], fill: (block: Block) => void): Tensor<D> {
     const readBack = (from: Block, start: number, end: number): Promise<ArrayBuffer> => {
       this.#checkOpen();
-      return this.home.commands.readBack(from, start, end);
+      return this.shared.commands.readBack(from, start, end);
     };
     return denseTensor(dtype, shape, (length) => {
-      const block = this.home.pool.take(length * sizeBytes(dtype));
+      const block = this.shared.pool.take(length * sizeBytes(dtype));
       try {
         fill(block);
       } catch (error) {
-        this.home.pool.free(block);
+        this.shared.pool.free(block);
         throw error;
       }
-      return new GpuStorage(this.home.pool, dtype, length, block, readBack);
+      return new GpuStorage(this.shared.pool, dtype, length, block, readBack);
     });
   }
 
-  /** The reference writes host memory; indices that it writes may be on the device, as integers are. */
+  /** Runs the reference. It writes host memory only, so indices that lie on the device are copied there afterwards. */
   #runFloat64(plan: OpPlan): void {
     const index = indexOf(plan);
     if (index === undefined || index.storage.host) {
@@ -193,7 +193,6 @@ function indexOf(plan: OpPlan): Tensor | undefined {
  * @param float64 - runs the plans that need float64 (f64 tensors, and a scale, softcap or eps outside the range of
  *   f32), on tensors in host memory: `runReference`. Without it `capabilities().dtypes` has no f64, and such a plan is
  *   refused
- * @returns the backend; {@link Ropewalk} takes it
  * @throws {RopewalkError} DEVICE when there is no adapter, with the reason; UNSUPPORTED for a bad option
  * @example const rw = new Ropewalk(await openWebgpu()); // f32, f16 and bf16
  */

@@ -1,4 +1,4 @@
-/** The device's buffers: which are held, and which are free. @module */
+/** The buffers of the device, and the bookkeeping of held and free ones. @module */
 import { type ArrayOf, arrayOver, type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { fail } from '../../core/errors.js';
 import type { TensorStorage } from '../../core/tensor.js';
@@ -8,39 +8,39 @@ import { Dropped } from '../dropped.js';
 export const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128 } as const;
 
 /**
- * Sizes are multiples of this, so that a shader may read whole vectors and a steady program finds the same sizes again.
+ * Sizes are multiples of this, so that a shader may read whole vectors, and repeated calls find buffers of their sizes.
  */
 const UNIT = 256;
-/** Free bytes that are kept. */
+/** The most free bytes that are kept. */
 const KEEP_BYTES = 1 << 28;
 
-/** A buffer that is held. */
+/** A buffer of the pool. */
 export interface Block {
   readonly buffer: GPUBuffer;
   readonly sizeBytes: number;
-  /** Its name in keys of bind groups. */
+  /** It names the buffer in keys of bind groups. */
   readonly id: number;
-  /** Whether its bytes are still the zeros it was made with. */
+  /** Says whether its bytes are still the zeros of a new buffer. */
   fresh: boolean;
-  /** Whether the device had no room when it was made: then it may be invalid, and is never taken again. */
+  /** Says whether the device had no room when it was made: it may be invalid, and is never taken again. */
   doubtful: boolean;
 }
 
-/** Buffers of one usage, taken and given back by size. */
+/** A pool of buffers of one usage, which are taken and given back by size. */
 export class BlockPool {
-  /** Bytes that are held now. */
+  /** The bytes that are held now. */
   heldBytes = 0;
-  /** Bytes that are free and kept. */
+  /** The bytes that are free and kept. */
   freeBytes = 0;
   readonly #device: GPUDevice;
   readonly #usage: number;
   readonly #bins = new Map<number, Block[]>();
-  /** Given back while queued commands use them: the host must not write to them before those are submitted. */
+  /** Buffers that queued commands may still use: the host must not write to them before those are submitted. */
   #cooling: Block[] = [];
   #nextId = 1;
-  /** Made since the device last confirmed that it had room. */
+  /** The buffers that were made since the device last confirmed that it had room. */
   #made: Block[] = [];
-  /** Called before a buffer is made, so that its error is caught. */
+  /** Is called before a buffer is made, so that its error is caught. */
   making: () => void = () => {};
   readonly dropped: Dropped<Block> = new Dropped(this);
 
@@ -54,7 +54,7 @@ export class BlockPool {
     this.#usage = usage;
   }
 
-  /** Takes a buffer; its contents are zeros if it is `fresh`, else whatever was there. DEVICE when it is too large. */
+  /** Takes a buffer, which is not cleared unless it is `fresh`. @throws {RopewalkError} DEVICE when it is too large */
   take(bytes: number): Block {
     const size = Math.max(UNIT, Math.ceil(bytes / UNIT) * UNIT);
     if (size > this.limitBytes) {
@@ -76,7 +76,7 @@ export class BlockPool {
     return block;
   }
 
-  /** What was made since this was last called. */
+  /** Returns the buffers that were made since the last call. */
   takeMade(): Block[] {
     return this.#made.splice(0);
   }
@@ -95,7 +95,7 @@ export class BlockPool {
     block.buffer.destroy();
   }
 
-  /** Called when all commands are submitted: frees what was given back, and destroys what is too much. */
+  /** Is called when all commands are submitted: makes given-back buffers free, and destroys those beyond the limit. */
   submitted(): void {
     for (const block of this.#cooling) {
       if (block.doubtful || this.freeBytes > KEEP_BYTES) {
@@ -110,7 +110,7 @@ export class BlockPool {
     this.#cooling = [];
   }
 
-  /** Destroys what is free: the device has no more memory. */
+  /** Destroys all free buffers, because the device has no more memory. */
   trim(): void {
     this.submitted();
     for (const bin of this.#bins.values()) for (const block of bin) block.buffer.destroy();
@@ -123,13 +123,12 @@ export class BlockPool {
 export class GpuStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   readonly owner = 'webgpu';
   readonly host = undefined;
-
   #block: Block | undefined;
   readonly #readBack: (block: Block, start: number, end: number) => Promise<ArrayBuffer>;
 
-  /** @param block - taken from `home`; this storage gives it back */
+  /** @param block - a block of `pool`, which this storage gives back */
   constructor(
-    readonly home: BlockPool,
+    readonly pool: BlockPool,
     readonly dtype: D,
     readonly length: number,
     block: Block,
@@ -137,10 +136,10 @@ export class GpuStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   ) {
     this.#block = block;
     this.#readBack = readBack;
-    home.dropped.watch(this, block);
+    pool.dropped.watch(this, block);
   }
 
-  /** Where the elements are. */
+  /** The buffer of the elements. */
   get block(): Block {
     return this.#block ?? fail('DEVICE', 'tensor', 'this tensor was disposed, so its elements are gone.');
   }
@@ -154,8 +153,8 @@ export class GpuStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
 
   dispose(): void {
     if (!this.#block) return;
-    this.home.dropped.unwatch(this);
-    this.home.free(this.#block);
+    this.pool.dropped.unwatch(this);
+    this.pool.free(this.#block);
     this.#block = undefined;
   }
 }

@@ -13,39 +13,28 @@
  * @module
  */
 
-/** What is loaded as f32, and stored rounded: floats, and the 8-bit dtypes of KV caches. */
-export type FloatElement = 'f32' | 'f16' | 'bf16' | 'i8' | 'f8_e4m3' | 'f8_e5m2';
-/** How an operand's elements are stored: floats, or bits that are only copied. */
-export type Element = FloatElement | 'u32' | 'u16' | 'u8';
+/** The bits of each storage type. */
+const BITS = { f32: 32, f16: 16, bf16: 16, i8: 8, f8_e4m3: 8, f8_e5m2: 8, u32: 32, u16: 16, u8: 8 } as const;
+/** The storage type of an operand's elements: floats, or bits that are only copied. */
+export type Element = keyof typeof BITS;
+/** The storage types that are loaded as f32 and stored rounded: floats, and the 8-bit dtypes of KV caches. */
+export type FloatElement = Exclude<Element, 'u32' | 'u16' | 'u8'>;
 
-/** Bits of an element. */
-const BITS: Readonly<Record<Element, number>> = {
-  f32: 32,
-  f16: 16,
-  bf16: 16,
-  i8: 8,
-  f8_e4m3: 8,
-  f8_e5m2: 8,
-  u32: 32,
-  u16: 16,
-  u8: 8,
-};
-
-/** Bytes of a uniform block: {@link Kernel.params}, then the walk. */
+/** The bytes of a uniform block: {@link Kernel.params}, then the walk. */
 export const PARAMS_BYTES = 1024;
 
 /** An operand of one run. */
 export interface Operand {
   readonly name: string;
   readonly element: Element;
-  /** Elements that a load or store moves; four only where every address is a multiple of four elements. */
+  /** The elements of a load or store; four only where every address is a multiple of four elements. */
   readonly lanes: 1 | 4;
   readonly written: boolean;
-  /** Which of the run's buffers it is in. */
+  /** The number of the run's buffer that it lies in. */
   readonly buffer: number;
 }
 
-/** How a buffer is declared: words, vectors of words, or words that two elements share and two threads may write. */
+/** The declaration of a buffer: words, vectors of words, or words whose two elements different threads may write. */
 export interface Binding {
   readonly type: 'u32' | 'vec2<u32>' | 'vec4<u32>' | 'atomic<u32>';
   readonly written: boolean;
@@ -54,10 +43,10 @@ export interface Binding {
 /** A kernel: its parameters and its text. */
 export interface Kernel<P extends string = string, V = unknown> {
   readonly name: string;
-  /** Scalars of `params`, in order: u32, or f32 where the name is in {@link floats}. */
+  /** The scalars of `params`, in order: u32, or f32 where the name is in {@link floats}. */
   readonly params: readonly P[];
   readonly floats?: readonly P[];
-  /** Threads of a workgroup. */
+  /** The threads of a workgroup. */
   readonly threads: number;
   /** The WGSL, with `main` in it. */
   readonly code: (variant: V) => string;
@@ -76,7 +65,7 @@ export function bindingsOf(operands: readonly Operand[], count: number): Binding
   });
 }
 
-/** Writes a kernel's module. `f16`: the device has `shader-f16`, so halves are widened by the hardware. */
+/** Writes a kernel's module. `f16` says that the device has `shader-f16`, which widens halves by hardware. */
 export function writeShader<V>(
   kernel: Kernel<string, V>,
   variant: V,
@@ -105,10 +94,10 @@ export function writeShader<V>(
     '\n',
   ]
     .join('')
-    .replace(/\n{3,}/g, '\n\n'); // of what a variant leaves out, empty lines stay
+    .replace(/\n{3,}/g, '\n\n'); // Parts that a variant leaves out leave empty lines.
 }
 
-/** Entries of a kernel's walk: what its scalars leave of the uniform block. */
+/** The number of entries of a kernel's walk, which fills the uniform block after the scalars. */
 export function walkLength(kernel: Pick<Kernel, 'params'>): number {
   return PARAMS_BYTES / 16 - Math.ceil(kernel.params.length / 4);
 }
@@ -116,16 +105,16 @@ export function walkLength(kernel: Pick<Kernel, 'params'>): number {
 const float = new Float32Array(1);
 const floatBits = new Uint32Array(float.buffer);
 
-/** Parameters that follow one another. */
+/** Values of parameters that follow one another. */
 export interface ParamRun<P extends string> {
-  /** The first of them. */
+  /** The first of the parameters. */
   readonly from: P;
   readonly values: readonly number[];
 }
 
 /**
- * Lays parameters out as `Params`; negative ones wrap, as strides do. Of the walk each dimension, fastest first, has
- * its size and up to three operands' strides.
+ * Lays parameters out as `Params`; negative numbers such as strides wrap. Each dimension of the walk, fastest first, has
+ * its size and the strides of up to three operands.
  */
 export function packParams<P extends string>(
   kernel: Pick<Kernel<P>, 'params' | 'floats'>,
@@ -146,7 +135,7 @@ export function packParams<P extends string>(
   return words;
 }
 
-/** The four functions of an operand. */
+/** Writes the functions of an operand. */
 function accessorsOf({ name, element, lanes, written, buffer }: Operand, binding: Binding): string {
   const b = `b${buffer}`;
   const atomic = binding.type === 'atomic<u32>';
@@ -155,7 +144,7 @@ function accessorsOf({ name, element, lanes, written, buffer }: Operand, binding
   const set = (at: string, value: string): string =>
     atomic ? `atomicStore(&${b}[${at}], ${value});` : `${b}[${at}] = ${value};`;
   const bits = BITS[element];
-  // The type of raw bits, how they are read and written, and how they become floats.
+  // These are the type of raw bits, and the bodies that read and write them.
   let raw = 'u32';
   let read: string;
   let write: string;
@@ -176,7 +165,7 @@ function accessorsOf({ name, element, lanes, written, buffer }: Operand, binding
   } else {
     const [shift, low, log, mask] = bits === 16 ? ['1u', '1u', '4u', '0xffffu'] : ['2u', '3u', '3u', '0xffu'];
     read = `return (${get(`at >> ${shift}`)} >> ((at & ${low}) << ${log})) & ${mask};`;
-    // Two elements share a word: each thread clears and sets only its own bits.
+    // Elements share a word, so each thread clears and sets only its own bits.
     write =
       `let s = (at & ${low}) << ${log}; atomicAnd(&${b}[at >> ${shift}], ~(${mask} << s)); ` +
       `atomicOr(&${b}[at >> ${shift}], v << s);`;
@@ -193,7 +182,7 @@ function accessorsOf({ name, element, lanes, written, buffer }: Operand, binding
   return `${lines.join('\n')}\n\n`;
 }
 
-/** f16 to f32 in integers: WGSL's own unpack2x16float may flush subnormals. */
+/** Widens f16 to f32 in integers, because WGSL's unpack2x16float may flush subnormals. */
 const WIDEN_F16 = /* wgsl */ `
 fn widen1_f16(h: u32) -> f32 {
   let magnitude = h & 0x7fffu;
@@ -213,7 +202,7 @@ fn widen1_f16(h: u32) -> f32 { return f32(bitcast<vec2<f16>>(h).x); }
 fn widen4_f16(w: vec2<u32>) -> vec4<f32> { return vec4<f32>(bitcast<vec4<f16>>(w)); }
 `;
 
-/** f32 to f16 in integers, to nearest even: WGSL does not say how its own conversion rounds. */
+/** Rounds f32 to f16 in integers, to nearest even, because WGSL does not say how its conversion rounds. */
 const ROUND_F16 = /* wgsl */ `
 fn round1_f16(v: f32) -> u32 {
   let bits = bitcast<u32>(v);
@@ -253,14 +242,14 @@ fn round4_bf16(v: vec4<f32>) -> vec2<u32> {
 }
 `;
 
-/** An 8-bit element: how one byte `h` becomes an f32, and an f32 `v` becomes one, saturated. */
+/** An 8-bit element: the WGSL that widens a byte `h` to f32, and that rounds an f32 `v` to a byte, saturated. */
 interface EightBits {
   readonly name: FloatElement;
   readonly widen: string;
   readonly round: string;
 }
 
-/** As bits, like f16: WGSL may flush subnormals, and promises nothing of NaN. */
+/** The conversions work on bits, as for f16, because WGSL may flush subnormals and promises nothing about NaN. */
 const EIGHT_BITS: readonly EightBits[] = [
   {
     name: 'i8',
@@ -290,8 +279,8 @@ const EIGHT_BITS: readonly EightBits[] = [
 ];
 
 /**
- * The body of a rounding to nearest even: fraction bits, the exponent of the least normal number, and the largest as
- * f32 bits and as its own.
+ * Writes the body of a rounding to nearest even for a format: its fraction bits, the exponent of its least normal
+ * number, and its largest number as bits of f32 (`largest`) and of the format (`top`).
  */
 function roundEight(format: { fraction: number; least: number; largest: number; top: number; nan: number }): string {
   const { fraction, least, largest, top, nan } = format;

@@ -2,7 +2,7 @@
  * Step 2a of RoPE: the position axis and the exponent of each pair.
  *
  * Text models have one axis. M-RoPE gives each token a position on three or four axes (time, height, width, extra) and
- * assigns each pair to one of them. The peers do this in four ways, two of which differ at a few pairs only.
+ * assigns each pair to one of them. The peers do this in four ways, two of which differ at only a few pairs.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import { type OptionNames, readList, readOptions } from '../../core/arguments.js
 import { refuse } from '../../core/errors.js';
 
 /**
- * How pairs are assigned to the axes t, h, w, e.
+ * The rules that assign pairs to the axes t, h, w, e.
  *
  * - `sections`: contiguous runs, `tttt hhhh wwww`, repeated if they do not fill all pairs (Qwen2-VL; ggml mode 8)
  * - `interleaved`: `thwthw…`; pairs beyond h and w belong to t (HuggingFace Qwen3-VL, InfiniOp)
@@ -19,10 +19,10 @@ import { refuse } from '../../core/errors.js';
  */
 export type AxisRule = 'sections' | 'interleaved' | 'interleaved-ggml' | 'vision';
 
-/** Axes of a multi-axis RoPE. */
+/** The axes of a multi-axis RoPE. */
 export interface RopeAxes {
   readonly rule: AxisRule;
-  /** Pairs of each axis in one round, in the order t, h, w, e; three or four integers >= 0. */
+  /** The pairs of each axis in one round, in the order t, h, w, e; three or four integers >= 0. */
   readonly sections: readonly number[];
 }
 
@@ -30,7 +30,7 @@ const NAMES: OptionNames<RopeAxes> = { rule: true, sections: true };
 
 /** The axis and the exponent of each pair, from {@link sharePairs}. */
 export interface PairAxes {
-  /** Number of position axes: 1, 3 or 4. */
+  /** The number of position axes: 1, 3 or 4. */
   readonly numAxes: number;
   /** The axis of pair j, an index into the first dimension of the positions. */
   readonly axisOfPair: Uint8Array;
@@ -84,7 +84,7 @@ export function sharePairs(given: RopeAxes | undefined, pairs: number, op = 'rop
         return refuse('UNSUPPORTED', `${op}: axes.rule`, 'sections, interleaved, interleaved-ggml or vision', rule);
     }
   };
-  // HuggingFace does not repeat the interleaved round: all pairs after it belong to t.
+  // HuggingFace does not repeat the interleaved round, so all pairs after it belong to t.
   const sectorOf = (j: number): number => (rule === 'interleaved' ? j : j % round);
   for (let j = 0; j < pairs; j++) axisOfPair[j] = ownerOf(sectorOf(j));
   if (rule === 'vision') restartExponents(exponents, axisOfPair, [t, h, w, e]);
@@ -93,9 +93,9 @@ export function sharePairs(given: RopeAxes | undefined, pairs: number, op = 'rop
 }
 
 /**
- * Vision: the exponent of every axis grows with each pair, and starts again at the first pair of the axis's own
- * section. Where two sections start at the same pair (the first is empty), only the first axis restarts, because ggml
- * tests the starts in order.
+ * Sets the exponents of vision: the exponent of every axis grows with each pair, and restarts at the first pair of the
+ * axis's section. Where two sections start at the same pair (the first is empty), only the first axis restarts, because
+ * ggml tests the starts in order.
  */
 function restartExponents(exponents: Uint32Array, axisOfPair: Uint8Array, sections: readonly number[]): void {
   const round = sections.reduce((sum, n) => sum + n, 0);

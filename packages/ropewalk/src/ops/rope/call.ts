@@ -1,5 +1,5 @@
-/** A RoPE plan bound to the tensors of one call: one tensor, or several such as q and k. @module */
-import { checkFields, type OptionNames, readField, readList } from '../../core/arguments.js';
+/** Binds a RoPE plan to the tensors of one call: one tensor, or several such as q and k. @module */
+import { type OptionNames, readList, readOptional, readOptions } from '../../core/arguments.js';
 import type { CacheDtype, FloatDtype } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { overlapOf, type Tensor } from '../../core/tensor.js';
@@ -15,13 +15,13 @@ export type RopeLayout = 'bsnh' | 'bnsh';
 
 /** RMS norm over head_dim, before the rotation: the q and k norm of Qwen3, Gemma 3, OLMo 2. */
 export interface HeadNorm {
-  /** `[head_dim]`, any float dtype; shared by all heads. Gemma's is 1 + its stored weight. */
+  /** `[head_dim]`, any float dtype; all heads share it. For Gemma it is 1 + the stored weight. */
   readonly weight: Tensor<FloatDtype>;
-  /** Added to the mean of squares; finite, >= 0. */
+  /** Is added to the mean of squares; finite, >= 0. */
   readonly eps: number;
 }
 
-/** One tensor of a call, as the caller gives it. */
+/** One tensor of a call, with its output and its norm. */
 export interface RopePartOptions {
   /** `[batch, seq, head, head_dim]` or `[seq, head, head_dim]` in the call's layout, any strides; only read. */
   readonly x: Tensor<FloatDtype>;
@@ -42,11 +42,11 @@ export interface RopePartOptions {
    * token, `[batch, seq]` as a flat list. Slot n is row n % block_size of block ⌊n / block_size⌋; -1 skips the token.
    */
   readonly slots?: ArrayLike<number> | BigInt64Array;
-  /** False: the heads are copied, as v on its way into its cache; head_dim may then differ from the plan's. */
+  /** With false, heads are copied, as v into its cache; head_dim may then differ from the plan's. Default: true. */
   readonly rotate?: boolean;
   /** Normalises each head first. */
   readonly norm?: HeadNorm;
-  /** Of an 8-bit `out`: see {@link CacheScale}. i8 needs one; 1 unless given for f8_e4m3 and f8_e5m2. */
+  /** The scale of an 8-bit `out`, see {@link CacheScale}. i8 needs one; f8_e4m3 and f8_e5m2 default to 1. */
   readonly scale?: CacheScale;
 }
 
@@ -67,24 +67,24 @@ const NORM_NAMES: OptionNames<HeadNorm> = { weight: true, eps: true };
  */
 export interface RopePart {
   readonly x: Tensor<FloatDtype>;
-  /** With slots: `[block, block_size, head, head_dim]`. */
+  /** With slots it is `[block, block_size, head, head_dim]`. */
   readonly out: Tensor<CacheDtype>;
-  /** Row of `out` of each token, or slot, `[batch, seq]`, -1 for none; undefined when token s goes to row s. */
+  /** The row or slot of each token, `[batch, seq]`, -1 for none; undefined when token s goes to row s. */
   readonly rows: Int32Array | undefined;
-  /** Rows of a block where `rows` are slots. */
+  /** The rows of a block where `rows` are slots. */
   readonly blockSize: number | undefined;
-  /** Whether heads are rotated, or copied. */
+  /** Says whether heads are rotated, or copied. */
   readonly rotate: boolean;
-  /** `[head, head_dim]`: stored = round(value / scale); undefined: 1. */
+  /** `[head, head_dim]`: stored = round(value / scale); undefined means 1. */
   readonly scale: Float32Array | undefined;
   readonly norm: HeadNorm | undefined;
 }
 
-/** A plan and the tensors it rotates, checked. Frozen. */
+/** A plan and the tensors that it rotates, checked. Frozen. */
 export interface RopeCall {
   readonly op: 'rope';
   readonly plan: RopePlan;
-  /** At least one. All have the same batch and seq, and no output shares memory with another part. */
+  /** There is at least one. All have the same batch and seq, and no output shares memory with another part. */
   readonly parts: readonly RopePart[];
 }
 
@@ -95,7 +95,7 @@ export interface RopeCall {
  * @param x - `[batch, seq, head, head_dim]` or `[seq, head, head_dim]` (in `layout`'s order), any float dtype, any
  *   strides; only read
  * @param out - same shape and dtype, any strides; written; may be exactly `x` (in place)
- * @param layout - bsnh unless given
+ * @param layout - the order of dimensions of x and out
  * @returns a frozen call
  * @throws {RopewalkError} SHAPE, DTYPE or ALIAS, naming the argument; nothing is written then
  */
@@ -103,7 +103,7 @@ export function bindRope(plan: RopePlan, x: Tensor, out: Tensor, layout: RopeLay
   return frozen(checkRope(plan, x, out, layout));
 }
 
-/** {@link bindRope} for a caller that keeps the call to itself: freezing is a tenth of a short one. */
+/** Does {@link bindRope} without freezing, which takes a tenth of a short call, for a caller that keeps the call to itself. */
 export function checkRope(plan: RopePlan, x: Tensor, out: Tensor, layout: RopeLayout = 'bsnh'): RopeCall {
   checkRopePlan(plan);
   checkFloat(x, 'rope: x');
@@ -111,9 +111,8 @@ export function checkRope(plan: RopePlan, x: Tensor, out: Tensor, layout: RopeLa
   return checkedCall(plan, [bindPart(plan, { x, out }, layout, ALONE)]);
 }
 
-function checkedCall(plan: RopePlan, parts: readonly RopePart[]): RopeCall {
-  const call = { checked: CHECKED, op: 'rope', plan, parts } as const;
-  return call;
+function checkedCall(plan: RopePlan, parts: readonly RopePart[]): RopeCall & { readonly checked: typeof CHECKED } {
+  return { checked: CHECKED, op: 'rope', plan, parts };
 }
 
 function frozen(call: RopeCall): RopeCall {
@@ -133,7 +132,7 @@ function checkRopePlan(plan: RopePlan): void {
  *
  * @param plan - from {@link planRope}; every part has the plan's tokens and batch
  * @param parts - at least one; see {@link RopePartOptions}
- * @param layout - of all parts; bsnh unless given
+ * @param layout - the order of dimensions of all parts
  * @returns a frozen call
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, naming part and argument; nothing is written then
  */
@@ -145,23 +144,14 @@ export function bindRopeParts(
   return frozen(checkRopeParts(plan, parts, layout));
 }
 
-/** {@link bindRopeParts}, as {@link checkRope}. */
+/** Does {@link bindRopeParts} without freezing. */
 export function checkRopeParts(plan: RopePlan, parts: readonly RopePartOptions[], layout: RopeLayout): RopeCall {
   checkRopePlan(plan);
   const list = Array.from(readList(parts, 'rope: parts', 'a list of { x, out }'));
   if (list.length === 0) refuse('SHAPE', 'rope: parts', 'at least one tensor', parts);
   const bound = list.map((given, p) => {
     const where = `rope: parts[${p}]`;
-    checkFields(given, NAMES, where);
-    const part = {
-      x: readField(given, 'x', where),
-      out: readField(given, 'out', where),
-      rows: readField(given, 'rows', where),
-      slots: readField(given, 'slots', where),
-      rotate: readField(given, 'rotate', where),
-      scale: readField(given, 'scale', where),
-      norm: readField(given, 'norm', where),
-    };
+    const part = readOptions(given, where, NAMES);
     checkFloat(part.x, `${where}.x`);
     checkCache(part.out, `${where}.out`);
     return bindPart(plan, part, layout, namesOf(`${where}.`));
@@ -171,8 +161,9 @@ export function checkRopeParts(plan: RopePlan, parts: readonly RopePartOptions[]
       refuse('SHAPE', `rope: parts[${p}].x`, `batch ${bound[0]!.x.shape[0]}, as parts[0] has`, part.x.shape);
     for (const [other, against] of bound.entries()) {
       if (other === p) continue;
-      for (const [name, tensor] of tensorsOf(against)) {
-        if (overlapOf(part.out, tensor) === 'none') continue;
+      const { x, out, norm } = against;
+      for (const [name, tensor] of Object.entries({ x, out, 'norm.weight': norm?.weight })) {
+        if (!tensor || overlapOf(part.out, tensor) === 'none') continue;
         const shared = `parts[${other}].${name}`;
         fail('ALIAS', `rope: parts[${p}].out`, `it shares memory with ${shared}. Give it memory of its own.`);
       }
@@ -181,29 +172,10 @@ export function checkRopeParts(plan: RopePlan, parts: readonly RopePartOptions[]
   return checkedCall(plan, bound);
 }
 
-function tensorsOf(part: RopePart): [string, Tensor][] {
-  const list: [string, Tensor][] = [
-    ['x', part.x],
-    ['out', part.out],
-  ];
-  if (part.norm) list.push(['norm.weight', part.norm.weight]);
-  return list;
-}
-
 /** The names of a part's arguments in messages. */
-interface Names {
-  readonly x: string;
-  readonly out: string;
-  readonly rows: string;
-  readonly slots: string;
-  readonly rotate: string;
-  readonly scale: string;
-  readonly norm: string;
-  readonly weight: string;
-  readonly eps: string;
-}
+type Names = ReturnType<typeof namesOf>;
 
-function namesOf(prefix: string): Names {
+function namesOf(prefix: string) {
   const norm = `${prefix}norm`;
   return {
     x: `${prefix}x`,
@@ -218,7 +190,7 @@ function namesOf(prefix: string): Names {
   };
 }
 
-/** Built once: a call in a decoding step takes half a microsecond in all. */
+/** These names are built once, because a call in a decoding step takes half a microsecond in all. */
 const ALONE: Names = /* @__PURE__ */ namesOf('rope: ');
 
 function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, names: Names): RopePart {
@@ -227,20 +199,16 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
   if (typeof rotate !== 'boolean') refuse('RANGE', names.rotate, 'true or false', rotate);
   if (part.rows !== undefined && slots !== undefined)
     fail('UNSUPPORTED', names.slots, 'rows are given too. Give rows, or slots of a paged cache.');
-  if (part.norm !== undefined) checkFields(part.norm, NORM_NAMES, names.norm);
-  const norm =
-    part.norm === undefined
-      ? undefined
-      : { weight: readField(part.norm, 'weight', names.norm), eps: readField(part.norm, 'eps', names.norm) };
+  const norm = readOptional(part.norm, names.norm, NORM_NAMES);
   const xb = asBatchSeqHead(x, layout, names.x);
-  const batch = xb.shape[0]!; // not by destructuring, which is slow on a frozen list
+  const batch = xb.shape[0]!; // Destructuring would be slow on a frozen list.
   const seqLen = xb.shape[1]!;
   const headDim = xb.shape[3]!;
   if (!cached) checkDims(out, names.out, x.shape);
   if (slots !== undefined && out.rank !== 4)
     refuse('SHAPE', names.out, 'four dimensions: block, row of the block, head and head_dim', out.shape);
   const ob = asBatchSeqHead(out, layout, names.out);
-  const blocks = ob.shape[0]!; // not by destructuring either
+  const blocks = ob.shape[0]!;
   const length = ob.shape[1]!;
   if (cached) checkDims(ob, names.out, [slots === undefined ? batch : blocks, length, xb.shape[2]!, headDim]);
   if (rotate && headDim !== plan.headDim)
@@ -268,7 +236,7 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
   return { x: xb, out: ob, rows, blockSize, rotate, scale, norm };
 }
 
-/** Rows as `[batch, seq]`: each within the cache, and each at most once in a batch. */
+/** Reads rows as `[batch, seq]`: each lies within the cache, and occurs at most once in a batch. */
 function readRows(
   rows: number | ArrayLike<number>,
   batch: number,
@@ -299,7 +267,7 @@ function readRows(
 
 const LONGER = 'Make the cache longer, or start again at row 0.';
 
-/** Slots as `[batch, seq]`: each within the blocks, and each at most once. */
+/** Reads slots as `[batch, seq]`: each lies within the blocks, and occurs at most once. */
 function readSlots(
   slots: ArrayLike<number> | BigInt64Array,
   batch: number,
@@ -314,7 +282,7 @@ function readSlots(
   return Int32Array.from(given, (slot, n) => checkRow(slot, 'slot', -1, count, seen, `${where}[${n}]`, next));
 }
 
-/** Checks a row or slot, from `least` on, and that it is not in `seen` unless it is -1. */
+/** Checks that a row or slot is at least `least`, exists, and is not in `seen` unless it is -1. */
 function checkRow(
   row: number,
   name: 'row' | 'slot',

@@ -1,5 +1,5 @@
 /**
- * Step 1 of RoPE: the frequency of each pair and one magnitude, from a base and a scaling rule. All in float64.
+ * Step 1 of RoPE: the frequency of each pair and one magnitude, from a base and a scaling rule, in float64.
  *
  * The angle of pair j at position p is `p · invFreq[j]`; the rotated pair is multiplied by `attentionFactor`.
  *
@@ -18,8 +18,11 @@ import {
 } from '../../core/arguments.js';
 import { fail, refuse } from '../../core/errors.js';
 
-/** The largest head_dim allowed: far above any model's, yet one row of a table of that width is cheap. */
+/** The largest head_dim: it is far above any model's, yet one row of a table of that width is cheap. */
 export const HEAD_DIM_LIMIT = 2 ** 20;
+
+/** The end of a message about angles that overflow. */
+export const NOT_FINITE = 'not finite at every position. Check base, scaling and freq_factors.';
 
 /** Positions are in [−2³¹, 2³¹ − 1]. */
 export const MAX_POSITION = 2 ** 31;
@@ -27,23 +30,23 @@ export const MAX_POSITION = 2 ** 31;
 /** YaRN's parameters. */
 export interface YarnScaling {
   readonly kind: 'yarn';
-  /** Context extension: new context / original context. ggml's freq_scale is 1 / factor. */
+  /** The context extension: new context / original context. ggml's freq_scale is 1 / factor. */
   readonly factor: number;
-  /** Context length the model was trained with, in tokens. */
+  /** The context length of the training, in tokens. */
   readonly originalContext: number;
-  /** Rotations within the original context above which a pair keeps its frequency; 32 unless given. */
+  /** A pair with more rotations than this within the original context keeps its frequency. Default: 32. */
   readonly betaFast?: number;
-  /** Rotations below which a pair is fully interpolated; 1 unless given. */
+  /** A pair with fewer rotations than this is fully interpolated. Default: 1. */
   readonly betaSlow?: number;
-  /** Share of extrapolation mixed in; 1 unless given, 0 leaves plain interpolation with no magnitude. */
+  /** The share of extrapolation; 0 leaves plain interpolation with no magnitude. Default: 1. */
   readonly extFactor?: number;
-  /** Round the ramp's edges outwards to whole pairs; true unless given. gpt-oss says false. */
+  /** Rounds the ramp's edges outwards to whole pairs. Default: true. gpt-oss has false. */
   readonly truncate?: boolean;
-  /** Multiplies the magnitude that follows from `factor`; 1 unless given. ggml's attn_factor. */
+  /** Multiplies the magnitude that follows from `factor`, as ggml's attn_factor. Default: 1. */
   readonly attnFactor?: number;
-  /** DeepSeek's numerator: magnitude m(factor, mscale) / m(factor, mscaleAllDim), with m(f, k) = 0.1·k·ln f + 1. */
+  /** DeepSeek's numerator: the magnitude is m(factor, mscale) / m(factor, mscaleAllDim), with m(f, k) = 0.1·k·ln f + 1. */
   readonly mscale?: number;
-  /** DeepSeek's denominator; used when both are given and not 0. */
+  /** DeepSeek's denominator; both are used only if neither is missing or 0. */
   readonly mscaleAllDim?: number;
 }
 
@@ -58,13 +61,12 @@ export interface LongRopeScaling {
   /** The context in use, in tokens, which selects the short or the long factors. */
   readonly context: number;
   /**
-   * Context extension, for the magnitude √(1 + ln factor / ln originalContext). Unless given it is 1, and so is the
-   * magnitude.
+   * The context extension, for the magnitude √(1 + ln factor / ln originalContext). Default: 1, with magnitude 1.
    */
   readonly factor?: number;
 }
 
-/** How a model extends its rotation to contexts longer than those it was trained with. */
+/** The rules by which models extend their rotation to contexts longer than those of the training. */
 export type RopeScaling =
   | { readonly kind: 'none' }
   /** Every frequency is divided by `factor` (position interpolation). */
@@ -91,61 +93,54 @@ export type RopeScaling =
 
 /** Options of {@link ropeFrequencies}: what determines frequencies and magnitude. */
 export interface FrequencyOptions {
-  /** Dimensions that rotate, even; pairs = rotaryDim / 2. */
+  /** The number of dimensions that rotate, even; pairs = rotaryDim / 2. */
   readonly rotaryDim: number;
   /** θ of the model, such as 10000 or 500000: `invFreq[j] = base^(−2j / frequencyDim)`. */
   readonly base: number;
-  /** Denominator of the exponent; rotaryDim unless given. */
+  /** The denominator of the exponent. Default: rotaryDim. */
   readonly frequencyDim?: number;
-  /** The rule for long contexts; none unless given. */
+  /** The rule for long contexts. Default: none. */
   readonly scaling?: RopeScaling;
   /** Divides each pair's frequency before the scaling rule (ggml's freq_factors); at least rotaryDim / 2 values. */
   readonly freqFactors?: ArrayLike<number>;
-  /** Multiplies cos and sin, in place of the magnitude that the scaling rule gives. */
+  /** Multiplies cos and sin. Default: the magnitude of the scaling rule. */
   readonly attentionFactor?: number;
-  /** The exponent of each pair where it is not the pair's number (vision); rotaryDim / 2 integers. */
+  /** The exponent of each pair, rotaryDim / 2 integers, for vision. Default: the pair's number. */
   readonly exponents?: ArrayLike<number>;
 }
+
+const CONTEXT = { kind: true, factor: true, originalContext: true } as const;
+/** YaRN's optional parameters that are numbers. */
+const YARN_NUMBERS = {
+  betaFast: true,
+  betaSlow: true,
+  extFactor: true,
+  attnFactor: true,
+  mscale: true,
+  mscaleAllDim: true,
+} as const;
 
 /** The scaling rules and the names of their parameters. */
 const SCALINGS: { readonly [K in RopeScaling['kind']]: OptionNames<Extract<RopeScaling, { kind: K }>> } = {
   none: { kind: true },
   linear: { kind: true, factor: true },
-  dynamicNtk: { kind: true, factor: true, originalContext: true, context: true },
-  yarn: {
-    kind: true,
-    factor: true,
-    originalContext: true,
-    betaFast: true,
-    betaSlow: true,
-    extFactor: true,
-    truncate: true,
-    attnFactor: true,
-    mscale: true,
-    mscaleAllDim: true,
-  },
-  longrope: {
-    kind: true,
-    shortFactor: true,
-    longFactor: true,
-    originalContext: true,
-    context: true,
-    factor: true,
-  },
-  llama3: { kind: true, factor: true, lowFreqFactor: true, highFreqFactor: true, originalContext: true },
+  dynamicNtk: { ...CONTEXT, context: true },
+  yarn: { ...CONTEXT, ...YARN_NUMBERS, truncate: true },
+  longrope: { ...CONTEXT, context: true, shortFactor: true, longFactor: true },
+  llama3: { ...CONTEXT, lowFreqFactor: true, highFreqFactor: true },
   proportional: { kind: true, rotatedPairs: true, factor: true },
 };
 
-const NAMES: OptionNames<FrequencyOptions> = {
-  rotaryDim: true,
+/** The names of the options that a model's RoPE shares with {@link FrequencyOptions}. */
+export const FREQUENCY_NAMES = {
   base: true,
   frequencyDim: true,
   scaling: true,
   freqFactors: true,
   attentionFactor: true,
-  exponents: true,
-};
-/** With the other names of a model's RoPE, which can be given as it is, with its rotaryDim. */
+} as const;
+const NAMES: OptionNames<FrequencyOptions> = { ...FREQUENCY_NAMES, rotaryDim: true, exponents: true };
+/** A model's RoPE can be passed unchanged, with its rotaryDim, so its other names are allowed too. */
 const SPEC_NAMES = { ...NAMES, headDim: true, rotaryOffset: true, pairing: true, axes: true } as const;
 
 /** Frequencies and magnitude, from {@link ropeFrequencies}. */
@@ -184,11 +179,7 @@ export function ropeFrequencies(options: FrequencyOptions, op = 'rope'): RopeFre
   for (let j = 0; j < pairs; j++) {
     // Angles must be finite at every position: cos and sin of an infinity are NaN.
     if (!Number.isFinite(invFreq[j]! * MAX_POSITION))
-      fail(
-        'RANGE',
-        `${op}: frequency of pair ${j}`,
-        `its angle is not finite at every position. Check base, scaling and freq_factors.`,
-      );
+      fail('RANGE', `${op}: frequency of pair ${j}`, `its angle is ${NOT_FINITE}`);
   }
   const attentionFactor = given.attentionFactor ?? magnitude;
   if (!fitsFloat32(attentionFactor)) refuse('RANGE', `${op}: attention_factor`, 'a finite number', attentionFactor);
@@ -196,7 +187,7 @@ export function ropeFrequencies(options: FrequencyOptions, op = 'rope'): RopeFre
 }
 
 /**
- * Checks everything that frequencies depend on.
+ * Checks everything on which frequencies depend.
  *
  * @returns a copy, in which scaling and lists are copies too
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option
@@ -263,10 +254,8 @@ function applyScaling(invFreq: Float64Array, scaling: RopeScaling, base: number,
 }
 
 /**
- * The pairs between which YaRN's ramp is: below `low` frequencies are kept, above `high` they are interpolated.
+ * Computes the edges of YaRN's ramp: below `low` frequencies are kept, above `high` they are interpolated.
  *
- * @param scaling - YaRN's parameters
- * @param base - θ
  * @param dim - the exponent's denominator
  * @returns `[low, high]` in pairs; `high` is −∞ when the original context is 0, as in ggml's own tests
  * @see ggml-org/ggml@d99724f ggml_rope_yarn_corr_dims; transformers modeling_rope_utils find_correction_range
@@ -282,21 +271,20 @@ export function yarnRampEdges(scaling: YarnScaling, base: number, dim: number): 
 }
 
 /**
- * YaRN's magnitude: the factor of rotated vectors that keeps the temperature of attention.
+ * Computes YaRN's magnitude, the factor of rotated vectors that keeps the temperature of attention.
  *
- * @param scaling - YaRN's parameters
- * @returns m(mscale) / m(mscaleAllDim) when both are given and not 0, else 0.1·ln factor + 1; times attnFactor. 1 where
- *   extFactor is 0.
+ * @returns attnFactor times m(mscale) / m(mscaleAllDim) when neither is missing or 0, else times 0.1·ln factor + 1;
+ *   attnFactor alone where extFactor is 0
  */
 export function yarnMagnitude(scaling: YarnScaling): number {
   const { factor, mscale, mscaleAllDim, attnFactor = 1 } = scaling;
   if ((scaling.extFactor ?? 1) === 0) return attnFactor;
   const m = (k: number): number => 0.1 * k * Math.log(factor) + 1;
-  // For factor <= 1 HuggingFace takes m = 1; ggml does not, and only there such factors occur without mscale.
+  // For factor <= 1 HuggingFace has m = 1; ggml does not, and only there such factors occur without mscale.
   return (mscale && mscaleAllDim ? (factor <= 1 ? 1 : m(mscale) / m(mscaleAllDim)) : m(1)) * attnFactor;
 }
 
-/** Llama 3.1: the frequency kept (short wavelength), divided by factor (long), or a mix of both (between). */
+/** Computes Llama 3.1's frequency: kept (short wavelength), divided by factor (long), or a mix of both (between). */
 function llama3Frequency(frequency: number, s: Extract<RopeScaling, { kind: 'llama3' }>): number {
   const wavelength = (2 * Math.PI) / frequency;
   if (wavelength < s.originalContext / s.highFreqFactor) return frequency;
@@ -305,13 +293,7 @@ function llama3Frequency(frequency: number, s: Extract<RopeScaling, { kind: 'lla
   return ((1 - smooth) * frequency) / s.factor + smooth * frequency;
 }
 
-/**
- * The base that dynamic NTK scaling uses at a context.
- *
- * @param base - θ
- * @param dim - the exponent's denominator
- * @param s - the rule
- */
+/** Computes the base that dynamic NTK scaling uses at a context; `dim` is the exponent's denominator. */
 export function dynamicNtkBase(base: number, dim: number, s: Extract<RopeScaling, { kind: 'dynamicNtk' }>): number {
   const context = Math.max(s.context, s.originalContext);
   return base * ((s.factor * context) / s.originalContext - (s.factor - 1)) ** (dim / (dim - 2));
@@ -345,7 +327,7 @@ function checkScaling(scaling: RopeScaling, pairs: number, dim: number, op: stri
       checkPositive(scaling.factor, `${at}.factor`);
       if (typeof scaling.originalContext !== 'number' || !(scaling.originalContext >= 0))
         refuse('RANGE', `${at}.original_context`, 'a number >= 0', scaling.originalContext);
-      for (const name of ['betaFast', 'betaSlow', 'extFactor', 'attnFactor', 'mscale', 'mscaleAllDim'] as const) {
+      for (const name of Object.keys(YARN_NUMBERS) as (keyof typeof YARN_NUMBERS)[]) {
         const value = scaling[name];
         if (value !== undefined && !Number.isFinite(value)) refuse('RANGE', `${at}.${name}`, 'a finite number', value);
       }

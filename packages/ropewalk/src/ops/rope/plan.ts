@@ -1,5 +1,5 @@
 /**
- * RoPE's plan: all that does not depend on the tensors, checked once and reused for all layers and heads, q and k.
+ * RoPE's plan: everything that does not depend on the tensors, checked once and reused for all layers and heads, q and k.
  *
  * @module
  */
@@ -10,6 +10,7 @@ import { readIntegers, Tensor, tensorFrom } from '../../core/tensor.js';
 import { CHECKED, checkedPlan } from '../checks.js';
 import { type RopeAxes, sharePairs } from './axes.js';
 import {
+  FREQUENCY_NAMES,
   type FrequencyOptions,
   HEAD_DIM_LIMIT,
   MAX_POSITION,
@@ -19,7 +20,7 @@ import {
 import { buildTable, type RopeTable, type TableDtype, type TableRecipe } from './table.js';
 
 /**
- * Which two dimensions form pair j of the rotated window, R = rotaryDim.
+ * The two dimensions that form pair j of the rotated window, R = rotaryDim.
  *
  * ```
  * interleaved          (2j, 2j+1)        R = 4 of 6 → [c s c s . .]   ggml NORMAL, GPT-J
@@ -44,32 +45,32 @@ export type Positions = number | bigint | readonly number[] | HostArray | Tensor
 
 /** The RoPE of a model, without the positions. */
 export interface RopeSpec extends Omit<FrequencyOptions, 'rotaryDim' | 'exponents'> {
-  /** Size of one head. */
+  /** The size of one head. */
   readonly headDim: number;
-  /** Dimensions that rotate, even; all of headDim unless given. The others are copied. */
+  /** The number of dimensions that rotate, even; the others are copied. Default: headDim. */
   readonly rotaryDim?: number;
-  /** Where the rotated window starts in a head; 0 unless given. */
+  /** The first dimension of the rotated window. Default: 0. */
   readonly rotaryOffset?: number;
-  /** No default, as models differ in it. */
+  /** It has no default, as models differ in it. */
   readonly pairing: Pairing;
-  /** Position axes of M-RoPE and vision; one axis unless given. */
+  /** The position axes of M-RoPE and vision. Default: one axis. */
   readonly axes?: RopeAxes;
 }
 
 /** Options of {@link planRope}. */
 export interface PlanRopeOptions extends RopeSpec {
   readonly positions: Positions;
-  /** Tokens; needed when `positions` is a scalar, otherwise taken from it. */
+  /** The number of tokens. It is required when `positions` is a scalar; otherwise `positions` gives it. */
   readonly seqLen?: number;
-  /** `backward` multiplies by the transpose, for gradients; `forward` unless given. */
+  /** `backward` multiplies by the transpose, for gradients. Default: `forward`. */
   readonly direction?: 'forward' | 'backward';
-  /** How angles are computed; `float64` unless given. */
+  /** The arithmetic of angles. Default: `float64`. */
   readonly recipe?: TableRecipe;
-  /** f32 unless given; f64 for float64 data and for oracles. */
+  /** The dtype of the table; f64 is for float64 data and for oracles. Default: f32. */
   readonly tableDtype?: TableDtype;
 }
 
-/** What a plan's table was computed from. */
+/** The source of a plan's table. */
 export interface RopeSource {
   readonly spec: RopeSpec;
   readonly recipe: TableRecipe;
@@ -84,16 +85,16 @@ export interface RopePlan {
   readonly rotaryOffset: number;
   readonly pairing: Pairing;
   readonly direction: 'forward' | 'backward';
-  /** Where pair members are read, and where they are written. */
+  /** The places where pair members are read, and where they are written. */
   readonly read: PairGeometry;
   readonly write: PairGeometry;
   readonly table: RopeTable;
   readonly seqLen: number;
-  /** Batches that have their own positions; undefined when all batches share one row of positions. */
+  /** The number of batches with own positions; undefined when all batches share one row of positions. */
   readonly batch: number | undefined;
-  /** Table row of each token, `[batch ?? 1, seqLen]`. */
+  /** The table row of each token, `[batch ?? 1, seqLen]`. */
   readonly tableRows: Int32Array;
-  /** What the table was computed from; undefined where it was given. */
+  /** The source of the table; undefined where the caller gave the table. */
   readonly source: RopeSource | undefined;
 }
 
@@ -104,46 +105,20 @@ export interface TablePlanOptions {
   readonly rotaryOffset?: number;
   readonly pairing: Pairing;
   readonly direction?: 'forward' | 'backward';
-  /** Used as given: the values need not be on a unit circle. */
+  /** The values are used unchanged and need not lie on a unit circle. */
   readonly table: RopeTable;
   readonly seqLen: number;
   readonly batch?: number;
-  /** Table row of each token, `[batch ?? 1, seqLen]`, within the table (checked). */
+  /** The table row of each token, `[batch ?? 1, seqLen]`, within the table (checked). */
   readonly tableRows: ArrayLike<number>;
 }
 
+const GEOMETRY = { headDim: true, rotaryDim: true, rotaryOffset: true, pairing: true } as const;
+const CALL = { seqLen: true, direction: true } as const;
 /** The names of a model's RoPE. */
-export const SPEC_NAMES: OptionNames<RopeSpec> = {
-  headDim: true,
-  rotaryDim: true,
-  rotaryOffset: true,
-  pairing: true,
-  axes: true,
-  base: true,
-  frequencyDim: true,
-  scaling: true,
-  freqFactors: true,
-  attentionFactor: true,
-};
-const NAMES: OptionNames<PlanRopeOptions> = {
-  ...SPEC_NAMES,
-  positions: true,
-  seqLen: true,
-  direction: true,
-  recipe: true,
-  tableDtype: true,
-};
-const TABLE_NAMES: OptionNames<TablePlanOptions> = {
-  headDim: true,
-  rotaryDim: true,
-  rotaryOffset: true,
-  pairing: true,
-  direction: true,
-  table: true,
-  seqLen: true,
-  batch: true,
-  tableRows: true,
-};
+export const SPEC_NAMES: OptionNames<RopeSpec> = { ...GEOMETRY, ...FREQUENCY_NAMES, axes: true };
+const NAMES: OptionNames<PlanRopeOptions> = { ...SPEC_NAMES, ...CALL, positions: true, recipe: true, tableDtype: true };
+const TABLE_NAMES: OptionNames<TablePlanOptions> = { ...GEOMETRY, ...CALL, table: true, batch: true, tableRows: true };
 
 /**
  * Checks a RoPE and builds its table.
@@ -172,12 +147,9 @@ export function planRope(options: PlanRopeOptions): RopePlan {
   const positions = readPositions(where, axes.numAxes, seqLen);
   const direction = checkDirection(way);
   const table = buildTable(positions.values, axes, {
+    ...spec,
     rotaryDim: window.rotaryDim,
-    base: spec.base,
     frequencyDim: frequencyDimOf(spec, window.rotaryDim),
-    scaling: spec.scaling,
-    freqFactors: spec.freqFactors,
-    attentionFactor: spec.attentionFactor,
     exponents: axes.exponents,
     recipe,
     tableDtype,
@@ -186,17 +158,12 @@ export function planRope(options: PlanRopeOptions): RopePlan {
   const tableRows = newArray('i32', table.rows);
   for (let r = 0; r < table.rows; r++) tableRows[r] = r;
   const source = Object.freeze({ spec, recipe, positions: positions.values });
-  return freezePlan(pairing, direction, window, {
-    table,
-    seqLen: positions.seqLen,
-    batch: positions.batch,
-    tableRows,
-    source,
-  });
+  const { seqLen: tokens, batch } = positions;
+  return freezePlan(pairing, direction, window, { table, seqLen: tokens, batch, tableRows, source });
 }
 
 /**
- * Makes a plan with a table of the caller's (ONNX, InfiniOp).
+ * Makes a plan with a table of the caller, as ONNX and InfiniOp have it.
  *
  * @param options - geometry, the table, and the table row of each token
  * @returns a frozen plan; for `backward` with a negated copy of sin
@@ -238,7 +205,7 @@ export function planRopeWithTable(options: TablePlanOptions): RopePlan {
 }
 
 /**
- * The frequency of each pair and the magnitude, as {@link planRope} takes them.
+ * Computes the frequency of each pair and the magnitude, as {@link planRope} uses them.
  *
  * @param spec - a model's RoPE
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option
@@ -250,7 +217,7 @@ export function frequenciesOf(spec: RopeSpec): RopeFrequencies {
   return ropeFrequencies({ ...given, rotaryDim, frequencyDim: frequencyDimOf(given, rotaryDim), exponents });
 }
 
-/** The denominator of the exponent; each axis of a vision tower has half of the window. */
+/** Gives the denominator of the exponent; each axis of a vision tower has half of the window. */
 function frequencyDimOf(spec: RopeSpec, rotaryDim: number): number {
   return spec.frequencyDim ?? (spec.pairing === 'vision' ? rotaryDim / 2 : rotaryDim);
 }
@@ -294,24 +261,21 @@ function freezePlan(
   const [read, write] = direction === 'forward' ? [from, to] : [to, from];
   const { headDim, rotaryDim, rotaryOffset } = window;
   const { table, seqLen, batch, tableRows, source } = rest;
-  return checkedPlan({
+  const sizes = { headDim, rotaryDim, rotaryOffset, seqLen, batch };
+  return checkedPlan<RopePlan>({
     checked: CHECKED,
-    headDim,
-    rotaryDim,
-    rotaryOffset,
+    ...sizes,
     pairing,
     direction,
     read,
     write,
     table,
-    seqLen,
-    batch,
     tableRows,
     source,
   });
 }
 
-/** Positions as `[numAxes, rows]` numbers. */
+/** Reads positions as `[numAxes, rows]` numbers. */
 function readPositions(
   positions: Positions,
   numAxes: number,
@@ -323,7 +287,7 @@ function readPositions(
     if (seqLen === undefined) fail('RANGE', 'rope: seq_len', 'a scalar position needs seq_len, the number of tokens');
     if (start < -MAX_POSITION || start + seqLen > MAX_POSITION)
       refuse('RANGE', 'rope: positions', `${seqLen} tokens in [-2^31, 2^31 - 1]`, positions);
-    // Every axis gets the same position: a text token of M-RoPE.
+    // Every axis gets the same position, as a text token of M-RoPE.
     const values = newArray('f64', numAxes * seqLen);
     for (let n = 0; n < values.length; n++) values[n] = start + (n % seqLen);
     return { values, seqLen, batch: undefined };

@@ -1,6 +1,6 @@
 /**
- * The named recipes: how two peers compute angles, rounded to f32 where they round. They are less accurate than
- * float64; with them a peer's own bits can be reproduced and its drift reported.
+ * The named recipes: the angles of two peers, rounded to f32 where they round. They are less accurate than float64, but
+ * reproduce a peer's bits, so that its drift can be reported.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import {
   yarnRampEdges,
 } from './frequencies.js';
 
-/** How one row of angles is computed. */
+/** The computation of one row of angles. */
 export interface AngleRecipe {
   /** Multiplies cos and sin. */
   readonly magnitude: number;
@@ -25,10 +25,9 @@ export interface AngleRecipe {
 const f32 = Math.fround;
 
 /**
- * ggml's CPU arithmetic: θ starts at the position (i32 → f32) and is multiplied by θ_scale from pair to pair, every
- * step rounded to f32.
+ * Computes angles as ggml's CPU backend: θ starts at the position (i32 → f32) and is multiplied by θ_scale from pair to
+ * pair, and every step is rounded to f32.
  *
- * @param axes - from sharePairs
  * @param options - frequencies; scaling none, linear or yarn
  * @throws {RopewalkError} UNSUPPORTED for scaling that ggml does not have
  * @see ggml-org/ggml@d99724f src/ggml-cpu/ops.cpp ggml_rope_cache_init, ggml_mrope_cache_init, rope_yarn
@@ -39,7 +38,7 @@ export function ggmlRecipe(axes: PairAxes, options: FrequencyOptions): AngleReci
     unsupportedBy('ggml-f32', 'attention_factor beside YaRN', 'Give scaling.attnFactor, which multiplies.');
   }
   const dim = options.frequencyDim ?? options.rotaryDim;
-  ropeFrequencies(options); // for its checks; ggml's own frequencies follow
+  ropeFrequencies(options); // Its checks are needed; ggml's own frequencies follow.
   const base = f32(options.base);
   const thetaScale = f32(base ** f32(-2 / dim));
   const freqScale = f32(scaling.freqScale);
@@ -60,7 +59,7 @@ export function ggmlRecipe(axes: PairAxes, options: FrequencyOptions): AngleReci
       for (let a = 0; a < thetas.length; a++) thetas[a] = f32(position[a]!);
       for (let j = 0; j < angles.length; j++) {
         const axis = axes.axisOfPair[j]!;
-        // Vision: where the exponent of an axis starts again, its product does too.
+        // For vision, the product of an axis restarts with its exponent.
         if (axes.exponents[j] === 0) thetas[axis] = f32(position[axis]!);
         const extrapolated = factors ? f32(thetas[axis]! / f32(factors[j]!)) : thetas[axis]!;
         const interpolated = f32(freqScale * extrapolated);
@@ -95,9 +94,8 @@ function ggmlScaling(scaling: RopeScaling) {
 }
 
 /**
- * HuggingFace's arithmetic: inv_freq computed and scaled in f32, multiplied by the position in f32.
+ * Computes angles as HuggingFace: inv_freq is computed and scaled in f32, and multiplied by the position in f32.
  *
- * @param axes - from sharePairs
  * @param options - frequencies; any scaling, no freqFactors
  * @throws {RopewalkError} UNSUPPORTED for freqFactors, which transformers does not have
  * @see transformers@ef46806 src/transformers/modeling_rope_utils.py; LlamaRotaryEmbedding.forward
@@ -114,7 +112,7 @@ export function hfRecipe(axes: PairAxes, options: FrequencyOptions): AngleRecipe
   };
 }
 
-/** torch rounds every tensor operation to f32, and a Python number in it to f32 first. */
+/** Computes inv_freq as torch, which rounds every tensor operation to f32, and a Python number in it to f32 first. */
 function hfFrequencies(exponents: Uint32Array, options: FrequencyOptions): Float64Array {
   const dim = options.frequencyDim ?? options.rotaryDim;
   const scaling: RopeScaling = options.scaling ?? { kind: 'none' };

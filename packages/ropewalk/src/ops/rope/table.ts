@@ -1,8 +1,8 @@
 /**
- * Step 2b of RoPE: cos and sin of every angle, with the magnitude and the direction's sign in them.
+ * Step 2b of RoPE: cos and sin of every angle, times the magnitude and the sign of the direction.
  *
  * The default recipe computes angles in float64 and rounds cos and sin once, so that accuracy does not fall with the
- * position. The named recipes reproduce a peer's own arithmetic bit for bit, which is less accurate.
+ * position. The named recipes reproduce the arithmetic of a peer bit for bit, which is less accurate.
  *
  * @module
  */
@@ -14,6 +14,7 @@ import type { PairAxes } from './axes.js';
 import {
   type FrequencyOptions,
   MAX_POSITION,
+  NOT_FINITE,
   type RopeFrequencies,
   readFrequencyOptions,
   ropeFrequencies,
@@ -21,7 +22,7 @@ import {
 import { type AngleRecipe, ggmlRecipe, hfRecipe } from './recipes.js';
 
 /**
- * How angles are computed.
+ * The arithmetic of angles.
  *
  * - `float64`: position × invFreq in float64 (the default)
  * - `ggml-f32`: ggml's CPU backend: θ multiplied by a constant from pair to pair, in f32
@@ -34,9 +35,9 @@ export type TableDtype = 'f32' | 'f64';
 
 /** Cosines and sines, one row for each distinct token position, one column for each pair. */
 export interface RopeTable {
-  /** Number of rows. */
+  /** The number of rows. */
   readonly rows: number;
-  /** Number of columns, rotaryDim / 2. */
+  /** The number of columns, rotaryDim / 2. */
   readonly pairs: number;
   /** `[rows, pairs]`, dense. */
   readonly cos: Float32Array | Float64Array;
@@ -47,9 +48,9 @@ export interface RopeTable {
 /** Options of {@link buildTable}. */
 export interface TableOptions extends FrequencyOptions {
   readonly recipe?: TableRecipe;
-  /** f32 unless given. */
+  /** The dtype of the table. Default: f32. */
   readonly tableDtype?: TableDtype;
-  /** −1 rotates backwards: the transpose, for gradients. */
+  /** −1 gives the transpose, for gradients. Default: 1. */
   readonly sign?: 1 | -1;
 }
 
@@ -59,37 +60,33 @@ export interface TableOptions extends FrequencyOptions {
  * @param positions - `[numAxes, rows]`, integers, dense; row r has position `positions[a · rows + r]` on axis a
  * @param options - frequencies (with the exponents of `axes`), recipe, dtype and direction
  * @returns a fresh table of as many rows as `positions` has
- * @throws {RopewalkError} UNSUPPORTED for scaling that a recipe's peer does not have; else as {@link ropeFrequencies}
+ * @throws {RopewalkError} UNSUPPORTED for scaling that a recipe's peer does not have; others as {@link ropeFrequencies}
  */
 export function buildTable(positions: Float64Array, axes: PairAxes, options: TableOptions): RopeTable {
   const pairs = axes.axisOfPair.length;
   const rows = positions.length / axes.numAxes;
-  if (rows * pairs > MAX_ENTRIES)
+  const most = Math.floor(MAX_ENTRIES / pairs);
+  if (rows > most)
     fail(
       'RANGE',
       'rope: positions',
-      `${rows} tokens are too many for one plan of ${pairs} pairs. Plan ${Math.floor(MAX_ENTRIES / pairs)} at a time.`,
+      `${rows} tokens are too many for one plan of ${pairs} pairs. Plan ${most} at a time.`,
     );
   const dtype = readName(options.tableDtype ?? 'f32', ['f32', 'f64'], 'rope: table_dtype');
   const angles = new Float64Array(pairs);
   const { fillAngles, magnitude } = recipeFor(axes, options);
   if (!fitsFloat32(magnitude)) refuse('RANGE', 'rope: attention_factor', 'a finite number', magnitude);
-  // Angles must be finite: cos and sin of an infinity are NaN. They grow with the position, so the largest position
-  // decides.
+  // Angles must be finite, because cos and sin of an infinity are NaN. They grow with the position, so the largest
+  // position decides.
   fillAngles(new Float64Array(axes.numAxes).fill(MAX_POSITION), angles);
-  if (!angles.every(Number.isFinite))
-    fail(
-      'RANGE',
-      `rope: recipe ${options.recipe}`,
-      'angles are not finite at every position. Check base, scaling and freq_factors.',
-    );
+  if (!angles.every(Number.isFinite)) fail('RANGE', `rope: recipe ${options.recipe}`, `angles are ${NOT_FINITE}`);
   const cos = newArray(dtype, rows * pairs);
   const sin = newArray(dtype, rows * pairs);
   const signed = magnitude * (options.sign ?? 1);
   const exact = options.recipe === undefined || options.recipe === 'float64';
   if (exact && cos instanceof Float32Array && rows >= 2 * RUN && isRun(positions, axes.numAxes)) {
     const first = Float64Array.from({ length: axes.numAxes }, (_position, a) => positions[a * rows]!);
-    fillRun(first, { cos, sin: sin as Float32Array, rows, pairs, fillAngles, magnitude, signed });
+    fillRun(first, { cos, sin, rows, pairs, fillAngles, magnitude, signed });
     return { rows, pairs, cos, sin };
   }
   // The recipes round the bare cosine to f32 before the magnitude multiplies it, as their peers do.
@@ -109,7 +106,7 @@ export function buildTable(positions: Float64Array, axes: PairAxes, options: Tab
 /** The most entries of a table, rows × pairs: 2 GiB of cos and sin in f32. */
 const MAX_ENTRIES = 2 ** 28;
 
-/** Rows that share one evaluation of cos and sin in {@link fillRun}. */
+/** The number of rows that share one evaluation of cos and sin in {@link fillRun}. */
 const RUN = 64;
 
 /** Says whether the position of each axis grows by one from row to row. */
@@ -121,22 +118,17 @@ function isRun(positions: Float64Array, numAxes: number): boolean {
   return true;
 }
 
-interface Run {
-  readonly cos: Float32Array;
-  readonly sin: Float32Array;
-  readonly rows: number;
-  readonly pairs: number;
-  readonly fillAngles: AngleRecipe['fillAngles'];
-  readonly magnitude: number;
+interface Run extends AngleRecipe, RopeTable {
+  /** The magnitude times the sign of the direction. */
   readonly signed: number;
 }
 
 /**
- * Fills a table of consecutive positions by adding angles: row 64·a + b is the angle of row 64·a plus that of b steps.
+ * Fills a table of consecutive positions by adding angles: row 64·a + b has the angle of row 64·a plus that of b steps.
  *
- * Both are evaluated, so errors do not accumulate. The sum formulas round three times, 4e-16, which does not show in
- * f32; the product of position and frequency has an error of 1.1e-16 of the angle in any case. An entry takes 5 ns
- * instead of 24 for cos and sin of each (4096 × 64, AMD EPYC).
+ * Both are evaluated, so errors do not accumulate. The sum formulas round three times, 4e-16, which f32 does not show;
+ * the product of position and frequency has an error of 1.1e-16 of the angle in any case. An entry takes 5 ns instead of
+ * the 24 ns of its own cos and sin (4096 × 64, AMD EPYC).
  *
  * @param first - the first row's position on each axis
  */
@@ -155,12 +147,8 @@ function fillRun(first: Float64Array, { cos, sin, rows, pairs, fillAngles, magni
   const baseCos = new Float64Array(pairs);
   const baseSin = new Float64Array(pairs);
   for (let start = 0; start < rows; start += RUN) {
-    evaluate(
-      first.map((position) => position + start),
-      baseCos,
-      baseSin,
-      0,
-    );
+    const positions = first.map((position) => position + start);
+    evaluate(positions, baseCos, baseSin, 0);
     const end = Math.min(RUN, rows - start);
     for (let b = 0; b < end; b++) {
       const step = b * pairs;
@@ -201,7 +189,7 @@ function productRecipe(axes: PairAxes, { invFreq, attentionFactor }: RopeFrequen
 }
 
 /**
- * Makes a table of tensors with cos and sin, whose values are used as they are.
+ * Makes a table of tensors with cos and sin, whose values are used unchanged.
  *
  * @param cos - `[…, pairs]`, any float dtype and strides, in host memory; all dimensions but the last are rows
  * @param sin - same shape and dtype

@@ -1,20 +1,19 @@
-/** Rotation of heads: q and k, norms and the way into a KV cache in one pass over the tokens. @module */
+/** RoPE: it rotates q and k, normalises them and writes into KV caches, in one pass over the tokens. @module */
 import { sizeBytes } from '../../../core/dtypes.js';
 import { fail } from '../../../core/errors.js';
 import type { RopeCall } from '../../../ops/rope/call.js';
 import { Kernel, Rope, RopePart } from '../abi.js';
-import { writeF64, writeList } from '../arguments.js';
-import { type Call, typeOf } from '../call.js';
+import { type Call, typeOf, writeF64, writeList } from '../call.js';
 import { ARGUMENT_WORDS } from '../launcher.js';
 
-/** Work of one claim. docs/cpu.md has what other sizes cost. */
+/** The work of one claim, in bytes. docs/cpu.md has the times of other sizes. */
 const CHUNK_BYTES = 1 << 18;
-/** What the arguments have room for. */
+/** The most parts that the arguments have room for. */
 const MAX_PARTS = Math.floor((ARGUMENT_WORDS - Rope.firstPart) / RopePart.words);
 
 /** Runs a rotation. */
 export function runRope({ plan, parts }: RopeCall, call: Call): void {
-  // By index, and without lists: iterating and destructuring frozen lists costs a short call a twentieth.
+  // The loops use indices, because iterating and destructuring frozen lists costs a twentieth of a short call.
   const count = parts.length;
   for (let p = 0; p < count; p++) {
     const { x, out, norm } = parts[p]!;
@@ -30,7 +29,7 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
   if (count > MAX_PARTS)
     fail('UNSUPPORTED', 'cpu: rope: parts', `${count} are too many for one call: give at most ${MAX_PARTS}.`);
   // Steps that take memory or run a separate kernel come before prepare.
-  const addresses: number[] = []; // of a part's norm, rows and scale
+  const addresses: number[] = []; // They are those of each part's norm, rows and scale.
   let headDim = 0;
   for (let p = 0; p < count; p++) {
     const { x, norm, rows, scale } = parts[p]!;

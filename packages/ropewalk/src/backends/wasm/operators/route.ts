@@ -1,6 +1,6 @@
 /**
- * The choice of experts, in float64 on the host: a token has a few hundred logits, which is less work than its experts'
- * first rows. @module
+ * The choice of experts, in float64 on the host: the few hundred logits of a token are less work than the first rows of
+ * its experts. @module
  */
 import { loadNumber, storeNumber } from '../../../core/dtypes.js';
 import { hostOf } from '../../../core/tensor.js';
@@ -42,7 +42,7 @@ export function runRoute({ logits, gate, bias, groups, normalise, scale, indices
   }
 }
 
-/** The places of the largest values, the largest first; of equal ones the lower place. The values are used up. */
+/** Finds the places of the largest values: the largest value first, and of equal values the lower place first. */
 function takeBest(places: Int32Array, values: Float64Array): void {
   const taken = new Uint8Array(values.length);
   for (let s = 0; s < places.length; s++) {

@@ -4,16 +4,15 @@ import type { Tensor } from '../../../core/tensor.js';
 import { isEightBits } from '../../../ops/checks.js';
 import type { SelfAttentionPlan } from '../../../ops/self-attention.js';
 import { Attention, KEYS, Kernel, NR } from '../abi.js';
-import { writeF32, writeList } from '../arguments.js';
-import { type Call, typeOf } from '../call.js';
+import { type Call, typeOf, writeF32, writeList } from '../call.js';
 import { BYTES_PER_MADD } from '../launcher.js';
 
-/** Up to this many queries of one KV head, keys and values are used in place. */
+/** The most queries of one KV head for which keys and values are read in place. */
 const FEW_QUERIES = 16;
-/** Queries of one KV head that share a packed block of keys. */
+/** The queries of one KV head that share a packed block of keys. */
 const QUERY_ROWS = 120;
 
-/** Scales as the kernels take them: they read f8_e4m3 2^8 times too small. */
+/** Converts scales for the kernels, which read f8_e4m3 2^8 times too small. */
 function scalesOf(scale: Float32Array | undefined, { dtype, shape }: Tensor): Float32Array | undefined {
   if (dtype !== 'f8_e4m3') return scale;
   return (scale ?? new Float32Array(shape[2]! * shape[3]!).fill(1)).map((s) => s * 256);
@@ -22,7 +21,7 @@ function scalesOf(scale: Float32Array | undefined, { dtype, shape }: Tensor): Fl
 /** Runs an attention. */
 export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   const { q, k, v, out, sinks, pages, total } = plan;
-  call.bring(sinks ? [q, k, v, sinks] : [q, k, v], [out]);
+  call.stage(sinks ? [q, k, v, sinks] : [q, k, v], [out]);
   if (out.size === 0) return;
   const [batch, seq, heads, d] = q.shape as [number, number, number, number];
   const kvHeads = k.shape[2]!;
@@ -73,7 +72,7 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   call.launcher.run(few ? Kernel.attentionFew : Kernel.attentionMany, batch * kvHeads * blocks, cost);
 }
 
-/** What the kernels lay out in each thread's scratch memory: see assembly/attention.ts. */
+/** The size of each thread's scratch memory: see assembly/attention.ts for its layout. */
 function scratchBytes(few: boolean, rows: number, d: number, dv: number, tileRows: number): number {
   if (few) {
     const fours = Math.ceil(rows / 4);

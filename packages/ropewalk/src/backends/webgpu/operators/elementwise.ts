@@ -1,4 +1,4 @@
-/** Addition, the activations, scale, and copies: what goes through tensors of one shape together. @module */
+/** The operators that go through tensors of one shape together: addition, the activations, scale, copies. @module */
 import type { Layout } from '../../../core/shape.js';
 import type { Tensor } from '../../../core/tensor.js';
 import type { RearrangePlan } from '../../../ops/rearrange.js';
@@ -10,16 +10,16 @@ import type { Element } from '../shader.js';
 import { COPY } from '../shaders/copy.js';
 import { ELEMENTWISE } from '../shaders/elementwise.js';
 
-/** Part of a walk that loads of one width can do. */
+/** A part of a walk with loads of one width. */
 interface Piece {
   readonly lanes: 1 | 4;
-  /** Loads of one operand. */
+  /** The number of loads of one operand. */
   readonly n: number;
   readonly offsets: number[];
   readonly walk: number[][];
 }
 
-/** A walk in loads of four where strides allow, and what is left of the innermost dimension one by one. */
+/** Cuts a walk into loads of four where strides allow, and single loads of the rest of the innermost dimension. */
 function pieces({ dims, strides }: Walk, offsets: readonly number[]): Piece[] {
   const inner = dims.at(-1)!;
   const four = Math.floor(inner / 4) * 4;
@@ -39,12 +39,12 @@ function pieces({ dims, strides }: Walk, offsets: readonly number[]): Piece[] {
   return [piece(4, 0, four), piece(1, four, inner)].filter(({ n }) => n > 0);
 }
 
-/** Queues an operator that goes element by element. */
+/** Queues an operator that computes element by element. */
 export function runElementwise(plan: ElementwisePlan, call: Call): void {
   const { out } = plan;
   const { activation, a, b, parameters } = elementwiseTerms(plan);
   const operands = b ? [a, out, b] : [a, out];
-  call.bring(b ? [a, b] : [a], [out]);
+  call.stage(b ? [a, b] : [a], [out]);
   if (out.size === 0) return;
   const places = operands.map((tensor) => call.place(tensor));
   const { dims, strides } = joinDims([out, a, ...operands.slice(2)]);
@@ -69,7 +69,7 @@ export function runElementwise(plan: ElementwisePlan, call: Call): void {
 
 /** Queues a copy: of bits, or of floats that become floats of another dtype. */
 export function runRearrange({ x, out }: RearrangePlan, call: Call): void {
-  call.bring([x], [out]);
+  call.stage([x], [out]);
   if (out.size === 0) return;
   const converts = x.dtype !== out.dtype;
   const elements = (tensor: Tensor): { block: Block; element: Element; layout: Layout } => {

@@ -26,44 +26,55 @@ import {
   TILE_PER_FOUR,
 } from '../shaders/linear.js';
 
-/** Up to 8 rows of x are multiplied as W streams by once: a tile would compute 24 more rows for nothing. */
+/** Up to 8 rows of x are multiplied with W as it streams by: a tile would compute 24 more rows for nothing. */
 const FEW_ROWS = [1, 2, 4, 8] as const;
 
-/** Up to this many rows, a tile of 64 would be half empty. */
+/** The most rows with which a tile of 64 would be half empty. */
 const HALF_TILE = 32;
 
 /**
- * With fewer tiles of 64 × 64 than this, some cores of a large GPU have nothing to do: it has up to 150, and each needs
- * two or more.
+ * With fewer tiles of 64 × 64 than this, some cores of a large GPU are idle: it has up to 150 cores, and each needs two
+ * tiles or more.
  */
 const ENOUGH_TILES = 256;
 
-/** W: where it is, how it is loaded, and its strides, counted in what the kernel counts. */
+/** The operands of W, the form of its loads, and its strides, in the kernel's units. */
 interface Weight {
   readonly load: LinearVariant['weight'];
   readonly uses: readonly Use[];
   readonly params: { readonly weight: number; readonly weightRow: number; readonly weightStep: number };
 }
 
-/** Queues a linear layer. */
-export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: Call): void {
+/** Stages the tensors of a product, and gives the operands, variant and parameters that all kernels share, if there is work. */
+function stageProduct(plan: LinearPlan | ExpertLinearPlan, more: readonly (Tensor | undefined)[], call: Call) {
+  const { x, weight, bias, out } = plan;
   const matrix = isBlocks(weight) ? weight.bytes : weight;
-  call.bring(bias ? [x, matrix, bias] : [x, matrix], [out]);
-  if (out.size === 0) return;
+  const inputs = [x, matrix, bias, ...more].filter((tensor) => tensor !== undefined);
+  call.stage(inputs, [out]);
+  if (out.size === 0) return undefined;
   const [xs, outs, matrixAt] = [call.place(x), call.place(out), call.place(matrix)];
   const w = weightAt(weight, matrixAt, call);
+  const [n, k] = weight.shape.slice(-2) as [number, number];
   const element = elementOf(out.dtype);
   const xLanes = inFours([k], [usefulStrides(x)], [xs.offset]) ? 4 : 1;
   const outLanes = inFours([n], [usefulStrides(out)], [outs.offset]) ? 4 : 1;
   const uses: Use[] = [reads('x', element, xLanes, xs.block), ...w.uses, writes('out', element, outLanes, outs.block)];
   const biasAt = bias && call.place(bias);
   if (biasAt) uses.push(reads('bias', elementOf(bias.dtype), 1, biasAt.block));
-  const walk = walkEntries(rowsOf([x, out]));
   const variant: LinearVariant = { x: xLanes, weight: w.load, out: outLanes, bias: bias !== undefined };
-  const biasParams = { bias: biasAt?.offset ?? 0, biasStep: bias?.strides[0] ?? 0 };
   const ends = { x: xs.offset, xStep: x.strides.at(-1)!, out: outs.offset, outStep: out.strides.at(-1)! };
-  const params = { m, n, k, rank: walk.length, ...ends, ...w.params, ...biasParams };
-  const over = (groups: number) => ({ uses, params: { ...params, groups }, walk, groups });
+  const biasParams = { bias: biasAt?.offset ?? 0, biasStep: bias?.strides.at(-1) ?? 0 };
+  return { uses, variant, params: { n, k, ...ends, ...w.params, ...biasParams } };
+}
+
+/** Queues a linear layer. */
+export function runLinear(plan: LinearPlan, call: Call): void {
+  const { x, out, m, n } = plan;
+  const product = stageProduct(plan, [], call);
+  if (!product) return;
+  const { uses, variant, params } = product;
+  const walk = walkEntries(rowsOf([x, out]));
+  const over = (groups: number) => ({ uses, params: { ...params, m, rank: walk.length, groups }, walk, groups });
   const rows = FEW_ROWS.find((most) => m <= most);
   if (rows) {
     call.launch({ kernel: LINEAR_FEW, variant: { ...variant, rows }, ...over(Math.ceil(n / FEW_COLUMNS)) });
@@ -76,48 +87,31 @@ export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: C
 }
 
 /**
- * Queues the experts' linear layer: the indices stay on the device, so each row of out is a workgroup's, whichever
- * experts it has.
+ * Queues the experts' linear layer. The indices stay on the device, so each workgroup has a row of out, whichever experts
+ * it needs.
  */
 export function runExpertLinear(plan: ExpertLinearPlan, call: Call): void {
   const { x, weight, bias, indices, weights, out } = plan;
-  const matrix = isBlocks(weight) ? weight.bytes : weight;
-  call.bring(
-    [x, matrix, bias, indices, weights].filter((tensor) => tensor !== undefined),
-    [out],
-  );
-  if (out.size === 0) return;
+  const product = stageProduct(plan, [indices, weights], call);
+  if (!product) return;
+  const { uses, variant, params } = product;
   const [tokens, chosen] = indices.shape as [number, number];
-  const [experts, n, k] = weight.shape as [number, number, number];
-  const [xs, outs, ids, matrixAt] = [call.place(x), call.place(out), call.place(indices), call.place(matrix)];
-  const w = weightAt(weight, matrixAt, call);
-  const element = elementOf(out.dtype);
-  const xLanes = inFours([k], [usefulStrides(x)], [xs.offset]) ? 4 : 1;
-  const outLanes = inFours([n], [usefulStrides(out)], [outs.offset]) ? 4 : 1;
-  const uses: Use[] = [
-    reads('x', element, xLanes, xs.block),
-    ...w.uses,
-    reads('indices', 'u32', 1, ids.block),
-    writes('out', element, outLanes, outs.block),
-  ];
-  const [biasAt, factors] = [bias && call.place(bias), weights && call.place(weights)];
-  if (biasAt) uses.push(reads('bias', elementOf(bias!.dtype), 1, biasAt.block));
-  if (factors) uses.push(reads('factors', element, 1, factors.block));
-  // What has no dimension for the experts of a token is the same for all.
+  const [ids, factors] = [call.place(indices), weights && call.place(weights)];
+  uses.push(reads('indices', 'u32', 1, ids.block));
+  if (factors) uses.push(reads('factors', elementOf(out.dtype), 1, factors.block));
+  // A tensor without a dimension for the experts of a token is the same for all of them.
   const overPairs = ({ rank, strides }: Tensor): number[] => [strides[0]!, rank === 3 ? strides[1]! : 0];
-  const across = Math.ceil(n / FEW_COLUMNS);
-  const terms = weights ? chosen : 1;
+  const across = Math.ceil(params.n / FEW_COLUMNS);
   const groups = across * (weights ? tokens : tokens * chosen);
   const walk = walkEntries({ dims: [tokens, Math.max(1, chosen)], strides: [overPairs(x), overPairs(out)] });
+  const weightExpert = isBlocks(weight) ? params.n * params.weightRow : weight.strides[0]!;
   call.launch({
     kernel: EXPERT_LINEAR,
-    variant: { x: xLanes, weight: w.load, out: outLanes, bias: bias !== undefined, weighted: weights !== undefined },
+    variant: { ...variant, weighted: weights !== undefined },
     uses,
     params: {
-      ...{ m: 1, n, k, groups, rank: walk.length, across, terms, chosen, experts },
-      ...{ x: xs.offset, xStep: x.strides.at(-1)!, out: outs.offset, outStep: out.strides.at(-1)! },
-      ...{ ...w.params, weightExpert: isBlocks(weight) ? n * w.params.weightRow : weight.strides[0]! },
-      ...{ bias: biasAt?.offset ?? 0, biasStep: bias?.strides[1] ?? 0, biasExpert: bias?.strides[0] ?? 0 },
+      ...{ ...params, m: 1, groups, rank: walk.length, across, terms: weights ? chosen : 1, chosen },
+      ...{ experts: weight.shape[0]!, weightExpert, biasExpert: bias?.strides[0] ?? 0 },
       ...{ indices: ids.offset, indexRow: indices.strides[0]!, indexStep: indices.strides[1]! },
       ...{ factors: factors?.offset ?? 0, factorRow: weights?.strides[0] ?? 0, factorStep: weights?.strides[1] ?? 0 },
     },
@@ -126,12 +120,12 @@ export function runExpertLinear(plan: ExpertLinearPlan, call: Call): void {
   });
 }
 
-/** Where a matrix, or several, is: operands and parameters of its kind. */
+/** Locates a matrix, or several: the operands and parameters of its kind. */
 export function weightAt(weight: Tensor | BlockTensor, place: Place, call: Call): Weight {
   return isBlocks(weight) ? blocksAt(place, weight, call) : denseAt(place, weight);
 }
 
-/** Where a dense matrix, or several, is, as operand `weight`. */
+/** Locates a dense matrix, or several, as operand `weight`. */
 function denseAt({ block, offset }: Place, weight: Tensor): Weight {
   const lanes = inFours([weight.shape.at(-1)!], [usefulStrides(weight)], [offset]) ? 4 : 1;
   const [row, step] = weight.strides.slice(-2) as [number, number];
@@ -143,11 +137,11 @@ function denseAt({ block, offset }: Place, weight: Tensor): Weight {
 }
 
 /**
- * Where a matrix in blocks is, as operands `weight` and `scale`. The kernels count two bytes at a time, so a matrix that
+ * Locates a matrix in blocks, as operands `weight` and `scale`. The kernels count in units of two bytes, so a matrix that
  * starts at an odd byte is copied first.
  */
 function blocksAt({ block, offset }: Place, { format: any, shape, bytes }: BlockTensor, call: Call): Weight {
-  const format = any as KernelFormat; // whyFloat64 keeps the others away
+  const format = any as KernelFormat; // whyFloat64 has refused all others.
   if (offset % 2 !== 0) {
     const even = call.scratch(bytes.size);
     call.launch({

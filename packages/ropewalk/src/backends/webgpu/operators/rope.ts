@@ -1,4 +1,4 @@
-/** Rotation of heads: q and k, norms and the way into a KV cache in one dispatch. @module */
+/** RoPE: it rotates q and k, normalises them and writes into KV caches, in one dispatch. @module */
 import type { RopeCall, RopePart } from '../../../ops/rope/call.js';
 import type { PairGeometry, RopePlan } from '../../../ops/rope/plan.js';
 import {
@@ -25,18 +25,18 @@ import {
   ropeKernel,
 } from '../shaders/rope.js';
 
-/** A part and where its tensors are. */
+/** A part and the places of its tensors. */
 interface Placed extends RopePart {
   readonly xAt: Place;
   readonly outAt: Place;
   readonly weightAt: Place | undefined;
-  /** Whether out is x itself: then the dimensions outside the window stay as they are. */
+  /** Says whether out is x itself, so that the dimensions outside the window stay as they are. */
   readonly stays: boolean;
 }
 
 /** Queues a rotation. */
 export function runRope({ plan, parts }: RopeCall, call: Call): void {
-  call.bring(
+  call.stage(
     parts.flatMap(({ x, norm }) => (norm ? [x, norm.weight] : [x])),
     parts.map(({ out }) => out),
   );
@@ -45,14 +45,14 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
     .map((part): Placed => {
       const { x, out, norm, rows } = part;
       const [xAt, outAt] = [call.place(x), call.place(out)];
-      // Checked before: if they share memory at all, they are the same view.
+      // The plan has checked that x and out are the same view if they share memory at all.
       const stays = !norm && !rows && x.dtype === out.dtype && xAt.block === outAt.block && xAt.offset === outAt.offset;
       return { ...part, xAt, outAt, weightAt: norm && call.place(norm.weight), stays };
     });
-  // As many parts at a time as the device has buffers for: cosines, sines and their rows where listed, and x, out, rows
-  // and weight of each part.
+  // A dispatch has as many parts as the device has buffers for: cosines, sines and their rows where they are listed, and
+  // x, out, rows and weight of each part.
   const tableFirst = countedFrom(plan.tableRows, plan.tableRows.length);
-  const limit = call.home.maxBuffers - (tableFirst === undefined ? 3 : 2);
+  const limit = call.shared.maxBuffers - (tableFirst === undefined ? 3 : 2);
   let group: Placed[] = [];
   const blocks = (list: readonly Placed[]): number =>
     new Set(list.flatMap(({ xAt, outAt, weightAt }) => [xAt.block, outAt.block, weightAt?.block]).filter(Boolean))
@@ -69,7 +69,7 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
   if (group.length > 0) rotate(plan, tableFirst, group, call);
 }
 
-/** @param tableFirst - the first token's table row where they count up from it */
+/** @param tableFirst - the first token's table row, if the rows count up from it */
 function rotate(plan: RopePlan, tableFirst: number | undefined, parts: readonly Placed[], call: Call): void {
   const { rotaryDim, rotaryOffset, table, tableRows } = plan;
   const [batch, seq] = parts[0]!.x.shape as [number, number];
@@ -132,7 +132,7 @@ function rotate(plan: RopePlan, tableFirst: number | undefined, parts: readonly 
   params.gap = rotaryDim / 2;
   params.perBatch = plan.batch === undefined ? 0 : 1;
   params.tableRows = tableFirst ?? 0;
-  const orderOf = ({ step }: PairGeometry): PairOrder => (step === 2 ? 'woven' : 'split');
+  const orderOf = ({ step }: PairGeometry): PairOrder => (step === 2 ? 'interleaved' : 'half');
   const variant: RopeVariant = {
     lanes,
     read: orderOf(plan.read),
@@ -147,17 +147,17 @@ function rotate(plan: RopePlan, tableFirst: number | undefined, parts: readonly 
 }
 
 /**
- * The first of a list that counts up by one, in each run of `length`, from the same number >= 0; undefined for another
- * list.
+ * Finds the first number of a list that counts up by one, in each run of `length`, from the same number >= 0; undefined
+ * for any other list.
  */
 function countedFrom(list: Int32Array, length: number): number | undefined {
   const first = list[0] ?? 0;
-  if (first < 0) return undefined; // a token that is skipped
+  if (first < 0) return undefined; // The first token is skipped.
   for (let n = 0; n < list.length; n++) if (list[n] !== first + (n % length)) return undefined;
   return first;
 }
 
-/** Cosines or sines. They are known by their array: plans for other rows of one table have tables of their own. */
+/** Uploads cosines or sines, which are found again by their array. */
 function uploadTable(values: RopePlan['table']['cos'], call: Call): Block {
   return call.upload(values, values.length * 4, () => Float32Array.from(values));
 }

@@ -1,4 +1,4 @@
-/** Operators that go row by row: look-up, normalisation, the largest element. @module */
+/** Operators that go row by row: embedding, the norms, argmax, route. @module */
 import { isBlocks } from '../../../core/blocks.js';
 import { countElements } from '../../../core/shape.js';
 import type { Tensor } from '../../../core/tensor.js';
@@ -26,14 +26,14 @@ import { normKernel } from '../shaders/norm.js';
 import { routeKernel } from '../shaders/route.js';
 import { weightAt } from './linear.js';
 
-/** Queues a look-up. */
+/** Queues a look-up of rows. */
 export function runEmbedding(plan: EmbeddingPlan, call: Call): void {
   const { rows, weight, out } = plan;
   if (isBlocks(weight) || weight.dtype !== out.dtype) {
     runWideEmbedding(plan, call);
     return;
   }
-  call.bring([weight], [out]);
+  call.stage([weight], [out]);
   if (out.size === 0) return;
   const [from, to] = [call.place(weight), call.place(out)];
   const { element, layout: table } = asBits(weight, from.offset);
@@ -67,10 +67,10 @@ export function runEmbedding(plan: EmbeddingPlan, call: Call): void {
   });
 }
 
-/** A look-up that widens to f32. */
+/** Queues a look-up that widens rows to f32. */
 function runWideEmbedding({ rows, weight, out }: EmbeddingPlan, call: Call): void {
   const matrix = isBlocks(weight) ? weight.bytes : weight;
-  call.bring([matrix], [out]);
+  call.stage([matrix], [out]);
   if (out.size === 0) return;
   const [from, to] = [call.place(matrix), call.place(out)];
   const width = out.shape[1]!;
@@ -98,7 +98,7 @@ export function runNorm(plan: RmsNormPlan | LayerNormPlan, call: Call): void {
   const centred = plan.op === 'layer_norm';
   const bias = centred ? plan.bias : undefined;
   const vectors = bias ? [weight, bias] : [weight];
-  call.bring([x, ...vectors], [out]);
+  call.stage([x, ...vectors], [out]);
   if (out.size === 0) return;
   const [xs, outs] = [call.place(x), call.place(out)];
   const [ws, bs] = vectors.map((vector) => call.place(vector)) as [Place, Place?];
@@ -134,7 +134,7 @@ export function runNorm(plan: RmsNormPlan | LayerNormPlan, call: Call): void {
 
 /** Queues an argmax. */
 export function runArgmax({ values, outIndex, outValue }: ArgmaxPlan, call: Call): void {
-  call.bring([values], [outIndex, outValue]);
+  call.stage([values], [outIndex, outValue]);
   if (outIndex.size === 0) return;
   const [from, index, value] = [call.place(values), call.place(outIndex), call.place(outValue)];
   const { dims, strides } = rowsOf([values, outIndex, outValue]);
@@ -161,7 +161,7 @@ export function runArgmax({ values, outIndex, outValue }: ArgmaxPlan, call: Call
 /** Queues a choice of experts. */
 export function runRoute(plan: RoutePlan, call: Call): void {
   const { logits, gate, bias, groups, normalise, scale, indices, weights } = plan;
-  call.bring(bias ? [logits, bias] : [logits], [indices, weights]);
+  call.stage(bias ? [logits, bias] : [logits], [indices, weights]);
   if (indices.size === 0) return;
   const [tokens, experts] = logits.shape as [number, number];
   const chosen = indices.shape[1]!;

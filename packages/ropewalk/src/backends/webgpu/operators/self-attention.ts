@@ -1,4 +1,4 @@
-/** Attention: which kernel runs a call, and on how many workgroups. @module */
+/** Attention: it chooses the kernel of a call, and the number of workgroups. @module */
 import type { SelfAttentionPlan } from '../../../ops/self-attention.js';
 import {
   type Call,
@@ -13,27 +13,27 @@ import {
 } from '../call.js';
 import { FEW, JOIN, MANY, MANY_ROWS } from '../shaders/self-attention.js';
 
-/** Up to this many rows of a KV head count as few: a tile of 64 would be mostly empty. */
+/** The most rows of a KV head that count as few: a tile of 64 would be mostly empty. */
 const FEW_ROWS = 16;
-/** Dimensions of all queries of a workgroup that the kernel for few has room for. */
+/** The dimensions of all queries of a workgroup that the kernel for few rows has room for. */
 const FEW_DIMS = 1536;
 /**
- * Quads of values that a workgroup has side by side; more are another workgroup's, which computes the same scores
- * again.
+ * The quads of values that a workgroup has side by side; more quads go to another workgroup, which computes the same
+ * scores again.
  */
 const FEW_COLUMNS = FEW.threads;
 const MANY_COLUMNS = 32;
-/** Workgroups that fill a large GPU, and keys that are worth one. WebGPU does not say how large a device is. */
+/** The workgroups that fill a large GPU, as WebGPU does not tell a device's size, and the fewest keys for one. */
 const FEW_SHARING = { groups: 512, keys: 128 };
 const MANY_SHARING = { groups: 256, keys: 256 };
 
-/** How a call is cut. */
+/** The division of a call into workgroups. */
 interface Cut {
-  /** Rows of a workgroup. */
+  /** The rows of a workgroup. */
   readonly rows: number;
-  /** Quads of values that it has room for. */
+  /** The quads of values that it has room for. */
   readonly columns: number;
-  /** Workgroups that share a block's values, and the quads of each. */
+  /** The workgroups that share a block's values, and the quads of each. */
   readonly slices: number;
   readonly width: number;
 }
@@ -41,7 +41,7 @@ interface Cut {
 /** Queues an attention. */
 export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   const { q, k, v, out, kScale, vScale, pages, total, scale, causal, window, softcap, sinks } = plan;
-  call.bring(sinks ? [q, k, v, sinks] : [q, k, v], [out]);
+  call.stage(sinks ? [q, k, v, sinks] : [q, k, v], [out]);
   if (out.size === 0) return;
   const [batch, seq, heads, d] = q.shape as [number, number, number, number];
   const kvHeads = k.shape[2]!;
@@ -66,7 +66,7 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   const lanes = fours ? 4 : 1;
   const writesOut = writes('out', elementOf(out.dtype), lanes, outs.block);
   const sinksAt = sinks && call.place(sinks);
-  // One buffer for the scales of both, and one for lengths and tables: a device has few bindings.
+  // The scales of both share a buffer, and so do lengths and tables, because a device has few bindings.
   const scales = kScale || vScale ? call.temporary(joined(Float32Array, kScale, vScale)) : undefined;
   const lastUses = [
     ...(sinksAt ? [reads('sinks', elementOf(sinks!.dtype), 1, sinksAt.block)] : []),
@@ -79,13 +79,7 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   const paging = { maxBlocks: pages?.maxBlocks ?? 0, blockSize: pages?.blockSize ?? 0, vScale: kScale?.length ?? 0 };
   const ofOut = layoutRun('out', outs, out);
   const launch = {
-    params: {
-      ...sizes,
-      ...mask,
-      ...paging,
-      sinks: sinksAt?.offset ?? 0,
-      sinkStep: sinks?.strides[0] ?? 0,
-    },
+    params: { ...sizes, ...mask, ...paging, sinks: sinksAt?.offset ?? 0, sinkStep: sinks?.strides[0] ?? 0 },
     runs: [layoutRun('q', qs, q), layoutRun('k', ks, k), layoutRun('v', vs, v), ofOut],
     uses: [
       reads('q', elementOf(q.dtype), lanes, qs.block),
@@ -124,7 +118,7 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   });
 }
 
-/** Two lists as one; either may be missing. */
+/** Joins two lists, either of which may be missing. */
 function joined<A extends Float32Array | Int32Array>(
   type: new (length: number) => A,
   first: A | undefined,
@@ -136,7 +130,7 @@ function joined<A extends Float32Array | Int32Array>(
   return all;
 }
 
-/** Rows are a power of two, as few as hold all rows, and no more than there is room for; columns are a power of two. */
+/** Chooses a power of two of rows, as few as hold all and no more than fit, and a power of two of columns. */
 function cutFew(rows: number, depth: number, quads: number): Cut {
   let most = 8;
   while (most > 1 && (most / 2 >= rows || most * depth > FEW_DIMS)) most /= 2;
@@ -153,7 +147,7 @@ function cutMany(quads: number): Cut {
   return { rows: MANY_ROWS, columns: Math.ceil(width / 8) * 8, slices, width };
 }
 
-/** Memory for what each split found: sums of weighted values, and each row's largest score and sum of weights. */
+/** Takes memory for the results of each split: weighted sums of values, and each row's largest score and sum of weights. */
 function partsOf(count: number, quads: number, call: Call): Use[] {
   return [
     writes('sums', 'f32', 4, call.scratch(count * quads * 16)),

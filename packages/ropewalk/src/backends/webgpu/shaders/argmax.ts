@@ -1,11 +1,11 @@
-/** The largest element of a row and where it is: a workgroup for each row. @module */
+/** Finds the largest element of each row and its place, with one workgroup for each row. @module */
 import type { Kernel } from '../shader.js';
 import { GROUP, MAIN, threadsFor, WALK } from './common.js';
 
-/** How an element's bits are ordered, and how wide the index is. */
+/** The parts of the text that vary: the order of an element's bits, and the width of the index. */
 interface ArgmaxVariant {
   readonly dtype: 'f32' | 'f16' | 'bf16';
-  /** Words of an index: 1 for i32, 2 for i64. */
+  /** The words of an index: 1 for i32, 2 for i64. */
   readonly words: 1 | 2;
 }
 
@@ -13,23 +13,20 @@ interface ArgmaxVariant {
 const INFINITY = { f32: '0x7f800000u', f16: '0x7c00u', bf16: '0x7f80u' } as const;
 const SIGN = { f32: '0x80000000u', f16: '0x8000u', bf16: '0x8000u' } as const;
 
-/** A parameter of the kernel. */
-type ArgmaxParam = 'rows' | 'rank' | 'n' | 'values' | 'step' | 'index' | 'value';
+const PARAMS = ['rows', 'rank', 'n', 'values', 'step', 'index', 'value'] as const;
 
 /**
  * Operands values, index (u32 words) and value; the walk has the strides of their rows.
  *
- * Elements are compared as integers: WGSL promises nothing for NaN, and −0 and +0 must tie.
+ * Elements are compared as integers, because WGSL promises nothing for NaN, and −0 and +0 must tie.
  *
- * Parameters: n: elements of a row; step: from one to the next; values, index, value: first elements (index in words).
- *
- * @param n - elements of a row
+ * Parameters: n: elements of a row; step: stride from one to the next; values, index, value: first elements (index in words).
  */
-export function argmaxKernel(n: number): Kernel<ArgmaxParam, ArgmaxVariant> {
+export function argmaxKernel(n: number): Kernel<(typeof PARAMS)[number], ArgmaxVariant> {
   const threads = threadsFor(n, 256);
   return {
     name: `argmax_by_${threads}`,
-    params: ['rows', 'rank', 'n', 'values', 'step', 'index', 'value'],
+    params: PARAMS,
     threads,
     code: argmaxText,
   };
@@ -38,7 +35,7 @@ export function argmaxKernel(n: number): Kernel<ArgmaxParam, ArgmaxVariant> {
 function argmaxText({ dtype, words }: ArgmaxVariant): string {
   return /* wgsl */ `
 ${WALK}
-/// In the order of the elements: NaN is above all, and both zeros are equal.
+/// Ranks elements in their order: NaN is above all, and both zeros are equal.
 fn rank_of(bits: u32) -> u32 {
   let magnitude = bits & ~${SIGN[dtype]};
   if (magnitude > ${INFINITY[dtype]}) { return 0xffffffffu; }
@@ -46,7 +43,7 @@ fn rank_of(bits: u32) -> u32 {
 }
 
 var<workgroup> best: array<vec2<u32>, THREADS>;
-/// The one of higher rank; on ties, the first one.
+/// Takes the element of higher rank; on ties, the first one.
 fn better(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
 }

@@ -1,4 +1,4 @@
-/** WGSL that several kernels use. @module */
+/** WGSL that several kernels share. @module */
 
 /** The head of `main`. Workgroups are numbered through both dimensions of the grid. */
 export const MAIN = /* wgsl */ `
@@ -14,8 +14,8 @@ export const GROUP = 'id.y * grid.x + id.x';
 export const UNIT = '(id.y * grid.x + id.x) * THREADS + lane';
 
 /**
- * Offsets of up to three operands at index t of the walk's dimensions `first` … `first + count − 1`, fastest first:
- * each entry is `(size, stride, stride, stride)`.
+ * Computes the offsets of up to three operands at index t of the walk's dimensions `first` … `first + count − 1`, fastest
+ * first; each entry of the walk is `(size, stride, stride, stride)`.
  */
 export const WALK = /* wgsl */ `
 fn walk(t: u32, first: u32, count: u32) -> vec3<u32> {
@@ -31,11 +31,10 @@ fn walk(t: u32, first: u32, count: u32) -> vec3<u32> {
 `;
 
 /**
- * Threads for a row: a power of two, at most its loads, so that few threads idle, and at least what the hardware runs
- * together.
+ * Chooses the threads for a row of so many loads: a power of two, at least the 32 that the hardware runs together, and
+ * otherwise less than twice the loads, so that few threads idle.
  *
- * @param loads - of a row
- * @param most - threads of a long row, a power of two
+ * @param most - the threads of a long row, a power of two
  */
 export function threadsFor(loads: number, most: number): number {
   let threads = 32;
@@ -61,10 +60,9 @@ fn sum(value: f32, lane: u32) -> f32 {
 `;
 
 /**
- * The root mean square of a row that is spread over the workgroup; the kernel has `squares…(scale)`, the sum of (v ·
- * scale)².
- *
- * Where squares overflow or underflow f32, they are added again, of the row times a power of two.
+ * Computes the root mean square of a row that is spread over the workgroup; the kernel provides `squares…(scale)`, the
+ * sum of (v · scale)². Where squares overflow or underflow f32, the row is multiplied by a power of two and its squares
+ * are added again.
  */
 export const RMS = /* wgsl */ `
 fn rescale(mean: f32) -> f32 {
@@ -78,19 +76,17 @@ fn root_of(mean: f32, scale: f32, eps: f32, smallEps: f32) -> vec2<f32> {
 `;
 
 /**
- * The params `eps`, and `smallEps`, eps · 2^200, for rows times 2^100: in f32 neither 0 nor infinity where it matters.
+ * Gives the params `eps`, and `smallEps` = eps · 2^200 for rows times 2^100, kept away from 0 and infinity in f32.
  */
 export function epsParams(eps: number): { eps: number; smallEps: number } {
   return { eps, smallEps: eps === 0 ? 0 : Math.min(Math.max(eps * 2 ** 200, 2 ** -126), 2 ** 127) };
 }
 
 /**
- * exp(x) for x <= 0, one value or four: WGSL's own may be off by 3 + 2·|x| units in the last place.
+ * Computes exp(x) for x <= 0, one value or four, because WGSL's exp may be off by 3 + 2·|x| units in the last place.
  *
- * x = n·ln 2 + r with |r| <= ln 2 / 2; e^r by its series to r^7, off by 5e-9; 2^n in two steps, so that it may fall
- * below 2^-126.
- *
- * @param lanes - 1 or 4
+ * x = n·ln 2 + r with |r| <= ln 2 / 2; e^r is its series to r^7, off by 5e-9; 2^n is multiplied in two steps, so that it
+ * may fall below 2^-126.
  */
 export function expText(lanes: 1 | 4): string {
   const [V, I, U] = lanes === 4 ? ['vec4<f32>', 'vec4<i32>', 'vec4<u32>'] : ['f32', 'i32', 'u32'];
@@ -114,8 +110,8 @@ fn exp_below_zero(value: ${V}) -> ${V} {
 }
 
 /**
- * softcap · tanh(score / softcap): WGSL's own tanh may be off by far more. Near 0 the series: the quotient of
- * exponentials would lose digits there. It needs {@link expText}.
+ * Computes softcap · tanh(score / softcap), because WGSL's tanh may be off by far more. Near 0 it uses the series, as the
+ * quotient of exponentials would lose digits there. It needs {@link expText}.
  */
 export function capText(lanes: 1 | 4): string {
   const [V, one] = lanes === 4 ? ['vec4<f32>', 'vec4<f32>(1.0)'] : ['f32', '1.0'];

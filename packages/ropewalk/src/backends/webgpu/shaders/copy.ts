@@ -5,7 +5,7 @@ import type { Kernel } from '../shader.js';
 import { MAIN, UNIT, WALK } from './common.js';
 import { type WeightLoad, weightText } from './linear.js';
 
-/** Operands x and out, bits or, where it converts, floats; the walk has their strides. */
+/** Copies elements. Operands x and out, bits or, where it converts, floats; the walk has their strides. */
 export const COPY: Kernel<'n' | 'rank' | 'x' | 'out', { readonly converts: boolean }> = {
   name: 'copy',
   /** n: loads of x; rank: of the walk; x, out: first elements. */
@@ -21,7 +21,7 @@ ${MAIN} {
 }`,
 };
 
-/** Operands rows (u32), weight and out; the walk has the strides of weight's and out's columns. */
+/** Copies rows of a table. Operands rows (u32), weight and out; the walk has the strides of their columns. */
 export const GATHER: Kernel<'n' | 'rank' | 'width' | 'rows' | 'weight' | 'weightRow' | 'out' | 'outRow', undefined> = {
   name: 'gather',
   /**
@@ -43,7 +43,7 @@ ${MAIN} {
 };
 
 /**
- * Operands rows (u32), weight, with scale where it is in blocks, as of linear, and out (f32): rows of a table, widened.
+ * Widens rows of a table. Operands rows (u32), weight, with scale where it is in blocks, as in linear, and out (f32).
  */
 export const GATHER_WIDE: Kernel<
   'units' | 'fours' | 'k' | 'weight' | 'weightRow' | 'weightStep' | 'out' | 'outRow' | 'outStep',

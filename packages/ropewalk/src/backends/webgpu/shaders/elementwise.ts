@@ -3,17 +3,17 @@ import type { ElementwiseTerms } from '../../elementwise.js';
 import type { Kernel } from '../shader.js';
 import { capText, expText, MAIN, UNIT, WALK } from './common.js';
 
-/** What is done with each element, or pair of elements. */
+/** The function of an element, or of a pair of elements. */
 interface ElementwiseVariant {
   readonly activation: ElementwiseTerms['activation'];
-  /** With an operand b. */
+  /** Says whether there is an operand b. */
   readonly second: boolean;
   readonly lanes: 1 | 4;
 }
 
 const PARAMS = ['n', 'rank', 'a', 'b', 'out', 'first', 'second', 'third'] as const;
 
-/** Operands a, out and maybe b; the walk has their strides. What is computed: {@link ElementwiseTerms}. */
+/** Computes {@link ElementwiseTerms}. Operands a, out and maybe b; the walk has their strides. */
 export const ELEMENTWISE: Kernel<(typeof PARAMS)[number], ElementwiseVariant> = {
   name: 'elementwise',
   /** n: loads of one operand; rank: of the walk; a, b, out: first elements; then the parameters of the activation. */
@@ -41,24 +41,24 @@ ${second ? '  let b = load_b(params.b + at.z);' : ''}
   },
 };
 
-/** How y comes from a and b; `times` is ` * b` where there is one. */
+/** The WGSL that computes y from a and b; `times` is ` * b` where there is one. */
 const ACTIVATIONS: Readonly<Record<ElementwiseTerms['activation'], (V: string, times: string) => string>> = {
   add: () => 'let y = a + b;',
   swiglu: () => 'let y = times_sigmoid(a, a) * b;',
-  // Comparisons keep a NaN, which min and clamp need not.
+  // Comparisons keep a NaN, which min and clamp need not do.
   clamped: (V) => /* wgsl */ `let limit = ${V}(params.first);
   let gate = select(a, limit, a > limit);
   let up = select(select(b, limit, b > limit), -limit, b < -limit);
   let y = times_sigmoid(gate, gate * params.second) * (up + params.third);`,
   gelu: (_, times) => `let y = gelu(a)${times};`,
-  // 2z, of x / (1 + exp(−2z)) with z = √(2/π) · (x + 0.044715·x³)
+  // w is 2z in x / (1 + exp(−2z)), with z = √(2/π) · (x + 0.044715·x³).
   geluTanh: (V, times) => /* wgsl */ `let w = a * fma(a * a, ${V}(0.07135481), ${V}(1.5957691));
   let y = times_sigmoid(a, w)${times};`,
   scale: (_, times) => `let y = a * params.first${times};`,
   softcap: (_, times) => `let y = cap(a * params.first${times}, params.second);`,
 };
 
-/** a / (1 + exp(−w)), with an exponential that is never an infinity, which WGSL need not keep. */
+/** Computes a / (1 + exp(−w)) with an exponential that is never infinite, because WGSL need not keep infinities. */
 function timesSigmoidText(V: string): string {
   return /* wgsl */ `
 fn times_sigmoid(a: ${V}, w: ${V}) -> ${V} {
@@ -68,7 +68,7 @@ fn times_sigmoid(a: ${V}, w: ${V}) -> ${V} {
 `;
 }
 
-/** x · Φ(x), by the fit of ../../wasm/assembly/elementwise.ts. */
+/** Computes x · Φ(x) by the fit of ../../wasm/assembly/elementwise.ts. */
 function geluText(V: string): string {
   const step = (coefficient: string): string => `  p = fma(p, t, ${V}(${coefficient}));\n`;
   const rest = ['0.14500968', '-0.26669785', '0.17877163', '-0.033110518', '0.1098271', '0.118048355', '0.13856849'];

@@ -1,7 +1,7 @@
 /**
- * Multiplication by a weight matrix: one kernel for few rows of x, one for many.
+ * Multiplies by a weight matrix: one kernel for few rows of x, one for many.
  *
- * Operands x, weight, out, bias where there is one; of weights in blocks `weight` is their words and `scale` the same
+ * Operands x, weight, out, bias where there is one; for weights in blocks `weight` is their words and `scale` the same
  * bytes as halves. The walk has the strides of x's and out's rows.
  *
  * @module
@@ -14,30 +14,30 @@ import { GROUP, MAIN, WALK } from './common.js';
 export const KERNEL_FORMATS = ['q8_0', 'q4_0'] as const satisfies readonly BlockFormat[];
 export type KernelFormat = (typeof KERNEL_FORMATS)[number];
 
-/** Elements of a load of W, or the format of its blocks. */
+/** The elements of a load of W, or the format of its blocks. */
 export type WeightLoad = 1 | 4 | KernelFormat;
 
-/** What both kernels' texts depend on. */
+/** The parts that vary in the texts of all kernels. */
 export interface LinearVariant {
-  /** Elements of a load of x. */
+  /** The elements of a load of x. */
   readonly x: 1 | 4;
   readonly weight: WeightLoad;
-  /** Elements of a store. */
+  /** The elements of a store. */
   readonly out: 1 | 4;
   readonly bias: boolean;
 }
 
-/** Few rows: the most rows it takes. There are only a few values, so that few texts are compiled. */
+/** Few rows: `rows` is the most that the text takes. It has few values, so that few texts are compiled. */
 interface LinearFewVariant extends LinearVariant {
   readonly rows: 1 | 2 | 4 | 8;
 }
 
-/** Experts: whether products are weighted. */
+/** Experts: `weighted` says whether products are weighted. */
 interface ExpertVariant extends LinearVariant {
   readonly weighted: boolean;
 }
 
-/** Many rows: how many rows and columns of a thread's sums, in fours. */
+/** Many rows: `fours` is the number of rows and of columns of a thread's sums, in fours. */
 interface LinearManyVariant extends LinearVariant {
   readonly fours: 1 | 2;
 }
@@ -54,9 +54,9 @@ const PARAMS = [...SIZES, ...OPERANDS] as const;
 type LinearParam = (typeof PARAMS)[number];
 
 /**
- * across: workgroups of a row of out; terms: pairs of a token and an expert that are added up in it; chosen: pairs of a
- * token; experts: how many; …Expert: elements from one to the next; indices, factors: first elements, and from token to
- * token (…Row) and from expert to expert (…Step).
+ * across: workgroups of a row of out; terms: pairs of a token and an expert that are added up in a row; chosen: pairs of
+ * a token; experts: their number; …Expert: stride from expert to expert; indices, factors: first elements, with strides
+ * from token to token (…Row) and from pair to pair (…Step).
  */
 const EXPERT_PARAMS = [
   ...PARAMS,
@@ -65,19 +65,19 @@ const EXPERT_PARAMS = [
 ] as const;
 
 /**
- * Halves (two bytes) of a block. A block is not a whole number of words: every other one starts in the middle of a
- * word.
+ * The number of halves (two bytes) of a block. It is no whole number of words, so every other block starts in the middle
+ * of a word.
  */
 const blockHalves = (format: KernelFormat): number => BLOCK_FORMATS[format].bytes / 2;
 
 /**
- * Columns of a workgroup of {@link LINEAR_FEW}: each load of x serves four rows of W, and four loads of W are under way
- * at a time.
+ * The columns of a workgroup of {@link LINEAR_FEW}: each load of x serves four rows of W, and four loads of W are under
+ * way at a time.
  */
 export const FEW_COLUMNS = 4;
 
 /**
- * Rows and columns of a tile of {@link LINEAR_MANY}, for each four of a thread: 8 × 8 threads. With 8 × 8 sums a thread
+ * The rows and columns of a tile of {@link LINEAR_MANY}, for each four of a thread: 8 × 8 threads. With 8 × 8 sums a thread
  * needs 4 loads from shared memory for 64 multiplications, with 4 × 4 it needs 2 for 16, but there are four times as
  * many tiles to share out.
  */
@@ -95,8 +95,8 @@ export const LINEAR_FEW: Kernel<LinearParam, LinearFewVariant> = {
 };
 
 /**
- * Experts: a workgroup computes four columns of one row of out, as {@link LINEAR_FEW}, over its terms. Further operands
- * indices and, where products are weighted, factors. The walk is over pairs.
+ * Experts: a workgroup computes four columns of one row of out, as {@link LINEAR_FEW} does, over its terms. Further
+ * operands are indices and, where products are weighted, factors. The walk goes over pairs.
  */
 export const EXPERT_LINEAR: Kernel<(typeof EXPERT_PARAMS)[number], ExpertVariant> = {
   name: 'expert_linear',
@@ -117,12 +117,12 @@ export const LINEAR_MANY: Kernel<LinearParam, LinearManyVariant> = {
   code: manyText,
 };
 
-/** Lines for each number below `count`. */
+/** Writes lines for each number below `count`. */
 function each(count: number, text: (n: number) => string): string {
   return Array.from({ length: count }, (_, n) => text(n)).join('\n');
 }
 
-/** @param weighted - of experts' products, whether they are; undefined where there is one matrix */
+/** @param weighted - whether the products of experts are weighted; undefined where there is one matrix */
 function fewText(variant: LinearFewVariant, weighted?: boolean): string {
   const { rows, weight } = variant;
   const blocks = typeof weight === 'string';
@@ -169,7 +169,7 @@ ${MAIN} {
   var mine: array<vec4<f32>, ROWS>;
 ${experts ? expertsText(sum, weighted, variant.bias) : `  let column = group * COLUMNS;\n  let matrix = 0u;\n${sum}`}
   for (var r = 0u; r < ROWS; r++) { sums[r * THREADS + lane] = mine[r]; }
-  // In a fixed order: the same bits in every run.
+  // The order is fixed, so every run gives the same bits.
   for (var half = THREADS / 2u; half > 0u; half /= 2u) {
     workgroupBarrier();
     for (var j = lane; j < ROWS * half; j += THREADS) {
@@ -184,7 +184,7 @@ ${experts ? expertsText(sum, weighted, variant.bias) : `  let column = group * C
 }`;
 }
 
-/** The sums of one row of out, over its pairs. */
+/** Computes the sums of one row of out over its pairs. */
 function expertsText(sum: string, weighted: boolean, bias: boolean): string {
   return /* wgsl */ `
   let column = group % params.across * COLUMNS;
@@ -211,15 +211,15 @@ ${
 function manyText(variant: LinearManyVariant): string {
   const { fours } = variant;
   const components = ['x', 'y', 'z', 'w'] as const;
-  // sum_r_f: row r of the thread's rows, its columns f·4 … f·4 + 3.
+  // sum_r_f holds columns f·4 … f·4 + 3 of the thread's row r.
   const sums = (text: (r: number, f: number) => string): string =>
     each(4 * fours, (r) => each(fours, (f) => text(r, f)));
   const row = (r: number): string => `row + ${Math.floor(r / 4) * TILE_PER_FOUR + (r % 4)}u`;
   return /* wgsl */ `
 const TILE = ${TILE_PER_FOUR * fours}u;
-/// Fours of rows of a tile.
+/// The fours of rows of a tile.
 const FOURS = TILE / 4u;
-/// Elements of k in shared memory at a time: what 64 threads fetch with four loads of four for x, and four for W.
+/// The elements of k in shared memory at a time: 64 threads fetch them with four loads of four for x, and four for W.
 const DEPTH = 1024u / TILE;
 ${readText(variant, false)}
 ${fourText(variant.weight)}
@@ -234,14 +234,14 @@ ${MAIN} {
   let first_row = group % tiles * TILE;
   let first_column = group / tiles * TILE;
 
-  // What this thread fetches: four rows by four of k. Eight neighbouring threads write eight neighbouring vectors, and
-  // four of 32 threads read 16 neighbours of a row.
+  // This thread fetches four rows by four of k. Eight neighbouring threads write eight neighbouring vectors, and four of
+  // 32 threads read 16 neighbours of a row.
   let part = (lane >> 3u) % (DEPTH / 4u) * 4u;
   let four = (lane & 7u) + (lane >> 3u) / (DEPTH / 4u) * 8u;
   // Past the last row or column the last one is read again, and nothing is stored.
 ${each(4, (r) => `  let x${r} = x_row(min(first_row + four * 4u + ${r}u, params.m - 1u));`)}
 ${each(4, (c) => `  let w${c} = weight_row(min(first_column + four * 4u + ${c}u, params.n - 1u));`)}
-  // What it computes: 4 × 4 sums of each 32 × 32 of the tile.
+  // It computes 4 × 4 sums of each 32 × 32 of the tile.
   let across = lane & 7u;
   let down = lane >> 3u;
 ${sums((r, f) => `  var sum_${r}_${f} = vec4<f32>();`)}
@@ -270,7 +270,8 @@ ${each(fours, (f) => `    put_four(at, column + ${f * TILE_PER_FOUR}u, sum_${r}_
 }
 
 /**
- * Where rows start, and four neighbours of a row of x or of a dense W; zeros past its end.
+ * Writes the functions that find the start of a row, and load four neighbours of a row of x or of a dense W: zeros past
+ * its end.
  *
  * @param inside - whether the first of four is never past the end
  */
@@ -285,7 +286,7 @@ ${typeof weight === 'string' ? BLOCKS : fourDenseText('weight', weight, inside)}
 `;
 }
 
-/** Four neighbours of a row of a dense operand. */
+/** Loads four neighbours of a row of a dense operand. */
 function fourDenseText(name: 'x' | 'weight', lanes: 1 | 4, inside: boolean): string {
   return lanes === 4
     ? /* wgsl */ `
@@ -305,9 +306,9 @@ fn ${name}_four(row: u32, i: u32) -> vec4<f32> {
 const WEIGHT_ROW = /* wgsl */ `fn weight_row(row: u32) -> u32 { return params.weight + row * params.weightRow; }`;
 
 /**
- * `weight_row(row)`, where a row of a weight starts, and `weight_four(start, i)`, four neighbours of it as f32, zeros
- * past its end. It needs the parameters k, weight, weightRow and weightStep, and the operand weight; for blocks also
- * scale.
+ * Writes `weight_row(row)`, the start of a row of a weight, and `weight_four(start, i)`, four neighbours of it as f32 with
+ * zeros past its end. They need the parameters k, weight, weightRow and weightStep, and the operand weight; for blocks
+ * also scale.
  */
 export function weightText(weight: WeightLoad): string {
   return typeof weight === 'string'
@@ -315,7 +316,7 @@ export function weightText(weight: WeightLoad): string {
     : `${WEIGHT_ROW}\n${fourDenseText('weight', weight, false)}`;
 }
 
-/** Stores four sums of a row of out, with the bias. */
+/** Stores four sums of a row of out, plus the bias. */
 function writeText({ out, bias }: LinearVariant): string {
   return /* wgsl */ `
 fn biased(sum: f32, column: u32) -> f32 {
@@ -343,31 +344,31 @@ fn put_four(row: u32, column: u32, v: vec4<f32>) {
 `;
 }
 
-/** Words of blocks, and integers as f32. */
+/** Reads words of blocks, and converts integers to f32. */
 const BLOCKS = /* wgsl */ `
-/// The word that starts at a half, of the two words that it may lie in.
+/// Takes the word that starts at a half from the two words that it may lie in.
 fn align(low: u32, high: u32, half: u32) -> u32 {
   return select(low, (low >> 16u) | (high << 16u), (half & 1u) == 1u);
 }
 fn word_at(half: u32) -> u32 {
   return align(bits_weight(half >> 1u), bits_weight((half >> 1u) + 1u), half);
 }
-/// Integers below 2^23, minus less. With the exponent of 2^23 an integer is its own significand: exact, no conversion.
+/// Converts integers below 2^23, minus less. With the exponent of 2^23 an integer is its own significand: exact.
 fn numbers(v: vec4<u32>, less: f32) -> vec4<f32> {
   return bitcast<vec4<f32>>(v | vec4<u32>(0x4b000000u)) - (8388608.0 + less);
 }
-/// Four signed bytes.
+/// Converts four signed bytes.
 fn bytes(word: u32) -> vec4<f32> {
   let raised = word ^ 0x80808080u; // each plus 128
   return numbers(vec4<u32>(raised & 0xffu, (raised >> 8u) & 0xffu, (raised >> 16u) & 0xffu, raised >> 24u), 128.0);
 }
-/// The low halves of four bytes, minus 8.
+/// Converts the low halves of four bytes, minus 8.
 fn nibbles(word: u32) -> vec4<f32> {
   return numbers(vec4<u32>(word, word >> 8u, word >> 16u, word >> 24u) & vec4<u32>(15u), 8.0);
 }
 `;
 
-/** Quarter u of a row of blocks. */
+/** Loads quarter u of a row of blocks. */
 function quarterText(format: KernelFormat): string {
   return /* wgsl */ `
 struct Quarter { low: vec4<f32>, high: vec4<f32>, scale: f32 }
@@ -387,7 +388,7 @@ ${
 }`;
 }
 
-/** Four neighbours of a row of blocks. */
+/** Loads four neighbours of a row of blocks. */
 function fourText(weight: WeightLoad): string {
   if (typeof weight === 'number') return '';
   return /* wgsl */ `

@@ -1,4 +1,4 @@
-/** Normalisation of rows, by the root mean square or by mean and variance: a workgroup for each row. @module */
+/** Normalises rows by the root mean square, or by mean and variance, with one workgroup for each row. @module */
 import type { Kernel } from '../shader.js';
 import { GROUP, MAIN, RMS, SUM, threadsFor, WALK } from './common.js';
 
@@ -7,9 +7,9 @@ const OPERANDS = ['x', 'xStep', 'weight', 'weightStep', 'bias', 'biasStep', 'out
 
 interface NormVariant {
   readonly lanes: 1 | 4;
-  /** The mean is subtracted. */
+  /** Says whether the mean is subtracted. */
   readonly centred: boolean;
-  /** With an operand bias. */
+  /** Says whether there is an operand bias. */
   readonly biased: boolean;
 }
 
@@ -18,8 +18,6 @@ interface NormVariant {
  *
  * Parameters: width: loads of a row; d: its elements; eps, smallEps: see epsParams; x, weight, bias, out: first
  * elements; …Step: elements from one load to the next.
- *
- * @param width - loads of a row
  */
 export function normKernel(width: number): Kernel<(typeof SIZES | typeof OPERANDS)[number], NormVariant> {
   const threads = threadsFor(width, 128);
@@ -39,7 +37,7 @@ ${WALK}
 ${SUM}
 ${RMS}
 ${centred ? meanText(added) : ''}
-/// Of the row times \`scale\`${centred ? ', less its mean' : ''}.
+/// Sums the squares of the row times \`scale\`${centred ? ', less its mean' : ''}.
 fn squares(x: u32, lane: u32, scale: f32${centred ? ', mean: vec2<f32>' : ''}) -> f32 {
   var squares = 0.0;
   for (var i = lane; i < params.width; i += THREADS) {
@@ -72,8 +70,8 @@ ${centred ? '    mean = mean_of(x, lane, scale);' : ''}
 }
 
 /**
- * The mean of the row times \`scale\`, as two numbers: the second is the mean of what the first leaves, so that a row of
- * almost equal numbers loses nothing. Each element is divided before it is added: no sum overflows.
+ * Computes the mean of the row times \`scale\` as two numbers: the second is the mean of the differences from the first,
+ * so that a row of almost equal numbers loses nothing. Each element is divided before it is added, so no sum overflows.
  */
 function meanText(added: (v: string) => string): string {
   return /* wgsl */ `

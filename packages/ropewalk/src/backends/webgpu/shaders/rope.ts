@@ -1,31 +1,31 @@
-/** Rotation of heads by a table: all parts of a call (q and k) in one dispatch. @module */
+/** Rotates heads by a table: all parts of a call (q and k) in one dispatch. @module */
 import type { Kernel } from '../shader.js';
 import { GROUP, MAIN, RMS, SUM, UNIT } from './common.js';
 
-/** Which pairs a window has: `woven` (2j, 2j+1) or `split` (j, j + R/2). */
-export type PairOrder = 'woven' | 'split';
+/** The pairs of a window: `interleaved` (2j, 2j+1) or `half` (j, j + R/2). */
+export type PairOrder = 'interleaved' | 'half';
 
 /** One tensor of the call. */
 export interface RopePartVariant {
-  /** Whether heads are rotated, or copied: then all dimensions are outside the window. */
+  /** Says whether heads are rotated, or copied: then all dimensions are outside the window. */
   readonly rotate: boolean;
-  /** What is done with the dimensions outside the window: nothing (in place), a copy of bits, or of values. */
+  /** Treats the dimensions outside the window: they stay (in place), or are copied as bits, or as values. */
   readonly rest: 'stays' | 'bits' | 'values';
-  /** Rows of out: counted from a first one, or listed. */
+  /** The rows of out are counted from a first one, or listed. */
   readonly rows: 'counted' | 'listed';
-  /** Whether rows are slots of blocks. */
+  /** Says whether rows are slots of blocks. */
   readonly blocks: boolean;
   readonly norm: boolean;
-  /** Whether stored values are divided by scales. */
+  /** Says whether values are divided by scales before they are stored. */
   readonly scale: boolean;
 }
 
-/** What the text depends on. */
+/** The parts of the text that vary. */
 export interface RopeVariant {
   readonly lanes: 1 | 4;
   readonly read: PairOrder;
   readonly write: PairOrder;
-  /** Whether token n has the n-th table row from a first one on, or a listed one. */
+  /** The table rows of tokens are counted from a first one, or listed. */
   readonly tableRows: 'counted' | 'listed';
   readonly parts: readonly RopePartVariant[];
 }
@@ -46,30 +46,29 @@ const PART = [
   'smallEps',
 ] as const;
 
-/** A parameter of all parts, or of one: `xh1` is part 1's `xh`. Those of a part follow one another. */
+/** A parameter of all parts, or of one: `xh1` is part 1's `xh`. The parameters of a part follow one another. */
 export type RopeParam = (typeof HEAD)[number] | `${(typeof PART)[number]}${number}`;
 
-/** The most parts of one dispatch: its parameters have no room for more. */
+/** The most parts of one dispatch, whose parameters have no room for more. */
 export const MAX_PARTS = 8;
 
 /**
- * The kernel for a number of parts. Operands cos, sin (f32), table_rows (u32) where listed; for part p x·p, out·p,
- * rows·p where listed, weight·p where normed, scale·p (f32, `[heads, headDim]`) where scaled.
+ * Gives the kernel for a number of parts. Operands cos, sin (f32), table_rows (u32) where they are listed; for part p x·p,
+ * out·p, rows·p where they are listed, weight·p with a norm, scale·p (f32, `[heads, headDim]`) with scales.
  *
  * A unit is four pairs of one head (or one pair where lanes is 1), or as many dimensions of the rest. Without a norm a
  * thread computes a unit; with one a workgroup computes a head, and adds its squares first.
  *
  * Parameters: tokens of all batches; total: units (or heads, with a norm) of a token, all parts together; offset of the
- * window; gap between members of a split pair; perBatch: 1 when each batch has its own positions;
- * tableRows: the first row, or where the list starts. Of a part: strides of
- * batch, token, head and dimension; units of a head; rows: the first row, or where the list
- * starts; blockSize: rows of a block where rows are slots.
+ * window; gap between members of a half pair; perBatch: 1 when each batch has its own positions; tableRows: the first
+ * row, or the start of the list. For each part: strides of batch, token, head and dimension; units of a head; rows: the
+ * first row, or the start of the list; blockSize: rows of a block where rows are slots.
  */
 export function ropeKernel(parts: number): Kernel<RopeParam, RopeVariant> {
   return (KERNELS[parts] ??= makeKernel(parts));
 }
 
-/** Made once each: their lists of parameters are a quarter of the host's work for a call. */
+/** Each kernel is made once: its list of parameters is a quarter of the host's work for a call. */
 const KERNELS: Kernel<RopeParam, RopeVariant>[] = [];
 
 function makeKernel(parts: number): Kernel<RopeParam, RopeVariant> {
@@ -100,7 +99,7 @@ ${normed ? byHead(parts) : byUnit(parts)}
 }`;
 }
 
-/** Each thread has a unit. */
+/** Gives each thread a unit. */
 function byUnit(parts: readonly RopePartVariant[]): string {
   return /* wgsl */ `  let t = ${UNIT};
   if (t >= params.tokens * params.total) { return; }
@@ -120,7 +119,7 @@ ${parts
   .join('')}`;
 }
 
-/** Each workgroup has a head. */
+/** Gives each workgroup a head. */
 function byHead(parts: readonly RopePartVariant[]): string {
   return /* wgsl */ `  let g = ${GROUP};
   if (g >= params.tokens * params.total) { return; }
@@ -155,9 +154,9 @@ function partText({ lanes, read, write }: RopeVariant, part: RopePartVariant, p:
     `store_out${p}(${to(dim)}, ${scale ? `(${value}) / load_scale${p}(head * params.headDim${p} + (${dim}))` : value});`;
   const row = rows === 'counted' ? `params.rows${p} + s` : `bits_rows${p}(params.rows${p} + b * params.seq + s)`;
   const reading = {
-    split: `let x0 = ${load('d')};
+    half: `let x0 = ${load('d')};
     let x1 = ${load('d + params.gap')};`,
-    woven:
+    interleaved:
       lanes === 4
         ? `let first = ${load('w')};
     let second = ${load('w + 4u')};
@@ -167,9 +166,9 @@ function partText({ lanes, read, write }: RopeVariant, part: RopePartVariant, p:
     let x1 = ${load('w + 1u')};`,
   }[read];
   const writing = {
-    split: `${store('d', 'y0')}
+    half: `${store('d', 'y0')}
     ${store('d + params.gap', 'y1')}`,
-    woven:
+    interleaved:
       lanes === 4
         ? `${store('w', 'V(y0.x, y1.x, y0.y, y1.y)')}
     ${store('w + 4u', 'V(y0.z, y1.z, y0.w, y1.w)')}`

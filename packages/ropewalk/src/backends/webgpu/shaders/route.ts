@@ -1,9 +1,9 @@
-/** The choice of experts: a workgroup for each token. @module */
+/** Chooses experts, with one workgroup for each token. @module */
 import type { RouteOptions } from '../../../ops/route.js';
 import type { Kernel } from '../shader.js';
 import { expText, GROUP, MAIN, SUM, threadsFor } from './common.js';
 
-/** What the text depends on. */
+/** The parts of the text that vary. */
 interface RouteVariant {
   readonly gate: RouteOptions['gate'];
   readonly bias: boolean;
@@ -19,16 +19,14 @@ const STRIDES = ['logitsRow', 'logitsStep', 'biasStep', 'indexRow', 'indexStep',
 type RouteParam = (typeof SIZES | typeof OPERANDS | typeof STRIDES)[number];
 
 /**
- * Operands logits, indices (u32), weights, work, bias where there is one. Of a token `work` holds f32: its experts'
- * ranks, its groups' scores, the chosen experts' scores.
+ * Operands logits, indices (u32), weights, work, bias where there is one. `work` holds f32 for each token: the ranks of
+ * its experts, the scores of its groups, the scores of the chosen experts.
  *
- * An expert is chosen if fewer than `chosen` are better; that number is its place. Ranks are compared as integers: WGSL
- * promises nothing for infinities, and ties must go to the lower expert.
+ * An expert is chosen if fewer than `chosen` experts are better; their number is its place. Ranks are compared as
+ * integers, because WGSL promises nothing for infinities, and ties must go to the lower expert.
  *
  * Parameters: groups, used and best of the options; leastSum: the sum of weights counts as at least this; logits, bias,
  * indices, weights: first elements; …Row: from token to token; …Step: from expert to expert.
- *
- * @param experts - of a token
  */
 export function routeKernel(experts: number): Kernel<RouteParam, RouteVariant> {
   const threads = threadsFor(experts, 256);
@@ -42,19 +40,19 @@ export function routeKernel(experts: number): Kernel<RouteParam, RouteVariant> {
 }
 
 function routeText({ gate, bias, groups, normalise }: RouteVariant): string {
-  // The gates rise with the logits, which have no two alike where the scores of f32 may: the logits rank, unless scores
-  // are added up.
+  // The gates rise with the logits. Different logits may have equal scores in f32, so logits rank, unless scores are added
+  // up.
   const ranksScores = bias || groups;
   return /* wgsl */ `
 ${expText(1)}
 ${gate === 'softmax' ? SUM : ''}
 const DROPPED = 0xff800000u; // -infinity, below every rank
-/// In the order of the numbers; both zeros are equal.
+/// Ranks numbers in their order; both zeros are equal.
 fn order_of(bits: u32) -> u32 {
   let magnitude = bits & 0x7fffffffu;
   return select(0x80000000u + magnitude, 0x80000000u - magnitude, bits > 0x7fffffffu);
 }
-/// How many of a list in work are better than its element i.
+/// Counts the elements of a list in work that are better than its element i.
 fn better(list: u32, count: u32, i: u32) -> u32 {
   let mine = order_of(bits_work(list + i));
   var more = 0u;
@@ -144,10 +142,10 @@ ${
 }`;
 }
 
-/** The score of a logit z; of softmax-of-chosen the logit itself. */
+/** The score of a logit z; for softmax-of-chosen the logit itself. */
 function scoreText(gate: RouteVariant['gate']): string {
   if (gate === 'softmax') return 'exp_below_zero(z - top) / total';
-  // With e^-|z|, which cannot overflow.
+  // The sigmoid uses e^-|z|, which cannot overflow.
   return gate === 'sigmoid' ? 'select(1.0, exp_below_zero(-abs(z)), z < 0.0) / (1.0 + exp_below_zero(-abs(z)))' : 'z';
 }
 

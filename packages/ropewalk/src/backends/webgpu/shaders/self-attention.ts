@@ -14,38 +14,38 @@
 import type { Kernel } from '../shader.js';
 import { capText, expText, GROUP, MAIN } from './common.js';
 
-/** How an operand's quads are read or written: at once, or element by element with any stride. */
+/** The elements of a load or store of a quad: four at once, or one by one with any stride. */
 type Lanes = 1 | 4;
 
-/** What the text of both kernels depends on. */
+/** The parts that vary in the texts of both kernels. */
 interface AttentionVariant {
-  /** Of q, k, v and out. */
+  /** The elements of a load or store of q, k, v and out. */
   readonly lanes: Lanes;
-  /** Whether {@link JOIN} writes out. */
+  /** Says whether {@link JOIN} writes out. */
   readonly parts: boolean;
   readonly softcap: boolean;
-  /** Whether this kernel adds the sinks: the last one to see a row does. */
+  /** Says whether this kernel adds the sinks: the last kernel to see a row does. */
   readonly sinks: boolean;
-  /** Whether k has scales, and whether this kernel multiplies by those of v: the last one to see a row does. */
+  /** They say whether k has scales, and whether this kernel multiplies by those of v: the last kernel to see a row does. */
   readonly kScale: boolean;
   readonly vScale: boolean;
-  /** Whether k and v are paged. */
+  /** Says whether k and v are paged. */
   readonly paged: boolean;
 }
 
-/** Of the kernel for few queries. */
+/** The variant of the kernel for few queries. */
 interface FewVariant extends AttentionVariant {
-  /** Rows of a workgroup. */
+  /** The rows of a workgroup. */
   readonly rows: 1 | 2 | 4 | 8;
-  /** Quads of values side by side, a power of two from 8 to {@link FEW}'s threads. */
+  /** The quads of values side by side, a power of two from 8 to {@link FEW}'s threads. */
   readonly columns: number;
-  /** Quads of all its queries that there is room for; at least its threads. */
+  /** The quads of all its queries that there is room for; at least as many as threads. */
   readonly room: number;
 }
 
-/** Of the kernel for many. */
+/** The variant of the kernel for many queries. */
 interface ManyVariant extends AttentionVariant {
-  /** Quads of values side by side: 8, 16, 24 or 32. */
+  /** The quads of values side by side: 8, 16, 24 or 32. */
   readonly columns: number;
 }
 
@@ -65,16 +65,16 @@ const PARAMS = [...SIZES, ...MASK, ...DIMS, ...SINKS, ...QUERY, ...KEY, ...VALUE
  * and keys of a block, where paged; softcap or 0; the first sink and the stride; the first scale of v; then first elements
  * and strides of batch (of blocks, where paged), token, head and dimension.
  */
-export type AttentionParam = (typeof PARAMS)[number];
+type AttentionParam = (typeof PARAMS)[number];
 
-/** Rows and keys of a tile of the kernel for many queries. */
+/** The rows and keys of a tile of the kernel for many queries. */
 export const MANY_ROWS = 64;
 const MANY_KEYS = 32;
 
-/** Keys of a step of the kernel for few queries: as many as its partial scores have room for. */
+/** The keys of a step of the kernel for few queries: as many as its partial scores have room for. */
 const FEW_KEYS = { 1: 128, 2: 128, 4: 64, 8: 32 } as const;
 
-/** Four elements of a row from dimension i on, zeros past its end. */
+/** Loads four elements of a row from dimension i on, with zeros past its end. */
 function quadText(name: 'q' | 'k' | 'v', lanes: Lanes): string {
   const size = name === 'v' ? 'params.dv' : 'params.d';
   if (lanes === 4)
@@ -91,7 +91,7 @@ fn quad_${name}(at: u32, i: u32) -> vec4<f32> {
 }`;
 }
 
-/** Where a row of q or out lies, b being a batch and head a KV head. */
+/** Locates a row of q or out; b is a batch and head a KV head. */
 function rowText(name: 'q' | 'out', letter: 'q' | 'o'): string {
   return /* wgsl */ `
 fn ${name}_at(b: u32, head: u32, row: u32) -> u32 {
@@ -101,7 +101,7 @@ fn ${name}_at(b: u32, head: u32, row: u32) -> u32 {
 }`;
 }
 
-/** The scales of a quad of k or v, from `[kvHeads, n]`; 1 past its end. */
+/** Loads the scales of a quad of k or v, from `[kvHeads, n]`, with 1 past its end. */
 function scaleText(name: 'k' | 'v'): string {
   const [first, n] = name === 'k' ? ['', 'params.d'] : ['params.vScale + ', 'params.dv'];
   return /* wgsl */ `
@@ -112,7 +112,7 @@ fn scale_${name}(head: u32, i: u32) -> vec4<f32> {
 }`;
 }
 
-/** Where a key or value lies, t being its number in sequence b: to be added to the place of the KV head. */
+/** Locates key or value t of sequence b, relative to the place of the KV head. */
 function placeText(name: 'k' | 'v', paged: boolean): string {
   return /* wgsl */ `
 fn place_${name}(b: u32, t: u32) -> u32 {
@@ -124,7 +124,7 @@ fn place_${name}(b: u32, t: u32) -> u32 {
 }`;
 }
 
-/** Operand pages: the keys of each sequence, then its blocks. */
+/** Reads the operand pages, which holds the number of keys of each sequence, then its blocks. */
 const PAGES = /* wgsl */ `
 fn block_of(b: u32, t: u32) -> u32 {
   return bits_pages(params.batch + b * params.maxBlocks + t / params.blockSize);
@@ -143,9 +143,9 @@ fn put_quad(at: u32, i: u32, quad: vec4<f32>) {
 }
 
 /**
- * A row's quad in the end: sums of weighted values over the sum of weights, to which a sink adds its own.
+ * Divides a row's quad, the sums of weighted values, by the sum of weights, to which a sink adds its own.
  *
- * @param width - of the vectors that exponentials are computed in
+ * @param width - the width of the vectors in which exponentials are computed
  */
 function averageText(sinks: boolean, width: 1 | 4): string {
   const exp = (x: string): string => (width === 4 ? `exp_below_zero(vec4<f32>(${x})).x` : `exp_below_zero(${x})`);
@@ -163,7 +163,7 @@ ${
 }`;
 }
 
-/** Keeps a row's quad: sums of weighted values, the largest score, the sum of weights. */
+/** Stores a row's quad: sums of weighted values, the largest score, the sum of weights. */
 function keepText({ parts, lanes, sinks, vScale }: AttentionVariant, width: 1 | 4): string {
   if (!parts)
     return /* wgsl */ `${rowText('out', 'o')}
@@ -188,14 +188,14 @@ fn keep(work: Work, row: u32, column: u32, sums: vec4<f32>, top: f32, sum: f32) 
 }
 
 /**
- * What both kernels need: their share of the work, which keys a row sees, and the operands.
+ * Writes the parts that both kernels need: their share of the work, the keys that a row sees, and the operands.
  *
- * @param width - of the vectors that scores are computed in
+ * @param width - the width of the vectors in which scores are computed
  */
 function commonText(variant: AttentionVariant, width: 1 | 4): string {
   const { lanes, softcap, paged, kScale } = variant;
   return /* wgsl */ `
-/// Below every score, and finite, like its difference to any: WGSL need not keep infinities.
+/// It is below every score and finite, as is its difference from any score: WGSL need not keep infinities.
 const LOWEST = -1e38;
 
 ${expText(width)}
@@ -212,7 +212,7 @@ fn last_key(total: u32, past: u32, row: u32) -> u32 {
   return select(total - 1u, past + row / params.group, params.causal != 0u);
 }
 
-/// What a workgroup has to do: rows of a KV head, quads of their values, and keys from begin on, end excluded.
+/// The work of a workgroup: rows of a KV head, quads of their values, and keys from begin on, end excluded.
 struct Work {
   b: u32,
   head: u32,
@@ -240,12 +240,12 @@ fn work_of(group: u32) -> Work {
   work.b = rest % params.batch;
   work.total = ${paged ? 'bits_pages(work.b)' : 'params.total'};
   work.past = ${paged ? 'work.total - params.rows / params.group' : 'params.past'};
-  // Later rows see more keys: those first, so that the last to start are the first to end.
+  // Later rows see more keys, so they come first, and the last workgroups to start have the least work.
   work.first_row = (params.blocks - 1u - rest / params.batch) * ROWS;
   work.last_row = min(work.first_row + ROWS, params.rows) - 1u;
   let first = first_key(work.past, work.first_row);
   let end = last_key(work.total, work.past, work.last_row) + 1u;
-  // Whole steps for all splits but the last: past its end no row sees anything.
+  // All splits but the last have whole steps; past the end of the last no row sees anything.
   let step = KEYS * params.splits;
   let share = (end - first + step - 1u) / step * KEYS;
   work.begin = first + work.split * share;
@@ -264,11 +264,11 @@ ${keepText(variant, width)}
 }
 
 /**
- * Few rows before many keys. Operands q, k, v; out and maybe sinks, or sums and states where splits are joined;
- * kscale, vscale (f32) and pages (u32) where there are.
+ * Few rows before many keys. Operands are q, k, v; out and maybe sinks, or sums and states where splits are joined;
+ * kscale, vscale (f32) and pages (u32) where they exist.
  *
- * A step is KEYS keys. For the scores eight threads have a key, each every eighth quad of it, for all rows at once; for
- * the values a thread has a column of quads and every TEAMS-th key.
+ * A step is KEYS keys. For the scores eight threads share a key, and each has every eighth quad of it, for all rows at
+ * once; for the values a thread has a column of quads and every TEAMS-th key.
  */
 export const FEW: Kernel<AttentionParam, FewVariant> = {
   name: 'attention_few',
@@ -403,7 +403,7 @@ ${MAIN} {
 ${ADD}`,
 };
 
-/** Adds weighted values of a step of {@link FEW}. */
+/** Adds the weighted values of a step of {@link FEW}. */
 function fewValues(add: 'add' | 'add_seen'): string {
   return /* wgsl */ `for (var n = team; n < count; n += AHEAD * TEAMS) {
         var values: array<vec4<f32>, AHEAD>;
@@ -426,7 +426,7 @@ fn add_seen(sums: vec4<f32>, weight: f32, value: vec4<f32>) -> vec4<f32> {
 }`;
 
 /**
- * Many rows: tiles of 64 rows × 32 keys. Operands as of {@link FEW}.
+ * Many rows: tiles of 64 rows × 32 keys. The operands are those of {@link FEW}.
  *
  * A thread has rows `down + 16 i` of a tile, i = 0 … 3, as the four lanes of its vectors: the scores of keys `across +
  * 8 j`, and quads `across + 8 j` of the values. Queries and keys are loaded 32 dimensions at a time, so that there may
@@ -554,7 +554,7 @@ ${MAIN} {
 ${ADD}`,
 };
 
-/** Adds weighted values of a part of a tile of {@link MANY}. */
+/** Adds the weighted values of a part of a tile of {@link MANY}. */
 function manyValues(add: 'add' | 'add_seen'): string {
   return /* wgsl */ `for (var n = 0u; n < VALUE_KEYS; n++) {
           let weight = tile[(from_key + n) * 17u + down];
@@ -565,14 +565,13 @@ function manyValues(add: 'add' | 'add_seen'): string {
         }`;
 }
 
-/** Joins the splits: a workgroup has a row and eight of its quads. Operands sums, states, out and maybe sinks. */
-export const JOIN: Kernel<JoinParam, Pick<AttentionVariant, 'lanes' | 'sinks' | 'vScale'>> = {
+/** units: workgroups; columns: workgroups of a row; rows of a KV head; kvHeads: their number; group: query heads of one. */
+const JOIN_PARAMS = ['units', 'columns', 'splits', 'kvHeads', 'rows', 'group', 'dv', ...SINKS, ...OUT] as const;
+
+/** Joins the splits: a workgroup has a row and eight of its quads. Operands are sums, states, out and maybe sinks. */
+export const JOIN: Kernel<(typeof JOIN_PARAMS)[number], Pick<AttentionVariant, 'lanes' | 'sinks' | 'vScale'>> = {
   name: 'attention_join',
-  /**
-   * units: workgroups; columns: of them for a row; rows of a KV head, of which there are kvHeads; group: query heads of
-   * one.
-   */
-  params: ['units', 'columns', 'splits', 'kvHeads', 'rows', 'group', 'dv', ...SINKS, ...OUT],
+  params: JOIN_PARAMS,
   threads: 64,
   code: ({ lanes, sinks, vScale }) => /* wgsl */ `
 const LOWEST = -1e38; // as the kernels before
@@ -623,14 +622,3 @@ ${MAIN} {
   put_quad(out_at(row / of_head, head, row % params.rows), 4u * column, quad);
 }`,
 };
-
-/** A parameter of {@link JOIN}. */
-type JoinParam =
-  | 'units'
-  | 'columns'
-  | 'splits'
-  | 'kvHeads'
-  | 'rows'
-  | 'group'
-  | 'dv'
-  | (typeof SINKS | typeof OUT)[number];
