@@ -780,6 +780,18 @@ const GRAPH: Rows = {
     main.planAdd(ones(2), ones(2), ones(2)),
     { form: 'standard', angles: 'f64', nan: 'first', places: false },
   ],
+  writeOnnxTest: () => [
+    Object.freeze({
+      id: 'mine',
+      op: 'add',
+      about: 'A sum.',
+      attributes: {},
+      inputs: new Map(),
+      outputs: new Map([['c', ones(2)]]),
+    }),
+    main.planAdd(ones(2), ones(2), ones(2)),
+    'a test',
+  ],
   graphCost: () => [Object.freeze(onnxModel()), { batch: 1, seq: 2 }],
   operatorModel: () => [
     { op: 'linear', shape: [1, 4, 32], form: 'standard', dtype: 'f32', weights: 'f16', bias: true },

@@ -64,7 +64,7 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
   };
   const maxFailures = flags.integer('maxFailures', 1);
   const source = openSource(flags, options);
-  const folder = openGoldenFolder(vectors);
+  const folder = openGoldenFolder(vectors, () => import('@ropewalk/onnx'));
   const entries = chooseCases(folder, options.case, flags);
   const title: ReportTitle = {
     vectors,

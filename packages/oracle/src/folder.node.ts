@@ -10,7 +10,7 @@ import { fail, refuse } from 'ropewalk/backend';
 import { nameForMessage, show } from 'ropewalk/internal';
 import type { VectorFolder } from './folder.js';
 import type { GoldenCase } from './golden/case.js';
-import { type GoldenFolder, openGolden } from './golden/read.js';
+import { type GoldenFolder, type OnnxLoader, openGolden } from './golden/read.js';
 
 /** The largest tensor that a manifest may name has a gigabyte. */
 const MAX_FILE_BYTES = 2 ** 31;
@@ -58,20 +58,22 @@ export interface GoldenOnDisk {
  * Opens a folder that `ropewalk vectors` wrote; tensors are read case by case, by its `load`.
  *
  * @param dir - the folder
+ * @param onnx - reads tensors that are in ONNX files only
  * @throws {RopewalkError} FORMAT when there is none, or its manifest is missing or malformed
  */
-export function openGoldenFolder(dir: string): GoldenFolder {
-  return openGolden(openFolder(dir));
+export function openGoldenFolder(dir: string, onnx?: OnnxLoader): GoldenFolder {
+  return openGolden(openFolder(dir), onnx);
 }
 
 /**
  * Reads a whole folder that `ropewalk vectors` wrote, whatever the form of its files.
  *
  * @param dir - the folder
+ * @param onnx - reads tensors that are in ONNX files only
  * @throws {RopewalkError} FORMAT when anything in it is missing, malformed, or other than its hash says
  */
-export async function readGoldenFolder(dir: string): Promise<GoldenOnDisk> {
-  const folder = openGoldenFolder(dir);
+export async function readGoldenFolder(dir: string, onnx?: OnnxLoader): Promise<GoldenOnDisk> {
+  const folder = openGoldenFolder(dir, onnx);
   const cases: GoldenCase[] = [];
   for (const entry of folder.cases) cases.push(await folder.load(entry));
   return { folder, cases };

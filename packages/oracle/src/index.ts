@@ -34,6 +34,7 @@ export {
 export {
   asFormatError,
   type GoldenFolder,
+  type OnnxLoader,
   openGolden,
 } from './golden/read.js';
 export { GOLDEN_SEED, type GoldenChoices } from './golden/rope.js';

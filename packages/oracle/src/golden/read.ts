@@ -2,13 +2,13 @@
  * Golden folders, as `ropewalk vectors` writes them: manifest, inputs and expected outputs, whatever the form of the
  * files.
  *
- * Nothing here touches a file system; `folder.node.ts` opens a folder on disk. Forms that need a package (npz, onnx)
- * are loaded when met.
+ * Nothing here touches a file system; `folder.node.ts` opens a folder on disk. What reads npz and ONNX is loaded when
+ * such a file is met.
  *
  * @module
  */
 import { type NpyArray, parseNpy, parseSafetensors, tensorFromNpy, tensorFromSafetensors } from '@ropewalk/formats';
-import { type HostArray, RopewalkError, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { type HostArray, type OpPlan, RopewalkError, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { fail, newArray, refuse } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
 import { readFolder, readManifest, type VectorFolder, whereOf } from '../folder.js';
@@ -23,6 +23,23 @@ import {
   type GoldenTensor,
   parseGoldenManifest,
 } from './manifest.js';
+
+/** A function that imports `@ropewalk/onnx`, which reads and writes ONNX files; this package does not depend on it. */
+export type OnnxLoader = () => Promise<{
+  parseOnnxTensor(bytes: Uint8Array, where: string): { readonly tensor: Tensor };
+  writeOnnxTest(
+    golden: GoldenCase,
+    plan: OpPlan,
+    producer: string,
+  ): string | readonly { readonly path: string; readonly bytes: Uint8Array; readonly tensor?: string }[];
+}>;
+
+/** Loads the ONNX package that the caller named. @throws {RopewalkError} UNSUPPORTED when none was named */
+export function loadOnnx(onnx: OnnxLoader | undefined, where: string): ReturnType<OnnxLoader> {
+  if (typeof onnx !== 'function')
+    fail('UNSUPPORTED', where, 'ONNX files need @ropewalk/onnx. Give onnx, a function that imports it.');
+  return onnx();
+}
 
 /** A golden folder, opened: its manifest is read, its tensors are read case by case. */
 export interface GoldenFolder extends GoldenManifest {
@@ -42,9 +59,10 @@ export interface GoldenFolder extends GoldenManifest {
  * Opens a golden folder.
  *
  * @param folder - with the manifest.json that `ropewalk vectors` wrote
+ * @param onnx - reads tensors that are in ONNX files only
  * @throws {RopewalkError} FORMAT when the manifest is missing or malformed
  */
-export function openGolden(folder: VectorFolder): GoldenFolder {
+export function openGolden(folder: VectorFolder, onnx?: OnnxLoader): GoldenFolder {
   readFolder(folder, 'vectors: folder');
   const manifest = parseGoldenManifest(readManifest(folder, 'manifest.json'));
   return {
@@ -54,7 +72,7 @@ export function openGolden(folder: VectorFolder): GoldenFolder {
       const files = new Map<string, Uint8Array>();
       const load = async (list: readonly GoldenTensor[]): Promise<Map<string, Tensor>> => {
         const tensors = new Map<string, Tensor>();
-        for (const one of list) tensors.set(one.name, await readGoldenTensor(folder, one, files));
+        for (const one of list) tensors.set(one.name, await readGoldenTensor(folder, one, files, onnx));
         return tensors;
       };
       const { id, op, about, separates, attributes, tolerance, rope } = entry;
@@ -66,7 +84,12 @@ export function openGolden(folder: VectorFolder): GoldenFolder {
 }
 
 /** Reads a tensor from the first form that is there, and checks its hash. A case's tensors may share one of `files`. */
-async function readGoldenTensor(folder: VectorFolder, tensor: GoldenTensor, files: Map<string, Uint8Array>) {
+async function readGoldenTensor(
+  folder: VectorFolder,
+  tensor: GoldenTensor,
+  files: Map<string, Uint8Array>,
+  onnx: OnnxLoader | undefined,
+) {
   const form = GOLDEN_FORMS.find((f) => tensor.files[f] !== undefined);
   const where = `${whereOf(folder)}/${tensor.files[form ?? 'npy'] ?? 'manifest.json'}`;
   let read: Tensor;
@@ -78,7 +101,7 @@ async function readGoldenTensor(folder: VectorFolder, tensor: GoldenTensor, file
     const path = tensor.files[form]!;
     const bytes = files.get(path) ?? folder.read(path);
     files.set(path, bytes);
-    read = await decodeTensor(bytes, form, tensor, where);
+    read = await decodeTensor(bytes, form, tensor, where, onnx);
   }
   const hash = await sha256(elementBytes(read));
   if (hash !== tensor.sha256) {
@@ -100,6 +123,7 @@ export async function decodeTensor(
   form: GoldenForm,
   wanted: WantedTensor,
   where: string,
+  onnx?: OnnxLoader,
 ): Promise<Tensor> {
   const { name, dtype } = wanted;
   const at = `${where}: ${name}`;
@@ -117,7 +141,7 @@ export async function decodeTensor(
       return fitted(tensorFromSafetensors(bytes, file, name), wanted, at);
     }
     case 'onnx': {
-      const { parseOnnxTensor } = await import('@ropewalk/onnx');
+      const { parseOnnxTensor } = await loadOnnx(onnx, where);
       return fitted(parseOnnxTensor(bytes, where).tensor, wanted, where);
     }
     case 'bin': {

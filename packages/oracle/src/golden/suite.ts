@@ -14,12 +14,12 @@ import { type ConformanceCase, declined, type Verdict } from '../runner.js';
 import { exactWithBounds, storedSlack } from './bounds.js';
 import { bindGolden, type GoldenQuestion } from './case.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
-import { asFormatError, openGolden } from './read.js';
+import { asFormatError, type OnnxLoader, openGolden } from './read.js';
 import { GOLDEN_ROPE, GOLDEN_SEED, type GoldenChoices, goldenRopeQuestion } from './rope.js';
 
 /** Each case is judged by the exact result of its inputs, and by the outputs that the folder holds. */
-export function goldenVectorCases(folder: VectorFolder): ConformanceCase[] {
-  const golden = openGolden(folder);
+export function goldenVectorCases(folder: VectorFolder, onnx?: OnnxLoader): ConformanceCase[] {
+  const golden = openGolden(folder, onnx);
   return golden.cases.map((entry) => ({
     suite: 'golden',
     label: formatLabel('GOLDEN', {

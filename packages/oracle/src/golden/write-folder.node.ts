@@ -21,7 +21,7 @@ import {
   type GoldenManifest,
   isGoldenId,
 } from './manifest.js';
-import { openGolden } from './read.js';
+import { type OnnxLoader, openGolden } from './read.js';
 import { answer, writeCase } from './write.js';
 
 /** How a folder is written. */
@@ -38,6 +38,8 @@ export interface WriteGoldenOptions {
   readonly force?: boolean;
   /** Stops the work; nothing is left then. */
   readonly signal?: AbortSignal;
+  /** Writes the form `onnx`, which needs it. */
+  readonly onnx?: OnnxLoader;
   /** Told after each case. */
   readonly onCase?: () => void;
 }
@@ -49,6 +51,7 @@ const NAMES: OptionNames<WriteGoldenOptions> = {
   table: true,
   force: true,
   signal: true,
+  onnx: true,
   onCase: true,
 };
 
@@ -57,10 +60,10 @@ const NAMES: OptionNames<WriteGoldenOptions> = {
  *
  * @param out - the folder; it must not exist, or be empty, or with `force` hold golden cases
  * @param cases - from chooseBuiltIn and the like
- * @param options - forms, seed, generator, force, signal, onCase
+ * @param options - forms, seed, generator, force, signal, onnx, onCase
  * @returns the manifest, which lists what was written and what a form cannot express
  * @throws {RopewalkError} FORMAT when the folder is in use, DEVICE when it cannot be written, UNSUPPORTED when no
- *   form can express a case
+ *   form can express a case, or for the form `onnx` without what writes it
  */
 export async function writeGoldenFolder(
   out: string,
@@ -104,7 +107,7 @@ async function writeAll(
   folder: string,
   out: string,
   chosen: readonly ChosenCase[],
-  { forms, generator, seed, table, signal, onCase }: WriteGoldenOptions,
+  { forms, generator, seed, table, signal, onnx, onCase }: WriteGoldenOptions,
 ): Promise<GoldenManifest> {
   const cases: GoldenEntry[] = [];
   const skipped: GoldenManifest['skipped'][number][] = [];
@@ -118,7 +121,7 @@ async function writeAll(
   };
   for (const one of chosen) {
     signal?.throwIfAborted();
-    const written = await writeCase(answer(one.make()), forms, { generator, seed, table });
+    const written = await writeCase(answer(one.make()), forms, { generator, seed, table, onnx });
     for (const { path, bytes } of written.files) write(join(folder, path), bytes);
     skipped.push(...written.skipped);
     if (written.files.length > 0) cases.push(written.entry);

@@ -1,20 +1,21 @@
 /**
- * Golden folders, written: cases → files, in every form. Nothing here touches a file system.
- * Forms that need a package (npz, onnx) are loaded when asked for.
+ * Golden folders, written: cases → files, in every form. Nothing here touches a file system. What writes npz and ONNX
+ * is loaded when it is asked for.
  *
  * @module
  */
 import { writeNpy, writeSafetensors } from '@ropewalk/formats';
 import { type FloatDtype, isFloat, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { newArray, storeNumber } from 'ropewalk/backend';
+import { referenceRunner } from 'ropewalk/reference';
 import { type ExpectedOutput, OVERFLOW } from '../judge.js';
 import { expectationsOf } from '../verify/model.js';
 import { defaultTable, type TablePrecision } from '../verify/rope-model.js';
 import { exactWithBounds, roundUp, storedSlack, toleranceOf } from './bounds.js';
 import { writeHeader } from './c-header.js';
-import { floats, type GoldenCase, type GoldenQuestion } from './case.js';
+import { bindGolden, floats, type GoldenCase, type GoldenQuestion } from './case.js';
 import type { GoldenEntry, GoldenForm, GoldenManifest, GoldenTensor } from './manifest.js';
-import { elementBytes, sha256 } from './read.js';
+import { elementBytes, loadOnnx, type OnnxLoader, sha256 } from './read.js';
 
 /** Integers that a manifest shows: positions, rows, indices; more would hide the rest. */
 const SHOWN_VALUES = 64;
@@ -41,11 +42,12 @@ export interface WriteCaseOptions {
   readonly seed: number;
   /** Of RoPE's angles; what verify allows unless given. */
   readonly table?: TablePrecision;
+  readonly onnx?: OnnxLoader;
 }
 
 /** A case's files and its entry of the manifest, to which it belongs only if there are files. */
 export async function writeCase(c: GoldenCase, forms: readonly GoldenForm[], options: WriteCaseOptions) {
-  const { generator, seed, table = defaultTable(c) } = options;
+  const { generator, seed, table = defaultTable(c), onnx } = options;
   const files: { path: string; bytes: Uint8Array }[] = [];
   const skipped: GoldenManifest['skipped'][number][] = [];
   const hashes = new Map<string, string>();
@@ -56,7 +58,7 @@ export async function writeCase(c: GoldenCase, forms: readonly GoldenForm[], opt
   const places = new Map<string, Partial<Record<GoldenForm, string>>>([...hashes.keys()].map((name) => [name, {}]));
   const add = (path: string, bytes: Uint8Array): void => void files.push({ path, bytes });
   for (const form of forms) {
-    const reason = await writeForm(c, form, { generator, seed, hashes, add, places, tensors, bounds, allowed });
+    const reason = await writeForm(c, form, { generator, seed, hashes, add, places, tensors, bounds, allowed, onnx });
     if (reason !== undefined) skipped.push({ id: c.id, form, reason });
   }
   const describe = (tensors: ReadonlyMap<string, Tensor>): GoldenTensor[] =>
@@ -112,6 +114,7 @@ interface Sink {
   readonly bounds: ReadonlyMap<string, Tensor>;
   /** What bounds allow, in words. */
   readonly allowed: string;
+  readonly onnx: OnnxLoader | undefined;
 }
 
 async function writeForm(c: GoldenCase, form: GoldenForm, sink: Sink): Promise<string | undefined> {
@@ -163,20 +166,12 @@ async function writeForm(c: GoldenCase, form: GoldenForm, sink: Sink): Promise<s
       add(`${c.id}.h`, text(writeHeader(c, sink.bounds, sink.allowed, generator)));
       return undefined;
     case 'onnx': {
-      const { writeOnnxModel, writeOnnxTensor } = await import('@ropewalk/onnx');
-      const { onnxTestOf } = await import('./onnx.js');
-      const test = onnxTestOf(c, generator);
+      const { writeOnnxTest } = await loadOnnx(sink.onnx, 'vectors: format');
+      const test = writeOnnxTest(c, bindGolden(c, referenceRunner()).plan, generator);
       if (typeof test === 'string') return test;
-      add(`${c.id}/model.onnx`, writeOnnxModel(test.model));
-      for (const [kind, tensors] of [
-        ['input', test.inputs],
-        ['output', test.outputs],
-      ] as const) {
-        for (const [n, one] of tensors.entries()) {
-          const path = `${c.id}/test_data_set_0/${kind}_${n}.pb`;
-          if (one.golden !== undefined) place(one.golden, path);
-          add(path, writeOnnxTensor(one.tensor, one.name));
-        }
+      for (const { path, bytes, tensor } of test) {
+        add(`${c.id}/${path}`, bytes);
+        if (tensor !== undefined) place(tensor, `${c.id}/${path}`);
       }
       return undefined;
     }
