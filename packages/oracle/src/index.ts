@@ -65,9 +65,7 @@ export {
 } from './runner.js';
 export { HF_RECIPE_NMSE_LIMIT, RECIPE_NMSE_LIMIT, ropeNmseLimit } from './tolerance.js';
 export { vectorCases } from './vectors.js';
-export { verifyToHtml } from './verify/html.js';
 export {
-  type ErrorMap,
   type JudgeOptions,
   judgeCase,
   type TensorReport,
@@ -85,7 +83,6 @@ export {
   verifyAnnotations,
   verifyLines,
   verifySummary,
-  verifyToCsv,
   verifyToJson,
   verifyToJunit,
 } from './verify/report.js';

@@ -68,8 +68,8 @@ export interface Comparison {
   readonly worst: number;
 }
 
-/** Element n, its error and that over its bound, both Infinity where nothing can be subtracted; what was compared. */
-export type ElementVisitor = (n: number, error: number, ratio: number, got: number, want: number) => void;
+/** Is told the error of each element, Infinity where nothing can be subtracted, and what was compared. */
+export type ElementVisitor = (error: number, got: number, want: number) => void;
 
 interface ComparisonOptions {
   readonly bound: (n: number) => number;
@@ -116,7 +116,7 @@ function compareElements(
         along += (a / unit) * (b / unit);
       }
     }
-    visit?.(n, error, ratio, a, b);
+    visit?.(error, a, b);
   }
   const [nmse, gain] = [squares === 0 ? 0 : squares / power, along / power];
   return { got, want, wrong, nonFinite, first, maxAbs, maxRel, nmse, gain, maxRatio, worst };

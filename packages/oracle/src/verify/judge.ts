@@ -29,10 +29,6 @@ import {
 } from './rope-model.js';
 import { judgeRotation, type RotationJudgement } from './rotation.js';
 
-/** The most rows and columns of an error map. If there are more pairs or tokens, neighbours share a cell. */
-const MAP_ROWS = 96;
-const MAP_COLUMNS = 256;
-
 /** One element that is outside its bound. */
 export interface WrongElement {
   /** Row-major index, one number for each dimension. */
@@ -44,25 +40,6 @@ export interface WrongElement {
   readonly place?: RopePlace;
   /** The bits in hexadecimal, if both numbers print alike. */
   readonly bits?: readonly [got: string, expected: string];
-}
-
-/** Largest errors by pair and token. */
-export interface ErrorMap {
-  readonly rows: number;
-  readonly columns: number;
-  /**
-   * `[rows, columns]`: the largest |error| / bound in the cell; Infinity for NaN and for any error where none is
-   * allowed.
-   */
-  readonly ratio: Float64Array;
-  /** `[rows, columns]`: the largest |error|. */
-  readonly error: Float64Array;
-  /** For the first token of each row: its position on each axis, and its batch. */
-  readonly rowOf: readonly { readonly batch: number; readonly token: number; readonly positions: readonly number[] }[];
-  /** Pairs in a column, and tokens in a row: 1 unless the map was made coarser. */
-  readonly pairsPerColumn: number;
-  readonly tokensPerRow: number;
-  readonly pairs: number;
 }
 
 /** What was measured on one output. */
@@ -84,7 +61,6 @@ export interface TensorReport extends Omit<Comparison, 'got' | 'want' | 'worst' 
   /** For RoPE: the pair and the token position of `worst`. */
   readonly worstPair?: number;
   readonly worstPosition?: readonly number[];
-  readonly map?: ErrorMap;
 }
 
 /** The result of one case. */
@@ -280,12 +256,10 @@ function reportOf(
 ): TensorReport {
   const { dtype, shape, bounds } = expected;
   const data = output.read() as HostArray;
-  const map = rope && emptyMap(rope.pairs, rope.tokens);
   let ulp = 0;
-  const compared = compareOutput(data, expected, (n, error, ratio, value, exact) => {
+  const compared = compareOutput(data, expected, (error, value, exact) => {
     if (isFloat(dtype) && error > 0 && Number.isFinite(error))
       ulp = Math.max(ulp, Math.abs(ulps(dtype, value, roundTo(dtype, exact))));
-    if (map && rope) addToMap(map, rope.place(n), ratio, error);
   });
   const { got, want, wrong, nonFinite, maxAbs, maxRel, nmse, gain, maxRatio } = compared;
   const [bitsGot, bitsWant] = bounds ? [] : [bitsOf(data), bitsOf(expected.values)];
@@ -321,7 +295,6 @@ function reportOf(
     first: compared.first.map(told),
     worstPair: worst?.place?.pair,
     worstPosition: worst?.place?.token === undefined ? undefined : worst.place.positions,
-    map,
   };
 }
 
@@ -356,28 +329,4 @@ function indexOf(n: number, shape: readonly number[]): number[] {
     n = Math.floor(n / shape[d]!);
   }
   return index;
-}
-
-/** What a row of the map says before its first token is known. */
-const NO_TOKEN: ErrorMap['rowOf'][number] = { batch: 0, token: 0, positions: [] };
-
-function emptyMap(pairs: number, tokens: number): ErrorMap | undefined {
-  if (pairs === 0 || tokens === 0) return undefined;
-  const tokensPerRow = Math.ceil(tokens / MAP_ROWS);
-  const pairsPerColumn = Math.ceil(pairs / MAP_COLUMNS);
-  const rows = Math.ceil(tokens / tokensPerRow);
-  const columns = Math.ceil(pairs / pairsPerColumn);
-  const [ratio, error] = [new Float64Array(rows * columns), new Float64Array(rows * columns)];
-  return { rows, columns, ratio, error, rowOf: new Array(rows).fill(NO_TOKEN), pairsPerColumn, tokensPerRow, pairs };
-}
-
-function addToMap(map: ErrorMap, place: RopePlace, ratio: number, error: number): void {
-  if (place.row === undefined || place.token === undefined) return;
-  const row = Math.floor(place.row / map.tokensPerRow);
-  const rowOf = map.rowOf as ErrorMap['rowOf'][number][];
-  if (rowOf[row] === NO_TOKEN) rowOf[row] = { batch: place.batch, token: place.token, positions: place.positions };
-  if (place.pair === undefined) return;
-  const at = row * map.columns + Math.floor(place.pair / map.pairsPerColumn);
-  map.ratio[at] = Math.max(map.ratio[at]!, ratio);
-  map.error[at] = Math.max(map.error[at]!, error);
 }

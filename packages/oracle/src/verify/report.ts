@@ -1,5 +1,5 @@
 /**
- * Results of verify as text for people, JSON lines for dashboards, CSV for spreadsheets and JUnit XML for CI.
+ * Results of verify as text for people, JSON lines for programs, and JUnit XML and annotations for CI.
  *
  * Names come from manifests and files that anybody may have written: each form escapes them in its own way.
  *
@@ -66,25 +66,25 @@ export function verifySummary(counts: VerifyCounts): string {
 }
 
 /** A number for a table, in two significant digits. */
-export function shortNumber(x: number): string {
+function shortNumber(x: number): string {
   if (Number.isInteger(x) && Math.abs(x) < 1e5) return String(x);
   if (!Number.isFinite(x)) return Number.isNaN(x) ? 'NaN' : x > 0 ? 'inf' : '-inf';
   return x.toExponential(1);
 }
 
 /** A share of a bound: `0.14`, `1.2e-5`, `3.1e+5`. */
-export function ratioText(x: number): string {
+function ratioText(x: number): string {
   return x >= 0.001 && x < 1000 ? String(Number(x.toPrecision(2))) : shortNumber(x);
 }
 
 /** An element, with as many digits as tell two floats apart. */
-export function elementValue(x: number): string {
+function elementValue(x: number): string {
   if (Object.is(x, -0)) return '-0';
   return Number.isFinite(x) ? String(Number(x.toPrecision(9))) : shortNumber(x);
 }
 
 /** A gain, rounded to six digits. */
-export function gainText(x: number): string {
+function gainText(x: number): string {
   return Number.isFinite(x) ? String(Number(x.toFixed(6))) : 'none';
 }
 
@@ -244,7 +244,7 @@ function placeText({ place }: WrongElement): string {
  *
  * @returns a header and rows of texts; for RoPE with position, head, dim, pair and member
  */
-export function wrongTable(first: readonly WrongElement[]): { header: string[]; rows: string[][] } {
+function wrongTable(first: readonly WrongElement[]): { header: string[]; rows: string[][] } {
   const rope = first.some(({ place }) => place !== undefined);
   const hex = first.some(({ bits }) => bits !== undefined);
   const places = rope ? ['batch', 'position', 'head', 'dim', 'pair', 'member'] : [];
@@ -273,73 +273,17 @@ export function wrongTable(first: readonly WrongElement[]): { header: string[]; 
 
 /**
  * One case as a JSON object on a line, with the keys of {@link VerifyResult}. NaN and infinities, which JSON does not
- * have, are strings; error maps are left out.
+ * have, are strings.
  *
  * @param result - of one case
  */
 export function verifyToJson(result: VerifyResult): string {
   const { table, ...rest } = readOptions(result, 'result');
+  const finite = (_key: string, value: unknown) =>
+    typeof value === 'number' && !Number.isFinite(value) ? String(value) : value;
   return reading('result', () =>
-    JSON.stringify(forJson({ ...rest, table: table && { allowed: table.allowed, met: table.met ?? null } })),
+    JSON.stringify({ ...rest, table: table && { allowed: table.allowed, met: table.met ?? null } }, finite),
   );
-}
-
-function forJson(value: unknown): unknown {
-  if (typeof value === 'number') return Number.isFinite(value) ? value : String(value);
-  if (Array.isArray(value)) return value.map(forJson);
-  if (typeof value !== 'object' || value === null) return value;
-  const entries = Object.entries(value).filter(([key]) => key !== 'map');
-  return Object.fromEntries(entries.map(([key, item]) => [key, forJson(item)]));
-}
-
-/**
- * The columns of the CSV. A row is an output of a case; a case with nothing to compare has one row without an output.
- */
-const CSV_COLUMNS: readonly (readonly [
-  name: string,
-  value: (result: VerifyResult, t: TensorReport | undefined) => string | number | undefined,
-])[] = [
-  ['case', ({ id }) => id],
-  ['op', ({ op }) => op],
-  ['status', ({ status }) => status],
-  ['output', (_result, t) => t?.name],
-  ['dtype', (_result, t) => t?.dtype],
-  ['shape', (_result, t) => t?.shape.join('x')],
-  ['elements', (_result, t) => t?.elements],
-  ['wrong', (_result, t) => t?.wrong],
-  ['max_abs', (_result, t) => t?.maxAbs],
-  ['max_rel', (_result, t) => t?.maxRel],
-  ['max_ulp', (_result, t) => t?.maxUlp],
-  ['nmse', (_result, t) => t?.nmse],
-  ['gain', (_result, t) => t?.gain],
-  ['max_error_over_bound', (_result, t) => t?.maxRatio],
-  ['worst_pair', (_result, t) => t?.worstPair],
-  ['worst_position', (_result, t) => t?.worstPosition?.join('/')],
-  ['angles_allowed', ({ table }) => table?.allowed],
-  ['angles_met', ({ table }) => table && (table.met ?? 'none')],
-  ['detail', ({ detail }) => detail],
-];
-
-/**
- * All cases as CSV: a header, and a row for each output (one for a case with nothing to compare). Lines end on CR LF.
- *
- * @param results - in order
- * @see https://www.rfc-editor.org/rfc/rfc4180
- */
-export function verifyToCsv(results: readonly VerifyResult[]): string {
-  const cell = (value: string | number | undefined): string => {
-    const text = String(value ?? '');
-    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-  };
-  const all = Array.from(readList(results, 'results'));
-  const rowsOf = () =>
-    all.flatMap((result) =>
-      (result.tensors.length === 0 ? [undefined] : result.tensors).map((t) =>
-        CSV_COLUMNS.map(([, value]) => value(result, t)),
-      ),
-    );
-  const lines = [CSV_COLUMNS.map(([name]) => name), ...reading('results', rowsOf)];
-  return lines.map((line) => `${line.map(cell).join(',')}\r\n`).join('');
 }
 
 /**
@@ -352,13 +296,9 @@ export function verifyToCsv(results: readonly VerifyResult[]): string {
  */
 export function verifyToJunit(title: ReportTitle, results: readonly VerifyResult[]): string {
   const all = Array.from(readList(results, 'results'));
-  return reading('report', () => junitOf(readTitle(title), all));
-}
-
-/** Copies a title: its list is read once. */
-export function readTitle(title: ReportTitle): ReportTitle {
   const own = readOptions(title, 'report: title', NAMES);
-  return { ...own, allowed: Array.from(readList(own.allowed, 'report: allowed')) };
+  const allowed = Array.from(readList(own.allowed, 'report: allowed'));
+  return reading('report', () => junitOf({ ...own, allowed }, all));
 }
 
 function junitOf(title: ReportTitle, results: readonly VerifyResult[]): string {

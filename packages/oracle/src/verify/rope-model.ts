@@ -56,9 +56,6 @@ export interface RopePlace {
 
 /** The layout of one rotated tensor. */
 export interface RopeGeometry {
-  readonly pairs: number;
-  /** batch · seq_len: rows of the error map. */
-  readonly tokens: number;
   /** Names the element with this row-major index in the output. */
   place(n: number): RopePlace;
   /**
@@ -78,8 +75,6 @@ export function ropeGeometries(golden: GoldenCase): Map<string, RopeGeometry> {
     const part = plan.parts.find(({ out }) => out.storage === storage);
     if (!part) continue;
     found.set(name, {
-      pairs: plan.plan.table.pairs,
-      tokens: part.x.shape[0]! * part.x.shape[1]!,
       place: placer(plan.plan, part),
       tableError: (table, ...rest) => tableError(plan.plan, part, slack(table), table, ...rest),
     });
