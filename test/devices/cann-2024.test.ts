@@ -10,7 +10,7 @@ import {
   seedTableErrors,
 } from '../../packages/devices/src/index.js';
 import { parseRopeLabel, publishedCases, ropeCase } from '../../packages/oracle/src/index.js';
-import type { Verdict } from '../../packages/oracle/src/runner.js';
+import type { CaseVerdict } from '../../packages/oracle/src/runner.js';
 import {
   bindRope,
   type PlanRopeOptions,
@@ -28,7 +28,7 @@ const { published = [], explain } = deviceNamed('cann-2024');
 const CASES = publishedCases().map(({ label }) => parseRopeLabel(label));
 
 /** The NMSE of a failed case. */
-const nmseOf = (verdict: Verdict): number =>
+const nmseOf = (verdict: CaseVerdict): number =>
   verdict.status === 'fail' ? Number(/NMSE = ([0-9.]+)/.exec(verdict.detail)?.[1]) : Number.NaN;
 
 describe('the published run', () => {

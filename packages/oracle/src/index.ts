@@ -54,6 +54,7 @@ export { extendedCases, publishedCases } from './published.js';
 export { parseRopeLabel, type RopeCaseParams, ropeCase, ropeLabel, ropePlanOfCase } from './rope-case.js';
 export {
   type CaseResult,
+  type CaseVerdict,
   type ConformanceCase,
   type Counts,
   countResults,
@@ -61,7 +62,6 @@ export {
   formatSummary,
   resultToJson,
   runCases,
-  type Verdict,
 } from './runner.js';
 export { HF_RECIPE_NMSE_LIMIT, RECIPE_NMSE_LIMIT, ropeNmseLimit } from './tolerance.js';
 export { vectorCases } from './vectors.js';

@@ -10,7 +10,7 @@ import { type Dtype, type FloatDtype, type HostArray, isDtype, isFloat } from 'r
 import { loadNumber, refuse } from 'ropewalk/backend';
 import { bitsOf, checkFields, checkName, readField, reading, readList, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { numbersOf } from './host.js';
-import type { Verdict } from './runner.js';
+import type { CaseVerdict } from './runner.js';
 
 /** Where rounding gives infinity: half a unit past the largest number; in float64 the number itself is infinite. */
 export const OVERFLOW: Readonly<Record<FloatDtype, number>> = /* @__PURE__ */ Object.freeze({
@@ -155,7 +155,7 @@ export function compareOutput(
 }
 
 /** Judges an output, in its own dtype, by what it should be. */
-export function judgeOutput(label: string, got: HostArray, expected: ExpectedOutput): Verdict {
+export function judgeOutput(label: string, got: HostArray, expected: ExpectedOutput): CaseVerdict {
   const { bounds, values } = expected;
   if (!bounds) return judgeBits(label, got, values);
   if (got.length !== values.length) return otherLength(label, got, values);
@@ -216,7 +216,7 @@ export function judgeNmse(
   want: ArrayLike<number>,
   limit: number,
   dtype?: FloatDtype,
-): Verdict {
+): CaseVerdict {
   checkName(op, 'judge: op', 'the operator');
   checkLimit(limit, `${op}: limit`);
   const [a, b] = [readNumbers(got, `${op}: got`), readNumbers(want, `${op}: want`)];
@@ -249,7 +249,7 @@ export function judgeClose(
   want: ArrayLike<number>,
   tolerance: Tolerance | ((i: number) => number),
   dtype?: Dtype,
-): Verdict {
+): CaseVerdict {
   checkName(op, 'judge: op', 'the operator');
   const [a, b] = [readNumbers(got, `${op}: got`), readNumbers(want, `${op}: want`)];
   const bound = boundOf(tolerance, b, `${op}: tolerance`);
@@ -284,7 +284,7 @@ function checkLimit(limit: number, where: string): void {
   if (!(Number.isFinite(limit) && limit >= 0)) refuse('RANGE', where, 'a finite number >= 0', limit);
 }
 
-function verdictOf(op: string, comparison: Comparison, bound: (n: number) => number): Verdict {
+function verdictOf(op: string, comparison: Comparison, bound: (n: number) => number): CaseVerdict {
   const { got, want, wrong, first, worst, maxAbs } = comparison;
   if (wrong === 0) return { status: 'ok', measure: `max error ${maxAbs.toExponential(1)}` };
   const at = first[0]!;
@@ -296,7 +296,7 @@ function verdictOf(op: string, comparison: Comparison, bound: (n: number) => num
   return { status: 'fail', detail };
 }
 
-function otherLength(op: string, got: ArrayLike<unknown>, want: ArrayLike<unknown>): Verdict {
+function otherLength(op: string, got: ArrayLike<unknown>, want: ArrayLike<unknown>): CaseVerdict {
   return { status: 'fail', detail: `[${op}] ${got.length} elements, expected ${want.length}` };
 }
 
@@ -310,7 +310,7 @@ function otherLength(op: string, got: ArrayLike<unknown>, want: ArrayLike<unknow
  *   its payload
  * @throws {RopewalkError} RANGE for anything but typed arrays
  */
-export function judgeBits(op: string, got: HostArray, want: HostArray, computed?: Dtype): Verdict {
+export function judgeBits(op: string, got: HostArray, want: HostArray, computed?: Dtype): CaseVerdict {
   checkName(op, 'judge: op', 'the operator');
   if (computed !== undefined && !isDtype(computed)) refuse('DTYPE', `${op}: computed`, 'a dtype', computed);
   const a = reading(`${op}: got`, () => bitsOf(got));
@@ -335,7 +335,7 @@ export function judgeBits(op: string, got: HostArray, want: HostArray, computed?
 }
 
 /** Joins verdicts: the first that is not OK decides; otherwise all measures are listed. */
-export function allOf(...verdicts: Verdict[]): Verdict {
+export function allOf(...verdicts: CaseVerdict[]): CaseVerdict {
   const bad = verdicts.find((v) => v.status !== 'ok');
   if (bad) return bad;
   return { status: 'ok', measure: verdicts.map((v) => (v.status === 'ok' ? v.measure : '')).join(', ') };

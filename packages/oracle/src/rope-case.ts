@@ -23,7 +23,7 @@ import { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
 import { hostTensor } from './host.js';
 import { judgeNmse } from './judge.js';
 import { formatLabel, type ParsedLabel, parseLabel } from './label.js';
-import { type ConformanceCase, declined, type Verdict } from './runner.js';
+import { type CaseVerdict, type ConformanceCase, declined } from './runner.js';
 import { ropeNmseLimit } from './tolerance.js';
 
 /**
@@ -266,7 +266,7 @@ function drawCase(params: RopeCaseParams) {
   return { x, pos, factors, formula, plan };
 }
 
-async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<Verdict> {
+async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<CaseVerdict> {
   const { type, inplace } = checkParams(params);
   const { x, pos, factors, formula, plan } = drawCase(params);
   const values = await x.readNumbers();

@@ -9,7 +9,7 @@ import { refuse } from 'ropewalk/backend';
 import { checkRunner, reading, readList } from 'ropewalk/internal';
 
 /** What came out of one case on one backend. */
-export type Verdict =
+export type CaseVerdict =
   /** `measure` is what was compared, for people: `NMSE 3.1e-15`. */
   | { readonly status: 'ok'; readonly measure: string }
   /** `detail` says what was measured against which threshold. */
@@ -23,7 +23,7 @@ export interface ConformanceCase {
   /** Names the case and all its parameters; unique. */
   readonly label: string;
   /** Runs the case. A thrown error is a failure of the backend, not of the run. */
-  run(runner: Runner): Verdict | Promise<Verdict>;
+  run(runner: Runner): CaseVerdict | Promise<CaseVerdict>;
 }
 
 /** One case on one backend. */
@@ -31,7 +31,7 @@ export interface CaseResult {
   readonly backend: string;
   readonly suite: string;
   readonly label: string;
-  readonly verdict: Verdict;
+  readonly verdict: CaseVerdict;
 }
 
 /**
@@ -39,7 +39,7 @@ export interface CaseResult {
  *
  * @returns undefined when it ran; otherwise the verdict, with the runner's reason
  */
-export function declined(runner: Runner, plan: OpPlan): Verdict | undefined {
+export function declined(runner: Runner, plan: OpPlan): CaseVerdict | undefined {
   const reason = runner.whyNot(plan);
   if (reason !== undefined) return { status: 'not_supported', reason };
   runner.run(plan);
@@ -73,7 +73,7 @@ export async function* runCases(cases: Iterable<ConformanceCase>, runner: Runner
     refuse('SHAPE', 'check: cases', 'a list of cases', cases);
   for (const given of cases) {
     const one = readCase(given, 'check: case');
-    let verdict: Verdict;
+    let verdict: CaseVerdict;
     try {
       verdict = await one.run(runner);
     } catch (error) {

@@ -10,7 +10,7 @@ import { referenceRunner } from 'ropewalk/reference';
 import { type VectorFolder, whereOf } from '../folder.js';
 import { allOf, type ExpectedOutput, judgeOutput, within } from '../judge.js';
 import { formatLabel } from '../label.js';
-import { type ConformanceCase, declined, type Verdict } from '../runner.js';
+import { type CaseVerdict, type ConformanceCase, declined } from '../runner.js';
 import { exactWithBounds, storedSlack } from './bounds.js';
 import { bindGolden, type GoldenQuestion } from './case.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
@@ -85,13 +85,13 @@ export async function judgeGolden(
   c: GoldenQuestion,
   runner: Runner,
   stored?: ReadonlyMap<string, Tensor>,
-): Promise<Verdict> {
+): Promise<CaseVerdict> {
   const { plan, outputs } = bindGolden(c, runner);
   const exact = exactWithBounds(c);
   const notRun = declined(runner, plan);
   if (notRun) return notRun;
   await runner.finish();
-  const verdicts: Verdict[] = [];
+  const verdicts: CaseVerdict[] = [];
   for (const [name, tensor] of outputs) {
     const want = exact.get(name)!;
     const got = await tensor.read();

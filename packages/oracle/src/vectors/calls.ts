@@ -13,7 +13,7 @@ import type { Fields } from 'ropewalk/internal';
 import { readDtype, readNpy, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose } from '../judge.js';
 import { formatLabel } from '../label.js';
-import type { ConformanceCase, Verdict } from '../runner.js';
+import type { CaseVerdict, ConformanceCase } from '../runner.js';
 import { rotationErrorBound } from '../tolerance.js';
 
 /** A case's arguments: what is no tensor, and the tensors. */
@@ -82,7 +82,7 @@ export function callVectorCases(folder: VectorFolder, manifest: Fields, suite: C
   });
 }
 
-async function runCase(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {
+async function runCase(folder: VectorFolder, f: Fields, runner: Runner): Promise<CaseVerdict> {
   const name = f.text('call');
   const call = Object.hasOwn(CALLS, name)
     ? CALLS[name]!
@@ -114,7 +114,7 @@ async function runCase(folder: VectorFolder, f: Fields, runner: Runner): Promise
   }) ?? {}) as Readonly<Record<string, Tensor>>;
   await runner.finish();
   if (declined.length > 0) return { status: 'not_supported', reason: declined[0]! };
-  const verdicts: Verdict[] = [];
+  const verdicts: CaseVerdict[] = [];
   for (const key of outputs.keys()) {
     const g = outputs.object(key);
     const got = made[key] ?? tensors[key] ?? fail('FORMAT', g.where, `the call writes no ${key}`);

@@ -22,7 +22,7 @@ import type { VectorFolder } from '../folder.js';
 import { boundedShape, bytesToArray, bytesToTensor, viewOf } from '../host.js';
 import { allOf, judgeBits, judgeNmse } from '../judge.js';
 import { formatLabel } from '../label.js';
-import { type ConformanceCase, declined, type Verdict } from '../runner.js';
+import { type CaseVerdict, type ConformanceCase, declined } from '../runner.js';
 import { RECIPE_NMSE_LIMIT, ropeNmseLimit } from '../tolerance.js';
 
 export function ggmlVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
@@ -62,7 +62,7 @@ function labelOf(f: Fields, recipe: TableRecipe): string {
   });
 }
 
-async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, runner: Runner): Promise<Verdict> {
+async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, runner: Runner): Promise<CaseVerdict> {
   const type = f.oneOf('type', ['f32', 'f16']);
   const unit = sizeBytes(type);
   const ne = f.integers('ne', 0, 2 ** 31);
@@ -115,7 +115,7 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
 }
 
 /** In place on a view: every element of the base outside the view keeps its bits. */
-async function judgeRest(base: Tensor, view: Tensor, expected: HostArray): Promise<Verdict> {
+async function judgeRest(base: Tensor, view: Tensor, expected: HostArray): Promise<CaseVerdict> {
   const got = await base.read();
   const inside = new Uint8Array(countElements(base.shape));
   walk(view, (at) => {

@@ -11,7 +11,7 @@ import { type Fields, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { readNpy, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose, judgeNmse } from '../judge.js';
 import { formatLabel } from '../label.js';
-import { type ConformanceCase, declined, type Verdict } from '../runner.js';
+import { type CaseVerdict, type ConformanceCase, declined } from '../runner.js';
 import { HF_RECIPE_NMSE_LIMIT, ropeNmseLimit } from '../tolerance.js';
 
 /** Each case with float64 tables and with transformers' own f32 recipe. */
@@ -32,7 +32,7 @@ export function huggingfaceVectorCases(folder: VectorFolder, manifest: Fields): 
   );
 }
 
-async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, runner: Runner): Promise<Verdict> {
+async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, runner: Runner): Promise<CaseVerdict> {
   const rope = readRope(f);
   const rotaryDim = rope.rotaryDim ?? rope.headDim;
   const { invFreq, attentionFactor } = ropeFrequencies({ ...rope, rotaryDim });

@@ -12,7 +12,7 @@ import { storedSlack } from '../golden/bounds.js';
 import { boundedShape, numbersOf, viewOf } from '../host.js';
 import { allOf, judgeBits, judgeClose } from '../judge.js';
 import { formatLabel } from '../label.js';
-import type { ConformanceCase, Verdict } from '../runner.js';
+import type { CaseVerdict, ConformanceCase } from '../runner.js';
 import { rotationErrorBound } from '../tolerance.js';
 
 /** Makes the cases of a folder of InfiniOp vectors, invalid_descriptors.json included where it is present. */
@@ -67,7 +67,7 @@ function describe(shape: readonly number[], strides: readonly number[] | null, d
   return infiniop.infiniopCreateTensorDescriptor(shape.length, shape, strides, code);
 }
 
-async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {
+async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise<CaseVerdict> {
   const dtype = readFloat(f);
   const load = (file: string, as: Dtype = dtype): HostArray => readNpy(folder, file, as).storage.host!;
   const pos = f.object('pos');
@@ -117,7 +117,7 @@ function judgeBuffer(
   runner: Runner,
   got: HostArray,
   expected: HostArray,
-): Verdict {
+): CaseVerdict {
   const want = numbersOf(expected, dtype);
   const bound = (i: number): number => rotationErrorBound(dtype, want[i]!, magnitude) + storedSlack(dtype, want[i]!);
   const close = judgeClose(op, numbersOf(got, dtype), want, bound, dtype);
@@ -148,13 +148,13 @@ function initialBuffer(folder: VectorFolder, y: Fields, dtype: Dtype): HostArray
 }
 
 /** The status says it, as there is no other way to ask: a runner that does not do this, or a failure. */
-function notDone({ status, error }: infiniop.InfiniResult): Verdict {
+function notDone({ status, error }: infiniop.InfiniResult): CaseVerdict {
   if (status === infiniop.INFINI_STATUS_NOT_IMPLEMENTED)
     return { status: 'not_supported', reason: error?.message ?? 'NOT_IMPLEMENTED' };
   return { status: 'fail', detail: `calculate returned ${status}: ${error?.message}` };
 }
 
-async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {
+async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promise<CaseVerdict> {
   const dtype = readFloat(f);
   const positions = f.object('positions');
   const posDtype = readDtype(positions);
@@ -211,7 +211,7 @@ async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promis
   return allOf(judge(qOut, q.expected), judge(kOut, k.expected));
 }
 
-function runCreate(f: Fields, runner: Runner): Verdict {
+function runCreate(f: Fields, runner: Runner): CaseVerdict {
   const accepted = [f.integer('expected_status'), ...(f.has('also_accept') ? f.integers('also_accept') : [])];
   const device = f.optionalText('device') ?? 'CPU';
   // An unknown device is one that this host does not have.
@@ -235,7 +235,7 @@ function runCreate(f: Fields, runner: Runner): Verdict {
   return judgeStatus(infiniop.infiniopCreateRoPEDescriptor(created.handle, y, x, pos, sin, cos, algo), accepted);
 }
 
-function judgeStatus({ status, error }: infiniop.InfiniResult, accepted: readonly number[]): Verdict {
+function judgeStatus({ status, error }: infiniop.InfiniResult, accepted: readonly number[]): CaseVerdict {
   if (accepted.includes(status))
     return { status: 'ok', measure: `status ${status}${error ? `: ${error.message}` : ''}` };
   const detail = `status ${status}${error ? ` (${error.message})` : ''}, expected ${accepted.join(' or ')}`;

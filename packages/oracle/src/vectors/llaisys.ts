@@ -12,7 +12,7 @@ import { boundAboutStored, planErrors } from '../golden/bounds.js';
 import { boundedShape, viewOf } from '../host.js';
 import { allOf, judgeBits, judgeClose } from '../judge.js';
 import { formatLabel } from '../label.js';
-import { type ConformanceCase, declined, type Verdict } from '../runner.js';
+import { type CaseVerdict, type ConformanceCase, declined } from '../runner.js';
 
 type Call = (runner: Runner, t: (name: string) => Tensor, number: (attribute: string) => number, bias?: Tensor) => void;
 
@@ -83,7 +83,7 @@ function call(op: Op, runner: Runner, tensors: Record<string, Tensor>, attrs: Fi
   );
 }
 
-async function runCase(folder: VectorFolder, f: Fields, op: Op, runner: Runner): Promise<Verdict> {
+async function runCase(folder: VectorFolder, f: Fields, op: Op, runner: Runner): Promise<CaseVerdict> {
   const inputs = f.object('inputs');
   const outputs = f.object('outputs');
   const shape = f.has('shape') ? f.integers('shape') : undefined;
@@ -105,7 +105,7 @@ async function runCase(folder: VectorFolder, f: Fields, op: Op, runner: Runner):
   if (verdict) return verdict;
   await runner.finish();
 
-  const verdicts: Verdict[] = [];
+  const verdicts: CaseVerdict[] = [];
   for (const name of outputs.keys()) verdicts.push(await judge(folder, f, plan, name, tensors));
   return allOf(...verdicts);
 }
@@ -132,7 +132,7 @@ async function judge(
   plan: OpPlan,
   out: string,
   tensors: Record<string, Tensor>,
-): Promise<Verdict> {
+): Promise<CaseVerdict> {
   const name = plan.op.toUpperCase();
   const output = f.object('outputs').object(out);
   const got = tensors[out]!;
@@ -180,7 +180,7 @@ function layOver(whole: Tensor, f: Fields, shape: readonly number[] | undefined)
 }
 
 /** The call must be refused with the code of its category, before anything is written. */
-async function runRefusal(f: Fields, op: Op, runner: Runner): Promise<Verdict> {
+async function runRefusal(f: Fields, op: Op, runner: Runner): Promise<CaseVerdict> {
   const args = f.object('args');
   const tensors: Record<string, Tensor> = {};
   for (const name of args.keys()) {

@@ -11,7 +11,7 @@ import { type Fields, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { readNpy, readTolerance, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose, type Tolerance } from '../judge.js';
 import { formatLabel } from '../label.js';
-import { type ConformanceCase, declined, type Verdict } from '../runner.js';
+import { type CaseVerdict, type ConformanceCase, declined } from '../runner.js';
 import { rotationErrorBound } from '../tolerance.js';
 
 const DTYPES = { float32: 'f32', float16: 'f16', bfloat16: 'bf16' } as const;
@@ -45,7 +45,7 @@ function labelOf(f: Fields): string {
   });
 }
 
-async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, runner: Runner): Promise<Verdict> {
+async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, runner: Runner): Promise<CaseVerdict> {
   const dtype = DTYPES[f.oneOf('dtype', ['float32', 'float16', 'bfloat16'])];
   const inputs = f.object('inputs');
   const load = (key: string): Tensor<typeof dtype> => readNpy(folder, inputs.object(key).text('file'), dtype);
