@@ -64,7 +64,7 @@ async function allCases(base: string): Promise<ConformanceCase[]> {
     ...extendedCases(),
     ...goldenRopeSuite(),
     ...goldenOperatorSuite(),
-    ...folders.flatMap(vectorCases),
+    ...folders.flatMap((folder) => vectorCases(folder)),
   ];
 }
 
