@@ -37,7 +37,7 @@ export {
   type OnnxLoader,
   openGolden,
 } from './golden/read.js';
-export { GOLDEN_SEED, type GoldenChoices } from './golden/rope.js';
+export { GOLDEN_SEED } from './golden/rope.js';
 export { goldenOperatorSuite, goldenRopeSuite } from './golden/suite.js';
 export {
   judgeBits,
