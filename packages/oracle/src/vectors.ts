@@ -1,4 +1,4 @@
-/** Golden vectors as cases: finds out which peer's form a folder has and reads it. @module */
+/** Vectors of peers as cases: finds out whose form a folder has, and reads it. @module */
 import { fail, refuse } from 'ropewalk/backend';
 import { readFolder, readManifest, type VectorFolder, whereOf } from './folder.js';
 import type { OnnxLoader } from './golden/read.js';
@@ -12,11 +12,11 @@ import { llaisysVectorCases } from './vectors/llaisys.js';
 import { onnxVectorCases } from './vectors/onnx.js';
 
 /**
- * Reads a folder of vectors: one with a manifest.json in a peer's form, or one that holds such folders.
+ * Reads a folder of vectors.
  *
- * @param folder - the folder
+ * @param folder - a folder with a manifest.json in a peer's form, or a folder of such folders
  * @param onnx - reads tensors that are in ONNX files only, which `ropewalk vectors --format onnx` writes
- * @returns its cases; files of a case are read when it runs
+ * @returns the cases, whose files are read when they run
  * @throws {RopewalkError} FORMAT when there is no manifest, or one in an unknown form
  */
 export function vectorCases(folder: VectorFolder, onnx?: OnnxLoader): ConformanceCase[] {
