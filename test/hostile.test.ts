@@ -788,6 +788,18 @@ const GRAPH: Rows = {
     main.planAdd(ones(2), ones(2), ones(2)),
     { form: 'standard', angles: 'f64', nan: 'first', places: false },
   ],
+  writeOnnxTest: () => [
+    Object.freeze({
+      id: 'mine',
+      op: 'add',
+      about: 'A sum.',
+      attributes: {},
+      inputs: new Map(),
+      outputs: new Map([['c', ones(2)]]),
+    }),
+    main.planAdd(ones(2), ones(2), ones(2)),
+    'a test',
+  ],
   graphCost: () => [Object.freeze(onnxModel()), { batch: 1, seq: 2 }],
   operatorModel: () => [
     { op: 'linear', shape: [1, 4, 32], form: 'standard', dtype: 'f32', weights: 'f16', bias: true },
@@ -998,8 +1010,6 @@ const REPORTS: Rows = {
   verifyAnnotations: () => [[verified()]],
   verifyLines: () => [verified(), 8],
   verifySummary: () => [{ ok: 1, fail: 1, error: 0, skipped: 0 }],
-  verifyToCsv: () => [[verified()]],
-  verifyToHtml: () => [title(), [verified()]],
   verifyToJson: () => [verified()],
   verifyToJunit: () => [title(), [verified()]],
   mutantExample: () => [diagnosing.MUTANTS[0]],

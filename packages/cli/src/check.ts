@@ -88,7 +88,7 @@ function chooseCases(options: CheckOptions): ConformanceCase[] {
 
 /** The cases of a folder of vectors, or those that come with the package. @throws {RopewalkError} FORMAT */
 export function casesOf(vectors: string | undefined): ConformanceCase[] {
-  return vectors === undefined ? builtInCases() : vectorCases(openFolder(vectors));
+  return vectors === undefined ? builtInCases() : vectorCases(openFolder(vectors), () => import('@ropewalk/onnx'));
 }
 
 /** The cases whose label or suite matches `--filter`. @throws {RopewalkError} FORMAT, also when none does */

@@ -320,7 +320,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--table <precision>', 'the precision that RoPE angles may have: float64, f32 (default) or f32-recurrence')
     .option('--arithmetic <kind>', 'f32 (default), or native: 16-bit data is computed in its own dtype')
     .option('--tolerance-scale <factor>', 'multiplies every bound')
-    .option('--report <form>', 'console (default), jsonl, csv, junit or html')
+    .option('--report <form>', 'console (default), jsonl or junit')
     .option('--json', 'the same as --report jsonl: a JSON object a line, the last one with the summary')
     .option('-o, --out <file>', 'write the report there, and a line for each case to stdout')
     .action(ending(async (vectors, options) => (await import('./verify.js')).verify(vectors, options)));

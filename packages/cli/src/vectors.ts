@@ -51,9 +51,9 @@ export async function vectors(out: string, options: VectorsOptions): Promise<num
     const printer = openPrinter(cases.length, 'cases', json, process.stderr);
     const onCase = (): void => printer.step();
     const generator = `ropewalk ${VERSION}`;
-    return writeGoldenFolder(out, cases, { forms, seed, generator, table, force, signal, onCase }).finally(() =>
-      printer.stop(),
-    );
+    const onnx = () => import('@ropewalk/onnx');
+    const given = { forms, seed, generator, table, force, signal, onnx, onCase };
+    return writeGoldenFolder(out, cases, given).finally(() => printer.stop());
   });
   if (!manifest) return EXIT.failed;
   const ids = manifest.cases.map(({ id, op }) => ({ id, op }));

@@ -5,7 +5,7 @@ import { describe, test } from 'node:test';
 import { FIXTURES } from '../../../test/support/fixtures.js';
 import { some } from '../../../test/support/size.js';
 import { parseRopeLabel, publishedCases, ropeCase } from '../../oracle/src/index.js';
-import type { Verdict } from '../../oracle/src/runner.js';
+import type { CaseVerdict } from '../../oracle/src/runner.js';
 import {
   bindRope,
   type PlanRopeOptions,
@@ -22,7 +22,7 @@ const { published = [], explain } = deviceNamed('cann-2024');
 const CASES = publishedCases().map(({ label }) => parseRopeLabel(label));
 
 /** Reads the NMSE of a failed case. */
-const nmseOf = (verdict: Verdict): number =>
+const nmseOf = (verdict: CaseVerdict): number =>
   verdict.status === 'fail' ? Number(/NMSE = ([0-9.]+)/.exec(verdict.detail)?.[1]) : Number.NaN;
 
 describe('the published run', () => {

@@ -13,6 +13,7 @@ export type { OperatorModelOptions, OperatorName } from './export/operator-model
 export { OPERATOR_SHAPES, operatorModel } from './export/operator-model.js';
 export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './export/plan-graph.js';
 export { type RopeModel, type RopeModelOptions, ropeModel, TABLE_CONTEXT } from './export/rope-model.js';
+export { type OnnxTestCase, type OnnxTestFile, writeOnnxTest } from './export/test-folder.js';
 export type { OnnxAttribute, OnnxModel, OnnxNode, OnnxValue } from './format/onnx.js';
 export { parseOnnxTensor, writeOnnxModel, writeOnnxTensor } from './format/onnx.js';
 export {

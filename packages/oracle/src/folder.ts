@@ -1,5 +1,5 @@
 /**
- * A folder of golden vectors, on disk or elsewhere: all readers use this interface, and none opens files itself.
+ * A folder of vectors, on disk or elsewhere. All readers use this interface, and none opens files itself.
  *
  * @module
  */
@@ -10,16 +10,16 @@ import { Fields, reading } from 'ropewalk/internal';
 import { bytesToArray } from './host.js';
 import type { Tolerance } from './judge.js';
 
-/** A folder that can be read. */
+/** A folder of vectors. */
 export interface VectorFolder {
-  /** What suites call it: the folder's own name. */
+  /** The folder's name, which labels have. */
   readonly name: string;
-  /** What messages call it, such as the path that the user gave; its name unless given. */
+  /** The folder's name in messages, such as the path that the user gave. Default: `name`. */
   readonly where?: string;
   /**
    * Reads a file.
    *
-   * @param path - relative, with `/`, never leaving the folder
+   * @param path - a relative path with `/`, which does not leave the folder
    * @throws {RopewalkError} FORMAT when the file is missing or the path leaves the folder
    */
   read(path: string): Uint8Array;
@@ -33,10 +33,10 @@ export interface VectorFolder {
   folders(): readonly VectorFolder[];
 }
 
-/** Names a folder in messages. */
+/** Returns a folder's name for messages. */
 export const whereOf = ({ where, name }: VectorFolder): string => where ?? name;
 
-/** A folder that the caller gave. @throws {RopewalkError} RANGE for anything else */
+/** Checks a caller's folder. @throws {RopewalkError} RANGE for anything else */
 export function readFolder(folder: VectorFolder, where: string): VectorFolder {
   const is = reading(where, () => {
     const { read, has, folders, name, where: path = name } = folder;
@@ -47,13 +47,13 @@ export function readFolder(folder: VectorFolder, where: string): VectorFolder {
   return folder;
 }
 
-/** Reads a JSON file of a vector folder: FORMAT when it is missing, no JSON, or no object. */
+/** Reads a JSON file of a folder. @throws {RopewalkError} FORMAT when it is missing, no JSON, or no object */
 export function readManifest(folder: VectorFolder, file: string): Fields {
   const where = `${whereOf(folder)}/${file}`;
   return new Fields(parseJson(folder.read(file), where), where);
 }
 
-/** Reads a .npy file into a copy, so that a caller may write. The manifest knows bf16 and f16 where npy says u2. */
+/** Copies a .npy file into a tensor. The manifest knows that u2 holds the bits of bf16 or f16, which npy cannot say. */
 export function readNpy<D extends Dtype>(folder: VectorFolder, file: string, dtype: D): Tensor<D> {
   const where = `${whereOf(folder)}/${file}`;
   const npy = parseNpy(folder.read(file), where);

@@ -1,20 +1,19 @@
 /**
  * ggml's RoPE by its published formula, element by element in float64.
  *
- * This is the second witness: it shares no code with `ops/` or `reference/`, so that the engine's frequencies, axes,
- * tables and pair geometry are checked against the formula as written, not against themselves. It computes sin and cos
- * for every element, which is slow.
+ * It shares no code with `ops/` or `reference/` of ropewalk, so that their frequencies, axes, tables and pairs are
+ * checked against the formula as it is written. It computes sin and cos for every pair and token, which is slow.
  *
  * @module
- * @see seed documents 000 and 003; ggml-org/ggml@d99724f src/ggml-cpu/ops.cpp
+ * @see ggml-org/ggml@d99724f src/ggml-cpu/ops.cpp
  */
 
-/** The parameters of one ggml RoPE call, under their foreign names. Float parameters are taken as f32 values. */
+/** The parameters of a ggml RoPE call, with ggml's names. Floats are taken as f32 values. */
 export interface GgmlRopeParams {
-  /** head_dim, heads, tokens, batch. */
+  /** `[head_dim, heads, tokens, batch]` */
   readonly ne: readonly [number, number, number, number];
   readonly n_dims: number;
-  /** 0 normal, 2 neox, 8 mrope, 24 vision, 40 imrope. */
+  /** 0 is normal, 2 neox, 8 mrope, 24 vision, and 40 imrope. */
   readonly mode: number;
   readonly sections: readonly number[];
   readonly n_ctx_orig: number;
@@ -32,9 +31,9 @@ export interface GgmlRopeParams {
  * Rotates by the formula.
  *
  * @param x - `[ne3, ne2, ne1, ne0]`, dense
- * @param pos - `[ne2]`, or `[4 · ne2]` axis by axis for the multi modes
- * @param freqFactors - at least one a pair, or undefined
- * @returns a fresh array of x's size
+ * @param pos - `[ne2]`, or `[4 · ne2]` axis by axis for modes with several axes
+ * @param freqFactors - at least one for each pair, or undefined
+ * @returns a new array of x's size
  */
 export function ropeByFormula(
   p: GgmlRopeParams,
@@ -83,7 +82,7 @@ export function ropeByFormula(
   return y;
 }
 
-/** The axis that owns pair j (0 for text) and the power of θ_scale its angle carries. */
+/** Returns the axis of pair j (0 for text) and the power of θ_scale in its angle. */
 function axisAndPower(mode: number, sections: readonly number[], j: number): [axis: number, power: number] {
   if (mode === 0 || mode === 2) return [0, j];
   const [t, h, w, e] = sections as [number, number, number, number];
@@ -94,6 +93,6 @@ function axisAndPower(mode: number, sections: readonly number[], j: number): [ax
     return [sector % 3 === 0 && sector < 3 * t ? 0 : 3, j];
   }
   const axis = sector < t ? 0 : sector < t + h ? 1 : sector < t + h + w ? 2 : 3;
-  // Vision counts from the start of the axis' own section.
+  // Vision counts from the start of the axis' section.
   return [axis, mode === 24 ? sector - [0, t, t + h, t + h + w][axis]! : j];
 }

@@ -1,5 +1,5 @@
 /**
- * Moving test data in and out of a runner.
+ * Test data as tensors and arrays.
  *
  * @module
  */
@@ -17,7 +17,7 @@ import {
 import { loadNumber, newArray, refuse, storeNumber } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
 
-/** Makes a dense floating tensor of values in row-major order, each rounded once. */
+/** Makes a dense floating tensor of values in row-major order. Each value is rounded once. */
 export function hostTensor<D extends FloatDtype>(
   dtype: D,
   shape: readonly number[],
@@ -33,16 +33,16 @@ export function numbersOf(data: HostArray, dtype: Dtype): Float64Array {
   return Float64Array.from({ length: data.length }, (_, n) => loadNumber(data, dtype, n));
 }
 
-/** Takes raw little-endian bytes as elements, in a fresh array. */
+/** Copies raw little-endian bytes into an array of elements. */
 export function bytesToArray<D extends Dtype>(bytes: Uint8Array, dtype: D, where: string): ArrayOf[D] {
   const unit = sizeBytes(dtype);
   if (bytes.length % unit !== 0) refuse('FORMAT', where, `a multiple of ${unit} bytes for ${dtype}`, bytes.length);
   const data = newArray(dtype, bytes.length / unit);
-  new Uint8Array(data.buffer).set(bytes); // every platform that JavaScript runs on today is little-endian
+  new Uint8Array(data.buffer).set(bytes); // JavaScript runs on little-endian platforms only today.
   return data;
 }
 
-/** Takes raw little-endian bytes as a dense tensor. */
+/** Copies raw little-endian bytes into a dense tensor. */
 export function bytesToTensor<D extends Dtype>(
   bytes: Uint8Array,
   dtype: D,
@@ -55,7 +55,7 @@ export function bytesToTensor<D extends Dtype>(
   return tensorFrom<D>(data, { dtype, shape });
 }
 
-/** Lays a view over a file's buffer. One that reaches outside is FORMAT: the manifest is at fault, not a backend. */
+/** Makes a view of a file's buffer. One that reaches outside is refused with FORMAT, as the manifest is at fault. */
 export function viewOf<D extends Dtype>(whole: Tensor<D>, options: TensorOptions, where: string): Tensor<D> {
   try {
     return new Tensor(whole.storage, options);
@@ -73,4 +73,15 @@ export function boundedShape(shape: readonly number[], where: string): readonly 
   if (!(countElements(shape) <= MAX_MANIFEST_ELEMENTS))
     refuse('FORMAT', where, `at most ${MAX_MANIFEST_ELEMENTS} elements`, shape);
   return shape;
+}
+
+/** Makes a dense tensor of integers. */
+export function integerTensor<D extends 'i32' | 'i64'>(
+  dtype: D,
+  shape: readonly number[],
+  values: ArrayLike<number>,
+): Tensor<D> {
+  const data = newArray(dtype, countElements(shape));
+  for (let n = 0; n < data.length; n++) data[n] = dtype === 'i64' ? BigInt(values[n]!) : values[n]!;
+  return tensorFrom<D>(data, { dtype, shape });
 }

@@ -34,9 +34,10 @@ export {
 export {
   asFormatError,
   type GoldenFolder,
+  type OnnxLoader,
   openGolden,
 } from './golden/read.js';
-export { GOLDEN_SEED, type GoldenChoices } from './golden/rope.js';
+export { GOLDEN_SEED } from './golden/rope.js';
 export { goldenOperatorSuite, goldenRopeSuite } from './golden/suite.js';
 export {
   judgeBits,
@@ -53,6 +54,7 @@ export { extendedCases, publishedCases } from './published.js';
 export { parseRopeLabel, type RopeCaseParams, ropeCase, ropeLabel, ropePlanOfCase } from './rope-case.js';
 export {
   type CaseResult,
+  type CaseVerdict,
   type ConformanceCase,
   type Counts,
   countResults,
@@ -60,13 +62,10 @@ export {
   formatSummary,
   resultToJson,
   runCases,
-  type Verdict,
 } from './runner.js';
 export { HF_RECIPE_NMSE_LIMIT, RECIPE_NMSE_LIMIT, ropeNmseLimit } from './tolerance.js';
 export { vectorCases } from './vectors.js';
-export { verifyToHtml } from './verify/html.js';
 export {
-  type ErrorMap,
   type JudgeOptions,
   judgeCase,
   type TensorReport,
@@ -84,7 +83,6 @@ export {
   verifyAnnotations,
   verifyLines,
   verifySummary,
-  verifyToCsv,
   verifyToJson,
   verifyToJunit,
 } from './verify/report.js';

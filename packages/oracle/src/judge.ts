@@ -1,8 +1,6 @@
 /**
- * The judge: compares outputs with the expected values, element by element.
- *
- * {@link compareElements} measures. `ropewalk check` makes a verdict of the measurements ({@link judgeClose},
- * {@link judgeOutput}), `ropewalk verify` a report (verify/judge.ts).
+ * Compares outputs with the expected values, element by element. `ropewalk check` makes a verdict of the measurements
+ * ({@link judgeClose}, {@link judgeOutput}), `ropewalk verify` a report (verify/judge.ts).
  *
  * @module
  */
@@ -10,9 +8,9 @@ import { type Dtype, type FloatDtype, type HostArray, isDtype, isFloat } from 'r
 import { loadNumber, refuse } from 'ropewalk/backend';
 import { bitsOf, checkFields, checkName, readField, reading, readList, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { numbersOf } from './host.js';
-import type { Verdict } from './runner.js';
+import type { CaseVerdict } from './runner.js';
 
-/** Where rounding gives infinity: half a unit past the largest number; in float64 the number itself is infinite. */
+/** The least number that rounds to infinity, half a unit past the largest one. In float64 it is infinity itself. */
 export const OVERFLOW: Readonly<Record<FloatDtype, number>> = /* @__PURE__ */ Object.freeze({
   f64: Number.POSITIVE_INFINITY,
   f32: (2 - 2 ** -24) * 2 ** 127,
@@ -20,17 +18,17 @@ export const OVERFLOW: Readonly<Record<FloatDtype, number>> = /* @__PURE__ */ Ob
   bf16: (2 - 2 ** -8) * 2 ** 127,
 });
 
-/** How many wrong elements of an output a {@link Comparison} lists. */
+/** The most wrong elements that a {@link Comparison} lists. */
 const FIRST_WRONG = 10;
 
 /**
  * Says whether a value is accepted for an exact one: NaN for NaN, an infinity for the same infinity, otherwise a number
  * within the bound.
  *
- * @param got - the output
- * @param exact - what should have come, unrounded
+ * @param got - the value
+ * @param exact - the exact value, not rounded
  * @param bound - how far off it may be; a bound that is not finite counts as 0
- * @param dtype - of the output, if known: a value that rounds past its largest number may be infinite
+ * @param dtype - the output's dtype, if known: a value that rounds past its largest number may be infinite
  */
 export function within(got: number, exact: number, bound: number, dtype?: Dtype): boolean {
   if (got === exact) return true;
@@ -38,7 +36,7 @@ export function within(got: number, exact: number, bound: number, dtype?: Dtype)
   if (!Number.isFinite(exact)) return Number.isNaN(exact) && Number.isNaN(got);
   const limit = Number.isFinite(bound) ? bound : 0;
   if (Number.isFinite(got)) return Math.abs(got - exact) <= limit;
-  // An infinity of the right sign, where the exact value or one within the bound rounds to it.
+  // An infinity has to have the right sign, and the exact value or one within the bound has to round to it.
   if (dtype === undefined || !isFloat(dtype)) return false;
   return Math.sign(got) === Math.sign(exact) && Math.abs(exact) + limit >= OVERFLOW[dtype];
 }
@@ -48,11 +46,11 @@ export interface Comparison {
   /** The numbers that were compared, row-major. */
   readonly got: ArrayLike<number>;
   readonly want: ArrayLike<number>;
-  /** How many elements are outside their bound. */
+  /** The number of elements outside their bound. */
   readonly wrong: number;
-  /** Of these, how many are NaN or infinite where a finite number should be, or the other way round. */
+  /** The number of these that are NaN or infinite where a finite number is expected, or the other way round. */
   readonly nonFinite: number;
-  /** Indices of the first `FIRST_WRONG` wrong elements. */
+  /** The indices of the first ten wrong elements. */
   readonly first: readonly number[];
   /** The largest |got − want|, over the elements that are finite on both sides. */
   readonly maxAbs: number;
@@ -60,31 +58,25 @@ export interface Comparison {
   readonly maxRel: number;
   /** Σ(got − want)² / Σ want². */
   readonly nmse: number;
-  /** The factor g for which g·want is nearest to the output; NaN where want is all 0. */
+  /** The factor g for which g·want is nearest to the output; NaN where all of want is 0. */
   readonly gain: number;
   /** The largest |got − want| / bound: at most 1 when nothing is wrong. */
   readonly maxRatio: number;
-  /** Index of the element with that ratio; −1 when every element is exact. */
+  /** The index of the element with that ratio; −1 when every element is exact. */
   readonly worst: number;
 }
 
-/** Element n, its error and that over its bound, both Infinity where nothing can be subtracted; what was compared. */
-export type ElementVisitor = (n: number, error: number, ratio: number, got: number, want: number) => void;
+/** Gets the error of each element, Infinity where the two cannot be subtracted, and the two numbers. */
+export type ElementVisitor = (error: number, got: number, want: number) => void;
 
-interface ComparisonOptions {
-  readonly bound: (n: number) => number;
-  readonly dtype?: Dtype;
-  /** Decides whether element n is right, instead of the bound. */
-  readonly isRight?: (n: number) => boolean;
-  readonly visit?: ElementVisitor;
-}
-
+/** Compares element n with `bound(n)`, or with `isRight(n)`, which then decides instead. */
 function compareElements(
   got: ArrayLike<number>,
   want: ArrayLike<number>,
-  { bound, dtype, isRight, visit }: ComparisonOptions,
+  bound: Bound,
+  { dtype, isRight, visit }: { dtype?: Dtype; isRight?: (n: number) => boolean; visit?: ElementVisitor },
 ): Comparison {
-  const unit = powerOfTwoBelow(want); // as in nmse
+  const unit = powerOfTwoBelow(want); // See nmse.
   const first: number[] = [];
   let [wrong, nonFinite, worst] = [0, 0, -1];
   let [maxAbs, maxRel, maxRatio] = [0, 0, 0];
@@ -94,7 +86,7 @@ function compareElements(
     const limit = Number.isFinite(given) ? given : 0;
     const right = isRight ? isRight(n) : within(a, b, limit, dtype);
     let error = a === b || (Number.isNaN(a) && Number.isNaN(b)) ? 0 : Math.abs(a - b);
-    // An allowed overflow is not an error. Anything else that is not finite is as far off as can be.
+    // An allowed overflow is no error. Any other error that is not finite is infinite.
     if (!Number.isFinite(error)) error = right ? 0 : Number.POSITIVE_INFINITY;
     const share = error === 0 ? (right ? 0 : Number.POSITIVE_INFINITY) : error / limit;
     const ratio = Number.isNaN(share) ? Number.POSITIVE_INFINITY : share;
@@ -116,28 +108,28 @@ function compareElements(
         along += (a / unit) * (b / unit);
       }
     }
-    visit?.(n, error, ratio, a, b);
+    visit?.(error, a, b);
   }
   const [nmse, gain] = [squares === 0 ? 0 : squares / power, along / power];
   return { got, want, wrong, nonFinite, first, maxAbs, maxRel, nmse, gain, maxRatio, worst };
 }
 
-/** What an output should be, and how far off each element may be. */
+/** An expected output, and how far off each element may be. */
 export interface ExpectedOutput {
   readonly dtype: Dtype;
   readonly shape: readonly number[];
-  /** float64 where the operator computes; the elements themselves where it copies. */
+  /** The values in float64 where the operator computes, and in the output's dtype where it copies. */
   readonly values: HostArray;
-  /** For each element, >= 0 and finite; undefined where the bits must be equal. */
+  /** A bound for each element, finite and >= 0; undefined where the bits must be equal. */
   readonly bounds: Float64Array | undefined;
   /**
-   * Elements that are NaN or infinite in a right kernel, but not always the same: 0 · ∞ is NaN where f32 takes the
-   * other factor for zero, and ∞ otherwise. Anything that is not finite passes.
+   * Elements for which anything that is not finite passes. Right kernels differ there: 0 · ∞ is NaN where f32 takes the
+   * other factor for zero, and ∞ otherwise.
    */
   readonly unsettled: ReadonlySet<number>;
 }
 
-/** Compares an output with what it should be: as many elements, in the output's dtype. */
+/** Compares an output with an expected one that has as many elements and the same dtype. */
 export function compareOutput(
   got: HostArray,
   { dtype, values, bounds, unsettled }: ExpectedOutput,
@@ -146,16 +138,16 @@ export function compareOutput(
   const came = numbersOf(got, dtype);
   if (!bounds) {
     const [a, b] = [bitsOf(got), bitsOf(values)];
-    return compareElements(came, numbersOf(values, dtype), { bound: () => 0, isRight: (n) => a[n] === b[n], visit });
+    return compareElements(came, numbersOf(values, dtype), () => 0, { isRight: (n) => a[n] === b[n], visit });
   }
   const exact = values as Float64Array;
   const wanted = (value: number, n: number) => (unsettled.has(n) && !Number.isFinite(came[n]) ? came[n]! : value);
   const want = unsettled.size === 0 ? exact : exact.map(wanted);
-  return compareElements(came, want, { bound: (n) => bounds[n]!, dtype, visit });
+  return compareElements(came, want, (n) => bounds[n]!, { dtype, visit });
 }
 
-/** Judges an output, in its own dtype, by what it should be. */
-export function judgeOutput(label: string, got: HostArray, expected: ExpectedOutput): Verdict {
+/** Judges an output by an expected one with the same dtype. */
+export function judgeOutput(label: string, got: HostArray, expected: ExpectedOutput): CaseVerdict {
   const { bounds, values } = expected;
   if (!bounds) return judgeBits(label, got, values);
   if (got.length !== values.length) return otherLength(label, got, values);
@@ -163,19 +155,19 @@ export function judgeOutput(label: string, got: HostArray, expected: ExpectedOut
 }
 
 /**
- * Normalised mean squared error: `Σ(got − want)² / Σ want²`, the field's measure for RoPE (test-backend-ops). An
- * element that is NaN on both sides, or the same infinity on both sides, counts for nothing.
+ * Computes the normalised mean squared error `Σ(got − want)² / Σ want²`, which test-backend-ops uses for RoPE. An element
+ * that is NaN on both sides, or the same infinity, does not count.
  *
  * @param got - the output
- * @param want - what was expected, as many elements
- * @param dtype - of `got`, if known: a value that rounds past its largest number may be infinite
- * @returns 0 for equal; NaN when an element is not finite on one side and not the same on the other
+ * @param want - the expected output, with as many elements
+ * @param dtype - the output's dtype, if known: a value that rounds past its largest number may be infinite
+ * @returns 0 for equal outputs; NaN when an element is not finite on one side and not the same on the other
  * @throws {RopewalkError} SHAPE or DTYPE for anything but lists of numbers
  */
 export function nmse(got: ArrayLike<number>, want: ArrayLike<number>, dtype?: FloatDtype): number {
   if (dtype !== undefined && !isFloat(dtype)) refuse('DTYPE', 'nmse: dtype', 'a floating dtype', dtype);
   [got, want] = [readNumbers(got, 'nmse: got'), readNumbers(want, 'nmse: want')];
-  // Squares of huge numbers overflow and those of tiny ones vanish. Dividing by a power of two loses no precision.
+  // Squares of huge numbers overflow, and those of tiny ones vanish. Dividing by a power of two loses no precision.
   const unit = powerOfTwoBelow(want);
   let error = 0;
   let power = 0;
@@ -192,7 +184,7 @@ export function nmse(got: ArrayLike<number>, want: ArrayLike<number>, dtype?: Fl
   return error === 0 ? 0 : error / power;
 }
 
-/** The power of two at or just below the largest finite magnitude; 1 where all are 0. */
+/** Returns the power of two at or just below the largest finite magnitude; 1 where all are 0. */
 function powerOfTwoBelow(values: ArrayLike<number>): number {
   let largest = 0;
   for (let i = 0; i < values.length; i++)
@@ -205,7 +197,7 @@ function powerOfTwoBelow(values: ArrayLike<number>): number {
  *
  * @param op - the operator's name, printed as `[ROPE]`
  * @param got - the output
- * @param want - what was expected
+ * @param want - the expected output
  * @param limit - the largest NMSE that passes, a finite number >= 0
  * @param dtype - as for {@link nmse}
  * @throws {RopewalkError} RANGE for any other limit; SHAPE or DTYPE for anything but lists of numbers
@@ -216,13 +208,13 @@ export function judgeNmse(
   want: ArrayLike<number>,
   limit: number,
   dtype?: FloatDtype,
-): Verdict {
+): CaseVerdict {
   checkName(op, 'judge: op', 'the operator');
   checkLimit(limit, `${op}: limit`);
   const [a, b] = [readNumbers(got, `${op}: got`), readNumbers(want, `${op}: want`)];
   if (a.length !== b.length) return otherLength(op, a, b);
   const error = nmse(a, b, dtype);
-  // Not `error > limit`: NaN must fail.
+  // `error > limit` would let NaN pass.
   if (!(error <= limit)) return { status: 'fail', detail: `[${op}] NMSE = ${error.toFixed(9)} > ${limit.toFixed(9)}` };
   return { status: 'ok', measure: `NMSE ${error.toExponential(1)}` };
 }
@@ -238,8 +230,8 @@ export interface Tolerance {
  *
  * @param op - the operator's name
  * @param got - the output
- * @param want - what was expected
- * @param tolerance - absolute and relative, finite numbers >= 0; or a function that gives the bound of element i
+ * @param want - the expected output
+ * @param tolerance - absolute and relative, finite numbers >= 0; or a function that returns the bound of element i
  * @param dtype - as for {@link within}
  * @throws {RopewalkError} RANGE for any other tolerance; SHAPE or DTYPE for anything but lists of numbers
  */
@@ -249,19 +241,19 @@ export function judgeClose(
   want: ArrayLike<number>,
   tolerance: Tolerance | ((i: number) => number),
   dtype?: Dtype,
-): Verdict {
+): CaseVerdict {
   checkName(op, 'judge: op', 'the operator');
   const [a, b] = [readNumbers(got, `${op}: got`), readNumbers(want, `${op}: want`)];
   const bound = boundOf(tolerance, b, `${op}: tolerance`);
   if (dtype !== undefined && !isDtype(dtype)) refuse('DTYPE', `${op}: dtype`, 'a dtype', dtype);
   if (a.length !== b.length) return otherLength(op, a, b);
-  return verdictOf(op, compareElements(a, b, { bound, dtype }), bound);
+  return verdictOf(op, compareElements(a, b, bound, { dtype }), bound);
 }
 
-/** A caller's numbers: a typed array as it is, any other list in a copy. */
+/** Reads a caller's numbers: a typed array is taken as it is, any other list is copied. */
 function readNumbers(given: ArrayLike<number>, where: string): ArrayLike<number> {
   const list = readList(given, where, 'a list of numbers');
-  // All elements of a typed array are alike.
+  // All elements of a typed array have one type.
   const count = ArrayBuffer.isView(list) ? Math.min(1, (list as ArrayLike<number>).length) : list.length;
   for (let n = 0; n < count; n++)
     if (typeof list[n] !== 'number') refuse('DTYPE', `${where}[${n}]`, 'a number', list[n]);
@@ -284,7 +276,7 @@ function checkLimit(limit: number, where: string): void {
   if (!(Number.isFinite(limit) && limit >= 0)) refuse('RANGE', where, 'a finite number >= 0', limit);
 }
 
-function verdictOf(op: string, comparison: Comparison, bound: (n: number) => number): Verdict {
+function verdictOf(op: string, comparison: Comparison, bound: (n: number) => number): CaseVerdict {
   const { got, want, wrong, first, worst, maxAbs } = comparison;
   if (wrong === 0) return { status: 'ok', measure: `max error ${maxAbs.toExponential(1)}` };
   const at = first[0]!;
@@ -296,21 +288,20 @@ function verdictOf(op: string, comparison: Comparison, bound: (n: number) => num
   return { status: 'fail', detail };
 }
 
-function otherLength(op: string, got: ArrayLike<unknown>, want: ArrayLike<unknown>): Verdict {
+function otherLength(op: string, got: ArrayLike<unknown>, want: ArrayLike<unknown>): CaseVerdict {
   return { status: 'fail', detail: `[${op}] ${got.length} elements, expected ${want.length}` };
 }
 
 /**
- * Judges bit for bit: NaN payloads, signs of zero, and the elements between strided rows.
+ * Judges bit for bit: payloads of NaN, signs of zero, and the elements between strided rows count.
  *
  * @param op - the operator's name
  * @param got - the output
- * @param want - what was expected, same element size
- * @param computed - the dtype of elements that were computed, not copied: any NaN passes for a computed NaN, whatever
- *   its payload
+ * @param want - the expected output, with the same element size
+ * @param computed - the dtype, if the elements were computed and not copied: any NaN then passes for NaN
  * @throws {RopewalkError} RANGE for anything but typed arrays
  */
-export function judgeBits(op: string, got: HostArray, want: HostArray, computed?: Dtype): Verdict {
+export function judgeBits(op: string, got: HostArray, want: HostArray, computed?: Dtype): CaseVerdict {
   checkName(op, 'judge: op', 'the operator');
   if (computed !== undefined && !isDtype(computed)) refuse('DTYPE', `${op}: computed`, 'a dtype', computed);
   const a = reading(`${op}: got`, () => bitsOf(got));
@@ -334,8 +325,8 @@ export function judgeBits(op: string, got: HostArray, want: HostArray, computed?
   return { status: 'fail', detail };
 }
 
-/** Joins verdicts: the first that is not OK decides; otherwise all measures are listed. */
-export function allOf(...verdicts: Verdict[]): Verdict {
+/** Joins verdicts: the first that is not ok decides, otherwise all measures are listed. */
+export function allOf(...verdicts: CaseVerdict[]): CaseVerdict {
   const bad = verdicts.find((v) => v.status !== 'ok');
   if (bad) return bad;
   return { status: 'ok', measure: verdicts.map((v) => (v.status === 'ok' ? v.measure : '')).join(', ') };

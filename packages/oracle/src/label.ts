@@ -1,7 +1,5 @@
 /**
- * Labels of cases: how they are read and written.
- *
- * A label is a reproduction: `ROPE(type=f32,ne_a=[128,32,2,1],…)` names every parameter, and pasting it into
+ * Labels of cases. A label such as `ROPE(type=f32,ne_a=[128,32,2,1],…)` names every parameter of a case, so that
  * `ropewalk check --case` runs the case again.
  *
  * @module
@@ -9,20 +7,20 @@
 import { fail, refuse } from 'ropewalk/backend';
 import { checkName, readList, readOptions } from 'ropewalk/internal';
 
-/** A label taken apart: `NAME(key=value,…)`. */
+/** The parts of a label `NAME(key=value,…)`. */
 export interface ParsedLabel {
   readonly name: string;
   readonly values: ReadonlyMap<string, string>;
 }
 
-/** No real label is longer; a longer one is refused before it is parsed. */
+/** The longest label that is parsed. Real ones are shorter. */
 const MAX_LABEL_LENGTH = 4096;
 
 /**
- * Takes a label apart.
+ * Reads a label.
  *
- * @param line - `NAME(key=value,…)`, values without commas unless in brackets; a verdict after the closing parenthesis
- *   is ignored
+ * @param line - `NAME(key=value,…)`, with commas in a value only within brackets; a verdict after the closing
+ *   parenthesis is ignored
  * @throws {RopewalkError} FORMAT when the line has another form
  */
 export function parseLabel(line: string): ParsedLabel {
@@ -38,7 +36,7 @@ export function parseLabel(line: string): ParsedLabel {
       'Copy one from the output of ropewalk check.',
     );
   const values = new Map<string, string>();
-  const items = match[2]!.trim() === '' ? [] : match[2]!.split(/,(?![^[]*\])/); // at commas outside brackets
+  const items = match[2]!.trim() === '' ? [] : match[2]!.split(/,(?![^[]*\])/); // Splits at commas outside brackets.
   for (const item of items) {
     const equals = item.indexOf('=');
     if (equals < 1) refuse('FORMAT', `${match[1]}(…)`, 'key=value between commas', item);
@@ -50,10 +48,10 @@ export function parseLabel(line: string): ParsedLabel {
 }
 
 /**
- * Puts a label together.
+ * Writes a label.
  *
  * @param name - the operator
- * @param values - keys and values in order; arrays are written in brackets, undefined is left out
+ * @param values - keys and values in order; lists are written in brackets, and undefined is left out
  */
 export function formatLabel(
   name: string,

@@ -1,12 +1,8 @@
-/**
- * The 96 published ROPE cases of seed 000, at their full shapes, and the cases that list lacks.
- *
- * @module
- */
+/** The published table of 96 ROPE cases, with full shapes, and cases that the table lacks. @module */
 import { type RopeCaseParams, ropeCase } from './rope-case.js';
 import type { ConformanceCase } from './runner.js';
 
-/** Shapes of real models, as upstream names them. */
+/** Shapes of real models, with the names that llama.cpp's test-backend-ops has. */
 const SHAPES: readonly Pick<RopeCaseParams, 'ne_a' | 'n_dims' | 'mode'>[] = [
   { ne_a: [128, 32, 2, 1], n_dims: 128, mode: 0 }, // llama 7B
   { ne_a: [128, 40, 2, 1], n_dims: 128, mode: 0 }, // llama 13B
@@ -23,9 +19,8 @@ const SHAPES: readonly Pick<RopeCaseParams, 'ne_a' | 'n_dims' | 'mode'>[] = [
 const PLAIN = { n_ctx: 512, fs: 1, ef: 0, af: 1, ff: 0, v: 0 } as const;
 
 /**
- * The published cases, in the seed's order.
- *
- * @see seed document 000, section 4, whose NPU run lists 36 of them as FAIL
+ * Makes the cases of the published table of 96 ROPE cases, in its order. A run of ggml's CANN backend on an NPU, published
+ * with the table, fails 36 of them.
  */
 export function publishedCases(): ConformanceCase[] {
   const cases: RopeCaseParams[] = [];
@@ -36,7 +31,7 @@ export function publishedCases(): ConformanceCase[] {
   for (const fs of [1, 1.4245]) {
     for (const ef of [0, 0.7465]) {
       for (const af of [1, 1.4245]) {
-        if (fs === 1 && ef === 0 && af === 1) continue; // listed above with all shapes
+        if (fs === 1 && ef === 0 && af === 1) continue; // These are above, with all shapes.
         for (const type of types)
           for (const ff of factors)
             for (const shape of [SHAPES[0]!, SHAPES[9]!]) cases.push({ type, ...shape, ...PLAIN, fs, ef, af, ff });
@@ -46,10 +41,10 @@ export function publishedCases(): ConformanceCase[] {
   return cases.map((params) => ropeCase('published', params));
 }
 
-/** Positions that tell errors in the angle apart: none, a step, a prompt's, a long context's, the longest in use. */
+/** Positions that show errors in the angle: 0, 1, one in a prompt, in long contexts, and in the longest in use. */
 const FAR = { n_ctx: 1048576, pos: [0, 1, 40, 8191, 131071, 1048575] };
 const TOKENS = FAR.pos.length;
-/** As many positions on each of four axes. */
+/** Positions of as many tokens on each of four axes. */
 const AXES = {
   n_ctx: 262144,
   pos: [
@@ -62,8 +57,8 @@ const AXES = {
 const YARN = { ef: 1, bf: 32, n_ctx_orig: 4096 };
 
 /**
- * What the published list lacks: a real YaRN ramp, far positions, other bases, Llama 3.1's factors, all four M-RoPE
- * axes, windows, views, in place, backward, batches, one token and none.
+ * Makes the cases that the published table lacks: a real YaRN ramp, far positions, other bases, Llama 3.1's factors, all
+ * four M-RoPE axes, windows, views, in place, backward, batches, one token and none.
  */
 export function extendedCases(): ConformanceCase[] {
   const list: RopeCaseParams[] = [];

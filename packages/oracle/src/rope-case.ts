@@ -1,6 +1,6 @@
 /**
- * ROPE cases in the form of seed 000: the label holds every parameter, the inputs follow from the label,
- * and the expected output comes from ggml's formula in float64.
+ * ROPE cases as ggml's test-backend-ops ("upstream" here) has them: the label has every parameter, the inputs follow from
+ * the label, and the expected output comes from ggml's formula in float64.
  *
  * @module
  */
@@ -23,19 +23,19 @@ import { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
 import { hostTensor } from './host.js';
 import { judgeNmse } from './judge.js';
 import { formatLabel, type ParsedLabel, parseLabel } from './label.js';
-import { type ConformanceCase, declined, type Verdict } from './runner.js';
+import { type CaseVerdict, type ConformanceCase, declined } from './runner.js';
 import { ropeNmseLimit } from './tolerance.js';
 
 /**
- * Parameters of a ROPE case. The first ten are upstream's, with upstream's names; the others are written only when they
- * differ from its fixed values. What is left out has upstream's default, but for `af`: its 0 makes zeros of all, and no
- * case of upstream has it.
+ * Parameters of a ROPE case. The first ten are upstream's, with upstream's names and defaults. Only the default of `af`
+ * differs: upstream's is 0, which makes every output 0, and which none of its cases has. A label has the other parameters
+ * only where they differ from upstream's fixed values.
  *
  * @see ggml-org/ggml@5a1d246 tests/test-backend-ops.cpp, test_rope
  */
 export interface RopeCaseParams {
   readonly type?: 'f32' | 'f16' | 'bf16' | 'f64';
-  /** head_dim, heads, tokens, batch. */
+  /** `[head_dim, heads, tokens, batch]` */
   readonly ne_a: readonly [number, number, number, number];
   readonly n_dims: number;
   readonly mode: number;
@@ -44,11 +44,11 @@ export interface RopeCaseParams {
   readonly fs?: number;
   readonly ef?: number;
   readonly af?: number;
-  /** freq_factors: 0 none, 1 drawn from [0.9, 1.1), 2 Llama 3.1's. */
+  /** freq_factors: 0 is none, 1 are drawn from [0.9, 1.1), and 2 are Llama 3.1's. */
   readonly ff?: 0 | 1 | 2;
-  /** freq_factors[0] given instead of drawn; needs ff 1. */
+  /** freq_factors[0], which is then not drawn. It needs ff 1. */
   readonly ff0?: number;
-  /** 1: x is a view of a larger tensor. */
+  /** With 1, x is a view of a larger tensor. */
   readonly v?: 0 | 1;
   readonly inplace?: 0 | 1;
   readonly n_offs?: number;
@@ -56,30 +56,39 @@ export interface RopeCaseParams {
   readonly n_ctx_orig?: number;
   readonly bf?: number;
   readonly bs?: number;
-  /** Of the modes 8, 24 and 40. Without, `n_dims` of mode 24 is the head's, as upstream writes it, not half of it. */
+  /** For modes 8, 24 and 40. Without it, `n_dims` of mode 24 is head_dim, as upstream writes it, and not half of it. */
   readonly sections?: readonly number[];
-  /** Positions given instead of drawn: one a token, axis by axis for the multi modes. */
+  /** Positions, which are then not drawn: one for each token, axis by axis for modes with several axes. */
   readonly pos?: readonly number[];
-  /** 0: backward. */
+  /** 0 is backward. */
   readonly fwd?: 0 | 1;
-  /** Other inputs for the same case. */
+  /** Another seed makes other inputs for the same case. */
   readonly seed?: number;
 }
 
-/** A case with its defaults. */
+/** A case with all defaults. */
 type WholeRopeCase = RopeCaseParams & Required<Omit<RopeCaseParams, 'sections' | 'pos' | 'ff0'>>;
 
-/** What upstream's line has, beside `ne_a`, `n_dims` and `mode`. */
+/** The keys of upstream's line, beside `ne_a`, `n_dims` and `mode`. */
 const LINE_DEFAULTS = { type: 'f32', n_ctx: 512, fs: 1, ef: 0, af: 1, ff: 0, v: 0 } as const;
-const DEFAULTS = { inplace: 0, n_offs: 0, fb: 10000, n_ctx_orig: 0, bf: 1, bs: 1, fwd: 1, seed: 0 } as const;
-const NO_SECTIONS = [0, 0, 0, 0];
-/** Every key. */
+/** The keys that a label has only where they differ from these values. */
+const EXTRA_DEFAULTS = { inplace: 0, n_offs: 0, fb: 10000, n_ctx_orig: 0, bf: 1, bs: 1, fwd: 1, seed: 0 } as const;
+/** The least and the largest value of a key that is an integer. */
+const RANGES: Readonly<Record<string, readonly [min: number, max?: number]>> = {
+  n_ctx: [1, 2 ** 31 - 1],
+  ff: [0, 2],
+  v: [0, 1],
+  inplace: [0, 1],
+  n_offs: [0, 2 ** 20],
+  fwd: [0, 1],
+  seed: [0],
+};
 const KEYS = [
   ...['type', 'ne_a', 'n_dims', 'mode', 'n_ctx', 'fs', 'ef', 'af', 'ff', 'v'],
-  ...Object.keys(DEFAULTS),
+  ...Object.keys(EXTRA_DEFAULTS),
   ...['sections', 'pos', 'ff0'],
 ];
-/** ggml's own words for keys that upstream's line abbreviates. */
+/** ggml's words for keys that upstream's line abbreviates. */
 const ABBREVIATED: Readonly<Record<string, string>> = {
   freq_base: 'fb',
   freq_scale: 'fs',
@@ -91,32 +100,30 @@ const ABBREVIATED: Readonly<Record<string, string>> = {
   positions: 'pos',
 };
 const MODES = [0, 2, 8, 24, 40];
-/** A pasted label may not ask for more elements than this: 2^27 float64 values are a gigabyte. */
+/** The most elements that a label may ask for: 2^27 float64 values are a gigabyte. */
 const MAX_ELEMENTS = 2 ** 27;
 
 /**
- * Writes a case's label; upstream's first parameters look exactly as upstream prints them.
+ * Writes a case's label. Upstream's parameters look as upstream prints them.
  *
- * @param params - the case
+ * @param params - the case's parameters
  * @throws {RopewalkError} as {@link parseRopeLabel}
  */
 export function ropeLabel(params: RopeCaseParams): string {
   const p = checkParams(params);
-  // Upstream prints six decimals; a value that needs more is written whole, so that the label still reproduces it.
+  // Upstream prints six decimals. A value that needs more is written with all, so that the label reproduces it.
   const six = (x: number): string => (Number(x.toFixed(6)) === x ? x.toFixed(6) : String(x));
   const { type, ne_a, n_dims, mode, n_ctx, fs, ef, af, ff, v, sections, pos, ff0 } = p;
   const upstream = { type, ne_a, n_dims, mode, n_ctx, fs: six(fs), ef: six(ef), af: six(af), ff, v };
-  const extras = (Object.keys(DEFAULTS) as (keyof typeof DEFAULTS)[]).map((key) => [
-    key,
-    p[key] === DEFAULTS[key] ? undefined : p[key],
-  ]);
+  const extraKeys = Object.keys(EXTRA_DEFAULTS) as (keyof typeof EXTRA_DEFAULTS)[];
+  const extras = extraKeys.map((key) => [key, p[key] === EXTRA_DEFAULTS[key] ? undefined : p[key]]);
   return formatLabel('ROPE', { ...upstream, ...Object.fromEntries(extras), sections, pos, ff0 });
 }
 
 /**
  * Reads a case from its label.
  *
- * @param line - `ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=0,…)`; ne_a, n_dims and mode are needed
+ * @param line - `ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=0,…)`, with at least ne_a, n_dims and mode
  * @throws {RopewalkError} FORMAT, RANGE or SHAPE, naming the key
  */
 export function parseRopeLabel(line: string | ParsedLabel): WholeRopeCase {
@@ -137,7 +144,7 @@ function checkKeys(keys: Iterable<string>): void {
   }
 }
 
-/** Copies a caller's parameters, checks them, and fills in defaults. */
+/** Copies a caller's parameters, checks them, and adds defaults. */
 function checkParams(params: RopeCaseParams): WholeRopeCase {
   const copy: Record<string, unknown> = { ...readOptions(params, 'ROPE(…)') };
   checkKeys(Object.keys(copy));
@@ -146,12 +153,17 @@ function checkParams(params: RopeCaseParams): WholeRopeCase {
   return readParams(new Fields(copy, 'ROPE(…)'));
 }
 
-/** Reads a case's parameters, and fills in defaults. */
+/** Reads a case's parameters, and adds defaults. */
 function readParams(f: Fields): WholeRopeCase {
-  const bit = (key: string): 0 | 1 | undefined => f.optionalInteger(key, 0, 1) as 0 | 1 | undefined;
+  const numbers: Record<string, number> = {};
+  for (const [key, value] of Object.entries({ ...LINE_DEFAULTS, ...EXTRA_DEFAULTS })) {
+    const range = RANGES[key];
+    if (typeof value === 'number')
+      numbers[key] = (range ? f.optionalInteger(key, ...range) : f.optionalNumber(key)) ?? value;
+  }
+  const { v, af, ff } = numbers;
   const ne = f.integers('ne_a');
   if (ne.length !== 4) refuse('FORMAT', 'ROPE(…): ne_a', 'four integers: head_dim, heads, tokens, batch', ne);
-  const v = bit('v') ?? LINE_DEFAULTS.v;
   if (ne.reduce((product, n) => product * n, v ? 24 : 1) > MAX_ELEMENTS)
     refuse('RANGE', 'ROPE(…): ne_a', `at most ${MAX_ELEMENTS} elements`, ne);
   const mode = f.integer('mode');
@@ -159,9 +171,7 @@ function readParams(f: Fields): WholeRopeCase {
   const pos = f.has('pos') ? f.integers('pos', Number.MIN_SAFE_INTEGER) : undefined;
   const tokens = ne[2]! * (mode >= 8 ? 4 : 1);
   if (pos && pos.length !== tokens) refuse('SHAPE', 'ROPE(…): pos', `${tokens} positions`, pos.length);
-  if (f.optionalNumber('af') === 0)
-    fail('RANGE', 'ROPE(…)', 'with af=0 every element of y is 0, and a case tests nothing. Give af=1.');
-  const ff = (f.optionalInteger('ff', 0, 2) as 0 | 1 | 2 | undefined) ?? LINE_DEFAULTS.ff;
+  if (af === 0) fail('RANGE', 'ROPE(…)', 'with af=0 every element of y is 0, and a case tests nothing. Give af=1.');
   const ff0 = f.optionalNumber('ff0');
   if (ff0 !== undefined && !(ff === 1 && ff0 > 0)) refuse('RANGE', 'ROPE(…): ff0', 'a number > 0 beside ff=1', ff0);
   const given = f.integer('n_dims', 1, 2 ** 20);
@@ -170,39 +180,18 @@ function readParams(f: Fields): WholeRopeCase {
     : sectionsOfUpstream(mode, given);
   if (sections && sections.length !== 4)
     refuse('FORMAT', 'ROPE(…): sections', 'four integers for modes 8, 24 and 40', sections);
-  return {
-    type: f.has('type') ? f.oneOf('type', ['f32', 'f16', 'bf16', 'f64']) : LINE_DEFAULTS.type,
-    ne_a: ne as unknown as RopeCaseParams['ne_a'],
-    n_dims,
-    mode,
-    n_ctx: f.optionalInteger('n_ctx', 1, 2 ** 31 - 1) ?? LINE_DEFAULTS.n_ctx,
-    fs: f.optionalNumber('fs') ?? LINE_DEFAULTS.fs,
-    ef: f.optionalNumber('ef') ?? LINE_DEFAULTS.ef,
-    af: f.optionalNumber('af') ?? LINE_DEFAULTS.af,
-    ff,
-    v,
-    inplace: bit('inplace') ?? DEFAULTS.inplace,
-    n_offs: f.optionalInteger('n_offs', 0, 2 ** 20) ?? DEFAULTS.n_offs,
-    fb: f.optionalNumber('fb') ?? DEFAULTS.fb,
-    n_ctx_orig: f.optionalNumber('n_ctx_orig') ?? DEFAULTS.n_ctx_orig,
-    bf: f.optionalNumber('bf') ?? DEFAULTS.bf,
-    bs: f.optionalNumber('bs') ?? DEFAULTS.bs,
-    fwd: bit('fwd') ?? DEFAULTS.fwd,
-    seed: f.optionalInteger('seed', 0) ?? DEFAULTS.seed,
-    sections,
-    pos,
-    ff0,
-  };
+  const type = f.has('type') ? f.oneOf('type', ['f32', 'f16', 'bf16', 'f64']) : LINE_DEFAULTS.type;
+  return { ...numbers, type, ne_a: ne, n_dims, mode, sections, pos, ff0 } as unknown as WholeRopeCase;
 }
 
-/** Upstream's line has no sections: they follow from its n_dims, half of which mode 24 rotates. */
+/** Computes the sections, which upstream's line has not, from n_dims. Mode 24 rotates half of n_dims. */
 function sectionsOfUpstream(mode: number, n: number): Pick<RopeCaseParams, 'n_dims' | 'sections'> {
   const part = Math.floor(n / (mode === 24 ? 4 : 3));
   if (mode === 24) return { n_dims: n / 2, sections: [part, part, 0, 0] };
   return { n_dims: n, sections: mode >= 8 ? [part, part, part, 0] : undefined };
 }
 
-/** A label's value: a list of numbers in brackets, a number, or a text. */
+/** Reads a label's value: a list of numbers in brackets, a number, or a text. */
 function labelValue(text: string): unknown {
   const numberOf = (item: string): unknown => (item !== '' && Number.isFinite(Number(item)) ? Number(item) : item);
   const body = /^\[(.*)\]$/s.exec(text)?.[1];
@@ -211,10 +200,10 @@ function labelValue(text: string): unknown {
 }
 
 /**
- * Makes a runnable case.
+ * Makes a case that can be run.
  *
  * @param suite - the suite's name
- * @param params - the case
+ * @param params - the case's parameters
  */
 export function ropeCase(suite: string, params: RopeCaseParams): ConformanceCase {
   checkName(suite, 'ROPE(…): suite', 'the suite');
@@ -222,15 +211,15 @@ export function ropeCase(suite: string, params: RopeCaseParams): ConformanceCase
 }
 
 /**
- * The plan of a case, with the positions and factors that its label draws.
+ * Plans a case, with the positions and factors that are drawn from its label.
  *
- * @param params - the case
+ * @param params - the case's parameters
  */
 export function ropePlanOfCase(params: RopeCaseParams): RopePlan {
   return drawCase(params).plan;
 }
 
-/** Everything that follows from the label. */
+/** Draws the inputs of a case from its label, and plans it. */
 function drawCase(params: RopeCaseParams) {
   const p = checkParams(params);
   const [ne0, , ne2] = p.ne_a;
@@ -245,7 +234,7 @@ function drawCase(params: RopeCaseParams) {
     ne: p.ne_a,
     n_dims: p.n_dims,
     mode: p.mode,
-    sections: p.sections ?? NO_SECTIONS,
+    sections: p.sections ?? [0, 0, 0, 0],
     n_ctx_orig: p.n_ctx_orig,
     freq_base: p.fb,
     freq_scale: p.fs,
@@ -266,7 +255,7 @@ function drawCase(params: RopeCaseParams) {
   return { x, pos, factors, formula, plan };
 }
 
-async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<Verdict> {
+async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<CaseVerdict> {
   const { type, inplace } = checkParams(params);
   const { x, pos, factors, formula, plan } = drawCase(params);
   const values = await x.readNumbers();
@@ -278,7 +267,7 @@ async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<Verd
   return judgeNmse('ROPE', await out.readNumbers(), want, ropeNmseLimit(type), type);
 }
 
-/** Upstream's inputs: uniform in [−1, 1); as a view they are the corner of a tensor 2 × 4 × 3 times as large. */
+/** Draws x as upstream does, uniform in [−1, 1). A view is the corner of a tensor 2 × 4 × 3 times as large. */
 function drawX(type: FloatDtype, ne: RopeCaseParams['ne_a'], view: boolean, random: RandomStream): Tensor<FloatDtype> {
   const [ne0, ne1, ne2, ne3] = ne;
   const base = view ? [ne3, ne2 * 3, ne1 * 4, ne0 * 2] : [ne3, ne2, ne1, ne0];
@@ -287,7 +276,7 @@ function drawX(type: FloatDtype, ne: RopeCaseParams['ne_a'], view: boolean, rand
   return extentOf(layout) === undefined ? whole : new Tensor(whole.storage, layout);
 }
 
-/** Llama 3.1's factor, which divides a frequency, as llama.cpp's converter writes it: 8, low 1, high 4, 8192 tokens. */
+/** Computes Llama 3.1's divisor of a frequency as llama.cpp's converter does: factor 8, low 1, high 4, 8192 tokens. */
 function llama31Factor(j: number, nDims: number, base: number): number {
   const wavelength = 2 * Math.PI * base ** ((2 * j) / nDims);
   if (wavelength < 8192 / 4) return 1;

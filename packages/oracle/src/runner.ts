@@ -1,59 +1,65 @@
 /**
- * Conformance cases: what they are, running them on a backend, and the results as text and JSON.
+ * Conformance cases: their run on a backend, and the results as text and JSON.
  *
  * @module
  */
-
 import { type OpPlan, RopewalkError, type Runner } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { checkRunner, reading, readList } from 'ropewalk/internal';
 
-/** What came out of one case on one backend. */
-export type Verdict =
-  /** `measure` is what was compared, for people: `NMSE 3.1e-15`. */
+/** The verdict on one case on one backend. */
+export type CaseVerdict =
+  /** `measure` says for people what was measured: `NMSE 3.1e-15`. */
   | { readonly status: 'ok'; readonly measure: string }
-  /** `detail` says what was measured against which threshold. */
+  /** `detail` says what was measured, and the threshold. */
   | { readonly status: 'fail'; readonly detail: string }
   | { readonly status: 'not_supported'; readonly reason: string };
 
-/** One case: it makes its inputs, runs a backend, and judges the output. */
+/** A case, which makes its inputs, runs a backend, and judges the output. */
 export interface ConformanceCase {
-  /** The suite it belongs to, `published`, `ggml`, … */
+  /** The name of its suite: `published`, `ggml`, … */
   readonly suite: string;
-  /** Names the case and all its parameters; unique. */
+  /** A unique text that has all parameters of the case. */
   readonly label: string;
-  /** Runs the case. A thrown error is a failure of the backend, not of the run. */
-  run(runner: Runner): Verdict | Promise<Verdict>;
+  /** Runs the case. An error that it throws is a failure of the backend. */
+  run(runner: Runner): CaseVerdict | Promise<CaseVerdict>;
 }
 
-/** One case on one backend. */
+/** The result of one case on one backend. */
 export interface CaseResult {
   readonly backend: string;
   readonly suite: string;
   readonly label: string;
-  readonly verdict: Verdict;
+  readonly verdict: CaseVerdict;
 }
 
-/**
- * Runs a plan, unless the runner declines it.
- *
- * @returns undefined when it ran; otherwise the verdict, with the runner's reason
- */
-export function declined(runner: Runner, plan: OpPlan): Verdict | undefined {
+/** Runs a plan. Returns the verdict with the runner's reason where the runner declines it, otherwise undefined. */
+export function declined(runner: Runner, plan: OpPlan): CaseVerdict | undefined {
   const reason = runner.whyNot(plan);
   if (reason !== undefined) return { status: 'not_supported', reason };
   runner.run(plan);
   return undefined;
 }
 
-/** How many cases of a suite ended how. */
+/** Makes a runner that hands each plan to `run` instead of running it. */
+export function intercept(runner: Runner, run: (plan: OpPlan) => void): Runner {
+  return {
+    name: runner.name,
+    allocate: (dtype, shape) => runner.allocate(dtype, shape),
+    whyNot: (plan) => runner.whyNot(plan),
+    run,
+    finish: () => runner.finish(),
+  };
+}
+
+/** The number of cases of a suite by their verdict. */
 export interface Counts {
   ok: number;
   fail: number;
   notSupported: number;
 }
 
-/** One of the caller's cases. @throws {RopewalkError} RANGE for anything else */
+/** Checks a caller's case. @throws {RopewalkError} RANGE for anything else */
 export function readCase(one: ConformanceCase, where: string): ConformanceCase {
   if (!reading(where, () => typeof one?.run === 'function'))
     refuse('RANGE', where, 'a case: { suite, label, run }', one);
@@ -63,9 +69,10 @@ export function readCase(one: ConformanceCase, where: string): ConformanceCase {
 /**
  * Runs cases one after the other.
  *
- * @param cases - what to run
- * @param runner - on whom
- * @returns a result as each case ends; an error thrown by a case is that case's failure
+ * @param cases - the cases
+ * @param runner - the backend
+ * @returns the result of each case as it ends; an error that a case throws is its failure
+ * @throws {RopewalkError} FORMAT when a file of vectors is unreadable
  */
 export async function* runCases(cases: Iterable<ConformanceCase>, runner: Runner): AsyncGenerator<CaseResult> {
   checkRunner(runner, 'check: runner');
@@ -73,11 +80,11 @@ export async function* runCases(cases: Iterable<ConformanceCase>, runner: Runner
     refuse('SHAPE', 'check: cases', 'a list of cases', cases);
   for (const given of cases) {
     const one = readCase(given, 'check: case');
-    let verdict: Verdict;
+    let verdict: CaseVerdict;
     try {
       verdict = await one.run(runner);
     } catch (error) {
-      // A malformed vector file is not the backend's failure: it stops the run as unreadable input.
+      // A malformed file of vectors is no failure of the backend, and stops the run.
       if (error instanceof RopewalkError && error.code === 'FORMAT') throw error;
       verdict = { status: 'fail', detail: error instanceof Error ? `${error.name}: ${error.message}` : String(error) };
     }
@@ -88,8 +95,8 @@ export async function* runCases(cases: Iterable<ConformanceCase>, runner: Runner
 /**
  * Counts results by suite.
  *
- * @param results - of any number of backends
- * @returns `backend/suite` → counts, in order of appearance
+ * @param results - results of any number of backends
+ * @returns the counts by `backend/suite`, in order of appearance
  */
 export function countResults(results: readonly CaseResult[]): Map<string, Counts> {
   const counts = new Map<string, Counts>();
@@ -106,30 +113,24 @@ export function countResults(results: readonly CaseResult[]): Map<string, Counts
 }
 
 /**
- * One line for a result, in the form of seed 000.
+ * Formats a result as a line, as test-backend-ops prints it.
  *
- * @param result - one case on one backend
+ * @param result - the result of one case
  * @returns `LABEL: OK`, `LABEL: [ROPE] NMSE = 0.1 > 0.0000001 FAIL` or `LABEL: not supported [reason]`
  */
 export function formatResult(result: CaseResult): string {
-  return reading('result', () => lineOf(result));
-}
-
-function lineOf({ label, verdict }: CaseResult): string {
-  switch (verdict.status) {
-    case 'ok':
-      return `  ${label}: OK`;
-    case 'fail':
-      return `  ${label}: ${verdict.detail} FAIL`;
-    case 'not_supported':
-      return `  ${label}: not supported [${verdict.reason}]`;
-  }
+  return reading('result', () => {
+    const { label, verdict } = result;
+    if (verdict.status === 'ok') return `  ${label}: OK`;
+    if (verdict.status === 'fail') return `  ${label}: ${verdict.detail} FAIL`;
+    return `  ${label}: not supported [${verdict.reason}]`;
+  });
 }
 
 /**
- * One JSON object for a result.
+ * Formats a result as a JSON object.
  *
- * @param result - one case on one backend
+ * @param result - the result of one case
  */
 export function resultToJson(result: CaseResult): string {
   return reading('result', () => {
@@ -139,28 +140,22 @@ export function resultToJson(result: CaseResult): string {
 }
 
 /**
- * The closing table, a row a suite, and the last line.
+ * Formats the closing table, with a row for each suite.
  *
- * @param counts - from countResults
- * @returns lines; the last one says how many passed and how many failed
+ * @param counts - the result of {@link countResults}
+ * @returns lines, of which the last one says how many cases passed and how many failed
  */
 export function formatSummary(counts: ReadonlyMap<string, Counts>): string[] {
   return reading('counts', () => {
     if (!(counts instanceof Map)) refuse('RANGE', 'counts', 'a map', counts);
-    return summaryOf(counts);
+    const width = Math.max(...[...counts.keys()].map((key) => key.length), 8);
+    const total: Counts = { ok: 0, fail: 0, notSupported: 0 };
+    const rest = ({ notSupported }: Counts): string => (notSupported > 0 ? `, ${notSupported} not supported` : '');
+    const lines = [...counts].map(([key, suite]: [string, Counts]) => {
+      for (const status of ['ok', 'fail', 'notSupported'] as const) total[status] += suite[status];
+      const failed = suite.fail > 0 ? `, ${suite.fail} FAIL` : '';
+      return `  ${key.padEnd(width)}  ${String(suite.ok).padStart(5)} OK${failed}${rest(suite)}`;
+    });
+    return [...lines, `  ${total.ok}/${total.ok + total.fail} cases passed, ${total.fail} failed${rest(total)}`];
   });
-}
-
-function summaryOf(counts: ReadonlyMap<string, Counts>): string[] {
-  const width = Math.max(...[...counts.keys()].map((key) => key.length), 8);
-  const total: Counts = { ok: 0, fail: 0, notSupported: 0 };
-  const lines = [...counts].map(([key, { ok, fail, notSupported }]) => {
-    total.ok += ok;
-    total.fail += fail;
-    total.notSupported += notSupported;
-    const rest = notSupported > 0 ? `, ${notSupported} not supported` : '';
-    return `  ${key.padEnd(width)}  ${String(ok).padStart(5)} OK${fail > 0 ? `, ${fail} FAIL` : ''}${rest}`;
-  });
-  const rest = total.notSupported > 0 ? `, ${total.notSupported} not supported` : '';
-  return [...lines, `  ${total.ok}/${total.ok + total.fail} cases passed, ${total.fail} failed${rest}`];
 }

@@ -1,6 +1,7 @@
-/** Golden vectors as cases: finds out which peer's form a folder has and reads it. @module */
+/** Vectors of peers as cases: finds out whose form a folder has, and reads it. @module */
 import { fail, refuse } from 'ropewalk/backend';
 import { readFolder, readManifest, type VectorFolder, whereOf } from './folder.js';
+import type { OnnxLoader } from './golden/read.js';
 import { goldenVectorCases } from './golden/suite.js';
 import type { ConformanceCase } from './runner.js';
 import { CALL_SUITES, callVectorCases } from './vectors/calls.js';
@@ -11,24 +12,25 @@ import { llaisysVectorCases } from './vectors/llaisys.js';
 import { onnxVectorCases } from './vectors/onnx.js';
 
 /**
- * Reads a folder of vectors: one with a manifest.json in a peer's form, or one that holds such folders.
+ * Reads a folder of vectors.
  *
- * @param folder - the folder
- * @returns its cases; files of a case are read when it runs
+ * @param folder - a folder with a manifest.json in a peer's form, or a folder of such folders
+ * @param onnx - reads tensors that are in ONNX files only, which `ropewalk vectors --format onnx` writes
+ * @returns the cases, whose files are read when they run
  * @throws {RopewalkError} FORMAT when there is no manifest, or one in an unknown form
  */
-export function vectorCases(folder: VectorFolder): ConformanceCase[] {
+export function vectorCases(folder: VectorFolder, onnx?: OnnxLoader): ConformanceCase[] {
   readFolder(folder, 'vectors: folder');
-  if (folder.has('manifest.json')) return casesOf(folder);
+  if (folder.has('manifest.json')) return casesOf(folder, onnx);
   const below = folder.folders().filter((child) => child.has('manifest.json'));
   if (below.length === 0)
     fail('FORMAT', whereOf(folder), 'it has no manifest.json, and no folder directly in it has one.');
-  return below.flatMap(casesOf);
+  return below.flatMap((child) => casesOf(child, onnx));
 }
 
-function casesOf(folder: VectorFolder): ConformanceCase[] {
+function casesOf(folder: VectorFolder, onnx: OnnxLoader | undefined): ConformanceCase[] {
   const manifest = readManifest(folder, 'manifest.json');
-  if (typeof manifest.raw('format') === 'string') return goldenVectorCases(folder);
+  if (typeof manifest.raw('format') === 'string') return goldenVectorCases(folder, onnx);
   const suite = manifest.optionalText('suite') ?? '';
   if (manifest.has('opset')) return onnxVectorCases(folder, manifest);
   if (suite.startsWith('huggingface')) return huggingfaceVectorCases(folder, manifest);

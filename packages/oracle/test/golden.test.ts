@@ -18,7 +18,9 @@ import { f64Tensor, floats } from '../../../test/support/tensors.js';
 import { testOnce as test, testPeers } from '../../../test/support/tier.js';
 import { openBackend } from '../../cli/src/backends.js';
 import { parseNpy } from '../../formats/src/npy.js';
+import { writeOnnxTest } from '../../onnx/src/export/test-folder.js';
 import { parseOnnxTensor } from '../../onnx/src/format/onnx.js';
+import { parseOnnxModel } from '../../onnx/src/format/onnx-model.js';
 import { BLOCK_FORMATS, type BlockFormat } from '../../ropewalk/src/core/block-formats.js';
 import { bitsOf, type FloatDtype, type HostArray } from '../../ropewalk/src/core/dtypes.js';
 import { type Tensor, tensorFrom, zeros } from '../../ropewalk/src/core/tensor.js';
@@ -30,11 +32,10 @@ import type { VectorFolder } from '../src/folder.js';
 import { readGoldenFolder } from '../src/folder.node.js';
 import { exactWithBounds, storedSlack } from '../src/golden/bounds.js';
 import { cPrefix } from '../src/golden/c-header.js';
-import { exactOutputs, GOLDEN_OPS, type GoldenCase, type GoldenQuestion } from '../src/golden/case.js';
+import { bindGolden, exactOutputs, GOLDEN_OPS, type GoldenCase, type GoldenQuestion } from '../src/golden/case.js';
 import { chooseBuiltIn, chooseDialect, GOLDEN_DIALECTS, positionsFor } from '../src/golden/choose.js';
 import { formatManifest, GOLDEN_FORMS, type GoldenForm } from '../src/golden/manifest.js';
-import { onnxTestOf } from '../src/golden/onnx.js';
-import { decodeTensor, openGolden } from '../src/golden/read.js';
+import { decodeTensor, type OnnxLoader, openGolden } from '../src/golden/read.js';
 import { GOLDEN_ROPE, goldenRopeQuestion } from '../src/golden/rope.js';
 import { goldenOperatorSuite, goldenRopeSuite, judgeGolden } from '../src/golden/suite.js';
 import { turnsOf } from '../src/golden/turns.js';
@@ -52,6 +53,10 @@ const questions = chooseBuiltIn(GOLDEN_OPS).cases.map((c) => c.make());
 const cases: GoldenCase[] = questions.map(answer);
 const question = (id: string): GoldenQuestion => questions.find((q) => q.id === id) ?? assert.fail(`no case ${id}`);
 
+const onnx: OnnxLoader = async () => ({ parseOnnxTensor, writeOnnxTest });
+/** The ONNX test of a case, or why there is none. */
+const onnxTestOf = (c: GoldenCase) => writeOnnxTest(c, bindGolden(c, referenceRunner()).plan, 'test');
+
 /** A folder in memory. */
 function folderOf(files: ReadonlyMap<string, Uint8Array>, name = 'mem'): VectorFolder {
   return {
@@ -67,7 +72,7 @@ async function written(chosen: readonly GoldenCase[], forms: readonly GoldenForm
   const entries = [];
   const skipped = [];
   for (const c of chosen) {
-    const one = await writeCase(c, forms, { generator: 'ropewalk test', seed: 1 });
+    const one = await writeCase(c, forms, { generator: 'ropewalk test', seed: 1, onnx });
     for (const { path, bytes } of one.files) {
       assert.ok(!files.has(path), `${path} twice`);
       files.set(path, bytes);
@@ -165,7 +170,7 @@ describe('the cases', () => {
 
   test('another seed, other numbers; the same seed, the same', () => {
     const bits = (seed: number): unknown =>
-      [...goldenRopeQuestion(GOLDEN_ROPE[0]!, { seed }).inputs].map(([, t]) => bitsOf(t.read() as HostArray));
+      [...goldenRopeQuestion(GOLDEN_ROPE[0]!, seed).inputs].map(([, t]) => bitsOf(t.read() as HostArray));
     assert.deepEqual(bits(5), bits(5));
     assert.notDeepEqual(bits(5), bits(6));
   });
@@ -444,7 +449,7 @@ describe('forms', () => {
       again.delete('manifest.json');
       for (const [path, bytes] of again)
         assert.ok(Buffer.from(bytes).equals(files.get(path)!), `${path} differs from run to run`);
-      const { folder, cases: read } = await readGoldenFolder(onDisk(files, form));
+      const { folder, cases: read } = await readGoldenFolder(onDisk(files, form), onnx);
       const left = folder.skipped.map(({ id }) => id);
       assert.deepEqual(
         read.map(({ id }) => id),
@@ -475,7 +480,7 @@ describe('forms', () => {
         assert.deepEqual(c.rope && JSON.parse(JSON.stringify(c.rope)), made.rope); // undefined is as good as left out
       }
       const failed: string[] = [];
-      for await (const result of runCases(vectorCases(folderOf(files)), referenceRunner())) {
+      for await (const result of runCases(vectorCases(folderOf(files), onnx), referenceRunner())) {
         if (result.verdict.status !== 'ok') failed.push(formatResult(result));
       }
       assert.deepEqual(failed, []);
@@ -670,7 +675,7 @@ print(bf16.dtype, float((bf16.astype('u4') << 16).view('f4')[0, 0, 0, 0]))
 
 describe('onnx', () => {
   test('a note says what ONNX cannot express', () => {
-    const said = new Map(cases.map((c) => [c.id, onnxTestOf(c, 'test')]));
+    const said = new Map(cases.map((c) => [c.id, onnxTestOf(c)]));
     const reasons = [...said].filter(([, result]) => typeof result === 'string');
     assert.ok(reasons.some(([id, reason]) => id === 'llama-2-f64' && reason === 'RotaryEmbedding takes no float64'));
     assert.ok(reasons.some(([id, reason]) => id === 'linear-q8_0' && reason === 'ONNX has no q8_0 blocks'));
@@ -678,14 +683,23 @@ describe('onnx', () => {
     // A plain case is one node, as the standard's own tests are.
     const plain = said.get('llama-2-half');
     assert.ok(typeof plain === 'object');
+    const { nodes, inputs } = parseOnnxModel(plain[0]!.bytes).graph;
     assert.deepEqual(
-      plain.model.nodes.map(({ opType }) => opType),
+      nodes.map(({ opType }) => opType),
       ['RotaryEmbedding'],
     );
     assert.deepEqual(
-      plain.inputs.map(({ name }) => name),
+      inputs.map(({ name }) => name),
       ['x', 'cos_cache', 'sin_cache'],
     );
+  });
+
+  test('without the package that writes and reads it the form is refused', async () => {
+    const [first] = cases;
+    const refused = { name: 'RopewalkError', code: 'UNSUPPORTED', message: /need @ropewalk\/onnx. Give onnx,/ };
+    await assert.rejects(writeCase(first!, ['onnx'], { generator: 'test', seed: 1 }), refused);
+    const dir = onDisk(await written([first!], ['onnx']), 'no-onnx');
+    await assert.rejects(readGoldenFolder(dir), refused);
   });
 
   testPeers('ONNX Runtime computes what is expected', { skip: noOnnxruntime }, async () => {
@@ -752,7 +766,7 @@ describe('dialects', () => {
         if (dialect === 'llaisys')
           assert.deepEqual([positions.dtype, positions.rank, inputs.get('x')!.shape[0]], ['i64', 1, 1], id);
         if (dialect === 'huggingface') assert.equal(rope!.layout, 'bnsh', id);
-        if (dialect === 'onnx') assert.equal(typeof onnxTestOf(answer(c.make()), 'test'), 'object', id);
+        if (dialect === 'onnx') assert.equal(typeof onnxTestOf(answer(c.make())), 'object', id);
       }
     }
   });

@@ -1,13 +1,13 @@
 /** Runs conformance cases on a backend of this browser; the page only shows what comes back. @module */
 import { openWebnn, whyNotWebnn } from '@ropewalk/onnx';
 import {
+  type CaseVerdict,
   type ConformanceCase,
   extendedCases,
   goldenOperatorSuite,
   goldenRopeSuite,
   publishedCases,
   runCases,
-  type Verdict,
   vectorCases,
 } from '@ropewalk/oracle';
 import { expose } from 'comlink';
@@ -22,7 +22,7 @@ export type BackendName = 'cpu' | 'webgpu' | 'webnn' | 'reference';
 export interface Ended {
   readonly suite: string;
   readonly label: string;
-  readonly verdict: Verdict;
+  readonly verdict: CaseVerdict;
   /** The operator that ran; none where the case is a call that must be refused before anything runs. */
   readonly op?: string;
   /** The element type of its first tensor. */
@@ -64,7 +64,7 @@ async function allCases(base: string): Promise<ConformanceCase[]> {
     ...extendedCases(),
     ...goldenRopeSuite(),
     ...goldenOperatorSuite(),
-    ...folders.flatMap(vectorCases),
+    ...folders.flatMap((folder) => vectorCases(folder)),
   ];
 }
 

@@ -37,6 +37,6 @@ export async function allCases() {
     ...extendedCases(),
     ...goldenRopeSuite(),
     ...goldenOperatorSuite(),
-    ...vectors.flatMap(vectorCases),
+    ...vectors.flatMap((folder) => vectorCases(folder)),
   ];
 }

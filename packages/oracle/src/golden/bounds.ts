@@ -1,9 +1,9 @@
 /**
- * How far off a right kernel may be, element by element, and judging one by it.
+ * How far off a right kernel may be, element by element.
  *
- * Each bound is an error analysis of arithmetic in f32 (float64 data: in float64) with sums in any order and one
- * rounding at the store; docs/vectors.md lists the formulas. Bounds are about the exact float64 result; {@link
- * storedSlack} is added for an expected output that was itself rounded.
+ * Each bound is an error analysis of arithmetic in f32 (in float64 for float64 data) with sums in any order and one
+ * rounding at the store. docs/vectors.md lists the formulas, in which u is the unit roundoff. Bounds are about the exact
+ * float64 result; {@link storedSlack} is added for an expected output that was itself rounded.
  *
  * @module
  */
@@ -16,7 +16,6 @@ import {
   isFloat,
   type LayerNormPlan,
   type LinearPlan,
-  type OpName,
   type OpPlan,
   planExpertLinear,
   planGelu,
@@ -35,44 +34,42 @@ import { unknownPlan } from 'ropewalk/backend';
 import { readBlocks, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
 import type { ExpectedOutput } from '../judge.js';
-import { bindGolden, floats, type GoldenQuestion, isExact, type ToleranceRecord } from './case.js';
+import { bindGolden, FORMULA_OF, floats, type GoldenQuestion, isExact, type ToleranceRecord } from './case.js';
 
-/** Marks an element that is copied: no error at all. */
+/** Marks an element that is copied, and so has no error. */
 const COPIED = -1;
 /** Marks an element of {@link ExpectedOutput.unsettled}. */
 const UNSETTLED = -2;
 
-/**
- * What may be lost near zero: half the smallest subnormal of f16; all subnormals of f32 and bf16, which WGSL and many
- * devices treat as zero.
- */
+/** The error near zero: half the smallest subnormal of f16; any subnormal of f32 and bf16, which WGSL may take for 0. */
 const NEAR_ZERO: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -126, f16: 2 ** -25, bf16: 2 ** -126 };
 
-/** Roundings of the gate's e^x, sum, quotient and products: an e^x within 4 ulp makes 16 units. */
+// The units below count roundings.
+/** The gate has an e^x within 4 ulp, a sum, a quotient and products. */
 const GATE_UNITS = 16;
-/** Roundings of GELU, as x/2 · (1 + erf(…)) with an erf or tanh within 4 ulp: of x, as the sum may cancel. */
+/** GELU is x/2 · (1 + erf(…)) with an erf or tanh within 4 ulp. The units are relative to x, as the sum may cancel. */
 const GELU_UNITS = 16;
-/** Roundings of a soft cap: a tanh within 4 ulp. */
+/** A soft cap has a tanh within 4 ulp. */
 const CAP_UNITS = 8;
-/** Below this e^−|gate| may be rounded to zero: it is not a normal f32. */
+/** The norm has eps, mean, root, quotient and weight, beside its sum. */
+const NORM_UNITS = 8;
+/** Softmax has the scores' scale, an e^x within 4 ulp, a quotient and a product, beside its sums. */
+const SOFTMAX_UNITS = 16;
+/** A router's score is a gate's sigmoid or a softmax. */
+const SCORE_UNITS = 16;
+/** Below this e^−|gate| is no normal f32, and may be rounded to zero. */
 const GATE_TINY = 2 ** -126;
 /**
- * Below this a factor that an exponential gives may be rounded to zero: twice the smallest normal number of f32, or of
- * f16 where probabilities may be f16 (verify/model.ts).
+ * Below this an exponential may be rounded to zero: twice the smallest normal number of f32, or of f16 where
+ * probabilities may be f16 (verify/model.ts).
  */
 const MAY_VANISH: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -125, f16: 2 ** -13, bf16: 2 ** -125 };
-/** Roundings of the norm beside the sum: eps, mean, root, quotient, weight. */
-const NORM_UNITS = 8;
-/** Roundings of softmax beside its sums: the score's scale, e^x within 4 ulp, quotient, product. */
-const SOFTMAX_UNITS = 16;
-/** Roundings of a router's score: as of a gate, or of softmax. */
-const SCORE_UNITS = 16;
 
 /** Computes a case's exact outputs and their bounds. */
 export function exactWithBounds(c: GoldenQuestion): Map<string, ExpectedOutput> {
   const runner = referenceRunner();
   const { plan, outputs, dtypes } = bindGolden(c, runner, true);
-  const errors = errorsOf(c, plan); // before the run, which may overwrite inputs
+  const errors = errorsOf(c, plan); // The run may overwrite inputs.
   runner.run(plan);
   return new Map(
     [...outputs].map(([name, tensor]): [string, ExpectedOutput] => {
@@ -90,31 +87,27 @@ export function exactWithBounds(c: GoldenQuestion): Map<string, ExpectedOutput> 
   );
 }
 
-/** Adds the store's own error; 0 for copied elements, and for NaN and infinities, where only the same value passes. */
+/** Adds the error of the store. Copied elements, NaN and infinities have the bound 0: only the same value passes. */
 function rounded(error: number, exact: number, dtype: FloatDtype): number {
   if (error < 0 || !Number.isFinite(exact)) return 0;
   return error + UNIT_ROUNDOFF[dtype] * (Math.abs(exact) + error) + NEAR_ZERO[dtype];
 }
 
-/**
- * The bound about an expected output that was itself rounded to its dtype.
- *
- * @param error - of {@link planErrors}
- */
+/** Computes the bound about an expected output that was rounded to its dtype; `error` is one of {@link planErrors}. */
 export function boundAboutStored(error: number, stored: number, dtype: FloatDtype): number {
   return error < 0 ? 0 : rounded(error, stored, dtype) + storedSlack(dtype, stored);
 }
 
-/** What must be allowed on top when the expected output was itself rounded to its dtype. */
+/** The part of a bound that allows for the rounding of the expected output. */
 export function storedSlack(dtype: FloatDtype, stored: number): number {
   return UNIT_ROUNDOFF[dtype] * Math.abs(stored) * (1 + 2 ** -7) + NEAR_ZERO[dtype];
 }
 
-/** Errors before the store, by output; none for copied outputs. */
+/** Computes the errors before the store, by output. Copied outputs have none. */
 function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
   if (isExact(c.op)) return new Map();
   const dtypeOf = (name: string): Dtype => c.inputs.get(name)!.dtype;
-  // The plan's own outputs are float64.
+  // The plan's outputs are float64, so that it does not show which parts are copied.
   const parts = c.rope?.parts.map(({ x, out, cache }) => ({
     out,
     copies: cache === undefined || dtypeOf(cache) === dtypeOf(x),
@@ -124,12 +117,12 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
 }
 
 /**
- * How far off an operator's outputs may be before they are rounded to their dtype.
+ * Computes how far off an operator's outputs may be before they are rounded to their dtype.
  *
- * @param data - the dtype of the data, of q for attention; the plan's own tensors may be float64
- * @param parts - of a rotation: its outputs' names, and whether what does not rotate is copied; unless given, copied
- *   where the dtype stays
- * @returns by output; negative for an element that is copied, or not settled; empty for an operator that copies
+ * @param data - the dtype of the data, of q for attention; the plan's tensors may be float64 all the same
+ * @param parts - the names of a rotation's outputs, and whether dimensions that do not rotate are copied. Default: they
+ *   are copied where x and the output have one dtype
+ * @returns the errors by output, negative for an element that is copied or not settled; empty for an operator that copies
  */
 export function planErrors(
   plan: OpPlan,
@@ -158,7 +151,7 @@ export function planErrors(
       const [gate, up, gated] = [floats(plan.gate), floats(plan.up), floats(exactGelu(plan))];
       const errors = gate.map((g, n) => {
         const error = GELU_UNITS * u * Math.abs(g);
-        // 1 + erf may be nothing in f32, far below 0; times an infinity it is NaN.
+        // Far below 0, 1 + erf may be 0 in f32, and 0 times an infinity is NaN.
         if (!Number.isFinite(up[n]!) && Math.abs(gated[n]!) <= error) return UNSETTLED;
         return error * Math.abs(up[n]!);
       });
@@ -203,8 +196,8 @@ function isDouble(c: GoldenQuestion): boolean {
 }
 
 /**
- * A gate times its sigmoid, times up; clamped, w = alpha · g is rounded three times, which costs its sigmoid up to
- * |w| (1 − sigmoid(w)) of itself, and the sum with the offset may cancel.
+ * The output is the gate times its sigmoid, times up. In the clamped form w = alpha · g is rounded three times, which
+ * costs the sigmoid up to |w| (1 − sigmoid(w)) of itself, and the sum with the offset may cancel.
  */
 function gateErrors(
   { gate, up, limit = Number.POSITIVE_INFINITY, alpha, offset }: SwigluPlan,
@@ -225,7 +218,7 @@ function gateErrors(
   });
 }
 
-/** GELU of the gate, exactly. */
+/** Computes GELU of the gate in float64. */
 function exactGelu({ gate, approximate }: GegluPlan): Tensor {
   const runner = referenceRunner();
   const out = runner.allocate('f64', gate.shape);
@@ -233,7 +226,7 @@ function exactGelu({ gate, approximate }: GegluPlan): Tensor {
   return out;
 }
 
-/** The factor and the product, each rounded once; a soft cap, whose slope is at most 1, adds its own. */
+/** Factor and product are each rounded once. A soft cap, whose slope is at most 1, adds its units. */
 function scaleErrors({ x, factor, softcap }: ScalePlan, u: number): Float64Array {
   const d = x.shape.at(-1) ?? 1;
   const factors = typeof factor === 'number' ? undefined : floats(factor);
@@ -244,8 +237,8 @@ function scaleErrors({ x, factor, softcap }: ScalePlan, u: number): Float64Array
 }
 
 /**
- * A mean is a sum of d in any order: off by d u · mean |x|. So is the variance, by d u of the mean of squares, which
- * the variance may be a difference of; of that the root takes half.
+ * A mean is a sum of d terms in any order, off by d u · mean |x|. The variance may be a difference of means of squares,
+ * and is off by d u of these; the root halves that.
  */
 function layerNormErrors({ x, weight, bias, eps }: LayerNormPlan, u: number): Float64Array {
   const [xs, weights, shifts] = [floats(x), floats(weight), bias && floats(bias)];
@@ -268,8 +261,8 @@ function layerNormErrors({ x, weight, bias, eps }: LayerNormPlan, u: number): Fl
 }
 
 /**
- * Two products and a sum, each with one rounding, from cos and sin that were rounded once from exact angles: 3 u · (|x0
- * cos| + |x1 sin|). A norm before that adds its own, relative to the normed values.
+ * A rotation is two products and a sum, each with one rounding, from cos and sin that were rounded once from exact
+ * angles: 3 u · (|x0 cos| + |x1 sin|). A norm before it adds its units, relative to the normed values.
  */
 function rotationErrors({ plan }: RopeCall, part: RopePart, copies: boolean, u: number): Float64Array {
   const { x, out, rows, norm } = part;
@@ -277,7 +270,7 @@ function rotationErrors({ plan }: RopeCall, part: RopePart, copies: boolean, u: 
   const weight = norm && floats(norm.weight);
   const units = norm ? 3 + headDim / 2 + NORM_UNITS : 3;
   const values = floats(x);
-  // Laid out like `out`. Rows of the cache that no token writes do not change.
+  // The errors are laid out like `out`. Rows of a cache that no token is written to do not change.
   const errors = new Float64Array(out.size).fill(COPIED);
   const magnitudes = new Float64Array(headDim);
   for (let b = 0; b < batch; b++) {
@@ -302,7 +295,7 @@ function rotationErrors({ plan }: RopeCall, part: RopePart, copies: boolean, u: 
   return errors;
 }
 
-/** |x0 cos| + |x1 sin| and |x0 sin| + |x1 cos| where each pair is written. */
+/** Writes |x0 cos| + |x1 sin| and |x0 sin| + |x1 cos| to the places where each pair is written. */
 function pairMagnitudes(plan: RopePlan, head: Float64Array, token: number, magnitudes: Float64Array): void {
   const { table, read, write, rotaryOffset } = plan;
   const row = plan.tableRows[token]! * table.pairs;
@@ -317,8 +310,8 @@ function pairMagnitudes(plan: RopePlan, head: Float64Array, token: number, magni
 }
 
 /**
- * The sums of a linear layer; where they are weighted, each by its weight, a product and a sum with those of the other
- * experts: (k + chosen + 3) u · Σ |weight| (Σ |x w| + |bias|).
+ * The sums of a linear layer. Where they are weighted, each adds a product and a sum over the chosen experts:
+ * (k + chosen + 3) u · Σ |weight| (Σ |x w| + |bias|).
  */
 function expertErrors(plan: ExpertLinearPlan, u: number): Float64Array {
   const { x, weight, bias, weights } = plan;
@@ -336,11 +329,9 @@ function expertErrors(plan: ExpertLinearPlan, u: number): Float64Array {
 }
 
 /**
- * A weight is a score within a share of itself: of a softmax over n logits that are s apart at most (2 s + 2 n + 16) u,
- * as of attention's probabilities; of a sigmoid 16 u. To normalise divides by a sum of such: twice that, and chosen + 2
- * roundings. The scale is one more.
- *
- * @param mayVanish - below this an exponential may be zero
+ * A score is off by a share of itself: (2 s + 2 n + 16) u for a softmax over n logits that are at most s apart, as for
+ * attention's probabilities; 16 u for a sigmoid. Normalising divides by a sum of scores, which doubles the share and adds
+ * chosen + 2 roundings. The scale adds one. Below `mayVanish` an exponential may be zero.
  */
 function routeErrors(plan: RoutePlan, u: number, mayVanish: number): Float64Array {
   const { logits, gate, bias, groups, normalise, scale, indices, weights } = plan;
@@ -360,7 +351,7 @@ function routeErrors(plan: RoutePlan, u: number, mayVanish: number): Float64Arra
   });
 }
 
-/** A sum of k products in any order: (k + 2) u · (Σ |x w| + |bias|). */
+/** A sum of k products in any order is off by (k + 2) u · (Σ |x w| + |bias|). */
 function dotErrors(plan: LinearPlan, u: number): Float64Array {
   const { m, n, k } = plan;
   const x = floats(plan.x);
@@ -378,8 +369,8 @@ function dotErrors(plan: LinearPlan, u: number): Float64Array {
 }
 
 /**
- * A score is off by δ = (d + 2) u · scale · Σ |q k|, and with softcap by 8 u · softcap more; a probability by a share
- * of 2 δ, the largest δ of the row, and of its roundings; the output by that share of Σ p |v|.
+ * A score is off by δ = (d + 2) u · scale · Σ |q k|, and by 8 u · softcap more where there is a cap. A probability is off
+ * by a share: twice the largest δ of the row, and its roundings. The output is off by that share of Σ p |v|.
  */
 function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number): Float64Array {
   const { q, k, v, scale, causal, window, softcap, sinks } = plan;
@@ -407,8 +398,8 @@ function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number):
             size += Math.abs(product);
           }
           scores.push(softcap === undefined ? dot * scale : softcap * Math.tanh((dot * scale) / softcap));
-          // A score of ±∞ is ±∞ in any order of summation. With softcap it is the cap; without, −∞ gives a probability
-          // of 0.
+          // A score of ±∞ is ±∞ in any order of summation: with a cap it is the cap, without one −∞ gives the
+          // probability 0.
           const slack = Number.isFinite(dot) ? (d + 2) * u * size * Math.abs(scale) : 0;
           delta = Math.max(delta, slack + 8 * u * (softcap ?? 0));
         }
@@ -417,7 +408,7 @@ function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number):
         const top = Math.max(...scores, sink);
         const weights = scores.map((score) => Math.exp(score - top));
         const sum = weights.reduce((a, w) => a + w, Math.exp(sink - top));
-        // e^(score − top): the difference is rounded too, which costs u of its size.
+        // In e^(score − top) the difference is rounded too, which costs u of its size.
         const spread = Math.max(...[...scores, sink].map((score) => (score === -Infinity ? 0 : Math.abs(score - top))));
         const roundings = (2 * (scores.length + (sinks ? 1 : 0)) + SOFTMAX_UNITS) * u;
         const share = 2 * delta + 2 * spread * u + roundings;
@@ -441,7 +432,8 @@ function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number):
   return errors;
 }
 
-const FROM = {
+/** The reason of each formula. A folder that another program wrote may name other formulas. */
+export const FORMULAS = {
   rotation:
     'Error analysis of two f32 products and a sum from cos and sin rounded once from exact angles, then one rounding to the output. A kernel that computes angles in f32 may be further off: see the bounds of each output.',
   norm: 'Error analysis of f32 sums in any order under a root, then one rounding to the output.',
@@ -458,27 +450,9 @@ const FROM = {
   bits: 'Elements are copied: every bit must be equal.',
 };
 
-const FORMULAS: Readonly<Record<OpName, keyof typeof FROM>> = {
-  rope: 'rotation',
-  add: 'sum',
-  swiglu: 'gate',
-  rms_norm: 'norm',
-  linear: 'dot',
-  expert_linear: 'dot',
-  route: 'route',
-  self_attention: 'attention',
-  gelu: 'gelu',
-  geglu: 'gelu',
-  scale: 'scale',
-  layer_norm: 'layer_norm',
-  argmax: 'bits',
-  embedding: 'bits',
-  rearrange: 'bits',
-};
-
-/** States how far a right kernel may be from a case's stored outputs. */
+/** Says how far a right kernel may be from a case's stored outputs. */
 export function toleranceOf(c: GoldenQuestion, exact: ReadonlyMap<string, ExpectedOutput>): ToleranceRecord {
-  const formula = FORMULAS[c.op];
+  const formula = FORMULA_OF[c.op];
   let atol = 0;
   let rtol = 0;
   const parameters: Record<string, number> = {};
@@ -495,11 +469,11 @@ export function toleranceOf(c: GoldenQuestion, exact: ReadonlyMap<string, Expect
   }
   if (formula !== 'bits') parameters.arithmetic_roundoff = isDouble(c) ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32;
   Object.assign(parameters, unitsOf(c, formula));
-  return { formula, parameters, from: FROM[formula], atol: roundUp(atol), rtol };
+  return { formula, parameters, from: FORMULAS[formula], atol: roundUp(atol), rtol };
 }
 
 /** The counts that a formula multiplies roundoff by. */
-function unitsOf(c: GoldenQuestion, formula: keyof typeof FROM): Record<string, number> {
+function unitsOf(c: GoldenQuestion, formula: keyof typeof FORMULAS): Record<string, number> {
   const width = (name: string): number => c.inputs.get(name)?.shape.at(-1) ?? 0;
   const normed = c.rope?.parts.some((part) => part.weight !== undefined);
   return {
@@ -517,7 +491,7 @@ function unitsOf(c: GoldenQuestion, formula: keyof typeof FROM): Record<string, 
   }[formula];
 }
 
-/** Three significant digits, upwards: a tolerance is read by people. */
+/** Rounds up to three significant digits, as people read tolerances. */
 export function roundUp(x: number): number {
   if (x === 0) return 0;
   const step = 10 ** (Math.floor(Math.log10(x)) - 2);

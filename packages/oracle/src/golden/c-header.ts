@@ -1,32 +1,32 @@
 /**
- * Golden cases as C99 headers: static arrays for targets without a file system. Written, and read back.
+ * Golden cases as C99 headers, written and read: static arrays for targets without a file system.
  *
- * Floats are unions of their bits and their values, so that NaN and the last bit survive any compiler; f16 and bf16,
- * which C99 lacks, are `uint16_t` bits.
+ * Floats are unions of their bits and their values, so that any compiler keeps NaN and the last bit. C99 has no f16 and
+ * bf16, which are `uint16_t` bits.
  *
  * @module
  */
-import { type Dtype, type HostArray, sizeBytes, type Tensor } from 'ropewalk';
+import { type Dtype, type HostArray, isFloat, sizeBytes, type Tensor } from 'ropewalk';
 import { fail, newArray, refuse } from 'ropewalk/backend';
 import { bitsOf, decodeUtf8 } from 'ropewalk/internal';
 import type { GoldenCase } from './case.js';
 
-/** How each dtype is declared: f32 and f64 as unions. */
+/** Returns the type of an array's elements, or a union with `%` for the size. */
 function cType(dtype: Dtype): string {
   if (dtype === 'f64') return 'union { uint64_t bits[%]; double values[%]; }';
   if (dtype === 'f32') return 'union { uint32_t bits[%]; float values[%]; }';
   return `${dtype.startsWith('i') ? '' : 'u'}int${8 * sizeBytes(dtype)}_t`;
 }
-/** Numbers of a line: a line stays below 140 columns. */
+/** The numbers on a line, which stays below 140 columns. */
 const PER_LINE = 10;
 
-/** The C identifier of a case: its id with `_` for all other characters. */
+/** Makes a C identifier of a case's id, with `_` for characters that C does not allow. */
 export function cPrefix(id: string): string {
   const name = id.replace(/[^A-Za-z0-9]/g, '_');
   return /^[0-9]/.test(name) ? `case_${name}` : name;
 }
 
-/** `bounds`: by tensor name; `allowed`: what they allow. `generator`: program and version, for the first line. */
+/** Writes a header. `bounds` go by tensor name, `allowed` says what they allow, and `generator` is named in the text. */
 export function writeHeader(
   c: GoldenCase,
   bounds: ReadonlyMap<string, Tensor>,
@@ -61,7 +61,7 @@ export function writeHeader(
 
 function declare(prefix: string, name: string, tensor: Tensor, title: string): string[] {
   const count = tensor.size;
-  const size = String(Math.max(1, count)); // C has no array of no elements
+  const size = String(Math.max(1, count)); // C has no empty array.
   const type = cType(tensor.dtype);
   const union = type.startsWith('union');
   const values = count === 0 ? ['0'] : spell(tensor);
@@ -79,11 +79,10 @@ function declare(prefix: string, name: string, tensor: Tensor, title: string): s
   ];
 }
 
-/** Elements as C spells them: floats by their bits, integers as they are. */
+/** Spells elements for C: floats by their bits, integers by their values. */
 function spell(tensor: Tensor): string[] {
   const data = tensor.read() as HostArray;
-  if (tensor.dtype[0] === 'i' || tensor.dtype[0] === 'u')
-    return Array.from(data as ArrayLike<number | bigint>, integer);
+  if (!isFloat(tensor.dtype)) return Array.from(data as ArrayLike<number | bigint>, integer);
   const digits = data.BYTES_PER_ELEMENT * 2;
   return Array.from(
     bitsOf(data) as ArrayLike<number | bigint>,
@@ -91,39 +90,37 @@ function spell(tensor: Tensor): string[] {
   );
 }
 
-/** C99 gives a literal the first type it fits: only int64's least and numbers past its largest need help. */
+/** Spells an integer. C99 takes the first type that fits, except for int64's least number and numbers past its largest. */
 function integer(value: number | bigint): string {
   if (value === -(2n ** 63n)) return '(-INT64_C(9223372036854775807) - 1)';
   if (value > 2n ** 63n - 1n) return `${value}u`;
   return String(value);
 }
 
-/** A text that does not end a comment, in ASCII, as C99 sources are. */
+/** Makes a text fit for a comment of a C99 source: ASCII that does not end the comment. */
 function comment(text: string): string {
   return text
     .replaceAll('*/', '* /')
     .replaceAll('/*', '/ *')
-    .replace(/[^\x20-\x7e]/g, (c) => ASCII.get(c) ?? '?');
+    .replace(/[^\x20-\x7e]/g, (c) => ASCII[c] ?? '?');
 }
 
-const ASCII: ReadonlyMap<string, string> = new Map(
-  Object.entries({
-    '×': 'x',
-    '·': '*',
-    '−': '-',
-    '…': '...',
-    '√': 'sqrt',
-    '→': '->',
-    θ: 'theta',
-    '⌊': 'floor(',
-    '⌋': ')',
-  }),
-);
+const ASCII: Readonly<Record<string, string>> = {
+  '×': 'x',
+  '·': '*',
+  '−': '-',
+  '…': '...',
+  '√': 'sqrt',
+  '→': '->',
+  θ: 'theta',
+  '⌊': 'floor(',
+  '⌋': ')',
+};
 
-/** A header has a few megabytes; a larger one is not ours. */
+/** The headers that we write have a few megabytes. */
 const MAX_HEADER_BYTES = 2 ** 28;
 
-/** Reads one array, named without its case, back out of a header that {@link writeHeader} wrote. */
+/** Reads an array from a header that {@link writeHeader} wrote. `name` is the tensor's, without the case's. */
 export function parseHeaderArray(bytes: Uint8Array, name: string, dtype: Dtype, where: string): HostArray {
   if (bytes.length > MAX_HEADER_BYTES) refuse('FORMAT', where, `at most ${MAX_HEADER_BYTES} bytes`, bytes.length);
   const text = decodeUtf8(bytes, where);
@@ -143,9 +140,8 @@ export function parseHeaderArray(bytes: Uint8Array, name: string, dtype: Dtype, 
     .filter((word) => word !== '');
   if (count === 0) return newArray(dtype, 0);
   if (words.length !== count) refuse('FORMAT', `${where}: ${name}`, `${count} numbers`, words.length);
-  const float = dtype === 'f64' || dtype === 'f32' || dtype === 'f16' || dtype === 'bf16';
   const data = newArray(dtype, count);
-  const bits = float ? bitsOf(data) : data;
+  const bits = isFloat(dtype) ? bitsOf(data) : data;
   for (const [n, word] of words.entries()) {
     const value = word === '(-INT64_C(9223372036854775807) - 1)' ? -(2n ** 63n) : literal(word, `${where}: ${name}`);
     if (bits instanceof BigUint64Array || bits instanceof BigInt64Array) bits[n] = value;

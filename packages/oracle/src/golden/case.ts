@@ -39,44 +39,42 @@ import {
   Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { fail, newArray, refuse } from 'ropewalk/backend';
-import { countElements, Fields, reading, readName, readOptions, readPlain } from 'ropewalk/internal';
+import { fail, refuse } from 'ropewalk/backend';
+import { Fields, reading, readName, readOptions, readPlain } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
 import { boundedShape } from '../host.js';
 
-/** What JSON can hold. */
+/** A value of JSON. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 
-/** How far off a right kernel may be from the expected output, and why. */
+/** How far a right kernel's output may be from the expected one, and why. */
 export interface ToleranceRecord {
   /** The name of a formula in docs/vectors.md: `bits`, `rotation`, `sum`, … */
   readonly formula: string;
-  /** The numbers that go into it. */
+  /** The numbers that the formula uses. */
   readonly parameters: Readonly<Record<string, number>>;
-  /** Where formula and numbers come from, one sentence. */
+  /** One sentence that says where formula and numbers come from. */
   readonly from: string;
-  /**
-   * For readers that know no formula: no right kernel is further off than `atol + rtol · |expected|`, at any element.
-   */
+  /** For readers that know no formula: at each element a right kernel is within `atol + rtol · |expected|`. */
   readonly atol: number;
   readonly rtol: number;
 }
 
-/** One tensor of a RoPE case, by the names of its tensors. */
+/** One rotation of a RoPE case. It names tensors of the case. */
 export interface GoldenRopePart {
   /** The input that is rotated. */
   readonly x: string;
   readonly out: string;
-  /** The initial content of `out`, where it is a KV cache. Its other rows must not change. */
+  /** The content of `out` before the call, where `out` is a KV cache. Rows that no token is written to keep it. */
   readonly cache?: string;
-  /** The row of the cache for each token. */
+  /** The rows of the cache that the tokens are written to. */
   readonly rows?: string;
-  /** RMS norm of each head, before the rotation: its weight and eps. */
+  /** Weight and eps of an RMS norm of each head before the rotation. */
   readonly weight?: string;
   readonly eps?: number;
 }
 
-/** What only RoPE has: with the input `positions`, ready for planRope. */
+/** The attributes of a RoPE case. With the input `positions` they are what planRope takes. */
 export interface GoldenRope {
   readonly spec: RopeSpec;
   readonly direction: 'forward' | 'backward';
@@ -86,28 +84,28 @@ export interface GoldenRope {
 
 /** A golden case. All tensors are dense and in host memory. */
 export interface GoldenCase {
-  /** Unique in its folder; letters, digits, `-`, `_` and `.`. */
+  /** Is unique in its folder and has letters, digits, `-`, `_` and `.` only. */
   readonly id: string;
   readonly op: OpName;
-  /** What it is, one sentence. */
+  /** One sentence that describes the case. */
   readonly about: string;
-  /** Which choices it tells apart: `half | interleaved`. */
+  /** The choices of a kernel that the case tells apart: `half | interleaved`. */
   readonly separates: readonly string[];
-  /** Everything beside the tensors that determines the result; of RoPE: spec, direction, layout, parts. */
+  /** Everything but the tensors that determines the result. RoPE has spec, direction, layout and parts. */
   readonly attributes: Readonly<Record<string, Json>>;
-  /** By name, in the operator's order. */
+  /** The inputs by name, in the operator's order. */
   readonly inputs: ReadonlyMap<string, Tensor>;
-  /** The expected outputs, the float64 result rounded once. */
+  /** The expected outputs: the float64 results, rounded once. */
   readonly outputs: ReadonlyMap<string, Tensor>;
   readonly tolerance: ToleranceRecord;
-  /** Of RoPE: the attributes, typed. */
+  /** The attributes of a RoPE case, with types. */
   readonly rope?: GoldenRope;
 }
 
-/** What a case is made from; its outputs and its tolerance follow from it. */
+/** A case without its outputs and its tolerance, which can be computed from the rest. */
 export type GoldenQuestion = Omit<GoldenCase, 'outputs' | 'tolerance'>;
 
-/** A case that a caller gives. @throws {RopewalkError} RANGE, naming what is wrong in it */
+/** Checks a caller's case. @throws {RopewalkError} RANGE, and names the field that is wrong */
 export function readGoldenCase(given: GoldenCase, where: string): GoldenCase {
   const golden = readPlain(readOptions(given, where), where);
   const { id, op, about, tolerance, inputs, outputs } = golden;
@@ -123,60 +121,61 @@ export function readGoldenCase(given: GoldenCase, where: string): GoldenCase {
   return golden;
 }
 
-/** Tensors by name. @throws {RopewalkError} RANGE for anything else */
+/** Checks a caller's tensors by name. @throws {RopewalkError} RANGE for anything else */
 export function readTensors(tensors: ReadonlyMap<string, Tensor>, where: string): ReadonlyMap<string, Tensor> {
   if (!reading(where, () => tensors instanceof Map && [...tensors.values()].every((one) => one instanceof Tensor)))
     refuse('RANGE', where, 'a Map of tensors', tensors);
   return tensors;
 }
 
-/** A case in a runner's memory. */
-export interface BoundGolden {
-  readonly plan: OpPlan;
-  /** By the names of the case's outputs, in order. */
-  readonly outputs: ReadonlyMap<string, Tensor>;
-  /** The dtypes of the outputs in the case; those of `outputs` unless it was bound `wide`. */
-  readonly dtypes: ReadonlyMap<string, Dtype>;
-}
+/**
+ * The formula of each operator's tolerance (golden/bounds.ts); `bits` copies elements bit for bit. Every operator that
+ * golden cases are about is here.
+ */
+export const FORMULA_OF = {
+  rope: 'rotation',
+  add: 'sum',
+  argmax: 'bits',
+  embedding: 'bits',
+  expert_linear: 'dot',
+  geglu: 'gelu',
+  gelu: 'gelu',
+  layer_norm: 'layer_norm',
+  linear: 'dot',
+  rearrange: 'bits',
+  rms_norm: 'norm',
+  route: 'route',
+  scale: 'scale',
+  self_attention: 'attention',
+  swiglu: 'gate',
+} as const satisfies Readonly<Record<OpName, string>>;
 
 /** The operators that golden cases are about. */
-export const GOLDEN_OPS: readonly OpName[] = [
-  'rope',
-  'add',
-  'argmax',
-  'embedding',
-  'expert_linear',
-  'geglu',
-  'gelu',
-  'layer_norm',
-  'linear',
-  'rearrange',
-  'rms_norm',
-  'route',
-  'scale',
-  'self_attention',
-  'swiglu',
-];
+export const GOLDEN_OPS = /* @__PURE__ */ Object.keys(FORMULA_OF) as readonly OpName[];
 
-/** Operators that copy elements bit for bit: they are never widened. */
-const COPIES: readonly OpName[] = ['argmax', 'embedding', 'rearrange'];
-
-/** Says whether an operator's outputs must be equal to the bit. */
+/** Says whether an operator's outputs must be equal to the bit. Such operators are never computed in float64. */
 export function isExact(op: OpName): boolean {
-  return COPIES.includes(op);
+  return FORMULA_OF[op] === 'bits';
 }
 
-/** A case's tensors, as a plan takes them. */
+/** Hands a case's tensors to the function that plans it. */
 interface Tensors {
   input(name: string): Tensor;
+  /** The input, where the case has it. */
+  optional(name: string): Tensor | undefined;
   /** Makes an output, by default with the shape and the dtype of input `like`. */
   output(name: string, like: string, shape?: readonly number[], dtype?: Dtype): Tensor;
   /** Makes an output that holds an input's elements before the call. */
   outputFrom(name: string, initial: string): Tensor;
 }
 
-/** Plans a case on a runner, with outputs in its memory. `wide`: every floating tensor, and the table, is float64. */
-export function bindGolden(c: GoldenQuestion, runner: Runner, wide = false): BoundGolden {
+/**
+ * Plans a case on a runner, with the outputs in the runner's memory.
+ *
+ * @param wide - makes every floating tensor, and RoPE's table, float64
+ * @returns the plan; the outputs by the case's names; and the dtypes that the outputs have in the case
+ */
+export function bindGolden(c: GoldenQuestion, runner: Runner, wide = false) {
   const where = `golden: ${c.id}`;
   const widen = wide && !isExact(c.op);
   const outputs = new Map<string, Tensor>();
@@ -192,6 +191,7 @@ export function bindGolden(c: GoldenQuestion, runner: Runner, wide = false): Bou
     widen && isFloat(tensor.dtype) ? tensorFrom(floats(tensor).slice(), { shape: tensor.shape }) : tensor;
   const tensors: Tensors = {
     input: (name) => widened(given(name)),
+    optional: (name) => (c.inputs.has(name) ? tensors.input(name) : undefined),
     output(name, like, shape = given(like).shape, dtype = given(like).dtype) {
       const bounded = boundedShape(shape, `${where}: ${name}`);
       return keep(name, dtype, runner.allocate(widen && isFloat(dtype) ? 'f64' : dtype, bounded));
@@ -199,16 +199,16 @@ export function bindGolden(c: GoldenQuestion, runner: Runner, wide = false): Bou
     outputFrom(name, initial) {
       const { dtype } = given(initial);
       const start = widened(given(initial));
-      // In host memory, which every runner can write.
+      // The copy is in host memory, which every runner can write.
       const copy = tensorFrom(start.read() as ArrayOf[Dtype], { dtype: start.dtype, shape: start.shape });
       return keep(name, dtype, copy);
     },
   };
   const plan = c.op === 'rope' ? planRopeCase(c, tensors, wide) : planOperator(c, tensors);
-  return { plan, outputs, dtypes };
+  return { plan, outputs: outputs as ReadonlyMap<string, Tensor>, dtypes };
 }
 
-function planOperator(c: GoldenQuestion, { input, output, outputFrom }: Tensors): OpPlan {
+function planOperator(c: GoldenQuestion, { input, optional, output, outputFrom }: Tensors): OpPlan {
   const where = `golden: ${c.id}`;
   const attributes = new Fields(c.attributes, where);
   const approximate = (): GeluOptions['approximate'] =>
@@ -227,20 +227,17 @@ function planOperator(c: GoldenQuestion, { input, output, outputFrom }: Tensors)
     case 'geglu':
       return planGeglu(input('gate'), input('up'), output('out', 'gate'), { approximate: approximate() });
     case 'scale': {
-      const factor = c.inputs.has('factor') ? input('factor') : attributes.number('factor');
+      const factor = optional('factor') ?? attributes.number('factor');
       return planScale(input('x'), factor, output('out', 'x'), { softcap: attributes.optionalNumber('softcap') });
     }
-    case 'layer_norm': {
-      const bias = c.inputs.has('bias') ? input('bias') : undefined;
-      return planLayerNorm(input('x'), input('weight'), bias, attributes.number('eps'), output('y', 'x'));
-    }
+    case 'layer_norm':
+      return planLayerNorm(input('x'), input('weight'), optional('bias'), attributes.number('eps'), output('y', 'x'));
     case 'rms_norm':
       return planRmsNorm(input('x'), input('weight'), attributes.number('eps'), output('y', 'x'));
     case 'linear': {
       const x = input('x');
       const weight = weightOf(input('weight'), attributes, where);
-      const bias = c.inputs.has('bias') ? input('bias') : undefined;
-      return planLinear(x, weight, bias, output('y', 'x', [...x.shape.slice(0, -1), weight.shape[0] ?? 0]));
+      return planLinear(x, weight, optional('bias'), output('y', 'x', [...x.shape.slice(0, -1), weight.shape[0] ?? 0]));
     }
     case 'self_attention': {
       const [q, k, v] = [input('q'), input('k'), input('v')];
@@ -249,7 +246,7 @@ function planOperator(c: GoldenQuestion, { input, output, outputFrom }: Tensors)
         causal: attributes.optionalFlag('causal'),
         window: attributes.optionalNumber('window'),
         softcap: attributes.optionalNumber('softcap'),
-        sinks: c.inputs.has('sinks') ? input('sinks') : undefined,
+        sinks: optional('sinks'),
       });
     }
     case 'route': {
@@ -258,7 +255,7 @@ function planOperator(c: GoldenQuestion, { input, output, outputFrom }: Tensors)
       const groups = attributes.has('groups') ? attributes.object('groups') : undefined;
       return planRoute(logits, output('indices', 'logits', shape, 'i32'), output('weights', 'logits', shape), {
         gate: attributes.oneOf('gate', ['softmax', 'sigmoid', 'softmax-of-chosen']),
-        bias: c.inputs.has('bias') ? input('bias') : undefined,
+        bias: optional('bias'),
         groups: groups && {
           count: groups.integer('count'),
           used: groups.integer('used'),
@@ -271,8 +268,7 @@ function planOperator(c: GoldenQuestion, { input, output, outputFrom }: Tensors)
     case 'expert_linear': {
       const [x, indices] = [input('x'), input('indices')];
       const weight = weightOf(input('weight'), attributes, where);
-      const weights = c.inputs.has('weights') ? input('weights') : undefined;
-      const bias = c.inputs.has('bias') ? input('bias') : undefined;
+      const [bias, weights] = [optional('bias'), optional('weights')];
       const shape = [...(weights ? indices.shape.slice(0, 1) : indices.shape), weight.shape[1] ?? 0];
       return planExpertLinear(x, weight, indices, output('out', 'x', shape), { bias, weights });
     }
@@ -301,7 +297,7 @@ function planOperator(c: GoldenQuestion, { input, output, outputFrom }: Tensors)
   }
 }
 
-/** A weight as it is, or its bytes as the blocks that the attributes say. */
+/** Returns a weight as it is, or its bytes as blocks of the format that the attributes name. */
 function weightOf(raw: Tensor, attributes: Fields, where: string): Tensor | BlockTensor {
   if (!attributes.has('format')) return raw;
   if (raw.dtype !== 'u8') refuse('FORMAT', `${where}: weight`, 'bytes of blocks', raw.dtype);
@@ -327,26 +323,15 @@ function planRopeCase(c: GoldenQuestion, { input, output, outputFrom }: Tensors,
   return bindRopeParts(plan, parts, rope.layout);
 }
 
-/** A host tensor's elements as float64, row-major. */
+/** Reads a host tensor's elements as float64, row-major. */
 export function floats(tensor: Tensor): Float64Array {
   return tensor.readNumbers() as Float64Array;
 }
 
-/** A case's outputs by the reference on float64 tensors and tables; dense. Copied elements stay as they are. */
+/** Computes a case's outputs by the reference, on float64 tensors and tables. Copied elements stay as they are. */
 export function exactOutputs(c: GoldenQuestion): ReadonlyMap<string, Tensor> {
   const runner = referenceRunner();
   const { plan, outputs } = bindGolden(c, runner, true);
   runner.run(plan);
   return outputs;
-}
-
-/** Makes a dense host tensor of integers. */
-export function integerTensor<D extends 'i32' | 'i64'>(
-  dtype: D,
-  shape: readonly number[],
-  values: ArrayLike<number>,
-): Tensor<D> {
-  const data = newArray(dtype, countElements(shape));
-  for (let n = 0; n < data.length; n++) data[n] = dtype === 'i64' ? BigInt(values[n]!) : values[n]!;
-  return tensorFrom<D>(data, { dtype, shape });
 }

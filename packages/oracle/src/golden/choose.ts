@@ -1,11 +1,6 @@
-/**
- * Which golden cases to make: all of them, one operator's, what a dialect can express, or one RoPE that the caller
- * names.
- *
- * @module
- */
+/** The choice of golden cases: by operator, by dialect, or for the RoPE of a model or of the caller. @module */
 import type { LayerRope, ModelRope } from '@ropewalk/dialects';
-import type { FloatDtype, OpName, PlanRopeOptions, RopeSpec, Tensor } from 'ropewalk';
+import type { FloatDtype, OpName, RopeSpec, Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import {
   checkInteger,
@@ -21,48 +16,46 @@ import { isGoldenId, SPEC_KEYS } from './manifest.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
 import { GOLDEN_POSITIONS, GOLDEN_ROPE, GOLDEN_SEED, type GoldenRopeDefinition, goldenRopeQuestion } from './rope.js';
 
-/** Dialects whose limits are known. */
+/** The dialects that cases can be chosen for. */
 export const GOLDEN_DIALECTS = ['ggml', 'onnx', 'infiniop', 'llaisys', 'huggingface', 'cann'] as const;
-/** A dialect whose limits are known. */
+/** One of {@link GOLDEN_DIALECTS}. */
 export type GoldenDialect = (typeof GOLDEN_DIALECTS)[number];
 
-/** Tokens of a case: its tensors must fit into memory. */
+/** The most tokens of a case, whose tensors must fit into memory. */
 const MAX_POSITIONS = 2 ** 24;
 
-/** How cases are drawn. */
+/** The parameters with which cases are drawn. */
 export interface GoldenChoice {
-  /** {@link GOLDEN_SEED} unless given. */
+  /** Default: {@link GOLDEN_SEED}. */
   readonly seed?: number;
-  /**
-   * RoPE is made in each of these; of the other operators, what is in one of them is taken. As defined unless given.
-   */
+  /** RoPE is made in each of these. The other operators' cases are taken if they have one. Default: the case's dtype. */
   readonly dtypes?: readonly FloatDtype[];
-  /** Positions of RoPE's tokens, the same in all batches. Those of the definition unless given. */
+  /** The positions of RoPE's tokens, the same in all batches. Default: those of the case. */
   readonly positions?: readonly number[];
-  /** Heads of RoPE, where a case has one tensor. */
+  /** The number of heads in RoPE cases with one tensor. */
   readonly heads?: number;
 }
 
 const NAMES: OptionNames<GoldenChoice> = { seed: true, dtypes: true, positions: true, heads: true };
 
-/** A chosen case, which is made when it is needed. */
+/** A chosen case, whose inputs are made when they are needed. */
 export interface ChosenCase {
   readonly id: string;
   readonly op: OpName;
   make(): GoldenQuestion;
 }
 
-/** The chosen cases, and those that were left out. */
+/** The chosen cases, and those that were left out with the reason. */
 export interface Chosen {
   readonly cases: readonly ChosenCase[];
   readonly left: readonly { readonly id: string; readonly reason: string }[];
 }
 
 /**
- * Chooses from the built-in cases.
+ * Chooses the built-in cases of some operators.
  *
- * @param names - of the operators
- * @param given - how they are drawn
+ * @param names - the operators
+ * @param given - the parameters with which they are drawn
  */
 export function chooseBuiltIn(names: readonly OpName[], given: GoldenChoice = {}): Chosen {
   const ops = Array.from(readList(names, 'vectors: ops'));
@@ -70,16 +63,16 @@ export function chooseBuiltIn(names: readonly OpName[], given: GoldenChoice = {}
   const isChosen = ({ dtype }: Tensor): boolean => choice.dtypes!.includes(dtype as FloatDtype);
   const rope = ops.includes('rope') ? GOLDEN_ROPE.flatMap((d) => ropeCases(d, choice)) : [];
   const others = GOLDEN_OPERATORS.filter(({ op }) => ops.includes(op))
-    .map((d) => ({ id: d.id, op: d.op, make: () => goldenOperatorQuestion(d, choice) }))
+    .map((d) => ({ id: d.id, op: d.op, make: () => goldenOperatorQuestion(d, choice.seed) }))
     .filter(({ make }) => !choice.dtypes || [...make().inputs.values()].some(isChosen));
   return { cases: [...rope, ...others], left: [] };
 }
 
 /**
- * Chooses what a dialect can express, in its layout, positions and dtypes. RoPE only.
+ * Chooses the RoPE cases that a dialect can express, in its layout, positions and dtypes.
  *
- * @param dialect - whose
- * @param given - how cases are drawn
+ * @param dialect - the dialect
+ * @param given - the parameters with which they are drawn
  */
 export function chooseDialect(dialect: GoldenDialect, given: GoldenChoice = {}): Chosen {
   readName(dialect, GOLDEN_DIALECTS, 'vectors: dialect');
@@ -88,7 +81,6 @@ export function chooseDialect(dialect: GoldenDialect, given: GoldenChoice = {}):
   const left: { id: string; reason: string }[] = [];
   for (const definition of GOLDEN_ROPE) {
     for (const d of inDtypes(definition, choice)) {
-      // As the dialect would be called, or the reason why it cannot be.
       const adapted = { ggml, cann: ggml, onnx, infiniop, llaisys, huggingface }[dialect](d);
       if (typeof adapted === 'string') left.push({ id: d.id, reason: adapted });
       else cases.push(ropeCase(adapted, choice));
@@ -101,24 +93,15 @@ export function chooseDialect(dialect: GoldenDialect, given: GoldenChoice = {}):
  * Makes cases of one RoPE.
  *
  * @param rope - its parameters, an id and a sentence about it
- * @param choice - how cases are drawn; f32 unless it says otherwise
+ * @param choice - the parameters with which they are drawn. Default dtype: f32
  * @throws {RopewalkError} FORMAT when the id cannot name a file, or the parameters have an unknown field
  */
 export function chooseRope(
-  rope: {
-    readonly id: string;
-    readonly about: string;
-    readonly spec: RopeSpec;
-    readonly direction?: 'forward' | 'backward';
-  },
+  rope: Pick<GoldenRopeDefinition, 'id' | 'about' | 'spec' | 'direction'>,
   choice: GoldenChoice = {},
 ): Chosen {
-  const { id, about, spec, direction } = readOptions(rope, 'vectors: rope', {
-    id: true,
-    about: true,
-    spec: true,
-    direction: true,
-  });
+  const names = { id: true, about: true, spec: true, direction: true } as const;
+  const { id, about, spec, direction } = readOptions(rope, 'vectors: rope', names);
   if (!isGoldenId(id)) refuse('FORMAT', 'vectors: id', 'up to 100 letters, digits, -, _ and .', id);
   if (typeof about !== 'string') refuse('RANGE', 'vectors: about', 'a text', about);
   if (direction !== undefined) readName(direction, ['forward', 'backward'], 'vectors: direction');
@@ -131,9 +114,9 @@ export function chooseRope(
 /**
  * Makes a case for each RoPE that a model's layers have.
  *
- * @param model - from ropeFromConfig or ropeFromGguf
- * @param choice - how cases are drawn; f32 unless it says otherwise
- * @param layer - only this layer's
+ * @param model - the result of ropeFromConfig or ropeFromGguf
+ * @param choice - the parameters with which they are drawn. Default dtype: f32
+ * @param layer - the only layer to take. Default: all layers
  * @throws {RopewalkError} RANGE for a model, or a layer, without RoPE
  */
 export function chooseModel(model: ModelRope, choice: GoldenChoice = {}, layer?: number): Chosen {
@@ -172,16 +155,10 @@ function readChoice(given: GoldenChoice): GoldenChoice {
   };
 }
 
-/** What a plan's options have beside the RoPE itself. */
-const CALL_KEYS: readonly string[] = [
-  'positions',
-  'seqLen',
-  'direction',
-  'recipe',
-  'tableDtype',
-] satisfies (keyof PlanRopeOptions)[];
+/** The fields that planRope's options have beside the spec. */
+const CALL_KEYS: readonly string[] = ['positions', 'seqLen', 'direction', 'recipe', 'tableDtype'];
 
-/** A RoPE without the fields of the call that it may come from. An unknown field is refused: it may be misspelt. */
+/** Takes the spec out of what may be planRope's options. An unknown field is refused, as it may be misspelt. */
 function specOnly(spec: RopeSpec): RopeSpec {
   const given = readPlain(readOptions(spec, 'vectors: spec'), 'vectors: spec');
   for (const key of Object.keys(given)) {
@@ -192,10 +169,10 @@ function specOnly(spec: RopeSpec): RopeSpec {
 }
 
 /**
- * Positions for a number of tokens: near and far ones alternate, then random ones below 2^20.
+ * Chooses positions for a number of tokens: near and far ones alternate, then random ones below 2^20 follow.
  *
- * @param count - tokens, at least 1
- * @param seed - for the positions after the first six
+ * @param count - the number of tokens
+ * @param seed - the seed of the positions after the first six
  */
 export function positionsFor(count: number, seed = GOLDEN_SEED): number[] {
   checkInteger(count, 'vectors: positions', 0, MAX_POSITIONS);
@@ -210,7 +187,7 @@ function ropeCases(d: GoldenRopeDefinition, choice: GoldenChoice): ChosenCase[] 
   return inDtypes(d, choice).map((one) => ropeCase(one, choice));
 }
 
-/** The same case in each dtype asked for; the id names the dtype where it is not the case's own. */
+/** Returns the case in each chosen dtype. The id names the dtype where it differs from the definition's. */
 function inDtypes(d: GoldenRopeDefinition, { dtypes }: GoldenChoice): GoldenRopeDefinition[] {
   if (!dtypes) return [d];
   return dtypes.map((dtype) => (dtype === d.dtype ? d : { ...d, dtype, id: `${d.id}-${dtype}` }));
@@ -220,18 +197,21 @@ function ropeCase(d: GoldenRopeDefinition, choice: GoldenChoice): ChosenCase {
   const { seed, positions = d.positions, heads } = choice;
   const [part = { name: 'x', heads: 2 }, ...more] = d.parts ?? [];
   const parts = heads !== undefined && more.length === 0 ? [{ ...part, heads }] : d.parts;
-  return { id: d.id, op: 'rope', make: () => goldenRopeQuestion({ ...d, positions, parts }, { seed }) };
+  return { id: d.id, op: 'rope', make: () => goldenRopeQuestion({ ...d, positions, parts }, seed) };
 }
 
+// Each function below returns the case as the dialect would be called, or the reason why the dialect cannot be.
+
+/** Returns one row of positions, which all batches share. */
 const oneForAll = (d: GoldenRopeDefinition): readonly number[] => {
   const given = d.positions ?? GOLDEN_POSITIONS;
   return (typeof given[0] === 'object' ? given[0] : given) as readonly number[];
 };
-const hasCache = (d: GoldenRopeDefinition): boolean => d.parts?.some(({ cache }) => cache !== undefined) ?? false;
-const hasNorm = (d: GoldenRopeDefinition): boolean => d.parts?.some(({ normEps }) => normEps !== undefined) ?? false;
+const hasCache = ({ parts }: GoldenRopeDefinition) => parts?.some(({ cache }) => cache !== undefined);
+const hasNorm = ({ parts }: GoldenRopeDefinition) => parts?.some(({ normEps }) => normEps !== undefined);
 const isWhole = ({ spec }: GoldenRopeDefinition): boolean => (spec.rotaryDim ?? spec.headDim) === spec.headDim;
 
-/** ggml_rope_ext and _multi, and seed 003's operator with its parameters: `[B, S, N, D]`, i32 positions for all. */
+/** ggml_rope_ext and _multi, and the operator of ggml's CANN backend: `[B, S, N, D]` with i32 positions for all. */
 function ggml(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   const { spec } = d;
   if (d.dtype === 'f64' || d.dtype === 'bf16') return 'ggml rotates f32 and f16';
@@ -251,14 +231,14 @@ function ggml(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   return { ...d, spec: { ...spec, axes }, positions: oneForAll(d), positionDtype: 'i32' };
 }
 
-/** ONNX RotaryEmbedding-23: everything is in the caches. */
+/** ONNX RotaryEmbedding-23, which has everything in its caches. */
 function onnx(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   if (d.dtype === 'f64') return 'RotaryEmbedding takes no float64';
   if (hasCache(d)) return 'RotaryEmbedding does not write into a KV cache';
   return d;
 }
 
-/** infiniopRoPE and infiniopMRoPE: whole heads, tables given, positions are rows of them. */
+/** infiniopRoPE and infiniopMRoPE: whole heads, and positions that are rows of tables. */
 function infiniop(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   const { spec } = d;
   if (d.direction === 'backward') return 'InfiniOp has no backward';
@@ -274,7 +254,7 @@ function infiniop(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   return d;
 }
 
-/** llaisysROPE: `[S, H, D]`, half pairing, a base and nothing else. */
+/** llaisysROPE: `[S, H, D]`, half pairing, and a base alone. */
 function llaisys(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   const { axes, freqFactors, attentionFactor, pairing, scaling } = d.spec;
   if (d.dtype === 'f64') return 'LLAISYS rotates f32, f16 and bf16';
@@ -288,7 +268,7 @@ function llaisys(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   return { ...d, batch: 1, positions: oneForAll(d), positionDtype: 'i64' };
 }
 
-/** transformers' apply_rotary_pos_emb: heads before tokens, i64 position_ids. */
+/** transformers' apply_rotary_pos_emb: heads before tokens, and i64 position_ids. */
 function huggingface(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   const { spec } = d;
   if (d.direction === 'backward') return 'transformers leaves the backward direction to autograd';

@@ -1,5 +1,5 @@
 /**
- * Numbers for golden inputs: seeded, and such that no two choices give the same result by accident.
+ * Random numbers for golden inputs, such that no two choices of a kernel give the same result by accident.
  *
  * @module
  */
@@ -7,12 +7,12 @@ import { type FloatDtype, roundTo, type Tensor, tensorFrom } from 'ropewalk';
 import { newArray, storeNumber } from 'ropewalk/backend';
 import { countElements, type RandomStream, randomFrom } from 'ropewalk/internal';
 
-/** Starts the random numbers of one tensor of one case. They depend only on the seed and the names. */
+/** Starts the random numbers of one tensor of one case. They depend on the seed and the names only. */
 export function numbersFor(seed: number, id: string, name: string): RandomStream {
   return randomFrom(`${seed}/${id}/${name}`);
 }
 
-/** Magnitudes lie in [LOWEST, LOWEST · 2^OCTAVES): so close to one another that no error of one hides another. */
+/** Magnitudes lie in [LOWEST, LOWEST · 2^OCTAVES), so that no large element hides the error of a small one. */
 const LOWEST = 0.25;
 const OCTAVES = 3;
 
@@ -33,17 +33,5 @@ export function distinctRows<D extends FloatDtype>(
     seen.add(magnitude);
     storeNumber(data, dtype, n, random.integer(2) === 0 ? magnitude : -magnitude);
   }
-  return tensorFrom<D>(data, { dtype, shape });
-}
-
-export function uniformTensor<D extends FloatDtype>(
-  dtype: D,
-  shape: readonly number[],
-  random: RandomStream,
-  low: number,
-  high: number,
-): Tensor<D> {
-  const data = newArray(dtype, countElements(shape));
-  for (let n = 0; n < data.length; n++) storeNumber(data, dtype, n, random.uniform(low, high));
   return tensorFrom<D>(data, { dtype, shape });
 }

@@ -1,5 +1,5 @@
 /**
- * The manifest of a golden folder: what it says, written and read.
+ * The manifest of a golden folder, written and read.
  *
  * @module
  */
@@ -13,48 +13,48 @@ import { GOLDEN_OPS, type GoldenCase, type GoldenRope, type Json, type Tolerance
 import { turnsOf } from './turns.js';
 
 /** The first field of every manifest. */
-export const GOLDEN_FORMAT = 'ropewalk-vectors-1';
+const GOLDEN_FORMAT = 'ropewalk-vectors-1';
 
-/** How tensors may be stored in a folder, in the order in which a reader prefers them. */
+/** The forms in which tensors are stored in a folder, in the order in which a reader prefers them. */
 export const GOLDEN_FORMS = ['npy', 'bin', 'safetensors', 'npz', 'onnx', 'c'] as const;
-/** One way in which tensors are stored in a folder. */
+/** One of {@link GOLDEN_FORMS}. */
 export type GoldenForm = (typeof GOLDEN_FORMS)[number];
 
-/** A tensor of a case, as the manifest has it. */
+/** A tensor in a manifest. */
 export interface GoldenTensor {
   readonly name: string;
   readonly dtype: Dtype;
   readonly shape: readonly number[];
-  /** Of the elements, little-endian and row-major, whatever the file around them; in hexadecimal. */
+  /** The hash of the elements, little-endian and row-major, in hexadecimal. The file's form does not change it. */
   readonly sha256: string;
-  /** The file, by form. */
+  /** The path of the file by form. */
   readonly files: Readonly<Partial<Record<GoldenForm, string>>>;
-  /** Of an output: the files of its elements' bounds, and for RoPE what they allow. */
+  /** The files with the bound of each element of an output, and the precision of RoPE's angles that they allow. */
   readonly bounds?: Pick<GoldenTensor, 'files'> & { readonly table?: TablePrecision };
-  /** The elements themselves, of a small tensor of integers. */
+  /** The elements of a small tensor of integers. */
   readonly values?: readonly number[];
 }
 
-/** A case, as the manifest has it. */
+/** A case in a manifest. */
 export interface GoldenEntry
   extends Pick<GoldenCase, 'id' | 'op' | 'about' | 'separates' | 'attributes' | 'tolerance' | 'rope'> {
   readonly inputs: readonly GoldenTensor[];
   readonly outputs: readonly GoldenTensor[];
 }
 
-/** A manifest. */
+/** The manifest of a golden folder. */
 export interface GoldenManifest {
-  /** Program and version. */
+  /** The program that wrote the folder, and its version. */
   readonly generator: string;
   readonly seed: number;
   readonly cases: readonly GoldenEntry[];
-  /** What a form cannot express, and why. */
+  /** The cases that a form cannot express, with the reason. */
   readonly skipped: readonly { readonly id: string; readonly form: GoldenForm; readonly reason: string }[];
 }
 
 const ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
 const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,63}$/;
-/** What a RoPE's parameters may say: a recipe, say, would change what is exact. */
+/** The fields that a spec may have. Others, such as a recipe, would change the exact result. */
 export const SPEC_KEYS: readonly string[] = [
   'headDim',
   'rotaryDim',
@@ -67,17 +67,17 @@ export const SPEC_KEYS: readonly string[] = [
   'freqFactors',
   'attentionFactor',
 ] satisfies readonly (keyof RopeSpec)[];
-/** Angles of a case: a table for this many tokens and pairs is a gigabyte. */
+/** The most angles of a case, whose table is then a gigabyte. */
 const MAX_ANGLES = 2 ** 26;
 
-/** Says whether a text can name a case: it becomes a file's name and a label's value. */
+/** Says whether a text can name a case, and so a file. */
 export function isGoldenId(id: unknown): id is string {
   return typeof id === 'string' && ID.test(id) && !id.includes('..');
 }
 
-/** As JSON, indented, short lists on one line. */
+/** Writes a manifest as indented JSON, with short lists on one line. */
 export function formatManifest(manifest: GoldenManifest): string {
-  // What is particular to RoPE is the attributes once more; what follows from them is for readers that know no RoPE.
+  // The attributes have `rope` already. Readers that know no RoPE need what follows from it.
   const cases = manifest.cases.map(({ rope, ...entry }) => ({ ...entry, rope: rope && followsFrom(rope) }));
   return `${formatJson({ format: GOLDEN_FORMAT, ...manifest, cases } as unknown as Json, '')}\n`;
 }
@@ -99,7 +99,7 @@ function formatJson(value: Json, indent: string): string {
   return `{\n${items.map(([key, item]) => `${deeper}${JSON.stringify(key)}: ${formatJson(item, deeper)}`).join(',\n')}\n${indent}}`;
 }
 
-/** Refuses with FORMAT what is malformed, names a case twice, or asks for absurd sizes. */
+/** Reads a manifest. @throws {RopewalkError} FORMAT when it is malformed, names a case twice, or has absurd sizes */
 export function parseGoldenManifest(fields: Fields): GoldenManifest {
   fields.oneOf('format', [GOLDEN_FORMAT]);
   const seen = new Set<string>();
@@ -185,7 +185,7 @@ function parseRope(f: Fields, inputs: readonly GoldenTensor[]): GoldenRope {
     if (!SPEC_KEYS.includes(key) || spec.raw(key) === null)
       refuse('FORMAT', spec.where, `values for some of ${SPEC_KEYS.join(', ')}`, key);
   }
-  // planRope checks the rest when the case is bound; what is checked here is what it would allocate.
+  // planRope checks the rest when the case is bound. Only its allocations are limited here.
   const angles =
     (spec.integer('headDim') / 2) * countElements(inputs.find(({ name }) => name === 'positions')?.shape ?? []);
   if (!(angles <= MAX_ANGLES)) refuse('FORMAT', spec.where, `at most ${MAX_ANGLES} angles`, angles);

@@ -1,5 +1,5 @@
 /**
- * Golden cases of the operators beside RoPE: real row lengths, and the edges where implementations part ways.
+ * Golden cases of the operators beside RoPE, with real row lengths and the edges where implementations differ.
  *
  * @module
  */
@@ -16,14 +16,15 @@ import {
 } from 'ropewalk';
 import { newArray, storeNumber } from 'ropewalk/backend';
 import { bitsOf, blockBytes, countElements, type RandomStream } from 'ropewalk/internal';
-import { type GoldenQuestion, integerTensor, type Json } from './case.js';
-import { distinctRows, numbersFor, uniformTensor } from './data.js';
-import { GOLDEN_SEED, type GoldenChoices } from './rope.js';
+import { hostTensor, integerTensor } from '../host.js';
+import type { GoldenQuestion, Json } from './case.js';
+import { distinctRows, numbersFor } from './data.js';
+import { GOLDEN_SEED } from './rope.js';
 
 /** Draws a tensor. */
 type Filler = (random: RandomStream) => Tensor;
 
-/** What a golden case of an operator is made from. */
+/** The definition of a golden case, from which its inputs are drawn. */
 export interface GoldenOperatorDefinition {
   readonly id: string;
   readonly op: Exclude<OpName, 'rope'>;
@@ -34,30 +35,30 @@ export interface GoldenOperatorDefinition {
 }
 
 function uniform(dtype: FloatDtype, shape: readonly number[], low: number, high: number): Filler {
-  return (random) => uniformTensor(dtype, shape, random, low, high);
+  return (random) => hostTensor(dtype, shape, () => random.uniform(low, high));
 }
 
 function distinct(dtype: FloatDtype, shape: readonly number[]): Filler {
   return (random) => distinctRows(dtype, shape, random);
 }
 
-/** These f32 numbers. */
+/** Takes the f32 numbers as they are. */
 function given(shape: readonly number[], values: readonly number[]): Filler {
   return () => tensorFrom(Float32Array.from(values), { shape });
 }
 
-/** Numbers around one, as activations after a norm are. */
+/** Draws numbers around one, as activations are after a norm. */
 function activations(dtype: FloatDtype, shape: readonly number[]): Filler {
   return uniform(dtype, shape, -2, 2);
 }
 
-/** Weights as small as a layer's, so that sums stay around one. */
+/** Draws weights as small as a layer's, so that sums stay around one. */
 function weights(dtype: FloatDtype, shape: readonly number[]): Filler {
   const size = 2 / Math.sqrt(shape.at(-1)!);
   return uniform(dtype, shape, -size, size);
 }
 
-/** Rows of numbers in [-4, 4) that are evenly apart, in any order: no rounding changes which are the largest. */
+/** Draws rows of evenly spaced numbers in [-4, 4), so that no rounding changes which are the largest. */
 function spaced(dtype: FloatDtype, shape: readonly number[]): Filler {
   return (random) => {
     const width = shape.at(-1)!;
@@ -74,7 +75,7 @@ function spaced(dtype: FloatDtype, shape: readonly number[]): Filler {
   };
 }
 
-/** Rows of given numbers, by index; the rest of each row is filled from below. */
+/** Makes rows with the numbers of `rows` at their indices. The rest of each row has numbers up to `fill`. */
 function rowsOf(
   dtype: FloatDtype,
   width: number,
@@ -90,7 +91,7 @@ function rowsOf(
   };
 }
 
-/** Any bits at all, NaN with payloads among them: copied elements must arrive as they were. */
+/** Draws any bits, NaN with payloads too, as a copy must keep every bit. */
 function anyBits(dtype: Dtype, shape: readonly number[]): Filler {
   return (random) => {
     const data = newArray(dtype, countElements(shape));
@@ -100,7 +101,7 @@ function anyBits(dtype: Dtype, shape: readonly number[]): Filler {
   };
 }
 
-/** Quantised blocks with scales around 2^-7 and any quants, the extreme ones too. */
+/** Draws quantised blocks with scales around 2^-7 and any quants. */
 function blocks(format: BlockFormat, n: number, k: number): Filler {
   return (random) => {
     const { bytes: unit, scales } = BLOCK_FORMATS[format];
@@ -118,7 +119,7 @@ function blocks(format: BlockFormat, n: number, k: number): Filler {
   };
 }
 
-/** The question of a format: f32 activations, and rows of two super-blocks or sixteen blocks. */
+/** Defines the case of a block format: f32 activations, and rows of two super-blocks or sixteen blocks. */
 function inBlocks(format: BlockFormat, separates: readonly string[]) {
   return {
     about: `A weight in ggml's ${format} blocks.`,
@@ -140,11 +141,11 @@ function attention(
   };
 }
 
-/** Bits of two f32 NaN. The first of a row wins, and is copied as it is. */
+/** The bits of two f32 NaN. The first NaN of a row wins, and is copied with its bits. */
 const QUIET_NAN = 0x7fc12345;
 const NEGATIVE_NAN = 0xffc00001;
 
-/** What the golden cases of the operators beside RoPE are made from, by operator and id. */
+/** The definitions by operator and id. */
 const DEFINITIONS: Readonly<
   Record<GoldenOperatorDefinition['op'], Record<string, Omit<GoldenOperatorDefinition, 'id' | 'op'>>>
 > = {
@@ -327,7 +328,7 @@ const DEFINITIONS: Readonly<
       separates: ['mean and variance | root mean square', 'bias | none', 'variance over d | over d − 1'],
       attributes: { eps: 1e-5 },
       inputs: {
-        x: uniform('f32', [3, 2048], -1, 3), // the mean is not zero
+        x: uniform('f32', [3, 2048], -1, 3), // The mean is not zero.
         weight: uniform('f32', [2048], 0.25, 1.75),
         bias: activations('f32', [2048]),
       },
@@ -449,7 +450,7 @@ const DEFINITIONS: Readonly<
       separates: ['root mean square | mean and variance', 'weight | 1 + weight | none'],
       attributes: { eps: 1e-5 },
       inputs: {
-        x: uniform('f32', [3, 2048], -1, 3), // the mean is not zero: a layer norm would take it off
+        x: uniform('f32', [3, 2048], -1, 3), // The mean is not zero, so that a layer norm gives another result.
         weight: uniform('f32', [2048], 0.25, 1.75),
       },
     },
@@ -645,8 +646,7 @@ export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE_
 );
 
 /** Makes the inputs of an operator's case. */
-export function goldenOperatorQuestion(d: GoldenOperatorDefinition, choices: GoldenChoices = {}): GoldenQuestion {
-  const { seed = GOLDEN_SEED } = choices;
+export function goldenOperatorQuestion(d: GoldenOperatorDefinition, seed = GOLDEN_SEED): GoldenQuestion {
   const inputs = new Map(Object.entries(d.inputs).map(([name, fill]) => [name, fill(numbersFor(seed, d.id, name))]));
   return { id: d.id, op: d.op, about: d.about, separates: d.separates, attributes: d.attributes ?? {}, inputs };
 }

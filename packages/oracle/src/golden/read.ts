@@ -1,14 +1,13 @@
-/**
- * Golden folders, as `ropewalk vectors` writes them: manifest, inputs and expected outputs, whatever the form of the
- * files.
- *
- * Nothing here touches a file system; `folder.node.ts` opens a folder on disk. Forms that need a package (npz, onnx)
- * are loaded when met.
- *
- * @module
- */
-import { type NpyArray, parseNpy, parseSafetensors, tensorFromNpy, tensorFromSafetensors } from '@ropewalk/formats';
-import { type HostArray, RopewalkError, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+/** Reads golden folders, as `ropewalk vectors` writes them, in every form of files. @module */
+import {
+  type NpyArray,
+  parseNpy,
+  parseNpz,
+  parseSafetensors,
+  tensorFromNpy,
+  tensorFromSafetensors,
+} from '@ropewalk/formats';
+import { type HostArray, type OpPlan, RopewalkError, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { fail, newArray, refuse } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
 import { readFolder, readManifest, type VectorFolder, whereOf } from '../folder.js';
@@ -24,7 +23,24 @@ import {
   parseGoldenManifest,
 } from './manifest.js';
 
-/** A golden folder, opened: its manifest is read, its tensors are read case by case. */
+/** A function that imports `@ropewalk/onnx`, which reads and writes ONNX files; this package does not depend on it. */
+export type OnnxLoader = () => Promise<{
+  parseOnnxTensor(bytes: Uint8Array, where: string): { readonly tensor: Tensor };
+  writeOnnxTest(
+    golden: GoldenCase,
+    plan: OpPlan,
+    producer: string,
+  ): string | readonly { readonly path: string; readonly bytes: Uint8Array; readonly tensor?: string }[];
+}>;
+
+/** Loads the ONNX package that the caller named. @throws {RopewalkError} UNSUPPORTED when none was named */
+export function loadOnnx(onnx: OnnxLoader | undefined, where: string): ReturnType<OnnxLoader> {
+  if (typeof onnx !== 'function')
+    fail('UNSUPPORTED', where, 'ONNX files need @ropewalk/onnx. Give onnx, a function that imports it.');
+  return onnx();
+}
+
+/** A golden folder whose manifest was read. Tensors are read case by case. */
 export interface GoldenFolder extends GoldenManifest {
   /** The folder's own name. */
   readonly name: string;
@@ -32,8 +48,7 @@ export interface GoldenFolder extends GoldenManifest {
    * Reads a case's tensors and checks their hashes.
    *
    * @param entry - one of `cases`
-   * @throws {RopewalkError} FORMAT when a file is missing, malformed, of another dtype or shape, or not what the hash
-   *   says
+   * @throws {RopewalkError} FORMAT when a file is missing or malformed, or has another dtype, shape or hash
    */
   load(entry: GoldenEntry): Promise<GoldenCase>;
 }
@@ -41,10 +56,11 @@ export interface GoldenFolder extends GoldenManifest {
 /**
  * Opens a golden folder.
  *
- * @param folder - with the manifest.json that `ropewalk vectors` wrote
+ * @param folder - the folder, which has the manifest.json that `ropewalk vectors` wrote
+ * @param onnx - reads tensors that are in ONNX files only
  * @throws {RopewalkError} FORMAT when the manifest is missing or malformed
  */
-export function openGolden(folder: VectorFolder): GoldenFolder {
+export function openGolden(folder: VectorFolder, onnx?: OnnxLoader): GoldenFolder {
   readFolder(folder, 'vectors: folder');
   const manifest = parseGoldenManifest(readManifest(folder, 'manifest.json'));
   return {
@@ -54,7 +70,7 @@ export function openGolden(folder: VectorFolder): GoldenFolder {
       const files = new Map<string, Uint8Array>();
       const load = async (list: readonly GoldenTensor[]): Promise<Map<string, Tensor>> => {
         const tensors = new Map<string, Tensor>();
-        for (const one of list) tensors.set(one.name, await readGoldenTensor(folder, one, files));
+        for (const one of list) tensors.set(one.name, await readGoldenTensor(folder, one, files, onnx));
         return tensors;
       };
       const { id, op, about, separates, attributes, tolerance, rope } = entry;
@@ -65,8 +81,13 @@ export function openGolden(folder: VectorFolder): GoldenFolder {
   };
 }
 
-/** Reads a tensor from the first form that is there, and checks its hash. A case's tensors may share one of `files`. */
-async function readGoldenTensor(folder: VectorFolder, tensor: GoldenTensor, files: Map<string, Uint8Array>) {
+/** Reads a tensor from the first form that is there, and checks its hash. `files` keeps files that tensors share. */
+async function readGoldenTensor(
+  folder: VectorFolder,
+  tensor: GoldenTensor,
+  files: Map<string, Uint8Array>,
+  onnx: OnnxLoader | undefined,
+) {
   const form = GOLDEN_FORMS.find((f) => tensor.files[f] !== undefined);
   const where = `${whereOf(folder)}/${tensor.files[form ?? 'npy'] ?? 'manifest.json'}`;
   let read: Tensor;
@@ -78,7 +99,7 @@ async function readGoldenTensor(folder: VectorFolder, tensor: GoldenTensor, file
     const path = tensor.files[form]!;
     const bytes = files.get(path) ?? folder.read(path);
     files.set(path, bytes);
-    read = await decodeTensor(bytes, form, tensor, where);
+    read = await decodeTensor(bytes, form, tensor, where, onnx);
   }
   const hash = await sha256(elementBytes(read));
   if (hash !== tensor.sha256) {
@@ -88,18 +109,18 @@ async function readGoldenTensor(folder: VectorFolder, tensor: GoldenTensor, file
   return read;
 }
 
-/** What a tensor in a file must be. */
-export type WantedTensor = Pick<GoldenTensor, 'name' | 'dtype' | 'shape'>;
+type Wanted = Pick<GoldenTensor, 'name' | 'dtype' | 'shape'>;
 
 /**
- * Takes a tensor out of a file's bytes, whose memory it may share. One of another shape with as many elements is
- * reshaped (ONNX folds heads into rows). Where npy and bin have no bf16 or f16, their bits are taken.
+ * Reads a tensor from a file's bytes, whose memory it may share. A tensor of another shape with as many elements is
+ * reshaped, as ONNX folds heads into rows. In npy, u16 stands for the bits of bf16 and f16.
  */
 export async function decodeTensor(
   bytes: Uint8Array,
   form: GoldenForm,
-  wanted: WantedTensor,
+  wanted: Wanted,
   where: string,
+  onnx?: OnnxLoader,
 ): Promise<Tensor> {
   const { name, dtype } = wanted;
   const at = `${where}: ${name}`;
@@ -107,7 +128,6 @@ export async function decodeTensor(
     case 'npy':
       return fromNpy(parseNpy(bytes, where), wanted, where);
     case 'npz': {
-      const { parseNpz } = await import('@ropewalk/formats');
       const arrays = parseNpz(bytes, where);
       return fromNpy(arrays.get(name) ?? refuse('FORMAT', where, `an array ${name}`, [...arrays.keys()]), wanted, at);
     }
@@ -117,7 +137,7 @@ export async function decodeTensor(
       return fitted(tensorFromSafetensors(bytes, file, name), wanted, at);
     }
     case 'onnx': {
-      const { parseOnnxTensor } = await import('@ropewalk/onnx');
+      const { parseOnnxTensor } = await loadOnnx(onnx, where);
       return fitted(parseOnnxTensor(bytes, where).tensor, wanted, where);
     }
     case 'bin': {
@@ -129,13 +149,13 @@ export async function decodeTensor(
   }
 }
 
-function fromNpy(npy: NpyArray, wanted: WantedTensor, where: string): Tensor {
+function fromNpy(npy: NpyArray, wanted: Wanted, where: string): Tensor {
   const { dtype } = wanted;
   const bitsOnly = (dtype === 'bf16' || dtype === 'f16') && npy.dtype === 'u16';
   return fitted(tensorFromNpy(npy, bitsOnly ? dtype : npy.dtype), wanted, where);
 }
 
-function fitted(tensor: Tensor, { dtype, shape }: WantedTensor, where: string): Tensor {
+function fitted(tensor: Tensor, { dtype, shape }: Wanted, where: string): Tensor {
   if (tensor.dtype !== dtype) refuse('FORMAT', where, `elements of ${dtype}`, tensor.dtype);
   if (tensor.size !== countElements(shape))
     refuse('FORMAT', where, `${countElements(shape)} elements for shape [${shape}]`, [...tensor.shape]);
@@ -151,22 +171,22 @@ function fromValues({ dtype, shape, values }: GoldenTensor, where: string): Tens
   return tensorFrom(data, { dtype, shape });
 }
 
-/** A tensor's elements as stored in a .bin file: little-endian, row-major. */
+/** Views a tensor's elements as a .bin file has them: little-endian and row-major. */
 export function elementBytes(tensor: Tensor): Uint8Array {
   const data = tensor.read() as HostArray;
   return new Uint8Array(data.buffer, data.byteOffset, tensor.size * sizeBytes(tensor.dtype));
 }
 
-/** In hexadecimal. A page that came over plain http has no crypto.subtle. */
+/** Hashes bytes, in hexadecimal. A page that came over plain http has no crypto.subtle. */
 export async function sha256(bytes: Uint8Array): Promise<string> {
   const { subtle } = globalThis.crypto ?? {};
   if (!subtle) fail('UNSUPPORTED', 'vectors: sha256', 'this runtime has no crypto.subtle. Serve the page over https.');
-  // A copy: digest takes no view of shared memory.
+  // The bytes are copied, as digest takes no view of shared memory.
   const digest = new Uint8Array(await subtle.digest('SHA-256', Uint8Array.from(bytes)));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-/** Turns a plan's refusal of a case into FORMAT: the folder is malformed, and no backend has failed. */
+/** Turns a plan's refusal of a case into FORMAT, as the folder is malformed and no backend has failed. */
 export function asFormatError(error: unknown, where: string): RopewalkError {
   if (!(error instanceof RopewalkError)) throw error;
   return error.code === 'FORMAT' ? error : new RopewalkError('FORMAT', `${where}: ${error.message}`, { cause: error });

@@ -1,56 +1,51 @@
 /**
- * Golden RoPE cases: parameter sets of real models, and positions and values chosen so that each wrong choice shows.
+ * Golden RoPE cases: parameters of real models, with positions and values that show each wrong choice of a kernel.
  *
- * Every case holds the positions 0, 1, about 40, 8192 or more, 131,072 or more, and 1,048,575, unless it is about one
- * token; two batches; two heads; and heads without zeros and without two elements of equal magnitude.
+ * Every case but that of one token has the positions 0, 1, about 40, 8192 or more, 131,072 or more, and 1,048,575. It has
+ * two batches, two heads, and heads without zeros and without two elements of equal magnitude.
  *
  * @module
  */
 import type { FloatDtype, RopeLayout, RopeSpec, Tensor } from 'ropewalk';
 import { readPlain } from 'ropewalk/internal';
-import { type GoldenQuestion, type GoldenRopePart, integerTensor, type Json } from './case.js';
+import { integerTensor } from '../host.js';
+import type { GoldenQuestion, GoldenRopePart, Json } from './case.js';
 import { distinctRows, numbersFor } from './data.js';
 
-/** The seed of the built-in suite and of a folder, unless another is given. */
+/** The default seed of the built-in suites and of a folder. */
 export const GOLDEN_SEED = 1;
 
-/** Positions of two batches: none, one step, a prompt's, and three that only exact angles reach. */
+/** The positions of two batches: 0, 1, one in a prompt, and three that need exact angles. */
 export const GOLDEN_POSITIONS: readonly (readonly number[])[] = [
   [0, 1, 40, 8192, 131072, 1048575],
   [1, 0, 37, 9001, 200003, 1048574],
 ];
 
-/** One tensor of a case. */
-export interface PartDefinition {
-  readonly name: string;
-  readonly heads: number;
-  /** Written to scattered rows of a KV cache with this many rows and this dtype. */
-  readonly cache?: { readonly rows: number; readonly dtype: FloatDtype };
-  /** Eps of an RMS norm before the rotation. */
-  readonly normEps?: number;
-}
-
-/** What a golden RoPE case is made from. */
+/** The definition of a golden RoPE case, from which its inputs are drawn. */
 export interface GoldenRopeDefinition {
   readonly id: string;
   readonly about: string;
   readonly separates: readonly string[];
   readonly dtype: FloatDtype;
   readonly spec: RopeSpec;
-  /**
-   * `[seq]` for all batches, `[batch][seq]` for each; the two rows of {@link GOLDEN_POSITIONS} unless given. With axes
-   * they are t's.
-   */
+  /** `[seq]` for all batches, or `[batch][seq]`; with axes, those of axis t. Default: {@link GOLDEN_POSITIONS}. */
   readonly positions?: readonly number[] | readonly (readonly number[])[];
   readonly positionDtype?: 'i32' | 'i64';
   readonly direction?: 'forward' | 'backward';
   readonly layout?: RopeLayout;
   readonly batch?: number;
-  /** x → y with two heads unless given. */
-  readonly parts?: readonly PartDefinition[];
+  /** The tensors to rotate. Default: x with two heads, whose output is y. */
+  readonly parts?: readonly {
+    readonly name: string;
+    readonly heads: number;
+    /** The output is written to scattered rows of a KV cache with this many rows and this dtype. */
+    readonly cache?: { readonly rows: number; readonly dtype: FloatDtype };
+    /** Eps of an RMS norm before the rotation. */
+    readonly normEps?: number;
+  }[];
 }
 
-/** Makes a spec; its fields are in the order in which manifests list them. */
+/** Makes a spec with its fields in the order in which manifests list them. */
 const specOf =
   (pairing: RopeSpec['pairing']) =>
   (headDim: number, base: number, { rotaryDim, rotaryOffset, ...rest }: Partial<RopeSpec> = {}): RopeSpec => ({
@@ -67,7 +62,7 @@ const interleavedToHalf = /* @__PURE__ */ specOf('interleaved-to-half');
 const LLAMA3 = { kind: 'llama3', factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalContext: 8192 } as const;
 const DEEPSEEK_YARN = { kind: 'yarn', factor: 40, originalContext: 4096, betaFast: 32, betaSlow: 1 } as const;
 const QWEN_YARN = { kind: 'yarn', factor: 4, originalContext: 32768 } as const;
-/** Smooth factors like those that real models learn: they grow with the pair, the long ones much more. */
+/** The factors grow smoothly with the pair, the long ones much more, like those that models learn. */
 const LONGROPE = {
   kind: 'longrope',
   shortFactor: Array.from({ length: 48 }, (_, j) => 1 + j / 24),
@@ -75,14 +70,14 @@ const LONGROPE = {
   originalContext: 4096,
   factor: 32,
 } as const;
-/** Llama 3.1's step as llama.cpp's converter writes it: divisors, 1 for fast pairs and 8 for slow ones. */
+/** Llama 3.1's scaling as the divisors that llama.cpp's converter writes: 1 for fast pairs, 8 for slow ones. */
 const LLAMA31_FACTORS = Array.from({ length: 64 }, (_, j) => {
-  const turns = 8192 / (2 * Math.PI * 500000 ** ((2 * j) / 128)); // of pair j within the original context
+  const turns = 8192 / (2 * Math.PI * 500000 ** ((2 * j) / 128)); // turns of pair j in the original context
   if (turns > 4) return 1;
   return turns < 1 ? 8 : Math.fround(1 / ((1 - (turns - 1) / 3) / 8 + (turns - 1) / 3));
 });
 
-/** By id, in the order of the causes in docs/vectors.md; f32 unless it says otherwise. */
+/** The definitions by id, in the order of the causes in docs/vectors.md. The default dtype is f32. */
 const DEFINITIONS: Readonly<
   Record<string, Omit<GoldenRopeDefinition, 'id' | 'dtype'> & { readonly dtype?: FloatDtype }>
 > = {
@@ -376,21 +371,14 @@ export const GOLDEN_ROPE: readonly GoldenRopeDefinition[] = /* @__PURE__ */ Obje
   /* @__PURE__ */ Object.entries(DEFINITIONS).map(([id, d]) => ({ id, dtype: 'f32' as const, ...d })),
 );
 
-/** How a case is drawn. */
-export interface GoldenChoices {
-  /** {@link GOLDEN_SEED} unless given. */
-  readonly seed?: number;
-}
-
 /** Makes the inputs of a case. */
-export function goldenRopeQuestion(d: GoldenRopeDefinition, choices: GoldenChoices = {}): GoldenQuestion {
-  const { seed = GOLDEN_SEED } = choices;
-  const { direction = 'forward', layout = 'bsnh', batch = 2 } = d;
+export function goldenRopeQuestion(d: GoldenRopeDefinition, seed = GOLDEN_SEED): GoldenQuestion {
+  const { direction = 'forward', layout = 'bsnh', batch = 2, parts: given = [{ name: 'x', heads: 2 }] } = d;
   const positions = positionsOf(d);
   const seq = positions.shape.at(-1)!;
   const { headDim } = d.spec;
   const inputs = new Map<string, Tensor>();
-  const parts: GoldenRopePart[] = (d.parts ?? ONE_PART).map(({ name, heads, cache, normEps }) => {
+  const parts = given.map(({ name, heads, cache, normEps }) => {
     const shapeOf = (tokens: number): number[] =>
       layout === 'bsnh' ? [batch, tokens, heads, headDim] : [batch, heads, tokens, headDim];
     inputs.set(name, distinctRows(d.dtype, shapeOf(seq), numbersFor(seed, d.id, name)));
@@ -415,8 +403,6 @@ export function goldenRopeQuestion(d: GoldenRopeDefinition, choices: GoldenChoic
   return { id, op: 'rope', about, separates, attributes: rope as unknown as Record<string, Json>, inputs, rope };
 }
 
-const ONE_PART: readonly PartDefinition[] = [{ name: 'x', heads: 2 }];
-
 function positionsOf(d: GoldenRopeDefinition): Tensor {
   const dtype = d.positionDtype ?? 'i64';
   const given = d.positions ?? GOLDEN_POSITIONS;
@@ -424,7 +410,7 @@ function positionsOf(d: GoldenRopeDefinition): Tensor {
   const rows = (lead.length > 0 ? given : [given]) as readonly (readonly number[])[];
   const shape = [...lead, rows[0]!.length];
   if (!d.spec.axes) return integerTensor(dtype, shape, rows.flat());
-  // Positions differ between axes and are as large, so that a wrong axis rotates by another angle at each token.
+  // A token's positions differ between axes and are equally large, so that a wrong axis gives another angle.
   const numAxes = d.spec.axes.sections.length;
   const values = Array.from({ length: numAxes }, (_, a) =>
     rows.map((row) => row.map((p, s) => Math.abs(p - a * (5 + 2 * s)))),
@@ -432,7 +418,7 @@ function positionsOf(d: GoldenRopeDefinition): Tensor {
   return integerTensor(dtype, [numAxes, ...shape], values.flat(2));
 }
 
-/** 5 rows further for each token, modulo the rows of the cache; each batch starts at another row. */
+/** Each token is 5 rows further, modulo the rows of the cache, and each batch starts at another row. */
 function scatteredRows(batch: number, seq: number, rows: number): number[] {
   return Array.from({ length: batch * seq }, (_, n) => (2 + 3 * Math.floor(n / seq) + 5 * (n % seq)) % rows);
 }

@@ -1,25 +1,25 @@
 /**
- * Golden cases as conformance cases: the built-in suites, folders that `ropewalk vectors` wrote, and judging one.
+ * Golden cases as conformance cases: the built-in suites, and folders that `ropewalk vectors` wrote.
  *
  * @module
  */
-
 import { type HostArray, isFloat, type Runner, type Tensor } from 'ropewalk';
 import { readOptions } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
 import { type VectorFolder, whereOf } from '../folder.js';
 import { allOf, type ExpectedOutput, judgeOutput, within } from '../judge.js';
 import { formatLabel } from '../label.js';
-import { type ConformanceCase, declined, type Verdict } from '../runner.js';
+import { type CaseVerdict, type ConformanceCase, declined } from '../runner.js';
 import { exactWithBounds, storedSlack } from './bounds.js';
 import { bindGolden, type GoldenQuestion } from './case.js';
+import type { GoldenChoice } from './choose.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
-import { asFormatError, openGolden } from './read.js';
-import { GOLDEN_ROPE, GOLDEN_SEED, type GoldenChoices, goldenRopeQuestion } from './rope.js';
+import { asFormatError, type OnnxLoader, openGolden } from './read.js';
+import { GOLDEN_ROPE, GOLDEN_SEED, goldenRopeQuestion } from './rope.js';
 
-/** Each case is judged by the exact result of its inputs, and by the outputs that the folder holds. */
-export function goldenVectorCases(folder: VectorFolder): ConformanceCase[] {
-  const golden = openGolden(folder);
+/** Makes the cases of a folder. Each is judged by the exact results of its inputs, and by the outputs in the folder. */
+export function goldenVectorCases(folder: VectorFolder, onnx?: OnnxLoader): ConformanceCase[] {
+  const golden = openGolden(folder, onnx);
   return golden.cases.map((entry) => ({
     suite: 'golden',
     label: formatLabel('GOLDEN', {
@@ -42,13 +42,12 @@ export function goldenVectorCases(folder: VectorFolder): ConformanceCase[] {
 }
 
 /**
- * The golden RoPE cases as a suite: each on a runner against the float64 reference on the same inputs, element by
- * element.
+ * Makes the golden RoPE cases. Each element of an output is judged against the float64 reference on the same inputs.
  *
- * @param given - the seed
+ * @param choice - the seed of the inputs. Default: {@link GOLDEN_SEED}
  */
-export function goldenRopeSuite(given: GoldenChoices = {}): ConformanceCase[] {
-  const choices = readOptions(given, 'suite: choices', { seed: true });
+export function goldenRopeSuite(choice: Pick<GoldenChoice, 'seed'> = {}): ConformanceCase[] {
+  const seed = seedOf(choice);
   return GOLDEN_ROPE.map((d) => ({
     suite: 'golden',
     label: formatLabel('GOLDEN', {
@@ -60,38 +59,42 @@ export function goldenRopeSuite(given: GoldenChoices = {}): ConformanceCase[] {
       pairing: d.spec.pairing,
       scaling: d.spec.scaling?.kind ?? 'none',
       direction: d.direction === 'backward' ? d.direction : undefined,
-      seed: choices.seed ?? GOLDEN_SEED,
+      seed,
     }),
-    run: (runner) => judgeGolden(goldenRopeQuestion(d, choices), runner),
+    run: (runner) => judgeGolden(goldenRopeQuestion(d, seed), runner),
   }));
 }
 
 /**
- * The golden cases of the operators beside RoPE as a suite, judged as {@link goldenRopeSuite} judges.
+ * Makes the golden cases of the operators beside RoPE, which are judged as those of {@link goldenRopeSuite} are.
  *
- * @param given - the seed
+ * @param choice - the seed of the inputs. Default: {@link GOLDEN_SEED}
  */
-export function goldenOperatorSuite(given: GoldenChoices = {}): ConformanceCase[] {
-  const choices = readOptions(given, 'suite: choices', { seed: true });
+export function goldenOperatorSuite(choice: Pick<GoldenChoice, 'seed'> = {}): ConformanceCase[] {
+  const seed = seedOf(choice);
   return GOLDEN_OPERATORS.map((d) => ({
     suite: 'golden',
-    label: formatLabel('GOLDEN', { case: d.id, op: d.op, seed: choices.seed ?? GOLDEN_SEED }),
-    run: (runner) => judgeGolden(goldenOperatorQuestion(d, choices), runner),
+    label: formatLabel('GOLDEN', { case: d.id, op: d.op, seed }),
+    run: (runner) => judgeGolden(goldenOperatorQuestion(d, seed), runner),
   }));
 }
 
-/** Judges each element by its own bound. Outputs `stored` in a file are judged as well: they were rounded once more. */
+function seedOf(choice: Pick<GoldenChoice, 'seed'>): number {
+  return readOptions(choice, 'suite: choices', { seed: true }).seed ?? GOLDEN_SEED;
+}
+
+/** Judges each element by its bound; then by the outputs `stored` in a file, if any, whose bounds allow their rounding. */
 export async function judgeGolden(
   c: GoldenQuestion,
   runner: Runner,
   stored?: ReadonlyMap<string, Tensor>,
-): Promise<Verdict> {
+): Promise<CaseVerdict> {
   const { plan, outputs } = bindGolden(c, runner);
   const exact = exactWithBounds(c);
   const notRun = declined(runner, plan);
   if (notRun) return notRun;
   await runner.finish();
-  const verdicts: Verdict[] = [];
+  const verdicts: CaseVerdict[] = [];
   for (const [name, tensor] of outputs) {
     const want = exact.get(name)!;
     const got = await tensor.read();
@@ -103,12 +106,12 @@ export async function judgeGolden(
   return allOf(...verdicts);
 }
 
-/** An expected output whose values are those of a file. */
+/** Replaces an expected output's values by those of a file. */
 function asStored(exact: ExpectedOutput, file: Tensor): ExpectedOutput {
   const { dtype, bounds } = exact;
   if (!bounds || !isFloat(dtype)) return { ...exact, values: file.read() as HostArray };
   const exactValues = exact.values as Float64Array;
-  // Where the exact value rounds to an infinity, it counts as that infinity.
+  // An infinity in the file stands for the exact value that rounds to it.
   const values = (file.readNumbers() as Float64Array).map((value, n) =>
     Number.isFinite(value) || !within(value, exactValues[n]!, bounds[n]!, dtype) ? value : exactValues[n]!,
   );

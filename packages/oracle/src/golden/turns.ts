@@ -1,5 +1,5 @@
 /**
- * A RoPE case's frequencies, axes and pairing as plain numbers: for programs under test, and for a manifest's readers.
+ * A RoPE case's frequencies, axes and pairing as plain numbers, for programs under test and for readers of a manifest.
  *
  * @module
  */
@@ -7,10 +7,7 @@ import { frequenciesOf } from 'ropewalk';
 import { sharePairs } from 'ropewalk/internal';
 import type { GoldenRope, Json } from './case.js';
 
-/**
- * What follows from a RoPE's spec, so that a program needs to know no scaling and no rule of axes. A vision tower's pairs
- * are halves.
- */
+/** Computes what follows from a spec, for programs that know no scaling and no rule of axes. Vision pairs are halves. */
 export function turnsOf(rope: GoldenRope): Record<string, Json> {
   const { headDim, rotaryDim = headDim, rotaryOffset = 0, pairing, axes, base, scaling } = rope.spec;
   const { invFreq, attentionFactor: magnitude } = frequenciesOf(rope.spec);
@@ -21,7 +18,7 @@ export function turnsOf(rope: GoldenRope): Record<string, Json> {
   return { pairing: form, rotaryDim, rotaryOffset, magnitude, numAxes, ...given, ...ofPairs };
 }
 
-/** What a case needs that a kernel rope(q, positions, base) does not have, by name: its reason to skip; '' if nothing. */
+/** Names what a case needs beyond rope(q, positions, base): the reason of such a kernel to skip it. '' is nothing. */
 function beyondBase({ spec, direction, layout, parts }: GoldenRope): string {
   const { scaling = { kind: 'none' }, attentionFactor = 1, pairing } = spec;
   const needs = [

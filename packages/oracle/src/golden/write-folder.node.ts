@@ -1,8 +1,4 @@
-/**
- * Writing a folder of golden cases, whole or not at all (Node only).
- *
- * @module
- */
+/** Writes a folder of golden cases, completely or not at all (Node only). @module */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -21,24 +17,26 @@ import {
   type GoldenManifest,
   isGoldenId,
 } from './manifest.js';
-import { openGolden } from './read.js';
+import { type OnnxLoader, openGolden } from './read.js';
 import { answer, writeCase } from './write.js';
 
-/** How a folder is written. */
+/** The options of {@link writeGoldenFolder}. */
 export interface WriteGoldenOptions {
   /** The forms of each case's files. */
   readonly forms: readonly GoldenForm[];
-  /** The random seed of the choice; it goes into the manifest. */
+  /** The seed that the cases were chosen with, for the manifest. */
   readonly seed: number;
-  /** The program that writes, for the manifest: `ropewalk 0.1.0`. */
+  /** The program that writes and its version, for the manifest: `ropewalk 0.1.0`. */
   readonly generator: string;
-  /** The precision of RoPE's angles that the files' bounds allow; f32 unless given, float64 for f64 data. */
+  /** The precision of RoPE's angles that the files' bounds allow. Default: f32; float64 for f64 data. */
   readonly table?: TablePrecision;
-  /** Replaces a folder of golden cases. */
+  /** Allows to replace a folder of golden cases. */
   readonly force?: boolean;
-  /** Stops the work; nothing is left then. */
+  /** Stops the work, and leaves nothing. */
   readonly signal?: AbortSignal;
-  /** Told after each case. */
+  /** Writes the form `onnx`, which needs it. */
+  readonly onnx?: OnnxLoader;
+  /** Is called after each case. */
   readonly onCase?: () => void;
 }
 
@@ -49,18 +47,19 @@ const NAMES: OptionNames<WriteGoldenOptions> = {
   table: true,
   force: true,
   signal: true,
+  onnx: true,
   onCase: true,
 };
 
 /**
  * Writes golden cases into a folder.
  *
- * @param out - the folder; it must not exist, or be empty, or with `force` hold golden cases
- * @param cases - from chooseBuiltIn and the like
- * @param options - forms, seed, generator, force, signal, onCase
- * @returns the manifest, which lists what was written and what a form cannot express
+ * @param out - a folder that does not exist, or is empty, or with `force` holds golden cases
+ * @param cases - the result of chooseBuiltIn and the like
+ * @param options - forms, seed, generator and more
+ * @returns the manifest, which lists the cases, and those that a form cannot express
  * @throws {RopewalkError} FORMAT when the folder is in use, DEVICE when it cannot be written, UNSUPPORTED when no
- *   form can express a case
+ *   form can express a case, or for the form `onnx` without `onnx`
  */
 export async function writeGoldenFolder(
   out: string,
@@ -87,7 +86,7 @@ export async function writeGoldenFolder(
   return writeWhole(out, what, (temporary) => writeAll(temporary, out, all, { ...given, forms }));
 }
 
-/** For pytest: judges a rotation by the manifest beside it. It lies beside src and beside dist. */
+/** A file for pytest, which judges a rotation by the manifest. It is in the package's folder, beside src and dist. */
 const ASSERT_ROPE = fileURLToPath(new URL('../../assert_rope.py', import.meta.url));
 
 function isGolden(folder: string): boolean {
@@ -104,7 +103,7 @@ async function writeAll(
   folder: string,
   out: string,
   chosen: readonly ChosenCase[],
-  { forms, generator, seed, table, signal, onCase }: WriteGoldenOptions,
+  { forms, generator, seed, table, signal, onnx, onCase }: WriteGoldenOptions,
 ): Promise<GoldenManifest> {
   const cases: GoldenEntry[] = [];
   const skipped: GoldenManifest['skipped'][number][] = [];
@@ -118,12 +117,12 @@ async function writeAll(
   };
   for (const one of chosen) {
     signal?.throwIfAborted();
-    const written = await writeCase(answer(one.make()), forms, { generator, seed, table });
+    const written = await writeCase(answer(one.make()), forms, { generator, seed, table, onnx });
     for (const { path, bytes } of written.files) write(join(folder, path), bytes);
     skipped.push(...written.skipped);
     if (written.files.length > 0) cases.push(written.entry);
     onCase?.();
-    // Signals arrive between turns of the event loop only.
+    // A signal arrives between turns of the event loop only.
     await new Promise((resolve) => setImmediate(resolve));
   }
   if (cases.length === 0)

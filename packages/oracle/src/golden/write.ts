@@ -1,63 +1,62 @@
-/**
- * Golden folders, written: cases → files, in every form. Nothing here touches a file system.
- * Forms that need a package (npz, onnx) are loaded when asked for.
- *
- * @module
- */
-import { writeNpy, writeSafetensors } from '@ropewalk/formats';
+/** Writes golden cases as files, in every form. Nothing here touches a file system. @module */
+import { writeNpy, writeNpz, writeSafetensors } from '@ropewalk/formats';
 import { type FloatDtype, isFloat, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
-import { newArray, storeNumber } from 'ropewalk/backend';
+import { referenceRunner } from 'ropewalk/reference';
+import { hostTensor } from '../host.js';
 import { type ExpectedOutput, OVERFLOW } from '../judge.js';
 import { expectationsOf } from '../verify/model.js';
 import { defaultTable, type TablePrecision } from '../verify/rope-model.js';
 import { exactWithBounds, roundUp, storedSlack, toleranceOf } from './bounds.js';
 import { writeHeader } from './c-header.js';
-import { floats, type GoldenCase, type GoldenQuestion } from './case.js';
+import { bindGolden, floats, type GoldenCase, type GoldenQuestion } from './case.js';
 import type { GoldenEntry, GoldenForm, GoldenManifest, GoldenTensor } from './manifest.js';
-import { elementBytes, sha256 } from './read.js';
+import { elementBytes, loadOnnx, type OnnxLoader, sha256 } from './read.js';
 
-/** Integers that a manifest shows: positions, rows, indices; more would hide the rest. */
+/** The most integers of a tensor that a manifest shows: positions, rows, indices. */
 const SHOWN_VALUES = 64;
 
-/** Answers a question: computes the outputs in float64, rounds them once, and states the tolerance. */
+/** Computes the outputs of a case in float64, rounds them once, and states the tolerance. */
 export function answer(question: GoldenQuestion): GoldenCase {
   const exact = exactWithBounds(question);
   const outputs = new Map([...exact].map(([name, output]): [string, Tensor] => [name, rounded(output)]));
   return { ...question, outputs, tolerance: toleranceOf(question, exact) };
 }
 
-/** An exact output rounded once to its dtype; what was copied stays as it is. */
+/** Rounds an exact output once to its dtype. Copied elements stay as they are. */
 function rounded({ dtype, shape, values, bounds }: ExpectedOutput): Tensor {
   if (!bounds) return tensorFrom(values, { dtype, shape });
-  const data = newArray(dtype, values.length);
-  for (let n = 0; n < data.length; n++) storeNumber(data, dtype as FloatDtype, n, values[n] as number);
-  return tensorFrom(data, { dtype, shape });
+  return hostTensor(dtype as FloatDtype, shape, (n) => values[n] as number);
 }
 
-/** Who writes a case, and what its bounds allow. */
-export interface WriteCaseOptions {
+/** The parameters of a folder that its cases' files depend on. */
+interface WriteCaseOptions {
+  /** The program that writes, and its version. */
   readonly generator: string;
-  /** Of the folder; for sidecars. */
   readonly seed: number;
-  /** Of RoPE's angles; what verify allows unless given. */
+  /** The precision of RoPE's angles that the bounds allow. Default: what verify allows. */
   readonly table?: TablePrecision;
+  readonly onnx?: OnnxLoader;
 }
 
-/** A case's files and its entry of the manifest, to which it belongs only if there are files. */
+/** Writes a case. Returns its files, and its entry of the manifest, which is left out where there is no file. */
 export async function writeCase(c: GoldenCase, forms: readonly GoldenForm[], options: WriteCaseOptions) {
-  const { generator, seed, table = defaultTable(c) } = options;
   const files: { path: string; bytes: Uint8Array }[] = [];
   const skipped: GoldenManifest['skipped'][number][] = [];
-  const hashes = new Map<string, string>();
+  const table = options.table ?? defaultTable(c);
   const bounds = boundsOf(c, table);
-  const allowed = `what ropewalk verify allows${c.rope ? ` with angles in ${table}` : ''}`;
-  const tensors = [...c.inputs, ...c.outputs, ...bounds];
-  for (const [name, tensor] of tensors) hashes.set(name, await sha256(elementBytes(tensor)));
+  const hashes = new Map<string, string>();
+  for (const [name, tensor] of [...c.inputs, ...c.outputs, ...bounds])
+    hashes.set(name, await sha256(elementBytes(tensor)));
+  /** The file of each tensor, by form. */
   const places = new Map<string, Partial<Record<GoldenForm, string>>>([...hashes.keys()].map((name) => [name, {}]));
-  const add = (path: string, bytes: Uint8Array): void => void files.push({ path, bytes });
   for (const form of forms) {
-    const reason = await writeForm(c, form, { generator, seed, hashes, add, places, tensors, bounds, allowed });
-    if (reason !== undefined) skipped.push({ id: c.id, form, reason });
+    const written = await writeForm(c, form, bounds, hashes, { ...options, table });
+    if (typeof written === 'string') skipped.push({ id: c.id, form, reason: written });
+    else
+      for (const { path, bytes, tensors } of written) {
+        files.push({ path, bytes });
+        for (const name of tensors) places.get(name)![form] = path;
+      }
   }
   const describe = (tensors: ReadonlyMap<string, Tensor>): GoldenTensor[] =>
     [...tensors].map(([name, tensor]) => {
@@ -75,8 +74,8 @@ export async function writeCase(c: GoldenCase, forms: readonly GoldenForm[], opt
 const boundName = (output: string): string => `${output}_bound`;
 
 /**
- * How far a right kernel's elements may be from the stored ones, f32: what verify allows, and that the stored ones were
- * rounded. Of outputs that are copied, none. Infinite where both a finite number and an infinity are right.
+ * Computes how far a right kernel's elements may be from the stored ones, in f32: what verify allows, and the rounding of
+ * the stored ones. It is infinite where both a finite number and an infinity are right. Copied outputs have no bounds.
  */
 function boundsOf(c: GoldenCase, table: TablePrecision): Map<string, Tensor> {
   const found = new Map<string, Tensor>();
@@ -93,49 +92,41 @@ function boundsOf(c: GoldenCase, table: TablePrecision): Map<string, Tensor> {
   return found;
 }
 
-/** The values of a small tensor of integers. */
+/** Returns the values of a small tensor of integers. */
 function shown(tensor: Tensor): number[] | undefined {
   if (!/^[iu]/.test(tensor.dtype) || tensor.size > SHOWN_VALUES) return undefined;
   const values = [...floats(tensor)];
   return values.every(Number.isSafeInteger) ? values : undefined;
 }
 
-/** What writing one form of a case needs. */
-interface Sink {
-  readonly generator: string;
-  readonly seed: number;
-  readonly hashes: ReadonlyMap<string, string>;
-  readonly add: (path: string, bytes: Uint8Array) => void;
-  readonly places: ReadonlyMap<string, Partial<Record<GoldenForm, string>>>;
-  /** Inputs, outputs and bounds. */
-  readonly tensors: readonly (readonly [string, Tensor])[];
-  readonly bounds: ReadonlyMap<string, Tensor>;
-  /** What bounds allow, in words. */
-  readonly allowed: string;
+/** A file, and the names of the tensors in it. */
+interface CaseFile {
+  readonly path: string;
+  readonly bytes: Uint8Array;
+  readonly tensors: readonly string[];
 }
 
-async function writeForm(c: GoldenCase, form: GoldenForm, sink: Sink): Promise<string | undefined> {
-  const { add, places, generator, seed, tensors } = sink;
-  const place = (name: string, path: string): string => {
-    places.get(name)![form] = path;
-    return path;
-  };
-  const together = (path: string): void => {
-    for (const [name] of tensors) place(name, path);
-  };
+/** Writes a case in one form. Returns the files, or the reason why the form cannot express the case. */
+async function writeForm(
+  c: GoldenCase,
+  form: GoldenForm,
+  bounds: ReadonlyMap<string, Tensor>,
+  hashes: ReadonlyMap<string, string>,
+  { generator, seed, table, onnx }: WriteCaseOptions,
+): Promise<readonly CaseFile[] | string> {
+  const tensors = [...c.inputs, ...c.outputs, ...bounds];
+  const whole = (suffix: string, bytes: Uint8Array): CaseFile[] => [
+    { path: `${c.id}${suffix}`, bytes, tensors: tensors.map(([name]) => name) },
+  ];
   switch (form) {
     case 'npy':
-      for (const [name, tensor] of tensors)
-        add(place(name, `${c.id}/${name}.npy`), writeNpy(tensor.read() as never, tensor));
-      return undefined;
-    case 'npz': {
-      const { writeNpz } = await import('@ropewalk/formats');
-      together(`${c.id}.npz`);
-      add(`${c.id}.npz`, writeNpz(new Map(tensors)));
-      return undefined;
-    }
+      return tensors.map(([name, tensor]) => {
+        const bytes = writeNpy(tensor.read() as never, tensor);
+        return { path: `${c.id}/${name}.npy`, bytes, tensors: [name] };
+      });
+    case 'npz':
+      return whole('.npz', writeNpz(new Map(tensors)));
     case 'safetensors': {
-      together(`${c.id}.safetensors`);
       const { atol, rtol, formula } = c.tolerance;
       const metadata = {
         op: c.op,
@@ -147,60 +138,46 @@ async function writeForm(c: GoldenCase, form: GoldenForm, sink: Sink): Promise<s
         seed: String(seed),
         generator,
       };
-      // Wider elements first, so that every tensor is aligned.
+      // Wider elements come first, so that every tensor is aligned.
       const sorted = tensors.toSorted(([, a], [, b]) => sizeBytes(b.dtype) - sizeBytes(a.dtype));
-      add(`${c.id}.safetensors`, writeSafetensors(new Map(sorted), metadata));
-      return undefined;
+      return whole('.safetensors', writeSafetensors(new Map(sorted), metadata));
     }
     case 'bin':
-      for (const [name, tensor] of tensors) {
-        add(place(name, `${c.id}/${name}.bin`), elementBytes(tensor));
-        add(`${c.id}/${name}.json`, text(`${JSON.stringify(sidecar(c, name, tensor, sink), null, 2)}\n`));
-      }
-      return undefined;
-    case 'c':
-      together(`${c.id}.h`);
-      add(`${c.id}.h`, text(writeHeader(c, sink.bounds, sink.allowed, generator)));
-      return undefined;
+      return tensors.flatMap(([name, tensor]) => {
+        const output = c.outputs.has(name);
+        // The sidecar has all that a reader without the manifest needs.
+        const sidecar = {
+          case: c.id,
+          tensor: name,
+          role: output ? 'output' : bounds.has(name) ? 'bound' : 'input',
+          dtype: tensor.dtype,
+          shape: tensor.shape,
+          byte_order: 'little',
+          sha256: hashes.get(name),
+          seed,
+          generator,
+          tolerance: output ? c.tolerance : undefined,
+        };
+        return [
+          { path: `${c.id}/${name}.bin`, bytes: elementBytes(tensor), tensors: [name] },
+          { path: `${c.id}/${name}.json`, bytes: utf8(`${JSON.stringify(sidecar, null, 2)}\n`), tensors: [] },
+        ];
+      });
+    case 'c': {
+      const allowed = `what ropewalk verify allows${c.rope ? ` with angles in ${table}` : ''}`;
+      return whole('.h', utf8(writeHeader(c, bounds, allowed, generator)));
+    }
     case 'onnx': {
-      const { writeOnnxModel, writeOnnxTensor } = await import('@ropewalk/onnx');
-      const { onnxTestOf } = await import('./onnx.js');
-      const test = onnxTestOf(c, generator);
+      const { writeOnnxTest } = await loadOnnx(onnx, 'vectors: format');
+      const test = writeOnnxTest(c, bindGolden(c, referenceRunner()).plan, generator);
       if (typeof test === 'string') return test;
-      add(`${c.id}/model.onnx`, writeOnnxModel(test.model));
-      for (const [kind, tensors] of [
-        ['input', test.inputs],
-        ['output', test.outputs],
-      ] as const) {
-        for (const [n, one] of tensors.entries()) {
-          const path = `${c.id}/test_data_set_0/${kind}_${n}.pb`;
-          if (one.golden !== undefined) place(one.golden, path);
-          add(path, writeOnnxTensor(one.tensor, one.name));
-        }
-      }
-      return undefined;
+      return test.map(({ path, bytes, tensor }) => {
+        return { path: `${c.id}/${path}`, bytes, tensors: tensor === undefined ? [] : [tensor] };
+      });
     }
   }
 }
 
-/** The file beside a .bin: all that a reader without the manifest needs. */
-function sidecar(c: GoldenCase, name: string, tensor: Tensor, sink: Sink): unknown {
-  const { generator, seed, hashes, bounds } = sink;
-  const output = c.outputs.has(name);
-  return {
-    case: c.id,
-    tensor: name,
-    role: output ? 'output' : bounds.has(name) ? 'bound' : 'input',
-    dtype: tensor.dtype,
-    shape: tensor.shape,
-    byte_order: 'little',
-    sha256: hashes.get(name),
-    seed,
-    generator,
-    tolerance: output ? c.tolerance : undefined,
-  };
-}
-
-function text(content: string): Uint8Array {
-  return new TextEncoder().encode(content);
+function utf8(text: string): Uint8Array {
+  return new TextEncoder().encode(text);
 }

@@ -1,74 +1,75 @@
-/** A run of each known bug, on a model for which it is wrong. @module */
+/** Runs a known bug on a model for which it is wrong. @module */
 import type { Expected, Mutant, Observation } from '@ropewalk/diagnose';
 import { callOf, changed, type Heads, type RopeSteps, readObservation, rightOf } from '@ropewalk/diagnose/internal';
-import { type FloatDtype, type HeadNorm, roundTo, tensorFrom } from 'ropewalk';
+import { type FloatDtype, type HeadNorm, roundTo } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { reading } from 'ropewalk/internal';
 import { distinctRows, numbersFor } from '../golden/data.js';
-import { GOLDEN_POSITIONS, GOLDEN_ROPE, GOLDEN_SEED, type GoldenRopeDefinition } from '../golden/rope.js';
+import {
+  GOLDEN_POSITIONS,
+  GOLDEN_ROPE,
+  GOLDEN_SEED,
+  type GoldenRopeDefinition,
+  goldenRopeQuestion,
+} from '../golden/rope.js';
 import { hostTensor } from '../host.js';
 import { nmse } from '../judge.js';
 
-/** A kernel with one known bug, and what it should have computed. */
+/** A run of a kernel with one known bug. */
 export interface MutantExample {
-  /** x, positions, and what the bug gives. */
+  /** x, positions, and the wrong y. */
   readonly observation: Observation;
+  /** The rotation that the kernel should have computed. */
   readonly expected: Expected;
-  /** The golden case whose model it is, such as `llama-2-half`. */
+  /** The golden case with the same model, such as `llama-2-half`. */
   readonly from: string;
-  /** The model, in a sentence. */
+  /** One sentence about the model. */
   readonly about: string;
 }
 
-/** Positions of two batches: near ones, those about the contexts of models, and far ones. */
+/** Positions of two batches: near, near the contexts of models, and far. */
 const POSITIONS: readonly (readonly number[])[] = [
   [0, 1, 2, 3, 5, 8, 13, 40, 127, 511, 2047, 4097, 8192, 32769, 131072, 1048575],
   [1, 0, 3, 2, 7, 9, 37, 12, 128, 600, 2050, 4095, 9001, 40003, 200003, 1048574],
 ];
 const HEADS = 4;
-/** From this NMSE on a bug is seen in a picture; the first model that shows it so is taken. */
+/** The NMSE from which a bug is seen in a picture. The first model that reaches it is taken. */
 const PLAIN = 1e-2;
-/** A head of two dimensions is no picture. */
+/** The models whose heads make a picture. */
 const MODELS = GOLDEN_ROPE.filter(({ spec }) => spec.headDim > 2);
 
-/** A model with x, positions and its right steps. */
+/** A model with its inputs and its right steps. */
 interface Stage {
   readonly definition: GoldenRopeDefinition;
   readonly input: Omit<Observation, 'y'>;
   readonly expected: Expected;
   readonly heads: Heads;
   readonly steps: RopeSteps;
-  /** Made when first needed. */
+  /** Computes the right y, once. */
   readonly right: () => Float64Array;
 }
 
 const stages = new Map<GoldenRopeDefinition, Stage>();
 
-/** Made when first needed: most bugs show in the first models. */
+/** Makes the stage of a model when it is first needed, as most bugs show in the first models. */
 function stageOf(definition: GoldenRopeDefinition): Stage {
   const known = stages.get(definition);
   if (known) return known;
   const { id, dtype, spec, direction } = definition;
   const golden = definition.positions;
-  const given = golden === undefined ? POSITIONS : golden === GOLDEN_POSITIONS[0] ? POSITIONS[0]! : golden;
-  const rows = (typeof given[0] === 'object' ? given : [given, given]) as readonly (readonly number[])[];
-  const [batch, seq, numAxes] = [rows.length, rows[0]!.length, spec.axes?.sections.length ?? 1];
-  // As the golden cases have them: every axis rotates by another angle.
-  const values = Array.from({ length: numAxes }, (_, a) =>
-    rows.map((row) => row.map((p, s) => (numAxes > 1 ? Math.abs(p - a * (5 + 2 * s)) : p))),
-  ).flat(2);
-  const own = typeof given[0] === 'object';
-  const shape = [...(numAxes > 1 ? [numAxes] : []), ...(own ? [batch] : []), seq];
-  const positions = tensorFrom(Int32Array.from(own ? values : values.slice(0, seq)), { shape });
+  const positions = golden === undefined ? POSITIONS : golden === GOLDEN_POSITIONS[0] ? POSITIONS[0]! : golden;
+  const name = 'example x';
+  const parts = [{ name, heads: HEADS }];
+  const { inputs } = goldenRopeQuestion({ ...definition, layout: 'bsnh', positions, positionDtype: 'i32', parts });
   const eps = definition.parts?.[0]?.normEps;
   const norm: HeadNorm | undefined =
     eps === undefined
       ? undefined
       : { weight: distinctRows(dtype, [spec.headDim], numbersFor(GOLDEN_SEED, id, 'example weight')), eps };
-  const x = distinctRows(dtype, [batch, seq, HEADS, spec.headDim], numbersFor(GOLDEN_SEED, id, 'example x'));
-  const input = { x, positions, layout: 'bsnh', norm } as const;
+  const x = inputs.get(name)!;
+  const input = { x, positions: inputs.get('positions')!, layout: 'bsnh', norm } as const;
   const expected: Expected = { spec, direction: direction ?? 'forward' };
-  const heads = readObservation({ ...input, y: x }, numAxes);
+  const heads = readObservation({ ...input, y: x }, spec.axes?.sections.length ?? 1);
   const { steps } = rightOf(callOf(expected, heads));
   let made: Float64Array | undefined;
   const right = (): Float64Array => (made ??= steps.all(heads.x));
@@ -78,10 +79,9 @@ function stageOf(definition: GoldenRopeDefinition): Stage {
 }
 
 /**
- * Runs a known bug on a model for which it is wrong: the first of the golden cases' models that shows it plainly, else
- * the one that shows it most.
+ * Runs a known bug on the first model of the golden cases that shows it plainly, or else on the one that shows it most.
  *
- * @param mutant - of MUTANTS
+ * @param mutant - one of MUTANTS
  * @throws {RopewalkError} UNSUPPORTED for a bug that no golden model shows
  */
 export function mutantExample(mutant: Mutant): MutantExample {
@@ -110,10 +110,10 @@ function exampleOf(mutant: Mutant): MutantExample {
 }
 
 /**
- * The steps of the rotation that a known bug changes, such as `position` or `readIndex`, in the first of those models in
- * which it can go wrong.
+ * Names the steps of the rotation that a known bug changes, such as `position` or `readIndex`, in the first of those
+ * models in which it can go wrong.
  *
- * @param mutant - of MUTANTS
+ * @param mutant - one of MUTANTS
  */
 export function mutantSteps(mutant: Mutant): readonly string[] {
   return reading('mutantSteps: mutant', () => {
@@ -125,7 +125,7 @@ export function mutantSteps(mutant: Mutant): readonly string[] {
   });
 }
 
-/** The NMSE beyond what one rounding makes; Infinity where y is not finite. */
+/** Computes the NMSE against the right y, rounded once; Infinity where y is not finite. */
 function errorOf(y: Float64Array, right: Float64Array, dtype: FloatDtype): number {
   const error = nmse(
     y,

@@ -1,9 +1,11 @@
 /**
- * Scoring test vectors: how many of the known wrong kernels they notice.
+ * Scores test vectors by the known wrong kernels (mutants) that they notice.
  *
  * Each mutant runs every case in which it could go wrong, the small ones first, until one fails. A mutant that fails no
- * case was missed, and the cases say why: it cannot happen to the operator that they are about, none of them has what
- * the mutant needs, or the difference is within their tolerance. @module
+ * case was missed for one of three reasons: it cannot happen in the cases' operator, no case has what it needs, or the
+ * difference is within the tolerance.
+ *
+ * @module
  */
 import type { Mutant } from '@ropewalk/diagnose';
 import {
@@ -22,10 +24,10 @@ import { referenceRunner } from 'ropewalk/reference';
 import { nmse } from '../judge.js';
 import { type ConformanceCase, readCase, runCases } from '../runner.js';
 
-/** What became of one mutant. */
+/** The score of one mutant. */
 export type MutantScore = {
   readonly mutant: Mutant;
-  /** In how many of the cases it could go wrong. */
+  /** The number of cases in which it could go wrong. */
   readonly applies: number;
 } & (
   | {
@@ -34,57 +36,53 @@ export type MutantScore = {
       readonly by: { readonly suite: string; readonly label: string; readonly detail: string };
     }
   | {
-      /** `idle`: it could go wrong in no case; `survived`: it could, and every case still passes. */
+      /** `idle` could go wrong in no case; `survived` could, but every case passes. */
       readonly outcome: 'idle' | 'survived';
-      /**
-       * `cannot-happen`: no case of this operator could show it, `no-case`: another case would, `tolerance`: the cases
-       * tolerate the difference.
-       */
+      /** No case of this operator could show it, another case would, or the cases tolerate the difference. */
       readonly reason: 'cannot-happen' | 'no-case' | 'tolerance';
-      /** Why it was missed, from the cases. */
+      /** The reason in words. */
       readonly why: string;
     }
 );
 
-/** A case that was left out, and why. */
-export interface LeftOut {
+/** A case that was left out, with the reason. */
+interface LeftOut {
   readonly suite: string;
   readonly label: string;
   readonly why: string;
 }
 
-/** How many mutants a set of cases notices. */
+/** The score of a set of cases. */
 export interface VectorScore {
-  /** Cases given. */
+  /** The number of all cases. */
   readonly cases: number;
-  /** Cases that rotate: only these can notice a mutant. */
+  /** The number of cases that rotate. Only these can notice a mutant. */
   readonly rotating: number;
-  /** Cases that even the right kernel does not pass: they prove nothing about a wrong one. */
+  /** Cases that even the right kernel does not pass, so that they prove nothing about a wrong one. */
   readonly leftOut: readonly LeftOut[];
-  /** In the order of the mutants. */
+  /** The scores in the order of the mutants. */
   readonly mutants: readonly MutantScore[];
 }
 
-/** What is known of a case after the right kernel ran it. */
+/** A case that the right kernel passes. */
 interface Examined {
   readonly one: ConformanceCase;
-  /** Elements that it rotates, as a measure of its running time. */
+  /** The number of elements that it rotates, which measures its running time. */
   readonly cost: number;
-  /** Which mutants could go wrong in it. */
+  /** The mutants that could go wrong in it. */
   readonly applies: ReadonlySet<Mutant>;
-  /** The largest row, where the table came with the call. */
+  /** The largest position, or row where the table came with the call. */
   readonly largestPosition: number;
-  /** Whether the table came with a call: then what it was made of does not show. */
+  /** True where the table came with the call, so that its spec is unknown. */
   readonly given: boolean;
 }
 
 /**
  * Scores cases by the mutants that they notice.
  *
- * @param cases - any; those of other operators cannot notice anything
- * @param mutants - the catalogue, or some of it
- * @param onProgress - called after each case that was examined and after each mutant that was scored:
- *   `cases.length + mutants.length` times
+ * @param cases - the cases; those of other operators cannot notice anything
+ * @param mutants - MUTANTS, or some of them
+ * @param onProgress - is called after each case and each mutant: `cases.length + mutants.length` times
  * @throws {RopewalkError} FORMAT when a case's files are unreadable
  */
 export async function scoreVectors(
@@ -112,7 +110,7 @@ export async function scoreVectors(
   return { cases: all.length, rotating: usable.length + leftOut.length, leftOut, mutants: scores };
 }
 
-/** Runs a case on the right kernel, and collects what it needs. Undefined for a case that rotates nothing. */
+/** Runs a case on the right kernel. Returns undefined for a case that rotates nothing. */
 async function examine(one: ConformanceCase, mutants: readonly Mutant[]): Promise<Examined | LeftOut | undefined> {
   const applies = new Set<Mutant>();
   let rotates = false;
@@ -137,8 +135,7 @@ async function examine(one: ConformanceCase, mutants: readonly Mutant[]): Promis
   const because = (why: string): LeftOut => ({ suite: one.suite, label: one.label, why });
   const problem = await problemOf(one, looker);
   if (!rotates) return undefined;
-  // Such a case tests a table builder against a peer's own f32 arithmetic. Its float64 twin tests kernels with the same
-  // vector.
+  // Such a case tests tables against a peer's f32 arithmetic. A float64 case with the same vector tests kernels.
   if (recipe !== 'float64') return because(`about ${recipe}, a peer’s own arithmetic`);
   if (problem !== undefined) return because(`the right kernel does not pass it: ${problem}`);
   const onReference = await problemOf(one, referenceRunner());
@@ -146,7 +143,7 @@ async function examine(one: ConformanceCase, mutants: readonly Mutant[]): Promis
   return { one, cost, applies, largestPosition, given };
 }
 
-/** Why a case is not passed; undefined when it is. */
+/** Returns the reason why a case does not pass, or undefined. */
 async function problemOf(one: ConformanceCase, runner: Runner): Promise<string | undefined> {
   for await (const { verdict } of runCases([one], runner)) {
     if (verdict.status === 'fail') return verdict.detail;
@@ -162,7 +159,7 @@ async function scoreMutant(mutant: Mutant, all: readonly Examined[]): Promise<Mu
   const measures = new Map<Examined, string>();
   for (const examined of cases) {
     const { one } = examined;
-    // An error that a mutant throws is our own bug, not a verdict: it is not caught.
+    // An error that a mutant throws is a bug of ours, and is not caught.
     const verdict = await one.run(mutantRunner(mutant));
     if (verdict.status === 'fail')
       return { mutant, applies, outcome: 'killed', by: { suite: one.suite, label: one.label, detail: verdict.detail } };
@@ -194,7 +191,7 @@ function whyIdle(mutant: Mutant, all: readonly Examined[]): WhyIdle {
   return { reason: 'no-case', why: `no case has ${mutant.needs ?? 'what it takes'}${others}` };
 }
 
-/** The largest NMSE between a mutant's float64 output and the right one over all cases, and where; undefined if 0. */
+/** Finds the case with the largest NMSE between a mutant's float64 output and the right one; undefined if all are 0. */
 async function largestDifference(
   mutant: Mutant,
   cases: readonly Examined[],

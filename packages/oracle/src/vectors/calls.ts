@@ -1,8 +1,8 @@
 /**
- * Golden vectors of calls that take their tensors by name: aclnn's, flash-attn's and ONNX Runtime's own.
+ * Vectors of calls that take their tensors by name: those of aclnn, flash-attn and ONNX Runtime.
  *
- * A case names its call, the arguments and the tensors; what it writes is compared with torch's float64 result, or with
- * ONNX Runtime's.
+ * A case names its call, the arguments and the tensors. The outputs are compared with torch's float64 results, or with
+ * those of ONNX Runtime.
  *
  * @module
  */
@@ -13,21 +13,21 @@ import type { Fields } from 'ropewalk/internal';
 import { readDtype, readNpy, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose } from '../judge.js';
 import { formatLabel } from '../label.js';
-import type { ConformanceCase, Verdict } from '../runner.js';
+import { type CaseVerdict, type ConformanceCase, intercept } from '../runner.js';
 import { rotationErrorBound } from '../tolerance.js';
 
-/** A case's arguments: what is no tensor, and the tensors. */
+/** A case's arguments. */
 interface Arguments {
   readonly plain: Readonly<Record<string, unknown>>;
   readonly tensors: Readonly<Record<string, Tensor>>;
-  /** A tensor that the case must have. */
+  /** Returns a tensor, or fails where the case does not have it. */
   of(name: string): never;
 }
 
-/** Runs a call; returns what it made, by the outputs' names. A call in place makes nothing: its outputs are inputs. */
+/** Runs a call, and returns new outputs by their names. A call in place returns none, as its outputs are inputs. */
 type Call = (rw: Runner, given: Arguments) => unknown;
 
-/** Each call by its name. Values that it does not take are refused by it. */
+/** The calls by their names. Each refuses values that it does not take. */
 const CALLS: Readonly<Record<string, Call>> = {
   aclnnRotaryPositionEmbedding: (rw, { of, plain }) => ({
     out: cann.aclnnRotaryPositionEmbedding(rw, of('x'), of('cos'), of('sin'), plain.mode as number),
@@ -68,7 +68,7 @@ const CALLS: Readonly<Record<string, Call>> = {
 
 const all = ({ plain, tensors }: Arguments): never => ({ ...plain, ...tensors }) as never;
 
-/** The suites of calls; a manifest's field `suite` begins with one. */
+/** The suites of calls. The field `suite` of a manifest starts with one of them. */
 export const CALL_SUITES = ['cann', 'flash-attn', 'onnx-contrib'] as const;
 type CallSuite = (typeof CALL_SUITES)[number];
 
@@ -82,7 +82,7 @@ export function callVectorCases(folder: VectorFolder, manifest: Fields, suite: C
   });
 }
 
-async function runCase(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {
+async function runCase(folder: VectorFolder, f: Fields, runner: Runner): Promise<CaseVerdict> {
   const name = f.text('call');
   const call = Object.hasOwn(CALLS, name)
     ? CALLS[name]!
@@ -95,18 +95,12 @@ async function runCase(folder: VectorFolder, f: Fields, runner: Runner): Promise
   }
   const args = f.object('args');
   const declined: string[] = [];
-  // What the backend says that it cannot run is no failure of it.
-  const asking: Runner = {
-    name: runner.name,
-    allocate: (dtype, shape) => runner.allocate(dtype, shape),
-    whyNot: (plan) => runner.whyNot(plan),
-    run(plan) {
-      const reason = runner.whyNot(plan);
-      if (reason === undefined) runner.run(plan);
-      else declined.push(reason);
-    },
-    finish: () => runner.finish(),
-  };
+  // A plan that the backend declines is no failure.
+  const asking = intercept(runner, (plan) => {
+    const reason = runner.whyNot(plan);
+    if (reason === undefined) runner.run(plan);
+    else declined.push(reason);
+  });
   const made = (call(asking, {
     plain: Object.fromEntries(args.keys().map((key) => [key, args.raw(key)])),
     tensors,
@@ -114,7 +108,7 @@ async function runCase(folder: VectorFolder, f: Fields, runner: Runner): Promise
   }) ?? {}) as Readonly<Record<string, Tensor>>;
   await runner.finish();
   if (declined.length > 0) return { status: 'not_supported', reason: declined[0]! };
-  const verdicts: Verdict[] = [];
+  const verdicts: CaseVerdict[] = [];
   for (const key of outputs.keys()) {
     const g = outputs.object(key);
     const got = made[key] ?? tensors[key] ?? fail('FORMAT', g.where, `the call writes no ${key}`);
@@ -122,7 +116,7 @@ async function runCase(folder: VectorFolder, f: Fields, runner: Runner): Promise
     const [roundings, magnitude] = [g.integer('roundings'), g.number('magnitude')];
     const dtype = readDtype(g);
     if (got.dtype !== dtype) return { status: 'fail', detail: `[${key}] dtype ${got.dtype}, expected ${dtype}` };
-    // What is stored in 8 bits is compared exactly.
+    // Outputs of 8 bits are compared exactly.
     const bound = (i: number): number =>
       isFloat(dtype) ? rotationErrorBound(dtype, want[i]!, magnitude, roundings) : 0;
     verdicts.push(judgeClose(`${name} ${key}`, await got.readNumbers(), want, bound, dtype));

@@ -1,6 +1,5 @@
 /**
- * ggml's golden vectors: raw bytes beside a manifest. Each case runs with float64 tables and with ggml's own f32
- * recipe.
+ * ggml's vectors: raw bytes beside a manifest. Each case runs with float64 tables and with ggml's f32 recipe.
  *
  * @module
  */
@@ -22,7 +21,7 @@ import type { VectorFolder } from '../folder.js';
 import { boundedShape, bytesToArray, bytesToTensor, viewOf } from '../host.js';
 import { allOf, judgeBits, judgeNmse } from '../judge.js';
 import { formatLabel } from '../label.js';
-import { type ConformanceCase, declined, type Verdict } from '../runner.js';
+import { type CaseVerdict, type ConformanceCase, declined } from '../runner.js';
 import { RECIPE_NMSE_LIMIT, ropeNmseLimit } from '../tolerance.js';
 
 export function ggmlVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
@@ -36,7 +35,7 @@ export function ggmlVectorCases(folder: VectorFolder, manifest: Fields): Conform
   });
 }
 
-/** Not where ggml's own result is arbitrary: the manifest says so in a field about scoring, or in words. */
+/** False where ggml's result is arbitrary, which the manifest says in a field about scoring, or in words. */
 function isForScoring(fields: Fields): boolean {
   for (const key of fields.keys())
     if (/scor/i.test(key) && fields.raw(key) === /not|un|skip|exclud/i.test(key)) return false;
@@ -62,7 +61,7 @@ function labelOf(f: Fields, recipe: TableRecipe): string {
   });
 }
 
-async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, runner: Runner): Promise<Verdict> {
+async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, runner: Runner): Promise<CaseVerdict> {
   const type = f.oneOf('type', ['f32', 'f16']);
   const unit = sizeBytes(type);
   const ne = f.integers('ne', 0, 2 ** 31);
@@ -106,7 +105,7 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
   if (notRun) return notRun;
 
   const expected = tensorFrom(array(type, files.text('out'), 'out'), { dtype: type, shape });
-  // With exact tables we are as far from ggml's file as the exact answer is, which the manifest states.
+  // Exact tables are as far from ggml's result as the exact result is, and the manifest has that NMSE.
   const limit =
     recipe === 'ggml-f32' ? RECIPE_NMSE_LIMIT : ropeNmseLimit(type) + f.object('check').number('nmse_vs_f64');
   const verdict = judgeNmse('ROPE', await out.readNumbers(), await expected.readNumbers(), limit, type);
@@ -114,8 +113,8 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
   return after === undefined ? verdict : allOf(verdict, await judgeRest(base, x, array(type, after, 'base_after')));
 }
 
-/** In place on a view: every element of the base outside the view keeps its bits. */
-async function judgeRest(base: Tensor, view: Tensor, expected: HostArray): Promise<Verdict> {
+/** Judges a call in place on a view: the elements of the base outside the view keep their bits. */
+async function judgeRest(base: Tensor, view: Tensor, expected: HostArray): Promise<CaseVerdict> {
   const got = await base.read();
   const inside = new Uint8Array(countElements(base.shape));
   walk(view, (at) => {

@@ -1,6 +1,5 @@
 /**
- * HuggingFace's golden vectors: config.json → inv_freq, attention factor and rotated heads, as transformers computes
- * them with torch.
+ * HuggingFace's vectors: what transformers computes of a config.json with torch: inv_freq, attention factor, rotated heads.
  *
  * @module
  */
@@ -11,10 +10,10 @@ import { type Fields, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { readNpy, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose, judgeNmse } from '../judge.js';
 import { formatLabel } from '../label.js';
-import { type ConformanceCase, declined, type Verdict } from '../runner.js';
+import { type CaseVerdict, type ConformanceCase, declined } from '../runner.js';
 import { HF_RECIPE_NMSE_LIMIT, ropeNmseLimit } from '../tolerance.js';
 
-/** Each case with float64 tables and with transformers' own f32 recipe. */
+/** Makes the cases of a folder, each with float64 tables and with transformers' f32 recipe. */
 export function huggingfaceVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
   return manifest.objects('cases').flatMap((f) =>
     (['float64', 'hf-f32'] as const).map((recipe) => ({
@@ -32,12 +31,12 @@ export function huggingfaceVectorCases(folder: VectorFolder, manifest: Fields): 
   );
 }
 
-async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, runner: Runner): Promise<Verdict> {
+async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, runner: Runner): Promise<CaseVerdict> {
   const rope = readRope(f);
   const rotaryDim = rope.rotaryDim ?? rope.headDim;
   const { invFreq, attentionFactor } = ropeFrequencies({ ...rope, rotaryDim });
   const check = f.object('check');
-  // torch's frequencies are f32; the manifest says how far they are from exact, and so how far they may be from ours.
+  // torch's frequencies are f32. The manifest says how far they are from the exact ones.
   const torchFreq = await readNpy(folder, f.text('inv_freq'), 'f32').readNumbers();
   const freqBound = check.number('max_rel_inv_freq_vs_f64') + 2 * UNIT_ROUNDOFF.f32 * 2 ** -20;
   const frequencies = judgeClose('inv_freq', invFreq, torchFreq, { atol: 0, rtol: freqBound });

@@ -1,5 +1,5 @@
 /**
- * InfiniOp's golden vectors: RoPE over whole buffers, M-RoPE, and descriptors that must be refused with a status.
+ * InfiniOp's vectors: RoPE over whole buffers, M-RoPE, and descriptors that must be refused with a status.
  *
  * @module
  */
@@ -12,10 +12,10 @@ import { storedSlack } from '../golden/bounds.js';
 import { boundedShape, numbersOf, viewOf } from '../host.js';
 import { allOf, judgeBits, judgeClose } from '../judge.js';
 import { formatLabel } from '../label.js';
-import type { ConformanceCase, Verdict } from '../runner.js';
+import type { CaseVerdict, ConformanceCase } from '../runner.js';
 import { rotationErrorBound } from '../tolerance.js';
 
-/** Makes the cases of a folder of InfiniOp vectors, invalid_descriptors.json included where it is present. */
+/** Makes the cases of a folder, and those of invalid_descriptors.json if it is there. */
 export function infiniopVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
   const suite = 'infiniop';
   const rope = manifest.objects('rope').map((f) => ({
@@ -67,7 +67,7 @@ function describe(shape: readonly number[], strides: readonly number[] | null, d
   return infiniop.infiniopCreateTensorDescriptor(shape.length, shape, strides, code);
 }
 
-async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {
+async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise<CaseVerdict> {
   const dtype = readFloat(f);
   const load = (file: string, as: Dtype = dtype): HostArray => readNpy(folder, file, as).storage.host!;
   const pos = f.object('pos');
@@ -91,7 +91,7 @@ async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise
     return { status: 'fail', detail: `create returned ${created.status}: ${created.error?.message}` };
   const { size } = infiniop.infiniopGetRoPEWorkspaceSize(created.descriptor);
   const [sin, cos, ids] = [load(table.text('sin')), load(table.text('cos')), load(pos.text('file'), posDtype)];
-  // Of x, not of what lies between its rows; before the run, which may overwrite it.
+  // The magnitude is that of x without the gaps between its rows. The run may overwrite x.
   const rows = viewOf(tensorFrom(x, { dtype }), { shape, strides: f.integers('x_strides', -(2 ** 31)) }, f.where);
   const magnitude = rotationMagnitude([await rows.read()], cos, sin, dtype);
   const ran = infiniop.infiniopRoPE(created.descriptor, new Uint8Array(size), size, out, x, ids, sin, cos);
@@ -99,7 +99,7 @@ async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise
   if (ran.status !== infiniop.INFINI_STATUS_SUCCESS) return notDone(ran);
   await runner.finish();
 
-  // The whole buffer is compared: the gaps between the rows of y must keep their bits.
+  // The whole buffer is compared, as the gaps between the rows of y must keep their bits.
   const verdict = judgeBuffer('RoPE', dtype, magnitude, runner, out, load(y.text('expected')));
   if (verdict.status !== 'fail' || dtype !== 'f16' || !y.has('expected_stepwise')) return verdict;
   // A vector unit with f16 arithmetic rounds each product and sum, as upstream's kernel does.
@@ -109,7 +109,7 @@ async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise
   return steps.status === 'ok' ? steps : verdict;
 }
 
-/** By the rotation's own error; and the reference, which rounds float64 once as the vector does, to the bit. */
+/** Judges by the bound of a rotation. The reference rounds float64 once, as the vector does, and has to be equal. */
 function judgeBuffer(
   op: string,
   dtype: FloatDtype,
@@ -117,14 +117,14 @@ function judgeBuffer(
   runner: Runner,
   got: HostArray,
   expected: HostArray,
-): Verdict {
+): CaseVerdict {
   const want = numbersOf(expected, dtype);
   const bound = (i: number): number => rotationErrorBound(dtype, want[i]!, magnitude) + storedSlack(dtype, want[i]!);
   const close = judgeClose(op, numbersOf(got, dtype), want, bound, dtype);
   return runner.name === 'reference' && dtype !== 'f64' ? allOf(close, judgeBits(op, got, expected, dtype)) : close;
 }
 
-/** A bound of |x0·cos| + |x1·sin| for every pair: what is not finite has no bound, and its result is not finite. */
+/** Computes a bound of |x0·cos| + |x1·sin| for every pair. Results that are not finite need none. */
 function rotationMagnitude(xs: readonly HostArray[], cos: HostArray, sin: HostArray, dtype: FloatDtype): number {
   const largest = (...lists: readonly HostArray[]): number => {
     let most = 0;
@@ -147,14 +147,14 @@ function initialBuffer(folder: VectorFolder, y: Fields, dtype: Dtype): HostArray
   return data;
 }
 
-/** The status says it, as there is no other way to ask: a runner that does not do this, or a failure. */
-function notDone({ status, error }: infiniop.InfiniResult): Verdict {
+/** Turns a status into a verdict: the runner does not do the operator, or it failed. */
+function notDone({ status, error }: infiniop.InfiniResult): CaseVerdict {
   if (status === infiniop.INFINI_STATUS_NOT_IMPLEMENTED)
     return { status: 'not_supported', reason: error?.message ?? 'NOT_IMPLEMENTED' };
   return { status: 'fail', detail: `calculate returned ${status}: ${error?.message}` };
 }
 
-async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {
+async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promise<CaseVerdict> {
   const dtype = readFloat(f);
   const positions = f.object('positions');
   const posDtype = readDtype(positions);
@@ -189,7 +189,7 @@ async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promis
       rotary_dim: f.integer('rotary_dim'),
       mrope_section: f.integers('sections') as [number, number, number],
       mrope_interleaved: f.flag('interleaved'),
-      positions_outside: 'row_0', // as the program that made the vectors
+      positions_outside: 'row_0', // The program that made the vectors does so.
     },
   );
   if (!created.descriptor)
@@ -211,10 +211,10 @@ async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promis
   return allOf(judge(qOut, q.expected), judge(kOut, k.expected));
 }
 
-function runCreate(f: Fields, runner: Runner): Verdict {
+function runCreate(f: Fields, runner: Runner): CaseVerdict {
   const accepted = [f.integer('expected_status'), ...(f.has('also_accept') ? f.integers('also_accept') : [])];
   const device = f.optionalText('device') ?? 'CPU';
-  // An unknown device is one that this host does not have.
+  // An unknown device stands for one that this host does not have.
   const code = (infiniop.INFINI_DEVICE as Readonly<Record<string, number>>)[device.toUpperCase()] ?? -1;
   const created = infiniop.infiniopCreateHandle(runner, code);
   if (!created.handle) return judgeStatus(created, accepted);
@@ -235,7 +235,7 @@ function runCreate(f: Fields, runner: Runner): Verdict {
   return judgeStatus(infiniop.infiniopCreateRoPEDescriptor(created.handle, y, x, pos, sin, cos, algo), accepted);
 }
 
-function judgeStatus({ status, error }: infiniop.InfiniResult, accepted: readonly number[]): Verdict {
+function judgeStatus({ status, error }: infiniop.InfiniResult, accepted: readonly number[]): CaseVerdict {
   if (accepted.includes(status))
     return { status: 'ok', measure: `status ${status}${error ? `: ${error.message}` : ''}` };
   const detail = `status ${status}${error ? ` (${error.message})` : ''}, expected ${accepted.join(' or ')}`;

@@ -1,8 +1,4 @@
-/**
- * LLAISYS' golden vectors: nine operators, and calls that must be refused.
- *
- * @module
- */
+/** LLAISYS' vectors: nine operators, and calls that must be refused. @module */
 import { llaisys } from '@ropewalk/dialects';
 import { type FloatDtype, type OpPlan, RopewalkError, type Runner, type Tensor, tensorFrom, zeros } from 'ropewalk';
 import { fail, newArray, refuse } from 'ropewalk/backend';
@@ -12,11 +8,11 @@ import { boundAboutStored, planErrors } from '../golden/bounds.js';
 import { boundedShape, viewOf } from '../host.js';
 import { allOf, judgeBits, judgeClose } from '../judge.js';
 import { formatLabel } from '../label.js';
-import { type ConformanceCase, declined, type Verdict } from '../runner.js';
+import { type CaseVerdict, type ConformanceCase, declined, intercept } from '../runner.js';
 
 type Call = (runner: Runner, t: (name: string) => Tensor, number: (attribute: string) => number, bias?: Tensor) => void;
 
-/** Each operator by its LLAISYS signature: outputs first. */
+/** The operators with LLAISYS' signatures, which have outputs first. */
 const CALLS = {
   add: (r, t) => llaisys.add(r, t('c'), t('a'), t('b')),
   argmax: (r, t) => llaisys.argmax(r, t('max_idx'), t('max_val'), t('vals')),
@@ -31,7 +27,7 @@ const CALLS = {
 type Op = keyof typeof CALLS;
 const OPS = Object.keys(CALLS) as Op[];
 const OUTPUTS = ['c', 'out', 'attn_val', 'max_val', 'max_idx'];
-/** The code with which a call must be refused, by the category of its case. */
+/** The code of the refusal, by the category of a case. */
 const CODES: Readonly<Record<string, string | undefined>> = {
   shape: 'SHAPE',
   dtype: 'DTYPE',
@@ -41,7 +37,7 @@ const CODES: Readonly<Record<string, string | undefined>> = {
   value: 'RANGE',
 };
 
-/** Makes the cases of a folder of LLAISYS vectors, errors.json included where it is present. */
+/** Makes the cases of a folder, and those of errors.json if it is there. */
 export function llaisysVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
   const cases = manifest.objects('cases').map((f): ConformanceCase => {
     const op = f.oneOf('op', OPS);
@@ -83,7 +79,7 @@ function call(op: Op, runner: Runner, tensors: Record<string, Tensor>, attrs: Fi
   );
 }
 
-async function runCase(folder: VectorFolder, f: Fields, op: Op, runner: Runner): Promise<Verdict> {
+async function runCase(folder: VectorFolder, f: Fields, op: Op, runner: Runner): Promise<CaseVerdict> {
   const inputs = f.object('inputs');
   const outputs = f.object('outputs');
   const shape = f.has('shape') ? f.integers('shape') : undefined;
@@ -95,7 +91,7 @@ async function runCase(folder: VectorFolder, f: Fields, op: Op, runner: Runner):
   for (const name of outputs.keys()) {
     const g = outputs.object(name);
     const dtype = readDtype(g);
-    // A whole buffer starts from the vector's own bytes, so that holes can be seen untouched.
+    // A whole buffer starts with the vector's bytes, so that writes into its holes show.
     tensors[name] = g.has('initial')
       ? layOver(readNpy(folder, g.text('initial'), dtype), g, shape)
       : runner.allocate(dtype, boundedShape(g.integers('shape'), g.path('shape')));
@@ -105,24 +101,18 @@ async function runCase(folder: VectorFolder, f: Fields, op: Op, runner: Runner):
   if (verdict) return verdict;
   await runner.finish();
 
-  const verdicts: Verdict[] = [];
+  const verdicts: CaseVerdict[] = [];
   for (const name of outputs.keys()) verdicts.push(await judge(folder, f, plan, name, tensors));
   return allOf(...verdicts);
 }
 
-/** The plan that a call would run. */
+/** Returns the plan that a call would run. */
 function planOf(op: Op, runner: Runner, tensors: Record<string, Tensor>, attrs: Fields): OpPlan {
   let plan: OpPlan | undefined;
-  const recorder: Runner = {
-    name: runner.name,
-    allocate: (dtype, shape) => runner.allocate(dtype, shape),
-    whyNot: (given) => runner.whyNot(given),
-    run: (given) => {
-      plan = given;
-    },
-    finish: () => runner.finish(),
+  const record = (made: OpPlan): void => {
+    plan = made;
   };
-  call(op, recorder, tensors, attrs);
+  call(op, intercept(runner, record), tensors, attrs);
   return plan!;
 }
 
@@ -132,7 +122,7 @@ async function judge(
   plan: OpPlan,
   out: string,
   tensors: Record<string, Tensor>,
-): Promise<Verdict> {
+): Promise<CaseVerdict> {
   const name = plan.op.toUpperCase();
   const output = f.object('outputs').object(out);
   const got = tensors[out]!;
@@ -147,13 +137,13 @@ async function judge(
     case 'allclose': {
       const want = await expected().readNumbers();
       const values = await got.readNumbers();
-      // swiglu of a gate of −∞: NaN by the formula and in torch, 0 in the limit; the vectors accept both, there alone.
+      // swiglu of a gate of −∞ is NaN by the formula and in torch, and 0 in the limit. The vectors accept both.
       if (plan.op === 'swiglu' && tensors.gate) {
         for (const [i, value] of (await tensors.gate.readNumbers()).entries())
           if (value === Number.NEGATIVE_INFINITY && values[i] === 0) want[i] = values[i]!;
       }
       const dtype = got.dtype as FloatDtype;
-      // The operator's own error, as for golden cases, whatever the manifest allows.
+      // The bound is that of golden cases, whatever the manifest allows.
       const [errors] = planErrors(plan, dtype).values();
       const bounds = errors!.map((error, n) => boundAboutStored(error, want[n]!, dtype));
       return judgeClose(name, values, want, (n) => bounds[n]!, dtype);
@@ -161,7 +151,7 @@ async function judge(
   }
 }
 
-/** JSON has no NaN and no infinities, and many writers lose the sign of −0: the manifest writes them as texts. */
+/** Reads a number. NaN, infinities and −0 are texts, as JSON or its writers cannot say them. */
 function expectedValue(output: Fields): number {
   const value = output.raw('value');
   if (typeof value === 'number') return value;
@@ -173,14 +163,14 @@ function expectedValue(output: Fields): number {
   return refuse('FORMAT', `${output.where}.value`, 'a number, "nan", "inf", "-inf" or "-0"', value);
 }
 
-/** Rearrange cases store whole buffers and say where a view is in them. */
+/** Makes the view that a rearrange case has in a whole buffer. */
 function layOver(whole: Tensor, f: Fields, shape: readonly number[] | undefined): Tensor {
   if (!f.has('strides') || !shape) return whole;
   return viewOf(whole, { shape, strides: f.integers('strides', -(2 ** 31)), offset: f.integer('offset') }, f.where);
 }
 
-/** The call must be refused with the code of its category, before anything is written. */
-async function runRefusal(f: Fields, op: Op, runner: Runner): Promise<Verdict> {
+/** Runs a call that must be refused with the code of its category before anything is written. */
+async function runRefusal(f: Fields, op: Op, runner: Runner): Promise<CaseVerdict> {
   const args = f.object('args');
   const tensors: Record<string, Tensor> = {};
   for (const name of args.keys()) {

@@ -1,6 +1,5 @@
 /**
- * ONNX RotaryEmbedding-23's golden vectors: the standard's own node tests and cases made by its reference
- * implementation.
+ * Vectors of ONNX RotaryEmbedding-23: the standard's node tests, and cases that its reference implementation computed.
  *
  * @module
  */
@@ -11,7 +10,7 @@ import { type Fields, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { readNpy, readTolerance, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose, type Tolerance } from '../judge.js';
 import { formatLabel } from '../label.js';
-import { type ConformanceCase, declined, type Verdict } from '../runner.js';
+import { type CaseVerdict, type ConformanceCase, declined } from '../runner.js';
 import { rotationErrorBound } from '../tolerance.js';
 
 const DTYPES = { float32: 'f32', float16: 'f16', bfloat16: 'bf16' } as const;
@@ -45,7 +44,7 @@ function labelOf(f: Fields): string {
   });
 }
 
-async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, runner: Runner): Promise<Verdict> {
+async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, runner: Runner): Promise<CaseVerdict> {
   const dtype = DTYPES[f.oneOf('dtype', ['float32', 'float16', 'bfloat16'])];
   const inputs = f.object('inputs');
   const load = (key: string): Tensor<typeof dtype> => readNpy(folder, inputs.object(key).text('file'), dtype);
@@ -67,21 +66,20 @@ async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, run
 
   const got = await Y.readNumbers();
   const exact = await readNpy(folder, fileOf(f, 'output_f64'), 'f64').readNumbers();
-  // Of the finite ones: where another takes part, the result is not finite, and has no bound.
+  // Elements that are not finite give results that are not finite, which need no bound.
   const largest = (values: Float64Array): number =>
     values.reduce((max, v) => (Number.isFinite(v) ? Math.max(max, Math.abs(v)) : max), 0);
-  // |x0·cos| + |x1·sin| is at most this for every element of the case.
+  // This is a bound of |x0·cos| + |x1·sin| for every element.
   const magnitude =
     largest(await X.readNumbers()) * (largest(await cos_cache.readNumbers()) + largest(await sin_cache.readNumbers()));
   const judge = (want: Float64Array, bound: (i: number) => number) =>
     judgeClose('RotaryEmbedding', got, want, bound, dtype);
   const verdict = judge(exact, (i) => rotationErrorBound(dtype, exact[i]!, magnitude));
-  // The reference rounds each f16 step, two products and a sum; where it also gives one rounding of f32 arithmetic,
-  // that is compared.
+  // The reference rounds each step in f16: two products and a sum. Its f32 results, rounded once, are preferred.
   const rounded = dtype === 'f16' && f.has('output_f32_then_round');
   const peer = await readNpy(folder, fileOf(f, rounded ? 'output_f32_then_round' : 'output'), dtype).readNumbers();
   const steps = dtype === 'f16' && !rounded ? 3 * UNIT_ROUNDOFF.f16 * magnitude : 0;
-  // Two results that are each rounded once may fall on neighbouring values: 2 units of roundoff.
+  // Two results that are each rounded once may be neighbours: 2 units of roundoff.
   const rtol = Math.max(official.rtol, 2 * UNIT_ROUNDOFF[dtype]);
   return allOf(
     verdict,
@@ -89,7 +87,7 @@ async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, run
   );
 }
 
-/** An array's file: a plain name, or an object with its name and shape. */
+/** Returns the file of an array: a name, or an object with name and shape. */
 function fileOf(f: Fields, key: string): string {
   return typeof f.raw(key) === 'string' ? f.text(key) : f.object(key).text('file');
 }

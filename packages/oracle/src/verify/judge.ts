@@ -1,8 +1,4 @@
-/**
- * Judges one case: compares the outputs with the expected ones, element by element, and measures the differences.
- *
- * @module
- */
+/** Judges the outputs of one case, element by element, and measures the differences. @module */
 import {
   bf16FromNumber,
   type Dtype,
@@ -17,7 +13,7 @@ import {
 import { refuse } from 'ropewalk/backend';
 import { bitsOf, reading, readName, readOptions } from 'ropewalk/internal';
 import { type GoldenCase, readGoldenCase, readTensors } from '../golden/case.js';
-import { type Comparison, compareOutput, type ExpectedOutput } from '../judge.js';
+import { type Comparison, compareOutput, type ExpectedOutput, judgeBits } from '../judge.js';
 import { expectationsOf, type ModelOptions } from './model.js';
 import type { KernelPerf } from './perf.js';
 import {
@@ -29,97 +25,65 @@ import {
 } from './rope-model.js';
 import { judgeRotation, type RotationJudgement } from './rotation.js';
 
-/** The most rows and columns of an error map. If there are more pairs or tokens, neighbours share a cell. */
-const MAP_ROWS = 96;
-const MAP_COLUMNS = 256;
-
 /** One element that is outside its bound. */
 export interface WrongElement {
-  /** Row-major index, one number for each dimension. */
+  /** One number for each dimension. */
   readonly index: readonly number[];
   readonly got: number;
   readonly expected: number;
-  /** How far from `expected` it may be. */
+  /** The largest |got − expected| that is allowed. */
   readonly bound: number;
   readonly place?: RopePlace;
-  /** The bits in hexadecimal, if both numbers print alike. */
+  /** The bits in hexadecimal, where both numbers may print alike. */
   readonly bits?: readonly [got: string, expected: string];
 }
 
-/** Largest errors by pair and token. */
-export interface ErrorMap {
-  readonly rows: number;
-  readonly columns: number;
-  /**
-   * `[rows, columns]`: the largest |error| / bound in the cell; Infinity for NaN and for any error where none is
-   * allowed.
-   */
-  readonly ratio: Float64Array;
-  /** `[rows, columns]`: the largest |error|. */
-  readonly error: Float64Array;
-  /** For the first token of each row: its position on each axis, and its batch. */
-  readonly rowOf: readonly { readonly batch: number; readonly token: number; readonly positions: readonly number[] }[];
-  /** Pairs in a column, and tokens in a row: 1 unless the map was made coarser. */
-  readonly pairsPerColumn: number;
-  readonly tokensPerRow: number;
-  readonly pairs: number;
-}
-
-/** What was measured on one output. */
+/** The measurements of one output. */
 export interface TensorReport extends Omit<Comparison, 'got' | 'want' | 'worst' | 'first'> {
   readonly name: string;
   readonly dtype: Dtype;
   readonly shape: readonly number[];
   readonly elements: number;
-  /** The value of all elements where they are one number, or all NaN, and several are wrong: a kernel that did not run. */
+  /** The value of all elements where they have one, and several are wrong. Such a kernel did not run. */
   readonly all?: number;
-  /**
-   * The largest distance in units of the last place: how many numbers of the dtype are between the output and the
-   * rounded exact value.
-   */
+  /** The largest distance in units of the last place, which are numbers of the dtype, from the rounded exact value. */
   readonly maxUlp: number;
-  /** The element with the largest error over its bound. */
+  /** The element whose error over its bound is largest. */
   readonly worst?: WrongElement;
   readonly first: readonly WrongElement[];
-  /** For RoPE: the pair and the token position of `worst`. */
+  /** The pair and the token's position of `worst`, in RoPE. */
   readonly worstPair?: number;
   readonly worstPosition?: readonly number[];
-  readonly map?: ErrorMap;
 }
 
 /** The result of one case. */
 export interface VerifyResult {
   readonly id: string;
   readonly op: OpName;
-  /** One sentence of the manifest. */
+  /** The manifest's sentence about the case. */
   readonly about: string;
-  /**
-   * `error`: there is nothing to compare, because an output is missing or has a wrong shape, or the program crashed or
-   * timed out.
-   */
+  /** `error` means that there was nothing to compare: a missing output, a wrong shape, a crash, or a timeout. */
   readonly status: 'ok' | 'fail' | 'error' | 'skipped';
-  /** Why, for error and skipped; what is wrong, for fail. */
+  /** The reason of error and skipped, and what is wrong for fail. */
   readonly detail?: string;
-  /** For a wrong rotation: the known bugs that give it; several where the case cannot tell them apart. */
+  /** The known bugs that give a wrong rotation. There are several where the case cannot tell them apart. */
   readonly bugs?: readonly string[];
-  /** Notes that do not fail the case, such as files that belong to no output. */
+  /** Remarks that do not fail the case, such as files that belong to no output. */
   readonly notes: readonly string[];
   readonly tensors: readonly TensorReport[];
-  /**
-   * For RoPE that computes its own angles: what was allowed, and the tightest precision whose bounds the output keeps.
-   */
+  /** For RoPE: the allowed precision of angles, and the tightest one whose bounds the outputs keep. */
   readonly table?: { readonly allowed: TablePrecision; readonly met: TablePrecision | undefined };
-  /** A command that finds out more; hints follow, one on each line. */
+  /** A command that finds out more, and lines of hints. */
   readonly next?: string;
-  /** How long the user's program took, if there is one. */
+  /** The time that the user's program took, if there is one. */
   readonly seconds?: number;
-  /** The kernel's own time, if it was asked for and the outputs are right. */
+  /** The kernel's time, if it was asked for and the outputs are right. */
   readonly perf?: KernelPerf;
 }
 
-/** What {@link judgeCase} allows and looks for. */
+/** The options of {@link judgeCase}. */
 export interface JudgeOptions extends ModelOptions {
-  /** Looks for the known bugs of a wrong rotation, which takes up to a second; true unless given. */
+  /** Looks for the known bugs of a wrong rotation, which takes up to a second. Default: true. */
   readonly bugs?: boolean;
 }
 
@@ -127,10 +91,10 @@ export interface JudgeOptions extends ModelOptions {
  * Judges the outputs of one case.
  *
  * @param golden - the case
- * @param got - the outputs, with the dtypes and shapes of the case's own, in host memory
- * @param options - what the kernel is allowed
+ * @param got - the outputs in host memory, with the dtypes and shapes of the expected ones
+ * @param options - the arithmetic that the kernel is allowed
  * @returns ok or fail, with the measurements
- * @throws {RopewalkError} FORMAT when the case's own outputs do not follow from its inputs and attributes
+ * @throws {RopewalkError} FORMAT when the case's expected outputs do not follow from its inputs and attributes
  */
 export function judgeCase(
   golden: GoldenCase,
@@ -184,58 +148,51 @@ function judge(golden: GoldenCase, got: ReadonlyMap<string, Tensor>, options: Ju
     return `${name}: ${wrong} of ${elements} wrong${untouched.has(name) ? ': it is x, not rotated' : ''}`;
   });
   const { arithmetic, toleranceScale } = options;
-  // So does a folder of another program, with a formula of its own.
-  const own = golden.tolerance.formula !== 'rotation';
-  const asked = own || [options.table, arithmetic, toleranceScale].some((one) => one !== undefined);
-  // Bounds that were asked for decide alone.
-  // What holds one number, or x, was not rotated, whatever bug gives it too.
+  // Bounds that the caller asked for decide alone, and so does the formula of another program's folder.
+  const asked =
+    golden.tolerance.formula !== 'rotation' ||
+    [options.table, arithmetic, toleranceScale].some((one) => one !== undefined);
+  // An output that holds one number, or x, was not rotated, whatever bug would give it too.
   const named = (options.bugs ?? true) && failed.every(({ name, all }) => all === undefined && !untouched.has(name));
   const rotations = asked && failed.length === 0 ? [] : rotationsOf(golden, got, named);
   const different = rotations.filter(({ verdict }) => verdict === 'different');
   const bugs = commonBugs(different);
   if (bugs) told.unshift(`${bugs.length > 1 ? 'one of the known bugs' : 'known bug'} ${bugs.join(' | ')}`);
-  if (failed.length === 0 && different.length === 0) return { ...common, status: 'ok', notes: [] };
   if (failed.length === 0) {
+    if (different.length === 0) return { ...common, status: 'ok', notes: [] };
     const names = different.map(({ name }) => name).join(', ');
     told.push(`${names}: every element is within its bound, but all together are not the rotation of the case`);
-    return { ...common, status: 'fail', detail: told.join('; '), bugs, notes: [] };
-  }
-  const right = failed.every(({ name }) => rotations.some((r) => r.name === name && r.verdict !== 'different'));
-  const how = rotations.flatMap(({ name, words }) =>
-    words === '' ? [] : [`${name}: computed less precisely: ${words}`],
-  );
-  const narrower = rotations.filter((r) => r.narrower !== undefined);
-  if (right && !asked && narrower.length === 0 && different.length === 0)
-    return {
-      ...common,
-      status: 'ok',
-      notes: [...how, ...told.map((words) => words.replace('wrong', 'outside the bounds'))],
-    };
-  if (right) {
+  } else if (failed.every(({ name }) => rotations.some((r) => r.name === name && r.verdict !== 'different'))) {
+    const narrower = rotations.filter((r) => r.narrower !== undefined);
+    const how = rotations
+      .filter(({ words }) => words !== '')
+      .map(({ name, words }) => `${name}: computed less precisely: ${words}`);
+    if (!asked && narrower.length === 0 && different.length === 0) {
+      const outside = told.map((words) => words.replace('wrong', 'outside the bounds'));
+      return { ...common, status: 'ok', notes: [...how, ...outside] };
+    }
     const less = narrower.map(({ name, narrower: to }) => `${name}: its values are those of ${to}`);
     told.push(`the rotation is right, but less precise than is allowed (${[...how, ...less].join('; ')})`);
   }
-  return { ...common, status: 'fail', detail: told.join('; ') || undefined, bugs, notes: [] };
+  return { ...common, status: 'fail', detail: told.join('; '), bugs, notes: [] };
 }
 
-/** Whether an output of RoPE is the x that it should be rotated from, bit for bit. */
+/** Says whether an output of RoPE is its x, bit for bit. */
 function isInput({ rope, inputs }: GoldenCase, name: string, output: Tensor): boolean {
   const part = rope?.parts.find(({ out }) => out === name);
   const x = part && inputs.get(part.x);
   if (!x || x.dtype !== output.dtype) return false;
-  const [bits, own] = [bitsOf(x.read() as HostArray), bitsOf(output.read() as HostArray)];
-  for (let n = 0; n < bits.length; n++) if (bits[n] !== own[n]) return false;
-  return bits.length === own.length;
+  return judgeBits(name, output.read() as HostArray, x.read() as HostArray).status === 'ok';
 }
 
-/** The bugs that every wrong output of a case may come of; undefined when there is none. */
+/** Returns the bugs that may have made every wrong output of a case, or undefined. */
 function commonBugs(different: readonly RotationJudgement[]): readonly string[] | undefined {
   const [first, ...rest] = different;
   const bugs = first?.bugs.filter((bug) => rest.every((other) => other.bugs.includes(bug)));
   return bugs?.length ? bugs : undefined;
 }
 
-/** What diagnose says of each rotated output that it reads. */
+/** Asks diagnose about each rotated output that it can read. */
 function rotationsOf(
   golden: GoldenCase,
   got: ReadonlyMap<string, Tensor>,
@@ -255,7 +212,7 @@ function sizeText({ dtype, shape }: { readonly dtype: Dtype; readonly shape: rea
   return `${dtype} [${shape}]`;
 }
 
-/** Outputs of a folder that are not the exact results, rounded: it was edited, or means something else here. */
+/** Refuses expected outputs that are not the exact results, rounded, as the folder was edited or means something else. */
 function checkStored(stored: Tensor, exact: ExpectedOutput, where: string): void {
   if (!fits(stored, exact))
     refuse('FORMAT', where, `${sizeText(exact)}, as inputs and attributes give`, sizeText(stored));
@@ -280,12 +237,10 @@ function reportOf(
 ): TensorReport {
   const { dtype, shape, bounds } = expected;
   const data = output.read() as HostArray;
-  const map = rope && emptyMap(rope.pairs, rope.tokens);
   let ulp = 0;
-  const compared = compareOutput(data, expected, (n, error, ratio, value, exact) => {
+  const compared = compareOutput(data, expected, (error, value, exact) => {
     if (isFloat(dtype) && error > 0 && Number.isFinite(error))
       ulp = Math.max(ulp, Math.abs(ulps(dtype, value, roundTo(dtype, exact))));
-    if (map && rope) addToMap(map, rope.place(n), ratio, error);
   });
   const { got, want, wrong, nonFinite, maxAbs, maxRel, nmse, gain, maxRatio } = compared;
   const [bitsGot, bitsWant] = bounds ? [] : [bitsOf(data), bitsOf(expected.values)];
@@ -321,13 +276,12 @@ function reportOf(
     first: compared.first.map(told),
     worstPair: worst?.place?.pair,
     worstPosition: worst?.place?.token === undefined ? undefined : worst.place.positions,
-    map,
   };
 }
 
 const scratch = /* @__PURE__ */ new DataView(/* @__PURE__ */ new ArrayBuffer(8));
 
-/** a − b in numbers of a float dtype that holds both exactly: units of the last place. −0 and 0 count as one. */
+/** Counts the numbers of a float dtype from b to a, which it holds exactly: units of the last place. −0 equals 0. */
 export function ulps(dtype: FloatDtype, a: number, b: number): number {
   if (dtype === 'f64') {
     const key = (x: number): bigint => {
@@ -356,28 +310,4 @@ function indexOf(n: number, shape: readonly number[]): number[] {
     n = Math.floor(n / shape[d]!);
   }
   return index;
-}
-
-/** What a row of the map says before its first token is known. */
-const NO_TOKEN: ErrorMap['rowOf'][number] = { batch: 0, token: 0, positions: [] };
-
-function emptyMap(pairs: number, tokens: number): ErrorMap | undefined {
-  if (pairs === 0 || tokens === 0) return undefined;
-  const tokensPerRow = Math.ceil(tokens / MAP_ROWS);
-  const pairsPerColumn = Math.ceil(pairs / MAP_COLUMNS);
-  const rows = Math.ceil(tokens / tokensPerRow);
-  const columns = Math.ceil(pairs / pairsPerColumn);
-  const [ratio, error] = [new Float64Array(rows * columns), new Float64Array(rows * columns)];
-  return { rows, columns, ratio, error, rowOf: new Array(rows).fill(NO_TOKEN), pairsPerColumn, tokensPerRow, pairs };
-}
-
-function addToMap(map: ErrorMap, place: RopePlace, ratio: number, error: number): void {
-  if (place.row === undefined || place.token === undefined) return;
-  const row = Math.floor(place.row / map.tokensPerRow);
-  const rowOf = map.rowOf as ErrorMap['rowOf'][number][];
-  if (rowOf[row] === NO_TOKEN) rowOf[row] = { batch: place.batch, token: place.token, positions: place.positions };
-  if (place.pair === undefined) return;
-  const at = row * map.columns + Math.floor(place.pair / map.pairsPerColumn);
-  map.ratio[at] = Math.max(map.ratio[at]!, ratio);
-  map.error[at] = Math.max(map.error[at]!, error);
 }

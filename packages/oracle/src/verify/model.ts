@@ -1,63 +1,46 @@
 /**
- * The error model: for each element of a case's outputs, the exact value and how far a correct kernel may be from it.
+ * The error model of verify. It has the exact value of each element of a case's outputs, and how far a right kernel may
+ * be from it.
  *
  * It starts from the formula that the case's tolerance names (golden/bounds.ts: arithmetic in f32, one rounding at the
- * store) and adds what many kernels do in addition, where it is common practice and not a mistake:
+ * store) and adds errors of three common practices:
  *
- * - RoPE: angles from f32 frequencies, by position and pair (rope-model.ts);
- * - attention on 16-bit data: probabilities rounded to the data's dtype before they are multiplied with v, as matrix
- *   units need, which costs at most u · Σ p·|v|;
- * - `native` arithmetic, if asked for: every intermediate rounds to the data's dtype, so each error before the store
- *   grows by u_dtype / u_f32.
+ * - RoPE may compute angles from f32 frequencies, by position and pair (rope-model.ts).
+ * - Attention on 16-bit data may round probabilities to the data's dtype before they are multiplied with v, as matrix
+ *   units need. This costs at most u · Σ p·|v|.
+ * - In `native` arithmetic, which the caller asks for, every step rounds to the data's dtype, so that each error before
+ *   the store grows by u_dtype / u_f32.
  *
  * @module
  */
 import { type FloatDtype, isFloat, type Tensor, tensorFrom } from 'ropewalk';
 import { UNIT_ROUNDOFF } from 'ropewalk/internal';
-import { exactWithBounds } from '../golden/bounds.js';
+import { exactWithBounds, FORMULAS } from '../golden/bounds.js';
 import { exactOutputs, floats, type GoldenCase } from '../golden/case.js';
 import type { ExpectedOutput } from '../judge.js';
 import { type RopeGeometry, ropeGeometries, type TablePrecision } from './rope-model.js';
 
-/** What a kernel is allowed. */
+/** The arithmetic that a kernel is allowed. */
 export interface ModelOptions {
-  /** f32 unless given; float64 for f64 data. */
+  /** The precision of RoPE's angles. Default: f32; float64 for f64 data. */
   readonly table?: TablePrecision;
-  /**
-   * `f32`: 16-bit data is computed in f32 and rounded once (the default). `native`: every step may round to the data's
-   * dtype.
-   */
+  /** `f32`, the default, computes 16-bit data in f32 and rounds once. `native` may round every step to the data's dtype. */
   readonly arithmetic?: 'f32' | 'native';
-  /** Multiplies every bound but those of copies; 1 unless given. */
+  /** Multiplies every bound but those of copies. Default: 1. */
   readonly toleranceScale?: number;
 }
 
-/** What one output tensor should be. */
+/** The expectation of one output tensor. */
 export interface Expectation {
-  /** With the stated bounds: what a case's own outputs must keep. */
+  /** The bounds that the outputs stored in a case must keep. */
   readonly exact: ExpectedOutput;
-  /** For RoPE: where each element is. */
+  /** Tells where each element of a RoPE case is. */
   readonly rope: RopeGeometry | undefined;
-  /** With the bounds that a kernel is judged by; `table` is for RoPE's angles. */
+  /** Has the bounds that a kernel is judged by. `table` is the precision of RoPE's angles. */
   allowed(table: TablePrecision): ExpectedOutput;
 }
 
-/** The formulas of golden/bounds.ts. A folder that another program wrote may name others. */
-const FORMULAS = [
-  'bits',
-  'rotation',
-  'sum',
-  'norm',
-  'dot',
-  'attention',
-  'gate',
-  'gelu',
-  'scale',
-  'layer_norm',
-  'route',
-];
-
-/** What each output of a case should be. Inputs and attributes that do not fit throw what their plan says. */
+/** Computes the expectation of each output. The plan refuses inputs and attributes that do not fit. */
 export function expectationsOf(golden: GoldenCase, options: Omit<ModelOptions, 'table'>): Map<string, Expectation> {
   const { toleranceScale: scale = 1, arithmetic } = options;
   const geometries = ropeGeometries(golden);
@@ -76,7 +59,7 @@ export function expectationsOf(golden: GoldenCase, options: Omit<ModelOptions, '
     const native = arithmetic === 'native' ? UNIT_ROUNDOFF[dtype] : 0;
     const size = probabilities?.get(name);
     const sums = size && (dtype === 'f16' || dtype === 'bf16') ? floats(size) : undefined;
-    const stated = FORMULAS.includes(formula)
+    const stated = Object.hasOwn(FORMULAS, formula)
       ? bounds.map(
           (bound, n) =>
             bound &&
@@ -98,7 +81,7 @@ export function expectationsOf(golden: GoldenCase, options: Omit<ModelOptions, '
   return found;
 }
 
-/** A bound for native arithmetic: its error before the store is proportional to the arithmetic's roundoff. */
+/** Computes a bound for native arithmetic, whose error before the store is proportional to its roundoff. */
 function grown(bound: number, exact: number, dtype: FloatDtype): number {
   if (bound === 0 || dtype === 'f64' || dtype === 'f32') return bound;
   const before = Math.max(0, bound - UNIT_ROUNDOFF[dtype] * Math.abs(exact));

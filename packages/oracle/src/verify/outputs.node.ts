@@ -1,8 +1,8 @@
 /**
- * Reads the outputs that a user's kernel wrote: `<id>/<output>.npy` or `.bin`, or all of a case in `<id>.safetensors`
- * or `<id>.npz`.
+ * Reads the outputs that a user's kernel wrote: `<id>/<output>.npy` or `.bin`, or all outputs of a case in
+ * `<id>.safetensors` or `<id>.npz`.
  *
- * The files are untrusted. A missing output, or one of another type, shape or size, fails only its own case. The
+ * The files are not trusted. An output that is missing or has another dtype, shape or size fails only its case, and the
  * message names the next step.
  *
  * @module
@@ -27,26 +27,26 @@ import { bytesToTensor } from '../host.js';
 
 /** The outputs of one case. */
 export interface FoundOutputs {
-  /** By name; all of them when there is no problem. */
+  /** The outputs by name; all of them if there is no problem. */
   readonly tensors: ReadonlyMap<string, Tensor>;
-  /** What is missing or does not fit, a sentence each with the next step. */
+  /** A sentence for each output that is missing or does not fit, with the next step. */
   readonly problems: readonly string[];
-  /** Files that belong to no output. */
+  /** A sentence for each file that belongs to no output. */
   readonly notes: readonly string[];
 }
 
-/** An archive may hold other entries too. One that is much larger than the outputs is refused as another file. */
+/** The room in an archive for other entries than the outputs. */
 const ARCHIVE_SLACK_BYTES = 64 * 2 ** 20;
-/** A small JSON object with dtype and shape. */
+/** The largest sidecar, which is a small JSON object with dtype and shape. */
 const MAX_SIDECAR_BYTES = 2 ** 20;
-/** A .npy header is at most 64 KiB (npy.ts). */
+/** The largest header of .npy: 64 KiB and its start. */
 const NPY_HEADER_BYTES = 65536 + 12;
 
 /**
  * Lists the entries of a folder that belong to no case. A misspelt name is the usual reason for a missing output.
  *
- * @param folder - of outputs
- * @param ids - of all cases
+ * @param folder - the folder of outputs
+ * @param ids - the ids of all cases
  * @returns names in the folder
  */
 export function strangersIn(folder: string, ids: readonly string[]): string[] {
@@ -70,18 +70,15 @@ function checkPath(folder: string): void {
 /**
  * Reads the outputs of a case.
  *
- * @param folder - the folder that was given
+ * @param folder - the folder of outputs
  * @param golden - the case
- * @returns tensors, problems and notes; it never throws for what a file holds
+ * @returns tensors, problems and notes; no content of a file makes it throw
  * @throws {RopewalkError} FORMAT for an id that leaves the folder
  */
 export function readCaseOutputs(folder: string, golden: GoldenCase): FoundOutputs {
   checkPath(folder);
-  return caseOutputs(folder, readGoldenCase(golden, 'verify: case'));
-}
-
-function caseOutputs(folder: string, golden: GoldenCase): FoundOutputs {
-  const own = join(folder, golden.id); // as the user named it, for messages
+  golden = readGoldenCase(golden, 'verify: case');
+  const own = join(folder, golden.id); // Messages have the path as the user wrote it.
   if (!resolve(own).startsWith(resolve(folder) + sep) || /[\\/]/.test(golden.id))
     refuse('FORMAT', 'vectors: id', 'a name inside the folder', golden.id);
   const archives = ['.npz', '.safetensors'].filter((suffix) => existsSync(`${own}${suffix}`));
@@ -96,10 +93,10 @@ function caseOutputs(folder: string, golden: GoldenCase): FoundOutputs {
   return failed(`expected the folder ${own}, or ${archive} beside it, got none. ${howToWrite(golden)}`);
 }
 
-/** Reads `<output>.npy` or `<output>.bin` (little-endian; an optional `<output>.json` gives dtype and shape). */
+/** Reads `<output>.npy`, or `<output>.bin` (little-endian, with dtype and shape in an optional `<output>.json`). */
 export function readOutputFolder(folder: string, golden: GoldenCase): FoundOutputs {
   const names = readdirSync(folder);
-  // The folder may also hold the inputs, as in a dump, and files that verify itself writes.
+  // The folder may also have the inputs, as in a dump, and files that verify writes.
   const known = new Set(['case.json', 'answer.json', 'expect.json']);
   for (const name of [...golden.outputs.keys(), ...golden.inputs.keys()])
     for (const suffix of ['npy', 'bin', 'json', 'bin.json']) known.add(`${name}.${suffix}`);
@@ -180,7 +177,7 @@ function readArchive(path: string, golden: GoldenCase): FoundOutputs {
   return { tensors, problems, notes };
 }
 
-/** An archive's entries; each is read with the expected dtype and shape. */
+/** Returns a function for each entry of an archive, which reads it with the expected dtype and shape. */
 function entriesOf(bytes: Uint8Array, path: string, limit: number): Map<string, (expected: Tensor) => Tensor> {
   const entries = new Map<string, (expected: Tensor) => Tensor>();
   if (path.endsWith('.npz')) {
@@ -205,7 +202,7 @@ function fitNpy(where: string, npy: NpyArray, expected: Tensor): Tensor {
   return tensorFromNpy({ ...npy, data }, expected.dtype).contiguous();
 }
 
-/** Checks dtype and shape; u16 stands for the 16-bit floats that a format has no name for. */
+/** Checks dtype and shape. u16 stands for the 16-bit floats that a format has no name for. */
 function checkFit(where: string, dtype: Dtype, shape: readonly number[], expected: Tensor): void {
   const sixteen = (expected.dtype === 'bf16' || expected.dtype === 'f16') && dtype === 'u16';
   if (dtype !== expected.dtype && !sixteen) {
@@ -221,7 +218,7 @@ function checkFit(where: string, dtype: Dtype, shape: readonly number[], expecte
   }
 }
 
-/** Reads the same bytes as another dtype of the same size, copied if they are not aligned for it. */
+/** Copies the bytes into a tensor of another dtype with the same size. */
 function retyped(data: ArrayBufferView, dtype: Dtype, shape: readonly number[]): Tensor {
   return bytesToTensor(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), dtype, shape, 'verify');
 }
@@ -242,7 +239,7 @@ function failed(problem: string): FoundOutputs {
   return { tensors: new Map(), problems: [problem], notes: [] };
 }
 
-/** Keeps a RopewalkError as a problem. Any other error is a bug, and is thrown. */
+/** Turns a RopewalkError into a problem. Any other error is a bug, and is thrown. */
 function attempt(problems: string[], name: string, read: () => void): void {
   try {
     read();

@@ -1,26 +1,16 @@
-/**
- * The time of a kernel: what verify asks of a program under test, and what it makes of the answer.
- *
- * @module
- */
+/** The time of a kernel, which a program under test measures. @module */
 import { sizeBytes, type Tensor } from 'ropewalk';
 import type { GoldenCase } from '../golden/case.js';
 
-/** What a program is asked for. */
+/** The request for times that a program gets. */
 export interface PerfRequest {
-  /** Calls to time, after those that warm up. */
+  /** The number of calls to time, after those that warm up. */
   readonly repeats: number;
-  /** That the kernel must move at least: what it reads and what it writes, each once. */
+  /** The bytes that the kernel has to read and write at least, each once. */
   readonly bytes: number;
 }
 
-/** What a program measured: seconds of each call, and of a copy that moved as many bytes, right after it. */
-export interface PerfTimes {
-  readonly seconds: readonly number[];
-  readonly copySeconds: readonly number[];
-}
-
-/** The time of a kernel on one case. Seconds are medians. */
+/** The time of a kernel on one case. The seconds are medians. */
 export interface KernelPerf extends PerfRequest {
   readonly seconds: number;
   readonly gigabytesPerSecond: number;
@@ -32,11 +22,11 @@ export interface KernelPerf extends PerfRequest {
 
 const REPEATS = 30;
 
-/** Asks for the time of a case. */
+/** Makes the request for the time of a case. */
 export function perfRequest({ inputs, outputs, rope }: GoldenCase): PerfRequest {
   const bytesOf = ({ size, dtype }: Tensor): number => size * sizeBytes(dtype);
   const all = [...inputs.values(), ...outputs.values()].reduce((sum, tensor) => sum + bytesOf(tensor), 0);
-  // Of a cache only the rows of the tokens are written, and what it held is not read.
+  // Only the rows of the tokens are written to a cache, and its content is not read.
   const spared = (rope?.parts ?? []).filter(({ cache }) => cache !== undefined);
   const rest = spared.reduce((sum, { x, out, cache }) => {
     const written = inputs.get(x)!.size * sizeBytes(outputs.get(out)!.dtype);
@@ -45,9 +35,14 @@ export function perfRequest({ inputs, outputs, rope }: GoldenCase): PerfRequest 
   return { repeats: REPEATS, bytes: all - rest };
 }
 
-/** Sums up an answer. */
-export function kernelPerf(request: PerfRequest, times: PerfTimes): KernelPerf {
-  const [seconds, copySeconds] = [median(times.seconds), median(times.copySeconds)];
+/**
+ * Sums up what a program measured.
+ *
+ * @param times - the seconds of each call
+ * @param copies - the seconds of a copy of as many bytes, right after each call
+ */
+export function kernelPerf(request: PerfRequest, times: readonly number[], copies: readonly number[]): KernelPerf {
+  const [seconds, copySeconds] = [median(times), median(copies)];
   const rate = (s: number): number => request.bytes / s / 1e9;
   return {
     ...request,

@@ -1,13 +1,13 @@
 /**
- * Runs a user's program on golden cases: over its standard input and output, or through files. docs/verify.md describes
- * the protocol (Node only).
+ * Runs a user's program on golden cases, over its standard input and output or through files (Node only). docs/verify.md
+ * describes the protocol.
  *
- * The program is not trusted: it may crash, hang, print junk or announce wrong sizes. Each of these fails the current
- * case, ends the program and starts it again for the next case.
+ * The program is not trusted. It may crash, hang, print junk or announce wrong sizes. Each of these fails the current case,
+ * and the program is ended and started again for the next one.
  *
  * @module
  */
-import { type ChildProcess, type ChildProcessByStdio, spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -34,70 +34,66 @@ import { bytesToTensor } from '../host.js';
 import { type FoundOutputs, outputBytes, readOutputFolder } from './outputs.node.js';
 import { type KernelPerf, kernelPerf, type PerfRequest, perfRequest } from './perf.js';
 
-/** The version of the protocol, in every header. */
-export const PROTOCOL = 'ropewalk-verify-1';
+/** The version of the protocol, which every header has. */
+const PROTOCOL = 'ropewalk-verify-1';
 
-/** How the program is run. */
+/** The options of {@link openProgram}. */
 export interface ProgramOptions {
-  /** The program and its arguments; no shell sees them. */
+  /** The program and its arguments, which no shell reads. */
   readonly words: readonly string[];
   readonly protocol: 'stdio' | 'files';
-  /** For each case. */
+  /** The time for each case. */
   readonly timeoutMs: number;
 }
 
 const NAMES: OptionNames<ProgramOptions> = { words: true, protocol: true, timeoutMs: true };
 
-/** The program's answer to a case. */
+/** A program's answer to a case. */
 export type Answer =
   | { readonly kind: 'outputs'; readonly tensors: ReadonlyMap<string, Tensor>; readonly notes: readonly string[] }
-  /** The program does not do this case; the reason is its own text. */
+  /** The program does not do this case, for a reason in its words. */
   | { readonly kind: 'skip'; readonly reason: string }
-  /** There is nothing to compare; what happened, on one line or several. */
+  /** There is nothing to compare. The problem has one line or several. */
   | { readonly kind: 'problem'; readonly problem: string };
 
-/** The program's times of a case, or why there are none. */
+/** A program's times of a case, or the reason why there are none. */
 export type TimesAnswer =
   | { readonly kind: 'times'; readonly perf: KernelPerf }
   | Extract<Answer, { readonly kind: 'skip' | 'problem' }>;
 
 /** A program under test. */
 export interface ProgramUnderTest {
-  /**
-   * Runs one case; cases come one after the other. @throws {RopewalkError} DEVICE when the program cannot be started
-   * at all
-   */
+  /** Runs one case, after the case before has ended. @throws {RopewalkError} DEVICE when the program does not start */
   run(golden: GoldenCase): Promise<Answer>;
-  /** Has the program time its kernel on a case; its outputs are not sent. Only with the protocol stdio. */
+  /** Has the program time its kernel on a case, with the protocol stdio only. */
   time(golden: GoldenCase): Promise<TimesAnswer>;
-  /** Waits until the program exits. @returns what went wrong then, or undefined */
+  /** Waits until the program exits. @returns what went wrong, or undefined */
   close(): Promise<string | undefined>;
-  /** Ends the program and everything it started, at once: for Ctrl-C. */
+  /** Ends the program and everything that it started, as Ctrl-C needs. */
   kill(): void;
 }
 
-/** An answer's line is a small JSON object; a program that prints more without a line break prints something else. */
+/** The longest line of an answer, which is a small JSON object. */
 const MAX_ANSWER_LINE = 2 ** 20;
 /** The longest that a timer of JavaScript waits. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
-/** How many bytes of a program's stderr are kept: the last ones. */
+/** The number of characters that are kept from the end of a program's stderr. */
 const STDERR_KEPT = 8192;
 const STDERR_LINES = 5;
-/** How long a program may take to exit after it closed its output, or was asked to end. */
+/** The time in which a program has to exit after it closed its output, or was asked to end. */
 const GRACE_MS = 3000;
-/** How long a program that has answered may still take to read its input. */
+/** The time in which a program that has answered has to have read its input. */
 const UNREAD_MS = 1000;
-/** How long the output of a process that has exited may stay open: a process that it started may hold it forever. */
+/** The time for which output is read after its process exited. Another process may hold it open forever. */
 const HELD_MS = 500;
-/** After so many cases that used up their time, the others are not run: each would use it up too. */
+/** The number of cases that used up their time after which the others are not run, as each would use it up too. */
 const MAX_LATE = 5;
 
 /**
- * Prepares a program; it starts with the first case.
+ * Prepares a program, which starts with the first case. After five cases that used up their time, the others are not run,
+ * and their answers are problems that say so.
  *
- * After five cases that used up their time the others are problems that say so, without a run.
- *
- * @param given - words, protocol, time limit
+ * @param given - words, protocol and time limit
  * @example
  * const program = openProgram({ words: ['./kernel'], protocol: 'stdio', timeoutMs: 60_000 });
  * const answer = await program.run(golden);
@@ -126,7 +122,7 @@ export function openProgram(given: ProgramOptions): ProgramUnderTest {
   };
 }
 
-/** The header of a case, the same in both protocols. */
+/** Makes the header of a case, which both protocols have. */
 function headerOf(golden: GoldenCase, perf?: PerfRequest): Record<string, unknown> {
   const list = (tensors: ReadonlyMap<string, Tensor>) =>
     [...tensors].map(([name, { dtype, shape, size }]) => ({ name, dtype, shape, byteLength: size * sizeBytes(dtype) }));
@@ -135,17 +131,16 @@ function headerOf(golden: GoldenCase, perf?: PerfRequest): Record<string, unknow
   return { protocol: PROTOCOL, id, op, perf, attributes, rope: golden.rope && turnsOf(golden.rope), inputs, outputs };
 }
 
-/** Whether a program gets its own process group, so that everything it starts can be ended with it. */
+/** True where a program gets a process group, so that everything it starts can be ended with it. */
 const OWN_GROUP = process.platform !== 'win32';
 
 /**
- * A variable of the program's environment. Processes that it starts inherit it, and are found by it even outside the
- * process group (setsid). A process that left the group and cleared its environment is not found: Node cannot adopt
- * orphans.
+ * A variable of the program's environment, by which processes that it started are found outside its group (setsid). A
+ * process that left the group and cleared its environment is not found, as Node cannot adopt orphans.
  */
 const MARK = 'ROPEWALK_VERIFY_RUN';
 
-/** Kills a program and what it started in its process group. What it wrote to its pipes can still be read. */
+/** Kills a program's process group. What it wrote to its pipes can still be read. */
 function killGroup(child: ChildProcess): void {
   if (child.pid === undefined) return;
   try {
@@ -157,12 +152,12 @@ function killGroup(child: ChildProcess): void {
 }
 
 /**
- * Kills the processes of a run that left the group. Other users' environments cannot be read. Once, at the end: this
- * reads all processes of the machine.
+ * Kills the processes of a run that left the group. It reads the environments of all processes of the machine, as far as
+ * they are the user's, and is called once, at the end.
  */
 function killMarked(mark: string): void {
   if (process.platform !== 'linux') return;
-  // Twice: a process may start another while the list is read.
+  // A process may start another while the list is read, so it is read twice.
   for (let round = 0; round < 2; round++)
     for (const pid of readdirSync('/proc')) {
       if (!/^\d+$/.test(pid) || Number(pid) === process.pid) continue;
@@ -187,12 +182,12 @@ function letGo(child: ChildProcess): void {
   child.unref();
 }
 
-/** How a process ended, in words. */
+/** Says how a process ended. */
 function endOf(child: ChildProcess): string {
   return child.signalCode === null ? `exit code ${child.exitCode}` : `signal ${child.signalCode}`;
 }
 
-/** The end of a stream of text, for messages. */
+/** Keeps the end of a program's stderr, for messages. */
 class Tail {
   #text = '';
 
@@ -204,7 +199,7 @@ class Tail {
     stream.on('error', () => {});
   }
 
-  /** `problem`, and below it the last lines of the program's stderr. */
+  /** Adds the last lines to a problem. */
   below(problem: string): string {
     const lines = this.#text.trimEnd().split(/\r?\n/).slice(-STDERR_LINES);
     return lines.join('').trim() === ''
@@ -222,8 +217,8 @@ function gone(child: ChildProcess, ms: number): Promise<void> {
   if (hasEnded(child)) return Promise.resolve();
   return new Promise((resolve) => {
     let timer = setTimeout(resolve, ms);
-    // At `close` all of stderr has arrived, unlike at `exit`. But it comes late, or never, if another process holds
-    // the pipes.
+    // At `close` all of stderr has arrived, unlike at `exit`. It may come late, or never, if another process holds the
+    // pipes.
     child.once('exit', () => {
       clearTimeout(timer);
       timer = setTimeout(resolve, Math.min(ms, HELD_MS));
@@ -253,14 +248,14 @@ async function start(words: readonly string[], stdin: 'pipe' | 'ignore', mark: s
       reject(new RopewalkError('DEVICE', `verify: program: ${show(command)}: ${why}`, { cause: error }));
     });
   });
-  child.on('error', () => {}); // a failed kill
+  child.on('error', () => {}); // A kill may fail.
   return child;
 }
 
-/** Something is wrong with the answer; the case fails with this text. */
+/** An answer that cannot be used. The case fails with this text. */
 class BadAnswer extends Error {}
 
-/** Reads lines and counted bytes, no further than asked, so that a pipe's own back pressure works. */
+/** Reads lines and counted bytes, and not more, so that the pipe's back pressure works. */
 class AnswerReader {
   readonly #stream: Readable;
   readonly #pieces: Uint8Array[] = [];
@@ -268,9 +263,9 @@ class AnswerReader {
   #ended = false;
   #wake: (() => void) | undefined;
   #orphaned = false;
-  /** Whether another process held the output open until the wait for it was over. */
+  /** True if another process held the output open until the wait was over. */
   held = false;
-  /** Why waiting was stopped, if it was. */
+  /** The reason why waiting was stopped, if it was. */
   #stopped: BadAnswer | undefined;
 
   constructor(stream: Readable) {
@@ -284,7 +279,7 @@ class AnswerReader {
       });
   }
 
-  /** The process has exited. Its output may stay open, as processes that it started may hold it. */
+  /** Is called when the process has exited. Other processes may still hold its output open. */
   writerGone(): void {
     this.#orphaned = true;
     this.#limitWait();
@@ -294,7 +289,7 @@ class AnswerReader {
     if (!this.#orphaned || !this.#wake) return;
     const wake = this.#wake;
     const timer = setTimeout(() => {
-      // One more turn of the event loop, so that what is still in the pipe is read first.
+      // What is still in the pipe is read in one more turn of the event loop.
       setImmediate(() => {
         if (this.#wake !== wake) return;
         this.#ended = true;
@@ -311,13 +306,13 @@ class AnswerReader {
     this.#wake?.();
   }
 
-  /** How many bytes have arrived. */
+  /** Returns the number of bytes that have arrived. */
   waiting(): number {
     this.#pull();
     return this.#held;
   }
 
-  /** Reads up to a line break, which is dropped. */
+  /** Reads a line, without its line break. */
   async line(): Promise<Uint8Array> {
     let searched = 0;
     for (;;) {
@@ -372,29 +367,49 @@ class AnswerReader {
   }
 }
 
-/** The program's output ended within an answer; the message is what had arrived. */
+/** The output ended within an answer. The message says what had arrived. */
 class Ended extends Error {}
 
-/** Bytes that should have been an answer, for a message. */
+/** Shows bytes that are no answer, for a message. */
 function describeBytes(bytes: Uint8Array): string {
   return show(new TextDecoder().decode(bytes.subarray(0, 200)));
 }
 
-/** One process for all cases. */
-class StdioProgram implements ProgramUnderTest {
-  /** Cases that used up their time. */
+/** The process of a program under test, for both protocols. */
+abstract class Program implements ProgramUnderTest {
+  /** The number of cases that used up their time. */
   late = 0;
-  readonly #mark = randomUUID();
-  readonly #options: ProgramOptions;
-  #child: ChildProcessByStdio<Writable, Readable, Readable> | undefined;
+  protected readonly mark = randomUUID();
+  protected child: ChildProcess | undefined;
+
+  constructor(protected readonly options: ProgramOptions) {}
+
+  abstract run(golden: GoldenCase): Promise<Answer>;
+  abstract time(golden: GoldenCase): Promise<TimesAnswer>;
+  abstract close(): Promise<string | undefined>;
+
+  kill(): void {
+    if (this.child) {
+      killGroup(this.child);
+      letGo(this.child);
+    }
+    killMarked(this.mark);
+  }
+
+  /** Ends the running process. */
+  protected async end(): Promise<void> {
+    const child = this.child;
+    this.child = undefined;
+    if (child) await endProgram(child);
+  }
+}
+
+/** Runs one process for all cases. */
+class StdioProgram extends Program {
   #reader!: AnswerReader;
   #stderr!: Tail;
-  /** Cases that the running process has answered. */
+  /** The number of cases that the running process has answered. */
   #answered = 0;
-
-  constructor(options: ProgramOptions) {
-    this.#options = options;
-  }
 
   async run(golden: GoldenCase): Promise<Answer> {
     const { answer, notes } = await this.#turn(golden, undefined, readAnswer);
@@ -408,69 +423,65 @@ class StdioProgram implements ProgramUnderTest {
 
   async #turn<T>(golden: GoldenCase, perf: PerfRequest | undefined, read: ReadsAnswer<T>) {
     const notes: string[] = [];
-    // A program may do one case and exit with 0; then it is started again.
-    if (this.#child && hasEnded(this.#child)) {
-      if (this.#child.exitCode !== 0)
-        notes.push(`after the case before, the program ended with ${endOf(this.#child)}; it was started again`);
-      await this.#drop();
+    // A program may do one case and exit with 0. It is then started again.
+    if (this.child && hasEnded(this.child)) {
+      if (this.child.exitCode !== 0)
+        notes.push(`after the case before, the program ended with ${endOf(this.child)}; it was started again`);
+      await this.end();
     }
     const ask = () => this.#ask(golden, perf, read);
     const none: Problem = { kind: 'problem', problem: 'the program ended well, twice, without an answer' };
     return { answer: (await ask()) ?? (await ask()) ?? none, notes };
   }
 
-  /** @returns undefined when the program had exited with 0 before it read this case: it must be started again */
+  /** @returns undefined when the program exited with 0 before it read this case, and has to be started again */
   async #ask<T>(
     golden: GoldenCase,
     perf: PerfRequest | undefined,
     read: ReadsAnswer<T>,
   ): Promise<T | Problem | undefined> {
-    if (!this.#child) {
-      this.#child = (await start(this.#options.words, 'pipe', this.#mark)) as ChildProcessByStdio<
-        Writable,
-        Readable,
-        Readable
-      >;
-      this.#reader = new AnswerReader(this.#child.stdout);
-      this.#stderr = new Tail(this.#child.stderr);
-      this.#child.stdin.on('error', () => {}); // EPIPE: it has exited, which the reader reports
-      this.#child.once('exit', this.#reader.writerGone.bind(this.#reader));
+    if (!this.child) {
+      this.child = await start(this.options.words, 'pipe', this.mark);
+      this.#reader = new AnswerReader(this.child.stdout!);
+      this.#stderr = new Tail(this.child.stderr!);
+      this.child.stdin!.on('error', () => {}); // The reader reports that the program has exited (EPIPE).
+      this.child.once('exit', this.#reader.writerGone.bind(this.#reader));
       this.#answered = 0;
     }
-    const [child, reader, stderr] = [this.#child, this.#reader, this.#stderr];
-    const seconds = this.#options.timeoutMs / 1000;
+    const [child, reader, stderr] = [this.child, this.#reader, this.#stderr];
+    const seconds = this.options.timeoutMs / 1000;
     const timer = setTimeout(() => {
       this.late++;
       reader.stop(new BadAnswer(`gave no answer within ${seconds} s (--timeout)`));
-    }, this.#options.timeoutMs);
+    }, this.options.timeoutMs);
     try {
-      // Not awaited before reading: a program may answer while it still reads, and neither pipe holds a whole tensor.
-      const sent = this.#send(golden, perf);
+      // A program may answer while it still reads, and no pipe holds a whole tensor, so sending is not awaited.
+      const sent = send(child.stdin!, golden, perf);
       const answer = await read(reader, golden);
       const wasRead = await Promise.race([
         sent.then(() => true),
         new Promise<false>((resolve) => setTimeout(resolve, UNREAD_MS, false).unref()),
       ]);
-      // Bytes beyond those it announced would be taken for the next answer.
+      // Bytes beyond the announced ones would be taken for the next answer.
       await new Promise((resolve) => setImmediate(resolve));
       const extra = reader.waiting();
       if (extra > 0)
         throw new BadAnswer(`wrote ${extra} bytes or more after its answer. docs/verify.md shows the protocol`);
       this.#answered++;
-      // Input that it has not read by now would be taken for the next case.
-      if (!wasRead) await this.#drop();
+      // Input that was not read would be taken for the next case.
+      if (!wasRead) await this.end();
       return answer;
     } catch (error) {
       if (error instanceof Ended) {
         await gone(child, GRACE_MS);
         if (reader.held) this.late++;
         const what = hasEnded(child) ? `ended (${endOf(child)})` : 'closed its output';
-        await this.#drop();
+        await this.end();
         if (this.#answered > 0 && error.message === 'nothing' && child.exitCode === 0) return undefined;
         const when = error.message === 'nothing' ? 'before it answered' : `when it had written ${error.message}`;
         return { kind: 'problem', problem: stderr.below(`the program ${what} ${when}`) };
       }
-      await this.#drop();
+      await this.end();
       if (error instanceof BadAnswer) return { kind: 'problem', problem: stderr.below(`the program ${error.message}`) };
       throw error;
     } finally {
@@ -478,54 +489,33 @@ class StdioProgram implements ProgramUnderTest {
     }
   }
 
-  /** Ends a program that cannot be trusted with another case. */
-  async #drop(): Promise<void> {
-    const child = this.#child;
-    this.#child = undefined;
-    if (child) await endProgram(child);
-  }
-
-  async #send(golden: GoldenCase, perf: PerfRequest | undefined): Promise<void> {
-    const { stdin } = this.#child!;
-    const pieces = [
-      new TextEncoder().encode(`${JSON.stringify(headerOf(golden, perf))}\n`),
-      ...[...golden.inputs.values()].map(elementBytes),
-    ];
-    for (const piece of pieces) {
-      if (piece.length === 0 || stdin.destroyed) continue;
-      if (!stdin.write(piece)) {
-        await new Promise<void>((resolve) => {
-          stdin.once('drain', resolve);
-          stdin.once('close', resolve);
-        });
-      }
-    }
-  }
-
   async close(): Promise<string | undefined> {
-    const child = this.#child;
-    child?.stdin.end();
-    child?.stdout.resume();
+    const { child } = this;
+    child?.stdin?.end();
+    child?.stdout?.resume();
     if (child) await gone(child, GRACE_MS);
     const running = child && !hasEnded(child);
-    await this.#drop();
-    killMarked(this.#mark);
+    await this.end();
+    killMarked(this.mark);
     if (!child) return undefined;
     if (running) return `the program did not end within ${GRACE_MS / 1000} s of the end of its input`;
     if (child.exitCode === 0) return undefined;
     return this.#stderr.below(`the program ended with ${endOf(child)} after its last answer`);
   }
+}
 
-  kill(): void {
-    if (this.#child) {
-      killGroup(this.#child);
-      letGo(this.#child);
-    }
-    killMarked(this.#mark);
+async function send(stdin: Writable, golden: GoldenCase, perf: PerfRequest | undefined): Promise<void> {
+  const header = new TextEncoder().encode(`${JSON.stringify(headerOf(golden, perf))}\n`);
+  for (const piece of [header, ...[...golden.inputs.values()].map(elementBytes)]) {
+    if (piece.length === 0 || stdin.destroyed || stdin.write(piece)) continue;
+    await new Promise<void>((resolve) => {
+      stdin.once('drain', resolve);
+      stdin.once('close', resolve);
+    });
   }
 }
 
-/** What an answer's line may hold. */
+/** The fields of an answer's line. */
 type AnswerLine = Partial<Readonly<Record<'id' | 'outputs' | 'skip' | 'error' | 'perf', unknown>>>;
 type Problem = Extract<Answer, { readonly kind: 'problem' }>;
 type ReadsAnswer<T> = (reader: AnswerReader, golden: GoldenCase) => Promise<T>;
@@ -539,7 +529,7 @@ async function readTimes(reader: AnswerReader, golden: GoldenCase, request: Perf
   if (record.perf !== undefined) {
     const { seconds, copySeconds } = Object(record.perf) as Record<string, unknown>;
     if (areTimes(seconds) && areTimes(copySeconds))
-      return { kind: 'times', perf: kernelPerf(request, { seconds, copySeconds }) };
+      return { kind: 'times', perf: kernelPerf(request, seconds, copySeconds) };
     return { kind: 'problem', problem: `its times are ${show(record.perf)}, expected seconds and copySeconds above 0` };
   }
   const answer = await answerFrom(reader, golden, record);
@@ -574,7 +564,7 @@ async function answerFrom(reader: AnswerReader, golden: GoldenCase, record: Answ
   const problems: string[] = [];
   const notes: string[] = [];
   const tensors = new Map<string, Tensor>();
-  // All announced bytes are read, even if they do not fit, so that the next answer is read from its start.
+  // All announced bytes are read, even those that do not fit, so that the next answer is read from its start.
   const most = outputBytes(golden) * 4 + 2 ** 20;
   let total = 0;
   for (const output of record.outputs as unknown[]) {
@@ -608,7 +598,7 @@ function answerOf({ tensors, problems, notes }: FoundOutputs): Answer {
   return problems.length > 0 ? { kind: 'problem', problem: problems.join('\n') } : { kind: 'outputs', tensors, notes };
 }
 
-/** `skip` and `error`, which both protocols know. */
+/** Reads `skip` and `error`, which both protocols have. */
 function saidInstead(record: AnswerLine): Answer | undefined {
   const text = (value: unknown): string => (typeof value === 'string' ? value.slice(0, 1000) : show(value));
   if (record.skip !== undefined) return { kind: 'skip', reason: text(record.skip) };
@@ -616,17 +606,9 @@ function saidInstead(record: AnswerLine): Answer | undefined {
   return undefined;
 }
 
-/** A process for each case, which reads and writes folders. */
-class FilesProgram implements ProgramUnderTest {
-  late = 0;
-  readonly #mark = randomUUID();
-  readonly #options: ProgramOptions;
-  #child: ChildProcess | undefined;
+/** Runs a process for each case, which reads and writes folders. */
+class FilesProgram extends Program {
   #folder: string | undefined;
-
-  constructor(options: ProgramOptions) {
-    this.#options = options;
-  }
 
   async run(golden: GoldenCase): Promise<Answer> {
     const folder = mkdtempSync(join(tmpdir(), 'ropewalk-verify-'));
@@ -648,19 +630,18 @@ class FilesProgram implements ProgramUnderTest {
     }
   }
 
-  /** @returns what went wrong */
+  /** @returns what went wrong, or undefined */
   async #call(inside: string, outside: string): Promise<string | undefined> {
-    const child = await start([...this.#options.words, inside, outside], 'ignore', this.#mark);
-    this.#child = child;
+    const child = await start([...this.options.words, inside, outside], 'ignore', this.mark);
+    this.child = child;
     const said = new Tail(child.stderr!);
-    child.stdout!.resume(); // it may print anything
-    await gone(child, this.#options.timeoutMs);
+    child.stdout!.resume(); // The program may print anything.
+    await gone(child, this.options.timeoutMs);
     const running = !hasEnded(child);
-    await endProgram(child);
-    this.#child = undefined;
+    await this.end();
     if (running) {
       this.late++;
-      return said.below(`the program was not done within ${this.#options.timeoutMs / 1000} s (--timeout)`);
+      return said.below(`the program was not done within ${this.options.timeoutMs / 1000} s (--timeout)`);
     }
     return child.exitCode === 0 ? undefined : said.below(`the program ended with ${endOf(child)}`);
   }
@@ -670,15 +651,11 @@ class FilesProgram implements ProgramUnderTest {
   }
 
   async close(): Promise<undefined> {
-    killMarked(this.#mark);
+    killMarked(this.mark);
   }
 
-  kill(): void {
-    if (this.#child) {
-      killGroup(this.#child);
-      letGo(this.#child);
-    }
-    killMarked(this.#mark);
+  override kill(): void {
+    super.kill();
     if (this.#folder !== undefined) rmSync(this.#folder, { recursive: true, force: true });
   }
 }

@@ -1,7 +1,7 @@
 /**
- * Results of verify as text for people, JSON lines for dashboards, CSV for spreadsheets and JUnit XML for CI.
+ * Results of verify as text for people, JSON lines for programs, and JUnit XML and annotations for CI.
  *
- * Names come from manifests and files that anybody may have written: each form escapes them in its own way.
+ * Names come from manifests and files that anybody may have written, so that each form escapes them.
  *
  * @module
  */
@@ -17,15 +17,15 @@ import {
 import type { TensorReport, VerifyResult, WrongElement } from './judge.js';
 import type { KernelPerf } from './perf.js';
 
-/** What a report says above its cases. */
+/** The head of a report. */
 export interface ReportTitle {
   /** The folder of vectors, as the user named it. */
   readonly vectors: string;
-  /** Where the outputs came from: a folder, or a program. */
+  /** The folder of outputs, or the program. */
   readonly from: string;
-  /** `ropewalk 0.1.0` */
+  /** The program that compared: `ropewalk 0.1.0`. */
   readonly by: string;
-  /** What was allowed, where it is not the default: `table float64`, `tolerance × 2`. */
+  /** The options that are not the default: `angles in float64`, `bounds times 2`. */
   readonly allowed: readonly string[];
 }
 
@@ -40,21 +40,20 @@ export interface VerifyCounts {
 }
 
 /**
- * Counts results.
+ * Counts the results of each status.
  *
- * @param results - any number
+ * @param results - the results
  */
 export function countVerified(results: readonly VerifyResult[]): VerifyCounts {
-  const all = Array.from(readList(results, 'results'));
-  const count = (status: VerifyResult['status']): number =>
-    reading('results', () => all.filter((result) => result.status === status).length);
-  return { ok: count('ok'), fail: count('fail'), error: count('error'), skipped: count('skipped') };
+  const counts = { ok: 0, fail: 0, error: 0, skipped: 0 };
+  for (const result of Array.from(readList(results, 'results'))) counts[reading('results', () => result.status)]++;
+  return counts;
 }
 
 /**
- * The last line: `23/24 cases passed, 1 failed`.
+ * Formats the last line: `23/24 cases passed, 1 failed`.
  *
- * @param counts - from {@link countVerified}
+ * @param counts - the result of {@link countVerified}
  */
 export function verifySummary(counts: VerifyCounts): string {
   return reading('counts', () => {
@@ -65,35 +64,30 @@ export function verifySummary(counts: VerifyCounts): string {
   });
 }
 
-/** A number for a table, in two significant digits. */
-export function shortNumber(x: number): string {
+/** Formats a number for a table, with two significant digits. */
+function shortNumber(x: number): string {
   if (Number.isInteger(x) && Math.abs(x) < 1e5) return String(x);
   if (!Number.isFinite(x)) return Number.isNaN(x) ? 'NaN' : x > 0 ? 'inf' : '-inf';
   return x.toExponential(1);
 }
 
-/** A share of a bound: `0.14`, `1.2e-5`, `3.1e+5`. */
-export function ratioText(x: number): string {
+/** Formats a share of a bound: `0.14`, `1.2e-5`, `3.1e+5`. */
+function ratioText(x: number): string {
   return x >= 0.001 && x < 1000 ? String(Number(x.toPrecision(2))) : shortNumber(x);
 }
 
-/** An element, with as many digits as tell two floats apart. */
-export function elementValue(x: number): string {
+/** Formats an element with as many digits as tell two floats apart. */
+function elementValue(x: number): string {
   if (Object.is(x, -0)) return '-0';
   return Number.isFinite(x) ? String(Number(x.toPrecision(9))) : shortNumber(x);
 }
 
-/** A gain, rounded to six digits. */
-export function gainText(x: number): string {
-  return Number.isFinite(x) ? String(Number(x.toFixed(6))) : 'none';
-}
-
-/** A text for one line of a terminal: control characters are written as \xNN, so that a name cannot move the cursor. */
+/** Writes control characters as \xNN, so that a name cannot move a terminal's cursor. */
 function plain(text: string): string {
   return text.replace(/[\p{Cc}\u2028\u2029]/gu, (c) => `\\x${c.charCodeAt(0).toString(16).padStart(2, '0')}`);
 }
 
-/** The worst of a case's tensors in a few words. */
+/** Formats the measurements of a case that passes, each of the tensor where it is worst. */
 function measures(result: VerifyResult): string {
   if (result.tensors.length === 0) return '';
   const max = (key: 'maxAbs' | 'maxUlp' | 'maxRatio' | 'nmse'): number =>
@@ -105,18 +99,18 @@ function measures(result: VerifyResult): string {
 
 /** A known bug, and the failed cases that come of it. */
 export interface VerifiedCause {
-  /** The id of a mutant, or two: `a and b`. */
+  /** The id of a mutant, or two ids: `a and b`. */
   readonly bug: string;
-  /** Other bugs that would fail the same cases: these cases do not tell them apart. */
+  /** The other bugs that would fail the same cases, which do not tell them apart. */
   readonly others: readonly string[];
-  /** Ids of cases. */
+  /** The ids of the cases. */
   readonly cases: readonly string[];
 }
 
 /**
- * The known bugs that explain most failed cases, the one with most cases first; each case counts once.
+ * Finds the known bugs that explain most failed cases, the one with most cases first. Each case counts once.
  *
- * @param results - any number
+ * @param results - the results
  */
 export function verifiedCauses(results: readonly VerifyResult[]): VerifiedCause[] {
   const all = Array.from(readList(results, 'results'));
@@ -134,14 +128,14 @@ export function verifiedCauses(results: readonly VerifyResult[]): VerifiedCause[
   });
 }
 
-/** GitHub shows so many annotations of a step. */
+/** The most annotations that GitHub shows for a step. */
 const MAX_ANNOTATIONS = 10;
 
 /**
- * What failed as annotations of GitHub Actions, a line each: one for each known bug, then one for each other case, ten at
- * most.
+ * Formats failures as annotations of GitHub Actions: a line for each known bug, then one for each other failed case, ten
+ * lines at most.
  *
- * @param results - in order
+ * @param results - the results in order
  * @see https://docs.github.com/actions/reference/workflow-commands-for-github-actions
  */
 export function verifyAnnotations(results: readonly VerifyResult[]): string[] {
@@ -163,20 +157,17 @@ export function verifyAnnotations(results: readonly VerifyResult[]): string[] {
 }
 
 /**
- * One case as text: a line, and below it what a failure needs.
+ * Formats the result of a case as a line, and for a failure the lines that explain it.
  *
- * @param result - of one case
- * @param width - pads the name, so that the verdicts are aligned
- * @param form - brief: without the wrong elements, and of a known bug only the line
+ * @param result - the result
+ * @param width - the width of the column of names
+ * @param form - `brief` leaves out the wrong elements, and for a known bug all lines but the first
  * @returns lines
  */
 export function verifyLines(result: VerifyResult, width = 0, form: 'full' | 'brief' = 'full'): string[] {
   readName(form, ['full', 'brief'], 'form');
-  return reading('result', () => linesOf(result, checkInteger(width, 'width', 0, MAX_WIDTH), form === 'brief'));
+  return reading('result', () => linesOf(result, checkInteger(width, 'width', 0, 1000), form === 'brief'));
 }
-
-/** Names of cases are shorter. */
-const MAX_WIDTH = 1000;
 
 function linesOf(result: VerifyResult, width: number, brief: boolean): string[] {
   const word = { ok: 'OK', fail: 'FAIL', error: 'FAIL', skipped: 'skipped' }[result.status];
@@ -213,9 +204,10 @@ function perfText({ repeats, bytes, ratio, ...perf }: KernelPerf): string {
 }
 
 function tensorLines(t: TensorReport): string[] {
+  const gain = Number.isFinite(t.gain) ? String(Number(t.gain.toFixed(6))) : 'none';
   const head =
     `${plain(t.name)} ${t.dtype} [${t.shape}]: max abs ${shortNumber(t.maxAbs)}, rel ${shortNumber(t.maxRel)}, ulp ${shortNumber(t.maxUlp)}; ` +
-    `NMSE ${shortNumber(t.nmse)}, gain ${gainText(t.gain)}${t.nonFinite > 0 ? `; ${t.nonFinite} not finite` : ''}`;
+    `NMSE ${shortNumber(t.nmse)}, gain ${gain}${t.nonFinite > 0 ? `; ${t.nonFinite} not finite` : ''}`;
   const lines = [head];
   if (t.worst) lines.push(worstText(t.worst, t.maxRatio));
   const { header, rows } = wrongTable(t.first);
@@ -240,11 +232,9 @@ function placeText({ place }: WrongElement): string {
 }
 
 /**
- * The first wrong elements as a table, for people.
- *
- * @returns a header and rows of texts; for RoPE with position, head, dim, pair and member
+ * Makes a table of the first wrong elements: a header and rows of texts. RoPE has position, head, dim, pair and member.
  */
-export function wrongTable(first: readonly WrongElement[]): { header: string[]; rows: string[][] } {
+function wrongTable(first: readonly WrongElement[]): { header: string[]; rows: string[][] } {
   const rope = first.some(({ place }) => place !== undefined);
   const hex = first.some(({ bits }) => bits !== undefined);
   const places = rope ? ['batch', 'position', 'head', 'dim', 'pair', 'member'] : [];
@@ -272,93 +262,33 @@ export function wrongTable(first: readonly WrongElement[]): { header: string[]; 
 }
 
 /**
- * One case as a JSON object on a line, with the keys of {@link VerifyResult}. NaN and infinities, which JSON does not
- * have, are strings; error maps are left out.
+ * Formats the result of a case as a JSON object on a line, with the keys of {@link VerifyResult}. NaN and infinities,
+ * which JSON does not have, are strings.
  *
- * @param result - of one case
+ * @param result - the result
  */
 export function verifyToJson(result: VerifyResult): string {
   const { table, ...rest } = readOptions(result, 'result');
+  const finite = (_key: string, value: unknown) =>
+    typeof value === 'number' && !Number.isFinite(value) ? String(value) : value;
   return reading('result', () =>
-    JSON.stringify(forJson({ ...rest, table: table && { allowed: table.allowed, met: table.met ?? null } })),
+    JSON.stringify({ ...rest, table: table && { allowed: table.allowed, met: table.met ?? null } }, finite),
   );
 }
 
-function forJson(value: unknown): unknown {
-  if (typeof value === 'number') return Number.isFinite(value) ? value : String(value);
-  if (Array.isArray(value)) return value.map(forJson);
-  if (typeof value !== 'object' || value === null) return value;
-  const entries = Object.entries(value).filter(([key]) => key !== 'map');
-  return Object.fromEntries(entries.map(([key, item]) => [key, forJson(item)]));
-}
-
 /**
- * The columns of the CSV. A row is an output of a case; a case with nothing to compare has one row without an output.
- */
-const CSV_COLUMNS: readonly (readonly [
-  name: string,
-  value: (result: VerifyResult, t: TensorReport | undefined) => string | number | undefined,
-])[] = [
-  ['case', ({ id }) => id],
-  ['op', ({ op }) => op],
-  ['status', ({ status }) => status],
-  ['output', (_result, t) => t?.name],
-  ['dtype', (_result, t) => t?.dtype],
-  ['shape', (_result, t) => t?.shape.join('x')],
-  ['elements', (_result, t) => t?.elements],
-  ['wrong', (_result, t) => t?.wrong],
-  ['max_abs', (_result, t) => t?.maxAbs],
-  ['max_rel', (_result, t) => t?.maxRel],
-  ['max_ulp', (_result, t) => t?.maxUlp],
-  ['nmse', (_result, t) => t?.nmse],
-  ['gain', (_result, t) => t?.gain],
-  ['max_error_over_bound', (_result, t) => t?.maxRatio],
-  ['worst_pair', (_result, t) => t?.worstPair],
-  ['worst_position', (_result, t) => t?.worstPosition?.join('/')],
-  ['angles_allowed', ({ table }) => table?.allowed],
-  ['angles_met', ({ table }) => table && (table.met ?? 'none')],
-  ['detail', ({ detail }) => detail],
-];
-
-/**
- * All cases as CSV: a header, and a row for each output (one for a case with nothing to compare). Lines end on CR LF.
+ * Formats results as JUnit XML: a suite with a test case for each. A wrong output is a failure, a missing output or a crash
+ * an error.
  *
- * @param results - in order
- * @see https://www.rfc-editor.org/rfc/rfc4180
- */
-export function verifyToCsv(results: readonly VerifyResult[]): string {
-  const cell = (value: string | number | undefined): string => {
-    const text = String(value ?? '');
-    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-  };
-  const all = Array.from(readList(results, 'results'));
-  const rowsOf = () =>
-    all.flatMap((result) =>
-      (result.tensors.length === 0 ? [undefined] : result.tensors).map((t) =>
-        CSV_COLUMNS.map(([, value]) => value(result, t)),
-      ),
-    );
-  const lines = [CSV_COLUMNS.map(([name]) => name), ...reading('results', rowsOf)];
-  return lines.map((line) => `${line.map(cell).join(',')}\r\n`).join('');
-}
-
-/**
- * All cases as JUnit XML: a test suite with a test case each; a wrong output is a failure, a missing one or a crash an
- * error.
- *
- * @param title - what was compared
- * @param results - in order
+ * @param title - the head of the report
+ * @param results - the results in order
  * @see https://github.com/testmoapp/junitxml, which collects what CI systems read
  */
 export function verifyToJunit(title: ReportTitle, results: readonly VerifyResult[]): string {
   const all = Array.from(readList(results, 'results'));
-  return reading('report', () => junitOf(readTitle(title), all));
-}
-
-/** Copies a title: its list is read once. */
-export function readTitle(title: ReportTitle): ReportTitle {
   const own = readOptions(title, 'report: title', NAMES);
-  return { ...own, allowed: Array.from(readList(own.allowed, 'report: allowed')) };
+  const allowed = Array.from(readList(own.allowed, 'report: allowed'));
+  return reading('report', () => junitOf({ ...own, allowed }, all));
 }
 
 function junitOf(title: ReportTitle, results: readonly VerifyResult[]): string {
@@ -378,7 +308,7 @@ function junitOf(title: ReportTitle, results: readonly VerifyResult[]): string {
   for (const result of results) {
     const open = `    <testcase classname="${escapeMarkup(`ropewalk.${result.op}`)}" name="${escapeMarkup(result.id)}" time="${seconds(result.seconds)}"`;
     const message = escapeMarkup((result.detail ?? '').split('\n')[0]!);
-    // Inside an element line breaks may stay as they are.
+    // Line breaks inside an element may stay as they are.
     const body = escapeMarkup(verifyLines(result).join('\n')).replaceAll('&#10;', '\n');
     const inner = {
       ok: undefined,

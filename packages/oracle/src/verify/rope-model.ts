@@ -1,19 +1,20 @@
 /**
- * The error model of RoPE: what table precision, position and pair allow in addition to the rotation's own roundings.
+ * The error model of RoPE: the errors that the angles' precision, position and pair allow, beside the rotation's roundings.
  *
- * An angle that is off by δ rotates the right result by δ: each member of a pair moves by sin δ of the other member and
+ * An angle that is off by δ rotates the right result by δ: each member of a pair changes by sin δ of the other member and
  * by 1 − cos δ of itself. With r = |(y0, y1)|, which no rotation changes,
  *
  * ```
  * |Δy0| ≤ δ·|y1| + δ²/2·|y0| + roundings·u32·r        δ = |position|·invFreq·k·u
  * ```
  *
- * where k counts roundings and u is 2^-24 for f32 angles, 2^-53 for float64. A pair whose frequency is 1 has no
- * rounding: an integer times 1 is exact. k is, for `f32`: 1 for the product, 1 for a position past 2^24, 2 for a pow of
- * one ulp, 1 each for the reciprocal and the base, and 2·ln(base)·e for the exponent e = 2j/dim and its product with
- * the logarithm, whose error pow multiplies by ln(base); then the roundings of the scaling rule. For `f32-recurrence`:
- * each step from pair to pair costs 1 for the product and, for the factor base^(−2/dim), 3 and its exponent's
- * 2·ln(base)/dim. Cosines of f32 angles are within two ulps, which is four roundings; the stated bound has one.
+ * where k counts roundings and u is 2^-24 for f32 angles and 2^-53 for float64. A pair whose frequency is 1 has no
+ * rounding, as an integer times 1 is exact. For `f32`, k is 1 for the product, 1 for a position past 2^24, 2 for a pow
+ * within one ulp, 1 each for the reciprocal and the base, and 2·ln(base)·e for the exponent e = 2j/dim and its product
+ * with the logarithm, whose error pow multiplies by ln(base). The roundings of the scaling rule are added. For
+ * `f32-recurrence`, each step from pair to pair costs 1 for the product and, for the factor base^(−2/dim), 3 and the
+ * 2·ln(base)/dim of its exponent. Cosines of f32 angles are within two ulps, which are four roundings; the bound of
+ * golden/bounds.ts has one of them.
  *
  * @module
  */
@@ -23,11 +24,11 @@ import { referenceRunner } from 'ropewalk/reference';
 import { bindGolden, type GoldenCase } from '../golden/case.js';
 
 /**
- * What a RoPE kernel's angles may have been computed with.
+ * The precision in which a RoPE kernel computes its angles.
  *
- * - `float64`: in float64, cos and sin rounded once to f32
- * - `f32`: frequency by pow, and its product with the position, in f32 (transformers, vLLM, most GPU kernels)
- * - `f32-recurrence`: each pair's angle is the previous pair's, multiplied in f32 (ggml)
+ * - `float64`: in float64, with cos and sin rounded once to f32
+ * - `f32`: the frequency by pow and its product with the position in f32, as transformers, vLLM and most GPU kernels do
+ * - `f32-recurrence`: each pair's angle is that of the pair before, multiplied in f32, as in ggml
  */
 export type TablePrecision = 'float64' | 'f32' | 'f32-recurrence';
 
@@ -41,34 +42,31 @@ export const TABLE_PRECISIONS: readonly TablePrecision[] = /* @__PURE__ */ Objec
 /** The place of an element in a rotated tensor. */
 export interface RopePlace {
   readonly batch: number;
-  /** Token in its sequence; undefined in a row of a cache that no token writes. */
+  /** The token in its sequence; undefined in a row of a cache that no token is written to. */
   readonly token: number | undefined;
-  /** batch · seq_len + token: the row of the error map. */
+  /** batch · seq_len + token */
   readonly row: number | undefined;
-  /** The token's position on each axis: one entry for text, none where there is no token. */
+  /** The token's position on each axis, one for text; none where there is no token. */
   readonly positions: readonly number[];
   readonly head: number;
   readonly dim: number;
-  /** The pair that writes the element, and which of its two it is; undefined for a dimension that is copied. */
+  /** The pair of the element, and which of its two members it is; undefined for a dimension that is copied. */
   readonly pair?: number;
   readonly member?: 0 | 1;
 }
 
 /** The layout of one rotated tensor. */
 export interface RopeGeometry {
-  readonly pairs: number;
-  /** batch · seq_len: rows of the error map. */
-  readonly tokens: number;
-  /** Names the element with this row-major index in the output. */
+  /** Returns the place of the element with this row-major index in the output. */
   place(n: number): RopePlace;
   /**
-   * What a table precision adds to the stated bounds of an output; Infinity where NaN, ∞ and −∞ are all possible.
-   * `native`: unit roundoff of 16-bit arithmetic, in which cos and sin are rounded as well; 0 for f32.
+   * Computes what a precision of angles adds to the bounds of an output; Infinity where NaN, ∞ and −∞ are all possible.
+   * `native` is the unit roundoff of 16-bit arithmetic, in which cos and sin are rounded too; 0 for f32.
    */
   tableError(table: TablePrecision, exact: Float64Array, dtype: FloatDtype, native: number): Float64Array;
 }
 
-/** The geometry of each output of a RoPE case; an empty map for other operators. */
+/** Returns the geometry of each output of a RoPE case, and an empty map for other operators. */
 export function ropeGeometries(golden: GoldenCase): Map<string, RopeGeometry> {
   const { plan, outputs } = bindGolden(golden, referenceRunner());
   const found = new Map<string, RopeGeometry>();
@@ -78,8 +76,6 @@ export function ropeGeometries(golden: GoldenCase): Map<string, RopeGeometry> {
     const part = plan.parts.find(({ out }) => out.storage === storage);
     if (!part) continue;
     found.set(name, {
-      pairs: plan.plan.table.pairs,
-      tokens: part.x.shape[0]! * part.x.shape[1]!,
       place: placer(plan.plan, part),
       tableError: (table, ...rest) => tableError(plan.plan, part, slack(table), table, ...rest),
     });
@@ -87,7 +83,7 @@ export function ropeGeometries(golden: GoldenCase): Map<string, RopeGeometry> {
   return found;
 }
 
-/** Allowed unless another is asked for: f32, as nearly every kernel computes angles; float64 for f64 data. */
+/** Returns the default precision of angles: f32, in which nearly every kernel computes them; float64 for f64 data. */
 export function defaultTable(golden: GoldenCase): TablePrecision {
   return [...golden.outputs.values()].some(({ dtype }) => dtype === 'f64') ? 'float64' : 'f32';
 }
@@ -106,9 +102,9 @@ function tableError(
   const { pairs } = plan.table;
   const [batch, seqLen, numHeads] = x.shape as [number, number, number, number];
   const errors = new Float64Array(exact.length);
-  // its product with cos and sin is one rounding
+  // A magnitude is one rounding more, of its product with cos and sin.
   const factor = frequenciesOf(plan.source!.spec).attentionFactor === 1 ? 0 : 1;
-  // The stated bound has one rounding of cos and sin; in float64 data that is one to f64.
+  // The bound of golden/bounds.ts has one rounding of cos and sin, to f64 for float64 data.
   const roundings =
     (table === 'float64'
       ? (dtype === 'f64' ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32) * factor
@@ -130,8 +126,7 @@ function tableError(
             continue;
           }
           const [sine, versine] = [Math.min(1, delta), Math.min(2, (delta * delta) / 2)];
-          // The stated bound counts the roundings of the exact pair's products; those of the rotated pair add
-          // 3·u32·√2·δ·r.
+          // That bound has the roundings of the exact pair's products. Those of the rotated pair add 3·u32·√2·δ·r.
           const more = (roundings * (1 + 1.5 * sine) + 4.5 * UNIT_ROUNDOFF.f32 * sine) * Math.hypot(y0, y1);
           errors[o0] = (sine * y1 + versine * y0 + more) * (1 + UNIT_ROUNDOFF[dtype]);
           errors[o1] = (sine * y0 + versine * y1 + more) * (1 + UNIT_ROUNDOFF[dtype]);
@@ -143,8 +138,8 @@ function tableError(
 }
 
 /**
- * Infinity for each member of a pair that may be NaN, ∞ or −∞ depending on the angle's error: ∞·cos is ∞ or −∞ where
- * cos is nearer to 0 than the angle is precise. 0 where every allowed angle gives the same value.
+ * Returns Infinity for each member of a pair that may be NaN, ∞ or −∞, as ∞·cos is ∞ or −∞ where cos is nearer to 0 than
+ * the angle is precise. It returns 0 where every allowed angle gives the same value.
  */
 function infinitePair(
   { read, rotaryOffset, table }: RopePlan,
@@ -171,7 +166,7 @@ function infinitePair(
   return [open((c, s) => x0 * c - x1 * s), open((c, s) => x0 * s + x1 * c)];
 }
 
-/** Radians that each angle of the table may be off, `[rows, pairs]`, by precision. */
+/** Returns a function of the precision that computes by how many radians each angle may be off, `[rows, pairs]`. */
 function angleSlack({ table, source }: RopePlan): (precision: TablePrecision) => Float64Array {
   const { spec, positions } = source!;
   const axes = sharePairs(spec.axes, table.pairs);
@@ -188,7 +183,7 @@ function angleSlack({ table, source }: RopePlan): (precision: TablePrecision) =>
   };
 }
 
-/** Roundings in an angle, relative, by pair: the k of this file's first comment, without the one for far positions. */
+/** Counts the roundings in each pair's angle: the k of this file's first comment, without that of far positions. */
 export function angleRoundings(spec: RopeSpec, precision: TablePrecision): Float64Array {
   const { invFreq } = frequenciesOf(spec);
   const rotaryDim = spec.rotaryDim ?? spec.headDim;
@@ -197,7 +192,7 @@ export function angleRoundings(spec: RopeSpec, precision: TablePrecision): Float
   const scaling = scalingRoundings(spec, invFreq, dim, exponents);
   const ln = Math.abs(Math.log(spec.base));
   return invFreq.map((_, j) => {
-    // A frequency of 1 times an integer is exact: the fastest pair, where errors are largest, has no slack.
+    // A frequency of 1 times an integer is exact.
     if (invFreq[j] === 1) return 0;
     const exponent = exponents[j]!;
     const product = 2 + 1 + 1 + (2 * ln * 2 * exponent) / dim;
@@ -207,13 +202,13 @@ export function angleRoundings(spec: RopeSpec, precision: TablePrecision): Float
 }
 
 /**
- * Roundings that the scaling rule adds, by pair. A mix of two frequencies whose weight is off by w is off by w·(plain −
- * mixed), which is w·plain/mixed relative to a slow mixed frequency. Inside YaRN's ramp and Llama 3's band this is the
- * largest part.
+ * Counts the roundings that the scaling rule adds, by pair. A mix of two frequencies whose weight is off by w is off by
+ * w·(plain − mixed), which is w·plain/mixed of a slow mixed frequency. This is the largest part inside YaRN's ramp and
+ * Llama 3's band.
  */
 function scalingRoundings(spec: RopeSpec, invFreq: Float64Array, dim: number, exponents: Uint32Array): Float64Array {
   const rotaryDim = spec.rotaryDim ?? spec.headDim;
-  const given = spec.freqFactors ? 2 : 0; // rounded to f32, and divided by
+  const given = spec.freqFactors ? 2 : 0; // The factor is rounded to f32, and divides.
   const scaling = spec.scaling ?? { kind: 'none' };
   const unscaled = { ...spec, scaling: { kind: 'none' }, attentionFactor: 1 } as const;
   const plain = ropeFrequencies({ ...unscaled, rotaryDim, frequencyDim: dim, exponents }).invFreq;
@@ -227,7 +222,7 @@ function scalingRoundings(spec: RopeSpec, invFreq: Float64Array, dim: number, ex
     case 'longrope':
       return invFreq.map(() => given + 3);
     case 'dynamicNtk':
-      // The new base is off by about eight roundings, multiplied by e < 1 in a frequency; its logarithm is larger by
+      // The new base is off by about eight roundings, which a frequency multiplies by e < 1. Its logarithm is larger by
       // that of the ratio.
       return invFreq.map((_, j) => given + 8 + 2 * Math.abs(Math.log(ratio(j))));
     case 'yarn': {
@@ -236,7 +231,7 @@ function scalingRoundings(spec: RopeSpec, invFreq: Float64Array, dim: number, ex
       return invFreq.map((_, j) => {
         const ramp = (j - low) / span;
         if (!(ramp > 0 && ramp < 1)) return given + 4;
-        // Edges that are not rounded to whole pairs have the errors of their logarithms.
+        // Edges that are not rounded to whole pairs have errors of their logarithms.
         const edges = scaling.truncate === false ? (8 * (Math.abs(low) + Math.abs(high))) / span : 0;
         return given + 6 + (3 + edges) * ratio(j);
       });
@@ -244,23 +239,23 @@ function scalingRoundings(spec: RopeSpec, invFreq: Float64Array, dim: number, ex
     case 'llama3': {
       const { lowFreqFactor: low, highFreqFactor: high, originalContext } = scaling;
       return invFreq.map((_, j) => {
-        const turns = (originalContext * plain[j]!) / (2 * Math.PI); // in the original context
+        const turns = (originalContext * plain[j]!) / (2 * Math.PI); // turns in the original context
         if (turns > high * 1.001 || turns < low * 0.999) return given + 2;
-        // smooth = (turns − low) / (high − low): four roundings and the frequency's own error, of a value up to `high`.
+        // smooth = (turns − low) / (high − low) has four roundings and the frequency's error, of a value up to `high`.
         return given + 6 + ((10 * high) / (high - low)) * ratio(j);
       });
     }
   }
 }
 
-/** Makes the function that says where element n of the dense output is, and which pair wrote it. */
+/** Returns the function that finds the place of element n of a dense output. */
 function placer(
   { source, table, rotaryOffset, rotaryDim, write, tableRows, batch: batches }: RopePlan,
   { x, out, rows }: RopePart,
 ) {
   const seqLen = x.shape[1]!;
   const order = [0, 1, 2, 3].filter((d) => out.shape[d]! > 1).sort((a, b) => out.strides[b]! - out.strides[a]!);
-  // A row of a cache belongs to the token that is written to it.
+  // A row of a cache has the token that is written to it.
   const tokenOf = new Map<number, number>();
   rows?.forEach((row, t) => void tokenOf.set(Math.floor(t / seqLen) * out.shape[1]! + row, t % seqLen));
   const { positions: all } = source!;

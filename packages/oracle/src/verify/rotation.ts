@@ -1,26 +1,26 @@
-/** Whether an output is the rotation of its case: the judgement of `ropewalk diagnose`, so that both say the same. @module */
+/** Judges rotations as `ropewalk diagnose` does, so that verify and diagnose agree. @module */
 import { diagnose, MUTANTS, type Observation } from '@ropewalk/diagnose';
 import { axesOf, BugSearch, type Heads, type Judged, precision, readObservation } from '@ropewalk/diagnose/internal';
 import { type FloatDtype, RopewalkError, type Tensor } from 'ropewalk';
 import type { GoldenCase, GoldenRopePart } from '../golden/case.js';
 
-/** What {@link judgeRotation} says of one output. */
+/** The judgement of one output by {@link judgeRotation}. */
 export interface RotationJudgement {
   readonly verdict: 'as expected' | 'less precise' | 'different';
-  /** How it was computed less precisely: `angles in f32`. */
+  /** The reason of a loss of precision: `angles in f32`. */
   readonly words: string;
-  /** The dtype that all its values fit, where that is narrower than its own. */
+  /** A narrower dtype than the output's that has all its values. */
   readonly narrower: FloatDtype | undefined;
-  /** The known bugs that give a different rotation; several where the case cannot tell them apart. */
+  /** The known bugs that give a different rotation. There are several where the case cannot tell them apart. */
   readonly bugs: readonly string[];
 }
 
 /**
  * Judges one rotated output of a case.
  *
- * @param output - in host memory, with the shape of the case's
- * @param named - whether to look for the known bugs of a different rotation
- * @returns undefined where diagnose does not read it: caches, inputs that are not finite, no elements
+ * @param output - a tensor in host memory with the shape of the expected one
+ * @param named - looks for the known bugs of a different rotation
+ * @returns undefined where diagnose does not read the output: inputs that are not finite, or no elements
  */
 export function judgeRotation(
   golden: GoldenCase,
@@ -46,7 +46,7 @@ export function judgeRotation(
   }
   const narrower = heads.dtype === output.dtype ? undefined : heads.dtype;
   const judge = (mutants: typeof MUTANTS): Judged => new BugSearch({ spec, direction }, mutants).judge(heads);
-  // The known bugs are many; only one that fits better than a less precise kernel changes the answer.
+  // Only a known bug that fits better than a less precise kernel changes the answer, and there are many to try.
   let judged = judge([]);
   if (judged.verdict === 'less precise') judged = judge(MUTANTS);
   const common = { words: '', narrower, bugs: [] };
