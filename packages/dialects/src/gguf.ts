@@ -148,35 +148,23 @@ function layerKinds(model: Model): LayerKind[] {
   const pattern = hasPattern ? listOf(model, 'attention.rope_pattern') : [];
   const dense = row.skips === 'full-after-dense' ? (keys.optionalInteger(a('leading_dense_block_count'), 0) ?? 0) : 0;
   const finetuned = row.skips !== 'not-finetuned' || (keys.optionalFlag(a('rope.scaling.finetuned')) ?? true);
-  const skips = (layer: number, sliding: boolean): boolean => {
-    switch (row.skips) {
-      case undefined:
-        return false;
-      case 'full':
-        return active && !sliding;
-      case 'full-after-dense':
-        return !sliding && layer >= dense;
-      case 'fourth':
-        return (layer + 1) % 4 === 0;
-      case 'llama4':
-        // Without sliding layers, only the last layer does not rotate.
-        return (layer + 1) % (active ? 4 : numMain) === 0;
-      case 'smallthinker':
-        return active && numMain !== 4 && layer % 4 === 0;
-      case 'rope-pattern':
-        return pattern[layer] === 0;
-      case 'not-finetuned':
-        return !finetuned;
-      case 'unless-32-layers':
-        return numMain !== 32; // Baichuan 13B has ALiBi.
-    }
+  const skips: Record<NonNullable<typeof row.skips>, (layer: number, sliding: boolean) => boolean> = {
+    full: (_layer, sliding) => active && !sliding,
+    'full-after-dense': (layer, sliding) => !sliding && layer >= dense,
+    fourth: (layer) => (layer + 1) % 4 === 0,
+    // Without sliding layers, only the last layer does not rotate.
+    llama4: (layer) => (layer + 1) % (active ? 4 : numMain) === 0,
+    smallthinker: (layer) => active && numMain !== 4 && layer % 4 === 0,
+    'rope-pattern': (layer) => pattern[layer] === 0,
+    'not-finetuned': () => !finetuned,
+    'unless-32-layers': () => numMain !== 32, // Baichuan 13B has ALiBi.
   };
   return Array.from({ length: numLayers }, (_item, layer) => {
     const sliding = slides?.[layer] ?? false;
     return {
       sliding,
       recurrent: recurrent[layer]!,
-      rotates: !recurrent[layer] && !skips(layer, sliding),
+      rotates: !recurrent[layer] && !(row.skips && skips[row.skips](layer, sliding)),
       compressed: (compressed?.[layer] ?? 0) !== 0,
     };
   });

@@ -80,7 +80,7 @@ const DTYPE_OF: ReadonlyMap<number, Dtype> = /* @__PURE__ */ new Map(
     return isDtype(dtype) ? [[code, dtype] as const] : [];
   }),
 );
-const FLOATS: readonly number[] = [12, 13, 14, 19]; // F16, F32, F64, BF16
+const FLOATS: readonly number[] = [INFINI_DTYPE.F16, INFINI_DTYPE.BF16, INFINI_DTYPE.F32, INFINI_DTYPE.F64];
 const INTEGERS: readonly number[] = [3, 4, 5, 6, 7, 8, 9, 10]; // I8 … U64
 
 /** The shape, the strides in elements and the dtype of a tensor. It has no memory. */
@@ -446,10 +446,10 @@ const SIZE_NAMES: OptionNames<InfiniMRoPESizes> = /* @__PURE__ */ optionNames(
   'num_q_heads num_kv_heads head_size rotary_dim mrope_section mrope_interleaved positions_outside',
 );
 
-const MROPE_TENSORS = ['q_out', 'k_out', 'q', 'k', 'cos', 'sin', 'positions'] as const;
 const TENSOR_NAMES: OptionNames<InfiniMRoPETensors<unknown>> = /* @__PURE__ */ optionNames(
   'q_out k_out q k cos sin positions',
 );
+const MROPE_TENSORS = /* @__PURE__ */ Object.keys(TENSOR_NAMES) as (keyof typeof TENSOR_NAMES)[];
 
 /** The state of an M-RoPE descriptor, which is opaque to the caller. */
 export interface InfiniMRoPEDescriptor extends InfiniMRoPESizes, Destroyable {
@@ -461,7 +461,7 @@ export interface InfiniMRoPEDescriptor extends InfiniMRoPESizes, Destroyable {
  * The tensors of an M-RoPE: q and k `[tokens, heads · head_size]`, tables `[table_len, rotary_dim / 2]`,
  * positions `[tokens]` or `[3, tokens]`.
  */
-export type InfiniMRoPETensors<T> = Readonly<Record<(typeof MROPE_TENSORS)[number], T>>;
+export type InfiniMRoPETensors<T> = Readonly<Record<'q_out' | 'k_out' | 'q' | 'k' | 'cos' | 'sin' | 'positions', T>>;
 
 /**
  * `infiniopCreateMRoPEDescriptor`: RoPE of q and k with three position axes.
@@ -535,7 +535,7 @@ export function infiniopMRoPE(
     checkAlive(desc);
     const memory = readOptions(pointers, 'infiniop: memory', TENSOR_NAMES);
     for (const name of MROPE_TENSORS) demandPointer(memory[name], name, 'memory');
-    const lay = (name: (typeof MROPE_TENSORS)[number]): Tensor => over(desc.tensors[name], memory[name]!, name);
+    const lay = (name: keyof typeof TENSOR_NAMES): Tensor => over(desc.tensors[name], memory[name]!, name);
     const [q, k, q_out, k_out] = [lay('q'), lay('k'), lay('q_out'), lay('k_out')];
     const pairs = desc.rotary_dim / 2;
     const rule = desc.mrope_interleaved ? 'interleaved' : 'sections';

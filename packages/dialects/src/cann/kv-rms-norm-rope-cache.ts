@@ -171,33 +171,25 @@ function writeCaches<D extends AclnnHalf>(
     checkDims(v, `${op}: vOptional`, [B, N, S, widths.c]);
   }
   const norm = { weight: gamma, eps: epsilon };
-  const k: Stored<D> = {
-    name: 'kRope',
-    ref: 'kCacheRef',
-    cache: kCacheRef,
-    x: v === undefined ? kv.slice(3, D - widths.k, D) : kv,
-    rotate: true,
-    norm: v === undefined ? undefined : norm,
-    scale: given.kRopeScaleOptional ?? undefined,
-    offset: given.kRopeOffsetOptional ?? undefined,
-    out: given.kRopeOut ?? undefined,
-  };
-  const c: Stored<D> = {
-    name: 'cKv',
-    ref: 'ckvCacheRef',
-    cache: ckvCacheRef,
-    x: v ?? kv.slice(3, 0, widths.c),
-    rotate: false,
-    norm: v === undefined ? norm : undefined,
-    scale: given.cKvScaleOptional ?? undefined,
-    offset: given.cKvOffsetOptional ?? undefined,
-    out: given.cKvOut ?? undefined,
-  };
-  for (const part of [k, c]) checkCache(op, part, cacheMode, inputs);
+  const part = (name: Stored<D>['name'], ref: Stored<D>['ref'], x: Tensor<D>, rotate: boolean): Stored<D> => ({
+    name,
+    ref,
+    cache: given[ref],
+    x,
+    rotate,
+    norm: rotate === (v !== undefined) ? norm : undefined,
+    scale: given[`${name}ScaleOptional`] ?? undefined,
+    offset: given[`${name}OffsetOptional`] ?? undefined,
+    out: given[`${name}Out`] ?? undefined,
+  });
+  // Without v the norm is that of the latent part of kv; with v it is that of k.
+  const k = part('kRope', 'kCacheRef', v === undefined ? kv.slice(3, D - widths.k, D) : kv, true);
+  const c = part('cKv', 'ckvCacheRef', v ?? kv.slice(3, 0, widths.c), false);
+  for (const stored of [k, c]) checkCache(op, stored, cacheMode, inputs);
   checkApart(kCacheRef, `${op}: kCacheRef`, 'ckvCacheRef', ckvCacheRef);
   checkDims(ckvCacheRef, `${op}: ckvCacheRef`, kCacheRef.shape.with(3, widths.c));
   const rows = readIndex(op, index, cacheMode, kCacheRef, [B, S]);
-  const quantised = [k, c].map((part) => ({ ...part, ...readScales(op, part, v !== undefined) }));
+  const quantised = [k, c].map((stored) => ({ ...stored, ...readScales(op, stored, v !== undefined) }));
   for (const { name, x, out } of quantised) {
     if (out === undefined) continue;
     const where = `${op}: ${name}Out`;
@@ -211,10 +203,10 @@ function writeCaches<D extends AclnnHalf>(
   const taken: Tensor[] = [];
   const fresh: Tensor<D>[] = [];
   try {
-    const parts = quantised.map(({ ref, x, cache, out, ...part }) => {
+    const parts = quantised.map(({ ref, x, cache, out, ...rest }) => {
       if (isOutputKv && out === undefined) fresh.push(rw.allocate(kv.dtype, x.shape));
       const output = isOutputKv ? (out ?? fresh.at(-1)) : undefined;
-      return { ...part, x, output, cache: viewBlocks(op, ref, cache, cacheMode) };
+      return { ...rest, x, output, cache: viewBlocks(op, ref, cache, cacheMode) };
     });
     const at = cacheMode === 'Norm' ? { rows } : { slots: rows };
     const calls: OpPlan[] = [];

@@ -55,23 +55,21 @@ export function compareModels(
 ): ModelComparison {
   const [a, b] = [readSide(first, 'diff: a'), readSide(second, 'diff: b')];
   const [layersA, layersB] = [a, b].map(({ rope }) => ('layers' in rope ? rope.layers : undefined));
-  const uneven =
-    layersA && layersB && layersA.length !== layersB.length
-      ? `A has ${layersA.length} layers and B ${layersB.length}: ` +
-        `only the first ${Math.min(layersA.length, layersB.length)} are compared.`
-      : undefined;
-  const count = Math.min(layersA?.length ?? Number.POSITIVE_INFINITY, layersB?.length ?? Number.POSITIVE_INFINITY);
-  const pairs = Array.from({ length: Number.isFinite(count) ? count : 1 }, (_what, layer) => {
+  const count = Math.min(layersA?.length ?? Infinity, layersB?.length ?? Infinity);
+  const notes: string[] = [];
+  const uneven = layersA && layersB && layersA.length !== layersB.length;
+  if (uneven)
+    notes.push(`A has ${layersA.length} layers and B ${layersB.length}: only the first ${count} are compared.`);
+  const pairs = Array.from({ length: Number.isFinite(count) ? count : 1 }, (_item, layer) => {
     const types = [layersA, layersB].map((layers) => layers?.[layer]?.layerType).filter((type) => type !== undefined);
     return { layer, types: [...new Set(types)].join(' / '), a: ropeAt(a, layer), b: ropeAt(b, layer) };
   });
-  const notes = uneven ? [uneven] : [];
   if (layersA && layersB) notes.push(...windowNotes(layersA, layersB));
   const groups = groupBy(pairs, (pair) => `${keyOf(pair.a)} ${keyOf(pair.b)} ${pair.types}`).map((group) => {
     const first = group[0]!;
     return { ...first, layers: group.map(({ layer }) => layer), ...compareLayer(a, b, first, positions) };
   });
-  return { same: uneven === undefined && groups.every(({ same }) => same), groups, notes };
+  return { same: !uneven && groups.every(({ same }) => same), groups, notes };
 }
 
 /** Notes the layers whose tokens see other tokens: the RoPE is the same, but the model is another one. */

@@ -318,49 +318,38 @@ function verdictOf(
   b: Side,
   { rounding, magnitude, arithmetic }: { rounding: boolean; magnitude: number; arithmetic: boolean },
 ): string[] {
-  const texts: string[] = [];
   const { layout, apart, maxRelInvFreq } = found;
   const [pairingA, pairingB] = [a.rope.pairing, b.rope.pairing];
+  const sameHead = a.rope.headDim === b.rope.headDim;
   const sameWindow = (['headDim', 'rotaryDim', 'rotaryOffset'] as const).every((key) => a.rope[key] === b.rope[key]);
   let frequencies = 'Other frequencies';
   if (sameWindow && maxRelInvFreq === 0) frequencies = 'Same frequencies';
   else if (sameWindow && rounding) frequencies = 'Same frequencies up to the rounding of f32';
-  if (layout === 'permuted weights')
-    texts.push(
+  const axes = otherAxes(a.rope, b.rope);
+  const factor = (b.rope.attentionFactor / a.rope.attentionFactor) ** 2;
+  const effect = `attention is ${factor > 1 ? 'sharper' : 'flatter'} than in training`;
+  const texts = [
+    layout === 'permuted weights' &&
       `${frequencies}. Pairing ${pairingA} and ${pairingB} is expected: q and k weights are permuted in GGUF.`,
-    );
-  if (layout === 'same scores')
-    texts.push(
+    layout === 'same scores' &&
       `${frequencies}. One side writes halves, the other interleaved pairs, for q and for k: q·k is the same.`,
-    );
-  if (layout === 'different')
-    texts.push(
+    layout === 'different' &&
       `Pairing ${pairingA} and ${pairingB}: with the same weights q·k is wrong from position 1 on, and the output is ` +
         'noise. Permute q and k (ropewalk permute), or correct the pairing.',
-    );
-  if (a.rope.headDim !== b.rope.headDim) texts.push('The head sizes differ: no weights fit both.');
-  else if (!sameWindow)
-    texts.push(
+    !sameHead && 'The head sizes differ: no weights fit both.',
+    sameHead &&
+      !sameWindow &&
       'Different dimensions rotate: one side rotates dimensions that the other leaves alone, from position 1 on. ' +
         'With the same weights the output is noise.',
-    );
-  else if (!rounding && maxRelInvFreq > ROUNDING) texts.push(apartSentence(apart));
-  const axes = otherAxes(a.rope, b.rope);
-  if (axes.length > 0) texts.push(axesSentence(axes, a.rope, b.rope));
-  if (magnitude > ROUNDING) {
-    const factor = (b.rope.attentionFactor / a.rope.attentionFactor) ** 2;
-    texts.push(
-      `Attention scores of B are those of A times ${brief(factor)} at every length: attention is ` +
-        `${factor > 1 ? 'sharper' : 'flatter'} than in training.`,
-    );
-  }
-  if (a.recipe !== b.recipe) texts.push(arithmeticSentence(found, a, b, arithmetic));
+    sameWindow && !rounding && maxRelInvFreq > ROUNDING && apartSentence(apart),
+    axes.length > 0 && axesSentence(axes, a.rope, b.rope),
+    magnitude > ROUNDING && `Attention scores of B are those of A times ${brief(factor)} at every length: ${effect}.`,
+    a.recipe !== b.recipe && arithmeticSentence(found, a, b, arithmetic),
+  ].filter((text) => text !== false);
   if (texts.length > 0) return texts;
-  return [
-    rounding && maxRelInvFreq > 0
-      ? 'The same RoPE up to rounding: frequencies differ as f32 differs from float64.'
-      : 'The same RoPE: both rotate every pair alike.',
-  ];
+  if (rounding && maxRelInvFreq > 0)
+    return ['The same RoPE up to rounding: frequencies differ as f32 differs from float64.'];
+  return ['The same RoPE: both rotate every pair alike.'];
 }
 
 function apartSentence(apart: RopeComparison['apart']): string {
