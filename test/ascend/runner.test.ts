@@ -90,8 +90,8 @@ describe('ascend-model', () => {
     });
   }
 
-  test('the seed kernel takes what its document says', () => {
-    const runner = openAscendModel({ kernel: 'seed' });
+  test('the baseline kernel takes what its source says', () => {
+    const runner = openAscendModel({ kernel: 'baseline' });
     assert.match(
       runner.whyNot(bindRope(planRope({ ...spec, pairing: 'half' }), f32(), f32())) ?? '',
       /interleaved pairs/,

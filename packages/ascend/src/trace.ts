@@ -12,8 +12,8 @@ export type QueueName = 'S' | 'V' | 'MTE2' | 'MTE3';
 /** All queues, in the order of reports. */
 export const QUEUES: readonly QueueName[] = /* @__PURE__ */ Object.freeze(['S', 'V', 'MTE2', 'MTE3'] as const);
 
-/** The RoPE kernels: `seed` is the baseline; `infinicore-gptj` and `infinicore-neox` are InfiniCore's of June 2026. */
-export type KernelName = 'seed' | 'correct' | 'fast' | 'infinicore-gptj' | 'infinicore-neox';
+/** The RoPE kernels. `baseline`, `infinicore-gptj` and `infinicore-neox` are InfiniCore's, with their faults. */
+export type KernelName = 'baseline' | 'correct' | 'fast' | 'infinicore-gptj' | 'infinicore-neox';
 
 /** The pairings that the RoPE kernels take: (2j, 2j + 1), GPT-J; or (j, j + half), GPT-NeoX. */
 export type KernelPairing = Extract<Pairing, 'interleaved' | 'half'>;
