@@ -32,7 +32,7 @@ const load = (file: string, dtype: Dtype): HostArray => readNpy(folder, file, dt
 
 type Four = readonly [number, number, number, number];
 
-/** A 3-D or 4-D layout as `[batch, seq, heads, dim]`. */
+/** Makes a view `[batch, seq, heads, dim]` of a 3-D or 4-D layout. */
 function view(data: HostArray, shape: readonly number[], strides: readonly number[], offset = 0): GlobalView {
   const four = (list: readonly number[], first: number) =>
     (list.length === 3 ? [first, ...list] : [...list]) as unknown as Four;
@@ -40,9 +40,9 @@ function view(data: HostArray, shape: readonly number[], strides: readonly numbe
 }
 
 /**
- * The rotation with every product and sum rounded, written a second time with core's own conversions, so that the
- * machine's arithmetic does not test itself. f16 rounds each step to f16; f32 and bf16, and f16 beside f32 tables, to
- * f32, halves at the end once more.
+ * Rotates with every product and sum rounded. It is written a second time, with the conversions of ropewalk's core, so
+ * that the machine's arithmetic does not test itself. f16 rounds each step to f16. f32, bf16, and f16 beside f32 tables
+ * round each step to f32; bf16 and f16 then round the result once more.
  */
 function stepwise(o: Omit<RopeKernelOptions, 'kernel'>): void {
   const { dtype, x, y, tableDtype = dtype } = o;
@@ -200,7 +200,7 @@ describe('InfiniOp vectors', () => {
   }
 });
 
-/** Seeded numbers: enough for tests, the same on every machine. */
+/** Makes random numbers from a seed, the same on every machine. */
 function numbers(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -223,7 +223,7 @@ interface Made {
   readonly positions?: readonly number[];
 }
 
-/** A call on seeded data; dense and out of place by default. */
+/** Makes a call on seeded data; by default it is dense and out of place. */
 function made(shape: Four, o: Made = {}): Omit<RopeKernelOptions, 'kernel'> {
   const { dtype = 'f16', tableDtype = dtype, pairing = 'interleaved', inPlace = false } = o;
   const [, seq, heads, dim] = shape;
@@ -273,7 +273,7 @@ function onCopy(
 }
 
 describe('any call', () => {
-  test('(b) and (c) give the stepwise bits for any shape, strides, positions, pairing, dtype, rotary_dim; in place too; no findings', () => {
+  test('correct and fast give the stepwise bits for any shape, strides, positions, pairing, dtype, rotary_dim; in place too; no findings', () => {
     const anyCall = fc
       .record({
         dtype: fc.constantFrom('f16', 'bf16', 'f32') as fc.Arbitrary<FloatDtype>,
@@ -347,7 +347,8 @@ describe('any call', () => {
         const want = onCopy('stepwise', call).y;
         for (let i = 0; i < want.length; i++) {
           const [g, h, w] = [b, c, want].map((d) => loadNumber(d, dtype, i)) as [number, number, number];
-          assert.ok(Object.is(g, w) && Object.is(h, w), `${dtype} ${pairing} ${i}: ${g}, ${h}, expected ${w}`); // NaN is NaN, whatever its bits
+          // Any NaN stands for every other NaN.
+          assert.ok(Object.is(g, w) && Object.is(h, w), `${dtype} ${pairing} ${i}: ${g}, ${h}, expected ${w}`);
         }
       }
     }
@@ -454,7 +455,7 @@ describe('any call', () => {
   });
 });
 
-describe('kernel (a) is caught', () => {
+describe('the faults of the baseline are caught', () => {
   const found = (run: KernelRun) => run.findings.map((f) => `${f.kind} @ ${f.line}`);
 
   test('batch 0 only, positions of other batches never read; batch 0 itself is right', () => {
@@ -521,7 +522,7 @@ describe('kernel (a) is caught', () => {
     assert.ok(races.includes('compute: Sub(tmp_odd1, tmp_odd1, tmp_odd2)'));
     assert.ok(races.some((line) => line.startsWith('compute: merge')));
     assert.ok(races.includes('copyOut: DataCopyPad(_y_gm[idy], output_ub, params)'));
-    // The fast kernel sets its own flags: with the compiler's added it stays clean, with the same bits.
+    // The fast kernel sets its own flags. With those of the compiler added it has no findings and the same bits.
     const call = made([1, 3, 4, 128]);
     const both = [true, false].map((autoSync) => onCopy('fast', { ...call, machine: { autoSync } }));
     for (const { run } of both) clean(run!, 'fast');
@@ -562,7 +563,7 @@ describe('cycles', () => {
     assert.equal(block.instructions!.length > 0 && run!.blocks[1]!.instructions, undefined);
   });
 
-  test('(c) takes at most a fifth of the cycles of (a) for each row at f16, dhead 128; a fiftieth where there is work for all cores', () => {
+  test('fast takes at most a fifth of the cycles of the baseline for each row at f16, dhead 128; a fiftieth where there is work for all cores', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 2 }),
@@ -571,7 +572,7 @@ describe('cycles', () => {
         (batch, seq, heads) => {
           const call = made([batch, seq, heads, 128], { tableRows: seq + 1 });
           const [a, c] = [onCopy('baseline', call).run!, onCopy('fast', call).run!];
-          // The baseline leaves out all batches but the first: rows that it really does are what counts.
+          // The baseline leaves out all batches but the first, so only the rows that it writes count.
           assert.ok(
             a.cyclesPerRow >= 5 * c.cyclesPerRow,
             `${batch}, ${seq}, ${heads}: ${a.cyclesPerRow} against ${c.cyclesPerRow}`,

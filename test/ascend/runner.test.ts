@@ -1,6 +1,6 @@
 /**
- * InfiniOp's descriptors on the modelled core: all of its vectors through the dialect, and what the model's kernels do
- * not take.
+ * Runs InfiniOp's descriptors on the modelled core: all of its vectors through the dialect, and the plans that the
+ * model's kernels refuse.
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';

@@ -93,8 +93,7 @@ describe('svg', () => {
   test('a merge is one bar from wait to wait: GetValue and SetValue of a line, and what the scalar unit waited for', () => {
     for (const kernel of ['baseline', 'correct'] as const) {
       const merges = run(kernel, 1).blocks[0]!.instructions!.filter(({ line }) => line.startsWith('compute: merge'));
-      // Each of 32 pairs is read twice and written twice; the merge waits for Sub, and for Add where that is still at
-      // work.
+      // Each of 32 pairs is read twice and written twice. The merge waits for Sub, and for Add if that still runs.
       assert.equal(
         merges.reduce((sum, { count }) => sum + count, 0),
         4 * 32,
@@ -119,7 +118,7 @@ describe('svg', () => {
   });
 
   test('its figures are those of the block that is drawn', () => {
-    const uneven = run('correct', 21); // 42 rows on 40 cores: blocks of one row and of two
+    const uneven = run('correct', 21); // with 42 rows on 40 cores, blocks have one row or two
     const drawn = uneven.blocks[0]!;
     assert.notEqual(drawn.cycles, uneven.blocks[uneven.slowest]!.cycles);
     assert.ok(timelineSvg(uneven).includes(`S ${Math.round((100 * drawn.busy.S) / drawn.cycles)} %,`));
