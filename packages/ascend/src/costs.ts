@@ -108,8 +108,7 @@ export function loadCycles(bytes: number, blocks: number): number {
 
 /**
  * Computes the cycles of a store by `blocks` cores at the same time: autofuse `Store`. Rows of up to 512 bytes that are
- * no whole datablocks take a cycle for two bytes (`StoreUnaligned`, S / 2 + 1.3; for rows below 32 bytes see {@link
- * ASSUMPTIONS}).
+ * no whole datablocks take a cycle for two bytes (`StoreUnaligned`, S / 2 + 1.3).
  */
 export function storeCycles(bytes: number, rowBytes: number, rows: number, blocks: number): number {
   if (rowBytes % BLOCK !== 0 && rowBytes <= 512) return rows * (Math.max(rowBytes, BLOCK) / 2) + 1.3;

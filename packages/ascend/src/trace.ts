@@ -183,15 +183,8 @@ export interface KernelRun {
     readonly used: number;
     readonly buffers: readonly BufferEntry[];
   };
-  /**
-   * Repeats whose operands met in a bank. Writes of one repeat cannot meet, because its datablocks lie side by side.
-   */
-  readonly bankConflicts: {
-    readonly readRead: number;
-    readonly readWrite: number;
-    readonly writeWrite: number;
-    readonly cycles: number;
-  };
+  /** Repeats whose operands met in a bank. Writes of one repeat cannot meet, because its datablocks are dense. */
+  readonly bankConflicts: { readonly [kind in 'readRead' | 'readWrite' | 'writeWrite' | 'cycles']: number };
   /** The limit of a run that ended. */
   readonly bottleneck?: Bottleneck;
   readonly findings: readonly Finding[];
