@@ -354,7 +354,7 @@ describe('any call', () => {
     }
   });
 
-  test('a recorded run has the figures and bits of one without a record, for any shape', () => {
+  test('a recorded run, which merges value by value, has the figures and bits of a quick one, for any shape', () => {
     const anyCall = fc.record({
       dtype: fc.constantFrom('f16', 'bf16', 'f32') as fc.Arbitrary<FloatDtype>,
       batch: fc.integer({ min: 1, max: 2 }),

@@ -146,12 +146,25 @@ export class LocalTensor {
 
   /** Reads one element on the scalar unit: its bits for f16 and bf16, its value otherwise. */
   GetValue(line: string, index: number): number {
-    return getValue(this.#core, { name: 'GetValue', line }, this, index);
+    const element = this.#scalar({ name: 'GetValue', line }, index, false);
+    return lanesOf(this.#core, this.type)[element] ?? 0;
   }
 
   /** Writes one element on the scalar unit: its bits for f16 and bf16, its value otherwise. */
   SetValue(line: string, index: number, value: number): void {
-    setValue(this.#core, { name: 'SetValue', line }, this, index, value);
+    const element = this.#scalar({ name: 'SetValue', line }, index, true);
+    const lanes = lanesOf(this.#core, this.type);
+    if (element < lanes.length) lanes[element] = value;
+  }
+
+  /** Does the access, and returns where it is in the unified buffer, in elements. */
+  #scalar(it: Statement, index: number, write: boolean): number {
+    const bytes = sizeBytes(this.type);
+    const access = { at: this.address + index * bytes, bytes };
+    checkState(this.#core, it, this.buffer, Q.S, write);
+    checkReach(this.#core, it, this.buffer, access, write);
+    this.#core.scalar(it, access, write);
+    return access.at / bytes;
   }
 
   static {
@@ -162,26 +175,6 @@ export class LocalTensor {
       SetValue: { line: a.line, index: a.offset, value: a.number },
     });
   }
-}
-
-function getValue(core: Core, it: Statement, tensor: LocalTensor, index: number): number {
-  return lanesOf(core, tensor.type)[scalarAccess(core, it, tensor, index, false)] ?? 0;
-}
-
-function setValue(core: Core, it: Statement, tensor: LocalTensor, index: number, value: number): void {
-  const element = scalarAccess(core, it, tensor, index, true);
-  const lanes = lanesOf(core, tensor.type);
-  if (element < lanes.length) lanes[element] = value;
-}
-
-/** Does a scalar access, and returns where it is in the unified buffer, in elements. */
-function scalarAccess(core: Core, it: Statement, tensor: LocalTensor, index: number, write: boolean): number {
-  const bytes = sizeBytes(tensor.type);
-  const access = { at: tensor.address + index * bytes, bytes };
-  checkState(core, it, tensor.buffer, Q.S, write);
-  checkReach(core, it, tensor.buffer, access, write);
-  core.scalar(it, access, write);
-  return access.at / bytes;
 }
 
 const LOCAL = a.instance(() => LocalTensor, 'a LocalTensor, of a TQue or a TBuf');
@@ -480,14 +473,26 @@ export class AscendC {
    */
   MergeValues(line: string, dst: LocalTensor, sources: readonly LocalTensor[], count: number): void {
     const { core } = this;
-    const [read, written] = [
-      { name: 'GetValue', line },
-      { name: 'SetValue', line },
-    ];
+    const round = (j: number) => {
+      for (const [k, source] of sources.entries()) dst.SetValue(line, j * sources.length + k, source.GetValue(line, j));
+    };
+    if (count > 0) round(0); // waits for what it must
+    const bits = bitsOf(core, dst.type);
+    const size = sizeBytes(dst.type);
+    const reaches = ({ type, address, buffer: { at, size: room } }: LocalTensor, elements: number) =>
+      type === dst.type && address >= at && address + elements * size <= at + room;
     const { length } = sources;
-    for (let j = 0; j < count; j++)
-      for (let k = 0; k < length; k++)
-        setValue(core, written, dst, j * length + k, getValue(core, read, sources[k]!, j));
+    const all = reaches(dst, count * length) && sources.every((source) => reaches(source, count));
+    const rest = count - 1;
+    const starts = sources.map((source) => source.address + size);
+    const target = dst.address + length * size;
+    if (rest <= 0 || !all || !core.scalarRounds(line, starts, target, size, rest)) {
+      for (let j = 1; j < count; j++) round(j);
+      return;
+    }
+    const to = target / size;
+    for (let j = 0; j < rest; j++)
+      for (let k = 0; k < length; k++) bits[to + j * length + k] = bits[starts[k]! / size + j]!;
   }
 
   /** DataCopyPad, global memory → unified buffer: rows from any byte, each filled up to whole datablocks. */

@@ -335,6 +335,79 @@ export class Core {
     last.elements++;
   }
 
+  /**
+   * Does the rounds of a scalar loop, each of which reads an element of every source and writes it. The result is that
+   * of {@link scalar} one by one, but nothing is looked up twice.
+   *
+   * @param sources - the byte of each source's first element
+   * @param target - the byte of the first element that is written; the others follow
+   * @param rounds - how many elements of each source are merged
+   * @returns false, with nothing done, where an access would have to wait or is recorded
+   */
+  scalarRounds(line: string, sources: readonly number[], target: number, bytes: number, rounds: number): boolean {
+    const span = this.#spans[Q.S]!;
+    const cost = this.#costly[Q.S];
+    if (this.#record || cost?.line !== line || span.length === 0) return false;
+    if ([target, ...sources].some((at) => at % GRAIN !== 0)) return false;
+    const written = rounds * sources.length * bytes;
+    if (!this.#isOrdered(target, written, true)) return false;
+    if (!sources.every((at) => this.#isOrdered(at, rounds * bytes, false))) return false;
+    const grains = bytes / GRAIN;
+    const shadows = this.launch.checkRaces || this.launch.autoSync;
+    const { writer, readers } = this.#buffer;
+    const reader = readers[Q.S]!;
+    if (shadows) {
+      writer.open(target / GRAIN, (target + written) / GRAIN);
+      for (const at of sources) reader.open(at / GRAIN, (at + rounds * bytes) / GRAIN);
+    }
+    let [seq, now, busy, cycles] = [this.#seq[Q.S]!, this.#now, this.#busy[Q.S]!, cost.cycles];
+    let to = target / GRAIN;
+    for (let round = 0; round < rounds; round++) {
+      for (const source of sources) {
+        const from = source / GRAIN + round * grains;
+        for (let g = 0; g < grains && shadows; g++) {
+          reader.grains[from + g] = seq + 1;
+          writer.grains[to + g] = (seq + 2) * 4 + Q.S;
+        }
+        to += grains;
+        seq += 2;
+        now = now + SCALAR_UB + SCALAR_UB; // in this order, so that sums round as they do one by one
+        busy = busy + SCALAR_UB + SCALAR_UB;
+        cycles = cycles + SCALAR_UB + SCALAR_UB;
+      }
+    }
+    const done = 2 * rounds * sources.length;
+    this.#count[Q.S]! += done;
+    [this.#seq[Q.S], this.#now, this.#busy[Q.S], cost.cycles] = [seq, now, busy, cycles];
+    span[span.length - 1] = now;
+    this.#last = Math.max(this.#last, now);
+    this.#known[Q.S]![Q.S] = seq - 1;
+    if (shadows) this.#lastRead[Q.S] = seq - 1;
+    for (const at of sources) this.#buffer.high = Math.max(this.#buffer.high, at + rounds * bytes);
+    this.#buffer.high = Math.min(this.memory.length, Math.max(this.#buffer.high, target + written));
+    return true;
+  }
+
+  /** Tells whether the scalar unit can access bytes of the unified buffer at once: no earlier access is under way. */
+  #isOrdered(at: number, bytes: number, write: boolean): boolean {
+    if (at < 0 || at + bytes > this.memory.length) return false;
+    if (!this.launch.checkRaces && !this.launch.autoSync) return true;
+    const { writer, readers } = this.#buffer;
+    const known = this.#known[Q.S]!;
+    const [first, last] = [at / GRAIN, (at + bytes) / GRAIN];
+    for (let g = first; g < last; g = writer.next(g)) {
+      const w = writer.at(g);
+      if ((w & 3) !== Q.S && w >> 2 > known[w & 3]!) return false;
+    }
+    for (let p = 1; p < 4 && write; p++) {
+      const limit = known[p]!;
+      if (this.#lastRead[p]! <= limit) continue;
+      const reader = readers[p]!;
+      for (let g = first; g < last; g = reader.next(g)) if (reader.at(g) > limit) return false;
+    }
+    return true;
+  }
+
   /** Adds an instruction to the counters of its queue. */
   #work(queue: QueueIndex, line: string, start: number, end: number, cycles: number): void {
     this.#last = Math.max(this.#last, end);

@@ -14,21 +14,21 @@ const MIXED = -1;
 /** Holds a number for every grain of a memory. A datablock whose grains all have the same number keeps it once. */
 export class Shadow {
   readonly #blocks: Int32Array;
-  /** The number of each grain; right only in datablocks that are marked {@link MIXED}. */
-  readonly #grains: Int32Array;
+  /** The number of each grain; right only in datablocks that are {@link open}. */
+  readonly grains: Int32Array;
   /** How many grains it has. */
   readonly length: number;
 
   constructor(bytes: number) {
     this.length = Math.ceil(bytes / GRAIN);
-    this.#grains = new Int32Array(this.length);
+    this.grains = new Int32Array(this.length);
     this.#blocks = new Int32Array(Math.ceil(this.length / BLOCK_GRAINS));
   }
 
   /** Returns the number of a grain. */
   at(grain: number): number {
     const all = this.#blocks[grain >> 4]!;
-    return all === MIXED ? this.#grains[grain]! : all;
+    return all === MIXED ? this.grains[grain]! : all;
   }
 
   /** Returns the next grain that may have another number. */
@@ -48,13 +48,18 @@ export class Shadow {
   }
 
   #setGrains(first: number, end: number, value: number): void {
+    this.open(first, end);
+    this.grains.fill(value, first, end);
+  }
+
+  /** Moves the numbers of a range to {@link grains}, where they may be changed one by one. */
+  open(first: number, end: number): void {
     for (let block = first >> 4; block << 4 < end; block++) {
       const all = this.#blocks[block]!;
       if (all === MIXED) continue;
-      this.#grains.fill(all, block << 4, (block + 1) << 4);
+      this.grains.fill(all, block << 4, (block + 1) << 4);
       this.#blocks[block] = MIXED;
     }
-    for (let g = first; g < end; g++) this.#grains[g] = value; // a fill of few grains is slower
   }
 
   /** Sets the datablocks of the first grains to 0. */
