@@ -871,7 +871,7 @@ const kernelRun = Object.freeze(aicore.measureRopeKernel('fast', measured() as n
 const AICORE: Rows = {
   chromeTrace: () => [kernelRun],
   timelineSvg: () => [kernelRun, { from: 0, to: 100 }],
-  whyNotKernel: () => ['seed', { dtype: 'f16', pairing: 'interleaved', rotaryDim: 4, headDim: 4 }],
+  whyNotKernel: () => ['baseline', { dtype: 'f16', pairing: 'interleaved', rotaryDim: 4, headDim: 4 }],
   readKernel: () => [declared()],
   measureKernel: () => [
     declared(),

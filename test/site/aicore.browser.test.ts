@@ -30,7 +30,7 @@ describe('AI Core in Chromium', { skip: noBrowser }, () => {
       batchPositions: false,
       tableLen: 16,
     } as const;
-    const cycles = (kernel: 'fast' | 'seed', tileRows?: number): string =>
+    const cycles = (kernel: 'fast' | 'baseline', tileRows?: number): string =>
       Math.round(measureRopeKernel(kernel, call, { chip: '910B3', tiling: { tileRows } }).run.cycles).toLocaleString(
         'en',
       );
@@ -43,9 +43,9 @@ describe('AI Core in Chromium', { skip: noBrowser }, () => {
     assert.equal(await runs.getByRole('row').nth(2).getByRole('cell').first().innerText(), cycles('fast', 1));
     await page.getByLabel('Rows a tile').fill('');
     await page.getByLabel('Rows a tile').blur();
-    await page.getByLabel('Kernel').selectOption('seed');
+    await page.getByLabel('Kernel').selectOption('baseline');
     await page.getByRole('button', { name: 'Run on the model' }).click();
-    await page.getByRole('heading', { name: 'seed kernel' }).waitFor();
+    await page.getByRole('heading', { name: 'baseline kernel' }).waitFor();
     const findings = await page.getByRole('region', { name: 'Findings' }).innerText();
     assert.match(findings, /copyIn: DataCopy\(sin_ub.*gm-over-read/s);
     const bars = page.locator('.aicore-timeline rect');

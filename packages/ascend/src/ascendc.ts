@@ -811,16 +811,16 @@ export class AscendC {
   /** Visits the lanes of dst and of up to two sources, in runs of element indices. */
   #lanes(op: VecOp, line: string, tensors: readonly LocalTensor[], count: number | Repeats, visit: Visit): void {
     const { conflicts } = this.core.launch;
-    const walk = new LaneWalk(tensors[0]!.type, count);
+    const walk = walkOf(tensors[0]!.type, count);
     const { size, repeats, charged, elements } = walk;
-    const [dst, ...sources] = tensors.map((tensor, n) => walk.operand(tensor, n));
+    const [dst, ...sources] = tensors.map((tensor, n) => walkedOperand(walk, tensor, n));
     const { readRead, readWrite, cycles } = conflictsOf(dst!, sources, repeats, walk.lanesUsed * size);
     conflicts.readRead += readRead;
     conflicts.readWrite += readWrite;
     conflicts.cycles += cycles;
     const cost = { size, charged, repeats, elements, bytes: elements * size, conflictCycles: cycles };
     this.#vector(op, line, { dst: dst!, sources, ...cost });
-    walk.each(tensors, visit);
+    visitLanes(walk, tensors, visit);
   }
 
   #vector(op: VecOp, line: string, call: VectorCall): void {
@@ -893,77 +893,64 @@ function computeF16(u16: Uint16Array, of: Arithmetic, d: number, a: number, b: n
   for (let i = 0; i < end; i += step) u16[d + i] = toF16(apply(of, table[u16[a + i]!]!, table[u16[b + i]!]!));
 }
 
-/** The lists of a {@link LaneWalk} of the first lanes. These are frequent, so the lists are made once. */
-const NO_LANES: readonly number[] = [];
+/** The steps of instructions without strides; these are frequent, so the list is made once. */
 const WHOLE_REPEATS: readonly number[] = [REPEAT, REPEAT, REPEAT];
 
-/** The lanes that an instruction works on, and where they are. */
-class LaneWalk {
-  readonly size: number;
-  readonly repeats: number;
-  /** Bytes from repeat to repeat, of dst and each source. */
-  readonly steps: readonly number[];
-  /** Lanes of a repeat from the first to the last that is computed. */
-  readonly lanesUsed: number;
-  readonly elements: number;
-  /** Elements that the cost counts. */
-  readonly charged: number;
-  /** The lanes of each repeat; unused where the first `#count` lanes are computed. */
-  readonly #lanes: readonly number[];
-  readonly #count: number | undefined;
-
-  constructor(type: LaneType, count: number | Repeats) {
-    this.size = sizeBytes(type);
-    const full = REPEAT / this.size;
-    if (typeof count === 'number') {
-      this.#count = count;
-      this.#lanes = NO_LANES;
-      this.repeats = Math.ceil(count / full);
-      this.steps = WHOLE_REPEATS;
-      this.lanesUsed = Math.min(full, count);
-      this.elements = count;
-      this.charged = count;
-      return;
-    }
-    const { mask, repeats, strides } = count;
-    const isSet = (lane: number): boolean =>
-      typeof mask === 'number' ? lane < mask : ((mask[lane >> 6]! >> BigInt(lane & 63)) & 1n) === 1n;
-    this.#lanes = Array.from({ length: full }, (_what, lane) => lane).filter(isSet);
-    this.repeats = repeats;
-    this.steps = [strides.dst, strides.src0, strides.src1 ?? 0].map((blocks) => blocks * BLOCK);
-    this.lanesUsed = (this.#lanes.at(-1) ?? -1) + 1;
-    this.elements = this.#lanes.length * repeats;
-    this.charged = full * repeats;
+/**
+ * Describes the lanes that an instruction works on: the first `count` (then `lanes` is undefined), or those that a mask
+ * selects in each repeat. `steps` are bytes from repeat to repeat, of dst and each source; `lanesUsed` counts the lanes of
+ * a repeat from the first to the last that is computed; `charged` is the number of elements that the cost counts.
+ */
+function walkOf(type: LaneType, count: number | Repeats) {
+  const size = sizeBytes(type);
+  const full = REPEAT / size;
+  if (typeof count === 'number') {
+    const [repeats, lanesUsed] = [Math.ceil(count / full), Math.min(full, count)];
+    return { size, repeats, steps: WHOLE_REPEATS, lanesUsed, elements: count, charged: count, lanes: undefined };
   }
+  const { mask, repeats, strides } = count;
+  const isSet = (lane: number): boolean =>
+    typeof mask === 'number' ? lane < mask : ((mask[lane >> 6]! >> BigInt(lane & 63)) & 1n) === 1n;
+  const lanes = Array.from({ length: full }, (_what, lane) => lane).filter(isSet);
+  const steps = [strides.dst, strides.src0, strides.src1 ?? 0].map((blocks) => blocks * BLOCK);
+  const lanesUsed = (lanes.at(-1) ?? -1) + 1;
+  return { size, repeats, steps, lanesUsed, elements: lanes.length * repeats, charged: full * repeats, lanes };
+}
+type Walk = ReturnType<typeof walkOf>;
+type Three = [dst: number, src0: number, src1: number];
 
-  /** Visits all lanes. A missing source is visited at the address of dst. */
-  each([dst, src0 = dst, src1 = dst]: readonly LocalTensor[], visit: Visit): void {
-    const [d, a, b] = [dst!.address / this.size, src0!.address / this.size, src1!.address / this.size];
-    if (this.#count !== undefined) {
-      visit(d, a, b, this.#count, 1);
-      return;
-    }
-    const [stepD, stepA, stepB] = this.steps.map((step) => step / this.size) as [number, number, number];
-    const { length } = this.#lanes;
-    const [first = 0, second = first + 1] = this.#lanes;
-    const gap = second - first;
-    const even = this.#lanes.every((lane, n) => lane === first + n * gap);
-    for (let r = 0; r < this.repeats; r++) {
-      const [atD, atA, atB] = [d + r * stepD, a + r * stepA, b + r * stepB];
-      if (even) visit(atD + first, atA + first, atB + first, length * gap, gap);
-      else for (const lane of this.#lanes) visit(atD + lane, atA + lane, atB + lane, 1, 1);
-    }
+/** Visits all lanes. A missing source is visited at the address of dst. */
+function visitLanes(
+  { size, repeats, steps, elements, lanes }: Walk,
+  tensors: readonly LocalTensor[],
+  visit: Visit,
+): void {
+  const dst = tensors[0]!;
+  const [d, a, b] = [dst, tensors[1] ?? dst, tensors[2] ?? dst].map(({ address }) => address / size) as Three;
+  if (!lanes) {
+    visit(d, a, b, elements, 1);
+    return;
   }
+  const [stepD, stepA, stepB] = steps.map((step) => step / size) as Three;
+  const [first = 0, second = first + 1] = lanes;
+  const gap = second - first;
+  const even = lanes.every((lane, n) => lane === first + n * gap);
+  for (let r = 0; r < repeats; r++) {
+    const [atD, atA, atB] = [d + r * stepD, a + r * stepA, b + r * stepB];
+    if (even) visit(atD + first, atA + first, atB + first, lanes.length * gap, gap);
+    else for (const lane of lanes) visit(atD + lane, atA + lane, atB + lane, 1, 1);
+  }
+}
 
-  /** Describes the bytes of operand `n`, which is dst for 0. */
-  operand(tensor: LocalTensor, n: number) {
-    const [at, step] = [tensor.address, this.steps[n]!];
-    const first = (this.#lanes[0] ?? 0) * this.size;
-    const bytes = (this.#count ?? this.lanesUsed) * this.size - first;
-    const length = this.#count !== undefined || step === 0 ? 1 : this.repeats;
-    const accesses = Array.from({ length }, (_what, r) => ({ at: at + r * step + first, bytes }));
-    return { tensor, accesses, at, step };
-  }
+/** Describes the bytes of operand `n`, which is dst for 0. */
+function walkedOperand({ size, repeats, steps, lanesUsed, elements, lanes }: Walk, tensor: LocalTensor, n: number) {
+  const [at, step] = [tensor.address, steps[n]!];
+  const first = (lanes?.[0] ?? 0) * size;
+  const bytes = (lanes ? lanesUsed : elements) * size - first;
+  const length = !lanes || step === 0 ? 1 : repeats;
+  const accesses: Access[] = [];
+  for (let r = 0; r < length; r++) accesses.push({ at: at + r * step + first, bytes });
+  return { tensor, accesses, at, step };
 }
 
 /** Describes an operand whose bytes are dense, from byte `first` of the tensor on. */

@@ -38,7 +38,7 @@ export class Stopped extends Error {}
 
 /** A run of bytes that an instruction touches. */
 export interface Access {
-  /** Where in global memory; undefined for the unified buffer. */
+  /** The allocation in global memory; undefined for the unified buffer. */
   readonly memory?: Allocation;
   /** Bytes from the start of the memory. */
   readonly at: number;
@@ -268,7 +268,7 @@ export class Core {
     this.#now += ISSUE;
     this.#busy[Q.S]! += ISSUE;
     this.#span(Q.S, this.#now - ISSUE, this.#now);
-    this.#wait[Q.S]!.time = 0; // it was this instruction that waited
+    this.#wait[Q.S]!.time = 0; // this instruction has waited
     const seq = ++this.#seq[queue]!;
     const known = this.#known[queue]!;
     // All that the scalar unit has waited for is complete before anything that it issues later.
@@ -548,8 +548,8 @@ export class Core {
     }
     for (let p = 0; p < 4; p++) {
       const limit = known[p]!;
-      // A queue starts in order: an earlier read has begun before a later write. And where all of a queue's reads are
-      // done, none of them is in the way.
+      // Within a queue, an earlier read has begun before a later write starts. A queue whose reads are all done is
+      // skipped.
       if (p === queue || this.#lastRead[p]! <= limit) continue;
       const reader = readers[p]!;
       for (let g = first; g < end; g = reader.next(g)) {

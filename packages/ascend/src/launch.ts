@@ -115,8 +115,7 @@ export function launchKernel(call: LaunchOptions): KernelRun {
   for (const run of blocks) perCore[run.block % cores]! += run.cycles - HEADS.operator;
   const cycles = HEADS.operator + Math.max(0, ...perCore);
   const slowest = blocks.reduce((best, run, i) => (run.cycles > blocks[best]!.cycles ? i : best), 0);
-  const idle = { run: IDLE, costs: [], mte2Head: HEADS.mte2(launch.concurrent, false) };
-  const { run: slow, costs, mte2Head } = ran[slowest] ?? idle;
+  const { run: slow, costs, mte2Head } = ran[slowest] ?? new Core(0, launch, buffer, false).finish(false);
   const { clockGHz } = CHIPS[chip];
   const bytes = { ...launch.bytes, byTensor: Object.fromEntries(launch.bytes.byTensor), least };
   const heads = { S: 0, V: HEADS.V, MTE2: mte2Head, MTE3: HEADS.MTE3, operator: HEADS.operator };
@@ -175,16 +174,6 @@ function readLaunch(call: LaunchOptions): LaunchOptions {
     least,
   };
 }
-
-/** Stands for the slowest block of a launch without blocks. */
-const IDLE: BlockRun = /* @__PURE__ */ Object.freeze({
-  block: 0,
-  cycles: HEADS.operator,
-  busy: { S: 0, V: 0, MTE2: 0, MTE3: 0 },
-  instructionCount: { S: 0, V: 0, MTE2: 0, MTE3: 0 },
-  overlap: { any: 0, several: 0, share: 0, parallelism: 0 },
-  stopped: false,
-});
 
 function countRows({ output, rowLength = 0, rowStarts = [] }: LaunchOptions): { written: number; wanted: number } {
   const coverage = output?.coverage;

@@ -9,23 +9,20 @@ import {
   readName,
   readOptions,
 } from 'ropewalk/internal';
-import type { ChipName } from './costs.js';
 import {
   KERNEL_DTYPES,
   type KernelDeclaration,
-  type KernelDtype,
   type KernelOperator,
   ROLES,
   readKernel,
 } from './kernels/declaration.js';
 import { makeCall, numbersOf, OPERATOR_NAMES, type OperatorCall } from './kernels/operators.js';
 import { launchDeclared, ropeKernel } from './kernels/run.js';
-import type { KernelName, KernelPairing, KernelRun, Tiling } from './trace.js';
+import type { KernelName, KernelPairing, KernelRun, MachineOptions, Tiling, WatchOptions } from './trace.js';
 
 /** The RoPE of {@link measureRopeKernel}. */
-export interface MeasuredCall {
+export interface MeasuredCall extends Pick<OperatorCall, 'dtype' | 'tableDtype'> {
   readonly shape: readonly [batch: number, seq: number, heads: number, headDim: number];
-  readonly dtype: KernelDtype;
   readonly pairing: KernelPairing;
   /** Leading dimensions of a head that are rotated, even. */
   readonly rotaryDim: number;
@@ -35,8 +32,6 @@ export interface MeasuredCall {
   readonly batchPositions: boolean;
   /** Rows of the tables, more than the largest position. */
   readonly tableLen: number;
-  /** The dtype of cos and sin: `dtype` (the default) or f32. */
-  readonly tableDtype?: KernelDtype;
 }
 
 const CALL_NAMES: OptionNames<MeasuredCall> = {
@@ -51,16 +46,11 @@ const CALL_NAMES: OptionNames<MeasuredCall> = {
 };
 
 /** Options of {@link measureRopeKernel} and {@link measureKernel}. */
-export interface MeasureOptions {
-  readonly chip?: ChipName;
-  /** Vector cores to spread over. Default: all of the chip's. */
-  readonly cores?: number;
+export interface MeasureOptions extends Pick<MachineOptions, 'chip' | 'cores'>, Pick<WatchOptions, 'onBlock'> {
   /** How the work is cut. Default: the kernel's own choice. */
   readonly tiling?: Tiling;
   /** Keep the instructions of block 0, for a timeline. */
   readonly record?: boolean;
-  /** Called after each block with the number of blocks done and of all blocks. */
-  readonly onBlock?: (done: number, total: number) => void;
 }
 
 const NAMES: OptionNames<MeasureOptions> = { chip: true, cores: true, tiling: true, record: true, onBlock: true };
@@ -144,11 +134,8 @@ export function prepareKernel(operator: KernelOperator, call: OperatorCall): Pre
 }
 
 /**
- * {@link prepareKernel} of one kernel of any operator.
+ * Prepares and measures one kernel of any operator.
  *
- * @param kernel - as {@link readKernel} takes it
- * @param call - dtype and shape; for rope also its spec and positions
- * @param options - chip, cores, tiling, record, onBlock
  * @throws {RopewalkError} as {@link prepareKernel} and {@link PreparedKernel}
  */
 export function measureKernel(kernel: KernelDeclaration, call: OperatorCall, options?: MeasureOptions): MeasuredKernel {
@@ -157,9 +144,8 @@ export function measureKernel(kernel: KernelDeclaration, call: OperatorCall, opt
 }
 
 /**
- * {@link prepareKernel} of RoPE, for several of the kernels that come with the model.
+ * Prepares a RoPE for several of the kernels that come with the model, as {@link prepareKernel} does.
  *
- * @param call - shape, dtype, pairing and tables
  * @throws {RopewalkError} SHAPE or RANGE for other sizes than a call has; UNSUPPORTED for another dtype or pairing
  * @example const rope = prepareRope(call); const cycles = [rope.measure('correct'), rope.measure('fast')];
  */
@@ -175,9 +161,6 @@ export function prepareRope(call: MeasuredCall): PreparedRope {
  * Runs a RoPE kernel on the modelled AI Core with seeded random data, and compares its output with the float64
  * reference.
  *
- * @param kernel - the kernel to run
- * @param call - shape, dtype, pairing and tables
- * @param options - chip, cores, tiling, record, onBlock
  * @throws {RopewalkError} as {@link prepareRope} and {@link PreparedRope}
  */
 export function measureRopeKernel(kernel: KernelName, call: MeasuredCall, options?: MeasureOptions): MeasuredKernel {

@@ -10,7 +10,7 @@ import type { GlobalView, KernelName, KernelRun, MachineOptions } from './trace.
 
 /** Options of {@link openAscendModel}. */
 export interface AscendModelOptions {
-  /** Default: `fast`. `seed`, the baseline, takes GPT-J pairs of whole heads only. */
+  /** Default: `fast`. `baseline` takes GPT-J pairs of whole heads only. */
   readonly kernel?: KernelName;
   /** The modelled chip. Default: a 910B3 with 40 cores. */
   readonly machine?: MachineOptions;

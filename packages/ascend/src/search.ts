@@ -29,8 +29,7 @@ export interface TilingSearch {
  * call gives the same answer.
  *
  * @param kernel - a kernel whose declaration `takes` a tiling
- * @param call - shape, dtype, pairing and tables
- * @param options - chip and cores; `onTry` is called after each run
+ * @param options - `onTry` is called after each run
  * @throws {RopewalkError} UNSUPPORTED for a kernel without a tiling; as measureRopeKernel otherwise
  */
 export function searchTiling(

@@ -12,8 +12,8 @@ export type QueueName = 'S' | 'V' | 'MTE2' | 'MTE3';
 /** All queues, in the order of reports. */
 export const QUEUES: readonly QueueName[] = /* @__PURE__ */ Object.freeze(['S', 'V', 'MTE2', 'MTE3'] as const);
 
-/** The RoPE kernels: `seed` is the baseline; `infinicore-gptj` and `infinicore-neox` are InfiniCore's of June 2026. */
-export type KernelName = 'seed' | 'correct' | 'fast' | 'infinicore-gptj' | 'infinicore-neox';
+/** The RoPE kernels. `baseline`, `infinicore-gptj` and `infinicore-neox` are InfiniCore's, with their faults. */
+export type KernelName = 'baseline' | 'correct' | 'fast' | 'infinicore-gptj' | 'infinicore-neox';
 
 /** The pairings that the RoPE kernels take: (2j, 2j + 1), GPT-J; or (j, j + half), GPT-NeoX. */
 export type KernelPairing = Extract<Pairing, 'interleaved' | 'half'>;
@@ -183,15 +183,8 @@ export interface KernelRun {
     readonly used: number;
     readonly buffers: readonly BufferEntry[];
   };
-  /**
-   * Repeats whose operands met in a bank. Writes of one repeat cannot meet, because its datablocks lie side by side.
-   */
-  readonly bankConflicts: {
-    readonly readRead: number;
-    readonly readWrite: number;
-    readonly writeWrite: number;
-    readonly cycles: number;
-  };
+  /** Repeats whose operands met in a bank. Writes of one repeat cannot meet, because its datablocks are dense. */
+  readonly bankConflicts: { readonly [kind in 'readRead' | 'readWrite' | 'writeWrite' | 'cycles']: number };
   /** The limit of a run that ended. */
   readonly bottleneck?: Bottleneck;
   readonly findings: readonly Finding[];

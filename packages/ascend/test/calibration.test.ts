@@ -1,4 +1,4 @@
-/** Microseconds: the fit on the public device rows, repeated; and the search for a tiling. */
+/** Checks the calibration of microseconds, by repeating the fit on the public device rows, and the search for a tiling. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { CHIPS, calibrate, measureRopeKernel, prepareRope, searchTiling, TIME } from '../src/index.js';

@@ -1,4 +1,4 @@
-/** The shapes of InfiniCore's own RoPE test, each in and out of place, both algorithms, all dtypes. */
+/** Runs the shapes of InfiniCore's RoPE test in and out of place, with both algorithms and all dtypes. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { some } from '../../../test/support/size.js';
@@ -7,7 +7,7 @@ import { type GlobalView, runRopeKernel } from '../src/index.js';
 
 type Four = readonly [number, number, number, number];
 
-/** Shape, strides of x, strides of y; dense where none are given. */
+/** Each entry is a shape, the strides of x and the strides of y; tensors without strides are dense. */
 const SHAPES: readonly (readonly [Four, Four?, Four?])[] = [
   [[1, 1, 32, 128]],
   [[1, 10, 32, 64]],
@@ -23,7 +23,7 @@ const SHAPES: readonly (readonly [Four, Four?, Four?])[] = [
   ],
   [[8, 1, 32, 128]],
   [[8, 10, 32, 64]],
-  // Upstream's batch is 8 in both; three take the same paths in less time, and [8, 10, 32, 64] above has all eight.
+  // Upstream's batch is 8 in both. Three batches take the same paths in less time, and [8, 10, 32, 64] above has eight.
   [
     [3, 20, 32, 64],
     [40960, 64, 1280, 1],
@@ -48,7 +48,7 @@ function reach(shape: Four, strides: Four): number {
 
 describe('upstream shapes', () => {
   for (const [shape, xs, ys] of SHAPES) {
-    // The large ones take f16 with GPT-J in place, bf16 with GPT-NeoX, f32 with GPT-J.
+    // Large shapes run only f16 with GPT-J in place, bf16 with GPT-NeoX, and f32 with GPT-J.
     const large = shape[0] * shape[1] * shape[2] * shape[3] > 100_000;
     test(`[${shape.join(', ')}]${xs ? ` x strides [${xs.join(', ')}]` : ''}${ys ? ` y strides [${ys.join(', ')}]` : ''}`, () => {
       const [batch, seq, heads, dim] = shape;

@@ -32,7 +32,7 @@ const load = (file: string, dtype: Dtype): HostArray => readNpy(folder, file, dt
 
 type Four = readonly [number, number, number, number];
 
-/** A 3-D or 4-D layout as `[batch, seq, heads, dim]`. */
+/** Makes a view `[batch, seq, heads, dim]` of a 3-D or 4-D layout. */
 function view(data: HostArray, shape: readonly number[], strides: readonly number[], offset = 0): GlobalView {
   const four = (list: readonly number[], first: number) =>
     (list.length === 3 ? [first, ...list] : [...list]) as unknown as Four;
@@ -40,9 +40,9 @@ function view(data: HostArray, shape: readonly number[], strides: readonly numbe
 }
 
 /**
- * The rotation with every product and sum rounded, written a second time with core's own conversions, so that the
- * machine's arithmetic does not test itself. f16 rounds each step to f16; f32 and bf16, and f16 beside f32 tables, to
- * f32, halves at the end once more.
+ * Rotates with every product and sum rounded. It is written a second time, with the conversions of ropewalk's core, so
+ * that the machine's arithmetic does not test itself. f16 rounds each step to f16. f32, bf16, and f16 beside f32 tables
+ * round each step to f32; bf16 and f16 then round the result once more.
  */
 function stepwise(o: Omit<RopeKernelOptions, 'kernel'>): void {
   const { dtype, x, y, tableDtype = dtype } = o;
@@ -200,7 +200,7 @@ describe('InfiniOp vectors', () => {
   }
 });
 
-/** Seeded numbers: enough for tests, the same on every machine. */
+/** Makes random numbers from a seed, the same on every machine. */
 function numbers(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -223,7 +223,7 @@ interface Made {
   readonly positions?: readonly number[];
 }
 
-/** A call on seeded data; dense and out of place by default. */
+/** Makes a call on seeded data; by default it is dense and out of place. */
 function made(shape: Four, o: Made = {}): Omit<RopeKernelOptions, 'kernel'> {
   const { dtype = 'f16', tableDtype = dtype, pairing = 'interleaved', inPlace = false } = o;
   const [, seq, heads, dim] = shape;
@@ -273,7 +273,7 @@ function onCopy(
 }
 
 describe('any call', () => {
-  test('(b) and (c) give the stepwise bits for any shape, strides, positions, pairing, dtype, rotary_dim; in place too; no findings', () => {
+  test('correct and fast give the stepwise bits for any shape, strides, positions, pairing, dtype, rotary_dim; in place too; no findings', () => {
     const anyCall = fc
       .record({
         dtype: fc.constantFrom('f16', 'bf16', 'f32') as fc.Arbitrary<FloatDtype>,
@@ -347,7 +347,8 @@ describe('any call', () => {
         const want = onCopy('stepwise', call).y;
         for (let i = 0; i < want.length; i++) {
           const [g, h, w] = [b, c, want].map((d) => loadNumber(d, dtype, i)) as [number, number, number];
-          assert.ok(Object.is(g, w) && Object.is(h, w), `${dtype} ${pairing} ${i}: ${g}, ${h}, expected ${w}`); // NaN is NaN, whatever its bits
+          // Any NaN stands for every other NaN.
+          assert.ok(Object.is(g, w) && Object.is(h, w), `${dtype} ${pairing} ${i}: ${g}, ${h}, expected ${w}`);
         }
       }
     }
@@ -369,7 +370,7 @@ describe('any call', () => {
       fc.property(anyCall, ({ batch, seq, heads, half, checkRaces, autoSync, ...o }) => {
         const machine = { checkRaces, autoSync };
         const call = made([batch, seq, heads, 2 * half], { ...o, tableRows: seq + 1 });
-        for (const kernel of o.dtype === 'bf16' ? (['correct'] as const) : (['seed', 'correct'] as const)) {
+        for (const kernel of o.dtype === 'bf16' ? (['correct'] as const) : (['baseline', 'correct'] as const)) {
           const quick = onCopy(kernel, { ...call, machine });
           const slow = onCopy(kernel, { ...call, machine, record: true });
           const blocks = slow.run!.blocks.map((block) => ({ ...block, instructions: undefined }));
@@ -408,7 +409,12 @@ describe('any call', () => {
       }
     const refused = (kernel: KernelName, tiling: object, message: RegExp, code = 'RANGE') =>
       assert.throws(() => onCopy(kernel, { ...call, tiling }), { code, message });
-    refused('seed', { blocks: 2 }, /blocks: the seed kernel has no such parameter. It takes none/, 'UNSUPPORTED');
+    refused(
+      'baseline',
+      { blocks: 2 },
+      /blocks: the baseline kernel has no such parameter. It takes none/,
+      'UNSUPPORTED',
+    );
     refused('correct', { tileRows: 2 }, /tile: the correct kernel has no such parameter/, 'UNSUPPORTED');
     refused('fast', { tileRows: 9 }, /tile: expected an integer in \[1, 8\], got 9/);
     refused('fast', { blocks: 49 }, /blocks: expected an integer in \[1, 48\], got 49/);
@@ -422,7 +428,7 @@ describe('any call', () => {
   });
 
   test('no elements, and the largest head', () => {
-    for (const kernel of ['correct', 'fast', 'seed'] as const) {
+    for (const kernel of ['correct', 'fast', 'baseline'] as const) {
       const none = onCopy(kernel, made([1, 0, 2, 8], { tableRows: 1 })).run!;
       assert.deepEqual(
         [none.findings, none.rows.wanted, none.blockCount === 0 || none.rows.written === 0],
@@ -449,12 +455,12 @@ describe('any call', () => {
   });
 });
 
-describe('kernel (a) is caught', () => {
+describe('the faults of the baseline are caught', () => {
   const found = (run: KernelRun) => run.findings.map((f) => `${f.kind} @ ${f.line}`);
 
   test('batch 0 only, positions of other batches never read; batch 0 itself is right', () => {
     const call = made([2, 4, 3, 128], { positions: [0, 1, 2, 3, 3, 2, 1, 0], tableRows: 5 });
-    const { y, run } = onCopy('seed', call);
+    const { y, run } = onCopy('baseline', call);
     assert.deepEqual(found(run!), ['coverage @ launch', 'coverage @ launch']);
     assert.match(run!.findings[0]!.message, /12 of 24 rows of y were never written/);
     assert.match(run!.findings[1]!.message, /4 of 8 elements of positions were never read/);
@@ -466,7 +472,7 @@ describe('kernel (a) is caught', () => {
   });
 
   test('twice the table traffic, and past the last row of both tables', () => {
-    const { run } = onCopy('seed', made([1, 4, 2, 128]));
+    const { run } = onCopy('baseline', made([1, 4, 2, 128]));
     assert.deepEqual(found(run!), [
       'gm-over-read @ copyIn: DataCopy(sin_ub, _sin_gm[pos_idx * _tile_len / 2], _half_copy_len)',
       'gm-unallocated @ copyIn: DataCopy(sin_ub, _sin_gm[pos_idx * _tile_len / 2], _half_copy_len)',
@@ -478,11 +484,11 @@ describe('kernel (a) is caught', () => {
     const tables = run!.bytes.byTensor;
     assert.equal(tables.sin, 2 * onCopy('correct', made([1, 4, 2, 128])).run!.bytes.byTensor.sin!);
     // A table with one more row hides it.
-    assert.deepEqual(onCopy('seed', made([1, 4, 2, 128], { tableRows: 5 })).run!.findings, []);
+    assert.deepEqual(onCopy('baseline', made([1, 4, 2, 128], { tableRows: 5 })).run!.findings, []);
   });
 
   test('rows that are not a multiple of 32 bytes: x is over-read, GatherMask reads and writes past its buffers', () => {
-    const { run } = onCopy('seed', made([1, 3, 2, 40], { tableRows: 5 }));
+    const { run } = onCopy('baseline', made([1, 3, 2, 40], { tableRows: 5 }));
     assert.deepEqual(found(run!), [
       'overflow @ compute: GatherMask(tmp_odd, input_ub, 1)',
       'overflow @ compute: GatherMask(tmp_odd, input_ub, 1)',
@@ -503,33 +509,33 @@ describe('kernel (a) is caught', () => {
   });
 
   test('in place, the over-read meets rows that other blocks write', () => {
-    const { run } = onCopy('seed', made([1, 3, 2, 40], { tableRows: 5, inPlace: true }));
+    const { run } = onCopy('baseline', made([1, 3, 2, 40], { tableRows: 5, inPlace: true }));
     const race = run!.findings.find((f) => f.kind === 'race');
     assert.match(race?.message ?? '', /of block [01]/);
     assert.equal(onCopy('fast', made([1, 3, 2, 40], { tableRows: 5, inPlace: true })).run!.findings.length, 0);
   });
 
   test('without automatic synchronisation it races: V without barriers, and the merge against V and MTE3', () => {
-    const { run } = onCopy('seed', { ...made([1, 3, 1, 128], { tableRows: 5 }), machine: { autoSync: false } });
+    const { run } = onCopy('baseline', { ...made([1, 3, 1, 128], { tableRows: 5 }), machine: { autoSync: false } });
     const races = run!.findings.filter((f) => f.kind === 'race').map((f) => f.line);
     assert.ok(races.includes('compute: Mul(tmp_odd1, tmp_odd, cos_ub)'));
     assert.ok(races.includes('compute: Sub(tmp_odd1, tmp_odd1, tmp_odd2)'));
     assert.ok(races.some((line) => line.startsWith('compute: merge')));
     assert.ok(races.includes('copyOut: DataCopyPad(_y_gm[idy], output_ub, params)'));
-    // The fast kernel sets its own flags: with the compiler's added it stays clean, with the same bits.
+    // The fast kernel sets its own flags. With those of the compiler added it has no findings and the same bits.
     const call = made([1, 3, 4, 128]);
     const both = [true, false].map((autoSync) => onCopy('fast', { ...call, machine: { autoSync } }));
     for (const { run } of both) clean(run!, 'fast');
     sameBits(both[0]!.y, both[1]!.y, 'fast');
   });
 
-  test('what its document refuses is refused: bf16, GPT-NeoX; and part of a head', () => {
+  test('what its source refuses is refused: bf16, GPT-NeoX; and part of a head', () => {
     const call = made([1, 2, 2, 32]);
     const refused = (o: Partial<RopeKernelOptions>, message: RegExp) =>
-      assert.throws(() => runRopeKernel({ kernel: 'seed', ...call, ...o }), { code: 'UNSUPPORTED', message });
-    refused(made([1, 2, 2, 32], { dtype: 'bf16' }), /kernel: the seed kernel takes f16 and f32 only$/);
-    refused({ pairing: 'half' }, /kernel: the seed kernel rotates interleaved pairs \(GPT-J\) only$/);
-    refused(made([1, 2, 2, 32], { rotaryDim: 16 }), /kernel: the seed kernel rotates whole heads only/);
+      assert.throws(() => runRopeKernel({ kernel: 'baseline', ...call, ...o }), { code: 'UNSUPPORTED', message });
+    refused(made([1, 2, 2, 32], { dtype: 'bf16' }), /kernel: the baseline kernel takes f16 and f32 only$/);
+    refused({ pairing: 'half' }, /kernel: the baseline kernel rotates interleaved pairs \(GPT-J\) only$/);
+    refused(made([1, 2, 2, 32], { rotaryDim: 16 }), /kernel: the baseline kernel rotates whole heads only/);
   });
 });
 
@@ -537,9 +543,9 @@ describe('cycles', () => {
   const near = (got: number, want: number, by: number, what: string) =>
     assert.ok(Math.abs(got - want) <= by, `${what}: ${got}, expected ${want} ± ${by}`);
 
-  test('one row of the seed at f16, dhead 128: MTE2 176, V 173, MTE3 38, merge 2100 to 2900', () => {
+  test('one row of the baseline at f16, dhead 128: MTE2 176, V 173, MTE3 38, merge 2100 to 2900', () => {
     const seq = 8;
-    const { run } = onCopy('seed', { ...made([1, seq, 32, 128]), record: [0] });
+    const { run } = onCopy('baseline', { ...made([1, seq, 32, 128]), record: [0] });
     const block = run!.blocks[0]!;
     near(block.busy.MTE2 / seq, 176, 2, 'MTE2');
     const conflicts = block.instructions!.reduce((sum, i) => sum + i.conflictCycles, 0);
@@ -557,7 +563,7 @@ describe('cycles', () => {
     assert.equal(block.instructions!.length > 0 && run!.blocks[1]!.instructions, undefined);
   });
 
-  test('(c) takes at most a fifth of the cycles of (a) for each row at f16, dhead 128; a fiftieth where there is work for all cores', () => {
+  test('fast takes at most a fifth of the cycles of the baseline for each row at f16, dhead 128; a fiftieth where there is work for all cores', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 2 }),
@@ -565,8 +571,8 @@ describe('cycles', () => {
         fc.integer({ min: 1, max: 20 }),
         (batch, seq, heads) => {
           const call = made([batch, seq, heads, 128], { tableRows: seq + 1 });
-          const [a, c] = [onCopy('seed', call).run!, onCopy('fast', call).run!];
-          // The seed leaves out all batches but the first: rows that it really does are what counts.
+          const [a, c] = [onCopy('baseline', call).run!, onCopy('fast', call).run!];
+          // The baseline leaves out all batches but the first, so only the rows that it writes count.
           assert.ok(
             a.cyclesPerRow >= 5 * c.cyclesPerRow,
             `${batch}, ${seq}, ${heads}: ${a.cyclesPerRow} against ${c.cyclesPerRow}`,
@@ -576,7 +582,7 @@ describe('cycles', () => {
       drawn(6),
     );
     const call = made([1, 128, 32, 128]);
-    const [a, b, c] = (['seed', 'correct', 'fast'] as const).map((kernel) => onCopy(kernel, call).run!);
+    const [a, b, c] = (['baseline', 'correct', 'fast'] as const).map((kernel) => onCopy(kernel, call).run!);
     assert.ok(a!.cycles >= 50 * c!.cycles, `${a!.cycles} against ${c!.cycles}`);
     assert.ok(b!.cycles < a!.cycles, 'the correct kernel shares rows among 40 cores, the baseline has 32 blocks');
     assert.equal(c!.bottleneck!.what, 'MTE2', 'limited by memory');
@@ -593,7 +599,7 @@ describe('cycles', () => {
     const [sin, cos] = [new Uint16Array(128 * 64), new Uint16Array(128 * 64)];
     const positions = Array.from({ length: 128 }, (_, s) => s);
     const call = { dtype: 'f16', pairing: 'interleaved', positions, sin, cos } as const;
-    const runs = (['seed', 'correct', 'fast'] as const).map((kernel) =>
+    const runs = (['baseline', 'correct', 'fast'] as const).map((kernel) =>
       runRopeKernel({ kernel, ...call, x: zeros(), y: zeros() }),
     );
     const whole = (n: number) => Math.round(n).toLocaleString('en');
@@ -616,7 +622,7 @@ describe('cycles', () => {
   });
 
   test('the buffers of a run follow each other, rounded up, within the unified buffer', () => {
-    for (const kernel of ['seed', 'correct', 'fast'] as const) {
+    for (const kernel of ['baseline', 'correct', 'fast'] as const) {
       const { unifiedBuffer } = onCopy(kernel, made([1, 4, 8, 128])).run!;
       let next = 0;
       for (const b of unifiedBuffer.buffers) {
@@ -660,7 +666,7 @@ describe('refusals', () => {
     refused(
       { kernel: 'faster' as 'fast' },
       'UNSUPPORTED',
-      /kernel: expected seed, correct, fast, infinicore-gptj or infinicore-neox, got "faster"/,
+      /kernel: expected baseline, correct, fast, infinicore-gptj or infinicore-neox, got "faster"/,
     );
     refused({ dtype: 'f64' }, 'UNSUPPORTED', /no f64 arithmetic/);
     refused({ dtype: 'i32' as 'f32' }, 'DTYPE', /aicore: dtype/);

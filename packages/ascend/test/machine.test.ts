@@ -20,7 +20,7 @@ import { type FindingKind, GlobalTensor, type KernelRun, launchKernel, type Mach
 import { f16Table, toF16 } from '../src/lanes.js';
 import { Allocation } from '../src/memory.js';
 
-/** Global memory of one f32 tensor. */
+/** Makes a tensor in global memory over f32 data. */
 function gm(data: Float32Array, { name = 'x', written = false, low = 0, high = data.length } = {}): GlobalTensor {
   return new GlobalTensor(name, new Allocation(name, [data], written), 'f32', 0, low, high);
 }
@@ -39,7 +39,7 @@ function kinds(of: KernelRun): string[] {
   return of.findings.map((f) => f.kind);
 }
 
-/** One finding of a kind, on a line, and no other. */
+/** Asserts that a run has one finding of a kind, on a line, and no other. */
 function only(of: KernelRun, kind: FindingKind, line: string, message: RegExp): void {
   assert.deepEqual(
     of.findings.map((f) => [f.kind, f.line]),
@@ -51,7 +51,7 @@ function only(of: KernelRun, kind: FindingKind, line: string, message: RegExp): 
 
 const row = (bytes: number) => ({ blockCount: 1, blockLen: bytes, srcStride: 0, dstStride: 0 });
 
-/** load → compute → store of `count` f32 through queues: correct unless a part is replaced. */
+/** Loads, adds and stores `count` f32 a step, through queues. */
 function pipeline(c: AscendC, x: GlobalTensor, y: GlobalTensor, steps: number, count: number, num = 2): void {
   const inQue = c.pipe.InitBuffer('in', 'VECIN', num, count * 4);
   const outQue = c.pipe.InitBuffer('out', 'VECOUT', num, count * 4);
@@ -100,7 +100,7 @@ describe('computes', () => {
       }),
       drawn(20000),
     );
-    // Ties, the edge to infinity, subnormals.
+    // These are ties, the edge to infinity, and subnormals.
     for (const v of [
       65519.99,
       65520,
@@ -146,7 +146,7 @@ describe('computes', () => {
       },
       { blocks: 3 },
     );
-    // V writes after S has read: a race in the blocks that read, and none with the block before.
+    // V writes after S has read: this is a race in the blocks that read, and no race with the block before.
     assert.deepEqual(seen, [0xa5a5a5a5, 0xa5a5a5a5]);
     only(result, 'race', 'fill', /write after read in t.*after S of the same core/);
     assert.equal(result.findings[0]!.count, 2);
@@ -213,7 +213,7 @@ describe('computes', () => {
       c.Add('', to, from, from, { mask: firstLanes(EVEN_LANES, 4), repeats: 2, strides });
       c.Mul('', to, from, from, { mask: firstLanes(ODD_LANES, 2), repeats: 2, strides });
     });
-    // Second repeat: dst and src0 are 64 on, src1 starts over.
+    // In the second repeat dst and src0 are 64 elements on, and src1 starts over.
     assert.deepEqual(masked.slice(0, 5), [0, 1, 4, 7, 7]);
     assert.deepEqual(masked.slice(64, 68), [64 + 0, 65 * 1, 66 + 2, 7]);
   });
@@ -304,7 +304,7 @@ describe('times', () => {
       const { readRead, readWrite } = result.bankConflicts;
       return { cycles: result.busy.V, readRead, readWrite };
     };
-    // 64 repeats are 16 KB, 8 of 16 groups each; the other 8 are 256 bytes further.
+    // 64 repeats are 16 KB, and each uses 8 of 16 groups; the other 8 groups start 256 bytes further.
     const clean = add([0, 16384 + 256, 65536]);
     const readRead = add([0, 16384, 65536]);
     const readWrite = add([0, 65536 + 256, 16384]);
@@ -548,7 +548,7 @@ describe('catches', () => {
       }, options);
     assert.deepEqual(load(true).findings, []);
     only(load(false), 'race', 'add', /read after write in t/);
-    // the compiler orders S and V, not MTE2 and V
+    // The compiler orders S and V, not MTE2 and V.
     only(load(false, { autoSync: true }), 'race', 'add', /read after write in t/);
     const reload = (flag: boolean) =>
       run((c) => {
@@ -583,7 +583,7 @@ describe('catches', () => {
     assert.ok(get!.start >= fill!.end, 'and waits');
     assert.deepEqual(get!.waitsFor, { why: 'automatic V → S', index: fill!.index });
     assert.ok(get!.issue < get!.start, 'from its issue on');
-    // By way of a queue that does nothing itself.
+    // Here the order passes through a queue that does nothing itself.
     const relayed = run(
       (c) => {
         const t = c.pipe.InitTBuf('t', 64).Get('f32');
@@ -650,7 +650,7 @@ describe('catches', () => {
       });
     assert.deepEqual(overwrite(true).findings, []);
     only(overwrite(false), 'race', 'store', /write after read in x and y.*MTE2 of the same core/);
-    // What a block has waited for says nothing of other blocks, however many instructions it has done.
+    // A block's waits order nothing in other blocks, however many instructions it has done.
     const shared = (first: 'load' | 'store', at: number) => {
       const y = gm(filled(64), { name: 'y', written: true });
       return run(
@@ -682,7 +682,7 @@ describe('catches', () => {
     };
     assert.deepEqual(bothRead(1).findings, []);
     only(bothRead(2), 'race', 'store', /write after read in y.*MTE2 of block 0/);
-    // More blocks than 15 bits can count, each with its own bytes.
+    // These are more blocks than 15 bits can count, each with its own bytes.
     const many = 2 ** 15 + 1;
     const y = gm(filled(many * 8), { name: 'y', written: true });
     const apart = run(

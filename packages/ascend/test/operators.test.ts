@@ -1,4 +1,4 @@
-/** The kernels of other operators, InfiniCore's RoPE kernels, and how declared kernels are judged. */
+/** Checks the kernels of other operators, InfiniCore's RoPE kernels, and the verdicts on declared kernels. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import {
@@ -80,7 +80,7 @@ describe("InfiniCore's kernels", () => {
 
 type AddArgs = RowFacts & { readonly [name in 'x' | 'y' | 'z']: GlobalTensor };
 
-/** A vector add of one block and one tile, changed in one place at a time. */
+/** Declares a vector add of one block and one tile, with one change. */
 function vectorAdd(change: {
   readonly count?: number;
   readonly stored?: number;

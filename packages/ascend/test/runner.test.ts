@@ -1,6 +1,6 @@
 /**
- * InfiniOp's descriptors on the modelled core: all of its vectors through the dialect, and what the model's kernels do
- * not take.
+ * Runs InfiniOp's descriptors on the modelled core: all of its vectors through the dialect, and the plans that the
+ * model's kernels refuse.
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
@@ -90,8 +90,8 @@ describe('ascend-model', () => {
     });
   }
 
-  test('the seed kernel takes what its document says', () => {
-    const runner = openAscendModel({ kernel: 'seed' });
+  test('the baseline kernel takes what its source says', () => {
+    const runner = openAscendModel({ kernel: 'baseline' });
     assert.match(
       runner.whyNot(bindRope(planRope({ ...spec, pairing: 'half' }), f32(), f32())) ?? '',
       /interleaved pairs/,

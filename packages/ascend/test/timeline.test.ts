@@ -33,7 +33,7 @@ interface Event {
 }
 
 describe('chrome trace', () => {
-  for (const kernel of ['seed', 'correct', 'fast'] as const) {
+  for (const kernel of ['baseline', 'correct', 'fast'] as const) {
     test(`${kernel}: every recorded instruction on the thread of its queue, in microseconds of the chip's clock`, () => {
       const recorded = run(kernel);
       const { traceEvents } = JSON.parse(chromeTrace(recorded)) as { traceEvents: Event[] };
@@ -69,7 +69,7 @@ describe('chrome trace', () => {
 
 describe('svg', () => {
   test('a lane for each queue; bars are inside the picture; names are escaped', () => {
-    const recorded = run('seed');
+    const recorded = run('baseline');
     const svg = timelineSvg({ ...recorded, kernel: 'a<b&c' });
     assert.match(svg, /^<svg xmlns="http:\/\/www\.w3\.org\/2000\/svg"/);
     assert.ok(!svg.includes('a<b') && svg.includes('a&lt;b&amp;c'));
@@ -81,7 +81,7 @@ describe('svg', () => {
   });
 
   test('from and to choose the cycles: what ends before or starts after is not drawn', () => {
-    const recorded = run('seed');
+    const recorded = run('baseline');
     const instructions = recorded.blocks[0]!.instructions!;
     const [from, to] = [2000, 2600];
     const inside = instructions.filter(({ start, end }) => end > from && start < to).length;
@@ -91,10 +91,9 @@ describe('svg', () => {
   });
 
   test('a merge is one bar from wait to wait: GetValue and SetValue of a line, and what the scalar unit waited for', () => {
-    for (const kernel of ['seed', 'correct'] as const) {
+    for (const kernel of ['baseline', 'correct'] as const) {
       const merges = run(kernel, 1).blocks[0]!.instructions!.filter(({ line }) => line.startsWith('compute: merge'));
-      // Each of 32 pairs is read twice and written twice; the merge waits for Sub, and for Add where that is still at
-      // work.
+      // Each of 32 pairs is read twice and written twice. The merge waits for Sub, and for Add if that still runs.
       assert.equal(
         merges.reduce((sum, { count }) => sum + count, 0),
         4 * 32,
@@ -111,7 +110,7 @@ describe('svg', () => {
   test('each instruction has its own colour, the same in every picture', () => {
     const coloursOf = (svg: string) =>
       [...svg.matchAll(/width="12" height="12" fill="(#\w+)"\/><text [^>]*>([^<]*)</g)].map(([, c, n]) => [n!, c!]);
-    const all = (['seed', 'correct', 'fast'] as const).flatMap((kernel) => coloursOf(timelineSvg(run(kernel))));
+    const all = (['baseline', 'correct', 'fast'] as const).flatMap((kernel) => coloursOf(timelineSvg(run(kernel))));
     const byName = new Map(all as [string, string][]);
     assert.ok(byName.size > 10, String(byName.size));
     for (const [name, colour] of all) assert.equal(byName.get(name!), colour);
@@ -119,7 +118,7 @@ describe('svg', () => {
   });
 
   test('its figures are those of the block that is drawn', () => {
-    const uneven = run('correct', 21); // 42 rows on 40 cores: blocks of one row and of two
+    const uneven = run('correct', 21); // with 42 rows on 40 cores, blocks have one row or two
     const drawn = uneven.blocks[0]!;
     assert.notEqual(drawn.cycles, uneven.blocks[uneven.slowest]!.cycles);
     assert.ok(timelineSvg(uneven).includes(`S ${Math.round((100 * drawn.busy.S) / drawn.cycles)} %,`));

@@ -379,7 +379,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--pairing <name>', 'interleaved (GPT-J, the default) or half (GPT-NeoX)')
     .option(
       '--kernel <name>',
-      'one of seed, correct, fast, infinicore-gptj, infinicore-neox, add, rms_norm, swiglu, softmax; a file with your own kernel; or all (default): the first three',
+      'one of baseline, correct, fast, infinicore-gptj, infinicore-neox, add, rms_norm, swiglu, softmax; a file with your own kernel; or all (default): the first three',
     )
     .option('--rope <model>', 'what a kernel of rope in a file computes: a config.json, a .gguf or a ROPE(…) line')
     .option('--eps <number>', 'of rms_norm; 1e-6 unless given')

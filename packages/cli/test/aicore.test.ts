@@ -10,10 +10,10 @@ after(() => rmSync(folder, { recursive: true }));
 const aicore = (...args: string[]) => ropewalkIn(folder, 'aicore', ...args);
 
 describe('aicore', () => {
-  test('all three kernels: cycles by queue, bytes, buffers, the faults of the seed with their lines, ratios', async () => {
+  test('all three kernels: cycles by queue, bytes, buffers, the faults of the baseline with their lines, ratios', async () => {
     const { status, stdout, stderr } = await aicore('--shape', '2,4,2,128', '--batch-positions');
     assert.equal(status, 0, stderr);
-    for (const kernel of ['seed', 'correct', 'fast'])
+    for (const kernel of ['baseline', 'correct', 'fast'])
       assert.match(stdout, new RegExp(`^${kernel}: [\\d,]+ cycles, modelled [\\d.]+ µs \\(extrapolated\\); `, 'm'));
     assert.match(stdout, /rows +8 of 16 written/);
     assert.match(stdout, /coverage.*8 of 16 rows of y were never written/);
@@ -27,24 +27,24 @@ describe('aicore', () => {
   });
 
   test('JSON says the same, and a kernel with faults alone exits with 1', async () => {
-    const { status, stdout } = await aicore('--shape', '1,2,2,128', '--kernel', 'seed', '--json');
+    const { status, stdout } = await aicore('--shape', '1,2,2,128', '--kernel', 'baseline', '--json');
     assert.equal(status, 1);
     const { kernels } = JSON.parse(stdout) as {
       kernels: { kernel: string; findings: { line: string }[]; busy: Record<string, number> }[];
     };
     assert.deepEqual(
       kernels.map(({ kernel }) => kernel),
-      ['seed'],
+      ['baseline'],
     );
     assert.ok(kernels[0]!.findings.every(({ line }) => line.startsWith('copyIn: DataCopy(')));
     assert.ok(kernels[0]!.busy.S! > 5 * kernels[0]!.busy.V!);
   });
 
-  test('the fast kernel takes at least five times fewer cycles a row than the seed, at f16 and head_dim 128', async () => {
+  test('the fast kernel takes at least five times fewer cycles a row than the baseline, at f16 and head_dim 128', async () => {
     const { stdout } = await aicore('--shape', '1,32,32,128', '--json');
     const { kernels } = JSON.parse(stdout) as { kernels: { kernel: string; cyclesPerRow: number }[] };
-    const [seed, , fast] = kernels;
-    assert.ok(seed!.cyclesPerRow > 5 * fast!.cyclesPerRow, `${seed!.cyclesPerRow} ${fast!.cyclesPerRow}`);
+    const [baseline, , fast] = kernels;
+    assert.ok(baseline!.cyclesPerRow > 5 * fast!.cyclesPerRow, `${baseline!.cyclesPerRow} ${fast!.cyclesPerRow}`);
   });
 
   test('--search prints what it tried, the best, and what limits it; --calibration the device rows', async () => {
@@ -76,7 +76,7 @@ describe('aicore', () => {
     assert.match((await chipOf('--chip', 'Ascend910B4'))!, /Ascend 910B4 at 1\.5 GHz/);
   });
 
-  test('what the seed does not take is said, and the others run', async () => {
+  test('what the baseline does not take is said, and the others run', async () => {
     const { status, stdout } = await aicore(
       '--shape',
       '3,2,64',
@@ -88,7 +88,7 @@ describe('aicore', () => {
       '32',
     );
     assert.equal(status, 0);
-    assert.match(stdout, /seed: not run, as it takes f16 and f32/);
+    assert.match(stdout, /baseline: not run, as it takes f16 and f32/);
     assert.equal([...stdout.matchAll(/6 of 6 written, 6 right/g)].length, 2);
   });
 
@@ -119,7 +119,7 @@ describe('aicore', () => {
     [
       'a kernel that is none',
       ['--kernel', 'slow'],
-      /--kernel: expected seed, correct, fast, infinicore-gptj, infinicore-neox, add, rms_norm, swiglu, softmax, all, or a file such as my.mjs, got "slow"/,
+      /--kernel: expected baseline, correct, fast, infinicore-gptj, infinicore-neox, add, rms_norm, swiglu, softmax, all, or a file such as my.mjs, got "slow"/,
     ],
     ['a chip that is none', ['--chip', '310'], /--chip: expected 910B1, .* or 910_9392, got "310"/],
     ['a timeline of all kernels', ['--svg', 'x.svg'], /--kernel: --svg and --trace draw one kernel/],
@@ -139,9 +139,9 @@ describe('aicore', () => {
       /--table-len: expected an integer in \[9, /,
     ],
     [
-      'the seed with halves',
-      ['--kernel', 'seed', '--pairing', 'half', '--shape', '1,1,8'],
-      /--kernel: the seed kernel rotates interleaved pairs \(GPT-J\) only/,
+      'the baseline with halves',
+      ['--kernel', 'baseline', '--pairing', 'half', '--shape', '1,1,8'],
+      /--kernel: the baseline kernel rotates interleaved pairs \(GPT-J\) only/,
     ],
     [
       'halves only',

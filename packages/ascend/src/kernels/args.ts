@@ -60,7 +60,7 @@ export const MAX_HEAD_DIM = 2048;
 /** Checks the tensors of a call, and lays them out in global memory. */
 export function ropeArgs(given: RopeTensors): Omit<RopeArgs, keyof KnownTiling> {
   const o = { ...given, x: readView(given.x, 'aicore: x'), y: readView(given.y, 'aicore: y') };
-  const { dtype, pairing, rotaryOffset = 0 } = o;
+  const { dtype, pairing, rotaryOffset = 0, tableDtype = dtype } = o;
   if (dtype === 'f64') {
     const why = 'the vector unit of architecture 2201 has no f64 arithmetic. Cast to f32.';
     fail('UNSUPPORTED', 'aicore: dtype', `f64 cannot be computed: ${why}`);
@@ -70,13 +70,13 @@ export function ropeArgs(given: RopeTensors): Omit<RopeArgs, keyof KnownTiling> 
   const size = sizeBytes(dtype);
   const xData = asHostArray(o.x.data, dtype, 'aicore: x');
   const yData = asHostArray(o.y.data, dtype, 'aicore: y');
-  const tableDtype = o.tableDtype ?? dtype;
   if (tableDtype !== dtype && tableDtype !== 'f32')
     refuse('DTYPE', 'aicore: tableDtype', dtype === 'f32' ? 'f32' : `${dtype} or f32`, tableDtype);
   const sinData = asHostArray(o.sin, tableDtype, 'aicore: sin');
   const cosData = asHostArray(o.cos, tableDtype, 'aicore: cos');
-  const [batch, seq, heads, dim] = checkView(o.x, 'aicore: x');
+  checkView(o.x, 'aicore: x');
   checkView(o.y, 'aicore: y');
+  const [batch, seq, heads, dim] = o.x.shape;
   if (o.y.shape.some((n, d) => n !== o.x.shape[d]))
     refuse('SHAPE', 'aicore: y', `the shape of x, [${o.x.shape.join(', ')}]`, [...o.y.shape]);
   const rotaryDim = o.rotaryDim ?? dim;
@@ -195,7 +195,7 @@ function readView(given: GlobalView, where: string): GlobalView {
   return { ...view, shape: four('shape'), strides: four('strides') };
 }
 
-function checkView(view: GlobalView, where: string): readonly [number, number, number, number] {
+function checkView(view: GlobalView, where: string): void {
   const { shape, strides } = view;
   if (shape.length !== 4 || shape.some((n) => !Number.isInteger(n) || n < 0))
     refuse('SHAPE', where, '[batch, seq, heads, dim]', [...shape]);
@@ -210,7 +210,6 @@ function checkView(view: GlobalView, where: string): readonly [number, number, n
     const memory = `its memory has only ${view.data.length}`;
     fail('RANGE', where, `shape, strides and offset reach elements ${offset + low} to ${offset + high - 1}; ${memory}`);
   }
-  return shape;
 }
 
 /** Returns the first element and one past the last, relative to element 0. */

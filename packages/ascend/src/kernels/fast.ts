@@ -63,7 +63,7 @@ interface Tile extends RowGroup {
 /** The part of the kernel that depends on the pairing. */
 interface Rotation {
   readonly rows: Transfer;
-  readonly tables: Tables;
+  readonly tables: ReturnType<typeof tablesOf>;
   /** Builds the constants. */
   prepare?(): void;
   compute(tile: Tile): void;
@@ -150,49 +150,36 @@ function rowMul(c: AscendC, { laneBytes }: RopeArgs, length: number, pitch: numb
 type TableRow = { readonly cos: LocalTensor; readonly sin: LocalTensor };
 
 /** Loads the table rows of a token, and widens them if lanes are wider. */
-class Tables {
-  readonly #que;
-  readonly #wide: TableRow | undefined;
-  readonly #second: number;
-  #held: LocalTensor | undefined;
-
-  constructor(
-    readonly c: AscendC,
-    readonly a: RopeArgs,
-  ) {
-    const bytes = roundUp(a.half * a.tableSize, BLOCK);
-    this.#second = bytes / a.tableSize;
-    this.#que = c.pipe.InitBuffer('_table_que', 'VECIN', a.buffers, 2 * bytes);
-    if (a.tableDtype === a.laneType) return;
-    const wide = (name: string) => c.pipe.InitTBuf(name, a.half * 4).Get('f32');
-    this.#wide = { cos: wide('_cos_f32'), sin: wide('_sin_f32') };
-  }
-
-  copyIn({ row }: Tile): void {
-    const { c, a } = this;
-    const table = this.#que.AllocTensor('copyIn: _table_que.AllocTensor()', a.tableDtype);
-    const [at, params] = [tableRowOf(c, a, row) * a.half, oneRow(a.half * a.tableSize)];
-    c.DataCopyPadIn('copyIn: DataCopyPad(cos)', table, a.cos, at, params);
-    c.DataCopyPadIn('copyIn: DataCopyPad(sin)', table.at(this.#second), a.sin, at, params);
-    this.#que.EnQue('copyIn: _table_que.EnQue()', table);
-  }
-
-  /** Takes the next token's row, which is valid until {@link free}. */
-  take(): TableRow {
-    const { c, a } = this;
-    const table = this.#que.DeQue('compute: _table_que.DeQue()', a.tableDtype);
-    this.#held = table;
-    const second = table.at(this.#second);
-    if (!this.#wide) return { cos: table, sin: second };
-    c.Cast('compute: Cast(cos)', this.#wide.cos, table, a.half);
-    c.Cast('compute: Cast(sin)', this.#wide.sin, second, a.half);
-    return this.#wide;
-  }
-
-  free(): void {
-    if (this.#held) this.#que.FreeTensor('compute: _table_que.FreeTensor()', this.#held);
-    this.#held = undefined;
-  }
+function tablesOf(c: AscendC, a: RopeArgs) {
+  const bytes = roundUp(a.half * a.tableSize, BLOCK);
+  const que = c.pipe.InitBuffer('_table_que', 'VECIN', a.buffers, 2 * bytes);
+  const wideBuffer = (name: string) => c.pipe.InitTBuf(name, a.half * 4).Get('f32');
+  const widens = a.tableDtype !== a.laneType;
+  const wide = widens ? { cos: wideBuffer('_cos_f32'), sin: wideBuffer('_sin_f32') } : undefined;
+  const second = bytes / a.tableSize;
+  let held: LocalTensor | undefined;
+  return {
+    copyIn({ row }: Tile): void {
+      const table = que.AllocTensor('copyIn: _table_que.AllocTensor()', a.tableDtype);
+      const [at, params] = [tableRowOf(c, a, row) * a.half, oneRow(a.half * a.tableSize)];
+      c.DataCopyPadIn('copyIn: DataCopyPad(cos)', table, a.cos, at, params);
+      c.DataCopyPadIn('copyIn: DataCopyPad(sin)', table.at(second), a.sin, at, params);
+      que.EnQue('copyIn: _table_que.EnQue()', table);
+    },
+    /** Takes the next token's row, which is valid until `free`. */
+    take(): TableRow {
+      held = que.DeQue('compute: _table_que.DeQue()', a.tableDtype);
+      const [cos, sin] = [held, held.at(second)];
+      if (!wide) return { cos, sin };
+      c.Cast('compute: Cast(cos)', wide.cos, cos, a.half);
+      c.Cast('compute: Cast(sin)', wide.sin, sin, a.half);
+      return wide;
+    },
+    free(): void {
+      if (held) que.FreeTensor('compute: _table_que.FreeTensor()', held);
+      held = undefined;
+    },
+  };
 }
 
 /** Rotates GPT-J pairs, (2j, 2j + 1). */
@@ -211,7 +198,7 @@ function interleaved(c: AscendC, a: RopeArgs, most: number): Rotation {
     inBytes: widens ? tile * a.size : gathered + BLOCK,
     lead: widens ? 0 : BLOCK / a.size,
   });
-  const tables = new Tables(c, a);
+  const tables = tablesOf(c, a);
   const buffer = (name: string, bytes: number, type: LaneType = laneType) => pipe.InitTBuf(name, bytes).Get(type);
   const wide = widens ? { x: buffer('_x_f32', gathered + BLOCK), y: buffer('_y_f32', tile * 4) } : undefined;
   const [down, up] = [buffer('_shifted_down', gathered), buffer('_shifted_up', gathered)];
@@ -300,7 +287,7 @@ function halves(c: AscendC, a: RopeArgs, most: number): Rotation {
     rows: most,
   });
   const { column, pitch } = rows;
-  const tables = new Tables(c, a);
+  const tables = tablesOf(c, a);
   const wideX = widens ? c.pipe.InitTBuf('_x_f32', 2 * column * 4).Get('f32') : undefined;
   const t1 = c.pipe.InitTBuf('_tmp1', column * laneBytes).Get(laneType);
   const t2 = c.pipe.InitTBuf('_tmp2', column * laneBytes).Get(laneType);

@@ -4,11 +4,11 @@ import { CORRECT } from './correct.js';
 import type { KernelDeclaration } from './declaration.js';
 import { ADD, RMS_NORM, SOFTMAX, SWIGLU } from './dense.js';
 import { FAST } from './fast.js';
-import { INFINICORE_GPTJ, INFINICORE_NEOX, SEED } from './infinicore.js';
+import { BASELINE, INFINICORE_GPTJ, INFINICORE_NEOX } from './infinicore.js';
 
 /** The RoPE kernels, slowest first. */
 export const ROPE_KERNELS: { readonly [name in KernelName]: KernelDeclaration } = /* @__PURE__ */ Object.freeze({
-  seed: SEED,
+  baseline: BASELINE,
   correct: CORRECT,
   fast: FAST,
   'infinicore-gptj': INFINICORE_GPTJ,

@@ -1,9 +1,9 @@
 /**
  * RoPE kernels of InfiniCore, with their faults: they show what the model finds, and are not to be used.
  *
- * `seed` is RoPEKernel<T, U> as InfiniOp's documentation describes it (InfiniTensor/InfiniCore@8727bdcf,
+ * `baseline` is RoPEKernel<T, U> as InfiniOp's documentation describes it (InfiniTensor/InfiniCore@8727bdcf,
  * `rope_ascend_kernel.cpp`): GPT-J pairs, f16 and f32, batch 0 only. `infinicore-gptj` and `infinicore-neox` are those
- * of June 2026 (InfiniTensor/InfiniCore@c042aa80). GPT-J is `seed` with batches and bf16; it still reads dh elements of
+ * of June 2026 (InfiniTensor/InfiniCore@c042aa80). GPT-J is `baseline` with batches and bf16; it still reads dh elements of
  * a table row where dh / 2 are meant. NeoX reads the right half row, but a scalar loop splits each row and another one
  * merges it.
  *
@@ -25,9 +25,9 @@ const COMMON = {
 } as const;
 
 /** The baseline: it launches only batch 0, one block for each of its heads, as in the original. */
-export const SEED: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs>({
+export const BASELINE: KernelDeclaration = /* @__PURE__ */ declareKernel<RopeArgs>({
   ...COMMON,
-  name: 'seed',
+  name: 'baseline',
   dtypes: ['f16', 'f32'],
   blocks: ({ batch, seq, heads }) => (batch === 0 || seq === 0 ? 0 : heads),
   whyNot: takesOnly('interleaved'),

@@ -1,9 +1,9 @@
 /**
- * The operators that kernels are judged by: seeded data, the exact result in float64 from the same data, and how far an
- * element may be from it.
+ * The operators that kernels are judged by: seeded data, the exact result in float64 from the same data, and the bounds
+ * of each element's error.
  *
- * With u the unit roundoff of the dtype, and v that of the arithmetic (f32 for bf16, the dtype itself otherwise), an
- * element y may be off by what these roundings can do:
+ * Let u be the unit roundoff of the dtype, and v that of the arithmetic (f32 for bf16, the dtype itself otherwise). The
+ * roundings of the steps bound the error of an element y:
  *
  * ```
  * add       |y|·(v + u)                               the sum, and its store
@@ -38,20 +38,20 @@ import { ropeArgs } from './args.js';
 import type { KernelDtype, KernelOperator } from './declaration.js';
 import { type BoundCall, ropeCall } from './run.js';
 
-/** What a kernel is asked to compute. */
+/** A call of an operator. */
 export interface OperatorCall {
   readonly dtype: KernelDtype;
-  /** The last dimension is a row; of rope, batch, seq, heads and head_dim. */
+  /** The last dimension is a row; rope has batch, seq, heads and head_dim. */
   readonly shape: readonly number[];
-  /** Of rms_norm; 1e-6 unless given. */
+  /** The eps of rms_norm. Default: 1e-6. */
   readonly eps?: number;
-  /** Of rope: any dialect's. */
+  /** The RoPE, in any dialect. */
   readonly spec?: RopeSpec;
-  /** Of rope: each batch has its own positions, batch b starts at b. Otherwise all start at 0. */
+  /** Whether rope's batch b starts at position b; otherwise all batches start at 0. */
   readonly batchPositions?: boolean;
-  /** Of rope: rows of the tables, more than the largest position. */
+  /** Rows of rope's tables, more than the largest position. */
   readonly tableLen?: number;
-  /** Of rope: of cos and sin; `dtype` unless given, or f32. */
+  /** The dtype of cos and sin: `dtype` (the default) or f32. */
   readonly tableDtype?: KernelDtype;
 }
 
@@ -66,7 +66,7 @@ export const OPERATOR_NAMES: OptionNames<OperatorCall> = {
   tableDtype: true,
 };
 
-/** The data of a call, what the right result is, and how far an element may be from it. */
+/** The data of a call, the exact result, and the bounds of each element's error. */
 export interface MadeCall {
   readonly exact: Float64Array;
   readonly bounds: Float64Array;
@@ -95,7 +95,7 @@ function unwritten(dtype: KernelDtype, count: number): HostArray {
   return data.fill(data[0] as never);
 }
 
-/** An array as numbers. */
+/** Reads an array as numbers. */
 export function numbersOf(data: HostArray, dtype: KernelDtype): Float64Array {
   const numbers = new Float64Array(data.length);
   if (dtype === 'f16') {
@@ -108,18 +108,18 @@ export function numbersOf(data: HostArray, dtype: KernelDtype): Float64Array {
 
 /** An operator of dense rows. */
 interface RowOperator {
-  /** Its inputs, `length` elements of `[length]` or `[rows, length]`, and the size of their values. */
+  /** Its inputs, `[rows, length]` or (`once`) `[length]`, and their largest value. */
   readonly inputs: { readonly [role: string]: { readonly once?: boolean; readonly most: number } };
-  /** The exact result; `plan` runs one of ropewalk's operators. */
+  /** Computes the exact result; `plan` runs one of ropewalk's operators. */
   exact(of: (role: string) => Float64Array, o: { length: number; eps: number; plan: Planner }): Float64Array;
-  /** Roundings of the arithmetic in each element, relative to its size. */
+  /** Counts the roundings of the arithmetic in each element, relative to its size. */
   roundings(of: (role: string) => Float64Array, length: number): (n: number) => number;
 }
 type Planner = (make: (tensor: (role: string) => Tensor, out: Tensor) => OpPlan) => Float64Array;
 
 const log2 = (n: number): number => Math.ceil(Math.log2(Math.max(2, n)));
 
-/** Highest minus lowest of each row. */
+/** Computes the highest minus the lowest element of each row. */
 function rangesOf(x: Float64Array, length: number): Float64Array {
   return Float64Array.from({ length: x.length / length }, (_what, row) => {
     const own = x.subarray(row * length, (row + 1) * length);
@@ -172,12 +172,9 @@ function makeRows(operator: Exclude<KernelOperator, 'rope'>, asked: OperatorCall
   const { inputs, exact, roundings } = ROW_OPERATORS[operator];
   const length = shape.at(-1)!;
   const total = shape.reduce((product, n) => product * n, 1);
-  const data = new Map<string, HostArray>();
-  for (const [role, { most, once }] of Object.entries(inputs))
-    data.set(
-      role,
-      fill(dtype, once ? length : total, () => random.uniform(-most, most)),
-    );
+  const make = ({ most, once }: RowOperator['inputs'][string]) =>
+    fill(dtype, once ? length : total, () => random.uniform(-most, most));
+  const data = new Map(Object.entries(inputs).map(([role, input]) => [role, make(input)]));
   const size = sizeBytes(dtype);
   const rows = total / length;
   const place = (role: string, array: HostArray) =>
@@ -230,25 +227,17 @@ function makeRope(asked: OperatorCall, random: RandomStream): MadeCall {
   const length = (batchPositions ? batch : 1) * seq;
   const tokens = Int32Array.from({ length }, (_what, n) => (n % seq) + Math.floor(n / seq));
   const { numAxes } = sharePairs(spec.axes, rotaryDim / 2);
-  // One axis: a table row for each position. Several: one for each token, at different places on the axes.
-  const tableLen = numAxes > 1 ? length : (asked.tableLen ?? Math.max(0, ...tokens) + 1);
-  const places =
-    numAxes > 1
-      ? tensorFrom(
-          Int32Array.from(
-            { length: numAxes * length },
-            (_what, n) => tokens[n % length]! * (1 + Math.floor(n / length)),
-          ),
-          { shape: [numAxes, length] },
-        )
-      : 0;
+  // With one axis there is a table row for each position, with several one for each token, at other places on each axis.
+  const several = numAxes > 1;
+  const tableLen = several ? length : (asked.tableLen ?? Math.max(0, ...tokens) + 1);
+  const placeOf = (n: number): number => tokens[n % length]! * (1 + Math.floor(n / length));
+  const places = Int32Array.from({ length: numAxes * length }, (_what, n) => placeOf(n));
   const { table, read, write, rotaryOffset } = planRope({
     ...spec,
-    positions: places,
-    ...(numAxes > 1 ? {} : { seqLen: tableLen }),
+    ...(several ? { positions: tensorFrom(places, { shape: [numAxes, length] }) } : { positions: 0, seqLen: tableLen }),
     tableDtype: 'f64',
   });
-  const positions = numAxes > 1 ? tokens.map((_what, n) => n) : tokens;
+  const positions = several ? tokens.map((_what, n) => n) : tokens;
   const total = shape.reduce((product, n) => product * n, 1);
   const x = fill(dtype, total, () => random.uniform(-1, 1));
   const rounded = (values: ArrayLike<number>) => fill(tableDtype, values.length, (n) => values[n]!);

@@ -100,14 +100,10 @@ function whyNotArgs({ dtypes, whyNot }: KernelDeclaration, dtype: string, args: 
 }
 
 /** A call of a RoPE kernel, as far as {@link whyNotKernel} reads it. */
-interface RopeFacts {
-  readonly dtype: string;
-  readonly pairing: string;
-  readonly rotaryDim: number;
-  readonly headDim: number;
+type RopeFacts = Readonly<Record<'dtype' | 'pairing', string> & Record<'rotaryDim' | 'headDim', number>> & {
   /** The dtype of cos and sin. Default: `dtype`. */
   readonly tableDtype?: string;
-}
+};
 const FACT_NAMES = { dtype: true, pairing: true, rotaryDim: true, headDim: true, tableDtype: true } as const;
 
 /**
