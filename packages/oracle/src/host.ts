@@ -1,8 +1,4 @@
-/**
- * Test data as tensors and arrays.
- *
- * @module
- */
+/** Test data as tensors and arrays. @module */
 import {
   type ArrayOf,
   type Dtype,

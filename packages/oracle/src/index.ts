@@ -1,6 +1,4 @@
-/**
- * Conformance: cases, comparison, tolerances and the runner, for our backends and for yours. @module @ropewalk/oracle
- */
+/** Conformance: cases, comparison, tolerances and the runner, for any backend. @module @ropewalk/oracle */
 
 export type { VectorFolder } from './folder.js';
 export type { GgmlRopeParams } from './ggml-formula.js';

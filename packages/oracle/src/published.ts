@@ -19,8 +19,8 @@ const SHAPES: readonly Pick<RopeCaseParams, 'ne_a' | 'n_dims' | 'mode'>[] = [
 const PLAIN = { n_ctx: 512, fs: 1, ef: 0, af: 1, ff: 0, v: 0 } as const;
 
 /**
- * Makes the cases of the published table of 96 ROPE cases, in its order. A run of ggml's CANN backend on an NPU, published
- * with the table, fails 36 of them.
+ * Makes the cases of the published table of 96 ROPE cases, in its order. A run of ggml's CANN backend on an NPU,
+ * published with the table, fails 36 of them.
  */
 export function publishedCases(): ConformanceCase[] {
   const cases: RopeCaseParams[] = [];
@@ -57,8 +57,8 @@ const AXES = {
 const YARN = { ef: 1, bf: 32, n_ctx_orig: 4096 };
 
 /**
- * Makes the cases that the published table lacks: a real YaRN ramp, far positions, other bases, Llama 3.1's factors, all
- * four M-RoPE axes, windows, views, in place, backward, batches, one token and none.
+ * Makes the cases that the published table lacks: a real YaRN ramp, far positions, other bases, Llama 3.1's factors,
+ * all four M-RoPE axes, windows, views, in place, backward, batches, one token and none.
  */
 export function extendedCases(): ConformanceCase[] {
   const list: RopeCaseParams[] = [];

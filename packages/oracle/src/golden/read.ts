@@ -47,7 +47,6 @@ export interface GoldenFolder extends GoldenManifest {
   /**
    * Reads a case's tensors and checks their hashes.
    *
-   * @param entry - one of `cases`
    * @throws {RopewalkError} FORMAT when a file is missing or malformed, or has another dtype, shape or hash
    */
   load(entry: GoldenEntry): Promise<GoldenCase>;

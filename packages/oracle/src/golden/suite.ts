@@ -1,8 +1,4 @@
-/**
- * Golden cases as conformance cases: the built-in suites, and folders that `ropewalk vectors` wrote.
- *
- * @module
- */
+/** Golden cases as conformance cases: the built-in suites, and folders that `ropewalk vectors` wrote. @module */
 import { type HostArray, isFloat, type Runner, type Tensor } from 'ropewalk';
 import { readOptions } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
@@ -43,11 +39,10 @@ export function goldenVectorCases(folder: VectorFolder, onnx?: OnnxLoader): Conf
 
 /**
  * Makes the golden RoPE cases. Each element of an output is judged against the float64 reference on the same inputs.
- *
- * @param choice - the seed of the inputs. Default: {@link GOLDEN_SEED}
+ * The default seed is {@link GOLDEN_SEED}.
  */
 export function goldenRopeSuite(choice: Pick<GoldenChoice, 'seed'> = {}): ConformanceCase[] {
-  const seed = seedOf(choice);
+  const { seed = GOLDEN_SEED } = readOptions(choice, 'suite: choices', { seed: true });
   return GOLDEN_ROPE.map((d) => ({
     suite: 'golden',
     label: formatLabel('GOLDEN', {
@@ -65,13 +60,9 @@ export function goldenRopeSuite(choice: Pick<GoldenChoice, 'seed'> = {}): Confor
   }));
 }
 
-/**
- * Makes the golden cases of the operators beside RoPE, which are judged as those of {@link goldenRopeSuite} are.
- *
- * @param choice - the seed of the inputs. Default: {@link GOLDEN_SEED}
- */
+/** Makes the golden cases of the operators beside RoPE, which are judged as those of {@link goldenRopeSuite} are. */
 export function goldenOperatorSuite(choice: Pick<GoldenChoice, 'seed'> = {}): ConformanceCase[] {
-  const seed = seedOf(choice);
+  const { seed = GOLDEN_SEED } = readOptions(choice, 'suite: choices', { seed: true });
   return GOLDEN_OPERATORS.map((d) => ({
     suite: 'golden',
     label: formatLabel('GOLDEN', { case: d.id, op: d.op, seed }),
@@ -79,11 +70,7 @@ export function goldenOperatorSuite(choice: Pick<GoldenChoice, 'seed'> = {}): Co
   }));
 }
 
-function seedOf(choice: Pick<GoldenChoice, 'seed'>): number {
-  return readOptions(choice, 'suite: choices', { seed: true }).seed ?? GOLDEN_SEED;
-}
-
-/** Judges each element by its bound; then by the outputs `stored` in a file, if any, whose bounds allow their rounding. */
+/** Judges each element by its bound. The outputs `stored` in a file are judged too, with bounds for their rounding. */
 export async function judgeGolden(
   c: GoldenQuestion,
   runner: Runner,

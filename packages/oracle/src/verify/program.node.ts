@@ -1,9 +1,9 @@
 /**
- * Runs a user's program on golden cases, over its standard input and output or through files (Node only). docs/verify.md
- * describes the protocol.
+ * Runs a user's program on golden cases, over its standard input and output or through files (Node only).
+ * docs/verify.md describes the protocol.
  *
- * The program is not trusted. It may crash, hang, print junk or announce wrong sizes. Each of these fails the current case,
- * and the program is ended and started again for the next one.
+ * The program is not trusted. It may crash, hang, print junk or announce wrong sizes. Each of these fails the current
+ * case, and the program is ended and started again for the next one.
  *
  * @module
  */
@@ -28,8 +28,8 @@ import {
   systemSentence,
 } from 'ropewalk/internal';
 import type { GoldenCase } from '../golden/case.js';
+import { turnsOf } from '../golden/manifest.js';
 import { elementBytes } from '../golden/read.js';
-import { turnsOf } from '../golden/turns.js';
 import { bytesToTensor } from '../host.js';
 import { type FoundOutputs, outputBytes, readOutputFolder } from './outputs.node.js';
 import { type KernelPerf, kernelPerf, type PerfRequest, perfRequest } from './perf.js';
@@ -90,10 +90,9 @@ const HELD_MS = 500;
 const MAX_LATE = 5;
 
 /**
- * Prepares a program, which starts with the first case. After five cases that used up their time, the others are not run,
- * and their answers are problems that say so.
+ * Prepares a program, which starts with the first case. After five cases that used up their time, the others are not
+ * run, and their answers are problems that say so.
  *
- * @param given - words, protocol and time limit
  * @example
  * const program = openProgram({ words: ['./kernel'], protocol: 'stdio', timeoutMs: 60_000 });
  * const answer = await program.run(golden);
@@ -152,8 +151,8 @@ function killGroup(child: ChildProcess): void {
 }
 
 /**
- * Kills the processes of a run that left the group. It reads the environments of all processes of the machine, as far as
- * they are the user's, and is called once, at the end.
+ * Kills the processes of a run that left the group. It reads the environments of all processes of the machine, as far
+ * as they are the user's, and is called once, at the end.
  */
 function killMarked(mark: string): void {
   if (process.platform !== 'linux') return;
@@ -289,7 +288,7 @@ class AnswerReader {
     if (!this.#orphaned || !this.#wake) return;
     const wake = this.#wake;
     const timer = setTimeout(() => {
-      // What is still in the pipe is read in one more turn of the event loop.
+      // One more turn of the event loop reads the bytes that are still in the pipe.
       setImmediate(() => {
         if (this.#wake !== wake) return;
         this.#ended = true;
