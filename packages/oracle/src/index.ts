@@ -30,13 +30,13 @@ export {
   type GoldenTensor,
 } from './golden/manifest.js';
 export {
-  asFormatError,
   type GoldenFolder,
   type OnnxLoader,
   openGolden,
 } from './golden/read.js';
 export { GOLDEN_SEED } from './golden/rope.js';
 export { goldenOperatorSuite, goldenRopeSuite } from './golden/suite.js';
+export { asFormatError } from './host.js';
 export {
   judgeBits,
   judgeClose,

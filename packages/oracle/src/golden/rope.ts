@@ -69,6 +69,8 @@ const LONGROPE = {
   originalContext: 4096,
   factor: 32,
 } as const;
+/** ggml's positions: one row for all batches. */
+const ONE_ROW_I32 = { positions: GOLDEN_POSITIONS[0]!, positionDtype: 'i32' } as const;
 /** Llama 3.1's scaling as the divisors that llama.cpp's converter writes: 1 for fast pairs, 8 for slow ones. */
 const LLAMA31_FACTORS = Array.from({ length: 64 }, (_, j) => {
   const turns = 8192 / (2 * Math.PI * 500000 ** ((2 * j) / 128)); // turns of pair j in the original context
@@ -94,8 +96,7 @@ const DEFINITIONS: Readonly<
     about: 'Llama 2 in ggml and in the original: interleaved pairing, one row of positions for all batches.',
     separates: ['interleaved | half', 'token index | position', 'head or batch index added to the position'],
     spec: interleaved(128, 10000),
-    positions: GOLDEN_POSITIONS[0]!,
-    positionDtype: 'i32',
+    ...ONE_ROW_I32,
   },
   'llama-2-f64': {
     about: 'Llama 2 in float64 throughout.',
@@ -124,8 +125,7 @@ const DEFINITIONS: Readonly<
     about: 'Llama 3.1 in ggml: interleaved, freq_factors divide the frequencies.',
     separates: ['freq_factors divide | multiply | are ignored'],
     spec: interleaved(128, 500000, { freqFactors: LLAMA31_FACTORS }),
-    positions: GOLDEN_POSITIONS[0]!,
-    positionDtype: 'i32',
+    ...ONE_ROW_I32,
   },
   'gpt-j': {
     about: 'GPT-J: the first 64 of 256 dimensions, interleaved.',
@@ -210,8 +210,7 @@ const DEFINITIONS: Readonly<
       scaling: { kind: 'yarn', factor: 4, originalContext: 4096, extFactor: 0.5, attnFactor: 0.9 },
       freqFactors: Array.from({ length: 64 }, (_, j) => 0.9 + j / 320),
     }),
-    positions: GOLDEN_POSITIONS[0]!,
-    positionDtype: 'i32',
+    ...ONE_ROW_I32,
   },
   'yarn-partial': {
     about: 'YaRN × 4 on the first 64 of 128 dimensions.',

@@ -3,6 +3,7 @@ import { type HostArray, isFloat, type Runner, type Tensor } from 'ropewalk';
 import { readOptions } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
 import { type VectorFolder, whereOf } from '../folder.js';
+import { asFormatError } from '../host.js';
 import { allOf, type ExpectedOutput, judgeOutput, within } from '../judge.js';
 import { formatLabel } from '../label.js';
 import { type CaseVerdict, type ConformanceCase, declined } from '../runner.js';
@@ -10,7 +11,7 @@ import { exactWithBounds, storedSlack } from './bounds.js';
 import { bindGolden, type GoldenQuestion } from './case.js';
 import type { GoldenChoice } from './choose.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
-import { asFormatError, type OnnxLoader, openGolden } from './read.js';
+import { type OnnxLoader, openGolden } from './read.js';
 import { GOLDEN_ROPE, GOLDEN_SEED, goldenRopeQuestion } from './rope.js';
 
 /** Makes the cases of a folder. Each is judged by the exact results of its inputs, and by the outputs in the folder. */

@@ -100,12 +100,8 @@ export function judgeCase(
 ): VerifyResult {
   const read = readGoldenCase(golden, 'verify: case');
   readTensors(got, 'verify: outputs');
-  const { table, toleranceScale = 1 } = readOptions(options, 'verify: options', {
-    table: true,
-    arithmetic: true,
-    toleranceScale: true,
-    bugs: true,
-  });
+  const names = { table: true, arithmetic: true, toleranceScale: true, bugs: true } as const;
+  const { table, toleranceScale = 1 } = readOptions(options, 'verify: options', names);
   if (table !== undefined) readName(table, TABLE_PRECISIONS, 'verify: table');
   if (typeof toleranceScale !== 'number' || !(toleranceScale > 0 && toleranceScale < Infinity))
     refuse('RANGE', 'verify: toleranceScale', 'a positive number', toleranceScale);

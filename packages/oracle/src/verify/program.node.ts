@@ -411,7 +411,8 @@ class StdioProgram extends Program {
   #answered = 0;
 
   async run(golden: GoldenCase): Promise<Answer> {
-    const { answer, notes } = await this.#turn(golden, undefined, readAnswer);
+    const read = async (reader: AnswerReader) => answerFrom(reader, golden, await readRecord(reader, golden));
+    const { answer, notes } = await this.#turn(golden, undefined, read);
     return answer.kind === 'outputs' ? { ...answer, notes: [...notes, ...answer.notes] } : answer;
   }
 
@@ -456,7 +457,7 @@ class StdioProgram extends Program {
     try {
       // A program may answer while it still reads, and no pipe holds a whole tensor, so sending is not awaited.
       const sent = send(child.stdin!, golden, perf);
-      const answer = await read(reader, golden);
+      const answer = await read(reader);
       const wasRead = await Promise.race([
         sent.then(() => true),
         new Promise<false>((resolve) => setTimeout(resolve, UNREAD_MS, false).unref()),
@@ -517,11 +518,7 @@ async function send(stdin: Writable, golden: GoldenCase, perf: PerfRequest | und
 /** The fields of an answer's line. */
 type AnswerLine = Partial<Readonly<Record<'id' | 'outputs' | 'skip' | 'error' | 'perf', unknown>>>;
 type Problem = Extract<Answer, { readonly kind: 'problem' }>;
-type ReadsAnswer<T> = (reader: AnswerReader, golden: GoldenCase) => Promise<T>;
-
-async function readAnswer(reader: AnswerReader, golden: GoldenCase): Promise<Answer> {
-  return answerFrom(reader, golden, await readRecord(reader, golden));
-}
+type ReadsAnswer<T> = (reader: AnswerReader) => Promise<T>;
 
 async function readTimes(reader: AnswerReader, golden: GoldenCase, request: PerfRequest): Promise<TimesAnswer> {
   const record = await readRecord(reader, golden);
@@ -560,9 +557,8 @@ async function answerFrom(reader: AnswerReader, golden: GoldenCase, record: Answ
   const said = saidInstead(record);
   if (said) return said;
   if (!Array.isArray(record.outputs)) throw new BadAnswer(`answered without outputs, skip or error: ${show(record)}`);
-  const problems: string[] = [];
-  const notes: string[] = [];
-  const tensors = new Map<string, Tensor>();
+  const found = { tensors: new Map<string, Tensor>(), problems: [] as string[], notes: [] as string[] };
+  const { tensors, problems, notes } = found;
   // All announced bytes are read, even those that do not fit, so that the next answer is read from its start.
   const most = outputBytes(golden) * 4 + 2 ** 20;
   let total = 0;
@@ -590,7 +586,7 @@ async function answerFrom(reader: AnswerReader, golden: GoldenCase, record: Answ
     if (!tensors.has(name) && !problems.some((problem) => problem.startsWith(`${name}:`)))
       problems.push(`${name}: expected it among the outputs, got none`);
   }
-  return answerOf({ tensors, problems, notes });
+  return answerOf(found);
 }
 
 function answerOf({ tensors, problems, notes }: FoundOutputs): Answer {

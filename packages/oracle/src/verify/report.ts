@@ -42,7 +42,10 @@ export interface VerifyCounts {
 /** Counts the results of each status. */
 export function countVerified(results: readonly VerifyResult[]): VerifyCounts {
   const counts = { ok: 0, fail: 0, error: 0, skipped: 0 };
-  for (const result of Array.from(readList(results, 'results'))) counts[reading('results', () => result.status)]++;
+  for (const result of Array.from(readList(results, 'results'))) {
+    const status = reading('results', () => result.status);
+    if (Object.hasOwn(counts, status)) counts[status]++;
+  }
   return counts;
 }
 
