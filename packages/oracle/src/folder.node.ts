@@ -11,12 +11,7 @@ import { type GoldenFolder, type OnnxLoader, openGolden } from './golden/read.js
 /** The largest file that is read. The largest tensor that a manifest may name has a gigabyte. */
 const MAX_FILE_BYTES = 2 ** 31;
 
-/**
- * Opens a folder on disk.
- *
- * @param path - the folder
- * @throws {RopewalkError} FORMAT when it does not exist or is not a folder
- */
+/** Opens a folder on disk. @throws {RopewalkError} FORMAT when it does not exist or is not a folder */
 export function openFolder(path: string): VectorFolder {
   // existsSync is false for a path with a NUL, and resolve() takes text only.
   const root = typeof path === 'string' && existsSync(path) ? resolve(path) : undefined;
@@ -43,17 +38,9 @@ export function openFolder(path: string): VectorFolder {
   };
 }
 
-/** A folder of which everything was read. */
-export interface GoldenOnDisk {
-  readonly folder: GoldenFolder;
-  /** The cases in the manifest's order. */
-  readonly cases: readonly GoldenCase[];
-}
-
 /**
  * Opens a folder that `ropewalk vectors` wrote. Its `load` reads the tensors of a case.
  *
- * @param dir - the folder
  * @param onnx - reads tensors that are in ONNX files only
  * @throws {RopewalkError} FORMAT when there is none, or its manifest is missing or malformed
  */
@@ -64,11 +51,10 @@ export function openGoldenFolder(dir: string, onnx?: OnnxLoader): GoldenFolder {
 /**
  * Reads all cases of a folder that `ropewalk vectors` wrote, in any form.
  *
- * @param dir - the folder
  * @param onnx - reads tensors that are in ONNX files only
  * @throws {RopewalkError} FORMAT when a file is missing or malformed, or has another hash
  */
-export async function readGoldenFolder(dir: string, onnx?: OnnxLoader): Promise<GoldenOnDisk> {
+export async function readGoldenFolder(dir: string, onnx?: OnnxLoader) {
   const folder = openGoldenFolder(dir, onnx);
   const cases: GoldenCase[] = [];
   for (const entry of folder.cases) cases.push(await folder.load(entry));

@@ -1,8 +1,4 @@
-/**
- * A folder of vectors, on disk or elsewhere. All readers use this interface, and none opens files itself.
- *
- * @module
- */
+/** A folder of vectors, on disk or elsewhere. All readers use this interface, and none opens files itself. @module */
 import { parseJson, parseNpy, tensorFromNpy } from '@ropewalk/formats';
 import { type Dtype, isDtype, sizeBytes, type Tensor } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
@@ -23,11 +19,7 @@ export interface VectorFolder {
    * @throws {RopewalkError} FORMAT when the file is missing or the path leaves the folder
    */
   read(path: string): Uint8Array;
-  /**
-   * Says whether a file exists.
-   *
-   * @param path - as {@link read}
-   */
+  /** Says whether a file exists. */
   has(path: string): boolean;
   /** Names the folders directly below. */
   folders(): readonly VectorFolder[];

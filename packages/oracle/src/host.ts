@@ -1,8 +1,4 @@
-/**
- * Test data as tensors and arrays.
- *
- * @module
- */
+/** Test data as tensors and arrays. @module */
 import {
   type ArrayOf,
   type Dtype,
@@ -60,9 +56,14 @@ export function viewOf<D extends Dtype>(whole: Tensor<D>, options: TensorOptions
   try {
     return new Tensor(whole.storage, options);
   } catch (error) {
-    if (!(error instanceof RopewalkError)) throw error;
-    throw new RopewalkError('FORMAT', `${where}: ${error.message}`, { cause: error });
+    throw asFormatError(error, where);
   }
+}
+
+/** Turns a plan's refusal of a case into FORMAT, as the folder is malformed and no backend has failed. */
+export function asFormatError(error: unknown, where: string): RopewalkError {
+  if (!(error instanceof RopewalkError)) throw error;
+  return error.code === 'FORMAT' ? error : new RopewalkError('FORMAT', `${where}: ${error.message}`, { cause: error });
 }
 
 /** The largest tensor that a manifest may ask for: a gigabyte of f64, a hundred times the largest real vector. */

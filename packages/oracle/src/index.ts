@@ -1,6 +1,4 @@
-/**
- * Conformance: cases, comparison, tolerances and the runner, for our backends and for yours. @module @ropewalk/oracle
- */
+/** Conformance: cases, comparison, tolerances and the runner, for any backend. @module @ropewalk/oracle */
 
 export type { VectorFolder } from './folder.js';
 export type { GgmlRopeParams } from './ggml-formula.js';
@@ -32,13 +30,13 @@ export {
   type GoldenTensor,
 } from './golden/manifest.js';
 export {
-  asFormatError,
   type GoldenFolder,
   type OnnxLoader,
   openGolden,
 } from './golden/read.js';
 export { GOLDEN_SEED } from './golden/rope.js';
 export { goldenOperatorSuite, goldenRopeSuite } from './golden/suite.js';
+export { asFormatError } from './host.js';
 export {
   judgeBits,
   judgeClose,

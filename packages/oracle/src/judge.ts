@@ -155,10 +155,9 @@ export function judgeOutput(label: string, got: HostArray, expected: ExpectedOut
 }
 
 /**
- * Computes the normalised mean squared error `Σ(got − want)² / Σ want²`, which test-backend-ops uses for RoPE. An element
- * that is NaN on both sides, or the same infinity, does not count.
+ * Computes the normalised mean squared error `Σ(got − want)² / Σ want²`, which test-backend-ops uses for RoPE. An
+ * element that is NaN on both sides, or the same infinity, does not count.
  *
- * @param got - the output
  * @param want - the expected output, with as many elements
  * @param dtype - the output's dtype, if known: a value that rounds past its largest number may be infinite
  * @returns 0 for equal outputs; NaN when an element is not finite on one side and not the same on the other
@@ -196,8 +195,6 @@ function powerOfTwoBelow(values: ArrayLike<number>): number {
  * Judges by NMSE.
  *
  * @param op - the operator's name, printed as `[ROPE]`
- * @param got - the output
- * @param want - the expected output
  * @param limit - the largest NMSE that passes, a finite number >= 0
  * @param dtype - as for {@link nmse}
  * @throws {RopewalkError} RANGE for any other limit; SHAPE or DTYPE for anything but lists of numbers
@@ -228,9 +225,6 @@ export interface Tolerance {
 /**
  * Judges element by element, as numpy's allclose with equal_nan does.
  *
- * @param op - the operator's name
- * @param got - the output
- * @param want - the expected output
  * @param tolerance - absolute and relative, finite numbers >= 0; or a function that returns the bound of element i
  * @param dtype - as for {@link within}
  * @throws {RopewalkError} RANGE for any other tolerance; SHAPE or DTYPE for anything but lists of numbers
@@ -295,8 +289,6 @@ function otherLength(op: string, got: ArrayLike<unknown>, want: ArrayLike<unknow
 /**
  * Judges bit for bit: payloads of NaN, signs of zero, and the elements between strided rows count.
  *
- * @param op - the operator's name
- * @param got - the output
  * @param want - the expected output, with the same element size
  * @param computed - the dtype, if the elements were computed and not copied: any NaN then passes for NaN
  * @throws {RopewalkError} RANGE for anything but typed arrays

@@ -50,7 +50,6 @@ export function parseLabel(line: string): ParsedLabel {
 /**
  * Writes a label.
  *
- * @param name - the operator
  * @param values - keys and values in order; lists are written in brackets, and undefined is left out
  */
 export function formatLabel(

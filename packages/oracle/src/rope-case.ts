@@ -1,6 +1,6 @@
 /**
- * ROPE cases as ggml's test-backend-ops ("upstream" here) has them: the label has every parameter, the inputs follow from
- * the label, and the expected output comes from ggml's formula in float64.
+ * ROPE cases as ggml's test-backend-ops ("upstream" here) has them: the label has every parameter, the inputs follow
+ * from the label, and the expected output comes from ggml's formula in float64.
  *
  * @module
  */
@@ -28,8 +28,8 @@ import { ropeNmseLimit } from './tolerance.js';
 
 /**
  * Parameters of a ROPE case. The first ten are upstream's, with upstream's names and defaults. Only the default of `af`
- * differs: upstream's is 0, which makes every output 0, and which none of its cases has. A label has the other parameters
- * only where they differ from upstream's fixed values.
+ * differs: upstream's is 0, which makes every output 0, and which none of its cases has. A label has the other
+ * parameters only where they differ from upstream's fixed values.
  *
  * @see ggml-org/ggml@5a1d246 tests/test-backend-ops.cpp, test_rope
  */
@@ -106,7 +106,6 @@ const MAX_ELEMENTS = 2 ** 27;
 /**
  * Writes a case's label. Upstream's parameters look as upstream prints them.
  *
- * @param params - the case's parameters
  * @throws {RopewalkError} as {@link parseRopeLabel}
  */
 export function ropeLabel(params: RopeCaseParams): string {
@@ -199,22 +198,13 @@ function labelValue(text: string): unknown {
   return body.trim() === '' ? [] : body.split(',').map(numberOf);
 }
 
-/**
- * Makes a case that can be run.
- *
- * @param suite - the suite's name
- * @param params - the case's parameters
- */
+/** Makes a case that can be run. */
 export function ropeCase(suite: string, params: RopeCaseParams): ConformanceCase {
   checkName(suite, 'ROPE(…): suite', 'the suite');
   return { suite, label: ropeLabel(params), run: (runner) => runRopeCase(params, runner) };
 }
 
-/**
- * Plans a case, with the positions and factors that are drawn from its label.
- *
- * @param params - the case's parameters
- */
+/** Plans a case, with the positions and factors that are drawn from its label. */
 export function ropePlanOfCase(params: RopeCaseParams): RopePlan {
   return drawCase(params).plan;
 }

@@ -1,8 +1,4 @@
-/**
- * Conformance cases: their run on a backend, and the results as text and JSON.
- *
- * @module
- */
+/** Conformance cases: their run on a backend, and the results as text and JSON. @module */
 import { type OpPlan, RopewalkError, type Runner } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { checkRunner, reading, readList } from 'ropewalk/internal';
@@ -69,8 +65,6 @@ export function readCase(one: ConformanceCase, where: string): ConformanceCase {
 /**
  * Runs cases one after the other.
  *
- * @param cases - the cases
- * @param runner - the backend
  * @returns the result of each case as it ends; an error that a case throws is its failure
  * @throws {RopewalkError} FORMAT when a file of vectors is unreadable
  */
@@ -95,7 +89,6 @@ export async function* runCases(cases: Iterable<ConformanceCase>, runner: Runner
 /**
  * Counts results by suite.
  *
- * @param results - results of any number of backends
  * @returns the counts by `backend/suite`, in order of appearance
  */
 export function countResults(results: readonly CaseResult[]): Map<string, Counts> {
@@ -115,7 +108,6 @@ export function countResults(results: readonly CaseResult[]): Map<string, Counts
 /**
  * Formats a result as a line, as test-backend-ops prints it.
  *
- * @param result - the result of one case
  * @returns `LABEL: OK`, `LABEL: [ROPE] NMSE = 0.1 > 0.0000001 FAIL` or `LABEL: not supported [reason]`
  */
 export function formatResult(result: CaseResult): string {
@@ -127,11 +119,7 @@ export function formatResult(result: CaseResult): string {
   });
 }
 
-/**
- * Formats a result as a JSON object.
- *
- * @param result - the result of one case
- */
+/** Formats a result as a JSON object. */
 export function resultToJson(result: CaseResult): string {
   return reading('result', () => {
     const { backend, suite, label, verdict } = result;
@@ -142,7 +130,6 @@ export function resultToJson(result: CaseResult): string {
 /**
  * Formats the closing table, with a row for each suite.
  *
- * @param counts - the result of {@link countResults}
  * @returns lines, of which the last one says how many cases passed and how many failed
  */
 export function formatSummary(counts: ReadonlyMap<string, Counts>): string[] {

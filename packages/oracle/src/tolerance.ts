@@ -5,18 +5,17 @@ import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 /**
  * Returns the NMSE that a RoPE result may have against the exact one.
  *
- * For f64, f32 and f16 it is ggml's limit, 1e-7. One rounding to bf16 is off by at most half of 2^-7 of the leading power
- * of two; spread evenly over significands that is an NMSE of 2^-14 / 12 / (7/3) = 2.2e-6, so the limit is 2^-18 = 3.8e-6.
- *
- * @param dtype - the output's dtype
+ * For f64, f32 and f16 it is ggml's limit, 1e-7. One rounding to bf16 is off by at most half of 2^-7 of the leading
+ * power of two; spread evenly over significands that is an NMSE of 2^-14 / 12 / (7/3) = 2.2e-6, so the limit is 2^-18 =
+ * 3.8e-6.
  */
 export function ropeNmseLimit(dtype: FloatDtype): number {
   return dtype === 'bf16' ? 2 ** -18 : 1e-7;
 }
 
 /**
- * The NMSE of ggml's f32 recipe against ggml itself. They differ by fused multiply-add and libm's last bit: at most 9e-10
- * was measured over the 107 cases in vectors/ggml.
+ * The NMSE of ggml's f32 recipe against ggml itself. They differ by fused multiply-add and libm's last bit: at most
+ * 9e-10 was measured over the 107 cases in vectors/ggml.
  */
 export const RECIPE_NMSE_LIMIT = 1e-8;
 
@@ -32,7 +31,8 @@ export const HF_RECIPE_NMSE_LIMIT = 1e-10;
  *
  * Two products and a sum in f32 are each off by at most u32 of their size, together 3·u32·(|x0·cos| + |x1·sin|), or by
  * half the smallest subnormal. One rounding to the output's dtype follows. f64 data is computed in f64. `magnitude` is
- * |x0·cos| + |x1·sin|, or a bound of it. A table's gradient is a sum of n such products in any order: n + 1 `roundings`.
+ * |x0·cos| + |x1·sin|, or a bound of it. A table's gradient is a sum of n such products in any order: n + 1
+ * `roundings`.
  */
 export function rotationErrorBound(dtype: FloatDtype, expected: number, magnitude: number, roundings = 3): number {
   const arithmetic = dtype === 'f64' ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32;

@@ -1,4 +1,4 @@
-/** assert_rope.py of a vectors folder: it takes what verify takes, and refuses wrong kernels in words. */
+/** Tests assert_rope.py: it accepts the outputs that verify accepts, and says what is wrong with others. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -19,7 +19,7 @@ const chosen = chooseBuiltIn(['rope']).cases;
 before(() => writeGoldenFolder(folder, chosen, { forms: ['npy'], seed: 1, generator: 'test' }));
 after(() => rmSync(parent, { recursive: true }));
 
-/** Every kernel below has f32 angles, as most have; what comes of it is what the case's dtype holds. */
+/** Every kernel below has f32 angles, as most have, and rounds its outputs to the case's dtype. */
 const PRELUDE = `
 import json, numpy as np
 from golden.assert_rope import assert_rope, _judged, _numbers
@@ -157,10 +157,10 @@ print(said(y[:, :0], x[:, :0], positions[:, :0], llama))
   });
 });
 
-/** Cases whose kernels do more than rotate. */
+/** The cases whose kernels do more than rotate. */
 const NORMED = ['qwen3-norm-and-cache', 'qwen3-next-norm-partial'];
 
-/** By `case/output`. */
+/** The outputs by `case/output`. */
 function boundsOfVerify(): [string, number[]][] {
   return chosen
     .filter(({ id }) => !NORMED.includes(id))

@@ -1,6 +1,6 @@
 /**
- * Golden cases: what they must hold, that they distinguish wrong choices, and that every form of a folder has the same
- * content.
+ * Tests that golden cases have what they must have and tell wrong choices apart, and that every form of a folder has the
+ * same content.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -34,11 +34,10 @@ import { exactWithBounds, storedSlack } from '../src/golden/bounds.js';
 import { cPrefix } from '../src/golden/c-header.js';
 import { bindGolden, exactOutputs, GOLDEN_OPS, type GoldenCase, type GoldenQuestion } from '../src/golden/case.js';
 import { chooseBuiltIn, chooseDialect, GOLDEN_DIALECTS, positionsFor } from '../src/golden/choose.js';
-import { formatManifest, GOLDEN_FORMS, type GoldenForm } from '../src/golden/manifest.js';
+import { formatManifest, GOLDEN_FORMS, type GoldenForm, turnsOf } from '../src/golden/manifest.js';
 import { decodeTensor, type OnnxLoader, openGolden } from '../src/golden/read.js';
 import { GOLDEN_ROPE, goldenRopeQuestion } from '../src/golden/rope.js';
 import { goldenOperatorSuite, goldenRopeSuite, judgeGolden } from '../src/golden/suite.js';
-import { turnsOf } from '../src/golden/turns.js';
 import { answer, writeCase } from '../src/golden/write.js';
 import { judgeOutput, OVERFLOW } from '../src/judge.js';
 import { formatResult, runCases } from '../src/runner.js';
@@ -54,10 +53,10 @@ const cases: GoldenCase[] = questions.map(answer);
 const question = (id: string): GoldenQuestion => questions.find((q) => q.id === id) ?? assert.fail(`no case ${id}`);
 
 const onnx: OnnxLoader = async () => ({ parseOnnxTensor, writeOnnxTest });
-/** The ONNX test of a case, or why there is none. */
+/** Makes the ONNX test of a case, or returns the reason why there is none. */
 const onnxTestOf = (c: GoldenCase) => writeOnnxTest(c, bindGolden(c, referenceRunner()).plan, 'test');
 
-/** A folder in memory. */
+/** Makes a folder in memory. */
 function folderOf(files: ReadonlyMap<string, Uint8Array>, name = 'mem'): VectorFolder {
   return {
     name,
@@ -96,7 +95,7 @@ function onDisk(files: ReadonlyMap<string, Uint8Array>, name: string): string {
   return dir;
 }
 
-/** All cases on disk in one form. @returns the folder */
+/** Writes all cases to disk in one form, and returns the folder. */
 async function allIn(form: GoldenForm): Promise<string> {
   return onDisk(await written(cases, [form]), `all-${form}`);
 }
@@ -126,7 +125,7 @@ describe('the cases', () => {
       const positions = floats(inputs.get('positions')!);
       const has = (low: number, high = low): boolean =>
         positions.some((p) => Math.abs(p) >= low && Math.abs(p) <= high);
-      // Decoding has one token of each sequence; all else has all six.
+      // Decoding has one token of each sequence. The other cases have all six.
       const wanted: [number, number?][] =
         d.id === 'decode-one-token'
           ? [[30, 50], [131072], [1048575]]
@@ -176,7 +175,7 @@ describe('the cases', () => {
   });
 });
 
-/** A wrong choice: the case as a kernel with this mistake computes it. */
+/** A wrong choice, as the case that a kernel with this mistake computes. */
 const wrongSpecs: [id: string, choice: string, (spec: RopeSpec) => RopeSpec][] = [
   ['llama-2-half', 'interleaved', (s) => ({ ...s, pairing: 'interleaved' })],
   ['llama-2-half', 'interleaved-to-half', (s) => ({ ...s, pairing: 'interleaved-to-half' })],
@@ -252,12 +251,12 @@ const wrongSpecs: [id: string, choice: string, (spec: RopeSpec) => RopeSpec][] =
   ],
 ];
 
-/** A runner that computes another case than the given one: the result of a wrong choice. */
+/** Makes a runner that computes another case than the one it gets, as a wrong choice does. */
 function answering(wrong: (plan: OpPlan) => void): Runner {
   return { name: 'wrong', allocate: zeros, whyNot: () => undefined, run: wrong, async finish() {} };
 }
 
-/** Judges a case by what another one, with the same tensors, computes. */
+/** Judges the outputs of another case, with the same tensors, as those of a case. */
 async function judgeWrong(right: GoldenQuestion, wrong: GoldenQuestion): Promise<string> {
   const outputs = answer(wrong).outputs;
   const runner = answering((plan) => {
@@ -270,7 +269,7 @@ async function judgeWrong(right: GoldenQuestion, wrong: GoldenQuestion): Promise
   return (await judgeGolden(right, runner)).status;
 }
 
-/** Changes every block of a weight: what a kernel that reads them wrongly would take them for. */
+/** Changes every block of a weight into what a kernel that reads it wrongly sees. */
 function inBlocks(format: BlockFormat, change: (block: Uint8Array) => void) {
   return (c: GoldenQuestion): GoldenQuestion => {
     const bytes = Uint8Array.from(c.inputs.get('weight')!.read() as Uint8Array);
@@ -318,7 +317,7 @@ describe('wrong choices are seen', () => {
     assert.equal(verdict.status, 'fail');
   });
 
-  /** Wrong answers of the other operators: what comes out of other attributes or other inputs. */
+  /** The wrong choices of the other operators, as cases with other attributes or inputs. */
   const others: [id: string, choice: string, (c: GoldenQuestion) => GoldenQuestion][] = [
     ['attention-gqa-past', 'not causal', (c) => ({ ...c, attributes: { ...c.attributes, causal: false } })],
     ['attention-gqa-past', 'another scale', (c) => ({ ...c, attributes: { ...c.attributes, scale: 0.1251 } })],
@@ -415,7 +414,7 @@ describe('tolerances', () => {
         for (const [n, bound] of bounds.entries()) {
           const exact = values[n] as number;
           if (!Number.isFinite(exact)) continue;
-          // The furthest that a right kernel may be from the stored value, before it is rounded to dtype itself.
+          // A right kernel is at most this far from the stored value before its output is rounded.
           const furthest = bound + Math.abs(stored[n]! - exact);
           assert.ok(
             furthest <= atol + rtol * Math.abs(stored[n]!),
@@ -549,7 +548,7 @@ int main(void) {
     { skip: compiler === undefined && 'no C compiler' },
     async () => {
       const dir = await allIn('c');
-      // What the usual kernel has: q, positions, a base, all of the head or its first dimensions.
+      // The usual kernel has q, positions and a base, and rotates the whole head or its first dimensions.
       const able = cases.flatMap(({ id, rope, inputs }) => {
         if (!rope || turnsOf(rope).beyond !== '' || inputs.get(rope.parts[0]!.x)!.dtype !== 'f32') return [];
         return rope.parts.map((part) => ({ id, prefix: cPrefix(id), part, spec: rope.spec, inputs }));
@@ -623,7 +622,7 @@ ${calls.join('\n')}
           const over = Math.abs(exact) + bound >= OVERFLOW[dtype as FloatDtype];
           assert.equal(got === Number.POSITIVE_INFINITY, bound > 0 && over, path);
           if (bound > 0 && over) return;
-          // Rounded up to three digits.
+          // The bounds are rounded up to three digits.
           const most = bound && bound + storedSlack(dtype as FloatDtype, exact);
           const least = bound && bound + Math.abs(stored[n]! - exact);
           assert.ok(got >= least * (1 - 1e-7) && got <= most * 1.0101, `${path}[${n}]: ${got} for ${bound}`);
@@ -680,7 +679,7 @@ describe('onnx', () => {
     assert.ok(reasons.some(([id, reason]) => id === 'llama-2-f64' && reason === 'RotaryEmbedding takes no float64'));
     assert.ok(reasons.some(([id, reason]) => id === 'linear-q8_0' && reason === 'ONNX has no q8_0 blocks'));
     assert.ok(reasons.some(([id, reason]) => id === 'argmax-nan' && reason === 'ArgMax says nothing of NaN'));
-    // A plain case is one node, as the standard's own tests are.
+    // A plain case is one node, as in the standard's tests.
     const plain = said.get('llama-2-half');
     assert.ok(typeof plain === 'object');
     const { nodes, inputs } = parseOnnxModel(plain[0]!.bytes).graph;
@@ -717,8 +716,8 @@ describe('onnx', () => {
     let ran = 0;
     const wrong: string[] = [];
     for (const c of cases.filter(({ id }) => existsSync(join(dir, id, 'model.onnx')))) {
-      // Its JavaScript has no bf16 tensors, and its binary does not read a Float16Array, which it asks for where the
-      // runtime has one (Node 24).
+      // ONNX Runtime's JavaScript has no bf16 tensors. Where the runtime has Float16Array (Node 24) it asks for one,
+      // which its binary does not read.
       const dtypes = [...c.inputs.values(), ...c.outputs.values()].map(({ dtype }) => dtype);
       if (dtypes.includes('bf16') || (noHalves && dtypes.includes('f16'))) continue;
       const session = await ort.InferenceSession.create(join(dir, c.id, 'model.onnx'), { logSeverityLevel: 4 });
@@ -732,8 +731,8 @@ describe('onnx', () => {
       for (const [name, want] of exactWithBounds(c)) {
         ran++;
         if (c.op === 'swiglu') {
-          // Its Sigmoid is a polynomial within 4e-7 (measured): for gates below −4 that is more than the bound, and not
-          // an error of the graph.
+          // ONNX Runtime's Sigmoid is a polynomial within 4e-7 (measured). For gates below −4 that is more than the
+          // bound, and no error of the graph.
           const [gate, up] = [floats(c.inputs.get('gate')!), floats(c.inputs.get('up')!)];
           const loose = want.bounds!.map((b, n) => b + 4e-7 * Math.abs(gate[n]! * up[n]!));
           const verdict = judgeOutput(`${c.id}.${name}`, result[name].data, { ...want, bounds: loose });
@@ -795,7 +794,7 @@ describe('forged folders', () => {
   const manifest = JSON.parse(new TextDecoder().decode(plain.get('manifest.json')!));
   for (const one of manifest.cases) delete one.rope; // what follows from attributes: nothing of it is read
 
-  /** Every place in a JSON value, as a path. */
+  /** Lists every place in a JSON value, as a path. */
   function places(value: unknown, path: (string | number)[] = []): (string | number)[][] {
     if (typeof value !== 'object' || value === null) return [path];
     return [
@@ -840,7 +839,7 @@ describe('forged folders', () => {
           const path = all[n % all.length]!;
           let at = forged;
           for (const key of path.slice(0, -1)) at = at?.[key];
-          // A copy: a later change may go into it.
+          // The value is copied, as a later change may go into it.
           if (typeof at === 'object' && at !== null) at[path.at(-1)!] = structuredClone(value);
         }
         const files = new Map([...plain, ['manifest.json', new TextEncoder().encode(JSON.stringify(forged))]]);

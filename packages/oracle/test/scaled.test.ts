@@ -1,4 +1,4 @@
-/** The suites notice outputs that are off by a hundred thousandth. */
+/** Tests that the suites notice outputs that are off by a hundred thousandth. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ const outputsOf = (plan: OpPlan): readonly Tensor[] => {
   return [plan.op === 'route' ? plan.weights : plan.out];
 };
 
-/** The reference, with every f32 output multiplied. */
+/** Makes a runner that computes with the reference and multiplies every f32 output. */
 function scaled(factor: number): Runner {
   const reference = referenceRunner();
   return {
@@ -40,7 +40,7 @@ function scaled(factor: number): Runner {
   };
 }
 
-/** Labels of the cases that fail. */
+/** Returns the labels of the cases that fail. */
 async function failing(cases: Iterable<ConformanceCase>, factor: number): Promise<Set<string>> {
   const failed = new Set<string>();
   for await (const { label, verdict } of runCases(cases, scaled(factor)))
@@ -49,10 +49,10 @@ async function failing(cases: Iterable<ConformanceCase>, factor: number): Promis
 }
 
 const vectors = vectorCases(openFolder(VECTORS));
-/** Without rearrange, whose numbers are so small that a hundred thousandth of most rounds to nothing. */
+/** The suites without rearrange, whose numbers are so small that a hundred thousandth of most rounds to 0. */
 const suite = (name: string): ConformanceCase[] =>
   vectors.filter((one) => one.suite === name && !one.label.startsWith('REARRANGE'));
-/** What is read of a manifest of calls. */
+/** The part of a manifest of calls that is read here. */
 interface CallManifest {
   readonly cases: readonly { readonly id: string; readonly outputs: Readonly<Record<string, { dtype: string }>> }[];
 }
@@ -101,7 +101,7 @@ describe('outputs times 1 + 1e-5', () => {
 });
 
 describe('the suites that are judged by NMSE', () => {
-  // A factor of 1 + e is an NMSE of e². Their limits are ggml's 1e-7, and 1e-8 and 1e-10 for a peer's own angles.
+  // A factor of 1 + e is an NMSE of e². The suites' limits are ggml's 1e-7, and 1e-8 and 1e-10 for a peer's angles.
   for (const [name, cases] of Object.entries({
     published: publishedCases(),
     extended: extendedCases(),

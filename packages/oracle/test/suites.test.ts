@@ -60,7 +60,7 @@ describe('the published and the extended cases', () => {
 });
 
 describe('a backend that is wrong', () => {
-  /** Runs on the reference, then spoils the output. */
+  /** Makes a runner that computes with the reference and spoils the output. */
   const spoiled = (spoil: (out: Float32Array) => void): Runner => ({
     ...rw,
     run(plan: OpPlan) {
@@ -415,7 +415,7 @@ describe('folders of vectors', () => {
     const rounds: [string, Uint8Array][] = [];
     for (const name of ['ggml', 'onnx', 'llaisys', 'infiniop', 'huggingface', 'cann', 'flash-attn', 'onnx-contrib']) {
       const text = readFileSync(join(VECTORS, name, 'manifest.json'), 'utf8');
-      // A few cases are enough to be damaged, and quick to run.
+      // A few cases are enough, and run quickly.
       const json = JSON.parse(text) as Record<string, unknown[]>;
       for (const key of ['cases', 'rope', 'mrope']) if (Array.isArray(json[key])) json[key] = json[key].slice(0, 2);
       rounds.push([name, new TextEncoder().encode(JSON.stringify(json))]);
@@ -431,7 +431,7 @@ describe('folders of vectors', () => {
         async ([name, bytes], steps, structured, at, value) => {
           let file = damaged(bytes, steps);
           if (structured) {
-            // Replace one value somewhere in the tree.
+            // One value somewhere in the tree is replaced.
             const json = JSON.parse(new TextDecoder().decode(bytes)) as object;
             const places: [Record<string, unknown>, string][] = [];
             const visit = (node: unknown): void => {
@@ -454,7 +454,7 @@ describe('folders of vectors', () => {
               read: (path) => (path === 'manifest.json' ? file : real.read(path)),
               has: (path) => path === 'manifest.json',
             });
-            // A TypeError inside a case would be a bug in the reader, not a verdict.
+            // A TypeError inside a case would be a bug in the reader.
             for (const { verdict } of await resultsOf(cases.slice(0, 4)))
               if (verdict.status === 'fail') assert.doesNotMatch(verdict.detail, /^(Type|Range|Reference)Error/);
           } catch (error) {

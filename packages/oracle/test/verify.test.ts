@@ -37,7 +37,7 @@ import {
 } from '../src/verify/report.js';
 import { defaultTable, type TablePrecision } from '../src/verify/rope-model.js';
 
-/** A tensor of numbers in a dtype, each rounded once. */
+/** Makes a tensor of numbers in a dtype, each rounded once. */
 function filled(dtype: FloatDtype, shape: readonly number[], value: (n: number) => number): Tensor {
   const data = newArray(
     dtype,
@@ -47,13 +47,13 @@ function filled(dtype: FloatDtype, shape: readonly number[], value: (n: number) 
   return tensorFrom(data, { dtype, shape });
 }
 
-/** Pseudo-random numbers in [−2, 2), the same each time. */
+/** Makes a source of pseudo-random numbers in [−2, 2), the same in each run. */
 const noise =
   (seed: number) =>
   (n: number): number =>
     ((Math.imul(n + 1, 2654435761) ^ Math.imul(seed, 40503)) >>> 0) / 2 ** 30 - 2;
 
-/** A case with its outputs: the exact result rounded once. */
+/** Makes a case with its outputs, the exact results rounded once. */
 function golden(question: Partial<GoldenQuestion> & Pick<GoldenQuestion, 'op' | 'inputs'>): GoldenCase {
   return answer({ id: question.op, about: 'A test.', separates: [], attributes: {}, ...question });
 }
@@ -61,7 +61,7 @@ function golden(question: Partial<GoldenQuestion> & Pick<GoldenQuestion, 'op' | 
 const ropeCase = (id: string): GoldenCase =>
   golden(goldenRopeQuestion(GOLDEN_ROPE.find((definition) => definition.id === id)!));
 
-/** One case of each operator in a dtype. */
+/** Makes one case of each operator in a dtype. */
 function operatorCases(dtype: FloatDtype): GoldenCase[] {
   const tensor = (seed: number, ...shape: number[]): Tensor => filled(dtype, shape, noise(seed));
   const index = tensorFrom(Int32Array.from([3, 0, 4, 3]));
@@ -176,19 +176,19 @@ function operatorCases(dtype: FloatDtype): GoldenCase[] {
   ];
 }
 
-/** A copy whose elements a function may change. */
+/** Copies a tensor, with a function that may change each element. */
 function changed(tensor: Tensor, change: (data: Tensor['storage']['host'] & object, n: number) => void, n = 0): Tensor {
   const data = tensor.read() as Tensor['storage']['host'] & object;
   change(data, n);
   return tensorFrom(data, { dtype: tensor.dtype, shape: tensor.shape });
 }
 
-/** A copy in host memory. */
+/** Copies a tensor to host memory. */
 async function onHost(tensor: Tensor): Promise<Tensor> {
   return tensorFrom((await tensor.read()) as never, { dtype: tensor.dtype, shape: tensor.shape });
 }
 
-/** The outputs of a case with element n of the first set to a value. */
+/** Copies the outputs of a case, with element n of one set to a value. */
 function withElement(c: GoldenCase, n: number, value: number, name = [...c.outputs.keys()][0]!): Map<string, Tensor> {
   const tensor = c.outputs.get(name)!;
   const wrong = changed(tensor, (data) => {
@@ -198,7 +198,7 @@ function withElement(c: GoldenCase, n: number, value: number, name = [...c.outpu
   return new Map(c.outputs).set(name, wrong);
 }
 
-/** One unit of the last place up, in a dtype. */
+/** Returns the next number up in a dtype. */
 function nextUp(dtype: FloatDtype, x: number, steps: number): number {
   const data = newArray(dtype, 1);
   storeNumber(data, dtype, 0, x);
@@ -236,7 +236,7 @@ describe('right outputs', () => {
     }
   });
 
-  /** The outputs of a case in a peer's own f32 arithmetic; undefined where the peer has no such scaling. */
+  /** Computes the outputs of a case in a peer's f32 arithmetic; undefined where the peer has no such scaling. */
   function byRecipe(c: GoldenCase, recipe: TableRecipe): Map<string, Tensor> | undefined {
     const { plan, outputs } = bindGolden(c, referenceRunner());
     const call = plan as RopeCall;
@@ -280,7 +280,7 @@ describe('right outputs', () => {
     });
   }
 
-  /** The same case with a value set at regular steps in each float input. */
+  /** Copies a case, with a value set at regular steps in each float input. */
   function sprinkled(c: GoldenCase, values: readonly number[], every = 29): GoldenCase {
     let next = 0;
     const inputs = [...c.inputs].map(([name, tensor]): [string, Tensor] => {
@@ -296,7 +296,7 @@ describe('right outputs', () => {
   test('verify and diagnose agree: right kernels, peers and known bugs, over the golden RoPE cases', () => {
     const right = ['as expected', 'less precise'];
     const kernels = (c: GoldenCase, n: number): [string, ReadonlyMap<string, Tensor> | undefined][] => {
-      // A diagnosis of a wrong kernel takes a second or two: not every kernel runs on every case.
+      // A diagnosis of a wrong kernel takes a second or two, so not every kernel runs on every case.
       const bug = MUTANTS[(n * 7) % MUTANTS.length]!;
       const { plan, outputs } = bindGolden(c, referenceRunner());
       if (n % 3 === 0) return [['hf-f32', byRecipe(c, 'hf-f32')]];
@@ -342,8 +342,7 @@ describe('right outputs', () => {
     try {
       for (const [name, values, dtypes] of sets) {
         const ropes = name === 'infinite' ? ids.map(ropeCase) : name === 'NaN' ? [ropeCase('glm-4')] : [];
-        // Sums whose f32 intermediates overflow are not correct results: the largest numbers are used only where
-        // nothing is summed.
+        // A sum may overflow in f32 on the way, so the largest numbers are used only where nothing is summed.
         const ops = dtypes
           .flatMap((dtype) => operatorCases(dtype))
           .filter(({ op }) => !/near/.test(name) || /add|swiglu/.test(op));
@@ -475,8 +474,8 @@ describe('wrong outputs', () => {
         const report = result.tensors.find((t) => t.name === name)!;
         assert.deepEqual([report.wrong, report.maxUlp, report.first.length], [1, last + 1, 1], `${c.op} ${dtype}`);
         if (['argmax', 'embedding', 'rearrange'].includes(c.op)) assert.equal(last, 0, c.op);
-        // 16-bit results are rounded once from f32: one unit at most, but where terms of 45 products or softmax's
-        // cancel.
+        // 16-bit results are rounded once from f32, which is one unit at most, except where terms of 45 products or
+        // of softmax cancel.
         if ((dtype === 'f16' || dtype === 'bf16') && ['add', 'swiglu', 'rms_norm'].includes(c.op))
           assert.ok(last <= 1, `${c.op} ${dtype}: ${last}`);
       }
@@ -561,7 +560,7 @@ describe('wrong outputs', () => {
       [2, 5, [1048574], 3],
     );
     const axes = at(ropeCase('qwen2-vl-mrope'), 'y', [0, 4, 0, 20]);
-    // [3, 2, 6]
+    // The positions have the shape [3, 2, 6].
     const drawnPositions = ropeCase('qwen2-vl-mrope').inputs.get('positions')!.readNumbers() as Float64Array;
     assert.deepEqual(
       [axes.place.positions, axes.place.pair],
@@ -570,7 +569,7 @@ describe('wrong outputs', () => {
     assert.equal(new Set(axes.place.positions).size, 3);
     const trailing = at(ropeCase('window-trailing'), 'y', [0, 1, 0, 130]);
     assert.deepEqual([trailing.place.pair, trailing.place.member], [1, 0]);
-    // What is not rotated is copied: any change is wrong, and no pair is named.
+    // A dimension that does not rotate is copied, so that any change is wrong, and no pair is named.
     const copied = at(ropeCase('phi-2'), 'y', [0, 3, 1, 40], 1.000001);
     assert.deepEqual(
       [copied.place.pair, copied.report.first[0]!.bound, copied.report.worstPair],
@@ -715,7 +714,7 @@ describe('units of the last place', () => {
       for (const exact of [1, Infinity, Number.NaN])
         assert.ok(!within(2, exact, bound, 'f32') && !within(-Infinity, exact, bound, 'f32'));
     }
-    // The first number that rounds to infinity, and the last that does not.
+    // These are the first number that rounds to infinity, and the last that does not.
     for (const [dtype, first] of [
       ['f16', 65520],
       ['bf16', (2 - 2 ** -8) * 2 ** 127],
@@ -826,8 +825,8 @@ describe('reports', () => {
 });
 
 /**
- * A text with U+FFFD for what XML 1.0 cannot hold: control characters but tab and line ends, halves of surrogate pairs,
- * U+FFFE, U+FFFF.
+ * Replaces what XML 1.0 cannot have by U+FFFD: control characters but tab and line ends, halves of surrogate pairs,
+ * U+FFFE and U+FFFF.
  */
 function storable(text: string): string {
   return text.replace(/(?![\t\n\r\x7f-\x9f])\p{Cc}|\p{Cs}|[\ufffe\uffff]/gu, '\ufffd');
@@ -840,7 +839,7 @@ interface XmlNode {
   text: string;
 }
 
-/** A reader of as much XML as is written here; it throws where the text is not well-formed. */
+/** Reads the subset of XML that is written here. It throws where the text is not well-formed. */
 function parseXml(xml: string): XmlNode {
   const names: Record<string, string> = { amp: '&', lt: '<', gt: '>', quot: '"' };
   const decode = (text: string): string => {

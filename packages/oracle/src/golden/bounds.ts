@@ -2,12 +2,13 @@
  * How far off a right kernel may be, element by element.
  *
  * Each bound is an error analysis of arithmetic in f32 (in float64 for float64 data) with sums in any order and one
- * rounding at the store. docs/vectors.md lists the formulas, in which u is the unit roundoff. Bounds are about the exact
- * float64 result; {@link storedSlack} is added for an expected output that was itself rounded.
+ * rounding at the store. docs/vectors.md lists the formulas, in which u is the unit roundoff. Bounds are about the
+ * exact float64 result; {@link storedSlack} is added for an expected output that was itself rounded.
  *
  * @module
  */
 import {
+  type BlockTensor,
   type Dtype,
   type ExpertLinearPlan,
   type FloatDtype,
@@ -19,6 +20,7 @@ import {
   type OpPlan,
   planExpertLinear,
   planGelu,
+  planLinear,
   planRoute,
   type RopeCall,
   type RopePart,
@@ -41,7 +43,7 @@ const COPIED = -1;
 /** Marks an element of {@link ExpectedOutput.unsettled}. */
 const UNSETTLED = -2;
 
-/** The error near zero: half the smallest subnormal of f16; any subnormal of f32 and bf16, which WGSL may take for 0. */
+/** The error near 0: half the smallest subnormal of f16; any subnormal of f32 and bf16, which WGSL may take for 0. */
 const NEAR_ZERO: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -126, f16: 2 ** -25, bf16: 2 ** -126 };
 
 // The units below count roundings.
@@ -122,7 +124,8 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
  * @param data - the dtype of the data, of q for attention; the plan's tensors may be float64 all the same
  * @param parts - the names of a rotation's outputs, and whether dimensions that do not rotate are copied. Default: they
  *   are copied where x and the output have one dtype
- * @returns the errors by output, negative for an element that is copied or not settled; empty for an operator that copies
+ * @returns the errors by output, negative for an element that is copied or not settled; empty for an operator that
+ *   copies
  */
 export function planErrors(
   plan: OpPlan,
@@ -183,7 +186,7 @@ export function planErrors(
     case 'rearrange':
       return new Map();
     case 'expert_linear':
-      return new Map([['out', expertErrors(plan, u)]]);
+      return new Map([['out', dotErrors(plan, u)]]);
     case 'route': // the indices are exact
       return new Map([['weights', routeErrors(plan, u, double ? 0 : MAY_VANISH.f32)]]);
     default:
@@ -310,28 +313,31 @@ function pairMagnitudes(plan: RopePlan, head: Float64Array, token: number, magni
 }
 
 /**
- * The sums of a linear layer. Where they are weighted, each adds a product and a sum over the chosen experts:
- * (k + chosen + 3) u · Σ |weight| (Σ |x w| + |bias|).
+ * A sum of k products in any order is off by (k + 2) u · (Σ |x w| + |bias|). Where experts' sums are weighted, each
+ * adds a product and a sum over the chosen experts: (k + chosen + 3) u · Σ |weight| (Σ |x w| + |bias|).
  */
-function expertErrors(plan: ExpertLinearPlan, u: number): Float64Array {
-  const { x, weight, bias, weights } = plan;
-  const size = (tensor: Tensor): Tensor => tensorFrom(floats(tensor).map(Math.abs), { shape: tensor.shape });
-  const matrices =
-    'format' in weight
-      ? tensorFrom(readBlocks(weight, 'golden: weight').map(Math.abs), { shape: weight.shape })
-      : size(weight);
+function dotErrors(plan: LinearPlan | ExpertLinearPlan, u: number): Float64Array {
+  const sizes = (tensor: Tensor | BlockTensor): Tensor => {
+    const values = 'format' in tensor ? readBlocks(tensor, 'golden: weight') : floats(tensor);
+    return tensorFrom(values.map(Math.abs), { shape: tensor.shape });
+  };
   const runner = referenceRunner();
+  const [x, weight, bias] = [sizes(plan.x), sizes(plan.weight), plan.bias && sizes(plan.bias)];
   const out = runner.allocate('f64', plan.out.shape);
-  const sizes = { bias: bias && size(bias), weights: weights && size(weights) };
-  runner.run(planExpertLinear(size(x), matrices, plan.indices, out, sizes));
-  const terms = x.shape.at(-1)! + 2 + (weights ? plan.indices.shape[1]! + 1 : 0);
+  let terms = x.shape.at(-1)! + 2;
+  if (plan.op === 'linear') runner.run(planLinear(x, weight, bias, out));
+  else {
+    const weights = plan.weights && sizes(plan.weights);
+    if (weights) terms += plan.indices.shape[1]! + 1;
+    runner.run(planExpertLinear(x, weight, plan.indices, out, { bias, weights }));
+  }
   return floats(out).map((sum) => terms * u * sum);
 }
 
 /**
  * A score is off by a share of itself: (2 s + 2 n + 16) u for a softmax over n logits that are at most s apart, as for
- * attention's probabilities; 16 u for a sigmoid. Normalising divides by a sum of scores, which doubles the share and adds
- * chosen + 2 roundings. The scale adds one. Below `mayVanish` an exponential may be zero.
+ * attention's probabilities; 16 u for a sigmoid. Normalising divides by a sum of scores, which doubles the share and
+ * adds chosen + 2 roundings. The scale adds one. Below `mayVanish` an exponential may be zero.
  */
 function routeErrors(plan: RoutePlan, u: number, mayVanish: number): Float64Array {
   const { logits, gate, bias, groups, normalise, scale, indices, weights } = plan;
@@ -351,26 +357,9 @@ function routeErrors(plan: RoutePlan, u: number, mayVanish: number): Float64Arra
   });
 }
 
-/** A sum of k products in any order is off by (k + 2) u · (Σ |x w| + |bias|). */
-function dotErrors(plan: LinearPlan, u: number): Float64Array {
-  const { m, n, k } = plan;
-  const x = floats(plan.x);
-  const w = 'format' in plan.weight ? readBlocks(plan.weight, 'golden: weight') : floats(plan.weight);
-  const bias = plan.bias && floats(plan.bias);
-  const errors = new Float64Array(m * n);
-  for (let i = 0; i < m; i++) {
-    for (let o = 0; o < n; o++) {
-      let sum = bias ? Math.abs(bias[o]!) : 0;
-      for (let t = 0; t < k; t++) sum += Math.abs(x[i * k + t]! * w[o * k + t]!);
-      errors[i * n + o] = (k + 2) * u * sum;
-    }
-  }
-  return errors;
-}
-
 /**
- * A score is off by δ = (d + 2) u · scale · Σ |q k|, and by 8 u · softcap more where there is a cap. A probability is off
- * by a share: twice the largest δ of the row, and its roundings. The output is off by that share of Σ p |v|.
+ * A score is off by δ = (d + 2) u · scale · Σ |q k|, and by 8 u · softcap more where there is a cap. A probability is
+ * off by a share: twice the largest δ of the row, and its roundings. The output is off by that share of Σ p |v|.
  */
 function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number): Float64Array {
   const { q, k, v, scale, causal, window, softcap, sinks } = plan;

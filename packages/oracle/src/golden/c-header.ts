@@ -26,7 +26,7 @@ export function cPrefix(id: string): string {
   return /^[0-9]/.test(name) ? `case_${name}` : name;
 }
 
-/** Writes a header. `bounds` go by tensor name, `allowed` says what they allow, and `generator` is named in the text. */
+/** Writes a header. `bounds` go by tensor name, `allowed` says what they allow, and `generator` is named. */
 export function writeHeader(
   c: GoldenCase,
   bounds: ReadonlyMap<string, Tensor>,
@@ -90,9 +90,9 @@ function spell(tensor: Tensor): string[] {
   );
 }
 
-/** Spells an integer. C99 takes the first type that fits, except for int64's least number and numbers past its largest. */
+/** Spells an integer. C99 takes the first type that fits, except for int64's least number and those above int64. */
 function integer(value: number | bigint): string {
-  if (value === -(2n ** 63n)) return '(-INT64_C(9223372036854775807) - 1)';
+  if (value === -(2n ** 63n)) return LEAST_INT64;
   if (value > 2n ** 63n - 1n) return `${value}u`;
   return String(value);
 }
@@ -133,17 +133,14 @@ export function parseHeaderArray(bytes: Uint8Array, name: string, dtype: Dtype, 
   const start = open.index + open[0].length;
   const end = text.indexOf('}', start);
   if (end < 0) fail('FORMAT', `${where}: ${name}`, 'this array has no end. The file is truncated.');
-  const words = text
-    .slice(start, end)
-    .split(',')
-    .map((word) => word.trim())
-    .filter((word) => word !== '');
+  const items = text.slice(start, end).split(',');
+  const words = items.map((word) => word.trim()).filter((word) => word !== '');
   if (count === 0) return newArray(dtype, 0);
   if (words.length !== count) refuse('FORMAT', `${where}: ${name}`, `${count} numbers`, words.length);
   const data = newArray(dtype, count);
   const bits = isFloat(dtype) ? bitsOf(data) : data;
   for (const [n, word] of words.entries()) {
-    const value = word === '(-INT64_C(9223372036854775807) - 1)' ? -(2n ** 63n) : literal(word, `${where}: ${name}`);
+    const value = integerFrom(word, `${where}: ${name}`);
     if (bits instanceof BigUint64Array || bits instanceof BigInt64Array) bits[n] = value;
     else bits[n] = Number(value);
     if (BigInt(bits[n]!) !== value) refuse('FORMAT', `${where}: ${name}[${n}]`, `a number that ${dtype} holds`, word);
@@ -151,7 +148,10 @@ export function parseHeaderArray(bytes: Uint8Array, name: string, dtype: Dtype, 
   return data;
 }
 
-function literal(word: string, where: string): bigint {
+const LEAST_INT64 = '(-INT64_C(9223372036854775807) - 1)';
+
+function integerFrom(word: string, where: string): bigint {
+  if (word === LEAST_INT64) return -(2n ** 63n);
   const match = /^(-?)(0x[0-9a-f]{1,16}|\d{1,20})u?$/.exec(word) ?? refuse('FORMAT', where, 'a C integer', word);
   const value = BigInt(match[2]!);
   return match[1] === '-' ? -value : value;

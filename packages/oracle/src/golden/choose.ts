@@ -28,7 +28,7 @@ const MAX_POSITIONS = 2 ** 24;
 export interface GoldenChoice {
   /** Default: {@link GOLDEN_SEED}. */
   readonly seed?: number;
-  /** RoPE is made in each of these. The other operators' cases are taken if they have one. Default: the case's dtype. */
+  /** RoPE is made in each of these; other operators' cases are taken if they have one. Default: the case's dtype. */
   readonly dtypes?: readonly FloatDtype[];
   /** The positions of RoPE's tokens, the same in all batches. Default: those of the case. */
   readonly positions?: readonly number[];
@@ -51,12 +51,7 @@ export interface Chosen {
   readonly left: readonly { readonly id: string; readonly reason: string }[];
 }
 
-/**
- * Chooses the built-in cases of some operators.
- *
- * @param names - the operators
- * @param given - the parameters with which they are drawn
- */
+/** Chooses the built-in cases of some operators. */
 export function chooseBuiltIn(names: readonly OpName[], given: GoldenChoice = {}): Chosen {
   const ops = Array.from(readList(names, 'vectors: ops'));
   const choice = readChoice(given);
@@ -68,12 +63,7 @@ export function chooseBuiltIn(names: readonly OpName[], given: GoldenChoice = {}
   return { cases: [...rope, ...others], left: [] };
 }
 
-/**
- * Chooses the RoPE cases that a dialect can express, in its layout, positions and dtypes.
- *
- * @param dialect - the dialect
- * @param given - the parameters with which they are drawn
- */
+/** Chooses the RoPE cases that a dialect can express, in its layout, positions and dtypes. */
 export function chooseDialect(dialect: GoldenDialect, given: GoldenChoice = {}): Chosen {
   readName(dialect, GOLDEN_DIALECTS, 'vectors: dialect');
   const choice = readChoice(given);
@@ -171,7 +161,6 @@ function specOnly(spec: RopeSpec): RopeSpec {
 /**
  * Chooses positions for a number of tokens: near and far ones alternate, then random ones below 2^20 follow.
  *
- * @param count - the number of tokens
  * @param seed - the seed of the positions after the first six
  */
 export function positionsFor(count: number, seed = GOLDEN_SEED): number[] {

@@ -1,16 +1,11 @@
-/**
- * The manifest of a golden folder, written and read.
- *
- * @module
- */
-import type { Dtype, RopeSpec } from 'ropewalk';
+/** The manifest of a golden folder, written and read. @module */
+import { type Dtype, frequenciesOf, type RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { countElements, type Fields, show } from 'ropewalk/internal';
+import { countElements, type Fields, sharePairs, show } from 'ropewalk/internal';
 import { readDtype, readTolerance } from '../folder.js';
 import { boundedShape } from '../host.js';
 import { angleRoundings, type TablePrecision } from '../verify/rope-model.js';
-import { GOLDEN_OPS, type GoldenCase, type GoldenRope, type Json, type ToleranceRecord } from './case.js';
-import { turnsOf } from './turns.js';
+import { GOLDEN_OPS, type GoldenCase, type GoldenRope, type Json } from './case.js';
 
 /** The first field of every manifest. */
 const GOLDEN_FORMAT = 'ropewalk-vectors-1';
@@ -87,6 +82,36 @@ function followsFrom(rope: GoldenRope): Record<string, Json> {
   return { ...turnsOf(rope), angleRoundings: roundings };
 }
 
+/** Computes what follows from a spec, for programs that know no scaling and no axes. Vision's pairs are halves. */
+export function turnsOf(rope: GoldenRope): Record<string, Json> {
+  const { headDim, rotaryDim = headDim, rotaryOffset = 0, pairing, axes, base, scaling } = rope.spec;
+  const { invFreq, attentionFactor: magnitude } = frequenciesOf(rope.spec);
+  const { numAxes, axisOfPair } = sharePairs(axes, rotaryDim / 2);
+  const form = pairing === 'vision' ? 'half' : pairing;
+  const ofPairs = { invFreq: [...invFreq], axisOfPair: [...axisOfPair] };
+  const given = { base, scaling: scaling?.kind ?? 'none', beyond: beyondBase(rope) };
+  return { pairing: form, rotaryDim, rotaryOffset, magnitude, numAxes, ...given, ...ofPairs };
+}
+
+/** Names what a case needs beyond rope(q, positions, base), as such a kernel's reason to skip it; '' for nothing. */
+function beyondBase({ spec, direction, layout, parts }: GoldenRope): string {
+  const { scaling = { kind: 'none' }, attentionFactor = 1, pairing } = spec;
+  const needs = [
+    scaling.kind !== 'none' && `${scaling.kind} scaling`,
+    spec.freqFactors && 'freq_factors',
+    attentionFactor !== 1 && 'attention_factor',
+    spec.axes && 'M-RoPE',
+    spec.frequencyDim !== undefined && 'frequency_dim',
+    spec.rotaryOffset && 'rotary_offset',
+    pairing === 'interleaved-to-half' && `${pairing} pairing`,
+    direction === 'backward' && 'backward',
+    layout === 'bnsh' && 'heads before tokens',
+    parts.some(({ weight }) => weight !== undefined) && 'a norm',
+    parts.some(({ cache }) => cache !== undefined) && 'a cache',
+  ].filter(Boolean);
+  return needs.length > 0 ? `needs ${needs.join(', ')}` : '';
+}
+
 function formatJson(value: Json, indent: string): string {
   const short = JSON.stringify(value);
   if (typeof value !== 'object' || value === null || short.length <= 100) return short;
@@ -132,7 +157,9 @@ function parseEntry(f: Fields): GoldenEntry {
     });
   const inputs = tensors('inputs');
   const outputs = tensors('outputs');
-  const attributes = f.object('attributes');
+  const [attributes, t] = [f.object('attributes'), f.object('tolerance')];
+  const given = t.object('parameters');
+  const parameters = Object.fromEntries(given.keys().map((key) => [key, given.number(key)]));
   const separates = f.optionalList('separates') ?? [];
   if (!separates.every((text) => typeof text === 'string'))
     refuse('FORMAT', f.path('separates'), 'a list of strings', separates);
@@ -144,7 +171,7 @@ function parseEntry(f: Fields): GoldenEntry {
     attributes: Object.fromEntries(attributes.keys().map((key) => [key, attributes.raw(key) as Json])),
     inputs,
     outputs,
-    tolerance: parseTolerance(f.object('tolerance')),
+    tolerance: { formula: t.text('formula'), parameters, from: t.text('from'), ...readTolerance(t) },
     rope: op === 'rope' ? parseRope(attributes, inputs) : undefined,
   };
 }
@@ -163,12 +190,6 @@ function parseTensor(t: Fields): GoldenTensor {
   if (values && values.length !== countElements(shape))
     refuse('FORMAT', t.path('values'), `${countElements(shape)} values`, values.length);
   return { name, dtype, shape, sha256, files, values };
-}
-
-function parseTolerance(f: Fields): ToleranceRecord {
-  const given = f.object('parameters');
-  const parameters = Object.fromEntries(given.keys().map((key) => [key, given.number(key)]));
-  return { formula: f.text('formula'), parameters, from: f.text('from'), ...readTolerance(f) };
 }
 
 function parseRope(f: Fields, inputs: readonly GoldenTensor[]): GoldenRope {

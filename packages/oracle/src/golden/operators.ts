@@ -1,8 +1,4 @@
-/**
- * Golden cases of the operators beside RoPE, with real row lengths and the edges where implementations differ.
- *
- * @module
- */
+/** Golden cases of the operators beside RoPE, with real row lengths and edges where kernels differ. @module */
 import {
   BLOCK_FORMATS,
   type BlockFormat,
@@ -18,8 +14,7 @@ import { newArray, storeNumber } from 'ropewalk/backend';
 import { bitsOf, blockBytes, countElements, type RandomStream } from 'ropewalk/internal';
 import { hostTensor, integerTensor } from '../host.js';
 import type { GoldenQuestion, Json } from './case.js';
-import { distinctRows, numbersFor } from './data.js';
-import { GOLDEN_SEED } from './rope.js';
+import { distinctRows, GOLDEN_SEED, numbersFor } from './rope.js';
 
 /** Draws a tensor. */
 type Filler = (random: RandomStream) => Tensor;
@@ -46,6 +41,9 @@ function distinct(dtype: FloatDtype, shape: readonly number[]): Filler {
 function given(shape: readonly number[], values: readonly number[]): Filler {
   return () => tensorFrom(Float32Array.from(values), { shape });
 }
+
+/** Makes a row of the integers from −100 to 100. */
+const fromMinus100: Filler = () => hostTensor('f32', [1, 201], (n) => n - 100);
 
 /** Draws numbers around one, as activations are after a norm. */
 function activations(dtype: FloatDtype, shape: readonly number[]): Filler {
@@ -308,12 +306,7 @@ const DEFINITIONS: Readonly<
       about: 'From −100 to 100: the result must not be NaN.',
       separates: ['far below 0: 0 | NaN | x', 'far above 0: x | ∞'],
       attributes: { approximate: 'tanh' },
-      inputs: {
-        x: given(
-          [1, 201],
-          Array.from({ length: 201 }, (_, n) => n - 100),
-        ),
-      },
+      inputs: { x: fromMinus100 },
     },
     'gelu-f16': {
       about: 'f16 up to 60, whose cubes no f16 holds.',
@@ -611,13 +604,7 @@ const DEFINITIONS: Readonly<
     'swiglu-large-gates': {
       about: 'Gates from −100 to 100: e^−gate overflows, and the result must not be NaN.',
       separates: ['large negative gates: 0 | NaN', 'large positive gates: gate · up | ∞'],
-      inputs: {
-        gate: given(
-          [1, 201],
-          Array.from({ length: 201 }, (_, n) => n - 100),
-        ),
-        up: activations('f32', [1, 201]),
-      },
+      inputs: { gate: fromMinus100, up: activations('f32', [1, 201]) },
     },
     'swiglu-clamped': {
       about: 'The clamped form of gpt-oss: limit 7, alpha 1.702, up + 1.',

@@ -7,7 +7,7 @@ import {
   tensorFromNpy,
   tensorFromSafetensors,
 } from '@ropewalk/formats';
-import { type HostArray, type OpPlan, RopewalkError, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { type HostArray, type OpPlan, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { fail, newArray, refuse } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
 import { readFolder, readManifest, type VectorFolder, whereOf } from '../folder.js';
@@ -47,7 +47,6 @@ export interface GoldenFolder extends GoldenManifest {
   /**
    * Reads a case's tensors and checks their hashes.
    *
-   * @param entry - one of `cases`
    * @throws {RopewalkError} FORMAT when a file is missing or malformed, or has another dtype, shape or hash
    */
   load(entry: GoldenEntry): Promise<GoldenCase>;
@@ -184,10 +183,4 @@ export async function sha256(bytes: Uint8Array): Promise<string> {
   // The bytes are copied, as digest takes no view of shared memory.
   const digest = new Uint8Array(await subtle.digest('SHA-256', Uint8Array.from(bytes)));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
-}
-
-/** Turns a plan's refusal of a case into FORMAT, as the folder is malformed and no backend has failed. */
-export function asFormatError(error: unknown, where: string): RopewalkError {
-  if (!(error instanceof RopewalkError)) throw error;
-  return error.code === 'FORMAT' ? error : new RopewalkError('FORMAT', `${where}: ${error.message}`, { cause: error });
 }

@@ -1,16 +1,15 @@
 /**
  * Golden RoPE cases: parameters of real models, with positions and values that show each wrong choice of a kernel.
  *
- * Every case but that of one token has the positions 0, 1, about 40, 8192 or more, 131,072 or more, and 1,048,575. It has
- * two batches, two heads, and heads without zeros and without two elements of equal magnitude.
+ * Every case but that of one token has the positions 0, 1, about 40, 8192 or more, 131,072 or more, and 1,048,575. It
+ * has two batches, two heads, and heads without zeros and without two elements of equal magnitude.
  *
  * @module
  */
-import type { FloatDtype, RopeLayout, RopeSpec, Tensor } from 'ropewalk';
-import { readPlain } from 'ropewalk/internal';
-import { integerTensor } from '../host.js';
+import { type FloatDtype, type RopeLayout, type RopeSpec, roundTo, type Tensor } from 'ropewalk';
+import { type RandomStream, randomFrom, readPlain } from 'ropewalk/internal';
+import { hostTensor, integerTensor } from '../host.js';
 import type { GoldenQuestion, GoldenRopePart, Json } from './case.js';
-import { distinctRows, numbersFor } from './data.js';
 
 /** The default seed of the built-in suites and of a folder. */
 export const GOLDEN_SEED = 1;
@@ -70,6 +69,8 @@ const LONGROPE = {
   originalContext: 4096,
   factor: 32,
 } as const;
+/** ggml's positions: one row for all batches. */
+const ONE_ROW_I32 = { positions: GOLDEN_POSITIONS[0]!, positionDtype: 'i32' } as const;
 /** Llama 3.1's scaling as the divisors that llama.cpp's converter writes: 1 for fast pairs, 8 for slow ones. */
 const LLAMA31_FACTORS = Array.from({ length: 64 }, (_, j) => {
   const turns = 8192 / (2 * Math.PI * 500000 ** ((2 * j) / 128)); // turns of pair j in the original context
@@ -95,8 +96,7 @@ const DEFINITIONS: Readonly<
     about: 'Llama 2 in ggml and in the original: interleaved pairing, one row of positions for all batches.',
     separates: ['interleaved | half', 'token index | position', 'head or batch index added to the position'],
     spec: interleaved(128, 10000),
-    positions: GOLDEN_POSITIONS[0]!,
-    positionDtype: 'i32',
+    ...ONE_ROW_I32,
   },
   'llama-2-f64': {
     about: 'Llama 2 in float64 throughout.',
@@ -125,8 +125,7 @@ const DEFINITIONS: Readonly<
     about: 'Llama 3.1 in ggml: interleaved, freq_factors divide the frequencies.',
     separates: ['freq_factors divide | multiply | are ignored'],
     spec: interleaved(128, 500000, { freqFactors: LLAMA31_FACTORS }),
-    positions: GOLDEN_POSITIONS[0]!,
-    positionDtype: 'i32',
+    ...ONE_ROW_I32,
   },
   'gpt-j': {
     about: 'GPT-J: the first 64 of 256 dimensions, interleaved.',
@@ -211,8 +210,7 @@ const DEFINITIONS: Readonly<
       scaling: { kind: 'yarn', factor: 4, originalContext: 4096, extFactor: 0.5, attnFactor: 0.9 },
       freqFactors: Array.from({ length: 64 }, (_, j) => 0.9 + j / 320),
     }),
-    positions: GOLDEN_POSITIONS[0]!,
-    positionDtype: 'i32',
+    ...ONE_ROW_I32,
   },
   'yarn-partial': {
     about: 'YaRN × 4 on the first 64 of 128 dimensions.',
@@ -421,4 +419,31 @@ function positionsOf(d: GoldenRopeDefinition): Tensor {
 /** Each token is 5 rows further, modulo the rows of the cache, and each batch starts at another row. */
 function scatteredRows(batch: number, seq: number, rows: number): number[] {
   return Array.from({ length: batch * seq }, (_, n) => (2 + 3 * Math.floor(n / seq) + 5 * (n % seq)) % rows);
+}
+
+/** Starts the random numbers of one tensor of one case. They depend on the seed and the names only. */
+export function numbersFor(seed: number, id: string, name: string): RandomStream {
+  return randomFrom(`${seed}/${id}/${name}`);
+}
+
+/** Magnitudes lie in [LOWEST, LOWEST · 2^OCTAVES), so that no large element hides the error of a small one. */
+const LOWEST = 0.25;
+const OCTAVES = 3;
+
+/** Draws rows without zeros or equal magnitudes, so that a wrong partner, order or sign shows; 384 fit bf16. */
+export function distinctRows<D extends FloatDtype>(
+  dtype: D,
+  shape: readonly number[],
+  random: RandomStream,
+): Tensor<D> {
+  const width = shape.at(-1) ?? 1;
+  const seen = new Set<number>();
+  return hostTensor(dtype, shape, (n) => {
+    if (n % width === 0) seen.clear();
+    let magnitude: number;
+    do magnitude = roundTo(dtype, LOWEST * 2 ** random.uniform(0, OCTAVES));
+    while (seen.has(magnitude));
+    seen.add(magnitude);
+    return random.integer(2) === 0 ? magnitude : -magnitude;
+  });
 }

@@ -1,12 +1,9 @@
-/**
- * Golden cases as conformance cases: the built-in suites, and folders that `ropewalk vectors` wrote.
- *
- * @module
- */
+/** Golden cases as conformance cases: the built-in suites, and folders that `ropewalk vectors` wrote. @module */
 import { type HostArray, isFloat, type Runner, type Tensor } from 'ropewalk';
 import { readOptions } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
 import { type VectorFolder, whereOf } from '../folder.js';
+import { asFormatError } from '../host.js';
 import { allOf, type ExpectedOutput, judgeOutput, within } from '../judge.js';
 import { formatLabel } from '../label.js';
 import { type CaseVerdict, type ConformanceCase, declined } from '../runner.js';
@@ -14,7 +11,7 @@ import { exactWithBounds, storedSlack } from './bounds.js';
 import { bindGolden, type GoldenQuestion } from './case.js';
 import type { GoldenChoice } from './choose.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
-import { asFormatError, type OnnxLoader, openGolden } from './read.js';
+import { type OnnxLoader, openGolden } from './read.js';
 import { GOLDEN_ROPE, GOLDEN_SEED, goldenRopeQuestion } from './rope.js';
 
 /** Makes the cases of a folder. Each is judged by the exact results of its inputs, and by the outputs in the folder. */
@@ -43,11 +40,10 @@ export function goldenVectorCases(folder: VectorFolder, onnx?: OnnxLoader): Conf
 
 /**
  * Makes the golden RoPE cases. Each element of an output is judged against the float64 reference on the same inputs.
- *
- * @param choice - the seed of the inputs. Default: {@link GOLDEN_SEED}
+ * The default seed is {@link GOLDEN_SEED}.
  */
 export function goldenRopeSuite(choice: Pick<GoldenChoice, 'seed'> = {}): ConformanceCase[] {
-  const seed = seedOf(choice);
+  const { seed = GOLDEN_SEED } = readOptions(choice, 'suite: choices', { seed: true });
   return GOLDEN_ROPE.map((d) => ({
     suite: 'golden',
     label: formatLabel('GOLDEN', {
@@ -65,13 +61,9 @@ export function goldenRopeSuite(choice: Pick<GoldenChoice, 'seed'> = {}): Confor
   }));
 }
 
-/**
- * Makes the golden cases of the operators beside RoPE, which are judged as those of {@link goldenRopeSuite} are.
- *
- * @param choice - the seed of the inputs. Default: {@link GOLDEN_SEED}
- */
+/** Makes the golden cases of the operators beside RoPE, which are judged as those of {@link goldenRopeSuite} are. */
 export function goldenOperatorSuite(choice: Pick<GoldenChoice, 'seed'> = {}): ConformanceCase[] {
-  const seed = seedOf(choice);
+  const { seed = GOLDEN_SEED } = readOptions(choice, 'suite: choices', { seed: true });
   return GOLDEN_OPERATORS.map((d) => ({
     suite: 'golden',
     label: formatLabel('GOLDEN', { case: d.id, op: d.op, seed }),
@@ -79,11 +71,7 @@ export function goldenOperatorSuite(choice: Pick<GoldenChoice, 'seed'> = {}): Co
   }));
 }
 
-function seedOf(choice: Pick<GoldenChoice, 'seed'>): number {
-  return readOptions(choice, 'suite: choices', { seed: true }).seed ?? GOLDEN_SEED;
-}
-
-/** Judges each element by its bound; then by the outputs `stored` in a file, if any, whose bounds allow their rounding. */
+/** Judges each element by its bound. The outputs `stored` in a file are judged too, with bounds for their rounding. */
 export async function judgeGolden(
   c: GoldenQuestion,
   runner: Runner,

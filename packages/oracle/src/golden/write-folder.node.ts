@@ -56,7 +56,6 @@ const NAMES: OptionNames<WriteGoldenOptions> = {
  *
  * @param out - a folder that does not exist, or is empty, or with `force` holds golden cases
  * @param cases - the result of chooseBuiltIn and the like
- * @param options - forms, seed, generator and more
  * @returns the manifest, which lists the cases, and those that a form cannot express
  * @throws {RopewalkError} FORMAT when the folder is in use, DEVICE when it cannot be written, UNSUPPORTED when no
  *   form can express a case, or for the form `onnx` without `onnx`

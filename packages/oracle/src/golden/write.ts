@@ -74,8 +74,9 @@ export async function writeCase(c: GoldenCase, forms: readonly GoldenForm[], opt
 const boundName = (output: string): string => `${output}_bound`;
 
 /**
- * Computes how far a right kernel's elements may be from the stored ones, in f32: what verify allows, and the rounding of
- * the stored ones. It is infinite where both a finite number and an infinity are right. Copied outputs have no bounds.
+ * Computes how far a right kernel's elements may be from the stored ones, in f32: what verify allows, and the rounding
+ * of the stored ones. It is infinite where both a finite number and an infinity are right. Copied outputs have no
+ * bounds.
  */
 function boundsOf(c: GoldenCase, table: TablePrecision): Map<string, Tensor> {
   const found = new Map<string, Tensor>();

@@ -4,13 +4,14 @@ import { callOf, changed, type Heads, type RopeSteps, readObservation, rightOf }
 import { type FloatDtype, type HeadNorm, roundTo } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { reading } from 'ropewalk/internal';
-import { distinctRows, numbersFor } from '../golden/data.js';
 import {
+  distinctRows,
   GOLDEN_POSITIONS,
   GOLDEN_ROPE,
   GOLDEN_SEED,
   type GoldenRopeDefinition,
   goldenRopeQuestion,
+  numbersFor,
 } from '../golden/rope.js';
 import { hostTensor } from '../host.js';
 import { nmse } from '../judge.js';
@@ -81,7 +82,6 @@ function stageOf(definition: GoldenRopeDefinition): Stage {
 /**
  * Runs a known bug on the first model of the golden cases that shows it plainly, or else on the one that shows it most.
  *
- * @param mutant - one of MUTANTS
  * @throws {RopewalkError} UNSUPPORTED for a bug that no golden model shows
  */
 export function mutantExample(mutant: Mutant): MutantExample {
@@ -112,8 +112,6 @@ function exampleOf(mutant: Mutant): MutantExample {
 /**
  * Names the steps of the rotation that a known bug changes, such as `position` or `readIndex`, in the first of those
  * models in which it can go wrong.
- *
- * @param mutant - one of MUTANTS
  */
 export function mutantSteps(mutant: Mutant): readonly string[] {
   return reading('mutantSteps: mutant', () => {

@@ -45,13 +45,6 @@ export type MutantScore = {
     }
 );
 
-/** A case that was left out, with the reason. */
-interface LeftOut {
-  readonly suite: string;
-  readonly label: string;
-  readonly why: string;
-}
-
 /** The score of a set of cases. */
 export interface VectorScore {
   /** The number of all cases. */
@@ -59,10 +52,12 @@ export interface VectorScore {
   /** The number of cases that rotate. Only these can notice a mutant. */
   readonly rotating: number;
   /** Cases that even the right kernel does not pass, so that they prove nothing about a wrong one. */
-  readonly leftOut: readonly LeftOut[];
+  readonly leftOut: readonly { readonly suite: string; readonly label: string; readonly why: string }[];
   /** The scores in the order of the mutants. */
   readonly mutants: readonly MutantScore[];
 }
+
+type LeftOut = VectorScore['leftOut'][number];
 
 /** A case that the right kernel passes. */
 interface Examined {

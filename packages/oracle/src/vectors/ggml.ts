@@ -1,8 +1,4 @@
-/**
- * ggml's vectors: raw bytes beside a manifest. Each case runs with float64 tables and with ggml's f32 recipe.
- *
- * @module
- */
+/** ggml's vectors: raw bytes and a manifest. Each case runs with float64 tables and ggml's f32 recipe. @module */
 import { ggml } from '@ropewalk/dialects';
 import {
   type ArrayOf,

@@ -1,8 +1,4 @@
-/**
- * HuggingFace's vectors: what transformers computes of a config.json with torch: inv_freq, attention factor, rotated heads.
- *
- * @module
- */
+/** HuggingFace's vectors: inv_freq, attention factor and rotated heads of a config.json, by transformers. @module */
 import { huggingface } from '@ropewalk/dialects';
 import { bindRope, planRope, type RopeSpec, type Runner, ropeFrequencies, type TableRecipe } from 'ropewalk';
 import { fail } from 'ropewalk/backend';

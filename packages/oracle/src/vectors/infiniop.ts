@@ -1,8 +1,4 @@
-/**
- * InfiniOp's vectors: RoPE over whole buffers, M-RoPE, and descriptors that must be refused with a status.
- *
- * @module
- */
+/** InfiniOp's vectors: RoPE over whole buffers, M-RoPE, and descriptors that must be refused with a status. @module */
 import { infiniop } from '@ropewalk/dialects';
 import { type Dtype, type FloatDtype, type HostArray, isFloat, type Runner, tensorFrom } from 'ropewalk';
 import { newArray, refuse } from 'ropewalk/backend';

@@ -1,8 +1,4 @@
-/**
- * Vectors of ONNX RotaryEmbedding-23: the standard's node tests, and cases that its reference implementation computed.
- *
- * @module
- */
+/** Vectors of ONNX RotaryEmbedding-23, from the standard's node tests and its reference implementation. @module */
 import { onnx } from '@ropewalk/dialects';
 import type { Runner, Tensor } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';

@@ -1,16 +1,15 @@
 /** Judges the outputs of one case, element by element, and measures the differences. @module */
 import {
-  bf16FromNumber,
   type Dtype,
   type FloatDtype,
-  f16FromNumber,
   type HostArray,
   isFloat,
   type OpName,
   roundTo,
+  sizeBytes,
   type Tensor,
 } from 'ropewalk';
-import { refuse } from 'ropewalk/backend';
+import { newArray, refuse, storeNumber } from 'ropewalk/backend';
 import { bitsOf, reading, readName, readOptions } from 'ropewalk/internal';
 import { type GoldenCase, readGoldenCase, readTensors } from '../golden/case.js';
 import { type Comparison, compareOutput, type ExpectedOutput, judgeBits } from '../judge.js';
@@ -90,9 +89,7 @@ export interface JudgeOptions extends ModelOptions {
 /**
  * Judges the outputs of one case.
  *
- * @param golden - the case
  * @param got - the outputs in host memory, with the dtypes and shapes of the expected ones
- * @param options - the arithmetic that the kernel is allowed
  * @returns ok or fail, with the measurements
  * @throws {RopewalkError} FORMAT when the case's expected outputs do not follow from its inputs and attributes
  */
@@ -103,12 +100,8 @@ export function judgeCase(
 ): VerifyResult {
   const read = readGoldenCase(golden, 'verify: case');
   readTensors(got, 'verify: outputs');
-  const { table, toleranceScale = 1 } = readOptions(options, 'verify: options', {
-    table: true,
-    arithmetic: true,
-    toleranceScale: true,
-    bugs: true,
-  });
+  const names = { table: true, arithmetic: true, toleranceScale: true, bugs: true } as const;
+  const { table, toleranceScale = 1 } = readOptions(options, 'verify: options', names);
   if (table !== undefined) readName(table, TABLE_PRECISIONS, 'verify: table');
   if (typeof toleranceScale !== 'number' || !(toleranceScale > 0 && toleranceScale < Infinity))
     refuse('RANGE', 'verify: toleranceScale', 'a positive number', toleranceScale);
@@ -212,7 +205,7 @@ function sizeText({ dtype, shape }: { readonly dtype: Dtype; readonly shape: rea
   return `${dtype} [${shape}]`;
 }
 
-/** Refuses expected outputs that are not the exact results, rounded, as the folder was edited or means something else. */
+/** Refuses expected outputs that are not the exact results, rounded: the folder was edited, or is of another kind. */
 function checkStored(stored: Tensor, exact: ExpectedOutput, where: string): void {
   if (!fits(stored, exact))
     refuse('FORMAT', where, `${sizeText(exact)}, as inputs and attributes give`, sizeText(stored));
@@ -279,28 +272,16 @@ function reportOf(
   };
 }
 
-const scratch = /* @__PURE__ */ new DataView(/* @__PURE__ */ new ArrayBuffer(8));
-
 /** Counts the numbers of a float dtype from b to a, which it holds exactly: units of the last place. −0 equals 0. */
 export function ulps(dtype: FloatDtype, a: number, b: number): number {
-  if (dtype === 'f64') {
-    const key = (x: number): bigint => {
-      scratch.setFloat64(0, x);
-      const bits = scratch.getBigInt64(0);
-      return bits < 0n ? -(bits & 0x7fffffffffffffffn) : bits;
-    };
-    return Number(key(a) - key(b));
-  }
-  const key = (x: number): number => {
-    if (dtype === 'f32') {
-      scratch.setFloat32(0, x);
-      const bits = scratch.getInt32(0);
-      return bits < 0 ? -(bits & 0x7fffffff) : bits;
-    }
-    const bits = dtype === 'f16' ? f16FromNumber(x) : bf16FromNumber(x);
-    return bits & 0x8000 ? -(bits & 0x7fff) : bits;
-  };
-  return key(a) - key(b);
+  const data = newArray(dtype, 2);
+  for (const [n, x] of [a, b].entries()) storeNumber(data, dtype, n, x);
+  const signBit = BigInt(8 * sizeBytes(dtype) - 1);
+  const [ofA, ofB] = Array.from(bitsOf(data) as ArrayLike<number | bigint>, (bits) => {
+    const magnitude = BigInt.asUintN(Number(signBit), BigInt(bits));
+    return BigInt(bits) >> signBit === 0n ? magnitude : -magnitude;
+  });
+  return Number(ofA! - ofB!);
 }
 
 function indexOf(n: number, shape: readonly number[]): number[] {

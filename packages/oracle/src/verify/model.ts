@@ -24,7 +24,7 @@ import { type RopeGeometry, ropeGeometries, type TablePrecision } from './rope-m
 export interface ModelOptions {
   /** The precision of RoPE's angles. Default: f32; float64 for f64 data. */
   readonly table?: TablePrecision;
-  /** `f32`, the default, computes 16-bit data in f32 and rounds once. `native` may round every step to the data's dtype. */
+  /** Default: `f32`, which rounds 16-bit data once. `native` may round every step to the data's dtype. */
   readonly arithmetic?: 'f32' | 'native';
   /** Multiplies every bound but those of copies. Default: 1. */
   readonly toleranceScale?: number;

@@ -42,13 +42,7 @@ const MAX_SIDECAR_BYTES = 2 ** 20;
 /** The largest header of .npy: 64 KiB and its start. */
 const NPY_HEADER_BYTES = 65536 + 12;
 
-/**
- * Lists the entries of a folder that belong to no case. A misspelt name is the usual reason for a missing output.
- *
- * @param folder - the folder of outputs
- * @param ids - the ids of all cases
- * @returns names in the folder
- */
+/** Lists the entries of a folder that belong to no case. A misspelt name is the usual reason for a missing output. */
 export function strangersIn(folder: string, ids: readonly string[]): string[] {
   checkPath(folder);
   const known = new Set<string>();
@@ -70,8 +64,6 @@ function checkPath(folder: string): void {
 /**
  * Reads the outputs of a case.
  *
- * @param folder - the folder of outputs
- * @param golden - the case
  * @returns tensors, problems and notes; no content of a file makes it throw
  * @throws {RopewalkError} FORMAT for an id that leaves the folder
  */

@@ -1,9 +1,9 @@
 /**
- * Runs a user's program on golden cases, over its standard input and output or through files (Node only). docs/verify.md
- * describes the protocol.
+ * Runs a user's program on golden cases, over its standard input and output or through files (Node only).
+ * docs/verify.md describes the protocol.
  *
- * The program is not trusted. It may crash, hang, print junk or announce wrong sizes. Each of these fails the current case,
- * and the program is ended and started again for the next one.
+ * The program is not trusted. It may crash, hang, print junk or announce wrong sizes. Each of these fails the current
+ * case, and the program is ended and started again for the next one.
  *
  * @module
  */
@@ -28,8 +28,8 @@ import {
   systemSentence,
 } from 'ropewalk/internal';
 import type { GoldenCase } from '../golden/case.js';
+import { turnsOf } from '../golden/manifest.js';
 import { elementBytes } from '../golden/read.js';
-import { turnsOf } from '../golden/turns.js';
 import { bytesToTensor } from '../host.js';
 import { type FoundOutputs, outputBytes, readOutputFolder } from './outputs.node.js';
 import { type KernelPerf, kernelPerf, type PerfRequest, perfRequest } from './perf.js';
@@ -90,10 +90,9 @@ const HELD_MS = 500;
 const MAX_LATE = 5;
 
 /**
- * Prepares a program, which starts with the first case. After five cases that used up their time, the others are not run,
- * and their answers are problems that say so.
+ * Prepares a program, which starts with the first case. After five cases that used up their time, the others are not
+ * run, and their answers are problems that say so.
  *
- * @param given - words, protocol and time limit
  * @example
  * const program = openProgram({ words: ['./kernel'], protocol: 'stdio', timeoutMs: 60_000 });
  * const answer = await program.run(golden);
@@ -152,8 +151,8 @@ function killGroup(child: ChildProcess): void {
 }
 
 /**
- * Kills the processes of a run that left the group. It reads the environments of all processes of the machine, as far as
- * they are the user's, and is called once, at the end.
+ * Kills the processes of a run that left the group. It reads the environments of all processes of the machine, as far
+ * as they are the user's, and is called once, at the end.
  */
 function killMarked(mark: string): void {
   if (process.platform !== 'linux') return;
@@ -289,7 +288,7 @@ class AnswerReader {
     if (!this.#orphaned || !this.#wake) return;
     const wake = this.#wake;
     const timer = setTimeout(() => {
-      // What is still in the pipe is read in one more turn of the event loop.
+      // One more turn of the event loop reads the bytes that are still in the pipe.
       setImmediate(() => {
         if (this.#wake !== wake) return;
         this.#ended = true;
@@ -412,7 +411,8 @@ class StdioProgram extends Program {
   #answered = 0;
 
   async run(golden: GoldenCase): Promise<Answer> {
-    const { answer, notes } = await this.#turn(golden, undefined, readAnswer);
+    const read = async (reader: AnswerReader) => answerFrom(reader, golden, await readRecord(reader, golden));
+    const { answer, notes } = await this.#turn(golden, undefined, read);
     return answer.kind === 'outputs' ? { ...answer, notes: [...notes, ...answer.notes] } : answer;
   }
 
@@ -457,7 +457,7 @@ class StdioProgram extends Program {
     try {
       // A program may answer while it still reads, and no pipe holds a whole tensor, so sending is not awaited.
       const sent = send(child.stdin!, golden, perf);
-      const answer = await read(reader, golden);
+      const answer = await read(reader);
       const wasRead = await Promise.race([
         sent.then(() => true),
         new Promise<false>((resolve) => setTimeout(resolve, UNREAD_MS, false).unref()),
@@ -518,11 +518,7 @@ async function send(stdin: Writable, golden: GoldenCase, perf: PerfRequest | und
 /** The fields of an answer's line. */
 type AnswerLine = Partial<Readonly<Record<'id' | 'outputs' | 'skip' | 'error' | 'perf', unknown>>>;
 type Problem = Extract<Answer, { readonly kind: 'problem' }>;
-type ReadsAnswer<T> = (reader: AnswerReader, golden: GoldenCase) => Promise<T>;
-
-async function readAnswer(reader: AnswerReader, golden: GoldenCase): Promise<Answer> {
-  return answerFrom(reader, golden, await readRecord(reader, golden));
-}
+type ReadsAnswer<T> = (reader: AnswerReader) => Promise<T>;
 
 async function readTimes(reader: AnswerReader, golden: GoldenCase, request: PerfRequest): Promise<TimesAnswer> {
   const record = await readRecord(reader, golden);
@@ -561,9 +557,8 @@ async function answerFrom(reader: AnswerReader, golden: GoldenCase, record: Answ
   const said = saidInstead(record);
   if (said) return said;
   if (!Array.isArray(record.outputs)) throw new BadAnswer(`answered without outputs, skip or error: ${show(record)}`);
-  const problems: string[] = [];
-  const notes: string[] = [];
-  const tensors = new Map<string, Tensor>();
+  const found = { tensors: new Map<string, Tensor>(), problems: [] as string[], notes: [] as string[] };
+  const { tensors, problems, notes } = found;
   // All announced bytes are read, even those that do not fit, so that the next answer is read from its start.
   const most = outputBytes(golden) * 4 + 2 ** 20;
   let total = 0;
@@ -591,7 +586,7 @@ async function answerFrom(reader: AnswerReader, golden: GoldenCase, record: Answ
     if (!tensors.has(name) && !problems.some((problem) => problem.startsWith(`${name}:`)))
       problems.push(`${name}: expected it among the outputs, got none`);
   }
-  return answerOf({ tensors, problems, notes });
+  return answerOf(found);
 }
 
 function answerOf({ tensors, problems, notes }: FoundOutputs): Answer {

@@ -39,22 +39,17 @@ export interface VerifyCounts {
   readonly skipped: number;
 }
 
-/**
- * Counts the results of each status.
- *
- * @param results - the results
- */
+/** Counts the results of each status. */
 export function countVerified(results: readonly VerifyResult[]): VerifyCounts {
   const counts = { ok: 0, fail: 0, error: 0, skipped: 0 };
-  for (const result of Array.from(readList(results, 'results'))) counts[reading('results', () => result.status)]++;
+  for (const result of Array.from(readList(results, 'results'))) {
+    const status = reading('results', () => result.status);
+    if (Object.hasOwn(counts, status)) counts[status]++;
+  }
   return counts;
 }
 
-/**
- * Formats the last line: `23/24 cases passed, 1 failed`.
- *
- * @param counts - the result of {@link countVerified}
- */
+/** Formats the last line: `23/24 cases passed, 1 failed`. */
 export function verifySummary(counts: VerifyCounts): string {
   return reading('counts', () => {
     const { ok, fail, error, skipped } = counts;
@@ -107,11 +102,7 @@ export interface VerifiedCause {
   readonly cases: readonly string[];
 }
 
-/**
- * Finds the known bugs that explain most failed cases, the one with most cases first. Each case counts once.
- *
- * @param results - the results
- */
+/** Finds the known bugs that explain most failed cases, the one with most cases first. Each case counts once. */
 export function verifiedCauses(results: readonly VerifyResult[]): VerifiedCause[] {
   const all = Array.from(readList(results, 'results'));
   return reading('results', () => {
@@ -132,10 +123,9 @@ export function verifiedCauses(results: readonly VerifyResult[]): VerifiedCause[
 const MAX_ANNOTATIONS = 10;
 
 /**
- * Formats failures as annotations of GitHub Actions: a line for each known bug, then one for each other failed case, ten
- * lines at most.
+ * Formats failures as annotations of GitHub Actions: a line for each known bug, then one for each other failed case,
+ * ten lines at most.
  *
- * @param results - the results in order
  * @see https://docs.github.com/actions/reference/workflow-commands-for-github-actions
  */
 export function verifyAnnotations(results: readonly VerifyResult[]): string[] {
@@ -159,10 +149,8 @@ export function verifyAnnotations(results: readonly VerifyResult[]): string[] {
 /**
  * Formats the result of a case as a line, and for a failure the lines that explain it.
  *
- * @param result - the result
  * @param width - the width of the column of names
  * @param form - `brief` leaves out the wrong elements, and for a known bug all lines but the first
- * @returns lines
  */
 export function verifyLines(result: VerifyResult, width = 0, form: 'full' | 'brief' = 'full'): string[] {
   readName(form, ['full', 'brief'], 'form');
@@ -210,31 +198,25 @@ function tensorLines(t: TensorReport): string[] {
     `NMSE ${shortNumber(t.nmse)}, gain ${gain}${t.nonFinite > 0 ? `; ${t.nonFinite} not finite` : ''}`;
   const lines = [head];
   if (t.worst) lines.push(worstText(t.worst, t.maxRatio));
-  const { header, rows } = wrongTable(t.first);
-  const widths = header.map((name, c) => Math.max(name.length, ...rows.map((row) => row[c]!.length)));
+  const table = wrongTable(t.first);
+  const widths = table[0]!.map((_, c) => Math.max(...table.map((row) => row[c]!.length)));
   const padded = (cell: string, c: number): string => (c === 0 ? cell.padEnd(widths[c]!) : cell.padStart(widths[c]!));
   lines.push(t.wrong > t.first.length ? `first ${t.first.length} of ${t.wrong} wrong:` : 'wrong:');
-  lines.push(...[header, ...rows].map((row) => `  ${row.map(padded).join('  ')}`.trimEnd()));
+  lines.push(...table.map((row) => `  ${row.map(padded).join('  ')}`.trimEnd()));
   return lines;
 }
 
-function worstText(worst: WrongElement, ratio: number): string {
-  return `worst: [${worst.index}]${placeText(worst)}, ${ratioText(ratio)} × its bound`;
-}
-
-/** `, pair 3 (second), position 131071, head 1, batch 0` */
-function placeText({ place }: WrongElement): string {
-  if (!place) return '';
+function worstText({ index, place }: WrongElement, maxRatio: number): string {
+  const ratio = `${ratioText(maxRatio)} × its bound`;
+  if (!place) return `worst: [${index}], ${ratio}`;
   const member = place.member === 0 ? 'first' : 'second';
   const pair = place.pair === undefined ? `dim ${place.dim}, not rotated` : `pair ${place.pair} (${member})`;
   const position = place.token === undefined ? 'a row that no token goes to' : `position ${place.positions.join('/')}`;
-  return `, ${pair}, ${position}, head ${place.head}, batch ${place.batch}`;
+  return `worst: [${index}], ${pair}, ${position}, head ${place.head}, batch ${place.batch}, ${ratio}`;
 }
 
-/**
- * Makes a table of the first wrong elements: a header and rows of texts. RoPE has position, head, dim, pair and member.
- */
-function wrongTable(first: readonly WrongElement[]): { header: string[]; rows: string[][] } {
+/** Makes a table of wrong elements, with a header. RoPE has position, head, dim, pair and member. */
+function wrongTable(first: readonly WrongElement[]): string[][] {
   const rope = first.some(({ place }) => place !== undefined);
   const hex = first.some(({ bits }) => bits !== undefined);
   const places = rope ? ['batch', 'position', 'head', 'dim', 'pair', 'member'] : [];
@@ -258,14 +240,12 @@ function wrongTable(first: readonly WrongElement[]): { header: string[]; rows: s
     shortNumber(Math.abs(got - expected)),
     ...(hex ? [bits?.[0] ?? '', bits?.[1] ?? ''] : []),
   ]);
-  return { header, rows };
+  return [header, ...rows];
 }
 
 /**
  * Formats the result of a case as a JSON object on a line, with the keys of {@link VerifyResult}. NaN and infinities,
  * which JSON does not have, are strings.
- *
- * @param result - the result
  */
 export function verifyToJson(result: VerifyResult): string {
   const { table, ...rest } = readOptions(result, 'result');
@@ -277,11 +257,9 @@ export function verifyToJson(result: VerifyResult): string {
 }
 
 /**
- * Formats results as JUnit XML: a suite with a test case for each. A wrong output is a failure, a missing output or a crash
- * an error.
+ * Formats results as JUnit XML: a suite with a test case for each. A wrong output is a failure, a missing output or a
+ * crash an error.
  *
- * @param title - the head of the report
- * @param results - the results in order
  * @see https://github.com/testmoapp/junitxml, which collects what CI systems read
  */
 export function verifyToJunit(title: ReportTitle, results: readonly VerifyResult[]): string {

@@ -1,8 +1,9 @@
 /**
- * The error model of RoPE: the errors that the angles' precision, position and pair allow, beside the rotation's roundings.
+ * The error model of RoPE: the errors that the angles' precision, position and pair allow, beside the rotation's
+ * roundings.
  *
- * An angle that is off by δ rotates the right result by δ: each member of a pair changes by sin δ of the other member and
- * by 1 − cos δ of itself. With r = |(y0, y1)|, which no rotation changes,
+ * An angle that is off by δ rotates the right result by δ: each member of a pair changes by sin δ of the other member
+ * and by 1 − cos δ of itself. With r = |(y0, y1)|, which no rotation changes,
  *
  * ```
  * |Δy0| ≤ δ·|y1| + δ²/2·|y0| + roundings·u32·r        δ = |position|·invFreq·k·u
@@ -90,17 +91,14 @@ export function defaultTable(golden: GoldenCase): TablePrecision {
 
 function tableError(
   plan: RopePlan,
-  part: RopePart,
+  { x, out, rows }: RopePart,
   slack: Float64Array,
-  table: TablePrecision,
-  exact: Float64Array,
-  dtype: FloatDtype,
-  native: number,
+  ...[table, exact, dtype, native]: Parameters<RopeGeometry['tableError']>
 ): Float64Array {
-  const { x, out, rows } = part;
-  const { rotaryOffset, write } = plan;
-  const { pairs } = plan.table;
-  const [batch, seqLen, numHeads] = x.shape as [number, number, number, number];
+  const { rotaryOffset, read, write } = plan;
+  const { pairs, cos, sin } = plan.table;
+  const [batch, seqLen, numHeads, headDim] = x.shape as [number, number, number, number];
+  const values = x.readNumbers() as Float64Array;
   const errors = new Float64Array(exact.length);
   // A magnitude is one rounding more, of its product with cos and sin.
   const factor = frequenciesOf(plan.source!.spec).attentionFactor === 1 ? 0 : 1;
@@ -121,7 +119,9 @@ function tableError(
           const [y0, y1] = [Math.abs(exact[o0]!), Math.abs(exact[o1]!)];
           const delta = slack[tableRow + j]!;
           if (!Number.isFinite(y0) || !Number.isFinite(y1)) {
-            const open = infinitePair(plan, x, [b, s, h], j, tableRow + j, delta);
+            const i0 = ((b * seqLen + s) * numHeads + h) * headDim + rotaryOffset + j * read.step;
+            const turn = [cos[tableRow + j]!, sin[tableRow + j]!] as const;
+            const open = infinitePair([values[i0]!, values[i0 + read.gap]!], turn, delta);
             for (const [m, o] of [o0, o1].entries()) if (!Number.isFinite(exact[o]!)) errors[o] = open[m]!;
             continue;
           }
@@ -138,25 +138,14 @@ function tableError(
 }
 
 /**
- * Returns Infinity for each member of a pair that may be NaN, ∞ or −∞, as ∞·cos is ∞ or −∞ where cos is nearer to 0 than
- * the angle is precise. It returns 0 where every allowed angle gives the same value.
+ * Returns Infinity for each member of a pair that may be NaN, ∞ or −∞, as ∞·cos is ∞ or −∞ where cos is nearer to 0
+ * than the angle is precise. It returns 0 where every allowed angle gives the same value.
  */
 function infinitePair(
-  { read, rotaryOffset, table }: RopePlan,
-  x: RopePart['x'],
-  [b, s, h]: readonly [number, number, number],
-  j: number,
-  entry: number,
+  [x0, x1]: readonly [number, number],
+  [cos, sin]: readonly [number, number],
   delta: number,
 ): [number, number] {
-  const head = x
-    .slice(0, b, b + 1)
-    .slice(1, s, s + 1)
-    .slice(2, h, h + 1)
-    .readNumbers() as Float64Array;
-  const i0 = rotaryOffset + j * read.step;
-  const [x0, x1] = [head[i0]!, head[i0 + read.gap]!];
-  const [cos, sin] = [table.cos[entry]!, table.sin[entry]!];
   const signs = (value: number): number[] =>
     Math.abs(value) > delta * Math.hypot(cos, sin) || delta === 0 ? [value] : [-1, 0, 1];
   const open = (member: (c: number, s: number) => number): number => {
