@@ -266,6 +266,6 @@ export const MUTATIONS: readonly Mutation[] = [
     'webgpu: host tensors do not come back',
     `${WEBGPU}call.ts`,
     'for (const tensor of written) writeTensor(',
-    'for (const tensor of written.slice(1)) copyBack(',
+    'for (const tensor of written.slice(1)) writeTensor(',
   ],
 ];
