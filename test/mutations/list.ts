@@ -113,7 +113,12 @@ export const MUTATIONS: readonly Mutation[] = [
     'Math.floor(h / group)',
     'h % numKvHeads',
   ],
-  ['rms_norm without eps', 'packages/ropewalk/src/reference/norm.ts', 'squares / d + eps', 'squares / d'],
+  [
+    'rms_norm without eps',
+    'packages/ropewalk/src/reference/norm.ts',
+    'norm = Math.sqrt(squares / d + eps)',
+    'norm = Math.sqrt(squares / d)',
+  ],
   ['argmax takes the last of a tie', 'packages/ropewalk/src/reference/argmax.ts', 'value > all[', 'value >= all['],
   [
     'swiglu gates the wrong side',
@@ -260,7 +265,7 @@ export const MUTATIONS: readonly Mutation[] = [
   [
     'webgpu: host tensors do not come back',
     `${WEBGPU}call.ts`,
-    'for (const tensor of written) copyBack(',
-    'for (const tensor of written.slice(1)) copyBack(',
+    'for (const tensor of written) writeTensor(',
+    'for (const tensor of written.slice(1)) writeTensor(',
   ],
 ];

@@ -164,9 +164,9 @@ test('a misspelt option is refused with the nearest name', async () => {
     rw.linear(rw.allocate('f32', [1, 4]), rw.allocate('f32', [2, 4]), { activation: 'q8' } as object),
   );
   await assert.rejects(ropewalk({ thread: 2 } as object), /there is no "thread"\. Did you mean threads\?/);
-  // What is undefined is not given.
+  // An undefined option counts as missing.
   rw.rope(x, [0], { ...options, scalling: undefined } as typeof options);
-  // A model's RoPE is taken as it is, and must be of this size.
+  // A model's RoPE may be passed unchanged, and must have this head_dim.
   rw.rope(x, [0], { ...options, headDim: 4 } as typeof options);
   assert.throws(() => rw.rope(x, [0], { ...options, headDim: 8 } as typeof options), { code: 'SHAPE' });
 });
@@ -214,7 +214,7 @@ describe('backends', () => {
     );
     assert.deepEqual(dtypes, ['f64', 'f32', 'f16', 'bf16']);
     assert.equal(threads, description.includes('one thread') ? 1 : Number(/(\d+) threads/.exec(description)![1]));
-    // What is not the fastest says why.
+    // A backend that is not the fastest says why.
     assert.equal(
       notTaken.some((reason) => reason.startsWith('relaxed SIMD: ')),
       description.includes('simd128'),
@@ -224,7 +224,7 @@ describe('backends', () => {
       threads === 1,
     );
     for (const entry of BACKENDS) {
-      if ((await entry.whyNot()) !== undefined) continue; // no GPU here
+      if ((await entry.whyNot()) !== undefined) continue; // This machine has no GPU.
       const backend = await entry.open();
       assert.equal(backend.name, entry.name);
       backend.dispose();

@@ -1,4 +1,4 @@
-/** What every backend must do, on webgpu. */
+/** Runs the tests for every backend on webgpu. */
 import { describe } from 'node:test';
 import { callsPass } from '../../../test/support/calls.js';
 import './backends/refused-calls.test.js';

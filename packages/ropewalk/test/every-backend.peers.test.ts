@@ -1,4 +1,4 @@
-/** What every backend must do, on ONNX Runtime. */
+/** Runs the tests for every backend on ONNX Runtime. */
 import { describe } from 'node:test';
 import { callsPass } from '../../../test/support/calls.js';
 import './backends/refused-calls.test.js';

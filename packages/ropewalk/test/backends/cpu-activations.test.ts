@@ -1,6 +1,6 @@
 /**
- * The activations of cpu at every f16, every bf16 and 2^24 f32, against float64. What is allowed is relative to the
- * result, however small it is, down to the subnormals: up, half of the time, is of any size.
+ * The activations of cpu at every f16, every bf16 and 2^24 f32, against float64. The allowed error is relative to the
+ * result, however small it is, down to the subnormals. Half of the time up has any size.
  */
 import { after, test } from 'node:test';
 import { activations, activationTrial } from '../../../../test/support/bounds.js';
@@ -32,10 +32,10 @@ function upsOf(dtype: FloatDtype, seed: number): Float {
   return f64Tensor(ups, [BLOCK], dtype);
 }
 
-/** How many blocks there are: of all 16-bit patterns, and of 2^24 f32. */
+/** The number of blocks: of all 16-bit patterns, and of 2^24 f32. */
 const BLOCKS = { f16: 2 ** 16 / BLOCK, bf16: 2 ** 16 / BLOCK, f32: 2 ** 24 / BLOCK };
 
-/** A block: every fourth of all 16-bit patterns, or f32 of all sizes with any last bits. */
+/** Makes a block: every fourth of all 16-bit patterns, or f32 of all sizes with any last bits. */
 function inputsOf(dtype: 'f16' | 'bf16' | 'f32', block: number): Float {
   const bits = Uint32Array.from({ length: BLOCK }, (_, i) => i * BLOCKS[dtype] + block);
   const data =

@@ -1,6 +1,6 @@
 /**
- * A few rows times quantised weights on cpu: x is split into integers that keep 31 bits of it, so what matters is where
- * that is exact, how far off it is elsewhere, and which rows are left to f32.
+ * A few rows times quantised weights on cpu. x is split into integers that keep 31 bits of it: the tests check where that is
+ * exact, how far off it is elsewhere, and which rows are computed in f32.
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
@@ -11,7 +11,7 @@ import { UNIT_ROUNDOFF } from '../../src/core/dtypes.js';
 import { f16FromNumber, numberFromF16 } from '../../src/core/float16.js';
 import { ropewalk } from '../../src/ropewalk.js';
 
-/** Columns: one, two, odd and even; the kernel takes column u together with column u + n/2. */
+/** The numbers of columns: one, two, odd and even; the kernel computes column u together with column u + n/2. */
 const COLUMNS = [1, 2, 3, 8, 13];
 
 interface Case {
@@ -25,7 +25,7 @@ interface Case {
   readonly scale: (row: number, block: number) => number;
 }
 
-/** The blocks as GGUF has them. */
+/** Packs the blocks as in GGUF. */
 function blocksOf({ k, n, weight, scale, format = 'q8_0' }: Case): Uint8Array {
   const size = format === 'q8_0' ? 34 : 18;
   const bytes = new Uint8Array((n * k * size) / 32);
@@ -43,7 +43,7 @@ function blocksOf({ k, n, weight, scale, format = 'q8_0' }: Case): Uint8Array {
   return bytes;
 }
 
-/** Each result in float64, and how far from it f32 sums of 31-bit products may be. */
+/** Computes each result in float64, and the error that f32 sums of 31-bit products may have. */
 function expected({ x, k, n, weight, scale }: Case): { value: number; bound: number }[] {
   return Array.from({ length: (x.length / k) * n }, (_, at) => {
     const [r, row] = [Math.floor(at / n), at % n];
@@ -179,7 +179,7 @@ describe('linear of blocks on cpu, few rows', async () => {
     assert.deepEqual([...got], [huge, -huge, Number.NaN, Number.NaN, 64, -huge, 64, -huge]);
   });
 
-  /** What a row of blocks times x is, and how far off it may be: as {@link expected} has it, for any format. */
+  /** Computes a row of blocks times x, and the error that is allowed, as {@link expected} does, for any format. */
   function allowed(format: BlockFormat, weights: Float64Array, x: Float32Array, k: number) {
     const group = BLOCK_FORMATS[format].weights;
     return Array.from({ length: weights.length / k }, (_, row) => {
@@ -228,7 +228,7 @@ describe('linear of blocks on cpu, few rows', async () => {
     }
   }
 
-  /** A super-block: d and dmin are 1 and `dmin`, every other byte is `fill`, then the changes. */
+  /** Makes a super-block: d and dmin are 1 and `dmin`, every other byte is `fill`, then the changes. */
   function superBlock(
     format: BlockFormat,
     dmin: number,

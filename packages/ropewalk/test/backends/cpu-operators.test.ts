@@ -124,13 +124,13 @@ for (const { launcher } of [backends.two, backends.plainTwo]) {
   );
 }
 
-/** One operator call, to be made on several runners. */
+/** An operator call for several runners. */
 interface CpuTrial extends Trial {
-  /** Which modules; both unless given. */
+  /** The modules to run. Default: both. */
   readonly runners?: readonly Ropewalk[];
 }
 
-/** Copies of the tensors with their own storage, in a backend's memory where `owned` says so. */
+/** Copies the tensors to new storage, in a backend's memory where `owned` says so. */
 function copyOf(given: Given, owned: number, rw: Ropewalk): Given {
   return copyWith(given, ({ dtype, length, host }, n) => {
     const { storage } = owned & (1 << n) ? rw.allocate(dtype, [length]) : zeros(dtype, [length]);
@@ -139,12 +139,12 @@ function copyOf(given: Given, owned: number, rw: Ropewalk): Given {
   });
 }
 
-/** A tensor over a copy of its storage: what the backend holds may move. */
+/** Lays a tensor over a copy of its storage, because the backend's memory may move. */
 const inHost = (tensor: Tensor): Tensor => tensorFrom(tensor.storage.read() as never, tensor);
 const storageBits = (tensor: Tensor) => bitsOf(tensor.storage.read() as never);
 
 /**
- * The bits of a storage with every NaN the same: WebAssembly leaves open which sign and payload arithmetic gives it.
+ * Gives the bits of a storage with every NaN the same, because WebAssembly does not define the sign and payload of a NaN.
  */
 function oneNaN(tensor: Tensor) {
   const bits = storageBits(tensor);
@@ -900,10 +900,10 @@ describe('rope', () => {
  */
 const dotError = (k: number, products: number): number => Math.min(6, k + 1) * U * products + (k + 1) * 2 ** -149;
 
-/** Without stride 0 along a sum: products that are all alike round the same way each time, and nothing cancels. */
+/** Layouts without stride 0 along a sum, where equal products would round the same way each time, and nothing cancels. */
 const unlike = (how: Placement, d: number): Placement => ({ ...how, repeat: how.repeat & ~(1 << d) });
 
-/** A tensor's elements, multiplied where they lie. */
+/** Multiplies a tensor's elements in place. */
 function times(tensor: Float, factor: number): Float {
   const { host } = tensor.storage;
   walk(tensor, (at) => storeNumber(host!, tensor.dtype, at, loadNumber(host!, tensor.dtype, at) * factor));

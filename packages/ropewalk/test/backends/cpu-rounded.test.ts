@@ -1,6 +1,6 @@
 /**
- * Activations rounded to 8 bits: the rounding written a second time, then products of what is rounded. cpu sums q8_0 and
- * q4_0 in integers and computes other formats in f32; rows that integers cannot stand for are computed in f32 too.
+ * Activations rounded to 8 bits: the rounding, written a second time, then products of rounded rows. cpu sums q8_0 and q4_0
+ * in integers and computes other formats in f32, as well as rows that integers cannot represent.
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
@@ -19,10 +19,10 @@ const f32 = (values: Float32Array, shape: readonly number[]): Tensor<'f32'> =>
   tensorFrom(values, { dtype: 'f32', shape });
 
 const Q8 = { activations: 'q8' } as const;
-/** Rows of x on both sides of what is few, of a tile, and of the rows that are made ready at a time. */
+/** The numbers of rows of x: around the limits of few rows, of a tile, and of the rows that are prepared at a time. */
 const ROWS = [1, 3, 8, 9, 12, 33, 770];
 
-/** A row of x after rounding, by the definition: every step in f32, ties found by their remainder. */
+/** Rounds a row of x by the definition: every step in f32, with ties found by their remainder. */
 function rounded(row: readonly number[]): number[] {
   if (!row.every(Number.isFinite)) return [...row];
   return row.flatMap((_, at) => {

@@ -1,6 +1,6 @@
 /**
- * What the cpu backend promises besides correct results: bits, threads, memory, and a clean end. Its operators:
- * cpu-operators.test.ts.
+ * The promises of the cpu backend besides correct results: bits, threads, memory, and a clean end. Its operators are
+ * tested in cpu-operators.test.ts.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -30,7 +30,7 @@ import { Ropewalk, ropewalk } from '../../src/ropewalk.js';
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
-/** A linear congruential generator, high bits: the same numbers everywhere. */
+/** Generates the same numbers everywhere: the high bits of a linear congruential generator. */
 function numbers(seed: number): () => number {
   let state = seed;
   return () => {
@@ -488,7 +488,7 @@ describe('memory', () => {
     const held = backend.launcher.memory.heldBytes;
     const message =
       /^cpu: tensor: this typed array is a view of the backend's own memory, which grew and moved\. Give the tensor/;
-    // The copy that is staged does not fit.
+    // The staged copy does not fit.
     assert.throws(() => rw.add(view, view, { out: view }), { code: 'DEVICE', message });
     assert.equal(backend.launcher.memory.heldBytes, held);
     assert.deepEqual(rw.add(x, x, { out: x }).read(), new Float32Array(10_000).fill(2));
@@ -524,7 +524,7 @@ describe('memory', () => {
     }
     assert.equal(backend.launcher.memory.heldBytes, held);
     const host = rw.tensor(Float32Array.of(1));
-    host.dispose(); // the garbage collector's
+    host.dispose(); // The garbage collector frees this memory.
     assert.deepEqual(host.read(), Float32Array.of(1));
     backend.dispose();
   });

@@ -1,6 +1,6 @@
 /**
- * What a refused call leaves behind, on every backend: nothing. Memory is as it was, later results are right, no two
- * tensors share memory.
+ * A refused call leaves nothing behind, on every backend: memory is as before, later results are right, and no two tensors
+ * share memory.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -49,7 +49,7 @@ const BAD_DTYPES: readonly unknown[] = [
   Symbol('f32'),
 ];
 
-/** Bytes that tensors and tables hold, where the backend counts them. */
+/** Gives the bytes that tensors and tables hold, where the backend counts them. */
 function heldBytes(backend: Backend): number {
   const { memory, pool } = backend as { memory?: { heldBytes: number }; pool?: { heldBytes: number } };
   return memory?.heldBytes ?? pool?.heldBytes ?? 0;
@@ -57,7 +57,7 @@ function heldBytes(backend: Backend): number {
 
 const counted = (n: number): Float32Array => Float32Array.from({ length: n }, (_, i) => Math.sin(i));
 
-/** Calls that every backend refuses. */
+/** The calls that every backend refuses. */
 function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
   const f32 = (...shape: number[]): Tensor<'f32'> =>
     tensorFrom(counted(shape.reduce((a, b) => a * b, 1)), { dtype: 'f32', shape });
@@ -116,7 +116,7 @@ function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
     rw.run({ op: 'tenth', x: a, out: rw.tensor(new Float32Array(128)) } as never);
   for (const shape of BAD_SHAPES) calls[`allocate shape ${show(shape)}`] = () => rw.allocate('f32', shape as never);
   for (const dtype of BAD_DTYPES) calls[`allocate dtype ${show(dtype)}`] = () => rw.allocate(dtype as never, [4]);
-  // In a peer's arguments: the mistake shows when the output exists.
+  // A mistake in a peer's arguments shows only when the output exists.
   const X = tensorFrom(counted(128), { dtype: 'f32', shape: [1, 1, 2, 64] });
   calls['onnx with caches of another width'] = () =>
     onnx.rotaryEmbedding(rw, { X, cos_cache: f32(1, 2, 31), sin_cache: f32(1, 2, 31) });

@@ -49,15 +49,15 @@ interface Sizes {
  * A score is a sum of d products whose roundings nearly cancel: within e = u·Σ|q·k·scale|, taken over the query's worst
  * key. Its weight is off by e and by 4 u of the exponential, relative to itself; the weighted average of v by twice
  * that at most. Sums that are rescaled whenever a larger score comes, or joined from splits, are off by another
- * exponential, 4 u. Sums of values that are all alike may round every step the same way, half a u a key. A softcap is a quotient of exponentials: e again. And 2^-120, because devices may take numbers
- * below 2^-126 for zero.
+ * exponential, 4 u. Sums of values that are all alike may round every step the same way, half a u a key. A softcap is a quotient of exponentials: e again. And 2^-120, because devices may treat numbers
+ * below 2^-126 as zero.
  */
 const attentionError = (scores: number, capped: boolean, largest: number, keys: number): number =>
   ((capped ? 4 : 2) * scores + 12 + keys / 2) * U * largest + 2 ** -120;
 
-/** Four tensors of a call, and what is allowed. */
+/** The four tensors of a call, and the allowed error. */
 function trialOf(
-  /** Of q and out, and of k and v where that is another. */
+  /** The dtype of q and out, and that of k and v where it differs. */
   of: FloatDtype | readonly [FloatDtype, FloatDtype],
   { batch = 1, seq, past = 0, kvHeads = 1, group = 1, d, dv = d }: Sizes,
   options: SelfAttentionOptions = {},
@@ -68,7 +68,7 @@ function trialOf(
   const [dtype, stored] = typeof of === 'string' ? [of, of] : of;
   const total = past + seq;
   const heads = kvHeads * group;
-  // Without stride 0 along a sum: products that are all alike round the same way each time, and nothing cancels.
+  // There is no stride 0 along a sum, where equal products would round the same way each time, and nothing cancels.
   const q = laid(dtype, [batch, seq, heads, d], { ...how[0]!, repeat: how[0]!.repeat & 7 }, seed);
   const k = laid(stored, [batch, total, kvHeads, d], how[1]!, seed + 1);
   const v = laid(stored, [batch, total, kvHeads, dv], how[2]!, seed + 2);

@@ -1,4 +1,4 @@
-/** What the kernels of the webgpu backend ask of memory, counted while they run: docs/webgpu.md has the table. */
+/** Counts the memory accesses of the webgpu backend's kernels while they run: docs/webgpu.md has the table. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

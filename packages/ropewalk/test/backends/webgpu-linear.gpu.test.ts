@@ -28,13 +28,13 @@ import { runReference } from '../../src/reference/index.js';
 type Float = Tensor<FloatDtype>;
 const FORMATS = ['q8_0', 'q4_0'] as const;
 
-/** One way to lay elements out: what is left out is as in a dense tensor. */
+/** A layout of elements; missing fields are those of a dense tensor. */
 interface Placement {
-  /** Elements before the first. */
+  /** The elements before the first. */
   readonly lead?: number;
-  /** Elements between the innermost dimension's runs. */
+  /** The elements between runs of the innermost dimension. */
   readonly pad?: number;
-  /** Stride of the innermost dimension. */
+  /** The stride of the innermost dimension. */
   readonly step?: number;
   /** Every dimension goes backwards. */
   readonly backwards?: boolean;
@@ -42,7 +42,7 @@ interface Placement {
   readonly turned?: boolean;
 }
 const DENSE: Placement = {};
-/** Gaps that loads of four may step over. */
+/** Layouts with gaps that loads of four may step over. */
 const PADDED: Placement = { lead: 8, pad: 4 };
 const SHIFTED: Placement = { lead: 1 };
 const UNEVEN: Placement = { lead: 4, pad: 3 };
@@ -50,7 +50,7 @@ const SPARSE: Placement = { lead: 3, step: 2, pad: 1 };
 const BACKWARDS: Placement = { lead: 2, backwards: true };
 const TURNED: Placement = { turned: true };
 
-/** Room for a shape in host memory; all of it, gaps too, has every bit set: NaN in any float. */
+/** Makes room for a shape in host memory; every bit is set, also in gaps: a NaN in any float. */
 function roomFor(dtype: FloatDtype, shape: readonly number[], how: Placement): Float {
   const { lead = 0, pad = 0, step = 1, backwards = false, turned = false } = how;
   const strides = shape.map(() => 0);
@@ -67,7 +67,7 @@ function roomFor(dtype: FloatDtype, shape: readonly number[], how: Placement): F
   return tensorFrom(data, { dtype, shape, strides, offset }) as Float;
 }
 
-/** Numbers around 1, or of very different sizes, in some layout. */
+/** Makes numbers around 1, or of very different sizes, in some layout. */
 function laid(dtype: FloatDtype, shape: readonly number[], how: Placement, seed: number): Float {
   const tensor = roomFor(dtype, shape, how);
   const random = randomness(seed);
@@ -79,7 +79,7 @@ function laid(dtype: FloatDtype, shape: readonly number[], how: Placement, seed:
   return tensor;
 }
 
-/** One call. */
+/** A call. */
 interface Trial {
   readonly x: Float;
   readonly weight: Float | BlockTensor;
@@ -103,7 +103,7 @@ let worst = 0;
 const dotError = (k: number, products: number): number =>
   Math.min(Math.sqrt(k) + 4, k + 2) * U * products + (k + 2) * 2 ** -126;
 
-/** Every number is between the allowed limits, both rounded to the dtype; nothing else is written. */
+/** Checks that every number is between the allowed limits, both rounded to the dtype, and nothing else is written. */
 async function compare({ x, weight, bias, out, label }: Trial, got: Float): Promise<void> {
   const k = x.shape.at(-1)!;
   const dense = (t: Float | BlockTensor, of: (v: number) => number) =>
@@ -139,7 +139,7 @@ describe('linear on webgpu', { skip: noGpu }, () => {
     if (process.env.WORST) console.log(`linear: ${worst.toPrecision(3)} of the bound`);
   });
 
-  /** The same tensor over a copy of its storage, on the device or in host memory. */
+  /** Lays the same tensor over a copy of its storage, on the device or in host memory. */
   function copyOf<T extends Tensor>(tensor: T, onDevice: boolean): T {
     const all = tensorFrom(tensor.storage.host!.slice() as ArrayOf[T['dtype']], { dtype: tensor.dtype });
     const { shape, strides, offset } = tensor;
@@ -176,7 +176,7 @@ describe('linear on webgpu', { skip: noGpu }, () => {
     readonly bias?: Placement | false;
   }
 
-  /** What a call is made of: W in x's dtype unless given, and the bias likewise. */
+  /** The choices of a call. Default dtype of W and of the bias: that of x. */
   interface Stored extends Layouts {
     readonly ofWeight?: FloatDtype;
     readonly ofBias?: FloatDtype;

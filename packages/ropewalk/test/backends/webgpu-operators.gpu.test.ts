@@ -88,7 +88,8 @@ import { runReference } from '../../src/reference/index.js';
 import { Ropewalk } from '../../src/ropewalk.js';
 
 /**
- * Where tensors are: bit n of `owned`: given n is on the device; the others are apart, or in one buffer without a gap.
+ * The places of tensors. Bit n of `owned` puts tensor n on the device; the others are separate, or in one buffer without a
+ * gap.
  */
 interface Homes {
   readonly owned: number;
@@ -111,7 +112,7 @@ const placements = fc.array(
   { minLength: 6, maxLength: 6 },
 );
 
-/** Layouts by hand: dense; one by one; backwards; turned, in fours. */
+/** Layouts by hand: dense; with single loads; backwards; transposed, with loads of four. */
 const HOW: readonly Placement[] = [
   DENSE,
   { ...DENSE, dense: false, step: 2, lead: 1 },
@@ -119,7 +120,7 @@ const HOW: readonly Placement[] = [
   { ...DENSE, dense: false, turn: 1, pad: 4, lead: 4 },
 ];
 
-/** Up to six dimensions; the last around the widths of loads and workgroups. */
+/** Shapes of up to six dimensions; the last is around the widths of loads and workgroups. */
 const shapes = fc
   .tuple(fc.array(size(1, 4), { maxLength: 5 }), fc.constantFrom(0, 1, 2, 3, 5, 7, 8, 64, 65, 100))
   .map(([lead, last]) => [...lead.map((n, d) => (lead.slice(0, d).reduce((a, b) => a * b, 1) > 16 ? 1 : n)), last]);
@@ -142,7 +143,7 @@ before(async () => {
   if (sum === 0) tiny = 2 ** -123;
 });
 
-/** The same tensors in the chosen places, and the bytes of the buffer that those of the host share. */
+/** Puts the same tensors in the chosen places, and gives the bytes of the buffer that those of the host share. */
 function settle(given: Given, { owned, host }: Homes): { got: Given; bytes: Uint8Array | undefined } {
   const starts = new Map<TensorStorage, number>();
   let end = 1; // so that the first does not start where the buffer does
@@ -166,7 +167,7 @@ function settle(given: Given, { owned, host }: Homes): { got: Given; bytes: Uint
   return { got, bytes };
 }
 
-/** A tensor over a copy of its whole storage in host memory. */
+/** Lays a tensor over a copy of its whole storage in host memory. */
 async function inHost(tensor: Tensor): Promise<Tensor> {
   const { dtype, shape, strides, offset } = tensor;
   return tensorFrom(await tensor.storage.read(), { dtype, shape, strides, offset });
@@ -275,7 +276,7 @@ describe('add', { skip: noGpu }, () => {
 });
 
 /**
- * WGSL promises 2.5 units (5 u) of a quotient. What is below 2^-126 on the way may be zero: e^−|w|, its product with x,
+ * WGSL promises 2.5 units (5 u) of a quotient. Numbers below 2^-126 on the way may become zero: e^−|w|, its product with x,
  * up, and the product of both.
  */
 const ACTIVATIONS = activations(5, (x, up) => (Math.abs(up) + 1) * (Math.abs(x) + 1) * 2 ** -126);
@@ -592,7 +593,7 @@ describe('route', { skip: noGpu }, () => {
       for (const seed of [1, 2, 3]) {
         const tokens = seed === 3 ? 7 : seed;
         const random = randomness(seed);
-        // Spread evenly, so that no rounding changes their order; each token in an order of its own.
+        // Logits are spread evenly, so that no rounding changes their order, which differs from token to token.
         const logits = roomFor(dtype, [tokens, experts], HOW[seed]!, false);
         const rows = Array.from({ length: tokens }, () =>
           Array.from({ length: experts }, (_, e) => ({ z: (e * 12) / experts - 6, at: random() }))

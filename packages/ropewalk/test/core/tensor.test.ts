@@ -20,7 +20,7 @@ import {
 import { ropewalk } from '../../src/ropewalk.js';
 
 const iota = (n: number): Float32Array => Float32Array.from({ length: n }, (_, i) => i);
-/** Reads by index arithmetic alone: the definition that the fast paths must meet. */
+/** Reads by index arithmetic alone, which defines the results of the fast paths. */
 const elements = (t: Tensor): number[] => {
   const list: number[] = [];
   walk(t, (at) => list.push(loadNumber(t.storage.host!, t.dtype, at)));

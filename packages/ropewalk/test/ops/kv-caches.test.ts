@@ -22,7 +22,7 @@ const BACKENDS = [
   { name: 'webgpu', runs: 25 },
 ].filter(({ name }) => GENERAL_HERE.includes(name));
 
-/** Every value and midpoint of a dtype, their f32 neighbours, and what lies outside. */
+/** Lists every value and midpoint of a dtype, their f32 neighbours, and numbers outside its range. */
 function hardValues(dtype: (typeof EIGHT_BITS)[number]): Float32Array {
   const grid = Array.from({ length: 256 }, (_, n) =>
     loadNumber(dtype === 'i8' ? Int8Array.of(n) : Uint8Array.of(n), dtype, 0),
@@ -37,7 +37,7 @@ function hardValues(dtype: (typeof EIGHT_BITS)[number]): Float32Array {
   return Float32Array.from({ length: Math.ceil(list.length / 12) * 12 }, (_, n) => list[n] ?? 1);
 }
 
-/** What a random call is made of. */
+/** The choices of a random call. */
 interface Recipe {
   readonly batch: number;
   readonly seq: number;
@@ -77,10 +77,10 @@ const recipe: fc.Arbitrary<Recipe> = fc.record({
 const BLOCK = 3;
 const SENTINEL = 77;
 
-/** The tensors of a call; the same for each backend. */
+/** Makes the tensors of a call, which are the same for each backend. */
 function made(r: Recipe): { plan: RopePlan; part: RopePartOptions; layout: Recipe['layout'] } {
   const headDim = 2 * r.pairs + r.rest;
-  const copied = r.rotate ? headDim : headDim + 5; // v may be wider than k
+  const copied = r.rotate ? headDim : headDim + 5; // v may be wider than k.
   const tokens = r.batch * r.seq;
   const plan = planRope({
     headDim,
@@ -96,7 +96,7 @@ function made(r: Recipe): { plan: RopePlan; part: RopePartOptions; layout: Recip
   const x = f64Tensor(wave(tokens * r.heads * copied, 0.7), dims(r.seq, r.batch), r.xDtype);
   const blocks = Math.ceil((tokens + 2) / BLOCK);
   const shape = r.place === 'slots' ? dims(BLOCK, blocks) : dims(r.place === 'rows' ? r.seq + 2 : r.seq, r.batch);
-  // Rows lie 1 element further apart than they must: an odd stride, and memory that nothing may touch.
+  // Rows have a gap of 1 element, for an odd stride, and for memory that no call may touch.
   const size = shape.reduce((a, b) => a * b);
   const data = newArray(r.outDtype, size + size / copied);
   (data as Uint8Array).fill(SENTINEL);
@@ -227,7 +227,7 @@ for (const { name, runs } of BACKENDS) {
   });
 }
 
-/** An attention over a cache, paged or not. */
+/** The choices of a random attention over a cache, paged or not. */
 interface AttentionRecipe {
   readonly lengths: readonly number[];
   readonly seq: number;
@@ -269,7 +269,7 @@ const attentionRecipe: fc.Arbitrary<AttentionRecipe> = fc
     window: r.causal ? r.window : undefined,
   }));
 
-/** The tensors of a call: dense caches of each sequence's keys, and the same keys in blocks in disorder. */
+/** Makes the tensors of a call: dense caches of each sequence's keys, and the same keys in blocks in random order. */
 function madeAttention(r: AttentionRecipe) {
   const { seq, kvHeads, group, d, dv, blockSize } = r;
   const batch = r.lengths.length;
@@ -302,7 +302,7 @@ function madeAttention(r: AttentionRecipe) {
   return { q: q as Tensor<FloatDtype>, k: pool(d, 1.1), v: pool(dv, 1.7), options, paged, table, maxBlocks };
 }
 
-/** The keys of one sequence, in order. */
+/** Lists the keys of one sequence, in order. */
 function dense(pool: Tensor<CacheDtype>, b: number, r: AttentionRecipe, table: Int32Array, maxBlocks: number) {
   const [, , heads, n] = pool.shape as [number, number, number, number];
   const all = pool.storage.host!;
@@ -383,7 +383,7 @@ for (const { name, runs } of BACKENDS) {
   });
 }
 
-/** One element as {@link made} fills memory. */
+/** Makes one element as {@link made} fills memory. */
 function newArrayOf(dtype: CacheDtype): ReturnType<typeof newArray> {
   const one = newArray(dtype, 1);
   (one as Uint8Array).fill(SENTINEL);

@@ -41,14 +41,13 @@ import { runReference } from '../../src/reference/index.js';
 const FLOATS = DTYPES.filter(isFloat);
 const dtypes = fc.constantFrom<FloatDtype>(...FLOATS);
 let counter = 0;
-/** Numbers without a pattern, the same in every run of a file. */
+/** Makes numbers without a pattern, the same in every run of a file. */
 const noise = (n: number): Float64Array => Float64Array.from({ length: n }, () => Math.sin(++counter * 12.9898) * 2);
 const random = (shape: readonly number[], dtype: FloatDtype = 'f64') =>
   f64Tensor(noise(countElements(shape)), shape, dtype);
 
 /**
- * One way to lay elements out: which dimension is innermost, which ones run backwards, the step, and the elements
- * before it.
+ * A layout of elements: the innermost dimension, the dimensions that run backwards, the step, and the elements before it.
  */
 interface Placement {
   readonly reversed: boolean;
@@ -63,8 +62,8 @@ const placements = fc.array(
 );
 
 /**
- * Room for a shape laid out in some way, filled with bits that no result has, so that a hole written or an element
- * missed shows.
+ * Makes room for a shape in some layout, filled with bits that no result has, so that a written gap or a missed element
+ * shows.
  */
 function roomFor(
   dtype: FloatDtype,
@@ -84,14 +83,14 @@ function roomFor(
   return tensorFrom(data, { dtype, shape, strides, offset }) as Tensor<FloatDtype>;
 }
 
-/** The same elements, laid out in some way. */
+/** Lays the same elements out in some way. */
 function placed(t: Tensor<FloatDtype>, how: Placement): Tensor<FloatDtype> {
   const view = roomFor(t.dtype, t.shape, how);
   runReference(planRearrange(t, view));
   return view;
 }
 
-/** How many representable numbers are between two of one dtype; −0 and +0 are one. */
+/** Counts the representable numbers between two of one dtype; −0 and +0 count as one. */
 function unitsApart(dtype: Dtype, a: HostArray, b: HostArray, n: number): number {
   const top = dtype === 'f32' ? 2 ** 31 : 2 ** 15;
   const rank = (raw: number): number => (raw >= top ? top - raw : raw);
@@ -121,7 +120,7 @@ interface VectorCase {
 }
 type Named = Record<string, Tensor>;
 
-/** Each operator's plan from LLAISYS' names. */
+/** Makes each operator's plan from LLAISYS' names. */
 const PLANS: Record<string, (t: Named, attrs: VectorCase['attrs']) => OpPlan> = {
   add: (t) => planAdd(t.a!, t.b!, t.c!),
   argmax: (t) => planArgmax(t.vals!, t.max_idx!, t.max_val!),
@@ -201,12 +200,12 @@ describe('golden: LLAISYS vectors to the last unit', () => {
 
 interface Case {
   readonly name: OpPlan['op'];
-  /** Which of an operator's forms. */
+  /** The form of the operator. */
   readonly form?: string;
   readonly inputs: (dtype: FloatDtype) => Tensor<FloatDtype>[];
   readonly outShape: number[];
   readonly plan: (inputs: Tensor<FloatDtype>[], out: Tensor<FloatDtype>) => OpPlan;
-  /** Inputs that out may be. */
+  /** The inputs that out may be. */
   readonly inPlace: number[];
   /** The textbook formula over dense numbers, written independently of the reference. */
   readonly formula: (inputs: Float64Array[]) => number[];
@@ -336,7 +335,7 @@ const CASES: readonly Case[] = [
 
 /** Φ(x) and its approximation, written independently of the reference. */
 const GELU = {
-  /** By the alternating series of erf; far below 0 by Craig's integral, whose trapezoid sum converges fast. */
+  /** Computes Φ by the alternating series of erf; far below 0 by Craig's integral, whose trapezoid sum converges fast. */
   none: (x: number): number => {
     if (x < -1) {
       let sum = 0;
@@ -361,7 +360,7 @@ interface AttentionSizes {
 }
 const SMALL: AttentionSizes = { seq: 3, past: 2, numKvHeads: 2, group: 2, d: 6, dv: 3 };
 
-/** One row of scores at a time, masked ones left out altogether; written independently of the reference. */
+/** Computes attention row by row, leaving masked scores out; written independently of the reference. */
 function attend(
   q: Float64Array,
   k: Float64Array,
@@ -729,7 +728,7 @@ describe('self_attention, its options', () => {
           new RegExp(text),
         ];
       }),
-      // Of one shape, so that out could be the input itself: a later head would read what an earlier one wrote.
+      // Both have one shape, so out could be the input itself: a later head would then read the output of an earlier one.
       ...[0, 1, 2].map((n): [() => unknown, string, RegExp] => {
         const [q, k, v] = [t(3, 2, 6), t(3, 2, 6), t(3, 2, 6)];
         return [
@@ -1109,7 +1108,7 @@ describe('rearrange', () => {
 
 describe('f32 activations with narrower weights and caches', () => {
   const HALVES = ['f16', 'bf16'] as const;
-  /** The same numbers in f32: what they widen to. */
+  /** The same numbers in f32, as widening must give them. */
   const widened = (t: Tensor<FloatDtype>) => f64Tensor(floats(t), t.shape, 'f32');
   const bitsAfter = (plan: OpPlan & { out: Tensor }) => {
     runReference(plan);

@@ -20,7 +20,7 @@ const k = (): Tensor<'f32'> =>
   f64Tensor(wave(2 * SEQ * 2 * HEAD_DIM, 1), [2, SEQ, 2, HEAD_DIM], 'f32') as Tensor<'f32'>;
 const gain = f64Tensor(wave(HEAD_DIM, 2), [HEAD_DIM], 'f32') as Tensor<'f32'>;
 
-/** Equal within a few roundings of f32, and one of the output. */
+/** Checks that tensors are equal within a few roundings of f32, and one of the output. */
 function near(got: Tensor, want: Tensor, unit: number): void {
   const [a, b] = [floats(got), floats(want)];
   for (const [i, value] of a.entries()) {

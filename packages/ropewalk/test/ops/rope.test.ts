@@ -12,7 +12,7 @@ import { ropeReference } from '../../src/reference/rope.js';
 
 type Options = Omit<PlanRopeOptions, 'headDim'>;
 
-/** Rotates a fresh copy; f64 tables, so that properties hold to float64's own rounding. */
+/** Rotates a fresh copy with f64 tables, so that properties hold to the rounding of float64. */
 function rotate(x: Tensor<FloatDtype>, options: Options, layout: RopeLayout = 'bsnh'): Tensor<FloatDtype> {
   const out = zeros(x.dtype, x.shape);
   ropeReference(bindRope(planRope({ tableDtype: 'f64', headDim: x.shape.at(-1)!, ...options }), x, out, layout));

@@ -4,9 +4,10 @@ import { address, offsetOf, place, word } from './args';
 import { bytes, bytesOf, laneOf, load1, load4 } from './lanes';
 
 /**
- * The index of a dense row's first largest element.
+ * Finds the index of a dense row's first largest element.
  *
- * Each lane keeps its own first largest and its index; only a strictly greater one replaces it. A NaN ends the search.
+ * Each lane keeps its first largest element and its index; only a strictly greater one replaces it. A NaN ends the
+ * search.
  */
 @inline function largest<T>(x: usize, n: i32, stride: i32): i32 {
   let best = 0, i = 0;
@@ -24,7 +25,7 @@ import { bytes, bytesOf, laneOf, load1, load4 } from './lanes';
       nan = v128.or(nan, f32x4.ne(next, next));
     }
     if (v128.any_true(nan)) {
-      // Rare, so a second look finds which one.
+      // A NaN is rare, so a second look finds it.
       for (i = 0; ; i++) if (isNaN(load1<T>(x + <usize>i * bytes<T>()))) return i;
     }
     best = i32x4.extract_lane(where, 0);
@@ -60,6 +61,6 @@ export function argmax(args: usize, from: i32, to: i32): void {
       : type == Type.f16 ? largest<u16>(x, n, stride) : largest<i16>(x, n, stride);
     if (indexSize == 8) store<i64>(index, best);
     else store<i32>(index, best);
-    memory.copy(value, x + <usize>(best * stride) * unit, unit); // bits, so that a NaN keeps its payload
+    memory.copy(value, x + <usize>(best * stride) * unit, unit); // The bits are copied, so a NaN keeps its payload.
   }
 }

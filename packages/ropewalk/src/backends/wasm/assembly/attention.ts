@@ -5,7 +5,7 @@
  * A unit is a KV head and a block of its queries (all query heads that share it, and some tokens). The order of sums
  * depends on the shapes alone. In both kernels lanes are queries, so maxima, exponentials and sums need no shuffling.
  *
- * A hidden value has weight 0, times infinity NaN; and a score or a sum of values may overflow on its way where the
+ * A hidden value has weight 0, which times infinity is NaN; and a score or a sum of values may overflow where the final
  * result does not. Either leaves a NaN or an infinity in the query's result, which is then computed again: see
  * {@link attendWide}.
  */
@@ -17,7 +17,7 @@ import {
 } from './lanes';
 import { MR, multiplyTile, packPanelOf, packRowsOf } from './tile';
 
-/** Below every score and yet finite, so that differences with it are never NaN. */
+/** It is below every score and finite, so that differences with it are never NaN. */
 const LOWEST: f32 = -3.4028234663852886e38;
 
 /**
@@ -35,7 +35,7 @@ function softmaxBlock(
   const last = v128.load(state, 32), start = v128.load(state, 48);
   let max = v128.load(state);
   const old = max;
-  let zeros = f32x4.splat(0); // NaN of a query that sees a score that is not finite
+  let zeros = f32x4.splat(0); // It becomes NaN for a query that sees a score that is not finite.
   for (let t = 0; t < keys; t++) {
     const at = scores + <usize>t * step;
     let score = v128.load(at), zero = f32x4.sub(score, score);
@@ -63,18 +63,18 @@ function softmaxBlock(
   return scale;
 }
 
-/** The address of the sinks of a KV head's query heads, or 0. */
+/** Gives the address of the sinks of a KV head's query heads, or 0. */
 @inline function sinksOf(args: usize, head: i32): usize {
   const sinks = address(args, Attention.sinks);
   return sinks ? place(sinks, head * word(args, Attention.group)) : 0;
 }
 
-/** Where a row begins, in elements; `strides` is the place of the first of its tensor's strides. */
+/** Computes the place of a row, in elements; `strides` is the place of the first of its tensor's strides. */
 @inline function rowAt(args: usize, strides: i32, b: i32, s: i32, head: i32): i32 {
   return b * word(args, strides) + s * word(args, strides + 1) + head * word(args, strides + 2);
 }
 
-/** Keys of a batch. */
+/** Gives the number of keys of a batch. */
 @inline function keysOf(args: usize, b: i32): i32 {
   const lengths = address(args, Attention.lengths);
   return lengths ? load<i32>(place(lengths, b)) : word(args, Attention.total);
@@ -85,14 +85,14 @@ function softmaxBlock(
   return type == Type.f8_e4m3 || type == Type.f8_e5m2;
 }
 
-/** The scales of a KV head, f32 `[n]`, or 0; `scales` is the place of their address. */
+/** Gives the address of the scales of a KV head, f32 `[n]`, or 0; `scales` is the place of their address. */
 function scalesOf(args: usize, scales: i32, head: i32, n: i32): usize {
   const at = address(args, scales);
   return at ? place(at, head * n) : 0;
 }
 
 /**
- * Where the row of a key begins, in elements; `strides` is the place of the first of its tensor's strides. The keys of a
+ * Computes the place of a key's row, in elements; `strides` is the place of the first of its tensor's strides. The keys of a
  * block lie in one stretch, see {@link stretchOf}.
  */
 function keyAt(args: usize, strides: i32, b: i32, key: i32, head: i32): i32 {
@@ -103,7 +103,7 @@ function keyAt(args: usize, strides: i32, b: i32, key: i32, head: i32): i32 {
   return rowAt(args, strides, block, key - page * blockSize, head);
 }
 
-/** How many of n keys lie in one stretch, from `key` on. */
+/** Counts how many of n keys, from `key` on, lie in one stretch. */
 function stretchOf(args: usize, key: i32, n: i32): i32 {
   const blockSize = word(args, Attention.blockSize);
   return blockSize ? min(n, blockSize - key % blockSize) : n;
@@ -127,7 +127,7 @@ function gather(
   }
 }
 
-/** The score of a key, in f64. @param key - {@link gather}ed, of {@link gatheredType} */
+/** Computes the score of a key in f64. @param key - a key from {@link gather}, of {@link gatheredType} */
 function scoreWide(args: usize, q: usize, key: usize, kScale: usize): f64 {
   const type = word(args, Attention.type), keyType = gatheredType(args), softcap = real(args, Attention.softcap);
   let sum: f64 = 0;
@@ -141,10 +141,10 @@ function scoreWide(args: usize, q: usize, key: usize, kScale: usize): f64 {
 }
 
 /**
- * Computes the result of one query again: of the keys it sees alone, with scores and sums in f64.
+ * Computes the result of one query again, from only the keys that it sees, with scores and sums in f64.
  *
- * @param head - of its KV head; `own` is its number among the query heads of that
- * @param spare - f32 `[max(d, dv)]` and f64 `[dv]`, of this thread
+ * @param head - its KV head; `own` is the number among the query heads of that
+ * @param spare - memory of this thread: f32 `[max(d, dv)]` and f64 `[dv]`
  */
 function attendWide(args: usize, b: i32, s: i32, head: i32, own: i32, spare: usize): void {
   const type = word(args, Attention.type), d = word(args, Attention.d), dv = word(args, Attention.dv);
@@ -181,12 +181,12 @@ function attendWide(args: usize, b: i32, s: i32, head: i32, own: i32, spare: usi
   }
 }
 
-/** e^x of x <= 0. */
+/** Computes e^x for x <= 0. */
 @inline function weightWide(x: f64): f64 {
   return <f64>f32x4.extract_lane(expNonPositive4(f32x4.splat(<f32>x)), 0);
 }
 
-/** The type of what {@link gather} writes. */
+/** Gives the type of the elements that {@link gather} writes. */
 @inline function gatheredType(args: usize): i32 {
   return isFloat8(word(args, Attention.cacheType)) ? Type.f16 : Type.f32;
 }
@@ -194,7 +194,7 @@ function attendWide(args: usize, b: i32, s: i32, head: i32, own: i32, spare: usi
 /**
  * Sets the state of a group of four queries: rows `row … row + 3` of the unit, token = row / group.
  *
- * @param sinks - f32 `[group]`, of this KV head's query heads; or 0. A sink is a score that was seen, without a value
+ * @param sinks - f32 `[group]` of this KV head's query heads, or 0. A sink is a score without a value
  */
 function startState(
   state: usize, row: i32, rows: i32, group: i32, firstToken: i32, past: i32, total: i32, causal: i32, window: i32,
@@ -217,11 +217,11 @@ function startState(
 }
 
 /**
- * Many queries: tiles of MR keys × 8 queries, then of MR values × 8 queries.
+ * Computes many queries: tiles of MR keys × 8 queries, then of MR values × 8 queries.
  *
  * Units are batches × KV heads × blocks of tokens.
  *
- * @param scratch - this thread's; ../operators/self-attention.ts computes its size from the same parts
+ * @param scratch - memory of this thread; ../operators/self-attention.ts computes its size from the same parts
  */
 export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): void {
   const seq = word(args, Attention.seq);
@@ -328,14 +328,14 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   }
 }
 
-/** The sum of a vector's four lanes, for four vectors at once. */
+/** Adds up the four lanes of each of four vectors at once. */
 @inline function sumEach(a: v128, b: v128, c: v128, d: v128): v128 {
   const ab = f32x4.add(v128.shuffle<f32>(a, b, 0, 4, 1, 5), v128.shuffle<f32>(a, b, 2, 6, 3, 7));
   const cd = f32x4.add(v128.shuffle<f32>(c, d, 0, 4, 1, 5), v128.shuffle<f32>(c, d, 2, 6, 3, 7));
   return f32x4.add(v128.shuffle<f64>(ab, cd, 0, 2), v128.shuffle<f64>(ab, cd, 1, 3));
 }
 
-/** Four scalar products: queries `[4][d]` (dense f32) with one dense key. */
+/** Computes four scalar products: queries `[4][d]` (dense f32) with one dense key. */
 @inline function scoreFour<T>(q: usize, d: i32, k: usize): v128 {
   const step = (<usize>d) << 2;
   let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), e = f32x4.splat(0);
@@ -367,7 +367,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   return sum;
 }
 
-/** Adds weighted values of a block: sums `[4][dv]` += weights `[keys][4]` · values; 8 values of 4 queries at a time. */
+/** Adds the weighted values of a block: sums `[4][dv]` += weights `[keys][4]` · values; 8 values of 4 queries at a time. */
 @inline function addValues<T>(sums: usize, dv: i32, weights: usize, v: usize, keys: i32, row: usize): void {
   const step = (<usize>dv) << 2;
   let i = 0;
@@ -415,12 +415,12 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   }
 }
 
-/** The address of a key's row of type T; `tensor` is the place of the tensor's address. */
+/** Gives the address of a key's row of type T; `tensor` is the place of the tensor's address. */
 @inline function base<T>(args: usize, tensor: i32, strides: i32, b: i32, key: i32, head: i32): usize {
   return address(args, tensor) + <usize>keyAt(args, strides, b, key, head) * bytes<T>();
 }
 
-/** {@link attentionFew} of keys and values of type T, which is f16 for 8-bit floats. */
+/** Does {@link attentionFew} for keys and values of type T, which is f16 for 8-bit floats. */
 @inline function fewOf<T>(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, Attention.type), unit = bytesOf(type);
   const gathers = isFloat8(word(args, Attention.cacheType)); // then T is u16
@@ -507,7 +507,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
 }
 
 /**
- * A few queries, as in decoding: keys and values are used where they lie, four queries at a time. Their last dimension
+ * Computes a few queries, as in decoding: keys and values are read in place, for four queries at a time. Their last dimension
  * is dense. 8-bit floats are gathered as f16, 96 keys at a time. Paged keys are taken stretch by stretch.
  *
  * Units are batches × KV heads.

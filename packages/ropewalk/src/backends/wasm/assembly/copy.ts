@@ -1,12 +1,12 @@
 /**
- * rearrange and embedding: elements are copied bit for bit, so only their size counts, or converted to another type.
+ * rearrange and embedding. They copy elements bit for bit, so only the size of an element matters, or convert them.
  */
 import { Convert, Embedding, Rearrange, Type } from '../abi';
 import { address, offsetOf, place, word } from './args';
 import { bytesOf, readRowOf, writeRowOf } from './lanes';
 import { widenBlocks } from './quantised';
 
-/** Side of the tiles of a transposing copy, in elements: 16 lines of the source stay in the first-level cache. */
+/** The side of the tiles of a transposing copy, in elements: 16 lines of the source stay in the first-level cache. */
 const TILE = 16;
 
 @inline function copyElements<T>(y: usize, x: usize, n: i32, yStride: i32, xStride: i32): void {
@@ -18,7 +18,7 @@ const TILE = 16;
   }
 }
 
-/** Copies n elements of `size` bytes, strides in elements. */
+/** Copies n elements of `size` bytes; strides are in elements. */
 @inline export function copyRun(size: i32, y: usize, x: usize, n: i32, yStride: i32, xStride: i32): void {
   if (yStride == 1 && xStride == 1) memory.copy(y, x, <usize>(n * size));
   else if (size == 4) copyElements<u32>(y, x, n, yStride, xStride);
@@ -47,7 +47,7 @@ export function rearrange(args: usize, from: i32, to: i32): void {
   }
 }
 
-/** Converts n elements, strides in elements. `scratch` is f32 `[n]`. y may be x where elements have one size. */
+/** Converts n elements; strides are in elements. `scratch` is f32 `[n]`. y may be x where elements have one size. */
 function convertRun(
   yType: i32, y: usize, xType: i32, x: usize, n: i32, yStride: i32, xStride: i32, scratch: usize,
 ): void {
@@ -62,7 +62,7 @@ function convertRun(
 /**
  * Converts blocks `from … to - 1`.
  *
- * @param scratch - this thread's: f32, a block
+ * @param scratch - memory of this thread: f32, a block
  */
 export function convert(args: usize, from: i32, to: i32, scratch: usize): void {
   const xType = word(args, Convert.xType), yType = word(args, Convert.yType);
@@ -77,7 +77,7 @@ export function convert(args: usize, from: i32, to: i32, scratch: usize): void {
   }
 }
 
-/** The table's row of unit r. */
+/** Gives the address of the table's row of unit r. */
 @inline function rowOf(args: usize, r: i32): usize {
   return <usize>load<i32>(place(address(args, Embedding.index), r));
 }
@@ -85,7 +85,7 @@ export function convert(args: usize, from: i32, to: i32, scratch: usize): void {
 /**
  * Looks rows `from … to - 1` up and widens them to f32.
  *
- * @param scratch - this thread's: f32 `[width]`
+ * @param scratch - memory of this thread: f32 `[width]`
  */
 export function embeddingWide(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, Embedding.type), width = word(args, Embedding.width);

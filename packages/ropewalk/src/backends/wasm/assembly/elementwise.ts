@@ -6,7 +6,7 @@ import {
   writeRowOf,
 } from './lanes';
 
-/** Elements that go through scratch memory at a time, where they are not dense f32: three times this is there. */
+/** The elements that go through scratch memory at a time if they are not dense f32; it has room for three times as many. */
 const TILE: i32 = 512;
 
 /** Constants of the inner loops, read from memory as those of lanes.ts are. */
@@ -28,9 +28,9 @@ const COMMON: i32 = 23;
 const LEAST: i32 = (127 - 67) << 23;
 
 /**
- * The largest common size of an argument, as {@link common4} has it. Of common arguments the sigmoid, or Φ, and its
- * product with them are normal f32 numbers, which lose nothing in the product with b. Of the others (0 too, which is
- * rare) all products are f64.
+ * Gives the largest common size of an argument, as {@link common4} needs it. For common arguments the sigmoid, or Φ, and
+ * its product with them are normal f32 numbers, which lose nothing in the product with b. For all others, and for 0,
+ * which is rare, products are f64.
  */
 function mostCommon(activation: i32, args: usize): v128 {
   let most: f32 = 87; // of swiglu
@@ -44,18 +44,18 @@ function mostCommon(activation: i32, args: usize): v128 {
   return i32x4.splat(max(reinterpret<i32>(most), LEAST) - LEAST + i32.MIN_VALUE);
 }
 
-/** The size of arguments, as an integer from -2^31 on; what is smaller than LEAST becomes large. */
+/** Gives the size of arguments as an integer from -2^31 on; sizes below LEAST become large. */
 @inline function common4(a: v128): v128 {
   return i32x4.sub(abs4(a), splat(TABLE, COMMON));
 }
 
-/** A word in all lanes. */
+/** Reads a word into all lanes. */
 @inline function splat(words: usize, i: i32): v128 {
   return v128.load_splat<u32>(place(words, i));
 }
 
 /**
- * a / (1 + e^−w) of |w| <= 87, where e^−w and its inverse are normal numbers.
+ * Computes a / (1 + e^−w) for |w| <= 87, where e^−w and its inverse are normal numbers.
  *
  * −w = n·ln 2 − s as in expNonPositive4; (e^−s − 1 + s) / s² is a minimax fit of degree 4, off by 2^-28.
  */
@@ -72,7 +72,7 @@ function mostCommon(activation: i32, args: usize): v128 {
   return f32x4.div(a, f32x4.add(one, z));
 }
 
-/** Sixteen elements of SwiGLU, if all gates are common. @returns whether it has stored */
+/** Computes sixteen elements of SwiGLU if all gates are common. @returns whether it has stored them */
 @inline function swigluCommon(y: usize, a: usize, b: usize, most: v128): bool {
   const a0 = v128.load(a), a1 = v128.load(a, 16), a2 = v128.load(a, 32), a3 = v128.load(a, 48);
   const first = i32x4.max_s(common4(a0), common4(a1)), last = i32x4.max_s(common4(a2), common4(a3));
@@ -85,7 +85,7 @@ function mostCommon(activation: i32, args: usize): v128 {
 }
 
 /**
- * t · P(t) of |x|, with t = 1 / (1 + 0.3465·|x|): Φ(−|x|) = e^(−x²/2) · t · P(t).
+ * Computes t · P(t) of |x|, with t = 1 / (1 + 0.3465·|x|): Φ(−|x|) = e^(−x²/2) · t · P(t).
  *
  * P, of degree 8, is a minimax fit, off by 0.4·2^-24 up to 16, and 15·2^-24 at 20, where no f32 makes up for the
  * exponential any more.
@@ -106,13 +106,13 @@ function mostCommon(activation: i32, args: usize): v128 {
   return f32x4.mul(t, p);
 }
 
-/** −x²/2 */
+/** Computes −x²/2. */
 @inline function bell4(x: v128): v128 {
   return f32x4.mul(f32x4.mul(x, x), splat(TABLE, 1));
 }
 
 /**
- * x · Φ(x), the GELU of the error function. Above 0, 1 − Φ(−x) loses nothing, as Φ(−x) <= 1/2
+ * Computes x · Φ(x), the GELU of the error function. Above 0, 1 − Φ(−x) loses nothing, as Φ(−x) <= 1/2
  * (packages/ropewalk/test/backends/cpu-operators.test.ts has the bound of all).
  */
 @inline function gelu4(x: v128): v128 {
@@ -120,30 +120,30 @@ function mostCommon(activation: i32, args: usize): v128 {
   return f32x4.mul(x, v128.bitselect(below, f32x4.sub(one4(), below), i32x4.shr_s(x, 31)));
 }
 
-/** {@link gelu4} times b, of any x. */
+/** Computes {@link gelu4} times b, for any x. */
 function geluWide4(x: v128, b: v128): v128 {
   const fit = geluFit4(f32x4.abs(x)), w = bell4(x), negative = i32x4.shr_s(x, 31);
   const above = f32x4.sub(one4(), f32x4.mul(expNonPositive4(w), fit));
   return timesExp4(x, b, v128.bitselect(fit, above, negative), v128.and(w, negative));
 }
 
-/** 2z of x · (1 + tanh(z)) / 2 = x / (1 + e^−2z), with z = √(2/π) · (x + 0.044715·x³). */
+/** Computes 2z in x · (1 + tanh(z)) / 2 = x / (1 + e^−2z), with z = √(2/π) · (x + 0.044715·x³). */
 @inline function tanhGate4(x: v128): v128 {
   return f32x4.mul(x, madd(f32x4.mul(x, x), splat(TABLE, CUBIC), splat(TABLE, CUBIC + 1)));
 }
 
-/** min(gate, limit), of clamped. */
+/** Computes min(gate, limit) of clamped. */
 @inline function clampedGate4(args: usize, gate: v128): v128 {
   return f32x4.pmin(gate, splat(args, Elementwise.first));
 }
 
-/** clip(u, ±limit) + offset, of clamped. */
+/** Computes clip(u, ±limit) + offset of clamped. */
 @inline function clampedUp4(args: usize, up: v128): v128 {
   const limit = splat(args, Elementwise.first);
   return f32x4.add(f32x4.pmax(f32x4.pmin(up, limit), f32x4.neg(limit)), splat(args, Elementwise.third));
 }
 
-/** Four elements of common arguments; `b` is the address of the second operand's, and read where there is one. */
+/** Computes four elements of common arguments; `b` is the address of the second operand's, if there is one. */
 @inline function apply(activation: Activation, args: usize, a: v128, b: usize, second: bool): v128 {
   if (activation == Activation.add) return f32x4.add(a, v128.load(b));
   if (activation == Activation.clamped) {
@@ -159,7 +159,7 @@ function geluWide4(x: v128, b: v128): v128 {
   return activation == Activation.softcap ? cap4(y, splat(args, Elementwise.second)) : y;
 }
 
-/** Four elements of any arguments. */
+/** Computes four elements of any arguments. */
 function applyWide(activation: i32, args: usize, a: v128, b: v128): v128 {
   if (activation == Activation.gelu) return geluWide4(a, b);
   let w = a;
@@ -173,12 +173,12 @@ function applyWide(activation: i32, args: usize, a: v128, b: v128): v128 {
   return timesExp4(a, b, share, v128.and(w, i32x4.shr_s(w, 31)));
 }
 
-/** Two vectors a round, so that one's quotient is under way while the other's exponential is computed. */
+/** Computes two vectors a round, so that the quotient of one is under way during the exponential of the other. */
 @inline function loop(activation: Activation, args: usize, y: usize, a: usize, b: usize, n: i32): void {
   const second = b != 0;
   let i = 0;
   if (activation == Activation.add) {
-    // Four: an addition is so cheap that computing addresses would be half of the loop.
+    // A round has four vectors: an addition is so cheap that computing addresses would be half of the loop.
     for (; i + 16 <= n; i += 16) {
       const at = (<usize>i) << 2;
       const p = a + at, q = b + at, to = y + at;
@@ -210,7 +210,7 @@ function applyWide(activation: i32, args: usize, a: v128, b: v128): v128 {
   }
 }
 
-/** Sums of a 16-bit T, which go through no scratch memory: to convert them is all their work. */
+/** Computes sums of a 16-bit T without scratch memory, as converting them is all their work. */
 @inline function addHalves<T>(y: usize, a: usize, b: usize, n: i32): void {
   for (let i = 0; i < n; i += 8) {
     const at = (<usize>i) << 1, p = v128.load(a + at), q = v128.load(b + at);
@@ -219,7 +219,7 @@ function applyWide(activation: i32, args: usize, a: v128, b: v128): v128 {
   }
 }
 
-/** n dense elements, rounded up to a multiple of eight: f32, or sums of any type. */
+/** Computes n dense elements, rounded up to a multiple of eight: f32, or sums of any type. */
 function compute(type: i32, args: usize, y: usize, a: usize, b: usize, n: i32): void {
   switch (word(args, Elementwise.activation)) {
     case Activation.add:
@@ -239,7 +239,7 @@ function compute(type: i32, args: usize, y: usize, a: usize, b: usize, n: i32): 
 /**
  * Computes blocks `from … to - 1`.
  *
- * @param scratch - this thread's: f32 `[3, TILE]`, used where elements are not dense or not f32, and for the last few
+ * @param scratch - memory of this thread: f32 `[3, TILE]`, used where elements are not dense or not f32, and for the last few
  */
 export function elementwise(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, Elementwise.type), n = word(args, Elementwise.n), size = word(args, Elementwise.block);

@@ -1,5 +1,5 @@
 /**
- * The kernels of the CPU backend, and how they are shared among threads.
+ * The kernels of the CPU backend, and the loop that shares their work among threads.
  *
  * A job is a kernel, its arguments and a number of units. The thread that claims a unit computes all of it, in an order
  * of sums that depends on shapes alone, so any number of threads gives the same bits. The host owns the memory: nothing
@@ -44,7 +44,7 @@ export function run(kernel: i32, args: usize, from: i32, to: i32, scratch: usize
   }
 }
 
-/** Runs units of many jobs, each with arguments of its own. */
+/** Runs units of many jobs, each of which has its own arguments. */
 function jobs(args: usize, from: i32, to: i32, scratch: usize): void {
   const each = word(args, Jobs.each);
   while (from < to) {
@@ -55,7 +55,7 @@ function jobs(args: usize, from: i32, to: i32, scratch: usize): void {
   }
 }
 
-/** Rows of a tile, from which the host computes sizes. */
+/** Tells the host the rows of a tile, from which it computes sizes. */
 export function tileRows(): i32 {
   return MR;
 }
@@ -87,7 +87,7 @@ function claim(board: usize, slot: i32): void {
 /**
  * Posts a job and works on it until every chunk is done.
  *
- * @param job - the job's number; each differs from the one before
+ * @param job - the number of the job, which differs from the one before
  * @returns 0 when all is done; 1 when chunks of other threads are not done after `patience` looks: the host then
  *   decides
  */
@@ -107,7 +107,7 @@ export function work(board: usize, job: i32, kernel: i32, args: usize, units: i3
   return finish(board, patience);
 }
 
-/** Waits for the chunks of other threads. Returns as {@link work}. */
+/** Waits for the chunks of other threads, and returns the result of {@link work}. */
 export function finish(board: usize, patience: i32): i32 {
   const chunks = <i32>((atomic.load<u64>(board) >> CHUNKS_SHIFT) & MASK);
   while (atomic.load<i32>(place(board, Board.done)) < chunks) {
@@ -119,8 +119,8 @@ export function finish(board: usize, patience: i32): i32 {
 /**
  * A worker's loop: claims chunks, looks for the next job for a while, then sleeps. Returns when the host says stop.
  *
- * @param slot - this worker's number, from 1
- * @param looks - how often it looks before it sleeps
+ * @param slot - the number of this worker, from 1
+ * @param looks - the number of times that it looks before it sleeps
  */
 export function serve(board: usize, slot: i32, looks: i32): void {
   atomic.add<i32>(place(board, Board.workers), 1);

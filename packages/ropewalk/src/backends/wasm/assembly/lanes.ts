@@ -1,5 +1,5 @@
 /**
- * Four f32 lanes in and out of the storage types, and the exponential.
+ * Converts four f32 lanes from and to the storage types, and computes the exponential.
  *
  * Kernels are generic over the storage type T: f32 is f32, u16 holds f16, i16 holds bf16, i8 is i8. All arithmetic is
  * f32; a value is rounded to nearest even once, when it is stored. Pointers are byte addresses; no alignment is assumed.
@@ -7,13 +7,13 @@
 import { Type } from '../abi';
 import { place } from './args';
 
-/** Bytes of one element of T. */
+/** The bytes of one element of T. */
 @inline export function bytes<T>(): usize {
   return sizeof<T>();
 }
 
 /**
- * Constants of the inner loops, read from memory. V8 builds a vector constant at every use, with three instructions,
+ * The constants of the inner loops, which are read from memory. V8 builds a vector constant at every use, with three instructions,
  * and never keeps it in a register; a broadcast from memory is one instruction. Measured: f16 → f32 → f16 takes 0.7 ns
  * an element with splats.
  */
@@ -25,7 +25,7 @@ const TABLE: usize = memory.data<u32>([
   0x0000009f, 0x2f800000, 0x80000000, 0x8fff8fff, 0xbd5d0dd1, 0x3e088889,
   0xbeaaaaab, 0x3e000000, 0xb0001fff, 0x84008400, 0x77ff77ff, 0xf7fef7fe,
 ]);
-// Their places in the table, in bytes.
+// These are their places in the table, in bytes.
 const ABS16: usize = 0; // f16: all but the sign, twice
 const MAX16: usize = 4; // f16: the largest finite, twice
 const EXPONENT16: usize = 8; // the upper half of f32's infinity, twice
@@ -64,41 +64,41 @@ const LEAST16: usize = 132; // the least normal f16, with its sign bit set
 const SPAN16: usize = 136; // from there to the largest
 const TWICE_MAX16: usize = 140;
 
-/** A constant in all lanes. */
+/** Reads a constant into all lanes. */
 @inline function constant(offset: usize): v128 {
   return v128.load_splat<u32>(TABLE + offset);
 }
 
-/** a·b + c: fused with relaxed SIMD, else with two roundings. Never used for the rotation, whose bits are promised. */
+/** Computes a·b + c, fused with relaxed SIMD, else with two roundings. The rotation, whose bits are promised, never uses it. */
 @inline export function madd(a: v128, b: v128, c: v128): v128 {
   if (ASC_FEATURE_RELAXED_SIMD) return f32x4.relaxed_madd(a, b, c);
   return f32x4.add(f32x4.mul(a, b), c);
 }
 
-// f16 → f32, exactly. Magnitude bits, shifted into place and read as an f32, are 2^112 times too small, subnormals too;
-// the product is exact. The sign, and the exponent of infinities and NaN, come from highF16, for eight lanes at once.
+// f16 → f32, exactly. Magnitude bits that are shifted into place and read as an f32 are 2^112 times too small, also for
+// subnormals; the product is exact. The sign, and the exponent of infinities and NaN, come from highF16, for eight lanes.
 
-/** Sign, and f32's largest exponent where f16's is largest, as the upper halves of eight f32. */
+/** Gives the sign, and f32's largest exponent where f16's is largest, as the upper halves of eight f32. */
 @inline function highF16(raw: v128, magnitude: v128): v128 {
   return v128.or(v128.xor(raw, magnitude), v128.and(i16x8.gt_s(magnitude, constant(MAX16)), constant(EXPONENT16)));
 }
 
-/** Lanes 0–3 of eight 16-bit lanes, below zeros, as 32-bit lanes. */
+/** Widens lanes 0–3 of eight 16-bit lanes to 32-bit lanes, with zeros above. */
 @inline function lowToUpper(x: v128): v128 {
   return v128.shuffle<u16>(i16x8.splat(0), x, 0, 8, 1, 9, 2, 10, 3, 11);
 }
 
-/** Lanes 4–7 likewise. */
+/** Widens lanes 4–7 likewise. */
 @inline function highToUpper(x: v128): v128 {
   return v128.shuffle<u16>(i16x8.splat(0), x, 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
-/** Eight elements of 8 or 16 bits as {@link widenLow} and {@link widenHigh} take them; f32 has no such form. */
+/** Loads eight elements of 8 or 16 bits for {@link widenLow} and {@link widenHigh}; f32 has no such form. */
 @inline export function loadEight<T>(p: usize): v128 {
   return sizeof<T>() == 1 ? v128.load8x8_s(p) : v128.load(p);
 }
 
-/** The first four of eight elements from {@link loadEight} as f32. */
+/** Widens the first four of eight elements from {@link loadEight} to f32. */
 @inline export function widenLow<T>(raw: v128): v128 {
   if (sizeof<T>() == 1) return f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(raw));
   if (isSigned<T>()) return lowToUpper(raw);
@@ -107,7 +107,7 @@ const TWICE_MAX16: usize = 140;
   return v128.or(value, lowToUpper(highF16(raw, magnitude)));
 }
 
-/** The last four of eight elements from {@link loadEight} as f32. */
+/** Widens the last four of eight elements from {@link loadEight} to f32. */
 @inline export function widenHigh<T>(raw: v128): v128 {
   if (sizeof<T>() == 1) return f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(raw));
   if (isSigned<T>()) return highToUpper(raw);
@@ -116,20 +116,20 @@ const TWICE_MAX16: usize = 140;
   return v128.or(value, highToUpper(highF16(raw, magnitude)));
 }
 
-// f16 → f32 again, of eight finite numbers: the upper and lower halves of their f32 come from 16-bit lanes, with two
+// f16 → f32 for eight finite numbers: the upper and lower halves of their f32 come from 16-bit lanes, with two
 // shifts and a mask for all eight. A loop loads the three constants first, so that they stay in registers.
 
-/** All but the sign. */
+/** The mask of all bits but the sign. */
 @inline export function absF16(): v128 {
   return constant(ABS16);
 }
 
-/** The mask of what is right after a shift by 3: the sign and the rest, without copies of the sign. */
+/** The mask of the valid bits after a shift by 3: the sign and the rest, without copies of the sign. */
 @inline export function placesF16(): v128 {
   return constant(PLACES16);
 }
 
-/** 2^112, by which the shifted bits are too small. */
+/** The factor 2^112, by which the shifted bits are too small. */
 @inline export function scaleF16(): v128 {
   return constant(SCALE);
 }
@@ -139,22 +139,22 @@ const TWICE_MAX16: usize = 140;
   return !v128.any_true(i16x8.gt_s(largest, constant(MAX16)));
 }
 
-/** The upper halves of eight f32, before {@link scaleF16}. */
+/** Gives the upper halves of eight f32, before {@link scaleF16}. */
 @inline export function upperF16(raw: v128, places: v128): v128 {
   return v128.and(i16x8.shr_s(raw, 3), places);
 }
 
-/** The lower halves. */
+/** Gives the lower halves. */
 @inline export function lowerF16(raw: v128): v128 {
   return i16x8.shl(raw, 13);
 }
 
-/** The first four f32 of eight halves each. */
+/** Joins the first four f32 of eight halves each. */
 @inline export function firstFour(lower: v128, upper: v128): v128 {
   return v128.shuffle<u16>(lower, upper, 0, 8, 1, 9, 2, 10, 3, 11);
 }
 
-/** The last four. */
+/** Joins the last four. */
 @inline export function lastFour(lower: v128, upper: v128): v128 {
   return v128.shuffle<u16>(lower, upper, 4, 12, 5, 13, 6, 14, 7, 15);
 }
@@ -236,14 +236,14 @@ const TWICE_MAX16: usize = 140;
 }
 
 /**
- * What {@link roundF16} adds to twice an f32: −112 in the exponent, just under half of f16's last place, and the bit
- * that will be f16's sign.
+ * The number that {@link roundF16} adds to twice an f32: −112 in the exponent, just under half of f16's last place, and
+ * the bit of f16's sign.
  */
 @inline export function rebaseF16(): v128 {
   return constant(REBASE16);
 }
 
-/** Four lanes of {@link roundF16}, as 32-bit lanes. */
+/** Rounds four lanes of {@link roundF16}, as 32-bit lanes. */
 @inline function roundFourF16(x: v128, rebase: v128): v128 {
   // −1 where the last place is odd: with it, a tie goes up. A carry runs into the exponent, as it must.
   const odd = i32x4.shr_s(i32x4.shl(x, 18), 31);
@@ -251,8 +251,8 @@ const TWICE_MAX16: usize = 140;
 }
 
 /**
- * Eight f32 → f16 bits, to nearest even, with the sign bit set whatever the sign is; {@link signF16} sets it right. Only
- * what becomes a normal f16 comes out well: {@link uncommonF16} says whether all do.
+ * Rounds eight f32 to f16 bits, to nearest even, with the sign bit always set; {@link signF16} corrects it. Only normal f16
+ * are right: {@link uncommonF16} says whether there are others.
  */
 @inline export function roundF16(low: v128, high: v128, rebase: v128): v128 {
   return i16x8.narrow_i32x4_u(roundFourF16(low, rebase), roundFourF16(high, rebase));
@@ -266,7 +266,7 @@ const TWICE_MAX16: usize = 140;
   return v128.any_true(v128.or(i16x8.sub_sat_u(result, constant(SPAN16)), i16x8.sub_sat_u(input, constant(TWICE_MAX16))));
 }
 
-/** The results of {@link roundF16} with the signs of what was rounded. */
+/** Gives the results of {@link roundF16} the signs of the rounded numbers. */
 @inline export function signF16(rounded: v128, low: v128, high: v128): v128 {
   // Saturated to 16 bits, a positive number has a last bit, a negative one has none.
   return v128.xor(rounded, i16x8.shl(i16x8.narrow_i32x4_s(low, high), 15));
@@ -321,7 +321,7 @@ export function writeRow<T>(to: usize, from: usize, n: i32, stride: i32): void {
  * f32, with NaN → the bits of an 8-bit float in the low byte of each lane, saturated. It rounds as {@link narrowF16}
  * does.
  *
- * @param fraction - bits of it
+ * @param fraction - the bits of the fraction
  * @param least - the exponent of the least normal number, biased as f32's
  */
 function narrowFloat8(x: v128, fraction: i32, least: i32, largest: f32, nan: i32): v128 {
@@ -340,13 +340,13 @@ function narrowI8(x: v128): v128 {
   return v128.and(v128.and(f32x4.add(bounded, constant(ROUNDER)), f32x4.eq(x, x)), i32x4.splat(0xff));
 }
 
-/** {@link narrowI8} or {@link narrowFloat8}, as the type is. */
+/** Calls {@link narrowI8} or {@link narrowFloat8}, by the type. */
 function narrow8(type: i32, x: v128): v128 {
   if (type == Type.i8) return narrowI8(x);
   return type == Type.f8_e4m3 ? narrowFloat8(x, 3, 127 - 6, 448, 0x7f) : narrowFloat8(x, 2, 127 - 14, 57344, 0x7e);
 }
 
-/** {@link writeRow} of an 8-bit type. */
+/** Does {@link writeRow} for an 8-bit type. */
 function writeRow8(type: i32, to: usize, from: usize, n: i32, stride: i32): void {
   let i = 0;
   for (; stride == 1 && i + 4 <= n; i += 4) {
@@ -358,7 +358,7 @@ function writeRow8(type: i32, to: usize, from: usize, n: i32, stride: i32): void
   }
 }
 
-/** 8-bit floats, the low bytes of eight lanes, as f16; see {@link readHalves}. */
+/** Converts 8-bit floats, the low bytes of eight lanes, to f16; see {@link readHalves}. */
 @inline function halvesOf(type: i32, raw: v128): v128 {
   const bits = i16x8.shl(raw, 8);
   if (type == Type.f8_e5m2) return bits;
@@ -384,7 +384,7 @@ export function readHalves(type: i32, to: usize, from: usize, n: i32, stride: i3
   }
 }
 
-/** {@link readRow} of a type known only at run time; of 8-bit types i8 alone. */
+/** Does {@link readRow} for a type that is known only at run time; the only 8-bit type is i8. */
 export function readRowOf(type: i32, to: usize, from: usize, n: i32, stride: i32): void {
   if (type == Type.f32) readRow<f32>(to, from, n, stride);
   else if (type == Type.f16) readRow<u16>(to, from, n, stride);
@@ -392,7 +392,7 @@ export function readRowOf(type: i32, to: usize, from: usize, n: i32, stride: i32
   else readRow<i8>(to, from, n, stride);
 }
 
-/** {@link writeRow} of a type known only at run time. */
+/** Does {@link writeRow} for a type that is known only at run time. */
 export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i32): void {
   if (type == Type.f32) writeRow<f32>(to, from, n, stride);
   else if (type == Type.f16) writeRow<u16>(to, from, n, stride);
@@ -400,19 +400,19 @@ export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i3
   else writeRow8(type, to, from, n, stride);
 }
 
-/** {@link load1} of a type known only at run time, of 16 or 32 bits. */
+/** Does {@link load1} for a type of 16 or 32 bits that is known only at run time. */
 @inline export function load1Of(type: i32, p: usize): f32 {
   return type == Type.f32 ? load1<f32>(p) : type == Type.f16 ? load1<u16>(p) : load1<i16>(p);
 }
 
-/** {@link store1} of a type known only at run time, of 16 or 32 bits. */
+/** Does {@link store1} for a type of 16 or 32 bits that is known only at run time. */
 @inline export function store1Of(type: i32, p: usize, value: f32): void {
   if (type == Type.f32) store1<f32>(p, value);
   else if (type == Type.f16) store1<u16>(p, value);
   else store1<i16>(p, value);
 }
 
-/** Bytes of one element of a type known only at run time. */
+/** Gives the bytes of one element of a type that is known only at run time. */
 @inline export function bytesOf(type: i32): usize {
   return type == Type.f32 ? 4 : type <= Type.bf16 ? 2 : 1;
 }
@@ -435,7 +435,7 @@ export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i3
 }
 
 /**
- * e^x of x <= 0 in four lanes, within 2 ulp down to the subnormals (packages/ropewalk/test/backends/cpu-exponential.slow.test.ts).
+ * Computes e^x for x <= 0 in four lanes, within 2 ulp down to the subnormals (packages/ropewalk/test/backends/cpu-exponential.slow.test.ts).
  *
  * Adding 1.5·2^23 rounds to an integer and leaves it in the low bits: WebAssembly's own nearest and trunc_sat cost a
  * dozen instructions on x86. 2^n is computed as 2^(n + 32)·2^-32, so that subnormal results round once.
@@ -449,7 +449,7 @@ export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i3
   return f32x4.mul(f32x4.mul(y, power), constant(UNBIAS));
 }
 
-/** The first two lanes of a·b·c·y·2^n, in f64. */
+/** Computes the first two lanes of a·b·c·y·2^n in f64. */
 @inline function productTwo(a: v128, b: v128, c: v128, y: v128, n: v128): v128 {
   const power = i64x2.shl(i64x2.add(i64x2.extend_low_i32x4_s(n), i64x2.splat(1023)), 52);
   const ab = f64x2.mul(f64x2.promote_low_f32x4(a), f64x2.promote_low_f32x4(b));
@@ -458,7 +458,7 @@ export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i3
 }
 
 /**
- * a·b·c·e^x of x <= 0 in four lanes, where e^x, or its product with only some of the others, may be too small or too
+ * Computes a·b·c·e^x for x <= 0 in four lanes, where e^x, or its product with only some of the others, may be too small or too
  * large for f32: products are f64. Below -700, where no f32 makes up for it, e^x is 0.
  */
 export function timesExp4(a: v128, b: v128, c: v128, value: v128): v128 {
@@ -469,13 +469,13 @@ export function timesExp4(a: v128, b: v128, c: v128, value: v128): v128 {
   return v128.shuffle<f64>(low, high, 0, 2);
 }
 
-/** Lanes 2 and 3. */
+/** Computes lanes 2 and 3. */
 @inline function lastTwo(x: v128): v128 {
   return v128.shuffle<f64>(x, x, 1, 1);
 }
 
 /**
- * softcap · tanh(score / softcap) in four lanes. Near 0 the series, times the score: the quotient of exponentials would
+ * Computes softcap · tanh(score / softcap) in four lanes. Near 0 it is the series times the score: the quotient of exponentials would
  * lose digits there, and score / softcap may be a subnormal number.
  */
 @inline export function cap4(score: v128, softcap: v128): v128 {
@@ -490,23 +490,23 @@ export function timesExp4(a: v128, b: v128, c: v128, value: v128): v128 {
   return v128.bitselect(near, v128.or(far, v128.xor(y, size)), f32x4.lt(size, constant(EIGHTH)));
 }
 
-/** Lane i of four, i known only at run time. */
+/** Extracts lane i of four, for an i that is known only at run time. */
 @inline export function laneOf(v: v128, i: i32): f32 {
   return i == 0 ? f32x4.extract_lane(v, 0) : i == 1 ? f32x4.extract_lane(v, 1)
     : i == 2 ? f32x4.extract_lane(v, 2) : f32x4.extract_lane(v, 3);
 }
 
-/** −|x| in four lanes. */
+/** Computes −|x| in four lanes. */
 @inline export function minusAbs4(x: v128): v128 {
   return v128.or(x, constant(SIGN));
 }
 
-/** |x| in four lanes. f32x4.abs takes three instructions in V8, which makes the mask each time. */
+/** Computes |x| in four lanes. f32x4.abs takes three instructions in V8, which makes the mask each time. */
 @inline export function abs4(x: v128): v128 {
   return v128.and(x, constant(ABS));
 }
 
-/** 1.0 in all lanes. */
+/** Gives 1.0 in all lanes. */
 @inline export function one4(): v128 {
   return constant(ONE);
 }

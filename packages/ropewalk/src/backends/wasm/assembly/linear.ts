@@ -26,10 +26,10 @@ import { MR, multiplyTile, packPanelOf } from './tile';
 }
 
 /**
- * A row of W times one of x, in f64.
+ * Multiplies a row of W by one of x, in f64.
  *
- * @param step - elements from weight to weight
- * @param xBytes - bytes from element to element of x, f32
+ * @param step - the elements from weight to weight
+ * @param xBytes - the bytes from element to element of x, f32
  */
 function dotWide(type: i32, w: usize, step: i32, x: usize, xBytes: usize, k: i32): f64 {
   const bytes = <usize>step * bytesOf(type);
@@ -49,13 +49,13 @@ function dotWide(type: i32, w: usize, step: i32, x: usize, xBytes: usize, k: i32
   return addEight(sum, widenLow<T>(raw), widenHigh<T>(raw), x0, x1);
 }
 
-/** {@link addEight} of f16 that are finite; x0 and x1 are 2^112 times as large. */
+/** Does {@link addEight} for finite f16; x0 and x1 are 2^112 times as large. */
 @inline function addEightF16(sum: v128, raw: v128, x0: v128, x1: v128, places: v128): v128 {
   const upper = upperF16(raw, places), lower = lowerF16(raw);
   return addEight(sum, firstFour(lower, upper), lastFour(lower, upper), x0, x1);
 }
 
-/** The sum of a row, given four lanes of it and where elements `i … k - 1` are. */
+/** Adds up a row from four lanes of sums and its elements `i … k - 1`. */
 @inline function sumRow<T>(lanes: v128, w: usize, x: usize, i: i32, k: i32): f32 {
   let sum = sumLanes(lanes);
   for (; i < k; i++) sum += load1<T>(w + <usize>i * bytes<T>()) * load<f32>(place(x, i));
@@ -67,7 +67,7 @@ function dotWide(type: i32, w: usize, step: i32, x: usize, xBytes: usize, k: i32
   return f32x4.replace_lane(f32x4.replace_lane(first, 2, c), 3, d);
 }
 
-/** Four rows of W times one of x. */
+/** Multiplies four rows of W by one of x. */
 @inline function dot4<T>(w0: usize, w1: usize, w2: usize, w3: usize, x: usize, k: i32): v128 {
   let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
   let i = 0;
@@ -84,7 +84,7 @@ function dotWide(type: i32, w: usize, step: i32, x: usize, xBytes: usize, k: i32
 }
 
 /**
- * {@link dot4} of f16, to the bit, in half the time: x is multiplied by 2^112 in place of four rows of W. A row with an
+ * Does {@link dot4} for f16 with the same bits in half the time: x is multiplied by 2^112 in place of four rows of W. A row with an
  * infinity or a NaN is noticed, and an x of 2^16 or more makes one of a sum: then dot4 sums again.
  */
 @inline function dot4F16(w0: usize, w1: usize, w2: usize, w3: usize, x: usize, k: i32): v128 {
@@ -121,7 +121,7 @@ function dotWide(type: i32, w: usize, step: i32, x: usize, xBytes: usize, k: i32
   return dot4<i16>(w0, w1, w2, w3, x, k);
 }
 
-/** The scalar products of two rows of blocks with a split row, in lanes 0 and 1. */
+/** Computes the scalar products of two rows of blocks with a split row, in lanes 0 and 1. */
 @inline function dotTwo(type: i32, row0: usize, row1: usize, split: usize, k: i32): v128 {
   switch (type) {
     case Type.q8_0: return dotSplit(Type.q8_0, row0, row1, split, k >> 5);
@@ -135,26 +135,26 @@ function dotWide(type: i32, w: usize, step: i32, x: usize, xBytes: usize, k: i32
   }
 }
 
-/** The same with a rounded row. */
+/** Computes the same with a rounded row. */
 @inline function dotTwoRounded(type: i32, row0: usize, row1: usize, rounded: usize, k: i32): v128 {
   if (type == Type.q8_0) return dotRounded(Type.q8_0, row0, row1, rounded, k >> 5);
   return dotRounded(Type.q4_0, row0, row1, rounded, k >> 5);
 }
 
-/** The bias of a column of y, or 0. */
+/** Loads the bias of a column of y; 0 where there is none. */
 @inline function biasOf(args: usize, column: i32): f32 {
   const bias = address(args, Linear.bias), type = word(args, Linear.biasType);
   return bias ? load1Of(type, bias + <usize>(column * word(args, Linear.biasStride)) * bytesOf(type)) : 0;
 }
 
-/** The address of y at a row and a column. */
+/** Gives the address of y at a row and a column. */
 @inline function yAt(args: usize, row: i32, column: i32): usize {
   const line = offsetOf(place(args, Linear.walk), 0, listed(args, Linear.yRows, row));
   const y = line + column * word(args, Linear.yStride);
   return address(args, Linear.y) + <usize>y * bytesOf(word(args, Linear.yType));
 }
 
-/** Bytes from row to row of the weight. */
+/** Gives the bytes from row to row of the weight. */
 @inline function weightRowBytes(args: usize): usize {
   const type = word(args, Linear.weightType);
   return <usize>word(args, Linear.weightRow) * (type >= Type.q8_0 ? 1 : bytesOf(type));
@@ -171,7 +171,7 @@ export function widenRows(args: usize, from: i32, to: i32): void {
 }
 
 /**
- * Computes columns of y for a few rows of x: unit u is columns u, u + n/4, u + n/2 and u + 3n/4, as far as there are.
+ * Computes columns of y for a few rows of x: unit u is columns u, u + n/4, u + n/2 and u + 3n/4, as far as they exist.
  * Four long streams through W are read faster than one, or than four neighbours in turns.
  */
 export function linearFew(args: usize, from: i32, to: i32): void {
@@ -215,7 +215,7 @@ export function roundRows(args: usize, from: i32, to: i32): void {
 }
 
 /**
- * {@link linearFew} of blocks: unit u is columns u and u + n/2, if there is one. Two rows of W share the loads of x.
+ * Does {@link linearFew} for blocks: unit u is columns u and u + n/2, if there is one. Two rows of W share the loads of x.
  * They are far apart, two long streams: reading neighbours in turns defeats the prefetcher (4.6 GB/s instead of 11, out
  * of cache).
  */
@@ -237,7 +237,7 @@ export function linearBlocks(args: usize, from: i32, to: i32): void {
         sum0 = f32x4.extract_lane(sums, 0);
         sum1 = f32x4.extract_lane(sums, 1);
       }
-      // NaN also where the row could not be split, or a scale is infinite, which a part of 0 makes NaN.
+      // The sum is also NaN where the row could not be split, or where an infinite scale multiplies a part of 0.
       const bias0 = biasOf(args, u), bias1 = biasOf(args, other);
       sum0 = isFinite<f32>(sum0) ? sum0 + bias0 : <f32>(dotBlocks(type, w0, x, k, 0) + <f64>bias0);
       sum1 = isFinite<f32>(sum1) ? sum1 + bias1 : <f32>(dotBlocks(type, w1, x, k, 0) + <f64>bias1);
@@ -279,7 +279,7 @@ export function packRows(args: usize, from: i32, to: i32): void {
 /**
  * Computes blocks of NC columns of y, from packed rows of x.
  *
- * @param scratch - this thread's: f32 `[KC][NC]` of W, then `[rows, NC]` of sums
+ * @param scratch - memory of this thread: f32 `[KC][NC]` of W, then `[rows, NC]` of sums
  */
 export function linearMany(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, Linear.weightType), yType = word(args, Linear.yType);
@@ -334,9 +334,9 @@ export function linearMany(args: usize, from: i32, to: i32, scratch: usize): voi
 }
 
 /**
- * {@link linearMany} of rows that {@link roundRows} wrote, and blocks of q8_0 or q4_0.
+ * Does {@link linearMany} for rows that {@link roundRows} wrote, and blocks of q8_0 or q4_0.
  *
- * @param scratch - as linearMany has it, with rows for whole tiles
+ * @param scratch - that of linearMany, with rows for whole tiles
  */
 export function linearRounded(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, Linear.weightType), yType = word(args, Linear.yType);
@@ -355,7 +355,7 @@ export function linearRounded(args: usize, from: i32, to: i32, scratch: usize): 
       }
       const at = x + SPLIT_HEAD + <usize>start * ROUNDED_BLOCK;
       for (let r = 0; r < m; r += ROUNDED_ROWS) {
-        // A row that is missing is the last once more.
+        // A missing row repeats the last one.
         const x0 = at + <usize>listed(args, Linear.xRows, r) * xBytes;
         const x1 = at + <usize>listed(args, Linear.xRows, min(r + 1, m - 1)) * xBytes;
         const x2 = at + <usize>listed(args, Linear.xRows, min(r + 2, m - 1)) * xBytes;
@@ -385,7 +385,7 @@ export function linearRounded(args: usize, from: i32, to: i32, scratch: usize): 
 /**
  * Adds up the weighted rows of tokens `from … to - 1`.
  *
- * @param scratch - this thread's: f32 `[n]`
+ * @param scratch - memory of this thread: f32 `[n]`
  */
 export function weighRows(args: usize, from: i32, to: i32, scratch: usize): void {
   const chosen = word(args, WeighRows.chosen), n = word(args, WeighRows.n);

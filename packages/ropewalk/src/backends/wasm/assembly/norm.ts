@@ -1,9 +1,9 @@
-/** RMS norm and layer norm: rows scaled to a root mean square of one, or to a mean of 0 and a variance of one. */
+/** RMS norm and layer norm: they scale rows to a root mean square of one, or to a mean of 0 and a variance of one. */
 import { Norm, Type } from '../abi';
 import { address, offsetOf, place, word } from './args';
 import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, writeRowOf } from './lanes';
 
-/** Elements i and i + 1 as f64. */
+/** Loads elements i and i + 1 as f64. */
 @inline function promoteTwo<T>(p: usize, i: i32): v128 {
   if (isFloat<T>()) return f64x2.promote_low_f32x4(v128.load_zero<u64>(place(p, i)));
   const four = load4<T>(p + ((<usize>(i & 4)) << 1));
@@ -11,8 +11,7 @@ import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, writeRowOf } f
 }
 
 /**
- * The sum of squares of a dense row, in f64: no square of an f32 overflows there, and the sum's error is far below an
- * f32's.
+ * Adds up the squares of a dense row in f64, where no square of an f32 overflows, and the error is far below that of f32.
  */
 @inline function sumOfSquares<T>(x: usize, n: i32): f64 {
   let a = f64x2.splat(0), b = f64x2.splat(0), c = f64x2.splat(0), d = f64x2.splat(0);
@@ -42,7 +41,7 @@ import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, writeRowOf } f
  */
 @inline export function normaliseRow<T, W>(y: usize, x: usize, weight: usize, n: i32, eps: f64): void {
   const wide = 1.0 / sqrt(sumOfSquares<T>(x, n) / <f64>n + eps);
-  // A row of tiny values has a factor past f32's range; there the product is taken in f64.
+  // The factor of a row of tiny values is outside the range of f32, so the product is computed in f64.
   if (wide > 1e38) {
     for (let i = 0; i < n; i++) {
       const at = <usize>i * bytes<T>();
@@ -72,7 +71,7 @@ import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, writeRowOf } f
   }
 }
 
-/** The sum of a dense f32 row, or of its squared differences from `mean`, in f64. */
+/** Adds up a dense f32 row, or its squared differences from `mean`, in f64. */
 @inline function sum(squares: bool, x: usize, n: i32, mean: f64): f64 {
   const centre = f64x2.splat(mean);
   let a = f64x2.splat(0), b = f64x2.splat(0);
@@ -111,7 +110,8 @@ function centreRow(y: usize, x: usize, weight: usize, bias: usize, n: i32, eps: 
   const wide = 1.0 / sqrt(sum(true, x, n, mean) / <f64>n + eps);
   const high = <f32>mean, low = <f32>(mean - <f64>high), factor = <f32>wide;
   let i = 0;
-  // Rows of tiny values have a factor past f32's range, and rows of huge ones differences: both are taken in f64.
+  // The factor of a row of tiny values, or the differences in a row of huge ones, may be outside the range of f32: both
+  // are computed in f64.
   if (wide > 1e-36 && wide < 1e38) {
     const highs = f32x4.splat(high), lows = f32x4.splat(low), scale = f32x4.splat(factor);
     for (; i + 4 <= n; i += 4) {
@@ -130,7 +130,7 @@ function centreRow(y: usize, x: usize, weight: usize, bias: usize, n: i32, eps: 
 /**
  * Normalises rows `from … to - 1`.
  *
- * @param scratch - this thread's: f32 `[n]`, used where a row is not dense, or not f32 beside a mean
+ * @param scratch - memory of this thread: f32 `[n]`, used where a row is not dense, or not f32 beside a mean
  */
 export function norm(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, Norm.type), n = word(args, Norm.n), weight = address(args, Norm.weight);

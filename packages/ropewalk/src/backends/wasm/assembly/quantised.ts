@@ -1,7 +1,7 @@
 /**
- * Products with weights in ggml's blocks (see blocks.ts). Weights are widened exactly. x stays f32 beside many rows;
- * beside few it is split into two 16-bit integers that keep 31 bits of it (see {@link splitRow}), where ggml rounds it
- * to 8 bits. Where the caller asks for that, {@link roundRow} does it too.
+ * Products with weights in ggml's blocks (see blocks.ts). Weights are widened exactly. For many rows, x stays f32; for few
+ * rows it is split into two 16-bit integers that keep 31 bits of it (see {@link splitRow}), where ggml rounds it to 8 bits.
+ * On request, {@link roundRow} rounds it too.
  */
 import { NR, ROUNDED_BLOCK, ROUNDED_ROWS, SPLIT_BLOCK, SPLIT_HEAD, Type } from '../abi';
 import { place } from './args';
@@ -11,7 +11,7 @@ import {
 import { madd } from './lanes';
 import { addTo, storeTransposed } from './tile';
 
-/** Lanes 0–3 (part 0) to 12–15 (part 3) of 16 signed bytes, as f32. */
+/** Converts lanes 0–3 (part 0) to 12–15 (part 3) of 16 signed bytes to f32. */
 @inline function quarter(bytes: v128, part: i32): v128 {
   const half = part < 2 ? i16x8.extend_low_i8x16_s(bytes) : i16x8.extend_high_i8x16_s(bytes);
   return f32x4.convert_i32x4_s(part & 1 ? i32x4.extend_high_i16x8_s(half) : i32x4.extend_low_i16x8_s(half));
@@ -71,7 +71,7 @@ export function widenBlocks(type: i32, to: usize, step: usize, block: usize, uni
   else widenOf(type, to, step, block, units);
 }
 
-/** Four products (scale · q − offset) · x in f64, in two sums. */
+/** Adds four products (scale · q − offset) · x in f64 to two sums. */
 @inline function dotFour(q: v128, x: v128, scale: v128, offset: v128): v128 {
   const last = v128.shuffle<f32>(q, q, 2, 3, 2, 3), lastX = v128.shuffle<f32>(x, x, 2, 3, 2, 3);
   const w0 = f64x2.sub(f64x2.mul(f64x2.promote_low_f32x4(q), scale), offset);
@@ -110,9 +110,9 @@ export function widenBlocks(type: i32, to: usize, step: usize, block: usize, uni
 }
 
 /**
- * A row of blocks times one of x in f64, where no weight, product or sum of them overflows.
+ * Multiplies a row of blocks by one of x in f64, where no weight, product or sum of them overflows.
  *
- * @param x - f32, `step` elements from one to the next
+ * @param x - f32, `step` elements apart
  * @param scratch - f32 `[16]`, where step is not 1
  */
 export function dotBlocks(type: i32, block: usize, x: usize, k: i32, scratch: usize, step: i32 = 1): f64 {
@@ -121,7 +121,7 @@ export function dotBlocks(type: i32, block: usize, x: usize, k: i32, scratch: us
   return dotBlocksOf(type, block, x, k, scratch, step);
 }
 
-/** Bytes of a row of `blocks` split blocks. */
+/** Gives the bytes of a row of `blocks` split blocks. */
 @inline export function splitRowBytes(blocks: i32): usize {
   return <usize>(SPLIT_HEAD + blocks * SPLIT_BLOCK);
 }
@@ -129,7 +129,7 @@ export function dotBlocks(type: i32, block: usize, x: usize, k: i32, scratch: us
 /** The range of a group's largest exponent, biased, in which scales and sums stay far from overflow and underflow. */
 const SMALLEST: i32 = 67, LARGEST: i32 = 187;
 
-/** The sum of four lanes. */
+/** Adds up four lanes. */
 @inline function sumOf(v: v128): i32 {
   return i32x4.extract_lane(v, 0) + i32x4.extract_lane(v, 1) + (i32x4.extract_lane(v, 2) + i32x4.extract_lane(v, 3));
 }
@@ -164,7 +164,7 @@ export function splitRow(to: usize, x: usize, units: i32, group: i32): void {
         return;
       }
     }
-    // The largest is below 2^(exponent - 126); times 2^(156 - exponent) it is below 2^30.
+    // The largest number is below 2^(exponent - 126); times 2^(156 - exponent) it is below 2^30.
     const scale = f32x4.splat(reinterpret<f32>((283 - exponent) << 23)), mask = i32x4.splat(0x7fff);
     let highs = i32x4.splat(0), lows = i32x4.splat(0);
     for (let p: usize = 0; p < 64; p += 16) {
@@ -182,7 +182,7 @@ export function splitRow(to: usize, x: usize, units: i32, group: i32): void {
   }
 }
 
-/** 32 products of a unit's weights with one of the two parts of x, in four sums. */
+/** Adds 32 products of a unit's weights with one of the two parts of x, in four sums. */
 @inline function dot32(w0: v128, w1: v128, w2: v128, w3: v128, x: usize): v128 {
   const a = i32x4.add(i32x4.dot_i16x8_s(w0, v128.load(x)), i32x4.dot_i16x8_s(w1, v128.load(x, 16)));
   const b = i32x4.add(i32x4.dot_i16x8_s(w2, v128.load(x, 32)), i32x4.dot_i16x8_s(w3, v128.load(x, 48)));
@@ -192,14 +192,14 @@ export function splitRow(to: usize, x: usize, units: i32, group: i32): void {
 /** The least byte of E8M0 whose products with a split x are no subnormal numbers, which would lose bits. */
 const LEAST_E8M0: u32 = 68;
 
-/** A block's scale times x's. NaN, where the product may lose bits, makes the row be computed in f32. */
+/** Multiplies the scales of a block and of x. A NaN, where the product may lose bits, makes the row be computed in f32. */
 @inline function splitScale(type: i32, block: usize, x: usize): v128 {
   const scale = blockScale(type, block) * load<f32>(x, 136);
   return f32x4.splat(type == Type.mxfp4 && <u32>load<u8>(block) < LEAST_E8M0 ? NaN : scale);
 }
 
 /**
- * The scalar products of two rows of blocks of 32 with a split row, in lanes 0 and 1. Neither depends on the other row.
+ * Computes the scalar products of two rows of blocks of 32 with a split row, in lanes 0 and 1. Neither depends on the other row.
  *
  * Integer products and sums of a block are exact: 32 · 128 · 2^15 at most. Between blocks sums are f32.
  */
@@ -232,18 +232,18 @@ const LEAST_E8M0: u32 = 68;
   return f32x4.add(pairs, v128.shuffle<f32>(pairs, pairs, 2, 3, 2, 3));
 }
 
-/** Four integers, added up in pairs, as f64. */
+/** Adds up four integers in pairs, as f64. */
 @inline function toDouble(sums: v128): v128 {
   const last = v128.shuffle<i32>(sums, sums, 2, 3, 2, 3);
   return f64x2.add(f64x2.convert_low_i32x4_s(sums), f64x2.convert_low_i32x4_s(last));
 }
 
-/** Units whose products are added up as integers. Four lanes hold the sums: see {@link dotSuper}. */
+/** The units whose products are added up as integers. Four lanes hold the sums: see {@link dotSuper}. */
 @inline function unitsOfSum(type: i32): i32 {
   return type == Type.q4_K ? 8 : type == Type.q5_K ? 4 : 2;
 }
 
-/** The scalar product of a row of super-blocks with a split row: see {@link dotSuper}. */
+/** Computes the scalar product of a row of super-blocks with a split row: see {@link dotSuper}. */
 @inline function superRow(type: i32, row: usize, x: usize, blocks: i32): f64 {
   let sum = f64x2.splat(0), less: f64 = 0;
   x += SPLIT_HEAD;
@@ -285,9 +285,9 @@ const LEAST_E8M0: u32 = 68;
 }
 
 /**
- * The scalar products of two rows of super-blocks with a split row, in lanes 0 and 1.
+ * Computes the scalar products of two rows of super-blocks with a split row, in lanes 0 and 1.
  *
- * All of a super-block is exact: q times its unit's scale takes 13 bits at most, x's parts 16, and as many products are
+ * All sums of a super-block are exact: q times its unit's scale takes 13 bits at most, x's parts 16, and as many products are
  * added up as an i32 holds: 64 · 945 · 2^15 in a lane of q4_K, 32 · 1953 · 2^15 of q5_K, 16 · 4096 · 2^15 of q6_K and
  * iq4_xs. Sums of those, and between super-blocks, are f64: the offsets may take nearly all of them away again.
  */
@@ -299,7 +299,7 @@ const LEAST_E8M0: u32 = 68;
 // Activations rounded to 8 bits: weights of q8_0 and q4_0 are not widened but masked, so that each is 256 times too
 // large, or its x is stored that many times larger, and 32 of them cost four instructions.
 
-/** Bytes of a row of `blocks` rounded blocks. */
+/** Gives the bytes of a row of `blocks` rounded blocks. */
 @inline export function roundedRowBytes(blocks: i32): usize {
   return <usize>(SPLIT_HEAD + blocks * ROUNDED_BLOCK);
 }
@@ -313,11 +313,11 @@ const LEAST_E8M0: u32 = 68;
 const LEAST_SCALE: f32 = reinterpret<f32>((127 - 90) << 23);
 
 /**
- * Rounds a row of f32 in place, each 32 neighbours to d·q with d = largest / 127 and q the integer nearest to x / d, a
- * tie to the even one. A row with an infinity or a NaN stays as it is.
+ * Rounds a row of f32 in place: each 32 neighbours become d·q with d = largest / 127 and q the integer nearest to x / d,
+ * ties to even. A row with an infinity or a NaN stays as it is.
  *
- * @param to - {@link roundedRowBytes} bytes for the integers, as products with `type` read them; 0: none. The row is
- *   marked where integers cannot stand for it
+ * @param to - {@link roundedRowBytes} bytes for the integers, as products with `type` read them, or 0. The row is
+ *   marked where integers cannot represent it
  * @param x - f32, dense
  * @param units - of 32 elements
  */
@@ -345,7 +345,7 @@ export function roundRow(type: i32, to: usize, x: usize, units: i32): void {
     let sums = i32x4.splat(0);
     for (let half: usize = 0; half < 2; half++) {
       const p = x + (half << 6);
-      // Beyond 127 only where d is subnormal and so far off.
+      // It is beyond 127 only where d is subnormal and therefore inexact.
       const a = f32x4.pmax(f32x4.pmin(f32x4.nearest(f32x4.div(v128.load(p), scale)), highest), lowest);
       const b = f32x4.pmax(f32x4.pmin(f32x4.nearest(f32x4.div(v128.load(p, 16), scale)), highest), lowest);
       const c = f32x4.pmax(f32x4.pmin(f32x4.nearest(f32x4.div(v128.load(p, 32), scale)), highest), lowest);
@@ -390,7 +390,7 @@ export function roundRow(type: i32, to: usize, x: usize, units: i32): void {
   }
 }
 
-/** A block's products with a rounded one, 256-fold, in four sums. */
+/** Adds a block's products with a rounded one, 256-fold, in four sums. */
 @inline function dotBlock(type: i32, block: usize, x0: v128, x1: v128, x2: v128, x3: v128): v128 {
   return i32x4.add(
     i32x4.add(i32x4.dot_i16x8_s(weightPairs(type, block, 0), x0), i32x4.dot_i16x8_s(weightPairs(type, block, 1), x1)),
@@ -399,7 +399,7 @@ export function roundRow(type: i32, to: usize, x: usize, units: i32): void {
 }
 
 /**
- * The scalar products of two rows of blocks of 32 with a rounded row, in lanes 0 and 1. Neither depends on the other
+ * Computes the scalar products of two rows of blocks of 32 with a rounded row, in lanes 0 and 1. Neither depends on the other
  * row. Integer sums of a block are exact, and so is their f32: 32 · 128 · 127 at most, times 256.
  */
 @inline export function dotRounded(type: i32, row0: usize, row1: usize, x: usize, blocks: i32): v128 {
@@ -424,13 +424,13 @@ export function roundRow(type: i32, to: usize, x: usize, units: i32): void {
   return f32x4.add(pairs, v128.shuffle<f32>(pairs, pairs, 2, 3, 2, 3));
 }
 
-/** Bytes of a packed block of NR rows: 16 pairs of weights of each, then the scales. */
+/** The bytes of a packed block of NR rows: 16 pairs of weights of each, then the scales. */
 export const PACKED_BLOCK: usize = NR * 68;
 
 /** Packs a block of NR rows of weights for {@link multiplyRounded}: pair by pair, each of all rows. */
 @inline function packBlock(type: i32, to: usize, row: usize, rowBytes: usize, rows: i32): void {
   for (let group = 0; group < NR; group += 4) {
-    // A row that is missing is another once more.
+    // A missing row repeats another one.
     const r0 = row + <usize>min(group, rows - 1) * rowBytes, r1 = row + <usize>min(group + 1, rows - 1) * rowBytes;
     const r2 = row + <usize>min(group + 2, rows - 1) * rowBytes, r3 = row + <usize>min(group + 3, rows - 1) * rowBytes;
     const at = place(to, group);

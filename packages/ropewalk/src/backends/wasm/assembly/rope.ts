@@ -1,8 +1,8 @@
 /**
  * RoPE: rotates the heads of a token, of one tensor or of several (q and k) in one pass over the tokens.
  *
- * Plain mul, add and sub in f32: vector bodies and scalar tails round alike, so the bits depend neither on the module
- * nor on how tokens are shared among threads. packages/ropewalk/test/backends/cpu.test.ts compares them with a Math.fround
+ * It uses plain mul, add and sub in f32. Vector bodies and scalar tails round alike, so the bits depend neither on the
+ * module nor on the threads. packages/ropewalk/test/backends/cpu.test.ts compares them with a Math.fround
  * emulation.
  */
 import { Rope, RopePart, Type } from '../abi';
@@ -32,15 +32,15 @@ import { normaliseRow } from './norm';
   );
 }
 
-/** {@link rotateEight} of f16 in a function of its own: inlined, it would take the registers of the loop. */
+/** Calls {@link rotateEight} for f16 from a separate function: inlined, it would take the registers of the loop. */
 function rotateEightAny(y: usize, x: usize, cos: usize, sin: usize, span: usize): void {
   rotateEight<u16>(y, x, cos, sin, span);
 }
 
 /**
- * {@link rotateEight} of f16, in fewer instructions if all are common numbers.
+ * Does {@link rotateEight} for f16, in fewer instructions if all are common numbers.
  *
- * @param bigCos - `cos` times 2^112, as `bigSin` is of `sin`: see {@link upperF16}
+ * @param bigCos - `cos` times 2^112, and `bigSin` is `sin` times 2^112: see {@link upperF16}
  */
 @inline function rotateEightF16(
   y: usize, x: usize, cos: usize, sin: usize, span: usize, bigCos: usize, bigSin: usize, places: v128, rebase: v128,
@@ -65,7 +65,7 @@ function rotateEightAny(y: usize, x: usize, cos: usize, sin: usize, span: usize)
  * Rotates one dense row with `half` pairing: pair j is (x[j], x[j + half]). `y == x` is allowed.
  *
  * @param cos - f32 `[half]`, as is `sin`
- * @param bigCos - `cos` from {@link enlarge}, as `bigSin` is of `sin`: read for f16 alone
+ * @param bigCos - `cos` from {@link enlarge}, and `bigSin` is `sin` likewise: read for f16 alone
  */
 @inline function rotateHalf<T>(
   y: usize, x: usize, cos: usize, sin: usize, half: i32, bigCos: usize = 0, bigSin: usize = 0,
@@ -73,9 +73,8 @@ function rotateEightAny(y: usize, x: usize, cos: usize, sin: usize, span: usize)
   const span = <usize>half * bytes<T>();
   let j = 0;
   if (isFloat<T>()) {
-    // Four vectors a round share the address arithmetic, otherwise a third of the instructions. Tried instead: to keep
-    // the table's vectors in registers and go from head to head. That gives 20 GB/s, this 68: the strided walk defeats
-    // the prefetcher.
+    // Four vectors a round share the address arithmetic, which would be a third of the instructions. Keeping the table's
+    // vectors in registers and going from head to head gives 20 GB/s instead of 68, as the strides defeat the prefetcher.
     for (; j + 16 <= half; j += 16) {
       const table = (<usize>j) << 2;
       const c = cos + table, s = sin + table, a = x + table, b = x + table + span, p = y + table, q = y + table + span;
@@ -110,7 +109,7 @@ function rotateEightAny(y: usize, x: usize, cos: usize, sin: usize, span: usize)
 }
 
 /**
- * Rotates two interleaved pairs: x·c + swapped(x)·s with s = (−sin, sin, …), with the bits of two products and their
+ * Rotates two interleaved pairs: x·c + swapped(x)·s with s = (−sin, sin, …), which has the bits of two products and their
  * sum.
  */
 @inline function rotateTwo(x: v128, c: v128, s: v128): v128 {
@@ -130,12 +129,12 @@ function rotateEightAny(y: usize, x: usize, cos: usize, sin: usize, span: usize)
   );
 }
 
-/** {@link rotateSixteen} of f16, as {@link rotateEightAny}. */
+/** Calls {@link rotateSixteen} for f16, as {@link rotateEightAny} does. */
 function rotateSixteenAny(y: usize, x: usize, cos: usize, sin: usize): void {
   rotateSixteen<u16>(y, x, cos, sin);
 }
 
-/** {@link rotateSixteen} of f16, as {@link rotateEightF16}. */
+/** Does {@link rotateSixteen} for f16, as {@link rotateEightF16} does. */
 @inline function rotateSixteenF16(
   y: usize, x: usize, cos: usize, sin: usize, bigCos: usize, bigSin: usize, places: v128, rebase: v128,
 ): void {
@@ -261,7 +260,7 @@ function rotateAny(
 /**
  * Rotates tokens `from … to - 1`.
  *
- * @param scratch - this thread's: f32 `[4 headDim]`
+ * @param scratch - memory of this thread: f32 `[4 headDim]`
  */
 export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
   const seq = word(args, Rope.seq), parts = word(args, Rope.parts), tablePairs = word(args, Rope.pairs);
@@ -328,7 +327,7 @@ export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
           scale += row;
         }
         if (xType == yType && !weight) {
-          // What is not rotated keeps its bits, NaN payloads too.
+          // Elements that are not rotated keep their bits, including NaN payloads.
           const size = <i32>bytesOf(xType), end = offset + (pairs << 1);
           const xEnd = x + <usize>(end * xStride * size), yEnd = y + <usize>(end * yStride * size);
           copyRun(size, y, x, offset, yStride, xStride);

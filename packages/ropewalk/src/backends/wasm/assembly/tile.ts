@@ -2,14 +2,13 @@
  * The innermost loop of linear and of attention: a tile of MR × 8 sums of products, and the packing that feeds it.
  *
  * A is packed `[k][MR]`, B `[k][8]`. With relaxed SIMD MR is 6: 12 accumulators, 2 vectors of B and one of A fill the
- * 15 registers that V8 leaves on x86. Without it each product needs a register of its own before it is added, so MR is
- * 4.
+ * 15 registers that V8 leaves on x86. Without it each product needs another register before it is added, so MR is 4.
  */
 import { place } from './args';
 import { NR, Type } from '../abi';
 import { bytes, load1, load4, madd } from './lanes';
 
-/** Rows of a tile. */
+/** The rows of a tile. */
 export const MR: i32 = ASC_FEATURE_RELAXED_SIMD ? 6 : 4;
 
 /**
@@ -63,7 +62,7 @@ export function multiplyTile(c: usize, step: usize, a: usize, b: usize, k: i32):
   v128.store(c, f32x4.add(v128.load(c, 16), high), 16);
 }
 
-/** Four f32 rows turned into four columns, stored `step` bytes apart. */
+/** Transposes four f32 rows into four columns, which it stores `step` bytes apart. */
 @inline export function storeTransposed(to: usize, step: usize, r0: v128, r1: v128, r2: v128, r3: v128): void {
   const a = v128.shuffle<f32>(r0, r1, 0, 4, 1, 5), b = v128.shuffle<f32>(r2, r3, 0, 4, 1, 5);
   const c = v128.shuffle<f32>(r0, r1, 2, 6, 3, 7), d = v128.shuffle<f32>(r2, r3, 2, 6, 3, 7);
@@ -77,7 +76,7 @@ export function multiplyTile(c: usize, step: usize, a: usize, b: usize, k: i32):
  * Packs `count` rows of `x` into one panel `[k][width]`; rows that are missing become zeros.
  *
  * @param x - first element; rows `rowStride` elements apart, elements `stride` apart
- * @param count - rows there are, at most `width`
+ * @param count - the number of rows, at most `width`
  */
 function packPanel<T>(to: usize, x: usize, count: i32, width: i32, k: i32, rowStride: i32, stride: i32): void {
   const step = (<usize>width) << 2, row = <usize>(rowStride * <i32>bytes<T>());
@@ -106,7 +105,7 @@ function packPanel<T>(to: usize, x: usize, count: i32, width: i32, k: i32, rowSt
   for (; r < width; r++) for (let i = 0; i < k; i++) store<f32>(place(to, i * width + r), 0);
 }
 
-/** {@link packPanel} of a type known only at run time. */
+/** Does {@link packPanel} for a type that is known only at run time. */
 export function packPanelOf(
   type: i32, to: usize, x: usize, count: i32, width: i32, k: i32, rowStride: i32, stride: i32,
 ): void {
@@ -129,7 +128,7 @@ function packRows<T>(to: usize, x: usize, count: i32, k: i32, rowStride: i32, st
   }
 }
 
-/** {@link packRows} of a type known only at run time. */
+/** Does {@link packRows} for a type that is known only at run time. */
 export function packRowsOf(type: i32, to: usize, x: usize, count: i32, k: i32, rowStride: i32, stride: i32): void {
   if (type == Type.f32) packRows<f32>(to, x, count, k, rowStride, stride);
   else if (type == Type.f16) packRows<u16>(to, x, count, k, rowStride, stride);

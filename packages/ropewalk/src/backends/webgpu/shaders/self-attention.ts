@@ -287,7 +287,7 @@ const SCORES = ROWS * KEYS;
 const SCORES_EACH = SCORES / THREADS;
 ${commonText(variant, 1)}
 var<workgroup> queries: array<vec4<f32>, ${variant.room}>; // at the end: sums
-// Of eight threads; shifted, so that they write to different banks.
+// The scores of eight threads, shifted so that they write to different banks.
 var<workgroup> partial: array<f32, 8u * (SCORES + 4u)>;
 var<workgroup> weights: array<f32, SCORES>;
 var<workgroup> eighths: array<f32, ROWS * 8u>;
