@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { runAs, runRows, slackOf } from '../../packages/diagnose/src/kernel/trial.js';
+import { hypothesesOf, runAs, runRows, slackOf } from '../../packages/diagnose/src/kernel/trial.js';
 import { BugSearch } from '../../packages/diagnose/src/match/bug-search.js';
-import { hypothesesOf } from '../../packages/diagnose/src/match/hypotheses.js';
 import { MUTANTS } from '../../packages/diagnose/src/mutants/catalogue.js';
-import { everyRow, type Heads, readObservation } from '../../packages/diagnose/src/read/observation.js';
+import { type Heads, readObservation } from '../../packages/diagnose/src/read/observation.js';
 import { hostTensor } from '../../packages/oracle/src/host.js';
 import { type FloatDtype, roundTo } from '../../packages/ropewalk/src/core/dtypes.js';
 import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
@@ -158,7 +157,7 @@ describe('slack', () => {
 
   /** For each hypothesis, the largest slack of an element over the largest element of its row. */
   function slacks(heads: Heads, spec: RopeSpec, move: 'angles' | 'products'): Map<string, number> {
-    const rows = everyRow(heads);
+    const { rows } = heads;
     const list = hypothesesOf({ spec }, heads, some(MUTANTS)).map((hypothesis): [string, number] => {
       const made = runAs(hypothesis, {}, heads, rows);
       const slack = slackOf(hypothesis, made, heads.dtype, move, () => runRows(hypothesis.steps, heads, rows));

@@ -4,8 +4,7 @@ import type { Tier } from '../kernel/noise.js';
 import type { Geometry, PairLayout } from '../measure/geometry.js';
 import type { FoundPosition, PositionRule } from '../measure/position-fit.js';
 import type { Expected } from '../read/expected.js';
-import type { FrequencyLaw } from './frequency-law.js';
-import type { FoundBase } from './spec-fit.js';
+import type { FoundBase, FrequencyLaw } from './frequency-law.js';
 
 /** What happened to x. */
 export type Outcome =

@@ -1,7 +1,6 @@
 /**
- * RoPE in float64, one method a step, so that a mutant can change one step and leave the others alone.
- *
- * Unchanged, it computes what the reference computes; `test/oracle/diagnose/` compares the two. @module
+ * RoPE in float64, one method for each step, so that a mutant can change one step and leave the others alone. Unchanged, it
+ * computes what the reference computes, which the tests compare. @module
  */
 import {
   frequenciesOf,
@@ -10,10 +9,11 @@ import {
   type RopePart,
   type RopePlan,
   type RopeSource,
+  type RopeSpec,
 } from 'ropewalk';
 import { hostOf, storeNumber } from 'ropewalk/backend';
 import { sharePairs } from 'ropewalk/internal';
-import type { RowAt } from '../read/observation.js';
+import { type RowAt, rowAt } from '../read/observation.js';
 
 /** The steps of one rotation; {@link changed} replaces some of them. */
 export class RopeSteps {
@@ -26,9 +26,9 @@ export class RopeSteps {
   readonly pairs: number;
   /** −1 for the backward direction. */
   readonly sign: 1 | -1;
-  /** What the plan was made from; undefined where the caller gave a table. */
+  /** The spec and positions of the plan; undefined where the caller gave a table. */
   readonly source: RopeSource | undefined;
-  /** Computed when first needed. Not #private: {@link changed} makes objects that inherit from this one. */
+  /** Kept results of {@link frequencies} and {@link axisOfPair}. They are not #private, because {@link changed} makes objects that inherit from this one. */
   computed: RopeFrequencies | undefined;
   shared: Uint8Array | undefined;
 
@@ -44,17 +44,28 @@ export class RopeSteps {
     this.source = plan.source;
   }
 
+  /** The RoPE of a call whose table is computed. */
+  get spec(): RopeSpec {
+    return this.source!.spec;
+  }
+
+  /** The number by which the exponent of a frequency is divided. */
+  get exponentDim(): number {
+    const { frequencyDim, pairing } = this.spec;
+    return frequencyDim ?? (pairing === 'vision' ? this.rotaryDim / 2 : this.rotaryDim);
+  }
+
   /** The dimension that member k of pair j is read from. */
   readIndex(j: number, k: 0 | 1): number {
     return this.rotaryOffset + j * this.plan.read.step + k * this.plan.read.gap;
   }
 
-  /** The dimension that it is written to. */
+  /** The dimension that member k of pair j is written to. */
   writeIndex(j: number, k: 0 | 1): number {
     return this.rotaryOffset + j * this.plan.write.step + k * this.plan.write.gap;
   }
 
-  /** Frequency of each pair, and the magnitude. Only where there is a {@link source}. */
+  /** The frequency of each pair, and the magnitude. It needs a {@link source}. */
   frequencies(): RopeFrequencies {
     this.computed ??= frequenciesOf(this.source!.spec);
     return this.computed;
@@ -67,7 +78,7 @@ export class RopeSteps {
     return this.shared[j]!;
   }
 
-  /** Position of a token on an axis; of a given table, its row. */
+  /** The position of a token on an axis; for the table of a caller, the row of the table. */
   position(at: RowAt, axis: number): number {
     const token = this.plan.batch === undefined ? at.seq : at.batch * this.seq + at.seq;
     if (!this.source) return this.plan.tableRows[token]!;
@@ -75,17 +86,17 @@ export class RopeSteps {
     return this.source.positions[axis * rows + token]!;
   }
 
-  /** Angle of pair j at a position, in radians. Only where there is a {@link source}. */
+  /** The angle of pair j at a position, in radians. It needs a {@link source}. */
   angle(position: number, j: number): number {
     return position * this.frequencies().invFreq[j]!;
   }
 
-  /** Multiplies cos and sin of pair j. Only where there is a {@link source}. */
+  /** The factor of cos and sin of pair j. It needs a {@link source}. */
   magnitude(_j: number, _at: RowAt): number {
     return this.frequencies().attentionFactor;
   }
 
-  /** cos and sin of pair j at a position, before magnitude and direction are applied; a given table's own values. */
+  /** cos and sin of pair j at a position, before the magnitude and the direction; the values of a caller's table. */
   cosSin(position: number, j: number): readonly [cos: number, sin: number] {
     if (this.source) {
       const angle = this.angle(position, j);
@@ -106,14 +117,14 @@ export class RopeSteps {
     return value;
   }
 
-  /** Pair j of a head, rotated. */
+  /** Rotates pair j of a head. */
   pair(head: Float64Array, j: number, at: RowAt): readonly [y0: number, y1: number] {
     const [cos, sin] = this.cosSin(this.position(at, this.axisOfPair(j)), j);
     const m = this.source ? this.magnitude(j, at) : 1;
     return this.turn(head[this.readIndex(j, 0)]!, head[this.readIndex(j, 1)]!, cos * m, sin * m * this.sign);
   }
 
-  /** Rotates one head by the steps above. */
+  /** Rotates one head, pair by pair. */
   rotate(head: Float64Array, at: RowAt): Float64Array {
     const y = new Float64Array(this.headDim);
     const written = new Uint8Array(this.headDim);
@@ -130,83 +141,55 @@ export class RopeSteps {
     return y;
   }
 
-  /** The norm before the rotation, where the call has one. */
+  /** Applies the norm before the rotation. */
   normalise(head: Float64Array, weight: Float64Array, eps: number): Float64Array {
     const squares = head.reduce((sum, v) => sum + v * v, 0);
     const rms = Math.sqrt(squares / head.length + eps);
     return head.map((v, i) => (weight[i]! * v) / rms);
   }
 
-  /** One head from input to output. */
+  /** Computes one head from input to output. */
   head(x: Float64Array, at: RowAt): Float64Array {
     const { norm } = this.part;
     if (!norm) return this.rotate(x, at);
     return this.rotate(this.normalise(x, norm.weight.readNumbers() as Float64Array, norm.eps), at);
   }
 
-  /** Every head of the tensor. `heads` in and out are `[batch, seq, head, headDim]`. */
+  /** The place of row n of `[batch, seq, head]`. */
+  placeOf(n: number): RowAt {
+    return rowAt(this, n);
+  }
+
+  /** Computes every head of the tensor. `heads` in and out are `[batch, seq, head, headDim]`. */
   all(heads: Float64Array): Float64Array {
     const y = new Float64Array(heads.length);
-    const { batch, seq, heads: count, headDim } = this;
-    for (let b = 0; b < batch; b++) {
-      for (let s = 0; s < seq; s++) {
-        for (let h = 0; h < count; h++) {
-          const from = ((b * seq + s) * count + h) * headDim;
-          y.set(this.head(heads.subarray(from, from + headDim), { batch: b, seq: s, head: h }), from);
-        }
-      }
-    }
+    for (let n = 0, from = 0; from < y.length; n++, from += this.headDim)
+      y.set(this.head(heads.subarray(from, from + this.headDim), this.placeOf(n)), from);
     return y;
   }
 }
 
-/** Methods that replace those of {@link RopeSteps}. In them, `this` is the changed steps. */
-export type Change = Partial<
-  Pick<
-    RopeSteps,
-    | 'pairs'
-    | 'rotaryDim'
-    | 'rotaryOffset'
-    | 'sign'
-    | 'readIndex'
-    | 'writeIndex'
-    | 'frequencies'
-    | 'axisOfPair'
-    | 'position'
-    | 'angle'
-    | 'magnitude'
-    | 'cosSin'
-    | 'turn'
-    | 'beside'
-    | 'rotate'
-    | 'normalise'
-    | 'head'
-    | 'all'
-  >
->;
+/** Methods and numbers that replace those of {@link RopeSteps}. In the methods, `this` is the changed steps. */
+export type Change = Partial<RopeSteps>;
 
 /** The steps with some of them replaced; `steps` itself stays as it is. */
 export function changed(steps: RopeSteps, change: Change): RopeSteps {
   return Object.assign(Object.create(steps), change) as RopeSteps;
 }
 
-/** Runs a checked call by steps: each part into its out, rounded once. */
+/** Runs a checked call by steps, each part into its out. Every result is rounded once. */
 export function runSteps(call: RopeCall, stepsOf: (steps: RopeSteps) => RopeSteps): void {
   for (const part of call.parts) {
     const { x, out, rows } = part;
     const steps = stepsOf(new RopeSteps(call.plan, part));
     const y = steps.all(x.readNumbers() as Float64Array);
     const host = hostOf(out, 'rope: out');
-    const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
-    let n = 0;
-    for (let b = 0; b < batch; b++) {
-      for (let s = 0; s < seq; s++) {
-        for (let h = 0; h < heads; h++) {
-          const row = rows ? rows[b * seq + s]! : s;
-          const at = out.offset + b * out.strides[0]! + row * out.strides[1]! + h * out.strides[2]!;
-          for (let i = 0; i < headDim; i++) storeNumber(host, out.dtype, at + i * out.strides[3]!, y[n++]!);
-        }
-      }
+    const [ofBatch, ofRow, ofHead, ofElement] = out.strides as [number, number, number, number];
+    for (let n = 0, from = 0; from < y.length; n++, from += steps.headDim) {
+      const { batch, seq, head } = steps.placeOf(n);
+      const row = rows ? rows[batch * steps.seq + seq]! : seq;
+      const at = out.offset + batch * ofBatch + row * ofRow + head * ofHead;
+      for (let i = 0; i < steps.headDim; i++) storeNumber(host, out.dtype, at + i * ofElement, y[from + i]!);
     }
   }
 }

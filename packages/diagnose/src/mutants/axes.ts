@@ -3,9 +3,9 @@ import type { RopeAxes } from 'ropewalk';
 import { sharePairs } from 'ropewalk/internal';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
-import { AXES, axesBy, mutantsOf, need, specOf, withInvFreq, withPosition, withSpec } from './entry.js';
+import { axesBy, mutantsOf, need, withInvFreq, withPosition, withSpec } from './entry.js';
 
-const axesOf = (steps: RopeSteps): RopeAxes => specOf(steps).axes!;
+const axesOf = (steps: RopeSteps): RopeAxes => steps.spec.axes!;
 const SECTIONS = axesBy(['sections'], 'M-RoPE with contiguous sections');
 const INTERLEAVED = axesBy(['interleaved', 'interleaved-ggml'], 'interleaved M-RoPE');
 const VISION = axesBy(['vision'], 'a vision tower’s rotation');
@@ -28,7 +28,7 @@ export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
   'height-and-width-swapped': {
     does: 'Swaps the positions in height and in width.',
     threads: ['ggml-org/llama.cpp#13282', 'Meituan-AutoML/VisionLLaMA#4'],
-    needs: [AXES],
+    needs: ['axes'],
     change(steps) {
       const axes = axesOf(steps);
       // t, h, w; a vision tower has only h and w.
@@ -39,7 +39,7 @@ export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
   'time-for-every-axis': {
     does: 'Rotates every pair by the first axis, as for text: an image becomes one line of patches.',
     threads: ['ml-explore/mlx-lm#1768'],
-    needs: [AXES],
+    needs: ['axes'],
     change: () => ({ axisOfPair: () => 0 }),
   },
   'sections-for-interleaved': {
@@ -82,12 +82,12 @@ export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
   'positions-token-first': {
     does: 'Reads positions [axis, token] as [token, axis].',
     threads: ['alibaba/rtp-llm#1213'],
-    needs: [AXES],
+    needs: ['axes'],
     change(steps) {
       const { numAxes } = sharePairs(axesOf(steps), steps.pairs);
       const { positions } = steps.source!;
       const perBatch = steps.plan.batch === undefined ? 0 : steps.seq;
-      return withPosition(steps, (_what, at, axis) => positions[(at.batch * perBatch + at.seq) * numAxes + axis]!);
+      return withPosition(steps, (_, at, axis) => positions[(at.batch * perBatch + at.seq) * numAxes + axis]!);
     },
   },
   'vision-exponent-not-restarted': {
@@ -95,7 +95,7 @@ export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
     threads: ['huggingface/transformers#40490'],
     needs: [VISION],
     change(steps) {
-      const spec = specOf(steps);
+      const spec = steps.spec;
       const dim = spec.frequencyDim ?? steps.rotaryDim / 2;
       const { exponents } = sharePairs(spec.axes, steps.pairs);
       const { invFreq } = steps.frequencies();
@@ -108,12 +108,12 @@ export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
     does: 'Rotates a vision tower by the frequencies of text, base^(−2j/rotary_dim) over all pairs: the second axis gets the slow half.',
     threads: ['huggingface/transformers#40490'],
     needs: [VISION],
-    change: (steps) => withInvFreq(steps, (j) => specOf(steps).base ** (-j / steps.pairs)),
+    change: (steps) => withInvFreq(steps, (j) => steps.spec.base ** (-j / steps.pairs)),
   },
   'vision-exponent-over-head': {
     does: 'Divides a vision tower’s exponent by the whole head, although each axis has half of it.',
     threads: ['huggingface/pytorch-image-models#2541'],
     needs: [VISION],
-    change: (steps) => withSpec(steps, { frequencyDim: 2 * (specOf(steps).frequencyDim ?? steps.rotaryDim / 2) }),
+    change: (steps) => withSpec(steps, { frequencyDim: 2 * (steps.spec.frequencyDim ?? steps.rotaryDim / 2) }),
   },
 });

@@ -2,7 +2,7 @@
 import type { RopePart } from 'ropewalk';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
-import { HALF, HEADS, memberwise, mutantsOf, NORM, PARTIAL } from './entry.js';
+import { memberwise, mutantsOf } from './entry.js';
 
 const weightOf = (part: RopePart): Float64Array => part.norm!.weight.readNumbers() as Float64Array;
 
@@ -11,7 +11,7 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'norm-after-rotation': {
     does: 'Normalises after the rotation: each weight meets a dimension that mixes two.',
     threads: ['vllm-project/vllm-metal#660', 'karpathy/nanochat#743', 'allenai/OLMo#806'],
-    needs: [NORM],
+    needs: ['norm'],
     change: (steps) => ({
       head: (x, at) => steps.normalise(steps.rotate(x, at), weightOf(steps.part), steps.part.norm!.eps),
     }),
@@ -19,7 +19,7 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'norm-missing': {
     does: 'Rotates without the norm.',
     threads: ['vllm-project/vllm-metal#659'],
-    needs: [NORM],
+    needs: ['norm'],
     change: () => ({
       head(this: RopeSteps, x, at) {
         return this.rotate(x, at);
@@ -29,7 +29,7 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'norm-without-weight': {
     does: 'Normalises without the weight.',
     threads: ['vllm-project/vllm#30821'],
-    needs: [NORM],
+    needs: ['norm'],
     change: (steps) => ({
       normalise: (head, weight, eps) => steps.normalise(head, new Float64Array(weight.length).fill(1), eps),
     }),
@@ -37,7 +37,7 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'norm-weight-less-one': {
     does: 'Multiplies by Gemma’s weight as stored, without adding 1.',
     threads: ['vllm-project/vllm#49744'],
-    needs: [NORM],
+    needs: ['norm'],
     change: (steps) => ({
       normalise: (head, weight, eps) =>
         steps.normalise(
@@ -50,7 +50,7 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'norm-over-rotary-dim': {
     does: 'Takes the mean of squares over rotary_dim instead of the head.',
     threads: ['vllm-project/vllm#52676'],
-    needs: [NORM, PARTIAL],
+    needs: ['norm', 'partial'],
     change: (steps) => ({
       normalise(head, weight, eps) {
         const { rotaryOffset, rotaryDim } = steps;
@@ -63,7 +63,7 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'norm-across-heads': {
     does: 'Takes the mean of squares over all heads of a token instead of each head.',
     threads: ['NVIDIA/TensorRT-LLM#13052'],
-    needs: [NORM, HEADS],
+    needs: ['norm', 'heads'],
     change(steps) {
       const { batch, seq, heads: count, headDim, part } = steps;
       const weight = weightOf(part);
@@ -90,7 +90,7 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'fused-table-by-element': {
     does: 'Looks up cos and sin of element i at i/2, as for interleaved pairs, although pairs are halves: the members of a pair rotate by different angles.',
     threads: ['NVIDIA/TensorRT-LLM#13052'],
-    needs: [HALF],
+    needs: ['half'],
     change(steps) {
       const { pairs } = steps;
       const tableOf = (member: 0 | 1) => (j: number) => (j + member * pairs) >> 1;

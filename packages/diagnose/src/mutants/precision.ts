@@ -5,17 +5,7 @@
 import { type FloatDtype, roundTo } from 'ropewalk';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
-import {
-  COMPUTED,
-  exponentDim,
-  mutantsOf,
-  need,
-  plainFrequencies,
-  positionsOf,
-  specOf,
-  withInvFreq,
-  withPosition,
-} from './entry.js';
+import { mutantsOf, need, plainFrequencies, positionsOf, withInvFreq, withPosition } from './entry.js';
 
 const narrowAngle =
   (dtype: FloatDtype) =>
@@ -88,25 +78,25 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
   'angle-in-bf16': {
     does: 'Computes angles in bf16.',
     threads: ['huggingface/transformers#29285', 'NVIDIA/Megatron-LM#535'],
-    needs: [COMPUTED],
+    needs: ['computed'],
     change: narrowAngle('bf16'),
   },
   'angle-in-f16': {
     does: 'Computes angles in f16; from 65520 on they are infinite, and cos is NaN.',
     threads: ['EleutherAI/gpt-neox#1003'],
-    needs: [COMPUTED],
+    needs: ['computed'],
     change: narrowAngle('f16'),
   },
   'frequencies-in-bf16': {
     does: 'Holds inv_freq in bf16, because casting the model also casts this buffer.',
     threads: ['huggingface/transformers#29496', 'Modalities/modalities#462', 'NVIDIA/Megatron-LM#744'],
-    needs: [COMPUTED],
+    needs: ['computed'],
     change: narrowFrequencies('bf16'),
   },
   'frequencies-in-f16': {
     does: 'Holds inv_freq in f16.',
     threads: ['huggingface/transformers#25681', 'EleutherAI/gpt-neox#1003'],
-    needs: [COMPUTED],
+    needs: ['computed'],
     change: narrowFrequencies('f16'),
   },
   'table-in-bf16': {
@@ -122,12 +112,12 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
   'angle-recurrence-in-f32': {
     does: 'Computes each pair’s angle from the previous one by an f32 product: the error grows with pair and position.',
     threads: ['sgl-project/sglang#3134'],
-    needs: [COMPUTED],
+    needs: ['computed'],
     change(steps) {
-      const spec = specOf(steps);
+      const spec = steps.spec;
       const plain = plainFrequencies(steps);
       const { invFreq } = steps.frequencies();
-      const dim = exponentDim(steps);
+      const dim = steps.exponentDim;
       const scale = Math.fround(spec.base ** (-2 / dim));
       // Products up to pair j: j, but a vision tower starts again at each section.
       const products = plain.map((f) => Math.round((-Math.log(f) / Math.log(spec.base)) * (dim / 2)));
@@ -143,7 +133,7 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
   'sin-cos-unreduced': {
     does: 'Reduces angles by an f32 multiple of 2π before fast sin and cos: off by up to 8e-3 at position 131071.',
     threads: ['kekzl/imp#1316', 'kekzl/imp#1317', 'kekzl/imp#1325', 'flashinfer-ai/flashinfer#5066'],
-    needs: [COMPUTED],
+    needs: ['computed'],
     change: (steps) => ({
       angle(position, j) {
         const angle = Math.fround(steps.angle(position, j));
@@ -155,7 +145,7 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
   'sine-polynomial-unreduced': {
     does: 'Computes sin and cos by a few terms of their series, to the powers 7 and 6, without reducing the angle first.',
     threads: ['tenstorrent/tt-metal#33971', 'chessai/nix-std#14'],
-    needs: [COMPUTED],
+    needs: ['computed'],
     change: () => ({
       cosSin(this: RopeSteps, position, j) {
         return series(this.angle(position, j));
@@ -165,7 +155,7 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
   'sine-polynomial-too-short': {
     does: 'Reduces angles to −π … π, where a few terms of the series, to the powers 7 and 6, are off by up to 0.21.',
     threads: ['chessai/nix-std#66'],
-    needs: [COMPUTED],
+    needs: ['computed'],
     change: () => ({
       cosSin(this: RopeSteps, position, j) {
         const angle = this.angle(position, j);
@@ -176,7 +166,7 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
   'sine-from-table': {
     does: 'Looks up sin and cos in a table of 1024 entries a turn without interpolation: off by up to 3e-3.',
     threads: ['ICME-Lab/jolt-atlas#183'],
-    needs: [COMPUTED],
+    needs: ['computed'],
     change(steps) {
       const step = (2 * Math.PI) / 1024;
       return { angle: (position, j) => Math.round(steps.angle(position, j) / step) * step };
@@ -185,7 +175,7 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
   'angle-accumulated-in-f16': {
     does: 'Adds the frequency from token to token in f16, until the sum no longer changes.',
     threads: ['PaddlePaddle/PaddleFleet#91'],
-    needs: [COMPUTED],
+    needs: ['computed'],
     change(steps) {
       const { invFreq } = steps.frequencies();
       /** For each pair the sums after 0, 1, 2 … tokens, until they stop changing after some thousand tokens. */

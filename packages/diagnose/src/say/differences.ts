@@ -2,9 +2,15 @@
 import { frequenciesOf } from 'ropewalk';
 import { ranges, sharePairs } from 'ropewalk/internal';
 import { factorWords } from '../fit/frequency-families.js';
-import type { FoundScaling, FrequencyLaw } from '../fit/frequency-law.js';
+import {
+  asWritten,
+  basesOf,
+  type FoundBase,
+  type FoundScaling,
+  type FrequencyLaw,
+  isSharp,
+} from '../fit/frequency-law.js';
 import type { FoundPair, Identification } from '../fit/identification.js';
-import { asWritten, basesOf, type FoundBase, isSharp } from '../fit/spec-fit.js';
 import type { DimKind, PairAt, PairLayout } from '../measure/geometry.js';
 import type { Expected } from '../read/expected.js';
 

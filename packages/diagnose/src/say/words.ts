@@ -2,9 +2,9 @@
 import type { FloatDtype } from 'ropewalk';
 import { ranges, reading } from 'ropewalk/internal';
 import { factorWords } from '../fit/frequency-families.js';
-import type { FrequencyLaw } from '../fit/frequency-law.js';
+import { BASES, type FoundBase, type FrequencyLaw, isSharp } from '../fit/frequency-law.js';
 import type { FoundPair, Identification } from '../fit/identification.js';
-import { BASES, type FoundBase, isSharp, yarnContexts } from '../fit/spec-fit.js';
+import { yarnContexts } from '../fit/rebuild.js';
 import { CAUSES } from '../kernel/mutant.js';
 import { arithmeticWords, type WorstElement } from '../match/bug-search.js';
 import type { DimKind, PairLayout } from '../measure/geometry.js';
