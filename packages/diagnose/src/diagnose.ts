@@ -1,5 +1,5 @@
 /**
- * Diagnosis: what a wrong kernel did.
+ * Diagnoses a wrong kernel.
  *
  * Every known bug runs on the same x and positions. The answer is the bug that gives y within rounding. If several do,
  * all are named, with an input that tells them apart. If none does, the measurements are described. A bug is never
@@ -11,15 +11,15 @@ import { type OptionNames, reading, readOptions } from 'ropewalk/internal';
 import type { Identification } from './fit/identification.js';
 import { identifyHeads } from './fit/identify.js';
 import { type Mutant, readMutants } from './kernel/mutant.js';
-import { RightRows } from './kernel/right-rows.js';
-import { rightOf } from './kernel/trial.js';
+import type { RightRows } from './kernel/right-rows.js';
 import { BugSearch, type Judged, NOTHING } from './match/bug-search.js';
 import { nextInput } from './match/next-input.js';
 import { describePairErrors } from './match/pair-errors.js';
 import { describePairTerms } from './match/pair-terms.js';
+import { groupRows } from './match/row-contents.js';
 import { type JudgedRows, type RowSummary, rowsAside, summarizeRows } from './match/wrong-rows.js';
 import { MUTANTS } from './mutants/catalogue.js';
-import { axesOf, callOf, type Expected, readExpected } from './read/expected.js';
+import { axesOf, type Expected, readExpected } from './read/expected.js';
 import { type Heads, type Observation, readLayouts, refuseZeros } from './read/observation.js';
 import type { DiagnoseOptions, Diagnosis } from './say/diagnosis.js';
 import { differencesOf, isProven } from './say/differences.js';
@@ -95,34 +95,38 @@ const UNTOLD = { ...NOTHING, differences: [], rowSummary: undefined, expectedFre
 
 function withoutExpectation(all: Heads, mutants: readonly Mutant[]): Read {
   // Rows that hold no rotation are set aside. Rows that hold x count as rotated if that explains y.
-  let aside = rowsAside(all, false);
-  let found = identifyHeads(aside?.heads ?? all);
-  if (!found.explains) {
-    const withX = rowsAside(all, true);
-    const second = withX && identifyHeads(withX.heads);
-    if (second?.explains) [aside, found] = [withX, second];
+  let best: { heads: Heads; found: Identification; rowSummary: RowSummary | undefined } | undefined;
+  for (const withX of [false, true]) {
+    if (best?.found.explains) break;
+    const aside = rowsAside(all, withX);
+    if (best && !aside) break;
+    const { heads = all, rowSummary } = aside ?? {};
+    const found = identifyHeads(heads);
+    if (!best || found.explains) best = { heads, found, rowSummary };
   }
+  const { heads, found, rowSummary } = best!;
   const { outcome, expected, explains, positions } = found;
-  const common = { ...UNTOLD, found, tier: explains, rowSummary: aside?.rowSummary };
+  const common = { ...UNTOLD, found, tier: explains, rowSummary };
   if (outcome === 'unchanged' || !expected || !explains)
     return { ...common, verdict: outcome === 'rotation' ? 'different' : 'not understood' };
-  const verdict = aside ? 'partly right' : 'rotation';
+  const verdict = rowSummary ? 'partly right' : 'rotation';
   if (explains === 'stored' || !positions[0]?.asGiven) return { ...common, verdict };
   // A record that explains y only with noise is compared with the arithmetic of peers and with precision bugs.
   const precision = mutants.filter(({ cause }) => cause === 'I');
-  const { named, recipes } = new BugSearch(expected, precision).judge(aside?.heads ?? all);
+  const { named, recipes } = new BugSearch(expected, precision).judge(heads);
   return { ...common, verdict, named, recipes };
 }
 
 function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], progress: (done: number) => void): Read {
-  const right = new RightRows(rightOf(callOf(expected, heads)).steps, heads);
+  const search = new BugSearch(expected, mutants);
+  const right = search.rightRows(heads);
   const frequencies = right.steps.frequencies().invFreq.map((f) => right.steps.sign * f);
-  const rows = summarizeRows(right);
+  const compared = right.compare();
+  const rows = summarizeRows(right, compared, groupRows(right, compared));
   if (rows && isInput(heads)) {
     const found = identifyHeads({ ...heads, norm: undefined });
     return { ...UNTOLD, verdict: 'not understood', found, expectedFrequencies: frequencies };
   }
-  const search = new BugSearch(expected, mutants);
   const local = rows?.local === 'here and there';
   const whole = search.judge(heads, progress, { pairs: !local });
   const identified = (judged: Judged): Identification => identifyHeads(judged.normalised, frequencies);

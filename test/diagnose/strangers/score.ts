@@ -6,7 +6,7 @@ import { f64Tensor } from '../../support/tensors.js';
 import { type Call, callFor, exact, rotationOf, type Stranger } from './kernel.js';
 import { type Judged, judgeLines } from './truth.js';
 
-/** How a diagnosis did, best first. */
+/** The marks of a diagnosis, the best first. */
 export const MARKS = ['right', 'named', 'described', 'vague', 'untrue', 'wrong name', 'passed', 'accused'] as const;
 export type Mark = (typeof MARKS)[number];
 

@@ -49,19 +49,18 @@ export function provenFamilies(
   headDim: number,
 ): Family[] {
   const positions = turns.units.map(positionOf);
-  const gives = (frequency: Float64Array): boolean => evidenceOf(turns, positions, frequency) >= ENOUGH;
   const proven: Family[] = [];
   for (const { words, frequency } of families(turns.pairs, headDim, hint)) {
     for (const sign of [1, -1]) {
       const signed = frequency.map((f) => sign * f);
-      if (!gives(signed) || proven.some((one) => same(one.frequency, signed))) continue;
+      if (evidenceOf(turns, positions, signed) < ENOUGH || proven.some((one) => same(one.frequency, signed))) continue;
       proven.push({ words: sign === 1 || words === undefined ? words : `−(${words})`, frequency: signed });
     }
   }
   if (proven.length > 0) return proven;
   for (const order of [-1, 1] as const) {
     const frequency = lineThrough(fits, order);
-    if (frequency && gives(frequency)) return [{ words: undefined, frequency }];
+    if (frequency && evidenceOf(turns, positions, frequency) >= ENOUGH) return [{ words: undefined, frequency }];
   }
   return [];
 }

@@ -182,11 +182,7 @@ function fitLlama3(measured: readonly Measured[], usable: readonly Measured[]): 
   if (!line || !(line.slope > 0) || !(line.start < 0)) return undefined;
   const divideFrom = 2 * Math.PI * (line.slope / -line.start);
   const keepUpTo = 2 * Math.PI * (line.slope / (1 - line.start));
-  const fitted = Float64Array.from(measured, (m) => {
-    const plain = Math.exp(-step * m.exponent);
-    const keep = clamp01(line.start + line.slope * plain);
-    return plain * ((1 - keep) / factor + keep);
-  });
+  const fitted = mixed(measured, found, (_, plain) => line.start + line.slope * plain);
   return { step, stepError, scaling: { kind: 'llama3', factor, factorError, divideFrom, keepUpTo }, fitted };
 }
 
@@ -200,12 +196,21 @@ function fitYarn(measured: readonly Measured[], usable: readonly Measured[]): Fi
   const whole = ramp.map((edge) => Math.round(edge)) as [number, number];
   const wholeEdges = Math.abs(whole[0] - ramp[0]) < 0.02 && Math.abs(whole[1] - ramp[1]) < 0.02;
   const [low, high] = wholeEdges ? whole : ramp;
-  const fitted = Float64Array.from(measured, (m) => {
+  const fitted = mixed(measured, found, ({ exponent }) => 1 - (exponent - low) / (high - low));
+  return { step, stepError, scaling: { kind: 'yarn', factor, factorError, ramp: [low, high], wholeEdges }, fitted };
+}
+
+/** The frequencies of which a share is kept and the rest is divided. */
+function mixed(
+  measured: readonly Measured[],
+  { step, factor }: Stepped,
+  keepOf: (m: Measured, plain: number) => number,
+): Float64Array {
+  return Float64Array.from(measured, (m) => {
     const plain = Math.exp(-step * m.exponent);
-    const keep = 1 - clamp01((m.exponent - low) / (high - low));
+    const keep = Math.min(1, Math.max(0, keepOf(m, plain)));
     return plain * ((1 - keep) / factor + keep);
   });
-  return { step, stepError, scaling: { kind: 'yarn', factor, factorError, ramp: [low, high], wholeEdges }, fitted };
 }
 
 function rampThrough(between: Stepped['between']): [number, number] | undefined {
@@ -264,10 +269,6 @@ export function leastSquares(points: readonly { x: number; y: number; weight: nu
     at: (x: number): number => my + slope * (x - mx),
     errorAt: (x: number): number => Math.sqrt(1 / w + (x - mx) ** 2 / sxx),
   };
-}
-
-function clamp01(x: number): number {
-  return Math.min(1, Math.max(0, x));
 }
 
 /** A base, by one reading of the exponent. */

@@ -1,11 +1,11 @@
-/** What a kernel did, from x, y and positions alone. What the data cannot tell stays open. @module */
+/** Identifies what a kernel did from x, y and positions alone. Questions that the data cannot answer stay open. @module */
 import type { FloatDtype } from 'ropewalk';
 import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 import type { Tier } from '../kernel/noise.js';
 import { findGeometry, type Geometry, type PairLayout } from '../measure/geometry.js';
 import { AS_GIVEN } from '../measure/position-fit.js';
 import { type Sample, type SampleToken, takeSample } from '../measure/sample.js';
-import { commonGain, measureTurns } from '../measure/turns.js';
+import { commonGain, gainsOfPairs, measureTurns } from '../measure/turns.js';
 import { type Heads, type Observation, readObservation, refuseZeros } from '../read/observation.js';
 import { provenFamilies, twoGains } from './frequency-families.js';
 import { basesOf, lawOfPairs, usualDenominators } from './frequency-law.js';
@@ -135,12 +135,13 @@ function describe(
 ): Identification {
   const { numAxes, headDim } = heads;
   const nothing = unexplained(heads);
-  const measured = measureTurns(sample, layout, geometry.dims);
+  const measured = measureTurns(sample, layout, geometry);
   const common = commonGain(measured);
+  const gains = gainsOfPairs(measured);
   const two = !common && numAxes === 1 ? twoGains(measured, (unit) => unit.positions[0]!, hint, headDim) : undefined;
   const turns = two ? { ...measured, angle: two.angle } : measured;
   const placed = placePairs({ turns, heads, hint });
-  const pairs = foundPairs(placed, layout, turns);
+  const pairs = foundPairs(placed, layout, turns, gains);
   const axesOfPairs = pairs.map((pair) => pair.axes);
   const axes = numAxes > 1 ? axesRules(axesOfPairs, numAxes) : [];
   const { law, restarts } = lawOfPairs(pairs, axes);

@@ -6,7 +6,7 @@ import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 import type { PairLayout } from '../measure/geometry.js';
 import { AS_GIVEN, type FoundPosition, findRules, type PositionRule } from '../measure/position-fit.js';
 import { fitPairs, type PairFit, type PositionOf } from '../measure/slope.js';
-import { meanGain, type Turns, type TurnUnit } from '../measure/turns.js';
+import type { Turns, TurnUnit } from '../measure/turns.js';
 import type { Heads } from '../read/observation.js';
 import { provenFamilies } from './frequency-families.js';
 import { fitLaw, measuredOf, sharpened } from './frequency-law.js';
@@ -227,7 +227,12 @@ function nearest(fit: PairFit, frequency: number): PairFit {
 }
 
 /** The pairs of a layout with their frequencies and gains. */
-export function foundPairs({ fits, known }: Placed, layout: PairLayout, turns: Turns): FoundPair[] {
+export function foundPairs(
+  { fits, known }: Placed,
+  layout: PairLayout,
+  turns: Turns,
+  gains: readonly number[],
+): FoundPair[] {
   return fits.map(({ slope, low, high, axes, others, period }, j) => {
     const places = turns.units.map((_, u) => u * turns.pairs + j);
     const seen = places.some((at) => Math.abs(turns.angle[at]!) > turns.tolerance[at]!);
@@ -239,7 +244,7 @@ export function foundPairs({ fits, known }: Placed, layout: PairLayout, turns: T
       known: known[j]!,
       others,
       period,
-      gain: meanGain(turns, places),
+      gain: gains[j]!,
       axes,
       // Whole turns from position to position are not seen.
       turns: (seen || Math.abs(slope) > period / 2) && (low > 0 || high < 0),

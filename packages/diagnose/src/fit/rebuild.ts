@@ -3,9 +3,7 @@ import { type Pairing, type RopeAxes, type RopeCall, type RopeScaling, type Rope
 import { sharePairs, yarnRampEdges } from 'ropewalk/internal';
 import { TIERS, type Tier } from '../kernel/noise.js';
 import { magnitudeOf } from '../kernel/trial.js';
-import { lostDims } from '../measure/geometry.js';
 import { tierOf } from '../measure/residuals.js';
-import { sampleRows } from '../measure/sample.js';
 import { callOf, type Expected } from '../read/expected.js';
 import type { Heads } from '../read/observation.js';
 import { asWritten, type FoundBase, type FoundScaling, type FrequencyLaw } from './frequency-law.js';
@@ -15,15 +13,13 @@ import type { Identification } from './identification.js';
 export function rebuild(found: Identification, heads: Heads): { expected?: Expected; explains?: Tier } {
   const moved = withPositions(found, heads);
   if (!moved) return {};
-  // What was never written is not explained, and is reported on its own.
-  const lost = lostDims(found.geometry!.dims);
-  const rows = sampleRows(moved);
+  const { lost } = found.geometry!;
   let best: { expected: Expected; explains: Tier } | undefined;
   for (const expected of recordsOf(found)) {
     // Frequencies one by one are tried only where no law gives y.
     if (best && expected.spec.freqFactors) break;
     const call = callFor(expected, moved);
-    const explains = call && tierOf(call, expected, moved, rows, lost);
+    const explains = call && tierOf(call, expected, moved, lost);
     if (explains && (!best || TIERS.indexOf(explains) < TIERS.indexOf(best.explains))) best = { expected, explains };
     if (explains === 'stored') break;
   }

@@ -1,10 +1,6 @@
-/**
- * How far the output of a right kernel may be from the exact one: four tiers of noise, and a control that makes steps
- * compute with such errors on request. @module
- */
+/** How far the output of a right kernel may be from the exact one: four tiers of noise, and whether y is within one. @module */
 import { type FloatDtype, roundTo } from 'ropewalk';
 import { UNIT_ROUNDOFF } from 'ropewalk/internal';
-import { type Change, changed, RopeSteps } from './steps.js';
 
 /**
  * The noise that a right kernel may have.
@@ -103,112 +99,74 @@ export function roundingsOf(move: Move, dtype: FloatDtype, loosest: number): rea
   });
 }
 
-const EXACT: Rounding = {};
-
-/** The steps that have errors. Each error is added once, however many such steps call each other. */
-const STEPS = ['angle', 'cosSin', 'turn'] as const;
-type Step = (typeof STEPS)[number];
-
-/**
- * Gives many steps the same errors. Mutants change the steps of {@link base}, so that what they call of the right steps has
- * the errors already; a step of a mutant gets an error only if it called none of these.
- */
-export class RoundingControl {
-  /** The largest error of an angle that the right kernel may have here. A bug whose angles are huge has no more. */
-  loosest = Number.POSITIVE_INFINITY;
-  #rounding: Rounding = EXACT;
-  /** Whether the step that runs now has its error already. */
-  readonly #done: Record<Step, boolean> = { angle: false, cosSin: false, turn: false };
-
-  /** Runs something with the given errors. */
-  as<T>(rounding: Rounding, run: () => T): T {
-    this.#rounding = rounding;
-    try {
-      return run();
-    } finally {
-      this.#rounding = EXACT;
-    }
-  }
-
-  /** The right steps with the errors of this control, for mutants to change. */
-  base(right: RopeSteps): RopeSteps {
-    if (right.source) {
-      const reach = right.source.positions.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
-      const errors = right.frequencies().invFreq.map((frequency, j) => angleNoise(reach * frequency, j));
-      this.loosest = errors.reduce((a, b) => Math.max(a, b), 0);
-    }
-    return this.#withErrors(right, STEPS);
-  }
-
-  /** The steps of a mutant of {@link base}: those that it changed get the errors too. */
-  mutant(steps: RopeSteps, changes: readonly string[]): RopeSteps {
-    const followed = this.#withErrors(
-      steps,
-      STEPS.filter((step) => changes.includes(step)),
-    );
-    return changes.includes('angle') ? this.#bounded(followed, steps) : followed;
-  }
-
-  /** Limits the error of angles that a mutant multiplies to the error of the right ones. */
-  #bounded(followed: RopeSteps, steps: RopeSteps): RopeSteps {
-    const control = this;
-    return changed(followed, {
-      angle(position, j) {
-        const moved = followed.angle.call(this, position, j);
-        const rounding = control.#rounding;
-        if (!rounding.angle) return moved;
-        control.#rounding = EXACT;
-        const exact = steps.angle.call(this, position, j);
-        control.#rounding = rounding;
-        control.#done.angle = true;
-        return exact + Math.min(control.loosest, Math.max(-control.loosest, moved - exact));
-      },
-    });
-  }
-
-  #withErrors(steps: RopeSteps, names: readonly Step[]): RopeSteps {
-    const control = this;
-    const { angle, cosSin, turn } = steps;
-    // A mutant that rotates by products of its own has no rounded products.
-    const plain = turn === RopeSteps.prototype.turn;
-    const followed: Pick<RopeSteps, Step> = {
-      angle(this: RopeSteps, position, j) {
-        if (control.#rounding === EXACT) return angle.call(this, position, j);
-        const compute = () => angle.call(this, position, j);
-        return control.#once('angle', compute, (exact) => control.#rounding.angle?.(exact, j) ?? exact);
-      },
-      cosSin(this: RopeSteps, position, j) {
-        if (control.#rounding === EXACT) return cosSin.call(this, position, j);
-        const compute = () => cosSin.call(this, position, j);
-        return control.#once(
-          'cosSin',
-          compute,
-          ([cos, sin]) => (this.source && control.#rounding.sines?.(cos, sin)) || [cos, sin],
-        );
-      },
-      turn(this: RopeSteps, x0, x1, cos, sin) {
-        if (control.#rounding === EXACT) return turn.call(this, x0, x1, cos, sin);
-        const { gain = 1, table, products, moved } = control.#rounding;
-        const [c, s] = table ? [roundTo(table, gain * cos), roundTo(table, gain * sin)] : [gain * cos, gain * sin];
-        const compute = () => (products && plain ? turnIn(products, x0, x1, c, s) : turn.call(this, x0, x1, c, s));
-        const length = (): number => Math.hypot(x0, x1) * Math.hypot(c, s);
-        return control.#once('turn', compute, ([y0, y1]) => (moved ? moved(y0, y1, length()) : [y0, y1]));
-      },
-    };
-    return changed(steps, Object.fromEntries(names.map((name) => [name, followed[name]])) as Change);
-  }
-
-  #once<T>(step: Step, compute: () => T, err: (value: T) => T): T {
-    this.#done[step] = false;
-    const value = compute();
-    if (this.#done[step]) return value;
-    this.#done[step] = true;
-    return err(value);
-  }
+/** Rows of y, for {@link misfit}. */
+export interface Seen {
+  /** `[rows, head_dim]` */
+  readonly y: Float64Array;
+  readonly dtype: FloatDtype;
+  /** The largest |x| of each row, before or after a norm, times the magnitude: the noise grows with it. */
+  readonly sizes: Float64Array;
+  /** The dimensions that are not compared. */
+  readonly lost?: ReadonlySet<number>;
 }
 
-/** Rotates a pair with every product and sum rounded. */
-function turnIn(dtype: FloatDtype, x0: number, x1: number, cos: number, sin: number): readonly [number, number] {
-  const round = (value: number): number => roundTo(dtype, value);
-  return [round(round(x0 * cos) - round(x1 * sin)), round(round(x0 * sin) + round(x1 * cos))];
+/**
+ * The largest error of a hypothesis in units of its noise: at most 1 where it explains y, Infinity where y is not finite.
+ *
+ * @param made - the output of the hypothesis, `[rows, head_dim]`
+ * @param slack - the noise beyond `stored` of each element of `made`
+ * @param enough - a larger error ends the search
+ */
+export function misfit(seen: Seen, made: Float64Array, slack?: Float64Array, enough = Infinity): number {
+  return farthest(seen, made, slack, enough).ratio;
+}
+
+/** The result of {@link misfit}, and the element of `made` with that error; −1 when all are equal. */
+export function farthest(
+  seen: Seen,
+  made: Float64Array,
+  slack?: Float64Array,
+  enough = Infinity,
+): { ratio: number; at: number } {
+  const headDim = made.length / seen.sizes.length;
+  let worst = { ratio: 0, at: -1 };
+  for (let n = 0; n < made.length; n++) {
+    const y = seen.y[n]!;
+    const value = made[n]!;
+    // A bug may give NaN, infinities, or values that the dtype of y cannot hold.
+    if (Object.is(y, value) || (Math.abs(y) === Infinity && roundTo(seen.dtype, value) === y)) continue;
+    if (seen.lost?.has(n % headDim)) continue;
+    const noise = storedNoise(seen.dtype, value, seen.sizes[Math.floor(n / headDim)]!) + (slack ? slack[n]! : 0);
+    const error = Math.abs(y - value);
+    const ratio = error === 0 ? 0 : error / noise;
+    if (ratio <= worst.ratio) continue;
+    worst = { ratio: Number.isFinite(ratio) ? ratio : Infinity, at: n };
+    if (worst.ratio > enough) return worst;
+  }
+  return worst;
+}
+
+/**
+ * The slack of a hypothesis: how far each of its elements moves when angles, cos and sin, or products are off by as much as
+ * those of a right kernel may be. The errors are the same for every hypothesis, so that none fits more loosely than another.
+ *
+ * @param made - the output of the hypothesis
+ * @param make - computes it again
+ */
+export function slackOf(
+  control: { readonly loosest: number; as<T>(rounding: Rounding, run: () => T): T },
+  made: Float64Array,
+  dtype: FloatDtype,
+  move: Move,
+  make: () => Float64Array,
+): Float64Array {
+  const slack = new Float64Array(made.length);
+  for (const rounding of roundingsOf(move, dtype, control.loosest)) {
+    const moved = control.as(rounding, make);
+    for (let n = 0; n < made.length; n++) {
+      const far = Math.abs(moved[n]! - made[n]!);
+      if (far > slack[n]!) slack[n] = far; // not where the hypothesis gives NaN
+    }
+  }
+  return slack;
 }

@@ -94,8 +94,7 @@ export class RightRows {
   input(r: number): Float64Array {
     const { headDim, x, norm } = this.heads;
     const row = this.#input;
-    for (let i = 0, at = r * headDim; i < headDim; i++) row[i] = x[at + i]!;
-    if (norm) row.set(this.steps.normalise(row, this.#weight!, norm.eps));
+    for (let i = 0, at = r * headDim; i < headDim; i++) row[i] = norm ? this.#inputAt(r, i) : x[at + i]!;
     return row;
   }
 
@@ -144,8 +143,7 @@ export class RightRows {
     const value = x[r * headDim + i]!;
     if (!norm) return value;
     if (this.#rms.row !== r) {
-      let squares = 0;
-      for (let at = r * headDim; at < (r + 1) * headDim; at++) squares += x[at]! * x[at]!;
+      const squares = x.subarray(r * headDim, (r + 1) * headDim).reduce((sum, v) => sum + v * v, 0);
       this.#rms = { row: r, value: Math.sqrt(squares / headDim + norm.eps) };
     }
     return (this.#weight![i]! * value) / this.#rms.value;
@@ -161,7 +159,8 @@ export class RightRows {
 
   /** Computes row r of a right kernel. */
   fill(r: number, y: Float64Array, noise: Float64Array): void {
-    this.rotate(this.input(r), this.anglesOf(Math.floor(r / this.heads.heads)), y, noise);
+    const angles = this.anglesOf(Math.floor(r / this.heads.heads));
+    this.rotate(this.input(r), angles, y, noise);
   }
 
   /** The dimensions of row r that are not as expected. */

@@ -3,6 +3,7 @@
  * computes what the reference computes, which the tests compare. @module
  */
 import {
+  type FloatDtype,
   frequenciesOf,
   type RopeCall,
   type RopeFrequencies,
@@ -10,10 +11,12 @@ import {
   type RopePlan,
   type RopeSource,
   type RopeSpec,
+  roundTo,
 } from 'ropewalk';
 import { hostOf, storeNumber } from 'ropewalk/backend';
 import { sharePairs } from 'ropewalk/internal';
-import { type RowAt, rowAt } from '../read/observation.js';
+import type { RowAt } from '../read/observation.js';
+import { angleNoise, type Rounding } from './noise.js';
 
 /** The steps of one rotation; {@link changed} replaces some of them. */
 export class RopeSteps {
@@ -28,7 +31,7 @@ export class RopeSteps {
   readonly sign: 1 | -1;
   /** The spec and positions of the plan; undefined where the caller gave a table. */
   readonly source: RopeSource | undefined;
-  /** Kept results of {@link frequencies} and {@link axisOfPair}. They are not #private, because {@link changed} makes objects that inherit from this one. */
+  /** Kept results. They are not #private, because {@link changed} makes objects that inherit from this one. */
   computed: RopeFrequencies | undefined;
   shared: Uint8Array | undefined;
 
@@ -157,7 +160,8 @@ export class RopeSteps {
 
   /** The place of row n of `[batch, seq, head]`. */
   placeOf(n: number): RowAt {
-    return rowAt(this, n);
+    const token = Math.floor(n / this.heads);
+    return { batch: Math.floor(token / this.seq), seq: token % this.seq, head: n % this.heads };
   }
 
   /** Computes every head of the tensor. `heads` in and out are `[batch, seq, head, headDim]`. */
@@ -192,4 +196,120 @@ export function runSteps(call: RopeCall, stepsOf: (steps: RopeSteps) => RopeStep
       for (let i = 0; i < steps.headDim; i++) storeNumber(host, out.dtype, at + i * ofElement, y[from + i]!);
     }
   }
+}
+
+const EXACT: Rounding = {};
+
+/** The steps that have errors. Each error is added once, however many such steps call each other. */
+const STEPS = ['angle', 'cosSin', 'turn'] as const;
+type Step = (typeof STEPS)[number];
+
+/**
+ * Gives many steps the same errors. Mutants change the steps of {@link base}, so that what they call of the right steps has
+ * the errors already; a step of a mutant gets an error only if it called none of these.
+ */
+export class RoundingControl {
+  /** The largest error of an angle that the right kernel may have here. A bug whose angles are huge has no more. */
+  loosest = Number.POSITIVE_INFINITY;
+  #rounding: Rounding = EXACT;
+  /** Whether the step that runs now has its error already. */
+  readonly #done: Record<Step, boolean> = { angle: false, cosSin: false, turn: false };
+
+  /** Runs something with the given errors. */
+  as<T>(rounding: Rounding, run: () => T): T {
+    this.#rounding = rounding;
+    try {
+      return run();
+    } finally {
+      this.#rounding = EXACT;
+    }
+  }
+
+  /** The right steps with the errors of this control, for mutants to change. */
+  base(right: RopeSteps): RopeSteps {
+    if (right.source) {
+      const reach = right.source.positions.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
+      const errors = right.frequencies().invFreq.map((frequency, j) => angleNoise(reach * frequency, j));
+      this.loosest = errors.reduce((a, b) => Math.max(a, b), 0);
+    }
+    return this.#withErrors(right, STEPS);
+  }
+
+  /** The steps of a mutant of {@link base}: those that it changed get the errors too. */
+  mutant(steps: RopeSteps, changes: readonly string[]): RopeSteps {
+    const followed = this.#withErrors(
+      steps,
+      STEPS.filter((step) => changes.includes(step)),
+    );
+    return changes.includes('angle') ? this.#bounded(followed, steps) : followed;
+  }
+
+  /** Limits the error of angles that a mutant multiplies to the error of the right ones. */
+  #bounded(followed: RopeSteps, steps: RopeSteps): RopeSteps {
+    const control = this;
+    return changed(followed, {
+      angle(position, j) {
+        const moved = followed.angle.call(this, position, j);
+        const rounding = control.#rounding;
+        if (!rounding.angle) return moved;
+        control.#rounding = EXACT;
+        const exact = steps.angle.call(this, position, j);
+        control.#rounding = rounding;
+        control.#done.angle = true;
+        return exact + Math.min(control.loosest, Math.max(-control.loosest, moved - exact));
+      },
+    });
+  }
+
+  #withErrors(steps: RopeSteps, names: readonly Step[]): RopeSteps {
+    const control = this;
+    const { angle, cosSin, turn } = steps;
+    // A mutant that rotates by products of its own has no rounded products.
+    const plain = turn === RopeSteps.prototype.turn;
+    const followed: Pick<RopeSteps, Step> = {
+      angle(this: RopeSteps, position, j) {
+        if (control.#rounding === EXACT) return angle.call(this, position, j);
+        return control.#once(
+          'angle',
+          () => angle.call(this, position, j),
+          (exact) => control.#rounding.angle?.(exact, j) ?? exact,
+        );
+      },
+      cosSin(this: RopeSteps, position, j) {
+        if (control.#rounding === EXACT) return cosSin.call(this, position, j);
+        return control.#once(
+          'cosSin',
+          () => cosSin.call(this, position, j),
+          ([cos, sin]) => (this.source && control.#rounding.sines?.(cos, sin)) || [cos, sin],
+        );
+      },
+      turn(this: RopeSteps, x0, x1, cos, sin) {
+        if (control.#rounding === EXACT) return turn.call(this, x0, x1, cos, sin);
+        const { gain = 1, table, products, moved } = control.#rounding;
+        const [c, s] = table ? [roundTo(table, gain * cos), roundTo(table, gain * sin)] : [gain * cos, gain * sin];
+        return control.#once(
+          'turn',
+          () => (products && plain ? turnIn(products, x0, x1, c, s) : turn.call(this, x0, x1, c, s)),
+          ([y0, y1]) => (moved ? moved(y0, y1, Math.hypot(x0, x1) * Math.hypot(c, s)) : [y0, y1]),
+        );
+      },
+    };
+    return changed(steps, Object.fromEntries(names.map((name) => [name, followed[name]])) as Change);
+  }
+
+  #once<T>(step: Step, compute: () => T, err: (value: T) => T): T {
+    this.#done[step] = false;
+    const value = compute();
+    if (this.#done[step]) return value;
+    this.#done[step] = true;
+    return err(value);
+  }
+}
+
+/** Rotates a pair with every product and sum rounded. */
+function turnIn(dtype: FloatDtype, x0: number, x1: number, cos: number, sin: number): readonly [number, number] {
+  return [
+    roundTo(dtype, roundTo(dtype, x0 * cos) - roundTo(dtype, x1 * sin)),
+    roundTo(dtype, roundTo(dtype, x0 * sin) + roundTo(dtype, x1 * cos)),
+  ];
 }

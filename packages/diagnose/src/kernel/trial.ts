@@ -1,24 +1,16 @@
 /**
- * What a kernel may have done, as steps to run, and whether that gives y: the expected rotation, the arithmetic of peers,
+ * The hypotheses about a kernel, as steps to run, and whether one gives y: the expected rotation, the arithmetic of peers,
  * known bugs. @module
  */
-import {
-  type FloatDtype,
-  type RopeCall,
-  type RopeScaling,
-  RopewalkError,
-  roundTo,
-  type TableRecipe,
-  type YarnScaling,
-} from 'ropewalk';
+import type { RopeCall, RopeScaling, YarnScaling } from 'ropewalk';
 import { yarnMagnitude } from 'ropewalk/internal';
-import { callOf, type Expected } from '../read/expected.js';
+import type { Calls, Expected } from '../read/expected.js';
 import type { Heads } from '../read/observation.js';
 import type { Mutant } from './mutant.js';
-import { MOVES, type Move, type Rounding, RoundingControl, roundingsOf, storedNoise, type Tier } from './noise.js';
-import { type Change, changed, RopeSteps } from './steps.js';
+import { MOVES, misfit, type Rounding, type Seen, slackOf, type Tier } from './noise.js';
+import { type Change, changed, RopeSteps, RoundingControl } from './steps.js';
 
-/** One thing that a kernel may have done. */
+/** A hypothesis about a kernel. */
 export interface Hypothesis {
   /** `right`, `recipe:hf-f32`, or the ids of its mutants joined by `+`. */
   readonly id: string;
@@ -37,16 +29,13 @@ export function rightOf({ plan, parts }: RopeCall): Hypothesis {
 }
 
 /** The right kernel first, then its recipes by peers, then every bug that can happen with this input. */
-export function hypothesesOf(expected: Expected, heads: Heads, mutants: readonly Mutant[]): Hypothesis[] {
-  const right = rightOf(callOf(expected, heads));
-  const list: Hypothesis[] = [right];
-  for (const recipe of ['hf-f32', 'ggml-f32'] as const) {
-    const call = recipeCall(expected, heads, recipe);
-    if (call) list.push({ ...rightOf(call), id: `recipe:${recipe}`, kind: 'recipe' });
-  }
+export function hypothesesOf({ right, recipes }: Calls, mutants: readonly Mutant[]): Hypothesis[] {
+  const first = rightOf(right);
+  const list: Hypothesis[] = [first];
+  for (const [name, call] of recipes) list.push({ ...rightOf(call), id: `recipe:${name}`, kind: 'recipe' });
   for (const mutant of mutants) {
-    const change = mutant.change(right.steps);
-    if (change) list.push(wrong(right, [mutant], [change]));
+    const change = mutant.change(first.steps);
+    if (change) list.push(wrong(first, [mutant], [change]));
   }
   return list;
 }
@@ -67,16 +56,6 @@ export function* pairsOf(right: Hypothesis, mutants: readonly Mutant[]): Generat
       if (!other || Object.keys(one).some((step) => step in other)) continue; // one would hide the other
       yield wrong(right, [first, second], [one, other]);
     }
-  }
-}
-
-/** Undefined where the peer does not have the scaling. */
-function recipeCall(expected: Expected, heads: Heads, recipe: TableRecipe): RopeCall | undefined {
-  try {
-    return callOf(expected, heads, recipe);
-  } catch (error) {
-    if (error instanceof RopewalkError && error.code === 'UNSUPPORTED') return undefined;
-    throw error;
   }
 }
 
@@ -104,13 +83,13 @@ export class Trial {
 
   /** Whether a hypothesis gives y within the noise of a tier. */
   fits(hypothesis: Hypothesis, tier: Tier): boolean {
+    const { id, steps, control } = hypothesis;
+    const run = (): Float64Array => runRows(steps, this.heads, this.rows);
     const made = this.made(hypothesis);
     if (misfit(this.seen, made, undefined, 1) <= 1) return true;
     if (tier === 'stored') return false;
     const parts = MOVES[tier].map((move) =>
-      this.#once(`${hypothesis.id} ${move}`, () =>
-        slackOf(hypothesis, made, this.heads.dtype, move, () => runRows(hypothesis.steps, this.heads, this.rows)),
-      ),
+      this.#once(`${id} ${move}`, () => slackOf(control, made, this.heads.dtype, move, run)),
     );
     const slack = parts.length > 1 ? parts[0]!.map((one, n) => one + parts[1]![n]!) : parts[0];
     return misfit(this.seen, made, slack, 1) <= 1;
@@ -120,10 +99,12 @@ export class Trial {
 /**
  * Compares hypotheses with some dimensions of the one row of a trial. Most hypotheses fail there, without a run of the row.
  *
+ * @param worst - a dimension that is compared
  * @returns whether a hypothesis may give the row within the noise of a tier
  */
-export function glanceAt({ heads, rows, seen }: Trial, dims: readonly number[]) {
+export function glanceAt({ heads, rows, seen }: Trial, worst = 0) {
   const { headDim, dtype } = heads;
+  const dims = [...new Set([0, 1, 2, 3].map((n) => (worst + Math.floor((n * headDim) / 4)) % headDim))];
   const [r] = rows as [number];
   const row = heads.x.subarray(r * headDim, (r + 1) * headDim);
   const part: Seen = {
@@ -143,15 +124,14 @@ export function glanceAt({ heads, rows, seen }: Trial, dims: readonly number[]) 
       return steps.beside(row[i]!, i, at);
     });
   };
-  return (hypothesis: Hypothesis, tier: Tier): boolean => {
-    const { steps } = hypothesis;
+  return ({ steps, control }: Hypothesis, tier: Tier): boolean => {
     // Steps that do more to a row than to rotate its pairs need the whole row.
     if (steps.all !== all || steps.head !== head || steps.rotate !== rotate || steps.part.norm) return true;
     const made = make(steps);
     if (misfit(part, made, undefined, 1) <= 1) return true;
     const slack = new Float64Array(made.length);
     for (const move of MOVES[tier])
-      for (const [n, one] of slackOf(hypothesis, made, dtype, move, () => make(steps)).entries()) slack[n]! += one;
+      for (const [n, one] of slackOf(control, made, dtype, move, () => make(steps)).entries()) slack[n]! += one;
     return misfit(part, made, slack, 1) <= 1;
   };
 }
@@ -166,15 +146,6 @@ export function runRows(steps: RopeSteps, { headDim, x }: Heads, rows: readonly 
     y.set(whole ? whole.subarray(from, end) : steps.head(x.subarray(from, end), steps.placeOf(r)), n * headDim);
   }
   return y;
-}
-
-/** Rows of y, for {@link misfit}. */
-export interface Seen {
-  /** `[rows, head_dim]` */
-  readonly y: Float64Array;
-  readonly dtype: FloatDtype;
-  /** The largest |x| of each row, before or after a norm, times the magnitude: the noise grows with it. */
-  readonly sizes: Float64Array;
 }
 
 /**
@@ -200,40 +171,6 @@ export function magnitudeOf(scaling: RopeScaling | undefined): number {
   return scaling?.kind === 'yarn' ? yarnMagnitude(scaling as YarnScaling) : 1;
 }
 
-/**
- * The largest error of a hypothesis in units of its noise: at most 1 where it explains y, Infinity where y is not finite.
- *
- * @param made - the output of the hypothesis, `[rows, head_dim]`
- * @param slack - the noise beyond `stored` of each element of `made`
- * @param enough - a larger error ends the search
- */
-export function misfit(seen: Seen, made: Float64Array, slack?: Float64Array, enough = Infinity): number {
-  return farthest(seen, made, slack, enough).ratio;
-}
-
-/** The result of {@link misfit}, and the element of `made` with that error; −1 when all are equal. */
-export function farthest(
-  seen: Seen,
-  made: Float64Array,
-  slack?: Float64Array,
-  enough = Infinity,
-): { ratio: number; at: number } {
-  const headDim = made.length / seen.sizes.length;
-  let worst = { ratio: 0, at: -1 };
-  for (let n = 0; n < made.length; n++) {
-    const [y, value] = [seen.y[n]!, made[n]!];
-    // A bug may give NaN, infinities, or values that the dtype of y cannot hold.
-    if (Object.is(y, value) || (Math.abs(y) === Infinity && roundTo(seen.dtype, value) === y)) continue;
-    const noise = storedNoise(seen.dtype, value, seen.sizes[Math.floor(n / headDim)]!) + (slack ? slack[n]! : 0);
-    const error = Math.abs(y - value);
-    const ratio = error === 0 ? 0 : error / noise;
-    if (ratio <= worst.ratio) continue;
-    worst = { ratio: Number.isFinite(ratio) ? ratio : Infinity, at: n };
-    if (worst.ratio > enough) return worst;
-  }
-  return worst;
-}
-
 /** Runs a hypothesis on some rows with the given errors: `[rows, head_dim]`. */
 export function runAs(
   { steps, control }: Hypothesis,
@@ -242,29 +179,4 @@ export function runAs(
   rows: readonly number[],
 ): Float64Array {
   return control.as(rounding, () => runRows(steps, heads, rows));
-}
-
-/**
- * The slack of a hypothesis: how far each of its elements moves when angles, cos and sin, or products are off by as much as
- * those of a right kernel may be. The errors are the same for every hypothesis, so that none fits more loosely than another.
- *
- * @param made - the output of the hypothesis
- * @param make - computes it again
- */
-export function slackOf(
-  { control }: Hypothesis,
-  made: Float64Array,
-  dtype: FloatDtype,
-  move: Move,
-  make: () => Float64Array,
-): Float64Array {
-  const slack = new Float64Array(made.length);
-  for (const rounding of roundingsOf(move, dtype, control.loosest)) {
-    const moved = control.as(rounding, make);
-    for (let n = 0; n < made.length; n++) {
-      const far = Math.abs(moved[n]! - made[n]!);
-      if (far > slack[n]!) slack[n] = far; // not where the hypothesis gives NaN
-    }
-  }
-  return slack;
 }

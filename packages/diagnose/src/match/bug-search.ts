@@ -1,12 +1,12 @@
 /** The hypotheses about one input, judged by any y: the bug that gives it within rounding is named. @module */
-import { type FloatDtype, roundTo } from 'ropewalk';
+import type { FloatDtype } from 'ropewalk';
 import type { Mutant } from '../kernel/mutant.js';
-import { TIERS, type Tier } from '../kernel/noise.js';
+import { farthest, TIERS, type Tier } from '../kernel/noise.js';
 import { RightRows } from '../kernel/right-rows.js';
-import { farthest, glanceAt, type Hypothesis, hypothesesOf, pairsOf, seenRows, Trial } from '../kernel/trial.js';
-import { explainResiduals, isBiased } from '../measure/residuals.js';
+import { glanceAt, type Hypothesis, hypothesesOf, pairsOf, seenRows, Trial } from '../kernel/trial.js';
+import { explainResiduals, isBiased, lostPrecision } from '../measure/residuals.js';
 import { sampleRows } from '../measure/sample.js';
-import type { Expected } from '../read/expected.js';
+import { callsOf, type Expected } from '../read/expected.js';
 import { type Heads, positionsOf, type RowAt } from '../read/observation.js';
 
 /** A known bug, or two at once, that give y. */
@@ -71,33 +71,40 @@ export const NOTHING = {
 
 /** The hypotheses about one input and their outputs, ready for any y of the same x, positions and norm. */
 export class BugSearch {
-  readonly #expected: Expected;
-  readonly #mutants: readonly Mutant[];
   readonly #kept = new Map<string, unknown>();
 
-  constructor(expected: Expected, mutants: readonly Mutant[]) {
-    this.#expected = expected;
-    this.#mutants = mutants;
-  }
+  constructor(
+    readonly expected: Expected,
+    readonly mutants: readonly Mutant[],
+  ) {}
 
   #once<T>(key: string, make: () => T): T {
     if (!this.#kept.has(key)) this.#kept.set(key, make());
     return this.#kept.get(key) as T;
   }
 
+  #hypotheses(heads: Heads): Hypothesis[] {
+    // Some bugs depend on the dtype of y.
+    return this.#once(heads.dtype, () => hypothesesOf(callsOf(this.expected, heads), this.mutants));
+  }
+
+  /** The rows that the right kernel writes. */
+  rightRows(heads: Heads): RightRows {
+    return new RightRows(this.#hypotheses(heads)[0]!.steps, heads);
+  }
+
   /** Compares y with every hypothesis, tier by tier, and then with pairs of bugs unless `pairs` is false. */
   judge(heads: Heads, progress: (done: number) => void = () => {}, { pairs = true } = {}): Judged {
     const { dtype } = heads;
-    // Some bugs depend on the dtype of y.
-    const hypotheses = this.#once(dtype, () => hypothesesOf(this.#expected, heads, this.#mutants));
+    const hypotheses = this.#hypotheses(heads);
     const right = hypotheses[0]!;
-    const rightRows = new RightRows(right.steps, heads);
+    const rightRows = this.rightRows(heads);
     const normalised = rightRows.normalised();
     const sample = heads.rows.length > MAX_ROWS ? sampleRows(heads) : undefined;
     const rows = sample ? withWorst(sample, rightRows) : heads.rows;
     const trialOf = (some: readonly number[]): Trial => {
       const kept = this.#once(`${dtype} ${some.join()}`, () => new Map<string, Float64Array>());
-      return new Trial(heads, some, seenRows(heads, some, this.#expected, normalised), kept);
+      return new Trial(heads, some, seenRows(heads, some, this.expected, normalised), kept);
     };
     const all = trialOf(rows);
     const made = all.made(right);
@@ -105,7 +112,7 @@ export class BugSearch {
     const far = worst && (worst.batch * heads.seq + worst.seq) * heads.heads + worst.head;
     const few = trialOf(rows.filter((r, n) => r === far || n % Math.ceil(rows.length / FEW_ROWS) === 0));
     const one = trialOf([far ?? rows.at(-1)!]);
-    const mayFit = glanceAt(one, glancedDims(heads.headDim, worst?.dim));
+    const mayFit = glanceAt(one, worst?.dim);
     const fits = (h: Hypothesis, tier: Tier): boolean =>
       mayFit(h, tier) && [one, few, all].every((trial) => trial.fits(h, tier));
     const common = { ...NOTHING, together: [], worst, normalised };
@@ -127,7 +134,7 @@ export class BugSearch {
         return fits(h, tier);
       });
       const isRight = fitting.includes(right) && !biased(right);
-      const left = isRight ? [...fitting, ...idleBugs(hypotheses, this.#mutants)] : fitting.filter((h) => !biased(h));
+      const left = isRight ? [...fitting, ...idleBugs(hypotheses, this.mutants)] : fitting.filter((h) => !biased(h));
       if (left.length === 0) continue;
       const settled = settle(left, tier, rightFits);
       const lost = settled.verdict === 'known bug' ? undefined : lostPrecision(heads, made);
@@ -135,16 +142,16 @@ export class BugSearch {
       return { ...common, ...settled };
     }
     const able = new Set(hypotheses.map(({ id }) => id));
-    const bugs = this.#mutants.filter(({ id }) => able.has(id));
+    const bugs = this.mutants.filter(({ id }) => able.has(id));
     const single = { ...common, tried: { bugs: bugs.length, pairs: 0 } };
     if (TIERS.some((tier) => fits(right, tier))) {
-      const measured = explainResiduals(this.#expected, right, heads, fair, false);
+      const measured = explainResiduals(this.expected, right, heads, fair, false);
       return { ...single, verdict: 'different', measured };
     }
     if (!pairs) return { ...single, verdict: undefined };
     const two = findPair(right, bugs, mayFit, [one, few, all], progress);
     if (two.pairs.length > 0) return { ...single, ...settle(two.pairs, two.tier, () => false) };
-    const measured = explainResiduals(this.#expected, right, heads, fair, true);
+    const measured = explainResiduals(this.expected, right, heads, fair, true);
     const verdict = measured.length > 0 ? 'different' : undefined;
     return { ...single, verdict, measured, tried: { bugs: bugs.length, pairs: two.tried } };
   }
@@ -178,24 +185,12 @@ function alike(one: Float64Array, other: Float64Array): boolean {
   return one.every((value, n) => Math.abs(value - other[n]!) <= 1e-9 * Math.abs(value));
 }
 
-/** Recognises a y of f16 that holds only values of bf16, where the right results in f16 do not. */
-function lostPrecision({ dtype, storage }: Heads, made: Float64Array): string | undefined {
-  if (storage !== 'f16' || dtype !== 'bf16') return undefined;
-  const isFiner = made.some((value) => roundTo('bf16', roundTo('f16', value)) !== roundTo('f16', value));
-  return isFiner ? 'y holds only values of bf16, although its dtype is f16: the results went through bf16.' : undefined;
-}
-
 /** The bugs that cannot happen with these positions, which this input would not have shown. */
 function idleBugs(hypotheses: readonly Hypothesis[], mutants: readonly Mutant[]): Hypothesis[] {
   const { steps, control } = hypotheses[0]!;
   const able = new Set(hypotheses.map(({ id }) => id));
   const idle = mutants.filter(({ id }) => !able.has(id));
   return idle.map((mutant) => ({ id: mutant.id, kind: 'known-bug', mutants: [mutant], steps, control }));
-}
-
-/** Some dimensions of a row, `worst` among them. */
-function glancedDims(headDim: number, worst = 0): number[] {
-  return [...new Set([0, 1, 2, 3].map((n) => (worst + Math.floor((n * headDim) / 4)) % headDim))];
 }
 
 /** Finds two bugs at once, to the last bit or with angles in f32. The many pairs are tried on a few elements first. */

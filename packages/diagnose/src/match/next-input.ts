@@ -2,8 +2,9 @@
 import { roundTo } from 'ropewalk';
 import { randomFrom } from 'ropewalk/internal';
 import type { Mutant } from '../kernel/mutant.js';
-import { type Hypothesis, hypothesesOf, magnitudeOf, misfit, pairsOf, runRows } from '../kernel/trial.js';
-import type { Expected } from '../read/expected.js';
+import { misfit } from '../kernel/noise.js';
+import { type Hypothesis, hypothesesOf, magnitudeOf, pairsOf, runRows } from '../kernel/trial.js';
+import { callsOf, type Expected } from '../read/expected.js';
 import type { Heads } from '../read/observation.js';
 
 /** A small input for the kernel. */
@@ -97,6 +98,13 @@ function groupsOn(
 ): string[][] {
   const magnitude = Math.max(1, expected.spec.attentionFactor ?? magnitudeOf(expected.spec.scaling));
   const dtype = heads.dtype === 'f64' ? 'f32' : heads.dtype;
+  // The same hypotheses on this input; one that cannot happen here becomes the right kernel.
+  const here = hypothesesOf(callsOf(expected, heads), mutants);
+  const right = here[0]!;
+  const again = together.map(({ id, mutants: of }) => {
+    const pair = of.length > 1 ? [...pairsOf(right, of)] : [];
+    return { id, steps: (pair[0] ?? here.find((one) => one.id === id) ?? right).steps };
+  });
   const split = (list: readonly Group['list'][number][], rows: readonly number[]): Group[] => {
     const sizes = new Float64Array(rows.length).fill(magnitude);
     const groups: Group[] = [];
@@ -110,13 +118,6 @@ function groupsOn(
     }
     return groups;
   };
-  // The same hypotheses on this input; one that cannot happen here becomes the right kernel.
-  const here = hypothesesOf(expected, heads, mutants);
-  const right = here[0]!;
-  const again = together.map(({ id, mutants: of }) => {
-    const pairs = of.length > 1 ? pairsOf(right, of) : [];
-    return { id, steps: ([...here, ...pairs].find((one) => one.id === id) ?? right).steps };
-  });
   // One head of each token tells most of them apart. Only the others need all heads.
   const few = heads.rows.filter((r) => r % HEADS === Math.floor(r / HEADS) % HEADS);
   return split(again, few)

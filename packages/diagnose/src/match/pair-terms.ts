@@ -94,17 +94,18 @@ export function describePairTerms(right: RightRows): readonly string[] {
       return some.every((one) => gives(one, row, dtype)) && copies.every((i) => isCopy(row, i));
     });
   const other = beside.filter((i) => rows.some((row) => !isCopy(row, i)));
-  if (other.length > 0) {
-    const copies = beside.filter((i) => !other.includes(i));
-    if (!everywhere(dims, copies)) return bySlide(right);
-    const turned = ranges(dims.map(({ dim }) => dim).sort((a, b) => a - b));
-    return [
-      `Dimensions ${ranges(other)} should be copies of x${heads.norm ? ' after the norm' : ''} and are not; dimensions ${turned} are as expected.`,
-    ];
-  }
   const search: Search = { heads, rows, dims, fits: (one) => rows.every((row) => gives(one, row, dtype)) };
-  const found = byTerms(search) ?? byAngles(search, right.pairs) ?? bySources(search) ?? byFactors(search);
-  return found && everywhere(found.dims, beside) ? found.words : bySlide(right);
+  const found =
+    other.length > 0
+      ? { dims, words: [besideWords(search, other)] }
+      : (byTerms(search) ?? byAngles(search, right.pairs) ?? bySources(search) ?? byFactors(search));
+  const copies = beside.filter((i) => !other.includes(i));
+  return found && everywhere(found.dims, copies) ? found.words : bySlide(right);
+}
+
+function besideWords({ heads, dims }: Search, other: readonly number[]): string {
+  const turned = ranges(dims.map(({ dim }) => dim).sort((a, b) => a - b));
+  return `Dimensions ${ranges(other)} should be copies of x${heads.norm ? ' after the norm' : ''} and are not; dimensions ${turned} are as expected.`;
 }
 
 /** The farthest that results may be from their place. */

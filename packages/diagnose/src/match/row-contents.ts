@@ -1,9 +1,9 @@
 /** The contents of the rows of y that are not as expected: zeros, x, another row, the rotation of another token. @module */
 import { roundTo } from 'ropewalk';
 import { storedNoise } from '../kernel/noise.js';
-import type { Angles, RightRows } from '../kernel/right-rows.js';
+import type { Angles, Compared, RightRows } from '../kernel/right-rows.js';
 import { spread } from '../measure/sample.js';
-import { type Heads, positionsOf, rowAt } from '../read/observation.js';
+import { type Heads, positionsOf } from '../read/observation.js';
 
 /** The kind of values that wrong elements hold. */
 export type What =
@@ -70,8 +70,8 @@ const MAX_RULES = 12;
 const UNKNOWN = { what: 'unknown', words: 'values that come from this x by no rotation that was tried' } as const;
 
 /** Sorts wrong rows by their contents, the simplest explanation first. */
-export function groupRows(right: RightRows, rows: readonly number[]): Group[] {
-  return new RowContents(right).groupsOf(rows);
+export function groupRows(right: RightRows, { wrong }: Compared): Group[] {
+  return new RowContents(right).groupsOf(wrong);
 }
 
 class RowContents {
@@ -373,13 +373,18 @@ class RowContents {
 /** The rules that map row r to `other`, the likeliest first. */
 function rulesBetween(of: Heads, r: number, other: number): Rule[] {
   const { batch, seq, heads } = of;
-  const [at, to] = [rowAt(of, r), rowAt(of, other)];
+  const placeOf = (n: number) => ({
+    batch: Math.floor(n / (seq * heads)),
+    seq: Math.floor(n / heads) % seq,
+    head: n % heads,
+  });
+  const [at, to] = [placeOf(r), placeOf(other)];
   const row = (b: number, s: number, h: number): number =>
     b >= 0 && b < batch && s >= 0 && s < seq && h >= 0 && h < heads ? (b * seq + s) * heads + h : -1;
   const mapped = (words: string, map: (b: number, s: number, h: number) => number): Rule => ({
     words,
     map: (one) => {
-      const { batch: b, seq: s, head: h } = rowAt(of, one);
+      const { batch: b, seq: s, head: h } = placeOf(one);
       return map(b, s, h);
     },
   });

@@ -2,8 +2,8 @@
 import { roundTo } from 'ropewalk';
 import { ranges } from 'ropewalk/internal';
 import type { Compared, RightRows } from '../kernel/right-rows.js';
-import { type Heads, positionsOf, rowAt } from '../read/observation.js';
-import { type Group, groupRows, type What } from './row-contents.js';
+import { type Heads, positionsOf } from '../read/observation.js';
+import type { Group, What } from './row-contents.js';
 
 /** Elements that hold the same. */
 export interface RowEntry {
@@ -60,13 +60,12 @@ const MAX_LISTED = 8;
 const ELSEWHERE: ReadonlySet<What> = new Set(['another row', 'another row of x', 'a copy', 'in place']);
 
 /** Sums up the rows of y; undefined if every element is as expected. */
-export function summarizeRows(right: RightRows): JudgedRows | undefined {
-  const seen = right.compare();
+export function summarizeRows(right: RightRows, seen: Compared, contents: readonly Group[]): JudgedRows | undefined {
   if (seen.wrong.length === 0) return undefined;
   const { heads } = right;
   const isMost = (r: number): boolean => 8 * seen.off[r]! > heads.headDim;
   // Rows that may be another rotation are told apart from rows with single wrong elements.
-  const groups = groupRows(right, seen.wrong).flatMap((group) => {
+  const groups = contents.flatMap((group) => {
     const parts = [group.rows.filter(isMost), group.rows.filter((r) => !isMost(r))];
     if (group.what !== 'unknown') return [group];
     return parts.filter((rows) => rows.length > 0).map((rows) => ({ ...group, rows }));
@@ -250,12 +249,12 @@ function productOf(rows: readonly number[], shape: Heads): number[] {
 }
 
 function placesOf(rows: readonly number[], shape: Heads): Record<'batch' | 'token' | 'head', number[]> {
-  const all = rows.map((r) => rowAt(shape, r));
-  const sorted = (list: number[]): number[] => [...new Set(list)].sort((a, b) => a - b);
+  const { heads, seq } = shape;
+  const sorted = (of: (r: number) => number): number[] => [...new Set(rows.map(of))].sort((a, b) => a - b);
   return {
-    batch: sorted(all.map((at) => at.batch)),
-    token: sorted(all.map((at) => at.seq)),
-    head: sorted(all.map((at) => at.head)),
+    batch: sorted((r) => Math.floor(r / (heads * seq))),
+    token: sorted((r) => Math.floor(r / heads) % seq),
+    head: sorted((r) => r % heads),
   };
 }
 

@@ -30,6 +30,8 @@ export interface Geometry {
   readonly dark: readonly number[];
   /** Dimensions that are x in every row, to the last bit. */
   readonly copied: readonly number[];
+  /** Dimensions whose y is 0, or no finite number, in every row. */
+  readonly lost: ReadonlySet<number>;
   /** Without a layout, the rotated dimensions that keep their joint length with another one, in the same two places. */
   readonly matched?: readonly number[];
 }
@@ -41,10 +43,10 @@ export function findGeometry(sample: Sample): Geometry {
   const dims = all.map((i) => kindOfDim(sample, i));
   const dark = all.filter((i) => everywhere(sample, i, (at) => x[at] === 0));
   const copied = all.filter((i) => everywhere(sample, i, (at) => y[at] === x[at]));
-  const common = { dims, dark, copied };
+  const lost = new Set(all.filter((i) => dims[i] === 'zero' || dims[i] === 'nan'));
+  const common = { dims, dark, copied, lost };
   const turned = all.filter((i) => dims[i] === 'turned');
   if (turned.length === 0) return { ...common, layouts: [] };
-  const lost = lostDims(dims);
   const whole = (pair: PairAt): boolean => !pair.write.some((i) => lost.has(i));
   const possible = candidates(headDim, turned);
   // Where cos and sin are lengthened by different factors, the length is kept only among the heads of one token.
@@ -61,11 +63,6 @@ export function findGeometry(sample: Sample): Geometry {
   const free = freePairs(partners);
   const matched = turned.filter((i) => partners.get(i)!.length > 0);
   return free ? { ...common, layouts: [free] } : { ...common, layouts: [], matched };
-}
-
-/** The dimensions of y that hold nothing. */
-export function lostDims(dims: readonly DimKind[]): ReadonlySet<number> {
-  return new Set(dims.flatMap((kind, i) => (kind === 'zero' || kind === 'nan' ? [i] : [])));
 }
 
 /** Whether something holds for dimension i of every row. */
@@ -122,7 +119,8 @@ function candidates(headDim: number, turned: readonly number[]): PairLayout[] {
   const high = turned.at(-1)! + 1;
   const list: PairLayout[] = [];
   const add = (name: PairLayout['name'], first: number, distance: number, count: number, at: (j: number) => PairAt) => {
-    const pairs = Array.from({ length: count }, (_, j) => at(j));
+    const pairs: PairAt[] = [];
+    for (let j = 0; j < count; j++) pairs.push(at(j));
     const covered = new Set(pairs.flatMap((pair) => [...pair.read, ...pair.write]));
     if (count > 0 && turned.every((i) => covered.has(i))) list.push({ name, first, distance, pairs });
   };

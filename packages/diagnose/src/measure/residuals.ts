@@ -8,6 +8,7 @@ import { angleNoise, type Rounding, SINE_NOISE, TIERS, type Tier } from '../kern
 import { type Hypothesis, rightOf, runAs, seenRows, Trial } from '../kernel/trial.js';
 import type { Expected } from '../read/expected.js';
 import type { Heads } from '../read/observation.js';
+import { sampleRows } from './sample.js';
 
 /** The way in which a result becomes a value of y's dtype. */
 export type Store = 'nearest' | 'toward zero' | 'down' | 'up';
@@ -119,18 +120,10 @@ export function isBiased(hypothesis: Hypothesis, heads: Heads, rows: readonly nu
 }
 
 /** The strictest tier in which a call gives y without such a mean; the dimensions in `lost` do not count. */
-export function tierOf(
-  call: RopeCall,
-  expected: Expected,
-  heads: Heads,
-  rows: readonly number[],
-  lost: ReadonlySet<number>,
-): Tier | undefined {
+export function tierOf(call: RopeCall, expected: Expected, heads: Heads, lost: ReadonlySet<number>): Tier | undefined {
+  const rows = sampleRows(heads);
   const right = rightOf(call);
-  const seen = seenRows(heads, rows, expected);
-  const trial = new Trial(heads, rows, seen);
-  const made = trial.made(right);
-  for (const [n, value] of made.entries()) if (lost.has(n % heads.headDim)) seen.y[n] = value;
+  const trial = new Trial(heads, rows, { ...seenRows(heads, rows, expected), lost });
   const tier = TIERS.find((one) => trial.fits(right, one));
   return tier && !isBiased(right, heads, rows) ? tier : undefined;
 }
@@ -282,62 +275,62 @@ function meansOf(cells: readonly Cell[], { steps, control }: Hypothesis, heads: 
   const along = (cell: Cell): number => beyond(cell.along / cell.size, 2 * SINE_NOISE);
   const across = (cell: Cell): number => beyond(cell.across / cell.size, 2 * SINE_NOISE + noise(cell));
   const frequencies = steps.source ? steps.frequencies().invFreq : undefined;
-  const frequency = ({ j }: Cell): number => (frequencies ? steps.sign * (frequencies[j] ?? 0) : 0);
-  const turned = ({ angle }: Cell): number => angle || 0;
   // A whole row shares the rounding of a norm.
   const cluster = heads.norm ? ({ token }: Cell): number => token : undefined;
-  const found: Systematic[] = [];
-  const test = (
-    kind: Systematic['kind'],
-    some: readonly Cell[],
-    of: (cell: Cell) => number,
-    by: (cell: Cell) => number,
-    where: Pick<Systematic, 'pairs' | 'token'>,
-    weights = weight,
-    smallest = FLOOR * unit,
-  ): void => {
-    const mean = meanOf(some, of, by, weights, smallest, cluster);
-    if (mean) found.push({ kind, ...mean, ...where });
+  const turn = ({ angle }: Cell): number => angle || 0;
+  const fits: Record<Exclude<Systematic['kind'], 'store'>, [of: (cell: Cell) => number, by: (cell: Cell) => number]> = {
+    magnitude: [along, () => 1],
+    angle: [across, () => 1],
+    frequency: [across, turn],
+    base: [across, (cell) => (-2 * cell.j * turn(cell)) / (2 * pairs)],
+    position: [across, ({ j }) => (frequencies ? steps.sign * (frequencies[j] ?? 0) : 0)],
   };
-  const whole = { pairs: [0, pairs - 1] as const, token: undefined };
-  const one = (): number => 1;
-  const places = ({ outward, count }: Cell): number => (count > 0 ? outward / count : 0);
-  const up = ({ upward, count }: Cell): number => (count > 0 ? upward / count : 0);
-  for (const side of [places, up]) test('store', cells, side, one, whole, ({ count }) => count, FLOOR);
-  test('magnitude', cells, along, one, whole);
-  test('angle', cells, across, one, whole);
-  if (frequencies) {
-    test('frequency', cells, across, turned, whole);
-    test('base', cells, across, ({ j, angle }) => (-2 * j * (angle || 0)) / (2 * pairs), whole);
-    test('position', cells, across, frequency, whole);
+  const found: Systematic[] = [];
+  type Where = Pick<Systematic, 'pairs' | 'token'>;
+  const test = (some: readonly Cell[], where: Where, ...kinds: (keyof typeof fits)[]): void => {
+    for (const kind of kinds) {
+      if (!frequencies && kind !== 'magnitude' && kind !== 'angle') continue;
+      const mean = meanOf(some, ...fits[kind], weight, FLOOR * unit, cluster);
+      if (mean) found.push({ kind, ...mean, ...where });
+    }
+  };
+  const all: Where = { pairs: [0, pairs - 1], token: undefined };
+  for (const side of ['outward', 'upward'] as const) {
+    const places = (cell: Cell): number => (cell.count > 0 ? cell[side] / cell.count : 0);
+    const mean = meanOf(
+      cells,
+      places,
+      () => 1,
+      ({ count }) => count,
+      FLOOR,
+      cluster,
+    );
+    if (mean) found.push({ kind: 'store', ...mean, ...all });
   }
+  test(cells, all, 'magnitude', 'angle', 'frequency', 'base', 'position');
   const split = (count: number, of: (cell: Cell) => number): Cell[][] => {
     const parts = Array.from({ length: count }, (): Cell[] => []);
     for (const cell of cells) parts[of(cell)]?.push(cell);
     return parts;
   };
-  const groups = Math.min(GROUPS, pairs);
-  const first = (n: number): number => Math.ceil((n * pairs) / groups);
-  for (const [count, of] of [
-    [groups, ({ j }: Cell) => Math.floor((j * groups) / pairs)],
-    [pairs, ({ j }: Cell) => j],
-  ] as const) {
-    for (const [n, some] of split(count, of).entries()) {
-      const where = {
-        pairs: count === pairs ? ([n, n] as const) : ([first(n), first(n + 1) - 1] as const),
-        token: undefined,
-      };
-      test('magnitude', some, along, one, where);
-      test('angle', some, across, one, where);
-      if (frequencies) test('frequency', some, across, turned, where);
-    }
+  for (const count of [Math.min(GROUPS, pairs), pairs]) {
+    const first = (n: number): number => Math.ceil((n * pairs) / count);
+    for (const [n, some] of split(count, ({ j }) => Math.floor((j * count) / pairs)).entries())
+      test(some, { pairs: [first(n), first(n + 1) - 1], token: undefined }, 'magnitude', 'angle', 'frequency');
   }
   for (const [token, some] of split(heads.batch * heads.seq, (cell) => cell.token).entries()) {
     if (some.length === 0) continue;
-    if (!heads.norm) test('magnitude', some, along, one, { ...whole, token });
-    if (frequencies) test('position', some, across, frequency, { ...whole, token });
+    if (!heads.norm) test(some, { ...all, token }, 'magnitude');
+    test(some, { ...all, token }, 'position');
   }
   return found;
+}
+
+/** Recognises a y of f16 that holds only values of bf16, where the right results in f16 do not. */
+export function lostPrecision({ dtype, storage }: Heads, made: Float64Array): string | undefined {
+  if (storage !== 'f16' || dtype !== 'bf16') return undefined;
+  const isFiner = made.some((value) => roundTo('bf16', roundTo('f16', value)) !== roundTo('f16', value));
+  return isFiner ? 'y holds only values of bf16, although its dtype is f16: the results went through bf16.' : undefined;
 }
 
 /** The width of a printed bound, in standard errors. */

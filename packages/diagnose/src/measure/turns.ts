@@ -1,5 +1,5 @@
 /** The angle and gain of every pair: with a pair as a complex number, y = gain · e^(i·angle) · x. @module */
-import { type Geometry, lostDims, type PairLayout } from './geometry.js';
+import type { Geometry, PairLayout } from './geometry.js';
 import type { Sample, SampleToken } from './sample.js';
 
 /** One token whose heads rotate alike, or one head of one token where they do not. */
@@ -28,8 +28,7 @@ export interface Turns {
 const AGREE = 2;
 
 /** Measures all pairs of a layout that were written. */
-export function measureTurns(sample: Sample, layout: PairLayout, dims: Geometry['dims']): Turns {
-  const lost = lostDims(dims);
+export function measureTurns(sample: Sample, layout: PairLayout, { lost }: Geometry): Turns {
   const all = sample.heads.map((_, h) => h);
   const together = [{ head: undefined, places: all }];
   const plain = measure(sample, layout, lost, together, false);
@@ -122,7 +121,8 @@ function pairSum(
 /** The gain that all pairs and tokens share, and its bounds; undefined where they do not share one. */
 export function commonGain(turns: Turns): { gain: number; gainRange: [low: number, high: number] } | undefined {
   let [low, high] = [0, Infinity];
-  for (const [at, gain] of turns.gain.entries()) {
+  for (let at = 0; at < turns.gain.length; at++) {
+    const gain = turns.gain[at]!;
     const tolerance = turns.tolerance[at]!;
     if (!(tolerance < 1)) continue;
     low = Math.max(low, gain * (1 - 1.5 * tolerance));
@@ -133,8 +133,19 @@ export function commonGain(turns: Turns): { gain: number; gainRange: [low: numbe
   return { gain: low <= 1 && high >= 1 ? 1 : Math.min(high, Math.max(low, mean)), gainRange: [low, high] };
 }
 
-/** The mean gain at some places of {@link Turns}, weighted by how well each is known; NaN where none is. */
-export function meanGain({ gain, tolerance }: Turns, places: Iterable<number>): number {
+/** The mean gain of each pair; NaN for a pair that is 0. */
+export function gainsOfPairs(turns: Turns): number[] {
+  const { units, pairs } = turns;
+  return Array.from({ length: pairs }, (_, j) =>
+    meanGain(
+      turns,
+      units.map((_unit, u) => u * pairs + j),
+    ),
+  );
+}
+
+/** The mean gain at some places of {@link Turns}, weighted by how well each is known; NaN if none is. */
+function meanGain({ gain, tolerance }: Turns, places: Iterable<number>): number {
   let [sum, weight] = [0, 0];
   for (const at of places) {
     if (!(tolerance[at]! < 1)) continue;

@@ -1,4 +1,4 @@
-/** Cause L: which position axis turns each pair, in M-RoPE and vision. @module */
+/** Cause L: the position axis that rotates each pair, in M-RoPE and vision. @module */
 import type { RopeAxes } from 'ropewalk';
 import { sharePairs } from 'ropewalk/internal';
 import type { Mutant } from '../kernel/mutant.js';
@@ -10,10 +10,7 @@ const SECTIONS = axesBy(['sections'], 'M-RoPE with contiguous sections');
 const INTERLEAVED = axesBy(['interleaved', 'interleaved-ggml'], 'interleaved M-RoPE');
 const VISION = axesBy(['vision'], 'a vision tower’s rotation');
 
-/**
- * Other axes for the pairs, with the right exponents; an axis without given positions becomes the last one that has
- * some.
- */
+/** Takes other axes for the pairs, with the right exponents. An axis without given positions becomes the last one that has some. */
 function sharedBy(steps: RopeSteps, axes: RopeAxes): Change {
   const spec = axesOf(steps);
   const given = sharePairs(spec, steps.pairs).numAxes;
@@ -23,12 +20,10 @@ function sharedBy(steps: RopeSteps, axes: RopeAxes): Change {
 
 const halved = ({ sections }: RopeAxes): number[] => sections.map((n) => Math.floor(n / 2));
 
-/** The entries of cause L. */
-export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
+export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', ['axes'], {
   'height-and-width-swapped': {
     does: 'Swaps the positions in height and in width.',
     threads: ['ggml-org/llama.cpp#13282', 'Meituan-AutoML/VisionLLaMA#4'],
-    needs: ['axes'],
     change(steps) {
       const axes = axesOf(steps);
       // t, h, w; a vision tower has only h and w.
@@ -39,7 +34,6 @@ export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
   'time-for-every-axis': {
     does: 'Rotates every pair by the first axis, as for text: an image becomes one line of patches.',
     threads: ['ml-explore/mlx-lm#1768'],
-    needs: ['axes'],
     change: () => ({ axisOfPair: () => 0 }),
   },
   'sections-for-interleaved': {
@@ -82,7 +76,6 @@ export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
   'positions-token-first': {
     does: 'Reads positions [axis, token] as [token, axis].',
     threads: ['alibaba/rtp-llm#1213'],
-    needs: ['axes'],
     change(steps) {
       const { numAxes } = sharePairs(axesOf(steps), steps.pairs);
       const { positions } = steps.source!;

@@ -1,6 +1,6 @@
 /**
- * What the files of the catalogue share: the form of an entry, what calls must have for a mutant to go wrong, and the
- * usual changes. @module
+ * The parts that the files of the catalogue share: the form of an entry, the needs of a mutant, and the usual changes.
+ * @module
  */
 import { frequenciesOf, type PairGeometry, type RopeScaling, type RopeSpec } from 'ropewalk';
 import { hostOf, loadNumber } from 'ropewalk/backend';
@@ -9,19 +9,27 @@ import type { Cause, Mutant, Need } from '../kernel/mutant.js';
 import { type Change, changed, type RopeSteps } from '../kernel/steps.js';
 import type { RowAt } from '../read/observation.js';
 
-/** A mutant as the catalogue writes it: its id is its key, and its cause is given once for many. */
+/** A mutant as the catalogue writes it. Its id is its key, and its group has the cause. */
 export interface Entry {
   readonly does: string;
   readonly threads: readonly string[];
-  /** The needs of a call in which it goes wrong, the more general first. */
+  /** The needs that a call must meet, the more general first. */
   readonly needs?: readonly (keyof typeof NEEDS | Need)[];
   /** Called only if every need is met. */
   change(steps: RopeSteps): Change;
 }
 
-/** Makes mutants of entries, in their order. A mutant changes nothing in a call that lacks one of its needs. */
-export function mutantsOf(cause: Cause, entries: Readonly<Record<string, Entry>>): readonly Mutant[] {
-  return Object.entries(entries).map(([id, { does, threads, needs = [], change }]) => {
+/**
+ * Makes mutants of entries, in their order. A mutant changes nothing in a call that lacks one of its needs.
+ *
+ * @param usual - the needs of an entry that lists none
+ */
+export function mutantsOf(
+  cause: Cause,
+  usual: NonNullable<Entry['needs']>,
+  entries: Readonly<Record<string, Entry>>,
+): readonly Mutant[] {
+  return Object.entries(entries).map(([id, { does, threads, needs = usual, change }]) => {
     const requires = needs.map((one) => (typeof one === 'string' ? NEEDS[one] : one));
     const words = requires.map((one) => one.words);
     return {
@@ -44,12 +52,12 @@ export function scalingOf<K extends RopeScaling['kind']>(
   return steps.spec.scaling as Extract<RopeScaling, { kind: K }>;
 }
 
-/** Every position of a call; the rows, where a table was given. */
+/** Every position of a call, or the rows of a table that was given. */
 export function positionsOf(steps: RopeSteps): Float64Array | Int32Array {
   return steps.source?.positions ?? steps.plan.tableRows;
 }
 
-/** A need: the words complete `no case has …`. */
+/** Makes a need. The words complete `no case has …`. */
 export function need(words: string, holds: (steps: RopeSteps) => boolean, implies?: Need): Need {
   return { words, holds, implies };
 }
@@ -119,12 +127,12 @@ export const NEEDS = {
   ),
 } satisfies Record<string, Need>;
 
-/** A call whose axes follow one of these rules. */
+/** The need that axes follow one of these rules. */
 export function axesBy(rules: readonly string[], words: string): Need {
   return need(words, ({ source }) => rules.includes(source?.spec.axes?.rule ?? ''), NEEDS.axes);
 }
 
-/** A call with a position past the largest at which nothing goes wrong. */
+/** The need of a position past the largest at which nothing goes wrong. */
 export function beyond(limit: number): Need {
   return need(`a position beyond ${limit}`, (steps) => positionsOf(steps).some((position) => position > limit));
 }
@@ -135,33 +143,32 @@ function once<T>(make: () => T): () => T {
   return () => (made ??= make());
 }
 
-/** Frequencies of another spec. */
+/** Takes the frequencies of another spec. */
 export function withSpec(steps: RopeSteps, other: Partial<RopeSpec>): Change {
   return { frequencies: once(() => frequenciesOf({ ...steps.spec, ...other })) };
 }
 
-/** Frequencies of another scaling rule, with the right magnitude: magnitudes have their own mutants. */
+/** Takes the frequencies of another scaling rule, with the right magnitude, because magnitudes have mutants of their own. */
 export function withScaling(steps: RopeSteps, scaling: RopeScaling): Change {
   const { attentionFactor } = steps.frequencies();
   return withSpec(steps, { scaling, attentionFactor });
 }
 
-/** The frequency `of(j, right)` for pair j, with the right magnitude. */
+/** Takes the frequency `of(j, right)` for pair j, with the right magnitude. */
 export function withInvFreq(steps: RopeSteps, of: (j: number, right: Float64Array) => number): Change {
   const { invFreq, attentionFactor } = steps.frequencies();
   return { frequencies: once(() => ({ invFreq: invFreq.map((_, j) => of(j, invFreq)), attentionFactor })) };
 }
 
-/** Frequencies of a spec without its scaling rule and its factors. */
+/** The frequencies of a spec without its scaling rule and its factors. */
 export function plainFrequencies(steps: RopeSteps): Float64Array {
   return frequenciesOf({ ...steps.spec, scaling: { kind: 'none' }, freqFactors: undefined }).invFreq;
 }
 
 /**
- * Other frequencies before the scaling rule, which then works on them: the code has one wrong line and the others are
- * right.
+ * Takes other frequencies before the scaling rule, which then works on them, as in code with one wrong line.
  *
- * @param of - from the plain frequency, which is base^(−2e/dim) for the exponent e of pair j
+ * @param of - computes one from the plain frequency, which is base^(−2e/dim) for the exponent e of pair j
  */
 export function withPlain(steps: RopeSteps, of: (plain: number, base: number, dim: number) => number): Change {
   const spec = steps.spec;
@@ -172,13 +179,13 @@ export function withPlain(steps: RopeSteps, of: (plain: number, base: number, di
   return withSpec(steps, { freqFactors: plain.map((f, j) => ((spec.freqFactors?.[j] ?? 1) * f) / of(f, base, dim)) });
 }
 
-/** Another magnitude, computed from the right one. */
+/** Takes another magnitude, computed from the right one. */
 export function withMagnitude(steps: RopeSteps, of: (right: number) => number): Change {
   const magnitude = of(steps.frequencies().attentionFactor);
   return { magnitude: () => magnitude };
 }
 
-/** Other places to read pair members from, or to write them to; the right places unless given. */
+/** Reads the members of pairs from other places, or writes them there. Default: the right places. */
 export function withGeometry(
   steps: RopeSteps,
   read: PairGeometry = steps.plan.read,
@@ -191,23 +198,23 @@ export function withGeometry(
   };
 }
 
-/** Pairs of the plan's own kind in a window of another size. */
+/** The kind of pairs that the plan has, in a window of another size. */
 export function geometryOf({ plan }: RopeSteps, pairs: number): PairGeometry {
   return adjacent(plan.read) ? plan.read : { step: 1, gap: pairs };
 }
 
-/** The position of another row: the places that are returned replace those of the row. */
+/** Takes the position of another row. The places that `from` returns replace those of the row. */
 export const atPositionOf =
   (from: (at: RowAt, steps: RopeSteps) => Partial<RowAt>): Entry['change'] =>
   (steps) =>
     withPosition(steps, (_, at, axis) => steps.position({ ...at, ...from(at, steps) }, axis));
 
-/** Another position, computed from the right one; a whole number, because given tables are indexed by it. */
+/** Takes another position, computed from the right one. It is whole, because it is an index of a table that was given. */
 export function withPosition(steps: RopeSteps, of: (right: number, at: RowAt, axis: number) => number): Change {
   return { position: (at, axis) => of(steps.position(at, axis), at, axis) };
 }
 
-/** The member 0 of each pair from one kernel, the member 1 from another. Not a rotation. */
+/** Takes member 0 of each pair from one kernel and member 1 from another, which is no rotation. */
 export function memberwise(steps: RopeSteps, first: Change, second: Change): Change {
   const { rotate } = steps;
   return {
@@ -220,25 +227,23 @@ export function memberwise(steps: RopeSteps, first: Change, second: Change): Cha
   };
 }
 
-/** Some heads copied from x instead of rotated. */
-export const copied =
+/** Some heads are not rotated. */
+const insteadOfSome =
+  (make: (head: Float64Array) => Float64Array) =>
   (of: (steps: RopeSteps, at: RowAt) => boolean) =>
   (steps: RopeSteps): Change => ({
     rotate(this: RopeSteps, head, at) {
-      return of(steps, at) ? head.slice() : steps.rotate.call(this, head, at);
+      return of(steps, at) ? make(head) : steps.rotate.call(this, head, at);
     },
   });
 
-/** Some heads left as zeros. */
-export const unwritten =
-  (of: (steps: RopeSteps, at: RowAt) => boolean) =>
-  (steps: RopeSteps): Change => ({
-    rotate(this: RopeSteps, head, at) {
-      return of(steps, at) ? new Float64Array(head.length) : steps.rotate.call(this, head, at);
-    },
-  });
+/** Some heads are copied from x. */
+export const copied = insteadOfSome((head) => head.slice());
 
-/** The right output of another row in the place of each. */
+/** Some heads are left as zeros. */
+export const unwritten = insteadOfSome((head) => new Float64Array(head.length));
+
+/** Writes the right output of another row in the place of each. */
 export const exchanged =
   (from: (steps: RopeSteps, at: RowAt) => RowAt) =>
   (steps: RopeSteps): Change => ({
@@ -248,12 +253,12 @@ export const exchanged =
     },
   });
 
-/** Index n of a count whose members change places two by two; of an odd count, the last one stays. */
+/** The index with which n of a count changes places, two by two. The last one of an odd count stays. */
 export function swapped(n: number, count: number): number {
   return (n ^ 1) < count ? n ^ 1 : n;
 }
 
-/** One head of x. */
+/** Reads one head of x. */
 function rowOf({ part, headDim }: RopeSteps, { batch, seq, head }: RowAt): Float64Array {
   const { dtype, offset, strides } = part.x;
   const host = hostOf(part.x, 'rope: x');

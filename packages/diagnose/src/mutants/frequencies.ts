@@ -3,7 +3,7 @@
  * @module
  */
 import { dynamicNtkBase } from 'ropewalk/internal';
-import type { Mutant } from '../kernel/mutant.js';
+import type { Mutant, Need } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
 import {
   mutantsOf,
@@ -19,7 +19,7 @@ import {
   withSpec,
 } from './entry.js';
 
-/** Other freq_factors than the model's. */
+/** Takes other freq_factors than the model's. */
 function withFactors(steps: RopeSteps, of: (j: number, factors: ArrayLike<number>) => number): Change {
   const { freqFactors } = steps.spec;
   return withSpec(steps, {
@@ -36,30 +36,25 @@ function llama3Step(steps: RopeSteps, limit: number): Change {
   });
 }
 
-/** The entries of cause F. */
-export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', {
+export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', ['llama3'], {
   'llama3-ignored': {
     does: 'Leaves out llama3 scaling: rotates by plain frequencies.',
     threads: ['felafax/felafax#59', 'lablup/mlxcel#1355', 'jmaczan/tiny-vllm#1', 'InfiniTensor/InfiniCore#1200'],
-    needs: ['llama3'],
     change: (steps) => withScaling(steps, { kind: 'none' }),
   },
   'llama3-limits-swapped': {
     does: 'Swaps low_freq_factor and high_freq_factor. In Meta’s code no pair then falls between them: those of medium wavelength are kept.',
     threads: ['InfiniTensor/InfiniLM#392'],
-    needs: ['llama3'],
     change: (steps) => llama3Step(steps, scalingOf(steps, 'llama3').lowFreqFactor),
   },
   'llama3-no-smooth-step': {
     does: 'Keeps or divides each frequency without a smooth step: pairs of medium wavelength are divided, as by HuggingFace’s code with the two limits swapped.',
     threads: ['huggingface/transformers#32330'],
-    needs: ['llama3'],
     change: (steps) => llama3Step(steps, scalingOf(steps, 'llama3').highFreqFactor),
   },
   'llama3-step-in-the-middle': {
     does: 'Keeps or divides each frequency without a smooth step, whichever is nearer.',
     threads: ['huggingface/transformers#32330'],
-    needs: ['llama3'],
     change(steps) {
       const { lowFreqFactor, highFreqFactor } = scalingOf(steps, 'llama3');
       return llama3Step(steps, (lowFreqFactor + highFreqFactor) / 2);
@@ -68,7 +63,6 @@ export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', {
   'llama3-as-linear': {
     does: 'Divides every frequency by llama3’s factor, even the fast ones.',
     threads: ['lablup/mlxcel#1355'],
-    needs: ['llama3'],
     change: (steps) => withScaling(steps, { kind: 'linear', factor: scalingOf(steps, 'llama3').factor }),
   },
   'freq-factors-ignored': {
@@ -97,28 +91,20 @@ export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', {
   },
 });
 
-const SHORT = need(
-  'LongRoPE in a context that is not beyond the original one',
-  (steps) => NEEDS.longrope.holds(steps) && !isBeyond(scalingOf(steps, 'longrope')),
-  NEEDS.longrope,
-);
-const LONG = need(
-  'LongRoPE in a context beyond the original one',
-  (steps) => NEEDS.longrope.holds(steps) && isBeyond(scalingOf(steps, 'longrope')),
-  NEEDS.longrope,
-);
-const RAISED = need(
-  'dynamic NTK in a context beyond the original one',
-  (steps) => NEEDS.dynamicNtk.holds(steps) && isBeyond(scalingOf(steps, 'dynamicNtk')),
-  NEEDS.dynamicNtk,
-);
-
-function isBeyond({ context, originalContext }: { context: number; originalContext: number }): boolean {
-  return context > originalContext;
+/** The need of a context beyond the original one, or of none. */
+function contextOf(kind: 'longrope' | 'dynamicNtk', words: string, isBeyond: boolean): Need {
+  const holds = (steps: RopeSteps): boolean => {
+    const { context, originalContext } = scalingOf(steps, kind);
+    return context > originalContext === isBeyond;
+  };
+  return need(words, (steps) => NEEDS[kind].holds(steps) && holds(steps), NEEDS[kind]);
 }
 
-/** The entries of cause G. */
-export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', {
+const SHORT = contextOf('longrope', 'LongRoPE in a context that is not beyond the original one', false);
+const LONG = contextOf('longrope', 'LongRoPE in a context beyond the original one', true);
+const RAISED = contextOf('dynamicNtk', 'dynamic NTK in a context beyond the original one', true);
+
+export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', [RAISED], {
   'longrope-long-for-short': {
     does: 'Uses LongRoPE’s long factors for every context, because it looks at the allocated length, not at the used one.',
     threads: ['ggml-org/llama.cpp#24823', 'ggml-org/llama.cpp#24875', 'trymirai/lalamo#326'],
@@ -166,7 +152,6 @@ export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', {
   'ntk-ignored': {
     does: 'Keeps the base beyond the original context.',
     threads: ['huggingface/transformers#27227'],
-    needs: [RAISED],
     change: (steps) => withScaling(steps, { kind: 'none' }),
   },
   'ntk-always': {
@@ -187,7 +172,6 @@ export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', {
   'ntk-exponent-one': {
     does: 'Multiplies the base by the factor itself instead of the factor to the power dim/(dim − 2).',
     threads: ['QwenLM/Qwen#401'],
-    needs: [RAISED],
     change(steps) {
       const { base } = steps.spec;
       const { factor, context, originalContext } = scalingOf(steps, 'dynamicNtk');
@@ -200,7 +184,6 @@ export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', {
   'ntk-base-of-each-position': {
     does: 'Rotates each token by the base of the context that ended with it, as when keys are cached while the context grows.',
     threads: ['huggingface/transformers#25104', 'huggingface/transformers#25306', 'huggingface/transformers#27227'],
-    needs: [RAISED],
     change(steps) {
       const spec = steps.spec;
       const rule = scalingOf(steps, 'dynamicNtk');
@@ -219,7 +202,7 @@ export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', {
 
 /** hidden_size / heads over head_dim in Mistral Nemo: 5120 / 32 = 160 over 128. */
 const NEMO = 160 / 128;
-/** Gemma 3: the base of its sliding-window layers, and the base and factor of the others. */
+/** The base of the sliding-window layers of Gemma 3, and the base and factor of its other layers. */
 const GEMMA = { local: 10000, global: 1000000, factor: 8 } as const;
 
 /** A base of 1 gives every pair the same frequency, whatever its exponent. */
@@ -228,13 +211,12 @@ const BASE = need(
   (steps) => NEEDS.computed.holds(steps) && steps.spec.base !== 1,
   NEEDS.computed,
 );
-/** Angles stay finite with the sign of the exponent changed. */
+/** With a larger base, angles overflow when the sign of the exponent is changed. */
 const SMALL_BASE = need('a base below 10¹²', (steps) => steps.spec.base < 1e12);
-/** With one pair they would divide by 0. */
+/** With one pair, some mutants would divide by 0. */
 const PAIRS = need('more than one pair', (steps) => steps.exponentDim > 2 && steps.pairs > 1);
 
-/** The entries of cause H. */
-export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', {
+export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', ['computed'], {
   'base-default': {
     does: 'Uses base 10000 whatever the model says.',
     threads: [
@@ -255,7 +237,6 @@ export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', {
   'head-dim-from-hidden': {
     does: 'Computes the head_dim of the exponent as hidden_size / heads: 160 for Mistral Nemo, which says 128.',
     threads: ['huggingface/candle#2358', 'huggingface/transformers#32495', 'InternLM/lmdeploy#2761'],
-    needs: ['computed'],
     change(steps) {
       return withSpec(steps, { frequencyDim: steps.exponentDim * NEMO });
     },
@@ -263,7 +244,6 @@ export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', {
   'exponent-of-odd-dimension': {
     does: 'Has 2j + 1 instead of 2j in the exponent: base^(−(2j + 1)/rotary_dim).',
     threads: ['stanford-cs336/assignment1-basics#22'],
-    needs: ['computed'],
     change: (steps) => withPlain(steps, (f, base, dim) => f * base ** (-1 / dim)),
   },
   'exponent-of-next-pair': {
@@ -309,19 +289,16 @@ export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', {
   'angle-taken-for-degrees': {
     does: 'Gives angles in radians to sin and cos of degrees.',
     threads: ['oppiliappan/eva#38'],
-    needs: ['computed'],
     change: (steps) => ({ angle: (position, j) => (steps.angle(position, j) * Math.PI) / 180 }),
   },
   'angle-turned-into-degrees': {
     does: 'Converts angles to degrees before sin and cos of radians.',
     threads: ['RobLoach/raylib-cpp#271'],
-    needs: ['computed'],
     change: (steps) => ({ angle: (position, j) => (steps.angle(position, j) * 180) / Math.PI }),
   },
   'angle-times-pi': {
     does: 'Multiplies angles by π, as cospi and sinpi do.',
     threads: ['lucidrains/vit-pytorch#129'],
-    needs: ['computed'],
     change: (steps) => ({ angle: (position, j) => steps.angle(position, j) * Math.PI }),
   },
   'linear-ignored': {

@@ -9,18 +9,15 @@ const DECODED_TOGETHER = need(
   NEEDS.batches,
 );
 
-/** The entries of cause K. */
-export const LAYOUT: readonly Mutant[] = mutantsOf('K', {
+export const LAYOUT: readonly Mutant[] = mutantsOf('K', ['heads'], {
   'position-plus-head': {
     does: 'Rotates head h of a token at the token’s position + h: it treats heads as tokens.',
     threads: ['elixir-nx/emlx#121'],
-    needs: ['heads'],
     change: (steps) => withPosition(steps, (p, at) => p + at.head),
   },
   'head-for-position': {
     does: 'Rotates head h at position h.',
     threads: ['ml-explore/mlx#1340'],
-    needs: ['heads'],
     change: (steps) => withPosition(steps, (_, at) => at.head),
   },
   'batch-for-sequence': {
@@ -56,19 +53,16 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', {
   'only-first-head': {
     does: 'Rotates the first head and copies the others: its grid has one row.',
     threads: ['oxiglade/mlx-rs#359'],
-    needs: ['heads'],
     change: copied((_, at) => at.head > 0),
   },
   'half-of-the-heads': {
     does: 'Rotates the first half of the heads and copies the others.',
     threads: ['ml-explore/mlx-swift#441'],
-    needs: ['heads'],
     change: copied((steps, at) => at.head >= Math.ceil(steps.heads / 2)),
   },
   'last-head-missed': {
     does: 'Copies the last head: its grid is one row short.',
     threads: ['flashinfer-ai/flashinfer#2470'],
-    needs: ['heads'],
     change: copied((steps, at) => at.head === steps.heads - 1),
   },
   'last-token-missed': {
@@ -104,13 +98,11 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', {
   'last-head-not-written': {
     does: 'Does not write the last head: the output has zeros there.',
     threads: ['flashinfer-ai/flashinfer#2470'],
-    needs: ['heads'],
     change: unwritten((steps, at) => at.head === steps.heads - 1),
   },
   'heads-swapped': {
     does: 'Exchanges heads 0 and 1, 2 and 3 and so on: each is right, in the other’s place.',
     threads: ['oxiglade/mlx-rs#359'],
-    needs: ['heads'],
     change: exchanged((steps, at) => ({ ...at, head: swapped(at.head, steps.heads) })),
   },
   'tokens-swapped': {
@@ -128,6 +120,7 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', {
   'second-member-from-first': {
     does: 'Writes the first member of a pair in place before it reads it for the second: y1 = y0·sin + x1·cos.',
     threads: ['flagos-ai/FlagGems#5142'],
+    needs: [],
     change: () => ({
       turn(x0, x1, cos, sin) {
         const y0 = x0 * cos - x1 * sin;
@@ -138,6 +131,7 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', {
   'first-member-from-second': {
     does: 'Writes the second member of a pair in place before it reads it for the first: y0 = x0·cos − y1·sin.',
     threads: ['flagos-ai/FlagGems#5142'],
+    needs: [],
     change: () => ({
       turn(x0, x1, cos, sin) {
         const y1 = x0 * sin + x1 * cos;
@@ -164,8 +158,7 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', {
   },
 });
 
-/** The entries of cause O. */
-export const ARGUMENTS: readonly Mutant[] = mutantsOf('O', {
+export const ARGUMENTS: readonly Mutant[] = mutantsOf('O', [], {
   'cos-and-sin-swapped': {
     does: 'Swaps the tables of cos and sin.',
     threads: ['onnx/onnx#6461', 'onnx/onnx#7304', 'microsoft/onnxruntime#27752'],

@@ -1,4 +1,4 @@
-/** Cause M: the order of rotation and norm, and what fused kernels of both get wrong. @module */
+/** Cause M: the order of rotation and norm, and the mistakes of kernels that fuse both. @module */
 import type { RopePart } from 'ropewalk';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
@@ -6,12 +6,10 @@ import { memberwise, mutantsOf } from './entry.js';
 
 const weightOf = (part: RopePart): Float64Array => part.norm!.weight.readNumbers() as Float64Array;
 
-/** The entries of cause M. */
-export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
+export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', ['norm'], {
   'norm-after-rotation': {
     does: 'Normalises after the rotation: each weight meets a dimension that mixes two.',
     threads: ['vllm-project/vllm-metal#660', 'karpathy/nanochat#743', 'allenai/OLMo#806'],
-    needs: ['norm'],
     change: (steps) => ({
       head: (x, at) => steps.normalise(steps.rotate(x, at), weightOf(steps.part), steps.part.norm!.eps),
     }),
@@ -19,7 +17,6 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'norm-missing': {
     does: 'Rotates without the norm.',
     threads: ['vllm-project/vllm-metal#659'],
-    needs: ['norm'],
     change: () => ({
       head(this: RopeSteps, x, at) {
         return this.rotate(x, at);
@@ -29,7 +26,6 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'norm-without-weight': {
     does: 'Normalises without the weight.',
     threads: ['vllm-project/vllm#30821'],
-    needs: ['norm'],
     change: (steps) => ({
       normalise: (head, weight, eps) => steps.normalise(head, new Float64Array(weight.length).fill(1), eps),
     }),
@@ -37,7 +33,6 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'norm-weight-less-one': {
     does: 'Multiplies by Gemma’s weight as stored, without adding 1.',
     threads: ['vllm-project/vllm#49744'],
-    needs: ['norm'],
     change: (steps) => ({
       normalise: (head, weight, eps) =>
         steps.normalise(
@@ -93,15 +88,11 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
     needs: ['half'],
     change(steps) {
       const { pairs } = steps;
-      const tableOf = (member: 0 | 1) => (j: number) => (j + member * pairs) >> 1;
-      const kernel = (member: 0 | 1): Change => {
-        const from = tableOf(member);
-        return {
-          cosSin(this: RopeSteps, position, j) {
-            return steps.cosSin.call(this, position, from(j));
-          },
-        };
-      };
+      const kernel = (member: 0 | 1): Change => ({
+        cosSin(this: RopeSteps, position, j) {
+          return steps.cosSin.call(this, position, (j + member * pairs) >> 1);
+        },
+      });
       return memberwise(steps, kernel(0), kernel(1));
     },
   },

@@ -1,7 +1,6 @@
 /**
- * Cause A: pairing, and the permutation of q and k weights between the two pairings.
- *
- * When a permutation was skipped or done twice, the kernel reads dimensions in another order than they have. @module
+ * Cause A: pairing, and the permutation of q and k weights between the two pairings. When a permutation was skipped or done
+ * twice, the kernel reads dimensions in another order than they have. @module
  */
 import type { PairGeometry } from 'ropewalk';
 import type { Mutant } from '../kernel/mutant.js';
@@ -17,20 +16,18 @@ function readPermuted(steps: RopeSteps, from: (m: number) => number): Change {
   return { readIndex: (j, k) => rotaryOffset + from(steps.readIndex(j, k) - rotaryOffset) };
 }
 
-/** From halves to adjacent members: m = a + b·size/2 → 2a + b. */
+/** Maps halves to adjacent members: m = a + b·size/2 → 2a + b. */
 const fromHalves = (m: number, size: number): number => 2 * (m % (size / 2)) + Math.floor(m / (size / 2));
-/** From adjacent members to halves: m = 2a + b → a + b·size/2. */
+/** Maps adjacent members to halves: m = 2a + b → a + b·size/2. */
 const fromAdjacent = (m: number, size: number): number => (m >> 1) + (m & 1) * (size / 2);
 
-/** Query heads for each key head: 32 and 8, as in Llama 3 8B. */
+/** The query heads for each key head: 32 and 8, as in Llama 3 8B. */
 const GROUP = 4;
 
-/** The entries of cause A. */
-export const PAIRING: readonly Mutant[] = mutantsOf('A', {
+export const PAIRING: readonly Mutant[] = mutantsOf('A', ['half'], {
   'pairs-interleaved-for-half': {
     does: 'Rotates pairs (2j, 2j+1) instead of (j, j + rotary_dim/2).',
     threads: ['huggingface/transformers#25199', 'ggml-org/llama.cpp#7481', 'tenstorrent/tt-metal#26844'],
-    needs: ['half'],
     change: (steps) => withGeometry(steps, ADJACENT, ADJACENT),
   },
   'pairs-half-for-interleaved': {
@@ -48,13 +45,11 @@ export const PAIRING: readonly Mutant[] = mutantsOf('A', {
   'read-interleaved-for-half': {
     does: 'Reads pairs (2j, 2j+1) and writes halves, as DeepSeek-V3 does, where it should read halves too.',
     threads: ['huggingface/transformers#39687'],
-    needs: ['half'],
     change: (steps) => withGeometry(steps, ADJACENT),
   },
   'written-interleaved-for-half': {
     does: 'Reads pairs (j, j + rotary_dim/2) correctly, but writes the two members side by side.',
     threads: ['Xilinx/mlir-air#1683'],
-    needs: ['half'],
     change: (steps) => withGeometry(steps, undefined, ADJACENT),
   },
   'pairs-left-in-place': {
@@ -84,7 +79,6 @@ export const PAIRING: readonly Mutant[] = mutantsOf('A', {
   'weights-permuted-for-half': {
     does: 'Rotates halves of weights that were permuted for pairs (2j, 2j+1).',
     threads: ['karpathy/llama2.c#286', 'huggingface/transformers#25199'],
-    needs: ['half'],
     change: (steps) => readPermuted(steps, (m) => fromAdjacent(m, 2 * steps.pairs)),
   },
   'weights-permuted-by-query-heads': {

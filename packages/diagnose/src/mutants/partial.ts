@@ -1,13 +1,13 @@
 /**
- * Cause B, partial rotary, and cause C, proportional frequencies: which dimensions rotate, and what the exponent is
- * divided by. @module
+ * Cause B, partial rotary, and cause C, proportional frequencies: the dimensions that rotate, and the number by which the
+ * exponent is divided. @module
  */
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
 import { type Entry, geometryOf, mutantsOf, need, scalingOf, withGeometry, withScaling, withSpec } from './entry.js';
 
 const ONE_PAIRING = need('pairs that are read and written alike', ({ plan }) => plan.read.step === plan.write.step);
-/** These two contain a number of pairs, or divide by one pair less. */
+/** The two other rules contain a number of pairs, or divide by one pair less. */
 const RULE_OF_ANY_SIZE = need(
   'no scaling that counts pairs',
   (steps) => !['proportional', 'dynamicNtk'].includes(steps.spec.scaling?.kind ?? 'none'),
@@ -29,7 +29,7 @@ const WHOLE_HEAD: Entry['needs'] = [
   need('an even head_dim', ({ headDim }) => headDim % 2 === 0),
 ];
 
-/** Every dimension of the head rotates. */
+/** Rotates every dimension of the head. */
 function wholeHead(steps: RopeSteps, frequencyDim: number | undefined): Change {
   const { headDim } = steps;
   const pairs = headDim / 2;
@@ -43,13 +43,12 @@ function wholeHead(steps: RopeSteps, frequencyDim: number | undefined): Change {
   };
 }
 
-/** Pairs that remain when partial_rotary_factor is applied twice. */
+/** The pairs that remain when partial_rotary_factor is applied twice. */
 function twicePartial({ pairs, rotaryDim, headDim }: RopeSteps): number {
   return Math.floor((pairs * rotaryDim) / headDim);
 }
 
-/** The entries of cause B. */
-export const PARTIAL_ROTARY: readonly Mutant[] = mutantsOf('B', {
+export const PARTIAL_ROTARY: readonly Mutant[] = mutantsOf('B', WHOLE_HEAD, {
   'frequencies-over-head-dim': {
     does: 'Divides the exponent by head_dim instead of rotary_dim.',
     threads: ['pie-project/pie#603'],
@@ -80,13 +79,11 @@ export const PARTIAL_ROTARY: readonly Mutant[] = mutantsOf('B', {
       'microsoft/onnxruntime#29261',
       'AI-Hypercomputer/maxtext#4615',
     ],
-    needs: WHOLE_HEAD,
     change: (steps) => wholeHead(steps, steps.spec.frequencyDim),
   },
   'whole-head-over-rotary-dim': {
     does: 'Rotates all of head_dim, by exponents that are divided by rotary_dim: the series goes on past its end.',
     threads: ['ggml-org/llama.cpp#10540', 'ggml-org/llama.cpp#17543'],
-    needs: WHOLE_HEAD,
     change: (steps) => wholeHead(steps, steps.exponentDim),
   },
   'rotary-factor-twice': {
@@ -136,18 +133,15 @@ export const PARTIAL_ROTARY: readonly Mutant[] = mutantsOf('B', {
   },
 });
 
-/** The entries of cause C. */
-export const PROPORTIONAL_FREQUENCIES: readonly Mutant[] = mutantsOf('C', {
+export const PROPORTIONAL_FREQUENCIES: readonly Mutant[] = mutantsOf('C', ['proportional', SOME_TURN], {
   'proportional-over-rotated': {
     does: 'Divides the exponent by the number of rotated dimensions, where proportional frequencies divide by head_dim.',
     threads: ['pegainfer-project/pegainfer#820'],
-    needs: ['proportional', SOME_TURN],
     change: (steps) => withSpec(steps, { frequencyDim: 2 * scalingOf(steps, 'proportional').rotatedPairs }),
   },
   'proportional-identity-pairs-turned': {
     does: 'Rotates every pair, even the last ones, which proportional frequencies leave as they are.',
     threads: ['jagmarques/nexusquant#12'],
-    needs: ['proportional', SOME_TURN],
     change: (steps) => withScaling(steps, { kind: 'linear', factor: scalingOf(steps, 'proportional').factor ?? 1 }),
   },
   'proportional-block-in-front': {

@@ -25,16 +25,17 @@ function batches(steps: RopeSteps): number[] {
     : Array.from({ length: steps.plan.batch === undefined ? Math.min(1, steps.batch) : steps.batch }, (_, b) => b);
 }
 
-/** The entries of cause J. */
-export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
+export const POSITIONS: readonly Mutant[] = mutantsOf('J', ['tokens'], {
   'position-plus-one': {
     does: 'Counts positions from 1.',
     threads: ['skyzh/tiny-llm#46', 'mosaicml/examples#257'],
+    needs: [],
     change: (steps) => withPosition(steps, (p) => p + 1),
   },
   'position-minus-one': {
     does: 'Uses the position before the one that is given.',
     threads: ['mosaicml/examples#257'],
+    needs: [],
     change: (steps) => withPosition(steps, (p) => p - 1),
   },
   'decode-at-zero': {
@@ -52,38 +53,32 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
   'all-at-first-position': {
     does: 'Rotates every token of a call at the position of the first.',
     threads: ['unslothai/unsloth#4078'],
-    needs: ['tokens'],
     change: atPositionOf(() => ({ seq: 0 })),
   },
   'all-at-last-position': {
     does: 'Rotates every token of a call at the position of the last.',
     threads: ['bojone/rerope#17'],
-    needs: ['tokens'],
     change: atPositionOf((_, { seq }) => ({ seq: seq - 1 })),
   },
   'position-of-next-token': {
     does: 'Rotates each token at the position of the next one, and the last at its own.',
     threads: ['modelscope/ms-swift#8325'],
-    needs: ['tokens'],
     change: atPositionOf((at, { seq }) => ({ seq: Math.min(at.seq + 1, seq - 1) })),
   },
   'positions-rolled': {
     does: 'Rotates each token at the position of the next one, and the last at the position of the first.',
     threads: ['modelscope/ms-swift#8325'],
-    needs: ['tokens'],
     change: atPositionOf((at, { seq }) => ({ seq: (at.seq + 1) % seq })),
   },
   'position-of-previous-token': {
     does: 'Rotates each token at the position of the one before, and the first at 0.',
     threads: ['PrimeIntellect-ai/prime-rl#1525'],
-    needs: ['tokens'],
     change: (steps) =>
       withPosition(steps, (_, at, axis) => (at.seq === 0 ? 0 : steps.position({ ...at, seq: at.seq - 1 }, axis))),
   },
   'table-of-previous-call': {
     does: 'Rotates by the cos and sin of the call before, which had as many tokens: at the position minus their number.',
     threads: ['vllm-project/vllm-ascend#10404', 'vllm-project/vllm-ascend#1267'],
-    needs: ['tokens'],
     change: (steps) => withPosition(steps, (p) => p - steps.seq),
   },
   'counts-on-from-first': {
@@ -150,7 +145,6 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
   'int64-positions-as-int32': {
     does: 'Reads positions of 64 bits as 32: every second token gets the upper half of a position, which is 0.',
     threads: ['ROCm/aiter#2566'],
-    needs: ['tokens'],
     change(steps) {
       const positions = positionsOf(steps);
       const rows = steps.plan.tableRows.length;
@@ -181,8 +175,7 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
   },
 });
 
-/** The entries of cause N. */
-export const CACHE_SHIFTS: readonly Mutant[] = mutantsOf('N', {
+export const CACHE_SHIFTS: readonly Mutant[] = mutantsOf('N', [], {
   'rotated-twice': {
     does: 'Rotates twice: when a key is written to the cache, and again when it is read.',
     threads: ['ggml-org/llama.cpp#4097', 'ggml-org/llama.cpp#9743'],

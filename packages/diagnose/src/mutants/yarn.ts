@@ -24,35 +24,30 @@ const TWO_BETAS = need(
 );
 const ORIGINAL = need('an original context', (steps) => scalingOf(steps, 'yarn').originalContext > 0);
 
-/** 0.1·k·ln(factor) + 1, times what ggml's attn_factor says. */
+/** Computes 0.1·k·ln(factor) + 1, times ggml's attn_factor. */
 function mscaleOf({ factor, attnFactor = 1 }: YarnScaling, k: number): number {
   return factor <= 1 ? attnFactor : (0.1 * k * Math.log(factor) + 1) * attnFactor;
 }
 
-/** The entries of cause D. */
-export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', {
+export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', ['magnitude'], {
   'magnitude-missing': {
     does: 'Leaves out the magnitude: rotated vectors keep their length.',
     threads: ['ikawrakow/ik_llama.cpp#1298', 'vllm-project/vllm#48351'],
-    needs: ['magnitude'],
     change: (steps) => withMagnitude(steps, () => 1),
   },
   'magnitude-squared': {
     does: 'Multiplies by the magnitude twice: in the table and in the rotation.',
     threads: ['ggml-org/llama.cpp#17945', 'sgl-project/sglang#22711'],
-    needs: ['magnitude'],
     change: (steps) => withMagnitude(steps, (m) => m * m),
   },
   'magnitude-square-root': {
     does: 'Multiplies q and k by the square root of the magnitude.',
     threads: ['turboderp-org/exllamav3#259'],
-    needs: ['magnitude'],
     change: (steps) => withMagnitude(steps, (m) => Math.sqrt(m)),
   },
   'magnitude-on-cos-only': {
     does: 'Multiplies cos by the magnitude, but not sin.',
     threads: ['ikawrakow/ik_llama.cpp#1298'],
-    needs: ['magnitude'],
     change(steps) {
       const { attentionFactor } = steps.frequencies();
       return {
@@ -95,12 +90,12 @@ export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', {
   },
 });
 
-/** The model's edges of the ramp, in pairs. */
+/** The edges of the model's ramp, in pairs. */
 function edgesOf(steps: RopeSteps): [low: number, high: number] {
   return yarnRampEdges(scalingOf(steps, 'yarn'), steps.spec.base, steps.exponentDim);
 }
 
-/** YaRN's mix with another ramp for pair j: 0 keeps the frequency, 1 divides it by factor. */
+/** Mixes as YaRN does, with another ramp for pair j: 0 keeps the frequency, 1 divides it by factor. */
 function withRamp(steps: RopeSteps, ramp: (j: number) => number): Change {
   const { factor, extFactor = 1 } = scalingOf(steps, 'yarn');
   const unscaled = unscaledOf(steps);
@@ -113,13 +108,13 @@ function withRamp(steps: RopeSteps, ramp: (j: number) => number): Change {
 /** The ramp from one pair to another. */
 const ramp = (j: number, low: number, high: number): number => (j - low) / Math.max(0.001, high - low);
 
-/** Frequencies before YaRN, divided by freq_factors. */
+/** The frequencies before YaRN, divided by freq_factors. */
 function unscaledOf(steps: RopeSteps): Float64Array {
   const { freqFactors } = steps.spec;
   return plainFrequencies(steps).map((f, j) => f / (freqFactors ? freqFactors[j]! : 1));
 }
 
-/** YaRN's betas, each in the other's place. */
+/** Exchanges the two betas of YaRN. */
 const betasSwapped = ({ betaFast = 32, betaSlow = 1 }: YarnScaling): Partial<YarnScaling> => ({
   betaFast: betaSlow,
   betaSlow: betaFast,
@@ -133,8 +128,7 @@ function yarnWith(of: (yarn: YarnScaling) => Partial<YarnScaling>): Entry['chang
   };
 }
 
-/** The entries of cause E. */
-export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', {
+export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', ['yarn', FACTOR], {
   'yarn-betas-swapped': {
     does: 'Swaps beta_fast and beta_slow. In HuggingFace’s formula this reverses the ramp.',
     threads: ['pytorch/torchtitan#3787'],
@@ -155,13 +149,11 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', {
   'yarn-ignored': {
     does: 'Leaves out YaRN: rotates by plain frequencies, without a magnitude.',
     threads: ['ModelTC/LightLLM#1582', 'huggingface/text-generation-inference#2078'],
-    needs: ['yarn', FACTOR],
     change: (steps) => withSpec(steps, { scaling: { kind: 'none' }, attentionFactor: 1 }),
   },
   'yarn-frequencies-ignored': {
     does: 'Rotates by plain frequencies and multiplies by YaRN’s magnitude.',
     threads: ['ModelTC/LightLLM#1582'],
-    needs: ['yarn', FACTOR],
     change: (steps) => withScaling(steps, { kind: 'none' }),
   },
   'yarn-always-truncated': {
@@ -195,7 +187,6 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', {
   'yarn-ramp-reversed': {
     does: 'Reverses the ramp: divides the frequencies of fast pairs by factor and keeps those of slow pairs.',
     threads: ['pytorch/torchtitan#3787'],
-    needs: ['yarn', FACTOR],
     change: (steps) => withRamp(steps, (j) => 1 - Math.min(1, Math.max(0, ramp(j, ...edgesOf(steps))))),
   },
   'yarn-clamped-at-pairs': {
@@ -228,7 +219,6 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', {
   'yarn-factor-in-power': {
     does: 'Multiplies the base by factor, inside the power, instead of dividing the frequency by factor.',
     threads: ['apache/tvm#18576'],
-    needs: ['yarn', FACTOR],
     change(steps) {
       const { factor } = scalingOf(steps, 'yarn');
       const unscaled = unscaledOf(steps);
@@ -245,7 +235,6 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', {
   'yarn-as-linear': {
     does: 'Divides every frequency by factor: no ramp.',
     threads: ['jingyaogong/minimind#602'],
-    needs: ['yarn', FACTOR],
     change: (steps) => withScaling(steps, { kind: 'linear', factor: scalingOf(steps, 'yarn').factor }),
   },
   'yarn-as-llama3': {

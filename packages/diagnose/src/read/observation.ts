@@ -140,26 +140,20 @@ export function* readLayouts(observation: Observation, numAxes?: number): Genera
   const given = readOptions(observation, 'diagnose: observation', NAMES);
   const one = (layout: RopeLayout): Reading => ({ layout, heads: readObservation({ ...given, layout }, numAxes) });
   if (given.layout !== undefined) return void (yield one(given.layout));
-  let first: Reading | undefined;
-  let refusal: unknown;
-  try {
-    first = one('bsnh');
-  } catch (error) {
-    if (!(error instanceof RopewalkError) || error.code !== 'SHAPE') throw error;
-    refusal = error;
-  }
-  if (first) yield first;
-  const swapped = first && first.heads.seq === 1 && first.heads.heads === 1;
-  if (swapped) return;
-  let other: Reading;
-  try {
-    other = one('bnsh');
-  } catch (error) {
-    // The message about the default layout helps more.
-    if (first) return;
-    throw error instanceof RopewalkError && error.code === 'SHAPE' ? refusal : error;
-  }
-  yield other;
+  const tried = (layout: RopeLayout): Reading | RopewalkError => {
+    try {
+      return one(layout);
+    } catch (error) {
+      if (error instanceof RopewalkError && error.code === 'SHAPE') return error;
+      throw error;
+    }
+  };
+  const first = tried('bsnh');
+  if ('heads' in first) yield first;
+  if ('heads' in first && first.heads.seq === 1 && first.heads.heads === 1) return;
+  const other = tried('bnsh');
+  if ('heads' in other) yield other;
+  else if (!('heads' in first)) throw first; // its message about the default layout helps more
 }
 
 /** Finds the dtype that y was rounded to: frameworks widen bf16 and f16 in dumps, so all values fit a narrower one. */
@@ -241,13 +235,6 @@ function wholeNumbers(tensor: Tensor, where: string): Float64Array {
   const bad = values.findIndex((p) => !Number.isInteger(p));
   if (bad >= 0) refuse('RANGE', `${where}[${bad}]`, 'an integer', values[bad]);
   return values;
-}
-
-/** The place of row r of `[batch, seq, head]`. */
-export function rowAt(of: Pick<Heads, 'seq' | 'heads'>, r: number): RowAt {
-  const head = r % of.heads;
-  const token = (r - head) / of.heads;
-  return { batch: Math.floor(token / of.seq), seq: token % of.seq, head };
 }
 
 /** The position that a token of `[batch, seq]` was given on each axis. */
