@@ -55,7 +55,6 @@ export function diagnose(observation: Observation, expected?: Expected, options:
   return best!;
 }
 
-/** The layout of a dump that says none. */
 const DEFAULT_LAYOUT: RopeLayout = 'bsnh';
 
 const RIGHT = 3;
@@ -88,7 +87,6 @@ function readDiagnoseOptions(options: DiagnoseOptions): Required<DiagnoseOptions
   };
 }
 
-/** A diagnosis of one reading. */
 type Read = Omit<Diagnosis, 'layout'>;
 
 const UNTOLD = { ...NOTHING, differences: [], rowSummary: undefined, expectedFrequencies: undefined, next: undefined };

@@ -68,7 +68,6 @@ export function fitLaw(measured: readonly Measured[]): FrequencyLaw | undefined 
   return undefined;
 }
 
-/** A law without its bound. */
 type Fitted = Omit<FrequencyLaw, 'stepBound'>;
 
 /**
@@ -241,7 +240,6 @@ function throughOrigin(usable: readonly Measured[]): { step: number; stepError: 
   return below > 0 ? { step: above / below, stepError: 1 / Math.sqrt(below) } : undefined;
 }
 
-/** One over the square of the relative error. */
 function weightOf({ frequency, low, high }: Measured): number {
   return (frequency / Math.max(high - low, 1e-15 * frequency)) ** 2;
 }

@@ -35,7 +35,6 @@ interface Resolved {
   readonly formulas: readonly string[];
 }
 
-/** Frequencies and the positions that give them. */
 export interface Placed extends Resolved, Positions {}
 
 /** The relative error of angles that were computed in f32. */

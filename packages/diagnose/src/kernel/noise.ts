@@ -19,7 +19,6 @@ export const TIERS: readonly Tier[] = ['stored', 'angles', 'sines', 'arithmetic'
 /** An error that a tier allows beyond `stored`. */
 export type Move = 'angles' | 'sines' | 'products';
 
-/** The errors of each tier. */
 export const MOVES: Readonly<Record<Tier, readonly Move[]>> = {
   stored: [],
   angles: ['angles'],
@@ -27,7 +26,6 @@ export const MOVES: Readonly<Record<Tier, readonly Move[]>> = {
   arithmetic: ['angles', 'products'],
 };
 
-/** Half the smallest subnormal number of a dtype. */
 const SMALLEST: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -150, f16: 2 ** -25, bf16: 2 ** -134 };
 
 /**
@@ -122,12 +120,7 @@ export function misfit(seen: Seen, made: Float64Array, slack?: Float64Array, eno
 }
 
 /** The result of {@link misfit}, and the element of `made` with that error; −1 when all are equal. */
-export function farthest(
-  seen: Seen,
-  made: Float64Array,
-  slack?: Float64Array,
-  enough = Infinity,
-): { ratio: number; at: number } {
+export function farthest(seen: Seen, made: Float64Array, slack?: Float64Array, enough = Infinity) {
   const headDim = made.length / seen.sizes.length;
   let worst = { ratio: 0, at: -1 };
   for (let n = 0; n < made.length; n++) {

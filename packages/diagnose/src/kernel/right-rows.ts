@@ -26,7 +26,6 @@ export interface Compared {
 /** The most tokens whose angles are kept. */
 const MAX_KEPT = 2 ** 14;
 
-/** The rows that a right kernel writes. */
 export class RightRows {
   readonly pairs: number;
   /** The pair that writes each dimension; −1 where no pair does. */
@@ -62,7 +61,6 @@ export class RightRows {
     this.#magnitude = Math.max(1, Math.abs(steps.frequencies().attentionFactor));
   }
 
-  /** The angles of a token of `[batch, seq]`. */
   anglesOf(token: number): Angles {
     const at = this.heads.ownPositions ? token : token % this.heads.seq;
     const known = this.#tokens.get(at);
@@ -157,7 +155,6 @@ export class RightRows {
     };
   }
 
-  /** Computes row r of a right kernel. */
   fill(r: number, y: Float64Array, noise: Float64Array): void {
     const angles = this.anglesOf(Math.floor(r / this.heads.heads));
     this.rotate(this.input(r), angles, y, noise);

@@ -120,14 +120,12 @@ export class RopeSteps {
     return value;
   }
 
-  /** Rotates pair j of a head. */
   pair(head: Float64Array, j: number, at: RowAt): readonly [y0: number, y1: number] {
     const [cos, sin] = this.cosSin(this.position(at, this.axisOfPair(j)), j);
     const m = this.source ? this.magnitude(j, at) : 1;
     return this.turn(head[this.readIndex(j, 0)]!, head[this.readIndex(j, 1)]!, cos * m, sin * m * this.sign);
   }
 
-  /** Rotates one head, pair by pair. */
   rotate(head: Float64Array, at: RowAt): Float64Array {
     const y = new Float64Array(this.headDim);
     const written = new Uint8Array(this.headDim);
@@ -144,14 +142,12 @@ export class RopeSteps {
     return y;
   }
 
-  /** Applies the norm before the rotation. */
   normalise(head: Float64Array, weight: Float64Array, eps: number): Float64Array {
     const squares = head.reduce((sum, v) => sum + v * v, 0);
     const rms = Math.sqrt(squares / head.length + eps);
     return head.map((v, i) => (weight[i]! * v) / rms);
   }
 
-  /** Computes one head from input to output. */
   head(x: Float64Array, at: RowAt): Float64Array {
     const { norm } = this.part;
     if (!norm) return this.rotate(x, at);

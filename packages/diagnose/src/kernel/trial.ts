@@ -10,7 +10,6 @@ import type { Mutant } from './mutant.js';
 import { MOVES, misfit, type Rounding, type Seen, slackOf, type Tier } from './noise.js';
 import { type Change, changed, RopeSteps, RoundingControl } from './steps.js';
 
-/** A hypothesis about a kernel. */
 export interface Hypothesis {
   /** `right`, `recipe:hf-f32`, or the ids of its mutants joined by `+`. */
   readonly id: string;
@@ -172,11 +171,6 @@ export function magnitudeOf(scaling: RopeScaling | undefined): number {
 }
 
 /** Runs a hypothesis on some rows with the given errors: `[rows, head_dim]`. */
-export function runAs(
-  { steps, control }: Hypothesis,
-  rounding: Rounding,
-  heads: Heads,
-  rows: readonly number[],
-): Float64Array {
+export function runAs({ steps, control }: Hypothesis, rounding: Rounding, heads: Heads, rows: readonly number[]) {
   return control.as(rounding, () => runRows(steps, heads, rows));
 }

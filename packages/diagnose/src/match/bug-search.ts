@@ -42,7 +42,6 @@ export interface Findings {
   readonly worst: WorstElement | undefined;
 }
 
-/** The result of {@link BugSearch.judge}. */
 export interface Judged extends Findings {
   /** Undefined when no hypothesis gives y; `different` when the right kernel does but for what was measured. */
   readonly verdict: 'as expected' | 'less precise' | 'known bug' | 'different' | undefined;
@@ -88,7 +87,6 @@ export class BugSearch {
     return this.#once(heads.dtype, () => hypothesesOf(callsOf(this.expected, heads), this.mutants));
   }
 
-  /** The rows that the right kernel writes. */
   rightRows(heads: Heads): RightRows {
     return new RightRows(this.#hypotheses(heads)[0]!.steps, heads);
   }

@@ -7,7 +7,6 @@ import { type Hypothesis, hypothesesOf, magnitudeOf, pairsOf, runRows } from '..
 import { callsOf, type Expected } from '../read/expected.js';
 import type { Heads } from '../read/observation.js';
 
-/** A small input for the kernel. */
 export interface NextInput {
   /** The special feature of its positions, in words. */
   readonly why: string;
@@ -126,7 +125,6 @@ function groupsOn(
     .map((ids) => (ids.includes('right') ? ['right'] : ids));
 }
 
-/** Hypotheses with the same output. */
 interface Group {
   readonly list: { readonly id: string; readonly steps: Hypothesis['steps'] }[];
   readonly made: Float64Array;

@@ -9,7 +9,6 @@ import type { Angles, RightRows } from '../kernel/right-rows.js';
 import { sampleRows } from '../measure/sample.js';
 import type { Heads } from '../read/observation.js';
 
-/** One row of x and y. */
 interface Row {
   readonly x: Float64Array;
   readonly y: Float64Array;
@@ -132,7 +131,6 @@ function bySlide(right: RightRows): string[] {
   return [`Dimension i of every head holds the expected value of dimension ${from}, where there is one.`];
 }
 
-/** Whether these terms give a dimension of a row. */
 function gives({ dim, which, by, angle, cos, sin, x: plain }: Dim, row: Row, dtype: FloatDtype): boolean {
   const { x, y, angles, size } = row;
   const [a, b] = [cos * x[by[0]]!, sin * x[by[1]]!];

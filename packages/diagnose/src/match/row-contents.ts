@@ -28,7 +28,6 @@ export type What =
 /** Rows whose wrong elements hold the same. */
 export interface Group {
   readonly what: What;
-  /** The contents in words. */
   readonly words: string;
   readonly rows: number[];
   /** The dimensions that hold it in every row; undefined for whole rows. For `unknown`, the dimensions that may. */
@@ -37,13 +36,11 @@ export interface Group {
   readonly also?: ((r: number) => boolean) | undefined;
 }
 
-/** The contents of one row. */
 type Held = Omit<Group, 'rows'>;
 
 /** Writes a guess at a row of y: `[head_dim]` values and their noise. */
 type Guess = (r: number, y: Float64Array, noise: Float64Array) => void;
 
-/** A possible origin of a row of y. */
 interface Source {
   readonly what: What;
   readonly words: string;

@@ -10,7 +10,6 @@ export interface RowEntry {
   readonly what: What;
   /** The place of the elements, in words. */
   readonly where: string;
-  /** The contents of the elements, in words. */
   readonly holds: string;
   /** How many heads of tokens have such elements. */
   readonly rows: number;
@@ -27,7 +26,6 @@ export interface RowSummary {
    * another rotation.
    */
   readonly right: string | undefined;
-  /** The contents of the other elements. */
   readonly wrong: readonly RowEntry[];
 }
 
@@ -199,7 +197,6 @@ function dimsOf({ what, dims }: Group, { headDim }: Heads): readonly number[] | 
   return what === 'unknown' && 2 * dims!.length > headDim ? undefined : dims;
 }
 
-/** Names single elements of y. */
 function placesWords(elements: readonly number[], heads: Heads): string {
   const { headDim } = heads;
   return elements.map((at) => `${rowsWords([Math.floor(at / headDim)], heads)}, dimension ${at % headDim}`).join('; ');

@@ -11,7 +11,6 @@ export interface PairAt {
 export interface PairLayout {
   /** `half` pairs (j, j + distance), `quarter` does so inside each half of the window, `free` is no known layout. */
   readonly name: 'interleaved' | 'half' | 'interleaved-to-half' | 'half-to-interleaved' | 'quarter' | 'free';
-  /** The first dimension of the first pair. */
   readonly first: number;
   /** The distance between the members of a pair as they are read. */
   readonly distance: number;
@@ -21,7 +20,6 @@ export interface PairLayout {
 /** The fate of a dimension: `turned` means rotated, `zero` and `nan` are what y holds in every row. */
 export type DimKind = 'still' | 'scaled' | 'turned' | 'zero' | 'nan';
 
-/** The fate of the dimensions of a head, and the pairs that explain it. */
 export interface Geometry {
   readonly dims: readonly DimKind[];
   /** Layouts whose pairs all keep their lengths, the likeliest first. The data cannot tell them apart. */

@@ -79,7 +79,6 @@ export const AS_GIVEN: PositionRule = { words: 'the position as given', asGiven:
 export interface PositionRule {
   /** The position that the kernel uses, in words. */
   readonly words: string;
-  /** Whether it is the given position. */
   readonly asGiven: boolean;
   /** Returns undefined for tokens of which the rule says nothing. */
   readonly map: (given: number, unit: TurnUnit) => number | undefined;

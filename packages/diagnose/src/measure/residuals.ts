@@ -20,7 +20,6 @@ const STORES: Readonly<Record<Store, (value: number) => number>> = {
   up: Math.ceil,
 };
 
-/** A mean of residuals, which is 0 for a right kernel. */
 export interface Systematic {
   /**
    * The quantity and its unit: `store` in last places, away from 0; `magnitude`, `frequency` and `base` (its logarithm)
@@ -34,7 +33,6 @@ export interface Systematic {
   readonly weight: number;
   /** Whether neither chance explains it nor the part of rounding that is not quite random. */
   readonly clear: boolean;
-  /** The first and the last pair. */
   readonly pairs: readonly [first: number, last: number];
   /** The token, `batch · seq + token`; undefined for all tokens. */
   readonly token: number | undefined;
@@ -48,7 +46,6 @@ export interface Residuals {
   readonly distance: number;
   /** The means that chance does not explain, the clearest first. */
   readonly systematic: readonly Systematic[];
-  /** All means. */
   readonly means: readonly Systematic[];
 }
 
@@ -209,7 +206,6 @@ function distinct(cells: readonly Cell[]): Cell[] {
   });
 }
 
-/** A weighted mean of cells. */
 type Mean = Pick<Systematic, 'value' | 'error' | 'weight' | 'clear'>;
 
 /**
@@ -370,7 +366,6 @@ export function explainResiduals(
   return onlyOne ? [] : meansWords(first);
 }
 
-/** One number that may be wrong. */
 interface Cause {
   readonly kind: Systematic['kind'];
   rounding(value: number): Rounding;
@@ -494,7 +489,6 @@ function measured(value: number, bound: number): string {
   return `${value.toFixed(digits)} ± ${up.toFixed(digits)}`;
 }
 
-/** A number for a sentence. */
 export function short(value: number): string {
   return String(Number(value.toPrecision(7)));
 }

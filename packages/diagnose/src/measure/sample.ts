@@ -2,7 +2,6 @@
 import { storedNoise } from '../kernel/noise.js';
 import { type Heads, positionsOf } from '../read/observation.js';
 
-/** One token of a sample. */
 export interface SampleToken {
   readonly batch: number;
   readonly seq: number;
@@ -10,10 +9,8 @@ export interface SampleToken {
   readonly positions: readonly number[];
 }
 
-/** Some heads of some tokens. */
 export interface Sample {
   readonly tokens: readonly SampleToken[];
-  /** The indices of the heads. */
   readonly heads: readonly number[];
   readonly headDim: number;
   /** `[token, head, head_dim]` */

@@ -110,7 +110,6 @@ export interface PairFit {
   readonly axes: readonly number[];
   /** Radians a position; negative for backward. */
   readonly slope: number;
-  /** The interval that contains the slope. */
   readonly low: number;
   readonly high: number;
   /** Other intervals that fit, because there is too much noise to know the number of whole turns. */
@@ -121,7 +120,6 @@ export interface PairFit {
   readonly against: readonly number[];
 }
 
-/** The position of a unit on an axis. */
 export type PositionOf = (unit: TurnUnit, axis: number) => number;
 
 /** The fit where positions show nothing. */

@@ -8,7 +8,6 @@ export interface TurnUnit extends SampleToken {
   readonly head: number | undefined;
 }
 
-/** The measured angles and gains. */
 export interface Turns {
   readonly units: readonly TurnUnit[];
   readonly pairs: number;
@@ -54,11 +53,9 @@ function measure(
 ): Turns {
   const units = sample.tokens.flatMap((token) => groups.map(({ head }) => ({ ...token, head })));
   const pairs = layout.pairs.length;
-  const [angle, tolerance, gain] = [0, 1, 2].map(() => new Float64Array(units.length * pairs)) as [
-    Float64Array,
-    Float64Array,
-    Float64Array,
-  ];
+  const angle = new Float64Array(units.length * pairs);
+  const tolerance = new Float64Array(units.length * pairs);
+  const gain = new Float64Array(units.length * pairs);
   let headsAgree = true;
   for (const u of units.keys()) {
     const from = Math.floor(u / groups.length) * sample.heads.length;

@@ -137,13 +137,11 @@ export function beyond(limit: number): Need {
   return need(`a position beyond ${limit}`, (steps) => positionsOf(steps).some((position) => position > limit));
 }
 
-/** Calls a function once, when its value is first needed. */
 function once<T>(make: () => T): () => T {
   let made: T | undefined;
   return () => (made ??= make());
 }
 
-/** Takes the frequencies of another spec. */
 export function withSpec(steps: RopeSteps, other: Partial<RopeSpec>): Change {
   return { frequencies: once(() => frequenciesOf({ ...steps.spec, ...other })) };
 }
@@ -227,7 +225,6 @@ export function memberwise(steps: RopeSteps, first: Change, second: Change): Cha
   };
 }
 
-/** Some heads are not rotated. */
 const insteadOfSome =
   (make: (head: Float64Array) => Float64Array) =>
   (of: (steps: RopeSteps, at: RowAt) => boolean) =>
@@ -258,7 +255,6 @@ export function swapped(n: number, count: number): number {
   return (n ^ 1) < count ? n ^ 1 : n;
 }
 
-/** Reads one head of x. */
 function rowOf({ part, headDim }: RopeSteps, { batch, seq, head }: RowAt): Float64Array {
   const { dtype, offset, strides } = part.x;
   const host = hostOf(part.x, 'rope: x');

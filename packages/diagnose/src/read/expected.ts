@@ -32,12 +32,10 @@ export function readExpected(expected: Expected): Expected {
   return { spec, direction };
 }
 
-/** The number of position axes of an expectation. */
 export function axesOf({ spec }: Expected): number {
   return spec.axes ? sharePairs(spec.axes, (spec.rotaryDim ?? spec.headDim) / 2).numAxes : 1;
 }
 
-/** Calls of the right kernel. */
 export interface Calls {
   readonly right: RopeCall;
   /** The same with the arithmetic of angles of each peer that has the scaling. */

@@ -47,7 +47,6 @@ export interface RowAt {
   readonly head: number;
 }
 
-/** An observation as numbers. */
 export interface Heads {
   readonly batch: number;
   readonly seq: number;
@@ -125,7 +124,6 @@ export function refuseZeros({ x }: Heads): void {
     fail('RANGE', 'diagnose: x', 'it is 0 everywhere, and every rotation of it is 0. Give an x with other values.');
 }
 
-/** An observation that was read in one layout. */
 export interface Reading {
   readonly layout: RopeLayout;
   readonly heads: Heads;

@@ -79,7 +79,6 @@ export function withoutPairs({ outcome, gain, geometry }: Identification): strin
   }
 }
 
-/** The sentence on a mirrored rotation. */
 export const MIRRORED = 'Pairs are mirrored, not only rotated: one of the four products has the wrong sign.';
 
 type Compare = (expected: Expected, found: Identification) => string | undefined;
@@ -337,7 +336,6 @@ const heads: Compare = (_what, { headsAgree, outcome }) => {
 /** The comparisons, in the order in which differences are listed. */
 const COMPARE = { pairing, dimensions, direction, frequencies, magnitude, positions, axes, heads };
 
-/** Words at the start of a sentence. */
 export function sentence(words: string): string {
   return `${words[0]!.toUpperCase()}${words.slice(1)}`;
 }

@@ -289,7 +289,6 @@ function scaling({ law, bases, pairs, formulas }: Identification): string {
   }
 }
 
-/** A number of tokens, whole if it is within 0.1 %. */
 function whole(tokens: number): string {
   return short(Math.abs(tokens / Math.round(tokens) - 1) < 1e-3 ? Math.round(tokens) : tokens);
 }
