@@ -1,4 +1,4 @@
-/** A wrong kernel as an example: phi-2's RoPE (32 of 80 dimensions) with exponents over head_dim. @module */
+/** An example of a wrong kernel: phi-2's RoPE (32 of 80 dimensions) with exponents over head_dim. @module */
 import { type FloatDtype, type Tensor, tensorFrom } from 'ropewalk';
 import { randomFrom } from 'ropewalk/internal';
 import type { Expected } from './read/expected.js';

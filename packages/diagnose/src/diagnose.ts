@@ -1,26 +1,28 @@
 /**
- * Diagnosis: what a wrong kernel did.
+ * Diagnoses a wrong kernel.
  *
  * Every known bug runs on the same x and positions. The answer is the bug that gives y within rounding. If several do,
  * all are named, with an input that tells them apart. If none does, the measurements are described. A bug is never
  * named because it is merely the nearest. @module
  */
-import { frequenciesOf, type RopeLayout, roundTo } from 'ropewalk';
+import { type RopeLayout, roundTo } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { type OptionNames, reading, readOptions } from 'ropewalk/internal';
 import type { Identification } from './fit/identification.js';
 import { identifyHeads } from './fit/identify.js';
 import { type Mutant, readMutants } from './kernel/mutant.js';
-import { BugSearch, type Judged } from './match/bug-search.js';
+import type { RightRows } from './kernel/right-rows.js';
+import { BugSearch, type Judged, NOTHING } from './match/bug-search.js';
 import { nextInput } from './match/next-input.js';
 import { describePairErrors } from './match/pair-errors.js';
 import { describePairTerms } from './match/pair-terms.js';
-import { type JudgedRows, type RowSummary, type RowsAside, rowsAside, summarizeRows } from './match/wrong-rows.js';
+import { groupRows } from './match/row-contents.js';
+import { type JudgedRows, type RowSummary, rowsAside, summarizeRows } from './match/wrong-rows.js';
 import { MUTANTS } from './mutants/catalogue.js';
 import { axesOf, type Expected, readExpected } from './read/expected.js';
 import { type Heads, type Observation, readLayouts, refuseZeros } from './read/observation.js';
 import type { DiagnoseOptions, Diagnosis } from './say/diagnosis.js';
-import { type Difference, differencesOf, isProven } from './say/differences.js';
+import { differencesOf, isProven } from './say/differences.js';
 
 const NAMES: OptionNames<DiagnoseOptions> = { mutants: true, progress: true };
 
@@ -42,9 +44,9 @@ export function diagnose(observation: Observation, expected?: Expected, options:
   let best: Diagnosis | undefined;
   for (const { layout, heads } of readLayouts(observation, meant && axesOf(meant))) {
     refuseZeros(heads);
-    // A second reading is rare; its progress is not shown.
-    const told = best ? () => {} : progress;
-    const one = meant ? against(meant, heads, mutants, told) : withoutExpectation(heads, mutants);
+    // A second reading is rare, so its progress is not shown.
+    const shown = best ? () => {} : progress;
+    const one = meant ? against(meant, heads, mutants, shown) : withoutExpectation(heads, mutants);
     const tried = layout !== observation.layout && layout !== DEFAULT_LAYOUT;
     const found: Diagnosis = { ...one, layout: { layout, tried, otherwise: best?.named ?? [] } };
     if (!best || rank(found) > rank(best)) best = found;
@@ -53,7 +55,6 @@ export function diagnose(observation: Observation, expected?: Expected, options:
   return best!;
 }
 
-/** What a dump is read as where it gives no layout. */
 const DEFAULT_LAYOUT: RopeLayout = 'bsnh';
 
 const RIGHT = 3;
@@ -86,206 +87,153 @@ function readDiagnoseOptions(options: DiagnoseOptions): Required<DiagnoseOptions
   };
 }
 
-/** A diagnosis of one reading. */
 type Read = Omit<Diagnosis, 'layout'>;
 
-function withoutExpectation(all: Heads, mutants: readonly Mutant[]): Read {
-  const { heads, found, rowSummary } = identifyLive(all);
-  const { outcome, expected, explains, positions } = found;
-  const understood = outcome !== 'unchanged' && expected && explains;
-  // A record that explains y only with noise is compared with the peers' arithmetic and with precision bugs.
-  const precise = explains === 'stored' || !positions[0]?.asGiven;
-  const judged =
-    understood && !precise
-      ? new BugSearch(
-          expected,
-          mutants.filter(({ cause }) => cause === 'I'),
-        ).judge(heads)
-      : undefined;
-  const rotation = rowSummary ? 'partly right' : 'rotation';
-  return {
-    verdict: understood ? rotation : outcome === 'rotation' ? 'different' : 'not understood',
-    tier: explains,
-    named: judged?.named ?? [],
-    recipes: judged?.recipes ?? [],
-    tried: { bugs: 0, pairs: 0 },
-    measured: [],
-    notRuledOut: [],
-    differences: [],
-    worst: undefined,
-    rowSummary,
-    found,
-    expectedFrequencies: undefined,
-    next: undefined,
-  };
-}
+const UNTOLD = { ...NOTHING, differences: [], rowSummary: undefined, expectedFrequencies: undefined, next: undefined };
 
-/** Identifies y without the rows that hold no rotation; rows that hold x count as rotated where that explains y. */
-function identifyLive(all: Heads): { heads: Heads; found: Identification; rowSummary: RowSummary | undefined } {
-  const identified = (aside: RowsAside | undefined) => {
-    const heads = aside ? { ...all, live: aside.live } : all;
-    return { heads, found: identifyHeads(heads), rowSummary: aside?.rowSummary };
-  };
-  const first = identified(rowsAside(all, false));
-  if (first.found.explains) return first;
-  const withX = rowsAside(all, true);
-  const second = withX && identified(withX);
-  return second?.found.explains ? second : first;
+function withoutExpectation(all: Heads, mutants: readonly Mutant[]): Read {
+  // Rows that hold no rotation are set aside. Rows that hold x count as rotated if that explains y.
+  let best: { heads: Heads; found: Identification; rowSummary: RowSummary | undefined } | undefined;
+  for (const withX of [false, true]) {
+    if (best?.found.explains) break;
+    const aside = rowsAside(all, withX);
+    if (best && !aside) break;
+    const { heads = all, rowSummary } = aside ?? {};
+    const found = identifyHeads(heads);
+    if (!best || found.explains) best = { heads, found, rowSummary };
+  }
+  const { heads, found, rowSummary } = best!;
+  const { outcome, expected, explains, positions } = found;
+  const common = { ...UNTOLD, found, tier: explains, rowSummary };
+  if (outcome === 'unchanged' || !expected || !explains)
+    return { ...common, verdict: outcome === 'rotation' ? 'different' : 'not understood' };
+  const verdict = rowSummary ? 'partly right' : 'rotation';
+  if (explains === 'stored' || !positions[0]?.asGiven) return { ...common, verdict };
+  // A record that explains y only with noise is compared with the arithmetic of peers and with precision bugs.
+  const precision = mutants.filter(({ cause }) => cause === 'I');
+  const { named, recipes } = new BugSearch(expected, precision).judge(heads);
+  return { ...common, verdict, named, recipes };
 }
 
 function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], progress: (done: number) => void): Read {
   const search = new BugSearch(expected, mutants);
-  const taken = summarizeRows(expected, heads);
-  if (taken && isInput(heads)) return untouched({ ...heads, norm: undefined }, signedFrequencies(expected));
-  const local = taken?.local === 'here and there';
+  const right = search.rightRows(heads);
+  const frequencies = right.steps.frequencies().invFreq.map((f) => right.steps.sign * f);
+  const compared = right.compare();
+  const rows = summarizeRows(right, compared, groupRows(right, compared));
+  if (rows && isInput(heads)) {
+    const found = identifyHeads({ ...heads, norm: undefined });
+    return { ...UNTOLD, verdict: 'not understood', found, expectedFrequencies: frequencies };
+  }
+  const local = rows?.local === 'here and there';
   const whole = search.judge(heads, progress, { pairs: !local });
-  const frequencies = signedFrequencies(expected);
-  const finish = (judged: Judged, rowSummary: RowSummary | undefined, found?: Identification): Read => {
-    const shown = conclude(expected, heads, mutants, judged, found ?? identifyHeads(judged.normalised, frequencies));
+  const identified = (judged: Judged): Identification => identifyHeads(judged.normalised, frequencies);
+  const finish = (judged: Judged, rowSummary?: RowSummary, found = identified(judged)): Read => {
+    const shown = conclude(expected, right, mutants, judged, found);
     progress(1);
-    return { ...shown, rowSummary };
+    return { ...shown, rowSummary, expectedFrequencies: frequencies };
   };
-  if (!taken || isRight(whole)) return finish(whole, undefined);
-  if (whole.named.every(({ mutants }) => mutants.length > 1) && whole.verdict === 'known bug') {
-    const found = identifyHeads(whole.normalised, frequencies);
-    if (isOneFormula(expected, found))
-      return finish({ ...whole, verdict: undefined, named: [], together: [] }, undefined, found);
+  if (!rows || isRight(whole)) return finish(whole);
+  let found: Identification | undefined;
+  if (whole.verdict === 'known bug' && whole.named.every(({ mutants }) => mutants.length > 1)) {
+    // One formula of the frequencies, if it is all that differs, is simpler than two bugs.
+    found = identified(whole);
+    if (found.formulas.length > 0 && isProven(found) && differencesOf(expected, found).length === 1)
+      return finish(unnamed(whole), undefined, found);
   }
-  if (whole.verdict) return finish(whole, local ? taken.rowSummary : undefined);
-  if (taken.local === 'no') {
-    const found = identifyHeads(whole.normalised, frequencies);
-    if (found.outcome === 'rotation' && found.explains) return finish(whole, undefined, found);
-    for (const withX of [false, true]) {
-      const aside = rowsAside(heads, withX);
-      if (!aside) continue;
-      const { live, rowSummary } = aside;
-      const judged = search.judge({ ...heads, live }, progress);
-      const rest = identifyHeads(judged.normalised, frequencies);
-      if (!judged.verdict && !(rest.outcome === 'rotation' && rest.explains)) continue;
-      if (isRight(judged)) return { ...finish(judged, rowSummary, rest), verdict: 'partly right' };
-      // A bug that gives the smaller part of y is one guess of many.
-      const few = 2 * live.reduce((sum, one) => sum + one, 0) < live.length;
-      const told: Judged = few
-        ? { ...judged, verdict: undefined, named: [], together: [], tried: whole.tried }
-        : judged;
-      return finish(told, { ...rowSummary, right: undefined }, rest);
-    }
-    return finish(whole, undefined, found);
+  if (whole.verdict) return finish(whole, local ? rows.rowSummary : undefined, found);
+  if (rows.local !== 'no')
+    return { ...partly(expected, heads, rows, search, frequencies), worst: whole.worst, tried: whole.tried };
+  found = identified(whole);
+  if (isRotation(found)) return finish(whole, undefined, found);
+  for (const aside of [rowsAside(heads, false), rowsAside(heads, true)]) {
+    if (!aside) continue;
+    const judged = search.judge(aside.heads, progress);
+    const rest = identified(judged);
+    if (!judged.verdict && !isRotation(rest)) continue;
+    if (isRight(judged)) return { ...finish(judged, aside.rowSummary, rest), verdict: 'partly right' };
+    // A bug that gives the smaller part of y is one guess of many.
+    const few = 2 * aside.heads.rows.length < heads.rows.length;
+    const shown = few ? { ...unnamed(judged), tried: whole.tried } : judged;
+    return finish(shown, { ...aside.rowSummary, right: undefined }, rest);
   }
-  return { ...partly(expected, heads, taken, search, frequencies), worst: whole.worst, tried: whole.tried };
+  return finish(whole, undefined, found);
 }
 
-/** Whether y is x to the bit. Some bugs give it too; that the kernel did not run, or ran in place, is likelier. */
+/** Whether y is x to the bit. Some bugs give it too, but it is likelier that the kernel did not run, or ran in place. */
 function isInput({ x, y, dtype }: Heads): boolean {
   return y.every((value, n) => value === roundTo(dtype, x[n]!));
-}
-
-function untouched(heads: Heads, expectedFrequencies: Float64Array): Read {
-  return {
-    verdict: 'not understood',
-    tier: undefined,
-    named: [],
-    recipes: [],
-    tried: { bugs: 0, pairs: 0 },
-    measured: [],
-    notRuledOut: [],
-    differences: [],
-    worst: undefined,
-    rowSummary: undefined,
-    found: identifyHeads(heads),
-    expectedFrequencies,
-    next: undefined,
-  };
-}
-
-/** Whether one formula of the frequencies is all that differs: that is simpler than two bugs. */
-function isOneFormula(expected: Expected, found: Identification): boolean {
-  return found.formulas.length > 0 && isProven(found) && differencesOf(expected, found).length === 1;
 }
 
 function isRight({ verdict }: Judged): boolean {
   return verdict === 'as expected' || verdict === 'less precise';
 }
 
+function isRotation({ outcome, explains }: Identification): boolean {
+  return outcome === 'rotation' && explains !== undefined;
+}
+
+function unnamed(judged: Judged): Judged {
+  return { ...judged, verdict: undefined, named: [], together: [] };
+}
+
 function conclude(
   expected: Expected,
-  heads: Heads,
+  right: RightRows,
   mutants: readonly Mutant[],
-  judged: Judged,
+  { together, normalised: _, ...judged }: Judged,
   found: Identification,
-): Read {
-  const { tier, named, recipes, tried, notRuledOut, worst, together } = judged;
-  // The bug's name is proven; measurements that do not give y are not.
-  const unproven =
-    judged.verdict === 'known bug' && (found.layout || found.outcome === 'no rotation') && !isProven(found);
-  const differences = isRight(judged) || unproven ? [] : differencesOf(expected, found);
-  const measured =
-    judged.verdict || judged.measured.length > 0 ? judged.measured : partsOf(expected, heads, found, differences);
-  const rotates = found.outcome === 'rotation' && differences.length > 0;
-  const next = together.length > 1 ? nextInput(expected, together, heads, mutants) : undefined;
+): Omit<Read, 'rowSummary' | 'expectedFrequencies'> {
+  const { verdict } = judged;
+  // The name of the bug is proven, but measurements that do not give y are not.
+  const unproven = verdict === 'known bug' && (found.layout || found.outcome === 'no rotation') && !isProven(found);
+  const isFine = verdict === 'as expected' || verdict === 'less precise' || unproven;
+  const differences = isFine ? [] : differencesOf(expected, found);
+  let { measured } = judged;
+  if (!verdict && measured.length === 0) {
+    if (found.outcome === 'no rotation') measured = describePairTerms(right);
+    else if (found.layout && differences.length === 0) measured = describePairErrors(right);
+  }
+  const differs = (found.outcome === 'rotation' && differences.length > 0) || measured.length > 0;
+  const next = together.length > 1 ? nextInput(expected, together, right.heads, mutants) : undefined;
   // A bug that no input separates from the right kernel is not a bug for this model.
   const shown = new Set(next?.groups.flat());
+  const notRuledOut = judged.notRuledOut.filter(({ id }) => shown.has(id));
   return {
-    verdict: judged.verdict ?? (rotates || measured.length > 0 ? 'different' : 'not understood'),
-    tier,
-    named,
-    recipes,
-    tried,
+    ...judged,
+    verdict: verdict ?? (differs ? 'different' : 'not understood'),
     measured,
-    notRuledOut: notRuledOut.filter(({ id }) => shown.has(id)),
+    notRuledOut,
     differences,
-    worst,
-    rowSummary: undefined,
     found,
-    expectedFrequencies: signedFrequencies(expected),
     next,
   };
 }
 
-/** What members or pairs of y hold, where no rotation gives it. */
-function partsOf(expected: Expected, heads: Heads, found: Identification, differences: readonly Difference[]) {
-  if (found.outcome === 'no rotation') return describePairTerms(expected, heads);
-  return found.layout && differences.length === 0 ? describePairErrors(expected, heads) : [];
-}
-
-/** Of a kernel that is partly right: what the rows do whose values are not known yet; else what the right rows do. */
+/** Describes the rows whose values are not known yet as another rotation; if they are none, describes the right rows. */
 function partly(
   expected: Expected,
   heads: Heads,
-  { rowSummary, unknown, isRight: right }: JudgedRows,
+  { rowSummary, unknown, right }: JudgedRows,
   search: BugSearch,
   frequencies: Float64Array,
 ): Read {
-  const common: Omit<Read, 'found' | 'tier' | 'named' | 'recipes' | 'differences'> = {
-    tried: { bugs: 0, pairs: 0 },
-    measured: [],
-    verdict: 'partly right',
-    notRuledOut: [],
-    worst: undefined,
-    rowSummary,
-    expectedFrequencies: frequencies,
-    next: undefined,
-  };
-  if (unknown) {
-    const { verdict, tier, named, normalised } = search.judge({ ...heads, live: unknown }, undefined, { pairs: false });
+  const common = { ...UNTOLD, verdict: 'partly right', rowSummary, expectedFrequencies: frequencies } as const;
+  if (unknown.length > 0) {
+    const { verdict, tier, named, normalised } = search.judge({ ...heads, rows: unknown }, undefined, { pairs: false });
     const found = identifyHeads(normalised, frequencies);
     const differences = differencesOf(expected, found);
-    if (verdict === 'known bug' || (found.outcome === 'rotation' && found.explains && differences.length > 0)) {
+    if (verdict === 'known bug' || (isRotation(found) && differences.length > 0)) {
       const ids = named.map(({ id }) => id).join(' or ');
       const holds = ids ? `what the known bug ${ids} gives` : 'another rotation';
       const wrong = rowSummary.wrong.map((one) =>
         one.what === 'unknown' && 8 * one.elements > one.rows * heads.headDim ? { ...one, holds } : one,
       );
-      return { ...common, rowSummary: { ...rowSummary, wrong }, tier, named, recipes: [], differences, found };
+      return { ...common, rowSummary: { ...rowSummary, wrong }, tier, named, differences, found };
     }
   }
-  // Where no row is right as a whole, some dimensions of each are.
-  const live = right.includes(1) ? right : undefined;
-  const { tier, recipes, normalised } = search.judge({ ...heads, live }, undefined, { pairs: false });
-  return { ...common, tier, named: [], recipes, differences: [], found: identifyHeads(normalised, frequencies) };
-}
-
-/** Expected frequencies; negative for the backward direction. */
-function signedFrequencies({ spec, direction = 'forward' }: Expected): Float64Array {
-  return frequenciesOf(spec).invFreq.map((f) => (direction === 'backward' ? -f : f));
+  // If no row is right as a whole, some dimensions of each are.
+  const rows = right.length > 0 ? right : heads.rows;
+  const { tier, recipes, normalised } = search.judge({ ...heads, rows }, undefined, { pairs: false });
+  return { ...common, tier, recipes, found: identifyHeads(normalised, frequencies) };
 }

@@ -8,10 +8,9 @@
 
 export { demoObservation } from './demo.js';
 export { diagnose } from './diagnose.js';
-export type { FoundScaling, FrequencyLaw } from './fit/frequency-law.js';
+export type { FoundBase, FoundScaling, FrequencyLaw } from './fit/frequency-law.js';
 export type { FoundPair, Identification, Outcome } from './fit/identification.js';
 export { identify } from './fit/identify.js';
-export type { FoundBase } from './fit/spec-fit.js';
 export { CAUSES, type Cause, type Mutant, type Need } from './kernel/mutant.js';
 export type { Tier } from './kernel/noise.js';
 export type { Named, WorstElement } from './match/bug-search.js';

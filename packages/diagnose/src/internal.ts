@@ -1,6 +1,6 @@
 /**
- * What `@ropewalk/oracle` needs besides the public names: the known bugs as kernels, and many y judged for one x. No
- * promise is made about these names.
+ * The names that `@ropewalk/oracle` needs besides the public ones: the known bugs as kernels, and many y judged for one x.
+ * No promise is made about these names.
  *
  * @module @ropewalk/diagnose/internal
  */

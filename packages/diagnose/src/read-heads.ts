@@ -1,4 +1,4 @@
-/** A dump as its owner says it is: heads split, dtypes checked, and each head beside what is right. @module */
+/** Reads a dump as its owner describes it: splits heads, checks dtypes, and puts each head beside the right one. @module */
 import { type FloatDtype, isFloat, roundTo, type Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { checkTensor, reading, show } from 'ropewalk/internal';
@@ -9,7 +9,7 @@ import { type Heads, type Observation, readObservation } from './read/observatio
 /**
  * Splits `[tokens, hidden]` or `[batch, tokens, hidden]` into heads.
  *
- * @param heads - how many; undefined leaves the tensor as it is
+ * @param heads - the number of heads; undefined leaves the tensor as it is
  * @param where - names the tensor in messages
  * @throws {RopewalkError} SHAPE for another rank, or when the heads do not divide the last dimension
  */
@@ -36,7 +36,7 @@ export function splitHeads(tensor: Tensor, heads: number | undefined, where: str
 /**
  * Checks that a dump holds only values of the dtype that the kernel stored: a dump may be wider, such as bf16 as f32.
  *
- * @param dtype - what the kernel stored; undefined checks nothing
+ * @param dtype - the dtype that the kernel stored; undefined checks nothing
  * @param where - names the dtype in messages
  * @throws {RopewalkError} DTYPE for a value that the dtype cannot hold
  */
@@ -52,7 +52,7 @@ export function checkStored(y: Tensor, dtype: FloatDtype | undefined, where: str
 /** An observation as numbers. */
 export interface ReadHeads
   extends Pick<Heads, 'batch' | 'seq' | 'heads' | 'headDim' | 'x' | 'y' | 'numAxes' | 'positions'> {
-  /** What the right kernel gives, in float64, as y; undefined without an expectation. */
+  /** The output of the right kernel in float64, in the shape of y; undefined without an expectation. */
   readonly right: Float64Array | undefined;
   /** The two dimensions that each pair of the right kernel is written to. */
   readonly pairs: readonly (readonly [number, number])[];
@@ -61,21 +61,20 @@ export interface ReadHeads
 /**
  * Reads an observation as heads of numbers, `[batch, seq, head, head_dim]` whatever its layout is.
  *
- * @param observation - with its layout; `bsnh` unless given
- * @param expected - computes what is right
+ * @param observation - with its layout; default: `bsnh`
+ * @param expected - the RoPE that computes the right heads
  * @throws {RopewalkError} as {@link diagnose} throws
  */
 export function readHeads(observation: Observation, expected?: Expected): ReadHeads {
-  return reading('readHeads', () => headsOf(observation, expected && readExpected(expected)));
-}
-
-function headsOf(observation: Observation, expected: Expected | undefined): ReadHeads {
-  const read = readObservation(observation, expected && axesOf(expected));
-  const { batch, seq, heads, headDim, x, y, numAxes, positions } = read;
-  const steps = expected && rightOf(callOf(expected, read)).steps;
-  const pairs = Array.from(
-    { length: steps?.pairs ?? 0 },
-    (_, j) => [steps!.writeIndex(j, 0), steps!.writeIndex(j, 1)] as const,
-  );
-  return { batch, seq, heads, headDim, x, y, numAxes, positions, right: steps?.all(x), pairs };
+  return reading('readHeads', () => {
+    const meant = expected && readExpected(expected);
+    const read = readObservation(observation, meant && axesOf(meant));
+    const { batch, seq, heads, headDim, x, y, numAxes, positions } = read;
+    const steps = meant && rightOf(callOf(meant, read)).steps;
+    const pairs = Array.from(
+      { length: steps?.pairs ?? 0 },
+      (_, j) => [steps!.writeIndex(j, 0), steps!.writeIndex(j, 1)] as const,
+    );
+    return { batch, seq, heads, headDim, x, y, numAxes, positions, right: steps?.all(x), pairs };
+  });
 }

@@ -126,7 +126,7 @@ function inputFor(
   };
 }
 
-/** What the correct kernel writes. */
+/** The output of the correct kernel. */
 function rightOutput(
   expected: Expected,
   input: Pick<Observation, 'x' | 'positions'>,

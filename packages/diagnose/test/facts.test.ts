@@ -38,7 +38,7 @@ interface Kernel {
   readonly cos: number;
   readonly sin: number;
   readonly heads: number;
-  /** What is written to a dimension instead. */
+  /** The value that is written to a dimension instead. */
   readonly lost?: ReadonlyMap<number, number>;
 }
 

@@ -5,11 +5,12 @@ import { hostTensor } from '../../oracle/src/host.js';
 import { type FloatDtype, roundTo } from '../../ropewalk/src/core/dtypes.js';
 import { randomFrom } from '../../ropewalk/src/core/random.js';
 import { frequenciesOf, type RopeSpec } from '../../ropewalk/src/ops/rope/plan.js';
-import { runAs, runRows, slackOf } from '../src/kernel/trial.js';
+import { slackOf } from '../src/kernel/noise.js';
+import { hypothesesOf, runAs, runRows } from '../src/kernel/trial.js';
 import { BugSearch } from '../src/match/bug-search.js';
-import { hypothesesOf } from '../src/match/hypotheses.js';
 import { MUTANTS } from '../src/mutants/catalogue.js';
-import { everyRow, type Heads, readObservation } from '../src/read/observation.js';
+import { callsOf } from '../src/read/expected.js';
+import { type Heads, readObservation } from '../src/read/observation.js';
 import { type How, kernel } from './kernels.js';
 
 const SPECS: Readonly<Record<string, RopeSpec>> = {
@@ -35,7 +36,7 @@ const LLAMA = SPECS['Llama 3.1']!;
 const upTo = (end: number, step: number): number[] => Array.from({ length: 16 }, (_what, n) => Math.min(end, n * step));
 const HEADS = 4;
 
-/** What the search says of a kernel, without known bugs: is the right one right, and if not, why? */
+/** Judges a kernel without known bugs: is it right, and if not, why? */
 function judged(spec: RopeSpec, dtype: FloatDtype, positions: readonly number[], how: How, input = 'uniform') {
   const random = randomFrom(`${input} ${dtype} ${positions}`);
   const draw = (): number =>
@@ -158,10 +159,10 @@ describe('slack', () => {
 
   /** For each hypothesis, the largest slack of an element over the largest element of its row. */
   function slacks(heads: Heads, spec: RopeSpec, move: 'angles' | 'products'): Map<string, number> {
-    const rows = everyRow(heads);
-    const list = hypothesesOf({ spec }, heads, some(MUTANTS)).map((hypothesis): [string, number] => {
+    const { rows } = heads;
+    const list = hypothesesOf(callsOf({ spec }, heads), some(MUTANTS)).map((hypothesis): [string, number] => {
       const made = runAs(hypothesis, {}, heads, rows);
-      const slack = slackOf(hypothesis, made, heads.dtype, move, () => runRows(hypothesis.steps, heads, rows));
+      const slack = slackOf(hypothesis.control, made, heads.dtype, move, () => runRows(hypothesis.steps, heads, rows));
       const ratios = rows.map((_what, n) => {
         const row = (of: Float64Array) => largest(of.subarray(n * spec.headDim, (n + 1) * spec.headDim));
         return row(made) > 0 ? row(slack) / row(made) : 0;

@@ -2,7 +2,7 @@
 import { type FloatDtype, roundTo } from '../../ropewalk/src/core/dtypes.js';
 import { frequenciesOf, type RopeSpec } from '../../ropewalk/src/ops/rope/plan.js';
 
-/** How a kernel computes; exact, and rounded once to nearest, where nothing is said. */
+/** How a kernel computes. Default: exactly, and rounded once to nearest. */
 export interface How {
   /** Angles: float64, f32 products, or ggml's f32 recurrence from pair to pair. */
   angles?: 'f64' | 'f32' | 'recurrence';
@@ -14,7 +14,7 @@ export interface How {
   products?: FloatDtype | 'fma';
   /** x is rounded to it first. */
   load?: FloatDtype;
-  /** The store; to nearest unless given. */
+  /** How a result is stored. Default: rounded to nearest. */
   store?: (dtype: FloatDtype, value: number) => number;
   /** Multiplies the magnitude. */
   gain?: number;

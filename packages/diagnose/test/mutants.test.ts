@@ -42,7 +42,7 @@ const plain = (change = ''): string =>
 interface Probe {
   readonly call: RopeCall;
   readonly part: RopePart;
-  /** What it reads, before anything is written. */
+  /** The input, as it is before anything is written. */
   readonly x: Float64Array;
 }
 

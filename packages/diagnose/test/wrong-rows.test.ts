@@ -88,7 +88,7 @@ const PLACES: readonly [words: string, where: Where][] = [
 interface Content {
   readonly what: string;
   readonly words: string;
-  /** What a row holds that should hold `right`. */
+  /** The contents of a row that should hold `right`. */
   readonly write: (
     kernel: Kernel,
     at: readonly [b: number, s: number, h: number],

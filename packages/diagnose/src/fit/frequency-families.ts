@@ -1,23 +1,21 @@
 /**
- * Frequencies beyond what positions show: integer positions give a frequency only up to whole turns. A family of
- * frequencies is believed when it gives every angle of every token, which chance cannot do for many pairs. @module
+ * Families of frequencies, such as base^(−2j/dim): integer positions show a frequency only up to whole turns. A family is
+ * believed when it gives every angle of every token, which chance cannot do for many pairs. @module
  */
-
 import { UNIT_ROUNDOFF } from 'ropewalk/internal';
-import type { PairFit } from '../measure/frequency-fit.js';
-import { wrap } from '../measure/slope.js';
+import { type PairFit, wrap } from '../measure/slope.js';
 import type { Turns, TurnUnit } from '../measure/turns.js';
-import { BASES } from './spec-fit.js';
+import { BASES, leastSquares } from './frequency-law.js';
 
-/** Frequencies that give every angle. */
+/** The frequencies of all pairs by one rule. */
 export interface Family {
-  /** As a formula over the pair j; undefined for the expected or usual frequencies, and for a line. */
+  /** The formula over the pair j; undefined for the expected or usual frequencies, and for a line. */
   readonly words: string | undefined;
-  /** Of each pair, signed, in radians a position. */
+  /** The signed frequency of each pair, in radians a position. */
   readonly frequency: Float64Array;
 }
 
-/** Angles in other units, and half and whole turns. */
+/** The factors of angles in other units, and of half and whole turns. */
 const FACTORS: readonly (readonly [factor: number, words: string])[] = [
   [1, ''],
   [Math.PI, 'π × '],
@@ -27,7 +25,7 @@ const FACTORS: readonly (readonly [factor: number, words: string])[] = [
   [180 / Math.PI, '180/π × '],
   [Math.PI / 180, 'π/180 × '],
 ];
-/** Chance gives all angles less often than e^−45, for all families together. */
+/** The evidence beyond which chance gives all angles less often than e^−45, for all families together. */
 const ENOUGH = 45;
 
 /** The name of a factor such as π/180; undefined for another number. */
@@ -37,8 +35,7 @@ export function factorWords(factor: number, error: number): string | undefined {
 }
 
 /**
- * Every family that gives all angles; those with a formula first, and a line through the measurements only where no
- * formula does.
+ * Finds every family that gives all angles, or a line through the measurements where no family does.
  *
  * @param positionOf - the position by which a unit is rotated
  * @param fits - the slowest reading of each pair
@@ -47,27 +44,28 @@ export function factorWords(factor: number, error: number): string | undefined {
 export function provenFamilies(
   turns: Turns,
   positionOf: (unit: TurnUnit) => number,
-  { fits, hint, headDim }: { fits: readonly PairFit[]; hint: ArrayLike<number> | undefined; headDim: number },
+  fits: readonly PairFit[],
+  hint: ArrayLike<number> | undefined,
+  headDim: number,
 ): Family[] {
   const positions = turns.units.map(positionOf);
-  const gives = (frequency: Float64Array): boolean => evidenceOf(turns, positions, frequency) >= ENOUGH;
   const proven: Family[] = [];
   for (const { words, frequency } of families(turns.pairs, headDim, hint)) {
     for (const sign of [1, -1]) {
       const signed = frequency.map((f) => sign * f);
-      if (!gives(signed) || proven.some((one) => same(one.frequency, signed))) continue;
+      if (evidenceOf(turns, positions, signed) < ENOUGH || proven.some((one) => same(one.frequency, signed))) continue;
       proven.push({ words: sign === 1 || words === undefined ? words : `−(${words})`, frequency: signed });
     }
   }
   if (proven.length > 0) return proven;
   for (const order of [-1, 1] as const) {
     const frequency = lineThrough(fits, order);
-    if (frequency && gives(frequency)) return [{ words: undefined, frequency }];
+    if (frequency && evidenceOf(turns, positions, frequency) >= ENOUGH) return [{ words: undefined, frequency }];
   }
   return [];
 }
 
-/** Frequencies for which y = (a · cos, b · sin) with one a and one b for all pairs, and the angles they give. */
+/** Finds frequencies for which y = (a · cos, b · sin) with one a and one b for all pairs, and their angles. */
 export function twoGains(
   turns: Turns,
   positionOf: (unit: TurnUnit) => number,
@@ -77,14 +75,11 @@ export function twoGains(
   const positions = turns.units.map(positionOf);
   for (const { frequency } of families(turns.pairs, headDim, hint)) {
     for (const sign of [1, -1]) {
-      const gains = gainsFor(
-        turns,
-        positions,
-        frequency.map((f) => sign * f),
-      );
+      const signed = frequency.map((f) => sign * f);
+      const gains = gainsFor(turns, positions, signed);
       if (!gains) continue;
-      const angle = turns.angle.map((_what, at) =>
-        wrap(sign * positions[Math.floor(at / turns.pairs)]! * frequency[at % turns.pairs]!),
+      const angle = turns.angle.map((_, at) =>
+        wrap(positions[Math.floor(at / turns.pairs)]! * signed[at % turns.pairs]!),
       );
       return { angle, gains };
     }
@@ -92,7 +87,7 @@ export function twoGains(
   return undefined;
 }
 
-/** The factors of cos and of sin that all pairs and tokens allow; undefined where there are none, or too vague. */
+/** The factors of cos and sin that all pairs and tokens allow; undefined where none are, or they are too vague. */
 function gainsFor(turns: Turns, positions: readonly number[], frequency: ArrayLike<number>) {
   const bounds = { cos: [-Infinity, Infinity], sin: [-Infinity, Infinity] };
   for (let at = 0; at < turns.angle.length; at++) {
@@ -119,15 +114,11 @@ function same(a: Float64Array, b: Float64Array): boolean {
   return a.every((f, j) => Math.abs(f - b[j]!) <= 1e-7 * Math.abs(f));
 }
 
-function* families(
-  pairs: number,
-  headDim: number,
-  hint: ArrayLike<number> | undefined,
-): Generator<{ words: string | undefined; frequency: Float64Array }> {
+function* families(pairs: number, headDim: number, hint: ArrayLike<number> | undefined): Generator<Family> {
   const of = (at: (j: number) => number): Float64Array => Float64Array.from({ length: pairs }, (_what, j) => at(j));
   const window = 2 * pairs;
-  const own = hint && baseOf(hint, window);
-  const bases = own === undefined || BASES.includes(own) ? BASES : [own, ...BASES];
+  const expected = hint && baseOf(hint, window);
+  const bases = expected === undefined || BASES.includes(expected) ? BASES : [expected, ...BASES];
   for (const [factor, words] of FACTORS) {
     for (const dim of new Set([window, headDim, 2 * window, 2 * headDim, window - 2, headDim - 2, window / 2])) {
       if (dim < 1) continue;
@@ -162,7 +153,7 @@ function* families(
   }
 }
 
-/** The base of plain frequencies, over a denominator; undefined where they are scaled. */
+/** The base of plain frequencies over a denominator; undefined for scaled frequencies. */
 function baseOf(frequency: ArrayLike<number>, denominator: number): number | undefined {
   const base = Math.abs(frequency[1] ?? Number.NaN) ** (-denominator / 2);
   const near = Number(base.toPrecision(7));
@@ -172,7 +163,7 @@ function baseOf(frequency: ArrayLike<number>, denominator: number): number | und
   return plain ? near : undefined;
 }
 
-/** How surprising it is that frequencies give the angles, in nats; −1 when they do not. */
+/** How surprising it is that frequencies give the angles, in nats; −1 if they do not give them. */
 function evidenceOf(turns: Turns, positions: readonly number[], frequency: ArrayLike<number>): number {
   let sum = 0;
   for (let j = 0; j < turns.pairs; j++) {
@@ -192,14 +183,14 @@ function evidenceOf(turns: Turns, positions: readonly number[], frequency: Array
   return sum;
 }
 
-/** Pairs of the slow end from which a line is begun. */
+/** The number of slow pairs with which a line begins. */
 const START = 6;
 
 /**
- * A line ln f = start + step · j, begun at the slow end, where no whole turn is missed, and continued to faster pairs:
- * the line says how many turns each has made.
+ * Fits a line ln f = start + step · j. It begins at the slow end, where no whole turn is missed, and goes on to faster
+ * pairs: the line tells how many turns each has made.
  *
- * @param order - −1 where the last pairs are the slow ones
+ * @param order - −1 if the last pairs are the slow ones
  */
 function lineThrough(fits: readonly PairFit[], order: 1 | -1): Float64Array | undefined {
   const slowFirst = fits.map((_what, j) => (order < 0 ? fits.length - 1 - j : j));
@@ -209,45 +200,25 @@ function lineThrough(fits: readonly PairFit[], order: 1 | -1): Float64Array | un
   });
   if (usable.length < 2 * START) return undefined;
   const sign = Math.sign(fits[usable[0]!]!.slope);
-  const points: { j: number; log: number; weight: number }[] = [];
+  const points: { x: number; y: number; weight: number }[] = [];
   const add = (j: number, f: number): void => {
     const { low, high } = fits[j]!;
-    points.push({ j, log: Math.log(f), weight: (f / Math.max(high - low, 1e-9 * f)) ** 2 });
+    points.push({ x: j, y: Math.log(f), weight: (f / Math.max(high - low, 1e-9 * f)) ** 2 });
   };
   for (const j of usable.slice(0, START)) {
     if (Math.sign(fits[j]!.slope) !== sign) return undefined;
     add(j, Math.abs(fits[j]!.slope));
   }
   for (const j of usable.slice(START)) {
-    const { at, error } = fitLine(points);
+    const { at, errorAt } = leastSquares(points)!;
     const f = Math.exp(at(j));
     const { slope, low, high, period } = fits[j]!;
-    const width = f * (4 * error(j) + 1e-6) + (high - low);
+    const width = f * (4 * errorAt(j) + 1e-6) + (high - low);
     if (!(width < period / 4)) return undefined;
     const value = sign * slope + period * Math.round((f - sign * slope) / period);
     if (!(value > 0) || Math.abs(value - f) > width) return undefined;
     add(j, value);
   }
-  const { at } = fitLine(points);
+  const { at } = leastSquares(points)!;
   return Float64Array.from(fits, (_what, j) => sign * Math.exp(at(j)));
-}
-
-function fitLine(points: readonly { j: number; log: number; weight: number }[]) {
-  let [w, wj, wl] = [0, 0, 0];
-  for (const { j, log, weight } of points) {
-    w += weight;
-    wj += weight * j;
-    wl += weight * log;
-  }
-  const [mj, ml] = [wj / w, wl / w];
-  let [jj, jl] = [0, 0];
-  for (const { j, log, weight } of points) {
-    jj += weight * (j - mj) ** 2;
-    jl += weight * (j - mj) * (log - ml);
-  }
-  const step = jl / jj;
-  return {
-    at: (j: number): number => ml + step * (j - mj),
-    error: (j: number): number => Math.sqrt(1 / w + (j - mj) ** 2 / jj),
-  };
 }

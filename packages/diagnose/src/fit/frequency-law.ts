@@ -1,23 +1,28 @@
-/** The rule behind frequencies: the line of their logarithms gives the base, deviations the scaling. @module */
+/**
+ * The rule behind frequencies: the line of their logarithms gives the base, and deviations from it give the scaling.
+ * @module
+ */
+import type { RopeAxes } from 'ropewalk';
 import { UNIT_ROUNDOFF } from 'ropewalk/internal';
+import type { PairFit } from '../measure/slope.js';
 
-/** A measured frequency with its bounds; all >= 0. */
+/** A measured frequency with its bounds, all >= 0. */
 export interface Measured {
-  /** The exponent's numerator: `base^(−2·exponent / denominator)`. */
+  /** The exponent in `base^(−2·exponent / denominator)`. */
   readonly exponent: number;
   readonly frequency: number;
   readonly low: number;
   readonly high: number;
 }
 
-/** How frequencies deviate from the straight line. */
+/** The scaling rule that frequencies follow, by their deviations from the straight line. */
 export type FoundScaling =
   | { readonly kind: 'none' }
   | { readonly kind: 'linear'; readonly factor: number; readonly factorError: number }
   | {
       readonly kind: 'yarn';
       readonly factor: number;
-      /** Relative error. */
+      /** Relative. */
       readonly factorError: number;
       /** The pairs where the ramp starts and ends. */
       readonly ramp: readonly [number, number];
@@ -33,23 +38,23 @@ export type FoundScaling =
       readonly keepUpTo: number;
     };
 
-/** The rule that was found. */
+/** The rule of some frequencies. */
 export interface FrequencyLaw {
-  /** ln frequency falls by this from exponent to exponent: `2·ln base / denominator`. */
+  /** The fall of ln frequency from exponent to exponent: `2·ln base / denominator`. */
   readonly step: number;
-  /** Standard error of `step`. */
+  /** The standard error of `step`. */
   readonly stepError: number;
-  /** How far `step` can be from the truth at most, also for frequencies computed in f32. */
+  /** The largest error that `step` can have, also for frequencies that were computed in f32. */
   readonly stepBound: number;
   readonly scaling: FoundScaling;
-  /** What the rule says for each measurement. */
+  /** The frequency of each measurement by the rule. */
   readonly fitted: Float64Array;
 }
 
-/** Relative errors of frequencies: exact; f32 by pow and a division; f32 by repeated products over 64 pairs. */
+/** The relative errors of frequencies: exact, f32 by pow and a division, f32 by repeated products over 64 pairs. */
 const DRIFTS = [0, 1e-6, 8e-6];
 
-/** The simplest rule that fits all measurements; undefined where none does: free factors, or too few pairs. */
+/** Finds the simplest rule that fits all measurements; undefined for free factors, or too few pairs. */
 export function fitLaw(measured: readonly Measured[]): FrequencyLaw | undefined {
   for (const drift of DRIFTS) {
     const wide = measured.map((m) => ({ ...m, low: m.low * (1 - drift), high: m.high * (1 + drift) }));
@@ -63,12 +68,11 @@ export function fitLaw(measured: readonly Measured[]): FrequencyLaw | undefined 
   return undefined;
 }
 
-/** A law before its bound. */
 type Fitted = Omit<FrequencyLaw, 'stepBound'>;
 
 /**
- * Any two frequencies, or one and pair 0's, bound the step by their own errors; the best two are taken. A frequency in
- * f32, by powers or by repeated products, is off by up to 8 + 2j roundings.
+ * The bound of a step. Any two frequencies, or one and that of pair 0, bound the step by their errors; the best two are
+ * taken. A frequency in f32, by powers or by repeated products, is off by up to 8 + 2j roundings.
  */
 function boundOf({ step, scaling }: Fitted, usable: readonly Measured[]): number {
   const straight = usable.filter(
@@ -110,26 +114,23 @@ function fitPlain(measured: readonly Measured[], usable: readonly Measured[]): F
 }
 
 function fitLinear(measured: readonly Measured[], usable: readonly Measured[]): Fitted | undefined {
-  const line = straightLine(usable);
-  if (!line) return undefined;
-  const factor = Math.exp(-line.start);
-  if (Math.abs(line.start) < 1e-5) return undefined; // an f32 base
-  const fitted = Float64Array.from(measured, (m) => Math.exp(line.start - line.step * m.exponent));
+  const line = leastSquares(usable.map((m) => ({ x: m.exponent, y: Math.log(m.frequency), weight: weightOf(m) })));
+  if (!line || Math.abs(line.start) < 1e-5) return undefined; // an f32 base
   return {
-    step: line.step,
-    stepError: line.stepError,
-    scaling: { kind: 'linear', factor, factorError: line.startError },
-    fitted,
+    step: -line.slope,
+    stepError: line.slopeError,
+    scaling: { kind: 'linear', factor: Math.exp(-line.start), factorError: line.errorAt(0) },
+    fitted: Float64Array.from(measured, (m) => Math.exp(line.start + line.slope * m.exponent)),
   };
 }
 
-/** Fast frequencies are kept, slow ones are divided, and between them each rule has its own straight line. */
+/** A step between fast frequencies, which are kept, and slow ones, which are divided. Rules differ between the two. */
 interface Stepped {
   readonly step: number;
   readonly stepError: number;
   readonly factor: number;
   readonly factorError: number;
-  /** The kept share, 0 to 1, of the frequencies between. */
+  /** The kept share, 0 to 1, of the frequencies between the two. */
   readonly between: readonly { readonly m: Measured; readonly keep: number; readonly weight: number }[];
 }
 
@@ -142,7 +143,7 @@ function findStep(usable: readonly Measured[]): Stepped | undefined {
     if (!tried || !usable.slice(0, n).every((m) => inside(m, Math.exp(-tried.step * m.exponent)))) break;
     [lead, line] = [n, tried];
   }
-  // With no slope to speak of, every frequency could be of the slow or of the fast ones.
+  // Without a slope, every frequency could be a slow or a fast one.
   if (!line || lead === usable.length || line.step < 1e-3) return undefined;
   const { step, stepError } = line;
   // The remaining share of each frequency, with bounds.
@@ -180,11 +181,7 @@ function fitLlama3(measured: readonly Measured[], usable: readonly Measured[]): 
   if (!line || !(line.slope > 0) || !(line.start < 0)) return undefined;
   const divideFrom = 2 * Math.PI * (line.slope / -line.start);
   const keepUpTo = 2 * Math.PI * (line.slope / (1 - line.start));
-  const fitted = Float64Array.from(measured, (m) => {
-    const plain = Math.exp(-step * m.exponent);
-    const keep = clamp01(line.start + line.slope * plain);
-    return plain * ((1 - keep) / factor + keep);
-  });
+  const fitted = mixed(measured, found, (_, plain) => line.start + line.slope * plain);
   return { step, stepError, scaling: { kind: 'llama3', factor, factorError, divideFrom, keepUpTo }, fitted };
 }
 
@@ -198,12 +195,21 @@ function fitYarn(measured: readonly Measured[], usable: readonly Measured[]): Fi
   const whole = ramp.map((edge) => Math.round(edge)) as [number, number];
   const wholeEdges = Math.abs(whole[0] - ramp[0]) < 0.02 && Math.abs(whole[1] - ramp[1]) < 0.02;
   const [low, high] = wholeEdges ? whole : ramp;
-  const fitted = Float64Array.from(measured, (m) => {
+  const fitted = mixed(measured, found, ({ exponent }) => 1 - (exponent - low) / (high - low));
+  return { step, stepError, scaling: { kind: 'yarn', factor, factorError, ramp: [low, high], wholeEdges }, fitted };
+}
+
+/** The frequencies of which a share is kept and the rest is divided. */
+function mixed(
+  measured: readonly Measured[],
+  { step, factor }: Stepped,
+  keepOf: (m: Measured, plain: number) => number,
+): Float64Array {
+  return Float64Array.from(measured, (m) => {
     const plain = Math.exp(-step * m.exponent);
-    const keep = 1 - clamp01((m.exponent - low) / (high - low));
+    const keep = Math.min(1, Math.max(0, keepOf(m, plain)));
     return plain * ((1 - keep) / factor + keep);
   });
-  return { step, stepError, scaling: { kind: 'yarn', factor, factorError, ramp: [low, high], wholeEdges }, fitted };
 }
 
 function rampThrough(between: Stepped['between']): [number, number] | undefined {
@@ -212,7 +218,7 @@ function rampThrough(between: Stepped['between']): [number, number] | undefined 
   return [(1 - line.start) / line.slope, -line.start / line.slope];
 }
 
-/** A ramp between two neighbouring pairs. */
+/** The ramp that lies between two neighbouring pairs. */
 function rampBetween(usable: readonly Measured[], { step, factor }: Stepped): [number, number] | undefined {
   const first = usable.findIndex((m) => m.frequency * Math.exp(step * m.exponent) < 0.5 + 0.5 / factor);
   return first > 0 ? [usable[first - 1]!.exponent, usable[first]!.exponent] : undefined;
@@ -223,7 +229,7 @@ function inside({ low, high }: Measured, frequency: number, relative = 0): boole
   return frequency >= low - slack && frequency <= high + slack;
 }
 
-/** ln frequency = −step · exponent */
+/** Fits ln frequency = −step · exponent. */
 function throughOrigin(usable: readonly Measured[]): { step: number; stepError: number } | undefined {
   let [above, below] = [0, 0];
   for (const m of usable) {
@@ -234,20 +240,12 @@ function throughOrigin(usable: readonly Measured[]): { step: number; stepError: 
   return below > 0 ? { step: above / below, stepError: 1 / Math.sqrt(below) } : undefined;
 }
 
-/** ln frequency = start − step · exponent */
-function straightLine(
-  usable: readonly Measured[],
-): { start: number; startError: number; step: number; stepError: number } | undefined {
-  const line = leastSquares(usable.map((m) => ({ x: m.exponent, y: Math.log(m.frequency), weight: weightOf(m) })));
-  return line && { start: line.start, startError: line.startError, step: -line.slope, stepError: line.slopeError };
-}
-
-/** One over the square of the relative error. */
 function weightOf({ frequency, low, high }: Measured): number {
   return (frequency / Math.max(high - low, 1e-15 * frequency)) ** 2;
 }
 
-function leastSquares(points: readonly { x: number; y: number; weight: number }[]) {
+/** The line through weighted points; undefined if they are all at one x. */
+export function leastSquares(points: readonly { x: number; y: number; weight: number }[]) {
   let [w, wx, wy] = [0, 0, 0];
   for (const { x, y, weight } of points) {
     w += weight;
@@ -264,12 +262,126 @@ function leastSquares(points: readonly { x: number; y: number; weight: number }[
   const slope = sxy / sxx;
   return {
     start: my - slope * mx,
-    startError: Math.sqrt(1 / w + mx ** 2 / sxx),
     slope,
     slopeError: 1 / Math.sqrt(sxx),
+    at: (x: number): number => my + slope * (x - mx),
+    errorAt: (x: number): number => Math.sqrt(1 / w + (x - mx) ** 2 / sxx),
   };
 }
 
-function clamp01(x: number): number {
-  return Math.min(1, Math.max(0, x));
+/** A base, by one reading of the exponent. */
+export interface FoundBase {
+  readonly base: number;
+  /** The largest relative error that the base can have. */
+  readonly error: number;
+  /** The exponent's denominator for which this base holds: only `base^(1/denominator)` can be measured. */
+  readonly denominator: number;
+  /** Whether it is a round number within its error. */
+  readonly round: boolean;
+}
+
+/** The base of a law for each possible denominator, round ones first. */
+export function basesOf(law: FrequencyLaw, denominators: readonly number[]): FoundBase[] {
+  const list = [...new Set(denominators)].map((denominator): FoundBase => {
+    const measured = Math.exp((law.step * denominator) / 2);
+    const near = roundNear(measured, (law.stepError * denominator) / 2);
+    const base = near ?? measured;
+    const error = Math.expm1((law.stepBound * denominator) / 2) + Math.abs(measured / base - 1);
+    return { base, error, denominator, round: near !== undefined };
+  });
+  return list.sort((a, b) => Number(b.round) - Number(a.round));
+}
+
+/** The bases of models. */
+export const BASES: readonly number[] = [
+  10000, 500000, 1000000, 100, 1000, 100000, 150000, 250000, 5000000, 8000000, 10000000,
+];
+
+/** The usual denominators. If none of them gives the base of a model, those that give one come first. */
+export function usualDenominators(law: FrequencyLaw, usual: readonly number[], headDim: number): number[] {
+  const known = basesOf(law, usual).some(({ base }) => BASES.includes(base));
+  if (known || !(law.stepBound < 1e-4 * law.step)) return [...usual];
+  const more = [10000, 500000, 1000000].flatMap((base) => {
+    const exact = (2 * Math.log(base)) / law.step;
+    const even = 2 * Math.round(exact / 2);
+    const near = Math.abs(even - exact) <= (2 * law.stepBound * exact) / law.step;
+    return near && even >= 2 && even <= 2 * headDim ? [even] : [];
+  });
+  return [...more, ...usual];
+}
+
+/** The round number within the relative error of a measurement, of at most five digits, or two if it is uncertain. */
+function roundNear(value: number, error: number): number | undefined {
+  // Numbers of two digits are 1 % to 10 % apart: a coarser measurement would always find one.
+  if (!(value > 0) || !(error < 2e-3)) return undefined;
+  for (const digits of error < 1e-5 ? [1, 2, 3, 4, 5] : error < 1e-4 ? [1, 2, 3] : [1, 2]) {
+    const near = Number(value.toPrecision(digits));
+    if (Math.abs(value / near - 1) <= Math.max(2 * error, 1e-9)) return near;
+  }
+  return undefined;
+}
+
+/** Beyond this relative error of a factor, several rules give the frequencies. */
+const SHARP = 2e-3;
+
+/** Whether the parameters of a scaling are known. If not, several laws fit. */
+export function isSharp(found: FoundScaling): boolean {
+  return found.kind === 'none' || found.factorError < SHARP;
+}
+
+/** A factor as it is usually written: round, or one over a round number. */
+export function asWritten(factor: number, error: number): number {
+  const inverse = roundNear(1 / factor, error);
+  return roundNear(factor, error) ?? (inverse === undefined ? factor : 1 / inverse);
+}
+
+/** Frequencies and their errors, by the rule that fits them all if there is one, because that is sharper. */
+export function sharpened(fits: readonly PairFit[]): { frequency: number[]; error: number[] } {
+  const frequency = fits.map(({ slope }) => slope);
+  const error = fits.map(({ low, high }) => (high - low) / 2);
+  const turning = [...fits.keys()].filter((j) => fits[j]!.low > 0 || fits[j]!.high < 0);
+  const law = fitLaw(turning.map((j) => measuredOf(fits[j]!, j)));
+  if (law?.scaling.kind !== 'none') return { frequency, error };
+  // A round base over the pairs that are there is taken as exact.
+  const base = basesOf(law, [2 * fits.length])[0]!;
+  const step = base.round ? (2 * Math.log(base.base)) / base.denominator : law.step;
+  for (const j of turning) {
+    const { slope, low, high } = fits[j]!;
+    const value = Math.exp(-step * j) * Math.sign(slope);
+    if (value < low || value > high) continue;
+    frequency[j] = value;
+    error[j] = base.round ? 0 : Math.min(error[j]!, law.stepError * j * Math.abs(value));
+  }
+  return { frequency, error };
+}
+
+/** The rule of the pairs whose frequency is known, and whether the exponent restarts at each section of the axes. */
+export function lawOfPairs(
+  pairs: readonly { turns: boolean; known: boolean; frequency: number; low: number; high: number }[],
+  axes: readonly RopeAxes[],
+): { law: FrequencyLaw | undefined; restarts: boolean } {
+  const turning = [...pairs.keys()].filter((j) => pairs[j]!.turns && pairs[j]!.known);
+  const fit = (exponentOf: (j: number) => number): FrequencyLaw | undefined =>
+    fitLaw(turning.map((j) => measuredOf({ ...pairs[j]!, slope: pairs[j]!.frequency }, exponentOf(j))));
+  const law = fit((j) => j);
+  const vision = axes.find(({ rule }) => rule === 'vision');
+  if (law || !vision) return { law, restarts: false };
+  // A kernel that rotates by one axis only may restart all the same.
+  const half = pairs.length / 2;
+  for (const sections of [vision.sections, [half, half]]) {
+    const exponents = sections.flatMap((count) => Array.from({ length: Math.ceil(count) }, (_, e) => e));
+    const restarted = fit((j) => exponents[j % exponents.length]!);
+    if (restarted) return { law: restarted, restarts: true };
+  }
+  return { law: undefined, restarts: false };
+}
+
+/** A frequency without its sign. */
+export function measuredOf(
+  { slope, low, high }: { slope: number; low: number; high: number },
+  exponent: number,
+): Measured {
+  return slope < 0
+    ? { exponent, frequency: -slope, low: Math.max(0, -high), high: -low }
+    : { exponent, frequency: slope, low: Math.max(0, low), high };
 }

@@ -1,13 +1,12 @@
 /** The result of identifying a rotation. @module */
 import type { FloatDtype, RopeAxes } from 'ropewalk';
 import type { Tier } from '../kernel/noise.js';
-import type { Geometry, PairLayout } from '../measure/geometry.js';
+import type { Geometry, PairAt, PairLayout } from '../measure/geometry.js';
 import type { FoundPosition, PositionRule } from '../measure/position-fit.js';
 import type { Expected } from '../read/expected.js';
-import type { FrequencyLaw } from './frequency-law.js';
-import type { FoundBase } from './spec-fit.js';
+import type { FoundBase, FrequencyLaw } from './frequency-law.js';
 
-/** What happened to x. */
+/** The fate of x. */
 export type Outcome =
   /** Pairs of dimensions were rotated. */
   | 'rotation'
@@ -24,30 +23,28 @@ export type Outcome =
   /** No pairs of dimensions keep their lengths. */
   | 'no rotation';
 
-/** One pair as measured. */
-export interface FoundPair {
-  readonly read: readonly [number, number];
-  readonly write: readonly [number, number];
-  /** Radians a position, negative backwards; the slowest reading where it is not known. */
+/** One measured pair. */
+export interface FoundPair extends PairAt {
+  /** Radians a position, negative for backward; the slowest reading if it is not known. */
   readonly frequency: number;
   readonly low: number;
   readonly high: number;
   /** Whether the number of whole turns between positions is known. */
   readonly known: boolean;
-  /** Other intervals that contain the frequency where it is not known, each up to multiples of `period`. */
+  /** Other intervals that may contain a frequency that is not known, each up to multiples of `period`. */
   readonly others: readonly (readonly [number, number])[];
-  /** Positions show the frequency only up to multiples of this, in radians a position. */
+  /** Positions show the frequency only up to multiples of this number of radians a position. */
   readonly period: number;
   readonly gain: number;
-  /** Axes that explain it. */
+  /** The axes that explain it. */
   readonly axes: readonly number[];
-  /** Whether it rotates, and by a frequency that is not 0. */
+  /** Whether it rotates by a frequency that is not 0. */
   readonly turns: boolean;
   /** Whether its rotation is larger than the noise at some token. */
   readonly seen: boolean;
 }
 
-/** What was found. Fields that need a rotation are undefined without one. */
+/** The result of {@link identify}. Fields that need a rotation are undefined without one. */
 export interface Identification {
   readonly outcome: Outcome;
   readonly headDim: number;
@@ -55,35 +52,35 @@ export interface Identification {
   readonly numAxes: number;
   readonly geometry: Geometry | undefined;
   readonly layout: PairLayout | undefined;
-  /** All layouts that the data cannot tell apart, `layout` among them. */
+  /** The layouts that the data cannot tell apart, `layout` among them. */
   readonly layouts: readonly PairLayout[];
   readonly pairs: readonly FoundPair[];
   /** −1 when every known pair turns backwards; undefined when they differ, or none is known. */
   readonly sign: 1 | -1 | undefined;
-  /** Formulas of the frequencies where base and scaling do not say it; several when the data cannot tell. */
+  /** Formulas of frequencies that have no base and scaling; several when the data cannot tell. */
   readonly formulas: readonly string[];
-  /** The magnitude, where all pairs share one. */
+  /** The magnitude, if all pairs share one. */
   readonly gain: number | undefined;
-  /** Its bounds. */
+  /** The bounds of the magnitude. */
   readonly gainRange: readonly [low: number, high: number] | undefined;
-  /** The factors of cos and sin where they are not the same; `error` is the largest, absolute. */
+  /** The factors of cos and sin, if they differ; `error` is the largest absolute error. */
   readonly gains: { readonly cos: number; readonly sin: number; readonly error: number } | undefined;
   readonly law: FrequencyLaw | undefined;
   /** Readings of the base, the likeliest first. */
   readonly bases: readonly FoundBase[];
-  /** Sharing rules that fit, for several axes. */
+  /** The rules that distribute pairs among several axes as measured. */
   readonly axes: readonly RopeAxes[];
-  /** What the kernel takes for the position; several where the data cannot tell. Empty when no rule was found. */
+  /** The rules from the given to the real position; several when the data cannot tell, empty when there is none. */
   readonly positions: readonly PositionRule[];
-  /** The evidence for it. */
+  /** The evidence for the rules. */
   readonly foundPositions: readonly FoundPosition[];
   readonly headsAgree: boolean;
   /** How many heads of each token were measured, and how many there are. */
   readonly headsSeen: readonly [measured: number, all: number];
   /** The rotation as a record, where it can be written as one. */
   readonly expected: Expected | undefined;
-  /** Up to which noise that record explains y; undefined when it does not. */
+  /** The noise within which that record explains y; undefined when it does not. */
   readonly explains: Tier | undefined;
-  /** What the data leaves open, in sentences. */
+  /** The questions that the data leaves open, in sentences. */
   readonly open: readonly string[];
 }

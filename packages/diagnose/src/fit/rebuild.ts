@@ -1,34 +1,39 @@
-/** From measurements to a RoPE that can be run, and the proof that it gives y. @module */
-import { type Pairing, type RopeAxes, type RopeSpec, RopewalkError } from 'ropewalk';
+/** From measurements to a RoPE that can be run: its scaling and axes, and the proof that it gives y. @module */
+import { type Pairing, type RopeAxes, type RopeCall, type RopeScaling, type RopeSpec, RopewalkError } from 'ropewalk';
+import { sharePairs, yarnRampEdges } from 'ropewalk/internal';
 import { TIERS, type Tier } from '../kernel/noise.js';
-import { rightOf, type Seen, Trial } from '../kernel/trial.js';
-import { residualsOf } from '../measure/residuals.js';
-import { takeSample } from '../measure/sample.js';
+import { magnitudeOf } from '../kernel/trial.js';
+import { tierOf } from '../measure/residuals.js';
 import { callOf, type Expected } from '../read/expected.js';
 import type { Heads } from '../read/observation.js';
+import { asWritten, type FoundBase, type FoundScaling, type FrequencyLaw } from './frequency-law.js';
 import type { Identification } from './identification.js';
-import { type FoundBase, magnitudeOf, scalingOf } from './spec-fit.js';
 
 /** The rotation as a record that can be run, and the noise within which it explains y; empty when no record does. */
 export function rebuild(found: Identification, heads: Heads): { expected?: Expected; explains?: Tier } {
   const moved = withPositions(found, heads);
   if (!moved) return {};
-  const lost = found.geometry!.dims.map((kind) => kind === 'zero' || kind === 'nan');
+  const { lost } = found.geometry!;
   let best: { expected: Expected; explains: Tier } | undefined;
   for (const expected of recordsOf(found)) {
-    // Frequencies one by one only where no law gives y.
+    // Frequencies one by one are tried only where no law gives y.
     if (best && expected.spec.freqFactors) break;
-    try {
-      callOf(expected, moved);
-    } catch (error) {
-      if (error instanceof RopewalkError) continue; // measured, but no plan accepts it
-      throw error;
-    }
-    const explains = tierOf(expected, moved, lost);
+    const call = callFor(expected, moved);
+    const explains = call && tierOf(call, expected, moved, lost);
     if (explains && (!best || TIERS.indexOf(explains) < TIERS.indexOf(best.explains))) best = { expected, explains };
     if (explains === 'stored') break;
   }
   return best ?? {};
+}
+
+/** Undefined for a record that was measured, but that no plan accepts. */
+function callFor(expected: Expected, heads: Heads): RopeCall | undefined {
+  try {
+    return callOf(expected, heads);
+  } catch (error) {
+    if (error instanceof RopewalkError) return undefined;
+    throw error;
+  }
 }
 
 /** The observation with the positions that the kernel was found to use. */
@@ -49,7 +54,7 @@ function withPositions(found: Identification, heads: Heads): Heads | undefined {
   return positions.every(Number.isInteger) ? { ...heads, positions, ownPositions: batch > 1 } : undefined;
 }
 
-/** Records that may describe it, the simplest first. */
+/** The records that may describe the rotation, the simplest first. */
 function* recordsOf(found: Identification): Generator<Expected> {
   const { layout, headDim, pairs, axes } = found;
   // An unknown direction is taken as the one that the layout can have.
@@ -72,7 +77,7 @@ function* recordsOf(found: Identification): Generator<Expected> {
     };
     return { spec: withGain(spec, found), direction: geometry.direction };
   };
-  // Interleaved pairs that do not rotate could as well be copied. Halves are always half a window apart.
+  // Interleaved pairs that do not rotate may be copied instead. Halves are always half a window apart.
   const interleaved = layout.name === 'interleaved';
   const all = interleaved ? turning : pairs.length;
   const usual = found.formulas.length === 0 ? found.law : undefined;
@@ -93,7 +98,7 @@ function* recordsOf(found: Identification): Generator<Expected> {
   yield* freeRecords(found, sign, { headDim, rotaryDim: 2 * all, rotaryOffset: first }, geometry);
 }
 
-/** Round numbers within the error of each base, and the base as measured; each step from pair to pair once. */
+/** The round numbers within the error of each base, and the base as measured, without repeats of a step from pair to pair. */
 function roundedBases(bases: readonly FoundBase[]): FoundBase[] {
   const all = bases.flatMap((one) => {
     const near = [1, 2].map((digits) => Number(one.base.toPrecision(digits)));
@@ -110,7 +115,7 @@ function roundedBases(bases: readonly FoundBase[]): FoundBase[] {
   return [...steps.values()];
 }
 
-/** Every frequency on its own: freq_factors with a base of 1. */
+/** Records with every frequency by itself, as freq_factors with a base of 1. */
 function* freeRecords(
   found: Identification,
   sign: 1 | -1,
@@ -145,38 +150,100 @@ function pairingOf(name: string, sign: 1 | -1): { pairing: Pairing; direction: '
   return undefined;
 }
 
-function tierOf(expected: Expected, heads: Heads, lost: readonly boolean[]): Tier | undefined {
-  const rows = sampleRows(heads);
-  const right = rightOf(callOf(expected, heads));
-  const seen = seenRows(heads, rows, expected);
-  const trial = new Trial(heads, rows, seen);
-  // What was never written is not explained, and is said.
-  const made = trial.made(right);
-  for (const [n] of made.entries()) if (lost[n % heads.headDim]) seen.y[n] = made[n]!;
-  const tier = TIERS.find((one) => trial.fits(right, one));
-  return tier && (residualsOf(right, heads, rows)?.systematic.length ?? 0) === 0 ? tier : undefined;
+/** The original contexts of models are powers of two. */
+const CONTEXTS = Array.from({ length: 13 }, (_what, n) => 2 ** (n + 9));
+
+/** The original contexts whose YaRN ramp, with beta 32 and 1, is the measured one. */
+export function yarnContexts(
+  found: Extract<FoundScaling, { kind: 'yarn' }>,
+  base: number,
+  denominator: number,
+): number[] {
+  return CONTEXTS.filter((originalContext) => {
+    const [low, high] = yarnRampEdges(
+      { kind: 'yarn', factor: found.factor, originalContext, truncate: found.wholeEdges },
+      base,
+      denominator,
+    );
+    return Math.abs(low - found.ramp[0]) < 0.02 && Math.abs(high - found.ramp[1]) < 0.02;
+  });
 }
 
-/** The rows of the tokens and heads in a sample. */
-export function sampleRows(heads: Heads): number[] {
-  const { tokens, heads: some } = takeSample(heads);
-  return tokens.flatMap(({ batch, seq }) => some.map((head) => (batch * heads.seq + seq) * heads.heads + head));
+/** The scaling rule of a law, with the usual parameters where several fit; undefined for no scaling. */
+export function scalingOf(law: FrequencyLaw, base: number, denominator: number): RopeScaling | undefined {
+  const found = law.scaling;
+  const factor = found.kind === 'none' ? 1 : asWritten(found.factor, found.factorError);
+  switch (found.kind) {
+    case 'none':
+      return undefined;
+    case 'linear':
+      return { kind: 'linear', factor };
+    case 'llama3': {
+      const originalContext = near(found.divideFrom);
+      const highFreqFactor = near(originalContext / found.keepUpTo);
+      return { kind: 'llama3', factor, lowFreqFactor: 1, highFreqFactor, originalContext };
+    }
+    case 'yarn': {
+      const known = yarnContexts(found, base, denominator)[0];
+      if (known !== undefined) return { kind: 'yarn', factor, originalContext: known, truncate: found.wholeEdges };
+      const originalContext = 32768;
+      const beta = (edge: number): number => originalContext / (2 * Math.PI * base ** ((2 * edge) / denominator));
+      return {
+        kind: 'yarn',
+        factor,
+        originalContext,
+        betaFast: beta(found.ramp[0]),
+        betaSlow: beta(found.ramp[1]),
+        truncate: false,
+      };
+    }
+  }
+}
+
+/** The integer near a measurement, if it is within 0.1 %. */
+function near(value: number): number {
+  return Math.abs(value / Math.round(value) - 1) < 1e-3 ? Math.round(value) : value;
 }
 
 /**
- * Some rows of y, with the sizes that scale their noise; `expected` gives the magnitude.
+ * The rules that distribute pairs among axes as measured, the simplest first.
  *
- * @param normalised - the heads with the norm applied, where there is one
+ * @param axesOfPairs - the possible axes of each pair
  */
-export function seenRows(heads: Heads, rows: readonly number[], expected: Expected, normalised = heads): Seen {
-  const { headDim, dtype } = heads;
-  const y = new Float64Array(rows.length * headDim);
-  const magnitude = Math.max(1, Math.abs(expected.spec.attentionFactor ?? magnitudeOf(expected.spec.scaling)));
-  const largest = ({ x }: Heads, r: number): number =>
-    x.subarray(r * headDim, (r + 1) * headDim).reduce((a, b) => Math.max(a, Math.abs(b)), 0);
-  const sizes = Float64Array.from(rows, (r, n) => {
-    y.set(heads.y.subarray(r * headDim, (r + 1) * headDim), n * headDim);
-    return magnitude * Math.max(largest(heads, r), normalised === heads ? 0 : largest(normalised, r));
-  });
-  return { y, dtype, sizes };
+export function axesRules(axesOfPairs: readonly (readonly number[])[], numAxes: number): RopeAxes[] {
+  const pairs = axesOfPairs.length;
+  const fits = (axes: RopeAxes): boolean => {
+    if (axes.sections[0]! + axes.sections[1]! + axes.sections[2]! === 0) return false;
+    const shared = sharePairs(axes, pairs);
+    return shared.numAxes <= numAxes && axesOfPairs.every((of, j) => of.includes(shared.axisOfPair[j]!));
+  };
+  const runs = sectionRuns(axesOfPairs);
+  const count = (axis: number): number => axesOfPairs.filter((of) => of.length === 1 && of[0] === axis).length;
+  const turns = [pairs - count(1) - count(2) - count(3), count(1), count(2), ...(numAxes > 3 ? [count(3)] : [])];
+  const contiguous = Array.from({ length: Math.max(3, Math.min(4, numAxes)) }, (_, a) => runs?.[a] ?? 0);
+  const rules: RopeAxes[] = [
+    ...(runs ? (['sections', 'vision'] as const) : []).map((rule) => ({ rule, sections: contiguous })),
+    ...(turns[0]! >= 0 ? (['interleaved', 'interleaved-ggml'] as const) : []).map((rule) => ({
+      rule,
+      sections: turns,
+    })),
+  ];
+  return rules.filter(fits);
+}
+
+/**
+ * The lengths of the first run of each axis, in the order t, h, w, e. Pairs that fit several axes go with their neighbours.
+ */
+function sectionRuns(axesOfPairs: readonly (readonly number[])[]): number[] | undefined {
+  const runs = [0, 0, 0, 0];
+  let axis = -1;
+  for (const of of axesOfPairs) {
+    if (axis < 0 || !of.includes(axis)) {
+      const next = of.find((a) => a > axis);
+      if (next === undefined) return runs; // a second round
+      axis = next;
+    }
+    runs[axis]!++;
+  }
+  return runs;
 }

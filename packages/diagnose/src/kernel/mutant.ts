@@ -1,4 +1,4 @@
-/** What a wrong kernel is: the reference with one step changed. @module */
+/** A wrong kernel: the reference with one step changed. @module */
 import { type RopeCall, type Runner, zeros } from 'ropewalk';
 import { checkPlan, refuse } from 'ropewalk/backend';
 import { reading, readList, whyNotFloatCaches } from 'ropewalk/internal';
@@ -27,13 +27,13 @@ export const CAUSES = {
 /** The letter of a cause in {@link CAUSES}. */
 export type Cause = keyof typeof CAUSES;
 
-/** Something that a call must have for a mutant to go wrong. */
+/** A feature that a call must have for a mutant to go wrong. */
 export interface Need {
-  /** Completes `no case has …`. */
+  /** The feature in words that complete `no case has …`. */
   readonly words: string;
   /** Another need, which every call that meets this one also meets. */
   readonly implies?: Need;
-  /** Called with the right steps, and only where the needs before it are met. */
+  /** Called with the right steps, and only if the needs before it are met. */
   holds(steps: RopeSteps): boolean;
 }
 
@@ -42,23 +42,19 @@ export interface Mutant {
   /** Unique, words joined by hyphens: `pairs-interleaved-for-half`. */
   readonly id: string;
   readonly cause: Cause;
-  /** What it does wrong, as one would tell its author: `Rotates pairs (2j, 2j+1) instead of (j, j + rotary_dim/2).` */
+  /** A sentence for its author: `Rotates pairs (2j, 2j+1) instead of (j, j + rotary_dim/2).` */
   readonly does: string;
-  /** Public threads that report it: `huggingface/transformers#25199`. */
+  /** The public threads that report it: `huggingface/transformers#25199`. */
   readonly threads: readonly string[];
-  /**
-   * What a call must have for it to go wrong, in words: `YaRN and rotary_dim < head_dim`; undefined where any rotation
-   * will do.
-   */
+  /** The needs in words: `YaRN and rotary_dim < head_dim`; undefined if it goes wrong in any rotation. */
   readonly needs?: string;
-  /** The same, one by one. */
+  /** The needs one by one. */
   readonly requires?: readonly Need[];
   /**
    * Changes the steps that it gets wrong.
    *
-   * @param steps - the right ones
-   * @returns undefined where it cannot go wrong: YaRN's ramp in a call without YaRN, frequencies where the table is
-   *   given
+   * @param steps - the right steps
+   * @returns undefined if it cannot go wrong: YaRN's ramp in a call without YaRN, frequencies if the table is given
    */
   change(steps: RopeSteps): Change | undefined;
 }
@@ -80,14 +76,14 @@ export function runMutant(mutant: Mutant, call: RopeCall): boolean {
   return could;
 }
 
-/** A runner whose RoPE is a mutant's and whose other operators are the reference's: test suites should notice it. */
+/** Makes a runner with the RoPE of a mutant. Its other operators are the reference's. Test suites should notice it. */
 export function mutantRunner(mutant: Mutant): Runner {
   return ropeRunner(mutant.id, (call) => runMutant(mutant, call));
 }
 
 /**
- * A runner with another RoPE; its other operators are the reference's, and so is a RoPE that copies heads or writes
- * caches in 8 bits or blocks: the steps have none of these.
+ * Makes a runner with another RoPE. Its other operators are the reference's, and so is a RoPE that copies heads or writes
+ * caches in 8 bits or blocks, which the steps cannot do.
  */
 export function ropeRunner(name: string, rotate: (call: RopeCall) => void): Runner {
   return {
@@ -103,7 +99,7 @@ export function ropeRunner(name: string, rotate: (call: RopeCall) => void): Runn
   };
 }
 
-/** The known bugs that a caller gives. @throws {RopewalkError} SHAPE for no list, RANGE for something else in it */
+/** Checks the known bugs of a caller. @throws {RopewalkError} SHAPE for no list, RANGE for something else in it */
 export function readMutants(mutants: readonly Mutant[], where: string): Mutant[] {
   return Array.from(readList(mutants, where, 'a list of known bugs'), (mutant, n) => {
     const at = `${where}[${n}]`;

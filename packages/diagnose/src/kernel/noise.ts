@@ -1,27 +1,38 @@
-/** How far the output of a right kernel may be from the exact one: four tiers of noise. @module */
-import type { FloatDtype } from 'ropewalk';
+/** How far the output of a right kernel may be from the exact one: four tiers of noise, and whether y is within one. @module */
+import { type FloatDtype, roundTo } from 'ropewalk';
 import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 
 /**
+ * The noise that a right kernel may have.
+ *
  * - `stored`: exact angles, the rotation in f32 (f64 for f64 data), one rounding to y's dtype
- * - `angles`: in addition, angles computed in f32: their error grows with the angle, and from pair to pair with
- *   repeated products
+ * - `angles`: in addition, angles computed in f32, whose error grows with the angle, and from pair to pair with repeated
+ *   products
  * - `sines`: in addition, cos and sin with an absolute error up to 2^-21, as fast-math sines have
  * - `arithmetic`: as `angles`, and cos, sin, products and sums rounded to y's own 16-bit dtype
  */
 export type Tier = 'stored' | 'angles' | 'sines' | 'arithmetic';
 
-/** The strictest first. */
+/** The tiers, the strictest first. */
 export const TIERS: readonly Tier[] = ['stored', 'angles', 'sines', 'arithmetic'];
 
-/** Half the smallest subnormal number of a dtype. */
+/** An error that a tier allows beyond `stored`. */
+export type Move = 'angles' | 'sines' | 'products';
+
+export const MOVES: Readonly<Record<Tier, readonly Move[]>> = {
+  stored: [],
+  angles: ['angles'],
+  sines: ['angles', 'sines'],
+  arithmetic: ['angles', 'products'],
+};
+
 const SMALLEST: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -150, f16: 2 ** -25, bf16: 2 ** -134 };
 
 /**
  * The noise of one element whose angle is exact.
  *
- * Two products, a sum, and cos and sin rounded to f32: 5 roundings of at most the pair's length, which is bounded by √2
- * times the larger member; then one rounding to the dtype.
+ * Two products, a sum, and cos and sin in f32 are 5 roundings of at most the length of the pair, which is at most √2 times
+ * its larger member. One rounding to the dtype follows.
  *
  * @param size - the largest |x| of the head, times the magnitude
  */
@@ -31,9 +42,9 @@ export function storedNoise(dtype: FloatDtype, value: number, size: number): num
 }
 
 /**
- * Error of an f32 angle, in radians.
+ * The error of an f32 angle, in radians.
  *
- * A frequency from pow, log or a table, times the position: 8 roundings of the angle. Repeated products from pair to
+ * A frequency from pow, log or a table, times the position, is 8 roundings of the angle. Repeated products from pair to
  * pair (ggml's θ_scale^j) add two more for each pair.
  *
  * @param angle - position × frequency
@@ -43,15 +54,112 @@ export function angleNoise(angle: number, j: number): number {
 }
 
 /**
- * Absolute error of fast cos and sin, such as CUDA's __sincosf: 2^-21.19 and 2^-21.41 between -π and π (CUDA C++
- * Programming Guide, intrinsic functions).
+ * The absolute error of fast cos and sin. CUDA's __sincosf has 2^-21.19 and 2^-21.41 between -π and π (CUDA C++ Programming
+ * Guide, intrinsic functions).
  */
 export const SINE_NOISE = 2 ** -21;
 
 /**
- * Arithmetic in a 16-bit dtype, for a pair of length 1: cos and sin rounded, two products and a sum. 0 for the wider
- * ones.
+ * The error of arithmetic in a 16-bit dtype, for a pair of length 1: cos and sin rounded, two products and a sum. It is 0
+ * for wider dtypes.
  */
 export function arithmeticNoise(dtype: FloatDtype): number {
   return dtype === 'f16' || dtype === 'bf16' ? 3.5 * UNIT_ROUNDOFF[dtype] : 0;
+}
+
+/** The errors of angles, cos, sin and products. Fields that are left out mean exact arithmetic. */
+export interface Rounding {
+  /** Returns the angle with its error. */
+  angle?(exact: number, j: number): number;
+  /** Returns cos and sin of an angle with their errors. It is not called for the table of a caller. */
+  sines?(cos: number, sin: number): readonly [cos: number, sin: number];
+  /** A factor of cos and sin. */
+  readonly gain?: number;
+  /** The dtype to which cos and sin, times the magnitude, are rounded. */
+  readonly table?: FloatDtype;
+  /** The dtype to which products and sums are rounded. */
+  readonly products?: FloatDtype;
+  /** Moves a rotated pair of the given length. */
+  moved?(y0: number, y1: number, length: number): readonly [y0: number, y1: number];
+}
+
+/**
+ * A move at its largest, each way: the output of a right kernel lies between the two.
+ *
+ * @param loosest - the largest error of any angle, in radians
+ */
+export function roundingsOf(move: Move, dtype: FloatDtype, loosest: number): readonly Rounding[] {
+  const part = arithmeticNoise(dtype);
+  return [1, -1].map((way): Rounding => {
+    if (move === 'angles') return { angle: (angle, j) => angle + way * Math.min(loosest, angleNoise(angle, j)) };
+    if (move === 'sines') return { sines: (cos, sin) => [cos + SINE_NOISE, sin + way * SINE_NOISE] };
+    return { moved: (y0, y1, length) => [y0 + part * length, y1 + way * part * length] };
+  });
+}
+
+/** Rows of y, for {@link misfit}. */
+export interface Seen {
+  /** `[rows, head_dim]` */
+  readonly y: Float64Array;
+  readonly dtype: FloatDtype;
+  /** The largest |x| of each row, before or after a norm, times the magnitude: the noise grows with it. */
+  readonly sizes: Float64Array;
+  /** The dimensions that are not compared. */
+  readonly lost?: ReadonlySet<number>;
+}
+
+/**
+ * The largest error of a hypothesis in units of its noise: at most 1 where it explains y, Infinity where y is not finite.
+ *
+ * @param made - the output of the hypothesis, `[rows, head_dim]`
+ * @param slack - the noise beyond `stored` of each element of `made`
+ * @param enough - a larger error ends the search
+ */
+export function misfit(seen: Seen, made: Float64Array, slack?: Float64Array, enough = Infinity): number {
+  return farthest(seen, made, slack, enough).ratio;
+}
+
+/** The result of {@link misfit}, and the element of `made` with that error; −1 when all are equal. */
+export function farthest(seen: Seen, made: Float64Array, slack?: Float64Array, enough = Infinity) {
+  const headDim = made.length / seen.sizes.length;
+  let worst = { ratio: 0, at: -1 };
+  for (let n = 0; n < made.length; n++) {
+    const y = seen.y[n]!;
+    const value = made[n]!;
+    // A bug may give NaN, infinities, or values that the dtype of y cannot hold.
+    if (Object.is(y, value) || (Math.abs(y) === Infinity && roundTo(seen.dtype, value) === y)) continue;
+    if (seen.lost?.has(n % headDim)) continue;
+    const noise = storedNoise(seen.dtype, value, seen.sizes[Math.floor(n / headDim)]!) + (slack ? slack[n]! : 0);
+    const error = Math.abs(y - value);
+    const ratio = error === 0 ? 0 : error / noise;
+    if (ratio <= worst.ratio) continue;
+    worst = { ratio: Number.isFinite(ratio) ? ratio : Infinity, at: n };
+    if (worst.ratio > enough) return worst;
+  }
+  return worst;
+}
+
+/**
+ * The slack of a hypothesis: how far each of its elements moves when angles, cos and sin, or products are off by as much as
+ * those of a right kernel may be. The errors are the same for every hypothesis, so that none fits more loosely than another.
+ *
+ * @param made - the output of the hypothesis
+ * @param make - computes it again
+ */
+export function slackOf(
+  control: { readonly loosest: number; as<T>(rounding: Rounding, run: () => T): T },
+  made: Float64Array,
+  dtype: FloatDtype,
+  move: Move,
+  make: () => Float64Array,
+): Float64Array {
+  const slack = new Float64Array(made.length);
+  for (const rounding of roundingsOf(move, dtype, control.loosest)) {
+    const moved = control.as(rounding, make);
+    for (let n = 0; n < made.length; n++) {
+      const far = Math.abs(moved[n]! - made[n]!);
+      if (far > slack[n]!) slack[n] = far; // not where the hypothesis gives NaN
+    }
+  }
+  return slack;
 }

@@ -1,4 +1,5 @@
-import { type Heads, rowAt } from '../read/observation.js';
+/** The right results of an observation, row by row, with the noise of each element. @module */
+import { type Heads, positionsOf } from '../read/observation.js';
 import { angleNoise, arithmeticNoise, SINE_NOISE, storedNoise } from './noise.js';
 import type { RopeSteps } from './steps.js';
 
@@ -10,18 +11,27 @@ export interface Angles {
   readonly noise: Float64Array;
 }
 
-/** Tokens whose angles are kept. */
+/** Every row of y against the right result. */
+export interface Compared {
+  /** Rows in which all elements are as expected, and rows with wrong elements. */
+  readonly right: readonly number[];
+  readonly wrong: readonly number[];
+  /** By row: the number of wrong elements, and the largest error in units of its noise. */
+  readonly off: Uint32Array;
+  readonly error: Float32Array;
+  /** By dimension: in how many rows it is wrong. */
+  readonly offByDim: Float64Array;
+}
+
+/** The most tokens whose angles are kept. */
 const MAX_KEPT = 2 ** 14;
 
-/** Rows that a right kernel writes, and the noise of each element. */
 export class RightRows {
   readonly pairs: number;
-  /** The pair that writes each dimension; −1 where none does. */
+  /** The pair that writes each dimension; −1 where no pair does. */
   readonly pairOf: Int32Array;
-  /** Which member of its pair each dimension is. */
+  /** The member of its pair that each dimension is, 0 or 1. */
   readonly memberOf: Uint8Array;
-  readonly #steps: RopeSteps;
-  readonly #heads: Heads;
   readonly #read: readonly [Int32Array, Int32Array];
   readonly #tokens = new Map<number, Angles>();
   readonly #input: Float64Array;
@@ -29,20 +39,19 @@ export class RightRows {
   readonly #magnitude: number;
   #rms = { row: -1, value: 1 };
 
-  /** @param steps - of the right kernel, from a spec */
-  constructor(steps: RopeSteps, heads: Heads) {
-    this.#steps = steps;
-    this.#heads = heads;
-    this.pairs = steps.pairs;
-    const list = Array.from({ length: steps.pairs }, (_what, j) => j);
-    this.#read = [
-      Int32Array.from(list, (j) => steps.readIndex(j, 0)),
-      Int32Array.from(list, (j) => steps.readIndex(j, 1)),
-    ];
+  /** @param steps - the steps of the right kernel, from a spec */
+  constructor(
+    readonly steps: RopeSteps,
+    readonly heads: Heads,
+  ) {
+    const { pairs } = steps;
+    this.pairs = pairs;
+    this.#read = [new Int32Array(pairs), new Int32Array(pairs)];
     this.pairOf = new Int32Array(heads.headDim).fill(-1);
     this.memberOf = new Uint8Array(heads.headDim);
-    for (const j of list) {
+    for (let j = 0; j < pairs; j++) {
       for (const k of [0, 1] as const) {
+        this.#read[k][j] = steps.readIndex(j, k);
         this.pairOf[steps.writeIndex(j, k)] = j;
         this.memberOf[steps.writeIndex(j, k)] = k;
       }
@@ -52,34 +61,25 @@ export class RightRows {
     this.#magnitude = Math.max(1, Math.abs(steps.frequencies().attentionFactor));
   }
 
-  /** The angles of a token of `[batch, seq]`. */
   anglesOf(token: number): Angles {
-    const at = this.#heads.ownPositions ? token : token % this.#heads.seq;
+    const at = this.heads.ownPositions ? token : token % this.heads.seq;
     const known = this.#tokens.get(at);
     if (known) return known;
     if (this.#tokens.size >= MAX_KEPT) this.#tokens.clear();
-    const angles = this.anglesAt(this.positionsOf(token));
+    const angles = this.anglesAt(positionsOf(this.heads, token));
     this.#tokens.set(at, angles);
     return angles;
   }
 
-  /** The given position of a token of `[batch, seq]` on each axis. */
-  positionsOf(token: number): number[] {
-    const { numAxes, batch, seq, positions } = this.#heads;
-    return Array.from({ length: numAxes }, (_what, a) => positions[a * batch * seq + token]!);
-  }
-
-  /** The angles of a position. */
+  /** The angles of a position on each axis. */
   anglesAt(positions: readonly number[]): Angles {
-    const steps = this.#steps;
-    const [cos, sin, noise] = [0, 1, 2].map(() => new Float64Array(this.pairs)) as [
-      Float64Array,
-      Float64Array,
-      Float64Array,
-    ];
+    const { steps, pairs } = this;
+    const cos = new Float64Array(pairs);
+    const sin = new Float64Array(pairs);
+    const noise = new Float64Array(pairs);
     const { attentionFactor } = steps.frequencies();
-    const arithmetic = Math.max(SINE_NOISE, arithmeticNoise(this.#heads.dtype));
-    for (let j = 0; j < this.pairs; j++) {
+    const arithmetic = Math.max(SINE_NOISE, arithmeticNoise(this.heads.dtype));
+    for (let j = 0; j < pairs; j++) {
       const angle = steps.angle(positions[steps.axisOfPair(j)]!, j);
       cos[j] = Math.cos(angle) * attentionFactor;
       sin[j] = Math.sin(angle) * attentionFactor * steps.sign;
@@ -88,18 +88,26 @@ export class RightRows {
     return { cos, sin, noise };
   }
 
-  /** Row r of x, after the norm where there is one. The array is overwritten by the next call. */
+  /** Row r of x, after the norm if there is one. The next call overwrites the array. */
   input(r: number): Float64Array {
-    const { headDim, x, norm } = this.#heads;
+    const { headDim, x, norm } = this.heads;
     const row = this.#input;
-    for (let i = 0, at = r * headDim; i < headDim; i++) row[i] = x[at + i]!;
-    if (norm) row.set(this.#steps.normalise(row, this.#weight!, norm.eps));
+    for (let i = 0, at = r * headDim; i < headDim; i++) row[i] = norm ? this.#inputAt(r, i) : x[at + i]!;
     return row;
   }
 
-  /** Rotates one row into `y`, and the noise of each element into `noise`: `[head_dim]` each. */
+  /** The observation with the norm applied to x, so that pairs can be looked for. */
+  normalised(): Heads {
+    const { heads } = this;
+    if (!heads.norm) return heads;
+    const x = new Float64Array(heads.x.length);
+    for (let at = 0; at < x.length; at += heads.headDim) x.set(this.input(at / heads.headDim), at);
+    return { ...heads, x, norm: undefined };
+  }
+
+  /** Rotates one row into `y`, and writes the noise of each element into `noise`; both are `[head_dim]`. */
   rotate(input: Float64Array, { cos, sin, noise: loose }: Angles, y: Float64Array, noise: Float64Array): void {
-    const { dtype, headDim } = this.#heads;
+    const { dtype, headDim } = this.heads;
     const [read0, read1] = this.#read;
     let size = 0;
     for (let i = 0; i < headDim; i++) size = Math.max(size, Math.abs(input[i]!));
@@ -120,7 +128,7 @@ export class RightRows {
     }
   }
 
-  /** One element of what {@link rotate} makes of row r. */
+  /** Computes one element of what {@link rotate} writes for row r. */
   element(r: number, { cos, sin }: Angles, i: number): number {
     const j = this.pairOf[i]!;
     if (j < 0) return this.#inputAt(r, i);
@@ -129,12 +137,11 @@ export class RightRows {
   }
 
   #inputAt(r: number, i: number): number {
-    const { headDim, x, norm } = this.#heads;
+    const { headDim, x, norm } = this.heads;
     const value = x[r * headDim + i]!;
     if (!norm) return value;
     if (this.#rms.row !== r) {
-      let squares = 0;
-      for (let at = r * headDim; at < (r + 1) * headDim; at++) squares += x[at]! * x[at]!;
+      const squares = x.subarray(r * headDim, (r + 1) * headDim).reduce((sum, v) => sum + v * v, 0);
       this.#rms = { row: r, value: Math.sqrt(squares / headDim + norm.eps) };
     }
     return (this.#weight![i]! * value) / this.#rms.value;
@@ -142,24 +149,56 @@ export class RightRows {
 
   /** The dimensions that pair j is read from and written to. */
   membersOf(j: number): { read: readonly [number, number]; write: readonly [number, number] } {
-    const steps = this.#steps;
     return {
       read: [this.#read[0][j]!, this.#read[1][j]!],
-      write: [steps.writeIndex(j, 0), steps.writeIndex(j, 1)],
+      write: [this.steps.writeIndex(j, 0), this.steps.writeIndex(j, 1)],
     };
   }
 
-  /** What a right kernel writes to row r. */
   fill(r: number, y: Float64Array, noise: Float64Array): void {
-    this.rotate(this.input(r), this.anglesOf(Math.floor(r / this.#heads.heads)), y, noise);
+    const angles = this.anglesOf(Math.floor(r / this.heads.heads));
+    this.rotate(this.input(r), angles, y, noise);
   }
 
-  /** By row: the largest error of y in units of `stored` noise, Infinity where y is not finite. */
+  /** The dimensions of row r that are not as expected. */
+  wrongDims(r: number): number[] {
+    const { headDim, y } = this.heads;
+    const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
+    this.fill(r, made, noise);
+    return [...made.keys()].filter((i) => !(Math.abs(y[r * headDim + i]! - made[i]!) <= noise[i]!));
+  }
+
+  /** Compares every row of y with the right one. */
+  compare(): Compared {
+    const { headDim, y, rows } = this.heads;
+    const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
+    const [right, wrong]: [number[], number[]] = [[], []];
+    const off = new Uint32Array(y.length / headDim);
+    const error = new Float32Array(y.length / headDim);
+    const offByDim = new Float64Array(headDim);
+    for (const r of rows) {
+      this.fill(r, made, noise);
+      let worst = 0;
+      for (let i = 0, at = r * headDim; i < headDim; i++) {
+        const difference = Math.abs(y[at + i]! - made[i]!);
+        if (difference <= noise[i]!) continue;
+        off[r]!++;
+        offByDim[i]!++;
+        const ratio = difference / noise[i]!;
+        worst = Math.max(worst, Number.isNaN(ratio) ? Infinity : ratio);
+      }
+      error[r] = worst;
+      (off[r] === 0 ? right : wrong).push(r);
+    }
+    return { right, wrong, off, error, offByDim };
+  }
+
+  /** For each of the rows the largest error of y in units of `stored` noise, Infinity where y is not finite. */
   storedErrors(): Float64Array {
-    const { heads, headDim, y } = this.#heads;
+    const { heads, headDim, y, rows } = this.heads;
     const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
     const none = new Float64Array(this.pairs);
-    return Float64Array.from({ length: y.length / headDim }, (_what, r) => {
+    return Float64Array.from(rows, (r) => {
       const angles = this.anglesOf(Math.floor(r / heads));
       this.rotate(this.input(r), { ...angles, noise: none }, made, noise);
       let worst = 0;
@@ -174,7 +213,6 @@ export class RightRows {
 
   /** The largest given position of row r, without its sign. */
   reach(r: number): number {
-    const { batch, seq } = rowAt(this.#heads, r);
-    return Math.max(...this.positionsOf(batch * this.#heads.seq + seq).map(Math.abs));
+    return Math.max(...positionsOf(this.heads, Math.floor(r / this.heads.heads)).map(Math.abs));
   }
 }

@@ -1,30 +1,64 @@
-/** What a kernel may have done, as steps to run: the expected rotation, peers' arithmetic, known bugs. @module */
-import { type FloatDtype, type RopeCall, roundTo } from 'ropewalk';
-import { type Heads, rowAt } from '../read/observation.js';
+/**
+ * The hypotheses about a kernel, as steps to run, and whether one gives y: the expected rotation, the arithmetic of peers,
+ * known bugs. @module
+ */
+import type { RopeCall, RopeScaling, YarnScaling } from 'ropewalk';
+import { yarnMagnitude } from 'ropewalk/internal';
+import type { Calls, Expected } from '../read/expected.js';
+import type { Heads } from '../read/observation.js';
 import type { Mutant } from './mutant.js';
-import { storedNoise, type Tier } from './noise.js';
-import { MOVES, type Move, type Rounding, RoundingControl, roundingsOf } from './rounding.js';
-import { RopeSteps } from './steps.js';
+import { MOVES, misfit, type Rounding, type Seen, slackOf, type Tier } from './noise.js';
+import { type Change, changed, RopeSteps, RoundingControl } from './steps.js';
 
-/** What a kernel may have done. */
 export interface Hypothesis {
   /** `right`, `recipe:hf-f32`, or the ids of its mutants joined by `+`. */
   readonly id: string;
   readonly kind: 'right' | 'recipe' | 'known-bug';
-  /** Empty for the right kernel and recipes. */
+  /** The known bugs; empty for the right kernel and recipes. */
   readonly mutants: readonly Mutant[];
   readonly steps: RopeSteps;
-  /** Turns the arithmetic of the steps. */
+  /** Sets the errors of the steps. */
   readonly control: RoundingControl;
 }
 
-/** The right kernel of a call: its first part. */
+/** The right kernel of a call, for its first part. */
 export function rightOf({ plan, parts }: RopeCall): Hypothesis {
   const control = new RoundingControl();
   return { id: 'right', kind: 'right', mutants: [], steps: control.base(new RopeSteps(plan, parts[0]!)), control };
 }
 
-/** Some rows of an observation, compared with hypotheses, tier by tier. Outputs are kept for the next y. */
+/** The right kernel first, then its recipes by peers, then every bug that can happen with this input. */
+export function hypothesesOf({ right, recipes }: Calls, mutants: readonly Mutant[]): Hypothesis[] {
+  const first = rightOf(right);
+  const list: Hypothesis[] = [first];
+  for (const [name, call] of recipes) list.push({ ...rightOf(call), id: `recipe:${name}`, kind: 'recipe' });
+  for (const mutant of mutants) {
+    const change = mutant.change(first.steps);
+    if (change) list.push(wrong(first, [mutant], [change]));
+  }
+  return list;
+}
+
+function wrong({ steps, control }: Hypothesis, mutants: readonly Mutant[], changes: readonly Change[]): Hypothesis {
+  const id = mutants.map((mutant) => mutant.id).join('+');
+  const names = changes.flatMap(Object.keys);
+  return { id, kind: 'known-bug', mutants, steps: control.mutant(changes.reduce(changed, steps), names), control };
+}
+
+/** Two bugs at once, of those that change different steps. */
+export function* pairsOf(right: Hypothesis, mutants: readonly Mutant[]): Generator<Hypothesis> {
+  for (const [n, first] of mutants.entries()) {
+    const one = first.change(right.steps);
+    if (!one) continue;
+    for (const second of mutants.slice(n + 1)) {
+      const other = second.change(right.steps);
+      if (!other || Object.keys(one).some((step) => step in other)) continue; // one would hide the other
+      yield wrong(right, [first, second], [one, other]);
+    }
+  }
+}
+
+/** Some rows of an observation, compared with hypotheses tier by tier. The outputs are kept for the next y. */
 export class Trial {
   constructor(
     readonly heads: Heads,
@@ -46,15 +80,15 @@ export class Trial {
     return this.#once(hypothesis.id, () => runRows(hypothesis.steps, this.heads, this.rows));
   }
 
-  /** Whether a hypothesis gives y within a tier's noise. */
+  /** Whether a hypothesis gives y within the noise of a tier. */
   fits(hypothesis: Hypothesis, tier: Tier): boolean {
+    const { id, steps, control } = hypothesis;
+    const run = (): Float64Array => runRows(steps, this.heads, this.rows);
     const made = this.made(hypothesis);
     if (misfit(this.seen, made, undefined, 1) <= 1) return true;
     if (tier === 'stored') return false;
     const parts = MOVES[tier].map((move) =>
-      this.#once(`${hypothesis.id} ${move}`, () =>
-        slackOf(hypothesis, made, this.heads.dtype, move, () => runRows(hypothesis.steps, this.heads, this.rows)),
-      ),
+      this.#once(`${id} ${move}`, () => slackOf(control, made, this.heads.dtype, move, run)),
     );
     const slack = parts.length > 1 ? parts[0]!.map((one, n) => one + parts[1]![n]!) : parts[0];
     return misfit(this.seen, made, slack, 1) <= 1;
@@ -62,44 +96,25 @@ export class Trial {
 }
 
 /**
- * Some elements of one row, compared with hypotheses that rotate it pair by pair: most are out without a run of the
- * row. Nothing is kept.
+ * Compares hypotheses with some dimensions of the one row of a trial. Most hypotheses fail there, without a run of the row.
+ *
+ * @param worst - a dimension that is compared
+ * @returns whether a hypothesis may give the row within the noise of a tier
  */
-export class Glance {
-  readonly #heads: Heads;
-  readonly #row: number;
-  readonly #dims: readonly number[];
-  readonly #seen: Seen;
-
-  /** @param seen - the row's y and size */
-  constructor(heads: Heads, row: number, seen: Seen, dims: readonly number[]) {
-    this.#heads = heads;
-    this.#row = row;
-    this.#dims = dims;
-    const y = Float64Array.from(dims, (i) => seen.y[i]!);
-    this.#seen = { y, dtype: seen.dtype, sizes: new Float64Array(dims.length).fill(seen.sizes[0]!) };
-  }
-
-  /** Whether a hypothesis may give the row within a tier's noise. */
-  mayFit(hypothesis: Hypothesis, tier: Tier): boolean {
-    const made = this.#made(hypothesis);
-    if (!made || misfit(this.#seen, made, undefined, 1) <= 1) return true;
-    const slack = new Float64Array(made.length);
-    for (const move of MOVES[tier]) {
-      const part = slackOf(hypothesis, made, this.#heads.dtype, move, () => this.#made(hypothesis)!);
-      for (const [n, one] of part.entries()) slack[n]! += one;
-    }
-    return misfit(this.#seen, made, slack, 1) <= 1;
-  }
-
-  /** Undefined for steps that do more to a row than to rotate its pairs. */
-  #made({ steps }: Hypothesis): Float64Array | undefined {
-    const { all, head, rotate } = RopeSteps.prototype;
-    if (steps.all !== all || steps.head !== head || steps.rotate !== rotate || steps.part.norm) return undefined;
-    const { headDim, x } = this.#heads;
-    const row = x.subarray(this.#row * headDim, (this.#row + 1) * headDim);
-    const at = rowAt(this.#heads, this.#row);
-    return Float64Array.from(this.#dims, (i) => {
+export function glanceAt({ heads, rows, seen }: Trial, worst = 0) {
+  const { headDim, dtype } = heads;
+  const dims = [...new Set([0, 1, 2, 3].map((n) => (worst + Math.floor((n * headDim) / 4)) % headDim))];
+  const [r] = rows as [number];
+  const row = heads.x.subarray(r * headDim, (r + 1) * headDim);
+  const part: Seen = {
+    y: Float64Array.from(dims, (i) => seen.y[i]!),
+    dtype,
+    sizes: new Float64Array(dims.length).fill(seen.sizes[0]!),
+  };
+  const { all, head, rotate } = RopeSteps.prototype;
+  const make = (steps: RopeSteps): Float64Array => {
+    const at = steps.placeOf(r);
+    return Float64Array.from(dims, (i) => {
       // Where several pairs write a dimension, the last one counts.
       for (let j = steps.pairs - 1; j >= 0; j--) {
         if (steps.writeIndex(j, 1) === i) return steps.pair(row, j, at)[1];
@@ -107,103 +122,55 @@ export class Glance {
       }
       return steps.beside(row[i]!, i, at);
     });
-  }
+  };
+  return ({ steps, control }: Hypothesis, tier: Tier): boolean => {
+    // Steps that do more to a row than to rotate its pairs need the whole row.
+    if (steps.all !== all || steps.head !== head || steps.rotate !== rotate || steps.part.norm) return true;
+    const made = make(steps);
+    if (misfit(part, made, undefined, 1) <= 1) return true;
+    const slack = new Float64Array(made.length);
+    for (const move of MOVES[tier])
+      for (const [n, one] of slackOf(control, made, dtype, move, () => make(steps)).entries()) slack[n]! += one;
+    return misfit(part, made, slack, 1) <= 1;
+  };
 }
 
 /** Runs steps on some rows of `[batch, seq, head]`: `[rows, head_dim]`. */
-export function runRows(steps: RopeSteps, heads: Heads, rows: readonly number[]): Float64Array {
-  const { headDim, x } = heads;
+export function runRows(steps: RopeSteps, { headDim, x }: Heads, rows: readonly number[]): Float64Array {
   const y = new Float64Array(rows.length * headDim);
-  // Steps that mix rows cannot be run for one of them.
+  // Steps that mix rows cannot run for one of them.
   const whole = Object.is(steps.all, RopeSteps.prototype.all) ? undefined : steps.all(x);
   for (const [n, r] of rows.entries()) {
-    const from = r * headDim;
-    y.set(
-      whole ? whole.subarray(from, from + headDim) : steps.head(x.subarray(from, from + headDim), rowAt(heads, r)),
-      n * headDim,
-    );
+    const [from, end] = [r * headDim, (r + 1) * headDim];
+    y.set(whole ? whole.subarray(from, end) : steps.head(x.subarray(from, end), steps.placeOf(r)), n * headDim);
   }
   return y;
 }
 
-/** What {@link misfit} compares with. */
-export interface Seen {
-  /** `[rows, head_dim]` of y. */
-  readonly y: Float64Array;
-  readonly dtype: FloatDtype;
-  /** The largest |x| of each row, times the largest magnitude that is found. */
-  readonly sizes: Float64Array;
-}
-
 /**
- * The largest error of a hypothesis in units of its noise: at most 1 where it explains y, Infinity where y is not
- * finite.
+ * Some rows of y. The magnitude is that of `expected`.
  *
- * @param made - the output of the hypothesis, `[rows, head_dim]`
- * @param slack - noise beyond `stored`, for each element of made
- * @param enough - stop beyond this
+ * @param normalised - the observation with the norm applied to x, if there is a norm
  */
-export function misfit(seen: Seen, made: Float64Array, slack?: Float64Array, enough = Infinity): number {
-  return farthest(seen, made, slack, enough).ratio;
+export function seenRows(heads: Heads, rows: readonly number[], { spec }: Expected, normalised = heads): Seen {
+  const { headDim, dtype } = heads;
+  const y = new Float64Array(rows.length * headDim);
+  const magnitude = Math.max(1, Math.abs(spec.attentionFactor ?? magnitudeOf(spec.scaling)));
+  const largest = ({ x }: Heads, r: number): number =>
+    x.subarray(r * headDim, (r + 1) * headDim).reduce((a, b) => Math.max(a, Math.abs(b)), 0);
+  const sizes = Float64Array.from(rows, (r, n) => {
+    y.set(heads.y.subarray(r * headDim, (r + 1) * headDim), n * headDim);
+    return magnitude * Math.max(largest(heads, r), normalised === heads ? 0 : largest(normalised, r));
+  });
+  return { y, dtype, sizes };
 }
 
-/** {@link misfit}, and the element of `made` where it is; −1 when all are equal. */
-export function farthest(
-  seen: Seen,
-  made: Float64Array,
-  slack?: Float64Array,
-  enough = Infinity,
-): { ratio: number; at: number } {
-  const headDim = made.length / seen.sizes.length;
-  let worst = { ratio: 0, at: -1 };
-  for (let n = 0; n < made.length; n++) {
-    // Also NaN and infinities: a bug may give them, or values that y's dtype cannot hold.
-    if (Object.is(seen.y[n], made[n]) || overflowed(seen.y[n]!, made[n]!, seen.dtype)) continue;
-    const noise = storedNoise(seen.dtype, made[n]!, seen.sizes[Math.floor(n / headDim)]!) + (slack ? slack[n]! : 0);
-    const error = Math.abs(seen.y[n]! - made[n]!);
-    const ratio = error === 0 ? 0 : error / noise;
-    if (ratio <= worst.ratio) continue;
-    worst = { ratio: Number.isFinite(ratio) ? ratio : Infinity, at: n };
-    if (worst.ratio > enough) return worst;
-  }
-  return worst;
+/** The magnitude of a scaling rule, except LongRoPE's. */
+export function magnitudeOf(scaling: RopeScaling | undefined): number {
+  return scaling?.kind === 'yarn' ? yarnMagnitude(scaling as YarnScaling) : 1;
 }
 
-function overflowed(y: number, made: number, dtype: FloatDtype): boolean {
-  return Math.abs(y) === Infinity && roundTo(dtype, made) === y;
-}
-
-/** Runs a hypothesis on some rows with the given rounding errors: `[rows, head_dim]`. */
-export function runAs(
-  { steps, control }: Hypothesis,
-  rounding: Rounding,
-  heads: Heads,
-  rows: readonly number[],
-): Float64Array {
+/** Runs a hypothesis on some rows with the given errors: `[rows, head_dim]`. */
+export function runAs({ steps, control }: Hypothesis, rounding: Rounding, heads: Heads, rows: readonly number[]) {
   return control.as(rounding, () => runRows(steps, heads, rows));
-}
-
-/**
- * How far each element of a hypothesis moves when angles, cos and sin, or products are off by as much as a right
- * kernel's may be: its slack. The same errors for every hypothesis, so that none fits more loosely than another.
- *
- * @param made - the output of the hypothesis
- * @param make - makes it again
- */
-export function slackOf(
-  { control }: Hypothesis,
-  made: Float64Array,
-  dtype: FloatDtype,
-  move: Move,
-  make: () => Float64Array,
-): Float64Array {
-  const slack = new Float64Array(made.length);
-  for (const rounding of roundingsOf(move, dtype, control.loosest)) {
-    const moved = control.as(rounding, make);
-    for (let n = 0; n < made.length; n++) {
-      const far = Math.abs(moved[n]! - made[n]!);
-      if (far > slack[n]!) slack[n] = far; // not where the hypothesis gives NaN
-    }
-  }
-  return slack;
 }

@@ -1,16 +1,14 @@
-/** The next input to try: positions that tell apart the hypotheses which the data could not. @module */
+/** The next input to try: positions that tell apart the hypotheses that the data did not tell apart. @module */
 import { roundTo } from 'ropewalk';
 import { randomFrom } from 'ropewalk/internal';
-import { magnitudeOf } from '../fit/spec-fit.js';
 import type { Mutant } from '../kernel/mutant.js';
-import { type Hypothesis, misfit, runRows } from '../kernel/trial.js';
-import type { Expected } from '../read/expected.js';
-import { everyRow, type Heads } from '../read/observation.js';
-import { hypothesesOf, pairsOf } from './hypotheses.js';
+import { misfit } from '../kernel/noise.js';
+import { type Hypothesis, hypothesesOf, magnitudeOf, pairsOf, runRows } from '../kernel/trial.js';
+import { callsOf, type Expected } from '../read/expected.js';
+import type { Heads } from '../read/observation.js';
 
-/** A small input for the kernel. */
 export interface NextInput {
-  /** What is special about its positions. */
+  /** The special feature of its positions, in words. */
   readonly why: string;
   /** `[batch, seq, head, head_dim]`; every number is exact in bf16, f16 and f32. */
   readonly x: Float64Array;
@@ -19,18 +17,18 @@ export interface NextInput {
   readonly positions: Float64Array;
   readonly numAxes: number;
   /**
-   * Ids of the hypotheses, in groups that this input tells apart; `right` stands for the right kernel and all that it
-   * does not show.
+   * The ids of the hypotheses, in groups that this input tells apart; `right` stands for the right kernel and all bugs that
+   * this input does not show.
    */
   readonly groups: readonly (readonly string[])[];
 }
 
 const HEADS = 4;
-/** How many times its noise a difference must be, so that an f32 kernel shows it too. */
+/** A difference must be this many times its noise, so that an f32 kernel shows it too. */
 const CLEAR = 16;
 
 /**
- * Of the inputs that are tried, the one that splits the hypotheses into most groups; undefined when none separates any.
+ * Finds the input, of those that are tried, that splits the hypotheses into most groups; undefined if none splits them.
  */
 export function nextInput(
   expected: Expected,
@@ -51,7 +49,7 @@ export function nextInput(
   return best;
 }
 
-/** Positions of two batches, the most ordinary first. */
+/** The positions to try, for two batches, the most ordinary first. */
 function candidates({ spec }: Expected): { why: string; rows: [number[], number[]] }[] {
   const scaling = spec.scaling;
   const context =
@@ -73,20 +71,22 @@ function candidates({ spec }: Expected): { why: string; rows: [number[], number[
   ];
 }
 
-function makeHeads(like: Heads, rows: readonly [number[], number[]]): Heads {
+function makeHeads(like: Heads, given: readonly [number[], number[]]): Heads {
   const { headDim, numAxes, dtype, storage, norm } = like;
-  const [batch, seq] = [rows.length, rows[0].length];
-  const random = randomFrom(`next input ${rows.join()}`);
-  // No zero, no equal magnitudes in a pair.
+  const [batch, seq] = [given.length, given[0].length];
+  const random = randomFrom(`next input ${given.join()}`);
+  // x has no zeros, and no equal magnitudes in a pair.
   const x = Float64Array.from({ length: batch * seq * HEADS * headDim }, () =>
     roundTo('bf16', random.uniform(0.25, 1) * (random.integer(2) ? 1 : -1)),
   );
   const positions = Float64Array.from({ length: numAxes * batch * seq }, (_what, n) => {
     const axis = Math.floor(n / (batch * seq));
-    const p = rows[Math.floor(n / seq) % batch]![n % seq]!;
-    return axis === 0 ? p : Math.trunc(p / (axis + 1)) + 3 * axis; // each axis its own
+    const p = given[Math.floor(n / seq) % batch]![n % seq]!;
+    return axis === 0 ? p : Math.trunc(p / (axis + 1)) + 3 * axis; // each axis has its own
   });
-  return { batch, seq, heads: HEADS, headDim, x, y: x, dtype, storage, numAxes, ownPositions: true, positions, norm };
+  const rows = Array.from({ length: batch * seq * HEADS }, (_, r) => r);
+  const sizes = { batch, seq, heads: HEADS, headDim, numAxes };
+  return { ...sizes, x, y: x, dtype, storage, ownPositions: true, positions, norm, rows };
 }
 
 function groupsOn(
@@ -97,42 +97,35 @@ function groupsOn(
 ): string[][] {
   const magnitude = Math.max(1, expected.spec.attentionFactor ?? magnitudeOf(expected.spec.scaling));
   const dtype = heads.dtype === 'f64' ? 'f32' : heads.dtype;
-  type Group = { members: { id: string; steps: Hypothesis['steps'] }[]; made: Float64Array };
-  const split = (members: Group['members'], rows: readonly number[]): Group[] => {
+  // The same hypotheses on this input; one that cannot happen here becomes the right kernel.
+  const here = hypothesesOf(callsOf(expected, heads), mutants);
+  const right = here[0]!;
+  const again = together.map(({ id, mutants: of }) => {
+    const pair = of.length > 1 ? [...pairsOf(right, of)] : [];
+    return { id, steps: (pair[0] ?? here.find((one) => one.id === id) ?? right).steps };
+  });
+  const split = (list: readonly Group['list'][number][], rows: readonly number[]): Group[] => {
     const sizes = new Float64Array(rows.length).fill(magnitude);
     const groups: Group[] = [];
     const made = new Map<Hypothesis['steps'], Float64Array>();
-    for (const one of members) {
+    for (const one of list) {
       const y = made.get(one.steps) ?? runRows(one.steps, heads, rows);
-      made.set(one.steps, y); // those that cannot happen here are all the right kernel
+      made.set(one.steps, y); // bugs that cannot happen here all have the steps of the right kernel
       const known = groups.find((group) => misfit({ y, dtype, sizes }, group.made, undefined, CLEAR) <= CLEAR);
-      if (known) known.members.push(one);
-      else groups.push({ members: [one], made: y });
+      if (known) known.list.push(one);
+      else groups.push({ list: [one], made: y });
     }
     return groups;
   };
-  // One head of each token tells most of them apart; only the others need all heads.
-  const rows = everyRow(heads);
-  const few = rows.filter((r) => r % HEADS === Math.floor(r / HEADS) % HEADS);
-  return split(again(expected, together, heads, mutants), few)
-    .flatMap((group) => (group.members.length > 1 ? split(group.members, rows) : [group]))
-    .map(({ members }) => members.map(({ id }) => id))
+  // One head of each token tells most of them apart. Only the others need all heads.
+  const few = heads.rows.filter((r) => r % HEADS === Math.floor(r / HEADS) % HEADS);
+  return split(again, few)
+    .flatMap((group) => (group.list.length > 1 ? split(group.list, heads.rows) : [group]))
+    .map(({ list }) => list.map(({ id }) => id))
     .map((ids) => (ids.includes('right') ? ['right'] : ids));
 }
 
-/** The same hypotheses on another input; one that cannot happen there becomes the right kernel. */
-function again(
-  expected: Expected,
-  together: readonly Hypothesis[],
-  heads: Heads,
-  mutants: readonly Mutant[],
-): { id: string; steps: Hypothesis['steps'] }[] {
-  const list = hypothesesOf(expected, heads, mutants);
-  const right = list[0]!;
-  return together.map(({ id, mutants: of }) => {
-    const known =
-      list.find((one) => one.id === id) ??
-      (of.length > 1 ? [...pairsOf(right, of)].find((one) => one.id === id) : undefined);
-    return { id, steps: (known ?? right).steps };
-  });
+interface Group {
+  readonly list: { readonly id: string; readonly steps: Hypothesis['steps'] }[];
+  readonly made: Float64Array;
 }

@@ -1,23 +1,18 @@
 /**
- * How far the pairs of y are from the expected ones where pairs rotate, and no rotation that was measured gives y:
- * which pairs, by how much, in angle or in length, and what the errors have in common. @module
+ * The errors of pairs that rotate, where no rotation that was measured gives y: which pairs are off, by how much, in angle
+ * or in length, and what the errors have in common. @module
  */
 import { ranges } from 'ropewalk/internal';
-import { sampleRows } from '../fit/rebuild.js';
 import { angleNoise, storedNoise } from '../kernel/noise.js';
-import { RightRows } from '../kernel/right-rows.js';
-import type { RopeSteps } from '../kernel/steps.js';
-import type { Hypothesis } from '../kernel/trial.js';
-import type { Expected } from '../read/expected.js';
-import { everyRow, type Heads, rowAt } from '../read/observation.js';
-import { hypothesesOf } from './hypotheses.js';
+import type { RightRows } from '../kernel/right-rows.js';
+import { sampleRows } from '../measure/sample.js';
 
-/** One pair of one row: y / x as a complex number, less what was expected. */
+/** One pair of one row: y / x as a complex number, and its difference from the expected one. */
 interface Sample {
   readonly pair: number;
   /** The expected angle, in radians. */
   readonly angle: number;
-  /** y / x over the magnitude: the cos and sin that were used. */
+  /** The cos and sin that were used: y / x over the magnitude. */
   readonly cos: number;
   readonly sin: number;
   readonly offCos: number;
@@ -26,20 +21,18 @@ interface Sample {
   readonly noise: number;
 }
 
-/** Samples that are kept. */
+/** The most samples that are kept. */
 const MAX_SAMPLES = 2 ** 15;
-/** Pairs of x that are nearly 0 show nothing. */
+/** Pairs with more noise than this, because x is nearly 0, show nothing. */
 const LOUD = 0.25;
-/** Enough to speak of what samples have in common. */
+/** The number of samples that is enough to say what they have in common. */
 const ENOUGH = 100;
 
-/** Sentences on the errors; empty where they are too large to say anything. */
-export function describePairErrors(expected: Expected, heads: Heads): readonly string[] {
-  const [{ steps }] = hypothesesOf(expected, heads, []) as [Hypothesis];
-  const right = new RightRows(steps, heads);
-  const { headDim, dtype, y } = heads;
+/** Describes the errors in sentences; empty if they are too large to say anything. */
+export function describePairErrors(right: RightRows): readonly string[] {
+  const { heads, steps } = right;
+  const { headDim, dtype, y, rows } = heads;
   const magnitude = Math.abs(steps.frequencies().attentionFactor);
-  const rows = everyRow(heads);
   const every = Math.max(1, Math.ceil((rows.length * right.pairs) / MAX_SAMPLES));
   const pairs = Array.from({ length: right.pairs }, (_what, j) => ({ j, ...right.membersOf(j) }));
   const wrong = new Set<number>();
@@ -49,7 +42,7 @@ export function describePairErrors(expected: Expected, heads: Heads): readonly s
   for (const r of rows) {
     const x = right.input(r);
     const size = Math.max(1, magnitude) * x.reduce((most, v) => Math.max(most, Math.abs(v)), 0);
-    const at = rowAt(heads, r);
+    const at = steps.placeOf(r);
     const angles = right.anglesOf(Math.floor(r / heads.heads));
     for (let i = 0; i < headDim; i++)
       if (right.pairOf[i]! < 0 && Math.abs(y[r * headDim + i]! - x[i]!) > storedNoise(dtype, x[i]!, 0)) return [];
@@ -86,18 +79,19 @@ export function describePairErrors(expected: Expected, heads: Heads): readonly s
   } else if (largest < 0.2) {
     sentences.push(`The results of ${named(of)} are off by up to ${upwards(largest)} of their length${rest}.`);
   }
-  // Much larger errors are no rotation with errors.
+  // A pair with much larger errors does not rotate.
   if (!(largest < 0.2)) return sentences;
   const unit = unitOf(samples);
   if (unit !== undefined) sentences.push(`cos and sin are multiples of 1/${unit}.`);
   else if (alikeAtEqualAngles(samples))
     sentences.push('Equal angles have nearly equal errors, as with a table or a polynomial for cos and sin.');
-  else sentences.push(...narrowFactors(steps, right, heads));
+  else sentences.push(...narrowFactors(right));
   return sentences;
 }
 
-/** Which factors of the products have fewer bits, where that gives nearly all of an f32 y to its last bits. */
-function narrowFactors(steps: RopeSteps, right: RightRows, heads: Heads): string[] {
+/** Names the factors of products that have fewer bits, if that gives nearly all of an f32 y to its last bits. */
+function narrowFactors(right: RightRows): string[] {
+  const { heads, steps } = right;
   if (heads.dtype !== 'f32' || !steps.source) return [];
   const { headDim, y } = heads;
   const { invFreq, attentionFactor } = steps.frequencies();
@@ -106,10 +100,10 @@ function narrowFactors(steps: RopeSteps, right: RightRows, heads: Heads): string
     let [fit, all] = [0, 0];
     for (const r of rows) {
       const x = right.input(r);
-      const at = rowAt(heads, r);
+      const at = steps.placeOf(r);
       for (let j = 0; j < right.pairs; j++) {
         const { read, write } = right.membersOf(j);
-        // An angle in f32: one that is rounded otherwise may round cos to the next value.
+        // The angle is in f32, because an angle that is rounded otherwise may round cos to the next value.
         const angle = Math.fround(steps.position(at, steps.axisOfPair(j)) * Math.fround(invFreq[j]!));
         const c = ofTable(Math.cos(angle) * attentionFactor);
         const s = ofTable(Math.sin(angle) * attentionFactor) * steps.sign;
@@ -157,7 +151,7 @@ function roundBits(value: number, bits: number): number {
   return (part > 0.5 || (part === 0.5 && whole % 2 !== 0) ? whole + 1 : whole) * unit;
 }
 
-/** A factor of all angles that leaves no error. */
+/** Finds a factor of all angles that leaves no error. */
 function commonFactor(samples: readonly Sample[]): string | undefined {
   const turns = samples.map(({ pair, angle, cos, sin, noise }) => {
     const [c, s] = [Math.cos(angle), Math.sin(angle)];
@@ -183,7 +177,7 @@ function commonFactor(samples: readonly Sample[]): string | undefined {
   return `Every frequency is ${(1 + middle).toFixed(digits)} ± ${error} times the expected one.`;
 }
 
-/** n where all cos and sin are multiples of 1/n within noise; 2 to a power, or one less. */
+/** Finds n, a power of 2 or one less, such that all cos and sin are multiples of 1/n within noise. */
 function unitOf(samples: readonly Sample[]): number | undefined {
   for (let bits = 6; bits <= 16; bits++) {
     for (const n of [2 ** bits - 1, 2 ** bits]) {

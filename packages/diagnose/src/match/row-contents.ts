@@ -1,11 +1,11 @@
-/** What the rows of y hold that are not as expected: zeros, x, another row, another token's rotation. @module */
+/** The contents of the rows of y that are not as expected: zeros, x, another row, the rotation of another token. @module */
 import { roundTo } from 'ropewalk';
 import { storedNoise } from '../kernel/noise.js';
-import type { Angles, RightRows } from '../kernel/right-rows.js';
+import type { Angles, Compared, RightRows } from '../kernel/right-rows.js';
 import { spread } from '../measure/sample.js';
-import { type Heads, rowAt } from '../read/observation.js';
+import { type Heads, positionsOf } from '../read/observation.js';
 
-/** What wrong elements hold. */
+/** The kind of values that wrong elements hold. */
 export type What =
   | 'zeros'
   | 'not finite'
@@ -18,86 +18,79 @@ export type What =
   | 'another position'
   /** Another row of x by the right position. */
   | 'another row of x'
-  /** What another row of y holds too, which is right in neither. */
+  /** The values of another row of y, which are right in neither. */
   | 'a copy'
   /** One member of a pair was read after the other had been written over it. */
   | 'in place'
   /** None of these. */
   | 'unknown';
 
-/** Rows with wrong elements that hold the same. */
+/** Rows whose wrong elements hold the same. */
 export interface Group {
   readonly what: What;
-  /** What they hold, in words. */
   readonly words: string;
   readonly rows: number[];
-  /** The dimensions that hold it: all of these in every row, undefined for whole rows. Of `unknown`, those that may. */
+  /** The dimensions that hold it in every row; undefined for whole rows. For `unknown`, the dimensions that may. */
   readonly dims: readonly number[] | undefined;
-  /** Whether a row that is right holds the same; undefined where none can. */
+  /** Whether a right row holds the same; undefined if none can. */
   readonly also?: ((r: number) => boolean) | undefined;
 }
 
-/** What one row holds. */
 type Held = Omit<Group, 'rows'>;
 
-/** A guess at a row of y: writes `[head_dim]` values and their noise. */
+/** Writes a guess at a row of y: `[head_dim]` values and their noise. */
 type Guess = (r: number, y: Float64Array, noise: Float64Array) => void;
 
 interface Source {
   readonly what: What;
   readonly words: string;
   readonly guess: Guess;
-  /** Whether there is such a row; true unless given. */
+  /** Whether row r has such an origin. Default: every row has. */
   readonly applies?: (r: number) => boolean;
 }
 
 /** A rule from a row to another row. */
 interface Rule {
   readonly words: string;
-  /** −1 where there is none. */
+  /** Returns −1 if there is no such row. */
   readonly map: (r: number) => number;
 }
 
-/** Bits of agreement below which a row found by search could be chance. */
+/** With fewer bits of agreement a row could be found by chance. */
 const ENOUGH_BITS = 40;
-/** Elements that a search may look at. */
+/** The most elements that searches look at. */
 const SEARCH_BUDGET = 3e7;
-/** Rows that are looked at for a rule before all are. */
+/** The number of rows from which a rule is guessed. */
 const TRIED_ROWS = 8;
 const MAX_RULES = 12;
 
 const UNKNOWN = { what: 'unknown', words: 'values that come from this x by no rotation that was tried' } as const;
 
-/** Looks at the wrong rows of one observation. */
-export class RowContents {
+/** Sorts wrong rows by their contents, the simplest explanation first. */
+export function groupRows(right: RightRows, { wrong }: Compared): Group[] {
+  return new RowContents(right).groupsOf(wrong);
+}
+
+class RowContents {
   readonly #heads: Heads;
   readonly #right: RightRows;
   readonly #made: Float64Array;
   readonly #noise: Float64Array;
   #budget = SEARCH_BUDGET;
 
-  constructor(heads: Heads, right: RightRows) {
-    this.#heads = heads;
+  constructor(right: RightRows) {
+    this.#heads = right.heads;
     this.#right = right;
-    this.#made = new Float64Array(heads.headDim);
-    this.#noise = new Float64Array(heads.headDim);
+    this.#made = new Float64Array(right.heads.headDim);
+    this.#noise = new Float64Array(right.heads.headDim);
   }
 
-  /** The dimensions of row r that are not as expected. */
-  wrongDims(r: number): number[] {
+  /** The dimensions of row r that are not as expected. Afterwards the buffers hold the right row and its noise. */
+  #wrongDims(r: number): number[] {
     this.#right.fill(r, this.#made, this.#noise);
     return this.#off(r);
   }
 
-  /** The member of a pair that all wrong elements of some rows are; undefined where they are both. */
-  memberOf(rows: readonly number[]): 'first' | 'second' | undefined {
-    const { pairOf, memberOf } = this.#right;
-    const members = new Set(rows.flatMap((r) => this.wrongDims(r).map((i) => (pairOf[i]! < 0 ? -1 : memberOf[i]!))));
-    const [one] = members;
-    return members.size !== 1 || one === -1 ? undefined : one === 0 ? 'first' : 'second';
-  }
-
-  /** Sorts wrong rows by what they hold: the simplest explanation first. */
   groupsOf(rows: readonly number[]): Group[] {
     const groups = new Map<string, Group>();
     const add = (r: number, held: Held): void => {
@@ -125,15 +118,11 @@ export class RowContents {
       left = others;
     }
     const list = [...groups.values()];
-    if (left.length > 0)
-      list.push({ ...UNKNOWN, rows: left, dims: this.#unionOfWrong(left), also: (r) => this.#isX(r) });
+    if (left.length > 0) {
+      const dims = [...new Set(left.flatMap((r) => this.#wrongDims(r)))].sort((a, b) => a - b);
+      list.push({ ...UNKNOWN, rows: left, dims, also: (r) => this.#isX(r) });
+    }
     return list;
-  }
-
-  #unionOfWrong(rows: readonly number[]): number[] {
-    const any = new Uint8Array(this.#heads.headDim);
-    for (const r of rows) for (const i of this.wrongDims(r)) any[i] = 1;
-    return [...any.keys()].filter((i) => any[i] === 1);
   }
 
   /** Whether row r is x, to the bit. */
@@ -143,7 +132,7 @@ export class RowContents {
     return true;
   }
 
-  /** The wrong dimensions and those beside them that hold the same; undefined where all do. */
+  /** The wrong dimensions and those beside them that hold the same; undefined if all do. */
   #reach(wrong: readonly number[], holds: (i: number) => boolean): number[] | undefined {
     const { headDim } = this.#heads;
     const reached = new Uint8Array(headDim);
@@ -155,7 +144,7 @@ export class RowContents {
     return list.length === headDim ? undefined : list;
   }
 
-  /** The dimensions of row r whose values fit the last guess no better than its noise; all of y's that do not. */
+  /** The dimensions of row r that differ from the last guess by more than its noise. */
   #off(r: number): number[] {
     const { headDim, y } = this.#heads;
     const off: number[] = [];
@@ -165,10 +154,10 @@ export class RowContents {
     return off;
   }
 
-  /** What can be seen in the row alone. */
+  /** The contents that the row alone shows. */
   #ownValues(r: number): Held | undefined {
     const { headDim, dtype, norm, ...heads } = this.#heads;
-    const wrong = this.wrongDims(r);
+    const wrong = this.#wrongDims(r);
     const y = heads.y.subarray(r * headDim, (r + 1) * headDim);
     const x = heads.x.subarray(r * headDim, (r + 1) * headDim);
     const input = this.#right.input(r);
@@ -185,11 +174,9 @@ export class RowContents {
       ['not finite', 'NaN and infinities', (i) => !Number.isFinite(y[i])],
       ['x', norm ? 'x after the norm, not rotated' : 'x, not rotated', (i) => isInput(i, 1)],
       ['minus x', '−x', (i) => isInput(i, -1)],
-      ...(norm
-        ? [['x', 'x, neither normalised nor rotated', (i: number) => y[i] === roundTo(dtype, x[i]!)] as const]
-        : []),
+      ['x', 'x, neither normalised nor rotated', (i) => norm !== undefined && y[i] === roundTo(dtype, x[i]!)],
       ['one value', `one value, ${Number(first.toPrecision(7))}`, (i) => wrong.length > 2 && y[i] === first],
-    ] as [What, string, (i: number) => boolean][];
+    ];
     for (const [what, words, holds] of seen)
       if (wrong.every(holds))
         return {
@@ -201,7 +188,7 @@ export class RowContents {
     return this.#inPlace(r, wrong, y);
   }
 
-  /** A member that was computed from the stored result of the other. */
+  /** Recognises members of pairs that were computed from the stored result of the other. */
   #inPlace(r: number, wrong: readonly number[], y: ArrayLike<number>): Held | undefined {
     const { pairOf, memberOf } = this.#right;
     const late = memberOf[wrong[0]!]! as 0 | 1;
@@ -224,12 +211,12 @@ export class RowContents {
     return { what: 'in place', words, dims: all.every(holds) ? undefined : wrong };
   }
 
-  /** The source that explains most of a few of these rows; a copy only where nothing else explains any. */
+  /** The source that explains most of a few of these rows; a copy only if nothing else explains any. */
   #likeliest(rows: readonly number[]): Source | undefined {
     const some = spread(rows, 8 * TRIED_ROWS);
     let best: { source: Source; count: number } | undefined;
     for (const r of spread(rows, TRIED_ROWS)) {
-      const wrong = this.wrongDims(r);
+      const wrong = this.#wrongDims(r);
       if (!this.#isTelling(wrong)) continue;
       for (const source of this.#sourcesOf(r, wrong)) {
         if (source.what === 'a copy' && best && best.source.what !== 'a copy') break;
@@ -250,7 +237,7 @@ export class RowContents {
   }
 
   #heldFrom({ what, words, guess, applies }: Source, r: number): Held | undefined {
-    const wrong = this.wrongDims(r);
+    const wrong = this.#wrongDims(r);
     if (!this.#isTelling(wrong) || applies?.(r) === false) return undefined;
     guess(r, this.#made, this.#noise);
     const also = (one: number): boolean => {
@@ -263,57 +250,55 @@ export class RowContents {
     return wrong.every(holds) ? { what, words, dims: this.#reach(wrong, holds), also } : undefined;
   }
 
-  /** What row r may hold, the simplest first. */
+  /** The possible origins of row r, the simplest first. */
   *#sourcesOf(r: number, wrong: readonly number[]): Generator<Source> {
     const { heads, seq, batch, headDim, y } = this.#heads;
-    const token = Math.floor(r / heads);
     const right = this.#right;
+    const anglesOf = (row: number): Angles => right.anglesOf(Math.floor(row / heads));
     yield* this.#positionSources();
-    const byRow = (what: What, guess: (from: number) => Guess, words: (rule: Rule) => string) => (other: number) =>
+    const from = (what: What, words: (rule: string) => string, guess: (from: number) => Guess) => (other: number) =>
       rulesBetween(this.#heads, r, other).map(
         (rule): Source => ({
           what,
-          words: words(rule),
+          words: words(rule.words),
           guess: (at, y, noise) => guess(rule.map(at))(at, y, noise),
           applies: (at) => rule.map(at) >= 0,
         }),
       );
-    const rightOf = byRow(
+    const resultOf = from(
       'another row',
-      (from) => (_at, y, noise) => right.fill(from, y, noise),
-      ({ words }) => `the right result of ${words}`,
+      (rule) => `the right result of ${rule}`,
+      (other) => (_, y, noise) => right.fill(other, y, noise),
     );
-    const byPosition = byRow(
+    const byPosition = from(
       'another position',
-      (from) => (at, y, noise) => right.rotate(right.input(at), right.anglesOf(Math.floor(from / heads)), y, noise),
-      ({ words }) => `this row of x rotated by the position of ${words}`,
+      (rule) => `this row of x rotated by the position of ${rule}`,
+      (other) => (at, y, noise) => right.rotate(right.input(at), anglesOf(other), y, noise),
     );
-    const inputOf = byRow(
+    const inputOf = from(
       'another row of x',
-      (from) => (at, y, noise) => right.rotate(right.input(from), right.anglesOf(Math.floor(at / heads)), y, noise),
-      ({ words }) => `the row of x of ${words}, rotated by the right position`,
+      (rule) => `the row of x of ${rule}, rotated by the right position`,
+      (other) => (at, y, noise) => right.rotate(right.input(other), anglesOf(at), y, noise),
     );
-    const copyOf = byRow(
+    const copyOf = from(
       'a copy',
-      (from) => (_at, y, noise) => {
+      (rule) => `the same values as ${rule}`,
+      (other) => (_, y, noise) => {
         noise.fill(0);
-        y.set(this.#heads.y.subarray(from * headDim, (from + 1) * headDim));
+        y.set(this.#heads.y.subarray(other * headDim, (other + 1) * headDim));
       },
-      ({ words }) => `the same values as ${words}`,
     );
     const rows = batch * seq * heads;
-    const angles = right.anglesOf(token);
-    for (const other of this.#search(r, wrong, rows, (at, i) =>
-      right.element(at, right.anglesOf(Math.floor(at / heads)), i),
-    ))
-      yield* rightOf(other);
+    const angles = anglesOf(r);
+    for (const other of this.#search(r, wrong, rows, (at, i) => right.element(at, anglesOf(at), i)))
+      yield* resultOf(other);
     for (const other of this.#search(r, wrong, batch * seq, (at, i) => right.element(r, right.anglesOf(at), i)))
       yield* byPosition(other * heads + (r % heads));
     for (const other of this.#search(r, wrong, rows, (at, i) => right.element(at, angles, i))) yield* inputOf(other);
     for (const other of this.#search(r, wrong, rows, (at, i) => y[at * headDim + i]!, true)) yield* copyOf(other);
   }
 
-  /** Rows, or tokens, whose value agrees with y in the first few wrong dimensions of row r; at most three. */
+  /** At most three rows, or tokens, whose values agree with y in the wrong dimensions of row r. */
   *#search(
     r: number,
     wrong: readonly number[],
@@ -324,7 +309,7 @@ export class RowContents {
     if (this.#budget < count) return;
     this.#budget -= count;
     const { headDim, y } = this.#heads;
-    this.wrongDims(r); // fills the noise
+    this.#wrongDims(r); // fills the noise
     const size = this.#made.reduce((most, one) => Math.max(most, Math.abs(one)), 0);
     const noise = this.#noise.map((one) => (exact ? 0 : 2 * one + 1e-6 * size));
     let found = 0;
@@ -337,7 +322,7 @@ export class RowContents {
     }
   }
 
-  /** Positions that are no other token's. */
+  /** Rotations by positions that no other token has. */
   #positionSources(): Source[] {
     const right = this.#right;
     const { heads, seq, numAxes } = this.#heads;
@@ -346,7 +331,7 @@ export class RowContents {
       words: `this row of x rotated by ${words}`,
       guess: (r, y, noise) => {
         const token = Math.floor(r / heads);
-        right.rotate(right.input(r), this.#angles(of(right.positionsOf(token), token)), y, noise);
+        right.rotate(right.input(r), this.#angles(of(positionsOf(this.#heads, token), token)), y, noise);
       },
     });
     const twice: Source = {
@@ -382,20 +367,24 @@ export class RowContents {
   }
 }
 
-/** Rules that map row r to `other`, the likeliest first. */
+/** The rules that map row r to `other`, the likeliest first. */
 function rulesBetween(of: Heads, r: number, other: number): Rule[] {
   const { batch, seq, heads } = of;
-  const [at, to] = [rowAt(of, r), rowAt(of, other)];
+  const placeOf = (n: number) => ({
+    batch: Math.floor(n / (seq * heads)),
+    seq: Math.floor(n / heads) % seq,
+    head: n % heads,
+  });
+  const [at, to] = [placeOf(r), placeOf(other)];
   const row = (b: number, s: number, h: number): number =>
     b >= 0 && b < batch && s >= 0 && s < seq && h >= 0 && h < heads ? (b * seq + s) * heads + h : -1;
   const mapped = (words: string, map: (b: number, s: number, h: number) => number): Rule => ({
     words,
     map: (one) => {
-      const { batch: b, seq: s, head: h } = rowAt(of, one);
+      const { batch: b, seq: s, head: h } = placeOf(one);
       return map(b, s, h);
     },
   });
-  const [db, dh] = [to.batch - at.batch, to.head - at.head];
   const rules: Rule[] = [];
   for (const head of coordinate('head', at.head, to.head, heads))
     for (const token of coordinate('token', at.seq, to.seq, seq))
@@ -403,40 +392,38 @@ function rulesBetween(of: Heads, r: number, other: number): Rule[] {
         const words = [head, token, one].flatMap((c) => (c.words ? [c.words] : [])).join(' of ');
         rules.push(mapped(words, (b, s, h) => row(one.map(b), token.map(s), head.map(h))));
       }
-  if (dh === 0 && batch > 1 && seq > 1) {
-    const [into, back] = ['[batch, seq] read as [seq, batch]', '[seq, batch] read as [batch, seq]'];
+  /** The row at place n of memory that has `inner` places in each row. */
+  const place = (n: number, inner: number): [outer: number, inner: number] => [Math.floor(n / inner), n % inner];
+  if (at.head === to.head && batch > 1 && seq > 1)
     rules.push(
-      mapped(`the token that is there if ${into}`, (b, s, h) => {
-        const n = b * seq + s;
-        return row(n % batch, Math.floor(n / batch), h);
+      mapped('the token that is there if [batch, seq] read as [seq, batch]', (b, s, h) => {
+        const [token, one] = place(b * seq + s, batch);
+        return row(one, token, h);
       }),
-      mapped(`the token that is there if ${back}`, (b, s, h) => {
-        const n = s * batch + b;
-        return row(Math.floor(n / seq), n % seq, h);
-      }),
+      mapped('the token that is there if [seq, batch] read as [batch, seq]', (b, s, h) =>
+        row(...place(s * batch + b, seq), h),
+      ),
     );
-  }
-  if (db === 0 && heads > 1 && seq > 1) {
+  if (at.batch === to.batch && heads > 1 && seq > 1)
     rules.push(
       mapped('the row that is there if [seq, head] is read as [head, seq]', (b, s, h) => {
-        const n = s * heads + h;
-        return row(b, n % seq, Math.floor(n / seq));
+        const [head, token] = place(s * heads + h, seq);
+        return row(b, token, head);
       }),
-      mapped('the row that is there if [head, seq] is read as [seq, head]', (b, s, h) => {
-        const n = h * seq + s;
-        return row(b, Math.floor(n / heads), n % heads);
-      }),
+      mapped('the row that is there if [head, seq] is read as [seq, head]', (b, s, h) =>
+        row(b, ...place(h * seq + s, heads)),
+      ),
     );
-  }
-  rules.push({
-    words: `${rowsApart(other - r)}, counting over batches, tokens and heads`,
-    map: (one) => (one + other - r >= 0 && one + other - r < batch * seq * heads ? one + other - r : -1),
-  });
-  rules.push({ words: `batch ${to.batch}, token ${to.seq}, head ${to.head}`, map: () => other });
+  const step = other - r;
+  const apart = `the row ${Math.abs(step)} ${step > 0 ? 'after' : 'before'} it, counting over batches, tokens and heads`;
+  rules.push(
+    { words: apart, map: (one) => (one + step >= 0 && one + step < batch * seq * heads ? one + step : -1) },
+    { words: `batch ${to.batch}, token ${to.seq}, head ${to.head}`, map: () => other },
+  );
   return rules.filter(({ map }) => map(r) === other && other !== r);
 }
 
-/** How one coordinate may follow from another, the likeliest first; empty words where it stays. */
+/** The ways in which one coordinate may follow from another, the likeliest first. The words are empty if it stays. */
 function coordinate(
   name: string,
   at: number,
@@ -452,13 +439,9 @@ function coordinate(
   };
   const fixed = { words: `${name} ${to}${name === 'token' && to === count - 1 ? ', the last' : ''}`, map: () => to };
   const mirrored = { words: `the ${name} as far from the end`, map: (one: number) => count - 1 - one };
-  // Where one is wrong, all say the same.
+  // If one coordinate is wrong, all ways say the same.
   return [
     ...(name === 'token' && apart === '' ? [shifted, fixed] : [fixed, shifted]),
     ...(at + to === count - 1 ? [mirrored] : []),
   ];
-}
-
-function rowsApart(step: number): string {
-  return `the row ${Math.abs(step)} ${step > 0 ? 'after' : 'before'} it`;
 }

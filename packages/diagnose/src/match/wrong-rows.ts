@@ -1,37 +1,31 @@
-/** Which tokens, heads, batches and dimensions of y are as expected, and what the others hold. @module */
+/** Which tokens, heads, batches and dimensions of y are as expected, and what the others hold, in words. @module */
 import { roundTo } from 'ropewalk';
 import { ranges } from 'ropewalk/internal';
-import { RightRows } from '../kernel/right-rows.js';
-import type { Hypothesis } from '../kernel/trial.js';
-import type { Expected } from '../read/expected.js';
-import { describeRow, everyRow, type Heads } from '../read/observation.js';
-import { productOf, rowsWords, someRanges } from '../read/row-words.js';
-import { hypothesesOf } from './hypotheses.js';
-import { type Group, RowContents, type What } from './row-contents.js';
+import type { Compared, RightRows } from '../kernel/right-rows.js';
+import { type Heads, positionsOf } from '../read/observation.js';
+import type { Group, What } from './row-contents.js';
 
 /** Elements that hold the same. */
 export interface RowEntry {
   readonly what: What;
-  /** Where they are, in words. */
+  /** The place of the elements, in words. */
   readonly where: string;
-  /** What they hold, in words. */
   readonly holds: string;
-  /** Heads of tokens that have such elements. */
+  /** How many heads of tokens have such elements. */
   readonly rows: number;
   readonly elements: number;
 }
 
 /** Every element of y against the right kernel. */
 export interface RowSummary {
-  /** Elements of y, and those that are not as expected. */
+  /** How many elements y has, and how many of them are not as expected. */
   readonly elements: number;
   readonly wrongElements: number;
   /**
-   * What is as expected, in words; without an expectation, what was rotated. Undefined where the rest is another
-   * rotation.
+   * The part that is as expected, in words; without an expectation, the part that was rotated. Undefined if the rest is
+   * another rotation.
    */
   readonly right: string | undefined;
-  /** What the other elements hold. */
   readonly wrong: readonly RowEntry[];
 }
 
@@ -44,50 +38,46 @@ export interface JudgedRows {
    * - `no`: another rotation may be simpler
    */
   readonly local: 'here and there' | 'all explained' | 'no';
-  /** By row: 1 where every element is as expected. */
-  readonly isRight: Uint8Array;
-  /** By row: 1 where most elements are wrong and it is not known what they hold; undefined where no row is. */
-  readonly unknown: Uint8Array | undefined;
+  /** The rows in which every element is as expected. */
+  readonly right: readonly number[];
+  /** The rows in which most elements are wrong and it is not known what they hold. */
+  readonly unknown: readonly number[];
 }
 
-/** The rows that remain, and what the others hold. */
+/** The rows that remain, and the contents of the others. */
 export interface RowsAside {
-  readonly live: Uint8Array;
+  readonly heads: Heads;
   readonly rowSummary: RowSummary;
 }
 
-/** An error this many times the noise is not from rounding. */
+/** An error this many times the noise does not come from rounding. */
 const CLEAR = 4;
-/** Wrong elements that are listed one by one. */
+/** The most wrong elements that are listed one by one. */
 const MAX_LISTED = 8;
+/** Right results in wrong places: a kernel that rotates otherwise does not write them. */
+const ELSEWHERE: ReadonlySet<What> = new Set(['another row', 'another row of x', 'a copy', 'in place']);
 
-/** Sums up the rows of y; undefined where every element is as expected. */
-export function summarizeRows(expected: Expected, heads: Heads): JudgedRows | undefined {
-  const [{ steps }] = hypothesesOf(expected, heads, []) as [Hypothesis];
-  const right = new RightRows(steps, heads);
-  const seen = compare(right, heads);
+/** Sums up the rows of y; undefined if every element is as expected. */
+export function summarizeRows(right: RightRows, seen: Compared, contents: readonly Group[]): JudgedRows | undefined {
   if (seen.wrong.length === 0) return undefined;
-  const contents = new RowContents(heads, right);
-  const most = (r: number): boolean => 8 * seen.off[r]! > heads.headDim;
-  const groups = contents
-    .groupsOf(seen.wrong)
-    .flatMap((group) => (group.what === 'unknown' ? bySize(group, most) : [group]));
+  const { heads } = right;
+  const isMost = (r: number): boolean => 8 * seen.off[r]! > heads.headDim;
+  // Rows that may be another rotation are told apart from rows with single wrong elements.
+  const groups = contents.flatMap((group) => {
+    const parts = [group.rows.filter(isMost), group.rows.filter((r) => !isMost(r))];
+    if (group.what !== 'unknown') return [group];
+    return parts.filter((rows) => rows.length > 0).map((rows) => ({ ...group, rows }));
+  });
   const known = groups.every(({ what }) => what !== 'unknown');
   const simple = groups.every(({ what, dims }) => ELSEWHERE.has(what) || (dims && what !== 'x'));
-  const few = 8 * seen.wrong.length <= 7 * seen.isRight.length;
+  const few = 8 * seen.wrong.length <= 7 * heads.rows.length;
   const here = isTelling(seen, right) && (known || few);
+  const entries = groups.map((group) => entryOf(group, seen, right));
   return {
-    rowSummary: censusOf(
-      groups.map((group) => entryOf(group, seen, contents, heads)),
-      rightWords(seen, groups, heads),
-      heads,
-    ),
+    rowSummary: summaryOf(entries, rightWords(seen, groups, heads), heads),
     local: here ? 'here and there' : known && simple ? 'all explained' : 'no',
-    isRight: seen.isRight,
-    unknown: marked(
-      groups.flatMap(({ what, rows }) => (what === 'unknown' ? rows.filter(most) : [])),
-      heads,
-    ),
+    right: seen.right,
+    unknown: groups.flatMap(({ what, rows }) => (what === 'unknown' ? rows.filter(isMost) : [])).sort((a, b) => a - b),
   };
 }
 
@@ -95,190 +85,195 @@ export function summarizeRows(expected: Expected, heads: Heads): JudgedRows | un
  * Sets aside the rows that hold no rotation, whatever is expected.
  *
  * @param withX - also those that hold x although their position is not 0
- * @returns undefined where there are none, or too few others
+ * @returns undefined if there are no such rows, or too few others
  */
 export function rowsAside(heads: Heads, withX: boolean): RowsAside | undefined {
-  const rows = everyRow(heads);
+  const { rows, headDim } = heads;
   const oddOf = oddIn(heads, withX);
   const groups = new Map<string, { what: What; rows: number[]; at: number[]; whole: boolean }>();
-  const live = new Uint8Array(rows.length).fill(1);
+  const left: number[] = [];
   for (const r of rows) {
     const odd = oddOf(r);
-    if (!odd) continue;
-    live[r] = 0;
-    const known = groups.get(odd.words);
-    const places = odd.dims.map((i) => r * heads.headDim + i);
-    const whole = odd.dims.length === heads.headDim;
-    if (!known) groups.set(odd.words, { what: odd.what, rows: [r], at: places, whole });
-    else {
-      known.rows.push(r);
-      known.at.push(...places);
-      known.whole &&= whole;
+    if (!odd) {
+      left.push(r);
+      continue;
     }
+    const group = groups.get(odd.words) ?? { what: odd.what, rows: [], at: [], whole: true };
+    groups.set(odd.words, group);
+    group.rows.push(r);
+    group.at.push(...odd.dims.map((i) => r * headDim + i));
+    group.whole &&= odd.dims.length === headDim;
   }
-  const left = everyRow({ ...heads, live });
-  const turned = left.filter((r) => describeRow(heads, r).positions.some((p) => p !== 0));
+  const turned = left.filter((r) => isTurned(heads, r));
   if (groups.size === 0 || 8 * turned.length < rows.length) return undefined;
-  const entries = [...groups].map(([words, { what, rows, at, whole }]): RowEntry => {
+  const entries = [...groups].map(([holds, { what, rows, at, whole }]): RowEntry => {
     const where = rowsWords(rows, heads);
-    const places = whole
-      ? where
-      : at.length <= MAX_LISTED
-        ? placesWords(at, heads)
-        : `${at.length} elements in ${where}`;
-    return { what, where: places, holds: words, rows: rows.length, elements: at.length };
+    const places = at.length <= MAX_LISTED ? placesWords(at, heads) : `${at.length} elements in ${where}`;
+    return { what, where: whole ? where : places, holds, rows: rows.length, elements: at.length };
   });
-  return { live, rowSummary: censusOf(entries, rowsWords(left, heads), heads) };
+  return { heads: { ...heads, rows: left }, rowSummary: summaryOf(entries, rowsWords(left, heads), heads) };
 }
 
-/** Looks at one row: which of its dimensions hold what no rotation writes. */
+/** Whether a position of row r is not 0. */
+function isTurned(heads: Heads, r: number): boolean {
+  return positionsOf(heads, Math.floor(r / heads.heads)).some((p) => p !== 0);
+}
+
+/** Returns a function that finds the dimensions of a row with contents that no rotation writes. */
 function oddIn(heads: Heads, withX: boolean) {
-  const { headDim, x, y, dtype } = heads;
-  const rows = everyRow(heads);
-  const dims = Array.from({ length: headDim }, (_what, i) => i);
+  const { headDim, x, y, dtype, rows } = heads;
+  const dims = Array.from({ length: headDim }, (_, i) => i);
   // A dimension that is 0 in every row says nothing about a row.
   const used = dims.map((i) => rows.some((r) => y[r * headDim + i] !== 0));
   return (r: number): { what: What; words: string; dims: number[] } | undefined => {
     const from = r * headDim;
-    const where = (test: (at: number, i: number) => boolean): number[] => dims.filter((i) => test(from + i, i));
-    const odd = where((at) => !Number.isFinite(y[at]!));
+    const odd = dims.filter((i) => !Number.isFinite(y[from + i]!));
     if (odd.length > 0) {
       const nan = odd.filter((i) => Number.isNaN(y[from + i]!)).length;
-      return {
-        what: 'not finite',
-        words: nan === odd.length ? 'NaN' : nan > 0 ? 'NaN and infinities' : 'infinities',
-        dims: odd,
-      };
+      const words = nan === odd.length ? 'NaN' : nan > 0 ? 'NaN and infinities' : 'infinities';
+      return { what: 'not finite', words, dims: odd };
     }
-    const lit = where((at, i) => used[i]! && x[at] !== 0);
+    const lit = dims.filter((i) => used[i]! && x[from + i] !== 0);
     const zeros = lit.filter((i) => y[from + i] === 0);
     if (4 * zeros.length > lit.length)
       return { what: 'zeros', words: 'zeros', dims: zeros.length === lit.length ? dims : zeros };
     if (headDim > 2 && y[from] !== x[from] && dims.every((i) => y[from + i] === y[from]))
       return { what: 'one value', words: `one value, ${Number(y[from]!.toPrecision(7))}`, dims };
-    if (!withX || dims.some((i) => y[from + i] !== roundTo(dtype, x[from + i]!))) return undefined;
-    if (describeRow(heads, r).positions.every((p) => p === 0)) return undefined;
+    if (!withX || dims.some((i) => y[from + i] !== roundTo(dtype, x[from + i]!)) || !isTurned(heads, r))
+      return undefined;
     return { what: 'x', words: 'x, not rotated', dims };
   };
 }
 
-function marked(rows: readonly number[], { batch, seq, heads }: Heads): Uint8Array | undefined {
-  if (rows.length === 0) return undefined;
-  const marks = new Uint8Array(batch * seq * heads);
-  for (const r of rows) marks[r] = 1;
-  return marks;
-}
-
-function censusOf(wrong: readonly RowEntry[], right: string, { y }: Heads): RowSummary {
+function summaryOf(wrong: readonly RowEntry[], right: string, { y }: Heads): RowSummary {
   return { elements: y.length, wrongElements: wrong.reduce((sum, { elements }) => sum + elements, 0), right, wrong };
 }
 
-/** Rows that may be another rotation, and rows with single wrong elements. */
-function bySize(group: Group, most: (r: number) => boolean): Group[] {
-  const parts = [group.rows.filter(most), group.rows.filter((r) => !most(r))];
-  return parts.filter((rows) => rows.length > 0).map((rows) => ({ ...group, rows }));
-}
-
-/** Right results in wrong places: a kernel that rotates otherwise does not write them. */
-const ELSEWHERE: ReadonlySet<What> = new Set(['another row', 'another row of x', 'a copy', 'in place']);
-
-interface Compared {
-  /** Rows with wrong elements. */
-  readonly wrong: readonly number[];
-  /** By row: 1 where all elements are as expected, and the number of those that are not. */
-  readonly isRight: Uint8Array;
-  readonly off: Uint32Array;
-  /** By row: the largest error in units of its noise. */
-  readonly error: Float32Array;
-  /** By dimension: in how many rows it is wrong. */
-  readonly offByDim: Float64Array;
-}
-
-function compare(right: RightRows, heads: Heads): Compared {
-  const { headDim, y } = heads;
-  const rows = y.length / headDim;
-  const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
-  const wrong: number[] = [];
-  const isRight = new Uint8Array(rows);
-  const off = new Uint32Array(rows);
-  const error = new Float32Array(rows);
-  const offByDim = new Float64Array(headDim);
-  for (let r = 0; r < rows; r++) {
-    right.fill(r, made, noise);
-    const from = r * headDim;
-    let worst = 0;
-    for (let i = 0; i < headDim; i++) {
-      const difference = Math.abs(y[from + i]! - made[i]!);
-      if (difference <= noise[i]!) continue;
-      off[r]!++;
-      offByDim[i]!++;
-      const ratio = difference / noise[i]!;
-      worst = Math.max(worst, Number.isNaN(ratio) ? Infinity : ratio);
-    }
-    error[r] = worst;
-    if (off[r] === 0) isRight[r] = 1;
-    else wrong.push(r);
-  }
-  return { wrong, isRight, off, error, offByDim };
-}
-
 /**
- * Whether right rows show that the rotation is right: a wrong frequency is wrong by the position, so a row that is right
- * at a large position makes clear errors at smaller and slightly larger ones something else.
+ * Whether right rows show that the rotation is right. A wrong frequency is wrong by the position, so a row that is right at
+ * a large position makes clear errors at smaller and slightly larger ones something else.
  */
-function isTelling({ wrong, isRight, error }: Compared, right: RightRows): boolean {
-  let farthest = 0;
-  for (let r = 0; r < isRight.length; r++) if (isRight[r]) farthest = Math.max(farthest, right.reach(r));
+function isTelling({ wrong, right: ok, error }: Compared, right: RightRows): boolean {
+  const farthest = ok.reduce((most, r) => Math.max(most, right.reach(r)), 0);
   const clear = wrong.filter(
     (r) => error[r]! * Math.min(1, farthest / Math.max(right.reach(r), Number.MIN_VALUE)) > CLEAR,
   );
   return farthest > 0 && 4 * clear.length >= 3 * wrong.length;
 }
 
-function entryOf(group: Group, { off }: Compared, contents: RowContents, heads: Heads): RowEntry {
+function entryOf(group: Group, { off }: Compared, right: RightRows): RowEntry {
+  const { heads } = right;
   const { what, words, rows } = group;
   const elements = rows.reduce((sum, r) => sum + off[r]!, 0);
   const entry = (where: string, holds = words): RowEntry => ({ what, where, holds, rows: rows.length, elements });
   const unknown = what === 'unknown';
+  const few = unknown && 8 * elements <= rows.length * heads.headDim;
+  const wrong = few || elements <= MAX_LISTED ? rows.flatMap((r) => right.wrongDims(r).map((i) => ({ r, i }))) : [];
   if (unknown && elements <= MAX_LISTED)
     return entry(
       placesWords(
-        rows.flatMap((r) => contents.wrongDims(r).map((i) => r * heads.headDim + i)),
+        wrong.map(({ r, i }) => r * heads.headDim + i),
         heads,
       ),
     );
   const dims = dimsOf(group, heads);
-  // At position 0, x is right: such rows belong to the others all the same.
+  // At position 0, x is right. Such rows belong to the others all the same.
   const around = group.also && !dims ? productOf(rows, heads) : rows;
-  const own = new Set(rows);
-  const where = rowsWords(around.every((r) => own.has(r) || (off[r] === 0 && group.also?.(r))) ? around : rows, heads);
+  const known = new Set(rows);
+  const where = rowsWords(
+    around.every((r) => known.has(r) || (off[r] === 0 && group.also?.(r))) ? around : rows,
+    heads,
+  );
   const inDims = dims ? `, ${dims.length === 1 ? 'dimension' : 'dimensions'} ${someRanges(dims)}` : '';
-  const few = unknown && 8 * elements <= rows.length * heads.headDim;
-  // A race between the two stores of a pair.
-  const member = few ? contents.memberOf(rows) : undefined;
-  const holds = member ? `${words}; only ${member} members of pairs` : words;
+  // A race between the two stores of a pair makes only one member wrong.
+  const members = new Set(wrong.map(({ i }) => (right.pairOf[i]! < 0 ? undefined : right.memberOf[i])));
+  const [member] = few && members.size === 1 ? members : [];
+  const holds = member === undefined ? words : `${words}; only ${member === 0 ? 'first' : 'second'} members of pairs`;
   return entry(`${few ? `${elements} elements in ` : ''}${where}${inDims}`, holds);
 }
 
-/** Of a row that may be another rotation, some dimensions are right by chance. */
+/** The dimensions of a group. Some dimensions of a row that may be another rotation are right by chance. */
 function dimsOf({ what, dims }: Group, { headDim }: Heads): readonly number[] | undefined {
   return what === 'unknown' && 2 * dims!.length > headDim ? undefined : dims;
 }
 
-/** Single elements of y. */
 function placesWords(elements: readonly number[], heads: Heads): string {
   const { headDim } = heads;
   return elements.map((at) => `${rowsWords([Math.floor(at / headDim)], heads)}, dimension ${at % headDim}`).join('; ');
 }
 
-function rightWords({ wrong, isRight, offByDim }: Compared, groups: readonly Group[], heads: Heads): string {
-  const rows = everyRow({ ...heads, live: isRight });
-  const rest = groups.some((group) => dimsOf(group, heads) !== undefined)
-    ? ', and all other dimensions of the rows below'
-    : '';
-  if (rows.length > 0) return `${rowsWords(rows, heads)}${rest}`;
+function rightWords({ wrong, right, offByDim }: Compared, groups: readonly Group[], heads: Heads): string {
+  const hasDims = groups.some((group) => dimsOf(group, heads) !== undefined);
+  if (right.length > 0)
+    return `${rowsWords(right, heads)}${hasDims ? ', and all other dimensions of the rows below' : ''}`;
   const dims = [...offByDim.keys()].filter((i) => offByDim[i] === 0);
   if (dims.length > 0) return `dimensions ${ranges(dims)} of every token`;
   const count = offByDim.reduce((a, b) => a + b, 0);
   return `${wrong.length * heads.headDim - count} of ${wrong.length * heads.headDim} elements`;
+}
+
+/**
+ * Names rows: `heads 3-5 of every token`, `token 7`, `batch 1`.
+ *
+ * @param rows - in rising order, at least one
+ */
+function rowsWords(rows: readonly number[], shape: Heads): string {
+  const whole = productWords(rows, shape);
+  if (whole) return whole;
+  // Rows that are no product of batches, tokens and heads: tokens with the same heads are named together.
+  const byToken = new Map<number, number[]>();
+  for (const r of rows) {
+    const token = Math.floor(r / shape.heads);
+    byToken.set(token, [...(byToken.get(token) ?? []), r]);
+  }
+  const groups = new Map<string, number[]>();
+  for (const [token, list] of byToken) {
+    const key = `${Math.floor(token / shape.seq)}:${list.map((r) => r % shape.heads).join()}`;
+    const known = groups.get(key);
+    if (known) known.push(...list);
+    else groups.set(key, list);
+    if (groups.size > 4) return `${rows.length} rows, the first in ${productWords([rows[0]!], shape)}`;
+  }
+  return [...groups.values()].map((list) => productWords(list, shape)).join('; ');
+}
+
+/** The rows of all the batches, tokens and heads that these rows have, in rising order. */
+function productOf(rows: readonly number[], shape: Heads): number[] {
+  const { batch, token, head } = placesOf(rows, shape);
+  return batch
+    .flatMap((b) => token.flatMap((s) => head.map((h) => (b * shape.seq + s) * shape.heads + h)))
+    .sort((a, b) => a - b);
+}
+
+function placesOf(rows: readonly number[], shape: Heads): Record<'batch' | 'token' | 'head', number[]> {
+  const { heads, seq } = shape;
+  const sorted = (of: (r: number) => number): number[] => [...new Set(rows.map(of))].sort((a, b) => a - b);
+  return {
+    batch: sorted((r) => Math.floor(r / (heads * seq))),
+    token: sorted((r) => Math.floor(r / heads) % seq),
+    head: sorted((r) => r % heads),
+  };
+}
+
+function productWords(rows: readonly number[], shape: Heads): string | undefined {
+  const places = placesOf(rows, shape);
+  if (places.batch.length * places.token.length * places.head.length !== rows.length) return undefined;
+  const counts = { head: shape.heads, token: shape.seq, batch: shape.batch };
+  const parts = (['head', 'token', 'batch'] as const).flatMap((name) => {
+    const list = places[name];
+    if (list.length === counts[name])
+      return name === 'token' && places.head.length < shape.heads ? ['every token'] : [];
+    const plural = list.length === 1 ? '' : name === 'batch' ? 'es' : 's';
+    return [`${name}${plural} ${someRanges(list)}`];
+  });
+  return parts.length > 0 ? parts.join(' of ') : 'every token';
+}
+
+/** Numbers as ranges, shortened if they are many. */
+function someRanges(numbers: readonly number[]): string {
+  const step = (numbers[1] ?? 0) - numbers[0]!;
+  if (numbers.length > 2 && step > 1 && numbers.every((n, at) => n === numbers[0]! + at * step))
+    return `${numbers[0]}, ${numbers[1]}, … ${numbers.at(-1)} (each ${step} apart)`;
+  const parts = ranges(numbers).split(', ');
+  return parts.length > 8 ? `${parts.slice(0, 6).join(', ')}, … ${parts.at(-1)}` : parts.join(', ');
 }

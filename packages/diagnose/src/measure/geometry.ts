@@ -1,7 +1,7 @@
 /** Which dimensions were rotated, and with which partner: only a rotated pair keeps its joint length. @module */
 import type { Sample } from './sample.js';
 
-/** One pair: the dimensions it is read from, and the dimensions it is written to. */
+/** The dimensions that a pair is read from and written to. */
 export interface PairAt {
   readonly read: readonly [number, number];
   readonly write: readonly [number, number];
@@ -9,48 +9,47 @@ export interface PairAt {
 
 /** How pairs are laid out in a head. */
 export interface PairLayout {
-  /** `half` is (j, j + distance); `quarter` is half inside each half of the window; `free` is an unknown layout. */
+  /** `half` pairs (j, j + distance), `quarter` does so inside each half of the window, `free` is no known layout. */
   readonly name: 'interleaved' | 'half' | 'interleaved-to-half' | 'half-to-interleaved' | 'quarter' | 'free';
-  /** First dimension of the first pair. */
   readonly first: number;
-  /** Between the members of a pair as read. */
+  /** The distance between the members of a pair as they are read. */
   readonly distance: number;
   readonly pairs: readonly PairAt[];
 }
 
-/** What happened to a dimension; `turned` means rotated; `zero` and `nan` are what y holds in every row. */
+/** The fate of a dimension: `turned` means rotated, `zero` and `nan` are what y holds in every row. */
 export type DimKind = 'still' | 'scaled' | 'turned' | 'zero' | 'nan';
 
-/** What happened to the dimensions of a head. */
 export interface Geometry {
   readonly dims: readonly DimKind[];
-  /**
-   * Layouts whose pairs all keep their lengths; the first is the likeliest, more than one when the data cannot tell.
-   */
+  /** Layouts whose pairs all keep their lengths, the likeliest first. The data cannot tell them apart. */
   readonly layouts: readonly PairLayout[];
-  /** Dimensions whose x is 0 in every row: their rotation is unknown. */
+  /** Dimensions whose x is 0 in every row, so that their rotation is unknown. */
   readonly dark: readonly number[];
   /** Dimensions that are x in every row, to the last bit. */
   readonly copied: readonly number[];
-  /** Without a layout: the rotated dimensions that keep their joint length with another one, in the same two places. */
+  /** Dimensions whose y is 0, or no finite number, in every row. */
+  readonly lost: ReadonlySet<number>;
+  /** Without a layout, the rotated dimensions that keep their joint length with another one, in the same two places. */
   readonly matched?: readonly number[];
 }
 
-/** Finds the pairs; there is no layout when nothing was rotated, or when no pairs keep their lengths. */
+/** Finds the pairs. There is no layout when nothing was rotated, or when no pairs keep their lengths. */
 export function findGeometry(sample: Sample): Geometry {
-  const { headDim } = sample;
-  const dims = Array.from({ length: headDim }, (_what, i) => kindOfDim(sample, i));
-  const dark = dims.flatMap((_what, i) => (isDark(sample, i) ? [i] : []));
-  const copied = dims.flatMap((_what, i) => (isCopied(sample, i) ? [i] : []));
-  const common = { dims, dark, copied };
-  const turned = dims.flatMap((kind, i) => (kind === 'turned' ? [i] : []));
+  const { headDim, x, y } = sample;
+  const all = Array.from({ length: headDim }, (_, i) => i);
+  const dims = all.map((i) => kindOfDim(sample, i));
+  const dark = all.filter((i) => everywhere(sample, i, (at) => x[at] === 0));
+  const copied = all.filter((i) => everywhere(sample, i, (at) => y[at] === x[at]));
+  const lost = new Set(all.filter((i) => dims[i] === 'zero' || dims[i] === 'nan'));
+  const common = { dims, dark, copied, lost };
+  const turned = all.filter((i) => dims[i] === 'turned');
   if (turned.length === 0) return { ...common, layouts: [] };
-  const lost = new Set(dims.flatMap((kind, i) => (kind === 'zero' || kind === 'nan' ? [i] : [])));
   const whole = (pair: PairAt): boolean => !pair.write.some((i) => lost.has(i));
-  const all = candidates(headDim, turned);
+  const possible = candidates(headDim, turned);
   // Where cos and sin are lengthened by different factors, the length is kept only among the heads of one token.
   for (const rows of [undefined, sample.heads.length].filter((n) => n !== 1)) {
-    const layouts = all.filter(
+    const layouts = possible.filter(
       (layout) =>
         layout.pairs.some(whole) && layout.pairs.every((pair) => !whole(pair) || keepsLength(sample, pair, rows)),
     );
@@ -64,30 +63,16 @@ export function findGeometry(sample: Sample): Geometry {
   return free ? { ...common, layouts: [free] } : { ...common, layouts: [], matched };
 }
 
-function isDark({ x, headDim }: Sample, i: number): boolean {
-  for (let at = i; at < x.length; at += headDim) if (x[at] !== 0) return false;
+/** Whether something holds for dimension i of every row. */
+function everywhere({ x, headDim }: Sample, i: number, holds: (at: number) => boolean): boolean {
+  for (let at = i; at < x.length; at += headDim) if (!holds(at)) return false;
   return true;
-}
-
-function isCopied({ x, y, headDim }: Sample, i: number): boolean {
-  for (let at = i; at < x.length; at += headDim) if (y[at] !== x[at]) return false;
-  return true;
-}
-
-/** Whether nothing but zeros, or no finite number, was written to a dimension. */
-function lostDim(x: Float64Array, y: Float64Array, headDim: number, i: number): 'zero' | 'nan' | undefined {
-  const all = (is: (at: number) => boolean): boolean => {
-    for (let at = i; at < y.length; at += headDim) if (!is(at)) return false;
-    return true;
-  };
-  if (all((at) => !Number.isFinite(y[at]!))) return 'nan';
-  return all((at) => y[at] === 0) && !all((at) => x[at] === 0) ? 'zero' : undefined;
 }
 
 function kindOfDim(sample: Sample, i: number): DimKind {
   const { x, y, noise, headDim } = sample;
-  const lost = lostDim(x, y, headDim, i);
-  if (lost) return lost;
+  if (everywhere(sample, i, (at) => !Number.isFinite(y[at]!))) return 'nan';
+  if (everywhere(sample, i, (at) => y[at] === 0) && !everywhere(sample, i, (at) => x[at] === 0)) return 'zero';
   let still = true;
   let [low, high] = [-Infinity, Infinity];
   for (let at = i; at < x.length; at += headDim) {
@@ -105,7 +90,7 @@ function kindOfDim(sample: Sample, i: number): DimKind {
   return low <= high && high >= 0 ? 'scaled' : 'turned';
 }
 
-/** Whether |y|² / |x|² of a pair is the same for all tokens and heads, or for every `rows` rows that follow each other. */
+/** Whether |y|² / |x|² of a pair is the same for all tokens and heads, or in each group of `rows` rows. */
 function keepsLength({ x, y, noise, headDim }: Sample, { read, write }: PairAt, rows?: number): boolean {
   let [low, high] = [-Infinity, Infinity];
   for (let at = 0; at < x.length; at += headDim) {
@@ -131,71 +116,46 @@ function candidates(headDim: number, turned: readonly number[]): PairLayout[] {
   const low = turned[0]!;
   const high = turned.at(-1)! + 1;
   const list: PairLayout[] = [];
-  const add = (layout: PairLayout): void => {
-    const covered = new Set(layout.pairs.flatMap((pair) => [...pair.read, ...pair.write]));
-    if (layout.pairs.length > 0 && turned.every((i) => covered.has(i))) list.push(layout);
+  const add = (name: PairLayout['name'], first: number, distance: number, count: number, at: (j: number) => PairAt) => {
+    const pairs: PairAt[] = [];
+    for (let j = 0; j < count; j++) pairs.push(at(j));
+    const covered = new Set(pairs.flatMap((pair) => [...pair.read, ...pair.write]));
+    if (count > 0 && turned.every((i) => covered.has(i))) list.push({ name, first, distance, pairs });
   };
-  for (const first of low > 0 ? [low, low - 1] : [low]) add(interleaved(first, headDim, high));
+  for (const first of low > 0 ? [low, low - 1] : [low]) {
+    const count = Math.ceil((Math.min(high, headDim - 1) - first) / 2);
+    add('interleaved', first, 1, count, (j) => same(first + 2 * j, first + 2 * j + 1));
+  }
   for (let distance = Math.ceil((high - low) / 2); distance < headDim; distance++) {
-    // Slow pairs may rotate by less than the noise, so the window may start earlier; the nearest start is the
-    // likeliest.
-    for (let first = low; first >= 0 && first > low - distance; first--) add(half(first, distance, headDim));
+    // The slow pairs at the start of a window may rotate by less than the noise. The nearest start is the likeliest.
+    for (let first = low; first >= 0 && first > low - distance; first--) {
+      const count = Math.min(distance, headDim - distance - first);
+      add('half', first, distance, count, (j) => same(first + j, first + j + distance));
+    }
   }
   for (let pairs = Math.ceil((high - low) / 2); 2 * pairs <= headDim; pairs++) {
     for (const first of new Set([low, 0])) {
       if (first + 2 * pairs > headDim) continue;
-      add(crossed(first, pairs));
-      add(mirrored(crossed(first, pairs)));
-      if (pairs % 2 === 0) add(quarter(first, pairs));
+      const adjacent = (j: number): PairAt['read'] => [first + 2 * j, first + 2 * j + 1];
+      const halves = (j: number): PairAt['read'] => [first + j, first + j + pairs];
+      add('interleaved-to-half', first, 1, pairs, (j) => ({ read: adjacent(j), write: halves(j) }));
+      add('half-to-interleaved', first, pairs, pairs, (j) => ({ read: halves(j), write: adjacent(j) }));
+      const quarter = pairs / 2;
+      const from = (j: number): number => first + j + (j < quarter ? 0 : quarter);
+      if (pairs % 2 === 0) add('quarter', first, quarter, pairs, (j) => same(from(j), from(j) + quarter));
     }
   }
   return list;
 }
 
-function interleaved(first: number, headDim: number, end: number): PairLayout {
-  const pairs: PairAt[] = [];
-  for (let i = first; i < end && i + 1 < headDim; i += 2) pairs.push(same(i, i + 1));
-  return { name: 'interleaved', first, distance: 1, pairs };
-}
-
-function half(first: number, distance: number, headDim: number): PairLayout {
-  const pairs: PairAt[] = [];
-  for (let i = first; i < first + distance && i + distance < headDim; i++) pairs.push(same(i, i + distance));
-  return { name: 'half', first, distance, pairs };
-}
-
-function quarter(first: number, count: number): PairLayout {
-  const q = count / 2;
-  const pairs = [first, first + count].flatMap((from) =>
-    Array.from({ length: q }, (_what, j) => same(from + j, from + j + q)),
-  );
-  return { name: 'quarter', first, distance: q, pairs };
-}
-
-function crossed(first: number, count: number): PairLayout {
-  const pairs = Array.from(
-    { length: count },
-    (_what, j): PairAt => ({ read: [first + 2 * j, first + 2 * j + 1], write: [first + j, first + j + count] }),
-  );
-  return { name: 'interleaved-to-half', first, distance: 1, pairs };
-}
-
-function mirrored({ first, pairs }: PairLayout): PairLayout {
-  return {
-    name: 'half-to-interleaved',
-    first,
-    distance: pairs.length,
-    pairs: pairs.map(({ read, write }) => ({ read: write, write: read })),
-  };
-}
-
+/** The pair that is read from and written to the dimensions a and b. */
 function same(a: number, b: number): PairAt {
   return { read: [a, b], write: [a, b] };
 }
 
 /**
- * Of layouts that pair the rotated dimensions alike, the one with the fewest other pairs; but a whole window before a
- * part of one, because a pair that makes whole turns from position to position looks still.
+ * Keeps, of the layouts that pair the rotated dimensions alike, the one with the fewest other pairs. A whole window comes
+ * before a part of one, because a pair that makes whole turns from position to position looks still.
  */
 function simplest(layouts: readonly PairLayout[], turned: readonly number[], headDim: number): PairLayout[] {
   const whole = ({ name, first, distance }: PairLayout): boolean => name !== 'half' || first + 2 * distance <= headDim;
@@ -208,11 +168,11 @@ function simplest(layouts: readonly PairLayout[], turned: readonly number[], hea
     const better = known && whole(layout) === whole(known) ? layout.first > known.first : whole(layout);
     if (!known || better) groups.set(key, layout);
   }
-  // First the layout that starts at the first rotated dimension, then the smaller distance.
+  // The layout that starts nearest to the first rotated dimension is the likeliest, then the one with the smaller distance.
   return [...groups.values()].sort((a, b) => b.first - a.first || a.distance - b.distance);
 }
 
-/** Pairs of no known layout: each rotated dimension has exactly one partner with which it keeps its length. */
+/** The pairs of an unknown layout, if each rotated dimension keeps its length with exactly one other. */
 function freePairs(partners: ReadonlyMap<number, readonly number[]>): PairLayout | undefined {
   const pairs: PairAt[] = [];
   for (const [i, of] of partners) {

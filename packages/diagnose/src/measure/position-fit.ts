@@ -7,30 +7,47 @@ import type { Turns, TurnUnit } from './turns.js';
 /** A token, or one head of it, and the positions that explain its angles. */
 export interface FoundPosition {
   readonly unit: TurnUnit;
-  /** The position it was given on this axis. */
+  /** The position that it was given on this axis. */
   readonly given: number;
-  /** Intervals of such positions; empty where there are none. */
+  /** The intervals of positions that explain its angles; empty where none does. */
   readonly intervals: readonly (readonly [number, number])[];
 }
 
 /** Beyond 2^21 a measured frequency is not exact enough to count whole turns. */
 const FARTHEST = 2 ** 21;
 
+/** The frequencies by which positions are found. */
+export interface Frequencies {
+  /** The signed frequency of each pair, in radians a position. */
+  readonly frequency: ArrayLike<number>;
+  /** The error of each frequency. */
+  readonly error: ArrayLike<number>;
+  /** The relative error of an angle that was computed in f32; 0 for exact angles. */
+  readonly slack: number;
+}
+
 /**
- * Finds, for each unit, the positions that explain its angles on one axis.
+ * Finds the positions by which the units were rotated on one axis, and the rules that give them.
  *
- * @param frequency - of each pair, signed, in radians a position
- * @param error - of each frequency
- * @param pairs - those that this axis rotates
- * @param slack - relative error of an angle that was computed in f32; 0 for exact angles
+ * @param pairs - the pairs that this axis rotates. Default: all.
  */
-export function findPositions(
+export function findRules(
   turns: Turns,
-  frequency: ArrayLike<number>,
-  error: ArrayLike<number>,
+  grid: Grid,
+  frequencies: Frequencies,
+  pairs: readonly number[] = Array.from({ length: turns.pairs }, (_, j) => j),
+  axis = 0,
+): { rules: PositionRule[]; found: FoundPosition[] } {
+  const found = findPositions(turns, frequencies, pairs, axis);
+  return { rules: explainPositions(found, grid, axis), found };
+}
+
+/** Finds, for each unit, the positions that explain its angles on one axis. */
+function findPositions(
+  turns: Turns,
+  { frequency, error, slack }: Frequencies,
   pairs: readonly number[],
   axis: number,
-  slack: number,
 ): FoundPosition[] {
   return turns.units.map((unit, u) => {
     const given = unit.positions[axis] ?? 0;
@@ -41,7 +58,7 @@ export function findPositions(
     });
     const farthest = Math.max(FARTHEST, 4 * Math.abs(given));
     if (samples.length === 0) return { unit, given, intervals: [[-farthest, farthest]] };
-    // The slowest pair comes first: beyond this it leaves too many positions to try.
+    // The slowest pair is tried first. Beyond this it leaves too many positions.
     const slowest = samples.reduce((least, { at }) => Math.min(least, Math.abs(at)), Infinity);
     const reach = Math.min(farthest, (4000 * Math.PI) / slowest);
     const within = (low: number, high: number): FoundPosition['intervals'] => {
@@ -58,26 +75,25 @@ export function findPositions(
 /** The rule of a right kernel. */
 export const AS_GIVEN: PositionRule = { words: 'the position as given', asGiven: true, map: (p) => p };
 
-/** A rule from the given position to the one that the kernel uses. */
+/** A rule from the given position to the position that the kernel uses. */
 export interface PositionRule {
   /** The position that the kernel uses, in words. */
   readonly words: string;
-  /** Whether that is the given position. */
   readonly asGiven: boolean;
-  /** Undefined for tokens of which the rule says nothing. */
+  /** Returns undefined for tokens of which the rule says nothing. */
   readonly map: (given: number, unit: TurnUnit) => number | undefined;
 }
 
-/** Sizes of an observation, and its positions `[axes, batch, seq]`. */
+/** The sizes of an observation, and its positions `[axes, batch, seq]`. */
 export type Grid = Pick<Heads, 'batch' | 'seq' | 'heads' | 'positions' | 'ownPositions'>;
 
 const MAX_RULES = 6;
 
 /**
- * The rules that fit every found position: as given; else all without a number of their own, and the nearest shifts;
- * else those with a number that the data gives, such as a table's end.
+ * The rules that fit every found position. The position as given is tried first, then rules without a parameter and the
+ * nearest shifts, and then rules with a parameter that the data gives, such as the end of a table.
  */
-export function explainPositions(found: readonly FoundPosition[], grid: Grid, axis = 0): PositionRule[] {
+function explainPositions(found: readonly FoundPosition[], grid: Grid, axis: number): PositionRule[] {
   if (found.length === 0) return [];
   const fits = ({ map, asGiven }: PositionRule): boolean => {
     let said = 0;
@@ -102,16 +118,15 @@ export function explainPositions(found: readonly FoundPosition[], grid: Grid, ax
 }
 
 function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): PositionRule[][] {
-  const rule = (words: string, map: PositionRule['map']): PositionRule => ({ words, map, asGiven: false });
   return [
     [AS_GIVEN],
     [
       ...shifts(found)
         .slice(0, 2)
         .map((d) => rule(`the position ${d > 0 ? '+' : '−'} ${Math.abs(d)}`, (p) => p + d)),
-      ...rounded().map(([words, map]) => rule(words, map)),
-      ...indices(grid).map(([words, map]) => rule(words, map)),
-      ...otherTokens(grid, axis).map(([words, map]) => rule(words, map)),
+      ...ROUNDED,
+      ...indices(grid),
+      ...otherTokens(grid, axis),
     ],
     [
       ...ends(found).map((end) => rule(`the position, but at most ${end}`, (p) => Math.min(p, end))),
@@ -122,70 +137,57 @@ function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): 
   ];
 }
 
-type Named = [words: string, map: PositionRule['map']];
+const rule = (words: string, map: PositionRule['map']): PositionRule => ({ words, map, asGiven: false });
 
-function rounded(): Named[] {
-  return [
-    ['the position rounded to bf16', (p) => roundTo('bf16', p)],
-    ['the position rounded to f16', (p) => roundTo('f16', p)],
-    ['the position wrapped to int16', (p) => (p << 16) >> 16],
-    ['the position wrapped to uint16', (p) => p & 0xffff],
-    ['the position wrapped to int8', (p) => (p << 24) >> 24],
-    ['the position wrapped to uint8', (p) => p & 0xff],
-    ['0 for every token', () => 0],
-  ];
-}
+const ROUNDED: readonly PositionRule[] = [
+  rule('the position rounded to bf16', (p) => roundTo('bf16', p)),
+  rule('the position rounded to f16', (p) => roundTo('f16', p)),
+  rule('the position wrapped to int16', (p) => (p << 16) >> 16),
+  rule('the position wrapped to uint16', (p) => p & 0xffff),
+  rule('the position wrapped to int8', (p) => (p << 24) >> 24),
+  rule('the position wrapped to uint8', (p) => p & 0xff),
+  rule('0 for every token', () => 0),
+];
 
-function indices({ seq, heads }: Grid): Named[] {
+function indices({ seq, heads }: Grid): PositionRule[] {
+  const head = (u: TurnUnit): number => u.head ?? Number.NaN;
   return [
-    ['the index of the token in its sequence', (_what, u) => u.seq],
-    ['the index of the token in its sequence + 1', (_what, u) => u.seq + 1],
-    ['the index of the token counted on through the batch', (_what, u) => u.batch * seq + u.seq],
-    ['the index of the batch', (_what, u) => u.batch],
-    ['the index of the head', (_what, u) => u.head ?? Number.NaN],
-    ['the position + the index of the head', (p, u) => p + (u.head ?? Number.NaN)],
-    ['the position + the index of the batch', (p, u) => p + u.batch],
-    ['the position + the index of the batch × the length of the sequence', (p, u) => p + u.batch * seq],
-    [
-      'the index of the row, heads counted as tokens',
-      (_what, u) => (u.batch * seq + u.seq) * heads + (u.head ?? Number.NaN),
-    ],
+    rule('the index of the token in its sequence', (_, u) => u.seq),
+    rule('the index of the token in its sequence + 1', (_, u) => u.seq + 1),
+    rule('the index of the token counted on through the batch', (_, u) => u.batch * seq + u.seq),
+    rule('the index of the batch', (_, u) => u.batch),
+    rule('the index of the head', (_, u) => head(u)),
+    rule('the position + the index of the head', (p, u) => p + head(u)),
+    rule('the position + the index of the batch', (p, u) => p + u.batch),
+    rule('the position + the index of the batch × the length of the sequence', (p, u) => p + u.batch * seq),
+    rule('the index of the row, heads counted as tokens', (_, u) => (u.batch * seq + u.seq) * heads + head(u)),
   ];
 }
 
 /** Positions that were given to other tokens, or read from other places of the array. */
-function otherTokens({ batch, seq, positions, ownPositions }: Grid, axis: number): Named[] {
+function otherTokens({ batch, seq, positions, ownPositions }: Grid, axis: number): PositionRule[] {
   const of = (b: number, s: number): number | undefined =>
     s >= 0 && s < seq && b >= 0 && b < batch ? positions[(axis * batch + b) * seq + s] : undefined;
-  const row = (b: number): number[] => Array.from({ length: seq }, (_what, s) => of(b, s)!);
-  const once = <T>(make: (b: number) => T): ((b: number) => T) => {
-    const kept = new Map<number, T>();
-    return (b) => {
-      if (!kept.has(b)) kept.set(b, make(b));
-      return kept.get(b)!;
-    };
-  };
-  const largest = once((b) => row(b).reduce((p, q) => Math.max(p, q)));
+  const largest = Array.from({ length: batch }, (_, b) =>
+    positions.subarray((axis * batch + b) * seq, (axis * batch + b + 1) * seq).reduce((p, q) => Math.max(p, q)),
+  );
   const place = ({ batch: b, seq: s }: TurnUnit): number => (ownPositions ? b : 0) * seq + s;
   const at = (n: number): number | undefined => of(Math.floor(n / seq), n % seq);
   return [
-    ['the position of the first token of the sequence', (_what, u) => of(u.batch, 0)],
-    ['the position of the last token of the sequence', (_what, u) => of(u.batch, seq - 1)],
-    ['the largest position of the sequence', (_what, u) => largest(u.batch)],
-    ['the position of the next token', (_what, u) => of(u.batch, u.seq + 1)],
-    ['the position of the token before', (_what, u) => of(u.batch, u.seq - 1)],
-    ['the positions of the sequence in reverse order', (_what, u) => of(u.batch, seq - 1 - u.seq)],
-    ['the position of the same token in batch 0', (_what, u) => of(0, u.seq)],
-    ['the position of the same token in the next batch', (_what, u) => of((u.batch + 1) % batch, u.seq)],
-    ['[batch, seq] positions read as [seq, batch]', (_what, u) => at(u.seq * batch + u.batch)],
-    // Low word, high word, low word, …
-    [
-      'int64 positions read as int32: every second one is the high half of the one before',
-      (_what, u) => {
-        const p = at(Math.floor(place(u) / 2));
-        return p === undefined || place(u) % 2 === 0 ? p : Math.floor(p / 2 ** 32);
-      },
-    ],
+    rule('the position of the first token of the sequence', (_, u) => of(u.batch, 0)),
+    rule('the position of the last token of the sequence', (_, u) => of(u.batch, seq - 1)),
+    rule('the largest position of the sequence', (_, u) => largest[u.batch]),
+    rule('the position of the next token', (_, u) => of(u.batch, u.seq + 1)),
+    rule('the position of the token before', (_, u) => of(u.batch, u.seq - 1)),
+    rule('the positions of the sequence in reverse order', (_, u) => of(u.batch, seq - 1 - u.seq)),
+    rule('the position of the same token in batch 0', (_, u) => of(0, u.seq)),
+    rule('the position of the same token in the next batch', (_, u) => of((u.batch + 1) % batch, u.seq)),
+    rule('[batch, seq] positions read as [seq, batch]', (_, u) => at(u.seq * batch + u.batch)),
+    // The array is read as low word, high word, low word, …
+    rule('int64 positions read as int32: every second one is the high half of the one before', (_, u) => {
+      const p = at(Math.floor(place(u) / 2));
+      return p === undefined || place(u) % 2 === 0 ? p : Math.floor(p / 2 ** 32);
+    }),
   ];
 }
 
@@ -202,17 +204,18 @@ function shifts(found: readonly FoundPosition[]): number[] {
   );
 }
 
-/** Last rows of a table that is too short: every larger position uses the last row. */
+/** The last rows of a table that is too short: every larger position uses the last row. */
 function ends(found: readonly FoundPosition[]): number[] {
-  const largest = found.reduce((a, b) => (b.given > a.given ? b : a));
-  return wholeIn(largest.intervals).filter((p) => p < largest.given);
+  const { given, intervals } = farthest(found);
+  return wholeIn(intervals).filter((p) => p < given);
 }
 
+/** The sizes of a table that starts again after its end. */
 function wraps(found: readonly FoundPosition[]): number[] {
-  const largest = found.reduce((a, b) => (b.given > a.given ? b : a));
+  const { given, intervals } = farthest(found);
   const sizes = new Set<number>();
-  for (const p of wholeIn(largest.intervals)) {
-    const whole = largest.given - p; // a multiple of the size
+  for (const p of wholeIn(intervals)) {
+    const whole = given - p; // a multiple of the size
     if (p < 0 || whole <= 0) continue;
     for (let times = 1; times <= 1024 && whole / times > p; times++) if (whole % times === 0) sizes.add(whole / times);
   }
@@ -221,14 +224,17 @@ function wraps(found: readonly FoundPosition[]): number[] {
 
 /** Divisors of the position that the token with the largest one allows. */
 function divisors(found: readonly FoundPosition[]): number[] {
-  const largest = found.reduce((a, b) => (b.given > a.given ? b : a));
+  const { given, intervals } = farthest(found);
   const list: number[] = [];
-  for (const q of wholeIn(largest.intervals)) {
+  for (const q of wholeIn(intervals)) {
     if (q <= 0) continue;
-    for (let n = Math.max(2, Math.floor(largest.given / (q + 1))); n <= largest.given / q && list.length < 512; n++)
-      list.push(n);
+    for (let n = Math.max(2, Math.floor(given / (q + 1))); n <= given / q && list.length < 512; n++) list.push(n);
   }
   return list;
+}
+
+function farthest(found: readonly FoundPosition[]): FoundPosition {
+  return found.reduce((a, b) => (b.given > a.given ? b : a));
 }
 
 function sharpest(found: readonly FoundPosition[]): FoundPosition | undefined {

@@ -1,23 +1,26 @@
 /**
- * One slope from angles that are known only up to whole turns: samples are used from the smallest position to the
+ * The frequency of every pair, and the axis whose position rotates it: the slope of angle over position.
+ *
+ * Finds one slope from angles that are known only up to whole turns. Samples are used from the smallest position to the
  * largest, and every number of whole turns that still fits is kept. @module
  */
+import type { Turns, TurnUnit } from './turns.js';
 
-/** An angle somewhere along a line. */
+/** An angle at one place of a line. */
 export interface AngleAt {
-  /** Where: a position, or a frequency. */
+  /** The place: a position, or a frequency. */
   readonly at: number;
   /** Radians, up to whole turns. */
   readonly angle: number;
-  /** Error of the angle in radians, >= 0. */
+  /** The error of the angle in radians, >= 0. */
   readonly tolerance: number;
 }
 
-/** What {@link solveSlope} found. */
+/** The result of {@link solveSlope}. */
 export interface Slopes {
   /** Every slope that fits, as intervals `[low, high]`, ascending. */
   readonly intervals: readonly (readonly [number, number])[];
-  /** Samples that no slope of the intervals fits; indices of those given. */
+  /** The indices of the samples that no slope of the intervals fits. */
   readonly against: readonly number[];
 }
 
@@ -30,7 +33,7 @@ const MAX_TOLERANCE = 1.5;
 /**
  * Finds the slopes k for which `angle ≡ k · at` holds within the tolerances, as far as possible for all samples.
  *
- * @param relative - additional error, relative to the angle itself: angles computed in f32
+ * @param relative - a further error, relative to the angle itself, for angles that were computed in f32
  */
 export function solveSlope(samples: readonly AngleAt[], low: number, high: number, relative = 0): Slopes {
   const order = samples.map((_what, n) => n).sort((p, q) => Math.abs(samples[p]!.at) - Math.abs(samples[q]!.at));
@@ -99,4 +102,114 @@ export function refineSlope(samples: readonly AngleAt[], interval: readonly [num
 export function wrap(angle: number): number {
   const rest = angle - TURN * Math.round(angle / TURN);
   return rest === -Math.PI ? Math.PI : rest;
+}
+
+/** The line of one pair's angle over the position. */
+export interface PairFit {
+  /** The axes that explain the angles equally well: several if their positions are the same, or the pair does not rotate. */
+  readonly axes: readonly number[];
+  /** Radians a position; negative for backward. */
+  readonly slope: number;
+  readonly low: number;
+  readonly high: number;
+  /** Other intervals that fit, because there is too much noise to know the number of whole turns. */
+  readonly others: readonly (readonly [number, number])[];
+  /** Integer positions show a slope only up to multiples of this: 2π over their greatest common divisor. */
+  readonly period: number;
+  /** The units whose angle the slope does not explain. */
+  readonly against: readonly number[];
+}
+
+export type PositionOf = (unit: TurnUnit, axis: number) => number;
+
+/** The fit where positions show nothing. */
+const NOTHING = { slope: 0, low: -Math.PI, high: Math.PI, others: [], period: TURN };
+
+/**
+ * Fits a line through the angles of every pair, the slowest of those that integer positions cannot tell apart.
+ *
+ * @param positionOf - the assumed position of a unit
+ * @param slack - the relative error of an angle that was computed in f32; 0 for exact angles
+ * @param fromZero - whether angle 0 is at position 0; otherwise all positions may be shifted
+ */
+export function fitPairs(
+  turns: Turns,
+  numAxes: number,
+  positionOf: PositionOf,
+  slack: number,
+  fromZero = false,
+): PairFit[] {
+  const axes = Array.from({ length: numAxes }, (_, axis) => axis);
+  return Array.from({ length: turns.pairs }, (_, j): PairFit => {
+    const fits = axes.map((axis) => fitOnAxis(turns, j, (u) => positionOf(turns.units[u]!, axis), slack, fromZero));
+    const fewest = Math.min(...fits.map(({ against }) => against.length));
+    const best = axes.filter((axis) => fits[axis]!.against.length === fewest);
+    // The slope is known only as one of these axes.
+    const low = Math.min(...best.map((axis) => fits[axis]!.low));
+    const high = Math.max(...best.map((axis) => fits[axis]!.high));
+    return { ...fits[best[0]!]!, low, high, axes: best };
+  });
+}
+
+function fitOnAxis(
+  { units, pairs, angle, tolerance }: Turns,
+  j: number,
+  position: (u: number) => number,
+  slack: number,
+  fromZero: boolean,
+): Omit<PairFit, 'axes'> {
+  // The position of a unit is NaN where it is unknown.
+  const known = [...units.keys()].filter((u) => tolerance[u * pairs + j]! < 1 && Number.isFinite(position(u)));
+  const sampleAt = (u: number): AngleAt => ({
+    at: position(u),
+    angle: angle[u * pairs + j]!,
+    tolerance: tolerance[u * pairs + j]!,
+  });
+  // An offset of all positions cancels relative to one unit.
+  const origin = known.reduce<number | undefined>(
+    (best, u) => (best === undefined || Math.abs(position(u)) < Math.abs(position(best)) ? u : best),
+    undefined,
+  );
+  if (origin === undefined) return { ...NOTHING, against: [] };
+  const start = fromZero ? { at: 0, angle: 0, tolerance: 0 } : sampleAt(origin);
+  const samples = known
+    .filter((u) => fromZero || u !== origin)
+    .map((u): AngleAt & { u: number } => {
+      const one = sampleAt(u);
+      const [at, turned] = [one.at - start.at, one.angle - start.angle];
+      return { u, at, angle: turned, tolerance: one.tolerance + start.tolerance };
+    });
+  if (!samples.some(({ at }) => at !== 0)) {
+    const against = samples.filter((s) => Math.abs(wrap(s.angle)) > s.tolerance).map(({ u }) => u);
+    return { ...NOTHING, against };
+  }
+  const period = TURN / samples.reduce((divisor, { at }) => gcd(divisor, Math.abs(at)), 0);
+  const { intervals, against } = solveSlope(samples, -period / 2, period / 2, slack);
+  const rated = intervals.map((interval) => rate(samples, interval, slack)).sort((p, q) => p.chi - q.chi);
+  const best = rated[0]!;
+  return {
+    slope: best.slope,
+    low: best.interval[0],
+    high: best.interval[1],
+    others: rated.slice(1).map(({ interval }) => interval),
+    period,
+    against: against.map((n) => samples[n]!.u),
+  };
+}
+
+/** The best slope of an interval, and how well it fits. */
+function rate(samples: readonly AngleAt[], interval: readonly [number, number], slack: number) {
+  const steepest = Math.max(Math.abs(interval[0]), Math.abs(interval[1]));
+  const loose = samples.map((s) => ({ ...s, tolerance: s.tolerance + slack * Math.abs(s.at) * steepest + 1e-15 }));
+  const slope = refineSlope(loose, interval);
+  const chi = loose.reduce(
+    (sum, s) => (s.tolerance < 1.5 ? sum + (wrap(s.angle - slope * s.at) / s.tolerance) ** 2 : sum),
+    0,
+  );
+  return { interval, slope, chi };
+}
+
+function gcd(a: number, b: number): number {
+  while (b > 0) [a, b] = [b, a % b];
+  return a;
 }

@@ -4,123 +4,151 @@ import type { Sample, SampleToken } from './sample.js';
 
 /** One token whose heads rotate alike, or one head of one token where they do not. */
 export interface TurnUnit extends SampleToken {
-  /** Undefined for a whole token. */
+  /** The head; undefined for a whole token. */
   readonly head: number | undefined;
 }
 
-/** Angles and gains. */
 export interface Turns {
   readonly units: readonly TurnUnit[];
   readonly pairs: number;
   /** `[unit, pair]`, radians in (−π, π]. */
   readonly angle: Float64Array;
-  /** `[unit, pair]`, radians: how far noise may have moved the angle; Infinity where the pair is 0. */
+  /** `[unit, pair]`, radians: how far noise may have moved the angle; Infinity for a pair that is 0. */
   readonly tolerance: Float64Array;
   /** `[unit, pair]` */
   readonly gain: Float64Array;
   /** Whether all heads of a token rotate by the same angle. */
   readonly headsAgree: boolean;
-  /** Whether pairs are also mirrored: y = gain · e^(i·angle) · conj(x). One product has the wrong sign. */
+  /** Whether pairs are also mirrored, y = gain · e^(i·angle) · conj(x): one product has the wrong sign. */
   readonly mirrored: boolean;
 }
 
 /** Heads count as different when they differ by more than this many times the rounding error. */
 const AGREE = 2;
 
-interface Measuring {
-  readonly sample: Sample;
-  readonly layout: PairLayout;
-  /** Dimensions of y that hold nothing. */
-  readonly lost: ReadonlySet<number>;
-}
-
-/** Measures all pairs of a layout, but those that were not written. */
-export function measureTurns(sample: Sample, layout: PairLayout, dims: Geometry['dims']): Turns {
-  const lost = new Set(dims.flatMap((kind, i) => (kind === 'zero' || kind === 'nan' ? [i] : [])));
-  const of = { sample, layout, lost };
-  const plain = measure(of, false);
+/** Measures all pairs of a layout that were written. */
+export function measureTurns(sample: Sample, layout: PairLayout, { lost }: Geometry): Turns {
+  const all = sample.heads.map((_, h) => h);
+  const together = [{ head: undefined, places: all }];
+  const plain = measure(sample, layout, lost, together, false);
   if (plain.headsAgree || sample.heads.length < 2) return plain;
-  const mirrored = measure(of, true);
-  return mirrored.headsAgree ? mirrored : perHead(of);
+  const mirrored = measure(sample, layout, lost, together, true);
+  if (mirrored.headsAgree) return mirrored;
+  const one = all.map((h) => ({ head: sample.heads[h]!, places: [h] }));
+  return { ...measure(sample, layout, lost, one, false), headsAgree: false };
 }
 
-interface PairSum {
-  /** Σ conj(x)·y, or Σ x·y where mirrored. */
-  re: number;
-  im: number;
-  /** Σ |x|² */
-  power: number;
-  /** Σ |x| · noise */
-  noise: number;
+/** Heads that are measured as one, by their places in the sample. */
+interface HeadGroup {
+  readonly head: number | undefined;
+  readonly places: readonly number[];
 }
 
-function measure(of: Measuring, mirrored: boolean): Turns {
-  const { layout } = of;
-  const { tokens, heads } = of.sample;
-  const turns = emptyTurns(
-    tokens.map((token) => ({ ...token, head: undefined })),
-    layout.pairs.length,
-    mirrored,
-  );
-  let agree = true;
-  for (let t = 0; t < tokens.length; t++) {
-    for (let j = 0; j < layout.pairs.length; j++) {
-      const sums = heads.map((_what, h) => pairSum(of, t, h, j, mirrored));
+function measure(
+  sample: Sample,
+  layout: PairLayout,
+  lost: ReadonlySet<number>,
+  groups: readonly HeadGroup[],
+  mirrored: boolean,
+): Turns {
+  const units = sample.tokens.flatMap((token) => groups.map(({ head }) => ({ ...token, head })));
+  const pairs = layout.pairs.length;
+  const angle = new Float64Array(units.length * pairs);
+  const tolerance = new Float64Array(units.length * pairs);
+  const gain = new Float64Array(units.length * pairs);
+  let headsAgree = true;
+  for (const u of units.keys()) {
+    const from = Math.floor(u / groups.length) * sample.heads.length;
+    for (const [j, { read, write }] of layout.pairs.entries()) {
+      const isLost = lost.has(write[0]) || lost.has(write[1]);
+      const sums = groups[u % groups.length]!.places.map((h) =>
+        isLost ? NOTHING : pairSum(sample, (from + h) * sample.headDim, read, write, mirrored),
+      );
       const all = sums.reduce((a, b) => ({
         re: a.re + b.re,
         im: a.im + b.im,
         power: a.power + b.power,
         noise: a.noise + b.noise,
       }));
-      store(turns, t * turns.pairs + j, all);
+      const at = u * pairs + j;
+      const length = Math.hypot(all.re, all.im);
+      angle[at] = Math.atan2(all.im, all.re);
+      gain[at] = all.power > 0 ? length / all.power : Number.NaN;
+      tolerance[at] = all.power > 0 && length > all.noise ? Math.asin(all.noise / length) : Infinity;
       for (const one of sums) {
         // |y − z·x| of this head, against the noise of the head and of z.
         const off = Math.hypot(one.re - (all.re / all.power) * one.power, one.im - (all.im / all.power) * one.power);
-        if (one.power > 0 && off > AGREE * (one.noise + (all.noise / all.power) * one.power)) agree = false;
+        if (one.power > 0 && off > AGREE * (one.noise + (all.noise / all.power) * one.power)) headsAgree = false;
       }
     }
   }
-  return { ...turns, headsAgree: agree };
+  return { units, pairs, angle, tolerance, gain, headsAgree, mirrored };
 }
 
-function perHead(of: Measuring): Turns {
-  const { sample, layout } = of;
-  const units = sample.tokens.flatMap((token) => sample.heads.map((head) => ({ ...token, head })));
-  const turns = emptyTurns(units, layout.pairs.length, false);
-  for (let u = 0; u < units.length; u++) {
-    const [t, h] = [Math.floor(u / sample.heads.length), u % sample.heads.length];
-    for (let j = 0; j < turns.pairs; j++) store(turns, u * turns.pairs + j, pairSum(of, t, h, j, false));
-  }
-  return { ...turns, headsAgree: false };
+/** Σ conj(x)·y (Σ x·y where mirrored), Σ |x|², and Σ |x| · noise. */
+interface PairSum {
+  readonly re: number;
+  readonly im: number;
+  readonly power: number;
+  readonly noise: number;
 }
 
-function emptyTurns(units: TurnUnit[], pairs: number, mirrored: boolean): Turns {
-  const size = units.length * pairs;
-  const [angle, tolerance, gain] = [new Float64Array(size), new Float64Array(size), new Float64Array(size)];
-  return { units, pairs, angle, tolerance, gain, headsAgree: true, mirrored };
-}
+const NOTHING: PairSum = { re: 0, im: 0, power: 0, noise: 0 };
 
-function store(turns: Turns, at: number, { re, im, power, noise }: PairSum): void {
-  const length = Math.hypot(re, im);
-  turns.angle[at] = Math.atan2(im, re);
-  turns.gain[at] = power > 0 ? length / power : Number.NaN;
-  turns.tolerance[at] = power > 0 && length > noise ? Math.asin(noise / length) : Infinity;
-}
-
-function pairSum({ sample, layout, lost }: Measuring, t: number, h: number, j: number, mirrored: boolean): PairSum {
-  const { x, y, noise, headDim, heads } = sample;
-  const { read, write } = layout.pairs[j]!;
-  const at = (t * heads.length + h) * headDim;
+function pairSum(
+  { x, y, noise }: Sample,
+  at: number,
+  read: readonly [number, number],
+  write: readonly [number, number],
+  mirrored: boolean,
+): PairSum {
   const x0 = x[at + read[0]]!;
   const x1 = (mirrored ? -1 : 1) * x[at + read[1]]!;
   const [y0, y1] = [y[at + write[0]]!, y[at + write[1]]!];
+  if (!Number.isFinite(y0) || !Number.isFinite(y1)) return NOTHING;
   const length = Math.hypot(x0, x1);
-  if (!Number.isFinite(y0) || !Number.isFinite(y1) || lost.has(write[0]) || lost.has(write[1]))
-    return { re: 0, im: 0, power: 0, noise: 0 };
   return {
     re: x0 * y0 + x1 * y1,
     im: x0 * y1 - x1 * y0,
     power: length * length,
     noise: length * Math.hypot(noise[at + write[0]]!, noise[at + write[1]]!),
   };
+}
+
+/** The gain that all pairs and tokens share, and its bounds; undefined where they do not share one. */
+export function commonGain(turns: Turns): { gain: number; gainRange: [low: number, high: number] } | undefined {
+  let [low, high] = [0, Infinity];
+  for (let at = 0; at < turns.gain.length; at++) {
+    const gain = turns.gain[at]!;
+    const tolerance = turns.tolerance[at]!;
+    if (!(tolerance < 1)) continue;
+    low = Math.max(low, gain * (1 - 1.5 * tolerance));
+    high = Math.min(high, gain * (1 + 1.5 * tolerance));
+  }
+  const mean = meanGain(turns, turns.gain.keys());
+  if (!(low <= high) || Number.isNaN(mean)) return undefined;
+  return { gain: low <= 1 && high >= 1 ? 1 : Math.min(high, Math.max(low, mean)), gainRange: [low, high] };
+}
+
+/** The mean gain of each pair; NaN for a pair that is 0. */
+export function gainsOfPairs(turns: Turns): number[] {
+  const { units, pairs } = turns;
+  return Array.from({ length: pairs }, (_, j) =>
+    meanGain(
+      turns,
+      units.map((_unit, u) => u * pairs + j),
+    ),
+  );
+}
+
+/** The mean gain at some places of {@link Turns}, weighted by how well each is known; NaN if none is. */
+function meanGain({ gain, tolerance }: Turns, places: Iterable<number>): number {
+  let [sum, weight] = [0, 0];
+  for (const at of places) {
+    if (!(tolerance[at]! < 1)) continue;
+    const one = 1 / Math.max(tolerance[at]!, 1e-12) ** 2;
+    sum += one * gain[at]!;
+    weight += one;
+  }
+  return weight > 0 ? sum / weight : Number.NaN;
 }

@@ -1,19 +1,16 @@
-/** Cause L: which position axis turns each pair, in M-RoPE and vision. @module */
+/** Cause L: the position axis that rotates each pair, in M-RoPE and vision. @module */
 import type { RopeAxes } from 'ropewalk';
 import { sharePairs } from 'ropewalk/internal';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
-import { AXES, axesBy, mutantsOf, need, specOf, withInvFreq, withPosition, withSpec } from './entry.js';
+import { axesBy, mutantsOf, need, withInvFreq, withPosition, withSpec } from './entry.js';
 
-const axesOf = (steps: RopeSteps): RopeAxes => specOf(steps).axes!;
+const axesOf = (steps: RopeSteps): RopeAxes => steps.spec.axes!;
 const SECTIONS = axesBy(['sections'], 'M-RoPE with contiguous sections');
 const INTERLEAVED = axesBy(['interleaved', 'interleaved-ggml'], 'interleaved M-RoPE');
 const VISION = axesBy(['vision'], 'a vision tower’s rotation');
 
-/**
- * Other axes for the pairs, with the right exponents; an axis without given positions becomes the last one that has
- * some.
- */
+/** Takes other axes for the pairs, with the right exponents. An axis without given positions becomes the last one that has some. */
 function sharedBy(steps: RopeSteps, axes: RopeAxes): Change {
   const spec = axesOf(steps);
   const given = sharePairs(spec, steps.pairs).numAxes;
@@ -23,12 +20,10 @@ function sharedBy(steps: RopeSteps, axes: RopeAxes): Change {
 
 const halved = ({ sections }: RopeAxes): number[] => sections.map((n) => Math.floor(n / 2));
 
-/** The entries of cause L. */
-export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
+export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', ['axes'], {
   'height-and-width-swapped': {
     does: 'Swaps the positions in height and in width.',
     threads: ['ggml-org/llama.cpp#13282', 'Meituan-AutoML/VisionLLaMA#4'],
-    needs: [AXES],
     change(steps) {
       const axes = axesOf(steps);
       // t, h, w; a vision tower has only h and w.
@@ -39,7 +34,6 @@ export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
   'time-for-every-axis': {
     does: 'Rotates every pair by the first axis, as for text: an image becomes one line of patches.',
     threads: ['ml-explore/mlx-lm#1768'],
-    needs: [AXES],
     change: () => ({ axisOfPair: () => 0 }),
   },
   'sections-for-interleaved': {
@@ -82,12 +76,11 @@ export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
   'positions-token-first': {
     does: 'Reads positions [axis, token] as [token, axis].',
     threads: ['alibaba/rtp-llm#1213'],
-    needs: [AXES],
     change(steps) {
       const { numAxes } = sharePairs(axesOf(steps), steps.pairs);
       const { positions } = steps.source!;
       const perBatch = steps.plan.batch === undefined ? 0 : steps.seq;
-      return withPosition(steps, (_what, at, axis) => positions[(at.batch * perBatch + at.seq) * numAxes + axis]!);
+      return withPosition(steps, (_, at, axis) => positions[(at.batch * perBatch + at.seq) * numAxes + axis]!);
     },
   },
   'vision-exponent-not-restarted': {
@@ -95,7 +88,7 @@ export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
     threads: ['huggingface/transformers#40490'],
     needs: [VISION],
     change(steps) {
-      const spec = specOf(steps);
+      const spec = steps.spec;
       const dim = spec.frequencyDim ?? steps.rotaryDim / 2;
       const { exponents } = sharePairs(spec.axes, steps.pairs);
       const { invFreq } = steps.frequencies();
@@ -108,12 +101,12 @@ export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
     does: 'Rotates a vision tower by the frequencies of text, base^(−2j/rotary_dim) over all pairs: the second axis gets the slow half.',
     threads: ['huggingface/transformers#40490'],
     needs: [VISION],
-    change: (steps) => withInvFreq(steps, (j) => specOf(steps).base ** (-j / steps.pairs)),
+    change: (steps) => withInvFreq(steps, (j) => steps.spec.base ** (-j / steps.pairs)),
   },
   'vision-exponent-over-head': {
     does: 'Divides a vision tower’s exponent by the whole head, although each axis has half of it.',
     threads: ['huggingface/pytorch-image-models#2541'],
     needs: [VISION],
-    change: (steps) => withSpec(steps, { frequencyDim: 2 * (specOf(steps).frequencyDim ?? steps.rotaryDim / 2) }),
+    change: (steps) => withSpec(steps, { frequencyDim: 2 * (steps.spec.frequencyDim ?? steps.rotaryDim / 2) }),
   },
 });

@@ -1,7 +1,6 @@
 /**
- * The catalogue of wrong kernels: the known ways to get RoPE wrong, each a small change to the right steps.
- *
- * It scores test vectors by how many of these bugs they notice, and it tests the diagnosis and our own suites. @module
+ * The catalogue of wrong kernels: the known ways to get RoPE wrong, each a small change to the right steps. It scores test
+ * vectors by how many of these bugs they notice, and it tests the diagnosis and our suites. @module
  */
 import type { Mutant } from '../kernel/mutant.js';
 import { POSITION_AXES } from './axes.js';

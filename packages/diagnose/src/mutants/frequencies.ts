@@ -3,21 +3,14 @@
  * @module
  */
 import { dynamicNtkBase } from 'ropewalk/internal';
-import type { Mutant } from '../kernel/mutant.js';
+import type { Mutant, Need } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
 import {
-  COMPUTED,
-  DYNAMIC_NTK,
-  exponentDim,
-  FREQ_FACTORS,
-  LINEAR,
-  LLAMA3,
-  LONGROPE,
   mutantsOf,
+  NEEDS,
   need,
   plainFrequencies,
   scalingOf,
-  specOf,
   withInvFreq,
   withMagnitude,
   withPlain,
@@ -26,11 +19,11 @@ import {
   withSpec,
 } from './entry.js';
 
-/** Other freq_factors than the model's. */
+/** Takes other freq_factors than the model's. */
 function withFactors(steps: RopeSteps, of: (j: number, factors: ArrayLike<number>) => number): Change {
-  const { freqFactors } = specOf(steps);
+  const { freqFactors } = steps.spec;
   return withSpec(steps, {
-    freqFactors: Float64Array.from({ length: steps.pairs }, (_what, j) => of(j, freqFactors!)),
+    freqFactors: Float64Array.from({ length: steps.pairs }, (_, j) => of(j, freqFactors!)),
   });
 }
 
@@ -43,30 +36,25 @@ function llama3Step(steps: RopeSteps, limit: number): Change {
   });
 }
 
-/** The entries of cause F. */
-export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', {
+export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', ['llama3'], {
   'llama3-ignored': {
     does: 'Leaves out llama3 scaling: rotates by plain frequencies.',
     threads: ['felafax/felafax#59', 'lablup/mlxcel#1355', 'jmaczan/tiny-vllm#1', 'InfiniTensor/InfiniCore#1200'],
-    needs: [LLAMA3],
     change: (steps) => withScaling(steps, { kind: 'none' }),
   },
   'llama3-limits-swapped': {
     does: 'Swaps low_freq_factor and high_freq_factor. In Meta’s code no pair then falls between them: those of medium wavelength are kept.',
     threads: ['InfiniTensor/InfiniLM#392'],
-    needs: [LLAMA3],
     change: (steps) => llama3Step(steps, scalingOf(steps, 'llama3').lowFreqFactor),
   },
   'llama3-no-smooth-step': {
     does: 'Keeps or divides each frequency without a smooth step: pairs of medium wavelength are divided, as by HuggingFace’s code with the two limits swapped.',
     threads: ['huggingface/transformers#32330'],
-    needs: [LLAMA3],
     change: (steps) => llama3Step(steps, scalingOf(steps, 'llama3').highFreqFactor),
   },
   'llama3-step-in-the-middle': {
     does: 'Keeps or divides each frequency without a smooth step, whichever is nearer.',
     threads: ['huggingface/transformers#32330'],
-    needs: [LLAMA3],
     change(steps) {
       const { lowFreqFactor, highFreqFactor } = scalingOf(steps, 'llama3');
       return llama3Step(steps, (lowFreqFactor + highFreqFactor) / 2);
@@ -75,57 +63,48 @@ export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', {
   'llama3-as-linear': {
     does: 'Divides every frequency by llama3’s factor, even the fast ones.',
     threads: ['lablup/mlxcel#1355'],
-    needs: [LLAMA3],
     change: (steps) => withScaling(steps, { kind: 'linear', factor: scalingOf(steps, 'llama3').factor }),
   },
   'freq-factors-ignored': {
     does: 'Leaves out freq_factors.',
     threads: ['ggml-org/llama.cpp#7495', 'ggml-org/llama.cpp#10540', 'ggml-org/llama.cpp#8676'],
-    needs: [FREQ_FACTORS],
+    needs: ['freqFactors'],
     change: (steps) => withFactors(steps, () => 1),
   },
   'freq-factors-multiplied': {
     does: 'Multiplies frequencies by freq_factors instead of dividing.',
     threads: ['ggml-org/llama.cpp#8676'],
-    needs: [FREQ_FACTORS],
+    needs: ['freqFactors'],
     change: (steps) => withFactors(steps, (j, factors) => 1 / factors[j]!),
   },
   'freq-factors-one-pair-on': {
     does: 'Uses the factor of pair j + 1 for pair j.',
     threads: ['ggml-org/llama.cpp#10540'],
-    needs: [FREQ_FACTORS],
+    needs: ['freqFactors'],
     change: (steps) => withFactors(steps, (j, factors) => factors[Math.min(j + 1, steps.pairs - 1)]!),
   },
   'freq-factors-by-dim': {
     does: 'Reads freq_factors at dimension 2j instead of pair j; past the end it reads the last one.',
     threads: ['ggml-org/llama.cpp#7495'],
-    needs: [FREQ_FACTORS],
+    needs: ['freqFactors'],
     change: (steps) => withFactors(steps, (j, factors) => factors[Math.min(2 * j, steps.pairs - 1)]!),
   },
 });
 
-const SHORT = need(
-  'LongRoPE in a context that is not beyond the original one',
-  (steps) => LONGROPE.holds(steps) && !isBeyond(scalingOf(steps, 'longrope')),
-  LONGROPE,
-);
-const LONG = need(
-  'LongRoPE in a context beyond the original one',
-  (steps) => LONGROPE.holds(steps) && isBeyond(scalingOf(steps, 'longrope')),
-  LONGROPE,
-);
-const RAISED = need(
-  'dynamic NTK in a context beyond the original one',
-  (steps) => DYNAMIC_NTK.holds(steps) && isBeyond(scalingOf(steps, 'dynamicNtk')),
-  DYNAMIC_NTK,
-);
-
-function isBeyond({ context, originalContext }: { context: number; originalContext: number }): boolean {
-  return context > originalContext;
+/** The need of a context beyond the original one, or of none. */
+function contextOf(kind: 'longrope' | 'dynamicNtk', words: string, isBeyond: boolean): Need {
+  const holds = (steps: RopeSteps): boolean => {
+    const { context, originalContext } = scalingOf(steps, kind);
+    return context > originalContext === isBeyond;
+  };
+  return need(words, (steps) => NEEDS[kind].holds(steps) && holds(steps), NEEDS[kind]);
 }
 
-/** The entries of cause G. */
-export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', {
+const SHORT = contextOf('longrope', 'LongRoPE in a context that is not beyond the original one', false);
+const LONG = contextOf('longrope', 'LongRoPE in a context beyond the original one', true);
+const RAISED = contextOf('dynamicNtk', 'dynamic NTK in a context beyond the original one', true);
+
+export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', [RAISED], {
   'longrope-long-for-short': {
     does: 'Uses LongRoPE’s long factors for every context, because it looks at the allocated length, not at the used one.',
     threads: ['ggml-org/llama.cpp#24823', 'ggml-org/llama.cpp#24875', 'trymirai/lalamo#326'],
@@ -147,13 +126,13 @@ export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', {
   'longrope-factors-ignored': {
     does: 'Leaves out LongRoPE’s factors: rotates by plain frequencies.',
     threads: ['ggml-org/llama.cpp#7225'],
-    needs: [LONGROPE],
+    needs: ['longrope'],
     change: (steps) => withScaling(steps, { kind: 'none' }),
   },
   'longrope-factors-multiplied': {
     does: 'Multiplies frequencies by LongRoPE’s factors instead of dividing.',
     threads: ['ggml-org/llama.cpp#7225', 'lablup/mlxcel#1358'],
-    needs: [LONGROPE],
+    needs: ['longrope'],
     change(steps) {
       const rule = scalingOf(steps, 'longrope');
       const inverse = (factors: ArrayLike<number>): Float64Array => Float64Array.from(factors, (f) => 1 / f);
@@ -167,20 +146,19 @@ export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', {
   'longrope-magnitude-missing': {
     does: 'Leaves out LongRoPE’s magnitude.',
     threads: ['ggml-org/llama.cpp#8262'],
-    needs: [LONGROPE, need('a magnitude other than 1', (steps) => steps.frequencies().attentionFactor !== 1)],
+    needs: ['longrope', need('a magnitude other than 1', (steps) => steps.frequencies().attentionFactor !== 1)],
     change: (steps) => withMagnitude(steps, () => 1),
   },
   'ntk-ignored': {
     does: 'Keeps the base beyond the original context.',
     threads: ['huggingface/transformers#27227'],
-    needs: [RAISED],
     change: (steps) => withScaling(steps, { kind: 'none' }),
   },
   'ntk-always': {
     does: 'Raises the base for the longest context, whatever context is in use.',
     threads: ['vllm-project/vllm#5093', 'vllm-project/vllm#3488'],
     needs: [
-      DYNAMIC_NTK,
+      'dynamicNtk',
       need('a context other than the longest', (steps) => {
         const { context, originalContext, factor } = scalingOf(steps, 'dynamicNtk');
         return factor !== 1 && Math.max(context, originalContext) !== originalContext * factor;
@@ -194,9 +172,8 @@ export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', {
   'ntk-exponent-one': {
     does: 'Multiplies the base by the factor itself instead of the factor to the power dim/(dim − 2).',
     threads: ['QwenLM/Qwen#401'],
-    needs: [RAISED],
     change(steps) {
-      const { base } = specOf(steps);
+      const { base } = steps.spec;
       const { factor, context, originalContext } = scalingOf(steps, 'dynamicNtk');
       return withSpec(steps, {
         base: base * ((factor * context) / originalContext - (factor - 1)),
@@ -207,9 +184,8 @@ export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', {
   'ntk-base-of-each-position': {
     does: 'Rotates each token by the base of the context that ended with it, as when keys are cached while the context grows.',
     threads: ['huggingface/transformers#25104', 'huggingface/transformers#25306', 'huggingface/transformers#27227'],
-    needs: [RAISED],
     change(steps) {
-      const spec = specOf(steps);
+      const spec = steps.spec;
       const rule = scalingOf(steps, 'dynamicNtk');
       const dim = spec.frequencyDim ?? steps.rotaryDim;
       const { invFreq } = steps.frequencies();
@@ -226,18 +202,21 @@ export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', {
 
 /** hidden_size / heads over head_dim in Mistral Nemo: 5120 / 32 = 160 over 128. */
 const NEMO = 160 / 128;
-/** Gemma 3: the base of its sliding-window layers, and the base and factor of the others. */
+/** The base of the sliding-window layers of Gemma 3, and the base and factor of its other layers. */
 const GEMMA = { local: 10000, global: 1000000, factor: 8 } as const;
 
 /** A base of 1 gives every pair the same frequency, whatever its exponent. */
-const BASE = need('a base other than 1', (steps) => COMPUTED.holds(steps) && specOf(steps).base !== 1, COMPUTED);
-/** Angles stay finite with the sign of the exponent changed. */
-const SMALL_BASE = need('a base below 10¹²', (steps) => specOf(steps).base < 1e12);
-/** With one pair they would divide by 0. */
-const PAIRS = need('more than one pair', (steps) => exponentDim(steps) > 2 && steps.pairs > 1);
+const BASE = need(
+  'a base other than 1',
+  (steps) => NEEDS.computed.holds(steps) && steps.spec.base !== 1,
+  NEEDS.computed,
+);
+/** With a larger base, angles overflow when the sign of the exponent is changed. */
+const SMALL_BASE = need('a base below 10¹²', (steps) => steps.spec.base < 1e12);
+/** With one pair, some mutants would divide by 0. */
+const PAIRS = need('more than one pair', (steps) => steps.exponentDim > 2 && steps.pairs > 1);
 
-/** The entries of cause H. */
-export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', {
+export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', ['computed'], {
   'base-default': {
     does: 'Uses base 10000 whatever the model says.',
     threads: [
@@ -246,27 +225,25 @@ export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', {
       'NVIDIA/TransformerEngine#849',
       'vllm-project/vllm#28542',
     ],
-    needs: [COMPUTED, need('a base other than 10000', (steps) => specOf(steps).base !== GEMMA.local)],
+    needs: ['computed', need('a base other than 10000', (steps) => steps.spec.base !== GEMMA.local)],
     change: (steps) => withSpec(steps, { base: GEMMA.local }),
   },
   'base-of-other-layers': {
     does: 'Rotates sliding-window layers (base 10000) by the base of the other layers (1,000,000).',
     threads: ['google/gemma.cpp#986', 'ggml-org/llama.cpp#14367', 'huggingface/transformers#41922'],
-    needs: [COMPUTED, need('base 10000', (steps) => specOf(steps).base === GEMMA.local)],
+    needs: ['computed', need('base 10000', (steps) => steps.spec.base === GEMMA.local)],
     change: (steps) => withSpec(steps, { base: GEMMA.global }),
   },
   'head-dim-from-hidden': {
     does: 'Computes the head_dim of the exponent as hidden_size / heads: 160 for Mistral Nemo, which says 128.',
     threads: ['huggingface/candle#2358', 'huggingface/transformers#32495', 'InternLM/lmdeploy#2761'],
-    needs: [COMPUTED],
     change(steps) {
-      return withSpec(steps, { frequencyDim: exponentDim(steps) * NEMO });
+      return withSpec(steps, { frequencyDim: steps.exponentDim * NEMO });
     },
   },
   'exponent-of-odd-dimension': {
     does: 'Has 2j + 1 instead of 2j in the exponent: base^(−(2j + 1)/rotary_dim).',
     threads: ['stanford-cs336/assignment1-basics#22'],
-    needs: [COMPUTED],
     change: (steps) => withPlain(steps, (f, base, dim) => f * base ** (-1 / dim)),
   },
   'exponent-of-next-pair': {
@@ -312,37 +289,34 @@ export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', {
   'angle-taken-for-degrees': {
     does: 'Gives angles in radians to sin and cos of degrees.',
     threads: ['oppiliappan/eva#38'],
-    needs: [COMPUTED],
     change: (steps) => ({ angle: (position, j) => (steps.angle(position, j) * Math.PI) / 180 }),
   },
   'angle-turned-into-degrees': {
     does: 'Converts angles to degrees before sin and cos of radians.',
     threads: ['RobLoach/raylib-cpp#271'],
-    needs: [COMPUTED],
     change: (steps) => ({ angle: (position, j) => (steps.angle(position, j) * 180) / Math.PI }),
   },
   'angle-times-pi': {
     does: 'Multiplies angles by π, as cospi and sinpi do.',
     threads: ['lucidrains/vit-pytorch#129'],
-    needs: [COMPUTED],
     change: (steps) => ({ angle: (position, j) => steps.angle(position, j) * Math.PI }),
   },
   'linear-ignored': {
     does: 'Leaves out linear scaling.',
     threads: ['lablup/mlxcel#1340', 'lablup/mlxcel#1386', 'Blaizzy/mlx-vlm#1709'],
-    needs: [LINEAR],
+    needs: ['linear'],
     change: (steps) => withScaling(steps, { kind: 'none' }),
   },
   'linear-multiplied': {
     does: 'Multiplies frequencies by the linear factor instead of dividing.',
     threads: ['lablup/mlxcel#1386'],
-    needs: [LINEAR],
+    needs: ['linear'],
     change: (steps) => withScaling(steps, { kind: 'linear', factor: 1 / scalingOf(steps, 'linear').factor }),
   },
   'position-divided-in-integers': {
     does: 'Divides positions by the linear factor in integers: the fraction is lost.',
     threads: ['lablup/mlxcel#1386'],
-    needs: [LINEAR, need('a factor other than 1 for it', (steps) => scalingOf(steps, 'linear').factor !== 1)],
+    needs: ['linear', need('a factor other than 1 for it', (steps) => scalingOf(steps, 'linear').factor !== 1)],
     change(steps) {
       const { factor } = scalingOf(steps, 'linear');
       return { ...withScaling(steps, { kind: 'none' }), ...withPosition(steps, (p) => Math.trunc(p / factor)) };
@@ -351,7 +325,7 @@ export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', {
   'linear-of-other-layers': {
     does: 'Divides the frequencies of layers without scaling by the factor of the other layers (8 in Gemma 3).',
     threads: ['antonellof/ferrox#39'],
-    needs: [COMPUTED, need('a layer without scaling', (steps) => (specOf(steps).scaling?.kind ?? 'none') === 'none')],
+    needs: ['computed', need('a layer without scaling', (steps) => (steps.spec.scaling?.kind ?? 'none') === 'none')],
     change: (steps) => withScaling(steps, { kind: 'linear', factor: GEMMA.factor }),
   },
 });

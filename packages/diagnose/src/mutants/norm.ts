@@ -1,17 +1,15 @@
-/** Cause M: the order of rotation and norm, and what fused kernels of both get wrong. @module */
+/** Cause M: the order of rotation and norm, and the mistakes of kernels that fuse both. @module */
 import type { RopePart } from 'ropewalk';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
-import { HALF, HEADS, memberwise, mutantsOf, NORM, PARTIAL } from './entry.js';
+import { memberwise, mutantsOf } from './entry.js';
 
 const weightOf = (part: RopePart): Float64Array => part.norm!.weight.readNumbers() as Float64Array;
 
-/** The entries of cause M. */
-export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
+export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', ['norm'], {
   'norm-after-rotation': {
     does: 'Normalises after the rotation: each weight meets a dimension that mixes two.',
     threads: ['vllm-project/vllm-metal#660', 'karpathy/nanochat#743', 'allenai/OLMo#806'],
-    needs: [NORM],
     change: (steps) => ({
       head: (x, at) => steps.normalise(steps.rotate(x, at), weightOf(steps.part), steps.part.norm!.eps),
     }),
@@ -19,7 +17,6 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'norm-missing': {
     does: 'Rotates without the norm.',
     threads: ['vllm-project/vllm-metal#659'],
-    needs: [NORM],
     change: () => ({
       head(this: RopeSteps, x, at) {
         return this.rotate(x, at);
@@ -29,7 +26,6 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'norm-without-weight': {
     does: 'Normalises without the weight.',
     threads: ['vllm-project/vllm#30821'],
-    needs: [NORM],
     change: (steps) => ({
       normalise: (head, weight, eps) => steps.normalise(head, new Float64Array(weight.length).fill(1), eps),
     }),
@@ -37,7 +33,6 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'norm-weight-less-one': {
     does: 'Multiplies by Gemma’s weight as stored, without adding 1.',
     threads: ['vllm-project/vllm#49744'],
-    needs: [NORM],
     change: (steps) => ({
       normalise: (head, weight, eps) =>
         steps.normalise(
@@ -50,7 +45,7 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'norm-over-rotary-dim': {
     does: 'Takes the mean of squares over rotary_dim instead of the head.',
     threads: ['vllm-project/vllm#52676'],
-    needs: [NORM, PARTIAL],
+    needs: ['norm', 'partial'],
     change: (steps) => ({
       normalise(head, weight, eps) {
         const { rotaryOffset, rotaryDim } = steps;
@@ -63,7 +58,7 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'norm-across-heads': {
     does: 'Takes the mean of squares over all heads of a token instead of each head.',
     threads: ['NVIDIA/TensorRT-LLM#13052'],
-    needs: [NORM, HEADS],
+    needs: ['norm', 'heads'],
     change(steps) {
       const { batch, seq, heads: count, headDim, part } = steps;
       const weight = weightOf(part);
@@ -90,18 +85,14 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
   'fused-table-by-element': {
     does: 'Looks up cos and sin of element i at i/2, as for interleaved pairs, although pairs are halves: the members of a pair rotate by different angles.',
     threads: ['NVIDIA/TensorRT-LLM#13052'],
-    needs: [HALF],
+    needs: ['half'],
     change(steps) {
       const { pairs } = steps;
-      const tableOf = (member: 0 | 1) => (j: number) => (j + member * pairs) >> 1;
-      const kernel = (member: 0 | 1): Change => {
-        const from = tableOf(member);
-        return {
-          cosSin(this: RopeSteps, position, j) {
-            return steps.cosSin.call(this, position, from(j));
-          },
-        };
-      };
+      const kernel = (member: 0 | 1): Change => ({
+        cosSin(this: RopeSteps, position, j) {
+          return steps.cosSin.call(this, position, (j + member * pairs) >> 1);
+        },
+      });
       return memberwise(steps, kernel(0), kernel(1));
     },
   },

@@ -1,12 +1,11 @@
 /**
- * Cause A: pairing, and the permutation of q and k weights between the two pairings.
- *
- * When a permutation was skipped or done twice, the kernel reads dimensions in another order than they have. @module
+ * Cause A: pairing, and the permutation of q and k weights between the two pairings. When a permutation was skipped or done
+ * twice, the kernel reads dimensions in another order than they have. @module
  */
 import type { PairGeometry } from 'ropewalk';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
-import { axesBy, HALF, INTERLEAVED, mutantsOf, need, READ_ONE_WRITTEN_OTHER, withGeometry } from './entry.js';
+import { axesBy, mutantsOf, need, withGeometry } from './entry.js';
 
 const ADJACENT: PairGeometry = { step: 2, gap: 1 };
 const halves = (steps: RopeSteps): PairGeometry => ({ step: 1, gap: steps.pairs });
@@ -17,81 +16,76 @@ function readPermuted(steps: RopeSteps, from: (m: number) => number): Change {
   return { readIndex: (j, k) => rotaryOffset + from(steps.readIndex(j, k) - rotaryOffset) };
 }
 
-/** From halves to adjacent members: m = a + b·size/2 → 2a + b. */
+/** Maps halves to adjacent members: m = a + b·size/2 → 2a + b. */
 const fromHalves = (m: number, size: number): number => 2 * (m % (size / 2)) + Math.floor(m / (size / 2));
-/** From adjacent members to halves: m = 2a + b → a + b·size/2. */
+/** Maps adjacent members to halves: m = 2a + b → a + b·size/2. */
 const fromAdjacent = (m: number, size: number): number => (m >> 1) + (m & 1) * (size / 2);
 
-/** Query heads for each key head: 32 and 8, as in Llama 3 8B. */
+/** The query heads for each key head: 32 and 8, as in Llama 3 8B. */
 const GROUP = 4;
 
-/** The entries of cause A. */
-export const PAIRING: readonly Mutant[] = mutantsOf('A', {
+export const PAIRING: readonly Mutant[] = mutantsOf('A', ['half'], {
   'pairs-interleaved-for-half': {
     does: 'Rotates pairs (2j, 2j+1) instead of (j, j + rotary_dim/2).',
     threads: ['huggingface/transformers#25199', 'ggml-org/llama.cpp#7481', 'tenstorrent/tt-metal#26844'],
-    needs: [HALF],
     change: (steps) => withGeometry(steps, ADJACENT, ADJACENT),
   },
   'pairs-half-for-interleaved': {
     does: 'Rotates pairs (j, j + rotary_dim/2) instead of (2j, 2j+1).',
     threads: ['jzhang38/TinyLlama#24', 'Xilinx/mlir-air#1683', 'openvinotoolkit/openvino.genai#4059'],
-    needs: [INTERLEAVED],
+    needs: ['interleaved'],
     change: (steps) => withGeometry(steps, halves(steps), halves(steps)),
   },
   'written-as-halves-for-interleaved': {
     does: 'Reads pairs (2j, 2j+1) correctly, but writes the two members as halves instead of side by side.',
     threads: ['openvinotoolkit/openvino#36165', 'vllm-project/vllm-metal#44'],
-    needs: [INTERLEAVED],
+    needs: ['interleaved'],
     change: (steps) => withGeometry(steps, undefined, halves(steps)),
   },
   'read-interleaved-for-half': {
     does: 'Reads pairs (2j, 2j+1) and writes halves, as DeepSeek-V3 does, where it should read halves too.',
     threads: ['huggingface/transformers#39687'],
-    needs: [HALF],
     change: (steps) => withGeometry(steps, ADJACENT),
   },
   'written-interleaved-for-half': {
     does: 'Reads pairs (j, j + rotary_dim/2) correctly, but writes the two members side by side.',
     threads: ['Xilinx/mlir-air#1683'],
-    needs: [HALF],
     change: (steps) => withGeometry(steps, undefined, ADJACENT),
   },
   'pairs-left-in-place': {
     does: 'Writes pairs (2j, 2j+1) where it read them, instead of as halves.',
     threads: ['huggingface/transformers#39687'],
-    needs: [READ_ONE_WRITTEN_OTHER],
+    needs: ['interleavedToHalf'],
     change: (steps) => withGeometry(steps, ADJACENT, ADJACENT),
   },
   'mrope-interleaved-for-pairs': {
     does: 'Understands M-RoPE’s "interleaved", which is about axes, as pairs (2j, 2j+1).',
     threads: ['xLLM-AI/xllm#2120'],
-    needs: [HALF, axesBy(['interleaved', 'interleaved-ggml'], 'interleaved M-RoPE')],
+    needs: ['half', axesBy(['interleaved', 'interleaved-ggml'], 'interleaved M-RoPE')],
     change: (steps) => withGeometry(steps, ADJACENT, ADJACENT),
   },
   'weights-not-permuted': {
     does: 'Rotates pairs (2j, 2j+1) of weights whose halves are still apart: the permutation was skipped.',
     threads: ['ggml-org/llama.cpp#22611'],
-    needs: [INTERLEAVED],
+    needs: ['interleaved'],
     change: (steps) => readPermuted(steps, (m) => fromHalves(m, 2 * steps.pairs)),
   },
   'weights-permuted-twice': {
     does: 'Rotates pairs (2j, 2j+1) of weights that were permuted once too often.',
     threads: ['ggml-org/llama.cpp#2376'],
-    needs: [INTERLEAVED],
+    needs: ['interleaved'],
     change: (steps) => readPermuted(steps, (m) => fromAdjacent(m, 2 * steps.pairs)),
   },
   'weights-permuted-for-half': {
     does: 'Rotates halves of weights that were permuted for pairs (2j, 2j+1).',
     threads: ['karpathy/llama2.c#286', 'huggingface/transformers#25199'],
-    needs: [HALF],
     change: (steps) => readPermuted(steps, (m) => fromAdjacent(m, 2 * steps.pairs)),
   },
   'weights-permuted-by-query-heads': {
     does: 'Permutes key weights by the number of query heads: with four query heads for each key head, within quarters of a head.',
     threads: ['ggml-org/llama.cpp#3364', 'ggml-org/llama.cpp#3018'],
     needs: [
-      INTERLEAVED,
+      'interleaved',
       need('a window whose quarters hold two pairs or more', ({ pairs }) => pairs % GROUP === 0 && pairs >= 2 * GROUP),
     ],
     change(steps) {

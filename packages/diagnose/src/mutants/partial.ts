@@ -1,50 +1,35 @@
 /**
- * Cause B, partial rotary, and cause C, proportional frequencies: which dimensions rotate, and what the exponent is
- * divided by. @module
+ * Cause B, partial rotary, and cause C, proportional frequencies: the dimensions that rotate, and the number by which the
+ * exponent is divided. @module
  */
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
-import {
-  COMPUTED,
-  exponentDim,
-  geometryOf,
-  HALF,
-  mutantsOf,
-  need,
-  OFFSET,
-  PARTIAL,
-  PROPORTIONAL,
-  scalingOf,
-  specOf,
-  withGeometry,
-  withScaling,
-  withSpec,
-} from './entry.js';
+import { type Entry, geometryOf, mutantsOf, need, scalingOf, withGeometry, withScaling, withSpec } from './entry.js';
 
 const ONE_PAIRING = need('pairs that are read and written alike', ({ plan }) => plan.read.step === plan.write.step);
-/** These two contain a number of pairs, or divide by one pair less. */
+/** The two other rules contain a number of pairs, or divide by one pair less. */
 const RULE_OF_ANY_SIZE = need(
   'no scaling that counts pairs',
-  (steps) => !['proportional', 'dynamicNtk'].includes(specOf(steps).scaling?.kind ?? 'none'),
+  (steps) => !['proportional', 'dynamicNtk'].includes(steps.spec.scaling?.kind ?? 'none'),
 );
 const SOME_TURN = need('some pairs that rotate and some that do not', (steps) => {
   const { rotatedPairs } = scalingOf(steps, 'proportional');
   return rotatedPairs > 0 && rotatedPairs < steps.pairs;
 });
 
-const WHOLE_HEAD = [
-  COMPUTED,
-  PARTIAL,
+const WHOLE_HEAD: Entry['needs'] = [
+  'computed',
+  'partial',
   ONE_PAIRING,
   // A kernel with factors by pair would read past their end.
   need(
     'no factors by pair',
-    (steps) => specOf(steps).scaling?.kind !== 'longrope' && specOf(steps).freqFactors === undefined,
+    (steps) => steps.spec.scaling?.kind !== 'longrope' && steps.spec.freqFactors === undefined,
   ),
   need('an even head_dim', ({ headDim }) => headDim % 2 === 0),
 ];
 
-/** Every dimension of the head rotates. */
+/** Rotates every dimension of the head. */
 function wholeHead(steps: RopeSteps, frequencyDim: number | undefined): Change {
   const { headDim } = steps;
   const pairs = headDim / 2;
@@ -58,25 +43,24 @@ function wholeHead(steps: RopeSteps, frequencyDim: number | undefined): Change {
   };
 }
 
-/** Pairs that remain when partial_rotary_factor is applied twice. */
+/** The pairs that remain when partial_rotary_factor is applied twice. */
 function twicePartial({ pairs, rotaryDim, headDim }: RopeSteps): number {
   return Math.floor((pairs * rotaryDim) / headDim);
 }
 
-/** The entries of cause B. */
-export const PARTIAL_ROTARY: readonly Mutant[] = mutantsOf('B', {
+export const PARTIAL_ROTARY: readonly Mutant[] = mutantsOf('B', WHOLE_HEAD, {
   'frequencies-over-head-dim': {
     does: 'Divides the exponent by head_dim instead of rotary_dim.',
     threads: ['pie-project/pie#603'],
-    needs: [COMPUTED, PARTIAL],
+    needs: ['computed', 'partial'],
     change: (steps) => withSpec(steps, { frequencyDim: steps.headDim }),
   },
   'pair-distance-half-a-head': {
     does: 'Rotates pairs (j, j + head_dim/2) instead of (j, j + rotary_dim/2).',
     threads: ['pie-project/pie#603'],
     needs: [
-      PARTIAL,
-      HALF,
+      'partial',
+      'half',
       need(
         'room for it in the head',
         ({ rotaryOffset, pairs, headDim }) => rotaryOffset + pairs + (headDim >> 1) <= headDim,
@@ -95,21 +79,19 @@ export const PARTIAL_ROTARY: readonly Mutant[] = mutantsOf('B', {
       'microsoft/onnxruntime#29261',
       'AI-Hypercomputer/maxtext#4615',
     ],
-    needs: WHOLE_HEAD,
-    change: (steps) => wholeHead(steps, specOf(steps).frequencyDim),
+    change: (steps) => wholeHead(steps, steps.spec.frequencyDim),
   },
   'whole-head-over-rotary-dim': {
     does: 'Rotates all of head_dim, by exponents that are divided by rotary_dim: the series goes on past its end.',
     threads: ['ggml-org/llama.cpp#10540', 'ggml-org/llama.cpp#17543'],
-    needs: WHOLE_HEAD,
-    change: (steps) => wholeHead(steps, exponentDim(steps)),
+    change: (steps) => wholeHead(steps, steps.exponentDim),
   },
   'rotary-factor-twice': {
     does: 'Multiplies by partial_rotary_factor twice: rotates only that share of rotary_dim.',
     threads: ['huggingface/transformers#48652', 'ml-explore/mlx-lm#1698'],
     needs: [
-      COMPUTED,
-      PARTIAL,
+      'computed',
+      'partial',
       ONE_PAIRING,
       RULE_OF_ANY_SIZE,
       need('a pair left to rotate', (steps) => twicePartial(steps) >= 1),
@@ -128,7 +110,7 @@ export const PARTIAL_ROTARY: readonly Mutant[] = mutantsOf('B', {
   'window-at-start': {
     does: 'Ignores the offset of the window: rotates the first rotary_dim dimensions of the head.',
     threads: ['raullenchai/Rapid-MLX#1225'],
-    needs: [OFFSET],
+    needs: ['offset'],
     change: (steps) => ({
       readIndex: (j, k) => steps.readIndex(j, k) - steps.rotaryOffset,
       writeIndex: (j, k) => steps.writeIndex(j, k) - steps.rotaryOffset,
@@ -137,7 +119,7 @@ export const PARTIAL_ROTARY: readonly Mutant[] = mutantsOf('B', {
   'window-at-end': {
     does: 'Rotates the last rotary_dim dimensions of the head instead of the first.',
     threads: ['raullenchai/Rapid-MLX#1225'],
-    needs: [PARTIAL, need('a rotated window that starts at dimension 0', ({ rotaryOffset }) => rotaryOffset === 0)],
+    needs: ['partial', need('a rotated window that starts at dimension 0', ({ rotaryOffset }) => rotaryOffset === 0)],
     change(steps) {
       const by = steps.headDim - steps.rotaryDim;
       return { readIndex: (j, k) => steps.readIndex(j, k) + by, writeIndex: (j, k) => steps.writeIndex(j, k) + by };
@@ -146,29 +128,26 @@ export const PARTIAL_ROTARY: readonly Mutant[] = mutantsOf('B', {
   'rest-not-copied': {
     does: 'Does not copy the dimensions that do not rotate: the output has zeros there.',
     threads: ['ggml-org/llama.cpp#4156', 'ggml-org/llama.cpp#14580'],
-    needs: [PARTIAL],
+    needs: ['partial'],
     change: () => ({ beside: () => 0 }),
   },
 });
 
-/** The entries of cause C. */
-export const PROPORTIONAL_FREQUENCIES: readonly Mutant[] = mutantsOf('C', {
+export const PROPORTIONAL_FREQUENCIES: readonly Mutant[] = mutantsOf('C', ['proportional', SOME_TURN], {
   'proportional-over-rotated': {
     does: 'Divides the exponent by the number of rotated dimensions, where proportional frequencies divide by head_dim.',
     threads: ['pegainfer-project/pegainfer#820'],
-    needs: [PROPORTIONAL, SOME_TURN],
     change: (steps) => withSpec(steps, { frequencyDim: 2 * scalingOf(steps, 'proportional').rotatedPairs }),
   },
   'proportional-identity-pairs-turned': {
     does: 'Rotates every pair, even the last ones, which proportional frequencies leave as they are.',
     threads: ['jagmarques/nexusquant#12'],
-    needs: [PROPORTIONAL, SOME_TURN],
     change: (steps) => withScaling(steps, { kind: 'linear', factor: scalingOf(steps, 'proportional').factor ?? 1 }),
   },
   'proportional-block-in-front': {
     does: 'Rotates pairs within the leading block of rotated dimensions, (j, j + block/2), instead of (j, j + head_dim/2).',
     threads: ['NVIDIA-NeMo/Megatron-Bridge#4195', 'NVIDIA-NeMo/Megatron-Bridge#4196', 'apple/coreai-models#66'],
-    needs: [PROPORTIONAL, SOME_TURN, HALF],
+    needs: ['proportional', SOME_TURN, 'half'],
     change(steps) {
       const { rotatedPairs: pairs } = scalingOf(steps, 'proportional');
       const block = { step: 1, gap: pairs };
@@ -178,7 +157,7 @@ export const PROPORTIONAL_FREQUENCIES: readonly Mutant[] = mutantsOf('C', {
   'proportional-as-partial': {
     does: 'Treats proportional frequencies as plain partial rotary: a leading block, and the exponent divided by its size.',
     threads: ['zml/zml#660'],
-    needs: [PROPORTIONAL, SOME_TURN, HALF],
+    needs: ['proportional', SOME_TURN, 'half'],
     change(steps) {
       const { rotatedPairs: pairs } = scalingOf(steps, 'proportional');
       const block = { step: 1, gap: pairs };
@@ -189,7 +168,7 @@ export const PROPORTIONAL_FREQUENCIES: readonly Mutant[] = mutantsOf('C', {
     does: 'Leaves out the factor that divides proportional frequencies.',
     threads: ['jagmarques/nexusquant#12'],
     needs: [
-      PROPORTIONAL,
+      'proportional',
       need('a factor other than 1 for them', (steps) => (scalingOf(steps, 'proportional').factor ?? 1) !== 1),
     ],
     change: (steps) => withScaling(steps, { ...scalingOf(steps, 'proportional'), factor: 1 }),

@@ -2,18 +2,7 @@
 import type { Mutant } from '../kernel/mutant.js';
 import type { RopeSteps } from '../kernel/steps.js';
 import type { RowAt } from '../read/observation.js';
-import {
-  beyond,
-  COMPUTED,
-  copied,
-  mutantsOf,
-  NEGATIVE,
-  need,
-  OWN_POSITIONS,
-  positionsOf,
-  TOKENS,
-  withPosition,
-} from './entry.js';
+import { atPositionOf, beyond, copied, mutantsOf, need, positionsOf, withPosition } from './entry.js';
 
 const DECODE = need(
   'a single token at a position other than 0',
@@ -33,19 +22,20 @@ const STARTED = need('a first position other than 0', (steps) =>
 function batches(steps: RopeSteps): number[] {
   return steps.seq === 0
     ? []
-    : Array.from({ length: steps.plan.batch === undefined ? Math.min(1, steps.batch) : steps.batch }, (_what, b) => b);
+    : Array.from({ length: steps.plan.batch === undefined ? Math.min(1, steps.batch) : steps.batch }, (_, b) => b);
 }
 
-/** The entries of cause J. */
-export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
+export const POSITIONS: readonly Mutant[] = mutantsOf('J', ['tokens'], {
   'position-plus-one': {
     does: 'Counts positions from 1.',
     threads: ['skyzh/tiny-llm#46', 'mosaicml/examples#257'],
+    needs: [],
     change: (steps) => withPosition(steps, (p) => p + 1),
   },
   'position-minus-one': {
     does: 'Uses the position before the one that is given.',
     threads: ['mosaicml/examples#257'],
+    needs: [],
     change: (steps) => withPosition(steps, (p) => p - 1),
   },
   'decode-at-zero': {
@@ -57,86 +47,76 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
   'restarts-at-zero': {
     does: 'Counts positions from the first token of each call: earlier tokens are forgotten.',
     threads: ['Blaizzy/mlx-vlm#1983', 'microsoft/onnxruntime#23386'],
-    needs: [STARTED, TOKENS],
+    needs: [STARTED, 'tokens'],
     change: (steps) => withPosition(steps, (p, at, axis) => p - first(steps, at, axis)),
   },
   'all-at-first-position': {
     does: 'Rotates every token of a call at the position of the first.',
     threads: ['unslothai/unsloth#4078'],
-    needs: [TOKENS],
-    change: (steps) => withPosition(steps, (_what, at, axis) => first(steps, at, axis)),
+    change: atPositionOf(() => ({ seq: 0 })),
   },
   'all-at-last-position': {
     does: 'Rotates every token of a call at the position of the last.',
     threads: ['bojone/rerope#17'],
-    needs: [TOKENS],
-    change: (steps) => withPosition(steps, (_what, at, axis) => steps.position({ ...at, seq: steps.seq - 1 }, axis)),
+    change: atPositionOf((_, { seq }) => ({ seq: seq - 1 })),
   },
   'position-of-next-token': {
     does: 'Rotates each token at the position of the next one, and the last at its own.',
     threads: ['modelscope/ms-swift#8325'],
-    needs: [TOKENS],
-    change: (steps) =>
-      withPosition(steps, (_what, at, axis) =>
-        steps.position({ ...at, seq: Math.min(at.seq + 1, steps.seq - 1) }, axis),
-      ),
+    change: atPositionOf((at, { seq }) => ({ seq: Math.min(at.seq + 1, seq - 1) })),
   },
   'positions-rolled': {
     does: 'Rotates each token at the position of the next one, and the last at the position of the first.',
     threads: ['modelscope/ms-swift#8325'],
-    needs: [TOKENS],
-    change: (steps) =>
-      withPosition(steps, (_what, at, axis) => steps.position({ ...at, seq: (at.seq + 1) % steps.seq }, axis)),
+    change: atPositionOf((at, { seq }) => ({ seq: (at.seq + 1) % seq })),
   },
   'position-of-previous-token': {
     does: 'Rotates each token at the position of the one before, and the first at 0.',
     threads: ['PrimeIntellect-ai/prime-rl#1525'],
-    needs: [TOKENS],
     change: (steps) =>
-      withPosition(steps, (_what, at, axis) => (at.seq === 0 ? 0 : steps.position({ ...at, seq: at.seq - 1 }, axis))),
+      withPosition(steps, (_, at, axis) => (at.seq === 0 ? 0 : steps.position({ ...at, seq: at.seq - 1 }, axis))),
   },
   'table-of-previous-call': {
     does: 'Rotates by the cos and sin of the call before, which had as many tokens: at the position minus their number.',
     threads: ['vllm-project/vllm-ascend#10404', 'vllm-project/vllm-ascend#1267'],
-    needs: [TOKENS],
     change: (steps) => withPosition(steps, (p) => p - steps.seq),
   },
   'counts-on-from-first': {
     does: 'Uses only the first position and counts up from it: gaps and other orders are ignored.',
     threads: ['Comfy-Org/ComfyUI#15698'],
     needs: [
-      TOKENS,
+      'tokens',
       need('positions that do not count up by one', (steps) =>
         batches(steps).some((batch) =>
-          Array.from({ length: steps.seq }, (_what, seq) => seq).some(
+          Array.from({ length: steps.seq }, (_, seq) => seq).some(
             (seq) => steps.position({ batch, seq, head: 0 }, 0) !== steps.position({ batch, seq: 0, head: 0 }, 0) + seq,
           ),
         ),
       ),
     ],
-    change: (steps) => withPosition(steps, (_what, at, axis) => first(steps, at, axis) + at.seq),
+    change: (steps) => withPosition(steps, (_, at, axis) => first(steps, at, axis) + at.seq),
   },
   'positions-ignored': {
     does: 'Ignores the given positions: uses the token’s index in the call, 0, 1, 2 …, or a table that was made for an earlier call.',
     threads: ['unslothai/unsloth#3795', 'tenstorrent/tt-forge-onnx#422'],
     needs: [need('positions other than 0, 1, 2 …', (steps) => positionsOf(steps).some((p, n) => p !== n % steps.seq))],
-    change: (steps) => withPosition(steps, (_what, at) => at.seq),
+    change: (steps) => withPosition(steps, (_, at) => at.seq),
   },
   'left-padding-ignored': {
     does: 'Gives every sequence of a batch the positions of the longest: those with padding on the left get positions that are too large.',
     threads: ['unslothai/unsloth#3803'],
-    needs: [OWN_POSITIONS],
+    needs: ['batchPositions'],
     change(steps) {
       const last = (batch: number): number => steps.position({ batch, seq: steps.seq - 1, head: 0 }, 0);
       const longest = batches(steps).reduce((best, batch) => (last(batch) > last(best) ? batch : best), 0);
-      return withPosition(steps, (_what, at, axis) => steps.position({ ...at, batch: longest }, axis));
+      return atPositionOf(() => ({ batch: longest }))(steps);
     },
   },
   'positions-of-batch-0': {
     does: 'Rotates every sequence of a batch by the positions of the first.',
     threads: ['unslothai/unsloth#3803', 'Comfy-Org/ComfyUI#15698'],
-    needs: [OWN_POSITIONS],
-    change: (steps) => withPosition(steps, (_what, at, axis) => steps.position({ ...at, batch: 0 }, axis)),
+    needs: ['batchPositions'],
+    change: atPositionOf(() => ({ batch: 0 })),
   },
   'position-in-int16': {
     does: 'Holds positions in 16 bits: from 32768 on they are negative.',
@@ -165,11 +145,10 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
   'int64-positions-as-int32': {
     does: 'Reads positions of 64 bits as 32: every second token gets the upper half of a position, which is 0.',
     threads: ['ROCm/aiter#2566'],
-    needs: [TOKENS],
     change(steps) {
       const positions = positionsOf(steps);
       const rows = steps.plan.tableRows.length;
-      return withPosition(steps, (_what, at, axis) => {
+      return withPosition(steps, (_, at, axis) => {
         const word = axis * rows + (steps.plan.batch === undefined ? 0 : at.batch * steps.seq) + at.seq;
         const position = positions[word >> 1]!;
         return word % 2 === 0 ? position | 0 : Math.sign(position) >> 1; // the upper half: 0, or −1 of a negative one
@@ -196,8 +175,7 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
   },
 });
 
-/** The entries of cause N. */
-export const CACHE_SHIFTS: readonly Mutant[] = mutantsOf('N', {
+export const CACHE_SHIFTS: readonly Mutant[] = mutantsOf('N', [], {
   'rotated-twice': {
     does: 'Rotates twice: when a key is written to the cache, and again when it is read.',
     threads: ['ggml-org/llama.cpp#4097', 'ggml-org/llama.cpp#9743'],
@@ -216,19 +194,19 @@ export const CACHE_SHIFTS: readonly Mutant[] = mutantsOf('N', {
   'shift-turns-forward': {
     does: 'Rotates keys forward by a negative shift, which should rotate them back.',
     threads: ['ggml-org/llama.cpp#3272'],
-    needs: [NEGATIVE],
+    needs: ['negative'],
     change: (steps) => withPosition(steps, (p) => Math.abs(p)),
   },
   'shift-skipped': {
     does: 'Renumbers shifted keys without rotating them: tokens with a negative shift are copied.',
     threads: ['ggml-org/llama.cpp#9743'],
-    needs: [NEGATIVE],
+    needs: ['negative'],
     change: copied((steps, at) => steps.position(at, 0) < 0),
   },
   'shift-without-sign': {
     does: 'Reads a negative shift as an unsigned integer: rotates by 2³² positions more.',
     threads: ['EleutherAI/gpt-neox#363'],
-    needs: [COMPUTED, NEGATIVE],
+    needs: ['computed', 'negative'],
     change: (steps) => withPosition(steps, (p) => (p < 0 ? p + 2 ** 32 : p)),
   },
 });

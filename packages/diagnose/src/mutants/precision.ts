@@ -1,21 +1,15 @@
 /**
- * Cause I: precision. Angles, frequencies and tables in fewer bits than they need. The rounding of a correct f32 kernel
- * is not a bug. @module
+ * Cause I: precision. These kernels have angles, frequencies and tables in fewer bits than they need. The rounding of a
+ * correct f32 kernel is not a bug. @module
  */
 import { type FloatDtype, roundTo } from 'ropewalk';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
-import {
-  COMPUTED,
-  exponentDim,
-  mutantsOf,
-  need,
-  plainFrequencies,
-  positionsOf,
-  specOf,
-  withInvFreq,
-  withPosition,
-} from './entry.js';
+import { mutantsOf, need, plainFrequencies, positionsOf, withInvFreq, withPosition } from './entry.js';
+
+/** The need of a position that a dtype cannot hold. */
+const positionBeyond = (dtype: FloatDtype) =>
+  need(`a position that ${dtype} cannot hold`, (steps) => positionsOf(steps).some((p) => roundTo(dtype, p) !== p));
 
 const narrowAngle =
   (dtype: FloatDtype) =>
@@ -35,7 +29,7 @@ const narrowFrequencies =
   (steps: RopeSteps): Change =>
     withInvFreq(steps, (j, right) => roundTo(dtype, right[j]!));
 
-/** Bits of the significand after the leading one, and the exponent of the smallest normal number. */
+/** The bits of the significand after the leading one, and the exponent of the smallest normal number. */
 const NARROW = { f16: [10, -14], bf16: [7, -126] } as const;
 
 /** Rounds to a value of a dtype beside x, by a function that rounds to an integer. */
@@ -67,69 +61,61 @@ function series(a: number): [cos: number, sin: number] {
   return [1 - q / 2 + q ** 2 / 24 - q ** 3 / 720, a * (1 - q / 6 + q ** 2 / 120 - q ** 3 / 5040)];
 }
 
-/** The entries of cause I. */
-export const PRECISION: readonly Mutant[] = mutantsOf('I', {
+export const PRECISION: readonly Mutant[] = mutantsOf('I', ['computed'], {
   'position-in-bf16': {
     does: 'Holds positions in bf16, which counts by 2 from 256 on and by 1024 from 131072 on.',
     threads: ['huggingface/transformers#29285', 'huggingface/candle#3520'],
-    needs: [
-      need('a position that bf16 cannot hold', (steps) => positionsOf(steps).some((p) => roundTo('bf16', p) !== p)),
-    ],
+    needs: [positionBeyond('bf16')],
     change: (steps) => withPosition(steps, (p) => roundTo('bf16', p)),
   },
   'position-in-f16': {
     does: 'Holds positions in f16, which counts by 2 from 2048 on; from 65520 on they are infinite, and cos is NaN.',
     threads: ['huggingface/transformers#29285'],
-    needs: [
-      need('a position that f16 cannot hold', (steps) => positionsOf(steps).some((p) => roundTo('f16', p) !== p)),
-    ],
+    needs: [positionBeyond('f16')],
     change: (steps) => withPosition(steps, (p) => roundTo('f16', p)),
   },
   'angle-in-bf16': {
     does: 'Computes angles in bf16.',
     threads: ['huggingface/transformers#29285', 'NVIDIA/Megatron-LM#535'],
-    needs: [COMPUTED],
     change: narrowAngle('bf16'),
   },
   'angle-in-f16': {
     does: 'Computes angles in f16; from 65520 on they are infinite, and cos is NaN.',
     threads: ['EleutherAI/gpt-neox#1003'],
-    needs: [COMPUTED],
     change: narrowAngle('f16'),
   },
   'frequencies-in-bf16': {
     does: 'Holds inv_freq in bf16, because casting the model also casts this buffer.',
     threads: ['huggingface/transformers#29496', 'Modalities/modalities#462', 'NVIDIA/Megatron-LM#744'],
-    needs: [COMPUTED],
     change: narrowFrequencies('bf16'),
   },
   'frequencies-in-f16': {
     does: 'Holds inv_freq in f16.',
     threads: ['huggingface/transformers#25681', 'EleutherAI/gpt-neox#1003'],
-    needs: [COMPUTED],
     change: narrowFrequencies('f16'),
   },
   'table-in-bf16': {
     does: 'Rounds cos and sin to bf16 before the multiplication.',
     threads: ['Dao-AILab/flash-attention#823', 'KellerJordan/modded-nanogpt#39'],
+    needs: [],
     change: narrowTable('bf16'),
   },
   'table-in-f16': {
     does: 'Rounds cos and sin to f16 before the multiplication.',
     threads: ['flashinfer-ai/flashinfer#585'],
+    needs: [],
     change: narrowTable('f16'),
   },
   'angle-recurrence-in-f32': {
     does: 'Computes each pair’s angle from the previous one by an f32 product: the error grows with pair and position.',
     threads: ['sgl-project/sglang#3134'],
-    needs: [COMPUTED],
     change(steps) {
-      const spec = specOf(steps);
+      const spec = steps.spec;
       const plain = plainFrequencies(steps);
       const { invFreq } = steps.frequencies();
-      const dim = exponentDim(steps);
+      const dim = steps.exponentDim;
       const scale = Math.fround(spec.base ** (-2 / dim));
-      // Products up to pair j: j, but a vision tower starts again at each section.
+      // Pair j has j products, but a vision tower starts again at each section.
       const products = plain.map((f) => Math.round((-Math.log(f) / Math.log(spec.base)) * (dim / 2)));
       return {
         angle(position, j) {
@@ -143,7 +129,6 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
   'sin-cos-unreduced': {
     does: 'Reduces angles by an f32 multiple of 2π before fast sin and cos: off by up to 8e-3 at position 131071.',
     threads: ['kekzl/imp#1316', 'kekzl/imp#1317', 'kekzl/imp#1325', 'flashinfer-ai/flashinfer#5066'],
-    needs: [COMPUTED],
     change: (steps) => ({
       angle(position, j) {
         const angle = Math.fround(steps.angle(position, j));
@@ -155,7 +140,6 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
   'sine-polynomial-unreduced': {
     does: 'Computes sin and cos by a few terms of their series, to the powers 7 and 6, without reducing the angle first.',
     threads: ['tenstorrent/tt-metal#33971', 'chessai/nix-std#14'],
-    needs: [COMPUTED],
     change: () => ({
       cosSin(this: RopeSteps, position, j) {
         return series(this.angle(position, j));
@@ -165,7 +149,6 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
   'sine-polynomial-too-short': {
     does: 'Reduces angles to −π … π, where a few terms of the series, to the powers 7 and 6, are off by up to 0.21.',
     threads: ['chessai/nix-std#66'],
-    needs: [COMPUTED],
     change: () => ({
       cosSin(this: RopeSteps, position, j) {
         const angle = this.angle(position, j);
@@ -176,7 +159,6 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
   'sine-from-table': {
     does: 'Looks up sin and cos in a table of 1024 entries a turn without interpolation: off by up to 3e-3.',
     threads: ['ICME-Lab/jolt-atlas#183'],
-    needs: [COMPUTED],
     change(steps) {
       const step = (2 * Math.PI) / 1024;
       return { angle: (position, j) => Math.round(steps.angle(position, j) / step) * step };
@@ -185,10 +167,9 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', {
   'angle-accumulated-in-f16': {
     does: 'Adds the frequency from token to token in f16, until the sum no longer changes.',
     threads: ['PaddlePaddle/PaddleFleet#91'],
-    needs: [COMPUTED],
     change(steps) {
       const { invFreq } = steps.frequencies();
-      /** For each pair the sums after 0, 1, 2 … tokens, until they stop changing after some thousand tokens. */
+      /** The sums of each pair after 0, 1, 2 … tokens. They stop changing after some thousand tokens. */
       const sums: number[][] = [];
       const sumsOf = (j: number): number[] => {
         if (sums[j]) return sums[j];

@@ -4,35 +4,19 @@ import { yarnMagnitude, yarnRampEdges } from 'ropewalk/internal';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
 import {
-  BACKWARD,
   type Entry,
-  exponentDim,
-  HALF,
-  MAGNITUDE,
   memberwise,
   mutantsOf,
   need,
-  PARTIAL,
   plainFrequencies,
   scalingOf,
-  specOf,
   withInvFreq,
   withMagnitude,
   withScaling,
   withSpec,
-  YARN,
 } from './entry.js';
 
-export const MSCALES = need('mscale and mscale_all_dim', (steps) => {
-  const { mscale, mscaleAllDim } = scalingOf(steps, 'yarn');
-  return Boolean(mscale && mscaleAllDim) && specOf(steps).attentionFactor === undefined;
-});
-export const GIVEN = need('an attention_factor that the formula does not give', (steps) => {
-  const { attentionFactor } = specOf(steps);
-  return attentionFactor !== undefined && attentionFactor !== yarnMagnitude(scalingOf(steps, 'yarn'));
-});
 const FACTOR = need('a factor other than 1', (steps) => scalingOf(steps, 'yarn').factor !== 1);
-export const UNTRUNCATED = need('truncate=false', (steps) => scalingOf(steps, 'yarn').truncate === false);
 const TRUNCATED = need('truncate', (steps) => scalingOf(steps, 'yarn').truncate !== false);
 const TWO_BETAS = need(
   'two different betas',
@@ -40,35 +24,30 @@ const TWO_BETAS = need(
 );
 const ORIGINAL = need('an original context', (steps) => scalingOf(steps, 'yarn').originalContext > 0);
 
-/** 0.1·k·ln(factor) + 1, times what ggml's attn_factor says. */
+/** Computes 0.1·k·ln(factor) + 1, times ggml's attn_factor. */
 function mscaleOf({ factor, attnFactor = 1 }: YarnScaling, k: number): number {
   return factor <= 1 ? attnFactor : (0.1 * k * Math.log(factor) + 1) * attnFactor;
 }
 
-/** The entries of cause D. */
-export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', {
+export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', ['magnitude'], {
   'magnitude-missing': {
     does: 'Leaves out the magnitude: rotated vectors keep their length.',
     threads: ['ikawrakow/ik_llama.cpp#1298', 'vllm-project/vllm#48351'],
-    needs: [MAGNITUDE],
     change: (steps) => withMagnitude(steps, () => 1),
   },
   'magnitude-squared': {
     does: 'Multiplies by the magnitude twice: in the table and in the rotation.',
     threads: ['ggml-org/llama.cpp#17945', 'sgl-project/sglang#22711'],
-    needs: [MAGNITUDE],
     change: (steps) => withMagnitude(steps, (m) => m * m),
   },
   'magnitude-square-root': {
     does: 'Multiplies q and k by the square root of the magnitude.',
     threads: ['turboderp-org/exllamav3#259'],
-    needs: [MAGNITUDE],
     change: (steps) => withMagnitude(steps, (m) => Math.sqrt(m)),
   },
   'magnitude-on-cos-only': {
     does: 'Multiplies cos by the magnitude, but not sin.',
     threads: ['ikawrakow/ik_llama.cpp#1298'],
-    needs: [MAGNITUDE],
     change(steps) {
       const { attentionFactor } = steps.frequencies();
       return {
@@ -82,7 +61,7 @@ export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', {
   'magnitude-on-whole-head': {
     does: 'Also multiplies the dimensions that do not rotate by the magnitude.',
     threads: ['raullenchai/Rapid-MLX#1225'],
-    needs: [MAGNITUDE, PARTIAL],
+    needs: ['magnitude', 'partial'],
     change(steps) {
       const { attentionFactor } = steps.frequencies();
       return { beside: (value) => value * attentionFactor };
@@ -91,19 +70,19 @@ export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', {
   'attention-factor-ignored': {
     does: 'Computes the magnitude by its formula although the model gives an attention_factor.',
     threads: ['vllm-project/vllm#46280', 'ml-explore/mlx-lm#1507'],
-    needs: [YARN, GIVEN],
+    needs: ['yarn', 'attentionFactor'],
     change: (steps) => withMagnitude(steps, () => yarnMagnitude(scalingOf(steps, 'yarn'))),
   },
   'mscale-ignored': {
     does: 'Uses 0.1·ln(factor) + 1 although the model gives mscale and mscale_all_dim.',
     threads: ['Avarok-Cybersecurity/atlas#342', 'ggml-org/llama.cpp#17945'],
-    needs: [YARN, MSCALES],
+    needs: ['yarn', 'mscales'],
     change: (steps) => withMagnitude(steps, () => mscaleOf(scalingOf(steps, 'yarn'), 1)),
   },
   'mscale-all-dim-ignored': {
     does: 'Computes the magnitude from mscale alone, without dividing by that of mscale_all_dim.',
     threads: ['huggingface/transformers#47435'],
-    needs: [YARN, MSCALES],
+    needs: ['yarn', 'mscales'],
     change(steps) {
       const scaling = scalingOf(steps, 'yarn');
       return withMagnitude(steps, () => mscaleOf(scaling, scaling.mscale!));
@@ -111,12 +90,12 @@ export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', {
   },
 });
 
-/** The model's edges of the ramp, in pairs. */
+/** The edges of the model's ramp, in pairs. */
 function edgesOf(steps: RopeSteps): [low: number, high: number] {
-  return yarnRampEdges(scalingOf(steps, 'yarn'), specOf(steps).base, exponentDim(steps));
+  return yarnRampEdges(scalingOf(steps, 'yarn'), steps.spec.base, steps.exponentDim);
 }
 
-/** YaRN's mix with another ramp for pair j: 0 keeps the frequency, 1 divides it by factor. */
+/** Mixes as YaRN does, with another ramp for pair j: 0 keeps the frequency, 1 divides it by factor. */
 function withRamp(steps: RopeSteps, ramp: (j: number) => number): Change {
   const { factor, extFactor = 1 } = scalingOf(steps, 'yarn');
   const unscaled = unscaledOf(steps);
@@ -126,13 +105,16 @@ function withRamp(steps: RopeSteps, ramp: (j: number) => number): Change {
   });
 }
 
-/** Frequencies before YaRN, divided by freq_factors. */
+/** The ramp from one pair to another. */
+const ramp = (j: number, low: number, high: number): number => (j - low) / Math.max(0.001, high - low);
+
+/** The frequencies before YaRN, divided by freq_factors. */
 function unscaledOf(steps: RopeSteps): Float64Array {
-  const { freqFactors } = specOf(steps);
+  const { freqFactors } = steps.spec;
   return plainFrequencies(steps).map((f, j) => f / (freqFactors ? freqFactors[j]! : 1));
 }
 
-/** YaRN's betas, each in the other's place. */
+/** Exchanges the two betas of YaRN. */
 const betasSwapped = ({ betaFast = 32, betaSlow = 1 }: YarnScaling): Partial<YarnScaling> => ({
   betaFast: betaSlow,
   betaSlow: betaFast,
@@ -146,15 +128,14 @@ function yarnWith(of: (yarn: YarnScaling) => Partial<YarnScaling>): Entry['chang
   };
 }
 
-/** The entries of cause E. */
-export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', {
+export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', ['yarn', FACTOR], {
   'yarn-betas-swapped': {
     does: 'Swaps beta_fast and beta_slow. In HuggingFace’s formula this reverses the ramp.',
     threads: ['pytorch/torchtitan#3787'],
-    needs: [YARN, TWO_BETAS, ORIGINAL, FACTOR],
+    needs: ['yarn', TWO_BETAS, ORIGINAL, FACTOR],
     change(steps) {
       const yarn = scalingOf(steps, 'yarn');
-      const [low, high] = yarnRampEdges({ ...yarn, ...betasSwapped(yarn) }, specOf(steps).base, exponentDim(steps));
+      const [low, high] = yarnRampEdges({ ...yarn, ...betasSwapped(yarn) }, steps.spec.base, steps.exponentDim);
       // transformers linear_ramp_factor: only equal edges are moved apart, so the slope may be negative.
       return withRamp(steps, (j) => (j - low) / (high === low ? 0.001 : high - low));
     },
@@ -162,44 +143,42 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', {
   'yarn-betas-swapped-in-ggml': {
     does: 'Swaps beta_fast and beta_slow. In ggml’s formula the ramp becomes a step at its slow end.',
     threads: ['pytorch/torchtitan#3787'],
-    needs: [YARN, TWO_BETAS, ORIGINAL],
+    needs: ['yarn', TWO_BETAS, ORIGINAL],
     change: yarnWith(betasSwapped),
   },
   'yarn-ignored': {
     does: 'Leaves out YaRN: rotates by plain frequencies, without a magnitude.',
     threads: ['ModelTC/LightLLM#1582', 'huggingface/text-generation-inference#2078'],
-    needs: [YARN, FACTOR],
     change: (steps) => withSpec(steps, { scaling: { kind: 'none' }, attentionFactor: 1 }),
   },
   'yarn-frequencies-ignored': {
     does: 'Rotates by plain frequencies and multiplies by YaRN’s magnitude.',
     threads: ['ModelTC/LightLLM#1582'],
-    needs: [YARN, FACTOR],
     change: (steps) => withScaling(steps, { kind: 'none' }),
   },
   'yarn-always-truncated': {
     does: 'Rounds the ramp’s edges to whole pairs although the model says truncate=false.',
     threads: ['vllm-project/vllm#27722', 'vllm-project/vllm#28244', 'sgl-project/sglang#14270'],
-    needs: [YARN, UNTRUNCATED, ORIGINAL],
+    needs: ['yarn', 'untruncated', ORIGINAL],
     change: yarnWith(() => ({ truncate: true })),
   },
   'yarn-never-truncated': {
     does: 'Does not round the ramp’s edges to whole pairs, which is the default.',
     threads: ['keras-team/keras-hub#2981', 'apache/tvm#18576'],
-    needs: [YARN, TRUNCATED, ORIGINAL],
+    needs: ['yarn', TRUNCATED, ORIGINAL],
     change: yarnWith(() => ({ truncate: false })),
   },
   'yarn-context-extended': {
     does: 'Places the ramp by the extended context instead of the original one.',
     threads: ['jingyaogong/minimind#602'],
-    needs: [YARN, FACTOR, ORIGINAL],
+    needs: ['yarn', FACTOR, ORIGINAL],
     change: yarnWith(({ originalContext, factor }) => ({ originalContext: originalContext * factor })),
   },
   'yarn-ext-factor-ignored': {
     does: 'Ignores ext_factor: mixes in all of the extrapolation instead of a share.',
     threads: ['ggml-org/llama.cpp#3974'],
     needs: [
-      YARN,
+      'yarn',
       need('an ext_factor other than 1', (steps) => (scalingOf(steps, 'yarn').extFactor ?? 1) !== 1),
       FACTOR,
     ],
@@ -208,57 +187,43 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', {
   'yarn-ramp-reversed': {
     does: 'Reverses the ramp: divides the frequencies of fast pairs by factor and keeps those of slow pairs.',
     threads: ['pytorch/torchtitan#3787'],
-    needs: [YARN, FACTOR],
-    change(steps) {
-      const [low, high] = edgesOf(steps);
-      return withRamp(steps, (j) => 1 - Math.min(1, Math.max(0, (j - low) / Math.max(0.001, high - low))));
-    },
+    change: (steps) => withRamp(steps, (j) => 1 - Math.min(1, Math.max(0, ramp(j, ...edgesOf(steps))))),
   },
   'yarn-clamped-at-pairs': {
     does: 'Limits the ramp’s upper edge to rotary_dim/2 − 1 instead of rotary_dim − 1.',
     threads: ['keras-team/keras-hub#2981', 'jingyaogong/minimind#602'],
     needs: [
-      YARN,
+      'yarn',
       FACTOR,
       need('a ramp that reaches past the last pair', (steps) => edgesOf(steps)[1] > steps.pairs - 1),
     ],
-    change(steps) {
-      const [low] = edgesOf(steps);
-      return withRamp(steps, (j) => (j - low) / Math.max(0.001, steps.pairs - 1 - low));
-    },
+    change: (steps) => withRamp(steps, (j) => ramp(j, edgesOf(steps)[0], steps.pairs - 1)),
   },
   'yarn-ramp-over-dims': {
     does: 'Computes the ramp at dimension 2j instead of pair j: it ends at half of the pairs.',
     threads: ['apache/tvm#18661'],
-    needs: [YARN, FACTOR, ORIGINAL],
-    change(steps) {
-      const [low, high] = edgesOf(steps);
-      return withRamp(steps, (j) => (2 * j - low) / Math.max(0.001, high - low));
-    },
+    needs: ['yarn', FACTOR, ORIGINAL],
+    change: (steps) => withRamp(steps, (j) => ramp(2 * j, ...edgesOf(steps))),
   },
   'yarn-ramp-by-element': {
     does: 'Computes the ramp at the element’s own index: the two members of a half pair get different frequencies.',
     threads: ['apache/tvm#18576'],
-    needs: [YARN, FACTOR, HALF],
-    change(steps) {
-      const [low, high] = edgesOf(steps);
-      const rampOf = (i: number): number => (i - low) / Math.max(0.001, high - low);
-      return memberwise(
+    needs: ['yarn', FACTOR, 'half'],
+    change: (steps) =>
+      memberwise(
         steps,
-        withRamp(steps, (j) => rampOf(j)),
-        withRamp(steps, (j) => rampOf(j + steps.pairs)),
-      );
-    },
+        withRamp(steps, (j) => ramp(j, ...edgesOf(steps))),
+        withRamp(steps, (j) => ramp(j + steps.pairs, ...edgesOf(steps))),
+      ),
   },
   'yarn-factor-in-power': {
     does: 'Multiplies the base by factor, inside the power, instead of dividing the frequency by factor.',
     threads: ['apache/tvm#18576'],
-    needs: [YARN, FACTOR],
     change(steps) {
       const { factor } = scalingOf(steps, 'yarn');
       const unscaled = unscaledOf(steps);
       const plain = plainFrequencies(steps);
-      const { base } = specOf(steps);
+      const { base } = steps.spec;
       return withInvFreq(steps, (j, right) => {
         // The share of the interpolated frequency in the right mix; the wrong one is base^e → (factor·base)^e.
         const share = (unscaled[j]! - right[j]!) / (unscaled[j]! - unscaled[j]! / factor);
@@ -270,13 +235,12 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', {
   'yarn-as-linear': {
     does: 'Divides every frequency by factor: no ramp.',
     threads: ['jingyaogong/minimind#602'],
-    needs: [YARN, FACTOR],
     change: (steps) => withScaling(steps, { kind: 'linear', factor: scalingOf(steps, 'yarn').factor }),
   },
   'yarn-as-llama3': {
     does: 'Treats every unknown kind of scaling as llama3’s, with low_freq_factor 1 and high_freq_factor 4.',
     threads: ['NVIDIA-NeMo/Automodel#2825'],
-    needs: [YARN, FACTOR, ORIGINAL],
+    needs: ['yarn', FACTOR, ORIGINAL],
     change(steps) {
       const { factor, originalContext } = scalingOf(steps, 'yarn');
       return withSpec(steps, {
@@ -288,7 +252,7 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', {
   'yarn-not-in-backward': {
     does: 'Has YaRN in the forward direction only: gradients are rotated back by plain frequencies without a magnitude.',
     threads: ['ggml-org/llama.cpp#3974'],
-    needs: [YARN, BACKWARD],
+    needs: ['yarn', 'backward'],
     change: (steps) => withSpec(steps, { scaling: { kind: 'none' }, attentionFactor: 1 }),
   },
 });

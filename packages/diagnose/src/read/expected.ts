@@ -6,6 +6,7 @@ import {
   type RopeCall,
   type RopePlan,
   type RopeSpec,
+  RopewalkError,
   type TableRecipe,
   tensorFrom,
   zeros,
@@ -16,7 +17,7 @@ import type { Heads } from './observation.js';
 /** The RoPE that a kernel should compute. */
 export interface Expected {
   readonly spec: RopeSpec;
-  /** `forward` unless given. */
+  /** Default: `forward`. */
   readonly direction?: 'forward' | 'backward';
 }
 
@@ -31,37 +32,49 @@ export function readExpected(expected: Expected): Expected {
   return { spec, direction };
 }
 
-/** Position axes of an expectation. */
 export function axesOf({ spec }: Expected): number {
   return spec.axes ? sharePairs(spec.axes, (spec.rotaryDim ?? spec.headDim) / 2).numAxes : 1;
+}
+
+export interface Calls {
+  readonly right: RopeCall;
+  /** The same with the arithmetic of angles of each peer that has the scaling. */
+  readonly recipes: readonly (readonly [recipe: TableRecipe, call: RopeCall])[];
+}
+
+/** Binds an expectation to x and positions, as {@link callOf}, and again for each recipe of a peer. */
+export function callsOf(expected: Expected, heads: Heads): Calls {
+  const recipes = (['hf-f32', 'ggml-f32'] as const).flatMap((recipe): Calls['recipes'] => {
+    try {
+      return [[recipe, callOf(expected, heads, recipe)]];
+    } catch (error) {
+      if (error instanceof RopewalkError && error.code === 'UNSUPPORTED') return [];
+      throw error;
+    }
+  });
+  return { right: callOf(expected, heads), recipes };
 }
 
 /**
  * Binds an expectation to x and positions.
  *
- * @param recipe - whose arithmetic of angles; float64 unless given
+ * @param recipe - the arithmetic of angles. Default: float64.
  * @throws {RopewalkError} from planRope, for a spec that is wrong or does not fit x
  */
 export function callOf(expected: Expected, heads: Heads, recipe: TableRecipe = 'float64'): RopeCall {
   const { spec, direction = 'forward' } = expected;
   const { batch, seq, ownPositions, numAxes } = heads;
   // Shared positions stay shared, because some mutants depend on it.
-  const own = ownPositions ? heads.positions : sharedPositions(heads);
+  const used = heads.positions.filter((_, n) => ownPositions || n % (batch * seq) < seq);
   const shape = [...(numAxes > 1 ? [numAxes] : []), ...(ownPositions ? [batch] : []), seq];
-  const positions = tensorFrom(BigInt64Array.from(own, BigInt), { shape });
+  const positions = tensorFrom(BigInt64Array.from(used, BigInt), { shape });
   const plan = planRope({ ...spec, positions, direction, recipe, tableDtype: 'f64' });
   return bindHeads(recipe === 'float64' ? plan : asGivenTable(plan, expected, positions, recipe), heads);
 }
 
-function sharedPositions({ numAxes, batch, seq, positions }: Heads): Float64Array {
-  const shared = new Float64Array(numAxes * seq);
-  for (let a = 0; a < numAxes; a++) shared.set(positions.subarray(a * batch * seq, a * batch * seq + seq), a * seq);
-  return shared;
-}
-
 function bindHeads(plan: RopePlan, { batch, seq, heads, headDim, x, norm, dtype }: Heads): RopeCall {
   const tensor = tensorFrom<'f64'>(x, { shape: [batch, seq, heads, headDim] });
-  // Nothing is written to out; some bugs depend on its dtype.
+  // Nothing is written to out, but some bugs depend on its dtype.
   return bindRopeParts(plan, [{ x: tensor, out: zeros(dtype, tensor.shape), norm }]);
 }
 

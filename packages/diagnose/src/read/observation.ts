@@ -13,28 +13,28 @@ import {
 import { fail, hostOf, refuse } from 'ropewalk/backend';
 import { checkInteger, type OptionNames, readIntegers, readList, readOptions, UNIT_ROUNDOFF } from 'ropewalk/internal';
 
-/** A run of a kernel. Tensors in host memory, only read. */
+/** A run of a kernel. The tensors are in host memory and are only read. */
 export interface Observation {
   /**
-   * What the kernel read: `[batch, seq, head, head_dim]` or `[seq, head, head_dim]` (in `layout`'s order), any float
-   * dtype.
+   * The input of the kernel, of any float dtype: `[batch, seq, head, head_dim]` or `[seq, head, head_dim]`, in the order
+   * of `layout`.
    */
   readonly x: Tensor;
-  /** What it wrote, in the same shape. Its dtype decides how much noise rounding explains. */
+  /** The output, in the same shape. Its dtype decides how much noise rounding explains. */
   readonly y: Tensor;
   /**
-   * The positions it was given, integers: `[seq]`, `[batch, seq]`, or with axes in front `[axes, seq]`,
-   * `[axes, batch, seq]`; or flat, with as many elements.
+   * The positions that the kernel was given, as integers: `[seq]`, `[batch, seq]`, with axes in front `[axes, seq]` or
+   * `[axes, batch, seq]`, or a flat list of as many elements.
    */
   readonly positions: Tensor | readonly number[];
-  /** Unless given, `bsnh`; {@link diagnose} also tries `bnsh` where y is not understood so. */
+  /** Default: `bsnh`. Without a layout {@link diagnose} also tries `bnsh` where y is not understood as `bsnh`. */
   readonly layout?: RopeLayout;
   /**
-   * Position axes, 1 to 4; needed where the first dimension of `positions` could be axes or batch, which is otherwise
-   * read as batch.
+   * The number of position axes, 1 to 4. Without it, a first dimension of `positions` that could be axes or batch is read
+   * as batch.
    */
   readonly numAxes?: number;
-  /** The norm before the rotation, where the kernel does both. */
+  /** The norm before the rotation, for a kernel that does both. */
   readonly norm?: HeadNorm;
 }
 
@@ -47,7 +47,6 @@ export interface RowAt {
   readonly head: number;
 }
 
-/** An observation as numbers. */
 export interface Heads {
   readonly batch: number;
   readonly seq: number;
@@ -55,31 +54,30 @@ export interface Heads {
   readonly headDim: number;
   /** `[batch, seq, head, head_dim]` */
   readonly x: Float64Array;
-  /** As x. It may have any values, even NaN. */
+  /** The same shape as x. It may have any values, even NaN. */
   readonly y: Float64Array;
-  /** The dtype that y was rounded to: its own, or a narrower one that holds all its values. */
+  /** The dtype to which y was rounded: the dtype of its tensor, or a narrower one that holds all its values. */
   readonly dtype: FloatDtype;
-  /** y's own dtype. */
+  /** The dtype of y's tensor. */
   readonly storage: FloatDtype;
   readonly numAxes: number;
   /** Whether every batch has its own positions. */
   readonly ownPositions: boolean;
-  /** `[numAxes, batch, seq]`: shared positions are repeated. */
+  /** `[numAxes, batch, seq]`; positions that the batches share are repeated. */
   readonly positions: Float64Array;
   readonly norm: HeadNorm | undefined;
-  /** By row of `[batch, seq, head]`: 1 where it is to be diagnosed. Undefined for all. */
-  readonly live?: Uint8Array;
+  /** The rows of `[batch, seq, head]` that are diagnosed, in rising order. */
+  readonly rows: readonly number[];
 }
 
-/** More than a dump of a whole layer of a long prompt; the diagnosis needs about eight times this memory. */
+/** A dump of a whole layer of a long prompt has fewer elements. The diagnosis needs about eight times their memory. */
 const MAX_ELEMENTS = 2 ** 27;
 
 /**
- * Checks an observation and reads it.
+ * Checks an observation and reads it. A y that is not finite is accepted, because the diagnosis reports it.
  *
- * @param numAxes - position axes of the RoPE that is expected, where one is
- * @throws {RopewalkError} SHAPE, DTYPE or RANGE: shapes that disagree, an x that is not finite. A y that is not finite
- *   is for the diagnosis
+ * @param numAxes - the position axes of the expected RoPE
+ * @throws {RopewalkError} SHAPE, DTYPE or RANGE for shapes that disagree, or an x that is not finite
  */
 export function readObservation(observation: Observation, numAxes?: number): Heads {
   const given = readOptions(observation, 'diagnose: observation', NAMES);
@@ -103,7 +101,7 @@ export function readObservation(observation: Observation, numAxes?: number): Hea
       xs[bad],
       'Give a bf16 or f16 file its dtype, or dump x before the kernel runs.',
     );
-  const positions = readPositions(given.positions, { batch, seq, numAxes: numAxes ?? given.numAxes });
+  const positions = readPositions(given.positions, batch, seq, numAxes ?? given.numAxes);
   const ys = y.readNumbers() as Float64Array;
   return {
     batch,
@@ -116,53 +114,47 @@ export function readObservation(observation: Observation, numAxes?: number): Hea
     storage: y.dtype as FloatDtype,
     ...positions,
     norm,
+    rows: Array.from({ length: batch * seq * heads }, (_, r) => r),
   };
 }
 
-/** @throws {RopewalkError} RANGE where x shows nothing: every rotation of 0 is 0 */
+/** @throws {RopewalkError} RANGE for an x that is 0 everywhere, because every rotation of 0 is 0 */
 export function refuseZeros({ x }: Heads): void {
   if (x.length > 0 && x.every((value) => value === 0))
     fail('RANGE', 'diagnose: x', 'it is 0 everywhere, and every rotation of it is 0. Give an x with other values.');
 }
 
-/** An observation, read in one layout. */
 export interface Reading {
   readonly layout: RopeLayout;
   readonly heads: Heads;
 }
 
 /**
- * Reads an observation in the layout that it gives. Without one, in each that its shapes allow, `bsnh` first.
+ * Reads an observation in its layout. Without a layout it is read in each that its shapes allow, `bsnh` first.
  *
- * @throws {RopewalkError} as {@link readObservation}, when no layout fits; at the first reading
+ * @throws {RopewalkError} as {@link readObservation} throws, at the first reading, when no layout fits
  */
 export function* readLayouts(observation: Observation, numAxes?: number): Generator<Reading, void> {
   const given = readOptions(observation, 'diagnose: observation', NAMES);
   const one = (layout: RopeLayout): Reading => ({ layout, heads: readObservation({ ...given, layout }, numAxes) });
   if (given.layout !== undefined) return void (yield one(given.layout));
-  let first: Reading | undefined;
-  let refusal: unknown;
-  try {
-    first = one('bsnh');
-  } catch (error) {
-    if (!(error instanceof RopewalkError) || error.code !== 'SHAPE') throw error;
-    refusal = error;
-  }
-  if (first) yield first;
-  const swapped = first && first.heads.seq === 1 && first.heads.heads === 1;
-  if (swapped) return;
-  let other: Reading;
-  try {
-    other = one('bnsh');
-  } catch (error) {
-    // The message about the default layout says more.
-    if (first) return;
-    throw error instanceof RopewalkError && error.code === 'SHAPE' ? refusal : error;
-  }
-  yield other;
+  const tried = (layout: RopeLayout): Reading | RopewalkError => {
+    try {
+      return one(layout);
+    } catch (error) {
+      if (error instanceof RopewalkError && error.code === 'SHAPE') return error;
+      throw error;
+    }
+  };
+  const first = tried('bsnh');
+  if ('heads' in first) yield first;
+  if ('heads' in first && first.heads.seq === 1 && first.heads.heads === 1) return;
+  const other = tried('bnsh');
+  if ('heads' in other) yield other;
+  else if (!('heads' in first)) throw first; // its message about the default layout helps more
 }
 
-/** Frameworks widen bf16 and f16 in dumps: values that all fit a narrower dtype were rounded to it. */
+/** Finds the dtype that y was rounded to: frameworks widen bf16 and f16 in dumps, so all values fit a narrower one. */
 function heldDtype(values: Float64Array, dtype: FloatDtype): FloatDtype {
   const narrower = (['bf16', 'f16', 'f32'] as const).filter((one) => UNIT_ROUNDOFF[one] > UNIT_ROUNDOFF[dtype]);
   return narrower.find((one) => values.every((value) => Number.isNaN(value) || roundTo(one, value) === value)) ?? dtype;
@@ -187,17 +179,20 @@ function asHeads(tensor: Tensor<Dtype>, layout: RopeLayout, name: string): Tenso
   return layout === 'bsnh' ? four : four.permute([0, 2, 1, 3]);
 }
 
-function readPositions(
-  given: Tensor | readonly number[],
-  of: { batch: number; seq: number; numAxes: number | undefined },
-) {
-  const { batch, seq } = of;
+function readPositions(given: Tensor | readonly number[], batch: number, seq: number, axes: number | undefined) {
   const where = 'diagnose: positions';
   const tensor = Tensor.isTensor(given) ? given : tensorFrom(listed(given, where));
   const values = isFloat(tensor.dtype) ? wholeNumbers(tensor, where) : readIntegers(tensor, where);
   for (const [n, p] of values.entries())
     if (Math.abs(p) > 2 ** 31) refuse('RANGE', `${where}[${n}]`, 'an integer in [-2^31, 2^31]', p);
-  const [numAxes, ownPositions] = shapeOfPositions(tensor.shape, of, where);
+  if (axes !== undefined) checkInteger(axes, 'diagnose: numAxes', 1, 4);
+  const form = formsOfPositions(batch, seq, axes).find(({ shape }) => shape.join() === tensor.shape.join());
+  if (!form) {
+    const some = `axes 2 to 4${axes && axes > 1 ? `, here ${axes}` : ''}`;
+    const forms = `[${seq}], [${batch}, ${seq}], [axes, ${seq}], [axes, ${batch}, ${seq}], ${some}`;
+    return refuse('SHAPE', where, `shape ${forms}`, [...tensor.shape]);
+  }
+  const { numAxes, ownPositions } = form;
   const positions = new Float64Array(numAxes * batch * seq);
   for (let a = 0; a < numAxes; a++) {
     for (let b = 0; b < batch; b++) {
@@ -206,6 +201,23 @@ function readPositions(
     }
   }
   return { numAxes, ownPositions, positions };
+}
+
+/** The shapes that positions may have; where one shape has several readings, the first counts. */
+function formsOfPositions(batch: number, seq: number, axes: number | undefined) {
+  const form = (numAxes: number, ownPositions: boolean, ...shape: number[]) => ({ numAxes, ownPositions, shape });
+  const counts = axes === undefined ? [1, 2, 3, 4] : [axes];
+  const one = [form(1, false, seq), form(1, true, batch * seq), form(1, true, batch, seq), form(1, false, 1, seq)];
+  return [
+    ...(counts.includes(1) ? one : []),
+    ...counts.flatMap((n) => [
+      form(n, false, n * seq), // flat, as ggml has it and raw files are
+      form(n, false, n, seq),
+      form(n, true, n, batch, seq),
+      form(n, false, n, 1, seq),
+    ]),
+    ...counts.map((n) => form(n, true, n * batch * seq)),
+  ];
 }
 
 function listed(positions: ArrayLike<number>, where: string): Float64Array {
@@ -223,61 +235,7 @@ function wholeNumbers(tensor: Tensor, where: string): Float64Array {
   return values;
 }
 
-function shapeOfPositions(
-  shape: readonly number[],
-  { batch, seq, numAxes }: { batch: number; seq: number; numAxes: number | undefined },
-  where: string,
-): [numAxes: number, own: boolean] {
-  if (numAxes !== undefined) checkInteger(numAxes, 'diagnose: numAxes', 1, 4);
-  const wanted = numAxes ?? 1;
-  const forms = [
-    `[${seq}]`,
-    `[${batch}, ${seq}]`,
-    `[axes, ${seq}]`,
-    `[axes, ${batch}, ${seq}], axes 2 to 4${numAxes && numAxes > 1 ? `, here ${numAxes}` : ''}`,
-  ];
-  const wrong = (): never => refuse('SHAPE', where, `shape ${forms.join(', ')}`, [...shape]);
-  const axesOk = (axes: number): boolean => (numAxes === undefined ? axes >= 1 && axes <= 4 : axes === wanted);
-  if (shape.length === 1) {
-    // Flat and axis-major, as ggml has it, or raw.
-    const [shared, own] = [shape[0]! / seq, shape[0]! / (batch * seq)];
-    if (shared === 1 && (numAxes ?? 1) === 1) return [1, false];
-    if (own === 1 && (numAxes ?? 1) === 1) return [1, true];
-    if (Number.isInteger(shared) && axesOk(shared)) return [shared, false];
-    return Number.isInteger(own) && axesOk(own) ? [own, true] : wrong();
-  }
-  if (shape.at(-1) !== seq) return wrong();
-  if (shape.length === 2) {
-    if (shape[0] === batch && (numAxes ?? 1) === 1) return [1, true];
-    if (shape[0] === 1 && (numAxes ?? 1) === 1) return [1, false];
-    return axesOk(shape[0]!) ? [shape[0]!, false] : wrong();
-  }
-  if (shape.length === 3 && axesOk(shape[0]!)) {
-    if (shape[1] === batch) return [shape[0]!, true];
-    if (shape[1] === 1) return [shape[0]!, false];
-  }
-  return wrong();
-}
-
-/** The place of row r of `[batch, seq, head]`. */
-export function rowAt(of: Pick<Heads, 'seq' | 'heads'>, r: number): RowAt {
-  const head = r % of.heads;
-  const token = (r - head) / of.heads;
-  return { batch: Math.floor(token / of.seq), seq: token % of.seq, head };
-}
-
-/** The numbers of all live head rows. */
-export function everyRow({ batch, seq, heads, live }: Heads): number[] {
-  const all = Array.from({ length: batch * seq * heads }, (_what, r) => r);
-  return live ? all.filter((r) => live[r]) : all;
-}
-
-/** The place of a head row, and its given position on each axis. */
-export function describeRow(heads: Heads, r: number): RowAt & { readonly positions: readonly number[] } {
-  const at = rowAt(heads, r);
-  const positions = Array.from(
-    { length: heads.numAxes },
-    (_what, a) => heads.positions[(a * heads.batch + at.batch) * heads.seq + at.seq]!,
-  );
-  return { ...at, positions };
+/** The position that a token of `[batch, seq]` was given on each axis. */
+export function positionsOf({ numAxes, batch, seq, positions }: Heads, token: number): number[] {
+  return Array.from({ length: numAxes }, (_, a) => positions[a * batch * seq + token]!);
 }

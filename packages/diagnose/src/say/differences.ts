@@ -1,11 +1,18 @@
-/** How a measured rotation differs from the expected one, in sentences with numbers. @module */
+/** The differences between a measured rotation and the expected one, in sentences with numbers. @module */
 import { frequenciesOf } from 'ropewalk';
 import { ranges, sharePairs } from 'ropewalk/internal';
 import { factorWords } from '../fit/frequency-families.js';
-import type { FoundScaling, FrequencyLaw } from '../fit/frequency-law.js';
+import {
+  asWritten,
+  basesOf,
+  type FoundBase,
+  type FoundScaling,
+  type FrequencyLaw,
+  isSharp,
+} from '../fit/frequency-law.js';
 import type { FoundPair, Identification } from '../fit/identification.js';
-import { asWritten, basesOf, type FoundBase, isSharp } from '../fit/spec-fit.js';
 import type { DimKind, PairAt, PairLayout } from '../measure/geometry.js';
+import { short } from '../measure/residuals.js';
 import type { Expected } from '../read/expected.js';
 
 /** One difference. */
@@ -20,7 +27,7 @@ export interface Difference {
     | 'axes'
     | 'heads'
     | 'no rotation';
-  /** A sentence: what the kernel does, and what is expected. */
+  /** A sentence about what the kernel does and what is expected. */
   readonly words: string;
 }
 
@@ -29,18 +36,18 @@ export function isProven({ explains, gains }: Identification): boolean {
   return explains !== undefined || gains !== undefined;
 }
 
-/** Lists the differences, as far as they were measured. */
+/** Lists the differences that were measured. */
 export function differencesOf(expected: Expected, found: Identification): Difference[] {
   const odd = withoutPairs(found);
   if (odd !== undefined) return [{ what: 'no rotation', words: odd }];
   return (Object.keys(COMPARE) as (keyof typeof COMPARE)[]).flatMap((what) => {
-    // Another magnitude may be noise that is not known.
+    // Another magnitude may be noise whose size is not known.
     const words = what === 'magnitude' && !isProven(found) ? undefined : COMPARE[what](expected, found);
     return words === undefined ? [] : [{ what, words }];
   });
 }
 
-/** What happened to x where no pairs were rotated, as a sentence. */
+/** A sentence on a y in which no pairs were rotated. */
 export function withoutPairs({ outcome, gain, geometry }: Identification): string | undefined {
   switch (outcome) {
     case 'not finite':
@@ -72,12 +79,11 @@ export function withoutPairs({ outcome, gain, geometry }: Identification): strin
   }
 }
 
-/** What a mirrored rotation does. */
 export const MIRRORED = 'Pairs are mirrored, not only rotated: one of the four products has the wrong sign.';
 
 type Compare = (expected: Expected, found: Identification) => string | undefined;
 
-/** First dimension that should rotate, and one past the last. */
+/** The first dimension that should rotate, and the one after the last. */
 function windowOf({ headDim, rotaryDim = headDim, rotaryOffset = 0 }: Expected['spec']): [first: number, end: number] {
   return [rotaryOffset, rotaryOffset + rotaryDim];
 }
@@ -86,7 +92,7 @@ const pairing: Compare = ({ spec, direction }, { layout, layouts, headDim }) => 
   const want = expectedPairs(spec, direction);
   const keys = (list: readonly PairAt[]): string[] => list.map(({ read, write }) => `${read}>${write}`);
   const wanted = keys(want);
-  // Pairs that rotate too little to be seen are missing in the layout: that is not a difference.
+  // Pairs that rotate too little to be seen are missing in the layout, which is no difference.
   const asWanted = ({ pairs }: PairLayout): boolean => {
     const have = keys(pairs);
     return wanted.every((key) => have.includes(key)) || wanted.slice(0, have.length).every((key, n) => key === have[n]);
@@ -103,7 +109,7 @@ const pairing: Compare = ({ spec, direction }, { layout, layouts, headDim }) => 
   return `Pairs are ${names[name] ?? name}, such as ${says(pairs[0]!)}; expected is ${spec.pairing}, such as ${says(want[0]!)}.`;
 };
 
-/** Where the members of each pair are expected. */
+/** The dimensions that each pair is expected to be read from and written to. */
 function expectedPairs(spec: Expected['spec'], direction: Expected['direction']): PairAt[] {
   const [first, end] = windowOf(spec);
   const half = (end - first) / 2;
@@ -133,12 +139,15 @@ const dimensions: Compare = ({ spec }, { geometry, layout }) => {
   return parts.length > 0 ? parts.join(' ') : undefined;
 };
 
+/** The pairs that are known to turn one way: 1 for forward, −1 for backward. */
+export function pairsTurning(pairs: readonly FoundPair[], way: 1 | -1): number[] {
+  return [...pairs.keys()].filter((j) => pairs[j]!.turns && pairs[j]!.known && pairs[j]!.frequency * way > 0);
+}
+
 const direction: Compare = ({ direction = 'forward' }, { sign, pairs, formulas }) => {
   if (sign === undefined) {
-    const of = (way: number): number[] =>
-      pairs.flatMap((pair, j) => (pair.turns && pair.known && pair.frequency * way > 0 ? [j] : []));
-    if (of(1).length === 0 || of(-1).length === 0) return undefined;
-    const [ahead, back] = [of(1), of(-1)];
+    const [ahead, back] = [pairsTurning(pairs, 1), pairsTurning(pairs, -1)];
+    if (ahead.length === 0 || back.length === 0) return undefined;
     return `${sentence(pairsWords(ahead))} ${ahead.length === 1 ? 'rotates' : 'rotate'} forward, ${pairsWords(back)} backward.`;
   }
   const found = sign < 0 ? 'backward' : 'forward';
@@ -217,7 +226,7 @@ function outside({ frequency, low, high, turns, known, others, period }: FoundPa
   });
 }
 
-/** The law of the frequencies in words; undefined where there may be one that was not measured well enough. */
+/** The law of the frequencies in words; undefined if there may be one that was not measured well enough. */
 function lawWords(spec: Expected['spec'], measured: Identification): string | undefined {
   const { law, pairs } = measured;
   if (!isProven(measured) || (law && !isSharp(law.scaling))) return undefined;
@@ -242,13 +251,13 @@ function lawWords(spec: Expected['spec'], measured: Identification): string | un
   return `they are those of base ${short(found.base)}${about} instead of ${short(spec.base)}${scaled}${otherReading(law, denominator, spec.base)}`;
 }
 
-/** The factor of a scaling, with its bound where that is more than rounding. */
+/** The factor of a scaling, with its bound if that is more than rounding. */
 export function scalingFactor({ factor, factorError }: Exclude<FoundScaling, { kind: 'none' }>): string {
   const bound = factorError > 1e-5 ? ` (± ${upwards(factorError)} relative)` : '';
   return `${short(asWritten(factor, factorError))}${bound}`;
 }
 
-/** The expected base with another denominator: twice it is j for 2j. */
+/** Names a denominator with which the base is the expected one. Twice the expected one is j for 2j. */
 function otherReading({ step, stepBound }: FrequencyLaw, denominator: number, wanted: number): string {
   const exact = (2 * Math.log(wanted)) / step;
   const even = 2 * Math.round(exact / 2);
@@ -324,21 +333,15 @@ const heads: Compare = (_what, { headsAgree, outcome }) => {
   return headsAgree ? undefined : 'The heads of one token rotate by different angles.';
 };
 
-/** In the order in which differences are listed. */
+/** The comparisons, in the order in which differences are listed. */
 const COMPARE = { pairing, dimensions, direction, frequencies, magnitude, positions, axes, heads };
 
-/** Words at the start of a sentence. */
 export function sentence(words: string): string {
   return `${words[0]!.toUpperCase()}${words.slice(1)}`;
 }
 
-/** One digit, rounded up: a bound. */
+/** A bound with one digit, rounded up. */
 export function upwards(error: number): string {
   const step = 10 ** Math.floor(Math.log10(error));
   return (Math.ceil(error / step - 1e-9) * step).toExponential(0);
-}
-
-/** A number for a sentence. */
-export function short(value: number): string {
-  return String(Number(value.toPrecision(7)));
 }

@@ -14,7 +14,7 @@ const BOTTOM = 48;
  * axis.
  *
  * @param found - radians a position, any sign, one for each pair
- * @param expected - the same; without it only the dots are drawn
+ * @param expected - the same; without it there are only dots
  * @returns a whole SVG document without scripts or links
  */
 export function frequencySvg(found: ArrayLike<number>, expected?: ArrayLike<number>): string {

@@ -2,14 +2,15 @@
 import type { FloatDtype } from 'ropewalk';
 import { ranges, reading } from 'ropewalk/internal';
 import { factorWords } from '../fit/frequency-families.js';
-import type { FrequencyLaw } from '../fit/frequency-law.js';
+import { BASES, type FoundBase, type FrequencyLaw, isSharp } from '../fit/frequency-law.js';
 import type { FoundPair, Identification } from '../fit/identification.js';
-import { BASES, type FoundBase, isSharp, yarnContexts } from '../fit/spec-fit.js';
+import { yarnContexts } from '../fit/rebuild.js';
 import { CAUSES } from '../kernel/mutant.js';
 import { arithmeticWords, type WorstElement } from '../match/bug-search.js';
 import type { DimKind, PairLayout } from '../measure/geometry.js';
+import { short } from '../measure/residuals.js';
 import type { Diagnosis } from './diagnosis.js';
-import { isProven, MIRRORED, scalingFactor, sentence, short, upwards, withoutPairs } from './differences.js';
+import { isProven, MIRRORED, pairsTurning, scalingFactor, sentence, upwards, withoutPairs } from './differences.js';
 
 /**
  * Describes a diagnosis: first the verdict, then what is different, what y shows, and what is left open.
@@ -28,16 +29,16 @@ function described(diagnosis: Diagnosis, from?: string): string[] {
   const wrong = named.length > 0 || diagnosis.differences.length > 0;
   const others = from === undefined ? 'rotated' : 'right';
   const shows = partly ? `What the ${wrong ? 'wrong' : others} rows show` : 'What y shows';
-  const [right, rest] = titlesOf(diagnosis, from);
+  const right = diagnosis.rowSummary?.right;
   const sections: [string, string[]][] = [
-    [right, rightPart(diagnosis)],
-    [rest, wrongPart(diagnosis)],
+    [from === undefined ? 'Rotated' : 'Right', right ? [`${sentence(right)}.`] : []],
+    [right === undefined || from === undefined ? 'Not rotated' : 'Wrong', wrongPart(diagnosis)],
     ['Different', partly ? [] : differences(diagnosis)],
     [several ? 'Known bugs' : 'Known bug', verdict === 'known bug' || partly ? bugs(diagnosis) : []],
     [shows, findings(diagnosis)],
     ['This input leaves open', leftOpen(diagnosis)],
   ];
-  // The headline says it: nothing else is to be seen in a y that holds nothing.
+  // A y that holds nothing shows nothing more than the headline says.
   const blank = ['zero', 'nan'].includes(diagnosis.found.outcome) ? reason(diagnosis.found) : undefined;
   const shown = sections
     .map(([title, lines]) => [title, lines.filter((line) => line !== blank)] as const)
@@ -49,7 +50,7 @@ function described(diagnosis: Diagnosis, from?: string): string[] {
   ];
 }
 
-/** How x and y were read, where nobody said it. */
+/** The layout in which x and y were read, if the observation gave none. */
 function layoutWords({ layout: { tried, otherwise }, verdict }: Diagnosis): string[] {
   if (!tried) return [];
   const as = 'Read as [batch, head, token, head_dim]';
@@ -85,7 +86,7 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
     case 'rotation':
       return `A ROTATION: ${inShort(found)}.`;
     case 'not understood':
-      // Of y that is x, no bug was tried. Of a kernel that did not run, none needs to be named.
+      // No bug was tried on a y that is x, and none needs to be named for a kernel that did not run.
       if (
         from === undefined ||
         ['zero', 'nan'].includes(found.outcome) ||
@@ -96,7 +97,7 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
   }
 }
 
-/** What was tried, and no more: pairs that change the same step are not. */
+/** The bugs that were tried. Pairs of bugs that change the same step are not tried. */
 function triedWords({ tried: { bugs, pairs } }: Diagnosis): string {
   return `none of the ${bugs} known bugs that can happen here${pairs > 0 ? `, nor of ${pairs} pairs of them,` : ''}`;
 }
@@ -119,7 +120,7 @@ function reason(found: Identification): string {
   return withoutPairs(found) ?? 'pairs rotate, but not by one frequency times one position.';
 }
 
-/** How a right rotation was computed less precisely. */
+/** The way in which a right rotation was computed less precisely. */
 export function precision({
   tier,
   recipes,
@@ -131,16 +132,7 @@ export function precision({
   return arithmeticWords(tier, dtype);
 }
 
-function titlesOf({ rowSummary }: Diagnosis, from: string | undefined): [right: string, wrong: string] {
-  if (rowSummary?.right === undefined) return ['', 'Not rotated'];
-  return from === undefined ? ['Rotated', 'Not rotated'] : ['Right', 'Wrong'];
-}
-
-function rightPart({ rowSummary }: Diagnosis): string[] {
-  return rowSummary?.right ? [`${sentence(rowSummary.right)}.`] : [];
-}
-
-/** What the wrong elements hold, and how the rows of which that is not known differ. */
+/** The contents of the wrong elements, and the differences of the rows whose contents are not known. */
 function wrongPart({ rowSummary, verdict, differences }: Diagnosis): string[] {
   if (!rowSummary) return [];
   const lines = rowSummary.wrong.map(({ where, holds }) => `${sentence(where)}: ${holds}.`);
@@ -167,13 +159,13 @@ function bugs({ named }: Diagnosis): string[] {
   );
 }
 
-/** What y shows of lengths and angles, whatever the law of the angles. */
+/** The findings that hold whatever the law of the angles is. */
 const BY_THEMSELVES = ['dimensions', 'pairing', 'heads', 'y'];
 
 function findings({ found, verdict }: Diagnosis): string[] {
   const { numAxes, outcome } = found;
   const proven = isProven(found);
-  // The bug's name is proven; measurements that do not give y are not.
+  // The name of the bug is proven, but measurements that do not give y are not.
   if (verdict === 'partly right' && !proven) return [];
   if (verdict === 'known bug' && !proven && (found.layout || outcome === 'no rotation')) return [];
   if (!found.layout) return verdict === 'not understood' || verdict === 'known bug' ? [reason(found)] : [];
@@ -217,7 +209,7 @@ function dimensions(found: Identification): string {
   const groups = new Map<string, number[]>();
   for (const [i, kind] of geometry!.dims.entries()) {
     const key = words(kind, i);
-    // How large the noise is, is not known.
+    // The size of the noise is not known.
     if (!proven && key.startsWith('rotate by')) continue;
     groups.set(key, [...(groups.get(key) ?? []), i]);
   }
@@ -232,12 +224,10 @@ function pairing({ name, distance, pairs }: PairLayout): string {
 
 function direction({ sign, pairs }: Identification): string {
   if (sign !== undefined) return sign > 0 ? 'forward' : 'backward';
-  const of = (way: number): string =>
-    ranges(pairs.flatMap((pair, j) => (pair.turns && pair.known && pair.frequency * way > 0 ? [j] : [])));
-  return `pairs ${of(1)} forward, pairs ${of(-1)} backward`;
+  return `pairs ${ranges(pairsTurning(pairs, 1))} forward, pairs ${ranges(pairsTurning(pairs, -1))} backward`;
 }
 
-/** Those of models; without one, round ones. */
+/** The bases of models, or round ones if no model has one of these. */
 function usualBases(bases: readonly FoundBase[]): FoundBase[] {
   const models = bases.filter((one) => BASES.includes(one.base));
   return models.length > 0 ? models : bases.filter((one) => one.round);
@@ -259,7 +249,7 @@ function base({ bases, law, pairs, formulas }: Identification): string {
     .join(', ');
 }
 
-/** The first pair that a law without scaling does not give; −1 for none. */
+/** The first pair that a law without scaling does not give; −1 if there is none. */
 function firstScaled({ step, stepBound }: FrequencyLaw, pairs: readonly FoundPair[]): number {
   return pairs.findIndex(({ turns, known, low, high }, j) => {
     const fastest = Math.max(Math.abs(low), Math.abs(high));
@@ -299,7 +289,6 @@ function scaling({ law, bases, pairs, formulas }: Identification): string {
   }
 }
 
-/** A number of tokens, whole where it is within 0.1 %. */
 function whole(tokens: number): string {
   return short(Math.abs(tokens / Math.round(tokens) - 1) < 1e-3 ? Math.round(tokens) : tokens);
 }

@@ -26,9 +26,9 @@ export interface Ways {
   cosSin?(angle: number): readonly [cos: number, sin: number];
   /** The angle, from a position and the frequency in f64. Without it: their product in f32. */
   angle?(position: number, frequency: number, j: number): number;
-  /** What cos and sin are rounded to; f32. */
+  /** The dtype to which cos and sin are rounded. Default: f32. */
   readonly table?: FloatDtype;
-  /** What every product and sum is rounded to; f32. */
+  /** The dtype to which every product and sum is rounded. Default: f32. */
   readonly arithmetic?: FloatDtype;
   /** The last step before the store. */
   store?(value: number): number;
@@ -109,12 +109,12 @@ export function yarnFrequencies(
 /** The magnitude of YaRN's paper. */
 export const yarnMagnitude = (factor: number, mscale = 1): number => 0.1 * mscale * Math.log(factor) + 1;
 
-/** What tells one wrong kernel from another. */
+/** The features that tell one wrong kernel from another. */
 export interface Wrong extends Partial<Pick<Stranger, 'thread' | 'expect' | 'dumped' | 'run'>> {
   readonly wrong: readonly Aspect[];
   readonly describes?: readonly RegExp[];
   readonly true?: readonly RegExp[];
-  /** Where it differs from the rotation that the model asks for. */
+  /** The differences from the rotation that the model asks for. */
   readonly does?: Partial<Rotation>;
   readonly ways?: Ways;
 }

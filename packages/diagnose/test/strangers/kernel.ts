@@ -1,9 +1,9 @@
 /**
- * What a stranger's kernel is: code that somebody wrote who has not seen the catalogue of known bugs, the model and the
- * input that it ran on, and what is true of it.
+ * A stranger's kernel: code by somebody who has not seen the catalogue of known bugs, the model and the input that it ran
+ * on, and the truth about it.
  *
- * These files import nothing of packages/oracle/src/diagnose but its public functions, and never its mutants: a set that
- * was written from the catalogue would only measure the catalogue. @module
+ * These files import only public functions of packages/diagnose, and never its mutants, because a set that was written from
+ * the catalogue would only measure the catalogue. @module
  */
 import type { FloatDtype } from '../../../ropewalk/src/core/dtypes.js';
 import { roundTo } from '../../../ropewalk/src/core/dtypes.js';
@@ -107,7 +107,7 @@ export interface RowAt {
   readonly head: number;
 }
 
-/** What a kernel gets. Elements are numbers that `dtype` holds exactly. */
+/** The input of a kernel. Its elements are numbers that `dtype` holds exactly. */
 export interface Call {
   readonly spec: RopeSpec;
   readonly dtype: FloatDtype;
@@ -128,7 +128,7 @@ export interface Call {
   /** The model's frequencies in f32, radians a position, and its magnitude. */
   readonly inv: Float64Array;
   readonly magnitude: number;
-  /** Where the members of pair j are read. */
+  /** The dimensions from which pair j is read. */
   pair(j: number): readonly [number, number];
   /** A value as the kernel's dtype holds it. */
   round(value: number): number;
@@ -137,12 +137,12 @@ export interface Call {
   at(batch: number, seq: number, head: number): number;
 }
 
-/** What a kernel does to pairs, in exact numbers. */
+/** The rotation of a kernel, in exact numbers. */
 export interface Rotation {
   readonly pairs: readonly { readonly read: readonly [number, number]; readonly write: readonly [number, number] }[];
   /** Radians a position of each pair, negative backwards; 0 for a pair that does not rotate. */
   readonly frequency: readonly number[];
-  /** What it multiplies the length of pairs by, and its bounds where it is not exact. */
+  /** The factor of the length of pairs, or its bounds if it is not exact. */
   readonly gain: number | readonly [low: number, high: number];
   /** By which position a row really rotates. */
   position(given: number, at: RowAt): number;
@@ -151,7 +151,7 @@ export interface Rotation {
   readonly loose?: number;
 }
 
-/** What can be wrong. */
+/** The aspects that can be wrong. */
 export type Aspect =
   | 'dimensions'
   | 'pairing'
@@ -166,22 +166,22 @@ export type Aspect =
   | 'input'
   | 'precision';
 
-/** What is true of a kernel. */
+/** The truth about a kernel. */
 export interface Truth {
   /** Ids of the catalogue that are a right name, any of them; pairs of bugs joined by `+`. */
   readonly names?: readonly string[];
-  /** What is wrong: a true line about one of these describes the kernel rightly. */
+  /** The wrong aspects: a true line about one of these describes the kernel rightly. */
   readonly wrong: readonly Aspect[];
   /** Other lines that describe it rightly. */
   readonly describes?: readonly RegExp[];
   /**
-   * What every row that is not in `except` really does. Undefined where y is no rotation of pairs: then every claim that
+   * The real rotation of every row that is not in `except`. Undefined if y is no rotation of pairs: then every claim that
    * it is one is untrue.
    */
   readonly rotation?: Rotation;
   /** Rows that hold something else. */
   readonly except?: (at: RowAt) => boolean;
-  /** What a headline may say of a right kernel's precision; nothing unless given. */
+  /** The words that a headline may say about the precision of a right kernel. Default: none. */
   readonly precision?: RegExp;
   /** Lines that were judged by hand: true of this kernel, or not. */
   readonly true?: readonly RegExp[];
@@ -195,7 +195,7 @@ export type Cause = 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8;
 export interface Stranger {
   readonly id: string;
   readonly cause: Cause;
-  /** What its author did, in a sentence. */
+  /** A sentence about what its author did. */
   readonly about: string;
   /** A public thread, `owner/name#number`. */
   readonly thread?: string;
@@ -284,7 +284,7 @@ export function rotationOf(spec: RopeSpec, more: Partial<Rotation> = {}): Rotati
   };
 }
 
-/** Where the members of each pair are read and written. */
+/** The dimensions from which each pair is read, and to which it is written. */
 export function pairsOf(pairing: string, rotaryDim: number, first = 0): Rotation['pairs'] {
   const half = rotaryDim / 2;
   const apart = (j: number) => [first + j, first + j + half] as const;
@@ -301,7 +301,7 @@ export function pairsOf(pairing: string, rotaryDim: number, first = 0): Rotation
   });
 }
 
-/** What a rotation gives in float64, `[batch, seq, heads, headDim]`. */
+/** The output of a rotation in float64, `[batch, seq, heads, headDim]`. */
 export function exact(call: Call, rotation: Rotation): Float64Array {
   const { batch, seq, heads } = call;
   const x = normedInput(call);

@@ -177,7 +177,7 @@ const sineSign = (call: Loops): void =>
 const cosAndSinSwapped = (call: Loops): void =>
   byHand(call, (x0, x1, c, s) => [f(f(x0 * s) - f(x1 * c)), f(f(x0 * c) + f(x1 * s))]);
 
-/** No minus sign at all. */
+/** The rotation without any minus sign. */
 const noMinus = (call: Loops): void =>
   byHand(call, (x0, x1, c, s) => [f(f(x0 * c) + f(x1 * s)), f(f(x0 * s) + f(x1 * c))]);
 

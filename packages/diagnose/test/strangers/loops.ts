@@ -1,4 +1,4 @@
-/** What the wrong kernels of layout.ts, memory.ts, positions.ts and axes.ts share: the loops of a plain kernel in f32. @module */
+/** The loops of a plain kernel in f32, which the wrong kernels of layout.ts, memory.ts, positions.ts and axes.ts share. @module */
 import { roundTo } from '../../../ropewalk/src/core/dtypes.js';
 import { type Call, type Rotation, rotationOf, type Stranger } from './kernel.js';
 import { NAMES } from './names.js';
@@ -12,7 +12,7 @@ export interface Loops extends Call {
   /** Pairs that rotate. */
   readonly pairs: number;
   readonly magnitude: number;
-  /** Where pair j is read, and where it is written, within a head. */
+  /** The dimensions of a head from which pair j is read, and to which it is written. */
   readonly from: (j: number) => readonly [number, number];
   readonly to: (j: number) => readonly [number, number];
   /** Angle of pair j of a token: f32 position times f32 frequency. */

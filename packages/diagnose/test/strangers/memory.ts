@@ -204,7 +204,7 @@ const pairsLeft = (rest: Rest, run: (call: Loops) => void, whole: number, holds:
     ['elements', 'dimensions', 'frequencies'],
     ({ spec, inv, magnitude }) => ({
       frequency: Array.from(inv, (w, j) => (j < whole ? w : 0)),
-      // What holds x is no longer for the magnitude, and what holds an earlier result is no pair.
+      // Elements that hold x are not longer by the magnitude, and elements that hold an earlier result are no pair.
       ...(holds === 'x' && magnitude > 1 ? { gain: [1, magnitude] as const } : {}),
       ...(holds === 'numbers'
         ? { pairs: rotationOf(spec).pairs.slice(0, whole), frequency: [...inv.subarray(0, whole)] }

@@ -15,7 +15,7 @@ interface Given {
   readonly thread?: string;
   readonly expect?: boolean;
   readonly dumped?: Stranger['dumped'];
-  /** What may be said of its precision. */
+  /** The words that may be said about its precision. */
   readonly precision?: RegExp;
   /** Its own frequencies and magnitude, from its own formulas. */
   readonly own?: Partial<Rotation>;
@@ -43,11 +43,11 @@ function right(
   };
 }
 
-/** What may be said of a kernel whose angles are products in f32. */
+/** The words that may be said about a kernel whose angles are products in f32. */
 export const ANGLES = /^angles in f32(, as (hf|ggml) computes them)?$/;
-/** What may be said of a kernel that computes in its 16-bit dtype. */
+/** The words that may be said about a kernel that computes in its 16-bit dtype. */
 export const SIXTEEN = /^(intermediate results in (bf16|f16), such as cos, sin or products|table-in-(bf16|f16))$/;
-/** What may be said of sines with an absolute error. */
+/** The words that may be said about sines with an absolute error. */
 const SINES = /^cos and sin are off by up to 4.8e-7, as fast sines are$/;
 
 const F64: Ways = { angle: (p, f) => p * f };

@@ -7,7 +7,7 @@ import { type Diagnosis, describeDiagnosis, diagnose } from '../../src/index.js'
 import { type Call, callFor, exact, rotationOf, type Stranger } from './kernel.js';
 import { type Judged, judgeLines } from './truth.js';
 
-/** How a diagnosis did, best first. */
+/** The marks of a diagnosis, the best first. */
 export const MARKS = ['right', 'named', 'described', 'vague', 'untrue', 'wrong name', 'passed', 'accused'] as const;
 export type Mark = (typeof MARKS)[number];
 

@@ -9,7 +9,7 @@ import { isRight, type Mark, scoreOf, tableOf } from './score.js';
 /** The tier slow takes all of them; other runs every fortieth, which has kernels of many causes. */
 const EACH = FUZZ === 10 ? 1 : 40;
 
-/** What is reached today, of a hundred kernels: each only ever falls, to 0, 0, 0, 0 and a twentieth of the wrong ones. */
+/** The most of each mark in a hundred kernels today. The numbers only ever fall, to 0, 0, 0, 0 and a twentieth of the wrong ones. */
 const AT_MOST = { accused: 0, passed: 0, wrongName: 0, untrue: 0, vague: 3 };
 
 describe('strangers’ kernels', () => {

@@ -18,12 +18,12 @@ import {
 } from './kernel.js';
 import { MEMBER_LINES, PAIR_LINES } from './member-lines.js';
 
-/** What lines are checked against. */
+/** The facts against which lines are checked. */
 export interface Scene {
   readonly stranger: Stranger;
   readonly call: Call;
   readonly truth: Truth;
-  /** What was asked for, and its output in float64. */
+  /** The rotation that was asked for, and its output in float64. */
   readonly asked: Rotation;
   readonly right: Float64Array;
   /** The dtype that y was rounded to. */
@@ -41,7 +41,7 @@ export interface Judged {
   readonly line: string;
   /** Why it is not true; undefined when it is. */
   readonly untrue: string | undefined;
-  /** What it says something is wrong with. */
+  /** The aspects that it calls wrong. */
   readonly about: readonly Aspect[];
 }
 
@@ -63,7 +63,7 @@ export function judgeLines(lines: readonly string[], of: Omit<Scene, 'shown' | '
   const judged: Judged[] = [];
   let section = '';
   const apart = lines.includes('Wrong') || lines.includes('Not rotated');
-  // What is left open belongs to the rows that were shown.
+  // The open questions are about the rows that were shown.
   const spoken = lines.find((line) => /^What the (right|wrong) rows show$/.test(line));
   for (const line of lines) if (line.startsWith('  ')) shown.set(line.slice(2, 13).trim(), line.slice(14));
   for (const [n, line] of lines.entries()) {
@@ -126,7 +126,7 @@ function listed(ranges: string): number[] {
   });
 }
 
-/** How far the kernel's own angles are off what it means to do. */
+/** The largest error of the kernel's angles. */
 const loose = ({ loose: off = 0 }: Rotation): number => off;
 
 const near = (a: number, b: number, relative: number): boolean => Math.abs(a - b) <= relative * Math.abs(b);
@@ -171,7 +171,7 @@ const visible = (scene: Scene, rotation: Rotation): boolean[] =>
 
 // "What y shows"
 
-/** What is said of dimensions. */
+/** The claims about dimensions. */
 const DIMENSIONS =
   /^(.*?) (rotate by less than the noise, or not at all|rotate|are (?:only )?scaled|are unchanged|hold 0|hold no finite number)$/;
 
@@ -816,7 +816,7 @@ function storeError({ call, right, dtype }: Scene): { plain: number; outwards: n
   return { plain: plain / count, outwards: outwards / count };
 }
 
-/** What y is of the right result, as a factor, in some pairs or one token: the mean of the pairs of each token. */
+/** The factor between y and the right result in some pairs or one token: the mean of the pairs of each token. */
 function meanFactor(scene: Scene, pairs: readonly number[] | undefined, token: number | undefined): number {
   const { call, right, asked } = scene;
   const cells = new Map<string, [above: number, below: number]>();
@@ -1221,7 +1221,7 @@ type RowValues = (at: RowAt) => Float64Array;
 
 const allDims = ({ call }: Scene): number[] => Array.from({ length: call.headDim }, (_what, i) => i);
 
-/** How far an element of y is from a value, in units of generous noise: beyond 1 no right kernel is. */
+/** The distance of an element of y from a value, in units of generous noise. No right kernel is beyond 1. */
 function farFrom(value: number, size: number, i: number, { call, dtype }: Scene, at: RowAt): number {
   const reach = Math.max(
     ...Array.from({ length: call.axes }, (_what, a) => Math.abs(call.position(at.batch, at.seq, a))),
@@ -1273,7 +1273,7 @@ const rightDims: Check = ([list], scene) => {
 
 const everyRowOf = (scene: Scene): RowAt[] => [...rowsOf({ ...scene, truth: { wrong: [] } })];
 
-/** How many elements are wrong: at least those that are clearly so, at most those that differ at all. */
+/** The least and the most number of wrong elements: those that are clearly wrong, and those that differ at all. */
 function wrongCount([count, of]: number[], scene: Scene): string | undefined {
   if (of !== scene.call.y.length) return `y has ${scene.call.y.length}`;
   const far = everyRowOf(scene).flatMap((at) => {
@@ -1344,7 +1344,7 @@ function otherRow(words: string, { call }: Scene): ((at: RowAt) => RowAt | undef
   return (at) => inside(steps.reduce((row, step) => step(row), at));
 }
 
-/** What a row of y holds by words that name a computation; undefined for words that do not. */
+/** The contents of a row of y by words that name a computation; undefined for words that name none. */
 function heldValues(words: string, scene: Scene): RowValues | 'another row that is not understood' | undefined {
   const { call } = scene;
   const by = /^this row of x rotated by (.*)$/.exec(words)?.[1];
@@ -1387,7 +1387,7 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
   return undefined;
 }
 
-/** What rows may be said to hold of each element. */
+/** The contents of elements that may be said of rows. */
 const HOLDS: [RegExp, (y: number, x: number, normed: number, said: string) => boolean][] = [
   [/^zeros$/, (y) => y === 0],
   [/^NaN$/, (y) => Number.isNaN(y)],
@@ -1446,7 +1446,7 @@ const wrongRows: Check = ([where, holds], scene) => {
     const normed = normedInput({ ...call, x });
     const holdsIt = ([of, test]: (typeof HOLDS)[number]): boolean =>
       dims.every((i) => test(call.y[from + i]!, x[i]!, normed[i]!, of.exec(words)?.[1] ?? ''));
-    // What is said to be unknown is none of the simple things.
+    // Contents that are said to be unknown are none of the simple ones.
     return look ? !holdsIt(look) : HOLDS.slice(0, -1).some(holdsIt);
   });
   if (bad) return `batch ${bad.batch} token ${bad.seq} head ${bad.head} does not`;

@@ -62,7 +62,7 @@ const turnedOn: Ways = {
   },
 };
 
-/** What is left of an angle after a reduction with a short 2π. */
+/** The rest of an angle after a reduction with a short 2π. */
 const shortPi =
   (twoPi: number): NonNullable<Ways['angle']> =>
   (p, f) =>
