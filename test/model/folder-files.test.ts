@@ -1,6 +1,6 @@
 /**
- * The small files beside a model's graph. What is written from a GGUF is read back, and compared with the GGUF itself,
- * with what test/support/huggingface-folder.ts writes, and with what @huggingface/tokenizers makes of it.
+ * Tests the small files beside a model's graph. Files written from a GGUF are read back, and compared with the GGUF
+ * itself, with the files of test/support/huggingface-folder.ts, and with the tokens of @huggingface/tokenizers.
  */
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
