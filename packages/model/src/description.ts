@@ -41,10 +41,8 @@ export interface Folder {
 export function folderOf(files: ModelFiles, where: string | undefined, caller = 'loadModel'): Folder {
   if (typeof files !== 'object' || files === null)
     refuse('FORMAT', `${caller}: files`, 'a map from names to bytes', files);
-  const entries: [string, FileData][] = reading(`${caller}: files`, () =>
-    files instanceof Map ? [...files] : Object.entries(files),
-  );
-  const sources = new Map(entries.map(([name, data]) => [name, byteSource(data, name)]));
+  const list = (): [string, FileData][] => (files instanceof Map ? [...files] : Object.entries(files));
+  const sources = new Map(reading(`${caller}: files`, list).map(([name, data]) => [name, byteSource(data, name)]));
   // If `where` is the path of a file, the other parts of a split model are in the same folder.
   const own = where === undefined ? undefined : [...sources.keys()].find((name) => where.endsWith(name));
   const before = where === undefined ? '' : own === undefined ? `${where}/` : where.slice(0, -own.length);
@@ -159,14 +157,9 @@ async function readGguf(folder: Folder, names: readonly string[]): Promise<Heade
     config,
     metadata: header.metadata,
     stored: parts.flatMap(({ header: { tensors, dataOffset } }, n) =>
-      tensors.map(({ name, type, shape, offset, sizeBytes }) => ({
-        name,
-        file: names[n]!,
-        type,
-        shape: [...shape].reverse(),
-        byteOffset: dataOffset + offset,
-        sizeBytes,
-      })),
+      tensors.map(({ name, type, shape, offset, sizeBytes }) => {
+        return { name, file: names[n]!, type, shape: [...shape].reverse(), byteOffset: dataOffset + offset, sizeBytes };
+      }),
     ),
     readTokenizer: async () => tokenizerFromGguf(header.metadata, file),
     readTokenizerFiles: async () => fail('FORMAT', file, 'a GGUF has its vocabulary in its keys.'),
