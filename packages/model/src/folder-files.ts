@@ -13,8 +13,8 @@ import { RopewalkError } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { decodeUtf8, Fields, readOptions } from 'ropewalk/internal';
 import { configToJson, familyNameOf } from './config-json.js';
-import { type Folder, optionalFile, optionalJson } from './description.js';
 import type { BiasGroup } from './families.js';
+import { type Folder, optionalFile, optionalJson } from './folder.js';
 import { TOKENIZER_CLASS as CLASS, type TokenizerJson, tokenizerJsonFromGguf } from './gguf-tokenizer-json.js';
 import type { DecoderConfig } from './types.js';
 

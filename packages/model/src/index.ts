@@ -6,12 +6,13 @@
  * @module @ropewalk/model
  */
 export type { ByteSource } from '@ropewalk/formats';
-export { byteSource, type FetchFilesOptions, type FileData, fetchModelFiles, fetchSource } from './byte-source.js';
+export { byteSource, type FileData } from './byte-source.js';
 export { type ChatMessage, type ChatOptions, renderChat } from './chat.js';
 export { compareLogits, type LogitBlocks, type LogitComparison, type LogitPair } from './compare-logits.js';
 export type { ModelFiles } from './description.js';
 export { type EmbedOptions, embed } from './embed.js';
 export type { Engine, EngineModel, LoadingOptions, Sequence, Wanted } from './engine.js';
+export { type FetchFilesOptions, fetchModelFiles, fetchSource } from './fetch-files.js';
 export {
   checkGenerateOptions,
   type GeneratedEnd,
