@@ -72,9 +72,9 @@ export async function compareLogits(
     for (; ; tokens++) {
       const [x, y] = [await rows.a.next(), await rows.b.next()];
       if (x.done !== y.done) {
-        const rest = await countRest(x.done ? rows.b : rows.a);
-        const [few, many] = [tokens, tokens + 1 + rest];
-        refuse('SHAPE', 'compareLogits: b', `${x.done ? few : many} rows, as a has`, x.done ? many : few);
+        let many = tokens + 1;
+        for await (const _row of x.done ? rows.b : rows.a) many++;
+        refuse('SHAPE', 'compareLogits: b', `${x.done ? tokens : many} rows, as a has`, x.done ? many : tokens);
       }
       if (x.done || y.done) break;
       const worst = worstOf(x.value, y.value);
@@ -127,12 +127,6 @@ async function* rowsOf(blocks: LogitBlocks, vocabSize: number, where: string): A
       refuse('SHAPE', where, `blocks of whole rows of vocabSize=${vocabSize}`, block.length);
     for (let at = 0; at < block.length; at += vocabSize) yield block.subarray(at, at + vocabSize);
   }
-}
-
-async function countRest(rows: AsyncGenerator<unknown, void, void>): Promise<number> {
-  let count = 0;
-  for await (const _row of rows) count++;
-  return count;
 }
 
 /** Finds the id with the largest difference. A difference that is not finite comes first, and ends the search. */

@@ -34,6 +34,8 @@ const [FULL, SLIDING] = ['full_attention', 'sliding_attention'];
 const UNQUANTISED = 'Take weights in F32, F16 or BF16, or a quantised GGUF file.';
 const NO_SUCH_STEP = 'This decoder does not compute that step: convert the model, or take another one.';
 
+/** Reads a number that may be a list with the same number for every layer. */
+type PerLayer = (key: string) => number | undefined;
 /** Returns the RoPE of every layer, for a session of `context` tokens. */
 type RopeReader = (context: number) => ModelRope;
 
@@ -216,15 +218,13 @@ export function configFromGguf(
   const named = families.filter((one) => one.gguf === a);
   if (named.length === 0)
     return refuseArchitecture(keys, 'general.architecture', a, [...new Set(families.map((one) => one.gguf))]);
-  const family =
-    named.find(({ experts }) => (experts !== undefined) === hasExperts) ??
-    (hasExperts
-      ? keys.refuse('UNSUPPORTED', `${a}.expert_count`, 'none', NO_SUCH_STEP)
-      : keys.refuse('FORMAT', `${a}.expert_count`, 'the number of experts'));
+  const family = named.find(({ experts }) => (experts !== undefined) === hasExperts);
+  if (!family && hasExperts) return keys.refuse('UNSUPPORTED', `${a}.expert_count`, 'none', NO_SUCH_STEP);
+  if (!family) return keys.refuse('FORMAT', `${a}.expert_count`, 'the number of experts');
   if (file.bigEndian) fail('UNSUPPORTED', where, BIG_ENDIAN);
   refuseSteps(keys, GGUF_OTHER_STEPS, `${a}.`);
   const numLayers = keys.integer(`${a}.block_count`, 1, MAX_LAYERS);
-  const perLayer = (key: string): number | undefined => sameInAllLayers(keys, `${a}.${key}`, numLayers);
+  const perLayer: PerLayer = (key) => sameInAllLayers(keys, `${a}.${key}`, numLayers);
   const numHeads = perLayer('attention.head_count') ?? keys.integer(`${a}.attention.head_count`);
   const eos = tokenId(keys, 'tokenizer.ggml.eos_token_id');
   const shapeOf = (name: string): readonly number[] | undefined =>
@@ -299,12 +299,7 @@ const BIG_ENDIAN = 'the file is big-endian, which is not read. Convert it with g
  *
  * @see ggml-org/llama.cpp@de3ff815 src/models/deepseek2.cpp
  */
-function latentFromGguf(
-  keys: Fields,
-  a: string,
-  numHeads: number,
-  perLayer: (key: string) => number | undefined,
-): LatentConfig {
+function latentFromGguf(keys: Fields, a: string, numHeads: number, perLayer: PerLayer): LatentConfig {
   const rope = keys.integer(`${a}.rope.dimension_count`, 1, MAX_WIDTH);
   const rank = keys.integer(`${a}.attention.kv_lora_rank`, 1, MAX_WIDTH);
   const one = keys.has(`${a}.attention.key_length_mla`);
@@ -326,7 +321,7 @@ function expertsFromGguf(
   a: string,
   { experts }: Family,
   numLayers: number,
-  perLayer: (key: string) => number | undefined,
+  perLayer: PerLayer,
   feedForward: () => number,
 ): ExpertConfig {
   const rules = experts!;

@@ -1,55 +1,25 @@
 /** Steps 1 and 2 of loading: files → {@link Folder} → {@link ModelDescription}. No weight is read. @module */
 import {
-  type ByteSource,
   checkShard,
   type GgufFile,
   ggufModelOf,
-  MAX_READ_BYTES,
-  parseJson,
   partsOf,
-  readExactly,
   SAFETENSORS_INDEX,
   safetensorsHeaderOf,
   safetensorsShards,
 } from '@ropewalk/formats/models';
-import { fail, refuse } from 'ropewalk/backend';
-import { decodeUtf8, reading, show } from 'ropewalk/internal';
+import { fail } from 'ropewalk/backend';
+import { decodeUtf8, show } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
-import { byteSource, type FileData } from './byte-source.js';
 import { configFromGguf, configFromJson } from './config.js';
+import { type Folder, folderOf, jsonOf, type ModelFiles, optionalFile, optionalJson } from './folder.js';
 import type { FolderFiles, GraphFiles } from './folder-files.js';
 import { tokenizerFromGguf } from './gguf-vocabulary.js';
 import { type TokenizerFiles, tokenizerFromJson } from './tokenizer-json.js';
 import type { DecoderConfig, Tokenizer } from './types.js';
 import type { StoredTensor } from './weights.js';
 
-/**
- * A model's files by name: config.json, tokenizer.json and *.safetensors; or one *.gguf, or all parts of a split one.
- */
-export type ModelFiles = ReadonlyMap<string, FileData> | Readonly<Record<string, FileData>>;
-
-/** A model's files. */
-export interface Folder {
-  /** The model's name in messages: its path or address. */
-  readonly where: string;
-  readonly files: ReadonlyMap<string, ByteSource>;
-  /** Returns the name of a file for messages. */
-  path(name: string): string;
-}
-
-/** @param where - the model's name in messages: its path or address. @throws {RopewalkError} FORMAT for other values */
-export function folderOf(files: ModelFiles, where: string | undefined, caller = 'loadModel'): Folder {
-  if (typeof files !== 'object' || files === null)
-    refuse('FORMAT', `${caller}: files`, 'a map from names to bytes', files);
-  const entries: [string, FileData][] = reading(`${caller}: files`, () =>
-    files instanceof Map ? [...files] : Object.entries(files),
-  );
-  const sources = new Map(entries.map(([name, data]) => [name, byteSource(data, name)]));
-  // If `where` is the path of a file, the other parts of a split model are in the same folder.
-  const own = where === undefined ? undefined : [...sources.keys()].find((name) => where.endsWith(name));
-  const before = where === undefined ? '' : own === undefined ? `${where}/` : where.slice(0, -own.length);
-  return { where: where ?? 'model', files: sources, path: (name) => before + name };
-}
+export { type Folder, folderOf, type ModelFiles } from './folder.js';
 
 /** A model as the headers of its files describe it. No weight is in memory. */
 export interface ModelDescription extends Folder {
@@ -159,14 +129,9 @@ async function readGguf(folder: Folder, names: readonly string[]): Promise<Heade
     config,
     metadata: header.metadata,
     stored: parts.flatMap(({ header: { tensors, dataOffset } }, n) =>
-      tensors.map(({ name, type, shape, offset, sizeBytes }) => ({
-        name,
-        file: names[n]!,
-        type,
-        shape: [...shape].reverse(),
-        byteOffset: dataOffset + offset,
-        sizeBytes,
-      })),
+      tensors.map(({ name, type, shape, offset, sizeBytes }) => {
+        return { name, file: names[n]!, type, shape: [...shape].reverse(), byteOffset: dataOffset + offset, sizeBytes };
+      }),
     ),
     readTokenizer: async () => tokenizerFromGguf(header.metadata, file),
     readTokenizerFiles: async () => fail('FORMAT', file, 'a GGUF has its vocabulary in its keys.'),
@@ -176,21 +141,3 @@ async function readGguf(folder: Folder, names: readonly string[]): Promise<Heade
 
 /** Imports folder-files.js when an export needs it: converting RoPE takes the code of every peer. */
 const writers = () => import('./folder-files.js');
-
-export async function jsonOf(folder: Folder, name: string): Promise<unknown> {
-  return parseJson(await smallFile(folder, name), folder.path(name));
-}
-
-export async function optionalJson(folder: Folder, name: string): Promise<unknown> {
-  return folder.files.has(name) ? jsonOf(folder, name) : undefined;
-}
-
-export async function optionalFile(folder: Folder, name: string): Promise<Uint8Array | undefined> {
-  return folder.files.has(name) ? smallFile(folder, name) : undefined;
-}
-
-async function smallFile(folder: Folder, name: string): Promise<Uint8Array> {
-  const source = folder.files.get(name)!;
-  if (source.size > MAX_READ_BYTES) refuse('FORMAT', folder.path(name), `at most ${MAX_READ_BYTES} bytes`, source.size);
-  return readExactly(source, 0, source.size, folder.path(name));
-}

@@ -25,10 +25,8 @@ export interface EmbedOptions {
  */
 export async function embed(model: Model, text: string, options: EmbedOptions = {}): Promise<Float32Array> {
   checkModel(model, 'embed');
-  const { pooling = 'mean', normalise = true } = readOptions(options, 'embed: options', {
-    pooling: true,
-    normalise: true,
-  });
+  const given = readOptions(options, 'embed: options', { pooling: true, normalise: true });
+  const { pooling = 'mean', normalise = true } = given;
   checkTypes({ normalise }, 'boolean', 'embed');
   if (pooling !== 'mean' && pooling !== 'last') refuse('RANGE', 'embed: pooling', 'mean or last', pooling);
   if (typeof text !== 'string') refuse('RANGE', 'embed: text', 'a string', text);

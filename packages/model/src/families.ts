@@ -10,7 +10,6 @@
  * @see ggml-org/llama.cpp@de3ff815 src/models/NAME.cpp
  */
 import type { RouteOptions, SwigluOptions } from 'ropewalk';
-import type { Part } from './weights.js';
 
 /** A group of tensors whose biases come together. */
 export type BiasGroup = 'qkv' | 'output' | 'mlp';
@@ -65,9 +64,9 @@ export interface Family {
   /** The fields of {@link OTHER_STEPS} that the family computes. */
   readonly reads?: readonly string[];
   /** transformers' names of tensors that are not Llama's. */
-  readonly names?: Readonly<Partial<Record<Part | 'embedding' | 'norm' | 'head' | 'model' | 'qkv' | 'gateUp', string>>>;
+  readonly names?: Readonly<Partial<Record<string, string>>>;
   /** GGUF's names that are not Llama's. */
-  readonly ggufNames?: Readonly<Partial<Record<Part | 'gateUp', string>>>;
+  readonly ggufNames?: Readonly<Partial<Record<string, string>>>;
   /** The one `quant_method` of config.json that is read: experts in `NAME_blocks` and `NAME_scales`. */
   readonly quantMethod?: 'mxfp4';
   /** transformers' fused qkv has the q, k, v of each head. Default: all q, all k, all v. */

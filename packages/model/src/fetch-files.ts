@@ -5,7 +5,7 @@ import { fail, refuse } from 'ropewalk/backend';
 import { Fields, type OptionNames, reading, readOptions } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
 import { byteSource, type FileData } from './byte-source.js';
-import { folderOf, jsonOf, type ModelFiles } from './description.js';
+import { folderOf, jsonOf, type ModelFiles } from './folder.js';
 
 /**
  * Opens a file on a server. It is read piece by piece if the server answers range requests; otherwise it is fetched

@@ -13,8 +13,8 @@ import { RopewalkError } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { decodeUtf8, Fields, readOptions } from 'ropewalk/internal';
 import { configToJson, familyNameOf } from './config-json.js';
-import { type Folder, optionalFile, optionalJson } from './description.js';
 import type { BiasGroup } from './families.js';
+import { type Folder, optionalFile, optionalJson } from './folder.js';
 import { TOKENIZER_CLASS as CLASS, type TokenizerJson, tokenizerJsonFromGguf } from './gguf-tokenizer-json.js';
 import type { DecoderConfig } from './types.js';
 
@@ -183,24 +183,16 @@ interface TokenIds {
 }
 
 function idsOf({ bos, eos, pad }: TokenIds): Json {
-  const eos_token_id = eos.length > 1 ? eos : eos[0];
-  return { bos_token_id: bos, eos_token_id, pad_token_id: pad ?? eos[0] };
+  return { bos_token_id: bos, eos_token_id: eos.length > 1 ? eos : eos[0], pad_token_id: pad ?? eos[0] };
 }
 
-function generationFile(ids: TokenIds): NamedFile {
-  return jsonFile('generation_config.json', idsOf(ids), 2);
-}
+const generationFile = (ids: TokenIds): NamedFile => jsonFile('generation_config.json', idsOf(ids), 2);
 
 /**
  * The types of onnxruntime-genai that differ from the model_type, and those that do not. Other families are `decoder`.
  */
-const GENAI_TYPES: Readonly<Record<string, string>> = {
-  ...Object.fromEntries(
-    'ernie4_5 gemma2 granite llama mistral phi3 qwen2 qwen3 smollm3'.split(' ').map((name) => [name, name]),
-  ),
-  gemma3: 'gemma3_text',
-  gpt_oss: 'gptoss',
-};
+const SAME_TYPES = 'ernie4_5 gemma2 granite llama mistral phi3 qwen2 qwen3 smollm3'.split(' ');
+const OTHER_TYPES: Readonly<Record<string, string>> = { gemma3: 'gemma3_text', gpt_oss: 'gptoss' };
 
 /** Writes genai_config.json. The graph's path is relative to the file's folder. */
 function genaiFile(config: DecoderConfig, ids: TokenIds, { graph }: GraphFiles, notes: string[]): NamedFile[] {
@@ -211,6 +203,7 @@ function genaiFile(config: DecoderConfig, ids: TokenIds, { graph }: GraphFiles, 
   if (config.layers(config.maxContext).some(({ rope }) => rope?.axes))
     return without('gives positions of several axes to models of images only');
   if (config.valueDim !== config.headDim) return without('has one size for keys and values, and this model has two');
+  const family = familyNameOf(config);
   const { eos_token_id, pad_token_id, bos_token_id } = idsOf(ids);
   const model = {
     // onnxruntime-genai needs a number even if the model has no BOS.
@@ -235,7 +228,7 @@ function genaiFile(config: DecoderConfig, ids: TokenIds, { graph }: GraphFiles, 
     },
     eos_token_id: eos_token_id ?? 0,
     pad_token_id: pad_token_id ?? 0,
-    type: GENAI_TYPES[familyNameOf(config)] ?? 'decoder',
+    type: SAME_TYPES.includes(family) ? family : (OTHER_TYPES[family] ?? 'decoder'),
     vocab_size: config.vocabSize,
   };
   const search = {

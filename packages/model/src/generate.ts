@@ -123,15 +123,12 @@ export function keepSession(model: Model, options: SessionOptions = {}): KeptSes
 /** The sessions that a generation uses: a second one would write the same cache. */
 const BUSY = /* @__PURE__ */ new WeakSet<Session>();
 
-/** The other conditions that end a generation. */
-interface Ends {
-  readonly signal: AbortSignal | undefined;
-  /** The tokens that end it. */
-  readonly endReasons: ReadonlyMap<number, 'eos' | 'stop'>;
-}
+/** The tokens that end a generation. */
+type EndReasons = ReadonlyMap<number, 'eos' | 'stop'>;
 
 /** The options that are checked without a model. */
 interface Settings {
+  readonly signal: AbortSignal | undefined;
   readonly sampler: Sampler;
   readonly stops: StopFinder;
   readonly maxTokens: number;
@@ -160,6 +157,7 @@ function settingsOf(options: GenerateOptions): Settings {
   return {
     sampler: createSampler({ temperature, topK, topP, minP, repetitionPenalty, repetitionWindow, seed }),
     stops: new StopFinder(options.stop ?? []),
+    signal: options.signal,
     maxTokens,
     onFull,
     keep,
@@ -206,17 +204,16 @@ export async function* generate(
   BUSY.add(session);
   try {
     const { capacity } = session;
-    if (ids.length > capacity) {
-      const next = 'Shorten the prompt, or give a larger context.';
+    const next = 'Shorten the prompt, or give a larger context.';
+    if (ids.length > capacity)
       refuse('RANGE', 'generate: prompt', `at most ${capacity} tokens, the session's context`, ids.length, next);
-    }
     if (settings.onFull === 'shift' && settings.keep > capacity - 2)
       refuse('RANGE', 'generate: keep', `at most ${capacity - 2}, two less than the context`, settings.keep);
     const endReasons = new Map([
       ...stopTokens.map((token) => [token, 'stop'] as const),
       ...ends.map((token) => [token, 'eos'] as const),
     ]);
-    yield* run(model, session, kept?.tokens ?? [], ids, { ...settings, signal: options.signal, endReasons });
+    yield* run(model, session, kept?.tokens ?? [], ids, { ...settings, endReasons });
   } finally {
     BUSY.delete(session);
     if (!kept) session.dispose();
@@ -229,7 +226,7 @@ async function* run(
   session: Session,
   cached: number[],
   ids: readonly number[],
-  { sampler, stops, maxTokens, onFull, keep, signal, endReasons }: Settings & Ends,
+  { sampler, stops, maxTokens, onFull, keep, signal, endReasons }: Settings & { readonly endReasons: EndReasons },
 ): AsyncGenerator<GeneratedToken | GeneratedEnd, void, void> {
   const stream = model.tokenizer.stream({ after: ids });
   const history = [...ids];

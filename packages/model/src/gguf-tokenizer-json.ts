@@ -65,15 +65,9 @@ export function tokenizerJsonFromGguf(
       version: '1.0',
       truncation: null,
       padding: null,
-      added_tokens: common.added.map(({ id, content, special, rstrip = false }) => ({
-        id,
-        content,
-        single_word: false,
-        lstrip: false,
-        rstrip,
-        normalized: false,
-        special,
-      })),
+      added_tokens: common.added.map(({ id, content, special, rstrip = false }) => {
+        return { id, content, single_word: false, lstrip: false, rstrip, normalized: false, special };
+      }),
       ...WRITE[kind.model](read, notes),
       post_processor: templateOf(prefix, suffix, texts),
     },

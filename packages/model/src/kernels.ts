@@ -3,7 +3,7 @@ import { type Activations, type BackendOptions, Ropewalk, type RopewalkOptions, 
 import { fail, refuse } from 'ropewalk/backend';
 import { ACTIVATIONS, BACKEND_NAMES, type OptionNames, reading, readName, readOptions } from 'ropewalk/internal';
 import { type Decoder, finalNorm, forward, logitsOf, Scratch } from './decoder.js';
-import type { Engine, EngineModel, Sequence, Wanted } from './engine.js';
+import type { Engine, EngineModel, Sequence } from './engine.js';
 import { KvCache } from './kv-cache.js';
 import { CHUNK_TOKENS, logitRows, memoryOf } from './memory.js';
 import { type PlannedModel, planModel } from './plan-model.js';
@@ -102,7 +102,7 @@ function kernelModel(rw: Ropewalk, model: PlannedModel, activations: Activations
       await loadWeights(rw, model, loaded, options);
       decoder = { runner: rw, config, weights: assembleWeights(config, loaded), scratch, activations };
     },
-    openSequence: (session) => new KernelSequence(decoder!, session),
+    openSequence: (session) => kernelSequence(decoder!, session),
     dispose() {
       scratch.dispose();
       for (const weight of loaded.values()) weight.dispose();
@@ -111,51 +111,42 @@ function kernelModel(rw: Ropewalk, model: PlannedModel, activations: Activations
   };
 }
 
-/** A sequence of tokens whose keys and values are in the backend's memory. */
-export class KernelSequence implements Sequence {
-  readonly chunkTokens = CHUNK_TOKENS;
-  readonly cache: KvCache;
-  readonly decoder: Decoder;
+export type KernelSequence = ReturnType<typeof kernelSequence>;
 
-  constructor(decoder: Decoder, { context, cacheDtype }: Required<SessionOptions>) {
-    this.decoder = decoder;
-    this.cache = new KvCache(decoder.runner, decoder.config, context, cacheDtype);
-  }
-
-  get length(): number {
-    return this.cache.length;
-  }
-
-  set length(length: number) {
-    this.cache.length = length;
-  }
-
-  /** Queues all work on the shared scratch memory before it awaits anything, so that sequences do not mix. */
-  run(tokens: Int32Array, positions: Int32Array | undefined, wanted: Wanted, result: Float32Array): Promise<unknown> {
-    const { decoder } = this;
-    const x = forward(decoder, tokens, this.cache, positions); // [t, h]
-    if (wanted === 'none') return decoder.runner.finish();
-    if (wanted === 'hidden') return settle(finalNorm(decoder, x).read(), result, 0);
-    if (wanted === 'last')
-      return settle(logitsOf(decoder, x.slice(0, tokens.length - 1, tokens.length)).read(), result, 0);
-    const { vocabSize } = decoder.config;
-    const rows = logitRows(vocabSize);
-    const parts: Promise<void>[] = [];
-    for (let row = 0; row < tokens.length; row += rows) {
-      const part = x.slice(0, row, Math.min(row + rows, tokens.length));
-      parts.push(settle(logitsOf(decoder, part).read(), result, row * vocabSize));
-    }
-    return Promise.all(parts);
-  }
-
-  async shift(from: number, count: number): Promise<void> {
-    this.cache.shift(from, count);
-    await this.decoder.runner.finish();
-  }
-
-  dispose(): void {
-    this.cache.dispose();
-  }
+/** Starts a sequence of tokens whose keys and values are in the backend's memory. */
+function kernelSequence(decoder: Decoder, { context, cacheDtype }: Required<SessionOptions>) {
+  const { runner, config } = decoder;
+  const cache = new KvCache(runner, config, context, cacheDtype);
+  return {
+    cache,
+    decoder,
+    chunkTokens: CHUNK_TOKENS,
+    get length() {
+      return cache.length;
+    },
+    set length(length) {
+      cache.length = length;
+    },
+    /** Queues all work on the shared scratch memory before it awaits anything, so that sequences do not mix. */
+    run(tokens, positions, wanted, result) {
+      const x = forward(decoder, tokens, cache, positions); // [t, h]
+      if (wanted === 'none') return Promise.resolve(runner.finish());
+      if (wanted === 'hidden') return settle(finalNorm(decoder, x).read(), result, 0);
+      const first = wanted === 'last' ? tokens.length - 1 : 0;
+      const rows = logitRows(config.vocabSize);
+      const parts: Promise<void>[] = [];
+      for (let row = first; row < tokens.length; row += rows) {
+        const part = logitsOf(decoder, x.slice(0, row, Math.min(row + rows, tokens.length)));
+        parts.push(settle(part.read(), result, (row - first) * config.vocabSize));
+      }
+      return Promise.all(parts);
+    },
+    async shift(from, count) {
+      cache.shift(from, count);
+      await runner.finish();
+    },
+    dispose: () => cache.dispose(),
+  } satisfies Sequence & { readonly cache: KvCache; readonly decoder: Decoder };
 }
 
 async function settle(values: Float32Array | Promise<Float32Array>, to: Float32Array, at: number): Promise<void> {

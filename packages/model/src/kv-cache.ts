@@ -108,10 +108,8 @@ export function shiftRows(
     for (let to = from; to + count < length; to += most) {
       const piece = Math.min(most, length - count - to);
       const source = tensor.slice(0, to + count, to + count + piece);
-      const held = scratch
-        .slice(0, 0, piece)
-        .slice(1, 0, heads * d)
-        .view([piece, heads, d]);
+      const rows = scratch.slice(0, 0, piece).slice(1, 0, heads * d);
+      const held = rows.view([piece, heads, d]);
       runner.run(back ? bindRopeParts(back(piece), [{ x: source, out: held }]) : planRearrange(source, held));
       runner.run(planRearrange(held, tensor.slice(0, to, to + piece)));
     }

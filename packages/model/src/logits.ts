@@ -64,10 +64,8 @@ export async function* logitBlocks(
 ): AsyncGenerator<Float32Array, void, void> {
   const list = positions === undefined ? undefined : readList<number>(positions, 'logits: positions');
   const places = list && Int32Array.from(list, (place) => checkInteger(place, 'logits: positions', 0, MAX_POSITION));
-  if (places && places.length % ids.length !== 0) {
-    const expected = `${ids.length} positions, one a token, or as many for each axis`;
-    refuse('SHAPE', 'logits: positions', expected, places.length);
-  }
+  const expected = `${ids.length} positions, one a token, or as many for each axis`;
+  if (places && places.length % ids.length !== 0) refuse('SHAPE', 'logits: positions', expected, places.length);
   const step = Math.max(1, Math.floor(MAX_LOGITS / vocabSize));
   for (let at = 0; at < ids.length; at += step) {
     signal?.throwIfAborted();

@@ -33,12 +33,9 @@ export function usualContext(config: DecoderConfig): number {
  */
 export function activationsOf(config: DecoderConfig) {
   const { hiddenSize, numHeads, numKvHeads, headDim, valueDim, family, latent, experts } = config;
-  const inner = Math.max(
-    config.intermediateSize,
-    (experts?.used ?? 0) * (experts?.width ?? 0),
-    experts?.sharedWidth ?? 0,
-  );
-  const gatedShare = family.experts?.shared === 'gated' && (experts?.sharedWidth ?? 0) > 0 ? 1 : 0;
+  const { used = 0, width = 0, sharedWidth = 0 } = experts ?? {};
+  const inner = Math.max(config.intermediateSize, used * width, sharedWidth);
+  const gatedShare = family.experts?.shared === 'gated' && sharedWidth > 0 ? 1 : 0;
   const cached = latent ? latent.rank + latent.rope : 0;
   const widths = {
     x: hiddenSize,
@@ -54,8 +51,8 @@ export function activationsOf(config: DecoderConfig) {
     absorbed: numHeads * cached,
     values: latent ? numHeads * valueDim : 0,
     routerLogits: experts?.count ?? 0,
-    indices: experts?.used ?? 0,
-    chosen: experts?.used ?? 0,
+    indices: used,
+    chosen: used,
     routed: experts ? hiddenSize : 0,
     sharedLogit: gatedShare,
     sharedIndex: gatedShare,

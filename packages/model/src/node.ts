@@ -48,12 +48,8 @@ export async function loadModelFile(path: string, options: LoadOptions = {}): Pr
 }
 
 /**
- * Loads a model from a folder or a .gguf file.
+ * Loads a model from a folder, as {@link loadModelFolder}, or from a .gguf file, as {@link loadModelFile}.
  *
- * @param path - as for {@link loadModelFolder} or {@link loadModelFile}
- * @param options - as for {@link loadModelFolder}
- * @returns a model; the caller disposes it
- * @throws {RopewalkError} as these two
  * @example const model = await loadModelPath(process.argv[2]!);
  */
 export async function loadModelPath(path: string, options: LoadOptions = {}): Promise<Model> {

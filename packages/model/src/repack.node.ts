@@ -188,14 +188,13 @@ function repairingOf(from: DecoderConfig, to: DecoderConfig): Repairing | undefi
   return { to: wanted.pairing, rotaryDim: own.rotaryDim ?? own.headDim };
 }
 
-function typesOf({ tensors }: Repack): { type: string; tensors: number; sizeBytes: number }[] {
-  const types = new Map<string, { type: string; tensors: number; sizeBytes: number }>();
-  for (const { held, sizeBytes } of tensors) {
-    const type = held.toUpperCase();
-    const sum = types.get(type) ?? { type, tensors: 0, sizeBytes: 0 };
-    types.set(type, { type, tensors: sum.tensors + 1, sizeBytes: sum.sizeBytes + sizeBytes });
-  }
-  return [...types.values()].sort((a, b) => b.sizeBytes - a.sizeBytes);
+function typesOf({ tensors }: Repack): Repacked['types'] {
+  const types = Array.from(new Set(tensors.map(({ held }) => held)), (held) => {
+    const same = tensors.filter((one) => one.held === held);
+    const sizeBytes = same.reduce((sum, one) => sum + one.sizeBytes, 0);
+    return { type: held.toUpperCase(), tensors: same.length, sizeBytes };
+  });
+  return types.sort((a, b) => b.sizeBytes - a.sizeBytes);
 }
 
 /** A file that is being written. */

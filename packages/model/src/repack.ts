@@ -91,13 +91,8 @@ export function planRepack(
       const source = found.get(place) ?? (place === 'head.weight' ? found.get('embedding.weight') : undefined);
       if (!source) return fail('UNSUPPORTED', description.where, `tensor ${tensor.name} cannot be made of its weights`);
       const size = (elements: number): number => bytesHeld(source.held, elements);
-      copies[source.stream]!.push({
-        from: source.from + size(from),
-        size: size(count),
-        tensor: n,
-        at: size(at),
-        lessOne,
-      });
+      const start = source.from + size(from);
+      copies[source.stream]!.push({ from: start, size: size(count), tensor: n, at: size(at), lessOne });
       return source.held;
     });
     const other = held.find((one) => one !== held[0]);

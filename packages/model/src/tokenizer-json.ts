@@ -76,13 +76,9 @@ export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json
   const segment = (text: string, { section, parseSpecial }: Place): number[] => {
     const tokens: number[] = [];
     for (const part of (parseSpecial ? all : textOnly).split(normalize(text))) {
-      if (part === '') continue;
-      if (typeof part === 'number') {
-        tokens.push(part);
-        continue;
-      }
+      if (typeof part === 'number') tokens.push(part);
       // A spread would fail: a book has more tokens than a call may have arguments.
-      for (const id of tokensOf(steps.split(part, section))) tokens.push(id);
+      else if (part !== '') for (const id of tokensOf(steps.split(part, section))) tokens.push(id);
     }
     return tokens;
   };
@@ -125,12 +121,10 @@ function readModel(model: Fields, added: readonly AddedToken[]): Model {
   const ids = readVocab(model);
   const merges = readMerges(model, 'merges');
   const library = quietly(model.where, () => {
-    const own = { ...Object.fromEntries(model.keys().map((key) => [key, model.raw(key)])), type };
+    const fields = Object.fromEntries(model.keys().map((key) => [key, model.raw(key)]));
+    const own = { ...fields, type, vocab: Object.fromEntries(ids), merges };
     const rest = { added_tokens: [], normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null };
-    return new HuggingFaceTokenizer(
-      { ...rest, model: { ...own, vocab: Object.fromEntries(ids), merges } } as never,
-      {},
-    );
+    return new HuggingFaceTokenizer({ ...rest, model: own } as never, {});
   });
   // These settings change the ends of a word, or a word as a whole, so a part of a word cannot be segmented alone.
   const whole =
@@ -165,12 +159,8 @@ function readUnigram(model: Fields, added: readonly AddedToken[]): Model {
   const unknown = model.optionalInteger('unk_id', 0, list.length - 1);
   // A special token is never text: HuggingFace's program looks for it first, and the caller here may switch that off.
   const special = new Set(added.filter((token) => token.special).map(({ content }) => content));
-  const segment = unigramOf(
-    pieces.filter(({ text, id }) => ids.get(text) === id && !special.has(text)),
-    lowest - UNKNOWN_PENALTY,
-    unknown,
-    model.path('vocab'),
-  );
+  const known = pieces.filter(({ text, id }) => ids.get(text) === id && !special.has(text));
+  const segment = unigramOf(known, lowest - UNKNOWN_PENALTY, unknown, model.path('vocab'));
   const byteFallback = model.flag('byte_fallback');
   const bytesOf = (text: string): number[] | undefined => {
     const bytes = Array.from(utf8.encode(text), (byte) => ids.get(tokenOfByte(byte)));
@@ -180,8 +170,7 @@ function readUnigram(model: Fields, added: readonly AddedToken[]): Model {
     ids,
     tokensOf: (words) =>
       words.flatMap(segment).flatMap(({ text, id }) => {
-        const known = id ?? ids.get(text);
-        return known ?? (byteFallback ? bytesOf(text) : undefined) ?? unknown!;
+        return id ?? ids.get(text) ?? (byteFallback ? bytesOf(text) : undefined) ?? unknown!;
       }),
   };
 }
@@ -248,10 +237,8 @@ function readDecoder(root: Fields): TokenDecoder {
     const type = step.text('type');
     if (type === 'Replace') {
       const from = step.object('pattern').optionalText('String');
-      if (!from) {
-        const next = 'Patterns are not read in a decoder.';
-        return step.refuse('UNSUPPORTED', 'pattern', 'a text to replace', next);
-      }
+      if (!from)
+        return step.refuse('UNSUPPORTED', 'pattern', 'a text to replace', 'Patterns are not read in a decoder.');
       replacements.push([from, step.optionalText('content') ?? '']);
     } else if (type === 'Metaspace') {
       replacements.push([step.optionalText('replacement') ?? SPACE, ' ']);

@@ -65,9 +65,8 @@ export function quietly<T>(where: string, work: () => T): T {
   } catch (cause) {
     if (cause instanceof RopewalkError) throw cause;
     const said = show(cause instanceof Error ? cause.message : String(cause));
-    throw new RopewalkError('UNSUPPORTED', `${where}: @huggingface/tokenizers cannot read this file: ${said}`, {
-      cause,
-    });
+    const message = `${where}: @huggingface/tokenizers cannot read this file: ${said}`;
+    throw new RopewalkError('UNSUPPORTED', message, { cause });
   }
 }
 
@@ -86,12 +85,9 @@ type Step = Readonly<Record<string, unknown>>;
 function readStep(step: Fields, limits: Limits): Step {
   const type = step.text('type');
   const copy = Object.fromEntries(step.keys().map((key) => [key, step.raw(key) ?? null]));
-  const split = (pattern: Step, behavior: unknown, invert = false): Step => ({
-    type: 'Split',
-    pattern,
-    behavior,
-    invert,
-  });
+  const split = (pattern: Step, behavior: string, invert = false): Step => {
+    return { type: 'Split', pattern, behavior, invert };
+  };
   switch (type) {
     case 'Sequence': {
       const key = step.has('normalizers') ? 'normalizers' : 'pretokenizers';
@@ -142,10 +138,8 @@ function readPattern(step: Fields, limits: Limits): Step {
   const [regex, text] = [pattern.optionalText('Regex'), pattern.optionalText('String')];
   if (regex !== undefined) {
     limits.patterns += regex.length;
-    if (limits.patterns > MAX_PATTERNS) {
-      const sentence = `the patterns of the file have more than ${MAX_PATTERNS} characters together. Shorten them.`;
-      fail('UNSUPPORTED', pattern.path('Regex'), sentence);
-    }
+    const sentence = `the patterns of the file have more than ${MAX_PATTERNS} characters together. Shorten them.`;
+    if (limits.patterns > MAX_PATTERNS) fail('UNSUPPORTED', pattern.path('Regex'), sentence);
     return { Regex: regex };
   }
   return text ? { String: text } : step.refuse('FORMAT', 'pattern', 'a Regex or a String');
@@ -165,18 +159,15 @@ function checkGrowth(step: Fields, key: string, growth: number): number {
 
 function readTable(step: Fields): Charsmap {
   const key = 'precompiled_charsmap';
-  const where = step.path(key);
+  const encoded = step.text(key);
   let text: string;
   try {
-    text = atob(step.text(key));
-  } catch (cause) {
-    if (cause instanceof RopewalkError) throw cause;
+    text = atob(encoded);
+  } catch {
     return step.refuse('FORMAT', key, 'base64');
   }
-  return readCharsmap(
-    Uint8Array.from(text, (byte) => byte.charCodeAt(0)),
-    where,
-  );
+  const bytes = Uint8Array.from(text, (byte) => byte.charCodeAt(0));
+  return readCharsmap(bytes, step.path(key));
 }
 
 /** The fields of the library's steps that are used here. Its types leave them out. */
@@ -216,7 +207,7 @@ function adjust(library: unknown, charsmaps: ReadonlyMap<unknown, Charsmap>, whe
 
 /** Cuts a text at the matches of a pattern. With `invert`, the text between the matches counts as matches. */
 function splitText(text: string, pattern: RegExp, behavior: string, invert: boolean): string[] {
-  const parts: { text: string; readonly match: boolean }[] = [];
+  const parts: { readonly text: string; readonly match: boolean }[] = [];
   const add = (start: number, end: number, found: boolean): void => {
     const match = found !== invert;
     const before = parts.at(-1);
@@ -227,11 +218,8 @@ function splitText(text: string, pattern: RegExp, behavior: string, invert: bool
         : behavior === 'MergedWithPrevious'
           ? match && !before.match
           : behavior === 'MergedWithNext' && !match && before.match);
-    if (!joins) parts.push({ text: text.slice(start, end), match });
-    else {
-      parts.pop();
-      parts.push({ text: before.text + text.slice(start, end), match });
-    }
+    if (joins) parts.pop();
+    parts.push({ text: (joins ? before.text : '') + text.slice(start, end), match });
   };
   let at = 0;
   for (const { index, 0: found } of text.matchAll(pattern)) {

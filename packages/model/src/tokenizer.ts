@@ -88,11 +88,8 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
 
   const encode = (text: string, given: EncodeOptions = {}): number[] => {
     if (typeof text !== 'string') refuse('RANGE', 'encode: text', 'a string', text);
-    const {
-      addBos: bos = addBos,
-      addEos: eos = addEos,
-      parseSpecial = false,
-    } = readOptions(given, 'encode: options', ENCODE_NAMES);
+    const options = readOptions(given, 'encode: options', ENCODE_NAMES);
+    const { addBos: bos = addBos, addEos: eos = addEos, parseSpecial = false } = options;
     checkTypes({ addBos: bos, addEos: eos, parseSpecial }, 'boolean', 'encode');
     const ids: number[] = [];
     const whole = vocabulary.prepare ? vocabulary.prepare(text) : text;
@@ -114,10 +111,8 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
   };
 
   const stream = (options: StreamOptions = {}): TextStream => {
-    const { skipSpecial = true, after = [] } = readOptions(options, 'decode: options', {
-      skipSpecial: true,
-      after: true,
-    });
+    const given = readOptions(options, 'decode: options', { skipSpecial: true, after: true });
+    const { skipSpecial = true, after = [] } = given;
     checkTypes({ skipSpecial }, 'boolean', 'decode');
     // A byte order mark is text like any other.
     const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
@@ -172,11 +167,12 @@ export class AddedFinder {
     for (const token of tokens) {
       this.#byContent.set(token.content, token);
       const first = token.content.charCodeAt(0);
-      const lengths = this.#lengths.get(first) ?? [];
-      if (!lengths.includes(token.content.length)) lengths.push(token.content.length);
-      this.#lengths.set(first, lengths);
+      const lengths = new Set(this.#lengths.get(first)).add(token.content.length);
+      this.#lengths.set(
+        first,
+        [...lengths].sort((a, b) => b - a),
+      );
     }
-    for (const lengths of this.#lengths.values()) lengths.sort((a, b) => b - a);
   }
 
   /** Cuts a text into stretches and ids; a stretch may be empty. */

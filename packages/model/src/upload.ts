@@ -9,8 +9,8 @@ import {
   tensorFrom,
 } from 'ropewalk';
 import { bitsOf } from 'ropewalk/internal';
+import type { LoadingOptions } from './engine.js';
 import type { PlannedModel } from './plan-model.js';
-import type { LoadProgress } from './stream-weight.js';
 import type { DecoderConfig } from './types.js';
 import { isBlockFormat, type Part, type WeightPlan } from './weights.js';
 
@@ -56,7 +56,7 @@ export async function loadWeights(
   rw: Ropewalk,
   { weights: plans, streamWeight }: Pick<PlannedModel, 'weights' | 'streamWeight'>,
   loaded: Map<string, Weight>,
-  { signal, onProgress }: { readonly signal?: AbortSignal; readonly onProgress?: (progress: LoadProgress) => void },
+  { signal, onProgress }: Partial<LoadingOptions>,
 ): Promise<void> {
   const totalBytes = plans.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   let doneBytes = 0;
@@ -162,10 +162,8 @@ function half(weight: Weight, n: 0 | 1, shape: readonly number[]): Weight {
 /** Returns every second element of the rows `[e, 2x]`, a view. */
 export function biasInTurns(bias: Vector | undefined, n: 0 | 1): Vector | undefined {
   const [e, twoX] = (bias?.shape ?? []) as [number, number];
-  return bias
-    ?.view([e, twoX / 2, 2])
-    .slice(2, n, n + 1)
-    .view([e, twoX / 2]);
+  const turns = bias?.view([e, twoX / 2, 2]);
+  return turns?.slice(2, n, n + 1).view([e, twoX / 2]);
 }
 
 /** Returns views of gpt-oss's matrices of experts as `[e, outputs, inputs]`, with gate and up apart. */
@@ -175,14 +173,11 @@ export function untransposed(
 ): Pick<LayerWeights, 'expertGate' | 'expertUp' | 'expertDown'> {
   const whole = gateUp.weight as Vector; // [e, h, 2x]
   const [e, h, twoX] = whole.shape as [number, number, number];
-  const nth = (n: 0 | 1): Linear => ({
-    weight: whole
-      .view([e, h, twoX / 2, 2])
-      .slice(3, n, n + 1)
-      .view([e, h, twoX / 2])
-      .permute([0, 2, 1]),
-    bias: biasInTurns(gateUp.bias, n),
-  });
+  const turns = whole.view([e, h, twoX / 2, 2]);
+  const nth = (n: 0 | 1): Linear => {
+    const one = turns.slice(3, n, n + 1).view([e, h, twoX / 2]);
+    return { weight: one.permute([0, 2, 1]), bias: biasInTurns(gateUp.bias, n) };
+  };
   const expertDown = { weight: (down.weight as Vector).permute([0, 2, 1]), bias: down.bias };
   return { expertGate: nth(0), expertUp: nth(1), expertDown };
 }

@@ -84,6 +84,8 @@ const key = (name: string): string => `tokenizer.ggml.${name}`;
 const id = (value: number): TypedValue => ({ type: 'u32', value });
 const flag = (value: boolean): TypedValue => ({ type: 'bool', value });
 const text = (value: string): TypedValue => ({ type: 'string', value });
+const keysOf = (values: Readonly<Record<string, TypedValue>>): Keys =>
+  new Map(Object.entries(values).map(([name, value]) => [key(name), value]));
 
 /** Writes tokens, their types, ids and templates. */
 function commonKeys(tokenizer: Tokenizer, root: Fields, { vocabSize, eosTokens }: DecoderConfig, named: Fields): Keys {
@@ -151,14 +153,7 @@ function byteLevelDrafts(root: Fields, model: Fields, { family }: DecoderConfig,
     // If a row has several names, the one that is like the family's is taken.
     return list.find((name) => family.gguf.startsWith(name.replace(/-bpe$/, ''))) ?? list[0]!;
   });
-  return names.map(
-    (pre) =>
-      new Map([
-        [key('model'), text('gpt2')],
-        [key('pre'), text(pre)],
-        [key('merges'), merges],
-      ]),
-  );
+  return names.map((pre) => keysOf({ model: text('gpt2'), pre: text(pre), merges }));
 }
 
 /** Writes SentencePiece's BPE, with and without a space before a text, with scores in the order of the merges. */
@@ -176,15 +171,9 @@ function pieceDrafts(model: Fields, common: Keys): Keys[] {
   const scoreOf = (piece: string, n: number): number =>
     scores.get(piece) ?? (types[n] === TYPE.normal ? lowest - n / tokens.length : 0);
   const list: TypedValue = { type: 'f32', value: tokens.map(scoreOf), array: true };
-  const drafts = [true, false].map(
-    (spaceFirst): Keys =>
-      new Map([
-        [key('model'), text('llama')],
-        [key('pre'), text('default')],
-        [key('scores'), list],
-        [key('add_space_prefix'), flag(spaceFirst)],
-        [key('remove_extra_whitespaces'), flag(false)],
-      ]),
+  const same = { model: text('llama'), pre: text('default'), scores: list };
+  const drafts = [true, false].map((spaceFirst) =>
+    keysOf({ ...same, add_space_prefix: flag(spaceFirst), remove_extra_whitespaces: flag(false) }),
   );
   const { tokenizer } = tokenizerJsonFromGguf(valuesOf(new Map([...drafts[0]!, ...common])), 1, model.where);
   const back = (tokenizer.model as { merges: [string, string][] }).merges;

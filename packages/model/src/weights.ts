@@ -93,13 +93,9 @@ interface Row {
   readonly biasShape?: readonly Length[];
 }
 
-function row(
-  huggingface: string,
-  gguf: string,
-  shape: Row['shape'],
-  bias?: Row['bias'],
-  biasShape?: Row['shape'],
-): Row {
+type Lengths = readonly Length[];
+
+function row(huggingface: string, gguf: string, shape: Lengths, bias?: Row['bias'], biasShape?: Lengths): Row {
   return { huggingface, gguf, shape, bias, biasShape };
 }
 
@@ -395,12 +391,8 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
     for (const part of partsOf(config, layer, has)) {
       const norm = part === 'qNorm' || part === 'kNorm' ? QK_NORMS[family.qkNorm!][part] : undefined;
       const row = { ...LAYER[part], shape: norm ?? LAYER[part].shape };
-      add(
-        `${layer}.${part}`,
-        row,
-        before + nameOf(part, row),
-        fusedRows(config, lengths, before, part, names, somewhere),
-      );
+      const rows = fusedRows(config, lengths, before, part, names, somewhere);
+      add(`${layer}.${part}`, row, before + nameOf(part, row), rows);
     }
   }
   add('norm', NORM, prefix + nameOf('norm', NORM));
@@ -501,12 +493,8 @@ function planOf(
   // Vectors in blocks are small: they become f32, like norms and biases.
   const matrix = shape.length >= 2;
   const blocks = matrix && !mustWiden ? formats.find((name) => name.toUpperCase() === type) : undefined;
-  const rounds =
-    quantise &&
-    matrix &&
-    !mustWiden &&
-    /(?<!norm|router)\.weight$/i.test(place) &&
-    shape.at(-1)! % BLOCK_FORMATS[quantise].weights === 0;
+  const canRound = matrix && !mustWiden && /(?<!norm|router)\.weight$/i.test(place);
+  const rounds = quantise && canRound && shape.at(-1)! % BLOCK_FORMATS[quantise].weights === 0;
   const floats = plain ? (widenHalves ? 'f32' : plain) : matrix ? format!.exact : 'f32';
   const wanted = turns ? undefined : as?.({ place, type, shape });
   const exact = wanted ?? (lessOne ? 'f32' : (blocks ?? (rounds ? quantise : floats)));

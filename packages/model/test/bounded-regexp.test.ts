@@ -1,4 +1,4 @@
-/** Untrusted patterns: the results of JavaScript's own engine, in a bounded number of steps. */
+/** Tests untrusted patterns: they give the results of JavaScript's own engine, in a bounded number of steps. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { drawn, SEED } from '../../../test/support/size.js';
@@ -66,7 +66,8 @@ describe('bounded regular expressions', () => {
       } catch {
         continue; // not a pattern, or one of the few that are refused
       }
-      // No surrogate pairs: V8 finds empty matches in the middle of one, which the specification does not allow.
+      // The text has no surrogate pairs: V8 finds empty matches in the middle of one, which the specification does not
+      // allow.
       const text = Array.from({ length: random.integer(14) }, () =>
         pick(['a', 'b', 'c', ' ', '\n', 'A', 'é', '1']),
       ).join('');
@@ -74,7 +75,7 @@ describe('bounded regular expressions', () => {
       compared++;
     }
     assert.ok(compared > 0.75 * numRuns, `${compared} of ${numRuns}`);
-    // A turn of a repeat that need not be taken, and takes no character, is given up for one that does.
+    // An optional turn of a repeat that takes no character is given up for one that does.
     for (const source of ['(?:^|a)?b?', '(?:a*?){1,3}', '(?:a*?)?b', '(?:(?:a??){2})??b', '(?:(?:|a)(?:|b)){0,2}c?'])
       for (const text of ['aab', 'abbc', 'baca'])
         assert.deepEqual(

@@ -1,4 +1,4 @@
-/** Chat templates: what they see, what they refuse, where they come from. */
+/** Tests chat templates: their input, their refusals, their sources. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
@@ -36,7 +36,7 @@ const hello: ChatMessage[] = [
   { role: 'user', content: 'Bye' },
 ];
 
-/** What Python's Jinja makes of templates with the constructs of each family; null where it refuses. */
+/** The output of Python's Jinja for templates with the constructs of each family; null where it refuses. */
 const golden = JSON.parse(readFileSync(new URL('golden/chat.jsonl', import.meta.url), 'utf8')) as {
   readonly templates: Record<string, string>;
   readonly conversations: Record<string, { messages: ChatMessage[]; variables: Record<string, unknown> }>;
@@ -138,11 +138,11 @@ describe('chat templates', () => {
     const texts = [
       CHATML,
       STRICT.replace('{{ bos_token }}', ''),
-      // Tools as JSON, a namespace that remembers the last question, reasoning that is cut away.
+      // This template has tools as JSON, a namespace that remembers the last question, and reasoning that is cut away.
       "{%- set ns = namespace(last=-1) %}{%- for m in messages[::-1] %}{%- if m.role == 'user' and ns.last < 0 %}" +
         '{%- set ns.last = messages|length - 1 - loop.index0 %}{%- endif %}{%- endfor %}{%- for t in tools %}{{ t | tojson(indent=2) }}\n{%- endfor %}' +
         "{%- for m in messages %}\n  {%- set c = m.content.split('</think>')[-1].lstrip('\\n') %}{{ 1 if loop.index0 >= ns.last else 0 }}{{ c }}\n{%- endfor %}",
-      // Macros with a caller, filters, loop controls, defaults, tests, slices.
+      // This template has macros with a caller, filters, loop controls, defaults, tests and slices.
       "{% macro box(x, y='-') %}[{{ y }}{{ caller() }}{{ x | upper }}]{% endmacro %}{% call box('a') %}in{% endcall %}" +
         '{% filter indent(4) %}a\nb{% endfilter %}{% for i in range(9, 0, -2) %}{% if i == 3 %}{% break %}{% endif %}{{ i }},{% endfor %}' +
         "{{ ['b', 'a'] | sort | join('+') }}{{ nothing | default('none') }}{{ 'abcdef'[1:4] }}{{ 'aXb'.replace('X', '--') }}{{ {'k': [1, 2.0]} | tojson }}" +

@@ -1,4 +1,4 @@
-/** How a model's files are read, and what is refused. */
+/** Tests how a model's files are read, and which are refused. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { ggufOf, type MadeTensor } from '../../../test/support/model-files.js';
@@ -9,7 +9,7 @@ import { configFromGguf, configFromJson } from '../src/config.js';
 import { FAMILIES, MISSING } from '../src/families.js';
 import type { DecoderConfig } from '../src/types.js';
 
-/** As published; only what the reader looks at. */
+/** The published file, with only the fields that the reader uses. */
 const LLAMA_3_2_1B = {
   architectures: ['LlamaForCausalLM'],
   attention_bias: false,
@@ -470,7 +470,7 @@ describe('architectures that are not families', () => {
   );
   const modelTypes = others([...Object.keys(MODELS), ...Object.keys(REFUSED), ...WITHOUT_ROPE], Object.keys(FAMILIES));
   const plain = (name: string): string => name.replace(/_text$/, '').replaceAll(/[-_]/g, '');
-  /** What a refusal says is missing. */
+  /** Returns the part of a refusal that says what is missing. */
   const missingOf = (read: () => unknown, name: string): string => {
     let said = '';
     assert.throws(read, (error: Error & { code: string }) => {

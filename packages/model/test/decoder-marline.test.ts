@@ -1,4 +1,4 @@
-/** The bundled model against what PyTorch computed from the same files: training/expected.py wrote the numbers. */
+/** Compares the bundled model with PyTorch's numbers for the same files, which training/expected.py wrote. */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -19,7 +19,7 @@ const absent =
 
 interface Run {
   readonly ids: readonly number[];
-  /** How far the best logit was above the second. */
+  /** The distances of the best logits from the second. */
   readonly margins: readonly number[];
   readonly first_logits: { readonly ids: readonly number[]; readonly values: readonly number[] };
 }
@@ -30,13 +30,13 @@ interface Case {
   readonly q8_0: Run;
 }
 
-/** Of training/evaluate.py and ngram.py. */
+/** The results of training/evaluate.py and ngram.py. */
 interface Results {
   readonly held_back: { readonly bytes: number; readonly tokens: number };
   readonly ngram: { readonly bar_order_5: { readonly held_back_bits_per_byte: number } };
 }
 
-/** Of held-back.txt, by PyTorch, in the windows of `perplexity`. */
+/** PyTorch's score of held-back.txt, in the windows of `perplexity`. */
 interface Score {
   readonly characters: number;
   readonly tokens: number;
@@ -46,9 +46,9 @@ interface Score {
   readonly q8_0: { readonly perplexity: number; readonly bits_per_byte: number };
 }
 
-// PyTorch computes in f32 as we do, in another order, and its numbers are printed with four or five digits.
+// PyTorch computes in f32 too, in another order, and its numbers are printed with four or five digits.
 const CLOSE = 2e-4;
-// A mean over thousands of tokens: the error of each is mostly averaged out; the numbers are printed with six digits.
+// In a mean over thousands of tokens, the errors mostly average out; the numbers are printed with six digits.
 const ALIKE = 1e-5;
 
 describe('marline as PyTorch computes it', { skip: absent }, () => {
@@ -78,7 +78,7 @@ describe('marline as PyTorch computes it', { skip: absent }, () => {
             `logit of ${id}: ${logits[id]}, want ${first.values[k]}`,
           );
         for (const [s, id] of ids.entries()) {
-          // Where two tokens are nearly equal, either may be chosen; the text after it then differs.
+          // If two tokens are nearly equal, either may be chosen; the text after it then differs.
           if (margins[s]! < CLOSE) break;
           const best = logits.indexOf(Math.max(...logits));
           assert.equal(best, id, `token ${s}`);

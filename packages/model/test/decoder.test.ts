@@ -1,4 +1,6 @@
-/** The decoder: golden text of a real model, made-up models against float64 loops, the KV cache, every backend. */
+/**
+ * Tests the decoder: golden text of a real model, made-up models against float64 loops, the KV cache, every backend.
+ */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import {
@@ -24,7 +26,7 @@ import { type LoadOptions, loadModel } from '../src/load.js';
 import { loadModelFile, loadModelFolder } from '../src/node.js';
 import type { Model, Session } from '../src/types.js';
 
-/** Models of a test file are disposed at its end. */
+/** The models that are disposed at the end of the test file. */
 const opened: Model[] = [];
 after(() => {
   for (const model of opened) model.dispose();
@@ -50,7 +52,7 @@ function llama3Frequency(j: number, dim: number): number {
   return kept * smooth + (kept / 8) * (1 - smooth);
 }
 
-/** Each with what makes it different from the others. */
+/** Models, each with its difference from the others. */
 const CASES: Readonly<Record<string, TinyShape & { readonly noGguf?: true }>> = {
   'llama, tied head': { ...BASE, family: 'llama', tied: true },
   'llama, untied, every bias': {
@@ -229,7 +231,7 @@ describe('the KV cache', () => {
     ] as const) {
       const session = model.openSession({ cacheDtype });
       const got = await session.append(TOKENS, { logits: 'all' });
-      // Of q·k and of the mean of v each term is off by a unit; they hardly add up beyond it, a layer.
+      // Each term of q·k and of the mean of v is off by a unit. The errors hardly add up within a layer.
       assertClose(got, want, 2 * BASE.layers * unit, cacheDtype);
       assert.ok(distance(got, want).worst > tolerance(made.shape) * distance(got, want).scale, 'it is really rounded');
       session.dispose();
@@ -325,8 +327,8 @@ describe('the KV cache', () => {
 
 describe('K-shift', () => {
   /**
-   * A key that is rotated back by −count has the roundings of two rotations, each some units of its own size. A fresh
-   * key has those of one.
+   * A key that is rotated back by −count has the roundings of two rotations, each some units of its size. A fresh key
+   * has those of one.
    */
   const TURNED = 8 * 2 ** -24;
   const half = { f32: 0, f16: 2 ** -11, bf16: 2 ** -8 } as const;
@@ -350,7 +352,7 @@ describe('K-shift', () => {
           assert.equal(session.length, TOKENS.length - 5);
           const want = made.keysOfFirstLayer([...TOKENS.slice(0, 2), ...TOKENS.slice(7)]);
           const got = await keys(session);
-          // In a file whose rows are interleaved, so are keys.
+          // In a file whose rows are interleaved, keys are interleaved too.
           const d = shape.headDim;
           const order = (n: number): number => {
             const i = n % d;
@@ -410,8 +412,8 @@ describe('K-shift', () => {
     await session.shift(1, 10);
     await fresh.append([text[0]!, ...text.slice(11)], { logits: 'none' });
     assertClose(await keys(session), await keys(fresh), TURNED, 'keys of layer 0');
-    // Layers above have seen the dropped tokens, so the logits differ; not by much, or the text would stop making
-    // sense.
+    // Layers above have seen the dropped tokens, so the logits differ a little. If they differed much, the text would
+    // stop making sense.
     const [shifted, plain] = [await session.append([text[3]!]), await fresh.append([text[3]!])];
     const { worst, scale } = distance(shifted, plain);
     assert.ok(worst > 0 && worst < 0.5 * scale, `${worst} of ${scale}`);

@@ -1,4 +1,4 @@
-/** A model described: its weights are read piece by piece, as they are held; files are open while someone works. */
+/** Tests the description of a model: weights are read piece by piece, as they are held, while the files are open. */
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -27,7 +27,7 @@ const made = tinyModel('described', {
 const root = mkdtempSync(join(tmpdir(), 'ropewalk-description-'));
 after(() => rmSync(root, { recursive: true }));
 
-/** The held bytes of a weight; each exactly once, in order. */
+/** Returns the held bytes of a weight, and checks that each comes exactly once, in order. */
 async function held(plan: WeightPlan, stream: (write: WritePiece) => Promise<void>): Promise<Uint8Array> {
   const bytes = new Uint8Array(plan.heldBytes);
   let next = 0;

@@ -31,7 +31,7 @@ const MEMORY: ModelMemory = {
   largestName: 'all',
 };
 
-/** An engine whose logits and hidden states count up; it writes down what it is asked. */
+/** Makes an engine whose logits and hidden states count up, and which notes its calls. */
 function listing(calls: string[], failAt?: string): Engine {
   const note = (call: string): void => {
     calls.push(call);

@@ -1,4 +1,7 @@
-/** Decoding with a mixture of experts reads the chosen experts' weights and no others: bytes as the benchmark counts them. */
+/**
+ * Tests that decoding with a mixture of experts reads the chosen experts' weights and no others, as the benchmark
+ * counts bytes.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type WeightsRead, weightsRead } from '../../../bench/decoder/weights-read.js';

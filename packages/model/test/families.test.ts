@@ -1,6 +1,6 @@
 /**
- * The families of the decoder: random models with the logits of llama.cpp and of a float64 pass, as GGUF files and as
- * transformers would save them.
+ * Compares the families with llama.cpp and with a float64 pass, on random models as GGUF files and as transformers
+ * would save them.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -19,7 +19,7 @@ import { loadModelFile, loadModelFolder } from '../src/node.js';
 import type { Model, Session } from '../src/types.js';
 import { planWeights } from '../src/weights.js';
 
-/** Tests share a backend, and so its kernels. */
+/** The backends that tests share, with their kernels. */
 const backends = new Map<string, Ropewalk>();
 after(() => {
   for (const backend of backends.values()) backend.dispose();
@@ -30,11 +30,11 @@ async function open(name: 'reference' | 'cpu'): Promise<Ropewalk> {
   return backend;
 }
 
-/** llama.cpp's GELU is a table of f16 on the CPU. */
+/** The tolerance for llama.cpp's GELU, which is a table of f16 on the CPU. */
 const TABLE = 2e-2;
 const WITH_TABLE = /^(gemma2|gemma3|gptneox|starcoder2)/;
 
-/** The logits of all prompt positions, and what the model would write next where llama.cpp wrote `greedy`. */
+/** Returns the logits of all prompt positions, and the model's choices after llama.cpp's `greedy` tokens. */
 async function run(model: Model, { name, array, vocab }: Vector, within = NEAR): Promise<void> {
   const prompt = Array.from(array('tokens')!);
   const greedy = Array.from((array('greedy-f32') ?? array('greedy'))!);
@@ -85,7 +85,7 @@ function matches(vectors: readonly Vector[]): void {
       const tokens = Array.from(vector.array('tokens')!).slice(0, want.length / vector.vocab);
       const positions = Int32Array.from(vector.array('mrope-positions')!);
       check(await session.append(tokens, { logits: 'all', positions }), want, NEAR, 'llama.cpp');
-      // Three axes: the fourth is 0, as in the vectors. In two batches the result is the same.
+      // The fourth of the axes is 0, as in the vectors. In two batches the result is the same.
       session.truncate(0);
       const axes = [0, 1, 2].map((axis) => positions.subarray(axis * tokens.length, (axis + 1) * tokens.length));
       const part = (from: number, to: number): number[] => axes.flatMap((axis) => [...axis.subarray(from, to)]);
@@ -118,7 +118,7 @@ describe('families: sessions', () => {
         }
         await half.append(prompt.slice(0, -1), { logits: 'none' });
         const last = whole.subarray(39 * vector.vocab);
-        // Keys and values of 11 bits, in logits of up to 11: measured 0.014 at most.
+        // Keys and values have 11 bits, and logits are up to 11: the error was measured as 0.014 at most.
         check(await half.append(prompt.slice(-1)), last, 0.05, 'f16 cache');
       } finally {
         model.dispose();

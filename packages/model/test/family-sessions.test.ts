@@ -1,4 +1,4 @@
-/** Sessions of every family: K-shift in each kind of layer, memory as announced; and files that belong to another one. */
+/** Tests sessions of every family: K-shift in each kind of layer, memory as announced, and files of another family. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -30,7 +30,7 @@ before(async () => {
 });
 after(() => rw.dispose());
 
-/** A key `[width]` at position p → at position p − count, in float64. The last dimensions rotate behind `rank`. */
+/** Rotates a key `[width]` back by `count` positions in float64. The last dimensions rotate behind `rank`. */
 function rotatedBack(key: Float32Array, { rope, count, rank }: { rope: RopeSpec; count: number; rank: number }) {
   const out = Float64Array.from(key);
   const { invFreq } = frequenciesOf(rope);
@@ -59,11 +59,11 @@ describe('K-shift in every kind of layer', () => {
       await shifted!.shift(from, count);
       await fresh!.append(prompt.toSpliced(from, count), { logits: 'none' });
       const near = (got: ArrayLike<number>, want: ArrayLike<number>, what: string): void => {
-        // One more rotation in f32, of keys below 8.
+        // This bounds one more rotation in f32, of keys below 8.
         const at = Array.from(want).findIndex((value, n) => !(Math.abs(got[n]! - value) <= 1e-5));
         assert.equal(at, -1, `${what}: element ${at} is ${got[at]}, not ${want[at]}`);
       };
-      // Keys of the first layer have seen nothing but their own token.
+      // Keys of the first layer have seen their own token only.
       near(keysOf(shifted!, 0), keysOf(fresh!, 0), 'layer 0');
       for (const [layer, { rope }] of kernelSequence(shifted!).cache.layers.entries()) {
         if (rope?.axes) continue; // all layers rotate as the first
@@ -103,7 +103,7 @@ describe('memory is what was said', () => {
       };
       const model = await loadModelFile(pathOf(name), { backend: rw, tokenizer, context: 256, onMemory });
       const { weightsBytes, totalBytes, cacheBytes, tableBytes } = said!;
-      /** The ids of 256 tokens, and each tensor rounded up to 64 bytes: few of them are not multiples already. */
+      /** The ids of 256 tokens, and each tensor rounded up to 64 bytes. Most tensors are multiples already. */
       const rounding = 4 * 256 + 64 * 20;
       const near = (got: number, want: number, spare: number, what: string): void =>
         assert.ok(got >= want - spare && got <= want + rounding, `${what}: ${got} bytes, said ${want}`);
@@ -141,7 +141,7 @@ describe('files of another family', () => {
         const header = { ...file, metadata: new Map([...metadata, ['general.architecture', a]]) };
         const factors = (): Float32Array => new Float32Array(8).fill(1);
         const plans = planWeights(configFromGguf(header as typeof file, factors, 'm.gguf'), stored, 'm.gguf');
-        // The tensors tell nothing: then every one of them has a place.
+        // If tensors without a type are counted, each of them has a place.
         const sum = (list: readonly { readonly sizeBytes?: number | undefined }[]): number =>
           list.reduce((total, { sizeBytes }) => total + sizeBytes!, 0);
         assert.equal(sum(plans), sum(stored.filter((tensor) => !tensor.name.startsWith('rope_'))));

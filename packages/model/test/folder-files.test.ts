@@ -1,6 +1,6 @@
 /**
- * The small files beside a model's graph. What is written from a GGUF is read back, and compared with the GGUF itself,
- * with what test/support/huggingface-folder.ts writes, and with what @huggingface/tokenizers makes of it.
+ * Tests the small files beside a model's graph. Files written from a GGUF are read back, and compared with the GGUF
+ * itself, with the files of test/support/huggingface-folder.ts, and with the tokens of @huggingface/tokenizers.
  */
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -52,7 +52,7 @@ const jsonOf = (files: FolderFiles, name: string): Json => JSON.parse(textOf(fil
 const namesOf = ({ files }: FolderFiles): string[] => files.map(({ name }) => name).sort();
 
 describe('config.json of each family', () => {
-  /** Fields that must be the same: numbers up to f32, which a GGUF has. */
+  /** Lists the fields that must be the same, with numbers rounded to the precision of f32. */
   const said = (config: DecoderConfig, context: number): unknown => {
     const { source: _source, architecture: _name, notes: _notes, layers, biases: _biases, family, ...rest } = config;
     const kinds = layers(context).map(({ window, rope }) => [window, rope !== undefined]);
@@ -61,7 +61,7 @@ describe('config.json of each family', () => {
     );
     return JSON.parse(text);
   };
-  // llama.cpp has no windows there, transformers has: the graph computes what the GGUF says.
+  // llama.cpp has no windows there, transformers has. The graph computes what the GGUF says.
   const OTHER_WINDOWS = ['phi3', 'phi3-short', 'starcoder2'];
   for (const name of HF_FAMILIES) {
     test(name, async () => {
@@ -73,7 +73,7 @@ describe('config.json of each family', () => {
       const context = config.maxContext;
       const back = configFromJson(written);
       assert.deepEqual(said(back, context), said(config, context));
-      // A GGUF has biases or not; config.json says it.
+      // The tensors of a GGUF show its biases; config.json has a field.
       const { tensors } = parseGguf(bytesOf(path));
       const has = (part: RegExp): boolean => tensors.some((tensor) => part.test(tensor.name));
       assert.equal(back.biases.qkv, has(/attn_(q|qkv)\.bias$/));
@@ -83,7 +83,7 @@ describe('config.json of each family', () => {
       await writeHuggingFace(path, folder);
       const saved: Json = JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8'));
       const theirs = configFromJson(saved);
-      // Where transformers has a model for images around it, this is the text alone.
+      // If transformers has a model for images around it, this is the text model alone.
       if (!saved.text_config)
         assert.deepEqual([written.architectures, written.model_type], [saved.architectures, saved.model_type]);
       if (!OTHER_WINDOWS.includes(name)) assert.deepEqual(said(back, context), said(theirs, context));
@@ -187,7 +187,7 @@ describe('tokenizer.json: the ids and texts of the GGUF', () => {
     '<0x41>',
   ];
 
-  /** The same tokens by our reading of both files and by HuggingFace's library, and the same text. */
+  /** Checks that our readers of both files and HuggingFace's library give the same tokens and the same text. */
   function checkSame(keys: ReadonlyMap<string, GgufValue>, texts: readonly string[], random = true): Json {
     const made = tokenizerJsonFromGguf(keys, 512, 'm.gguf');
     const [file, config] = [made.tokenizer, made.config].map((one) => JSON.parse(JSON.stringify(one))) as [Json, Json];
@@ -242,7 +242,7 @@ describe('tokenizer.json: the ids and texts of the GGUF', () => {
   });
   test('SentencePiece: a small vocabulary', () => {
     const texts = ['abab aaab', 'a<user>a', 'a <s> b</s>', 'éü', '  a   a '];
-    // No two have the same score.
+    // No two pieces have the same score.
     const scores = (pieces().get('tokenizer.ggml.scores') as number[]).map((score, id) => score - id / 1024);
     const of = (changes: Record<string, GgufValue>, list = texts): unknown =>
       checkSame(pieces({ 'tokenizer.ggml.scores': scores, ...changes }), list);

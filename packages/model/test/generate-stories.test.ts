@@ -1,7 +1,4 @@
-/**
- * A real model, trained by others: the text that it must write, the same on every backend, and how well it predicts
- * one.
- */
+/** Tests a real model: its text, the same on every backend, and how well it predicts a text. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { BEGINS, model, run, storiesOn, TEXT } from '../../../test/support/stories.js';
@@ -47,7 +44,7 @@ describe('stories260K', () => {
     const on = await model();
     const { tokens, shiftedTokens, text } = await run(on, '', { context: 32, onFull: 'shift', maxTokens: 80 });
     assert.deepEqual([tokens.length, shiftedTokens > 0], [80, true]);
-    // Up to the first shift nothing differs: BOS and 31 tokens are in the cache, and the 32nd is made.
+    // Up to the first shift nothing differs: BOS and 31 tokens are in the cache, and the 32nd is chosen.
     assert.deepEqual(tokens.slice(0, 32), (await run(on, '', { maxTokens: 32 })).tokens);
     assert.match(text, /^Once upon a time/);
   });

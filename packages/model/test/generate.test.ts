@@ -1,6 +1,6 @@
 /**
- * Generation, embedding and perplexity on a model made of arithmetic: its logits depend on every token in its cache, so
- * a wrong cache gives other tokens. The real model is in generate-stories.test.ts.
+ * Tests generation, embedding and perplexity on a model made of arithmetic. Its logits depend on every token in its
+ * cache, so a wrong cache gives other tokens. generate-stories.test.ts has a real model.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -33,14 +33,14 @@ interface Fake extends Model {
   readonly log: { opened: number; disposed: number; appended: number[]; batches: number[] };
 }
 
-/** What comes after these tokens: any function of all of them. */
+/** Returns the token after these tokens. */
 type Next = (cache: readonly number[]) => number;
-/** A letter chosen by a hash of the whole cache. */
+/** Chooses a letter by a hash of the whole cache. */
 const hashed: Next = (cache) => {
   const hash = cache.reduce((sum, token) => (Math.imul(sum, 31) + token + 7) | 0, 17);
   return 3 + ((hash >>> 3) % 26);
 };
-/** Says a text, whatever came before, from `skip` tokens on. */
+/** Continues with a text from `skip` tokens on, whatever came before. */
 const says = (text: string, skip = 1): Next => {
   const ids = tokenizer.encode(text, { addBos: false });
   return (cache) => ids[cache.length - skip] ?? 2;
@@ -238,7 +238,7 @@ describe('generate', () => {
     const longer = `abc${first.text} more`;
     model.log.batches.length = 0;
     const second = await run(model, longer, { session: kept, maxTokens: 6 });
-    // BOS, abc, and five of six tokens: the last one was made but not run.
+    // The cache has BOS, abc, and five of six tokens: the last one was chosen but not run.
     assert.deepEqual([second.reusedTokens, model.log.batches[0]], [9, 6]);
     assert.deepEqual(second.tokens, (await run(fake(), longer, { maxTokens: 6 })).tokens);
     const again = await run(model, longer, { session: kept, maxTokens: 6 });
@@ -259,15 +259,16 @@ describe('generate', () => {
     const shifted = await run(model, 'abc', { onFull: 'shift', maxTokens: 20 });
     assert.deepEqual([shifted.reason, shifted.tokens.length, shifted.contextFull], ['length', 20, false]);
     assert.deepEqual(shifted.tokens.slice(0, 7), stopped.tokens);
-    // Full at 10 with 1 kept: 4 of 9 go, and 4 more each time that 10 are reached again: after 7, 11, 15, 19 tokens.
+    // The cache is full at 10 tokens with 1 kept. 4 of 9 go, and 4 more each time that 10 are reached again: after 7,
+    // 11, 15, 19 tokens.
     assert.equal(shifted.shiftedTokens, 16);
-    // The same by hand: drop tokens 1 to 4, then go on.
+    // This does the same by hand: it drops tokens 1 to 4, then goes on.
     const all = [...tokenizer.encode('abc'), ...shifted.tokens];
     assert.equal(shifted.tokens[7], hashed([all[0]!, ...all.slice(5, 11)]));
     const keeping = fake(hashed, { capacity: 10 });
     const kept = keepSession(keeping);
     const keep = await run(keeping, 'abc', { onFull: 'shift', keep: 4, maxTokens: 9, session: kept });
-    // A kept session knows what was dropped: a prompt that continues the text shares only the kept tokens.
+    // A kept session knows the dropped tokens: a prompt that continues the text shares only the kept ones.
     assert.deepEqual(kept.tokens, [...all.slice(0, 4), ...all.slice(7, 11), keep.tokens[7]]);
     const again = { tokens: all.slice(0, 9) };
     const after = await run(keeping, again, { maxTokens: 1, session: kept });
@@ -355,7 +356,8 @@ describe('StopFinder', () => {
         }
         if (finder.found === undefined) out += finder.end();
         const places = stops.map((text) => fed.indexOf(text)).filter((at) => at >= 0);
-        // Found when the piece that completes it comes; a longer one that starts earlier may still be incomplete then.
+        // A stop text is found with the piece that completes it; a longer one that starts earlier may still be
+        // incomplete.
         const first = Math.min(...places, fed.length);
         if (finder.found === undefined) assert.deepEqual([out, places.length], [fed, 0]);
         else assert.equal(out, fed.slice(0, first));
@@ -393,7 +395,7 @@ describe('embed', () => {
 });
 
 describe('perplexity', () => {
-  // A token that the model expects: 4 against 34 zeros; any other: 0.
+  // The logit of an expected token is 4 against 34 zeros; any other token has 0.
   const expected = -Math.log(Math.exp(4) / (Math.exp(4) + 34));
   const other = expected + 4;
   test('each token once, by hand', async () => {
@@ -414,7 +416,7 @@ describe('perplexity', () => {
       [9, undefined],
     ] as const) {
       const seen = new Map<string, number>();
-      // Right when the window starts where it should: says the letter after the last one.
+      // The prediction is right if the window starts in its place: the model says the letter after the last one.
       const next: Next = (cache) => {
         const last = cache.at(-1)!;
         if (cache[0] !== 1) return 0;
@@ -437,7 +439,7 @@ describe('perplexity', () => {
         `context ${context} stride ${stride}: ${got.perplexity}`,
       );
       assert.deepEqual([got.tokens, got.bytes, progress.at(-1)], [27, 27, 27]);
-      // Logits are made for the scored tokens only: the last row of an append is one of them.
+      // Logits are computed for the scored tokens only: the last row of an append is one of them.
       assert.equal(
         [...seen.values()].reduce((a, b) => a + b, 0),
         27,

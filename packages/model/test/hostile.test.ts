@@ -1,6 +1,6 @@
 /**
- * Every public function of the decoder with a hostile value in place of each argument and field: a RopewalkError, or a
- * right result.
+ * Calls every public function of the decoder with a hostile value in place of each argument and field. The result is a
+ * RopewalkError, or right.
  */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -98,7 +98,7 @@ const session = async <T>(use: (opened: ReturnType<Model['openSession']>) => Pro
 };
 const disposed = (made: { dispose(): void }): void => made.dispose();
 
-/** By name: what is called, with arguments that work, and perhaps how many levels of them are taken apart. */
+/** The calls by name, with arguments that work, and perhaps the number of levels that are taken apart. */
 const CALLS: Record<
   string,
   readonly [call: (...args: never[]) => unknown, valid: () => readonly unknown[], depth?: number]
@@ -241,10 +241,10 @@ const CALLS: Record<
   ],
   writeSafetensorsFolder: [repack.writeSafetensorsFolder, () => ['nowhere', 'none', { type: 'f16', signal }]],
 };
-/** Arguments that are no options of ours, and those of messages where there are none. */
+/** The arguments that are no options of ours, and those of messages without one. */
 const OPEN =
   /^(fetchSource 1|fetchModelFiles 1.init|renderChat (1.*|2.variables)|generate from messages 1.*|tokenizerFromJson 0\..*|renderChat 0|loadModel 1.tokenizer|generate from tokens 1|generate 2.chat)/;
-/** Functions that need a model on disk, which is not there. */
+/** The functions that need a model on disk, which is not there. */
 const ABSENT = /Path$|^loadModelF|^write/;
 
 test('every function of ropewalk/model and ropewalk/model/node is called', () => {
@@ -269,7 +269,7 @@ for (const [name, [call, valid, depth]] of Object.entries(CALLS)) {
     }
     for (const { label, args } of hostileCalls(valid, depth)) {
       const found = await complaint(() => invoke(...args));
-      // A callback of the caller may throw anything.
+      // A callback of the caller may throw any error.
       const callbacks = name === 'loadModel' ? /(onProgress|onMemory|availableBytes|context) =/ : /(onProgress|open) =/;
       if (found && !(callbacks.test(label) && label.includes('= proxy of a function')))
         complaints.push(`${label}: ${found}`);

@@ -1,4 +1,4 @@
-/** The decoder against llama.cpp: random models of every quantised type and RoPE scaling, with its own logits. */
+/** Compares the decoder with llama.cpp's logits, on random models of every quantised type and RoPE scaling. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, describe, test } from 'node:test';
@@ -14,10 +14,10 @@ interface Vector {
   readonly gguf: string;
   readonly context: number;
   readonly tokens: string;
-  /** Missing where llama.cpp refuses the file. */
+  /** Missing if llama.cpp refuses the file. */
   readonly logits?: string;
   readonly greedy?: string;
-  /** Of quantised files: llama.cpp on the same weights in f32, as it rounds the activations of quantised weights. */
+  /** llama.cpp's logits with the weights in f32: it rounds the activations of quantised weights. */
   readonly logitsOfDequantised?: string;
   readonly greedyOfDequantised?: string;
 }
@@ -61,7 +61,7 @@ describe("llama.cpp's logits", () => {
           read(logits),
         ];
         const session = model.openSession();
-        // What it would continue with is seen in one pass: the text so far is llama.cpp's.
+        // One pass shows all choices: the text so far is llama.cpp's.
         const got = await session.append([...prompt, ...greedy.slice(0, -1)], { logits: 'all' });
         session.dispose();
         const vocabulary = want.length / prompt.length;

@@ -1,4 +1,4 @@
-/** From files to a model: sources, shards, types, progress, memory, and files that are cut or forged. */
+/** Tests the way from files to a model: sources, shards, types, progress, memory, and files that are cut or forged. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -53,7 +53,7 @@ before(async () => {
 });
 after(() => rw.dispose());
 
-/** Loads, runs, gives back; the last logits. */
+/** Loads a model, runs it, disposes it, and returns the last logits. */
 async function logitsOf(files: ModelFiles, options: LoadOptions = {}): Promise<Float32Array> {
   const model = await loadModel(files, { backend: rw, tokenizer, ...options });
   try {
@@ -219,7 +219,7 @@ describe('sources', () => {
 
 describe('types of a GGUF', () => {
   const random = randomFrom('types');
-  /** Blocks with small scales, otherwise random. */
+  /** Makes random blocks with small scales. */
   const blocks = (name: string, count: number): Uint8Array => {
     const format = WIDENED.get(name)!;
     const bytes = Uint8Array.from({ length: (count / format.weights) * format.bytes }, () => random.integer(256));
@@ -256,7 +256,7 @@ describe('types of a GGUF', () => {
     inter: 256,
   } as const;
 
-  /** A model with all its matrices in one type: its file, and one that has what they widen to. */
+  /** Makes a model with all its matrices in one type, as its file and as a file of the widened values. */
   const files = (name: string): [quantised: ModelFiles, widened: ModelFiles] => {
     const plain = tinyModel('types', wide);
     const metadata: Record<string, string | number> = { 'general.architecture': 'qwen3' };
@@ -330,7 +330,7 @@ describe('types of a GGUF', () => {
       const apart = (a: Float32Array, b: Float32Array): number =>
         a.reduce((most, value, n) => Math.max(most, Math.abs(value - b[n]!)), 0) / scale;
       assert.ok(apart(got, exact) > 1e-4 && apart(got, exact) < 0.1, `${name}: ${apart(got, exact)} from exact`);
-      // Beside the reference another last bit may tip an activation from one integer to the next.
+      // Another last bit than the reference's may tip an activation from one integer to the next.
       assert.ok(apart(got, want) < 0.02, `${name}: ${apart(got, want)} from the reference`);
       assert.deepEqual(await logitsOf(widened, { activations: 'q8' }), await logitsOf(widened));
     }
@@ -420,7 +420,7 @@ describe('memory, progress, ending', () => {
     assert.equal(session.capacity, 10);
     await session.append(TOKENS);
     const held = start - available();
-    // Every tensor takes whole cache lines, and the head row alone was needed.
+    // Every tensor takes whole cache lines, and only one row of the head was needed.
     assert.ok(held >= memory.weightsBytes && held <= memory.totalBytes + 64 * 80, `${held} of ${memory.totalBytes}`);
     model.dispose();
     assert.ok(start - available() < 70000, 'only what the backend keeps for itself stays');
@@ -625,7 +625,7 @@ describe('files that are not what they should be', () => {
     );
   });
 
-  // 150 damaged files of each format: a model or one of our errors, and no memory is leaked.
+  // 150 damaged files of each format give a model or one of our errors, and leak no memory.
   for (const [format, good] of [
     ['gguf', made.gguf()],
     ['safetensors', files],
@@ -636,7 +636,7 @@ describe('files that are not what they should be', () => {
       const name = Object.keys(good).at(-1)!;
       await fc.assert(
         fc.asyncProperty(damage, async (steps) => {
-          // Damage to weights is just another model: the header is what matters here.
+          // Damaged weights are just another model, so only the header is damaged.
           const head = steps.map((step) => ({ ...step, at: step.at % 3000 }));
           const bad = { ...good, [name]: damaged(good[name as keyof typeof good]!, head) };
           try {

@@ -1,4 +1,4 @@
-/** Logits of all tokens in blocks, and how far two sets of them are apart: against loops over whole arrays. */
+/** Compares logits in blocks, and the comparison of two sets of them, with loops over whole arrays. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
@@ -42,7 +42,7 @@ async function collect(blocks: AsyncIterable<Float32Array>): Promise<number[]> {
   return values;
 }
 
-/** A model whose logits are `value(token, id)`, with a vocabulary that makes blocks of few rows. */
+/** Makes a model whose logits are `value(token, id)`, with a vocabulary that makes blocks of few rows. */
 function fakeModel(vocabSize: number, value: (token: number, id: number) => number) {
   const log: { tokens: number[]; positions: number[] | undefined }[] = [];
   const contexts: number[] = [];
@@ -200,7 +200,7 @@ test('perplexity is exp of the mean of logSumExp(row) - row[next]', async () => 
 });
 
 describe('compareLogits', () => {
-  /** The measures of one row, by definition. */
+  /** Computes the measures of one row by their definitions. */
   function byDefinition(a: readonly number[], b: readonly number[]) {
     const softmax = (row: readonly number[]): number[] => {
       const sum = row.reduce((total, value) => total + Math.exp(value), 0);

@@ -1,4 +1,7 @@
-/** Models on webgpu. Software adapters take seconds to compile the kernels, and milliseconds for each: few tokens. */
+/**
+ * Tests models on webgpu. Software adapters take seconds to compile the kernels, and milliseconds for each, so there
+ * are few tokens.
+ */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
@@ -14,7 +17,7 @@ import { loadModel } from '../src/load.js';
 import { loadModelFile } from '../src/node.js';
 
 describe('a decoder on webgpu', { skip: noGpu }, () => {
-  // Software adapters take seconds to compile the kernels and milliseconds for each: one backend, few tokens.
+  // Software adapters are slow, so there is one backend and there are few tokens.
   test('a made-up model, and stories260K in q8_0, one batch and one token', async () => {
     const rw = await openShared('webgpu');
     const made = tinyModel('webgpu', { ...YARN, layers: 1, dtype: 'f16' });
@@ -25,7 +28,7 @@ describe('a decoder on webgpu', { skip: noGpu }, () => {
       ...(await session.append([TOKENS[4]!])),
     ];
     assertClose(got, made.logits(TOKENS.slice(0, 5)), tolerance(made.shape), 'made up');
-    // The shift is queued as everything else is.
+    // The shift is queued like all other work.
     await session.shift(1, 2);
     const kept = [TOKENS[0]!, TOKENS[3]!, TOKENS[4]!, 9];
     assertClose(
@@ -62,7 +65,7 @@ describe('a decoder on webgpu', { skip: noGpu }, () => {
   });
 });
 
-/** One model of each kind of layer: a software adapter takes a second for each new kernel. */
+/** Models with each kind of layer: a software adapter takes a second for each new kernel. */
 const ON_GPU = (
   'gemma2 gemma3 phi3 cohere2 olmo3 granite stablelm-parallel gptneox glm4 mistral3 qwen2moe deepseek2 gpt-oss qwen2vl ' +
   'exaone4 starcoder2'

@@ -1,4 +1,4 @@
-/** gpt-oss as HuggingFace publishes it: experts in MXFP4, codes and scales in two tensors. */
+/** Tests gpt-oss as HuggingFace publishes it: experts in MXFP4, codes and scales in two tensors. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -112,7 +112,7 @@ describe('gpt-oss in MXFP4 from HuggingFace files', () => {
     plain.dispose();
   });
 
-  /** The model as one file, and changes of it. */
+  /** Returns the model as one file, with changes. */
   const changed = async (
     change: (tensors: Map<string, Tensor>) => void,
     fields: Record<string, unknown> = {},

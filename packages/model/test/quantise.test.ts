@@ -1,4 +1,4 @@
-/** Floats → blocks, as ggml rounds them; and what a model's weights are when they are to be rounded or widened. */
+/** Tests the rounding of floats to blocks as ggml does it, and weights that are rounded or widened. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ function blocksOf(x: Float32Array, format: 'q8_0' | 'q4_0'): Uint8Array {
   return out;
 }
 
-/** 128 blocks: random ones of 48 sizes, and corners. */
+/** Makes 128 blocks: random ones of 48 sizes, and corner cases. */
 function numbers(format: 'q8_0' | 'q4_0'): Float32Array {
   let state = 7;
   const x = Float32Array.from({ length: 128 * 32 }, (_, n) => {

@@ -1,4 +1,6 @@
-/** llama.cpp runs the GGUF files that `writeGguf` makes: of random models of all families, and of the bundled one. */
+/**
+ * Lets llama.cpp run the GGUF files that `writeGguf` makes of random models of all families, and of the bundled one.
+ */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -22,12 +24,15 @@ interface Run {
   readonly path: string;
   readonly context: number;
   readonly tokens: readonly number[];
-  /** How many tokens it continues with. */
+  /** The number of tokens that it continues with. */
   readonly count: number;
   readonly text?: string;
 }
 
-/** In a process of its own: the library's threads outlive a test. One thread, as llama.cpp's wait by turning round. */
+/**
+ * A program for a process of its own, because the library's threads outlive a test. It has one thread: llama.cpp's
+ * threads wait in a busy loop.
+ */
 const PROGRAM = `
 import { readFileSync, writeFileSync } from 'node:fs';
 const [library, runs, out] = process.argv.slice(2);

@@ -39,7 +39,7 @@ const at = (...names: string[]): string => join(scratch, ...names);
 const marline = join(ROOT, 'models/marline');
 const read = (path: string): Buffer => readFileSync(path);
 
-/** The tensors of a GGUF by name. */
+/** Returns the tensors of a GGUF by name. */
 function ggufOf(path: string) {
   const bytes = read(path);
   const { tensors, metadata, dataOffset } = parseGguf(new Uint8Array(bytes), path);
@@ -63,7 +63,7 @@ function safetensorsOf(path: string) {
   );
 }
 
-/** The type of a key's value as the file has it: a number, or two for an array. */
+/** Returns the type of a key's value in the file: a number, or two for an array. */
 function typeOf(bytes: Buffer, key: string): number[] {
   const length = Buffer.alloc(8);
   length.writeBigUInt64LE(BigInt(key.length));
@@ -73,14 +73,14 @@ function typeOf(bytes: Buffer, key: string): number[] {
   return type === 9 ? [type, bytes.readUInt32LE(place + 12 + key.length)] : [type];
 }
 
-/** Keys that llama.cpp does not need, or reads in two forms, and why ours differ. */
+/** Keys that llama.cpp does not need, or reads in two forms, and the reason of the difference. */
 const OTHER: Readonly<Record<string, readonly string[]>> = {
   cohere2: ['cohere2.rope.scaling.type'], // none, as without the key
   olmo3: ['olmo2.attention.sliding_window_pattern'], // llama.cpp's own rule for the architecture
   qwen2moe: ['qwen2moe.feed_forward_length'], // no layer is dense
   qwen3moe: ['qwen3moe.feed_forward_length'],
   'qwen3moe-q8_0': ['qwen3moe.feed_forward_length'],
-  // This file has keys and values in one matrix, as llama.cpp's converter made them before.
+  // This file has keys and values in one matrix, as llama.cpp's converter wrote them before.
   'deepseek2-lite': ['attention.head_count_kv', 'attention.key_length', 'attention.value_length'].map(
     (key) => `deepseek2.${key}`,
   ),
@@ -107,7 +107,7 @@ describe("to GGUF and back: llama.cpp's files of every family", () => {
       assert.deepEqual(whole(own.tensors.keys()), whole(given.tensors.keys()));
       for (const one of whole(own.tensors.keys())) {
         const [got, want] = [own.tensors.get(one)!, given.tensors.get(one)!];
-        // ggml writes no dimension of 1 at the end; what a tensor holds is the same.
+        // ggml writes no dimension of 1 at the end; the elements of a tensor are the same.
         assert.deepEqual([got.type, got.shape.filter((n) => n > 1)], [want.type, want.shape.filter((n) => n > 1)], one);
         assert.equal(Buffer.compare(got.data, want.data), 0, one);
       }
@@ -216,7 +216,7 @@ describe("to safetensors and back to GGUF: llama.cpp's models of llama, qwen2 an
         assert.deepEqual(shape, want.shape, one);
         if (type === want.type && !isFactor(one)) assert.equal(Buffer.compare(data, want.data), 0, one);
       }
-      // Where weights are floats, the model is the same: llama.cpp's logits.
+      // If weights are floats, the model is the same, with llama.cpp's logits.
       const logits = join(beside, name.replace('.gguf', '.logits.npy'));
       if ([...given.tensors.values()].some(({ type }) => !['F32', 'F16', 'BF16'].includes(type))) return;
       const read = (path: string) => parseNpy(readFileSync(path)).data as Float32Array;
@@ -288,7 +288,7 @@ describe('to GGUF: types', () => {
     const tensors = new Map(
       Object.entries(shapes).map(([name, shape]) => {
         const count = shape.reduce((product, size) => product * size, 1);
-        // Integers that f16 holds; rows are not alike, as 1536 is no multiple of 1999.
+        // These are integers that f16 holds. Rows differ, because 1536 is no multiple of 1999.
         const data = Float32Array.from({ length: count }, (_, n) => (n % 1999) - 999);
         return [`model.${name}`, tensorFrom(data, { dtype: 'f32', shape })];
       }),

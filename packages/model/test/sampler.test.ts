@@ -1,4 +1,4 @@
-/** The sampler: hand-computed cases, the order of the filters, and how often each token is drawn. */
+/** Tests the sampler: hand-computed cases, the order of the filters, and how often each token is drawn. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
@@ -6,10 +6,10 @@ import { drawn } from '../../../test/support/size.js';
 import { RopewalkError } from '../../ropewalk/src/core/errors.js';
 import { createSampler, type SamplingOptions } from '../src/sampler.js';
 
-/** Logits whose softmax is the given probabilities. */
+/** Returns logits with the given softmax. */
 const logitsOf = (...probabilities: number[]): Float32Array => Float32Array.from(probabilities, Math.log);
 
-/** How often each token comes in `draws` draws. */
+/** Counts how often each token comes in `draws` draws. */
 function shares(
   logits: Float32Array,
   options: SamplingOptions,
@@ -22,7 +22,10 @@ function shares(
   return counts.map((count) => count / draws);
 }
 
-/** 20,000 draws: a share is off by less than 5 standard deviations, at most 5 · sqrt(0.25 / 20000) = 0.018. */
+/**
+ * Checks shares of 20,000 draws: each is off by less than 5 standard deviations, at most 5 · sqrt(0.25 / 20000) =
+ * 0.018.
+ */
 function assertShares(got: readonly number[], want: readonly number[]): void {
   got.forEach((share, id) => {
     if (want[id] === 0) assert.equal(share, 0, `token ${id} was drawn`);
@@ -74,7 +77,7 @@ describe('sampler', () => {
   });
 
   test('topP counts what topK left', () => {
-    // Of 0.4 and 0.3 alone, 0.4 is 4/7 = 0.571 of the whole: enough for 0.55, where it would not be of all four.
+    // The share of 0.4 in 0.4 and 0.3 is 4/7 = 0.571: enough for 0.55, where it would not be of all four.
     assertShares(shares(logitsOf(0.1, 0.4, 0.2, 0.3), { topK: 2, topP: 0.55 }, 100), [0, 1, 0, 0]);
     assertShares(shares(logitsOf(0.1, 0.4, 0.2, 0.3), { topK: 2, topP: 0.6 }), [0, 4 / 7, 0, 3 / 7]);
   });
@@ -166,7 +169,7 @@ describe('sampler', () => {
             let count = 0;
             do sum += weight(kept[count++]!);
             while (count < kept.length && sum < topP * total - 1e-9);
-            // On the very border either count is right: sums in another order round otherwise.
+            // On the very border either count is right: sums in another order round differently.
             kept = kept.slice(0, count + (Math.abs(sum - topP * total) < 1e-9 ? 1 : 0));
           }
           const got = createSampler({ temperature: 1, topK, topP, seed }).pick(Float32Array.from(list));

@@ -1,4 +1,6 @@
-/** Models in several files: a split GGUF, and shards without an index. All of them load, or what is wrong is named. */
+/**
+ * Tests models in several files: a split GGUF, and shards without an index. All of them load, or the mistake is named.
+ */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -17,7 +19,7 @@ import { loadModelFolder, loadModelPath } from '../src/node.js';
 import type { Model } from '../src/types.js';
 
 const SHAPE = { layers: 2, hidden: 32, heads: 4, kvHeads: 2, headDim: 8, inter: 64, vocab: 40 } as const;
-// Factors divide the frequencies: without the tensor that holds them, which is in the last part, logits are others.
+// Factors divide the frequencies. Without their tensor, which is in the last part, the logits differ.
 const made = tinyModel('split', { family: 'llama', ...SHAPE, freqFactors: [1, 2, 3, 4] });
 const whole = made.gguf()['model.gguf']!;
 const COUNTS = [7, 0, 5];
@@ -39,7 +41,7 @@ const countsOf = (file: Uint8Array): number[] => [...COUNTS, tensorsOf(file) - C
 const tensorsOf = (file: Uint8Array): number => new DataView(file.buffer, file.byteOffset).getUint32(8, true);
 const split = (keysOf?: (n: number, keys: SplitKeys) => SplitKeys): Record<string, Uint8Array> =>
   splitGguf(whole, countsOf(whole), 'm', keysOf);
-/** The name of part n, from 1. */
+/** Returns the name of part n, from 1. */
 const part = (n: number): string => `m-0000${n}-of-00004.gguf`;
 
 async function logitsOf(open: (options: LoadOptions) => Promise<Model>): Promise<Float32Array> {
@@ -176,7 +178,7 @@ describe('a split GGUF', () => {
     );
     const [one, two] = ['model-00001-of-00002.gguf', 'model-00002-of-00002.gguf'];
     const twice = splitGguf(whole, [2, tensorsOf(whole) - 2]);
-    // As many tensors as the model has, but the second is there twice, and the last is missing.
+    // There are as many tensors as the model has, but the second is there twice, and the last is missing.
     const shifted = splitGguf(whole, [1, tensorsOf(whole) - 2, 1], 'model', (_n, keys) => ({
       ...keys,
       'split.count': 2,
@@ -189,7 +191,7 @@ describe('a split GGUF', () => {
   });
 });
 
-/** The same header, big-endian: it has only keys with u32. */
+/** Returns the same header in big-endian order. It has only keys with u32. */
 function swapped(file: Uint8Array): Uint8Array {
   const out = Uint8Array.from(file);
   const turn = (at: number, length: number): number => {

@@ -1,6 +1,6 @@
 /**
- * Tokenizers: against llama.cpp's and HuggingFace's own tokens (golden/tokenizers.jsonl says of which release), then
- * properties of decoding and streaming, then what they refuse.
+ * Compares tokenizers with llama.cpp's and HuggingFace's own tokens (golden/tokenizers.jsonl names the releases), and
+ * tests decoding, streaming and refusals.
  */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ import { unigramOf } from '../src/unigram.js';
 
 const read = (...path: string[]): unknown => parseJson(new Uint8Array(readFileSync(join(...path))), path.at(-1)!);
 
-/** The same vocabulary as tokenizer.json. */
+/** Returns the same vocabulary as tokenizer.json. */
 function byteLevelJson(pre: string, changes: Record<string, unknown> = {}): Record<string, unknown> {
   const n = golden.vocab.length;
   return {
@@ -118,7 +118,7 @@ describe("steps of tokenizer.json: HuggingFace's own program", () => {
   for (const [name, { out, ...step }] of Object.entries(golden.steps.of)) {
     test(name, () => {
       const { normalize, split } = readSteps(new Fields(step, 'tokenizer.json'));
-      // An empty text has no words; it never gets here.
+      // An empty text has no words and never gets here.
       for (const [n, text] of golden.steps.texts.slice(0, out.length).entries())
         if (text !== '') assert.deepEqual(normalize ? normalize(text) : split(text, 0), out[n], JSON.stringify(text));
     });
@@ -383,9 +383,10 @@ describe('SentencePiece by scores', () => {
   const of = (text: string, from = tokenizer): (string | undefined)[] =>
     texts(from, from.encode(text, { addBos: false }));
   test('the highest score goes first, the leftmost of equals', () => {
-    // ab (-2) before ▁a (-3), then ▁ab (-1).
+    // The merges are ab (-2) before ▁a (-3), then ▁ab (-1).
     assert.deepEqual(of('ab'), ['▁ab']);
-    // All ab first, from the left, then ▁ab; aba is never offered to the first ab, whose right neighbour is ab by then.
+    // All ab are merged first, from the left, then ▁ab. aba is never offered to the first ab, whose right neighbour is
+    // ab by then.
     assert.deepEqual(of('abab'), ['▁ab', 'ab']);
     assert.deepEqual(of('xaba'), ['▁', '<0x78>', 'aba']);
     assert.deepEqual(of('aaaa'), ['▁a', 'aa', 'a'], 'aa twice: the left one');
@@ -492,7 +493,7 @@ describe('long words are cut where no merge joins', () => {
     const book = readFileSync(join(ROOT, 'training', 'held-back.txt'), 'utf8').replaceAll(' ', '▁');
     const pieces = cutterOf(model.merges)(book);
     assert.equal(pieces.join(''), book);
-    // Uncut it is one word of 90,000 characters.
+    // Uncut, the text is one word of 90,000 characters.
     assert.ok(Math.max(...pieces.map((piece) => piece.length)) < 40);
   });
 });
@@ -660,7 +661,7 @@ describe('streaming', () => {
           const ids = tokenizer.encode(text);
           const [before, after] = [ids.slice(0, cut), ids.slice(cut)];
           assert.equal(tokenizer.decode(ids), text);
-          // What `after` leaves out is a character cut in two: it comes whole with the second part.
+          // A character cut in two is missing after the first part, and comes whole with the second.
           const start = tokenizer.stream();
           const head = before.map(start.push).join('');
           assert.equal(head + streamed(tokenizer, after, { after: before }), text);

@@ -1,4 +1,4 @@
-/** Names, shapes and types of a model's tensors; blocks widened at load. */
+/** Tests names, shapes and types of a model's tensors, and blocks widened at load. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
@@ -130,13 +130,13 @@ describe('names, shapes and types', () => {
 });
 
 /**
- * Blocks packed the other way round: from codes to bytes, as ggml's quantisers lay them out.
+ * Packs blocks from codes to bytes, as ggml's quantisers do.
  *
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, quantize_row_NAME_ref
  */
 const f16Bytes = (value: number): number[] => [f16FromNumber(value) & 255, f16FromNumber(value) >> 8];
 
-/** q of 32 in two halves: byte j holds weights j and j + 16; fifth bits as one little-endian word. */
+/** Packs 32 q in two halves: byte j holds weights j and j + 16; fifth bits are one little-endian word. */
 function packSmall(q: readonly number[], bits: number): { halves: number[]; fifths: number[] } {
   const halves = Array.from({ length: 16 }, (_, j) => (q[j]! & 15) | ((q[j + 16]! & 15) << 4));
   let word = 0;
@@ -144,7 +144,7 @@ function packSmall(q: readonly number[], bits: number): { halves: number[]; fift
   return { halves, fifths: bits === 5 ? [0, 8, 16, 24].map((shift) => (word >>> shift) & 255) : [] };
 }
 
-/** Eight scales and eight minima of six bits. */
+/** Packs eight scales and eight minima of six bits. */
 function packScales(scales: readonly number[], minima: readonly number[]): number[] {
   const bytes = new Array<number>(12).fill(0);
   for (let s = 0; s < 4; s++) {
@@ -229,10 +229,10 @@ describe("blocks are ggml's own values, to the bit", () => {
 describe('blocks widened at load', () => {
   const random = randomFrom('blocks');
   const codes = (count: number, below: number): number[] => Array.from({ length: count }, () => random.integer(below));
-  /** A scale that f16 holds. */
+  /** Returns a random scale that f16 holds. */
   const scale = (): number => numberFromF16(f16FromNumber(random.uniform(-0.1, 0.1)));
 
-  /** One block of each format: its bytes, and the weights they encode. */
+  /** Makes one block of each format: its bytes, and the weights in them. */
   const make: Record<string, () => { bytes: number[]; weights: number[] }> = {
     Q4_0: () => {
       const [d, q] = [scale(), codes(32, 16)];
@@ -284,7 +284,7 @@ describe('blocks widened at load', () => {
       const halves = new Uint16Array(want.length);
       widenBlocks(format, bytes, 'here', 'f16', halves);
       for (const [n, value] of want.entries()) {
-        // Sums of products may be taken in another order: a unit of float64.
+        // Sums of products may be taken in another order, which costs a unit of float64.
         assert.ok(
           Math.abs(wide[n]! - value) <= Math.abs(value) * 2 ** -24 + 2 ** -50,
           `${name}[${n}]: ${wide[n]}, want ${value}`,
@@ -312,7 +312,7 @@ describe('blocks widened at load', () => {
     const wide = new Float32Array(32);
     widenBlocks(WIDENED.get('Q8_0')!, large, 't', 'f32', wide);
     assert.equal(wide[0], 60000 * 100);
-    // 12 · 2^127.
+    // The scale is 12 · 2^127.
     const beyond = Uint8Array.of(255, ...new Array(16).fill(7));
     assert.throws(() => widenBlocks(WIDENED.get('MXFP4')!, beyond, 't', 'bf16', new Uint16Array(32)), {
       message: /that bf16 holds/,
