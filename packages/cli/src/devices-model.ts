@@ -17,7 +17,7 @@ import { graphRope } from '@ropewalk/onnx';
 import { type FloatDtype, type RopeSpec, RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { nameLayers } from 'ropewalk/internal';
-import { readGraph } from './import.js';
+import { readGraph } from './inspect-graph.js';
 import { FLOATS, Flags, type Switches, type Texts } from './options.js';
 import { counted, EXIT, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';

@@ -7,7 +7,7 @@ import { type GraphRope, graphRope, type ImportedModel } from '@ropewalk/onnx';
 import type { TableRecipe } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { countLayers, nameLayers, readName } from 'ropewalk/internal';
-import { readGraph } from './import.js';
+import { readGraph } from './inspect-graph.js';
 import { Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { EXIT, printable, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';

@@ -88,11 +88,24 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
 
   program
     .command('inspect')
-    .description('print the effective RoPE of each layer of a model, and what an ONNX graph contains; or list tensors')
+    .alias('import')
+    .description(
+      'print the effective RoPE of each layer of a model, or of an ONNX graph and what it contains; or list tensors',
+    )
     .argument('<model>', `${MODEL}, a .safetensors, or an .onnx`)
     .option(...CONTEXT)
     .option('--tensors', 'list the tensors of its files instead: name, type, shape, bytes')
     .option('--metadata', 'list the metadata of its files instead; long values are cut')
+    .option('--run <node>', 'onnx: run this RoPE: the name of its node, or of the value it writes')
+    .option('--x <file>', 'with --run: its input, .npy in the shape of the graph; bf16 as u16')
+    .option('--positions <file>', 'with --run: the positions, .npy of integers')
+    .option(
+      '--input <name=file>',
+      'with --run: another input that the angles need, .npy; may be given several times',
+      collect,
+    )
+    .option('-o, --out <file>', 'with --run: the result, .npy')
+    .option(BACKEND, 'with --run: the backend that computes; by default the fastest that works on this machine')
     .option(...JSON_OBJECT)
     .action(ending(async (file, options) => (await import('./inspect.js')).inspect(file, options)));
 
@@ -196,19 +209,6 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('-o, --out <dir>', 'write the arguments and the tables (.npy) into a folder')
     .option(...JSON_OBJECT)
     .action(ending(async (from, options) => (await import('./convert.js')).convert(from, options)));
-
-  program
-    .command('import')
-    .description('find the RoPE of an ONNX model, describe it, run it')
-    .argument('<model>', 'an .onnx file, or a folder with one')
-    .option('--run <node>', 'run this RoPE: the name of its node, or of the value it writes')
-    .option('--x <file>', 'its input, .npy in the shape of the graph; bf16 as u16')
-    .option('--positions <file>', 'the positions, .npy of integers')
-    .option('--input <name=file>', 'another input that the angles need, .npy; may be given several times', collect)
-    .option('-o, --out <file>', 'the result, .npy')
-    .option(BACKEND, 'the backend that computes; by default the fastest that works on this machine')
-    .option(...JSON_OBJECT)
-    .action(ending(async (model, options) => (await import('./import.js')).importModel(model, options)));
 
   program
     .command('diff')
@@ -433,7 +433,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
   // Earlier names.
   const named = (name: string): Command => program.commands.find((command) => command.name() === name)!;
   alias(named('convert'), '--positions <n>', 'tableLen');
-  alias(named('import'), '--position-ids <file>', 'positions');
+  alias(named('inspect'), '--position-ids <file>', 'positions');
   alias(named('vectors'), '--case <line>', 'rope');
   alias(named('aicore'), '--from <cycle>', 'fromCycle');
   alias(named('aicore'), '--to <cycle>', 'toCycle');

@@ -42,11 +42,11 @@ export function commandLine(argv: readonly string[]): CommandLine {
   return { run, fail };
 }
 
-/** commander prints its help for `help foo` and `foo --help`; as `foo` alone, what is no command is refused. */
+/** Refuses `help foo` and `foo --help` where foo is no command: commander would print the help of all commands. */
 function wordsOf(argv: readonly string[], program: Command): readonly string[] {
   const word = argv[0] === 'help' ? argv[1] : argv[0];
-  const isKnown = word === undefined || word.startsWith('-') || program.commands.some((one) => one.name() === word);
-  return isKnown ? argv : [word];
+  if (word === undefined || word.startsWith('-')) return argv;
+  return program.commands.some((one) => one.name() === word || one.aliases().includes(word)) ? argv : [word];
 }
 
 function attempt(write: () => void): void {
