@@ -276,6 +276,33 @@ export function webnnCases(quick: boolean): readonly BenchCase[] {
   ];
 }
 
+/**
+ * Lists the cases that a page times: a few that every backend has.
+ *
+ * @param small - shapes that a GPU in software runs in a second
+ */
+export function pageCases(small: boolean): readonly BenchCase[] {
+  const [tokens, width, n] = small ? [32, 512, 256] : [512, 4096, 2048];
+  const rope = (tokens: number, dtype: RopeCase['dtype'], pairing: RopeCase['pairing']): BenchCase =>
+    ropeCase({ tokens, heads: 32, headDim: 128, dtype, pairing, group: 'operators' });
+  const attention = (queries: number): BenchCase =>
+    attentionCase({ queries, keys: tokens, heads: 32, kvHeads: 8, headDim: 128 });
+  return [
+    rope(1, 'f32', 'half'),
+    rope(tokens, 'f32', 'half'),
+    rope(tokens, 'f32', 'interleaved'),
+    rope(tokens, 'f16', 'half'),
+    rope(tokens, 'bf16', 'half'),
+    normCase('rms_norm', tokens, width),
+    linearCase(1, width, width, 'f32'),
+    linearCase(1, width, width, 'f32', 'f16'),
+    quantisedLinearCase('q8_0', width, width),
+    linearCase(tokens, n, n, 'f32'),
+    attention(1),
+    attention(tokens),
+  ];
+}
+
 /** Heads of tokens. */
 export interface RopeShape {
   readonly tokens: number;

@@ -8,7 +8,7 @@ import { gpuCases } from './cases.js';
 import { randomArray } from './data.js';
 import { DeviceClock, spanOf, sumOf } from './device-clock.js';
 import { openLibrary } from './library.js';
-import { type Clocks, type Contender, type Effort, FULL_EFFORT, QUICK_EFFORT } from './measure.js';
+import { type Clocks, type Contender, type Effort, FULL_EFFORT, QUICK_EFFORT, queued } from './measure.js';
 import { type Beside, chooseCases, runCases, type SessionOptions, type SessionResult } from './session.js';
 
 /** An idle GPU takes its time to raise its clocks. */
@@ -42,7 +42,11 @@ export async function runGpuSession(
         libraries: { rw, oracle: await openLibrary('reference', 1) },
         effort: options.quick ? QUICK_EFFORT : GPU_EFFORT,
         ...(beside.rivals && { rivals: beside.rivals }),
-        timed: (ours) => queued(ours, rw, clock),
+        timed: (ours) =>
+          withClock(
+            queued(ours, () => rw.finish()),
+            clock,
+          ),
         copy: (bytes) => copies.copy(bytes),
       },
       chooseCases(gpuCases(options.quick || software), options),
@@ -64,18 +68,14 @@ async function openGpu(): Promise<{ rw: Ropewalk; device: GPUDevice }> {
   return { rw: new Ropewalk(backend), device: backend.home.device };
 }
 
-/** Calls are queued one after the other, and waited for together. */
-function queued(ours: Contender, rw: Ropewalk, clock: DeviceClock | undefined): Contender {
+/** Adds the device's own time to that of queued calls. */
+function withClock(contender: Contender, clock: DeviceClock | undefined): Contender {
   return {
-    ...ours,
+    ...contender,
     async queue(times): Promise<Clocks> {
       clock?.start();
-      const first = performance.now();
-      for (let n = 0; n < times; n++) ours.call();
-      const hostNs = (performance.now() - first) * 1e6;
-      await rw.finish();
-      const wallNs = (performance.now() - first) * 1e6;
-      return { wallNs, hostNs, ...withDevice(sumOf(await clock?.stop())) };
+      const clocks = await contender.queue!(times);
+      return { ...clocks!, ...withDevice(sumOf(await clock?.stop())) };
     },
   };
 }

@@ -5,15 +5,17 @@ export {
   type ElementwiseName,
   gpuCases,
   type PreparedCase,
+  pageCases,
   type Question,
   webnnCases,
 } from './cases.js';
 export { errorLimit, sampleNumbers, worstError } from './data.js';
 export { runGpuSession } from './gpu.js';
 export { openLibrary } from './library.js';
-export { type Clocks, type Contender, FULL_EFFORT, QUICK_EFFORT } from './measure.js';
+export { type Clocks, type Contender, FULL_EFFORT, plainCopy, QUICK_EFFORT, queued } from './measure.js';
 export {
   type Beside,
+  type CaseResult,
   chooseCases,
   firstLine,
   type Rival,

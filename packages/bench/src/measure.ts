@@ -20,6 +20,30 @@ export interface Contender {
   sink?(): number;
 }
 
+/**
+ * Makes a contender whose calls are queued one after the other and waited for together.
+ *
+ * @param finish - resolves once everything that was queued has been computed
+ */
+export function queued(contender: Contender, finish: () => Promise<unknown>): Contender {
+  return {
+    ...contender,
+    async queue(times): Promise<Clocks> {
+      const first = performance.now();
+      for (let n = 0; n < times; n++) contender.call();
+      const hostNs = (performance.now() - first) * 1e6;
+      await finish();
+      return { wallNs: (performance.now() - first) * 1e6, hostNs };
+    },
+  };
+}
+
+/** A copy in JavaScript that reads half of the bytes and writes the other half. */
+export function plainCopy(bytes: number): Contender {
+  const [from, to] = [new Uint8Array(Math.ceil(bytes / 2)).fill(1), new Uint8Array(Math.ceil(bytes / 2))];
+  return { name: 'copy', call: () => to.set(from), sink: () => to[0]! };
+}
+
 /** What it took to make calls of which most is done by a device: all calls together, in nanoseconds. */
 export interface Clocks {
   /** From the first call until the device was done. */
