@@ -586,13 +586,7 @@ const sourceOf = (bytes: Uint8Array) => ({
 });
 const ggufBytes = () => Uint8Array.of(0x47, 0x47, 0x55, 0x46, 3, 0, 0, 0, ...new Uint8Array(16));
 const FORMATS: Rows = {
-  asFloatBits: () => [tensorFrom(Uint16Array.of(1, 2), { dtype: 'u16' }), 'bf16'],
-  readArrays: () => ['x.npy', npyBytes(), 'x.npy'],
-  readRaw: () => [
-    new Uint8Array(8),
-    'x.bin',
-    { dtype: 'f32', shape: [2], dtypeField: '--dtype', shapeField: '--shape' },
-  ],
+  openDump: () => ['x.npy', npyBytes(), 'x.npy'],
   countClaimed: () => [[1, 2]],
   elementsAt: () => [new Uint8Array(16), 4, 'f32', 2, true],
   readExactly: () => [sourceOf(ggufBytes()), 0, 4, 'a file'],

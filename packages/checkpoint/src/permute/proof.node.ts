@@ -7,7 +7,7 @@
  */
 import { type FileHandle, open } from 'node:fs/promises';
 import { permutedRows, type WeightPairing } from '@ropewalk/dialects/models';
-import { elementsAt } from '@ropewalk/formats';
+import { elementsAt } from '@ropewalk/formats/internal';
 import { readAt } from '@ropewalk/formats/node';
 import type { BlockFormat, Dtype, OpPlan, RopeSpec } from 'ropewalk';
 import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, bindRope, blocksFrom, planRope, sizeBytes, tensorFrom } from 'ropewalk';
