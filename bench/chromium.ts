@@ -131,7 +131,7 @@ const IMPORT_MAP = JSON.stringify({
   ),
 });
 
-/** What a page is given. */
+/** The files of a page. */
 export interface Site {
   /** The module that is bundled. */
   readonly entry: string;

@@ -1,5 +1,5 @@
 /**
- * What is measured: each case says how to prepare it, how to check it, what it moves and computes, and on which data.
+ * The table of benchmark cases. Each case prepares its tensors, checks its result, and counts bytes and operations.
  *
  * @module
  */
@@ -20,15 +20,15 @@ import { place, placeQuantised, release } from './library.js';
 import type { Contender } from './measure.js';
 import { plainRope } from './plain-rope.js';
 
-/** What an error may be where x is rounded to 8 bits: that of a sum of k products is about a hundredth, whatever k is. */
+/** The largest error where x is rounded to 8 bits. The error of a sum of k products is about 0.01, whatever k is. */
 const ROUNDED_LIMIT = 0.05;
 
-/** What a case is judged by. */
+/** The unit of a case's speed. */
 export type Rate = 'GB/s' | 'GFLOP/s' | 'ns/entry';
 
 /** A case before anything is allocated. */
 export interface BenchCase {
-  /** Reproduces the case: it seeds the data too. */
+  /** Identifies the case, and seeds its data. */
   readonly label: string;
   /** Short name for the picture; cases without one are not drawn. */
   readonly point?: string;
@@ -38,34 +38,34 @@ export interface BenchCase {
   prepare(libraries: Libraries): PreparedCase;
 }
 
-/** Where a case runs, and who judges it. */
+/** The library that runs a case, and the one that checks its result. */
 export interface Libraries {
   readonly rw: Ropewalk;
-  /** float64, on host memory. */
+  /** The float64 reference, which works in host memory. */
   readonly oracle: Ropewalk;
 }
 
 /** A case that is ready to run. */
 export interface PreparedCase {
   readonly ours: Contender;
-  /** Bytes that must be read and written at least, each once. */
+  /** The bytes that must be read or written, each counted once. */
   readonly bytes: number;
   /** Additions, multiplications, divisions, roots and exponentials, each counted as one. */
   readonly flops: number;
-  /** Results: elements of the output, entries of a table. */
+  /** The number of results: elements of the output, or entries of a table. */
   readonly elements: number;
-  /** The output; undefined where no peer computes the same. */
+  /** The output. Undefined when no peer computes the same. */
   readonly output?: Tensor<FloatDtype>;
-  /** Runs once, before anything is timed, and compares with float64. @throws Error when the result is wrong */
+  /** Runs once before the timing and compares the result with float64. @throws Error when the result is wrong */
   check(): Promise<Agreement>;
-  /** The same in plain TypeScript. */
+  /** A loop in plain TypeScript that computes the same. */
   readonly plain?: Contender;
-  /** What another library is asked to compute the same. */
+  /** The same computation as peers are asked to do it. */
   readonly question?: Question;
   dispose(): void;
 }
 
-/** An operator with its data, as the benchmark's peers are asked it. Arrays are dense; f16 and bf16 are bits. */
+/** An operator with its data, for the benchmark's peers. Arrays are dense; f16 and bf16 are bits. */
 export type Question =
   | (RopeShape & {
       readonly op: 'rope';
@@ -82,14 +82,14 @@ export type Question =
       readonly eps: number;
       readonly x: Float32Array;
       readonly weight: Float32Array;
-      /** Of layer_norm. */
+      /** Used by layer_norm only. */
       readonly bias: Float32Array;
     }
   | {
       readonly op: ElementwiseName;
       readonly shape: readonly number[];
       readonly inputs: readonly Float32Array[];
-      /** Of scale. */
+      /** Used by scale only. */
       readonly factor: number;
     }
   | {
@@ -150,7 +150,7 @@ export function allCases(quick: boolean): readonly BenchCase[] {
     linearCase(pick(512, 3), pick(2048, 32), pick(2048, 32), 'f32'),
     linearCase(1, pick(4096, 32), pick(4096, 64), 'f32'),
     linearCase(1, pick(4096, 32), pick(4096, 64), 'bf16'),
-    // As a decoder meets them: f32 activations, weights and cache as stored.
+    // A decoder has f32 activations, and weights and caches in the type of the file.
     ...(['f16', 'bf16'] as const).flatMap((stored) => [
       linearCase(1, pick(2048, 32), pick(2048, 64), 'f32', stored),
       linearCase(pick(512, 3), pick(2048, 32), pick(2048, 32), 'f32', stored),
@@ -164,7 +164,7 @@ export function allCases(quick: boolean): readonly BenchCase[] {
         quantisedLinearCase(kind, pick(2048, 32), pick(2048, 64), pick(128, 9), activations),
       ),
     ]),
-    // As many bytes as the linear layers before.
+    // These read as many bytes as the linear layers above.
     ...(['q8_0', 'q4_0', 'mxfp4'] as const).map((kind) =>
       expertLinearCase(kind, pick(32, 8), pick(8, 2), pick(512, 8), pick(4096, 256)),
     ),
@@ -203,7 +203,7 @@ export function gpuCases(small: boolean): readonly BenchCase[] {
   const width = pick(4096, 64);
   const long = pick(14_336, 96);
   const dtypes = ['f32', 'f16', 'bf16'] as const;
-  // With a batch x and out take 512 MiB together, whatever the dtype: several times the second-level cache of any GPU.
+  // With a batch, x and out take 512 MiB together in every dtype: several times the second-level cache of any GPU.
   const shapes = (dtype: FloatDtype): { batch?: number; tokens: number }[] => [
     ...pick([1, 512, 4096], [1, 5]).map((tokens) => ({ tokens })),
     { batch: pick(16 / sizeBytes(dtype), 2), tokens: pick(4096, 5) },
@@ -247,7 +247,7 @@ export function gpuCases(small: boolean): readonly BenchCase[] {
 }
 
 /**
- * Lists the cases of webnn, as far as cpu has them too.
+ * Lists the cases of webnn. All of them are cases of cpu too.
  *
  * @param quick - small shapes
  */
@@ -303,7 +303,7 @@ export function pageCases(small: boolean): readonly BenchCase[] {
   ];
 }
 
-/** Heads of tokens. */
+/** The shape `[tokens, heads, headDim]`. */
 export interface RopeShape {
   readonly tokens: number;
   readonly heads: number;
@@ -317,7 +317,7 @@ function scaled(shape: RopeShape): BenchCase {
 const ROPE_BASE = 10_000;
 
 interface RopeCase extends RopeShape {
-  /** Batches that share their positions; a tensor without a batch dimension unless given. */
+  /** The number of batches, which share their positions. Default: the tensor has no batch dimension. */
   readonly batch?: number;
   readonly dtype: 'f32' | 'f16' | 'bf16';
   readonly pairing: 'half' | 'interleaved';
@@ -350,7 +350,7 @@ function ropeCase(options: RopeCase): BenchCase {
       return {
         ours: { name: 'ropewalk', call: () => rw.rope(x, plan, { out }), sink: () => firstOf(out) },
         bytes: 2 * elements * sizeBytes(dtype) + 2 * cos.byteLength,
-        flops: 3 * elements, // a pair: four multiplications, an addition, a subtraction
+        flops: 3 * elements, // a pair takes four multiplications, an addition and a subtraction
         elements,
         output: out,
         check: () => checkRope({ oracle, pairing, label, parts: [{ x, out }], run: () => rw.rope(x, plan, { out }) }),
@@ -363,7 +363,7 @@ function ropeCase(options: RopeCase): BenchCase {
   };
 }
 
-/** q and the k of fewer heads, in place and in one call, as a decoder layer rotates them. */
+/** Rotates q, and k with fewer heads, in place and in one call, as a decoder layer does. */
 function ropePartsCase({
   tokens,
   heads,
@@ -509,7 +509,7 @@ function normCase(operator: 'rms_norm' | 'layer_norm', rows: number, width: numb
       return {
         ours: { name: 'ropewalk', call, sink: () => firstOf(out) },
         bytes: 2 * data.byteLength + (centred ? 2 : 1) * scales.byteLength,
-        flops: (centred ? 7 : 4) * rows * width, // square, sum, scale, weight; with a mean sum, difference, bias too
+        flops: (centred ? 7 : 4) * rows * width, // square, sum, scale, weight; with a mean also sum, difference, bias
         elements: rows * width,
         output: out,
         async check() {
@@ -597,7 +597,7 @@ function elementwiseCase(operator: ElementwiseName, rows: number, width: number)
   };
 }
 
-/** A copy by a kernel: of dense rows, or from tokens first to heads first. */
+/** Copies by a kernel: dense rows, or from tokens first to heads first. */
 function rearrangeCase(tokens: number, heads: number, headDim: number, turned: boolean): BenchCase {
   const label = `rearrange f32 ${tokens}x${heads}x${headDim} ${turned ? 'to heads first' : 'dense'}`;
   return {
@@ -633,7 +633,7 @@ function rearrangeCase(tokens: number, heads: number, headDim: number, turned: b
   };
 }
 
-/** Rows of a table that are widened to f32. */
+/** Takes rows from a table and widens them to f32. */
 function embeddingCase(tokens: number, rows: number, width: number, stored: 'f16' | 'q8_0'): BenchCase {
   const label = `embedding f32 ${tokens}x${width} of ${stored}`;
   return {
@@ -669,7 +669,7 @@ function embeddingCase(tokens: number, rows: number, width: number, stored: 'f16
   };
 }
 
-/** Values of a prompt into their rows of a cache of halves. */
+/** Writes the values of a prompt into their rows of a cache in 16 bits. */
 function convertCase(tokens: number, heads: number, headDim: number, stored: 'f16' | 'bf16'): BenchCase {
   const label = `rearrange f32 to ${stored} ${tokens}x${heads}x${headDim}`;
   return {
@@ -700,7 +700,7 @@ function convertCase(tokens: number, heads: number, headDim: number, stored: 'f1
   };
 }
 
-/** @param stored - of the weights; the dtype of x and out unless given */
+/** @param stored - the dtype of the weights. Default: that of x and out */
 function linearCase(m: number, n: number, k: number, dtype: 'f32' | 'f16' | 'bf16', stored = dtype): BenchCase {
   const label = `linear ${dtype} ${m}x${n}x${k}${stored === dtype ? '' : ` weight=${stored}`}`;
   return {
@@ -741,7 +741,7 @@ function linearCase(m: number, n: number, k: number, dtype: 'f32' | 'f16' | 'bf1
   };
 }
 
-/** With `activations: 'q8'` the error is that of rounding x: from float64 of x as it is. */
+/** With `activations: 'q8'` the error includes the rounding of x: it is measured against the unrounded x. */
 function quantisedLinearCase(
   kind: BlockFormat,
   n: number,
@@ -786,7 +786,7 @@ function quantisedLinearCase(
   };
 }
 
-/** One token and its experts, beside {@link quantisedLinearCase} of as many bytes. */
+/** Multiplies one token by its experts; {@link quantisedLinearCase} reads as many bytes. */
 function expertLinearCase(kind: BlockFormat, experts: number, chosen: number, n: number, k: number): BenchCase {
   const label = `expert_linear ${kind} 1x${n}x${k} experts=${chosen}/${experts}`;
   return {
@@ -829,7 +829,7 @@ function expertLinearCase(kind: BlockFormat, experts: number, chosen: number, n:
   };
 }
 
-/** Every query follows keys - queries past tokens, and sees itself and those before. */
+/** The sizes of causal attention. Queries are the last tokens: each sees its own key and those before it. */
 export interface AttentionShape {
   readonly queries: number;
   readonly keys: number;
@@ -839,11 +839,11 @@ export interface AttentionShape {
 }
 
 interface AttentionSizes extends AttentionShape {
-  /** Of keys and values; f32 unless given. */
+  /** The dtype of keys and values. Default: f32. */
   readonly stored?: 'f32' | 'f16' | 'bf16' | 'i8';
 }
 
-/** Numbers of [−1, 1]; in i8 they are stored times 127. */
+/** Makes numbers in [−1, 1]; i8 stores them times 127. */
 function cacheData(seed: string, stored: 'f32' | 'f16' | 'bf16' | 'i8', length: number): ArrayOf[typeof stored] {
   return stored === 'i8'
     ? Int8Array.from(randomArray(seed, 'f32', length), (value) => Math.round(value * 127))
@@ -874,7 +874,7 @@ function attentionCase(options: AttentionSizes): BenchCase {
       return {
         ours: { name: 'ropewalk', call: () => rw.selfAttention(q, k, v, { ...scales, out }), sink: () => firstOf(out) },
         bytes: 2 * queryData.byteLength + 2 * keyData.byteLength,
-        flops: 4 * heads * headDim * seen, // q·k and weight·v of the pairs that causality leaves
+        flops: 4 * heads * headDim * seen, // q·k and weight·v, for the pairs that the causal mask leaves
         elements: queries * heads * headDim,
         output: out,
         async check() {
@@ -905,17 +905,17 @@ function attentionCase(options: AttentionSizes): BenchCase {
   };
 }
 
-/** The numbers of a tensor, in row-major order. */
+/** Reads the numbers of a tensor in row-major order. */
 function numbersOf(tensor: Tensor): Float64Array | Promise<Float64Array> {
   return tensor.readNumbers();
 }
 
-/** Copies a tensor to where the reference computes. */
+/** Copies a tensor into the memory of the reference. */
 async function copyFor<D extends Dtype>(oracle: Ropewalk, tensor: Tensor<D>): Promise<Tensor<D>> {
   return place(oracle, await tensor.read(), tensor.dtype, tensor.shape);
 }
 
-/** The first and the last row of a matrix, which the reference has done in a moment. */
+/** Takes the first and the last row of a matrix: the reference is too slow for all rows. */
 function outerRows<D extends FloatDtype>(tensor: Tensor<D>): Tensor<D> {
   const [rows, width] = tensor.shape as [number, number];
   if (rows < 2) return tensor;

@@ -1,5 +1,5 @@
 /**
- * Measures the webgpu backend. Knows neither Node nor a browser, and runs in both.
+ * Measures the webgpu backend, in Node and in browsers.
  *
  * @module
  */
@@ -11,18 +11,18 @@ import { openLibrary } from './library.js';
 import { type Clocks, type Contender, type Effort, FULL_EFFORT, QUICK_EFFORT, queued } from './measure.js';
 import { type Beside, chooseCases, runCases, type SessionOptions, type SessionResult } from './session.js';
 
-/** An idle GPU takes its time to raise its clocks. */
+/** The warm-up is longer, because an idle GPU raises its clock slowly. */
 const GPU_EFFORT: Effort = { ...FULL_EFFORT, warmUpMs: 200 };
-/** What a driver in software calls itself. */
+/** Matches the names of drivers in software. */
 const SOFTWARE = /swiftshader|llvmpipe|lavapipe|basic render|software/i;
 
 /**
  * Runs the cases of a GPU.
  *
- * @param options - which cases
- * @param where - Node or browser, with its version
+ * @param options - chooses the cases
+ * @param where - the name and version of Node or the browser
  * @param progress - called with the label of each case before it runs
- * @param beside - who takes turns
+ * @param beside - the peers that take turns with us
  */
 export async function runGpuSession(
   options: SessionOptions,
@@ -62,7 +62,7 @@ export async function runGpuSession(
   }
 }
 
-/** The webgpu backend, and its device, which the library keeps to itself. */
+/** Opens the webgpu backend, and takes its device, which is no part of the public interface. */
 async function openGpu(): Promise<{ rw: Ropewalk; device: GPUDevice }> {
   const backend = (await openBackend('webgpu')) as Backend & { readonly home: { readonly device: GPUDevice } };
   return { rw: new Ropewalk(backend), device: backend.home.device };
@@ -80,7 +80,7 @@ function withClock(contender: Contender, clock: DeviceClock | undefined): Conten
   };
 }
 
-/** The roof: `copyBufferToBuffer` on the same device. */
+/** Copies with `copyBufferToBuffer` on the same device: the limit that memory sets. */
 class GpuCopies {
   private from: GPUBuffer | undefined;
   private to: GPUBuffer | undefined;
@@ -91,11 +91,11 @@ class GpuCopies {
   ) {}
 
   /**
-   * The copy that moves as many bytes as a case: it reads half of them and writes the other half. Repeated, it is one
-   * command buffer.
+   * Makes a copy that moves as many bytes as a case: it reads half of them and writes the other half. Repeated copies
+   * are one command buffer.
    *
-   * @param bytes - that the case reads and writes together
-   * @throws Error when the device has no room
+   * @param bytes - the bytes that the case reads and writes together
+   * @throws Error when the device has too little memory
    */
   async copy(bytes: number): Promise<Contender> {
     const half = Math.ceil(bytes / 8) * 4;
@@ -110,7 +110,7 @@ class GpuCopies {
     clock?.start();
     const first = performance.now();
     const encoder = device.createCommandEncoder();
-    encoder.beginComputePass().end(); // empty: for its timestamps
+    encoder.beginComputePass().end(); // an empty pass, for its timestamps
     for (let n = 0; n < times; n++) {
       for (let at = 0; at < half; at += size) encoder.copyBufferToBuffer(from!, 0, to!, 0, Math.min(size, half - at));
     }
@@ -132,7 +132,8 @@ class GpuCopies {
     const [from, to] = [device.createBuffer({ size, usage }), device.createBuffer({ size, usage })];
     const error = await device.popErrorScope();
     if (error) throw new Error(`copy: expected room for ${2 * size} bytes, got: ${error.message}`);
-    const some = randomArray('copy', 'f32', 1 << 18) as Float32Array<ArrayBuffer>; // zeros may be stored as nothing
+    // Random data, because a driver may store zeros compressed.
+    const some = randomArray('copy', 'f32', 1 << 18) as Float32Array<ArrayBuffer>;
     for (let at = 0; at < size; at += some.byteLength)
       device.queue.writeBuffer(from, at, some, 0, Math.min(some.length, (size - at) / 4));
     this.from = from;
@@ -140,7 +141,7 @@ class GpuCopies {
   }
 }
 
-/** Browsers round timestamps to 0.1 ms: nothing is no time. */
+/** Leaves out a time of 0: browsers round timestamps to 0.1 ms. */
 function withDevice(deviceNs: number | undefined): Pick<Clocks, 'deviceNs'> {
   return deviceNs ? { deviceNs } : {};
 }

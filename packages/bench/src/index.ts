@@ -1,4 +1,4 @@
-/** Times the operators of Ropewalk beside a copy of the same bytes: cases, sessions, measures, in Node and pages. @module @ropewalk/bench */
+/** Times the operators of Ropewalk beside a copy of the same bytes, in Node and in pages. @module @ropewalk/bench */
 export {
   allCases,
   type BenchCase,

@@ -1,5 +1,5 @@
 /**
- * The roofline as a picture: what each operator reaches, under what copying and multiplying allow.
+ * The roofline as a picture: the speed of each operator, below the limits of copying and of multiplying.
  *
  * @module
  */
@@ -10,7 +10,7 @@ const WIDTH = 960;
 const HEIGHT = 600;
 const PLOT = { left: 70, right: WIDTH - 24, top: 64, bottom: HEIGHT - 60 };
 const FONT_SIZE = 12;
-/** Of a character, on average, in the font's size: enough to keep labels apart. */
+/** The average width of a character over the font's size, which is exact enough to keep labels apart. */
 const CHARACTER_WIDTH = 0.56;
 
 interface Point {
@@ -30,8 +30,8 @@ interface Box {
 /**
  * Draws arithmetic intensity against GFLOP/s, both logarithmic.
  *
- * @param session - one number of threads
- * @param machine - for the caption
+ * @param session - the results with one number of threads
+ * @param machine - described in the caption
  * @returns an SVG document that follows the reader's light or dark theme
  */
 export function rooflinePicture(session: SessionResult & { readonly peakGflops: number }, machine: Machine): string {
@@ -120,7 +120,7 @@ const STYLE = `<style>
   circle { fill: var(--point); stroke: var(--paper); }
 </style>`;
 
-/** The key of the roofs, in the lower right corner, where no operator can be: much arithmetic, little speed. */
+/** Draws the key in the lower right corner, where no operator can be: much arithmetic at little speed. */
 function captions(
   peak: number,
   largest: { bytes: number; rate: number },
@@ -183,7 +183,7 @@ function overlap(a: Box, b: Box): boolean {
   return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
 }
 
-/** The powers of ten around positive values. */
+/** Returns the powers of ten around positive values. */
 function decades(values: readonly number[]): readonly [number, number] {
   const positive = values.filter((value) => value > 0 && Number.isFinite(value));
   const low = 10 ** Math.floor(Math.log10(Math.min(...positive)));
@@ -195,7 +195,7 @@ function scale([low, high]: readonly [number, number], from: number, to: number)
   return (value) => from + ((to - from) * Math.log(value / low)) / Math.log(high / low);
 }
 
-/** One string for each power of ten. */
+/** Draws one line for each power of ten. */
 function gridLines([low, high]: readonly [number, number], draw: (at: number) => string): string[] {
   const count = Math.round(Math.log10(high / low));
   return Array.from({ length: count + 1 }, (_, n) => draw(Number((low * 10 ** n).toPrecision(1))));

@@ -1,6 +1,6 @@
 /**
- * `ropewalk inspect`: the effective RoPE of each layer of a model, the contents of an ONNX graph and its RoPE, or lists of
- * tensors and metadata.
+ * `ropewalk inspect`: the effective RoPE of each layer of a model, the contents of an ONNX graph and its RoPE, or lists
+ * of tensors and metadata.
  *
  * @module
  */
@@ -21,8 +21,8 @@ export type InspectOptions = Texts<'context' | 'run'> & Switches<'tensors' | 'me
 /**
  * Inspects a model by the type of its file.
  *
- * @returns 0; 1 when a file beside a graph is missing, is cut or lacks bytes that the graph reads, and when a graph without
- *   a config.json has no RoPE, or a node that only resembles RoPE
+ * @returns 0; 1 when a file beside a graph is missing, is cut or lacks bytes that the graph reads, and when a graph
+ *   without a config.json has no RoPE, or a node that only resembles RoPE
  */
 export async function inspect(path: string, options: InspectOptions): Promise<number> {
   const flags = new Flags(options);

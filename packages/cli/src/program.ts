@@ -1,10 +1,10 @@
 /**
- * The commands, their arguments and their options: what `ropewalk --help` lists.
+ * The commands, their arguments and their options.
  *
- * A short flag means the same in every command that has it, and what it means in llama.cpp (docs/cli.md has the table).
+ * A short flag means the same in every command, and the same as in llama.cpp (docs/cli.md has the table).
  *
- * A command's own code is loaded only when it runs: loading all of it would take most of the time of a short command. A
- * command returns its exit code. Options and files that make no sense are thrown as RopewalkError: the exit code is 2.
+ * A command's code is loaded only when the command runs, because loading all of it would take most of the time of a
+ * short command. A command returns its exit code. Wrong options and files are thrown as RopewalkError, with exit code 2.
  *
  * @module
  */
@@ -21,10 +21,10 @@ const CONTEXT = ['-c, --context <tokens>', 'the context in use, for scaling that
 const MODEL = 'a config.json, a .gguf, or a folder with one';
 const BACKEND = '-b, --backend <name>';
 
-/** -1 means no limit, as in llama.cpp. */
+/** Replaces -1, which means no limit in llama.cpp. */
 const limitOf = (text: string): string => (text === '-1' ? String(Number.MAX_SAFE_INTEGER) : text);
 
-/** Accepts another long name for an option: llama.cpp's, or an earlier one. Help does not list it. */
+/** Accepts another long name for an option, llama.cpp's or an earlier one, which help does not list. */
 function alias(command: Command, flags: string, option: string, read = (text: string): string => text): Command {
   const hidden = new Option(flags).hideHelp();
   return command.addOption(hidden).on(`option:${hidden.name()}`, (text: string) => {
@@ -32,7 +32,7 @@ function alias(command: Command, flags: string, option: string, read = (text: st
   });
 }
 
-/** Who hears of a run. */
+/** Callbacks of a run. */
 export interface ProgramListener {
   /** Called with the command that was chosen, before its options are read. */
   onCommand?(command: Command): void;
@@ -52,7 +52,8 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .version(VERSION)
     .exitOverride()
     .configureOutput({ outputError() {}, getOutHelpWidth: () => Math.min(process.stdout.columns || 100, 120) })
-    .configureHelp({ minWidthToWrap: 20, styleTitle: (title) => styleText('bold', title, { validateStream: false }) }) // the default would not wrap beside a long option
+    // With the default width, text beside a long option would not be wrapped.
+    .configureHelp({ minWidthToWrap: 20, styleTitle: (title) => styleText('bold', title, { validateStream: false }) })
     .hook('preSubcommand', (_program, command) => onCommand?.(command));
 
   program
@@ -430,7 +431,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option(...JSON_OBJECT)
     .action(ending(async (name, options) => (await import('./devices.js')).devices(name, options)));
 
-  // Earlier names.
+  // Earlier names of options.
   const named = (name: string): Command => program.commands.find((command) => command.name() === name)!;
   alias(named('convert'), '--positions <n>', 'tableLen');
   alias(named('inspect'), '--position-ids <file>', 'positions');

@@ -1,4 +1,4 @@
-/** For Node only: what opens files. @module @ropewalk/formats/node */
+/** For Node only: functions that open and write files. @module @ropewalk/formats/node */
 
 export { checkExternal, type FilePart, readExternal } from './external.node.js';
 export { isFolder, isGraphFolder, modelFileOf, onnxFileOf, onnxFilesOf } from './folder.node.js';

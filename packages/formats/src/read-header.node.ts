@@ -32,7 +32,7 @@ export async function readGgufHeader(path: string): Promise<GgufFile> {
  *
  * @param path - the only file, or any part of a split model
  * @returns paths in order, all in the same folder; whether they exist is not checked
- * @throws {RopewalkError} RANGE for what is no path
+ * @throws {RopewalkError} RANGE when it is no path
  */
 export function ggufPaths(path: string): readonly string[] {
   checkPath(path);
@@ -41,7 +41,7 @@ export function ggufPaths(path: string): readonly string[] {
 }
 
 /**
- * Reads what the headers of a GGUF model say.
+ * Reads the headers of a GGUF model.
  *
  * @param path - the only file, or any part of a split model
  * @returns a header with the tensors of all files, and the factors of RoPE's frequencies
@@ -53,7 +53,7 @@ export async function readGgufModel(path: string): Promise<GgufModel> {
   return joinGguf(parts);
 }
 
-/** Reads what one file of a GGUF model says. @throws {RopewalkError} FORMAT when it is missing, malformed or cut */
+/** Reads the header of one file of a GGUF model. @throws {RopewalkError} FORMAT when it is missing, malformed or cut */
 export function readGgufPart(path: string): Promise<GgufPart> {
   return withFile(path, (source) => ggufPartOf(source, path));
 }

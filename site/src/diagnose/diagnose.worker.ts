@@ -25,17 +25,17 @@ import { readGguf } from '../shared/model-files.js';
 export interface Listed {
   /** `dump.npz:x`, or the file where it has no names. */
   readonly id: string;
-  /** What the roles are guessed from: the array's name, or the file's without its end. */
+  /** The array's name, or the file's without extension, from which the page guesses the role. */
   readonly name: string;
   /** `f32 [6, 4, 128]`, or the bytes of a raw file. */
   readonly words: string;
   readonly raw: boolean;
 }
 
-/** Which array is what. */
+/** The role of an array. */
 export type Role = 'x' | 'y' | 'positions' | 'norm';
 
-/** What the user says of the arrays; empty texts say nothing. */
+/** The fields about the arrays that the user fills in. */
 export interface Form {
   readonly dtype: string;
   readonly shape: string;
@@ -45,7 +45,7 @@ export interface Form {
   readonly normEps: string;
 }
 
-/** What the kernel should compute. */
+/** The fields about the RoPE that the kernel should compute. */
 export interface Meant {
   readonly kind: 'model' | 'text' | 'nothing';
   /** The golden case whose model it is. */
@@ -77,26 +77,26 @@ export interface BugWords {
   readonly threads: readonly string[];
 }
 
-/** What the page shows. */
+/** The content of the page. */
 export interface Report {
   readonly verdict: Diagnosis['verdict'];
-  /** Another layout gives a known bug: nobody knows yet whether the kernel is right. */
+  /** Whether another layout gives a known bug, so that it is open whether the kernel is right. */
   readonly unsettled: boolean;
   readonly lines: readonly string[];
-  /** What was expected, in words. */
+  /** The source of the expectation, in words. */
   readonly from: string | undefined;
   readonly json: string;
-  /** Each a known bug, or two at once; several where the input cannot tell them apart. */
+  /** Each entry is a known bug, or two at once. There are several if the input cannot tell them apart. */
   readonly bugs: readonly (readonly BugWords[])[];
-  /** The bug that made the input, where it is an example; its sentence about the model. */
+  /** The bug of an example, and a sentence about its model. */
   readonly example: { readonly bug: BugWords; readonly about: string } | undefined;
   readonly batch: number;
   readonly seq: number;
   readonly heads: number;
   readonly headDim: number;
-  /** Of the rotation that is compared with; 0 where nothing is. */
+  /** The number of pairs of the rotation that y is compared with; 0 without one. */
   readonly pairs: number;
-  /** What y is compared with: the expectation, or the record that was found. */
+  /** The record that y is compared with: the expected one, or the one that was found. */
   readonly against: 'expected' | 'found' | undefined;
   /** Radians a position by pair; null where a pair does not turn or its frequency is not known. */
   readonly frequencies: { readonly found: readonly (number | null)[]; readonly expected?: readonly (number | null)[] };
@@ -166,7 +166,7 @@ function wholeOf(text: string, field: string, low: number): number | undefined {
   return value;
 }
 
-/** What is to be diagnosed, and in words what is expected. */
+/** The inputs of a diagnosis, and the source of the expectation in words. */
 interface Task {
   readonly observation: Observation;
   readonly expected: Expected | undefined;
@@ -260,7 +260,7 @@ const kernel = {
     const arrays: Listed[] = [];
     const problems: string[] = [];
     for (const file of files) {
-      if (/\.gguf$/i.test(file.name)) continue; // what was meant
+      if (/\.gguf$/i.test(file.name)) continue; // a .gguf describes the expected RoPE
       const stem = file.name.replace(/\.[^.]*$/, '');
       try {
         const dump = await open(file);
@@ -404,7 +404,7 @@ function nextFiles({ x, shape, positions, numAxes }: NonNullable<Diagnosis['next
   );
 }
 
-/** What the page calls. */
+/** The functions that the page calls. */
 export type Kernel = typeof kernel;
 
 expose(kernel);

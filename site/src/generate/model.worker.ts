@@ -138,7 +138,7 @@ const models = {
   },
 };
 
-/** What the page calls. */
+/** The functions that the page calls. */
 export type Models = typeof models;
 
 expose(models);

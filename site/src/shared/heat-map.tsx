@@ -13,7 +13,7 @@ export interface HeatValues {
 }
 
 const RAMPS: Readonly<Record<HeatScale, readonly (readonly [number, number, number])[]>> = {
-  // Of equal steps in lightness, so that they are told apart without colors.
+  // These have equal steps in lightness, so that they can be told apart without colors.
   magnitude: [
     [10, 20, 40],
     [20, 80, 110],
