@@ -37,7 +37,7 @@ interface Group {
 
 interface Model {
   readonly groups: readonly Group[];
-  /** Of a record that says it. */
+  /** The dtype of a record that states one. */
   readonly dtype?: FloatDtype;
   readonly maxContext?: number;
   readonly notes: readonly string[];

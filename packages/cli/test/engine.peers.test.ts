@@ -79,7 +79,7 @@ describe('--engine auto', () => {
       return { ...described, weights };
     };
   };
-  /** What goes to stderr. */
+  /** The output on stderr. */
   const saidBy = async (work: () => Promise<void>): Promise<string> => {
     const { write } = process.stderr;
     let said = '';
@@ -94,7 +94,7 @@ describe('--engine auto', () => {
       process.stderr.write = write;
     }
   };
-  /** What it takes, and what it says. */
+  /** The engine that is taken, and the text on stderr. */
   const taken = async (options: object, describe: Describe): Promise<[string, string]> => {
     let name = '';
     const said = await saidBy(async () => {

@@ -1,4 +1,4 @@
-/** What `ropewalk inspect` finds of RoPE in ONNX graphs, and `--run`; `import` is another name of the command. */
+/** Tests the RoPE that `ropewalk inspect` finds in ONNX graphs, `--run`, and the other name `import`. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import {

@@ -1,4 +1,4 @@
-/** What `ropewalk inspect` says of graphs and of folders with them; cli.test.ts has the rest of it. */
+/** Tests `ropewalk inspect` with graphs and folders of graphs; cli.test.ts tests it with other models. */
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

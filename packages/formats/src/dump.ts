@@ -11,7 +11,7 @@ import { parseSafetensors, tensorFromSafetensors } from './safetensors.js';
 /** The limit for all arrays of a zip together, which may claim any size. */
 const MAX_ZIP_BYTES = 2 ** 30;
 
-/** What an array needs that its file does not say. */
+/** Facts about an array that its file does not state. */
 export interface DumpForm {
   /**
    * The dtype of raw bytes. 16-bit integers become bf16 or f16 if this says so: numpy has no bf16, and PyTorch views it
