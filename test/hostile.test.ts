@@ -719,8 +719,6 @@ const FORMATS_NODE: Rows = {
   ggufPaths: () => [ggufPath],
   readGgufHeader: () => [ggufPath],
   readGgufModel: () => [ggufPath],
-  readGgufFloats: () => [ggufPath, ggufHeader(), factors()],
-  readGgufFactors: () => [ggufPath, ggufHeader()],
   readSafetensorsHeader: () => [safetensorsPath],
 };
 const CHECKPOINT: Rows = {
@@ -1165,7 +1163,7 @@ const OPEN = new RegExp(
     '(checkRegular|readAt|readExactly|openGolden|vectorCases|openOnnxWebEngine|\\w+HeaderOf|ggufFactorsOf) 0',
     'ggufModelOf .*',
     // what files say, and results of ours
-    '(readGgufFloats|readGgufFactors|ggufFactorsOf|tensorFromSafetensors) [12].*',
+    '(ggufFactorsOf|tensorFromSafetensors) [12].*',
     '(ropeFromConfig|ropeFromGguf|readForm|ropeSourceFromGguf|chooseModel|groupLayers|layerOf|tensorFromNpy) 0.*',
     'compare(Models|Rope) [01].*',
     '(distanceOf|readExternal) [01]',

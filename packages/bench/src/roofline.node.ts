@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { escapeMarkup } from 'ropewalk/internal';
 import { buildOf, gigaflopsPerSecond, type Machine } from './report.node.js';
 import type { SessionResult } from './session.js';
 
@@ -36,17 +37,9 @@ interface Box {
  */
 export function rooflinePicture(session: SessionResult & { readonly peakGflops: number }, machine: Machine): string {
   const drawn = session.results.flatMap((result) => (result.point ? [{ ...result, point: result.point }] : []));
-  const copies = session.results.map(({ label, bytes, copy }) => ({ label, bytes, rate: bytes / copy.medianNs }));
-  const largest = copies.reduce((most, copy) => (copy.bytes > most.bytes ? copy : most), {
-    label: '',
-    bytes: 0,
-    rate: 1,
-  });
-  const fastest = copies.reduce((most, copy) => (copy.rate > most.rate ? copy : most), {
-    label: '',
-    bytes: 0,
-    rate: 0,
-  });
+  const copies = session.results.map(({ bytes, copy }) => ({ bytes, rate: bytes / copy.medianNs }));
+  const most = (of: 'bytes' | 'rate') => copies.toSorted((a, b) => b[of] - a[of])[0] ?? { bytes: 0, rate: 1 };
+  const [largest, fastest] = [most('bytes'), most('rate')];
   const intensities = drawn.map(({ flops, bytes }) => flops / bytes);
   const speeds = drawn.map(gigaflopsPerSecond);
   const xDecades = decades([...intensities, 1]);
@@ -69,8 +62,8 @@ export function rooflinePicture(session: SessionResult & { readonly peakGflops: 
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT}" width="${WIDTH}" height="${HEIGHT}" role="img" aria-labelledby="title">`,
     STYLE,
     `<rect class="paper" width="${WIDTH}" height="${HEIGHT}"/>`,
-    `<text id="title" class="title" x="${PLOT.left}" y="26">Ropewalk, ${escapeText(session.capabilities.backend)} backend, ${threads}</text>`,
-    `<text class="quiet" x="${PLOT.left}" y="45">${escapeText(`${machine.cpu}, Node ${machine.node}, ${buildOf(machine)}, ${machine.date.slice(0, 10)}`)}</text>`,
+    `<text id="title" class="title" x="${PLOT.left}" y="26">Ropewalk, ${escapeMarkup(session.capabilities.backend)} backend, ${threads}</text>`,
+    `<text class="quiet" x="${PLOT.left}" y="45">${escapeMarkup(`${machine.cpu}, Node ${machine.node}, ${buildOf(machine)}, ${machine.date.slice(0, 10)}`)}</text>`,
     ...gridLines(
       xDecades,
       (at) => `<line class="grid" x1="${round(toX(at))}" x2="${round(toX(at))}" y1="${PLOT.top}" y2="${PLOT.bottom}"/>`,
@@ -93,7 +86,8 @@ export function rooflinePicture(session: SessionResult & { readonly peakGflops: 
     `<g clip-path="url(#plot)">${roof(largest.rate, 'roof')}${roof(fastest.rate, 'roof cached')}</g>`,
     ...captions(session.peakGflops, largest, fastest),
     ...points.map(
-      ({ x, y, tip }) => `<circle cx="${round(x)}" cy="${round(y)}" r="4.5"><title>${escapeText(tip)}</title></circle>`,
+      ({ x, y, tip }) =>
+        `<circle cx="${round(x)}" cy="${round(y)}" r="4.5"><title>${escapeMarkup(tip)}</title></circle>`,
     ),
     ...placeLabels(points),
     '</svg>',
@@ -137,7 +131,7 @@ function captions(
       ...(line
         ? [`<line class="${line}" x1="${PLOT.right - 262}" x2="${PLOT.right - 232}" y1="${y - 4}" y2="${y - 4}"/>`]
         : []),
-      `<text class="roof-text" x="${PLOT.right - 224}" y="${y}">${escapeText(text)}</text>`,
+      `<text class="roof-text" x="${PLOT.right - 224}" y="${y}">${escapeMarkup(text)}</text>`,
     ];
   });
 }
@@ -150,7 +144,7 @@ function placeLabels(points: readonly Point[]): string[] {
     const { box, right } = freePlace(x, y, width, taken);
     taken.push(box);
     const baseline = box.bottom - 4;
-    const text = `<text class="label${right ? '' : ' end'}" x="${round(right ? box.left : box.right)}" y="${round(baseline)}">${escapeText(name)}</text>`;
+    const text = `<text class="label${right ? '' : ' end'}" x="${round(right ? box.left : box.right)}" y="${round(baseline)}">${escapeMarkup(name)}</text>`;
     const far = Math.abs((box.top + box.bottom) / 2 - y) > 10;
     const edge = right ? box.left - 2 : box.right + 2;
     return far
@@ -208,8 +202,4 @@ function bytesInWords(bytes: number): string {
 
 function round(value: number): number {
   return Math.round(value * 10) / 10;
-}
-
-function escapeText(text: string): string {
-  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
 }

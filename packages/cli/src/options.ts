@@ -104,31 +104,21 @@ function integerOf(text: string, where: string, low: number, high: number, next?
 }
 
 /** The names of our dtypes in numpy, PyTorch and C, in lower case. */
-const DTYPE_NAMES: Readonly<Record<string, Dtype>> = {
-  float64: 'f64',
-  double: 'f64',
-  fp64: 'f64',
-  float32: 'f32',
-  float: 'f32',
-  single: 'f32',
-  fp32: 'f32',
-  float16: 'f16',
-  half: 'f16',
-  fp16: 'f16',
-  bfloat16: 'bf16',
-  float8_e4m3fn: 'f8_e4m3',
-  float8_e5m2: 'f8_e5m2',
-  int64: 'i64',
-  long: 'i64',
-  int32: 'i32',
-  int: 'i32',
-  int16: 'i16',
-  short: 'i16',
-  int8: 'i8',
-  uint64: 'u64',
-  uint32: 'u32',
-  uint16: 'u16',
-  uint8: 'u8',
+const DTYPE_NAMES: Readonly<Partial<Record<Dtype, readonly string[]>>> = {
+  f64: ['float64', 'double', 'fp64'],
+  f32: ['float32', 'float', 'single', 'fp32'],
+  f16: ['float16', 'half', 'fp16'],
+  bf16: ['bfloat16'],
+  f8_e4m3: ['float8_e4m3fn'],
+  f8_e5m2: ['float8_e5m2'],
+  i64: ['int64', 'long'],
+  i32: ['int32', 'int'],
+  i16: ['int16', 'short'],
+  i8: ['int8'],
+  u64: ['uint64'],
+  u32: ['uint32'],
+  u16: ['uint16'],
+  u8: ['uint8'],
 };
 
 /** Translates names of dtypes, separated by commas, into ours: `torch.half` is f16. Unknown names stay. */
@@ -138,7 +128,8 @@ export function ourDtypes(text: string): string {
       .trim()
       .toLowerCase()
       .replace(/^(?:np|numpy|jnp|torch)\./, '');
-    return (Object.hasOwn(DTYPE_NAMES, name) && DTYPE_NAMES[name]) || (isDtype(name) ? name : word);
+    const known = Object.entries(DTYPE_NAMES).find(([, names]) => names.includes(name))?.[0];
+    return known ?? (isDtype(name) ? name : word);
   };
   return text.split(',').map(ours).join(',');
 }

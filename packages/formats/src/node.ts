@@ -6,8 +6,6 @@ export type { FileHandle, FileKind, OpenFile } from './read-file.node.js';
 export { checkRegular, openFile, readAt, readFileBytes, readJsonFile, refuseSystem } from './read-file.node.js';
 export {
   ggufPaths,
-  readGgufFactors,
-  readGgufFloats,
   readGgufHeader,
   readGgufModel,
   readSafetensorsHeader,
