@@ -1,5 +1,5 @@
 /**
- * What both commands share: a process for each number of threads, and the commit.
+ * Code of both commands: a process for each number of threads, and the commit.
  *
  * @module
  */

@@ -35,7 +35,7 @@ const TYPES: Readonly<Record<string, string>> = {
  * Runs the cases in a page.
  *
  * @param options - which cases and peers
- * @param adapter - which; unless given the default one, and swiftshader where there is none
+ * @param adapter - the adapter. Default: the default adapter, or swiftshader if there is none
  * @param progress - called with the label of each case before it runs
  * @throws Error when there is no Chromium, or no adapter
  */
@@ -131,7 +131,7 @@ const IMPORT_MAP = JSON.stringify({
   ),
 });
 
-/** What a page is given. */
+/** The files of a page. */
 export interface Site {
   /** The module that is bundled. */
   readonly entry: string;

@@ -1,5 +1,5 @@
 /**
- * What runs in Chromium: the session of a GPU, beside ONNX Runtime's build for browsers, or that of WebNN.
+ * The code that runs in Chromium: a session of a GPU, beside ONNX Runtime's build for browsers, or of WebNN.
  *
  * @module
  */

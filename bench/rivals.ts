@@ -18,7 +18,7 @@ import type { FloatDtype } from 'ropewalk';
 import type { Peer, PeerName, PeerSession } from './peers/peer.js';
 import { graphsOf } from './peers/questions.js';
 
-/** What the command line asks for. */
+/** The options of the command line. */
 export interface SessionOptions extends RoomOptions {
   readonly backend: string;
   readonly peers: readonly PeerName[];

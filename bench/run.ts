@@ -25,7 +25,7 @@ interface Options extends Omit<SessionOptions, 'peers'> {
   readonly svg?: string;
 }
 
-/** What a child process is sent. */
+/** The task of a child process. */
 interface Task {
   /** 0 where a GPU computes. */
   readonly threads: number;

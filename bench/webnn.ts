@@ -5,12 +5,12 @@
  */
 
 import {
-  type Clocks,
-  type Contender,
   chooseCases,
   FULL_EFFORT,
   openLibrary,
+  plainCopy,
   QUICK_EFFORT,
+  queued,
   type Rivals,
   runCases,
   type SessionResult,
@@ -117,7 +117,7 @@ export async function runWebnnSession(
           }
         },
       }),
-      timed: (ours) => queued(ours, rw, fence),
+      timed: (ours) => queued(ours, () => rw.finish().then(() => fence.wait())),
       copy: plainCopy,
     },
     chooseCases(webnnCases(options.quick), options),
@@ -136,25 +136,4 @@ async function openWebnn(): Promise<Ropewalk> {
   const onnx = new URL('../packages/onnx/dist/index.js', import.meta.url).href;
   const { openWebnn: open }: typeof import('../packages/onnx/src/index.js') = await import(onnx);
   return ropewalk({ backend: await open() });
-}
-
-/** Calls are queued one after the other, and waited for together. */
-function queued(ours: Contender, rw: Ropewalk, fence: Fence): Contender {
-  return {
-    ...ours,
-    async queue(times): Promise<Clocks> {
-      const first = performance.now();
-      for (let n = 0; n < times; n++) ours.call();
-      const hostNs = (performance.now() - first) * 1e6;
-      await rw.finish();
-      await fence.wait();
-      return { wallNs: (performance.now() - first) * 1e6, hostNs };
-    },
-  };
-}
-
-/** A copy that reads half of the bytes and writes the other half: WebNN has none of its own. */
-function plainCopy(bytes: number): Contender {
-  const [from, to] = [new Uint8Array(Math.ceil(bytes / 2)).fill(1), new Uint8Array(Math.ceil(bytes / 2))];
-  return { name: 'copy', call: () => to.set(from), sink: () => to[0]! };
 }

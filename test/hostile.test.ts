@@ -587,13 +587,7 @@ const sourceOf = (bytes: Uint8Array) => ({
 });
 const ggufBytes = () => Uint8Array.of(0x47, 0x47, 0x55, 0x46, 3, 0, 0, 0, ...new Uint8Array(16));
 const FORMATS: Rows = {
-  asFloatBits: () => [tensorFrom(Uint16Array.of(1, 2), { dtype: 'u16' }), 'bf16'],
-  readArrays: () => ['x.npy', npyBytes(), 'x.npy'],
-  readRaw: () => [
-    new Uint8Array(8),
-    'x.bin',
-    { dtype: 'f32', shape: [2], dtypeField: '--dtype', shapeField: '--shape' },
-  ],
+  openDump: () => ['x.npy', npyBytes(), 'x.npy'],
   countClaimed: () => [[1, 2]],
   elementsAt: () => [new Uint8Array(16), 4, 'f32', 2, true],
   readExactly: () => [sourceOf(ggufBytes()), 0, 4, 'a file'],
@@ -726,8 +720,6 @@ const FORMATS_NODE: Rows = {
   ggufPaths: () => [ggufPath],
   readGgufHeader: () => [ggufPath],
   readGgufModel: () => [ggufPath],
-  readGgufFloats: () => [ggufPath, ggufHeader(), factors()],
-  readGgufFactors: () => [ggufPath, ggufHeader()],
   readSafetensorsHeader: () => [safetensorsPath],
 };
 const CHECKPOINT: Rows = {
@@ -1184,7 +1176,7 @@ const OPEN = new RegExp(
     '(checkRegular|readAt|readExactly|openGolden|vectorCases|openOnnxWebEngine|\\w+HeaderOf|ggufFactorsOf) 0',
     'ggufModelOf .*',
     // what files say, and results of ours
-    '(readGgufFloats|readGgufFactors|ggufFactorsOf|tensorFromSafetensors) [12].*',
+    '(ggufFactorsOf|tensorFromSafetensors) [12].*',
     '(ropeFromConfig|ropeFromGguf|readForm|ropeSourceFromGguf|chooseModel|groupLayers|layerOf|tensorFromNpy) 0.*',
     'compare(Models|Rope) [01].*',
     '(distanceOf|readExternal) [01]',

@@ -6,7 +6,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { BATCH_TOKENS, type Contender, type Setup } from './contender.js';
 
-/** What is used of node-llama-cpp. */
+/** The part of node-llama-cpp's interface that is used here. */
 interface NodeLlamaCpp {
   getLlama(options: object): Promise<{ loadModel(options: object): Promise<LlamaModel>; dispose(): Promise<void> }>;
 }

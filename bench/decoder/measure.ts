@@ -7,7 +7,7 @@ import type { Contender, Prompt, Sample } from './contender.js';
 import type { Model } from './library.js';
 import type { Ours, Profile } from './ours.js';
 
-/** What is run: a prompt, then steps. */
+/** A workload: a prompt, then steps. */
 export interface Workload {
   readonly prompt: number;
   readonly steps: number;

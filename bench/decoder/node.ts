@@ -11,7 +11,7 @@ import { type DecoderSession, type Effort, type Load, measureAll, profileOf, typ
 import { openOnnxruntime } from './onnxruntime.js';
 import { type Ours, openOurs } from './ours.js';
 
-/** What every library is opened with. */
+/** The options with which every library is opened. */
 interface Opening extends Setup {
   /** Path of a GGUF. */
   readonly model: string;
@@ -19,7 +19,7 @@ interface Opening extends Setup {
   readonly cache: string;
 }
 
-/** What is asked of Node. */
+/** The task of a session in Node. */
 export interface NodeTask extends Opening {
   readonly workloads: readonly Workload[];
   readonly effort: Effort;
@@ -27,7 +27,7 @@ export interface NodeTask extends Opening {
   readonly contenders: readonly NodeContender[];
 }
 
-/** What is asked of a process of its own: to load the model in one library, and to run it once. */
+/** The task of a separate process: to load the model in one library and to run it once. */
 export interface LoadTask extends Opening {
   readonly load: NodeContender;
   readonly workload: Workload;

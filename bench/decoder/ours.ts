@@ -124,7 +124,7 @@ class OperatorClock {
     };
   }
 
-  /** What was timed since the last call. */
+  /** Returns the times since the last call. */
   take(): OperatorTime[] {
     const times = [...this.times.values()].sort((a, b) => b.ms - a.ms);
     this.times = new Map();

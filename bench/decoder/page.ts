@@ -1,5 +1,5 @@
 /**
- * What runs in Chromium: Ropewalk and wllama on one file, in one page.
+ * The code that runs in Chromium: Ropewalk and wllama on one file, in one page.
  *
  * @module
  */

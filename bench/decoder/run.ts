@@ -38,7 +38,7 @@ const FULL: readonly Workload[] = [
   { prompt: 128, steps: 64 },
   { prompt: 384, steps: 64 },
 ];
-/** Of a model whose prompts take seconds. */
+/** The workloads of a model whose prompts take seconds. */
 const FULL_OF_LARGE: readonly Workload[] = [{ prompt: 128, steps: 32 }];
 const LARGE_BYTES = 1e8;
 /** wllama stops a token early where the room is exact. */
@@ -46,7 +46,7 @@ const SPARE_TOKENS = 16;
 const QUICK: readonly Workload[] = [{ prompt: 16, steps: 4 }];
 /** In Node. */
 const OURS: readonly NodeContender[] = ['ropewalk', 'ropewalk, q8', 'ropewalk, onnxruntime'];
-/** What ONNX Runtime reads; git ignores it. */
+/** The folder that ONNX Runtime reads; git ignores it. */
 const CACHE = fileURLToPath(new URL('../../.scratch/bench/cache', import.meta.url));
 /** The small models, where they are: trained by others, and the bundled one. */
 const SMALL = ['../../test/fixtures/models/stories260K/model-q8_0.gguf', '../../models/marline/model-q8_0.gguf'].map(

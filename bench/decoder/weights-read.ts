@@ -1,7 +1,7 @@
-/** What a call reads of the weights, and how much it computes with them. @module */
+/** Counts the weights that a call reads, and the operations with them. @module */
 import type { BlockTensor, OpPlan, Tensor } from 'ropewalk';
 
-/** Of one call. */
+/** The counts of one call. */
 export interface WeightsRead {
   /** Name and shape. */
   readonly name: string;

@@ -5,7 +5,7 @@
  */
 import { BATCH_TOKENS, type Contender, type Setup } from './contender.js';
 
-/** What is used of wllama. */
+/** The part of wllama's interface that is used here. */
 interface WllamaModule {
   Wllama: new (paths: { default: string }, config: object) => Wllama;
 }

@@ -24,7 +24,7 @@ export async function openOrtWebgpu(ort: OrtModule, version: string): Promise<Pe
       preferredOutputLocation: output,
       graphOptimizationLevel: 'all',
       logSeverityLevel: 4, // what it cannot do is in the report
-      // What the GPU cannot do would be done on the CPU, and be no peer.
+      // Otherwise the CPU would compute what the GPU cannot.
       extra: { session: { disable_cpu_ep_fallback: '1' } },
     });
   // The way in and out of the GPU's memory that Node's build has too.

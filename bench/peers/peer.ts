@@ -1,5 +1,5 @@
 /**
- * What a peer is: another library that computes the same, and what it is asked.
+ * The interface of a peer: another library that computes the same.
  *
  * None is a dependency of Ropewalk; what is not installed in bench/ is reported as left out.
  *

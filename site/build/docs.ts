@@ -283,7 +283,7 @@ const escapeHtml = (text: string): string =>
 type Token = ReturnType<InstanceType<typeof MarkdownIt>['parse']>[number];
 const attribute = (token: Token, name: string): string => String(token.attrGet(name) ?? '');
 
-/** Of a column that is aligned to the right. */
+/** Marks a column that is aligned to the right. */
 const alignOf = (token: Token): string => (/right/.test(attribute(token, 'style')) ? ' class="number"' : '');
 
 /** A page's name in lists: its title where that is short. */

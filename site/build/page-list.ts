@@ -12,7 +12,7 @@ export interface Page {
   readonly description: string;
   /** The module that fills <main>, from site/. */
   readonly entry: string;
-  /** What <main> holds before scripts run: HTML. */
+  /** The HTML in <main> before scripts run. */
   readonly content?: string;
 }
 

@@ -7,7 +7,7 @@ import { readModelRope } from '@ropewalk/checkpoint/node';
 import type { Browser, Page } from 'playwright-core';
 import { compareModels, convertRope, effectiveRope, huggingface } from '../../packages/dialects/src/index.js';
 import { graphRope, importOnnx, ropeModel, writeOnnxModel } from '../../packages/onnx/src/index.js';
-import { MODELS } from '../../site/src/explore/models.js';
+import { COPIES, MODELS } from '../../site/src/explore/models.js';
 import { noBrowser, openChromium, type Site } from '../support/browser.js';
 import { ROOT } from '../support/build.js';
 import { serveSite, violations, visit } from '../support/site.js';
@@ -20,7 +20,8 @@ test('about 40 published models, each of which is read as a known one', () => {
   assert.ok(MODELS.length >= 40, `${MODELS.length}`);
   assert.equal(new Set(MODELS.map(({ id }) => id)).size, MODELS.length);
   const kinds = new Set<string>();
-  for (const { id, config } of MODELS) {
+  for (const { id, copy, config } of MODELS) {
+    assert.ok(Object.hasOwn(COPIES, copy), id);
     const { known, layers } = huggingface.ropeFromConfig(config, { where: id });
     assert.ok(known, id);
     for (const { rope } of layers) kinds.add(rope?.scaling?.kind ?? 'none');

@@ -1,5 +1,5 @@
 /**
- * What is measured: each case says how to prepare it, how to check it, what it moves and computes, and on which data.
+ * The table of benchmark cases. Each case prepares its tensors, checks its result, and counts bytes and operations.
  *
  * @module
  */
@@ -20,15 +20,15 @@ import { place, placeQuantised, release } from './library.js';
 import type { Contender } from './measure.js';
 import { plainRope } from './plain-rope.js';
 
-/** What an error may be where x is rounded to 8 bits: that of a sum of k products is about a hundredth, whatever k is. */
+/** The largest error where x is rounded to 8 bits. The error of a sum of k products is about 0.01, whatever k is. */
 const ROUNDED_LIMIT = 0.05;
 
-/** What a case is judged by. */
+/** The unit of a case's speed. */
 export type Rate = 'GB/s' | 'GFLOP/s' | 'ns/entry';
 
 /** A case before anything is allocated. */
 export interface BenchCase {
-  /** Reproduces the case: it seeds the data too. */
+  /** Identifies the case, and seeds its data. */
   readonly label: string;
   /** Short name for the picture; cases without one are not drawn. */
   readonly point?: string;
@@ -38,34 +38,78 @@ export interface BenchCase {
   prepare(libraries: Libraries): PreparedCase;
 }
 
-/** Where a case runs, and who judges it. */
+/** An operator that writes one tensor, prepared. */
+interface PreparedOperator {
+  readonly call: () => unknown;
+  readonly out: Tensor<FloatDtype>;
+  readonly inputs: readonly { dispose(): void }[];
+  readonly bytes: number;
+  readonly flops: number;
+  /** Reads numbers of the output after a call, and computes the same numbers in float64. */
+  compare(): Promise<{ readonly got: Float64Array; readonly want: Float64Array }>;
+  readonly plain?: Contender;
+  readonly question?: Question;
+}
+
+/** The fields of an operator's case. Default: f32, judged by GB/s, and not drawn. */
+type OperatorFields = Pick<BenchCase, 'label'> & Partial<BenchCase> & { readonly limit?: number };
+
+function operatorCase(
+  { limit, ...fields }: OperatorFields,
+  prepare: (libraries: Libraries) => PreparedOperator,
+): BenchCase {
+  const { label, dtype = 'f32' } = fields;
+  return {
+    group: 'operators',
+    rate: 'GB/s',
+    dtype,
+    ...fields,
+    prepare(libraries) {
+      const { call, out, inputs, compare, ...rest } = prepare(libraries);
+      return {
+        ...rest,
+        ours: { name: 'ropewalk', call, sink: () => firstOf(out) },
+        elements: out.size,
+        output: out,
+        async check() {
+          call();
+          const { got, want } = await compare();
+          return agreement(got, want, dtype, label, limit);
+        },
+        dispose: () => release(out, ...inputs),
+      };
+    },
+  };
+}
+
+/** The library that runs a case, and the one that checks its result. */
 export interface Libraries {
   readonly rw: Ropewalk;
-  /** float64, on host memory. */
+  /** The float64 reference, which works in host memory. */
   readonly oracle: Ropewalk;
 }
 
 /** A case that is ready to run. */
 export interface PreparedCase {
   readonly ours: Contender;
-  /** Bytes that must be read and written at least, each once. */
+  /** The bytes that must be read or written, each counted once. */
   readonly bytes: number;
   /** Additions, multiplications, divisions, roots and exponentials, each counted as one. */
   readonly flops: number;
-  /** Results: elements of the output, entries of a table. */
+  /** The number of results: elements of the output, or entries of a table. */
   readonly elements: number;
-  /** The output; undefined where no peer computes the same. */
+  /** The output. Undefined when no peer computes the same. */
   readonly output?: Tensor<FloatDtype>;
-  /** Runs once, before anything is timed, and compares with float64. @throws Error when the result is wrong */
+  /** Runs once before the timing and compares the result with float64. @throws Error when the result is wrong */
   check(): Promise<Agreement>;
-  /** The same in plain TypeScript. */
+  /** A loop in plain TypeScript that computes the same. */
   readonly plain?: Contender;
-  /** What another library is asked to compute the same. */
+  /** The same computation as peers are asked to do it. */
   readonly question?: Question;
   dispose(): void;
 }
 
-/** An operator with its data, as the benchmark's peers are asked it. Arrays are dense; f16 and bf16 are bits. */
+/** An operator with its data, for the benchmark's peers. Arrays are dense; f16 and bf16 are bits. */
 export type Question =
   | (RopeShape & {
       readonly op: 'rope';
@@ -82,14 +126,14 @@ export type Question =
       readonly eps: number;
       readonly x: Float32Array;
       readonly weight: Float32Array;
-      /** Of layer_norm. */
+      /** Used by layer_norm only. */
       readonly bias: Float32Array;
     }
   | {
       readonly op: ElementwiseName;
       readonly shape: readonly number[];
       readonly inputs: readonly Float32Array[];
-      /** Of scale. */
+      /** Used by scale only. */
       readonly factor: number;
     }
   | {
@@ -132,6 +176,7 @@ export type Question =
 export function allCases(quick: boolean): readonly BenchCase[] {
   const pick = <T>(full: T, small: T): T => (quick ? small : full);
   const width = pick(4096, 64);
+  const heads = { heads: pick(32, 4), kvHeads: pick(8, 2), headDim: pick(128, 16) };
   return [
     ...pick([1, 512, 4096], [1, 5]).flatMap((tokens) =>
       (['f32', 'f16', 'bf16'] as const).flatMap((dtype) =>
@@ -150,7 +195,7 @@ export function allCases(quick: boolean): readonly BenchCase[] {
     linearCase(pick(512, 3), pick(2048, 32), pick(2048, 32), 'f32'),
     linearCase(1, pick(4096, 32), pick(4096, 64), 'f32'),
     linearCase(1, pick(4096, 32), pick(4096, 64), 'bf16'),
-    // As a decoder meets them: f32 activations, weights and cache as stored.
+    // A decoder has f32 activations, and weights and caches in the type of the file.
     ...(['f16', 'bf16'] as const).flatMap((stored) => [
       linearCase(1, pick(2048, 32), pick(2048, 64), 'f32', stored),
       linearCase(pick(512, 3), pick(2048, 32), pick(2048, 32), 'f32', stored),
@@ -164,28 +209,14 @@ export function allCases(quick: boolean): readonly BenchCase[] {
         quantisedLinearCase(kind, pick(2048, 32), pick(2048, 64), pick(128, 9), activations),
       ),
     ]),
-    // As many bytes as the linear layers before.
+    // These read as many bytes as the linear layers above.
     ...(['q8_0', 'q4_0', 'mxfp4'] as const).map((kind) =>
       expertLinearCase(kind, pick(32, 8), pick(8, 2), pick(512, 8), pick(4096, 256)),
     ),
-    attentionCase({ queries: 1, keys: pick(512, 7), heads: pick(32, 4), kvHeads: pick(8, 2), headDim: pick(128, 16) }),
-    ...(['f16', 'i8'] as const).map((stored) =>
-      attentionCase({
-        queries: 1,
-        keys: pick(512, 7),
-        heads: pick(32, 4),
-        kvHeads: pick(8, 2),
-        headDim: pick(128, 16),
-        stored,
-      }),
+    ...(['f32', 'f16', 'i8'] as const).map((stored) =>
+      attentionCase({ ...heads, queries: 1, keys: pick(512, 7), stored }),
     ),
-    attentionCase({
-      queries: pick(512, 7),
-      keys: pick(512, 7),
-      heads: pick(32, 4),
-      kvHeads: pick(8, 2),
-      headDim: pick(128, 16),
-    }),
+    attentionCase({ ...heads, queries: pick(512, 7), keys: pick(512, 7) }),
     ...pick([1, 8, 64, 512, 4096, 32_768, 131_072], [1, 8]).map((tokens) => scaled({ tokens, heads: 4, headDim: 64 })),
     ...pick([1, 2, 4, 8, 16, 32, 64], [1, 2]).map((heads) => scaled({ tokens: pick(512, 2), heads, headDim: 128 })),
     ...pick([32, 64, 128, 256], [32]).map((headDim) => scaled({ tokens: pick(512, 2), heads: 8, headDim })),
@@ -203,7 +234,7 @@ export function gpuCases(small: boolean): readonly BenchCase[] {
   const width = pick(4096, 64);
   const long = pick(14_336, 96);
   const dtypes = ['f32', 'f16', 'bf16'] as const;
-  // With a batch x and out take 512 MiB together, whatever the dtype: several times the second-level cache of any GPU.
+  // With a batch, x and out take 512 MiB together in every dtype: several times the second-level cache of any GPU.
   const shapes = (dtype: FloatDtype): { batch?: number; tokens: number }[] => [
     ...pick([1, 512, 4096], [1, 5]).map((tokens) => ({ tokens })),
     { batch: pick(16 / sizeBytes(dtype), 2), tokens: pick(4096, 5) },
@@ -247,7 +278,7 @@ export function gpuCases(small: boolean): readonly BenchCase[] {
 }
 
 /**
- * Lists the cases of webnn, as far as cpu has them too.
+ * Lists the cases of webnn. All of them are cases of cpu too.
  *
  * @param quick - small shapes
  */
@@ -276,7 +307,34 @@ export function webnnCases(quick: boolean): readonly BenchCase[] {
   ];
 }
 
-/** Heads of tokens. */
+/**
+ * Lists the cases that a page times: a few that every backend has.
+ *
+ * @param small - shapes that a GPU in software runs in a second
+ */
+export function pageCases(small: boolean): readonly BenchCase[] {
+  const [tokens, width, n] = small ? [32, 512, 256] : [512, 4096, 2048];
+  const rope = (tokens: number, dtype: RopeCase['dtype'], pairing: RopeCase['pairing']): BenchCase =>
+    ropeCase({ tokens, heads: 32, headDim: 128, dtype, pairing, group: 'operators' });
+  const attention = (queries: number): BenchCase =>
+    attentionCase({ queries, keys: tokens, heads: 32, kvHeads: 8, headDim: 128 });
+  return [
+    rope(1, 'f32', 'half'),
+    rope(tokens, 'f32', 'half'),
+    rope(tokens, 'f32', 'interleaved'),
+    rope(tokens, 'f16', 'half'),
+    rope(tokens, 'bf16', 'half'),
+    normCase('rms_norm', tokens, width),
+    linearCase(1, width, width, 'f32'),
+    linearCase(1, width, width, 'f32', 'f16'),
+    quantisedLinearCase('q8_0', width, width),
+    linearCase(tokens, n, n, 'f32'),
+    attention(1),
+    attention(tokens),
+  ];
+}
+
+/** The shape `[tokens, heads, headDim]`. */
 export interface RopeShape {
   readonly tokens: number;
   readonly heads: number;
@@ -290,7 +348,7 @@ function scaled(shape: RopeShape): BenchCase {
 const ROPE_BASE = 10_000;
 
 interface RopeCase extends RopeShape {
-  /** Batches that share their positions; a tensor without a batch dimension unless given. */
+  /** The number of batches, which share their positions. Default: the tensor has no batch dimension. */
   readonly batch?: number;
   readonly dtype: 'f32' | 'f16' | 'bf16';
   readonly pairing: 'half' | 'interleaved';
@@ -323,7 +381,7 @@ function ropeCase(options: RopeCase): BenchCase {
       return {
         ours: { name: 'ropewalk', call: () => rw.rope(x, plan, { out }), sink: () => firstOf(out) },
         bytes: 2 * elements * sizeBytes(dtype) + 2 * cos.byteLength,
-        flops: 3 * elements, // a pair: four multiplications, an addition, a subtraction
+        flops: 3 * elements, // a pair takes four multiplications, an addition and a subtraction
         elements,
         output: out,
         check: () => checkRope({ oracle, pairing, label, parts: [{ x, out }], run: () => rw.rope(x, plan, { out }) }),
@@ -336,7 +394,7 @@ function ropeCase(options: RopeCase): BenchCase {
   };
 }
 
-/** q and the k of fewer heads, in place and in one call, as a decoder layer rotates them. */
+/** Rotates q, and k with fewer heads, in place and in one call, as a decoder layer does. */
 function ropePartsCase({
   tokens,
   heads,
@@ -460,44 +518,38 @@ const EPSILON = 1e-5;
 function normCase(operator: 'rms_norm' | 'layer_norm', rows: number, width: number): BenchCase {
   const label = `${operator} f32 ${rows}x${width}`;
   const centred = operator === 'layer_norm';
-  return {
-    label,
-    point: `${operator} ${rows}`,
-    group: 'operators',
-    rate: 'GB/s',
-    dtype: 'f32',
-    prepare({ rw, oracle }) {
-      const data = randomArray(label, 'f32', rows * width);
-      const [scales, shifts] = ['weight', 'bias'].map((name) => randomArray(`${label} ${name}`, 'f32', width)) as [
-        Float32Array,
-        Float32Array,
-      ];
-      const x = place(rw, data, 'f32', [rows, width]);
-      const weight = place(rw, scales, 'f32', [width]);
-      const bias = place(rw, shifts, 'f32', [width]);
-      const out = rw.allocate('f32', [rows, width]);
-      const call = centred
-        ? () => rw.layerNorm(x, weight, { eps: EPSILON, bias, out })
-        : () => rw.rmsNorm(x, weight, { eps: EPSILON, out });
-      return {
-        ours: { name: 'ropewalk', call, sink: () => firstOf(out) },
-        bytes: 2 * data.byteLength + (centred ? 2 : 1) * scales.byteLength,
-        flops: (centred ? 7 : 4) * rows * width, // square, sum, scale, weight; with a mean sum, difference, bias too
-        elements: rows * width,
-        output: out,
-        async check() {
-          call();
-          const [xs, w] = [await copyFor(oracle, outerRows(x)), await copyFor(oracle, weight)];
-          const want = centred
-            ? oracle.layerNorm(xs, w, { eps: EPSILON, bias: await copyFor(oracle, bias) })
-            : oracle.rmsNorm(xs, w, { eps: EPSILON });
-          return agreement(await numbersOf(outerRows(out)), await numbersOf(want), 'f32', label);
-        },
-        question: { op: operator, rows, width, eps: EPSILON, x: data, weight: scales, bias: shifts },
-        dispose: () => release(x, weight, bias, out),
-      };
-    },
-  };
+  return operatorCase({ label, point: `${operator} ${rows}` }, ({ rw, oracle }) => {
+    const data = randomArray(label, 'f32', rows * width);
+    const scales = randomArray(`${label} weight`, 'f32', width);
+    const shifts = randomArray(`${label} bias`, 'f32', width);
+    const x = place(rw, data, 'f32', [rows, width]);
+    const weight = place(rw, scales, 'f32', [width]);
+    const bias = place(rw, shifts, 'f32', [width]);
+    const out = rw.allocate('f32', [rows, width]);
+    const run = (
+      on: Ropewalk,
+      [x, weight, bias]: readonly [Tensor<'f32'>, Tensor<'f32'>, Tensor<'f32'>],
+      out?: Tensor<'f32'>,
+    ) =>
+      centred ? on.layerNorm(x, weight, { eps: EPSILON, bias, out }) : on.rmsNorm(x, weight, { eps: EPSILON, out });
+    return {
+      call: () => run(rw, [x, weight, bias], out),
+      out,
+      inputs: [x, weight, bias],
+      bytes: 2 * data.byteLength + (centred ? 2 : 1) * scales.byteLength,
+      flops: (centred ? 7 : 4) * rows * width, // square, sum, scale, weight; with a mean also sum, difference, bias
+      async compare() {
+        const copies = [
+          await copyFor(oracle, outerRows(x)),
+          await copyFor(oracle, weight),
+          await copyFor(oracle, bias),
+        ];
+        const want = run(oracle, copies as [Tensor<'f32'>, Tensor<'f32'>, Tensor<'f32'>]);
+        return { got: await numbersOf(outerRows(out)), want: await numbersOf(want) };
+      },
+      question: { op: operator, rows, width, eps: EPSILON, x: data, weight: scales, bias: shifts },
+    };
+  });
 }
 
 /** An operator whose inputs and output have one shape. */
@@ -511,26 +563,12 @@ const FACTOR = 0.25;
 /** The elementwise operators. */
 export type ElementwiseName = 'add' | 'swiglu' | 'geglu' | 'scale';
 const ELEMENTWISE: Readonly<Record<ElementwiseName, Elementwise>> = {
-  add: {
-    inputs: 2,
-    flopsAnElement: 1,
-    run: (rw, a, b, out) => rw.add(a, b, { out }),
-  },
-  swiglu: {
-    inputs: 2,
-    flopsAnElement: 4, // exp, 1 +, /, ·
-    run: (rw, a, b, out) => rw.swiglu(a, b, { out }),
-  },
-  geglu: {
-    inputs: 2,
-    flopsAnElement: 4, // erf, 1 +, ·, ·
-    run: (rw, a, b, out) => rw.geglu(a, b, { out }),
-  },
-  scale: {
-    inputs: 1,
-    flopsAnElement: 1,
-    run: (rw, a, _, out) => rw.scale(a, FACTOR, { out }),
-  },
+  add: { inputs: 2, flopsAnElement: 1, run: (rw, a, b, out) => rw.add(a, b, { out }) },
+  // exp, 1 +, /, ·
+  swiglu: { inputs: 2, flopsAnElement: 4, run: (rw, a, b, out) => rw.swiglu(a, b, { out }) },
+  // erf, 1 +, ·, ·
+  geglu: { inputs: 2, flopsAnElement: 4, run: (rw, a, b, out) => rw.geglu(a, b, { out }) },
+  scale: { inputs: 1, flopsAnElement: 1, run: (rw, a, _, out) => rw.scale(a, FACTOR, { out }) },
 };
 
 const ELEMENTWISE_NAMES = Object.keys(ELEMENTWISE) as ElementwiseName[];
@@ -539,182 +577,131 @@ function elementwiseCase(operator: ElementwiseName, rows: number, width: number)
   const { inputs, flopsAnElement, run } = ELEMENTWISE[operator];
   const label = `${operator} f32 ${rows}x${width}`;
   const shape = [rows, width];
-  return {
-    label,
-    point: `${operator} ${rows}`,
-    group: 'operators',
-    rate: 'GB/s',
-    dtype: 'f32',
-    prepare({ rw, oracle }) {
-      const first = randomArray(`${label} a`, 'f32', rows * width);
-      const second = randomArray(`${label} b`, 'f32', rows * width);
-      const a = place(rw, first, 'f32', shape);
-      const b = place(rw, second, 'f32', shape);
-      const out = rw.allocate('f32', shape);
-      const call = () => run(rw, a, b, out);
-      return {
-        ours: { name: 'ropewalk', call, sink: () => firstOf(out) },
-        bytes: (inputs + 1) * first.byteLength,
-        flops: flopsAnElement * rows * width,
-        elements: rows * width,
-        output: out,
-        async check() {
-          call();
-          const want = run(oracle, await copyFor(oracle, outerRows(a)), await copyFor(oracle, outerRows(b)));
-          return agreement(await numbersOf(outerRows(out)), await numbersOf(want), 'f32', label);
-        },
-        question: { op: operator, shape, inputs: [first, second].slice(0, inputs), factor: FACTOR },
-        dispose: () => release(a, b, out),
-      };
-    },
-  };
+  return operatorCase({ label, point: `${operator} ${rows}` }, ({ rw, oracle }) => {
+    const first = randomArray(`${label} a`, 'f32', rows * width);
+    const second = randomArray(`${label} b`, 'f32', rows * width);
+    const a = place(rw, first, 'f32', shape);
+    const b = place(rw, second, 'f32', shape);
+    const out = rw.allocate('f32', shape);
+    return {
+      call: () => run(rw, a, b, out),
+      out,
+      inputs: [a, b],
+      bytes: (inputs + 1) * first.byteLength,
+      flops: flopsAnElement * rows * width,
+      async compare() {
+        const want = run(oracle, await copyFor(oracle, outerRows(a)), await copyFor(oracle, outerRows(b)));
+        return { got: await numbersOf(outerRows(out)), want: await numbersOf(want) };
+      },
+      question: { op: operator, shape, inputs: [first, second].slice(0, inputs), factor: FACTOR },
+    };
+  });
 }
 
-/** A copy by a kernel: of dense rows, or from tokens first to heads first. */
+/** Copies by a kernel: dense rows, or from tokens first to heads first. */
 function rearrangeCase(tokens: number, heads: number, headDim: number, turned: boolean): BenchCase {
   const label = `rearrange f32 ${tokens}x${heads}x${headDim} ${turned ? 'to heads first' : 'dense'}`;
-  return {
-    label,
-    group: 'operators',
-    rate: 'GB/s',
-    dtype: 'f32',
-    prepare({ rw }) {
-      const data = randomArray(label, 'f32', tokens * heads * headDim);
-      const whole = place(rw, data, 'f32', [tokens, heads, headDim]);
-      const x = turned ? whole.permute([1, 0, 2]) : whole;
-      const out = rw.allocate('f32', x.shape);
-      return {
-        ours: { name: 'ropewalk', call: () => rw.rearrange(x, { out }), sink: () => firstOf(out) },
-        bytes: 2 * data.byteLength,
-        flops: 0,
-        elements: data.length,
-        output: out,
-        async check() {
-          rw.rearrange(x, { out });
-          const last = x.shape[0]! - 1;
-          return agreement(
-            await numbersOf(out.slice(0, last, last + 1)),
-            await numbersOf(x.slice(0, last, last + 1)),
-            'f32',
-            label,
-          );
-        },
-        ...(turned && { question: { op: 'permute', x: data, shape: whole.shape, perm: [1, 0, 2] } }),
-        dispose: () => release(whole, out),
-      };
-    },
-  };
+  return operatorCase({ label }, ({ rw }) => {
+    const data = randomArray(label, 'f32', tokens * heads * headDim);
+    const whole = place(rw, data, 'f32', [tokens, heads, headDim]);
+    const x = turned ? whole.permute([1, 0, 2]) : whole;
+    const out = rw.allocate('f32', x.shape);
+    const last = (tensor: Tensor) => numbersOf(tensor.slice(0, x.shape[0]! - 1, x.shape[0]!));
+    return {
+      call: () => rw.rearrange(x, { out }),
+      out,
+      inputs: [whole],
+      bytes: 2 * data.byteLength,
+      flops: 0,
+      compare: async () => ({ got: await last(out), want: await last(x) }),
+      ...(turned && { question: { op: 'permute', x: data, shape: whole.shape, perm: [1, 0, 2] } }),
+    };
+  });
 }
 
-/** Rows of a table that are widened to f32. */
+/** Takes rows from a table and widens them to f32. */
 function embeddingCase(tokens: number, rows: number, width: number, stored: 'f16' | 'q8_0'): BenchCase {
   const label = `embedding f32 ${tokens}x${width} of ${stored}`;
-  return {
-    label,
-    group: 'operators',
-    rate: 'GB/s',
-    dtype: 'f32',
-    prepare({ rw, oracle }) {
-      const index = rw.tensor(Int32Array.from({ length: tokens }, (_, n) => (n * 7919) % rows));
-      const quantised = stored === 'q8_0' ? quantisedWeight(stored, rows, width) : undefined;
-      const table = quantised
-        ? placeQuantised(rw, 'q8_0', quantised.bytes, [rows, width])
-        : place(rw, randomArray(label, 'f16', rows * width), 'f16', [rows, width]);
-      const out = rw.allocate('f32', [tokens, width]);
-      const call = (): unknown => rw.embedding(index, table, { out });
-      return {
-        ours: { name: 'ropewalk', call, sink: () => firstOf(out) },
-        bytes: tokens * (quantised ? quantised.bytes.length / rows : 2 * width) + 4 * out.size,
-        flops: 0,
-        elements: out.size,
-        output: out,
-        async check() {
-          call();
-          const last = ((tokens - 1) * 7919) % rows;
-          const want = quantised
-            ? Float64Array.from(quantised.row(last))
-            : await numbersOf(await copyFor(oracle, (table as Tensor<'f16'>).slice(0, last, last + 1)));
-          return agreement(await numbersOf(out.slice(0, tokens - 1, tokens)), want, 'f32', label);
-        },
-        dispose: () => release(table, out),
-      };
-    },
-  };
+  return operatorCase({ label }, ({ rw, oracle }) => {
+    const index = rw.tensor(Int32Array.from({ length: tokens }, (_, n) => (n * 7919) % rows));
+    const quantised = stored === 'q8_0' ? quantisedWeight(stored, rows, width) : undefined;
+    const table = quantised
+      ? placeQuantised(rw, 'q8_0', quantised.bytes, [rows, width])
+      : place(rw, randomArray(label, 'f16', rows * width), 'f16', [rows, width]);
+    const out = rw.allocate('f32', [tokens, width]);
+    return {
+      call: () => rw.embedding(index, table, { out }),
+      out,
+      inputs: [table],
+      bytes: tokens * (quantised ? quantised.bytes.length / rows : 2 * width) + 4 * out.size,
+      flops: 0,
+      async compare() {
+        const last = ((tokens - 1) * 7919) % rows;
+        const want = quantised
+          ? Float64Array.from(quantised.row(last))
+          : await numbersOf(await copyFor(oracle, (table as Tensor<'f16'>).slice(0, last, last + 1)));
+        return { got: await numbersOf(out.slice(0, tokens - 1, tokens)), want };
+      },
+    };
+  });
 }
 
-/** Values of a prompt into their rows of a cache of halves. */
+/** Writes the values of a prompt into their rows of a cache in 16 bits. */
 function convertCase(tokens: number, heads: number, headDim: number, stored: 'f16' | 'bf16'): BenchCase {
   const label = `rearrange f32 to ${stored} ${tokens}x${heads}x${headDim}`;
-  return {
-    label,
-    group: 'operators',
-    rate: 'GB/s',
-    dtype: stored,
-    prepare({ rw, oracle }) {
-      const data = randomArray(label, 'f32', tokens * heads * headDim);
-      const x = place(rw, data, 'f32', [tokens, heads, headDim]);
-      const cache = rw.allocate(stored, [2 * tokens, heads, headDim]);
-      const out = cache.slice(0, tokens, 2 * tokens);
-      return {
-        ours: { name: 'ropewalk', call: () => rw.rearrange(x, { out }), sink: () => firstOf(out) },
-        bytes: 6 * data.length,
-        flops: 0,
-        elements: data.length,
-        output: out,
-        async check() {
-          rw.rearrange(x, { out });
-          const [got, from] = [out, x].map((t) => t.slice(0, tokens - 1, tokens)) as [typeof out, typeof x];
-          const want = oracle.rearrange(await copyFor(oracle, from), { out: oracle.allocate('f64', from.shape) });
-          return agreement(await numbersOf(got), await numbersOf(want), stored, label);
-        },
-        dispose: () => release(x, cache),
-      };
-    },
-  };
+  return operatorCase({ label, dtype: stored }, ({ rw, oracle }) => {
+    const data = randomArray(label, 'f32', tokens * heads * headDim);
+    const x = place(rw, data, 'f32', [tokens, heads, headDim]);
+    const cache = rw.allocate(stored, [2 * tokens, heads, headDim]);
+    const out = cache.slice(0, tokens, 2 * tokens);
+    return {
+      call: () => rw.rearrange(x, { out }),
+      out,
+      inputs: [x, cache],
+      bytes: 6 * data.length,
+      flops: 0,
+      async compare() {
+        const from = x.slice(0, tokens - 1, tokens);
+        const want = oracle.rearrange(await copyFor(oracle, from), { out: oracle.allocate('f64', from.shape) });
+        return { got: await numbersOf(out.slice(0, tokens - 1, tokens)), want: await numbersOf(want) };
+      },
+    };
+  });
 }
 
-/** @param stored - of the weights; the dtype of x and out unless given */
+/** @param stored - the dtype of the weights. Default: that of x and out */
 function linearCase(m: number, n: number, k: number, dtype: 'f32' | 'f16' | 'bf16', stored = dtype): BenchCase {
   const label = `linear ${dtype} ${m}x${n}x${k}${stored === dtype ? '' : ` weight=${stored}`}`;
-  return {
-    label,
-    point: `linear ${stored === dtype ? dtype : `${dtype}·${stored}`} m=${m}`,
-    group: 'operators',
-    rate: m === 1 ? 'GB/s' : 'GFLOP/s',
-    dtype,
-    prepare({ rw, oracle }) {
-      const data = randomArray(`${label} x`, dtype, m * k);
-      const weights = randomArray(`${label} weight`, stored, n * k);
-      const x = place(rw, data, dtype, [m, k]);
-      const weight = place(rw, weights, stored, [n, k]);
-      const out = rw.allocate(dtype, [m, n]);
-      return {
-        ours: { name: 'ropewalk', call: () => rw.linear(x, weight, { out }), sink: () => firstOf(out) },
-        bytes: (m * k + m * n) * sizeBytes(dtype) + n * k * sizeBytes(stored),
-        flops: 2 * m * n * k,
-        elements: m * n,
-        output: out,
-        async check() {
-          rw.linear(x, weight, { out });
-          const columns = [0, Math.floor(n / 2), n - 1];
-          const rows = await copyFor(oracle, outerRows(x));
-          const got: Float64Array[] = [];
-          const want: Float64Array[] = [];
-          for (const c of columns) {
-            got.push(await numbersOf(outerRows(out).slice(1, c, c + 1)));
-            const column = await copyFor(oracle, weight.slice(0, c, c + 1));
-            want.push(await numbersOf(oracle.linear(rows, column)));
-          }
-          return agreement(joined(got), joined(want), dtype, label);
-        },
-        ...(stored === dtype && { question: { op: 'linear', m, n, k, dtype, x: data, weight: weights } }),
-        dispose: () => release(x, weight, out),
-      };
-    },
-  };
+  const point = `linear ${stored === dtype ? dtype : `${dtype}·${stored}`} m=${m}`;
+  return operatorCase({ label, point, rate: m === 1 ? 'GB/s' : 'GFLOP/s', dtype }, ({ rw, oracle }) => {
+    const data = randomArray(`${label} x`, dtype, m * k);
+    const weights = randomArray(`${label} weight`, stored, n * k);
+    const x = place(rw, data, dtype, [m, k]);
+    const weight = place(rw, weights, stored, [n, k]);
+    const out = rw.allocate(dtype, [m, n]);
+    return {
+      call: () => rw.linear(x, weight, { out }),
+      out,
+      inputs: [x, weight],
+      bytes: (m * k + m * n) * sizeBytes(dtype) + n * k * sizeBytes(stored),
+      flops: 2 * m * n * k,
+      async compare() {
+        const rows = await copyFor(oracle, outerRows(x));
+        const got: Float64Array[] = [];
+        const want: Float64Array[] = [];
+        for (const c of [0, Math.floor(n / 2), n - 1]) {
+          got.push(await numbersOf(outerRows(out).slice(1, c, c + 1)));
+          const column = await copyFor(oracle, weight.slice(0, c, c + 1));
+          want.push(await numbersOf(oracle.linear(rows, column)));
+        }
+        return { got: joined(got), want: joined(want) };
+      },
+      ...(stored === dtype && { question: { op: 'linear', m, n, k, dtype, x: data, weight: weights } }),
+    };
+  });
 }
 
-/** With `activations: 'q8'` the error is that of rounding x: from float64 of x as it is. */
+/** With `activations: 'q8'` the error includes the rounding of x: it is measured against the unrounded x. */
 function quantisedLinearCase(
   kind: BlockFormat,
   n: number,
@@ -724,85 +711,67 @@ function quantisedLinearCase(
 ): BenchCase {
   const rounds = activations === 'q8';
   const label = `linear ${kind} ${m}x${n}x${k}${rounds ? ' activations=q8' : ''}`;
-  return {
+  const fields = {
     label,
     point: `linear ${kind}${rounds ? ' q8' : ''} m=${m}`,
-    group: 'operators',
     rate: m === 1 ? 'GB/s' : 'GFLOP/s',
-    dtype: 'f32',
-    prepare({ rw, oracle }) {
-      const data = randomArray(`${label} x`, 'f32', m * k);
-      const quantised = quantisedWeight(kind, n, k);
-      const weight = placeQuantised(rw, kind, quantised.bytes, [n, k]);
-      const x = place(rw, data, 'f32', [m, k]);
-      const out = rw.allocate('f32', [m, n]);
-      const call = () => rw.linear(x, weight, { out, activations });
-      return {
-        ours: { name: 'ropewalk', call, sink: () => firstOf(out) },
-        bytes: quantised.bytes.length + m * (k + n) * 4,
-        flops: 2 * m * n * k,
-        elements: m * n,
-        output: out,
-        async check() {
-          call();
-          const columns = Array.from({ length: 16 }, (_, c) => Math.floor((c * (n - 1)) / 15));
-          const all = await numbersOf(out);
-          const got = Float64Array.from({ length: m * 16 }, (_, at) => all[(at >> 4) * n + columns[at & 15]!]!);
-          const rows = oracle.tensor(joined(columns.map((c) => quantised.row(c))), { shape: [columns.length, k] });
-          const want = oracle.linear(oracle.tensor(Float64Array.from(data), { shape: [m, k] }), rows);
-          return agreement(got, await numbersOf(want), 'f32', label, rounds ? ROUNDED_LIMIT : undefined);
-        },
-        ...(m === 1 && { question: { op: 'linear of blocks', kind, n, k, x: data, weight: quantised.bytes } }),
-        dispose: () => release(x, weight, out),
-      };
-    },
-  };
+    limit: rounds ? ROUNDED_LIMIT : undefined,
+  } as const;
+  return operatorCase(fields, ({ rw, oracle }) => {
+    const data = randomArray(`${label} x`, 'f32', m * k);
+    const quantised = quantisedWeight(kind, n, k);
+    const weight = placeQuantised(rw, kind, quantised.bytes, [n, k]);
+    const x = place(rw, data, 'f32', [m, k]);
+    const out = rw.allocate('f32', [m, n]);
+    return {
+      call: () => rw.linear(x, weight, { out, activations }),
+      out,
+      inputs: [x, weight],
+      bytes: quantised.bytes.length + m * (k + n) * 4,
+      flops: 2 * m * n * k,
+      async compare() {
+        const columns = Array.from({ length: 16 }, (_, c) => Math.floor((c * (n - 1)) / 15));
+        const all = await numbersOf(out);
+        const got = Float64Array.from({ length: m * 16 }, (_, at) => all[(at >> 4) * n + columns[at & 15]!]!);
+        const rows = oracle.tensor(joined(columns.map((c) => quantised.row(c))), { shape: [columns.length, k] });
+        const want = oracle.linear(oracle.tensor(Float64Array.from(data), { shape: [m, k] }), rows);
+        return { got, want: await numbersOf(want) };
+      },
+      ...(m === 1 && { question: { op: 'linear of blocks', kind, n, k, x: data, weight: quantised.bytes } }),
+    };
+  });
 }
 
-/** One token and its experts, beside {@link quantisedLinearCase} of as many bytes. */
+/** Multiplies one token by its experts; {@link quantisedLinearCase} reads as many bytes. */
 function expertLinearCase(kind: BlockFormat, experts: number, chosen: number, n: number, k: number): BenchCase {
   const label = `expert_linear ${kind} 1x${n}x${k} experts=${chosen}/${experts}`;
-  return {
-    label,
-    point: `experts ${kind}`,
-    group: 'operators',
-    rate: 'GB/s',
-    dtype: 'f32',
-    prepare({ rw, oracle }) {
-      const data = randomArray(`${label} x`, 'f32', k);
-      const quantised = quantisedWeight(kind, experts * n, k);
-      const weight = placeQuantised(rw, kind, quantised.bytes, [experts, n, k]);
-      const x = place(rw, data, 'f32', [1, k]);
-      const ids = Int32Array.from({ length: chosen }, (_, s) => (s * 37 + 5) % experts);
-      const indices = rw.upload(ids, { shape: [1, chosen] });
-      const out = rw.allocate('f32', [1, chosen, n]);
-      return {
-        ours: {
-          name: 'ropewalk',
-          call: () => rw.expertLinear(x, weight, indices, { out }),
-          sink: () => firstOf(out),
-        },
-        bytes: (quantised.bytes.length / experts) * chosen + (k + chosen * n) * 4,
-        flops: 2 * chosen * n * k,
-        elements: chosen * n,
-        output: out,
-        async check() {
-          rw.expertLinear(x, weight, indices, { out });
-          const all = await numbersOf(out);
-          const places = Array.from({ length: 16 }, (_, c) => Math.floor((c * (chosen * n - 1)) / 15));
-          const got = Float64Array.from(places, (at) => all[at]!);
-          const rows = places.map((at) => quantised.row(ids[Math.floor(at / n)]! * n + (at % n)));
-          const matrix = oracle.tensor(joined(rows), { shape: [places.length, k] });
-          const want = oracle.linear(oracle.tensor(Float64Array.from(data), { shape: [1, k] }), matrix);
-          return agreement(got, await numbersOf(want), 'f32', label);
-        },
-        dispose: () => release(x, weight, indices, out),
-      };
-    },
-  };
+  return operatorCase({ label, point: `experts ${kind}` }, ({ rw, oracle }) => {
+    const data = randomArray(`${label} x`, 'f32', k);
+    const quantised = quantisedWeight(kind, experts * n, k);
+    const weight = placeQuantised(rw, kind, quantised.bytes, [experts, n, k]);
+    const x = place(rw, data, 'f32', [1, k]);
+    const ids = Int32Array.from({ length: chosen }, (_, s) => (s * 37 + 5) % experts);
+    const indices = rw.upload(ids, { shape: [1, chosen] });
+    const out = rw.allocate('f32', [1, chosen, n]);
+    return {
+      call: () => rw.expertLinear(x, weight, indices, { out }),
+      out,
+      inputs: [x, weight, indices],
+      bytes: (quantised.bytes.length / experts) * chosen + (k + chosen * n) * 4,
+      flops: 2 * chosen * n * k,
+      async compare() {
+        const all = await numbersOf(out);
+        const places = Array.from({ length: 16 }, (_, c) => Math.floor((c * (chosen * n - 1)) / 15));
+        const rows = places.map((at) => quantised.row(ids[Math.floor(at / n)]! * n + (at % n)));
+        const matrix = oracle.tensor(joined(rows), { shape: [places.length, k] });
+        const want = oracle.linear(oracle.tensor(Float64Array.from(data), { shape: [1, k] }), matrix);
+        return { got: Float64Array.from(places, (at) => all[at]!), want: await numbersOf(want) };
+      },
+    };
+  });
 }
 
-/** Every query follows keys - queries past tokens, and sees itself and those before. */
+/** The sizes of causal attention. Queries are the last tokens: each sees its own key and those before it. */
 export interface AttentionShape {
   readonly queries: number;
   readonly keys: number;
@@ -812,11 +781,11 @@ export interface AttentionShape {
 }
 
 interface AttentionSizes extends AttentionShape {
-  /** Of keys and values; f32 unless given. */
+  /** The dtype of keys and values. Default: f32. */
   readonly stored?: 'f32' | 'f16' | 'bf16' | 'i8';
 }
 
-/** Numbers of [−1, 1]; in i8 they are stored times 127. */
+/** Makes numbers in [−1, 1]; i8 stores them times 127. */
 function cacheData(seed: string, stored: 'f32' | 'f16' | 'bf16' | 'i8', length: number): ArrayOf[typeof stored] {
   return stored === 'i8'
     ? Int8Array.from(randomArray(seed, 'f32', length), (value) => Math.round(value * 127))
@@ -828,67 +797,56 @@ function attentionCase(options: AttentionSizes): BenchCase {
   const past = keys - queries;
   const cached = stored === 'f32' ? '' : ` cache=${stored}`;
   const label = `attention f32 ${queries}x${keys} heads=${heads}/${kvHeads} d=${headDim}${cached}`;
-  return {
-    label,
-    point: `attention ${queries}x${keys}${cached}`,
-    group: 'operators',
-    rate: 'GFLOP/s',
-    dtype: 'f32',
-    prepare({ rw, oracle }) {
-      const queryData = randomArray(`${label} q`, 'f32', queries * heads * headDim);
-      const keyData = cacheData(`${label} k`, stored, keys * kvHeads * headDim);
-      const valueData = cacheData(`${label} v`, stored, keys * kvHeads * headDim);
-      const scales = stored === 'i8' ? { kScale: 1 / 127, vScale: 1 / 127 } : {};
-      const q = place(rw, queryData, 'f32', [queries, heads, headDim]);
-      const k = place(rw, keyData, stored, [keys, kvHeads, headDim]);
-      const v = place(rw, valueData, stored, [keys, kvHeads, headDim]);
-      const out = rw.allocate('f32', [queries, heads, headDim]);
-      const seen = queries * past + (queries * (queries + 1)) / 2;
-      return {
-        ours: { name: 'ropewalk', call: () => rw.selfAttention(q, k, v, { ...scales, out }), sink: () => firstOf(out) },
-        bytes: 2 * queryData.byteLength + 2 * keyData.byteLength,
-        flops: 4 * heads * headDim * seen, // q·k and weight·v of the pairs that causality leaves
-        elements: queries * heads * headDim,
-        output: out,
-        async check() {
-          rw.selfAttention(q, k, v, { ...scales, out });
-          const some = [...new Set([0, Math.floor(queries / 2), queries - 1])];
-          const got: Float64Array[] = [];
-          const want: Float64Array[] = [];
-          for (const s of some) {
-            got.push(await numbersOf(out.slice(0, s, s + 1)));
-            const query = await copyFor(oracle, q.slice(0, s, s + 1));
-            const [keys, values] = [
-              await copyFor(oracle, k.slice(0, 0, past + s + 1)),
-              await copyFor(oracle, v.slice(0, 0, past + s + 1)),
-            ];
-            want.push(await numbersOf(oracle.selfAttention(query, keys, values, scales)));
-          }
-          return agreement(joined(got), joined(want), 'f32', label);
+  const point = `attention ${queries}x${keys}${cached}`;
+  return operatorCase({ label, point, rate: 'GFLOP/s' }, ({ rw, oracle }) => {
+    const queryData = randomArray(`${label} q`, 'f32', queries * heads * headDim);
+    const keyData = cacheData(`${label} k`, stored, keys * kvHeads * headDim);
+    const valueData = cacheData(`${label} v`, stored, keys * kvHeads * headDim);
+    const scales = stored === 'i8' ? { kScale: 1 / 127, vScale: 1 / 127 } : {};
+    const q = place(rw, queryData, 'f32', [queries, heads, headDim]);
+    const k = place(rw, keyData, stored, [keys, kvHeads, headDim]);
+    const v = place(rw, valueData, stored, [keys, kvHeads, headDim]);
+    const out = rw.allocate('f32', [queries, heads, headDim]);
+    const seen = queries * past + (queries * (queries + 1)) / 2;
+    return {
+      call: () => rw.selfAttention(q, k, v, { ...scales, out }),
+      out,
+      inputs: [q, k, v],
+      bytes: 2 * queryData.byteLength + 2 * keyData.byteLength,
+      flops: 4 * heads * headDim * seen, // q·k and weight·v, for the pairs that the causal mask leaves
+      async compare() {
+        const got: Float64Array[] = [];
+        const want: Float64Array[] = [];
+        for (const s of new Set([0, Math.floor(queries / 2), queries - 1])) {
+          got.push(await numbersOf(out.slice(0, s, s + 1)));
+          const query = await copyFor(oracle, q.slice(0, s, s + 1));
+          const pastKeys = await copyFor(oracle, k.slice(0, 0, past + s + 1));
+          const values = await copyFor(oracle, v.slice(0, 0, past + s + 1));
+          want.push(await numbersOf(oracle.selfAttention(query, pastKeys, values, scales)));
+        }
+        return { got: joined(got), want: joined(want) };
+      },
+      ...(stored === 'f32' && {
+        question: {
+          ...{ op: 'attention', queries, keys, heads, kvHeads, headDim, q: queryData },
+          ...{ keyData: keyData as Float32Array, valueData: valueData as Float32Array },
         },
-        ...(stored === 'f32' && {
-          question: {
-            ...{ op: 'attention', queries, keys, heads, kvHeads, headDim, q: queryData },
-            ...{ keyData: keyData as Float32Array, valueData: valueData as Float32Array },
-          },
-        }),
-        dispose: () => release(q, k, v, out),
-      };
-    },
-  };
+      }),
+    };
+  });
 }
 
-/** The numbers of a tensor, in row-major order. */
+/** Reads the numbers of a tensor in row-major order. */
 function numbersOf(tensor: Tensor): Float64Array | Promise<Float64Array> {
   return tensor.readNumbers();
 }
 
-/** Copies a tensor to where the reference computes. */
+/** Copies a tensor into the memory of the reference. */
 async function copyFor<D extends Dtype>(oracle: Ropewalk, tensor: Tensor<D>): Promise<Tensor<D>> {
   return place(oracle, await tensor.read(), tensor.dtype, tensor.shape);
 }
 
-/** The first and the last row of a matrix, which the reference has done in a moment. */
+/** Takes the first and the last row of a matrix: the reference is too slow for all rows. */
 function outerRows<D extends FloatDtype>(tensor: Tensor<D>): Tensor<D> {
   const [rows, width] = tensor.shape as [number, number];
   if (rows < 2) return tensor;

@@ -1,5 +1,5 @@
 /**
- * Measures a backend on the CPU with one number of threads. For Node.
+ * Measures a backend on the CPU with one number of threads (Node only).
  *
  * @module
  */
@@ -9,20 +9,20 @@ import { type Effort, FULL_EFFORT, measureTogether, QUICK_EFFORT } from './measu
 import { Roofs } from './roofs.node.js';
 import { type Beside, chooseCases, runCases, type SessionOptions, type SessionResult } from './session.js';
 
-/** Some peers' threads spin for a while after a run; no contender shall share the cores with another's. */
+/** A pause before each sample: threads of some peers spin after a run and would take cores from the next contender. */
 const PAUSE_MS = 20;
 
-/** What one number of threads gave. */
+/** The results with one number of threads. */
 export type CpuSession = SessionResult & { readonly peakGflops: number };
 
 /**
  * Runs the cases.
  *
- * @param backend - cpu, or reference
- * @param threads - that may compute; as many as the backend takes unless given
- * @param options - which cases
+ * @param backend - cpu or reference
+ * @param threads - the threads that compute. Default: as many as the backend takes
+ * @param options - chooses the cases
  * @param progress - called with the label of each case before it runs
- * @param beside - who takes turns
+ * @param beside - the peers that take turns with us
  */
 export async function runCpuSession(
   backend: string,

@@ -8,15 +8,15 @@ import { type ArrayOf, BLOCK_FORMATS, type BlockFormat, blocksFrom, type FloatDt
 import { loadNumber, newArray, storeNumber } from 'ropewalk/backend';
 import { blockBytes, randomFrom, readBlocks, UNIT_ROUNDOFF } from 'ropewalk/internal';
 
-/** Elements of random data before it repeats. A prime, so that rows of two matrices do not repeat in step. */
+/** The period of random data. It is a prime, so that rows of two matrices do not repeat in step. */
 const PERIOD = 65_521;
 
 /**
  * Makes uniform numbers in [-1, 1), the same in every process.
  *
  * @param seed - any text
- * @param dtype - of the result; f16 and bf16 as bits
- * @param length - elements; they repeat after 65,521, since drawing 16 million would take longer than measuring
+ * @param dtype - the dtype of the result; f16 and bf16 are bits
+ * @param length - the number of elements. They repeat after 65,521: drawing 16 million takes longer than measuring
  */
 export function randomArray<D extends FloatDtype>(seed: string, dtype: D, length: number): ArrayOf[D] {
   const random = randomFrom(seed);
@@ -29,9 +29,9 @@ export function randomArray<D extends FloatDtype>(seed: string, dtype: D, length
 
 /** Block-quantised weights `[n, k]`. */
 export interface QuantisedWeight {
-  /** Blocks as GGUF has them. */
+  /** The blocks in GGUF's layout. */
   readonly bytes: Uint8Array;
-  /** Row r as exact numbers. */
+  /** Decodes row r exactly. */
   row(r: number): Float64Array;
 }
 
@@ -61,31 +61,31 @@ export function quantisedWeight(kind: BlockFormat, n: number, k: number): Quanti
   };
 }
 
-/** How far a result is from what was expected. */
+/** The error of a result, and its limit. */
 export interface Agreement {
-  /** Largest |got − want| over the root mean square of `want`. */
+  /** The largest |got − want| divided by the root mean square of `want`. */
   readonly error: number;
   readonly limit: number;
 }
 
 /**
- * The largest error that passes, over the root mean square of the expected result.
+ * Returns the largest error that passes, divided by the root mean square of the expected result.
  *
- * One rounding to the dtype of an element up to 8 times the root mean square; and 5e-5 for f32 arithmetic: a sum of
- * 4096 products, added one by one, measured at most 1e-5.
+ * It allows one rounding to the dtype of an element that is 8 times the root mean square, and 5e-5 for f32 arithmetic:
+ * a sum of 4096 products, added one by one, had an error of at most 1e-5.
  *
- * @param dtype - of the output
+ * @param dtype - the dtype of the output
  */
 export function errorLimit(dtype: FloatDtype): number {
   return 8 * UNIT_ROUNDOFF[dtype] + 5e-5;
 }
 
 /**
- * Measures how far numbers are from what they should be.
+ * Measures the error of a result.
  *
- * @param got - what is judged
- * @param want - what is believed; as long as `got`
- * @returns the largest |got − want| over the root mean square of `want`, and where; NaN counts as the largest
+ * @param got - the result
+ * @param want - the expected result, as long as `got`
+ * @returns the largest |got − want| divided by the root mean square of `want`, and its index; NaN counts as largest
  */
 export function worstError(got: Float64Array, want: Float64Array): { error: number; at: number } {
   if (got.length !== want.length) throw new Error(`bench: expected ${want.length} numbers, got ${got.length}`);
@@ -95,7 +95,7 @@ export function worstError(got: Float64Array, want: Float64Array): { error: numb
   for (let at = 0; at < want.length; at++) {
     squares += want[at]! ** 2;
     const off = Math.abs(got[at]! - want[at]!);
-    // Written so that NaN is the worst of all.
+    // The comparison is false for NaN, which so counts as the worst.
     if (!(off <= worst)) {
       worst = off;
       worstAt = at;
@@ -106,13 +106,13 @@ export function worstError(got: Float64Array, want: Float64Array): { error: numb
 }
 
 /**
- * Requires that a result is right: nothing that is wrong gets timed.
+ * Refuses a wrong result, so that it is never timed.
  *
- * @param got - what is judged
- * @param want - what is believed; as long as `got`
- * @param dtype - of the output
- * @param what - for the message
- * @param limit - what the error may be; {@link errorLimit} unless given
+ * @param got - the result
+ * @param want - the expected result, as long as `got`
+ * @param dtype - the dtype of the output
+ * @param what - names the case in the message
+ * @param limit - the largest error. Default: {@link errorLimit}
  * @throws Error when they differ by more
  */
 export function agreement(
@@ -131,10 +131,10 @@ export function agreement(
 }
 
 /**
- * Takes about 65,000 elements from all over an array.
+ * Takes about 65,000 elements that are spread over an array.
  *
- * @param data - elements of a dtype
- * @param dtype - how to read them
+ * @param data - the array
+ * @param dtype - the dtype of its elements
  */
 export function sampleNumbers(data: ArrayOf[FloatDtype], dtype: FloatDtype): Float64Array {
   const step = Math.floor(data.length / PERIOD) | 1; // odd, so that even and odd elements both occur

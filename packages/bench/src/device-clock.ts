@@ -1,17 +1,17 @@
 /**
- * The clock of a GPU, which sees what the host's cannot: how long kernels run, without the time to queue them and to
- * hear of their end.
+ * The clock of a GPU. It measures how long kernels run, without the time to queue them and to report their end, which
+ * the host's clock includes.
  *
  * @module
  */
 
-/** Beginning and end of compute passes in the order of their submission, in nanoseconds. */
+/** The beginning and the end of each compute pass, in nanoseconds and in the order of submission. */
 export type Passes = readonly (readonly [number, number])[];
 
-/** Most passes of a sample; WebGPU lets a set have 4096 timestamps. A pass of ours has up to 1024 kernels. */
+/** The most passes of a sample: WebGPU allows 4096 timestamps in a set. One pass has up to 1024 kernels. */
 const MAX_PASSES = 2048;
 
-/** Has the device write its own time around every compute pass: of the library too, which knows nothing of it. */
+/** Makes the device write timestamps around every compute pass, those of the library too. */
 export class DeviceClock {
   private readonly stamps: GPUQuerySet;
   private readonly resolved: GPUBuffer;
@@ -19,7 +19,7 @@ export class DeviceClock {
   private running = false;
   private passes = 0;
 
-  /** @param device - with `timestamp-query`; from now on its command encoders are watched */
+  /** @param device - a device with `timestamp-query`, whose command encoders are changed */
   constructor(private readonly device: GPUDevice) {
     const size = MAX_PASSES * 16;
     this.stamps = device.createQuerySet({ type: 'timestamp', count: MAX_PASSES * 2 });
@@ -35,16 +35,16 @@ export class DeviceClock {
     };
   }
 
-  /** From now on passes are timed. */
+  /** Starts to time passes. */
   start(): void {
     this.running = true;
     this.passes = 0;
   }
 
   /**
-   * Reads the times since {@link start}; the device must be done.
+   * Reads the times since {@link start}. The device must have finished all work.
    *
-   * @returns undefined when there were too many passes
+   * @returns undefined when there were no passes or too many
    */
   async stop(): Promise<Passes | undefined> {
     this.running = false;
@@ -75,7 +75,7 @@ export class DeviceClock {
 }
 
 /**
- * The time in which at least one pass ran: the next may begin before the last has ended.
+ * Adds up the time in which at least one pass ran. Passes may overlap.
  *
  * @param passes - from {@link DeviceClock.stop}
  */
@@ -89,7 +89,7 @@ export function sumOf(passes: Passes | undefined): number | undefined {
 }
 
 /**
- * The time from the beginning of the first pass to the end of the last.
+ * Returns the time from the beginning of the first pass to the end of the last.
  *
  * @param passes - from {@link DeviceClock.stop}
  */

@@ -1,5 +1,5 @@
 /**
- * Measures the webgpu backend. Knows neither Node nor a browser, and runs in both.
+ * Measures the webgpu backend, in Node and in browsers.
  *
  * @module
  */
@@ -8,21 +8,21 @@ import { gpuCases } from './cases.js';
 import { randomArray } from './data.js';
 import { DeviceClock, spanOf, sumOf } from './device-clock.js';
 import { openLibrary } from './library.js';
-import { type Clocks, type Contender, type Effort, FULL_EFFORT, QUICK_EFFORT } from './measure.js';
+import { type Clocks, type Contender, type Effort, FULL_EFFORT, QUICK_EFFORT, queued } from './measure.js';
 import { type Beside, chooseCases, runCases, type SessionOptions, type SessionResult } from './session.js';
 
-/** An idle GPU takes its time to raise its clocks. */
+/** The warm-up is longer, because an idle GPU raises its clock slowly. */
 const GPU_EFFORT: Effort = { ...FULL_EFFORT, warmUpMs: 200 };
-/** What a driver in software calls itself. */
+/** Matches the names of drivers in software. */
 const SOFTWARE = /swiftshader|llvmpipe|lavapipe|basic render|software/i;
 
 /**
  * Runs the cases of a GPU.
  *
- * @param options - which cases
- * @param where - Node or browser, with its version
+ * @param options - chooses the cases
+ * @param where - the name and version of Node or the browser
  * @param progress - called with the label of each case before it runs
- * @param beside - who takes turns
+ * @param beside - the peers that take turns with us
  */
 export async function runGpuSession(
   options: SessionOptions,
@@ -42,7 +42,11 @@ export async function runGpuSession(
         libraries: { rw, oracle: await openLibrary('reference', 1) },
         effort: options.quick ? QUICK_EFFORT : GPU_EFFORT,
         ...(beside.rivals && { rivals: beside.rivals }),
-        timed: (ours) => queued(ours, rw, clock),
+        timed: (ours) =>
+          withClock(
+            queued(ours, () => rw.finish()),
+            clock,
+          ),
         copy: (bytes) => copies.copy(bytes),
       },
       chooseCases(gpuCases(options.quick || software), options),
@@ -58,29 +62,25 @@ export async function runGpuSession(
   }
 }
 
-/** The webgpu backend, and its device, which the library keeps to itself. */
+/** Opens the webgpu backend, and takes its device, which is no part of the public interface. */
 async function openGpu(): Promise<{ rw: Ropewalk; device: GPUDevice }> {
   const backend = (await openBackend('webgpu')) as Backend & { readonly shared: { readonly device: GPUDevice } };
   return { rw: new Ropewalk(backend), device: backend.shared.device };
 }
 
-/** Calls are queued one after the other, and waited for together. */
-function queued(ours: Contender, rw: Ropewalk, clock: DeviceClock | undefined): Contender {
+/** Adds the device's own time to that of queued calls. */
+function withClock(contender: Contender, clock: DeviceClock | undefined): Contender {
   return {
-    ...ours,
+    ...contender,
     async queue(times): Promise<Clocks> {
       clock?.start();
-      const first = performance.now();
-      for (let n = 0; n < times; n++) ours.call();
-      const hostNs = (performance.now() - first) * 1e6;
-      await rw.finish();
-      const wallNs = (performance.now() - first) * 1e6;
-      return { wallNs, hostNs, ...withDevice(sumOf(await clock?.stop())) };
+      const clocks = await contender.queue!(times);
+      return { ...clocks!, ...withDevice(sumOf(await clock?.stop())) };
     },
   };
 }
 
-/** The roof: `copyBufferToBuffer` on the same device. */
+/** Copies with `copyBufferToBuffer` on the same device: the limit that memory sets. */
 class GpuCopies {
   private from: GPUBuffer | undefined;
   private to: GPUBuffer | undefined;
@@ -91,11 +91,11 @@ class GpuCopies {
   ) {}
 
   /**
-   * The copy that moves as many bytes as a case: it reads half of them and writes the other half. Repeated, it is one
-   * command buffer.
+   * Makes a copy that moves as many bytes as a case: it reads half of them and writes the other half. Repeated copies
+   * are one command buffer.
    *
-   * @param bytes - that the case reads and writes together
-   * @throws Error when the device has no room
+   * @param bytes - the bytes that the case reads and writes together
+   * @throws Error when the device has too little memory
    */
   async copy(bytes: number): Promise<Contender> {
     const half = Math.ceil(bytes / 8) * 4;
@@ -110,7 +110,7 @@ class GpuCopies {
     clock?.start();
     const first = performance.now();
     const encoder = device.createCommandEncoder();
-    encoder.beginComputePass().end(); // empty: for its timestamps
+    encoder.beginComputePass().end(); // an empty pass, for its timestamps
     for (let n = 0; n < times; n++) {
       for (let at = 0; at < half; at += size) encoder.copyBufferToBuffer(from!, 0, to!, 0, Math.min(size, half - at));
     }
@@ -132,7 +132,8 @@ class GpuCopies {
     const [from, to] = [device.createBuffer({ size, usage }), device.createBuffer({ size, usage })];
     const error = await device.popErrorScope();
     if (error) throw new Error(`copy: expected room for ${2 * size} bytes, got: ${error.message}`);
-    const some = randomArray('copy', 'f32', 1 << 18) as Float32Array<ArrayBuffer>; // zeros may be stored as nothing
+    // Random data, because a driver may store zeros compressed.
+    const some = randomArray('copy', 'f32', 1 << 18) as Float32Array<ArrayBuffer>;
     for (let at = 0; at < size; at += some.byteLength)
       device.queue.writeBuffer(from, at, some, 0, Math.min(some.length, (size - at) / 4));
     this.from = from;
@@ -140,7 +141,7 @@ class GpuCopies {
   }
 }
 
-/** Browsers round timestamps to 0.1 ms: nothing is no time. */
+/** Leaves out a time of 0: browsers round timestamps to 0.1 ms. */
 function withDevice(deviceNs: number | undefined): Pick<Clocks, 'deviceNs'> {
   return deviceNs ? { deviceNs } : {};
 }

@@ -1,19 +1,21 @@
-/** Times the operators of Ropewalk beside a copy of the same bytes: cases, sessions, measures, in Node and pages. @module @ropewalk/bench */
+/** Times the operators of Ropewalk beside a copy of the same bytes, in Node and in pages. @module @ropewalk/bench */
 export {
   allCases,
   type BenchCase,
   type ElementwiseName,
   gpuCases,
   type PreparedCase,
+  pageCases,
   type Question,
   webnnCases,
 } from './cases.js';
 export { errorLimit, sampleNumbers, worstError } from './data.js';
 export { runGpuSession } from './gpu.js';
 export { openLibrary } from './library.js';
-export { type Clocks, type Contender, FULL_EFFORT, QUICK_EFFORT } from './measure.js';
+export { type Clocks, type Contender, FULL_EFFORT, plainCopy, QUICK_EFFORT, queued } from './measure.js';
 export {
   type Beside,
+  type CaseResult,
   chooseCases,
   firstLine,
   type Rival,

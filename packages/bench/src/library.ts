@@ -1,5 +1,5 @@
 /**
- * Ropewalk as the benchmark uses it.
+ * Opens Ropewalk for the benchmark, and moves data to and from it.
  *
  * @module
  */
@@ -20,30 +20,27 @@ import {
  * Opens a backend with a number of threads.
  *
  * @param backend - its name
- * @param threads - that may compute; as many as the backend takes unless given
+ * @param threads - the threads that compute. Default: as many as the backend takes
  */
 export function openLibrary(backend: string, threads?: number): Promise<Ropewalk> {
   return ropewalk({ backend, threads } as RopewalkOptions);
 }
 
 /**
- * Puts data where the backend computes.
+ * Copies data into the memory of a backend.
  *
  * @param rw - an open library
- * @param data - the elements, dense
- * @param dtype - of the elements
- * @param shape - of the tensor
+ * @param data - the elements in row-major order
  */
 export function place<D extends Dtype>(rw: Ropewalk, data: ArrayOf[D], dtype: D, shape: readonly number[]): Tensor<D> {
   return rw.upload(tensorFrom<D>(data, { dtype, shape }));
 }
 
 /**
- * Puts block-quantised weights where the backend computes.
+ * Copies block-quantised weights into the memory of a backend.
  *
  * @param rw - an open library
- * @param kind - the format
- * @param bytes - blocks as GGUF has them
+ * @param bytes - blocks in GGUF's layout
  * @param shape - `[n, k]`, or `[experts, n, k]`
  * @returns a weight for `rw.linear` or `rw.expertLinear`
  */
@@ -56,11 +53,7 @@ export function placeQuantised(
   return rw.name === 'reference' ? blocksFrom(kind, bytes, shape) : rw.uploadBlocks(kind, bytes, shape);
 }
 
-/**
- * Gives tensors back.
- *
- * @param tensors - of any backend
- */
+/** Disposes tensors. */
 export function release(...tensors: readonly { dispose(): void }[]): void {
   for (const tensor of tensors) tensor.dispose();
 }

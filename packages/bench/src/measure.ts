@@ -8,55 +8,79 @@
 /** Something that can be called again and again. */
 export interface Contender {
   readonly name: string;
-  /** One call. A promise is awaited; anything else is not. */
+  /** Makes one call. If it returns a promise, the promise is awaited. */
   call(): unknown;
-  /** Makes `times` calls without leaving its own loop; used instead of `call` where given. */
+  /** Makes `times` calls in a loop of its own. If present, it is used instead of `call`. */
   repeat?(times: number): void;
   /**
-   * Makes `times` calls and waits for all of them together, where calls are only queued; it may bring times of its own.
+   * Queues `times` calls and waits for all of them together. It may return its own times, such as a device's.
    */
   queue?(times: number): Promise<Clocks | undefined>;
-  /** A number that depends on the result, so that no compiler may drop the work. */
+  /** Returns a number that depends on the result, so that no compiler may drop the work. */
   sink?(): number;
 }
 
-/** What it took to make calls of which most is done by a device: all calls together, in nanoseconds. */
+/**
+ * Makes a contender whose calls are queued one after the other and waited for together.
+ *
+ * @param finish - resolves once everything that was queued has been computed
+ */
+export function queued(contender: Contender, finish: () => Promise<unknown>): Contender {
+  return {
+    ...contender,
+    async queue(times): Promise<Clocks> {
+      const first = performance.now();
+      for (let n = 0; n < times; n++) contender.call();
+      const hostNs = (performance.now() - first) * 1e6;
+      await finish();
+      return { wallNs: (performance.now() - first) * 1e6, hostNs };
+    },
+  };
+}
+
+/** A copy in JavaScript that reads half of the bytes and writes the other half. */
+export function plainCopy(bytes: number): Contender {
+  const [from, to] = [new Uint8Array(Math.ceil(bytes / 2)).fill(1), new Uint8Array(Math.ceil(bytes / 2))];
+  return { name: 'copy', call: () => to.set(from), sink: () => to[0]! };
+}
+
+/** The times of several calls together whose work a device does, in nanoseconds. */
 export interface Clocks {
-  /** From the first call until the device was done. */
+  /** The time from the first call until the device has finished. */
   readonly wallNs: number;
-  /** From the first call until the last one returned: the host's own work. */
+  /** The time from the first call until the last one has returned: the work of the host. */
   readonly hostNs: number;
-  /** What the device's own clock says it took. */
+  /** The time by the device's own clock. */
   readonly deviceNs?: number;
 }
 
-/** How long to measure. */
+/** The length of a measurement. */
 export interface Effort {
-  /** Timed samples of each contender. */
+  /** The number of timed samples of each contender. */
   readonly samples: number;
-  /** A sample repeats the call until it lasts this long. */
+  /** The least length of a sample, which repeats the call. */
   readonly sampleMs: number;
-  /** Calls of each contender before anything is timed last at least this long. */
+  /** The least length of the untimed calls of each contender before the first sample. */
   readonly warmUpMs: number;
-  /** Pause before each sample, in which the threads of the contender before stop spinning. */
+  /** The pause before each sample, in which the threads of the previous contender stop spinning. */
   readonly pauseMs: number;
 }
 
 /** The effort of a full run: 11 samples, so that the median and the quartiles are samples themselves. */
 export const FULL_EFFORT: Effort = { samples: 11, sampleMs: 20, warmUpMs: 60, pauseMs: 0 };
-/** The effort of `--quick`: each contender runs, nothing is learned about speed. */
+/** The effort of `--quick`: each contender runs once, and the times mean nothing. */
 export const QUICK_EFFORT: Effort = { samples: 1, sampleMs: 0, warmUpMs: 0, pauseMs: 0 };
 
-/** The samples of one contender. All times are for one call, and a device's own where it has a clock. */
+/** The samples of one contender. All times are for one call; they are the device's own if it has a clock. */
 export interface Timing {
   readonly medianNs: number;
   readonly minNs: number;
-  /** First and third quartile; their distance is the spread. */
+  /** The first quartile. The distance of the quartiles is the spread. */
   readonly q1Ns: number;
   readonly q3Ns: number;
   readonly samples: number;
   readonly callsPerSample: number;
-  /** Where a device computes: the medians of {@link Clocks}. */
+  /** The medians of {@link Clocks}, when a device computes. */
   readonly wallNs?: number;
   readonly hostNs?: number;
 }
@@ -71,8 +95,7 @@ export function sinkTotal(): number {
 /**
  * Times contenders in turns.
  *
- * @param contenders - each called alone, one after the other
- * @param effort - how long
+ * @param contenders - called one after the other, never at the same time
  * @returns the timing of each, by name
  */
 export async function measureTogether(contenders: readonly Contender[], effort: Effort): Promise<Map<string, Timing>> {
@@ -87,7 +110,7 @@ export async function measureTogether(contenders: readonly Contender[], effort: 
     for (const contender of contenders) {
       const times = calls.get(contender.name)!;
       if (effort.pauseMs > 0) await new Promise((resume) => setTimeout(resume, effort.pauseMs));
-      // One call untimed, so that no contender pays for caches that the previous one has filled with its own data.
+      // One untimed call, so that no contender pays for caches full of the previous one's data.
       if (effort.sampleMs > 0) await timeCalls(contender, 1);
       taken.get(contender.name)!.push(await timeCalls(contender, times));
       sunk += contender.sink?.() ?? 0;
@@ -96,7 +119,7 @@ export async function measureTogether(contenders: readonly Contender[], effort: 
   return new Map(contenders.map(({ name }) => [name, summarise(taken.get(name)!, calls.get(name)!)]));
 }
 
-/** Calls until compilers and caches have settled. Returns the milliseconds of one call, as far as known. */
+/** Calls until compilers and caches have settled. @returns about how many milliseconds one call takes */
 async function warmUp(contender: Contender, effort: Effort): Promise<number> {
   let spentMs = (await timeCalls(contender, 1)).wallNs / 1e6;
   let callMs = spentMs;
@@ -108,7 +131,7 @@ async function warmUp(contender: Contender, effort: Effort): Promise<number> {
   return callMs;
 }
 
-/** One sample: all its calls together. */
+/** The times of all calls of one sample together. */
 type Sample = Pick<Clocks, 'wallNs'> & Partial<Clocks>;
 
 async function timeCalls(contender: Contender, times: number): Promise<Sample> {
@@ -147,7 +170,7 @@ function summarise(samples: readonly Sample[], callsPerSample: number): Timing {
   };
 }
 
-/** The quantile of sorted numbers, linear between neighbours. */
+/** Returns a quantile of sorted numbers, linear between neighbours. */
 function quantile(sorted: readonly number[], share: number): number {
   const at = (sorted.length - 1) * share;
   const low = Math.floor(at);

@@ -1,5 +1,5 @@
 /**
- * RoPE as one writes it in TypeScript without thinking about speed for long: the loop that a kernel has to beat.
+ * A straightforward loop of RoPE in TypeScript, to compare the kernels with.
  *
  * @module
  */
@@ -7,8 +7,8 @@
 /**
  * Rotates f32 heads by tables of cosines and sines.
  *
- * @param y - `[tokens, heads, headDim]`, dense; written
- * @param x - same shape
+ * @param y - the output, `[tokens, heads, headDim]`, dense
+ * @param x - the input, in the same shape
  * @param cos - `[tokens, headDim / 2]`, dense
  * @param sin - same shape
  * @param heads - heads of one token

@@ -1,20 +1,20 @@
 /**
- * The machine in words, the table on the console, and the JSON file.
+ * The report of a benchmark: the machine in words, the table on the console, and the content of the JSON file.
  *
  * @module
  */
 import { cpus } from 'node:os';
 import type { CaseResult, PeerResult, SessionResult } from './session.js';
 
-/** What numbers without it would be worth nothing. */
+/** The machine, which every number of a report depends on. */
 export interface Machine {
   readonly cpu: string;
   readonly cores: number;
   readonly node: string;
   readonly platform: string;
-  /** Of the package. */
+  /** The version of the package. */
   readonly version: string;
-  /** Of a checkout: short, with "+ changes" when the tree differs from it. */
+  /** The short commit of a checkout, with "+ changes" when files differ from it. */
   readonly commit?: string;
   readonly date: string;
 }
@@ -40,10 +40,10 @@ export function describeMachine(version: string): Machine {
 }
 
 /**
- * The way of a peer that is quoted: the fastest of those that agree with us.
+ * Chooses the way of a peer that the report quotes: the fastest of those that agree with us.
  *
  * @param result - a case
- * @param peer - whose ways
+ * @param peer - the peer's name
  */
 export function quotedPeer(
   result: CaseResult,
@@ -55,22 +55,22 @@ export function quotedPeer(
   return ways.sort((a, b) => a.timing.medianNs - b.timing.medianNs)[0];
 }
 
-/** What was measured, in words. */
+/** The backend that was measured, in words. */
 export function buildOf({ commit, version }: Machine): string {
   return commit === undefined ? `ropewalk ${version}` : `commit ${commit}`;
 }
 
-/** The exit code of a command: 1 when a result was wrong, which is never timed; slow is not wrong. */
+/** Returns the exit code of a command: 1 when a result was wrong. A slow result is not wrong. */
 export function exitCodeOf({ sessions }: Report): number {
   return sessions.some(({ leftOut }) => leftOut.some(({ wrong }) => wrong)) ? 1 : 0;
 }
 
-/** Billions of bytes in a second. */
+/** The rate in GB/s. */
 export function gigabytesPerSecond(result: CaseResult): number {
   return result.bytes / result.ours.medianNs;
 }
 
-/** Billions of operations in a second. */
+/** The rate in GFLOP/s. */
 export function gigaflopsPerSecond(result: CaseResult): number {
   return result.flops / result.ours.medianNs;
 }
@@ -78,7 +78,7 @@ export function gigaflopsPerSecond(result: CaseResult): number {
 /**
  * Writes the whole report as text.
  *
- * @param report - of all numbers of threads
+ * @param report - the sessions of all numbers of threads
  */
 export function printReport(report: Report): string {
   const { machine } = report;
@@ -132,7 +132,8 @@ function table(results: readonly CaseResult[]): string[] {
       significant(rate),
       result.rate,
       significant(perElement),
-      result.rate === 'ns/entry' ? '' : significant(copy.medianNs / ours.medianNs), // a table is computed, not moved
+      // A table is computed, so that a copy says nothing.
+      result.rate === 'ns/entry' ? '' : significant(copy.medianNs / ours.medianNs),
       ...(gpu ? [grouped(ours.wallNs!), grouped(ours.hostNs!)] : [plain ? times(plain.medianNs, ours.medianNs) : '']),
       ...peers.map((peer) => {
         const way = quotedPeer(result, peer);
@@ -158,7 +159,7 @@ function table(results: readonly CaseResult[]): string[] {
   return results.length === 0 ? ['no case'] : [line(headings), ...cells.map(line)];
 }
 
-/** What the table cannot say: ways of a peer that do not run or do not agree, and for which cases. */
+/** Lists the ways of a peer that do not run or do not agree, and their cases. */
 function footnotes(results: readonly CaseResult[]): string[] {
   const labelsOf = new Map<string, string[]>();
   for (const result of results) {
@@ -179,7 +180,7 @@ function disagreement(way: PeerResult, result: CaseResult): string {
   return `not quoted, differs by ${way.error?.toExponential(0)}${ratio}`;
 }
 
-/** Says for each scaling series how the time of an element grows. */
+/** Describes for each scaling series how the time of an element grows. */
 function growth(results: readonly CaseResult[]): string[] {
   const scaling = results.filter(({ group }) => group === 'scaling');
   if (scaling.length === 0) return [];
@@ -204,7 +205,7 @@ function grouped(value: number): string {
   return Math.round(value).toLocaleString('en-US');
 }
 
-/** Three significant digits, without an exponent. */
+/** Formats a number with three significant digits and without an exponent. */
 function significant(value: number): string {
   if (!Number.isFinite(value)) return String(value);
   return value >= 1000 ? grouped(value) : value.toPrecision(3).includes('e') ? value.toFixed(4) : value.toPrecision(3);

@@ -1,8 +1,9 @@
 /**
- * The roofline as a picture: what each operator reaches, under what copying and multiplying allow.
+ * The roofline as a picture: the speed of each operator, below the limits of copying and of multiplying.
  *
  * @module
  */
+import { escapeMarkup } from 'ropewalk/internal';
 import { buildOf, gigaflopsPerSecond, type Machine } from './report.node.js';
 import type { SessionResult } from './session.js';
 
@@ -10,7 +11,7 @@ const WIDTH = 960;
 const HEIGHT = 600;
 const PLOT = { left: 70, right: WIDTH - 24, top: 64, bottom: HEIGHT - 60 };
 const FONT_SIZE = 12;
-/** Of a character, on average, in the font's size: enough to keep labels apart. */
+/** The average width of a character over the font's size, which is exact enough to keep labels apart. */
 const CHARACTER_WIDTH = 0.56;
 
 interface Point {
@@ -30,23 +31,15 @@ interface Box {
 /**
  * Draws arithmetic intensity against GFLOP/s, both logarithmic.
  *
- * @param session - one number of threads
- * @param machine - for the caption
+ * @param session - the results with one number of threads
+ * @param machine - described in the caption
  * @returns an SVG document that follows the reader's light or dark theme
  */
 export function rooflinePicture(session: SessionResult & { readonly peakGflops: number }, machine: Machine): string {
   const drawn = session.results.flatMap((result) => (result.point ? [{ ...result, point: result.point }] : []));
-  const copies = session.results.map(({ label, bytes, copy }) => ({ label, bytes, rate: bytes / copy.medianNs }));
-  const largest = copies.reduce((most, copy) => (copy.bytes > most.bytes ? copy : most), {
-    label: '',
-    bytes: 0,
-    rate: 1,
-  });
-  const fastest = copies.reduce((most, copy) => (copy.rate > most.rate ? copy : most), {
-    label: '',
-    bytes: 0,
-    rate: 0,
-  });
+  const copies = session.results.map(({ bytes, copy }) => ({ bytes, rate: bytes / copy.medianNs }));
+  const most = (of: 'bytes' | 'rate') => copies.toSorted((a, b) => b[of] - a[of])[0] ?? { bytes: 0, rate: 1 };
+  const [largest, fastest] = [most('bytes'), most('rate')];
   const intensities = drawn.map(({ flops, bytes }) => flops / bytes);
   const speeds = drawn.map(gigaflopsPerSecond);
   const xDecades = decades([...intensities, 1]);
@@ -69,8 +62,8 @@ export function rooflinePicture(session: SessionResult & { readonly peakGflops: 
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT}" width="${WIDTH}" height="${HEIGHT}" role="img" aria-labelledby="title">`,
     STYLE,
     `<rect class="paper" width="${WIDTH}" height="${HEIGHT}"/>`,
-    `<text id="title" class="title" x="${PLOT.left}" y="26">Ropewalk, ${escapeText(session.capabilities.backend)} backend, ${threads}</text>`,
-    `<text class="quiet" x="${PLOT.left}" y="45">${escapeText(`${machine.cpu}, Node ${machine.node}, ${buildOf(machine)}, ${machine.date.slice(0, 10)}`)}</text>`,
+    `<text id="title" class="title" x="${PLOT.left}" y="26">Ropewalk, ${escapeMarkup(session.capabilities.backend)} backend, ${threads}</text>`,
+    `<text class="quiet" x="${PLOT.left}" y="45">${escapeMarkup(`${machine.cpu}, Node ${machine.node}, ${buildOf(machine)}, ${machine.date.slice(0, 10)}`)}</text>`,
     ...gridLines(
       xDecades,
       (at) => `<line class="grid" x1="${round(toX(at))}" x2="${round(toX(at))}" y1="${PLOT.top}" y2="${PLOT.bottom}"/>`,
@@ -93,7 +86,8 @@ export function rooflinePicture(session: SessionResult & { readonly peakGflops: 
     `<g clip-path="url(#plot)">${roof(largest.rate, 'roof')}${roof(fastest.rate, 'roof cached')}</g>`,
     ...captions(session.peakGflops, largest, fastest),
     ...points.map(
-      ({ x, y, tip }) => `<circle cx="${round(x)}" cy="${round(y)}" r="4.5"><title>${escapeText(tip)}</title></circle>`,
+      ({ x, y, tip }) =>
+        `<circle cx="${round(x)}" cy="${round(y)}" r="4.5"><title>${escapeMarkup(tip)}</title></circle>`,
     ),
     ...placeLabels(points),
     '</svg>',
@@ -120,7 +114,7 @@ const STYLE = `<style>
   circle { fill: var(--point); stroke: var(--paper); }
 </style>`;
 
-/** The key of the roofs, in the lower right corner, where no operator can be: much arithmetic, little speed. */
+/** Draws the key in the lower right corner, where no operator can be: much arithmetic at little speed. */
 function captions(
   peak: number,
   largest: { bytes: number; rate: number },
@@ -137,7 +131,7 @@ function captions(
       ...(line
         ? [`<line class="${line}" x1="${PLOT.right - 262}" x2="${PLOT.right - 232}" y1="${y - 4}" y2="${y - 4}"/>`]
         : []),
-      `<text class="roof-text" x="${PLOT.right - 224}" y="${y}">${escapeText(text)}</text>`,
+      `<text class="roof-text" x="${PLOT.right - 224}" y="${y}">${escapeMarkup(text)}</text>`,
     ];
   });
 }
@@ -150,7 +144,7 @@ function placeLabels(points: readonly Point[]): string[] {
     const { box, right } = freePlace(x, y, width, taken);
     taken.push(box);
     const baseline = box.bottom - 4;
-    const text = `<text class="label${right ? '' : ' end'}" x="${round(right ? box.left : box.right)}" y="${round(baseline)}">${escapeText(name)}</text>`;
+    const text = `<text class="label${right ? '' : ' end'}" x="${round(right ? box.left : box.right)}" y="${round(baseline)}">${escapeMarkup(name)}</text>`;
     const far = Math.abs((box.top + box.bottom) / 2 - y) > 10;
     const edge = right ? box.left - 2 : box.right + 2;
     return far
@@ -183,7 +177,7 @@ function overlap(a: Box, b: Box): boolean {
   return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
 }
 
-/** The powers of ten around positive values. */
+/** Returns the powers of ten around positive values. */
 function decades(values: readonly number[]): readonly [number, number] {
   const positive = values.filter((value) => value > 0 && Number.isFinite(value));
   const low = 10 ** Math.floor(Math.log10(Math.min(...positive)));
@@ -195,7 +189,7 @@ function scale([low, high]: readonly [number, number], from: number, to: number)
   return (value) => from + ((to - from) * Math.log(value / low)) / Math.log(high / low);
 }
 
-/** One string for each power of ten. */
+/** Draws one line for each power of ten. */
 function gridLines([low, high]: readonly [number, number], draw: (at: number) => string): string[] {
   const count = Math.round(Math.log10(high / low));
   return Array.from({ length: count + 1 }, (_, n) => draw(Number((low * 10 ** n).toPrecision(1))));
@@ -208,8 +202,4 @@ function bytesInWords(bytes: number): string {
 
 function round(value: number): number {
   return Math.round(value * 10) / 10;
-}
-
-function escapeText(text: string): string {
-  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
 }

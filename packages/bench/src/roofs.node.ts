@@ -1,10 +1,9 @@
 /**
- * The roofs of this machine, measured and not looked up: the copy of as many bytes as a case moves, and multiplications
- * and additions.
+ * Measures the limits of this machine: a copy of as many bytes as a case moves, and multiplications with additions.
  *
- * The copy is WebAssembly's own memory.copy in a shared memory, the kind that tensors live in. `Uint8Array.set` on a
- * shared buffer is no roof: V8 copies it word by word, measured at 53 GB/s where memory.copy reaches 107 (8 MiB, AMD
- * EPYC, Node 20).
+ * The copy is WebAssembly's own memory.copy in a shared memory, the kind that holds tensors. `Uint8Array.set` on a
+ * shared buffer is no limit: V8 copies it word by word, at 53 GB/s where memory.copy reaches 107 (measured with 8 MiB
+ * on an AMD EPYC, Node 20).
  *
  * @module
  */
@@ -24,13 +23,13 @@ interface RoofExports {
   multiplyAdd(rounds: number, factor: number, step: number): number;
 }
 
-/** Kernels that reach the roofs, on some threads. */
+/** Kernels that reach the limits, on several threads. */
 export class Roofs {
   private constructor(
     readonly threads: number,
     private readonly memory: WebAssembly.Memory,
     private readonly kernels: RoofExports,
-    /** Turn, threads done, what (0 copy, 1 multiply), to, from, bytes a thread, times. */
+    /** Shared with threads: turn, threads that are done, work (0 copy, 1 multiply), to, from, bytes a thread, times. */
     private readonly control: Int32Array,
     private readonly workers: readonly Worker[],
   ) {}
@@ -38,12 +37,13 @@ export class Roofs {
   /**
    * Compiles the kernels and starts the threads.
    *
-   * @param threads - this thread is one of them
+   * @param threads - their number, this thread included
    */
   static async open(threads: number): Promise<Roofs> {
     const memory = new WebAssembly.Memory({ initial: 1, maximum: MAX_PAGES, shared: true });
     const both = inflateRawSync(Buffer.from(PACKED, 'base64'));
-    const [simd128, relaxed] = [both.subarray(0, LENGTHS[0]), both.subarray(LENGTHS[0])]; // one piece of each
+    // Both modules are packed into one string.
+    const [simd128, relaxed] = [both.subarray(0, LENGTHS[0]), both.subarray(LENGTHS[0])];
     const module = await WebAssembly.compile(WebAssembly.validate(relaxed!) ? relaxed! : simd128!);
     const instance = await WebAssembly.instantiate(module, { env: { memory } });
     const control = new Int32Array(new SharedArrayBuffer(7 * 4));
@@ -62,9 +62,9 @@ export class Roofs {
   }
 
   /**
-   * The copy that moves as many bytes as a case: it reads half of them and writes the other half.
+   * Makes a copy that moves as many bytes as a case: it reads half of them and writes the other half.
    *
-   * @param bytes - that the case reads and writes together
+   * @param bytes - the bytes that the case reads and writes together
    */
   copy(bytes: number): Contender {
     const share = Math.ceil(bytes / 2 / this.threads / 64) * 64;
@@ -73,7 +73,7 @@ export class Roofs {
     const to = from + half;
     const missing = Math.ceil((to + half) / PAGE_BYTES) - this.memory.buffer.byteLength / PAGE_BYTES;
     if (missing > 0) this.memory.grow(missing);
-    new Uint8Array(this.memory.buffer, from, 2 * half).fill(1); // pages exist only once they are written
+    new Uint8Array(this.memory.buffer, from, 2 * half).fill(1); // the system provides a page when it is first written
     return {
       name: 'copy',
       call: () => this.turn(0, to, from, share, 1),
@@ -82,7 +82,7 @@ export class Roofs {
     };
   }
 
-  /** Multiplications and additions of f32 in a second, all threads together; one call does `operations`. */
+  /** Makes multiplications and additions of f32 on all threads; one call does `operations`. */
   multiplyAdd(): Contender & { readonly operations: number } {
     return {
       name: 'multiply-add',
@@ -106,7 +106,7 @@ export class Roofs {
     }
     if (what === 0) this.kernels.copy(to, from, share, times);
     else this.kernels.multiplyAdd(times, 0.999, 0.001);
-    // Spins: the threads finish within microseconds of each other, and sleeping costs more than that.
+    // This spins, because the threads finish within microseconds of each other, and sleeping takes longer.
     while (Atomics.load(control, 1) < this.workers.length) {}
     Atomics.store(control, 1, 0);
   }

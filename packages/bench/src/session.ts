@@ -1,6 +1,5 @@
 /**
- * Runs cases: check, then time, with the copy and others taking turns. Knows neither Node nor a browser, and runs in
- * both.
+ * Runs cases, in Node and in browsers: checks each result, then times it in turns with the copy and with peers.
  *
  * @module
  */
@@ -10,15 +9,15 @@ import type { BenchCase, Libraries, PreparedCase, Rate } from './cases.js';
 import type { Agreement } from './data.js';
 import { type Contender, type Effort, measureTogether, type Timing } from './measure.js';
 
-/** What is run. */
+/** The choice of cases. */
 export interface SessionOptions {
-  /** One call of each case, on small shapes. */
+  /** Makes one call of each case, on small shapes. */
   readonly quick: boolean;
-  /** Only cases whose label matches this regular expression. */
+  /** Runs only cases whose label matches this regular expression. */
   readonly only?: string;
 }
 
-/** The cases that a command line asks for. */
+/** Chooses the cases that a command line asks for. */
 export function chooseCases(
   all: readonly BenchCase[],
   { only = '' }: Pick<SessionOptions, 'only'>,
@@ -27,21 +26,21 @@ export function chooseCases(
   return all.filter(({ label }) => pattern.test(label));
 }
 
-/** A peer's way to compute a case, and how it did. */
+/** One of a peer's ways to compute a case, and its result. */
 export interface PeerResult {
   readonly peer: string;
-  /** How it computes: the operators as ONNX names them. */
+  /** The operators of this way, by their names in ONNX. */
   readonly graph: string;
-  /** Largest difference from our output over its root mean square. */
+  /** The largest difference from our output, divided by its root mean square. */
   readonly error?: number;
-  /** Whether that is within the limit for us; one that is not is listed, never quoted. */
+  /** Whether that is within the limit of our own result. If not, the report lists it and quotes no time. */
   readonly agrees?: boolean;
   readonly timing?: Timing;
-  /** Why it was not run. */
+  /** The reason why it was not run. */
   readonly leftOut?: string;
 }
 
-/** One case with one number of threads. */
+/** The result of one case with one number of threads. */
 export interface CaseResult {
   readonly label: string;
   readonly point?: string;
@@ -60,65 +59,65 @@ export interface CaseResult {
   readonly peers: readonly PeerResult[];
 }
 
-/** What is worth knowing of the place where a GPU was measured. */
+/** The circumstances of a measurement on a GPU. */
 export interface GpuPlace {
-  /** Node or browser, with its version. */
+  /** The name and version of Node or the browser. */
   readonly where: string;
   /** Whether the adapter is a program on the CPU, whose times say nothing about a GPU. */
   readonly software: boolean;
-  /** Which clock took the times. */
+  /** The clock that measured the times. */
   readonly clock: string;
 }
 
-/** What the cases gave. */
+/** The results of several cases. */
 export interface CaseResults {
   readonly results: readonly CaseResult[];
-  /** Cases that could not be run, and why. */
+  /** The cases that could not be run, and the reasons. */
   readonly leftOut: readonly { readonly label: string; readonly reason: string; readonly wrong: boolean }[];
-  /** The sum of the sinks; means nothing. */
+  /** The sum of the sinks, which has no meaning: printing it keeps compilers from dropping work. */
   readonly sink: number;
 }
 
-/** Everything one number of threads, or the GPU, gave. */
+/** All results of one number of threads, or of the GPU. */
 export interface SessionResult extends CaseResults {
-  /** 0 where a GPU computes. */
+  /** 0 when a GPU computes. */
   readonly threads: number;
   readonly capabilities: Capabilities;
-  /** Multiplications and additions a second, in GFLOP/s; of the CPU. */
+  /** The peak of multiplications and additions on the CPU, in GFLOP/s. */
   readonly peakGflops?: number;
   readonly gpu?: GpuPlace;
-  /** Versions of the peers, and reasons why some are left out. */
+  /** The versions of the peers, and the reasons why some are left out. */
   readonly peerNotes: readonly string[];
 }
 
-/** Someone else who computes a case; without a contender it is only listed. */
+/** A peer in one case. Without a contender it is only listed. */
 export interface Rival {
   readonly result: PeerResult;
   readonly contender?: Contender;
 }
 
-/** Who takes turns with ours in one case. */
+/** The peers that take turns with us in one case. */
 export interface Rivals {
   readonly rivals: readonly Rival[];
   close(): Promise<void> | void;
 }
 
-/** Who takes turns in a session, and what there is to say about them. */
+/** The peers of a session, and notes about them. */
 export interface Beside {
   readonly rivals?: NonNullable<Setting['rivals']>;
   readonly peerNotes?: readonly string[];
 }
 
-/** Where cases run, beside whom, and for how long. */
+/** The libraries, peers and effort of a run. */
 export interface Setting {
   readonly threads: number;
   readonly libraries: Libraries;
   readonly effort: Effort;
-  /** Who else takes turns in a case, which is right by then. */
+  /** Opens the peers that take turns in a case. It is called after our own result has been checked. */
   rivals?(entry: BenchCase, prepared: PreparedCase): Promise<Rivals>;
-  /** Ours as it is timed: itself unless given. */
+  /** Wraps our contender for the timing. Default: it is timed as it is. */
   timed?(ours: Contender): Contender;
-  /** The copy that moves as many bytes. */
+  /** Makes a copy that moves as many bytes. */
   copy(bytes: number): Contender | Promise<Contender>;
 }
 
@@ -126,7 +125,7 @@ export interface Setting {
  * Runs cases.
  *
  * @param setting - open libraries and peers; they stay open
- * @param cases - in this order
+ * @param cases - run in this order
  * @param progress - called with the label of each case before it runs
  */
 export async function runCases(
@@ -143,7 +142,7 @@ export async function runCases(
     let prepared: PreparedCase | undefined;
     try {
       prepared = entry.prepare(setting.libraries);
-      await rw.finish(); // a device without room says so now
+      await rw.finish(); // a device that lacks memory throws here
     } catch (reason) {
       prepared?.dispose();
       leftOut.push({ label: entry.label, reason: firstLine(reason), wrong: false });
@@ -166,7 +165,7 @@ async function runCase(entry: BenchCase, prepared: PreparedCase, setting: Settin
   const agreement = await prepared.check();
   const { rivals, close } = (await setting.rivals?.(entry, prepared)) ?? { rivals: [], close() {} };
   try {
-    // Plain TypeScript has one thread, so it is compared with ours on one.
+    // Plain TypeScript has one thread, so that it is compared with one thread of ours only.
     const plain = threads === 1 ? prepared.plain : undefined;
     const copy = await setting.copy(prepared.bytes);
     const ours = setting.timed?.(prepared.ours) ?? prepared.ours;
@@ -189,7 +188,7 @@ async function runCase(entry: BenchCase, prepared: PreparedCase, setting: Settin
   }
 }
 
-/** The first line of an error: some libraries go on with a stack of their own. */
+/** Returns the first line of an error: some libraries put a stack into their messages. */
 export function firstLine(reason: unknown): string {
   return String(reason instanceof Error ? reason.message : reason).split('\n')[0]!;
 }

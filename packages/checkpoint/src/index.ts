@@ -1,6 +1,6 @@
 /**
- * The files of a published model: the RoPE that they describe, layer by layer, and q and k weights permuted between pairings. Nothing
- * here reads files; node.ts does.
+ * The files of a published model: the RoPE that they describe, layer by layer, and q and k weights permuted between
+ * pairings. Nothing here reads files; node.ts does.
  *
  * @module @ropewalk/checkpoint
  */

@@ -105,7 +105,7 @@ function ropeParts({ attributes, rope: derived, inputs, outputs }, data) {
 /** Other operators: a function of the case's header and its inputs' bytes that returns the outputs' bytes, by name. */
 const OPS = { rope: ropeParts };
 
-// What has been read and not yet taken.
+// The bytes that were read and not yet taken.
 let held = Buffer.alloc(0);
 const chunks = process.stdin[Symbol.asyncIterator]();
 

@@ -1,4 +1,4 @@
-/** The process of an engineer's kernel, from inside: see aicore-process.ts. @module */
+/** The code that runs inside the process of an engineer's kernel. aicore-process.ts starts that process. @module */
 import { dirname, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { createContext, type Module, SourceTextModule, SyntheticModule } from 'node:vm';
@@ -8,7 +8,7 @@ import { type FromKernel, fromLine, type ToKernel, toLine } from './aicore-lines
 
 const say = (message: FromKernel): void => void process.stdout.write(toLine(message));
 
-/** The kernel gets JavaScript's own globals. This keeps mistakes away; an attacker is held by the process. */
+/** The kernel gets only JavaScript's own globals, against mistakes. Against attackers the process itself is limited. */
 const context = createContext(Object.create(null), {
   name: 'kernel',
   codeGeneration: { strings: false, wasm: false },
@@ -30,7 +30,7 @@ async function hear<Kind extends ToKernel['kind']>(..._kinds: Kind[]): Promise<E
 const file = await hear('load');
 const modules = new Map<string, Promise<Module>>();
 
-/** A syntax error, whose line Node keeps to itself: the command finds it. */
+/** Marks a syntax error. Node does not tell its line to the program, so that the command looks for it. */
 class WrongSyntax extends Error {
   constructor(
     readonly path: string,
@@ -40,7 +40,7 @@ class WrongSyntax extends Error {
   }
 }
 
-/** A file as a module. */
+/** Makes a module of a file. */
 function moduleOf(path: string, source: string): Module {
   try {
     return new SourceTextModule(source, { context, identifier: path });
@@ -49,7 +49,7 @@ function moduleOf(path: string, source: string): Module {
   }
 }
 
-/** What a module imports: the model's names, or a file that the command gives. */
+/** Finds a module by its specifier: the model's names, or a file from the command. */
 async function link(specifier: string, from: Module): Promise<Module> {
   if (specifier === '@ropewalk/ascend') {
     const exported = Object.entries(ascend);
@@ -71,7 +71,7 @@ async function link(specifier: string, from: Module): Promise<Module> {
 
 let wanted: Promise<unknown> = Promise.resolve();
 
-/** The text of a file; one after the other is asked for. */
+/** Asks the command for the text of a file. */
 function want(specifier: string, from: string): Promise<string> {
   const got = wanted.then(async () => {
     say({ kind: 'want', specifier, from });
@@ -83,7 +83,7 @@ function want(specifier: string, from: string): Promise<string> {
   return got;
 }
 
-/** What an error says, with the line of the user's file that it comes from. */
+/** The message of an error, with the line of the user's file that threw it. */
 function inWords(error: unknown): string {
   const { name = 'Error', message = String(error), stack = '' } = (error ?? {}) as Partial<Error>;
   const at = stack.indexOf(file.path);

@@ -20,7 +20,7 @@ import { Flags } from './options.js';
 import { EXIT, openPercentBar, printResult } from './output.js';
 import { readRope } from './rope-source.js';
 
-/** Seconds for a kernel in a file, unless given. */
+/** The default of `--timeout`, in seconds. */
 const DEFAULT_TIMEOUT_S = 60;
 const MAX_TIMEOUT_S = 86400;
 /** As for RoPE: seconds, up to minutes. */
@@ -34,7 +34,7 @@ export function isOneKernel(kernel: string | undefined): boolean {
   return /[/\\]|\.m?js$/.test(kernel) || (KERNELS[kernel] !== undefined && KERNELS[kernel].operator !== 'rope');
 }
 
-/** @returns 0 when the kernel is right and has no finding, 1 when it is wrong, has one, throws or does not end */
+/** @returns 0 when the kernel is right and has no finding; 1 when it is wrong, has a finding, throws or does not end */
 export async function aicoreKernel(options: AicoreOptions): Promise<number> {
   return (await untilInterrupted('aicore', (signal) => runOne(options, signal))) ?? EXIT.failed;
 }
@@ -99,7 +99,7 @@ async function runOne(options: AicoreOptions, signal: AbortSignal): Promise<numb
   return good ? EXIT.ok : EXIT.failed;
 }
 
-/** A kernel that left its sandbox may have written the report itself. @throws {RopewalkError} FORMAT when it cannot be read */
+/** Reads the report as untrusted text: a kernel may have escaped and written it. @throws {RopewalkError} FORMAT */
 function checkResult(kernel: string, result: MeasuredKernel): void {
   try {
     describeRun('', result);
@@ -120,7 +120,7 @@ function verdictOf({ run, rows, right }: MeasuredKernel): string {
   return run.findings.length === 0 ? 'right' : 'right here, but the findings are faults: mend them';
 }
 
-/** What the kernel is asked to compute. */
+/** The call that the kernel computes. */
 async function readOperatorCall(
   flags: Flags<AicoreOptions>,
   options: AicoreOptions,

@@ -1,21 +1,21 @@
-/** What the command and the process of a kernel say to each other: lines of JSON. @module */
+/** The messages between the command and the process of a kernel: lines of JSON. @module */
 import type { KernelDeclaration, MeasuredKernel, MeasureOptions, OperatorCall } from '@ropewalk/ascend';
 import type { RopewalkError } from 'ropewalk';
 
-/** What is known of a kernel before it runs. */
+/** The description of a kernel before it runs. */
 export type Declared = Pick<KernelDeclaration, 'name' | 'operator' | 'dtypes'>;
 
-/** What the process is asked, a line of JSON each. */
+/** The messages to the process, each one line of JSON. */
 export type ToKernel =
   | { readonly kind: 'load'; readonly given: string; readonly path: string; readonly source: string }
-  /** A file that was wanted, or why it is not given. */
+  /** The file that the process asked for, or the reason why it does not get it. */
   | { readonly kind: 'file'; readonly path: string; readonly source: string }
   | { readonly kind: 'noFile'; readonly message: string }
   | { readonly kind: 'run'; readonly call: OperatorCall; readonly how: MeasureOptions };
 
-/** What the process says, a line of JSON each. */
+/** The messages of the process, each one line of JSON. */
 export type FromKernel =
-  /** It starts to load the file, or to run the kernel: its time begins. */
+  /** The process starts to load the file or to run the kernel. The time limit counts from here. */
   | { readonly kind: 'begun' }
   /** The kernel imports a file. */
   | { readonly kind: 'want'; readonly specifier: string; readonly from: string }
@@ -23,7 +23,7 @@ export type FromKernel =
   | { readonly kind: 'log'; readonly text: string }
   | { readonly kind: 'block'; readonly done: number; readonly total: number }
   | { readonly kind: 'measured'; readonly measured: MeasuredKernel }
-  /** `code` where ropewalk refused something before the kernel ran; `syntax` is a file with a syntax error. */
+  /** `code` is set when ropewalk refused something before the kernel ran; `syntax` names a file with a syntax error. */
   | {
       readonly kind: 'failed';
       readonly message: string;
@@ -31,7 +31,7 @@ export type FromKernel =
       readonly syntax?: string;
     };
 
-/** JSON has no NaN and no infinities; results of kernels have. */
+/** Writes NaN and infinities, which JSON lacks and results of kernels have, as texts. */
 export function toLine(message: ToKernel | FromKernel): string {
   const numbers = (_: string, value: unknown): unknown =>
     typeof value === 'number' && !Number.isFinite(value) ? { number: String(value) } : value;

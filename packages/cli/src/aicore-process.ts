@@ -1,9 +1,9 @@
 /**
- * The process of an engineer's kernel, seen from outside: it loads the file, runs it, and is ended when its time is up.
+ * Starts and ends the process of an engineer's kernel. The process loads the file and runs it within a time limit.
  *
- * A kernel is a program. Node's permission model is what holds it: no files, processes, threads, addons or inspector.
- * The process has no environment and three pipes. Its messages are text that is read as a stranger's: at worst they are a
- * wrong result. What stays open is in docs/aicore-kernels.md. @module
+ * A kernel is a program, which Node's permission model limits: no files, processes, threads, addons or inspector. The
+ * process has no environment and three pipes. Its messages are read as untrusted text: at worst they are a wrong
+ * result. docs/aicore-kernels.md lists what a kernel can still do. @module
  */
 import { type ChildProcessByStdio, spawn, spawnSync } from 'node:child_process';
 import { existsSync, realpathSync, rmSync } from 'node:fs';
@@ -17,26 +17,26 @@ import { RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { type Declared, type FromKernel, fromLine, type ToKernel, toLine } from './aicore-lines.js';
 
-/** JavaScript's heap of the process, in MiB. */
+/** The limit of the process's heap, in MiB. */
 const HEAP_MB = 2048;
-/** Bytes that the process may say: a run of 2^26 elements, recorded for a timeline, says less. */
+/** The most bytes that the process may write. A run of 2^26 elements, recorded for a timeline, writes less. */
 const MAX_SAID = 2 ** 28;
-/** Bytes of each file. */
+/** The most bytes of each file. */
 export const MAX_FILE = 2 ** 24;
-/** Lines that a kernel may print. */
+/** The most lines that a kernel may print. */
 const MAX_LOGS = 200;
-/** For Node to start, or to find a syntax error, on a busy machine. */
+/** The time that Node may take to start, or to find a syntax error, on a busy machine. */
 const ANSWER_MS = 30_000;
-/** What the end of stderr says when the heap is full. */
+/** Matches the end of stderr when the heap is full. */
 const HEAP_FULL = /heap out of memory|Allocation failed/;
 
-/** One file in one process. */
+/** A process with one kernel file. */
 export class KernelProcess {
   readonly #given: string;
   readonly #path: string;
   readonly #seconds: number;
   readonly #folder: string;
-  /** The files that the process was given. */
+  /** The files that the process has received. */
   readonly #sources = new Map<string, string>();
   #child: ChildProcessByStdio<Writable, Readable, Readable> | undefined;
   #listener: (said: FromKernel | 'ended' | 'wrong') => void = () => {};
@@ -84,7 +84,7 @@ export class KernelProcess {
       { env: {}, stdio: ['pipe', 'pipe', 'pipe'], windowsHide: true },
     );
     this.#child = child;
-    child.stdin.on('error', () => {}); // the process has ended, which is said below
+    child.stdin.on('error', () => {}); // the process has ended, which is reported below
     child.on('error', (error) => {
       this.#errors = error.message;
       this.#listener('ended');
@@ -99,7 +99,7 @@ export class KernelProcess {
     this.#read(child.stdout);
   }
 
-  /** Takes the lines of the process apart. */
+  /** Splits the output of the process into lines. */
   #read(stdout: Readable): void {
     let said = 0;
     let parts: string[] = [];
@@ -118,7 +118,7 @@ export class KernelProcess {
     });
   }
 
-  /** One line of the process: a message, or what nobody should have written. */
+  /** Handles one line of the process, which may be no valid message. */
   #hear(line: string): void {
     let said: FromKernel;
     try {
@@ -136,7 +136,7 @@ export class KernelProcess {
     } else this.#listener(said);
   }
 
-  /** A file that the kernel imports: JavaScript in its folder or below, and nothing else. */
+  /** Sends a file that the kernel imports: only JavaScript in its folder or below. */
   #file(specifier: string, from: string): ToKernel {
     const path = resolve(dirname(from), specifier);
     try {
@@ -153,7 +153,7 @@ export class KernelProcess {
     }
   }
 
-  /** Asks, and waits for as long as the kernel may take; a text says why there is no answer. */
+  /** Sends a message and waits up to the time limit. @returns the answer, or a text that says why there is none */
   #ask(question: ToKernel, what: string, onBlock?: MeasureOptions['onBlock']): Promise<FromKernel | string> {
     return new Promise((settle) => {
       const silent = `${this.#given}: its process did not answer: it was stopped`;
@@ -186,7 +186,7 @@ export class KernelProcess {
       return `${this.#given}: the kernel's process answered "${said.kind}", which was not asked`;
     const source = this.#sources.get(String(said.syntax));
     if (source === undefined) return String(said.message);
-    // Node's check of a text, which does not run it, prints the line.
+    // `node --check` prints the line without running the file.
     const check = ['--check', '--input-type=module', '-'];
     const { stderr } = spawnSync(process.execPath, check, { input: source, env: {}, timeout: ANSWER_MS });
     const line = /^\[stdin\](:\d+)/m.exec(String(stderr))?.[1] ?? '';
@@ -215,7 +215,7 @@ function isDeclared(said: Declared | undefined): said is Declared {
   );
 }
 
-/** Node's options that leave the process nothing but the files of its own code. Bun and Deno have none. */
+/** Node's options that allow the process only the files of its own code. Bun and Deno have none. */
 function confinement(folders: readonly string[]): string[] {
   const known = process.allowedNodeEnvironmentFlags;
   const flag = ['--permission', '--experimental-permission'].find((name) => known.has(name));
@@ -223,12 +223,12 @@ function confinement(folders: readonly string[]): string[] {
   return [flag, ...folders.map((folder) => `--allow-fs-read=${folder}${sep}*`)];
 }
 
-/** What the process runs, the folders that it reads its code from, and what to do when it has ended. */
+/** The program of the process, the folders of its code, and a function that cleans up. */
 async function program(): Promise<{ entry: string; folders: string[]; remove?: () => void }> {
   const own = fileURLToPath(import.meta.url);
   const source = resolve(dirname(own), 'aicore-child.ts');
   if (own.endsWith('.ts')) {
-    // From the sources. A loader of TypeScript starts threads and programs, which is forbidden there: bundle the code.
+    // In a checkout the code is bundled: a loader of TypeScript starts threads and programs, which is forbidden there.
     const script = new URL('../../../scripts/bundle-source.mjs', import.meta.url).href;
     const entry = ((await import(script)) as { bundleSource(source: string): string }).bundleSource(source);
     const folder = dirname(entry);

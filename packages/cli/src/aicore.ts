@@ -30,18 +30,18 @@ export type AicoreOptions = Texts<'shape' | 'dtype' | 'pairing' | 'kernel' | 'ch
   Texts<'cores' | 'blocks' | 'tile' | 'buffers' | 'rope' | 'eps' | 'timeout'> &
   Switches<'batchPositions' | 'search' | 'calibration' | 'json'>;
 
-/** What `all` runs. */
+/** The kernels of `--kernel all`. */
 const KERNELS: readonly KernelName[] = ['baseline', 'correct', 'fast'];
-/** The example of the docs takes seconds; this takes minutes. */
+/** The most elements. This many take minutes; the example of the docs takes seconds. */
 const MAX_ELEMENTS = 2 ** 26;
 
-/** The share that a prediction may be off. */
+/** The largest relative error of a prediction. */
 const BAR = 0.35;
 
-/** The result of each kernel: its run, or why it does not take the call. */
+/** The result of a kernel: its run, or the reason why it does not take the call. */
 type Runs = ReadonlyMap<KernelName, MeasuredKernel | string>;
 
-/** What only one kernel takes. */
+/** Options that only one kernel takes. */
 const OF_ONE = ['rope', 'eps', 'timeout'] as const;
 
 /** @returns 0 when every kernel wrote every row correctly and without a finding, 1 otherwise */
@@ -87,7 +87,7 @@ export async function aicore(options: AicoreOptions): Promise<number> {
   return judged.every(([, ran]) => good(ran)) ? EXIT.ok : EXIT.failed;
 }
 
-/** A RoPE kernel's name, or all. The other kernels and files run in aicore-kernel.ts. */
+/** Reads the name of a RoPE kernel, or all. Other kernels and files run in aicore-kernel.ts. */
 function readKernelName(name: string): KernelName | 'all' {
   if (name === 'all' || Object.hasOwn(ROPE_KERNELS, name)) return name as KernelName | 'all';
   const names = [...Object.keys(ALL_KERNELS), 'all'];
@@ -100,12 +100,12 @@ function readKernelName(name: string): KernelName | 'all' {
   );
 }
 
-/** What decides whether a kernel takes the call. */
+/** The properties of a call that decide whether a kernel takes it. */
 function factsOf({ dtype, tableDtype, pairing, rotaryDim, shape }: MeasuredCall) {
   return { dtype, tableDtype, pairing, rotaryDim, headDim: shape[3] };
 }
 
-/** Names the pairing that a kernel takes, where the call has the other one. */
+/** The pairing that a kernel takes, if the call has the other one. */
 function refusePairing(kernel: KernelName, call: MeasuredCall): void {
   const whyNot = (pairing: MeasuredCall['pairing']): string | undefined =>
     whyNotKernel(kernel, { ...factsOf(call), pairing });
@@ -138,7 +138,7 @@ function printCalibration(json: boolean | undefined): number {
   return EXIT.ok;
 }
 
-/** `--search`: the best tiling of one kernel. */
+/** Runs `--search`: finds the best tiling of one kernel. */
 async function search(
   call: MeasuredCall,
   kernel: KernelName | 'all',
@@ -176,9 +176,9 @@ async function search(
   return EXIT.ok;
 }
 
-/** The chip, its cores that are used, and how the work is cut. */
+/** Reads the chip, the number of its cores, and the division of the work. */
 export function readMachine(flags: Flags<AicoreOptions>): { chip?: ChipName; cores?: number; tiling: Tiling } {
-  // CANN's own name of a chip starts with Ascend.
+  // CANN's names of chips start with Ascend.
   const named = flags.text('chip')?.replace(/^Ascend/, '');
   const chip = named === undefined ? undefined : readName(named, Object.keys(CHIPS) as ChipName[], '--chip');
   const cores = flags.integer('cores', 1, CHIPS[chip ?? '910B3'].cores);
@@ -190,12 +190,12 @@ export function readMachine(flags: Flags<AicoreOptions>): { chip?: ChipName; cor
   return { chip, cores, tiling };
 }
 
-/** The cycles that a drawing shows. */
+/** Reads the cycles that a drawing shows. */
 export function readRange(flags: Flags<AicoreOptions>): TimelineOptions {
   return { from: flags.number('fromCycle'), to: flags.number('toCycle') };
 }
 
-/** Writes the timelines that are asked for. @returns their files */
+/** Writes the timelines that the options ask for. @returns their files */
 export function drawRun(run: KernelRun, range: TimelineOptions, options: AicoreOptions): string[] {
   const files: string[] = [];
   const write = (name: 'svg' | 'trace', text: () => string): void => {
@@ -209,7 +209,7 @@ export function drawRun(run: KernelRun, range: TimelineOptions, options: AicoreO
   return files;
 }
 
-/** The RoPE that options describe. */
+/** Reads the RoPE that the options describe. */
 export function readCall(flags: Flags<AicoreOptions>, options: AicoreOptions): MeasuredCall {
   const dims = flags.integers('shape', 1, MAX_ELEMENTS, 4) ?? [8, 128, 32, 128];
   if (dims.length === 3) dims.unshift(1);
@@ -257,14 +257,14 @@ function describe(call: MeasuredCall, runs: Runs, files: readonly string[]): str
   return lines;
 }
 
-/** The headline of a run: one that did not end has no time. */
+/** The headline of a run. A run that did not end has no time. */
 function timeOf({ outcome, cycles, microseconds, microsecondsBand: band }: KernelRun): string {
   if (microseconds === undefined) return outcome;
   const known = typeof band === 'object' ? band.map((n) => n.toFixed(0)).join(' to ') : band;
   return `${Math.round(cycles).toLocaleString('en')} cycles, modelled ${microseconds.toFixed(1)} µs (${known})`;
 }
 
-/** A kernel's run in lines. */
+/** Describes a kernel's run in lines. */
 export function describeRun(name: string, { run, rows, right, worst, firstWrong }: MeasuredKernel): string[] {
   const block = run.blocks[run.slowest];
   const percent = (part: number, whole: number): string =>

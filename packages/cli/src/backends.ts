@@ -1,6 +1,6 @@
 /**
- * The backends that commands can open by name: the kernel's, ONNX Runtime, the model of an Ascend AI Core, and devices
- * whose profile computes.
+ * The backends that commands can open by name: those of the library, ONNX Runtime, the model of an Ascend AI Core, and
+ * devices whose profile computes.
  *
  * @module
  */
@@ -16,7 +16,7 @@ export type CommandBackendOptions = BackendOptions & OnnxruntimeOptions;
 const onnxruntime: BackendEntry<CommandBackendOptions> = {
   name: 'onnxruntime',
   auto: false,
-  byName: true, // it runs the graphs that are exported for others; as a backend it is slow
+  byName: true, // slow: it serves to run exported graphs
   whyNot: async () => (await import('@ropewalk/onnx')).whyNotOnnxruntime(),
   open: async (options) => (await import('@ropewalk/onnx')).openOnnxruntime(options),
 };
@@ -24,15 +24,15 @@ const onnxruntime: BackendEntry<CommandBackendOptions> = {
 const ascendModel: BackendEntry<CommandBackendOptions> = {
   name: 'ascend-model',
   auto: false,
-  byName: true, // a model of a device, thousands of times slower than the machine it runs on
+  byName: true, // a model of a device, thousands of times slower than this machine
   whyNot: async () => undefined,
   open: async () => (await import('@ropewalk/ascend')).openAscendModel(),
 };
 
-/** Those that run a whole decoder. */
+/** The backends that run a whole decoder. */
 export const MODEL_BACKENDS: readonly BackendEntry<CommandBackendOptions>[] = [...KERNEL_BACKENDS, onnxruntime];
 
-/** Every backend that a command can open, apart from devices: these are only asked for by name. */
+/** Every backend that a command can open, except devices, which are opened only by name. */
 export const BACKENDS: readonly BackendEntry<CommandBackendOptions>[] = [...MODEL_BACKENDS, ascendModel];
 
 /** @param name - the name of one of {@link BACKENDS} or of a device that computes, or `auto` */
@@ -51,7 +51,7 @@ export async function openBackend(name: string, options?: CommandBackendOptions)
   return openFrom([...BACKENDS, ...devices], name, options);
 }
 
-/** Says whether a backend that nobody named opens here; if not, stderr says why. */
+/** Whether a backend that no option named opens here. If not, stderr says why. */
 export async function opensHere(entry: BackendEntry<CommandBackendOptions>): Promise<boolean> {
   const isDawn = entry.name === 'webgpu' && !('Bun' in globalThis || 'Deno' in globalThis);
   const why = isDawn ? whyNotDawn() : await entry.whyNot();
@@ -60,8 +60,8 @@ export async function opensHere(entry: BackendEntry<CommandBackendOptions>): Pro
 }
 
 /**
- * Without a GPU, Dawn writes warnings to stderr from C++, and has no setting against that. So another process looks for
- * the GPU, and what it writes there is dropped; `--backend webgpu` shows it.
+ * Looks for a GPU in another process, whose stderr is dropped: without a GPU, Dawn writes warnings there from C++, and
+ * has no setting against that. `--backend webgpu` shows them.
  */
 function whyNotDawn(): string | undefined {
   const code = `const { BACKENDS } = await import(${JSON.stringify(import.meta.resolve('ropewalk'))});

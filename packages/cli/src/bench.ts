@@ -53,7 +53,7 @@ export async function bench({ quick = false, only, json, svg, ...rest }: BenchOp
   const report: Report = { machine: describeMachine(VERSION), quick, sessions: [...cpu, ...gpu] };
   printLines([printReport(report)]);
   if (json !== undefined) writeOutput(json, `${JSON.stringify(report)}\n`, '--json');
-  // Wrong results have no times: where all are wrong there is nothing to draw.
+  // Wrong results have no times, so that there may be nothing to draw.
   if (svg !== undefined && cpu[0]!.results.length > 0)
     writeOutput(svg, rooflinePicture(cpu[0]!, report.machine), '--svg');
   return exitCodeOf(report);

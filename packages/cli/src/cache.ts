@@ -1,4 +1,4 @@
-/** `ropewalk cache`: what is kept on disk between runs, and its removal. @module */
+/** `ropewalk cache`: lists or removes the weights that are kept on disk between runs. @module */
 import { statSync } from 'node:fs';
 import { mebibytes } from '@ropewalk/model';
 import { cacheFolder, listCache, removeCache } from '@ropewalk/model-onnx/node';
@@ -6,11 +6,11 @@ import { fail } from 'ropewalk/backend';
 import type { Switches, Texts } from './options.js';
 import { counted, EXIT, printResult } from './output.js';
 
-/** With `remove`, all of it goes. */
+/** Lists the cache, and removes all of it with `--remove`. */
 export async function cache(options: Texts<'cache'> & Switches<'remove' | 'json'>): Promise<number> {
   if (options.cache === '') fail('FORMAT', '--cache', 'the name is empty. Give a folder.');
   const folder = options.cache ?? cacheFolder();
-  // The default folder is there once something has been kept.
+  // The default folder exists only after something has been kept.
   if (options.cache !== undefined && !statSync(folder, { throwIfNoEntry: false })?.isDirectory())
     fail('FORMAT', '--cache', `there is no folder ${folder}.`);
   const entries = await listCache(folder);

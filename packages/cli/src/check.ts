@@ -1,4 +1,4 @@
-/** `ropewalk check`: runs the conformance suites on backends and reports what failed, and the counts of each suite. @module */
+/** `ropewalk check`: runs the conformance suites on backends, and reports failed cases and counts. @module */
 import {
   type CaseResult,
   type ConformanceCase,
@@ -29,7 +29,7 @@ import { EXIT, openPrinter, printJson, printLines } from './output.js';
 export type CheckOptions = Texts<'backend' | 'provider' | 'form' | 'angles' | 'filter' | 'case' | 'vectors'> &
   Switches<'json' | 'verbose'>;
 
-/** Adapters that compute on the CPU, by what they say of themselves. */
+/** Matches the names of adapters that compute on the CPU. */
 const SOFTWARE_GPU = /llvmpipe|lavapipe|swiftshader|software|warp/i;
 
 /** @returns 0 when every case passed, 1 when one failed */
@@ -73,7 +73,7 @@ export async function check(options: CheckOptions): Promise<number> {
     if (!everyCase && results.some(({ verdict }) => verdict.status === 'not_supported'))
       printLines(['Why cases are not supported: ropewalk check --verbose']);
     if (failed.length > 0) {
-      // Between a thousand other lines they would be overlooked.
+      // At the end, because nobody would see them between a thousand other lines.
       const again = options.verbose ? failed.map((one) => formatResult(one)) : [];
       printLines(['', 'Failed; rerun one with: ropewalk check --case "LINE"', ...again]);
     }
@@ -86,12 +86,12 @@ function chooseCases(options: CheckOptions): ConformanceCase[] {
   return filterCases(casesOf(options.vectors), options);
 }
 
-/** The cases of a folder of vectors, or those that come with the package. @throws {RopewalkError} FORMAT */
+/** Reads the cases of a folder of vectors, or those that come with the package. @throws {RopewalkError} FORMAT */
 export function casesOf(vectors: string | undefined): ConformanceCase[] {
   return vectors === undefined ? builtInCases() : vectorCases(openFolder(vectors), () => import('@ropewalk/onnx'));
 }
 
-/** The cases whose label or suite matches `--filter`. @throws {RopewalkError} FORMAT, also when none does */
+/** Chooses the cases whose label or suite matches `--filter`. @throws {RopewalkError} FORMAT, also when none does */
 export function filterCases(all: ConformanceCase[], options: { readonly filter?: string }): ConformanceCase[] {
   const pattern = new Flags(options).pattern('filter');
   if (!pattern) return all;
@@ -140,7 +140,7 @@ function refuseCase(line: string, all: readonly ConformanceCase[], flag: string)
   return fail('FORMAT', flag, `there is no case ${show(line)}. ${next}`);
 }
 
-/** Every backend that opens here, or the one that was asked for. For one that cannot open, stderr says why. */
+/** Opens every backend that works here, or the named one. If one cannot open, stderr says why. */
 async function openBackends({ backend, provider, form, angles }: CheckOptions): Promise<Backend[]> {
   if (backend !== 'onnxruntime')
     new Flags({ provider, form, angles }).refuseAny(
@@ -149,7 +149,7 @@ async function openBackends({ backend, provider, form, angles }: CheckOptions): 
       'UNSUPPORTED',
     );
   if (backend !== undefined) {
-    // the backend refuses values that it does not know
+    // the backend refuses unknown values
     const given = { providers: provider?.split(','), form, angles } as CommandBackendOptions;
     return [await openBackend(backend, given)];
   }

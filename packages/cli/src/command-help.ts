@@ -1,61 +1,71 @@
-/** What the help of each command has besides its options: its group, its page, examples. @module */
+/** The parts of each command's help beside its options: its group, its page in docs/, and examples. @module */
 import type { Command } from 'commander';
 
-/** Where the pages are. It changes at the release: CONTRIBUTING.md, "A release". */
+/** The folder of the pages. It changes at the release: CONTRIBUTING.md, "A release". */
 export const DOCS = 'docs';
 
-/** By group: each command's page in docs/, and one or two calls of it. */
+/** Maps the commands of each group to their page and to one or two calls. */
 const GROUPS: Readonly<Record<string, Readonly<Record<string, readonly [page: string, ...examples: string[]]>>>> = {
-  'Kernels: is it right, and if not, what is wrong': {
+  'Check a kernel': {
     check: ['cli.md#ropewalk-check', 'check', 'check --backend cpu --filter ggml --verbose'],
-    bench: ['cli.md#ropewalk-bench', 'bench --backend cpu', 'bench --quick --only "^rope f32"'],
     diagnose: [
       'diagnose.md',
       'diagnose --demo',
       'diagnose --x x.npy --y y.npy --positions positions.npy --expect config.json',
     ],
-    mutants: ['mutants.md', 'mutants --vectors golden'],
+    vectors: ['vectors.md', 'vectors golden', 'vectors golden --model config.json --dtype float16 --format npz'],
     verify: ['verify.md', 'verify golden --outputs outputs', 'verify golden --program "python3 harness.py"'],
     harness: ['verify.md#paste-a-kernel', 'harness numpy -o harness.py'],
-    vectors: ['vectors.md', 'vectors golden', 'vectors golden --model config.json --dtype float16 --format npz'],
+    mutants: ['mutants.md', 'mutants --vectors golden'],
   },
-  'Models: read, compare and convert them': {
-    inspect: ['cli.md#ropewalk-inspect-model', 'inspect config.json', 'inspect model.gguf --context 32768'],
-    permute: ['permute.md', 'permute model.safetensors permuted.safetensors --to interleaved'],
+  'Convert a model': {
+    inspect: ['cli.md#ropewalk-inspect-model', 'inspect config.json', 'inspect model.onnx'],
+    diff: ['diff.md', 'diff config.json model.gguf'],
     convert: ['convert.md', 'convert config.json --to vllm', 'convert model.gguf --to onnx --table-len 4096 -o tables'],
+    export: ['export.md', 'export config.json -o rope.onnx', 'export model.gguf --whole -o folder'],
+    permute: ['permute.md', 'permute model.safetensors permuted.safetensors --to interleaved'],
     'to-gguf': ['to-gguf.md', 'to-gguf folder -o model.gguf', 'to-gguf folder -o model.gguf --type q8_0'],
     'to-safetensors': ['to-gguf.md', 'to-safetensors model.gguf -o folder'],
-    import: ['import.md', 'import model.onnx'],
-    diff: ['diff.md', 'diff config.json model.gguf'],
-    export: ['export.md', 'export config.json -o rope.onnx', 'export model.gguf --whole -o folder'],
   },
-  'Models: run them': {
+  'Run a model': {
     generate: ['model.md', 'generate "Call me" -n 80 -s 1', 'generate "Who are you?" -m model.gguf --chat'],
-    cache: ['model.md#engines', 'cache', 'cache --remove'],
-    perplexity: ['cli.md#models', 'perplexity text.txt -m model.gguf'],
-    logits: ['cli.md#models', 'logits model.gguf -p "Call me" -o logits.npy'],
+    perplexity: ['cli.md#run-a-model', 'perplexity text.txt -m model.gguf'],
+    logits: ['cli.md#run-a-model', 'logits model.gguf -p "Call me" -o logits.npy'],
     'compare-logits': [
-      'cli.md#models',
+      'cli.md#run-a-model',
       'compare-logits logits.npy other.npy',
       'compare-logits a.gguf b.gguf -p "Call me"',
     ],
+    cache: ['model.md#engines', 'cache', 'cache --remove'],
   },
-  'Other hardware': {
-    aicore: ['aicore.md', 'aicore --kernel fast', 'aicore --kernel my.mjs --dtype f32'],
+  'Look at a device': {
+    bench: ['cli.md#ropewalk-bench', 'bench --backend cpu', 'bench --quick --only "^rope f32"'],
     devices: ['devices.md', 'devices ort-qnn', 'devices --model config.json'],
+    aicore: ['aicore.md', 'aicore --kernel fast', 'aicore --kernel my.mjs --dtype f32'],
   },
-  Shell: { completion: ['cli.md#completion', 'completion bash'] },
 };
 
-/** Puts the commands into groups, and a page and examples below the options of each. */
+/** Sorts the commands into the groups and the order of the table, and puts a page and examples below their options. */
 export function addHelp(program: Command): void {
+  const addPage = (name: string, [page, ...examples]: readonly string[]): Command => {
+    const calls = examples.map((example) => `  ropewalk ${example}`);
+    const command = program.commands.find((one) => one.name() === name)!;
+    return command.addHelpText('after', ['', 'Examples:', ...calls, '', `More: ${DOCS}/${page}`].join('\n'));
+  };
   for (const [group, commands] of Object.entries(GROUPS))
-    for (const [name, [page, ...examples]] of Object.entries(commands)) {
-      const calls = examples.map((example) => `  ropewalk ${example}`);
-      program.commands
-        .find((command) => command.name() === name)!
-        .helpGroup(`${group}:`)
-        .addHelpText('after', ['', 'Examples:', ...calls, '', `More: ${DOCS}/${page}`].join('\n'));
-    }
-  program.commandsGroup('Shell:').helpCommand(true).addHelpText('after', `\nMore: ${DOCS}/cli.md`);
+    for (const [name, page] of Object.entries(commands)) addPage(name, page).helpGroup(`${group}:`);
+  const order = [...Object.values(GROUPS).flatMap((commands) => Object.keys(commands)), 'completion'];
+  (program.commands as Command[]).sort((a, b) => order.indexOf(a.name()) - order.indexOf(b.name()));
+  addPage('completion', ['cli.md#completion', 'completion bash']);
+  // Commands without a group, completion and help, are named below the groups.
+  program
+    .configureHelp({ ...program.configureHelp(), visibleCommands: grouped })
+    .addHelpText(
+      'after',
+      `\nropewalk COMMAND --help has the options of a command, ropewalk completion SHELL completes them.\nMore: ${DOCS}/cli.md`,
+    );
+}
+
+function grouped({ commands }: Command): Command[] {
+  return commands.filter((command) => command.helpGroup());
 }

@@ -1,7 +1,7 @@
 /** Splits a command into words as a shell does, without a shell. @module */
 import { refuse } from 'ropewalk/backend';
 
-/** Characters that only a shell interprets: they are refused, because here they would have no effect. */
+/** Characters that only a shell interprets. They are refused, because here they would have no effect. */
 const SHELL_ONLY = /[|&;<>()$`]/;
 
 /**

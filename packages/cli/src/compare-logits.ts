@@ -1,4 +1,4 @@
-/** `ropewalk compare-logits`: how far the logits of two files, of a file and a model, or of two models are apart. @module */
+/** `ropewalk compare-logits`: compares the logits of two sides, each a file or a model. @module */
 import { stat } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { elementsAt, npyHeaderOf, readExactly } from '@ropewalk/formats';
@@ -13,14 +13,14 @@ import { EXIT, openPercentBar, printResult } from './output.js';
 export type CompareLogitsOptions = LogitsInput & Texts<'tolerance' | 'top1' | 'kl'>;
 
 /**
- * The mean KL divergence, in nats, that a right runtime keeps. Measured (docs/model.md): quantised weights, activations in
- * 8 bits and GELU from a table of f16 give 1e-6 to 7e-3; wrong frequencies, norms or activations 1e-2 to 1.
+ * The largest mean KL divergence of a right runtime, in nats. Measured (docs/model.md): quantised weights, activations
+ * in 8 bits and GELU from a table of f16 give 1e-6 to 7e-3; wrong frequencies, norms or activations 1e-2 to 1.
  */
 const KL = 0.01;
-/** The difference of a logit that runtimes of float32 keep. */
+/** The largest difference of a logit between runtimes of float32. */
 const EXACT = 1e-3;
 
-/** What must hold; undefined for what is not judged. */
+/** The limits. Undefined fields are not judged. */
 interface Limits {
   /** The largest difference of a logit. */
   readonly tolerance: number | undefined;
@@ -29,10 +29,10 @@ interface Limits {
   /** The largest mean KL divergence. */
   readonly kl: number | undefined;
 }
-/** Logits read at a time: 16 MB in f32. */
+/** The logits that are read at a time: 16 MB in f32. */
 const BLOCK_LOGITS = 2 ** 22;
 
-/** Logits that can be compared. */
+/** One side of the comparison. */
 interface Side {
   readonly about: string;
   readonly shape: readonly [tokens: number, vocabSize: number];
@@ -58,7 +58,7 @@ export async function compareLogits(a: string, b: string, options: CompareLogits
   const opened = new Map<string, Side>();
   let first: { readonly path: string; readonly ids: readonly number[] } | undefined;
   try {
-    // Files first: a model of another shape is refused before its weights are read.
+    // Files are opened first, so that a model of another shape is refused before its weights are read.
     for (const path of new Set([a, b].sort((x, y) => Number(isNpy(y)) - Number(isNpy(x))))) {
       const other = [...opened][0];
       const check = (shape: readonly number[]): void => {
@@ -108,7 +108,7 @@ function limitsOf(flags: Flags<CompareLogitsOptions>): Limits {
   return Object.values(given).some((one) => one !== undefined) ? given : { ...given, kl: KL };
 }
 
-/** What is beyond a limit; empty when all limits are kept. */
+/** Describes each limit that is exceeded. */
 function beyondOf({ maxDifference = 0, top1 = 1, klMean = 0 }: LogitComparison, { tolerance, ...limits }: Limits) {
   const beyond: string[] = [];
   if (tolerance !== undefined && maxDifference > tolerance) beyond.push(`logits differ by more than ${tolerance}`);
@@ -133,7 +133,7 @@ async function checkModelPath(path: string): Promise<void> {
   if (!info.isDirectory() && !/\.gguf$/i.test(name) && name !== 'config.json') refuse('FORMAT', path, expected, name);
 }
 
-/** Each model's own tokenizer reads a text. @throws {RopewalkError} FORMAT when two make other tokens of it */
+/** Lets each model's own tokenizer read a text. @throws {RopewalkError} FORMAT when two make different tokens of it */
 function checkSameIds(
   path: string,
   ids: readonly number[],
@@ -148,7 +148,7 @@ function checkSameIds(
   fail('FORMAT', path, `${sentence} Give both the same ids: --tokens FILE.npy.`);
 }
 
-/** Passes blocks on. @param show - called with the number of logits so far */
+/** Passes blocks on. @param show - called with the number of logits up to then */
 async function* shownBy(blocks: LogitBlocks, show: (logits: number) => void) {
   let done = 0;
   for await (const block of blocks) {
@@ -192,7 +192,7 @@ async function openNpy(path: string): Promise<Side> {
           const bytes = await readExactly(source, dataOffset + row * rowBytes, rows * rowBytes, path);
           const block = elementsAt(bytes, 0, dtype, rows * vocabSize, bigEndian);
           const widened = (_: unknown, n: number): number => loadNumber(block, dtype, n);
-          // Of a list with an iterator, `from` would first make another list.
+          // `from` would first copy a list that has an iterator.
           yield block instanceof Uint16Array ? Float32Array.from({ length: block.length }, widened) : block;
         }
       },
@@ -228,7 +228,7 @@ function describe(found: LogitComparison, limits: Limits, beyond: readonly strin
   return lines;
 }
 
-/** What the numbers mean, in a line. */
+/** Explains the numbers in one line. */
 function verdict(
   { broken, maxDifference = 0, firstApart }: LogitComparison,
   limits: Limits,
@@ -248,7 +248,7 @@ function verdict(
   }
   const each = limits.tolerance ?? EXACT;
   if (maxDifference <= each) {
-    // When no logit differs by more than d, no probability differs by more than the factor exp(2d).
+    // If no logit differs by more than d, no probability differs by more than the factor exp(2d).
     const most = percent(Math.expm1(2 * maxDifference));
     return `same: no logit differs by more than ${each}, and no probability by more than ${most} % of itself`;
   }
@@ -264,12 +264,12 @@ function short(value: number): string {
   return value > 0 && value < 1e-3 ? value.toExponential(1) : String(Number(value.toPrecision(3)));
 }
 
-/** Six digits: the difference itself is printed beside. */
+/** Formats a number with six digits. */
 function exact(value: number): string {
   return String(Number(value.toPrecision(6)));
 }
 
-/** A share in per cent: `0.2`, `100`. */
+/** Formats a share in per cent: `0.2`, `100`. */
 function percent(share: number): string {
   return String(Number((100 * share).toPrecision(3)));
 }

@@ -1,9 +1,9 @@
-/** `ropewalk completion`: what a shell needs to complete commands and options, made from the table of commands. @module */
+/** `ropewalk completion`: writes scripts with which shells complete commands and options. @module */
 import type { Command, Option } from 'commander';
 import { readName } from 'ropewalk/internal';
 import { EXIT } from './output.js';
 
-/** Each has its own quotes, and says where its lines go. */
+/** The writers of the scripts. The first line of a script says into which file it goes. */
 const SHELLS: Readonly<Record<string, (commands: readonly Command[]) => string[]>> = { bash, zsh, fish };
 
 export async function completion(shell: string, { commands }: Command): Promise<number> {

@@ -18,10 +18,10 @@ const FOLDER =
   "It gets one layer's RoPE: its arguments as JSON, and tables as .npy. ropewalk to-gguf MODEL -o model.gguf writes a " +
   'whole model.';
 
-/** @param from - what {@link readRope} reads */
+/** @param from - a text for {@link readRope} */
 export async function convert(from: string, options: ConvertCommandOptions): Promise<number> {
   const { to, out } = options;
-  peerOf(to); // before any file is read
+  peerOf(to); // refuses an unknown peer before any file is read
   if (out !== undefined) checkFolderName(out, '--out', FOLDER);
   const flags = new Flags(options);
   const context = flags.integer('context', 1);
@@ -96,7 +96,7 @@ function describe(conversion: Conversion, from: string, notes: readonly string[]
   ];
 }
 
-/** Objects in objects become paths. */
+/** Flattens nested objects: their keys become paths. */
 function flatten(record: Readonly<Record<string, unknown>>, path = ''): [string, unknown][] {
   return Object.entries(record).flatMap(([name, value]): [string, unknown][] =>
     typeof value === 'object' && value !== null && !Array.isArray(value)
@@ -110,7 +110,7 @@ function brief(value: unknown): string {
   return `${value.length} values: ${value.slice(0, 3).join(', ')}, …, ${value.slice(-2).join(', ')}`;
 }
 
-/** Writes the tables, then the JSON that names them: a file with its final name is whole. */
+/** Writes the tables first and then the JSON that names them, so that the JSON never names a missing file. */
 function writeAll(folder: string, conversion: Conversion, text: string): string[] {
   const files: [string, Uint8Array | string][] = [
     ...conversion.tables.map(({ name, shape, data }): [string, Uint8Array] => [

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-/** A folder that comes with the package; in a checkout it is at the repository's root. Undefined when it is missing. */
+/** Finds a folder that comes with the package; in a checkout it is at the root. Undefined when it is missing. */
 export function dataFolder(name: 'vectors' | 'models'): string | undefined {
   return [`../${name}`, `../../../${name}`]
     .map((path) => fileURLToPath(new URL(path, import.meta.url)))

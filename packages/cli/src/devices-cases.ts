@@ -1,4 +1,4 @@
-/** `ropewalk devices NAME --cases`: what a device answers to conformance cases, and why it fails. @module */
+/** `ropewalk devices NAME --cases`: the results of conformance cases on a device, with reasons. @module */
 import type { DeviceProfile, PublishedLine } from '@ropewalk/devices';
 import {
   type CaseResult,
@@ -14,7 +14,7 @@ import { didYouMean } from 'ropewalk/internal';
 import { builtInCases, findCase } from './check.js';
 import { EXIT, openPrinter, printJson, printLines } from './output.js';
 
-/** A case, and what the device itself printed for it. */
+/** A case, and the text that the device itself printed for it. */
 interface Asked {
   readonly one: ConformanceCase;
   readonly printed: PublishedLine | undefined;
@@ -22,7 +22,7 @@ interface Asked {
 
 /**
  * @param wanted - the name of a suite, or a line that `check` prints
- * @returns 0: that the device fails is the answer
+ * @returns 0, also when the device fails cases: that is the answer
  */
 export async function devicesCases(device: DeviceProfile, wanted: string, json?: boolean): Promise<number> {
   const { open, explain } = device;
@@ -67,7 +67,7 @@ function chooseCases({ published }: DeviceProfile, wanted: string): Asked[] {
   return chosen.map((one, n) => {
     const printed = wanted === 'published' ? published?.[n] : undefined;
     if (!printed) return { one, printed };
-    // The case as the device ran it: at its positions, with its factor, under the label that it printed.
+    // The device's run of the case has its own positions and factor, and the label that it printed.
     const { positions: pos, firstFactor: ff0 } = printed;
     const at = ropeCase(one.suite, { ...parseRopeLabel(one.label), pos, ff0 });
     return { one: { ...at, label: one.label }, printed };
@@ -79,14 +79,14 @@ async function runOne(one: ConformanceCase, backend: Backend): Promise<CaseResul
   return value as CaseResult;
 }
 
-/** What the device answers to one case. */
+/** The result of one case on the device. */
 interface Answer {
   readonly result: CaseResult;
   readonly causes: readonly string[];
   readonly printed: PublishedLine | undefined;
 }
 
-/** The NMSE of a ROPE case, from what the judge says; undefined where it measures otherwise. */
+/** Takes the NMSE of a ROPE case from the judge's text. @returns undefined for a judge without NMSE */
 function nmseOf({ verdict }: CaseResult): number | undefined {
   const text = verdict.status === 'ok' ? verdict.measure : verdict.status === 'fail' ? verdict.detail : '';
   const found = /NMSE (?:= )?([0-9.e+-]+)/.exec(text)?.[1];

@@ -17,7 +17,7 @@ import { graphRope } from '@ropewalk/onnx';
 import { type FloatDtype, type RopeSpec, RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { nameLayers } from 'ropewalk/internal';
-import { readGraph } from './import.js';
+import { readGraph } from './inspect-graph.js';
 import { FLOATS, Flags, type Switches, type Texts } from './options.js';
 import { counted, EXIT, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';
@@ -27,7 +27,7 @@ export type DevicesModelOptions = Texts<'model' | 'dtype' | 'batch' | 'seq' | 'h
 
 /** Layers with one RoPE. */
 interface Group {
-  /** Undefined for a record, which is of no layer. */
+  /** Undefined for a record, which belongs to no layer. */
   readonly layers: readonly number[] | undefined;
   readonly layerType?: string | undefined;
   readonly spec: RopeSpec | undefined;
@@ -37,20 +37,20 @@ interface Group {
 
 interface Model {
   readonly groups: readonly Group[];
-  /** Of a record that says it. */
+  /** The dtype of a record that states one. */
   readonly dtype?: FloatDtype;
   readonly maxContext?: number;
   readonly notes: readonly string[];
 }
 
-/** A group, and what the devices say. */
+/** A group, and the answers of the devices. */
 interface Judged extends Group {
   readonly verdicts: readonly RopeVerdict[];
 }
 
-/** The rotation of a call beside the RoPE. */
+/** The sizes of a call beside its RoPE. */
 interface Call {
-  /** Undefined for the one that each device's runtime rotates. */
+  /** Undefined for the dtype that each device's runtime rotates. */
   readonly dtype: FloatDtype | undefined;
   readonly batchPositions: boolean;
   readonly batch: number;
@@ -104,7 +104,7 @@ export async function devicesForModel(
   return name !== undefined && bad ? EXIT.failed : EXIT.ok;
 }
 
-/** A RoPE that a device cannot be asked about is that device's answer, and the others still have theirs. */
+/** Asks each device. A refusal of the question is the answer of that device; the others still answer. */
 function answerOf(device: string, question: RopeOnDeviceOptions): RopeVerdict {
   try {
     return ropeOnDevice(device, question);
@@ -138,7 +138,7 @@ const withNotes = (rope: ModelRope | RopeSpec): { rope: ModelRope | RopeSpec; no
 });
 
 function groupsOf({ layers, maxContext, notes }: ModelRope): Model {
-  // What a layer is beside its RoPE, a window for example, says nothing here.
+  // Other properties of a layer, such as a window, do not matter here.
   const alike = groupLayers(layers.map(({ layer, rope }) => ({ layer, rope })));
   const groups = alike.map(({ layers: numbers, rope }) => {
     const types = layers.flatMap(({ layer, layerType }) => (numbers.includes(layer) ? (layerType ?? []) : []));
@@ -151,7 +151,7 @@ function titleOf({ layers, layerType }: Group): string {
   return layers ? `${nameLayers(layers)}${layerType ? ` (${layerType})` : ''}` : 'one RoPE';
 }
 
-/** A line for each step, short. Tables are said by what is lost with them. */
+/** Describes each step in a short line. For tables the line says what is lost with them. */
 const SHORT: Readonly<Record<RopeStep, string>> = {
   'tables-by-host': 'tables of the host',
   'window-copied': 'a window copied out and back',
@@ -179,10 +179,10 @@ function table(verdicts: readonly RopeVerdict[]): string[] {
   });
 }
 
-/** What must hold, and what is there instead. */
+/** The rule of a device that is broken, and the value that breaks it. */
 const needOf = ({ words, here }: RopeRefusal): string => (here === '' ? words : `${words} (here ${here})`);
 
-/** The form without copies and permuted weights, where it gives another result than the best one. */
+/** Finds the form without copies and permuted weights, if its result differs from that of the best form. */
 const wrongAsIs = ({ forms }: RopeVerdict): RopeForm | undefined =>
   forms[0]?.right
     ? forms.find(

@@ -1,4 +1,4 @@
-/** `ropewalk devices`: what NPUs and their runtimes take, rule by rule. @module */
+/** `ropewalk devices`: the rules of NPUs and their runtimes. @module */
 import { DEVICES, type DeviceProfile, deviceNamed } from '@ropewalk/devices';
 import { fail } from 'ropewalk/backend';
 import type { DevicesModelOptions } from './devices-model.js';
@@ -7,7 +7,7 @@ import { counted, EXIT, printResult } from './output.js';
 
 export type DevicesOptions = DevicesModelOptions & Texts<'cases'>;
 
-/** @param name - the profile to print; a list of all unless given */
+/** @param name - the profile to print. Default: a list of all */
 export async function devices(name: string | undefined, options: DevicesOptions): Promise<number> {
   const flags = new Flags(options);
   if (options.model !== undefined) {

@@ -1,7 +1,8 @@
-/** What `ropewalk diagnose` reads: the dumps of a kernel, and what it should have done. @module */
-import { checkStored, type Expected, type Observation, splitHeads } from '@ropewalk/diagnose';
-import { DTYPES, type FloatDtype, type Tensor } from 'ropewalk';
-import { fail, refuse } from 'ropewalk/backend';
+/** The inputs of `ropewalk diagnose`: a kernel's dumps, and the RoPE that it should have computed. @module */
+import { expectationOf, observationOf } from '@ropewalk/checkpoint/internal';
+import type { Expected, Observation } from '@ropewalk/diagnose';
+import { DTYPES, type Tensor } from 'ropewalk';
+import { fail } from 'ropewalk/backend';
 import { readDump } from './dump-input.js';
 import { FLOATS, Flags, flagOf, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { readRope } from './rope-source.js';
@@ -10,17 +11,17 @@ export type DiagnoseOptions = Texts<'x' | 'y' | 'positions' | 'expect' | 'layer'
   Texts<'direction' | 'dtype' | 'shape' | 'heads' | 'positionsDtype' | 'normWeight' | 'normEps' | 'nextInput' | 'svg'> &
   Switches<'demo' | 'json'>;
 
-/** What is to be diagnosed. */
+/** The inputs of one diagnosis. */
 interface Task {
   readonly observation: Observation;
-  readonly expected: Expected | undefined;
-  /** What is expected, in words. */
-  readonly from: string | undefined;
+  readonly expected?: Expected;
+  /** The source of the expectation, in words. */
+  readonly from?: string;
 }
 
-/** Reads what the options name. @throws {RopewalkError} with the option */
+/** Reads the files that the options name. @throws {RopewalkError} with the option */
 export async function readTask(options: DiagnoseOptions): Promise<Task> {
-  const { x, y, positions } = options;
+  const { x, y, positions, normWeight } = options;
   if (x === undefined || y === undefined || positions === undefined) {
     const missing = (['x', 'y', 'positions'] as const).filter((name) => options[name] === undefined).map(flagOf);
     fail(
@@ -37,33 +38,21 @@ export async function readTask(options: DiagnoseOptions): Promise<Task> {
     fail('FORMAT', '--positions-dtype', 'it is for a raw .bin; other files say it themselves. Leave it out.');
   if (shape !== undefined && ![x, y].some((file) => file.endsWith('.bin')))
     fail('FORMAT', '--shape', 'it is for raw .bin files; other files say it themselves. Leave it out.');
-  const heads = flags.integer('heads', 1);
-  const layout = flags.word('layout', ['bsnh', 'bnsh']) ?? (heads === undefined ? undefined : 'bsnh');
-  if (heads !== undefined && layout !== 'bsnh')
-    fail('FORMAT', '--layout', 'with --heads, x and y are [batch, token, hidden]: only bsnh fits. Leave it out.');
-  const tensor = (file: string, flag: string): Tensor =>
-    splitHeads(readDump(file, flag, { dtype, shape }), heads, flag);
-  const [input, output] = [tensor(x, '--x'), tensor(y, '--y')];
-  checkStored(output, dtype, '--dtype');
-  const at = readDump(positions, '--positions', { dtype: positionsDtype, dtypeFlag: '--positions-dtype' });
-  if (positionsDtype !== undefined) checkPositions(at, positions);
-  const observation: Observation = {
-    x: input,
-    y: output,
-    positions: at,
-    layout,
-    norm: readNorm(flags, options.normWeight, dtype),
+  if (normWeight === undefined) flags.refuseAny(['normEps'], 'it needs --norm-weight.');
+  const run = {
+    x: readDump(x, '--x', { dtype, shape }),
+    y: readDump(y, '--y', { dtype, shape }),
+    positions: readDump(positions, '--positions', { dtype: positionsDtype, dtypeField: '--positions-dtype' }),
+    normWeight: normWeight === undefined ? undefined : readDump(normWeight, '--norm-weight', { dtype }),
+    normEps: flags.number('normEps'),
+    layout: flags.word('layout', ['bsnh', 'bnsh']),
+    heads: flags.integer('heads', 1),
+    dtype,
   };
+  if (positionsDtype !== undefined) checkPositions(run.positions, positions);
   const expectation = await readExpected(flags, options);
-  const [given, meant] = [observation.x.shape.at(-1), expectation.expected?.spec.headDim];
-  if (meant !== undefined && given !== meant)
-    fail(
-      'SHAPE',
-      '--x',
-      `its heads have ${given} dimensions, those of --expect have ${meant}. ` +
-        'Give the model that the kernel ran, or dump whole heads in the last dimension.',
-    );
-  return { observation, ...expectation };
+  const nameOf = (field: keyof typeof run | 'expected') => flagOf(field === 'expected' ? 'expect' : field);
+  return { observation: observationOf(run, expectation?.expected, nameOf), ...expectation };
 }
 
 /** Integers of another width give positions that no model has: two of i32 make one of i64. */
@@ -83,26 +72,11 @@ function checkPositions(positions: Tensor, file: string): void {
 async function readExpected(
   flags: Flags<DiagnoseOptions>,
   { expect }: DiagnoseOptions,
-): Promise<Pick<Task, 'expected' | 'from'>> {
+): Promise<{ expected: Expected; from: string } | undefined> {
   if (expect === undefined) {
     flags.refuseAny(['layer', 'context', 'direction'], 'it needs --expect.');
-    return { expected: undefined, from: undefined };
-  }
-  const { spec, from, ...rope } = await readRope(expect, flags.integer('context', 1), flags.integer('layer'));
-  const direction = flags.word('direction', ['forward', 'backward']) ?? rope.direction;
-  return { expected: { spec, direction }, from: direction === 'forward' ? from : `${from}, backward` };
-}
-
-function readNorm(
-  flags: Flags<DiagnoseOptions>,
-  weight: string | undefined,
-  dtype: FloatDtype | undefined,
-): Observation['norm'] {
-  if (weight === undefined) {
-    flags.refuseAny(['normEps'], 'it needs --norm-weight.');
     return undefined;
   }
-  const eps = flags.number('normEps') ?? 1e-6;
-  if (eps < 0) refuse('RANGE', '--norm-eps', 'a number >= 0', eps);
-  return { weight: readDump(weight, '--norm-weight', { dtype }) as Tensor<FloatDtype>, eps };
+  const rope = await readRope(expect, flags.integer('context', 1), flags.integer('layer'));
+  return expectationOf(rope, flags.word('direction', ['forward', 'backward']));
 }

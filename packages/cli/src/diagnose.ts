@@ -1,4 +1,4 @@
-/** `ropewalk diagnose`: from the dumps of a kernel to what it did, and which known bug that is. @module */
+/** `ropewalk diagnose`: finds from the dumps of a kernel what it computed, and which known bug it has. @module */
 import {
   type Diagnosis,
   demoObservation,
@@ -33,7 +33,7 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
     json: () => diagnosisToJson(result, from),
     lines: () => [...describeDiagnosis(result, from), ...plot(result), ...files],
   });
-  // Where another layout gives a bug, nobody knows yet whether the kernel is right.
+  // When another layout gives a known bug, it is open whether the kernel is right.
   const settled = result.layout.otherwise.length === 0;
   return settled && ['as expected', 'less precise', 'rotation'].includes(result.verdict) ? EXIT.ok : EXIT.failed;
 }

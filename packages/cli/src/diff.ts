@@ -7,7 +7,7 @@ import { type GraphRope, graphRope, type ImportedModel } from '@ropewalk/onnx';
 import type { TableRecipe } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { countLayers, nameLayers, readName } from 'ropewalk/internal';
-import { readGraph } from './import.js';
+import { readGraph } from './inspect-graph.js';
 import { Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { EXIT, printable, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';
@@ -21,13 +21,13 @@ interface DiffSide extends ComparedSide {
   readonly name: string;
   readonly about: string;
   readonly notes: readonly string[];
-  /** What is wrong in a graph; full sentences. */
+  /** Problems of a graph, as full sentences. */
   readonly findings: readonly string[];
   /** The tables of a graph, compared with the other side. */
   readonly tables?: GraphRope['tables'];
 }
 
-/** A graph, before the other side is known. */
+/** A graph that was read before the other side. */
 interface GraphSide {
   readonly name: string;
   readonly file: string;
@@ -35,8 +35,8 @@ interface GraphSide {
 }
 
 /**
- * @param a - what {@link readRope} reads; `@RECIPE` behind it says how its angles are computed
- * @returns 0 when a model gives the same results with either, 1 when not
+ * @param a - a text for {@link readRope}, with `@RECIPE` behind it for the computation of its angles
+ * @returns 0 when a model gives the same results with both, else 1
  */
 export async function diff(a: string, b: string, options: DiffOptions): Promise<number> {
   const flags = new Flags(options);
@@ -103,8 +103,8 @@ async function readSide(text: string, recipe: TableRecipe, context: number | und
 }
 
 /**
- * A graph, and a model beside it. Scaling that depends on the context is that of the context that the graph was made
- * for, which its tables say; unless --context says another.
+ * Compares a graph with a model. Scaling that depends on the context uses the context of the graph, which is the length
+ * of its tables, or that of --context.
  */
 async function besideGraph(
   graph: GraphSide,
@@ -116,7 +116,7 @@ async function besideGraph(
   const maxContext = contextOf(other);
   const rows = contextOf(side) ?? maxContext;
   if (context !== undefined || side.alike || rows === undefined) return [side, other];
-  // Some tables have a row more than the context.
+  // Some tables have one row more than the context.
   for (const tokens of new Set([Math.min(rows, maxContext ?? rows), rows, rows - 1])) {
     const again = tokens > 0 ? await read(tokens) : other;
     const made = sideOfGraph(graph, again);
@@ -183,7 +183,7 @@ function describe(sides: readonly DiffSide[], { groups, notes }: ReturnType<type
 }
 
 function tableOf({ rows, maxRelInvFreq, worstPair, apart, searched, nmse }: RopeComparison): string[] {
-  // What is the same on both sides is printed once, and does not widen the columns.
+  // Equal values are printed once, and do not widen the columns.
   const width = Math.max(...rows.filter((row) => row.a !== row.b).map((row) => row.a.length), 1);
   const largest = maxRelInvFreq === 0 ? '0' : `${maxRelInvFreq.toExponential(1)} relative, pair ${worstPair}`;
   const nowhere = `${apart[0]!.rad} rad apart nowhere up to position ${searched}`;

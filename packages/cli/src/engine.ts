@@ -11,11 +11,11 @@ import type { ModelRunOptions } from './run-model.js';
 export type EngineOptions = ModelRunOptions & Texts<'engine' | 'cache'>;
 
 const ENGINES = ['auto', 'kernels', 'onnxruntime'] as const;
-/** Weights of less than this: our kernels have written their text before ONNX Runtime is loaded. */
+/** With smaller weights, our kernels finish a text before ONNX Runtime is loaded. */
 const SMALL_BYTES = 32 * 2 ** 20;
 
 /**
- * The engine that the options choose; undefined for our kernels, as loadModel opens them.
+ * Returns the engine that the options choose. Undefined stands for our kernels as loadModel opens them.
  *
  * `auto`, the default unless a backend is named, takes ONNX Runtime where it is installed, runs the model, and is worth
  * its start.
@@ -63,7 +63,8 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
       const bytesAs = (hold: HoldOptions): number =>
         planModel(description, hold).weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
       const usual = bytesAs({});
-      if (usual < SMALL_BYTES) return kernelEngine({ threads, activations }).open(description); // nobody would expect another
+      // A small model does not justify the start of ONNX Runtime.
+      if (usual < SMALL_BYTES) return kernelEngine({ threads, activations }).open(description);
       if (options.cacheDtype !== undefined && options.cacheDtype !== 'f32')
         return onKernels(`ONNX Runtime keeps keys and values in f32, not ${options.cacheDtype}`);
       if (activations === 'q8') return onKernels('ONNX Runtime does not round activations to 8 bits');
@@ -91,7 +92,7 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
   };
 }
 
-/** A model that another one replaces if it cannot be loaded where it is, as where its cache has no room. */
+/** Loads a model, and falls back to another engine if that fails, for example when the cache has no room. */
 function orElse(first: EngineModel, other: (why: string) => Promise<EngineModel>): EngineModel {
   let model = first;
   return {

@@ -12,21 +12,21 @@ import { fail } from 'ropewalk/backend';
 import { readName } from 'ropewalk/internal';
 import { flagOf } from './options.js';
 
-/** A device's choice, and what it says about it. */
+/** The choice of a device, and sentences about it. */
 export interface ChosenForm {
   readonly device: string;
   readonly choice: OnnxChoice;
-  /** What has to be done, and what is lost; full sentences. */
+  /** Full sentences about the work that remains, and the precision that is lost. */
   readonly words: readonly string[];
   readonly lost: readonly string[];
 }
 
 /**
- * Chooses what the options leave open.
+ * Chooses the values of options that are not given.
  *
  * @param name - a device
- * @param question - the RoPE, with the graph's given options
- * @param dtypes - of the data: the given one, or those that may be chosen, the best first
+ * @param question - the RoPE, with the options of the graph that are given
+ * @param dtypes - the dtype of the data that is given, or those to choose from, the best first
  * @throws {RopewalkError} UNSUPPORTED for a device that takes no graphs, or none like this
  */
 export function chooseFor(name: string, question: RopeOnDeviceOptions, dtypes: readonly FloatDtype[]): ChosenForm {
@@ -54,7 +54,7 @@ export function chooseFor(name: string, question: RopeOnDeviceOptions, dtypes: r
   const reasons = ask(question.graph).refused.map(({ operator, words }) => `${operator} needs: ${words}`);
   const missing = lacking ? ['it has no RotaryEmbedding'] : [];
   const why = (reasons.length > 0 ? reasons : missing).join('; ');
-  // An option that stands in the way alone is named.
+  // If a single option is the obstacle, the message names it.
   for (const option of ['form', 'angles', 'layout', 'opset'] as const) {
     const given = question.graph?.[option];
     if (given === undefined) continue;

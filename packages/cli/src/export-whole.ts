@@ -65,7 +65,7 @@ export async function exportWhole(model: string | undefined, options: ExportOpti
   return EXIT.ok;
 }
 
-/** How far cos and sin are off in the worst layer. */
+/** The largest error of cos and sin in any layer. */
 function precisionOf({ config, decoder }: ExportedDecoder): AnglePrecision[] {
   const { angles, context } = decoder.settings;
   const ropes = new Set(config.layers(context).flatMap(({ rope }) => rope ?? []));

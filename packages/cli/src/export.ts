@@ -40,25 +40,25 @@ export type ExportOptions = Texts<'layer' | 'rope' | 'spec' | 'op' | 'shape' | '
   Switches<'whole' | 'widenHalves' | 'force'> &
   Switches<'kvCache' | 'bias' | 'sinks' | 'normalise' | 'weighted' | 'json'> & { readonly count?: string | boolean };
 
-/** Tokens for which calls and bytes are counted unless --count is given. */
+/** The default of --count. */
 const DEFAULT_COUNT = { batch: 1, seq: 512 };
 
 const GATES = ['softmax', 'sigmoid', 'softmax-of-chosen'] as const;
 
-/** ONNX names no limit; no kernel takes more dimensions. */
+/** The most dimensions. ONNX names no limit, but no kernel takes more. */
 const MAX_RANK = 64;
 
-/** What is exported: the graph, and what is printed about it. */
+/** The exported graph, and the report about it. */
 interface Export {
   readonly title: string;
   readonly form: GraphForm;
   readonly opset: number;
-  /** What --for chose. */
+  /** The choice of --for. */
   readonly chosen?: ChosenForm;
   readonly model: OnnxModel;
   readonly angles?: AngleMode;
   readonly precision?: readonly AnglePrecision[];
-  /** For RoPE: the baseline's sizes, except batch and seq, and its cos and sin at the positions of `precision`. */
+  /** The sizes of RoPE's baseline without batch and seq, and its cos and sin at the positions of `precision`. */
   readonly baseline?: {
     readonly sizes: { readonly headDim: number; readonly heads: number; readonly dataBytes: 2 | 4 };
     readonly tables: Cann2024TableErrors;
@@ -69,11 +69,11 @@ interface Export {
 interface Form {
   readonly form: GraphForm | undefined;
   readonly opset: number | undefined;
-  /** undefined for the RoPE's own dtype, or f32. */
+  /** Undefined for the dtype of a ROPE(…) line, or f32. */
   readonly dtype: FloatDtype | undefined;
 }
 
-/** @param source - what {@link readRope} reads; none beside --rope, --spec or --op */
+/** @param source - a text for {@link readRope}; undefined with --rope, --spec or --op */
 export async function exportModel(source: string | undefined, options: ExportOptions): Promise<number> {
   const flags = new Flags(options);
   const sizes = countSizes(flags, options.count);
@@ -89,7 +89,7 @@ export async function exportModel(source: string | undefined, options: ExportOpt
     op === 'rope'
       ? await exportRope(source, flags, options, shared)
       : exportOperator(source, flags, options, op as OperatorName, shared);
-  // Counting checks every type and shape, so that no malformed graph is written.
+  // Counting checks every type and shape, so that a malformed graph is never written.
   const cost = graphCost(made.model, { ...DEFAULT_COUNT, ...sizes, cache: TABLE_CONTEXT });
   const bytes = writeOnnxModel(made.model);
   if (options.out !== undefined) writeOutput(options.out, bytes, '--out');
@@ -102,7 +102,7 @@ export async function exportModel(source: string | undefined, options: ExportOpt
   return EXIT.ok;
 }
 
-/** What is not given: standard, and the opset that introduced RotaryEmbedding. */
+/** The defaults: standard operators, and the opset that introduced RotaryEmbedding. */
 function readForm({ form = 'standard', opset = OPSET }: Form): { readonly form: GraphForm; readonly opset: number } {
   if (opset < OPSET && form === 'standard')
     fail(
@@ -131,7 +131,7 @@ async function exportRope(
       '--heads',
       'nothing says how many heads x has. Give --heads, and --kv-heads for q and k in one model.',
     );
-  // --heads alone means a single tensor.
+  // --heads without --kv-heads means a single tensor.
   const kvHeads = givenKvHeads ?? (givenHeads === undefined ? known.kvHeads : undefined);
   const turn = flags.word('direction', ['forward', 'backward']) ?? direction;
   const asked = {
@@ -192,10 +192,10 @@ async function ropeOf(
   return readRope(given[0]!, flags.integer('context', 1), layer);
 }
 
-/** Options that every export has. */
+/** The options of every export. */
 const COMMON: readonly (keyof ExportOptions)[] = ['op', 'form', 'dtype', 'opset', 'count', 'out', 'json'];
 
-/** Further options of each operator. */
+/** The further options of each operator. */
 const OWN: Readonly<Record<OperatorName | 'rope', readonly (keyof ExportOptions)[]>> = {
   rope: [
     'for',

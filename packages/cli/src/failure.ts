@@ -1,16 +1,16 @@
-/** What a failed command prints: one line with one prefix, and its exit code. @module */
+/** The message of a failed command, one line with one prefix, and its exit code. @module */
 import { type Command, CommanderError } from 'commander';
 import { RopewalkError } from 'ropewalk';
 import { systemSentence } from 'ropewalk/internal';
 import { flagOf } from './options.js';
 import { EXIT } from './output.js';
 
-/** How a command reports an error. */
+/** The report of an error. */
 export interface Failure {
   readonly exitCode: number;
-  /** As in a RopewalkError, or `USAGE`, `SYSTEM` (the operating system refused) or `BUG`. */
+  /** The code of a RopewalkError, or `USAGE`, `SYSTEM` (the operating system refused) or `BUG`. */
   readonly code: string;
-  /** `ropewalk: convert: --layer: expected …`; empty when everything has been printed. */
+  /** `ropewalk: convert: --layer: expected …`. Empty when everything has been printed. */
   readonly text: string;
 }
 
@@ -22,7 +22,7 @@ export function failureOf(
 ): Failure {
   const prefix = ['ropewalk', ...(command ? [command.name()] : [])].join(': ');
   if (error instanceof CommanderError) {
-    // Help and the version are printed by then.
+    // commander has printed help or the version.
     if (!error.message.startsWith('error: '))
       return { exitCode: error.exitCode === 0 ? EXIT.ok : EXIT.usage, code: 'USAGE', text: '' };
     const help = ['ropewalk', ...(command ? [command.name()] : []), '--help'].join(' ');
@@ -37,7 +37,7 @@ export function failureOf(
     };
   const { syscall, path } = (error ?? {}) as NodeJS.ErrnoException;
   if (error instanceof Error && syscall !== undefined) {
-    // A write without a path goes to a stream, and commands write to stdout.
+    // A failed write without a path was a write to stdout.
     const where = path ?? (syscall === 'write' ? 'stdout' : syscall);
     const isWritten = WRITES.has(syscall);
     const wanted = isWritten ? 'to be able to write' : 'to be able to read';
@@ -66,7 +66,7 @@ const WRITES: ReadonlySet<string> = new Set([
   'fsync',
 ]);
 
-/** The library names its arguments; the message names the flag, if the user typed one: `sample: topP` → `--top-p`. */
+/** Replaces the name of a library's argument by the flag, if the user typed one: `sample: topP` → `--top-p`. */
 function inTheUsersWords(message: string, command: Command | undefined, argv: readonly string[]): string {
   if (!command) return message;
   const own = `${command.name()}: `;
@@ -74,7 +74,7 @@ function inTheUsersWords(message: string, command: Command | undefined, argv: re
   const parts = text.split(': ');
   for (const at of [0, 1]) {
     const name = parts[at];
-    if (name === undefined || / /.test(name)) break; // a path with blanks, or the sentence itself
+    if (name === undefined || / /.test(name)) break; // this is a path with blanks, or the sentence
     const flag = command.getOptionValueSource(name) === 'cli' ? flagOf(name) : name.startsWith('--') ? name : undefined;
     if (flag) return [asTyped(flag, command, argv), ...parts.slice(at + 1)].join(': ');
   }

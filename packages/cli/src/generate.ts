@@ -27,14 +27,14 @@ export type GenerateCommandOptions = EngineOptions &
   Texts<'minP' | 'repetitionPenalty' | 'seed' | 'system' | 'onFull'> &
   Switches<'chat' | 'ignoreEos'> & { readonly stop?: readonly string[] };
 
-/** Of the bundled model by default, as its generation_config.json says: the likeliest tokens soon repeat. */
+/** The default sampling of the bundled model, from its generation_config.json: its likeliest tokens soon repeat. */
 const BOX_SAMPLING = { temperature: 0.8, topP: 0.95 } as const;
-/** What a shell reports for a program that Ctrl-C ended. */
+/** The exit code of a program that Ctrl-C ended. */
 const INTERRUPTED = 130;
 
 /**
- * @param argument - the prompt: continued, with `chat` a message that is answered; `-` reads it from stdin, as does a
- *   pipe without any prompt. Without any prompt, only the model's start token
+ * @param argument - the prompt, or with `chat` a message. `-` reads it from stdin, as does a pipe without any prompt.
+ *   Default: the model's start token alone
  * @returns 0, or 130 when Ctrl-C ended it
  */
 export async function generate(argument: string | undefined, options: GenerateCommandOptions): Promise<number> {
@@ -48,12 +48,12 @@ export async function generate(argument: string | undefined, options: GenerateCo
     minP: flags.number('minP'),
     repetitionPenalty: flags.number('repetitionPenalty'),
     maxTokens: flags.number('maxTokens'),
-    seed: options.seed === '-1' ? undefined : flags.number('seed'), // -1: a random one, as in llama.cpp
-    onFull: options.onFull as 'stop' | 'shift', // generate refuses others
+    seed: options.seed === '-1' ? undefined : flags.number('seed'), // -1 means a random seed, as in llama.cpp
+    onFull: options.onFull as 'stop' | 'shift', // the library refuses other words
     stop: options.stop,
     ignoreEos: options.ignoreEos,
   };
-  checkGenerateOptions(sampling); // before a large model is read
+  checkGenerateOptions(sampling); // refuses bad options before a large model is read
   const prompt = await readPrompt('generate', argument, options);
   if (options.chat && !prompt.text) fail('RANGE', 'prompt', '--chat needs a message to answer. Give a prompt.');
   const abort = new AbortController();
@@ -92,7 +92,7 @@ export async function generate(argument: string | undefined, options: GenerateCo
   }
 }
 
-/** Writes the prompt, if it is shown, and the text as it is generated; nothing before the options are checked. */
+/** Writes the prompt, if it is shown, and the text as it is generated. */
 async function stream(
   model: Model,
   prompt: Prompt,
@@ -121,7 +121,7 @@ function summary(end: Generation, backend: string, sampled: boolean): string {
   }[end.reason];
   const pace = (count: number, { tokens, tokensPerSecond }: Pace): string =>
     `${count} tokens${tokens > 0 ? ` at ${tokensPerSecond.toPrecision(3)}/s` : ''}`;
-  // The first token comes with the prompt's batch, so that the pace of the others has one less.
+  // The first token comes with the prompt's batch, so that it does not count for the pace.
   const paces = `prompt ${pace(end.prefill.tokens, end.prefill)}, then ${pace(end.tokens.length, end.decode)}`;
   return `\n${backend}: ${paces}; ${why}${sampled ? `; seed ${end.seed}` : ''}`;
 }

@@ -11,18 +11,18 @@ import { EXIT, printJson, printResult } from './output.js';
 
 export type HarnessOptions = Texts<'out'> & Switches<'force' | 'plain' | 'json'>;
 
-/** A language: what its program needs, and how it is built and run. FILE is its name, BASE that without the ending. */
+/** A language, with the commands of its program. FILE stands for the program's name, BASE for it without extension. */
 interface Language {
-  /** The template, and the name to write it under. */
+  /** The template, and the name of the file to write. */
   readonly file: string;
   /** The template for a kernel that takes q, positions and base. */
   readonly plain?: string;
   readonly what: string;
   readonly build?: string;
   readonly run: string;
-  /** What verify is told of it. */
+  /** Further options of verify for it. */
   readonly options?: string;
-  /** Why nobody here has run it. */
+  /** The reason why it has not been run here. */
   readonly untried?: string;
 }
 
@@ -74,7 +74,7 @@ const LANGUAGES = {
   js: { file: 'rope.mjs', what: 'JavaScript', run: 'node FILE' },
 } as const satisfies Record<string, Language>;
 
-/** Templates lie beside src and beside dist. */
+/** The folder of the templates, which lies beside src and beside dist. */
 const TEMPLATES = fileURLToPath(new URL('../harness/', import.meta.url));
 
 /** @param name - the language; all are listed without one */
@@ -100,7 +100,7 @@ export async function harness(name: string | undefined, { out, force, plain, jso
     else process.stdout.write(text);
     return EXIT.ok;
   }
-  // `import torch` in torch.py would import itself.
+  // `import torch` in a file torch.py would import that file.
   const hidden = language.file.endsWith('.py') && new RegExp(`^import ${basename(out, '.py')}\\b`, 'm').test(text);
   if (hidden) fail('FORMAT', '--out', `${out} would hide the module that it imports. Call it ${language.file}.`);
   const sizeBytes = Buffer.byteLength(text);
@@ -111,7 +111,7 @@ export async function harness(name: string | undefined, { out, force, plain, jso
   return EXIT.ok;
 }
 
-/** The program: what it is and how it is run, then the template with the files that it includes. */
+/** Writes the program: a header with its use, then the template with the files that it includes. */
 function textOf(language: Language, template: string, file: string): string {
   const { what, untried, build, verify } = { ...language, ...commandsOf(language, file) };
   const head = [
@@ -123,7 +123,7 @@ function textOf(language: Language, template: string, file: string): string {
   return `${head.map((line) => `${mark} ${line}\n`).join('')}\n${included(template)}`;
 }
 
-/** A template; the lines `#include "x"` and `# include x` of our own files are these files. */
+/** Reads a template, and replaces lines such as `#include "x"` and `# include x` by our own files. */
 function included(file: string): string {
   return readFileSync(join(TEMPLATES, file), 'utf8').replace(
     /^#include "((?:rope|protocol|cuda)\.h)"\n|^# include (\w+\.py)\n/gm,
@@ -131,7 +131,7 @@ function included(file: string): string {
   );
 }
 
-/** A language's commands, for a file of this name. */
+/** Inserts the file's name into a language's commands. */
 function commandsOf({ what, build, run, file, options }: Language, name: string = file) {
   const filled = (text: string): string =>
     text.replaceAll('FILE', name).replaceAll('BASE', basename(name, extname(name)));

@@ -1,4 +1,4 @@
-/** `ropewalk inspect --tensors --metadata`: what the files of a model hold, and what a safetensors file is. @module */
+/** `ropewalk inspect --tensors --metadata`: lists the contents of a model's files. @module */
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { openModel } from '@ropewalk/checkpoint/node';
@@ -13,34 +13,34 @@ interface ListedTensor {
   readonly type: string;
   /** Slowest dimension first. */
   readonly shape: readonly number[];
-  /** undefined for a type whose layout is unknown. */
+  /** Undefined for a type whose layout is unknown. */
   readonly sizeBytes: number | undefined;
-  /** Its file, where there are several. */
+  /** Its file, if the model has several. */
   readonly file: string | undefined;
 }
 
-/** What the files of a model hold. */
+/** The contents of a model's files. */
 export interface FileContents {
-  /** The file or folder, and its form. */
+  /** The file or folder. */
   readonly path: string;
   readonly format: 'gguf' | 'safetensors' | 'onnx';
   readonly metadata: ReadonlyMap<string, GgufValue>;
   readonly tensors: readonly ListedTensor[];
 }
 
-/** Which lists are asked for. */
+/** The choice of lists. */
 export interface Lists {
   readonly tensors?: boolean;
   readonly metadata?: boolean;
 }
 
-/** Values of an array that are printed. */
+/** The most values of an array that are printed. */
 const SHOWN = 8;
-/** Characters of a text that are printed. */
+/** The most characters of a text that are printed. */
 const LONG = 100;
 
 /**
- * Reads the headers of a .gguf, a .safetensors or an .onnx, or of a folder with one model: no weight.
+ * Reads the headers of a .gguf, a .safetensors or an .onnx, or of a folder with one model, and no weights.
  *
  * @throws {RopewalkError} FORMAT for files that are missing, cut or malformed
  */
@@ -75,7 +75,7 @@ async function graphContents(path: string): Promise<FileContents> {
   return { path, format: 'onnx', metadata, tensors: graphTensors(model) };
 }
 
-/** Tensors and bytes of each type, most bytes first. */
+/** Counts tensors and bytes of each type, and sorts the types by bytes. */
 function typesOf({ tensors }: FileContents): { type: string; tensors: number; sizeBytes: number }[] {
   const types = new Map<string, { type: string; tensors: number; sizeBytes: number }>();
   for (const { type, sizeBytes = 0 } of tensors) {
@@ -85,7 +85,7 @@ function typesOf({ tensors }: FileContents): { type: string; tensors: number; si
   return [...types.values()].sort((a, b) => b.sizeBytes - a.sizeBytes);
 }
 
-/** A line with the weights by type, and the lists that are asked for. */
+/** Describes the weights by type in one line, then the chosen lists. */
 export function describeContents(contents: FileContents, lists: Lists): string[] {
   const { path, format, metadata, tensors } = contents;
   const types = typesOf(contents).map((one) => `${sizeText(one.sizeBytes)} in ${one.tensors} of ${one.type}`);
@@ -113,7 +113,7 @@ export function describeContents(contents: FileContents, lists: Lists): string[]
   return lines.map((line) => printable(line.trimEnd()));
 }
 
-/** One line: texts and lists are cut. */
+/** Formats a value in one line: texts and lists are cut. */
 function brief(value: GgufValue): string {
   if (typeof value === 'string') {
     const text = JSON.stringify(value.slice(0, LONG));
@@ -124,7 +124,7 @@ function brief(value: GgufValue): string {
   return value.length > SHOWN ? `${thousands(value.length)} values: ${first}, …` : `[${first}]`;
 }
 
-/** What is asked for; of a list that is longer than 8 its length and its first values. */
+/** The chosen lists as JSON. Long arrays of metadata become their length and first values. */
 export function contentsToJson(contents: FileContents, lists: Lists): object {
   const { path, format, metadata, tensors } = contents;
   return {
@@ -139,14 +139,14 @@ export function contentsToJson(contents: FileContents, lists: Lists): object {
 }
 
 function short(value: GgufValue): unknown {
-  // A number where that is exact: JSON has no other integers.
+  // A bigint becomes a number if that is exact, because JSON has no other integers.
   if (typeof value === 'bigint') return Number.isSafeInteger(Number(value)) ? Number(value) : String(value);
   if (!Array.isArray(value)) return value;
   const first = value.slice(0, SHOWN).map(short);
   return value.length > SHOWN ? { length: value.length, first } : first;
 }
 
-/** The config.json beside a .safetensors, which has the RoPE; undefined where there is none. */
+/** Finds the config.json beside a .safetensors. */
 export function configBeside(path: string): string | undefined {
   const config = join(dirname(path), 'config.json');
   return existsSync(config) ? config : undefined;

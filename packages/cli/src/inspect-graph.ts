@@ -1,44 +1,56 @@
-/** What `ropewalk inspect` says of ONNX graphs. @module */
+/** ONNX graphs in `ropewalk inspect`: what they contain, their RoPE, and the files beside them. @module */
 import { existsSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { checkExternal, readJsonFile } from '@ropewalk/formats/node';
+import { checkExternal, readExternal, readFileBytes, readJsonFile } from '@ropewalk/formats/node';
 import {
   type GraphContents,
   graphContents,
   groupAlike,
   type ImportedModel,
-  type ImportedRope,
+  importOnnx,
+  MAX_MODEL_BYTES,
   type OnnxValueType,
 } from '@ropewalk/onnx';
 import { RopewalkError } from 'ropewalk';
 import { nameLayers, show } from 'ropewalk/internal';
-import { readGraph } from './import.js';
+import { describeRopes, opsetsOf, ropesToJson } from './inspect-rope.js';
 import { printable, sizeText } from './output.js';
 
-/** What there is to say of the graphs of a model. */
-export interface ToldGraphs {
-  json(): object;
-  /** @param apart - whether a blank line comes first, after other lines */
-  lines(apart: boolean): string[];
-  /** False when a file beside a graph is missing, is cut, or has not the bytes that the graph reads. */
-  readonly isSound: boolean;
+/** Reads a graph and finds its RoPE. Of the files beside it only the tables are read. */
+export function readGraph(file: string): ImportedModel {
+  const bytes = readFileBytes(file, MAX_MODEL_BYTES);
+  return importOnnx(bytes, file, { loadExternal: (place) => readExternal(file, place) });
 }
 
-/**
- * Reads the graphs of a model. A folder has one for each type of weights; the one that is loaded unless another is asked
- * for is told in full.
- */
-export function readGraphs(files: readonly string[]): ToldGraphs {
+/** The description of a model's graphs. */
+export interface GraphReport {
+  /** @param alone - whether the model has no config.json, so that the graph's RoPE is the model's */
+  json(alone: boolean): object;
+  lines(): string[];
+  /** False when a file beside the graph is missing, is cut, or lacks bytes that the graph reads. */
+  readonly isSound: boolean;
+  /** Whether the graph has RoPE, and nothing that only resembles it. */
+  readonly hasRope: boolean;
+}
+
+/** Reads the graphs of a model. Of a folder with several, model.onnx is described, and the others are listed. */
+export function readGraphs(files: readonly string[]): GraphReport {
   const main = files.length === 1 ? files[0] : files.find((one) => basename(one) === 'model.onnx');
   const graph = main === undefined ? undefined : readContents(main);
   const others = files.filter((one) => one !== main).map((one) => ({ file: one, sizeBytes: statSync(one).size }));
   return {
-    json: () => ({ graph: graph && graphToJson(graph), otherGraphs: others.length > 0 ? others : undefined }),
-    lines: (apart) => [
-      ...(graph ? ['', ...describeGraph(graph)].slice(apart ? 0 : 1) : []),
-      ...others.map((one) => `${printable(one.file)}: another graph, ${sizeText(one.sizeBytes)}`),
-    ],
+    json: (alone) => ({
+      ...(graph && alone && ropesToJson(graph.file, graph.imported)),
+      graph: graph && graphToJson(graph),
+      otherGraphs: others.length > 0 ? others : undefined,
+    }),
+    lines: () =>
+      [
+        ...(graph ? [...describeGraph(graph), '', ...describeRopes(graph.file, graph.imported)] : []),
+        ...others.map((one) => `${one.file}: another graph, ${sizeText(one.sizeBytes)}`),
+      ].map(printable),
     isSound: !graph || graph.findings.length === 0,
+    hasRope: !graph || (graph.imported.ropes.length > 0 && graph.imported.nearly.length === 0),
   };
 }
 
@@ -49,8 +61,9 @@ interface ReadGraph {
   readonly contents: GraphContents;
   /** Sizes of the files beside it; undefined for those that cannot be read. */
   readonly sizes: readonly (number | undefined)[];
+  /** The parsed genai_config.json, if there is one. */
   readonly genai: unknown;
-  /** What is wrong with the files beside it; full sentences. */
+  /** Problems of the files beside it, as full sentences. */
   readonly findings: readonly string[];
 }
 
@@ -68,7 +81,7 @@ function readContents(file: string): ReadGraph {
       return undefined;
     }
   });
-  // Beside the graph, or beside its folder onnx.
+  // genai_config.json lies beside the graph, or beside the folder onnx that holds the graph.
   const folder = dirname(file);
   const places = [folder, ...(basename(folder) === 'onnx' ? [dirname(folder)] : [])];
   const config = places.map((one) => join(one, 'genai_config.json')).find((one) => existsSync(one));
@@ -77,9 +90,9 @@ function readContents(file: string): ReadGraph {
 }
 
 function describeGraph({ file, imported, contents, sizes, genai, findings }: ReadGraph): string[] {
-  const { model, ropes } = imported;
+  const { model } = imported;
   const { form, operators, weights, files, layers } = contents;
-  const domains = Array.from(model.opsets, ([domain, version]) => `${domain === '' ? 'ai.onnx' : domain} ${version}`);
+  const domains = Object.entries(opsetsOf(model)).map(([domain, version]) => `${domain} ${version}`);
   const isCache = ({ name }: OnnxValueType): boolean => /^(?:past|present)/.test(name);
   const values = (list: readonly OnnxValueType[]): string =>
     list
@@ -110,14 +123,12 @@ function describeGraph({ file, imported, contents, sizes, genai, findings }: Rea
       `${location}, ${sizes[n] === undefined ? 'not readable' : sizeText(sizes[n])}, ${tensors} tensors`,
     ]),
     ['genai', genaiOf(genai)],
-    ...groupAlike(ropes).map((group): [string, string] => ['RoPE', ropeOf(group)]),
-    ['RoPE', ropes.length === 0 ? 'none found' : undefined],
   ];
   return [
     `${file}: ONNX graph`,
     ...rows.filter(([, value]) => value !== undefined).map(([key, value]) => `  ${key.padEnd(15)} ${value}`),
     ...findings.map((sentence) => `  ≠ ${sentence}`),
-  ].map(printable);
+  ];
 }
 
 /** `input_ids i64 [batch_size, 1]`. */
@@ -125,7 +136,7 @@ function typed({ name, dtype, shape }: OnnxValueType): string {
   return `${name} ${dtype ?? 'of another type'}${shape ? ` [${shape.map((dim) => dim ?? '?').join(', ')}]` : ''}`;
 }
 
-/** What genai_config.json says of the decoder. */
+/** The sizes of the decoder as genai_config.json states them. */
 function genaiOf(json: unknown): string | undefined {
   if (typeof json !== 'object' || json === null || !('model' in json)) return undefined;
   const model = (json.model ?? {}) as Record<string, unknown>;
@@ -138,21 +149,7 @@ function genaiOf(json: unknown): string | undefined {
   return known.map(([key, value]) => `${key} ${value}`).join(', ');
 }
 
-function ropeOf(group: readonly ImportedRope[]): string {
-  const [{ form, pairing, rotaryDim, headDim, tables, frequencies }] = group as [ImportedRope];
-  const layers = [...new Set(group.map(({ layer }) => layer))].filter((layer) => layer !== undefined);
-  const words = [
-    layers.length > 0 ? nameLayers(layers.sort((a, b) => a - b)) : `${group.length} nodes`,
-    form,
-    pairing,
-    `${rotaryDim ?? '?'} of ${headDim ?? '?'} dimensions`,
-    frequencies && frequencies.law.kind !== 'other' ? `base ${frequencies.law.base}` : undefined,
-    tables.rows === undefined ? undefined : `tables of ${tables.rows} positions`,
-  ];
-  return words.filter((word) => word !== undefined).join(', ');
-}
-
-/** The first eight, and how many more. */
+/** The first eight words, and how many there are beside them. */
 function brief(words: readonly string[]): string {
   const more = words.length > 8 ? `, and ${words.length - 8} more` : '';
   return words.slice(0, 8).join(', ') + more;
@@ -163,9 +160,7 @@ function graphToJson({ file, imported, contents, sizes, genai, findings }: ReadG
   const { inputs, outputs } = imported.model.graph;
   return {
     file,
-    opsets: Object.fromEntries(
-      Array.from(imported.model.opsets, ([domain, version]) => [domain === '' ? 'ai.onnx' : domain, version]),
-    ),
+    opsets: opsetsOf(imported.model),
     producer: imported.model.producer,
     inputs,
     outputs,
@@ -173,8 +168,8 @@ function graphToJson({ file, imported, contents, sizes, genai, findings }: ReadG
     operators: Object.fromEntries(operators),
     files: files.map((one, n) => ({ ...one, sizeBytes: sizes[n] ?? null })),
     ropes: groupAlike(imported.ropes).map(([rope, ...more]) => {
-      const { found: _what, ...told } = rope!;
-      return { ...told, layers: [rope!, ...more].map(({ layer }) => layer ?? null) };
+      const { found: _nodes, ...fields } = rope!;
+      return { ...fields, layers: [rope!, ...more].map(({ layer }) => layer ?? null) };
     }),
     genai,
     findings,

@@ -1,6 +1,6 @@
 /**
- * `ropewalk inspect`: the effective RoPE of each layer of a model, from its config.json or its GGUF header; or what its
- * files hold.
+ * `ropewalk inspect`: the effective RoPE of each layer of a model, the contents of an ONNX graph and its RoPE, or lists
+ * of tensors and metadata.
  *
  * @module
  */
@@ -8,19 +8,32 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { readModelRope } from '@ropewalk/checkpoint/node';
 import { groupLayers, type ModelRope } from '@ropewalk/dialects/models';
-import { isFolder, isGraphFolder, modelFileOf, onnxFilesOf } from '@ropewalk/formats/node';
+import { isFolder, isGraphFolder, modelFileOf, onnxFileOf, onnxFilesOf } from '@ropewalk/formats/node';
 import { frequenciesOf, type RopeSpec, ropeFrequencies } from 'ropewalk';
 import { countLayers, nameLayers } from 'ropewalk/internal';
+import type { RunOptions } from './inspect-rope.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { plotFrequencies } from './plot.js';
 
-export type InspectOptions = Texts<'context'> & Switches<'tensors' | 'metadata' | 'json'>;
+export type InspectOptions = Texts<'context' | 'run'> & Switches<'tensors' | 'metadata' | 'json'> & RunOptions;
 
-/** @returns 0; 1 when a file beside a graph is missing, is cut, or has not the bytes that the graph reads */
+/**
+ * Inspects a model by the type of its file.
+ *
+ * @returns 0; 1 when a file beside a graph is missing, is cut or lacks bytes that the graph reads, and when a graph
+ *   without a config.json has no RoPE, or a node that only resembles RoPE
+ */
 export async function inspect(path: string, options: InspectOptions): Promise<number> {
   const flags = new Flags(options);
   const context = flags.integer('context', 1);
+  if (options.run !== undefined) {
+    flags.refuseAny(['tensors', 'metadata', 'context'], 'it does not apply to --run. Leave it out.', 'UNSUPPORTED');
+    const file = onnxFileOf(path);
+    const [{ readGraph }, { runRope }] = await Promise.all([import('./inspect-graph.js'), import('./inspect-rope.js')]);
+    return runRope(file, readGraph(file), options.run, options);
+  }
+  flags.refuseAny(['x', 'positions', 'out', 'backend', 'input'], 'it needs --run NODE.');
   const isLists = options.tensors || options.metadata;
   if (isLists)
     flags.refuseAny(
@@ -31,15 +44,20 @@ export async function inspect(path: string, options: InspectOptions): Promise<nu
   const graphs = /\.onnx$/i.test(path) ? [path] : isFolder(path) ? onnxFilesOf(path) : [];
   const file = graphs.length > 0 && !hasConfig(path) ? undefined : modelFileOf(path);
   const model = file === undefined ? undefined : await readModelRope(file, context);
-  const told = graphs.length > 0 ? (await import('./inspect-graph.js')).readGraphs(graphs) : undefined;
+  const report = graphs.length > 0 ? (await import('./inspect-graph.js')).readGraphs(graphs) : undefined;
   printResult(options.json, {
-    json: () => ({ ...(model && toJson(model)), ...told?.json() }),
-    lines: () => [...(model ? describe(file!, model) : []), ...(told?.lines(model !== undefined) ?? [])],
+    json: () => ({ ...(model && toJson(model)), ...report?.json(model === undefined) }),
+    lines: () => [
+      ...(model ? describe(file!, model) : []),
+      ...(model && report ? [''] : []),
+      ...(report?.lines() ?? []),
+    ],
   });
-  return told && !told.isSound ? EXIT.failed : EXIT.ok;
+  const isFine = !report || (report.isSound && (model !== undefined || report.hasRope));
+  return isFine ? EXIT.ok : EXIT.failed;
 }
 
-/** The lists that are asked for; of a .safetensors without them a summary, and the RoPE if its config.json is there. */
+/** Prints the lists that are asked for. Without them, a .safetensors has a summary, and the RoPE of its config.json. */
 async function inspectContents(path: string, options: InspectOptions, context: number | undefined): Promise<number> {
   const { configBeside, contentsToJson, describeContents, readContents } = await import('./inspect-contents.js');
   const contents = await readContents(path);
@@ -74,7 +92,7 @@ function describe(file: string, model: ModelRope): string[] {
   ];
 }
 
-/** The words that there are. */
+/** The words that are defined, in brackets after a blank. */
 function inBrackets(...words: readonly (string | number | undefined)[]): string {
   const known = words.filter((word) => word);
   return known.length > 0 ? ` (${known.join(', ')})` : '';

@@ -7,8 +7,8 @@ class Interrupted extends Error {
 }
 
 /**
- * Runs work that SIGINT, SIGTERM or SIGHUP stops: its signal is aborted and it cleans up; then the process ends as one
- * stopped by that signal. @returns what work returned; undefined when it was stopped, a moment before the process ends
+ * Runs work that SIGINT, SIGTERM or SIGHUP stops: its AbortSignal is aborted, it cleans up, and the process ends as if
+ * the signal had ended it. @returns the work's result; undefined when it was stopped, just before the process ends
  */
 export async function untilInterrupted<T>(
   command: string,

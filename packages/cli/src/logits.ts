@@ -1,4 +1,4 @@
-/** `ropewalk logits`: the logits of every token of a text, as a .npy file; and how commands run a model for them. @module */
+/** `ropewalk logits`: writes the logits of every token of a text as a .npy file. @module */
 import { type FileHandle, open } from 'node:fs/promises';
 import { writeNpyHeader } from '@ropewalk/formats';
 import { checkRoom, refuseSystem, writeWhole } from '@ropewalk/formats/node';
@@ -11,7 +11,7 @@ import { EXIT, openPercentBar, printResult } from './output.js';
 import { loadForCommand, type ModelRunOptions } from './run-model.js';
 import { type ReadPrompt, readPrompt } from './text-input.js';
 
-/** Options that say what a model is to see, and on what it runs. */
+/** Options for the tokens of a model, and for the engine. */
 export type LogitsInput = ModelRunOptions & Texts<'tokens' | 'prompt' | 'file' | 'positions'>;
 export type LogitsCommandOptions = LogitsInput & Switches<'force'> & { readonly out: string };
 
@@ -21,13 +21,13 @@ export async function logits(path: string, options: LogitsCommandOptions): Promi
   if (!out.endsWith('.npy')) refuse('FORMAT', '--out', 'a .npy file', out);
   const seen = await readSeen('logits', options);
   const inputs = [options.tokens, options.positions].filter((file) => file !== undefined);
-  // The size is known when the model is loaded; that the file can be written is asked before.
+  // The size is known only when the model is loaded. Whether the file can be written is checked before.
   const done = await untilInterrupted('logits', (signal) =>
     writeWhole(out, { sizeBytes: 0, inputs, force, kind: 'file' }, async (temporary) => {
       const run = await openRun(path, seen, options, { signal });
       try {
         await writeRows(run, temporary, out, json);
-        signal.throwIfAborted(); // by a signal that came while the last rows were computed
+        signal.throwIfAborted(); // a signal may come while the last rows are computed
         return { shape: run.shape, backend: run.backend, tokens: seen.ids ? undefined : run.ids };
       } finally {
         run.dispose();
@@ -65,15 +65,15 @@ async function writeRows(run: LogitsRun, temporary: string, out: string, quiet?:
   }
 }
 
-/** What a model is to see. */
+/** The input of a model. */
 export interface Seen {
-  /** Undefined when a prompt is given: the model's tokenizer makes them of it. */
+  /** Undefined with a prompt, of which the model's tokenizer makes tokens. */
   readonly ids: readonly number[] | undefined;
   readonly prompt: ReadPrompt | undefined;
   readonly positions: ReturnType<typeof readIntegers> | undefined;
 }
 
-/** Reads tokens or a prompt, and positions; before a model is loaded. */
+/** Reads tokens or a prompt, and positions, before a model is loaded. */
 export async function readSeen(command: string, options: LogitsInput): Promise<Seen> {
   const { tokens, positions } = options;
   if (tokens !== undefined)
@@ -96,7 +96,7 @@ function checkPositions({ positions }: Seen, tokens: number): void {
     refuse('SHAPE', '--positions', `shape [tokens=${tokens}], or [axes, ${tokens}]`, shape);
 }
 
-/** A model, and the tokens that it is to see. */
+/** A model and its input tokens. */
 export interface LogitsRun {
   readonly architecture: string;
   readonly backend: string;
@@ -111,7 +111,7 @@ export interface LogitsRun {
  * Loads a model, with room for the tokens unless another context is asked for. A model that gets ids needs no
  * tokenizer.
  *
- * @param more - a signal; what is called before the weights are read, and may refuse them
+ * @param more - a signal, and a function that is called before the weights are read and may refuse them
  */
 export async function openRun(
   path: string,
@@ -128,7 +128,7 @@ export async function openRun(
       if (tokenizer) ids = tokenizer.encode(seen.prompt!.text!);
       checkPositions(seen, ids.length);
       check?.({ ids, shape: [ids.length, vocabSize] });
-      return context ?? Math.max(1, Math.min(ids.length, maxContext)); // what `logits` refuses is refused there
+      return context ?? Math.max(1, Math.min(ids.length, maxContext)); // the library refuses what is left
     },
   });
   try {

@@ -7,8 +7,8 @@ const { run, fail } = commandLine(process.argv.slice(2));
 
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') process.exit(fail(error));
-  // `ropewalk … | head` ends quietly: a closed pipe is not an error. A command that listens to signals has files or a
-  // program to finish: it goes on, although nobody reads its output.
+  // A closed pipe is no error: `ropewalk … | head` ends quietly. A command that listens to signals has to finish files
+  // or a program, so that it continues although nobody reads its output.
   if (process.listenerCount('SIGTERM') === 0) process.exit(EXIT.ok);
 });
 process.stderr.on('error', () => {});

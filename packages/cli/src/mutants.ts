@@ -1,4 +1,4 @@
-/** `ropewalk mutants`: says how many of the known wrong kernels a set of test vectors notices. @module */
+/** `ropewalk mutants`: counts the known wrong kernels that a set of test vectors detects. @module */
 import { CAUSES, type Cause, MUTANTS, type Mutant } from '@ropewalk/diagnose';
 import { type MutantScore, scoreVectors, type VectorScore } from '@ropewalk/oracle';
 import { fail } from 'ropewalk/backend';
@@ -8,7 +8,7 @@ import { counted, EXIT, openPrinter, printLines } from './output.js';
 
 export type MutantsOptions = Texts<'vectors' | 'filter'> & Switches<'list' | 'json'>;
 
-/** @returns 0 when every known bug is killed, 1 when some are missed */
+/** @returns 0 when every known bug is detected, 1 when some are missed */
 export async function mutants(options: MutantsOptions): Promise<number> {
   if (options.list) {
     new Flags(options).refuseAny(
@@ -56,7 +56,7 @@ function jsonLines(score: VectorScore): string[] {
   ];
 }
 
-/** The causes in order, each with the entries of a list that belong to it. */
+/** Groups a list by cause, in the order of the causes. */
 function byCause<T>(list: readonly T[], causeOf: (entry: T) => Cause): [Cause, T[]][] {
   return (Object.keys(CAUSES) as Cause[]).map((cause) => [cause, list.filter((entry) => causeOf(entry) === cause)]);
 }
@@ -96,7 +96,7 @@ function reportLines(score: VectorScore): string[] {
   ];
 }
 
-/** Reasons of cases that do not count, each once. */
+/** Lists the reasons of cases that do not count, each once. */
 function leftOutLines(leftOut: VectorScore['leftOut']): string[] {
   const counts = new Map<string, { count: number; label: string }>();
   for (const { why, label } of leftOut) {

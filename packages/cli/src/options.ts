@@ -1,12 +1,13 @@
-/** Options of commands: from text to values. Every message names the flag. @module */
+/** Reads the values of options from their texts. Every message names the flag. @module */
 import { statSync } from 'node:fs';
 import { extname } from 'node:path';
 import { type Dtype, type ErrorCode, isDtype } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { readName } from 'ropewalk/internal';
 
-/** Options of a command, as the command line gives them: those with a value, and those without. */
+/** Options with a value, as the command line gives them. */
 export type Texts<Name extends string> = { readonly [K in Name]?: string };
+/** Options without a value. */
 export type Switches<Name extends string> = { readonly [K in Name]?: boolean };
 
 /** The largest number that a count, a layer or a position may have. */
@@ -15,7 +16,7 @@ export const MAX_INTEGER = 2 ** 31 - 1;
 /** The float dtypes that options name. */
 export const FLOATS = ['f32', 'f16', 'bf16', 'f64'] as const;
 
-/** The options of one command. A method returns undefined for an option that is not given. */
+/** The options of one command. A method returns undefined for an absent option. */
 export class Flags<T extends object> {
   readonly #given: T;
 
@@ -23,18 +24,18 @@ export class Flags<T extends object> {
     this.#given = given;
   }
 
-  /** The text of an option. */
+  /** Returns the text of an option. */
   text(name: keyof T & string): string | undefined {
     return this.#given[name] as string | undefined;
   }
 
-  /** A whole number in [low, high]. `next` is the next step for the message. @throws {RopewalkError} RANGE */
+  /** Reads a whole number in [low, high]. `next` is a hint for the message. @throws {RopewalkError} RANGE */
   integer(name: keyof T & string, low = 0, high = MAX_INTEGER, next?: string): number | undefined {
     const text = this.text(name);
     return text === undefined ? undefined : integerOf(text, flagOf(name), low, high, next);
   }
 
-  /** At most `most` whole numbers in [low, high], separated by commas. @throws {RopewalkError} RANGE */
+  /** Reads at most `most` whole numbers in [low, high], separated by commas. @throws {RopewalkError} RANGE */
   integers(name: keyof T & string, low: number, high: number, most: number): number[] | undefined {
     const words = this.text(name)?.split(',');
     if (words && words.length > most)
@@ -42,7 +43,7 @@ export class Flags<T extends object> {
     return words?.map((word) => integerOf(word.trim(), flagOf(name), low, high));
   }
 
-  /** A finite number; whoever uses it checks its range. @throws {RopewalkError} RANGE */
+  /** Reads a finite number, whose range the caller checks. @throws {RopewalkError} RANGE */
   number(name: keyof T & string): number | undefined {
     const text = this.text(name);
     if (text === undefined) return undefined;
@@ -51,7 +52,7 @@ export class Flags<T extends object> {
     return value;
   }
 
-  /** A number in (0, most]. @throws {RopewalkError} RANGE */
+  /** Reads a number in (0, most]. @throws {RopewalkError} RANGE */
   positive(name: keyof T & string, most = Number.MAX_VALUE): number | undefined {
     const value = this.number(name);
     if (value !== undefined && !(value > 0 && value <= most))
@@ -59,20 +60,20 @@ export class Flags<T extends object> {
     return value;
   }
 
-  /** One of several words. @throws {RopewalkError} UNSUPPORTED */
+  /** Reads one of several words. @throws {RopewalkError} UNSUPPORTED */
   word<const W extends string>(name: keyof T & string, choices: readonly W[]): W | undefined {
     const text = this.text(name);
     return text === undefined ? undefined : readName(text, choices, flagOf(name));
   }
 
-  /** Several words, each once, from repeated options or with commas. @throws {RopewalkError} UNSUPPORTED */
+  /** Reads several words, from repeated options or with commas. @throws {RopewalkError} UNSUPPORTED */
   words<const W extends string>(name: keyof T & string, choices: readonly W[]): W[] | undefined {
     const given = this.#given[name] as readonly string[] | undefined;
     const words = given?.flatMap((text) => text.split(','));
     return words && [...new Set(words.map((word) => readName(word.trim(), choices, flagOf(name))))];
   }
 
-  /** A regular expression. @throws {RopewalkError} FORMAT */
+  /** Reads a regular expression. @throws {RopewalkError} FORMAT */
   pattern(name: keyof T & string): RegExp | undefined {
     const text = this.text(name);
     try {
@@ -82,13 +83,13 @@ export class Flags<T extends object> {
     }
   }
 
-  /** Refuses the first of these options that is given: `--layer: it needs --model FILE`. @throws {RopewalkError} */
+  /** Refuses the first of these options that is present: `--layer: it needs --model FILE`. @throws {RopewalkError} */
   refuseAny(names: readonly (keyof T & string)[], sentence: string, code: ErrorCode = 'FORMAT'): void {
     const name = names.find((one) => this.#given[one] !== undefined);
     if (name !== undefined) fail(code, flagOf(name), sentence);
   }
 
-  /** No option is ignored: one that does not apply to `what` is refused. @throws {RopewalkError} UNSUPPORTED */
+  /** Refuses options that do not apply to `what`, so that none is ignored. @throws {RopewalkError} UNSUPPORTED */
   refuseAllBut(known: readonly (keyof T & string)[], what: string): void {
     const others = Object.keys(this.#given).filter((name) => !known.includes(name as keyof T & string));
     this.refuseAny(others as (keyof T & string)[], `it does not apply to ${what}. Leave it out.`, 'UNSUPPORTED');
@@ -102,51 +103,42 @@ function integerOf(text: string, where: string, low: number, high: number, next?
   return value;
 }
 
-/** What numpy, PyTorch and C call our dtypes, in lower case. */
-const DTYPE_NAMES: Readonly<Record<string, Dtype>> = {
-  float64: 'f64',
-  double: 'f64',
-  fp64: 'f64',
-  float32: 'f32',
-  float: 'f32',
-  single: 'f32',
-  fp32: 'f32',
-  float16: 'f16',
-  half: 'f16',
-  fp16: 'f16',
-  bfloat16: 'bf16',
-  float8_e4m3fn: 'f8_e4m3',
-  float8_e5m2: 'f8_e5m2',
-  int64: 'i64',
-  long: 'i64',
-  int32: 'i32',
-  int: 'i32',
-  int16: 'i16',
-  short: 'i16',
-  int8: 'i8',
-  uint64: 'u64',
-  uint32: 'u32',
-  uint16: 'u16',
-  uint8: 'u8',
+/** The names of our dtypes in numpy, PyTorch and C, in lower case. */
+const DTYPE_NAMES: Readonly<Partial<Record<Dtype, readonly string[]>>> = {
+  f64: ['float64', 'double', 'fp64'],
+  f32: ['float32', 'float', 'single', 'fp32'],
+  f16: ['float16', 'half', 'fp16'],
+  bf16: ['bfloat16'],
+  f8_e4m3: ['float8_e4m3fn'],
+  f8_e5m2: ['float8_e5m2'],
+  i64: ['int64', 'long'],
+  i32: ['int32', 'int'],
+  i16: ['int16', 'short'],
+  i8: ['int8'],
+  u64: ['uint64'],
+  u32: ['uint32'],
+  u16: ['uint16'],
+  u8: ['uint8'],
 };
 
-/** Dtypes of an option, separated by commas, in our names where another is known: `torch.half` is f16. */
+/** Translates names of dtypes, separated by commas, into ours: `torch.half` is f16. Unknown names stay. */
 export function ourDtypes(text: string): string {
   const ours = (word: string): string => {
     const name = word
       .trim()
       .toLowerCase()
       .replace(/^(?:np|numpy|jnp|torch)\./, '');
-    return (Object.hasOwn(DTYPE_NAMES, name) && DTYPE_NAMES[name]) || (isDtype(name) ? name : word);
+    const known = Object.entries(DTYPE_NAMES).find(([, names]) => names.includes(name))?.[0];
+    return known ?? (isDtype(name) ? name : word);
   };
   return text.split(',').map(ours).join(',');
 }
 
 /**
- * Refuses a name that means a file where a command writes a folder; an existing folder may have any name, and `llama-3.1`
- * has no extension.
+ * Refuses the name of a file where a command writes a folder. An existing folder may have any name, and `llama-3.1` has
+ * no extension.
  *
- * @param next - what the command writes, and which one writes such a file
+ * @param next - a hint for the message: the output of the command, and the command that writes such a file
  * @throws {RopewalkError} FORMAT
  */
 export function checkFolderName(path: string, flag: string, next: string): void {
@@ -159,7 +151,7 @@ export function collect(value: string, before: readonly string[] = []): string[]
   return [...before, value];
 }
 
-/** The flag of an option, as typed: `--max-tokens`. */
+/** Returns the flag of an option as users type it: `--max-tokens`. */
 export function flagOf(name: string): string {
   return `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }

@@ -1,4 +1,4 @@
-/** Where the command line writes: lines to stdout, progress to a terminal. @module */
+/** The output of the command line: lines to stdout, progress to a terminal. @module */
 import { createRequire } from 'node:module';
 import { styleText } from 'node:util';
 
@@ -13,7 +13,7 @@ export function printJson(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value)}\n`);
 }
 
-/** Prints what a command found: one JSON object, or lines of text. */
+/** Prints a command's result: one JSON object, or lines of text. */
 export function printResult(
   json: boolean | undefined,
   to: { readonly json: () => unknown; readonly lines: () => readonly string[] },
@@ -27,30 +27,30 @@ export function printLines(lines: readonly string[]): void {
   process.stdout.write(coloured(lines.map((line) => `${line}\n`).join('')));
 }
 
-/** In a report: what passed, what did not, and headings, which have an indented line below. */
+/** The styles of headings, which have an indented line below, of passed and of failed results. */
 const STYLES = [
   ['bold', /(?<=^\n?|\n\n)\S.*(?=\n {2})/g],
   ['green', /\bOK\b|^AS EXPECTED\b|^A ROTATION(?=:)/gm],
   ['red', /\bFAIL(?:ED)?\b|^(?:(?:TWO )?KNOWN BUGS?|ONE OF \d+|DIFFERENT|PARTLY RIGHT|NOT UNDERSTOOD)\b/gm],
 ] as const;
 
-/** Colours lines of a report, on a terminal and unless NO_COLOR is set; JSON stays as it is. */
+/** Colours lines of a report on a terminal, unless NO_COLOR is set. JSON stays unchanged. */
 function coloured(text: string, stream: NodeJS.WriteStream = process.stdout): string {
   if (!stream.isTTY || text.startsWith('{')) return text;
   return STYLES.reduce((all, [style, what]) => all.replace(what, (one) => styleText(style, one, { stream })), text);
 }
 
-/** A number for people: `1,234,567`. */
+/** Formats a number for people: `1,234,567`. */
 export function thousands(n: number): string {
   return n.toLocaleString('en');
 }
 
-/** `1 case`, `32 cases`. */
+/** Formats a count: `1 case`, `32 cases`. */
 export function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }
 
-/** `12 bytes`, `4.70 MB`. */
+/** Formats a number of bytes: `12 bytes`, `4.70 MB`. */
 export function sizeText(count: number): string {
   const [size, unit] = [[1e9, 'GB'] as const, [1e6, 'MB'] as const, [1e3, 'kB'] as const].find(
     ([least]) => count >= least,
@@ -59,12 +59,12 @@ export function sizeText(count: number): string {
   return `${(count / size).toLocaleString('en', { minimumSignificantDigits: digits, maximumSignificantDigits: 3 })} ${unit}`;
 }
 
-/** Names come from the file: control characters, which could steer a terminal, are written as their codes. */
+/** Escapes control characters of names from files, because they could control a terminal. */
 export function printable(line: string): string {
   return line.replace(/\p{Cc}/gu, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
-/** Milliseconds between two drawings of a bar: smooth, and cheap. */
+/** Milliseconds between two drawings of a bar. */
 const REDRAW_MS = 50;
 
 /** Prints lines, with a progress bar below them while work goes on. */
@@ -72,11 +72,11 @@ export interface LinePrinter {
   line(text: string): void;
   /** Moves the bar on by one. */
   step(): void;
-  /** Takes the bar away. */
+  /** Removes the bar. */
   stop(): void;
 }
 
-/** Opens a printer: with a bar on a terminal unless `quiet`, plain lines in a pipe. */
+/** Opens a printer. It has a bar on a terminal unless `quiet`, and plain lines in a pipe. */
 export function openPrinter(
   total: number,
   what: string,
@@ -86,7 +86,7 @@ export function openPrinter(
   if (quiet || !stream.isTTY) {
     return { line: (text) => void stream.write(coloured(`${text}\n`, stream)), step() {}, stop() {} };
   }
-  // Loaded here: without a terminal no command needs it.
+  // The package is loaded here, because no command needs it without a terminal.
   const { MultiBar, Presets }: typeof import('cli-progress') = createRequire(import.meta.url)('cli-progress');
   const bars = new MultiBar(
     { stream, clearOnComplete: true, hideCursor: true, format: `{bar} {value}/{total} ${what} | {eta_formatted} left` },
@@ -112,20 +112,20 @@ export function openPrinter(
   };
 }
 
-/** Shows what runs, on a terminal only; nothing wipes it. */
+/** Shows the work that runs, on a terminal only. An empty text wipes the line. */
 export function showProgress(text = ''): void {
   if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
 }
 
-/** A bar that shows a share of some work. */
+/** A bar that shows the share of the work that is done. */
 export interface PercentBar {
-  /** @param share - what is done, in [0, 1] */
+  /** @param share - the share that is done, in [0, 1] */
   to(share: number): void;
-  /** Takes the bar away. */
+  /** Removes the bar. */
   stop(): void;
 }
 
-/** Opens a bar, on a terminal only, for work that may take long and prints nothing meanwhile: `of the kernels`. */
+/** Opens a bar, on a terminal only, for long work that prints nothing. @param what - such as `of the kernels` */
 export function openPercentBar(what: string, quiet = false, stream: NodeJS.WriteStream = process.stderr): PercentBar {
   const printer = openPrinter(100, `% ${what}`, quiet, stream);
   let percent = 0;

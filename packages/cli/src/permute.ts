@@ -127,7 +127,7 @@ function describeResult(
   return [...lines, ...tell(plan.to, from, facts)];
 }
 
-/** What the file cannot say, but its runtime must know. */
+/** Notes for the user of the runtime, which the file cannot state. */
 function tell(to: WeightPairing, from: WeightPairing, { runtime, architecture, native }: ModelFacts): string[] {
   const words = {
     interleaved:

@@ -8,12 +8,12 @@ import { isPiped, readStdin, readTextFile, watchStdin } from './text-input.js';
 
 export type PerplexityCommandOptions = ModelRunOptions & Texts<'file' | 'stride'>;
 
-/** @param argument - a file, or `-` for stdin, which is also read if nothing is given and something is piped in */
+/** @param argument - a file, or `-` for stdin. Default: stdin, if it is a pipe */
 export async function perplexity(argument: string | undefined, options: PerplexityCommandOptions): Promise<number> {
   const flags = new Flags(options);
   const stride = flags.number('stride');
   const { text, unread } = await readText(argument, options.file);
-  const usual = ({ maxContext }: DecoderConfig): number => Math.min(512, maxContext); // as the library's
+  const usual = ({ maxContext }: DecoderConfig): number => Math.min(512, maxContext); // the library's default
   const model = await loadForCommand(options, undefined, { context: flags.number('context') ?? usual });
   try {
     if (unread())
@@ -22,7 +22,7 @@ export async function perplexity(argument: string | undefined, options: Perplexi
       );
     const bar = openPercentBar('of the text', options.json);
     const onProgress = (done: number, total: number): void => bar.to(done / total);
-    const cacheDtype = flags.text('cacheDtype') as 'f32' | undefined; // loadModel refused others
+    const cacheDtype = flags.text('cacheDtype') as 'f32' | undefined; // loadModel has refused other words
     const { context } = model.memory;
     const score = await scoreText(model, text, { context, stride, cacheDtype, onProgress }).finally(() => bar.stop());
     const values = `${score.perplexity.toFixed(4)} a token, ${score.bitsPerByte.toFixed(4)} bits a byte`;

@@ -1,10 +1,10 @@
-/** A small plot for a terminal: the logarithm of each pair's frequency. @module */
+/** A small plot for terminals of the logarithm of each pair's frequency. @module */
 
 const HEIGHT = 9;
 const MAX_WIDTH = 64;
 
 /**
- * Plots log10 frequency by pair, `*`: one column for each pair up to 64, else evenly spaced pairs.
+ * Plots log10 of the frequency of each pair as `*`. More than 64 pairs are sampled at equal distances.
  *
  * @param invFreq - radians per position, one for each pair; pairs that do not rotate (0) are `_` on the bottom line
  * @param plain - the same without scaling; drawn as `·` where it differs
@@ -36,7 +36,7 @@ export function plotFrequencies(invFreq: Float64Array, plain: Float64Array): str
   ];
 }
 
-/** The absolute frequencies of both, with the same length: a pair that one side lacks does not rotate there. */
+/** Returns the absolute frequencies of both sides in one length. A pair that a side lacks does not rotate there. */
 export function magnitudesOf(
   pairs: readonly { readonly turns: boolean; readonly frequency: number }[],
   expected: Float64Array | undefined,

@@ -1,10 +1,10 @@
 /**
- * The commands, their arguments and their options: what `ropewalk --help` lists.
+ * The commands, their arguments and their options.
  *
- * A short flag means the same in every command that has it, and what it means in llama.cpp (docs/cli.md has the table).
+ * A short flag means the same in every command, and the same as in llama.cpp (docs/cli.md has the table).
  *
- * A command's own code is loaded only when it runs: loading all of it would take most of the time of a short command. A
- * command returns its exit code. Options and files that make no sense are thrown as RopewalkError: the exit code is 2.
+ * A command's code is loaded only when the command runs, because loading all of it would take most of the time of a
+ * short command. A command returns its exit code. Wrong options and files are thrown as RopewalkError, with exit code 2.
  *
  * @module
  */
@@ -21,10 +21,10 @@ const CONTEXT = ['-c, --context <tokens>', 'the context in use, for scaling that
 const MODEL = 'a config.json, a .gguf, or a folder with one';
 const BACKEND = '-b, --backend <name>';
 
-/** -1 means no limit, as in llama.cpp. */
+/** Replaces -1, which means no limit in llama.cpp. */
 const limitOf = (text: string): string => (text === '-1' ? String(Number.MAX_SAFE_INTEGER) : text);
 
-/** Accepts another long name for an option: llama.cpp's, or an earlier one. Help does not list it. */
+/** Accepts another long name for an option, llama.cpp's or an earlier one, which help does not list. */
 function alias(command: Command, flags: string, option: string, read = (text: string): string => text): Command {
   const hidden = new Option(flags).hideHelp();
   return command.addOption(hidden).on(`option:${hidden.name()}`, (text: string) => {
@@ -32,7 +32,7 @@ function alias(command: Command, flags: string, option: string, read = (text: st
   });
 }
 
-/** Who hears of a run. */
+/** Callbacks of a run. */
 export interface ProgramListener {
   /** Called with the command that was chosen, before its options are read. */
   onCommand?(command: Command): void;
@@ -52,7 +52,8 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .version(VERSION)
     .exitOverride()
     .configureOutput({ outputError() {}, getOutHelpWidth: () => Math.min(process.stdout.columns || 100, 120) })
-    .configureHelp({ minWidthToWrap: 20, styleTitle: (title) => styleText('bold', title, { validateStream: false }) }) // the default would not wrap beside a long option
+    // With the default width, text beside a long option would not be wrapped.
+    .configureHelp({ minWidthToWrap: 20, styleTitle: (title) => styleText('bold', title, { validateStream: false }) })
     .hook('preSubcommand', (_program, command) => onCommand?.(command));
 
   program
@@ -88,11 +89,24 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
 
   program
     .command('inspect')
-    .description('print the effective RoPE of each layer of a model, and what an ONNX graph contains; or list tensors')
+    .alias('import')
+    .description(
+      'print the effective RoPE of each layer of a model, or of an ONNX graph and what it contains; or list tensors',
+    )
     .argument('<model>', `${MODEL}, a .safetensors, or an .onnx`)
     .option(...CONTEXT)
     .option('--tensors', 'list the tensors of its files instead: name, type, shape, bytes')
     .option('--metadata', 'list the metadata of its files instead; long values are cut')
+    .option('--run <node>', 'onnx: run this RoPE: the name of its node, or of the value it writes')
+    .option('--x <file>', 'with --run: its input, .npy in the shape of the graph; bf16 as u16')
+    .option('--positions <file>', 'with --run: the positions, .npy of integers')
+    .option(
+      '--input <name=file>',
+      'with --run: another input that the angles need, .npy; may be given several times',
+      collect,
+    )
+    .option('-o, --out <file>', 'with --run: the result, .npy')
+    .option(BACKEND, 'with --run: the backend that computes; by default the fastest that works on this machine')
     .option(...JSON_OBJECT)
     .action(ending(async (file, options) => (await import('./inspect.js')).inspect(file, options)));
 
@@ -196,19 +210,6 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('-o, --out <dir>', 'write the arguments and the tables (.npy) into a folder')
     .option(...JSON_OBJECT)
     .action(ending(async (from, options) => (await import('./convert.js')).convert(from, options)));
-
-  program
-    .command('import')
-    .description('find the RoPE of an ONNX model, describe it, run it')
-    .argument('<model>', 'an .onnx file, or a folder with one')
-    .option('--run <node>', 'run this RoPE: the name of its node, or of the value it writes')
-    .option('--x <file>', 'its input, .npy in the shape of the graph; bf16 as u16')
-    .option('--positions <file>', 'the positions, .npy of integers')
-    .option('--input <name=file>', 'another input that the angles need, .npy; may be given several times', collect)
-    .option('-o, --out <file>', 'the result, .npy')
-    .option(BACKEND, 'the backend that computes; by default the fastest that works on this machine')
-    .option(...JSON_OBJECT)
-    .action(ending(async (model, options) => (await import('./import.js')).importModel(model, options)));
 
   program
     .command('diff')
@@ -430,10 +431,10 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option(...JSON_OBJECT)
     .action(ending(async (name, options) => (await import('./devices.js')).devices(name, options)));
 
-  // Earlier names.
+  // Earlier names of options.
   const named = (name: string): Command => program.commands.find((command) => command.name() === name)!;
   alias(named('convert'), '--positions <n>', 'tableLen');
-  alias(named('import'), '--position-ids <file>', 'positions');
+  alias(named('inspect'), '--position-ids <file>', 'positions');
   alias(named('vectors'), '--case <line>', 'rope');
   alias(named('aicore'), '--from <cycle>', 'fromCycle');
   alias(named('aicore'), '--to <cycle>', 'toCycle');

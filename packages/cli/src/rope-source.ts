@@ -1,27 +1,27 @@
-/** What a command line names as a RoPE: a file, or a `ROPE(…)` line of `ropewalk check`. @module */
+/** Reads the RoPE that an argument names: a file, or a `ROPE(…)` line of `ropewalk check`. @module */
 import { type LayerSource, layerOf, type RopeSource } from '@ropewalk/checkpoint';
 import { readRopeSource } from '@ropewalk/checkpoint/node';
 import type { FloatDtype } from 'ropewalk';
 
-/** One RoPE, and where it comes from. */
+/** One RoPE and its source. */
 export interface GivenRope extends LayerSource {
   readonly direction: 'forward' | 'backward';
-  /** What a `ROPE(…)` line says apart from the rotation. */
+  /** The other facts of a `ROPE(…)` line. */
   readonly line?: { readonly dtype: FloatDtype; readonly heads: number };
-  /** The file, unless it is a line. */
+  /** The file. Undefined for a line. */
   readonly source?: RopeSource;
 }
 
 /** Whether a text is a `ROPE(…)` line. */
 export const isRopeLine = (text: string): boolean => /^\s*ROPE\s*\(/.test(text);
 
-/** Reads one RoPE from a file as of `readRopeSource`, or a `ROPE(…)` line; of a model's `layer`, 0 unless given. */
+/** Reads one RoPE from a file as `readRopeSource` does, or from a line. @param layer - a model's layer. Default: 0 */
 export async function readRope(text: string, context?: number, layer?: number): Promise<GivenRope> {
   if (!isRopeLine(text)) {
     const source = await readRopeSource(text, context);
     return { ...layerOf(source, layer), direction: 'forward', source };
   }
-  // Most commands never read such a line, and the oracle is the largest package.
+  // The oracle is loaded here, because it is large and few commands read such a line.
   const { parseRopeLabel, ropePlanOfCase } = await import('@ropewalk/oracle');
   const label = parseRopeLabel(text);
   const { source, direction } = ropePlanOfCase(label);

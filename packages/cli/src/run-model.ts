@@ -1,4 +1,4 @@
-/** What commands that run a model share: its options, loading it, and what stderr says about it. @module */
+/** Options, loading and messages of the commands that run a model. @module */
 import { existsSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
 import { type Engine, type LoadOptions, type Model, mebibytes } from '@ropewalk/model';
@@ -11,11 +11,11 @@ import { dataFolder } from './data-folder.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { openPercentBar, type PercentBar } from './output.js';
 
-/** Options that say which model, and on what. */
+/** Options for the model and the engine. */
 export type ModelRunOptions = Texts<'model' | 'backend' | 'threads' | 'context' | 'cacheDtype' | 'activations'> &
   Switches<'json'>;
 
-/** Opens an engine with so many threads; undefined for our kernels. */
+/** Opens an engine with a number of threads. Undefined for our kernels. */
 type Chosen = (threads: number | undefined) => Promise<Engine | undefined>;
 
 /** The folder of the model that comes with the package. @throws {RopewalkError} FORMAT when it is missing */
@@ -33,7 +33,7 @@ export function modelInTheBox(): string {
 /**
  * Loads the model that the options name, or the bundled one, and shows its memory and a bar on stderr.
  *
- * @param more - a tokenizer, or `false` for none; the context, in place of the option; an engine
+ * @param more - a tokenizer, or `false` for none; a context that replaces the option; an engine
  */
 export async function loadForCommand(
   options: ModelRunOptions,
@@ -50,7 +50,7 @@ export async function loadForCommand(
     );
   let bar: PercentBar | undefined;
   const given = options.model ?? modelInTheBox();
-  const path = basename(given) === 'config.json' ? dirname(given) : given; // its weights are beside it
+  const path = basename(given) === 'config.json' ? dirname(given) : given; // the weights lie beside it
   if (/^[\w-]+(\.[\w-]+)*\/[\w.-]+$/.test(given) && !existsSync(given) && !existsSync(dirname(given)))
     fail(
       'FORMAT',
@@ -63,8 +63,8 @@ export async function loadForCommand(
     engine,
     threads: engine ? undefined : threads,
     context: more.context ?? flags.number('context'),
-    cacheDtype: flags.text('cacheDtype') as 'f32', // loadModel refuses others
-    activations: engine ? undefined : (flags.text('activations') as 'f32'), // loadModel refuses others
+    cacheDtype: flags.text('cacheDtype') as 'f32', // loadModel refuses other words
+    activations: engine ? undefined : (flags.text('activations') as 'f32'), // loadModel refuses other words
     backend: engine ? undefined : await backendOf(options.backend),
     signal,
     tokenizer: more.tokenizer,
@@ -82,14 +82,14 @@ export async function loadForCommand(
   return loadModelPath(path, loading).finally(() => bar?.stop());
 }
 
-/** For loadModel: it opens the kernel's own backends with the options above; others are opened here. */
+/** Returns the backend for loadModel, which opens the library's own backends by name. Others are opened here. */
 async function backendOf(name: string | undefined): Promise<LoadOptions['backend']> {
   if (name === undefined || name === 'auto' || KERNEL_BACKENDS.some((entry) => entry.name === name))
     return name as 'auto' | undefined;
   return openFrom(MODEL_BACKENDS, name);
 }
 
-/** A path as a person would type it from here. */
+/** Shortens a path to what a person would type in this folder. */
 function shortest(path: string): string {
   const near = relative(process.cwd(), path);
   return near.length > 0 && near.length < path.length ? near : path;

@@ -1,4 +1,4 @@
-/** The command line as a function: argv → calls into the library → text and an exit code. @module */
+/** The command line as a function, from arguments to an exit code. @module */
 import type { Command } from 'commander';
 import { failureOf } from './failure.js';
 import { EXIT, printJson } from './output.js';
@@ -8,7 +8,7 @@ import { createProgram } from './program.js';
 export interface CommandLine {
   /** Runs it. @returns the exit code (docs/cli.md lists them) */
   run(): Promise<number>;
-  /** Says what went wrong, on stderr and with --json on stdout too. @returns the exit code */
+  /** Prints an error to stderr, and with --json to stdout too. @returns the exit code */
   fail(error: unknown): number;
 }
 
@@ -26,7 +26,7 @@ export function commandLine(argv: readonly string[]): CommandLine {
   });
   const fail = (error: unknown): number => {
     const { exitCode, code, text } = failureOf(error, running, argv);
-    // If stderr cannot be written either, only the exit code remains.
+    // If stderr cannot be written either, the exit code alone tells of the error.
     attempt(() => text !== '' && process.stderr.write(`${text}\n`));
     if (text !== '' && argv.includes('--json')) attempt(() => printJson({ error: { code, message: text } }));
     return exitCode;
@@ -42,11 +42,11 @@ export function commandLine(argv: readonly string[]): CommandLine {
   return { run, fail };
 }
 
-/** commander prints its help for `help foo` and `foo --help`; as `foo` alone, what is no command is refused. */
+/** Refuses `help foo` and `foo --help` where foo is no command: commander would print the help of all commands. */
 function wordsOf(argv: readonly string[], program: Command): readonly string[] {
   const word = argv[0] === 'help' ? argv[1] : argv[0];
-  const isKnown = word === undefined || word.startsWith('-') || program.commands.some((one) => one.name() === word);
-  return isKnown ? argv : [word];
+  if (word === undefined || word.startsWith('-')) return argv;
+  return program.commands.some((one) => one.name() === word || one.aliases().includes(word)) ? argv : [word];
 }
 
 function attempt(write: () => void): void {

@@ -1,10 +1,10 @@
-/** Texts that come from a file or from stdin. @module */
+/** Reads texts from a file or from stdin. @module */
 import { fstatSync, type Stats, statSync } from 'node:fs';
 import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
 import { fail } from 'ropewalk/backend';
 import { decodeUtf8 } from 'ropewalk/internal';
 
-/** A model takes days for a text of this size. */
+/** The most bytes of a text. A model would take days for it. */
 const MAX_TEXT_BYTES = 64 * 2 ** 20;
 /** After this long without input, stderr says that the command waits. */
 const PATIENCE_MS = 1000;
@@ -25,8 +25,8 @@ export function isPiped(): boolean {
 
 function stdinStats(): Stats {
   const stats = fstatSync(0);
-  // Node's loader asks the last call of stat, whichever it was, whether a path is a pipe, and then does not follow links
-  // (fs.realpathSync, v20.20.2): a package that is imported next would not find its own.
+  // Node's loader uses the result of the last call of stat to decide whether a path is a pipe, and then does not follow
+  // links (fs.realpathSync, v20.20.2): a package that is imported next would not find its dependencies.
   statSync('.', { throwIfNoEntry: false });
   return stats;
 }
@@ -54,7 +54,7 @@ export async function readStdin(command: string): Promise<string> {
   return decodeUtf8(Buffer.concat(chunks), 'stdin');
 }
 
-/** Watches for a text on stdin that no argument asked for. @returns says, when called, whether something has come in */
+/** Watches for a text on stdin that no argument asked for. @returns a function: whether something has arrived */
 export function watchStdin(): () => boolean {
   if (!isPiped()) return () => false;
   if (stdinStats().isFile()) return () => stdinStats().size > 0;
@@ -70,9 +70,9 @@ export function watchStdin(): () => boolean {
 
 /** A prompt that was read. */
 export interface ReadPrompt {
-  /** Undefined when none is given: the model's start token alone. */
+  /** Undefined without a prompt: the model's start token alone. */
   readonly text: string | undefined;
-  /** Says on stderr when stdin has input that is not read. */
+  /** Warns on stderr when stdin has input that is not read. */
   warnUnread(): void;
 }
 

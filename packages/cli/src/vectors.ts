@@ -1,4 +1,4 @@
-/** `ropewalk vectors`: writes golden cases into a folder, for a kernel that is somewhere else. @module */
+/** `ropewalk vectors`: writes golden cases into a folder, to test kernels elsewhere. @module */
 import { basename } from 'node:path';
 import { readModelRope } from '@ropewalk/checkpoint/node';
 import {
@@ -34,11 +34,11 @@ export type VectorsOptions = Texts<'model' | 'layer' | 'context' | 'rope' | 'spe
     readonly dtype?: readonly string[];
   };
 
-/** The most that a choice may ask for: people read the cases, too. */
+/** The largest sizes, because people read the cases too. */
 const MAX_TOKENS = 4096;
 const MAX_HEADS = 1024;
 
-/** @param out - the folder; it must not exist, or be empty, or with `force` be one that this command wrote */
+/** @param out - a folder that does not exist or is empty, or with `force` one that this command wrote */
 export async function vectors(out: string, options: VectorsOptions): Promise<number> {
   const flags = new Flags(options);
   const seed = flags.integer('seed', 0, 2 ** 32 - 1) ?? GOLDEN_SEED;
@@ -102,7 +102,7 @@ async function choose(flags: Flags<VectorsOptions>, options: VectorsOptions, see
 
 async function chooseGiven(text: string, id: string, about: string, choice: GoldenChoice): Promise<Chosen> {
   const { spec, direction, line } = await readRope(text);
-  // A line gives its dtype; --dtype may ask for another.
+  // A line has a dtype, which --dtype replaces.
   const dtypes = choice.dtypes ?? (line && [line.dtype]);
   return chooseRope({ id, about, spec, direction }, { ...choice, dtypes });
 }

@@ -1,4 +1,4 @@
-/** The next step after a wrong rotation: the `ropewalk diagnose` command that finds out more, and its files. @module */
+/** The next step after a wrong rotation: a `ropewalk diagnose` command that finds out more, and its files. @module */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { writeNpy } from '@ropewalk/formats';
@@ -6,24 +6,24 @@ import { makeFolder, refuseSystem, replaceFile } from '@ropewalk/formats/node';
 import type { GoldenCase, GoldenEntry, VerifyResult } from '@ropewalk/oracle';
 import type { Tensor } from 'ropewalk';
 
-/** Where a case and its outputs are. */
+/** The places of cases and outputs. */
 export interface CasePlaces {
   /** The folder of vectors. */
   readonly vectors: string;
   /** The folder of outputs, if there is one. */
   readonly outputs: string | undefined;
-  /** The program, if there is one, as it was given. */
+  /** The program, if there is one, as the user typed it. */
   readonly program: string | undefined;
-  /** The folder that keeps the outputs, if one was given. */
+  /** The folder of --keep. */
   readonly keep: string | undefined;
 }
 
-/** The RoPE that a kept case expects, as `--expect` takes it. */
+/** The name of the file with the expected RoPE of a kept case. */
 const EXPECT = 'expect.json';
 
 /**
- * Keeps a case's outputs as .npy in `<keep>/<case>`; for RoPE also the expected RoPE, and inputs that are not in a file
- * that diagnose reads.
+ * Writes a case's outputs as .npy into `<keep>/<case>`. For RoPE it writes the expected RoPE too, and inputs that are
+ * in no file that diagnose reads.
  */
 export function keepCase(
   keep: string,
@@ -47,8 +47,10 @@ export function keepCase(
 }
 
 /**
- * The command that finds out what a wrong rotation does instead; if its files are missing, the command that keeps them.
- * Undefined for other operators, and for caches, which diagnose does not read.
+ * Makes the command that finds out what a wrong rotation does instead or, if its files are missing, the command that
+ * keeps them.
+ *
+ * @returns undefined for other operators, and for caches, which diagnose does not read
  */
 export function nextStep(
   result: VerifyResult,
@@ -89,7 +91,7 @@ export function nextStep(
   return `ropewalk diagnose ${words.map(quoted).join(' ')}${more}`;
 }
 
-/** An output among the user's files that diagnose can read. */
+/** Finds an output among the user's files that diagnose can read. */
 function givenOutput(outputs: string | undefined, id: string, name: string): string | undefined {
   if (outputs === undefined) return undefined;
   const npy = join(outputs, id, `${name}.npy`);
@@ -98,7 +100,7 @@ function givenOutput(outputs: string | undefined, id: string, name: string): str
   return existsSync(archive) ? `${archive}:${name}` : undefined;
 }
 
-/** A word, quoted for a shell. */
+/** Quotes a word for a shell. */
 function quoted(word: string): string {
   return /^[\w./:=,+-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }

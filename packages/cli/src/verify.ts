@@ -1,4 +1,4 @@
-/** `ropewalk verify`: a kernel's outputs, or a program that computes them, against a folder of golden cases. @module */
+/** `ropewalk verify`: compares a kernel's outputs, or those of a program, with a folder of golden cases. @module */
 import { join } from 'node:path';
 import { MUTANTS } from '@ropewalk/diagnose';
 import { isFolder, writeOutput } from '@ropewalk/formats/node';
@@ -43,13 +43,13 @@ export type VerifyOptions = Texts<'outputs' | 'program' | 'protocol' | 'timeout'
 
 const REPORTS = ['console', 'jsonl', 'junit'] as const;
 
-/** Seconds for a case, unless given: a slow simulator's minute. */
+/** The default of --timeout in seconds, which suits slow simulators. */
 const DEFAULT_TIMEOUT_S = 60;
 const MAX_TIMEOUT_S = 86400;
-/** After so many wrong rotations that are no known bug, none is looked for: each takes up to a second. */
+/** After this many wrong rotations without a known bug the search for bugs stops: each takes up to a second. */
 const MAX_UNNAMED = 5;
 
-/** @returns ok when every case passed, failed when one did not or none was compared */
+/** @returns 0 when every case passed; 1 when one failed or none was compared */
 export async function verify(vectors: string, options: VerifyOptions): Promise<number> {
   const flags = new Flags(options);
   const report = flags.word('report', REPORTS) ?? (options.json ? 'jsonl' : 'console');
@@ -70,7 +70,7 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
     by: `ropewalk ${VERSION}`,
     allowed: describeAllowed(model),
   };
-  // If the report goes to a file, or is for people, stdout has the lines; otherwise it has the report itself.
+  // stdout gets a line for each case if the report goes to a file or is for people, otherwise the report itself.
   const lines = report === 'console' || options.out !== undefined;
   const printer = openPrinter(entries.length, 'cases', false, lines ? process.stdout : process.stderr);
   const stop = endWithSignals(source);
@@ -141,13 +141,13 @@ function isFailure({ status }: VerifyResult): boolean {
   return status === 'fail' || status === 'error';
 }
 
-/** What known bugs do: `a and b`. */
+/** Describes known bugs: `a and b`. */
 function does(bug: string): string {
   const ids = bug.split(' and ');
   return ids.flatMap((id) => MUTANTS.find((mutant) => mutant.id === id)?.does ?? []).join(' ');
 }
 
-/** Where outputs come from; only a program has times. */
+/** The source of outputs. Only a program has times. */
 type Source = Omit<ProgramUnderTest, 'time'> & Partial<Pick<ProgramUnderTest, 'time'>>;
 
 function openSource(flags: Flags<VerifyOptions>, options: VerifyOptions): Source {
@@ -205,13 +205,13 @@ async function verifyCase(
   }
   const places = { vectors, outputs, program, keep };
   const next = result.status === 'fail' ? nextStep(result, golden, entry, places) : undefined;
-  // Only what is right is worth its time.
+  // Only a right kernel is timed.
   const timed = options.perf && result.status === 'ok' ? await timesOf(golden, source) : undefined;
   const notes = [...answer.notes, ...(typeof timed === 'string' ? [timed] : [])];
   return { ...result, notes, next, seconds, perf: typeof timed === 'string' ? undefined : timed };
 }
 
-/** @returns the kernel's time, or why there is none */
+/** @returns the kernel's time, or the reason why there is none */
 async function timesOf(golden: GoldenCase, source: Source): Promise<KernelPerf | string> {
   const answer = await source.time!(golden);
   if (answer.kind === 'times') return answer.perf;
@@ -262,7 +262,7 @@ function writeReport(
   else writeOutput(out, body, '--out');
 }
 
-/** Ctrl-C and the like end the program first, then us: it is in its own process group and does not get them. */
+/** On Ctrl-C and similar signals, ends the program, whose process group gets no signal, and then this process. */
 function endWithSignals(source: Source): () => void {
   const handlers = (['SIGINT', 'SIGTERM', 'SIGHUP'] as const).map((signal, n) => {
     const handler = (): void => {

@@ -30,7 +30,7 @@ function changed(...changes: [string, string][]): string {
 }
 
 describe('the page', () => {
-  // What the time of a run is, is not the page's subject.
+  // The times of a run are no subject of the page.
   const shown = (text: string) => text.replace(/: [\d,]+ cycles.*/, '').trimEnd();
   const outputs = [...page.matchAll(/```text\n(.*?)```/gs)].map(([, text]) => shown(text!));
 

@@ -262,7 +262,6 @@ describe('as a program', () => {
     ['inspect', ['models/marline'], /^models\/marline/],
     ['convert', ['models/marline', '--to', 'ggml'], /→ ggml: ggml_rope_ext$/],
     ['export', ['models/marline', '-o', join(folder, 'rope.onnx')], /^RoPE of models\/marline/],
-    ['import', [join(folder, 'rope.onnx')], /: 2 RoPE \(/],
     ['diff', ['models/marline', 'models/marline'], /^A {2}models\/marline: llama/],
     ['to-gguf', ['models/marline', '-o', join(folder, 'm.gguf')], /^llama, 4 layers: 3\.54 MB in 29 of F16, /],
     ['to-safetensors', [join(folder, 'm.gguf'), '-o', join(folder, 'm')], /^llama, 4 layers: 3\.54 MB in 29 of F16, /],

@@ -9,7 +9,7 @@ const scriptOf = async (shell: string): Promise<string> => (await ropewalkIn(ROO
 const { commands } = createProgram();
 
 describe('bash', () => {
-  /** What Tab offers behind these words, the last of which has been begun. */
+  /** Returns the words that Tab offers behind these words, of which the last is unfinished. */
   const offered = async (...words: string[]): Promise<string[]> => {
     const code = `${await scriptOf('bash')}
       COMP_WORDS=(ropewalk "$@"); COMP_CWORD=$#; _ropewalk; printf '%s\\n' "\${COMPREPLY[@]}"`;

@@ -53,7 +53,7 @@ interface Written {
   readonly baseline: readonly unknown[];
 }
 
-/** What the command prints as JSON. */
+/** Returns the JSON that the command prints. */
 async function exported(source: string | undefined, options: ExportOptions): Promise<Written> {
   const { status, stdout, stderr } = await ropewalk(
     'export',

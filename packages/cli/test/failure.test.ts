@@ -23,7 +23,7 @@ writeFileSync(
   JSON.stringify({ model_type: 'llama', num_hidden_layers: 1, head_dim: 64, num_attention_heads: 4 }),
 );
 
-/** What `generate` prints for an error with these options. */
+/** Returns the line that `generate` prints for an error with these options. */
 function said(message: string, ...args: string[]): string {
   const command = createProgram().commands.find((one) => one.name() === 'generate')!;
   command.parseOptions(args);

@@ -148,7 +148,7 @@ describe('with a device that is not here', () => {
   });
 });
 
-/** What a kernel of q, positions and base leaves out, by the case; the templates for such a kernel all say it. */
+/** The parts of each case that a kernel of q, positions and base leaves out. All templates for such a kernel say so. */
 const BEYOND = {
   'llama-3.1-bf16': 'needs llama3 scaling',
   'llama-3.1-f32': 'needs llama3 scaling',

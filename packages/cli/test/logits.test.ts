@@ -19,7 +19,7 @@ after(() => rmSync(folder, { recursive: true }));
 const run = (...args: string[]) => ropewalkIn(folder, ...args);
 const box = join(ROOT, 'models/marline');
 const TEXT = 'Call me Ishmael.';
-/** What two runtimes of float32 keep. */
+/** The tolerance between two runtimes of float32. */
 const EXACT = ['--tolerance', '0.001'];
 
 /** Writes an array into the folder. @returns its name */

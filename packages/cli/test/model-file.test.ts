@@ -1,4 +1,4 @@
-/** What names a model on the command line: a file, or a folder as `ropewalk generate` takes it; and what does not. */
+/** The arguments that name a model, files and folders, and those that do not. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';

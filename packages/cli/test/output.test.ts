@@ -27,7 +27,7 @@ test('on a terminal: every line is printed, and a bar below that ends with the w
 
 describe('colours', () => {
   const report = '\nSummary\n  a: OK\n  b: FAIL\n\nno heading: NOTOK\n';
-  /** What a printer makes of a report. */
+  /** Returns the text that a printer writes for a report. */
   const printed = (isTTY: boolean, env: Record<string, string>, text = report): string => {
     const before = process.env;
     process.env = { TERM: 'xterm-256color', ...env };

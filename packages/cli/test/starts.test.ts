@@ -45,7 +45,7 @@ describe('what a command loads', () => {
     { args: ['--version'], packages: ['cli', 'ropewalk'], without: /ropewalk\/dist\/(?:reference|backends\/w)/ },
     {
       args: ['inspect', 'models/marline'],
-      packages: ['cli', 'dialects', 'formats', 'ropewalk'],
+      packages: ['checkpoint', 'cli', 'dialects', 'formats', 'ropewalk'],
       without:
         /ropewalk\/dist\/(?:reference|backends\/w)|dialects\/dist\/(?:index|convert\/convert)\.|formats\/dist\/zip/,
     },

@@ -64,7 +64,7 @@ describe('files that a kernel wrote', () => {
   const c = rope('llama-3-f16');
   const y = c.outputs.get('y')!;
   let count = 0;
-  /** What is read from a folder of outputs. */
+  /** The files of a folder of outputs. */
   const read = (fill: (dir: string) => void, of = c) => {
     const dir = join(folder, `out-${count++}`);
     mkdirSync(dir, { recursive: true });

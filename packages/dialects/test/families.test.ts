@@ -13,7 +13,7 @@ import { FAMILIES } from '../../../test/support/fixtures.js';
 import { HF_FAMILIES, writeHuggingFace } from '../../../test/support/huggingface-folder.js';
 import { f64Tensor, floats } from '../../../test/support/tensors.js';
 import { checkShard, SAFETENSORS_INDEX, safetensorsShards } from '../../formats/src/index.js';
-import { readGgufFactors, readGgufHeader, readSafetensorsHeader } from '../../formats/src/node.js';
+import { readGgufHeader, readGgufModel, readSafetensorsHeader } from '../../formats/src/node.js';
 import { type GgmlRopeParams, ropeByFormula } from '../../oracle/src/ggml-formula.js';
 import { nmse } from '../../oracle/src/judge.js';
 import { randomFrom } from '../../ropewalk/src/core/random.js';
@@ -157,7 +157,7 @@ describe('what llama.cpp executed, layer by layer', () => {
     test(name, async () => {
       const path = join(FAMILIES, `${name}.gguf`);
       const executed: Executed = JSON.parse(readFileSync(join(FAMILIES, `${name}.rope.json`), 'utf8'));
-      const factors = await readGgufFactors(path, await readGgufHeader(path));
+      const { factors } = await readGgufModel(path);
       const own = join(folder, name);
       await writeHuggingFace(path, own);
       const [gguf, huggingface] = [await readModelRope(path, executed.n_ctx), await readModelRope(own, executed.n_ctx)];

@@ -1,5 +1,5 @@
 /**
- * What the readers share: elements and counts from untrusted bytes.
+ * Elements and counts from untrusted bytes, for all readers.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import { newArray, refuse } from 'ropewalk/backend';
 import { checkBytes, checkInteger, type OptionNames, readList, readOptions } from 'ropewalk/internal';
 
 /**
- * Counts the elements of a shape from a file. The dimensions other than 0 are bounded too.
+ * Counts the elements of a shape from a file. The product of the dimensions other than 0 is bounded too.
  *
  * @param shape - dimensions, each a safe integer >= 0
  * @returns their product, or undefined when the product of those other than 0 is 2^50 or more

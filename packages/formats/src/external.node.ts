@@ -13,9 +13,9 @@ import { checkPath, checkRegular, readFileRange, refuseSystem } from './read-fil
 export interface FilePart {
   /** The file, relative to the model's folder. */
   readonly location: string;
-  /** First byte. */
+  /** The first byte. */
   readonly offset: number;
-  /** Bytes. */
+  /** The number of bytes. */
   readonly length: number;
 }
 
@@ -23,12 +23,12 @@ export interface FilePart {
 const MAX_EXTERNAL_BYTES = 2 ** 31 - 1;
 
 /**
- * Reads a tensor from the model's own folder, and from no other place, wherever symbolic links lead. That is the folder
- * of the path given, or of the file that it links to: in HuggingFace's cache a model and its data are links to one
- * folder of blobs.
+ * Reads a tensor from the model's folder and from no other place, wherever symbolic links lead. The model's folder is
+ * that of `file`, or of the file that it links to: in HuggingFace's cache a model and its data are links to one folder
+ * of blobs.
  *
  * @param file - the model
- * @param place - as the model says it
+ * @param place - the place that the model names
  * @returns its bytes
  * @throws {RopewalkError} FORMAT for a place outside, and for anything but a regular file
  */
@@ -45,8 +45,8 @@ export function readExternal(file: string, place: FilePart): Uint8Array {
  * Checks that a file beside a model is there, and is long enough.
  *
  * @param file - the model
- * @param location - as the model says it
- * @param endByte - bytes that the model reads of it, from its start
+ * @param location - the file that the model names
+ * @param endByte - the bytes that the model reads from its start
  * @returns its size in bytes
  * @throws {RopewalkError} FORMAT as {@link readExternal}, and for a file that ends before
  */
@@ -65,7 +65,7 @@ export function checkExternal(file: string, location: string, endByte: number): 
   return info.size;
 }
 
-/** The real path of a file in the model's folder, and what messages call it. */
+/** Finds the real path of a file in the model's folder, and its name for messages. */
 function placeOf(file: string, location: string): { path: string; which: string } {
   const at = `${file}: external data`;
   checkPath(location);

@@ -12,7 +12,7 @@ import { GGUF_TYPES, type GgufValue, VALUE_TYPES, type ValueType } from './gguf.
 /** A value with its type: readers of GGUF refuse a number of another type. */
 export interface TypedValue {
   readonly type: ValueType;
-  /** An array if `array` is set. */
+  /** Makes the value an array of `type`. */
   readonly value: GgufValue;
   readonly array?: true;
 }
@@ -26,7 +26,7 @@ export interface NewGgufTensor {
   readonly type: string;
 }
 
-/** A header, and where the tensors go. */
+/** A header, and the places of the tensors. */
 export interface GgufHeader {
   /** The file up to the first tensor. */
   readonly bytes: Uint8Array;
@@ -96,7 +96,7 @@ export function writeGgufHeader(
 
 const aligned = (at: number): number => Math.ceil(at / ALIGNMENT) * ALIGNMENT;
 
-/** Bytes that grow. */
+/** A buffer that grows. */
 class Writer {
   length = 0;
   #bytes = new Uint8Array(2 ** 16);
@@ -107,7 +107,7 @@ class Writer {
     return this.#bytes.slice(0, this.length);
   }
 
-  /** The place of `count` more bytes. */
+  /** Reserves `count` more bytes. @returns the first */
   #more(count: number): number {
     const at = this.length;
     this.length += count;

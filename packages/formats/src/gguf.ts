@@ -34,7 +34,7 @@ export interface GgufFile {
   readonly metadata: ReadonlyMap<string, GgufValue>;
   readonly tensors: readonly GgufTensor[];
   readonly alignment: number;
-  /** Where the data section starts, in bytes from the start of the file. */
+  /** The start of the data section, in bytes from the start of the file. */
   readonly dataOffset: number;
 }
 
@@ -47,8 +47,8 @@ export class HeaderCut extends Error {
 }
 
 /**
- * ggml's types: elements a block, bytes a block. Missing numbers are types that were withdrawn.
- * Q8_1 is never stored; its size is that of ggml's struct, two f16 and 32 bytes, where gguf-py says 40.
+ * ggml's types by number: elements and bytes of a block. Missing numbers are types that were withdrawn. Q8_1 is never
+ * stored; its size is that of ggml's struct, two f16 and 32 bytes, although gguf-py says 40.
  *
  * @see ggml-org/llama.cpp@0024aa7 gguf-py/gguf/constants.py
  */
@@ -108,17 +108,17 @@ export const VALUE_TYPES = [
   'f64',
 ] as const;
 
-/** One of them. */
+/** The name of a type of metadata values. */
 export type ValueType = (typeof VALUE_TYPES)[number];
 
-const MAX_DIMS = 4; // ggml's
+const MAX_DIMS = 4; // as in ggml
 const MAX_ARRAY_DEPTH = 4; // real metadata nests arrays one deep
-const MAX_KEY_BYTES = 65535; // the format's; keys are short ASCII paths
-/** The largest real text is a tokenizer in JSON, tens of megabytes. */
+const MAX_KEY_BYTES = 65535; // the limit of the format; keys are short ASCII paths
+/** The most bytes of a text. The largest real text is a tokenizer in JSON, tens of megabytes. */
 const MAX_TEXT_BYTES = 2 ** 28;
-/** Models have some thousands of tensors, and fewer keys; a JavaScript map holds 2^24 at most. */
+/** The most tensors or keys. Models have some thousands of tensors; a JavaScript map holds at most 2^24 entries. */
 const MAX_ENTRIES = 2 ** 20;
-/** All arrays together; the largest vocabularies and merge lists have less than two million. */
+/** The most elements of all arrays together. The largest vocabularies and merge lists have less than two million. */
 const MAX_ARRAY_ELEMENTS = 2 ** 24;
 /** Larger byte offsets are not exact as numbers. */
 const MAX_OFFSET = Number.MAX_SAFE_INTEGER;
@@ -196,7 +196,7 @@ function readTensor(reader: Reader, names: Set<string>, alignment: number): Gguf
   return { name, shape, type: known?.[0] ?? `TYPE_${code}`, offset, sizeBytes: size };
 }
 
-/** Reads forward; refuses to go past the end. */
+/** Reads values one after another, and refuses to go past the end. */
 class Reader {
   at = 0;
   littleEndian = true;
@@ -240,7 +240,7 @@ class Reader {
     return this.#view.getBigUint64(this.at - 8, this.littleEndian);
   }
 
-  /** A count or length. */
+  /** Reads a count or a length. */
   length(): number {
     const count = this.wide ? this.u64() : BigInt(this.u32());
     if (count > BigInt(MAX_OFFSET)) refuse('FORMAT', this.where, 'a count below 2^53', count);
@@ -253,7 +253,7 @@ class Reader {
     return decodeUtf8(this.take(length), `${this.where}: text at byte ${this.at - length}`);
   }
 
-  /** The fewest bytes of a value: a text starts with its length, an array with its type and length. */
+  /** The least number of bytes of a value: a text starts with its length, an array with its type and length. */
   #smallest(type: number): number {
     const count = this.wide ? 8 : 4;
     const size = [1, 1, 2, 2, 4, 4, 4, 1, count, 4 + count, 8, 8, 8][type];

@@ -5,7 +5,7 @@
  */
 
 export { countClaimed, elementsAt } from './bytes.js';
-export { asFloatBits, type RawForm, readArrays, readRaw } from './dump.js';
+export { type DumpFile, type DumpForm, openDump } from './dump.js';
 export { type GgufFile, type GgufTensor, type GgufValue, HeaderCut, parseGguf, type ValueType } from './gguf.js';
 export { type GgufHeader, type NewGgufTensor, type TypedValue, writeGgufHeader } from './gguf-write.js';
 export { type JsonOptions, parseJson } from './json.js';

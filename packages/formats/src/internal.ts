@@ -1,2 +1,3 @@
-/** What other packages of Ropewalk use of this one. No promise: it changes without notice. @module */
+/** Functions for the other packages of Ropewalk. They promise nothing, and change without notice. @module */
+export { countClaimed, elementsAt } from './bytes.js';
 export { joinGguf, partNames } from './shards.js';

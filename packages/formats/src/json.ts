@@ -10,12 +10,12 @@
 import { refuse } from 'ropewalk/backend';
 import { checkBytes, decodeUtf8, readOptions } from 'ropewalk/internal';
 
-/** A config.json is a few kilobytes, a tokenizer.json tens of megabytes; nothing real is larger. */
+/** The most bytes. A config.json has a few kilobytes, a tokenizer.json tens of megabytes. */
 const MAX_JSON_BYTES = 256 * 2 ** 20;
-/** Real files nest less than 20 deep. The parser recurses once a level. */
+/** The deepest nesting, as the parser recurses once a level. Real files nest less than 20 deep. */
 const MAX_JSON_DEPTH = 200;
 
-/** How to read JSON. */
+/** Options of {@link parseJson}. */
 export interface JsonOptions {
   /** Refuses an object with the same key twice. By default the last one counts, as in JSON.parse. */
   readonly uniqueKeys?: boolean;
@@ -27,7 +27,6 @@ export interface JsonOptions {
  *
  * @param input - UTF-8 bytes or a text
  * @param where - names the file in messages
- * @param options - uniqueKeys
  * @returns the value
  * @throws {RopewalkError} FORMAT for anything that is not JSON, is nested deeper than 200, or is larger than 256 MiB
  */
@@ -174,7 +173,7 @@ class Parser {
   }
 }
 
-/** Letters, digits and `+ - .`: what numbers and words consist of. */
+/** Whether a character is a letter, a digit or one of `+ - .`, of which numbers and words consist. */
 function isWordCode(code: number): boolean {
   const isLetter = (code | 0x20) >= 0x61 && (code | 0x20) <= 0x7a;
   return isLetter || (code >= 0x30 && code <= 0x39) || code === 0x2b || code === 0x2d || code === 0x2e;

@@ -1,4 +1,4 @@
-/** For Node only: what opens files. @module @ropewalk/formats/node */
+/** For Node only: functions that open and write files. @module @ropewalk/formats/node */
 
 export { checkExternal, type FilePart, readExternal } from './external.node.js';
 export { isFolder, isGraphFolder, modelFileOf, onnxFileOf, onnxFilesOf } from './folder.node.js';
@@ -6,8 +6,6 @@ export type { FileHandle, FileKind, OpenFile } from './read-file.node.js';
 export { checkRegular, openFile, readAt, readFileBytes, readJsonFile, refuseSystem } from './read-file.node.js';
 export {
   ggufPaths,
-  readGgufFactors,
-  readGgufFloats,
   readGgufHeader,
   readGgufModel,
   readSafetensorsHeader,

@@ -22,7 +22,7 @@ import {
 } from 'ropewalk/internal';
 import { countClaimed, elementsAt } from './bytes.js';
 
-/** What the header of a file says. */
+/** The header of a file. */
 export interface NpyHeader {
   readonly dtype: Dtype;
   readonly shape: readonly number[];
@@ -30,7 +30,7 @@ export interface NpyHeader {
   readonly fortranOrder: boolean;
   /** The type as the file writes it, such as `<f4`. */
   readonly descr: string;
-  /** Byte of the first element; the elements lie from there to the file's end. */
+  /** The offset of the first element. The elements fill the file from there to its end. */
   readonly dataOffset: number;
   readonly bigEndian: boolean;
 }
@@ -47,7 +47,7 @@ const MAX_HEADER_BYTES = 65536;
 /** numpy has at most 64 dimensions. */
 const MAX_RANK = 64;
 
-/** A map, because in a record a file's type `constructor` would be found. */
+/** This is a map, because a record would find a type that a file calls `constructor`. */
 const TYPES: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map<string, Dtype>([
   ['f8', 'f64'],
   ['f4', 'f32'],
@@ -64,7 +64,7 @@ const TYPES: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map<string, Dtype>
   ['V2', 'bf16'],
 ]);
 
-/** The most bytes of a file that its header takes, with what is before it. */
+/** The most bytes of a header, with the magic number and length before it. */
 export const MAX_NPY_HEADER_BYTES: number = 12 + MAX_HEADER_BYTES;
 
 /**
@@ -85,7 +85,7 @@ export function parseNpy(bytes: Uint8Array, where = 'npy'): NpyArray {
  *
  * @param bytes - the file, or its first {@link MAX_NPY_HEADER_BYTES}
  * @param where - names it in messages
- * @param fileSize - the whole file's size; that of `bytes` unless given
+ * @param fileSize - the whole file's size. Default: that of `bytes`
  * @throws {RopewalkError} FORMAT as {@link parseNpy}
  */
 export function parseNpyHeader(bytes: Uint8Array, where: string, fileSize?: number): NpyHeader {

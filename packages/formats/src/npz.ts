@@ -19,7 +19,7 @@ import { MAX_ZIP_BYTES, readZip } from './zip.js';
  *
  * @param bytes - the whole file
  * @param where - names it in messages
- * @param maxBytes - the most that the arrays may take together, with their headers; 2 GiB unless given
+ * @param maxBytes - the most bytes of all arrays together, with their headers. Default: 2 GiB
  * @returns the arrays by name, without `.npy`, in the file's order
  * @throws {RopewalkError} FORMAT when the zip or an array is malformed or damaged, a name comes twice, entries overlap,
  *   or the arrays are too large

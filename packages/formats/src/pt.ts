@@ -1,8 +1,8 @@
 /**
  * The files of `torch.save`, since PyTorch 1.6: a zip with a pickle, which describes tensors, and their storages.
  *
- * A pickle is a program. This reader knows only what describes plain tensors, and refuses every other class or function
- * by its name: no code of a file ever runs.
+ * A pickle is a program. This reader knows only the opcodes and classes of plain tensors, and refuses every other class
+ * or function by its name: no code of a file ever runs.
  *
  * @module
  * @see https://github.com/pytorch/pytorch/blob/v2.4.0/torch/serialization.py _save, persistent_id
@@ -20,7 +20,7 @@ class Global {
   constructor(readonly name: string) {}
 }
 
-/** Elements that tensors share: a file in the zip. Without a dtype each tensor says how to read its bytes. */
+/** A file in the zip whose elements tensors share. Without a dtype, each tensor says how to read its bytes. */
 class Storage {
   constructor(
     readonly key: string,
@@ -62,11 +62,11 @@ const KNOWN: ReadonlySet<string> = /* @__PURE__ */ new Set([
   'torch.Size',
 ]);
 
-/** How files of PyTorch before 1.6 begin: a pickle of this number. */
+/** The number whose pickle files of PyTorch before 1.6 begin with. */
 const LEGACY = [0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 
 const MAX_RANK = 64;
-/** Containers in containers; their tensors. A few bytes can name one list again and again. */
+/** The deepest nesting, and the most tensors: a few bytes can name one list again and again. */
 const MAX_DEPTH = 64;
 const MAX_ITEMS = 65536;
 /** The most elements of a tensor that repeats those of a smaller storage (stride 0, from expand). */
@@ -79,7 +79,7 @@ const SAVE = 'Save plain tensors: torch.save(x.detach().cpu(), file), or a dict 
  *
  * @param bytes - the whole file
  * @param where - names it in messages
- * @param maxBytes - the most that the files in the zip may take together; 2 GiB unless given
+ * @param maxBytes - the most bytes of all files in the zip together. Default: 2 GiB
  * @returns the tensors by name, in the file's order: keys and indices joined by dots, such as `layers.0.q`; '' for a
  *   tensor alone. They are views of the file with its strides where alignment allows, else copies
  * @throws {RopewalkError} FORMAT when the file is malformed, damaged, or written by PyTorch before 1.6; UNSUPPORTED
@@ -271,7 +271,7 @@ class Pickle {
     return text;
   }
 
-  /** An integer of any size, little-endian, in two's complement. */
+  /** Reads an integer of any size, little-endian, in two's complement. */
   #long(length: number): number {
     const start = this.#take(length);
     let value = 0n;
@@ -318,7 +318,7 @@ class Pickle {
     return new Global(name);
   }
 
-  /** A persistent id: ('storage', its class, key, device, number of elements). */
+  /** Reads a persistent id: ('storage', its class, key, device, number of elements). */
   #storage(id: unknown): Storage {
     const [kind, type, key, , count] = Array.isArray(id) ? id : [];
     if (kind !== 'storage' || !(type instanceof Global) || !STORAGES.has(type.name) || typeof key !== 'string')
@@ -347,7 +347,7 @@ class Pickle {
     }
   }
 
-  /** Args: storage, offset, size, strides, requires_grad, hooks. */
+  /** @param args - storage, offset, size, strides, requires_grad, hooks */
   #tensor([storage, offset, size, strides]: readonly unknown[], metadata: unknown, type?: unknown): Tensor {
     if (!(storage instanceof Storage)) return this.#broken('it has a tensor without a storage');
     // Negated or conjugated by a flag, which the elements do not show.

@@ -18,9 +18,9 @@ const OPEN_FLAGS = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0);
  *
  * @param code - FORMAT for what is read, DEVICE for what is written
  * @param where - as for {@link readFileBytes}
- * @param expected - what would have been accepted
- * @param cause - what the file system threw; a RopewalkError is thrown as it is
- * @param next - the next step, a full sentence
+ * @param expected - describes an input that would have been accepted
+ * @param cause - the error of the file system; a RopewalkError is thrown unchanged
+ * @param next - a hint, as a full sentence
  * @throws {RopewalkError} always
  */
 export function refuseSystem(code: ErrorCode, where: string, expected: string, cause: unknown, next?: string): never {
@@ -33,8 +33,8 @@ export function refuseSystem(code: ErrorCode, where: string, expected: string, c
 /**
  * Checks a path: Node's own functions also take bytes, URLs and numbers of open files.
  *
- * @param path - what the caller gave
- * @param where - what messages call it; checked too
+ * @param path - the caller's value
+ * @param where - its name in messages, which is checked too
  * @throws {RopewalkError} RANGE when one is not a string
  */
 export function checkPath(path: unknown, where: unknown = 'path'): asserts path is string {
@@ -64,7 +64,7 @@ export function readFileBytes(
   });
 }
 
-/** A config.json is a few kilobytes, an index of shards a few megabytes. */
+/** The most bytes of a JSON file. A config.json has a few kilobytes, an index of shards a few megabytes. */
 const MAX_JSON_FILE_BYTES = 64 * 2 ** 20;
 
 /**
@@ -109,7 +109,7 @@ export interface FileKind {
 export interface OpenFile {
   /** The caller closes it. */
   readonly file: FileHandle;
-  /** Bytes, when it was opened. */
+  /** Its size in bytes when it was opened. */
   readonly size: number;
 }
 
@@ -164,7 +164,7 @@ export async function readAt(file: FileHandle, start: number, length: number, wh
   return bytes;
 }
 
-/** {@link openFile} and the close, without promises. */
+/** Opens a file as {@link openFile} does, synchronously, and closes it after the work. */
 function withFileSync<T>(path: string, where: string, work: (file: number, size: number) => T): T {
   let file: number | undefined;
   try {

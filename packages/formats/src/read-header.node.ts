@@ -4,16 +4,9 @@
  * @module
  */
 import { basename, dirname, join } from 'node:path';
-import type { GgufFile, GgufTensor } from './gguf.js';
+import type { GgufFile } from './gguf.js';
 import { checkPath, openFile, readAt } from './read-file.node.js';
-import {
-  type ByteSource,
-  ggufFactorsOf,
-  ggufFloatsOf,
-  ggufHeaderOf,
-  ggufPartOf,
-  safetensorsHeaderOf,
-} from './read-header.js';
+import { type ByteSource, ggufHeaderOf, ggufPartOf, safetensorsHeaderOf } from './read-header.js';
 import type { SafetensorsFile } from './safetensors.js';
 import { type GgufModel, type GgufPart, joinGguf, partNames } from './shards.js';
 
@@ -32,7 +25,7 @@ export async function readGgufHeader(path: string): Promise<GgufFile> {
  *
  * @param path - the only file, or any part of a split model
  * @returns paths in order, all in the same folder; whether they exist is not checked
- * @throws {RopewalkError} RANGE for what is no path
+ * @throws {RopewalkError} RANGE when it is no path
  */
 export function ggufPaths(path: string): readonly string[] {
   checkPath(path);
@@ -41,7 +34,7 @@ export function ggufPaths(path: string): readonly string[] {
 }
 
 /**
- * Reads what the headers of a GGUF model say.
+ * Reads the headers of a GGUF model.
  *
  * @param path - the only file, or any part of a split model
  * @returns a header with the tensors of all files, and the factors of RoPE's frequencies
@@ -53,33 +46,9 @@ export async function readGgufModel(path: string): Promise<GgufModel> {
   return joinGguf(parts);
 }
 
-/** Reads what one file of a GGUF model says. @throws {RopewalkError} FORMAT when it is missing, malformed or cut */
+/** Reads the header of one file of a GGUF model. @throws {RopewalkError} FORMAT when it is missing, malformed or cut */
 export function readGgufPart(path: string): Promise<GgufPart> {
   return withFile(path, (source) => ggufPartOf(source, path));
-}
-
-/**
- * Reads a small F32 tensor of a GGUF file.
- *
- * @param path - the file
- * @param header - its header
- * @param tensor - which tensor; at most 1 MiB
- * @throws {RopewalkError} FORMAT when it is larger, is not F32, or cannot be read
- */
-export async function readGgufFloats(path: string, header: GgufFile, tensor: GgufTensor): Promise<Float32Array> {
-  return withFile(path, (source) => ggufFloatsOf(source, header, tensor, path));
-}
-
-/**
- * Reads the tensors of a GGUF file that divide RoPE's frequencies.
- *
- * @param path - the file
- * @param header - its header
- * @returns by name; empty when it has none
- * @throws {RopewalkError} FORMAT as {@link readGgufFloats}
- */
-export async function readGgufFactors(path: string, header: GgufFile): Promise<ReadonlyMap<string, Float32Array>> {
-  return withFile(path, (source) => ggufFactorsOf(source, header, path));
 }
 
 /**

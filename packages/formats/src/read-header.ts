@@ -32,7 +32,7 @@ export interface ByteSource {
    * @returns exactly that many
    */
   read(start: number, length: number): Promise<Uint8Array>;
-  /** Another text whenever the bytes may be others; undefined where nothing tells. */
+  /** A text that changes whenever the bytes may have changed. Undefined when nothing tells of changes. */
   readonly version?: string | undefined;
 }
 
@@ -50,7 +50,7 @@ const MAX_SMALL_TENSOR_BYTES = 2 ** 20;
  * @param start - first byte
  * @param length - how many
  * @param file - names the source in messages
- * @throws {RopewalkError} FORMAT when the source gives fewer; RANGE or DTYPE for what is no source
+ * @throws {RopewalkError} FORMAT when the source returns fewer; RANGE or DTYPE when it is no source
  */
 export async function readExactly(
   source: ByteSource,
@@ -142,14 +142,14 @@ export async function ggufFactorsOf(
   return factors;
 }
 
-/** Reads what one file of a GGUF model says. @throws {RopewalkError} FORMAT as ggufHeaderOf and ggufFloatsOf */
+/** Reads the header of one file of a GGUF model. @throws {RopewalkError} FORMAT as ggufHeaderOf and ggufFloatsOf */
 export async function ggufPartOf(source: ByteSource, file: string): Promise<GgufPart> {
   const header = await ggufHeaderOf(source, file);
   return { file, header, factors: await ggufFactorsOf(source, header, file) };
 }
 
 /**
- * Reads what the headers of a GGUF model say.
+ * Reads the headers of a GGUF model.
  *
  * @param files - the only file, or all parts of a split model in the order of their names; `file` names each in messages
  * @throws {RopewalkError} FORMAT when a file is malformed or cut, and when the parts do not belong together

@@ -34,22 +34,22 @@ export interface SafetensorsTensor {
 export interface SafetensorsFile {
   readonly metadata: ReadonlyMap<string, string>;
   readonly tensors: ReadonlyMap<string, SafetensorsTensor>;
-  /** Where the data section starts. */
+  /** The start of the data section, in bytes. */
   readonly dataOffset: number;
 }
 
-/** The reference implementation's limit. */
+/** The most bytes of a header, as in the reference implementation. */
 const MAX_HEADER_BYTES = 100_000_000;
 
 const typeOf = (dtype: Dtype): string => dtype.toUpperCase();
-/** A map, because in a record a file's type `constructor` would be found. */
+/** This is a map, because a record would find a type that a file calls `constructor`. */
 const DTYPE_OF: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map<string, Dtype>([
   .../* @__PURE__ */ DTYPES.map((dtype) => [typeOf(dtype), dtype] as const),
   ['BOOL', 'u8'],
 ]);
 
 /**
- * The number of bytes that a header takes, from the first eight bytes of the file.
+ * Reads the length of a header from the first eight bytes of the file.
  *
  * @param bytes - at least the first eight bytes
  * @param where - names the file in messages
@@ -70,7 +70,7 @@ export function safetensorsHeaderBytes(bytes: Uint8Array, where = 'safetensors')
  *
  * @param bytes - the file, or its beginning with the whole header
  * @param where - names it in messages
- * @param fileSize - the whole file's size; that of `bytes` unless given
+ * @param fileSize - the whole file's size. Default: that of `bytes`
  * @throws {RopewalkError} FORMAT when the header is malformed or names a tensor twice, or tensors overlap, leave gaps
  *   or end past the file
  */

@@ -7,7 +7,7 @@ import { fail, refuse } from 'ropewalk/backend';
 import { checkName, Fields, nameForMessage, reading, readList } from 'ropewalk/internal';
 import type { GgufFile } from './gguf.js';
 
-/** The file that says which tensor is in which shard. */
+/** The name of the file that maps tensors to shards. */
 export const SAFETENSORS_INDEX = 'model.safetensors.index.json';
 
 /**
@@ -44,7 +44,7 @@ export function partsOf(files: readonly string[], folder: string): readonly stri
   return fail('FORMAT', folder, `${nameForMessage(absent)} is missing, one of ${parts.length} parts. Add it.`);
 }
 
-/** One file of a GGUF model: all of it, unless the model is split. */
+/** One file of a GGUF model, which is all of the model unless it is split. */
 export interface GgufPart {
   /** The file's name in messages. */
   readonly file: string;
@@ -53,11 +53,11 @@ export interface GgufPart {
   readonly factors: ReadonlyMap<string, Float32Array>;
 }
 
-/** A GGUF model, whole: the headers of all its files. */
+/** A whole GGUF model: the headers of all its files. */
 export interface GgufModel extends Omit<GgufPart, 'file'> {
-  /** Of the first part, without `split.*`, and with the tensors of all parts, whose offsets count in their own files. */
+  /** The header of the first part without `split.*`, with the tensors of all parts. Offsets count in each own file. */
   readonly header: GgufFile;
-  /** In the order of their names. */
+  /** The parts, in the order of their names. */
   readonly parts: readonly GgufPart[];
 }
 

@@ -12,12 +12,12 @@ import { basename, dirname, join, resolve } from 'node:path';
 /** `.NAME.PID-SPACE-NONCE.ropewalk.tmp` */
 const TEMPORARY = /^\..*\.(\d+)-([0-9a-f]{12})-[0-9a-f]{8}\.ropewalk\.tmp$/s;
 
-/** Names that this process writes under now. */
+/** The temporary names that this process uses now. */
 const ours = new Set<string>();
 
 /**
- * Runs work that writes under a temporary name in the folder of its output. Before it, removes what killed processes
- * left in the folder; after it, what is left under the temporary name.
+ * Runs work that writes under a temporary name in the folder of its output. Files that killed processes left in the
+ * folder are removed before the work; a file that is left under the temporary name is removed after it.
  *
  * @param work - given the temporary path, where nothing is yet
  */
@@ -28,19 +28,19 @@ export async function withTemporary<T>(output: string, work: (temporary: string)
   try {
     return await work(temporary);
   } finally {
-    // The error of the work counts, not this one; a later run removes what is left.
+    // The error of the work is the one to report. A later run removes the file.
     await rm(temporary, { recursive: true, force: true }).catch(() => {});
     ours.delete(temporary);
   }
 }
 
-/** An absolute path in the same folder, where nothing is yet; a later run recognises it. */
+/** Makes an absolute path in the same folder, which does not exist yet and which a later run recognises. */
 export function temporaryName(output: string): string {
   const own = `${process.pid}-${processSpace()}-${randomBytes(4).toString('hex')}`;
   return join(dirname(resolve(output)), `.${basename(output).slice(0, 50)}.${own}.ropewalk.tmp`);
 }
 
-/** Removes temporary files of processes of this user and this machine that no longer run. A failure is no matter. */
+/** Removes temporary files of processes of this user and machine that no longer run. Failures are ignored. */
 export function removeLeftovers(folder: string): void {
   for (const name of quietly(() => readdirSync(folder)) ?? []) {
     const [, pid, space] = TEMPORARY.exec(name) ?? [];
@@ -76,7 +76,7 @@ function processSpace(): string {
   try {
     parts.push(readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim(), readlinkSync('/proc/self/ns/pid'));
   } catch {
-    // Not Linux.
+    // This system is not Linux.
   }
   return createHash('sha256').update(parts.join('\n')).digest('hex').slice(0, 12);
 }

@@ -22,14 +22,13 @@ import { checkPath, refuseSystem } from './read-file.node.js';
 import { removeLeftovers, temporaryName } from './temporary.node.js';
 
 /**
- * Writes under a temporary name in the same folder, then renames: an interrupted run leaves no half of a file. What a
- * killed one left under such a name is removed.
- * A device, a pipe or /dev/stdout is written to directly.
+ * Writes a file under a temporary name in the same folder and renames it, so that an interrupted run never leaves half of
+ * a file. Temporary files of killed runs are removed. A device, a pipe or /dev/stdout is written to directly.
  *
  * @param file - replaced if it exists; for a symbolic link, the file that it leads to
- * @param content - all of it
- * @throws {RopewalkError} RANGE or DTYPE for other arguments; otherwise whatever the file system says, and the
- *   temporary file is gone then
+ * @param content - the whole content
+ * @throws {RopewalkError} RANGE or DTYPE for other arguments; otherwise the error of the file system, after the
+ *   temporary file has been removed
  */
 export function replaceFile(file: string, content: string | Uint8Array): void {
   checkPath(file);
@@ -70,13 +69,13 @@ function isSameFile(a: Stats, b: Stats | undefined): boolean {
   return a.ino === b?.ino && a.dev === b.dev;
 }
 
-/** The file that a path leads to, which need not exist yet. */
+/** Finds the file that a path leads to, which need not exist yet. */
 function followLinks(file: string): string {
   try {
     return realpathSync(file);
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'ENOENT') throw cause;
-    // A link to nothing leads to where the file will be; a loop of links is another error.
+    // A link to a missing file leads to the place of the new file. A loop of links is another error.
     const isLink = lstatSync(file, { throwIfNoEntry: false })?.isSymbolicLink();
     return isLink ? followLinks(resolve(dirname(file), readlinkSync(file))) : file;
   }
@@ -86,7 +85,7 @@ function followLinks(file: string): string {
  * Writes a file that an option names, as {@link replaceFile}, and explains a refusal of the file system.
  *
  * @param file - replaced if it exists
- * @param content - all of it
+ * @param content - the whole content
  * @param where - command and option, for messages
  * @throws {RopewalkError} DEVICE
  */
@@ -105,9 +104,9 @@ export function writeOutput(file: string, content: string | Uint8Array, where: s
 /**
  * Makes a folder and its parents. Node's option `recursive` is not used: it never ends in file systems such as /proc.
  *
- * @param folder - may be there already
+ * @param folder - a folder that may exist already
  * @returns the topmost folder that was made, or undefined; the caller removes it when its work fails
- * @throws whatever the file system says
+ * @throws the error of the file system
  */
 export function makeFolder(folder: string): string | undefined {
   checkPath(folder);

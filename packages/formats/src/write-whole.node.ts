@@ -14,24 +14,24 @@ import { makeFolder } from './write-file.node.js';
 
 /** Options of {@link writeWhole}. */
 export interface WriteOptions {
-  /** Bytes that will be written, to check the free space first. */
+  /** The bytes that will be written, to check the free space first. */
   readonly sizeBytes: number;
-  /** Files that are read, and must not be overwritten. */
+  /** The files that are read and must not be overwritten. */
   readonly inputs: readonly string[];
-  /** An existing file may be replaced; a folder only if `ours` is given. */
+  /** Allows to replace an existing file, and a folder if `ours` is set. */
   readonly force?: boolean | undefined;
   readonly kind: 'file' | 'folder';
-  /** A folder may be there if it is empty, and with `force` if its own command wrote it. Parents are made. */
+  /** A folder may exist if it is empty, and with `force` if the same command wrote it. Parents are created. */
   readonly ours?: OwnFolder;
 }
 
 const NAMES: OptionNames<WriteOptions> = { sizeBytes: true, inputs: true, force: true, kind: true, ours: true };
 
-/** How a command knows the folders that it wrote. */
+/** Recognises the folders that a command wrote. */
 export interface OwnFolder {
-  /** The command, for messages. */
+  /** The name of the command in messages. */
   readonly command: string;
-  /** Whether all that lies in a folder was written by it: the folder is removed with all that is in it. */
+  /** Whether the command wrote everything in a folder. If so, the folder may be removed with its content. */
   wrote(folder: string): boolean;
 }
 
@@ -39,10 +39,10 @@ export interface OwnFolder {
  * Writes a file or a folder whole or not at all: under a temporary name in the same folder, which is then renamed.
  *
  * @param output - the final name
- * @param given - size, inputs, force, kind, ours
+ * @param given - the options
  * @param work - writes under the temporary name it is given (a folder exists already, a file does not)
- * @returns what work returned
- * @throws {RopewalkError} FORMAT when output exists or is an input; DEVICE when it cannot be written; what work throws
+ * @returns the result of work
+ * @throws {RopewalkError} FORMAT when output exists or is an input; DEVICE when it cannot be written; errors of work
  */
 export async function writeWhole<T>(
   output: string,
@@ -70,7 +70,7 @@ export async function writeWhole<T>(
     await syncFolder(folder);
     return result;
   }).catch(async (error) => {
-    // Only folders that are still empty go.
+    // Only folders that are still empty are removed.
     for (let at = folder; made && `${at}/`.startsWith(`${made}/`); at = dirname(at)) await rmdir(at).catch(() => {});
     throw error;
   });
@@ -106,8 +106,8 @@ async function checkOutput(output: string, folder: string, options: WriteOptions
 /**
  * Refuses an output that does not fit on its disk.
  *
- * @param output - need not exist
- * @param sizeBytes - what it takes
+ * @param output - a path that need not exist
+ * @param sizeBytes - the size of the output
  * @throws {RopewalkError} DEVICE
  */
 export async function checkRoom(output: string, sizeBytes: number): Promise<void> {
@@ -155,7 +155,7 @@ async function putInPlace(temporary: string, output: string, { kind, force, ours
 async function replaceFolder(temporary: string, output: string, ours: OwnFolder, force?: boolean): Promise<void> {
   const there = await lstat(output).catch(() => undefined);
   if (!there) return rename(temporary, output);
-  // It may have changed since it was checked.
+  // The folder may have changed since it was checked.
   checkFolder(output, there.isDirectory(), ours, force);
   const aside = `${resolve(output)}.${process.pid}.old`;
   await rename(output, aside);
@@ -168,7 +168,7 @@ async function replaceFolder(temporary: string, output: string, ours: OwnFolder,
   await rm(aside, { recursive: true });
 }
 
-/** Without this, a power cut may lose the new name although the bytes are on the disk. */
+/** Writes the folder's entries to the disk: a power cut may otherwise lose the new name of a file. */
 async function syncFolder(folder: string): Promise<void> {
   // Not every system can open a folder.
   const handle = await open(folder).catch(() => undefined);

@@ -9,14 +9,14 @@ import { inflateSync } from 'fflate';
 import { fail, refuse } from 'ropewalk/backend';
 import { checkBytes, decodeUtf8, nameForMessage, show } from 'ropewalk/internal';
 
-/** The most bytes of all files in a zip: a small one can claim any size. */
+/** The most bytes of all files in a zip, because a small zip can claim any size. */
 export const MAX_ZIP_BYTES: number = 2 ** 31;
-/** A case has a dozen arrays; a model's checkpoint a few thousand. */
+/** The most files in a zip. A checkpoint of a model has a few thousand. */
 const MAX_ENTRIES = 65535;
 
 /** A zip file to read. */
 export interface ZipOptions {
-  /** What the file should be, for messages: `a zip file of .npy files`. */
+  /** The expected kind of file in messages: `a zip file of .npy files`. */
   readonly kind: string;
   /** The most bytes that the files in it may have together. */
   readonly maxBytes?: number;
@@ -75,7 +75,7 @@ function expand(bytes: Uint8Array, { method, dataStart, size, originalSize, crc 
   return file;
 }
 
-/** Expands to at most one byte more than declared, which shows that there is more. */
+/** Expands a file. It stops one byte after the declared size, which shows that the file is longer. */
 function inflate(packed: Uint8Array, originalSize: number, at: string): Uint8Array {
   try {
     return inflateSync(packed, { out: new Uint8Array(originalSize + 1) });
@@ -107,12 +107,12 @@ const DEFLATED = 8;
 interface ZipEntry {
   readonly name: string;
   readonly method: number;
-  /** Bytes in the zip. */
+  /** The number of bytes in the zip. */
   readonly size: number;
   readonly originalSize: number;
-  /** CRC-32 of its bytes before compression. */
+  /** The CRC-32 of its bytes before compression. */
   readonly crc: number;
-  /** Byte of the header before the file. */
+  /** The offset of the header before the file. */
   readonly headerStart: number;
   readonly dataStart: number;
 }
@@ -121,7 +121,7 @@ interface ZipEntry {
 function readDirectory(bytes: Uint8Array, where: string, kind: string): ZipEntry[] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const broken = (got: string): never => refuse('FORMAT', where, kind, got);
-  /** 0 past the end, which no signature is. */
+  /** Reads a signature; past the end it is 0, which is none. */
   const u16 = (at: number): number => (at >= 0 && at + 2 <= bytes.length ? view.getUint16(at, true) : 0);
   const u32 = (at: number): number => (at >= 0 && at + 4 <= bytes.length ? view.getUint32(at, true) : 0);
   const u64 = (at: number): number => u32(at) + u32(at + 4) * 2 ** 32;
@@ -165,7 +165,7 @@ function readDirectory(bytes: Uint8Array, where: string, kind: string): ZipEntry
   return entries;
 }
 
-/** Names are UTF-8 when flagged, else bytes, as numpy writes them. */
+/** Decodes a name, which is UTF-8 if a flag says so. Otherwise its bytes are characters, as numpy writes them. */
 function decodeName(bytes: Uint8Array, utf8: boolean, where: string): string {
   return utf8 ? decodeUtf8(bytes, `${where}: a name`) : String.fromCharCode(...bytes);
 }

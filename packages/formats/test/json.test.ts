@@ -5,7 +5,7 @@ import { mustRefuseOrReturn } from '../../../test/support/fuzz.js';
 import { drawn } from '../../../test/support/size.js';
 import { parseJson } from '../src/json.js';
 
-/** What JSON.parse says: a value, or that it refuses. */
+/** The result of JSON.parse: a value, or a refusal. */
 function judge(parse: (text: string) => unknown, text: string): { value: unknown } | 'refused' {
   try {
     return { value: parse(text) };

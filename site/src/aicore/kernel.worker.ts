@@ -11,7 +11,7 @@ import {
 } from '@ropewalk/ascend';
 import { expose } from 'comlink';
 
-/** What is measured. */
+/** The call that is measured. */
 export interface Asked {
   readonly kernel: KernelName;
   readonly call: MeasuredCall;
@@ -50,7 +50,7 @@ const kernels = {
   },
 };
 
-/** What the page calls. */
+/** The functions that the page calls. */
 export type Kernels = typeof kernels;
 
 expose(kernels);

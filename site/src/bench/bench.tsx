@@ -10,8 +10,7 @@ import { download } from '../shared/copy.js';
 import { Drop } from '../shared/drop.js';
 import { Failure, wordsOf } from '../shared/failure.js';
 import { type Helper, helper } from '../shared/worker.js';
-import type { BackendName, Bench as Benchmark, Timed, Told } from './bench.worker.js';
-import type { Size } from './cases.js';
+import type { BackendName, Bench as Benchmark, Size, Timed, Told } from './bench.worker.js';
 import { Roofline } from './roofline.js';
 
 const BACKENDS: Readonly<Record<BackendName, string>> = {

@@ -1,4 +1,4 @@
-/** The roofline: what each case reaches, under what a copy of the same bytes allows. @module */
+/** The roofline: the speed of each case, below the limit of a copy of the same bytes. @module */
 import type { Timed } from './bench.worker.js';
 
 const W = 720;

@@ -38,7 +38,7 @@ const open = (): Helper<Suites> =>
 
 const isChoice = (text: string): text is string => text.split(' ').every((name) => name in BACKENDS);
 
-/** What a state is called, and its color. */
+/** The name and the color of each state. */
 const STATES = {
   waiting: ['waiting', ''],
   running: ['running', 'warn'],

@@ -2,15 +2,15 @@
 import { resultToJson, type VerifyResult, verifyToJunit } from '@ropewalk/oracle';
 import type { BackendName, Ended } from './suites.worker.js';
 
-/** Where a backend stands. */
+/** The state of a backend. */
 export interface Run {
   readonly state: 'waiting' | 'running' | 'done' | 'stopped' | 'absent';
-  /** What computes, in the backend's own words. */
+  /** The backend's description of itself. */
   readonly description?: string;
   readonly notTaken?: readonly string[];
   readonly total: number;
   readonly results: readonly Ended[];
-  /** Why it is absent, or what stopped it. */
+  /** The reason why it is absent, or the error that stopped it. */
   readonly why?: unknown;
   readonly seconds?: number;
 }
@@ -42,7 +42,7 @@ export function cellsOf(results: readonly Ended[]): ReadonlyMap<string, Cell> {
   return cells;
 }
 
-/** What came of a case, in words. */
+/** The result of a case in words. */
 export function detailOf({ verdict }: Ended): string {
   if (verdict.status === 'ok') return verdict.measure;
   return verdict.status === 'fail' ? verdict.detail : verdict.reason;

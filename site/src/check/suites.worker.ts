@@ -29,7 +29,7 @@ export interface Ended {
   readonly dtype?: string;
 }
 
-/** What a run says of itself. */
+/** The messages of a run. */
 export type Told =
   | {
       readonly kind: 'opened';
@@ -39,7 +39,7 @@ export type Told =
     }
   | { readonly kind: 'ended'; readonly results: readonly Ended[] };
 
-/** What a run is asked. */
+/** The options of a run. */
 export interface Asked {
   /** The site's root. */
   readonly base: string;
@@ -132,7 +132,7 @@ const suites = {
   },
 };
 
-/** What the page calls. */
+/** The functions that the page calls. */
 export type Suites = typeof suites;
 
 expose(suites);

@@ -1,9 +1,9 @@
 /** Reads dumps, diagnoses, and keeps the heads for the pictures. The page only shows what comes back. @module */
 
 import { layerOf, ropeSourceFromGguf, ropeSourceFromJson } from '@ropewalk/checkpoint';
+import { expectationOf, observationOf } from '@ropewalk/checkpoint/internal';
 import {
   CAUSES,
-  checkStored,
   type Diagnosis,
   demoObservation,
   describeDiagnosis,
@@ -14,9 +14,8 @@ import {
   type Observation,
   type ReadHeads,
   readHeads,
-  splitHeads,
 } from '@ropewalk/diagnose';
-import { asFloatBits, parseJson, readArrays, readRaw, writeNpz } from '@ropewalk/formats';
+import { type DumpFile, openDump, parseJson, writeNpz } from '@ropewalk/formats';
 import { chooseBuiltIn, mutantExample, parseRopeLabel, ropePlanOfCase } from '@ropewalk/oracle';
 import { expose } from 'comlink';
 import { type Dtype, type FloatDtype, type RopeLayout, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
@@ -26,17 +25,17 @@ import { readGguf } from '../shared/model-files.js';
 export interface Listed {
   /** `dump.npz:x`, or the file where it has no names. */
   readonly id: string;
-  /** What the roles are guessed from: the array's name, or the file's without its end. */
+  /** The array's name, or the file's without extension, from which the page guesses the role. */
   readonly name: string;
   /** `f32 [6, 4, 128]`, or the bytes of a raw file. */
   readonly words: string;
   readonly raw: boolean;
 }
 
-/** Which array is what. */
+/** The role of an array. */
 export type Role = 'x' | 'y' | 'positions' | 'norm';
 
-/** What the user says of the arrays; empty texts say nothing. */
+/** The fields about the arrays that the user fills in. */
 export interface Form {
   readonly dtype: string;
   readonly shape: string;
@@ -46,7 +45,7 @@ export interface Form {
   readonly normEps: string;
 }
 
-/** What the kernel should compute. */
+/** The fields about the RoPE that the kernel should compute. */
 export interface Meant {
   readonly kind: 'model' | 'text' | 'nothing';
   /** The golden case whose model it is. */
@@ -78,26 +77,26 @@ export interface BugWords {
   readonly threads: readonly string[];
 }
 
-/** What the page shows. */
+/** The content of the page. */
 export interface Report {
   readonly verdict: Diagnosis['verdict'];
-  /** Another layout gives a known bug: nobody knows yet whether the kernel is right. */
+  /** Whether another layout gives a known bug, so that it is open whether the kernel is right. */
   readonly unsettled: boolean;
   readonly lines: readonly string[];
-  /** What was expected, in words. */
+  /** The source of the expectation, in words. */
   readonly from: string | undefined;
   readonly json: string;
-  /** Each a known bug, or two at once; several where the input cannot tell them apart. */
+  /** Each entry is a known bug, or two at once. There are several if the input cannot tell them apart. */
   readonly bugs: readonly (readonly BugWords[])[];
-  /** The bug that made the input, where it is an example; its sentence about the model. */
+  /** The bug of an example, and a sentence about its model. */
   readonly example: { readonly bug: BugWords; readonly about: string } | undefined;
   readonly batch: number;
   readonly seq: number;
   readonly heads: number;
   readonly headDim: number;
-  /** Of the rotation that is compared with; 0 where nothing is. */
+  /** The number of pairs of the rotation that y is compared with; 0 without one. */
   readonly pairs: number;
-  /** What y is compared with: the expectation, or the record that was found. */
+  /** The record that y is compared with: the expected one, or the one that was found. */
   readonly against: 'expected' | 'found' | undefined;
   /** Radians a position by pair; null where a pair does not turn or its frequency is not known. */
   readonly frequencies: { readonly found: readonly (number | null)[]; readonly expected?: readonly (number | null)[] };
@@ -122,39 +121,34 @@ export interface HeadMap {
 
 const words = (tensor: Tensor): string => `${tensor.dtype} [${tensor.shape.join(', ')}]`;
 
-/** Files that were read, by name, size and date. */
-const read = new Map<string, Promise<ReadonlyMap<string, () => Tensor> | Uint8Array>>();
+/** The dumps that were opened, by name, size and date of their files. */
+const dumps = new Map<string, Promise<DumpFile>>();
 
-/** A file's arrays, or its bytes where it is raw. */
-function open(file: File): Promise<ReadonlyMap<string, () => Tensor> | Uint8Array> {
+function open(file: File): Promise<DumpFile> {
   const key = `${file.name}/${file.size}/${file.lastModified}`;
-  const known = read.get(key);
+  const known = dumps.get(key);
   if (known) return known;
-  const opened = (async () => {
-    const bytes = new Uint8Array(await file.arrayBuffer());
-    return /\.bin$/i.test(file.name) ? bytes : readArrays(file.name, bytes, file.name);
-  })();
-  opened.catch(() => read.delete(key));
-  read.set(key, opened);
+  const opened = file.arrayBuffer().then((buffer) => openDump(file.name, new Uint8Array(buffer)));
+  opened.catch(() => dumps.delete(key));
+  dumps.set(key, opened);
   return opened;
 }
 
 const idOf = (file: string, name: string): string => (name === '' ? file : `${file}:${name}`);
 
 /** Reads an array by its id. */
-async function arrayOf(files: readonly File[], id: string, role: string, form: Form): Promise<Tensor> {
+async function arrayOf(files: readonly File[], id: string, role: Role, form: Form): Promise<Tensor> {
   for (const file of files) {
     if (id !== file.name && !id.startsWith(`${file.name}:`)) continue;
-    const where = `${role}: ${id}`;
-    const opened = await open(file);
+    const dump = await open(file);
     const isPositions = role === 'positions';
-    if (opened instanceof Uint8Array) {
-      const dtype = (isPositions ? form.positionsDtype : form.dtype) as Dtype | '';
-      const shape = isPositions || role === 'norm' || form.shape.trim() === '' ? undefined : shapeOf(form.shape);
-      return readRaw(opened, where, { dtype: dtype || undefined, shape });
+    const isFlat = isPositions || role === 'norm' || form.shape.trim() === '';
+    const dtype = ((isPositions ? (dump.isRaw ? form.positionsDtype : '') : form.dtype) || undefined) as Dtype;
+    try {
+      return dump.read(id.slice(file.name.length + 1), { dtype, shape: isFlat ? undefined : shapeOf(form.shape) });
+    } catch (error) {
+      throw error instanceof RopewalkError ? new RopewalkError(error.code, `${role}: ${error.message}`) : error;
     }
-    const make = opened.get(id === file.name ? '' : id.slice(file.name.length + 1));
-    if (make) return asFloatBits(make(), isPositions ? undefined : ((form.dtype || undefined) as Dtype));
   }
   throw new RopewalkError('FORMAT', `${role}: no array ${id} is here. Drop its file again.`);
 }
@@ -172,7 +166,7 @@ function wholeOf(text: string, field: string, low: number): number | undefined {
   return value;
 }
 
-/** What is to be diagnosed, and in words what is expected. */
+/** The inputs of a diagnosis, and the source of the expectation in words. */
 interface Task {
   readonly observation: Observation;
   readonly expected: Expected | undefined;
@@ -203,58 +197,40 @@ async function taskOf(asked: Asked): Promise<Task> {
       'FORMAT',
       `${missing.join(', ')}: choose an array for each. Drop the files that have them.`,
     );
-  const heads = wholeOf(form.heads, 'heads', 1);
-  const layout = (form.layout || (heads === undefined ? undefined : 'bsnh')) as RopeLayout | undefined;
-  if (heads !== undefined && layout !== 'bsnh')
-    throw new RopewalkError(
-      'FORMAT',
-      'layout: where the number of heads is given, x and y are [batch, token, hidden]: only bsnh fits.',
-    );
-  const dtype = (form.dtype || undefined) as FloatDtype | undefined;
-  const [x, y] = await Promise.all(
-    (['x', 'y'] as const).map(async (role) => splitHeads(await arrayOf(files, roles[role]!, role, form), heads, role)),
-  );
-  checkStored(y!, dtype, 'dtype');
-  const positions = await arrayOf(files, roles.positions!, 'positions', form);
-  const eps = form.normEps.trim() === '' ? 1e-6 : Number(form.normEps);
-  if (!(eps >= 0)) throw new RopewalkError('RANGE', `norm eps: expected a number >= 0, got ${form.normEps}.`);
-  const norm = roles.norm
-    ? { weight: (await arrayOf(files, roles.norm, 'norm', form)) as Tensor<FloatDtype>, eps }
-    : undefined;
-  const observation: Observation = { x: x!, y: y!, positions, layout, norm };
+  const array = (role: Role): Promise<Tensor> => arrayOf(files, roles[role]!, role, form);
+  const run = {
+    x: await array('x'),
+    y: await array('y'),
+    positions: await array('positions'),
+    normWeight: roles.norm ? await array('norm') : undefined,
+    normEps: form.normEps.trim() === '' ? undefined : Number(form.normEps),
+    layout: (form.layout || undefined) as RopeLayout | undefined,
+    heads: wholeOf(form.heads, 'heads', 1),
+    dtype: (form.dtype || undefined) as FloatDtype | undefined,
+  };
   const expectation = await expectedOf(meant, files);
-  const [given, wanted] = [observation.x.shape.at(-1), expectation.expected?.spec.headDim];
-  if (wanted !== undefined && given !== wanted)
-    throw new RopewalkError(
-      'SHAPE',
-      `x: its heads have ${given} dimensions, those of the model have ${wanted}. ` +
-        'Choose the model that the kernel ran, or dump whole heads in the last dimension.',
-    );
-  return { observation, ...expectation };
+  const nameOf = (field: string): string => ({ normEps: 'norm eps', expected: 'the model' })[field] ?? field;
+  return { observation: observationOf(run, expectation.expected, nameOf), ...expectation };
 }
 
 async function expectedOf(
   { kind, model, text, layer, context, direction }: Meant,
   files: readonly File[],
 ): Promise<Pick<Task, 'expected' | 'from'>> {
-  const way = direction === 'backward' ? 'backward' : direction === 'forward' ? 'forward' : undefined;
-  const named = (from: string, expected: Expected): Pick<Task, 'expected' | 'from'> => {
-    const turned = { ...expected, direction: way ?? expected.direction ?? 'forward' };
-    return { expected: turned, from: turned.direction === 'backward' ? `${from}, backward` : from };
-  };
+  const way = direction === 'backward' || direction === 'forward' ? direction : undefined;
   if (kind === 'nothing') return { expected: undefined, from: undefined };
   if (kind === 'model') {
     const found = chooseBuiltIn(['rope']).cases.find(({ id }) => id === model);
     if (!found)
       throw new RopewalkError('FORMAT', `There is no model ${JSON.stringify(model)}. Choose one of the list.`);
     const { spec, direction: own } = found.make().rope!;
-    return named(model, { spec, direction: own });
+    return expectationOf({ spec, direction: own, from: model }, way);
   }
   if (text.trim() === '')
     throw new RopewalkError('FORMAT', 'What was meant: paste or drop a config.json or a record, or choose a model.');
   if (/^\s*ROPE\s*\(/.test(text)) {
     const { source, direction: own } = ropePlanOfCase(parseRopeLabel(text.trim()));
-    return named('the ROPE(…) line', { spec: source!.spec, direction: own });
+    return expectationOf({ spec: source!.spec, direction: own, from: 'the ROPE(…) line' }, way);
   }
   const tokens = wholeOf(context, 'context', 1);
   const ggufs = files.filter(({ name }) => /\.gguf$/i.test(name));
@@ -273,8 +249,7 @@ async function expectedOf(
           return found;
         },
       });
-  const { spec, from } = layerOf(source, wholeOf(layer, 'layer', 0));
-  return named(from, { spec });
+  return expectationOf(layerOf(source, wholeOf(layer, 'layer', 0)), way);
 }
 
 let shown: ReadHeads | undefined;
@@ -285,17 +260,16 @@ const kernel = {
     const arrays: Listed[] = [];
     const problems: string[] = [];
     for (const file of files) {
-      if (/\.gguf$/i.test(file.name)) continue; // what was meant
+      if (/\.gguf$/i.test(file.name)) continue; // a .gguf describes the expected RoPE
       const stem = file.name.replace(/\.[^.]*$/, '');
       try {
-        const opened = await open(file);
-        if (opened instanceof Uint8Array)
-          arrays.push({ id: file.name, name: stem, words: `raw, ${opened.length} bytes`, raw: true });
+        const dump = await open(file);
+        if (dump.isRaw) arrays.push({ id: file.name, name: stem, words: `raw, ${file.size} bytes`, raw: true });
         else
-          for (const [name, make] of opened) {
+          for (const name of dump.names) {
             const id = idOf(file.name, name);
             try {
-              arrays.push({ id, name: name || stem, words: words(make()), raw: false });
+              arrays.push({ id, name: name || stem, words: words(dump.read(name)), raw: false });
             } catch (error) {
               problems.push(`${id}: ${(error as Error).message}`);
             }
@@ -430,7 +404,7 @@ function nextFiles({ x, shape, positions, numAxes }: NonNullable<Diagnosis['next
   );
 }
 
-/** What the page calls. */
+/** The functions that the page calls. */
 export type Kernel = typeof kernel;
 
 expose(kernel);

@@ -6,7 +6,7 @@ import { HeatMap } from '../shared/heat-map.js';
 import type { Helper } from '../shared/worker.js';
 import type { HeadMap, Kernel, Report } from './diagnose.worker.js';
 
-/** What a map can show. Those after `size` need no expectation. */
+/** The views of a map. Those after `size` need no expectation. */
 const VIEWS = {
   size: 'Size of the error, in powers of ten',
   error: 'Error: y − expected',

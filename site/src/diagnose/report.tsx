@@ -5,7 +5,7 @@ import { CopyButton, download } from '../shared/copy.js';
 import { Threads } from '../shared/thread.js';
 import type { BugWords, Report } from './diagnose.worker.js';
 
-/** How each verdict is called, and its color. */
+/** The title and the color of each verdict. */
 const VERDICTS: Readonly<Record<Report['verdict'], readonly [words: string, kind: 'good' | 'warn' | 'bad']>> = {
   'as expected': ['As expected', 'good'],
   'less precise': ['As expected, less precisely', 'good'],
@@ -59,7 +59,7 @@ function Words({ title, lines }: Section) {
   );
 }
 
-/** What a known bug does, and where it was reported. */
+/** The effect of a known bug, and the threads that report it. */
 function Bug({ bug, title }: { readonly bug: BugWords; readonly title: boolean }) {
   return (
     <div class="diagnose-bug">
@@ -116,7 +116,7 @@ export function ReportView({ report }: { readonly report: Report }) {
   const { head, remarks, sections } = sectionsOf(lines);
   const [word, kind] = VERDICTS[verdict];
   const text = `${lines.join('\n')}\n`;
-  // Of a kernel that is only less precise, these are no bugs.
+  // For a kernel that is only less precise, these are no bugs.
   const named = verdict === 'known bug' || verdict === 'partly right' ? bugs : [];
   const only = verdict === 'known bug' && named.length === 1 ? named[0] : undefined;
   return (

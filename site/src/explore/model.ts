@@ -13,7 +13,7 @@ export interface Source {
   /** Where its figures come from, for people. */
   readonly from: string;
   readonly url?: string;
-  /** What the files hold; undefined for a model of the list. */
+  /** The content of the files. Undefined for a model of the list. */
   readonly opened?: Opened;
   /** Fields of its config.json; undefined for a GGUF. */
   readonly config?: unknown;
@@ -34,7 +34,7 @@ export interface Read {
   readonly notes: readonly string[];
   /** Layers that have the same RoPE, type and window. */
   readonly groups: readonly LayerGroup[];
-  /** What files of its kind are to `convert`. */
+  /** The names of its kind for `convert`. */
   readonly names: { readonly modelType?: string; readonly architecture?: string };
   /** Heads of q and k, where the file says them for all layers. */
   readonly heads: number | undefined;
@@ -81,7 +81,7 @@ function readJson(json: unknown, file: string, context: number | undefined): Rea
   return ofModel(source.model, heads, kvHeads, { modelType: source.model.architecture });
 }
 
-/** A model of the list. */
+/** Finds a model of the list. */
 export function published(id: string): Source | undefined {
   const found = MODELS.find((model) => model.id === id);
   if (!found) return undefined;
@@ -90,7 +90,7 @@ export function published(id: string): Source | undefined {
   return { id, from: name, url, config, read: (context) => readJson(config, `config.json of ${id}`, context) };
 }
 
-/** What was dropped. */
+/** Makes a source of a dropped file. */
 export function dropped(opened: Opened): Source {
   const { file } = opened;
   const common = { id: `file: ${file}`, from: file, opened };

@@ -1,4 +1,4 @@
-/** What several tabs have. @module */
+/** Parts of several tabs. @module */
 import type { Remote } from 'comlink';
 import type { Source } from './model.js';
 import type { Ropes } from './rope.worker.js';

@@ -1,4 +1,4 @@
-/** What a RoPE does, in pictures: wavelengths, cos and sin, q·k by distance, and what scaling rules change. @module */
+/** Pictures of a RoPE: wavelengths, cos and sin, q·k by distance, and the effect of scaling rules. @module */
 import { effectiveRope } from '@ropewalk/dialects';
 import { useMemo } from 'preact/hooks';
 import type { RopeScaling, RopeSpec } from 'ropewalk';

@@ -1,4 +1,4 @@
-/** Reads dropped files, compares, converts and exports: what takes longer than a frame. @module */
+/** Reads dropped files, compares, converts and exports, because each takes longer than a frame. @module */
 import {
   type ComparedSide,
   type Conversion,
@@ -24,12 +24,12 @@ import { expose } from 'comlink';
 import { planRope, type RopeSpec, type RopeTable, RopewalkError, type TableRecipe } from 'ropewalk';
 import { counted, readGguf } from '../shared/model-files.js';
 
-/** What the files of a model say, without what RoPE does not need. */
+/** The content of a model's files that RoPE needs. */
 export type Opened = {
   readonly file: string;
   readonly bytesRead: number;
   readonly bytes: number;
-  /** Of headers of weights; undefined where there are none. */
+  /** The facts of the headers of weights. Undefined without weights. */
   readonly weights?: { readonly tensors: number; readonly parameters: number; readonly types: readonly string[] };
 } & (
   | { readonly kind: 'json'; readonly json: unknown }
@@ -60,7 +60,7 @@ export interface Compared extends ModelComparison {
   readonly apart: readonly (Apart | undefined)[];
 }
 
-/** Angles between what the two sides make of a pair. */
+/** Computes the angles between the two sides' rotations of a pair. */
 export interface Apart {
   readonly pairs: number;
   readonly angles: Float64Array;
@@ -72,7 +72,7 @@ export type Converted = { readonly peer: string; readonly about: string } & (
   | { readonly refusal: string }
 );
 
-/** What is exported. */
+/** The options of an export. */
 export type ExportWish = Omit<Parameters<typeof ropeModel>[0], 'normEps' | 'kvCache'> & { readonly title: string };
 
 /** An ONNX model. */
@@ -251,7 +251,7 @@ const worker = {
   },
 };
 
-/** What the page calls. */
+/** The functions that the page calls. */
 export type Ropes = typeof worker;
 
 expose(worker);

@@ -22,7 +22,7 @@ export type Source =
   /** The address of a GGUF file, or of a folder in HuggingFace's form. */
   | { readonly kind: 'address'; readonly address: string };
 
-/** What runs it. */
+/** The engine that runs it. */
 export interface How {
   readonly backend: 'cpu' | 'webgpu';
   /** Tokens of the context. */
@@ -45,7 +45,7 @@ export interface Loaded {
   readonly hasChat: boolean;
 }
 
-/** What to generate from. */
+/** The input of a generation. */
 export interface Wish {
   readonly prompt: string | readonly ChatMessage[];
   readonly maxTokens: number;
@@ -138,7 +138,7 @@ const models = {
   },
 };
 
-/** What the page calls. */
+/** The functions that the page calls. */
 export type Models = typeof models;
 
 expose(models);

@@ -57,7 +57,7 @@ const babble = {
   },
 };
 
-/** What the page calls. */
+/** The functions that the page calls. */
 export type Babble = typeof babble;
 
 expose(babble);

@@ -13,10 +13,10 @@ import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
 import type { Exhibit, MuseumWorker, Picture } from './museum.worker.js';
 
-/** As the worker has it. A worker's values cannot be imported: it would run here. */
+/** The same value as in the worker. Importing it would run the worker's code here. */
 const DECADES = 3;
 
-/** What the steps of a rotation are called. */
+/** The names of the steps of a rotation. */
 const STEPS: Readonly<Record<string, readonly string[]>> = {
   'pairs and window': ['readIndex', 'writeIndex', 'pairs', 'rotaryDim', 'rotaryOffset'],
   frequencies: ['frequencies'],

@@ -10,7 +10,7 @@ export interface Exhibit {
   readonly causeWords: string;
   readonly does: string;
   readonly threads: readonly string[];
-  /** What a model must have for it to go wrong; undefined where any rotation will do. */
+  /** The property of models that the bug needs. Undefined if it shows with every rotation. */
   readonly needs: string | undefined;
   /** Steps of the rotation that it changes. */
   readonly steps: readonly string[];
@@ -19,7 +19,7 @@ export interface Exhibit {
 /** Errors this many powers of ten below the largest are drawn as none. */
 const DECADES = 3;
 
-/** What a bug does to one head, token by dimension: powers of ten above the smallest error that is drawn. */
+/** The errors of one head, token by dimension, in powers of ten above the smallest error that is drawn. */
 export interface Picture {
   readonly values: Float32Array;
   readonly rows: number;
@@ -28,7 +28,7 @@ export interface Picture {
   readonly about: string;
   /** The largest error; Infinity where y is not finite. */
   readonly most: number;
-  /** Of the elements of y in all heads, those that are off by 1 % or more. */
+  /** The share of y's elements, in all heads, that are off by 1 % or more. */
   readonly share: number;
 }
 
@@ -68,7 +68,7 @@ const museum = {
   },
 };
 
-/** What the page calls. */
+/** The functions that the page calls. */
 export type MuseumWorker = typeof museum;
 
 expose(museum);

@@ -13,7 +13,7 @@ function write(): void {
   }, 300);
 }
 
-/** What the address says of a key, as a person may have typed it: anything. */
+/** Reads a key of the address, whose value a person may have typed. */
 export const fromAddress = (key: string): string | null => pending.get(key);
 
 /** Sets or removes a key of the address. */

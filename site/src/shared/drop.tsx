@@ -14,7 +14,7 @@ async function filesOf(entry: FileSystemEntry): Promise<File[]> {
   }
 }
 
-/** What a drop holds. Items are read before the first wait: the browser empties them after the event. */
+/** Reads the files of a drop. Items are read before the first wait, because the browser empties them after the event. */
 async function dropped(transfer: DataTransfer): Promise<File[]> {
   const entries = [...transfer.items].map((item) => item.webkitGetAsEntry()).filter((entry) => entry !== null);
   if (entries.length === 0) return [...transfer.files];

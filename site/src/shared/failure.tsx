@@ -1,4 +1,4 @@
-/** What went wrong, said on the page. @module */
+/** Error messages on the page. @module */
 
 /** An error in words: a RopewalkError's sentence, or what the browser says. */
 export function wordsOf(error: unknown): string {

@@ -13,7 +13,7 @@ export interface HeatValues {
 }
 
 const RAMPS: Readonly<Record<HeatScale, readonly (readonly [number, number, number])[]>> = {
-  // Of equal steps in lightness, so that they are told apart without colors.
+  // These have equal steps in lightness, so that they can be told apart without colors.
   magnitude: [
     [10, 20, 40],
     [20, 80, 110],
@@ -49,7 +49,7 @@ function rampAt(ramp: (typeof RAMPS)[HeatScale], t: number): readonly [number, n
 /**
  * Draws values on a canvas, a pixel each; what is not finite has the theme's color for errors.
  *
- * @param limit - the value at the end of the ramp; the largest magnitude unless given
+ * @param limit - the value at the end of the ramp. Default: the largest magnitude
  */
 export function drawHeat(
   canvas: HTMLCanvasElement,
@@ -74,7 +74,7 @@ export function drawHeat(
  * A heat map.
  *
  * @param values - rows × columns, row by row; what is not finite is drawn in the theme's color for errors
- * @param limit - the value at the end of the ramp; the largest magnitude unless given
+ * @param limit - the value at the end of the ramp. Default: the largest magnitude
  * @param label - what it shows, for screen readers
  * @param wordsOf - a cell in words, for the line below
  */

@@ -1,4 +1,4 @@
-/** What every page has: its styles, the theme button, and the service worker. Each entry imports this first. @module */
+/** The parts of every page: styles, theme button, service worker. Each entry imports this first. @module */
 import './style.css';
 import { BASE } from './base.js';
 

@@ -9,12 +9,12 @@ import { unreadable, unwritable } from '@ropewalk/formats/internal/node';
 import { fail, refuse } from 'ropewalk/backend';
 import type { TensorMove } from './plan.js';
 
-/** Read and written at a time. */
+/** The bytes that are read and written at a time. */
 const CHUNK_BYTES = 4 * 2 ** 20;
 
-/** How a copy reports, and how it is stopped. */
+/** Options of a copy. */
 export interface CopyOptions {
-  /** Stops the copy; what was written is removed. */
+  /** Stops the copy and removes what was written. */
   readonly signal?: AbortSignal;
   /** Called with the number of bytes written since the last call. */
   readonly onBytes?: (count: number) => void;
@@ -52,7 +52,7 @@ export async function copyPermuted(
   }
 }
 
-/** Reads one file and writes another, forward. */
+/** Reads one file and writes another, both from the start to the end. */
 class Copy {
   #at = 0;
   readonly #buffer = new Uint8Array(CHUNK_BYTES);
@@ -86,7 +86,7 @@ class Copy {
         await this.#rowByRow(starts[n++]!, rowBytes, source);
         continue;
       }
-      // As many windows as fit, with the bytes between them.
+      // The buffer takes as many windows as fit, with the bytes between them.
       let end = n + 1;
       while (end < starts.length && starts[end]! + windowBytes - this.#at <= CHUNK_BYTES) end++;
       const part = this.#buffer.subarray(0, starts[end - 1]! + windowBytes - this.#at);
@@ -102,7 +102,7 @@ class Copy {
     }
   }
 
-  /** For windows larger than the buffer: one row after the other, in parts. */
+  /** Moves a window that is larger than the buffer, one row after the other and in parts. */
   async #rowByRow(start: number, rowBytes: number, source: Uint32Array): Promise<void> {
     for (const was of source) {
       for (let done = 0; done < rowBytes; ) {

@@ -1,6 +1,6 @@
 /**
- * What a permutation of weights needs to know about a model on disk: where its tensors are, how many heads they have,
- * and which pairing they are laid out for (Node only).
+ * Reads the facts about a model on disk that a permutation of its weights needs: the places of its tensors, the number
+ * of their heads, and the pairing that they are laid out for (Node only).
  *
  * @module
  */
@@ -9,31 +9,31 @@ import { readdir, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { WeightPairing } from '@ropewalk/dialects/models';
 import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects/models';
-import type { GgufFile, GgufTensor, GgufValue } from '@ropewalk/formats';
-import { checkShard, type GgufPart, partsOf, SAFETENSORS_INDEX, safetensorsShards } from '@ropewalk/formats';
+import type { GgufFile, GgufPart, GgufTensor, GgufValue } from '@ropewalk/formats';
 import { joinGguf, partNames } from '@ropewalk/formats/internal';
 import { checkPath, readGgufPart } from '@ropewalk/formats/internal/node';
+import { checkShard, partsOf, SAFETENSORS_INDEX, safetensorsShards } from '@ropewalk/formats/models';
 import { readGgufModel, readJsonFile, readSafetensorsHeader, refuseSystem } from '@ropewalk/formats/node';
 import { type RopeSpec, RopewalkError } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { checkInteger, Fields, nameForMessage } from 'ropewalk/internal';
 import type { FusedLayout, HeadGeometry, LocatedTensor } from './plan.js';
 
-/** A model on disk: headers read, weights not. */
+/** A model on disk, of which only headers were read. */
 export interface OpenModel {
   readonly path: string;
   readonly kind: 'file' | 'folder';
   readonly format: 'safetensors' | 'gguf';
-  /** Files with weights; a tensor's `file` counts them. */
+  /** The files with weights. A tensor's `file` is an index of this list. */
   readonly files: readonly string[];
   readonly sizes: readonly number[];
   readonly tensors: readonly LocatedTensor[];
   readonly gguf: GgufFile | undefined;
-  /** What the files say beside their tensors; of several .safetensors what any says. */
+  /** The metadata of the files. Those of several .safetensors are merged. */
   readonly metadata: ReadonlyMap<string, GgufValue>;
-  /** Names in the folder that are copied as they are. */
+  /** The names in the folder that are copied unchanged. */
   readonly companions: readonly string[];
-  /** Names in the folder that are not: other weights, and folders. */
+  /** The names in the folder that are not copied: other weights, and folders. */
   readonly leftOut: readonly string[];
 }
 
@@ -42,7 +42,7 @@ const OTHER_WEIGHTS = /\.(bin|pt|pth|gguf|safetensors|onnx|onnx_data|msgpack|h5|
 
 /**
  * Reads the headers of a .safetensors or .gguf file, or of a folder with one model of either kind. One part of a model
- * of several files stands for all of them: what comes back is their folder.
+ * of several files stands for all of them; the result then names their folder.
  */
 export async function openModel(path: string): Promise<OpenModel> {
   checkPath(path);
@@ -63,7 +63,7 @@ async function safetensorsOf(path: string, file: number): Promise<Pick<OpenModel
   return { tensors: [...tensors].map(([name, tensor]) => ({ name, file, ...tensor })), metadata };
 }
 
-/** `wanted`: the parts of the model, where the folder may hold others. */
+/** @param wanted - the parts of the model, if the folder may hold other files too */
 async function openFolder(path: string, wanted?: readonly string[]): Promise<OpenModel> {
   const entries = await readdir(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable folder', cause));
   const weightsOf = (ending: RegExp): string[] =>
@@ -86,7 +86,7 @@ async function openFolder(path: string, wanted?: readonly string[]): Promise<Ope
   return { path, kind: 'folder', ...weights, companions, leftOut };
 }
 
-/** The files that hold a model's weights, and what their headers say. */
+/** The files that hold a model's weights, with the content of their headers. */
 type Weights = Pick<OpenModel, 'format' | 'files' | 'sizes' | 'tensors' | 'gguf' | 'metadata'>;
 
 async function safetensorsWeights(folder: string, entries: readonly string[]): Promise<Weights> {
@@ -125,7 +125,7 @@ async function ggufWeights(files: readonly string[]): Promise<Weights> {
   return { format: 'gguf', files, sizes, tensors, gguf: header, metadata: header.metadata };
 }
 
-/** Withdrawn types whose rows are woven into each other. @see ggml-org/llama.cpp@0024aa7 ggml/include/ggml.h */
+/** Withdrawn types that interleave several rows. @see ggml-org/llama.cpp@0024aa7 ggml/include/ggml.h */
 const WOVEN = new Set(['TYPE_31', 'TYPE_32', 'TYPE_33', 'TYPE_36', 'TYPE_37', 'TYPE_38']);
 
 function locateGguf({ tensors, dataOffset, alignment }: GgufFile, file: number, fileSize: number): LocatedTensor[] {
@@ -141,7 +141,7 @@ function locateGguf({ tensors, dataOffset, alignment }: GgufFile, file: number, 
   }));
 }
 
-/** The size of a tensor of unknown type, if only one number of bytes per row fits between it and the next tensor. */
+/** Finds the size of a tensor of unknown type, if only one number of bytes per row fits before the next tensor. */
 function sizeByPlace({ type, shape }: GgufTensor, room: number, alignment: number): number | undefined {
   const rows = shape.at(-1) ?? 0;
   if (WOVEN.has(type) || rows < 1 || shape.length < 2) return undefined;
@@ -149,42 +149,42 @@ function sizeByPlace({ type, shape }: GgufTensor, room: number, alignment: numbe
   return size > 0 && room - size < alignment && room - (size - rows) >= alignment ? size : undefined;
 }
 
-/** What a user says about a model; it fills in what the model's own files leave open. */
+/** Facts about a model from the user, for those that its own files do not state. */
 export interface GivenGeometry {
-  /** How the weights are laid out. */
+  /** The pairing that the weights are laid out for. */
   readonly from?: WeightPairing;
   /** The model's config.json, if it is not beside the weights. */
   readonly config?: string;
-  /** q heads. */
+  /** The number of q heads. */
   readonly heads?: number;
-  /** k heads. */
+  /** The number of k heads. */
   readonly kvHeads?: number;
-  /** Rows of a head. */
+  /** The rows of a head. */
   readonly headDim?: number;
-  /** Rows of a head that are rotated. */
+  /** The rows of a head that are rotated. */
   readonly rotaryDim?: number;
 }
 
-/** What is known about a model. */
+/** The facts about a model. */
 export interface ModelFacts {
-  /** The pairing that the weights are laid out for; undefined when neither the model nor the user says. */
+  /** The pairing that the weights are laid out for. Undefined when neither the model nor the user states it. */
   readonly from: WeightPairing | undefined;
-  /** Where that comes from; a full sentence. */
+  /** The source of the pairing, as a full sentence. */
   readonly evidence: string;
-  /** The pairing that the file's own metadata imply. */
+  /** The pairing that the file's metadata imply. */
   readonly native: WeightPairing | undefined;
   /** The program that reads these metadata. */
   readonly runtime: 'transformers' | 'llama.cpp' | undefined;
   readonly architecture: string;
   readonly geometryOf: (layer: number) => HeadGeometry;
-  /** The rotation itself, for the proof; undefined if it is not known. */
+  /** The rotation, for the proof. Undefined if it is not known. */
   readonly ropeOf: (layer: number) => RopeSpec | undefined;
   readonly fused: FusedLayout | undefined;
   readonly sharesKeys: boolean;
   readonly notes: readonly string[];
 }
 
-/** From a model's config.json or GGUF metadata, and from the user. Refuses if the two disagree. */
+/** Combines the facts of a model's config.json or GGUF metadata with the user's. Refuses when they contradict. */
 export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<ModelFacts> {
   if (model.gguf) {
     if (given.config !== undefined)
@@ -197,11 +197,11 @@ export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<M
 }
 
 /**
- * Reads how many heads a layer has.
+ * Reads the numbers of heads of a layer.
  *
  * @param file - a config.json or a .gguf
  * @param layer - counted from 0
- * @returns what the file says; undefined for what it does not say in a known way
+ * @returns the numbers; undefined for each that the file does not state in a known way
  * @throws {RopewalkError} FORMAT when the file cannot be read
  */
 export async function headsOf(file: string, layer: number): Promise<Pick<GivenGeometry, 'heads' | 'kvHeads'>> {
@@ -219,7 +219,7 @@ export async function headsOf(file: string, layer: number): Promise<Pick<GivenGe
   }
 }
 
-/** What a model's own metadata say; the user may fill in what they leave open. */
+/** The facts that a model's own metadata state. */
 interface OwnFacts extends Partial<Pick<ModelFacts, 'runtime' | 'native' | 'fused' | 'sharesKeys'>> {
   /** The file's name, for messages. */
   readonly where: string;
@@ -266,7 +266,7 @@ function combine(own: OwnFacts | undefined, given: GivenGeometry): ModelFacts {
   };
 }
 
-/** Whether the user gives every fact, so that metadata with an unknown meaning do no harm. */
+/** Whether the user states every fact, so that metadata with an unknown meaning do no harm. */
 function saysAll({ from, heads, kvHeads, headDim }: GivenGeometry): boolean {
   return from !== undefined && heads !== undefined && kvHeads !== undefined && headDim !== undefined;
 }
@@ -278,8 +278,8 @@ function pairingOf(spec: RopeSpec | undefined): WeightPairing | undefined {
 }
 
 /**
- * The RoPE of a layer. A layer without one, or past the last (an extra prediction head), has that of the others if
- * they agree.
+ * Returns the RoPE of a layer. A layer without RoPE, or after the last (an extra prediction head), takes that of the
+ * others if they are equal.
  */
 function specAt(model: ModelRope): (layer: number) => RopeSpec | undefined {
   const specs = model.layers.flatMap(({ rope }) => (rope ? [rope] : []));
@@ -291,7 +291,11 @@ function needSpec(spec: RopeSpec | undefined, where: string, layer: number): Rop
   return spec ?? fail('UNSUPPORTED', where, `layer ${layer} has no RoPE of its own, and the other layers differ.`);
 }
 
-/** By model_type: how q, k and v share a tensor. @see huggingface/transformers@00dcc6d models/NAME/modeling_NAME.py */
+/**
+ * The layout of the tensor that q, k and v share, by model_type.
+ *
+ * @see huggingface/transformers@00dcc6d models/NAME/modeling_NAME.py
+ */
 const FUSED_OF: Readonly<Record<string, FusedLayout>> = {
   gpt_neox: 'by-head',
   gpt_neox_japanese: 'by-head',
@@ -316,7 +320,7 @@ function huggingfaceFacts(json: unknown, where: string, given: GivenGeometry): O
     return { where, architecture: name, notes: [`What ${where} says is not used: ${error.message}`] };
   }
   const family = model.architecture.replace(/_text(_model)?$/, '');
-  // Weights are not rewritten on a guess.
+  // Weights are never rewritten on a guess.
   const { known } = model;
   const spec = specAt(model);
   const native = known ? pairingOf(model.layers.find(({ rope }) => rope)?.rope) : undefined;
@@ -380,7 +384,7 @@ function ggufFacts(header: GgufFile, where: string, given: GivenGeometry): OwnFa
   try {
     model = gguf.ropeFromGguf(header, { where });
   } catch (error) {
-    // An unknown architecture also gives its heads; the user must give its pairing.
+    // An unknown architecture states its heads too; the user must state its pairing.
     if (!(error instanceof RopewalkError) || error.code !== 'UNSUPPORTED' || given.from === undefined) throw error;
   }
   const spec = model && specAt(model);
@@ -423,8 +427,7 @@ function ggufFacts(header: GgufFile, where: string, given: GivenGeometry): OwnFa
       : `${where}: general.architecture ${a} is not known here; --from says it.`,
     geometryOf,
     ropeOf: spec,
-    // In llama.cpp q, k and v follow one another in a fused tensor, whatever the architecture; its converter writes
-    // them so.
+    // llama.cpp's converter writes q, k and v one after another into a fused tensor, for every architecture.
     fused: 'concatenated',
     notes: [],
   };

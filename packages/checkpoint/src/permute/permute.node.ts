@@ -15,13 +15,13 @@ import { factsOf, type GivenGeometry, type ModelFacts, type OpenModel, openModel
 import { type PermutePlan, planPermutation } from './plan.js';
 import { isProved, type LayerProof, provableLayers, proveScores } from './proof.node.js';
 
-/** What to permute, and what is known beside the model's own files. */
+/** The new pairing, and facts that the model's files do not state. */
 export interface PermuteModelOptions extends GivenGeometry {
   /** The new pairing. */
   readonly to: WeightPairing;
-  /** Only tensors that match; with groups named q and k it says which tensors are which. */
+  /** Permutes only tensors that match. Groups named q and k say which tensors are which. */
   readonly only?: RegExp;
-  /** Permute although the model says that its weights have that pairing already. */
+  /** Permutes although the model states that its weights have that pairing already. */
   readonly force?: boolean;
 }
 
@@ -46,15 +46,15 @@ export interface ModelPermutation {
   readonly from: WeightPairing;
 }
 
-/** How a permutation is carried out. */
+/** Options of {@link runModelPermutation}. */
 export interface RunPermutationOptions {
-  /** The file or folder to write; nothing is written unless given. */
+  /** The file or folder to write. Default: nothing is written. */
   readonly output?: string;
-  /** Prove all layers and heads, not a sample. */
+  /** Proves all layers and heads instead of a sample. */
   readonly all?: boolean;
-  /** Replace the output if it is a file. */
+  /** Replaces the output if it is a file. */
   readonly force?: boolean;
-  /** Stops the work; nothing is left then. */
+  /** Stops the work and removes what was written. */
   readonly signal?: AbortSignal;
   /** Called with the share that is done, in [0, 1]. */
   readonly onProgress?: (share: number) => void;
@@ -70,9 +70,9 @@ const RUN_NAMES: OptionNames<RunPermutationOptions> = {
 
 /** The result of a permutation. */
 export interface PermutationResult {
-  /** For each layer that was compared. */
+  /** One proof for each layer that was compared. */
   readonly proofs: readonly LayerProof[];
-  /** Whether scores differ; nothing was written then. */
+  /** Whether scores differ. In that case nothing was written. */
   readonly failed: boolean;
 }
 
@@ -80,7 +80,7 @@ export interface PermutationResult {
  * Plans a permutation. Reads headers and metadata, no weights.
  *
  * @param input - a .safetensors or .gguf file, or a folder with one model
- * @param options - the new pairing, and what the model's files do not say
+ * @param options - the new pairing, and facts that the model's files do not state
  * @throws {RopewalkError} FORMAT for files that cannot be read or contradict the options, and for weights that have the
  *   pairing already; UNSUPPORTED or SHAPE for what cannot be permuted by rows
  * @example const permutation = await planModelPermutation('llama', { to: 'interleaved' });
@@ -116,7 +116,7 @@ function chooseFrom(facts: ModelFacts, { to, from: said, force }: PermuteModelOp
   return from;
 }
 
-/** The written files are wrong. The error carries the proofs, because the files are removed. */
+/** Thrown when the written files are wrong. It carries the proofs, because the files are removed. */
 class ProofFailed extends Error {
   constructor(readonly proofs: readonly LayerProof[]) {
     super('the scores are not the same');
@@ -152,7 +152,7 @@ export async function runModelPermutation(
     refuse('RANGE', 'permute: signal', 'an AbortSignal', signal);
   const layers = provableLayers(plan.moves, all).length;
   const sizeBytes = output === undefined ? 0 : model.sizes.reduce((a, b) => a + b, 0);
-  // A layer takes about as long as some megabytes.
+  // The proof of a layer takes about as long as writing some megabytes.
   const total = sizeBytes + layers * 2 ** 20;
   let done = 0;
   const onBytes = (count: number): void => {
@@ -189,7 +189,7 @@ export async function runModelPermutation(
   }
 }
 
-/** Writes each file of the model under or as a temporary name. Returns where the weights went. */
+/** Writes each file of the model under a temporary name. @returns the paths of the weights */
 async function writeFiles(model: OpenModel, plan: PermutePlan, temporary: string, options: CopyOptions) {
   const after: string[] = [];
   for (const [file, from] of model.files.entries()) {

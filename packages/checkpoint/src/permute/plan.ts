@@ -16,7 +16,7 @@
  * @see huggingface/transformers#25199; ggml-org/llama.cpp@6fed9f6 conversion/llama.py, LlamaModel.permute
  */
 import type { WeightPairing } from '@ropewalk/dialects/models';
-import { countClaimed } from '@ropewalk/formats';
+import { countClaimed } from '@ropewalk/formats/internal';
 import { fail, refuse } from 'ropewalk/backend';
 import {
   checkName,
@@ -32,22 +32,22 @@ import {
 export interface HeadGeometry {
   readonly numHeads: number;
   readonly numKvHeads: number;
-  /** Rows of a head, or of its RoPE part (MLA). */
+  /** The rows of a head, or of its RoPE part (MLA). */
   readonly headDim: number;
-  /** Rows at the start of them that rotate, even; the others stay. */
+  /** How many of these rows, from the first, rotate; an even number. */
   readonly rotaryDim: number;
-  /** Rows from one q head to the next; headDim unless given. A gate or a part without position may be between them. */
+  /** Rows from one q head to the next: a gate or a part without position may be between them. Default: headDim. */
   readonly queryRows?: number;
-  /** Where the headDim rows start in a q head; 0 unless given. */
+  /** The first of the headDim rows in a q head. Default: 0. */
   readonly queryOffset?: number;
-  /** As queryRows, for k. */
+  /** The same as queryRows, for k. */
   readonly keyRows?: number;
-  /** As queryOffset, for k. */
+  /** The same as queryOffset, for k. */
   readonly keyOffset?: number;
 }
 
 /**
- * How q, k and v share one tensor. Rows, D = headDim:
+ * The layout of a tensor that q, k and v share:
  *
  * - `concatenated`: all of q, all of k, all of v (Phi-3, ModernBERT; all of llama.cpp)
  * - `by-head`: q, k, v of head 0, then of head 1, … (GPT-NeoX)
@@ -67,22 +67,22 @@ export interface LocatedTensor {
   readonly type: string;
   /** Bytes from the start of the file. */
   readonly byteOffset: number;
-  /** undefined for a type whose layout is unknown. */
+  /** Undefined for a type whose layout is unknown. */
   readonly sizeBytes: number | undefined;
 }
 
 /** Options of {@link planPermutation}. */
 export interface PermuteOptions {
   readonly to: WeightPairing;
-  /** How the tensors are named. */
+  /** The naming scheme of the tensors. */
   readonly naming: 'huggingface' | 'gguf';
-  /** The heads of a layer, by layer number. */
+  /** Returns the heads of a layer by its number. */
   readonly geometryOf: (layer: number) => HeadGeometry;
-  /** How fused tensors are laid out; without it they are refused. */
+  /** The layout of fused tensors. Default: fused tensors are refused. */
   readonly fused?: FusedLayout;
-  /** Layers may use another layer's k instead of their own. */
+  /** Allows layers that use another layer's k instead of their own. */
   readonly sharesKeys?: boolean;
-  /** Moves matching tensors only. Groups named q and k replace the built-in names: they say which tensor is which. */
+  /** Moves matching tensors only. Groups named q and k replace the built-in names of tensors. */
   readonly only?: RegExp;
   /** Names the file in messages. */
   readonly where?: string;
@@ -112,9 +112,9 @@ export interface TensorMove {
   readonly byteOffset: number;
   readonly rows: number;
   readonly rowBytes: number;
-  /** First row of each window that belongs to a q head, ascending. */
+  /** The first row of each window that belongs to a q head, ascending. */
   readonly q: readonly number[];
-  /** First row of each window that belongs to a k head, ascending. */
+  /** The first row of each window that belongs to a k head, ascending. */
   readonly k: readonly number[];
   readonly geometry: HeadGeometry;
 }
@@ -123,7 +123,7 @@ export interface TensorMove {
 export interface PermutePlan {
   readonly to: WeightPairing;
   readonly moves: readonly TensorMove[];
-  /** Which similar tensors stay as they are, and why; full sentences. */
+  /** Full sentences about similar tensors that stay unchanged, with the reasons. */
   readonly notes: readonly string[];
 }
 
@@ -182,7 +182,7 @@ function roleInGguf(name: string): Role | undefined {
   return part && { layer, layerKey: String(layer), part, suffix };
 }
 
-/** For the user's own names: groups q and k of the pattern. */
+/** Reads a name by the user's pattern, whose groups are q and k. */
 function roleByGroups(name: string, only: RegExp): Role | undefined {
   const groups = only.exec(name)?.groups;
   if (groups?.q === undefined && groups?.k === undefined) return undefined;
@@ -322,7 +322,7 @@ function geometryAt(layer: number, { geometryOf, where: file }: Options): HeadGe
   return geometry;
 }
 
-/** The rows of a tensor, and where the rows of each head that rotate start. */
+/** The rows of a tensor, and the first rotating row of each head. */
 interface Windows {
   readonly rows: number;
   /** The formula of rows, for messages. */

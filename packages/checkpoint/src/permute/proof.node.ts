@@ -7,7 +7,7 @@
  */
 import { type FileHandle, open } from 'node:fs/promises';
 import { permutedRows, type WeightPairing } from '@ropewalk/dialects/models';
-import { elementsAt } from '@ropewalk/formats';
+import { elementsAt } from '@ropewalk/formats/internal';
 import { readAt } from '@ropewalk/formats/node';
 import type { BlockFormat, Dtype, OpPlan, RopeSpec } from 'ropewalk';
 import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, bindRope, blocksFrom, planRope, sizeBytes, tensorFrom } from 'ropewalk';
@@ -22,13 +22,13 @@ export interface LayerProof {
   readonly kHeads: number;
   readonly scores: number;
   readonly positions: readonly number[];
-  /** New weights, new pairing, against old weights, old pairing. */
+  /** The difference between new weights with the new pairing and old weights with the old pairing. */
   readonly difference: number;
-  /** The difference that rounding in float64 explains. */
+  /** The largest difference that rounding in float64 explains. */
   readonly bound: number;
   /**
-   * Old weights, new pairing, against old weights, old pairing: what a runtime computes that knows the new pairing but
-   * has the old weights.
+   * The difference between old weights with the new pairing and old weights with the old pairing: the error of a
+   * runtime that uses the new pairing without the permutation.
    */
   readonly unmoved: number;
   /**
@@ -37,32 +37,32 @@ export interface LayerProof {
   readonly opaque: readonly string[];
 }
 
-/** Where the rows of a proof come from. */
+/** The files and the extent of a proof. */
 export interface ProofOptions {
   readonly to: WeightPairing;
-  /** The model's files, and the files written; without those the new rows are taken from the plan. */
+  /** The model's files, and the files written. Without the latter the new rows are taken from the plan. */
   readonly before: readonly string[];
   readonly after?: readonly string[];
   readonly bigEndian: boolean;
   readonly ropeOf: (layer: number) => RopeSpec | undefined;
-  /** All layers and heads; otherwise the first layer, two kv heads. */
+  /** Compares all layers and heads. Default: two kv heads of the first layer. */
   readonly all: boolean;
   readonly signal?: AbortSignal;
   readonly onLayer?: () => void;
 }
 
-/** A row of any real model fits; a forged header may claim more. */
+/** The most bytes of a row. Every real model has less; a forged header may claim more. */
 const MAX_ROW_BYTES = 2 ** 26;
 const POSITIONS = [0, 1, 37, 8191];
 
 /**
  * Whether the scores of a layer agree.
  *
- * @param proof - of one layer
+ * @param proof - the proof of one layer
  */
 export const isProved = (proof: LayerProof): boolean => reading('proof', () => proof.difference <= proof.bound);
 
-/** The layers with a q and a k weight, or the first of them; none for an adapter alone. */
+/** Lists the layers with a q and a k weight, or the first of them. An adapter alone has none. */
 export function provableLayers(moves: readonly TensorMove[], all: boolean): string[] {
   const has = (key: string, side: 'q' | 'k'): boolean =>
     moves.some((move) => move.layerKey === key && move.kind === 'weight' && move[side].length > 0);
@@ -97,13 +97,13 @@ async function proveLayer(
   const { geometry, layer } = moves[0]!;
   const { numHeads, numKvHeads, headDim, rotaryDim } = geometry;
   const from: WeightPairing = to === 'half' ? 'interleaved' : 'half';
-  // The first and the last: a wrong stride shows in the last.
+  // The first and the last head, because a wrong stride shows in the last.
   const kHeads = all || numKvHeads < 3 ? [...Array(numKvHeads).keys()] : [0, numKvHeads - 1];
   const group = numHeads / numKvHeads;
   const qHeads = all
     ? [...Array(numHeads).keys()]
     : [...new Set(kHeads.flatMap((k) => [k * group, (k + 1) * group - 1]))];
-  // Where a row of the new order is in the old file, when there is no new one yet.
+  // Without a new file, each row of the new order is read from its place in the old file.
   const source = permutedRows(rotaryDim, to);
   const moved = (row: number): number => (row < rotaryDim ? source[row]! : row);
   const opaque = new Set<string>();
@@ -122,7 +122,7 @@ async function proveLayer(
   const newQ = await vectors('q', qHeads, next, place);
   const newK = await vectors('k', kHeads, next, place);
 
-  // Scaling and base as the model has them. Which axis gives a pair its position changes nothing here, so one serves.
+  // The rotation has the model's scaling and base. One position axis is enough: other axes change nothing here.
   const { axes: _axes, ...spec } = ropeOf(layer) ?? { base: 10000 };
   const { runReference } = await import('ropewalk/reference');
   const rotate = (heads: readonly Float64Array[], pairing: WeightPairing): Float64Array[] =>
@@ -142,7 +142,7 @@ async function proveLayer(
         const score = dot(at(q0, n, a), at(k0, kn, b));
         const off = (q: readonly Float64Array[], k: readonly Float64Array[]): number =>
           size === 0 ? 0 : Math.abs(dot(at(q, n, a), at(k, kn, b)) - score) / size;
-        // Scores too large for a float64 prove nothing, and must not pass for agreement.
+        // Scores that overflow a float64 prove nothing, and must not count as equal.
         difference = Math.max(difference, nanToInfinity(off(q1, k1)));
         unmoved = Math.max(unmoved, nanToInfinity(off(q2, k2)));
         scores++;
@@ -166,7 +166,7 @@ function dot(a: Float64Array, b: Float64Array): number {
   return sum;
 }
 
-/** One head's q or k for each token, `[tokens, headDim]`: weight · x + bias, normalised if the layer does that. */
+/** Computes one head's q or k for each token, `[tokens, headDim]`: weight · x + bias, with the layer's norm if any. */
 async function headVectors(
   moves: readonly TensorMove[],
   side: 'q' | 'k',
@@ -226,7 +226,7 @@ const BLOCKS_OF: ReadonlyMap<string, BlockFormat> = /* @__PURE__ */ new Map(
   BLOCK_FORMAT_NAMES.map((format) => [format.toUpperCase(), format]),
 );
 
-/** What one row gives: its product with the hidden state of a token, or its own value where it holds one. */
+/** The value of one row: its product with the hidden state of a token, or the number that a bias or norm holds. */
 interface RowValues {
   readonly opaque: boolean;
   times(token: number): number;
@@ -254,7 +254,7 @@ class Rows {
     const handle = (this.#handles[file] ??= await open(path));
     const bytes = await readAt(handle, byteOffset + row * rowBytes, rowBytes, path);
     const values = decodeRow(bytes, type, shape.reduce((a, b) => a * b, 1) / rows, this.bigEndian);
-    // With NaN in a weight no score can be compared; the rows still move.
+    // No score can be compared when a weight has NaN. The rows still move.
     if (!values?.every(Number.isFinite)) {
       const hash = fnv(bytes);
       const of = (token: number): number => randomFrom(`${hash} ${kind} ${token}`).uniform(-1, 1);
@@ -264,7 +264,7 @@ class Rows {
     return { opaque: false, times, number: () => values[0]! };
   }
 
-  /** Hidden states, one for each token: the same for all tensors of a width, as q and k of a layer get the same. */
+  /** Makes a hidden state for each token, the same for all tensors of a width: q and k of a layer share their input. */
   #state(width: number): Float64Array[] {
     const known = this.#hidden.get(width);
     if (known) return known;
@@ -277,7 +277,7 @@ class Rows {
   }
 }
 
-/** A row as numbers, or undefined for a type that is not decoded here. */
+/** Decodes a row; undefined for a type that is not decoded here. */
 function decodeRow(bytes: Uint8Array, type: string, width: number, bigEndian: boolean): Float64Array | undefined {
   const dtype = DTYPE_OF.get(type);
   if (dtype && bytes.length === width * sizeBytes(dtype)) {

@@ -4,7 +4,7 @@ import type { RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { reading, readOptions } from 'ropewalk/internal';
 
-/** What a file says about RoPE: a model with its layers, or one record. */
+/** The RoPE of a file: a model with its layers, or one record. */
 export type RopeSource =
   | ModelSource
   | { readonly kind: 'record'; readonly file: string; readonly peer: string; readonly spec: RopeSpec };
@@ -21,9 +21,9 @@ export interface LayerSource {
   readonly spec: RopeSpec;
   /** For messages: `llama.json, layer 0`. */
   readonly from: string;
-  /** Full sentences. */
+  /** Notes about the file, as full sentences. */
   readonly notes: readonly string[];
-  /** Layers of the model with another RoPE. */
+  /** The layers of the model that have another RoPE. */
   readonly others: readonly number[];
   /** The model's name for this kind of layer. */
   readonly layerType: string | undefined;
@@ -41,7 +41,7 @@ export function modelSourceFromJson(json: unknown, file: string, context?: numbe
 /**
  * Reads the RoPE of a GGUF.
  *
- * @param model - from {@link ggufModelOf}, or those of its parts that are needed: metadata, names of tensors, factors
+ * @param model - the result of `ggufModelOf`, or its metadata, names of tensors and factors
  * @param file - its name, for messages
  * @param context - tokens in use, for scaling that depends on it
  * @throws {RopewalkError} FORMAT when it does not describe a RoPE
@@ -67,7 +67,7 @@ export function ropeSourceFromGguf(
  * Chooses one layer.
  *
  * @param source - from `ropeSourceFromJson` or `readRopeSource`
- * @param layer - of a model, from 0
+ * @param layer - the index of a model's layer. Default: 0
  * @throws {RopewalkError} RANGE for a layer that does not exist, or has no RoPE
  */
 export function layerOf(source: RopeSource, layer = 0): LayerSource {

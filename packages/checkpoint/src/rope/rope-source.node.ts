@@ -10,7 +10,7 @@ import { modelFileOf, readFileBytes, readGgufModel, readJsonFile } from '@ropewa
 import { fail, refuse } from 'ropewalk/backend';
 import { modelSourceFromJson, type RopeSource, ropeSourceFromGguf } from './model-source.js';
 
-/** Tables of a million positions and 128 pairs take half of this. */
+/** The most bytes of a table. Tables of a million positions and 128 pairs take half of this. */
 const MAX_NPY_BYTES = 2 ** 30;
 
 /**
@@ -33,7 +33,7 @@ export async function readModelRope(path: string, context?: number): Promise<Mod
  * @param path - a config.json, a .gguf, a folder with one, or a .json with a record (`{ "headDim": 128, "pairing":
  *   "half", "base": 10000 }`) or with a peer's arguments, whose tables are .npy files in the same folder
  * @param context - tokens in use, for scaling that depends on it
- * @param isModel - a .json is a model's config.json, whatever its fields are
+ * @param isModel - whether to read a .json as a model's config.json, whatever its fields are
  * @throws {RopewalkError} FORMAT when the file cannot be read or describes no RoPE; otherwise what its reader throws
  */
 export async function readRopeSource(path: string, context?: number, isModel = false): Promise<RopeSource> {
@@ -48,7 +48,7 @@ export async function readRopeSource(path: string, context?: number, isModel = f
   }
   const json = readJsonFile(file);
   if (isModel) return modelSourceFromJson(json, file, context);
-  const { ropeSourceFromJson } = await import('./rope-source.js'); // with every peer's calls
+  const { ropeSourceFromJson } = await import('./rope-source.js'); // this loads the readers of every peer's arguments
   return ropeSourceFromJson(json, file, {
     context,
     readFile: (name) => readFileBytes(join(dirname(file), name), MAX_NPY_BYTES),

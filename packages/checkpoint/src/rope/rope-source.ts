@@ -5,11 +5,11 @@ import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, reading, readOptions } from 'ropewalk/internal';
 import { modelSourceFromJson, type RopeSource } from './model-source.js';
 
-/** What a JSON does not say itself. */
+/** Options of {@link ropeSourceFromJson}. */
 export interface JsonRopeOptions {
-  /** Tokens in use, for scaling that depends on it. */
+  /** The tokens in use, for scaling that depends on them. */
   readonly context?: number;
-  /** It is a model's config.json, whatever its fields are. */
+  /** Whether to read it as a model's config.json, whatever its fields are. */
   readonly isModel?: boolean;
   /** Reads a file beside the JSON: a .npy that a peer's arguments name. Without it, such arguments are refused. */
   readonly readFile?: (name: string) => Uint8Array;
@@ -38,7 +38,7 @@ function sourceOfJson(json: unknown, file: string, options: JsonRopeOptions): Ro
   return { kind: 'record', file, ...readForm(json, readTables(json, file, readFile), { context, where: file }) };
 }
 
-/** The .npy files that a JSON names in its arguments or its tables. */
+/** Reads the .npy files that a JSON names in its arguments or its tables. */
 function readTables(json: unknown, file: string, readFile: JsonRopeOptions['readFile']): Map<string, GivenTable> {
   const tables = new Map<string, GivenTable>();
   const { arguments: own, tables: listed } = (json ?? {}) as Record<string, unknown>;

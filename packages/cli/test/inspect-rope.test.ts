@@ -1,3 +1,4 @@
+/** Tests the RoPE that `ropewalk inspect` finds in ONNX graphs, `--run`, and the other name `import`. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import {
@@ -20,11 +21,11 @@ import { importOnnx } from '../../onnx/src/import/index.js';
 import { Graph } from '../../onnx/test/import/build.js';
 import { FORMS, f32 } from '../../onnx/test/import/forms.js';
 import { wholeGraph } from '../../onnx/test/import/whole-graph.js';
-import { type ImportOptions, importModel } from '../src/import.js';
+import { type InspectOptions, inspect } from '../src/inspect.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'import-'));
 after(() => rmSync(folder, { recursive: true }));
-const ropewalk = (...args: string[]) => ropewalkIn(folder, 'import', ...args);
+const ropewalk = (...args: string[]) => ropewalkIn(folder, 'inspect', ...args);
 const file = (name: string, content: Uint8Array): string => {
   writeFileSync(join(folder, name), content);
   return name;
@@ -41,11 +42,12 @@ const empty = (() => {
   return file('none.onnx', g.model());
 })();
 
-describe('import', () => {
+describe('inspect of the RoPE of a graph', () => {
   test('what is found is described, exit 0', async () => {
     const { status, stdout, stderr } = await ropewalk(cached);
     assert.equal(status, 0, stderr);
     assert.match(stdout, /^cached\.onnx: 1 RoPE \(23 nodes, opset 23, from "ropewalk-test"\)$/m);
+    assert.equal((await ropewalkIn(folder, 'import', cached)).stdout, stdout);
     for (const line of [
       /^Add_22$/m,
       /^ {2}pairing +half$/m,
@@ -263,29 +265,30 @@ describe('refusals', () => {
   file('empty.onnx', new Uint8Array(0));
   file('text.onnx', new TextEncoder().encode('{"no": "model"}'));
   file('ints.npy', writeNpy(Int32Array.from(xs), { dtype: 'i32', shape: [2, 3, 4, 8] }));
-  const good: ImportOptions = {
+  const good: InspectOptions = {
     run: 'y',
     x: at('x.npy'),
     positions: at('p.npy'),
     out: at('out.npy'),
     backend: 'reference',
   };
-  const cases: [string, string, ImportOptions, RegExp][] = [
+  const cases: [string, string, InspectOptions, RegExp][] = [
     ['a missing file', 'gone.onnx', {}, /gone\.onnx: there is no such file or folder/],
     [
       'a folder with several graphs',
       '.',
-      {},
+      good,
       /: expected a folder with a model\.onnx, or one \.onnx, got \["cached\.onnx", /,
     ],
     [
       'a folder without a graph',
       'sub/inner',
-      {},
+      good,
       /expected a folder with a model\.onnx, or one \.onnx, got \[\]\. ropewalk export --whole/,
     ],
     ['an empty file', 'empty.onnx', {}, /empty\.onnx: the file is empty/],
     ['no model', 'text.onnx', {}, /text\.onnx: these bytes are not a ModelProto/],
+    ['--run and lists', cached, { ...good, tensors: true }, /^--tensors: it does not apply to --run\. Leave it out\.$/],
     ['--x without --run', cached, { x: 'x.npy' }, /^--x: it needs --run NODE/],
     ['--run without --x', cached, { run: 'y', out: 'y.npy' }, /^--run: it needs --x FILE\.npy and --out FILE\.npy/],
     ['--run without --out', cached, { run: 'y', x: 'x.npy' }, /^--run: it needs --x FILE\.npy and --out FILE\.npy/],
@@ -294,7 +297,7 @@ describe('refusals', () => {
       'a node that is not there',
       cached,
       { ...good, run: 'rope' },
-      /^--run: expected one of "Add_22", got "rope"\. ropewalk import .* lists them\./,
+      /^--run: expected one of "Add_22", got "rope"\. ropewalk inspect .* lists them\./,
     ],
     ['a model without RoPE', empty, good, /--run: .*none\.onnx has no RoPE to run/],
     ['a backend that is not there', cached, { ...good, backend: 'npu' }, /backend: expected auto or one of/],
@@ -317,14 +320,14 @@ describe('refusals', () => {
   ];
   for (const [name, model, options, message] of cases) {
     test(name, async () => {
-      await assert.rejects(importModel(at(model), options), { name: 'RopewalkError', message });
+      await assert.rejects(inspect(at(model), options), { name: 'RopewalkError', message });
       assert.ok(!existsSync(at('out.npy')));
     });
   }
   test('the exit code is 2, and the message one line', async () => {
     const { status, stdout, stderr } = await ropewalk('text.onnx');
     assert.deepEqual([status, stdout], [2, '']);
-    assert.match(stderr, /^ropewalk: import: text\.onnx: these bytes are not a ModelProto.*\n$/);
+    assert.match(stderr, /^ropewalk: inspect: text\.onnx: these bytes are not a ModelProto.*\n$/);
     assert.equal((await ropewalk(cached, '--nonsense')).status, 2);
   });
 });

@@ -1,58 +1,32 @@
-/** `ropewalk import`: the RoPE of an .onnx file, found, described, and run on a backend. @module */
+/** The RoPE of an ONNX graph in `ropewalk inspect`: its description, and `--run`, which computes it on a backend. @module */
 import { writeNpy } from '@ropewalk/formats';
-import { onnxFileOf, readExternal, readFileBytes, writeOutput } from '@ropewalk/formats/node';
-import {
-  type FoundFrequencies,
-  groupAlike,
-  type ImportedModel,
-  type ImportedRope,
-  importOnnx,
-  MAX_MODEL_BYTES,
-  type NearMiss,
-  runImported,
-} from '@ropewalk/onnx';
+import { writeOutput } from '@ropewalk/formats/node';
+import { type FoundFrequencies, groupAlike, type ImportedModel, type ImportedRope, runImported } from '@ropewalk/onnx';
 import type { Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { didYouMean, nameLayers, ranges, show } from 'ropewalk/internal';
 import { openBackend } from './backends.js';
 import { readNpy } from './npy-input.js';
-import { Flags, type Switches, type Texts } from './options.js';
-import { EXIT, printable, printResult } from './output.js';
+import type { Texts } from './options.js';
+import { EXIT, printResult } from './output.js';
 import { VERSION } from './version.js';
 
-export type ImportOptions = Texts<'run' | 'x' | 'positions' | 'out' | 'backend'> &
-  Switches<'json'> & { /** `NAME=file.npy`, each. */ readonly input?: readonly string[] };
+/** Options that need `--run`. */
+export type RunOptions = Texts<'x' | 'positions' | 'out' | 'backend'> & {
+  readonly json?: boolean;
+  /** Each is `NAME=file.npy`. */
+  readonly input?: readonly string[];
+};
 
-/** @returns 0 when RoPE was found (and run); 1 when there is none, or when something only resembles one */
-export async function importModel(path: string, options: ImportOptions): Promise<number> {
-  checkOptions(options);
-  const file = onnxFileOf(path);
-  const imported = readGraph(file);
-  if (options.run !== undefined) return run(file, imported, options.run, options);
-  printResult(options.json, {
-    json: () => toJson(file, imported),
-    lines: () => describe(file, imported).map(printable),
-  });
-  return imported.ropes.length === 0 || imported.nearly.length > 0 ? EXIT.failed : EXIT.ok;
-}
-
-/** Reads a graph and finds its RoPE; of files beside it only the tables are read. */
-export function readGraph(file: string): ImportedModel {
-  const bytes = readFileBytes(file, MAX_MODEL_BYTES);
-  return importOnnx(bytes, file, { loadExternal: (place) => readExternal(file, place) });
-}
-
-function checkOptions(options: ImportOptions): void {
-  const flags = new Flags(options);
-  if (options.run === undefined) {
-    flags.refuseAny(['x', 'positions', 'out', 'backend', 'input'], 'it needs --run NODE.');
-    return;
-  }
+/** Runs the RoPE that `--run` names. @returns exit code 0 */
+export async function runRope(
+  file: string,
+  imported: ImportedModel,
+  name: string,
+  options: RunOptions,
+): Promise<number> {
   if (!options.x || !options.out) fail('FORMAT', '--run', 'it needs --x FILE.npy and --out FILE.npy.');
   if (!options.out.endsWith('.npy')) refuse('FORMAT', '--out', 'a .npy file', options.out);
-}
-
-async function run(file: string, imported: ImportedModel, name: string, options: ImportOptions): Promise<number> {
   const rope = choose(file, imported, name);
   const inputs: Record<string, Tensor> = {};
   for (const given of options.input ?? []) {
@@ -60,14 +34,14 @@ async function run(file: string, imported: ImportedModel, name: string, options:
     if (Object.hasOwn(inputs, key!)) fail('FORMAT', '--input', `${show(key)} is given twice.`);
     inputs[key!] = readNpy(path!, '--input');
   }
-  const x = readNpy(options.x!, '--x', 'bf16');
+  const x = readNpy(options.x, '--x', 'bf16');
   const positionIds = options.positions === undefined ? undefined : readNpy(options.positions, '--positions');
   const backend = await openBackend(options.backend ?? 'auto');
   try {
     const y = runImported(rope, backend, { x: backend.upload(x), positionIds, inputs });
     const { dtype, shape } = y;
     // npy has no bf16; its bits are stored as u16, as they came.
-    writeOutput(options.out!, writeNpy(await y.read(), { dtype: dtype === 'bf16' ? 'u16' : dtype, shape }), '--out');
+    writeOutput(options.out, writeNpy(await y.read(), { dtype: dtype === 'bf16' ? 'u16' : dtype, shape }), '--out');
     const { x: from, out } = options;
     printResult(options.json, {
       json: () => ({ rope: rope.name, backend: backend.name, x: from, out, dtype, shape: [...shape] }),
@@ -96,11 +70,12 @@ function choose(file: string, { ropes }: ImportedModel, name: string): ImportedR
     '--run',
     `one of ${names.join(', ')}${more}`,
     name,
-    didYouMean(name, names) ?? `ropewalk import ${file} lists them.`,
+    didYouMean(name, names) ?? `ropewalk inspect ${file} lists them.`,
   );
 }
 
-function describe(file: string, { model, ropes, layers, nearly }: ImportedModel): string[] {
+/** Describes each kind of RoPE in the graph, and what only resembles one. */
+export function describeRopes(file: string, { model, ropes, layers, nearly }: ImportedModel): string[] {
   const groups = groupAlike(ropes);
   const lines = [
     `${file}: ${ropes.length} RoPE${groups.length > 1 ? `, ${groups.length} kinds` : ''} ` +
@@ -115,13 +90,14 @@ function describe(file: string, { model, ropes, layers, nearly }: ImportedModel)
   for (const group of groups) lines.push('', ...describeGroup(group));
   const still = layers.filter((layer) => !ropes.some((rope) => rope.layer === layer));
   if (ropes.length > 0 && still.length > 0) lines.push('', `${nameLayers(still)}: no RoPE`);
-  for (const miss of nearly) lines.push('', `${where(miss)}: not RoPE, because ${miss.because}`);
+  for (const { name, scopeName, because } of nearly)
+    lines.push('', `${where({ name, scope: scopeName })}: not RoPE, because ${because}`);
   return lines;
 }
 
-function where({ name, scope, scopeName }: { name: string; scope?: string } & Partial<NearMiss>): string {
-  const within = scope ?? scopeName ?? '';
-  return within === '' ? name : `${within} / ${name}`;
+/** The name of a node, after that of the function or subgraph that holds it. */
+function where({ name, scope }: { readonly name: string; readonly scope: string }): string {
+  return scope === '' ? name : `${scope} / ${name}`;
 }
 
 function describeGroup(group: readonly ImportedRope[]): string[] {
@@ -198,17 +174,21 @@ function brief(values: readonly number[]): string {
     : `${values.slice(0, 3).map(short).join(', ')}, …, ${values.slice(-2).map(short).join(', ')}`;
 }
 
-function toJson(file: string, { model, ropes, layers, nearly }: ImportedModel): unknown {
+/** The same as JSON, with everything that is known of each RoPE. */
+export function ropesToJson(file: string, { model, ropes, layers, nearly }: ImportedModel): object {
   return {
     ropewalk: VERSION,
     file,
     irVersion: model.irVersion,
     producer: model.producer,
-    opsets: Object.fromEntries(
-      [...model.opsets].map(([domain, version]) => [domain === '' ? 'ai.onnx' : domain, version]),
-    ),
+    opsets: opsetsOf(model),
     layers,
-    ropes: ropes.map(({ found: _what, ...rope }) => rope),
+    ropes: ropes.map(({ found: _nodes, ...rope }) => rope),
     nearly: nearly.map(({ name, scopeName, because }) => ({ name, scope: scopeName, because })),
   };
+}
+
+/** The versions of operators that a graph uses, by domain. */
+export function opsetsOf({ opsets }: ImportedModel['model']): Record<string, number> {
+  return Object.fromEntries(Array.from(opsets, ([domain, version]) => [domain || 'ai.onnx', version]));
 }

@@ -1,0 +1,75 @@
+/** The inputs of a diagnosis as users give them: a kernel's arrays, and the RoPE that it should have computed. @module */
+import { checkStored, type Expected, type Observation, splitHeads } from '@ropewalk/diagnose';
+import type { FloatDtype, RopeLayout, Tensor } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
+
+/** The arrays of a kernel's run, and what they do not say themselves. */
+export interface KernelRun {
+  /** The input, `[batch, seq, head, head_dim]` or without batch; with `heads` `[tokens, hidden]` or with a batch. */
+  readonly x: Tensor;
+  /** The output, in the same shape. */
+  readonly y: Tensor;
+  /** The positions, `[seq]`, `[batch, seq]`, or with axes in front. */
+  readonly positions: Tensor;
+  /** The weight of an RMS norm before the rotation, `[head_dim]`. */
+  readonly normWeight?: Tensor;
+  /** The epsilon of that norm. Default: 1e-6. */
+  readonly normEps?: number;
+  readonly layout?: RopeLayout;
+  /** The number of heads, if the last dimension holds all of them. */
+  readonly heads?: number;
+  /** The dtype that the kernel stores, if y is wider. */
+  readonly dtype?: FloatDtype;
+}
+
+/**
+ * Makes an observation for `diagnose` of `@ropewalk/diagnose`.
+ *
+ * @param run - the arrays
+ * @param expected - the RoPE that the kernel should have computed
+ * @param nameOf - names a field of `run`, or `expected`, in messages. Default: the field itself
+ * @throws {RopewalkError} FORMAT, RANGE or SHAPE when fields contradict each other; DTYPE for a value of y that `dtype`
+ *   cannot hold
+ */
+export function observationOf(
+  run: KernelRun,
+  expected?: Expected,
+  nameOf: (field: keyof KernelRun | 'expected') => string = (field) => field,
+): Observation {
+  const { normWeight, normEps = 1e-6, heads, dtype, positions, ...rest } = run;
+  const layout = rest.layout ?? (heads === undefined ? undefined : 'bsnh');
+  if (heads !== undefined && layout !== 'bsnh')
+    fail(
+      'FORMAT',
+      nameOf('layout'),
+      `with ${nameOf('heads')}, x and y are [batch, token, hidden]: only bsnh fits. Leave it out.`,
+    );
+  const [x, y] = [splitHeads(rest.x, heads, nameOf('x')), splitHeads(rest.y, heads, nameOf('y'))];
+  checkStored(y, dtype, nameOf('dtype'));
+  if (!(normEps >= 0)) refuse('RANGE', nameOf('normEps'), 'a number >= 0', normEps);
+  const [given, meant] = [x.shape.at(-1), expected?.spec.headDim];
+  if (meant !== undefined && given !== meant)
+    fail(
+      'SHAPE',
+      nameOf('x'),
+      `its heads have ${given} dimensions, those of ${nameOf('expected')} have ${meant}. ` +
+        'Give the model that the kernel ran, or dump whole heads in the last dimension.',
+    );
+  const norm = normWeight && { weight: normWeight as Tensor<FloatDtype>, eps: normEps };
+  return { x, y, positions, layout, norm };
+}
+
+/**
+ * Makes an expectation for `diagnose`.
+ *
+ * @param rope - the RoPE and its source in words, such as a `LayerSource`
+ * @param direction - the direction of the kernel. Default: that of `rope`, else forward
+ * @returns the expectation, and its source for the report: `config.json, layer 0, backward`
+ */
+export function expectationOf(
+  rope: Expected & { readonly from: string },
+  direction: 'forward' | 'backward' = rope.direction ?? 'forward',
+): { readonly expected: Expected; readonly from: string } {
+  const { spec, from } = rope;
+  return { expected: { spec, direction }, from: direction === 'forward' ? from : `${from}, backward` };
+}
