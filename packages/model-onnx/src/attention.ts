@@ -64,7 +64,7 @@ function byPosition(s: DecoderScope, ops: DecoderOperators, q: string): string {
   const factor = s.once('temperature', () => {
     const given = b.inputs.find(({ name }) => name === 'position_ids')!;
     const first =
-      given.shape.length === 3 ? b.add('Gather', ['position_ids', s.integer(0)], { axis: { i: 0 } }) : 'position_ids';
+      given.shape.length === 3 ? b.add('Gather', ['position_ids', s.integer(0)], { axis: 0 }) : 'position_ids';
     const positions = ops.tokensFirst ? tokensFirst(s, first) : first;
     const step = b.cast(b.add('Div', [positions, s.integers(temperature.context)]), 'f32');
     const log = b.add('Log', [b.add('Add', [step, s.number(1)])]);
@@ -88,9 +88,9 @@ function latentHeads(s: DecoderScope, ops: DecoderOperators, input: string, laye
   const at = (part: string): string => `${layer}.${part}`;
   const linear = (x: string, part: string): string => ops.linear(x, s.matrix(at(part))!);
   const split = (x: string, axis: number, ...sizes: readonly [number, number]): readonly [string, string] =>
-    b.addMany('Split', [x, s.integers(...sizes)], { axis: { i: axis } }, 2) as [string, string];
+    b.addMany('Split', [x, s.integers(...sizes)], { axis: axis }, 2) as [string, string];
   const joinedHeads = (still: string, turned: string): string => {
-    const heads = b.add('Concat', [still, turned], { axis: { i: 3 } });
+    const heads = b.add('Concat', [still, turned], { axis: 3 });
     return s.reshape(s.headsFirst(heads), n * headDim);
   };
 

@@ -26,12 +26,12 @@ export function contribOperators(s: DecoderScope): DecoderOperators {
       blocksOf(table) && table.shape.length === 2 ? gatherBlocks(s, ids, table) : portable.rows(ids, table),
     rmsNorm: (x, weight) =>
       b.add('SimplifiedLayerNormalization', [x, weight], {
-        axis: { i: -1 },
+        axis: -1,
         epsilon: { f: config.normEps },
-        stash_type: { i: 1 },
+        stash_type: 1,
       }),
     layerNorm: (x, weight, bias) =>
-      b.add('LayerNormalization', [x, weight, bias], { axis: { i: -1 }, epsilon: { f: config.normEps } }),
+      b.add('LayerNormalization', [x, weight, bias], { axis: -1, epsilon: { f: config.normEps } }),
     linear: (x, matrix) => (blocksOf(matrix.weights[0]!) ? matMulBlocks(s, x, matrix) : gemm(s, x, matrix)),
     swiglu: (gate, up) =>
       config.family.swiglu
@@ -72,11 +72,11 @@ function matMulBlocks(s: DecoderScope, x: string, { weights, biases }: Matrix): 
     'MatMulNBits',
     [x, codes, scales, ...bias],
     {
-      K: { i: k },
-      N: { i: n },
-      bits: { i: bits },
-      block_size: { i: BLOCK },
-      accuracy_level: { i: s.settings.activations === 'int8' ? 4 : 0 },
+      K: k,
+      N: n,
+      bits: bits,
+      block_size: BLOCK,
+      accuracy_level: s.settings.activations === 'int8' ? 4 : 0,
     },
     DOMAIN,
   );
@@ -90,7 +90,7 @@ function gatherBlocks(s: DecoderScope, ids: string, table: WeightPlan): string {
   const { b } = s;
   const bits = blocksOf(table) === 'q8_0' ? 8 : 4;
   const [n, k] = table.shape as [number, number];
-  const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: { i: 0 } });
+  const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: 0 });
   // A shape of its own, in the same bytes: ONNX Runtime lets go of a constant that only MatMulNBits has, once packed.
   const codes = s.constant([table], 'codes', [n, (k * bits) / 8]);
   const bytes = b.cast(s.reshape(rowsOf(codes), k / BLOCK, (BLOCK * bits) / 8), 'f32');
@@ -137,16 +137,16 @@ function fusedExperts(s: DecoderScope, x: string, chosen: Chosen, layer: number)
     const pairs = b.add(
       'Concat',
       biases.map((bias) => b.add('Unsqueeze', [bias, s.integers(2)])),
-      { axis: { i: 2 } },
+      { axis: 2 },
     );
     return b.add('Reshape', [pairs, s.integers(count, 2 * width)]);
   };
   const [gateBias, upBias] = [biasOf('expertGate'), biasOf('expertUp')];
   const firstBias = gateBias && upBias ? inTurns([gateBias, upBias]) : biasOf('expertGateUpBlocks');
-  const tokens = b.add('Shape', [chosen.indices], { start: { i: 0 }, end: { i: 1 } });
-  const none = b.add('Expand', [s.number(-Infinity), b.add('Concat', [tokens, s.integers(count)], { axis: { i: 0 } })]);
+  const tokens = b.add('Shape', [chosen.indices], { start: 0, end: 1 });
+  const none = b.add('Expand', [s.number(-Infinity), b.add('Concat', [tokens, s.integers(count)], { axis: 0 })]);
   const logs = b.add('Log', [b.add('Max', [chosen.weights, s.number(LEAST_WEIGHT)])]);
-  const rank = b.add('ScatterElements', [none, chosen.indices, logs], { axis: { i: 1 } });
+  const rank = b.add('ScatterElements', [none, chosen.indices, logs], { axis: 1 });
   const { limit, alpha = 1, offset = 0 } = config.family.swiglu ?? {};
   const inputs = [
     x,
@@ -161,19 +161,19 @@ function fusedExperts(s: DecoderScope, x: string, chosen: Chosen, layer: number)
     held ? 'QMoE' : 'MoE',
     inputs,
     {
-      k: { i: used },
-      normalize_routing_weights: { i: 1 },
-      activation_type: { s: 'swiglu' },
-      swiglu_fusion: { i: 1 },
+      k: used,
+      normalize_routing_weights: 1,
+      activation_type: 'swiglu',
+      swiglu_fusion: 1,
       activation_alpha: { f: alpha },
       activation_beta: { f: offset },
       swiglu_limit: limit === undefined ? undefined : { f: limit },
-      expert_weight_bits: held && { i: bits },
-      block_size: held && { i: BLOCK },
+      expert_weight_bits: held && bits,
+      block_size: held && BLOCK,
     },
     DOMAIN,
   );
-  const sum = b.add('ReduceSum', [chosen.weights, s.integers(1)], { keepdims: { i: 1 } });
+  const sum = b.add('ReduceSum', [chosen.weights, s.integers(1)], { keepdims: 1 });
   return b.add('Mul', [made, sum]);
 }
 
@@ -214,7 +214,7 @@ function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], 
   const { layer, heads, kvHeads, rope, window, sinks } = call;
   const past = [`past_key_values.${layer}.key`, `past_key_values.${layer}.value`];
   const lastOf = s.once('last key of each row', () => {
-    const counts = b.add('ReduceSum', ['attention_mask', s.integers(1)], { keepdims: { i: 0 } });
+    const counts = b.add('ReduceSum', ['attention_mask', s.integers(1)], { keepdims: 0 });
     return b.cast(b.add('Sub', [counts, s.integers(1)]), 'i32');
   });
   const total = s.once('total as i32', () => b.cast(s.totalRows(), 'i32'));
@@ -227,13 +227,13 @@ function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], 
     'GroupQueryAttention',
     inputs,
     {
-      num_heads: { i: heads },
-      kv_num_heads: { i: kvHeads },
+      num_heads: heads,
+      kv_num_heads: kvHeads,
       scale: { f: config.attentionScale },
       softcap: config.attentionSoftcap === undefined ? undefined : { f: config.attentionSoftcap },
-      local_window_size: window === undefined ? undefined : { i: window },
-      do_rotary: tables ? { i: 1 } : undefined,
-      rotary_interleaved: interleaved ? { i: 1 } : undefined,
+      local_window_size: window === undefined ? undefined : window,
+      do_rotary: tables ? 1 : undefined,
+      rotary_interleaved: interleaved ? 1 : undefined,
     },
     3,
     DOMAIN,

@@ -28,8 +28,7 @@ export function gatheredExperts(
 ): string {
   const { b } = s;
   const at = (part: string): WeightPlan | undefined => s.at(`${layer}.${part}`);
-  const transposed = (value: string, ...perm: readonly number[]): string =>
-    b.add('Transpose', [value], { perm: { ints: perm } });
+  const transposed = (value: string, ...perm: readonly number[]): string => b.add('Transpose', [value], { perm: perm });
   const { ids, shares } = computedExperts(s, chosen);
   /** `[1, 1 or d, k, t]` → `[1, d, n, t]`, of matrices `[n, k]`, or `[k, n]` where they are `turned`. */
   const product = (input: string, matrices: string, turned = false): string => {
@@ -47,7 +46,7 @@ export function gatheredExperts(
   const [down, turnedDown] = [at('expertDown.weight'), at('expertDownTransposed.weight')];
   const sum = product(made, rowsOf(down ?? turnedDown!), !down); // [1, d, h, t]
   const y = biased(sum, at('expertDown.bias') ?? at('expertDownTransposed.bias'));
-  const weighted = b.add('ReduceSum', [b.add('Mul', [y, shares]), s.integers(0, 1)], { keepdims: { i: 0 } });
+  const weighted = b.add('ReduceSum', [b.add('Mul', [y, shares]), s.integers(0, 1)], { keepdims: 0 });
   return transposed(weighted, 1, 0);
 
   function gateAndUp(): readonly [string, string] {
@@ -55,7 +54,7 @@ export function gatheredExperts(
     // Rows, and biases, of gate and up take turns: [1, d, 2x, t] → two of [1, d, x, t].
     const apart = (both: string): readonly [string, string] => {
       const pairs = b.add('Reshape', [both, s.integers(0, 0, s.config.experts!.width, 2, -1)]);
-      const halves = b.addMany('Split', [pairs], { axis: { i: 3 }, num_outputs: { i: 2 } }, 2);
+      const halves = b.addMany('Split', [pairs], { axis: 3, num_outputs: 2 }, 2);
       return halves.map((half) => b.add('Squeeze', [half, s.integers(3)])) as [string, string];
     };
     if (turns) return apart(biased(product(tokens, rowsOf(turns), true), at('expertGateUp.bias')));
@@ -79,13 +78,13 @@ function computedExperts(s: DecoderScope, { indices, weights }: Chosen): { ids: 
   const { count, used } = s.config.experts!;
   const last = (value: string): string => b.add('Unsqueeze', [value, s.integers(2)]);
   const sum = (value: string, ...axes: readonly number[]): string =>
-    b.add('ReduceSum', [value, s.integers(...axes)], { keepdims: { i: 0 } });
+    b.add('ReduceSum', [value, s.integers(...axes)], { keepdims: 0 });
   const all = s.integers(...Array.from({ length: count }, (_, e) => e));
   const chose = b.cast(b.add('Equal', [last(indices), all]), 'f32'); // [t, u, e]
-  const choices = b.add('Mul', [b.add('Shape', [indices], { start: { i: 0 }, end: { i: 1 } }), s.integers(used)]);
+  const choices = b.add('Mul', [b.add('Shape', [indices], { start: 0, end: 1 }), s.integers(used)]);
   const most = b.add('Min', [choices, s.integers(count)]);
-  const ids = b.addMany('TopK', [sum(chose, 0, 1), most], { axis: { i: 0 }, sorted: { i: 0 } }, 2)[1]!;
-  const shares = b.add('Transpose', [sum(b.add('Mul', [chose, last(weights)]), 1)], { perm: { ints: [1, 0] } });
+  const ids = b.addMany('TopK', [sum(chose, 0, 1), most], { axis: 0, sorted: 0 }, 2)[1]!;
+  const shares = b.add('Transpose', [sum(b.add('Mul', [chose, last(weights)]), 1)], { perm: [1, 0] });
   const first = b.add('Unsqueeze', [ids, s.integers(0)]);
-  return { ids: first, shares: last(b.add('Gather', [shares, first], { axis: { i: 0 } })) };
+  return { ids: first, shares: last(b.add('Gather', [shares, first], { axis: 0 })) };
 }

@@ -32,7 +32,7 @@ export function asGiven(s: DecoderScope, x: string, first?: string): string {
 }
 
 function gathered({ b }: DecoderScope, x: string, rows: string): string {
-  return b.add('GatherND', [x, rows], { batch_dims: { i: 1 } });
+  return b.add('GatherND', [x, rows], { batch_dims: 1 });
 }
 
 /** Where each token comes from, i64 `[batch, seq, 1]`. */
@@ -47,7 +47,7 @@ function places(s: DecoderScope, way: 'Add' | 'Sub'): string {
         s.integers(Number.MAX_SAFE_INTEGER),
         s.integers(1),
       ]);
-      return b.add('ArgMax', [own], { axis: { i: 1 }, keepdims: { i: 1 } });
+      return b.add('ArgMax', [own], { axis: 1, keepdims: 1 });
     });
     const range = s.once('places in a row', () => b.add('Range', [s.integer(0), seq, s.integer(1)]));
     const turned = b.add('Mod', [b.add(way, [range, padding]), seq]);

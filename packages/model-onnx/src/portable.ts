@@ -35,7 +35,7 @@ export function portableOperators(s: DecoderScope): DecoderOperators {
   const { limit, alpha = 1, offset = 0 } = config.family.swiglu ?? {};
   const ops: DecoderOperators = {
     rows: (ids, table) => {
-      const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: { i: 0 } });
+      const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: 0 });
       const blocks = blocksIn(s, [table]);
       if (blocks)
         return widened(s, rowsOf(blocks.codes), rowsOf(blocks.scales), blocks.held, [0, 0, ...table.shape.slice(1)]);
@@ -65,7 +65,7 @@ export function gemm(s: DecoderScope, x: string, { weights, biases }: Matrix): s
   const bias = biases.length > 0 ? s.numbers(biases) : undefined;
   const columns = s.settings.form === 'standard' && blocksOf(weights[0]!) !== undefined;
   const matrix = columns ? dequantised(s, weights) : numbersOf(s, weights);
-  return s.unflatten(b.add('Gemm', [flat, matrix, bias], { transB: columns ? undefined : { i: 1 } }), n);
+  return s.unflatten(b.add('Gemm', [flat, matrix, bias], { transB: columns ? undefined : 1 }), n);
 }
 
 /** Matrices as numbers in f32, `[n, k]`. */
@@ -84,10 +84,10 @@ export function numbersOf(s: DecoderScope, weights: readonly WeightPlan[]): stri
 function dequantised(s: DecoderScope, weights: readonly WeightPlan[]): string {
   const { b } = s;
   const [n, k] = joined(weights) as [number, number];
-  const turned = (value: string): string => b.add('Transpose', [value], { perm: { ints: [1, 0] } });
+  const turned = (value: string): string => b.add('Transpose', [value], { perm: [1, 0] });
   const codes = turned(s.constant(weights, 'signed', [n, k]));
   const scales = turned(s.constant(weights, 'scales', [n, k / BLOCK]));
-  return b.add('DequantizeLinear', [codes, scales], { axis: { i: 0 }, block_size: { i: BLOCK } });
+  return b.add('DequantizeLinear', [codes, scales], { axis: 0, block_size: BLOCK });
 }
 
 /** A matrix in blocks by rows and blocks: integers `[n, blocks, 32]`, or pairs of them `[n, blocks, 16]`, and scales. */
@@ -132,7 +132,7 @@ export function scaled(s: DecoderScope, members: readonly string[], scales: stri
     numbers = b.add(
       'Concat',
       members.map((x) => b.add('Unsqueeze', [x, s.integers(-1)])),
-      { axis: { i: -1 } },
+      { axis: -1 },
     );
     factors = b.add('Unsqueeze', [scales, s.integers(-1)]);
   }
@@ -197,7 +197,7 @@ export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCa
     present(s, call, 'value', newRows ? vs : value!);
     y = out!;
   } else {
-    const joinedWith = (before: string, x: string): string => b.add('Concat', [before, x], { axis: { i: 2 } });
+    const joinedWith = (before: string, x: string): string => b.add('Concat', [before, x], { axis: 2 });
     const given = (what: 'key' | 'value', x: string, n: 0 | 1): string => {
       if (!newRows) return present(s, call, what, joinedWith(past[n], x));
       return joinedWith(past[n], present(s, call, what, x));
@@ -232,10 +232,9 @@ function composed(
   const apart = (x: string, last: number): string =>
     heads === kvHeads ? x : b.add('Reshape', [x, s.integers(0, kvHeads, -1, last)]);
   const scaled = (x: string, factor: number): string => (factor === 1 ? x : b.add('Mul', [x, s.number(factor)]));
-  const keys = b.add('Transpose', [k], { perm: { ints: [0, 1, 3, 2] } });
-  const seq = s.once('seq', () => b.add('Gather', [s.batchAndSeq(), s.integers(1)], { axis: { i: 0 } }));
-  const shapeOf = (name: string, ...parts: string[]): string =>
-    s.once(name, () => b.add('Concat', parts, { axis: { i: 0 } }));
+  const keys = b.add('Transpose', [k], { perm: [0, 1, 3, 2] });
+  const seq = s.once('seq', () => b.add('Gather', [s.batchAndSeq(), s.integers(1)], { axis: 0 }));
+  const shapeOf = (name: string, ...parts: string[]): string => s.once(name, () => b.add('Concat', parts, { axis: 0 }));
   const together = (x: string): string =>
     heads === kvHeads ? x : b.add('Reshape', [x, shapeOf(`heads ${heads}`, s.integers(0, heads), seq, s.integers(-1))]);
   let scores = together(b.add('MatMul', [scaled(apart(q, headDim), scale), keys]));
@@ -246,12 +245,12 @@ function composed(
   const masked = b.add('Add', [scores, mask]);
   let weights: string;
   if (sinks) {
-    const batch = s.once('batch', () => b.add('Gather', [s.batchAndSeq(), s.integers(0)], { axis: { i: 0 } }));
+    const batch = s.once('batch', () => b.add('Gather', [s.batchAndSeq(), s.integers(0)], { axis: 0 }));
     const shape = shapeOf(`sinks ${heads}`, batch, s.integers(heads), seq, s.integers(1));
     const column = b.add('Expand', [b.add('Reshape', [sinks, s.integers(1, heads, 1, 1)]), shape]);
-    const all = b.add('Softmax', [b.add('Concat', [masked, column], { axis: { i: -1 } })], { axis: { i: -1 } });
+    const all = b.add('Softmax', [b.add('Concat', [masked, column], { axis: -1 })], { axis: -1 });
     weights = b.add('Slice', [all, s.integers(0), s.integers(-1), s.integers(-1)]);
-  } else weights = b.add('Softmax', [masked], { axis: { i: -1 } });
+  } else weights = b.add('Softmax', [masked], { axis: -1 });
   const total = s.totalRows();
   const grouped =
     heads === kvHeads

@@ -114,12 +114,12 @@ export class DecoderScope {
 
   /** A constant number in f32. */
   number(value: number): string {
-    return this.once(`number ${value}`, () => this.b.scalar(this.b.fresh('number'), 'f32', value));
+    return this.once(`number ${value}`, () => this.b.scalar('number', 'f32', value));
   }
 
   /** A constant vector of i64. */
   integers(...values: readonly number[]): string {
-    return this.once(`integers ${values}`, () => this.b.integers(this.b.fresh('integers'), values));
+    return this.once(`integers ${values}`, () => this.b.integers('integers', values));
   }
 
   /** A constant of i64 without dimensions. */
@@ -130,7 +130,7 @@ export class DecoderScope {
   /** The second dimension of an input, i64 without dimensions: seq of input_ids, total of attention_mask. */
   sizeOf(input: 'input_ids' | 'attention_mask'): string {
     return this.once(`size of ${input}`, () =>
-      this.b.add('Gather', [this.b.add('Shape', [input]), this.integer(1)], { axis: { i: 0 } }),
+      this.b.add('Gather', [this.b.add('Shape', [input]), this.integer(1)], { axis: 0 }),
     );
   }
 
@@ -143,22 +143,22 @@ export class DecoderScope {
   unflatten(x: string, width: number): string {
     const { b } = this;
     const shape = this.once(`batch, rows, ${width}`, () => {
-      const batch = b.add('Shape', ['input_ids'], { start: { i: 0 }, end: { i: 1 } });
-      return b.add('Concat', [batch, this.integers(-1, width)], { axis: { i: 0 } });
+      const batch = b.add('Shape', ['input_ids'], { start: 0, end: 1 });
+      return b.add('Concat', [batch, this.integers(-1, width)], { axis: 0 });
     });
     return b.add('Reshape', [x, shape]);
   }
 
   /** Tokens before and in this call, i64 `[1]`. */
   totalRows(): string {
-    return this.once('total', () => this.b.add('Shape', ['attention_mask'], { start: { i: 1 }, end: { i: 2 } }));
+    return this.once('total', () => this.b.add('Shape', ['attention_mask'], { start: 1, end: 2 }));
   }
 
   /** Tokens before this call, i64 `[1]`. */
   pastRows(): string {
     const { b } = this;
     return this.once('past', () => {
-      const seq = b.add('Shape', ['input_ids'], { start: { i: 1 }, end: { i: 2 } });
+      const seq = b.add('Shape', ['input_ids'], { start: 1, end: 2 });
       return b.add('Sub', [this.totalRows(), seq]);
     });
   }
@@ -170,7 +170,7 @@ export class DecoderScope {
 
   /** `[batch, seq, heads, d]` → `[batch, heads, seq, d]`, and back. */
   headsFirst(x: string): string {
-    return this.b.add('Transpose', [x], { perm: { ints: [0, 2, 1, 3] } });
+    return this.b.add('Transpose', [x], { perm: [0, 2, 1, 3] });
   }
 }
 

@@ -117,21 +117,21 @@ export function anglesInGraph(
   const dtype = mode === 'f64' ? 'f64' : 'f32';
   const angle = mode === 'f32-reduced' ? reducedAngle(b, c, options) : plainAngle(b, c, dtype, options.positions);
   const scaled = (value: string): string =>
-    c.magnitude === 1 ? value : b.add('Mul', [value, b.scalar(b.fresh('magnitude'), dtype, c.magnitude)]);
+    c.magnitude === 1 ? value : b.add('Mul', [value, b.scalar('magnitude', dtype, c.magnitude)]);
   return { cos: scaled(b.add('Cos', [angle])), sin: scaled(b.add('Sin', [angle])), dtype };
 }
 
 function plainAngle(b: GraphBuilder, c: AngleConstants, dtype: 'f32' | 'f64', positions: string): string {
   const column = perPair(b, c, b.cast(positions, dtype), []);
   const values = dtype === 'f64' ? c.invFreq : Float32Array.from(c.invFreq);
-  return b.add('Mul', [column, b.constant(b.fresh('inv_freq'), tensorFrom(values))]);
+  return b.add('Mul', [column, b.constant('inv_freq', tensorFrom(values))]);
 }
 
 /** `[batch, seq, 1, …]` for one axis, `[batch, seq, pairs, …]` for several: each pair has its own axis's position. */
 function perPair(b: GraphBuilder, c: AngleConstants, positions: string, behind: readonly number[]): string {
-  if (c.numAxes === 1) return b.add('Unsqueeze', [positions, b.integers(b.fresh('pair_axis'), [2])]);
-  const last = b.add('Transpose', [positions], { perm: { ints: [1, 2, 0, ...behind] } });
-  return b.add('Gather', [last, b.integers(b.fresh('axis_of_pair'), c.axisOfPair)], { axis: { i: 2 } });
+  if (c.numAxes === 1) return b.add('Unsqueeze', [positions, b.integers('pair_axis', [2])]);
+  const last = b.add('Transpose', [positions], { perm: [1, 2, 0, ...behind] });
+  return b.add('Gather', [last, b.integers('axis_of_pair', c.axisOfPair)], { axis: 2 });
 }
 
 function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPosition = 2 ** 31 }: AngleOptions): string {
@@ -139,19 +139,19 @@ function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPositi
   const pairs = c.invFreq.length;
   const { head, tail } = reducedConstants(c.invFreq, limbs);
   const constant = (name: string, data: Float32Array): string =>
-    b.constant(b.fresh(name), tensorFrom(data, { shape: [pairs, limbs] }));
-  const integers = (name: string, values: readonly number[]): string => b.integers(b.fresh(name), values);
+    b.constant(name, tensorFrom(data, { shape: [pairs, limbs] }));
+  const integers = (name: string, values: readonly number[]): string => b.integers(name, values);
   // Limbs with the sign of the position: Div cuts towards 0, and so does the remainder with fmod.
   const apart = b.add('Unsqueeze', [positions, integers('limb_axis', [-1])]);
   const shifts = Array.from({ length: limbs }, (_, limb) => LIMB ** limb);
   const shifted = limbs === 1 ? apart : b.add('Div', [apart, integers('limb_steps', shifts)]);
-  const limb = b.cast(b.add('Mod', [shifted, integers('limb_size', [LIMB])], { fmod: { i: 1 } }), 'f32');
+  const limb = b.cast(b.add('Mod', [shifted, integers('limb_size', [LIMB])], { fmod: 1 }), 'f32');
   const spread = perPair(b, c, limb, [3]);
   const sum = (constants: string): string =>
-    b.add('ReduceSum', [b.add('Mul', [spread, constants]), integers('limbs', [-1])], { keepdims: { i: 0 } });
+    b.add('ReduceSum', [b.add('Mul', [spread, constants]), integers('limbs', [-1])], { keepdims: 0 });
   const turns = sum(constant('turn_heads', head));
   const part = b.add('Sub', [turns, b.add('Round', [turns])]);
-  const number = (name: string, value: number): string => b.scalar(b.fresh(name), 'f32', value);
+  const number = (name: string, value: number): string => b.scalar(name, 'f32', value);
   const rest = b.add('Add', [
     b.add('Mul', [part, number('two_pi_tail', TWO_PI_TAIL)]),
     sum(constant('turn_tails', tail)),

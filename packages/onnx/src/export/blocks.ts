@@ -25,17 +25,17 @@ export function dequantise(
 ): string {
   const unit = BLOCK_FORMATS[format].bytes;
   const blocks = k / BLOCK_FORMATS[format].weights;
-  const byBlock = b.add('Reshape', [bytes, b.integers(b.fresh('by_block'), [n, blocks, unit])], {
-    allowzero: { i: 1 },
+  const byBlock = b.add('Reshape', [bytes, b.integers('by_block', [n, blocks, unit])], {
+    allowzero: 1,
   });
   // Gather's indices are i32 or i64.
   const indices = b.cast(byBlock, 'i32');
-  const sizes = b.integers(b.fresh('block_parts'), [1, 1, unit - 2]);
-  const [low, high, quants] = b.addMany('Split', [indices, sizes], { axis: { i: 2 } }, 3) as [string, string, string];
+  const sizes = b.integers('block_parts', [1, 1, unit - 2]);
+  const [low, high, quants] = b.addMany('Split', [indices, sizes], { axis: 2 }, 3) as [string, string, string];
   const table = (name: string, value: (byte: number) => number): string =>
-    b.constant(b.fresh(name), tensorFrom(Float32Array.from({ length: BYTES }, (_, byte) => value(byte))));
+    b.constant(name, tensorFrom(Float32Array.from({ length: BYTES }, (_, byte) => value(byte))));
   const look = (name: string, value: (byte: number) => number, index: string): string =>
-    b.add('Gather', [table(name, value), index], { axis: { i: 0 } });
+    b.add('Gather', [table(name, value), index], { axis: 0 });
   const half = (name: string, at: number): string => look(name, (byte) => ((byte >> at) & 15) - 8, quants);
   const start = (byte: number): number => numberFromF16(byte << 8);
   const step = (byte: number): number => {
@@ -50,8 +50,8 @@ export function dequantise(
   const weights =
     format === 'q8_0'
       ? look('signed', (byte) => (byte << 24) >> 24, quants)
-      : b.add('Concat', [half('low_half', 0), half('high_half', 4)], { axis: { i: 2 } });
+      : b.add('Concat', [half('low_half', 0), half('high_half', 4)], { axis: 2 });
   const product = b.add('Mul', [scale, weights]);
-  const matrix = b.add('Reshape', [product, b.integers(b.fresh('matrix'), [n, k])], { allowzero: { i: 1 } });
+  const matrix = b.add('Reshape', [product, b.integers('matrix', [n, k])], { allowzero: 1 });
   return to === 'f64' ? b.cast(matrix, 'f64') : matrix;
 }

@@ -138,12 +138,12 @@ function emitGelu(g: PlanGraph, plan: Plan<'gelu' | 'geglu'>): undefined {
 function emitScale(g: PlanGraph, { x, factor, softcap, out }: Plan<'scale'>): undefined {
   const { b } = g;
   const compute = computeIn(out.dtype);
-  const number = (name: string, value: number): string => b.scalar(b.fresh(name), compute, value);
+  const number = (name: string, value: number): string => b.scalar(name, compute, value);
   const value = g.wide('x', x, compute);
   const by =
     typeof factor === 'number'
       ? number('factor', factor)
-      : b.add('Unsqueeze', [g.wide('factor', factor, compute), b.integers(b.fresh('last'), [-1])]);
+      : b.add('Unsqueeze', [g.wide('factor', factor, compute), b.integers('last', [-1])]);
   let y = b.add('Mul', [value, by]);
   if (softcap !== undefined)
     y = b.add('Mul', [b.add('Tanh', [b.add('Div', [y, number('cap', softcap)])]), number('cap', softcap)]);
@@ -172,10 +172,10 @@ function emitLinear(g: PlanGraph, { x, weight, bias, out }: Plan<'linear'>): und
     : g.wide('weight', weight, compute);
   const added = bias && g.wide('bias', bias, compute);
   if (x.rank === 2 && !g.primitives) {
-    g.round(b.add('Gemm', [value, matrix, added], { transB: { i: 1 } }), compute, 'out', out);
+    g.round(b.add('Gemm', [value, matrix, added], { transB: 1 }), compute, 'out', out);
     return;
   }
-  const y = b.add('MatMul', [value, b.add('Transpose', [matrix], { perm: { ints: [1, 0] } })]);
+  const y = b.add('MatMul', [value, b.add('Transpose', [matrix], { perm: [1, 0] })]);
   g.round(added ? b.add('Add', [y, added]) : y, compute, 'out', out);
 }
 
@@ -210,7 +210,7 @@ function emitAttention(g: PlanGraph, plan: Plan<'self_attention'>): string | und
 }
 
 function fold(g: PlanGraph, value: string, wanted: boolean, shape: readonly number[]): string {
-  return wanted ? g.b.add('Reshape', [value, g.b.integers(g.b.fresh('shape'), shape)], { allowzero: { i: 1 } }) : value;
+  return wanted ? g.b.add('Reshape', [value, g.b.integers('shape', shape)], { allowzero: 1 }) : value;
 }
 
 function takeMask(g: PlanGraph, mask: Tensor): string {
@@ -249,19 +249,19 @@ function emitExpertLinear(g: PlanGraph, { x, weight, bias, indices, weights, out
   const [experts, n, k] = weight.shape as [number, number, number];
   if (chosen === 0) {
     // ONNX Runtime's MatMul does not broadcast 1 to 0.
-    g.round(b.constant(b.fresh('none'), zeros(compute, out.shape)), compute, 'out', out);
+    g.round(b.constant('none', zeros(compute, out.shape)), compute, 'out', out);
     return;
   }
-  const integers = (name: string, values: readonly number[]): string => b.integers(b.fresh(name), values);
+  const integers = (name: string, values: readonly number[]): string => b.integers(name, values);
   const reshape = (value: string, shape: readonly number[]): string =>
-    b.add('Reshape', [value, integers('shape', shape)], { allowzero: { i: 1 } });
+    b.add('Reshape', [value, integers('shape', shape)], { allowzero: 1 });
   const value = reshape(g.wide('x', x, compute), [tokens, x.rank === 3 ? chosen : 1, k, 1]);
   const table = isBlocks(weight) ? g.take('weight', weight.bytes) : g.take('weight', weight);
   const bounds = [0, Math.max(0, experts - 1)].map((id) =>
-    b.constant(b.fresh('bound'), tensorFrom(Int32Array.of(id), { shape: [] })),
+    b.constant('bound', tensorFrom(Int32Array.of(id), { shape: [] })),
   );
   const ids = b.add('Clip', [g.take('indices', indices), ...bounds]);
-  const chosenOf = (values: string): string => b.add('Gather', [values, ids], { axis: { i: 0 } });
+  const chosenOf = (values: string): string => b.add('Gather', [values, ids], { axis: 0 });
   const wide = (found: string, dtype: FloatDtype): string => (dtype === compute ? found : b.cast(found, compute));
   const blocks = (of: BlockTensor): string => {
     const found = chosenOf(reshape(table, [experts, of.bytes.size / Math.max(1, experts)]));
@@ -272,7 +272,7 @@ function emitExpertLinear(g: PlanGraph, { x, weight, bias, indices, weights, out
   if (bias) y = b.add('Add', [y, wide(chosenOf(g.take('bias', bias)), bias.dtype)]);
   if (weights) {
     const factors = reshape(g.wide('weights', weights, compute), [tokens, chosen, 1]);
-    y = b.add('ReduceSum', [b.add('Mul', [y, factors]), integers('chosen', [1])], { keepdims: { i: 0 } });
+    y = b.add('ReduceSum', [b.add('Mul', [y, factors]), integers('chosen', [1])], { keepdims: 0 });
   }
   g.round(y, compute, 'out', out);
 }
@@ -283,7 +283,7 @@ function emitArgmax(g: PlanGraph, { values, outIndex, outValue }: Plan<'argmax'>
   // Not every runtime has ArgMax for every dtype; a cast to f32 keeps order, ties and NaN.
   const wide = values.dtype === compute ? value : g.b.cast(value, compute);
   const index = argmax(g.b, wide, compute, g.options.nan ?? 'first');
-  g.give(g.b.add('GatherElements', [value, index], { axis: { i: -1 } }), 'value', outValue);
+  g.give(g.b.add('GatherElements', [value, index], { axis: -1 }), 'value', outValue);
   g.give(outIndex.dtype === 'i32' ? g.b.cast(index, 'i32') : index, 'index', outIndex);
 }
 
@@ -295,12 +295,12 @@ function emitEmbedding(g: PlanGraph, { rows, weight, out }: Plan<'embedding'>): 
     const [n, k] = weight.shape as [number, number];
     // The rows are looked up as bytes, so that only they are converted.
     const rowBytes = n === 0 ? 0 : weight.bytes.size / n;
-    const byRow = b.add('Reshape', [table, b.integers('by_row', [n, rowBytes])], { allowzero: { i: 1 } });
-    const found = b.add('Gather', [byRow, g.take('index', index)], { axis: { i: 0 } });
+    const byRow = b.add('Reshape', [table, b.integers('by_row', [n, rowBytes])], { allowzero: 1 });
+    const found = b.add('Gather', [byRow, g.take('index', index)], { axis: 0 });
     g.give(dequantise(b, found, weight.format, [rows.length, k], 'f32'), 'out', out);
     return;
   }
-  const found = b.add('Gather', [g.take('weight', weight), g.take('index', index)], { axis: { i: 0 } });
+  const found = b.add('Gather', [g.take('weight', weight), g.take('index', index)], { axis: 0 });
   g.give(weight.dtype === out.dtype ? found : b.cast(found, out.dtype), 'out', out);
 }
 
@@ -321,20 +321,16 @@ function emitRearrange(g: PlanGraph, { x, out }: Plan<'rearrange'>): undefined {
     const value = converted(g.take('x', x.permute(from)));
     const perm = to.map((dim) => from.indexOf(dim));
     const inOrder = perm.every((dim, d) => dim === d);
-    g.give(
-      inOrder ? b.add('Identity', [value]) : b.add('Transpose', [value], { perm: { ints: perm } }),
-      'out',
-      out.permute(to),
-    );
+    g.give(inOrder ? b.add('Identity', [value]) : b.add('Transpose', [value], { perm: perm }), 'out', out.permute(to));
     return;
   }
   // Any layout: the elements of x by their places, scattered to their places in out.
   const read = flat(x);
   const written = flat(out);
-  const values = b.add('Gather', [g.take('x', read.tensor), b.integers('x_places', read.places)], { axis: { i: 0 } });
+  const values = b.add('Gather', [g.take('x', read.tensor), b.integers('x_places', read.places)], { axis: 0 });
   const initial = g.take('initial', written.tensor);
   const y = b.add('ScatterElements', [initial, b.integers('out_places', written.places), converted(values)], {
-    axis: { i: 0 },
+    axis: 0,
   });
   g.give(y, 'out', written.tensor);
 }

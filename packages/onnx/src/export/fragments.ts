@@ -29,7 +29,7 @@ export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: F
   if (from !== 'f64' || !isHalf(to)) return b.cast(value, to);
   // Runtimes convert f64 to 16 bits through f32, which rounds twice. That is wrong only where the f32 is half-way
   // between two 16-bit values; then the other one is 2·f32 − chosen, and the nearer of both to the f64 is meant.
-  const number = (name: string, x: number): string => b.scalar(b.fresh(name), 'f64', x);
+  const number = (name: string, x: number): string => b.scalar(name, 'f64', x);
   const [largest, beyond] = LIMITS[to];
   // Where gets constants only: ONNX Runtime's turns −0 into +0.
   const inside = b.add('Less', [b.add('Abs', [value]), number('beyond', beyond)]);
@@ -44,12 +44,12 @@ export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: F
   const exists = b.add('Equal', [b.cast(other, 'f64'), mirrored]);
   const nearer = b.add('Less', [distance(mirrored), distance(chosenWide)]);
   // Both are exact in f32, which every runtime can concatenate.
-  const apart = (x: string): string => b.add('Unsqueeze', [x, b.integers(b.fresh('choice_axis'), [0])]);
-  const both = b.add('Concat', [apart(b.cast(chosen, 'f32')), apart(b.cast(other, 'f32'))], { axis: { i: 0 } });
+  const apart = (x: string): string => b.add('Unsqueeze', [x, b.integers('choice_axis', [0])]);
+  const both = b.add('Concat', [apart(b.cast(chosen, 'f32')), apart(b.cast(other, 'f32'))], { axis: 0 });
   const which = apart(b.cast(b.add('And', [exists, nearer]), 'i64'));
   const picked = b.add('Squeeze', [
-    b.add('GatherElements', [both, which], { axis: { i: 0 } }),
-    b.integers(b.fresh('choice_axis'), [0]),
+    b.add('GatherElements', [both, which], { axis: 0 }),
+    b.integers('choice_axis', [0]),
   ]);
   return b.cast(picked, to);
 }
@@ -67,9 +67,9 @@ export function rmsNorm(
   form: GraphForm,
 ): string {
   if (form === 'standard' && compute === 'f32')
-    return b.add('RMSNormalization', [x, weight], { axis: { i: -1 }, epsilon: { f: eps } });
-  const mean = b.add('ReduceMean', [b.add('Mul', [x, x]), b.integers(b.fresh('last'), [-1])], { keepdims: { i: 1 } });
-  const root = b.add('Sqrt', [b.add('Add', [mean, b.scalar(b.fresh('eps'), compute, eps)])]);
+    return b.add('RMSNormalization', [x, weight], { axis: -1, epsilon: { f: eps } });
+  const mean = b.add('ReduceMean', [b.add('Mul', [x, x]), b.integers('last', [-1])], { keepdims: 1 });
+  const root = b.add('Sqrt', [b.add('Add', [mean, b.scalar('eps', compute, eps)])]);
   return b.add('Mul', [b.add('Div', [x, root]), weight]);
 }
 
@@ -87,8 +87,8 @@ export function layerNorm(
   form: GraphForm,
 ): string {
   if (form === 'standard' && compute === 'f32')
-    return b.add('LayerNormalization', [x, weight, bias], { axis: { i: -1 }, epsilon: { f: eps } });
-  const mean = b.add('ReduceMean', [x, b.integers(b.fresh('last'), [-1])], { keepdims: { i: 1 } });
+    return b.add('LayerNormalization', [x, weight, bias], { axis: -1, epsilon: { f: eps } });
+  const mean = b.add('ReduceMean', [x, b.integers('last', [-1])], { keepdims: 1 });
   // Without its mean a row's mean square is its variance.
   const normed = rmsNorm(b, b.add('Sub', [x, mean]), weight, eps, compute, 'primitives');
   return bias === undefined ? normed : b.add('Add', [normed, bias]);
@@ -99,9 +99,9 @@ export function layerNorm(
  * is a polynomial within 4e-7, too coarse for x below −4.
  */
 export function sigmoid(b: GraphBuilder, x: string, compute: Wide): string {
-  const one = b.scalar(b.fresh('one'), compute, 1);
+  const one = b.scalar('one', compute, 1);
   const small = b.add('Exp', [b.add('Neg', [b.add('Abs', [x])])]);
-  const negative = b.add('Less', [x, b.scalar(b.fresh('zero'), compute, 0)]);
+  const negative = b.add('Less', [x, b.scalar('zero', compute, 0)]);
   return b.add('Div', [b.add('Where', [negative, small, one]), b.add('Add', [small, one])]);
 }
 
@@ -120,7 +120,7 @@ export function swiglu(
   { limit, alpha, offset }: Clamps,
   compute: Wide,
 ): string {
-  const number = (name: string, value: number): string => b.scalar(b.fresh(name), compute, value);
+  const number = (name: string, value: number): string => b.scalar(name, compute, value);
   let [g, u] = [gate, up];
   if (limit !== undefined) {
     const largest = number('limit', limit);
@@ -138,8 +138,8 @@ export function swiglu(
  * the sum. `tanh` is x · sigmoid(2z), which loses nothing.
  */
 export function gelu(b: GraphBuilder, x: string, approximate: 'none' | 'tanh', compute: Wide, form: GraphForm): string {
-  if (form === 'standard' && compute === 'f32') return b.add('Gelu', [x], { approximate: { s: approximate } });
-  const number = (name: string, value: number): string => b.scalar(b.fresh(name), compute, value);
+  if (form === 'standard' && compute === 'f32') return b.add('Gelu', [x], { approximate: approximate });
+  const number = (name: string, value: number): string => b.scalar(name, compute, value);
   if (approximate === 'none') {
     const erf = b.add('Erf', [b.add('Mul', [x, number('root', Math.SQRT1_2)])]);
     const half = b.add('Mul', [x, number('half', 0.5)]);
@@ -156,14 +156,14 @@ export function gelu(b: GraphBuilder, x: string, approximate: 'none' | 'tanh', c
  * everything; unspecified: as the runtime's ArgMax does.
  */
 export function argmax(b: GraphBuilder, values: string, compute: 'f32' | 'f64', nan: 'first' | 'unspecified'): string {
-  const attributes = { axis: { i: -1 }, keepdims: { i: 1 }, select_last_index: { i: 0 } };
+  const attributes = { axis: -1, keepdims: 1, select_last_index: 0 };
   if (nan === 'unspecified') return b.add('ArgMax', [values], attributes);
   const isNan = b.add('IsNaN', [values]);
-  const lowest = b.scalar(b.fresh('lowest'), compute, -Infinity);
+  const lowest = b.scalar('lowest', compute, -Infinity);
   const largest = b.add('ArgMax', [b.add('Where', [isNan, lowest, values])], attributes);
   const flags = b.cast(isNan, 'f32');
   const firstNaN = b.add('ArgMax', [flags], attributes);
-  const any = b.cast(b.add('GatherElements', [flags, firstNaN], { axis: { i: -1 } }), 'bool');
+  const any = b.cast(b.add('GatherElements', [flags, firstNaN], { axis: -1 }), 'bool');
   return b.add('Where', [any, firstNaN, largest]);
 }
 
@@ -186,15 +186,14 @@ export function attention(
   compute: 'f32' | 'f64',
   standard: boolean,
 ): string {
-  const attributes = { q_num_heads: { i: heads }, kv_num_heads: { i: kvHeads }, scale: { f: scale } };
+  const attributes = { q_num_heads: heads, kv_num_heads: kvHeads, scale: { f: scale } };
   if (standard) return b.add('Attention', [q, k, v, mask], attributes);
-  const transpose = (value: string, perm: readonly number[]): string =>
-    b.add('Transpose', [value], { perm: { ints: perm } });
-  const number = (name: string, value: number): string => b.scalar(b.fresh(name), compute, value);
+  const transpose = (value: string, perm: readonly number[]): string => b.add('Transpose', [value], { perm: perm });
+  const number = (name: string, value: number): string => b.scalar(name, compute, value);
   const group = kvHeads === 0 ? 1 : heads / kvHeads;
   const kvHeadOf = Array.from({ length: heads }, (_, h) => Math.floor(h / group));
-  const kvOf = group === 1 ? undefined : b.integers(b.fresh('kv_head_of'), kvHeadOf);
-  const spread = (value: string): string => (kvOf ? b.add('Gather', [value, kvOf], { axis: { i: 1 } }) : value);
+  const kvOf = group === 1 ? undefined : b.integers('kv_head_of', kvHeadOf);
+  const spread = (value: string): string => (kvOf ? b.add('Gather', [value, kvOf], { axis: 1 }) : value);
   const qs = transpose(q, [0, 2, 1, 3]);
   const ks = spread(transpose(k, [0, 2, 3, 1]));
   const vs = spread(transpose(v, [0, 2, 1, 3]));
@@ -202,7 +201,7 @@ export function attention(
   // ONNX Runtime fuses a product with one number into the MatMul, as an f32. In f64 the number is given once for each
   // key.
   const perKey = (name: string, value: number): string =>
-    b.constant(b.fresh(name), tensorFrom(new Float64Array(total).fill(value)));
+    b.constant(name, tensorFrom(new Float64Array(total).fill(value)));
   const scaled = (name: string, value: number): string =>
     b.add('Mul', [product, compute === 'f64' ? perKey(name, value) : number(name, value)]);
   const scores =
@@ -210,12 +209,12 @@ export function attention(
       ? scaled('scale', scale)
       : b.add('Mul', [b.add('Tanh', [scaled('scale_over_cap', scale / softcap)]), number('cap', softcap)]);
   const masked = mask ? b.add('Add', [scores, mask]) : scores;
-  const softmax = (of: string): string => b.add('Softmax', [of], { axis: { i: -1 } });
-  const integers = (name: string, values: readonly number[]): string => b.integers(b.fresh(name), values);
+  const softmax = (of: string): string => b.add('Softmax', [of], { axis: -1 });
+  const integers = (name: string, values: readonly number[]): string => b.integers(name, values);
   const withSinks = (): string => {
     const column = b.add('Reshape', [sinks!, integers('sink_shape', [1, heads, 1, 1])]);
     const spread = b.add('Expand', [column, integers('sink_column', [batch, heads, seq, 1])]);
-    const all = softmax(b.add('Concat', [masked, spread], { axis: { i: -1 } }));
+    const all = softmax(b.add('Concat', [masked, spread], { axis: -1 }));
     return b.add('Slice', [all, ...([[0], [total], [-1]] as const).map((part) => integers('keys', part))]);
   };
   const weights = sinks ? withSinks() : softmax(masked);
@@ -242,8 +241,8 @@ export function route(
   { experts, used }: { readonly experts: number; readonly used: number },
   compute: Wide,
 ): Chosen {
-  const number = (name: string, x: number): string => b.scalar(b.fresh(name), compute, x);
-  const softmax = (of: string): string => b.add('Softmax', [of], { axis: { i: -1 } });
+  const number = (name: string, x: number): string => b.scalar(name, compute, x);
+  const softmax = (of: string): string => b.add('Softmax', [of], { axis: -1 });
   const scores = gate === 'softmax' ? softmax(logits) : gate === 'sigmoid' ? sigmoid(b, logits, compute) : logits;
   // The gates rise with the logits, which have no two alike where the scores may: the logits rank, unless scores are
   // added up.
@@ -251,10 +250,10 @@ export function route(
   if (bias) ranks = b.add('Add', [ranks, bias]);
   if (groups) ranks = ofBestGroups(b, ranks, groups, experts, compute);
   const indices = topK(b, ranks, used)[1];
-  const found = b.add('GatherElements', [scores, indices], { axis: { i: -1 } });
+  const found = b.add('GatherElements', [scores, indices], { axis: -1 });
   let weights = gate === 'softmax-of-chosen' ? softmax(found) : found;
   if (normalise) {
-    const sum = b.add('ReduceSum', [weights, b.integers(b.fresh('last'), [-1])], { keepdims: { i: 1 } });
+    const sum = b.add('ReduceSum', [weights, b.integers('last', [-1])], { keepdims: 1 });
     weights = b.add('Div', [weights, b.add('Max', [sum, number('least_sum', LEAST_SUM)])]);
   }
   if (scale !== 1) weights = b.add('Mul', [weights, number('scale', scale)]);
@@ -263,8 +262,8 @@ export function route(
 
 /** The largest along the last dimension, the first of equal ones before others: values, and places as i64. */
 function topK(b: GraphBuilder, values: string, count: number): readonly [string, string] {
-  const attributes = { axis: { i: -1 }, largest: { i: 1 }, sorted: { i: 1 } };
-  return b.addMany('TopK', [values, b.integers(b.fresh('count'), [count])], attributes, 2) as [string, string];
+  const attributes = { axis: -1, largest: 1, sorted: 1 };
+  return b.addMany('TopK', [values, b.integers('count', [count])], attributes, 2) as [string, string];
 }
 
 /** Adds −∞ to the ranks of experts outside the best groups. */
@@ -275,12 +274,12 @@ function ofBestGroups(
   experts: number,
   compute: Wide,
 ): string {
-  const integers = (name: string, values: readonly number[]): string => b.integers(b.fresh(name), values);
-  const number = (name: string, value: number): string => b.scalar(b.fresh(name), compute, value);
+  const integers = (name: string, values: readonly number[]): string => b.integers(name, values);
+  const number = (name: string, value: number): string => b.scalar(name, compute, value);
   const size = experts / count;
   const byGroup = b.add('Reshape', [ranks, integers('by_group', [0, count, size])]);
   const [scores] = topK(b, byGroup, Math.min(best, size));
-  const sums = b.add('ReduceSum', [scores, integers('last', [-1])], { keepdims: { i: 0 } });
+  const sums = b.add('ReduceSum', [scores, integers('last', [-1])], { keepdims: 0 });
   const stay = b.add('Unsqueeze', [topK(b, sums, used)[1], integers('each', [2])]);
   // A group stays whose number is among them.
   const numbers = integers(
@@ -288,7 +287,7 @@ function ofBestGroups(
     Array.from({ length: count }, (_, group) => group),
   );
   const matches = b.cast(b.add('Equal', [stay, numbers]), compute);
-  const kept = b.cast(b.add('ReduceSum', [matches, integers('any', [1])], { keepdims: { i: 0 } }), 'bool');
+  const kept = b.cast(b.add('ReduceSum', [matches, integers('any', [1])], { keepdims: 0 }), 'bool');
   const mask = b.add('Where', [kept, number('kept', 0), number('dropped', -Infinity)]);
   const masked = b.add('Add', [byGroup, b.add('Unsqueeze', [mask, integers('each', [2])])]);
   return b.add('Reshape', [masked, integers('by_expert', [0, experts])]);

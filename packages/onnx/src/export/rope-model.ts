@@ -179,7 +179,7 @@ function normed(b: GraphBuilder, x: string, weight: string, eps: number, compute
 function tableConstant(b: GraphBuilder, name: string, values: Float64Array, rows: number, dtype: Compute): string {
   const data = newArray(dtype, values.length);
   for (const [n, value] of values.entries()) storeNumber(data, dtype, n, value);
-  return b.constant(b.fresh(name), tensorFrom(data, { dtype, shape: [rows, values.length / rows] }));
+  return b.constant(name, tensorFrom(data, { dtype, shape: [rows, values.length / rows] }));
 }
 
 /** Appends cos and sin of positions 0 to context − 1 as constants, `[context, pairs]`. */
@@ -205,7 +205,7 @@ export function cosSinOf(
   }
   if (c.numAxes === 1) {
     const { cos, sin } = constantTables(b, c, compute, context);
-    const look = (table: string): string => b.add('Gather', [table, positions], { axis: { i: 0 } });
+    const look = (table: string): string => b.add('Gather', [table, positions], { axis: 0 });
     return { cos: look(cos), sin: look(sin), dtype: compute };
   }
   return tablesByAxis(b, c, compute, positions, context);
@@ -218,22 +218,22 @@ function tablesByAxis(b: GraphBuilder, c: AngleConstants, dtype: Compute, positi
   for (let axis = 0; axis < c.numAxes; axis++) {
     const pairs = Array.from(c.axisOfPair.keys()).filter((j) => c.axisOfPair[j] === axis);
     if (pairs.length === 0) continue;
-    const which = b.constant(b.fresh('axis'), tensorFrom(BigInt64Array.of(BigInt(axis)), { shape: [] }));
-    const ids = b.add('Gather', [positions, which], { axis: { i: 0 } });
+    const which = b.constant('axis', tensorFrom(BigInt64Array.of(BigInt(axis)), { shape: [] }));
+    const ids = b.add('Gather', [positions, which], { axis: 0 });
     const table = tableOver(c, context, pairs);
     for (const name of ['cos', 'sin'] as const) {
       const rows = tableConstant(b, `${name}_cache_${axis}`, table[name], context, dtype);
-      lists[name].push(b.add('Gather', [rows, ids], { axis: { i: 0 } }));
+      lists[name].push(b.add('Gather', [rows, ids], { axis: 0 }));
     }
     order.push(...pairs);
   }
   const inOrder = order.every((j, n) => j === n);
   // Column j of the result is where the tables side by side have pair j.
   const columns = Array.from(order.keys(), (j) => order.indexOf(j));
-  const places = inOrder ? '' : b.integers(b.fresh('pair_order'), columns);
+  const places = inOrder ? '' : b.integers('pair_order', columns);
   const whole = (list: readonly string[]): string => {
-    const beside = list.length === 1 ? list[0]! : b.add('Concat', list, { axis: { i: 2 } });
-    return inOrder ? beside : b.add('Gather', [beside, places], { axis: { i: 2 } });
+    const beside = list.length === 1 ? list[0]! : b.add('Concat', list, { axis: 2 });
+    return inOrder ? beside : b.add('Gather', [beside, places], { axis: 2 });
   };
   return { cos: whole(lists.cos), sin: whole(lists.sin), dtype };
 }

@@ -25,12 +25,12 @@ function cut(b: GraphBuilder, x: string, g: Geometry, window: readonly number[])
   const sizes = [rotaryOffset, ...window, headDim - rotaryOffset - rotaryDim].filter((size) => size > 0);
   const first = rotaryOffset > 0 ? 1 : 0;
   if (sizes.length === 1) return { parts: [x], first };
-  const at = b.integers(b.fresh('head_parts'), sizes);
-  return { parts: [...b.addMany('Split', [x, at], { axis: { i: 3 } }, sizes.length)], first };
+  const at = b.integers('head_parts', sizes);
+  return { parts: [...b.addMany('Split', [x, at], { axis: 3 }, sizes.length)], first };
 }
 
 function join(b: GraphBuilder, parts: readonly string[]): string {
-  return parts.length === 1 ? parts[0]! : b.add('Concat', parts, { axis: { i: 3 } });
+  return parts.length === 1 ? parts[0]! : b.add('Concat', parts, { axis: 3 });
 }
 
 /**
@@ -52,19 +52,19 @@ export function rotate(b: GraphBuilder, x: string, [cos, sin]: readonly [string,
   const { parts, first } = cut(b, x, g, [g.rotaryDim]);
   const window = parts[first]!;
   const shaped = (value: string, shape: readonly number[]): string =>
-    b.add('Reshape', [value, b.integers(b.fresh('shape'), [0, 0, 0, ...shape])]);
+    b.add('Reshape', [value, b.integers('shape', [0, 0, 0, ...shape])]);
   const rotatedHalves = (value: string, axis: number): [string, string] => {
-    const [x0, x1] = b.addMany('Split', [value], { axis: { i: axis }, num_outputs: { i: 2 } }, 2);
+    const [x0, x1] = b.addMany('Split', [value], { axis: axis, num_outputs: 2 }, 2);
     return rotatePair(x0!, x1!);
   };
   let rotated: string;
   if (g.read.step === 2) {
     // [..., pairs, 2]: the members stay `[..., pairs, 1]`, and the axis of the Concat decides how they are written.
     const members = rotatedHalves(shaped(window, [pairs, 2]), 4);
-    rotated = b.add('Concat', members, { axis: { i: g.write.step === 2 ? 4 : 3 } });
+    rotated = b.add('Concat', members, { axis: g.write.step === 2 ? 4 : 3 });
   } else {
-    const apart = rotatedHalves(window, 3).map((y) => b.add('Unsqueeze', [y, b.integers(b.fresh('member_axis'), [4])]));
-    rotated = b.add('Concat', apart, { axis: { i: 4 } });
+    const apart = rotatedHalves(window, 3).map((y) => b.add('Unsqueeze', [y, b.integers('member_axis', [4])]));
+    rotated = b.add('Concat', apart, { axis: 4 });
   }
   return join(b, parts.with(first, shaped(rotated, [g.rotaryDim])));
 }
@@ -78,8 +78,7 @@ export function cosSinFor(
   dtype: 'f32' | 'f64' | 'f16',
 ): [string, string] {
   const axes = g.read.step === 2 ? [HEAD_AXIS[layout], 4] : [HEAD_AXIS[layout]];
-  const name = b.fresh('head_axis');
-  b.integers(name, axes);
+  const name = b.integers('head_axis', axes);
   const shaped = (value: string): string =>
     b.add('Unsqueeze', [cosSin.dtype === dtype ? value : b.cast(value, dtype), name]);
   return [shaped(cosSin.cos), shaped(cosSin.sin)];
@@ -104,12 +103,12 @@ export function rotateStandard(
   const { headDim, rotaryDim, rotaryOffset, read, write } = g;
   const embed = (value: string, dim: number): string =>
     b.add('RotaryEmbedding', [value, r.cos, r.sin, r.positionIds], {
-      interleaved: { i: read.step === 2 ? 1 : 0 },
-      rotary_embedding_dim: rotaryDim < dim ? { i: rotaryDim } : undefined,
-      num_heads: layout === 'bsnh' ? { i: r.heads } : undefined,
+      interleaved: read.step === 2 ? 1 : 0,
+      rotary_embedding_dim: rotaryDim < dim ? rotaryDim : undefined,
+      num_heads: layout === 'bsnh' ? r.heads : undefined,
     });
   const shaped = (value: string, shape: readonly number[]): string =>
-    b.add('Reshape', [value, b.integers(b.fresh('shape'), [0, 0, ...shape])]);
+    b.add('Reshape', [value, b.integers('shape', [0, 0, ...shape])]);
   // With tokens before heads the operator takes heads side by side only.
   const embedded = (value: string, dim: number): string =>
     layout === 'bsnh' ? shaped(embed(shaped(value, [r.heads * dim]), dim), [r.heads, dim]) : embed(value, dim);
@@ -125,7 +124,7 @@ export function rotateStandard(
     for (let j = 0; j < rotaryDim / 2; j++)
       for (const k of [0, 1])
         from[rotaryOffset + j * write.step + k * write.gap] = rotaryOffset + j * read.step + k * read.gap;
-    y = b.add('Gather', [y, b.integers(b.fresh('order'), from)], { axis: { i: 3 } });
+    y = b.add('Gather', [y, b.integers('order', from)], { axis: 3 });
   }
   return folded ? shaped(y, [r.heads * headDim]) : y;
 }
