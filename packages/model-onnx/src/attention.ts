@@ -6,7 +6,6 @@
  * @module
  */
 import type { RopeSpec } from 'ropewalk';
-import { normOf } from './norm.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
 import { tokensFirst } from './padding.js';
 import { numbersOf, rotated } from './portable.js';
@@ -115,4 +114,11 @@ function latentHeads(s: DecoderScope, ops: DecoderOperators, input: string, laye
   const vB = s.at(at('vB.weight'))!;
   const v = ops.linear(c, { weights: [{ ...vB, shape: [n * valueDim, rank] }], biases: [] });
   return { q, k: joinedHeads(kStill, kTurned), v };
+}
+
+/** Appends the norm of a place such as `3.attentionNorm` over the last dimension. */
+export function normOf(s: DecoderScope, ops: DecoderOperators, x: string, place: string): string {
+  const [weight, bias] = ['weight', 'bias'].map((part) => s.at(`${place}.${part}`));
+  const gain = s.numbers([weight!]);
+  return s.config.family.norm ? ops.layerNorm(x, gain, bias && s.numbers([bias])) : ops.rmsNorm(x, gain);
 }

@@ -16,8 +16,8 @@ import type { LoadingOptions } from '@ropewalk/model';
 import type { ByteSource, ModelDescription } from '@ropewalk/model/description';
 import { RopewalkError } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import type { WeightConstant } from './constants.js';
 import { bytesOf, type HeldWeights } from './engine.js';
+import type { WeightConstant } from './scope.js';
 import { type WeightLayout, writeWeights } from './weights.js';
 
 /** Of the files' bytes. It changes when writeWeights makes other bytes of the same weights. */

@@ -12,9 +12,8 @@ import { RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
-import type { WeightConstant } from './constants.js';
 import { type DecoderGraph, decoderGraph } from './graph.js';
-import type { DecoderForm } from './scope.js';
+import type { DecoderForm, WeightConstant } from './scope.js';
 import { layoutWeights, type WeightLayout, writeWeights } from './weights.js';
 
 /** Options of a loaded graph that say where its weights are. */

@@ -6,30 +6,18 @@
  */
 import type { DecoderConfig } from '@ropewalk/model';
 import type { WeightPlan } from '@ropewalk/model/description';
-import type { GraphBuilder } from '@ropewalk/onnx';
-import { ANGLE_MODES, type AngleMode } from '@ropewalk/onnx';
+import { ANGLE_MODES, type AngleMode, type GraphBuilder } from '@ropewalk/onnx';
 import { angleConstants, MAX_TABLE, valueTypes } from '@ropewalk/onnx/internal';
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
-import { attend } from './attention.js';
-import type { WeightConstant } from './constants.js';
+import { attend, normOf } from './attention.js';
 import { contribOperators } from './contrib.js';
 import { feedForward } from './feed-forward.js';
-import { normOf } from './norm.js';
 import type { DecoderOperators } from './operators.js';
 import { asGiven, tokensFirst } from './padding.js';
 import { portableOperators } from './portable.js';
-import {
-  BATCH,
-  DECODER_FORMS,
-  type DecoderForm,
-  DecoderScope,
-  type DecoderSettings,
-  NUM_LOGITS,
-  PAST,
-  SEQ,
-  TOTAL,
-} from './scope.js';
+import type { DecoderForm, DecoderSettings, WeightConstant } from './scope.js';
+import { BATCH, DECODER_FORMS, DecoderScope, NUM_LOGITS, PAST, SEQ, TOTAL } from './scope.js';
 
 /** What {@link decoderGraph} builds. */
 export interface DecoderGraphOptions {

@@ -20,7 +20,7 @@ import {
   swiglu,
 } from '@ropewalk/onnx/internal';
 import { planRope, type RopeSpec } from 'ropewalk';
-import { gatheredExperts } from './experts.js';
+import { gatheredExperts } from './feed-forward.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
 import { BATCH, BLOCK, blocksOf, type DecoderScope, joined, type Matrix, SEQ, TOTAL } from './scope.js';
 

@@ -14,7 +14,7 @@ import type { OnnxDtype, OnnxExternalTensor } from '@ropewalk/onnx/internal';
 import { BLOCK_FORMATS, type Dtype, numberFromF16, sizeBytes } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { countElements, u16 } from 'ropewalk/internal';
-import type { MadeAs, WeightConstant } from './constants.js';
+import type { MadeAs, WeightConstant } from './scope.js';
 
 /** A data file beside the graph. */
 export interface DataFile {

@@ -8,7 +8,7 @@ import { streamWeight } from '../../model/src/stream-weight.js';
 import { BLOCK_FORMATS, WIDEN_BLOCK } from '../../ropewalk/src/core/block-formats.js';
 import { numberFromF16 } from '../../ropewalk/src/core/float16.js';
 import { randomFrom } from '../../ropewalk/src/core/random.js';
-import type { WeightConstant } from '../src/constants.js';
+import type { WeightConstant } from '../src/scope.js';
 import { layoutWeights, writeWeights } from '../src/weights.js';
 
 type Format = 'q8_0' | 'q4_0';

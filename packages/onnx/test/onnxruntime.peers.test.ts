@@ -56,8 +56,13 @@ import { Ropewalk } from '../../ropewalk/src/ropewalk.js';
 import { GraphBuilder } from '../src/export/builder.js';
 import { writeOnnxModel } from '../src/format/onnx.js';
 import { OnnxruntimeBackend, openOnnxruntime } from '../src/onnxruntime/host.js';
-import { loadOnnxruntime, type Ort, type OrtSessionOptions, type OrtTensor } from '../src/onnxruntime/package.js';
-import { Sessions } from '../src/onnxruntime/sessions.js';
+import {
+  loadOnnxruntime,
+  type Ort,
+  type OrtSessionOptions,
+  type OrtTensor,
+  Sessions,
+} from '../src/onnxruntime/package.js';
 
 const skip = noOnnxruntime;
 const open: OnnxruntimeBackend[] = [];

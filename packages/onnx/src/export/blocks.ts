@@ -1,8 +1,8 @@
 /**
- * Quantised blocks, widened in the graph: bytes in, exact floats out, for every scale that is a number.
+ * Widens quantised blocks in the graph. The floats are exact for every scale that is a number.
  *
  * Before opset 26 ONNX has no operator that reads two bytes as an f16. So the high byte of an f16 chooses, from two
- * tables of 256, its value and the size of one step of its low byte; f32 holds both, and the sum, exactly.
+ * tables of 256 entries, its value and the step of its low byte. f32 holds both, and their sum, exactly.
  *
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_q8_0 and dequantize_row_q4_0
@@ -12,10 +12,13 @@ import type { GraphBuilder } from './builder.js';
 
 const BYTES = 256;
 
-/** The block formats that graphs widen. */
+/** The block formats that graphs can widen. */
 export const GRAPH_FORMATS: readonly BlockFormat[] = ['q8_0', 'q4_0'];
 
-/** Appends the widening of a matrix in blocks of {@link GRAPH_FORMATS}, whose u8 bytes may have any shape. Both dtypes are exact. */
+/**
+ * Appends the widening of a matrix in blocks of {@link GRAPH_FORMATS}. Its u8 bytes may have any shape. Both dtypes are
+ * exact.
+ */
 export function dequantise(
   b: GraphBuilder,
   bytes: string,
@@ -28,7 +31,7 @@ export function dequantise(
   const byBlock = b.add('Reshape', [bytes, b.integers('by_block', [n, blocks, unit])], {
     allowzero: 1,
   });
-  // Gather's indices are i32 or i64.
+  // Gather takes indices of i32 or i64 only.
   const indices = b.cast(byBlock, 'i32');
   const sizes = b.integers('block_parts', [1, 1, unit - 2]);
   const [low, high, quants] = b.addMany('Split', [indices, sizes], { axis: 2 }, 3) as [string, string, string];
@@ -40,7 +43,7 @@ export function dequantise(
   const start = (byte: number): number => numberFromF16(byte << 8);
   const step = (byte: number): number => {
     const size = numberFromF16((byte << 8) | 1) - start(byte);
-    // An infinite scale stays infinite. A NaN that only the low byte tells from infinity becomes infinity.
+    // An infinite scale stays infinite. A NaN that only the low byte distinguishes from infinity becomes infinity.
     return Number.isNaN(size) ? 0 : size;
   };
   const scale = b.add('Add', [

@@ -1,34 +1,26 @@
 /**
- * An ONNX graph while it grows: values have names, nodes are appended, constants are initializers.
- *
- * It knows no operator; emitters call it.
+ * Builds an ONNX graph node by node. It knows no operator.
  *
  * @module
  */
 import { type Dtype, type Tensor, tensorFrom } from 'ropewalk';
 import { newArray, refuse, storeNumber } from 'ropewalk/backend';
-import {
-  type OnnxAttribute,
-  type OnnxExternalTensor,
-  type OnnxModel,
-  type OnnxNode,
-  type OnnxValue,
-  onnxDataType,
-} from '../format/onnx.js';
+import type { OnnxAttribute, OnnxExternalTensor, OnnxModel, OnnxNode, OnnxValue } from '../format/onnx.js';
+import { onnxDataType } from '../format/onnx.js';
 
-/** RotaryEmbedding, RMSNormalization and Attention as they came with opset 23. */
+/** RotaryEmbedding, RMSNormalization and Attention came with this opset. */
 export const OPSET = 23;
-/** TensorProto.DataType of conditions inside a graph, which we have no dtype for. */
+/** TensorProto.DataType of conditions inside a graph. Tensors here have no such dtype. */
 const ONNX_BOOL = 9;
-/** The oldest opset that has what primitives need: Split with num_outputs, ReduceMean with axes as an input. */
+/** The oldest opset with all primitives: Split with num_outputs, and ReduceMean with axes as an input. */
 export const OLDEST_OPSET = 18;
 
-/** The IR version that came with each opset, from the oldest on. */
+/** The IR version of each opset, from the oldest on. */
 const IR_VERSION: ReadonlyMap<number, number> = /* @__PURE__ */ new Map(
   /* @__PURE__ */ [8, 9, 9, 10, 10, 11].map((version, n) => [OLDEST_OPSET + n, version]),
 );
 
-/** An attribute of a new node: a plain number is an integer, and undefined is left out. */
+/** An attribute of a new node. A plain number is an integer; undefined is left out. */
 type NewAttribute = OnnxAttribute | number | string | readonly number[] | undefined;
 
 function attributeOf(value: NonNullable<NewAttribute>): OnnxAttribute {
@@ -46,7 +38,7 @@ export class GraphBuilder {
   readonly outputs: OnnxValue[] = [];
   #count = 0;
 
-  /** @param opset - that {@link model} declares unless it is given another */
+  /** @param opset - the default of {@link model} */
   constructor(readonly opset: number = OPSET) {}
 
   /** Declares an input of the graph. */
@@ -58,7 +50,7 @@ export class GraphBuilder {
   /**
    * Adds a constant.
    *
-   * @param name - gets a number behind it where a constant or an input has this name already
+   * @param name - gets a number behind it if a constant or an input has this name already
    * @param tensor - in host memory
    * @returns its name in the graph
    */
@@ -125,7 +117,7 @@ export class GraphBuilder {
     return this.add('Cast', [value], { to: to === 'bool' ? ONNX_BOOL : onnxDataType(to) });
   }
 
-  /** Hands a value out of the graph. The last node writes it under its name; any other value goes through Identity. */
+  /** Declares an output of the graph. The last node writes it under its name; any other value goes through Identity. */
   output(value: string, name: string, dtype: Dtype, shape: readonly (number | string)[]): void {
     const node = this.nodes.at(-1);
     if (node?.outputs.includes(value))
@@ -135,10 +127,10 @@ export class GraphBuilder {
   }
 
   /**
-   * Closes the graph.
+   * Finishes the graph.
    *
-   * @param name - the graph's name
-   * @param producer - the program that wrote it
+   * @param name - the name of the graph
+   * @param producer - the program that writes it
    * @param doc - a line for people
    * @param opset - in [{@link OLDEST_OPSET}, {@link OPSET}]; below OPSET for graphs of primitives only
    */

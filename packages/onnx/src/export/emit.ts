@@ -1,33 +1,18 @@
 /**
- * Plans as ONNX graphs: one emitter for each operator, in two forms.
+ * Writes plans as ONNX graphs, with one emitter for each operator, in two forms.
  *
- * A graph sees dense tensors of a plan's logical shapes; who runs it packs and unpacks strides. Only rearrange has
- * layouts in its graph, because they are its subject. 16-bit floats are cast to f32 and back, so that results are
+ * A graph sees dense tensors of the plan's shapes, and its caller packs and unpacks strides. Only rearrange has layouts
+ * in its graph, because layouts are all that it is about. 16-bit floats are cast to f32 and back, so that results are
  * rounded once; ONNX's own operators would round in between.
  *
  * @module
  * @see https://onnx.ai/onnx/operators/
  */
-import {
-  type BlockTensor,
-  type FloatDtype,
-  isBlocks,
-  type OpPlan,
-  sizeBytes,
-  Tensor,
-  tensorFrom,
-  zeros,
-} from 'ropewalk';
-import { checkPlan, refuse, unknownPlan, walk } from 'ropewalk/backend';
-import {
-  type OptionNames,
-  ROUNDED,
-  reading,
-  readName,
-  readOptions,
-  roundsActivations,
-  whyNotFloatCaches,
-} from 'ropewalk/internal';
+import type { BlockTensor, FloatDtype, OpPlan } from 'ropewalk';
+import { isBlocks, sizeBytes, Tensor, tensorFrom, zeros } from 'ropewalk';
+import { checkPlan, refuse, walk } from 'ropewalk/backend';
+import type { OptionNames } from 'ropewalk/internal';
+import { ROUNDED, reading, readName, readOptions, roundsActivations, whyNotFloatCaches } from 'ropewalk/internal';
 import { dequantise, GRAPH_FORMATS } from './blocks.js';
 import { GraphBuilder } from './builder.js';
 import { argmax, attention, gelu, layerNorm, narrowed, rmsNorm, route, swiglu } from './fragments.js';
@@ -53,14 +38,14 @@ const NAMES: OptionNames<EmitOptions> = {
  * rms_norm x, weight → out; layer_norm x, weight, bias → out; linear x, weight, bias → out; self_attention q, k, v,
  * sinks → out; route logits, bias → indices, weights; expert_linear x, weight, indices, bias, weights → out; argmax
  * values → index, value; embedding index, weight → out; rearrange x, initial → out; rope x → out and, as the form needs
- * them, cos_cache, sin_cache, positions, weight, cache, rows, with `_p` behind the names of part p where there are
- * several. With `tables: 'inputs'` self_attention takes attn_mask behind its tensors, where it masks.
+ * them, cos_cache, sin_cache, positions, weight, cache, rows. If a rope has several parts, the names of part p end in
+ * `_p`. With `tables: 'inputs'` self_attention takes attn_mask after its tensors, if it masks.
  *
- * @param b - the graph; empty
- * @param plan - a checked plan; of its tensors only shapes, strides and dtypes are read
+ * @param b - an empty graph
+ * @param plan - a checked plan, of which only shapes, strides and dtypes are read
  * @param options - form and names
- * @returns inputs and outputs, or the reason why no graph can say it
- * @throws {RopewalkError} RANGE or UNSUPPORTED for what is no graph, no plan or no form
+ * @returns inputs and outputs, or the reason why no graph can express the plan
+ * @throws {RopewalkError} RANGE or UNSUPPORTED for something that is no graph, no plan or no form
  */
 export function emitPlan(b: GraphBuilder, plan: OpPlan, options: EmitOptions): EmittedGraph | NotEmitted {
   if (!reading('graph', () => b instanceof GraphBuilder)) refuse('RANGE', 'graph', 'a GraphBuilder', b);
@@ -68,54 +53,44 @@ export function emitPlan(b: GraphBuilder, plan: OpPlan, options: EmitOptions): E
   const given = readOptions(options, 'graph: options', NAMES);
   readName(given.form, ['standard', 'primitives'], 'graph: form');
   const g = new PlanGraph(b, given);
-  const whyNot = emit(g, plan);
+  const emit = EMITTERS[plan.op] as (g: PlanGraph, plan: OpPlan) => string | undefined;
+  const whyNot = whyNotEmitted(plan) ?? emit(g, plan);
   return whyNot === undefined ? { inputs: g.inputs, outputs: g.outputs } : { whyNot };
 }
 
-function emit(g: PlanGraph, plan: OpPlan): string | undefined {
+function whyNotEmitted(plan: OpPlan): string | undefined {
   if ('weight' in plan && isBlocks(plan.weight) && !GRAPH_FORMATS.includes(plan.weight.format))
     return `there are graphs for weights in ${GRAPH_FORMATS.join(' and ')}, not yet in ${plan.weight.format}`;
   if (roundsActivations(plan)) return ROUNDED;
   const cache = whyNotFloatCaches(plan);
-  if (cache !== undefined) return `${cache}, for which there are no graphs yet`;
-  switch (plan.op) {
-    case 'rope':
-      return emitRope(g, plan);
-    case 'add': {
-      const compute = computeIn(plan.out.dtype);
-      g.round(g.b.add('Add', [g.wide('a', plan.a, compute), g.wide('b', plan.b, compute)]), compute, 'out', plan.out);
-      return undefined;
-    }
-    case 'swiglu':
-      return emitSwiglu(g, plan);
-    case 'gelu':
-    case 'geglu':
-      return emitGelu(g, plan);
-    case 'scale':
-      return emitScale(g, plan);
-    case 'rms_norm':
-    case 'layer_norm':
-      return emitNorm(g, plan);
-    case 'linear':
-      return emitLinear(g, plan);
-    case 'self_attention':
-      return emitAttention(g, plan);
-    case 'argmax':
-      return emitArgmax(g, plan);
-    case 'embedding':
-      return emitEmbedding(g, plan);
-    case 'rearrange':
-      return emitRearrange(g, plan);
-    case 'route':
-      return emitRoute(g, plan);
-    case 'expert_linear':
-      return emitExpertLinear(g, plan);
-    default:
-      return unknownPlan(plan satisfies never);
-  }
+  return cache && `${cache}, for which there are no graphs yet`;
 }
 
 type Plan<Op> = Extract<OpPlan, { readonly op: Op }>;
+
+/** The emitters append a plan to a graph, or return why no graph can express it. */
+const EMITTERS: { readonly [Op in OpPlan['op']]: (g: PlanGraph, plan: Plan<Op>) => string | undefined } = {
+  rope: emitRope,
+  add: emitAdd,
+  swiglu: emitSwiglu,
+  gelu: emitGelu,
+  geglu: emitGelu,
+  scale: emitScale,
+  rms_norm: emitNorm,
+  layer_norm: emitNorm,
+  linear: emitLinear,
+  self_attention: emitAttention,
+  argmax: emitArgmax,
+  embedding: emitEmbedding,
+  rearrange: emitRearrange,
+  route: emitRoute,
+  expert_linear: emitExpertLinear,
+};
+
+function emitAdd(g: PlanGraph, { a, b, out }: Plan<'add'>): undefined {
+  const compute = computeIn(out.dtype);
+  g.round(g.b.add('Add', [g.wide('a', a, compute), g.wide('b', b, compute)]), compute, 'out', out);
+}
 
 function emitSwiglu(g: PlanGraph, plan: Plan<'swiglu'>): undefined {
   const { gate, up, out } = plan;
@@ -179,22 +154,22 @@ function emitLinear(g: PlanGraph, { x, weight, bias, out }: Plan<'linear'>): und
   g.round(added ? b.add('Add', [y, added]) : y, compute, 'out', out);
 }
 
-/** The most bytes of a mask: it is a constant of the graph, and an ONNX file holds at most two gigabytes. */
+/** The most bytes of a mask. It is a constant of the graph, and an ONNX file holds two gigabytes at most. */
 const MAX_MASK_BYTES = 2 ** 30;
 
 function emitAttention(g: PlanGraph, plan: Plan<'self_attention'>): string | undefined {
   const { q, out } = plan;
-  const [k, v] = [plan.k, plan.v] as Tensor<FloatDtype>[] as [Tensor<FloatDtype>, Tensor<FloatDtype>]; // emit refused 8 bits
+  const [k, v] = [plan.k, plan.v] as Tensor<FloatDtype>[] as [Tensor<FloatDtype>, Tensor<FloatDtype>]; // whyNotEmitted refuses 8 bits
   const compute = computeIn(out.dtype);
   const [batch, seq, heads] = q.shape as [number, number, number];
   const [, total, kvHeads, dv] = v.shape as [number, number, number, number];
   if (plan.causal && seq * total * sizeBytes(compute) > MAX_MASK_BYTES)
     return `a mask of ${seq} × ${total} is too large for a graph, which takes 1 GiB`;
   const mask = plan.causal ? takeMask(g, maskOf(seq, total, plan.window, compute)) : undefined;
-  // Attention-23 adds the mask before it caps, which would let masked keys back in. Its scale is an f32, which ONNX
-  // Runtime takes only above 0; and it has no sinks.
+  // Attention-23 adds the mask before it caps, so that masked keys would count again. Its scale is an f32, which ONNX
+  // Runtime takes only above 0. It has no sinks.
   const standard = !g.primitives && !plan.sinks && plan.softcap === undefined && compute === 'f32' && plan.scale > 0;
-  // The standard operator takes heads side by side, and knows their number.
+  // The standard operator takes heads side by side, and their number as an attribute.
   const folded = (name: string, tensor: Tensor<FloatDtype>): string => {
     const [b, s, h, width] = tensor.shape as [number, number, number, number];
     return standard && tensor.isContiguous()
@@ -217,7 +192,9 @@ function takeMask(g: PlanGraph, mask: Tensor): string {
   return g.options.tables === 'inputs' ? g.take('attn_mask', mask) : g.b.constant('attn_mask', mask);
 }
 
-/** 0 where query i sees key t, −∞ where it does not. Unlike is_causal it says how long the past is. */
+/**
+ * Makes the mask: 0 where query i sees key t, else −∞. Unlike the attribute is_causal it knows the length of the past.
+ */
 function maskOf(seq: number, total: number, window: number | undefined, compute: 'f32' | 'f64'): Tensor {
   const data = compute === 'f64' ? new Float64Array(seq * total) : new Float32Array(seq * total);
   for (let i = 0; i < seq; i++) {
@@ -241,7 +218,10 @@ function emitRoute(g: PlanGraph, plan: Plan<'route'>): undefined {
   g.round(chosen.weights, compute, 'weights', weights);
 }
 
-/** The chosen matrices are gathered: a graph reads no other. An index outside takes the nearest expert. */
+/**
+ * Gathers the matrices of the chosen experts, so that a graph reads no others. An index outside takes the nearest
+ * expert.
+ */
 function emitExpertLinear(g: PlanGraph, { x, weight, bias, indices, weights, out }: Plan<'expert_linear'>): undefined {
   const { b } = g;
   const compute = computeIn(out.dtype);
@@ -280,7 +260,7 @@ function emitExpertLinear(g: PlanGraph, { x, weight, bias, indices, weights, out
 function emitArgmax(g: PlanGraph, { values, outIndex, outValue }: Plan<'argmax'>): undefined {
   const value = g.take('values', values);
   const compute = computeIn(values.dtype);
-  // Not every runtime has ArgMax for every dtype; a cast to f32 keeps order, ties and NaN.
+  // Not every runtime has ArgMax for every dtype. A cast to f32 keeps order, ties and NaN.
   const wide = values.dtype === compute ? value : g.b.cast(value, compute);
   const index = argmax(g.b, wide, compute, g.options.nan ?? 'first');
   g.give(g.b.add('GatherElements', [value, index], { axis: -1 }), 'value', outValue);
@@ -293,7 +273,7 @@ function emitEmbedding(g: PlanGraph, { rows, weight, out }: Plan<'embedding'>): 
   if (isBlocks(weight)) {
     const table = g.take('weight', weight.bytes);
     const [n, k] = weight.shape as [number, number];
-    // The rows are looked up as bytes, so that only they are converted.
+    // Gather takes rows of bytes, so that only these rows are converted.
     const rowBytes = n === 0 ? 0 : weight.bytes.size / n;
     const byRow = b.add('Reshape', [table, b.integers('by_row', [n, rowBytes])], { allowzero: 1 });
     const found = b.add('Gather', [byRow, g.take('index', index)], { axis: 0 });
@@ -304,7 +284,7 @@ function emitEmbedding(g: PlanGraph, { rows, weight, out }: Plan<'embedding'>): 
   g.give(weight.dtype === out.dtype ? found : b.cast(found, out.dtype), 'out', out);
 }
 
-/** A tensor's dimensions by falling stride, where that order makes it dense and all of its storage; else undefined. */
+/** Returns the dimensions of a tensor by falling stride if the tensor is dense in that order and fills its storage. */
 function permutationOf(tensor: Tensor): number[] | undefined {
   if (tensor.size !== tensor.storage.length) return undefined;
   const order = tensor.shape.map((_, d) => d).sort((a, b) => tensor.strides[b]! - tensor.strides[a]! || a - b);
@@ -324,7 +304,7 @@ function emitRearrange(g: PlanGraph, { x, out }: Plan<'rearrange'>): undefined {
     g.give(inOrder ? b.add('Identity', [value]) : b.add('Transpose', [value], { perm: perm }), 'out', out.permute(to));
     return;
   }
-  // Any layout: the elements of x by their places, scattered to their places in out.
+  // For any other layouts, the elements of x are gathered by their places and scattered to their places in out.
   const read = flat(x);
   const written = flat(out);
   const values = b.add('Gather', [g.take('x', read.tensor), b.integers('x_places', read.places)], { axis: 0 });
@@ -335,7 +315,7 @@ function emitRearrange(g: PlanGraph, { x, out }: Plan<'rearrange'>): undefined {
   g.give(y, 'out', written.tensor);
 }
 
-/** All of a tensor's storage, and the places of the tensor's elements in it. */
+/** Returns a tensor over the whole storage, and the places of the tensor's elements in it. */
 function flat(tensor: Tensor): { tensor: Tensor; places: number[] } {
   const places: number[] = [];
   if (tensor.size > 0) walk(tensor, (at) => places.push(at));

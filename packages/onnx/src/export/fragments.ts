@@ -1,5 +1,5 @@
 /**
- * The operators beside RoPE, from value to value: plans and exported models are put together from them.
+ * Builds the operators other than RoPE, for plans and for exported models.
  *
  * @module
  */
@@ -7,16 +7,12 @@ import { type FloatDtype, type RouteGroups, type RoutePlan, tensorFrom } from 'r
 import { isHalf, LEAST_SUM } from 'ropewalk/internal';
 import type { GraphBuilder } from './builder.js';
 
-/**
- * Which operators a graph is made of: those of the standard where it has one for the types, or primitives that every
- * target has.
- */
+/** The operators of a graph: standard ones where they exist for the types, or primitives that every target has. */
 export type GraphForm = 'standard' | 'primitives';
 
-/** What a graph computes in. */
 export type Wide = 'f32' | 'f64';
 
-/** The largest finite value of a 16-bit float, and the smallest magnitude that rounds beyond it. */
+/** The largest finite value of a 16-bit float, and the smallest absolute value that rounds beyond it. */
 const LIMITS: Readonly<Record<'f16' | 'bf16', readonly [largest: number, beyond: number]>> =
   /* @__PURE__ */ Object.freeze({
     f16: [65504, 65520],
@@ -28,10 +24,11 @@ export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: F
   if (from === to) return value;
   if (from !== 'f64' || !isHalf(to)) return b.cast(value, to);
   // Runtimes convert f64 to 16 bits through f32, which rounds twice. That is wrong only where the f32 is half-way
-  // between two 16-bit values; then the other one is 2·f32 − chosen, and the nearer of both to the f64 is meant.
+  // between two 16-bit values. The other one of these two is 2·f32 − chosen, and the nearer of both to the f64 is
+  // right.
   const number = (name: string, x: number): string => b.scalar(name, 'f64', x);
   const [largest, beyond] = LIMITS[to];
-  // Where gets constants only: ONNX Runtime's turns −0 into +0.
+  // Where gets constants only, because ONNX Runtime's Where turns −0 into +0.
   const inside = b.add('Less', [b.add('Abs', [value]), number('beyond', beyond)]);
   const bound = b.add('Where', [inside, number('largest', largest), number('unbounded', Infinity)]);
   const finite = b.add('Min', [b.add('Max', [value, b.add('Neg', [bound])]), bound]);
@@ -55,8 +52,8 @@ export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: F
 }
 
 /**
- * Appends RMS normalisation over the last dimension: `weight · x / √(mean(x²) + eps)`, x `[…, d]`, weight `[d]`.
- * RMSNormalization's epsilon is an f32.
+ * Appends RMS normalisation over the last dimension: `weight · x / √(mean(x²) + eps)`, x `[…, d]`, weight `[d]`. The
+ * epsilon of RMSNormalization is an f32.
  */
 export function rmsNorm(
   b: GraphBuilder,
@@ -75,7 +72,7 @@ export function rmsNorm(
 
 /**
  * Appends layer normalisation over the last dimension: `weight · (x − mean(x)) / √(var(x) + eps) + bias`, x `[…, d]`,
- * weight and bias `[d]`. LayerNormalization's epsilon is an f32.
+ * weight and bias `[d]`. The epsilon of LayerNormalization is an f32.
  */
 export function layerNorm(
   b: GraphBuilder,
@@ -89,14 +86,14 @@ export function layerNorm(
   if (form === 'standard' && compute === 'f32')
     return b.add('LayerNormalization', [x, weight, bias], { axis: -1, epsilon: { f: eps } });
   const mean = b.add('ReduceMean', [x, b.integers('last', [-1])], { keepdims: 1 });
-  // Without its mean a row's mean square is its variance.
+  // Without its mean, a row's mean square is its variance.
   const normed = rmsNorm(b, b.add('Sub', [x, mean]), weight, eps, compute, 'primitives');
   return bias === undefined ? normed : b.add('Add', [normed, bias]);
 }
 
 /**
- * Appends `1 / (1 + exp(−x))`, with the exponential of −|x|, which cannot overflow. Sigmoid is not used: ONNX Runtime's
- * is a polynomial within 4e-7, too coarse for x below −4.
+ * Appends `1 / (1 + exp(−x))` with the exponential of −|x|, which cannot overflow. ONNX Runtime's Sigmoid is a
+ * polynomial with an error of 4e-7, which is too coarse for x below −4.
  */
 export function sigmoid(b: GraphBuilder, x: string, compute: Wide): string {
   const one = b.scalar('one', compute, 1);
@@ -105,7 +102,7 @@ export function sigmoid(b: GraphBuilder, x: string, compute: Wide): string {
   return b.add('Div', [b.add('Where', [negative, small, one]), b.add('Add', [small, one])]);
 }
 
-/** What SwiGLU's plan says of its clamped form. */
+/** The clamped form of SwiGLU. */
 interface Clamps {
   readonly limit: number | undefined;
   readonly alpha: number;
@@ -134,8 +131,8 @@ export function swiglu(
 }
 
 /**
- * Appends GELU. In primitives `none` is x/2 · (1 + Erf(x/√2)), as the standard spells Gelu: below −3 little is left of
- * the sum. `tanh` is x · sigmoid(2z), which loses nothing.
+ * Appends GELU. In primitives, `none` is x/2 · (1 + Erf(x/√2)), as the standard defines Gelu; below −3 the sum has few
+ * digits left. `tanh` is x · sigmoid(2z), which loses none.
  */
 export function gelu(b: GraphBuilder, x: string, approximate: 'none' | 'tanh', compute: Wide, form: GraphForm): string {
   if (form === 'standard' && compute === 'f32') return b.add('Gelu', [x], { approximate: approximate });
@@ -152,8 +149,8 @@ export function gelu(b: GraphBuilder, x: string, approximate: 'none' | 'tanh', c
 }
 
 /**
- * Appends argmax over the last dimension, i64 `[…, 1]`; the first maximum wins. `nan` first: the first NaN wins over
- * everything; unspecified: as the runtime's ArgMax does.
+ * Appends argmax over the last dimension, i64 `[…, 1]`; the first maximum wins. With `nan` first, the first NaN wins
+ * over everything; with unspecified, the runtime's ArgMax decides.
  */
 export function argmax(b: GraphBuilder, values: string, compute: 'f32' | 'f64', nan: 'first' | 'unspecified'): string {
   const attributes = { axis: -1, keepdims: 1, select_last_index: 0 };
@@ -170,11 +167,11 @@ export function argmax(b: GraphBuilder, values: string, compute: 'f32' | 'f64', 
 /**
  * Appends attention.
  *
- * @param values - q, k, v: `[batch, seq, heads · d]` and so on where `standard`, else `[batch, seq, heads, d]`
+ * @param values - q, k, v: `[batch, seq, heads · d]` and so on if `standard`, else `[batch, seq, heads, d]`
  * @param mask - added to the scores, `[seq, total]`
- * @param sinks - scores without a value, `[heads]`; not where `standard`
- * @param standard - as Attention-23
- * @returns `[batch, seq, heads · dv]` where `standard`, else `[batch, seq, heads, dv]`
+ * @param sinks - scores without a value, `[heads]`; only if not `standard`
+ * @param standard - builds Attention-23
+ * @returns `[batch, seq, heads · dv]` if `standard`, else `[batch, seq, heads, dv]`
  */
 export function attention(
   b: GraphBuilder,
@@ -198,8 +195,8 @@ export function attention(
   const ks = spread(transpose(k, [0, 2, 3, 1]));
   const vs = spread(transpose(v, [0, 2, 1, 3]));
   const product = b.add('MatMul', [qs, ks]);
-  // ONNX Runtime fuses a product with one number into the MatMul, as an f32. In f64 the number is given once for each
-  // key.
+  // ONNX Runtime fuses a product with a single number into the MatMul, as an f32. In f64 the number is therefore a
+  // vector with one entry per key.
   const perKey = (name: string, value: number): string =>
     b.constant(name, tensorFrom(new Float64Array(total).fill(value)));
   const scaled = (name: string, value: number): string =>
@@ -221,7 +218,7 @@ export function attention(
   return transpose(b.add('MatMul', [weights, vs]), [0, 2, 1, 3]);
 }
 
-/** Experts chosen for each token: their numbers, i64 `[tokens, used]`, and their weights. */
+/** The experts of each token: their numbers, i64 `[tokens, used]`, and their weights. */
 export interface Chosen {
   readonly indices: string;
   readonly weights: string;
@@ -231,7 +228,7 @@ export interface Chosen {
  * Appends the choice of experts. The number of tokens may be open.
  *
  * @param logits - `[tokens, experts]`
- * @param bias - added to the scores that rank, `[experts]`
+ * @param bias - added to the scores for the ranking only, `[experts]`
  */
 export function route(
   b: GraphBuilder,
@@ -244,8 +241,8 @@ export function route(
   const number = (name: string, x: number): string => b.scalar(name, compute, x);
   const softmax = (of: string): string => b.add('Softmax', [of], { axis: -1 });
   const scores = gate === 'softmax' ? softmax(logits) : gate === 'sigmoid' ? sigmoid(b, logits, compute) : logits;
-  // The gates rise with the logits, which have no two alike where the scores may: the logits rank, unless scores are
-  // added up.
+  // Scores rise with the logits, but two scores may round to the same number where the logits differ. So the logits
+  // rank, unless scores are added up.
   let ranks = bias || groups ? scores : logits;
   if (bias) ranks = b.add('Add', [ranks, bias]);
   if (groups) ranks = ofBestGroups(b, ranks, groups, experts, compute);
@@ -260,7 +257,7 @@ export function route(
   return { indices, weights };
 }
 
-/** The largest along the last dimension, the first of equal ones before others: values, and places as i64. */
+/** Appends the largest values along the last dimension and their places, i64. Of equal ones the first comes first. */
 function topK(b: GraphBuilder, values: string, count: number): readonly [string, string] {
   const attributes = { axis: -1, largest: 1, sorted: 1 };
   return b.addMany('TopK', [values, b.integers('count', [count])], attributes, 2) as [string, string];
@@ -281,7 +278,7 @@ function ofBestGroups(
   const [scores] = topK(b, byGroup, Math.min(best, size));
   const sums = b.add('ReduceSum', [scores, integers('last', [-1])], { keepdims: 0 });
   const stay = b.add('Unsqueeze', [topK(b, sums, used)[1], integers('each', [2])]);
-  // A group stays whose number is among them.
+  // A group is kept if its number is among those in `stay`.
   const numbers = integers(
     'groups',
     Array.from({ length: count }, (_, group) => group),

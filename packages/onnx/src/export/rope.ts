@@ -1,5 +1,5 @@
 /**
- * RoPE as a graph: the rotation by RotaryEmbedding-23 or by primitives, and plans put together from it.
+ * RoPE as a graph: the rotation by RotaryEmbedding-23 or by primitives, and the graphs of plans.
  *
  * Tensors are `[batch, seq, heads, head_dim]` (bsnh) or `[batch, heads, seq, head_dim]` (bnsh). No constant depends on
  * batch or seq, so that they can stay open.
@@ -14,12 +14,12 @@ import type { GraphBuilder } from './builder.js';
 import { rmsNorm } from './fragments.js';
 import { computeIn, type PlanGraph } from './plan-graph.js';
 
-/** What a rotation needs of a plan. */
+/** The part of a plan that a rotation needs. */
 export type Geometry = Pick<RopePlan, 'headDim' | 'rotaryDim' | 'rotaryOffset' | 'read' | 'write'>;
 
 const HEAD_AXIS: Readonly<Record<RopeLayout, number>> = { bsnh: 2, bnsh: 1 };
 
-/** Cuts heads into parts, those of no elements left out, and says where the window begins among them. */
+/** Cuts heads into parts without the empty ones, and returns the number of the part with which the window begins. */
 function cut(b: GraphBuilder, x: string, g: Geometry, window: readonly number[]): { parts: string[]; first: number } {
   const { headDim, rotaryDim, rotaryOffset } = g;
   const sizes = [rotaryOffset, ...window, headDim - rotaryOffset - rotaryDim].filter((size) => size > 0);
@@ -34,8 +34,8 @@ function join(b: GraphBuilder, parts: readonly string[]): string {
 }
 
 /**
- * Appends the rotation in primitives: one Split, four products, a difference, a sum, one Concat. cos and sin are of
- * half width and are broadcast over heads; nothing is repeated.
+ * Appends the rotation in primitives: one Split, four products, a difference, a sum, one Concat. cos and sin have half
+ * the width and are broadcast over heads; nothing is repeated.
  *
  * @param x - `[batch, seq, heads, head_dim]` or `[batch, heads, seq, head_dim]`
  */
@@ -59,7 +59,7 @@ export function rotate(b: GraphBuilder, x: string, [cos, sin]: readonly [string,
   };
   let rotated: string;
   if (g.read.step === 2) {
-    // [..., pairs, 2]: the members stay `[..., pairs, 1]`, and the axis of the Concat decides how they are written.
+    // Members are `[..., pairs, 1]`, parts of [..., pairs, 2]. The axis of the Concat decides where they are written.
     const members = rotatedHalves(shaped(window, [pairs, 2]), 4);
     rotated = b.add('Concat', members, { axis: g.write.step === 2 ? 4 : 3 });
   } else {
@@ -69,7 +69,7 @@ export function rotate(b: GraphBuilder, x: string, [cos, sin]: readonly [string,
   return join(b, parts.with(first, shaped(rotated, [g.rotaryDim])));
 }
 
-/** Shapes cos and sin for {@link rotate}; adjacent pairs need a dimension for their members. */
+/** Shapes cos and sin for {@link rotate}. Adjacent pairs need one more dimension, for their members. */
 export function cosSinFor(
   b: GraphBuilder,
   cosSin: CosSin,
@@ -85,12 +85,12 @@ export function cosSinFor(
 }
 
 /**
- * Appends RotaryEmbedding-23, and what it does not do itself: a window that does not begin at 0, and pairs that are
+ * Appends RotaryEmbedding-23, and operators around it for a window that does not begin at 0 and for pairs that are
  * written to other places than they are read from. Without positionIds, `[batch, seq]`, the tables have a row for each
  * token, `[batch, seq, pairs]`.
  *
- * @param x - 4-D in bnsh; in bsnh 4-D, or with heads side by side, `[batch, seq, heads · head_dim]`, where `folded`
- * @param folded - whether x has, and the result is to have, heads side by side
+ * @param x - 4-D in bnsh; in bsnh 4-D, or `[batch, seq, heads · head_dim]` if `folded`
+ * @param folded - says that x and the result have heads side by side
  */
 export function rotateStandard(
   b: GraphBuilder,
@@ -109,7 +109,7 @@ export function rotateStandard(
     });
   const shaped = (value: string, shape: readonly number[]): string =>
     b.add('Reshape', [value, b.integers('shape', [0, 0, ...shape])]);
-  // With tokens before heads the operator takes heads side by side only.
+  // If tokens come before heads, the operator takes heads side by side only.
   const embedded = (value: string, dim: number): string =>
     layout === 'bsnh' ? shaped(embed(shaped(value, [r.heads * dim]), dim), [r.heads, dim]) : embed(value, dim);
   if (folded && !needsHeads(g)) return embed(x, headDim);
@@ -119,7 +119,7 @@ export function rotateStandard(
     y = join(b, parts.with(first, embedded(parts[first]!, rotaryDim)));
   } else y = embedded(y, headDim);
   if (read.step !== write.step) {
-    // The operator writes where it reads: a Gather takes each element to where the pairing writes it.
+    // The operator writes where it reads. A Gather moves each element to the place that the pairing asks for.
     const from = Array.from({ length: headDim }, (_, i) => i);
     for (let j = 0; j < rotaryDim / 2; j++)
       for (const k of [0, 1])
@@ -129,12 +129,12 @@ export function rotateStandard(
   return folded ? shaped(y, [r.heads * headDim]) : y;
 }
 
-/** Whether RotaryEmbedding needs other operators around it. */
+/** True if RotaryEmbedding needs other operators around it. */
 function needsHeads({ rotaryOffset, read, write }: Geometry): boolean {
   return rotaryOffset > 0 || read.step !== write.step;
 }
 
-/** Appends a bound plan. The graph takes x, then tables or positions, then what else the parts need. */
+/** Appends a bound plan. The graph takes x, then tables or positions, then the other inputs of the parts. */
 export function emitRope(g: PlanGraph, { plan, parts }: RopeCall): undefined {
   const batch = parts[0]!.x.shape[0]!;
   const named = (p: number) => (name: string) => (parts.length === 1 ? name : `${name}_${p}`);
@@ -170,7 +170,7 @@ function standardFor(g: PlanGraph, compute: 'f32' | 'f64'): boolean {
   return !g.primitives && compute === 'f32';
 }
 
-/** Takes a part in its own memory order: heads before tokens, or folded into one dimension for RotaryEmbedding. */
+/** Takes a part in its memory order: heads before tokens, or heads side by side for RotaryEmbedding. */
 function takePart(g: PlanGraph, plan: RopePlan, { x, out, norm, rows }: RopePart, name: (n: string) => string) {
   const compute = computeIn(x.dtype, out.dtype);
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
@@ -213,12 +213,12 @@ function givePart(
   g.round(g.b.add('ScatterND', [cache, at, value]), taken.compute, name('out'), out);
 }
 
-/** cos and sin for every token of a plan: inputs, or computed from positions. */
+/** Takes cos and sin of every token as inputs, or computes them from positions. */
 function cosSinOf(g: PlanGraph, plan: RopePlan, batch: number): CosSin {
   const { table, source, seqLen } = plan;
   const double = table.cos instanceof Float64Array;
   const ordered = source?.recipe === 'float64' && plan.tableRows.every((row, n) => row === n);
-  // Float64 data needs more precision than every runtime has: ONNX Runtime's Sin and Cos are off by up to 3.3e-16
+  // Float64 data needs more precision than every runtime has: ONNX Runtime's Sin and Cos have errors of up to 3.3e-16
   // (measured).
   const angles = g.options.angles ?? (double ? undefined : 'f64');
   if (g.primitives && source && ordered && angles && g.options.tables !== 'inputs') {
@@ -231,7 +231,7 @@ function cosSinOf(g: PlanGraph, plan: RopePlan, batch: number): CosSin {
     if (cosSin.dtype === 'f32' || double) return cosSin;
     return { cos: g.b.cast(cosSin.cos, 'f32'), sin: g.b.cast(cosSin.sin, 'f32'), dtype: 'f32' };
   }
-  // A row for each token: without position_ids RotaryEmbedding takes them so.
+  // Without position_ids, RotaryEmbedding takes a row for each token.
   const rows = g.primitives ? (plan.batch ?? 1) : batch;
   const gathered = (values: ArrayLike<number>): Tensor => {
     const data = double ? new Float64Array(rows * seqLen * table.pairs) : new Float32Array(rows * seqLen * table.pairs);

@@ -12,9 +12,8 @@ import type { OnnxModelNode } from '../format/onnx-model.js';
 import { type Forms, flatten, MAX_TERMS, NoForm, spread } from '../operators/forms.js';
 import { operatorOf } from '../operators/index.js';
 import type { TraceReader } from '../operators/operator.js';
-import type { Evaluation } from './evaluate.js';
-import type { Shapes } from './shapes.js';
-import type { Work } from './work.js';
+import type { Evaluation, Work } from './evaluate.js';
+import type { Shapes } from './scope.js';
 
 /** Heads are at most this wide here; a hidden dimension is not traced. */
 export const MAX_CHANNELS = 1024;

@@ -8,13 +8,11 @@ import { onnx } from '@ropewalk/dialects';
 import { bindRope, isFloat, planRopeWithTable, type RopeCall, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
 import { fail, hostOf, newArray, refuse, rowMajorStrides, storeNumber } from 'ropewalk/backend';
 import { countElements, readIntegers } from 'ropewalk/internal';
-import { numberAttribute } from '../operators/attributes.js';
+import { numberAttribute } from '../operators/operator.js';
 import { CannotEvaluate, fromTensor, isIntegral, type Value } from '../operators/values.js';
-import { Evaluation } from './evaluate.js';
+import { Evaluation, Work } from './evaluate.js';
 import type { FoundArithmetic, FoundNode } from './find.js';
-import { nodeInputs, positionValues } from './sampling.js';
-import { tablesOf } from './tables.js';
-import { Work } from './work.js';
+import { nodeInputs, positionValues, tablesOf } from './sampling.js';
 
 /** The tensors of one call. */
 export interface BindOptions {

@@ -8,7 +8,7 @@
 import { sizeBytes } from 'ropewalk';
 import { countElements, reading, readOptions } from 'ropewalk/internal';
 import type { OnnxModelFile, OnnxModelNode, OnnxTensor } from '../format/onnx-model.js';
-import { numberAttribute } from '../operators/attributes.js';
+import { numberAttribute } from '../operators/operator.js';
 import { keyCaches } from './layers.js';
 import { scopesOf } from './scope.js';
 

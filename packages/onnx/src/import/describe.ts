@@ -5,8 +5,7 @@
  */
 import type { RopeAxes, RopeSpec } from 'ropewalk';
 import { sharePairs } from 'ropewalk/internal';
-import { numberAttribute } from '../operators/attributes.js';
-import type { Dim } from '../operators/operator.js';
+import { type Dim, numberAttribute } from '../operators/operator.js';
 import { CannotEvaluate } from '../operators/values.js';
 import { MAX_CHANNELS } from './algebra.js';
 import type { Found, FoundArithmetic, FoundAttention, FoundNode } from './find.js';
@@ -18,12 +17,12 @@ import {
   cacheRows,
   cachesOf,
   graphFrequencies,
+  MembersDiffer,
   nodeInputs,
   positionValues,
   tableNames,
 } from './sampling.js';
 import { ancestryOf, isConstant } from './sources.js';
-import { MembersDiffer } from './tables.js';
 
 /** Where the angles' positions come from. */
 export type PositionSource =

@@ -12,16 +12,14 @@
  */
 import { countElements } from 'ropewalk/internal';
 import type { OnnxModelFile, OnnxModelNode } from '../format/onnx-model.js';
-import { numberAttribute } from '../operators/attributes.js';
 import type { Forms, Term } from '../operators/forms.js';
 import { operatorOf } from '../operators/index.js';
+import { numberAttribute } from '../operators/operator.js';
 import { Algebra, MAX_CHANNELS } from './algebra.js';
-import { Evaluation } from './evaluate.js';
+import { Evaluation, SEARCHING, Work } from './evaluate.js';
 import { judgeRotation, type Rotation } from './rotation.js';
-import { nodeName, type Scope, scopesOf } from './scope.js';
-import { Shapes } from './shapes.js';
+import { nodeName, type Scope, Shapes, scopesOf } from './scope.js';
 import { isTable } from './sources.js';
-import { SEARCHING, Work } from './work.js';
 
 /** Where something was found. */
 interface Place {

@@ -5,22 +5,14 @@
  */
 import { type RopeCall, RopewalkError, type Runner, type Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import {
-  checkRunner,
-  checkTensor,
-  type OptionNames,
-  reading,
-  readList,
-  readOptional,
-  readOptions,
-  withFresh,
-} from 'ropewalk/internal';
+import type { OptionNames } from 'ropewalk/internal';
+import { checkRunner, checkTensor, reading, readList, readOptional, readOptions, withFresh } from 'ropewalk/internal';
 import { type OnnxModelFile, type ParseOnnxOptions, parseOnnxModel } from '../format/onnx-model.js';
 import { type BindOptions, bindFound } from './bind.js';
 import { describe, type RopeDescription } from './describe.js';
+import { SEARCHING, TooMuchWork, Work } from './evaluate.js';
 import { type Found, findRope, type NearMiss } from './find.js';
 import { layersOf } from './layers.js';
-import { SEARCHING, TooMuchWork, Work } from './work.js';
 
 export type { BindOptions } from './bind.js';
 export type { PositionSource, RopeDescription, TableSource } from './describe.js';

@@ -8,9 +8,9 @@
  * @module
  */
 import type { OnnxModelFile, OnnxModelNode } from '../format/onnx-model.js';
+import type { Work } from './evaluate.js';
 import type { Found } from './find.js';
 import { Scope } from './scope.js';
-import type { Work } from './work.js';
 
 /** From a cache to its attention, and back to the projections, there are fewer values than this. */
 const MAX_WALK = 512;

@@ -5,8 +5,8 @@
  */
 import { isFloat } from 'ropewalk';
 import type { OnnxModelNode } from '../format/onnx-model.js';
-import { constantOfNode } from '../operators/attributes.js';
 import { operatorOf } from '../operators/index.js';
+import { constantOfNode } from '../operators/operator.js';
 import { isIntegral, type ValueDtype } from '../operators/values.js';
 import type { Scope } from './scope.js';
 

@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { numberAttribute } from './attributes.js';
+
 import { product, scale, sum } from './forms.js';
 import type { Dim, Operator, Operators, Shape, ShapeReader, ValueReader } from './operator.js';
-import { FLOATS, NUMBERS, sameShape } from './operator.js';
+import { FLOATS, NUMBERS, numberAttribute, sameShape } from './operator.js';
 import type { Value, ValueDtype } from './values.js';
 import { broadcastShape, castTo, isIntegral, rounded, spreadTo, valueDtype } from './values.js';
 

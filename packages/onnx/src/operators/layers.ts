@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { numberAttribute } from './attributes.js';
+
 import { broadcastDims } from './elementwise.js';
-import { axisAt, FLOATS, type Operator, type Operators, type Shape, type ShapeReader, sameShape } from './operator.js';
+import type { Operator, Operators, Shape, ShapeReader } from './operator.js';
+import { axisAt, FLOATS, numberAttribute, sameShape } from './operator.js';
 
 const sameAsFirst: Operator = { shapes: sameShape };
 

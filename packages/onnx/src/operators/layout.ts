@@ -5,11 +5,10 @@
  */
 import { rowMajorStrides } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
-import { intsAttribute, numberAttribute } from './attributes.js';
 import { broadcastDims, broadcastValues } from './elementwise.js';
 import { type Forms, flatten, spread } from './forms.js';
 import type { Dim, Operator, Operators, Shape, ShapeReader, TraceReader, ValueReader } from './operator.js';
-import { axisSet, sameShape } from './operator.js';
+import { axisSet, intsAttribute, numberAttribute, sameShape } from './operator.js';
 import { gather, MAX_RANK, spreadTo, type Value, vector } from './values.js';
 
 /** What all operators share whose first input alone is data. */

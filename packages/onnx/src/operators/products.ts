@@ -6,19 +6,10 @@
 import { rowMajorStrides } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
 import type { OnnxModelNode } from '../format/onnx-model.js';
-import { numberAttribute } from './attributes.js';
 import { broadcastDims } from './elementwise.js';
 import { collect, flatten, MAX_TERMS, NoForm, scale, spread, type Term } from './forms.js';
-import {
-  axisAt,
-  axisSet,
-  type Dim,
-  FLOATS,
-  INDICES,
-  type Operator,
-  type Operators,
-  type ValueReader,
-} from './operator.js';
+import type { Dim, Operator, Operators, ValueReader } from './operator.js';
+import { axisAt, axisSet, FLOATS, INDICES, numberAttribute } from './operator.js';
 import { broadcastShape, broadcastStrides, gather, MAX_ELEMENTS, rounded, type Value } from './values.js';
 
 /** A matrix that does rotate_half is no larger than a head; the weights of small models are not read through for it. */

@@ -5,20 +5,24 @@
  */
 import { rowMajorStrides } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
-import { numberAttribute } from './attributes.js';
 import { flatten, NoForm, spread } from './forms.js';
 import { pick } from './layout.js';
-import type {
-  Dim,
-  DtypeReader,
-  Operator,
-  Operators,
-  Shape,
-  ShapeReader,
-  TraceReader,
-  ValueReader,
+import {
+  axisAt,
+  type Dim,
+  type DtypeReader,
+  FLOATS,
+  INDICES,
+  NUMBERS,
+  numberAttribute,
+  type Operator,
+  type Operators,
+  type Shape,
+  type ShapeReader,
+  sameShape,
+  type TraceReader,
+  type ValueReader,
 } from './operator.js';
-import { axisAt, FLOATS, INDICES, NUMBERS, sameShape } from './operator.js';
 import { CannotEvaluate, gather, type Value, type ValueDtype } from './values.js';
 
 /** What a Slice takes of an axis. */

@@ -3,19 +3,11 @@
  *
  * @module
  */
-import {
-  BLOCK_FORMATS,
-  type BlockTensor,
-  type Dtype,
-  type HostArray,
-  isBlocks,
-  type OpPlan,
-  type Tensor,
-} from 'ropewalk';
+import type { BlockTensor, Dtype, HostArray, OpPlan, Tensor } from 'ropewalk';
+import { BLOCK_FORMATS, isBlocks } from 'ropewalk';
 import { newArray } from 'ropewalk/backend';
 import { copyBits, countElements, WIDEN_BLOCK } from 'ropewalk/internal';
-import { denseLayout } from '../backend/graph.js';
-import type { Piece, Target } from '../backend/pack.js';
+import { denseLayout, type Piece, type Target } from '../backend/graph.js';
 
 /** Elements that are moved as they are. */
 export interface HostMove {

@@ -7,18 +7,21 @@
  *
  * @module
  */
-import type {
-  ArrayOf,
-  Backend,
-  BlockTensor,
-  Capabilities,
-  Dtype,
-  HostArray,
-  LinearPlan,
-  OpPlan,
-  TensorStorage,
+import {
+  type ArrayOf,
+  type Backend,
+  type BlockTensor,
+  type Capabilities,
+  type Dtype,
+  type HostArray,
+  type LinearPlan,
+  type OpPlan,
+  planRearrange,
+  RopewalkError,
+  Tensor,
+  type TensorStorage,
+  zeros,
 } from 'ropewalk';
-import { planRearrange, RopewalkError, Tensor, zeros } from 'ropewalk';
 import { checkPlan, denseTensor, fail, hostOf, isRowMajor } from 'ropewalk/backend';
 import {
   checkFields,
@@ -33,19 +36,27 @@ import {
   roundsActivations,
   whyFloat64,
 } from 'ropewalk/internal';
-import { denseLayout, type Prepared, prepare, type Source, withDenseStandIns } from '../backend/graph.js';
-import { pack, type Target, unpack } from '../backend/pack.js';
-import { firstLine, PlanQueue } from '../backend/queue.js';
-import { gone } from '../backend/storage.js';
+import type { Prepared, Source, Target } from '../backend/graph.js';
+import { denseLayout, pack, prepare, unpack, withDenseStandIns } from '../backend/graph.js';
+import { firstLine, gone, PlanQueue } from '../backend/queue.js';
 import { GraphBuilder } from '../export/builder.js';
 import type { EmitOptions } from '../export/emit.js';
 import type { MlBuilder, MlDescriptor, MlDtype, MlOperand, MlTensor } from './api.js';
-import { constantBytes, type Definition, type Graph, Graphs } from './graphs.js';
+import {
+  bytesOf,
+  checkTensorBytes,
+  constantBytes,
+  type Definition,
+  DeviceMemory,
+  type Graph,
+  Graphs,
+  MAX_CONSTANT_BYTES,
+  MAX_TENSOR_BYTES,
+} from './graphs.js';
 import { collected, type HostMove, moveOnHost, widen } from './host-work.js';
-import { placesOf, readLayout } from './layout.js';
-import { bytesOf, checkTensorBytes, DeviceMemory, MAX_CONSTANT_BYTES, MAX_TENSOR_BYTES } from './memory.js';
 import { type OpenContext, openContext, supportOf } from './open.js';
-import { beforeName, defineOutputs, keyOfOutput, type Output, placesName, resultName } from './outputs.js';
+import type { Output } from './outputs.js';
+import { beforeName, defineOutputs, keyOfOutput, placesName, placesOf, readLayout, resultName } from './outputs.js';
 import { HostSideStorage, type Stretch, WebnnStorage } from './storage.js';
 import { keyOfNodes, type MlDtypes, writeNodes } from './writer.js';
 

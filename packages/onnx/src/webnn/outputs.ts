@@ -4,11 +4,11 @@
  * @module
  */
 import type { HostArray } from 'ropewalk';
-import { countElements } from 'ropewalk/internal';
-import type { Target } from '../backend/pack.js';
+import { isRowMajor, rowMajorStrides, walk } from 'ropewalk/backend';
+import { countElements, type Layout } from 'ropewalk/internal';
+import type { Target } from '../backend/graph.js';
 import type { MlBuilder, MlOperand } from './api.js';
-import { type Places, scatter } from './layout.js';
-import type { WebnnStorage } from './storage.js';
+import type { Stretch, WebnnStorage } from './storage.js';
 
 /** An output. */
 export type Output =
@@ -78,4 +78,94 @@ export function defineOutputs(
     results[name] = scatter(ml, before, block, at, inOrder);
   }
   return results;
+}
+
+/** Where an output goes in its storage: blocks of as many elements as stay together. */
+export interface Places {
+  /** Elements of a block; divides the storage's length and every start. */
+  readonly block: number;
+  /** The block of the storage that each block of the output goes to, in the output's order. */
+  readonly blocks: Int32Array;
+  /** The stretch that they fill in order, if they do. */
+  readonly stretch: Stretch | undefined;
+  /** The dimensions of the output's value in the order of the storage, where that is not its own. */
+  readonly permutation: readonly number[] | undefined;
+}
+
+/** Reads the elements of a layout from a flat operand. */
+export function readLayout(ml: MlBuilder, flat: MlOperand, layout: Layout): MlOperand {
+  const { shape, offset } = layout;
+  const size = countElements(shape);
+  if (!isRowMajor(layout)) {
+    const places = new Int32Array(size);
+    walk(layout, (at, n) => void (places[n] = at));
+    return ml.gather(flat, ml.constant({ dataType: 'int32', shape }, places), { axis: 0 });
+  }
+  const part = size === flat.shape[0] ? flat : ml.slice(flat, [offset], [size]);
+  return ml.reshape(part, shape);
+}
+
+/** Where a target's elements go. */
+export function placesOf({ storage, pieces, order }: Target): Places {
+  const { length } = storage;
+  const runs = pieces.map(({ to }) => runOf(to));
+  let block = length;
+  for (const [n, { to }] of pieces.entries()) {
+    block = greatestDivisor(block, runs[n]!.length);
+    walk(outer(to, runs[n]!.dims), (at) => void (block = greatestDivisor(block, at)));
+  }
+  const count = pieces.reduce((sum, { to }) => sum + countElements(to.shape), 0) / block;
+  const blocks = new Int32Array(count);
+  let n = 0;
+  for (const [p, { to }] of pieces.entries()) {
+    const { dims, length: run } = runs[p]!;
+    walk(outer(to, dims), (at) => {
+      for (let k = 0; k < run / block; k++) blocks[n++] = at / block + k;
+    });
+  }
+  const inOrder = blocks.every((at, k) => at === blocks[0]! + k);
+  const start = blocks[0]! * block;
+  return {
+    block,
+    blocks,
+    stretch: inOrder ? { start, end: start + count * block } : undefined,
+    permutation: order && permutationOf(order),
+  };
+}
+
+/** Writes blocks into a flat operand: `places` is `[count, 1]`. */
+export function scatter(
+  ml: MlBuilder,
+  flat: MlOperand,
+  block: number,
+  places: MlOperand,
+  values: MlOperand,
+): MlOperand {
+  const length = flat.shape[0]!;
+  const rows = ml.reshape(flat, [length / block, block]);
+  const updates = ml.reshape(values, [places.shape[0]!, block]);
+  return ml.reshape(ml.scatterND(rows, places, updates), [length]);
+}
+
+/** How many elements at the end of a layout lie side by side, and the dimensions before these. */
+function runOf({ shape, strides }: Layout): { readonly length: number; readonly dims: number } {
+  let length = 1;
+  let dims = shape.length;
+  while (dims > 0 && (shape[dims - 1] === 1 || strides[dims - 1] === length)) length *= shape[--dims]!;
+  return { length, dims };
+}
+
+function outer({ shape, strides, offset }: Layout, dims: number): Layout {
+  return { shape: shape.slice(0, dims), strides: strides.slice(0, dims), offset };
+}
+
+function greatestDivisor(a: number, b: number): number {
+  return b === 0 ? a : greatestDivisor(b, a % b);
+}
+
+/** The dimensions of a dense layout by falling stride. */
+function permutationOf({ shape, strides }: Layout): readonly number[] {
+  return rowMajorStrides(shape)
+    .map((_, d) => d)
+    .sort((a, b) => strides[b]! - strides[a]! || a - b);
 }

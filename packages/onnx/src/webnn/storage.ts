@@ -10,11 +10,10 @@
  */
 import type { ArrayOf, Dtype, HostArray } from 'ropewalk';
 import { isHalf } from 'ropewalk/internal';
-import { denseLayout } from '../backend/graph.js';
-import { narrowed, pack } from '../backend/pack.js';
-import { gone, OwnStorage, type Queue, QueuedStorage } from '../backend/storage.js';
+import { denseLayout, narrowed, pack } from '../backend/graph.js';
+import { gone, OwnStorage, type Queue, QueuedStorage } from '../backend/queue.js';
 import type { MlDtype, MlTensor } from './api.js';
-import type { DeviceMemory } from './memory.js';
+import type { DeviceMemory } from './graphs.js';
 
 /** Elements [start, end) of a storage. */
 export interface Stretch {

@@ -13,7 +13,7 @@ import { bitsOf, countElements } from 'ropewalk/internal';
 import type { GraphBuilder } from '../export/builder.js';
 import { DTYPE_OF, type OnnxNode } from '../format/onnx.js';
 import type { MlBuilder, MlDtype, MlOperand } from './api.js';
-import { checkTensorBytes } from './memory.js';
+import { checkTensorBytes } from './graphs.js';
 
 /** WebNN's dtype for each of ours in a graph; those that are missing stay on the host. */
 export type MlDtypes = Readonly<Partial<Record<Dtype, MlDtype>>>;

@@ -10,8 +10,7 @@ import { f64Tensor, floats } from '../../../../test/support/tensors.js';
 import { testOnce as test, testPeers } from '../../../../test/support/tier.js';
 import { seedSteps } from '../../../devices/src/index.js';
 import { rotationErrorBound } from '../../../oracle/src/tolerance.js';
-import type { FloatDtype } from '../../../ropewalk/src/core/dtypes.js';
-import { UNIT_ROUNDOFF } from '../../../ropewalk/src/core/dtypes.js';
+import { type FloatDtype, UNIT_ROUNDOFF } from '../../../ropewalk/src/core/dtypes.js';
 import { randomFrom } from '../../../ropewalk/src/core/random.js';
 import { countElements } from '../../../ropewalk/src/core/shape.js';
 import { type Tensor, tensorFrom, zeros } from '../../../ropewalk/src/core/tensor.js';
@@ -20,9 +19,8 @@ import { planRope, type RopeSpec } from '../../../ropewalk/src/ops/rope/plan.js'
 import { runReference } from '../../../ropewalk/src/reference/index.js';
 import { type AngleMode, angleConstants, anglePrecision, anglesInGraph } from '../../src/export/angles.js';
 import { GraphBuilder } from '../../src/export/builder.js';
-import { graphCost } from '../../src/export/cost.js';
 import { type RopeModelOptions, ropeModel } from '../../src/export/rope-model.js';
-import { valueTypes } from '../../src/export/shapes.js';
+import { graphCost, valueTypes } from '../../src/export/shapes.js';
 
 const SPECS: Readonly<Record<string, RopeSpec>> = {
   llama: { headDim: 16, pairing: 'half', base: 500000 },

@@ -14,10 +14,9 @@ import { DECODER_FORMATS, decoderModel } from '../../../model-onnx/src/model.js'
 import { DECODER_FORMS } from '../../../model-onnx/src/scope.js';
 import { tensorFrom } from '../../../ropewalk/src/core/tensor.js';
 import type { RopeSpec } from '../../../ropewalk/src/ops/rope/plan.js';
-import type { OnnxModel } from '../../src/format/onnx.js';
-import { writeOnnxModel } from '../../src/format/onnx.js';
+import { type OnnxModel, writeOnnxModel } from '../../src/format/onnx.js';
+import { TooMuchWork, Work } from '../../src/import/evaluate.js';
 import { layersOf } from '../../src/import/layers.js';
-import { TooMuchWork, Work } from '../../src/import/work.js';
 import { graphContents, graphRope, importOnnx } from '../../src/index.js';
 import { change, changed } from './changes.js';
 import { wholeGraph } from './whole-graph.js';
