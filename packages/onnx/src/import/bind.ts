@@ -1,6 +1,6 @@
 /**
- * Binds a RoPE of a model to tensors of ours: its tables by the graph's own arithmetic, its rotation as a plan that any
- * backend runs.
+ * Binds a RoPE of a model to tensors. The graph's own arithmetic computes its tables; its rotation becomes a plan that
+ * any backend runs.
  *
  * @module
  */
@@ -16,17 +16,19 @@ import { nodeInputs, positionValues, tablesOf } from './sampling.js';
 
 /** The tensors of one call. */
 export interface BindOptions {
-  /** The value that is rotated, in the graph's shape; any strides, on any backend. */
+  /** The value to rotate, in the graph's shape, with any strides and on any backend. */
   readonly x: Tensor;
-  /** The result, of x's shape and dtype. It may be x itself, unless the pairing reads neighbours and writes halves. */
+  /**
+   * The result, with x's shape and dtype. It may be x itself, unless the pairing reads neighbours and writes halves.
+   */
   readonly out: Tensor;
-  /** The positions, in the graph's shape or without its leading dimensions; any integers, in host memory. */
+  /** The positions, in the graph's shape or without its leading dimensions: integers in host memory. */
   readonly positionIds?: Tensor;
   /** Other values that the tables need, by their names in the graph, in host memory. */
   readonly inputs?: Readonly<Record<string, Tensor>>;
 }
 
-/** Makes a checked call, which is refused in the words of the node. */
+/** Makes a checked call. Errors name the node. */
 export function bindFound(found: FoundNode | FoundArithmetic, options: BindOptions): RopeCall {
   const where = `import: ${found.name}`;
   try {
@@ -48,7 +50,7 @@ export function bindFound(found: FoundNode | FoundArithmetic, options: BindOptio
   }
 }
 
-/** What the graph's arithmetic starts from: the given values, and the sizes that they give the shapes' names. */
+/** Starts an evaluation with the tensors of the call, and with the sizes that they give to named dimensions. */
 function evaluationOf(found: FoundNode | FoundArithmetic, options: BindOptions, where: string): Evaluation {
   const { scope, shapes } = found;
   const { x, positionIds, inputs = {} } = options;
@@ -110,8 +112,8 @@ function bindNode(found: FoundNode, options: BindOptions, where: string): RopeCa
   const rotary_embedding_dim = numberAttribute(found.node, 'rotary_embedding_dim', 0);
   let num_heads = numberAttribute(found.node, 'num_heads', 0);
   if (found.dialect === 'onnxruntime' && x.rank === 3 && num_heads === 0 && rotary_embedding_dim === 0) {
-    // ONNX Runtime takes the size of a head from its caches:
-    // contrib_ops/cpu/bert/rotary_embedding_helper.h, microsoft/onnxruntime@076ffcd.
+    // ONNX Runtime takes the size of a head from its caches: contrib_ops/cpu/bert/rotary_embedding_helper.h,
+    // microsoft/onnxruntime@076ffcd.
     num_heads = x.shape[2]! / (2 * cos_cache.shape.at(-1)!);
   }
   const position_ids = ids === '' ? undefined : idsOf(found, evaluation.value(ids), x, where);
@@ -122,7 +124,7 @@ function bindNode(found: FoundNode, options: BindOptions, where: string): RopeCa
   );
 }
 
-/** i64 `[batch, seq]`; ONNX Runtime also takes one number, from which each sequence counts. */
+/** Makes i64 `[batch, seq]`. ONNX Runtime also takes a single number, from which each sequence counts. */
 function idsOf(found: FoundNode, ids: Value, x: Tensor, where: string): Tensor<'i64'> {
   if (!isIntegral(ids.dtype)) refuse('DTYPE', `${where}: position_ids`, 'integers', ids.dtype);
   const [batch = 1, seqLen = 1] = x.rank === 4 ? [x.shape[0], x.shape[2]] : x.shape;
@@ -163,8 +165,8 @@ function bindArithmetic(found: FoundArithmetic, options: BindOptions, where: str
 }
 
 /**
- * Finds the dimension of x that is the tokens': the one along which the tables change. `outer` are the tables' batch
- * and two dimensions of which one is the tokens'; `view` gives x and out four dimensions.
+ * Finds the token dimension of x, along which the tables change. `outer` is the batch of the tables and two dimensions,
+ * one of them for tokens; `view` gives x and out four dimensions.
  */
 function layOut(x: Tensor, tables: readonly number[], where: string) {
   const lead = x.shape.slice(0, -1);
@@ -174,7 +176,7 @@ function layOut(x: Tensor, tables: readonly number[], where: string) {
     const why = `cos and sin of [${tables}] do not broadcast to [${x.shape}]. Are there as many positions as tokens?`;
     fail('SHAPE', `${where}: x`, why);
   }
-  // Without a dimension of heads each token is one head: [seq, head_dim], or [batch, seq, head_dim].
+  // Without a head dimension each token is one head: [seq, head_dim], or [batch, seq, head_dim].
   const oneHead = lead.length === 2 ? full[0] !== 1 && full[1] !== 1 : lead.length === 1;
   const three = (dims: readonly number[]): [number, number, number] => {
     const own = oneHead ? [...dims, 1] : dims;

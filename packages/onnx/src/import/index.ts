@@ -1,5 +1,5 @@
 /**
- * An .onnx file → its RoPE: found, described, and bound to plans that every backend runs.
+ * The RoPE of an .onnx file: found, described, and bound to plans that every backend runs.
  *
  * @module
  */
@@ -21,24 +21,24 @@ export type { FoundFrequencies, FrequencyLaw } from './frequencies.js';
 
 /** One RoPE of a model. */
 export interface ImportedRope extends RopeDescription {
-  /** The layer whose keys or queries it rotates; undefined where no cache of keys says it. */
+  /** The layer whose keys or queries it rotates; undefined if no cache of keys tells it. */
   readonly layer: number | undefined;
-  /** How it is bound; for {@link bindImported}. */
+  /** For {@link bindImported}. */
   readonly found: Found;
 }
 
 /** The RoPE of an .onnx file. */
 export interface ImportedModel {
   readonly model: OnnxModelFile;
-  /** In the order of the file: the model's own graph, then graphs inside nodes, then functions. */
+  /** Sorted as in the file: the model's main graph, then graphs inside nodes, then functions. */
   readonly ropes: readonly ImportedRope[];
-  /** The layers that have a cache of keys (`present.N.key`), ascending; empty where the graph has no such caches. */
+  /** The layers that have a cache of keys (`present.N.key`), ascending; empty if the graph has no such caches. */
   readonly layers: readonly number[];
-  /** What looks like RoPE and is none, with the reasons. */
+  /** Arithmetic that resembles RoPE and is none, with the reasons. */
   readonly nearly: readonly NearMiss[];
 }
 
-/** What {@link importOnnx} found: only these are trusted when a rope is bound. */
+/** The results of {@link importOnnx}. A rope is bound only if it is one of them. */
 const FOUND = /* @__PURE__ */ new WeakSet<Found>();
 
 function checkRope(rope: ImportedRope, where: string): ImportedRope {
@@ -50,8 +50,8 @@ function checkRope(rope: ImportedRope, where: string): ImportedRope {
 /**
  * Reads a model and finds its RoPE.
  *
- * @param bytes - an .onnx file; kept, as its tensors are views of it
- * @param where - names it in messages
+ * @param bytes - an .onnx file; it is kept, because tensors are views of it
+ * @param where - the name of the file in messages
  * @param options - the loader for tensors in other files
  * @throws {RopewalkError} FORMAT when the file is malformed; UNSUPPORTED when its graph takes more work than a file of
  *   its size may
@@ -73,18 +73,18 @@ export function importOnnx(bytes: Uint8Array, where = 'onnx', options: ParseOnnx
     return { model, ropes, layers, nearly: none };
   } catch (cause) {
     if (cause instanceof RopewalkError) throw cause;
-    // The file is not trusted: unforeseen errors end here too.
+    // The file is not trusted, so unforeseen errors are caught here too.
     const why = cause instanceof TooMuchWork ? cause.message : `it ended in "${cause}"`;
     throw new RopewalkError('UNSUPPORTED', `${where}: this graph cannot be searched: ${why}`, { cause });
   }
 }
 
 /**
- * Binds a RoPE of a model to tensors: cos and sin by the graph's own arithmetic, the rotation as a plan. The backend
- * computes in f32 and rounds once, whatever casts the graph has between x and y.
+ * Binds a RoPE of a model to tensors. The graph's own arithmetic gives cos and sin, and the rotation is a plan. The
+ * backend computes in f32 and rounds once, whatever casts the graph has between x and y.
  *
  * @param rope - from {@link importOnnx}
- * @param options - x, out, and what the angles need
+ * @param options - x, out, and the inputs of the angles
  * @returns a checked call for {@link Runner.run}
  * @throws {RopewalkError} UNSUPPORTED for a RoPE that cannot be run here, with the reason; SHAPE, DTYPE, RANGE or ALIAS
  *   for tensors that do not fit
@@ -95,7 +95,7 @@ export function bindImported(rope: ImportedRope, options: BindOptions): RopeCall
 
 const NAMES: OptionNames<BindOptions> = { x: true, out: true, positionIds: true, inputs: true };
 
-/** The options, with tensors where tensors must be. */
+/** Reads the options, and checks that their tensors are tensors. */
 function readTensors<T extends Partial<BindOptions>>(options: T): T {
   const copy = readOptions(options as Partial<BindOptions>, 'import: options', NAMES);
   const inputs = readOptional(copy.inputs, 'import: inputs');
@@ -115,9 +115,9 @@ function bind(rope: ImportedRope, options: BindOptions): RopeCall {
  * Runs a RoPE of a model.
  *
  * @param rope - from {@link importOnnx}
- * @param runner - the reference, or a backend, in whose memory x is
- * @param options - x, and what the angles need
- * @returns y, a fresh dense tensor of x's shape and dtype; ready when it is read
+ * @param runner - the reference, or the backend that holds x
+ * @param options - x, and the inputs of the angles
+ * @returns y, a fresh dense tensor of x's shape and dtype; reading it waits for the run
  * @throws {RopewalkError} as {@link bindImported}
  */
 export function runImported<D extends Tensor>(
@@ -135,7 +135,8 @@ export function runImported<D extends Tensor>(
 }
 
 /**
- * Groups RoPE that differs only in the number of heads: 32 layers with q and k have 64 nodes and often one description.
+ * Groups RoPE that differs only in the number of heads. 32 layers with q and k have 64 nodes, often with the same
+ * description.
  *
  * @param ropes - from {@link importOnnx}
  * @returns groups in the order of their first members

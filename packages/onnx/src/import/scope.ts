@@ -1,5 +1,9 @@
 /**
- * A graph to look things up in: who makes a value, who reads it, what is known of its shape.
+ * A graph with an index of makers and readers, and the shapes of its values.
+ *
+ * Shapes are inferred in one pass in the order of the nodes. A dimension is a number or a name. A name from the
+ * exporter (`batch_size`) and a name made here (`value#axis`) both stand for one unknown number, so that a Reshape to
+ * `[…, -1, 2]` has a known size if its other dimensions come from the same tensor.
  *
  * @module
  */
@@ -10,17 +14,17 @@ import { operatorNamed } from '../operators/index.js';
 import { intsAttribute, MAX_ENTRIES, type Shape, type ShapeReader } from '../operators/operator.js';
 import { MAX_RANK } from '../operators/values.js';
 
-/** Graphs nested deeper than this are not walked: no exporter goes past three. */
+/** Graphs that are nested deeper are ignored. No exporter goes beyond three levels. */
 const MAX_DEPTH = 16;
 
-/** One graph of a model with its surroundings. */
+/** One graph of a model, and the graphs around it. */
 export class Scope {
   readonly #makers = new Map<string, OnnxModelNode>();
   readonly #readers = new Map<string, OnnxModelNode[]>();
   readonly #order = new Map<OnnxModelNode, number>();
   readonly #types = new Map<string, OnnxValueType>();
 
-  /** @param name - '' for the model's own graph; `function local.rope`, `If_3.then_branch` */
+  /** @param name - '' for the model's main graph; `function local.rope`, `If_3.then_branch` */
   constructor(
     readonly graph: OnnxGraph,
     readonly name: string,
@@ -40,33 +44,33 @@ export class Scope {
       this.#types.set(value.name, value);
   }
 
-  /** The node whose output a value is, here or around. */
+  /** Returns the node that makes a value, here or in a graph around. */
   maker(value: string): OnnxModelNode | undefined {
     return this.#makers.get(value) ?? (this.#isOwn(value) ? undefined : this.parent?.maker(value));
   }
 
-  /** The nodes that read a value in this graph, in the order of the file. */
+  /** Returns the nodes of this graph that read a value, in the order of the file. */
   readersOf(value: string): readonly OnnxModelNode[] {
     return this.#readers.get(value) ?? [];
   }
 
-  /** The place of a node in the file. */
+  /** Returns the place of a node in the file. */
   indexOf(node: OnnxModelNode): number {
     return this.#order.get(node) ?? -1;
   }
 
-  /** The initializer that a value is, here or around. */
+  /** Returns the initializer with the name of a value, here or in a graph around. */
   initializer(value: string): OnnxTensor | undefined {
     const found = this.graph.initializers.get(value);
     return found ?? (this.#isOwn(value) ? undefined : this.parent?.initializer(value));
   }
 
-  /** What the file says of a value. */
+  /** Returns the declaration of a value. */
   declared(value: string): OnnxValueType | undefined {
     return this.#types.get(value) ?? (this.#isOwn(value) ? undefined : this.parent?.declared(value));
   }
 
-  /** The input of the outermost graph that a value is; undefined when a node or an initializer makes it. */
+  /** Returns the input of the outermost graph with this name; undefined if a node or an initializer makes the value. */
   graphInput(value: string): OnnxValueType | undefined {
     if (this.#makers.has(value) || this.graph.initializers.has(value)) return undefined;
     return this.graph.inputs.find((input) => input.name === value) ?? this.parent?.graphInput(value);
@@ -81,7 +85,10 @@ export class Scope {
   }
 }
 
-/** Every graph of a model: first its own, then those of its functions; each before those inside its nodes. */
+/**
+ * Returns every graph of a model: first the main graph, then those of its functions, each before the graphs inside its
+ * nodes.
+ */
 export function scopesOf(model: OnnxModelFile): Scope[] {
   const scopes: Scope[] = [];
   const walk = (scope: Scope, depth: number): void => {
@@ -101,18 +108,18 @@ export function scopesOf(model: OnnxModelFile): Scope[] {
   return scopes;
 }
 
-/** A node's name, or its kind and place where it has none. */
+/** Returns the name of a node, or its operator and place if it has none. */
 export function nodeName(node: OnnxModelNode, index: number): string {
   return node.name === '' ? `${node.opType}_${index}` : node.name;
 }
 
-/** Shapes of a scope's values, and the contents of its small integer vectors. */
+/** The shapes of a graph's values, and the contents of its small integer vectors. */
 export class Shapes {
   readonly #shapes = new Map<string, Shape>();
   readonly #contents = new Map<string, Shape>();
   readonly #around: Shapes | undefined;
 
-  /** @param around - of the graph around it */
+  /** @param around - the shapes of the graph around it */
   constructor(
     readonly scope: Scope,
     around?: Shapes,
@@ -122,7 +129,7 @@ export class Shapes {
     this.#hintLastDims();
   }
 
-  /** The shape of a value; undefined when not even its rank is known. */
+  /** Returns the shape of a value; undefined if not even its rank is known. */
   shapeOf(value: string): Shape | undefined {
     const known = this.#shapes.get(value) ?? this.scope.graph.initializers.get(value)?.shape;
     if (known) return known;
@@ -133,18 +140,20 @@ export class Shapes {
     return shape;
   }
 
-  /** The entries of an integer vector when all of them are known. */
+  /** Returns the entries of an integer vector if all of them are known. */
   numbersOf(value: string | undefined): readonly number[] | undefined {
     const content = value ? this.contentOf(value) : undefined;
     return content?.every((entry) => typeof entry === 'number') ? (content as readonly number[]) : undefined;
   }
 
-  /** Integers of a node: an attribute in some opsets, an input in later ones. */
+  /** Returns integers of a node that some opsets have as an attribute and later ones as an input. */
   listOf(node: OnnxModelNode, attribute: string, input: number): readonly number[] | undefined {
     return intsAttribute(node, attribute) ?? this.numbersOf(node.inputs[input]);
   }
 
-  /** The entries of a small integer scalar or vector, as far as they are known; undefined when it is none. */
+  /**
+   * Returns the entries of a small integer scalar or vector, with names for unknown ones; undefined for other values.
+   */
   contentOf(value: string): Shape | undefined {
     const known = this.#contents.get(value);
     if (known) return known;
@@ -198,7 +207,7 @@ export class Shapes {
     };
   }
 
-  /** Names for the entries of a vector of which only the length is known. */
+  /** Makes names for the entries of a vector of known length. */
   #unknownEntries(value: string): Shape | undefined {
     const shape = this.shapeOf(value);
     const length = shape?.length === 1 ? shape[0] : undefined;
@@ -207,7 +216,7 @@ export class Shapes {
       : undefined;
   }
 
-  /** x · cos says how wide x is where nothing else does. */
+  /** The product x · cos tells the width of x if nothing else does. */
   #hintLastDims(): void {
     for (const node of this.scope.graph.nodes) {
       if (node.opType !== 'Mul') continue;
@@ -226,7 +235,7 @@ export class Shapes {
   }
 }
 
-/** The integers of a small constant; undefined when it is large, is in another file, or is malformed. */
+/** Returns the integers of a small constant; undefined if it is large, in another file, or malformed. */
 function smallIntegers(constant: OnnxTensor): readonly number[] | undefined {
   if (constant.shape.length > 1 || (constant.shape[0] ?? 1) > MAX_ENTRIES || constant.external) return undefined;
   if (constant.dtype !== 'i64' && constant.dtype !== 'i32') return undefined;

@@ -1,5 +1,5 @@
 /**
- * Operators that values begin with: constants, ranges, and branches.
+ * Operators with which values begin: constants, ranges and branches.
  *
  * @module
  */

@@ -1,5 +1,6 @@
 /**
- * Compiled graphs, kept because they will be asked for again: a step of a decoder asks for the same ones.
+ * Compiled graphs, and the memory of a WebNN context. Graphs are kept, because each step of a decoder asks for the same
+ * ones.
  *
  * @module
  */
@@ -12,32 +13,32 @@ import type { MlBuilder, MlContext, MlDescriptor, MlDtype, MlGraph, MlOperand, M
 /** A small graph takes a millisecond to build. */
 const MAX_COUNT = 512;
 
-/** What a graph is made of. */
+/** The definition of a graph. */
 export interface Definition {
-  /** A name for the graph that no other graph has. */
+  /** A name that no other graph has. */
   readonly key: string;
-  /** Names it in messages. */
+  /** The operator, for messages. */
   readonly what: string;
-  /** Appends everything; gives the outputs by name. */
+  /** Appends everything and returns the outputs by name. */
   define(ml: MlBuilder): Readonly<Record<string, MlOperand>>;
-  /** The storage whose elements are a constant of it. */
+  /** The storage whose elements are a constant of the graph. */
   readonly constantOf?: object;
-  /** Bytes that its constants take. */
+  /** The bytes of its constants. */
   readonly constantBytes?: number;
 }
 
-/** A graph, written or built, and the tensors through which the host speaks with it. */
+/** A graph, compiled or not, and the tensors through which the host exchanges data with it. */
 export class Graph {
   readonly #ml: MlBuilder;
   readonly #outputs: Readonly<Record<string, MlOperand>>;
   readonly #staged = new Map<string, MlTensor>();
-  /** Turns of the queue that will use it. */
+  /** The number of queued jobs that will use it. */
   turns = 0;
-  /** Whether nobody will ask for it again. */
+  /** True if nobody will ask for it again. */
   retired = false;
   #built: Promise<MlGraph> | undefined;
 
-  /** @throws TypeError of WebNN for what it does not take */
+  /** @throws TypeError of WebNN for a graph that it does not take */
   constructor(
     readonly definition: Definition,
     ml: MlBuilder,
@@ -47,12 +48,12 @@ export class Graph {
     this.#outputs = definition.define(ml);
   }
 
-  /** What comes out under a name. */
+  /** Returns the dtype and shape of an output. */
   output(name: string): MlDescriptor {
     return this.#outputs[name]!;
   }
 
-  /** The compiled graph. @throws {RopewalkError} DEVICE when this browser cannot build it */
+  /** Compiles the graph. @throws {RopewalkError} DEVICE when this browser cannot build it */
   built(): Promise<MlGraph> {
     this.#built ??= this.#ml.build(this.#outputs).catch((cause: unknown) => {
       const next = 'Use another backend for this call, or another device.';
@@ -62,7 +63,7 @@ export class Graph {
     return this.#built;
   }
 
-  /** The tensor that the host writes or reads under a name of the graph's. */
+  /** Returns the tensor that the host writes or reads under a name of the graph. */
   async staged(name: string, { dataType, shape }: MlDescriptor): Promise<MlTensor> {
     const kept = this.#staged.get(name);
     if (kept) return kept;
@@ -74,13 +75,13 @@ export class Graph {
   destroy(): void {
     for (const tensor of this.#staged.values()) this.memory.free(tensor);
     this.memory.usedBytes -= this.definition.constantBytes ?? 0;
-    void this.#built?.then((graph) => graph.destroy()).catch(() => {}); // one that did not build has nothing to destroy
+    void this.#built?.then((graph) => graph.destroy()).catch(() => {}); // a graph that did not build needs no destroy
   }
 }
 
-/** Graphs by their keys; the one used last is the last. */
+/** Graphs by their keys. The graph used last is the last. */
 export class Graphs {
-  /** How many were written; visible for tests. */
+  /** The number of graphs that were defined, for tests. */
   written = 0;
   readonly #kept = new Map<string, Graph>();
 
@@ -94,7 +95,9 @@ export class Graphs {
     return this.#kept.size;
   }
 
-  /** The graph of a definition, written at its first use, for a turn of the queue. @throws as {@link Graph} */
+  /**
+   * Returns the graph of a definition for one job of the queue. It is made at its first use. @throws as {@link Graph}
+   */
   hold(definition: Definition): Graph {
     const { key } = definition;
     let graph = this.#kept.get(key);
@@ -110,13 +113,13 @@ export class Graphs {
     return graph;
   }
 
-  /** Ends the turn that {@link hold} began. */
+  /** Ends the use that {@link hold} began. */
   release(graph: Graph): void {
     graph.turns--;
     if (graph.retired && graph.turns === 0) graph.destroy();
   }
 
-  /** Destroys the graph used least recently that no turn waits for, and says whether there was one. */
+  /** Destroys the least recently used graph for which no job waits, and returns whether there was one. */
   dropOldest(): boolean {
     for (const [key, graph] of this.#kept) {
       if (graph.turns > 0) continue;
@@ -126,7 +129,7 @@ export class Graphs {
     return false;
   }
 
-  /** Destroys the graphs that hold a storage's elements, after the turns that wait for them. */
+  /** Destroys the graphs that hold a storage's elements, after the jobs that wait for them. */
   dropConstants(storage: object): void {
     for (const [key, graph] of this.#kept) if (graph.definition.constantOf === storage) this.#drop(key, graph);
   }
@@ -138,7 +141,7 @@ export class Graphs {
   }
 }
 
-/** Bytes of a constant, source and packed form: WebNN keeps both. */
+/** WebNN keeps both the source of a constant and its packed form. */
 export function constantBytes(descriptor: MlDescriptor): number {
   return 2 * bytesOf(descriptor);
 }
@@ -147,12 +150,12 @@ const MIB = 2 ** 20;
 
 /**
  * The largest tensor, measured in Chromium 147: 1020 MiB work, and 1024 MiB end the GPU process of all tabs, although
- * `maxTensorByteLength` says 2 GiB.
+ * `maxTensorByteLength` is 2 GiB.
  */
 export const MAX_TENSOR_BYTES = 1020 * MIB;
-/** The largest constant: WebNN itself refuses a larger one. */
+/** The largest constant. WebNN itself refuses a larger one. */
 export const MAX_CONSTANT_BYTES = 128 * MIB;
-/** Tensors that nobody uses are kept up to this. */
+/** Up to this many bytes of unused tensors are kept. */
 const MAX_IDLE_BYTES = 256 * MIB;
 
 const BYTES: Readonly<Record<MlDtype, number>> = /* @__PURE__ */ Object.freeze({
@@ -162,12 +165,11 @@ const BYTES: Readonly<Record<MlDtype, number>> = /* @__PURE__ */ Object.freeze({
   uint8: 1,
 });
 
-/** Bytes of a tensor. */
 export function bytesOf({ dataType, shape }: MlDescriptor): number {
   return countElements(shape) * BYTES[dataType];
 }
 
-/** Refuses a tensor that no context may be asked for. */
+/** Refuses a tensor that is too large for any context. */
 export function checkTensorBytes(descriptor: MlDescriptor, what: string): void {
   const bytes = bytesOf(descriptor);
   if (bytes <= MAX_TENSOR_BYTES) return;
@@ -175,16 +177,16 @@ export function checkTensorBytes(descriptor: MlDescriptor, what: string): void {
   fail('DEVICE', `webnn: ${what}`, `expected ${most}, got ${mib(bytes)}. Split it, or use cpu.`);
 }
 
-/** Makes tensors within a limit: a process that runs out of memory takes the contexts of all tabs with it. */
+/** Allocates tensors within a limit, because a process that runs out of memory ends the contexts of all tabs. */
 export class DeviceMemory {
-  /** What {@link take} has made and {@link free} has not destroyed, and what was counted besides. */
+  /** The bytes of the tensors from {@link take} that {@link free} has not destroyed, and of constants. */
   usedBytes = 0;
   #idleBytes = 0;
   readonly #idle = new Map<string, MlTensor[]>();
 
   /**
-   * @param limitBytes - that everything together may take
-   * @param makeRoom - gives something back, and says whether there was something
+   * @param limitBytes - the limit for everything together
+   * @param makeRoom - frees something, and returns whether there was something
    */
   constructor(
     readonly context: MlContext,
@@ -192,7 +194,7 @@ export class DeviceMemory {
     readonly makeRoom: () => boolean,
   ) {}
 
-  /** A tensor with anything in it. */
+  /** Returns a tensor with undefined contents. */
   async take(dataType: MlDtype, shape: readonly number[]): Promise<MlTensor> {
     const key = keyOf(dataType, shape);
     const list = this.#idle.get(key);
@@ -207,7 +209,7 @@ export class DeviceMemory {
     return this.context.createTensor({ dataType, shape, readable: true, writable: true });
   }
 
-  /** Takes a tensor back. What was queued with it still runs. */
+  /** Takes a tensor back. Jobs of WebNN that use it still run. */
   free(tensor: MlTensor): void {
     const key = keyOf(tensor.dataType, tensor.shape);
     const list = this.#idle.get(key) ?? [];
@@ -217,19 +219,19 @@ export class DeviceMemory {
     while (this.#idleBytes > MAX_IDLE_BYTES && this.#dropIdle());
   }
 
-  /** Counts memory that is about to be taken. @throws {RopewalkError} DEVICE when it does not fit */
+  /** Counts memory that is about to be allocated. @throws {RopewalkError} DEVICE when it does not fit */
   count(bytes: number): void {
     while (this.usedBytes + bytes > this.limitBytes && (this.#dropIdle() || this.makeRoom()));
     this.check(this.usedBytes, bytes);
     this.usedBytes += bytes;
   }
 
-  /** Whether memory can be taken without giving back what is in use. */
+  /** True if memory can be allocated without freeing what is in use. */
   hasRoom(bytes: number): boolean {
     return this.usedBytes + bytes <= this.limitBytes;
   }
 
-  /** Refuses what does not fit beside what is there. */
+  /** Refuses an allocation that does not fit. */
   check(used: number, bytes: number): void {
     if (used + bytes <= this.limitBytes) return;
     const limit = `the limit of ${mib(this.limitBytes)}, of which ${mib(used)} are in use`;
@@ -255,7 +257,7 @@ function keyOf(dataType: MlDtype, shape: readonly number[]): string {
   return `${dataType} ${shape}`;
 }
 
-/** Bytes for people. */
+/** Writes bytes for people. */
 export function mib(bytes: number): string {
   return bytes < MIB ? `${bytes} bytes` : `${Math.round(bytes / MIB)} MiB`;
 }

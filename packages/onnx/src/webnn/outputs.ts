@@ -1,5 +1,6 @@
 /**
- * Where the outputs of a graph go: to the host, or into tensors of WebNN's memory, whole or in part.
+ * Reads views from flat tensors, and puts the outputs of a graph in their places: on the host, or in WebNN's memory,
+ * whole or in part.
  *
  * @module
  */
@@ -15,35 +16,35 @@ export type Output =
   | {
       readonly target: Target;
       readonly mode: 'host';
-      /** Taken when the plan is queued: the tensor may be disposed before its turn. */
+      /** Taken when the plan is queued, because the tensor may be disposed before the plan runs. */
       readonly array: HostArray;
       readonly storage?: undefined;
       readonly places?: undefined;
     }
   | {
       readonly target: Target;
-      /** `base` and `part` become a storage's tensor; `scatter` makes one of its base and the output. */
+      /** `base` and `part` become a tensor of the storage; `scatter` writes the output into a copy of its base. */
       readonly mode: 'base' | 'part' | 'scatter';
       readonly storage: WebnnStorage;
       readonly places: Places;
     };
 
-/** The graph's name for what comes out: outputs that are scattered into one storage make one tensor. */
+/** Returns the graph's name for a result. Outputs that are scattered into one storage share a result. */
 export function resultName({ target, mode, storage }: Output, outputs: readonly Output[]): string {
   return mode === 'scatter' ? outputs.find((other) => other.storage === storage)!.target.name : target.name;
 }
 
-/** The graph's name for the base that outputs are scattered into. */
+/** Returns the graph's name for the base into which outputs are scattered. */
 export function beforeName(result: string): string {
   return `${result}_before`;
 }
 
-/** The graph's name for the blocks that an output goes to. */
+/** Returns the graph's name for the places of an output's blocks. */
 export function placesName({ target }: Output): string {
   return `${target.name}_places`;
 }
 
-/** What an output adds to the name of its graph. */
+/** Returns the part of a graph's key for one output. */
 export function keyOfOutput(output: Output, outputs: readonly Output[]): string {
   const { target, mode, storage, places } = output;
   if (mode === 'host') return `${target.name} host`;
@@ -52,7 +53,7 @@ export function keyOfOutput(output: Output, outputs: readonly Output[]): string 
   return `${target.name} ${mode} ${into} ${permutation}`;
 }
 
-/** Appends what becomes of the values of a graph's outputs. */
+/** Appends the operators that bring the outputs into the form of their places. */
 export function defineOutputs(
   ml: MlBuilder,
   values: ReadonlyMap<string, MlOperand>,
@@ -63,7 +64,7 @@ export function defineOutputs(
     const name = resultName(output, outputs);
     const value = values.get(output.target.name)!;
     if (output.mode === 'host') {
-      results[name] = ml.identity(value); // an input cannot be an output, and no value two of them
+      results[name] = ml.identity(value); // an input cannot be an output, nor one value two outputs
       continue;
     }
     const { block, blocks, permutation } = output.places;
@@ -80,15 +81,15 @@ export function defineOutputs(
   return results;
 }
 
-/** Where an output goes in its storage: blocks of as many elements as stay together. */
+/** The places of an output in its storage, in blocks of elements that stay together. */
 export interface Places {
-  /** Elements of a block; divides the storage's length and every start. */
+  /** The elements per block. It divides the storage's length and every start. */
   readonly block: number;
-  /** The block of the storage that each block of the output goes to, in the output's order. */
+  /** The block of the storage for each block of the output, in the output's order. */
   readonly blocks: Int32Array;
-  /** The stretch that they fill in order, if they do. */
+  /** The stretch that the blocks fill in order, if they do. */
   readonly stretch: Stretch | undefined;
-  /** The dimensions of the output's value in the order of the storage, where that is not its own. */
+  /** The order of the output's dimensions in the storage, if it differs. */
   readonly permutation: readonly number[] | undefined;
 }
 
@@ -105,7 +106,7 @@ export function readLayout(ml: MlBuilder, flat: MlOperand, layout: Layout): MlOp
   return ml.reshape(part, shape);
 }
 
-/** Where a target's elements go. */
+/** Computes where a target's elements go. */
 export function placesOf({ storage, pieces, order }: Target): Places {
   const { length } = storage;
   const runs = pieces.map(({ to }) => runOf(to));
@@ -133,7 +134,7 @@ export function placesOf({ storage, pieces, order }: Target): Places {
   };
 }
 
-/** Writes blocks into a flat operand: `places` is `[count, 1]`. */
+/** Writes blocks into a flat operand. `places` is `[count, 1]`. */
 export function scatter(
   ml: MlBuilder,
   flat: MlOperand,
@@ -147,7 +148,7 @@ export function scatter(
   return ml.reshape(ml.scatterND(rows, places, updates), [length]);
 }
 
-/** How many elements at the end of a layout lie side by side, and the dimensions before these. */
+/** Counts the elements at the end of a layout that lie side by side, and the dimensions before them. */
 function runOf({ shape, strides }: Layout): { readonly length: number; readonly dims: number } {
   let length = 1;
   let dims = shape.length;
@@ -163,7 +164,7 @@ function greatestDivisor(a: number, b: number): number {
   return b === 0 ? a : greatestDivisor(b, a % b);
 }
 
-/** The dimensions of a dense layout by falling stride. */
+/** Returns the dimensions of a dense layout by falling stride. */
 function permutationOf({ shape, strides }: Layout): readonly number[] {
   return rowMajorStrides(shape)
     .map((_, d) => d)
