@@ -43,7 +43,7 @@ export function attend(
   return ops.attention({ q: queries, k: withNorm(k, 'kNorm', kvHeads), v }, call);
 }
 
-/** Normalises q or k: each head, all heads together, or each head with a gain of its own. */
+/** Normalises q or k: each head, all heads together, or each head with its own gain. */
 function normHeads(s: DecoderScope, ops: DecoderOperators, x: string, place: string, count: number): string {
   const { headDim, family } = s.config;
   if (family.qkNorm === 'all') return normOf(s, ops, x, place);
@@ -74,9 +74,9 @@ function byPosition(s: DecoderScope, ops: DecoderOperators, q: string): string {
 }
 
 /**
- * Heads of multi-head latent attention: `[batch, seq, n · d]`, the same for keys, and `[batch, seq, n · dv]`. A token's
- * keys and values come from one latent vector c, and one key that rotates and that all heads share. The caches hold
- * whole heads, as transformers has them.
+ * Builds the heads of multi-head latent attention: `[batch, seq, n · d]` for queries and keys, `[batch, seq, n · dv]`
+ * for values. The keys and values of a token come from one latent vector c, and from one rotated key that all heads
+ * share. The caches hold whole heads, as in transformers.
  *
  * @see arXiv:2405.04434, section 2.1; huggingface/transformers@v5.18.0 models/deepseek_v3/modeling_deepseek_v3.py
  */
@@ -109,7 +109,7 @@ function latentHeads(s: DecoderScope, ops: DecoderOperators, input: string, laye
     const [kStill, v] = split(both, 3, nope, valueDim);
     return { q, k: joinedHeads(kStill, kTurned), v: s.reshape(s.headsFirst(v), n * valueDim) };
   }
-  // kB is [n, c, nope]; the rows of vB, [n, dv, c], are those of one matrix.
+  // kB is [n, c, nope]. The rows of vB, [n, dv, c], are those of one matrix.
   const kStill = b.add('MatMul', [b.add('Unsqueeze', [c, s.integers(1)]), numbersOf(s, [kB])]);
   const vB = s.at(at('vB.weight'))!;
   const v = ops.linear(c, { weights: [{ ...vB, shape: [n * valueDim, rank] }], biases: [] });

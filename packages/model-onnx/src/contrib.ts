@@ -1,5 +1,5 @@
 /**
- * The operators of the form `contrib`: those of ONNX Runtime's domain com.microsoft where it has them.
+ * The operators of the form `contrib`: those of ONNX Runtime's domain com.microsoft, where they exist.
  *
  * @module
  * @see https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
@@ -21,7 +21,7 @@ export function contribOperators(s: DecoderScope): DecoderOperators {
   const portable = portableOperators(s);
   return {
     ...portable,
-    // ONNX Runtime 1.30 gathers other rows than those asked for where a table has three dimensions.
+    // If a table has three dimensions, ONNX Runtime 1.30 gathers wrong rows.
     rows: (ids, table) =>
       blocksOf(table) && table.shape.length === 2 ? gatherBlocks(s, ids, table) : portable.rows(ids, table),
     rmsNorm: (x, weight) =>
@@ -46,7 +46,7 @@ export function contribOperators(s: DecoderScope): DecoderOperators {
   };
 }
 
-/** What GroupQueryAttention cannot say is put together from ONNX's own operators. */
+/** Builds attention that GroupQueryAttention does not take from ONNX's own operators. */
 function composedOf(s: DecoderScope, heads: Heads, call: AttentionCall): string {
   if (!hasGrouped(s)) return attention(s, heads, call);
   const { q, k, v } = heads;
@@ -83,15 +83,16 @@ function matMulBlocks(s: DecoderScope, x: string, { weights, biases }: Matrix): 
 }
 
 /**
- * Rows of a table in blocks, whose integers a tied head shares. GatherBlockQuantized would be one node, but the builds of
- * onnxruntime-web 1.30 with WebGPU, which transformers.js takes, have it on the GPU only.
+ * Gathers rows of a table in blocks, whose integers are also those of a tied head. GatherBlockQuantized would be one
+ * node, but the builds of onnxruntime-web 1.30 with WebGPU, which transformers.js uses, have it on the GPU only.
  */
 function gatherBlocks(s: DecoderScope, ids: string, table: WeightPlan): string {
   const { b } = s;
   const bits = blocksOf(table) === 'q8_0' ? 8 : 4;
   const [n, k] = table.shape as [number, number];
   const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: 0 });
-  // A shape of its own, in the same bytes: ONNX Runtime lets go of a constant that only MatMulNBits has, once packed.
+  // The same bytes have a second shape here, because ONNX Runtime frees a constant after packing if only MatMulNBits
+  // reads it.
   const codes = s.constant([table], 'codes', [n, (k * bits) / 8]);
   const bytes = b.cast(s.reshape(rowsOf(codes), k / BLOCK, (BLOCK * bits) / 8), 'f32');
   const unsigned = bits === 8 ? [bytes] : halvesOf(s, bytes);
@@ -99,13 +100,13 @@ function gatherBlocks(s: DecoderScope, ids: string, table: WeightPlan): string {
   return scaled(s, members, rowsOf(s.constant([table], 'scales', [n, k / BLOCK, 1])), [0, 0, -1]);
 }
 
-/** The least weight of an expert that is told from none: f32's smallest normal number. */
+/** The least weight of an expert that differs from none: f32's smallest normal number. */
 const LEAST_WEIGHT = 2 ** -126;
 
 /**
- * Appends MoE or QMoE, which multiply each matrix with the tokens that chose it; undefined for what they do not take.
- * They choose experts by the softmax of what they are given: by logarithms of weights that are chosen already, and −∞.
- * Weights come out divided by their sum, with which the result is multiplied.
+ * Appends MoE or QMoE, which multiply each matrix with the tokens that chose it; undefined if they do not take the
+ * layer. They choose experts by the softmax of their input, so they get the logarithms of the weights of the chosen
+ * experts, and −∞ for the others. Their weights are divided by the sum, so the result is multiplied by it.
  *
  * @see microsoft/onnxruntime@0aab72a onnxruntime/contrib_ops/cpu/moe/moe_cpu.cc and moe_quantization_cpu.cc
  */
@@ -116,7 +117,7 @@ function fusedExperts(s: DecoderScope, x: string, chosen: Chosen, layer: number)
   const at = (part: string): WeightPlan | undefined => s.at(`${layer}.${part}`);
   const [gate, up, down] = ['expertGate', 'expertUp', 'expertDown'].map((part) => at(`${part}.weight`));
   const both = at('expertGateUpBlocks.weight');
-  // Rows of gate and up take turns there, as they do in this weight's file.
+  // Rows of gate and up alternate there, as in the file of this weight.
   const first = both ? [{ ...both, shape: [count, 2 * width, h], turns: 1 as const }] : [gate, up];
   if (!down || config.activation !== 'silu') return undefined;
   const held = blocksOf(down);
@@ -178,7 +179,7 @@ function fusedExperts(s: DecoderScope, x: string, chosen: Chosen, layer: number)
 }
 
 /**
- * Whether GroupQueryAttention takes a layer.
+ * True if GroupQueryAttention takes a layer.
  *
  * @see microsoft/onnxruntime@00b376b onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h, CheckInputs
  */
@@ -190,7 +191,7 @@ function isGrouped(
   return rope === undefined || rotatesInside(s, rope);
 }
 
-/** Whether a layer of the model has GroupQueryAttention. */
+/** True if some layer of the model has GroupQueryAttention. */
 function hasGrouped(s: DecoderScope): boolean {
   const { headDim, valueDim } = s.config;
   return s.config.layers(s.settings.context).some(({ rope }) => isGrouped(s, { headDim, valueDim, rope }));
@@ -202,7 +203,7 @@ function rotatesInside(s: DecoderScope, rope: RopeSpec): boolean {
   return headDim % 16 === 0 && rotaryDim % 16 === 0 && rotaryOffset === 0 && read.step === write.step;
 }
 
-/** The rows of this call's tokens, where only they go out of the graph. */
+/** Cuts out the rows of this call's tokens, if only they are outputs. */
 function newRowsOf(s: DecoderScope, cache: string): string {
   if (!s.settings.newRows) return cache;
   return s.b.add('Slice', [cache, s.pastRows(), s.totalRows(), s.integers(2)]);
@@ -220,7 +221,7 @@ function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], 
   const total = s.once('total as i32', () => b.cast(s.totalRows(), 'i32'));
   const tables = rope && tablesOf(s, angleConstants(rope));
   const interleaved = rope && planRope({ ...rope, positions: 0, seqLen: 1 }).read.step === 2;
-  // Not position_ids: ONNX Runtime 1.30 reads them for single tokens, and counts from 0 in a prompt.
+  // position_ids are not used: ONNX Runtime 1.30 reads them for single tokens, and counts from 0 in a prompt.
   const inputs = [q, k, v, ...past, lastOf, total, tables?.cos ?? '', tables?.sin ?? '', '', '', sinks ?? ''];
   while (inputs.at(-1) === '') inputs.pop();
   const [out, presentKey, presentValue] = b.addMany(

@@ -1,5 +1,5 @@
 /**
- * ONNX Runtime as an engine of loadModel: one graph for the whole model, whose keys and values stay where they are.
+ * ONNX Runtime as an engine of loadModel: one graph for the whole model, whose keys and values stay in place.
  *
  * @module
  */
@@ -16,10 +16,10 @@ import { type DecoderGraph, decoderGraph } from './graph.js';
 import type { DecoderForm, WeightConstant } from './scope.js';
 import { layoutWeights, type WeightLayout, writeWeights } from './weights.js';
 
-/** Options of a loaded graph that say where its weights are. */
+/** The options of a loaded graph that tell where its weights are. */
 export type HeldWeights = Pick<OrtSessionOptions, 'externalData' | 'extra'>;
 
-/** Makes a model's weights ready for ONNX Runtime. */
+/** Prepares a model's weights for ONNX Runtime. */
 export type HoldWeights = (
   description: ModelDescription,
   constants: readonly WeightConstant[],
@@ -27,17 +27,17 @@ export type HoldWeights = (
   options: LoadingOptions,
 ) => Promise<HeldWeights>;
 
-/** What {@link onnxEngine} runs on. */
+/** The environment of {@link onnxEngine}. */
 export interface EngineHost {
   readonly ort: Pick<Ort, 'InferenceSession' | 'Tensor'>;
   readonly form: DecoderForm;
   readonly options: OrtSessionOptions;
   readonly hold: HoldWeights;
-  /** Whether 16-bit weights become f32; false unless given. */
+  /** Widens 16-bit weights to f32. Default: false. */
   readonly widenHalves?: boolean;
 }
 
-/** The engine; openOnnxEngine opens it in Node, openOnnxWebEngine in pages. */
+/** The engine. openOnnxEngine opens it in Node, openOnnxWebEngine in pages. */
 export function onnxEngine(host: EngineHost): Engine {
   return {
     name: 'onnxruntime',
@@ -47,10 +47,9 @@ export function onnxEngine(host: EngineHost): Engine {
   };
 }
 
-/** Weights of less than this are small: they are made anew each time, and kept in memory. */
+/** Weights of fewer bytes are small: they are converted each time, and kept in memory. */
 export const SMALL_BYTES = 16 * 2 ** 20;
 
-/** The bytes of all data files. */
 export function bytesOf({ files }: WeightLayout): number {
   return files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
 }
@@ -63,7 +62,7 @@ export const inMemory: HoldWeights = async (description, constants, layout, opti
   return { externalData: [...files].map(([path, data]) => ({ path, data })) };
 };
 
-/** A graph that is loaded, or being loaded, and the positions that it serves. */
+/** A graph that is loaded, or being loaded, and its number of positions. */
 interface Loaded {
   readonly context: number;
   readonly session: Promise<OrtSession>;
@@ -72,15 +71,15 @@ interface Loaded {
 class LoadedGraph implements EngineModel {
   readonly name = 'onnxruntime';
   readonly description: ModelDescription;
-  /** Counted under ONNX Runtime's own memory, which keeps what a run took. */
+  /** It is part of ONNX Runtime's own memory, which keeps everything that a run allocated. */
   readonly scratchBytes = 0;
   readonly #host: EngineHost;
-  /** For its inputs and constants, which are those of every context. */
+  /** Used for its inputs and constants, which are the same for every context. */
   readonly #graph: DecoderGraph;
   readonly #layout: WeightLayout;
   readonly #loaded = new Map<string, Loaded>();
   readonly #all: Loaded[] = [];
-  /** What runs now. */
+  /** The current runs. */
   readonly #running = new Set<Promise<unknown>>();
   #held: HeldWeights | undefined;
 
@@ -144,14 +143,15 @@ class LoadedGraph implements EngineModel {
   }
 
   dispose(): void {
-    // What runs now is finished first: ONNX Runtime would refuse it. A graph that did not load has nothing to release.
+    // Current runs are finished first, because ONNX Runtime would refuse to release. A graph that did not load needs no
+    // release.
     const idle = Promise.allSettled(this.#running);
     for (const { session } of this.#all) void idle.then(async () => (await session).release()).catch(() => {});
     this.#all.length = 0;
     this.#loaded.clear();
   }
 
-  /** The graph for a context. Its tables end there, and some scalings choose their frequencies by it. */
+  /** Returns the graph for a context. Its tables end there, and some scalings choose their frequencies by it. */
   #sessionFor(context: number, options: LoadingOptions): Promise<OrtSession> {
     const key = JSON.stringify(this.description.config.layers(context));
     const known = this.#loaded.get(key);
@@ -159,7 +159,7 @@ class LoadedGraph implements EngineModel {
     const loaded = { context, session: this.#loadGraph(context, options) };
     this.#loaded.set(key, loaded);
     this.#all.push(loaded);
-    loaded.session.catch(() => this.#loaded.delete(key)); // another call tries again
+    loaded.session.catch(() => this.#loaded.delete(key)); // the next call tries again
     return loaded.session;
   }
 
@@ -167,7 +167,8 @@ class LoadedGraph implements EngineModel {
     const { ort, hold, options: usual } = this.#host;
     const { graph, constants } = this.#graphOf(context);
     const held = this.#held ?? (await hold(this.description, constants, this.#layout, options));
-    // The files are closed once the model is loaded. Large weights are not held a second time beside ONNX Runtime's own.
+    // The files are closed once the model is loaded. Large weights are not kept a second time beside ONNX Runtime's
+    // own.
     if (!held.externalData || bytesOf(this.#layout) < SMALL_BYTES) this.#held = held;
     options.signal?.throwIfAborted();
     for (const [name, tensor] of this.#layout.tensors) graph.external.set(name, tensor);
@@ -181,21 +182,21 @@ class LoadedGraph implements EngineModel {
     return decoderGraph(config, weights, { form: this.#host.form, context, hidden: true, newRows: true });
   }
 
-  /** Axes of position_ids, `[axes, batch, seq]`; 1 for `[batch, seq]`, 0 where ONNX Runtime counts tokens itself. */
+  /** The axes of position_ids, `[axes, batch, seq]`; 1 for `[batch, seq]`, 0 if ONNX Runtime counts tokens itself. */
   get #axes(): number {
     const shape = this.#graph.graph.inputs.find(({ name }) => name === 'position_ids')?.shape;
     return shape?.length === 3 ? (shape[0] as number) : shape ? 1 : 0;
   }
 
-  /** Name, heads and width of every cache. */
+  /** Returns name, heads and width of every cache. */
   #cacheShapes(): [name: string, heads: number, width: number][] {
     const caches = this.#graph.graph.inputs.filter(({ name }) => name.startsWith(PAST));
     return caches.map(({ name, shape }) => [name.slice(PAST.length), shape[1] as number, shape[3] as number]);
   }
 
   /**
-   * What ONNX Runtime holds of each constant: matrices are packed when a graph is loaded, and the mapped file can go.
-   * Of blocks it keeps codes, scales and a sum, 4 bytes a block each; numbers become f32.
+   * Returns the bytes that ONNX Runtime keeps for each constant. It packs matrices when it loads a graph, and needs the
+   * mapped file no longer. For blocks it keeps codes, scales and a sum, 4 bytes per block each; numbers become f32.
    */
   #heldConstants(): [name: string, bytes: number][] {
     const seen = new Set<number | string>();
@@ -209,15 +210,15 @@ class LoadedGraph implements EngineModel {
     });
   }
 
-  /** A run is not interrupted, so a large model has few tokens in one: about half a second of two cores. */
+  /** A run cannot be interrupted, so a large model takes few tokens at once: about half a second of two cores. */
   #chunkTokens(): number {
     return Math.max(32, Math.min(512, 2 ** Math.floor(Math.log2(2 ** 37 / bytesOf(this.#layout)))));
   }
 }
 
 /**
- * Puts the nodes with the largest constant first. ONNX Runtime sorts nodes itself, and packs their weights in the order in
- * which they are given: each is mapped until it is packed, so the head's would come on top of all packed ones.
+ * Puts the nodes with the largest constant first. ONNX Runtime packs the weights of nodes in this order, and each
+ * weight is mapped until it is packed. The head's would otherwise be mapped while all others are packed already.
  */
 function largestFirst(model: OnnxModel): OnnxModel {
   const bytesOf = ({ inputs }: OnnxNode): number =>
@@ -230,14 +231,16 @@ function largestFirst(model: OnnxModel): OnnxModel {
 }
 
 const PAST = 'past_key_values.';
-/** Axes on which text moves on: t, h and w. On the fourth it stays at 0, as in llama.cpp. */
+/** The axes on which text advances: t, h and w. On the fourth it stays at 0, as in llama.cpp. */
 const TEXT_AXES = 3;
-/** The fewest tokens that caches have room for. */
+/** The fewest tokens for which caches have room. */
 const LEAST_ROWS = 64;
-/** Logits beside hidden states, which nobody reads: 16 MB at a time. */
+/**
+ * The hidden states of a prompt come with logits that nobody reads. This many logits, 16 MB, are computed at a time.
+ */
 const UNREAD_LOGITS = 2 ** 22;
 
-/** What a sequence has from its model. */
+/** The part of a sequence that comes from its model. */
 interface Origin {
   readonly host: EngineHost;
   readonly description: ModelDescription;
@@ -245,7 +248,7 @@ interface Origin {
   readonly caches: readonly (readonly [name: string, heads: number, width: number])[];
   readonly axes: number;
   readonly chunkTokens: number;
-  /** The graph is loaded first, if it is not. */
+  /** Runs the graph, and loads it before the first run. */
   readonly run: OrtSession['run'];
 }
 
@@ -253,11 +256,11 @@ interface Origin {
 interface Cache {
   readonly heads: number;
   readonly width: number;
-  /** Each head has room for so many tokens. */
+  /** The number of tokens for which each head has room. */
   readonly rows: number;
   /** `[heads, rows, width]`. */
   readonly data: Float32Array;
-  /** The same memory. */
+  /** A tensor over the same memory. */
   readonly tensor: OrtTensor;
 }
 
@@ -265,7 +268,7 @@ class OnnxSequence implements Sequence {
   length = 0;
   readonly chunkTokens: number;
   readonly #origin: Origin;
-  /** By their names without `past_key_values.`. */
+  /** Caches by their names without `past_key_values.`. */
   #caches: Map<string, Cache>;
   readonly #mask: BigInt64Array;
 
@@ -289,7 +292,7 @@ class OnnxSequence implements Sequence {
       fail('UNSUPPORTED', 'append: positions', `this engine counts the positions of this model itself. ${next}`);
     }
     const [start, count] = [this.length, tokens.length];
-    /** One axis that is given stands for t, h and w; a fourth that is not given is 0. */
+    /** A single axis stands for t, h and w. A missing fourth axis is 0. */
     const positionOf = (axis: number, token: number): number => {
       if (!positions) return axis < TEXT_AXES ? start + token : 0;
       const from = positions.length === count && axis < TEXT_AXES ? 0 : axis;
@@ -307,7 +310,7 @@ class OnnxSequence implements Sequence {
     const { description, context } = this.#origin;
     const { latent } = description.config;
     const layers = description.config.layers(context);
-    // Heads first, as the graph has them, seen with rows first.
+    // The graph has heads first; this view has rows first.
     const seen = (name: string): Tensor<'f32'> => {
       const { heads, rows, width, data } = this.#caches.get(name)!;
       return tensorFrom<'f32'>(data, { shape: [heads, rows, width] }).permute([1, 0, 2]);
@@ -324,7 +327,7 @@ class OnnxSequence implements Sequence {
     this.#caches = new Map();
   }
 
-  /** One run of the graph. */
+  /** Runs the graph once. */
   async #step(
     tokens: Int32Array,
     positionOf: (axis: number, token: number) => number,
@@ -351,11 +354,11 @@ class OnnxSequence implements Sequence {
       fetches[`present.${name}`] = null;
     }
     const results = await this.#origin.run(feeds, fetches).catch((cause: unknown) => {
-      if (cause instanceof RopewalkError) throw cause; // of loading it
+      if (cause instanceof RopewalkError) throw cause; // an error of loading
       const why = `the graph does not run: ${firstLine(cause)}. Load the model again, or without engine.`;
       throw new RopewalkError('DEVICE', `onnxruntime: ${description.where}: ${why}`, { cause });
     });
-    // onnxruntime-node copies every output into new memory, also where it was given some.
+    // onnxruntime-node copies every output into new memory, even if it gets memory for it.
     const floats = (name: string): Float32Array => results[name]!.data as Float32Array;
     if (wanted !== 'none') result.set(floats(output));
     for (const [name, cache] of past) {
@@ -368,8 +371,8 @@ class OnnxSequence implements Sequence {
   }
 
   /**
-   * The caches, with room for some tokens. It grows by a quarter, and is not the whole context from the start, because
-   * ONNX Runtime clears as much memory for every layer of every step.
+   * Returns the caches with room for some tokens. They grow by a quarter, and do not have the whole context from the
+   * start, because ONNX Runtime clears as much memory for every layer of every step.
    */
   #roomFor(tokens: number): Map<string, Cache> {
     if (this.#caches.size === 0) fail('DEVICE', 'session', 'it was disposed. Open another one: model.openSession().');

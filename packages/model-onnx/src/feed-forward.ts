@@ -1,6 +1,9 @@
 /**
  * The feed-forward block of one layer of a decoder's graph: dense, or a mixture of experts.
  *
+ * Letters in shapes: t tokens, u experts of a token, e experts, d computed experts, x the inner width of an expert, h
+ * hidden.
+ *
  * @module
  */
 
@@ -14,7 +17,7 @@ export function feedForward(s: DecoderScope, ops: DecoderOperators, input: strin
   return s.at(`${layer}.router.weight`) ? mixture(s, ops, input, layer) : dense(s, ops, input, layer, 'gate up down');
 }
 
-/** Appends `down(activation(gate(x)) · up(x))`, of the matrices of three parts. */
+/** Appends `down(activation(gate(x)) · up(x))` with the matrices of three parts. */
 function dense(s: DecoderScope, ops: DecoderOperators, input: string, layer: number, parts: string): string {
   const [gate, up, down] = parts.split(' ').map((part) => s.matrix(`${layer}.${part}`));
   const gated = gate && ops.linear(input, gate);
@@ -29,7 +32,7 @@ export function activated(s: DecoderScope, ops: DecoderOperators, gate: string |
   return activation === 'silu' ? ops.swiglu(gate, up) : s.b.add('Mul', [ops.gelu(gate, approximate), up]);
 }
 
-/** The experts that the router chooses for each token, and the expert that every token has. */
+/** Appends the experts that the router chooses for each token, and the expert that every token has. */
 function mixture(s: DecoderScope, ops: DecoderOperators, input: string, layer: number): string {
   const { b, config } = s;
   const { route: rule, count: experts, used } = config.experts!;
@@ -55,11 +58,12 @@ function mixture(s: DecoderScope, ops: DecoderOperators, input: string, layer: n
 }
 
 /**
- * Appends the chosen experts of all tokens. `[t, h]` → `[t, h]`.
+ * Appends the chosen experts of all tokens in ONNX's own operators. `[t, h]` → `[t, h]`.
  *
- * The d = min(e, t · u) experts that most tokens chose hold all that any token chose. Their matrices are gathered, and
- * multiply all tokens; a token's experts are those whose share is not 0. One token so reads its own experts only, many
- * tokens read each matrix once, and no more than the layer's matrices is ever gathered. Sizes depend on t alone.
+ * The d = min(e, t · u) experts that most tokens chose include every chosen expert. Their matrices are gathered, and
+ * multiply all tokens; experts that a token did not choose have a share of 0. So one token reads only its own experts,
+ * many tokens read each matrix once, and the gathered matrices are never more than those of the layer. Sizes depend on
+ * t alone.
  */
 export function gatheredExperts(
   s: DecoderScope,
@@ -72,12 +76,12 @@ export function gatheredExperts(
   const at = (part: string): WeightPlan | undefined => s.at(`${layer}.${part}`);
   const transposed = (value: string, ...perm: readonly number[]): string => b.add('Transpose', [value], { perm: perm });
   const { ids, shares } = computedExperts(s, chosen);
-  /** `[1, 1 or d, k, t]` → `[1, d, n, t]`, of matrices `[n, k]`, or `[k, n]` where they are `turned`. */
+  /** `[1, 1 or d, k, t]` → `[1, d, n, t]`, with matrices `[n, k]`, or `[k, n]` if they are `turned`. */
   const product = (input: string, matrices: string, turned = false): string => {
     if (!turned) return b.add('MatMul', [matrices, input]);
     return transposed(b.add('MatMul', [transposed(input, 0, 1, 3, 2), matrices]), 0, 1, 3, 2);
   };
-  /** Of weights `[experts, …]`: the rows of experts, `[1, d, …]`. */
+  /** Gathers rows of weights `[experts, …]` for some experts, `[1, d, …]`. */
   const rowsOf = (plan: WeightPlan, experts = ids): string => ops.rows(experts, plan);
   const columns = (bias: string): string => b.add('Unsqueeze', [bias, s.integers(3)]);
   const biased = (y: string, plan: WeightPlan | undefined): string =>
@@ -93,7 +97,7 @@ export function gatheredExperts(
 
   function gateAndUp(): readonly [string, string] {
     const [turns, blocks] = [at('expertGateUp.weight'), at('expertGateUpBlocks.weight')];
-    // Rows, and biases, of gate and up take turns: [1, d, 2x, t] → two of [1, d, x, t].
+    // Rows, and biases, of gate and up alternate: [1, d, 2x, t] → two of [1, d, x, t].
     const apart = (both: string): readonly [string, string] => {
       const pairs = b.add('Reshape', [both, s.integers(0, 0, s.config.experts!.width, 2, -1)]);
       const halves = b.addMany('Split', [pairs], { axis: 3, num_outputs: 2 }, 2);
@@ -104,7 +108,7 @@ export function gatheredExperts(
       return ['expertGate', 'expertUp'].map((part) =>
         biased(product(tokens, rowsOf(at(`${part}.weight`)!)), at(`${part}.bias`)),
       ) as [string, string];
-    // All gates, then all ups: expert i's are matrices i and e + i.
+    // All gates come first, then all ups: expert i has the matrices i and e + i.
     const ups = b.add('Add', [ids, s.integers(s.config.experts!.count)]);
     const parts = [rowsOf(blocks), rowsOf(blocks, ups)].map((matrices) => product(tokens, matrices));
     const bias = at('expertGateUpBlocks.bias');
@@ -114,7 +118,7 @@ export function gatheredExperts(
   }
 }
 
-/** The experts that are computed, i64 `[1, d]`, and each token's share of them, `[1, d, 1, t]`. */
+/** Returns the computed experts, i64 `[1, d]`, and each token's share of them, `[1, d, 1, t]`. */
 function computedExperts(s: DecoderScope, { indices, weights }: Chosen): { ids: string; shares: string } {
   const { b } = s;
   const { count, used } = s.config.experts!;

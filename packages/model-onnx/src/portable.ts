@@ -24,7 +24,7 @@ import { gatheredExperts } from './feed-forward.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
 import { BATCH, BLOCK, blocksOf, type DecoderScope, joined, type Matrix, SEQ, TOTAL } from './scope.js';
 
-/** Finite, so that a row of padding, which sees nothing, has no NaN. */
+/** It is finite, so that a row of padding, which sees no key, has no NaN. */
 const MASKED = -3.4028234663852886e38;
 
 /** The operators of these forms. */
@@ -68,16 +68,16 @@ export function gemm(s: DecoderScope, x: string, { weights, biases }: Matrix): s
   return s.unflatten(b.add('Gemm', [flat, matrix, bias], { transB: columns ? undefined : 1 }), n);
 }
 
-/** Matrices as numbers in f32, `[n, k]`. */
+/** Returns matrices as numbers in f32, `[n, k]`. */
 export function numbersOf(s: DecoderScope, weights: readonly WeightPlan[]): string {
   const blocks = blocksIn(s, weights);
   return blocks ? widened(s, blocks.codes, blocks.scales, blocks.held, joined(weights)) : s.numbers(weights);
 }
 
 /**
- * A matrix in blocks as numbers, `[k, n]`. Files have its rows; ONNX Runtime transposes integers and scales when it loads
- * the model, and makes a MatMulNBits of what follows, which widens nothing. It does so for blocks along the first axis
- * only.
+ * Appends a matrix in blocks as numbers, `[k, n]`. Files have its rows. When ONNX Runtime loads the model, it
+ * transposes integers and scales, and replaces the following nodes by a MatMulNBits, which widens nothing. It does so
+ * for blocks along the first axis only.
  *
  * @see microsoft/onnxruntime@02b0534 onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc
  */
@@ -90,7 +90,10 @@ function dequantised(s: DecoderScope, weights: readonly WeightPlan[]): string {
   return b.add('DequantizeLinear', [codes, scales], { axis: 0, block_size: BLOCK });
 }
 
-/** A matrix in blocks by rows and blocks: integers `[n, blocks, 32]`, or pairs of them `[n, blocks, 16]`, and scales. */
+/**
+ * Makes the constants of a matrix in blocks: integers `[n, blocks, 32]`, or pairs of them `[n, blocks, 16]`, and
+ * scales.
+ */
 function blocksIn(s: DecoderScope, weights: readonly WeightPlan[]) {
   const held = blocksOf(weights[0]!);
   if (!held) return undefined;
@@ -100,7 +103,10 @@ function blocksIn(s: DecoderScope, weights: readonly WeightPlan[]) {
   return { codes, scales: s.constant(weights, 'scales', byBlock(1)), held };
 }
 
-/** Widens blocks, exactly: integers or pairs of them in i8, and scales, with the last dimension a block's. */
+/**
+ * Widens blocks exactly. Codes are integers in i8 or pairs of them, and the last dimension of codes and scales is a
+ * block's.
+ */
 function widened(
   s: DecoderScope,
   codes: string,
@@ -111,20 +117,26 @@ function widened(
   const { b } = s;
   const numbers = b.cast(codes, 'f32');
   if (held === 'q8_0') return scaled(s, [numbers], scales, shape);
-  // A signed byte is 16 · high + low, and low is 0 … 15 still.
+  // A signed byte is 16 · high + low, where low is still 0 … 15.
   const [low, high] = halvesOf(s, numbers);
   const below = b.add('Floor', [b.add('Mul', [low, s.number(1 / 8)])]);
   return scaled(s, [b.add('Sub', [low, b.add('Mul', [below, s.number(16)])]), high], scales, shape);
 }
 
-/** The half bytes of bytes, in floats, where every provider has Floor: low is 0 … 15, high as signed as the byte. */
+/**
+ * Splits bytes into halves, in floats, because every provider has Floor. low is 0 … 15, and high has the sign of the
+ * byte.
+ */
 export function halvesOf(s: DecoderScope, bytes: string): [low: string, high: string] {
   const { b } = s;
   const high = b.add('Floor', [b.add('Mul', [bytes, s.number(1 / 16)])]);
   return [b.add('Sub', [bytes, b.add('Mul', [high, s.number(16)])]), high];
 }
 
-/** Appends integers times the scales of their blocks, `[…, blocks, 1]`; two lists of integers are even and odd places. */
+/**
+ * Multiplies integers by the scales of their blocks, `[…, blocks, 1]`. Two lists of integers are the even and odd
+ * places.
+ */
 export function scaled(s: DecoderScope, members: readonly string[], scales: string, shape: readonly number[]): string {
   const { b } = s;
   let [numbers, factors] = [members[0]!, scales];
@@ -158,7 +170,7 @@ export function rotated(s: DecoderScope, x: string, rope: RopeSpec, heads: numbe
     : rotate(b, x, [cos, sin], geometry);
 }
 
-/** cos and sin of all positions, `[context + 1, pairs]`, which layers share. */
+/** Returns cos and sin of all positions, `[context + 1, pairs]`, which layers share. */
 export function tablesOf(s: DecoderScope, c: AngleConstants): CosSin {
   return s.once(`tables of ${keyOf(c)}`, () => constantTables(s.b, c, 'f32', tableRows(s)));
 }
@@ -167,12 +179,12 @@ function keyOf({ invFreq, magnitude, axisOfPair }: AngleConstants): string {
   return JSON.stringify([...invFreq, magnitude, ...axisOfPair]);
 }
 
-/** Rows of tables. transformers.js counts Gemma 3's positions from 1. */
+/** The rows of tables. transformers.js counts Gemma 3's positions from 1. */
 function tableRows({ settings }: DecoderScope): number {
   return settings.context + 1;
 }
 
-/** Appends attention over the past and these tokens, with all that {@link AttentionCall} says. */
+/** Appends attention over the past tokens and these tokens. */
 export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCall): string {
   const { b, config, settings } = s;
   const { layer, heads, kvHeads, headDim, valueDim, rope, window, sinks } = call;
@@ -190,7 +202,7 @@ export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCa
   const mask = maskOf(s, window);
   const { attentionScale: scale, attentionSoftcap: softcap } = config;
   let y: string;
-  // Attention-23 adds the mask before it caps, which would let masked keys back in; and it has no sinks.
+  // Attention-23 adds the mask before it caps, so that masked keys would count again, and it has no sinks.
   if (settings.form === 'standard' && !sinks && softcap === undefined && scale > 0) {
     const [out, key, value] = b.addMany('Attention', [qs, ks, vs, mask, ...past], { scale: { f: scale } }, 3);
     present(s, call, 'key', newRows ? ks : key!);
@@ -207,7 +219,7 @@ export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCa
   return s.reshape(s.headsFirst(y), heads * valueDim);
 }
 
-/** Gives a value out of the graph, as keys or values of a layer; from here on it has that name. */
+/** Makes a value the output with the keys or values of a layer. From here on it has the output's name. */
 export function present(
   { b, settings }: DecoderScope,
   { layer, kvHeads, headDim, valueDim }: AttentionCall,
@@ -228,7 +240,7 @@ function composed(
 ): string {
   const { b, config } = s;
   const { attentionScale: scale, attentionSoftcap: softcap } = config;
-  // Queries of one key head lie side by side: keys are not repeated.
+  // Queries of the same key head are put side by side, so that keys are not repeated.
   const apart = (x: string, last: number): string =>
     heads === kvHeads ? x : b.add('Reshape', [x, s.integers(0, kvHeads, -1, last)]);
   const scaled = (x: string, factor: number): string => (factor === 1 ? x : b.add('Mul', [x, s.number(factor)]));
@@ -262,7 +274,7 @@ function composed(
     : b.add('Reshape', [y, shapeOf(`values ${heads} ${valueDim}`, s.integers(0, heads), seq, s.integers(valueDim))]);
 }
 
-/** Appends what is added to scores, `[batch, 1, seq, total]`: 0 where a token sees a key. */
+/** Appends the mask that is added to scores, `[batch, 1, seq, total]`: 0 where a token sees a key. */
 function maskOf(s: DecoderScope, window: number | undefined): string {
   const { b } = s;
   return s.once(`mask ${window}`, () => {

@@ -1,4 +1,4 @@
-/** Weights as a graph's constants: their places in data files, and their bytes. */
+/** Tests of weights as a graph's constants: their places in data files, and their bytes. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { tinyModel } from '../../../test/support/tiny-model.js';
@@ -28,7 +28,7 @@ function modelOf(bytes: Uint8Array): Model {
   return { path: folder.path, streamWeight: (...given) => streamWeight(folder, ...given) };
 }
 
-/** All files, as a disk would have them: gaps are 0, and no byte is written twice. */
+/** All files as on a disk: gaps are 0, and no byte is written twice. */
 async function filesOf(
   model: Model,
   constants: readonly WeightConstant[],
@@ -248,7 +248,7 @@ describe('places', () => {
         ['2', 0],
       ],
     );
-    // One that is larger alone has a file of its own.
+    // A constant that is larger alone has a file of its own.
     assert.equal(layoutWeights(constants, 'm.onnx', 1000).files.length, 3);
   });
 });

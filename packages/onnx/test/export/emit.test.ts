@@ -1,4 +1,6 @@
-/** Plans as graphs: well formed in both forms, and what ONNX Runtime makes of the parts that are easily wrong. */
+/**
+ * Tests of plans as graphs: well-formed in both forms, and the results in ONNX Runtime of parts that are easily wrong.
+ */
 import assert from 'node:assert/strict';
 import { describe } from 'node:test';
 import fc from 'fast-check';
@@ -32,7 +34,7 @@ import { writeOnnxModel } from '../../src/format/onnx.js';
 
 const FORMS: readonly GraphForm[] = ['standard', 'primitives'];
 
-/** The graph of a plan; structure checked. */
+/** Returns the graph of a plan, after checking its structure. */
 function graphOf(plan: OpPlan, form: GraphForm) {
   const b = new GraphBuilder();
   const emitted = emitPlan(b, plan, { form });
@@ -51,7 +53,7 @@ function graphOf(plan: OpPlan, form: GraphForm) {
   return { model, emitted };
 }
 
-/** Runs a plan's graph; outputs by name, dense. */
+/** Runs a plan's graph and returns dense outputs by name. */
 async function run(plan: OpPlan, form: GraphForm): Promise<Map<string, Tensor>> {
   const { model, emitted } = graphOf(plan, form);
   return runOnnx(model, new Map(emitted.inputs.map(({ name, tensor }) => [name, tensor])));
@@ -168,7 +170,7 @@ describe('emitPlan', () => {
       ['q8_0', 34],
       ['q4_0', 18],
     ] as const) {
-      // Scales of every exponent and both signs, subnormals among them; all weights of a block.
+      // The scales have every exponent and both signs, subnormals too, and the blocks have all weights.
       const bytes = new Uint8Array(64 * unit);
       for (let block = 0; block < 64; block++) {
         const high = (block * 2 + (block >= 62 ? 0 : 1)) & 0xff;
@@ -353,7 +355,7 @@ describe('rounding', () => {
       2 ** -25 * (1 + 2 ** -40),
       1e-300,
     ];
-    // Just beside the middle between two 16-bit values: rounded to f32 first, it would be on it.
+    // The numbers are just beside the middle between two 16-bit values. Rounded to f32 first, they would be on it.
     for (const bits of [11, 8])
       for (const way of [1, -1])
         for (let e = -14; e < 15; e++)

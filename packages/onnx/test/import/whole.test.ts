@@ -1,4 +1,4 @@
-/** The RoPE of whole models' graphs: found in every layer, and compared with the model's own. */
+/** Tests of the RoPE in graphs of whole models: found in every layer, and compared with the model's own. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -21,7 +21,7 @@ import { graphContents, graphRope, importOnnx } from '../../src/index.js';
 import { change, changed } from './changes.js';
 import { wholeGraph } from './whole-graph.js';
 
-/** A family's graph, as it is exported. */
+/** The graph of a family, as export writes it. */
 async function exported(name: string, form: (typeof DECODER_FORMS)[number]): Promise<OnnxModel> {
   const bytes = readFileSync(join(FAMILIES, `${name}.gguf`));
   const description = await describeModel({ 'model.gguf': new Blob([bytes]) }, { formats: DECODER_FORMATS });
@@ -35,7 +35,8 @@ function sameAs(bytes: Uint8Array, rope: Parameters<typeof graphRope>[2] & objec
 }
 
 describe("an exported graph has its model's RoPE, in all forms", () => {
-  // NoPE layers and interleaved pairs; two bases; LongRoPE; YaRN; three axes; a part of the head; latent attention.
+  // The families have NoPE layers and interleaved pairs; two bases; LongRoPE; YaRN; three axes; a part of the head;
+  // latent attention.
   for (const name of ['cohere2', 'gemma3', 'phi3', 'olmo3', 'qwen2vl', 'stablelm', 'deepseek2']) {
     for (const form of DECODER_FORMS)
       test(`${name}, ${form}`, async () => {
@@ -43,7 +44,7 @@ describe("an exported graph has its model's RoPE, in all forms", () => {
         const bytes = writeOnnxModel(await exported(name, form));
         const { compared, findings, tables, alike } = sameAs(bytes, own);
         assert.deepEqual([compared.same, findings, alike], [true, [], true], compared.groups[0]!.verdict.join());
-        // 512 positions and one more, exact to the rounding of f32.
+        // There are 512 positions and one more, exact to the rounding of f32.
         for (const { positions, worst, wrong } of tables)
           assert.deepEqual([positions, wrong, worst < 2 ** -23], [513, 0, true]);
         const imported = importOnnx(bytes);
