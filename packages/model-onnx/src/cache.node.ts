@@ -30,7 +30,6 @@ const [ENTRIES, DIGESTS] = ['onnx', 'digests'];
 /** The next step if a cache cannot be written. */
 const ANOTHER = 'Give another cache: --cache FOLDER, ROPEWALK_CACHE, or the option cache of openOnnxEngine.';
 
-/** The description of an entry. */
 interface About {
   readonly model: string;
   /** The digest of each data file, and the file's version at that time. */

@@ -15,7 +15,6 @@ import { BLOCK, blocksOf, type DecoderScope, joined, type Matrix } from './scope
 
 const DOMAIN = 'com.microsoft';
 
-/** The operators of this form. */
 export function contribOperators(s: DecoderScope): DecoderOperators {
   const { b, config } = s;
   const portable = portableOperators(s);
@@ -191,7 +190,6 @@ function isGrouped(
   return rope === undefined || rotatesInside(s, rope);
 }
 
-/** True if some layer of the model has GroupQueryAttention. */
 function hasGrouped(s: DecoderScope): boolean {
   const { headDim, valueDim } = s.config;
   return s.config.layers(s.settings.context).some(({ rope }) => isGrouped(s, { headDim, valueDim, rope }));

@@ -19,7 +19,6 @@ import { layoutWeights, type WeightLayout, writeWeights } from './weights.js';
 /** The options of a loaded graph that tell where its weights are. */
 export type HeldWeights = Pick<OrtSessionOptions, 'externalData' | 'extra'>;
 
-/** Prepares a model's weights for ONNX Runtime. */
 export type HoldWeights = (
   description: ModelDescription,
   constants: readonly WeightConstant[],
@@ -54,7 +53,6 @@ export function bytesOf({ files }: WeightLayout): number {
   return files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
 }
 
-/** Holds weights in host memory. */
 export const inMemory: HoldWeights = async (description, constants, layout, options) => {
   const files = new Map(layout.files.map(({ name, sizeBytes }) => [name, new Uint8Array(sizeBytes)]));
   const write = (file: string, at: number, bytes: Uint8Array): void => files.get(file)!.set(bytes, at);
@@ -79,7 +77,6 @@ class LoadedGraph implements EngineModel {
   readonly #layout: WeightLayout;
   readonly #loaded = new Map<string, Loaded>();
   readonly #all: Loaded[] = [];
-  /** The current runs. */
   readonly #running = new Set<Promise<unknown>>();
   #held: HeldWeights | undefined;
 
@@ -240,7 +237,6 @@ const LEAST_ROWS = 64;
  */
 const UNREAD_LOGITS = 2 ** 22;
 
-/** The part of a sequence that comes from its model. */
 interface Origin {
   readonly host: EngineHost;
   readonly description: ModelDescription;
@@ -327,7 +323,6 @@ class OnnxSequence implements Sequence {
     this.#caches = new Map();
   }
 
-  /** Runs the graph once. */
   async #step(
     tokens: Int32Array,
     positionOf: (axis: number, token: number) => number,

@@ -24,7 +24,6 @@ function dense(s: DecoderScope, ops: DecoderOperators, input: string, layer: num
   return ops.linear(activated(s, ops, gated, ops.linear(input, up!)), down!);
 }
 
-/** Appends the activation of a block. */
 export function activated(s: DecoderScope, ops: DecoderOperators, gate: string | undefined, up: string): string {
   const { activation } = s.config;
   const approximate = activation === 'gelu-tanh' ? 'tanh' : 'none';

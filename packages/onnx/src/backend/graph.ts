@@ -14,7 +14,6 @@ import { bitsOf, copyBits, countElements, extentOf, isHalf, type Layout, walkPai
 import type { GraphBuilder } from '../export/builder.js';
 import { type EmitOptions, emitPlan } from '../export/emit.js';
 
-/** An input of a graph. */
 export interface Source {
   readonly name: string;
   /** Describes where the elements are, in the shape that the graph takes. */
@@ -112,7 +111,6 @@ export function withDenseStandIns(plan: OpPlan): OpPlan {
   return plan;
 }
 
-/** Finds the elements of a graph's input. */
 function source(name: string, tensor: Tensor): Source {
   const { storage, shape, strides, offset, dtype } = tensor;
   if (!(storage instanceof StandInStorage)) return { name, tensor, dtype };
@@ -122,7 +120,6 @@ function source(name: string, tensor: Tensor): Source {
   return { name, tensor: new Tensor(storage.real, { shape, strides, offset: offset + storage.shift }), dtype };
 }
 
-/** Finds the places for the elements of a graph's output. */
 function target(name: string, tensor: Tensor): Target {
   const { storage, shape, strides, dtype } = tensor;
   if (!(storage instanceof StandInStorage))
@@ -136,7 +133,6 @@ function target(name: string, tensor: Tensor): Target {
   return { name, storage: storage.real, dtype, pieces: storage.pieces, order: inOrder ? undefined : tensor };
 }
 
-/** Views 16-bit floats as integers of the same bits. */
 function asBits(tensor: Tensor): Tensor {
   const { storage, shape, strides, offset } = tensor;
   return new Tensor(new StandInStorage('u16', storage.length, storage, 0), { shape, strides, offset });
@@ -171,7 +167,6 @@ export function denseLayout(shape: readonly number[]): Layout {
   return { shape, strides: rowMajorStrides(shape), offset: 0 };
 }
 
-/** An output of a graph. */
 export interface Target {
   readonly name: string;
   readonly storage: TensorStorage;

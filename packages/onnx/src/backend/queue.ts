@@ -15,7 +15,6 @@ const NEXT = 'Open the backend again.';
 interface Awaited {
   /** The number of plans that will write it. */
   writes: number;
-  /** Why one of them failed. */
   failure: RopewalkError | undefined;
   /** Resolves, and never rejects, once tensors over the buffer can be read directly again. */
   last: Promise<void>;
@@ -153,7 +152,6 @@ export function firstLine(cause: unknown): string {
 
 /** The part of a queue that its storages use. */
 export interface Queue {
-  /** The name of the backend. */
   readonly owner: string;
   /** Runs a job after all jobs that are in the queue. */
   enqueue<T>(job: () => T | Promise<T>): Promise<T>;
@@ -166,7 +164,6 @@ export abstract class OwnStorage<D extends Dtype = Dtype> implements TensorStora
   readonly owner: string;
   /** Undefined, because elements may only be read through the queue. */
   readonly host = undefined;
-  /** Why the last write failed. */
   failure: RopewalkError | undefined;
 
   constructor(
@@ -194,7 +191,6 @@ export abstract class OwnStorage<D extends Dtype = Dtype> implements TensorStora
   }
 }
 
-/** Elements in a host array. */
 export class QueuedStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
   #elements: ArrayOf[D] | undefined;
 

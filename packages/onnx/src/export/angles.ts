@@ -33,7 +33,6 @@ export const ANGLE_MODES: readonly AngleMode[] = /* @__PURE__ */ Object.freeze([
   'f16-table',
 ]);
 
-/** The constants of a graph's angles. */
 export interface AngleConstants {
   /** Radians per position, one number per pair; negative for the backward direction. */
   readonly invFreq: Float64Array;
@@ -259,7 +258,6 @@ export function anglePrecision(
   });
 }
 
-/** Computes cos and sin of one pair as a graph does. */
 function computed(
   mode: AngleMode,
   data: 'f32' | 'f64',

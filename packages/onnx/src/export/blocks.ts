@@ -12,7 +12,6 @@ import type { GraphBuilder } from './builder.js';
 
 const BYTES = 256;
 
-/** The block formats that graphs can widen. */
 export const GRAPH_FORMATS: readonly BlockFormat[] = ['q8_0', 'q4_0'];
 
 /**

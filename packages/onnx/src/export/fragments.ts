@@ -102,7 +102,6 @@ export function sigmoid(b: GraphBuilder, x: string, compute: Wide): string {
   return b.add('Div', [b.add('Where', [negative, small, one]), b.add('Add', [small, one])]);
 }
 
-/** The clamped form of SwiGLU. */
 interface Clamps {
   readonly limit: number | undefined;
   readonly alpha: number;
@@ -263,7 +262,6 @@ function topK(b: GraphBuilder, values: string, count: number): readonly [string,
   return b.addMany('TopK', [values, b.integers('count', [count])], attributes, 2) as [string, string];
 }
 
-/** Adds −∞ to the ranks of experts outside the best groups. */
 function ofBestGroups(
   b: GraphBuilder,
   ranks: string,

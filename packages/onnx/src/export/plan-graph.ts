@@ -28,7 +28,6 @@ export interface EmitOptions {
 
 /** An input or output of a graph, and the tensor that holds its elements. */
 export interface EmittedValue {
-  /** Its name in the graph. */
   readonly name: string;
   /** A tensor of the graph's shape and dtype, with any strides. For an output it says where the elements go. */
   readonly tensor: Tensor;
@@ -45,7 +44,6 @@ export interface NotEmitted {
   readonly whyNot: string;
 }
 
-/** A graph under construction, and the tensors of its plan. */
 export class PlanGraph {
   readonly inputs: EmittedValue[] = [];
   readonly outputs: EmittedValue[] = [];

@@ -14,7 +14,6 @@ import type { GraphBuilder } from './builder.js';
 import { rmsNorm } from './fragments.js';
 import { computeIn, type PlanGraph } from './plan-graph.js';
 
-/** The part of a plan that a rotation needs. */
 export type Geometry = Pick<RopePlan, 'headDim' | 'rotaryDim' | 'rotaryOffset' | 'read' | 'write'>;
 
 const HEAD_AXIS: Readonly<Record<RopeLayout, number>> = { bsnh: 2, bnsh: 1 };
@@ -129,7 +128,6 @@ export function rotateStandard(
   return folded ? shaped(y, [r.heads * headDim]) : y;
 }
 
-/** True if RotaryEmbedding needs other operators around it. */
 function needsHeads({ rotaryOffset, read, write }: Geometry): boolean {
   return rotaryOffset > 0 || read.step !== write.step;
 }

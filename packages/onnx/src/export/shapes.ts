@@ -14,7 +14,6 @@ import { operatorNamed } from '../operators/index.js';
 import { type DtypeReader, intsAttribute, type Shape, type ShapeReader } from '../operators/operator.js';
 import type { ValueDtype } from '../operators/values.js';
 
-/** The type and shape of a value. */
 interface ValueType {
   readonly dtype: ValueDtype | OnnxDtype;
   readonly shape: readonly number[];

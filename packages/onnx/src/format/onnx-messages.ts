@@ -99,7 +99,6 @@ const MESSAGES: Readonly<Record<string, Readonly<Record<string, Field>>>> = {
   },
 };
 
-/** The message of a whole file. */
 export type FileKind = 'TensorProto' | 'ModelProto';
 
 /**

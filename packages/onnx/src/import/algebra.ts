@@ -22,7 +22,6 @@ const STEPS_PER_TERM = 4;
 /** No exporter nests this deep. */
 const MAX_DEPTH = 64;
 
-/** Traces the values of one graph. */
 export class Algebra {
   /** The dimensions of each leaf that its channels count. */
   readonly leaves = new Map<string, readonly number[]>();

@@ -28,7 +28,6 @@ export interface BindOptions {
   readonly inputs?: Readonly<Record<string, Tensor>>;
 }
 
-/** Makes a checked call. Errors name the node. */
 export function bindFound(found: FoundNode | FoundArithmetic, options: BindOptions): RopeCall {
   const where = `import: ${found.name}`;
   try {

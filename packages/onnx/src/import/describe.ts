@@ -90,7 +90,6 @@ export interface RopeDescription {
 
 interface Described {
   readonly description: RopeDescription;
-  /** Set when a closer look shows that it is no RoPE. */
   readonly because?: string;
 }
 

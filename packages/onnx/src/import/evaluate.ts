@@ -21,7 +21,6 @@ const MAX_DEPTH = 256;
 /** The deepest nesting of branches that is computed. A branch that reads its own result would never end. */
 const MAX_BRANCHES = 16;
 
-/** The values with which an evaluation starts. */
 export interface Given {
   /** Values by name, inputs or others. */
   readonly values?: ReadonlyMap<string, Value>;
@@ -222,7 +221,6 @@ export class TooMuchWork extends CannotEvaluate {}
  * Counts the steps of one import. The sizes that a file declares may be absurd, so its number of bytes sets the limit.
  */
 export class Work {
-  /** The steps taken so far. */
   spent = 0;
   readonly limit: number;
 

@@ -21,7 +21,6 @@ import { judgeRotation, type Rotation } from './rotation.js';
 import { nodeName, type Scope, Shapes, scopesOf } from './scope.js';
 import { isTable } from './sources.js';
 
-/** The place of a RoPE in its model. */
 interface Place {
   /** The name of the node; for arithmetic, of the node that makes y. */
   readonly name: string;
@@ -32,18 +31,15 @@ interface Place {
   readonly work: Work;
 }
 
-/** A RotaryEmbedding node. */
 export interface FoundNode extends Place {
   readonly kind: 'node';
   readonly dialect: 'onnx' | 'onnxruntime';
 }
 
-/** Attention that rotates q and k itself. */
 export interface FoundAttention extends Place {
   readonly kind: 'attention';
 }
 
-/** A rotation in primitive operators. */
 export interface FoundArithmetic extends Place {
   readonly kind: 'arithmetic';
   readonly x: string;
@@ -53,7 +49,6 @@ export interface FoundArithmetic extends Place {
   readonly trails: ReadonlyMap<string, readonly number[]>;
 }
 
-/** One RoPE of a model. */
 export type Found = FoundNode | FoundAttention | FoundArithmetic;
 
 /** Arithmetic that resembles RoPE and is none. */
@@ -62,7 +57,6 @@ export interface NearMiss {
   readonly name: string;
   /** '' for the model's main graph. */
   readonly scopeName: string;
-  /** The mistake. */
   readonly because: string;
 }
 
@@ -261,12 +255,10 @@ function onlyScales({ x, rotation: later }: FoundArithmetic, { x: same, rotation
   );
 }
 
-/** True if each term has exactly one channel of a leaf. */
 function eachHasOne(terms: readonly Term[], leaf: string): boolean {
   return terms.every((term) => term.factors.filter((factor) => factor.leaf === leaf).length === 1);
 }
 
-/** Returns the traced values between x and y. */
 function pathTo(scope: Scope, x: string, y: string): string[] {
   const nodes = between(scope, x, y);
   const path = new Set([x]);
@@ -277,7 +269,6 @@ function pathTo(scope: Scope, x: string, y: string): string[] {
   return [...path];
 }
 
-/** Returns the traced nodes between x and y. */
 function between(scope: Scope, x: string, y: string): OnnxModelNode[] {
   const nodes = new Set<OnnxModelNode>();
   const walk = (value: string): void => {

@@ -29,7 +29,6 @@ export type FrequencyLaw =
   | { readonly kind: 'power'; readonly base: number; readonly factor: number }
   /** The fast pairs follow the base, and the slow ones are divided, as for Llama 3 and YaRN. */
   | { readonly kind: 'scaled'; readonly base: number; readonly plainPairs: number; readonly factors: readonly number[] }
-  /** No known rule. */
   | { readonly kind: 'other' };
 
 /** The reason why tables cannot be read as angles of positions. */
@@ -148,7 +147,6 @@ function baseFrom(base: number, explains: (base: number) => boolean): number | u
   return explains(base) ? base : undefined;
 }
 
-/** Returns the shortest number within a relative distance. */
 function snap(value: number, within: number): number {
   return baseFrom(value, (short) => Math.abs(short / value - 1) <= within) ?? value;
 }

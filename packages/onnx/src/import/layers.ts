@@ -36,7 +36,6 @@ const WEIGHT_VIEWS: ReadonlySet<string> = /* @__PURE__ */ new Set([
 /** No exporter makes a longer name. */
 const MAX_NAME = 256;
 
-/** The layers of a graph. */
 export interface FoundLayers {
   /** The layers that have a cache of keys, ascending; empty if there are no such caches. */
   readonly layers: readonly number[];
@@ -72,7 +71,6 @@ export function layersOf(model: OnnxModelFile, found: readonly Found[], work: Wo
   return { layers: [...new Set(caches.values())].sort((a, b) => a - b), layerOf };
 }
 
-/** Walks between caches, attention and projections. */
 class Walk {
   readonly #byNode: ReadonlyMap<OnnxModelNode, Found>;
 
@@ -96,7 +94,6 @@ class Walk {
     return into;
   }
 
-  /** Returns the nodes in which keys meet queries. */
   scoresOf(keys: readonly string[]): OnnxModelNode[] {
     const into = new Set<OnnxModelNode>();
     this.#visit(keys, (value) => {

@@ -14,7 +14,6 @@ export interface PairTables {
   readonly sin: readonly [Factor, Factor];
 }
 
-/** A rotation. */
 export interface Rotation {
   readonly headDim: number;
   readonly rotaryDim: number;
@@ -30,7 +29,6 @@ export interface Rotation {
 /** A rotation, the reason why something similar is none, or undefined for anything else. */
 export type Verdict = { readonly rotation: Rotation } | { readonly because: string } | undefined;
 
-/** A channel of y that mixes two channels of x. */
 interface Mixed {
   readonly channel: number;
   /** The sign, the size and the table for each channel of x. */
@@ -75,7 +73,6 @@ function isCopy([term, ...more]: readonly Term[], x: string, channel: number): b
   return term.factors[0]!.leaf === x && term.factors[0]!.at === channel;
 }
 
-/** Writes a sum in a few words. */
 function describe(terms: readonly Term[], x: string): string {
   if (terms.length === 0) return '0';
   const words = terms.slice(0, 3).map(({ k, factors }) => {

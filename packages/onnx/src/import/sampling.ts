@@ -31,7 +31,6 @@ export function nodeInputs(found: FoundNode | FoundAttention) {
   return { x, cos, sin, ids: found.node.opType === 'GroupQueryAttention' ? ids : '' };
 }
 
-/** Returns the values that hold cos and sin of a rotation. */
 export function tableNames({ rotation }: FoundArithmetic): string[] {
   return [...new Set(rotation.tables.flatMap(({ cos, sin }) => [...cos, ...sin].map(({ leaf }) => leaf)))];
 }
@@ -167,7 +166,6 @@ export interface ComparedTables {
   };
 }
 
-/** The number of positions that are computed at once. */
 const CHUNK = 4096;
 
 /**

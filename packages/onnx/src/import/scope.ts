@@ -54,7 +54,6 @@ export class Scope {
     return this.#readers.get(value) ?? [];
   }
 
-  /** Returns the place of a node in the file. */
   indexOf(node: OnnxModelNode): number {
     return this.#order.get(node) ?? -1;
   }
@@ -65,7 +64,6 @@ export class Scope {
     return found ?? (this.#isOwn(value) ? undefined : this.parent?.initializer(value));
   }
 
-  /** Returns the declaration of a value. */
   declared(value: string): OnnxValueType | undefined {
     return this.#types.get(value) ?? (this.#isOwn(value) ? undefined : this.parent?.declared(value));
   }
@@ -207,7 +205,6 @@ export class Shapes {
     };
   }
 
-  /** Makes names for the entries of a vector of known length. */
   #unknownEntries(value: string): Shape | undefined {
     const shape = this.shapeOf(value);
     const length = shape?.length === 1 ? shape[0] : undefined;

@@ -14,7 +14,6 @@ import type { Scope } from './scope.js';
 /** Tables have fewer values behind them than this. A value with more comes from hidden states. */
 const MAX_WALK = 400;
 
-/** The values and operators on which a value depends. */
 interface Ancestry {
   /** Graph inputs whose elements it needs. */
   readonly inputs: ReadonlySet<string>;
@@ -140,7 +139,6 @@ function firstOf(scope: Scope, value: string): string {
   return at;
 }
 
-/** True if a value depends on no input of the graph. */
 export function isConstant(scope: Scope, value: string): boolean {
   const { inputs, shapesOf, unknown } = ancestryOf(scope, value);
   return inputs.size === 0 && shapesOf.size === 0 && unknown.size === 0;

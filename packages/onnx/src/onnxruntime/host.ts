@@ -232,7 +232,6 @@ async function tryProviders(ort: Ort, options: OrtSessionOptions): Promise<void>
   }
 }
 
-/** The package's name for each dtype that crosses unchanged. */
 const ORT_TYPE: Readonly<Record<Exclude<Dtype, 'f16' | 'bf16' | Float8Dtype>, string>> = /* @__PURE__ */ Object.freeze({
   f64: 'float64',
   f32: 'float32',

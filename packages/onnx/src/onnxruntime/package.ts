@@ -16,10 +16,8 @@ export interface OrtTensor {
   readonly data: ArrayBufferView & ArrayLike<unknown>;
 }
 
-/** Tensors by the names of inputs or outputs. */
 export type OrtTensors = Readonly<Record<string, OrtTensor>>;
 
-/** A loaded graph. */
 export interface OrtSession {
   /** @param fetches - the outputs to compute, all by default; null asks for a new tensor */
   run(feeds: OrtTensors, fetches?: Readonly<Record<string, OrtTensor | null>>): Promise<OrtTensors>;
@@ -34,7 +32,6 @@ export interface Ort {
   listSupportedBackends(): readonly { readonly name: string; readonly bundled: boolean }[];
 }
 
-/** How a graph is loaded. */
 export interface OrtSessionOptions {
   readonly executionProviders: readonly string[];
   readonly intraOpNumThreads: number;
@@ -49,7 +46,6 @@ export interface OrtSessionOptions {
 
 let found: Promise<Ort | string> | undefined;
 
-/** Returns the package, or the reason why there is none. */
 const entry = (): Promise<Ort | string> => (found ??= findPackage());
 
 async function findPackage(): Promise<Ort | string> {

@@ -75,7 +75,6 @@ export function broadcastValues(n: ValueReader, values: readonly Pick<Value, 'sh
   return shape;
 }
 
-/** Combines all inputs, one after the other. */
 function fold(n: ValueReader, f: Combination): Value {
   let result = n.input(0);
   for (let input = 1; input < n.node.inputs.length; input++) result = combine(n, result, n.input(input), f);
@@ -112,7 +111,6 @@ function entrywise(f: (a: Dim, b: Dim) => Dim | undefined): Operator['content'] 
   };
 }
 
-/** Makes a name for an unknown entry. */
 function unknownEntry(n: ShapeReader, at: number): string {
   return `${n.node.outputs[0]}[${at}]`;
 }

@@ -11,7 +11,6 @@ export interface Factor {
   readonly at: number;
 }
 
-/** `k` times the product of the factors. */
 export interface Term {
   readonly k: number;
   readonly factors: readonly Factor[];

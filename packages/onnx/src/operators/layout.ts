@@ -62,7 +62,6 @@ function unsqueezed<T extends Dim>(shape: readonly T[], axes: readonly number[])
   return Array.from({ length: rank }, (_, axis) => (fresh.has(axis) ? 1 : (shape[at++] ?? 1)));
 }
 
-/** Returns the part of a shape that `Shape` takes. */
 function partOf<T extends Dim>({ node }: ShapeReader | ValueReader, shape: readonly T[]): readonly T[] {
   return shape.slice(numberAttribute(node, 'start', 0), numberAttribute(node, 'end', undefined));
 }

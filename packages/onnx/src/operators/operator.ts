@@ -15,7 +15,6 @@ import type { Value, ValueDtype } from './values.js';
 
 /** A dimension: its size, or a name for an unknown size. Equal names are equal sizes. */
 export type Dim = number | string;
-/** The dimensions of a value. */
 export type Shape = readonly Dim[];
 
 /** Integer vectors longer than this are data, not shapes. */
@@ -28,7 +27,6 @@ interface NodeReader {
   list(attribute: string, input: number): readonly number[] | undefined;
 }
 
-/** The source for inferring shapes. */
 export interface ShapeReader extends NodeReader {
   shape(input: number): Shape | undefined;
   /** Returns the entries of a small integer scalar or vector, with names for unknown ones. */
@@ -47,14 +45,12 @@ export interface ShapeReader extends NodeReader {
   check(fits: boolean, what: string): void;
 }
 
-/** The source for inferring dtypes. */
 export interface DtypeReader {
   readonly node: OnnxModelNode;
   /** Returns the dtype of these inputs. In our own graphs they must be equal and among `allowed`. */
   dtype(inputs: readonly number[], allowed?: readonly ValueDtype[]): ValueDtype | undefined;
 }
 
-/** The source for computing values. */
 export interface ValueReader extends NodeReader {
   has(input: number): boolean;
   /** Returns an input that is read completely; its elements count as work. */
@@ -67,7 +63,6 @@ export interface ValueReader extends NodeReader {
   shape(input: number): readonly number[];
   /** Returns the attribute `axis`, counted from the front. */
   axis(rank: number, missing: number): number;
-  /** Returns a tensor of the file. */
   read(tensor: OnnxTensor): Value;
   /** Counts the elements of a shape before memory is allocated for them. */
   fits(shape: readonly number[]): void;
@@ -76,7 +71,6 @@ export interface ValueReader extends NodeReader {
   inside(graph: OnnxGraph): readonly Value[];
   /** Lets a Slice whose end cannot be computed take everything, because caches are cut to the length in use. */
   readonly wholeCaches: boolean;
-  /** Refuses the node with a reason. */
   cannot(why: string): never;
 }
 
@@ -97,7 +91,6 @@ export interface TraceReader extends NodeReader {
   spend(steps: number): void;
 }
 
-/** One operator. */
 export interface Operator {
   /** Returns the shapes of the outputs, undefined for unknown ones. */
   shapes?(n: ShapeReader): readonly (Shape | undefined)[] | undefined;
@@ -107,7 +100,6 @@ export interface Operator {
   dtype?(n: DtypeReader): ValueDtype | undefined;
   /** The dtypes of the outputs after the first, if they differ from it. */
   readonly further?: readonly ValueDtype[];
-  /** Computes the outputs. */
   compute?(n: ValueReader): Value | readonly Value[];
   /** Returns the channels of an output; undefined if they cannot be traced. */
   trace?(n: TraceReader): Forms | undefined;
@@ -125,7 +117,6 @@ export interface Operator {
   readonly cost?: 'view' | 'lookup';
 }
 
-/** Operators by their names. */
 export type Operators = Readonly<Record<string, Operator>>;
 
 export const FLOATS = ['f64', 'f32', 'f16', 'bf16'] as const;
@@ -154,13 +145,11 @@ export function numberAttribute<T extends number | undefined>(node: OnnxModelNod
   return given?.kind === 'int' || given?.kind === 'float' ? given.value : missing;
 }
 
-/** Reads a list of integers from an attribute. */
 export function intsAttribute(node: OnnxModelNode, name: string): readonly number[] | undefined {
   const given = node.attributes.get(name);
   return given?.kind === 'ints' ? given.value : undefined;
 }
 
-/** The numbers that a Constant node holds as attributes. */
 interface ConstantNumbers {
   readonly dtype: Dtype;
   readonly shape: readonly number[];

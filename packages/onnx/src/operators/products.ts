@@ -15,7 +15,6 @@ import { broadcastShape, broadcastStrides, gather, MAX_ELEMENTS, rounded, type V
 /** A matrix for rotate_half is no larger than a head. Weights of small models are not read to look for one. */
 const MAX_MATRIX = 512;
 
-/** Returns the shape of a reduction over some axes. */
 function reduced<T extends Dim>(node: OnnxModelNode, shape: readonly T[], over: ReadonlySet<number>): (T | 1)[] {
   if (numberAttribute(node, 'keepdims', 1) !== 0) return shape.map((dim, axis) => (over.has(axis) ? 1 : dim));
   return shape.filter((_, axis) => !over.has(axis));

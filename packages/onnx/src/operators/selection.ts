@@ -25,7 +25,6 @@ import {
 } from './operator.js';
 import { CannotEvaluate, gather, type Value, type ValueDtype } from './values.js';
 
-/** The part of an axis that a Slice takes. */
 interface Taken {
   readonly first: number;
   readonly step: number;

@@ -22,10 +22,8 @@ export interface Value {
 export const MAX_ELEMENTS = 2 ** 27;
 /** The limit of numpy. A file with more dimensions is forged. */
 export const MAX_RANK = 64;
-/** TensorProto.DataType of bool. */
 const BOOL = 9;
 
-/** Thrown when a value cannot be computed. */
 export class CannotEvaluate extends Error {
   /** @param missing - the graph input that is missing, if that is the reason */
   constructor(
@@ -41,17 +39,14 @@ export function valueDtype(dataType: number): ValueDtype | undefined {
   return dataType === BOOL ? 'bool' : DTYPE_OF.get(dataType);
 }
 
-/** True for integers and truth values. */
 export function isIntegral(dtype: ValueDtype): boolean {
   return dtype === 'bool' || !(isFloat(dtype) || isFloat8(dtype));
 }
 
-/** Converts a host tensor. */
 export function fromTensor(tensor: Tensor): Value {
   return { dtype: tensor.dtype, shape: tensor.shape, data: tensor.readNumbers() as Float64Array };
 }
 
-/** Makes a vector of i64. */
 export function vector(values: readonly number[]): Value {
   return { dtype: 'i64', shape: [values.length], data: Float64Array.from(values) };
 }
@@ -63,7 +58,6 @@ export function rounded(dtype: ValueDtype, shape: readonly number[], data: Float
   return { dtype, shape, data };
 }
 
-/** Converts a value like ONNX's Cast. */
 export function castTo(x: Value, dtype: ValueDtype): Value {
   if (dtype === 'bool') return { ...x, dtype, data: x.data.map((value) => Number(value !== 0)) };
   return isFloat(dtype) || isFloat8(dtype)

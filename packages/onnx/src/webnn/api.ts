@@ -14,10 +14,8 @@ export interface MlDescriptor {
   readonly shape: readonly number[];
 }
 
-/** A value inside a graph. */
 export interface MlOperand extends MlDescriptor {}
 
-/** Memory of a context. */
 export interface MlTensor extends MlDescriptor {
   destroy(): void;
 }
@@ -37,7 +35,6 @@ export interface MlSupport {
 /** The result of `opSupportLimits()`, by operator and place. Some entries are numbers or texts. */
 export type MlLimits = Readonly<Record<string, unknown>>;
 
-/** An open device. */
 export interface MlContext {
   readonly lost: Promise<{ readonly message: string }>;
   createTensor(
@@ -61,7 +58,6 @@ type Reduction = (
   options: { readonly axes: readonly number[]; readonly keepDimensions: boolean },
 ) => MlOperand;
 
-/** Builds one graph. */
 export interface MlBuilder {
   input(name: string, descriptor: MlDescriptor): MlOperand;
   constant(descriptor: MlDescriptor, data: ArrayBufferView): MlOperand;

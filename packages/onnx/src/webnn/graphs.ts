@@ -13,7 +13,6 @@ import type { MlBuilder, MlContext, MlDescriptor, MlDtype, MlGraph, MlOperand, M
 /** A small graph takes a millisecond to build. */
 const MAX_COUNT = 512;
 
-/** The definition of a graph. */
 export interface Definition {
   /** A name that no other graph has. */
   readonly key: string;
@@ -23,7 +22,6 @@ export interface Definition {
   define(ml: MlBuilder): Readonly<Record<string, MlOperand>>;
   /** The storage whose elements are a constant of the graph. */
   readonly constantOf?: object;
-  /** The bytes of its constants. */
   readonly constantBytes?: number;
 }
 
@@ -48,7 +46,6 @@ export class Graph {
     this.#outputs = definition.define(ml);
   }
 
-  /** Returns the dtype and shape of an output. */
   output(name: string): MlDescriptor {
     return this.#outputs[name]!;
   }
@@ -169,7 +166,6 @@ export function bytesOf({ dataType, shape }: MlDescriptor): number {
   return countElements(shape) * BYTES[dataType];
 }
 
-/** Refuses a tensor that is too large for any context. */
 export function checkTensorBytes(descriptor: MlDescriptor, what: string): void {
   const bytes = bytesOf(descriptor);
   if (bytes <= MAX_TENSOR_BYTES) return;

@@ -9,7 +9,6 @@ import { newArray } from 'ropewalk/backend';
 import { copyBits, countElements, WIDEN_BLOCK } from 'ropewalk/internal';
 import { denseLayout, type Piece, type Target } from '../backend/graph.js';
 
-/** Elements that are moved unchanged. */
 export interface HostMove {
   readonly source: Tensor;
   /** Here, `from` of the pieces refers to the source's storage. */

@@ -427,7 +427,6 @@ export class WebnnBackend implements Backend {
     return dtype === 'f32' || dtype === 'i32' || (dtype === 'f16' && this.#rounds16) ? TYPES[dtype] : undefined;
   }
 
-  /** Returns the host array of a storage. */
   #array(storage: TensorStorage): HostArray {
     const own = this.#queue.own(storage);
     return own ? (own as HostSideStorage).array : storage.host!;
@@ -515,7 +514,6 @@ function threadsOf(): number {
   return Math.min(4, Math.floor(((navigator?.hardwareConcurrency ?? 1) + 1) / 2));
 }
 
-/** Returns the reason in an error, of WebNN's or of our own. */
 function reasonOf(error: unknown): string {
   return error instanceof RopewalkError
     ? error.message.replace(/^webnn: /, '').replace(/\.$/, '')

@@ -11,7 +11,6 @@ import type { Target } from '../backend/graph.js';
 import type { MlBuilder, MlOperand } from './api.js';
 import type { Stretch, WebnnStorage } from './storage.js';
 
-/** An output. */
 export type Output =
   | {
       readonly target: Target;
@@ -106,7 +105,6 @@ export function readLayout(ml: MlBuilder, flat: MlOperand, layout: Layout): MlOp
   return ml.reshape(part, shape);
 }
 
-/** Computes where a target's elements go. */
 export function placesOf({ storage, pieces, order }: Target): Places {
   const { length } = storage;
   const runs = pieces.map(({ to }) => runOf(to));

@@ -15,7 +15,6 @@ import { gone, OwnStorage, type Queue, QueuedStorage } from '../backend/queue.js
 import type { MlDtype, MlTensor } from './api.js';
 import type { DeviceMemory } from './graphs.js';
 
-/** The elements [start, end) of a storage. */
 export interface Stretch {
   readonly start: number;
   readonly end: number;
@@ -66,7 +65,6 @@ export class WebnnStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
     return base;
   }
 
-  /** Stores the result of a plan. */
   put(where: 'base' | 'part', tensor: MlTensor): void {
     const before = this[where];
     this[where] = tensor;

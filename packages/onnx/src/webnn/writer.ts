@@ -18,14 +18,12 @@ import { checkTensorBytes } from './graphs.js';
 /** WebNN's dtype for each of ours. Dtypes without an entry stay on the host. */
 export type MlDtypes = Readonly<Partial<Record<Dtype, MlDtype>>>;
 
-/** How dtypes are translated. */
 export interface Casts {
   readonly types: MlDtypes;
   /** True if a Cast to f16 can round in the graph. */
   readonly rounds16: boolean;
 }
 
-/** Makes a key for the nodes and constants of a graph. */
 export function keyOfNodes({ nodes, initializers, inputs }: GraphBuilder): string {
   const constants = Array.from(initializers, ([name, tensor]) => {
     return [name, tensor.dtype, tensor.shape, bitsOf(tensor.read() as HostArray).join()];
@@ -33,17 +31,14 @@ export function keyOfNodes({ nodes, initializers, inputs }: GraphBuilder): strin
   return JSON.stringify([nodes, constants, inputs]);
 }
 
-/** The source for translating a node. */
 interface Reader {
   readonly ml: MlBuilder;
   readonly types: MlDtypes;
   readonly rounds16: boolean;
   readonly node: OnnxNode;
-  /** Returns an input as an operand. */
   x(input: number): MlOperand;
   /** Returns a constant input as numbers. */
   numbers(input: number): readonly number[];
-  /** Returns an integer attribute. */
   int(name: string): number | undefined;
   /** Returns an attribute that is a list of integers. */
   ints(name: string): readonly number[] | undefined;
@@ -105,7 +100,6 @@ export function writeNodes(
   return new Map(graph.outputs.map(({ name }) => [name, operand(name)]));
 }
 
-/** Makes a constant of the graph; i64 becomes int32. */
 function constantOf(ml: MlBuilder, tensor: Tensor, types: MlDtypes): MlOperand {
   const elements = tensor.read() as ArrayBufferView & ArrayLike<number>;
   const data = tensor.dtype === 'i64' ? Int32Array.from(elements, Number) : elements;
@@ -134,12 +128,10 @@ function fromFront(axis: number, rank: number): number {
   return axis < 0 ? axis + rank : axis;
 }
 
-/** Returns the axis attribute, counted from the front. */
 function axisOf({ int, x }: Reader, missing = 0): number {
   return fromFront(int('axis') ?? missing, x(0).shape.length);
 }
 
-/** Makes an operand of indices. */
 function indices(ml: MlBuilder, values: Int32Array, shape: readonly number[]): MlOperand {
   return ml.constant({ dataType: 'int32', shape }, values);
 }
