@@ -20,11 +20,11 @@ export function attend(
   rope: RopeSpec | undefined,
   window: number | undefined,
 ): string {
-  const { numHeads: heads, numKvHeads: kvHeads, headDim, valueDim, latent, temperature } = s.config;
+  const { numHeads: heads, numKvHeads: kvHeads, latent, temperature } = s.config;
   const at = (part: string): string => `${layer}.${part}`;
   const stored = s.at(at('sinks.weight'));
   const sinks = stored && s.numbers([stored]);
-  const call: AttentionCall = { layer, heads, kvHeads, headDim, valueDim, rope, window, sinks };
+  const call: AttentionCall = { layer, rope, window, sinks };
   if (latent) {
     const { q, k, v } = latentHeads(s, ops, input, layer, rope!);
     return ops.attention({ q: byPosition(s, ops, q), k, v }, { ...call, rope: undefined });

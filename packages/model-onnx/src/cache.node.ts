@@ -8,7 +8,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Stats } from 'node:fs';
-import { type FileHandle, open, readdir, readFile, rm, stat, utimes } from 'node:fs/promises';
+import { readdir, readFile, rm, stat, utimes } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { makeFolder, openFile, readAt, refuseSystem, replaceFile, writeWhole } from '@ropewalk/formats/node';
@@ -17,6 +17,7 @@ import type { ByteSource, ModelDescription } from '@ropewalk/model/description';
 import { RopewalkError } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { bytesOf, type HeldWeights } from './engine.js';
+import { writeFiles } from './folder.node.js';
 import type { WeightConstant } from './scope.js';
 import { type WeightLayout, writeWeights } from './weights.js';
 
@@ -143,10 +144,7 @@ async function entryAt(folder: string): Promise<CacheEntry | undefined> {
   return { folder, model: typeof model === 'string' ? model : undefined, sizeBytes, usedAt };
 }
 
-/**
- * True if an entry has the bytes that were written. Only files whose version has changed are read again, because a
- * start must be fast, and an entry may be copied.
- */
+/** True if an entry has the bytes that were written. Only files that have changed are read again. */
 async function isWhole(folder: string, layout: WeightLayout, signal: AbortSignal | undefined): Promise<boolean> {
   const about = await readAbout(folder);
   const now: Record<string, About['files'][string]> = {};
@@ -194,31 +192,11 @@ async function write(
   [description, constants, layout]: readonly [ModelDescription, readonly WeightConstant[], WeightLayout],
   options: LoadingOptions,
 ): Promise<void> {
-  const files = new Map<string, FileHandle>();
   const unwritable = (cause: unknown): never =>
     refuseSystem('DEVICE', `cache: ${folder}`, 'to be able to write', cause);
-  try {
-    for (const { name, sizeBytes } of layout.files) {
-      const file = await open(join(folder, name), 'wx').catch(unwritable);
-      files.set(name, file);
-      await file.truncate(sizeBytes).catch(unwritable); // gaps are 0
-    }
-    const put = async (name: string, at: number, bytes: Uint8Array): Promise<void> => {
-      for (let done = 0; done < bytes.length; )
-        done += (
-          await files
-            .get(name)!
-            .write(bytes, done, bytes.length - done, at + done)
-            .catch(unwritable)
-        ).bytesWritten;
-    };
-    await writeWeights(description, constants, layout, put, options);
-    for (const file of files.values()) await file.sync().catch(unwritable);
-  } finally {
-    for (const file of files.values()) await file.close();
-  }
+  await writeFiles(folder, (put) => writeWeights(description, constants, layout, put, options), unwritable);
   const about: Record<string, About['files'][string]> = {};
-  for (const name of files.keys()) {
+  for (const { name } of layout.files) {
     const path = join(folder, name);
     about[name] = { digest: await digestOfFile(path, options.signal), version: versionOf(await stat(path)) };
   }

@@ -24,11 +24,7 @@ export function contribOperators(s: DecoderScope): DecoderOperators {
     rows: (ids, table) =>
       blocksOf(table) && table.shape.length === 2 ? gatherBlocks(s, ids, table) : portable.rows(ids, table),
     rmsNorm: (x, weight) =>
-      b.add('SimplifiedLayerNormalization', [x, weight], {
-        axis: -1,
-        epsilon: { f: config.normEps },
-        stash_type: 1,
-      }),
+      b.add('SimplifiedLayerNormalization', [x, weight], { axis: -1, epsilon: { f: config.normEps }, stash_type: 1 }),
     layerNorm: (x, weight, bias) =>
       b.add('LayerNormalization', [x, weight, bias], { axis: -1, epsilon: { f: config.normEps } }),
     linear: (x, matrix) => (blocksOf(matrix.weights[0]!) ? matMulBlocks(s, x, matrix) : gemm(s, x, matrix)),
@@ -38,10 +34,10 @@ export function contribOperators(s: DecoderScope): DecoderOperators {
         : b.add('Mul', [b.add('Mul', [gate, b.add('Sigmoid', [gate])]), up]),
     tokensFirst: hasGrouped(s),
     experts: (x, chosen, layer) => fusedExperts(s, x, chosen, layer) ?? portable.experts(x, chosen, layer),
-    packs: (call) => isGrouped(s, call),
+    packs: ({ rope }) => isGrouped(s, rope),
     attentionOfPacked: (qkv, call) => grouped(s, [qkv, '', ''], call),
     attention: (heads, call) =>
-      isGrouped(s, call) ? grouped(s, [heads.q, heads.k, heads.v], call) : composedOf(s, heads, call),
+      isGrouped(s, call.rope) ? grouped(s, [heads.q, heads.k, heads.v], call) : composedOf(s, heads, call),
   };
 }
 
@@ -52,20 +48,11 @@ function composedOf(s: DecoderScope, heads: Heads, call: AttentionCall): string 
   return tokensFirst(s, attention(s, { q: asGiven(s, q), k: asGiven(s, k), v: asGiven(s, v) }, call));
 }
 
-function codesOf(s: DecoderScope, weights: readonly WeightPlan[]): { codes: string; scales: string; bits: 8 | 4 } {
+function matMulBlocks(s: DecoderScope, x: string, { weights, biases }: Matrix): string {
   const [n, k] = joined(weights) as [number, number];
   const bits = blocksOf(weights[0]!) === 'q8_0' ? 8 : 4;
-  const blocks = k / BLOCK;
-  return {
-    codes: s.constant(weights, 'codes', [n, blocks, (BLOCK * bits) / 8]),
-    scales: s.constant(weights, 'scales', [n, blocks]),
-    bits,
-  };
-}
-
-function matMulBlocks(s: DecoderScope, x: string, { weights, biases }: Matrix): string {
-  const { codes, scales, bits } = codesOf(s, weights);
-  const [n, k] = joined(weights) as [number, number];
+  const codes = s.constant(weights, 'codes', [n, k / BLOCK, (BLOCK * bits) / 8]);
+  const scales = s.constant(weights, 'scales', [n, k / BLOCK]);
   const bias = biases.length > 0 ? ['', '', s.numbers(biases)] : [];
   return s.b.add(
     'MatMulNBits',
@@ -90,8 +77,7 @@ function gatherBlocks(s: DecoderScope, ids: string, table: WeightPlan): string {
   const bits = blocksOf(table) === 'q8_0' ? 8 : 4;
   const [n, k] = table.shape as [number, number];
   const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: 0 });
-  // The same bytes have a second shape here, because ONNX Runtime frees a constant after packing if only MatMulNBits
-  // reads it.
+  // ONNX Runtime frees a constant after packing if only MatMulNBits reads it, so the same bytes get a second shape.
   const codes = s.constant([table], 'codes', [n, (k * bits) / 8]);
   const bytes = b.cast(s.reshape(rowsOf(codes), k / BLOCK, (BLOCK * bits) / 8), 'f32');
   const unsigned = bits === 8 ? [bytes] : halvesOf(s, bytes);
@@ -182,17 +168,14 @@ function fusedExperts(s: DecoderScope, x: string, chosen: Chosen, layer: number)
  *
  * @see microsoft/onnxruntime@00b376b onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h, CheckInputs
  */
-function isGrouped(
-  s: DecoderScope,
-  { headDim, valueDim, rope }: Pick<AttentionCall, 'headDim' | 'valueDim' | 'rope'>,
-): boolean {
-  if (s.config.latent || headDim !== valueDim || headDim % 8 !== 0) return false;
+function isGrouped(s: DecoderScope, rope: RopeSpec | undefined): boolean {
+  const { latent, headDim, valueDim } = s.config;
+  if (latent || headDim !== valueDim || headDim % 8 !== 0) return false;
   return rope === undefined || rotatesInside(s, rope);
 }
 
 function hasGrouped(s: DecoderScope): boolean {
-  const { headDim, valueDim } = s.config;
-  return s.config.layers(s.settings.context).some(({ rope }) => isGrouped(s, { headDim, valueDim, rope }));
+  return s.config.layers(s.settings.context).some(({ rope }) => isGrouped(s, rope));
 }
 
 function rotatesInside(s: DecoderScope, rope: RopeSpec): boolean {
@@ -210,7 +193,7 @@ function newRowsOf(s: DecoderScope, cache: string): string {
 /** Appends GroupQueryAttention. Its caches may be the same memory before and after it. */
 function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], call: AttentionCall): string {
   const { b, config } = s;
-  const { layer, heads, kvHeads, rope, window, sinks } = call;
+  const { layer, rope, window, sinks } = call;
   const past = [`past_key_values.${layer}.key`, `past_key_values.${layer}.value`];
   const lastOf = s.once('last key of each row', () => {
     const counts = b.add('ReduceSum', ['attention_mask', s.integers(1)], { keepdims: 0 });
@@ -226,8 +209,8 @@ function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], 
     'GroupQueryAttention',
     inputs,
     {
-      num_heads: heads,
-      kv_num_heads: kvHeads,
+      num_heads: config.numHeads,
+      kv_num_heads: config.numKvHeads,
       scale: { f: config.attentionScale },
       softcap: config.attentionSoftcap === undefined ? undefined : { f: config.attentionSoftcap },
       local_window_size: window === undefined ? undefined : window,

@@ -7,7 +7,7 @@ import type { Engine } from '@ropewalk/model';
 import type { Ort } from '@ropewalk/onnx/internal';
 import { refuse } from 'ropewalk/backend';
 import { type OptionNames, readField, readList, readName, readOptions } from 'ropewalk/internal';
-import { inMemory, onnxEngine } from './engine.js';
+import { inMemory, onnxEngine, sessionOptions } from './engine.js';
 import { DECODER_FORMS, type DecoderForm } from './scope.js';
 
 /** The part of the module onnxruntime-web that is used here. */
@@ -57,13 +57,7 @@ export async function openOnnxWebEngine(ort: OnnxruntimeWeb, options: OnnxWebEng
     ort: { InferenceSession, Tensor } as unknown as Ort,
     form,
     widenHalves: names.includes('webgpu') && !(await hasHalves()),
-    options: {
-      executionProviders: names,
-      intraOpNumThreads: 1, // ort.env.wasm.numThreads is the number for wasm
-      interOpNumThreads: 1,
-      enableCpuMemArena: true,
-      logSeverityLevel: 4, // errors are thrown; ONNX Runtime would print them as well
-    },
+    options: sessionOptions(names, 1), // ort.env.wasm.numThreads is the number for wasm
     hold: inMemory,
   });
 }

@@ -9,7 +9,7 @@ import { checkProviders, loadOnnxruntime } from '@ropewalk/onnx/internal';
 import { MAX_THREADS, refuse } from 'ropewalk/backend';
 import { type OptionNames, readList, readName, readOptions } from 'ropewalk/internal';
 import { type BuiltCache, cacheFolder, holdInCache } from './cache.node.js';
-import { bytesOf, inMemory, onnxEngine, SMALL_BYTES } from './engine.js';
+import { bytesOf, inMemory, onnxEngine, SMALL_BYTES, sessionOptions } from './engine.js';
 import { DECODER_FORMS, type DecoderForm } from './scope.js';
 
 /** Options of {@link openOnnxEngine}. */
@@ -62,13 +62,7 @@ export async function openOnnxEngine(options: OnnxEngineOptions = {}): Promise<E
   return onnxEngine({
     ort,
     form,
-    options: {
-      executionProviders,
-      intraOpNumThreads: threads,
-      interOpNumThreads: 1,
-      enableCpuMemArena: true,
-      logSeverityLevel: 4, // errors are thrown; ONNX Runtime would print them as well
-    },
+    options: sessionOptions(executionProviders, threads),
     hold: (description, constants, layout, loading) =>
       bytesOf(layout) < SMALL_BYTES
         ? inMemory(description, constants, layout, loading)

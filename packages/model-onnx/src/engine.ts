@@ -46,6 +46,11 @@ export function onnxEngine(host: EngineHost): Engine {
   };
 }
 
+/** Returns session options. Errors are thrown, and ONNX Runtime is told not to print them as well. */
+export function sessionOptions(executionProviders: readonly string[], intraOpNumThreads: number): OrtSessionOptions {
+  return { executionProviders, intraOpNumThreads, interOpNumThreads: 1, enableCpuMemArena: true, logSeverityLevel: 4 };
+}
+
 /** Weights of fewer bytes are small: they are converted each time, and kept in memory. */
 export const SMALL_BYTES = 16 * 2 ** 20;
 
@@ -140,8 +145,7 @@ class LoadedGraph implements EngineModel {
   }
 
   dispose(): void {
-    // Current runs are finished first, because ONNX Runtime would refuse to release. A graph that did not load needs no
-    // release.
+    // ONNX Runtime would refuse to release a graph that runs. A graph that did not load needs no release.
     const idle = Promise.allSettled(this.#running);
     for (const { session } of this.#all) void idle.then(async () => (await session).release()).catch(() => {});
     this.#all.length = 0;
@@ -164,8 +168,7 @@ class LoadedGraph implements EngineModel {
     const { ort, hold, options: usual } = this.#host;
     const { graph, constants } = this.#graphOf(context);
     const held = this.#held ?? (await hold(this.description, constants, this.#layout, options));
-    // The files are closed once the model is loaded. Large weights are not kept a second time beside ONNX Runtime's
-    // own.
+    // The files are closed after loading. Large weights are not kept a second time beside ONNX Runtime's own.
     if (!held.externalData || bytesOf(this.#layout) < SMALL_BYTES) this.#held = held;
     options.signal?.throwIfAborted();
     for (const [name, tensor] of this.#layout.tensors) graph.external.set(name, tensor);

@@ -15,7 +15,7 @@ import { refuse } from 'ropewalk/backend';
 import { type OptionNames, readField, readOptions } from 'ropewalk/internal';
 import { DECODER_NAMES, type DecoderGraph } from './graph.js';
 import { DECODER_FORMATS, type DecoderModel, type DecoderModelOptions, decoderModel, MODEL_FILE } from './model.js';
-import type { DataFile, WriteWeightsOptions } from './weights.js';
+import type { DataFile, WriteData, WriteWeightsOptions } from './weights.js';
 
 /** Options of {@link exportDecoder}. */
 export interface ExportDecoderOptions
@@ -132,21 +132,40 @@ export async function writeDecoder(
   folder: string,
   { where = folder, ...options }: WriteWeightsOptions & { readonly where?: string } = {},
 ): Promise<{ readonly model: OnnxModel; readonly files: readonly DataFile[] }> {
-  const opened = new Map<string, FileHandle>();
   const sizes = new Map(model.dataFiles.map(({ name, sizeBytes }) => [name, sizeBytes]));
+  const written = await writeFiles(
+    folder,
+    (put) =>
+      model.write((name, at, bytes) => {
+        sizes.set(name, Math.max(sizes.get(name) ?? 0, at + bytes.length));
+        return put(name, at, bytes);
+      }, options),
+    (cause) => unwritable(where, cause),
+  );
+  return { model: written, files: Array.from(sizes, ([name, sizeBytes]) => ({ name, sizeBytes })) };
+}
+
+/**
+ * Writes files of a folder in pieces, and flushes them to the disk at the end.
+ *
+ * @param work - gets the function that writes a piece
+ * @param fail - throws for a piece that cannot be written
+ */
+export async function writeFiles<T>(
+  folder: string,
+  work: (put: WriteData) => Promise<T>,
+  fail: (cause: unknown) => never,
+): Promise<T> {
+  const opened = new Map<string, FileHandle>();
   try {
-    const written = await model.write(async (name, byteOffset, bytes) => {
-      const file = opened.get(name) ?? (await open(join(folder, name), 'w').catch((cause) => unwritable(where, cause)));
+    const result = await work(async (name, at, bytes) => {
+      const file = opened.get(name) ?? (await open(join(folder, name), 'w').catch(fail));
       opened.set(name, file);
-      sizes.set(name, Math.max(sizes.get(name) ?? 0, byteOffset + bytes.length));
-      for (let at = 0; at < bytes.length; )
-        at += await file.write(bytes, at, bytes.length - at, byteOffset + at).then(
-          ({ bytesWritten }) => bytesWritten,
-          (cause) => unwritable(where, cause),
-        );
-    }, options);
-    for (const file of opened.values()) await file.sync().catch((cause) => unwritable(where, cause));
-    return { model: written, files: Array.from(sizes, ([name, sizeBytes]) => ({ name, sizeBytes })) };
+      for (let done = 0; done < bytes.length; )
+        done += (await file.write(bytes, done, bytes.length - done, at + done).catch(fail)).bytesWritten;
+    });
+    for (const file of opened.values()) await file.sync().catch(fail);
+    return result;
   } finally {
     for (const file of opened.values()) await file.close();
   }

@@ -105,10 +105,7 @@ function dropUnread({ b }: DecoderScope): void {
   if (!b.nodes.some(({ inputs }) => inputs.includes('position_ids'))) b.inputs.splice(at, 1);
 }
 
-/**
- * Checks types and shapes of every value, so that no malformed graph is written. All sizes differ, so that none fit by
- * chance.
- */
+/** Checks types and shapes of every value. All sizes differ, so that none fit by chance. */
 function checkShapes({ b, constants }: DecoderScope): void {
   const sizes = { [BATCH]: 2, [SEQ]: 3, [PAST]: 8, [TOTAL]: 11, [NUM_LOGITS]: 3 };
   const none = { location: '', byteOffset: 0, sizeBytes: 0 };

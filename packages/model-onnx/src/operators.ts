@@ -21,10 +21,6 @@ export interface Heads {
 /** The attention of one layer. */
 export interface AttentionCall {
   readonly layer: number;
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  readonly valueDim: number;
   /** The rotation of q and k; undefined if they do not rotate, or have rotated before. */
   readonly rope: RopeSpec | undefined;
   readonly window: number | undefined;

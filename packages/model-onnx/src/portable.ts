@@ -30,7 +30,6 @@ const MASKED = -3.4028234663852886e38;
 /** The operators of these forms. */
 export function portableOperators(s: DecoderScope): DecoderOperators {
   const { b, config } = s;
-  const form = s.settings.form === 'standard' ? 'standard' : 'primitives';
   const eps = config.normEps;
   const { limit, alpha = 1, offset = 0 } = config.family.swiglu ?? {};
   const ops: DecoderOperators = {
@@ -42,13 +41,13 @@ export function portableOperators(s: DecoderScope): DecoderOperators {
       const found = rowsOf(s.constant([table], 'numbers', table.shape));
       return table.held === 'f32' ? found : b.cast(found, 'f32');
     },
-    rmsNorm: (x, weight) => rmsNorm(b, x, weight, eps, 'f32', form),
-    layerNorm: (x, weight, bias) => layerNorm(b, x, weight, bias, eps, 'f32', form),
+    rmsNorm: (x, weight) => rmsNorm(s, x, weight, eps),
+    layerNorm: (x, weight, bias) => layerNorm(s, x, weight, bias, eps),
     linear: (x, matrix) => gemm(s, x, matrix),
-    swiglu: (gate, up) => swiglu(b, gate, up, { limit, alpha, offset }, 'f32'),
-    sigmoid: (x) => sigmoid(b, x, 'f32'),
+    swiglu: (gate, up) => swiglu(s, gate, up, { limit, alpha, offset }),
+    sigmoid: (x) => sigmoid(s, x),
     experts: (x, chosen, layer) => gatheredExperts(s, ops, x, chosen, layer),
-    gelu: (x, approximate) => gelu(b, x, approximate, 'f32', form),
+    gelu: (x, approximate) => gelu(s, x, approximate),
     tokensFirst: false,
     packs: () => false,
     attentionOfPacked: (qkv) => qkv,
@@ -90,10 +89,7 @@ function dequantised(s: DecoderScope, weights: readonly WeightPlan[]): string {
   return b.add('DequantizeLinear', [codes, scales], { axis: 0, block_size: BLOCK });
 }
 
-/**
- * Makes the constants of a matrix in blocks: integers `[n, blocks, 32]`, or pairs of them `[n, blocks, 16]`, and
- * scales.
- */
+/** Makes the constants of a matrix in blocks: integers `[n, blocks, 32]` or pairs `[n, blocks, 16]`, and scales. */
 function blocksIn(s: DecoderScope, weights: readonly WeightPlan[]) {
   const held = blocksOf(weights[0]!);
   if (!held) return undefined;
@@ -103,10 +99,7 @@ function blocksIn(s: DecoderScope, weights: readonly WeightPlan[]) {
   return { codes, scales: s.constant(weights, 'scales', byBlock(1)), held };
 }
 
-/**
- * Widens blocks exactly. Codes are integers in i8 or pairs of them, and the last dimension of codes and scales is a
- * block's.
- */
+/** Widens blocks of scales and i8 codes (integers or pairs of them) exactly. Their last dimension is a block's. */
 function widened(
   s: DecoderScope,
   codes: string,
@@ -123,20 +116,14 @@ function widened(
   return scaled(s, [b.add('Sub', [low, b.add('Mul', [below, s.number(16)])]), high], scales, shape);
 }
 
-/**
- * Splits bytes into halves, in floats, because every provider has Floor. low is 0 … 15, and high has the sign of the
- * byte.
- */
+/** Splits bytes into halves with Floor, which every provider has. low is 0 … 15, high has the byte's sign. */
 export function halvesOf(s: DecoderScope, bytes: string): [low: string, high: string] {
   const { b } = s;
   const high = b.add('Floor', [b.add('Mul', [bytes, s.number(1 / 16)])]);
   return [b.add('Sub', [bytes, b.add('Mul', [high, s.number(16)])]), high];
 }
 
-/**
- * Multiplies integers by the scales of their blocks, `[…, blocks, 1]`. Two lists of integers are the even and odd
- * places.
- */
+/** Multiplies integers by scales `[…, blocks, 1]`. Two lists of integers are the even and odd places. */
 export function scaled(s: DecoderScope, members: readonly string[], scales: string, shape: readonly number[]): string {
   const { b } = s;
   let [numbers, factors] = [members[0]!, scales];
@@ -187,7 +174,8 @@ function tableRows({ settings }: DecoderScope): number {
 /** Appends attention over the past tokens and these tokens. */
 export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCall): string {
   const { b, config, settings } = s;
-  const { layer, heads, kvHeads, headDim, valueDim, rope, window, sinks } = call;
+  const { layer, rope, window, sinks } = call;
+  const { numHeads: heads, numKvHeads: kvHeads, headDim, valueDim, attentionScale: scale, attentionSoftcap } = config;
   const split = (x: string, count: number, d: number): string => s.headsFirst(s.reshape(x, count, d));
   const turned = (x: string, count: number): string => (rope ? rotated(s, x, rope, count) : x);
   const qs = turned(split(q, heads, headDim), heads);
@@ -200,10 +188,9 @@ export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCa
   };
   const past = [before('key'), before('value')] as const;
   const mask = maskOf(s, window);
-  const { attentionScale: scale, attentionSoftcap: softcap } = config;
   let y: string;
   // Attention-23 adds the mask before it caps, so that masked keys would count again, and it has no sinks.
-  if (settings.form === 'standard' && !sinks && softcap === undefined && scale > 0) {
+  if (settings.form === 'standard' && !sinks && attentionSoftcap === undefined && scale > 0) {
     const [out, key, value] = b.addMany('Attention', [qs, ks, vs, mask, ...past], { scale: { f: scale } }, 3);
     present(s, call, 'key', newRows ? ks : key!);
     present(s, call, 'value', newRows ? vs : value!);
@@ -221,13 +208,14 @@ export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCa
 
 /** Makes a value the output with the keys or values of a layer. From here on it has the output's name. */
 export function present(
-  { b, settings }: DecoderScope,
-  { layer, kvHeads, headDim, valueDim }: AttentionCall,
+  { b, config, settings }: DecoderScope,
+  { layer }: AttentionCall,
   what: 'key' | 'value',
   made: string,
 ): string {
   const name = `present.${layer}.${what}`;
-  b.output(made, name, 'f32', [BATCH, kvHeads, settings.newRows ? SEQ : TOTAL, what === 'key' ? headDim : valueDim]);
+  const width = what === 'key' ? config.headDim : config.valueDim;
+  b.output(made, name, 'f32', [BATCH, config.numKvHeads, settings.newRows ? SEQ : TOTAL, width]);
   return name;
 }
 
@@ -236,9 +224,10 @@ function composed(
   s: DecoderScope,
   [q, k, v]: readonly [string, string, string],
   mask: string,
-  { heads, kvHeads, headDim, valueDim, sinks }: AttentionCall,
+  { sinks }: AttentionCall,
 ): string {
   const { b, config } = s;
+  const { numHeads: heads, numKvHeads: kvHeads, headDim, valueDim } = config;
   const { attentionScale: scale, attentionSoftcap: softcap } = config;
   // Queries of the same key head are put side by side, so that keys are not repeated.
   const apart = (x: string, last: number): string =>

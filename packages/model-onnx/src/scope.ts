@@ -5,7 +5,7 @@
  */
 import type { DecoderConfig } from '@ropewalk/model';
 import type { WeightPlan } from '@ropewalk/model/description';
-import { type AngleMode, GraphBuilder, OLDEST_OPSET, OPSET } from '@ropewalk/onnx';
+import { type AngleMode, GraphBuilder, type GraphForm, OLDEST_OPSET, OPSET } from '@ropewalk/onnx';
 import type { OnnxDtype } from '@ropewalk/onnx/internal';
 import type { BlockFormat } from 'ropewalk';
 import { countElements } from 'ropewalk/internal';
@@ -60,6 +60,8 @@ export function blocksOf(plan: WeightPlan): Extract<BlockFormat, 'q8_0' | 'q4_0'
 /** The graph under construction. */
 export class DecoderScope {
   readonly b: GraphBuilder;
+  readonly form: GraphForm;
+  readonly compute = 'f32';
   readonly constants: WeightConstant[] = [];
   readonly #weights: ReadonlyMap<string, WeightPlan>;
   readonly #made = new Map<string, unknown>();
@@ -69,7 +71,8 @@ export class DecoderScope {
     weights: readonly WeightPlan[],
     readonly settings: DecoderSettings,
   ) {
-    this.b = new GraphBuilder(settings.form === 'standard' ? OPSET : OLDEST_OPSET);
+    this.form = settings.form === 'standard' ? 'standard' : 'primitives';
+    this.b = new GraphBuilder(this.form === 'standard' ? OPSET : OLDEST_OPSET);
     this.#weights = new Map(weights.map((plan) => [plan.place, plan]));
   }
 

@@ -14,7 +14,7 @@ import type { OnnxDtype, OnnxExternalTensor } from '@ropewalk/onnx/internal';
 import { BLOCK_FORMATS, type Dtype, numberFromF16, sizeBytes } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { countElements, u16 } from 'ropewalk/internal';
-import type { MadeAs, WeightConstant } from './scope.js';
+import { BLOCK, type MadeAs, type WeightConstant } from './scope.js';
 
 /** A data file beside the graph. */
 export interface DataFile {
@@ -177,8 +177,6 @@ function jobsOf(constants: readonly WeightConstant[], tensors: WeightLayout['ten
   return [...jobs.values()];
 }
 
-const BLOCK = 32;
-
 /** Returns the bytes of a weight in a constant. */
 function partBytes({ shape, held }: WeightPlan, dtype: OnnxDtype, madeAs: MadeAs): number {
   const count = countElements(shape);
@@ -190,10 +188,7 @@ function codeBytes(held: WeightPlan['held']): number {
   return held === 'q8_0' ? BLOCK : BLOCK / 2;
 }
 
-/**
- * Returns a function that makes `size` bytes of a constant from every `unit` bytes of the file. Its result is valid
- * until the next call.
- */
+/** Returns a function that makes `size` bytes from every `unit` bytes. Its result is valid until the next call. */
 function makerOf({ held }: WeightPlan, madeAs: MadeAs, where: string) {
   if (madeAs === 'numbers') return { unit: 1, size: 1, make: (piece: Uint8Array): Uint8Array => piece };
   const unit = BLOCK_FORMATS[held as 'q8_0' | 'q4_0'].bytes;

@@ -40,7 +40,7 @@ export {
 } from './import/contents.js';
 export type { PositionSource, RopeDescription, TableSource } from './import/describe.js';
 export type { NearMiss } from './import/find.js';
-export type { FoundFrequencies, FrequencyLaw } from './import/frequencies.js';
+export type { FoundFrequencies, FrequencyRule } from './import/frequencies.js';
 export type { ImportedModel, ImportedRope } from './import/index.js';
 export { bindImported, groupAlike, importOnnx, runImported } from './import/index.js';
 export { type GraphRope, graphRope } from './import/model-rope.js';

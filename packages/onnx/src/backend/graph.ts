@@ -12,7 +12,8 @@ import { isBlocks, isFloat8, numberFromF16, Tensor } from 'ropewalk';
 import { isRowMajor, newArray, rowMajorStrides, storeNumber } from 'ropewalk/backend';
 import { bitsOf, copyBits, countElements, extentOf, isHalf, type Layout, walkPair } from 'ropewalk/internal';
 import type { GraphBuilder } from '../export/builder.js';
-import { type EmitOptions, emitPlan } from '../export/emit.js';
+import { emitPlan } from '../export/emit.js';
+import type { EmitOptions } from '../export/plan-graph.js';
 
 export interface Source {
   readonly name: string;
@@ -73,10 +74,7 @@ class StandInStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   }
 }
 
-/**
- * Replaces the tensors of a plan by tensors that an ONNX Runtime graph can take. {@link prepare} finds the originals
- * again.
- */
+/** Replaces the tensors of a plan by ones that ONNX Runtime can take. {@link prepare} finds the originals. */
 export function withStandIns(plan: OpPlan): OpPlan {
   if (plan.op === 'rope')
     return plan.parts.some(({ rows }) => rows) ? { ...plan, parts: plan.parts.map((part) => withoutRows(part)) } : plan;

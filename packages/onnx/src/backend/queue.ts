@@ -108,10 +108,7 @@ export class PlanQueue implements Queue {
     }
   }
 
-  /**
-   * Returns a function that gives the elements of an input in host memory. `take` reads them now, or in the plan's turn
-   * if the queue has yet to write them.
-   */
+  /** Returns a function that gives the elements of a host input. `take` reads them after all queued writes. */
   hostInput<T>(tensor: Tensor, op: string, take: (elements: HostArray) => T): () => T {
     const { host } = tensor.storage;
     const awaited = host && this.#awaited.get(host.buffer);

@@ -51,10 +51,7 @@ export function angleConstants(spec: RopeSpec, direction: 'forward' | 'backward'
   return { invFreq: invFreq.map((f) => sign * f), magnitude: attentionFactor, axisOfPair, numAxes };
 }
 
-/**
- * A position is cut into limbs of 8 bits. The product of a limb and {@link FRACTION_BITS} bits of a turn is exact in
- * f32.
- */
+/** A position has limbs of 8 bits. Their products with {@link FRACTION_BITS} bits of a turn are exact in f32. */
 const LIMB = 256;
 /** 255 · ½ · 4 limbs stay below 2^9, so that sums of multiples of 2^-15 fit the 24 bits of an f32, in any order. */
 const FRACTION_BITS = 15;
@@ -66,10 +63,7 @@ const TWO_PI_TAIL = 2 * Math.PI - TWO_PI_HEAD;
 const TWO_OVER_PI = 0xa2f9836e4e441529fc2757d1f534ddc0db6295993c439041n;
 const TWO_OVER_PI_BITS = 192n;
 
-/**
- * Computes the fraction of a full turn, in [−½, ½), by which a frequency rotates in `steps` positions. It takes the
- * float64 value of the frequency as exact and rounds once, to float64.
- */
+/** Computes the fraction of a turn, in [−½, ½), of a float64 frequency after `steps` positions, rounded once. */
 export function turnsOf(invFreq: number, steps: number): number {
   let bits = TWO_OVER_PI_BITS + 2n; // 1/(2π) is a quarter of 2/π
   let scaled = invFreq;
@@ -80,10 +74,7 @@ export function turnsOf(invFreq: number, steps: number): number {
   return Number(fraction >> (bits - kept)) / 2 ** Number(kept);
 }
 
-/**
- * Computes constants `[pairs, limbs]` of `f32-reduced`: a step's fraction of a turn in 15 bits, and the rest in
- * radians.
- */
+/** Computes `[pairs, limbs]`: the fraction of a turn in 15 bits for each limb, and the rest in radians. */
 function reducedConstants(invFreq: Float64Array, limbs: number) {
   const head = new Float32Array(invFreq.length * limbs);
   const tail = new Float32Array(invFreq.length * limbs);
@@ -167,10 +158,7 @@ function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPositi
   return b.add('Add', [b.add('Mul', [part, number('two_pi_head', TWO_PI_HEAD)]), rest]);
 }
 
-/**
- * The most rows × pairs of a table: a million positions of 64 pairs take half a gigabyte, and an ONNX file holds two at
- * most.
- */
+/** The most rows × pairs of a table: half a gigabyte of f32. An ONNX file holds two gigabytes at most. */
 export const MAX_TABLE = 2 ** 26;
 
 /**
@@ -247,10 +235,11 @@ export function anglePrecision(
     let worst = { position, maxError: 0, pair: 0 };
     for (const [j, frequency] of invFreq.entries()) {
       const exact = turnsOf(frequency, position) * 2 * Math.PI;
-      const [cos, sin] = computed(mode, data, frequency, position, (limb) => [
-        constants!.head[j * limbs + limb]!,
-        constants!.tail[j * limbs + limb]!,
-      ]);
+      const [angle, round] =
+        mode === 'f32-reduced'
+          ? [reducedAt(position, constants!, j * limbs), Math.fround]
+          : computed(mode, data, frequency, position);
+      const [cos, sin] = [round(Math.cos(angle)), round(Math.sin(angle))];
       const maxError = Math.max(Math.abs(cos - Math.cos(exact)), Math.abs(sin - Math.sin(exact)));
       if (maxError > worst.maxError) worst = { position, maxError, pair: j };
     }
@@ -258,43 +247,38 @@ export function anglePrecision(
   });
 }
 
+/** Computes the angle of one pair as a graph does, and returns the rounding of its cos and sin. */
 function computed(
-  mode: AngleMode,
+  mode: Exclude<AngleMode, 'f32-reduced'>,
   data: 'f32' | 'f64',
   frequency: number,
   position: number,
-  constantsOf: (limb: number) => readonly [head: number, tail: number],
-): readonly [cos: number, sin: number] {
+): readonly [angle: number, round: (x: number) => number] {
   const f = Math.fround;
-  const of = (angle: number, round: (x: number) => number): readonly [number, number] => [
-    round(Math.cos(angle)),
-    round(Math.sin(angle)),
-  ];
   switch (mode) {
     case 'f64':
-      return of(position * frequency, (x) => roundTo(data, x));
+      return [position * frequency, (x) => roundTo(data, x)];
     case 'f32-table':
-      return of(position * frequency, f);
+      return [position * frequency, f];
     case 'f32':
-      return of(f(f(position) * f(frequency)), f);
+      return [f(f(position) * f(frequency)), f];
     case 'f16-table':
-      return of(position * frequency, (x) => roundTo('f16', x));
-    case 'f32-reduced': {
-      let turns = 0;
-      let tails = 0;
-      let left = position;
-      for (let limb = 0; limb < 4; limb++) {
-        const digit = left % LIMB;
-        left = Math.trunc(left / LIMB);
-        const [head, tail] = constantsOf(limb);
-        turns = f(turns + f(digit * head));
-        tails = f(tails + f(digit * tail));
-      }
-      const part = f(turns - Math.round(turns));
-      const rest = f(f(part * f(TWO_PI_TAIL)) + tails);
-      return of(f(f(part * TWO_PI_HEAD) + rest), f);
-    }
+      return [position * frequency, (x) => roundTo('f16', x)];
     default:
       return refuse('UNSUPPORTED', 'anglePrecision: mode', ANGLE_MODES.join(', '), mode);
   }
+}
+
+/** Computes the angle of mode f32-reduced, with the constants of a pair from index `first` on. */
+function reducedAt(position: number, { head, tail }: ReturnType<typeof reducedConstants>, first: number): number {
+  const f = Math.fround;
+  let [turns, tails, left] = [0, 0, position];
+  for (let limb = 0; limb < 4; limb++) {
+    const digit = left % LIMB;
+    left = Math.trunc(left / LIMB);
+    turns = f(turns + f(digit * head[first + limb]!));
+    tails = f(tails + f(digit * tail[first + limb]!));
+  }
+  const part = f(turns - Math.round(turns));
+  return f(f(part * TWO_PI_HEAD) + f(f(part * f(TWO_PI_TAIL)) + tails));
 }

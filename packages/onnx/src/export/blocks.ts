@@ -14,10 +14,7 @@ const BYTES = 256;
 
 export const GRAPH_FORMATS: readonly BlockFormat[] = ['q8_0', 'q4_0'];
 
-/**
- * Appends the widening of a matrix in blocks of {@link GRAPH_FORMATS}. Its u8 bytes may have any shape. Both dtypes are
- * exact.
- */
+/** Appends the widening of a matrix in {@link GRAPH_FORMATS}, from u8 bytes of any shape. Both dtypes are exact. */
 export function dequantise(
   b: GraphBuilder,
   bytes: string,
@@ -27,9 +24,7 @@ export function dequantise(
 ): string {
   const unit = BLOCK_FORMATS[format].bytes;
   const blocks = k / BLOCK_FORMATS[format].weights;
-  const byBlock = b.add('Reshape', [bytes, b.integers('by_block', [n, blocks, unit])], {
-    allowzero: 1,
-  });
+  const byBlock = b.add('Reshape', [bytes, b.integers('by_block', [n, blocks, unit])], { allowzero: 1 });
   // Gather takes indices of i32 or i64 only.
   const indices = b.cast(byBlock, 'i32');
   const sizes = b.integers('block_parts', [1, 1, unit - 2]);

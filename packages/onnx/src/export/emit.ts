@@ -15,12 +15,10 @@ import type { OptionNames } from 'ropewalk/internal';
 import { ROUNDED, reading, readName, readOptions, roundsActivations, whyNotFloatCaches } from 'ropewalk/internal';
 import { dequantise, GRAPH_FORMATS } from './blocks.js';
 import { GraphBuilder } from './builder.js';
-import { argmax, attention, gelu, layerNorm, narrowed, rmsNorm, route, swiglu } from './fragments.js';
+import type { Wide } from './fragments.js';
+import { argmax, attention, gelu, isStandard, layerNorm, narrowed, rmsNorm, route, swiglu } from './fragments.js';
 import { computeIn, type EmitOptions, type EmittedGraph, type NotEmitted, PlanGraph } from './plan-graph.js';
 import { emitRope } from './rope.js';
-
-export type { GraphForm } from './fragments.js';
-export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './plan-graph.js';
 
 const NAMES: OptionNames<EmitOptions> = {
   form: true,
@@ -52,10 +50,16 @@ export function emitPlan(b: GraphBuilder, plan: OpPlan, options: EmitOptions): E
   checkPlan(plan);
   const given = readOptions(options, 'graph: options', NAMES);
   readName(given.form, ['standard', 'primitives'], 'graph: form');
-  const g = new PlanGraph(b, given);
+  const g = new PlanGraph(b, given, computeFor(plan));
   const emit = EMITTERS[plan.op] as (g: PlanGraph, plan: OpPlan) => string | undefined;
   const whyNot = whyNotEmitted(plan) ?? emit(g, plan);
   return whyNot === undefined ? { inputs: g.inputs, outputs: g.outputs } : { whyNot };
+}
+
+/** Returns the dtype in which a graph computes. The parts of a rope have their own. */
+function computeFor(plan: OpPlan): Wide {
+  if (plan.op === 'rope') return 'f32';
+  return computeIn(('out' in plan ? plan.out : plan.op === 'route' ? plan.logits : plan.values).dtype);
 }
 
 function whyNotEmitted(plan: OpPlan): string | undefined {
@@ -88,70 +92,59 @@ const EMITTERS: { readonly [Op in OpPlan['op']]: (g: PlanGraph, plan: Plan<Op>) 
 };
 
 function emitAdd(g: PlanGraph, { a, b, out }: Plan<'add'>): undefined {
-  const compute = computeIn(out.dtype);
-  g.round(g.b.add('Add', [g.wide('a', a, compute), g.wide('b', b, compute)]), compute, 'out', out);
+  g.round(g.b.add('Add', [g.wide('a', a), g.wide('b', b)]), 'out', out);
 }
 
 function emitSwiglu(g: PlanGraph, plan: Plan<'swiglu'>): undefined {
   const { gate, up, out } = plan;
-  const compute = computeIn(out.dtype);
-  const value = g.wide('gate', gate, compute);
-  g.round(swiglu(g.b, value, g.wide('up', up, compute), plan, compute), compute, 'out', out);
+  const value = g.wide('gate', gate);
+  g.round(swiglu(g, value, g.wide('up', up), plan), 'out', out);
 }
 
 function emitGelu(g: PlanGraph, plan: Plan<'gelu' | 'geglu'>): undefined {
-  const { b, options } = g;
   const { approximate, out } = plan;
-  const compute = computeIn(out.dtype);
   const gated = plan.op === 'geglu';
-  const x = gated ? g.wide('gate', plan.gate, compute) : g.wide('x', plan.x, compute);
-  const up = gated ? g.wide('up', plan.up, compute) : undefined;
-  const y = gelu(b, x, approximate, compute, options.form);
-  g.round(up === undefined ? y : b.add('Mul', [up, y]), compute, 'out', out);
+  const x = gated ? g.wide('gate', plan.gate) : g.wide('x', plan.x);
+  const up = gated ? g.wide('up', plan.up) : undefined;
+  const y = gelu(g, x, approximate);
+  g.round(up === undefined ? y : g.b.add('Mul', [up, y]), 'out', out);
 }
 
 function emitScale(g: PlanGraph, { x, factor, softcap, out }: Plan<'scale'>): undefined {
-  const { b } = g;
-  const compute = computeIn(out.dtype);
+  const { b, compute } = g;
   const number = (name: string, value: number): string => b.scalar(name, compute, value);
-  const value = g.wide('x', x, compute);
+  const value = g.wide('x', x);
   const by =
     typeof factor === 'number'
       ? number('factor', factor)
-      : b.add('Unsqueeze', [g.wide('factor', factor, compute), b.integers('last', [-1])]);
+      : b.add('Unsqueeze', [g.wide('factor', factor), b.integers('last', [-1])]);
   let y = b.add('Mul', [value, by]);
   if (softcap !== undefined)
     y = b.add('Mul', [b.add('Tanh', [b.add('Div', [y, number('cap', softcap)])]), number('cap', softcap)]);
-  g.round(y, compute, 'out', out);
+  g.round(y, 'out', out);
 }
 
 function emitNorm(g: PlanGraph, plan: Plan<'rms_norm' | 'layer_norm'>): undefined {
-  const { b, options } = g;
   const { x, weight, eps, out } = plan;
-  const compute = computeIn(out.dtype);
-  const values = [g.wide('x', x, compute), g.wide('weight', weight, compute)] as const;
-  const bias = plan.op === 'layer_norm' && plan.bias ? g.wide('bias', plan.bias, compute) : undefined;
-  const y =
-    plan.op === 'layer_norm'
-      ? layerNorm(b, ...values, bias, eps, compute, options.form)
-      : rmsNorm(b, ...values, eps, compute, options.form);
-  g.round(y, compute, 'out', out);
+  const values = [g.wide('x', x), g.wide('weight', weight)] as const;
+  const bias = plan.op === 'layer_norm' && plan.bias ? g.wide('bias', plan.bias) : undefined;
+  const y = plan.op === 'layer_norm' ? layerNorm(g, ...values, bias, eps) : rmsNorm(g, ...values, eps);
+  g.round(y, 'out', out);
 }
 
 function emitLinear(g: PlanGraph, { x, weight, bias, out }: Plan<'linear'>): undefined {
-  const { b } = g;
-  const compute = computeIn(out.dtype);
-  const value = g.wide('x', x, compute);
+  const { b, compute } = g;
+  const value = g.wide('x', x);
   const matrix = isBlocks(weight)
     ? dequantise(b, g.take('weight', weight.bytes), weight.format, weight.shape as [number, number], compute)
-    : g.wide('weight', weight, compute);
-  const added = bias && g.wide('bias', bias, compute);
-  if (x.rank === 2 && !g.primitives) {
-    g.round(b.add('Gemm', [value, matrix, added], { transB: 1 }), compute, 'out', out);
+    : g.wide('weight', weight);
+  const added = bias && g.wide('bias', bias);
+  if (x.rank === 2 && g.form === 'standard') {
+    g.round(b.add('Gemm', [value, matrix, added], { transB: 1 }), 'out', out);
     return;
   }
   const y = b.add('MatMul', [value, b.add('Transpose', [matrix], { perm: [1, 0] })]);
-  g.round(added ? b.add('Add', [y, added]) : y, compute, 'out', out);
+  g.round(added ? b.add('Add', [y, added]) : y, 'out', out);
 }
 
 /** The most bytes of a mask. It is a constant of the graph, and an ONNX file holds two gigabytes at most. */
@@ -160,27 +153,26 @@ const MAX_MASK_BYTES = 2 ** 30;
 function emitAttention(g: PlanGraph, plan: Plan<'self_attention'>): string | undefined {
   const { q, out } = plan;
   const [k, v] = [plan.k, plan.v] as Tensor<FloatDtype>[] as [Tensor<FloatDtype>, Tensor<FloatDtype>]; // whyNotEmitted refuses 8 bits
-  const compute = computeIn(out.dtype);
   const [batch, seq, heads] = q.shape as [number, number, number];
   const [, total, kvHeads, dv] = v.shape as [number, number, number, number];
-  if (plan.causal && seq * total * sizeBytes(compute) > MAX_MASK_BYTES)
+  if (plan.causal && seq * total * sizeBytes(g.compute) > MAX_MASK_BYTES)
     return `a mask of ${seq} × ${total} is too large for a graph, which takes 1 GiB`;
-  const mask = plan.causal ? takeMask(g, maskOf(seq, total, plan.window, compute)) : undefined;
+  const mask = plan.causal ? takeMask(g, maskOf(seq, total, plan.window, g.compute)) : undefined;
   // Attention-23 adds the mask before it caps, so that masked keys would count again. Its scale is an f32, which ONNX
   // Runtime takes only above 0. It has no sinks.
-  const standard = !g.primitives && !plan.sinks && plan.softcap === undefined && compute === 'f32' && plan.scale > 0;
+  const standard = isStandard(g) && !plan.sinks && plan.softcap === undefined && plan.scale > 0;
   // The standard operator takes heads side by side, and their number as an attribute.
   const folded = (name: string, tensor: Tensor<FloatDtype>): string => {
     const [b, s, h, width] = tensor.shape as [number, number, number, number];
     return standard && tensor.isContiguous()
-      ? g.wide(name, tensor.view([b, s, h * width]), compute)
-      : fold(g, g.wide(name, tensor, compute), standard, [b, s, h * width]);
+      ? g.wide(name, tensor.view([b, s, h * width]))
+      : fold(g, g.wide(name, tensor), standard, [b, s, h * width]);
   };
   const values = [folded('q', q), folded('k', k), folded('v', v)] as const;
-  const sinks = plan.sinks && g.wide('sinks', plan.sinks, compute);
-  const y = attention(g.b, values, mask, sinks, { batch, seq, heads, kvHeads, total }, plan, compute, standard);
-  if (standard && out.isContiguous()) g.round(y, compute, 'out', out.view([batch, seq, heads * dv]));
-  else g.round(fold(g, y, standard, out.shape), compute, 'out', out);
+  const sinks = plan.sinks && g.wide('sinks', plan.sinks);
+  const y = attention(g, values, mask, sinks, { batch, seq, heads, kvHeads, total }, plan, standard);
+  if (standard && out.isContiguous()) g.round(y, 'out', out.view([batch, seq, heads * dv]));
+  else g.round(fold(g, y, standard, out.shape), 'out', out);
   return undefined;
 }
 
@@ -209,33 +201,28 @@ function maskOf(seq: number, total: number, window: number | undefined, compute:
 
 function emitRoute(g: PlanGraph, plan: Plan<'route'>): undefined {
   const { logits, bias, indices, weights } = plan;
-  const compute = computeIn(logits.dtype);
-  const z = g.wide('logits', logits, compute);
-  const added = bias && g.wide('bias', bias, compute);
+  const z = g.wide('logits', logits);
+  const added = bias && g.wide('bias', bias);
   const sizes = { experts: logits.shape[1]!, used: indices.shape[1]! };
-  const chosen = route(g.b, z, added, plan, sizes, compute);
+  const chosen = route(g, z, added, plan, sizes);
   g.give(g.b.cast(chosen.indices, 'i32'), 'indices', indices);
-  g.round(chosen.weights, compute, 'weights', weights);
+  g.round(chosen.weights, 'weights', weights);
 }
 
-/**
- * Gathers the matrices of the chosen experts, so that a graph reads no others. An index outside takes the nearest
- * expert.
- */
+/** Gathers the matrices of the chosen experts only. An index outside takes the nearest expert. */
 function emitExpertLinear(g: PlanGraph, { x, weight, bias, indices, weights, out }: Plan<'expert_linear'>): undefined {
-  const { b } = g;
-  const compute = computeIn(out.dtype);
+  const { b, compute } = g;
   const [tokens, chosen] = indices.shape as [number, number];
   const [experts, n, k] = weight.shape as [number, number, number];
   if (chosen === 0) {
     // ONNX Runtime's MatMul does not broadcast 1 to 0.
-    g.round(b.constant('none', zeros(compute, out.shape)), compute, 'out', out);
+    g.round(b.constant('none', zeros(compute, out.shape)), 'out', out);
     return;
   }
   const integers = (name: string, values: readonly number[]): string => b.integers(name, values);
   const reshape = (value: string, shape: readonly number[]): string =>
     b.add('Reshape', [value, integers('shape', shape)], { allowzero: 1 });
-  const value = reshape(g.wide('x', x, compute), [tokens, x.rank === 3 ? chosen : 1, k, 1]);
+  const value = reshape(g.wide('x', x), [tokens, x.rank === 3 ? chosen : 1, k, 1]);
   const table = isBlocks(weight) ? g.take('weight', weight.bytes) : g.take('weight', weight);
   const bounds = [0, Math.max(0, experts - 1)].map((id) =>
     b.constant('bound', tensorFrom(Int32Array.of(id), { shape: [] })),
@@ -251,18 +238,17 @@ function emitExpertLinear(g: PlanGraph, { x, weight, bias, indices, weights, out
   let y = reshape(b.add('MatMul', [matrices, value]), [tokens, chosen, n]);
   if (bias) y = b.add('Add', [y, wide(chosenOf(g.take('bias', bias)), bias.dtype)]);
   if (weights) {
-    const factors = reshape(g.wide('weights', weights, compute), [tokens, chosen, 1]);
+    const factors = reshape(g.wide('weights', weights), [tokens, chosen, 1]);
     y = b.add('ReduceSum', [b.add('Mul', [y, factors]), integers('chosen', [1])], { keepdims: 0 });
   }
-  g.round(y, compute, 'out', out);
+  g.round(y, 'out', out);
 }
 
 function emitArgmax(g: PlanGraph, { values, outIndex, outValue }: Plan<'argmax'>): undefined {
   const value = g.take('values', values);
-  const compute = computeIn(values.dtype);
   // Not every runtime has ArgMax for every dtype. A cast to f32 keeps order, ties and NaN.
-  const wide = values.dtype === compute ? value : g.b.cast(value, compute);
-  const index = argmax(g.b, wide, compute, g.options.nan ?? 'first');
+  const wide = values.dtype === g.compute ? value : g.b.cast(value, g.compute);
+  const index = argmax(g, wide, g.options.nan ?? 'first');
   g.give(g.b.add('GatherElements', [value, index], { axis: -1 }), 'value', outValue);
   g.give(outIndex.dtype === 'i32' ? g.b.cast(index, 'i32') : index, 'index', outIndex);
 }

@@ -12,12 +12,21 @@ export type GraphForm = 'standard' | 'primitives';
 
 export type Wide = 'f32' | 'f64';
 
+/** A graph under construction, and how it computes. */
+export interface GraphContext {
+  readonly b: GraphBuilder;
+  readonly form: GraphForm;
+  readonly compute: Wide;
+}
+
+/** True if the graph has ONNX's operators for whole layers, which take no f64. */
+export function isStandard({ form, compute }: Omit<GraphContext, 'b'>): boolean {
+  return form === 'standard' && compute === 'f32';
+}
+
 /** The largest finite value of a 16-bit float, and the smallest absolute value that rounds beyond it. */
 const LIMITS: Readonly<Record<'f16' | 'bf16', readonly [largest: number, beyond: number]>> =
-  /* @__PURE__ */ Object.freeze({
-    f16: [65504, 65520],
-    bf16: [(2 - 2 ** -7) * 2 ** 127, (2 - 2 ** -8) * 2 ** 127],
-  });
+  /* @__PURE__ */ Object.freeze({ f16: [65504, 65520], bf16: [(2 - 2 ** -7) * 2 ** 127, (2 - 2 ** -8) * 2 ** 127] });
 
 /** Appends one rounding to nearest even. */
 export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: FloatDtype): string {
@@ -55,16 +64,9 @@ export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: F
  * Appends RMS normalisation over the last dimension: `weight · x / √(mean(x²) + eps)`, x `[…, d]`, weight `[d]`. The
  * epsilon of RMSNormalization is an f32.
  */
-export function rmsNorm(
-  b: GraphBuilder,
-  x: string,
-  weight: string,
-  eps: number,
-  compute: Wide,
-  form: GraphForm,
-): string {
-  if (form === 'standard' && compute === 'f32')
-    return b.add('RMSNormalization', [x, weight], { axis: -1, epsilon: { f: eps } });
+export function rmsNorm(g: GraphContext, x: string, weight: string, eps: number): string {
+  const { b, compute } = g;
+  if (isStandard(g)) return b.add('RMSNormalization', [x, weight], { axis: -1, epsilon: { f: eps } });
   const mean = b.add('ReduceMean', [b.add('Mul', [x, x]), b.integers('last', [-1])], { keepdims: 1 });
   const root = b.add('Sqrt', [b.add('Add', [mean, b.scalar('eps', compute, eps)])]);
   return b.add('Mul', [b.add('Div', [x, root]), weight]);
@@ -74,20 +76,12 @@ export function rmsNorm(
  * Appends layer normalisation over the last dimension: `weight · (x − mean(x)) / √(var(x) + eps) + bias`, x `[…, d]`,
  * weight and bias `[d]`. The epsilon of LayerNormalization is an f32.
  */
-export function layerNorm(
-  b: GraphBuilder,
-  x: string,
-  weight: string,
-  bias: string | undefined,
-  eps: number,
-  compute: Wide,
-  form: GraphForm,
-): string {
-  if (form === 'standard' && compute === 'f32')
-    return b.add('LayerNormalization', [x, weight, bias], { axis: -1, epsilon: { f: eps } });
+export function layerNorm(g: GraphContext, x: string, weight: string, bias: string | undefined, eps: number): string {
+  const { b } = g;
+  if (isStandard(g)) return b.add('LayerNormalization', [x, weight, bias], { axis: -1, epsilon: { f: eps } });
   const mean = b.add('ReduceMean', [x, b.integers('last', [-1])], { keepdims: 1 });
   // Without its mean, a row's mean square is its variance.
-  const normed = rmsNorm(b, b.add('Sub', [x, mean]), weight, eps, compute, 'primitives');
+  const normed = rmsNorm({ b, form: 'primitives', compute: g.compute }, b.add('Sub', [x, mean]), weight, eps);
   return bias === undefined ? normed : b.add('Add', [normed, bias]);
 }
 
@@ -95,7 +89,7 @@ export function layerNorm(
  * Appends `1 / (1 + exp(−x))` with the exponential of −|x|, which cannot overflow. ONNX Runtime's Sigmoid is a
  * polynomial with an error of 4e-7, which is too coarse for x below −4.
  */
-export function sigmoid(b: GraphBuilder, x: string, compute: Wide): string {
+export function sigmoid({ b, compute }: Omit<GraphContext, 'form'>, x: string): string {
   const one = b.scalar('one', compute, 1);
   const small = b.add('Exp', [b.add('Neg', [b.add('Abs', [x])])]);
   const negative = b.add('Less', [x, b.scalar('zero', compute, 0)]);
@@ -109,13 +103,8 @@ interface Clamps {
 }
 
 /** Appends SwiGLU: `(clip(up, ± limit) + offset) · g · sigmoid(alpha · g)` with `g = min(gate, limit)`. */
-export function swiglu(
-  b: GraphBuilder,
-  gate: string,
-  up: string,
-  { limit, alpha, offset }: Clamps,
-  compute: Wide,
-): string {
+export function swiglu(context: GraphContext, gate: string, up: string, { limit, alpha, offset }: Clamps): string {
+  const { b, compute } = context;
   const number = (name: string, value: number): string => b.scalar(name, compute, value);
   let [g, u] = [gate, up];
   if (limit !== undefined) {
@@ -124,7 +113,7 @@ export function swiglu(
     u = b.add('Max', [b.add('Min', [up, largest]), number('least', -limit)]);
   }
   const w = alpha === 1 ? g : b.add('Mul', [g, number('alpha', alpha)]);
-  const share = sigmoid(b, w, compute);
+  const share = sigmoid(context, w);
   if (offset !== 0) u = b.add('Add', [u, number('offset', offset)]);
   return b.add('Mul', [u, b.add('Mul', [g, share])]);
 }
@@ -133,8 +122,9 @@ export function swiglu(
  * Appends GELU. In primitives, `none` is x/2 · (1 + Erf(x/√2)), as the standard defines Gelu; below −3 the sum has few
  * digits left. `tanh` is x · sigmoid(2z), which loses none.
  */
-export function gelu(b: GraphBuilder, x: string, approximate: 'none' | 'tanh', compute: Wide, form: GraphForm): string {
-  if (form === 'standard' && compute === 'f32') return b.add('Gelu', [x], { approximate: approximate });
+export function gelu(g: GraphContext, x: string, approximate: 'none' | 'tanh'): string {
+  const { b, compute } = g;
+  if (isStandard(g)) return b.add('Gelu', [x], { approximate });
   const number = (name: string, value: number): string => b.scalar(name, compute, value);
   if (approximate === 'none') {
     const erf = b.add('Erf', [b.add('Mul', [x, number('root', Math.SQRT1_2)])]);
@@ -144,14 +134,14 @@ export function gelu(b: GraphBuilder, x: string, approximate: 'none' | 'tanh', c
   const factor = 2 * Math.sqrt(2 / Math.PI);
   const cubic = b.add('Mul', [b.add('Mul', [x, x]), number('cubic', factor * 0.044715)]);
   const w = b.add('Mul', [x, b.add('Add', [cubic, number('factor', factor)])]);
-  return b.add('Mul', [x, sigmoid(b, w, compute)]);
+  return b.add('Mul', [x, sigmoid(g, w)]);
 }
 
 /**
  * Appends argmax over the last dimension, i64 `[…, 1]`; the first maximum wins. With `nan` first, the first NaN wins
  * over everything; with unspecified, the runtime's ArgMax decides.
  */
-export function argmax(b: GraphBuilder, values: string, compute: 'f32' | 'f64', nan: 'first' | 'unspecified'): string {
+export function argmax({ b, compute }: GraphContext, values: string, nan: 'first' | 'unspecified'): string {
   const attributes = { axis: -1, keepdims: 1, select_last_index: 0 };
   if (nan === 'unspecified') return b.add('ArgMax', [values], attributes);
   const isNan = b.add('IsNaN', [values]);
@@ -173,13 +163,12 @@ export function argmax(b: GraphBuilder, values: string, compute: 'f32' | 'f64', 
  * @returns `[batch, seq, heads · dv]` if `standard`, else `[batch, seq, heads, dv]`
  */
 export function attention(
-  b: GraphBuilder,
+  { b, compute }: GraphContext,
   [q, k, v]: readonly [string, string, string],
   mask: string | undefined,
   sinks: string | undefined,
   { batch, seq, heads, kvHeads, total }: Readonly<Record<'batch' | 'seq' | 'heads' | 'kvHeads' | 'total', number>>,
   { scale, softcap }: { readonly scale: number; readonly softcap: number | undefined },
-  compute: 'f32' | 'f64',
   standard: boolean,
 ): string {
   const attributes = { q_num_heads: heads, kv_num_heads: kvHeads, scale: { f: scale } };
@@ -230,21 +219,21 @@ export interface Chosen {
  * @param bias - added to the scores for the ranking only, `[experts]`
  */
 export function route(
-  b: GraphBuilder,
+  g: GraphContext,
   logits: string,
   bias: string | undefined,
   { gate, groups, normalise, scale }: Pick<RoutePlan, 'gate' | 'groups' | 'normalise' | 'scale'>,
   { experts, used }: { readonly experts: number; readonly used: number },
-  compute: Wide,
 ): Chosen {
+  const { b, compute } = g;
   const number = (name: string, x: number): string => b.scalar(name, compute, x);
   const softmax = (of: string): string => b.add('Softmax', [of], { axis: -1 });
-  const scores = gate === 'softmax' ? softmax(logits) : gate === 'sigmoid' ? sigmoid(b, logits, compute) : logits;
+  const scores = gate === 'softmax' ? softmax(logits) : gate === 'sigmoid' ? sigmoid(g, logits) : logits;
   // Scores rise with the logits, but two scores may round to the same number where the logits differ. So the logits
   // rank, unless scores are added up.
   let ranks = bias || groups ? scores : logits;
   if (bias) ranks = b.add('Add', [ranks, bias]);
-  if (groups) ranks = ofBestGroups(b, ranks, groups, experts, compute);
+  if (groups) ranks = ofBestGroups(g, ranks, groups, experts);
   const indices = topK(b, ranks, used)[1];
   const found = b.add('GatherElements', [scores, indices], { axis: -1 });
   let weights = gate === 'softmax-of-chosen' ? softmax(found) : found;
@@ -262,13 +251,8 @@ function topK(b: GraphBuilder, values: string, count: number): readonly [string,
   return b.addMany('TopK', [values, b.integers('count', [count])], attributes, 2) as [string, string];
 }
 
-function ofBestGroups(
-  b: GraphBuilder,
-  ranks: string,
-  { count, used, best }: RouteGroups,
-  experts: number,
-  compute: Wide,
-): string {
+function ofBestGroups({ b, compute }: GraphContext, ranks: string, groups: RouteGroups, experts: number): string {
+  const { count, used, best } = groups;
   const integers = (name: string, values: readonly number[]): string => b.integers(name, values);
   const number = (name: string, value: number): string => b.scalar(name, compute, value);
   const size = experts / count;

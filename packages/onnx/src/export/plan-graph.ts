@@ -6,17 +6,15 @@
 import type { Dtype, FloatDtype, Tensor } from 'ropewalk';
 import type { AngleMode } from './angles.js';
 import type { GraphBuilder } from './builder.js';
-import { type GraphForm, narrowed } from './fragments.js';
+import type { GraphContext, GraphForm, Wide } from './fragments.js';
+import { narrowed } from './fragments.js';
 
 /** How a plan becomes a graph. */
 export interface EmitOptions {
   readonly form: GraphForm;
   /** Primitives: how angles are computed from positions. Default: f64, or tables as inputs if they are f64. */
   readonly angles?: Extract<AngleMode, 'f64' | 'f32' | 'f32-reduced'>;
-  /**
-   * With `inputs`, cos, sin and the mask of attention are inputs, so that the graph depends on shapes alone. Default: a
-   * graph of primitives computes cos and sin if it can, and the mask is a constant.
-   */
+  /** With `inputs`, cos, sin and the mask of attention are inputs. Default: computed or constant where possible. */
   readonly tables?: 'inputs';
   /** Other names for graph inputs and outputs. The keys are the names that {@link emitPlan} lists. */
   readonly names?: ReadonlyMap<string, string>;
@@ -44,17 +42,17 @@ export interface NotEmitted {
   readonly whyNot: string;
 }
 
-export class PlanGraph {
+export class PlanGraph implements GraphContext {
   readonly inputs: EmittedValue[] = [];
   readonly outputs: EmittedValue[] = [];
+  readonly form: GraphForm;
 
   constructor(
     readonly b: GraphBuilder,
     readonly options: EmitOptions,
-  ) {}
-
-  get primitives(): boolean {
-    return this.options.form === 'primitives';
+    readonly compute: Wide,
+  ) {
+    this.form = options.form;
   }
 
   /** Makes a tensor an input of the graph. */
@@ -65,7 +63,7 @@ export class PlanGraph {
   }
 
   /** Does {@link take}, and casts to the dtype of the computation. */
-  wide(name: string, tensor: Tensor, compute: 'f32' | 'f64'): string {
+  wide(name: string, tensor: Tensor, compute = this.compute): string {
     const value = this.take(name, tensor);
     return tensor.dtype === compute ? value : this.b.cast(value, compute);
   }
@@ -78,12 +76,12 @@ export class PlanGraph {
   }
 
   /** Rounds from the dtype of the computation, and does {@link give}. */
-  round(value: string, compute: 'f32' | 'f64', name: string, tensor: Tensor<FloatDtype>): void {
+  round(value: string, name: string, tensor: Tensor<FloatDtype>, compute = this.compute): void {
     this.give(narrowed(this.b, value, compute, tensor.dtype), name, tensor);
   }
 }
 
 /** Returns the dtype in which a graph computes with data of these dtypes. */
-export function computeIn(...dtypes: readonly Dtype[]): 'f32' | 'f64' {
+export function computeIn(...dtypes: readonly Dtype[]): Wide {
   return dtypes.includes('f64') ? 'f64' : 'f32';
 }

@@ -19,8 +19,7 @@ export interface RopeModelOptions {
   readonly direction?: 'forward' | 'backward';
   readonly form: GraphForm;
   /**
-   * Standard takes f32-table (the default) or f16-table. Primitives take any; the default is f64 for f64 data, else
-   * f32-reduced.
+   * Standard takes f32-table (default) or f16-table; primitives take all. Default: f64 for f64 data, else f32-reduced.
    */
   readonly angles?: AngleMode;
   /** The dtype of the data. Default: f32. */
@@ -171,8 +170,8 @@ function anglesFor(form: GraphForm, angles: AngleMode | undefined, dtype: FloatD
 
 /** In f16 the squares would overflow, so the norm is computed in f32. */
 function normed(b: GraphBuilder, x: string, weight: string, eps: number, compute: Compute, form: GraphForm): string {
-  if (compute !== 'f16') return rmsNorm(b, x, weight, eps, compute, form);
-  return b.cast(rmsNorm(b, b.cast(x, 'f32'), b.cast(weight, 'f32'), eps, 'f32', form), 'f16');
+  if (compute !== 'f16') return rmsNorm({ b, form, compute }, x, weight, eps);
+  return b.cast(rmsNorm({ b, form, compute: 'f32' }, b.cast(x, 'f32'), b.cast(weight, 'f32'), eps), 'f16');
 }
 
 function tableConstant(b: GraphBuilder, name: string, values: Float64Array, rows: number, dtype: Compute): string {

@@ -11,7 +11,7 @@ import type { FloatDtype, RopeCall, RopeLayout, RopePart, RopePlan, Tensor } fro
 import { tensorFrom } from 'ropewalk';
 import { angleConstants, anglesInGraph, type CosSin } from './angles.js';
 import type { GraphBuilder } from './builder.js';
-import { rmsNorm } from './fragments.js';
+import { isStandard, rmsNorm } from './fragments.js';
 import { computeIn, type PlanGraph } from './plan-graph.js';
 
 export type Geometry = Pick<RopePlan, 'headDim' | 'rotaryDim' | 'rotaryOffset' | 'read' | 'write'>;
@@ -152,10 +152,10 @@ export function emitRope(g: PlanGraph, { plan, parts }: RopeCall): undefined {
     let { value } = taken;
     if (part.norm) {
       const weight = g.wide(name('weight'), part.norm.weight, compute);
-      value = rmsNorm(g.b, value, weight, part.norm.eps, compute, g.options.form);
+      value = rmsNorm({ b: g.b, form: g.form, compute }, value, weight, part.norm.eps);
     }
     const heads = part.x.shape[2]!;
-    if (standardFor(g, compute)) {
+    if (isStandard({ form: g.form, compute })) {
       const [cos, sin] =
         cosSin.dtype === 'f64' ? [g.b.cast(cosSin.cos, 'f32'), g.b.cast(cosSin.sin, 'f32')] : [cosSin.cos, cosSin.sin];
       value = rotateStandard(g.b, value, { cos, sin, heads }, plan, layout, taken.folded);
@@ -164,17 +164,13 @@ export function emitRope(g: PlanGraph, { plan, parts }: RopeCall): undefined {
   }
 }
 
-function standardFor(g: PlanGraph, compute: 'f32' | 'f64'): boolean {
-  return !g.primitives && compute === 'f32';
-}
-
 /** Takes a part in its memory order: heads before tokens, or heads side by side for RotaryEmbedding. */
 function takePart(g: PlanGraph, plan: RopePlan, { x, out, norm, rows }: RopePart, name: (n: string) => string) {
   const compute = computeIn(x.dtype, out.dtype);
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
   const layout: RopeLayout = !x.isContiguous() && !rows && headsFirst(x).isContiguous() ? 'bnsh' : 'bsnh';
   const plain = layout === 'bsnh' && !norm && !rows && x.isContiguous() && out.isContiguous();
-  const folded = plain && standardFor(g, compute) && !needsHeads(plan);
+  const folded = plain && isStandard({ form: g.form, compute }) && !needsHeads(plan);
   const shaped = folded ? x.view([batch, seq, heads * headDim]) : layout === 'bnsh' ? headsFirst(x) : x;
   return { value: g.wide(name('x'), shaped, compute), compute, layout, folded };
 }
@@ -198,7 +194,7 @@ function givePart(
       : taken.layout === 'bnsh'
         ? headsFirst(out)
         : out;
-    g.round(value, taken.compute, name('out'), shaped);
+    g.round(value, name('out'), shaped, taken.compute);
     return;
   }
   const places = new BigInt64Array(2 * rows.length);
@@ -208,7 +204,7 @@ function givePart(
   }
   const cache = g.wide(name('cache'), out, taken.compute);
   const at = g.take(name('rows'), tensorFrom(places, { shape: [batch, seq, 2] }));
-  g.round(g.b.add('ScatterND', [cache, at, value]), taken.compute, name('out'), out);
+  g.round(g.b.add('ScatterND', [cache, at, value]), name('out'), out, taken.compute);
 }
 
 /** Takes cos and sin of every token as inputs, or computes them from positions. */
@@ -216,10 +212,9 @@ function cosSinOf(g: PlanGraph, plan: RopePlan, batch: number): CosSin {
   const { table, source, seqLen } = plan;
   const double = table.cos instanceof Float64Array;
   const ordered = source?.recipe === 'float64' && plan.tableRows.every((row, n) => row === n);
-  // Float64 data needs more precision than every runtime has: ONNX Runtime's Sin and Cos have errors of up to 3.3e-16
-  // (measured).
+  // ONNX Runtime's Sin and Cos of f64 have errors of up to 3.3e-16 (measured), too large for float64 data.
   const angles = g.options.angles ?? (double ? undefined : 'f64');
-  if (g.primitives && source && ordered && angles && g.options.tables !== 'inputs') {
+  if (g.form === 'primitives' && source && ordered && angles && g.options.tables !== 'inputs') {
     const constants = angleConstants(source.spec, plan.direction);
     const own = plan.batch ?? 1;
     const shape = constants.numAxes === 1 ? [own, seqLen] : [constants.numAxes, own, seqLen];
@@ -230,7 +225,7 @@ function cosSinOf(g: PlanGraph, plan: RopePlan, batch: number): CosSin {
     return { cos: g.b.cast(cosSin.cos, 'f32'), sin: g.b.cast(cosSin.sin, 'f32'), dtype: 'f32' };
   }
   // Without position_ids, RotaryEmbedding takes a row for each token.
-  const rows = g.primitives ? (plan.batch ?? 1) : batch;
+  const rows = g.form === 'primitives' ? (plan.batch ?? 1) : batch;
   const gathered = (values: ArrayLike<number>): Tensor => {
     const data = double ? new Float64Array(rows * seqLen * table.pairs) : new Float32Array(rows * seqLen * table.pairs);
     for (let n = 0; n < rows * seqLen; n++) {

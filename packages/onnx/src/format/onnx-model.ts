@@ -39,10 +39,7 @@ export type ExternalLoader = (where: ExternalLocation) => Uint8Array;
 export interface OnnxTensor {
   readonly name: string;
   readonly shape: readonly number[];
-  /**
-   * The dtype that reads the elements: u8 for bool, and undefined for strings and 4-bit integers, which have no dtype
-   * here.
-   */
+  /** The dtype that reads the elements: u8 for bool, undefined for strings and 4-bit integers. */
   readonly dtype: Dtype | undefined;
   /** TensorProto.DataType, as the file states it. */
   readonly dataType: number;
@@ -170,13 +167,9 @@ export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: Parse
       name: text(message, 'name'),
       domain: domainOf(message),
       graph: {
-        name: text(message, 'name'),
-        doc: text(message, 'docString'),
-        nodes: list(message, 'node').map((node) => readNode(node, reader)),
+        ...readGraph({ ...message, input: [], output: [] }, reader),
         inputs: names(message, 'input').map(untyped),
         outputs: names(message, 'output').map(untyped),
-        valueTypes: byName(list(message, 'valueInfo').map((value) => readValue(value, reader))),
-        initializers: new Map(),
       },
     })),
   };
@@ -202,7 +195,7 @@ function readGraph(message: Message, reader: Reader): OnnxGraph {
     nodes: list(message, 'node').map((node) => readNode(node, reader)),
     inputs: values('input'),
     outputs: values('output'),
-    valueTypes: byName(values('valueInfo')),
+    valueTypes: new Map(values('valueInfo').map((value) => [value.name, value])),
     initializers,
   };
 }
@@ -247,7 +240,7 @@ function readAttribute(message: Message, reader: Reader): AttributeValue {
       return here('g') ? { kind: 'graph', value: readGraph(message.g as Message, reader) } : OTHER;
     case 'floats':
     case 'ints':
-      return { kind: field, value: numbers(message, field) };
+      return { kind: field, value: (message[field] as readonly unknown[]).map(number) };
     case 'strings':
       return { kind: field, value: (message.strings as readonly unknown[]).map(utf8) };
     case 'tensors':
@@ -337,10 +330,6 @@ function untyped(name: string): OnnxValueType {
   return { name, dataType: 0, dtype: undefined, shape: undefined };
 }
 
-function byName(values: readonly OnnxValueType[]): ReadonlyMap<string, OnnxValueType> {
-  return new Map(values.map((value) => [value.name, value]));
-}
-
 function domainOf(message: Message): string {
   const domain = text(message, 'domain');
   return domain === 'ai.onnx' ? '' : domain;
@@ -360,10 +349,6 @@ function names(message: Message, field: string): readonly string[] {
 
 function text(message: Message, field: string): string {
   return (message[field] as string | undefined) ?? '';
-}
-
-function numbers(message: Message, field: string): number[] {
-  return ((message[field] as readonly unknown[] | undefined) ?? []).map(number);
 }
 
 /** Converts a number or a bigint, which is rounded beyond 2^53. */

@@ -148,8 +148,7 @@ function describeNode(found: FoundNode): Described {
     return unfit(`tables of ${width ?? 'unknown'} columns do not fit a rotary_dim of ${rotaryDim}`);
   if (pairs > MAX_CHANNELS) return unfit(`no model has heads as wide as ${2 * pairs}`);
   if (ids !== '') return withCaches(base, found, cos, sin, pairs, notes);
-  // The graph has chosen the rows of the caches before. So its arithmetic is run, as for a rotation written in
-  // primitives.
+  // The graph has chosen the rows before, so its arithmetic is run, as for a rotation written in primitives.
   return withFrequencies(base, asArithmetic(found, headDim ?? 2 * pairs, pairs), notes);
 }
 

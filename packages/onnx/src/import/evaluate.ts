@@ -81,10 +81,7 @@ export class Evaluation {
     }
   }
 
-  /**
-   * Counts the elements of a shape before memory is allocated for them. It refuses shapes that are invalid or too
-   * large.
-   */
+  /** Counts the elements of a shape before memory is allocated. It refuses invalid and too large shapes. */
   fits(shape: readonly number[]): void {
     checkSizes(shape);
     this.#checkRoom(countElements(shape));

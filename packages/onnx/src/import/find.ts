@@ -145,8 +145,7 @@ class ArithmeticSearch {
         const place: Place = { name, scope: this.#scope, shapes: this.shapes, node, work: this.computing };
         const one: FoundArithmetic = { kind: 'arithmetic', ...place, y, ...verdict };
         if (!best || onlyScales(best, one)) best = one;
-        // A factor outside of the tables may be the scale of attention, after the rotation. An output of the graph
-        // includes it.
+        // A factor outside of the tables may be the scale of attention, unless the graph returns the rotated value.
         if (best.rotation.scale === 1 || this.#scope.graph.outputs.some(({ name }) => name === best!.y)) break;
       }
       if (best) {

@@ -15,7 +15,7 @@ export interface FoundFrequencies {
   readonly within: readonly number[];
   /** The factor of cos and sin. */
   readonly magnitude: number;
-  readonly law: FrequencyLaw;
+  readonly law: FrequencyRule;
   /**
    * Set if later angles are not position × frequency, as in a graph made for shorter contexts: the first sampled
    * position, a power of two, at which some pairs differ, and the number of these pairs. Later positions are not used.
@@ -24,7 +24,7 @@ export interface FoundFrequencies {
 }
 
 /** How the frequencies fall from pair to pair: `invFreq[j] = base^(−2j / rotaryDim)`, divided by something. */
-export type FrequencyLaw =
+export type FrequencyRule =
   /** Divided by nothing, or all by one factor (linear scaling). */
   | { readonly kind: 'power'; readonly base: number; readonly factor: number }
   /** The fast pairs follow the base, and the slow ones are divided, as for Llama 3 and YaRN. */
@@ -111,7 +111,7 @@ function wrap(angle: number): number {
 }
 
 /** Finds the rule of frequencies, which are sorted from fast to slow. */
-function lawOf(invFreq: readonly number[], within: readonly number[]): FrequencyLaw {
+function lawOf(invFreq: readonly number[], within: readonly number[]): FrequencyRule {
   const pairs = invFreq.length;
   const fits = (base: number, factor: number, j: number): boolean => {
     const ratio = (invFreq[j]! * factor) / base ** (-j / pairs);

@@ -14,11 +14,6 @@ import { SEARCHING, TooMuchWork, Work } from './evaluate.js';
 import { type Found, findRope, type NearMiss } from './find.js';
 import { layersOf } from './layers.js';
 
-export type { BindOptions } from './bind.js';
-export type { PositionSource, RopeDescription, TableSource } from './describe.js';
-export type { NearMiss } from './find.js';
-export type { FoundFrequencies, FrequencyLaw } from './frequencies.js';
-
 /** One RoPE of a model. */
 export interface ImportedRope extends RopeDescription {
   /** The layer whose keys or queries it rotates; undefined if no cache of keys tells it. */

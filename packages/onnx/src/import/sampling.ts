@@ -113,10 +113,7 @@ export function cacheFrequencies({ cos, sin }: Caches, pairs: number): Frequenci
   return recoverFrequencies(rowSampler(cos.data, sin.data, width, pairs), rows, pairs, unitOf(cos.dtype));
 }
 
-/**
- * Views a RotaryEmbedding whose rows were chosen before as a rotation in primitives, because its tables are computed in
- * the same way.
- */
+/** Views a RotaryEmbedding whose rows were chosen before as a rotation written in primitives. */
 export function asArithmetic(found: FoundNode, headDim: number, pairs: number): FoundArithmetic {
   const { x, cos, sin } = nodeInputs(found);
   const tables = Array.from({ length: pairs }, (_, at): PairTables => {
@@ -223,10 +220,7 @@ export function compareTables(found: Found, spec: RopeSpec, branch = false): Com
   return { positions, computed, end, worst, wrong, first };
 }
 
-/**
- * Returns the first power of 256 at which all angles are those of position 0: such a graph reads fewer bytes of a
- * position.
- */
+/** Returns the first power of 256 at which all angles repeat: the graph reads fewer bytes of a position. */
 function firstRepeat(sample: Sampler): number | undefined {
   return [2 ** 8, 2 ** 16, 2 ** 24].find((position) => {
     const { cos, sin } = sample([0, position]);
@@ -273,10 +267,7 @@ export function graphFrequencies(found: FoundArithmetic): { frequencies: Frequen
   return { frequencies, axisOfPair: axisOfPair.every((axis) => axis === 0) ? undefined : axisOfPair };
 }
 
-/**
- * Returns the coarsest rounding behind the tables. A Cast between the cosine and the rotation may be narrower than
- * both.
- */
+/** Returns the coarsest rounding behind the tables. A Cast after the cosine may be narrower than the tables. */
 function tableUnit(found: FoundArithmetic): number {
   const { scope } = found;
   const units = tableNames(found).flatMap((leaf) =>

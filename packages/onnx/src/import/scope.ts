@@ -83,10 +83,7 @@ export class Scope {
   }
 }
 
-/**
- * Returns every graph of a model: first the main graph, then those of its functions, each before the graphs inside its
- * nodes.
- */
+/** Returns every graph of a model: the main graph, then functions, each before the graphs inside its nodes. */
 export function scopesOf(model: OnnxModelFile): Scope[] {
   const scopes: Scope[] = [];
   const walk = (scope: Scope, depth: number): void => {

@@ -69,10 +69,7 @@ export function ancestryOf(scope: Scope, value: string, stop: ReadonlySet<string
   return { inputs, shapesOf, unknown, values: [...seen] };
 }
 
-/**
- * True if a leaf may hold cos or sin: there is a cosine, a sine or a table of constants behind it, and no floating
- * input of the graph.
- */
+/** True if a cosine, a sine or a table of constants is behind a leaf, and no floating input of the graph. */
 export function isTable(scope: Scope, value: string): boolean {
   const { inputs, unknown, values } = ancestryOf(scope, value, positionsBehind(scope, value));
   if (unknown.size > 0) return false;

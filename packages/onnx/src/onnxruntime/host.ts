@@ -16,7 +16,7 @@ import { type Prepared, pack, prepare, type Source, type Target, unpack, withSta
 import { firstLine, PlanQueue, QueuedStorage } from '../backend/queue.js';
 import { GRAPH_FORMATS } from '../export/blocks.js';
 import { GraphBuilder } from '../export/builder.js';
-import type { EmitOptions } from '../export/emit.js';
+import type { EmitOptions } from '../export/plan-graph.js';
 import { writeOnnxModel } from '../format/onnx.js';
 import type { Ort, OrtSessionOptions, OrtTensor } from './package.js';
 import { checkProviders, loadOnnxruntime, Sessions } from './package.js';

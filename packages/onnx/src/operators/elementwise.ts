@@ -25,11 +25,7 @@ function unary(f: (x: number) => number): Operator {
 }
 
 /** The result is the input, perhaps in another dtype. */
-const COPY: Operator = {
-  shapes: sameShape,
-  compute: (n) => n.part(0),
-  trace: (n) => n.forms(0, n.trail),
-};
+const COPY: Operator = { shapes: sameShape, compute: (n) => n.part(0), trace: (n) => n.forms(0, n.trail) };
 
 /**
  * Broadcasts shapes like numpy. In a file from elsewhere a number above 1 wins over a name. If one input is known to be

@@ -110,10 +110,7 @@ export interface Operator {
    * offsets). A sum over tokens is neither.
    */
   readonly positions?: 'same' | 'one-by-one';
-  /**
-   * The work of a device: a `view` is a name for the same bytes, and a `lookup` reads as much of its table as it
-   * writes.
-   */
+  /** The work of a device: a `view` moves no bytes, and a `lookup` reads as much of its table as it writes. */
   readonly cost?: 'view' | 'lookup';
 }
 

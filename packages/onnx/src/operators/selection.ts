@@ -35,10 +35,7 @@ function clampIndex(index: number, size: number): number {
   return Math.min(size, Math.max(0, index < 0 ? index + size : index));
 }
 
-/**
- * Computes the part from start and end: negative ones count from the end, and those outside are clamped. The step is
- * not 0.
- */
+/** Computes the part of a Slice: negative indices count from the end, and indices outside are clamped. */
 function taken(size: number, start: number, end: number, step: number): Taken {
   if (step > 0) {
     const [first, last] = [clampIndex(start, size), clampIndex(end, size)];

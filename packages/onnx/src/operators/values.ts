@@ -65,10 +65,7 @@ export function castTo(x: Value, dtype: ValueDtype): Value {
     : { ...x, dtype, data: x.data.map(Math.trunc) };
 }
 
-/**
- * Refuses shapes that are forged or too large. Dimensions of 0 count as 1, because loops over the outer and inner
- * dimensions run separately.
- */
+/** Refuses forged and too large shapes. Dimensions of 0 count as 1, because outer and inner loops are separate. */
 export function checkSizes(shape: readonly number[]): void {
   if (shape.length > MAX_RANK || !shape.every((dim) => Number.isSafeInteger(dim) && dim >= 0))
     throw new CannotEvaluate(`[${shape.slice(0, MAX_RANK)}] is no shape`);

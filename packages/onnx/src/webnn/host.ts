@@ -40,7 +40,7 @@ import type { Prepared, Source, Target } from '../backend/graph.js';
 import { denseLayout, pack, prepare, unpack, withDenseStandIns } from '../backend/graph.js';
 import { firstLine, gone, PlanQueue } from '../backend/queue.js';
 import { GraphBuilder } from '../export/builder.js';
-import type { EmitOptions } from '../export/emit.js';
+import type { EmitOptions } from '../export/plan-graph.js';
 import type { MlBuilder, MlDescriptor, MlDtype, MlOperand, MlTensor } from './api.js';
 import {
   bytesOf,

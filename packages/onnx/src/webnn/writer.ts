@@ -221,7 +221,7 @@ const TRANSLATIONS: Readonly<Record<string, Translation>> = /* @__PURE__ */ Obje
     return ml.gather(ml.reshape(x(0), [rows * size]), ml.add(x(1), starts), { axis: 0 });
   },
   Expand: ({ ml, x, numbers }) => ml.expand(x(0), numbers(1)),
-  // A product with a transposed matrix is a gemm, which leaves the matrix in its order: twice as fast if it is a
+  // As a gemm, a product with a transposed matrix leaves the matrix in its order, which is twice as fast for a
   // constant.
   MatMul: ({ ml, x, untransposed }) => {
     const [a, matrix] = [x(0), untransposed(1)];
@@ -239,10 +239,7 @@ const TRANSLATIONS: Readonly<Record<string, Translation>> = /* @__PURE__ */ Obje
   TopK: topK,
 });
 
-/**
- * True if the last dimension is cut into single elements. WebNN would move these one by one; a transpose moves them
- * all.
- */
+/** True if the last dimension is cut into single elements, which WebNN would move one by one. */
 function isColumns(axis: number, sizes: readonly number[], { length }: readonly number[]): boolean {
   return axis === length - 1 && length <= MAX_RANK && sizes.every((size) => size === 1);
 }
