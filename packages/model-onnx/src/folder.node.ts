@@ -121,10 +121,7 @@ function transformersJs({ dataFiles }: DecoderModel): object {
 /**
  * Writes a decoder's ONNX model into an existing folder. After a failure the caller removes incomplete files.
  *
- * @param model - from decoderModel
  * @param folder - files of the same names are replaced
- * @param options - signal, onProgress; the folder's name in messages
- * @returns the model, and its files' names and sizes
  * @throws {RopewalkError} as DecoderModel.write; DEVICE when a file cannot be written
  */
 export async function writeDecoder(

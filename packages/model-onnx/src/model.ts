@@ -43,9 +43,7 @@ const INSIDE_BYTES = 8 * 2 ** 20;
  * Plans the files of a decoder. It reads no weights.
  *
  * @param description - of describeModel, with {@link DECODER_FORMATS}
- * @param options - form, angles, context, producer
  * @throws {RopewalkError} UNSUPPORTED for a model that the form cannot express
- * @example const { write } = decoderModel(description, { form: 'contrib' });
  */
 export function decoderModel(description: ModelDescription, options: DecoderModelOptions = {}): DecoderModel {
   const { producer = 'ropewalk', ...settings } = options;

@@ -4,10 +4,9 @@
  * @module
  */
 import type { WeightPlan } from '@ropewalk/model/description';
+import type { AngleConstants, CosSin } from '@ropewalk/onnx/internal';
 import {
-  type AngleConstants,
   angleConstants,
-  type CosSin,
   constantTables,
   cosSinFor,
   cosSinOf,

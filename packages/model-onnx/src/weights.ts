@@ -39,8 +39,6 @@ const [ALIGNMENT, LARGE_ALIGNMENT, LARGE_BYTES] = [64, 4096, 2 ** 20];
 /**
  * Gives every constant its place in data files: `model.onnx_data`, `model.onnx_data_1` and so on.
  *
- * @param constants - of the graph
- * @param graph - the name of the graph's file
  * @param maxFileBytes - a constant that would pass this size begins a new file
  */
 export function layoutWeights(
@@ -92,9 +90,6 @@ export type WriteData = (file: string, byteOffset: number, bytes: Uint8Array) =>
  * Reads each weight once and passes on the bytes of its constants, in pieces of at most 8 MiB. Gaps between constants
  * are not written and must be 0.
  *
- * @param description - the model
- * @param constants - of its graph
- * @param layout - of these constants
  * @throws {RopewalkError} FORMAT for files that end early, and for scales and weights that are not finite, because the
  *   file is damaged or forged; the signal's reason; any error of `write`
  */

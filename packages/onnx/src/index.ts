@@ -29,7 +29,6 @@ export {
   type ParseOnnxOptions,
   parseOnnxModel,
 } from './format/onnx-model.js';
-export type { BindOptions } from './import/bind.js';
 export {
   type GraphContents,
   type GraphTensor,
@@ -41,7 +40,7 @@ export {
 export type { PositionSource, RopeDescription, TableSource } from './import/describe.js';
 export type { NearMiss } from './import/find.js';
 export type { FoundFrequencies, FrequencyRule } from './import/frequencies.js';
-export type { ImportedModel, ImportedRope } from './import/index.js';
+export type { BindOptions, ImportedModel, ImportedRope } from './import/index.js';
 export { bindImported, groupAlike, importOnnx, runImported } from './import/index.js';
 export { type GraphRope, graphRope } from './import/model-rope.js';
 export type { ComparedTables } from './import/sampling.js';

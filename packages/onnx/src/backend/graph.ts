@@ -221,8 +221,6 @@ export function pack(data: HostArray, dtype: Dtype, layout: Layout, mayShare: bo
 
 /**
  * Writes an output of a graph to its places. All other elements keep their bits.
- *
- * @param packed - dense elements, 16-bit floats as f32
  */
 export function unpack(packed: HostArray, data: HostArray, { dtype, pieces, order }: Target): void {
   let elements = isHalf(dtype) ? narrowed(packed as Float32Array, dtype) : packed;

@@ -4,8 +4,9 @@
  *
  * @module
  */
-import { type ArrayOf, type Dtype, type HostArray, RopewalkError, type Tensor, type TensorStorage } from 'ropewalk';
-import { fail, hostOf, newArray, writtenLater } from 'ropewalk/backend';
+import type { ArrayOf, Dtype, HostArray, OpPlan, Tensor, TensorStorage } from 'ropewalk';
+import { RopewalkError } from 'ropewalk';
+import { checkPlan, fail, hostOf, newArray, writtenLater } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
 import type { Target } from './graph.js';
 
@@ -21,7 +22,7 @@ interface Awaited {
 }
 
 /** Runs jobs in order, and tracks who waits for them. */
-export class PlanQueue implements Queue {
+export class PlanQueue {
   readonly #awaited = new Map<ArrayBufferLike, Awaited>();
   /** Failures since the last finish() that no reader has seen. */
   readonly #failures = new Set<RopewalkError>();
@@ -29,7 +30,6 @@ export class PlanQueue implements Queue {
   /** Set once the queue is closed: the reason. */
   #closed: string | undefined;
 
-  /** @param owner - the name of the backend */
   constructor(readonly owner: string) {}
 
   /** Refuses all jobs after the current one, with this reason. */
@@ -42,6 +42,7 @@ export class PlanQueue implements Queue {
     if (this.#closed !== undefined) fail('DEVICE', this.owner, `${this.#closed}. ${NEXT}`);
   }
 
+  /** Runs a job after all jobs that are in the queue. */
   enqueue<T>(job: () => T | Promise<T>): Promise<T> {
     const turn = this.#tail.then(() => {
       this.checkOpen();
@@ -56,6 +57,7 @@ export class PlanQueue implements Queue {
     return this.#tail;
   }
 
+  /** Tells that a reader has seen a failure, so that finish() does not throw it again. */
   heard(failure: RopewalkError): void {
     this.#failures.delete(failure);
   }
@@ -147,15 +149,6 @@ export function firstLine(cause: unknown): string {
   return text.trim().split('\n')[0]!.trim().replace(/\.$/, '');
 }
 
-/** The part of a queue that its storages use. */
-export interface Queue {
-  readonly owner: string;
-  /** Runs a job after all jobs that are in the queue. */
-  enqueue<T>(job: () => T | Promise<T>): Promise<T>;
-  /** Tells that a reader has seen a failure, so that finish() does not throw it again. */
-  heard(failure: RopewalkError): void;
-}
-
 /** Elements of a tensor that are read and written in the order of the queue. */
 export abstract class OwnStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   readonly owner: string;
@@ -164,7 +157,7 @@ export abstract class OwnStorage<D extends Dtype = Dtype> implements TensorStora
   failure: RopewalkError | undefined;
 
   constructor(
-    readonly home: Queue,
+    readonly home: PlanQueue,
     readonly dtype: D,
     readonly length: number,
   ) {
@@ -191,7 +184,7 @@ export abstract class OwnStorage<D extends Dtype = Dtype> implements TensorStora
 export class QueuedStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
   #elements: ArrayOf[D] | undefined;
 
-  constructor(home: Queue, dtype: D, length: number, elements?: ArrayOf[D]) {
+  constructor(home: PlanQueue, dtype: D, length: number, elements?: ArrayOf[D]) {
     super(home, dtype, length);
     this.#elements = elements ?? newArray(dtype, length);
   }
@@ -208,6 +201,42 @@ export class QueuedStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
 
   override dispose(): void {
     this.#elements = undefined;
+  }
+}
+
+/** A backend that makes a graph of each plan once, and runs graphs in the order of its queue. */
+export abstract class QueuedBackend<Prepared> {
+  protected readonly queue: PlanQueue;
+  readonly #prepared = new WeakMap<OpPlan, Prepared>();
+
+  constructor(readonly name: string) {
+    this.queue = new PlanQueue(name);
+  }
+
+  protected abstract prepareNew(plan: OpPlan): Prepared;
+
+  protected abstract take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D>;
+
+  allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
+    this.queue.checkOpen();
+    return this.take(dtype, shape);
+  }
+
+  upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
+    this.queue.checkOpen();
+    hostOf(source, `${this.name}: upload`);
+    return this.take(source.dtype, source.shape, source.read() as ArrayOf[D]);
+  }
+
+  finish(): Promise<void> {
+    return this.queue.finish();
+  }
+
+  protected prepare(plan: OpPlan): Prepared {
+    checkPlan(plan);
+    const prepared = this.#prepared.get(plan) ?? this.prepareNew(plan);
+    this.#prepared.set(plan, prepared);
+    return prepared;
   }
 }
 

@@ -13,10 +13,21 @@ import { isBlocks, sizeBytes, Tensor, tensorFrom, zeros } from 'ropewalk';
 import { checkPlan, refuse, walk } from 'ropewalk/backend';
 import type { OptionNames } from 'ropewalk/internal';
 import { ROUNDED, reading, readName, readOptions, roundsActivations, whyNotFloatCaches } from 'ropewalk/internal';
-import { dequantise, GRAPH_FORMATS } from './blocks.js';
 import { GraphBuilder } from './builder.js';
-import type { Wide } from './fragments.js';
-import { argmax, attention, gelu, isStandard, layerNorm, narrowed, rmsNorm, route, swiglu } from './fragments.js';
+import {
+  argmax,
+  attention,
+  dequantise,
+  GRAPH_FORMATS,
+  gelu,
+  isStandard,
+  layerNorm,
+  narrowed,
+  rmsNorm,
+  route,
+  swiglu,
+  type Wide,
+} from './fragments.js';
 import { computeIn, type EmitOptions, type EmittedGraph, type NotEmitted, PlanGraph } from './plan-graph.js';
 import { emitRope } from './rope.js';
 

@@ -27,10 +27,9 @@ import {
 } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { blockBytes, checkShape, countElements, type OptionNames, readName, readOptions } from 'ropewalk/internal';
-import { GRAPH_FORMATS } from './blocks.js';
 import { GraphBuilder } from './builder.js';
 import { emitPlan } from './emit.js';
-import type { GraphForm } from './fragments.js';
+import { GRAPH_FORMATS, type GraphForm } from './fragments.js';
 
 /** The operators of {@link operatorModel}. For RoPE see ropeModel. */
 export type OperatorName = Exclude<OpName, 'rope'>;

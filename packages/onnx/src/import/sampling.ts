@@ -108,21 +108,22 @@ export function cachesOf(place: Place, cos: string, sin: string, pairs: number, 
   return caches;
 }
 
-export function cacheFrequencies({ cos, sin }: Caches, pairs: number): Frequencies {
+export function cacheFrequencies(caches: Caches, pairs: number): Frequencies {
+  const { sample, rows, unit } = cacheTables(caches, pairs);
+  return recoverFrequencies(sample, rows, pairs, unit);
+}
+
+function cacheTables({ cos, sin }: Caches, pairs: number) {
   const [rows, width] = cos.shape as [number, number];
-  return recoverFrequencies(rowSampler(cos.data, sin.data, width, pairs), rows, pairs, unitOf(cos.dtype));
+  return { sample: rowSampler(cos.data, sin.data, width, pairs), rows, unit: unitOf(cos.dtype) };
 }
 
 /** Views a RotaryEmbedding whose rows were chosen before as a rotation written in primitives. */
 export function asArithmetic(found: FoundNode, headDim: number, pairs: number): FoundArithmetic {
   const { x, cos, sin } = nodeInputs(found);
   const tables = Array.from({ length: pairs }, (_, at): PairTables => {
-    const both = (leaf: string) =>
-      [
-        { leaf, at },
-        { leaf, at },
-      ] as const;
-    return { cos: both(cos), sin: both(sin) };
+    const [c, s] = [cos, sin].map((leaf) => ({ leaf, at })) as [Factor, Factor];
+    return { cos: [c, c], sin: [s, s] };
   });
   const pairing = numberAttribute(found.node, 'interleaved', 0) === 0 ? 'half' : 'interleaved';
   const rotation: Rotation = {
@@ -231,20 +232,10 @@ function firstRepeat(sample: Sampler): number | undefined {
 
 /** Returns how the tables of a RoPE are read at positions below `rows`. */
 function tablesFor(found: Found, headDim: number, pairs: number, branch: boolean) {
-  if (found.kind !== 'arithmetic') {
-    const { cos, sin, ids } = nodeInputs(found);
-    if (found.kind === 'attention' || ids !== '') {
-      const caches = cachesOf(found, cos, sin, pairs, branch);
-      const [rows, width] = caches.cos.shape as [number, number];
-      return {
-        sample: rowSampler(caches.cos.data, caches.sin.data, width, pairs),
-        rows,
-        unit: unitOf(caches.cos.dtype),
-      };
-    }
-  }
-  const rotation = found.kind === 'arithmetic' ? found : asArithmetic(found as FoundNode, headDim, pairs);
-  return samplerOf(rotation);
+  if (found.kind === 'arithmetic') return samplerOf(found);
+  const { cos, sin, ids } = nodeInputs(found);
+  if (found.kind === 'node' && ids === '') return samplerOf(asArithmetic(found, headDim, pairs));
+  return cacheTables(cachesOf(found, cos, sin, pairs, branch), pairs);
 }
 
 /**

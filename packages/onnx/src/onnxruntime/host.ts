@@ -10,12 +10,12 @@
  */
 import type { ArrayOf, Backend, Capabilities, Dtype, Float8Dtype, HostArray, OpPlan, Tensor } from 'ropewalk';
 import { RopewalkError } from 'ropewalk';
-import { checkPlan, denseTensor, fail, hostOf, refuse } from 'ropewalk/backend';
+import { denseTensor, fail, refuse } from 'ropewalk/backend';
 import { isHalf, type OptionNames, readName, readOptions, tensorsOf, whyFloat64 } from 'ropewalk/internal';
 import { type Prepared, pack, prepare, type Source, type Target, unpack, withStandIns } from '../backend/graph.js';
-import { firstLine, PlanQueue, QueuedStorage } from '../backend/queue.js';
-import { GRAPH_FORMATS } from '../export/blocks.js';
+import { firstLine, QueuedBackend, QueuedStorage } from '../backend/queue.js';
 import { GraphBuilder } from '../export/builder.js';
+import { GRAPH_FORMATS } from '../export/fragments.js';
 import type { EmitOptions } from '../export/plan-graph.js';
 import { writeOnnxModel } from '../format/onnx.js';
 import type { Ort, OrtSessionOptions, OrtTensor } from './package.js';
@@ -25,10 +25,7 @@ const MAX_THREADS = 16;
 const ANGLES: readonly string[] = ['f64', 'f32', 'f32-reduced'];
 
 /** The backend that {@link openOnnxruntime} opens. */
-export class OnnxruntimeBackend implements Backend {
-  readonly name = 'onnxruntime';
-  readonly #prepared = new WeakMap<OpPlan, PreparedModel>();
-  readonly #queue = new PlanQueue(this.name);
+export class OnnxruntimeBackend extends QueuedBackend<PreparedModel> implements Backend {
   readonly #ort: Ort;
   readonly #options: OrtSessionOptions;
   readonly #graphs: EmitOptions;
@@ -36,6 +33,7 @@ export class OnnxruntimeBackend implements Backend {
   readonly sessions: Sessions;
 
   constructor(ort: Ort, options: OrtSessionOptions, graphs: EmitOptions) {
+    super('onnxruntime');
     this.#ort = ort;
     this.#options = options;
     this.#graphs = graphs;
@@ -63,19 +61,8 @@ export class OnnxruntimeBackend implements Backend {
     };
   }
 
-  allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    this.#queue.checkOpen();
-    return this.#take(dtype, shape);
-  }
-
-  upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
-    this.#queue.checkOpen();
-    hostOf(source, 'onnxruntime: upload');
-    return this.#take(source.dtype, source.shape, source.read() as ArrayOf[D]);
-  }
-
   whyNot(plan: OpPlan): string | undefined {
-    return this.#prepare(plan).whyNot;
+    return this.prepare(plan).whyNot;
   }
 
   /**
@@ -86,8 +73,8 @@ export class OnnxruntimeBackend implements Backend {
    *   backend
    */
   run(plan: OpPlan): void {
-    this.#queue.checkOpen();
-    const prepared = this.#prepare(plan);
+    this.queue.checkOpen();
+    const prepared = this.prepare(plan);
     if (prepared.whyNot !== undefined)
       fail('UNSUPPORTED', `onnxruntime: ${plan.op}`, `no graph can express this call: ${prepared.whyNot}`);
     const { model, inputs, outputs } = prepared;
@@ -95,7 +82,7 @@ export class OnnxruntimeBackend implements Backend {
     const feeds = inputs.map((source) => this.#feed(source, plan.op));
     const sinks = outputs.map((target) => this.#sink(target, plan.op));
     const what = `${plan.op} (${this.#graphs.form})`;
-    this.#queue.write(async () => {
+    this.queue.write(async () => {
       const given: Record<string, OrtTensor> = {};
       for (const [n, { name, dtype, tensor }] of inputs.entries())
         given[name] = new this.#ort.Tensor(crossingType(dtype), feeds[n]!(), [...tensor.shape]);
@@ -108,26 +95,27 @@ export class OnnxruntimeBackend implements Backend {
     }, outputs);
   }
 
-  finish(): Promise<void> {
-    return this.#queue.finish();
-  }
-
   dispose(): void {
-    this.#queue.close('this backend was disposed');
-    void this.#queue.settled().then(() => this.sessions.clear()); // the current job is finished first
+    this.queue.close('this backend was disposed');
+    void this.queue.settled().then(() => this.sessions.clear()); // the current job is finished first
   }
 
-  #prepare(plan: OpPlan): PreparedModel {
-    checkPlan(plan);
-    const prepared = this.#prepared.get(plan) ?? prepareModel(plan, this.#graphs);
-    this.#prepared.set(plan, prepared);
-    return prepared;
+  protected prepareNew(plan: OpPlan): PreparedModel {
+    const double = tensorsOf(plan).some(({ dtype }) => dtype === 'f64');
+    const why = double ? undefined : whyFloat64(plan, GRAPH_FORMATS);
+    if (why !== undefined) return { whyNot: why };
+    if (double && (plan.op === 'gelu' || plan.op === 'geglu') && plan.approximate === 'none')
+      return { whyNot: 'ONNX Runtime has no Erf of f64' };
+    const builder = new ShellBuilder();
+    const prepared = prepare(builder, withStandIns(plan), this.#graphs);
+    if (prepared.whyNot !== undefined || !prepared.anything) return prepared;
+    return { ...prepared, model: writeOnnxModel(builder.model(plan.op, 'ropewalk')) };
   }
 
   /** Returns a function that gives the elements of a graph's input when the call runs. */
   #feed({ tensor, dtype }: Source, op: string): () => HostArray {
-    const own = this.#queue.own(tensor.storage) as QueuedStorage | undefined;
-    if (!own) return this.#queue.hostInput(tensor, op, (elements) => pack(elements, dtype, tensor, false));
+    const own = this.queue.own(tensor.storage) as QueuedStorage | undefined;
+    if (!own) return this.queue.hostInput(tensor, op, (elements) => pack(elements, dtype, tensor, false));
     const { array } = own;
     return () => {
       if (own.failure) throw own.failure;
@@ -136,31 +124,19 @@ export class OnnxruntimeBackend implements Backend {
   }
 
   #sink(target: Target, op: string): (result: OrtTensor) => void {
-    this.#queue.checkOutput(target, op);
+    this.queue.checkOutput(target, op);
     const { storage } = target;
-    const array = (this.#queue.own(storage) as QueuedStorage | undefined)?.array;
+    const array = (this.queue.own(storage) as QueuedStorage | undefined)?.array;
     return ({ data }) => unpack(data as HostArray, array ?? storage.host!, target);
   }
 
-  #take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D> {
-    return denseTensor(dtype, shape, (length) => new QueuedStorage(this.#queue, dtype, length, elements));
+  protected take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D> {
+    return denseTensor(dtype, shape, (length) => new QueuedStorage(this.queue, dtype, length, elements));
   }
 }
 
 /** A plan's graph as the bytes of a file; undefined if every output is empty. */
 type PreparedModel = Prepared & { readonly model?: Uint8Array };
-
-function prepareModel(plan: OpPlan, options: EmitOptions): PreparedModel {
-  const double = tensorsOf(plan).some(({ dtype }) => dtype === 'f64');
-  const why = double ? undefined : whyFloat64(plan, GRAPH_FORMATS);
-  if (why !== undefined) return { whyNot: why };
-  if (double && (plan.op === 'gelu' || plan.op === 'geglu') && plan.approximate === 'none')
-    return { whyNot: 'ONNX Runtime has no Erf of f64' };
-  const builder = new ShellBuilder();
-  const prepared = prepare(builder, withStandIns(plan), options);
-  if (prepared.whyNot !== undefined || !prepared.anything) return prepared;
-  return { ...prepared, model: writeOnnxModel(builder.model(plan.op, 'ropewalk')) };
-}
 
 /** Options of {@link openOnnxruntime}. */
 export interface OnnxruntimeOptions {

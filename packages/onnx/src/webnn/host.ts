@@ -7,30 +7,26 @@
  *
  * @module
  */
-import {
-  type ArrayOf,
-  type Backend,
-  type BlockTensor,
-  type Capabilities,
-  type Dtype,
-  type HostArray,
-  type LinearPlan,
-  type OpPlan,
-  planRearrange,
-  RopewalkError,
-  Tensor,
-  type TensorStorage,
-  zeros,
+import type {
+  ArrayOf,
+  Backend,
+  BlockTensor,
+  Capabilities,
+  Dtype,
+  HostArray,
+  LinearPlan,
+  OpPlan,
+  TensorStorage,
 } from 'ropewalk';
-import { checkPlan, denseTensor, fail, hostOf, isRowMajor } from 'ropewalk/backend';
+import { planRearrange, RopewalkError, Tensor, zeros } from 'ropewalk';
+import { denseTensor, fail, isRowMajor } from 'ropewalk/backend';
+import type { Layout, OptionNames } from 'ropewalk/internal';
 import {
   checkFields,
   checkInteger,
   copyBits,
   countElements,
   extentOf,
-  type Layout,
-  type OptionNames,
   readName,
   readOptions,
   roundsActivations,
@@ -38,17 +34,16 @@ import {
 } from 'ropewalk/internal';
 import type { Prepared, Source, Target } from '../backend/graph.js';
 import { denseLayout, pack, prepare, unpack, withDenseStandIns } from '../backend/graph.js';
-import { firstLine, gone, PlanQueue } from '../backend/queue.js';
+import { firstLine, gone, QueuedBackend } from '../backend/queue.js';
 import { GraphBuilder } from '../export/builder.js';
 import type { EmitOptions } from '../export/plan-graph.js';
 import type { MlBuilder, MlDescriptor, MlDtype, MlOperand, MlTensor } from './api.js';
+import type { Definition, Graph } from './graphs.js';
 import {
   bytesOf,
   checkTensorBytes,
   constantBytes,
-  type Definition,
   DeviceMemory,
-  type Graph,
   Graphs,
   MAX_CONSTANT_BYTES,
   MAX_TENSOR_BYTES,
@@ -94,10 +89,7 @@ interface Input {
 }
 
 /** The backend that {@link openWebnn} opens. */
-export class WebnnBackend implements Backend {
-  readonly name = 'webnn';
-  readonly #queue = new PlanQueue(this.name);
-  readonly #prepared = new WeakMap<OpPlan, PreparedCall>();
+export class WebnnBackend extends QueuedBackend<PreparedCall> implements Backend {
   readonly #open: OpenContext;
   /** True if graphs can round to f16. */
   readonly #rounds16: boolean;
@@ -108,13 +100,14 @@ export class WebnnBackend implements Backend {
   readonly graphs: Graphs;
 
   constructor(open: OpenContext, memoryLimit: number) {
+    super('webnn');
     this.#open = open;
     const { context, limits, webnn } = open;
     this.memory = new DeviceMemory(context, memoryLimit, () => this.graphs.dropOldest());
     this.graphs = new Graphs(webnn, this.memory);
     this.#rounds16 = supportOf(limits, 'cast', 'output')?.dataTypes.includes('float16') ?? false;
     void context.lost.then(({ message }) => {
-      this.#queue.close(`the context was lost: ${firstLine(message) || 'the browser does not say why'}`);
+      this.queue.close(`the context was lost: ${firstLine(message) || 'the browser does not say why'}`);
     });
   }
 
@@ -138,19 +131,8 @@ export class WebnnBackend implements Backend {
     };
   }
 
-  allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    this.#queue.checkOpen();
-    return this.#take(dtype, shape);
-  }
-
-  upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
-    this.#queue.checkOpen();
-    hostOf(source, 'webnn: upload');
-    return this.#take(source.dtype, source.shape, source.read() as ArrayOf[D]);
-  }
-
   whyNot(plan: OpPlan): string | undefined {
-    const { whyNot, nodes, ...prepared } = this.#prepare(plan);
+    const { whyNot, nodes, ...prepared } = this.prepare(plan);
     if (whyNot !== undefined || !nodes) return whyNot;
     const { inputs, outputs } = prepared as Extract<PreparedCall, { readonly anything: boolean }>;
     const fed = inputs.map((source) => this.#fed(source, gone));
@@ -172,15 +154,15 @@ export class WebnnBackend implements Backend {
    *   backend, there is no memory, or the context is lost
    */
   run(plan: OpPlan): void {
-    this.#queue.checkOpen();
-    const prepared = this.#prepare(plan);
+    this.queue.checkOpen();
+    const prepared = this.prepare(plan);
     const { op } = plan;
     if (prepared.whyNot !== undefined) {
       const next = roundsActivations(plan) ? 'Use cpu.' : 'Use cpu or webgpu.';
       fail('UNSUPPORTED', `webnn: ${op}`, `${prepared.whyNot}. ${next}`);
     }
     const { nodes, move } = prepared;
-    for (const target of prepared.outputs) this.#queue.checkOutput(target, op);
+    for (const target of prepared.outputs) this.queue.checkOutput(target, op);
     if (move) this.#move(op, move);
     if (!nodes) return;
     const outputs = this.#outputs(prepared.outputs);
@@ -192,29 +174,18 @@ export class WebnnBackend implements Backend {
       storage.written = true;
       this.graphs.dropConstants(storage);
     }
-    this.#queue.write(() => this.#dispatch(graph, inputs, outputs), prepared.outputs);
-  }
-
-  finish(): Promise<void> {
-    return this.#queue.finish();
+    this.queue.write(() => this.#dispatch(graph, inputs, outputs), prepared.outputs);
   }
 
   dispose(): void {
-    this.#queue.close('this backend was disposed');
-    void this.#queue.settled().then(() => this.memory.context.destroy());
+    this.queue.close('this backend was disposed');
+    void this.queue.settled().then(() => this.memory.context.destroy());
   }
 
-  #prepare(plan: OpPlan): PreparedCall {
-    checkPlan(plan);
-    const prepared = this.#prepared.get(plan) ?? this.#prepareNew(plan);
-    this.#prepared.set(plan, prepared);
-    return prepared;
-  }
-
-  #prepareNew(plan: OpPlan): PreparedCall {
+  protected prepareNew(plan: OpPlan): PreparedCall {
     const why = whyFloat64(plan);
     if (why !== undefined) return { whyNot: why };
-    if (plan.op === 'linear' && plan.x.size === 0) return this.#prepareNew(withoutColumns(plan));
+    if (plan.op === 'linear' && plan.x.size === 0) return this.prepareNew(withoutColumns(plan));
     const move = moveOnHost(plan, (dtype) => this.#typeOf(dtype) === undefined);
     if (move) return { whyNot: undefined, anything: true, inputs: [], outputs: [move.target], move };
     const builder = new GraphBuilder();
@@ -261,11 +232,11 @@ export class WebnnBackend implements Backend {
   /** Returns the source of an input, after all queued jobs have run. */
   #input(plan: OpPlan, source: Source): Input {
     const { tensor, blocks } = source;
-    const own = this.#queue.own(tensor.storage);
+    const own = this.queue.own(tensor.storage);
     if (!own)
       return this.#fed(
         source,
-        this.#queue.hostInput(tensor, plan.op, (elements) => this.#pack(elements, source)),
+        this.queue.hostInput(tensor, plan.op, (elements) => this.#pack(elements, source)),
       );
     if (own instanceof WebnnStorage) return this.#held(plan, source.name, own, tensor);
     const side = own as HostSideStorage;
@@ -358,14 +329,14 @@ export class WebnnBackend implements Backend {
       define: (ml) => defineOutputs(ml, new Map([['out', part.define(ml)]]), outputs),
     });
     storage.stretch = undefined;
-    this.#queue.write(() => this.#dispatch(graph, [part], outputs), []);
+    this.queue.write(() => this.#dispatch(graph, [part], outputs), []);
   }
 
   /** Chooses where outputs go. If two outputs share a storage, both are scattered into it, one after the other. */
   #outputs(targets: readonly Target[]): Output[] {
     const shared = (target: Target): boolean => targets.some((t) => t !== target && t.storage === target.storage);
     return targets.map((target) => {
-      const storage = this.#queue.own(target.storage);
+      const storage = this.queue.own(target.storage);
       if (!(storage instanceof WebnnStorage)) return { target, mode: 'host', array: this.#array(target.storage) };
       storage.checkLive();
       const places = placesOf(target);
@@ -428,20 +399,20 @@ export class WebnnBackend implements Backend {
   }
 
   #array(storage: TensorStorage): HostArray {
-    const own = this.#queue.own(storage);
+    const own = this.queue.own(storage);
     return own ? (own as HostSideStorage).array : storage.host!;
   }
 
   /** Queues a copy of elements that no graph can take. */
   #move(op: string, { source, target }: HostMove): void {
-    const own = this.#queue.own(source.storage) as HostSideStorage | undefined;
+    const own = this.queue.own(source.storage) as HostSideStorage | undefined;
     const take = (elements: HostArray): HostArray => collected(elements, target);
-    const elements = own ? laterOf(own, take) : this.#queue.hostInput(source, op, take);
+    const elements = own ? laterOf(own, take) : this.queue.hostInput(source, op, take);
     const to = this.#array(target.storage);
-    const side = this.#queue.own(target.storage) as HostSideStorage | undefined;
+    const side = this.queue.own(target.storage) as HostSideStorage | undefined;
     side?.widened?.dispose();
     if (side) side.widened = undefined;
-    this.#queue.write(() => {
+    this.queue.write(() => {
       const from = elements();
       let offset = 0;
       for (const piece of target.pieces) {
@@ -455,9 +426,9 @@ export class WebnnBackend implements Backend {
   #widened(side: HostSideStorage, blocks: BlockTensor): WebnnStorage {
     if (!side.widened) {
       const { array } = side;
-      const made = this.#take('f32', blocks.shape).storage as WebnnStorage<'f32'>;
+      const made = this.take('f32', blocks.shape).storage as WebnnStorage<'f32'>;
       side.widened = made;
-      const widened = this.#queue.enqueue(() => {
+      const widened = this.queue.enqueue(() => {
         made.uploaded = widen(blocks, array as Uint8Array);
       });
       widened.catch(() => {}); // a reader of a result gets the error of a closed queue
@@ -465,10 +436,10 @@ export class WebnnBackend implements Backend {
     return side.widened;
   }
 
-  #take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D> {
+  protected take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D> {
     return denseTensor(dtype, shape, (length) => {
       const dataType = this.#typeOf(dtype);
-      if (dataType === undefined || length === 0) return new HostSideStorage(this.#queue, dtype, length, elements);
+      if (dataType === undefined || length === 0) return new HostSideStorage(this.queue, dtype, length, elements);
       checkTensorBytes({ dataType, shape: [length] }, 'tensor');
       const bytes = bytesOf({ dataType, shape: [length] });
       this.memory.check(this.#heldBytes, bytes);
@@ -477,7 +448,7 @@ export class WebnnBackend implements Backend {
         this.#heldBytes -= bytes;
         this.graphs.dropConstants(storage);
       };
-      return new WebnnStorage(this.#queue, this.memory, dtype, dataType, length, dispose, elements);
+      return new WebnnStorage(this.queue, this.memory, dtype, dataType, length, dispose, elements);
     });
   }
 }

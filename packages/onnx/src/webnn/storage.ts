@@ -11,7 +11,7 @@
 import type { ArrayOf, Dtype, HostArray } from 'ropewalk';
 import { isHalf } from 'ropewalk/internal';
 import { denseLayout, narrowed, pack } from '../backend/graph.js';
-import { gone, OwnStorage, type Queue, QueuedStorage } from '../backend/queue.js';
+import { gone, OwnStorage, type PlanQueue, QueuedStorage } from '../backend/queue.js';
 import type { MlDtype, MlTensor } from './api.js';
 import type { DeviceMemory } from './graphs.js';
 
@@ -39,7 +39,7 @@ export class WebnnStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
   uploaded: ArrayOf[D] | undefined;
 
   constructor(
-    home: Queue,
+    home: PlanQueue,
     readonly memory: DeviceMemory,
     dtype: D,
     readonly dataType: MlDtype,

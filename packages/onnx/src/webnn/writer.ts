@@ -51,8 +51,6 @@ type Translation = (n: Reader) => MlOperand | readonly MlOperand[];
 /**
  * Translates the nodes of a graph.
  *
- * @param graph - of primitives
- * @param given - the graph's inputs
  * @returns the values of the graph's outputs, by name
  * @throws {RopewalkError} UNSUPPORTED for an operator without a translation; DEVICE for a value that is larger than a
  *   tensor may be; a TypeError of WebNN for one that this browser does not take
