@@ -73,10 +73,8 @@ interface Loaded {
 
 class LoadedGraph implements EngineModel {
   readonly name = 'onnxruntime';
-  readonly description: ModelDescription;
   /** It is part of ONNX Runtime's own memory, which keeps everything that a run allocated. */
   readonly scratchBytes = 0;
-  readonly #host: EngineHost;
   /** Used for its inputs and constants, which are the same for every context. */
   readonly #graph: DecoderGraph;
   readonly #layout: WeightLayout;
@@ -85,9 +83,10 @@ class LoadedGraph implements EngineModel {
   readonly #running = new Set<Promise<unknown>>();
   #held: HeldWeights | undefined;
 
-  constructor(host: EngineHost, description: ModelDescription) {
-    this.description = description;
-    this.#host = host;
+  constructor(
+    readonly host: EngineHost,
+    readonly description: ModelDescription,
+  ) {
     this.#graph = this.#graphOf(1);
     this.#layout = layoutWeights(this.#graph.constants);
   }
@@ -104,7 +103,7 @@ class LoadedGraph implements EngineModel {
       weightsBytes += bytes;
       if (bytes > largest.bytes) Object.assign(largest, { bytes, name });
     }
-    const shapes = this.#cacheShapes().map(([, heads, width]) => heads * width);
+    const shapes = this.cacheShapes().map(([, heads, width]) => heads * width);
     const cacheBytesPerToken = 4 * shapes.reduce((sum, one) => sum + one, 0);
     const cacheBytes = context * cacheBytesPerToken;
     const { scratchBytes, tableBytes } = usual;
@@ -128,20 +127,15 @@ class LoadedGraph implements EngineModel {
   }
 
   openSequence({ context }: { readonly context: number }): Sequence {
-    return new OnnxSequence({
-      host: this.#host,
-      description: this.description,
-      context,
-      caches: this.#cacheShapes(),
-      axes: this.#axes,
-      chunkTokens: this.#chunkTokens(),
-      run: (feeds, fetches) => {
-        const session = this.#sessionFor(context, { signal: undefined, onProgress: undefined });
-        const running = session.then((one) => one.run(feeds, fetches)).finally(() => this.#running.delete(running));
-        this.#running.add(running);
-        return running;
-      },
-    });
+    return new OnnxSequence(this, context);
+  }
+
+  /** Runs the graph of a context, and loads it before the first run. */
+  run(context: number, ...call: Parameters<OrtSession['run']>): ReturnType<OrtSession['run']> {
+    const session = this.#sessionFor(context, { signal: undefined, onProgress: undefined });
+    const running = session.then((one) => one.run(...call)).finally(() => this.#running.delete(running));
+    this.#running.add(running);
+    return running;
   }
 
   dispose(): void {
@@ -165,7 +159,7 @@ class LoadedGraph implements EngineModel {
   }
 
   async #loadGraph(context: number, options: LoadingOptions): Promise<OrtSession> {
-    const { ort, hold, options: usual } = this.#host;
+    const { ort, hold, options: usual } = this.host;
     const { graph, constants } = this.#graphOf(context);
     const held = this.#held ?? (await hold(this.description, constants, this.#layout, options));
     // The files are closed after loading. Large weights are not kept a second time beside ONNX Runtime's own.
@@ -179,17 +173,17 @@ class LoadedGraph implements EngineModel {
 
   #graphOf(context: number): DecoderGraph {
     const { config, weights } = this.description;
-    return decoderGraph(config, weights, { form: this.#host.form, context, hidden: true, newRows: true });
+    return decoderGraph(config, weights, { form: this.host.form, context, hidden: true, newRows: true });
   }
 
   /** The axes of position_ids, `[axes, batch, seq]`; 1 for `[batch, seq]`, 0 if ONNX Runtime counts tokens itself. */
-  get #axes(): number {
+  get axes(): number {
     const shape = this.#graph.graph.inputs.find(({ name }) => name === 'position_ids')?.shape;
     return shape?.length === 3 ? (shape[0] as number) : shape ? 1 : 0;
   }
 
   /** Returns name, heads and width of every cache. */
-  #cacheShapes(): [name: string, heads: number, width: number][] {
+  cacheShapes(): [name: string, heads: number, width: number][] {
     const caches = this.#graph.graph.inputs.filter(({ name }) => name.startsWith(PAST));
     return caches.map(({ name, shape }) => [name.slice(PAST.length), shape[1] as number, shape[3] as number]);
   }
@@ -211,7 +205,7 @@ class LoadedGraph implements EngineModel {
   }
 
   /** A run cannot be interrupted, so a large model takes few tokens at once: about half a second of two cores. */
-  #chunkTokens(): number {
+  chunkTokens(): number {
     return Math.max(32, Math.min(512, 2 ** Math.floor(Math.log2(2 ** 37 / bytesOf(this.#layout)))));
   }
 }
@@ -240,17 +234,6 @@ const LEAST_ROWS = 64;
  */
 const UNREAD_LOGITS = 2 ** 22;
 
-interface Origin {
-  readonly host: EngineHost;
-  readonly description: ModelDescription;
-  readonly context: number;
-  readonly caches: readonly (readonly [name: string, heads: number, width: number])[];
-  readonly axes: number;
-  readonly chunkTokens: number;
-  /** Runs the graph, and loads it before the first run. */
-  readonly run: OrtSession['run'];
-}
-
 /** Keys or values of a layer. */
 interface Cache {
   readonly heads: number;
@@ -266,16 +249,17 @@ interface Cache {
 class OnnxSequence implements Sequence {
   length = 0;
   readonly chunkTokens: number;
-  readonly #origin: Origin;
+  readonly #model: LoadedGraph;
+  readonly #context: number;
   /** Caches by their names without `past_key_values.`. */
   #caches: Map<string, Cache>;
   readonly #mask: BigInt64Array;
 
-  constructor(origin: Origin) {
-    const { context, caches, chunkTokens } = origin;
-    this.#origin = origin;
-    this.chunkTokens = chunkTokens;
-    this.#caches = new Map(caches.map(([name, heads, width]) => [name, this.#cache(heads, 0, width)]));
+  constructor(model: LoadedGraph, context: number) {
+    this.#model = model;
+    this.#context = context;
+    this.chunkTokens = model.chunkTokens();
+    this.#caches = new Map(model.cacheShapes().map(([name, heads, width]) => [name, this.#cache(heads, 0, width)]));
     this.#mask = new BigInt64Array(context).fill(1n);
   }
 
@@ -285,7 +269,7 @@ class OnnxSequence implements Sequence {
     wanted: Wanted,
     result: Float32Array,
   ): Promise<void> {
-    const { axes, description } = this.#origin;
+    const { axes, description } = this.#model;
     if (positions && axes <= 1) {
       const next = 'Leave them out, or load the model without engine.';
       fail('UNSUPPORTED', 'append: positions', `this engine counts the positions of this model itself. ${next}`);
@@ -306,9 +290,8 @@ class OnnxSequence implements Sequence {
   }
 
   async shift(from: number, count: number): Promise<void> {
-    const { description, context } = this.#origin;
-    const { latent } = description.config;
-    const layers = description.config.layers(context);
+    const { config } = this.#model.description;
+    const layers = config.layers(this.#context);
     // The graph has heads first; this view has rows first.
     const seen = (name: string): Tensor<'f32'> => {
       const { heads, rows, width, data } = this.#caches.get(name)!;
@@ -317,7 +300,7 @@ class OnnxSequence implements Sequence {
     const of = (what: string) =>
       layers.flatMap((_, n) => (this.#caches.has(`${n}.${what}`) ? [seen(`${n}.${what}`)] : []));
     const [k, v] = [of('key'), of('value')];
-    const plain = latent ? k[0]!.shape[2]! - latent.rope : 0;
+    const plain = config.latent ? k[0]!.shape[2]! - config.latent.rope : 0;
     shiftRows(referenceRunner(), { length: this.length, k, v, layers }, plain, { from, count });
     this.length -= count;
   }
@@ -332,7 +315,7 @@ class OnnxSequence implements Sequence {
     wanted: Wanted,
     result: Float32Array,
   ): Promise<void> {
-    const { host, description, axes } = this.#origin;
+    const { host, description, axes } = this.#model;
     const count = tokens.length;
     const tensor = (type: string, data: ArrayBufferView, dims: number[]) => new host.ort.Tensor(type, data, dims);
     const past = this.#roomFor(this.length + count);
@@ -351,7 +334,7 @@ class OnnxSequence implements Sequence {
       feeds[PAST + name] = cache.tensor;
       fetches[`present.${name}`] = null;
     }
-    const results = await this.#origin.run(feeds, fetches).catch((cause: unknown) => {
+    const results = await this.#model.run(this.#context, feeds, fetches).catch((cause: unknown) => {
       if (cause instanceof RopewalkError) throw cause; // an error of loading
       const why = `the graph does not run: ${firstLine(cause)}. Load the model again, or without engine.`;
       throw new RopewalkError('DEVICE', `onnxruntime: ${description.where}: ${why}`, { cause });
@@ -377,7 +360,7 @@ class OnnxSequence implements Sequence {
     for (const [name, { heads, rows, width, data }] of this.#caches) {
       if (rows >= tokens) continue;
       const more = Math.max(tokens, LEAST_ROWS, Math.ceil(1.25 * rows));
-      const grown = this.#cache(heads, Math.min(this.#origin.context, more), width);
+      const grown = this.#cache(heads, Math.min(this.#context, more), width);
       for (let head = 0; head < heads; head++) {
         const first = head * rows * width;
         grown.data.set(data.subarray(first, first + this.length * width), head * grown.rows * width);
@@ -389,7 +372,7 @@ class OnnxSequence implements Sequence {
 
   #cache(heads: number, rows: number, width: number): Cache {
     const data = new Float32Array(heads * rows * width);
-    const tensor = new this.#origin.host.ort.Tensor('float32', data, [1, heads, rows, width]);
+    const tensor = new this.#model.host.ort.Tensor('float32', data, [1, heads, rows, width]);
     return { heads, width, rows, data, tensor };
   }
 }

@@ -7,22 +7,17 @@ import { rowMajorStrides } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
 import { flatten, NoForm, spread } from './forms.js';
 import { pick } from './layout.js';
-import {
-  axisAt,
-  type Dim,
-  type DtypeReader,
-  FLOATS,
-  INDICES,
-  NUMBERS,
-  numberAttribute,
-  type Operator,
-  type Operators,
-  type Shape,
-  type ShapeReader,
-  sameShape,
-  type TraceReader,
-  type ValueReader,
+import type {
+  Dim,
+  DtypeReader,
+  Operator,
+  Operators,
+  Shape,
+  ShapeReader,
+  TraceReader,
+  ValueReader,
 } from './operator.js';
+import { axisAt, FLOATS, INDICES, NUMBERS, numberAttribute, sameShape } from './operator.js';
 import { CannotEvaluate, gather, type Value, type ValueDtype } from './values.js';
 
 interface Taken {
@@ -37,12 +32,10 @@ function clampIndex(index: number, size: number): number {
 
 /** Computes the part of a Slice: negative indices count from the end, and indices outside are clamped. */
 function taken(size: number, start: number, end: number, step: number): Taken {
-  if (step > 0) {
-    const [first, last] = [clampIndex(start, size), clampIndex(end, size)];
-    return { first, step, length: Math.max(0, Math.ceil((last - first) / step)) };
-  }
-  const first = Math.min(size - 1, Math.max(-1, start < 0 ? start + size : start));
-  const last = Math.min(size - 1, Math.max(-1, end < 0 ? end + size : end));
+  // Backwards, the end is before the first element.
+  const clamp = (index: number): number =>
+    step > 0 ? clampIndex(index, size) : Math.min(size - 1, Math.max(-1, index < 0 ? index + size : index));
+  const [first, last] = [clamp(start), clamp(end)];
   return { first, step, length: Math.max(0, Math.ceil((last - first) / step)) };
 }
 
