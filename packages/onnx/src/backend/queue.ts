@@ -139,7 +139,7 @@ export class PlanQueue {
 
   /** Returns the storage if it belongs to this queue's backend. */
   own(storage: TensorStorage): OwnStorage | undefined {
-    return storage instanceof OwnStorage && storage.home === this ? storage : undefined;
+    return storage instanceof OwnStorage && storage.queue === this ? storage : undefined;
   }
 }
 
@@ -157,11 +157,11 @@ export abstract class OwnStorage<D extends Dtype = Dtype> implements TensorStora
   failure: RopewalkError | undefined;
 
   constructor(
-    readonly home: PlanQueue,
+    readonly queue: PlanQueue,
     readonly dtype: D,
     readonly length: number,
   ) {
-    this.owner = home.owner;
+    this.owner = queue.owner;
   }
 
   /** Returns a function that reads the elements in the reader's turn. The tensor may be disposed before that. */
@@ -171,9 +171,9 @@ export abstract class OwnStorage<D extends Dtype = Dtype> implements TensorStora
 
   read(start = 0, end = this.length): Promise<ArrayOf[D]> {
     const elements = this.reader(start, end);
-    return this.home.enqueue(() => {
+    return this.queue.enqueue(() => {
       if (this.failure) {
-        this.home.heard(this.failure);
+        this.queue.heard(this.failure);
         throw this.failure;
       }
       return elements();
@@ -184,8 +184,8 @@ export abstract class OwnStorage<D extends Dtype = Dtype> implements TensorStora
 export class QueuedStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
   #elements: ArrayOf[D] | undefined;
 
-  constructor(home: PlanQueue, dtype: D, length: number, elements?: ArrayOf[D]) {
-    super(home, dtype, length);
+  constructor(queue: PlanQueue, dtype: D, length: number, elements?: ArrayOf[D]) {
+    super(queue, dtype, length);
     this.#elements = elements ?? newArray(dtype, length);
   }
 

@@ -39,7 +39,7 @@ export class WebnnStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
   uploaded: ArrayOf[D] | undefined;
 
   constructor(
-    home: PlanQueue,
+    queue: PlanQueue,
     readonly memory: DeviceMemory,
     dtype: D,
     readonly dataType: MlDtype,
@@ -47,7 +47,7 @@ export class WebnnStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
     readonly onDispose: (storage: WebnnStorage) => void,
     uploaded?: ArrayOf[D],
   ) {
-    super(home, dtype, length);
+    super(queue, dtype, length);
     this.uploaded = uploaded;
   }
 
@@ -96,7 +96,7 @@ export class WebnnStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
     this.#disposed = true;
     this.onDispose(this);
     // Queued jobs still read it.
-    void this.home
+    void this.queue
       .enqueue(() => {
         this.#drop('base');
         this.#drop('part');
