@@ -3,8 +3,8 @@
  */
 
 import { type OnnxModel, type OnnxNode, onnxDataType, writeOnnxModel } from '../../packages/onnx/src/format/onnx.js';
+import { crossingType } from '../../packages/onnx/src/onnxruntime/host.js';
 import { loadOnnxruntime, type Ort, whyNotOnnxruntime } from '../../packages/onnx/src/onnxruntime/package.js';
-import { crossingType } from '../../packages/onnx/src/onnxruntime/shell.js';
 import { type HostArray, newArray, storeNumber } from '../../packages/ropewalk/src/core/dtypes.js';
 import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 import { isHalf } from '../../packages/ropewalk/src/ops/checks.js';

@@ -6,7 +6,6 @@
  * @module
  */
 import type { RopeSpec } from 'ropewalk';
-import { normOf } from './norm.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
 import { tokensFirst } from './padding.js';
 import { numbersOf, rotated } from './portable.js';
@@ -21,11 +20,11 @@ export function attend(
   rope: RopeSpec | undefined,
   window: number | undefined,
 ): string {
-  const { numHeads: heads, numKvHeads: kvHeads, headDim, valueDim, latent, temperature } = s.config;
+  const { numHeads: heads, numKvHeads: kvHeads, latent, temperature } = s.config;
   const at = (part: string): string => `${layer}.${part}`;
   const stored = s.at(at('sinks.weight'));
   const sinks = stored && s.numbers([stored]);
-  const call: AttentionCall = { layer, heads, kvHeads, headDim, valueDim, rope, window, sinks };
+  const call: AttentionCall = { layer, rope, window, sinks };
   if (latent) {
     const { q, k, v } = latentHeads(s, ops, input, layer, rope!);
     return ops.attention({ q: byPosition(s, ops, q), k, v }, { ...call, rope: undefined });
@@ -44,7 +43,7 @@ export function attend(
   return ops.attention({ q: queries, k: withNorm(k, 'kNorm', kvHeads), v }, call);
 }
 
-/** Normalises q or k: each head, all heads together, or each head with a gain of its own. */
+/** Normalises q or k: each head, all heads together, or each head with its own gain. */
 function normHeads(s: DecoderScope, ops: DecoderOperators, x: string, place: string, count: number): string {
   const { headDim, family } = s.config;
   if (family.qkNorm === 'all') return normOf(s, ops, x, place);
@@ -64,7 +63,7 @@ function byPosition(s: DecoderScope, ops: DecoderOperators, q: string): string {
   const factor = s.once('temperature', () => {
     const given = b.inputs.find(({ name }) => name === 'position_ids')!;
     const first =
-      given.shape.length === 3 ? b.add('Gather', ['position_ids', s.integer(0)], { axis: { i: 0 } }) : 'position_ids';
+      given.shape.length === 3 ? b.add('Gather', ['position_ids', s.integer(0)], { axis: 0 }) : 'position_ids';
     const positions = ops.tokensFirst ? tokensFirst(s, first) : first;
     const step = b.cast(b.add('Div', [positions, s.integers(temperature.context)]), 'f32');
     const log = b.add('Log', [b.add('Add', [step, s.number(1)])]);
@@ -75,9 +74,9 @@ function byPosition(s: DecoderScope, ops: DecoderOperators, q: string): string {
 }
 
 /**
- * Heads of multi-head latent attention: `[batch, seq, n · d]`, the same for keys, and `[batch, seq, n · dv]`. A token's
- * keys and values come from one latent vector c, and one key that rotates and that all heads share. The caches hold
- * whole heads, as transformers has them.
+ * Builds the heads of multi-head latent attention: `[batch, seq, n · d]` for queries and keys, `[batch, seq, n · dv]`
+ * for values. The keys and values of a token come from one latent vector c, and from one rotated key that all heads
+ * share. The caches hold whole heads, as in transformers.
  *
  * @see arXiv:2405.04434, section 2.1; huggingface/transformers@v5.18.0 models/deepseek_v3/modeling_deepseek_v3.py
  */
@@ -88,9 +87,9 @@ function latentHeads(s: DecoderScope, ops: DecoderOperators, input: string, laye
   const at = (part: string): string => `${layer}.${part}`;
   const linear = (x: string, part: string): string => ops.linear(x, s.matrix(at(part))!);
   const split = (x: string, axis: number, ...sizes: readonly [number, number]): readonly [string, string] =>
-    b.addMany('Split', [x, s.integers(...sizes)], { axis: { i: axis } }, 2) as [string, string];
+    b.addMany('Split', [x, s.integers(...sizes)], { axis: axis }, 2) as [string, string];
   const joinedHeads = (still: string, turned: string): string => {
-    const heads = b.add('Concat', [still, turned], { axis: { i: 3 } });
+    const heads = b.add('Concat', [still, turned], { axis: 3 });
     return s.reshape(s.headsFirst(heads), n * headDim);
   };
 
@@ -110,9 +109,16 @@ function latentHeads(s: DecoderScope, ops: DecoderOperators, input: string, laye
     const [kStill, v] = split(both, 3, nope, valueDim);
     return { q, k: joinedHeads(kStill, kTurned), v: s.reshape(s.headsFirst(v), n * valueDim) };
   }
-  // kB is [n, c, nope]; the rows of vB, [n, dv, c], are those of one matrix.
+  // kB is [n, c, nope]. The rows of vB, [n, dv, c], are those of one matrix.
   const kStill = b.add('MatMul', [b.add('Unsqueeze', [c, s.integers(1)]), numbersOf(s, [kB])]);
   const vB = s.at(at('vB.weight'))!;
   const v = ops.linear(c, { weights: [{ ...vB, shape: [n * valueDim, rank] }], biases: [] });
   return { q, k: joinedHeads(kStill, kTurned), v };
+}
+
+/** Appends the norm of a place such as `3.attentionNorm` over the last dimension. */
+export function normOf(s: DecoderScope, ops: DecoderOperators, x: string, place: string): string {
+  const [weight, bias] = ['weight', 'bias'].map((part) => s.at(`${place}.${part}`));
+  const gain = s.numbers([weight!]);
+  return s.config.family.norm ? ops.layerNorm(x, gain, bias && s.numbers([bias])) : ops.rmsNorm(x, gain);
 }

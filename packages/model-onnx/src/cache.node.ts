@@ -1,6 +1,6 @@
 /**
- * Weights as ONNX Runtime maps them, kept on disk between runs. An entry is named by its content: the model's bytes, and
- * what the graph wants of them. For Node only.
+ * A cache on disk for weights in the form that ONNX Runtime maps into memory. The key of an entry is a digest of the
+ * model's bytes and of the constants of its graph. For Node only.
  *
  * The files of an entry appear together under their name, or not at all, so two processes may build it at once.
  *
@@ -8,7 +8,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Stats } from 'node:fs';
-import { type FileHandle, open, readdir, readFile, rm, stat, utimes } from 'node:fs/promises';
+import { readdir, readFile, rm, stat, utimes } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import type { ByteSource } from '@ropewalk/formats';
@@ -17,28 +17,28 @@ import type { LoadingOptions } from '@ropewalk/model';
 import type { PlannedModel } from '@ropewalk/model/internal';
 import { RopewalkError } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import type { WeightConstant } from './constants.js';
 import { bytesOf, type HeldWeights } from './engine.js';
+import { writeFiles } from './folder.node.js';
+import type { WeightConstant } from './scope.js';
 import { type WeightLayout, writeWeights } from './weights.js';
 
-/** Of the files' bytes. It changes when writeWeights makes other bytes of the same weights. */
+/** The version of the files' contents. Raise it when writeWeights makes other bytes of the same weights. */
 const VERSION = 1;
-/** Read at a time when a file is hashed. */
+/** The number of bytes that are read at a time for a digest. */
 const PIECE_BYTES = 8 * 2 ** 20;
-/** In an entry, beside its data, {@link About}: when it was used last is when this file was touched. */
+/** The file of an entry that holds {@link About}. Its mtime is the time of the last use. */
 const ABOUT = 'about.json';
 const [ENTRIES, DIGESTS] = ['onnx', 'digests'];
-/** The next step where a cache cannot be written. */
+/** The next step if a cache cannot be written. */
 const ANOTHER = 'Give another cache: --cache FOLDER, ROPEWALK_CACHE, or the option cache of openOnnxEngine.';
 
-/** What an entry says of itself. */
 interface About {
   readonly model: string;
-  /** By the names of its data files: the digest of the bytes, and how the file was when they had it. */
+  /** The digest of each data file, and the file's version at that time. */
   readonly files: Readonly<Record<string, { readonly digest: string; readonly version: string }>>;
 }
 
-/** What was built. */
+/** A new entry. */
 export interface BuiltCache {
   readonly folder: string;
   readonly sizeBytes: number;
@@ -48,14 +48,14 @@ export interface BuiltCache {
 /** One entry of a cache. */
 export interface CacheEntry {
   readonly folder: string;
-  /** The path of the model from which it was built; undefined for one that is being built, or that was left half built. */
+  /** The path of the model; undefined for an entry that is not complete. */
   readonly model: string | undefined;
   readonly sizeBytes: number;
   readonly usedAt: Date;
 }
 
 /**
- * The cache folder: `ROPEWALK_CACHE`, or `ropewalk` in the system's folder for caches.
+ * Returns the cache folder: `ROPEWALK_CACHE`, or `ropewalk` in the system's folder for caches.
  *
  * @see https://specifications.freedesktop.org/basedir-spec/latest/
  */
@@ -68,11 +68,11 @@ export function cacheFolder(): string {
 }
 
 /**
- * Finds a model's weights in the cache, or puts them there.
+ * Finds a model's weights in the cache, or adds them to it.
  *
- * @param root - the cache folder; made if it is missing
- * @param onBuilt - called when they were not there
- * @throws {RopewalkError} DEVICE where the folder cannot be written, or has no room: no file is left there then
+ * @param root - the cache folder, which is made if it is missing
+ * @param onBuilt - called when they were not in the cache
+ * @throws {RopewalkError} DEVICE if the folder cannot be written, or has no room; then no file remains
  */
 export async function holdInCache(
   root: string,
@@ -91,7 +91,7 @@ export async function holdInCache(
   const folder = join(root, ENTRIES, await keyOf(root, description, constants, notes, options.signal));
   if (!(await isWhole(folder, layout, options.signal))) {
     const sizeBytes = bytesOf(layout);
-    await rm(folder, { recursive: true, force: true }); // what is there is damaged
+    await rm(folder, { recursive: true, force: true }); // a folder that is there is damaged
     try {
       await writeWhole(folder, { sizeBytes, inputs: [], kind: 'folder' }, (temporary) =>
         write(temporary, [description, constants, layout], options),
@@ -99,23 +99,23 @@ export async function holdInCache(
       onBuilt?.({ folder, sizeBytes, seconds: (performance.now() - started) / 1000 });
     } catch (error) {
       options.signal?.throwIfAborted();
-      // Else another process was faster.
+      // Perhaps another process was faster.
       if (!(await isWhole(folder, layout, options.signal))) {
         if (!(error instanceof RopewalkError && error.code === 'DEVICE')) throw error;
         throw new RopewalkError('DEVICE', `${error.message.replace(/\.?$/, '.')} ${ANOTHER}`, { cause: error });
       }
     }
   }
-  for (const [path, digest] of notes) noteQuietly(path, digest); // not where nothing was built: no file is left then
+  for (const [path, digest] of notes) noteQuietly(path, digest); // only now, because a failure above must leave no file
   const now = new Date();
   await utimes(join(folder, ABOUT), now, now).catch(() => {}); // a cache that cannot be written is still read
   return { extra: { session: { model_external_initializers_file_folder_path: folder } } };
 }
 
 /**
- * What is in a cache, the last used first.
+ * Lists the entries of a cache, the last used first.
  *
- * @param root - the cache folder; one that is not there is empty
+ * @param root - the cache folder; a missing folder is an empty cache
  */
 export async function listCache(root: string): Promise<CacheEntry[]> {
   checkRoot(root);
@@ -124,7 +124,7 @@ export async function listCache(root: string): Promise<CacheEntry[]> {
   return entries.flatMap((entry) => entry ?? []).sort((a, b) => b.usedAt.getTime() - a.usedAt.getTime());
 }
 
-/** Removes a cache, and nothing else that is in its folder. @throws {RopewalkError} DEVICE when it cannot be written */
+/** Removes a cache, and nothing else in its folder. @throws {RopewalkError} DEVICE when it cannot be written */
 export async function removeCache(root: string): Promise<void> {
   checkRoot(root);
   for (const name of [ENTRIES, DIGESTS])
@@ -145,10 +145,7 @@ async function entryAt(folder: string): Promise<CacheEntry | undefined> {
   return { folder, model: typeof model === 'string' ? model : undefined, sizeBytes, usedAt };
 }
 
-/**
- * Whether an entry has the bytes that were written. They are read again only where a file is not as it was: a start is
- * fast, and an entry may be copied.
- */
+/** True if an entry has the bytes that were written. Only files that have changed are read again. */
 async function isWhole(folder: string, layout: WeightLayout, signal: AbortSignal | undefined): Promise<boolean> {
   const about = await readAbout(folder);
   const now: Record<string, About['files'][string]> = {};
@@ -159,7 +156,7 @@ async function isWhole(folder: string, layout: WeightLayout, signal: AbortSignal
     const info = await stat(path).catch(() => undefined);
     if (!known || info?.size !== sizeBytes) return false;
     const version = versionOf(info);
-    // What cannot be read is written anew.
+    // A file that cannot be read is written again.
     const digest = version === known.version ? known.digest : await digestOfFile(path, signal).catch(() => '');
     signal?.throwIfAborted();
     if (digest !== known.digest) return false;
@@ -170,14 +167,14 @@ async function isWhole(folder: string, layout: WeightLayout, signal: AbortSignal
   return about !== undefined;
 }
 
-/** Undefined where there is none, or none that can be read. */
+/** Returns undefined if there is no such file, or it cannot be read. */
 function readAbout(folder: string): Promise<Partial<About> | undefined> {
   return readFile(join(folder, ABOUT), 'utf8')
     .then((text) => JSON.parse(text) ?? undefined)
     .catch(() => undefined);
 }
 
-/** No program sets ctime: a file that was written to has another, even where size and mtime are the old ones. */
+/** No program can set ctime. A file that was written to has another one, even if size and mtime are the old ones. */
 function versionOf({ ino, size, mtimeMs, ctimeMs }: Stats): string {
   return [ino, size, mtimeMs, ctimeMs].join(' ');
 }
@@ -196,31 +193,11 @@ async function write(
   [description, constants, layout]: readonly [PlannedModel, readonly WeightConstant[], WeightLayout],
   options: LoadingOptions,
 ): Promise<void> {
-  const files = new Map<string, FileHandle>();
   const unwritable = (cause: unknown): never =>
     refuseSystem('DEVICE', `cache: ${folder}`, 'to be able to write', cause);
-  try {
-    for (const { name, sizeBytes } of layout.files) {
-      const file = await open(join(folder, name), 'wx').catch(unwritable);
-      files.set(name, file);
-      await file.truncate(sizeBytes).catch(unwritable); // gaps are 0
-    }
-    const put = async (name: string, at: number, bytes: Uint8Array): Promise<void> => {
-      for (let done = 0; done < bytes.length; )
-        done += (
-          await files
-            .get(name)!
-            .write(bytes, done, bytes.length - done, at + done)
-            .catch(unwritable)
-        ).bytesWritten;
-    };
-    await writeWeights(description, constants, layout, put, options);
-    for (const file of files.values()) await file.sync().catch(unwritable);
-  } finally {
-    for (const file of files.values()) await file.close();
-  }
+  await writeFiles(folder, (put) => writeWeights(description, constants, layout, put, options), unwritable);
   const about: Record<string, About['files'][string]> = {};
-  for (const name of files.keys()) {
+  for (const { name } of layout.files) {
     const path = join(folder, name);
     about[name] = { digest: await digestOfFile(path, options.signal), version: versionOf(await stat(path)) };
   }
@@ -231,7 +208,7 @@ async function write(
   }
 }
 
-/** The name of a model's entry: all that its bytes depend on. */
+/** Returns the key of a model's entry, which depends on everything that its bytes depend on. */
 async function keyOf(
   root: string,
   description: PlannedModel,
@@ -247,12 +224,12 @@ async function keyOf(
           const source = description.files.get(file)!;
           digests.set(file, await digestOf(root, source, notes, signal));
         }
-  // A file's name does not matter, and its bytes do.
+  // The bytes of a file count, and not its name.
   const content = JSON.stringify([VERSION, constants], (key, value) => (key === 'file' ? digests.get(value) : value));
   return sha256(content).slice(0, 32);
 }
 
-/** The digest of a file, from a note where the file is as it was; `notes` gets the path and text of a new note. */
+/** Returns the digest of a file, from a note if the file's version is the same. A new note is added to `notes`. */
 async function digestOf(
   root: string,
   source: ByteSource,
@@ -276,12 +253,12 @@ async function hashed(source: Pick<ByteSource, 'size' | 'read'>, signal: AbortSi
   return hash.digest('hex');
 }
 
-/** Where it cannot be written, what it says is found out again next time. */
+/** Writes a note. If it cannot be written, its contents are computed again next time. */
 function noteQuietly(path: string, text: string): void {
   try {
     replaceFile(path, text);
   } catch {
-    // As above.
+    // The note is only missing then.
   }
 }
 

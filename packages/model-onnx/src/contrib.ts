@@ -1,5 +1,5 @@
 /**
- * The operators of the form `contrib`: those of ONNX Runtime's domain com.microsoft where it has them.
+ * The operators of the form `contrib`: those of ONNX Runtime's domain com.microsoft, where they exist.
  *
  * @module
  * @see https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
@@ -15,23 +15,18 @@ import { BLOCK, blocksOf, type DecoderScope, joined, type Matrix } from './scope
 
 const DOMAIN = 'com.microsoft';
 
-/** The operators of this form. */
 export function contribOperators(s: DecoderScope): DecoderOperators {
   const { b, config } = s;
   const portable = portableOperators(s);
   return {
     ...portable,
-    // ONNX Runtime 1.30 gathers other rows than those asked for where a table has three dimensions.
+    // If a table has three dimensions, ONNX Runtime 1.30 gathers wrong rows.
     rows: (ids, table) =>
       blocksOf(table) && table.shape.length === 2 ? gatherBlocks(s, ids, table) : portable.rows(ids, table),
     rmsNorm: (x, weight) =>
-      b.add('SimplifiedLayerNormalization', [x, weight], {
-        axis: { i: -1 },
-        epsilon: { f: config.normEps },
-        stash_type: { i: 1 },
-      }),
+      b.add('SimplifiedLayerNormalization', [x, weight], { axis: -1, epsilon: { f: config.normEps }, stash_type: 1 }),
     layerNorm: (x, weight, bias) =>
-      b.add('LayerNormalization', [x, weight, bias], { axis: { i: -1 }, epsilon: { f: config.normEps } }),
+      b.add('LayerNormalization', [x, weight, bias], { axis: -1, epsilon: { f: config.normEps } }),
     linear: (x, matrix) => (blocksOf(matrix.weights[0]!) ? matMulBlocks(s, x, matrix) : gemm(s, x, matrix)),
     swiglu: (gate, up) =>
       config.family.swiglu
@@ -39,59 +34,50 @@ export function contribOperators(s: DecoderScope): DecoderOperators {
         : b.add('Mul', [b.add('Mul', [gate, b.add('Sigmoid', [gate])]), up]),
     tokensFirst: hasGrouped(s),
     experts: (x, chosen, layer) => fusedExperts(s, x, chosen, layer) ?? portable.experts(x, chosen, layer),
-    packs: (call) => isGrouped(s, call),
+    packs: ({ rope }) => isGrouped(s, rope),
     attentionOfPacked: (qkv, call) => grouped(s, [qkv, '', ''], call),
     attention: (heads, call) =>
-      isGrouped(s, call) ? grouped(s, [heads.q, heads.k, heads.v], call) : composedOf(s, heads, call),
+      isGrouped(s, call.rope) ? grouped(s, [heads.q, heads.k, heads.v], call) : composedOf(s, heads, call),
   };
 }
 
-/** What GroupQueryAttention cannot say is put together from ONNX's own operators. */
+/** Builds attention that GroupQueryAttention does not take from ONNX's own operators. */
 function composedOf(s: DecoderScope, heads: Heads, call: AttentionCall): string {
   if (!hasGrouped(s)) return attention(s, heads, call);
   const { q, k, v } = heads;
   return tokensFirst(s, attention(s, { q: asGiven(s, q), k: asGiven(s, k), v: asGiven(s, v) }, call));
 }
 
-function codesOf(s: DecoderScope, weights: readonly WeightPlan[]): { codes: string; scales: string; bits: 8 | 4 } {
+function matMulBlocks(s: DecoderScope, x: string, { weights, biases }: Matrix): string {
   const [n, k] = joined(weights) as [number, number];
   const bits = blocksOf(weights[0]!) === 'q8_0' ? 8 : 4;
-  const blocks = k / BLOCK;
-  return {
-    codes: s.constant(weights, 'codes', [n, blocks, (BLOCK * bits) / 8]),
-    scales: s.constant(weights, 'scales', [n, blocks]),
-    bits,
-  };
-}
-
-function matMulBlocks(s: DecoderScope, x: string, { weights, biases }: Matrix): string {
-  const { codes, scales, bits } = codesOf(s, weights);
-  const [n, k] = joined(weights) as [number, number];
+  const codes = s.constant(weights, 'codes', [n, k / BLOCK, (BLOCK * bits) / 8]);
+  const scales = s.constant(weights, 'scales', [n, k / BLOCK]);
   const bias = biases.length > 0 ? ['', '', s.numbers(biases)] : [];
   return s.b.add(
     'MatMulNBits',
     [x, codes, scales, ...bias],
     {
-      K: { i: k },
-      N: { i: n },
-      bits: { i: bits },
-      block_size: { i: BLOCK },
-      accuracy_level: { i: s.settings.activations === 'int8' ? 4 : 0 },
+      K: k,
+      N: n,
+      bits: bits,
+      block_size: BLOCK,
+      accuracy_level: s.settings.activations === 'int8' ? 4 : 0,
     },
     DOMAIN,
   );
 }
 
 /**
- * Rows of a table in blocks, whose integers a tied head shares. GatherBlockQuantized would be one node, but the builds of
- * onnxruntime-web 1.30 with WebGPU, which transformers.js takes, have it on the GPU only.
+ * Gathers rows of a table in blocks, whose integers are also those of a tied head. GatherBlockQuantized would be one
+ * node, but the builds of onnxruntime-web 1.30 with WebGPU, which transformers.js uses, have it on the GPU only.
  */
 function gatherBlocks(s: DecoderScope, ids: string, table: WeightPlan): string {
   const { b } = s;
   const bits = blocksOf(table) === 'q8_0' ? 8 : 4;
   const [n, k] = table.shape as [number, number];
-  const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: { i: 0 } });
-  // A shape of its own, in the same bytes: ONNX Runtime lets go of a constant that only MatMulNBits has, once packed.
+  const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: 0 });
+  // ONNX Runtime frees a constant after packing if only MatMulNBits reads it, so the same bytes get a second shape.
   const codes = s.constant([table], 'codes', [n, (k * bits) / 8]);
   const bytes = b.cast(s.reshape(rowsOf(codes), k / BLOCK, (BLOCK * bits) / 8), 'f32');
   const unsigned = bits === 8 ? [bytes] : halvesOf(s, bytes);
@@ -99,13 +85,13 @@ function gatherBlocks(s: DecoderScope, ids: string, table: WeightPlan): string {
   return scaled(s, members, rowsOf(s.constant([table], 'scales', [n, k / BLOCK, 1])), [0, 0, -1]);
 }
 
-/** The least weight of an expert that is told from none: f32's smallest normal number. */
+/** The least weight of an expert that differs from none: f32's smallest normal number. */
 const LEAST_WEIGHT = 2 ** -126;
 
 /**
- * Appends MoE or QMoE, which multiply each matrix with the tokens that chose it; undefined for what they do not take.
- * They choose experts by the softmax of what they are given: by logarithms of weights that are chosen already, and −∞.
- * Weights come out divided by their sum, with which the result is multiplied.
+ * Appends MoE or QMoE, which multiply each matrix with the tokens that chose it; undefined if they do not take the
+ * layer. They choose experts by the softmax of their input, so they get the logarithms of the weights of the chosen
+ * experts, and −∞ for the others. Their weights are divided by the sum, so the result is multiplied by it.
  *
  * @see microsoft/onnxruntime@0aab72a onnxruntime/contrib_ops/cpu/moe/moe_cpu.cc and moe_quantization_cpu.cc
  */
@@ -116,7 +102,7 @@ function fusedExperts(s: DecoderScope, x: string, chosen: Chosen, layer: number)
   const at = (part: string): WeightPlan | undefined => s.at(`${layer}.${part}`);
   const [gate, up, down] = ['expertGate', 'expertUp', 'expertDown'].map((part) => at(`${part}.weight`));
   const both = at('expertGateUpBlocks.weight');
-  // Rows of gate and up take turns there, as they do in this weight's file.
+  // Rows of gate and up alternate there, as in the file of this weight.
   const first = both ? [{ ...both, shape: [count, 2 * width, h], turns: 1 as const }] : [gate, up];
   if (!down || config.activation !== 'silu') return undefined;
   const held = blocksOf(down);
@@ -137,16 +123,16 @@ function fusedExperts(s: DecoderScope, x: string, chosen: Chosen, layer: number)
     const pairs = b.add(
       'Concat',
       biases.map((bias) => b.add('Unsqueeze', [bias, s.integers(2)])),
-      { axis: { i: 2 } },
+      { axis: 2 },
     );
     return b.add('Reshape', [pairs, s.integers(count, 2 * width)]);
   };
   const [gateBias, upBias] = [biasOf('expertGate'), biasOf('expertUp')];
   const firstBias = gateBias && upBias ? inTurns([gateBias, upBias]) : biasOf('expertGateUpBlocks');
-  const tokens = b.add('Shape', [chosen.indices], { start: { i: 0 }, end: { i: 1 } });
-  const none = b.add('Expand', [s.number(-Infinity), b.add('Concat', [tokens, s.integers(count)], { axis: { i: 0 } })]);
+  const tokens = b.add('Shape', [chosen.indices], { start: 0, end: 1 });
+  const none = b.add('Expand', [s.number(-Infinity), b.add('Concat', [tokens, s.integers(count)], { axis: 0 })]);
   const logs = b.add('Log', [b.add('Max', [chosen.weights, s.number(LEAST_WEIGHT)])]);
-  const rank = b.add('ScatterElements', [none, chosen.indices, logs], { axis: { i: 1 } });
+  const rank = b.add('ScatterElements', [none, chosen.indices, logs], { axis: 1 });
   const { limit, alpha = 1, offset = 0 } = config.family.swiglu ?? {};
   const inputs = [
     x,
@@ -161,39 +147,35 @@ function fusedExperts(s: DecoderScope, x: string, chosen: Chosen, layer: number)
     held ? 'QMoE' : 'MoE',
     inputs,
     {
-      k: { i: used },
-      normalize_routing_weights: { i: 1 },
-      activation_type: { s: 'swiglu' },
-      swiglu_fusion: { i: 1 },
+      k: used,
+      normalize_routing_weights: 1,
+      activation_type: 'swiglu',
+      swiglu_fusion: 1,
       activation_alpha: { f: alpha },
       activation_beta: { f: offset },
       swiglu_limit: limit === undefined ? undefined : { f: limit },
-      expert_weight_bits: held && { i: bits },
-      block_size: held && { i: BLOCK },
+      expert_weight_bits: held && bits,
+      block_size: held && BLOCK,
     },
     DOMAIN,
   );
-  const sum = b.add('ReduceSum', [chosen.weights, s.integers(1)], { keepdims: { i: 1 } });
+  const sum = b.add('ReduceSum', [chosen.weights, s.integers(1)], { keepdims: 1 });
   return b.add('Mul', [made, sum]);
 }
 
 /**
- * Whether GroupQueryAttention takes a layer.
+ * True if GroupQueryAttention takes a layer.
  *
  * @see microsoft/onnxruntime@00b376b onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h, CheckInputs
  */
-function isGrouped(
-  s: DecoderScope,
-  { headDim, valueDim, rope }: Pick<AttentionCall, 'headDim' | 'valueDim' | 'rope'>,
-): boolean {
-  if (s.config.latent || headDim !== valueDim || headDim % 8 !== 0) return false;
+function isGrouped(s: DecoderScope, rope: RopeSpec | undefined): boolean {
+  const { latent, headDim, valueDim } = s.config;
+  if (latent || headDim !== valueDim || headDim % 8 !== 0) return false;
   return rope === undefined || rotatesInside(s, rope);
 }
 
-/** Whether a layer of the model has GroupQueryAttention. */
 function hasGrouped(s: DecoderScope): boolean {
-  const { headDim, valueDim } = s.config;
-  return s.config.layers(s.settings.context).some(({ rope }) => isGrouped(s, { headDim, valueDim, rope }));
+  return s.config.layers(s.settings.context).some(({ rope }) => isGrouped(s, rope));
 }
 
 function rotatesInside(s: DecoderScope, rope: RopeSpec): boolean {
@@ -202,7 +184,7 @@ function rotatesInside(s: DecoderScope, rope: RopeSpec): boolean {
   return headDim % 16 === 0 && rotaryDim % 16 === 0 && rotaryOffset === 0 && read.step === write.step;
 }
 
-/** The rows of this call's tokens, where only they go out of the graph. */
+/** Cuts out the rows of this call's tokens, if only they are outputs. */
 function newRowsOf(s: DecoderScope, cache: string): string {
   if (!s.settings.newRows) return cache;
   return s.b.add('Slice', [cache, s.pastRows(), s.totalRows(), s.integers(2)]);
@@ -211,29 +193,29 @@ function newRowsOf(s: DecoderScope, cache: string): string {
 /** Appends GroupQueryAttention. Its caches may be the same memory before and after it. */
 function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], call: AttentionCall): string {
   const { b, config } = s;
-  const { layer, heads, kvHeads, rope, window, sinks } = call;
+  const { layer, rope, window, sinks } = call;
   const past = [`past_key_values.${layer}.key`, `past_key_values.${layer}.value`];
   const lastOf = s.once('last key of each row', () => {
-    const counts = b.add('ReduceSum', ['attention_mask', s.integers(1)], { keepdims: { i: 0 } });
+    const counts = b.add('ReduceSum', ['attention_mask', s.integers(1)], { keepdims: 0 });
     return b.cast(b.add('Sub', [counts, s.integers(1)]), 'i32');
   });
   const total = s.once('total as i32', () => b.cast(s.totalRows(), 'i32'));
   const tables = rope && tablesOf(s, angleConstants(rope));
   const interleaved = rope && planRope({ ...rope, positions: 0, seqLen: 1 }).read.step === 2;
-  // Not position_ids: ONNX Runtime 1.30 reads them for single tokens, and counts from 0 in a prompt.
+  // position_ids are not used: ONNX Runtime 1.30 reads them for single tokens, and counts from 0 in a prompt.
   const inputs = [q, k, v, ...past, lastOf, total, tables?.cos ?? '', tables?.sin ?? '', '', '', sinks ?? ''];
   while (inputs.at(-1) === '') inputs.pop();
   const [out, presentKey, presentValue] = b.addMany(
     'GroupQueryAttention',
     inputs,
     {
-      num_heads: { i: heads },
-      kv_num_heads: { i: kvHeads },
+      num_heads: config.numHeads,
+      kv_num_heads: config.numKvHeads,
       scale: { f: config.attentionScale },
       softcap: config.attentionSoftcap === undefined ? undefined : { f: config.attentionSoftcap },
-      local_window_size: window === undefined ? undefined : { i: window },
-      do_rotary: tables ? { i: 1 } : undefined,
-      rotary_interleaved: interleaved ? { i: 1 } : undefined,
+      local_window_size: window === undefined ? undefined : window,
+      do_rotary: tables ? 1 : undefined,
+      rotary_interleaved: interleaved ? 1 : undefined,
     },
     3,
     DOMAIN,

@@ -7,34 +7,36 @@ import type { Engine } from '@ropewalk/model';
 import type { Ort } from '@ropewalk/onnx/internal';
 import { refuse } from 'ropewalk/backend';
 import { type OptionNames, readField, readList, readName, readOptions } from 'ropewalk/internal';
-import { inMemory, onnxEngine } from './engine.js';
+import { inMemory, onnxEngine, sessionOptions } from './engine.js';
 import { DECODER_FORMS, type DecoderForm } from './scope.js';
 
-/** The module onnxruntime-web, as far as it is used here. */
+/** The part of the module onnxruntime-web that is used here. */
 export interface OnnxruntimeWeb {
   readonly InferenceSession: object;
   readonly Tensor: abstract new (...given: never[]) => object;
 }
 
-/** How {@link openOnnxWebEngine} opens the engine. */
+/** Options of {@link openOnnxWebEngine}. */
 export interface OnnxWebEngineOptions {
-  /** Execution providers by ONNX Runtime's names, first choice first: `wasm` unless given, `webgpu`, `webnn`. */
+  /**
+   * Execution providers by ONNX Runtime's names (`wasm`, `webgpu`, `webnn`), first choice first. Default: `['wasm']`.
+   */
   readonly providers?: readonly string[];
-  /** Which operators the graph is made of; contrib unless given. */
+  /** The kind of operators in the graph. Default: contrib. */
   readonly form?: DecoderForm;
 }
 
 const NAMES: OptionNames<OnnxWebEngineOptions> = { providers: true, form: true };
 
 /**
- * Opens ONNX Runtime as an engine in a page: models become one ONNX graph. The page brings onnxruntime-web, and tells it
- * where its files are and how many threads it has (`ort.env.wasm`). Weights are in memory.
+ * Opens ONNX Runtime as an engine in a page. Each model becomes one ONNX graph. The page loads onnxruntime-web, and
+ * tells it where its files are and how many threads it has (`ort.env.wasm`). Weights are in memory.
  *
- * On a GPU without shader-f16, half floats are widened to f32 as the model is loaded.
+ * On a GPU without shader-f16, half floats are widened to f32 when the model is loaded.
  *
  * @param ort - the module `onnxruntime-web`, or `onnxruntime-web/webgpu` for that provider
  * @param options - providers, form
- * @returns an engine for loadModel; it holds nothing itself
+ * @returns an engine for loadModel, which needs no dispose
  * @throws {RopewalkError} RANGE for an option that it does not take
  * @example
  * import * as ort from 'onnxruntime-web/webgpu';
@@ -55,13 +57,7 @@ export async function openOnnxWebEngine(ort: OnnxruntimeWeb, options: OnnxWebEng
     ort: { InferenceSession, Tensor } as unknown as Ort,
     form,
     widenHalves: names.includes('webgpu') && !(await hasHalves()),
-    options: {
-      executionProviders: names,
-      intraOpNumThreads: 1, // of wasm: ort.env.wasm.numThreads
-      interOpNumThreads: 1,
-      enableCpuMemArena: true,
-      logSeverityLevel: 4, // what goes wrong is thrown; ONNX Runtime would print it as well
-    },
+    options: sessionOptions(names, 1), // ort.env.wasm.numThreads is the number for wasm
     hold: inMemory,
   });
 }

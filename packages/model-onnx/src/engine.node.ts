@@ -9,20 +9,20 @@ import { checkProviders, loadOnnxruntime } from '@ropewalk/onnx/internal';
 import { MAX_THREADS, refuse } from 'ropewalk/backend';
 import { type OptionNames, readList, readName, readOptions } from 'ropewalk/internal';
 import { type BuiltCache, cacheFolder, holdInCache } from './cache.node.js';
-import { bytesOf, inMemory, onnxEngine, SMALL_BYTES } from './engine.js';
+import { bytesOf, inMemory, onnxEngine, SMALL_BYTES, sessionOptions } from './engine.js';
 import { DECODER_FORMS, type DecoderForm } from './scope.js';
 
-/** How {@link openOnnxEngine} opens the engine. */
+/** Options of {@link openOnnxEngine}. */
 export interface OnnxEngineOptions {
-  /** Threads; as many as there are cores, at most 16, unless given. */
+  /** The number of threads. Default: the number of cores, and 16 at most. */
   readonly threads?: number;
-  /** Execution providers by ONNX Runtime's names, first choice first; `['cpu']` unless given. */
+  /** Execution providers by ONNX Runtime's names, first choice first. Default: `['cpu']`. */
   readonly providers?: readonly string[];
-  /** Which operators the graph is made of; contrib unless given. */
+  /** The kind of operators in the graph. Default: contrib. */
   readonly form?: DecoderForm;
-  /** The folder that keeps weights between runs; {@link cacheFolder} unless given. */
+  /** The folder that keeps weights between runs. Default: {@link cacheFolder}. */
   readonly cache?: string;
-  /** Called when a model was not in the cache and has been put there. */
+  /** Called when a model was not in the cache and has been added to it. */
   readonly onBuilt?: (built: BuiltCache) => void;
 }
 
@@ -35,15 +35,15 @@ const NAMES: OptionNames<OnnxEngineOptions> = {
 };
 
 /**
- * Opens ONNX Runtime as an engine: models become one ONNX graph, which runs in onnxruntime-node, a package that the
- * caller installs. Keys and values stay in place from token to token.
+ * Opens ONNX Runtime as an engine. Each model becomes one ONNX graph, which runs in onnxruntime-node, a package that
+ * the caller installs. Keys and values stay in place from token to token.
  *
- * Weights of 16 MiB and more are written once, as ONNX Runtime maps them, into a cache folder.
+ * Weights of 16 MiB and more are written once into a cache folder, in the form that ONNX Runtime maps.
  *
  * @param options - threads, providers, form, cache
- * @returns an engine for loadModel; it holds nothing itself
- * @throws {RopewalkError} DEVICE when onnxruntime-node does not load, with what to install; RANGE or UNSUPPORTED for an
- *   option that it does not take
+ * @returns an engine for loadModel, which needs no dispose
+ * @throws {RopewalkError} DEVICE when onnxruntime-node does not load, with the command that installs it; RANGE or
+ *   UNSUPPORTED for an option that it does not take
  * @example const model = await loadModelPath('model-q8_0.gguf', { engine: await openOnnxEngine({ threads: 4 }) });
  */
 export async function openOnnxEngine(options: OnnxEngineOptions = {}): Promise<Engine> {
@@ -62,13 +62,7 @@ export async function openOnnxEngine(options: OnnxEngineOptions = {}): Promise<E
   return onnxEngine({
     ort,
     form,
-    options: {
-      executionProviders,
-      intraOpNumThreads: threads,
-      interOpNumThreads: 1,
-      enableCpuMemArena: true,
-      logSeverityLevel: 4, // what goes wrong is thrown; ONNX Runtime would print it as well
-    },
+    options: sessionOptions(executionProviders, threads),
     hold: (description, constants, layout, loading) =>
       bytesOf(layout) < SMALL_BYTES
         ? inMemory(description, constants, layout, loading)

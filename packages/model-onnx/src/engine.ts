@@ -1,5 +1,5 @@
 /**
- * ONNX Runtime as an engine of loadModel: one graph for the whole model, whose keys and values stay where they are.
+ * ONNX Runtime as an engine of loadModel: one graph for the whole model, whose keys and values stay in place.
  *
  * @module
  */
@@ -12,15 +12,13 @@ import { RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
-import type { WeightConstant } from './constants.js';
 import { type DecoderGraph, decoderGraph } from './graph.js';
-import type { DecoderForm } from './scope.js';
+import type { DecoderForm, WeightConstant } from './scope.js';
 import { layoutWeights, type WeightLayout, writeWeights } from './weights.js';
 
-/** Options of a loaded graph that say where its weights are. */
+/** The options of a loaded graph that tell where its weights are. */
 export type HeldWeights = Pick<OrtSessionOptions, 'externalData' | 'extra'>;
 
-/** Makes a model's weights ready for ONNX Runtime. */
 export type HoldWeights = (
   description: PlannedModel,
   constants: readonly WeightConstant[],
@@ -28,17 +26,17 @@ export type HoldWeights = (
   options: LoadingOptions,
 ) => Promise<HeldWeights>;
 
-/** What {@link onnxEngine} runs on. */
+/** The environment of {@link onnxEngine}. */
 export interface EngineHost {
   readonly ort: Pick<Ort, 'InferenceSession' | 'Tensor'>;
   readonly form: DecoderForm;
   readonly options: OrtSessionOptions;
   readonly hold: HoldWeights;
-  /** Whether 16-bit weights become f32; false unless given. */
+  /** Widens 16-bit weights to f32. Default: false. */
   readonly widenHalves?: boolean;
 }
 
-/** The engine; openOnnxEngine opens it in Node, openOnnxWebEngine in pages. */
+/** The engine. openOnnxEngine opens it in Node, openOnnxWebEngine in pages. */
 export function onnxEngine(host: EngineHost): Engine {
   return {
     name: 'onnxruntime',
@@ -51,15 +49,18 @@ export function onnxEngine(host: EngineHost): Engine {
   };
 }
 
-/** Weights of less than this are small: they are made anew each time, and kept in memory. */
+/** Returns session options. Errors are thrown, and ONNX Runtime is told not to print them as well. */
+export function sessionOptions(executionProviders: readonly string[], intraOpNumThreads: number): OrtSessionOptions {
+  return { executionProviders, intraOpNumThreads, interOpNumThreads: 1, enableCpuMemArena: true, logSeverityLevel: 4 };
+}
+
+/** Weights of fewer bytes are small: they are converted each time, and kept in memory. */
 export const SMALL_BYTES = 16 * 2 ** 20;
 
-/** The bytes of all data files. */
 export function bytesOf({ files }: WeightLayout): number {
   return files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
 }
 
-/** Holds weights in host memory. */
 export const inMemory: HoldWeights = async (description, constants, layout, options) => {
   const files = new Map(layout.files.map(({ name, sizeBytes }) => [name, new Uint8Array(sizeBytes)]));
   const write = (file: string, at: number, bytes: Uint8Array): void => files.get(file)!.set(bytes, at);
@@ -67,7 +68,7 @@ export const inMemory: HoldWeights = async (description, constants, layout, opti
   return { externalData: [...files].map(([path, data]) => ({ path, data })) };
 };
 
-/** A graph that is loaded, or being loaded, and the positions that it serves. */
+/** A graph that is loaded, or being loaded, and its number of positions. */
 interface Loaded {
   readonly context: number;
   readonly session: Promise<OrtSession>;
@@ -75,22 +76,20 @@ interface Loaded {
 
 class LoadedGraph implements EngineModel {
   readonly name = 'onnxruntime';
-  readonly description: PlannedModel;
-  /** Counted under ONNX Runtime's own memory, which keeps what a run took. */
+  /** It is part of ONNX Runtime's own memory, which keeps everything that a run allocated. */
   readonly scratchBytes = 0;
-  readonly #host: EngineHost;
-  /** For its inputs and constants, which are those of every context. */
+  /** Used for its inputs and constants, which are the same for every context. */
   readonly #graph: DecoderGraph;
   readonly #layout: WeightLayout;
   readonly #loaded = new Map<string, Loaded>();
   readonly #all: Loaded[] = [];
-  /** What runs now. */
   readonly #running = new Set<Promise<unknown>>();
   #held: HeldWeights | undefined;
 
-  constructor(host: EngineHost, description: PlannedModel) {
-    this.description = description;
-    this.#host = host;
+  constructor(
+    readonly host: EngineHost,
+    readonly description: PlannedModel,
+  ) {
     this.#graph = this.#graphOf(1);
     this.#layout = layoutWeights(this.#graph.constants);
   }
@@ -107,7 +106,7 @@ class LoadedGraph implements EngineModel {
       weightsBytes += bytes;
       if (bytes > largest.bytes) Object.assign(largest, { bytes, name });
     }
-    const shapes = this.#cacheShapes().map(([, heads, width]) => heads * width);
+    const shapes = this.cacheShapes().map(([, heads, width]) => heads * width);
     const cacheBytesPerToken = 4 * shapes.reduce((sum, one) => sum + one, 0);
     const cacheBytes = context * cacheBytesPerToken;
     const { scratchBytes, tableBytes } = usual;
@@ -131,31 +130,26 @@ class LoadedGraph implements EngineModel {
   }
 
   openSequence({ context }: { readonly context: number }): Sequence {
-    return new OnnxSequence({
-      host: this.#host,
-      description: this.description,
-      context,
-      caches: this.#cacheShapes(),
-      axes: this.#axes,
-      chunkTokens: this.#chunkTokens(),
-      run: (feeds, fetches) => {
-        const session = this.#sessionFor(context, { signal: undefined, onProgress: undefined });
-        const running = session.then((one) => one.run(feeds, fetches)).finally(() => this.#running.delete(running));
-        this.#running.add(running);
-        return running;
-      },
-    });
+    return new OnnxSequence(this, context);
+  }
+
+  /** Runs the graph of a context, and loads it before the first run. */
+  run(context: number, ...call: Parameters<OrtSession['run']>): ReturnType<OrtSession['run']> {
+    const session = this.#sessionFor(context, { signal: undefined, onProgress: undefined });
+    const running = session.then((one) => one.run(...call)).finally(() => this.#running.delete(running));
+    this.#running.add(running);
+    return running;
   }
 
   dispose(): void {
-    // What runs now is finished first: ONNX Runtime would refuse it. A graph that did not load has nothing to release.
+    // ONNX Runtime would refuse to release a graph that runs. A graph that did not load needs no release.
     const idle = Promise.allSettled(this.#running);
     for (const { session } of this.#all) void idle.then(async () => (await session).release()).catch(() => {});
     this.#all.length = 0;
     this.#loaded.clear();
   }
 
-  /** The graph for a context. Its tables end there, and some scalings choose their frequencies by it. */
+  /** Returns the graph for a context. Its tables end there, and some scalings choose their frequencies by it. */
   #sessionFor(context: number, options: LoadingOptions): Promise<OrtSession> {
     const key = JSON.stringify(this.description.config.layers(context));
     const known = this.#loaded.get(key);
@@ -163,15 +157,15 @@ class LoadedGraph implements EngineModel {
     const loaded = { context, session: this.#loadGraph(context, options) };
     this.#loaded.set(key, loaded);
     this.#all.push(loaded);
-    loaded.session.catch(() => this.#loaded.delete(key)); // another call tries again
+    loaded.session.catch(() => this.#loaded.delete(key)); // the next call tries again
     return loaded.session;
   }
 
   async #loadGraph(context: number, options: LoadingOptions): Promise<OrtSession> {
-    const { ort, hold, options: usual } = this.#host;
+    const { ort, hold, options: usual } = this.host;
     const { graph, constants } = this.#graphOf(context);
     const held = this.#held ?? (await hold(this.description, constants, this.#layout, options));
-    // The files are closed once the model is loaded. Large weights are not held a second time beside ONNX Runtime's own.
+    // The files are closed after loading. Large weights are not kept a second time beside ONNX Runtime's own.
     if (!held.externalData || bytesOf(this.#layout) < SMALL_BYTES) this.#held = held;
     options.signal?.throwIfAborted();
     for (const [name, tensor] of this.#layout.tensors) graph.external.set(name, tensor);
@@ -182,24 +176,24 @@ class LoadedGraph implements EngineModel {
 
   #graphOf(context: number): DecoderGraph {
     const { config, weights } = this.description;
-    return decoderGraph(config, weights, { form: this.#host.form, context, hidden: true, newRows: true });
+    return decoderGraph(config, weights, { form: this.host.form, context, hidden: true, newRows: true });
   }
 
-  /** Axes of position_ids, `[axes, batch, seq]`; 1 for `[batch, seq]`, 0 where ONNX Runtime counts tokens itself. */
-  get #axes(): number {
+  /** The axes of position_ids, `[axes, batch, seq]`; 1 for `[batch, seq]`, 0 if ONNX Runtime counts tokens itself. */
+  get axes(): number {
     const shape = this.#graph.graph.inputs.find(({ name }) => name === 'position_ids')?.shape;
     return shape?.length === 3 ? (shape[0] as number) : shape ? 1 : 0;
   }
 
-  /** Name, heads and width of every cache. */
-  #cacheShapes(): [name: string, heads: number, width: number][] {
+  /** Returns name, heads and width of every cache. */
+  cacheShapes(): [name: string, heads: number, width: number][] {
     const caches = this.#graph.graph.inputs.filter(({ name }) => name.startsWith(PAST));
     return caches.map(({ name, shape }) => [name.slice(PAST.length), shape[1] as number, shape[3] as number]);
   }
 
   /**
-   * What ONNX Runtime holds of each constant: matrices are packed when a graph is loaded, and the mapped file can go.
-   * Of blocks it keeps codes, scales and a sum, 4 bytes a block each; numbers become f32.
+   * Returns the bytes that ONNX Runtime keeps for each constant. It packs matrices when it loads a graph, and needs the
+   * mapped file no longer. For blocks it keeps codes, scales and a sum, 4 bytes per block each; numbers become f32.
    */
   #heldConstants(): [name: string, bytes: number][] {
     const seen = new Set<number | string>();
@@ -213,15 +207,15 @@ class LoadedGraph implements EngineModel {
     });
   }
 
-  /** A run is not interrupted, so a large model has few tokens in one: about half a second of two cores. */
-  #chunkTokens(): number {
+  /** A run cannot be interrupted, so a large model takes few tokens at once: about half a second of two cores. */
+  chunkTokens(): number {
     return Math.max(32, Math.min(512, 2 ** Math.floor(Math.log2(2 ** 37 / bytesOf(this.#layout)))));
   }
 }
 
 /**
- * Puts the nodes with the largest constant first. ONNX Runtime sorts nodes itself, and packs their weights in the order in
- * which they are given: each is mapped until it is packed, so the head's would come on top of all packed ones.
+ * Puts the nodes with the largest constant first. ONNX Runtime packs the weights of nodes in this order, and each
+ * weight is mapped until it is packed. The head's would otherwise be mapped while all others are packed already.
  */
 function largestFirst(model: OnnxModel): OnnxModel {
   const bytesOf = ({ inputs }: OnnxNode): number =>
@@ -234,50 +228,41 @@ function largestFirst(model: OnnxModel): OnnxModel {
 }
 
 const PAST = 'past_key_values.';
-/** Axes on which text moves on: t, h and w. On the fourth it stays at 0, as in llama.cpp. */
+/** The axes on which text advances: t, h and w. On the fourth it stays at 0, as in llama.cpp. */
 const TEXT_AXES = 3;
-/** The fewest tokens that caches have room for. */
+/** The fewest tokens for which caches have room. */
 const LEAST_ROWS = 64;
-/** Logits beside hidden states, which nobody reads: 16 MB at a time. */
+/**
+ * The hidden states of a prompt come with logits that nobody reads. This many logits, 16 MB, are computed at a time.
+ */
 const UNREAD_LOGITS = 2 ** 22;
-
-/** What a sequence has from its model. */
-interface Origin {
-  readonly host: EngineHost;
-  readonly description: PlannedModel;
-  readonly context: number;
-  readonly caches: readonly (readonly [name: string, heads: number, width: number])[];
-  readonly axes: number;
-  readonly chunkTokens: number;
-  /** The graph is loaded first, if it is not. */
-  readonly run: OrtSession['run'];
-}
 
 /** Keys or values of a layer. */
 interface Cache {
   readonly heads: number;
   readonly width: number;
-  /** Each head has room for so many tokens. */
+  /** The number of tokens for which each head has room. */
   readonly rows: number;
   /** `[heads, rows, width]`. */
   readonly data: Float32Array;
-  /** The same memory. */
+  /** A tensor over the same memory. */
   readonly tensor: OrtTensor;
 }
 
 class OnnxSequence implements Sequence {
   length = 0;
   readonly chunkTokens: number;
-  readonly #origin: Origin;
-  /** By their names without `past_key_values.`. */
+  readonly #model: LoadedGraph;
+  readonly #context: number;
+  /** Caches by their names without `past_key_values.`. */
   #caches: Map<string, Cache>;
   readonly #mask: BigInt64Array;
 
-  constructor(origin: Origin) {
-    const { context, caches, chunkTokens } = origin;
-    this.#origin = origin;
-    this.chunkTokens = chunkTokens;
-    this.#caches = new Map(caches.map(([name, heads, width]) => [name, this.#cache(heads, 0, width)]));
+  constructor(model: LoadedGraph, context: number) {
+    this.#model = model;
+    this.#context = context;
+    this.chunkTokens = model.chunkTokens();
+    this.#caches = new Map(model.cacheShapes().map(([name, heads, width]) => [name, this.#cache(heads, 0, width)]));
     this.#mask = new BigInt64Array(context).fill(1n);
   }
 
@@ -287,13 +272,13 @@ class OnnxSequence implements Sequence {
     wanted: Wanted,
     result: Float32Array,
   ): Promise<void> {
-    const { axes, description } = this.#origin;
+    const { axes, description } = this.#model;
     if (positions && axes <= 1) {
       const next = 'Leave them out, or load the model without engine.';
       fail('UNSUPPORTED', 'append: positions', `this engine counts the positions of this model itself. ${next}`);
     }
     const [start, count] = [this.length, tokens.length];
-    /** One axis that is given stands for t, h and w; a fourth that is not given is 0. */
+    /** A single axis stands for t, h and w. A missing fourth axis is 0. */
     const positionOf = (axis: number, token: number): number => {
       if (!positions) return axis < TEXT_AXES ? start + token : 0;
       const from = positions.length === count && axis < TEXT_AXES ? 0 : axis;
@@ -308,10 +293,9 @@ class OnnxSequence implements Sequence {
   }
 
   async shift(from: number, count: number): Promise<void> {
-    const { description, context } = this.#origin;
-    const { latent } = description.config;
-    const layers = description.config.layers(context);
-    // Heads first, as the graph has them, seen with rows first.
+    const { config } = this.#model.description;
+    const layers = config.layers(this.#context);
+    // The graph has heads first; this view has rows first.
     const seen = (name: string): Tensor<'f32'> => {
       const { heads, rows, width, data } = this.#caches.get(name)!;
       return tensorFrom<'f32'>(data, { shape: [heads, rows, width] }).permute([1, 0, 2]);
@@ -319,7 +303,7 @@ class OnnxSequence implements Sequence {
     const of = (what: string) =>
       layers.flatMap((_, n) => (this.#caches.has(`${n}.${what}`) ? [seen(`${n}.${what}`)] : []));
     const [k, v] = [of('key'), of('value')];
-    const plain = latent ? k[0]!.shape[2]! - latent.rope : 0;
+    const plain = config.latent ? k[0]!.shape[2]! - config.latent.rope : 0;
     shiftRows(referenceRunner(), { length: this.length, k, v, layers }, plain, { from, count });
     this.length -= count;
   }
@@ -328,14 +312,13 @@ class OnnxSequence implements Sequence {
     this.#caches = new Map();
   }
 
-  /** One run of the graph. */
   async #step(
     tokens: Int32Array,
     positionOf: (axis: number, token: number) => number,
     wanted: Wanted,
     result: Float32Array,
   ): Promise<void> {
-    const { host, description, axes } = this.#origin;
+    const { host, description, axes } = this.#model;
     const count = tokens.length;
     const tensor = (type: string, data: ArrayBufferView, dims: number[]) => new host.ort.Tensor(type, data, dims);
     const past = this.#roomFor(this.length + count);
@@ -354,12 +337,12 @@ class OnnxSequence implements Sequence {
       feeds[PAST + name] = cache.tensor;
       fetches[`present.${name}`] = null;
     }
-    const results = await this.#origin.run(feeds, fetches).catch((cause: unknown) => {
-      if (cause instanceof RopewalkError) throw cause; // of loading it
+    const results = await this.#model.run(this.#context, feeds, fetches).catch((cause: unknown) => {
+      if (cause instanceof RopewalkError) throw cause; // an error of loading
       const why = `the graph does not run: ${firstLine(cause)}. Load the model again, or without engine.`;
       throw new RopewalkError('DEVICE', `onnxruntime: ${description.where}: ${why}`, { cause });
     });
-    // onnxruntime-node copies every output into new memory, also where it was given some.
+    // onnxruntime-node copies every output into new memory, even if it gets memory for it.
     const floats = (name: string): Float32Array => results[name]!.data as Float32Array;
     if (wanted !== 'none') result.set(floats(output));
     for (const [name, cache] of past) {
@@ -372,15 +355,15 @@ class OnnxSequence implements Sequence {
   }
 
   /**
-   * The caches, with room for some tokens. It grows by a quarter, and is not the whole context from the start, because
-   * ONNX Runtime clears as much memory for every layer of every step.
+   * Returns the caches with room for some tokens. They grow by a quarter, and do not have the whole context from the
+   * start, because ONNX Runtime clears as much memory for every layer of every step.
    */
   #roomFor(tokens: number): Map<string, Cache> {
     if (this.#caches.size === 0) fail('DEVICE', 'session', 'it was disposed. Open another one: model.openSession().');
     for (const [name, { heads, rows, width, data }] of this.#caches) {
       if (rows >= tokens) continue;
       const more = Math.max(tokens, LEAST_ROWS, Math.ceil(1.25 * rows));
-      const grown = this.#cache(heads, Math.min(this.#origin.context, more), width);
+      const grown = this.#cache(heads, Math.min(this.#context, more), width);
       for (let head = 0; head < heads; head++) {
         const first = head * rows * width;
         grown.data.set(data.subarray(first, first + this.length * width), head * grown.rows * width);
@@ -392,7 +375,7 @@ class OnnxSequence implements Sequence {
 
   #cache(heads: number, rows: number, width: number): Cache {
     const data = new Float32Array(heads * rows * width);
-    const tensor = new this.#origin.host.ort.Tensor('float32', data, [1, heads, rows, width]);
+    const tensor = new this.#model.host.ort.Tensor('float32', data, [1, heads, rows, width]);
     return { heads, width, rows, data, tensor };
   }
 }

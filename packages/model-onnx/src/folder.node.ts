@@ -1,5 +1,5 @@
 /**
- * A whole decoder as a folder that others load: the graph in `onnx/`, and the small files beside it (Node only).
+ * A whole decoder as a folder that other programs load: the graph in `onnx/`, and small files beside it (Node only).
  *
  * @module
  */
@@ -15,14 +15,14 @@ import { refuse } from 'ropewalk/backend';
 import { type OptionNames, readField, readOptions } from 'ropewalk/internal';
 import { DECODER_NAMES, type DecoderGraph } from './graph.js';
 import { DECODER_FORMATS, type DecoderModel, type DecoderModelOptions, decoderModel, MODEL_FILE } from './model.js';
-import type { DataFile, WriteWeightsOptions } from './weights.js';
+import type { DataFile, WriteData, WriteWeightsOptions } from './weights.js';
 
-/** How {@link exportDecoder} works. */
+/** Options of {@link exportDecoder}. */
 export interface ExportDecoderOptions
   extends DecoderModelOptions,
     WriteWeightsOptions,
     Pick<HoldOptions, 'quantise' | 'widenHalves'> {
-  /** Replaces a folder that an export wrote; no other one is replaced. */
+  /** Replaces a folder of an earlier export. Other folders are never replaced. */
   readonly force?: boolean | undefined;
 }
 
@@ -36,33 +36,33 @@ const NAMES: OptionNames<ExportDecoderOptions> = {
   force: true,
 };
 
-/** What {@link exportDecoder} wrote. */
+/** The result of {@link exportDecoder}. */
 export interface ExportedDecoder {
   readonly config: DecoderConfig;
   readonly decoder: DecoderGraph;
   readonly model: OnnxModel;
   /** Paths in the folder, with `/`, and their sizes. */
   readonly files: readonly DataFile[];
-  /** What was assumed, left out or not applied; full sentences. */
+  /** Assumptions, and settings that were left out or not applied, in full sentences. */
   readonly notes: readonly string[];
 }
 
-/** The folder of the graph, as transformers.js has it. */
+/** The folder of the graph, as in transformers.js. */
 const GRAPH_FOLDER = 'onnx';
-/** All that an export writes: only a folder with nothing else in it is replaced. */
+/** All files of an export. A folder with other files is not replaced. */
 const WRITTEN =
   /^(onnx|(config|generation_config|genai_config|tokenizer|tokenizer_config|special_tokens_map)\.json|chat_template\.jinja)$/;
 const WRITTEN_IN_GRAPH_FOLDER = /^model\.onnx(_data(_\d+)?)?$/;
 
 /**
- * Exports a model as a folder: whole or not at all. Memory stays at some pieces of 8 MiB and the graph.
+ * Exports a model as a folder: completely or not at all. It needs memory for some pieces of 8 MiB and the graph.
  *
  * @param path - a folder of HuggingFace's files, or a .gguf file
- * @param out - the folder; it must not exist, or be empty, or with `force` be of an earlier export
+ * @param out - the folder, which must be missing or empty, or with `force` hold an earlier export
  * @param options - form, angles, context; how weights are held; force, signal, onProgress
- * @throws {RopewalkError} UNSUPPORTED for what the form cannot express, before anything is written; FORMAT for files
- *   that are missing, cut or forged, and for a folder that may not be replaced; DEVICE when it cannot be written; the
- *   signal's reason when it aborts
+ * @throws {RopewalkError} UNSUPPORTED for a model that the form cannot express, before anything is written; FORMAT for
+ *   files that are missing, cut or forged, and for a folder that may not be replaced; DEVICE when it cannot be written;
+ *   the signal's reason when it aborts
  * @example await exportDecoder('model-q8_0.gguf', 'model-onnx');
  */
 export async function exportDecoder(
@@ -109,8 +109,8 @@ export async function exportDecoder(
 }
 
 /**
- * What config.json says to transformers.js: it looks for model.onnx by the name `fp32`, whatever its weights are, and
- * asks a server for as many data files as are named here.
+ * Makes config.json's section for transformers.js, which calls model.onnx `fp32` for all kinds of weights, and asks a
+ * server for as many data files as it says.
  *
  * @see huggingface/transformers.js@4.3.1 packages/transformers/src/utils/{dtypes,model-loader}.js
  */
@@ -119,13 +119,9 @@ function transformersJs({ dataFiles }: DecoderModel): object {
 }
 
 /**
- * Writes a decoder's ONNX model into a folder that is there. When it fails, files are left half written: the caller
- * removes them.
+ * Writes a decoder's ONNX model into an existing folder. After a failure the caller removes incomplete files.
  *
- * @param model - from decoderModel
  * @param folder - files of the same names are replaced
- * @param options - signal, onProgress; the folder's name in messages
- * @returns the model, and its files' names and sizes
  * @throws {RopewalkError} as DecoderModel.write; DEVICE when a file cannot be written
  */
 export async function writeDecoder(
@@ -133,21 +129,40 @@ export async function writeDecoder(
   folder: string,
   { where = folder, ...options }: WriteWeightsOptions & { readonly where?: string } = {},
 ): Promise<{ readonly model: OnnxModel; readonly files: readonly DataFile[] }> {
-  const opened = new Map<string, FileHandle>();
   const sizes = new Map(model.dataFiles.map(({ name, sizeBytes }) => [name, sizeBytes]));
+  const written = await writeFiles(
+    folder,
+    (put) =>
+      model.write((name, at, bytes) => {
+        sizes.set(name, Math.max(sizes.get(name) ?? 0, at + bytes.length));
+        return put(name, at, bytes);
+      }, options),
+    (cause) => unwritable(where, cause),
+  );
+  return { model: written, files: Array.from(sizes, ([name, sizeBytes]) => ({ name, sizeBytes })) };
+}
+
+/**
+ * Writes files of a folder in pieces, and flushes them to the disk at the end.
+ *
+ * @param work - gets the function that writes a piece
+ * @param fail - throws for a piece that cannot be written
+ */
+export async function writeFiles<T>(
+  folder: string,
+  work: (put: WriteData) => Promise<T>,
+  fail: (cause: unknown) => never,
+): Promise<T> {
+  const opened = new Map<string, FileHandle>();
   try {
-    const written = await model.write(async (name, byteOffset, bytes) => {
-      const file = opened.get(name) ?? (await open(join(folder, name), 'w').catch((cause) => unwritable(where, cause)));
+    const result = await work(async (name, at, bytes) => {
+      const file = opened.get(name) ?? (await open(join(folder, name), 'w').catch(fail));
       opened.set(name, file);
-      sizes.set(name, Math.max(sizes.get(name) ?? 0, byteOffset + bytes.length));
-      for (let at = 0; at < bytes.length; )
-        at += await file.write(bytes, at, bytes.length - at, byteOffset + at).then(
-          ({ bytesWritten }) => bytesWritten,
-          (cause) => unwritable(where, cause),
-        );
-    }, options);
-    for (const file of opened.values()) await file.sync().catch((cause) => unwritable(where, cause));
-    return { model: written, files: Array.from(sizes, ([name, sizeBytes]) => ({ name, sizeBytes })) };
+      for (let done = 0; done < bytes.length; )
+        done += (await file.write(bytes, done, bytes.length - done, at + done).catch(fail)).bytesWritten;
+    });
+    for (const file of opened.values()) await file.sync().catch(fail);
+    return result;
   } finally {
     for (const file of opened.values()) await file.close();
   }

@@ -1,62 +1,48 @@
 /**
- * A whole decoder as one ONNX graph, from the description that our own forward pass reads. The order is that of
- * packages/model/src/decoder.ts; what a model does not have, its weights do not have.
+ * A whole decoder as one ONNX graph, from the same description as our own forward pass. The order is that of
+ * packages/model/src/decoder.ts. Parts without weights are left out.
  *
  * @module
  */
 import type { DecoderConfig } from '@ropewalk/model';
 import type { WeightPlan } from '@ropewalk/model/internal';
-import type { GraphBuilder } from '@ropewalk/onnx';
-import { ANGLE_MODES, type AngleMode } from '@ropewalk/onnx';
+import { ANGLE_MODES, type AngleMode, type GraphBuilder } from '@ropewalk/onnx';
 import { angleConstants, MAX_TABLE, valueTypes } from '@ropewalk/onnx/internal';
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
-import { attend } from './attention.js';
-import type { WeightConstant } from './constants.js';
+import { attend, normOf } from './attention.js';
 import { contribOperators } from './contrib.js';
 import { feedForward } from './feed-forward.js';
-import { normOf } from './norm.js';
 import type { DecoderOperators } from './operators.js';
 import { asGiven, tokensFirst } from './padding.js';
 import { portableOperators } from './portable.js';
-import {
-  BATCH,
-  DECODER_FORMS,
-  type DecoderForm,
-  DecoderScope,
-  type DecoderSettings,
-  NUM_LOGITS,
-  PAST,
-  SEQ,
-  TOTAL,
-} from './scope.js';
+import type { DecoderForm, DecoderSettings, WeightConstant } from './scope.js';
+import { BATCH, DECODER_FORMS, DecoderScope, NUM_LOGITS, PAST, SEQ, TOTAL } from './scope.js';
 
-/** What {@link decoderGraph} builds. */
+/** Options of {@link decoderGraph}. */
 export interface DecoderGraphOptions {
-  /** contrib unless given. */
+  /** The kind of operators. Default: contrib. */
   readonly form?: DecoderForm;
-  /** How angles are computed; f32-table unless given. GroupQueryAttention rotates with tables only. */
+  /** How angles are computed. Default: f32-table. GroupQueryAttention rotates with tables only. */
   readonly angles?: AngleMode;
-  /** Positions that the graph serves; the model's own context unless given. */
+  /** The number of positions that the graph serves. Default: the model's own context. */
   readonly context?: number;
   /**
-   * Whether present.N.* are the rows of this call's tokens only, f32 `[batch, kv_heads, seq, head_dim]`, for a program
-   * that keeps the caches itself: then past_key_values.N.* may have more rows than there are tokens before these, and
-   * batches have no padding. false unless given.
+   * Makes present.N.* the rows of this call's tokens only, f32 `[batch, kv_heads, seq, head_dim]`, for a program that
+   * keeps the caches itself. Then past_key_values.N.* may have more rows than there are past tokens, and batches have
+   * no padding. Default: false.
    */
   readonly newRows?: boolean;
   /**
-   * Form contrib, matrices in blocks: what is multiplied with them. `int8`, the default, is rounded in blocks of 32, as
-   * llama.cpp does it (accuracy_level 4 of MatMulNBits); `f32` is exact, and a product takes many times as
-   * long. In form standard the runtime decides (session.qdq_matmulnbits_accuracy_level of ONNX Runtime); primitives do
-   * not round.
+   * Form contrib: how activations are multiplied with matrices in blocks. `int8`, the default, rounds them in blocks of
+   * 32, like llama.cpp (accuracy_level 4 of MatMulNBits). `f32` is exact, and takes many times as long. In form
+   * standard the runtime decides (session.qdq_matmulnbits_accuracy_level of ONNX Runtime); primitives do not round.
    */
   readonly activations?: 'int8' | 'f32';
-  /** Whether it also gives hidden_states, f32 `[batch, rows, h]`: what the head reads; false unless given. */
+  /** Adds the output hidden_states, f32 `[batch, rows, h]`, which is the input of the head. Default: false. */
   readonly hidden?: boolean;
 }
 
-/** The names of them. */
 export const DECODER_NAMES: OptionNames<DecoderGraphOptions> = {
   form: true,
   angles: true,
@@ -69,7 +55,7 @@ export const DECODER_NAMES: OptionNames<DecoderGraphOptions> = {
 /** A decoder's graph. */
 export interface DecoderGraph {
   readonly graph: GraphBuilder;
-  /** Constants that are to be filled with the model's weights. */
+  /** The constants that get the model's weights. */
   readonly constants: readonly WeightConstant[];
   readonly settings: DecoderSettings;
 }
@@ -86,7 +72,7 @@ export interface DecoderGraph {
  * @param config - of the model
  * @param weights - all of the model's weights
  * @param options - form, angles, context, newRows, activations
- * @throws {RopewalkError} UNSUPPORTED for what the form cannot express; RANGE for a context of no size
+ * @throws {RopewalkError} UNSUPPORTED for a model that the form cannot express; RANGE for an invalid context
  */
 export function decoderGraph(
   config: DecoderConfig,
@@ -113,13 +99,13 @@ function graphOf(config: DecoderConfig, weights: readonly WeightPlan[], options:
   return { graph: s.b, constants: s.constants, settings };
 }
 
-/** Leaves position_ids out where attention counts tokens itself: a graph takes nothing that it does not read. */
+/** Removes the input position_ids if no node reads it, because attention counts tokens itself. */
 function dropUnread({ b }: DecoderScope): void {
   const at = b.inputs.findIndex(({ name }) => name === 'position_ids');
   if (!b.nodes.some(({ inputs }) => inputs.includes('position_ids'))) b.inputs.splice(at, 1);
 }
 
-/** Checks types and shapes of every value, so that no malformed graph is written: no two sizes are alike by chance. */
+/** Checks types and shapes of every value. All sizes differ, so that none fit by chance. */
 function checkShapes({ b, constants }: DecoderScope): void {
   const sizes = { [BATCH]: 2, [SEQ]: 3, [PAST]: 8, [TOTAL]: 11, [NUM_LOGITS]: 3 };
   const none = { location: '', byteOffset: 0, sizeBytes: 0 };
@@ -161,7 +147,7 @@ function declareInputs({ b, config, settings }: DecoderScope): void {
   }
 }
 
-/** Refuses tables that are too large before a form makes them: there the model is not known. */
+/** Refuses tables that are too large. Later errors could not name the model. */
 function checkTables({ architecture, maxContext }: DecoderConfig, { angles, context }: DecoderSettings, pairs: number) {
   if (angles !== 'f32-table' || context * pairs <= MAX_TABLE) return;
   const table = `${context} positions of ${pairs} pairs are more than the ${MAX_TABLE} entries of a table`;
@@ -169,7 +155,7 @@ function checkTables({ architecture, maxContext }: DecoderConfig, { angles, cont
   fail('RANGE', 'export: context', `${table}; the context of this ${architecture} model is ${maxContext}. ${next}`);
 }
 
-/** The residual stream after the last layer, of the rows that have logits. */
+/** Returns the residual stream after the last layer, for the rows that have logits. */
 function forward(s: DecoderScope, ops: DecoderOperators): string {
   const { b, config, settings } = s;
   const { parallel, embeddingScale, residualScale, numLayers } = config;
@@ -185,7 +171,7 @@ function forward(s: DecoderScope, ops: DecoderOperators): string {
     let input = norm(x, at('attentionNorm'));
     let attended = attend(s, ops, input, layer, rope, window);
     if (layer === numLayers - 1)
-      // Earlier rows matter to later layers only.
+      // Only later layers need earlier rows.
       [x, input, attended] = [keptRows(s, ops, x), keptRows(s, ops, input), keptRows(s, ops, attended)];
     const branch = ops.linear(attended, s.matrix(at('output'))!);
     if (!parallel) addToStream(branch, 'attentionPostNorm');
@@ -197,18 +183,18 @@ function forward(s: DecoderScope, ops: DecoderOperators): string {
   return x;
 }
 
-/** The last num_logits_to_keep rows of `[batch, seq, …]`; all for 0. */
+/** Takes the last num_logits_to_keep rows of `[batch, seq, …]`, or all for 0. */
 function keptRows(s: DecoderScope, ops: DecoderOperators, x: string): string {
   const { b } = s;
   const first = s.once('first kept row', () =>
-    // Some clients give it with one dimension, others with none.
+    // Some programs give it one dimension, others none.
     b.add('Reshape', [b.add('Neg', ['num_logits_to_keep']), s.integers(1)]),
   );
   if (ops.tokensFirst) return asGiven(s, x, first);
   return b.add('Slice', [x, first, s.integers(Number.MAX_SAFE_INTEGER), s.integers(1)]);
 }
 
-/** The head, over rows of the final norm. */
+/** Appends the head, for rows of the final norm. */
 function logitsOf(s: DecoderScope, ops: DecoderOperators, x: string): string {
   const { b, config } = s;
   const head = s.at(config.tiedHead ? 'embedding.weight' : 'head.weight')!;

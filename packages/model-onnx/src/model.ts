@@ -1,5 +1,5 @@
 /**
- * A whole decoder as the files of an ONNX model: `model.onnx`, and data files beside it where the weights are large.
+ * A whole decoder as the files of an ONNX model: `model.onnx`, and data files beside it if the weights are large.
  *
  * @module
  */
@@ -13,19 +13,19 @@ import { type DataFile, layoutWeights, type WriteData, type WriteWeightsOptions,
 /** The block formats that a decoder's graph reads. */
 export const DECODER_FORMATS = ['q8_0', 'q4_0'] as const;
 
-/** How a decoder becomes an ONNX model. */
+/** Options of a decoder's ONNX model. */
 export interface DecoderModelOptions extends DecoderGraphOptions {
-  /** The program that writes it: `ropewalk 0.1.0`. */
+  /** The name of the program that writes it, such as `ropewalk 0.1.0`. */
   readonly producer?: string | undefined;
 }
 
 /** A decoder's ONNX model, before it is written. */
 export interface DecoderModel {
   readonly decoder: DecoderGraph;
-  /** Data files beside `model.onnx`; none where it has the weights itself. */
+  /** Data files beside `model.onnx`. The list is empty if `model.onnx` holds the weights itself. */
   readonly dataFiles: readonly DataFile[];
   /**
-   * Reads the weights and hands on the bytes of every file, `model.onnx` last.
+   * Reads the weights and passes on the bytes of every file, `model.onnx` last.
    *
    * @param write - takes a piece of at most 8 MiB, but all of `model.onnx` at once
    * @returns the model that was written
@@ -36,16 +36,14 @@ export interface DecoderModel {
 
 /** The name of the graph's file. */
 export const MODEL_FILE = 'model.onnx';
-/** Weights of no more bytes lie in the graph's own file: as much as is in memory at once anyway. */
+/** Weights of at most this many bytes are in the graph's own file. As much is in memory at once anyway. */
 const INSIDE_BYTES = 8 * 2 ** 20;
 
 /**
- * Plans the files of a decoder. No weight is read.
+ * Plans the files of a decoder. It reads no weights.
  *
  * @param description - of planModel, with {@link DECODER_FORMATS}
- * @param options - form, angles, context, producer
- * @throws {RopewalkError} UNSUPPORTED for what the form cannot express
- * @example const { write } = decoderModel(description, { form: 'contrib' });
+ * @throws {RopewalkError} UNSUPPORTED for a model that the form cannot express
  */
 export function decoderModel(description: PlannedModel, options: DecoderModelOptions = {}): DecoderModel {
   const { producer = 'ropewalk', ...settings } = options;
@@ -53,12 +51,12 @@ export function decoderModel(description: PlannedModel, options: DecoderModelOpt
   const { graph, constants } = decoder;
   const layout = layoutWeights(constants, MODEL_FILE);
   const total = layout.files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  // A file of its own lets two constants have the same bytes. Tensors in memory have no i4.
+  // Only in a separate file can two constants have the same bytes. Tensors in memory have no i4.
   const inside = total <= INSIDE_BYTES && !layout.shared && constants.every(({ dtype }) => dtype !== 'i4');
   if (!inside) for (const [name, tensor] of layout.tensors) graph.external.set(name, tensor);
   const finish = async (write: WriteData): Promise<OnnxModel> => {
     const { architecture, source } = description.config;
-    // A reader of the graph can tell by it in which order the rows of q and k are: import/model-rope.ts.
+    // This line tells a reader of the graph the order of rows in q and k: import/model-rope.ts.
     const model = graph.model('decoder', producer, `${architecture} (${source}): a whole decoder`);
     await write(MODEL_FILE, 0, writeOnnxModel(model));
     return model;

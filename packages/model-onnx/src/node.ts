@@ -1,4 +1,7 @@
-/** For Node only: whole models as folders that others load, and ONNX Runtime as an engine. @module @ropewalk/model-onnx/node */
+/**
+ * Whole models as folders for other programs, and ONNX Runtime as an engine, for Node only. @module
+ * @ropewalk/model-onnx/node
+ */
 export { type BuiltCache, type CacheEntry, cacheFolder, listCache, removeCache } from './cache.node.js';
 export { type OnnxEngineOptions, openOnnxEngine } from './engine.node.js';
 export { type ExportDecoderOptions, type ExportedDecoder, exportDecoder } from './folder.node.js';

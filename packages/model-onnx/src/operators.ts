@@ -1,5 +1,5 @@
 /**
- * What differs between the forms of a decoder's graph.
+ * The operators that differ between the forms of a decoder's graph.
  *
  * @module
  */
@@ -18,14 +18,10 @@ export interface Heads {
   readonly v: string;
 }
 
-/** One layer's attention. */
+/** The attention of one layer. */
 export interface AttentionCall {
   readonly layer: number;
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  readonly valueDim: number;
-  /** Rotation of q and k; undefined where they do not rotate, or have rotated already. */
+  /** The rotation of q and k; undefined if they do not rotate, or have rotated before. */
   readonly rope: RopeSpec | undefined;
   readonly window: number | undefined;
   /** A score without a value for each head, f32 `[heads]`. */
@@ -34,27 +30,26 @@ export interface AttentionCall {
 
 /** The operators of one form. */
 export interface DecoderOperators {
-  /** Rows of a table, `[n, …]`, in f32: ids, i64 `[a, b]`, → `[a, b, …]`. */
+  /** Gathers rows of a table, `[n, …]`, in f32: ids, i64 `[a, b]`, → `[a, b, …]`. */
   rows(ids: string, table: WeightPlan): string;
-  /** Root mean square norm over the last dimension, f32. */
+  /** Appends the root mean square norm over the last dimension, f32. */
   rmsNorm(x: string, weight: string): string;
-  /** Layer norm over the last dimension, f32. */
+  /** Appends the layer norm over the last dimension, f32. */
   layerNorm(x: string, weight: string, bias: string | undefined): string;
   /** `[batch, seq, k]` → `[batch, seq, n]`. */
   linear(x: string, matrix: Matrix): string;
-  /** gate, up → silu(gate) · up, with the clamps of the family. */
+  /** Appends silu(gate) · up, with the clamps of the family. */
   swiglu(gate: string, up: string): string;
-  /** 1 / (1 + exp(−x)). */
+  /** Appends 1 / (1 + exp(−x)). */
   sigmoid(x: string): string;
-  /** The chosen experts of a layer, weighted: `[tokens, h]` → `[tokens, h]`. */
+  /** Appends the chosen experts of a layer, weighted: `[tokens, h]` → `[tokens, h]`. */
   experts(x: string, chosen: Chosen, layer: number): string;
-  /** GELU of x. */
   gelu(x: string, approximate: 'none' | 'tanh'): string;
-  /** Whether attention wants each row's tokens first, and padding after them; see padding.ts. */
+  /** True if attention needs each row's tokens first, and padding after them; see padding.ts. */
   readonly tokensFirst: boolean;
-  /** Whether {@link attentionOfPacked} takes this layer's q, k and v as one value. */
+  /** True if {@link attentionOfPacked} takes q, k and v of this layer as one value. */
   packs(call: AttentionCall): boolean;
-  /** As {@link attention}, of `[batch, seq, (heads + 2 · kv_heads) · d]`. */
+  /** Does {@link attention} with `[batch, seq, (heads + 2 · kv_heads) · d]`. */
   attentionOfPacked(qkv: string, call: AttentionCall): string;
   /** Rotates, reads past_key_values.N, writes present.N; → `[batch, seq, heads · dv]`. */
   attention(heads: Heads, call: AttentionCall): string;

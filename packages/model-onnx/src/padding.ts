@@ -1,9 +1,9 @@
 /**
  * Padding of a batch's rows, for attention that reads each row from its first key on.
  *
- * Programs pad on the left (transformers) or on the right (onnxruntime-genai). GroupQueryAttention is told how many keys
- * a row has, and reads the first ones: padding must come last. So inside the graph each row turns until its first token
- * comes first, and logits turn back:
+ * Programs pad on the left (transformers) or on the right (onnxruntime-genai). GroupQueryAttention gets the number of
+ * keys of a row and reads the first ones, so padding must come last. Inside the graph each row is turned until its
+ * first token comes first, and logits are turned back:
  *
  *     given   [pad pad a b c]   mask 0 0 1 1 1
  *     inside  [a b c pad pad]
@@ -12,15 +12,15 @@
  */
 import type { DecoderScope } from './scope.js';
 
-/** Turns `[batch, seq, …]`, as it was given, until each row starts with its first token. */
+/** Turns `[batch, seq, …]` from the order of the inputs until each row starts with its first token. */
 export function tokensFirst(s: DecoderScope, x: string): string {
   return gathered(s, x, places(s, 'Add'));
 }
 
 /**
- * Turns `[batch, seq, …]` back.
+ * Turns `[batch, seq, …]` back to the order of the inputs.
  *
- * @param first - the first row of those as given that are wanted, i64 `[1]`, negative from the end; all unless given
+ * @param first - the first wanted row in that order, i64 `[1]`, negative from the end. Default: all rows.
  */
 export function asGiven(s: DecoderScope, x: string, first?: string): string {
   const all = places(s, 'Sub');
@@ -32,10 +32,10 @@ export function asGiven(s: DecoderScope, x: string, first?: string): string {
 }
 
 function gathered({ b }: DecoderScope, x: string, rows: string): string {
-  return b.add('GatherND', [x, rows], { batch_dims: { i: 1 } });
+  return b.add('GatherND', [x, rows], { batch_dims: 1 });
 }
 
-/** Where each token comes from, i64 `[batch, seq, 1]`. */
+/** Computes the place from which each token comes, i64 `[batch, seq, 1]`. */
 function places(s: DecoderScope, way: 'Add' | 'Sub'): string {
   const { b } = s;
   return s.once(`places ${way}`, () => {
@@ -47,7 +47,7 @@ function places(s: DecoderScope, way: 'Add' | 'Sub'): string {
         s.integers(Number.MAX_SAFE_INTEGER),
         s.integers(1),
       ]);
-      return b.add('ArgMax', [own], { axis: { i: 1 }, keepdims: { i: 1 } });
+      return b.add('ArgMax', [own], { axis: 1, keepdims: 1 });
     });
     const range = s.once('places in a row', () => b.add('Range', [s.integer(0), seq, s.integer(1)]));
     const turned = b.add('Mod', [b.add(way, [range, padding]), seq]);

@@ -4,10 +4,9 @@
  * @module
  */
 import type { WeightPlan } from '@ropewalk/model/internal';
+import type { AngleConstants, CosSin } from '@ropewalk/onnx/internal';
 import {
-  type AngleConstants,
   angleConstants,
-  type CosSin,
   constantTables,
   cosSinFor,
   cosSinOf,
@@ -20,35 +19,34 @@ import {
   swiglu,
 } from '@ropewalk/onnx/internal';
 import { planRope, type RopeSpec } from 'ropewalk';
-import { gatheredExperts } from './experts.js';
+import { gatheredExperts } from './feed-forward.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
 import { BATCH, BLOCK, blocksOf, type DecoderScope, joined, type Matrix, SEQ, TOTAL } from './scope.js';
 
-/** Finite, so that a row of padding, which sees nothing, has no NaN. */
+/** It is finite, so that a row of padding, which sees no key, has no NaN. */
 const MASKED = -3.4028234663852886e38;
 
 /** The operators of these forms. */
 export function portableOperators(s: DecoderScope): DecoderOperators {
   const { b, config } = s;
-  const form = s.settings.form === 'standard' ? 'standard' : 'primitives';
   const eps = config.normEps;
   const { limit, alpha = 1, offset = 0 } = config.family.swiglu ?? {};
   const ops: DecoderOperators = {
     rows: (ids, table) => {
-      const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: { i: 0 } });
+      const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: 0 });
       const blocks = blocksIn(s, [table]);
       if (blocks)
         return widened(s, rowsOf(blocks.codes), rowsOf(blocks.scales), blocks.held, [0, 0, ...table.shape.slice(1)]);
       const found = rowsOf(s.constant([table], 'numbers', table.shape));
       return table.held === 'f32' ? found : b.cast(found, 'f32');
     },
-    rmsNorm: (x, weight) => rmsNorm(b, x, weight, eps, 'f32', form),
-    layerNorm: (x, weight, bias) => layerNorm(b, x, weight, bias, eps, 'f32', form),
+    rmsNorm: (x, weight) => rmsNorm(s, x, weight, eps),
+    layerNorm: (x, weight, bias) => layerNorm(s, x, weight, bias, eps),
     linear: (x, matrix) => gemm(s, x, matrix),
-    swiglu: (gate, up) => swiglu(b, gate, up, { limit, alpha, offset }, 'f32'),
-    sigmoid: (x) => sigmoid(b, x, 'f32'),
+    swiglu: (gate, up) => swiglu(s, gate, up, { limit, alpha, offset }),
+    sigmoid: (x) => sigmoid(s, x),
     experts: (x, chosen, layer) => gatheredExperts(s, ops, x, chosen, layer),
-    gelu: (x, approximate) => gelu(b, x, approximate, 'f32', form),
+    gelu: (x, approximate) => gelu(s, x, approximate),
     tokensFirst: false,
     packs: () => false,
     attentionOfPacked: (qkv) => qkv,
@@ -65,32 +63,32 @@ export function gemm(s: DecoderScope, x: string, { weights, biases }: Matrix): s
   const bias = biases.length > 0 ? s.numbers(biases) : undefined;
   const columns = s.settings.form === 'standard' && blocksOf(weights[0]!) !== undefined;
   const matrix = columns ? dequantised(s, weights) : numbersOf(s, weights);
-  return s.unflatten(b.add('Gemm', [flat, matrix, bias], { transB: columns ? undefined : { i: 1 } }), n);
+  return s.unflatten(b.add('Gemm', [flat, matrix, bias], { transB: columns ? undefined : 1 }), n);
 }
 
-/** Matrices as numbers in f32, `[n, k]`. */
+/** Returns matrices as numbers in f32, `[n, k]`. */
 export function numbersOf(s: DecoderScope, weights: readonly WeightPlan[]): string {
   const blocks = blocksIn(s, weights);
   return blocks ? widened(s, blocks.codes, blocks.scales, blocks.held, joined(weights)) : s.numbers(weights);
 }
 
 /**
- * A matrix in blocks as numbers, `[k, n]`. Files have its rows; ONNX Runtime transposes integers and scales when it loads
- * the model, and makes a MatMulNBits of what follows, which widens nothing. It does so for blocks along the first axis
- * only.
+ * Appends a matrix in blocks as numbers, `[k, n]`. Files have its rows. When ONNX Runtime loads the model, it
+ * transposes integers and scales, and replaces the following nodes by a MatMulNBits, which widens nothing. It does so
+ * for blocks along the first axis only.
  *
  * @see microsoft/onnxruntime@02b0534 onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc
  */
 function dequantised(s: DecoderScope, weights: readonly WeightPlan[]): string {
   const { b } = s;
   const [n, k] = joined(weights) as [number, number];
-  const turned = (value: string): string => b.add('Transpose', [value], { perm: { ints: [1, 0] } });
+  const turned = (value: string): string => b.add('Transpose', [value], { perm: [1, 0] });
   const codes = turned(s.constant(weights, 'signed', [n, k]));
   const scales = turned(s.constant(weights, 'scales', [n, k / BLOCK]));
-  return b.add('DequantizeLinear', [codes, scales], { axis: { i: 0 }, block_size: { i: BLOCK } });
+  return b.add('DequantizeLinear', [codes, scales], { axis: 0, block_size: BLOCK });
 }
 
-/** A matrix in blocks by rows and blocks: integers `[n, blocks, 32]`, or pairs of them `[n, blocks, 16]`, and scales. */
+/** Makes the constants of a matrix in blocks: integers `[n, blocks, 32]` or pairs `[n, blocks, 16]`, and scales. */
 function blocksIn(s: DecoderScope, weights: readonly WeightPlan[]) {
   const held = blocksOf(weights[0]!);
   if (!held) return undefined;
@@ -100,7 +98,7 @@ function blocksIn(s: DecoderScope, weights: readonly WeightPlan[]) {
   return { codes, scales: s.constant(weights, 'scales', byBlock(1)), held };
 }
 
-/** Widens blocks, exactly: integers or pairs of them in i8, and scales, with the last dimension a block's. */
+/** Widens blocks of scales and i8 codes (integers or pairs of them) exactly. Their last dimension is a block's. */
 function widened(
   s: DecoderScope,
   codes: string,
@@ -111,20 +109,20 @@ function widened(
   const { b } = s;
   const numbers = b.cast(codes, 'f32');
   if (held === 'q8_0') return scaled(s, [numbers], scales, shape);
-  // A signed byte is 16 · high + low, and low is 0 … 15 still.
+  // A signed byte is 16 · high + low, where low is still 0 … 15.
   const [low, high] = halvesOf(s, numbers);
   const below = b.add('Floor', [b.add('Mul', [low, s.number(1 / 8)])]);
   return scaled(s, [b.add('Sub', [low, b.add('Mul', [below, s.number(16)])]), high], scales, shape);
 }
 
-/** The half bytes of bytes, in floats, where every provider has Floor: low is 0 … 15, high as signed as the byte. */
+/** Splits bytes into halves with Floor, which every provider has. low is 0 … 15, high has the byte's sign. */
 export function halvesOf(s: DecoderScope, bytes: string): [low: string, high: string] {
   const { b } = s;
   const high = b.add('Floor', [b.add('Mul', [bytes, s.number(1 / 16)])]);
   return [b.add('Sub', [bytes, b.add('Mul', [high, s.number(16)])]), high];
 }
 
-/** Appends integers times the scales of their blocks, `[…, blocks, 1]`; two lists of integers are even and odd places. */
+/** Multiplies integers by scales `[…, blocks, 1]`. Two lists of integers are the even and odd places. */
 export function scaled(s: DecoderScope, members: readonly string[], scales: string, shape: readonly number[]): string {
   const { b } = s;
   let [numbers, factors] = [members[0]!, scales];
@@ -132,7 +130,7 @@ export function scaled(s: DecoderScope, members: readonly string[], scales: stri
     numbers = b.add(
       'Concat',
       members.map((x) => b.add('Unsqueeze', [x, s.integers(-1)])),
-      { axis: { i: -1 } },
+      { axis: -1 },
     );
     factors = b.add('Unsqueeze', [scales, s.integers(-1)]);
   }
@@ -158,7 +156,7 @@ export function rotated(s: DecoderScope, x: string, rope: RopeSpec, heads: numbe
     : rotate(b, x, [cos, sin], geometry);
 }
 
-/** cos and sin of all positions, `[context + 1, pairs]`, which layers share. */
+/** Returns cos and sin of all positions, `[context + 1, pairs]`, which layers share. */
 export function tablesOf(s: DecoderScope, c: AngleConstants): CosSin {
   return s.once(`tables of ${keyOf(c)}`, () => constantTables(s.b, c, 'f32', tableRows(s)));
 }
@@ -167,15 +165,16 @@ function keyOf({ invFreq, magnitude, axisOfPair }: AngleConstants): string {
   return JSON.stringify([...invFreq, magnitude, ...axisOfPair]);
 }
 
-/** Rows of tables. transformers.js counts Gemma 3's positions from 1. */
+/** The rows of tables. transformers.js counts Gemma 3's positions from 1. */
 function tableRows({ settings }: DecoderScope): number {
   return settings.context + 1;
 }
 
-/** Appends attention over the past and these tokens, with all that {@link AttentionCall} says. */
+/** Appends attention over the past tokens and these tokens. */
 export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCall): string {
   const { b, config, settings } = s;
-  const { layer, heads, kvHeads, headDim, valueDim, rope, window, sinks } = call;
+  const { layer, rope, window, sinks } = call;
+  const { numHeads: heads, numKvHeads: kvHeads, headDim, valueDim, attentionScale: scale, attentionSoftcap } = config;
   const split = (x: string, count: number, d: number): string => s.headsFirst(s.reshape(x, count, d));
   const turned = (x: string, count: number): string => (rope ? rotated(s, x, rope, count) : x);
   const qs = turned(split(q, heads, headDim), heads);
@@ -188,16 +187,15 @@ export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCa
   };
   const past = [before('key'), before('value')] as const;
   const mask = maskOf(s, window);
-  const { attentionScale: scale, attentionSoftcap: softcap } = config;
   let y: string;
-  // Attention-23 adds the mask before it caps, which would let masked keys back in; and it has no sinks.
-  if (settings.form === 'standard' && !sinks && softcap === undefined && scale > 0) {
+  // Attention-23 adds the mask before it caps, so that masked keys would count again, and it has no sinks.
+  if (settings.form === 'standard' && !sinks && attentionSoftcap === undefined && scale > 0) {
     const [out, key, value] = b.addMany('Attention', [qs, ks, vs, mask, ...past], { scale: { f: scale } }, 3);
     present(s, call, 'key', newRows ? ks : key!);
     present(s, call, 'value', newRows ? vs : value!);
     y = out!;
   } else {
-    const joinedWith = (before: string, x: string): string => b.add('Concat', [before, x], { axis: { i: 2 } });
+    const joinedWith = (before: string, x: string): string => b.add('Concat', [before, x], { axis: 2 });
     const given = (what: 'key' | 'value', x: string, n: 0 | 1): string => {
       if (!newRows) return present(s, call, what, joinedWith(past[n], x));
       return joinedWith(past[n], present(s, call, what, x));
@@ -207,15 +205,16 @@ export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCa
   return s.reshape(s.headsFirst(y), heads * valueDim);
 }
 
-/** Gives a value out of the graph, as keys or values of a layer; from here on it has that name. */
+/** Makes a value the output with the keys or values of a layer. From here on it has the output's name. */
 export function present(
-  { b, settings }: DecoderScope,
-  { layer, kvHeads, headDim, valueDim }: AttentionCall,
+  { b, config, settings }: DecoderScope,
+  { layer }: AttentionCall,
   what: 'key' | 'value',
   made: string,
 ): string {
   const name = `present.${layer}.${what}`;
-  b.output(made, name, 'f32', [BATCH, kvHeads, settings.newRows ? SEQ : TOTAL, what === 'key' ? headDim : valueDim]);
+  const width = what === 'key' ? config.headDim : config.valueDim;
+  b.output(made, name, 'f32', [BATCH, config.numKvHeads, settings.newRows ? SEQ : TOTAL, width]);
   return name;
 }
 
@@ -224,18 +223,18 @@ function composed(
   s: DecoderScope,
   [q, k, v]: readonly [string, string, string],
   mask: string,
-  { heads, kvHeads, headDim, valueDim, sinks }: AttentionCall,
+  { sinks }: AttentionCall,
 ): string {
   const { b, config } = s;
+  const { numHeads: heads, numKvHeads: kvHeads, headDim, valueDim } = config;
   const { attentionScale: scale, attentionSoftcap: softcap } = config;
-  // Queries of one key head lie side by side: keys are not repeated.
+  // Queries of the same key head are put side by side, so that keys are not repeated.
   const apart = (x: string, last: number): string =>
     heads === kvHeads ? x : b.add('Reshape', [x, s.integers(0, kvHeads, -1, last)]);
   const scaled = (x: string, factor: number): string => (factor === 1 ? x : b.add('Mul', [x, s.number(factor)]));
-  const keys = b.add('Transpose', [k], { perm: { ints: [0, 1, 3, 2] } });
-  const seq = s.once('seq', () => b.add('Gather', [s.batchAndSeq(), s.integers(1)], { axis: { i: 0 } }));
-  const shapeOf = (name: string, ...parts: string[]): string =>
-    s.once(name, () => b.add('Concat', parts, { axis: { i: 0 } }));
+  const keys = b.add('Transpose', [k], { perm: [0, 1, 3, 2] });
+  const seq = s.once('seq', () => b.add('Gather', [s.batchAndSeq(), s.integers(1)], { axis: 0 }));
+  const shapeOf = (name: string, ...parts: string[]): string => s.once(name, () => b.add('Concat', parts, { axis: 0 }));
   const together = (x: string): string =>
     heads === kvHeads ? x : b.add('Reshape', [x, shapeOf(`heads ${heads}`, s.integers(0, heads), seq, s.integers(-1))]);
   let scores = together(b.add('MatMul', [scaled(apart(q, headDim), scale), keys]));
@@ -246,12 +245,12 @@ function composed(
   const masked = b.add('Add', [scores, mask]);
   let weights: string;
   if (sinks) {
-    const batch = s.once('batch', () => b.add('Gather', [s.batchAndSeq(), s.integers(0)], { axis: { i: 0 } }));
+    const batch = s.once('batch', () => b.add('Gather', [s.batchAndSeq(), s.integers(0)], { axis: 0 }));
     const shape = shapeOf(`sinks ${heads}`, batch, s.integers(heads), seq, s.integers(1));
     const column = b.add('Expand', [b.add('Reshape', [sinks, s.integers(1, heads, 1, 1)]), shape]);
-    const all = b.add('Softmax', [b.add('Concat', [masked, column], { axis: { i: -1 } })], { axis: { i: -1 } });
+    const all = b.add('Softmax', [b.add('Concat', [masked, column], { axis: -1 })], { axis: -1 });
     weights = b.add('Slice', [all, s.integers(0), s.integers(-1), s.integers(-1)]);
-  } else weights = b.add('Softmax', [masked], { axis: { i: -1 } });
+  } else weights = b.add('Softmax', [masked], { axis: -1 });
   const total = s.totalRows();
   const grouped =
     heads === kvHeads
@@ -263,7 +262,7 @@ function composed(
     : b.add('Reshape', [y, shapeOf(`values ${heads} ${valueDim}`, s.integers(0, heads), seq, s.integers(valueDim))]);
 }
 
-/** Appends what is added to scores, `[batch, 1, seq, total]`: 0 where a token sees a key. */
+/** Appends the mask that is added to scores, `[batch, 1, seq, total]`: 0 where a token sees a key. */
 function maskOf(s: DecoderScope, window: number | undefined): string {
   const { b } = s;
   return s.once(`mask ${window}`, () => {

@@ -5,17 +5,15 @@
  */
 import type { DecoderConfig } from '@ropewalk/model';
 import type { WeightPlan } from '@ropewalk/model/internal';
-import type { AngleMode } from '@ropewalk/onnx';
-import { GraphBuilder, OLDEST_OPSET, OPSET } from '@ropewalk/onnx';
+import { type AngleMode, GraphBuilder, type GraphForm, OLDEST_OPSET, OPSET } from '@ropewalk/onnx';
 import type { OnnxDtype } from '@ropewalk/onnx/internal';
 import type { BlockFormat } from 'ropewalk';
 import { countElements } from 'ropewalk/internal';
-import type { MadeAs, WeightConstant } from './constants.js';
 
-/** Which operators a decoder's graph is made of. */
+/** The kind of operators in a decoder's graph. */
 export type DecoderForm = 'contrib' | 'standard' | 'primitives';
 
-/** All of them. */
+/** All values of {@link DecoderForm}. */
 export const DECODER_FORMS: readonly DecoderForm[] = /* @__PURE__ */ Object.freeze([
   'contrib',
   'standard',
@@ -33,28 +31,28 @@ export const PAST = 'past_sequence_length';
 export const TOTAL = 'total_sequence_length';
 export const NUM_LOGITS = 'num_logits';
 
-/** What a graph is to be, once all is decided. */
+/** The settings of a graph, with all defaults. */
 export interface DecoderSettings {
   readonly form: DecoderForm;
   readonly angles: AngleMode;
-  /** Positions that it serves. */
+  /** The number of positions that it serves. */
   readonly context: number;
-  /** Whether present.N.* are the rows of this call's tokens only. */
+  /** True if present.N.* are the rows of this call's tokens only. */
   readonly newRows: boolean;
-  /** What is multiplied with matrices in blocks, in form contrib. */
+  /** Form contrib: how activations are multiplied with matrices in blocks. */
   readonly activations: 'int8' | 'f32';
 }
 
-/** A matrix, or several whose rows follow each other, and their biases. */
+/** A matrix, or several matrices whose rows follow each other, and their biases. */
 export interface Matrix {
   readonly weights: readonly WeightPlan[];
   readonly biases: readonly WeightPlan[];
 }
 
-/** Weights of a block, in both formats. */
+/** The weights per block, in both formats. */
 export const BLOCK = 32;
 
-/** The block format of a weight in the graph; undefined where it has numbers. */
+/** Returns the block format of a weight in the graph; undefined for numbers. */
 export function blocksOf(plan: WeightPlan): Extract<BlockFormat, 'q8_0' | 'q4_0'> | undefined {
   return plan.held === 'q8_0' || plan.held === 'q4_0' ? plan.held : undefined;
 }
@@ -62,6 +60,8 @@ export function blocksOf(plan: WeightPlan): Extract<BlockFormat, 'q8_0' | 'q4_0'
 /** The graph under construction. */
 export class DecoderScope {
   readonly b: GraphBuilder;
+  readonly form: GraphForm;
+  readonly compute = 'f32';
   readonly constants: WeightConstant[] = [];
   readonly #weights: ReadonlyMap<string, WeightPlan>;
   readonly #made = new Map<string, unknown>();
@@ -71,30 +71,31 @@ export class DecoderScope {
     weights: readonly WeightPlan[],
     readonly settings: DecoderSettings,
   ) {
-    this.b = new GraphBuilder(settings.form === 'standard' ? OPSET : OLDEST_OPSET);
+    this.form = settings.form === 'standard' ? 'standard' : 'primitives';
+    this.b = new GraphBuilder(this.form === 'standard' ? OPSET : OLDEST_OPSET);
     this.#weights = new Map(weights.map((plan) => [plan.place, plan]));
   }
 
-  /** The weight of a place such as `3.q.weight`; undefined where the model has none. */
+  /** Returns the weight of a place such as `3.q.weight`; undefined if the model has none. */
   at(place: string): WeightPlan | undefined {
     return this.#weights.get(place);
   }
 
-  /** The matrices of some places, and their biases; undefined where the model has none of them. */
+  /** Returns the matrices of some places, and their biases; undefined if the model has none of them. */
   matrix(...places: readonly string[]): Matrix | undefined {
     const found = (part: string): WeightPlan[] => places.flatMap((place) => this.at(`${place}.${part}`) ?? []);
     const weights = found('weight');
     return weights.length === 0 ? undefined : { weights, biases: found('bias') };
   }
 
-  /** Makes a value, or several, once, under a name that tells all that it depends on. */
+  /** Makes one or several values once. The name must tell everything on which they depend. */
   once<T = string>(name: string, make: () => T): T {
     const made = this.#made.get(name) ?? make();
     this.#made.set(name, made);
     return made as T;
   }
 
-  /** A constant that is made of weights: one after the other, or with rows that take turns. */
+  /** Makes a constant from weights, which follow each other or have alternating rows. */
   constant(weights: readonly WeightPlan[], madeAs: MadeAs, shape: readonly number[], inTurns = false): string {
     const places = weights.map(({ place }) => place.replace(/^(\d)/, 'layers.$1')).join(inTurns ? '/' : '+');
     const name = `${places}${madeAs === 'numbers' ? '' : `.${madeAs}`}`;
@@ -106,71 +107,71 @@ export class DecoderScope {
     });
   }
 
-  /** Weights as numbers in f32, in the shape given or their own. */
+  /** Makes weights numbers in f32. */
   numbers(weights: readonly WeightPlan[], shape: readonly number[] = joined(weights), inTurns = false): string {
     const value = this.constant(weights, 'numbers', shape, inTurns);
     return weights[0]!.held === 'f32' ? value : this.once(`${value} as f32`, () => this.b.cast(value, 'f32'));
   }
 
-  /** A constant number in f32. */
+  /** Makes a constant number in f32. */
   number(value: number): string {
-    return this.once(`number ${value}`, () => this.b.scalar(this.b.fresh('number'), 'f32', value));
+    return this.once(`number ${value}`, () => this.b.scalar('number', 'f32', value));
   }
 
-  /** A constant vector of i64. */
+  /** Makes a constant vector of i64. */
   integers(...values: readonly number[]): string {
-    return this.once(`integers ${values}`, () => this.b.integers(this.b.fresh('integers'), values));
+    return this.once(`integers ${values}`, () => this.b.integers('integers', values));
   }
 
-  /** A constant of i64 without dimensions. */
+  /** Makes a constant of i64 without dimensions. */
   integer(value: number): string {
     return this.once(`integer ${value}`, () => this.b.add('Squeeze', [this.integers(value), this.integers(0)]));
   }
 
-  /** The second dimension of an input, i64 without dimensions: seq of input_ids, total of attention_mask. */
+  /** Returns the second dimension of an input, i64 without dimensions: seq of input_ids, total of attention_mask. */
   sizeOf(input: 'input_ids' | 'attention_mask'): string {
     return this.once(`size of ${input}`, () =>
-      this.b.add('Gather', [this.b.add('Shape', [input]), this.integer(1)], { axis: { i: 0 } }),
+      this.b.add('Gather', [this.b.add('Shape', [input]), this.integer(1)], { axis: 0 }),
     );
   }
 
-  /** A value of `[batch, seq, …]` in the shape `[batch, seq, ...last]`; one of `last` may be −1. */
+  /** Gives a value of `[batch, seq, …]` the shape `[batch, seq, ...last]`. One number of `last` may be −1. */
   reshape(x: string, ...last: readonly number[]): string {
     return this.b.add('Reshape', [x, this.integers(0, 0, ...last)]);
   }
 
-  /** A value of `[batch · rows, width]` in the shape `[batch, rows, width]`. */
+  /** Gives a value of `[batch · rows, width]` the shape `[batch, rows, width]`. */
   unflatten(x: string, width: number): string {
     const { b } = this;
     const shape = this.once(`batch, rows, ${width}`, () => {
-      const batch = b.add('Shape', ['input_ids'], { start: { i: 0 }, end: { i: 1 } });
-      return b.add('Concat', [batch, this.integers(-1, width)], { axis: { i: 0 } });
+      const batch = b.add('Shape', ['input_ids'], { start: 0, end: 1 });
+      return b.add('Concat', [batch, this.integers(-1, width)], { axis: 0 });
     });
     return b.add('Reshape', [x, shape]);
   }
 
-  /** Tokens before and in this call, i64 `[1]`. */
+  /** Returns the number of past and present tokens, i64 `[1]`. */
   totalRows(): string {
-    return this.once('total', () => this.b.add('Shape', ['attention_mask'], { start: { i: 1 }, end: { i: 2 } }));
+    return this.once('total', () => this.b.add('Shape', ['attention_mask'], { start: 1, end: 2 }));
   }
 
-  /** Tokens before this call, i64 `[1]`. */
+  /** Returns the number of past tokens, i64 `[1]`. */
   pastRows(): string {
     const { b } = this;
     return this.once('past', () => {
-      const seq = b.add('Shape', ['input_ids'], { start: { i: 1 }, end: { i: 2 } });
+      const seq = b.add('Shape', ['input_ids'], { start: 1, end: 2 });
       return b.add('Sub', [this.totalRows(), seq]);
     });
   }
 
-  /** `[batch, seq]` of this call, i64 `[2]`. */
+  /** Returns `[batch, seq]` of this call, i64 `[2]`. */
   batchAndSeq(): string {
     return this.once('batch and seq', () => this.b.add('Shape', ['input_ids']));
   }
 
   /** `[batch, seq, heads, d]` → `[batch, heads, seq, d]`, and back. */
   headsFirst(x: string): string {
-    return this.b.add('Transpose', [x], { perm: { ints: [0, 2, 1, 3] } });
+    return this.b.add('Transpose', [x], { perm: [0, 2, 1, 3] });
   }
 }
 
@@ -183,8 +184,39 @@ function dtypeOf(weights: readonly WeightPlan[], madeAs: MadeAs, shape: readonly
   return held === 'q8_0' || pairs ? 'i8' : 'i4';
 }
 
-/** The shape of weights whose rows follow each other. */
+/** Returns the shape of weights whose rows follow each other. */
 export function joined(weights: readonly WeightPlan[]): number[] {
   const rows = weights.reduce((sum, { shape }) => sum + shape[0]!, 0);
   return [rows, ...weights[0]!.shape.slice(1)];
+}
+
+/** How the elements of a constant are made from a weight. */
+export type MadeAs =
+  /** The numbers of the weight, row by row. */
+  | 'numbers'
+  /** The integers of a matrix in blocks in the form of MatMulNBits, `[n, blocks, bytes of a block]`, u8. */
+  | 'codes'
+  /**
+   * The integers of a matrix in blocks in the form of ONNX's own operators, row by row: q8_0 as i8; q4_0 as i4, where
+   * each byte has two neighbours, the first in its low half.
+   */
+  | 'signed'
+  /** The scales of a matrix in blocks, `[n, blocks]`, f32. */
+  | 'scales';
+
+/** A constant of the graph whose elements come from the model's weights. */
+export interface WeightConstant {
+  readonly name: string;
+  /** i8 instead of i4 holds a pair of neighbours in each element. */
+  readonly dtype: OnnxDtype;
+  /**
+   * Constants that are made of one weight in the same way have the same bytes and are stored once. Shapes may differ.
+   */
+  readonly shape: readonly number[];
+  readonly weights: readonly WeightPlan[];
+  readonly madeAs: MadeAs;
+  /**
+   * True if the rows of the weights alternate: row 0 of each, then row 1 of each. Otherwise one weight follows another.
+   */
+  readonly inTurns?: boolean;
 }

@@ -1,10 +1,10 @@
 /**
- * A model's weights as the constants of its graph: where each lies in the files beside the graph, and its bytes, in
- * pieces: no weight is in memory whole.
+ * Converts a model's weights to the constants of its graph: the place of each in the files beside the graph, and its
+ * bytes, in pieces, so that no weight is in memory as a whole.
  *
- * A block of q8_0 becomes 32 bytes, q + 128, and its scale. One of q4_0 becomes 16 bytes and its scale: each byte has
- * two neighbours, the first in its low half. 128 and 8 are the zero points that MatMulNBits takes unless given. Scales
- * become f32, which holds every f16. So (code − zero point) · scale in f32 is ggml's own widening, bit for bit.
+ * A block of q8_0 becomes 32 bytes, q + 128, and its scale. A block of q4_0 becomes 16 bytes and its scale; each byte
+ * has two neighbours, the first in its low half. 128 and 8 are the default zero points of MatMulNBits. Scales become
+ * f32, which holds every f16. So (code − zero point) · scale in f32 is what ggml computes, bit for bit.
  *
  * @module
  * @see microsoft/onnxruntime@00b376b docs/ContribOperators.md, MatMulNBits; ggml-org/ggml@d99724f src/ggml-quants.c
@@ -15,7 +15,7 @@ import type { OnnxDtype, OnnxExternalTensor } from '@ropewalk/onnx/internal';
 import { BLOCK_FORMATS, type Dtype, numberFromF16, sizeBytes } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { countElements, u16 } from 'ropewalk/internal';
-import type { MadeAs, WeightConstant } from './constants.js';
+import { BLOCK, type MadeAs, type WeightConstant } from './scope.js';
 
 /** A data file beside the graph. */
 export interface DataFile {
@@ -23,26 +23,24 @@ export interface DataFile {
   readonly sizeBytes: number;
 }
 
-/** Where every constant lies. */
+/** The places of all constants. */
 export interface WeightLayout {
-  /** By the names of the constants. */
+  /** The places by the names of the constants. */
   readonly tensors: ReadonlyMap<string, OnnxExternalTensor>;
   readonly files: readonly DataFile[];
-  /** Whether two constants have the same bytes, as the embedding and the head of a tied model do. */
+  /** True if two constants have the same bytes, like the embedding and the head of a tied model. */
   readonly shared: boolean;
 }
 
-/** The largest data file, unless one constant alone is larger: pages read each into one buffer. */
+/** The largest data file, unless a single constant is larger. Pages read each file into one buffer. */
 const MAX_FILE_BYTES = 2 ** 30;
-/** Where constants begin: at cache lines; large ones at pages of memory, so that files can be mapped. */
+/** Constants begin at cache lines, and large ones at pages of memory, so that files can be mapped. */
 const [ALIGNMENT, LARGE_ALIGNMENT, LARGE_BYTES] = [64, 4096, 2 ** 20];
 
 /**
  * Gives every constant its place in data files: `model.onnx_data`, `model.onnx_data_1` and so on.
  *
- * @param constants - of the graph
- * @param graph - the name of the graph's file
- * @param maxFileBytes - the next constant begins a new file where it would pass this
+ * @param maxFileBytes - a constant that would pass this size begins a new file
  */
 export function layoutWeights(
   constants: readonly WeightConstant[],
@@ -73,11 +71,11 @@ export function layoutWeights(
   return { tensors: new Map(tensors), files, shared: placed.size < constants.length };
 }
 
-/** How weights are written. */
+/** Options for writing weights. */
 export interface WriteWeightsOptions {
   /** Ends the work with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
-  /** Called with the bytes that were read. */
+  /** Called with the number of bytes that were read. */
   readonly onProgress?: ((progress: LoadProgress) => void) | undefined;
 }
 
@@ -90,14 +88,11 @@ export interface WriteWeightsOptions {
 export type WriteData = (file: string, byteOffset: number, bytes: Uint8Array) => void | Promise<void>;
 
 /**
- * Reads each weight once and hands on the bytes of its constants, in pieces of at most 8 MiB. Gaps between constants are
- * not written: they are to be 0.
+ * Reads each weight once and passes on the bytes of its constants, in pieces of at most 8 MiB. Gaps between constants
+ * are not written and must be 0.
  *
- * @param description - the model
- * @param constants - of its graph
- * @param layout - of these constants
- * @throws {RopewalkError} FORMAT for files that end early, and for scales and weights that are not finite: the file is
- *   damaged or forged; the signal's reason; whatever `write` throws
+ * @throws {RopewalkError} FORMAT for files that end early, and for scales and weights that are not finite, because the
+ *   file is damaged or forged; the signal's reason; any error of `write`
  */
 export async function writeWeights(
   description: Pick<PlannedModel, 'streamWeight' | 'path'>,
@@ -126,7 +121,7 @@ export async function writeWeights(
   }
 }
 
-/** Where the bytes of a weight go: its rows lie `strideBytes` apart. */
+/** The places of a weight's bytes. Its rows are `strideBytes` apart. */
 interface Target {
   readonly madeAs: MadeAs;
   readonly location: string;
@@ -135,13 +130,13 @@ interface Target {
   readonly strideBytes: number;
 }
 
-/** A weight to be read, and where its bytes go. */
+/** A weight that is to be read, and the places of its bytes. */
 interface Job {
   readonly plan: WeightPlan;
   readonly targets: Target[];
 }
 
-/** Writes bytes of a weight, from its byte `at` on. */
+/** Writes bytes of a weight, starting at its byte `at`. */
 async function put(write: WriteData, target: Target, at: number, bytes: Uint8Array): Promise<void> {
   const { location, byteOffset, rowBytes, strideBytes } = target;
   if (rowBytes === strideBytes) return write(location, byteOffset + at, bytes);
@@ -178,10 +173,7 @@ function jobsOf(constants: readonly WeightConstant[], tensors: WeightLayout['ten
   return [...jobs.values()];
 }
 
-/** Weights of a block, in both formats. */
-const BLOCK = 32;
-
-/** The bytes of a weight in a constant. */
+/** Returns the bytes of a weight in a constant. */
 function partBytes({ shape, held }: WeightPlan, dtype: OnnxDtype, madeAs: MadeAs): number {
   const count = countElements(shape);
   if (madeAs === 'numbers') return count * sizeBytes(dtype as Dtype);
@@ -192,12 +184,12 @@ function codeBytes(held: WeightPlan['held']): number {
   return held === 'q8_0' ? BLOCK : BLOCK / 2;
 }
 
-/** Makes a constant's bytes of held ones: `size` of every `unit`. What `make` returns is valid until its next call. */
+/** Returns a function that makes `size` bytes from every `unit` bytes. Its result is valid until the next call. */
 function makerOf({ held }: WeightPlan, madeAs: MadeAs, where: string) {
   if (madeAs === 'numbers') return { unit: 1, size: 1, make: (piece: Uint8Array): Uint8Array => piece };
   const unit = BLOCK_FORMATS[held as 'q8_0' | 'q4_0'].bytes;
   const size = madeAs === 'scales' ? 4 : codeBytes(held);
-  // A code and the same code less its zero point differ in their highest bit. q8_0 has the latter in the file.
+  // A code and the code minus its zero point differ in their highest bit. q8_0 has the latter in the file.
   const flip = held === 'q8_0' ? (madeAs === 'codes' ? 0x80 : 0) : madeAs === 'codes' ? 0 : 0x88;
   const fill = held === 'q8_0' ? codesOf8 : codesOf4;
   let buffer = new Uint8Array(0);

@@ -1,6 +1,6 @@
 /**
- * Folders of whole models in programs that nobody here wrote: `@huggingface/transformers` writes the text that we write,
- * and what onnxruntime-genai publishes about its folders holds.
+ * Tests of whole models' folders in other programs: `@huggingface/transformers` writes the same text as we do, and the
+ * published rules of onnxruntime-genai hold.
  */
 import assert from 'node:assert/strict';
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -24,7 +24,10 @@ const MARLINE = join(ROOT, 'models/marline');
 const PROMPTS = ['The ropewalk stood by the harbour, and', 'Once'] as const;
 const TOKENS = 24;
 
-/** What transformers.js 4.3.1 does not load: types that it does not know, and models of images by their text alone. */
+/**
+ * The models that transformers.js 4.3.1 does not load: types that it does not know, and models of images by their text
+ * alone.
+ */
 const TYPE = /Unsupported model type/;
 const REFUSED: Readonly<Record<string, RegExp>> = {
   'deepseek2-lite': TYPE,
@@ -40,7 +43,7 @@ const REFUSED: Readonly<Record<string, RegExp>> = {
 const folder = mkdtempSync(join(tmpdir(), 'clients-'));
 after(() => rmSync(folder, { recursive: true }));
 
-/** What our own forward pass writes after a prompt, greedily; with the prompt. */
+/** The text of our own forward pass after a prompt, greedily, with the prompt. */
 async function ours(path: string, prompt: string): Promise<string> {
   const backend = await ropewalk({ backend: 'cpu', threads: 1 });
   const model = await loadModelPath(path, { backend });
@@ -70,7 +73,8 @@ describe('transformers.js in Node', { skip: noTransformers || noOnnxruntime }, (
         for (const [n, prompt] of PROMPTS.entries()) {
           const [alone] = await generator(prompt, options);
           assert.equal(together[n]![0]!.generated_text, alone!.generated_text, 'in a batch');
-          // Activations in int8 may take the other of two tokens that are nearly as likely: this prompt has none.
+          // With activations in int8, one of two nearly equal tokens may win instead of the other. This prompt has no
+          // such pair.
           if (file === '' || prompt === 'Once') assert.equal(alone!.generated_text, await ours(path, prompt));
         }
         await generator.dispose();
@@ -121,7 +125,7 @@ describe('transformers.js in Node', { skip: noTransformers || noOnnxruntime }, (
         assert.equal(logits.data.length, want.length);
         let worst = 0;
         for (let n = 0; n < want.length; n++) worst = Math.max(worst, Math.abs(logits.data[n]! - want[n]!));
-        // As the families' own test; blocks have activations in int8 (docs/export.md).
+        // The bounds are those of the families' test. Blocks have activations in int8 (docs/export.md).
         assert.ok(worst <= (name.includes('q8_0') ? 1 : 1e-3), `${name}: ${worst}`);
         await model.dispose();
       });

@@ -1,4 +1,4 @@
-/** What a whole graph costs: every operator of the form contrib is in the table of operators. */
+/** Tests of the cost of whole graphs: the table of operators has every operator of the form contrib. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

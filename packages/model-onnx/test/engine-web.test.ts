@@ -1,4 +1,4 @@
-/** The engine for pages, where there is no page: browser/onnx-decoder.browser.test.ts runs it in one. */
+/** Tests of the engine for pages, without a page. test/browser/onnx-decoder.browser.test.ts runs it in one. */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { type TinyShape, tinyModel } from '../../../test/support/tiny-model.js';
@@ -7,7 +7,7 @@ import { loadModel } from '../../model/src/load.js';
 import type { PlannedModel } from '../../model/src/plan-model.js';
 import { type OnnxruntimeWeb, openOnnxWebEngine } from '../src/engine-web.js';
 
-/** What a session was asked for; it never opens. */
+/** The options of a session, which never opens. */
 const asked: { executionProviders: string[] }[] = [];
 const ort: OnnxruntimeWeb = {
   InferenceSession: Object.assign(() => {}, {

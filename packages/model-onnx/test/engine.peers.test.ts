@@ -1,4 +1,7 @@
-/** ONNX Runtime as an engine: logits beside our kernels, sessions, memory, and the cache of weights. */
+/**
+ * Tests of ONNX Runtime as an engine: logits in comparison with our kernels, sessions, memory, and the cache of
+ * weights.
+ */
 import assert from 'node:assert/strict';
 import {
   mkdtempSync,
@@ -59,10 +62,10 @@ function near(got: Float32Array, want: Float32Array, within: number, what: strin
 const vector = (name: string, what: string): number[] =>
   Array.from(parseNpy(readFileSync(join(FAMILIES, `${name}.${what}.npy`))).data as Int32Array);
 
-/** Two orders of f32 sums through a few layers: measured 7e-5 at most, and 4e-6 to 3e-5 mostly. */
+/** The bound for two orders of f32 sums through a few layers: 7e-5 was the largest, and mostly it is 4e-6 to 3e-5. */
 const NEAR = 1e-4;
 
-/** One for each way in which layers and caches differ. */
+/** One model for each difference in layers and caches. */
 const KINDS = {
   gemma3: 'windows, and norms of q and k',
   gemma2: 'capped scores',
@@ -140,7 +143,7 @@ describe('logits, steps, truncation, K-shift and hidden states beside our kernel
 
   for (const name of ['gemma3-q8_0', 'qwen3moe-q8_0']) {
     test(`${name}: activations in int8, as far from float64 as llama.cpp`, async () => {
-      // Both round each 32 activations to 8 bits, so each of them is off by its own draw of the same error.
+      // Both round each 32 activations to 8 bits, so each has its own draw of the same error.
       const model = await open(join(FAMILIES, `${name}.gguf`), { engine });
       const logits = await model.openSession().append(vector(name, 'tokens'), { logits: 'all' });
       const off = (got: ArrayLike<number>): number => {
@@ -293,7 +296,7 @@ describe('the cache of weights', { skip }, () => {
     writeFileSync(copy, readFileSync(path));
     assert.deepEqual(await logitsOf(copy, engine), first);
     assert.equal(built.length, 1);
-    // Other weights of the same size under the same name, with the same mtime.
+    // Other weights of the same size get the same name and the same mtime.
     writeFileSync(path, readFileSync(tiny('other')));
     const past = new Date(Date.now() - 60_000);
     utimesSync(path, past, past);
@@ -412,7 +415,7 @@ describe('the cache of weights', { skip }, () => {
       await logitsOf(path, onnxEngine({ ort: seen, form: 'contrib', options, hold: inMemory })),
       await logitsOf(path, engine),
     );
-    // The table, which is the head too, is the largest.
+    // The table, which is also the head, is the largest.
     assert.ok(parseOnnxModel(graph).graph.nodes[0]!.inputs.includes('embedding.weight'));
   });
 });

@@ -1,6 +1,6 @@
 /**
- * The families of the decoder as whole graphs in ONNX Runtime, in every form: the logits of the float64 oracle, and the
- * tokens that follow.
+ * Tests of all decoder families as whole graphs in ONNX Runtime, in every form: the logits of the float64 oracle, and
+ * the next tokens.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -45,7 +45,7 @@ async function withDecoder(
 let reference: Ropewalk | undefined;
 after(() => reference?.dispose());
 
-/** Logits of a prompt in float64. */
+/** The logits of a prompt in float64. */
 async function oracle(
   { gguf, n_ctx, vocab }: Pick<Vector, 'gguf' | 'n_ctx' | 'vocab'>,
   prompt: readonly number[],
@@ -64,13 +64,13 @@ async function oracle(
 const rms = (values: ArrayLike<number>): number =>
   Math.sqrt(Array.from(values).reduce((sum, x) => sum + x * x, 0) / values.length);
 
-/** Fails where logits, from row `row` on, are further off than {@link within} says. */
+/** Fails if logits, from row `row` on, have a larger error than {@link within}. */
 type Check = (got: Float32Array, row: number, what: string) => void;
 
 /**
- * Sums of f32 in another order than the oracle's, once a layer: errors of layers add up like a random walk. The worst of
- * a model's logits is off by 2^-17 of their size for each root of a layer (measured, all families in all forms), and a
- * wrong rule moves some logit by 1e-2 and more (the vectors' own mutations).
+ * Sums of f32 are in another order than the oracle's, once per layer, and the errors of layers add up like a random
+ * walk. The largest error of a model's logits is 2^-17 of their size for each root of a layer (measured, all families
+ * in all forms). A wrong rule moves some logit by 1e-2 and more (the vectors' own mutations).
  */
 function within(want: ArrayLike<number>, layers: number): number {
   return 2 ** -16 * Math.max(1, rms(want)) * Math.sqrt(layers);
@@ -92,7 +92,7 @@ function checkOf({ vocab }: Pick<Vector, 'vocab'>, want: ArrayLike<number>, laye
 
 type Decoder = Awaited<ReturnType<typeof openDecoder>>;
 
-/** The prompt and what llama.cpp wrote after it, in one call: the graph would have written the same. */
+/** The prompt and llama.cpp's text after it, in one call. The graph would have written the same. */
 async function checkGreedy(decoder: Decoder, vector: Vector, prompt: readonly number[]): Promise<Float32Array> {
   const { vocab } = vector;
   const greedy = Array.from((vector.array('greedy-f32') ?? vector.array('greedy'))!);
@@ -117,7 +117,7 @@ async function checkPieces(decoder: Decoder, prompt: readonly number[], check: C
     check(await decoder.run({ ids: [[prompt[at]!]], keep: 1 }), at, `token ${at}`);
 }
 
-/** Products with blocks in f32: contrib says so in the graph, standard when it is loaded. */
+/** Products with blocks in f32: the graph sets it in contrib, the session in standard. */
 const EXACT = { extra: { session: { qdq_matmulnbits_accuracy_level: '0' } } };
 
 function agrees(vectors: readonly Vector[], form: DecoderForm): void {
@@ -133,7 +133,7 @@ function agrees(vectors: readonly Vector[], form: DecoderForm): void {
         await checkPieces(decoder, prompt, check);
         const wantOfAxes = vector.array('mrope-logits');
         if (!wantOfAxes) return;
-        // Positions as an image has them: rows of four axes, of which the model may have three.
+        // The positions are like those of an image: rows of four axes, of which the model may have three.
         decoder.clear();
         const tokens = prompt.slice(0, wantOfAxes.length / vector.vocab);
         const all = Array.from(vector.array('mrope-positions')!);
@@ -185,7 +185,7 @@ function shapesIn(form: DecoderForm): void {
     });
 }
 
-/** Families whose attention is GroupQueryAttention, partly, and never; with several axes, and with latent heads. */
+/** Families that have GroupQueryAttention everywhere, partly, and never; with several axes, and with latent heads. */
 const CACHES = ['smollm3', 'gemma3', 'gptneox', 'qwen2vl', 'deepseek2-lite'];
 
 function newRowsIn(form: DecoderForm): void {
@@ -208,7 +208,7 @@ function int8In(form: DecoderForm): void {
       await withDecoder(vector.gguf, { form, context: vector.n_ctx }, {}, async (decoder) => {
         const own = errorOf(await checkGreedy(decoder, vector, prompt));
         const theirs = errorOf(vector.array('logits')!);
-        // The same rounding, in the same blocks of 32, of values that differ in their last bits: measured 0.9 and 1.06.
+        // Both round in the same blocks of 32, but their values differ in the last bits: 0.9 and 1.06 were measured.
         assert.ok(own < 1.25 * theirs, `rms ${own} beside ${theirs}`);
         assert.ok(own > 0.5 * theirs, `rms ${own}: the graph does not round`);
       });
@@ -248,13 +248,13 @@ function anglesIn(form: DecoderForm): void {
       await withDecoder(vector.gguf, { form, context: vector.n_ctx }, {}, async (decoder) => {
         const counts = form === 'contrib' && vector.name === 'smollm3';
         assert.equal(decoder.axes, counts ? 0 : vector.name === 'qwen3vl' ? 4 : 1);
-        if (counts) return; // GroupQueryAttention in every layer: there is no input that it would not read
+        if (counts) return; // GroupQueryAttention in every layer reads all inputs
         const logits = await decoder.run({ ids: [prompt], positions: [positions], keep: 0 });
         checkOf(vector, want, decoder.layers)(logits, 0, 'positions');
       });
     });
   }
-  // As transformers.js counts them.
+  // transformers.js counts them in this way.
   for (const vector of vectors.filter(({ name }) => name === 'gemma3'))
     test('gemma3 at positions from 1 on, up to the end of the context', async () => {
       const prompt = Array.from(vector.array('tokens')!).slice(0, 20);
@@ -282,7 +282,7 @@ test('options that are none are refused', async () => {
     assert.throws(() => decoderGraph(config, weights, options as object), { name: 'RopewalkError', code, message });
 });
 
-/** Dozens of layers: loading so many primitives takes ten seconds, and no layer is another than in the other forms. */
+/** Dozens of layers: loading so many primitives takes ten seconds, and each layer is as in the other forms. */
 const DEEP = ['exaone4-hybrid', 'gemma2-46-layers'];
 const vectors = familyVectors();
 for (const form of DECODER_FORMS) {

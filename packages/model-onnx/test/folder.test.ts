@@ -1,4 +1,4 @@
-/** Whole models as folders: what lies in them, and what is left when writing fails. */
+/** Tests of whole models as folders: their contents, and their state after a failure. */
 import assert from 'node:assert/strict';
 import {
   existsSync,
@@ -54,7 +54,7 @@ const ggufOf = (shape: Partial<TinyShape> = {}): string =>
 const fresh = (): string => join(root, `out${count++}`);
 const TOKENS = [1, 5, 49, 30];
 
-/** The logits of {@link TOKENS}, by ONNX Runtime, which finds the data files by itself. */
+/** The logits of {@link TOKENS} in ONNX Runtime, which finds the data files by itself. */
 async function logitsOf(folder: string): Promise<Float32Array> {
   if (typeof ort === 'string') throw new Error(ort);
   const path = join(folder, 'onnx/model.onnx');
@@ -84,7 +84,7 @@ describe('what ONNX Runtime computes from the folder', () => {
       const { files } = await exportDecoder(folderWith(made.huggingFace()), out, { form });
       assert.ok(!existsSync(join(out, 'onnx/model.onnx_data')));
       for (const { name, sizeBytes } of files) assert.equal(statSync(join(out, name)).size, sizeBytes, name);
-      // f32, sums of 96 products at most.
+      // The bound for f32 sums of at most 96 products.
       assertClose(await logitsOf(out), made.logits(TOKENS), 1e-4);
     });
 
@@ -101,12 +101,12 @@ describe('what ONNX Runtime computes from the folder', () => {
           ['onnx/model.onnx_data', 'onnx/model.onnx'],
         );
         for (const { name, sizeBytes } of files) assert.equal(statSync(join(stored, name)).size, sizeBytes, name);
-        // Codes and scales of the matrices, norms; and the gaps between 22 constants.
+        // The file has codes and scales of the matrices, norms, and the gaps between 22 constants.
         const weights = 50 * 64 + 2 * ((64 + 64) * 64 + 64 * 64 + 3 * 96 * 64);
         const bytes = (weights / 32) * (blocks === 'q8_0' ? 36 : 20) + 5 * 64 * 4;
         const { sizeBytes } = files.find(({ name }) => name.endsWith('_data'))!;
         assert.ok(sizeBytes >= bytes && sizeBytes < bytes + 30 * 64, `${sizeBytes} for ${bytes}`);
-        // ONNX Runtime lets go of a constant that only MatMulNBits has, once it is packed.
+        // ONNX Runtime frees a constant after packing if only MatMulNBits reads it.
         const { nodes } = parseOnnxModel(readFileSync(join(stored, 'onnx/model.onnx'))).graph;
         const [packed, gathered] = ['MatMulNBits', 'Gather'].map((type) =>
           nodes.filter(({ opType }) => opType === type).flatMap(({ inputs }) => inputs),
@@ -120,7 +120,7 @@ describe('what ONNX Runtime computes from the folder', () => {
           readFileSync(join(rounded, 'onnx/model.onnx_data')),
           readFileSync(join(stored, 'onnx/model.onnx_data')),
         );
-        // A block's weights are off by half a step of 127 or 8 of its largest.
+        // The error of a block's weights is half a step of 127 or 8 of its largest.
         assertClose(await logitsOf(stored), tinyModel('folder', shape).logits(TOKENS), blocks === 'q8_0' ? 0.05 : 0.6);
       },
     );
@@ -169,7 +169,7 @@ function assertClose(got: ArrayLike<number>, want: Float64Array, tolerance: numb
 
 describe('whole or not at all', () => {
   const small = ggufOf({ layers: 1 });
-  /** A folder's parent has nothing new after work that fails. */
+  /** After a failure, the parent folder has no new files. */
   async function leavesNothing(out: string, work: () => Promise<unknown>, error: object): Promise<void> {
     const before = readdirSync(dirname(out));
     await assert.rejects(work(), error);

@@ -1,7 +1,7 @@
 /**
- * What onnxruntime-genai asks of a folder. It is in neither npm nor Debian, so what its source reads is checked by hand:
- * the keys of genai_config.json, the graph's inputs and outputs by names, types and shapes; and its loop, on ONNX
- * Runtime, writes the text that we write.
+ * Tests of a folder against the rules of onnxruntime-genai, which is neither in npm nor in Debian. Its source gives the
+ * rules: the keys of genai_config.json, and the graph's inputs and outputs by names, types and shapes. Its loop, on
+ * ONNX Runtime, writes the same text as we do.
  *
  * @see microsoft/onnxruntime-genai@a0c04eb src/config.cpp (an unknown key throws), src/models/model_type.h,
  *   src/models/{position_inputs,kv_cache,extra_inputs,logits}.cpp
@@ -25,7 +25,7 @@ import { exportDecoder } from '../src/folder.node.js';
 const folder = mkdtempSync(join(tmpdir(), 'genai-'));
 after(() => rmSync(folder, { recursive: true }));
 
-/** The keys that it reads of a decoder, by the object they are in. */
+/** The keys that it reads for a decoder, by their objects. */
 const KEYS: ReadonlyMap<string, string> = new Map([
   ['', 'model search'],
   ['model', 'type vocab_size context_length bos_token_id eos_token_id pad_token_id decoder'],
@@ -41,7 +41,7 @@ const KEYS: ReadonlyMap<string, string> = new Map([
     'do_sample max_length min_length num_beams num_return_sequences past_present_share_buffer repetition_penalty temperature top_k top_p',
   ],
 ]);
-/** Types of models that are text alone: IsLLM. */
+/** Types of models with text alone: IsLLM. */
 const TYPES = new Set(
   (
     'chatglm decoder ernie4_5 gemma gemma2 gemma3_text gemma4_text gpt2 gptoss granite granitemoehybrid hunyuandensev1 ' +
@@ -78,7 +78,7 @@ function checkKeys(value: object, where = ''): void {
   }
 }
 
-/** Checks a folder by the program's rules. */
+/** Checks a folder by the rules of the program. */
 function checkFolder(path: string): GenaiConfig {
   const config: GenaiConfig = JSON.parse(readFileSync(join(path, 'genai_config.json'), 'utf8'));
   checkKeys(config);
@@ -98,7 +98,7 @@ function checkFolder(path: string): GenaiConfig {
     return input;
   };
   for (const key of ['input_ids', 'attention_mask', 'position_ids']) {
-    // It gives positions where the graph has such an input.
+    // The program feeds positions if the graph has such an input.
     if (key === 'position_ids' && !left.has(decoder.inputs[key]!)) continue;
     const { dataType, shape } = take(decoder.inputs[key]!);
     assert.deepEqual([dataType, shape!.length], [I64, 2], `${key}: [batch, tokens]`);
@@ -113,16 +113,16 @@ function checkFolder(path: string): GenaiConfig {
         assert.equal(dataType, F32);
         const [batch, heads, rows, size] = shape!;
         assert.deepEqual([heads, size], [decoder.num_key_value_heads, decoder.head_size]);
-        // A number of rows would be a cache of a fixed size to it.
+        // To the program, a number of rows would mean a cache of a fixed size.
         assert.deepEqual([typeof batch, typeof rows], ['string', 'string']);
       }
     }
-  // It gives this one when the graph has it, and no other.
+  // The program feeds this input if the graph has it, and no other one.
   assert.equal(take('num_logits_to_keep').dataType, I64);
   assert.deepEqual([...left.keys()], []);
   const logits = outputs.get(decoder.outputs.logits!)!;
   assert.deepEqual([logits.dataType, logits.shape!.at(-1)], [F32, model.vocab_size]);
-  // One row of logits would be a graph of the last token's alone to it.
+  // To the program, one row of logits would mean a graph of the last token alone.
   assert.notEqual(logits.shape![1], 1);
   return config;
 }
@@ -140,7 +140,7 @@ describe('the folders by the rules of onnxruntime-genai', () => {
       const tokens: number[] = [];
       for await (const item of generate(ours, prompt, { maxTokens: 16, temperature: 0 }))
         if (!item.end) tokens.push(item.token);
-      // All logits of the prompt, then those of each token; the mask is ones up to the token.
+      // It reads all logits of the prompt, then those of each token. The mask is ones up to the token.
       const decoder = await openDecoder(dirname(join(out, model.decoder.filename)));
       const written: number[] = [];
       let ids = Array.from(ours.tokenizer.encode(prompt));
@@ -156,7 +156,7 @@ describe('the folders by the rules of onnxruntime-genai', () => {
       ours.dispose();
     });
 
-  /** Positions of several axes, or keys and values of two sizes: a note says so instead of a file. */
+  /** Positions of several axes, or keys and values of two sizes, get a note instead of a file. */
   const WITHOUT = new Set(['qwen2vl', 'qwen3vl', 'deepseek2', 'deepseek2-lite']);
   describe('families', () => {
     for (const name of HF_FAMILIES)

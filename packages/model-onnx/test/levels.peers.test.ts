@@ -1,6 +1,6 @@
 /**
- * Whole decoders in ONNX Runtime at each of its optimisation levels: the same logits, and not one warning, with types
- * and shapes inferred strictly. A process of its own loads them, as the runtime writes warnings to its stderr.
+ * Tests of whole decoders in ONNX Runtime at each optimisation level: the same logits, and no warnings, with strict
+ * inference of types and shapes. A separate process loads them, because the runtime writes warnings to its stderr.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -14,11 +14,11 @@ import { FAMILIES } from '../../../test/support/fixtures.js';
 import { noOnnxruntime } from '../../../test/support/onnxruntime.js';
 import { DECODER_FORMS } from '../src/scope.js';
 
-/** Fused nodes round differently: f32 through a few layers, as between our own backends. */
+/** Fused nodes round differently. This is the error of f32 through a few layers, as between our own backends. */
 const FLOATS = 1e-4;
 /**
- * From `extended` on, products with blocks of form standard become MatMulNBits with activations in int8, of 1/254 of
- * their block's largest at worst each; through four layers, measured 0.015.
+ * From `extended` on, products with blocks of form standard become MatMulNBits with activations in int8, with errors of
+ * 1/254 of the block's largest at worst. Through four layers 0.015 was measured.
  */
 const BLOCKS = 0.03;
 const LEVELS = ['disabled', 'basic', 'extended', 'layout', 'all'];

@@ -1,6 +1,6 @@
 /**
- * Two rows of different length in one call, padded as transformers does it (on the left) and as onnxruntime-genai does
- * (on the right): each row's logits are those that it has alone.
+ * Tests of two rows of different length in one call, with padding on the left (transformers) and on the right
+ * (onnxruntime-genai). Each row's logits are those that it has alone.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -18,7 +18,7 @@ after(() => rmSync(folder, { recursive: true }));
 
 /** Tokens of the rows. */
 const [SHORT, LONG] = [9, 14];
-/** As for the families: f32 against float64 through a few layers. */
+/** The bound of the families' test: f32 against float64 through a few layers. */
 const NEAR = 1e-3;
 
 const count = (length: number, from = 0): number[] => Array.from({ length }, (_, n) => from + n);
@@ -26,7 +26,7 @@ const PAD = LONG - SHORT;
 const SIDES = {
   left: {
     row: <T>(tokens: readonly T[], pad: T): T[] => [...Array<T>(PAD).fill(pad), ...tokens],
-    padPosition: 1, // what transformers fills in
+    padPosition: 1, // the padding of transformers
   },
   right: {
     row: <T>(tokens: readonly T[], pad: T): T[] => [...tokens, ...Array<T>(PAD).fill(pad)],

@@ -1,6 +1,6 @@
 /**
- * Whole decoders in ONNX's own operators: which operators these are, angles in every mode, blocks, experts, padding, and
- * what is refused. families.slow.test.ts has the logits of every family in these forms.
+ * Tests of whole decoders in ONNX's own operators: the list of these operators, angles in every mode, blocks, experts,
+ * padding, and refusals. families.slow.test.ts has the logits of every family in these forms.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -38,7 +38,7 @@ function tiny(name: string, shape: Partial<TinyShape> = {}): string {
   return path;
 }
 
-/** A model's graph as it would be written; its weights are not read. */
+/** A model's graph before it is written. Its weights are not read. */
 async function graphOf(gguf: string, options: DecoderGraphOptions, change: Change = (x) => x): Promise<OnnxModel> {
   let model: OnnxModel | undefined;
   await describeModelPath(gguf, { formats: ['q8_0', 'q4_0'] }, async ({ config, weights }) => {
@@ -77,7 +77,7 @@ function near(got: Float32Array, want: ArrayLike<number>, from: number, limit: n
   assert.ok(worst <= limit, `${what}: off by ${worst}, more than ${limit}`);
 }
 
-/** The opset in which each operator that primitives may use got the signature that they use. @see https://onnx.ai/onnx/operators/ */
+/** The opset in which each operator of primitives got its present signature. @see https://onnx.ai/onnx/operators/ */
 const SINCE: Readonly<Record<string, number>> = {
   ...{ Abs: 13, Add: 14, And: 7, Cast: 13, Concat: 13, Cos: 7, Div: 14, Equal: 13, Erf: 13, Exp: 13, Expand: 13 },
   ...{ Floor: 13, Gather: 13, GatherElements: 13, Gemm: 13, Greater: 13, Identity: 16, Less: 13, LessOrEqual: 16 },
@@ -122,7 +122,8 @@ describe('angles', { skip: noOnnxruntime }, () => {
         const want = vector.array('logits-f64')!;
         for (const angles of ANGLE_MODES.filter((mode) => mode !== 'f16-table'))
           await withDecoder(gguf, { form, context: n_ctx, angles }, async (decoder) => {
-            // Some dozens of positions: f32 angles are off by 2^-19 at most. As for the families otherwise.
+            // For some dozens of positions, f32 angles have an error of 2^-19 at most. The other bounds are those of
+            // the families.
             near(await decoder.run({ ids: [prompt], keep: 0 }), want, 0, 2e-4, angles);
           });
       });
@@ -140,7 +141,7 @@ describe('angles', { skip: noOnnxruntime }, () => {
     for (const form of FORMS)
       await withDecoder(vector.gguf, { form, context: 32 }, async (decoder) => {
         const positions = [prompt.map((_, n) => 25 + n)]; // the last is 32
-        // RoPE is relative: other positions, the same logits.
+        // RoPE is relative, so other positions give the same logits.
         const logits = await decoder.run({ ids: [prompt], positions, keep: 1 });
         near(logits, vector.array('logits-f64')!, 7 * vocab, 2e-4, form);
         decoder.clear();

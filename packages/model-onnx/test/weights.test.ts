@@ -1,4 +1,4 @@
-/** Weights as a graph's constants: their places in data files, and their bytes. */
+/** Tests of weights as a graph's constants: their places in data files, and their bytes. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { tinyModel } from '../../../test/support/tiny-model.js';
@@ -9,7 +9,7 @@ import type { WeightPlan } from '../../model/src/weights.js';
 import { BLOCK_FORMATS, WIDEN_BLOCK } from '../../ropewalk/src/core/block-formats.js';
 import { numberFromF16 } from '../../ropewalk/src/core/float16.js';
 import { randomFrom } from '../../ropewalk/src/core/random.js';
-import type { WeightConstant } from '../src/constants.js';
+import type { WeightConstant } from '../src/scope.js';
 import { layoutWeights, writeWeights } from '../src/weights.js';
 
 type Format = 'q8_0' | 'q4_0';
@@ -29,7 +29,7 @@ function modelOf(bytes: Uint8Array): Model {
   return { path: folder.path, streamWeight: (...given) => streamWeight(folder, ...given) };
 }
 
-/** All files, as a disk would have them: gaps are 0, and no byte is written twice. */
+/** All files as on a disk: gaps are 0, and no byte is written twice. */
 async function filesOf(
   model: Model,
   constants: readonly WeightConstant[],
@@ -249,7 +249,7 @@ describe('places', () => {
         ['2', 0],
       ],
     );
-    // One that is larger alone has a file of its own.
+    // A constant that is larger alone has a file of its own.
     assert.equal(layoutWeights(constants, 'm.onnx', 1000).files.length, 3);
   });
 });

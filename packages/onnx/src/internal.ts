@@ -1,4 +1,4 @@
-/** What other packages of Ropewalk use of this one. No promise: it changes without notice. @module */
+/** The names that other packages of Ropewalk use. They may change without notice. @module */
 export { firstLine } from './backend/queue.js';
 export { type AngleConstants, angleConstants, type CosSin, MAX_TABLE } from './export/angles.js';
 export { type Chosen, gelu, layerNorm, rmsNorm, route, sigmoid, swiglu } from './export/fragments.js';
@@ -8,10 +8,10 @@ export { valueTypes } from './export/shapes.js';
 export type { OnnxDtype, OnnxExternalTensor } from './format/onnx.js';
 export {
   checkProviders,
+  loadGraph,
   loadOnnxruntime,
   type Ort,
   type OrtSession,
   type OrtSessionOptions,
   type OrtTensor,
 } from './onnxruntime/package.js';
-export { loadGraph } from './onnxruntime/sessions.js';

@@ -1,6 +1,6 @@
 /**
- * The backend `onnxruntime` over every suite of `ropewalk check`, in both forms, and over every operator, dtype and mix
- * of dtypes that a plan may have. What does not pass is listed in docs/onnxruntime.md, and nothing else is.
+ * Tests of the backend `onnxruntime` with every suite of `ropewalk check`, in both forms, and with every operator,
+ * dtype and mix of dtypes that a plan may have. docs/onnxruntime.md lists exactly the cases that do not pass.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

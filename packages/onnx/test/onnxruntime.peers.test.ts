@@ -1,6 +1,6 @@
 /**
- * The backend `onnxruntime`: memory, the queue, sessions and errors. What ONNX Runtime computes is judged in
- * onnxruntime-suites.peers.test.ts; here a stand-in for the package fails in the middle, which the real one hardly does.
+ * Tests of the backend `onnxruntime`: memory, the queue, sessions and errors. onnxruntime-suites.peers.test.ts tests
+ * its results. Here a stand-in for the package fails in the middle of a run, which the real one hardly does.
  */
 
 import assert from 'node:assert/strict';
@@ -56,8 +56,13 @@ import { Ropewalk } from '../../ropewalk/src/ropewalk.js';
 import { GraphBuilder } from '../src/export/builder.js';
 import { writeOnnxModel } from '../src/format/onnx.js';
 import { OnnxruntimeBackend, openOnnxruntime } from '../src/onnxruntime/host.js';
-import { loadOnnxruntime, type Ort, type OrtSessionOptions, type OrtTensor } from '../src/onnxruntime/package.js';
-import { Sessions } from '../src/onnxruntime/sessions.js';
+import {
+  loadOnnxruntime,
+  type Ort,
+  type OrtSessionOptions,
+  type OrtTensor,
+  Sessions,
+} from '../src/onnxruntime/package.js';
 
 const skip = noOnnxruntime;
 const open: OnnxruntimeBackend[] = [];
@@ -74,8 +79,8 @@ async function opened(form: 'standard' | 'primitives' = 'standard'): Promise<Onn
 const line = (values: readonly number[]): Tensor<'f32'> => tensorFrom<'f32'>(Float32Array.from(values));
 
 /**
- * Runs a trial with some tensors on the backend, and compares with the reference what is written, and with itself what
- * is not.
+ * Runs a trial with some tensors on the backend. It compares written elements with the reference, and the others with
+ * their old values.
  */
 async function agree(trial: Trial, backend: OnnxruntimeBackend): Promise<void> {
   const { given, outs, plan, owned } = trial;
@@ -548,10 +553,10 @@ describe('errors', { skip }, () => {
         /^onnxruntime: add \(standard\): the graph does not run: .*'Add_0'.*\. Try the other form or another provider\.$/,
     };
     backend.run(planAdd(x, x, y));
-    backend.run(planAdd(y, y, z)); // queued on what will never be
+    backend.run(planAdd(y, y, z)); // queued after a job that fails
     await assert.rejects(async () => z.read(), refusal);
     await assert.rejects(async () => y.read(), refusal);
-    await backend.finish(); // it was told already
+    await backend.finish(); // the caller has this error already
     backend.run(planAdd(x, x, host));
     const late = backend.upload(line([3, 3]));
     backend.run(planAdd(host, host, late));
@@ -615,7 +620,7 @@ describe('errors', { skip }, () => {
   });
 });
 
-/** Why a missing provider cannot be tested here: it has no name, or it is not missing. */
+/** A missing provider cannot be tested here: it has no name, or it is not missing. */
 async function noProvider(name: string): Promise<string | false> {
   if (skip) return skip;
   if (!(await loadOnnxruntime()).listSupportedBackends().some((one) => one.name === name))
@@ -665,7 +670,7 @@ describe('by name only', () => {
     );
   });
 
-  // The command line gives what is thrown here exit code 2.
+  // The command line gives errors like this one exit code 2.
   test('its options make no sense with another backend', async () => {
     for (const options of [
       { form: 'primitives' },

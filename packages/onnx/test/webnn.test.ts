@@ -1,6 +1,6 @@
 /**
- * The WebNN backend on a small WebNN in JavaScript, which checks every graph against Chromium's limits. What Chromium
- * itself computes is in test/browser/webnn.browser.test.ts.
+ * Tests of the WebNN backend with a small WebNN in JavaScript, which checks every graph against Chromium's limits.
+ * test/browser/webnn.browser.test.ts tests Chromium itself.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -54,7 +54,8 @@ describe('tensors in its memory', () => {
       assert.deepEqual(await cache.read(), want);
       written.push(context.writtenBytes);
     }
-    // After the first steps: tables of cos and sin (2 · 8 bytes) and the row's number, not the cache.
+    // After the first steps the host writes tables of cos and sin (2 · 8 bytes) and the row's number, but not the
+    // cache.
     assert.ok(written[7]! - written[6]! <= 32, `${written}`);
     assert.ok(context.tensors.filter(({ shape }) => shape[0] === 64).length <= 2, 'two tensors for the cache');
   });
@@ -190,7 +191,7 @@ describe('refusals', () => {
       code: 'DEVICE',
       message: /webnn: memory: .* more would pass the limit of 1 MiB.*memoryLimit/,
     });
-    // Scores of 2^15 queries by as many keys are 4 GiB inside a graph; of the tensors given none is large.
+    // The scores of 2^15 queries by as many keys are 4 GiB inside the graph, although no input is large.
     const [q, out] = [rw.allocate('f32', [2 ** 15, 1, 1]), rw.allocate('f32', [2 ** 15, 1, 1])];
     assert.throws(() => rw.run(planSelfAttention(q, q, q, out, { causal: false })), {
       code: 'DEVICE',

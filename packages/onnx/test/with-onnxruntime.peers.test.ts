@@ -1,4 +1,4 @@
-/** The tests of these files that need ONNX Runtime. */
+/** Runs the tests of these files that need ONNX Runtime. */
 import '../../model-onnx/test/folder.test.js';
 import '../../model-onnx/test/genai.test.js';
 import './export/angles.test.js';

@@ -1,71 +1,71 @@
 /**
- * From a plan to a graph: its input and output tensors, and where their elements are.
+ * Turns a plan into a graph with dense inputs and outputs, and moves elements between tensors and the graph.
  *
- * A graph sees dense tensors. Where elements are only moved, 16-bit floats are moved as integers, so that every NaN
- * keeps its bits. The host writes rows of a KV cache, as it does strides.
+ * A graph sees dense tensors. The host handles strides and the rows of a KV cache. Where elements are only moved,
+ * 16-bit floats cross as integers, so that every NaN keeps its bits; where they are computed with, they cross as f32,
+ * which holds them exactly.
  *
  * @module
  */
-import type { ArrayOf, BlockTensor, Dtype, OpPlan, RopePart, TensorStorage } from 'ropewalk';
-import { isBlocks, isFloat8, Tensor } from 'ropewalk';
-import { newArray, rowMajorStrides, unknownPlan } from 'ropewalk/backend';
-import { countElements, extentOf, isHalf, type Layout } from 'ropewalk/internal';
+import type { ArrayOf, BlockTensor, Dtype, HostArray, OpPlan, RopePart, TensorStorage } from 'ropewalk';
+import { isBlocks, isFloat8, numberFromF16, Tensor } from 'ropewalk';
+import { isRowMajor, newArray, rowMajorStrides, storeNumber } from 'ropewalk/backend';
+import { bitsOf, copyBits, countElements, extentOf, isHalf, type Layout, walkPair } from 'ropewalk/internal';
 import type { GraphBuilder } from '../export/builder.js';
-import { type EmitOptions, emitPlan } from '../export/emit.js';
-import type { Piece, Target } from './pack.js';
+import { emitPlan } from '../export/emit.js';
+import type { EmitOptions } from '../export/plan-graph.js';
 
-/** An input of a graph. */
 export interface Source {
   readonly name: string;
-  /** Where its elements are, in the shape that the graph takes. */
+  /** Describes where the elements are, in the shape that the graph takes. */
   readonly tensor: Tensor;
-  /** What the graph takes them for: u16 where halves are moved. */
+  /** The dtype that the graph declares: u16 where 16-bit floats are only moved. */
   readonly dtype: Dtype;
-  /** The weights that the graph takes as f32 where `tensor` holds blocks. */
+  /** Set where `tensor` holds blocks and the graph takes their weights as f32. */
   readonly blocks?: BlockTensor;
 }
 
-/** A graph ready to run, or the reason why there is none. */
+/** A graph that is ready to run, or the reason why there is none. */
 export type Prepared =
   | { readonly whyNot: string }
   | {
       readonly whyNot: undefined;
-      /** Whether any element is to be written. */
+      /** False if every output is empty. */
       readonly anything: boolean;
       readonly inputs: readonly Source[];
       readonly outputs: readonly Target[];
     };
 
 /**
- * Makes a plan's graph.
+ * Makes the graph of a plan.
  *
- * @param builder - takes it; empty
- * @param plan - over {@link withStandIns}
+ * @param builder - an empty builder, which gets the graph
+ * @param plan - the result of {@link withStandIns} or {@link withDenseStandIns}
  */
 export function prepare(builder: GraphBuilder, plan: OpPlan, options: EmitOptions): Prepared {
   const emitted = emitPlan(builder, plan, options);
   if ('whyNot' in emitted) return emitted;
   const outputs = emitted.outputs.map(({ name, tensor }) => target(name, tensor));
-  const float8 = outputs.find(({ dtype }) => isFloat8(dtype)); // moved: nothing else takes these
+  const float8 = outputs.find(({ dtype }) => isFloat8(dtype)); // only rearrange has outputs of these dtypes
   if (float8) return { whyNot: `runtimes of graphs have no tensors of ${float8.dtype}` };
   const inputs = emitted.inputs.map(({ name, tensor }) => source(name, tensor));
   const anything = outputs.some(({ pieces }) => pieces.some(({ to }) => countElements(to.shape) > 0));
   return { whyNot: undefined, anything, inputs, outputs };
 }
 
-/** Stands for other storage while a graph is made: nothing reads it. */
+/** Replaces another storage while a graph is made. Nothing reads its elements. */
 class StandInStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   readonly owner = 'a graph under construction';
   readonly host = undefined;
   constructor(
     readonly dtype: D,
     readonly length: number,
-    /** What it stands for, and the element there that its first one is. */
+    /** The storage that it replaces, and the element there with which it begins. */
     readonly real: TensorStorage,
     readonly shift: number,
-    /** Which of its elements go where, if not all of them to the same places. */
+    /** Set where elements go to other places than their own. */
     readonly pieces?: readonly Piece[],
-    /** The input that it stands for as a whole, whatever its layout. */
+    /** The input that it replaces as a whole, whatever its layout is. */
     readonly whole?: Tensor | BlockTensor,
   ) {}
 
@@ -74,43 +74,23 @@ class StandInStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   }
 }
 
-/** The same call, over tensors that a graph of ONNX Runtime can take: {@link prepare} finds the originals again. */
+/** Replaces the tensors of a plan by ones that ONNX Runtime can take. {@link prepare} finds the originals. */
 export function withStandIns(plan: OpPlan): OpPlan {
-  switch (plan.op) {
-    case 'rope':
-      return plan.parts.some(({ rows }) => rows)
-        ? { ...plan, parts: plan.parts.map((part) => withoutRows(part)) }
-        : plan;
-    case 'embedding': {
-      const { weight, out } = plan;
-      return !isBlocks(weight) && weight.dtype === out.dtype && isHalf(out.dtype)
-        ? { ...plan, weight: asBits(weight), out: asBits(out) }
-        : plan;
-    }
-    case 'rearrange': {
-      const { x, out } = plan;
-      const bits = x.dtype === out.dtype;
-      return { ...plan, x: extent(x, bits), out: extent(out, bits, true) };
-    }
-    case 'add':
-    case 'argmax':
-    case 'linear':
-    case 'rms_norm':
-    case 'self_attention':
-    case 'swiglu':
-    case 'expert_linear':
-    case 'geglu':
-    case 'gelu':
-    case 'layer_norm':
-    case 'route':
-    case 'scale':
-      return plan;
-    default:
-      return unknownPlan(plan satisfies never);
+  if (plan.op === 'rope')
+    return plan.parts.some(({ rows }) => rows) ? { ...plan, parts: plan.parts.map((part) => withoutRows(part)) } : plan;
+  if (plan.op === 'embedding') {
+    const { weight, out } = plan;
+    return !isBlocks(weight) && weight.dtype === out.dtype && isHalf(out.dtype)
+      ? { ...plan, weight: asBits(weight), out: asBits(out) }
+      : plan;
   }
+  if (plan.op !== 'rearrange') return plan;
+  const { x, out } = plan;
+  const bits = x.dtype === out.dtype;
+  return { ...plan, x: extent(x, bits), out: extent(out, bits, true) };
 }
 
-/** The same call for a graph in which every tensor is dense: layouts, rows of a cache and blocks are its caller's. */
+/** Replaces the tensors of a plan by dense ones. The caller handles layouts, rows of a cache and blocks. */
 export function withDenseStandIns(plan: OpPlan): OpPlan {
   if (plan.op === 'rope') return { ...plan, parts: plan.parts.map((part) => withoutRows(part)) };
   if (plan.op === 'rearrange') {
@@ -129,7 +109,6 @@ export function withDenseStandIns(plan: OpPlan): OpPlan {
   return plan;
 }
 
-/** Where the elements of a graph's input are. */
 function source(name: string, tensor: Tensor): Source {
   const { storage, shape, strides, offset, dtype } = tensor;
   if (!(storage instanceof StandInStorage)) return { name, tensor, dtype };
@@ -139,7 +118,6 @@ function source(name: string, tensor: Tensor): Source {
   return { name, tensor: new Tensor(storage.real, { shape, strides, offset: offset + storage.shift }), dtype };
 }
 
-/** Where the elements of a graph's output go. */
 function target(name: string, tensor: Tensor): Target {
   const { storage, shape, strides, dtype } = tensor;
   if (!(storage instanceof StandInStorage))
@@ -148,18 +126,17 @@ function target(name: string, tensor: Tensor): Target {
     const to = { shape, strides, offset: tensor.offset + storage.shift };
     return { name, storage: storage.real, dtype, pieces: [{ from: denseLayout(shape), to }], order: undefined };
   }
-  // The graph may write the storage in any order: with heads before tokens, say.
+  // The graph may write the storage in any order, for example with heads before tokens.
   const inOrder = tensor.isContiguous() && tensor.offset === 0;
   return { name, storage: storage.real, dtype, pieces: storage.pieces, order: inOrder ? undefined : tensor };
 }
 
-/** The tensor's bits as integers. */
 function asBits(tensor: Tensor): Tensor {
   const { storage, shape, strides, offset } = tensor;
   return new Tensor(new StandInStorage('u16', storage.length, storage, 0), { shape, strides, offset });
 }
 
-/** The tensor over just the part of the storage that it reaches. Of an output, no other elements are written. */
+/** Views the part of the storage that the tensor reaches. Of an output, no other elements are written. */
 function extent(tensor: Tensor, asBits: boolean, output = false): Tensor {
   const { storage, shape, strides, offset } = tensor;
   const [low, high] = extentOf(tensor) ?? [offset, offset - 1];
@@ -169,7 +146,7 @@ function extent(tensor: Tensor, asBits: boolean, output = false): Tensor {
   return new Tensor(new StandInStorage(dtype, high - low + 1, storage, low, pieces), inside);
 }
 
-/** A part whose tokens stay in order: the host writes them to their rows. */
+/** Keeps the tokens of a part in their order. The host writes them to their rows. */
 function withoutRows(part: RopePart): RopePart {
   const { x, out, rows, blockSize } = part;
   if (!rows || blockSize !== undefined || rows.includes(-1)) return part; // emitPlan refuses the last two
@@ -184,7 +161,90 @@ function withoutRows(part: RopePart): RopePart {
   return { ...part, out: new Tensor(storage, { shape: [batch, seq, heads, headDim] }), rows: undefined };
 }
 
-/** The layout of dense elements. */
 export function denseLayout(shape: readonly number[]): Layout {
   return { shape, strides: rowMajorStrides(shape), offset: 0 };
+}
+
+export interface Target {
+  readonly name: string;
+  readonly storage: TensorStorage;
+  readonly dtype: Dtype;
+  /** Says which elements of the output go where in the storage. */
+  readonly pieces: readonly Piece[];
+  /** The layout in which the graph writes the elements, where they are not in row-major order. */
+  readonly order: Layout | undefined;
+}
+
+/** Elements of an output and their places: two layouts of the same shape. */
+export interface Piece {
+  readonly from: Layout;
+  readonly to: Layout;
+}
+
+/** The f32 bits of every f16. A NaN keeps its fraction. */
+let wideF16: Uint32Array | undefined;
+
+function widerF16(): Uint32Array {
+  const wide = Float32Array.from({ length: 65536 }, (_, half) => numberFromF16(half));
+  const bits = new Uint32Array(wide.buffer);
+  for (const [half, value] of wide.entries())
+    if (Number.isNaN(value)) bits[half] = ((half & 0x8000) << 16) | 0x7f800000 | ((half & 0x3ff) << 13);
+  return bits;
+}
+
+/**
+ * Packs elements for a graph: dense, row-major, 16-bit floats widened to f32.
+ *
+ * @param data - the elements that `layout` describes
+ * @param mayShare - allows a result that is a part of `data`
+ */
+export function pack(data: HostArray, dtype: Dtype, layout: Layout, mayShare: boolean): HostArray {
+  const count = countElements(layout.shape);
+  const dense = isRowMajor(layout);
+  if (!isHalf(dtype)) {
+    if (dense && mayShare) return data.subarray(layout.offset, layout.offset + count);
+    const packed = newArray(dtype, count);
+    copyBits(data, layout, packed, denseLayout(layout.shape));
+    return packed;
+  }
+  const packed = new Float32Array(count);
+  const from = data as Uint16Array;
+  const bits = bitsOf(packed) as Uint32Array;
+  let n = 0;
+  if (dtype === 'bf16') walkPair(layout.shape, layout, layout, (at) => void (bits[n++] = from[at]! << 16));
+  else {
+    const table = (wideF16 ??= widerF16());
+    walkPair(layout.shape, layout, layout, (at) => void (bits[n++] = table[from[at]!]!));
+  }
+  return packed;
+}
+
+/**
+ * Writes an output of a graph to its places. All other elements keep their bits.
+ */
+export function unpack(packed: HostArray, data: HostArray, { dtype, pieces, order }: Target): void {
+  let elements = isHalf(dtype) ? narrowed(packed as Float32Array, dtype) : packed;
+  if (order) {
+    const ordered = newArray(dtype, elements.length);
+    copyBits(elements, denseLayout(order.shape), ordered, order);
+    elements = ordered;
+  }
+  for (const { from, to } of pieces) copyBits(elements, from, data, to);
+}
+
+/** Rounds f32 to 16-bit floats. Numbers that were widened before come back exactly. */
+export function narrowed(wide: Float32Array, dtype: 'f16' | 'bf16'): ArrayOf['f16'] {
+  const narrow = new Uint16Array(wide.length);
+  const bits = bitsOf(wide) as Uint32Array;
+  for (const [n, value] of wide.entries()) {
+    if (Number.isNaN(value)) narrow[n] = narrowNan(bits[n]!, dtype);
+    else storeNumber(narrow, dtype, n, value);
+  }
+  return narrow;
+}
+
+/** A NaN that was widened gets its bits back. Any other NaN keeps its sign and the upper bits of its fraction. */
+function narrowNan(bits: number, dtype: 'f16' | 'bf16'): number {
+  const [infinity, fraction] = dtype === 'f16' ? [0x7c00, (bits >>> 13) & 0x3ff] : [0x7f80, (bits >>> 16) & 0x7f];
+  return ((bits >>> 16) & 0x8000) | infinity | (fraction || 1);
 }

@@ -1,41 +1,38 @@
 /**
- * The queue of a backend whose graphs run later: plans run one after the other, and whoever waits for an output hears
+ * The queue of a backend that runs graphs later. Plans run one after the other, and whoever waits for an output learns
  * whether its plan ran.
  *
  * @module
  */
-import type { HostArray, Tensor, TensorStorage } from 'ropewalk';
+import type { ArrayOf, Dtype, HostArray, OpPlan, Tensor, TensorStorage } from 'ropewalk';
 import { RopewalkError } from 'ropewalk';
-import { fail, hostOf, writtenLater } from 'ropewalk/backend';
+import { checkPlan, fail, hostOf, newArray, writtenLater } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
-import type { Target } from './pack.js';
-import { OwnStorage, type Queue } from './storage.js';
+import type { Target } from './graph.js';
 
 const NEXT = 'Open the backend again.';
 
 /** A host buffer that queued plans will write. */
 interface Awaited {
-  /** How many. */
+  /** The number of plans that will write it. */
   writes: number;
-  /** Why one of them failed. */
   failure: RopewalkError | undefined;
-  /** Settles, and never rejects, when tensors over it can be read at once again. */
+  /** Resolves, and never rejects, once tensors over the buffer can be read directly again. */
   last: Promise<void>;
 }
 
-/** Jobs in their order, and who waits for them. */
-export class PlanQueue implements Queue {
+/** Runs jobs in order, and tracks who waits for them. */
+export class PlanQueue {
   readonly #awaited = new Map<ArrayBufferLike, Awaited>();
-  /** Failures since the last finish that no reader has received. */
+  /** Failures since the last finish() that no reader has seen. */
   readonly #failures = new Set<RopewalkError>();
   #tail: Promise<unknown> = Promise.resolve();
-  /** Why nothing runs any more. */
+  /** Set once the queue is closed: the reason. */
   #closed: string | undefined;
 
-  /** @param owner - the backend's name */
   constructor(readonly owner: string) {}
 
-  /** Refuses everything from now on, after what runs now, with the reason. */
+  /** Refuses all jobs after the current one, with this reason. */
   close(why: string): void {
     this.#closed ??= why;
   }
@@ -45,25 +42,27 @@ export class PlanQueue implements Queue {
     if (this.#closed !== undefined) fail('DEVICE', this.owner, `${this.#closed}. ${NEXT}`);
   }
 
+  /** Runs a job after all jobs that are in the queue. */
   enqueue<T>(job: () => T | Promise<T>): Promise<T> {
     const turn = this.#tail.then(() => {
       this.checkOpen();
       return job();
     });
-    this.#tail = turn.catch(() => {}); // one that fails does not stop the next
+    this.#tail = turn.catch(() => {}); // a job that fails does not stop the next one
     return turn;
   }
 
-  /** Waits for everything that is queued, without a turn of its own: after {@link close} as well. */
+  /** Waits for everything in the queue. It takes no turn itself, so it works after {@link close} too. */
   settled(): Promise<unknown> {
     return this.#tail;
   }
 
+  /** Tells that a reader has seen a failure, so that finish() does not throw it again. */
   heard(failure: RopewalkError): void {
     this.#failures.delete(failure);
   }
 
-  /** Waits until everything is written; throws the first failure that nobody has heard of. */
+  /** Waits until everything is written. It throws the first failure that no reader has seen. */
   async finish(): Promise<void> {
     this.checkOpen();
     await this.enqueue(() => {});
@@ -73,7 +72,7 @@ export class PlanQueue implements Queue {
     if (first) throw first;
   }
 
-  /** Queues a job that writes outputs, and passes its outcome on to all that wait for them. */
+  /** Queues a job that writes outputs, and reports its result to all readers of these outputs. */
   write(job: () => void | Promise<void>, outputs: readonly Target[]): void {
     const owned = outputs.flatMap(({ storage, pieces }) => {
       const own = this.own(storage);
@@ -101,7 +100,7 @@ export class PlanQueue implements Queue {
         throw failure;
       },
     );
-    this.#tail = done.catch(() => {}); // the next sees what this one leaves behind
+    this.#tail = done.catch(() => {}); // the next job starts after the bookkeeping of this one
     for (const [n, buffer] of [...buffers].entries()) {
       const entry = waiting[n]!;
       const settled = (): void => {
@@ -111,10 +110,7 @@ export class PlanQueue implements Queue {
     }
   }
 
-  /**
-   * Makes what gives the elements of an input in host memory when its plan runs: `take` reads them now, or later where
-   * the queue has yet to write them.
-   */
+  /** Returns a function that gives the elements of a host input. `take` reads them after all queued writes. */
   hostInput<T>(tensor: Tensor, op: string, take: (elements: HostArray) => T): () => T {
     const { host } = tensor.storage;
     const awaited = host && this.#awaited.get(host.buffer);
@@ -133,7 +129,7 @@ export class PlanQueue implements Queue {
     return () => taken;
   }
 
-  /** Refuses an output that is neither in host memory nor of this backend. */
+  /** Refuses an output that is neither in host memory nor in this backend's memory. */
   checkOutput({ storage }: Target, op: string): void {
     if (this.own(storage) || storage.host) return;
     const owner = storage.owner === this.owner ? `another ${this.owner} backend` : storage.owner;
@@ -141,14 +137,109 @@ export class PlanQueue implements Queue {
     fail('DEVICE', `${this.owner}: ${op}`, why);
   }
 
-  /** The storage, where it is of this queue's backend. */
+  /** Returns the storage if it belongs to this queue's backend. */
   own(storage: TensorStorage): OwnStorage | undefined {
-    return storage instanceof OwnStorage && storage.home === this ? storage : undefined;
+    return storage instanceof OwnStorage && storage.queue === this ? storage : undefined;
   }
 }
 
-/** The first line of an error, without its full stop: a stack may follow. */
+/** Returns the first line of an error message without its full stop. A stack may follow in the other lines. */
 export function firstLine(cause: unknown): string {
   const text = cause instanceof Error ? cause.message : String(cause);
   return text.trim().split('\n')[0]!.trim().replace(/\.$/, '');
+}
+
+/** Elements of a tensor that are read and written in the order of the queue. */
+export abstract class OwnStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
+  readonly owner: string;
+  /** Undefined, because elements may only be read through the queue. */
+  readonly host = undefined;
+  failure: RopewalkError | undefined;
+
+  constructor(
+    readonly queue: PlanQueue,
+    readonly dtype: D,
+    readonly length: number,
+  ) {
+    this.owner = queue.owner;
+  }
+
+  /** Returns a function that reads the elements in the reader's turn. The tensor may be disposed before that. */
+  protected abstract reader(start: number, end: number): () => ArrayOf[D] | Promise<ArrayOf[D]>;
+
+  abstract dispose(): void;
+
+  read(start = 0, end = this.length): Promise<ArrayOf[D]> {
+    const elements = this.reader(start, end);
+    return this.queue.enqueue(() => {
+      if (this.failure) {
+        this.queue.heard(this.failure);
+        throw this.failure;
+      }
+      return elements();
+    });
+  }
+}
+
+export class QueuedStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
+  #elements: ArrayOf[D] | undefined;
+
+  constructor(queue: PlanQueue, dtype: D, length: number, elements?: ArrayOf[D]) {
+    super(queue, dtype, length);
+    this.#elements = elements ?? newArray(dtype, length);
+  }
+
+  /** The elements. Only jobs of the queue may use them. */
+  get array(): ArrayOf[D] {
+    return this.#elements ?? gone();
+  }
+
+  protected override reader(start: number, end: number): () => ArrayOf[D] {
+    const { array } = this;
+    return () => array.slice(start, end) as ArrayOf[D];
+  }
+
+  override dispose(): void {
+    this.#elements = undefined;
+  }
+}
+
+/** A backend that makes a graph of each plan once, and runs graphs in the order of its queue. */
+export abstract class QueuedBackend<Prepared> {
+  protected readonly queue: PlanQueue;
+  readonly #prepared = new WeakMap<OpPlan, Prepared>();
+
+  constructor(readonly name: string) {
+    this.queue = new PlanQueue(name);
+  }
+
+  protected abstract prepareNew(plan: OpPlan): Prepared;
+
+  protected abstract take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D>;
+
+  allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
+    this.queue.checkOpen();
+    return this.take(dtype, shape);
+  }
+
+  upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
+    this.queue.checkOpen();
+    hostOf(source, `${this.name}: upload`);
+    return this.take(source.dtype, source.shape, source.read() as ArrayOf[D]);
+  }
+
+  finish(): Promise<void> {
+    return this.queue.finish();
+  }
+
+  protected prepare(plan: OpPlan): Prepared {
+    checkPlan(plan);
+    const prepared = this.#prepared.get(plan) ?? this.prepareNew(plan);
+    this.#prepared.set(plan, prepared);
+    return prepared;
+  }
+}
+
+export function gone(): never {
+  fail('DEVICE', 'tensor', 'a disposed tensor has no elements');
 }

@@ -1,8 +1,7 @@
 /**
- * RoPE's angles inside a graph: from integer positions to cos and sin, in the arithmetic of the target, and how precise
- * each is.
+ * RoPE's angles inside a graph: from integer positions to cos and sin, and the precision of each way to compute them.
  *
- * Scaling, frequency factors and the direction's sign are in the constants; only a magnitude other than 1 costs
+ * Scaling, frequency factors and the sign of the direction are in the constants. Only a magnitude other than 1 costs
  * operators.
  *
  * @module
@@ -15,16 +14,17 @@ import type { GraphBuilder } from './builder.js';
 /**
  * How a graph computes cos and sin.
  *
- * - `f64`: position × frequency, Sin and Cos in float64: as exact as the library's own tables; for targets with float64
- *   (CPU, CUDA)
- * - `f32`: the same in float32, as most exporters write it: wrong by a radian where positions are large
- * - `f32-reduced`: the angle modulo one turn, every product exact in float32; needs integer Div and Mod, and no float64
- * - `f32-table`: rows of a float32 table, computed in float64 by the exporter
- * - `f16-table`: rows of a float16 table; data stays float16 throughout, for targets that have nothing else
+ * - `f64`: position × frequency, Sin and Cos in float64. It is as exact as the library's own tables, for targets with
+ *   float64 (CPU, CUDA).
+ * - `f32`: the same in float32, as most exporters write it. It is wrong by a radian where positions are large.
+ * - `f32-reduced`: the angle modulo one turn, with every product exact in float32. It needs integer Div and Mod, and no
+ *   float64.
+ * - `f32-table`: rows of a float32 table that the exporter computes in float64.
+ * - `f16-table`: rows of a float16 table. Data stays float16 throughout, for targets that have nothing else.
  */
 export type AngleMode = 'f64' | 'f32' | 'f32-reduced' | 'f32-table' | 'f16-table';
 
-/** All of them. */
+/** All values of {@link AngleMode}. */
 export const ANGLE_MODES: readonly AngleMode[] = /* @__PURE__ */ Object.freeze([
   'f64',
   'f32',
@@ -33,18 +33,17 @@ export const ANGLE_MODES: readonly AngleMode[] = /* @__PURE__ */ Object.freeze([
   'f16-table',
 ]);
 
-/** The constants of a graph's angles. */
 export interface AngleConstants {
-  /** Radians a position, negative for the backward direction; one a pair. */
+  /** Radians per position, one number per pair; negative for the backward direction. */
   readonly invFreq: Float64Array;
-  /** Multiplies cos and sin. */
+  /** The factor of cos and sin. */
   readonly magnitude: number;
   /** The position axis of each pair. */
   readonly axisOfPair: Uint8Array;
   readonly numAxes: number;
 }
 
-/** The constants of a RoPE; backward rotates by −angle. Refuses what {@link frequenciesOf} does. */
+/** Computes the constants of a RoPE. Backward rotates by −angle. It refuses the same specs as {@link frequenciesOf}. */
 export function angleConstants(spec: RopeSpec, direction: 'forward' | 'backward' = 'forward'): AngleConstants {
   const { invFreq, attentionFactor } = frequenciesOf(spec);
   const { axisOfPair, numAxes } = sharePairs(spec.axes, invFreq.length);
@@ -52,22 +51,19 @@ export function angleConstants(spec: RopeSpec, direction: 'forward' | 'backward'
   return { invFreq: invFreq.map((f) => sign * f), magnitude: attentionFactor, axisOfPair, numAxes };
 }
 
-/** Bits of a position that one f32 product takes: its limb, beside {@link FRACTION_BITS} of a turn. */
+/** A position has limbs of 8 bits. Their products with {@link FRACTION_BITS} bits of a turn are exact in f32. */
 const LIMB = 256;
 /** 255 · ½ · 4 limbs stay below 2^9, so that sums of multiples of 2^-15 fit the 24 bits of an f32, in any order. */
 const FRACTION_BITS = 15;
-/** 2π in nine bits, whose product with a fraction of 15 bits is exact, and what is left of it. */
+/** The first nine bits of 2π, whose product with a 15-bit fraction is exact, and the rest of 2π. */
 const TWO_PI_HEAD = 6.28125;
 const TWO_PI_TAIL = 2 * Math.PI - TWO_PI_HEAD;
 
-/** 2/π = 0.A2F9836E4E441529FC… in hexadecimal, 192 bits. @see FDLIBM e_rem_pio2.c, whose table it begins */
+/** 2/π = 0.A2F9836E4E441529FC… in hexadecimal, 192 bits. @see FDLIBM e_rem_pio2.c, whose table begins with it */
 const TWO_OVER_PI = 0xa2f9836e4e441529fc2757d1f534ddc0db6295993c439041n;
 const TWO_OVER_PI_BITS = 192n;
 
-/**
- * The fraction of a full turn, in [−½, ½), by which a frequency (the float64's exact value) rotates in `steps`
- * positions; exact except for the last rounding to float64.
- */
+/** Computes the fraction of a turn, in [−½, ½), of a float64 frequency after `steps` positions, rounded once. */
 export function turnsOf(invFreq: number, steps: number): number {
   let bits = TWO_OVER_PI_BITS + 2n; // 1/(2π) is a quarter of 2/π
   let scaled = invFreq;
@@ -78,7 +74,7 @@ export function turnsOf(invFreq: number, steps: number): number {
   return Number(fraction >> (bits - kept)) / 2 ** Number(kept);
 }
 
-/** Constants `[pairs, limbs]` of `f32-reduced`: of a limb, its fraction of a turn a step in 15 bits; the radians left. */
+/** Computes `[pairs, limbs]`: the fraction of a turn in 15 bits for each limb, and the rest in radians. */
 function reducedConstants(invFreq: Float64Array, limbs: number) {
   const head = new Float32Array(invFreq.length * limbs);
   const tail = new Float32Array(invFreq.length * limbs);
@@ -101,13 +97,13 @@ export interface CosSin {
 }
 
 interface AngleOptions {
-  /** i64 `[batch, seq]`, or with several axes `[axes, batch, seq]`. */
+  /** i64 `[batch, seq]`, or `[axes, batch, seq]` with several axes. */
   readonly positions: string;
-  /** The largest magnitude of a position; 2^31 unless given. */
+  /** The largest absolute value of a position. Default: 2^31. */
   readonly maxPosition?: number;
 }
 
-/** Appends angles, cos and sin, with the magnitude in them: f64 for mode f64, else f32. */
+/** Appends angles, cos and sin, multiplied by the magnitude: f64 for mode f64, else f32. */
 export function anglesInGraph(
   b: GraphBuilder,
   c: AngleConstants,
@@ -117,21 +113,24 @@ export function anglesInGraph(
   const dtype = mode === 'f64' ? 'f64' : 'f32';
   const angle = mode === 'f32-reduced' ? reducedAngle(b, c, options) : plainAngle(b, c, dtype, options.positions);
   const scaled = (value: string): string =>
-    c.magnitude === 1 ? value : b.add('Mul', [value, b.scalar(b.fresh('magnitude'), dtype, c.magnitude)]);
+    c.magnitude === 1 ? value : b.add('Mul', [value, b.scalar('magnitude', dtype, c.magnitude)]);
   return { cos: scaled(b.add('Cos', [angle])), sin: scaled(b.add('Sin', [angle])), dtype };
 }
 
 function plainAngle(b: GraphBuilder, c: AngleConstants, dtype: 'f32' | 'f64', positions: string): string {
   const column = perPair(b, c, b.cast(positions, dtype), []);
   const values = dtype === 'f64' ? c.invFreq : Float32Array.from(c.invFreq);
-  return b.add('Mul', [column, b.constant(b.fresh('inv_freq'), tensorFrom(values))]);
+  return b.add('Mul', [column, b.constant('inv_freq', tensorFrom(values))]);
 }
 
-/** `[batch, seq, 1, …]` for one axis, `[batch, seq, pairs, …]` for several: each pair has its own axis's position. */
+/**
+ * Shapes positions as `[batch, seq, 1, …]` for one axis, or `[batch, seq, pairs, …]` for several, where each pair gets
+ * the position of its axis.
+ */
 function perPair(b: GraphBuilder, c: AngleConstants, positions: string, behind: readonly number[]): string {
-  if (c.numAxes === 1) return b.add('Unsqueeze', [positions, b.integers(b.fresh('pair_axis'), [2])]);
-  const last = b.add('Transpose', [positions], { perm: { ints: [1, 2, 0, ...behind] } });
-  return b.add('Gather', [last, b.integers(b.fresh('axis_of_pair'), c.axisOfPair)], { axis: { i: 2 } });
+  if (c.numAxes === 1) return b.add('Unsqueeze', [positions, b.integers('pair_axis', [2])]);
+  const last = b.add('Transpose', [positions], { perm: [1, 2, 0, ...behind] });
+  return b.add('Gather', [last, b.integers('axis_of_pair', c.axisOfPair)], { axis: 2 });
 }
 
 function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPosition = 2 ** 31 }: AngleOptions): string {
@@ -139,19 +138,19 @@ function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPositi
   const pairs = c.invFreq.length;
   const { head, tail } = reducedConstants(c.invFreq, limbs);
   const constant = (name: string, data: Float32Array): string =>
-    b.constant(b.fresh(name), tensorFrom(data, { shape: [pairs, limbs] }));
-  const integers = (name: string, values: readonly number[]): string => b.integers(b.fresh(name), values);
-  // Limbs with the sign of the position: Div cuts towards 0, and so does the remainder with fmod.
+    b.constant(name, tensorFrom(data, { shape: [pairs, limbs] }));
+  const integers = (name: string, values: readonly number[]): string => b.integers(name, values);
+  // Limbs have the sign of the position: Div rounds towards 0, and so does the remainder with fmod.
   const apart = b.add('Unsqueeze', [positions, integers('limb_axis', [-1])]);
   const shifts = Array.from({ length: limbs }, (_, limb) => LIMB ** limb);
   const shifted = limbs === 1 ? apart : b.add('Div', [apart, integers('limb_steps', shifts)]);
-  const limb = b.cast(b.add('Mod', [shifted, integers('limb_size', [LIMB])], { fmod: { i: 1 } }), 'f32');
+  const limb = b.cast(b.add('Mod', [shifted, integers('limb_size', [LIMB])], { fmod: 1 }), 'f32');
   const spread = perPair(b, c, limb, [3]);
   const sum = (constants: string): string =>
-    b.add('ReduceSum', [b.add('Mul', [spread, constants]), integers('limbs', [-1])], { keepdims: { i: 0 } });
+    b.add('ReduceSum', [b.add('Mul', [spread, constants]), integers('limbs', [-1])], { keepdims: 0 });
   const turns = sum(constant('turn_heads', head));
   const part = b.add('Sub', [turns, b.add('Round', [turns])]);
-  const number = (name: string, value: number): string => b.scalar(b.fresh(name), 'f32', value);
+  const number = (name: string, value: number): string => b.scalar(name, 'f32', value);
   const rest = b.add('Add', [
     b.add('Mul', [part, number('two_pi_tail', TWO_PI_TAIL)]),
     sum(constant('turn_tails', tail)),
@@ -159,14 +158,15 @@ function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPositi
   return b.add('Add', [b.add('Mul', [part, number('two_pi_head', TWO_PI_HEAD)]), rest]);
 }
 
-/** The most rows × pairs of a table: a million positions of 64, half a gigabyte. An ONNX file holds at most two. */
+/** The most rows × pairs of a table: half a gigabyte of f32. An ONNX file holds two gigabytes at most. */
 export const MAX_TABLE = 2 ** 26;
 
 /**
- * cos and sin of positions 0 to context − 1, `[context, pairs]`, of all pairs or some, with magnitude and sign.
+ * Computes cos and sin of positions 0 to context − 1, `[context, pairs]`, with magnitude and sign.
  *
- * @throws {RopewalkError} RANGE for a table of more than {@link MAX_TABLE} entries and one row, which decoders have
- *   beyond their context
+ * @param pairsOf - the pairs of the table. Default: all.
+ * @throws {RopewalkError} RANGE for more entries than {@link MAX_TABLE} and one row, which decoders have beyond their
+ *   context
  */
 export function tableOver(
   c: AngleConstants,
@@ -192,29 +192,29 @@ export function tableOver(
   return { cos, sin };
 }
 
-/** How far cos and sin are off at one position. */
+/** The error of cos and sin at one position. */
 export interface AnglePrecision {
   readonly position: number;
-  /** Of all pairs, the largest of |cos − exact| and |sin − exact|, before the magnitude. */
+  /** The largest of |cos − exact| and |sin − exact| over all pairs, before the magnitude. */
   readonly maxError: number;
-  /** The pair that has it. */
+  /** The pair with the largest error. */
   readonly pair: number;
 }
 
-/** The positions that {@link anglePrecision} takes by default. */
+/** The default positions of {@link anglePrecision}. */
 export const PRECISION_POSITIONS: readonly number[] = /* @__PURE__ */ Object.freeze([
   1, 1000, 4096, 32768, 131072, 1e6, 0x1000000, 0x7fffffff,
 ]);
 
 /**
- * Says how precise a graph's cos and sin are. The graph's own arithmetic, rounded where it rounds and with sin and cos
- * correctly rounded, is compared with the exact angle, modulo one turn, of the float64 frequency. That reference is
- * itself in float64: of f64 data a few 1e-16 are its own.
+ * Measures how precise the cos and sin of a graph are. It computes as the graph does, rounds where the graph rounds,
+ * and compares with the exact angle, modulo one turn, of the float64 frequency. The reference is float64 as well, so a
+ * few 1e-16 of an error in f64 may be its own.
  *
  * @param spec - a model's RoPE
  * @param mode - the arithmetic
  * @param positions - integers in [−2^31, 2^31]
- * @param data - what cos and sin of mode f64 come out in: f32 beside data of f32 and less, which rounds them, or f64
+ * @param data - the dtype of the results of mode f64: f32, to which they are rounded for data of f32 and less, or f64
  * @returns one entry for each position
  * @throws {RopewalkError} RANGE for another position; UNSUPPORTED for another mode
  */
@@ -235,10 +235,11 @@ export function anglePrecision(
     let worst = { position, maxError: 0, pair: 0 };
     for (const [j, frequency] of invFreq.entries()) {
       const exact = turnsOf(frequency, position) * 2 * Math.PI;
-      const [cos, sin] = computed(mode, data, frequency, position, (limb) => [
-        constants!.head[j * limbs + limb]!,
-        constants!.tail[j * limbs + limb]!,
-      ]);
+      const [angle, round] =
+        mode === 'f32-reduced'
+          ? [reducedAt(position, constants!, j * limbs), Math.fround]
+          : computed(mode, data, frequency, position);
+      const [cos, sin] = [round(Math.cos(angle)), round(Math.sin(angle))];
       const maxError = Math.max(Math.abs(cos - Math.cos(exact)), Math.abs(sin - Math.sin(exact)));
       if (maxError > worst.maxError) worst = { position, maxError, pair: j };
     }
@@ -246,44 +247,38 @@ export function anglePrecision(
   });
 }
 
-/** cos and sin of one pair as a graph computes them. */
+/** Computes the angle of one pair as a graph does, and returns the rounding of its cos and sin. */
 function computed(
-  mode: AngleMode,
+  mode: Exclude<AngleMode, 'f32-reduced'>,
   data: 'f32' | 'f64',
   frequency: number,
   position: number,
-  constantsOf: (limb: number) => readonly [head: number, tail: number],
-): readonly [cos: number, sin: number] {
+): readonly [angle: number, round: (x: number) => number] {
   const f = Math.fround;
-  const of = (angle: number, round: (x: number) => number): readonly [number, number] => [
-    round(Math.cos(angle)),
-    round(Math.sin(angle)),
-  ];
   switch (mode) {
     case 'f64':
-      return of(position * frequency, (x) => roundTo(data, x));
+      return [position * frequency, (x) => roundTo(data, x)];
     case 'f32-table':
-      return of(position * frequency, f);
+      return [position * frequency, f];
     case 'f32':
-      return of(f(f(position) * f(frequency)), f);
+      return [f(f(position) * f(frequency)), f];
     case 'f16-table':
-      return of(position * frequency, (x) => roundTo('f16', x));
-    case 'f32-reduced': {
-      let turns = 0;
-      let tails = 0;
-      let left = position;
-      for (let limb = 0; limb < 4; limb++) {
-        const digit = left % LIMB;
-        left = Math.trunc(left / LIMB);
-        const [head, tail] = constantsOf(limb);
-        turns = f(turns + f(digit * head));
-        tails = f(tails + f(digit * tail));
-      }
-      const part = f(turns - Math.round(turns));
-      const rest = f(f(part * f(TWO_PI_TAIL)) + tails);
-      return of(f(f(part * TWO_PI_HEAD) + rest), f);
-    }
+      return [position * frequency, (x) => roundTo('f16', x)];
     default:
       return refuse('UNSUPPORTED', 'anglePrecision: mode', ANGLE_MODES.join(', '), mode);
   }
+}
+
+/** Computes the angle of mode f32-reduced, with the constants of a pair from index `first` on. */
+function reducedAt(position: number, { head, tail }: ReturnType<typeof reducedConstants>, first: number): number {
+  const f = Math.fround;
+  let [turns, tails, left] = [0, 0, position];
+  for (let limb = 0; limb < 4; limb++) {
+    const digit = left % LIMB;
+    left = Math.trunc(left / LIMB);
+    turns = f(turns + f(digit * head[first + limb]!));
+    tails = f(tails + f(digit * tail[first + limb]!));
+  }
+  const part = f(turns - Math.round(turns));
+  return f(f(part * TWO_PI_HEAD) + f(f(part * f(TWO_PI_TAIL)) + tails));
 }

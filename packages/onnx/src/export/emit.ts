@@ -1,41 +1,35 @@
 /**
- * Plans as ONNX graphs: one emitter for each operator, in two forms.
+ * Writes plans as ONNX graphs, with one emitter for each operator, in two forms.
  *
- * A graph sees dense tensors of a plan's logical shapes; who runs it packs and unpacks strides. Only rearrange has
- * layouts in its graph, because they are its subject. 16-bit floats are cast to f32 and back, so that results are
+ * A graph sees dense tensors of the plan's shapes, and its caller packs and unpacks strides. Only rearrange has layouts
+ * in its graph, because layouts are all that it is about. 16-bit floats are cast to f32 and back, so that results are
  * rounded once; ONNX's own operators would round in between.
  *
  * @module
  * @see https://onnx.ai/onnx/operators/
  */
-import {
-  type BlockTensor,
-  type FloatDtype,
-  isBlocks,
-  type OpPlan,
-  sizeBytes,
-  Tensor,
-  tensorFrom,
-  zeros,
-} from 'ropewalk';
-import { checkPlan, refuse, unknownPlan, walk } from 'ropewalk/backend';
-import {
-  type OptionNames,
-  ROUNDED,
-  reading,
-  readName,
-  readOptions,
-  roundsActivations,
-  whyNotFloatCaches,
-} from 'ropewalk/internal';
-import { dequantise, GRAPH_FORMATS } from './blocks.js';
+import type { BlockTensor, FloatDtype, OpPlan } from 'ropewalk';
+import { isBlocks, sizeBytes, Tensor, tensorFrom, zeros } from 'ropewalk';
+import { checkPlan, refuse, walk } from 'ropewalk/backend';
+import type { OptionNames } from 'ropewalk/internal';
+import { ROUNDED, reading, readName, readOptions, roundsActivations, whyNotFloatCaches } from 'ropewalk/internal';
 import { GraphBuilder } from './builder.js';
-import { argmax, attention, gelu, layerNorm, narrowed, rmsNorm, route, swiglu } from './fragments.js';
+import {
+  argmax,
+  attention,
+  dequantise,
+  GRAPH_FORMATS,
+  gelu,
+  isStandard,
+  layerNorm,
+  narrowed,
+  rmsNorm,
+  route,
+  swiglu,
+  type Wide,
+} from './fragments.js';
 import { computeIn, type EmitOptions, type EmittedGraph, type NotEmitted, PlanGraph } from './plan-graph.js';
 import { emitRope } from './rope.js';
-
-export type { GraphForm } from './fragments.js';
-export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './plan-graph.js';
 
 const NAMES: OptionNames<EmitOptions> = {
   form: true,
@@ -53,171 +47,157 @@ const NAMES: OptionNames<EmitOptions> = {
  * rms_norm x, weight → out; layer_norm x, weight, bias → out; linear x, weight, bias → out; self_attention q, k, v,
  * sinks → out; route logits, bias → indices, weights; expert_linear x, weight, indices, bias, weights → out; argmax
  * values → index, value; embedding index, weight → out; rearrange x, initial → out; rope x → out and, as the form needs
- * them, cos_cache, sin_cache, positions, weight, cache, rows, with `_p` behind the names of part p where there are
- * several. With `tables: 'inputs'` self_attention takes attn_mask behind its tensors, where it masks.
+ * them, cos_cache, sin_cache, positions, weight, cache, rows. If a rope has several parts, the names of part p end in
+ * `_p`. With `tables: 'inputs'` self_attention takes attn_mask after its tensors, if it masks.
  *
- * @param b - the graph; empty
- * @param plan - a checked plan; of its tensors only shapes, strides and dtypes are read
+ * @param b - an empty graph
+ * @param plan - a checked plan, of which only shapes, strides and dtypes are read
  * @param options - form and names
- * @returns inputs and outputs, or the reason why no graph can say it
- * @throws {RopewalkError} RANGE or UNSUPPORTED for what is no graph, no plan or no form
+ * @returns inputs and outputs, or the reason why no graph can express the plan
+ * @throws {RopewalkError} RANGE or UNSUPPORTED for something that is no graph, no plan or no form
  */
 export function emitPlan(b: GraphBuilder, plan: OpPlan, options: EmitOptions): EmittedGraph | NotEmitted {
   if (!reading('graph', () => b instanceof GraphBuilder)) refuse('RANGE', 'graph', 'a GraphBuilder', b);
   checkPlan(plan);
   const given = readOptions(options, 'graph: options', NAMES);
   readName(given.form, ['standard', 'primitives'], 'graph: form');
-  const g = new PlanGraph(b, given);
-  const whyNot = emit(g, plan);
+  const g = new PlanGraph(b, given, computeFor(plan));
+  const emit = EMITTERS[plan.op] as (g: PlanGraph, plan: OpPlan) => string | undefined;
+  const whyNot = whyNotEmitted(plan) ?? emit(g, plan);
   return whyNot === undefined ? { inputs: g.inputs, outputs: g.outputs } : { whyNot };
 }
 
-function emit(g: PlanGraph, plan: OpPlan): string | undefined {
+/** Returns the dtype in which a graph computes. The parts of a rope have their own. */
+function computeFor(plan: OpPlan): Wide {
+  if (plan.op === 'rope') return 'f32';
+  return computeIn(('out' in plan ? plan.out : plan.op === 'route' ? plan.logits : plan.values).dtype);
+}
+
+function whyNotEmitted(plan: OpPlan): string | undefined {
   if ('weight' in plan && isBlocks(plan.weight) && !GRAPH_FORMATS.includes(plan.weight.format))
     return `there are graphs for weights in ${GRAPH_FORMATS.join(' and ')}, not yet in ${plan.weight.format}`;
   if (roundsActivations(plan)) return ROUNDED;
   const cache = whyNotFloatCaches(plan);
-  if (cache !== undefined) return `${cache}, for which there are no graphs yet`;
-  switch (plan.op) {
-    case 'rope':
-      return emitRope(g, plan);
-    case 'add': {
-      const compute = computeIn(plan.out.dtype);
-      g.round(g.b.add('Add', [g.wide('a', plan.a, compute), g.wide('b', plan.b, compute)]), compute, 'out', plan.out);
-      return undefined;
-    }
-    case 'swiglu':
-      return emitSwiglu(g, plan);
-    case 'gelu':
-    case 'geglu':
-      return emitGelu(g, plan);
-    case 'scale':
-      return emitScale(g, plan);
-    case 'rms_norm':
-    case 'layer_norm':
-      return emitNorm(g, plan);
-    case 'linear':
-      return emitLinear(g, plan);
-    case 'self_attention':
-      return emitAttention(g, plan);
-    case 'argmax':
-      return emitArgmax(g, plan);
-    case 'embedding':
-      return emitEmbedding(g, plan);
-    case 'rearrange':
-      return emitRearrange(g, plan);
-    case 'route':
-      return emitRoute(g, plan);
-    case 'expert_linear':
-      return emitExpertLinear(g, plan);
-    default:
-      return unknownPlan(plan satisfies never);
-  }
+  return cache && `${cache}, for which there are no graphs yet`;
 }
 
 type Plan<Op> = Extract<OpPlan, { readonly op: Op }>;
 
+/** The emitters append a plan to a graph, or return why no graph can express it. */
+const EMITTERS: { readonly [Op in OpPlan['op']]: (g: PlanGraph, plan: Plan<Op>) => string | undefined } = {
+  rope: emitRope,
+  add: emitAdd,
+  swiglu: emitSwiglu,
+  gelu: emitGelu,
+  geglu: emitGelu,
+  scale: emitScale,
+  rms_norm: emitNorm,
+  layer_norm: emitNorm,
+  linear: emitLinear,
+  self_attention: emitAttention,
+  argmax: emitArgmax,
+  embedding: emitEmbedding,
+  rearrange: emitRearrange,
+  route: emitRoute,
+  expert_linear: emitExpertLinear,
+};
+
+function emitAdd(g: PlanGraph, { a, b, out }: Plan<'add'>): undefined {
+  g.round(g.b.add('Add', [g.wide('a', a), g.wide('b', b)]), 'out', out);
+}
+
 function emitSwiglu(g: PlanGraph, plan: Plan<'swiglu'>): undefined {
   const { gate, up, out } = plan;
-  const compute = computeIn(out.dtype);
-  const value = g.wide('gate', gate, compute);
-  g.round(swiglu(g.b, value, g.wide('up', up, compute), plan, compute), compute, 'out', out);
+  const value = g.wide('gate', gate);
+  g.round(swiglu(g, value, g.wide('up', up), plan), 'out', out);
 }
 
 function emitGelu(g: PlanGraph, plan: Plan<'gelu' | 'geglu'>): undefined {
-  const { b, options } = g;
   const { approximate, out } = plan;
-  const compute = computeIn(out.dtype);
   const gated = plan.op === 'geglu';
-  const x = gated ? g.wide('gate', plan.gate, compute) : g.wide('x', plan.x, compute);
-  const up = gated ? g.wide('up', plan.up, compute) : undefined;
-  const y = gelu(b, x, approximate, compute, options.form);
-  g.round(up === undefined ? y : b.add('Mul', [up, y]), compute, 'out', out);
+  const x = gated ? g.wide('gate', plan.gate) : g.wide('x', plan.x);
+  const up = gated ? g.wide('up', plan.up) : undefined;
+  const y = gelu(g, x, approximate);
+  g.round(up === undefined ? y : g.b.add('Mul', [up, y]), 'out', out);
 }
 
 function emitScale(g: PlanGraph, { x, factor, softcap, out }: Plan<'scale'>): undefined {
-  const { b } = g;
-  const compute = computeIn(out.dtype);
-  const number = (name: string, value: number): string => b.scalar(b.fresh(name), compute, value);
-  const value = g.wide('x', x, compute);
+  const { b, compute } = g;
+  const number = (name: string, value: number): string => b.scalar(name, compute, value);
+  const value = g.wide('x', x);
   const by =
     typeof factor === 'number'
       ? number('factor', factor)
-      : b.add('Unsqueeze', [g.wide('factor', factor, compute), b.integers(b.fresh('last'), [-1])]);
+      : b.add('Unsqueeze', [g.wide('factor', factor), b.integers('last', [-1])]);
   let y = b.add('Mul', [value, by]);
   if (softcap !== undefined)
     y = b.add('Mul', [b.add('Tanh', [b.add('Div', [y, number('cap', softcap)])]), number('cap', softcap)]);
-  g.round(y, compute, 'out', out);
+  g.round(y, 'out', out);
 }
 
 function emitNorm(g: PlanGraph, plan: Plan<'rms_norm' | 'layer_norm'>): undefined {
-  const { b, options } = g;
   const { x, weight, eps, out } = plan;
-  const compute = computeIn(out.dtype);
-  const values = [g.wide('x', x, compute), g.wide('weight', weight, compute)] as const;
-  const bias = plan.op === 'layer_norm' && plan.bias ? g.wide('bias', plan.bias, compute) : undefined;
-  const y =
-    plan.op === 'layer_norm'
-      ? layerNorm(b, ...values, bias, eps, compute, options.form)
-      : rmsNorm(b, ...values, eps, compute, options.form);
-  g.round(y, compute, 'out', out);
+  const values = [g.wide('x', x), g.wide('weight', weight)] as const;
+  const bias = plan.op === 'layer_norm' && plan.bias ? g.wide('bias', plan.bias) : undefined;
+  const y = plan.op === 'layer_norm' ? layerNorm(g, ...values, bias, eps) : rmsNorm(g, ...values, eps);
+  g.round(y, 'out', out);
 }
 
 function emitLinear(g: PlanGraph, { x, weight, bias, out }: Plan<'linear'>): undefined {
-  const { b } = g;
-  const compute = computeIn(out.dtype);
-  const value = g.wide('x', x, compute);
+  const { b, compute } = g;
+  const value = g.wide('x', x);
   const matrix = isBlocks(weight)
     ? dequantise(b, g.take('weight', weight.bytes), weight.format, weight.shape as [number, number], compute)
-    : g.wide('weight', weight, compute);
-  const added = bias && g.wide('bias', bias, compute);
-  if (x.rank === 2 && !g.primitives) {
-    g.round(b.add('Gemm', [value, matrix, added], { transB: { i: 1 } }), compute, 'out', out);
+    : g.wide('weight', weight);
+  const added = bias && g.wide('bias', bias);
+  if (x.rank === 2 && g.form === 'standard') {
+    g.round(b.add('Gemm', [value, matrix, added], { transB: 1 }), 'out', out);
     return;
   }
-  const y = b.add('MatMul', [value, b.add('Transpose', [matrix], { perm: { ints: [1, 0] } })]);
-  g.round(added ? b.add('Add', [y, added]) : y, compute, 'out', out);
+  const y = b.add('MatMul', [value, b.add('Transpose', [matrix], { perm: [1, 0] })]);
+  g.round(added ? b.add('Add', [y, added]) : y, 'out', out);
 }
 
-/** The most bytes of a mask: it is a constant of the graph, and an ONNX file holds at most two gigabytes. */
+/** The most bytes of a mask. It is a constant of the graph, and an ONNX file holds two gigabytes at most. */
 const MAX_MASK_BYTES = 2 ** 30;
 
 function emitAttention(g: PlanGraph, plan: Plan<'self_attention'>): string | undefined {
   const { q, out } = plan;
-  const [k, v] = [plan.k, plan.v] as Tensor<FloatDtype>[] as [Tensor<FloatDtype>, Tensor<FloatDtype>]; // emit refused 8 bits
-  const compute = computeIn(out.dtype);
+  const [k, v] = [plan.k, plan.v] as Tensor<FloatDtype>[] as [Tensor<FloatDtype>, Tensor<FloatDtype>]; // whyNotEmitted refuses 8 bits
   const [batch, seq, heads] = q.shape as [number, number, number];
   const [, total, kvHeads, dv] = v.shape as [number, number, number, number];
-  if (plan.causal && seq * total * sizeBytes(compute) > MAX_MASK_BYTES)
+  if (plan.causal && seq * total * sizeBytes(g.compute) > MAX_MASK_BYTES)
     return `a mask of ${seq} × ${total} is too large for a graph, which takes 1 GiB`;
-  const mask = plan.causal ? takeMask(g, maskOf(seq, total, plan.window, compute)) : undefined;
-  // Attention-23 adds the mask before it caps, which would let masked keys back in. Its scale is an f32, which ONNX
-  // Runtime takes only above 0; and it has no sinks.
-  const standard = !g.primitives && !plan.sinks && plan.softcap === undefined && compute === 'f32' && plan.scale > 0;
-  // The standard operator takes heads side by side, and knows their number.
+  const mask = plan.causal ? takeMask(g, maskOf(seq, total, plan.window, g.compute)) : undefined;
+  // Attention-23 adds the mask before it caps, so that masked keys would count again. Its scale is an f32, which ONNX
+  // Runtime takes only above 0. It has no sinks.
+  const standard = isStandard(g) && !plan.sinks && plan.softcap === undefined && plan.scale > 0;
+  // The standard operator takes heads side by side, and their number as an attribute.
   const folded = (name: string, tensor: Tensor<FloatDtype>): string => {
     const [b, s, h, width] = tensor.shape as [number, number, number, number];
     return standard && tensor.isContiguous()
-      ? g.wide(name, tensor.view([b, s, h * width]), compute)
-      : fold(g, g.wide(name, tensor, compute), standard, [b, s, h * width]);
+      ? g.wide(name, tensor.view([b, s, h * width]))
+      : fold(g, g.wide(name, tensor), standard, [b, s, h * width]);
   };
   const values = [folded('q', q), folded('k', k), folded('v', v)] as const;
-  const sinks = plan.sinks && g.wide('sinks', plan.sinks, compute);
-  const y = attention(g.b, values, mask, sinks, { batch, seq, heads, kvHeads, total }, plan, compute, standard);
-  if (standard && out.isContiguous()) g.round(y, compute, 'out', out.view([batch, seq, heads * dv]));
-  else g.round(fold(g, y, standard, out.shape), compute, 'out', out);
+  const sinks = plan.sinks && g.wide('sinks', plan.sinks);
+  const y = attention(g, values, mask, sinks, { batch, seq, heads, kvHeads, total }, plan, standard);
+  if (standard && out.isContiguous()) g.round(y, 'out', out.view([batch, seq, heads * dv]));
+  else g.round(fold(g, y, standard, out.shape), 'out', out);
   return undefined;
 }
 
 function fold(g: PlanGraph, value: string, wanted: boolean, shape: readonly number[]): string {
-  return wanted ? g.b.add('Reshape', [value, g.b.integers(g.b.fresh('shape'), shape)], { allowzero: { i: 1 } }) : value;
+  return wanted ? g.b.add('Reshape', [value, g.b.integers('shape', shape)], { allowzero: 1 }) : value;
 }
 
 function takeMask(g: PlanGraph, mask: Tensor): string {
   return g.options.tables === 'inputs' ? g.take('attn_mask', mask) : g.b.constant('attn_mask', mask);
 }
 
-/** 0 where query i sees key t, −∞ where it does not. Unlike is_causal it says how long the past is. */
+/**
+ * Makes the mask: 0 where query i sees key t, else −∞. Unlike the attribute is_causal it knows the length of the past.
+ */
 function maskOf(seq: number, total: number, window: number | undefined, compute: 'f32' | 'f64'): Tensor {
   const data = compute === 'f64' ? new Float64Array(seq * total) : new Float32Array(seq * total);
   for (let i = 0; i < seq; i++) {
@@ -232,36 +212,34 @@ function maskOf(seq: number, total: number, window: number | undefined, compute:
 
 function emitRoute(g: PlanGraph, plan: Plan<'route'>): undefined {
   const { logits, bias, indices, weights } = plan;
-  const compute = computeIn(logits.dtype);
-  const z = g.wide('logits', logits, compute);
-  const added = bias && g.wide('bias', bias, compute);
+  const z = g.wide('logits', logits);
+  const added = bias && g.wide('bias', bias);
   const sizes = { experts: logits.shape[1]!, used: indices.shape[1]! };
-  const chosen = route(g.b, z, added, plan, sizes, compute);
+  const chosen = route(g, z, added, plan, sizes);
   g.give(g.b.cast(chosen.indices, 'i32'), 'indices', indices);
-  g.round(chosen.weights, compute, 'weights', weights);
+  g.round(chosen.weights, 'weights', weights);
 }
 
-/** The chosen matrices are gathered: a graph reads no other. An index outside takes the nearest expert. */
+/** Gathers the matrices of the chosen experts only. An index outside takes the nearest expert. */
 function emitExpertLinear(g: PlanGraph, { x, weight, bias, indices, weights, out }: Plan<'expert_linear'>): undefined {
-  const { b } = g;
-  const compute = computeIn(out.dtype);
+  const { b, compute } = g;
   const [tokens, chosen] = indices.shape as [number, number];
   const [experts, n, k] = weight.shape as [number, number, number];
   if (chosen === 0) {
     // ONNX Runtime's MatMul does not broadcast 1 to 0.
-    g.round(b.constant(b.fresh('none'), zeros(compute, out.shape)), compute, 'out', out);
+    g.round(b.constant('none', zeros(compute, out.shape)), 'out', out);
     return;
   }
-  const integers = (name: string, values: readonly number[]): string => b.integers(b.fresh(name), values);
+  const integers = (name: string, values: readonly number[]): string => b.integers(name, values);
   const reshape = (value: string, shape: readonly number[]): string =>
-    b.add('Reshape', [value, integers('shape', shape)], { allowzero: { i: 1 } });
-  const value = reshape(g.wide('x', x, compute), [tokens, x.rank === 3 ? chosen : 1, k, 1]);
+    b.add('Reshape', [value, integers('shape', shape)], { allowzero: 1 });
+  const value = reshape(g.wide('x', x), [tokens, x.rank === 3 ? chosen : 1, k, 1]);
   const table = isBlocks(weight) ? g.take('weight', weight.bytes) : g.take('weight', weight);
   const bounds = [0, Math.max(0, experts - 1)].map((id) =>
-    b.constant(b.fresh('bound'), tensorFrom(Int32Array.of(id), { shape: [] })),
+    b.constant('bound', tensorFrom(Int32Array.of(id), { shape: [] })),
   );
   const ids = b.add('Clip', [g.take('indices', indices), ...bounds]);
-  const chosenOf = (values: string): string => b.add('Gather', [values, ids], { axis: { i: 0 } });
+  const chosenOf = (values: string): string => b.add('Gather', [values, ids], { axis: 0 });
   const wide = (found: string, dtype: FloatDtype): string => (dtype === compute ? found : b.cast(found, compute));
   const blocks = (of: BlockTensor): string => {
     const found = chosenOf(reshape(table, [experts, of.bytes.size / Math.max(1, experts)]));
@@ -271,19 +249,18 @@ function emitExpertLinear(g: PlanGraph, { x, weight, bias, indices, weights, out
   let y = reshape(b.add('MatMul', [matrices, value]), [tokens, chosen, n]);
   if (bias) y = b.add('Add', [y, wide(chosenOf(g.take('bias', bias)), bias.dtype)]);
   if (weights) {
-    const factors = reshape(g.wide('weights', weights, compute), [tokens, chosen, 1]);
-    y = b.add('ReduceSum', [b.add('Mul', [y, factors]), integers('chosen', [1])], { keepdims: { i: 0 } });
+    const factors = reshape(g.wide('weights', weights), [tokens, chosen, 1]);
+    y = b.add('ReduceSum', [b.add('Mul', [y, factors]), integers('chosen', [1])], { keepdims: 0 });
   }
-  g.round(y, compute, 'out', out);
+  g.round(y, 'out', out);
 }
 
 function emitArgmax(g: PlanGraph, { values, outIndex, outValue }: Plan<'argmax'>): undefined {
   const value = g.take('values', values);
-  const compute = computeIn(values.dtype);
-  // Not every runtime has ArgMax for every dtype; a cast to f32 keeps order, ties and NaN.
-  const wide = values.dtype === compute ? value : g.b.cast(value, compute);
-  const index = argmax(g.b, wide, compute, g.options.nan ?? 'first');
-  g.give(g.b.add('GatherElements', [value, index], { axis: { i: -1 } }), 'value', outValue);
+  // Not every runtime has ArgMax for every dtype. A cast to f32 keeps order, ties and NaN.
+  const wide = values.dtype === g.compute ? value : g.b.cast(value, g.compute);
+  const index = argmax(g, wide, g.options.nan ?? 'first');
+  g.give(g.b.add('GatherElements', [value, index], { axis: -1 }), 'value', outValue);
   g.give(outIndex.dtype === 'i32' ? g.b.cast(index, 'i32') : index, 'index', outIndex);
 }
 
@@ -293,18 +270,18 @@ function emitEmbedding(g: PlanGraph, { rows, weight, out }: Plan<'embedding'>): 
   if (isBlocks(weight)) {
     const table = g.take('weight', weight.bytes);
     const [n, k] = weight.shape as [number, number];
-    // The rows are looked up as bytes, so that only they are converted.
+    // Gather takes rows of bytes, so that only these rows are converted.
     const rowBytes = n === 0 ? 0 : weight.bytes.size / n;
-    const byRow = b.add('Reshape', [table, b.integers('by_row', [n, rowBytes])], { allowzero: { i: 1 } });
-    const found = b.add('Gather', [byRow, g.take('index', index)], { axis: { i: 0 } });
+    const byRow = b.add('Reshape', [table, b.integers('by_row', [n, rowBytes])], { allowzero: 1 });
+    const found = b.add('Gather', [byRow, g.take('index', index)], { axis: 0 });
     g.give(dequantise(b, found, weight.format, [rows.length, k], 'f32'), 'out', out);
     return;
   }
-  const found = b.add('Gather', [g.take('weight', weight), g.take('index', index)], { axis: { i: 0 } });
+  const found = b.add('Gather', [g.take('weight', weight), g.take('index', index)], { axis: 0 });
   g.give(weight.dtype === out.dtype ? found : b.cast(found, out.dtype), 'out', out);
 }
 
-/** A tensor's dimensions by falling stride, where that order makes it dense and all of its storage; else undefined. */
+/** Returns the dimensions of a tensor by falling stride if the tensor is dense in that order and fills its storage. */
 function permutationOf(tensor: Tensor): number[] | undefined {
   if (tensor.size !== tensor.storage.length) return undefined;
   const order = tensor.shape.map((_, d) => d).sort((a, b) => tensor.strides[b]! - tensor.strides[a]! || a - b);
@@ -321,25 +298,21 @@ function emitRearrange(g: PlanGraph, { x, out }: Plan<'rearrange'>): undefined {
     const value = converted(g.take('x', x.permute(from)));
     const perm = to.map((dim) => from.indexOf(dim));
     const inOrder = perm.every((dim, d) => dim === d);
-    g.give(
-      inOrder ? b.add('Identity', [value]) : b.add('Transpose', [value], { perm: { ints: perm } }),
-      'out',
-      out.permute(to),
-    );
+    g.give(inOrder ? b.add('Identity', [value]) : b.add('Transpose', [value], { perm: perm }), 'out', out.permute(to));
     return;
   }
-  // Any layout: the elements of x by their places, scattered to their places in out.
+  // For any other layouts, the elements of x are gathered by their places and scattered to their places in out.
   const read = flat(x);
   const written = flat(out);
-  const values = b.add('Gather', [g.take('x', read.tensor), b.integers('x_places', read.places)], { axis: { i: 0 } });
+  const values = b.add('Gather', [g.take('x', read.tensor), b.integers('x_places', read.places)], { axis: 0 });
   const initial = g.take('initial', written.tensor);
   const y = b.add('ScatterElements', [initial, b.integers('out_places', written.places), converted(values)], {
-    axis: { i: 0 },
+    axis: 0,
   });
   g.give(y, 'out', written.tensor);
 }
 
-/** All of a tensor's storage, and the places of the tensor's elements in it. */
+/** Returns a tensor over the whole storage, and the places of the tensor's elements in it. */
 function flat(tensor: Tensor): { tensor: Tensor; places: number[] } {
   const places: number[] = [];
   if (tensor.size > 0) walk(tensor, (at) => places.push(at));

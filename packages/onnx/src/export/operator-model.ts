@@ -1,5 +1,5 @@
 /**
- * One operator of given shapes as an ONNX graph.
+ * One operator of fixed shapes as an ONNX graph.
  *
  * @module
  */
@@ -27,15 +27,14 @@ import {
 } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { blockBytes, checkShape, countElements, type OptionNames, readName, readOptions } from 'ropewalk/internal';
-import { GRAPH_FORMATS } from './blocks.js';
 import { GraphBuilder } from './builder.js';
 import { emitPlan } from './emit.js';
-import type { GraphForm } from './fragments.js';
+import { GRAPH_FORMATS, type GraphForm } from './fragments.js';
 
-/** An operator that {@link operatorModel} writes; for RoPE see ropeModel. */
+/** The operators of {@link operatorModel}. For RoPE see ropeModel. */
 export type OperatorName = Exclude<OpName, 'rope'>;
 
-/** What `shape` means for each operator, in words. */
+/** The meaning of `shape` for each operator. */
 export const OPERATOR_SHAPES: Readonly<Record<OperatorName, string>> = {
   add: 'any dimensions',
   swiglu: 'any dimensions',
@@ -53,45 +52,45 @@ export const OPERATOR_SHAPES: Readonly<Record<OperatorName, string>> = {
   expert_linear: 'TOKENS,CHOSEN,EXPERTS,N,K',
 };
 
-/** Which operator, and of what size. */
+/** An operator and its sizes. */
 export interface OperatorModelOptions {
   readonly op: OperatorName;
-  /** Sizes, as {@link OPERATOR_SHAPES} says. */
+  /** The sizes that {@link OPERATOR_SHAPES} lists. */
   readonly shape: readonly number[];
   readonly form: GraphForm;
-  /** Of the data; f32 unless given. */
+  /** The dtype of the data. Default: f32. */
   readonly dtype?: FloatDtype;
-  /** linear, expert_linear and embedding: f32, f16, bf16, f64, q8_0 or q4_0; the dtype of the data unless given. */
+  /** linear, expert_linear and embedding: f32, f16, bf16, f64, q8_0 or q4_0. Default: the dtype of the data. */
   readonly weights?: string;
-  /** linear, expert_linear, layer_norm and route: with a bias. */
+  /** linear, expert_linear, layer_norm and route: adds a bias. */
   readonly bias?: boolean;
-  /** rms_norm and layer_norm: their epsilon; 1e-6 and 1e-5 unless given. */
+  /** rms_norm and layer_norm: the epsilon. Default: 1e-6 and 1e-5. */
   readonly eps?: number;
-  /** self_attention: keys that a query sees; all unless given. */
+  /** self_attention: the number of keys that a query sees. Default: all. */
   readonly window?: number;
-  /** self_attention: caps the scores; scale: caps the product. No cap unless given. */
+  /** self_attention: caps the scores; scale: caps the product. Default: no cap. */
   readonly softcap?: number;
-  /** self_attention: with sinks. */
+  /** self_attention: adds sinks. */
   readonly sinks?: boolean;
-  /** route: how logits become scores; softmax unless given. */
+  /** route: how logits become scores. Default: softmax. */
   readonly gate?: RouteOptions['gate'];
-  /** route: experts in groups; none unless given. */
+  /** route: puts the experts into groups. Default: no groups. */
   readonly groups?: RouteOptions['groups'];
-  /** route: the weights are divided by their sum. */
+  /** route: divides the weights by their sum. */
   readonly normalise?: boolean;
-  /** expert_linear: the products of a token are weighted and added up. */
+  /** expert_linear: multiplies the products of a token by weights and adds them up. */
   readonly weighted?: boolean;
-  /** gelu and geglu: which GELU; none, of erf, unless given. */
+  /** gelu and geglu: the approximation. Default: none, which is GELU by erf. */
   readonly approximate?: 'none' | 'tanh';
-  /** swiglu: clamps its inputs; they are not clamped unless given. */
+  /** swiglu: the limit at which the inputs are clamped. Default: no limit. */
   readonly limit?: number;
-  /** swiglu: multiplies the gate inside the sigmoid; 1 unless given. */
+  /** swiglu: the factor of the gate inside the sigmoid. Default: 1. */
   readonly alpha?: number;
-  /** swiglu: added to up; 0 unless given. */
+  /** swiglu: a number that is added to up. Default: 0. */
   readonly offset?: number;
-  /** scale: the number; unless given, an input with a number for each row. */
+  /** scale: the factor. Default: an input with a number for each row. */
   readonly factor?: number;
-  /** rearrange: the order of dimensions; reversed unless given. */
+  /** rearrange: the order of the dimensions. Default: reversed. */
   readonly perm?: readonly number[];
 }
 
@@ -118,14 +117,14 @@ const NAMES: OptionNames<OperatorModelOptions> = {
   perm: true,
 };
 
-/** The most rows of an embedding: a plan lists them, and this many take 128 MiB. */
+/** The most rows of an embedding. A plan lists them, and this many take 128 MiB. */
 const MAX_ROWS = 2 ** 24;
 
 /**
  * Builds the graph of one operator.
  *
  * @param options - the operator and its sizes
- * @throws {RopewalkError} UNSUPPORTED for what a graph cannot express; SHAPE or RANGE for sizes that do not fit
+ * @throws {RopewalkError} UNSUPPORTED for a call that a graph cannot express; SHAPE or RANGE for sizes that do not fit
  * @example operatorModel({ op: 'linear', shape: [1, 64, 32], form: 'standard' }).model('linear', 'me')
  */
 export function operatorModel(options: OperatorModelOptions): GraphBuilder {
@@ -222,7 +221,7 @@ function weightOf(kind: string, shape: readonly number[]): BlockTensor | Tensor<
   return shapeOnly(kind, shape);
 }
 
-/** Storage without elements: an export needs only shapes. */
+/** A storage without elements, because an export needs only shapes. */
 class NoStorage<D extends Dtype> implements TensorStorage<D> {
   readonly owner = 'a model that is written';
   readonly host = undefined;

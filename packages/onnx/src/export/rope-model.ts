@@ -1,6 +1,5 @@
 /**
- * A RoPE as an ONNX model that can be deployed: batch and sequence stay open, positions are an input, tables are
- * constants.
+ * A RoPE as an ONNX model for deployment: batch and sequence stay open, positions are an input, tables are constants.
  *
  * @module
  */
@@ -14,29 +13,28 @@ import type { GraphForm } from './fragments.js';
 import { narrowed, rmsNorm } from './fragments.js';
 import { cosSinFor, type Geometry, rotate, rotateStandard } from './rope.js';
 
-/** What {@link ropeModel} builds. */
+/** The options of {@link ropeModel}. */
 export interface RopeModelOptions {
   readonly spec: RopeSpec;
   readonly direction?: 'forward' | 'backward';
   readonly form: GraphForm;
   /**
-   * Standard takes f32-table (the default) or f16-table. Primitives take any; default f64 for f64 data, else
-   * f32-reduced.
+   * Standard takes f32-table (default) or f16-table; primitives take all. Default: f64 for f64 data, else f32-reduced.
    */
   readonly angles?: AngleMode;
-  /** Of the data; f32 unless given. */
+  /** The dtype of the data. Default: f32. */
   readonly dtype?: FloatDtype;
-  /** bsnh unless given. */
+  /** Default: bsnh. */
   readonly layout?: RopeLayout;
-  /** Heads of x, or of q; 1 unless given. */
+  /** The number of heads of x, or of q. Default: 1. */
   readonly heads?: number;
-  /** Heads of k; without it there is one tensor, x. */
+  /** The number of heads of k. Without it there is one tensor, x. */
   readonly kvHeads?: number;
-  /** Positions are in [0, context). Unless given, 4096 where the angles come from a table, else 2^31, all there are. */
+  /** Positions are in [0, context). Default: 4096 if the angles come from a table, else 2^31, the largest possible. */
   readonly context?: number;
-  /** RMS norm of each head first, with this epsilon; its weights are inputs. */
+  /** Adds an RMS norm of each head, with this epsilon, before the rotation. Its weights are inputs. */
   readonly normEps?: number;
-  /** k goes into rows of a cache: inputs k_cache and cache_rows. */
+  /** Writes k into rows of a cache, with the inputs k_cache and cache_rows. */
   readonly kvCache?: boolean;
 }
 
@@ -54,17 +52,17 @@ const NAMES: OptionNames<RopeModelOptions> = {
   kvCache: true,
 };
 
-/** A model's graph, and how its angles are computed. */
+/** A model's graph, and how it computes its angles. */
 export interface RopeModel {
   readonly graph: GraphBuilder;
   readonly angles: AngleMode;
-  /** Positions that it serves: beyond them a table ends, and computed angles may have too few digits. */
+  /** The number of positions that it serves. Beyond them a table ends, and computed angles may have too few digits. */
   readonly context: number;
 }
 
-/** Positions of a table, and rows of a KV cache, by default. */
+/** The default number of positions of a table. */
 export const TABLE_CONTEXT = 4096;
-/** Positions of computed angles by default: all of an i32. */
+/** The default number of positions for computed angles: all of an i32. */
 const ALL_POSITIONS = 2 ** 31;
 
 /**
@@ -73,12 +71,12 @@ const ALL_POSITIONS = 2 ** 31;
  * Inputs: x, or q and k, `[batch, seq, heads, head_dim]` in bsnh or `[batch, heads, seq, head_dim]` in bnsh;
  * position_ids, i64 `[batch, seq]`, or `[axes, batch, seq]` with several axes; with a norm x_weight, or q_weight and
  * k_weight, `[head_dim]`; with a cache k_cache `[batch, cache, kv_heads, head_dim]` and cache_rows, i64 `[batch, seq,
- * 2]`, the batch and the row of each token. Outputs: y, or q_out and k_out, as the inputs; k_out is the whole cache
- * where there is one.
+ * 2]`, the batch and the row of each token. Outputs: y, or q_out and k_out, in the shapes of the inputs; with a cache,
+ * k_out is the whole cache.
  *
- * @param options - the RoPE and what the model is to be
- * @throws {RopewalkError} UNSUPPORTED for what no graph can say; RANGE for sizes, or when the options or the spec are
- *   no object
+ * @param options - the RoPE and the kind of model
+ * @throws {RopewalkError} UNSUPPORTED for a model that no graph can express; RANGE for sizes, or if the options or the
+ *   spec are no object
  */
 export function ropeModel(options: RopeModelOptions): RopeModel {
   const given = readOptions(options, 'export: options', NAMES);
@@ -101,7 +99,7 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
   const c = angleConstants(spec, direction);
   const plan: Geometry = planRope({ ...spec, positions: 0, seqLen: 1, direction });
   const b = new GraphBuilder();
-  // f16 throughout only where it is asked for; otherwise results are rounded once.
+  // The graph computes in f16 only if the caller asks for it. Otherwise results are rounded once.
   const compute = dtype === 'f64' ? 'f64' : angles === 'f16-table' ? 'f16' : 'f32';
   const parts = (
     kvHeads === undefined
@@ -170,16 +168,16 @@ function anglesFor(form: GraphForm, angles: AngleMode | undefined, dtype: FloatD
   return chosen;
 }
 
-/** RMS norm; in f16 its squares would overflow, so it is computed in f32. */
+/** In f16 the squares would overflow, so the norm is computed in f32. */
 function normed(b: GraphBuilder, x: string, weight: string, eps: number, compute: Compute, form: GraphForm): string {
-  if (compute !== 'f16') return rmsNorm(b, x, weight, eps, compute, form);
-  return b.cast(rmsNorm(b, b.cast(x, 'f32'), b.cast(weight, 'f32'), eps, 'f32', form), 'f16');
+  if (compute !== 'f16') return rmsNorm({ b, form, compute }, x, weight, eps);
+  return b.cast(rmsNorm({ b, form, compute: 'f32' }, b.cast(x, 'f32'), b.cast(weight, 'f32'), eps), 'f16');
 }
 
 function tableConstant(b: GraphBuilder, name: string, values: Float64Array, rows: number, dtype: Compute): string {
   const data = newArray(dtype, values.length);
   for (const [n, value] of values.entries()) storeNumber(data, dtype, n, value);
-  return b.constant(b.fresh(name), tensorFrom(data, { dtype, shape: [rows, values.length / rows] }));
+  return b.constant(name, tensorFrom(data, { dtype, shape: [rows, values.length / rows] }));
 }
 
 /** Appends cos and sin of positions 0 to context − 1 as constants, `[context, pairs]`. */
@@ -205,35 +203,35 @@ export function cosSinOf(
   }
   if (c.numAxes === 1) {
     const { cos, sin } = constantTables(b, c, compute, context);
-    const look = (table: string): string => b.add('Gather', [table, positions], { axis: { i: 0 } });
+    const look = (table: string): string => b.add('Gather', [table, positions], { axis: 0 });
     return { cos: look(cos), sin: look(sin), dtype: compute };
   }
   return tablesByAxis(b, c, compute, positions, context);
 }
 
-/** Each axis has a table of its own pairs; rows are looked up by its positions and put side by side. */
+/** Looks up the rows of each axis in a table of its pairs, and puts them side by side. */
 function tablesByAxis(b: GraphBuilder, c: AngleConstants, dtype: Compute, positions: string, context: number): CosSin {
   const lists = { cos: [] as string[], sin: [] as string[] };
   const order: number[] = [];
   for (let axis = 0; axis < c.numAxes; axis++) {
     const pairs = Array.from(c.axisOfPair.keys()).filter((j) => c.axisOfPair[j] === axis);
     if (pairs.length === 0) continue;
-    const which = b.constant(b.fresh('axis'), tensorFrom(BigInt64Array.of(BigInt(axis)), { shape: [] }));
-    const ids = b.add('Gather', [positions, which], { axis: { i: 0 } });
+    const which = b.constant('axis', tensorFrom(BigInt64Array.of(BigInt(axis)), { shape: [] }));
+    const ids = b.add('Gather', [positions, which], { axis: 0 });
     const table = tableOver(c, context, pairs);
     for (const name of ['cos', 'sin'] as const) {
       const rows = tableConstant(b, `${name}_cache_${axis}`, table[name], context, dtype);
-      lists[name].push(b.add('Gather', [rows, ids], { axis: { i: 0 } }));
+      lists[name].push(b.add('Gather', [rows, ids], { axis: 0 }));
     }
     order.push(...pairs);
   }
   const inOrder = order.every((j, n) => j === n);
-  // Column j of the result is where the tables side by side have pair j.
+  // Column j of the result is the place of pair j in the tables side by side.
   const columns = Array.from(order.keys(), (j) => order.indexOf(j));
-  const places = inOrder ? '' : b.integers(b.fresh('pair_order'), columns);
+  const places = inOrder ? '' : b.integers('pair_order', columns);
   const whole = (list: readonly string[]): string => {
-    const beside = list.length === 1 ? list[0]! : b.add('Concat', list, { axis: { i: 2 } });
-    return inOrder ? beside : b.add('Gather', [beside, places], { axis: { i: 2 } });
+    const beside = list.length === 1 ? list[0]! : b.add('Concat', list, { axis: 2 });
+    return inOrder ? beside : b.add('Gather', [beside, places], { axis: 2 });
   };
   return { cos: whole(lists.cos), sin: whole(lists.sin), dtype };
 }

@@ -1,9 +1,9 @@
 /**
- * The protobuf messages of ONNX, decoded and encoded: the only file that knows the protobuf library.
+ * Decodes and encodes the protobuf messages of ONNX. It is the only file that uses the protobuf library.
  *
  * The library reads a descriptor at run time and generates no code, so this works under a content security policy
- * without `unsafe-eval`. Field names, numbers and types are those of onnx.proto. Fields that are not read here are left
- * out, and skipped in files.
+ * without `unsafe-eval`. Field names, numbers and types are those of onnx.proto. Fields that are not used here are
+ * missing, and skipped in files.
  *
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
@@ -19,10 +19,10 @@ import { countClaimed, elementsAt } from '@ropewalk/formats';
 import { type Dtype, type HostArray, sizeBytes } from 'ropewalk';
 import { fail, newArray, refuse } from 'ropewalk/backend';
 
-/** More dimensions than this are refused. ONNX names no limit; numpy's is 64. */
+/** Tensors with more dimensions are refused. ONNX has no limit; numpy's is 64. */
 export const MAX_RANK = 64;
 
-/** A field: its number, its type (of a scalar, or the name of a message), and whether it may be there several times. */
+/** A field: its number, its type (a scalar type or the name of a message), and whether it may occur several times. */
 type Field = readonly [id: number, type: string, rule?: 'repeated' | 'packed'];
 
 const MESSAGES: Readonly<Record<string, Readonly<Record<string, Field>>>> = {
@@ -99,24 +99,23 @@ const MESSAGES: Readonly<Record<string, Readonly<Record<string, Field>>>> = {
   },
 };
 
-/** What a file holds. */
 export type FileKind = 'TensorProto' | 'ModelProto';
 
 /**
  * A message by its fields, in camelCase. An absent field reads as its zero and is not an own property. 64-bit integers
- * are bigints; numbers are accepted too where a message is written.
+ * are bigints; a message that is written may have numbers instead.
  */
 export type Message = Readonly<Record<string, unknown>>;
 
 let registry: ReturnType<typeof createFileRegistry> | undefined;
 
-/** Built on the first use: loading this file does nothing. */
+/** The registry is built at the first use, so that loading this file does nothing. */
 function messageOf(kind: FileKind): DescMessage {
   registry ??= createFileRegistry(
     create(FileDescriptorProtoSchema, {
       name: 'onnx.proto',
       package: 'onnx',
-      // An attribute whose value is 0 is written, or ONNX's checker takes it for missing.
+      // An attribute whose value is 0 must be written, because ONNX's checker would take it for missing.
       syntax: 'proto2',
       messageType: Object.entries(MESSAGES).map(([message, fields]) => ({
         name: message,
@@ -137,7 +136,7 @@ function messageOf(kind: FileKind): DescMessage {
 }
 
 /**
- * Decodes a file. Bytes in it are views of the file; messages nest at most 100 deep.
+ * Decodes a file. Bytes in the result are views of the file; messages may nest 100 deep.
  *
  * @throws {RopewalkError} FORMAT when the bytes are not such a message, are cut, or nest too deep
  */
@@ -150,17 +149,17 @@ export function decodeFile(kind: FileKind, bytes: Uint8Array, where: string): Me
   }
 }
 
-/** Encodes a file; the fields of a message are nested as the messages are. */
+/** Encodes a file. The fields of a message are nested like the messages. */
 export function encodeFile(kind: FileKind, message: Message): Uint8Array {
   const type = messageOf(kind);
   return toBinary(type, create(type, message as MessageInitShape<DescMessage>));
 }
 
 /**
- * The dimensions of a decoded TensorProto.
+ * Reads the dimensions of a TensorProto.
  *
- * @returns shape, and the number of elements
- * @throws {RopewalkError} FORMAT when they are more than {@link MAX_RANK}, negative, or of 2^50 elements and more
+ * @returns the shape, and the number of elements
+ * @throws {RopewalkError} FORMAT when they are more than {@link MAX_RANK}, negative, or have 2^50 elements or more
  */
 export function dimensionsOf(message: Message, where: string): { readonly shape: number[]; readonly count: number } {
   const shape = ((message.dims ?? []) as readonly unknown[]).map(Number);
@@ -172,9 +171,9 @@ export function dimensionsOf(message: Message, where: string): { readonly shape:
 }
 
 /**
- * The elements of a decoded TensorProto: raw_data, or the typed field of its dtype.
+ * Reads the elements of a TensorProto from raw_data, or from the typed field of its dtype.
  *
- * @throws {RopewalkError} FORMAT when there are not `count` of them
+ * @throws {RopewalkError} FORMAT when there are not `count` elements
  */
 export function elementsOf(message: Message, dtype: Dtype, count: number, where: string): HostArray {
   const raw = message.rawData as Uint8Array | undefined;
@@ -189,14 +188,14 @@ export function elementsOf(message: Message, dtype: Dtype, count: number, where:
   if (values.length !== count) refuse('FORMAT', `${where}: ${field}`, `${count} elements of ${dtype}`, values.length);
   const data = newArray(dtype, count);
   for (const [n, value] of values.entries()) {
-    // f16 and bf16 travel as bits in int32_data; typed arrays wrap what does not fit, as a C reader's cast does.
+    // int32_data holds the bits of f16 and bf16. Typed arrays wrap numbers that do not fit, like a cast in C.
     if (data instanceof BigInt64Array || data instanceof BigUint64Array) data[n] = BigInt(value);
     else data[n] = Number(value);
   }
   return data;
 }
 
-/** Where a TensorProto has its elements when not in raw_data; other dtypes are in int32_data. */
+/** The field of a TensorProto for elements outside of raw_data. All other dtypes are in int32_data. */
 const FIELD_OF: { readonly [D in Dtype]?: string } = {
   f64: 'doubleData',
   f32: 'floatData',

@@ -1,9 +1,8 @@
 /**
- * Reading ONNX models: graphs, nodes with attributes of every kind, functions, and initializers as views of the file.
+ * Reads ONNX models: graphs, nodes with attributes of every kind, functions, and initializers as views of the file.
  *
- * The bytes are untrusted. What is built is bounded by their number. Elements are converted when they are read; those
- * in another file are read only where a loader is given. Nothing is inferred here: the importer finds shapes and
- * meaning.
+ * The bytes are untrusted, and their number limits the memory that a model takes. Elements are converted when they are
+ * read; elements in another file need a loader. Nothing is inferred here: the importer finds shapes and meaning.
  *
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto; onnx/onnx docs/ExternalData.md
@@ -16,49 +15,46 @@ import { checkBytes, decodeUtf8, nameForMessage, readOptions } from 'ropewalk/in
 import { DTYPE_OF } from './onnx.js';
 import { decodeFile, dimensionsOf, elementsOf, MAX_RANK, type Message } from './onnx-messages.js';
 
-/** A protobuf message holds at most 2 GiB - 1; larger models keep their tensors in other files. */
+/** A protobuf message holds 2 GiB - 1 at most. Larger models keep their tensors in other files. */
 export const MAX_MODEL_BYTES = 2 ** 31 - 1;
-/** TensorProto.DataType of bool, read as u8. */
+/** TensorProto.DataType of bool, which is read as u8. */
 const BOOL = 9;
 /** TensorProto.DataLocation of elements in another file. */
 const EXTERNAL = 1;
 
-/** The place of elements that are not in the model's own file. */
+/** The place of elements that are in another file. */
 export interface ExternalLocation {
-  /** A path relative to the model's folder, as the file says it, unchecked. */
+  /** The path as the file states it, relative to the model's folder and unchecked. */
   readonly location: string;
-  /** Bytes from the start of that file. */
+  /** The offset from the start of that file, in bytes. */
   readonly offset: number;
-  /** Bytes; what the shape needs unless the file says otherwise. */
+  /** The number of bytes. Default: as many as the shape needs. */
   readonly length: number;
 }
 
-/** Gives the bytes of a tensor in another file: exactly `length` of them. */
+/** Loads the bytes of a tensor in another file: exactly `length` of them. */
 export type ExternalLoader = (where: ExternalLocation) => Uint8Array;
 
-/** A tensor in a model: its header, and its elements when asked. */
+/** A tensor of a model: its header, and its elements on demand. */
 export interface OnnxTensor {
   readonly name: string;
   readonly shape: readonly number[];
-  /**
-   * The dtype that reads it; u8 for bool; undefined for a type without a dtype here (strings, 8-bit floats, 4-bit
-   * integers).
-   */
+  /** The dtype that reads the elements: u8 for bool, undefined for strings and 4-bit integers. */
   readonly dtype: Dtype | undefined;
-  /** TensorProto.DataType, as the file says it. */
+  /** TensorProto.DataType, as the file states it. */
   readonly dataType: number;
   /** Set if the elements are in another file. */
   readonly external: ExternalLocation | undefined;
   /**
-   * The elements, a view of the file where alignment allows; dense.
+   * Reads the elements as a dense tensor, which is a view of the file if the alignment allows it.
    *
-   * @throws {RopewalkError} FORMAT when they are not as many as the shape says, or are in another file and no loader
-   *   was given; UNSUPPORTED for a type without a dtype here
+   * @throws {RopewalkError} FORMAT when there are more or fewer elements than the shape has, or they are in another
+   *   file and there is no loader; UNSUPPORTED for a type without a dtype here
    */
   read(): Tensor;
 }
 
-/** A value of a node's attribute. Integers past 2^53 are rounded: "to the end" stays far away. */
+/** The value of an attribute. Integers beyond 2^53 are rounded; an end that means "to the end" stays far away. */
 export type AttributeValue =
   | { readonly kind: 'float' | 'int'; readonly value: number }
   | { readonly kind: 'floats' | 'ints'; readonly value: readonly number[] }
@@ -68,65 +64,67 @@ export type AttributeValue =
   | { readonly kind: 'tensors'; readonly value: readonly OnnxTensor[] }
   | { readonly kind: 'graph'; readonly value: OnnxGraph }
   | { readonly kind: 'graphs'; readonly value: readonly OnnxGraph[] }
-  /** In a function: the attribute of that name of the node that calls it. */
+  /** Stands for the attribute of this name of the node that calls the function. */
   | { readonly kind: 'reference'; readonly value: string }
-  /** Sparse tensors and types: named, not read. */
+  /** Sparse tensors and types are not read. */
   | { readonly kind: 'other'; readonly value: undefined };
 
-/** A node as it was read. */
+/** A node of a model. */
 export interface OnnxModelNode {
-  /** May be empty: names of nodes are optional. */
+  /** Empty for a node without a name. */
   readonly name: string;
   readonly opType: string;
-  /** '' is ai.onnx; 'ai.onnx' is read as ''. */
+  /** '' is ai.onnx. The name 'ai.onnx' is read as ''. */
   readonly domain: string;
-  /** Names of values; '' leaves an optional one out. */
+  /** The names of values. '' leaves an optional input out. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly attributes: ReadonlyMap<string, AttributeValue>;
 }
 
-/** What a graph declares of a value. */
+/** The declaration of a value. */
 export interface OnnxValueType {
   readonly name: string;
-  /** TensorProto.DataType; 0 where none is declared or the value is not a tensor. */
+  /** TensorProto.DataType; 0 if the type is not declared or the value is not a tensor. */
   readonly dataType: number;
-  /** As {@link OnnxTensor.dtype}. */
+  /** The same as {@link OnnxTensor.dtype}. */
   readonly dtype: Dtype | undefined;
-  /** A number, a name (`batch_size`), or undefined for each dimension; undefined when the rank is not declared. */
+  /**
+   * Each dimension is a number, a name (`batch_size`) or undefined. The shape is undefined if the rank is not declared.
+   */
   readonly shape: readonly (number | string | undefined)[] | undefined;
 }
 
-/** A graph: the model's own, or one inside a node (If, Loop, Scan). */
+/** A graph: the model's main graph, or one inside a node (If, Loop, Scan). */
 export interface OnnxGraph {
   readonly name: string;
-  /** What its author says of it; '' for nothing. */
+  /** The description by its author, or ''. */
   readonly doc: string;
   readonly nodes: readonly OnnxModelNode[];
   readonly inputs: readonly OnnxValueType[];
   readonly outputs: readonly OnnxValueType[];
-  /** Declared types of values in between. */
+  /** The declared types of values between nodes. */
   readonly valueTypes: ReadonlyMap<string, OnnxValueType>;
   readonly initializers: ReadonlyMap<string, OnnxTensor>;
 }
 
-/** A function that the model brings itself. */
+/** A function that the model defines. */
 export interface OnnxFunction {
   readonly name: string;
   readonly domain: string;
-  /** Its body; inputs and outputs have names only, and there are no initializers. */
+  /** The body. Its inputs and outputs have names only, and it has no initializers. */
   readonly graph: OnnxGraph;
 }
 
-/** A model as it was read. */
+/** A model that was read from a file. */
 export interface OnnxModelFile {
-  /** Size of the file, without other files that hold its tensors. */
+  /** The size of the file, without other files that hold its tensors. */
   readonly bytes: number;
   readonly irVersion: number;
   readonly producer: string;
-  /** Domain → version; '' is ai.onnx. */
+  /** The version of each domain; '' is ai.onnx. */
   readonly opsets: ReadonlyMap<string, number>;
-  /** What its author says in `metadata_props`. */
+  /** The entries of `metadata_props`. */
   readonly metadata: ReadonlyMap<string, string>;
   readonly graph: OnnxGraph;
   readonly functions: readonly OnnxFunction[];
@@ -134,17 +132,17 @@ export interface OnnxModelFile {
 
 /** Options of {@link parseOnnxModel}. */
 export interface ParseOnnxOptions {
-  /** Without one, tensors in other files are named and cannot be read. */
+  /** Loads tensors in other files. Without a loader they have a name and cannot be read. */
   readonly loadExternal?: ExternalLoader;
 }
 
 /**
  * Reads a `ModelProto`.
  *
- * @param bytes - the whole file; kept, as tensors are views of it
- * @param where - names it in messages
+ * @param bytes - the whole file; it is kept, because tensors are views of it
+ * @param where - the name of the file in messages
  * @param options - the loader for tensors in other files
- * @throws {RopewalkError} FORMAT when it is malformed, has no graph, or two initializers of a graph have one name
+ * @throws {RopewalkError} FORMAT when it is malformed, has no graph, or two initializers of a graph have the same name
  */
 export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: ParseOnnxOptions = {}): OnnxModelFile {
   checkBytes(bytes, where);
@@ -169,13 +167,9 @@ export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: Parse
       name: text(message, 'name'),
       domain: domainOf(message),
       graph: {
-        name: text(message, 'name'),
-        doc: text(message, 'docString'),
-        nodes: list(message, 'node').map((node) => readNode(node, reader)),
+        ...readGraph({ ...message, input: [], output: [] }, reader),
         inputs: names(message, 'input').map(untyped),
         outputs: names(message, 'output').map(untyped),
-        valueTypes: byName(list(message, 'valueInfo').map((value) => readValue(value, reader))),
-        initializers: new Map(),
       },
     })),
   };
@@ -201,7 +195,7 @@ function readGraph(message: Message, reader: Reader): OnnxGraph {
     nodes: list(message, 'node').map((node) => readNode(node, reader)),
     inputs: values('input'),
     outputs: values('output'),
-    valueTypes: byName(values('valueInfo')),
+    valueTypes: new Map(values('valueInfo').map((value) => [value.name, value])),
     initializers,
   };
 }
@@ -219,14 +213,14 @@ function readNode(message: Message, reader: Reader): OnnxModelNode {
   };
 }
 
-/** AttributeProto.type → the field that holds the value, from type 1 on. */
+/** The field with the value for each AttributeProto.type, from type 1 on. */
 const ATTRIBUTE_FIELDS = ['f', 'i', 's', 't', 'g', 'floats', 'ints', 'strings', 'tensors', 'graphs'] as const;
 
 function readAttribute(message: Message, reader: Reader): AttributeValue {
   if (text(message, 'refAttrName') !== '') return { kind: 'reference', value: text(message, 'refAttrName') };
   const type = number(message.type);
   const here = (field: string): boolean => Object.hasOwn(message, field);
-  // IR versions before 2 write no type: the field that is there says it.
+  // IR versions before 2 write no type, so the field that is present tells it.
   const field =
     type === 0
       ? ATTRIBUTE_FIELDS.find((name) => here(name) && (message[name] as { length?: number }).length !== 0)
@@ -246,7 +240,7 @@ function readAttribute(message: Message, reader: Reader): AttributeValue {
       return here('g') ? { kind: 'graph', value: readGraph(message.g as Message, reader) } : OTHER;
     case 'floats':
     case 'ints':
-      return { kind: field, value: numbers(message, field) };
+      return { kind: field, value: (message[field] as readonly unknown[]).map(number) };
     case 'strings':
       return { kind: field, value: (message.strings as readonly unknown[]).map(utf8) };
     case 'tensors':
@@ -322,7 +316,7 @@ function readValue(message: Message, reader: Reader): OnnxValueType {
 function readDimension(dim: Message): number | string | undefined {
   if (Object.hasOwn(dim, 'dimValue')) {
     const value = number(dim.dimValue);
-    // Old exporters write -1 or 0 for what is not known.
+    // Old exporters write -1 or 0 for an unknown size.
     return Number.isSafeInteger(value) && value > 0 ? value : undefined;
   }
   return text(dim, 'dimParam') || undefined;
@@ -334,10 +328,6 @@ function dtypeOf(dataType: number): Dtype | undefined {
 
 function untyped(name: string): OnnxValueType {
   return { name, dataType: 0, dtype: undefined, shape: undefined };
-}
-
-function byName(values: readonly OnnxValueType[]): ReadonlyMap<string, OnnxValueType> {
-  return new Map(values.map((value) => [value.name, value]));
 }
 
 function domainOf(message: Message): string {
@@ -361,11 +351,7 @@ function text(message: Message, field: string): string {
   return (message[field] as string | undefined) ?? '';
 }
 
-function numbers(message: Message, field: string): number[] {
-  return ((message[field] as readonly unknown[] | undefined) ?? []).map(number);
-}
-
-/** A number, or a bigint, which is rounded past 2^53. */
+/** Converts a number or a bigint, which is rounded beyond 2^53. */
 function number(value: unknown): number {
   return value === undefined || value === null ? 0 : Number(value);
 }

@@ -1,7 +1,7 @@
 /**
- * ONNX files: tensors read and written, models written; onnx-model.ts reads models.
+ * Reads and writes ONNX tensors, and writes ONNX models. onnx-model.ts reads models.
  *
- * `TensorProto` with its elements in raw_data (other encodings are read, never written), and `ModelProto` of one graph.
+ * A `TensorProto` is written with its elements in raw_data and read from all encodings; a `ModelProto` has one graph.
  *
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
@@ -20,7 +20,7 @@ import {
 } from 'ropewalk/internal';
 import { decodeFile, dimensionsOf, elementsOf, encodeFile, type Message } from './onnx-messages.js';
 
-/** TensorProto.DataType. A map, not a record: numbers come from files. */
+/** The dtype of each TensorProto.DataType. It is a map and not a record because the numbers come from files. */
 export const DTYPE_OF: ReadonlyMap<number, Dtype> = /* @__PURE__ */ new Map<number, Dtype>([
   [1, 'f32'],
   [2, 'u8'],
@@ -38,19 +38,19 @@ export const DTYPE_OF: ReadonlyMap<number, Dtype> = /* @__PURE__ */ new Map<numb
   [19, 'f8_e5m2'],
 ]);
 
-/** A dtype, or one that only constants of models in files have: i4, two elements a byte, the first in its low half. */
+/** A dtype of a model's constants. i4 exists only in files: two elements per byte, the first in its low half. */
 export type OnnxDtype = Dtype | 'i4';
 
 const ONNX_I4 = 22;
 
-/** The number of a dtype in ONNX: bf16 is 16, f16 is 10. */
+/** Returns the number of a dtype in ONNX: bf16 is 16, f16 is 10. */
 export function onnxDataType(dtype: OnnxDtype): number {
   if (dtype === 'i4') return ONNX_I4;
   for (const [code, name] of DTYPE_OF) if (name === dtype) return code;
   return refuse('DTYPE', 'onnx: dtype', 'a dtype', dtype);
 }
 
-/** A value of a node's attribute: an integer, a float, a text, or integers. */
+/** The value of an attribute: an integer, a float, a text, or integers. */
 export type OnnxAttribute =
   | { readonly i: number }
   | { readonly f: number }
@@ -60,15 +60,15 @@ export type OnnxAttribute =
 /** A node of a graph. */
 export interface OnnxNode {
   readonly opType: string;
-  /** Whose operator it is; ONNX's own unless given. */
+  /** The domain of the operator. Default: ONNX's standard domain. */
   readonly domain?: string;
-  /** Names of values; '' leaves an optional input out. */
+  /** The names of values. '' leaves an optional input out. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly attributes?: Readonly<Record<string, OnnxAttribute>>;
 }
 
-/** A graph's input or output. */
+/** An input or output of a graph. */
 export interface OnnxValue {
   readonly name: string;
   readonly dtype: Dtype;
@@ -76,23 +76,23 @@ export interface OnnxValue {
   readonly shape: readonly (number | string)[];
 }
 
-/** A constant whose elements are in a file beside the model: dense, little-endian. */
+/** A constant whose dense, little-endian elements are in a file beside the model. */
 export interface OnnxExternalTensor {
   readonly dtype: OnnxDtype;
   readonly shape: readonly number[];
-  /** The file's path, relative to the model's folder. */
+  /** The path of the file, relative to the model's folder. */
   readonly location: string;
-  /** Bytes from the start of the file. */
+  /** The offset from the start of the file, in bytes. */
   readonly byteOffset: number;
   readonly sizeBytes: number;
 }
 
-/** A model of one graph. */
+/** A model with one graph. */
 export interface OnnxModel {
   readonly name: string;
   readonly doc?: string;
   readonly opset: number;
-  /** Versions of other domains, by their names. */
+  /** The versions of other domains, by their names. */
   readonly domains?: Readonly<Record<string, number>>;
   readonly irVersion: number;
   readonly producer: string;
@@ -106,11 +106,11 @@ export interface OnnxModel {
 }
 
 /**
- * Writes a `TensorProto`, as `input_0.pb` holds it: little-endian raw_data.
+ * Writes a `TensorProto`, such as `input_0.pb`, with little-endian raw_data.
  *
  * @param tensor - in host memory
- * @param name - the value's name in the graph
- * @throws {RopewalkError} DEVICE when it is not in host memory
+ * @param name - the name of the value in the graph
+ * @throws {RopewalkError} DEVICE when the tensor is not in host memory
  */
 export function writeOnnxTensor(tensor: Tensor, name: string): Uint8Array {
   if (typeof name !== 'string') refuse('RANGE', 'onnx: name', 'a string', name);
@@ -128,13 +128,13 @@ function tensorMessage(tensor: Tensor, name: string): Message {
 }
 
 /**
- * Reads a `TensorProto`: raw_data, or the typed fields that other writers use.
+ * Reads a `TensorProto` from raw_data, or from the typed fields that other writers use.
  *
  * @param bytes - the whole file
- * @param where - names it in messages
+ * @param where - the name of the file in messages
  * @returns its name and a dense tensor
- * @throws {RopewalkError} FORMAT when it is malformed, its elements are not as many as its dimensions say, or they are
- *   in another file; UNSUPPORTED for a type without a dtype here
+ * @throws {RopewalkError} FORMAT when it is malformed, has more or fewer elements than its dimensions, or has them in
+ *   another file; UNSUPPORTED for a type without a dtype here
  */
 export function parseOnnxTensor(bytes: Uint8Array, where = 'onnx'): { readonly name: string; readonly tensor: Tensor } {
   checkBytes(bytes, where);
@@ -153,7 +153,7 @@ export function parseOnnxTensor(bytes: Uint8Array, where = 'onnx'): { readonly n
  * Writes a model.
  *
  * @param model - its graph
- * @returns `model.onnx`
+ * @returns the bytes of `model.onnx`
  */
 export function writeOnnxModel(model: OnnxModel): Uint8Array {
   return reading('onnx: model', () => encodeFile('ModelProto', modelMessage(readOptions(model, 'onnx: model'))));
@@ -194,7 +194,6 @@ function modelMessage(model: OnnxModel): Message {
   };
 }
 
-/** TensorProto.DataLocation: EXTERNAL 1. */
 function externalMessage({ dtype, shape, location, byteOffset, sizeBytes }: OnnxExternalTensor, name: string): Message {
   const externalData = Object.entries({ location, offset: byteOffset, length: sizeBytes }).map(([key, value]) => ({
     key,
@@ -207,7 +206,6 @@ function dimension(size: number | string): unknown {
   return typeof size === 'number' ? { dimValue: size } : { dimParam: size };
 }
 
-/** AttributeProto.type: FLOAT 1, INT 2, STRING 3, INTS 7. */
 function attributeMessage(name: string, given: OnnxAttribute): unknown {
   if ('f' in given) return { name, f: given.f, type: 1 };
   if ('i' in given) return { name, i: given.i, type: 2 };

@@ -1,9 +1,8 @@
 /**
- * What each channel of a value is made of: sums of products of channels of other values, traced back through the
- * operators that only move, negate, multiply and add.
+ * Computes what each channel of a value is made of: sums of products of channels of other values. It traces them back
+ * through the operators that only move, negate, multiply and add.
  *
- * So the many ways of writing a rotation (slices, splits, stacks, gathers, a sign matrix) all come down to the same
- * sums.
+ * So the many ways of writing a rotation (slices, splits, stacks, gathers, a sign matrix) all give the same sums.
  *
  * @module
  */
@@ -12,26 +11,24 @@ import type { OnnxModelNode } from '../format/onnx-model.js';
 import { type Forms, flatten, MAX_TERMS, NoForm, spread } from '../operators/forms.js';
 import { operatorOf } from '../operators/index.js';
 import type { TraceReader } from '../operators/operator.js';
-import type { Evaluation } from './evaluate.js';
-import type { Shapes } from './shapes.js';
-import type { Work } from './work.js';
+import type { Evaluation, Work } from './evaluate.js';
+import type { Shapes } from './scope.js';
 
-/** Heads are at most this wide here; a hidden dimension is not traced. */
+/** Heads have at most this width. A hidden dimension is not traced. */
 export const MAX_CHANNELS = 1024;
 const MAX_FACTORS = 3;
-/** A term is compared with others by the names of its factors. */
+/** Comparing a term with others costs this many steps, because the names of its factors are compared. */
 const STEPS_PER_TERM = 4;
-/** Nested further than any exporter goes. */
+/** No exporter nests this deep. */
 const MAX_DEPTH = 64;
 
-/** Traces the values of one graph. */
 export class Algebra {
-  /** Leaf → the sizes of the dimensions that its channels count. */
+  /** The dimensions of each leaf that its channels count. */
   readonly leaves = new Map<string, readonly number[]>();
   readonly #memo = new Map<string, Forms | undefined>();
   #depth = 0;
 
-  /** @param stop - a value to take as a leaf; '' for none */
+  /** @param stop - a value that counts as a leaf, or '' */
   constructor(
     readonly shapes: Shapes,
     readonly constants: Evaluation,
@@ -39,7 +36,7 @@ export class Algebra {
     readonly stop: string,
   ) {}
 
-  /** The channels of a value's last dimension; undefined when they are not known, too many, or not such sums. */
+  /** Returns the channels of a value's last dimension; undefined when they are unknown, too many, or no such sums. */
   channels(value: string): Forms | undefined {
     const width = this.shapes.shapeOf(value)?.at(-1);
     if (typeof width !== 'number' || width < 1 || width > MAX_CHANNELS) return undefined;
@@ -52,7 +49,7 @@ export class Algebra {
     }
   }
 
-  /** A value as seen by an operator that broadcasts its last dimensions to `trail`. */
+  /** Returns a value in the form that an operator sees when it broadcasts the last dimensions to `trail`. */
   #forms(value: string, trail: readonly number[]): Forms {
     const shape = this.shapes.shapeOf(value);
     if (!shape) return this.#leaf(value, trail);
@@ -77,14 +74,14 @@ export class Algebra {
     const key = `${trail.join()} ${value}`;
     const known = this.#memo.get(key);
     if (known) return known;
-    // What is in the memo without forms has none, or is being traced: a cycle.
+    // An entry without forms has none, or is being traced at this moment, which means a cycle.
     if (this.#memo.has(key) || countElements(trail) > MAX_CHANNELS || this.#depth >= MAX_DEPTH) throw new NoForm();
     this.#memo.set(key, undefined);
     this.#depth++;
     this.work.spend(countElements(trail) * Math.max(1, trail.length / 4)); // one index for each dimension
     const forms = this.#trace(value, trail);
     this.#depth--;
-    // A file may declare other shapes than its constants have: then a channel is missing.
+    // A file may declare other shapes than its constants have. Then a channel is missing.
     if (forms.length !== countElements(trail) || forms.includes(undefined as never)) throw new NoForm();
     this.work.spend(STEPS_PER_TERM * forms.reduce((sum, terms) => sum + terms.length, 0));
     if (forms.some((terms) => terms.length > MAX_TERMS || terms.some((term) => term.factors.length > MAX_FACTORS)))
@@ -110,7 +107,7 @@ export class Algebra {
     return traced ?? this.#leaf(value, trail);
   }
 
-  /** A small constant that does not change from token to token: a scalar, or signs. Other constants are tables. */
+  /** Reads a small constant that is the same for all tokens: a scalar, or signs. Other constants are tables. */
   #signs(value: string, trail: readonly number[]): Forms | undefined {
     const { scope } = this.shapes;
     if (!scope.initializer(value) && scope.maker(value)?.opType !== 'Constant') return undefined;

@@ -1,51 +1,51 @@
 /**
- * What a graph contains: its operators, the bytes of its weights by kind, the files that they lie in, its KV caches.
+ * Lists the contents of a graph: its operators, the bytes of its weights by kind, their files, its KV caches.
  *
- * Headers are read, no weight is.
+ * It reads headers only, and no weights.
  *
  * @module
  */
 import { sizeBytes } from 'ropewalk';
 import { countElements, reading, readOptions } from 'ropewalk/internal';
 import type { OnnxModelFile, OnnxModelNode, OnnxTensor } from '../format/onnx-model.js';
-import { numberAttribute } from '../operators/attributes.js';
+import { numberAttribute } from '../operators/operator.js';
 import { keyCaches } from './layers.js';
 import { scopesOf } from './scope.js';
 
 /** Weights of one kind. */
 export interface WeightKind {
-  /** `f32`, `u4`, `8-bit blocks of 32`, `f16 scales of blocks`. */
+  /** For example `f32`, `u4`, `8-bit blocks of 32`, `f16 scales of blocks`. */
   readonly kind: string;
   readonly tensors: number;
-  /** Bytes; two tensors at one place of a file are counted once. */
+  /** Bytes. Two tensors at the same place of a file are counted once. */
   readonly sizeBytes: number;
 }
 
-/** A file beside the graph, as the graph says it. */
+/** A file beside the graph. */
 export interface WeightFile {
-  /** Relative to the graph's folder, unchecked. */
+  /** The path that the graph states, relative to its folder and unchecked. */
   readonly location: string;
   readonly tensors: number;
-  /** Bytes that the file must have. */
+  /** The least size of the file, in bytes. */
   readonly endByte: number;
-  /** Tensors whose place has not the bytes that their shape takes; full sentences. */
+  /** Tensors whose place in the file has another size than their shape needs, in full sentences. */
   readonly wrong: readonly string[];
 }
 
-/** What a graph contains. */
+/** The contents of a graph. */
 export interface GraphContents {
-  /** Whose operators it has: com.microsoft's, those that ONNX has for transformers, or neither. */
+  /** Whether it has operators of com.microsoft, ONNX's operators for transformers, or neither. */
   readonly form: 'contrib' | 'standard' | 'primitives';
-  /** Nodes by operator, the most frequent first; with its domain where that is not ONNX's own. */
+  /** The number of nodes by operator, the most frequent first. Names include the domain if it is not ONNX's own. */
   readonly operators: ReadonlyMap<string, number>;
-  /** Most bytes first. */
+  /** Sorted by bytes, the largest first. */
   readonly weights: readonly WeightKind[];
   readonly files: readonly WeightFile[];
-  /** The layers that have KV caches; empty where each run computes all tokens. */
+  /** The layers that have KV caches. The list is empty if each run computes all tokens. */
   readonly layers: readonly number[];
 }
 
-/** TensorProto.DataType of elements without a dtype here: name, bits. */
+/** Name and bits of each TensorProto.DataType that has no dtype here. */
 const OTHER_TYPES: ReadonlyMap<number, readonly [string, number]> = /* @__PURE__ */ new Map([
   [8, ['string', 0]],
   [9, ['bool', 8]],
@@ -59,24 +59,24 @@ const OTHER_TYPES: ReadonlyMap<number, readonly [string, number]> = /* @__PURE__
   [22, ['i4', 4]],
   [23, ['f4e2m1', 4]],
 ]);
-/** Operators that ONNX has for transformers since opset 23. */
+/** ONNX's operators for transformers, since opset 23. */
 const FUSED: ReadonlySet<string> = /* @__PURE__ */ new Set(['Attention', 'RMSNormalization', 'RotaryEmbedding']);
-/** Where operators have codes, scales and zero points of blocks. */
+/** The inputs of operators that are codes, scales and zero points of blocks. */
 const BLOCK_INPUTS: ReadonlyMap<string, readonly [codes: number, scales: number, zeros: number]> =
   /* @__PURE__ */ new Map([
     ['com.microsoft.MatMulNBits', [1, 2, 3]],
     ['com.microsoft.GatherBlockQuantized', [0, 2, 3]],
     ['.DequantizeLinear', [0, 1, 2]],
   ]);
-/** ONNX Runtime registers it without a domain. */
+/** ONNX Runtime registers this operator without a domain. */
 const UNOFFICIAL = 'SimplifiedLayerNormalization';
 
 /**
- * Lists what a graph contains, with the graphs inside its nodes and its functions.
+ * Lists the contents of a graph, including the graphs inside its nodes and its functions.
  *
- * @param given - from parseOnnxModel, or importOnnx
+ * @param given - a model from parseOnnxModel or importOnnx
  * @returns counts and bytes
- * @throws {RopewalkError} RANGE for what is no model
+ * @throws {RopewalkError} RANGE for something that is no model
  */
 export function graphContents(given: OnnxModelFile): GraphContents {
   return reading('contents: model', () => contentsOf(readOptions(given, 'contents: model')));
@@ -129,20 +129,20 @@ function contentsOf(model: OnnxModelFile): GraphContents {
 /** A constant of a graph. */
 export interface GraphTensor {
   readonly name: string;
-  /** As {@link GraphContents.weights} names it, without blocks: `f32`, `u4`. */
+  /** A name as in {@link GraphContents.weights}, without blocks: `f32`, `u4`. */
   readonly type: string;
   readonly shape: readonly number[];
-  /** undefined for texts and unknown types. */
+  /** Undefined for texts and unknown types. */
   readonly sizeBytes: number | undefined;
-  /** The file that it lies in, as the graph says it, unchecked; undefined for the graph's own. */
+  /** The file that the graph states, unchecked; undefined for the model's own file. */
   readonly file: string | undefined;
 }
 
 /**
  * Lists the constants of a graph, and of the graphs inside its nodes.
  *
- * @param given - from parseOnnxModel
- * @throws {RopewalkError} RANGE for what is no model
+ * @param given - a model from parseOnnxModel
+ * @throws {RopewalkError} RANGE for something that is no model
  */
 export function graphTensors(given: OnnxModelFile): GraphTensor[] {
   return reading('contents: model', () =>
@@ -160,7 +160,7 @@ function bytesOf(shape: readonly number[], bits: number): number | undefined {
   return bits === 0 ? undefined : Math.ceil((countElements(shape) * bits) / 8);
 }
 
-/** The kinds of the constants that operators read as blocks, by their names. */
+/** Finds the constants that operators read as blocks. For each name it returns a function from type to kind. */
 function kindsOf(nodes: readonly OnnxModelNode[]): ReadonlyMap<string, (type: string) => string> {
   const kinds = new Map<string, (type: string) => string>();
   for (const node of nodes) {

@@ -1,12 +1,11 @@
 /**
- * Describes a found RoPE: pairing, sizes, layout, where cos and sin come from, its frequencies.
+ * Describes a RoPE of a graph: pairing, sizes, layout, the source of cos and sin, frequencies.
  *
  * @module
  */
 import type { RopeAxes, RopeSpec } from 'ropewalk';
 import { sharePairs } from 'ropewalk/internal';
-import { numberAttribute } from '../operators/attributes.js';
-import type { Dim } from '../operators/operator.js';
+import { type Dim, numberAttribute } from '../operators/operator.js';
 import { CannotEvaluate } from '../operators/values.js';
 import { MAX_CHANNELS } from './algebra.js';
 import type { Found, FoundArithmetic, FoundAttention, FoundNode } from './find.js';
@@ -18,52 +17,52 @@ import {
   cacheRows,
   cachesOf,
   graphFrequencies,
+  MembersDiffer,
   nodeInputs,
   positionValues,
   tableNames,
 } from './sampling.js';
 import { ancestryOf, isConstant } from './sources.js';
-import { MembersDiffer } from './tables.js';
 
-/** Where the angles' positions come from. */
+/** The source of the positions. */
 export type PositionSource =
-  /** An input of the graph: `position_ids`. */
+  /** An input of the graph, such as `position_ids`. */
   | { readonly from: 'input'; readonly name: string; readonly shape: readonly Dim[] | undefined }
-  /** Computed in the graph; `needs` are the inputs behind it, of which some give their shape alone. */
+  /** A value that the graph computes from the inputs in `needs`. Some of these give only their shape. */
   | { readonly from: 'graph'; readonly name: string; readonly operator: string; readonly needs: readonly string[] }
-  /** The row of a token's angles is its place in the sequence. */
+  /** Each token's place in the sequence is the row of its angles. */
   | { readonly from: 'rows' }
   /** Attention counts positions from the lengths of its cache. */
   | { readonly from: 'inside' };
 
-/** Where cos and sin come from. */
+/** The source of cos and sin. */
 export interface TableSource {
   /**
-   * - `cache`: a table of constants, of which positions choose rows
+   * - `cache`: a table of constants, from which positions choose rows
    * - `computed`: cosine and sine of position × frequency, in the graph
-   * - `input`: the graph is given cos and sin
-   * - `inside`: attention's own
-   * - `unknown`: operators behind them are not known here
+   * - `input`: cos and sin are inputs of the graph
+   * - `inside`: attention has its own
+   * - `unknown`: they come from operators that are not known here
    */
   readonly from: 'cache' | 'computed' | 'input' | 'inside' | 'unknown';
   readonly cos: readonly string[];
   readonly sin: readonly string[];
-  /** Positions in a cache. */
+  /** The number of positions in a cache. */
   readonly rows?: number;
   readonly dtype?: string;
 }
 
-/** One RoPE of a model, in words and numbers; JSON holds all of it. */
+/** The description of one RoPE of a model. It can be written as JSON. */
 export interface RopeDescription {
   readonly name: string;
-  /** '' for the model's own graph; else the function, or the node and the branch, that contains it. */
+  /** '' for the model's main graph; otherwise the function, or the node and branch, that contains it. */
   readonly scope: string;
   /**
    * `RotaryEmbedding (ai.onnx)`, `RotaryEmbedding (com.microsoft)`, `GroupQueryAttention (com.microsoft)`,
    * `arithmetic`.
    */
   readonly form: string;
-  /** The values that go in and come out. */
+  /** The names of the input and output values. */
   readonly x: string;
   readonly y: string;
   readonly pairing?: string;
@@ -72,27 +71,25 @@ export interface RopeDescription {
   readonly rotaryDim?: number;
   readonly rotaryOffset?: number;
   readonly numHeads?: number;
-  /** Of x: b batch, s token, n head, h head_dim; `bs(nh)` for heads inside the last dimension. */
+  /** The dimensions of x: b batch, s token, n head, h head_dim; `bs(nh)` for heads inside the last dimension. */
   readonly layout?: string;
   readonly dtype?: string;
   readonly tables: TableSource;
   readonly positions: PositionSource;
   readonly frequencies?: FoundFrequencies;
-  /** With several position axes: the one of each pair. */
+  /** The axis of each pair, if there are several position axes. */
   readonly axisOfPair?: readonly number[];
-  /** The same RoPE in this package's words; factors, one a pair, where the frequencies follow no one base. */
+  /** The same RoPE as a spec, with one factor per pair if the frequencies follow no single base. */
   readonly spec?: RopeSpec;
-  /** Where the graph chooses between two tables by the length in use (LongRoPE): the other one, for longer contexts. */
+  /** Set if the graph chooses between two tables by the length in use (LongRoPE): the table for longer contexts. */
   readonly longer?: { readonly rows: number } & Pick<RopeDescription, 'frequencies' | 'spec'>;
   readonly notes: readonly string[];
   /** Why it cannot be run here; undefined when it can. */
   readonly whyNotRun?: string;
 }
 
-/** What {@link describe} found. */
 interface Described {
   readonly description: RopeDescription;
-  /** Set when a closer look shows that it is none. */
   readonly because?: string;
 }
 
@@ -120,7 +117,7 @@ function describeNode(found: FoundNode): Described {
   const pairing = numberAttribute(node, 'interleaved', 0) === 0 ? 'half' : 'interleaved';
   const notes: string[] = [];
   if (dialect === 'onnxruntime') {
-    // Read and not used: microsoft/onnxruntime@0941ecb contrib_ops/cpu/bert/rotary_embedding.cc.
+    // ONNX Runtime reads and ignores it: microsoft/onnxruntime@0941ecb contrib_ops/cpu/bert/rotary_embedding.cc.
     const scale = numberAttribute(node, 'scale', 1);
     if (scale !== 1) notes.push(`scale is ${scale}: ONNX Runtime's kernels ignore it, and so does this import`);
     if (numberAttribute(node, 'is_packed_batching', 0) !== 0)
@@ -151,7 +148,7 @@ function describeNode(found: FoundNode): Described {
     return unfit(`tables of ${width ?? 'unknown'} columns do not fit a rotary_dim of ${rotaryDim}`);
   if (pairs > MAX_CHANNELS) return unfit(`no model has heads as wide as ${2 * pairs}`);
   if (ids !== '') return withCaches(base, found, cos, sin, pairs, notes);
-  // Caches whose rows were chosen before: the arithmetic behind them is run, as that of a written-out rotation is.
+  // The graph has chosen the rows before, so its arithmetic is run, as for a rotation written in primitives.
   return withFrequencies(base, asArithmetic(found, headDim ?? 2 * pairs, pairs), notes);
 }
 
@@ -237,7 +234,7 @@ function describeArithmetic(found: FoundArithmetic): Described {
   return withFrequencies(base, found, notes);
 }
 
-/** Describes caches that a node reads by position. */
+/** Describes caches from which a node reads rows by position. */
 function withCaches(
   base: Base,
   found: FoundNode | FoundAttention,
@@ -314,7 +311,7 @@ function finish(
 /** The factor of a pair that does not rotate, as in llama.cpp's conversion/gemma.py. It fits an f32. */
 const NO_ROTATION = 1e30;
 
-/** The record of frequencies; undefined where none describes them, as where they are negative. */
+/** Makes the spec of frequencies; undefined if no spec describes them, for example because they are negative. */
 export function specOf(
   { headDim, rotaryDim, rotaryOffset, pairing }: Pick<Base, 'headDim' | 'rotaryDim' | 'rotaryOffset' | 'pairing'>,
   { law, magnitude, invFreq }: FoundFrequencies,
@@ -340,7 +337,7 @@ export function specOf(
   return Object.fromEntries(known) as unknown as RopeSpec;
 }
 
-/** The rule that gives each pair its axis; undefined where none that is known does. */
+/** Returns the rule that gives each pair its axis; undefined if no known rule does. */
 function axesOf(axisOfPair: readonly number[]): RopeAxes | undefined {
   const counts = [0, 1, 2, 3].map((axis) => axisOfPair.filter((one) => one === axis).length);
   const sections = counts[3] === 0 ? counts.slice(0, 3) : counts;
@@ -385,7 +382,7 @@ function positionSource(found: Found): PositionSource {
   };
 }
 
-/** The letters of x's dimensions: heads are where the tables do not change. */
+/** Names the dimensions of x. Along heads the tables do not change. */
 function layoutOf(rank: number, outers: readonly (readonly Dim[] | undefined)[]): string | undefined {
   const dims = Array.from({ length: rank - 1 }, (_, axis): Dim | undefined => {
     const all = outers.map((outer) => (outer ? (outer[axis - (rank - 1) + outer.length] ?? 1) : undefined));
@@ -404,7 +401,7 @@ function numberOr(dim: Dim | undefined): number | undefined {
   return typeof dim === 'number' ? dim : undefined;
 }
 
-/** Positions in a cache `[rows, pairs]`. */
+/** Returns the number of positions in a cache `[rows, pairs]`. */
 function rowsOf(shape: readonly Dim[] | undefined): number | undefined {
   return shape?.length === 2 ? numberOr(shape[0]) : undefined;
 }

@@ -1,40 +1,36 @@
 /**
- * Computes small parts of a graph: from positions to cos and sin, rounding as the graph's own types do.
+ * Computes small parts of a graph, from positions to cos and sin, with the rounding of the graph's own types.
  *
- * It knows the operators that exporters put between positions and tables. It is not a runtime: the rotation itself runs
- * on a backend.
+ * It knows the operators that exporters put between positions and tables. It is not a runtime: a backend runs the
+ * rotation itself.
  *
  * @module
  */
 import { RopewalkError } from 'ropewalk';
 import { countElements } from 'ropewalk/internal';
 import type { OnnxGraph, OnnxModelNode, OnnxTensor } from '../format/onnx-model.js';
-import { intsAttribute, numberAttribute } from '../operators/attributes.js';
 import { operatorOf } from '../operators/index.js';
-import { axisAt, type ValueReader } from '../operators/operator.js';
+import { axisAt, intsAttribute, numberAttribute, type ValueReader } from '../operators/operator.js';
 import { CannotEvaluate, checkSizes, fromTensor, MAX_ELEMENTS, type Value, valueDtype } from '../operators/values.js';
-import { Scope } from './scope.js';
-import { Shapes } from './shapes.js';
-import type { Work } from './work.js';
+import { Scope, Shapes } from './scope.js';
 
-/** Shapes, axes and sizes have fewer entries than this; a longer vector is none of them. */
+/** Shapes, axes and sizes have fewer entries than this. A longer vector is none of them. */
 const MAX_INTS = 1024;
-/** A table that more operators in a row lead to is not computed. */
+/** The longest chain of operators that is computed. */
 const MAX_DEPTH = 256;
-/** Branches nested deeper are not computed: one that reads its own result would never end. */
+/** The deepest nesting of branches that is computed. A branch that reads its own result would never end. */
 const MAX_BRANCHES = 16;
 
-/** What an evaluation starts from. */
 export interface Given {
-  /** By name of the value, input or not. */
+  /** Values by name, inputs or others. */
   readonly values?: ReadonlyMap<string, Value>;
-  /** Sizes of the shapes' names. */
+  /** The sizes of named dimensions. */
   readonly dims?: ReadonlyMap<string, number>;
-  /** A Slice whose end cannot be computed takes everything: graphs cut caches to the length in use. */
+  /** Lets a Slice whose end cannot be computed take everything, because graphs cut caches to the length in use. */
   readonly wholeCaches: boolean;
 }
 
-/** Computes values of one graph, each once. */
+/** Computes values of one graph, each of them once. */
 export class Evaluation {
   readonly #done = new Map<string, Value>();
   /** Values that {@link constant} could not compute. */
@@ -73,7 +69,7 @@ export class Evaluation {
     return this.#done.get(name) ?? cannot(maker, `has no output ${name}`);
   }
 
-  /** A value that depends on constants alone; undefined when it does not, or takes too much work. */
+  /** Computes a value from constants alone; undefined when it needs inputs, or too much work. */
   constant(name: string): Value | undefined {
     if (this.#failed.has(name)) return undefined;
     try {
@@ -85,7 +81,7 @@ export class Evaluation {
     }
   }
 
-  /** Counts the elements of a shape before memory is taken for them; refuses what is no shape, or too large. */
+  /** Counts the elements of a shape before memory is allocated. It refuses invalid and too large shapes. */
   fits(shape: readonly number[]): void {
     checkSizes(shape);
     this.#checkRoom(countElements(shape));
@@ -181,7 +177,7 @@ function cannot(node: OnnxModelNode, why: string): never {
   throw new CannotEvaluate(`${node.opType}${node.name === '' ? '' : ` ${node.name}`} ${why}`);
 }
 
-/** Caches as they were read: 64 nodes may share one of 16 million entries. */
+/** Tensors that were read before, because 64 nodes may share a cache of 16 million entries. */
 const READ = /* @__PURE__ */ new WeakMap<OnnxTensor, Value>();
 
 function fromFile(tensor: OnnxTensor, work: Work): Value {
@@ -189,7 +185,7 @@ function fromFile(tensor: OnnxTensor, work: Work): Value {
   if (known) return known;
   try {
     checkSizes(tensor.shape);
-    // Elements in the model's own file are as many as its bytes; many tensors may name one other file.
+    // The model's own file has at least as many bytes as elements, but many tensors may name the same other file.
     if (tensor.external) work.spend(countElements(tensor.shape));
     const numbers = fromTensor(tensor.read());
     const value: Value = valueDtype(tensor.dataType) === 'bool' ? { ...numbers, dtype: 'bool' } : numbers;
@@ -198,5 +194,48 @@ function fromFile(tensor: OnnxTensor, work: Work): Value {
   } catch (cause) {
     if (cause instanceof RopewalkError) throw new CannotEvaluate(cause.message);
     throw cause;
+  }
+}
+
+/** The number of steps that an import may take: a base, and some for each byte of the file. */
+type Rate = { readonly base: number; readonly perByte: number };
+
+/**
+ * The rate for computed values. A step is an element that an operator reads or writes, about 50 ns. The base is enough
+ * for 4096 positions × 64 through ten operators.
+ */
+const COMPUTING: Rate = { base: 2 ** 23, perByte: 2 ** 10 };
+/**
+ * The rate for the search. A step is a channel, or a quarter of a term, about 100 ns. A small decoder with 896 channels
+ * that may all belong to one head takes 1200 steps per byte.
+ */
+export const SEARCHING: Rate = { base: 2 ** 21, perByte: 2 ** 12 };
+
+/** Thrown when the work would be more than the bytes of the file allow. */
+export class TooMuchWork extends CannotEvaluate {}
+
+/**
+ * Counts the steps of one import. The sizes that a file declares may be absurd, so its number of bytes sets the limit.
+ */
+export class Work {
+  spent = 0;
+  readonly limit: number;
+
+  /** @param bytes - of the file and of the tensors that come with it */
+  constructor(
+    readonly bytes: number,
+    { base, perByte }: Rate = COMPUTING,
+  ) {
+    this.limit = base + perByte * bytes;
+  }
+
+  /**
+   * Takes steps before the work is done. It refuses more steps than are left and does not count them, so that one
+   * absurd number leaves the rest of a file readable.
+   */
+  spend(steps: number): void {
+    if (!(this.spent + steps <= this.limit))
+      throw new TooMuchWork(`it takes more than the ${this.limit} steps that a file of this size may take`);
+    this.spent += steps;
   }
 }

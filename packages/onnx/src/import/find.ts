@@ -1,10 +1,10 @@
 /**
- * Finds every RoPE of a model: the nodes that are one, attention that has one inside, and the arithmetic that exporters
- * write out.
+ * Finds every RoPE of a model: RotaryEmbedding nodes, attention that rotates inside, and rotations in primitive
+ * operators.
  *
- * Arithmetic is recognised by what it computes, not by names or by the order of its nodes. The tested forms are those
- * of torch.onnx and optimum on HuggingFace's modeling files (huggingface/transformers@5dd4a63); those that the fusions
- * of ONNX Runtime and onnxscript look for (microsoft/onnxruntime@0d528d7 fusion_rotary_attention.py,
+ * Rotations are recognised by what they compute, not by names or by the order of nodes. The tested forms are those of
+ * torch.onnx and optimum on HuggingFace's modeling files (huggingface/transformers@5dd4a63); those that the fusions of
+ * ONNX Runtime and onnxscript look for (microsoft/onnxruntime@0d528d7 fusion_rotary_attention.py,
  * microsoft/onnxscript@0b9afd9 rules/fusion/_rotary_embedding.py); and OpenVINO's (openvinotoolkit/openvino@16f3e84
  * fuse_rotary_positional_embeddings.cpp).
  *
@@ -12,59 +12,51 @@
  */
 import { countElements } from 'ropewalk/internal';
 import type { OnnxModelFile, OnnxModelNode } from '../format/onnx-model.js';
-import { numberAttribute } from '../operators/attributes.js';
 import type { Forms, Term } from '../operators/forms.js';
 import { operatorOf } from '../operators/index.js';
+import { numberAttribute } from '../operators/operator.js';
 import { Algebra, MAX_CHANNELS } from './algebra.js';
-import { Evaluation } from './evaluate.js';
+import { Evaluation, SEARCHING, Work } from './evaluate.js';
 import { judgeRotation, type Rotation } from './rotation.js';
-import { nodeName, type Scope, scopesOf } from './scope.js';
-import { Shapes } from './shapes.js';
+import { nodeName, type Scope, Shapes, scopesOf } from './scope.js';
 import { isTable } from './sources.js';
-import { SEARCHING, Work } from './work.js';
 
-/** Where something was found. */
 interface Place {
-  /** The name of its node; for arithmetic, of the node that makes y. */
+  /** The name of the node; for arithmetic, of the node that makes y. */
   readonly name: string;
   readonly scope: Scope;
   readonly shapes: Shapes;
   readonly node: OnnxModelNode;
-  /** What its import may compute. */
+  /** The limit for the computations of its import. */
   readonly work: Work;
 }
 
-/** A RotaryEmbedding node. */
 export interface FoundNode extends Place {
   readonly kind: 'node';
   readonly dialect: 'onnx' | 'onnxruntime';
 }
 
-/** Attention that rotates q and k itself. */
 export interface FoundAttention extends Place {
   readonly kind: 'attention';
 }
 
-/** A rotation written out in primitive operators. */
 export interface FoundArithmetic extends Place {
   readonly kind: 'arithmetic';
   readonly x: string;
   readonly y: string;
   readonly rotation: Rotation;
-  /** Table → the sizes of its last dimensions, which the factors of the rotation count. */
+  /** The last dimensions of each table that the factors of the rotation count. */
   readonly trails: ReadonlyMap<string, readonly number[]>;
 }
 
-/** One RoPE of a model. */
 export type Found = FoundNode | FoundAttention | FoundArithmetic;
 
-/** What looks like RoPE and is none. */
+/** Arithmetic that resembles RoPE and is none. */
 export interface NearMiss {
-  /** Of the node that makes its last value. */
+  /** The name of the node that makes its last value. */
   readonly name: string;
-  /** '' for the model's own graph. */
+  /** '' for the model's main graph. */
   readonly scopeName: string;
-  /** What is wrong with it. */
   readonly because: string;
 }
 
@@ -73,12 +65,12 @@ interface Findings {
   readonly nearly: readonly NearMiss[];
 }
 
-/** From a product to the end of its rotation there are fewer steps than this: Add, Concat, Reshape, Cast, Concat. */
+/** A rotation has fewer steps after its products than this: Add, Concat, Reshape, Cast, Concat. */
 const MAX_STEPS = 10;
-/** And fewer values. */
+/** The most values that are considered after a product. */
 const MAX_VALUES = 48;
 
-/** Finds every RoPE, in the model's own graph, its functions, and the graphs inside its nodes. */
+/** Finds every RoPE in the model's main graph, its functions, and the graphs inside its nodes. */
 export function findRope(model: OnnxModelFile, work = new Work(model.bytes, SEARCHING)): Findings {
   const computing = new Work(model.bytes);
   const found: Found[] = [];
@@ -101,15 +93,15 @@ export function findRope(model: OnnxModelFile, work = new Work(model.bytes, SEAR
   return { found, nearly };
 }
 
-/** A rotation that ends in some value, or why it is nearly one. */
+/** A rotation that ends in a value, or the reason why the value is nearly one. */
 type Judged = Pick<FoundArithmetic, 'rotation' | 'x' | 'trails'> | { readonly because: string } | undefined;
 
-/** Finds the rotations that one graph writes out. */
+/** Finds the rotations that one graph writes in primitive operators. */
 class ArithmeticSearch {
   readonly #scope: Scope;
   readonly #constants: Evaluation;
   readonly #tables = new Map<string, boolean>();
-  /** Traces by the value that they stop at, of one product: they are let go when its neighbourhood is done. */
+  /** The traces around one product, by the value at which they stop. They are dropped with the next product. */
   #algebras = new Map<string, Algebra>();
 
   constructor(
@@ -135,7 +127,7 @@ class ArithmeticSearch {
       let nearest: { miss: NearMiss; y: string } | undefined;
       let best: FoundArithmetic | undefined;
       for (const y of this.#endsOf(anchor)) {
-        // The anchor may lie before x, as the product of a norm does, and another have found this rotation.
+        // This product may come before x, like the product of a norm. Then another product has found the rotation.
         if (ends.has(y)) {
           best = nearest = undefined;
           break;
@@ -145,7 +137,7 @@ class ArithmeticSearch {
         const node = this.#scope.maker(y)!;
         const name = nodeName(node, this.#scope.indexOf(node));
         if ('because' in verdict) {
-          // The smallest value says it best: later ones repeat it with more around.
+          // The smallest value shows the mistake best. Later ones repeat it with more around it.
           if (!best) nearest = { miss: { name, scopeName: this.#scope.name, because: verdict.because }, y };
           continue;
         }
@@ -153,7 +145,7 @@ class ArithmeticSearch {
         const place: Place = { name, scope: this.#scope, shapes: this.shapes, node, work: this.computing };
         const one: FoundArithmetic = { kind: 'arithmetic', ...place, y, ...verdict };
         if (!best || onlyScales(best, one)) best = one;
-        // A factor outside of the tables may be attention's own, behind the rotation; not on what the graph gives out.
+        // A factor outside of the tables may be the scale of attention, unless the graph returns the rotated value.
         if (best.rotation.scale === 1 || this.#scope.graph.outputs.some(({ name }) => name === best!.y)) break;
       }
       if (best) {
@@ -169,14 +161,14 @@ class ArithmeticSearch {
     return { found, nearly };
   }
 
-  /** A product as wide as a head may be one of a rotation's. */
+  /** A product that is at most as wide as a head may belong to a rotation. */
   #mayRotate(node: OnnxModelNode): boolean {
     const shape = this.shapes.shapeOf(node.outputs[0]!);
     const width = shape?.at(-1);
     return shape !== undefined && shape.length >= 2 && typeof width === 'number' && width <= MAX_CHANNELS;
   }
 
-  /** Values that a product may end in, the last of the file first. */
+  /** Returns the values in which the rotation of a product may end, the last of the file first. */
   #endsOf(anchor: OnnxModelNode): string[] {
     const values = new Map<string, number>();
     let front = [anchor.outputs[0]!];
@@ -222,7 +214,7 @@ class ArithmeticSearch {
         because ??= verdict?.because;
         continue;
       }
-      // x is a part of something wider (q of qkv, the rotary part of DeepSeek's heads): the part becomes the leaf.
+      // x is a part of a wider value (q of qkv, the rotary part of DeepSeek's heads), so that part becomes the leaf.
       if (countElements(trail) < forms.length || this.shapes.shapeOf(leaf)?.length === trail.length) continue;
       for (const part of pathTo(this.#scope, leaf, y)) {
         if (part === y || this.shapes.shapeOf(part)?.at(-1) !== forms.length || !this.#sameRank(part, y)) continue;
@@ -241,7 +233,7 @@ class ArithmeticSearch {
     return one !== undefined && one.length === two?.length;
   }
 
-  /** Leaves of which every term has exactly one channel; those that are not tables first. */
+  /** Returns the leaves of which every term has exactly one channel. Those that are no tables come first. */
   #rotatedLeaves(forms: Forms): string[] {
     const terms = forms.flat();
     const [first] = terms;
@@ -252,7 +244,7 @@ class ArithmeticSearch {
   }
 }
 
-/** Whether the later of two rotations is the earlier one, times a number. */
+/** True if the later of two rotations is the earlier one times a number. */
 function onlyScales({ x, rotation: later }: FoundArithmetic, { x: same, rotation: earlier }: FoundArithmetic): boolean {
   return (
     x === same &&
@@ -262,23 +254,20 @@ function onlyScales({ x, rotation: later }: FoundArithmetic, { x: same, rotation
   );
 }
 
-/** Whether each term has exactly one channel of a leaf. */
 function eachHasOne(terms: readonly Term[], leaf: string): boolean {
   return terms.every((term) => term.factors.filter((factor) => factor.leaf === leaf).length === 1);
 }
 
-/** The traced values through which y comes from x. */
 function pathTo(scope: Scope, x: string, y: string): string[] {
   const nodes = between(scope, x, y);
   const path = new Set([x]);
-  // Nodes are in the order of their outputs' makers: inputs come before.
+  // In the order of the file, the maker of an input comes before its readers.
   for (const node of nodes.sort((a, b) => scope.indexOf(a) - scope.indexOf(b)))
     if (node.inputs.some((input) => path.has(input))) for (const output of node.outputs) path.add(output);
   path.delete(x);
   return [...path];
 }
 
-/** The traced nodes from which y comes, back to x. */
 function between(scope: Scope, x: string, y: string): OnnxModelNode[] {
   const nodes = new Set<OnnxModelNode>();
   const walk = (value: string): void => {

@@ -1,55 +1,53 @@
 /**
- * Computes frequencies back from cos and sin, and finds the law by which they fall.
+ * Computes frequencies from cos and sin, and the rule that they follow.
  *
  * @module
  */
 
-/** Gives cos and sin at positions, `[positions, pairs]`: the law of the tables, or rows of a cache. */
+/** Returns cos and sin at positions, `[positions, pairs]`, from the graph's arithmetic or from rows of a cache. */
 export type Sampler = (positions: readonly number[]) => { readonly cos: Float64Array; readonly sin: Float64Array };
 
-/** What the tables were made from. */
+/** The frequencies behind cos and sin. */
 export interface FoundFrequencies {
-  /** Radians a position, one for each pair; negative where the tables rotate backward. */
+  /** Radians per position, one number per pair; negative if the tables rotate backward. */
   readonly invFreq: readonly number[];
-  /** Relative error of each frequency that the tables' rounding allows. */
+  /** The relative error of each frequency that the rounding of the tables allows. */
   readonly within: readonly number[];
-  /** Multiplies cos and sin. */
+  /** The factor of cos and sin. */
   readonly magnitude: number;
-  readonly law: FrequencyLaw;
+  readonly law: FrequencyRule;
   /**
-   * Set where angles further on are not position × frequency, as in a graph made for shorter contexts: the first
-   * sampled position, a power of two, at which some pair contradicts, and how many pairs do. Nothing is read from there
-   * on.
+   * Set if later angles are not position × frequency, as in a graph made for shorter contexts: the first sampled
+   * position, a power of two, at which some pairs differ, and the number of these pairs. Later positions are not used.
    */
   readonly departs?: { readonly position: number; readonly pairs: number };
 }
 
 /** How the frequencies fall from pair to pair: `invFreq[j] = base^(−2j / rotaryDim)`, divided by something. */
-export type FrequencyLaw =
+export type FrequencyRule =
   /** Divided by nothing, or all by one factor (linear scaling). */
   | { readonly kind: 'power'; readonly base: number; readonly factor: number }
-  /** The fast pairs as the base says, the slow ones divided: Llama 3's, YaRN's and others' way. */
+  /** The fast pairs follow the base, and the slow ones are divided, as for Llama 3 and YaRN. */
   | { readonly kind: 'scaled'; readonly base: number; readonly plainPairs: number; readonly factors: readonly number[] }
-  /** None that is known here. */
   | { readonly kind: 'other' };
 
-/** Why tables cannot be read as angles of positions. */
+/** The reason why tables cannot be read as angles of positions. */
 export interface NoFrequencies {
   readonly because: string;
-  /** cos holds sines and sin cosines: no RoPE. */
+  /** Set if cos holds sines and sin holds cosines. */
   readonly swapped?: true;
 }
 
-/** Positions past this add nothing: an f32 angle of 65536 radians is off by up to 0.004. */
+/** Positions after this add nothing: an f32 angle of 65536 radians has an error of up to 0.004. */
 export const FAR = 65536;
 
 /**
- * Recovers frequencies from position 1 on to ever larger ones, each of which adds digits. A pair is followed as far as
- * its angles are position × frequency: a position that contradicts the nearer ones ends it. Positions are powers of
- * two, whose products with a frequency round alike.
+ * Computes frequencies from position 1 and from ever larger positions, each of which adds digits. A pair is followed as
+ * long as its angles are position × frequency; a position that contradicts the nearer ones ends it. Positions are
+ * powers of two, whose products with a frequency round in the same way.
  *
- * @param rows - positions below this may be asked
- * @param unit - the tables' rounding: 2^-24 for f32, 2^-11 for f16, 2^-8 for bf16
+ * @param rows - the number of positions that the sampler knows
+ * @param unit - the rounding of the tables: 2^-24 for f32, 2^-11 for f16, 2^-8 for bf16
  */
 export function recoverFrequencies(
   sample: Sampler,
@@ -62,7 +60,7 @@ export function recoverFrequencies(
   for (let position = 1; position < Math.min(rows, FAR + 1); position *= 2) positions.push(position);
   const { cos, sin } = sample(positions);
   const lengths = cos.map((c, n) => Math.hypot(c, sin[n]!));
-  // Positions 0 and 1 say how large the circle is.
+  // Positions 0 and 1 give the radius of the circle.
   const magnitude = lengths.subarray(0, 2 * pairs).reduce((sum, length) => sum + length, 0) / (2 * pairs);
   const onCircle = (n: number): boolean => Math.abs(lengths[n]! / magnitude - 1) < 8 * unit;
   if (!(magnitude > 0) || !lengths.subarray(0, 2 * pairs).every((_, n) => onCircle(n))) {
@@ -88,7 +86,7 @@ export function recoverFrequencies(
       if (n > 1 && error * position > 0.5) break;
       const off = n === 1 ? 0 : wrap(measured - predicted);
       const turn = n === 1 ? measured : predicted + off;
-      // The table rounds cos and sin; a table made in f32 has a rounded angle too.
+      // The table rounds cos and sin. A table made in f32 has a rounded angle too.
       const uncertainty = (2 * unit + Math.abs(turn) * 2 ** -23) / position;
       if (n > 1 && !(onCircle(n * pairs + j) && Math.abs(off) <= (error + uncertainty) * position)) {
         departures.push(position);
@@ -112,8 +110,8 @@ function wrap(angle: number): number {
   return angle - 2 * Math.PI * Math.round(angle / (2 * Math.PI));
 }
 
-/** The law of frequencies, largest first. */
-function lawOf(invFreq: readonly number[], within: readonly number[]): FrequencyLaw {
+/** Finds the rule of frequencies, which are sorted from fast to slow. */
+function lawOf(invFreq: readonly number[], within: readonly number[]): FrequencyRule {
   const pairs = invFreq.length;
   const fits = (base: number, factor: number, j: number): boolean => {
     const ratio = (invFreq[j]! * factor) / base ** (-j / pairs);
@@ -128,7 +126,7 @@ function lawOf(invFreq: readonly number[], within: readonly number[]): Frequency
   if (whole !== undefined && whole > 1) return { kind: 'power', base: whole, factor };
   if (factor !== 1) return { kind: 'other' };
 
-  // The longest run of fast pairs that one base explains.
+  // Take the longest run of fast pairs that one base explains.
   let best: { base: number; plainPairs: number } | undefined;
   for (let last = 1; last < pairs && invFreq[last]! > 0; last++) {
     const prefix = baseFrom(baseOf(last), (base) => invFreq.slice(0, last + 1).every((_, j) => fits(base, 1, j)));
@@ -140,7 +138,7 @@ function lawOf(invFreq: readonly number[], within: readonly number[]): Frequency
   return { kind: 'scaled', ...best, factors };
 }
 
-/** The shortest number near a base that still explains the frequencies. */
+/** Returns the shortest number near a base that still explains the frequencies. */
 function baseFrom(base: number, explains: (base: number) => boolean): number | undefined {
   for (let digits = 1; digits <= 9; digits++) {
     const short = Number(base.toPrecision(digits));
@@ -149,7 +147,6 @@ function baseFrom(base: number, explains: (base: number) => boolean): number | u
   return explains(base) ? base : undefined;
 }
 
-/** The shortest number within a relative distance. */
 function snap(value: number, within: number): number {
   return baseFrom(value, (short) => Math.abs(short / value - 1) <= within) ?? value;
 }

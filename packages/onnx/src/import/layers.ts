@@ -1,28 +1,30 @@
 /**
- * Which layer of a model a RoPE belongs to: the one whose KV cache holds its keys, or whose queries meet them.
+ * Finds the layer of each RoPE: the layer whose KV cache holds its keys, or whose queries meet these keys.
  *
- * A graph does not say where a layer begins. But exporters give each layer's keys out as `present.N.key`
- * (huggingface/optimum exporters/onnx/base.py, microsoft/onnxruntime-genai@004a30a src/python/py/models/builders/base.py),
- * and what rotates lies between a projection and the attention that reads them.
+ * A graph does not tell where a layer begins. But exporters name the keys of each layer `present.N.key`
+ * (huggingface/optimum exporters/onnx/base.py, microsoft/onnxruntime-genai@004a30a
+ * src/python/py/models/builders/base.py), and a rotation lies between a projection and the attention that reads it.
  *
  * @module
  */
 import type { OnnxModelFile, OnnxModelNode } from '../format/onnx-model.js';
+import type { Work } from './evaluate.js';
 import type { Found } from './find.js';
 import { Scope } from './scope.js';
-import type { Work } from './work.js';
 
-/** From a cache to its attention, and back to the projections, there are fewer values than this. */
+/** There are fewer values than this between a cache, its attention and the projections. */
 const MAX_WALK = 512;
-/** `present.0.key`, `present_key_values.0.key`, `present_key.0`; not those of a vision or an audio encoder. */
+/**
+ * Matches `present.0.key`, `present_key_values.0.key` and `present_key.0`, but not caches of a vision or audio encoder.
+ */
 const KEYS = /^present(?!.*encoder)\D*?(\d{1,4})\D*key$|^present\D*key\D*?(\d{1,4})$/;
-/** Products with a weight: what is behind them belongs to the hidden state. */
+/** Products with a weight. Everything before them belongs to the hidden state. */
 const PROJECTIONS =
   /^(?:MatMul|Gemm|FusedMatMul|FusedGemm|Conv|MatMulNBits|MatMulBnb4|MatMulInteger.*|.*QuantizeMatMul)$/;
-/** Where queries meet keys. */
+/** The operators in which queries meet keys. */
 const SCORES = /^(?:MatMul|FusedMatMul|Einsum|.*Attention)$/;
 
-/** What exporters put between a weight and its product. */
+/** The operators that exporters put between a weight and its product. */
 const WEIGHT_VIEWS: ReadonlySet<string> = /* @__PURE__ */ new Set([
   'Cast',
   'DequantizeLinear',
@@ -31,17 +33,16 @@ const WEIGHT_VIEWS: ReadonlySet<string> = /* @__PURE__ */ new Set([
   'Squeeze',
   'Transpose',
 ]);
-/** A longer name is none that an exporter gave. */
+/** No exporter makes a longer name. */
 const MAX_NAME = 256;
 
-/** The layers of a graph. */
 export interface FoundLayers {
-  /** The numbers of the layers that have a cache of keys, ascending; empty where there are no such caches. */
+  /** The layers that have a cache of keys, ascending; empty if there are no such caches. */
   readonly layers: readonly number[];
   readonly layerOf: ReadonlyMap<Found, number>;
 }
 
-/** The outputs that hold keys, and the layers that their names say. */
+/** Returns the outputs that hold keys, and the layers in their names. */
 export function keyCaches(model: OnnxModelFile): ReadonlyMap<string, number> {
   const caches = new Map<string, number>();
   for (const { name } of model.graph.outputs) {
@@ -52,9 +53,9 @@ export function keyCaches(model: OnnxModelFile): ReadonlyMap<string, number> {
 }
 
 /**
- * Finds the layer of each RoPE of a model's own graph.
+ * Finds the layer of each RoPE in a model's main graph.
  *
- * @throws {TooMuchWork} when the graph takes more work than its bytes may take
+ * @throws {TooMuchWork} when the graph takes more work than its bytes allow
  */
 export function layersOf(model: OnnxModelFile, found: readonly Found[], work: Work): FoundLayers {
   const walk = new Walk(new Scope(model.graph, ''), found, work);
@@ -62,7 +63,7 @@ export function layersOf(model: OnnxModelFile, found: readonly Found[], work: Wo
   const caches = keyCaches(model);
   for (const [name, layer] of caches) {
     const own = walk.behind([name]);
-    // The queries that meet these keys.
+    // The queries that meet these keys belong to the same layer.
     const keys = [name, ...[...own].flatMap(({ node }) => node.outputs)];
     const scores = walk.scoresOf(keys).flatMap(({ inputs }) => inputs);
     for (const one of [...own, ...walk.behind(scores)]) if (!layerOf.has(one)) layerOf.set(one, layer);
@@ -70,7 +71,6 @@ export function layersOf(model: OnnxModelFile, found: readonly Found[], work: Wo
   return { layers: [...new Set(caches.values())].sort((a, b) => a - b), layerOf };
 }
 
-/** Walks between caches, attention and projections. */
 class Walk {
   readonly #byNode: ReadonlyMap<OnnxModelNode, Found>;
 
@@ -82,7 +82,7 @@ class Walk {
     this.#byNode = new Map(found.filter((one) => one.scope.name === '').map((one) => [one.node, one]));
   }
 
-  /** The RoPE behind values, back to the projections. */
+  /** Returns the RoPE before some values, back to the projections. */
   behind(values: readonly string[]): Set<Found> {
     const into = new Set<Found>();
     this.#visit(values, (value) => {
@@ -94,7 +94,6 @@ class Walk {
     return into;
   }
 
-  /** The nodes in which keys meet queries. */
   scoresOf(keys: readonly string[]): OnnxModelNode[] {
     const into = new Set<OnnxModelNode>();
     this.#visit(keys, (value) => {
@@ -123,7 +122,7 @@ function isProjection(scope: Scope, node: OnnxModelNode): boolean {
   return PROJECTIONS.test(node.opType) && node.inputs.some((input) => isWeight(scope, input));
 }
 
-/** A constant, perhaps transposed, cast or dequantised. */
+/** True for a constant, even if it is transposed, cast or dequantised. */
 function isWeight(scope: Scope, value: string): boolean {
   let at = value;
   for (let step = 0; step < 4 && at !== ''; step++) {

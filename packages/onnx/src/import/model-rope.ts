@@ -1,6 +1,5 @@
 /**
- * The RoPE of a graph as that of a model, layer by layer, and its tables beside those of a model: whether a graph is
- * the model's own.
+ * The RoPE of a graph, layer by layer, and the comparison of its tables with those of a model.
  *
  * @module
  */
@@ -16,36 +15,37 @@ import { type ComparedTables, compareTables, unitOf } from './sampling.js';
 /** Relative differences of frequencies up to this are the rounding of f32. */
 const ROUNDING = 2 ** -21;
 
-/** How `export --whole` says that the weights are those of a GGUF: `llama (gguf): a whole decoder`. */
+/** Matches the description that `export --whole` writes for weights of a GGUF: `llama (gguf): a whole decoder`. */
 const OF_GGUF = /^\S+ \(gguf\):/;
 
-/** What a graph rotates by. */
+/** The RoPE of a graph. */
 export interface GraphRope {
-  /** Layer by layer; one record where every RoPE of the graph is alike and nothing says which layer it belongs to. */
+  /** The RoPE of each layer; one spec if all RoPE of the graph is alike and nothing tells its layers. */
   readonly rope: ModelRope | RopeSpec;
-  /** The tables of the RoPE that has the other model's frequencies, each once. */
+  /** The tables of RoPE with the frequencies of the other model, each table once. */
   readonly tables: readonly (ComparedTables & {
-    /** Of the RoPE that reads them. */
+    /** The name of the RoPE that reads them. */
     readonly name: string;
   })[];
-  /** Whether each RoPE has the frequencies and the magnitude of the other model's layer. */
+  /** True if each RoPE has the frequencies and the magnitude of the other model's layer. */
   readonly alike: boolean;
-  /** What is wrong inside the graph itself; full sentences. */
+  /** Mistakes inside the graph, in full sentences. */
   readonly findings: readonly string[];
 }
 
 /**
- * Reads a graph's RoPE as a model's, to be compared with another model.
+ * Reads the RoPE of a graph for the comparison with a model.
  *
- * Frequencies are computed back from cos and sin, within the error of {@link ImportedRope.frequencies}. Where the other
- * model's lie within it, they are taken, as a table cannot tell them apart, and every row of the table is compared with
- * them. Rotations that are not the other model's come first: where q and k of a layer differ, the wrong one is shown.
+ * Frequencies are computed from cos and sin, within the error of {@link ImportedRope.frequencies}. If the other model's
+ * frequencies are within that error, they are taken, because a table cannot tell them apart, and every row of the table
+ * is compared with them. Rotations that differ from the other model's come first: if q and k of a layer differ, the
+ * wrong one is shown.
  *
  * @param imported - from importOnnx
- * @param where - names the file in messages
- * @param other - the model or the record that it is compared with, if any
- * @throws {RopewalkError} FORMAT where no RoPE is found, or its tables cannot be read; UNSUPPORTED where they follow no
- *   law of positions, or the layers are not known
+ * @param where - the name of the file in messages
+ * @param other - the model or the spec to compare with, if any
+ * @throws {RopewalkError} FORMAT if the graph has no RoPE, or its tables cannot be read; UNSUPPORTED if they follow no
+ *   rule of positions, or the layers are not known
  */
 export function graphRope(imported: ImportedModel, where: string, other?: ModelRope | RopeSpec): GraphRope {
   return reading(where, () => ropeOf(readOptions(imported, where), where, readOptional(other, where)));
@@ -99,17 +99,17 @@ function ropeOf(imported: ImportedModel, where: string, other: ModelRope | RopeS
   const all = Array.from({ length: numLayers }, (_, layer): LayerRope => {
     const of: Partial<LayerRope> | undefined = others ? others[layer] : { rope: other as RopeSpec | undefined };
     const kinds = groupAlike(ofLayer.get(layer) ?? []).map(([first]) => read(first!, of?.rope));
-    // Latent attention rotates a part of the heads of q, and k's part alone.
+    // In latent attention a part of each query head rotates, and one key that is such a part.
     const part = kinds.find(({ spec }) => rotatesWhole(spec))?.spec;
     const effects = kinds.map(({ spec }) => JSON.stringify(effectiveRope(part ? inFrameOf(spec, part) : spec)));
     if (new Set(effects).size > 1) findings.push(`Layer ${layer}: q and k are rotated by different RoPEs.`);
-    // A layer between others without a cache of its own, as a convolution is, is as the model says.
+    // A layer without a cache of its own, such as a convolution between others, is taken from the model.
     const rope = cached.has(layer) ? (kinds.find(({ alike }) => !alike) ?? kinds[0])?.spec : of?.rope;
     // Windows are in the masks, which are not read.
     return { layer, layerType: of?.layerType, window: of?.window, rope };
   });
   const model: ModelRope = {
-    // Whose order of rows the weights of q and k have.
+    // The source decides the order of rows in the weights of q and k.
     source: OF_GGUF.test(imported.model.graph.doc) ? 'gguf' : 'huggingface',
     architecture: 'ONNX graph',
     known: true,
@@ -124,10 +124,12 @@ function ropeOf(imported: ImportedModel, where: string, other: ModelRope | RopeS
   return { rope: model, tables: [...tables.values()], alike, findings };
 }
 
-/** Whether all dimensions rotate: those of a head, or of the part of it that was cut out before. */
+/** True if all dimensions rotate: those of a head, or of the part that was cut out of it before. */
 const rotatesWhole = ({ headDim, rotaryDim = headDim }: RopeSpec): boolean => headDim === rotaryDim;
 
-/** A record as the other says it, where one of them tells the rotated part of a head alone. */
+/**
+ * Converts a spec of the rotated part of a head to a spec of the whole head, if the other spec is one, and vice versa.
+ */
 function inFrameOf(spec: RopeSpec, of: RopeSpec): RopeSpec {
   const same = (spec.rotaryDim ?? spec.headDim) === (of.rotaryDim ?? of.headDim);
   if (!same || rotatesWhole(spec) === rotatesWhole(of)) return spec;
@@ -148,7 +150,7 @@ function shortest(rows: readonly (number | undefined)[]): number | undefined {
   return known.length > 0 ? Math.min(...known) : undefined;
 }
 
-/** Whether the rotation or the sines of its tables have the other sign, and not both. */
+/** True if either the rotation or the sines of its tables have the other sign, but not both. */
 function rotatesBackward({ direction, frequencies }: ImportedRope): boolean {
   return (direction === 'backward') !== (frequencies?.invFreq.some((frequency) => frequency < 0) ?? false);
 }
@@ -164,21 +166,21 @@ function specOfGraph(rope: ImportedRope, where: string): RopeSpec {
   return spec ?? fail('UNSUPPORTED', `${where}: ${name}`, why);
 }
 
-/** Whether the frequencies and the magnitude that a graph's tables show are those of a record. */
+/** True if the frequencies and the magnitude of a graph's tables are those of a spec. */
 function hasFrequencies(
   { frequencies }: Pick<RopeDescription, 'frequencies'>,
   { rotaryDim, tables }: RopeDescription,
   of: RopeSpec,
 ): boolean {
   const effective = effectiveRope(of);
-  // The exponents of vision's pairs are not those of a record that has half pairing.
+  // Vision has other exponents than a spec with half pairing.
   if (!frequencies || effective.rotaryDim !== rotaryDim || of.pairing === 'vision') return false;
   const { invFreq, within, magnitude } = frequencies;
   return (
     Math.abs(magnitude / effective.attentionFactor - 1) <= ROUNDING + 8 * unitOf(tables.dtype) &&
     invFreq.every((frequency, j) => {
       const wanted = effective.invFreq[j]!;
-      // Of a pair that stands still, `within` is in radians a position.
+      // If a pair does not rotate, `within` is in radians per position.
       const error = within[j]! * (frequency === 0 ? 1 : Math.abs(frequency));
       return Math.abs(Math.abs(frequency) - wanted) <= error + ROUNDING * Math.abs(wanted);
     })

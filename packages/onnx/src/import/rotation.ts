@@ -1,5 +1,5 @@
 /**
- * Says whether sums of products are a rotation of pairs: y0 = x0·c − x1·s, y1 = x0·s + x1·c, the rest copied.
+ * Decides whether sums of products are a rotation of pairs: y0 = x0·c − x1·s, y1 = x0·s + x1·c, the rest copied.
  *
  * @module
  */
@@ -7,15 +7,13 @@ import type { Pairing } from 'ropewalk';
 import type { Factor, Forms, Term } from '../operators/forms.js';
 
 /**
- * The cos and sin of one pair, as each of its members reads them. Two places may hold the same number: HuggingFace
- * repeats its halves.
+ * The cos and sin that each member of a pair reads. Two places may hold the same number: HuggingFace repeats halves.
  */
 export interface PairTables {
   readonly cos: readonly [Factor, Factor];
   readonly sin: readonly [Factor, Factor];
 }
 
-/** A rotation. */
 export interface Rotation {
   readonly headDim: number;
   readonly rotaryDim: number;
@@ -23,18 +21,17 @@ export interface Rotation {
   readonly pairing: Exclude<Pairing, 'vision'>;
   /** backward rotates by −angle. */
   readonly direction: 'forward' | 'backward';
-  /** Multiplies cos and sin outside their tables; 1 unless the graph does so. */
+  /** The factor of cos and sin outside of their tables, usually 1. */
   readonly scale: number;
   readonly tables: readonly PairTables[];
 }
 
-/** A rotation, why something that looks like one is none, or undefined for what does not look like one. */
+/** A rotation, the reason why something similar is none, or undefined for anything else. */
 export type Verdict = { readonly rotation: Rotation } | { readonly because: string } | undefined;
 
-/** A channel of y that mixes two of x. */
 interface Mixed {
   readonly channel: number;
-  /** x channel → sign, size and table. */
+  /** The sign, the size and the table for each channel of x. */
   readonly parts: ReadonlyMap<number, { readonly k: number; readonly table: Factor }>;
 }
 
@@ -43,7 +40,7 @@ interface Mixed {
  *
  * @param forms - of y's last dimension
  * @param x - the leaf that is rotated, as wide as y
- * @param isTable - says whether a leaf holds cos or sin: only then can something be nearly a rotation
+ * @param isTable - tells whether a leaf holds cos or sin; only then can something be nearly a rotation
  */
 export function judgeRotation(forms: Forms, x: string, isTable: (leaf: string) => boolean): Verdict {
   const mixed: Mixed[] = [];
@@ -62,7 +59,7 @@ export function judgeRotation(forms: Forms, x: string, isTable: (leaf: string) =
   }
   if (mixed.length === 0) return undefined;
   if (![...mixed].some(({ parts }) => [...parts.values()].every(({ table }) => isTable(table.leaf)))) {
-    // Four tensors multiplied and added look alike; without tables only an exact rotation is one.
+    // Any four tensors that are multiplied and added look similar. Without tables only an exact rotation counts.
     if (other !== '') return undefined;
     const verdict = pairUp(mixed, forms.length);
     return verdict && 'rotation' in verdict ? verdict : undefined;
@@ -76,7 +73,6 @@ function isCopy([term, ...more]: readonly Term[], x: string, channel: number): b
   return term.factors[0]!.leaf === x && term.factors[0]!.at === channel;
 }
 
-/** A sum in a few words. */
 function describe(terms: readonly Term[], x: string): string {
   if (terms.length === 0) return '0';
   const words = terms.slice(0, 3).map(({ k, factors }) => {
@@ -89,7 +85,7 @@ function describe(terms: readonly Term[], x: string): string {
   return `${words.join(' ')}${terms.length > 3 ? ' …' : ''}`.replace(/^\+/, '');
 }
 
-/** Channels of x, and what of y they are mixed into. */
+/** Two channels of x, and the two channels of y that mix them. */
 type Pair = { readonly a: number; readonly b: number; readonly p: Mixed; readonly q: Mixed };
 
 function pairUp(mixed: readonly Mixed[], headDim: number): Verdict {

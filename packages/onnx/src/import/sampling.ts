@@ -1,28 +1,27 @@
 /**
- * Reads the frequencies of a found RoPE: from the rows of its caches, or by running the graph's own arithmetic at a few
- * positions.
+ * Computes the tables of a RoPE, and reads its frequencies from rows of its caches or from the graph's own arithmetic
+ * at a few positions.
  *
  * @module
  */
 import { effectiveRope } from '@ropewalk/dialects';
 import type { RopeSpec } from 'ropewalk';
+import { rowMajorStrides } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
-import { numberAttribute } from '../operators/attributes.js';
-import type { Dim } from '../operators/operator.js';
-import { CannotEvaluate, type Value, valueDtype } from '../operators/values.js';
+import type { Factor } from '../operators/forms.js';
+import { type Dim, numberAttribute } from '../operators/operator.js';
+import { broadcastShape, broadcastStrides, CannotEvaluate, type Value, valueDtype } from '../operators/values.js';
 import { Evaluation } from './evaluate.js';
 import type { Found, FoundArithmetic, FoundAttention, FoundNode } from './find.js';
-import type { FoundFrequencies, NoFrequencies, Sampler } from './frequencies.js';
-import { FAR, recoverFrequencies } from './frequencies.js';
+import { FAR, type FoundFrequencies, type NoFrequencies, recoverFrequencies, type Sampler } from './frequencies.js';
 import type { PairTables, Rotation } from './rotation.js';
 import type { Scope } from './scope.js';
 import { ancestryOf, isConstant, positionsBehind } from './sources.js';
-import { MembersDiffer, tablesOf } from './tables.js';
 
-/** Where attention of ONNX Runtime has cos_cache; sin_cache is behind it. */
+/** The input of ONNX Runtime's attention that is cos_cache; sin_cache comes after it. */
 const CACHE_AT: Readonly<Record<string, number>> = { GroupQueryAttention: 7, PagedAttention: 9 };
 
-/** The inputs of a node that rotates, which each kind orders differently; ids '' for a row for each token. */
+/** Names the inputs of a node that rotates, which each kind orders differently. ids is '' if each token has its row. */
 export function nodeInputs(found: FoundNode | FoundAttention) {
   const [x = '', a = '', b = '', c = ''] = found.node.inputs;
   if (found.kind === 'node')
@@ -32,12 +31,13 @@ export function nodeInputs(found: FoundNode | FoundAttention) {
   return { x, cos, sin, ids: found.node.opType === 'GroupQueryAttention' ? ids : '' };
 }
 
-/** The values that hold cos and sin of a rotation. */
 export function tableNames({ rotation }: FoundArithmetic): string[] {
   return [...new Set(rotation.tables.flatMap(({ cos, sin }) => [...cos, ...sin].map(({ leaf }) => leaf)))];
 }
 
-/** The values at which positions enter; one where they all come from one input of the graph, as M-RoPE's axes do. */
+/**
+ * Returns the values at which positions enter: one value if they all come from the same input, like the axes of M-RoPE.
+ */
 export function positionValues(found: Found): string[] {
   const { scope } = found;
   let entries: string[];
@@ -54,7 +54,7 @@ export function positionValues(found: Found): string[] {
   return clear && inputs.size === 1 ? [...inputs] : values;
 }
 
-/** Half a unit in the last place of 1. */
+/** Returns half a unit in the last place of 1. */
 export function unitOf(dtype: string | undefined): number {
   return dtype === 'bf16' ? 2 ** -8 : dtype === 'f16' ? 2 ** -11 : 2 ** -24;
 }
@@ -63,11 +63,11 @@ function evaluationOf({ scope, shapes, work }: Place, values?: ReadonlyMap<strin
   return new Evaluation(scope, shapes, { values, wholeCaches: true }, work);
 }
 
-/** Where tables are computed. */
+/** The graph in which tables are computed. */
 export type Place = Pick<FoundNode, 'scope' | 'shapes' | 'work'>;
 type Frequencies = FoundFrequencies | NoFrequencies;
 
-/** Samples the rows of tables that hold all positions in order, `stride` elements apart. */
+/** Samples tables that hold all positions in order, `stride` elements apart. */
 function rowSampler(cos: Float64Array, sin: Float64Array, stride: number, pairs: number): Sampler {
   const pick = (table: Float64Array, positions: readonly number[]): Float64Array =>
     Float64Array.from(
@@ -77,14 +77,14 @@ function rowSampler(cos: Float64Array, sin: Float64Array, stride: number, pairs:
   return (positions) => ({ cos: pick(cos, positions), sin: pick(sin, positions) });
 }
 
-/** cos and sin that RotaryEmbedding and attention read by position. */
+/** The caches from which RotaryEmbedding and attention read rows by position. */
 export interface Caches {
-  /** `[rows, width]`, dense; the first `pairs` of each row are used. */
+  /** `[rows, width]`, dense. The first `pairs` of each row are used. */
   readonly cos: Value;
   readonly sin: Value;
 }
 
-/** The two states of the If that chooses caches by the length in use, as LongRoPE's exporters write it. */
+/** Returns the condition of the If that chooses caches by the length in use, as LongRoPE's exporters write it. */
 export function cacheChoice({ scope }: Place, cos: string): string | undefined {
   const node = scope.maker(cos);
   const condition = node?.opType === 'If' ? (node.inputs[0] ?? '') : '';
@@ -94,7 +94,7 @@ export function cacheChoice({ scope }: Place, cos: string): string | undefined {
 /**
  * Reads the caches of a node.
  *
- * @param branch - of {@link cacheChoice}: whether its condition holds
+ * @param branch - the value of the condition of {@link cacheChoice}
  * @throws {CannotEvaluate} when they are not tables of positions
  */
 export function cachesOf(place: Place, cos: string, sin: string, pairs: number, branch = false): Caches {
@@ -108,22 +108,22 @@ export function cachesOf(place: Place, cos: string, sin: string, pairs: number, 
   return caches;
 }
 
-/** Frequencies of caches. */
-export function cacheFrequencies({ cos, sin }: Caches, pairs: number): Frequencies {
-  const [rows, width] = cos.shape as [number, number];
-  return recoverFrequencies(rowSampler(cos.data, sin.data, width, pairs), rows, pairs, unitOf(cos.dtype));
+export function cacheFrequencies(caches: Caches, pairs: number): Frequencies {
+  const { sample, rows, unit } = cacheTables(caches, pairs);
+  return recoverFrequencies(sample, rows, pairs, unit);
 }
 
-/** A RotaryEmbedding whose rows were chosen before, as the rotation that it is: its tables are computed alike. */
+function cacheTables({ cos, sin }: Caches, pairs: number) {
+  const [rows, width] = cos.shape as [number, number];
+  return { sample: rowSampler(cos.data, sin.data, width, pairs), rows, unit: unitOf(cos.dtype) };
+}
+
+/** Views a RotaryEmbedding whose rows were chosen before as a rotation written in primitives. */
 export function asArithmetic(found: FoundNode, headDim: number, pairs: number): FoundArithmetic {
   const { x, cos, sin } = nodeInputs(found);
   const tables = Array.from({ length: pairs }, (_, at): PairTables => {
-    const both = (leaf: string) =>
-      [
-        { leaf, at },
-        { leaf, at },
-      ] as const;
-    return { cos: both(cos), sin: both(sin) };
+    const [c, s] = [cos, sin].map((leaf) => ({ leaf, at })) as [Factor, Factor];
+    return { cos: [c, c], sin: [s, s] };
   });
   const pairing = numberAttribute(found.node, 'interleaved', 0) === 0 ? 'half' : 'interleaved';
   const rotation: Rotation = {
@@ -140,19 +140,21 @@ export function asArithmetic(found: FoundNode, headDim: number, pairs: number): 
   return { ...found, kind: 'arithmetic', x, y: found.node.outputs[0] ?? '', rotation, trails };
 }
 
-/** The tables of a RoPE beside those of a record. */
+/** The comparison of a RoPE's tables with those of a spec. */
 export interface ComparedTables {
-  /** How many positions were compared, from 0 on; and then powers of two where the graph computes angles. */
+  /** The number of compared positions, from 0 on; computed angles have powers of two after that. */
   readonly positions: number;
-  /** Whether the graph computes its angles; otherwise it has a row for each position. */
+  /** True if the graph computes its angles, false if it has a row for each position. */
   readonly computed: boolean;
-  /** Where computed angles begin again from 0, as those of `f32-reduced` do; undefined where they go on. */
+  /**
+   * The position from which computed angles repeat those from 0 on, as with `f32-reduced`; undefined if they never do.
+   */
   readonly end?: number;
   /** The largest difference of a cos or sin. */
   readonly worst: number;
-  /** Numbers that are further off than the rounding of the table and of an f32 angle. */
+  /** The number of values whose error is larger than the rounding of the table and of an f32 angle. */
   readonly wrong: number;
-  /** The first of them. */
+  /** The first of these values. */
   readonly first?: {
     readonly position: number;
     readonly pair: number;
@@ -162,14 +164,14 @@ export interface ComparedTables {
   };
 }
 
-/** Positions that are computed at once. */
 const CHUNK = 4096;
 
 /**
- * Compares the tables of a RoPE with those of a record: every row of a cache; 4096 positions and powers of two beyond
- * where the graph computes angles. What takes more work than the file may take is left out, and `positions` says so.
+ * Compares the tables of a RoPE with those of a spec: every row of a cache, or 4096 positions and powers of two after
+ * them if the graph computes angles. Positions that would take more work than the file may take are left out of
+ * `positions`.
  *
- * @param branch - as for {@link cachesOf}
+ * @param branch - see {@link cachesOf}
  * @throws {CannotEvaluate} when nothing can be computed
  */
 export function compareTables(found: Found, spec: RopeSpec, branch = false): ComparedTables {
@@ -199,7 +201,7 @@ export function compareTables(found: Found, spec: RopeSpec, branch = false): Com
     for (const [n, position] of chunk.entries()) {
       for (let j = 0; j < pairs; j++) {
         const angle = position * invFreq[j]!;
-        // A table made in f32 has a rounded frequency and a rounded product, each by 2^-24 of the angle.
+        // A table made in f32 has a rounded frequency and a rounded product, each with an error of 2^-24 of the angle.
         const bound = Math.abs(attentionFactor) * (4 * unit + Math.abs(angle) * 2 ** -22);
         for (const [part, value] of [
           ['cos', Math.cos(angle)],
@@ -219,7 +221,7 @@ export function compareTables(found: Found, spec: RopeSpec, branch = false): Com
   return { positions, computed, end, worst, wrong, first };
 }
 
-/** The first power of 256 at which all angles are those of position 0: a graph that reads fewer bytes of a position. */
+/** Returns the first power of 256 at which all angles repeat: the graph reads fewer bytes of a position. */
 function firstRepeat(sample: Sampler): number | undefined {
   return [2 ** 8, 2 ** 16, 2 ** 24].find((position) => {
     const { cos, sin } = sample([0, position]);
@@ -228,27 +230,17 @@ function firstRepeat(sample: Sampler): number | undefined {
   });
 }
 
-/** How the tables of a RoPE are read at positions below `rows`. */
+/** Returns how the tables of a RoPE are read at positions below `rows`. */
 function tablesFor(found: Found, headDim: number, pairs: number, branch: boolean) {
-  if (found.kind !== 'arithmetic') {
-    const { cos, sin, ids } = nodeInputs(found);
-    if (found.kind === 'attention' || ids !== '') {
-      const caches = cachesOf(found, cos, sin, pairs, branch);
-      const [rows, width] = caches.cos.shape as [number, number];
-      return {
-        sample: rowSampler(caches.cos.data, caches.sin.data, width, pairs),
-        rows,
-        unit: unitOf(caches.cos.dtype),
-      };
-    }
-  }
-  const rotation = found.kind === 'arithmetic' ? found : asArithmetic(found as FoundNode, headDim, pairs);
-  return samplerOf(rotation);
+  if (found.kind === 'arithmetic') return samplerOf(found);
+  const { cos, sin, ids } = nodeInputs(found);
+  if (found.kind === 'node' && ids === '') return samplerOf(asArithmetic(found, headDim, pairs));
+  return cacheTables(cachesOf(found, cos, sin, pairs, branch), pairs);
 }
 
 /**
- * Frequencies of a rotation whose tables the graph computes or cuts from caches; with several position axes, that of
- * each pair.
+ * Returns the frequencies of a rotation whose tables the graph computes or cuts from caches. With several position axes
+ * it also returns the axis of each pair.
  *
  * @throws {CannotEvaluate} when the tables cannot be computed
  */
@@ -257,7 +249,7 @@ export function graphFrequencies(found: FoundArithmetic): { frequencies: Frequen
   const { position, axes, sample, rows, unit } = samplerOf(found);
   const frequencies = recoverFrequencies(sample, rows, pairs, unit);
   if (position === undefined || axes === 1 || 'because' in frequencies) return { frequencies };
-  // One axis at a time: the pairs that rotate are its own.
+  // With positions on one axis at a time, the pairs that rotate belong to that axis.
   const axisOfPair = new Array<number>(pairs).fill(-1);
   for (let axis = 0; axis < axes; axis++) {
     const { cos, sin } = sampler(found, position, axes, axis)([0, 1]);
@@ -266,7 +258,7 @@ export function graphFrequencies(found: FoundArithmetic): { frequencies: Frequen
   return { frequencies, axisOfPair: axisOfPair.every((axis) => axis === 0) ? undefined : axisOfPair };
 }
 
-/** The coarsest rounding behind the tables: values between the cosine and the rotation may be narrower than both. */
+/** Returns the coarsest rounding behind the tables. A Cast after the cosine may be narrower than the tables. */
 function tableUnit(found: FoundArithmetic): number {
   const { scope } = found;
   const units = tableNames(found).flatMap((leaf) =>
@@ -279,7 +271,7 @@ function tableUnit(found: FoundArithmetic): number {
   return Math.max(unitOf('f32'), ...units);
 }
 
-/** How the tables of a rotation are computed at positions below `rows`, all axes having the same. */
+/** Returns how the tables of a rotation are computed at positions below `rows`, with the same position on all axes. */
 function samplerOf(found: FoundArithmetic) {
   const pairs = found.rotation.tables.length;
   const [position, ...others] = positionValues(found);
@@ -299,20 +291,20 @@ function samplerOf(found: FoundArithmetic) {
   return { position, axes, sample: sampler(found, position, axes), rows, unit };
 }
 
-/** As many positions are fed as the graph declares, while they are no more than this. */
+/** A declared size up to this is taken as it is. */
 const MAX_DECLARED = 4096;
 
 /**
- * Feeds positions in the shape that the graph declares, where that is small. A declared size is a number in a file: a
- * large one is taken for one that each call chooses, unless the graph's own shapes contradict.
+ * Feeds positions in the shape that the graph declares, if that is small. A declared size is only a number in a file. A
+ * large one is first replaced by a free size, unless the graph's own shapes contradict.
  *
- * @param axes - position axes: the first dimension, where more than 1
- * @param only - the axis that gets the positions, the others being 0; all unless given
+ * @param axes - the number of position axes, which are the first dimension if there are several
+ * @param only - the axis that gets the positions, while the others get 0. Default: all.
  */
 function sampler(found: FoundArithmetic, name: string, axes: number, only?: number): Sampler {
   const declared = found.shapes.shapeOf(name) ?? ['batch', 'sequence'];
   const free = declared.map((dim, d) => (d === 0 && axes > 1 ? dim : `#${d}`));
-  // Names of sizes stand for one batch, and in the last dimension for all positions at once.
+  // A named size stands for one batch; in the last dimension it stands for all positions at once.
   const fed = (dims: readonly Dim[], positions: number): number[] =>
     dims.map((dim, d) => (typeof dim === 'number' ? dim : d === dims.length - 1 ? positions : 1));
   return (positions) => {
@@ -365,7 +357,7 @@ function sampleAt(
   return { cos, sin };
 }
 
-/** The rows of the constant that positions choose from. */
+/** Returns the number of rows of the constant from which positions choose. */
 export function cacheRows(found: FoundArithmetic): number | undefined {
   const { scope, shapes } = found;
   const positions = new Set(positionValues(found));
@@ -385,8 +377,81 @@ function isBehind(scope: Scope, positions: ReadonlySet<string>, value: string): 
   return [...positionsBehind(scope, value)].some((name) => positions.has(name));
 }
 
-/** A cache is cut to the length in use before rows are chosen: its own rows count. */
+/** A cache may be cut to the length in use before rows are chosen. The rows of the whole cache count. */
 function wholeRows(found: FoundArithmetic, value: string): number | undefined {
   const whole = evaluationOf(found).constant(value);
   return whole && whole.shape.length >= 2 ? Math.max(...whole.shape.slice(0, -1)) : undefined;
+}
+
+/** cos and sin of every pair at every place of the outer dimensions. */
+interface OuterTables {
+  /** The dimensions of the tables before their channels. They broadcast to those of x, from the right. */
+  readonly outer: readonly number[];
+  readonly pairs: number;
+  /** `[...outer, pairs]`, dense. */
+  readonly cos: Float64Array;
+  readonly sin: Float64Array;
+  /** True for f64 tables; f32 holds the numbers of all other dtypes. */
+  readonly wide: boolean;
+}
+
+/** Thrown when the members of a pair are rotated by different angles, so that the arithmetic is no rotation. */
+export class MembersDiffer extends CannotEvaluate {}
+
+/**
+ * Computes the tables of a rotation.
+ *
+ * @throws {CannotEvaluate} when something is missing, or when the two members of a pair rotate by different angles
+ */
+export function tablesOf({ rotation, trails }: FoundArithmetic, evaluation: Evaluation): OuterTables {
+  const leaves = new Map<string, ReturnType<typeof leafOf>>();
+  for (const { cos, sin } of rotation.tables)
+    for (const { leaf } of [...cos, ...sin])
+      if (!leaves.has(leaf)) leaves.set(leaf, leafOf(leaf, evaluation.value(leaf), trails.get(leaf)!));
+  const all = [...leaves.values()];
+  const outers = all.map((leaf) => leaf.outer);
+  const outer = broadcastShape(outers);
+  if (!outer) throw new CannotEvaluate(`cos and sin have the shapes ${outers.map((one) => `[${one}]`).join(' and ')}`);
+  const places = countElements(outer);
+  const pairs = rotation.tables.length;
+  // Four factors are read for each pair. cos and sin may broadcast to more elements than either has.
+  evaluation.fits([...outer, pairs, 4]);
+  const readers = new Map(Array.from(leaves, ([name, leaf]) => [name, reader(leaf, outer)]));
+  const at = (factor: Factor, place: number): number => readers.get(factor.leaf)!(place, factor.at);
+  const cos = new Float64Array(places * pairs);
+  const sin = new Float64Array(places * pairs);
+  for (let place = 0; place < places; place++) {
+    for (const [j, table] of rotation.tables.entries()) {
+      const n = place * pairs + j;
+      const both = ([first, second]: readonly [Factor, Factor]): number => {
+        const [a, b] = [at(first, place), at(second, place)];
+        if (a !== b && !(Number.isNaN(a) && Number.isNaN(b)))
+          throw new MembersDiffer(`the two members of pair ${j} are rotated by different numbers, ${a} and ${b}`);
+        return a * rotation.scale;
+      };
+      cos[n] = both(table.cos);
+      sin[n] = both(table.sin);
+    }
+  }
+  return { outer, pairs, cos, sin, wide: all.some(({ value }) => value.dtype === 'f64') };
+}
+
+/** Shapes a computed table as `[...outer, width]`. The factors of the rotation count its last dimensions, the trail. */
+function leafOf(name: string, value: Value, trail: readonly number[]) {
+  const width = countElements(trail);
+  const outer = value.shape.slice(0, value.shape.length - trail.length);
+  if (countElements(value.shape.slice(outer.length)) !== width || countElements(outer) * width !== value.data.length)
+    throw new CannotEvaluate(`${name} has the shape [${value.shape}], and its last dimensions should be [${trail}]`);
+  return { value, outer, width };
+}
+
+/** Reads a table at a flat place of the outer dimensions to which it broadcasts. */
+function reader({ value, outer, width }: ReturnType<typeof leafOf>, to: readonly number[]) {
+  const strides = broadcastStrides(outer, to);
+  const full = rowMajorStrides(to);
+  return (place: number, channel: number): number => {
+    let row = 0;
+    for (const [axis, stride] of strides.entries()) row += (Math.floor(place / full[axis]!) % to[axis]!) * stride;
+    return value.data[row * width + channel]!;
+  };
 }

@@ -1,31 +1,31 @@
 /**
- * Where a value comes from: which inputs of the graph it needs, through which operators, and where positions enter.
+ * Traces a value back: to the graph inputs that it needs, the operators on the way, and the place where positions
+ * enter.
  *
  * @module
  */
 import { isFloat } from 'ropewalk';
 import type { OnnxModelNode } from '../format/onnx-model.js';
-import { constantOfNode } from '../operators/attributes.js';
 import { operatorOf } from '../operators/index.js';
+import { constantOfNode } from '../operators/operator.js';
 import { isIntegral, type ValueDtype } from '../operators/values.js';
 import type { Scope } from './scope.js';
 
-/** Tables have fewer operators behind them than this; a value with more comes from hidden states. */
+/** Tables have fewer values behind them than this. A value with more comes from hidden states. */
 const MAX_WALK = 400;
 
-/** What a value depends on. */
 interface Ancestry {
-  /** Inputs of the graph whose elements it needs. */
+  /** Graph inputs whose elements it needs. */
   readonly inputs: ReadonlySet<string>;
-  /** Values whose shape alone it needs. */
+  /** Values of which it needs only the shape. */
   readonly shapesOf: ReadonlySet<string>;
   /** Operators behind it that are not computed here, or a note that there are too many. */
   readonly unknown: ReadonlySet<string>;
-  /** The value and all behind it. */
+  /** The value and all values behind it. */
   readonly values: readonly string[];
 }
 
-/** Walks back from a value, not past those in `stop`, which will be given. */
+/** Walks back from a value, but not beyond the values in `stop`. */
 export function ancestryOf(scope: Scope, value: string, stop: ReadonlySet<string> = new Set()): Ancestry {
   const inputs = new Set<string>();
   const shapesOf = new Set<string>();
@@ -69,10 +69,7 @@ export function ancestryOf(scope: Scope, value: string, stop: ReadonlySet<string
   return { inputs, shapesOf, unknown, values: [...seen] };
 }
 
-/**
- * Says whether a leaf may hold cos or sin: behind it there is a cosine, a sine or a table of constants, and no floating
- * input of the graph.
- */
+/** True if a cosine, a sine or a table of constants is behind a leaf, and no floating input of the graph. */
 export function isTable(scope: Scope, value: string): boolean {
   const { inputs, unknown, values } = ancestryOf(scope, value, positionsBehind(scope, value));
   if (unknown.size > 0) return false;
@@ -90,7 +87,7 @@ export function isTable(scope: Scope, value: string): boolean {
 }
 
 /**
- * The positions behind a table, usually `position_ids` alone: the integers that are cast to float or choose rows,
+ * Finds the positions behind a table, usually `position_ids` alone: the integers that are cast to float or choose rows,
  * followed back towards the graph's inputs as long as they keep their values.
  */
 export function positionsBehind(scope: Scope, value: string): Set<string> {
@@ -111,12 +108,12 @@ export function positionsBehind(scope: Scope, value: string): Set<string> {
   return positions;
 }
 
-/** The inputs of a node that are data, not sizes and indices. */
+/** Returns the inputs of a node that are data, without sizes and indices. */
 function dataInputs(node: OnnxModelNode): readonly string[] {
   return node.inputs.slice(...(operatorOf(node)?.data ?? []));
 }
 
-/** The input of the graph from which integers come one by one; else the first value of a chain of views. */
+/** Returns the graph input from which integers come one by one; otherwise the first value of a chain of views. */
 function firstOf(scope: Scope, value: string): string {
   let input = value;
   for (let step = 0; step < MAX_WALK; step++) {
@@ -139,7 +136,6 @@ function firstOf(scope: Scope, value: string): string {
   return at;
 }
 
-/** Says whether a value depends on no input of the graph. */
 export function isConstant(scope: Scope, value: string): boolean {
   const { inputs, shapesOf, unknown } = ancestryOf(scope, value);
   return inputs.size === 0 && shapesOf.size === 0 && unknown.size === 0;
@@ -150,15 +146,15 @@ function isInteger(scope: Scope, value: string): boolean {
   return dtype !== undefined && isIntegral(dtype);
 }
 
-/** The dtypes of each graph's values: an operator asks for several inputs, and many walks pass the same values. */
+/** The dtypes of each graph's values are kept, because many walks pass the same values. */
 const DTYPES = /* @__PURE__ */ new WeakMap<Scope, Map<string, ValueDtype | undefined>>();
 
-/** The dtype of a value, as far as the file says it. */
+/** Returns the dtype of a value if the file tells it. */
 function dtypeOf(scope: Scope, value: string, depth = 0): ValueDtype | undefined {
   const known = DTYPES.get(scope) ?? new Map<string, ValueDtype | undefined>();
   DTYPES.set(scope, known);
   if (known.has(value)) return known.get(value);
-  known.set(value, undefined); // what is asked for while it is computed is a cycle
+  known.set(value, undefined); // asking for it again during the computation is a cycle
   const dtype = dtypeFrom(scope, value, depth);
   known.set(value, dtype);
   return dtype;

@@ -1,34 +1,31 @@
 /**
- * The ONNX Runtime backend: each plan becomes the graph that `ropewalk export` writes, and a session of
+ * The ONNX Runtime backend. Each plan becomes the graph that `ropewalk export` writes, and a session of
  * onnxruntime-node runs it.
+ *
+ * onnxruntime-node takes no bf16, and no f16 from Node 24 on: its native part wants a Uint16Array, and its JavaScript
+ * part passes a Float16Array. So 16-bit floats cross as f32, which holds them exactly. The graph begins and ends with a
+ * Cast.
  *
  * @module
  */
-import type { ArrayOf, Backend, Capabilities, Dtype, HostArray, OpPlan, Tensor } from 'ropewalk';
+import type { ArrayOf, Backend, Capabilities, Dtype, Float8Dtype, HostArray, OpPlan, Tensor } from 'ropewalk';
 import { RopewalkError } from 'ropewalk';
-import { checkPlan, denseTensor, fail, hostOf, refuse } from 'ropewalk/backend';
-import { type OptionNames, readName, readOptions, tensorsOf, whyFloat64 } from 'ropewalk/internal';
-import { type Prepared, prepare, type Source, withStandIns } from '../backend/graph.js';
-import { pack, type Target, unpack } from '../backend/pack.js';
-import { firstLine, PlanQueue } from '../backend/queue.js';
-import { QueuedStorage } from '../backend/storage.js';
-import { GRAPH_FORMATS } from '../export/blocks.js';
+import { denseTensor, fail, refuse } from 'ropewalk/backend';
+import { isHalf, type OptionNames, readName, readOptions, tensorsOf, whyFloat64 } from 'ropewalk/internal';
+import { type Prepared, pack, prepare, type Source, type Target, unpack, withStandIns } from '../backend/graph.js';
+import { firstLine, QueuedBackend, QueuedStorage } from '../backend/queue.js';
 import { GraphBuilder } from '../export/builder.js';
-import type { EmitOptions } from '../export/emit.js';
+import { GRAPH_FORMATS } from '../export/fragments.js';
+import type { EmitOptions } from '../export/plan-graph.js';
 import { writeOnnxModel } from '../format/onnx.js';
 import type { Ort, OrtSessionOptions, OrtTensor } from './package.js';
-import { checkProviders, loadOnnxruntime } from './package.js';
-import { Sessions } from './sessions.js';
-import { crossingType, ShellBuilder } from './shell.js';
+import { checkProviders, loadOnnxruntime, Sessions } from './package.js';
 
 const MAX_THREADS = 16;
 const ANGLES: readonly string[] = ['f64', 'f32', 'f32-reduced'];
 
-/** The backend. Open it with {@link openOnnxruntime}. */
-export class OnnxruntimeBackend implements Backend {
-  readonly name = 'onnxruntime';
-  readonly #prepared = new WeakMap<OpPlan, PreparedModel>();
-  readonly #queue = new PlanQueue(this.name);
+/** The backend that {@link openOnnxruntime} opens. */
+export class OnnxruntimeBackend extends QueuedBackend<PreparedModel> implements Backend {
   readonly #ort: Ort;
   readonly #options: OrtSessionOptions;
   readonly #graphs: EmitOptions;
@@ -36,6 +33,7 @@ export class OnnxruntimeBackend implements Backend {
   readonly sessions: Sessions;
 
   constructor(ort: Ort, options: OrtSessionOptions, graphs: EmitOptions) {
+    super('onnxruntime');
     this.#ort = ort;
     this.#options = options;
     this.#graphs = graphs;
@@ -63,31 +61,20 @@ export class OnnxruntimeBackend implements Backend {
     };
   }
 
-  allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    this.#queue.checkOpen();
-    return this.#take(dtype, shape);
-  }
-
-  upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
-    this.#queue.checkOpen();
-    hostOf(source, 'onnxruntime: upload');
-    return this.#take(source.dtype, source.shape, source.read() as ArrayOf[D]);
-  }
-
   whyNot(plan: OpPlan): string | undefined {
-    return this.#prepare(plan).whyNot;
+    return this.prepare(plan).whyNot;
   }
 
   /**
-   * Queues a plan. Inputs in host memory are read now, tensors of this backend when the plan runs; outputs in host
+   * Queues a plan. Inputs in host memory are read now, and tensors of this backend when the plan runs. Outputs in host
    * memory are written by {@link finish} at the latest.
    *
-   * @throws {RopewalkError} UNSUPPORTED for a call that no graph can say; DEVICE when a tensor belongs to another
+   * @throws {RopewalkError} UNSUPPORTED for a call that no graph can express; DEVICE when a tensor belongs to another
    *   backend
    */
   run(plan: OpPlan): void {
-    this.#queue.checkOpen();
-    const prepared = this.#prepare(plan);
+    this.queue.checkOpen();
+    const prepared = this.prepare(plan);
     if (prepared.whyNot !== undefined)
       fail('UNSUPPORTED', `onnxruntime: ${plan.op}`, `no graph can express this call: ${prepared.whyNot}`);
     const { model, inputs, outputs } = prepared;
@@ -95,7 +82,7 @@ export class OnnxruntimeBackend implements Backend {
     const feeds = inputs.map((source) => this.#feed(source, plan.op));
     const sinks = outputs.map((target) => this.#sink(target, plan.op));
     const what = `${plan.op} (${this.#graphs.form})`;
-    this.#queue.write(async () => {
+    this.queue.write(async () => {
       const given: Record<string, OrtTensor> = {};
       for (const [n, { name, dtype, tensor }] of inputs.entries())
         given[name] = new this.#ort.Tensor(crossingType(dtype), feeds[n]!(), [...tensor.shape]);
@@ -108,26 +95,27 @@ export class OnnxruntimeBackend implements Backend {
     }, outputs);
   }
 
-  finish(): Promise<void> {
-    return this.#queue.finish();
-  }
-
   dispose(): void {
-    this.#queue.close('this backend was disposed');
-    void this.#queue.settled().then(() => this.sessions.clear()); // what runs now is finished first
+    this.queue.close('this backend was disposed');
+    void this.queue.settled().then(() => this.sessions.clear()); // the current job is finished first
   }
 
-  #prepare(plan: OpPlan): PreparedModel {
-    checkPlan(plan);
-    const prepared = this.#prepared.get(plan) ?? prepareModel(plan, this.#graphs);
-    this.#prepared.set(plan, prepared);
-    return prepared;
+  protected prepareNew(plan: OpPlan): PreparedModel {
+    const double = tensorsOf(plan).some(({ dtype }) => dtype === 'f64');
+    const why = double ? undefined : whyFloat64(plan, GRAPH_FORMATS);
+    if (why !== undefined) return { whyNot: why };
+    if (double && (plan.op === 'gelu' || plan.op === 'geglu') && plan.approximate === 'none')
+      return { whyNot: 'ONNX Runtime has no Erf of f64' };
+    const builder = new ShellBuilder();
+    const prepared = prepare(builder, withStandIns(plan), this.#graphs);
+    if (prepared.whyNot !== undefined || !prepared.anything) return prepared;
+    return { ...prepared, model: writeOnnxModel(builder.model(plan.op, 'ropewalk')) };
   }
 
-  /** Makes what gives the elements of a graph's input when the call runs. */
+  /** Returns a function that gives the elements of a graph's input when the call runs. */
   #feed({ tensor, dtype }: Source, op: string): () => HostArray {
-    const own = this.#queue.own(tensor.storage) as QueuedStorage | undefined;
-    if (!own) return this.#queue.hostInput(tensor, op, (elements) => pack(elements, dtype, tensor, false));
+    const own = this.queue.own(tensor.storage) as QueuedStorage | undefined;
+    if (!own) return this.queue.hostInput(tensor, op, (elements) => pack(elements, dtype, tensor, false));
     const { array } = own;
     return () => {
       if (own.failure) throw own.failure;
@@ -136,52 +124,40 @@ export class OnnxruntimeBackend implements Backend {
   }
 
   #sink(target: Target, op: string): (result: OrtTensor) => void {
-    this.#queue.checkOutput(target, op);
+    this.queue.checkOutput(target, op);
     const { storage } = target;
-    const array = (this.#queue.own(storage) as QueuedStorage | undefined)?.array;
+    const array = (this.queue.own(storage) as QueuedStorage | undefined)?.array;
     return ({ data }) => unpack(data as HostArray, array ?? storage.host!, target);
   }
 
-  #take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D> {
-    return denseTensor(dtype, shape, (length) => new QueuedStorage(this.#queue, dtype, length, elements));
+  protected take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D> {
+    return denseTensor(dtype, shape, (length) => new QueuedStorage(this.queue, dtype, length, elements));
   }
 }
 
-/** A plan's graph as a file's bytes; undefined where no element is to be written. */
+/** A plan's graph as the bytes of a file; undefined if every output is empty. */
 type PreparedModel = Prepared & { readonly model?: Uint8Array };
 
-function prepareModel(plan: OpPlan, options: EmitOptions): PreparedModel {
-  const double = tensorsOf(plan).some(({ dtype }) => dtype === 'f64');
-  const why = double ? undefined : whyFloat64(plan, GRAPH_FORMATS);
-  if (why !== undefined) return { whyNot: why };
-  if (double && (plan.op === 'gelu' || plan.op === 'geglu') && plan.approximate === 'none')
-    return { whyNot: 'ONNX Runtime has no Erf of f64' };
-  const builder = new ShellBuilder();
-  const prepared = prepare(builder, withStandIns(plan), options);
-  if (prepared.whyNot !== undefined || !prepared.anything) return prepared;
-  return { ...prepared, model: writeOnnxModel(builder.model(plan.op, 'ropewalk')) };
-}
-
-/** How {@link openOnnxruntime} opens the backend. */
+/** Options of {@link openOnnxruntime}. */
 export interface OnnxruntimeOptions {
-  /** Execution providers by ONNX Runtime's names, first choice first; `['cpu']` unless given. */
+  /** Execution providers by ONNX Runtime's names, first choice first. Default: `['cpu']`. */
   readonly providers?: readonly string[];
-  /** Threads of each node, at most 16; 1 unless given. */
+  /** The number of threads for each node, at most 16. Default: 1. */
   readonly threads?: number;
-  /** Graphs of standard operators where there are such, or of primitives only; standard unless given. */
+  /** Standard operators where they exist, or primitives only. Default: standard. */
   readonly form?: 'standard' | 'primitives';
-  /** Primitives only: what RoPE's angles are computed in, in the graph; f64 unless given. */
+  /** Primitives only: how the graph computes RoPE's angles. Default: f64. */
   readonly angles?: 'f64' | 'f32' | 'f32-reduced';
 }
 
 const NAMES: OptionNames<OnnxruntimeOptions> = { providers: true, threads: true, form: true, angles: true };
 
 /**
- * Opens the ONNX Runtime backend, for `ropewalk({ backend })`. {@link whyNotOnnxruntime} says beforehand whether the
- * package is there.
+ * Opens the ONNX Runtime backend, for `ropewalk({ backend })`. {@link whyNotOnnxruntime} tells beforehand whether the
+ * package is installed.
  *
  * @param options - providers, threads, form
- * @returns an open backend; disposing of the `Ropewalk` that it is handed to closes it
+ * @returns an open backend, which is closed when the `Ropewalk` that uses it is disposed
  * @throws {RopewalkError} DEVICE when onnxruntime-node or a provider does not load, with the reason; UNSUPPORTED or
  *   RANGE for an option that it does not take
  * @example const rw = await ropewalk({ backend: await openOnnxruntime({ providers: ['cuda', 'cpu'] }) });
@@ -204,12 +180,12 @@ export async function openOnnxruntime(options: OnnxruntimeOptions = {}): Promise
     intraOpNumThreads: threads,
     interOpNumThreads: 1,
     enableCpuMemArena: false,
-    logSeverityLevel: 4, // what goes wrong is thrown; ONNX Runtime would print it as well
+    logSeverityLevel: 4, // errors are thrown; ONNX Runtime would print them as well
     extra: {
       session: {
-        // Hundreds of pools that spin would starve the one at work: 39 s instead of 8 for the suites.
+        // Hundreds of thread pools that spin would starve the one that works: the suites took 39 s instead of 8.
         intra_op: { allow_spinning: '0' },
-        // A provider that leaves nodes to the CPU says so, unless the caller names the CPU as well.
+        // A provider that leaves nodes to the CPU is an error, unless the caller names the CPU as well.
         disable_cpu_ep_fallback: providers.includes('cpu') ? '0' : '1',
       },
     },
@@ -218,7 +194,7 @@ export async function openOnnxruntime(options: OnnxruntimeOptions = {}): Promise
   return new OnnxruntimeBackend(ort, sessionOptions, { form, angles });
 }
 
-/** Loads a tiny graph, so that a provider's missing libraries or hardware show now and not at the first call. */
+/** Loads a tiny graph, so that missing libraries or hardware of a provider show now and not at the first call. */
 async function tryProviders(ort: Ort, options: OrtSessionOptions): Promise<void> {
   const g = new GraphBuilder();
   g.output(g.add('Add', [g.input('x', 'f32', [1]), 'x']), 'y', 'f32', [1]);
@@ -230,4 +206,35 @@ async function tryProviders(ort: Ort, options: OrtSessionOptions): Promise<void>
     const why = `${names} does not open: ${firstLine(cause)}. Install what the provider needs, or use cpu.`;
     throw new RopewalkError('DEVICE', `onnxruntime: providers: ${why}`, { cause });
   }
+}
+
+const ORT_TYPE: Readonly<Record<Exclude<Dtype, 'f16' | 'bf16' | Float8Dtype>, string>> = /* @__PURE__ */ Object.freeze({
+  f64: 'float64',
+  f32: 'float32',
+  i8: 'int8',
+  i16: 'int16',
+  i32: 'int32',
+  i64: 'int64',
+  u8: 'uint8',
+  u16: 'uint16',
+  u32: 'uint32',
+  u64: 'uint64',
+});
+
+/** A graph whose 16-bit inputs and outputs are f32 outside. */
+export class ShellBuilder extends GraphBuilder {
+  override input(name: string, dtype: Dtype, shape: readonly number[]): string {
+    if (!isHalf(dtype)) return super.input(name, dtype, shape);
+    return this.cast(super.input(name, 'f32', shape), dtype);
+  }
+
+  override output(value: string, name: string, dtype: Dtype, shape: readonly number[]): void {
+    if (isHalf(dtype)) super.output(this.cast(value, 'f32'), name, 'f32', shape);
+    else super.output(value, name, dtype, shape);
+  }
+}
+
+/** Returns the package's name for a dtype outside of the graph. */
+export function crossingType(dtype: Dtype): string {
+  return ORT_TYPE[isHalf(dtype) ? 'f32' : (dtype as keyof typeof ORT_TYPE)]; // prepare has refused 8-bit floats
 }

@@ -1,18 +1,18 @@
 /**
- * Operators that compute each element from the elements beside it.
+ * Operators that compute each element from the elements at the same place.
  *
  * @module
  */
-import { numberAttribute } from './attributes.js';
+
 import { product, scale, sum } from './forms.js';
 import type { Dim, Operator, Operators, Shape, ShapeReader, ValueReader } from './operator.js';
-import { FLOATS, NUMBERS, sameShape } from './operator.js';
+import { FLOATS, NUMBERS, numberAttribute, sameShape } from './operator.js';
 import type { Value, ValueDtype } from './values.js';
 import { broadcastShape, castTo, isIntegral, rounded, spreadTo, valueDtype } from './values.js';
 
 const floats: Operator['dtype'] = (n) => n.dtype([0], FLOATS);
 
-/** Operators of one input that are computed here. */
+/** Operators with one input that are computed here. */
 function unary(f: (x: number) => number): Operator {
   return {
     shapes: sameShape,
@@ -24,16 +24,12 @@ function unary(f: (x: number) => number): Operator {
   };
 }
 
-/** What is the same in another dtype. */
-const COPY: Operator = {
-  shapes: sameShape,
-  compute: (n) => n.part(0),
-  trace: (n) => n.forms(0, n.trail),
-};
+/** The result is the input, perhaps in another dtype. */
+const COPY: Operator = { shapes: sameShape, compute: (n) => n.part(0), trace: (n) => n.forms(0, n.trail) };
 
 /**
- * Shapes broadcast as in numpy. In a stranger's graph a number above 1 is taken over a name, and where one input is
- * known to be wide, inputs of unknown shape count as its tables.
+ * Broadcasts shapes like numpy. In a file from elsewhere a number above 1 wins over a name. If one input is known to be
+ * wide, inputs of unknown shape are taken for its tables.
  */
 export function broadcastDims(n: ShapeReader, shapes: readonly (Shape | undefined)[]): Shape | undefined {
   if (shapes.length === 0 || shapes.some((shape) => shape === undefined)) return undefined;
@@ -52,7 +48,7 @@ export function broadcastDims(n: ShapeReader, shapes: readonly (Shape | undefine
 
 function broadcast(n: ShapeReader): readonly (Shape | undefined)[] {
   const shapes = n.node.inputs.flatMap((name, input) => (name === '' ? [] : [n.shape(input)]));
-  // A product or sum is as wide as its wide side: tables are broadcast to x, not x to them.
+  // Tables are broadcast to x, not x to them. So a product or sum is as wide as its widest side.
   const wide = shapes.some((shape) => shape && shape.length >= 3 && shape.at(-1) !== 1);
   return [broadcastDims(n, wide ? shapes.filter((shape) => shape) : shapes)];
 }
@@ -67,7 +63,7 @@ function combine(n: ValueReader, a: Value, b: Value, f: Combination, dtype?: 'bo
   return rounded(dtype ?? a.dtype, shape, data);
 }
 
-/** The shape that values broadcast to, counted. */
+/** Returns the shape to which values broadcast, and counts its elements. */
 export function broadcastValues(n: ValueReader, values: readonly Pick<Value, 'shape'>[]): number[] {
   const shapes = values.map((value) => value.shape);
   const shape = broadcastShape(shapes) ?? n.cannot(`cannot broadcast ${shapes.map((one) => `[${one}]`).join(' and ')}`);
@@ -75,7 +71,6 @@ export function broadcastValues(n: ValueReader, values: readonly Pick<Value, 'sh
   return shape;
 }
 
-/** All inputs, one after the other. */
 function fold(n: ValueReader, f: Combination): Value {
   let result = n.input(0);
   for (let input = 1; input < n.node.inputs.length; input++) result = combine(n, result, n.input(input), f);
@@ -92,7 +87,7 @@ function binary(f: Combination, more: Operator = {}): Operator {
   };
 }
 
-/** Truth values, of inputs of these dtypes. */
+/** Returns the dtype bool, for inputs of these dtypes. */
 function truth(inputs: readonly number[], allowed: readonly ValueDtype[]): Operator['dtype'] {
   return (n) => {
     n.dtype(inputs, allowed);
@@ -100,7 +95,7 @@ function truth(inputs: readonly number[], allowed: readonly ValueDtype[]): Opera
   };
 }
 
-/** Integer arithmetic on the entries of shapes; `f` says nothing where a size is not known. */
+/** Does integer arithmetic on the entries of shapes. `f` returns undefined for an unknown result. */
 function entrywise(f: (a: Dim, b: Dim) => Dim | undefined): Operator['content'] {
   return (n) => {
     const [a, b] = [n.content(0), n.content(1)];
@@ -112,12 +107,11 @@ function entrywise(f: (a: Dim, b: Dim) => Dim | undefined): Operator['content'] 
   };
 }
 
-/** A name for an entry that is not known. */
 function unknownEntry(n: ShapeReader, at: number): string {
   return `${n.node.outputs[0]}[${at}]`;
 }
 
-/** `f` of two numbers; a name where the other side changes nothing. */
+/** Applies `f` to two numbers. A name stays if the other side changes nothing. */
 function dims(f: (a: number, b: number) => number | undefined, neutral: number, commutes = false) {
   return (a: Dim, b: Dim): Dim | undefined => {
     if (typeof a === 'number' && typeof b === 'number') return f(a, b);
@@ -140,7 +134,7 @@ const flag: Operator = { shapes: sameShape, dtype: truth([0], FLOATS) };
 /** An operator that is not computed here. */
 const activation: Operator = { shapes: sameShape, dtype: floats };
 
-/** The remainder with the sign of the divisor, as in Python; of floats, that of the dividend. */
+/** The remainder has the sign of the divisor, as in Python; for floats it has the sign of the dividend. */
 const modulo: Combination = (a, b, integer) => (integer ? a - b * Math.floor(a / b) : a % b);
 
 export const ELEMENTWISE: Operators = {
@@ -174,13 +168,13 @@ export const ELEMENTWISE: Operators = {
   Abs: unary(Math.abs),
   Floor: unary(Math.floor),
   Ceil: unary(Math.ceil),
-  // Halves go to the even neighbour.
+  // Halves round to the even neighbour.
   Round: unary((x) => (Math.abs(x % 1) === 0.5 ? 2 * Math.round(x / 2) : Math.round(x))),
   Clip: {
     shapes: sameShape,
     compute: (n) => {
       const x = n.input(0);
-      // Attributes up to opset 10, inputs since.
+      // The bounds are attributes up to opset 10, and inputs since then.
       const low = n.has(1) ? n.input(1).data[0]! : numberAttribute(n.node, 'min', -Infinity);
       const high = n.has(2) ? n.input(2).data[0]! : numberAttribute(n.node, 'max', Infinity);
       return { ...x, data: x.data.map((value) => Math.min(high, Math.max(low, value))) };
@@ -218,7 +212,7 @@ export const ELEMENTWISE: Operators = {
   PRelu: { shapes: broadcast },
 
   Equal: compare((a, b) => a === b, {
-    // Expand's -1 is looked for in this way. A dimension is never negative.
+    // Graphs look for the -1 of an Expand in this way. A dimension is never negative.
     content: (n) => {
       const [a, b] = [n.content(0), n.content(1)];
       if (!a || !b || a.length !== b.length) return undefined;

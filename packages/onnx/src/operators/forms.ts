@@ -7,11 +7,10 @@
 /** One channel of a value that is not traced further. */
 export interface Factor {
   readonly leaf: string;
-  /** Flat index in the leaf's last dimensions. */
+  /** The flat index in the leaf's last dimensions. */
   readonly at: number;
 }
 
-/** `k` times the product of the factors. */
 export interface Term {
   readonly k: number;
   readonly factors: readonly Factor[];
@@ -20,13 +19,13 @@ export interface Term {
 /** The terms of each channel, in row-major order of the last dimensions. */
 export type Forms = readonly (readonly Term[])[];
 
-/** A rotation has two terms; a sign matrix makes a few more on the way. */
+/** A rotation has two terms. A sign matrix has a few more on the way. */
 export const MAX_TERMS = 6;
 
-/** Thrown if a value is not such a sum. */
+/** Thrown when a value is no such sum. */
 export class NoForm extends Error {}
 
-/** A flat index as one index for each dimension. */
+/** Converts a flat index to one index per dimension. */
 export function spread(sizes: readonly number[], flat: number): number[] {
   const index = new Array<number>(sizes.length);
   for (let d = sizes.length - 1; d >= 0; d--) {
@@ -36,7 +35,7 @@ export function spread(sizes: readonly number[], flat: number): number[] {
   return index;
 }
 
-/** One index for each dimension as a flat index. */
+/** Converts one index per dimension to a flat index. */
 export function flatten(sizes: readonly number[], index: readonly number[]): number {
   let flat = 0;
   for (const [d, size] of sizes.entries()) flat = flat * size + index[d]!;
@@ -58,7 +57,7 @@ export function product(a: Forms, b: Forms): Forms {
   });
 }
 
-/** Joins terms of the same factors and drops those that cancel. */
+/** Joins terms with the same factors and drops those that cancel. */
 export function collect(terms: readonly Term[]): readonly Term[] {
   if (terms.length < 2) return terms;
   const joined = new Map<string, Term>();

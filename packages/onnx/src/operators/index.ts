@@ -1,5 +1,5 @@
 /**
- * The table of ONNX operators: all that this package knows of each, by its name.
+ * The table of ONNX operators, with everything that this package knows about each of them.
  *
  * @module
  * @see https://onnx.ai/onnx/operators/
@@ -13,17 +13,17 @@ import { PRODUCTS } from './products.js';
 import { SELECTION } from './selection.js';
 import { SOURCES } from './sources.js';
 
-/** A map, not a record: names come from files. */
+/** It is a map and not a record because names come from files. */
 const OPERATORS: ReadonlyMap<string, Operator> = /* @__PURE__ */ new Map(
   /* @__PURE__ */ [ELEMENTWISE, LAYOUT, SELECTION, PRODUCTS, SOURCES, LAYERS].flatMap((group) => Object.entries(group)),
 );
 
-/** The operator of a node of the standard domain. */
+/** Returns the operator of a node of the standard domain. */
 export function operatorOf({ domain, opType }: OnnxModelNode): Operator | undefined {
   return domain === '' ? operatorNamed(opType) : undefined;
 }
 
-/** An operator by its name alone; the names of ONNX Runtime's own operators are in the table too, for their shapes. */
+/** Returns an operator by its name alone. The table also has ONNX Runtime's own operators, for their shapes. */
 export function operatorNamed(opType: string): Operator | undefined {
   return OPERATORS.get(opType);
 }

@@ -1,11 +1,12 @@
 /**
- * Operators that are whole layers: only their shapes are of interest.
+ * Operators that are whole layers. Only their shapes are computed.
  *
  * @module
  */
-import { numberAttribute } from './attributes.js';
+
 import { broadcastDims } from './elementwise.js';
-import { axisAt, FLOATS, type Operator, type Operators, type Shape, type ShapeReader, sameShape } from './operator.js';
+import type { Operator, Operators, Shape, ShapeReader } from './operator.js';
+import { axisAt, FLOATS, numberAttribute, sameShape } from './operator.js';
 
 const sameAsFirst: Operator = { shapes: sameShape };
 
@@ -24,7 +25,7 @@ const norm: Operator = {
   },
 };
 
-/** Experts of ONNX Runtime: matrices `[experts, n, k]`, or their codes with scales behind them. */
+/** The experts of ONNX Runtime: matrices `[experts, n, k]`, or their codes with scales after them. */
 function mixture(codes: boolean): Operator {
   return {
     dtype: (n) => {
@@ -121,7 +122,9 @@ export const LAYERS: Operators = {
   },
 };
 
-/** Attention of `[batch, heads, seq, d]`, over keys and values before these: its result, and all keys and values. */
+/**
+ * Attention of `[batch, heads, seq, d]` with past keys and values. The outputs are its result, and all keys and values.
+ */
 function attentionOfHeads(n: ShapeReader): readonly (Shape | undefined)[] | undefined {
   const [q, k, v, mask, pastK, pastV] = [0, 1, 2, 3, 4, 5].map((input) => n.shape(input));
   if (q?.length !== 4 || k?.length !== 4 || v?.length !== 4) return undefined;

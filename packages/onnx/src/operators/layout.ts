@@ -1,26 +1,26 @@
 /**
- * Operators that give elements another shape or order, and those that read shapes.
+ * Operators that give elements another shape or order, and operators that read shapes.
  *
  * @module
  */
 import { rowMajorStrides } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
-import { intsAttribute, numberAttribute } from './attributes.js';
 import { broadcastDims, broadcastValues } from './elementwise.js';
 import { type Forms, flatten, spread } from './forms.js';
 import type { Dim, Operator, Operators, Shape, ShapeReader, TraceReader, ValueReader } from './operator.js';
-import { axisSet, sameShape } from './operator.js';
+import { axisSet, intsAttribute, numberAttribute, sameShape } from './operator.js';
 import { gather, MAX_RANK, spreadTo, type Value, vector } from './values.js';
 
-/** What all operators share whose first input alone is data. */
+/** For operators of which only the first input is data. */
 const FIRST = { data: [0, 1] } as const;
 
 const VIEW: Operator = { ...FIRST, content: (n) => n.content(0), positions: 'same', cost: 'view' };
 
 /**
- * The channels of a traced output as channels of its first input, whose last dimensions are `wide`.
+ * Returns the channels of a traced output as channels of its first input.
  *
- * @param move - from an index of the output to one of the input
+ * @param wide - the last dimensions of the input
+ * @param move - converts an index of the output to one of the input
  */
 export function pick(
   n: TraceReader,
@@ -31,14 +31,14 @@ export function pick(
   return Array.from({ length: countElements(n.trail) }, (_, at) => source[flatten(wide, move(spread(n.trail, at)))]!);
 }
 
-/** What Reshape's target means for a shape: 0 copies a dimension, -1 is what is left. */
+/** Computes the shape that a Reshape makes: 0 copies a dimension, and -1 is the rest. */
 function reshaped(n: ShapeReader | ValueReader, shape: Shape | undefined, target: Shape, fresh: (axis: number) => Dim) {
   const literal = numberAttribute(n.node, 'allowzero', 0) !== 0;
   const copied = target.map((dim, axis) => (dim === 0 && !literal ? (shape?.[axis] ?? fresh(axis)) : dim));
   const at = copied.indexOf(-1);
   if (at < 0) return copied;
   if (shape) {
-    // What -1 stands for is known when every name on one side has its like on the other.
+    // The value of -1 is known if every name on one side is also on the other.
     const names = shape.filter((dim) => typeof dim === 'string');
     let numbers = shape.reduce<number>((product, dim) => (typeof dim === 'number' ? product * dim : product), 1);
     let fits = true;
@@ -54,7 +54,7 @@ function reshaped(n: ShapeReader | ValueReader, shape: Shape | undefined, target
   return copied.with(at, fresh(at));
 }
 
-/** A shape with dimensions of 1 put in; axes count those of the result. */
+/** Inserts dimensions of 1. The axes count dimensions of the result. */
 function unsqueezed<T extends Dim>(shape: readonly T[], axes: readonly number[]): (T | 1)[] {
   const rank = shape.length + axes.length;
   const fresh = axisSet(axes, rank);
@@ -62,7 +62,6 @@ function unsqueezed<T extends Dim>(shape: readonly T[], axes: readonly number[])
   return Array.from({ length: rank }, (_, axis) => (fresh.has(axis) ? 1 : (shape[at++] ?? 1)));
 }
 
-/** The part of a shape that `Shape` takes. */
 function partOf<T extends Dim>({ node }: ShapeReader | ValueReader, shape: readonly T[]): readonly T[] {
   return shape.slice(numberAttribute(node, 'start', 0), numberAttribute(node, 'end', undefined));
 }
@@ -109,7 +108,7 @@ export const LAYOUT: Operators = {
         product *= dim;
       }
       if (product !== wanted) return undefined;
-      // Dimensions of 1 belong to the side that makes the outer ones alike.
+      // Dimensions of 1 belong to the side that makes the outer dimensions alike.
       const outer = to.length - n.trail.length;
       while (start > outer && from[start - 1] === 1) start--;
       if (start !== outer) return undefined;
@@ -175,7 +174,7 @@ export const LAYOUT: Operators = {
     trace: (n) => {
       const [shape, axes] = [n.shape(0), n.list('axes', 1)];
       if (!shape || !axes) return undefined;
-      // Each squeezed axis is one more of the last dimensions, if it is among them.
+      // Each squeezed axis among the last dimensions is one more of them.
       const places = axes.map((axis) => (axis < 0 ? axis : axis - shape.length)).sort((a, b) => b - a);
       let inner = n.trail;
       for (const place of places) {

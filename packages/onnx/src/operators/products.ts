@@ -6,25 +6,15 @@
 import { rowMajorStrides } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
 import type { OnnxModelNode } from '../format/onnx-model.js';
-import { numberAttribute } from './attributes.js';
 import { broadcastDims } from './elementwise.js';
 import { collect, flatten, MAX_TERMS, NoForm, scale, spread, type Term } from './forms.js';
-import {
-  axisAt,
-  axisSet,
-  type Dim,
-  FLOATS,
-  INDICES,
-  type Operator,
-  type Operators,
-  type ValueReader,
-} from './operator.js';
+import type { Dim, Operator, Operators, ValueReader } from './operator.js';
+import { axisAt, axisSet, FLOATS, INDICES, numberAttribute } from './operator.js';
 import { broadcastShape, broadcastStrides, gather, MAX_ELEMENTS, rounded, type Value } from './values.js';
 
-/** A matrix that does rotate_half is no larger than a head; the weights of small models are not read through for it. */
+/** A matrix for rotate_half is no larger than a head. Weights of small models are not read to look for one. */
 const MAX_MATRIX = 512;
 
-/** The shape of a reduction, by the axes that are summed. */
 function reduced<T extends Dim>(node: OnnxModelNode, shape: readonly T[], over: ReadonlySet<number>): (T | 1)[] {
   if (numberAttribute(node, 'keepdims', 1) !== 0) return shape.map((dim, axis) => (over.has(axis) ? 1 : dim));
   return shape.filter((_, axis) => !over.has(axis));
@@ -67,7 +57,7 @@ function reduce(n: ValueReader, x: Value, over: ReadonlySet<number>, start: numb
   return rounded(x.dtype, reduced(n.node, x.shape, over), data);
 }
 
-/** The place of an extreme along an axis. */
+/** Operators that find the place of the largest or smallest element along an axis. */
 const INDEX_ALONG: Operator = {
   dtype: (n) => {
     n.dtype([0], ['f32', 'f64', 'f16', 'i32']);
@@ -91,7 +81,7 @@ export const PRODUCTS: Operators = {
       return [lead && [...lead, a.at(-2)!, b.at(-1)!]];
     },
     compute: (n) => multiplied(n, n.input(0), n.input(1)),
-    // rotate_half as a matrix of 0, 1 and -1.
+    // rotate_half may be a product with a matrix of 0, 1 and -1.
     trace: (n) => {
       const shape = n.shape(1);
       if (shape?.length !== 2 || typeof shape[0] !== 'number' || shape[0] > MAX_MATRIX || shape[1] !== n.trail.at(-1))
@@ -187,7 +177,7 @@ function multiplied(n: ValueReader, a: Value, b: Value): Value {
   if (!lead) return n.cannot(`multiplies [${a.shape}] by [${b.shape}]`);
   const shape = [...lead, rows, columns];
   n.fits(shape);
-  // Dimensions of 0 count as 1: what is read below is no larger than the products.
+  // Dimensions of 0 count as 1, so that no more is read below than there are products.
   const products = [...shape, depth].reduce((product, dim) => product * Math.max(1, dim), 1);
   if (products > 2 * MAX_ELEMENTS) n.cannot('is a large product');
   n.spend(products);
@@ -215,7 +205,7 @@ function equationOf(node: OnnxModelNode): { readonly terms: readonly string[]; r
   return { terms: left!.split(','), out };
 }
 
-/** Two operands, no repeated letters in one: how inv_freq and positions meet. */
+/** Two operands without repeated letters: exporters multiply inv_freq and positions in this way. */
 function einsum(n: ValueReader): Value {
   const { terms = [], out } = equationOf(n.node) ?? {};
   if (terms.length !== 2 || out === undefined || /[^a-zA-Z]/.test(terms.join('') + out))

@@ -1,11 +1,10 @@
 /**
- * Operators that take parts of tensors, put parts together, and look up rows.
+ * Operators that take parts of tensors, join parts, and look up rows.
  *
  * @module
  */
 import { rowMajorStrides } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';
-import { numberAttribute } from './attributes.js';
 import { flatten, NoForm, spread } from './forms.js';
 import { pick } from './layout.js';
 import type {
@@ -18,10 +17,9 @@ import type {
   TraceReader,
   ValueReader,
 } from './operator.js';
-import { axisAt, FLOATS, INDICES, NUMBERS, sameShape } from './operator.js';
+import { axisAt, FLOATS, INDICES, NUMBERS, numberAttribute, sameShape } from './operator.js';
 import { CannotEvaluate, gather, type Value, type ValueDtype } from './values.js';
 
-/** What a Slice takes of an axis. */
 interface Taken {
   readonly first: number;
   readonly step: number;
@@ -32,28 +30,26 @@ function clampIndex(index: number, size: number): number {
   return Math.min(size, Math.max(0, index < 0 ? index + size : index));
 }
 
-/** Start and end as Slice means them: negative ones count from the end, those outside are clamped; no step is 0. */
+/** Computes the part of a Slice: negative indices count from the end, and indices outside are clamped. */
 function taken(size: number, start: number, end: number, step: number): Taken {
-  if (step > 0) {
-    const [first, last] = [clampIndex(start, size), clampIndex(end, size)];
-    return { first, step, length: Math.max(0, Math.ceil((last - first) / step)) };
-  }
-  const first = Math.min(size - 1, Math.max(-1, start < 0 ? start + size : start));
-  const last = Math.min(size - 1, Math.max(-1, end < 0 ? end + size : end));
+  // Backwards, the end is before the first element.
+  const clamp = (index: number): number =>
+    step > 0 ? clampIndex(index, size) : Math.min(size - 1, Math.max(-1, index < 0 ? index + size : index));
+  const [first, last] = [clamp(start), clamp(end)];
   return { first, step, length: Math.max(0, Math.ceil((last - first) / step)) };
 }
 
-/** What Slice is given, as far as it is known; without axes the starts are of the first ones. */
+/** Reads the known parameters of a Slice. Without axes, the starts belong to the first axes. */
 function slices(n: ShapeReader | TraceReader): { [K in 'starts' | 'ends' | 'axes' | 'steps']?: readonly number[] } {
   const starts = n.list('starts', 1);
   const axes = n.list('axes', 3) ?? starts?.map((_, at) => at);
   return { starts, ends: n.list('ends', 2), axes, steps: n.list('steps', 4) };
 }
 
-/** No dimension is longer than this: an end that exporters write for "all". */
+/** No dimension is longer than this. Exporters write such an end for "all". */
 const TO_THE_END = 2 ** 31 - 1;
 
-/** Entries that a Slice takes from a dimension; the dimension itself when it takes all of it. */
+/** Returns the size of a sliced dimension, or the dimension itself if the Slice takes all of it. */
 function slicedDim(dim: Dim, start?: number, end?: number, step?: number): Dim | undefined {
   if (start === undefined || end === undefined || step === undefined || step === 0) return undefined;
   if (typeof dim === 'number') return taken(dim, start, end, step).length;
@@ -68,7 +64,7 @@ function sliceAxis(n: ValueReader, x: Value, axis: number, { first, step, length
   return gather(x, shape, strides.with(axis, strides[axis]! * step), length === 0 ? 0 : first * strides[axis]!);
 }
 
-/** The sizes that Split gives: an attribute, an input, or equal parts. */
+/** Returns the sizes of a Split: an attribute, an input, or equal parts. */
 function splitSizes(n: ShapeReader | TraceReader | ValueReader, shape: Shape): readonly number[] | undefined {
   const given = n.list('split', 1);
   if (given) return given;
@@ -78,18 +74,18 @@ function splitSizes(n: ShapeReader | TraceReader | ValueReader, shape: Shape): r
   return n.node.outputs.map((_, at) => Math.max(0, Math.min(part, size - at * part)));
 }
 
-/** An axis as its place among the last dimensions of what is traced; undefined when it is not one of them. */
+/** Returns the place of an axis among the last dimensions of the trace; undefined if it is not one of them. */
 function placeOf(axis: number, rank: number, trail: readonly number[]): number | undefined {
   const place = (axis < 0 ? axis : axis - rank) + trail.length;
   return place >= 0 && place < trail.length ? place : undefined;
 }
 
-/** Rows that a look-up by whole indices writes: the axis gives way to the indices' dimensions. */
+/** Returns the shape of a look-up: the dimensions of the indices replace the axis. */
 function lookedUp<T extends Dim>(shape: readonly T[], axis: number, indices: readonly T[]): T[] {
   return [...shape.slice(0, axis), ...indices, ...shape.slice(axis + 1)];
 }
 
-/** Writing at indices: the result is as the first input. */
+/** Operators that write at indices. The result has the shape of the first input. */
 function scatter(updates: (n: ShapeReader) => Shape | undefined): Operator {
   return {
     shapes: (n) => {
@@ -103,7 +99,7 @@ function scatter(updates: (n: ShapeReader) => Shape | undefined): Operator {
   };
 }
 
-/** The dtype of a table, looked up by indices. */
+/** Returns the dtype of a table, and checks that of its indices. */
 function indexed(n: DtypeReader): ValueDtype | undefined {
   n.dtype([1], INDICES);
   return n.dtype([0]);
@@ -145,7 +141,7 @@ export const SELECTION: Operators = {
       const place = rank === undefined ? undefined : placeOf(numberAttribute(n.node, 'axis', 0), rank, n.trail);
       if (place === undefined) return undefined;
       const sizes = shapes.map((shape) => shape?.at(place - n.trail.length));
-      // One part of unknown size is what the others leave.
+      // One part of unknown size takes the rest.
       const known = sizes.reduce<number>((total, size) => total + (typeof size === 'number' ? size : 0), 0);
       if (sizes.filter((size) => typeof size !== 'number').length > 1) return undefined;
       const rest = n.trail[place]! - known;
@@ -289,7 +285,7 @@ export const SELECTION: Operators = {
       n.fits(shape);
       const inner = countElements(x.shape.slice(axis + 1));
       const outer = countElements(x.shape.slice(0, axis));
-      n.spend(outer * indices.data.length); // runs, which may be empty
+      n.spend(outer * indices.data.length); // a run may be empty
       const data = new Float64Array(countElements(shape));
       for (let o = 0; o < outer; o++) {
         for (const [at, given] of indices.data.entries()) {
@@ -310,7 +306,7 @@ export const SELECTION: Operators = {
       if (typeof size !== 'number') return undefined;
       const chosen = given.map((index) => (index < 0 ? index + size : index));
       if (chosen.some((index) => index < 0 || index >= size)) throw new NoForm();
-      // A scalar takes its axis away: the input has one more of the last dimensions.
+      // A scalar index removes its axis, so the input has one more of the last dimensions.
       const scalar = rank === 0;
       const length = scalar ? n.trail.length + 1 : n.trail.length;
       const place = (axis < 0 ? axis : axis - shape.length) + length;
@@ -372,7 +368,7 @@ function concatenated(n: ValueReader, parts: readonly Value[], axis: number): Va
   const shape = first.with(axis, sum);
   const data = new Float64Array(countElements(shape));
   const outer = countElements(shape.slice(0, axis));
-  n.spend(outer * parts.length); // runs, which may be empty
+  n.spend(outer * parts.length); // a run may be empty
   let at = 0;
   for (let o = 0; o < outer; o++) {
     for (const part of parts) {
@@ -384,7 +380,7 @@ function concatenated(n: ValueReader, parts: readonly Value[], axis: number): Va
   return { dtype, shape, data };
 }
 
-/** M-RoPE's exporters write the frequencies of one axis over those of another. */
+/** Exporters of M-RoPE write the frequencies of one axis over those of another. */
 function scattered(n: ValueReader, x: Value, indices: Value, updates: Value): Value {
   const depth = indices.shape.at(-1) ?? 0;
   const strides = rowMajorStrides(x.shape);

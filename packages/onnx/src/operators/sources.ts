@@ -1,12 +1,11 @@
 /**
- * Operators that values begin with: constants, ranges, and branches.
+ * Operators with which values begin: constants, ranges and branches.
  *
  * @module
  */
 import { countElements } from 'ropewalk/internal';
 import type { OnnxGraph, OnnxModelNode } from '../format/onnx-model.js';
-import { constantOfNode } from './attributes.js';
-import { MAX_ENTRIES, type Operators } from './operator.js';
+import { constantOfNode, MAX_ENTRIES, type Operators } from './operator.js';
 import { rounded, valueDtype } from './values.js';
 
 function branch(node: OnnxModelNode, which: string): OnnxGraph | undefined {

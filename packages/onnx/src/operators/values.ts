@@ -1,5 +1,5 @@
 /**
- * Values that are computed here: dense tensors of float64 numbers, rounded to their dtype.
+ * Values for the evaluation: dense tensors of float64 numbers that are rounded to their dtype.
  *
  * @module
  */
@@ -18,16 +18,14 @@ export interface Value {
   readonly data: Float64Array;
 }
 
-/** All results of one evaluation together: 2^27 numbers are 1 GiB. Tables of 2^20 positions × 64 fit. */
+/** The limit for all results of one evaluation: 2^27 numbers take 1 GiB. Tables of 2^20 positions × 64 fit. */
 export const MAX_ELEMENTS = 2 ** 27;
-/** The limit of numpy; a file with more dimensions is forged. */
+/** The limit of numpy. A file with more dimensions is forged. */
 export const MAX_RANK = 64;
-/** TensorProto.DataType of bool. */
 const BOOL = 9;
 
-/** Why a value cannot be computed. */
 export class CannotEvaluate extends Error {
-  /** @param missing - the graph input that was not given, where that is the reason */
+  /** @param missing - the graph input that is missing, if that is the reason */
   constructor(
     message: string,
     readonly missing?: string,
@@ -36,34 +34,30 @@ export class CannotEvaluate extends Error {
   }
 }
 
-/** The dtype that a TensorProto.DataType means in a graph; undefined for types that are not read. */
+/** Returns the dtype for a TensorProto.DataType; undefined for types that are not read. */
 export function valueDtype(dataType: number): ValueDtype | undefined {
   return dataType === BOOL ? 'bool' : DTYPE_OF.get(dataType);
 }
 
-/** Whether a dtype holds integers or truth values. */
 export function isIntegral(dtype: ValueDtype): boolean {
   return dtype === 'bool' || !(isFloat(dtype) || isFloat8(dtype));
 }
 
-/** A host tensor as a value. */
 export function fromTensor(tensor: Tensor): Value {
   return { dtype: tensor.dtype, shape: tensor.shape, data: tensor.readNumbers() as Float64Array };
 }
 
-/** Integers as a value. */
 export function vector(values: readonly number[]): Value {
   return { dtype: 'i64', shape: [values.length], data: Float64Array.from(values) };
 }
 
-/** A value of a dtype; rounds the numbers in place. */
+/** Makes a value of a dtype. It rounds the numbers in place. */
 export function rounded(dtype: ValueDtype, shape: readonly number[], data: Float64Array): Value {
   if (dtype !== 'bool' && dtype !== 'f64' && (isFloat(dtype) || isFloat8(dtype)))
     for (let n = 0; n < data.length; n++) data[n] = roundTo(dtype, data[n]!);
   return { dtype, shape, data };
 }
 
-/** A value as ONNX's Cast converts it. */
 export function castTo(x: Value, dtype: ValueDtype): Value {
   if (dtype === 'bool') return { ...x, dtype, data: x.data.map((value) => Number(value !== 0)) };
   return isFloat(dtype) || isFloat8(dtype)
@@ -71,10 +65,7 @@ export function castTo(x: Value, dtype: ValueDtype): Value {
     : { ...x, dtype, data: x.data.map(Math.trunc) };
 }
 
-/**
- * Refuses shapes that are forged or too large. Dimensions of 0 count as 1, because loops over the outer and inner
- * dimensions run separately.
- */
+/** Refuses forged and too large shapes. Dimensions of 0 count as 1, because outer and inner loops are separate. */
 export function checkSizes(shape: readonly number[]): void {
   if (shape.length > MAX_RANK || !shape.every((dim) => Number.isSafeInteger(dim) && dim >= 0))
     throw new CannotEvaluate(`[${shape.slice(0, MAX_RANK)}] is no shape`);
@@ -82,7 +73,7 @@ export function checkSizes(shape: readonly number[]): void {
     throw new CannotEvaluate(`it takes more than ${MAX_ELEMENTS} numbers`);
 }
 
-/** The shape that shapes broadcast to, or undefined where they do not fit. */
+/** Returns the shape to which shapes broadcast, or undefined if they do not fit. */
 export function broadcastShape(shapes: readonly (readonly number[])[]): number[] | undefined {
   const rank = Math.max(0, ...shapes.map((shape) => shape.length));
   const result = new Array<number>(rank).fill(1);
@@ -96,7 +87,7 @@ export function broadcastShape(shapes: readonly (readonly number[])[]): number[]
   return result;
 }
 
-/** Strides by which a dense tensor is read as a shape that it broadcasts to. */
+/** Returns the strides that read a dense tensor as a shape to which it broadcasts. */
 export function broadcastStrides(shape: readonly number[], to: readonly number[]): number[] {
   const strides = rowMajorStrides(shape);
   return to.map((_, axis) => {
@@ -108,7 +99,7 @@ export function broadcastStrides(shape: readonly number[], to: readonly number[]
 /** Reads elements by strides into a dense value. */
 export function gather(x: Value, shape: readonly number[], strides: readonly number[], offset = 0): Value {
   const data = new Float64Array(countElements(shape));
-  // Without dimensions of 1 an element takes two steps at most on average, whatever the rank.
+  // Without dimensions of 1, an element takes two steps at most on average, for any rank.
   const axes = shape.flatMap((dim, axis) => (dim === 1 ? [] : [axis]));
   const [sizes, steps] = [axes.map((axis) => shape[axis]!), axes.map((axis) => strides[axis]!)];
   const index = new Array<number>(axes.length).fill(0);
@@ -125,7 +116,7 @@ export function gather(x: Value, shape: readonly number[], strides: readonly num
   return { dtype: x.dtype, shape, data };
 }
 
-/** The elements of a value as a shape that it broadcasts to. */
+/** Returns the elements of a value in a shape to which it broadcasts. */
 export function spreadTo(x: Value, shape: readonly number[]): Value {
   return gather(x, shape, broadcastStrides(x.shape, shape));
 }

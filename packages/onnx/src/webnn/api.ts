@@ -1,43 +1,40 @@
 /**
- * The part of WebNN that is used here: TypeScript's DOM library has none of it.
+ * The part of WebNN that is used here. TypeScript's DOM library has none of it.
  *
  * @module
  * @see webmachinelearning/webnn@c515210 index.bs
  */
 
-/** WebNN's dtypes, as far as graphs here use them. */
+/** The dtypes of WebNN that our graphs use. */
 export type MlDtype = 'float32' | 'float16' | 'int32' | 'uint8';
 
-/** The dtype and shape of a tensor; every dimension at least 1. */
+/** The dtype and shape of a tensor. Every dimension is at least 1. */
 export interface MlDescriptor {
   readonly dataType: MlDtype;
   readonly shape: readonly number[];
 }
 
-/** A value inside a graph. */
 export interface MlOperand extends MlDescriptor {}
 
-/** Memory of a context. */
 export interface MlTensor extends MlDescriptor {
   destroy(): void;
 }
 
-/** A compiled graph; this build of Chromium says which devices run it. */
+/** A compiled graph. Some builds of Chromium tell which devices run it. */
 export interface MlGraph {
   readonly devices?: readonly string[];
   destroy(): void;
 }
 
-/** What an operator takes in one of its places. */
+/** The types that an operator takes in one of its places. */
 export interface MlSupport {
   readonly dataTypes: readonly string[];
   readonly rankRange?: { readonly min: number; readonly max: number };
 }
 
-/** `opSupportLimits()`: by operator, by the operator's places; some entries are numbers or texts. */
+/** The result of `opSupportLimits()`, by operator and place. Some entries are numbers or texts. */
 export type MlLimits = Readonly<Record<string, unknown>>;
 
-/** An open device. */
 export interface MlContext {
   readonly lost: Promise<{ readonly message: string }>;
   createTensor(
@@ -61,7 +58,6 @@ type Reduction = (
   options: { readonly axes: readonly number[]; readonly keepDimensions: boolean },
 ) => MlOperand;
 
-/** Makes one graph. */
 export interface MlBuilder {
   input(name: string, descriptor: MlDescriptor): MlOperand;
   constant(descriptor: MlDescriptor, data: ArrayBufferView): MlOperand;
@@ -103,7 +99,7 @@ export interface MlBuilder {
   build(outputs: Readonly<Record<string, MlOperand>>): Promise<MlGraph>;
 }
 
-/** Where WebNN is: `navigator.ml` and the class beside it. */
+/** The entry points of WebNN: `navigator.ml` and a global class. */
 export interface Webnn {
   readonly ml: { createContext(options?: { readonly powerPreference?: string }): Promise<MlContext> };
   readonly MLGraphBuilder: new (context: MlContext) => MlBuilder;

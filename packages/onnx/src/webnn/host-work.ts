@@ -1,30 +1,21 @@
 /**
- * What the host does without a graph: elements of dtypes that WebNN lacks are moved, blocks are widened.
+ * The work that the host does without a graph: it moves elements of dtypes that WebNN lacks, and widens blocks.
  *
  * @module
  */
-import {
-  BLOCK_FORMATS,
-  type BlockTensor,
-  type Dtype,
-  type HostArray,
-  isBlocks,
-  type OpPlan,
-  type Tensor,
-} from 'ropewalk';
+import type { BlockTensor, Dtype, HostArray, OpPlan, Tensor } from 'ropewalk';
+import { BLOCK_FORMATS, isBlocks } from 'ropewalk';
 import { newArray } from 'ropewalk/backend';
 import { copyBits, countElements, WIDEN_BLOCK } from 'ropewalk/internal';
-import { denseLayout } from '../backend/graph.js';
-import type { Piece, Target } from '../backend/pack.js';
+import { denseLayout, type Piece, type Target } from '../backend/graph.js';
 
-/** Elements that are moved as they are. */
 export interface HostMove {
   readonly source: Tensor;
-  /** `from` of its pieces is in the source's storage. */
+  /** Here, `from` of the pieces refers to the source's storage. */
   readonly target: Target;
 }
 
-/** A plan as a move, where it only moves elements of a dtype that stays on the host. */
+/** Returns a plan as a move, if it only moves elements of a dtype that stays on the host. */
 export function moveOnHost(plan: OpPlan, onHost: (dtype: Dtype) => boolean): HostMove | undefined {
   const moved = (source: Tensor, out: Tensor, pieces: readonly Piece[]): HostMove | undefined => {
     if (source.dtype !== out.dtype || !onHost(out.dtype)) return undefined;
@@ -47,7 +38,7 @@ export function moveOnHost(plan: OpPlan, onHost: (dtype: Dtype) => boolean): Hos
   );
 }
 
-/** The elements of a target's pieces, one after the other; `elements` are those of the source's storage. */
+/** Collects the elements of a target's pieces from the source's storage. */
 export function collected(elements: HostArray, { dtype, pieces }: Target): HostArray {
   const count = pieces.reduce((sum, { from }) => sum + countElements(from.shape), 0);
   const dense = newArray(dtype, count);
@@ -59,7 +50,7 @@ export function collected(elements: HostArray, { dtype, pieces }: Target): HostA
   return dense;
 }
 
-/** Blocks as f32, which holds them exactly or rounds once. */
+/** Widens blocks to f32, which is exact or rounds once. */
 export function widen({ format, shape, bytes }: BlockTensor, elements: Uint8Array): Float32Array {
   const { weights, bytes: unit } = BLOCK_FORMATS[format];
   const block = new Float64Array(weights);

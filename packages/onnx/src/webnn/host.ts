@@ -1,9 +1,9 @@
 /**
- * The WebNN backend: each plan becomes the graph that `ropewalk export --form primitives` writes, and WebNN's builder
+ * The WebNN backend. Each plan becomes the graph that `ropewalk export --form primitives` writes, but WebNN's builder
  * makes it instead of a file.
  *
- * The host does what graphs of fixed shapes cannot: tables of cos and sin, masks, f64 and other dtypes that are only
- * moved, bf16, and the widening of blocks. Everything else stays in WebNN's memory from operator to operator.
+ * The host does the work that graphs of fixed shapes cannot do: tables of cos and sin, masks, f64 and other dtypes that
+ * are only moved, bf16, and the widening of blocks. Everything else stays in WebNN's memory from operator to operator.
  *
  * @module
  */
@@ -19,40 +19,46 @@ import type {
   TensorStorage,
 } from 'ropewalk';
 import { planRearrange, RopewalkError, Tensor, zeros } from 'ropewalk';
-import { checkPlan, denseTensor, fail, hostOf, isRowMajor } from 'ropewalk/backend';
+import { denseTensor, fail, isRowMajor } from 'ropewalk/backend';
+import type { Layout, OptionNames } from 'ropewalk/internal';
 import {
   checkFields,
   checkInteger,
   copyBits,
   countElements,
   extentOf,
-  type Layout,
-  type OptionNames,
   readName,
   readOptions,
   roundsActivations,
   whyFloat64,
 } from 'ropewalk/internal';
-import { denseLayout, type Prepared, prepare, type Source, withDenseStandIns } from '../backend/graph.js';
-import { pack, type Target, unpack } from '../backend/pack.js';
-import { firstLine, PlanQueue } from '../backend/queue.js';
-import { gone } from '../backend/storage.js';
+import type { Prepared, Source, Target } from '../backend/graph.js';
+import { denseLayout, pack, prepare, unpack, withDenseStandIns } from '../backend/graph.js';
+import { firstLine, gone, QueuedBackend } from '../backend/queue.js';
 import { GraphBuilder } from '../export/builder.js';
-import type { EmitOptions } from '../export/emit.js';
+import type { EmitOptions } from '../export/plan-graph.js';
 import type { MlBuilder, MlDescriptor, MlDtype, MlOperand, MlTensor } from './api.js';
-import { constantBytes, type Definition, type Graph, Graphs } from './graphs.js';
+import type { Definition, Graph } from './graphs.js';
+import {
+  bytesOf,
+  checkTensorBytes,
+  constantBytes,
+  DeviceMemory,
+  Graphs,
+  MAX_CONSTANT_BYTES,
+  MAX_TENSOR_BYTES,
+} from './graphs.js';
 import { collected, type HostMove, moveOnHost, widen } from './host-work.js';
-import { placesOf, readLayout } from './layout.js';
-import { bytesOf, checkTensorBytes, DeviceMemory, MAX_CONSTANT_BYTES, MAX_TENSOR_BYTES } from './memory.js';
 import { type OpenContext, openContext, supportOf } from './open.js';
-import { beforeName, defineOutputs, keyOfOutput, type Output, placesName, resultName } from './outputs.js';
+import type { Output } from './outputs.js';
+import { beforeName, defineOutputs, keyOfOutput, placesName, placesOf, readLayout, resultName } from './outputs.js';
 import { HostSideStorage, type Stretch, WebnnStorage } from './storage.js';
 import { keyOfNodes, type MlDtypes, writeNodes } from './writer.js';
 
 const GIB = 2 ** 30;
-/** The most rows of a product for which its weights become a constant: with more, WebNN is as fast without. */
+/** Weights become a constant for products with at most this many rows. With more rows, WebNN is as fast without. */
 const CONSTANT_ROWS = 8;
-/** WebNN's dtypes for ours; others, f64 among them, stay on the host. */
+/** WebNN's dtype for each of ours. Other dtypes, such as f64, stay on the host. */
 const TYPES: MlDtypes = /* @__PURE__ */ Object.freeze({
   f32: 'float32',
   f16: 'float32',
@@ -62,48 +68,46 @@ const TYPES: MlDtypes = /* @__PURE__ */ Object.freeze({
 });
 const GRAPHS: EmitOptions = /* @__PURE__ */ Object.freeze({ form: 'primitives', tables: 'inputs' });
 
-/** A plan's nodes, before it is known where its tensors are, and their name in keys. */
+/** The nodes of a plan before the places of its tensors are known, and a key for them. */
 interface PlanNodes {
   readonly builder: GraphBuilder;
   readonly key: string;
 }
 
-/** A plan's graph, or the elements that the host moves without one; neither where no element is to be written. */
+/** The graph of a plan, or a move that the host does without one. It has neither if every output is empty. */
 type PreparedCall = Prepared & { readonly nodes?: PlanNodes; readonly move?: HostMove };
 
-/** A graph's input: how it is defined, and the tensor that it takes in a call. */
+/** An input of a graph: its definition, and the tensor for a call. */
 interface Input {
   readonly name: string;
   readonly key: string;
   define(ml: MlBuilder): MlOperand;
-  /** None where it is a constant. */
+  /** Undefined for a constant. */
   tensor?(graph: Graph): Promise<MlTensor>;
-  /** Whose elements are the constant. */
+  /** The storage whose elements are the constant. */
   readonly constant?: WebnnStorage;
 }
 
-/** The backend. Open it with {@link openWebnn}. */
-export class WebnnBackend implements Backend {
-  readonly name = 'webnn';
-  readonly #queue = new PlanQueue(this.name);
-  readonly #prepared = new WeakMap<OpPlan, PreparedCall>();
+/** The backend that {@link openWebnn} opens. */
+export class WebnnBackend extends QueuedBackend<PreparedCall> implements Backend {
   readonly #open: OpenContext;
-  /** Whether graphs can round to f16. */
+  /** True if graphs can round to f16. */
   readonly #rounds16: boolean;
-  /** Bytes of tensors that callers hold. */
+  /** The bytes of tensors that callers hold. */
   #heldBytes = 0;
   readonly memory: DeviceMemory;
   /** Visible for tests. */
   readonly graphs: Graphs;
 
   constructor(open: OpenContext, memoryLimit: number) {
+    super('webnn');
     this.#open = open;
     const { context, limits, webnn } = open;
     this.memory = new DeviceMemory(context, memoryLimit, () => this.graphs.dropOldest());
     this.graphs = new Graphs(webnn, this.memory);
     this.#rounds16 = supportOf(limits, 'cast', 'output')?.dataTypes.includes('float16') ?? false;
     void context.lost.then(({ message }) => {
-      this.#queue.close(`the context was lost: ${firstLine(message) || 'the browser does not say why'}`);
+      this.queue.close(`the context was lost: ${firstLine(message) || 'the browser does not say why'}`);
     });
   }
 
@@ -127,19 +131,8 @@ export class WebnnBackend implements Backend {
     };
   }
 
-  allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    this.#queue.checkOpen();
-    return this.#take(dtype, shape);
-  }
-
-  upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
-    this.#queue.checkOpen();
-    hostOf(source, 'webnn: upload');
-    return this.#take(source.dtype, source.shape, source.read() as ArrayOf[D]);
-  }
-
   whyNot(plan: OpPlan): string | undefined {
-    const { whyNot, nodes, ...prepared } = this.#prepare(plan);
+    const { whyNot, nodes, ...prepared } = this.prepare(plan);
     if (whyNot !== undefined || !nodes) return whyNot;
     const { inputs, outputs } = prepared as Extract<PreparedCall, { readonly anything: boolean }>;
     const fed = inputs.map((source) => this.#fed(source, gone));
@@ -154,22 +147,22 @@ export class WebnnBackend implements Backend {
   }
 
   /**
-   * Queues a plan. Inputs in host memory are read now, tensors of this backend when the plan runs; outputs in host
+   * Queues a plan. Inputs in host memory are read now, and tensors of this backend when the plan runs. Outputs in host
    * memory are written by {@link finish} at the latest.
    *
    * @throws {RopewalkError} UNSUPPORTED for a call that WebNN cannot do; DEVICE when a tensor belongs to another
-   *   backend, there is no memory, or the context is gone
+   *   backend, there is no memory, or the context is lost
    */
   run(plan: OpPlan): void {
-    this.#queue.checkOpen();
-    const prepared = this.#prepare(plan);
+    this.queue.checkOpen();
+    const prepared = this.prepare(plan);
     const { op } = plan;
     if (prepared.whyNot !== undefined) {
       const next = roundsActivations(plan) ? 'Use cpu.' : 'Use cpu or webgpu.';
       fail('UNSUPPORTED', `webnn: ${op}`, `${prepared.whyNot}. ${next}`);
     }
     const { nodes, move } = prepared;
-    for (const target of prepared.outputs) this.#queue.checkOutput(target, op);
+    for (const target of prepared.outputs) this.queue.checkOutput(target, op);
     if (move) this.#move(op, move);
     if (!nodes) return;
     const outputs = this.#outputs(prepared.outputs);
@@ -181,29 +174,18 @@ export class WebnnBackend implements Backend {
       storage.written = true;
       this.graphs.dropConstants(storage);
     }
-    this.#queue.write(() => this.#dispatch(graph, inputs, outputs), prepared.outputs);
-  }
-
-  finish(): Promise<void> {
-    return this.#queue.finish();
+    this.queue.write(() => this.#dispatch(graph, inputs, outputs), prepared.outputs);
   }
 
   dispose(): void {
-    this.#queue.close('this backend was disposed');
-    void this.#queue.settled().then(() => this.memory.context.destroy());
+    this.queue.close('this backend was disposed');
+    void this.queue.settled().then(() => this.memory.context.destroy());
   }
 
-  #prepare(plan: OpPlan): PreparedCall {
-    checkPlan(plan);
-    const prepared = this.#prepared.get(plan) ?? this.#prepareNew(plan);
-    this.#prepared.set(plan, prepared);
-    return prepared;
-  }
-
-  #prepareNew(plan: OpPlan): PreparedCall {
+  protected prepareNew(plan: OpPlan): PreparedCall {
     const why = whyFloat64(plan);
     if (why !== undefined) return { whyNot: why };
-    if (plan.op === 'linear' && plan.x.size === 0) return this.#prepareNew(withoutColumns(plan));
+    if (plan.op === 'linear' && plan.x.size === 0) return this.prepareNew(withoutColumns(plan));
     const move = moveOnHost(plan, (dtype) => this.#typeOf(dtype) === undefined);
     if (move) return { whyNot: undefined, anything: true, inputs: [], outputs: [move.target], move };
     const builder = new GraphBuilder();
@@ -216,7 +198,7 @@ export class WebnnBackend implements Backend {
     return { ...prepared, nodes: { builder, key: keyOfNodes(builder) } };
   }
 
-  /** A graph, which stays until its turn is over. */
+  /** Returns a graph that stays until its job is done. */
   #graph(definition: Definition): Graph {
     try {
       return this.graphs.hold(definition);
@@ -247,14 +229,14 @@ export class WebnnBackend implements Backend {
     };
   }
 
-  /** Where an input comes from, once all that is queued has run. */
+  /** Returns the source of an input, after all queued jobs have run. */
   #input(plan: OpPlan, source: Source): Input {
     const { tensor, blocks } = source;
-    const own = this.#queue.own(tensor.storage);
+    const own = this.queue.own(tensor.storage);
     if (!own)
       return this.#fed(
         source,
-        this.#queue.hostInput(tensor, plan.op, (elements) => this.#pack(elements, source)),
+        this.queue.hostInput(tensor, plan.op, (elements) => this.#pack(elements, source)),
       );
     if (own instanceof WebnnStorage) return this.#held(plan, source.name, own, tensor);
     const side = own as HostSideStorage;
@@ -265,7 +247,7 @@ export class WebnnBackend implements Backend {
     );
   }
 
-  /** An input that the host writes at each call. */
+  /** Makes an input that the host writes at each call. */
   #fed({ name, tensor, dtype, blocks }: Source, elements: () => ArrayBufferView): Input {
     const descriptor: MlDescriptor = { dataType: TYPES[dtype]!, shape: blocks?.shape ?? tensor.shape };
     return {
@@ -280,7 +262,7 @@ export class WebnnBackend implements Backend {
     };
   }
 
-  /** An input in WebNN's memory; weights that are used again become a constant of the graph. */
+  /** Makes an input in WebNN's memory. Weights that are used again become a constant of the graph. */
   #held(plan: OpPlan, name: string, storage: WebnnStorage, layout: Layout): Input {
     storage.checkLive();
     const { dataType, length, uploaded } = storage;
@@ -303,7 +285,7 @@ export class WebnnBackend implements Backend {
     };
   }
 
-  /** Whether a matrix of weights becomes a constant: at its second use, if nothing has written it, for few rows. */
+  /** True if a matrix of weights becomes a constant: at its second use, if nothing has written it, for few rows. */
   #isConstant(x: Tensor, storage: WebnnStorage, layout: Layout): boolean {
     const rows = x.size / x.shape.at(-1)!;
     if (storage.written || rows > CONSTANT_ROWS || countElements(layout.shape) !== storage.length) return false;
@@ -312,7 +294,7 @@ export class WebnnBackend implements Backend {
     return bytesOf(descriptor) <= MAX_CONSTANT_BYTES && this.memory.hasRoom(constantBytes(descriptor));
   }
 
-  /** Which of a storage's tensors holds a layout: the stretch of its part, or undefined for the base. */
+  /** Returns the stretch whose tensor holds a layout, or undefined if the base holds it. */
   #holderOf(storage: WebnnStorage, layout: Layout): Stretch | undefined {
     const { stretch } = storage;
     const [low, high] = extentOf(layout)!;
@@ -322,7 +304,7 @@ export class WebnnBackend implements Backend {
     return undefined;
   }
 
-  /** Queues the writing of a storage's part into its base. */
+  /** Queues a job that writes a storage's part into its base. */
   #merge(storage: WebnnStorage, stretch: Stretch): void {
     const { dataType, dtype, length } = storage;
     const shape = [stretch.end - stretch.start];
@@ -347,14 +329,14 @@ export class WebnnBackend implements Backend {
       define: (ml) => defineOutputs(ml, new Map([['out', part.define(ml)]]), outputs),
     });
     storage.stretch = undefined;
-    this.#queue.write(() => this.#dispatch(graph, [part], outputs), []);
+    this.queue.write(() => this.#dispatch(graph, [part], outputs), []);
   }
 
-  /** Where outputs go. A storage that two outputs share is scattered into, one after the other. */
+  /** Chooses where outputs go. If two outputs share a storage, both are scattered into it, one after the other. */
   #outputs(targets: readonly Target[]): Output[] {
     const shared = (target: Target): boolean => targets.some((t) => t !== target && t.storage === target.storage);
     return targets.map((target) => {
-      const storage = this.#queue.own(target.storage);
+      const storage = this.queue.own(target.storage);
       if (!(storage instanceof WebnnStorage)) return { target, mode: 'host', array: this.#array(target.storage) };
       storage.checkLive();
       const places = placesOf(target);
@@ -368,7 +350,7 @@ export class WebnnBackend implements Backend {
     });
   }
 
-  /** A turn of the queue: writes what the host gives, runs the graph, and puts the results in their places. */
+  /** Does one job of the queue: writes inputs from the host, runs the graph, and stores the results. */
   async #dispatch(graph: Graph, inputs: readonly Input[], outputs: readonly Output[]): Promise<void> {
     const { context } = this.memory;
     try {
@@ -404,34 +386,33 @@ export class WebnnBackend implements Backend {
     }
   }
 
-  /** Elements for a graph: dense, bf16 as f32, i64 as int32, blocks as f32. */
+  /** Packs elements for a graph: dense, bf16 as f32, i64 as int32, blocks as f32. */
   #pack(elements: HostArray, { tensor, dtype, blocks }: Source): ArrayBufferView {
     if (blocks) return widen(blocks, elements as Uint8Array);
     const packed = pack(elements, dtype, tensor, false);
     return dtype === 'i64' ? Int32Array.from(packed as BigInt64Array, Number) : packed;
   }
 
-  /** What tensors of a dtype are in WebNN's memory; undefined for those that stay on the host. */
+  /** Returns the dtype in WebNN's memory; undefined for dtypes that stay on the host. */
   #typeOf(dtype: Dtype): MlDtype | undefined {
     return dtype === 'f32' || dtype === 'i32' || (dtype === 'f16' && this.#rounds16) ? TYPES[dtype] : undefined;
   }
 
-  /** The host array of a storage that has one. */
   #array(storage: TensorStorage): HostArray {
-    const own = this.#queue.own(storage);
+    const own = this.queue.own(storage);
     return own ? (own as HostSideStorage).array : storage.host!;
   }
 
   /** Queues a copy of elements that no graph can take. */
   #move(op: string, { source, target }: HostMove): void {
-    const own = this.#queue.own(source.storage) as HostSideStorage | undefined;
+    const own = this.queue.own(source.storage) as HostSideStorage | undefined;
     const take = (elements: HostArray): HostArray => collected(elements, target);
-    const elements = own ? laterOf(own, take) : this.#queue.hostInput(source, op, take);
+    const elements = own ? laterOf(own, take) : this.queue.hostInput(source, op, take);
     const to = this.#array(target.storage);
-    const side = this.#queue.own(target.storage) as HostSideStorage | undefined;
+    const side = this.queue.own(target.storage) as HostSideStorage | undefined;
     side?.widened?.dispose();
     if (side) side.widened = undefined;
-    this.#queue.write(() => {
+    this.queue.write(() => {
       const from = elements();
       let offset = 0;
       for (const piece of target.pieces) {
@@ -441,24 +422,24 @@ export class WebnnBackend implements Backend {
     }, [target]);
   }
 
-  /** The f32 weights of uploaded blocks, widened at their first use. */
+  /** Returns the f32 weights of uploaded blocks. They are widened at their first use. */
   #widened(side: HostSideStorage, blocks: BlockTensor): WebnnStorage {
     if (!side.widened) {
       const { array } = side;
-      const made = this.#take('f32', blocks.shape).storage as WebnnStorage<'f32'>;
+      const made = this.take('f32', blocks.shape).storage as WebnnStorage<'f32'>;
       side.widened = made;
-      const widened = this.#queue.enqueue(() => {
+      const widened = this.queue.enqueue(() => {
         made.uploaded = widen(blocks, array as Uint8Array);
       });
-      widened.catch(() => {}); // whoever waits for a result hears of a closed queue
+      widened.catch(() => {}); // a reader of a result gets the error of a closed queue
     }
     return side.widened;
   }
 
-  #take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D> {
+  protected take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D> {
     return denseTensor(dtype, shape, (length) => {
       const dataType = this.#typeOf(dtype);
-      if (dataType === undefined || length === 0) return new HostSideStorage(this.#queue, dtype, length, elements);
+      if (dataType === undefined || length === 0) return new HostSideStorage(this.queue, dtype, length, elements);
       checkTensorBytes({ dataType, shape: [length] }, 'tensor');
       const bytes = bytesOf({ dataType, shape: [length] });
       this.memory.check(this.#heldBytes, bytes);
@@ -467,12 +448,12 @@ export class WebnnBackend implements Backend {
         this.#heldBytes -= bytes;
         this.graphs.dropConstants(storage);
       };
-      return new WebnnStorage(this.#queue, this.memory, dtype, dataType, length, dispose, elements);
+      return new WebnnStorage(this.queue, this.memory, dtype, dataType, length, dispose, elements);
     });
   }
 }
 
-/** A product over no columns: its bias, or 0, in every row. WebNN has no empty tensors. */
+/** Replaces a product over no columns by its bias, or 0, in every row, because WebNN has no empty tensors. */
 function withoutColumns({ bias, out }: LinearPlan): OpPlan {
   const { storage, offset, strides } = bias ?? zeros('f32', [1]);
   const step = bias ? strides[0]! : 0;
@@ -482,7 +463,7 @@ function withoutColumns({ bias, out }: LinearPlan): OpPlan {
   );
 }
 
-/** Makes what gives a host-side storage's elements when their turn comes. */
+/** Returns a function that gives a host-side storage's elements in its turn. */
 function laterOf<T>(side: HostSideStorage, take: (elements: HostArray) => T): () => T {
   const { array } = side;
   return () => {
@@ -491,34 +472,33 @@ function laterOf<T>(side: HostSideStorage, take: (elements: HostArray) => T): ()
   };
 }
 
-/** Writes a result that was read back. */
+/** Writes a result that was read from WebNN. */
 function unpackResult(buffer: ArrayBuffer, target: Target, array: HostArray): void {
   const { dtype } = target;
   const result = TYPES[dtype] === 'int32' ? new Int32Array(buffer) : new Float32Array(buffer);
   unpack(dtype === 'i64' ? BigInt64Array.from(result, BigInt) : result, array, target);
 }
 
-/** Threads of WebNN on a CPU, as Chromium chooses them. @see chromium/chromium services/webnn/tflite */
+/** Returns the number of CPU threads that Chromium's WebNN uses. @see chromium/chromium services/webnn/tflite */
 function threadsOf(): number {
   const { navigator } = globalThis as { navigator?: { hardwareConcurrency?: number } };
   return Math.min(4, Math.floor(((navigator?.hardwareConcurrency ?? 1) + 1) / 2));
 }
 
-/** The reason in an error of WebNN's, or in one of our own. */
 function reasonOf(error: unknown): string {
   return error instanceof RopewalkError
     ? error.message.replace(/^webnn: /, '').replace(/\.$/, '')
     : `WebNN does not take it: ${firstLine(error)}`;
 }
 
-/** How {@link openWebnn} opens the backend. */
+/** Options of {@link openWebnn}. */
 export interface WebnnOptions {
-  /** What the browser should prefer; it need not obey. Its own choice unless given. */
+  /** A preference that the browser may ignore. Default: the browser decides. */
   readonly powerPreference?: 'high-performance' | 'low-power';
   /**
-   * The most bytes that tensors, and the copies that graphs make of weights, may take; half of what the browser says
-   * that the machine has, at least 2 GiB, unless given. A browser whose GPU process runs out of memory loses the
-   * contexts of all its tabs.
+   * The most bytes of tensors, and of the copies of weights in graphs. Default: half of the memory that the browser
+   * reports for the machine, and 2 GiB at least. A browser whose GPU process runs out of memory loses the contexts of
+   * all its tabs.
    */
   readonly memoryLimit?: number;
 }
@@ -526,13 +506,13 @@ export interface WebnnOptions {
 const NAMES: OptionNames<WebnnOptions> = { powerPreference: true, memoryLimit: true };
 
 /**
- * Opens the WebNN backend in a page or a worker, for `ropewalk({ backend })`. {@link whyNotWebnn} says beforehand
+ * Opens the WebNN backend in a page or a worker, for `ropewalk({ backend })`. {@link whyNotWebnn} tells beforehand
  * whether it opens.
  *
  * @param options - power, memory
- * @returns an open backend; disposing of the `Ropewalk` that it is handed to closes it
- * @throws {RopewalkError} DEVICE where there is no WebNN, with the reason and the next step; UNSUPPORTED or RANGE for
- *   an option that it does not take
+ * @returns an open backend, which is closed when the `Ropewalk` that uses it is disposed
+ * @throws {RopewalkError} DEVICE if there is no WebNN, with the reason and the next step; UNSUPPORTED or RANGE for an
+ *   option that it does not take
  * @example const rw = await ropewalk({ backend: await openWebnn() });
  */
 export async function openWebnn(options: WebnnOptions = {}): Promise<WebnnBackend> {
@@ -548,7 +528,7 @@ export async function openWebnn(options: WebnnOptions = {}): Promise<WebnnBacken
 
 const POWER = ['high-performance', 'low-power'] as const;
 
-/** Half of the machine's memory, as far as the browser tells. */
+/** Returns half of the machine's memory, if the browser reports it. */
 function memoryOfMachine(): number {
   const { navigator } = globalThis as { navigator?: { deviceMemory?: number } };
   return Math.max(2, (navigator?.deviceMemory ?? 0) / 2) * GIB;

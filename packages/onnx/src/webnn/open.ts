@@ -1,5 +1,5 @@
 /**
- * Finding WebNN, and what a context can do: limits are necessary, not sufficient, so a probe graph is built and run.
+ * Finds WebNN and tests a context. Limits alone do not prove that it computes, so a probe graph is built and run.
  *
  * @module
  */
@@ -8,18 +8,18 @@ import { fail } from 'ropewalk/backend';
 import { firstLine } from '../backend/queue.js';
 import type { MlContext, MlLimits, MlSupport, Webnn } from './api.js';
 
-/** A context that has computed something. */
+/** A context that has run a probe graph. */
 export interface OpenContext {
   readonly webnn: Webnn;
   readonly context: MlContext;
   readonly limits: MlLimits;
-  /** What runs the probe graph; none where the browser does not say. */
+  /** The devices that ran the probe graph; empty if the browser does not tell. */
   readonly devices: readonly string[];
 }
 
 const FLAG = 'open it in Chrome or Edge with chrome://flags/#web-machine-learning-neural-network enabled';
 
-/** WebNN of this page or worker, or why there is none. */
+/** Returns WebNN of this page or worker, or the reason why there is none. */
 function find(): Webnn | string {
   const { navigator, MLGraphBuilder, isSecureContext } = globalThis as {
     navigator?: { ml?: Webnn['ml'] };
@@ -35,7 +35,7 @@ function find(): Webnn | string {
   return `this browser has no navigator.ml: ${FLAG}`;
 }
 
-/** The operators of our graphs with the dtype that each must take; `[min, max]` dimensions. */
+/** The operators of our graphs, with a dtype and a rank that each must take in one place. */
 const REQUIRED: Readonly<Record<string, readonly [place: string, dtype: string, rank: number]>> =
   /* @__PURE__ */ Object.freeze({
     add: ['a', 'float32', 4],
@@ -53,13 +53,13 @@ const REQUIRED: Readonly<Record<string, readonly [place: string, dtype: string, 
     where: ['trueValue', 'float32', 4],
   });
 
-/** What an operator's place takes. */
+/** Returns the limits of an operator in one place. */
 export function supportOf(limits: MlLimits, op: string, place: string): MlSupport | undefined {
   const entry = limits[op] as Record<string, MlSupport> | undefined;
   return place === '' ? (entry as MlSupport | undefined) : entry?.[place];
 }
 
-/** The first thing that a context lacks, if there is one. */
+/** Returns the first operator that a context lacks, if there is one. */
 export function whatLacks(limits: MlLimits): string | undefined {
   for (const [op, [place, dtype, rank]] of Object.entries(REQUIRED)) {
     const found = supportOf(limits, op, place);
@@ -81,7 +81,7 @@ export async function openContext(powerPreference: string | undefined): Promise<
   const options = powerPreference === undefined ? {} : { powerPreference };
   const create = (): Promise<MlContext> => webnn.ml.createContext(options);
   try {
-    // The service may still be starting again after the GPU process has ended.
+    // After a crash of the GPU process, the service may still be starting again.
     const context = await create().catch((error: unknown) => {
       if (/connection error/i.test(String(error))) return create();
       throw error;
@@ -106,7 +106,7 @@ function nextStep(cause: unknown): string {
   return 'Open the backend again, or use webgpu or cpu.';
 }
 
-/** Builds and runs 1 + 2, and says which devices did it. */
+/** Builds and runs 1 + 2, and returns the devices that ran it. */
 async function probe({ MLGraphBuilder }: Webnn, context: MlContext): Promise<readonly string[]> {
   const descriptor = { dataType: 'float32', shape: [1] } as const;
   const builder = new MLGraphBuilder(context);
@@ -125,7 +125,7 @@ async function probe({ MLGraphBuilder }: Webnn, context: MlContext): Promise<rea
 }
 
 /**
- * Says why WebNN cannot be used here, or undefined when it can: a context opens and computes.
+ * Returns why WebNN cannot be used here, or undefined if a context opens and computes.
  *
  * @example const why = await whyNotWebnn(); // 'this browser has no navigator.ml: …'
  */

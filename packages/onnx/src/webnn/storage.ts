@@ -1,22 +1,20 @@
 /**
  * Tensors in WebNN's memory.
  *
- * WebNN has whole tensors only: no views, nothing in place. So a storage is one flat tensor, `base`, and where a plan
- * has written a stretch of it, such as the rows of a batch in a larger scratch memory, that stretch is a tensor of its
- * own, `part`, until somebody reads across its borders. What a plan writes goes to another tensor, which takes the
- * place of the one before: of a KV cache as well.
+ * WebNN has whole tensors only: no views, and nothing in place. So a storage is one flat tensor, `base`. If a plan has
+ * written a stretch of it, such as the rows of a batch in a larger scratch memory, this stretch is a second tensor,
+ * `part`, until somebody reads across its borders. The result of a plan is always a new tensor, which replaces the old
+ * one. This is true for a KV cache as well.
  *
  * @module
  */
 import type { ArrayOf, Dtype, HostArray } from 'ropewalk';
 import { isHalf } from 'ropewalk/internal';
-import { denseLayout } from '../backend/graph.js';
-import { narrowed, pack } from '../backend/pack.js';
-import { gone, OwnStorage, type Queue, QueuedStorage } from '../backend/storage.js';
+import { denseLayout, narrowed, pack } from '../backend/graph.js';
+import { gone, OwnStorage, type PlanQueue, QueuedStorage } from '../backend/queue.js';
 import type { MlDtype, MlTensor } from './api.js';
-import type { DeviceMemory } from './memory.js';
+import type { DeviceMemory } from './graphs.js';
 
-/** Elements [start, end) of a storage. */
 export interface Stretch {
   readonly start: number;
   readonly end: number;
@@ -24,24 +22,24 @@ export interface Stretch {
 
 let count = 0;
 
-/** A storage. The fields that follow the queue are for its jobs alone. */
+/** A storage in WebNN's memory. Only jobs of the queue may use `base`, `part` and `uploaded`. */
 export class WebnnStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
-  /** The stretch that is in `part` when all that is queued has run; kept by whoever queues. */
+  /** The stretch that will be in `part` after all queued jobs. The caller that queues a job updates it. */
   stretch: Stretch | undefined;
-  /** Whether a plan has written it; kept by whoever queues. */
+  /** True if a plan has written it. The caller that queues a job updates it. */
   written = false;
-  /** Plans that have read it as a matrix of weights; kept by whoever queues. */
+  /** The number of plans that have read it as a matrix of weights. The caller that queues a job updates it. */
   uses = 0;
-  /** Tells it from others in the names of graphs. */
+  /** A number for the keys of graphs. */
   readonly id = ++count;
   #disposed = false;
   base: MlTensor | undefined;
   part: MlTensor | undefined;
-  /** What was uploaded, until a plan writes. */
+  /** The uploaded elements, until a plan writes. */
   uploaded: ArrayOf[D] | undefined;
 
   constructor(
-    home: Queue,
+    queue: PlanQueue,
     readonly memory: DeviceMemory,
     dtype: D,
     readonly dataType: MlDtype,
@@ -49,7 +47,7 @@ export class WebnnStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
     readonly onDispose: (storage: WebnnStorage) => void,
     uploaded?: ArrayOf[D],
   ) {
-    super(home, dtype, length);
+    super(queue, dtype, length);
     this.uploaded = uploaded;
   }
 
@@ -58,7 +56,7 @@ export class WebnnStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
     if (this.#disposed) gone();
   }
 
-  /** The whole, made where it is not there yet: with what was uploaded, or zeros. */
+  /** Returns the whole tensor. If it does not exist yet, it is made from the uploaded elements or zeros. */
   async takeBase(): Promise<MlTensor> {
     if (this.base) return this.base;
     const base = await this.memory.take(this.dataType, [this.length]);
@@ -67,7 +65,6 @@ export class WebnnStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
     return base;
   }
 
-  /** Puts what a plan has written in its place. */
   put(where: 'base' | 'part', tensor: MlTensor): void {
     const before = this[where];
     this[where] = tensor;
@@ -98,17 +95,17 @@ export class WebnnStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
     if (this.#disposed) return;
     this.#disposed = true;
     this.onDispose(this);
-    // What is queued still reads it.
-    void this.home
+    // Queued jobs still read it.
+    void this.queue
       .enqueue(() => {
         this.#drop('base');
         this.#drop('part');
         this.uploaded = undefined;
       })
-      .catch(() => {}); // a closed context has no memory to give back
+      .catch(() => {}); // a closed context has no memory to free
   }
 
-  /** Elements as WebNN takes them. */
+  /** Converts elements to the dtype of WebNN's tensor. */
   wide(elements: ArrayOf[D]): HostArray {
     return pack(elements, this.dtype, denseLayout([this.length]), true);
   }
@@ -127,9 +124,9 @@ export class WebnnStorage<D extends Dtype = Dtype> extends OwnStorage<D> {
   }
 }
 
-/** Elements of a dtype that WebNN does not have: in a host array. */
+/** Elements of a dtype that WebNN does not have, in a host array. */
 export class HostSideStorage<D extends Dtype = Dtype> extends QueuedStorage<D> {
-  /** The weights whose blocks are here, as f32. */
+  /** The weights of these blocks as f32. */
   widened: WebnnStorage<'f32'> | undefined;
 
   override dispose(): void {

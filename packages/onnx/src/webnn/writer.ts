@@ -1,9 +1,9 @@
 /**
- * The second writer of graphs: it walks the nodes that {@link emitPlan} makes in form `primitives` and calls WebNN's
- * builder.
+ * Translates the nodes of {@link emitPlan}, in form `primitives`, to calls of WebNN's builder.
  *
- * WebNN has no i64 here: integers of shapes and axes are read as numbers, indices are int32. Halves are the f32 that
- * holds them exactly. A Cast to f16 rounds in the graph; for bf16, which WebNN lacks, whoever takes the output rounds.
+ * There is no i64 here: integers of shapes and axes are read as numbers, and indices are int32. 16-bit floats are f32,
+ * which holds them exactly. A Cast to f16 rounds in the graph; WebNN has no bf16, so the reader of the output rounds to
+ * it.
  *
  * @module
  */
@@ -13,19 +13,17 @@ import { bitsOf, countElements } from 'ropewalk/internal';
 import type { GraphBuilder } from '../export/builder.js';
 import { DTYPE_OF, type OnnxNode } from '../format/onnx.js';
 import type { MlBuilder, MlDtype, MlOperand } from './api.js';
-import { checkTensorBytes } from './memory.js';
+import { checkTensorBytes } from './graphs.js';
 
-/** WebNN's dtype for each of ours in a graph; those that are missing stay on the host. */
+/** WebNN's dtype for each of ours. Dtypes without an entry stay on the host. */
 export type MlDtypes = Readonly<Partial<Record<Dtype, MlDtype>>>;
 
-/** What dtypes become in a graph. */
 export interface Casts {
   readonly types: MlDtypes;
-  /** Whether a Cast to f16 can round in the graph. */
+  /** True if a Cast to f16 can round in the graph. */
   readonly rounds16: boolean;
 }
 
-/** A name for the nodes and constants of a graph that no other graph has. */
 export function keyOfNodes({ nodes, initializers, inputs }: GraphBuilder): string {
   const constants = Array.from(initializers, ([name, tensor]) => {
     return [name, tensor.dtype, tensor.shape, bitsOf(tensor.read() as HostArray).join()];
@@ -33,35 +31,29 @@ export function keyOfNodes({ nodes, initializers, inputs }: GraphBuilder): strin
   return JSON.stringify([nodes, constants, inputs]);
 }
 
-/** What a node's translation sees. */
 interface Reader {
   readonly ml: MlBuilder;
   readonly types: MlDtypes;
   readonly rounds16: boolean;
   readonly node: OnnxNode;
-  /** An input as an operand. */
   x(input: number): MlOperand;
-  /** A constant input as numbers. */
+  /** Returns a constant input as numbers. */
   numbers(input: number): readonly number[];
-  /** An attribute that is an integer. */
   int(name: string): number | undefined;
-  /** An attribute that is a list of integers. */
+  /** Returns an attribute that is a list of integers. */
   ints(name: string): readonly number[] | undefined;
-  /** The matrix whose transpose an input is, where a Transpose makes it. */
+  /** Returns the matrix of which an input is the transpose, if a Transpose makes it. */
   untransposed(input: number): MlOperand | undefined;
 }
 
 type Translation = (n: Reader) => MlOperand | readonly MlOperand[];
 
 /**
- * Writes the nodes of a graph.
+ * Translates the nodes of a graph.
  *
- * @param graph - of primitives
- * @param given - the graph's inputs
  * @returns the values of the graph's outputs, by name
- * @throws {RopewalkError} UNSUPPORTED for an operator that has no translation; DEVICE for a value of more bytes than a
- *   tensor may have; TypeError of WebNN for one that this
- *   browser does not take
+ * @throws {RopewalkError} UNSUPPORTED for an operator without a translation; DEVICE for a value that is larger than a
+ *   tensor may be; a TypeError of WebNN for one that this browser does not take
  */
 export function writeNodes(
   ml: MlBuilder,
@@ -106,7 +98,6 @@ export function writeNodes(
   return new Map(graph.outputs.map(({ name }) => [name, operand(name)]));
 }
 
-/** A constant of the graph; i64 as int32. */
 function constantOf(ml: MlBuilder, tensor: Tensor, types: MlDtypes): MlOperand {
   const elements = tensor.read() as ArrayBufferView & ArrayLike<number>;
   const data = tensor.dtype === 'i64' ? Int32Array.from(elements, Number) : elements;
@@ -135,12 +126,10 @@ function fromFront(axis: number, rank: number): number {
   return axis < 0 ? axis + rank : axis;
 }
 
-/** An axis attribute counted from the front. */
 function axisOf({ int, x }: Reader, missing = 0): number {
   return fromFront(int('axis') ?? missing, x(0).shape.length);
 }
 
-/** `[…]` of indices as an operand. */
 function indices(ml: MlBuilder, values: Int32Array, shape: readonly number[]): MlOperand {
   return ml.constant({ dataType: 'int32', shape }, values);
 }
@@ -165,7 +154,7 @@ const TRANSLATIONS: Readonly<Record<string, Translation>> = /* @__PURE__ */ Obje
   ReduceMean: reduction('reduceMean'),
   ReduceSum: reduction('reduceSum'),
   Where: ({ ml, x }) => ml.where(x(0), x(1), x(2)),
-  // WebNN's clamp takes numbers, and no integers.
+  // WebNN's clamp takes only numbers as bounds, and no integer data.
   Clip: ({ ml, x }) => ml.min(ml.max(x(0), x(1)), x(2)),
   Cast: ({ ml, x, int, types, rounds16 }) => {
     const to = DTYPE_OF.get(int('to')!);
@@ -217,7 +206,7 @@ const TRANSLATIONS: Readonly<Record<string, Translation>> = /* @__PURE__ */ Obje
   },
   Transpose: ({ ml, x, ints }) => ml.transpose(x(0), { permutation: ints('perm')! }),
   Gather: (n) => n.ml.gather(n.x(0), n.x(1), { axis: axisOf(n) }),
-  // WebNN's own refuses indices that a graph computes. Along the last dimension a place is row · size + index.
+  // WebNN's own operator refuses computed indices. Along the last dimension a place is row · size + index.
   GatherElements: ({ ml, x }) => {
     const shape = x(0).shape;
     const size = shape.at(-1)!;
@@ -230,7 +219,8 @@ const TRANSLATIONS: Readonly<Record<string, Translation>> = /* @__PURE__ */ Obje
     return ml.gather(ml.reshape(x(0), [rows * size]), ml.add(x(1), starts), { axis: 0 });
   },
   Expand: ({ ml, x, numbers }) => ml.expand(x(0), numbers(1)),
-  // A product with a transposed matrix is a gemm, which keeps the matrix as it lies: twice as fast where it is a constant.
+  // As a gemm, a product with a transposed matrix leaves the matrix in its order, which is twice as fast for a
+  // constant.
   MatMul: ({ ml, x, untransposed }) => {
     const [a, matrix] = [x(0), untransposed(1)];
     if (!matrix) return ml.matmul(a, x(1));
@@ -239,7 +229,7 @@ const TRANSLATIONS: Readonly<Record<string, Translation>> = /* @__PURE__ */ Obje
     return ml.reshape(ml.gemm(flat, matrix, { bTranspose: true }), [...a.shape.slice(0, -1), n]);
   },
   Softmax: (n) => n.ml.softmax(n.x(0), axisOf(n, -1)),
-  // Kept dimensions of argMax confuse the shapes of what follows in Chromium 147.
+  // An argMax that keeps dimensions confuses the shapes of later operators in Chromium 147.
   ArgMax: (n) => {
     const { shape } = n.x(0);
     return n.ml.reshape(n.ml.argMax(n.x(0), axisOf(n), { outputDataType: 'int32' }), [...shape.slice(0, -1), 1]);
@@ -247,7 +237,7 @@ const TRANSLATIONS: Readonly<Record<string, Translation>> = /* @__PURE__ */ Obje
   TopK: topK,
 });
 
-/** Whether the last dimension is cut into single elements: WebNN moves these one by one, a transpose moves them together. */
+/** True if the last dimension is cut into single elements, which WebNN would move one by one. */
 function isColumns(axis: number, sizes: readonly number[], { length }: readonly number[]): boolean {
   return axis === length - 1 && length <= MAX_RANK && sizes.every((size) => size === 1);
 }
@@ -255,7 +245,7 @@ function isColumns(axis: number, sizes: readonly number[], { length }: readonly 
 /** The most dimensions of a slice. */
 const MAX_RANK = 5;
 
-/** `[…, k]` as k of `[…, 1]`. */
+/** Cuts `[…, k]` into k values of `[…, 1]`. */
 function columnsOf(ml: MlBuilder, x: MlOperand): readonly MlOperand[] {
   const lead = x.shape.slice(0, -1);
   const last = lead.length;
@@ -265,7 +255,7 @@ function columnsOf(ml: MlBuilder, x: MlOperand): readonly MlOperand[] {
   );
 }
 
-/** k of `[…, 1]` as `[…, k]`. */
+/** Joins k values of `[…, 1]` to `[…, k]`. */
 function fromColumns(ml: MlBuilder, parts: readonly MlOperand[]): MlOperand {
   const lead = parts[0]!.shape.slice(0, -1);
   const apart = ml.concat(
@@ -280,14 +270,15 @@ function zeroOf(ml: MlBuilder, dataType: MlDtype): MlOperand {
   return ml.constant({ dataType, shape: [] }, new Elements(1));
 }
 
-/** Chosen so that its product with log2(e) is rounded by next to nothing in f32. */
+/** The product of this number and log2(e) is nearly exact in f32. */
 const EXP_STEP = 21.90625;
 const EXP_STEPS = 3;
 
 /**
- * `exp(x)` as a product of exponentials of parts of x. Chromium's own is 2 to the rounded x · log2(e), which is off by
- * 3.8e-6 at −86 (measured); that of −{@link EXP_STEP} is exact, and of what is left it is off by 1e-6 at most. Reducing
- * x by multiples of ln 2 is exact as well, and took fifteen times as long: it needs a gather.
+ * Computes `exp(x)` as a product of exponentials of parts of x. Chromium's own is 2 to the rounded x · log2(e), with an
+ * error of 3.8e-6 at −86 (measured). The exponential of −{@link EXP_STEP} is exact, and that of the rest has an error
+ * of 1e-6 at most. Reducing x by multiples of ln 2 is exact as well, but took fifteen times as long, because it needs a
+ * gather.
  */
 function exponential({ ml, x }: Reader): MlOperand {
   const least = ml.constant({ dataType: 'float32', shape: [] }, Float32Array.of(-EXP_STEP));
@@ -303,8 +294,8 @@ function exponential({ ml, x }: Reader): MlOperand {
 }
 
 /**
- * The largest along the last dimension, one after the other: the first of those that equal the largest left. A flag
- * says which were taken, as their value may be −∞ like that of the others.
+ * Finds the largest values along the last dimension, one after the other: each time the first that equals the largest
+ * left. Flags exclude the earlier ones, because a value may be −∞ like the mark for them.
  */
 function topK({ ml, x, numbers }: Reader): readonly MlOperand[] {
   const values = x(0);

@@ -1,4 +1,4 @@
-/** Angles in graphs: their constants, how precise they are said to be, and how precise ONNX Runtime finds them. */
+/** Tests of angles in graphs: their constants, their stated precision, and their precision in ONNX Runtime. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -64,7 +64,7 @@ describe('turnsOf', () => {
 describe('anglePrecision', () => {
   test('f32 loses the angle, the others do not', () => {
     const worst = (mode: AngleMode): number[] => anglePrecision(LLAMA, mode).map(({ maxError }) => maxError);
-    // Position 2^24 in f32: the frequency's rounding alone, 2^-25 of 1, times 2^24.
+    // At position 2^24 in f32 the error is that of the frequency's rounding alone: 2^-25 of 1, times 2^24.
     assert.ok(worst('f32').at(-2)! > 0.1);
     assert.ok(worst('f32')[0]! < 2e-7);
     for (const [mode, limit] of [
@@ -72,7 +72,7 @@ describe('anglePrecision', () => {
       ['f16-table', 2 ** -12],
     ] as const)
       for (const error of worst(mode)) assert.ok(error <= limit, `${mode}: ${error}`);
-    // Float64 products of 2^31 are off by half of 2^-22, and rounded to f32.
+    // Float64 products of 2^31 have an error of half of 2^-22, and are rounded to f32.
     for (const mode of ['f64', 'f32-table'] as const)
       for (const error of worst(mode)) assert.ok(error <= 2 ** -23 + 2 ** -25);
   });
@@ -129,8 +129,8 @@ describe('anglePrecision', () => {
           for (const [j, frequency] of c.invFreq.entries()) {
             const exact = 2 * Math.PI * turnsOf(frequency, position);
             const at = n * c.invFreq.length + j;
-            // The stated precision has sin and cos correctly rounded; those of f32 are within an ulp (the excess
-            // measured: 6.8e-8).
+            // The stated precision assumes correctly rounded sin and cos. Those of f32 have an error of an ulp (the
+            // measured excess is 6.8e-8).
             const bound = maxError + 2 ** -23;
             const got = [cos[at]! / c.magnitude, sin[at]! / c.magnitude];
             assert.ok(

@@ -1,4 +1,6 @@
-/** Plans as graphs: well formed in both forms, and what ONNX Runtime makes of the parts that are easily wrong. */
+/**
+ * Tests of plans as graphs: well-formed in both forms, and the results in ONNX Runtime of parts that are easily wrong.
+ */
 import assert from 'node:assert/strict';
 import { describe } from 'node:test';
 import fc from 'fast-check';
@@ -25,14 +27,15 @@ import { planScale } from '../../../ropewalk/src/ops/scale.js';
 import { planSwiglu } from '../../../ropewalk/src/ops/swiglu.js';
 import { referenceRunner, runReference } from '../../../ropewalk/src/reference/index.js';
 import { GraphBuilder } from '../../src/export/builder.js';
-import { emitPlan, type GraphForm } from '../../src/export/emit.js';
+import { emitPlan } from '../../src/export/emit.js';
+import type { GraphForm } from '../../src/export/fragments.js';
 import { narrowed } from '../../src/export/fragments.js';
 import { valueTypes } from '../../src/export/shapes.js';
 import { writeOnnxModel } from '../../src/format/onnx.js';
 
 const FORMS: readonly GraphForm[] = ['standard', 'primitives'];
 
-/** The graph of a plan; structure checked. */
+/** Returns the graph of a plan, after checking its structure. */
 function graphOf(plan: OpPlan, form: GraphForm) {
   const b = new GraphBuilder();
   const emitted = emitPlan(b, plan, { form });
@@ -51,7 +54,7 @@ function graphOf(plan: OpPlan, form: GraphForm) {
   return { model, emitted };
 }
 
-/** Runs a plan's graph; outputs by name, dense. */
+/** Runs a plan's graph and returns dense outputs by name. */
 async function run(plan: OpPlan, form: GraphForm): Promise<Map<string, Tensor>> {
   const { model, emitted } = graphOf(plan, form);
   return runOnnx(model, new Map(emitted.inputs.map(({ name, tensor }) => [name, tensor])));
@@ -168,7 +171,7 @@ describe('emitPlan', () => {
       ['q8_0', 34],
       ['q4_0', 18],
     ] as const) {
-      // Scales of every exponent and both signs, subnormals among them; all weights of a block.
+      // The scales have every exponent and both signs, subnormals too, and the blocks have all weights.
       const bytes = new Uint8Array(64 * unit);
       for (let block = 0; block < 64; block++) {
         const high = (block * 2 + (block >= 62 ? 0 : 1)) & 0xff;
@@ -353,7 +356,7 @@ describe('rounding', () => {
       2 ** -25 * (1 + 2 ** -40),
       1e-300,
     ];
-    // Just beside the middle between two 16-bit values: rounded to f32 first, it would be on it.
+    // The numbers are just beside the middle between two 16-bit values. Rounded to f32 first, they would be on it.
     for (const bits of [11, 8])
       for (const way of [1, -1])
         for (let e = -14; e < 15; e++)

@@ -1,6 +1,6 @@
 /**
- * Exported RoPE models: well formed, right in ONNX Runtime for any batch, sequence and positions, and cheaper than the
- * seed's twelve steps.
+ * Tests of exported RoPE models: well-formed, right in ONNX Runtime for any batch, sequence and positions, and cheaper
+ * than a chain of twelve steps.
  */
 import assert from 'node:assert/strict';
 import { describe } from 'node:test';
@@ -10,8 +10,7 @@ import { f64Tensor, floats } from '../../../../test/support/tensors.js';
 import { testOnce as test, testPeers } from '../../../../test/support/tier.js';
 import { cann2024Steps } from '../../../devices/src/index.js';
 import { rotationErrorBound } from '../../../oracle/src/tolerance.js';
-import type { FloatDtype } from '../../../ropewalk/src/core/dtypes.js';
-import { UNIT_ROUNDOFF } from '../../../ropewalk/src/core/dtypes.js';
+import { type FloatDtype, UNIT_ROUNDOFF } from '../../../ropewalk/src/core/dtypes.js';
 import { randomFrom } from '../../../ropewalk/src/core/random.js';
 import { countElements } from '../../../ropewalk/src/core/shape.js';
 import { type Tensor, tensorFrom, zeros } from '../../../ropewalk/src/core/tensor.js';
@@ -20,9 +19,8 @@ import { planRope, type RopeSpec } from '../../../ropewalk/src/ops/rope/plan.js'
 import { runReference } from '../../../ropewalk/src/reference/index.js';
 import { type AngleMode, angleConstants, anglePrecision, anglesInGraph } from '../../src/export/angles.js';
 import { GraphBuilder } from '../../src/export/builder.js';
-import { graphCost } from '../../src/export/cost.js';
 import { type RopeModelOptions, ropeModel } from '../../src/export/rope-model.js';
-import { valueTypes } from '../../src/export/shapes.js';
+import { graphCost, valueTypes } from '../../src/export/shapes.js';
 
 const SPECS: Readonly<Record<string, RopeSpec>> = {
   llama: { headDim: 16, pairing: 'half', base: 500000 },
@@ -87,7 +85,7 @@ interface Case {
   readonly expected: Map<string, Float64Array>;
 }
 
-/** Inputs, and the float64 oracle's outputs. */
+/** The inputs, and the outputs of the float64 oracle. */
 function caseOf(options: RopeModelOptions, batch: number, seq: number, seed: number): Case {
   const { spec, direction = 'forward', layout = 'bsnh', dtype = 'f32', heads = 1, kvHeads, normEps } = options;
   const stream = randomFrom(`rope model ${seed}`);
@@ -130,13 +128,13 @@ function caseOf(options: RopeModelOptions, batch: number, seq: number, seed: num
   return { options, inputs, expected };
 }
 
-/** Runs a case and says the first element that is too far off. */
+/** Runs a case and describes the first element with too large an error. */
 async function failureOf({ options, inputs, expected }: Case): Promise<string | undefined> {
   const { graph, angles } = ropeModel(options);
   const results = await runOnnx(graph.model('rope', 'test'), inputs);
   const dtype = options.dtype ?? 'f32';
-  // Of all positions in the context, on cos and sin: each is multiplied by an x of at most 2, or 1 and a weight of 2
-  // after a norm.
+  // The bounds are for cos and sin at all positions of the context. Each is multiplied by an x of at most 2, or by 1
+  // and a weight of 2 after a norm.
   const table =
     angles === 'f64'
       ? dtype === 'f64'
@@ -197,7 +195,7 @@ describe('a RoPE as a model', () => {
         const model = ropeModel(whole).graph.model('rope', 'test');
         const sizes = { batch: 2, seq: 5 };
         assert.doesNotThrow(() => valueTypes(model, sizes), label);
-        // Only batch and seq are open, and no constant has them in it: another size does too.
+        // Only batch and seq are open, and no constant depends on them, so other sizes work too.
         valueTypes(model, { batch: 1, seq: 1 });
         assert.equal(
           new Set(model.nodes.flatMap(({ outputs }) => outputs)).size,
@@ -237,8 +235,7 @@ describe('a RoPE as a model', () => {
   }
 
   testPeers('no tokens give no tokens', { skip }, async () => {
-    // ONNX Runtime's ReduceSum leaves an empty tensor's shape as it is, so that f32-reduced needs a token
-    // (docs/export.md).
+    // ONNX Runtime's ReduceSum leaves an empty tensor's shape as it is, so f32-reduced needs a token (docs/export.md).
     for (const angles of ['f64', 'f32', 'f32-table'] as const) {
       for (const form of angles === 'f32-table' ? (['standard', 'primitives'] as const) : (['primitives'] as const)) {
         for (const shape of [
@@ -297,7 +294,7 @@ describe('a RoPE as a model', () => {
 });
 
 describe('cost', () => {
-  // The shapes of the seed's own test list: ne_a = [128, 32, 2, 1] and [64, 128, 2, 1]; and a prompt of a 7B model.
+  // Two shapes of ggml's tests, ne_a = [128, 32, 2, 1] and [64, 128, 2, 1], and a prompt of a 7B model.
   const shapes = [
     { headDim: 128, heads: 32, seq: 2, batch: 1 },
     { headDim: 64, heads: 128, seq: 2, batch: 1 },

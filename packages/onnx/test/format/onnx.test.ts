@@ -20,7 +20,7 @@ const ascii = (text: string): number[] => [...text].map((c) => c.charCodeAt(0));
 
 describe('golden', () => {
   test('a tensor, byte for byte as protobuf spells it', () => {
-    // dims [1, 2] packed or not is the writer's choice: onnx.proto is proto2 there, so one tag each.
+    // A writer may pack dims [1, 2] or not. onnx.proto is proto2, so there is one tag for each here.
     const written = writeOnnxTensor(tensorFrom(Float32Array.of(1, -2), { shape: [1, 2] }), 'x');
     const raw = [0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0];
     assert.deepEqual([...written], [0x08, 1, 0x08, 2, 0x10, 1, ...bytes(8, ascii('x')), ...bytes(9, raw)]);

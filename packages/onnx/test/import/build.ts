@@ -1,5 +1,5 @@
 /**
- * Building ONNX models by hand, in the messages themselves: domains, functions and subgraphs too, which our own writer
+ * Builds ONNX models by hand in the messages themselves, with domains, functions and subgraphs, which our own writer
  * does not write.
  */
 
@@ -21,7 +21,7 @@ export interface GraphMessage {
   readonly message: Record<string, unknown>;
 }
 
-/** A graph that grows; values go around by name. */
+/** A graph under construction. Values are passed around by name. */
 export class Graph {
   private readonly nodes: unknown[] = [];
   private readonly initializers: unknown[] = [];
@@ -120,7 +120,7 @@ interface NodeOptions {
   readonly outputs?: number;
   readonly domain?: string;
   readonly name?: string;
-  /** Names of its outputs. */
+  /** The names of its outputs. */
   readonly to?: string | readonly string[];
 }
 

@@ -1,5 +1,5 @@
 /**
- * Changing ONNX models at random for fuzz tests: wires, operators, attributes, constants, declared sizes, and the order
+ * Changes ONNX models at random for fuzz tests: wires, operators, attributes, constants, declared sizes, and the order
  * of nodes.
  */
 import fc from 'fast-check';
@@ -42,7 +42,7 @@ const KINDS = [
   'float',
 ] as const;
 
-/** What may happen to a model. */
+/** The changes that a model may get. */
 export const change = fc.record({
   kind: fc.constantFrom(...KINDS),
   a: fc.nat(),
@@ -69,18 +69,18 @@ export const change = fc.record({
   ),
 });
 
-/** A change, for functions that are given some. */
+/** A change as a function of the graph. */
 export type Change = Readonly<{ kind: string; a: number; b: number; n: number }>;
 
 /** Applies changes to a copy. */
 export function changed(bytes: Uint8Array, changes: readonly Change[]): Uint8Array {
-  // A copy: decoded bytes are views, and what is changed in them must not reach other tests.
+  // A copy is needed because decoded bytes are views, and changes in them must not reach other tests.
   const message = plain(decodeFile('ModelProto', Uint8Array.from(bytes), 'a sample')) as { graph: Graph };
   for (const one of changes) apply(message.graph, one);
   return encodeFile('ModelProto', message as never);
 }
 
-/** Without the names of the messages' types, so that parts may be replaced by others. */
+/** Removes the names of the messages' types, so that other parts may replace them. */
 function plain(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(plain);
   if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return value;
@@ -129,13 +129,13 @@ function apply(graph: Graph, { kind, a, b, n }: Change): void {
   if (kind === 'swap')
     [graph.node[a % graph.node.length], graph.node[b % graph.node.length]] = [at(graph.node, b), node];
   if (kind === 'inside') {
-    // The graph as a branch of one of its nodes.
+    // The graph becomes a branch of one of its nodes.
     const branch = { name: b % 2 === 0 ? 'then_branch' : 'else_branch', type: 5, g: plain(graph) };
     node.attribute.push(branch);
   }
 }
 
-/** Operators that make much of little, or read sizes out of values. */
+/** Operators with outputs that are much larger than their inputs, or that read sizes out of values. */
 const OPERATORS =
   'Expand Tile Range ConstantOfShape Reshape Concat MatMul Einsum CumSum ReduceSum ScatterND If Gather Where Split Slice'.split(
     ' ',

@@ -1,8 +1,8 @@
 /**
  * RoPE as exporters write it: one small model for each form, and the RoPE that it should be.
  *
- * The forms were read in the exporters' own sources and in what the fusions of runtimes look for; each says where.
- * Nothing is copied.
+ * The forms are those in the sources of the exporters and in the fusions of runtimes, and each names its source. No
+ * code is copied.
  */
 import { newArray, storeNumber } from '../../../ropewalk/src/core/dtypes.js';
 import { type Tensor, tensorFrom } from '../../../ropewalk/src/core/tensor.js';
@@ -11,19 +11,19 @@ import { Graph } from './build.js';
 
 export interface Form {
   readonly name: string;
-  /** Who writes it so. */
+  /** The programs that write this form. */
   readonly from: string;
   readonly bytes: Uint8Array;
-  /** Names of the model's inputs and output, for ONNX Runtime. */
+  /** The names of the model's inputs and output, for ONNX Runtime. */
   readonly x: string;
   readonly y: string;
   readonly shape: readonly number[];
   /** The order of x's dimensions; `bs(nh)` has heads inside the last one. */
   readonly layout: 'bnsh' | 'bsnh' | 'nsh' | 'bs(nh)';
   readonly spec: RopeSpec;
-  /** Positions as the graph takes them; the input's name, or none where rows are counted. */
+  /** The positions in the graph's form, and the input's name, or none if rows are counted. */
   readonly positions: { readonly name: string; readonly tensor: Tensor } | undefined;
-  /** `[batch, seq]` or `[axes, batch, seq]` positions that they mean. */
+  /** The same positions as `[batch, seq]` or `[axes, batch, seq]`. */
   readonly means: Tensor;
   /** Other inputs of the model. */
   readonly inputs?: Readonly<Record<string, Tensor>>;
@@ -40,7 +40,7 @@ const scalar = (value: number): Tensor => tensorFrom(BigInt64Array.of(BigInt(val
 const END = Number.MAX_SAFE_INTEGER;
 export const POSITIONS = i64([0, 1, 5, 40, 3, 2, 1, 17], [2, 4]);
 
-/** cos and sin of positions 0 … rows - 1, `[rows, columns]`, as repeated by `column`. */
+/** cos and sin of positions 0 … rows - 1, `[rows, columns]`, repeated as `column` says. */
 export function cache(
   spec: RopeSpec,
   rows: number,
@@ -59,7 +59,7 @@ export function cache(
   return tensorFrom(data, { dtype, shape: [rows, width] });
 }
 
-/** rotate_half, the halves found by slices with constant or computed ends. */
+/** rotate_half with slices for the halves, whose ends are constant or computed. */
 export function rotateHalf(g: Graph, x: string, half: string | number): string {
   const at = typeof half === 'number' ? g.constant(i64([half])) : half;
   const axes = g.constant(i64([-1]));
@@ -74,7 +74,7 @@ export function turn(g: Graph, x: string, cos: string, sin: string, rotated: str
 
 const llama: RopeSpec = { headDim: 8, pairing: 'half', base: 10000 };
 
-/** position_ids [batch, seq] → angles [batch, seq, pairs], as LlamaRotaryEmbedding.forward is traced. */
+/** position_ids [batch, seq] → angles [batch, seq, pairs], as the trace of LlamaRotaryEmbedding.forward. */
 function anglesByMatMul(g: Graph, spec: RopeSpec, position: string): string {
   const inv = frequenciesOf(spec).invFreq;
   const freq = g.constant(f32(inv, [1, inv.length, 1]), 'rotary_emb.inv_freq');
@@ -107,7 +107,7 @@ function hfComputed(): Form {
     const scaled = g.node('Mul', [g.node(op, [emb]), g.constant(f32([1.25], []))]);
     return g.node('Unsqueeze', [g.node('Cast', [scaled], { to: 1 }), g.constant(i64([1]))]);
   });
-  // x.shape[-1] // 2, traced: Shape, Gather, Div, Cast, Cast, Unsqueeze.
+  // The trace of x.shape[-1] // 2: Shape, Gather, Div, Cast, Cast, Unsqueeze.
   const size = g.node('Gather', [g.node('Shape', [x]), g.constant(scalar(3))]);
   const half = g.node('Cast', [g.node('Cast', [g.node('Div', [size, g.constant(scalar(2))])], { to: 7 })], { to: 7 });
   const rotated = rotateHalf(g, x, g.node('Unsqueeze', [half, g.constant(i64([0]))]));
@@ -285,7 +285,7 @@ function splitHalves(): Form {
 function neox(): Form {
   const spec: RopeSpec = { headDim: 10, rotaryDim: 6, pairing: 'half', base: 10000 };
   const g = new Graph();
-  // qkv together, heads outside: q is a part of the last dimension.
+  // qkv is one value with heads outside, so q is a part of the last dimension.
   const qkv = g.input('qkv', 'f32', ['batch', 2, 'seq', 30]);
   const position = g.input('position_ids', 'i64', ['batch', 'seq']);
   const axes = g.constant(i64([3]));
@@ -545,7 +545,7 @@ function runtimeNode(offset: boolean): Form {
   };
 }
 
-/** Every form. */
+/** All forms. */
 export const FORMS: readonly Form[] = [
   hfComputed(),
   hfCached(),

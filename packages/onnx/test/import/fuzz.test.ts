@@ -9,23 +9,21 @@ import { drawn } from '../../../../test/support/size.js';
 import { tensorFrom, zeros } from '../../../ropewalk/src/core/tensor.js';
 import { writeOnnxModel } from '../../src/format/onnx.js';
 import { parseOnnxModel } from '../../src/format/onnx-model.js';
-import { Evaluation } from '../../src/import/evaluate.js';
+import { Evaluation, SEARCHING, TooMuchWork, Work } from '../../src/import/evaluate.js';
 import { findRope } from '../../src/import/find.js';
 import { bindImported, type ImportedRope, importOnnx } from '../../src/import/index.js';
-import { Scope } from '../../src/import/scope.js';
-import { Shapes } from '../../src/import/shapes.js';
-import { SEARCHING, TooMuchWork, Work } from '../../src/import/work.js';
+import { Scope, Shapes } from '../../src/import/scope.js';
 import { ropeModel } from '../../src/index.js';
 import { Graph } from './build.js';
 import { change, changed } from './changes.js';
 import { FORMS, type Form } from './forms.js';
 
-/** What a tensor that does not fit is refused with. */
+/** The errors that refuse a tensor that does not fit. */
 const CODES = ['SHAPE', 'DTYPE', 'RANGE', 'UNSUPPORTED', 'FORMAT'];
-/** The models that fuzz tests damage: one of each kind of reading. */
+/** The models that fuzz tests damage, one for each way of reading. */
 const samples = FORMS.filter((_, n) => [0, 1, 2, 3, 6, 7, 8, 11, 15].includes(n));
 
-/** q and k turned by our own primitives, as `ropewalk export` writes them, with position_ids of a declared shape. */
+/** Our own primitives rotate q and k, as `ropewalk export` writes them, with position_ids of a declared shape. */
 function exported(batch: number | string, seq: number | string): Uint8Array {
   const { graph } = ropeModel({
     spec: { headDim: 32, pairing: 'half', base: 10000 },
@@ -61,7 +59,9 @@ function normsOf(layers: number): Uint8Array {
   return g.model();
 }
 
-/** The RoPE of a file; importOnnx makes a RopewalkError of every error, and here only those on purpose are right. */
+/**
+ * Imports a file. importOnnx makes a RopewalkError of every error, and this function accepts only the intended ones.
+ */
 function foundIn(file: Uint8Array): readonly ImportedRope[] {
   try {
     return importOnnx(file, 'm').ropes;
@@ -72,7 +72,7 @@ function foundIn(file: Uint8Array): readonly ImportedRope[] {
 }
 
 describe('models that no exporter writes', () => {
-  // Work is counted by the memory that all code allocates: seconds differ from machine to machine.
+  // Work is measured by the memory that all code allocates, because seconds differ from machine to machine.
   const { Float64Array: Plain } = globalThis;
   let elements = 0;
   let limit = Number.POSITIVE_INFINITY;
@@ -89,7 +89,9 @@ describe('models that no exporter writes', () => {
   });
   after(() => void (globalThis.Float64Array = Plain));
 
-  /** Imports a file and binds what it has: answers or refusals, and no more work than its bytes allow. */
+  /**
+   * Imports a file and binds every RoPE. It must give answers or refusals, and take no more work than its bytes allow.
+   */
   function read(file: Uint8Array, form?: Form): void {
     elements = 0;
     limit = new Work(file.length).limit;

@@ -41,7 +41,7 @@ const options = (form: Form) => ({
   ...(form.inputs && { inputs: form.inputs }),
 });
 
-/** The same rotation by our own operator, in float64 from the spec that the form was made of. */
+/** The same rotation by our own operator, in float64 from the spec of the form. */
 function wanted(form: Form, rope: ImportedRope, x: Tensor): Float64Array {
   const wide = f64Tensor(floats(x), x.shape);
   const seqLen = form.means.shape.at(-1)!;
@@ -55,8 +55,8 @@ function wanted(form: Form, rope: ImportedRope, x: Tensor): Float64Array {
 }
 
 /**
- * f32 angles of positions up to 40 are right to 40 · 2^-23 radians, and |x| < 1 on both members; the result is rounded
- * once to its dtype.
+ * f32 angles of positions up to 40 have an error of 40 · 2^-23 radians, and |x| < 1 for both members. The result is
+ * rounded once to its dtype.
  */
 const bound = (dtype: FloatDtype): number => 2 * 40 * 2 ** -23 + (dtype === 'f16' ? 2 ** -10 : 2 ** -22);
 
@@ -121,7 +121,7 @@ describe('every form that exporters write', () => {
           const x = noise(form.shape, dtype);
           const y = runImported(rope, runner, { x: runner.upload(x), ...options(form) });
           close(await y.readNumbers(), wanted(form, rope, x), dtype);
-          // In place, and from strides.
+          // This runs in place, and from strides.
           if (form.spec.pairing === 'interleaved-to-half') return;
           const order = x.shape.map((_, axis) => axis).reverse();
           const strided = x.permute(order).contiguous().permute(order);
@@ -141,8 +141,8 @@ describe('the same models in ONNX Runtime', async () => {
     testPeers(form.name, { skip }, async (t) => {
       const rope = only(form);
       const dtype = dtypeOf(rope);
-      // Its binary does not read a Float16Array, which its JavaScript asks for where the runtime has one (Node 24):
-      // Node 20 compares these.
+      // From Node 24 on, the package's JavaScript wants a Float16Array and its binary does not read one, so only Node
+      // 20 compares these.
       if (dtype === 'f16' && 'Float16Array' in globalThis) return t.diagnostic('ONNX Runtime reads no halves here');
       const x = noise(form.shape, dtype);
       const { InferenceSession, Tensor } = runtime as Exclude<typeof runtime, string>;
@@ -433,7 +433,7 @@ describe('what is between positions and tables', () => {
     ]);
     const of = (axis: number): string =>
       g.node('Transpose', [g.node('Gather', [all, g.constant(i64([axis], []))], { axis: 0 })], { perm: [2, 0, 1] });
-    // Pairs t, h, w, t.
+    // The axes of the pairs are t, h, w, t.
     let rows = of(0);
     for (const axis of [1, 2]) {
       const update = g.node('Gather', [of(axis), g.constant(i64([axis]))], { axis: 0 });
@@ -521,7 +521,7 @@ describe('laws', () => {
       check(importOnnx(g.model()).ropes[0]!.frequencies!.law as never);
     });
   }
-  /** A cache of f32 for half pairing, whose angles a law gives. */
+  /** A cache of f32 for half pairing, from a rule for the angles. */
   const cached = (
     rows: number,
     invFreq: readonly number[],

@@ -73,8 +73,8 @@ describe('what ropewalk exports as primitives is found again, and turns as the p
           const plan = planRope({ ...spec, positions });
           const out = zeros('f32', shape);
           rw.run(bindRope(plan, x, out, layout));
-          // f32 angles of positions up to 40 are right to 40 · 2^-23 radians, of two members; tables and f64 angles are
-          // the plan's own.
+          // f32 angles of positions up to 40 have an error of 40 · 2^-23 radians, for two members. Tables and f64
+          // angles are those of the plan.
           const bound = 2 * 1.5 * 40 * 2 ** -23;
           const want = floats(out);
           const worst = y.reduce((most, value, n) => Math.max(most, Math.abs(value - want[n]!)), 0);

@@ -1,9 +1,10 @@
 /**
- * Small decoders as other people's exporters write them: attention with its caches, and the RoPE in it.
+ * Small decoders in the form of other exporters: attention with its caches, and the RoPE in it.
  *
  * - `genai`: GroupQueryAttention of packed q, k and v that rotates by itself, with f16 tables
  *   (microsoft/onnxruntime-genai@004a30a src/python/py/models/builders/base.py make_group_query_attention)
- * - `genai-nodes`: com.microsoft.RotaryEmbedding on q and k before it, with f32 tables (the same, make_rotary_embedding)
+ * - `genai-nodes`: com.microsoft.RotaryEmbedding on q and k before it, with f32 tables (the same,
+ *   make_rotary_embedding)
  * - `optimum`: torch.onnx on HuggingFace's Llama: rotate_half, Concat with the past, both operands of the scores scaled
  *   (huggingface/transformers@5dd4a63 modeling_llama.py; pytorch's decomposition of scaled_dot_product_attention)
  */
@@ -14,17 +15,17 @@ import { cache, f32, i64, rotateHalf, turn } from './forms.js';
 
 export interface WholeGraph {
   readonly form: 'genai' | 'genai-nodes' | 'optimum';
-  /** Of each layer; undefined for none. */
+  /** The RoPE of each layer, or undefined. */
   readonly layers: readonly (RopeSpec | undefined)[];
-  /** Of the keys, where they differ. */
+  /** The RoPE of the keys, if it differs. */
   readonly keys?: readonly (RopeSpec | undefined)[];
   /** The other table of an If, for contexts of more than 64. */
   readonly longer?: RopeSpec;
-  /** Added to cos of pair 1 at position 40. */
+  /** A number that is added to cos of pair 1 at position 40. */
   readonly edit?: number;
-  /** Tables in another file. */
+  /** Puts the tables into another file. */
   readonly external?: boolean;
-  /** Whether keys and values come in and go out. */
+  /** Makes keys and values inputs and outputs. */
   readonly caches?: boolean;
   readonly number?: (layer: number) => string;
 }
@@ -92,7 +93,7 @@ function attentionOf(
   return y!;
 }
 
-/** cos_cache and sin_cache: constants, of another file, or chosen by an If. */
+/** cos_cache and sin_cache: constants, in another file, or chosen by an If. */
 function cachesIn(
   g: Graph,
   rope: RopeSpec,

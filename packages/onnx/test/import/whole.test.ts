@@ -1,29 +1,28 @@
-/** The RoPE of whole models' graphs: found in every layer, and compared with the model's own. */
+/** Tests of the RoPE in graphs of whole models: found in every layer, and compared with the model's own. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { readModelRope } from '@ropewalk/checkpoint/node';
 import fc from 'fast-check';
 import { FAMILIES } from '../../../../test/support/fixtures.js';
 import { damage, damaged, mustRefuseOrReturn } from '../../../../test/support/fuzz.js';
 import { drawn } from '../../../../test/support/size.js';
 import { compareModels } from '../../../dialects/src/index.js';
-import { readModelRope } from '@ropewalk/checkpoint/node';
 import { describeModel } from '../../../model/src/description.js';
 import { planModel } from '../../../model/src/plan-model.js';
 import { DECODER_FORMATS, decoderModel } from '../../../model-onnx/src/model.js';
 import { DECODER_FORMS } from '../../../model-onnx/src/scope.js';
 import { tensorFrom } from '../../../ropewalk/src/core/tensor.js';
 import type { RopeSpec } from '../../../ropewalk/src/ops/rope/plan.js';
-import type { OnnxModel } from '../../src/format/onnx.js';
-import { writeOnnxModel } from '../../src/format/onnx.js';
+import { type OnnxModel, writeOnnxModel } from '../../src/format/onnx.js';
+import { TooMuchWork, Work } from '../../src/import/evaluate.js';
 import { layersOf } from '../../src/import/layers.js';
-import { TooMuchWork, Work } from '../../src/import/work.js';
 import { graphContents, graphRope, importOnnx } from '../../src/index.js';
 import { change, changed } from './changes.js';
 import { wholeGraph } from './whole-graph.js';
 
-/** A family's graph, as it is exported. */
+/** The graph of a family, as export writes it. */
 async function exported(name: string, form: (typeof DECODER_FORMS)[number]): Promise<OnnxModel> {
   const bytes = readFileSync(join(FAMILIES, `${name}.gguf`));
   const description = planModel(await describeModel({ 'model.gguf': new Blob([bytes]) }), { formats: DECODER_FORMATS });
@@ -37,7 +36,8 @@ function sameAs(bytes: Uint8Array, rope: Parameters<typeof graphRope>[2] & objec
 }
 
 describe("an exported graph has its model's RoPE, in all forms", () => {
-  // NoPE layers and interleaved pairs; two bases; LongRoPE; YaRN; three axes; a part of the head; latent attention.
+  // The families have NoPE layers and interleaved pairs; two bases; LongRoPE; YaRN; three axes; a part of the head;
+  // latent attention.
   for (const name of ['cohere2', 'gemma3', 'phi3', 'olmo3', 'qwen2vl', 'stablelm', 'deepseek2']) {
     for (const form of DECODER_FORMS)
       test(`${name}, ${form}`, async () => {
@@ -45,7 +45,7 @@ describe("an exported graph has its model's RoPE, in all forms", () => {
         const bytes = writeOnnxModel(await exported(name, form));
         const { compared, findings, tables, alike } = sameAs(bytes, own);
         assert.deepEqual([compared.same, findings, alike], [true, [], true], compared.groups[0]!.verdict.join());
-        // 512 positions and one more, exact to the rounding of f32.
+        // There are 512 positions and one more, exact to the rounding of f32.
         for (const { positions, worst, wrong } of tables)
           assert.deepEqual([positions, wrong, worst < 2 ** -23], [513, 0, true]);
         const imported = importOnnx(bytes);

@@ -7,8 +7,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { type OpPlan, unknownPlan } from 'ropewalk/backend';
-import { type OperatorTable, operatorOf } from '../../src/ops/op-plan.js';
 import { ROOT } from '../../../../test/support/build.js';
+import { type OperatorTable, operatorOf } from '../../src/ops/op-plan.js';
 
 test('every switch over operators is closed: one that misses an operator does not compile', () => {
   const packages = join(ROOT, 'packages');
