@@ -8,7 +8,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { dirname, extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { SessionResult } from '@ropewalk/bench';
+import type { SessionResult } from '@ropewalk/bench/internal';
 import { build } from 'esbuild';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { IMPORTS, openWebnnChromium } from '../test/support/browser.js';

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { firstLine, runGpuSession, type SessionResult } from '@ropewalk/bench';
+import { firstLine, runGpuSession, type SessionResult } from '@ropewalk/bench/internal';
 import type { OrtModule } from './peers/ort-module.js';
 import { openOrtWebgpu } from './peers/ort-webgpu.js';
 import type { Peer } from './peers/peer.js';

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { BenchCase, PreparedCase } from '@ropewalk/bench';
+import type { BenchCase, PreparedCase } from '@ropewalk/bench/internal';
 import {
   errorLimit,
   firstLine,
@@ -13,7 +13,7 @@ import {
   type SessionOptions as RoomOptions,
   sampleNumbers,
   worstError,
-} from '@ropewalk/bench';
+} from '@ropewalk/bench/internal';
 import type { FloatDtype } from 'ropewalk';
 import type { Peer, PeerName, PeerSession } from './peers/peer.js';
 import { graphsOf } from './peers/questions.js';

@@ -6,8 +6,9 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { Beside, SessionResult } from '@ropewalk/bench';
-import { describeMachine, exitCodeOf, printReport, type Report, rooflinePicture } from '@ropewalk/bench/node';
+import type { Beside, SessionResult } from '@ropewalk/bench/internal';
+import { exitCodeOf, rooflinePicture } from '@ropewalk/bench/internal/node';
+import { describeMachine, printReport, type Report } from '@ropewalk/bench/node';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { commit, isChild, parseThreads, runInChild, serveAsChild } from './child.js';
 import type { AdapterName } from './chromium.js';
@@ -110,7 +111,7 @@ async function runTask({ threads, options }: Task): Promise<SessionResult> {
     const progress = (label: string): void => showProgress(`${threads} threads: ${label}`);
     return runCpuSession(options.backend, threads, options, progress, await openBeside(options, threads));
   }
-  const { runGpuSession } = await import('@ropewalk/bench');
+  const { runGpuSession } = await import('@ropewalk/bench/internal');
   return runGpuSession(options, `Node ${process.version}`, showProgress, await openBeside(options, 1));
 }
 

@@ -4,18 +4,8 @@
  * @module
  */
 
-import {
-  chooseCases,
-  FULL_EFFORT,
-  openLibrary,
-  plainCopy,
-  QUICK_EFFORT,
-  queued,
-  type Rivals,
-  runCases,
-  type SessionResult,
-  webnnCases,
-} from '@ropewalk/bench';
+import { FULL_EFFORT, openLibrary, plainCopy, queued, runCases } from '@ropewalk/bench';
+import { chooseCases, QUICK_EFFORT, type Rivals, type SessionResult, webnnCases } from '@ropewalk/bench/internal';
 import { type Ropewalk, ropewalk } from 'ropewalk';
 import type { SessionOptions } from './rivals.js';
 

@@ -10,9 +10,9 @@ import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writ
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { writeNpy } from '@ropewalk/formats';
 import { transform } from 'esbuild';
-import { writeNpy } from '../packages/formats/src/npy.js';
-import { ropewalk } from '../packages/ropewalk/src/ropewalk.js';
+import { ropewalk } from 'ropewalk';
 import { noBrowser, openChromium, serve } from './support/browser.js';
 import { installInto, ROOT } from './support/build.js';
 import { blocksOf, examplesOf, PAGES } from './support/examples.js';

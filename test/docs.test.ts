@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
-import { DOCS } from '../packages/cli/src/command-help.js';
+import { DOCS } from '@ropewalk/cli/internal';
 import { PACKAGES, ROOT } from './support/build.js';
 import { examplesOf, PAGES } from './support/examples.js';
 

@@ -4,7 +4,7 @@
  * @module
  */
 import { openAsBlob } from 'node:fs';
-import type { Activations } from 'ropewalk';
+import type { Activations } from 'ropewalk/internal';
 import type { Contender, Setup } from './contender.js';
 import { openLlama } from './llama.js';
 import { type DecoderSession, type Effort, type Load, measureAll, profileOf, type Workload } from './measure.js';

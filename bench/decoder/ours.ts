@@ -3,7 +3,8 @@
  *
  * @module
  */
-import type { Activations, Ropewalk } from 'ropewalk';
+import type { Ropewalk } from 'ropewalk';
+import type { Activations } from 'ropewalk/internal';
 import type { Contender, Prompt, Sample, Setup } from './contender.js';
 import { createSampler, loadModel, type Model, type ModelFiles, ropewalk } from './library.js';
 import { weightsRead } from './weights-read.js';

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Machine } from '@ropewalk/bench/node';
+import type { Machine } from '@ropewalk/bench/internal/node';
 import type { DecoderSession, Load, Pace, Result } from './measure.js';
 import type { Profile } from './ours.js';
 

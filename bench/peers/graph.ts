@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { type OnnxAttribute, writeOnnxModel } from '@ropewalk/onnx';
+import { writeOnnxModel } from '@ropewalk/onnx';
+import type { OnnxAttribute } from '@ropewalk/onnx/internal';
 import { type Dtype, type FloatDtype, tensorFrom } from 'ropewalk';
 
 /** Element types that these graphs use. */

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { firstLine } from '@ropewalk/bench';
+import { firstLine } from '@ropewalk/bench/internal';
 import { openJax } from './jax.js';
 import { openOrt, openOrtNodeWebgpu } from './ort.js';
 import type { Peer, PeerName } from './peer.js';

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { ElementwiseName, Question } from '@ropewalk/bench';
+import type { ElementwiseName, Question } from '@ropewalk/bench/internal';
 import { BLOCK_FORMATS, type FloatDtype, numberFromF16 } from 'ropewalk';
 import { storeNumber } from 'ropewalk/backend';
 import type { GraphTensor, PeerGraph } from './graph.js';

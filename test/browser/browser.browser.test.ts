@@ -3,12 +3,18 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { openFolder } from '../../packages/oracle/src/folder.node.js';
-import { goldenOperatorSuite, goldenRopeSuite } from '../../packages/oracle/src/golden/suite.js';
-import { extendedCases, publishedCases } from '../../packages/oracle/src/published.js';
-import { countResults, formatSummary, runCases } from '../../packages/oracle/src/runner.js';
-import { vectorCases } from '../../packages/oracle/src/vectors.js';
-import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
+import {
+  countResults,
+  extendedCases,
+  formatSummary,
+  goldenOperatorSuite,
+  goldenRopeSuite,
+  publishedCases,
+  runCases,
+  vectorCases,
+} from '@ropewalk/oracle';
+import { openFolder } from '@ropewalk/oracle/node';
+import { referenceRunner } from 'ropewalk/reference';
 import { noBrowser, openChromium, reportOf, serve } from '../support/browser.js';
 import { builtPackage } from '../support/build.js';
 import { VECTORS } from '../support/suites.js';

@@ -9,10 +9,10 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeF
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { generate } from '@ropewalk/model';
+import { loadModelPath } from '@ropewalk/model/node';
 import type { Browser, Page } from 'playwright-core';
 import { build } from 'vite';
-import { generate } from '../../packages/model/src/index.js';
-import { loadModelPath } from '../../packages/model/src/node.js';
 import { noBrowser, openChromium, type Site, serve } from '../support/browser.js';
 import { installInto, ROOT } from '../support/build.js';
 import { blocksOf } from '../support/examples.js';

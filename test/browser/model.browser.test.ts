@@ -6,10 +6,10 @@ import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { generate } from '@ropewalk/model';
+import { loadModelFolder, loadModelPath } from '@ropewalk/model/node';
 import type { Browser } from 'playwright-core';
-import { generate } from '../../packages/model/src/index.js';
-import { loadModelFolder, loadModelPath } from '../../packages/model/src/node.js';
-import { ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
+import { ropewalk } from 'ropewalk';
 import {
   noBrowser,
   openChromium,

@@ -7,10 +7,10 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { generate } from '@ropewalk/model';
+import { loadModelPath } from '@ropewalk/model/node';
 import { build } from 'esbuild';
 import type { Browser } from 'playwright-core';
-import { generate } from '../../packages/model/src/generate.js';
-import { loadModelPath } from '../../packages/model/src/node.js';
 import { noWebnnBrowser, openWebnnChromium, reportOf, type Site, serve } from '../support/browser.js';
 import { builtPackage, ROOT } from '../support/build.js';
 

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { Browser } from 'playwright-core';
-import type { Capabilities } from '../../packages/ropewalk/src/backends/backend.js';
+import type { Capabilities } from 'ropewalk';
 import { noBrowser, openChromium, reportOf, type Site, SOFTWARE_GPU, serve } from '../support/browser.js';
 import { installInto, ROOT } from '../support/build.js';
 import { WITHOUT_KERNEL } from '../support/suites.js';

@@ -7,12 +7,12 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { generate } from '@ropewalk/model';
+import { loadModelPath } from '@ropewalk/model/node';
+import type { Counts } from '@ropewalk/oracle/internal';
 import { build } from 'esbuild';
 import type { Browser } from 'playwright-core';
-import { generate } from '../../packages/model/src/generate.js';
-import { loadModelPath } from '../../packages/model/src/node.js';
-import type { Counts } from '../../packages/oracle/src/runner.js';
-import type { Capabilities } from '../../packages/ropewalk/src/backends/backend.js';
+import type { Capabilities } from 'ropewalk';
 import {
   noBrowser,
   noWebnnBrowser,

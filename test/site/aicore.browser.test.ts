@@ -1,8 +1,8 @@
 /** The page AI Core: the figures of the docs, findings beside statements, and a timeline that zooms. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { measureRopeKernel } from '@ropewalk/ascend';
 import type { Browser } from 'playwright-core';
-import { measureRopeKernel } from '../../packages/ascend/src/index.js';
 import { noBrowser, openChromium, type Site } from '../support/browser.js';
 import { serveSite, violations, visit } from '../support/site.js';
 import { until } from '../support/until.js';

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { generate } from '@ropewalk/model';
+import { loadModelFolder, loadModelPath } from '@ropewalk/model/node';
 import type { Browser, Page } from 'playwright-core';
-import { generate } from '../../packages/model/src/index.js';
-import { loadModelFolder, loadModelPath } from '../../packages/model/src/node.js';
 import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
 import { ROOT } from '../support/build.js';
 import { ISOLATED, serveSite, violations, visit } from '../support/site.js';

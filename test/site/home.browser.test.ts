@@ -1,9 +1,9 @@
 /** The page Home: its picture turns with the slider, its figures are true, its doors open. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { builtInCases } from '@ropewalk/cli/internal';
+import { MUTANTS } from '@ropewalk/diagnose';
 import type { Browser } from 'playwright-core';
-import { builtInCases } from '../../packages/cli/src/check.js';
-import { MUTANTS } from '../../packages/diagnose/src/index.js';
 import { noBrowser, openChromium, type Site } from '../support/browser.js';
 import { serveSite, visit } from '../support/site.js';
 

@@ -1,8 +1,8 @@
 /** The museum: every entry of the catalogue, its picture, its threads, and the way to its diagnosis. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { MUTANTS } from '@ropewalk/diagnose';
 import type { Browser } from 'playwright-core';
-import { MUTANTS } from '../../packages/diagnose/src/index.js';
 import { noBrowser, openChromium, type Site } from '../support/browser.js';
 import { serveSite, violations, visit } from '../support/site.js';
 

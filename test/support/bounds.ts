@@ -2,13 +2,8 @@
  * How far a backend that computes in f32 may be off: for the operators that compute a function of each element (SwiGLU,
  * GELU, GeGLU and scale), with their calls, and for layer norm.
  */
-import type { FloatDtype } from '../../packages/ropewalk/src/core/dtypes.js';
-import type { Tensor } from '../../packages/ropewalk/src/core/tensor.js';
-import { planGeglu, planGelu } from '../../packages/ropewalk/src/ops/gelu.js';
-import { planLayerNorm } from '../../packages/ropewalk/src/ops/layer-norm.js';
-import type { OpPlan } from '../../packages/ropewalk/src/ops/op-plan.js';
-import { planScale } from '../../packages/ropewalk/src/ops/scale.js';
-import { planSwiglu } from '../../packages/ropewalk/src/ops/swiglu.js';
+import type { FloatDtype, OpPlan, Tensor } from 'ropewalk';
+import { planGeglu, planGelu, planLayerNorm, planScale, planSwiglu } from 'ropewalk';
 import { type Float, type Shared, tensorAt, U } from './operators.js';
 import { floats } from './tensors.js';
 

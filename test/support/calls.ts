@@ -1,9 +1,8 @@
 /** Suites of calls on every backend. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { openFolder } from '../../packages/oracle/src/folder.node.js';
-import { formatResult, runCases } from '../../packages/oracle/src/runner.js';
-import { vectorCases } from '../../packages/oracle/src/vectors.js';
+import { formatResult, runCases, vectorCases } from '@ropewalk/oracle';
+import { openFolder } from '@ropewalk/oracle/node';
 import { noBackend, openShared } from './gpu.js';
 import { VECTORS } from './suites.js';
 import { GENERAL_HERE } from './tier.js';

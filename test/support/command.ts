@@ -3,7 +3,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { Readable, Writable } from 'node:stream';
-import { commandLine } from '../../packages/cli/src/run.js';
+import { commandLine } from '@ropewalk/cli/internal';
 import { builtPackage } from './build.js';
 
 export { ROOT } from './build.js';

@@ -1,11 +1,11 @@
 /** A decoder's graph with its weights on disk, and running it. */
 import { closeSync, mkdirSync, openSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { describeModelPath } from '../../packages/model/src/node.js';
-import { type DecoderGraphOptions, decoderGraph } from '../../packages/model-onnx/src/graph.js';
-import { layoutWeights, writeWeights } from '../../packages/model-onnx/src/weights.js';
-import { writeOnnxModel } from '../../packages/onnx/src/format/onnx.js';
-import { loadOnnxruntime, type OrtTensor } from '../../packages/onnx/src/onnxruntime/package.js';
+import { describeModelPath } from '@ropewalk/model/node';
+import { type DecoderGraphOptions, decoderGraph } from '@ropewalk/model-onnx';
+import { layoutWeights, writeWeights } from '@ropewalk/model-onnx/internal';
+import { writeOnnxModel } from '@ropewalk/onnx';
+import { loadOnnxruntime, type OrtTensor } from '@ropewalk/onnx/internal';
 
 /** Writes model.onnx and its data into a new folder; for 64 positions unless given. */
 export async function writeDecoder(gguf: string, options: DecoderGraphOptions, folder: string): Promise<void> {

@@ -1,6 +1,6 @@
 /** Made-up models, and how tests of the decoder compare logits. */
 import assert from 'node:assert/strict';
-import type { Session } from '../../packages/model/src/types.js';
+import type { Session } from '@ropewalk/model';
 import type { TinyShape } from './tiny-model.js';
 
 export function greedy(logits: Float32Array): number {

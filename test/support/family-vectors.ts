@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { parseNpy, parseNpz } from '../../packages/formats/src/index.js';
+import { parseNpy, parseNpz } from '@ropewalk/formats';
 import { FAMILIES } from './fixtures.js';
 
 /** A model with llama.cpp's logits and tokens. */

@@ -1,7 +1,7 @@
 /** Mutating files for fuzz tests. */
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
+import { RopewalkError } from 'ropewalk';
 
 /** What may happen to a file: bytes flipped, cut, inserted, and length fields set to extremes. */
 export const damage = fc.array(

@@ -1,11 +1,10 @@
 /** Golden folders and programs for tests of verify. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { writeNpy } from '../../packages/formats/src/npy.js';
-import type { GoldenCase } from '../../packages/oracle/src/golden/case.js';
-import { formatManifest, type GoldenEntry, type GoldenForm } from '../../packages/oracle/src/golden/manifest.js';
-import { writeCase } from '../../packages/oracle/src/golden/write.js';
-import type { Tensor } from '../../packages/ropewalk/src/core/tensor.js';
+import { writeNpy } from '@ropewalk/formats';
+import type { GoldenCase } from '@ropewalk/oracle';
+import { formatManifest, type GoldenEntry, type GoldenForm, writeCase } from '@ropewalk/oracle/internal';
+import type { Tensor } from 'ropewalk';
 
 /** Writes a golden folder as `ropewalk vectors` does. */
 export async function writeGolden(

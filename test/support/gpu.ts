@@ -1,11 +1,9 @@
 /** Whether tests have a GPU here. */
 import { existsSync } from 'node:fs';
 import { after } from 'node:test';
-import { openBackend } from '../../packages/cli/src/backends.js';
-import { whyNotWebgpu } from '../../packages/ropewalk/src/backends/webgpu/device.js';
-import { openWebgpu, type WebgpuBackend } from '../../packages/ropewalk/src/backends/webgpu/host.js';
-import { runReference } from '../../packages/ropewalk/src/reference/index.js';
-import { Ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
+import { openBackend } from '@ropewalk/cli/internal';
+import { BACKENDS, openBackend as openOwn, Ropewalk } from 'ropewalk';
+import type { WebgpuBackend } from 'ropewalk/internal';
 import { noOnnxruntime } from './onnxruntime.js';
 
 // Debian's Chromium brings a software Vulkan driver: with it the kernels really run where there is no GPU.
@@ -14,7 +12,7 @@ if (process.env.VK_ICD_FILENAMES === undefined && existsSync(SOFTWARE_DRIVER))
   process.env.VK_ICD_FILENAMES = SOFTWARE_DRIVER;
 
 /** Why tests on the GPU are skipped here, or false. */
-export const noGpu: string | false = (await whyNotWebgpu()) ?? false;
+export const noGpu: string | false = (await BACKENDS.find(({ name }) => name === 'webgpu')!.whyNot()) ?? false;
 
 /**
  * Why a backend's tests are skipped here, or false.
@@ -33,7 +31,7 @@ after(async () => (await shared)?.dispose());
  * each device compiles its own. Tests that lose the device, fill its memory or dispose of it open their own.
  */
 export function sharedWebgpu(): Promise<WebgpuBackend> {
-  shared ??= openWebgpu({}, runReference);
+  shared ??= openOwn('webgpu') as Promise<WebgpuBackend>;
   return shared;
 }
 

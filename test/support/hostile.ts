@@ -1,6 +1,6 @@
 /** Values that no caller should pass, put in place of each argument and each field of a call that works. */
-import type { OpenFile } from '../../packages/formats/src/node.js';
-import { Ropewalk, RopewalkError, Tensor } from '../../packages/ropewalk/src/index.js';
+import type { OpenFile } from '@ropewalk/formats/internal/node';
+import { Ropewalk, RopewalkError, Tensor } from 'ropewalk';
 import { some } from './size.js';
 
 const throwing = (): never => {

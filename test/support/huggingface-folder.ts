@@ -9,10 +9,10 @@
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { permutedRows } from '@ropewalk/dialects/models';
-import { type GgufFile, parseGguf, writeSafetensors } from '../../packages/formats/src/index.js';
-import { WIDENED, widenBlocks } from '../../packages/model/src/dequantise.js';
-import { tensorFrom } from '../../packages/ropewalk/src/index.js';
+import { permutedRows } from '@ropewalk/dialects/internal/models';
+import { type GgufFile, parseGguf, writeSafetensors } from '@ropewalk/formats';
+import { WIDENED, widenBlocks } from '@ropewalk/model/internal';
+import { tensorFrom } from 'ropewalk';
 import { FAMILIES } from './fixtures.js';
 
 /** Names of the vectors that {@link writeHuggingFace} can write. */

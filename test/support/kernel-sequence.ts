@@ -1,7 +1,6 @@
 /** What a session on our kernels consists of. */
-import type { Session } from '../../packages/model/src/index.js';
-import type { KernelSequence } from '../../packages/model/src/kernels.js';
-import type { DecoderSession } from '../../packages/model/src/session.js';
+import type { Session } from '@ropewalk/model';
+import type { DecoderSession, KernelSequence } from '@ropewalk/model/internal';
 
 export function kernelSequence(session: Session): KernelSequence {
   return (session as DecoderSession).sequence as KernelSequence;

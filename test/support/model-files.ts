@@ -1,6 +1,5 @@
 /** Model files made up for tests, and backends that read other types of them. */
-import type { Backend } from '../../packages/ropewalk/src/backends/backend.js';
-import type { BlockFormat } from '../../packages/ropewalk/src/core/block-formats.js';
+import type { Backend, BlockFormat } from 'ropewalk';
 
 /** A backend that reads these block formats as they lie, and no others. */
 export function withFormats(opened: Backend, blockFormats: readonly BlockFormat[] | undefined): Backend {

@@ -7,37 +7,37 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import fc from 'fast-check';
-import { BLOCK_FORMATS, type BlockFormat } from '../../packages/ropewalk/src/core/block-formats.js';
+import type { OpPlan } from 'ropewalk';
 import {
+  BLOCK_FORMATS,
+  type BlockFormat,
   type BlockTensor,
-  blockBytes,
   blocksFrom,
-  isBlocks,
-  readBlocks,
-} from '../../packages/ropewalk/src/core/blocks.js';
-import {
-  bitsOf,
   type Dtype,
   type FloatDtype,
+  f16FromNumber,
+  isBlocks,
   isFloat,
-  loadNumber,
-  newArray,
+  numberFromF16,
+  type Pairing,
+  planAdd,
+  planArgmax,
+  planEmbedding,
+  planExpertLinear,
+  planRearrange,
+  planRopeWithTable,
+  planRoute,
+  type RopePlan,
+  type RouteOptions,
   roundTo,
-  storeNumber,
-  UNIT_ROUNDOFF,
-} from '../../packages/ropewalk/src/core/dtypes.js';
-import { f16FromNumber, numberFromF16 } from '../../packages/ropewalk/src/core/float16.js';
-import { walk } from '../../packages/ropewalk/src/core/shape.js';
-import { Tensor, type TensorStorage, tensorFrom, zeros } from '../../packages/ropewalk/src/core/tensor.js';
-import { planAdd } from '../../packages/ropewalk/src/ops/add.js';
-import { planArgmax } from '../../packages/ropewalk/src/ops/argmax.js';
-import { planEmbedding } from '../../packages/ropewalk/src/ops/embedding.js';
-import { planExpertLinear } from '../../packages/ropewalk/src/ops/expert-linear.js';
-import type { OpPlan } from '../../packages/ropewalk/src/ops/op-plan.js';
-import { planRearrange } from '../../packages/ropewalk/src/ops/rearrange.js';
-import { type Pairing, planRopeWithTable, type RopePlan } from '../../packages/ropewalk/src/ops/rope/plan.js';
-import { planRoute, type RouteOptions } from '../../packages/ropewalk/src/ops/route.js';
-import { runReference } from '../../packages/ropewalk/src/reference/index.js';
+  Tensor,
+  type TensorStorage,
+  tensorFrom,
+  zeros,
+} from 'ropewalk';
+import { loadNumber, newArray, storeNumber, walk } from 'ropewalk/backend';
+import { bitsOf, blockBytes, readBlocks, UNIT_ROUNDOFF } from 'ropewalk/internal';
+import { runReference } from 'ropewalk/reference';
 import { drawn } from './size.js';
 import { f64Tensor, floats } from './tensors.js';
 

@@ -2,12 +2,11 @@
  * Running graphs in ONNX Runtime, where the package is there.
  */
 
-import { type OnnxModel, type OnnxNode, onnxDataType, writeOnnxModel } from '../../packages/onnx/src/format/onnx.js';
-import { crossingType } from '../../packages/onnx/src/onnxruntime/host.js';
-import { loadOnnxruntime, type Ort, whyNotOnnxruntime } from '../../packages/onnx/src/onnxruntime/package.js';
-import { type HostArray, newArray, storeNumber } from '../../packages/ropewalk/src/core/dtypes.js';
-import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
-import { isHalf } from '../../packages/ropewalk/src/ops/checks.js';
+import { type OnnxModel, whyNotOnnxruntime, writeOnnxModel } from '@ropewalk/onnx';
+import { crossingType, loadOnnxruntime, type OnnxNode, type Ort, onnxDataType } from '@ropewalk/onnx/internal';
+import { type HostArray, type Tensor, tensorFrom } from 'ropewalk';
+import { newArray, storeNumber } from 'ropewalk/backend';
+import { isHalf } from 'ropewalk/internal';
 
 /** What tests use of the package besides what the backend does. */
 interface Package extends Omit<Ort, 'InferenceSession'> {

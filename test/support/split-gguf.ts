@@ -1,5 +1,5 @@
 /** Splits a GGUF file into parts, as llama-gguf-split does. */
-import { parseGguf } from '../../packages/formats/src/gguf.js';
+import { parseGguf } from '@ropewalk/formats';
 
 /** The keys that say how a model is split; a key that is `undefined` is left out. */
 export interface SplitKeys {

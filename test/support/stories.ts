@@ -2,10 +2,9 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { type GenerateOptions, type Generation, generate, type Prompt } from '../../packages/model/src/generate.js';
-import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js';
-import { perplexity } from '../../packages/model/src/perplexity.js';
-import type { Model } from '../../packages/model/src/types.js';
+import type { Model } from '@ropewalk/model';
+import { type GenerateOptions, type Generation, generate, type Prompt, perplexity } from '@ropewalk/model';
+import { loadModelFile, loadModelFolder } from '@ropewalk/model/node';
 import { STORIES } from './fixtures.js';
 import { openShared } from './gpu.js';
 import { some } from './size.js';

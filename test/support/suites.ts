@@ -2,10 +2,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { openFolder } from '../../packages/oracle/src/folder.node.js';
-import { formatResult, runCases } from '../../packages/oracle/src/runner.js';
-import { vectorCases } from '../../packages/oracle/src/vectors.js';
-import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
+import { formatResult, runCases, vectorCases } from '@ropewalk/oracle';
+import { openFolder } from '@ropewalk/oracle/node';
+import { referenceRunner } from 'ropewalk/reference';
 
 /** The repository's own vectors. */
 export const VECTORS = fileURLToPath(new URL('../../vectors', import.meta.url));

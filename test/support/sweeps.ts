@@ -3,35 +3,36 @@
  * what a backend is held against.
  */
 import assert from 'node:assert/strict';
-import { blocksFrom } from '../../packages/ropewalk/src/core/blocks.js';
+import type { OpPlan, Runner } from 'ropewalk';
 import {
-  bitsOf,
+  bindRopeParts,
+  blocksFrom,
   DTYPES,
   type Dtype,
   type FloatDtype,
   isFloat,
-  isFloat8,
-  UNIT_ROUNDOFF,
-} from '../../packages/ropewalk/src/core/dtypes.js';
-import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
-import { planAdd } from '../../packages/ropewalk/src/ops/add.js';
-import { planArgmax } from '../../packages/ropewalk/src/ops/argmax.js';
-import { planEmbedding } from '../../packages/ropewalk/src/ops/embedding.js';
-import { planExpertLinear } from '../../packages/ropewalk/src/ops/expert-linear.js';
-import { planGeglu, planGelu } from '../../packages/ropewalk/src/ops/gelu.js';
-import { planLayerNorm } from '../../packages/ropewalk/src/ops/layer-norm.js';
-import { planLinear } from '../../packages/ropewalk/src/ops/linear.js';
-import type { OpPlan } from '../../packages/ropewalk/src/ops/op-plan.js';
-import { planRearrange } from '../../packages/ropewalk/src/ops/rearrange.js';
-import { planRmsNorm } from '../../packages/ropewalk/src/ops/rms-norm.js';
-import { bindRopeParts } from '../../packages/ropewalk/src/ops/rope/call.js';
-import { type Pairing, planRope } from '../../packages/ropewalk/src/ops/rope/plan.js';
-import { planRoute } from '../../packages/ropewalk/src/ops/route.js';
-import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
-import { planScale } from '../../packages/ropewalk/src/ops/scale.js';
-import { planSelfAttention, type SelfAttentionOptions } from '../../packages/ropewalk/src/ops/self-attention.js';
-import { planSwiglu } from '../../packages/ropewalk/src/ops/swiglu.js';
-import { runReference } from '../../packages/ropewalk/src/reference/index.js';
+  type Pairing,
+  planAdd,
+  planArgmax,
+  planEmbedding,
+  planExpertLinear,
+  planGeglu,
+  planGelu,
+  planLayerNorm,
+  planLinear,
+  planRearrange,
+  planRmsNorm,
+  planRope,
+  planRoute,
+  planScale,
+  planSelfAttention,
+  planSwiglu,
+  type SelfAttentionOptions,
+  type Tensor,
+  tensorFrom,
+} from 'ropewalk';
+import { bitsOf, isFloat8, UNIT_ROUNDOFF } from 'ropewalk/internal';
+import { runReference } from 'ropewalk/reference';
 import { blocksOf, DENSE, laid, laidBits, roomFor } from './operators.js';
 import { f64Tensor, floats } from './tensors.js';
 

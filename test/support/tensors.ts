@@ -1,6 +1,6 @@
 /** Small helpers that tests share. */
-import { type FloatDtype, newArray, storeNumber } from '../../packages/ropewalk/src/core/dtypes.js';
-import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
+import { type FloatDtype, type Tensor, tensorFrom } from 'ropewalk';
+import { newArray, storeNumber } from 'ropewalk/backend';
 
 /** A dense tensor of numbers, float64 unless another dtype is given. */
 export function f64Tensor(

@@ -3,11 +3,11 @@
  * float64 loops.
  */
 
-import { type QuantisedFormat, quantise } from '../../packages/model/src/quantise.js';
-import type { Tokenizer } from '../../packages/model/src/types.js';
-import { blockBytes } from '../../packages/ropewalk/src/core/blocks.js';
-import { type FloatDtype, newArray, roundTo, storeNumber } from '../../packages/ropewalk/src/core/dtypes.js';
-import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
+import type { Tokenizer } from '@ropewalk/model';
+import { type QuantisedFormat, quantise } from '@ropewalk/model/internal';
+import { type FloatDtype, roundTo } from 'ropewalk';
+import { newArray, storeNumber } from 'ropewalk/backend';
+import { blockBytes, randomFrom } from 'ropewalk/internal';
 import { ggufOf, type MadeTensor, safetensorsOf } from './model-files.js';
 
 /** What a small model is. */

@@ -1,7 +1,7 @@
 /** Vocabularies for tests: those of packages/model/test/golden/tokenizers.jsonl as GGUF metadata, and a small one. */
 import { readFileSync } from 'node:fs';
-import type { GgufValue } from '../../packages/formats/src/gguf.js';
-import { parseJson } from '../../packages/formats/src/json.js';
+import type { GgufValue } from '@ropewalk/formats';
+import { parseJson } from '@ropewalk/formats';
 
 interface Golden {
   readonly vocab: string[];

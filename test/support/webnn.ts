@@ -3,8 +3,8 @@
  * element after the other. The truth is Chromium (test/browser/webnn.browser.test.ts); this shows what a graph was asked for.
  */
 import assert from 'node:assert/strict';
-import type { MlContext, MlDescriptor, MlDtype, MlLimits, MlTensor, Webnn } from '../../packages/onnx/src/webnn/api.js';
-import { f16FromNumber, numberFromF16 } from '../../packages/ropewalk/src/core/float16.js';
+import type { MlContext, MlDescriptor, MlDtype, MlLimits, MlTensor, Webnn } from '@ropewalk/onnx/internal';
+import { f16FromNumber, numberFromF16 } from 'ropewalk';
 import { CHROMIUM_LIMITS } from './webnn-limits.js';
 
 type Values = Float32Array | Int32Array | Uint8Array;

@@ -1,6 +1,7 @@
 /** The modelled AI Core as a backend: RoPE plans and InfiniOp's descriptors compute on it. @module */
-import type { Backend, FloatDtype, OpPlan, RopeCall, RopePart, RopePlan, Tensor } from 'ropewalk';
+import type { Backend, FloatDtype, OpPlan, RopeCall, RopePlan, Tensor } from 'ropewalk';
 import { checkPlan, fail, hostMemory, hostOf, loadNumber, newArray, storeNumber } from 'ropewalk/backend';
+import type { RopePart } from 'ropewalk/internal';
 import { type OptionNames, readName, readOptions, whyNotFloatCaches } from 'ropewalk/internal';
 import { readMachine } from './core.js';
 import { MAX_HEAD_DIM } from './kernels/args.js';

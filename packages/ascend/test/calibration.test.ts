@@ -1,7 +1,11 @@
 /** Checks the calibration of microseconds, by repeating the fit on the public device rows, and the search for a tiling. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { CHIPS, calibrate, measureRopeKernel, prepareRope, searchTiling, TIME } from '../src/index.js';
+import { calibrate } from '../src/calibration.js';
+import { CHIPS, measureRopeKernel } from '../src/index.js';
+import { prepareRope } from '../src/measure.js';
+import { searchTiling } from '../src/search.js';
+import { TIME } from '../src/time.js';
 
 describe('calibration', () => {
   const { fit, rows, withoutCycles } = calibrate();

@@ -1,8 +1,9 @@
 /** Runs the shapes of InfiniCore's RoPE test in and out of place, with both algorithms and all dtypes. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { type FloatDtype, roundTo } from 'ropewalk';
+import { loadNumber, newArray, storeNumber } from 'ropewalk/backend';
 import { some } from '../../../test/support/size.js';
-import { type FloatDtype, loadNumber, newArray, roundTo, storeNumber } from '../../ropewalk/src/core/dtypes.js';
 import { type GlobalView, runRopeKernel } from '../src/index.js';
 
 type Four = readonly [number, number, number, number];

@@ -1,30 +1,23 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
+import { readManifest, readNpy } from '@ropewalk/oracle/internal';
+import { openFolder } from '@ropewalk/oracle/node';
 import fc from 'fast-check';
+import { type Dtype, type FloatDtype, type HostArray, roundTo } from 'ropewalk';
+import { loadNumber, newArray, storeNumber } from 'ropewalk/backend';
+import type { Fields } from 'ropewalk/internal';
+import { sharePairs } from 'ropewalk/internal';
 import { drawn } from '../../../test/support/size.js';
 import { VECTORS } from '../../../test/support/suites.js';
-import { readManifest, readNpy } from '../../oracle/src/folder.js';
-import { openFolder } from '../../oracle/src/folder.node.js';
-import {
-  type Dtype,
-  type FloatDtype,
-  type HostArray,
-  loadNumber,
-  newArray,
-  roundTo,
-  storeNumber,
-} from '../../ropewalk/src/core/dtypes.js';
-import type { Fields } from '../../ropewalk/src/core/fields.js';
-import { sharePairs } from '../../ropewalk/src/ops/rope/axes.js';
 import {
   type GlobalView,
   type KernelName,
-  type KernelPairing,
   type KernelRun,
   type RopeKernelOptions,
   runRopeKernel,
 } from '../src/index.js';
+import type { KernelPairing } from '../src/trace.js';
 
 const folder = openFolder(`${VECTORS}/infiniop`);
 const manifest = readManifest(folder, 'manifest.json');

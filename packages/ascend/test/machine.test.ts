@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import type { Dtype, HostArray } from 'ropewalk';
+import { f16FromNumber, numberFromF16 } from 'ropewalk';
 import { drawn } from '../../../test/support/size.js';
-import type { Dtype, HostArray } from '../../ropewalk/src/core/dtypes.js';
-import { f16FromNumber, numberFromF16 } from '../../ropewalk/src/core/float16.js';
 import { type AscendC, EVEN_LANES, firstLanes, type LaneType, type LocalTensor, ODD_LANES } from '../src/ascendc.js';
 import { bankOf } from '../src/banks.js';
 import {
@@ -16,9 +16,10 @@ import {
   UB_BYTES,
   vectorCycles,
 } from '../src/costs.js';
-import { type FindingKind, GlobalTensor, type KernelRun, launchKernel, type MachineOptions } from '../src/index.js';
+import { GlobalTensor, type KernelRun, launchKernel, type MachineOptions } from '../src/index.js';
 import { f16Table, toF16 } from '../src/lanes.js';
 import { Allocation } from '../src/memory.js';
+import type { FindingKind } from '../src/trace.js';
 
 /** Makes a tensor in global memory over f32 data. */
 function gm(data: Float32Array, { name = 'x', written = false, low = 0, high = data.length } = {}): GlobalTensor {

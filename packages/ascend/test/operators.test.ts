@@ -4,13 +4,13 @@ import { describe, test } from 'node:test';
 import {
   type AscendC,
   type GlobalTensor,
-  KERNELS,
   type KernelDeclaration,
   measureKernel,
   measureRopeKernel,
   type RowFacts,
-  readKernel,
 } from '../src/index.js';
+import { readKernel } from '../src/kernels/declaration.js';
+import { KERNELS } from '../src/kernels/index.js';
 
 const DTYPES = ['f16', 'bf16', 'f32'] as const;
 

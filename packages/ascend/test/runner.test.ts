@@ -4,16 +4,11 @@
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
+import { openBackend } from '@ropewalk/cli/internal';
+import { publishedCases, runCases, vectorCases } from '@ropewalk/oracle';
+import { openFolder } from '@ropewalk/oracle/node';
+import { bindRope, bindRopeParts, planAdd, planRope, tensorFrom, zeros } from 'ropewalk';
 import { VECTORS } from '../../../test/support/suites.js';
-import { openBackend } from '../../cli/src/backends.js';
-import { openFolder } from '../../oracle/src/folder.node.js';
-import { publishedCases } from '../../oracle/src/published.js';
-import { runCases } from '../../oracle/src/runner.js';
-import { vectorCases } from '../../oracle/src/vectors.js';
-import { tensorFrom, zeros } from '../../ropewalk/src/core/tensor.js';
-import { planAdd } from '../../ropewalk/src/ops/add.js';
-import { bindRope, bindRopeParts } from '../../ropewalk/src/ops/rope/call.js';
-import { planRope } from '../../ropewalk/src/ops/rope/plan.js';
 import { openAscendModel } from '../src/runner.js';
 
 describe('ascend-model', () => {

@@ -5,9 +5,7 @@
  */
 
 import {
-  type Activations,
   type ArrayOf,
-  BLOCK_FORMAT_NAMES,
   type BlockFormat,
   type Dtype,
   type FloatDtype,
@@ -15,6 +13,7 @@ import {
   sizeBytes,
   Tensor,
 } from 'ropewalk';
+import { type Activations, BLOCK_FORMAT_NAMES } from 'ropewalk/internal';
 import { type Agreement, agreement, quantisedWeight, randomArray } from './data.js';
 import { place, placeQuantised, release } from './library.js';
 import type { Contender } from './measure.js';

@@ -8,8 +8,10 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe } from 'node:test';
-import { allCases, chooseCases, gpuCases, QUICK_EFFORT, runCases } from '@ropewalk/bench';
-import { exitCodeOf, printReport, type Report, rooflinePicture } from '@ropewalk/bench/node';
+import { runCases } from '@ropewalk/bench';
+import { allCases, chooseCases, gpuCases, QUICK_EFFORT } from '@ropewalk/bench/internal';
+import { exitCodeOf, rooflinePicture } from '@ropewalk/bench/internal/node';
+import { printReport, type Report } from '@ropewalk/bench/node';
 import { openBackend, Ropewalk } from 'ropewalk';
 import { commandPath, ropewalkIn } from '../../../test/support/command.js';
 import { examplesOf } from '../../../test/support/examples.js';

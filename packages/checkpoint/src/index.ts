@@ -4,20 +4,7 @@
  *
  * @module @ropewalk/checkpoint
  */
-export type {
-  FusedLayout,
-  HeadGeometry,
-  LocatedTensor,
-  PermuteOptions,
-  PermutePlan,
-  TensorMove,
-} from './permute/plan.js';
+export type { PermuteOptions, PermutePlan } from './permute/plan.js';
 export { planPermutation } from './permute/plan.js';
-export {
-  type LayerSource,
-  layerOf,
-  type ModelSource,
-  type RopeSource,
-  ropeSourceFromGguf,
-} from './rope/model-source.js';
-export { type JsonRopeOptions, ropeSourceFromJson } from './rope/rope-source.js';
+export { type LayerSource, layerOf, type RopeSource, ropeSourceFromGguf } from './rope/model-source.js';
+export { ropeSourceFromJson } from './rope/rope-source.js';

@@ -14,13 +14,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { permutedRows } from '@ropewalk/dialects/models';
+import { permutedRows } from '@ropewalk/dialects/internal/models';
+import { writeWhole } from '@ropewalk/formats/internal/node';
 import fc from 'fast-check';
 import { mustRefuseOrReturn } from '../../../test/support/fuzz.js';
 import { labelledRows, numberedRows } from '../../../test/support/model-files.js';
 import { drawn, FUZZ } from '../../../test/support/size.js';
 import { WAIT_MS } from '../../../test/support/until.js';
-import { writeWhole } from '../../formats/src/write-whole.node.js';
 import { copyPermuted } from '../src/permute/file.node.js';
 import {
   type FusedLayout,

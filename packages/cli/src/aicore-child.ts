@@ -3,6 +3,7 @@ import { dirname, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { createContext, type Module, SourceTextModule, SyntheticModule } from 'node:vm';
 import * as ascend from '@ropewalk/ascend';
+import { readKernel } from '@ropewalk/ascend/internal';
 import { RopewalkError } from 'ropewalk';
 import { type FromKernel, fromLine, type ToKernel, toLine } from './aicore-lines.js';
 
@@ -97,7 +98,7 @@ async function main(): Promise<void> {
   await own.link(link);
   await own.evaluate();
   const { default: given } = own.namespace as { default?: unknown };
-  const kernel = ascend.readKernel(given);
+  const kernel = readKernel(given);
   const { name, operator, dtypes } = kernel;
   say({ kind: 'declared', declared: { name, operator, dtypes } });
   const { call, how } = await hear('run');

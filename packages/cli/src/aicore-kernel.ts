@@ -3,14 +3,9 @@
  * operators than rope that come with the model run here too. @module
  */
 import { resolve } from 'node:path';
-import {
-  KERNELS,
-  type KernelDeclaration,
-  type MeasuredKernel,
-  measureKernel,
-  type OperatorCall,
-} from '@ropewalk/ascend';
-import { readFileBytes } from '@ropewalk/formats/node';
+import { type KernelDeclaration, type MeasuredKernel, measureKernel, type OperatorCall } from '@ropewalk/ascend';
+import { KERNELS } from '@ropewalk/ascend/internal';
+import { readFileBytes } from '@ropewalk/formats/internal/node';
 import { fail, refuse } from 'ropewalk/backend';
 import { readName } from 'ropewalk/internal';
 import { type AicoreOptions, describeRun, drawRun, readCall, readMachine, readRange, runToJson } from './aicore.js';

@@ -12,7 +12,7 @@ import { dirname, join, resolve, sep } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import type { MeasuredKernel, MeasureOptions, OperatorCall } from '@ropewalk/ascend';
-import { readFileBytes } from '@ropewalk/formats/node';
+import { readFileBytes } from '@ropewalk/formats/internal/node';
 import { RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { type Declared, type FromKernel, fromLine, type ToKernel, toLine } from './aicore-lines.js';

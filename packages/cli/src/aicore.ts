@@ -1,25 +1,27 @@
 /** `ropewalk aicore`: RoPE kernels on the modelled Ascend AI Core: cycles, bytes, buffers, faults, timeline. @module */
 import {
-  KERNELS as ALL_KERNELS,
   CHIPS,
   type ChipName,
-  calibrate,
   chromeTrace,
   type KernelName,
   type KernelRun,
   type MeasuredCall,
   type MeasuredKernel,
-  prepareRope,
   QUEUES,
   ROPE_KERNELS,
-  searchTiling,
   type Tiling,
+  timelineSvg,
+} from '@ropewalk/ascend';
+import {
+  KERNELS as ALL_KERNELS,
+  calibrate,
+  prepareRope,
+  searchTiling,
   type TimelineOptions,
   type TriedTiling,
-  timelineSvg,
   whyNotKernel,
-} from '@ropewalk/ascend';
-import { writeOutput } from '@ropewalk/formats/node';
+} from '@ropewalk/ascend/internal';
+import { writeOutput } from '@ropewalk/formats/internal/node';
 import { fail, refuse } from 'ropewalk/backend';
 import { didYouMean, readName } from 'ropewalk/internal';
 import { Flags, type Switches, type Texts } from './options.js';

@@ -6,9 +6,9 @@
  */
 import { spawnSync } from 'node:child_process';
 import type { OnnxruntimeOptions } from '@ropewalk/onnx';
-import { type Backend, type BackendEntry, type BackendOptions, BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
+import { type Backend, type BackendOptions, BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
-import { openFrom } from 'ropewalk/internal';
+import { type BackendEntry, openFrom } from 'ropewalk/internal';
 
 /** The options of every backend that `--backend` can name. */
 export type CommandBackendOptions = BackendOptions & OnnxruntimeOptions;

@@ -1,17 +1,11 @@
 /** `ropewalk bench`: times the operators on this machine's backends, beside a copy of the same bytes. @module */
 
-import { allCases, chooseCases, gpuCases, runGpuSession, type SessionResult } from '@ropewalk/bench';
-import {
-  type CpuSession,
-  describeMachine,
-  exitCodeOf,
-  printReport,
-  type Report,
-  rooflinePicture,
-  runCpuSession,
-} from '@ropewalk/bench/node';
-import { writeOutput } from '@ropewalk/formats/node';
-import { fail, MAX_THREADS, refuse } from 'ropewalk/backend';
+import { allCases, chooseCases, gpuCases, runGpuSession, type SessionResult } from '@ropewalk/bench/internal';
+import { type CpuSession, exitCodeOf, rooflinePicture } from '@ropewalk/bench/internal/node';
+import { describeMachine, printReport, type Report, runCpuSession } from '@ropewalk/bench/node';
+import { writeOutput } from '@ropewalk/formats/internal/node';
+import { fail, refuse } from 'ropewalk/backend';
+import { MAX_THREADS } from 'ropewalk/internal';
 import { BACKENDS, opensHere } from './backends.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { printLines, showProgress } from './output.js';

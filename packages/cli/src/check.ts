@@ -4,12 +4,10 @@ import {
   type ConformanceCase,
   countResults,
   extendedCases,
-  formatLabel,
   formatResult,
   formatSummary,
   goldenOperatorSuite,
   goldenRopeSuite,
-  parseLabel,
   parseRopeLabel,
   publishedCases,
   resultToJson,
@@ -17,6 +15,7 @@ import {
   runCases,
   vectorCases,
 } from '@ropewalk/oracle';
+import { formatLabel, parseLabel } from '@ropewalk/oracle/internal';
 import { openFolder } from '@ropewalk/oracle/node';
 import type { Backend } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';

@@ -1,8 +1,9 @@
 /** `ropewalk compare-logits`: compares the logits of two sides, each a file or a model. @module */
 import { stat } from 'node:fs/promises';
 import { basename } from 'node:path';
-import { elementsAt, npyHeaderOf, readExactly } from '@ropewalk/formats';
-import { openFile, readAt, refuseSystem } from '@ropewalk/formats/node';
+import { readExactly } from '@ropewalk/formats';
+import { elementsAt, npyHeaderOf } from '@ropewalk/formats/internal';
+import { openFile, readAt, refuseSystem } from '@ropewalk/formats/internal/node';
 import { compareLogits as compare, type LogitBlocks, type LogitComparison } from '@ropewalk/model';
 import { isFloat, sizeBytes } from 'ropewalk';
 import { fail, loadNumber, refuse } from 'ropewalk/backend';

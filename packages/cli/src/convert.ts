@@ -1,9 +1,10 @@
 /** `ropewalk convert`: one layer's RoPE as another peer's arguments, read back as proof; tables as .npy. @module */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { type Conversion, convertRope, modelTypeOf, peerOf, specToJson } from '@ropewalk/dialects';
+import { type Conversion, convertRope, modelTypeOf, specToJson } from '@ropewalk/dialects';
+import { peerOf } from '@ropewalk/dialects/internal';
 import { writeNpy } from '@ropewalk/formats';
-import { makeFolder, refuseSystem, replaceFile } from '@ropewalk/formats/node';
+import { makeFolder, refuseSystem, replaceFile } from '@ropewalk/formats/internal/node';
 import { fail } from 'ropewalk/backend';
 import { ranges } from 'ropewalk/internal';
 import { checkFolderName, Flags, type Switches, type Texts } from './options.js';

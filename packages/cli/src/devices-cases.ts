@@ -1,5 +1,6 @@
 /** `ropewalk devices NAME --cases`: the results of conformance cases on a device, with reasons. @module */
-import type { DeviceProfile, PublishedLine } from '@ropewalk/devices';
+import type { DeviceProfile } from '@ropewalk/devices';
+import type { PublishedLine } from '@ropewalk/devices/internal';
 import {
   type CaseResult,
   type ConformanceCase,

@@ -1,6 +1,7 @@
 /** `ropewalk devices [NAME] --model`: whether a model's RoPE runs on a device, and in which form. @module */
 
-import { headsOf, readRopeSource } from '@ropewalk/checkpoint/node';
+import { headsOf } from '@ropewalk/checkpoint/internal/node';
+import { readRopeSource } from '@ropewalk/checkpoint/node';
 import {
   DEVICES,
   deviceNamed,

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { type Diagnosis, frequencySvg, type NextInput } from '@ropewalk/diagnose';
 import { writeNpy } from '@ropewalk/formats';
-import { makeFolder, refuseSystem, writeOutput } from '@ropewalk/formats/node';
+import { makeFolder, refuseSystem, writeOutput } from '@ropewalk/formats/internal/node';
 import type { DiagnoseOptions } from './diagnose-input.js';
 import { magnitudesOf } from './plot.js';
 

@@ -1,6 +1,6 @@
 /** The array that an option names in a dump: `x.npy`, `raw.bin`, `file.npz:name`. @module */
 import { type DumpForm, openDump } from '@ropewalk/formats';
-import { readFileBytes } from '@ropewalk/formats/node';
+import { readFileBytes } from '@ropewalk/formats/internal/node';
 import type { Tensor } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 

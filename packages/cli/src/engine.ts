@@ -1,6 +1,6 @@
 /** `--engine`: whether a model runs on our kernels or in ONNX Runtime, and what stderr says about it. @module */
-import { type Engine, type EngineModel, kernelEngine, mebibytes } from '@ropewalk/model';
-import { type HoldOptions, planModel } from '@ropewalk/model/internal';
+import { type Engine, mebibytes } from '@ropewalk/model';
+import { type EngineModel, type HoldOptions, kernelEngine, planModel } from '@ropewalk/model/internal';
 import { type ErrorCode, RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { ACTIVATIONS } from 'ropewalk/internal';

@@ -1,12 +1,6 @@
 /** `ropewalk export --for DEVICE`: the graph that a device takes. @module */
-import {
-  DEVICES,
-  type GraphWishes,
-  type OnnxChoice,
-  type RopeForm,
-  type RopeOnDeviceOptions,
-  ropeOnDevice,
-} from '@ropewalk/devices';
+import { DEVICES, type GraphWishes, type RopeForm, type RopeOnDeviceOptions, ropeOnDevice } from '@ropewalk/devices';
+import type { OnnxChoice } from '@ropewalk/devices/internal';
 import type { FloatDtype } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { readName } from 'ropewalk/internal';

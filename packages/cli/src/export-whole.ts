@@ -1,8 +1,9 @@
 /** `ropewalk export --whole`: a model as a folder that other programs load. @module */
 
-import { DECODER_FORMS } from '@ropewalk/model-onnx';
+import { DECODER_FORMS } from '@ropewalk/model-onnx/internal';
 import { type ExportedDecoder, exportDecoder } from '@ropewalk/model-onnx/node';
-import { ANGLE_MODES, type AnglePrecision, anglePrecision, PRECISION_POSITIONS } from '@ropewalk/onnx';
+import { ANGLE_MODES, type AnglePrecision, anglePrecision } from '@ropewalk/onnx';
+import { PRECISION_POSITIONS } from '@ropewalk/onnx/internal';
 import { fail } from 'ropewalk/backend';
 import { countLayers } from 'ropewalk/internal';
 import type { ExportOptions } from './export.js';

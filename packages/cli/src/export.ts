@@ -1,8 +1,13 @@
 /** `ropewalk export`: RoPE, or another operator, as an ONNX model. @module */
 
-import { headsOf } from '@ropewalk/checkpoint/node';
-import { type Cann2024Step, type Cann2024TableErrors, cann2024Steps, cann2024TableErrors } from '@ropewalk/devices';
-import { writeOutput } from '@ropewalk/formats/node';
+import { headsOf } from '@ropewalk/checkpoint/internal/node';
+import {
+  type Cann2024Step,
+  type Cann2024TableErrors,
+  cann2024Steps,
+  cann2024TableErrors,
+} from '@ropewalk/devices/internal';
+import { writeOutput } from '@ropewalk/formats/internal/node';
 import {
   ANGLE_MODES,
   type AngleMode,
@@ -11,21 +16,23 @@ import {
   type GraphCost,
   type GraphForm,
   graphCost,
-  OLDEST_OPSET,
   type OnnxModel,
-  type OnnxValue,
-  OPERATOR_SHAPES,
-  OPSET,
-  type OperatorName,
   operatorModel,
-  PRECISION_POSITIONS,
   ropeModel,
   TABLE_CONTEXT,
   writeOnnxModel,
 } from '@ropewalk/onnx';
-import { type FloatDtype, type RouteGroups, sizeBytes } from 'ropewalk';
+import {
+  OLDEST_OPSET,
+  type OnnxValue,
+  OPERATOR_SHAPES,
+  OPSET,
+  type OperatorName,
+  PRECISION_POSITIONS,
+} from '@ropewalk/onnx/internal';
+import { type FloatDtype, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { readName } from 'ropewalk/internal';
+import { type RouteGroups, readName } from 'ropewalk/internal';
 import type { ChosenForm } from './export-for.js';
 import { FLOATS, Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { counted, EXIT, printResult, thousands } from './output.js';

@@ -6,15 +6,8 @@
  *
  * @module
  */
-import {
-  type ChatMessage,
-  checkGenerateOptions,
-  type Generation,
-  generate as generateText,
-  type Model,
-  type Pace,
-  type Prompt,
-} from '@ropewalk/model';
+import { type ChatMessage, type Generation, generate as generateText, type Model, type Prompt } from '@ropewalk/model';
+import { checkGenerateOptions, type Pace } from '@ropewalk/model/internal';
 import { fail } from 'ropewalk/backend';
 import { type EngineOptions, engineOf } from './engine.js';
 import { Flags, type Switches, type Texts } from './options.js';

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { basename, extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { writeWhole } from '@ropewalk/formats/node';
+import { writeWhole } from '@ropewalk/formats/internal/node';
 import { fail } from 'ropewalk/backend';
 import { readName } from 'ropewalk/internal';
 import type { Switches, Texts } from './options.js';

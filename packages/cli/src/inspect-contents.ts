@@ -3,7 +3,8 @@ import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { openModel } from '@ropewalk/checkpoint/node';
 import type { GgufValue } from '@ropewalk/formats';
-import { isGraphFolder, onnxFileOf, readFileBytes } from '@ropewalk/formats/node';
+import { readFileBytes } from '@ropewalk/formats/internal/node';
+import { isGraphFolder, onnxFileOf } from '@ropewalk/formats/node';
 import { counted, printable, sizeText, thousands } from './output.js';
 
 /** A tensor as its file lists it. */
@@ -62,7 +63,8 @@ export async function readContents(path: string): Promise<FileContents> {
 }
 
 async function graphContents(path: string): Promise<FileContents> {
-  const { graphTensors, MAX_MODEL_BYTES, parseOnnxModel } = await import('@ropewalk/onnx');
+  const { parseOnnxModel } = await import('@ropewalk/onnx');
+  const { graphTensors, MAX_MODEL_BYTES } = await import('@ropewalk/onnx/internal');
   const model = parseOnnxModel(readFileBytes(path, MAX_MODEL_BYTES), path);
   const { irVersion, producer, graph, opsets } = model;
   const metadata = new Map<string, GgufValue>([

@@ -1,16 +1,10 @@
 /** ONNX graphs in `ropewalk inspect`: what they contain, their RoPE, and the files beside them. @module */
 import { existsSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { checkExternal, readExternal, readFileBytes, readJsonFile } from '@ropewalk/formats/node';
-import {
-  type GraphContents,
-  graphContents,
-  groupAlike,
-  type ImportedModel,
-  importOnnx,
-  MAX_MODEL_BYTES,
-  type OnnxValueType,
-} from '@ropewalk/onnx';
+import { checkExternal, readFileBytes, readJsonFile } from '@ropewalk/formats/internal/node';
+import { readExternal } from '@ropewalk/formats/node';
+import { type GraphContents, graphContents, type ImportedModel, importOnnx } from '@ropewalk/onnx';
+import { groupAlike, MAX_MODEL_BYTES, type OnnxValueType } from '@ropewalk/onnx/internal';
 import { RopewalkError } from 'ropewalk';
 import { nameLayers, show } from 'ropewalk/internal';
 import { describeRopes, opsetsOf, ropesToJson } from './inspect-rope.js';

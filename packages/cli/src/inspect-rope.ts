@@ -1,7 +1,8 @@
 /** The RoPE of an ONNX graph in `ropewalk inspect`: its description, and `--run`, which computes it on a backend. @module */
 import { writeNpy } from '@ropewalk/formats';
-import { writeOutput } from '@ropewalk/formats/node';
-import { type FoundFrequencies, groupAlike, type ImportedModel, type ImportedRope, runImported } from '@ropewalk/onnx';
+import { writeOutput } from '@ropewalk/formats/internal/node';
+import { type ImportedModel, type ImportedRope, runImported } from '@ropewalk/onnx';
+import { type FoundFrequencies, groupAlike } from '@ropewalk/onnx/internal';
 import type { Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { didYouMean, nameLayers, ranges, show } from 'ropewalk/internal';

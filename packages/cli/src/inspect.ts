@@ -7,7 +7,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { readModelRope } from '@ropewalk/checkpoint/node';
-import { groupLayers, type ModelRope } from '@ropewalk/dialects/models';
+import { groupLayers, type ModelRope } from '@ropewalk/dialects/internal/models';
 import { isFolder, isGraphFolder, modelFileOf, onnxFileOf, onnxFilesOf } from '@ropewalk/formats/node';
 import { frequenciesOf, type RopeSpec, ropeFrequencies } from 'ropewalk';
 import { countLayers, nameLayers } from 'ropewalk/internal';

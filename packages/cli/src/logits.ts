@@ -1,7 +1,7 @@
 /** `ropewalk logits`: writes the logits of every token of a text as a .npy file. @module */
 import { type FileHandle, open } from 'node:fs/promises';
-import { writeNpyHeader } from '@ropewalk/formats';
-import { checkRoom, refuseSystem, writeWhole } from '@ropewalk/formats/node';
+import { writeNpyHeader } from '@ropewalk/formats/internal';
+import { checkRoom, refuseSystem, writeWhole } from '@ropewalk/formats/internal/node';
 import { logits as computeLogits } from '@ropewalk/model';
 import { fail, refuse } from 'ropewalk/backend';
 import { untilInterrupted } from './interrupt.js';

@@ -1,6 +1,7 @@
 /** `ropewalk mutants`: counts the known wrong kernels that a set of test vectors detects. @module */
 import { CAUSES, type Cause, MUTANTS, type Mutant } from '@ropewalk/diagnose';
-import { type MutantScore, scoreVectors, type VectorScore } from '@ropewalk/oracle';
+import { scoreVectors, type VectorScore } from '@ropewalk/oracle';
+import type { MutantScore } from '@ropewalk/oracle/internal';
 import { fail } from 'ropewalk/backend';
 import { casesOf, filterCases } from './check.js';
 import { Flags, type Switches, type Texts } from './options.js';

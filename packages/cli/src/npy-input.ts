@@ -1,6 +1,6 @@
 /** The .npy files that options name. @module */
 import { type NpyArray, parseNpy, tensorFromNpy } from '@ropewalk/formats';
-import { readFileBytes } from '@ropewalk/formats/node';
+import { readFileBytes } from '@ropewalk/formats/internal/node';
 import type { Dtype, Tensor } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 

@@ -1,9 +1,9 @@
 /** Reads the values of options from their texts. Every message names the flag. @module */
 import { statSync } from 'node:fs';
 import { extname } from 'node:path';
-import { type Dtype, type ErrorCode, isDtype } from 'ropewalk';
+import type { Dtype, ErrorCode } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { readName } from 'ropewalk/internal';
+import { isDtype, readName } from 'ropewalk/internal';
 
 /** Options with a value, as the command line gives them. */
 export type Texts<Name extends string> = { readonly [K in Name]?: string };

@@ -1,14 +1,13 @@
 /** `ropewalk permute`: converts a model's q and k weights from one pairing to the other. @module */
 
+import { isProved, type ModelFacts } from '@ropewalk/checkpoint/internal/node';
 import {
-  isProved,
-  type ModelFacts,
   type ModelPermutation,
   type PermutationResult,
   planModelPermutation,
   runModelPermutation,
 } from '@ropewalk/checkpoint/node';
-import { permutedRows, type WeightPairing } from '@ropewalk/dialects/models';
+import { permutedRows, type WeightPairing } from '@ropewalk/dialects/internal/models';
 import { fail } from 'ropewalk/backend';
 import { untilInterrupted } from './interrupt.js';
 import { Flags, type Switches, type Texts } from './options.js';

@@ -10,7 +10,7 @@
  */
 import { styleText } from 'node:util';
 import { Command, Option } from 'commander';
-import { MAX_THREADS } from 'ropewalk/backend';
+import { MAX_THREADS } from 'ropewalk/internal';
 import { addHelp } from './command-help.js';
 import { collect, ourDtypes } from './options.js';
 import { VERSION } from './version.js';

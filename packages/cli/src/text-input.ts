@@ -1,6 +1,6 @@
 /** Reads texts from a file or from stdin. @module */
 import { fstatSync, type Stats, statSync } from 'node:fs';
-import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
+import { readFileBytes, refuseSystem } from '@ropewalk/formats/internal/node';
 import { fail } from 'ropewalk/backend';
 import { decodeUtf8 } from 'ropewalk/internal';
 

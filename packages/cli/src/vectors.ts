@@ -2,21 +2,23 @@
 import { basename } from 'node:path';
 import { readModelRope } from '@ropewalk/checkpoint/node';
 import {
-  type Chosen,
   chooseBuiltIn,
   chooseDialect,
   chooseModel,
   chooseRope,
+  type GoldenChoice,
+  type GoldenManifest,
+} from '@ropewalk/oracle';
+import {
+  type Chosen,
   GOLDEN_DIALECTS,
   GOLDEN_FORMS,
   GOLDEN_OPS,
   GOLDEN_SEED,
-  type GoldenChoice,
   type GoldenForm,
-  type GoldenManifest,
   positionsFor,
   TABLE_PRECISIONS,
-} from '@ropewalk/oracle';
+} from '@ropewalk/oracle/internal';
 import { writeGoldenFolder } from '@ropewalk/oracle/node';
 import type { OpName } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';

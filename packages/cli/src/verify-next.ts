@@ -2,8 +2,9 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { writeNpy } from '@ropewalk/formats';
-import { makeFolder, refuseSystem, replaceFile } from '@ropewalk/formats/node';
-import type { GoldenCase, GoldenEntry, VerifyResult } from '@ropewalk/oracle';
+import { makeFolder, refuseSystem, replaceFile } from '@ropewalk/formats/internal/node';
+import type { GoldenCase, VerifyResult } from '@ropewalk/oracle';
+import type { GoldenEntry } from '@ropewalk/oracle/internal';
 import type { Tensor } from 'ropewalk';
 
 /** The places of cases and outputs. */

@@ -1,21 +1,15 @@
 /** `ropewalk verify`: compares a kernel's outputs, or those of a program, with a folder of golden cases. @module */
 import { join } from 'node:path';
 import { MUTANTS } from '@ropewalk/diagnose';
-import { isFolder, writeOutput } from '@ropewalk/formats/node';
+import { writeOutput } from '@ropewalk/formats/internal/node';
+import { isFolder } from '@ropewalk/formats/node';
 import {
-  asFormatError,
   countVerified,
   type GoldenCase,
-  type GoldenEntry,
   type GoldenFolder,
   type JudgeOptions,
   judgeCase,
-  type KernelPerf,
-  type ModelOptions,
-  type ReportTitle,
-  TABLE_PRECISIONS,
   type VerifyResult,
-  verifiedCauses,
   verifyAnnotations,
   verifyLines,
   verifySummary,
@@ -23,12 +17,16 @@ import {
   verifyToJunit,
 } from '@ropewalk/oracle';
 import {
-  openGoldenFolder,
-  openProgram,
-  type ProgramUnderTest,
-  readCaseOutputs,
-  strangersIn,
-} from '@ropewalk/oracle/node';
+  asFormatError,
+  type GoldenEntry,
+  type KernelPerf,
+  type ModelOptions,
+  type ReportTitle,
+  TABLE_PRECISIONS,
+  verifiedCauses,
+} from '@ropewalk/oracle/internal';
+import { strangersIn } from '@ropewalk/oracle/internal/node';
+import { openGoldenFolder, openProgram, type ProgramUnderTest, readCaseOutputs } from '@ropewalk/oracle/node';
 import { fail, refuse } from 'ropewalk/backend';
 import { didYouMean } from 'ropewalk/internal';
 import { splitWords } from './command-words.js';

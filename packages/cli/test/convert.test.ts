@@ -3,9 +3,9 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { parseNpy } from '@ropewalk/formats';
 import { ropewalkIn } from '../../../test/support/command.js';
 import { STORIES } from '../../../test/support/fixtures.js';
-import { parseNpy } from '../../formats/src/npy.js';
 import { type ConvertCommandOptions, convert } from '../src/convert.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'convert-'));

@@ -3,8 +3,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { DEVICES } from '@ropewalk/devices';
 import { ROOT, ropewalkIn } from '../../../test/support/command.js';
-import { DEVICES } from '../../devices/src/index.js';
 
 describe('devices', () => {
   test('the list has a line for each profile', async () => {

@@ -3,12 +3,11 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { ropeModel, writeOnnxModel } from '@ropewalk/onnx';
+import { tensorFrom } from 'ropewalk';
 import { ropewalkIn } from '../../../test/support/command.js';
 import { STORIES } from '../../../test/support/fixtures.js';
-import { ropeModel } from '../../onnx/src/export/rope-model.js';
-import { writeOnnxModel } from '../../onnx/src/format/onnx.js';
 import { wholeGraph } from '../../onnx/test/import/whole-graph.js';
-import { tensorFrom } from '../../ropewalk/src/core/tensor.js';
 import { type DiffOptions, diff } from '../src/diff.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'diff-'));

@@ -4,12 +4,12 @@ import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { loadModel } from '@ropewalk/model';
+import { describeModel, type ModelDescription } from '@ropewalk/model/internal';
 import { ropewalkIn } from '../../../test/support/command.js';
 import { noOnnxruntime as skip } from '../../../test/support/onnxruntime.js';
 import { tinyModel } from '../../../test/support/tiny-model.js';
 import { withoutOnnxruntime } from '../../../test/support/without-onnxruntime.js';
-import { describeModel, type ModelDescription } from '../../model/src/description.js';
-import { loadModel } from '../../model/src/load.js';
 import { engineOf } from '../src/engine.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'engine-'));

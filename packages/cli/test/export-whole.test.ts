@@ -14,10 +14,10 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { parseOnnxModel } from '@ropewalk/onnx';
 import { ROOT, ropewalkIn } from '../../../test/support/command.js';
 import { interrupted, onFullDisk } from '../../../test/support/cut-short.js';
 import { tinyModel } from '../../../test/support/tiny-model.js';
-import { parseOnnxModel } from '../../onnx/src/index.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'export-whole-'));
 after(() => rmSync(folder, { recursive: true }));

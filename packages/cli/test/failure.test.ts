@@ -9,8 +9,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { Command } from 'commander';
+import { RopewalkError } from 'ropewalk';
 import { commandPath, ROOT, ropewalkIn, ropewalkProcess } from '../../../test/support/command.js';
-import { RopewalkError } from '../../ropewalk/src/core/errors.js';
 import { failureOf } from '../src/failure.js';
 import { createProgram } from '../src/program.js';
 

@@ -14,10 +14,10 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { parseNpy, writeNpy } from '@ropewalk/formats';
+import { readExternal } from '@ropewalk/formats/node';
+import { importOnnx } from '@ropewalk/onnx';
 import { ropewalkIn } from '../../../test/support/command.js';
-import { readExternal } from '../../formats/src/external.node.js';
-import { parseNpy, writeNpy } from '../../formats/src/npy.js';
-import { importOnnx } from '../../onnx/src/import/index.js';
 import { Graph } from '../../onnx/test/import/build.js';
 import { FORMS, f32 } from '../../onnx/test/import/forms.js';
 import { wholeGraph } from '../../onnx/test/import/whole-graph.js';

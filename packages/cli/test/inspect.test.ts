@@ -4,13 +4,13 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { writeSafetensors } from '@ropewalk/formats';
+import { graphContents, parseOnnxModel } from '@ropewalk/onnx';
+import { tensorFrom } from 'ropewalk';
 import { ROOT, ropewalkIn } from '../../../test/support/command.js';
 import { FAMILIES } from '../../../test/support/fixtures.js';
-import { writeSafetensors } from '../../formats/src/safetensors.js';
-import { graphContents, parseOnnxModel } from '../../onnx/src/index.js';
 import { Graph } from '../../onnx/test/import/build.js';
 import { wholeGraph } from '../../onnx/test/import/whole-graph.js';
-import { tensorFrom } from '../../ropewalk/src/core/tensor.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'inspect-'));
 after(() => rmSync(folder, { recursive: true }));

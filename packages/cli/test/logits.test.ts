@@ -5,14 +5,14 @@ import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writ
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { parseNpy, writeNpy } from '@ropewalk/formats';
+import type { ArrayOf, Dtype } from 'ropewalk';
+import { bf16FromNumber, f16FromNumber } from 'ropewalk';
 import { ROOT } from '../../../test/support/build.js';
 import { commandPath, ropewalkIn } from '../../../test/support/command.js';
 import { examplesOf } from '../../../test/support/examples.js';
 import { FAMILIES, FIXTURES, LLAMACPP_BESIDE, noLlamacppBeside } from '../../../test/support/fixtures.js';
 import { tinyModel } from '../../../test/support/tiny-model.js';
-import { parseNpy, writeNpy } from '../../formats/src/npy.js';
-import type { ArrayOf, Dtype } from '../../ropewalk/src/index.js';
-import { bf16FromNumber, f16FromNumber } from '../../ropewalk/src/index.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'logits-'));
 after(() => rmSync(folder, { recursive: true }));

@@ -6,10 +6,10 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { GOLDEN_ROPE } from '@ropewalk/oracle/internal';
+import { readGoldenFolder } from '@ropewalk/oracle/internal/node';
 import { commandPath, ropewalkIn } from '../../../test/support/command.js';
 import { until } from '../../../test/support/until.js';
-import { readGoldenFolder } from '../../oracle/src/folder.node.js';
-import { GOLDEN_ROPE } from '../../oracle/src/golden/rope.js';
 import { vectors } from '../src/vectors.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'vectors-'));

@@ -5,7 +5,25 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { MUTANTS } from '@ropewalk/diagnose';
+import { runMutant } from '@ropewalk/diagnose/internal';
+import { writeNpy, writeNpz, writeSafetensors } from '@ropewalk/formats';
+import { type GoldenCase, judgeCase } from '@ropewalk/oracle';
+import {
+  answer,
+  bindGolden,
+  elementBytes,
+  GOLDEN_OPERATORS,
+  GOLDEN_ROPE,
+  goldenOperatorQuestion,
+  goldenRopeQuestion,
+} from '@ropewalk/oracle/internal';
+import type { Answer } from '@ropewalk/oracle/internal/node';
+import { openProgram, readCaseOutputs } from '@ropewalk/oracle/node';
 import fc from 'fast-check';
+import type { RopeCall } from 'ropewalk';
+import { type Tensor, tensorFrom } from 'ropewalk';
+import { referenceRunner } from 'ropewalk/reference';
 import { noBrowser, openChromium } from '../../../test/support/browser.js';
 import { commandPath, ropewalkIn } from '../../../test/support/command.js';
 import { damage, damaged, mustRefuseOrReturn } from '../../../test/support/fuzz.js';
@@ -13,22 +31,6 @@ import { writeFile, writeGolden, writeOutputs } from '../../../test/support/gold
 import { drawn } from '../../../test/support/size.js';
 import { testOnce as test, testBrowser } from '../../../test/support/tier.js';
 import { until, WAIT_MS } from '../../../test/support/until.js';
-import { runMutant } from '../../diagnose/src/kernel/mutant.js';
-import { MUTANTS } from '../../diagnose/src/mutants/catalogue.js';
-import { writeNpy } from '../../formats/src/npy.js';
-import { writeNpz } from '../../formats/src/npz.js';
-import { writeSafetensors } from '../../formats/src/safetensors.js';
-import { bindGolden, type GoldenCase } from '../../oracle/src/golden/case.js';
-import { GOLDEN_OPERATORS, goldenOperatorQuestion } from '../../oracle/src/golden/operators.js';
-import { elementBytes } from '../../oracle/src/golden/read.js';
-import { GOLDEN_ROPE, goldenRopeQuestion } from '../../oracle/src/golden/rope.js';
-import { answer } from '../../oracle/src/golden/write.js';
-import { judgeCase } from '../../oracle/src/verify/judge.js';
-import { readCaseOutputs } from '../../oracle/src/verify/outputs.node.js';
-import { type Answer, openProgram } from '../../oracle/src/verify/program.node.js';
-import { type Tensor, tensorFrom } from '../../ropewalk/src/core/tensor.js';
-import type { RopeCall } from '../../ropewalk/src/ops/rope/call.js';
-import { referenceRunner } from '../../ropewalk/src/reference/index.js';
 import { splitWords } from '../src/command-words.js';
 import { verify } from '../src/verify.js';
 

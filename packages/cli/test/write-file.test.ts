@@ -15,9 +15,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { makeFolder, replaceFile, writeOutput } from '@ropewalk/formats/internal/node';
 import { builtPackage } from '../../../test/support/build.js';
 import { ropewalkProcess } from '../../../test/support/command.js';
-import { makeFolder, replaceFile, writeOutput } from '../../formats/src/write-file.node.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'write-file-'));
 after(() => rmSync(folder, { recursive: true }));

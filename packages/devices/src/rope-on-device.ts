@@ -8,12 +8,11 @@ import {
   type AngleMode,
   type GraphForm,
   graphCost,
-  OLDEST_OPSET,
   type OnnxModel,
-  OPSET,
   type RopeModelOptions,
   ropeModel,
 } from '@ropewalk/onnx';
+import { OLDEST_OPSET, OPSET } from '@ropewalk/onnx/internal';
 import {
   type FloatDtype,
   frequenciesOf,

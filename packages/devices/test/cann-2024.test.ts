@@ -2,10 +2,8 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
-import { FIXTURES } from '../../../test/support/fixtures.js';
-import { some } from '../../../test/support/size.js';
-import { parseRopeLabel, publishedCases, ropeCase } from '../../oracle/src/index.js';
-import type { CaseVerdict } from '../../oracle/src/runner.js';
+import type { CaseVerdict } from '@ropewalk/oracle';
+import { parseRopeLabel, publishedCases, ropeCase } from '@ropewalk/oracle';
 import {
   bindRope,
   type PlanRopeOptions,
@@ -15,8 +13,12 @@ import {
   type Tensor,
   tensorFrom,
   zeros,
-} from '../../ropewalk/src/index.js';
-import { CANN_2024_DEVIATIONS, cann2024Steps, cann2024TableErrors, deviceNamed, openCann2024 } from '../src/index.js';
+} from 'ropewalk';
+import { FIXTURES } from '../../../test/support/fixtures.js';
+import { some } from '../../../test/support/size.js';
+import { cann2024TableErrors } from '../src/cann-2024/backend.js';
+import { cann2024Steps } from '../src/cann-2024/steps.js';
+import { CANN_2024_DEVIATIONS, deviceNamed, openCann2024 } from '../src/index.js';
 
 const { published = [], explain } = deviceNamed('cann-2024');
 const CASES = publishedCases().map(({ label }) => parseRopeLabel(label));

@@ -1,7 +1,8 @@
 /** Checks that every rule of every profile can be kept and broken, and has words and a source. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { type AttentionUse, DEVICES, type DeviceUse, deviceNamed, type RopeUse } from '../src/index.js';
+import { type AttentionUse, DEVICES, deviceNamed, type RopeUse } from '../src/index.js';
+import type { DeviceUse } from '../src/profile.js';
 
 const ROPE: RopeUse = {
   op: 'rope',

@@ -4,10 +4,10 @@ import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { readModelRope } from '@ropewalk/checkpoint/node';
+import { cann, huggingface } from '@ropewalk/dialects';
+import { nmse } from '@ropewalk/oracle';
+import { planRope, type RopeSpec, ropewalk } from 'ropewalk';
 import { FAMILIES } from '../../../test/support/fixtures.js';
-import { cann, huggingface } from '../../dialects/src/index.js';
-import { nmse } from '../../oracle/src/index.js';
-import { planRope, type RopeSpec, ropewalk } from '../../ropewalk/src/index.js';
 import { DEVICES, type RopeForm, type RopeVerdict, ropeOnDevice } from '../src/index.js';
 
 /** The keys about RoPE of published config.json files. */

@@ -4,7 +4,7 @@
  *
  * @module @ropewalk/diagnose/internal
  */
-export { mutantRunner, readMutants, ropeRunner } from './kernel/mutant.js';
+export { mutantRunner, readMutants, ropeRunner, runMutant } from './kernel/mutant.js';
 export { changed, RopeSteps, runSteps } from './kernel/steps.js';
 export { rightOf } from './kernel/trial.js';
 export { BugSearch, type Judged } from './match/bug-search.js';

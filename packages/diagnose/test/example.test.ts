@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { mutantExample, mutantSteps } from '@ropewalk/oracle';
+import type { Tensor } from 'ropewalk';
+import { type FloatDtype, roundTo } from 'ropewalk';
 import { some } from '../../../test/support/size.js';
-import { mutantExample, mutantSteps } from '../../oracle/src/mutants/example.js';
-import { type FloatDtype, roundTo } from '../../ropewalk/src/core/dtypes.js';
-import type { Tensor } from '../../ropewalk/src/core/tensor.js';
 import { diagnose } from '../src/diagnose.js';
 import { MUTANTS } from '../src/mutants/catalogue.js';
 import { readHeads } from '../src/read-heads.js';

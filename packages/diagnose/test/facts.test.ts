@@ -1,13 +1,12 @@
 /** Every fact that a diagnosis measures is true of the kernel; what the data cannot show is unknown. @module */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { hostTensor } from '@ropewalk/oracle/internal';
 import fc from 'fast-check';
+import { type FloatDtype, roundTo, tensorFrom } from 'ropewalk';
+import { randomFrom } from 'ropewalk/internal';
 import { drawn, FUZZ } from '../../../test/support/size.js';
 import { floats } from '../../../test/support/tensors.js';
-import { hostTensor } from '../../oracle/src/host.js';
-import { type FloatDtype, roundTo } from '../../ropewalk/src/core/dtypes.js';
-import { randomFrom } from '../../ropewalk/src/core/random.js';
-import { tensorFrom } from '../../ropewalk/src/core/tensor.js';
 import { diagnose } from '../src/diagnose.js';
 import type { Identification } from '../src/fit/identification.js';
 import { identify } from '../src/fit/identify.js';

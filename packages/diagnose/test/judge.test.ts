@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { hostTensor } from '@ropewalk/oracle/internal';
+import { type FloatDtype, frequenciesOf, type RopeSpec, roundTo } from 'ropewalk';
+import { randomFrom } from 'ropewalk/internal';
 import { some } from '../../../test/support/size.js';
-import { hostTensor } from '../../oracle/src/host.js';
-import { type FloatDtype, roundTo } from '../../ropewalk/src/core/dtypes.js';
-import { randomFrom } from '../../ropewalk/src/core/random.js';
-import { frequenciesOf, type RopeSpec } from '../../ropewalk/src/ops/rope/plan.js';
 import { slackOf } from '../src/kernel/noise.js';
 import { hypothesesOf, runAs, runRows } from '../src/kernel/trial.js';
 import { BugSearch } from '../src/match/bug-search.js';

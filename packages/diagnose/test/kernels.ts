@@ -1,6 +1,5 @@
 /** Kernels for the tests of the diagnosis: written anew, in the arithmetic that is asked for. @module */
-import { type FloatDtype, roundTo } from '../../ropewalk/src/core/dtypes.js';
-import { frequenciesOf, type RopeSpec } from '../../ropewalk/src/ops/rope/plan.js';
+import { type FloatDtype, frequenciesOf, type RopeSpec, roundTo } from 'ropewalk';
 
 /** How a kernel computes. Default: exactly, and rounded once to nearest. */
 export interface How {

@@ -4,30 +4,38 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { type MutantsOptions, mutants } from '@ropewalk/cli/internal';
+import type { ConformanceCase } from '@ropewalk/oracle';
+import {
+  extendedCases,
+  goldenRopeSuite,
+  nmse,
+  parseRopeLabel,
+  publishedCases,
+  ropeCase,
+  scoreVectors,
+  vectorCases,
+} from '@ropewalk/oracle';
+import { openFolder } from '@ropewalk/oracle/node';
 import fc from 'fast-check';
+import type { FloatDtype, RopeScaling, Runner } from 'ropewalk';
+import {
+  bindRopeParts,
+  type Pairing,
+  planRope,
+  type RopeCall,
+  type RopePlan,
+  RopewalkError,
+  tensorFrom,
+  zeros,
+} from 'ropewalk';
+import type { AxisRule } from 'ropewalk/internal';
+import { countElements, type RopePart } from 'ropewalk/internal';
+import { runReference } from 'ropewalk/reference';
 import { ropewalkIn } from '../../../test/support/command.js';
 import { FIXTURES } from '../../../test/support/fixtures.js';
 import { drawn, FUZZ, some } from '../../../test/support/size.js';
 import { VECTORS } from '../../../test/support/suites.js';
-import { type MutantsOptions, mutants } from '../../cli/src/mutants.js';
-import { openFolder } from '../../oracle/src/folder.node.js';
-import { goldenRopeSuite } from '../../oracle/src/golden/suite.js';
-import { nmse } from '../../oracle/src/judge.js';
-import { scoreVectors } from '../../oracle/src/mutants/score.js';
-import { extendedCases, publishedCases } from '../../oracle/src/published.js';
-import { parseRopeLabel, ropeCase } from '../../oracle/src/rope-case.js';
-import type { ConformanceCase } from '../../oracle/src/runner.js';
-import { vectorCases } from '../../oracle/src/vectors.js';
-import type { FloatDtype } from '../../ropewalk/src/core/dtypes.js';
-import { RopewalkError } from '../../ropewalk/src/core/errors.js';
-import { countElements } from '../../ropewalk/src/core/shape.js';
-import { tensorFrom, zeros } from '../../ropewalk/src/core/tensor.js';
-import type { AxisRule } from '../../ropewalk/src/ops/rope/axes.js';
-import { bindRopeParts, type RopeCall, type RopePart } from '../../ropewalk/src/ops/rope/call.js';
-import type { RopeScaling } from '../../ropewalk/src/ops/rope/frequencies.js';
-import { type Pairing, planRope, type RopePlan } from '../../ropewalk/src/ops/rope/plan.js';
-import type { Runner } from '../../ropewalk/src/ops/runner.js';
-import { runReference } from '../../ropewalk/src/reference/index.js';
 import { CAUSES, type Mutant, mutantRunner } from '../src/kernel/mutant.js';
 import { changed, RopeSteps } from '../src/kernel/steps.js';
 import { MUTANTS } from '../src/mutants/catalogue.js';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { randomFrom } from '../../ropewalk/src/core/random.js';
-import { tensorFrom } from '../../ropewalk/src/core/tensor.js';
+import { tensorFrom } from 'ropewalk';
+import { randomFrom } from 'ropewalk/internal';
 import { diagnose } from '../src/diagnose.js';
 import { describeDiagnosis } from '../src/say/words.js';
 

@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { RopeSpec } from 'ropewalk';
+import { type FloatDtype, roundTo, tensorFrom } from 'ropewalk';
+import { randomFrom } from 'ropewalk/internal';
 import { some } from '../../../test/support/size.js';
-import { type FloatDtype, roundTo } from '../../ropewalk/src/core/dtypes.js';
-import { randomFrom } from '../../ropewalk/src/core/random.js';
-import { tensorFrom } from '../../ropewalk/src/core/tensor.js';
-import type { RopeSpec } from '../../ropewalk/src/ops/rope/plan.js';
 import { diagnose } from '../src/diagnose.js';
 import { MUTANTS } from '../src/mutants/catalogue.js';
 import type { Expected } from '../src/read/expected.js';

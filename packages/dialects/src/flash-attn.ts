@@ -6,7 +6,7 @@
  * @see Dao-AILab/flash-attention@03f6a6b7 flash_attn/ops/triton/rotary.py
  * @see fla-org/flash-linear-attention@4057f93e fla/modules/rotary.py
  */
-import { bindRope, planRopeWithTable, type RopeTable, type Runner, Tensor, tableFromTensors } from 'ropewalk';
+import { bindRope, planRopeWithTable, type RopeTable, type Runner, Tensor } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import {
   checkApart,
@@ -17,6 +17,7 @@ import {
   type OptionNames,
   readIntegers,
   readOptions,
+  tableFromTensors,
 } from 'ropewalk/internal';
 import { optionNames, runInto } from './calls.js';
 import { type AclnnFloat, checkAclnnFloat } from './cann/tables.js';

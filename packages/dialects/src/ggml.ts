@@ -11,9 +11,10 @@
  * @see ggml-org/ggml@d99724f include/ggml.h, src/ggml.c, src/ggml-cpu/ops.cpp
  */
 
-import type { ArrayOf, RopeAxes, RopePlan, RopeScaling, Runner, TableDtype, TableRecipe } from 'ropewalk';
+import type { ArrayOf, RopeAxes, RopePlan, RopeScaling, Runner, TableRecipe } from 'ropewalk';
 import { bindRope, planRope, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
 import { hostOf, newArray, refuse, rowMajorStrides } from 'ropewalk/backend';
+import type { TableDtype } from 'ropewalk/internal';
 import {
   checkInteger,
   checkRunner,

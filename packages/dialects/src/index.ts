@@ -6,20 +6,12 @@
  */
 
 export * as cann from './cann/index.js';
-export {
-  type Apart,
-  type ComparedRow,
-  compareRope,
-  type LayoutVerdict,
-  type ReadingSource,
-  type RopeComparison,
-  type RopeReading,
-} from './convert/compare.js';
-export type { ComparedLayers, ComparedSide, ModelComparison } from './convert/compare-models.js';
+export type { RopeComparison } from './convert/compare.js';
+export type { ComparedSide, ModelComparison } from './convert/compare-models.js';
 export { compareModels } from './convert/compare-models.js';
-export { type Conversion, convertRope, PEERS, peerOf, type ReadForm, readForm } from './convert/convert.js';
-export { distanceOf, type EffectiveRope, effectiveRope, type RopeDistance, STANDSTILL } from './convert/effective.js';
-export type { ConvertOptions, FormTable, GivenTable, Relayout } from './convert/form.js';
+export { type Conversion, convertRope, PEERS, readForm } from './convert/convert.js';
+export { type EffectiveRope, effectiveRope } from './convert/effective.js';
+export type { ConvertOptions, GivenTable } from './convert/form.js';
 export { modelTypeOf } from './convert/gguf.js';
 export { specFromJson, specToJson } from './convert/record.js';
 export * as flashAttn from './flash-attn.js';
@@ -29,6 +21,7 @@ export * as gguf from './gguf.js';
 export * as huggingface from './huggingface.js';
 export * as infiniop from './infiniop.js';
 export * as llaisys from './llaisys.js';
-export type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
+export type { LayerRope, ModelRope } from './model-rope.js';
 export { groupLayers, type LayerGroup } from './model-rope.js';
 export * as onnx from './onnx.js';
+export { permutedRows, type WeightPairing } from './permuted-rows.js';

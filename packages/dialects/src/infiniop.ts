@@ -10,25 +10,18 @@
  */
 
 import type { Dtype, ErrorCode, HostArray, RopeTable, Runner } from 'ropewalk';
-import {
-  bindRope,
-  bindRopeParts,
-  isDtype,
-  planRopeWithTable,
-  RopewalkError,
-  Tensor,
-  tableFromTensors,
-  tensorFrom,
-} from 'ropewalk';
+import { bindRope, bindRopeParts, planRopeWithTable, RopewalkError, Tensor, tensorFrom } from 'ropewalk';
 import { hostOf, refuse, walk } from 'ropewalk/backend';
 import {
   checkRunner,
+  isDtype,
   type OptionNames,
   readIntegers,
   readList,
   readOptions,
   sharePairs,
   show,
+  tableFromTensors,
 } from 'ropewalk/internal';
 import { checkWritten, countUp, gatherTable, optionNames, spanOf, type Words } from './calls.js';
 

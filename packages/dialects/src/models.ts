@@ -2,7 +2,7 @@
  * The RoPE of models alone, from HuggingFace's configs and GGUF headers: a part of `@ropewalk/dialects` that loads no
  * code for the calls of peers.
  *
- * @module @ropewalk/dialects/models
+ * @module @ropewalk/dialects/internal/models
  */
 
 export { specToJson } from './convert/record.js';

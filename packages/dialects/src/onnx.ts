@@ -12,7 +12,7 @@
  * @see microsoft/onnxruntime@076ffcd onnxruntime/contrib_ops/cpu/bert/rotary_embedding_helper.h
  */
 import type { RopeCall, Runner, Tensor } from 'ropewalk';
-import { bindRope, planRearrange, planRopeWithTable, roundTo, tableFromTensors, zeros } from 'ropewalk';
+import { bindRope, planRearrange, planRopeWithTable, roundTo, zeros } from 'ropewalk';
 import { hostOf, refuse } from 'ropewalk/backend';
 import {
   checkDims,
@@ -26,6 +26,7 @@ import {
   readList,
   readOptions,
   sharePairs,
+  tableFromTensors,
   withFresh,
 } from 'ropewalk/internal';
 import { checkWritten, countUp, gatherTable, optionNames, runInto, spanOf } from './calls.js';

@@ -1,10 +1,10 @@
 /** Tests the calls of aclnn and flash-attn against torch's vectors on every backend, and their refusals. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { type Tensor, tensorFrom, zeros } from 'ropewalk';
+import { referenceRunner } from 'ropewalk/reference';
 import { callsPass } from '../../../test/support/calls.js';
 import { f64Tensor, floats } from '../../../test/support/tensors.js';
-import { type Tensor, tensorFrom, zeros } from '../../ropewalk/src/core/tensor.js';
-import { referenceRunner } from '../../ropewalk/src/reference/index.js';
 import { cann, flashAttn } from '../src/index.js';
 
 describe('golden', () => callsPass('cann', 'flash-attn'));

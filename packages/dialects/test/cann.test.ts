@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { nmse } from '@ropewalk/oracle';
 import fc from 'fast-check';
+import { type Tensor, tensorFrom, zeros } from 'ropewalk';
+import { referenceRunner } from 'ropewalk/reference';
 import { drawn } from '../../../test/support/size.js';
 import { VECTORS } from '../../../test/support/suites.js';
 import { f64Tensor, floats } from '../../../test/support/tensors.js';
-import { nmse } from '../../oracle/src/judge.js';
-import { type Tensor, tensorFrom, zeros } from '../../ropewalk/src/core/tensor.js';
-import { referenceRunner } from '../../ropewalk/src/reference/index.js';
 import * as cann from '../src/cann/index.js';
 import * as ggml from '../src/ggml.js';
 

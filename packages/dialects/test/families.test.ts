@@ -8,25 +8,25 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { readModelRope } from '@ropewalk/checkpoint/node';
-import { permutedRows } from '@ropewalk/dialects/models';
+import { permutedRows } from '@ropewalk/dialects/internal/models';
+import { SAFETENSORS_INDEX, safetensorsShards } from '@ropewalk/formats';
+import { checkShard } from '@ropewalk/formats/internal';
+import { readGgufHeader, readGgufModel, readSafetensorsHeader } from '@ropewalk/formats/node';
+import { nmse } from '@ropewalk/oracle';
+import { type GgmlRopeParams, ropeByFormula } from '@ropewalk/oracle/internal';
+import type { RopeSpec } from 'ropewalk';
+import { bindRope, planRope } from 'ropewalk';
+import { randomFrom } from 'ropewalk/internal';
+import { referenceRunner } from 'ropewalk/reference';
 import { FAMILIES } from '../../../test/support/fixtures.js';
 import { HF_FAMILIES, writeHuggingFace } from '../../../test/support/huggingface-folder.js';
 import { f64Tensor, floats } from '../../../test/support/tensors.js';
-import { checkShard, SAFETENSORS_INDEX, safetensorsShards } from '../../formats/src/index.js';
-import { readGgufHeader, readGgufModel, readSafetensorsHeader } from '../../formats/src/node.js';
-import { type GgmlRopeParams, ropeByFormula } from '../../oracle/src/ggml-formula.js';
-import { nmse } from '../../oracle/src/judge.js';
-import { randomFrom } from '../../ropewalk/src/core/random.js';
-import type { RopeSpec } from '../../ropewalk/src/index.js';
-import { bindRope } from '../../ropewalk/src/ops/rope/call.js';
-import { planRope } from '../../ropewalk/src/ops/rope/plan.js';
-import { referenceRunner } from '../../ropewalk/src/reference/index.js';
+import { distanceOf } from '../src/convert/effective.js';
 import { ropeFromConfig } from '../src/huggingface.js';
 import {
   type ComparedSide,
   compareModels,
   convertRope,
-  distanceOf,
   effectiveRope,
   groupLayers,
   type ModelRope,

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import { planRope, ropeFrequencies } from 'ropewalk';
+import type { YarnScaling } from 'ropewalk/internal';
 import { mustRefuseOrReturn } from '../../../test/support/fuzz.js';
 import { drawn } from '../../../test/support/size.js';
-import { ropeFrequencies, type YarnScaling } from '../../ropewalk/src/ops/rope/frequencies.js';
-import { planRope } from '../../ropewalk/src/ops/rope/plan.js';
 import { type GgufHeader, ropeFromGguf } from '../src/gguf.js';
 import { GGUF_ARCHITECTURES } from '../src/gguf-architectures.js';
 

@@ -1,15 +1,14 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
+import { readGgufHeader } from '@ropewalk/formats/node';
 import fc from 'fast-check';
+import { planRope, type RopeSpec, ropeFrequencies } from 'ropewalk';
+import { sharePairs } from 'ropewalk/internal';
 import { STORIES } from '../../../test/support/fixtures.js';
 import { mustRefuseOrReturn } from '../../../test/support/fuzz.js';
 import { drawn } from '../../../test/support/size.js';
 import { suitePasses } from '../../../test/support/suites.js';
-import { readGgufHeader } from '../../formats/src/read-header.node.js';
-import { sharePairs } from '../../ropewalk/src/ops/rope/axes.js';
-import { ropeFrequencies } from '../../ropewalk/src/ops/rope/frequencies.js';
-import { planRope, type RopeSpec } from '../../ropewalk/src/ops/rope/plan.js';
 import { specToJson } from '../src/convert/record.js';
 import { ropeFromGguf } from '../src/gguf.js';
 import { ropeFromConfig } from '../src/huggingface.js';

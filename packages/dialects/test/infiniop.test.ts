@@ -3,18 +3,17 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { ascendModelRunner } from '@ropewalk/ascend/internal';
+import { runCases, vectorCases } from '@ropewalk/oracle';
+import { readManifest, readNpy } from '@ropewalk/oracle/internal';
+import { openFolder } from '@ropewalk/oracle/node';
 import fc from 'fast-check';
+import type { Runner } from 'ropewalk';
+import { type Dtype, tensorFrom } from 'ropewalk';
+import { newArray } from 'ropewalk/backend';
+import { referenceRunner } from 'ropewalk/reference';
 import { drawn } from '../../../test/support/size.js';
 import { suitePasses, VECTORS } from '../../../test/support/suites.js';
-import { ascendModelRunner } from '../../ascend/src/runner.js';
-import { readManifest, readNpy } from '../../oracle/src/folder.js';
-import { openFolder } from '../../oracle/src/folder.node.js';
-import { runCases } from '../../oracle/src/runner.js';
-import { vectorCases } from '../../oracle/src/vectors.js';
-import { type Dtype, newArray } from '../../ropewalk/src/core/dtypes.js';
-import { tensorFrom } from '../../ropewalk/src/core/tensor.js';
-import type { Runner } from '../../ropewalk/src/ops/runner.js';
-import { referenceRunner } from '../../ropewalk/src/reference/index.js';
 import * as io from '../src/infiniop.js';
 
 const rw = referenceRunner();

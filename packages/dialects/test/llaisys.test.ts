@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { tensorFrom, zeros } from 'ropewalk';
+import { referenceRunner } from 'ropewalk/reference';
 import { suitePasses } from '../../../test/support/suites.js';
-import { tensorFrom, zeros } from '../../ropewalk/src/core/tensor.js';
-import { referenceRunner } from '../../ropewalk/src/reference/index.js';
 import * as llaisys from '../src/llaisys.js';
 
 const rw = referenceRunner();

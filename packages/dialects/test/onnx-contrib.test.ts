@@ -1,9 +1,9 @@
 /** Tests ONNX Runtime's rotary operators against its vectors on every backend, and their refusals. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { type Tensor, tensorFrom, zeros } from 'ropewalk';
+import { referenceRunner } from 'ropewalk/reference';
 import { callsPass } from '../../../test/support/calls.js';
-import { type Tensor, tensorFrom, zeros } from '../../ropewalk/src/core/tensor.js';
-import { referenceRunner } from '../../ropewalk/src/reference/index.js';
 import {
   type ContribRotaryAttributes,
   contribRotaryEmbedding,

@@ -1,14 +1,13 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { readManifest, readNpy } from '@ropewalk/oracle/internal';
+import { openFolder } from '@ropewalk/oracle/node';
 import fc from 'fast-check';
+import { roundTo, tensorFrom, zeros } from 'ropewalk';
+import { referenceRunner } from 'ropewalk/reference';
 import { drawn } from '../../../test/support/size.js';
 import { suitePasses, VECTORS } from '../../../test/support/suites.js';
 import { f64Tensor, floats } from '../../../test/support/tensors.js';
-import { readManifest, readNpy } from '../../oracle/src/folder.js';
-import { openFolder } from '../../oracle/src/folder.node.js';
-import { roundTo } from '../../ropewalk/src/core/dtypes.js';
-import { tensorFrom, zeros } from '../../ropewalk/src/core/tensor.js';
-import { referenceRunner } from '../../ropewalk/src/reference/index.js';
 import { planRotaryEmbedding, rotaryEmbedding } from '../src/onnx.js';
 
 const rw = referenceRunner();

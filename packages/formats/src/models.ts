@@ -1,7 +1,7 @@
 /**
  * Reading models' files alone: a part of `@ropewalk/formats` that loads no code for arrays, archives and permutations.
  *
- * @module @ropewalk/formats/models
+ * @module @ropewalk/formats/internal/models
  */
 export type { GgufFile, GgufTensor } from './gguf.js';
 export { parseJson } from './json.js';

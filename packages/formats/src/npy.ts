@@ -8,7 +8,7 @@
  * @see https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
  */
 
-import { type ArrayOf, type Dtype, type HostArray, isFloat8, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { type ArrayOf, type Dtype, type HostArray, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { fail, refuse, rowMajorStrides } from 'ropewalk/backend';
 import {
   asHostArray,
@@ -16,6 +16,7 @@ import {
   checkShape,
   countElements,
   decodeUtf8,
+  isFloat8,
   type OptionNames,
   readOptions,
   show,

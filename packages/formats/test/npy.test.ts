@@ -2,10 +2,11 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import { DTYPES, sizeBytes } from 'ropewalk';
+import { newArray } from 'ropewalk/backend';
+import { bitsOf, countElements, isFloat8 } from 'ropewalk/internal';
 import { damage, damaged, mustRefuseOrReturn } from '../../../test/support/fuzz.js';
 import { drawn } from '../../../test/support/size.js';
-import { bitsOf, DTYPES, isFloat8, newArray, sizeBytes } from '../../ropewalk/src/core/dtypes.js';
-import { countElements } from '../../ropewalk/src/core/shape.js';
 import { parseNpy, tensorFromNpy, writeNpy, writeNpyHeader } from '../src/npy.js';
 import { npyHeaderOf } from '../src/read-header.js';
 

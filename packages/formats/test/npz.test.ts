@@ -6,11 +6,11 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import fc from 'fast-check';
 import { zipSync } from 'fflate';
+import { DTYPES, tensorFrom } from 'ropewalk';
+import { newArray } from 'ropewalk/backend';
+import { bitsOf, countElements, isFloat8 } from 'ropewalk/internal';
 import { damage, damaged, mustRefuseOrReturn } from '../../../test/support/fuzz.js';
 import { drawn } from '../../../test/support/size.js';
-import { bitsOf, DTYPES, isFloat8, newArray } from '../../ropewalk/src/core/dtypes.js';
-import { countElements } from '../../ropewalk/src/core/shape.js';
-import { tensorFrom } from '../../ropewalk/src/core/tensor.js';
 import { writeNpy } from '../src/npy.js';
 import { parseNpz, writeNpz } from '../src/npz.js';
 

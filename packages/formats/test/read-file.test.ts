@@ -5,7 +5,7 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { openFolder } from '../../oracle/src/folder.node.js';
+import { openFolder } from '@ropewalk/oracle/node';
 import { openFile, readAt, readFileBytes, readFileRange } from '../src/read-file.node.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'read-file-'));

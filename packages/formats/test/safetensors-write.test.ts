@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import { DTYPES, tensorFrom } from 'ropewalk';
+import { newArray } from 'ropewalk/backend';
+import { bitsOf, countElements } from 'ropewalk/internal';
 import { drawn } from '../../../test/support/size.js';
-import { bitsOf, DTYPES, newArray } from '../../ropewalk/src/core/dtypes.js';
-import { countElements } from '../../ropewalk/src/core/shape.js';
-import { tensorFrom } from '../../ropewalk/src/core/tensor.js';
 import { parseSafetensors, tensorFromSafetensors, writeSafetensors } from '../src/safetensors.js';
 
 describe('writing', () => {

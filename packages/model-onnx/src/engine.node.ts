@@ -6,8 +6,8 @@
 import { availableParallelism } from 'node:os';
 import type { Engine } from '@ropewalk/model';
 import { checkProviders, loadOnnxruntime } from '@ropewalk/onnx/internal';
-import { MAX_THREADS, refuse } from 'ropewalk/backend';
-import { type OptionNames, readList, readName, readOptions } from 'ropewalk/internal';
+import { refuse } from 'ropewalk/backend';
+import { MAX_THREADS, type OptionNames, readList, readName, readOptions } from 'ropewalk/internal';
 import { type BuiltCache, cacheFolder, holdInCache } from './cache.node.js';
 import { bytesOf, inMemory, onnxEngine, SMALL_BYTES, sessionOptions } from './engine.js';
 import { DECODER_FORMS, type DecoderForm } from './scope.js';

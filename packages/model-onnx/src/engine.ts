@@ -3,11 +3,12 @@
  *
  * @module
  */
-import type { Engine, EngineModel, LoadingOptions, MemoryLimits, ModelMemory, Sequence, Wanted } from '@ropewalk/model';
+import type { Engine, ModelMemory } from '@ropewalk/model';
+import type { EngineModel, LoadingOptions, MemoryLimits, Sequence, Wanted } from '@ropewalk/model/internal';
 import { type ModelDescription, memoryOf, type PlannedModel, planModel, shiftRows } from '@ropewalk/model/internal';
-import { type OnnxModel, type OnnxNode, writeOnnxModel } from '@ropewalk/onnx';
+import { type OnnxModel, writeOnnxModel } from '@ropewalk/onnx';
 import type { Ort, OrtSession, OrtSessionOptions, OrtTensor } from '@ropewalk/onnx/internal';
-import { firstLine, loadGraph } from '@ropewalk/onnx/internal';
+import { firstLine, loadGraph, type OnnxNode } from '@ropewalk/onnx/internal';
 import { RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';

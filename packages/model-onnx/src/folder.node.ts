@@ -6,7 +6,7 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { type FileHandle, mkdir, open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
+import { refuseSystem, writeWhole } from '@ropewalk/formats/internal/node';
 import type { DecoderConfig } from '@ropewalk/model';
 import type { HoldOptions } from '@ropewalk/model/internal';
 import { describeModelPath } from '@ropewalk/model/node';

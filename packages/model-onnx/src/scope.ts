@@ -5,8 +5,9 @@
  */
 import type { DecoderConfig } from '@ropewalk/model';
 import type { WeightPlan } from '@ropewalk/model/internal';
-import { type AngleMode, GraphBuilder, type GraphForm, OLDEST_OPSET, OPSET } from '@ropewalk/onnx';
+import { type AngleMode, GraphBuilder, type GraphForm } from '@ropewalk/onnx';
 import type { OnnxDtype } from '@ropewalk/onnx/internal';
+import { OLDEST_OPSET, OPSET } from '@ropewalk/onnx/internal';
 import type { BlockFormat } from 'ropewalk';
 import { countElements } from 'ropewalk/internal';
 

@@ -7,16 +7,15 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { parseNpy } from '@ropewalk/formats';
+import { generate, renderChat } from '@ropewalk/model';
+import { loadModelPath } from '@ropewalk/model/node';
+import { ropewalk } from 'ropewalk';
 import { ROOT } from '../../../test/support/build.js';
 import { FAMILIES } from '../../../test/support/fixtures.js';
 import { HF_FAMILIES } from '../../../test/support/huggingface-folder.js';
 import { noOnnxruntime } from '../../../test/support/onnxruntime.js';
 import { noTransformers, type Transformers, transformers } from '../../../test/support/transformers.js';
-import { parseNpy } from '../../formats/src/index.js';
-import { renderChat } from '../../model/src/chat.js';
-import { generate } from '../../model/src/generate.js';
-import { loadModelPath } from '../../model/src/node.js';
-import { ropewalk } from '../../ropewalk/src/ropewalk.js';
 import { exportDecoder } from '../src/folder.node.js';
 import { DECODER_FORMS } from '../src/scope.js';
 

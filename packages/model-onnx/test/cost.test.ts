@@ -3,10 +3,9 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { describeModel, planModel } from '@ropewalk/model/internal';
+import { graphCost } from '@ropewalk/onnx';
 import { FAMILIES } from '../../../test/support/fixtures.js';
-import { describeModel } from '../../model/src/description.js';
-import { planModel } from '../../model/src/plan-model.js';
-import { graphCost } from '../../onnx/src/index.js';
 import { DECODER_FORMATS, decoderModel } from '../src/model.js';
 
 describe('a whole graph is counted', async () => {

@@ -1,10 +1,10 @@
 /** Tests of the engine for pages, without a page. test/browser/onnx-decoder.browser.test.ts runs it in one. */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
+import { loadModel } from '@ropewalk/model';
+import type { PlannedModel } from '@ropewalk/model/internal';
+import { describeModel } from '@ropewalk/model/internal';
 import { type TinyShape, tinyModel } from '../../../test/support/tiny-model.js';
-import { describeModel } from '../../model/src/description.js';
-import { loadModel } from '../../model/src/load.js';
-import type { PlannedModel } from '../../model/src/plan-model.js';
 import { type OnnxruntimeWeb, openOnnxWebEngine } from '../src/engine-web.js';
 
 /** The options of a session, which never opens. */

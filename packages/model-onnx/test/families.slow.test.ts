@@ -7,15 +7,14 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { describeModel, planModel } from '@ropewalk/model/internal';
+import { loadModelFile } from '@ropewalk/model/node';
+import { type Ropewalk, ropewalk } from 'ropewalk';
 import { openDecoder, writeDecoder } from '../../../test/support/decoder-folder.js';
 import { familyVectors, goldenFamilies, type Vector } from '../../../test/support/family-vectors.js';
 import { writeHuggingFace } from '../../../test/support/huggingface-folder.js';
 import { noOnnxruntime } from '../../../test/support/onnxruntime.js';
 import { numberTokenizer, type TinyShape, tinyModel } from '../../../test/support/tiny-model.js';
-import { describeModel } from '../../model/src/description.js';
-import { loadModelFile } from '../../model/src/node.js';
-import { planModel } from '../../model/src/plan-model.js';
-import { type Ropewalk, ropewalk } from '../../ropewalk/src/ropewalk.js';
 import { type DecoderGraphOptions, decoderGraph } from '../src/graph.js';
 import { DECODER_FORMS, type DecoderForm } from '../src/scope.js';
 

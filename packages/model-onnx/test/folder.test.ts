@@ -13,17 +13,17 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe } from 'node:test';
+import { parseGguf } from '@ropewalk/formats';
 import { type ExportDecoderOptions, exportDecoder } from '@ropewalk/model-onnx/node';
+import { parseOnnxModel } from '@ropewalk/onnx';
 import fc from 'fast-check';
+import { RopewalkError } from 'ropewalk';
 import { damage, damaged } from '../../../test/support/fuzz.js';
 import { ortOrReason } from '../../../test/support/ort.js';
 import { drawn } from '../../../test/support/size.js';
 import { splitGguf } from '../../../test/support/split-gguf.js';
 import { testOnce as test, testPeers } from '../../../test/support/tier.js';
 import { type TinyShape, tinyModel } from '../../../test/support/tiny-model.js';
-import { parseGguf } from '../../formats/src/gguf.js';
-import { parseOnnxModel } from '../../onnx/src/format/onnx-model.js';
-import { RopewalkError } from '../../ropewalk/src/core/errors.js';
 
 const ort = await ortOrReason();
 const root = mkdtempSync(join(tmpdir(), 'ropewalk-folder-'));

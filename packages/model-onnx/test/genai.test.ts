@@ -11,15 +11,15 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe } from 'node:test';
+import { generate } from '@ropewalk/model';
+import { loadModelPath } from '@ropewalk/model/node';
+import { parseOnnxModel } from '@ropewalk/onnx';
 import { ROOT } from '../../../test/support/build.js';
 import { openDecoder } from '../../../test/support/decoder-folder.js';
 import { FAMILIES } from '../../../test/support/fixtures.js';
 import { HF_FAMILIES } from '../../../test/support/huggingface-folder.js';
 import { noOnnxruntime } from '../../../test/support/onnxruntime.js';
 import { testOnce as test, testPeers } from '../../../test/support/tier.js';
-import { generate } from '../../model/src/generate.js';
-import { loadModelPath } from '../../model/src/node.js';
-import { parseOnnxModel } from '../../onnx/src/format/onnx-model.js';
 import { exportDecoder } from '../src/folder.node.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'genai-'));

@@ -7,10 +7,10 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { parseNpy } from '@ropewalk/formats';
 import { openDecoder, writeDecoder } from '../../../test/support/decoder-folder.js';
 import { FAMILIES } from '../../../test/support/fixtures.js';
 import { noOnnxruntime } from '../../../test/support/onnxruntime.js';
-import { parseNpy } from '../../formats/src/index.js';
 import { DECODER_FORMS } from '../src/scope.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'padding-'));

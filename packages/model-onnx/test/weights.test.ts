@@ -1,14 +1,11 @@
 /** Tests of weights as a graph's constants: their places in data files, and their bytes. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { WeightPlan } from '@ropewalk/model/internal';
+import { describeModel, folderOf, type PlannedModel, planModel, streamWeight } from '@ropewalk/model/internal';
+import { BLOCK_FORMATS, numberFromF16 } from 'ropewalk';
+import { randomFrom, WIDEN_BLOCK } from 'ropewalk/internal';
 import { tinyModel } from '../../../test/support/tiny-model.js';
-import { describeModel, folderOf } from '../../model/src/description.js';
-import { type PlannedModel, planModel } from '../../model/src/plan-model.js';
-import { streamWeight } from '../../model/src/stream-weight.js';
-import type { WeightPlan } from '../../model/src/weights.js';
-import { BLOCK_FORMATS, WIDEN_BLOCK } from '../../ropewalk/src/core/block-formats.js';
-import { numberFromF16 } from '../../ropewalk/src/core/float16.js';
-import { randomFrom } from '../../ropewalk/src/core/random.js';
 import type { WeightConstant } from '../src/scope.js';
 import { layoutWeights, writeWeights } from '../src/weights.js';
 

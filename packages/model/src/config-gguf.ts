@@ -6,7 +6,8 @@
  * @see ggml-org/llama.cpp@de3ff815 conversion/NAME.py and src/models/NAME.cpp load_arch_hparams
  */
 import { convertRope } from '@ropewalk/dialects';
-import type { GgufValue, TypedValue } from '@ropewalk/formats';
+import type { GgufValue } from '@ropewalk/formats';
+import type { TypedValue } from '@ropewalk/formats/internal';
 import { frequenciesOf, type RopeSpec } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { countLayers, nameLayers } from 'ropewalk/internal';

@@ -6,11 +6,11 @@
  *
  * @module
  */
-import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects/models';
+import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects/internal/models';
 import type { GgufFile } from '@ropewalk/formats';
-import { frequenciesOf, type RopeSpec, type RouteGroups } from 'ropewalk';
+import { frequenciesOf, type RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { Fields, show } from 'ropewalk/internal';
+import { Fields, type RouteGroups, show } from 'ropewalk/internal';
 import {
   type Activation,
   type BiasGroup,

@@ -10,7 +10,6 @@
  *   arXiv:2505.09388 (Qwen3)
  */
 import {
-  type Activations,
   bindRopeParts,
   planAdd,
   planEmbedding,
@@ -31,6 +30,7 @@ import {
   type Tensor,
   tensorFrom,
 } from 'ropewalk';
+import type { Activations } from 'ropewalk/internal';
 import type { KvCache } from './kv-cache.js';
 import { type Activation, activationsOf, batchRows, logitRows } from './memory.js';
 import type { DecoderConfig } from './types.js';

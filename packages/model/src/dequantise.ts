@@ -6,9 +6,17 @@
  *   ggml-org/llama.cpp@150f157
  */
 
-import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, type BlockSizes, bf16FromNumber, f16FromNumber } from 'ropewalk';
+import { BLOCK_FORMATS, bf16FromNumber, f16FromNumber } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { E2M1, half, WIDEN_BLOCK, type WidenBlock, writeHalves } from 'ropewalk/internal';
+import {
+  BLOCK_FORMAT_NAMES,
+  type BlockSizes,
+  E2M1,
+  half,
+  WIDEN_BLOCK,
+  type WidenBlock,
+  writeHalves,
+} from 'ropewalk/internal';
 import * as iq from './dequantise-iq.js';
 
 /** A block format: its sizes, and the function that widens one block. */

@@ -7,7 +7,7 @@ import {
   SAFETENSORS_INDEX,
   safetensorsHeaderOf,
   safetensorsShards,
-} from '@ropewalk/formats/models';
+} from '@ropewalk/formats/internal/models';
 import { fail } from 'ropewalk/backend';
 import { decodeUtf8, show } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';

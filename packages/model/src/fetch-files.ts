@@ -1,6 +1,6 @@
 /** Fetches files of a model from a server: a hub, or any host of files. @module */
 import type { ByteSource } from '@ropewalk/formats';
-import { SAFETENSORS_INDEX } from '@ropewalk/formats/models';
+import { SAFETENSORS_INDEX } from '@ropewalk/formats/internal/models';
 import { fail, refuse } from 'ropewalk/backend';
 import { Fields, type OptionNames, reading, readOptions } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';

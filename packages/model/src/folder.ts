@@ -1,5 +1,5 @@
 /** Step 1 of loading: files by name → {@link Folder}, and its small files. @module */
-import { type ByteSource, MAX_READ_BYTES, parseJson, readExactly } from '@ropewalk/formats/models';
+import { type ByteSource, MAX_READ_BYTES, parseJson, readExactly } from '@ropewalk/formats/internal/models';
 import { refuse } from 'ropewalk/backend';
 import { reading } from 'ropewalk/internal';
 import { byteSource, type FileData } from './byte-source.js';

@@ -1,7 +1,15 @@
 /** Our own engine: the forward pass on a backend of Ropewalk's operators. @module */
-import { type Activations, type BackendOptions, Ropewalk, type RopewalkOptions, ropewalk } from 'ropewalk';
+import { type BackendOptions, Ropewalk, type RopewalkOptions, ropewalk } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { ACTIVATIONS, BACKEND_NAMES, type OptionNames, reading, readName, readOptions } from 'ropewalk/internal';
+import {
+  ACTIVATIONS,
+  type Activations,
+  BACKEND_NAMES,
+  type OptionNames,
+  reading,
+  readName,
+  readOptions,
+} from 'ropewalk/internal';
 import { type Decoder, finalNorm, forward, logitsOf, Scratch } from './decoder.js';
 import type { Engine, EngineModel, Sequence } from './engine.js';
 import { KvCache } from './kv-cache.js';

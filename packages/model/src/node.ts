@@ -8,7 +8,14 @@ import { readdir, stat } from 'node:fs/promises';
 import { freemem } from 'node:os';
 import { basename, join } from 'node:path';
 import type { ByteSource } from '@ropewalk/formats';
-import { checkRegular, type FileHandle, ggufPaths, openFile, readAt, refuseSystem } from '@ropewalk/formats/node';
+import {
+  checkRegular,
+  type FileHandle,
+  ggufPaths,
+  openFile,
+  readAt,
+  refuseSystem,
+} from '@ropewalk/formats/internal/node';
 import { fail, refuse } from 'ropewalk/backend';
 import { readOptions } from 'ropewalk/internal';
 import { describeModel, type ModelFiles } from './description.js';

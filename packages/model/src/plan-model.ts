@@ -1,7 +1,7 @@
 /** Step 3 of loading: {@link ModelDescription} → {@link PlannedModel}, with a plan for each weight. @module */
-import { BLOCK_FORMAT_NAMES } from 'ropewalk';
+
 import { refuse } from 'ropewalk/backend';
-import { type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
+import { BLOCK_FORMAT_NAMES, type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
 import type { ModelDescription } from './description.js';
 import { QUANTISED_FORMATS } from './quantise.js';

@@ -6,8 +6,9 @@
  */
 import { type FileHandle, mkdir, open, stat, writeFile } from 'node:fs/promises';
 import { basename, join, resolve } from 'node:path';
-import { type GgufFile, type TypedValue, writeGgufHeader, writeSafetensorsHeader } from '@ropewalk/formats';
-import { readAt, refuseSystem, writeWhole } from '@ropewalk/formats/node';
+import type { GgufFile } from '@ropewalk/formats';
+import { type TypedValue, writeGgufHeader, writeSafetensorsHeader } from '@ropewalk/formats/internal';
+import { readAt, refuseSystem, writeWhole } from '@ropewalk/formats/internal/node';
 import { type RopeSpec, RopewalkError } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, readName, readOptions } from 'ropewalk/internal';
@@ -22,7 +23,7 @@ import type { DecoderConfig } from './types.js';
 import { vocabularyToGguf } from './vocabulary-gguf.js';
 import { layoutOf, type TensorLayout } from './weights.js';
 
-export { WRITTEN_TYPES, type WrittenType } from './repack.js';
+export { WRITTEN_TYPES } from './repack.js';
 
 /** Options of writeGguf and writeSafetensorsFolder. */
 export interface RepackOptions {

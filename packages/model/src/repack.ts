@@ -1,5 +1,5 @@
 /** Plans which bytes of one file's weights go where in another file, by the names and rows of weights.ts. @module */
-import { permutedRows } from '@ropewalk/dialects/models';
+import { permutedRows } from '@ropewalk/dialects/internal/models';
 import { type Tensor, tensorFrom } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { countElements } from 'ropewalk/internal';

@@ -1,7 +1,8 @@
 /** Reads one weight from its files, piece by piece, and converts it to the bytes that are held in memory. @module */
-import { readExactly } from '@ropewalk/formats/models';
-import { BLOCK_FORMATS, type BlockSizes, numberFromF16, sizeBytes } from 'ropewalk';
+import { readExactly } from '@ropewalk/formats/internal/models';
+import { BLOCK_FORMATS, numberFromF16, sizeBytes } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
+import type { BlockSizes } from 'ropewalk/internal';
 import { ROUND, refuseUnheld, WIDENED, widenBlocks } from './dequantise.js';
 import type { Folder } from './description.js';
 import { pauseIfDue } from './event-loop.js';

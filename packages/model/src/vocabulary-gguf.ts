@@ -7,7 +7,7 @@
  * @module
  * @see ggml-org/llama.cpp@de3ff815 conversion/base.py get_vocab_base and _set_vocab_sentencepiece
  */
-import type { TypedValue } from '@ropewalk/formats';
+import type { TypedValue } from '@ropewalk/formats/internal';
 import { fail, refuse } from 'ropewalk/backend';
 import { Fields, show } from 'ropewalk/internal';
 import { valuesOf } from './config-gguf.js';

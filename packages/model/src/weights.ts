@@ -1,7 +1,7 @@
 /** Finds the tensor of each weight, and decides how it is held in memory, before the first byte is read. @module */
-import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, type BlockFormat, sizeBytes } from 'ropewalk';
+import { BLOCK_FORMATS, type BlockFormat, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { blockBytes, countElements, countLayers, nameForMessage } from 'ropewalk/internal';
+import { BLOCK_FORMAT_NAMES, blockBytes, countElements, countLayers, nameForMessage } from 'ropewalk/internal';
 import { WIDENED } from './dequantise.js';
 import type { BiasGroup } from './families.js';
 import type { QuantisedFormat } from './quantise.js';

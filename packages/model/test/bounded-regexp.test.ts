@@ -1,8 +1,8 @@
 /** Tests untrusted patterns: they give the results of JavaScript's own engine, in a bounded number of steps. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { randomFrom } from 'ropewalk/internal';
 import { drawn, SEED } from '../../../test/support/size.js';
-import { randomFrom } from '../../ropewalk/src/core/random.js';
 import { BoundedRegExp } from '../src/bounded-regexp.js';
 import { tokenizerFromJson } from '../src/tokenizer-json.js';
 

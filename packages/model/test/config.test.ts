@@ -1,10 +1,9 @@
 /** Tests how a model's files are read, and which are refused. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { GGUF_ARCHITECTURES, MODELS, REFUSED, WITHOUT_ROPE } from '@ropewalk/dialects/internal';
+import { parseGguf } from '@ropewalk/formats';
 import { ggufOf, type MadeTensor } from '../../../test/support/model-files.js';
-import { GGUF_ARCHITECTURES } from '../../dialects/src/gguf-architectures.js';
-import { MODELS, REFUSED, WITHOUT_ROPE } from '../../dialects/src/huggingface-models.js';
-import { parseGguf } from '../../formats/src/gguf.js';
 import { configFromGguf, configFromJson } from '../src/config.js';
 import { FAMILIES, MISSING } from '../src/families.js';
 import type { DecoderConfig } from '../src/types.js';

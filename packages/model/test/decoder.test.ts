@@ -3,6 +3,9 @@
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
+import type { Runner } from 'ropewalk';
+import { type Ropewalk, RopewalkError, ropewalk, type Tensor, zeros } from 'ropewalk';
+import { referenceRunner } from 'ropewalk/reference';
 import {
   assertClose,
   BASE,
@@ -16,11 +19,6 @@ import {
 import { STORIES } from '../../../test/support/fixtures.js';
 import { kernelSequence } from '../../../test/support/kernel-sequence.js';
 import { numberTokenizer, type TinyModel, type TinyShape, tinyModel } from '../../../test/support/tiny-model.js';
-import { RopewalkError } from '../../ropewalk/src/core/errors.js';
-import { type Tensor, zeros } from '../../ropewalk/src/core/tensor.js';
-import type { Runner } from '../../ropewalk/src/ops/runner.js';
-import { referenceRunner } from '../../ropewalk/src/reference/index.js';
-import { type Ropewalk, ropewalk } from '../../ropewalk/src/ropewalk.js';
 import { Scratch } from '../src/decoder.js';
 import { type LoadOptions, loadModel } from '../src/load.js';
 import { loadModelFile, loadModelFolder } from '../src/node.js';

@@ -4,10 +4,10 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { OpPlan } from 'ropewalk';
+import { ropewalk } from 'ropewalk';
 import { type WeightsRead, weightsRead } from '../../../bench/decoder/weights-read.js';
 import { FAMILIES } from '../../../test/support/fixtures.js';
-import type { OpPlan } from '../../ropewalk/src/ops/op-plan.js';
-import { ropewalk } from '../../ropewalk/src/ropewalk.js';
 import { loadModelFile } from '../src/node.js';
 
 for (const name of ['qwen3moe', 'qwen3moe-q8_0', 'gpt-oss', 'deepseek2']) {

@@ -4,9 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { type Ropewalk, ropewalk } from 'ropewalk';
 import { complaint, hostileCalls, misspeltCalls } from '../../../test/support/hostile.js';
 import { tinyModel } from '../../../test/support/tiny-model.js';
-import { type Ropewalk, ropewalk } from '../../ropewalk/src/ropewalk.js';
 import { describeModel } from '../src/description.js';
 import { embed } from '../src/embed.js';
 import { checkGenerateOptions, generate, keepSession } from '../src/generate.js';
@@ -17,7 +17,6 @@ import {
   createSampler,
   fetchModelFiles,
   fetchSource,
-  kernelEngine,
   loadModel,
   logits,
   type Model,
@@ -27,6 +26,7 @@ import {
   tokenizerFromGguf,
   tokenizerFromJson,
 } from '../src/index.js';
+import { kernelEngine } from '../src/kernels.js';
 import * as onDisk from '../src/node.js';
 import { describeModelPath, loadModelFile, loadModelFolder, loadModelPath } from '../src/node.js';
 import { planModel } from '../src/plan-model.js';

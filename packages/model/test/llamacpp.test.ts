@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, describe, test } from 'node:test';
+import { parseNpy } from '@ropewalk/formats';
+import { type Ropewalk, ropewalk } from 'ropewalk';
 import { LLAMACPP, LLAMACPP_BESIDE, noLlamacppBeside } from '../../../test/support/fixtures.js';
 import { numberTokenizer } from '../../../test/support/tiny-model.js';
-import { parseNpy } from '../../formats/src/npy.js';
-import { type Ropewalk, ropewalk } from '../../ropewalk/src/ropewalk.js';
 import { loadModelFile } from '../src/node.js';
 
 interface Vector {

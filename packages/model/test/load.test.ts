@@ -7,20 +7,16 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import type { ByteSource } from '@ropewalk/formats';
 import fc from 'fast-check';
+import { type BlockFormat, openBackend, Ropewalk, RopewalkError, ropewalk } from 'ropewalk';
+import { BLOCK_FORMAT_NAMES, blockBytes, randomFrom } from 'ropewalk/internal';
 import { damage, damaged } from '../../../test/support/fuzz.js';
 import { ggufOf, type MadeTensor, safetensorsOf, withFormats } from '../../../test/support/model-files.js';
 import { drawn } from '../../../test/support/size.js';
 import { bytesOf, numberTokenizer, tinyModel } from '../../../test/support/tiny-model.js';
-import { BLOCK_FORMAT_NAMES, type BlockFormat } from '../../ropewalk/src/core/block-formats.js';
-import { blockBytes } from '../../ropewalk/src/core/blocks.js';
-import { RopewalkError } from '../../ropewalk/src/core/errors.js';
-import { randomFrom } from '../../ropewalk/src/core/random.js';
-import { openBackend } from '../../ropewalk/src/registry.js';
-import { Ropewalk, ropewalk } from '../../ropewalk/src/ropewalk.js';
 import { WIDENED, widenBlocks } from '../src/dequantise.js';
 import {
-  type ByteSource,
   fetchModelFiles,
   fetchSource,
   type LoadOptions,

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
+import { type Ropewalk, ropewalk } from 'ropewalk';
 import { drawn } from '../../../test/support/size.js';
 import { numberTokenizer, tinyModel } from '../../../test/support/tiny-model.js';
-import { type Ropewalk, ropewalk } from '../../ropewalk/src/ropewalk.js';
 import { compareLogits } from '../src/compare-logits.js';
 import { perplexity } from '../src/index.js';
 import { type LoadOptions, loadModel } from '../src/load.js';

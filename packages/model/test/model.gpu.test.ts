@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { Ropewalk } from 'ropewalk';
 import { countGpu, type GpuCounts } from '../../../test/support/count-gpu.js';
 import { assertClose, BASE, continued, TOKENS, tolerance, YARN } from '../../../test/support/decoder.js';
 import { check, familyVectors, NEAR } from '../../../test/support/family-vectors.js';
@@ -12,7 +13,6 @@ import { STORIES } from '../../../test/support/fixtures.js';
 import { noGpu, openShared, sharedWebgpu } from '../../../test/support/gpu.js';
 import { storiesOn, TEXT } from '../../../test/support/stories.js';
 import { numberTokenizer, tinyModel } from '../../../test/support/tiny-model.js';
-import { Ropewalk } from '../../ropewalk/src/ropewalk.js';
 import { loadModel } from '../src/load.js';
 import { loadModelFile } from '../src/node.js';
 

@@ -8,20 +8,14 @@ import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writ
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { parseGguf, parseNpy, parseSafetensors, writeSafetensors } from '@ropewalk/formats';
+import { type TypedValue, writeGgufHeader } from '@ropewalk/formats/internal';
+import { bf16FromNumber, f16FromNumber, numberFromF16, tensorFrom } from 'ropewalk';
 import { ROOT } from '../../../test/support/command.js';
 import { check, familyVectors, NEAR } from '../../../test/support/family-vectors.js';
 import { FIXTURES, STORIES } from '../../../test/support/fixtures.js';
 import { writeHuggingFace } from '../../../test/support/huggingface-folder.js';
 import { golden, metadata, pieces, unigram } from '../../../test/support/vocabularies.js';
-import {
-  parseGguf,
-  parseNpy,
-  parseSafetensors,
-  type TypedValue,
-  writeGgufHeader,
-  writeSafetensors,
-} from '../../formats/src/index.js';
-import { bf16FromNumber, f16FromNumber, numberFromF16, tensorFrom } from '../../ropewalk/src/index.js';
 import { configFromJson } from '../src/config.js';
 import { describeModel } from '../src/description.js';
 import { tokenizerJsonFromGguf } from '../src/gguf-tokenizer-json.js';

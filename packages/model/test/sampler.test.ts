@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import { RopewalkError } from 'ropewalk';
 import { drawn } from '../../../test/support/size.js';
-import { RopewalkError } from '../../ropewalk/src/core/errors.js';
 import { createSampler, type SamplingOptions } from '../src/sampler.js';
 
 /** Returns logits with the given softmax. */

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
+import { f16FromNumber, numberFromBf16, numberFromF16 } from 'ropewalk';
+import { randomFrom } from 'ropewalk/internal';
 import { FIXTURES } from '../../../test/support/fixtures.js';
-import { f16FromNumber, numberFromBf16, numberFromF16 } from '../../ropewalk/src/core/float16.js';
-import { randomFrom } from '../../ropewalk/src/core/random.js';
 import { configFromJson } from '../src/config.js';
 import { WIDENED, widenBlocks } from '../src/dequantise.js';
 import { planWeights, type StoredTensor } from '../src/weights.js';

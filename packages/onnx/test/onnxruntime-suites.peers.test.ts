@@ -6,12 +6,11 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { builtInCases } from '@ropewalk/cli/internal';
+import { extendedCases, runCases } from '@ropewalk/oracle';
 import { ROOT } from '../../../test/support/build.js';
 import { noOnnxruntime } from '../../../test/support/onnxruntime.js';
 import { holdAgainstReference } from '../../../test/support/sweeps.js';
-import { builtInCases } from '../../cli/src/check.js';
-import { extendedCases } from '../../oracle/src/published.js';
-import { runCases } from '../../oracle/src/runner.js';
 import { type OnnxruntimeBackend, openOnnxruntime } from '../src/onnxruntime/host.js';
 
 const FORMS = ['standard', 'primitives'] as const;

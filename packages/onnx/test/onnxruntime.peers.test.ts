@@ -5,7 +5,30 @@
 
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
+import { BACKENDS, check, openBackend } from '@ropewalk/cli/internal';
 import fc from 'fast-check';
+import {
+  bindRope,
+  bindRopeParts,
+  type FloatDtype,
+  planAdd,
+  planArgmax,
+  planEmbedding,
+  planGelu,
+  planRearrange,
+  planRmsNorm,
+  planRope,
+  planScale,
+  planSelfAttention,
+  planSwiglu,
+  Ropewalk,
+  type Tensor,
+  type TensorStorage,
+  tensorFrom,
+  zeros,
+} from 'ropewalk';
+import { bitsOf } from 'ropewalk/internal';
+import { runReference } from 'ropewalk/reference';
 import { ROOT } from '../../../test/support/build.js';
 import { noOnnxruntime } from '../../../test/support/onnxruntime.js';
 import {
@@ -36,23 +59,6 @@ import {
 } from '../../../test/support/operators.js';
 import { f64Tensor, floats } from '../../../test/support/tensors.js';
 import { withoutOnnxruntime } from '../../../test/support/without-onnxruntime.js';
-import { BACKENDS, openBackend } from '../../cli/src/backends.js';
-import { check } from '../../cli/src/check.js';
-import { bitsOf, type FloatDtype } from '../../ropewalk/src/core/dtypes.js';
-import { type Tensor, type TensorStorage, tensorFrom, zeros } from '../../ropewalk/src/core/tensor.js';
-import { planAdd } from '../../ropewalk/src/ops/add.js';
-import { planArgmax } from '../../ropewalk/src/ops/argmax.js';
-import { planEmbedding } from '../../ropewalk/src/ops/embedding.js';
-import { planGelu } from '../../ropewalk/src/ops/gelu.js';
-import { planRearrange } from '../../ropewalk/src/ops/rearrange.js';
-import { planRmsNorm } from '../../ropewalk/src/ops/rms-norm.js';
-import { bindRope, bindRopeParts } from '../../ropewalk/src/ops/rope/call.js';
-import { planRope } from '../../ropewalk/src/ops/rope/plan.js';
-import { planScale } from '../../ropewalk/src/ops/scale.js';
-import { planSelfAttention } from '../../ropewalk/src/ops/self-attention.js';
-import { planSwiglu } from '../../ropewalk/src/ops/swiglu.js';
-import { runReference } from '../../ropewalk/src/reference/index.js';
-import { Ropewalk } from '../../ropewalk/src/ropewalk.js';
 import { GraphBuilder } from '../src/export/builder.js';
 import { writeOnnxModel } from '../src/format/onnx.js';
 import { OnnxruntimeBackend, openOnnxruntime } from '../src/onnxruntime/host.js';

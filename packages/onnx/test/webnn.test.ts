@@ -4,17 +4,20 @@
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import {
+  bindRopeParts,
+  blocksFrom,
+  planAdd,
+  planLinear,
+  planRearrange,
+  planRope,
+  planSelfAttention,
+  Ropewalk,
+  type Tensor,
+  tensorFrom,
+} from 'ropewalk';
 import { holdAgainstReference } from '../../../test/support/sweeps.js';
 import { fakeWebnn } from '../../../test/support/webnn.js';
-import { blocksFrom } from '../../ropewalk/src/core/blocks.js';
-import { type Tensor, tensorFrom } from '../../ropewalk/src/core/tensor.js';
-import { planAdd } from '../../ropewalk/src/ops/add.js';
-import { planLinear } from '../../ropewalk/src/ops/linear.js';
-import { planRearrange } from '../../ropewalk/src/ops/rearrange.js';
-import { bindRopeParts } from '../../ropewalk/src/ops/rope/call.js';
-import { planRope } from '../../ropewalk/src/ops/rope/plan.js';
-import { planSelfAttention } from '../../ropewalk/src/ops/self-attention.js';
-import { Ropewalk } from '../../ropewalk/src/ropewalk.js';
 import { openWebnn, WebnnBackend } from '../src/webnn/host.js';
 import { whyNotWebnn } from '../src/webnn/open.js';
 

@@ -1,7 +1,7 @@
 /** Folders of vectors on disk (Node only). @module */
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { basename, join, resolve, sep } from 'node:path';
-import { readFileBytes } from '@ropewalk/formats/node';
+import { readFileBytes } from '@ropewalk/formats/internal/node';
 import { fail, refuse } from 'ropewalk/backend';
 import { nameForMessage, show } from 'ropewalk/internal';
 import type { VectorFolder } from './folder.js';

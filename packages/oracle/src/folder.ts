@@ -1,8 +1,8 @@
 /** A folder of vectors, on disk or elsewhere. All readers use this interface, and none opens files itself. @module */
 import { parseJson, parseNpy, tensorFromNpy } from '@ropewalk/formats';
-import { type Dtype, isDtype, sizeBytes, type Tensor } from 'ropewalk';
+import { type Dtype, sizeBytes, type Tensor } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { Fields, reading } from 'ropewalk/internal';
+import { Fields, isDtype, reading } from 'ropewalk/internal';
 import { bytesToArray } from './host.js';
 import type { Tolerance } from './judge.js';
 

@@ -4,9 +4,18 @@
  *
  * @module
  */
-import { type Dtype, type FloatDtype, type HostArray, isDtype, isFloat } from 'ropewalk';
+import { type Dtype, type FloatDtype, type HostArray, isFloat } from 'ropewalk';
 import { loadNumber, refuse } from 'ropewalk/backend';
-import { bitsOf, checkFields, checkName, readField, reading, readList, UNIT_ROUNDOFF } from 'ropewalk/internal';
+import {
+  bitsOf,
+  checkFields,
+  checkName,
+  isDtype,
+  readField,
+  reading,
+  readList,
+  UNIT_ROUNDOFF,
+} from 'ropewalk/internal';
 import { numbersOf } from './host.js';
 import type { CaseVerdict } from './runner.js';
 

@@ -8,7 +8,22 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe } from 'node:test';
+import { openBackend } from '@ropewalk/cli/internal';
+import { parseNpy } from '@ropewalk/formats';
+import { parseOnnxModel, parseOnnxTensor, writeOnnxTest } from '@ropewalk/onnx';
 import fc from 'fast-check';
+import type { OpPlan, RopeSpec, Runner } from 'ropewalk';
+import {
+  BLOCK_FORMATS,
+  type BlockFormat,
+  type FloatDtype,
+  type HostArray,
+  type Tensor,
+  tensorFrom,
+  zeros,
+} from 'ropewalk';
+import { bitsOf } from 'ropewalk/internal';
+import { referenceRunner, runReference } from 'ropewalk/reference';
 import { ROOT } from '../../../test/support/build.js';
 import { mustRefuseOrReturn } from '../../../test/support/fuzz.js';
 import { noOnnxruntime } from '../../../test/support/onnxruntime.js';
@@ -16,18 +31,6 @@ import { ortOrReason } from '../../../test/support/ort.js';
 import { drawn, some } from '../../../test/support/size.js';
 import { f64Tensor, floats } from '../../../test/support/tensors.js';
 import { testOnce as test, testPeers } from '../../../test/support/tier.js';
-import { openBackend } from '../../cli/src/backends.js';
-import { parseNpy } from '../../formats/src/npy.js';
-import { writeOnnxTest } from '../../onnx/src/export/test-folder.js';
-import { parseOnnxTensor } from '../../onnx/src/format/onnx.js';
-import { parseOnnxModel } from '../../onnx/src/format/onnx-model.js';
-import { BLOCK_FORMATS, type BlockFormat } from '../../ropewalk/src/core/block-formats.js';
-import { bitsOf, type FloatDtype, type HostArray } from '../../ropewalk/src/core/dtypes.js';
-import { type Tensor, tensorFrom, zeros } from '../../ropewalk/src/core/tensor.js';
-import type { OpPlan } from '../../ropewalk/src/ops/op-plan.js';
-import type { RopeSpec } from '../../ropewalk/src/ops/rope/plan.js';
-import type { Runner } from '../../ropewalk/src/ops/runner.js';
-import { referenceRunner, runReference } from '../../ropewalk/src/reference/index.js';
 import type { VectorFolder } from '../src/folder.js';
 import { readGoldenFolder } from '../src/folder.node.js';
 import { exactWithBounds, storedSlack } from '../src/golden/bounds.js';

@@ -1,25 +1,14 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { diagnose, MUTANTS } from '@ropewalk/diagnose';
+import { runMutant } from '@ropewalk/diagnose/internal';
 import fc from 'fast-check';
+import type { RopeCall, TableRecipe } from 'ropewalk';
+import { type FloatDtype, isFloat, openBackend, planRope, roundTo, type Tensor, tensorFrom } from 'ropewalk';
+import { loadNumber, newArray, storeNumber } from 'ropewalk/backend';
+import { escapeMarkup } from 'ropewalk/internal';
+import { referenceRunner, runReference } from 'ropewalk/reference';
 import { drawn, FUZZ, some } from '../../../test/support/size.js';
-import { diagnose } from '../../diagnose/src/diagnose.js';
-import { runMutant } from '../../diagnose/src/kernel/mutant.js';
-import { MUTANTS } from '../../diagnose/src/mutants/catalogue.js';
-import {
-  type FloatDtype,
-  isFloat,
-  loadNumber,
-  newArray,
-  roundTo,
-  storeNumber,
-} from '../../ropewalk/src/core/dtypes.js';
-import { type Tensor, tensorFrom } from '../../ropewalk/src/core/tensor.js';
-import { escapeMarkup } from '../../ropewalk/src/core/text.js';
-import type { RopeCall } from '../../ropewalk/src/ops/rope/call.js';
-import { planRope } from '../../ropewalk/src/ops/rope/plan.js';
-import type { TableRecipe } from '../../ropewalk/src/ops/rope/table.js';
-import { referenceRunner, runReference } from '../../ropewalk/src/reference/index.js';
-import { openBackend } from '../../ropewalk/src/registry.js';
 import { bindGolden, exactOutputs, type GoldenCase, type GoldenQuestion } from '../src/golden/case.js';
 import { GOLDEN_ROPE, goldenRopeQuestion } from '../src/golden/rope.js';
 import { judgeGolden } from '../src/golden/suite.js';

@@ -39,13 +39,7 @@
  *
  * @module ropewalk/backend
  */
-export {
-  type Backend,
-  type BackendEntry,
-  type BackendOptions,
-  type Capabilities,
-  MAX_THREADS,
-} from './backends/backend.js';
+export type { Backend, BackendOptions, Capabilities } from './backends/backend.js';
 export { hostMemory } from './backends/host-memory.js';
 export { loadNumber, newArray, storeNumber } from './core/dtypes.js';
 export { fail, refuse } from './core/errors.js';

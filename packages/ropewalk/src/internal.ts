@@ -3,8 +3,11 @@
  *
  * @module ropewalk/internal
  */
+
+export { type BackendEntry, MAX_THREADS } from './backends/backend.js';
 export { whyNotFloatCaches } from './backends/caches.js';
 export { ROUNDED, roundsActivations, tensorsOf, whyFloat64 } from './backends/float64.js';
+export type { WebgpuBackend } from './backends/webgpu/host.js';
 export {
   checkBytes,
   checkFields,
@@ -21,9 +24,27 @@ export {
   readOptions,
   readPlain,
 } from './core/arguments.js';
-export { E2M1, half, u16, WIDEN_BLOCK, type WidenBlock, writeHalves } from './core/block-formats.js';
+export {
+  BLOCK_FORMAT_NAMES,
+  type BlockSizes,
+  E2M1,
+  half,
+  u16,
+  WIDEN_BLOCK,
+  type WidenBlock,
+  writeHalves,
+} from './core/block-formats.js';
 export { blockBytes, readBlocks } from './core/blocks.js';
-export { arrayOver, asHostArray, bitsOf, dtypeOfArray, UNIT_ROUNDOFF } from './core/dtypes.js';
+export {
+  arrayOver,
+  asHostArray,
+  bitsOf,
+  dtypeOfArray,
+  type Float8Dtype,
+  isDtype,
+  isFloat8,
+  UNIT_ROUNDOFF,
+} from './core/dtypes.js';
 export { show } from './core/errors.js';
 export { Fields } from './core/fields.js';
 export { type RandomStream, randomFrom } from './core/random.js';
@@ -39,10 +60,25 @@ export {
   systemSentence,
 } from './core/text.js';
 export { checkApart, checkDims, checkDtype, checkOutput, isHalf } from './ops/checks.js';
-export { ACTIVATIONS } from './ops/linear.js';
-export { type PairAxes, sharePairs } from './ops/rope/axes.js';
-export { dynamicNtkBase, yarnMagnitude, yarnRampEdges } from './ops/rope/frequencies.js';
+export type { ExpertLinearPlan } from './ops/expert-linear.js';
+export type { GegluPlan } from './ops/gelu.js';
+export type { LayerNormPlan } from './ops/layer-norm.js';
+export { ACTIVATIONS, type Activations, type LinearPlan } from './ops/linear.js';
+export { type AxisRule, type PairAxes, sharePairs } from './ops/rope/axes.js';
+export type { RopePart } from './ops/rope/call.js';
+export {
+  dynamicNtkBase,
+  type RopeFrequencies,
+  type YarnScaling,
+  yarnMagnitude,
+  yarnRampEdges,
+} from './ops/rope/frequencies.js';
+export type { PairGeometry, RopeSource, TablePlanOptions } from './ops/rope/plan.js';
 export { type AngleRecipe, ggmlRecipe, hfRecipe } from './ops/rope/recipes.js';
-export { LEAST_SUM } from './ops/route.js';
+export { type TableDtype, tableFromTensors } from './ops/rope/table.js';
+export { LEAST_SUM, type RouteGroups, type RoutePlan } from './ops/route.js';
 export { checkRunner, withFresh } from './ops/runner.js';
+export type { ScalePlan } from './ops/scale.js';
+export type { SelfAttentionPlan } from './ops/self-attention.js';
+export type { SwigluPlan } from './ops/swiglu.js';
 export { BACKEND_NAMES, openFrom } from './registry.js';

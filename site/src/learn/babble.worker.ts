@@ -1,6 +1,6 @@
 /** The model in the box, as it is and with the heads of q and k turned the wrong way: both write on from one prompt. @module */
 
-import { permutedRows } from '@ropewalk/dialects/models';
+import { permutedRows } from '@ropewalk/dialects/internal/models';
 import { parseSafetensors } from '@ropewalk/formats';
 import { generate, loadModel, type Model } from '@ropewalk/model';
 import { expose } from 'comlink';

@@ -4,7 +4,7 @@
  * @module
  */
 import { type FileHandle, open } from 'node:fs/promises';
-import { permutedRows, type WeightPairing } from '@ropewalk/dialects/models';
+import { permutedRows, type WeightPairing } from '@ropewalk/dialects/internal/models';
 import { unreadable, unwritable } from '@ropewalk/formats/internal/node';
 import { fail, refuse } from 'ropewalk/backend';
 import type { TensorMove } from './plan.js';

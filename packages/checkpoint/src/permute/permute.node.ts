@@ -5,9 +5,8 @@
  */
 import { copyFile, open } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import type { WeightPairing } from '@ropewalk/dialects/models';
-import { checkPath } from '@ropewalk/formats/internal/node';
-import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
+import type { WeightPairing } from '@ropewalk/dialects/internal/models';
+import { checkPath, refuseSystem, writeWhole } from '@ropewalk/formats/internal/node';
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, readField, readName, readOptions } from 'ropewalk/internal';
 import { type CopyOptions, copyPermuted } from './file.node.js';

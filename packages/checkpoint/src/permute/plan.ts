@@ -15,7 +15,7 @@
  * @module
  * @see huggingface/transformers#25199; ggml-org/llama.cpp@6fed9f6 conversion/llama.py, LlamaModel.permute
  */
-import type { WeightPairing } from '@ropewalk/dialects/models';
+import type { WeightPairing } from '@ropewalk/dialects/internal/models';
 import { countClaimed } from '@ropewalk/formats/internal';
 import { fail, refuse } from 'ropewalk/backend';
 import {

@@ -6,13 +6,13 @@
  * @module
  */
 import { type FileHandle, open } from 'node:fs/promises';
-import { permutedRows, type WeightPairing } from '@ropewalk/dialects/models';
+import { permutedRows, type WeightPairing } from '@ropewalk/dialects/internal/models';
 import { elementsAt } from '@ropewalk/formats/internal';
-import { readAt } from '@ropewalk/formats/node';
+import { readAt } from '@ropewalk/formats/internal/node';
 import type { BlockFormat, Dtype, OpPlan, RopeSpec } from 'ropewalk';
-import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, bindRope, blocksFrom, planRope, sizeBytes, tensorFrom } from 'ropewalk';
+import { BLOCK_FORMATS, bindRope, blocksFrom, planRope, sizeBytes, tensorFrom } from 'ropewalk';
 import { loadNumber, refuse } from 'ropewalk/backend';
-import { nameForMessage, randomFrom, readBlocks, reading } from 'ropewalk/internal';
+import { BLOCK_FORMAT_NAMES, nameForMessage, randomFrom, readBlocks, reading } from 'ropewalk/internal';
 import type { TensorMove } from './plan.js';
 
 /** The comparison of a layer's scores. All differences are in units of |q|·|k|, the largest a score can be. */

@@ -1,5 +1,5 @@
 /** The RoPE of a model, layer by layer, and one layer of it. @module */
-import { type GgufHeader, gguf, huggingface, type ModelRope, specToJson } from '@ropewalk/dialects/models';
+import { type GgufHeader, gguf, huggingface, type ModelRope, specToJson } from '@ropewalk/dialects/internal/models';
 import type { RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { reading, readOptions } from 'ropewalk/internal';

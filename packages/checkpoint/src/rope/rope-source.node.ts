@@ -5,8 +5,9 @@
  */
 import { statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import type { ModelRope } from '@ropewalk/dialects/models';
-import { modelFileOf, readFileBytes, readGgufModel, readJsonFile } from '@ropewalk/formats/node';
+import type { ModelRope } from '@ropewalk/dialects/internal/models';
+import { readFileBytes, readJsonFile } from '@ropewalk/formats/internal/node';
+import { modelFileOf, readGgufModel } from '@ropewalk/formats/node';
 import { fail, refuse } from 'ropewalk/backend';
 import { modelSourceFromJson, type RopeSource, ropeSourceFromGguf } from './model-source.js';
 

@@ -9,7 +9,6 @@ import {
   type PlanRopeOptions,
   planRope,
   type RopeCall,
-  type RopePart,
   type RopePlan,
   sizeBytes,
 } from 'ropewalk';
@@ -18,6 +17,7 @@ import {
   copyElements,
   fitsFloat32,
   type OptionNames,
+  type RopePart,
   readList,
   readName,
   readOptions,

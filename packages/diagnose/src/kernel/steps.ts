@@ -2,19 +2,9 @@
  * RoPE in float64, one method for each step, so that a mutant can change one step and leave the others alone. Unchanged, it
  * computes what the reference computes, which the tests compare. @module
  */
-import {
-  type FloatDtype,
-  frequenciesOf,
-  type RopeCall,
-  type RopeFrequencies,
-  type RopePart,
-  type RopePlan,
-  type RopeSource,
-  type RopeSpec,
-  roundTo,
-} from 'ropewalk';
+import { type FloatDtype, frequenciesOf, type RopeCall, type RopePlan, type RopeSpec, roundTo } from 'ropewalk';
 import { hostOf, storeNumber } from 'ropewalk/backend';
-import { sharePairs } from 'ropewalk/internal';
+import { type RopeFrequencies, type RopePart, type RopeSource, sharePairs } from 'ropewalk/internal';
 import type { RowAt } from '../read/observation.js';
 import { angleNoise, type Rounding } from './noise.js';
 

@@ -2,7 +2,8 @@
  * The hypotheses about a kernel, as steps to run, and whether one gives y: the expected rotation, the arithmetic of peers,
  * known bugs. @module
  */
-import type { RopeCall, RopeScaling, YarnScaling } from 'ropewalk';
+import type { RopeCall, RopeScaling } from 'ropewalk';
+import type { YarnScaling } from 'ropewalk/internal';
 import { yarnMagnitude } from 'ropewalk/internal';
 import type { Calls, Expected } from '../read/expected.js';
 import type { Heads } from '../read/observation.js';

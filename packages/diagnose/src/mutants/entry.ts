@@ -2,9 +2,9 @@
  * The parts that the files of the catalogue share: the form of an entry, the needs of a mutant, and the usual changes.
  * @module
  */
-import { frequenciesOf, type PairGeometry, type RopeScaling, type RopeSpec } from 'ropewalk';
+import { frequenciesOf, type RopeScaling, type RopeSpec } from 'ropewalk';
 import { hostOf, loadNumber } from 'ropewalk/backend';
-import { dynamicNtkBase, yarnMagnitude } from 'ropewalk/internal';
+import { dynamicNtkBase, type PairGeometry, yarnMagnitude } from 'ropewalk/internal';
 import type { Cause, Mutant, Need } from '../kernel/mutant.js';
 import { type Change, changed, type RopeSteps } from '../kernel/steps.js';
 import type { RowAt } from '../read/observation.js';

@@ -1,5 +1,5 @@
 /** Cause M: the order of rotation and norm, and the mistakes of kernels that fuse both. @module */
-import type { RopePart } from 'ropewalk';
+import type { RopePart } from 'ropewalk/internal';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
 import { memberwise, mutantsOf } from './entry.js';

@@ -2,7 +2,7 @@
  * Cause A: pairing, and the permutation of q and k weights between the two pairings. When a permutation was skipped or done
  * twice, the kernel reads dimensions in another order than they have. @module
  */
-import type { PairGeometry } from 'ropewalk';
+import type { PairGeometry } from 'ropewalk/internal';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
 import { axesBy, mutantsOf, need, withGeometry } from './entry.js';

@@ -1,5 +1,5 @@
 /** Cause D, YaRN's magnitude, and cause E, YaRN's frequencies. @module */
-import type { YarnScaling } from 'ropewalk';
+import type { YarnScaling } from 'ropewalk/internal';
 import { yarnMagnitude, yarnRampEdges } from 'ropewalk/internal';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';

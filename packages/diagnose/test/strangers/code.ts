@@ -2,7 +2,7 @@
  * Code that strangers' kernels share: the loops and formulas of public implementations, written from their sources and
  * not from ours. @module
  */
-import { type FloatDtype, roundTo } from '../../../ropewalk/src/core/dtypes.js';
+import { type FloatDtype, roundTo } from 'ropewalk';
 import {
   type Aspect,
   type Call,

@@ -5,11 +5,9 @@
  * These files import only public functions of packages/diagnose, and never its mutants, because a set that was written from
  * the catalogue would only measure the catalogue. @module
  */
-import type { FloatDtype } from '../../../ropewalk/src/core/dtypes.js';
-import { roundTo } from '../../../ropewalk/src/core/dtypes.js';
-import { type RandomStream, randomFrom } from '../../../ropewalk/src/core/random.js';
-import { sharePairs } from '../../../ropewalk/src/ops/rope/axes.js';
-import { frequenciesOf, type RopeSpec } from '../../../ropewalk/src/ops/rope/plan.js';
+import type { FloatDtype } from 'ropewalk';
+import { frequenciesOf, type RopeSpec, roundTo } from 'ropewalk';
+import { type RandomStream, randomFrom, sharePairs } from 'ropewalk/internal';
 
 /** LongRoPE's lists in the shape of Phi-3-mini-128k's: close to 1 for fast pairs, up to 64 for slow ones. */
 export const PHI3_SHORT: readonly number[] = Array.from({ length: 48 }, (_what, j) => 1.05 + 0.04 * Math.min(j, 45));

@@ -1,5 +1,5 @@
 /** The loops of a plain kernel in f32, which the wrong kernels of layout.ts, memory.ts, positions.ts and axes.ts share. @module */
-import { roundTo } from '../../../ropewalk/src/core/dtypes.js';
+import { roundTo } from 'ropewalk';
 import { type Call, type Rotation, rotationOf, type Stranger } from './kernel.js';
 import { NAMES } from './names.js';
 

@@ -1,5 +1,5 @@
 /** Checks sentences on what single dimensions of y are made of, against the kernel's own output. @module */
-import { UNIT_ROUNDOFF } from '../../../ropewalk/src/core/dtypes.js';
+import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { type Aspect, type Call, exact, normedInput, type Rotation } from './kernel.js';
 
 /** A sentence, what it is about, and why it is not true. */

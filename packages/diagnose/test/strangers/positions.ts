@@ -1,5 +1,5 @@
 /** Wrong kernels: positions. @module */
-import { roundTo } from '../../../ropewalk/src/core/dtypes.js';
+import { roundTo } from 'ropewalk';
 import type { Call, RowAt, Stranger } from './kernel.js';
 import { copyRow, each, type Loops, rotateRow, stranger } from './loops.js';
 

@@ -1,8 +1,7 @@
 /** Runs strangers' kernels through the diagnosis and says how it did. @module */
 
+import { roundTo, type Tensor, tensorFrom } from 'ropewalk';
 import { f64Tensor } from '../../../../test/support/tensors.js';
-import { roundTo } from '../../../ropewalk/src/core/dtypes.js';
-import { type Tensor, tensorFrom } from '../../../ropewalk/src/core/tensor.js';
 import { type Diagnosis, describeDiagnosis, diagnose } from '../../src/index.js';
 import { type Call, callFor, exact, rotationOf, type Stranger } from './kernel.js';
 import { type Judged, judgeLines } from './truth.js';

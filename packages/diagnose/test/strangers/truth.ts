@@ -3,8 +3,8 @@
  *
  * A line of no known form fails: somebody must say here what makes it true. @module
  */
-import { type FloatDtype, roundTo, UNIT_ROUNDOFF } from '../../../ropewalk/src/core/dtypes.js';
-import { frequenciesOf } from '../../../ropewalk/src/ops/rope/plan.js';
+import { type FloatDtype, frequenciesOf, roundTo } from 'ropewalk';
+import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 import {
   type Aspect,
   type Call,

@@ -1,5 +1,5 @@
 /** aclnnRopeWithSinCosCache, V1 and V2, rotates query and key by rows of one cache `cos | sin`, with M-RoPE. @module */
-import { bindRopeParts, planRopeWithTable, type Runner, type Tensor, tableFromTensors } from 'ropewalk';
+import { bindRopeParts, planRopeWithTable, type Runner, type Tensor } from 'ropewalk';
 import { hostOf, refuse } from 'ropewalk/backend';
 import {
   checkApart,
@@ -14,6 +14,7 @@ import {
   readList,
   readOptions,
   sharePairs,
+  tableFromTensors,
   withFresh,
 } from 'ropewalk/internal';
 import { checkWritten, countUp, gatherTable, optionNames, spanOf } from '../calls.js';

@@ -1,15 +1,9 @@
 /** The rotation by tables of full width, as aclnn's calls have it: modes, layouts, checks and gradients. @module */
-import type { Pairing, RopeCall, Runner, TablePlanOptions, Tensor } from 'ropewalk';
-import {
-  bindRopeParts,
-  planExpertLinear,
-  planRearrange,
-  planRopeWithTable,
-  tableFromTensors,
-  tensorFrom,
-} from 'ropewalk';
+import type { Pairing, RopeCall, Runner, Tensor } from 'ropewalk';
+import { bindRopeParts, planExpertLinear, planRearrange, planRopeWithTable, tensorFrom } from 'ropewalk';
 import { hostOf, refuse } from 'ropewalk/backend';
-import { checkDims, checkTensor } from 'ropewalk/internal';
+import type { TablePlanOptions } from 'ropewalk/internal';
+import { checkDims, checkTensor, tableFromTensors } from 'ropewalk/internal';
 import { countUp } from '../calls.js';
 
 /** The element types of aclnn's calls: FLOAT32, FLOAT16 and BFLOAT16. */

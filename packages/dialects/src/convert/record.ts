@@ -3,8 +3,9 @@
  *
  * @module
  */
-import type { AxisRule, Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
+import type { Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
+import type { AxisRule } from 'ropewalk/internal';
 import { Fields, readOptions } from 'ropewalk/internal';
 import { effectiveRope } from './effective.js';
 import { plainJson } from './form.js';

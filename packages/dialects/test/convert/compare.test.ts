@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import type { RopeSpec, TableRecipe } from 'ropewalk';
+import { planRope } from 'ropewalk';
 import { drawn } from '../../../../test/support/size.js';
-import type { RopeSpec } from '../../../ropewalk/src/ops/rope/plan.js';
-import { planRope } from '../../../ropewalk/src/ops/rope/plan.js';
-import type { TableRecipe } from '../../../ropewalk/src/ops/rope/table.js';
 import { compareRope, type ReadingSource, type RopeReading } from '../../src/convert/compare.js';
 
 const llama: RopeSpec = { headDim: 128, pairing: 'half', base: 500000 };

@@ -3,29 +3,25 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import { bindRope, planRope, type RopeSpec, RopewalkError, roundTo, type Tensor, tensorFrom, zeros } from 'ropewalk';
+import { sharePairs } from 'ropewalk/internal';
+import { referenceRunner } from 'ropewalk/reference';
 import { mustRefuseOrReturn } from '../../../../test/support/fuzz.js';
 import { drawn, FUZZ, some } from '../../../../test/support/size.js';
 import { VECTORS } from '../../../../test/support/suites.js';
 import { f64Tensor, floats } from '../../../../test/support/tensors.js';
-import { roundTo } from '../../../ropewalk/src/core/dtypes.js';
-import { RopewalkError } from '../../../ropewalk/src/core/errors.js';
-import { type Tensor, tensorFrom, zeros } from '../../../ropewalk/src/core/tensor.js';
-import { sharePairs } from '../../../ropewalk/src/ops/rope/axes.js';
-import { bindRope } from '../../../ropewalk/src/ops/rope/call.js';
-import { planRope, type RopeSpec } from '../../../ropewalk/src/ops/rope/plan.js';
-import { referenceRunner } from '../../../ropewalk/src/reference/index.js';
 import * as cann from '../../src/cann/index.js';
+import { peerOf } from '../../src/convert/convert.js';
+import { distanceOf } from '../../src/convert/effective.js';
 import * as ggml from '../../src/ggml.js';
 import { GGUF_ARCHITECTURES } from '../../src/gguf-architectures.js';
 import { ropeFromConfig } from '../../src/huggingface.js';
 import {
   type Conversion,
   convertRope,
-  distanceOf,
   effectiveRope,
   type GivenTable,
   PEERS,
-  peerOf,
   readForm,
   specFromJson,
   specToJson,

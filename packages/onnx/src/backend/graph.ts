@@ -7,10 +7,11 @@
  *
  * @module
  */
-import type { ArrayOf, BlockTensor, Dtype, HostArray, OpPlan, RopePart, TensorStorage } from 'ropewalk';
-import { isBlocks, isFloat8, numberFromF16, Tensor } from 'ropewalk';
+import type { ArrayOf, BlockTensor, Dtype, HostArray, OpPlan, TensorStorage } from 'ropewalk';
+import { isBlocks, numberFromF16, Tensor } from 'ropewalk';
 import { isRowMajor, newArray, rowMajorStrides, storeNumber } from 'ropewalk/backend';
-import { bitsOf, copyBits, countElements, extentOf, isHalf, type Layout, walkPair } from 'ropewalk/internal';
+import type { RopePart } from 'ropewalk/internal';
+import { bitsOf, copyBits, countElements, extentOf, isFloat8, isHalf, type Layout, walkPair } from 'ropewalk/internal';
 import type { GraphBuilder } from '../export/builder.js';
 import { emitPlan } from '../export/emit.js';
 import type { EmitOptions } from '../export/plan-graph.js';

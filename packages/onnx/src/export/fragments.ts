@@ -3,8 +3,9 @@
  *
  * @module
  */
-import type { BlockFormat, FloatDtype, RouteGroups, RoutePlan } from 'ropewalk';
+import type { BlockFormat, FloatDtype } from 'ropewalk';
 import { BLOCK_FORMATS, numberFromF16, tensorFrom } from 'ropewalk';
+import type { RouteGroups, RoutePlan } from 'ropewalk/internal';
 import { isHalf, LEAST_SUM } from 'ropewalk/internal';
 import type { GraphBuilder } from './builder.js';
 

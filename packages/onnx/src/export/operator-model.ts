@@ -6,7 +6,6 @@
 import type { ArrayOf, BlockTensor, Dtype, FloatDtype, OpName, OpPlan, RouteOptions, TensorStorage } from 'ropewalk';
 import {
   blocksFrom,
-  isDtype,
   isFloat,
   planAdd,
   planArgmax,
@@ -26,7 +25,15 @@ import {
   zeros,
 } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { blockBytes, checkShape, countElements, type OptionNames, readName, readOptions } from 'ropewalk/internal';
+import {
+  blockBytes,
+  checkShape,
+  countElements,
+  isDtype,
+  type OptionNames,
+  readName,
+  readOptions,
+} from 'ropewalk/internal';
 import { GraphBuilder } from './builder.js';
 import { emitPlan } from './emit.js';
 import { GRAPH_FORMATS, type GraphForm } from './fragments.js';

@@ -7,8 +7,9 @@
  * @module
  * @see https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html
  */
-import type { FloatDtype, RopeCall, RopeLayout, RopePart, RopePlan, Tensor } from 'ropewalk';
+import type { FloatDtype, RopeCall, RopeLayout, RopePlan, Tensor } from 'ropewalk';
 import { tensorFrom } from 'ropewalk';
+import type { RopePart } from 'ropewalk/internal';
 import { angleConstants, anglesInGraph, type CosSin } from './angles.js';
 import type { GraphBuilder } from './builder.js';
 import { isStandard, rmsNorm } from './fragments.js';

@@ -15,7 +15,7 @@ import {
   FieldDescriptorProto_Type,
   FileDescriptorProtoSchema,
 } from '@bufbuild/protobuf/wkt';
-import { countClaimed, elementsAt } from '@ropewalk/formats';
+import { countClaimed, elementsAt } from '@ropewalk/formats/internal';
 import { type Dtype, type HostArray, sizeBytes } from 'ropewalk';
 import { fail, newArray, refuse } from 'ropewalk/backend';
 

@@ -8,7 +8,7 @@
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto; onnx/onnx docs/ExternalData.md
  */
 
-import { elementsAt } from '@ropewalk/formats';
+import { elementsAt } from '@ropewalk/formats/internal';
 import { type Dtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { checkBytes, decodeUtf8, nameForMessage, readOptions } from 'ropewalk/internal';

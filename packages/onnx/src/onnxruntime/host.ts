@@ -8,9 +8,10 @@
  *
  * @module
  */
-import type { ArrayOf, Backend, Capabilities, Dtype, Float8Dtype, HostArray, OpPlan, Tensor } from 'ropewalk';
+import type { ArrayOf, Backend, Capabilities, Dtype, HostArray, OpPlan, Tensor } from 'ropewalk';
 import { RopewalkError } from 'ropewalk';
 import { denseTensor, fail, refuse } from 'ropewalk/backend';
+import type { Float8Dtype } from 'ropewalk/internal';
 import { isHalf, type OptionNames, readName, readOptions, tensorsOf, whyFloat64 } from 'ropewalk/internal';
 import { type Prepared, pack, prepare, type Source, type Target, unpack, withStandIns } from '../backend/graph.js';
 import { firstLine, QueuedBackend, QueuedStorage } from '../backend/queue.js';

@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { type Dtype, isFloat, isFloat8, roundTo, type Tensor } from 'ropewalk';
+import { type Dtype, isFloat, roundTo, type Tensor } from 'ropewalk';
 import { rowMajorStrides } from 'ropewalk/backend';
-import { countElements } from 'ropewalk/internal';
+import { countElements, isFloat8 } from 'ropewalk/internal';
 import { DTYPE_OF } from '../format/onnx.js';
 
 /** The dtype of a value in a graph. */

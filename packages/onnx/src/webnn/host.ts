@@ -7,20 +7,10 @@
  *
  * @module
  */
-import type {
-  ArrayOf,
-  Backend,
-  BlockTensor,
-  Capabilities,
-  Dtype,
-  HostArray,
-  LinearPlan,
-  OpPlan,
-  TensorStorage,
-} from 'ropewalk';
+import type { ArrayOf, Backend, BlockTensor, Capabilities, Dtype, HostArray, OpPlan, TensorStorage } from 'ropewalk';
 import { planRearrange, RopewalkError, Tensor, zeros } from 'ropewalk';
 import { denseTensor, fail, isRowMajor } from 'ropewalk/backend';
-import type { Layout, OptionNames } from 'ropewalk/internal';
+import type { Layout, LinearPlan, OptionNames } from 'ropewalk/internal';
 import {
   checkFields,
   checkInteger,

@@ -3,13 +3,13 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe } from 'node:test';
+import type { RopeSpec } from 'ropewalk';
+import { tensorFrom } from 'ropewalk';
 import { ROOT } from '../../../../test/support/build.js';
 import { noOnnxruntime as skip } from '../../../../test/support/onnxruntime.js';
 import { runOnnx } from '../../../../test/support/ort.js';
 import { floats } from '../../../../test/support/tensors.js';
 import { testOnce as test, testPeers } from '../../../../test/support/tier.js';
-import { tensorFrom } from '../../../ropewalk/src/core/tensor.js';
-import type { RopeSpec } from '../../../ropewalk/src/ops/rope/plan.js';
 import {
   ANGLE_MODES,
   type AngleMode,

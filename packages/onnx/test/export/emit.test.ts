@@ -3,29 +3,39 @@
  */
 import assert from 'node:assert/strict';
 import { describe } from 'node:test';
+import { chooseBuiltIn } from '@ropewalk/oracle';
+import { bindGolden, GOLDEN_OPS } from '@ropewalk/oracle/internal';
 import fc from 'fast-check';
+import type { OpPlan } from 'ropewalk';
+import {
+  bindRope,
+  bindRopeParts,
+  blocksFrom,
+  type Dtype,
+  type FloatDtype,
+  isBlocks,
+  planArgmax,
+  planEmbedding,
+  planGeglu,
+  planGelu,
+  planLayerNorm,
+  planLinear,
+  planRearrange,
+  planRope,
+  planRopeWithTable,
+  planScale,
+  planSwiglu,
+  roundTo,
+  Tensor,
+  tensorFrom,
+  zeros,
+} from 'ropewalk';
+import { referenceRunner, runReference } from 'ropewalk/reference';
 import { noOnnxruntime as skip } from '../../../../test/support/onnxruntime.js';
 import { runOnnx } from '../../../../test/support/ort.js';
 import { drawn } from '../../../../test/support/size.js';
 import { f64Tensor, floats } from '../../../../test/support/tensors.js';
 import { testOnce as test, testPeers } from '../../../../test/support/tier.js';
-import { bindGolden, GOLDEN_OPS } from '../../../oracle/src/golden/case.js';
-import { chooseBuiltIn } from '../../../oracle/src/golden/choose.js';
-import { blocksFrom, isBlocks } from '../../../ropewalk/src/core/blocks.js';
-import { type Dtype, type FloatDtype, roundTo } from '../../../ropewalk/src/core/dtypes.js';
-import { Tensor, tensorFrom, zeros } from '../../../ropewalk/src/core/tensor.js';
-import { planArgmax } from '../../../ropewalk/src/ops/argmax.js';
-import { planEmbedding } from '../../../ropewalk/src/ops/embedding.js';
-import { planGeglu, planGelu } from '../../../ropewalk/src/ops/gelu.js';
-import { planLayerNorm } from '../../../ropewalk/src/ops/layer-norm.js';
-import { planLinear } from '../../../ropewalk/src/ops/linear.js';
-import type { OpPlan } from '../../../ropewalk/src/ops/op-plan.js';
-import { planRearrange } from '../../../ropewalk/src/ops/rearrange.js';
-import { bindRope, bindRopeParts } from '../../../ropewalk/src/ops/rope/call.js';
-import { planRope, planRopeWithTable } from '../../../ropewalk/src/ops/rope/plan.js';
-import { planScale } from '../../../ropewalk/src/ops/scale.js';
-import { planSwiglu } from '../../../ropewalk/src/ops/swiglu.js';
-import { referenceRunner, runReference } from '../../../ropewalk/src/reference/index.js';
 import { GraphBuilder } from '../../src/export/builder.js';
 import { emitPlan } from '../../src/export/emit.js';
 import type { GraphForm } from '../../src/export/fragments.js';

@@ -4,19 +4,15 @@
  */
 import assert from 'node:assert/strict';
 import { describe } from 'node:test';
+import { cann2024Steps } from '@ropewalk/devices/internal';
+import { rotationErrorBound } from '@ropewalk/oracle/internal';
+import { bindRopeParts, type FloatDtype, planRope, type RopeSpec, type Tensor, tensorFrom, zeros } from 'ropewalk';
+import { countElements, randomFrom, UNIT_ROUNDOFF } from 'ropewalk/internal';
+import { runReference } from 'ropewalk/reference';
 import { noOnnxruntime as skip } from '../../../../test/support/onnxruntime.js';
 import { runOnnx } from '../../../../test/support/ort.js';
 import { f64Tensor, floats } from '../../../../test/support/tensors.js';
 import { testOnce as test, testPeers } from '../../../../test/support/tier.js';
-import { cann2024Steps } from '../../../devices/src/index.js';
-import { rotationErrorBound } from '../../../oracle/src/tolerance.js';
-import { type FloatDtype, UNIT_ROUNDOFF } from '../../../ropewalk/src/core/dtypes.js';
-import { randomFrom } from '../../../ropewalk/src/core/random.js';
-import { countElements } from '../../../ropewalk/src/core/shape.js';
-import { type Tensor, tensorFrom, zeros } from '../../../ropewalk/src/core/tensor.js';
-import { bindRopeParts } from '../../../ropewalk/src/ops/rope/call.js';
-import { planRope, type RopeSpec } from '../../../ropewalk/src/ops/rope/plan.js';
-import { runReference } from '../../../ropewalk/src/reference/index.js';
 import { type AngleMode, angleConstants, anglePrecision, anglesInGraph } from '../../src/export/angles.js';
 import { GraphBuilder } from '../../src/export/builder.js';
 import { type RopeModelOptions, ropeModel } from '../../src/export/rope-model.js';

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import { tensorFrom } from 'ropewalk';
 import { damage, damaged, mustRefuseOrReturn } from '../../../../test/support/fuzz.js';
 import { drawn } from '../../../../test/support/size.js';
 import { floats } from '../../../../test/support/tensors.js';
-import { tensorFrom } from '../../../ropewalk/src/core/tensor.js';
 import { writeOnnxModel } from '../../src/format/onnx.js';
 import { parseOnnxModel } from '../../src/format/onnx-model.js';
 import { Graph } from '../import/build.js';

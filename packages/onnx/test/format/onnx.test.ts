@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import { DTYPES, type Dtype, tensorFrom } from 'ropewalk';
+import { newArray } from 'ropewalk/backend';
+import { bitsOf, countElements } from 'ropewalk/internal';
 import { damage, damaged, mustRefuseOrReturn } from '../../../../test/support/fuzz.js';
 import { drawn } from '../../../../test/support/size.js';
-import { bitsOf, DTYPES, type Dtype, newArray } from '../../../ropewalk/src/core/dtypes.js';
-import { countElements } from '../../../ropewalk/src/core/shape.js';
-import { tensorFrom } from '../../../ropewalk/src/core/tensor.js';
 import { onnxDataType, parseOnnxTensor, writeOnnxModel, writeOnnxTensor } from '../../src/format/onnx.js';
 
 /** A varint. */

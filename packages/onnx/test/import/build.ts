@@ -3,7 +3,7 @@
  * does not write.
  */
 
-import type { Tensor } from '../../../ropewalk/src/core/tensor.js';
+import type { Tensor } from 'ropewalk';
 import { onnxDataType } from '../../src/format/onnx.js';
 import { encodeFile } from '../../src/format/onnx-messages.js';
 

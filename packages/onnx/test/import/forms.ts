@@ -4,9 +4,9 @@
  * The forms are those in the sources of the exporters and in the fusions of runtimes, and each names its source. No
  * code is copied.
  */
-import { newArray, storeNumber } from '../../../ropewalk/src/core/dtypes.js';
-import { type Tensor, tensorFrom } from '../../../ropewalk/src/core/tensor.js';
-import { frequenciesOf, type RopeSpec } from '../../../ropewalk/src/ops/rope/plan.js';
+
+import { frequenciesOf, type RopeSpec, type Tensor, tensorFrom } from 'ropewalk';
+import { newArray, storeNumber } from 'ropewalk/backend';
 import { Graph } from './build.js';
 
 export interface Form {

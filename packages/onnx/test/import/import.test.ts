@@ -1,14 +1,21 @@
 import assert from 'node:assert/strict';
 import { after, describe } from 'node:test';
+import { openBackend } from '@ropewalk/cli/internal';
+import {
+  bindRope,
+  type FloatDtype,
+  frequenciesOf,
+  type HostArray,
+  planRope,
+  type Tensor,
+  tensorFrom,
+  zeros,
+} from 'ropewalk';
+import { newArray, storeNumber } from 'ropewalk/backend';
+import { referenceRunner } from 'ropewalk/reference';
 import { ortOrReason } from '../../../../test/support/ort.js';
 import { f64Tensor, floats } from '../../../../test/support/tensors.js';
 import { testOnce as test, testPeers } from '../../../../test/support/tier.js';
-import { openBackend } from '../../../cli/src/backends.js';
-import { type FloatDtype, type HostArray, newArray, storeNumber } from '../../../ropewalk/src/core/dtypes.js';
-import { type Tensor, tensorFrom, zeros } from '../../../ropewalk/src/core/tensor.js';
-import { bindRope } from '../../../ropewalk/src/ops/rope/call.js';
-import { frequenciesOf, planRope } from '../../../ropewalk/src/ops/rope/plan.js';
-import { referenceRunner } from '../../../ropewalk/src/reference/index.js';
 import { bindImported, groupAlike, type ImportedRope, importOnnx, runImported } from '../../src/import/index.js';
 import { Graph } from './build.js';
 import { FORMS, type Form, f32, i64, POSITIONS } from './forms.js';

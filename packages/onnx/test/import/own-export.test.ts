@@ -1,10 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { bindRope, frequenciesOf, planRope, type RopeSpec, tensorFrom, zeros } from 'ropewalk';
+import { referenceRunner } from 'ropewalk/reference';
 import { floats } from '../../../../test/support/tensors.js';
-import { tensorFrom, zeros } from '../../../ropewalk/src/core/tensor.js';
-import { bindRope } from '../../../ropewalk/src/ops/rope/call.js';
-import { frequenciesOf, planRope, type RopeSpec } from '../../../ropewalk/src/ops/rope/plan.js';
-import { referenceRunner } from '../../../ropewalk/src/reference/index.js';
 import { ropeModel } from '../../src/export/rope-model.js';
 import { writeOnnxModel } from '../../src/format/onnx.js';
 import { importOnnx, runImported } from '../../src/import/index.js';

@@ -8,8 +8,7 @@
  * - `optimum`: torch.onnx on HuggingFace's Llama: rotate_half, Concat with the past, both operands of the scores scaled
  *   (huggingface/transformers@5dd4a63 modeling_llama.py; pytorch's decomposition of scaled_dot_product_attention)
  */
-import type { Tensor } from '../../../ropewalk/src/core/tensor.js';
-import type { RopeSpec } from '../../../ropewalk/src/ops/rope/plan.js';
+import type { RopeSpec, Tensor } from 'ropewalk';
 import { Graph } from './build.js';
 import { cache, f32, i64, rotateHalf, turn } from './forms.js';
 

@@ -10,30 +10,33 @@
 import {
   type BlockTensor,
   type Dtype,
-  type ExpertLinearPlan,
   type FloatDtype,
-  type GegluPlan,
   type HostArray,
   isFloat,
-  type LayerNormPlan,
-  type LinearPlan,
   type OpPlan,
   planExpertLinear,
   planGelu,
   planLinear,
   planRoute,
   type RopeCall,
-  type RopePart,
   type RopePlan,
-  type RoutePlan,
-  type ScalePlan,
-  type SelfAttentionPlan,
-  type SwigluPlan,
   type Tensor,
   tensorFrom,
 } from 'ropewalk';
 import { unknownPlan } from 'ropewalk/backend';
-import { readBlocks, UNIT_ROUNDOFF } from 'ropewalk/internal';
+import {
+  type ExpertLinearPlan,
+  type GegluPlan,
+  type LayerNormPlan,
+  type LinearPlan,
+  type RopePart,
+  type RoutePlan,
+  readBlocks,
+  type ScalePlan,
+  type SelfAttentionPlan,
+  type SwigluPlan,
+  UNIT_ROUNDOFF,
+} from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
 import type { ExpectedOutput } from '../judge.js';
 import { bindGolden, FORMULA_OF, floats, type GoldenQuestion, isExact, type ToleranceRecord } from './case.js';

@@ -8,7 +8,6 @@
  */
 import {
   type ArrayOf,
-  BLOCK_FORMAT_NAMES,
   type BlockTensor,
   bindRopeParts,
   blocksFrom,
@@ -40,7 +39,7 @@ import {
   tensorFrom,
 } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { Fields, reading, readName, readOptions, readPlain } from 'ropewalk/internal';
+import { BLOCK_FORMAT_NAMES, Fields, reading, readName, readOptions, readPlain } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
 import { boundedShape } from '../host.js';
 

@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
+import { refuseSystem, writeWhole } from '@ropewalk/formats/internal/node';
 import { RopewalkError } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { checkInteger, type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';

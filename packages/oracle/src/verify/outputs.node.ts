@@ -18,7 +18,7 @@ import {
   tensorFromNpy,
   tensorFromSafetensors,
 } from '@ropewalk/formats';
-import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
+import { readFileBytes, refuseSystem } from '@ropewalk/formats/internal/node';
 import { type Dtype, type HostArray, RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { readList, show } from 'ropewalk/internal';

@@ -14,7 +14,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { parseJson } from '@ropewalk/formats';
-import { readFileBytes } from '@ropewalk/formats/node';
+import { readFileBytes } from '@ropewalk/formats/internal/node';
 import { RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import {

@@ -19,8 +19,8 @@
  *
  * @module
  */
-import { type FloatDtype, frequenciesOf, type RopePart, type RopePlan, type RopeSpec, ropeFrequencies } from 'ropewalk';
-import { sharePairs, UNIT_ROUNDOFF, yarnRampEdges } from 'ropewalk/internal';
+import { type FloatDtype, frequenciesOf, type RopePlan, type RopeSpec, ropeFrequencies } from 'ropewalk';
+import { type RopePart, sharePairs, UNIT_ROUNDOFF, yarnRampEdges } from 'ropewalk/internal';
 import { referenceRunner } from 'ropewalk/reference';
 import { bindGolden, type GoldenCase } from '../golden/case.js';
 

@@ -8,6 +8,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
+import { rotationErrorBound } from '@ropewalk/oracle/internal';
 import fc from 'fast-check';
 import {
   activations,
@@ -65,7 +66,6 @@ import {
 import { some } from '../../../../test/support/size.js';
 import { f64Tensor, floats } from '../../../../test/support/tensors.js';
 import { until } from '../../../../test/support/until.js';
-import { rotationErrorBound } from '../../../oracle/src/tolerance.js';
 import { Board } from '../../src/backends/wasm/abi.js';
 import { openCpu } from '../../src/backends/wasm/host.js';
 import { BOARD } from '../../src/backends/wasm/launcher.js';

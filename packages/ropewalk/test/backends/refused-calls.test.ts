@@ -4,12 +4,10 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { openBackend } from '@ropewalk/cli/internal';
+import { cann, ggml, onnx } from '@ropewalk/dialects';
 import { noBackend } from '../../../../test/support/gpu.js';
 import { BACKENDS_HERE, testOnce } from '../../../../test/support/tier.js';
-import { openBackend } from '../../../cli/src/backends.js';
-import * as cann from '../../../dialects/src/cann/index.js';
-import * as ggml from '../../../dialects/src/ggml.js';
-import * as onnx from '../../../dialects/src/onnx.js';
 import type { Backend } from '../../src/backends/backend.js';
 import { openCpu } from '../../src/backends/wasm/host.js';
 import { show } from '../../src/core/errors.js';

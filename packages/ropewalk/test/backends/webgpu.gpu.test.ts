@@ -1,13 +1,18 @@
 /** The WebGPU backend on its device: memory, submissions, host memory, errors, loss; and what its kernels look like. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import {
+  extendedCases,
+  formatResult,
+  goldenOperatorSuite,
+  goldenRopeSuite,
+  publishedCases,
+  runCases,
+  vectorCases,
+} from '@ropewalk/oracle';
+import { openFolder } from '@ropewalk/oracle/node';
 import { noGpu, sharedWebgpu } from '../../../../test/support/gpu.js';
 import { VECTORS, WITHOUT_KERNEL } from '../../../../test/support/suites.js';
-import { openFolder } from '../../../oracle/src/folder.node.js';
-import { goldenOperatorSuite, goldenRopeSuite } from '../../../oracle/src/golden/suite.js';
-import { extendedCases, publishedCases } from '../../../oracle/src/published.js';
-import { formatResult, runCases } from '../../../oracle/src/runner.js';
-import { vectorCases } from '../../../oracle/src/vectors.js';
 import { openWebgpu, WebgpuBackend } from '../../src/backends/webgpu/host.js';
 import type { GpuStorage } from '../../src/backends/webgpu/memory.js';
 import { bindingsOf, type Operand, writeShader } from '../../src/backends/webgpu/shader.js';

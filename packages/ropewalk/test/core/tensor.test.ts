@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { inspect } from 'node:util';
+import { parseJson } from '@ropewalk/formats';
 import fc from 'fast-check';
 import { drawn } from '../../../../test/support/size.js';
-import { parseJson } from '../../../formats/src/json.js';
 import { DTYPES, isFloat, isFloat8, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
 import { checkShape, countElements, walk } from '../../src/core/shape.js';
 import {

@@ -1,12 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { readNpy, viewOf } from '@ropewalk/oracle/internal';
+import { openFolder } from '@ropewalk/oracle/node';
 import fc from 'fast-check';
 import { drawn, FUZZ } from '../../../../test/support/size.js';
 import { VECTORS } from '../../../../test/support/suites.js';
 import { f64Tensor, floats } from '../../../../test/support/tensors.js';
-import { readNpy } from '../../../oracle/src/folder.js';
-import { openFolder } from '../../../oracle/src/folder.node.js';
-import { viewOf } from '../../../oracle/src/host.js';
 import { blockBytes, blocksFrom, readBlocks } from '../../src/core/blocks.js';
 import {
   bitsOf,

@@ -1,0 +1,9 @@
+export { AscendC, LocalTensor, TBuf, TPipe, TQue } from './ascendc.js';
+export { calibrate } from './calibration.js';
+export { readKernel } from './kernels/declaration.js';
+export { KERNELS } from './kernels/index.js';
+export { whyNotKernel } from './kernels/run.js';
+export { prepareRope } from './measure.js';
+export { ascendModelRunner } from './runner.js';
+export { searchTiling, type TriedTiling } from './search.js';
+export type { TimelineOptions } from './timeline/svg.js';

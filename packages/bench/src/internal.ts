@@ -1,0 +1,23 @@
+/** What the packages of Ropewalk share of this one. No promise: it changes without notice. @module */
+
+export {
+  allCases,
+  type BenchCase,
+  type ElementwiseName,
+  gpuCases,
+  type PreparedCase,
+  type Question,
+  webnnCases,
+} from './cases.js';
+export { errorLimit, sampleNumbers, worstError } from './data.js';
+export { runGpuSession } from './gpu.js';
+export { QUICK_EFFORT } from './measure.js';
+export {
+  type Beside,
+  chooseCases,
+  firstLine,
+  type Rival,
+  type Rivals,
+  type SessionOptions,
+  type SessionResult,
+} from './session.js';

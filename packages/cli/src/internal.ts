@@ -1,0 +1,7 @@
+/** What other packages of Ropewalk use of this one. No promise: it changes without notice. @module */
+export { BACKENDS, openBackend } from './backends.js';
+export { builtInCases, check } from './check.js';
+export { DOCS } from './command-help.js';
+export { type MutantsOptions, mutants } from './mutants.js';
+export { permute } from './permute.js';
+export { commandLine } from './run.js';

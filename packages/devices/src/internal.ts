@@ -1,0 +1,6 @@
+/** What the packages of Ropewalk share of this one. No promise: it changes without notice. @module */
+
+export { type Cann2024TableErrors, cann2024TableErrors } from './cann-2024/backend.js';
+export { type Cann2024Step, cann2024Steps } from './cann-2024/steps.js';
+export type { PublishedLine } from './profile.js';
+export type { OnnxChoice } from './rope-on-device.js';

@@ -1,0 +1,19 @@
+/** What other packages of Ropewalk use of this one. No promise: it changes without notice. @module */
+export { readManifest, readNpy } from './folder.js';
+export { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
+export { bindGolden, GOLDEN_OPS } from './golden/case.js';
+export { type Chosen, GOLDEN_DIALECTS, positionsFor } from './golden/choose.js';
+export { formatManifest, GOLDEN_FORMS, type GoldenEntry, type GoldenForm } from './golden/manifest.js';
+export { GOLDEN_OPERATORS, goldenOperatorQuestion } from './golden/operators.js';
+export { elementBytes } from './golden/read.js';
+export { GOLDEN_ROPE, GOLDEN_SEED, goldenRopeQuestion } from './golden/rope.js';
+export { answer, writeCase } from './golden/write.js';
+export { asFormatError, hostTensor, viewOf } from './host.js';
+export { formatLabel, parseLabel } from './label.js';
+export type { MutantScore } from './mutants/score.js';
+export type { Counts } from './runner.js';
+export { rotationErrorBound } from './tolerance.js';
+export type { ModelOptions } from './verify/model.js';
+export type { KernelPerf } from './verify/perf.js';
+export { type ReportTitle, verifiedCauses } from './verify/report.js';
+export { TABLE_PRECISIONS } from './verify/rope-model.js';
