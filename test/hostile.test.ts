@@ -113,10 +113,6 @@ const MAIN: Rows = {
   f16FromNumber: () => [1],
   bf16FromNumber: () => [1],
   numberFromF16: () => [1],
-  f8e4m3FromNumber: () => [1],
-  f8e5m2FromNumber: () => [1],
-  numberFromF8e4m3: () => [1],
-  numberFromF8e5m2: () => [1],
   numberFromBf16: () => [1],
   blocksFrom: () => ['q8_0', new Uint8Array(34), [1, 32]],
   isBlocks: () => [blocks()],
@@ -578,8 +574,6 @@ const FORMATS: Rows = {
   countClaimed: () => [[1, 2]],
   elementsAt: () => [new Uint8Array(16), 4, 'f32', 2, true],
   readExactly: () => [sourceOf(ggufBytes()), 0, 4, 'a file'],
-  ggufHeaderOf: () => [sourceOf(ggufBytes()), 'gguf'],
-  ggufFactorsOf: () => [sourceOf(new Uint8Array(8)), { ...ggufHeader(), tensors: [factors()] }, 'gguf'],
   ggufModelOf: () => [[{ file: 'gguf', source: sourceOf(ggufBytes()) }]],
   partsOf: () => [['a.gguf'], 'folder'],
   safetensorsHeaderOf: () => [sourceOf(safetensors()), 'safetensors'],
@@ -593,7 +587,6 @@ const FORMATS: Rows = {
   checkShard: () => [new Map([['a', 1]]), ['a'], 'here'],
   safetensorsShards: () => [['a.safetensors', 'x.json'], { weight_map: { t: 'a.safetensors' } }, 'folder', 'here'],
   parseSafetensors: () => [safetensors(), 'safetensors', safetensors().length],
-  safetensorsHeaderBytes: () => [safetensors(), 'safetensors'],
   tensorFromSafetensors: () => [safetensors(), formats.parseSafetensors(safetensors()), 'x'],
   writeSafetensors: () => [namedTensors(), { format: 'pt' }],
   writeSafetensorsHeader: () => [[{ name: 't', dtype: 'f16', shape: [2, 3] }], { format: 'pt' }],
@@ -625,15 +618,6 @@ const CONVERT: Rows = {
     { target: 'ggml', arguments: { ne0: 4, n_dims: 4, mode: 2, freq_base: 10000 } },
     new Map(),
     { context: 64, where: 'a.json' },
-  ],
-  distanceOf: () => [
-    dialects.effectiveRope(given() as main.RopeSpec),
-    dialects.effectiveRope(given() as main.RopeSpec),
-  ],
-  compareRope: () => [
-    { spec: given(), source: 'record', recipe: 'float64' },
-    { spec: given(), source: 'gguf', recipe: 'float64' },
-    [0, 1],
   ],
   effectiveRope: () => [given()],
   specToJson: () => [given()],
@@ -667,7 +651,6 @@ const qwen2 = new Map<string, string | number>([
   ['qwen2.block_count', 2],
   ['qwen2.attention.key_length', 4],
 ]);
-const factors = () => ({ name: 'rope_freqs.weight', type: 'F32', shape: [2], offset: 0, sizeBytes: 8 });
 const modelPath = join(disk, 'model');
 mkdirSync(modelPath);
 onDisk('model/config.json', JSON.stringify(HUGGINGFACE.ropeFromConfig!()[0]));
@@ -762,11 +745,6 @@ const modelOptions = () => ({
 const GRAPH: Rows = {
   GraphBuilder: () => [],
   anglePrecision: () => [given(), 'f32-reduced', [0, 1], 'f32'],
-  emitPlan: () => [
-    new onnxPackage.GraphBuilder(),
-    main.planAdd(ones(2), ones(2), ones(2)),
-    { form: 'standard', angles: 'f64', nan: 'first', places: false },
-  ],
   writeOnnxTest: () => [
     Object.freeze({
       id: 'mine',
@@ -857,7 +835,6 @@ const AICORE: Rows = {
     { dtype: 'f32', shape: [2, 16], eps: 1e-6 },
     { chip: '910B3', record: true, onBlock: () => {} },
   ],
-  prepareKernel: () => ['add', { dtype: 'f32', shape: [2, 16], eps: 1e-6 }],
   prepareRope: () => [measured()],
   searchTiling: () => ['correct', measured(), { chip: '910B3', cores: 1, onTry: () => {} }],
   calibrate: () => [],
@@ -958,7 +935,6 @@ const observation = () => ({ x: ones(2, 1, 4), y: ones(2, 1, 4), positions: [0, 
 const ropeLine = 'ROPE(type=f32,ne_a=[8,1,2,1],n_dims=8,mode=0,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0)';
 const ropeParams = () => ({ ...oracle.parseRopeLabel(ropeLine), pos: [0, 1], sections: [0, 0, 0, 0] });
 const JUDGES: Rows = {
-  within: () => [1, 1, 0.5, 'f32'],
   nmse: () => [[1, 2], new Float32Array(2), 'f32'],
   judgeNmse: () => ['X', [1, 2], new Float32Array(2), 1, 'f32'],
   judgeClose: () => ['X', [1, 2], new Float32Array(2), { atol: 1, rtol: 1 }, 'f32'],
@@ -966,10 +942,8 @@ const JUDGES: Rows = {
   parseLabel: () => [ropeLine],
   formatLabel: () => ['ROPE', { type: 'f32', ne_a: [1, 2] }],
   parseRopeLabel: () => [ropeLine],
-  ropeLabel: () => [ropeParams()],
   ropeCase: () => ['mine', ropeParams()],
   ropePlanOfCase: () => [ropeParams()],
-  ropeNmseLimit: () => ['f32'],
   publishedCases: () => [],
   extendedCases: () => [],
 };

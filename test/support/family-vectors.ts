@@ -38,7 +38,7 @@ export const familyVectors = (): Vector[] => vectorsOf(FAMILIES);
 
 /** Rules that none of these has; golden/families/README.md says how these were made. */
 export const goldenFamilies = (): Vector[] =>
-  vectorsOf(fileURLToPath(new URL('../model/golden/families', import.meta.url)));
+  vectorsOf(fileURLToPath(new URL('../../packages/model/test/golden/families', import.meta.url)));
 
 /**
  * f32 against float64 through a few layers: measured 6e-5 at most, and a wrong rule moves some logit by 1e-2 and more
