@@ -42,7 +42,7 @@ export const MODULES = [
  * @param optimise - options of the compiler: how much
  * @returns {Promise<{ name: string, bytes: Buffer<ArrayBuffer> }[]>} name and bytes of each module
  */
-export async function compileKernels(entry, modules = MODULES, optimise = ['-O3', '--converge']) {
+export async function compileKernels(entry, modules = MODULES, optimize = ['-O3', '--converge']) {
   const compiled = [];
   for (const { name, features } of modules) {
     const scratch = mkdtempSync(join(root, '.wasm-'));
@@ -50,7 +50,7 @@ export async function compileKernels(entry, modules = MODULES, optimise = ['-O3'
       const outFile = join(scratch, 'kernels.wasm');
       const { error, stderr } = await asc.main([
         entry,
-        ...['--outFile', outFile, '--runtime', 'stub', '--use', 'abort=', '--noAssert', ...optimise],
+        ...['--outFile', outFile, '--runtime', 'stub', '--use', 'abort=', '--noAssert', ...optimize],
         // The host gives the memory: shared with workers, or not (then it clears the flag; see
         // ../packages/ropewalk/src/backends/wasm/module.ts).
         ...['--importMemory', '--sharedMemory', '--initialMemory', '1', '--maximumMemory', '65536'],

@@ -96,7 +96,7 @@ const ROUTE = {
   gate: 'sigmoid',
   bias: ones(4),
   groups: { count: 2, used: 1, best: 2 },
-  normalise: true,
+  normalize: true,
   scale: 2,
 } as const;
 
@@ -1084,7 +1084,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
       exportDecoder: () => [
         decoderPath,
         join(disk, 'exported'),
-        { form: 'contrib', angles: 'f32-table', context: 4, quantise: 'q8_0', force: true, onProgress: () => {} },
+        { form: 'contrib', angles: 'f32-table', context: 4, quantize: 'q8_0', force: true, onProgress: () => {} },
       ],
     },
     module: modelOnnxNode,

@@ -246,8 +246,8 @@ function byteLetters(): string[] {
 }
 
 // Without −128 and −8: no quantiser writes the one, kernels with an unsigned operand may count on that, and the mean is 0.
-const centred8 = (byte: number): number => (byte === 0x80 ? 0x7f : byte);
-const centred4 = (byte: number): number => byte | (byte & 0x0f ? 0 : 0x08) | (byte & 0xf0 ? 0 : 0x80);
+const centered8 = (byte: number): number => (byte === 0x80 ? 0x7f : byte);
+const centered4 = (byte: number): number => byte | (byte & 0x0f ? 0 : 0x08) | (byte & 0xf0 ? 0 : 0x80);
 
 /** Seeded numbers (xorshift32): the same file on every machine. */
 class Random {
@@ -273,15 +273,15 @@ class Random {
     for (let at = 0; at < sizeBytes; at += step) {
       bytes[at] = bits & 255;
       bytes[at + 1] = bits >> 8;
-      for (let w = at + 2; w < at + step; w++) bytes[w] = type === 'q8_0' ? centred8(bytes[w]!) : centred4(bytes[w]!);
+      for (let w = at + 2; w < at + step; w++) bytes[w] = type === 'q8_0' ? centered8(bytes[w]!) : centered4(bytes[w]!);
     }
     return bytes;
   }
 
   /** Weights of a norm are near 1, biases near 0. */
   floats(count: number, name: string): Uint8Array {
-    const centre = name.endsWith('.bias') ? 0 : 1;
-    return new Uint8Array(Float32Array.from({ length: count }, () => centre + 0.02 * (this.next() / 2 ** 31)).buffer);
+    const center = name.endsWith('.bias') ? 0 : 1;
+    return new Uint8Array(Float32Array.from({ length: count }, () => center + 0.02 * (this.next() / 2 ** 31)).buffer);
   }
 }
 

@@ -113,14 +113,14 @@ function normGraphs({
   weight,
   bias,
 }: Question & { op: 'rms_norm' | 'layer_norm' }): readonly PeerGraph[] {
-  const centred = op === 'layer_norm';
+  const centered = op === 'layer_norm';
   const constants = [
     { name: 'weight', dtype: 'f32', dims: [width], data: weight },
     { name: 'bias', dtype: 'f32', dims: [width], data: bias },
   ] as const;
   const common = {
     inputs: [{ name: 'x', dtype: 'f32', dims: [rows, width], data: x }],
-    constants: centred ? constants : constants.slice(0, 1),
+    constants: centered ? constants : constants.slice(0, 1),
     output: { name: 'y', dtype: 'f32', dims: [rows, width] },
   } as const;
   const node = {
@@ -128,7 +128,7 @@ function normGraphs({
     outputs: ['y'],
     attributes: { epsilon: eps },
   };
-  const names = centred ? ['LayerNormalization'] : ['RMSNormalization', 'SimplifiedLayerNormalization'];
+  const names = centered ? ['LayerNormalization'] : ['RMSNormalization', 'SimplifiedLayerNormalization'];
   return names.map((name) => ({ ...common, name, nodes: [{ ...node, op: name }] }));
 }
 

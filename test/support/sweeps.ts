@@ -182,9 +182,9 @@ function sweeps(dtypes: readonly FloatDtype[]): Sweep[] {
     for (const gate of ['softmax', 'sigmoid', 'softmax-of-chosen'] as const) {
       for (const [bias, options] of [
         [false, {}],
-        [true, { normalise: true, scale: 2.5 }],
+        [true, { normalize: true, scale: 2.5 }],
         [false, { groups: { count: 4, used: 2, best: 2 } }],
-        [true, { groups: { count: 4, used: 3, best: 1 }, normalise: true }],
+        [true, { groups: { count: 4, used: 3, best: 1 }, normalize: true }],
         [false, { groups: { count: 12, used: 5, best: 2 } }],
       ] as const) {
         of(`route ${dtype} ${gate} ${bias} ${JSON.stringify(options)}`, 4, dtype, () => {

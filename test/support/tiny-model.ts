@@ -4,7 +4,7 @@
  */
 
 import type { Tokenizer } from '@ropewalk/model';
-import { type QuantisedFormat, quantise } from '@ropewalk/model/internal';
+import { type QuantizedFormat, quantize } from '@ropewalk/model/internal';
 import { type FloatDtype, roundTo } from 'ropewalk';
 import { newArray, storeNumber } from 'ropewalk/backend';
 import { blockBytes, randomFrom } from 'ropewalk/internal';
@@ -38,7 +38,7 @@ export interface TinyShape {
   /** How far a token sees. */
   readonly window?: number;
   /** The blocks that a GGUF has matrices in, if their rows are whole blocks. */
-  readonly blocks?: QuantisedFormat;
+  readonly blocks?: QuantizedFormat;
   /** How weights are stored; f32 unless given. */
   readonly dtype?: FloatDtype & ('f32' | 'f16' | 'bf16');
 }
@@ -174,7 +174,7 @@ function inGguf(name: string, { shape, values }: Values, model: TinyShape): Made
   const { blocks } = model;
   if (!blocks || shape.length === 1 || shape[1]! % 32 !== 0) return { ...common, type, bytes: bytesOf(rows, dtype) };
   const bytes = new Uint8Array(blockBytes(blocks, rows.length));
-  quantise(Float32Array.from(rows), blocks, bytes, name);
+  quantize(Float32Array.from(rows), blocks, bytes, name);
   return { ...common, type: { q8_0: 8, q4_0: 2 }[blocks], bytes };
 }
 

@@ -213,11 +213,11 @@ function checkReach(core: Core, it: Statement, buffer: LocalBuffer, { at, bytes 
   if (over <= 0 || bytes <= 0) return true;
   const verb = write ? 'writes' : 'reads';
   const outside = at < buffer.at ? at : end;
-  const neighbour = core.nameAt(outside);
+  const neighbor = core.nameAt(outside);
   const into =
     outside >= core.launch.capacity
       ? 'past the end of the unified buffer'
-      : `into ${neighbour === buffer.name ? `the next buffer of ${neighbour}` : neighbour}`;
+      : `into ${neighbor === buffer.name ? `the next buffer of ${neighbor}` : neighbor}`;
   const past = `${buffer.name} (${buffer.size} bytes at ${buffer.at})`;
   core.fault('overflow', it.line, `${it.name} ${verb} ${over} bytes past ${past}, ${into}`, `${verb} ${buffer.name}`);
   return false;

@@ -108,12 +108,12 @@ describe('svg', () => {
   });
 
   test('each instruction has its own colour, the same in every picture', () => {
-    const coloursOf = (svg: string) =>
+    const colorsOf = (svg: string) =>
       [...svg.matchAll(/width="12" height="12" fill="(#\w+)"\/><text [^>]*>([^<]*)</g)].map(([, c, n]) => [n!, c!]);
-    const all = (['baseline', 'correct', 'fast'] as const).flatMap((kernel) => coloursOf(timelineSvg(run(kernel))));
+    const all = (['baseline', 'correct', 'fast'] as const).flatMap((kernel) => colorsOf(timelineSvg(run(kernel))));
     const byName = new Map(all as [string, string][]);
     assert.ok(byName.size > 10, String(byName.size));
-    for (const [name, colour] of all) assert.equal(byName.get(name!), colour);
+    for (const [name, color] of all) assert.equal(byName.get(name!), color);
     assert.equal(new Set(byName.values()).size, byName.size);
   });
 

@@ -14,8 +14,8 @@ import {
   Tensor,
 } from 'ropewalk';
 import { type Activations, BLOCK_FORMAT_NAMES } from 'ropewalk/internal';
-import { type Agreement, agreement, quantisedWeight, randomArray } from './data.js';
-import { place, placeQuantised, release } from './library.js';
+import { type Agreement, agreement, quantizedWeight, randomArray } from './data.js';
+import { place, placeQuantized, release } from './library.js';
 import type { Contender } from './measure.js';
 import { plainRope } from './plain-rope.js';
 
@@ -201,11 +201,11 @@ export function allCases(quick: boolean): readonly BenchCase[] {
     ]),
     ...(['f16', 'q8_0'] as const).map((stored) => embeddingCase(pick(512, 3), pick(8192, 8), pick(2048, 64), stored)),
     convertCase(pick(512, 3), pick(8, 2), pick(128, 16), 'f16'),
-    ...BLOCK_FORMAT_NAMES.map((kind) => quantisedLinearCase(kind, pick(4096, 32), pick(4096, 256))),
+    ...BLOCK_FORMAT_NAMES.map((kind) => quantizedLinearCase(kind, pick(4096, 32), pick(4096, 256))),
     ...(['q8_0', 'q4_0'] as const).flatMap((kind) => [
-      quantisedLinearCase(kind, pick(4096, 32), pick(4096, 256), 1, 'q8'),
+      quantizedLinearCase(kind, pick(4096, 32), pick(4096, 256), 1, 'q8'),
       ...(['f32', 'q8'] as const).map((activations) =>
-        quantisedLinearCase(kind, pick(2048, 32), pick(2048, 64), pick(128, 9), activations),
+        quantizedLinearCase(kind, pick(2048, 32), pick(2048, 64), pick(128, 9), activations),
       ),
     ]),
     // These read as many bytes as the linear layers above.
@@ -264,7 +264,7 @@ export function gpuCases(small: boolean): readonly BenchCase[] {
     ...[width, long].flatMap((k) => [
       ...dtypes.map((dtype) => linearCase(1, width, k, dtype)),
       linearCase(1, width, k, 'f32', 'f16'),
-      ...(['q8_0', 'q4_0'] as const).map((kind) => quantisedLinearCase(kind, width, k)),
+      ...(['q8_0', 'q4_0'] as const).map((kind) => quantizedLinearCase(kind, width, k)),
       expertLinearCase('q8_0', pick(32, 8), pick(8, 2), width / 8, k),
     ]),
     linearCase(pick(512, 3), width, width, 'f32', 'f16'),
@@ -302,7 +302,7 @@ export function webnnCases(quick: boolean): readonly BenchCase[] {
     linearCase(1, width, width, 'f32'),
     linearCase(1, width, width, 'f32', 'f16'),
     // WebNN has no blocks: the backend widens these to f32.
-    ...(['q8_0', 'q4_0'] as const).map((kind) => quantisedLinearCase(kind, width, pick(4096, 256))),
+    ...(['q8_0', 'q4_0'] as const).map((kind) => quantizedLinearCase(kind, width, pick(4096, 256))),
   ];
 }
 
@@ -326,7 +326,7 @@ export function pageCases(small: boolean): readonly BenchCase[] {
     normCase('rms_norm', tokens, width),
     linearCase(1, width, width, 'f32'),
     linearCase(1, width, width, 'f32', 'f16'),
-    quantisedLinearCase('q8_0', width, width),
+    quantizedLinearCase('q8_0', width, width),
     linearCase(tokens, n, n, 'f32'),
     attention(1),
     attention(tokens),
@@ -516,7 +516,7 @@ const EPSILON = 1e-5;
 
 function normCase(operator: 'rms_norm' | 'layer_norm', rows: number, width: number): BenchCase {
   const label = `${operator} f32 ${rows}x${width}`;
-  const centred = operator === 'layer_norm';
+  const centered = operator === 'layer_norm';
   return operatorCase({ label, point: `${operator} ${rows}` }, ({ rw, oracle }) => {
     const data = randomArray(label, 'f32', rows * width);
     const scales = randomArray(`${label} weight`, 'f32', width);
@@ -530,13 +530,13 @@ function normCase(operator: 'rms_norm' | 'layer_norm', rows: number, width: numb
       [x, weight, bias]: readonly [Tensor<'f32'>, Tensor<'f32'>, Tensor<'f32'>],
       out?: Tensor<'f32'>,
     ) =>
-      centred ? on.layerNorm(x, weight, { eps: EPSILON, bias, out }) : on.rmsNorm(x, weight, { eps: EPSILON, out });
+      centered ? on.layerNorm(x, weight, { eps: EPSILON, bias, out }) : on.rmsNorm(x, weight, { eps: EPSILON, out });
     return {
       call: () => run(rw, [x, weight, bias], out),
       out,
       inputs: [x, weight, bias],
-      bytes: 2 * data.byteLength + (centred ? 2 : 1) * scales.byteLength,
-      flops: (centred ? 7 : 4) * rows * width, // square, sum, scale, weight; with a mean also sum, difference, bias
+      bytes: 2 * data.byteLength + (centered ? 2 : 1) * scales.byteLength,
+      flops: (centered ? 7 : 4) * rows * width, // square, sum, scale, weight; with a mean also sum, difference, bias
       async compare() {
         const copies = [
           await copyFor(oracle, outerRows(x)),
@@ -623,21 +623,21 @@ function embeddingCase(tokens: number, rows: number, width: number, stored: 'f16
   const label = `embedding f32 ${tokens}x${width} of ${stored}`;
   return operatorCase({ label }, ({ rw, oracle }) => {
     const index = rw.tensor(Int32Array.from({ length: tokens }, (_, n) => (n * 7919) % rows));
-    const quantised = stored === 'q8_0' ? quantisedWeight(stored, rows, width) : undefined;
-    const table = quantised
-      ? placeQuantised(rw, 'q8_0', quantised.bytes, [rows, width])
+    const quantized = stored === 'q8_0' ? quantizedWeight(stored, rows, width) : undefined;
+    const table = quantized
+      ? placeQuantized(rw, 'q8_0', quantized.bytes, [rows, width])
       : place(rw, randomArray(label, 'f16', rows * width), 'f16', [rows, width]);
     const out = rw.allocate('f32', [tokens, width]);
     return {
       call: () => rw.embedding(index, table, { out }),
       out,
       inputs: [table],
-      bytes: tokens * (quantised ? quantised.bytes.length / rows : 2 * width) + 4 * out.size,
+      bytes: tokens * (quantized ? quantized.bytes.length / rows : 2 * width) + 4 * out.size,
       flops: 0,
       async compare() {
         const last = ((tokens - 1) * 7919) % rows;
-        const want = quantised
-          ? Float64Array.from(quantised.row(last))
+        const want = quantized
+          ? Float64Array.from(quantized.row(last))
           : await numbersOf(await copyFor(oracle, (table as Tensor<'f16'>).slice(0, last, last + 1)));
         return { got: await numbersOf(out.slice(0, tokens - 1, tokens)), want };
       },
@@ -701,7 +701,7 @@ function linearCase(m: number, n: number, k: number, dtype: 'f32' | 'f16' | 'bf1
 }
 
 /** With `activations: 'q8'` the error includes the rounding of x: it is measured against the unrounded x. */
-function quantisedLinearCase(
+function quantizedLinearCase(
   kind: BlockFormat,
   n: number,
   k: number,
@@ -718,36 +718,36 @@ function quantisedLinearCase(
   } as const;
   return operatorCase(fields, ({ rw, oracle }) => {
     const data = randomArray(`${label} x`, 'f32', m * k);
-    const quantised = quantisedWeight(kind, n, k);
-    const weight = placeQuantised(rw, kind, quantised.bytes, [n, k]);
+    const quantized = quantizedWeight(kind, n, k);
+    const weight = placeQuantized(rw, kind, quantized.bytes, [n, k]);
     const x = place(rw, data, 'f32', [m, k]);
     const out = rw.allocate('f32', [m, n]);
     return {
       call: () => rw.linear(x, weight, { out, activations }),
       out,
       inputs: [x, weight],
-      bytes: quantised.bytes.length + m * (k + n) * 4,
+      bytes: quantized.bytes.length + m * (k + n) * 4,
       flops: 2 * m * n * k,
       async compare() {
         const columns = Array.from({ length: 16 }, (_, c) => Math.floor((c * (n - 1)) / 15));
         const all = await numbersOf(out);
         const got = Float64Array.from({ length: m * 16 }, (_, at) => all[(at >> 4) * n + columns[at & 15]!]!);
-        const rows = oracle.tensor(joined(columns.map((c) => quantised.row(c))), { shape: [columns.length, k] });
+        const rows = oracle.tensor(joined(columns.map((c) => quantized.row(c))), { shape: [columns.length, k] });
         const want = oracle.linear(oracle.tensor(Float64Array.from(data), { shape: [m, k] }), rows);
         return { got, want: await numbersOf(want) };
       },
-      ...(m === 1 && { question: { op: 'linear of blocks', kind, n, k, x: data, weight: quantised.bytes } }),
+      ...(m === 1 && { question: { op: 'linear of blocks', kind, n, k, x: data, weight: quantized.bytes } }),
     };
   });
 }
 
-/** Multiplies one token by its experts; {@link quantisedLinearCase} reads as many bytes. */
+/** Multiplies one token by its experts; {@link quantizedLinearCase} reads as many bytes. */
 function expertLinearCase(kind: BlockFormat, experts: number, chosen: number, n: number, k: number): BenchCase {
   const label = `expert_linear ${kind} 1x${n}x${k} experts=${chosen}/${experts}`;
   return operatorCase({ label, point: `experts ${kind}` }, ({ rw, oracle }) => {
     const data = randomArray(`${label} x`, 'f32', k);
-    const quantised = quantisedWeight(kind, experts * n, k);
-    const weight = placeQuantised(rw, kind, quantised.bytes, [experts, n, k]);
+    const quantized = quantizedWeight(kind, experts * n, k);
+    const weight = placeQuantized(rw, kind, quantized.bytes, [experts, n, k]);
     const x = place(rw, data, 'f32', [1, k]);
     const ids = Int32Array.from({ length: chosen }, (_, s) => (s * 37 + 5) % experts);
     const indices = rw.upload(ids, { shape: [1, chosen] });
@@ -756,12 +756,12 @@ function expertLinearCase(kind: BlockFormat, experts: number, chosen: number, n:
       call: () => rw.expertLinear(x, weight, indices, { out }),
       out,
       inputs: [x, weight, indices],
-      bytes: (quantised.bytes.length / experts) * chosen + (k + chosen * n) * 4,
+      bytes: (quantized.bytes.length / experts) * chosen + (k + chosen * n) * 4,
       flops: 2 * chosen * n * k,
       async compare() {
         const all = await numbersOf(out);
         const places = Array.from({ length: 16 }, (_, c) => Math.floor((c * (chosen * n - 1)) / 15));
-        const rows = places.map((at) => quantised.row(ids[Math.floor(at / n)]! * n + (at % n)));
+        const rows = places.map((at) => quantized.row(ids[Math.floor(at / n)]! * n + (at % n)));
         const matrix = oracle.tensor(joined(rows), { shape: [places.length, k] });
         const want = oracle.linear(oracle.tensor(Float64Array.from(data), { shape: [1, k] }), matrix);
         return { got: Float64Array.from(places, (at) => all[at]!), want: await numbersOf(want) };

@@ -28,7 +28,7 @@ export function randomArray<D extends FloatDtype>(seed: string, dtype: D, length
 }
 
 /** Block-quantised weights `[n, k]`. */
-export interface QuantisedWeight {
+export interface QuantizedWeight {
   /** The blocks in GGUF's layout. */
   readonly bytes: Uint8Array;
   /** Decodes row r exactly. */
@@ -41,7 +41,7 @@ export interface QuantisedWeight {
  * @param n - rows
  * @param k - columns: whole blocks
  */
-export function quantisedWeight(kind: BlockFormat, n: number, k: number): QuantisedWeight {
+export function quantizedWeight(kind: BlockFormat, n: number, k: number): QuantizedWeight {
   const { bytes: unit, scales: places } = BLOCK_FORMATS[kind];
   const random = randomFrom(`${kind} ${n} ${k}`);
   const pattern = Uint8Array.from({ length: PERIOD }, () => random.integer(256));

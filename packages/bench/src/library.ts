@@ -44,7 +44,7 @@ export function place<D extends Dtype>(rw: Ropewalk, data: ArrayOf[D], dtype: D,
  * @param shape - `[n, k]`, or `[experts, n, k]`
  * @returns a weight for `rw.linear` or `rw.expertLinear`
  */
-export function placeQuantised(
+export function placeQuantized(
   rw: Ropewalk,
   kind: BlockFormat,
   bytes: Uint8Array,

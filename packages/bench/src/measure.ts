@@ -116,7 +116,7 @@ export async function measureTogether(contenders: readonly Contender[], effort: 
       sunk += contender.sink?.() ?? 0;
     }
   }
-  return new Map(contenders.map(({ name }) => [name, summarise(taken.get(name)!, calls.get(name)!)]));
+  return new Map(contenders.map(({ name }) => [name, summarize(taken.get(name)!, calls.get(name)!)]));
 }
 
 /** Calls until compilers and caches have settled. @returns about how many milliseconds one call takes */
@@ -152,7 +152,7 @@ async function timeCalls(contender: Contender, times: number): Promise<Sample> {
   return sample();
 }
 
-function summarise(samples: readonly Sample[], callsPerSample: number): Timing {
+function summarize(samples: readonly Sample[], callsPerSample: number): Timing {
   const sorted = (numbers: readonly number[]): number[] =>
     numbers.map((ns) => ns / callsPerSample).sort((a, b) => a - b);
   const wall = sorted(samples.map(({ wallNs }) => wallNs));

@@ -43,9 +43,9 @@ export type ExportOptions = Texts<'layer' | 'rope' | 'spec' | 'op' | 'shape' | '
   Texts<'layout' | 'direction' | 'heads' | 'kvHeads' | 'context' | 'normEps' | 'opset' | 'weights' | 'eps'> &
   Texts<'window' | 'softcap' | 'perm' | 'gate' | 'groups' | 'out'> &
   Texts<'approximate' | 'limit' | 'alpha' | 'offset' | 'factor'> &
-  Texts<'quantise' | 'activations' | 'for'> &
+  Texts<'quantize' | 'activations' | 'for'> &
   Switches<'whole' | 'widenHalves' | 'force'> &
-  Switches<'kvCache' | 'bias' | 'sinks' | 'normalise' | 'weighted' | 'json'> & { readonly count?: string | boolean };
+  Switches<'kvCache' | 'bias' | 'sinks' | 'normalize' | 'weighted' | 'json'> & { readonly count?: string | boolean };
 
 /** The default of --count. */
 const DEFAULT_COUNT = { batch: 1, seq: 512 };
@@ -230,7 +230,7 @@ const OWN: Readonly<Record<OperatorName | 'rope', readonly (keyof ExportOptions)
   embedding: ['shape', 'weights'],
   rearrange: ['shape', 'perm'],
   self_attention: ['shape', 'window', 'softcap', 'sinks'],
-  route: ['shape', 'gate', 'groups', 'normalise', 'bias'],
+  route: ['shape', 'gate', 'groups', 'normalize', 'bias'],
   expert_linear: ['shape', 'weights', 'bias', 'weighted'],
 };
 
@@ -261,7 +261,7 @@ function exportOperator(
     sinks: options.sinks,
     gate: flags.word('gate', GATES),
     groups: groupsOf(flags),
-    normalise: options.normalise,
+    normalize: options.normalize,
     weighted: options.weighted,
     approximate: flags.word('approximate', ['none', 'tanh']),
     limit: flags.number('limit'),

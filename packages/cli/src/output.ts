@@ -24,7 +24,7 @@ export function printResult(
 
 /** Prints lines of text, without line ends, to stdout in one write. */
 export function printLines(lines: readonly string[]): void {
-  process.stdout.write(coloured(lines.map((line) => `${line}\n`).join('')));
+  process.stdout.write(colored(lines.map((line) => `${line}\n`).join('')));
 }
 
 /** The styles of headings, which have an indented line below, of passed and of failed results. */
@@ -35,7 +35,7 @@ const STYLES = [
 ] as const;
 
 /** Colours lines of a report on a terminal, unless NO_COLOR is set. JSON stays unchanged. */
-function coloured(text: string, stream: NodeJS.WriteStream = process.stdout): string {
+function colored(text: string, stream: NodeJS.WriteStream = process.stdout): string {
   if (!stream.isTTY || text.startsWith('{')) return text;
   return STYLES.reduce((all, [style, what]) => all.replace(what, (one) => styleText(style, one, { stream })), text);
 }
@@ -84,7 +84,7 @@ export function openPrinter(
   stream: NodeJS.WriteStream = process.stdout,
 ): LinePrinter {
   if (quiet || !stream.isTTY) {
-    return { line: (text) => void stream.write(coloured(`${text}\n`, stream)), step() {}, stop() {} };
+    return { line: (text) => void stream.write(colored(`${text}\n`, stream)), step() {}, stop() {} };
   }
   // The package is loaded here, because no command needs it without a terminal.
   const { MultiBar, Presets }: typeof import('cli-progress') = createRequire(import.meta.url)('cli-progress');
@@ -100,7 +100,7 @@ export function openPrinter(
     bars.update();
   };
   return {
-    line: (text) => bars.log(coloured(`${text}\n`, stream)),
+    line: (text) => bars.log(colored(`${text}\n`, stream)),
     step() {
       bar.increment();
       if (Date.now() - drawn >= REDRAW_MS) draw();

@@ -242,9 +242,9 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     )
     .option(
       '--whole',
-      'the whole model, as a folder with its tokenizer and configs that transformers.js and others load; takes --form, --angles, --context, --quantise, --widen-halves, --activations, --force, -o FOLDER',
+      'the whole model, as a folder with its tokenizer and configs that transformers.js and others load; takes --form, --angles, --context, --quantize, --widen-halves, --activations, --force, -o FOLDER',
     )
-    .option('--quantise <format>', 'whole: matrices of floats become q8_0 or q4_0, rounded as ggml does')
+    .option('--quantize <format>', 'whole: matrices of floats become q8_0 or q4_0, rounded as ggml does')
     .option('--widen-halves', 'whole: f16 and bf16 weights become f32, which is exact')
     .option(
       '--activations <how>',
@@ -282,7 +282,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--sinks', 'self_attention: with a sink for each head')
     .option('--gate <name>', 'route: softmax (default), sigmoid or softmax-of-chosen')
     .option('--groups <list>', 'route: experts in groups: COUNT,USED,BEST')
-    .option('--normalise', 'route: the weights are divided by their sum')
+    .option('--normalize', 'route: the weights are divided by their sum')
     .option('--weighted', "expert_linear: a token's products are weighted and added up")
     .option('--approximate <name>', 'gelu, geglu: none (default; erf) or tanh')
     .option('--limit <number>', 'swiglu: clamps the gate and up')

@@ -45,7 +45,7 @@ test('a model becomes a folder; its sizes, form and precision are said', async (
 });
 
 test('as JSON, with every option that applies', async () => {
-  const options = ['--form', 'primitives', '--angles', 'f64', '--context', '64', '--quantise', 'q8_0'];
+  const options = ['--form', 'primitives', '--angles', 'f64', '--context', '64', '--quantize', 'q8_0'];
   const { status, stdout, stderr } = await ropewalk('export', marline, '--whole', '-o', 'json', ...options, '--json');
   assert.deepEqual([status, stderr], [0, '']);
   const written = JSON.parse(stdout) as Written;
@@ -67,7 +67,7 @@ test('as JSON, with every option that applies', async () => {
 
 test('activations beside blocks are in int8, or in f32 where it is asked for', async () => {
   const levelsOf = async (out: string, ...options: string[]): Promise<Set<unknown>> => {
-    assert.equal((await ropewalk('export', marline, '--whole', '-o', out, '--quantise', 'q8_0', ...options)).status, 0);
+    assert.equal((await ropewalk('export', marline, '--whole', '-o', out, '--quantize', 'q8_0', ...options)).status, 0);
     const { graph } = parseOnnxModel(readFileSync(join(folder, out, 'onnx/model.onnx')), out);
     const products = graph.nodes.filter(({ opType }) => opType === 'MatMulNBits');
     return new Set(products.map(({ attributes }) => attributes.get('accuracy_level')?.value));
@@ -105,10 +105,10 @@ test('what does not apply or is wrong is refused in a line, and nothing is writt
       /-o: expected the name of a folder, got "model\.onnx"\. It gets the graph/,
     ],
     [[marline, '--whole', '-o', 'x', '--dtype', 'f16'], /--dtype: it does not apply to --whole\. Leave it out\.$/],
-    [[marline, '-o', 'x', '--quantise', 'q8_0'], /--quantise: it does not apply to RoPE\. Leave it out\.$/],
+    [[marline, '-o', 'x', '--quantize', 'q8_0'], /--quantize: it does not apply to RoPE\. Leave it out\.$/],
     [['--op', 'add', '--shape', '2', '--force'], /--force: it does not apply to --op add\. Leave it out\.$/],
     [[marline, '--whole', '-o', 'x', '--form', 'no'], /--form: expected contrib, standard or primitives, got "no"$/],
-    [[marline, '--whole', '-o', 'x', '--quantise', 'q5'], /--quantise: expected q8_0 or q4_0, got "q5"$/],
+    [[marline, '--whole', '-o', 'x', '--quantize', 'q5'], /--quantize: expected q8_0 or q4_0, got "q5"$/],
     [[marline, '--whole', '-o', 'x', '-c', '257'], /-c: expected an integer in \[1, 256\], .*, got 257$/],
     [[marline, '--whole', '-o', marline], /marline: it is the folder that is read\. Write to a new name\.$/],
     [['absent', '--whole', '-o', 'x'], /absent: there is no such file or folder/],

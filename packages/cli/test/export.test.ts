@@ -173,7 +173,7 @@ describe('ropewalk export', () => {
       linear: ['2,8,64', { weights: 'q4_0', bias: true }],
       rearrange: ['2,3,4', { perm: '1,2,0' }],
       rms_norm: ['2,8', { eps: '1e-5' }],
-      route: ['2,8,3', { gate: 'sigmoid', groups: '4,2,2', bias: true, normalise: true }],
+      route: ['2,8,3', { gate: 'sigmoid', groups: '4,2,2', bias: true, normalize: true }],
       self_attention: ['1,2,4,4,2,8', { window: '3', sinks: true }],
       swiglu: ['5'],
       'swiglu ': ['5', { limit: '7', alpha: '1.702', offset: '1' }],

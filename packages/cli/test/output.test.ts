@@ -25,7 +25,7 @@ test('on a terminal: every line is printed, and a bar below that ends with the w
     assert.ok(text().includes(line), JSON.stringify(text()));
 });
 
-describe('colours', () => {
+describe('colors', () => {
   const report = '\nSummary\n  a: OK\n  b: FAIL\n\nno heading: NOTOK\n';
   /** Returns the text that a printer writes for a report. */
   const printed = (isTTY: boolean, env: Record<string, string>, text = report): string => {
@@ -46,13 +46,13 @@ describe('colours', () => {
       printed(true, {}),
       '\n\x1b[1mSummary\x1b[22m\n  a: \x1b[32mOK\x1b[39m\n  b: \x1b[31mFAIL\x1b[39m\n\nno heading: NOTOK\n',
     );
-    for (const [colour, words] of [
+    for (const [color, words] of [
       [32, 'AS EXPECTED'],
       [31, 'KNOWN BUG'],
       [31, 'NOT UNDERSTOOD'],
       [31, 'ONE OF 3'],
     ])
-      assert.equal(printed(true, {}, `${words}: y`), `\x1b[${colour}m${words}\x1b[39m: y\n`);
+      assert.equal(printed(true, {}, `${words}: y`), `\x1b[${color}m${words}\x1b[39m: y\n`);
   });
 
   test('none in a pipe, with NO_COLOR, on a terminal without colours, in JSON', () => {

@@ -127,7 +127,7 @@ function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], p
   }
   const local = rows?.local === 'here and there';
   const whole = search.judge(heads, progress, { pairs: !local });
-  const identified = (judged: Judged): Identification => identifyHeads(judged.normalised, frequencies);
+  const identified = (judged: Judged): Identification => identifyHeads(judged.normalized, frequencies);
   const finish = (judged: Judged, rowSummary?: RowSummary, found = identified(judged)): Read => {
     const shown = conclude(expected, right, mutants, judged, found);
     progress(1);
@@ -181,7 +181,7 @@ function conclude(
   expected: Expected,
   right: RightRows,
   mutants: readonly Mutant[],
-  { together, normalised: _, ...judged }: Judged,
+  { together, normalized: _, ...judged }: Judged,
   found: Identification,
 ): Omit<Read, 'rowSummary' | 'expectedFrequencies'> {
   const { verdict } = judged;
@@ -220,8 +220,8 @@ function partly(
 ): Read {
   const common = { ...UNTOLD, verdict: 'partly right', rowSummary, expectedFrequencies: frequencies } as const;
   if (unknown.length > 0) {
-    const { verdict, tier, named, normalised } = search.judge({ ...heads, rows: unknown }, undefined, { pairs: false });
-    const found = identifyHeads(normalised, frequencies);
+    const { verdict, tier, named, normalized } = search.judge({ ...heads, rows: unknown }, undefined, { pairs: false });
+    const found = identifyHeads(normalized, frequencies);
     const differences = differencesOf(expected, found);
     if (verdict === 'known bug' || (isRotation(found) && differences.length > 0)) {
       const ids = named.map(({ id }) => id).join(' or ');
@@ -234,6 +234,6 @@ function partly(
   }
   // If no row is right as a whole, some dimensions of each are.
   const rows = right.length > 0 ? right : heads.rows;
-  const { tier, recipes, normalised } = search.judge({ ...heads, rows }, undefined, { pairs: false });
-  return { ...common, tier, recipes, found: identifyHeads(normalised, frequencies) };
+  const { tier, recipes, normalized } = search.judge({ ...heads, rows }, undefined, { pairs: false });
+  return { ...common, tier, recipes, found: identifyHeads(normalized, frequencies) };
 }

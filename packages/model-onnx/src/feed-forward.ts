@@ -39,8 +39,8 @@ function mixture(s: DecoderScope, ops: DecoderOperators, input: string, layer: n
   const logits = ops.linear(input, s.matrix(at('router'))!);
   const bias = s.at(at('choiceBias.weight'));
   const flat = (x: string, width: number): string => b.add('Reshape', [x, s.integers(-1, width)]);
-  const { groups, normalise = false, scale = 1, gate } = rule;
-  const ranking = { gate, groups, normalise, scale };
+  const { groups, normalize = false, scale = 1, gate } = rule;
+  const ranking = { gate, groups, normalize, scale };
   const chosen = route(s, flat(logits, experts), bias && s.numbers([bias]), ranking, { experts, used });
   const made = ops.experts(flat(input, config.hiddenSize), chosen, layer);
   const routed = b.add('Reshape', [made, b.add('Shape', [input])]);

@@ -21,7 +21,7 @@ import type { DataFile, WriteData, WriteWeightsOptions } from './weights.js';
 export interface ExportDecoderOptions
   extends DecoderModelOptions,
     WriteWeightsOptions,
-    Pick<HoldOptions, 'quantise' | 'widenHalves'> {
+    Pick<HoldOptions, 'quantize' | 'widenHalves'> {
   /** Replaces a folder of an earlier export. Other folders are never replaced. */
   readonly force?: boolean | undefined;
 }
@@ -31,7 +31,7 @@ const NAMES: OptionNames<ExportDecoderOptions> = {
   producer: true,
   signal: true,
   onProgress: true,
-  quantise: true,
+  quantize: true,
   widenHalves: true,
   force: true,
 };
@@ -71,7 +71,7 @@ export async function exportDecoder(
   options: ExportDecoderOptions = {},
 ): Promise<ExportedDecoder> {
   const given = readOptions(options, 'exportDecoder: options', NAMES);
-  const { force, signal, onProgress, quantise, widenHalves, ...graph } = given;
+  const { force, signal, onProgress, quantize, widenHalves, ...graph } = given;
   if (typeof out !== 'string' || out === '') refuse('RANGE', 'exportDecoder: out', 'a path', out);
   if (onProgress !== undefined && typeof onProgress !== 'function')
     refuse('RANGE', 'exportDecoder: onProgress', 'a function', onProgress);
@@ -79,7 +79,7 @@ export async function exportDecoder(
     refuse('RANGE', 'exportDecoder: signal', 'an AbortSignal', signal);
   if (graph.producer !== undefined && typeof graph.producer !== 'string')
     refuse('RANGE', 'exportDecoder: producer', 'a string', graph.producer);
-  const hold = { formats: DECODER_FORMATS, quantise, widenHalves };
+  const hold = { formats: DECODER_FORMATS, quantize, widenHalves };
   return describeModelPath(path, hold, async (description) => {
     const model = decoderModel(description, graph);
     const small = await description.readFiles({

@@ -62,7 +62,7 @@ export function gemm(s: DecoderScope, x: string, { weights, biases }: Matrix): s
   const flat = b.add('Reshape', [x, s.integers(-1, k)]);
   const bias = biases.length > 0 ? s.numbers(biases) : undefined;
   const columns = s.settings.form === 'standard' && blocksOf(weights[0]!) !== undefined;
-  const matrix = columns ? dequantised(s, weights) : numbersOf(s, weights);
+  const matrix = columns ? dequantized(s, weights) : numbersOf(s, weights);
   return s.unflatten(b.add('Gemm', [flat, matrix, bias], { transB: columns ? undefined : 1 }), n);
 }
 
@@ -79,7 +79,7 @@ export function numbersOf(s: DecoderScope, weights: readonly WeightPlan[]): stri
  *
  * @see microsoft/onnxruntime@02b0534 onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc
  */
-function dequantised(s: DecoderScope, weights: readonly WeightPlan[]): string {
+function dequantized(s: DecoderScope, weights: readonly WeightPlan[]): string {
   const { b } = s;
   const [n, k] = joined(weights) as [number, number];
   const turned = (value: string): string => b.add('Transpose', [value], { perm: [1, 0] });

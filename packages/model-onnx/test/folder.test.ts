@@ -115,7 +115,7 @@ describe('what ONNX Runtime computes from the folder', () => {
           gathered!.filter((name) => packed!.includes(name)),
           [],
         );
-        await exportDecoder(ggufOf(shape), rounded, { quantise: blocks });
+        await exportDecoder(ggufOf(shape), rounded, { quantize: blocks });
         assert.deepEqual(
           readFileSync(join(rounded, 'onnx/model.onnx_data')),
           readFileSync(join(stored, 'onnx/model.onnx_data')),

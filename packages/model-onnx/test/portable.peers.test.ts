@@ -153,13 +153,13 @@ describe('angles', { skip: noOnnxruntime }, () => {
 describe('blocks', { skip: noOnnxruntime }, () => {
   for (const blocks of ['q8_0', 'q4_0'] as const)
     test(`ONNX Runtime makes a MatMulNBits of each product with ${blocks} in form standard`, async () => {
-      const at = (folder: string): string => join(folder, '..', 'optimised.onnx');
+      const at = (folder: string): string => join(folder, '..', 'optimized.onnx');
       const session = (folder: string): object => ({ optimizedModelFilePath: at(folder), logSeverityLevel: 4 });
       await withDecoder(
         tiny(blocks, { blocks, tied: true }),
         { form: 'standard' },
         async (_, folder) => {
-          const { nodes } = parseOnnxModel(readFileSync(at(folder)), 'optimised').graph;
+          const { nodes } = parseOnnxModel(readFileSync(at(folder)), 'optimized').graph;
           const count = (name: string): number => nodes.filter(({ opType }) => opType === name).length;
           assert.deepEqual([count('MatMulNBits'), count('DequantizeLinear')], [2 * 7 + 1, 0]);
         },

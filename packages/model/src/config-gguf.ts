@@ -89,7 +89,7 @@ function expertKeys({ count, used, width, sharedWidth, route, layers }: ExpertCo
     ...(deepseek && {
       expert_shared_count: sharedWidth / width,
       expert_weights_scale: route.scale ?? 1,
-      expert_weights_norm: route.normalise === true,
+      expert_weights_norm: route.normalize === true,
       expert_gating_func: route.gate === 'sigmoid' ? 2 : 1,
       expert_group_count: route.groups?.count,
       expert_group_used_count: route.groups?.used,

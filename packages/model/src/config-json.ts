@@ -129,7 +129,7 @@ function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: 
       shared_expert_intermediate_size: rules?.shared ? sharedWidth : undefined,
       decoder_sparse_step: 1,
       mlp_only_layers: [...layers.keys()].filter((layer) => !layers[layer]),
-      norm_topk_prob: route.normalise,
+      norm_topk_prob: route.normalize,
     };
   return {
     ...common,
@@ -137,7 +137,7 @@ function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: 
     n_shared_experts: sharedWidth / width,
     first_k_dense_replace: first === -1 ? layers.length : first,
     moe_layer_freq: 1,
-    norm_topk_prob: route.normalise,
+    norm_topk_prob: route.normalize,
     routed_scaling_factor: decimal(route.scale ?? 1),
     scoring_func: route.gate,
     topk_method: chooses ? 'noaux_tc' : route.groups ? 'group_limited_greedy' : 'greedy',

@@ -31,7 +31,7 @@ const MAX_WIDTH = 2 ** 22;
 const MAX_EXPERTS = 2 ** 16;
 /** The layer types of `layer_types` in config.json. */
 const [FULL, SLIDING] = ['full_attention', 'sliding_attention'];
-const UNQUANTISED = 'Take weights in F32, F16 or BF16, or a quantised GGUF file.';
+const UNQUANTIZED = 'Take weights in F32, F16 or BF16, or a quantised GGUF file.';
 const NO_SUCH_STEP = 'This decoder does not compute that step: convert the model, or take another one.';
 
 /** Reads a number that may be a list with the same number for every layer. */
@@ -63,9 +63,9 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   if (!family) return refuseArchitecture(fields, 'model_type', architecture, Object.keys(FAMILIES));
   refuseSteps(fields, OTHER_STEPS, '', family.reads);
   for (const one of [fields, outer]) {
-    const quantised = one.optionalObject('quantization_config');
-    if (quantised && quantised.text('quant_method') !== family.quantMethod)
-      quantised.refuse('UNSUPPORTED', 'quant_method', family.quantMethod ?? 'none', UNQUANTISED);
+    const quantized = one.optionalObject('quantization_config');
+    if (quantized && quantized.text('quant_method') !== family.quantMethod)
+      quantized.refuse('UNSUPPORTED', 'quant_method', family.quantMethod ?? 'none', UNQUANTIZED);
   }
 
   const numLayers = fields.integer('num_hidden_layers', 1, MAX_LAYERS);
@@ -179,7 +179,7 @@ function expertsFromJson(fields: Fields, { experts, gguf: kind, reads }: Family,
     sharedWidth: rules.shared ? shared : 0,
     route: {
       gate: sigmoid ? 'sigmoid' : rules.gate,
-      normalise: fields.optionalFlag('norm_topk_prob') ?? (kind === 'qwen3moe' ? false : rules.normalise),
+      normalize: fields.optionalFlag('norm_topk_prob') ?? (kind === 'qwen3moe' ? false : rules.normalize),
       scale,
       groups: deepseek ? groupsFromJson(fields, sigmoid) : undefined,
     },
@@ -346,7 +346,7 @@ function expertsFromGguf(
     sharedWidth: rules.shared ? sharedWidth : 0,
     route: {
       gate: deepseek ? (gate === 2 ? 'sigmoid' : 'softmax') : rules.gate,
-      normalise: deepseek ? keys.flag(`${a}.expert_weights_norm`) : rules.normalise,
+      normalize: deepseek ? keys.flag(`${a}.expert_weights_norm`) : rules.normalize,
       scale,
       groups: count > 1 ? { count, used: keys.integer(`${a}.expert_group_used_count`, 1, count), best: 2 } : undefined,
     },

@@ -9,7 +9,7 @@ export interface EmbedOptions {
   /** `mean` over all tokens, or the `last` token, the only one that has seen the whole text. Default: `mean`. */
   readonly pooling?: 'mean' | 'last';
   /** Whether the vector is scaled to length 1. Default: true. */
-  readonly normalise?: boolean;
+  readonly normalize?: boolean;
 }
 
 /**
@@ -25,9 +25,9 @@ export interface EmbedOptions {
  */
 export async function embed(model: Model, text: string, options: EmbedOptions = {}): Promise<Float32Array> {
   checkModel(model, 'embed');
-  const given = readOptions(options, 'embed: options', { pooling: true, normalise: true });
-  const { pooling = 'mean', normalise = true } = given;
-  checkTypes({ normalise }, 'boolean', 'embed');
+  const given = readOptions(options, 'embed: options', { pooling: true, normalize: true });
+  const { pooling = 'mean', normalize = true } = given;
+  checkTypes({ normalize }, 'boolean', 'embed');
   if (pooling !== 'mean' && pooling !== 'last') refuse('RANGE', 'embed: pooling', 'mean or last', pooling);
   if (typeof text !== 'string') refuse('RANGE', 'embed: text', 'a string', text);
   const tokens = model.tokenizer.encode(text);
@@ -42,6 +42,6 @@ export async function embed(model: Model, text: string, options: EmbedOptions = 
   const square = sum.reduce((total, value) => total + value * value, 0);
   if (!Number.isFinite(square))
     refuse('RANGE', 'embed: hidden states', 'finite numbers', square, 'The weights may be damaged.');
-  const divisor = normalise ? Math.sqrt(square) || 1 : pooling === 'mean' ? tokens.length : 1;
+  const divisor = normalize ? Math.sqrt(square) || 1 : pooling === 'mean' ? tokens.length : 1;
   return Float32Array.from(sum, (value) => value / divisor);
 }

@@ -79,7 +79,7 @@ export type Activation = 'silu' | 'gelu' | 'gelu-tanh';
 interface ExpertRules {
   readonly gate: RouteOptions['gate'];
   /** Whether weights are divided by their sum. The field norm_topk_prob of config.json decides first. */
-  readonly normalise: boolean;
+  readonly normalize: boolean;
   /** The expert that all tokens share has a gate of its own, or none. */
   readonly shared?: 'gated' | 'plain';
   readonly bias?: true;
@@ -134,7 +134,7 @@ const DEEPSEEK: Family = {
   latent: true,
   multipliers: 'temperature',
   maxContext: 2048,
-  experts: { gate: 'softmax', normalise: false, shared: 'plain', choiceBias: 'if-stored' },
+  experts: { gate: 'softmax', normalize: false, shared: 'plain', choiceBias: 'if-stored' },
   reads: ['n_routed_experts'],
   names: {
     ...QWEN_EXPERTS,
@@ -152,7 +152,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     gguf: 'llama',
     maxContext: 131072,
     numKvHeads: 8,
-    experts: { gate: 'softmax', normalise: true },
+    experts: { gate: 'softmax', normalize: true },
     reads: ['num_local_experts'],
     names: {
       router: 'block_sparse_moe.gate.weight',
@@ -167,7 +167,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     gguf: 'qwen2moe',
     ggufHead: 'own',
     numKvHeads: 16,
-    experts: { gate: 'softmax', normalise: false, shared: 'gated' },
+    experts: { gate: 'softmax', normalize: false, shared: 'gated' },
     reads: ['num_experts'],
     names: {
       ...QWEN_EXPERTS,
@@ -186,7 +186,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     numKvHeads: 4,
     qkNorm: 'head',
     biases: SPLIT_BIASES,
-    experts: { gate: 'softmax', normalise: true },
+    experts: { gate: 'softmax', normalize: true },
     reads: ['num_experts'],
     names: QWEN_EXPERTS,
   },
@@ -279,7 +279,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   deepseek_v3: {
     ...DEEPSEEK,
     maxContext: 4096,
-    experts: { gate: 'sigmoid', normalise: true, shared: 'plain', choiceBias: 'always' },
+    experts: { gate: 'sigmoid', normalize: true, shared: 'plain', choiceBias: 'always' },
   },
   gpt_oss: {
     gguf: 'gpt-oss',
@@ -289,7 +289,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     swiglu: { limit: 7, alpha: 1.702, offset: 1 },
     numKvHeads: 8,
     maxContext: 131072,
-    experts: { gate: 'softmax-of-chosen', normalise: false, bias: true },
+    experts: { gate: 'softmax-of-chosen', normalize: false, bias: true },
     reads: ['num_local_experts'],
     quantMethod: 'mxfp4',
     ggufNames: { mlpNorm: 'post_attention_norm.weight' },

@@ -5,7 +5,7 @@
  * @module @ropewalk/model/internal
  */
 
-export { WIDENED, widenBlocks } from './dequantise.js';
+export { WIDENED, widenBlocks } from './dequantize.js';
 export { describeModel, folderOf, type ModelDescription } from './description.js';
 export type { EngineModel, LoadingOptions, Sequence, Wanted } from './engine.js';
 export { checkGenerateOptions, type Pace } from './generate.js';
@@ -13,7 +13,7 @@ export { type KernelSequence, kernelEngine } from './kernels.js';
 export { shiftRows } from './kv-cache.js';
 export { type MemoryLimits, memoryOf } from './memory.js';
 export { type PlannedModel, planModel } from './plan-model.js';
-export { type QuantisedFormat, quantise } from './quantise.js';
+export { type QuantizedFormat, quantize } from './quantize.js';
 export type { DecoderSession } from './session.js';
 export { streamWeight } from './stream-weight.js';
 export type { HoldOptions, WeightPlan } from './weights.js';

@@ -4,11 +4,11 @@ import { refuse } from 'ropewalk/backend';
 import { BLOCK_FORMAT_NAMES, type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
 import type { ModelDescription } from './description.js';
-import { QUANTISED_FORMATS } from './quantise.js';
+import { QUANTIZED_FORMATS } from './quantize.js';
 import { type StreamWeightOptions, streamWeight, type WritePiece } from './stream-weight.js';
 import { type HoldOptions, planWeights, type WeightPlan } from './weights.js';
 
-const NAMES: OptionNames<HoldOptions> = { widenTo: true, formats: true, quantise: true, widenHalves: true, as: true };
+const NAMES: OptionNames<HoldOptions> = { widenTo: true, formats: true, quantize: true, widenHalves: true, as: true };
 
 /** A model with a plan for each of its weights. No weight is in memory. */
 export interface PlannedModel extends ModelDescription {
@@ -34,7 +34,7 @@ export interface PlannedModel extends ModelDescription {
  */
 export function planModel(description: ModelDescription, options: HoldOptions = {}): PlannedModel {
   const given = readOptions(options, 'planModel: options', NAMES);
-  const { widenTo = 'f32', widenHalves, as, quantise } = given;
+  const { widenTo = 'f32', widenHalves, as, quantize } = given;
   if (widenTo !== 'f32' && widenTo !== 'f16') refuse('DTYPE', 'planModel: widenTo', 'f32 or f16', widenTo);
   checkTypes({ widenHalves }, 'boolean', 'planModel');
   checkTypes({ as }, 'function', 'planModel');
@@ -42,7 +42,7 @@ export function planModel(description: ModelDescription, options: HoldOptions = 
     readList(given.formats ?? BLOCK_FORMAT_NAMES, 'planModel: formats', 'a list of block formats'),
   );
   for (const name of formats) readName(name, BLOCK_FORMAT_NAMES, 'planModel: formats');
-  if (quantise !== undefined) readName(quantise, QUANTISED_FORMATS, 'planModel: quantise');
+  if (quantize !== undefined) readName(quantize, QUANTIZED_FORMATS, 'planModel: quantize');
   const hold = { ...given, formats, as: as && checkedAs(as) };
   return {
     ...description,
@@ -51,7 +51,7 @@ export function planModel(description: ModelDescription, options: HoldOptions = 
   };
 }
 
-const WRITABLE = ['f32', 'f16', 'bf16', ...QUANTISED_FORMATS] as const;
+const WRITABLE = ['f32', 'f16', 'bf16', ...QUANTIZED_FORMATS] as const;
 
 /** Refuses the answers of a caller's function that are no types a weight can become. */
 function checkedAs(as: NonNullable<HoldOptions['as']>): NonNullable<HoldOptions['as']> {
@@ -61,7 +61,7 @@ function checkedAs(as: NonNullable<HoldOptions['as']>): NonNullable<HoldOptions[
     if (held === undefined) return undefined;
     readName(held, WRITABLE, where);
     const { shape, place } = weight;
-    if (QUANTISED_FORMATS.some((one) => one === held) && (shape.length < 2 || shape.at(-1)! % 32 !== 0))
+    if (QUANTIZED_FORMATS.some((one) => one === held) && (shape.length < 2 || shape.at(-1)! % 32 !== 0))
       refuse('UNSUPPORTED', where, `a type of floats for ${place}, whose rows are not whole blocks`, held);
     return held;
   };

@@ -3,10 +3,10 @@ import { readExactly } from '@ropewalk/formats/internal/models';
 import { BLOCK_FORMATS, numberFromF16, sizeBytes } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import type { BlockSizes } from 'ropewalk/internal';
-import { ROUND, refuseUnheld, WIDENED, widenBlocks } from './dequantise.js';
+import { ROUND, refuseUnheld, WIDENED, widenBlocks } from './dequantize.js';
 import type { Folder } from './description.js';
 import { pauseIfDue } from './event-loop.js';
-import { type QuantisedFormat, quantise } from './quantise.js';
+import { type QuantizedFormat, quantize } from './quantize.js';
 import { isBlockFormat, type Span, type WeightPlan } from './weights.js';
 
 /** The progress of reading weights. */
@@ -97,7 +97,7 @@ function conversionOf({ type, held, lessOne }: WeightPlan, where: string): Conve
       convert(piece) {
         const numbers = widened(piece);
         const out = blocks((numbers.length / format.weights) * format.bytes);
-        quantise(numbers, held as QuantisedFormat, out, where);
+        quantize(numbers, held as QuantizedFormat, out, where);
         return out;
       },
     };

@@ -2,9 +2,9 @@
 import { BLOCK_FORMATS, type BlockFormat, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { BLOCK_FORMAT_NAMES, blockBytes, countElements, countLayers, nameForMessage } from 'ropewalk/internal';
-import { WIDENED } from './dequantise.js';
+import { WIDENED } from './dequantize.js';
 import type { BiasGroup } from './families.js';
-import type { QuantisedFormat } from './quantise.js';
+import type { QuantizedFormat } from './quantize.js';
 import type { DecoderConfig } from './types.js';
 
 export interface StoredTensor {
@@ -32,7 +32,7 @@ export interface HoldOptions {
   /** The block formats that are kept as they are stored. Default: all that kernels read. */
   readonly formats?: readonly BlockFormat[] | undefined;
   /** The block format that other matrices are rounded to, as ggml does. Norms, biases and routers keep their types. */
-  readonly quantise?: QuantisedFormat | undefined;
+  readonly quantize?: QuantizedFormat | undefined;
   /** Whether f16 and bf16 become f32, which is exact. */
   readonly widenHalves?: boolean | undefined;
   /**
@@ -472,7 +472,7 @@ const TYPES = [...PLAIN.keys(), ...WIDENED.keys()].join(', ');
 function planOf(
   tensors: readonly StoredTensor[],
   need: Need,
-  { widenTo = 'f32', formats = BLOCK_FORMAT_NAMES, quantise, widenHalves = false, as }: HoldOptions,
+  { widenTo = 'f32', formats = BLOCK_FORMAT_NAMES, quantize, widenHalves = false, as }: HoldOptions,
 ): WeightPlan {
   const { place, shape, pieces, plain: mustWiden = false, lessOne = false, turns = 0 } = need;
   const spans = tensors.map((tensor, n) => spanOf(tensor, pieces[n]!));
@@ -494,10 +494,10 @@ function planOf(
   const matrix = shape.length >= 2;
   const blocks = matrix && !mustWiden ? formats.find((name) => name.toUpperCase() === type) : undefined;
   const canRound = matrix && !mustWiden && /(?<!norm|router)\.weight$/i.test(place);
-  const rounds = quantise && canRound && shape.at(-1)! % BLOCK_FORMATS[quantise].weights === 0;
+  const rounds = quantize && canRound && shape.at(-1)! % BLOCK_FORMATS[quantize].weights === 0;
   const floats = plain ? (widenHalves ? 'f32' : plain) : matrix ? format!.exact : 'f32';
   const wanted = turns ? undefined : as?.({ place, type, shape });
-  const exact = wanted ?? (lessOne ? 'f32' : (blocks ?? (rounds ? quantise : floats)));
+  const exact = wanted ?? (lessOne ? 'f32' : (blocks ?? (rounds ? quantize : floats)));
   const held = exact ?? widenTo;
   return {
     place,

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { randomFrom } from 'ropewalk/internal';
 import { tinyModel } from '../../../test/support/tiny-model.js';
-import { WIDENED, widenBlocks } from '../src/dequantise.js';
+import { WIDENED, widenBlocks } from '../src/dequantize.js';
 import { describeModel, folderOf } from '../src/description.js';
 import { describeModelPath } from '../src/node.js';
 import { type PlannedModel, planModel } from '../src/plan-model.js';

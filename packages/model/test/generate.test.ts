@@ -372,10 +372,10 @@ describe('embed', () => {
     const model = fake();
     // BOS is 1, a is 3, b is 4: rows [1, 1], [3, 1], [4, 1].
     assert.deepEqual(
-      [...(await embed(model, 'ab', { normalise: false }))].map((x) => Math.round(x * 3)),
+      [...(await embed(model, 'ab', { normalize: false }))].map((x) => Math.round(x * 3)),
       [8, 3],
     );
-    assert.deepEqual([...(await embed(model, 'ab', { pooling: 'last', normalise: false }))], [4, 1]);
+    assert.deepEqual([...(await embed(model, 'ab', { pooling: 'last', normalize: false }))], [4, 1]);
     const unit = await embed(model, 'ab', { pooling: 'last' });
     assert.ok(Math.abs(Math.hypot(...unit) - 1) < 1e-6);
     assert.ok(Math.abs(unit[0]! / unit[1]! - 4) < 1e-5);

@@ -153,7 +153,7 @@ const CALLS: Record<
   truncate: [(length: number) => session((opened) => opened.truncate(length)), () => [0]],
   shift: [(...args: [number, number]) => session((opened) => opened.shift(...args)), () => [0, 0]],
   hidden: [(tokens: number[]) => model.hidden(tokens), () => [[1, 2]]],
-  embed: [embed, () => [model, 'ab', { pooling: 'mean', normalise: true }]],
+  embed: [embed, () => [model, 'ab', { pooling: 'mean', normalize: true }]],
   perplexity: [
     perplexity,
     () => [model, 'abcdefgh', { context: 8, stride: 4, cacheDtype: 'f32', signal, onProgress() {} }],

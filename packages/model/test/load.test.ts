@@ -15,7 +15,7 @@ import { damage, damaged } from '../../../test/support/fuzz.js';
 import { ggufOf, type MadeTensor, safetensorsOf, withFormats } from '../../../test/support/model-files.js';
 import { drawn } from '../../../test/support/size.js';
 import { bytesOf, numberTokenizer, tinyModel } from '../../../test/support/tiny-model.js';
-import { WIDENED, widenBlocks } from '../src/dequantise.js';
+import { WIDENED, widenBlocks } from '../src/dequantize.js';
 import {
   fetchModelFiles,
   fetchSource,
@@ -253,7 +253,7 @@ describe('types of a GGUF', () => {
   } as const;
 
   /** Makes a model with all its matrices in one type, as its file and as a file of the widened values. */
-  const files = (name: string): [quantised: ModelFiles, widened: ModelFiles] => {
+  const files = (name: string): [quantized: ModelFiles, widened: ModelFiles] => {
     const plain = tinyModel('types', wide);
     const metadata: Record<string, string | number> = { 'general.architecture': 'qwen3' };
     const sizes = {
@@ -287,26 +287,26 @@ describe('types of a GGUF', () => {
       'model.layers.0.mlp.up_proj': 'blk.0.ffn_up',
       'model.layers.0.mlp.down_proj': 'blk.0.ffn_down',
     };
-    const [quantised, widened]: [MadeTensor[], MadeTensor[]] = [[], []];
+    const [quantized, widened]: [MadeTensor[], MadeTensor[]] = [[], []];
     for (const [key, { shape, values }] of plain.weights) {
       const common = { name: `${names[key.replace(/\.weight$/, '')]}.weight`, shape: [...shape].reverse() };
       if (shape.length === 1) {
-        for (const list of [quantised, widened]) list.push({ ...common, type: 0, bytes: bytesOf(values, 'f32') });
+        for (const list of [quantized, widened]) list.push({ ...common, type: 0, bytes: bytesOf(values, 'f32') });
         continue;
       }
       const bytes = blocks(name, values.length);
-      quantised.push({ ...common, type: CODES[name]!, bytes });
+      quantized.push({ ...common, type: CODES[name]!, bytes });
       const f32 = new Float32Array(values.length);
       widenBlocks(WIDENED.get(name)!, bytes, key, 'f32', f32);
       widened.push({ ...common, type: 0, bytes: bytesOf(f32, 'f32') });
     }
-    return [{ 'm.gguf': ggufOf(quantised, metadata) }, { 'm.gguf': ggufOf(widened, metadata) }];
+    return [{ 'm.gguf': ggufOf(quantized, metadata) }, { 'm.gguf': ggufOf(widened, metadata) }];
   };
 
   for (const name of Object.keys(CODES)) {
     test(`${name} gives the logits of the weights it holds`, async () => {
-      const [quantised, widened] = files(name);
-      const [got, want] = [await logitsOf(quantised), await logitsOf(widened)];
+      const [quantized, widened] = files(name);
+      const [got, want] = [await logitsOf(quantized), await logitsOf(widened)];
       const scale = Math.max(...want.map(Math.abs));
       assert.ok(scale > 0 && Number.isFinite(scale));
       for (const [n, value] of want.entries())
@@ -316,11 +316,11 @@ describe('types of a GGUF', () => {
 
   test("activations: 'q8' moves the logits of blocks a little, on cpu as on the reference, and no others", async () => {
     for (const name of ['Q8_0', 'Q4_0', 'Q6_K']) {
-      const [quantised, widened] = files(name);
-      const exact = await logitsOf(quantised);
-      const got = await logitsOf(quantised, { activations: 'q8' });
+      const [quantized, widened] = files(name);
+      const exact = await logitsOf(quantized);
+      const got = await logitsOf(quantized, { activations: 'q8' });
       const reference = await ropewalk({ backend: 'reference' });
-      const want = await logitsOf(quantised, { activations: 'q8', backend: reference });
+      const want = await logitsOf(quantized, { activations: 'q8', backend: reference });
       reference.dispose();
       const scale = Math.max(...exact.map(Math.abs));
       const apart = (a: Float32Array, b: Float32Array): number =>

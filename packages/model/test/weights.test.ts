@@ -6,7 +6,7 @@ import { f16FromNumber, numberFromBf16, numberFromF16 } from 'ropewalk';
 import { randomFrom } from 'ropewalk/internal';
 import { FIXTURES } from '../../../test/support/fixtures.js';
 import { configFromJson } from '../src/config.js';
-import { WIDENED, widenBlocks } from '../src/dequantise.js';
+import { WIDENED, widenBlocks } from '../src/dequantize.js';
 import { planWeights, type StoredTensor } from '../src/weights.js';
 
 const CONFIG = {

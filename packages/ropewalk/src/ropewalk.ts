@@ -478,7 +478,7 @@ export class Ropewalk implements Runner {
    * Chooses each token's experts by a router's logits.
    *
    * @param logits - `[tokens, experts]`, any float dtype
-   * @param options - `chosen`: the number of experts of a token; `gate`, `bias`, `groups`, `normalise`, `scale`; `indices` (i32) and
+   * @param options - `chosen`: the number of experts of a token; `gate`, `bias`, `groups`, `normalize`, `scale`; `indices` (i32) and
    *   `weights` to write to, `[tokens, chosen]`
    * @returns the experts, the best first, and their weights: what {@link expertLinear} takes
    */

@@ -25,7 +25,7 @@ const STEPS: Readonly<Record<string, readonly string[]>> = {
   positions: ['position', 'axisOfPair'],
   'the turn of a pair': ['turn', 'sign'],
   'other dimensions': ['beside'],
-  norm: ['normalise'],
+  norm: ['normalize'],
   'whole heads': ['rotate', 'head', 'all'],
 };
 /** Nothing is chosen. */

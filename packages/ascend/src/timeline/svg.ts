@@ -27,7 +27,7 @@ const CHARACTER = 6.2;
 
 const WHAT: Readonly<Record<QueueName, string>> = { S: 'scalar', V: 'vector', MTE2: 'load', MTE3: 'store' };
 /** Each instruction has one colour in every picture; similar instructions have similar hues. */
-const COLOURS: Readonly<Record<string, string>> = {
+const COLORS: Readonly<Record<string, string>> = {
   DataCopy: '#0d4f80',
   DataCopyPad: '#1b6ca8',
   GetValue: '#e07b39',
@@ -72,7 +72,7 @@ function drawn(run: KernelRun, options: TimelineOptions): string {
   const y = (queue: QueueName): number => TOP + QUEUES.indexOf(queue) * (LANE + GAP);
   const bottom = TOP + QUEUES.length * (LANE + GAP);
   const names = [...new Set(shown.map(({ name }) => name))];
-  const colourOf = (name: string): string => (Object.hasOwn(COLOURS, name) ? COLOURS[name]! : OTHER);
+  const colorOf = (name: string): string => (Object.hasOwn(COLORS, name) ? COLORS[name]! : OTHER);
   const legend = legendOf(names, bottom + 44);
   const height = legend.bottom + 16;
 
@@ -92,11 +92,11 @@ function drawn(run: KernelRun, options: TimelineOptions): string {
       `<text x="${LEFT - 8}" y="${y(queue) + 20}" text-anchor="end" font-weight="bold" fill="#222222">${queue}</text>`,
       `<text x="${LEFT - 8}" y="${y(queue) + 35}" text-anchor="end" font-size="11" fill="#777777">${WHAT[queue]}</text>`,
     ]),
-    ...shown.map((one) => bar(one, x, y(one.queue), colourOf(one.name))),
+    ...shown.map((one) => bar(one, x, y(one.queue), colorOf(one.name))),
     ...names.map((name, n) => {
       const at = legend.places[n]!;
       return (
-        `<rect x="${at.x}" y="${at.y - 10}" width="12" height="12" fill="${colourOf(name)}"/>` +
+        `<rect x="${at.x}" y="${at.y - 10}" width="12" height="12" fill="${colorOf(name)}"/>` +
         `<text x="${at.x + 17}" y="${at.y}" fill="#222222">${escapeMarkup(name)}</text>`
       );
     }),
@@ -116,7 +116,7 @@ function lastOf(all: readonly InstructionRecord[], from: number): number {
   return work.slice(0, FIRST_INSTRUCTIONS).reduce((last, { end }) => Math.max(last, end), from + 1);
 }
 
-function bar(one: InstructionRecord, x: (cycle: number) => number, top: number, colour: string): string {
+function bar(one: InstructionRecord, x: (cycle: number) => number, top: number, color: string): string {
   const [left, right] = [x(one.start), x(one.end)];
   const width = Math.max(0.5, right - left);
   const times = one.count > 1 ? ` × ${one.count}` : '';
@@ -130,7 +130,7 @@ function bar(one: InstructionRecord, x: (cycle: number) => number, top: number, 
       : '';
   return (
     `<g><title>${escapeMarkup(about)}</title>` +
-    `<rect x="${f(left)}" y="${top + 2}" width="${f(width)}" height="${LANE - 4}" fill="${colour}" stroke="#ffffff" stroke-width="0.5"/>${text}</g>`
+    `<rect x="${f(left)}" y="${top + 2}" width="${f(width)}" height="${LANE - 4}" fill="${color}" stroke="#ffffff" stroke-width="0.5"/>${text}</g>`
   );
 }
 

@@ -359,7 +359,7 @@ function huggingfaceFacts(json: unknown, where: string, given: GivenGeometry): O
     runtime: 'transformers',
     native,
     evidence: known
-      ? `${where}: model_type ${model.architecture}: transformers rotates ${native === 'half' ? 'halves' : 'neighbours'}.`
+      ? `${where}: model_type ${model.architecture}: transformers rotates ${native === 'half' ? 'halves' : 'neighbors'}.`
       : `${where}: model_type ${model.architecture} is not known here; --from says it.`,
     geometryOf,
     ropeOf: spec,

@@ -97,7 +97,7 @@ export class RightRows {
   }
 
   /** The observation with the norm applied to x, so that pairs can be looked for. */
-  normalised(): Heads {
+  normalized(): Heads {
     const { heads } = this;
     if (!heads.norm) return heads;
     const x = new Float64Array(heads.x.length);

@@ -132,7 +132,7 @@ export class RopeSteps {
     return y;
   }
 
-  normalise(head: Float64Array, weight: Float64Array, eps: number): Float64Array {
+  normalize(head: Float64Array, weight: Float64Array, eps: number): Float64Array {
     const squares = head.reduce((sum, v) => sum + v * v, 0);
     const rms = Math.sqrt(squares / head.length + eps);
     return head.map((v, i) => (weight[i]! * v) / rms);
@@ -141,7 +141,7 @@ export class RopeSteps {
   head(x: Float64Array, at: RowAt): Float64Array {
     const { norm } = this.part;
     if (!norm) return this.rotate(x, at);
-    return this.rotate(this.normalise(x, norm.weight.readNumbers() as Float64Array, norm.eps), at);
+    return this.rotate(this.normalize(x, norm.weight.readNumbers() as Float64Array, norm.eps), at);
   }
 
   /** The place of row n of `[batch, seq, head]`. */

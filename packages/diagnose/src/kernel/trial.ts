@@ -153,7 +153,7 @@ export function runRows(steps: RopeSteps, { headDim, x }: Heads, rows: readonly 
  *
  * @param normalised - the observation with the norm applied to x, if there is a norm
  */
-export function seenRows(heads: Heads, rows: readonly number[], { spec }: Expected, normalised = heads): Seen {
+export function seenRows(heads: Heads, rows: readonly number[], { spec }: Expected, normalized = heads): Seen {
   const { headDim, dtype } = heads;
   const y = new Float64Array(rows.length * headDim);
   const magnitude = Math.max(1, Math.abs(spec.attentionFactor ?? magnitudeOf(spec.scaling)));
@@ -161,7 +161,7 @@ export function seenRows(heads: Heads, rows: readonly number[], { spec }: Expect
     x.subarray(r * headDim, (r + 1) * headDim).reduce((a, b) => Math.max(a, Math.abs(b)), 0);
   const sizes = Float64Array.from(rows, (r, n) => {
     y.set(heads.y.subarray(r * headDim, (r + 1) * headDim), n * headDim);
-    return magnitude * Math.max(largest(heads, r), normalised === heads ? 0 : largest(normalised, r));
+    return magnitude * Math.max(largest(heads, r), normalized === heads ? 0 : largest(normalized, r));
   });
   return { y, dtype, sizes };
 }

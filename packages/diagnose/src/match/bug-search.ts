@@ -48,7 +48,7 @@ export interface Judged extends Findings {
   /** The hypotheses that this input cannot tell apart. */
   readonly together: readonly Hypothesis[];
   /** The observation with the norm applied to x. */
-  readonly normalised: Heads;
+  readonly normalized: Heads;
 }
 
 /** The most rows that are compared with every hypothesis. The right kernel is compared with all rows. */
@@ -97,12 +97,12 @@ export class BugSearch {
     const hypotheses = this.#hypotheses(heads);
     const right = hypotheses[0]!;
     const rightRows = this.rightRows(heads);
-    const normalised = rightRows.normalised();
+    const normalized = rightRows.normalized();
     const sample = heads.rows.length > MAX_ROWS ? sampleRows(heads) : undefined;
     const rows = sample ? withWorst(sample, rightRows) : heads.rows;
     const trialOf = (some: readonly number[]): Trial => {
       const kept = this.#once(`${dtype} ${some.join()}`, () => new Map<string, Float64Array>());
-      return new Trial(heads, some, seenRows(heads, some, this.expected, normalised), kept);
+      return new Trial(heads, some, seenRows(heads, some, this.expected, normalized), kept);
     };
     const all = trialOf(rows);
     const made = all.made(right);
@@ -113,7 +113,7 @@ export class BugSearch {
     const mayFit = glanceAt(one, worst?.dim);
     const fits = (h: Hypothesis, tier: Tier): boolean =>
       mayFit(h, tier) && [one, few, all].every((trial) => trial.fits(h, tier));
-    const common = { ...NOTHING, together: [], worst, normalised };
+    const common = { ...NOTHING, together: [], worst, normalized };
     // Rows that were chosen because they are wrong would move the means.
     const fair = sample ?? rows;
     const biases = new Map<Hypothesis, boolean>();

@@ -11,7 +11,7 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', ['norm'], {
     does: 'Normalises after the rotation: each weight meets a dimension that mixes two.',
     threads: ['vllm-project/vllm-metal#660', 'karpathy/nanochat#743', 'allenai/OLMo#806'],
     change: (steps) => ({
-      head: (x, at) => steps.normalise(steps.rotate(x, at), weightOf(steps.part), steps.part.norm!.eps),
+      head: (x, at) => steps.normalize(steps.rotate(x, at), weightOf(steps.part), steps.part.norm!.eps),
     }),
   },
   'norm-missing': {
@@ -27,15 +27,15 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', ['norm'], {
     does: 'Normalises without the weight.',
     threads: ['vllm-project/vllm#30821'],
     change: (steps) => ({
-      normalise: (head, weight, eps) => steps.normalise(head, new Float64Array(weight.length).fill(1), eps),
+      normalize: (head, weight, eps) => steps.normalize(head, new Float64Array(weight.length).fill(1), eps),
     }),
   },
   'norm-weight-less-one': {
     does: 'Multiplies by Gemma’s weight as stored, without adding 1.',
     threads: ['vllm-project/vllm#49744'],
     change: (steps) => ({
-      normalise: (head, weight, eps) =>
-        steps.normalise(
+      normalize: (head, weight, eps) =>
+        steps.normalize(
           head,
           weight.map((w) => w - 1),
           eps,
@@ -47,7 +47,7 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', ['norm'], {
     threads: ['vllm-project/vllm#52676'],
     needs: ['norm', 'partial'],
     change: (steps) => ({
-      normalise(head, weight, eps) {
+      normalize(head, weight, eps) {
         const { rotaryOffset, rotaryDim } = steps;
         const window = head.subarray(rotaryOffset, rotaryOffset + rotaryDim);
         const rms = Math.sqrt(window.reduce((sum, v) => sum + v * v, 0) / rotaryDim + eps);

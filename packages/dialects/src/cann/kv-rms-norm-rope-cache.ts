@@ -189,8 +189,8 @@ function writeCaches<D extends AclnnHalf>(
   checkApart(kCacheRef, `${op}: kCacheRef`, 'ckvCacheRef', ckvCacheRef);
   checkDims(ckvCacheRef, `${op}: ckvCacheRef`, kCacheRef.shape.with(3, widths.c));
   const rows = readIndex(op, index, cacheMode, kCacheRef, [B, S]);
-  const quantised = [k, c].map((stored) => ({ ...stored, ...readScales(op, stored, v !== undefined) }));
-  for (const { name, x, out } of quantised) {
+  const quantized = [k, c].map((stored) => ({ ...stored, ...readScales(op, stored, v !== undefined) }));
+  for (const { name, x, out } of quantized) {
     if (out === undefined) continue;
     const where = `${op}: ${name}Out`;
     if (!isOutputKv)
@@ -203,7 +203,7 @@ function writeCaches<D extends AclnnHalf>(
   const taken: Tensor[] = [];
   const fresh: Tensor<D>[] = [];
   try {
-    const parts = quantised.map(({ ref, x, cache, out, ...rest }) => {
+    const parts = quantized.map(({ ref, x, cache, out, ...rest }) => {
       if (isOutputKv && out === undefined) fresh.push(rw.allocate(kv.dtype, x.shape));
       const output = isOutputKv ? (out ?? fresh.at(-1)) : undefined;
       return { ...rest, x, output, cache: viewBlocks(op, ref, cache, cacheMode) };

@@ -25,7 +25,7 @@ const specPeer: Peer = {
   tolerance: F64_TOLERANCE,
   drafts: (spec) => [{ call: 'RopeSpec', arguments: specToJson(spec) }],
   read: (form) => specFromJson(rawOf(form), form.where),
-  recognises: (form) => form.has('headDim') && form.has('pairing'),
+  recognizes: (form) => form.has('headDim') && form.has('pairing'),
 };
 
 /** All peers, in the order of help texts. */
@@ -182,7 +182,7 @@ export function readForm(
   const next = 'ropewalk convert X --to PEER --json prints an example of each.';
   const peer = named
     ? peerOf(outer.text('target'))
-    : (PEERS.find((candidate) => candidate.recognises(form)) ??
+    : (PEERS.find((candidate) => candidate.recognizes(form)) ??
       refuse('FORMAT', options.where, expected, form.keys(), next));
   return { peer: peer.name, spec: peer.read(form, tables, { context: options.context }) };
 }

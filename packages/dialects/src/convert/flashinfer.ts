@@ -95,7 +95,7 @@ export const flashinferPeer: Peer = {
   tolerance: TABLE_TOLERANCE, // This is a cos_sin_cache's, which is more than that of arguments.
   drafts: draftsOf,
   read,
-  recognises: (form) =>
+  recognizes: (form) =>
     (form.has('rope_theta') && form.has('head_dim') && !form.has('model_type')) ||
     form.has('is_neox') ||
     form.has('cos_sin_cache'),

@@ -83,7 +83,7 @@ export interface Peer {
    */
   read(form: Fields, tables: ReadonlyMap<string, GivenTable>, options: ConvertOptions): RopeSpec;
   /** Says whether arguments without a target look like this peer's. */
-  recognises(form: Fields): boolean;
+  recognizes(form: Fields): boolean;
 }
 
 /** Refuses a record; `next` is the nearest alternative, a full sentence. */

@@ -204,7 +204,7 @@ const peerOf = (name: 'ggml' | 'cann', dims: 'ne0' | 'D', about: string): Peer =
   tolerance: F32_TOLERANCE,
   drafts: (spec) => draftsOf(spec, name),
   read: (form) => readArguments(form, dims),
-  recognises: (form) => form.has('n_dims') && form.has('mode') && form.has(dims),
+  recognizes: (form) => form.has('n_dims') && form.has('mode') && form.has(dims),
 });
 export const ggmlPeer = /* @__PURE__ */ peerOf('ggml', 'ne0', 'op_params of ggml_rope_ext and ggml_rope_multi');
 export const cannPeer = /* @__PURE__ */ peerOf('cann', 'D', "the aclnn design's rope, dimensions [B, S, N, D]");

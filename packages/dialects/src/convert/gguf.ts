@@ -260,5 +260,5 @@ export const ggufPeer: Peer = {
   tolerance: F32_TOLERANCE,
   drafts: draftsOf,
   read: (form, _tables, options) => readKeys(form, options),
-  recognises: (form) => form.has('general.architecture'),
+  recognizes: (form) => form.has('general.architecture'),
 };

@@ -232,5 +232,5 @@ export const huggingfacePeer: Peer = {
     const model = ropeFromConfig(config, { context: options.context, where });
     return model.layers[0]!.rope ?? refuse('UNSUPPORTED', form.where, 'a first layer with RoPE', model.architecture);
   },
-  recognises: (form) => form.has('config') || form.has('model_type') || form.has('text_config'),
+  recognizes: (form) => form.has('config') || form.has('model_type') || form.has('text_config'),
 };

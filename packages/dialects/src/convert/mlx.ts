@@ -79,5 +79,5 @@ export const mlxPeer: Peer = {
   tolerance: F32_TOLERANCE,
   drafts: draftsOf,
   read,
-  recognises: (form) => form.has('dims') && (form.has('traditional') || form.has('freqs')),
+  recognizes: (form) => form.has('dims') && (form.has('traditional') || form.has('freqs')),
 };

@@ -201,7 +201,7 @@ const onnxPeerOf = (name: 'onnx' | 'onnxruntime', about: string): Peer => ({
   tolerance: TABLE_TOLERANCE,
   drafts: (spec, options) => onnxDrafts(spec, options, name),
   read: readOnnx,
-  recognises: (form) =>
+  recognizes: (form) =>
     form.has('cos_cache') && (form.has('scale') || form.has('is_packed_batching')) === (name === 'onnxruntime'),
 });
 export const onnxPeer = /* @__PURE__ */ onnxPeerOf('onnx', 'RotaryEmbedding, opset 23, with its caches');
@@ -286,7 +286,7 @@ export const infiniopPeer: Peer = {
   tolerance: TABLE_TOLERANCE,
   drafts: infiniopDrafts,
   read: readInfiniop,
-  recognises: (form) => form.has('sin_table') || form.has('algo'),
+  recognizes: (form) => form.has('sin_table') || form.has('algo'),
 };
 
 // aclnn
@@ -376,5 +376,5 @@ export const aclnnPeer: Peer = {
   tolerance: TABLE_TOLERANCE,
   drafts: aclnnDrafts,
   read: readAclnn,
-  recognises: (form) => form.has('mode') && !form.has('n_dims') && (form.has('cos') || form.has('layout')),
+  recognizes: (form) => form.has('mode') && !form.has('n_dims') && (form.has('cos') || form.has('layout')),
 };

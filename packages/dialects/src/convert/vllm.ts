@@ -191,5 +191,5 @@ export const vllmPeer: Peer = {
   tolerance: F64_TOLERANCE,
   drafts: draftsOf,
   read,
-  recognises: (form) => form.has('head_size') && (form.has('is_neox_style') || form.has('rope_parameters')),
+  recognizes: (form) => form.has('head_size') && (form.has('is_neox_style') || form.has('rope_parameters')),
 };

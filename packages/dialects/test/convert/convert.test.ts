@@ -521,17 +521,17 @@ describe('real models', () => {
   }
 
   test("GGUF's neighbours in a HuggingFace model that turns halves: permute back; in DeepSeek-V3 nothing needs doing", () => {
-    const neighbours: RopeSpec = { headDim: 64, pairing: 'interleaved', base: 10000 };
-    const llama = convertRope(neighbours, 'huggingface', { modelType: 'llama' });
+    const neighbors: RopeSpec = { headDim: 64, pairing: 'interleaved', base: 10000 };
+    const llama = convertRope(neighbors, 'huggingface', { modelType: 'llama' });
     assert.deepEqual(llama.relayout, { from: 'interleaved', to: 'half', weights: 'permute' });
     assert.equal(llama.readBack.pairing, 'half');
-    assert.deepEqual(convertRope(neighbours, 'huggingface', { modelType: 'deepseek_v3' }).relayout, {
+    assert.deepEqual(convertRope(neighbors, 'huggingface', { modelType: 'deepseek_v3' }).relayout, {
       from: 'interleaved',
       to: 'interleaved-to-half',
       weights: 'none',
     });
     assert.equal(
-      convertRope(neighbours, 'huggingface').relayout,
+      convertRope(neighbors, 'huggingface').relayout,
       undefined,
       'without a name, a model that turns neighbours is found',
     );
@@ -860,14 +860,14 @@ describe('cross-check: the arguments, run', () => {
     x: Float64Array,
     headDim: number,
     dims: number,
-    neighbours: boolean,
+    neighbors: boolean,
     at: (p: number, j: number) => [number, number],
   ) {
     const y = Float64Array.from(x);
     for (let row = 0; row < seq * heads; row++) {
       for (let j = 0; j < dims / 2; j++) {
         const [c, s] = at(positions[Math.floor(row / heads)]!, j);
-        const [i0, i1] = neighbours ? [2 * j, 2 * j + 1] : [j, j + dims / 2];
+        const [i0, i1] = neighbors ? [2 * j, 2 * j + 1] : [j, j + dims / 2];
         const [x0, x1] = [x[row * headDim + i0]!, x[row * headDim + i1]!];
         y[row * headDim + i0] = x0 * c - x1 * s;
         y[row * headDim + i1] = x0 * s + x1 * c;

@@ -17,7 +17,7 @@ import { GraphBuilder } from './builder.js';
 import {
   argmax,
   attention,
-  dequantise,
+  dequantize,
   GRAPH_FORMATS,
   gelu,
   isStandard,
@@ -147,7 +147,7 @@ function emitLinear(g: PlanGraph, { x, weight, bias, out }: Plan<'linear'>): und
   const { b, compute } = g;
   const value = g.wide('x', x);
   const matrix = isBlocks(weight)
-    ? dequantise(b, g.take('weight', weight.bytes), weight.format, weight.shape as [number, number], compute)
+    ? dequantize(b, g.take('weight', weight.bytes), weight.format, weight.shape as [number, number], compute)
     : g.wide('weight', weight);
   const added = bias && g.wide('bias', bias);
   if (x.rank === 2 && g.form === 'standard') {
@@ -243,7 +243,7 @@ function emitExpertLinear(g: PlanGraph, { x, weight, bias, indices, weights, out
   const wide = (found: string, dtype: FloatDtype): string => (dtype === compute ? found : b.cast(found, compute));
   const blocks = (of: BlockTensor): string => {
     const found = chosenOf(reshape(table, [experts, of.bytes.size / Math.max(1, experts)]));
-    return reshape(dequantise(b, found, of.format, [tokens * chosen * n, k], compute), [tokens, chosen, n, k]);
+    return reshape(dequantize(b, found, of.format, [tokens * chosen * n, k], compute), [tokens, chosen, n, k]);
   };
   const matrices = isBlocks(weight) ? blocks(weight) : wide(chosenOf(table), weight.dtype);
   let y = reshape(b.add('MatMul', [matrices, value]), [tokens, chosen, n]);
@@ -274,7 +274,7 @@ function emitEmbedding(g: PlanGraph, { rows, weight, out }: Plan<'embedding'>): 
     const rowBytes = n === 0 ? 0 : weight.bytes.size / n;
     const byRow = b.add('Reshape', [table, b.integers('by_row', [n, rowBytes])], { allowzero: 1 });
     const found = b.add('Gather', [byRow, g.take('index', index)], { axis: 0 });
-    g.give(dequantise(b, found, weight.format, [rows.length, k], 'f32'), 'out', out);
+    g.give(dequantize(b, found, weight.format, [rows.length, k], 'f32'), 'out', out);
     return;
   }
   const found = b.add('Gather', [g.take('weight', weight), g.take('index', index)], { axis: 0 });

@@ -224,7 +224,7 @@ export function route(
   g: GraphContext,
   logits: string,
   bias: string | undefined,
-  { gate, groups, normalise, scale }: Pick<RoutePlan, 'gate' | 'groups' | 'normalise' | 'scale'>,
+  { gate, groups, normalize, scale }: Pick<RoutePlan, 'gate' | 'groups' | 'normalize' | 'scale'>,
   { experts, used }: { readonly experts: number; readonly used: number },
 ): Chosen {
   const { b, compute } = g;
@@ -239,7 +239,7 @@ export function route(
   const indices = topK(b, ranks, used)[1];
   const found = b.add('GatherElements', [scores, indices], { axis: -1 });
   let weights = gate === 'softmax-of-chosen' ? softmax(found) : found;
-  if (normalise) {
+  if (normalize) {
     const sum = b.add('ReduceSum', [weights, b.integers('last', [-1])], { keepdims: 1 });
     weights = b.add('Div', [weights, b.add('Max', [sum, number('least_sum', LEAST_SUM)])]);
   }
@@ -286,7 +286,7 @@ export const GRAPH_FORMATS: readonly BlockFormat[] = ['q8_0', 'q4_0'];
  *
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_q8_0 and dequantize_row_q4_0
  */
-export function dequantise(
+export function dequantize(
   b: GraphBuilder,
   bytes: string,
   format: BlockFormat,

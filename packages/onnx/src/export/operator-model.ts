@@ -84,7 +84,7 @@ export interface OperatorModelOptions {
   /** route: puts the experts into groups. Default: no groups. */
   readonly groups?: RouteOptions['groups'];
   /** route: divides the weights by their sum. */
-  readonly normalise?: boolean;
+  readonly normalize?: boolean;
   /** expert_linear: multiplies the products of a token by weights and adds them up. */
   readonly weighted?: boolean;
   /** gelu and geglu: the approximation. Default: none, which is GELU by erf. */
@@ -114,7 +114,7 @@ const NAMES: OptionNames<OperatorModelOptions> = {
   sinks: true,
   gate: true,
   groups: true,
-  normalise: true,
+  normalize: true,
   weighted: true,
   approximate: true,
   limit: true,
@@ -199,14 +199,14 @@ function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): O
     }
     case 'route': {
       const [tokens, experts, chosen] = sizes(3) as [number, number, number];
-      const { gate = 'softmax', groups, normalise } = given;
+      const { gate = 'softmax', groups, normalize } = given;
       const bias = given.bias ? tensor([experts]) : undefined;
       const found = [tokens, chosen];
       return planRoute(tensor([tokens, experts]), shapeOnly('i32', found), tensor(found), {
         gate,
         bias,
         groups,
-        normalise,
+        normalize,
       });
     }
     case 'expert_linear': {

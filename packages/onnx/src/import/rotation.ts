@@ -145,11 +145,11 @@ function windowOf(pairs: readonly Pair[]): Pick<Rotation, 'rotaryOffset' | 'pair
     members.every(([first, second], j) => first === rotaryOffset + step * j && second === first + gap);
   const read = pairs.map(({ a, b }) => [a, b] as const);
   const written = pairs.map(({ p, q }) => [p.channel, q.channel] as const);
-  const [readsHalves, readsNeighbours] = [is(read, 1, half), is(read, 2, 1)];
-  const [writesHalves, writesNeighbours] = [is(written, 1, half), is(written, 2, 1)];
+  const [readsHalves, readsNeighbors] = [is(read, 1, half), is(read, 2, 1)];
+  const [writesHalves, writesNeighbors] = [is(written, 1, half), is(written, 2, 1)];
   if (readsHalves && writesHalves) return { rotaryOffset, pairing: 'half' };
-  if (readsNeighbours && writesNeighbours) return { rotaryOffset, pairing: 'interleaved' };
-  if (readsNeighbours && writesHalves) return { rotaryOffset, pairing: 'interleaved-to-half' };
+  if (readsNeighbors && writesNeighbors) return { rotaryOffset, pairing: 'interleaved' };
+  if (readsNeighbors && writesHalves) return { rotaryOffset, pairing: 'interleaved-to-half' };
   const { a, b, p, q } = pairs[0]!;
   const has = `its pairs are not known here: x${a} and x${b} go to y${p.channel} and y${q.channel}`;
   const known = `with ${2 * half} dimensions from ${rotaryOffset} on, pairs are (2j, 2j + 1) or (j, j + ${half})`;

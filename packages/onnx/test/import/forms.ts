@@ -45,7 +45,7 @@ export function cache(
   spec: RopeSpec,
   rows: number,
   part: 'cos' | 'sin',
-  repeat: 'none' | 'halves' | 'neighbours',
+  repeat: 'none' | 'halves' | 'neighbors',
   dtype: 'f32' | 'f16' = 'f32',
 ): Tensor {
   const { invFreq, attentionFactor } = frequenciesOf(spec);
@@ -53,7 +53,7 @@ export function cache(
   const data = newArray(dtype, rows * width);
   for (let n = 0; n < data.length; n++) {
     const column = n % width;
-    const j = repeat === 'neighbours' ? column >> 1 : column % invFreq.length;
+    const j = repeat === 'neighbors' ? column >> 1 : column % invFreq.length;
     storeNumber(data, dtype, n, Math[part](Math.floor(n / width) * invFreq[j]!) * attentionFactor);
   }
   return tensorFrom(data, { dtype, shape: [rows, width] });

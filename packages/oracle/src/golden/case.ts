@@ -260,7 +260,7 @@ function planOperator(c: GoldenQuestion, { input, optional, output, outputFrom }
           used: groups.integer('used'),
           best: groups.integer('best') as 1 | 2,
         },
-        normalise: attributes.optionalFlag('normalise'),
+        normalize: attributes.optionalFlag('normalize'),
         scale: attributes.optionalNumber('scale'),
       });
     }

@@ -477,7 +477,7 @@ const DEFINITIONS: Readonly<
     'route-softmax': {
       about: 'Eight of 64 experts by softmax, normalised: Qwen3-MoE.',
       separates: ['softmax over all experts | over the chosen', 'weights over their sum | as they are'],
-      attributes: { gate: 'softmax', chosen: 8, normalise: true },
+      attributes: { gate: 'softmax', chosen: 8, normalize: true },
       inputs: { logits: spaced('f32', [3, 64]) },
     },
     'route-softmax-of-chosen': {
@@ -497,7 +497,7 @@ const DEFINITIONS: Readonly<
         gate: 'sigmoid',
         chosen: 6,
         groups: { count: 8, used: 3, best: 2 },
-        normalise: true,
+        normalize: true,
         scale: 2.5,
       },
       inputs: { logits: spaced('f32', [5, 64]), bias: spaced('f32', [64]) },
@@ -505,13 +505,13 @@ const DEFINITIONS: Readonly<
     'route-groups-f16': {
       about: 'DeepSeek-V2: softmax, two of four groups by their best expert, weights as they are, times 16; f16.',
       separates: ["a group's best | its two best", 'times scale | over their sum'],
-      attributes: { gate: 'softmax', chosen: 4, groups: { count: 4, used: 2, best: 1 }, normalise: false, scale: 16 },
+      attributes: { gate: 'softmax', chosen: 4, groups: { count: 4, used: 2, best: 1 }, normalize: false, scale: 16 },
       inputs: { logits: spaced('f16', [2, 32]) },
     },
     'route-ties': {
       about: 'Equal logits: the lower expert is chosen, and comes first.',
       separates: ['the lower | the higher of equal experts'],
-      attributes: { gate: 'softmax', chosen: 3, normalise: true },
+      attributes: { gate: 'softmax', chosen: 3, normalize: true },
       inputs: { logits: given([2, 6], [1, 3, 3, 1, 3, 3, 2, 2, 2, 2, 2, 2]) },
     },
   },

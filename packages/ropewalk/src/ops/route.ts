@@ -35,12 +35,12 @@ export interface RouteOptions {
   readonly bias?: Tensor;
   readonly groups?: RouteGroups;
   /** Divides the weights by their sum, which counts as at least 2^-14. Default: false. */
-  readonly normalise?: boolean;
+  readonly normalize?: boolean;
   /** Multiplies the weights. Default: 1. */
   readonly scale?: number;
 }
 
-const NAMES: OptionNames<RouteOptions> = { gate: true, bias: true, groups: true, normalise: true, scale: true };
+const NAMES: OptionNames<RouteOptions> = { gate: true, bias: true, groups: true, normalize: true, scale: true };
 const GROUP_NAMES: OptionNames<RouteGroups> = { count: true, used: true, best: true };
 
 /** A checked choice of experts. Frozen. */
@@ -52,7 +52,7 @@ export interface RoutePlan {
   /** `[experts]` */
   readonly bias: Tensor<FloatDtype> | undefined;
   readonly groups: RouteGroups | undefined;
-  readonly normalise: boolean;
+  readonly normalize: boolean;
   readonly scale: number;
   /** `[tokens, chosen]` */
   readonly indices: Tensor<'i32'>;
@@ -74,7 +74,7 @@ export const LEAST_SUM = 2 ** -14;
  * @see ggml-org/llama.cpp@de3ff815 src/llama-graph.cpp build_moe_ffn; arXiv:2412.19437, section 2.1.2
  */
 export function planRoute(logits: Tensor, indices: Tensor, weights: Tensor, options: RouteOptions): RoutePlan {
-  const { gate, bias, groups, normalise = false, scale = 1 } = readOptions(options, 'route: options', NAMES);
+  const { gate, bias, groups, normalize = false, scale = 1 } = readOptions(options, 'route: options', NAMES);
   checkTensor(logits, 'route: logits');
   if (logits.rank !== 2) refuse('SHAPE', 'route: logits', 'two dimensions [tokens, experts]', logits.shape);
   const [tokens, experts] = logits.shape as [number, number];
@@ -91,7 +91,7 @@ export function planRoute(logits: Tensor, indices: Tensor, weights: Tensor, opti
     checkDims(bias, 'route: bias', [experts]);
     checkStored(bias, 'route: bias', logits.dtype);
   }
-  if (typeof normalise !== 'boolean') refuse('RANGE', 'route: normalise', 'true or false', normalise);
+  if (typeof normalize !== 'boolean') refuse('RANGE', 'route: normalize', 'true or false', normalize);
   if (!Number.isFinite(scale)) refuse('RANGE', 'route: scale', 'a finite number', scale);
   checkOutput(indices, 'route: indices');
   checkOutput(weights, 'route: weights');
@@ -101,7 +101,7 @@ export function planRoute(logits: Tensor, indices: Tensor, weights: Tensor, opti
     checkApart(indices, 'route: indices', name, input);
     checkApart(weights, 'route: weights', name, input);
   }
-  const plan = { logits, gate, bias, groups: readGroups(groups, experts, chosen), normalise, scale, indices, weights };
+  const plan = { logits, gate, bias, groups: readGroups(groups, experts, chosen), normalize, scale, indices, weights };
   return checkedPlan<RoutePlan>({ checked: CHECKED, op: 'route', ...plan });
 }
 

@@ -5,7 +5,7 @@ import { LEAST_SUM, type RouteGroups, type RoutePlan } from '../ops/route.js';
 import { readAll, writeAll } from './elements.js';
 
 /** Chooses each token's experts; the weights are rounded once. */
-export function routeReference({ logits, gate, bias, groups, normalise, scale, indices, weights }: RoutePlan): void {
+export function routeReference({ logits, gate, bias, groups, normalize, scale, indices, weights }: RoutePlan): void {
   const [tokens, experts] = logits.shape as [number, number];
   const chosen = indices.shape[1]!;
   const all = readAll(logits, 'route: logits'); // [tokens, experts]
@@ -22,7 +22,7 @@ export function routeReference({ logits, gate, bias, groups, normalise, scale, i
     let picked = Float64Array.from(best, (e) => scores[e]!);
     if (gate === 'softmax-of-chosen') picked = softmax(picked);
     const total = picked.reduce((sum, weight) => sum + weight, 0);
-    const sum = normalise ? Math.max(LEAST_SUM, total) : 1;
+    const sum = normalize ? Math.max(LEAST_SUM, total) : 1;
     const weighted = picked.map((weight) => (weight / sum) * scale);
     ids.set(best, t * chosen);
     values.set(weighted, t * chosen);

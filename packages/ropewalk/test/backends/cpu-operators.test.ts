@@ -518,7 +518,7 @@ describe('layer_norm', () => {
     },
   );
   test('rows far from 0, of tiny numbers, of huge ones, all alike', () => {
-    for (const [dtype, centre, spread, eps] of [
+    for (const [dtype, center, spread, eps] of [
       ['f32', 1e6, 1, 0],
       ['f32', -3e4, 1e-2, 1e-9],
       ['f32', 0, 2 ** 127, 1e-5],
@@ -534,7 +534,7 @@ describe('layer_norm', () => {
       for (const n of [2, 3, 9, 64]) {
         const random = randomness(n);
         const x = f64Tensor(
-          Float64Array.from({ length: 2 * n }, () => centre + (random() - 0.5) * spread * 2),
+          Float64Array.from({ length: 2 * n }, () => center + (random() - 0.5) * spread * 2),
           [2, n],
           dtype,
         );
@@ -1145,7 +1145,7 @@ describe('route', () => {
     [
       dtypes,
       fc.tuple(size(0, 4), size(1, 4), size(1, 40)),
-      fc.record({ gate: gates, normalise: fc.boolean(), scale: fc.constantFrom(1, 2.5, -0.5) }),
+      fc.record({ gate: gates, normalize: fc.boolean(), scale: fc.constantFrom(1, 2.5, -0.5) }),
       maybe(fc.record({ used: size(1, 4), best: fc.constantFrom(1, 2) })),
       fc.constantFrom<Fill>('even', 'wide'),
       placements,
@@ -1171,7 +1171,7 @@ describe('route', () => {
     assert.deepEqual([...(indices.read() as Int32Array)], [1, 2, 4, 0]);
     assert.equal(floats(weights)[0], floats(weights)[2]);
     const low = f64Tensor([-20, -30], [1, 2], 'f32');
-    const small = floats(one.route(low, { chosen: 1, gate: 'sigmoid', normalise: true }).weights)[0]!;
+    const small = floats(one.route(low, { chosen: 1, gate: 'sigmoid', normalize: true }).weights)[0]!;
     assert.equal(small, Math.fround((1 / (1 + Math.exp(20))) * 2 ** 14));
   });
 });

@@ -480,7 +480,7 @@ describe('layer_norm', { skip: noGpu }, () => {
 
   test('rows far from 0, of tiny numbers, of huge ones, all alike, with a NaN', async () => {
     measure('layer_norm extremes');
-    for (const [dtype, centre, spread, eps] of [
+    for (const [dtype, center, spread, eps] of [
       ['f32', 1e6, 1, 1e-12],
       ['f32', -3e4, 1e-2, 1e-9],
       ['f32', 0, 2 ** 127, 1e-5],
@@ -497,7 +497,7 @@ describe('layer_norm', { skip: noGpu }, () => {
     ] as const) {
       for (const n of [3, 8, 64, 300]) {
         const random = randomness(n);
-        const values = Float64Array.from({ length: 2 * n }, () => centre + (random() - 0.5) * spread * 2);
+        const values = Float64Array.from({ length: 2 * n }, () => center + (random() - 0.5) * spread * 2);
         const [w, bias] = [laid(dtype, [n], DENSE, n), laid(dtype, [n], DENSE, n + 1)];
         await agree(trial(f64Tensor(values, [2, n], dtype), w, bias, roomFor(dtype, [2, n], DENSE), eps));
       }
@@ -579,14 +579,14 @@ const routeError = (chosen: number, exact: number): number => (80 + chosen) * U 
 describe('route', { skip: noGpu }, () => {
   // Few variants, as a software driver compiles each; several layouts of each.
   for (const [dtype, [experts, chosen], options, withBias] of [
-    ['f32', [8, 2], { gate: 'softmax', normalise: true }, false],
+    ['f32', [8, 2], { gate: 'softmax', normalize: true }, false],
     ['f16', [40, 6], { gate: 'softmax', scale: 2.5 }, false],
     ['f32', [300, 8], { gate: 'softmax', groups: { count: 6, used: 2, best: 1 } }, false],
-    ['f32', [64, 8], { gate: 'sigmoid', normalise: true, groups: { count: 8, used: 3, best: 2 } }, true],
+    ['f32', [64, 8], { gate: 'sigmoid', normalize: true, groups: { count: 8, used: 3, best: 2 } }, true],
     ['bf16', [33, 4], { gate: 'sigmoid', scale: -0.5 }, true],
     ['f32', [5, 5], { gate: 'sigmoid', groups: { count: 5, used: 5, best: 2 } }, false],
     ['f32', [128, 4], { gate: 'softmax-of-chosen' }, true],
-    ['f16', [3, 1], { gate: 'softmax-of-chosen', normalise: true }, false],
+    ['f16', [3, 1], { gate: 'softmax-of-chosen', normalize: true }, false],
   ] as const) {
     test(`${dtype} ${experts} ${JSON.stringify(options)}${withBias ? ', a bias' : ''}`, async () => {
       measure(`route ${options.gate}`);
@@ -619,7 +619,7 @@ describe('route', { skip: noGpu }, () => {
     const low = rw.route(f64Tensor([-20, -30], [1, 2], 'f32') as Tensor<'f32'>, {
       gate: 'sigmoid',
       chosen: 1,
-      normalise: true,
+      normalize: true,
     });
     const [small] = await low.weights.read();
     const exact = 2 ** 14 / (1 + Math.exp(20));

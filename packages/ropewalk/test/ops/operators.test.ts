@@ -496,7 +496,7 @@ describe('zero elements', () => {
       planSelfAttention(none(0, 2, 1, 4), none(0, 0, 1, 4), none(0, 0, 1, 2), none(0, 2, 1, 2), { causal: false }),
       planRmsNorm(none(2, 0), none(0), 1e-5, none(2, 0)),
       planRoute(none(0, 3), zeros('i32', [0, 2]), none(0, 2), { gate: 'softmax' }),
-      planRoute(none(2, 3), zeros('i32', [2, 0]), none(2, 0), { gate: 'sigmoid', normalise: true }),
+      planRoute(none(2, 3), zeros('i32', [2, 0]), none(2, 0), { gate: 'sigmoid', normalize: true }),
       planArgmax(none(2, 0, 4), zeros('i64', [2, 0, 1]), none(2, 0, 1)),
       planRearrange(none(0, 3), none(0, 3)),
       planEmbedding(tensorFrom(new BigInt64Array(0)), none(5, 3), none(0, 3)),
@@ -765,11 +765,11 @@ describe('route', () => {
     assert.deepEqual(run([0, 1, 2, 3, 2, 1], 1, { gate: 'softmax' }, 2).indices, [2, 0]);
   });
   test('normalised and scaled weights; a small sum counts as 2^-14', () => {
-    near(run(LOGITS, 2, { gate: 'softmax', normalise: true, scale: 2.5 }).weights, [
+    near(run(LOGITS, 2, { gate: 'softmax', normalize: true, scale: 2.5 }).weights, [
       (2.5 * Math.E) / (Math.E + 1),
       2.5 / (Math.E + 1),
     ]);
-    near(run([-20, -30], 1, { gate: 'sigmoid', normalise: true }).weights, [2 ** 14 / (1 + Math.exp(20))]);
+    near(run([-20, -30], 1, { gate: 'sigmoid', normalize: true }).weights, [2 ** 14 / (1 + Math.exp(20))]);
   });
   test('a bias chooses, but does not weigh', () => {
     const { indices, weights } = run(LOGITS, 2, { gate: 'sigmoid', bias: f64Tensor([1, 0, 0.5, -1], [4]) });
@@ -809,7 +809,7 @@ describe('route', () => {
       [at({ gate: 'top' }), 'UNSUPPORTED', /gate: expected softmax, sigmoid or softmax-of-chosen, got "top"/],
       [at({ bias: t(5) }), 'SHAPE', /bias: expected shape \[6\], got \[5\]/],
       [at({ bias: i(6) }), 'DTYPE', /bias: expected/],
-      [at({ normalise: 1 }), 'RANGE', /normalise: expected true or false, got 1/],
+      [at({ normalize: 1 }), 'RANGE', /normalise: expected true or false, got 1/],
       [at({ scale: Number.NaN }), 'RANGE', /scale: expected a finite number, got NaN/],
       [groups(4, 1), 'RANGE', /groups.count: expected a divisor of the 6 experts, got 4/],
       [groups(3, 4), 'RANGE', /groups.used: expected an integer in \[1, 3\], got 4/],

@@ -105,7 +105,7 @@ export enum Norm {
   /** Address of dense f32 `[n]`. */
   weight,
   /** Flag: the mean is subtracted. */
-  centred,
+  centered,
   /** Address of dense f32 `[n]`, or 0. */
   bias,
   type, n, xStride, yStride,

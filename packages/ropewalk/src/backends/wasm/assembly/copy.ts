@@ -4,7 +4,7 @@
 import { Convert, Embedding, Rearrange, Type } from '../abi';
 import { address, offsetOf, place, word } from './args';
 import { bytesOf, readRowOf, writeRowOf } from './lanes';
-import { widenBlocks } from './quantised';
+import { widenBlocks } from './quantized';
 
 /** The side of the tiles of a transposing copy, in elements: 16 lines of the source stay in the first-level cache. */
 const TILE = 16;

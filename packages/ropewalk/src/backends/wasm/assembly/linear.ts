@@ -18,7 +18,7 @@ import { blockBytes, blockShift, isSuper } from './blocks';
 import {
   dotBlocks, dotRounded, dotSplit, dotSuper, multiplyRounded, packBlocks, PACKED_BLOCK, roundedRowBytes, roundRow,
   splitRow, splitRowBytes, widenBlocks,
-} from './quantised';
+} from './quantized';
 import { MR, multiplyTile, packPanelOf } from './tile';
 
 @inline function sumLanes(v: v128): f32 {

@@ -39,7 +39,7 @@ import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, writeRowOf } f
  *
  * @param y - `[n]`; may be `x`
  */
-@inline export function normaliseRow<T, W>(y: usize, x: usize, weight: usize, n: i32, eps: f64): void {
+@inline export function normalizeRow<T, W>(y: usize, x: usize, weight: usize, n: i32, eps: f64): void {
   const wide = 1.0 / sqrt(sumOfSquares<T>(x, n) / <f64>n + eps);
   // The factor of a row of tiny values is outside the range of f32, so the product is computed in f64.
   if (wide > 1e38) {
@@ -73,7 +73,7 @@ import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, writeRowOf } f
 
 /** Adds up a dense f32 row, or its squared differences from `mean`, in f64. */
 @inline function sum(squares: bool, x: usize, n: i32, mean: f64): f64 {
-  const centre = f64x2.splat(mean);
+  const center = f64x2.splat(mean);
   let a = f64x2.splat(0), b = f64x2.splat(0);
   let i = 0;
   for (; i + 4 <= n; i += 4) {
@@ -81,8 +81,8 @@ import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, writeRowOf } f
     let low = f64x2.promote_low_f32x4(four);
     let high = f64x2.promote_low_f32x4(v128.shuffle<f32>(four, four, 2, 3, 2, 3));
     if (squares) {
-      low = f64x2.sub(low, centre);
-      high = f64x2.sub(high, centre);
+      low = f64x2.sub(low, center);
+      high = f64x2.sub(high, center);
       low = f64x2.mul(low, low);
       high = f64x2.mul(high, high);
     }
@@ -105,7 +105,7 @@ import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, writeRowOf } f
  * @param y - f32 `[n]`; may be `x`
  * @param bias - an address, or 0
  */
-function centreRow(y: usize, x: usize, weight: usize, bias: usize, n: i32, eps: f64): void {
+function centerRow(y: usize, x: usize, weight: usize, bias: usize, n: i32, eps: f64): void {
   const mean = sum(false, x, n, 0) / <f64>n;
   const wide = 1.0 / sqrt(sum(true, x, n, mean) / <f64>n + eps);
   const high = <f32>mean, low = <f32>(mean - <f64>high), factor = <f32>wide;
@@ -115,8 +115,8 @@ function centreRow(y: usize, x: usize, weight: usize, bias: usize, n: i32, eps: 
   if (wide > 1e-36 && wide < 1e38) {
     const highs = f32x4.splat(high), lows = f32x4.splat(low), scale = f32x4.splat(factor);
     for (; i + 4 <= n; i += 4) {
-      const centred = f32x4.sub(f32x4.sub(v128.load(place(x, i)), highs), lows);
-      let value = f32x4.mul(f32x4.mul(centred, scale), v128.load(place(weight, i)));
+      const centered = f32x4.sub(f32x4.sub(v128.load(place(x, i)), highs), lows);
+      let value = f32x4.mul(f32x4.mul(centered, scale), v128.load(place(weight, i)));
       if (bias) value = f32x4.add(value, v128.load(place(bias, i)));
       v128.store(place(y, i), value);
     }
@@ -135,20 +135,20 @@ function centreRow(y: usize, x: usize, weight: usize, bias: usize, n: i32, eps: 
 export function norm(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, Norm.type), n = word(args, Norm.n), weight = address(args, Norm.weight);
   const xStride = word(args, Norm.xStride), yStride = word(args, Norm.yStride);
-  const centred = word(args, Norm.centred) != 0, bias = address(args, Norm.bias);
+  const centered = word(args, Norm.centered) != 0, bias = address(args, Norm.bias);
   const eps = load<f64>(place(args, Norm.eps)), walk = place(args, Norm.walk), unit = bytesOf(type);
   for (let r = from; r < to; r++) {
     const x = address(args, Norm.x) + <usize>offsetOf(walk, 0, r) * unit;
     const y = address(args, Norm.y) + <usize>offsetOf(walk, 1, r) * unit;
-    if (xStride == 1 && yStride == 1 && (type == Type.f32 || !centred)) {
-      if (centred) centreRow(y, x, weight, bias, n, eps);
-      else if (type == Type.f32) normaliseRow<f32, f32>(y, x, weight, n, eps);
-      else if (type == Type.f16) normaliseRow<u16, f32>(y, x, weight, n, eps);
-      else normaliseRow<i16, f32>(y, x, weight, n, eps);
+    if (xStride == 1 && yStride == 1 && (type == Type.f32 || !centered)) {
+      if (centered) centerRow(y, x, weight, bias, n, eps);
+      else if (type == Type.f32) normalizeRow<f32, f32>(y, x, weight, n, eps);
+      else if (type == Type.f16) normalizeRow<u16, f32>(y, x, weight, n, eps);
+      else normalizeRow<i16, f32>(y, x, weight, n, eps);
     } else {
       readRowOf(type, scratch, x, n, xStride);
-      if (centred) centreRow(scratch, scratch, weight, bias, n, eps);
-      else normaliseRow<f32, f32>(scratch, scratch, weight, n, eps);
+      if (centered) centerRow(scratch, scratch, weight, bias, n, eps);
+      else normalizeRow<f32, f32>(scratch, scratch, weight, n, eps);
       writeRowOf(type, y, scratch, n, yStride);
     }
   }

@@ -12,7 +12,7 @@ import {
   bytes, bytesOf, firstFour, lastFour, load1, load4, lowerF16, placesF16, readRowOf, rebaseF16, roundF16, scaleF16,
   signF16, store1, store4, storeTwo8, uncommonF16, upperF16, widenHigh, widenLow, writeRowOf,
 } from './lanes';
-import { normaliseRow } from './norm';
+import { normalizeRow } from './norm';
 
 /** Rotates four pairs of f32 at byte `at` of each pointer; `at` is a constant. */
 @inline function rotateFour(y0: usize, y1: usize, x0: usize, x1: usize, cos: usize, sin: usize, at: usize): void {
@@ -311,7 +311,7 @@ export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
       let scale = address(part, RopePart.scale);
       for (let h = 0; h < heads; h++) {
         readRowOf(xType, rowIn, x, headDim, xStride);
-        if (weight) normaliseRow<f32, f32>(rowIn, rowIn, weight, headDim, load<f64>(place(part, RopePart.eps)));
+        if (weight) normalizeRow<f32, f32>(rowIn, rowIn, weight, headDim, load<f64>(place(part, RopePart.eps)));
         memory.copy(rowOut, rowIn, row);
         if (!plain) rotateAny(rowOut + window, rowIn + window, cos, sin, pairs, readStep, readGap, writeStep, writeGap);
         else if (interleaved) rotateInterleaved<f32>(rowOut + window, rowIn + window, cos, sin, pairs);

@@ -7,7 +7,7 @@ import { hostOf } from '../../../core/tensor.js';
 import { LEAST_SUM, type RouteGroups, type RoutePlan } from '../../../ops/route.js';
 
 /** Runs a choice of experts. */
-export function runRoute({ logits, gate, bias, groups, normalise, scale, indices, weights }: RoutePlan): void {
+export function runRoute({ logits, gate, bias, groups, normalize, scale, indices, weights }: RoutePlan): void {
   if (indices.size === 0) return;
   const [tokens, experts] = logits.shape as [number, number];
   const chosen = indices.shape[1]!;
@@ -33,7 +33,7 @@ export function runRoute({ logits, gate, bias, groups, normalise, scale, indices
     if (gate === 'softmax-of-chosen') softmax(picked);
     let sum = 0;
     for (const score of picked) sum += score;
-    const factor = normalise ? scale / Math.max(LEAST_SUM, sum) : scale;
+    const factor = normalize ? scale / Math.max(LEAST_SUM, sum) : scale;
     for (let s = 0; s < chosen; s++) {
       ids[indices.offset + t * indices.strides[0]! + s * indices.strides[1]!] = best[s]!;
       const at = weights.offset + t * weights.strides[0]! + s * weights.strides[1]!;

@@ -47,7 +47,7 @@ export function runNorm(plan: RmsNormPlan | LayerNormPlan, call: Call): void {
   args[Norm.x] = call.address(x);
   args[Norm.y] = call.address(out);
   args[Norm.weight] = gains;
-  args[Norm.centred] = plan.op === 'layer_norm' ? 1 : 0;
+  args[Norm.centered] = plan.op === 'layer_norm' ? 1 : 0;
   args[Norm.bias] = shifts;
   args[Norm.type] = typeOf(x);
   args[Norm.n] = n;

@@ -95,8 +95,8 @@ function runWideEmbedding({ rows, weight, out }: EmbeddingPlan, call: Call): voi
 /** Queues an RMS norm or a layer norm. */
 export function runNorm(plan: RmsNormPlan | LayerNormPlan, call: Call): void {
   const { x, weight, eps, out } = plan;
-  const centred = plan.op === 'layer_norm';
-  const bias = centred ? plan.bias : undefined;
+  const centered = plan.op === 'layer_norm';
+  const bias = centered ? plan.bias : undefined;
   const vectors = bias ? [weight, bias] : [weight];
   call.stage([x, ...vectors], [out]);
   if (out.size === 0) return;
@@ -124,7 +124,7 @@ export function runNorm(plan: RmsNormPlan | LayerNormPlan, call: Call): void {
   if (bias) uses.push(reads('bias', elementOf(bias.dtype), lanes, bs!.block));
   call.launch({
     kernel: normKernel(d / lanes),
-    variant: { lanes, centred, biased: bias !== undefined },
+    variant: { lanes, centered, biased: bias !== undefined },
     uses,
     params: { rows, rank: walk.dims.length, width: d / lanes, d, ...epsParams(eps), ...firsts, ...steps },
     walk: walkEntries(walk),
@@ -160,7 +160,7 @@ export function runArgmax({ values, outIndex, outValue }: ArgmaxPlan, call: Call
 
 /** Queues a choice of experts. */
 export function runRoute(plan: RoutePlan, call: Call): void {
-  const { logits, gate, bias, groups, normalise, scale, indices, weights } = plan;
+  const { logits, gate, bias, groups, normalize, scale, indices, weights } = plan;
   call.stage(bias ? [logits, bias] : [logits], [indices, weights]);
   if (indices.size === 0) return;
   const [tokens, experts] = logits.shape as [number, number];
@@ -183,7 +183,7 @@ export function runRoute(plan: RoutePlan, call: Call): void {
   const firsts = { logits: from.offset, bias: biasAt?.offset ?? 0, indices: ids.offset, weights: to.offset };
   call.launch({
     kernel: routeKernel(experts),
-    variant: { gate, bias: bias !== undefined, groups: groups !== undefined, normalise },
+    variant: { gate, bias: bias !== undefined, groups: groups !== undefined, normalize },
     uses,
     params: {
       ...{ tokens, experts, chosen, groups: count, used, best, scale, leastSum: LEAST_SUM, ...firsts },

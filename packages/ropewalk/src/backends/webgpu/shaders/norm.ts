@@ -8,7 +8,7 @@ const OPERANDS = ['x', 'xStep', 'weight', 'weightStep', 'bias', 'biasStep', 'out
 interface NormVariant {
   readonly lanes: 1 | 4;
   /** Says whether the mean is subtracted. */
-  readonly centred: boolean;
+  readonly centered: boolean;
   /** Says whether there is an operand bias. */
   readonly biased: boolean;
 }
@@ -30,18 +30,18 @@ export function normKernel(width: number): Kernel<(typeof SIZES | typeof OPERAND
   };
 }
 
-function normText({ lanes, centred, biased }: NormVariant): string {
+function normText({ lanes, centered, biased }: NormVariant): string {
   const added = (v: string): string => (lanes === 4 ? `dot(${v}, vec4<f32>(1.0))` : v);
   return /* wgsl */ `
 ${WALK}
 ${SUM}
 ${RMS}
-${centred ? meanText(added) : ''}
-/// Sums the squares of the row times \`scale\`${centred ? ', less its mean' : ''}.
-fn squares(x: u32, lane: u32, scale: f32${centred ? ', mean: vec2<f32>' : ''}) -> f32 {
+${centered ? meanText(added) : ''}
+/// Sums the squares of the row times \`scale\`${centered ? ', less its mean' : ''}.
+fn squares(x: u32, lane: u32, scale: f32${centered ? ', mean: vec2<f32>' : ''}) -> f32 {
   var squares = 0.0;
   for (var i = lane; i < params.width; i += THREADS) {
-    let v = load_x(x + i * params.xStep) * scale${centred ? ' - mean.x - mean.y' : ''};
+    let v = load_x(x + i * params.xStep) * scale${centered ? ' - mean.x - mean.y' : ''};
     squares += ${lanes === 4 ? 'dot(v, v)' : 'v * v'};
   }
   return sum(squares, lane);
@@ -53,16 +53,16 @@ ${MAIN} {
   let x = params.x + at.x;
   let out = params.out + at.y;
   let d = f32(params.d);
-${centred ? '  var mean = mean_of(x, lane, 1.0);' : ''}
-  var square = squares(x, lane, 1.0${centred ? ', mean' : ''}) / d;
+${centered ? '  var mean = mean_of(x, lane, 1.0);' : ''}
+  var square = squares(x, lane, 1.0${centered ? ', mean' : ''}) / d;
   let scale = rescale(square + params.eps);
   if (scale != 1.0) {
-${centred ? '    mean = mean_of(x, lane, scale);' : ''}
-    square = squares(x, lane, scale${centred ? ', mean' : ''}) / d;
+${centered ? '    mean = mean_of(x, lane, scale);' : ''}
+    square = squares(x, lane, scale${centered ? ', mean' : ''}) / d;
   }
   let root = root_of(square, scale, params.eps, params.smallEps);
   for (var i = lane; i < params.width; i += THREADS) {
-    let v = ${centred ? '(load_x(x + i * params.xStep) * root.y - mean.x - mean.y)' : 'load_x(x + i * params.xStep) * root.y'} / root.x;
+    let v = ${centered ? '(load_x(x + i * params.xStep) * root.y - mean.x - mean.y)' : 'load_x(x + i * params.xStep) * root.y'} / root.x;
     let y = load_weight(params.weight + i * params.weightStep) * v;
     store_out(out + i * params.outStep, y${biased ? ' + load_bias(params.bias + i * params.biasStep)' : ''});
   }

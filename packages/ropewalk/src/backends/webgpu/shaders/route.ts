@@ -8,7 +8,7 @@ interface RouteVariant {
   readonly gate: RouteOptions['gate'];
   readonly bias: boolean;
   readonly groups: boolean;
-  readonly normalise: boolean;
+  readonly normalize: boolean;
 }
 
 const SIZES = ['tokens', 'experts', 'chosen', 'groups', 'used', 'best', 'scale', 'leastSum'] as const;
@@ -39,7 +39,7 @@ export function routeKernel(experts: number): Kernel<RouteParam, RouteVariant> {
   };
 }
 
-function routeText({ gate, bias, groups, normalise }: RouteVariant): string {
+function routeText({ gate, bias, groups, normalize }: RouteVariant): string {
   // The gates rise with the logits. Different logits may have equal scores in f32, so logits rank, unless scores are added
   // up.
   const ranksScores = bias || groups;
@@ -129,7 +129,7 @@ ${
 }
   var divisor = 1.0;
 ${
-  normalise
+  normalize
     ? /* wgsl */ `  divisor = 0.0;
   for (var n = 0u; n < params.chosen; n++) { divisor += ${weightText(gate)}; }
   divisor = max(divisor, params.leastSum);`

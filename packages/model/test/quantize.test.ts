@@ -6,14 +6,14 @@ import { test } from 'node:test';
 import { BLOCK_FORMATS } from 'ropewalk';
 import { FIXTURES } from '../../../test/support/fixtures.js';
 import { tinyModel } from '../../../test/support/tiny-model.js';
-import { WIDENED, widenBlocks } from '../src/dequantise.js';
+import { WIDENED, widenBlocks } from '../src/dequantize.js';
 import { describeModel } from '../src/description.js';
 import { type PlannedModel, planModel } from '../src/plan-model.js';
-import { QUANTISED_FORMATS, quantise } from '../src/quantise.js';
+import { QUANTIZED_FORMATS, quantize } from '../src/quantize.js';
 
 function blocksOf(x: Float32Array, format: 'q8_0' | 'q4_0'): Uint8Array {
   const out = new Uint8Array((x.length / 32) * BLOCK_FORMATS[format].bytes);
-  quantise(x, format, out, 'm');
+  quantize(x, format, out, 'm');
   return out;
 }
 
@@ -50,7 +50,7 @@ test("the same bytes as ggml's own Python package, gguf 0.19.0: quants.Q8_0 and 
 
 const folder = `${FIXTURES}/llamacpp/quants`;
 test('numbers that ggml made of its own blocks become these blocks again, to the bit', () => {
-  for (const format of QUANTISED_FORMATS) {
+  for (const format of QUANTIZED_FORMATS) {
     const read = (end: string): Uint8Array<ArrayBuffer> =>
       new Uint8Array(readFileSync(`${folder}/${format}.quantised.${end}`));
     assert.deepEqual(blocksOf(new Float32Array(read('f32').buffer), format), read('blocks'));
@@ -58,7 +58,7 @@ test('numbers that ggml made of its own blocks become these blocks again, to the
 });
 
 test('a number that is not finite, or too large for a scale, is refused by name', () => {
-  for (const format of QUANTISED_FORMATS)
+  for (const format of QUANTIZED_FORMATS)
     for (const bad of [NaN, Infinity, -Infinity, 3e38])
       for (const at of [0, 40, 63]) {
         const x = new Float32Array(64).fill(1);
@@ -91,9 +91,9 @@ async function held(description: PlannedModel, place: string): Promise<Uint8Arra
 
 test("a model's matrices are rounded whose rows are whole blocks; all other weights stay", async () => {
   for (const dtype of ['f32', 'f16', 'bf16'] as const) {
-    const made = tinyModel('quantise', { ...SHAPE, dtype });
-    for (const format of QUANTISED_FORMATS) {
-      const description = planModel(await describeModel(made.huggingFace()), { quantise: format });
+    const made = tinyModel('quantize', { ...SHAPE, dtype });
+    for (const format of QUANTIZED_FORMATS) {
+      const description = planModel(await describeModel(made.huggingFace()), { quantize: format });
       for (const plan of description.weights) {
         const rounds = plan.shape.length === 2 && plan.shape[1] !== 48;
         assert.equal(plan.held, rounds ? format : dtype, plan.place);
@@ -117,10 +117,10 @@ test('halves are widened exactly', async () => {
 test('blocks that are read stay as they are; others are widened, then rounded', async () => {
   const made = tinyModel('blocks', { ...SHAPE, blocks: 'q8_0' });
   const stored = blocksOf(Float32Array.from(made.weights.get('lm_head.weight')!.values), 'q8_0');
-  const kept = planModel(await describeModel(made.gguf()), { quantise: 'q4_0' });
+  const kept = planModel(await describeModel(made.gguf()), { quantize: 'q4_0' });
   assert.deepEqual(await held(kept, 'head.weight'), stored);
   const widened = new Float32Array(made.weights.get('lm_head.weight')!.values.length);
   widenBlocks(WIDENED.get('Q8_0')!, stored, 'm', 'f32', widened);
-  const rounded = planModel(await describeModel(made.gguf()), { quantise: 'q4_0', formats: [] });
+  const rounded = planModel(await describeModel(made.gguf()), { quantize: 'q4_0', formats: [] });
   assert.deepEqual(await held(rounded, 'head.weight'), blocksOf(widened, 'q4_0'));
 });

@@ -11,9 +11,9 @@ import { BLOCK_FORMATS, f16FromNumber } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 
 /** The block formats that floats are rounded to. */
-export const QUANTISED_FORMATS = ['q8_0', 'q4_0'] as const;
+export const QUANTIZED_FORMATS = ['q8_0', 'q4_0'] as const;
 
-export type QuantisedFormat = (typeof QUANTISED_FORMATS)[number];
+export type QuantizedFormat = (typeof QUANTIZED_FORMATS)[number];
 
 const BLOCK = 32;
 /** A scale from here on would become an infinite f16. */
@@ -23,7 +23,7 @@ const LIMIT = 65520;
  * @param x - whole blocks of numbers
  * @throws {RopewalkError} FORMAT for a number that is not finite, or so large that its block has no scale
  */
-export function quantise(x: Float32Array, format: QuantisedFormat, out: Uint8Array, where: string): void {
+export function quantize(x: Float32Array, format: QuantizedFormat, out: Uint8Array, where: string): void {
   const { bytes } = BLOCK_FORMATS[format];
   const codes = format === 'q8_0' ? codesOf8 : codesOf4;
   const bits = new Int32Array(x.buffer, x.byteOffset, x.length);

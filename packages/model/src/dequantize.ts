@@ -17,7 +17,7 @@ import {
   type WidenBlock,
   writeHalves,
 } from 'ropewalk/internal';
-import * as iq from './dequantise-iq.js';
+import * as iq from './dequantize-iq.js';
 
 /** A block format: its sizes, and the function that widens one block. */
 export interface BlockReader extends BlockSizes {
