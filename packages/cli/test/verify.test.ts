@@ -810,7 +810,7 @@ describe('the command', () => {
 
   test('docs/verify.md: a table of the JSON lines for a spreadsheet', async () => {
     const [, script] = /^node -e '\n([^']+)' < results\.jsonl$/m.exec(
-      readFileSync(new URL('../../docs/verify.md', import.meta.url), 'utf8'),
+      readFileSync(new URL('../../../docs/verify.md', import.meta.url), 'utf8'),
     )!;
     const { stdout: input } = await ropewalk('verify', vectors, '--outputs', wrongOutputs(), '--json');
     const { stdout, stderr } = spawnSync(process.execPath, ['-e', script!], { input, encoding: 'utf8' });

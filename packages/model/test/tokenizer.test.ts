@@ -656,7 +656,9 @@ describe('streaming', () => {
     });
     test(`${name}: decode after encode gives the text back, cut anywhere`, () => {
       fc.assert(
-        fc.property(fc.string({ unit: 'grapheme', maxLength: 30 }), fc.nat(40), (text, cut) => {
+        fc.property(fc.string({ unit: 'grapheme', maxLength: 30 }), fc.nat(40), (drawnText, cut) => {
+          // SentencePiece writes a space as ▁ (U+2581), so it gives a space for that character too.
+          const text = drawnText.replaceAll('\u2581', ' ');
           const ids = tokenizer.encode(text);
           const [before, after] = [ids.slice(0, cut), ids.slice(cut)];
           assert.equal(tokenizer.decode(ids), text);

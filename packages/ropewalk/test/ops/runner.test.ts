@@ -25,7 +25,7 @@ test('every switch over operators is closed: one that misses an operator does no
       count++;
     }
   }
-  assert.ok(count >= 3, `${count} switches`);
+  assert.ok(count >= 2, `${count} switches`);
 
   const misses = (plan: OpPlan): string => {
     switch (plan.op) {
