@@ -1,4 +1,4 @@
-/** What a session on our kernels consists of. */
+/** Reads the parts of a session on our kernels. */
 import type { Session } from '../../packages/model/src/index.js';
 import type { KernelSequence } from '../../packages/model/src/kernels.js';
 import type { DecoderSession } from '../../packages/model/src/session.js';
